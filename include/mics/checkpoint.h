@@ -156,6 +156,9 @@ bool mics_checkpoint_save_is_written(const mics_checkpoint_saving *saving);
  */
 mics_status mics_checkpoint_save_commit(mics_checkpoint_saving *saving);
 
+/* Whether rank 0 has committed it, as the disk tells. Needs: this rank has written. */
+bool mics_checkpoint_save_is_committed(const mics_checkpoint_saving *saving);
+
 /* Frees; NULL is allowed. After a failure on any rank it removes this rank's file, and rank 0 what
  * else it finds of the save, unless that was committed.
  */

@@ -173,6 +173,8 @@ typedef struct mics_job_standing {
     int64_t step;       // that was done last
     bool saved;         // there is a checkpoint
     int64_t saved_step; // of the newest, as this process knows; as soon as it is whole on rank 0
+    bool kept;          // there is a copy in the memory of the nodes
+    int64_t kept_step;  // of the newest, which is whole on all of them
     bool writing;       // ranks of this process write one, or wait for others that do
     double save_s;      // that the newest save took; 0: none yet
     const char *asked_by_run; // what asks to stop, if not mics_job_stop: "run.max_hours"; NULL

@@ -36,6 +36,9 @@ static const double SAME_REQUEST_S = 1;
 static const double LEAST_EXTRA_S = 1;
 // How much longer the others wait than rank 0, which knows whether the state is saved.
 static const double OTHERS_WAIT_S = 3;
+// Where the state is safe, processes end at about the same time: a launcher that sees one end kills
+// the others, and their exit status counts too. All wait until all may know it; rank 0 has to speak.
+static const double TOGETHER_S = 0.2, OTHERS_TOGETHER_S = 0.25;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards `served`
 static mics_job *served;                                  // NULL: nobody is asked
@@ -86,6 +89,11 @@ static bool takes_the_word(void)
 
 static const char *where_from(const mics_job_standing *at, char *text, size_t capacity)
 {
+    if (at->kept && (!at->saved || at->kept_step > at->saved_step)) {
+        snprintf(text, capacity, "--resume auto goes on from step %lld, in node memory",
+                 (long long)at->kept_step);
+        return text;
+    }
     if (!at->saved)
         return "nothing is saved yet";
     snprintf(text, capacity, "--resume auto goes on from step %lld", (long long)at->saved_step);
@@ -94,7 +102,7 @@ static const char *where_from(const mics_job_standing *at, char *text, size_t ca
 
 static void say_asked(const mics_job_standing *at, int number)
 {
-    char from[64];
+    char from[96];
     if (at->rank >= 0 && number == SIGTERM && takes_the_word())
         fprintf(stderr,
                 "mics: rank %d: asked to stop in step %lld, as launchers do when a rank has died; "
@@ -105,7 +113,7 @@ static void say_asked(const mics_job_standing *at, int number)
 
 static void end_unsaved(const mics_job_standing *at, const char *why)
 {
-    char from[64], rank[24] = "";
+    char from[96], rank[24] = "";
     if (at->rank >= 0)
         snprintf(rank, sizeof rank, "rank %d: ", (int)at->rank);
     if (takes_the_word())
@@ -114,30 +122,68 @@ static void end_unsaved(const mics_job_standing *at, const char *why)
     _exit(1);
 }
 
-static void end_saved(const mics_job_standing *at)
+static void begin_last_line(const mics_job_standing *at)
 {
     fflush(stdout);
-    if (isatty(STDERR_FILENO))
+    if (at->rank <= 0 && isatty(STDERR_FILENO))
         fputc('\n', stderr);
-    fprintf(stderr,
-            "mics: stopped by %s after step %lld, which is saved in %s/checkpoints; --resume auto "
-            "goes on\n",
-            cli_signals_asked(), (long long)at->saved_step, mics_job_run(served)->out);
+}
+
+static void end_saved(const mics_job_standing *at)
+{
+    begin_last_line(at);
+    if (at->rank <= 0)
+        fprintf(stderr,
+                "mics: stopped by %s after step %lld, which is saved in %s/checkpoints; --resume "
+                "auto goes on\n",
+                cli_signals_asked(), (long long)at->saved_step, mics_job_run(served)->out);
+    _exit(CLI_EXIT_STOPPED);
+}
+
+// The disk was too slow for the grace.
+static void end_kept(const mics_job_standing *at)
+{
+    begin_last_line(at);
+    if (at->rank <= 0)
+        fprintf(stderr,
+                "mics: stopped by %s after step %lld, which is in node memory and not on disk; "
+                "--resume auto goes on from it on the same nodes\n",
+                cli_signals_asked(), (long long)at->kept_step);
     _exit(CLI_EXIT_STOPPED);
 }
 
 // ---- the thread ----
 
-// What follows from where the job stands, so long after it was asked. Called with the mutex.
-static void look(const mics_job_standing *at, double gone_s, double grace_s, int number)
+// Ends the process if the state is safe: `ready_s` says how long after the request that was seen, so
+// that it can be left as it is; < 0: not yet.
+static void end_if_safe(const mics_job_standing *at, double gone_s, double grace_s, bool again,
+                        double *ready_s)
 {
-    const bool speaks = at->rank <= 0; // only rank 0 knows when all have saved
-    const bool safe = speaks && at->saved && at->saved_step == at->step && !at->writing;
-    const double extra_s = fmax(at->save_s, LEAST_EXTRA_S) + (speaks ? 0 : OTHERS_WAIT_S);
+    const bool safe = at->saved && at->saved_step == at->step && !at->writing;
+    const bool kept = at->kept && at->kept_step == at->step;
+    const bool ready =
+        (safe && gone_s >= fmin(ORDERLY_S, grace_s * ORDERLY_PART)) || (kept && gone_s >= grace_s);
+    if (!ready)
+        *ready_s = -1;
+    else if (*ready_s < 0)
+        *ready_s = gone_s;
+    const double wait_s = at->rank > 0 ? OTHERS_TOGETHER_S : TOGETHER_S;
+    if (!again && (!ready || gone_s - *ready_s < (at->rank < 0 ? 0 : wait_s)))
+        return;
+    if (safe)
+        end_saved(at);
+    if (kept)
+        end_kept(at);
+}
+
+// What follows from where the job stands, so long after it was asked. Called with the mutex.
+static void look(const mics_job_standing *at, double gone_s, int number, double *ready_s)
+{
+    const double grace_s = mics_job_run(served)->grace_s;
+    const double extra_s = fmax(at->save_s, LEAST_EXTRA_S) + (at->rank <= 0 ? 0 : OTHERS_WAIT_S);
     char why[96];
     const bool again = (number == SIGINT || number == SIGTERM) && gone_s > SAME_REQUEST_S;
-    if (safe && (again || gone_s >= fmin(ORDERLY_S, grace_s * ORDERLY_PART)))
-        end_saved(at);
+    end_if_safe(at, gone_s, grace_s, again, ready_s);
     if (again)
         end_unsaved(at, "asked again before that was done");
     snprintf(why, sizeof why, "not all ranks have finished or saved their step within %.0f s",
@@ -147,13 +193,13 @@ static void look(const mics_job_standing *at, double gone_s, double grace_s, int
 }
 
 // Returns whether there is a job to wait for.
-static bool look_after(double asked_us, int number)
+static bool look_after(double asked_us, int number, double *ready_s)
 {
     pthread_mutex_lock(&mutex);
     const bool runs = served != NULL;
     if (runs) {
         const mics_job_standing at = mics_job_standing_get(served);
-        look(&at, (mics_clock_us() - asked_us) / 1e6, mics_job_run(served)->grace_s, number);
+        look(&at, (mics_clock_us() - asked_us) / 1e6, number, ready_s);
     }
     pthread_mutex_unlock(&mutex);
     return runs;
@@ -182,9 +228,10 @@ static void *wait_for_signals(void *argument)
         if (sigwait(set, &number) != 0)
             continue;
         const double asked_us = mics_clock_us();
+        double ready_s = -1;
         if (!ask(number))
             end_by(number);
-        while (look_after(asked_us, number)) {
+        while (look_after(asked_us, number, &ready_s)) {
             number = sigtimedwait(set, NULL, &awhile);
         }
     }

@@ -12,8 +12,8 @@
 // themselves, within a step. A step may be longer than the time that there is (run.grace_s), or
 // never end, because a rank has died and the launcher tells the others so. So when that time is
 // over the thread ends the process: with 75 when the state is saved, and with 1 when it cannot be.
-// It never ends a save that goes on. Of the processes that share a disk one speaks: the first to
-// lock a byte of the run's lock file.
+// It never ends a save that goes on, unless the same state is in node memory. Of the processes that
+// share a disk one speaks: the first to lock a byte of the run's lock file.
 #ifndef MICS_CLI_SIGNALS_H
 #define MICS_CLI_SIGNALS_H
 

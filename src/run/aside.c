@@ -82,8 +82,7 @@ mics_status run_guard_save_aside(run_trainer *self, int64_t step, char *text, si
     mics_divergence found;
     text[0] = '\0';
     run_guard_source newest;
-    if (run_guard_newest_agreed(self, 0, &newest) && newest.step == step &&
-        newest.path[0] != '\0') {
+    if (run_guard_newest_saved(self, 0, &newest) && newest.step == step && newest.path[0] != '\0') {
         snprintf(text, capacity, "the state of step %lld is in %s", (long long)step, newest.path);
         return MICS_OK;
     }

@@ -58,11 +58,13 @@ mics_status run_guard_check_stop(run_trainer *self);
 // Where a state comes from that is good as far as anybody knows.
 typedef struct run_guard_source {
     int64_t step;
-    char path[RUN_PATH_BYTES]; // of a checkpoint; "": what the run began with
+    char path[RUN_PATH_BYTES]; // of a checkpoint; "": what the run began with, or node memory
+    bool in_memory;            // the copy that was found there (node_memory.h)
 } run_guard_source;
 
-/* The newest such state: number `which` of them, newest first. Returns: false: there are no more. */
-bool run_guard_newest_agreed(const run_trainer *self, int32_t which, run_guard_source *source_out);
+/* The newest such state that is not in node memory: number `which` of them, newest first. Returns:
+ * false: there are no more. */
+bool run_guard_newest_saved(const run_trainer *self, int32_t which, run_guard_source *source_out);
 
 // ---- aside.c ----
 

@@ -53,7 +53,8 @@ struct mics_job {
     int64_t *passed;             // steps of those, in the order in which they were found damaged
     char **passed_why;           // and what was found
     int32_t passed_count;
-    bool resumes_newest;    // what is damaged is passed over for the next older one
+    int64_t passed_first;   // step of the newest state, if that was passed over
+    bool resumes_newest;    // what is damaged is passed over for the next older state
     bool times_gathers;     // before it runs (collectives.h)
     bool saves_behind;      // the steps, from a copy of the state
     mics_json *passed_run;  // the stored run from which this one's kept keys are

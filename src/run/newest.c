@@ -1,33 +1,39 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The newest checkpoint that is good, as far as manifest and headers tell; newest.h says the rest.
+// The newest state that is good, as far as manifest and headers tell; newest.h says the rest.
 #include "newest.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-bool run_newest_is_damage(mics_status status)
+bool run_newest_is_damage(const mics_job *job, mics_status status)
 {
-    return status == MICS_ERR_FORMAT || status == MICS_ERR_NUMERIC;
+    return status == MICS_ERR_FORMAT || status == MICS_ERR_NUMERIC ||
+           (status == MICS_ERR_IO && job->node.taken); // then there is still the disk
 }
 
-int64_t run_newest_step(const char *path)
+static int64_t step_of(const char *path)
 {
     const char *name = path != NULL ? strrchr(path, '-') : NULL;
     return name != NULL ? strtoll(name + 1, NULL, 10) : -1;
 }
 
+int64_t run_newest_step(const mics_job *job)
+{
+    return job->node.taken ? run_node_memory_step(job) : step_of(job->checkpoint_path);
+}
+
 // ---- agreement ----
 
-void run_newest_say(mics_status mine, int32_t me, int32_t members, int64_t step,
-                    int64_t *values_out)
+void run_newest_say(const mics_job *job, mics_status mine, int32_t me, int32_t members,
+                    bool says_step, int64_t *values_out)
 {
-    values_out[RUN_SAYS_DAMAGED] =
-        run_newest_is_damage(mine) ? members - me : 0; // the lowest one's is largest
-    values_out[RUN_SAYS_FAILED] = mine != MICS_OK && !run_newest_is_damage(mine);
-    values_out[RUN_SAYS_STEP] = step;
-    values_out[RUN_SAYS_MINUS_STEP] = -step;
+    const bool damaged = mine != MICS_OK && run_newest_is_damage(job, mine);
+    values_out[RUN_SAYS_DAMAGED] = damaged ? members - me : 0; // the lowest one's is largest
+    values_out[RUN_SAYS_FAILED] = mine != MICS_OK && !damaged;
+    values_out[RUN_SAYS_STEP] = says_step ? run_newest_step(job) : INT64_MIN;
+    values_out[RUN_SAYS_MINUS_STEP] = says_step ? -run_newest_step(job) : INT64_MIN;
 }
 
 run_outcome run_newest_outcome(const int64_t *values)
@@ -50,17 +56,40 @@ mics_status run_newest_check_step(const mics_job *job, const int64_t *values)
 
 // ---- the candidates ----
 
+static mics_status next_on_disk(const mics_job *job, char **path_out)
+{
+    if (job->passed_count > 0)
+        return mics_checkpoint_other(job->memory, job->checkpoints_dir, job->passed,
+                                     job->passed_count, path_out);
+    return job->newest_path != NULL ? mics_strdup(job->memory, job->newest_path, path_out)
+                                    : MICS_OK;
+}
+
+// Of the same step as on disk, the copy in memory is taken: nothing need be read from disk then.
+static mics_status find_next(const mics_job *job, char **path_out, bool *in_memory_out)
+{
+    MICS_TRY(next_on_disk(job, path_out));
+    const int64_t kept = run_node_memory_step(job);
+    *in_memory_out = kept >= 0 && kept >= step_of(*path_out);
+    if (!*in_memory_out)
+        return MICS_OK;
+    mics_free(job->memory, *path_out);
+    *path_out = NULL;
+    return mics_strdup(job->memory, run_node_memory_path(job), path_out);
+}
+
+static bool has_passed(const mics_job *job)
+{
+    return job->passed_count > 0 || job->node.passed;
+}
+
 mics_status run_newest_open_next(mics_job *job)
 {
     char *path = NULL;
+    bool in_memory = false;
     mics_checkpoint *checkpoint = NULL;
-    if (job->passed_count == 0)
-        MICS_TRY(job->newest_path != NULL ? mics_strdup(job->memory, job->newest_path, &path)
-                                          : MICS_OK);
-    else
-        MICS_TRY(mics_checkpoint_other(job->memory, job->checkpoints_dir, job->passed,
-                                       job->passed_count, &path));
-    if (path == NULL && job->passed_count > 0)
+    MICS_TRY(find_next(job, &path, &in_memory));
+    if (path == NULL && has_passed(job))
         return mics_fail(MICS_ERR_INVALID,
                          "%s: none of its checkpoints can be resumed from, as the warnings say; "
                          "restore one, or begin anew in another folder",
@@ -69,6 +98,7 @@ mics_status run_newest_open_next(mics_job *job)
     mics_free(job->memory, job->checkpoint_path);
     job->checkpoint = NULL;
     job->checkpoint_path = path;
+    run_node_memory_take(job, in_memory);
     if (path == NULL)
         return MICS_OK;
     MICS_TRY(mics_checkpoint_open(job->memory, path, &checkpoint));
@@ -76,7 +106,7 @@ mics_status run_newest_open_next(mics_job *job)
     return MICS_OK;
 }
 
-mics_status run_newest_pass_over(mics_job *job, const char *why)
+static mics_status note_passed(mics_job *job, const char *why)
 {
     void *steps = job->passed, *whys = job->passed_why;
     const size_t count = (size_t)job->passed_count;
@@ -86,20 +116,32 @@ mics_status run_newest_pass_over(mics_job *job, const char *why)
         mics_realloc(job->memory, MICS_MEM_HOST, (count + 1) * sizeof *job->passed_why, &whys));
     job->passed_why = whys;
     MICS_TRY(mics_strdup(job->memory, why, &job->passed_why[count]));
-    job->passed[count] = run_newest_step(job->checkpoint_path);
+    job->passed[count] = run_newest_step(job);
     job->passed_count++;
+    return MICS_OK;
+}
+
+mics_status run_newest_pass_over(mics_job *job, const char *why)
+{
+    const int64_t step = run_newest_step(job);
+    if (!has_passed(job))
+        job->passed_first = step;
     if (job->world->first == 0)
-        mics_log(MICS_LOG_WARNING,
-                 "%s; step %lld is passed over, and the next older checkpoint is tried", why,
-                 (long long)job->passed[count]);
+        mics_log(MICS_LOG_WARNING, "%s; step %lld%s is passed over, and the next older %s is tried",
+                 why, (long long)step, job->node.taken ? " in node memory" : "",
+                 job->node.taken ? "state" : "checkpoint");
+    if (!job->node.taken)
+        return note_passed(job, why);
+    job->node.passed = true;
     return MICS_OK;
 }
 
 void run_newest_say_instead(const mics_job *job)
 {
-    if (job->passed_count > 0)
-        mics_log(MICS_LOG_WARNING, "resumes from %s instead of step %lld", job->checkpoint_path,
-                 (long long)job->passed[0]);
+    if (has_passed(job))
+        mics_log(MICS_LOG_WARNING, "resumes from %s instead of step %lld",
+                 job->node.taken ? "node memory" : job->checkpoint_path,
+                 (long long)job->passed_first);
 }
 
 // ---- setup: one member a process ----
@@ -109,7 +151,7 @@ static mics_status settle_processes(mics_job *job, mics_status mine, run_outcome
 {
     run_world *world = job->world;
     int64_t values[RUN_SAYS];
-    run_newest_say(mine, world->first, world->ranks, run_newest_step(job->checkpoint_path), values);
+    run_newest_say(job, mine, world->first, world->ranks, true, values);
     MICS_TRY(run_world_max(world, values, RUN_SAYS));
     *outcome_out = run_newest_outcome(values);
     if (*outcome_out == RUN_FAILED)
@@ -124,12 +166,6 @@ static mics_status settle_processes(mics_job *job, mics_status mine, run_outcome
                       : MICS_OK;
 }
 
-static mics_status open_at(mics_job *job, const char *path)
-{
-    MICS_TRY(mics_strdup(job->memory, path, &job->checkpoint_path));
-    return mics_checkpoint_open(job->memory, path, &job->checkpoint);
-}
-
 mics_status run_job_open_newest(mics_job *job)
 {
     run_outcome found = RUN_GOOD;
@@ -137,8 +173,6 @@ mics_status run_job_open_newest(mics_job *job)
     mics_status mine = MICS_OK;
     MICS_TRY(run_world_agree(
         job->world, mics_checkpoint_latest(job->memory, job->checkpoints_dir, &job->newest_path)));
-    if (run_node_memory_wins(job, job->newest_path)) // what is damaged there was left out already
-        return open_at(job, run_node_memory_path(job));
     job->resumes_newest = true;
     do {
         mine = found == RUN_DAMAGED ? run_newest_pass_over(job, why) : MICS_OK;

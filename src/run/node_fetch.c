@@ -157,17 +157,15 @@ mics_status run_node_fetch(mics_job *job)
     passage over = {.comm = comm, .fd = -1};
     if (!job->world->mpi) // its one process has all
         return MICS_OK;
-    MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(job)));
     mics_status status = find_demand(&wanted);
     if (status == MICS_OK)
         status = mics_alloc(job->memory, MICS_MEM_HOST, PIECE_BYTES, &over.piece);
     status = run_world_agree(job->world, status);
     if (status == MICS_OK)
-        status = run_world_agree(job->world, pass_all(&wanted, &over));
+        status = pass_all(&wanted, &over);
     mics_free(job->memory, over.piece);
     mics_free(job->memory, wanted.needs);
     mics_free(job->memory, wanted.bytes);
     mics_free(job->memory, wanted.rank_at);
-    MICS_TRY(status);
-    return mics_comm_set_timeout(comm, job->run->comm_timeout_s);
+    return status;
 }

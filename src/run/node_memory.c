@@ -17,9 +17,9 @@
 #include "job.h"
 #include "mics/device.h"
 #include "mics/log.h"
+#include "node_alone.h"
 #include "trainer.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -45,7 +45,8 @@ void run_node_memory_credit(mics_job *job)
         budget->limit_bytes += (size_t)used / (size_t)budget->ranks_here;
 }
 
-// The file system, and on GPUs also the machine's memory: on CPUs the ledger has the copies.
+// For copies every some steps. The file system, and on GPUs also the machine's memory: on CPUs the
+// ledger has the copies.
 static mics_status check_room(const mics_job *job)
 {
     const int64_t of_rank = (int64_t)mics_schedule_node_bytes(job->schedule);
@@ -82,35 +83,19 @@ static mics_status write_id(const mics_job *job)
     return mics_file_sync_dir(job->run->out);
 }
 
-static mics_status remove_id(const mics_job *job)
-{
-    char *path = NULL;
-    MICS_TRY(mics_file_join(job->memory, job->run->out, ID_FILE, &path));
-    const bool gone = unlink(path) == 0 || errno == ENOENT;
-    const mics_status status =
-        gone ? MICS_OK : mics_fail(MICS_ERR_IO, "%s: cannot remove: %s", path, strerror(errno));
-    mics_free(job->memory, path);
-    return status;
-}
-
 // What the run does not go on from must never be taken again.
-static mics_status renew_id(mics_job *job, bool keeps)
+static mics_status renew_id(mics_job *job)
 {
-    run_node_memory *node = &job->node;
-    const bool had = node->id[0] != '\0';
-    node->id[0] = '\0';
-    if (!keeps)
-        return had ? remove_id(job) : MICS_OK;
-    MICS_TRY(mics_node_draw_id(node->id));
+    MICS_TRY(mics_node_draw_id(job->node.id));
     return write_id(job);
 }
 
+// All runs have an ID: any may have to leave a copy when it stops.
 static mics_status share_id(mics_job *job)
 {
-    const bool keeps = job->run->memory_checkpoint_every > 0;
     mics_status status = MICS_OK;
     if (job->world->first == 0)
-        status = renew_id(job, keeps);
+        status = renew_id(job);
     MICS_TRY(run_world_agree(job->world, status));
     return job->world->mpi ? mics_comm_broadcast(job->world->here[0].rank.comm, 0, job->node.id,
                                                  sizeof job->node.id)
@@ -129,32 +114,36 @@ static mics_status begin_anew(mics_job *job)
     return share_id(job);
 }
 
-static mics_status make_ready(mics_job *job)
+static mics_status make_folder(mics_job *job)
 {
     run_node_memory *node = &job->node;
-    if (job->run->memory_checkpoint_every == 0)
-        return MICS_OK;
     if (node->root == NULL)
         MICS_TRY(mics_node_root(job->memory, node->id, &node->root));
-    MICS_TRY(mics_node_make_root(node->root));
-    return check_room(job);
+    return job->run->memory_checkpoint_every > 0 ? mics_node_make_root(node->root) : MICS_OK;
 }
 
-mics_status run_node_memory_start(mics_job *job)
+mics_status run_node_memory_check(mics_job *job)
 {
-    if (!job->node.taken)
-        run_node_forget_found(job);
+    const bool keeps = job->run->memory_checkpoint_every > 0;
+    return run_world_agree(job->world, keeps ? check_room(job) : MICS_OK);
+}
+
+mics_status run_node_memory_begin(mics_job *job)
+{
+    run_node_forget_found(job);
     if (!job->node.taken)
         MICS_TRY(begin_anew(job));
-    MICS_TRY(run_world_agree(job->world, make_ready(job)));
-    return job->node.taken ? run_node_fetch(job) : MICS_OK;
+    run_node_alone_sweep(job);
+    return run_world_agree(job->world, make_folder(job));
 }
 
 void run_node_memory_close(mics_job *job, bool saved)
 {
     run_node_forget_found(job);
-    if (saved && job->node.root != NULL)
+    if (saved && job->node.root != NULL) {
         mics_node_remove(job->node.root);
+        run_node_alone_clear(job);
+    }
     mics_free(job->memory, job->node.root);
     job->node.root = NULL;
 }
@@ -179,66 +168,19 @@ void run_node_memory_unbook(run_trainer *self)
 
 // ---- a copy ----
 
-// What a rank tells the others of the file that it wrote.
-typedef struct report {
-    int64_t bytes;
-    uint64_t hash;
-    int64_t status;
-} report;
-
-typedef struct copying {
-    run_trainer *self;
-    mics_keep keep;
-    int64_t step;
-    char *slot;      // folder
-    report *reports; // by rank
-    void *pieces;    // one to send, one to receive
-} copying;
-
-// Of this rank's shards, the part that it keeps.
-static void cut_shards(const copying *copy)
-{
-    const mics_keep *keep = &copy->keep;
-    for (int32_t u = 0; u < copy->self->job->model->unit_count; u++) {
-        mics_optimizer_shard *shard = &copy->self->shards[u];
-        const int64_t elems = shard->end - shard->begin;
-        const int64_t first = elems * keep->part / keep->parts;
-        shard->end = shard->begin + elems * (keep->part + 1) / keep->parts;
-        shard->begin += first;
-        for (int32_t s = 0; s < shard->state_count && elems > 0; s++)
-            shard->states[s].data = (const float *)shard->states[s].data + first;
-    }
-}
-
-static mics_status write_own(copying *copy, mics_node_file *file)
-{
-    run_trainer *self = copy->self;
-    const mics_job *job = self->job;
-    mics_memory *memory = self->rank->memory;
-    MICS_TRY(mics_engine_download(self->engine));
-    run_share_fill(self, 0, 1, self->shards);
-    cut_shards(copy);
-    MICS_TRY(run_share_check_finite(self, self->shards, copy->step));
-    MICS_TRY(mics_node_begin(memory, job->node.root,
-                             run_world_node_number(job->world, self->rank->comm->rank),
-                             self->memory_slot, &copy->slot));
-    return mics_node_write(memory, copy->slot, copy->step, copy->keep.file, copy->keep.files,
-                           self->shards, job->model->unit_count, file);
-}
-
 // All learn what each has written, and MICS_OK only if each could.
-static mics_status gather_reports(copying *copy, mics_status mine, const mics_node_file *file)
+static mics_status gather_reports(run_copying *copy, mics_status mine, const mics_node_file *file)
 {
     mics_comm *comm = copy->self->rank->comm;
     const mics_comm_group all = {
         .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
         .what = "copies in node memory"};
-    copy->reports[comm->rank] = (report){file->bytes, file->hash, (int64_t)mine};
+    copy->reports[comm->rank] = (run_copy_report){file->bytes, file->hash, (int64_t)mine};
     MICS_TRY(mics_comm_all_gather(comm, &all, copy->reports, sizeof *copy->reports));
     return MICS_OK;
 }
 
-static bool all_wrote(const copying *copy)
+static bool all_wrote(const run_copying *copy)
 {
     for (int32_t rank = 0; rank < copy->self->rank->comm->ranks; rank++) {
         if (copy->reports[rank].status != MICS_OK)
@@ -258,7 +200,7 @@ typedef struct transfer_end {
 
 // Sends one file and receives another, piece by piece; both sides pass the larger one's length. A
 // failure to read or write does not stop it: the partner waits. *local_out is the first.
-static mics_status transfer(copying *copy, const transfer_end *out, const transfer_end *in,
+static mics_status transfer(run_copying *copy, const transfer_end *out, const transfer_end *in,
                             int64_t bytes, mics_status *local_out)
 {
     mics_exchange exchange = {.to = copy->keep.to,
@@ -280,7 +222,7 @@ static mics_status transfer(copying *copy, const transfer_end *out, const transf
     return MICS_OK;
 }
 
-static mics_status open_ends(const copying *copy, transfer_end *out, transfer_end *in)
+static mics_status open_ends(const run_copying *copy, transfer_end *out, transfer_end *in)
 {
     const run_trainer *self = copy->self;
     mics_memory *memory = self->rank->memory;
@@ -303,7 +245,7 @@ static void close_end(mics_memory *memory, transfer_end *end)
 }
 
 // Every rank has as much to send, to within what the ends of units make.
-static mics_status send_copies(copying *copy, mics_status *local_out)
+static mics_status send_copies(run_copying *copy, mics_status *local_out)
 {
     mics_memory *memory = copy->self->rank->memory;
     const mics_comm *comm = copy->self->rank->comm;
@@ -319,75 +261,6 @@ static mics_status send_copies(copying *copy, mics_status *local_out)
     return status;
 }
 
-// ---- the commit ----
-
-static int compare_units(const void *left, const void *right)
-{
-    return strcmp(((const mics_manifest_unit *)left)->name,
-                  ((const mics_manifest_unit *)right)->name);
-}
-
-// What the manifest lists, in the order of file numbers; and which files this node keeps.
-typedef struct listing {
-    mics_manifest_unit *units;
-    mics_node_file *files;
-    bool *keeps;
-} listing;
-
-static mics_status fill_listing(const copying *copy, listing *lists)
-{
-    const mics_job *job = copy->self->job;
-    mics_memory *memory = copy->self->rank->memory;
-    const mics_mesh *mesh = &job->schedule->spec.mesh;
-    const int32_t units = job->model->unit_count, mine = copy->self->rank->comm->rank;
-    MICS_TRY(MICS_NEW(memory, units, &lists->units));
-    MICS_TRY(MICS_NEW(memory, copy->keep.files, &lists->files));
-    MICS_TRY(MICS_NEW(memory, copy->keep.files, &lists->keeps));
-    for (int32_t u = 0; u < units; u++)
-        lists->units[u] =
-            (mics_manifest_unit){job->model->units[u].name, job->model->units[u].elems};
-    qsort(lists->units, (size_t)units, sizeof *lists->units, compare_units);
-    for (int32_t rank = 0; rank < mesh->ranks; rank++) {
-        const mics_keep keep = mics_mesh_keep(mesh, rank);
-        const bool here =
-            rank / run_world_node_ranks(job->world) == mine / run_world_node_ranks(job->world);
-        lists->files[keep.file] =
-            (mics_node_file){copy->reports[rank].bytes, copy->reports[rank].hash};
-        if (!here)
-            continue;
-        lists->keeps[keep.file] = true;
-        if (keep.from >= 0)
-            lists->keeps[mics_mesh_keep(mesh, keep.from).file] = true;
-    }
-    return MICS_OK;
-}
-
-// By the first rank of a node.
-static mics_status commit(const copying *copy)
-{
-    run_trainer *self = copy->self;
-    const mics_job *job = self->job;
-    mics_memory *memory = self->rank->memory;
-    listing lists = {0};
-    if (self->rank->comm->rank % run_world_node_ranks(job->world) != 0)
-        return MICS_OK;
-    const mics_checkpoint_meta meta = run_share_meta(self, copy->step);
-    mics_status status = fill_listing(copy, &lists);
-    const mics_node_manifest manifest = {.meta = &meta,
-                                         .files = lists.files,
-                                         .file_count = copy->keep.files,
-                                         .units = lists.units,
-                                         .unit_count = job->model->unit_count,
-                                         .slot = self->memory_slot,
-                                         .serial = job->node.serial};
-    if (status == MICS_OK)
-        status = mics_node_commit(memory, copy->slot, &manifest, lists.keeps);
-    mics_free(memory, lists.keeps);
-    mics_free(memory, lists.files);
-    mics_free(memory, lists.units);
-    return status;
-}
-
 // Folders of nodes that this machine no longer has, of a start with others, hold nothing any more
 // that the copy just made does not.
 static void tidy(const run_trainer *self)
@@ -400,22 +273,16 @@ static void tidy(const run_trainer *self)
 
 // ---- together ----
 
-static mics_status open_copying(copying *copy)
-{
-    run_trainer *self = copy->self;
-    mics_memory *memory = self->rank->memory;
-    copy->keep = mics_mesh_keep(&self->job->schedule->spec.mesh, self->rank->comm->rank);
-    MICS_TRY(MICS_NEW(memory, self->rank->comm->ranks, &copy->reports));
-    if (copy->keep.to < 0)
-        return MICS_OK;
-    return mics_alloc(memory, MICS_MEM_HOST, (size_t)2 * PIECE_BYTES, &copy->pieces);
-}
-
 // *kept_out: the copy counts, on all nodes. What goes wrong on this rank alone is a warning by then.
-static mics_status make_copy(copying *copy, bool *kept_out)
+static mics_status make_copy(run_copying *copy, bool *kept_out)
 {
     mics_node_file file = {0};
-    mics_status local = write_own(copy, &file);
+    mics_status local = mics_engine_download(copy->self->engine);
+    if (local == MICS_OK && copy->keep.to >= 0)
+        local = mics_alloc(copy->self->rank->memory, MICS_MEM_HOST, (size_t)2 * PIECE_BYTES,
+                           &copy->pieces);
+    if (local == MICS_OK)
+        local = run_copy_write(copy, &file);
     mics_engine_release(copy->self->engine);
     MICS_TRY(gather_reports(copy, local, &file));
     *kept_out = all_wrote(copy);
@@ -425,8 +292,8 @@ static mics_status make_copy(copying *copy, bool *kept_out)
         MICS_TRY(send_copies(copy, &local));
     MICS_TRY(gather_reports(copy, local, &file));
     *kept_out = all_wrote(copy);
-    if (*kept_out)
-        local = commit(copy);
+    if (*kept_out && run_copy_leads(copy->self))
+        local = run_copy_commit(copy, true);
     MICS_TRY(gather_reports(copy, local, &file));
     *kept_out = all_wrote(copy);
     return MICS_OK;
@@ -443,12 +310,12 @@ static void tell_copied(run_trainer *self, int64_t step, int64_t bytes, double t
     self->memory_told = true;
 }
 
-static mics_status copy_state(run_trainer *self, int64_t step, bool *kept_out)
+static mics_status copy_state(run_trainer *self, int64_t step, bool stops, bool *kept_out)
 {
     const double begin_us = mics_clock_us();
-    copying copy = {.self = self, .step = step};
+    run_copying copy = {.self = self, .step = step};
     bool kept = false;
-    MICS_TRY(open_copying(&copy));
+    MICS_TRY(run_copy_open(&copy));
     const bool before = mics_log_demote(true);
     mics_status status = make_copy(&copy, &kept);
     mics_log_demote(before);
@@ -457,36 +324,57 @@ static mics_status copy_state(run_trainer *self, int64_t step, bool *kept_out)
         tell_copied(self, step, copy.reports[self->rank->comm->rank].bytes,
                     mics_clock_us() - begin_us);
         self->memory_slot = (self->memory_slot + 1) % MICS_NODE_SLOTS;
+        self->kept = true;
+        self->kept_step = step;
+        run_stop_kept(&self->job->stop, step);
     } else if (status == MICS_OK && self->rank->comm->rank == 0) {
-        mics_log(MICS_LOG_WARNING,
-                 "step %lld is not kept in node memory; training goes on, and the copy before it "
-                 "counts",
-                 (long long)step);
+        mics_log(MICS_LOG_WARNING, "step %lld is not kept in node memory; %s", (long long)step,
+                 stops ? "it goes to disk, for as long as that is let"
+                       : "training goes on, and the copy before it counts");
     }
-    mics_free(self->rank->memory, copy.slot);
-    mics_free(self->rank->memory, copy.pieces);
-    mics_free(self->rank->memory, copy.reports);
+    run_copy_close(&copy);
     *kept_out = kept;
     return status;
 }
 
-mics_status run_node_memory_copy(run_trainer *self, int64_t step, bool *kept_out)
+void run_node_memory_outdate(const run_trainer *self, int64_t step)
+{
+    const mics_job *job = self->job;
+    mics_memory *memory = self->rank->memory;
+    char *slot = NULL;
+    const int32_t older = (self->memory_slot + 1) % MICS_NODE_SLOTS;
+    const bool newer = atomic_load(&job->stop.kept) && atomic_load(&job->stop.kept_step) > step;
+    if (job->run->memory_checkpoint_every > 0 || newer || !run_copy_leads(self))
+        return;
+    if (mics_node_slot(memory, job->node.root,
+                       run_world_node_number(job->world, self->rank->comm->rank), older,
+                       &slot) == MICS_OK)
+        mics_node_remove(slot);
+    mics_free(memory, slot);
+}
+
+static mics_status copy_between_steps(run_trainer *self, int64_t step, bool stops, bool *kept_out)
 {
     const mics_job *job = self->job;
     mics_comm *comm = self->rank->comm;
-    *kept_out = false;
-    if (job->run->memory_checkpoint_every == 0)
-        return MICS_OK;
     MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(job)));
-    MICS_TRY(copy_state(self, step, kept_out));
+    MICS_TRY(copy_state(self, step, stops, kept_out));
     // A run that goes on from here has none either.
     mics_engine_forget_residual(self->engine);
     return mics_comm_set_timeout(comm, job->run->comm_timeout_s);
+}
+
+mics_status run_node_memory_stop(run_trainer *self, bool *kept_out)
+{
+    MICS_TRY(copy_between_steps(self, self->step, true, kept_out));
+    if (*kept_out)
+        run_alone_tell(self);
+    return MICS_OK;
 }
 
 mics_status run_node_memory_follow(run_trainer *self, int64_t step)
 {
     const int64_t every = self->job->run->memory_checkpoint_every;
     bool kept = false;
-    return every > 0 && step % every == 0 ? run_node_memory_copy(self, step, &kept) : MICS_OK;
+    return every > 0 && step % every == 0 ? copy_between_steps(self, step, false, &kept) : MICS_OK;
 }

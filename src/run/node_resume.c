@@ -472,7 +472,6 @@ static mics_status look(mics_job *job)
 
 mics_status run_node_memory_find(mics_job *job, const char *resume)
 {
-    mics_status status = MICS_OK;
     MICS_TRY(read_id(job));
     if (job->node.id[0] == '\0')
         return MICS_OK;
@@ -483,10 +482,15 @@ mics_status run_node_memory_find(mics_job *job, const char *resume)
     mics_comm *comm = job->world->here[0].rank.comm;
     if (job->world->mpi)
         MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(job)));
-    status = look(job);
+    const mics_status status = look(job);
     if (status == MICS_OK && job->world->mpi)
-        status = mics_comm_set_timeout(comm, job->run->comm_timeout_s);
+        return mics_comm_set_timeout(comm, job->run->comm_timeout_s);
     return status;
+}
+
+mics_status run_node_memory_find_again(mics_job *job)
+{
+    return job->node.root != NULL ? look(job) : MICS_OK;
 }
 
 void run_node_forget_found(mics_job *job)
@@ -501,22 +505,28 @@ void run_node_forget_found(mics_job *job)
     mics_free(job->memory, found->folder);
     mics_free(job->memory, found);
     job->node.found = NULL;
+    job->node.passed = false;
 }
 
-bool run_node_memory_wins(mics_job *job, const char *newest_on_disk)
+int64_t run_node_memory_step(const mics_job *job)
 {
-    const run_found_copy *found = job->node.found;
-    const char *slash = newest_on_disk != NULL ? strrchr(newest_on_disk, '/') : NULL;
-    static const char begin[] = "/step-";
-    if (found == NULL)
-        return false;
-    if (slash != NULL && (strncmp(slash, begin, sizeof begin - 1) != 0 ||
-                          strtoll(slash + sizeof begin - 1, NULL, 10) > found->key.step))
-        return false;
-    job->node.taken = true;
-    job->node.serial = found->key.serial + 1;
-    job->node.slot = (found->key.slot + 1) % MICS_NODE_SLOTS;
-    return true;
+    const run_node_memory *node = &job->node;
+    return node->found != NULL && !node->passed ? node->found->key.step : -1;
+}
+
+int32_t run_node_memory_next_slot(const mics_job *job)
+{
+    return (job->node.found->key.slot + 1) % MICS_NODE_SLOTS;
+}
+
+void run_node_memory_take(mics_job *job, bool takes)
+{
+    run_node_memory *node = &job->node;
+    node->taken = takes;
+    if (!takes)
+        return;
+    node->serial = node->found->key.serial + 1;
+    node->slot = run_node_memory_next_slot(job);
 }
 
 const char *run_node_memory_path(const mics_job *job)

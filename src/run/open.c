@@ -157,9 +157,7 @@ static mics_status start(mics_job *job)
     const int32_t here = job->world->mpi ? 1 : job->world->ranks;
     MICS_TRY(run_collectives_settle(job));
     MICS_TRY(run_world_agree(job->world, MICS_NEW(job->memory, here, &job->trainers)));
-    atomic_store(&job->stop.step, job->start_step);
-    if (job->checkpoint != NULL && !job->node.taken)
-        run_stop_saved(&job->stop, job->start_step);
+    run_stop_begins(&job->stop, job->start_step, job->checkpoint != NULL && !job->node.taken);
     return run_world_run(job->world, run_trainer_open, job);
 }
 
@@ -185,10 +183,9 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
         say_hints(job->run);
         say_kept(job);
     }
-    MICS_TRY(run_node_memory_start(job));
+    MICS_TRY(run_node_memory_check(job));
     MICS_TRY(start(job));
-    run_node_forget_found(job);
-    return MICS_OK;
+    return run_node_memory_begin(job);
 }
 
 mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out)

@@ -20,10 +20,7 @@ static mics_status settle_ranks(const mics_job *job, run_rank *rank, mics_status
     int64_t values[RUN_SAYS];
     mics_comm *comm = rank->comm;
     const bool first = is_first_here(rank); // another one does not look at the job now
-    run_newest_say(mine, comm->rank, comm->ranks, first ? run_newest_step(job->checkpoint_path) : 0,
-                   values);
-    if (!first)
-        values[RUN_SAYS_STEP] = values[RUN_SAYS_MINUS_STEP] = INT64_MIN;
+    run_newest_say(job, mine, comm->rank, comm->ranks, first, values);
     MICS_TRY(run_rank_max(rank, values, RUN_SAYS));
     *outcome_out = run_newest_outcome(values);
     if (*outcome_out == RUN_FAILED)
@@ -82,7 +79,7 @@ static mics_status parse_run(const mics_job *job, const mics_checkpoint *checkpo
     return mics_json_parse(job->memory, job->checkpoint_path, text, strlen(text), json_out);
 }
 
-// Once a process: the next older checkpoint, and that it is of the same run.
+// Once a process: the next older state, and that it is of the same run.
 static mics_status take_older(mics_job *job, const char *why)
 {
     mics_json *older = NULL;
@@ -110,50 +107,62 @@ static void set_marks(const mics_job *job)
                  (long long)job->passed[i]);
         (void)mics_checkpoint_mark(job->memory, path, job->passed_why[i]);
     }
-    (void)mics_checkpoint_mark(job->memory, job->checkpoint_path, NULL);
+    if (!job->node.taken)
+        (void)mics_checkpoint_mark(job->memory, job->checkpoint_path, NULL);
     mics_log_demote(before);
 }
 
-// What all ranks read is good.
-static void begin_there(run_trainer *self, int32_t passed_before)
+// What all ranks read is good; `older` than what they began with.
+static void begin_there(run_trainer *self, bool older)
 {
     mics_job *job = self->job;
-    self->step = self->saved_step = job->start_step;
-    if (is_first_here(self->rank) && job->passed_count > passed_before) {
-        atomic_store(&job->stop.step, job->start_step);
-        run_stop_saved(&job->stop, job->start_step);
-    }
+    const bool saved = !job->node.taken;
+    self->step = job->start_step;
+    self->saved = saved;
+    self->saved_step = saved ? job->start_step : 0;
+    self->memory_slot = job->node.slot;
+    if (is_first_here(self->rank) && older)
+        run_stop_begins(&job->stop, job->start_step, saved);
     if (self->rank->comm->rank != 0)
         return;
-    if (job->passed_count > passed_before)
+    if (older)
         run_newest_say_instead(job);
-    if (job->resumes_newest)
-        set_marks(job);
+    set_marks(job);
+}
+
+// What this node lacks of a copy in node memory comes from others first.
+static mics_status fill(run_trainer *self)
+{
+    mics_job *job = self->job;
+    if (job->node.taken && is_first_here(self->rank))
+        MICS_TRY(run_node_fetch(job));
+    return run_filling_state(self, job->checkpoint);
 }
 
 mics_status run_trainer_restore(run_trainer *self)
 {
     mics_job *job = self->job;
-    const int32_t passed_before = job->passed_count;
+    bool older = false;
     char why[RUN_WHY_BYTES] = "";
     run_outcome found = RUN_GOOD;
-    mics_status mine = run_filling_state(self, job->checkpoint);
+    mics_status mine = fill(self);
     if (!job->resumes_newest) {
-        if (run_newest_is_damage(mine))
+        if (run_newest_is_damage(job, mine))
             run_job_advise_older(job);
         return mine;
     }
     MICS_TRY(settle_ranks(job, self->rank, mine, &found, why));
     while (found == RUN_DAMAGED) {
+        older = true;
         mine = is_first_here(self->rank) ? take_older(job, why) : MICS_OK;
         MICS_TRY(settle_ranks(job, self->rank, mine, &found, why));
         if (found != RUN_GOOD)
             continue;
-        mine = run_filling_state(self, job->checkpoint);
+        mine = fill(self);
         MICS_TRY(settle_ranks(job, self->rank, mine, &found, why));
     }
     if (found == RUN_FAILED)
         return mine;
-    begin_there(self, passed_before);
+    begin_there(self, older);
     return MICS_OK;
 }

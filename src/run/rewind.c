@@ -75,7 +75,7 @@ static bool open_source(const run_trainer *self, const char *path, run_guard_sou
 }
 
 // What this run saved was compared before; so was, or is as good as it gets, what it resumed from.
-// One that resumed from node memory goes back to the newest checkpoint on disk.
+// Of one that resumed from node memory that is the newest checkpoint on disk.
 static bool newest_saved(const run_trainer *self, run_guard_source *source_out)
 {
     const mics_job *job = self->job;
@@ -116,7 +116,7 @@ static bool begins_again(const mics_job *job)
     return job->import != NULL || strcmp(job->run->model_init, "random") == 0;
 }
 
-bool run_guard_newest_agreed(const run_trainer *self, int32_t which, run_guard_source *source_out)
+bool run_guard_newest_saved(const run_trainer *self, int32_t which, run_guard_source *source_out)
 {
     run_guard_source newest = {.path = ""};
     *source_out = newest;
@@ -145,31 +145,107 @@ static void clear_state(run_trainer *self)
     }
 }
 
+// One rank a process does what is the process'.
+static bool is_first_here(const run_trainer *self)
+{
+    return self->rank->comm->rank == self->job->world->first;
+}
+
+// What this node lacks of a copy in node memory comes from others first.
+static mics_status open_state(run_trainer *self, const run_guard_source *source,
+                              mics_checkpoint **checkpoint_out)
+{
+    const char *path = source->path;
+    mics_status fetched = MICS_OK;
+    if (source->in_memory && is_first_here(self)) {
+        fetched = run_node_fetch(self->job);
+        run_rank_speaks(self->rank);
+    }
+    MICS_TRY(fetched);
+    if (source->in_memory)
+        path = run_node_memory_path(self->job);
+    return path[0] != '\0' ? mics_checkpoint_open(self->rank->memory, path, checkpoint_out)
+                           : MICS_OK;
+}
+
 static mics_status load_state(run_trainer *self, const run_guard_source *source)
 {
     mics_checkpoint *checkpoint = NULL;
     MICS_TRY(mics_engine_download(self->engine)); // as what is written there is uploaded
     clear_state(self);
     mics_engine_set_scaler(self->engine, &self->guard.scaler);
-    if (source->path[0] != '\0')
-        MICS_TRY(mics_checkpoint_open(self->rank->memory, source->path, &checkpoint));
+    MICS_TRY(open_state(self, source, &checkpoint));
     const mics_status status = run_filling_state(self, checkpoint);
     mics_checkpoint_close(checkpoint);
     return status;
 }
 
+// The states to go back to, newest first.
+enum { MAX_SAVED = 2, MAX_SOURCES = MAX_SAVED + 1 };
+typedef struct source_list {
+    run_guard_source list[MAX_SOURCES];
+    int32_t count;
+} source_list;
+
+// Rank 0 looks at the disk for all: others might not see the same there.
+static mics_status share_saved(run_trainer *self, source_list *sources)
+{
+    if (speaks(self)) {
+        while (sources->count < MAX_SAVED &&
+               run_guard_newest_saved(self, sources->count, &sources->list[sources->count]))
+            sources->count++;
+    }
+    return mics_comm_broadcast(self->rank->comm, 0, sources, sizeof *sources);
+}
+
+// Copies in node memory were compared before they were made, as saves are. Of the same step as on
+// disk, the copy is read.
+static void add_copy(const run_trainer *self, source_list *sources)
+{
+    const int64_t step = run_node_memory_step(self->job);
+    int32_t at = 0;
+    if (step < 0)
+        return;
+    while (at < sources->count && sources->list[at].step > step)
+        at++;
+    for (int32_t i = sources->count; i > at; i--)
+        sources->list[i] = sources->list[i - 1];
+    sources->list[at] = (run_guard_source){.step = step, .in_memory = true};
+    sources->count++;
+}
+
+static mics_status find_sources(run_trainer *self, source_list *sources)
+{
+    mics_status found = MICS_OK;
+    MICS_TRY(share_saved(self, sources));
+    if (is_first_here(self)) {
+        found = run_node_memory_find_again(self->job);
+        run_rank_speaks(self->rank);
+    }
+    MICS_TRY(mics_engine_agree(self->engine, found));
+    add_copy(self, sources);
+    return MICS_OK;
+}
+
+static bool is_unreadable(mics_status status)
+{
+    return status == MICS_ERR_FORMAT || status == MICS_ERR_IO || status == MICS_ERR_NUMERIC ||
+           status == MICS_ERR_PEER;
+}
+
 // The newest state that can be read, on all ranks alike.
-static mics_status load_newest(run_trainer *self, run_guard_source *source_out)
+static mics_status load_newest(run_trainer *self, const source_list *sources,
+                               run_guard_source *source_out)
 {
     mics_status status = MICS_ERR_IO;
-    for (int32_t which = 0; run_guard_newest_agreed(self, which, source_out); which++) {
+    for (int32_t which = 0; which < sources->count; which++) {
+        *source_out = sources->list[which];
         const bool before = mics_log_demote(true);
         status = mics_engine_agree(self->engine, load_state(self, source_out));
         mics_log_demote(before);
         if (status == MICS_OK)
             return MICS_OK;
-        if (status != MICS_ERR_FORMAT && status != MICS_ERR_IO && status != MICS_ERR_NUMERIC &&
-            status != MICS_ERR_PEER)
+        if (!is_unreadable(status))
             return mics_fail(status, "the state of step %lld cannot be loaded: %s",
                              (long long)source_out->step, mics_status_text(status));
     }
@@ -178,11 +254,24 @@ static mics_status load_newest(run_trainer *self, run_guard_source *source_out)
                         : status;
 }
 
+static mics_status load(run_trainer *self, run_guard_source *source_out)
+{
+    source_list sources = {.count = 0};
+    MICS_TRY(find_sources(self, &sources));
+    MICS_TRY(load_newest(self, &sources, source_out));
+    if (source_out->in_memory) // the next one must not take its place
+        self->memory_slot = run_node_memory_next_slot(self->job);
+    MICS_TRY(mics_engine_agree(self->engine, MICS_OK)); // all have looked at it
+    if (is_first_here(self))
+        run_node_forget_found(self->job);
+    return MICS_OK;
+}
+
 static mics_status go_back(run_trainer *self, run_guard_source *source_out)
 {
     mics_comm *comm = self->rank->comm;
     MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(self->job)));
-    MICS_TRY(load_newest(self, source_out));
+    MICS_TRY(load(self, source_out));
     mics_engine_release(self->engine);
     mics_engine_forget_residual(self->engine); // a run that resumes has none either
     MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
@@ -202,12 +291,18 @@ static mics_status go_back(run_trainer *self, run_guard_source *source_out)
 static mics_status fail(const run_trainer *self, const char *what, const char *then)
 {
     run_guard_source newest;
+    char where[RUN_PATH_BYTES + 64] = "the run's start";
     if (!speaks(self))
         return MICS_ERR_NUMERIC;
-    (void)run_guard_newest_agreed(self, 0, &newest);
-    return mics_fail(MICS_ERR_NUMERIC, "%s; %s; the newest state that agreed is %s%s", what, then,
-                     newest.path[0] != '\0' ? newest.path : "the run's start",
-                     newest.path[0] != '\0' ? " (--resume auto goes on from it)" : "");
+    (void)run_guard_newest_saved(self, 0, &newest);
+    if (newest.path[0] != '\0')
+        snprintf(where, sizeof where, "%s (--resume auto goes on from it)", newest.path);
+    if (self->kept && self->kept_step > newest.step)
+        snprintf(where, sizeof where,
+                 "that of step %lld, in node memory (--resume auto goes on from it)",
+                 (long long)self->kept_step);
+    return mics_fail(MICS_ERR_NUMERIC, "%s; %s; the newest state that agreed is %s", what, then,
+                     where);
 }
 
 // Whether the same replicas differ again since the same state: then it is no accident.
@@ -245,7 +340,9 @@ static mics_status rewind_run(run_trainer *self, const char *what)
     if (speaks(self))
         mics_log(MICS_LOG_WARNING, "%s; the run goes back to step %lld (%s)", what,
                  (long long)source.step,
-                 source.path[0] != '\0' ? source.path : "what it began with");
+                 source.in_memory         ? "in node memory"
+                 : source.path[0] != '\0' ? source.path
+                                          : "what it began with");
     return MICS_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "saver.h"
 #include "base/clock.h"
 #include "mics/log.h"
+#include "node_alone.h"
 #include "stop.h"
 #include "trainer.h"
 #include <stdatomic.h>
@@ -53,7 +54,7 @@ static mics_status write_share(run_saver *self, run_save *save)
     mics_log_demote(before);
     const double taken_s = (mics_clock_us() - begin_us) / 1e6;
     if (status == MICS_OK && taken_s > 0)
-        self->rate = (double)bytes_of(save, units) / taken_s;
+        atomic_store(&self->rate, (double)bytes_of(save, units) / taken_s);
     return status;
 }
 
@@ -99,9 +100,63 @@ static mics_status commit(run_saver *self, run_save *save)
     return status;
 }
 
+// ---- node memory first ----
+
+static bool hurries(run_saver *self, const run_save *save)
+{
+    pthread_mutex_lock(&self->mutex);
+    const bool so = save->hurries || save->gives_up || self->closing;
+    pthread_mutex_unlock(&self->mutex);
+    return so;
+}
+
+// A rank that was not asked to stop hears of it when the step ends, and takes part then.
+static run_alone_state await_all_kept(run_saver *self, const run_save *save, run_alone *alone)
+{
+    static const double LIMIT_US = 10e6;
+    const double begin_us = mics_clock_us();
+    run_alone_state state = RUN_ALONE_WAITS;
+    for (int wait_ms = 1; (state = run_alone_look(alone)) == RUN_ALONE_WAITS;) {
+        if (hurries(self, save) || mics_clock_us() - begin_us > LIMIT_US)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = wait_ms * 1000000L}, NULL);
+        wait_ms = wait_ms * 2 < MAX_FILES_POLL ? wait_ms * 2 : MAX_FILES_POLL;
+    }
+    return state;
+}
+
+static void keep_if_late(run_saver *self, run_save *save)
+{
+    run_trainer *trainer = self->trainer;
+    run_alone alone = {0};
+    run_alone_state state = RUN_ALONE_WAITS;
+    set_state(self, save, RUN_SAVE_KEEPING);
+    if (!run_share_is_late(trainer, run_saver_writes_older(self)))
+        return;
+    if (run_alone_begin(&alone, trainer, save->step) == MICS_OK)
+        state = await_all_kept(self, save, &alone);
+    run_alone_end(&alone);
+    save->kept = state == RUN_ALONE_KEPT;
+    save->lost = state == RUN_ALONE_FAILED;
+    if (save->kept)
+        run_stop_kept(&trainer->job->stop, save->step);
+    if (save->kept && trainer->rank->comm->rank == 0)
+        mics_log(MICS_LOG_INFO, "step %lld is in node memory", (long long)save->step);
+    if (save->lost && trainer->rank->comm->rank == 0)
+        mics_log(
+            MICS_LOG_WARNING,
+            "step %lld is not kept in node memory; it goes to disk, for as long as that is let",
+            (long long)save->step);
+}
+
 static void serve_save(run_saver *self, run_save *save)
 {
     run_stop *stop = &self->trainer->job->stop;
+    if (save->alone) {
+        run_stop_writes(stop, true);
+        keep_if_late(self, save);
+        run_stop_writes(stop, false);
+    }
     const double begin_us = mics_clock_us();
     if (save->copies) {
         set_state(self, save, RUN_SAVE_COPYING);
@@ -136,10 +191,23 @@ static bool begins_direct(run_saver *self)
         !mics_engine_hold(trainer->engine) || trainer->job->budget.accelerator.used ||
         run_share_is_saved(trainer) || ends_soon(trainer->job))
         return false;
-    (void)run_share_is_late(trainer);
     run_share_fill_direct(trainer);
+    self->direct.alone = true;
     self->direct.state = RUN_SAVE_QUEUED;
     return true;
+}
+
+// A rank that has written its share by itself may have to end while rank 0 is in a step, and cannot
+// say that it has committed. Called with the mutex.
+static void look_for_commit(run_saver *self)
+{
+    const run_save *save = &self->direct;
+    run_stop *stop = &self->trainer->job->stop;
+    if (!save->alone || save->state != RUN_SAVE_DONE)
+        return;
+    const bool known = atomic_load(&stop->saved) && atomic_load(&stop->saved_step) == save->step;
+    if (!known && mics_checkpoint_save_is_committed(save->saving))
+        run_stop_saved(stop, save->step);
 }
 
 static void sleep_awhile(run_saver *self)
@@ -186,6 +254,7 @@ static void *serve(void *argument)
             break;
         if (rank->comm->rank == 0)
             run_stop_look(self->trainer);
+        look_for_commit(self);
         if (!run_stop_is_asked(&self->trainer->job->stop) || !begins_direct(self))
             sleep_awhile(self);
     }
@@ -264,10 +333,26 @@ run_save_state run_saver_state(run_saver *saver, const run_save *save)
     return state;
 }
 
+bool run_saver_writes_older(run_saver *saver)
+{
+    const run_save_state state = run_saver_state(saver, &saver->behind);
+    return state >= RUN_SAVE_QUEUED && state <= RUN_SAVE_WRITING &&
+           saver->behind.step != saver->trainer->step;
+}
+
 void run_saver_await_copied(run_saver *saver, run_save *save)
 {
     pthread_mutex_lock(&saver->mutex);
     while (save->copies && (save->state == RUN_SAVE_QUEUED || save->state == RUN_SAVE_COPYING))
+        pthread_cond_wait(&saver->changed, &saver->mutex);
+    pthread_mutex_unlock(&saver->mutex);
+}
+
+void run_saver_await_kept(run_saver *saver, run_save *save)
+{
+    pthread_mutex_lock(&saver->mutex);
+    save->hurries = true;
+    while (save->state == RUN_SAVE_QUEUED || save->state == RUN_SAVE_KEEPING)
         pthread_cond_wait(&saver->changed, &saver->mutex);
     pthread_mutex_unlock(&saver->mutex);
 }
@@ -304,9 +389,10 @@ void run_saver_prune(run_saver *saver, int64_t step)
 
 void run_saver_end(run_saver *saver, run_save *save, bool failed)
 {
+    pthread_mutex_lock(&saver->mutex); // the thread may be looking at it
     mics_checkpoint_save_close(save->saving, failed);
-    pthread_mutex_lock(&saver->mutex);
     save->saving = NULL;
     save->state = RUN_SAVE_NONE;
+    save->hurries = save->alone = save->kept = save->lost = false;
     pthread_mutex_unlock(&saver->mutex);
 }

@@ -11,6 +11,7 @@
 // Older checkpoints are removed once a step after the newer one was good, or the run has ended.
 #include "base/clock.h"
 #include "mics/log.h"
+#include "node_alone.h"
 #include "trainer.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -38,6 +39,7 @@ static void end_save(run_trainer *self, run_save *save, bool failed)
     self->saved = true;
     self->saved_step = step;
     run_stop_saved(&self->job->stop, step);
+    run_node_memory_outdate(self, step);
     tell_saved(self, step);
 }
 
@@ -97,15 +99,34 @@ static mics_status settle_behind(run_trainer *self)
 
 // ---- saves that somebody waits for ----
 
-// What some rank cannot write in time goes to node memory first, where the run has copies there.
-static mics_status copy_if_late(run_trainer *self, bool late)
+// Whether some rank says so.
+static bool any(run_trainer *self, bool mine)
 {
+    return mics_engine_agree(self->engine, mine ? MICS_ERR_TIMEOUT : MICS_OK) != MICS_OK;
+}
+
+// What some rank cannot write in time goes to node memory first; where savers have not brought it
+// there (saver.h), all ranks together do. The last step of a run is for the disk alone: nothing goes
+// on from it.
+static mics_status keep_if_late(run_trainer *self)
+{
+    run_saver *saver = &self->saver;
+    run_save *direct = &saver->direct;
     bool kept = false;
-    if (mics_engine_agree(self->engine, late ? MICS_ERR_TIMEOUT : MICS_OK) == MICS_OK)
+    run_saver_await_kept(saver, direct);
+    if (any(self, direct->kept)) {
+        run_stop_kept(&self->job->stop, self->step);
+        self->kept = true;
+        self->kept_step = self->step;
+        self->memory_slot = (self->memory_slot + 1) % MICS_NODE_SLOTS;
         return MICS_OK;
-    MICS_TRY(run_node_memory_copy(self, self->step, &kept));
+    }
+    const bool late = run_share_is_late(self, run_saver_writes_older(saver)) && !direct->lost;
+    if (!any(self, late && self->step < self->job->run->steps))
+        return MICS_OK;
+    MICS_TRY(run_node_memory_stop(self, &kept));
     if (kept && self->rank->comm->rank == 0)
-        run_job_note(self->job, "step %lld is in node memory", (long long)self->step);
+        mics_log(MICS_LOG_INFO, "step %lld is in node memory", (long long)self->step);
     return mics_comm_set_timeout(self->rank->comm, run_job_files_timeout_s(self->job));
 }
 
@@ -114,7 +135,6 @@ static mics_status save_direct(run_trainer *self)
 {
     run_saver *saver = &self->saver;
     const bool begun = run_saver_state(saver, &saver->direct) != RUN_SAVE_NONE;
-    MICS_TRY(copy_if_late(self, !begun && run_share_is_late(self)));
     MICS_TRY(mics_engine_agree(self->engine, begun ? MICS_OK : mics_engine_download(self->engine)));
     if (!begun) {
         run_share_fill_direct(self);
@@ -129,6 +149,9 @@ static mics_status save_direct(run_trainer *self)
 static mics_status save_now(run_trainer *self)
 {
     const mics_job_callbacks *callbacks = &self->job->callbacks;
+    if (self->saved && self->saved_step == self->step)
+        return settle_behind(self);
+    MICS_TRY(keep_if_late(self)); // before a save behind the steps is waited for
     MICS_TRY(settle_behind(self));
     if (self->saved && self->saved_step == self->step)
         return MICS_OK;
@@ -166,19 +189,34 @@ mics_status run_saving_settle(run_trainer *self)
     return mics_comm_set_timeout(self->rank->comm, self->job->run->comm_timeout_s);
 }
 
-void run_saving_drop(run_trainer *self)
+static void drop_own(run_trainer *self)
 {
     run_saver *saver = &self->saver;
     char path[RUN_PATH_BYTES];
     if (run_saver_state(saver, &saver->direct) == RUN_SAVE_NONE)
         return;
     const bool done = run_saver_await_done(saver, &saver->direct, true) == MICS_OK;
+    if (saver->late) {
+        run_stop_drop_kept(&self->job->stop);
+        run_alone_drop(self);
+    }
     if (done && self->rank->comm->rank == 0) { // it was whole already
         snprintf(path, sizeof path, "%s/step-%08lld/manifest.json", self->job->checkpoints_dir,
                  (long long)saver->direct.step);
         unlink(path);
     }
     run_saver_end(saver, &saver->direct, true);
+}
+
+void run_saving_drop(run_trainer *self)
+{
+    mics_comm *comm = self->rank->comm;
+    drop_own(self);
+    // Who looks for a state to go back to finds none of it on any node. A failure is that of the next
+    // collective, too.
+    if (mics_comm_set_timeout(comm, run_job_files_timeout_s(self->job)) == MICS_OK &&
+        mics_engine_agree(self->engine, MICS_OK) == MICS_OK)
+        (void)mics_comm_set_timeout(comm, self->job->run->comm_timeout_s);
 }
 
 // ---- saves behind steps ----

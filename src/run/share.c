@@ -172,50 +172,78 @@ void run_share_prune(const run_trainer *self, int64_t step)
 
 // ---- how long it takes ----
 
-// What a short write to the run's folder says of the disk.
+// Bytes a second of one write to an empty file, until they are on disk; 0: it failed.
+static double time_write(const char *path, const void *block, size_t bytes)
+{
+    const double begin_us = mics_clock_us();
+    const mics_status status = mics_file_write_whole(path, block, bytes);
+    const double taken_us = mics_clock_us() - begin_us;
+    unlink(path);
+    return status == MICS_OK && taken_us > 0 ? (double)bytes * 1e6 / taken_us : 0;
+}
+
+// What short writes to the run's folder say of the disk, larger ones as long as they take no time
+// that a save would lack.
 static double probe_rate(const run_trainer *self)
 {
-    enum { PROBE_BYTES = 8 << 20 };
+    static const size_t LEAST_BYTES = 256 << 10, MAX_BYTES = 8 << 20;
+    static const double SHORT_S = 0.25;
     char path[RUN_PATH_BYTES];
     void *block = NULL;
+    double rate = 0;
     snprintf(path, sizeof path, "%s/speed-%d.tmp", self->job->run->out,
              (int)self->rank->comm->rank);
     const bool muted = mics_log_mute(true); // whoever saves finds the same mistakes
-    const double begin_us = mics_clock_us();
-    mics_status status = mics_alloc(self->rank->memory, MICS_MEM_HOST, PROBE_BYTES, &block);
-    if (status == MICS_OK)
-        status = mics_file_write_whole(path, block, PROBE_BYTES);
-    const double taken_us = mics_clock_us() - begin_us;
+    if (mics_alloc(self->rank->memory, MICS_MEM_HOST, MAX_BYTES, &block) == MICS_OK) {
+        for (size_t bytes = LEAST_BYTES; bytes <= MAX_BYTES; bytes *= 2) {
+            rate = time_write(path, block, bytes);
+            if (rate <= 0 || (double)bytes / rate > SHORT_S)
+                break;
+        }
+    }
     mics_log_mute(muted);
-    unlink(path);
     mics_free(self->rank->memory, block);
-    return status == MICS_OK && taken_us > 0 ? PROBE_BYTES * 1e6 / taken_us : 0;
+    return rate;
 }
 
-static double share_bytes(const run_trainer *self)
+// Until the step that was done last is on disk: also of an older save that is still under way.
+static double bytes_to_write(const run_trainer *self, bool writes_older)
 {
     const int32_t states = mics_optimizer_def_get(self->job->run->optimizer.kind)->states;
-    return (double)run_share_copy_bytes(self->job->schedule, states);
+    return (double)run_share_copy_bytes(self->job->schedule, states) * (writes_older ? 2 : 1);
 }
 
-bool run_share_is_late(run_trainer *self)
+static bool find_late(run_trainer *self, double asked_us, bool writes_older)
 {
-    const run_stop *stop = &self->job->stop;
-    char bytes[32];
-    if (atomic_load(&stop->reason) != RUN_STOP_PROGRAM || self->saver.grace_checked)
-        return false;
-    self->saver.grace_checked = true;
-    const double rate = self->saver.rate > 0 ? self->saver.rate : probe_rate(self);
-    const double asked_s = (mics_clock_us() - atomic_load(&stop->asked_us)) / 1e6,
-                 left_s = self->job->run->grace_s - asked_s, needed_s = share_bytes(self) / rate;
+    const double bytes = bytes_to_write(self, writes_older);
+    double rate = atomic_load(&self->saver.rate);
+    char text[32];
+    if (rate <= 0)
+        rate = probe_rate(self);
+    const double asked_s = (mics_clock_us() - asked_us) / 1e6,
+                 left_s = self->job->run->grace_s - asked_s, needed_s = bytes / rate;
     if (rate <= 0 || needed_s <= left_s)
         return false;
-    if (self->rank->comm->rank != 0)
-        return true;
-    mics_log(MICS_LOG_WARNING,
-             "saving step %lld takes some %.0f s, as each rank has %s to write, and %.0f s of "
-             "run.grace_s are left; it goes on for as long as it is let",
-             (long long)self->step, needed_s,
-             mics_size_text(share_bytes(self), bytes, sizeof bytes), left_s > 0 ? left_s : 0);
+    if (self->rank->comm->rank == 0)
+        mics_log(MICS_LOG_WARNING,
+                 "saving step %lld to disk takes some %.0f s, as each rank has %s to write, and "
+                 "%.0f s of run.grace_s are left; %s",
+                 (long long)self->step, needed_s, mics_size_text(bytes, text, sizeof text),
+                 left_s > 0 ? left_s : 0,
+                 self->step < self->job->run->steps ? "it goes to node memory first"
+                                                    : "it goes on for as long as it is let");
     return true;
+}
+
+bool run_share_is_late(run_trainer *self, bool writes_older)
+{
+    const run_stop *stop = &self->job->stop;
+    run_saver *saver = &self->saver;
+    const double asked_us = atomic_load(&stop->asked_us);
+    if (atomic_load(&stop->reason) != RUN_STOP_PROGRAM)
+        return false;
+    if (saver->late_asked_us < asked_us)
+        saver->late = find_late(self, asked_us, writes_older);
+    saver->late_asked_us = asked_us;
+    return saver->late;
 }

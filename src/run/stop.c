@@ -27,10 +27,28 @@ bool run_stop_is_asked(const run_stop *stop)
     return atomic_load(&stop->reason) != RUN_STOP_NONE;
 }
 
+void run_stop_begins(run_stop *stop, int64_t step, bool saved)
+{
+    atomic_store(&stop->step, step);
+    atomic_store(&stop->saved_step, saved ? step : 0);
+    atomic_store(&stop->saved, saved);
+}
+
 void run_stop_saved(run_stop *stop, int64_t step)
 {
     atomic_store(&stop->saved_step, step);
     atomic_store(&stop->saved, true);
+}
+
+void run_stop_kept(run_stop *stop, int64_t step)
+{
+    atomic_store(&stop->kept_step, step);
+    atomic_store(&stop->kept, true);
+}
+
+void run_stop_drop_kept(run_stop *stop)
+{
+    atomic_store(&stop->kept, false);
 }
 
 void run_stop_writes(run_stop *stop, bool begins)
@@ -86,6 +104,8 @@ mics_job_standing mics_job_standing_get(const mics_job *job)
         .step = atomic_load(&stop->step),
         .saved = atomic_load(&stop->saved),
         .saved_step = atomic_load(&stop->saved_step),
+        .kept = atomic_load(&stop->kept),
+        .kept_step = atomic_load(&stop->kept_step),
         .writing = atomic_load(&stop->writing) > 0,
         .save_s = atomic_load(&stop->save_s),
         .asked_by_run = atomic_load(&stop->reason) == RUN_STOP_FILE    ? "the file stop"

@@ -26,6 +26,8 @@ typedef struct run_stop {
     _Atomic int64_t step;          // done
     _Atomic int64_t saved_step;    // of the newest checkpoint
     atomic_bool saved;             // there is one
+    _Atomic int64_t kept_step;     // of the newest copy in node memory
+    atomic_bool kept;              // there is one
     atomic_int writing;            // ranks of this process that write, or wait for each other to
     _Atomic double step_s, save_s; // that the newest step, and the newest save, took
 } run_stop;
@@ -34,8 +36,15 @@ typedef struct run_stop {
 void run_stop_ask(run_stop *stop, run_stop_reason reason);
 bool run_stop_is_asked(const run_stop *stop);
 
+/* The run begins at a step, of which there is a checkpoint if `saved`. */
+void run_stop_begins(run_stop *stop, int64_t step, bool saved);
+
 /* A checkpoint of a step is whole. */
 void run_stop_saved(run_stop *stop, int64_t step);
+
+/* A copy of a step in node memory is whole on all nodes; or, of no step any more. */
+void run_stop_kept(run_stop *stop, int64_t step);
+void run_stop_drop_kept(run_stop *stop);
 
 /* A rank begins, or ends, to write. */
 void run_stop_writes(run_stop *stop, bool begins);

@@ -32,7 +32,9 @@ struct run_trainer {
     double copy_us;                           // and in this one, for the copy
     bool saved;                               // there is a checkpoint
     int64_t saved_step;                       // of the newest; 0 too where there is none
-    int32_t memory_slot;                      // where the next copy in node memory goes
+    bool kept;                                // this run has made a copy in node memory
+    int64_t kept_step;                        // of the newest
+    int32_t memory_slot;                      // where the next one goes
     bool memory_booked;                       // those copies are counted
     bool memory_told;                         // the program was told of the first
     double validation_first, validation_last; // NaN: none
@@ -91,8 +93,8 @@ mics_status run_saving_begin(run_trainer *self);
 /* Waits for a save that is under way. Returns: as run_saving_begin. */
 mics_status run_saving_settle(run_trainer *self);
 
-/* Ends what a rank has begun to save by itself of the step that was done last, which is not to count:
- * no other rank need be waited for. */
+/* Ends what ranks have begun to save by themselves of the step that was done last, which is not to
+ * count: on return it does on no node. Some ranks may have begun, and others not. */
 void run_saving_drop(run_trainer *self);
 
 /* Around mics_engine_step, whose status and result (self->newest) it is. Returns: `status`;

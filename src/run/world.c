@@ -251,15 +251,25 @@ mics_status run_world_first(run_world *world, mics_status (*prepare)(void *ctx),
 
 // ---- running ----
 
+static int32_t name_of(const run_rank *rank)
+{
+    return rank->comm->ranks > 1 ? rank->comm->rank : -1;
+}
+
+void run_rank_speaks(const run_rank *rank)
+{
+    mics_log_set_rank(name_of(rank));
+    mics_log_release(false, -1);
+}
+
 static void answer(run_world *world, run_rank_thread *here)
 {
     mics_comm *comm = here->rank.comm;
-    const int32_t named = comm->ranks > 1 ? comm->rank : -1;
-    mics_log_set_rank(named);
+    mics_log_set_rank(name_of(&here->rank));
     mics_log_hold(comm->rank != 0);
     here->rank.agreed = false;
     here->status = world->rank_main(world->ctx, &here->rank);
-    mics_log_release(here->status != MICS_OK, named);
+    mics_log_release(here->status != MICS_OK, name_of(&here->rank));
     if (here->status != MICS_OK && !here->rank.agreed)
         mics_comm_abort(comm, NULL);
 }

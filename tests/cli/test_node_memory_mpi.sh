@@ -20,8 +20,8 @@ exec "$@"
 SH
 mkdir -p shm/0 shm/1
 
-newest_copy() { # prints the step of the newest copy in memory, if there is one
-    cat shm/[01]/mics-*/node-*/slot-*/manifest.json 2>copies.err |
+newest_copy() { # [MACHINE]: prints the step of the newest copy in memory, of one machine or all, if there is one
+    cat shm/${1:-[01]}/mics-*/node-*/slot-*/manifest.json 2>copies.err |
         sed -n 's/^  "step": \([0-9]*\),/\1/p' | sort -n | tail -n 1
 }
 wait_for_copy() { # STEP: until there is one of that step or later
@@ -80,8 +80,10 @@ rm -rf lost/checkpoints
 kept=$(newest_copy)
 last=$((kept + 3))
 
-# Fewer ranks, on one machine that has all of it: 2 ranks with the same batch.
+# Fewer ranks, on one machine that has all of it: 2 ranks with the same batch. The other machine may have
+# been killed one copy later.
 cp -r lost fewer && cp -r shm shm.all
+kept_there=$(newest_copy 1)
 cat >one.sh <<'SH'
 MICS_SHM_DIR=shm.all/1
 export MICS_SHM_DIR
@@ -89,7 +91,7 @@ exec "$@"
 SH
 run 0 fewer sh one.sh "$mics" train run.json --ranks 2 --steps $last --out fewer \
     --set gradient_accumulation_steps=4 --set train_batch_size=16 --set run.memory_checkpoint_every=2
-contains fewer.out "start     step $kept, resumed from node memory"
+contains fewer.out "start     step $kept_there, resumed from node memory"
 
 run 0 lost "$@" sh node.sh "$mics" train run.json --nodes 2 --steps $last --out lost $zero3
 contains lost.out "start     step $kept, resumed from node memory"
@@ -109,7 +111,8 @@ for file in shm/0/mics-*/node-*/slot-*/rank-00001.mics; do
 done
 [ -n "$slot" ] || fail "no slot is of the newest copy"
 newest=$(sed 's/.*step-0*//' disk/checkpoints/latest)
-run 0 disk "$@" sh node.sh "$mics" train run.json --nodes 2 --steps $((newest + 3)) --out disk $zero3 \
+last=$(($(newest_copy) + 3)) # copies of the last step or later are not looked at
+run 0 disk "$@" sh node.sh "$mics" train run.json --nodes 2 --steps $last --out disk $zero3 \
     --set run.memory_checkpoint_every=2
 contains disk.out "start     step $newest, resumed from disk/checkpoints"
 contains disk.err "differ from their checksum"

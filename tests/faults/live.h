@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A whole training whose ranks are threads of this process, with one bit of one rank's live state
-// flipped on the way: in what it holds between steps, or in what a kernel reads or has written in
-// the middle of one. What the run then says is counted, and what it comes to can be compared.
+// A whole training whose ranks are threads of this process, or an MPI launcher's processes, with one
+// bit of one rank's live state flipped on the way: in what it holds between steps, or in what a
+// kernel reads or has written in the middle of one. What the run then says is counted, and what it
+// comes to can be compared.
 //
 // Works in the current folder, which has to be a new one.
 #ifndef MICS_TEST_LIVE_H
@@ -50,7 +51,7 @@ typedef struct live_flip {
 
 typedef struct live_run {
     // What is run.
-    int32_t ranks, nodes;
+    int32_t ranks, nodes; // ranks 0: the launcher's
     mics_sharding sharding;
     int64_t steps;
     const char *sets[LIVE_MAX_SETS];
@@ -61,7 +62,7 @@ typedef struct live_run {
     mics_status status;
     int64_t step;
     double losses[LIVE_MAX_STEPS + 1]; // by step, the newest
-    uint64_t digest;                   // of all ranks' masters and moments
+    uint64_t digest;                   // of masters and moments of this process' ranks
     int32_t heard_steps;               // a step that was run again counts again
     int32_t errors, warnings;
     char error[1024], warning[1024]; // the newest
@@ -164,9 +165,8 @@ static inline int64_t live_others_elem(const mics_engine_optimizer_shard *held, 
     return 0;
 }
 
-static inline void live_flip_state(mics_job *job, const live_flip *flip)
+static inline void live_flip_state(mics_job *job, mics_engine *engine, const live_flip *flip)
 {
-    mics_engine *engine = job->trainers[flip->rank].engine;
     const int32_t units = job->model->unit_count;
     for (int32_t i = 0; i < units; i++) { // small units may be none of this rank's
         const mics_engine_optimizer_shard held =
@@ -186,10 +186,14 @@ static inline void live_flip_state(mics_job *job, const live_flip *flip)
 
 static inline void live_flip_now(mics_job *job, const live_flip *flip)
 {
+    const int32_t here = flip->rank - job->world->first;
+    if (flip->kind == LIVE_NONE || here < 0 || here >= job->world->here_count)
+        return;
+    mics_engine *engine = job->trainers[here].engine;
     if (flip->kind >= LIVE_GRADS)
-        live_arm_engine(job->trainers[flip->rank].engine, flip);
-    else if (flip->kind != LIVE_NONE)
-        live_flip_state(job, flip);
+        live_arm_engine(engine, flip);
+    else
+        live_flip_state(job, engine, flip);
 }
 
 // ---- what is heard ----
@@ -218,7 +222,7 @@ static inline uint64_t live_digest(const mics_job *job)
 {
     const mics_kernels *kernels = mics_kernels_get(NULL);
     uint64_t digest = 0, hash = 0;
-    for (int32_t rank = 0; rank < job->world->ranks; rank++) {
+    for (int32_t rank = 0; rank < job->world->here_count; rank++) {
         for (int32_t unit = 0; unit < job->model->unit_count; unit++) {
             const mics_engine_optimizer_shard held =
                 mics_engine_optimizer_shard_get(job->trainers[rank].engine, unit);

@@ -4,6 +4,7 @@
 #include "faults/live.h"
 #include "test.h"
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char work[] = "/dev/shm/mics-guard-XXXXXX";
@@ -30,14 +31,19 @@ static live_run run_of(const layout *of)
                       .sets = {"run.check_replicas_every=3", "run.checkpoint_every=5"}};
 }
 
-// The run without a flip.
-static void go_undisturbed(const layout *of, live_run *run)
+static void go_without_flip(live_run *run)
 {
-    *run = run_of(of);
+    run->flip.kind = LIVE_NONE;
     live_go(run, false);
     ASSERT_OK(run->status);
     assert_int_equal(run->heard_steps, STEPS);
     assert_int_equal(run->warnings, 0);
+}
+
+static void go_undisturbed(const layout *of, live_run *run)
+{
+    *run = run_of(of);
+    go_without_flip(run);
 }
 
 static void expect(const char *text, const char *part)
@@ -171,6 +177,79 @@ static void test_damaged_checkpoint(void **state)
     assert_int_not_equal(run.status, MICS_OK);
     assert_int_equal(run.errors, 1);
     expect(run.error, "no state that the run could go back to");
+}
+
+// ---- node memory ----
+
+// Copies of steps 2, 4, ... in it; checkpoints of 5 and 10, if any.
+static live_run run_with_copies(const layout *of, const char *checkpoints)
+{
+    live_run run = run_of(of);
+    run.nodes = of->ranks % 2 == 0 ? 2 : 1;
+    run.sets[1] = checkpoints;
+    run.sets[2] = "run.memory_checkpoint_every=2";
+    run.flip =
+        (live_flip){.kind = LIVE_MOMENTS, .rank = of->ranks - 1, .after = 7, .elem = 3, .bit = 19};
+    return run;
+}
+
+#define DAMAGE(files)                                                                              \
+    "for f in shm/mics-*/" files "/rank-*; do "                                                    \
+    "printf damage | dd of=$f bs=1 seek=9000 conv=notrunc 2>/dev/null; done"
+
+static void test_goes_back_to_node_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *checkpoints, *command, *back;
+    } cases[] = {
+        {"run.checkpoint_every=5", NULL, "goes back to step 6 (in node memory)"},
+        {"run.checkpoint_every=0", NULL, "goes back to step 6 (in node memory)"},
+        // Step 6 is in the first slot, as step 2 was.
+        {"run.checkpoint_every=5", DAMAGE("*/slot-0"), "goes back to step 5 (out/checkpoints/"},
+        {"run.checkpoint_every=0", DAMAGE("*/slot-0"), "goes back to step 4 (in node memory)"},
+        {"run.checkpoint_every=0", DAMAGE("*/slot-?"), "goes back to step 0 (what it began with)"},
+        {"run.checkpoint_every=5", "rm -r shm/mics-*", "goes back to step 5 (out/checkpoints/"},
+        {"run.checkpoint_every=6", "rm shm/mics-*/*/slot-0/manifest.json",
+         "goes back to step 6 (out/checkpoints/"},
+    };
+    for (int i = 0; i < LAYOUT_COUNT; i++) {
+        live_run undisturbed = run_with_copies(&LAYOUTS[i], "run.checkpoint_every=5");
+        go_without_flip(&undisturbed);
+        for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+            live_run run = run_with_copies(&LAYOUTS[i], cases[c].checkpoints);
+            run.command = cases[c].command;
+            live_go(&run, false);
+            ASSERT_OK(run.status);
+            expect(run.warning, cases[c].back);
+            if (!live_same(&run, &undisturbed, 1))
+                fail_msg("%s of %d, case %d: other bits", LAYOUTS[i].name, (int)LAYOUTS[i].ranks,
+                         (int)c);
+            assert_int_equal(system("[ -z \"$(ls shm)\" ]"), 0); // the end is on disk
+        }
+    }
+}
+
+// One node's file is damaged where the other's is not, and a copy made behind it takes the place of
+// the older one.
+static void test_goes_back_twice(void **state)
+{
+    (void)state;
+    live_run run = run_with_copies(&LAYOUTS[3], "run.checkpoint_every=0"), undisturbed = run;
+    go_without_flip(&undisturbed);
+    run.command = DAMAGE("node-1/slot-0");
+    live_go(&run, false);
+    ASSERT_OK(run.status);
+    expect(run.warning, "goes back to step 6 (in node memory)");
+    assert_true(live_same(&run, &undisturbed, 1));
+    // The second time the newest copy is the one that was made on the way.
+    run.flip.kind = LIVE_GRADS;
+    run.flip.times = 1000000;
+    run.command = NULL;
+    live_go(&run, false);
+    ASSERT_STATUS(MICS_ERR_NUMERIC, run.status);
+    expect(run.error, "that of step 6, in node memory (--resume auto goes on from it)");
+    assert_int_equal(system("rm -r shm/mics-*"), 0);
 }
 
 // ---- repairing ----
@@ -344,7 +423,8 @@ static void test_spikes(void **state)
 static int open_work(void **state)
 {
     (void)state;
-    if (mkdtemp(work) == NULL || chdir(work) != 0)
+    if (mkdtemp(work) == NULL || chdir(work) != 0 || mkdir("shm", 0700) != 0 ||
+        setenv("MICS_SHM_DIR", "shm", 1) != 0)
         return 1;
     return live_prepare();
 }
@@ -365,6 +445,8 @@ int main(void)
         cmocka_unit_test(test_limit),
         cmocka_unit_test(test_stop_at_divergence),
         cmocka_unit_test(test_damaged_checkpoint),
+        cmocka_unit_test(test_goes_back_to_node_memory),
+        cmocka_unit_test(test_goes_back_twice),
         cmocka_unit_test(test_repair),
         cmocka_unit_test(test_saved_aside),
         cmocka_unit_test(test_impossible_losses),

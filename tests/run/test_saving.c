@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { STEPS = 8, RANKS = 4, POISON_AFTER = 3, ONCE = 3 }; // ONCE: micro-steps, see open_job
@@ -50,11 +51,12 @@ static void hear_checkpoint(void *ctx, int64_t step, const char *path)
     ((heard *)ctx)->saved = step;
 }
 
-static mics_job *open_job(const char *out, heard *ears, int64_t micro_steps, const char *limit)
+static mics_job *open_saving(const char *out, heard *ears, int64_t micro_steps, int64_t every,
+                             const char *set)
 {
     static const char *const texts[] = {"text.txt"};
     const char *sets[] = {"run.validation_batches=0", "run.threads=1", "run.device=cpu",
-                          "run.comm_timeout_s=60", limit};
+                          "run.comm_timeout_s=60", set};
     const mics_run_values values = {.model_config = "model.json",
                                     .train = texts,
                                     .train_count = 1,
@@ -62,7 +64,7 @@ static mics_job *open_job(const char *out, heard *ears, int64_t micro_steps, con
                                     .steps = STEPS,
                                     .seed = 3,
                                     .out = out,
-                                    .checkpoint_every = 2,
+                                    .checkpoint_every = every,
                                     .micro_batch = 2,
                                     .micro_steps = micro_steps,
                                     .learning_rate = 3e-3,
@@ -71,12 +73,17 @@ static mics_job *open_job(const char *out, heard *ears, int64_t micro_steps, con
         .memory = memory,
         .values = &values,
         .sets = sets,
-        .set_count = limit != NULL ? 5 : 4,
+        .set_count = set != NULL ? 5 : 4,
         .ranks = RANKS,
         .nodes = 1,
         .callbacks = {.ctx = ears, .step = hear_step, .checkpoint = hear_checkpoint}};
     ASSERT_OK(mics_job_open(&spec, &ears->job));
     return ears->job;
+}
+
+static mics_job *open_job(const char *out, heard *ears, int64_t micro_steps, const char *limit)
+{
+    return open_saving(out, ears, micro_steps, 2, limit);
 }
 
 static void check_poisoned(const char *out, const char *limit)
@@ -141,15 +148,16 @@ static void *stop_soon(void *ctx)
 }
 
 // Steps long enough that it stops in the middle of one.
-static void a_stopped_run_goes_on_with_the_same_bits(void **state)
+static void stop_often(const char *out, const char *set, bool keeps)
 {
-    (void)state;
     enum { MICRO_STEPS = 30 };
     heard whole = {0}, parts = {0};
-    mics_job *job = open_job("whole", &whole, MICRO_STEPS, NULL);
+    char path[64];
+    snprintf(path, sizeof path, "whole-%s", out);
+    mics_job *job = open_job(path, &whole, MICRO_STEPS, NULL);
     ASSERT_OK(mics_job_train(job, 0));
     ASSERT_OK(mics_job_close(job));
-    job = open_job("parts", &parts, MICRO_STEPS, NULL);
+    job = open_saving(out, &parts, MICRO_STEPS, keeps ? 0 : 2, set);
     for (int stops = 0; mics_job_facts_get(job).step < STEPS && stops < 100; stops++) {
         pthread_t thread;
         if (stops < 3)
@@ -162,12 +170,32 @@ static void a_stopped_run_goes_on_with_the_same_bits(void **state)
         assert_int_equal(facts.saved_step, facts.step);
         if (status == MICS_ERR_INTERRUPTED) {
             assert_int_equal(parts.saved, facts.step);
-            assert_int_equal(mics_job_standing_get(job).saved_step, facts.step);
+            const mics_job_standing at = mics_job_standing_get(job);
+            assert_int_equal(at.saved_step, facts.step);
+            assert_int_equal(at.kept, keeps);
+            assert_int_equal(at.kept_step, keeps ? facts.step : 0);
         }
     }
     ASSERT_OK(mics_job_close(job));
+    snprintf(path, sizeof path, "%s/node-memory", out);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(rmdir("shm"), 0); // all is given back
+    assert_int_equal(mkdir("shm", 0700), 0);
     for (int64_t step = 1; step <= STEPS; step++)
         assert_memory_equal(&whole.loss[step], &parts.loss[step], sizeof(double));
+}
+
+static void a_stopped_run_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    stop_often("parts", NULL, false);
+}
+
+// Without any time for the disk: each stop is in node memory first, and then on disk too.
+static void and_one_that_is_late_for_the_disk(void **state)
+{
+    (void)state;
+    stop_often("late", "run.grace_s=0", true);
 }
 
 static void write_file(const char *name, const char *text)
@@ -185,6 +213,8 @@ static int begin(void **state)
     for (size_t i = 0; i + 32 < sizeof text; i += 26)
         snprintf(text + i, sizeof text - i, "the lark at break of day%c\n", (char)('a' + i % 26));
     if (mkdtemp(work) == NULL || chdir(work) != 0 || mics_memory_open(&memory) != MICS_OK)
+        return 1;
+    if (mkdir("shm", 0700) != 0 || setenv("MICS_SHM_DIR", "shm", 1) != 0)
         return 1;
     write_file("text.txt", text);
     write_file("model.json",
@@ -210,6 +240,7 @@ int main(void)
         cmocka_unit_test(nor_where_saves_wait),
         cmocka_unit_test(a_final_save_of_it_fails),
         cmocka_unit_test(a_stopped_run_goes_on_with_the_same_bits),
+        cmocka_unit_test(and_one_that_is_late_for_the_disk),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -87,6 +87,18 @@ mics_status mics_node_dir(mics_memory *memory, const char *root, int32_t node, c
     return mics_file_join(memory, root, name, dir_out);
 }
 
+mics_status mics_node_slot(mics_memory *memory, const char *root, int32_t node, int32_t slot,
+                           char **slot_out)
+{
+    char name[32];
+    char *dir = NULL;
+    snprintf(name, sizeof name, "slot-%d", (int)slot);
+    MICS_TRY(mics_node_dir(memory, root, node, &dir));
+    const mics_status status = mics_file_join(memory, dir, name, slot_out);
+    mics_free(memory, dir);
+    return status;
+}
+
 // Removes the entry `name` of the folder `parent`, and what is below it.
 static void remove_at(int parent, const char *name)
 {
@@ -163,11 +175,12 @@ mics_status mics_node_space(const char *root, int64_t *used_out, int64_t *free_o
 {
     enum { DEPTH = 3 }; // node, slot, file
     struct statvfs info;
-    const char *at = access(root, F_OK) == 0 ? root : mics_node_base();
+    const bool there = root != NULL && access(root, F_OK) == 0;
+    const char *at = there ? root : mics_node_base();
     if (statvfs(at, &info) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s; MICS_SHM_DIR names another tmpfs",
                          at, strerror(errno));
-    *used_out = used_below(AT_FDCWD, root, DEPTH);
+    *used_out = there ? used_below(AT_FDCWD, root, DEPTH) : 0;
     *free_out = (int64_t)info.f_bavail * (int64_t)info.f_frsize;
     return MICS_OK;
 }
@@ -198,13 +211,11 @@ static mics_status empty_slot(mics_memory *memory, const char *slot)
 mics_status mics_node_begin(mics_memory *memory, const char *root, int32_t node, int32_t slot,
                             char **slot_out)
 {
-    char name[32];
     char *dir = NULL, *path = NULL;
     mics_status status = MICS_OK;
-    snprintf(name, sizeof name, "slot-%d", (int)slot);
     MICS_TRY_OUT(mics_node_dir(memory, root, node, &dir));
     MICS_TRY_OUT(make_dir(dir));
-    MICS_TRY_OUT(mics_file_join(memory, dir, name, &path));
+    MICS_TRY_OUT(mics_node_slot(memory, root, node, slot, &path));
     MICS_TRY_OUT(empty_slot(memory, path));
     *slot_out = path;
     path = NULL;

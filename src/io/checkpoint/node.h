@@ -55,6 +55,10 @@ mics_status mics_node_make_root(const char *root);
 /* A folder of `root`: "node-0". The caller frees *dir_out with mics_free. */
 mics_status mics_node_dir(mics_memory *memory, const char *root, int32_t node, char **dir_out);
 
+/* The folder of a slot, which need not be there. The caller frees *slot_out with mics_free. */
+mics_status mics_node_slot(mics_memory *memory, const char *root, int32_t node, int32_t slot,
+                           char **slot_out);
+
 /* Removes the folders node-N of `root` from number `first` on, and all resume-*. Failures are
  * warnings. */
 void mics_node_remove_from(const char *root, int32_t first);
@@ -64,7 +68,7 @@ void mics_node_remove_from(const char *root, int32_t first);
 void mics_node_remove(const char *path);
 
 /* Memory that the files of `root` take, and what its file system has free (of BASE, where `root` is
- * not there). Returns: MICS_OK; MICS_ERR_IO. */
+ * NULL or not there). Returns: MICS_OK; MICS_ERR_IO. */
 mics_status mics_node_space(const char *root, int64_t *used_out, int64_t *free_out);
 
 // ---- writing ----

@@ -479,6 +479,32 @@ mics_status mics_checkpoint_save_commit(mics_checkpoint_saving *saving)
     return commit(saving);
 }
 
+// `latest` is what a commit writes last.
+bool mics_checkpoint_save_is_committed(const mics_checkpoint_saving *saving)
+{
+    enum { MAX_BYTES = 256 };
+    char *path = NULL, *manifest = NULL, *latest = NULL;
+    const mics_ckpt_name name = mics_ckpt_step_name(saving->meta->step);
+    size_t bytes = 0;
+    int64_t next = 0;
+    const bool muted = mics_log_mute(true);
+    mics_status status =
+        mics_file_join(saving->memory, saving->writer->dir, MICS_LATEST_NAME, &path);
+    if (status == MICS_OK)
+        status = mics_file_read_whole(saving->memory, path, MAX_BYTES, &latest, &bytes);
+    if (status == MICS_OK && (strncmp(latest, name.text, strlen(name.text)) != 0))
+        status = MICS_ERR_IO; // it names another step
+    if (status == MICS_OK)
+        status = mics_file_join(saving->memory, saving->folder, MICS_MANIFEST_NAME, &manifest);
+    if (status == MICS_OK)
+        status = read_generation(saving->memory, manifest, &next);
+    mics_log_mute(muted);
+    mics_free(saving->memory, path);
+    mics_free(saving->memory, latest);
+    mics_free(saving->memory, manifest);
+    return status == MICS_OK && next > saving->generation;
+}
+
 void mics_checkpoint_save_close(mics_checkpoint_saving *saving, bool failed)
 {
     if (saving == NULL)

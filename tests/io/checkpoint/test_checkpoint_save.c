@@ -547,7 +547,9 @@ static void ranks_save_without_a_word(void **state)
     }
     assert_true(mics_checkpoint_save_is_written(savings[0]));
     expect_small(memory, place.dir, 7, 4); // until it is committed
+    assert_false(mics_checkpoint_save_is_committed(savings[1]));
     ASSERT_OK(mics_checkpoint_save_commit(savings[0]));
+    assert_true(mics_checkpoint_save_is_committed(savings[1]));
     expect_small(memory, place.dir, 7, 5);
     for (int32_t rank = 0; rank < 2; rank++)
         mics_checkpoint_save_close(savings[rank], false);
