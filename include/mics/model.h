@@ -194,7 +194,8 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
  * are given one after the other, from its first to its last. Without any such call the parameter is
  * one tensor of its own name.
  *
- * Needs:   in the end each row of the parameter given once, which mics_model_finish checks.
+ * Needs:   in the end each row of the parameter given once, and each tensor by one parameter, which
+ *          mics_model_finish checks.
  */
 void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int64_t rows);
 
@@ -299,9 +300,10 @@ static inline void mics_op_lm_head(mics_model *model, int32_t in, mics_param_ref
 int32_t mics_op_rotary(mics_model *model, int32_t in, mics_heads heads,
                        const mics_rotary_spec *spec);
 
-/* Ends the newest unit; `out` is what the next one reads (-1 after the loss).
+/* Ends the newest unit; `out` is the tensor that the next unit reads.
  *
- * Needs:   out is a tensor of the unit, or -1, as which anything else counts.
+ * Needs:   out is a tensor of the unit; -1 for the last unit, which ends with the loss. Anything
+ *          else counts as -1, which mics_model_finish refuses in all other units.
  */
 void mics_model_unit_end(mics_model *model, int32_t out);
 
