@@ -80,8 +80,8 @@ typedef struct mics_model {
 
 // ---- made from a configuration ----
 
-/* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral, qwen2,
- * qwen3 or gpt_neox (docs/config.md).
+/* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral,
+ * qwen2, qwen3 or gpt_neox (docs/config.md).
  *
  * Errors name file, line and key. A key that changes the model and cannot be honoured (dropout that
  * is not 0, another activation) is an error; `allow_dropout` says that the caller has decided to
@@ -92,6 +92,27 @@ typedef struct mics_model {
 mics_status mics_model_from_config(mics_memory *memory, const mics_json *config, bool allow_dropout,
                                    mics_model **model_out);
 void mics_model_close(mics_model *model);
+
+// What other programs call a family.
+typedef struct mics_family {
+    const char *model_type; // "gpt2"
+    const char *class_name; // of its language model in transformers
+    const char *layers_key; // of config.json: number of layers
+} mics_family;
+
+/* Finds a family by its model_type, which may be NULL.
+ *
+ * Returns: whether it is known (family_out untouched if not).
+ */
+bool mics_model_family(const char *model_type, mics_family *family_out);
+
+/* Whether the eos_token_id of a config.json or generation_config.json is a token's id, a list of
+ * such, null or absent.
+ *
+ * Needs:   an object.
+ * Returns: MICS_OK; MICS_ERR_INVALID, naming file, line and key.
+ */
+mics_status mics_model_check_ends(const mics_json *config);
 
 /* Parameters, padding excluded; those of tied tables once. */
 int64_t mics_model_param_count(const mics_model *model);

@@ -9,27 +9,43 @@
 typedef mics_status (*builder)(mics_memory *memory, config_reader *reader, bool allow_dropout,
                                mics_model **model_out);
 
-typedef struct family {
-    const char *model_type;
+typedef struct family_row {
+    mics_family family;
     builder build;
-} family;
+} family_row;
 
-#define ROW(type) {#type, build_##type},
-static const family families[] = {MODEL_FAMILIES(ROW)};
+#define ROW(type, class_name, layers_key) {{#type, class_name, layers_key}, build_##type},
+static const family_row families[] = {MODEL_FAMILIES(ROW)};
 
-#define NAME(type) ", \"" #type "\""
+#define NAME(type, class_name, layers_key) ", \"" #type "\""
 static const char names[] = MODEL_FAMILIES(NAME);
+
+static const family_row *find_family(const char *model_type)
+{
+    for (size_t i = 0; model_type != NULL && i < sizeof families / sizeof families[0]; i++) {
+        if (strcmp(families[i].family.model_type, model_type) == 0)
+            return &families[i];
+    }
+    return NULL;
+}
+
+bool mics_model_family(const char *model_type, mics_family *family_out)
+{
+    const family_row *row = find_family(model_type);
+    if (row != NULL)
+        *family_out = row->family;
+    return row != NULL;
+}
 
 static mics_status find_builder(const mics_json *config, builder *build_out)
 {
     char found[80] = "missing";
     const mics_json_value *value = mics_json_at(config, "model_type");
     const char *type = mics_json_string(value);
-    for (size_t i = 0; type != NULL && i < sizeof families / sizeof families[0]; i++) {
-        if (strcmp(families[i].model_type, type) == 0) {
-            *build_out = families[i].build;
-            return MICS_OK;
-        }
+    const family_row *row = find_family(type);
+    if (row != NULL) {
+        *build_out = row->build;
+        return MICS_OK;
     }
     if (type != NULL)
         snprintf(found, sizeof found, "\"%.60s\" is not known", type);

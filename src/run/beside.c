@@ -107,18 +107,14 @@ static const char *dtype_text(mics_dtype dtype)
 // The class that other programs look for, where the configuration does not name it.
 static mics_status name_class(mics_json *config)
 {
-    static const char *const classes[][2] = {
-        {"gpt2", "[\"GPT2LMHeadModel\"]"},       {"llama", "[\"LlamaForCausalLM\"]"},
-        {"mistral", "[\"MistralForCausalLM\"]"}, {"qwen2", "[\"Qwen2ForCausalLM\"]"},
-        {"qwen3", "[\"Qwen3ForCausalLM\"]"},     {"gpt_neox", "[\"GPTNeoXForCausalLM\"]"}};
+    mics_family family;
+    char classes[MICS_NAME_BYTES];
     const char *type = mics_json_string(mics_json_at(config, "model_type"));
-    if (type == NULL || mics_json_type_of(mics_json_at(config, "architectures")) != MICS_JSON_NULL)
+    if (mics_json_type_of(mics_json_at(config, "architectures")) != MICS_JSON_NULL ||
+        !mics_model_family(type, &family))
         return MICS_OK;
-    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
-        if (strcmp(type, classes[i][0]) == 0)
-            return mics_json_set(config, "architectures", classes[i][1]);
-    }
-    return MICS_OK;
+    snprintf(classes, sizeof classes, "[\"%s\"]", family.class_name);
+    return mics_json_set(config, "architectures", classes);
 }
 
 // transformers 4 calls the key torch_dtype, 5 dtype, and reads both.
