@@ -17,6 +17,9 @@ int64_t config_int(config_reader *reader, const char *key, int64_t min, int64_t 
                    int64_t fallback);
 double config_real(config_reader *reader, const char *key, double min, double max, double fallback);
 bool config_bool(config_reader *reader, const char *key, bool fallback);
+/* The same under either of two names, of which the second is an alias; where both are there they
+ * must be the same. */
+int64_t config_int_of(config_reader *reader, const char *const keys[2], int64_t min, int64_t max);
 /* Fails unless the key is absent or holds one of the texts, which are separated by '|'. */
 void config_require(config_reader *reader, const char *key, const char *texts);
 

@@ -67,8 +67,22 @@ static mics_status refuse_quantised(const mics_json *config)
                           "or fp16, and remove the key");
 }
 
-// What ends a text is looked at when one is written, at the end of a run; that is late for an error.
-static mics_status check_end(const mics_json *config)
+// Keys of every family that give another model than the builders make.
+static mics_status refuse_others(const mics_json *config)
+{
+    static const char causal[] = "is_causal", layers[] = "per_layer_config";
+    const mics_json_value *value = mics_json_at(config, causal);
+    if (value != NULL && !mics_json_bool(value))
+        return mics_json_fail(config, causal, MICS_ERR_UNSUPPORTED,
+                              "only true can be honoured: each token sees those before it");
+    if (mics_json_type_of(mics_json_at(config, layers)) != MICS_JSON_NULL)
+        return mics_json_fail(config, layers, MICS_ERR_UNSUPPORTED,
+                              "cannot be honoured: all layers have one shape");
+    return MICS_OK;
+}
+
+// What ends a text is looked at when one is written, at the end of a run: too late for an error.
+mics_status mics_model_check_ends(const mics_json *config)
 {
     static const char key[] = "eos_token_id";
     const mics_json_value *value = mics_json_at(config, key);
@@ -92,7 +106,8 @@ mics_status mics_model_from_config(mics_memory *memory, const mics_json *config,
                          mics_json_name(config));
     MICS_TRY(find_builder(config, &build));
     MICS_TRY(refuse_quantised(config));
-    MICS_TRY(check_end(config));
+    MICS_TRY(refuse_others(config));
+    MICS_TRY(mics_model_check_ends(config));
     mics_model *model = NULL;
     config_reader reader = {.json = config};
     mics_status status = build(memory, &reader, allow_dropout, &model);
