@@ -358,8 +358,10 @@ mics_status mics_saved_load(mics_saved *saved);
  *
  * Text may grow past the positions that training used: when they are used up, the newer half of
  * what stands there is fed again, and generation goes on from that. A longer prompt counts with its
- * end. What the tokenizer's template puts before a text stands before the prompt; without it, an
- * empty prompt starts from the separator. A token that the model's eos_token_id names ends the text.
+ * end. What the tokenizer's template puts before a text stands before the prompt, if the run was
+ * trained with data.add_special_tokens, and of a downloaded folder always; without it, an empty
+ * prompt starts from the separator. A token that eos_token_id names ends the text:
+ * generation_config.json's (of a run that in model.init), else config.json's.
  * Needs:   mics_saved_load.
  * Returns: MICS_OK; MICS_ERR_IO (the stream); MICS_ERR_INVALID (a token that the model does not
  *          have); MICS_ERR_UNSUPPORTED (a tokenizer.json's post-processor); MICS_ERR_MEMORY.

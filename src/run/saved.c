@@ -50,6 +50,12 @@ mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **fo
     return MICS_OK;
 }
 
+mics_status run_saved_frame(const mics_saved *saved, mics_token_frame *frame_out)
+{
+    *frame_out = (mics_token_frame){0};
+    return saved->frames_texts ? mics_tokenizer_frame(saved->tokenizer, frame_out) : MICS_OK;
+}
+
 bool run_is_shard(const char *path)
 {
     return mics_text_ends(path, ".bin");
@@ -89,7 +95,7 @@ static mics_status read_run(mics_saved *saved)
     MICS_TRY(mics_json_parse(saved->memory, saved->path, text, strlen(text), &run));
     int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
     saved->only_shards = only_shards(run);
-    saved->add_special_tokens = mics_json_bool(mics_json_at(run, "data.add_special_tokens"));
+    saved->frames_texts = mics_json_bool(mics_json_at(run, "data.add_special_tokens"));
     mics_json_close(run);
     if (trained > 0 && trained < saved->sequence)
         saved->sequence = trained;
@@ -183,6 +189,7 @@ static mics_status open_downloaded(mics_saved *saved, const char *path)
     MICS_TRY(has(saved->memory, path, "generation_config.json", &generates));
     if (generates)
         MICS_TRY(load_json(saved, path, "generation_config.json", &saved->generation));
+    saved->frames_texts = true;
     saved->downloaded = (mics_checkpoint_meta){.model_json = mics_json_text(saved->config)};
     saved->meta = &saved->downloaded;
     MICS_TRY(run_model_build(saved->memory, NULL, saved->config, true, &saved->model));
