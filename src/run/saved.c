@@ -26,6 +26,13 @@ static mics_status has(mics_memory *memory, const char *path, const char *name, 
     return MICS_OK;
 }
 
+// A step's folder or a run's, whatever else was put there.
+static mics_status is_run(mics_memory *memory, const char *path, bool *is_out)
+{
+    MICS_TRY(has(memory, path, "manifest.json", is_out));
+    return *is_out ? MICS_OK : has(memory, path, "checkpoints", is_out);
+}
+
 mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **folder_out)
 {
     bool is_checkpoint = false, has_checkpoints = false;
@@ -201,8 +208,10 @@ static mics_status open_downloaded(mics_saved *saved, const char *path)
 static mics_status open_saved(mics_saved *saved, const char *path,
                               const mics_model_builder *builder)
 {
-    bool downloaded = false;
-    MICS_TRY(run_import_is_folder(saved->memory, path, &downloaded));
+    bool downloaded = false, run = false;
+    MICS_TRY(is_run(saved->memory, path, &run));
+    if (!run)
+        MICS_TRY(run_import_is_folder(saved->memory, path, &downloaded));
     MICS_TRY(downloaded ? open_downloaded(saved, path) : open_checkpoint(saved, path, builder));
     return builder == NULL ? read_ends(saved) : MICS_OK; // a program describes models its own way
 }
