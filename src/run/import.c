@@ -54,6 +54,13 @@ static mics_status check_tensor(const mics_param_tensor *tensor, const mics_safe
                                 const char *path)
 {
     const mics_tensor_info *info = find_tensor(reader, tensor->name);
+    const char *other = mics_tensor_other_name(tensor->name);
+    if (other != NULL && mics_safetensors_find(reader, tensor->name) != NULL &&
+        mics_safetensors_find(reader, other) != NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: tensors \"%s\" and \"%s\" are one of the model's; which holds? "
+                         "remove the other",
+                         path, tensor->name, other);
     if (info == NULL)
         return mics_fail(MICS_ERR_INVALID, "%s: tensor \"%s\" is missing; is it the same model?",
                          path, tensor->name);
