@@ -103,41 +103,40 @@ static mics_status read_run(mics_saved *saved)
     int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
     saved->only_shards = only_shards(run);
     saved->frames_texts = mics_json_bool(mics_json_at(run, "data.add_special_tokens"));
+    // A fine-tuned model ends its texts as before.
+    const char *init = mics_json_string(mics_json_at(run, "model.init"));
+    const mics_status status = init != NULL && strcmp(init, "random") != 0
+                                   ? run_import_generation(saved->memory, init, &saved->generation)
+                                   : MICS_OK;
     mics_json_close(run);
+    MICS_TRY(status);
     if (trained > 0 && trained < saved->sequence)
         saved->sequence = trained;
     return MICS_OK;
 }
 
-// A file of a folder from Hugging Face.
-static mics_status load_json(const mics_saved *saved, const char *path, const char *name,
-                             mics_json **json_out)
+static mics_status load_config(mics_saved *saved, const char *folder)
 {
     char *file = NULL;
-    MICS_TRY(mics_file_join(saved->memory, path, name, &file));
-    const mics_status status = mics_json_load(saved->memory, file, RUN_CONFIG_MAX_BYTES, json_out);
+    MICS_TRY(mics_file_join(saved->memory, folder, "config.json", &file));
+    const mics_status status =
+        mics_json_load(saved->memory, file, RUN_CONFIG_MAX_BYTES, &saved->config);
     mics_free(saved->memory, file);
     return status;
 }
 
-// generation_config.json's, or config.json's, which the builder has checked.
+// generation_config.json's, or config.json's; both were checked when they were read.
 static mics_status read_ends(mics_saved *saved)
 {
     static const char key[] = "eos_token_id";
     const bool own = saved->generation != NULL && mics_json_at(saved->generation, key) != NULL;
-    const mics_json *json = own ? saved->generation : saved->config;
-    const mics_json_value *value = mics_json_at(json, key);
+    const mics_json_value *value = mics_json_at(own ? saved->generation : saved->config, key);
     const bool list = mics_json_type_of(value) == MICS_JSON_ARRAY;
     const bool none = mics_json_type_of(value) == MICS_JSON_NULL;
     saved->end_count = list ? mics_json_count(value) : none ? 0 : 1;
     MICS_TRY(MICS_NEW(saved->memory, saved->end_count, &saved->ends));
-    for (int32_t i = 0; i < saved->end_count; i++) {
-        const mics_json_value *id = list ? mics_json_element(value, i) : value;
-        if (mics_json_type_of(id) != MICS_JSON_INT)
-            return mics_json_fail(json, key, MICS_ERR_FORMAT,
-                                  "is neither a token's id nor a list of such");
-        saved->ends[i] = mics_json_int(id);
-    }
+    for (int32_t i = 0; i < saved->end_count; i++)
+        saved->ends[i] = mics_json_int(list ? mics_json_element(value, i) : value);
     return MICS_OK;
 }
 
@@ -158,7 +157,8 @@ static mics_status open_checkpoint(mics_saved *saved, const char *path,
     return mics_tokenizer_open(memory, saved->meta->tokenizer, &saved->tokenizer);
 }
 
-// An export of a run with the byte tokenizer, which has a separator that no tokenizer.json can have.
+// An export of a run with the byte tokenizer, which has a separator that no tokenizer.json can
+// have.
 static mics_status is_byte_tokenizer(mics_memory *memory, const char *path, bool *is_out)
 {
     char *read = NULL;
@@ -190,12 +190,9 @@ static mics_status open_downloaded_tokenizer(mics_saved *saved)
 // Weights, config.json and tokenizer.json as Hugging Face's folders hold them.
 static mics_status open_downloaded(mics_saved *saved, const char *path)
 {
-    bool generates = false;
     MICS_TRY(mics_strdup(saved->memory, path, &saved->path));
-    MICS_TRY(load_json(saved, path, "config.json", &saved->config));
-    MICS_TRY(has(saved->memory, path, "generation_config.json", &generates));
-    if (generates)
-        MICS_TRY(load_json(saved, path, "generation_config.json", &saved->generation));
+    MICS_TRY(load_config(saved, path));
+    MICS_TRY(run_import_generation(saved->memory, path, &saved->generation));
     saved->frames_texts = true;
     saved->downloaded = (mics_checkpoint_meta){.model_json = mics_json_text(saved->config)};
     saved->meta = &saved->downloaded;

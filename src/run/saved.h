@@ -22,7 +22,7 @@ struct mics_saved {
     char *tokenizer_path;            // there
     const mics_checkpoint_meta *meta;
     mics_json *config;
-    mics_json *generation; // generation_config.json; NULL: there is none
+    mics_json *generation; // generation_config.json, of a run that of model.init; NULL: none
     mics_model *model;
     mics_tokenizer *tokenizer; // NULL: nobody knows what text the tokens are
     bool only_shards;          // the run's data were token shards
