@@ -385,13 +385,14 @@ mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *file
 
 /* Writes the parameters as Hugging Face safetensors into a folder, tensor by tensor, in bounded
  * memory; with config.json and generation_config.json, and where the tokenizer is known
- * tokenizer.json and tokenizer_config.json. transformers reads the same model and the same tokens
- * from it.
+ * tokenizer.json and tokenizer_config.json (docs/formats.md). transformers reads the same model and
+ * the same tokens from it.
  *
  * spec:    NULL: one file of fp32.
  * Needs:   none of these files in the folder, which is made if need be; max_file_bytes >= 0.
- * Returns: MICS_OK; MICS_ERR_INVALID (they exist, or a parameter is too large for fp16),
- *          MICS_ERR_IO, MICS_ERR_FORMAT (the checkpoint is damaged), MICS_ERR_MEMORY, logged.
+ * Returns: MICS_OK; MICS_ERR_INVALID (they exist, the folder is a run's, or a parameter is too
+ *          large for the dtype), MICS_ERR_IO, MICS_ERR_FORMAT (the checkpoint is damaged, or a
+ *          folder's tokenizer_config.json is), MICS_ERR_MEMORY, logged.
  */
 mics_status mics_saved_export(const mics_saved *saved, const char *dir,
                               const mics_export_spec *spec);
