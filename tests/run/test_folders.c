@@ -415,6 +415,38 @@ static void test_allocations(void **state)
     }
 }
 
+// Nor of an export that copies what a folder says of its tokenizer.
+static void test_tokenizer_allocations(void **state)
+{
+    (void)state;
+    static const char own[] = "{\"auto_map\": {}, \"chat_template\": \"{{ x }}\"}";
+    mics_status status = MICS_ERR_MEMORY;
+    scratch place;
+    scratch_make_fast(&place);
+    make_folder(&place, "qwen2_layers", "qwen2", NULL, NULL);
+    file_write(scratch_path(&place, "tokenizer_config.json"), own, sizeof own - 1);
+    file_write(scratch_path(&place, "chat_template.jinja"), "{{ y }}", 7);
+    for (int64_t n = 1; status != MICS_OK; n++) {
+        mics_memory *memory = NULL;
+        mics_saved *saved = NULL;
+        capture seen;
+        scratch out;
+        scratch_make_fast(&out);
+        ASSERT_OK(mics_memory_open(&memory));
+        ASSERT_OK(mics_saved_open(memory, place.dir, NULL, &saved));
+        capture_begin(&seen);
+        mics_memory_fail_after(memory, n);
+        status = mics_saved_export(saved, scratch_path(&out, "out"), NULL);
+        mics_memory_fail_after(memory, 0);
+        capture_end();
+        mics_saved_close(saved);
+        assert_int_equal(mics_memory_close(memory), 0);
+        assert_true(status == MICS_OK || status == MICS_ERR_MEMORY);
+        scratch_remove(&out);
+    }
+    scratch_remove(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,7 +454,7 @@ int main(void)
         cmocka_unit_test(test_tensors),          cmocka_unit_test(test_files),
         cmocka_unit_test(test_allocations),      cmocka_unit_test(test_qwen2_tokenizers),
         cmocka_unit_test(test_tokenizer_config), cmocka_unit_test(test_bad_tokenizer_config),
-        cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_too_large),        cmocka_unit_test(test_tokenizer_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
