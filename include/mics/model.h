@@ -81,8 +81,8 @@ typedef struct mics_model {
 
 // ---- made from a configuration ----
 
-/* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral, qwen2,
- * qwen3 or gpt_neox (docs/config.md).
+/* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral,
+ * qwen2, qwen3 or gpt_neox (docs/config.md).
  *
  * Errors name file, line and key. A key that changes the model and cannot be honoured (another
  * activation) is an error. `ignore_dropout` builds the model without its dropouts. An absent dropout
@@ -93,6 +93,27 @@ typedef struct mics_model {
 mics_status mics_model_from_config(mics_memory *memory, const mics_json *config,
                                    bool ignore_dropout, mics_model **model_out);
 void mics_model_close(mics_model *model);
+
+// What other programs call a family.
+typedef struct mics_family {
+    const char *model_type; // "gpt2"
+    const char *class_name; // of its language model in transformers
+    const char *layers_key; // of config.json: number of layers
+} mics_family;
+
+/* Finds a family by its model_type, which may be NULL.
+ *
+ * Returns: whether it is known (family_out untouched if not).
+ */
+bool mics_model_family(const char *model_type, mics_family *family_out);
+
+/* Whether the eos_token_id of a config.json or generation_config.json is a token's id, a list of
+ * such, null or absent.
+ *
+ * Needs:   an object.
+ * Returns: MICS_OK; MICS_ERR_INVALID, naming file, line and key.
+ */
+mics_status mics_model_check_ends(const mics_json *config);
 
 /* Parameters, padding excluded; those of tied tables once. */
 int64_t mics_model_param_count(const mics_model *model);
@@ -195,7 +216,8 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
  * are given one after the other, from its first to its last. Without any such call the parameter is
  * one tensor of its own name.
  *
- * Needs:   in the end each row of the parameter given once, which mics_model_finish checks.
+ * Needs:   in the end each row of the parameter given once, and each tensor by one parameter, which
+ *          mics_model_finish checks.
  */
 void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int64_t rows);
 
@@ -309,9 +331,10 @@ static inline void mics_op_lm_head(mics_model *model, int32_t in, mics_param_ref
 int32_t mics_op_rotary(mics_model *model, int32_t in, mics_heads heads,
                        const mics_rotary_spec *spec);
 
-/* Ends the newest unit; `out` is what the next one reads (-1 after the loss).
+/* Ends the newest unit; `out` is the tensor that the next unit reads.
  *
- * Needs:   out is a tensor of the unit, or -1, as which anything else counts.
+ * Needs:   out is a tensor of the unit; -1 for the last unit, which ends with the loss. Anything
+ *          else counts as -1, which mics_model_finish refuses in all other units.
  */
 void mics_model_unit_end(mics_model *model, int32_t out);
 

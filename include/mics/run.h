@@ -360,8 +360,10 @@ mics_status mics_saved_load(mics_saved *saved);
  *
  * Text may grow past the positions that training used: when they are used up, the newer half of
  * what stands there is fed again, and generation goes on from that. A longer prompt counts with its
- * end. What the tokenizer's template puts before a text stands before the prompt; without it, an
- * empty prompt starts from the separator. A token that the model's eos_token_id names ends the text.
+ * end. What the tokenizer's template puts before a text stands before the prompt, if the run was
+ * trained with data.add_special_tokens, and of a downloaded folder always; without it, an empty
+ * prompt starts from the separator. A token that eos_token_id names ends the text:
+ * generation_config.json's (of a run that in model.init), else config.json's.
  * Needs:   mics_saved_load.
  * Returns: MICS_OK; MICS_ERR_IO (the stream); MICS_ERR_INVALID (a token that the model does not
  *          have); MICS_ERR_UNSUPPORTED (a tokenizer.json's post-processor); MICS_ERR_MEMORY.
@@ -385,13 +387,14 @@ mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *file
 
 /* Writes the parameters as Hugging Face safetensors into a folder, tensor by tensor, in bounded
  * memory; with config.json and generation_config.json, and where the tokenizer is known
- * tokenizer.json and tokenizer_config.json. transformers reads the same model and the same tokens
- * from it.
+ * tokenizer.json and tokenizer_config.json (docs/formats.md). transformers reads the same model and
+ * the same tokens from it.
  *
  * spec:    NULL: one file of fp32.
  * Needs:   none of these files in the folder, which is made if need be; max_file_bytes >= 0.
- * Returns: MICS_OK; MICS_ERR_INVALID (they exist, or a parameter is too large for fp16),
- *          MICS_ERR_IO, MICS_ERR_FORMAT (the checkpoint is damaged), MICS_ERR_MEMORY, logged.
+ * Returns: MICS_OK; MICS_ERR_INVALID (they exist, the folder is a run's, or a parameter is too
+ *          large for the dtype), MICS_ERR_IO, MICS_ERR_FORMAT (the checkpoint is damaged, or a
+ *          folder's tokenizer_config.json is), MICS_ERR_MEMORY, logged.
  */
 mics_status mics_saved_export(const mics_saved *saved, const char *dir,
                               const mics_export_spec *spec);

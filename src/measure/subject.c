@@ -114,14 +114,18 @@ static mics_status weigh(mics_memory *memory, const measure_subject *subject, si
     return MICS_OK;
 }
 
-// Under the key that the family has for them. A list of what each layer is would be too long then.
+// Under the key that the family has for them, and its alias. A list of what each layer is would be too long then.
 static mics_status cut_to(mics_memory *memory, int64_t layers, bool ignore_dropout,
                           measure_subject *subject)
 {
+    static const char alias[] = "num_hidden_layers";
     char text[32];
-    const bool is_gpt2 = strcmp(subject->model->architecture, "gpt2") == 0;
+    mics_family family = {.layers_key = alias};
+    mics_model_family(subject->model->architecture, &family);
     snprintf(text, sizeof text, "%lld", (long long)layers);
-    MICS_TRY(mics_json_set(subject->config, is_gpt2 ? "n_layer" : "num_hidden_layers", text));
+    MICS_TRY(mics_json_set(subject->config, family.layers_key, text));
+    if (mics_json_at(subject->config, alias) != NULL)
+        MICS_TRY(mics_json_set(subject->config, alias, text));
     if (mics_json_at(subject->config, "layer_types") != NULL)
         MICS_TRY(mics_json_set(subject->config, "layer_types", "null"));
     mics_model_close(subject->model);

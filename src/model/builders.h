@@ -17,6 +17,9 @@ int64_t config_int(config_reader *reader, const char *key, int64_t min, int64_t 
                    int64_t fallback);
 double config_real(config_reader *reader, const char *key, double min, double max, double fallback);
 bool config_bool(config_reader *reader, const char *key, bool fallback);
+/* The same under either of two names, of which the second is an alias; where both are there they
+ * must be the same. */
+int64_t config_int_of(config_reader *reader, const char *const keys[2], int64_t min, int64_t max);
 /* Fails unless the key is absent or holds one of the texts, which are separated by '|'. */
 void config_require(config_reader *reader, const char *key, const char *texts);
 
@@ -81,13 +84,20 @@ typedef struct model_linear_spec {
 int32_t model_linear(mics_model *model, const char *layer, const char *name, int32_t in,
                      const model_linear_spec *spec);
 
-// The families, X(model_type): build_<model_type> is the builder.
-#define MODEL_FAMILIES(X) X(gpt2) X(llama) X(mistral) X(qwen2) X(qwen3) X(gpt_neox)
+// The families, X(model_type, class in transformers, key of the number of layers):
+// build_<model_type> is the builder.
+#define MODEL_FAMILIES(X)                                                                          \
+    X(gpt2, "GPT2LMHeadModel", "n_layer")                                                          \
+    X(llama, "LlamaForCausalLM", "num_hidden_layers")                                              \
+    X(mistral, "MistralForCausalLM", "num_hidden_layers")                                          \
+    X(qwen2, "Qwen2ForCausalLM", "num_hidden_layers")                                              \
+    X(qwen3, "Qwen3ForCausalLM", "num_hidden_layers")                                              \
+    X(gpt_neox, "GPTNeoXForCausalLM", "num_hidden_layers")
 
 /* Each builds a model, not finished yet. Owns: *model_out is the caller's, also after a failure;
  * NULL where it was not opened.
  */
-#define MODEL_DECLARE_(type)                                                                       \
+#define MODEL_DECLARE_(type, class_name, layers_key)                                               \
     mics_status build_##type(mics_memory *memory, config_reader *reader, bool ignore_dropout,      \
                              mics_model **model_out);
 MODEL_FAMILIES(MODEL_DECLARE_)

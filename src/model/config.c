@@ -56,6 +56,20 @@ int64_t config_int(config_reader *reader, const char *key, int64_t min, int64_t 
     return mics_json_int(value);
 }
 
+int64_t config_int_of(config_reader *reader, const char *const keys[2], int64_t min, int64_t max)
+{
+    const bool aliased = config_is_said(reader, keys[1]);
+    const char *key = aliased && !config_is_said(reader, keys[0]) ? keys[1] : keys[0];
+    const int64_t value = config_int(reader, key, min, max, min - 1);
+    const int64_t other = aliased ? config_int(reader, keys[1], min, max, value) : value;
+    if (reader->status == MICS_OK && other != value)
+        reader->status = mics_json_fail(reader->json, keys[1], MICS_ERR_INVALID,
+                                        "is %lld, but %s, another name of it, is %lld; which "
+                                        "holds? keep one of them",
+                                        (long long)other, keys[0], (long long)value);
+    return value;
+}
+
 double config_real(config_reader *reader, const char *key, double min, double max, double fallback)
 {
     char text[FOUND_BYTES];

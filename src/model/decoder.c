@@ -33,11 +33,13 @@ static void read_heads(config_reader *reader, decoder *self)
     heads->key_value =
         config_int(reader, pairs, 1, 100000, own ? family->key_value_heads : heads->query);
     const bool own_dim = family->head_dim > 0 || config_is_said(reader, "head_dim");
-    if (reader->status == MICS_OK && !own_dim && self->hidden % heads->query != 0)
+    if (reader->status == MICS_OK && (family->heads_divide || !own_dim) &&
+        self->hidden % heads->query != 0)
         reader->status = mics_json_fail(reader->json, "num_attention_heads", MICS_ERR_INVALID,
                                         "%lld heads do not divide hidden_size = %lld; give a "
-                                        "number that does, or head_dim",
-                                        (long long)heads->query, (long long)self->hidden);
+                                        "number that does%s",
+                                        (long long)heads->query, (long long)self->hidden,
+                                        family->heads_divide ? "" : ", or head_dim");
     const int64_t dim = family->head_dim > 0 ? family->head_dim : self->hidden / heads->query;
     heads->dim = config_int(reader, "head_dim", 1, CONFIG_MAX_HEAD_DIM, dim);
     config_check_heads(reader, *heads);

@@ -15,6 +15,7 @@ typedef struct decoder_family {
     int64_t key_value_heads; // 0: as many as query heads
     int64_t head_dim;        // 0: hidden / heads
     // The family's rules.
+    bool heads_divide; // hidden, also beside "head_dim"
     bool qkv_bias;     // of q, k and v, always
     bool bias_keys;    // "attention_bias", of o too
     bool mlp_bias_key; // "mlp_bias"

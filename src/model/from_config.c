@@ -9,27 +9,43 @@
 typedef mics_status (*builder)(mics_memory *memory, config_reader *reader, bool ignore_dropout,
                                mics_model **model_out);
 
-typedef struct family {
-    const char *model_type;
+typedef struct family_row {
+    mics_family family;
     builder build;
-} family;
+} family_row;
 
-#define ROW(type) {#type, build_##type},
-static const family families[] = {MODEL_FAMILIES(ROW)};
+#define ROW(type, class_name, layers_key) {{#type, class_name, layers_key}, build_##type},
+static const family_row families[] = {MODEL_FAMILIES(ROW)};
 
-#define NAME(type) ", \"" #type "\""
+#define NAME(type, class_name, layers_key) ", \"" #type "\""
 static const char names[] = MODEL_FAMILIES(NAME);
+
+static const family_row *find_family(const char *model_type)
+{
+    for (size_t i = 0; model_type != NULL && i < sizeof families / sizeof families[0]; i++) {
+        if (strcmp(families[i].family.model_type, model_type) == 0)
+            return &families[i];
+    }
+    return NULL;
+}
+
+bool mics_model_family(const char *model_type, mics_family *family_out)
+{
+    const family_row *row = find_family(model_type);
+    if (row != NULL)
+        *family_out = row->family;
+    return row != NULL;
+}
 
 static mics_status find_builder(const mics_json *config, builder *build_out)
 {
     char found[80] = "missing";
     const mics_json_value *value = mics_json_at(config, "model_type");
     const char *type = mics_json_string(value);
-    for (size_t i = 0; type != NULL && i < sizeof families / sizeof families[0]; i++) {
-        if (strcmp(families[i].model_type, type) == 0) {
-            *build_out = families[i].build;
-            return MICS_OK;
-        }
+    const family_row *row = find_family(type);
+    if (row != NULL) {
+        *build_out = row->build;
+        return MICS_OK;
     }
     if (type != NULL)
         snprintf(found, sizeof found, "\"%.60s\" is not known", type);
@@ -51,8 +67,22 @@ static mics_status refuse_quantised(const mics_json *config)
                           "or fp16, and remove the key");
 }
 
-// What ends a text is looked at when one is written, at the end of a run; that is late for an error.
-static mics_status check_end(const mics_json *config)
+// Keys of every family that give another model than the builders make.
+static mics_status refuse_others(const mics_json *config)
+{
+    static const char causal[] = "is_causal", layers[] = "per_layer_config";
+    const mics_json_value *value = mics_json_at(config, causal);
+    if (value != NULL && !mics_json_bool(value))
+        return mics_json_fail(config, causal, MICS_ERR_UNSUPPORTED,
+                              "only true can be honoured: each token sees those before it");
+    if (mics_json_type_of(mics_json_at(config, layers)) != MICS_JSON_NULL)
+        return mics_json_fail(config, layers, MICS_ERR_UNSUPPORTED,
+                              "cannot be honoured: all layers have one shape");
+    return MICS_OK;
+}
+
+// What ends a text is looked at when one is written, at the end of a run: too late for an error.
+mics_status mics_model_check_ends(const mics_json *config)
 {
     static const char key[] = "eos_token_id";
     const mics_json_value *value = mics_json_at(config, key);
@@ -76,7 +106,8 @@ mics_status mics_model_from_config(mics_memory *memory, const mics_json *config,
                          mics_json_name(config));
     MICS_TRY(find_builder(config, &build));
     MICS_TRY(refuse_quantised(config));
-    MICS_TRY(check_end(config));
+    MICS_TRY(refuse_others(config));
+    MICS_TRY(mics_model_check_ends(config));
     mics_model *model = NULL;
     config_reader reader = {.json = config};
     mics_status status = build(memory, &reader, ignore_dropout, &model);

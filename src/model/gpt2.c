@@ -20,11 +20,16 @@ typedef struct shape {
 static mics_status read_shape(config_reader *reader, bool ignore_dropout, shape *shape_out)
 {
     const int64_t limit = (int64_t)1 << 31;
+    // With the aliases of GPT2Config.attribute_map, transformers 5.23.
+    static const char *const layers[] = {"n_layer", "num_hidden_layers"};
+    static const char *const heads[] = {"n_head", "num_attention_heads"};
+    static const char *const hidden[] = {"n_embd", "hidden_size"};
+    static const char *const positions[] = {"n_positions", "max_position_embeddings"};
     shape s = {
-        .layers = config_int(reader, "n_layer", 1, CONFIG_MAX_LAYERS, -1),
-        .heads = config_int(reader, "n_head", 1, 100000, -1),
-        .hidden = config_int(reader, "n_embd", 1, 1 << 24, -1),
-        .positions = config_int(reader, "n_positions", 1, limit, -1),
+        .layers = config_int_of(reader, layers, 1, CONFIG_MAX_LAYERS),
+        .heads = config_int_of(reader, heads, 1, 100000),
+        .hidden = config_int_of(reader, hidden, 1, 1 << 24),
+        .positions = config_int_of(reader, positions, 1, limit),
         .vocab = config_int(reader, "vocab_size", 2, limit - 1, -1),
         .eps = config_real(reader, "layer_norm_epsilon", 0, 1, 1e-5),
         .init_std = config_real(reader, "initializer_range", 0, 100, 0.02),

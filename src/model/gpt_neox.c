@@ -60,6 +60,13 @@ static mics_status read_shape(config_reader *reader, bool ignore_dropout, shape 
         reader->status = mics_json_fail(reader->json, "num_attention_heads", MICS_ERR_INVALID,
                                         "%lld heads do not divide hidden_size = %lld",
                                         (long long)heads, (long long)s->hidden);
+    // transformers takes it for the rotary embeddings, but cuts heads without it.
+    const int64_t dim = config_int(reader, "head_dim", 1, limit, s->heads.dim);
+    if (reader->status == MICS_OK && dim != s->heads.dim)
+        reader->status = mics_json_fail(reader->json, "head_dim", MICS_ERR_UNSUPPORTED,
+                                        "only hidden_size / num_attention_heads = %lld can be "
+                                        "honoured in this family, not %lld",
+                                        (long long)s->heads.dim, (long long)dim);
     config_check_heads(reader, s->heads);
     config_rope(reader, &keys, s->heads.dim, s->positions, &s->rope);
     return reader->status;

@@ -12,6 +12,7 @@ static const decoder_family family = {
     .layers = 32,
     .heads = 32,
     .positions = 2048,
+    .heads_divide = true,
     .bias_keys = true,
     .mlp_bias_key = true,
 };

@@ -215,12 +215,15 @@ static mics_status check_ranges(const mics_param *param, int64_t (*ranges)[2])
         ranges[i][1] = param->parts[i].rows;
     }
     qsort(ranges, (size_t)param->part_count, sizeof *ranges, compare_ranges);
-    for (int32_t i = 0; i < param->part_count && ranges[i][0] == row; i++)
-        row += ranges[i][1];
-    if (row == param->shape[0])
+    int32_t part = 0;
+    while (part < param->part_count && ranges[part][0] == row)
+        row += ranges[part++][1];
+    if (part == param->part_count && row == param->shape[0])
         return MICS_OK;
-    return mics_fail(MICS_ERR_INVALID, "parameter %s: row %lld of %lld is of no tensor, or of two",
-                     param->name, (long long)row, (long long)param->shape[0]);
+    const bool twice = part < param->part_count && ranges[part][0] < row;
+    return mics_fail(MICS_ERR_INVALID, "parameter %s: row %lld of %lld is of %s", param->name,
+                     (long long)(twice ? ranges[part][0] : row), (long long)param->shape[0],
+                     twice ? "two tensors" : "no tensor");
 }
 
 static mics_status check_parts(const mics_model *model, const mics_param *param)
@@ -240,6 +243,46 @@ static mics_status finish_parts(mics_model *model, mics_param *param)
         append_part(model, param, &whole);
     MICS_TRY(model->status);
     return check_parts(model, param);
+}
+
+static int32_t list_tensors(const mics_model *model, const char **names_out)
+{
+    mics_param_tensor tensor;
+    int32_t count = 0;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t p = 0; p < model->units[u].param_count; p++) {
+            for (int32_t part = 0;
+                 mics_param_next_tensor(&model->units[u].params[p], &part, &tensor); count++) {
+                if (names_out != NULL)
+                    names_out[count] = tensor.name;
+            }
+        }
+    }
+    return count;
+}
+
+static int compare_names(const void *left, const void *right)
+{
+    return strcmp(*(const char *const *)left, *(const char *const *)right);
+}
+
+// That no tensor is given by two parameters, or again by one after another tensor.
+static mics_status check_tensors(const mics_model *model)
+{
+    const char **names = NULL;
+    MICS_TRY(MICS_NEW(model->memory, list_tensors(model, NULL), &names));
+    const int32_t count = list_tensors(model, names);
+    mics_status status = MICS_OK;
+    qsort(names, (size_t)count, sizeof *names, compare_names);
+    for (int32_t i = 1; i < count && status == MICS_OK; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0)
+            status = mics_fail(MICS_ERR_INVALID,
+                               "tensor %s is given twice; give its rows one after the other, in "
+                               "one parameter",
+                               names[i]);
+    }
+    mics_free(model->memory, names);
+    return status;
 }
 
 // ---- ops ----
@@ -529,7 +572,7 @@ mics_status mics_model_finish(mics_model *model)
         for (int32_t p = 0; p < model->units[u].param_count; p++)
             MICS_TRY(finish_parts(model, &model->units[u].params[p]));
     }
-    return MICS_OK;
+    return check_tensors(model);
 }
 
 int64_t mics_model_param_count(const mics_model *model)

@@ -162,7 +162,10 @@ static void read_base(config_reader *reader, const rope_keys *keys, rope_config 
 static int64_t read_original(config_reader *reader, const rope_config *rope, int64_t positions)
 {
     static const char key[] = "original_max_position_embeddings";
-    return (int64_t)read_twice(reader, rope, key, key, 1, 0x1p31, (double)positions);
+    const double original = read_twice(reader, rope, key, key, 1, 0x1p31, (double)positions);
+    if (floor(original) < original)
+        fail(reader, rope, key, MICS_ERR_INVALID, "must be a whole number of positions");
+    return (int64_t)original;
 }
 
 static void read_scaling(config_reader *reader, int64_t positions, rope_config *rope)
@@ -192,6 +195,8 @@ static void read_yarn(config_reader *reader, rope_config *rope)
     char path[KEY_BYTES];
     if (!is_type(rope, "yarn"))
         return;
+    if (!(rope->theta > 1)) // whose logarithm divides
+        fail(reader, rope, "rope_theta", MICS_ERR_INVALID, "must be larger than 1 for yarn");
     rope->attention_factor = number(reader, rope, "attention_factor", 0, 1e6, -1);
     rope->mscale = number(reader, rope, "mscale", 0, 1e6, 0);
     rope->mscale_all_dim = number(reader, rope, "mscale_all_dim", 0, 1e6, 0);

@@ -11,22 +11,36 @@
 
 enum { BYTE_TOKENS = 256 };
 
-static const char *const files[] = {"config.json", "generation_config.json", "tokenizer.json",
-                                    "tokenizer_config.json"};
+// What tokenizers have beside tokenizer.json; copied as it is.
+static const char *const copied[] = {"special_tokens_map.json", "chat_template.jinja"};
+
+// ---- folders ----
+
+static mics_status refuse_where(mics_memory *memory, const char *dir, const char *name,
+                                const char *what)
+{
+    char *path = NULL;
+    MICS_TRY(mics_file_join(memory, dir, name, &path));
+    const mics_status status =
+        access(path, F_OK) == 0
+            ? mics_fail(MICS_ERR_INVALID, "%s: %s; give another folder", path, what)
+            : MICS_OK;
+    mics_free(memory, path);
+    return status;
+}
 
 mics_status run_beside_check(mics_memory *memory, const char *dir)
 {
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        char *path = NULL;
-        MICS_TRY(mics_file_join(memory, dir, files[i], &path));
-        const bool there = access(path, F_OK) == 0;
-        const mics_status status =
-            there ? mics_fail(MICS_ERR_INVALID,
-                              "%s: exists, and is not overwritten; give another folder", path)
-                  : MICS_OK;
-        mics_free(memory, path);
-        MICS_TRY(status);
-    }
+    static const char *const of_runs[] = {"manifest.json", "checkpoints", "latest"};
+    static const char *const ours[] = {"config.json", "generation_config.json", "tokenizer.json",
+                                       "tokenizer_config.json"};
+    for (size_t i = 0; i < sizeof of_runs / sizeof of_runs[0]; i++)
+        MICS_TRY(refuse_where(memory, dir, of_runs[i],
+                              "is a run's, and no model is exported beside it"));
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        MICS_TRY(refuse_where(memory, dir, ours[i], "exists, and is not overwritten"));
+    for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++)
+        MICS_TRY(refuse_where(memory, dir, copied[i], "exists, and is not overwritten"));
     return MICS_OK;
 }
 
@@ -107,18 +121,14 @@ static const char *dtype_text(mics_dtype dtype)
 // The class that other programs look for, where the configuration does not name it.
 static mics_status name_class(mics_json *config)
 {
-    static const char *const classes[][2] = {
-        {"gpt2", "[\"GPT2LMHeadModel\"]"},       {"llama", "[\"LlamaForCausalLM\"]"},
-        {"mistral", "[\"MistralForCausalLM\"]"}, {"qwen2", "[\"Qwen2ForCausalLM\"]"},
-        {"qwen3", "[\"Qwen3ForCausalLM\"]"},     {"gpt_neox", "[\"GPTNeoXForCausalLM\"]"}};
+    mics_family family;
+    char classes[MICS_NAME_BYTES];
     const char *type = mics_json_string(mics_json_at(config, "model_type"));
-    if (type == NULL || mics_json_type_of(mics_json_at(config, "architectures")) != MICS_JSON_NULL)
+    if (mics_json_type_of(mics_json_at(config, "architectures")) != MICS_JSON_NULL ||
+        !mics_model_family(type, &family))
         return MICS_OK;
-    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
-        if (strcmp(type, classes[i][0]) == 0)
-            return mics_json_set(config, "architectures", classes[i][1]);
-    }
-    return MICS_OK;
+    snprintf(classes, sizeof classes, "[\"%s\"]", family.class_name);
+    return mics_json_set(config, "architectures", classes);
 }
 
 // transformers 4 calls the key torch_dtype, 5 dtype, and reads both.
@@ -242,48 +252,159 @@ static const char *special_token(const mics_json *tokenizer, const mics_json_val
     return NULL;
 }
 
-// Without a class transformers takes the one of the model's family, which may cut words elsewhere
-// than tokenizer.json says.
-static mics_status write_tokenizer_config(const mics_saved *saved, const char *dir,
-                                          const mics_json *tokenizer)
+// ---- tokenizer_config.json ----
+
+static bool is_qwen2(const mics_saved *saved)
+{
+    const char *family = mics_json_string(mics_json_at(saved->config, "model_type"));
+    return family != NULL && strcmp(family, "qwen2") == 0;
+}
+
+// Made anew, where no folder has one: with the tokens that the model's config names.
+static mics_status make_tokenizer_config(const mics_saved *saved, const mics_json *tokenizer,
+                                         mics_json **config_out)
 {
     static const char *const names[] = {"bos_token", "eos_token", "pad_token"};
     mics_text text = {.memory = saved->memory};
     mics_text_printf(&text,
-                     "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
-                     "  \"clean_up_tokenization_spaces\": false,\n"
-                     "  \"model_max_length\": %lld",
+                     "{\"tokenizer_class\": \"\", \"clean_up_tokenization_spaces\": false, "
+                     "\"model_max_length\": %lld",
                      (long long)saved->model->positions);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const mics_json_value *id = mics_json_at(saved->config, token_keys[i]);
         const char *token = special_token(tokenizer, id);
         if (token == NULL)
             continue;
-        mics_text_printf(&text, ",\n  \"%s\": ", names[i]);
+        mics_text_printf(&text, ", \"%s\": ", names[i]);
         mics_text_quoted(&text, token);
     }
-    mics_text_printf(&text, "\n}\n");
-    return replace(saved, dir, "tokenizer_config.json", &text);
+    mics_text_printf(&text, "}");
+    mics_status status = mics_text_status(&text);
+    if (status == MICS_OK)
+        status = mics_json_parse(saved->memory, saved->path, text.bytes, text.used, config_out);
+    mics_text_fini(&text);
+    return status;
 }
 
-// For this family transformers 5 takes its own normalizer and pre-tokenizer, whatever the files say.
-static void warn_of_qwen2(const mics_saved *saved, const char *dir, const mics_json *tokenizer)
+// The folder's own, which has a chat template and whatever else the model's users rely on.
+static mics_status load_tokenizer_config(const mics_saved *saved, mics_json **config_out)
 {
-    // Source: transformers 5.23, models/qwen2/tokenization_qwen2.py.
+    char *path = NULL;
+    if (saved->weights == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_file_join(saved->memory, saved->path, "tokenizer_config.json", &path));
+    mics_status status = MICS_OK;
+    if (access(path, F_OK) == 0)
+        status = mics_json_load(saved->memory, path, MICS_FILE_MAX_WHOLE, config_out);
+    if (*config_out != NULL && mics_json_type_of(mics_json_root(*config_out)) != MICS_JSON_OBJECT)
+        status = mics_fail(MICS_ERR_FORMAT, "%s: must be an object; correct it or remove it", path);
+    mics_free(saved->memory, path);
+    return status;
+}
+
+// Without a class transformers takes the one of the model's family, which may cut words elsewhere
+// than tokenizer.json says. For qwen2 transformers 5 takes Qwen's class all the same; that calls
+// tokens that nothing names "<|endoftext|>", and adds it to a vocabulary that lacks it.
+static mics_status set_class(const mics_saved *saved, mics_json *config)
+{
+    static const char *const tokens[] = {"eos_token", "pad_token", "unk_token"};
+    MICS_TRY(mics_json_set(config, "tokenizer_class", "\"PreTrainedTokenizerFast\""));
+    if (mics_json_at(config, "auto_map") != NULL) // a class of the folder's own code
+        MICS_TRY(mics_json_set(config, "auto_map", "{}"));
+    for (size_t i = 0; i < sizeof tokens / sizeof tokens[0] && is_qwen2(saved); i++) {
+        if (mics_json_at(config, tokens[i]) == NULL)
+            MICS_TRY(mics_json_set(config, tokens[i], "null"));
+    }
+    return MICS_OK;
+}
+
+static mics_status write_tokenizer_config(const mics_saved *saved, const char *dir,
+                                          const mics_json *tokenizer)
+{
+    mics_json *config = NULL;
+    mics_text text = {.memory = saved->memory};
+    mics_status status = load_tokenizer_config(saved, &config);
+    if (status == MICS_OK && config == NULL)
+        status = make_tokenizer_config(saved, tokenizer, &config);
+    if (status == MICS_OK)
+        status = set_class(saved, config);
+    if (status == MICS_OK) {
+        write_value(&text, mics_json_root(config), 0);
+        mics_text_printf(&text, "\n");
+        status = replace(saved, dir, "tokenizer_config.json", &text);
+    }
+    mics_json_close(config);
+    return status;
+}
+
+static mics_status copy_file(const mics_saved *saved, const char *dir, const char *name)
+{
+    char *path = NULL, *bytes = NULL;
+    size_t count = 0;
+    mics_status status = MICS_OK;
+    MICS_TRY(mics_file_join(saved->memory, saved->path, name, &path));
+    if (access(path, F_OK) == 0) {
+        status = mics_file_read_whole(saved->memory, path, MICS_FILE_MAX_WHOLE, &bytes, &count);
+        if (status == MICS_OK)
+            status = mics_file_replace(saved->memory, dir, name, bytes, count);
+    }
+    mics_free(saved->memory, bytes);
+    mics_free(saved->memory, path);
+    return status;
+}
+
+static mics_status copy_files(const mics_saved *saved, const char *dir)
+{
+    for (size_t i = 0; i < sizeof copied / sizeof copied[0] && saved->weights != NULL; i++)
+        MICS_TRY(copy_file(saved, dir, copied[i]));
+    return MICS_OK;
+}
+
+// ---- what transformers makes of it ----
+
+static bool is_text(const mics_json_value *value, const char *text)
+{
+    const char *string = mics_json_string(value);
+    return string != NULL && strcmp(string, text) == 0;
+}
+
+static bool is_false(const mics_json_value *value)
+{
+    return mics_json_type_of(value) == MICS_JSON_BOOL && !mics_json_bool(value);
+}
+
+// Whether the tokenizer cuts texts as transformers' Qwen2Tokenizer does.
+// Source: transformers 5.23, models/qwen2/tokenization_qwen2.py.
+static bool cuts_as_qwen2(const mics_json *tokenizer)
+{
     static const char qwen[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
                                " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-    const char *family = mics_json_string(mics_json_at(saved->config, "model_type"));
-    const mics_json_value *steps =
-        tokenizer != NULL ? mics_json_at(tokenizer, "pre_tokenizer.pretokenizers") : NULL;
-    const char *pattern = mics_json_string(
-        mics_json_get(mics_json_get(mics_json_element(steps, 0), "pattern"), "Regex"));
-    if (family == NULL || strcmp(family, "qwen2") != 0 ||
-        (pattern != NULL && strcmp(pattern, qwen) == 0))
+    const mics_json_value *steps = mics_json_at(tokenizer, "pre_tokenizer.pretokenizers");
+    const mics_json_value *split = mics_json_element(steps, 0),
+                          *bytes = mics_json_element(steps, 1);
+    return is_text(mics_json_at(tokenizer, "normalizer.type"), "NFC") &&
+           mics_json_count(steps) == 2 && is_text(mics_json_get(split, "type"), "Split") &&
+           is_text(mics_json_get(mics_json_get(split, "pattern"), "Regex"), qwen) &&
+           is_text(mics_json_get(split, "behavior"), "Isolated") &&
+           !mics_json_bool(mics_json_get(split, "invert")) &&
+           is_text(mics_json_get(bytes, "type"), "ByteLevel") &&
+           is_false(mics_json_get(bytes, "add_prefix_space")) &&
+           is_false(mics_json_get(bytes, "use_regex")) &&
+           !mics_json_bool(mics_json_at(tokenizer, "model.ignore_merges")) &&
+           !mics_json_bool(mics_json_at(tokenizer, "model.byte_fallback")) &&
+           is_text(mics_json_at(tokenizer, "decoder.type"), "ByteLevel");
+}
+
+// For this family transformers 5 takes its own normalizer and pre-tokenizer, whatever the files
+// say. `tokenizer`: NULL: the byte tokenizer.
+static void warn_of_qwen2(const mics_saved *saved, const char *dir, const mics_json *tokenizer)
+{
+    if (!is_qwen2(saved) || (tokenizer != NULL && cuts_as_qwen2(tokenizer)))
         return;
     mics_log(MICS_LOG_WARNING,
-             "%s: transformers' AutoTokenizer gives a qwen2 model the pre-tokenizer of Qwen, which "
-             "this tokenizer does not have; PreTrainedTokenizerFast.from_pretrained reads it as it "
-             "is",
+             "%s: transformers' AutoTokenizer gives a qwen2 model the tokenizer of Qwen, whose "
+             "normalizer, pre-tokenizer or model is not this one's; "
+             "PreTrainedTokenizerFast.from_pretrained reads it as it is",
              dir);
 }
 
@@ -295,14 +416,15 @@ static mics_status write_tokenizer(const mics_saved *saved, const char *dir)
         return MICS_OK;
     const char *text = mics_tokenizer_text(saved->tokenizer, &bytes);
     if (text == NULL) {
-        warn_of_qwen2(saved, dir, NULL);
         MICS_TRY(write_byte_tokenizer(saved, dir));
-        return write_tokenizer_config(saved, dir, NULL);
+    } else {
+        MICS_TRY(mics_file_replace(saved->memory, dir, "tokenizer.json", text, bytes));
+        MICS_TRY(mics_json_parse(saved->memory, saved->meta->tokenizer, text, bytes, &tokenizer));
     }
-    MICS_TRY(mics_file_replace(saved->memory, dir, "tokenizer.json", text, bytes));
-    MICS_TRY(mics_json_parse(saved->memory, saved->meta->tokenizer, text, bytes, &tokenizer));
     warn_of_qwen2(saved, dir, tokenizer);
-    const mics_status status = write_tokenizer_config(saved, dir, tokenizer);
+    mics_status status = write_tokenizer_config(saved, dir, tokenizer);
+    if (status == MICS_OK)
+        status = copy_files(saved, dir);
     mics_json_close(tokenizer);
     return status;
 }

@@ -8,13 +8,17 @@
 #include "mics/dtype.h"
 #include "saved.h"
 
-/* Refuses a folder that holds any of these files. Returns: MICS_OK; MICS_ERR_INVALID, logged;
- * MICS_ERR_MEMORY. */
+/* Refuses a folder that holds any of these files, and a run's.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY. */
 mics_status run_beside_check(mics_memory *memory, const char *dir);
 
 /* Writes config.json with the weights' dtype, generation_config.json, and where the tokenizer is
- * known tokenizer.json and tokenizer_config.json. Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
- */
+ * known tokenizer.json and tokenizer_config.json, the latter from a downloaded folder if that has
+ * one; its special_tokens_map.json and chat_template.jinja are copied.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (the folder's tokenizer_config.json);
+ *          MICS_ERR_MEMORY. */
 mics_status run_beside_write(const mics_saved *saved, const char *dir, mics_dtype dtype);
 
 /* Appends the byte tokenizer as a tokenizer.json: a byte-level vocabulary without merges. Returns:

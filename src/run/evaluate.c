@@ -149,20 +149,14 @@ static mics_status check_files(const mics_saved *saved, const char *const *files
     return MICS_OK;
 }
 
-// Texts stand in the tokenizer's frame where they did in training, and where a downloaded folder's
-// tokenizer has one, since its model was trained with it.
 static mics_status frame_texts(const mics_saved *saved)
 {
     mics_token_frame frame = {0};
-    bool framed = saved->add_special_tokens;
-    if (saved->tokenizer == NULL)
-        return MICS_OK;
-    if (saved->weights != NULL) {
-        MICS_TRY(mics_tokenizer_frame(saved->tokenizer, &frame));
-        framed = frame.before_count + frame.after_count > 0;
-    }
-    return framed ? mics_tokenizer_frame_texts(saved->tokenizer, "data.add_special_tokens")
-                  : MICS_OK;
+    if (saved->tokenizer != NULL)
+        MICS_TRY(run_saved_frame(saved, &frame));
+    return frame.before_count + frame.after_count > 0
+               ? mics_tokenizer_frame_texts(saved->tokenizer, "data.add_special_tokens")
+               : MICS_OK;
 }
 
 mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *files,

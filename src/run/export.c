@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint as Hugging Face safetensors, tensor by tensor in bounded memory.
-#include "base/file.h"
 #include "beside.h"
 #include "mics/checkpoint.h"
 #include "mics/log.h"
@@ -145,7 +144,6 @@ mics_status mics_saved_export(const mics_saved *saved, const char *dir,
     static const mics_export_spec plain = {.dtype = MICS_DTYPE_FP32};
     const mics_export_spec *as = spec != NULL ? spec : &plain;
     MICS_TRY(run_beside_check(saved->memory, dir));
-    MICS_TRY(mics_file_make_dirs(saved->memory, dir));
     mics_log_hold(false);
     MICS_TRY(run_saved_speak(write_model(saved, dir, as)));
     return run_beside_write(saved, dir, as->dtype);

@@ -4,7 +4,9 @@
 #include "import.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "job.h"
 #include "mics/log.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,6 +56,13 @@ static mics_status check_tensor(const mics_param_tensor *tensor, const mics_safe
                                 const char *path)
 {
     const mics_tensor_info *info = find_tensor(reader, tensor->name);
+    const char *other = mics_tensor_other_name(tensor->name);
+    if (other != NULL && mics_safetensors_find(reader, tensor->name) != NULL &&
+        mics_safetensors_find(reader, other) != NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: tensors \"%s\" and \"%s\" are one of the model's; which holds? "
+                         "remove the other",
+                         path, tensor->name, other);
     if (info == NULL)
         return mics_fail(MICS_ERR_INVALID, "%s: tensor \"%s\" is missing; is it the same model?",
                          path, tensor->name);
@@ -175,12 +184,49 @@ mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is
     return MICS_OK;
 }
 
+static mics_status load_generation(mics_memory *memory, const char *path, mics_json **json_out)
+{
+    mics_json *json = NULL;
+    MICS_TRY(mics_json_load(memory, path, RUN_CONFIG_MAX_BYTES, &json));
+    mics_status status = MICS_OK;
+    if (mics_json_type_of(mics_json_root(json)) != MICS_JSON_OBJECT)
+        status = mics_fail(MICS_ERR_FORMAT, "%s: must be an object; correct it or remove it", path);
+    else
+        status = mics_model_check_ends(json);
+    if (status == MICS_OK)
+        *json_out = json;
+    else
+        mics_json_close(json);
+    return status;
+}
+
+mics_status run_import_generation(mics_memory *memory, const char *folder, mics_json **json_out)
+{
+    char *path = NULL;
+    MICS_TRY(mics_file_join(memory, folder, "generation_config.json", &path));
+    const mics_status status =
+        access(path, F_OK) == 0 ? load_generation(memory, path, json_out) : MICS_OK;
+    mics_free(memory, path);
+    return status;
+}
+
+// What the model of this folder ends a text with is read again when text is written, at the end of
+// a run; that is late for an error.
+static mics_status check_generation(mics_memory *memory, const char *folder)
+{
+    mics_json *json = NULL;
+    MICS_TRY(run_import_generation(memory, folder, &json));
+    mics_json_close(json);
+    return MICS_OK;
+}
+
 mics_status run_import_open(mics_memory *memory, const mics_model *model, const char *path,
                             mics_safetensors **reader_out)
 {
     mics_safetensors *reader = NULL;
     bool is_folder = false;
     MICS_TRY(run_import_is_folder(memory, path, &is_folder));
+    MICS_TRY(check_generation(memory, path));
     MICS_TRY(mics_safetensors_open(memory, path, &reader));
     const mics_status status = check(model, reader, path);
     if (status == MICS_OK)
@@ -192,22 +238,34 @@ mics_status run_import_open(mics_memory *memory, const mics_model *model, const 
 
 // ---- reading ----
 
-// What elements [begin, end) of the unit's buffer have of one part of a parameter.
-static mics_status read_part(const mics_param *param, const mics_param_part *part,
-                             const mics_safetensors *reader, mics_range range, float *data_out)
+// What of `range` of the unit's buffer is one part of a parameter; empty where nothing is.
+static mics_range part_in(const mics_param *param, const mics_param_part *part, mics_range range)
 {
     const int64_t row_elems = mics_param_row_elems(param);
     const int64_t at = param->offset + part->row * row_elems;
-    int64_t begin = at, end = at + part->rows * row_elems;
-    if (begin < range.begin)
-        begin = range.begin;
-    if (end > range.end)
-        end = range.end;
-    if (begin >= end)
+    const int64_t end = at + part->rows * row_elems;
+    if (range.begin < at)
+        range.begin = at;
+    if (range.end > end)
+        range.end = end;
+    return range;
+}
+
+// The element of the tensor that stands at `at` of the unit's buffer.
+static int64_t tensor_elem(const mics_param *param, const mics_param_part *part, int64_t at)
+{
+    return (part->tensor_row - part->row) * mics_param_row_elems(param) + at - param->offset;
+}
+
+static mics_status read_part(const mics_param *param, const mics_param_part *part,
+                             const mics_safetensors *reader, mics_range range, float *data_out)
+{
+    const mics_range in = part_in(param, part, range);
+    if (in.begin >= in.end)
         return MICS_OK;
     return mics_safetensors_read(reader, find_tensor(reader, part->name)->name,
-                                 part->tensor_row * row_elems + begin - at, end - begin,
-                                 data_out + (begin - range.begin));
+                                 tensor_elem(param, part, in.begin), in.end - in.begin,
+                                 data_out + (in.begin - range.begin));
 }
 
 mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
@@ -223,12 +281,39 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
     return MICS_OK;
 }
 
+static mics_status check_part(const mics_param *param, const mics_param_part *part,
+                              mics_range range, const float *data)
+{
+    const mics_range in = part_in(param, part, range);
+    for (int64_t at = in.begin; at < in.end; at++) {
+        const float value = data[at - range.begin];
+        if (!isfinite(value))
+            return mics_fail(MICS_ERR_NUMERIC,
+                             "model.init: element %lld of tensor \"%s\" is %g; give weights whose "
+                             "numbers are finite",
+                             (long long)tensor_elem(param, part, at), part->name, (double)value);
+    }
+    return MICS_OK;
+}
+
+static mics_status check_finite(const mics_unit *unit, mics_range range, const float *data)
+{
+    for (int32_t i = 0; i < unit->param_count; i++) {
+        const mics_param *param = &unit->params[i];
+        for (int32_t part = 0; part < param->part_count; part++)
+            MICS_TRY(check_part(param, &param->parts[part], range, data));
+    }
+    return MICS_OK;
+}
+
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
                             mics_engine *engine)
 {
-    for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
-        MICS_TRY(run_import_read(&model->units[unit], reader, owned.shard, owned.shard_params));
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        const mics_unit *unit = &model->units[u];
+        const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, u);
+        MICS_TRY(run_import_read(unit, reader, owned.shard, owned.shard_params));
+        MICS_TRY(check_finite(unit, owned.shard, owned.shard_params));
     }
     return mics_engine_upload(engine);
 }

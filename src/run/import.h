@@ -29,6 +29,14 @@ mics_status run_import_open(mics_memory *memory, const mics_model *model, const 
  * MICS_ERR_MEMORY. */
 mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is_out);
 
+/* Reads the generation_config.json of a folder: an object, whose eos_token_id names tokens.
+ *
+ * Returns: MICS_OK, with *json_out as it was where there is none; MICS_ERR_IO, MICS_ERR_FORMAT,
+ *          MICS_ERR_INVALID (eos_token_id), MICS_ERR_MEMORY, logged.
+ * Owns:    close with mics_json_close.
+ */
+mics_status run_import_generation(mics_memory *memory, const char *folder, mics_json **json_out);
+
 /* Reads elements `range` of a unit's flat buffer; those between parameters are left as they are.
  *
  * Shapes:  data_out: (range.end - range.begin).
@@ -38,15 +46,21 @@ mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is
 mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
                             float *data_out);
 
-/* Fills this rank's parameter shards. Needs a reader that
- * run_import_open gave. Returns: MICS_OK; what
- * reading returned. Threads: any, on one reader. Collective: no. */
+/* Fills this rank's parameter shards.
+ *
+ * Needs:   a reader that run_import_open gave.
+ * Returns: MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite, logged with
+ *          its tensor.
+ * Threads: any, on one reader.        Collective: no.
+ */
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
                             mics_engine *engine);
 
-/* Fills this rank's optimizer shards, moments included; then call mics_engine_param_sync. Returns:
- * MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite. Threads: any, on one
- * checkpoint. Collective: no. */
+/* Fills this rank's optimizer shards, moments included; then call mics_engine_param_sync.
+ *
+ * Returns: MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite.
+ * Threads: any, on one checkpoint.    Collective: no.
+ */
 mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
                             const mics_checkpoint *checkpoint, mics_engine *engine);
 

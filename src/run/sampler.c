@@ -176,7 +176,7 @@ static mics_status open_writer(writer *self, const char *prompt)
     MICS_TRY(mics_tokenizer_encode(saved->tokenizer, prompt, strlen(prompt),
                                    self->sampling->special_tokens, &self->prompt,
                                    &self->prompt_tokens));
-    MICS_TRY(mics_tokenizer_frame(saved->tokenizer, &self->frame));
+    MICS_TRY(run_saved_frame(saved, &self->frame));
     self->capacity = needed(self);
     if (self->frame.before_count < self->capacity)
         self->front = self->frame.before_count;

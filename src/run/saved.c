@@ -26,6 +26,13 @@ static mics_status has(mics_memory *memory, const char *path, const char *name, 
     return MICS_OK;
 }
 
+// A step's folder or a run's, whatever else was put there.
+static mics_status is_run(mics_memory *memory, const char *path, bool *is_out)
+{
+    MICS_TRY(has(memory, path, "manifest.json", is_out));
+    return *is_out ? MICS_OK : has(memory, path, "checkpoints", is_out);
+}
+
 mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **folder_out)
 {
     bool is_checkpoint = false, has_checkpoints = false;
@@ -48,6 +55,12 @@ mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **fo
             path);
     *folder_out = found;
     return MICS_OK;
+}
+
+mics_status run_saved_frame(const mics_saved *saved, mics_token_frame *frame_out)
+{
+    *frame_out = (mics_token_frame){0};
+    return saved->frames_texts ? mics_tokenizer_frame(saved->tokenizer, frame_out) : MICS_OK;
 }
 
 bool run_is_shard(const char *path)
@@ -89,42 +102,41 @@ static mics_status read_run(mics_saved *saved)
     MICS_TRY(mics_json_parse(saved->memory, saved->path, text, strlen(text), &run));
     int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
     saved->only_shards = only_shards(run);
-    saved->add_special_tokens = mics_json_bool(mics_json_at(run, "data.add_special_tokens"));
+    saved->frames_texts = mics_json_bool(mics_json_at(run, "data.add_special_tokens"));
+    // A fine-tuned model ends its texts as before.
+    const char *init = mics_json_string(mics_json_at(run, "model.init"));
+    const mics_status status = init != NULL && strcmp(init, "random") != 0
+                                   ? run_import_generation(saved->memory, init, &saved->generation)
+                                   : MICS_OK;
     mics_json_close(run);
+    MICS_TRY(status);
     if (trained > 0 && trained < saved->sequence)
         saved->sequence = trained;
     return MICS_OK;
 }
 
-// A file of a folder from Hugging Face.
-static mics_status load_json(const mics_saved *saved, const char *path, const char *name,
-                             mics_json **json_out)
+static mics_status load_config(mics_saved *saved, const char *folder)
 {
     char *file = NULL;
-    MICS_TRY(mics_file_join(saved->memory, path, name, &file));
-    const mics_status status = mics_json_load(saved->memory, file, RUN_CONFIG_MAX_BYTES, json_out);
+    MICS_TRY(mics_file_join(saved->memory, folder, "config.json", &file));
+    const mics_status status =
+        mics_json_load(saved->memory, file, RUN_CONFIG_MAX_BYTES, &saved->config);
     mics_free(saved->memory, file);
     return status;
 }
 
-// generation_config.json's, or config.json's, which the builder has checked.
+// generation_config.json's, or config.json's; both were checked when they were read.
 static mics_status read_ends(mics_saved *saved)
 {
     static const char key[] = "eos_token_id";
     const bool own = saved->generation != NULL && mics_json_at(saved->generation, key) != NULL;
-    const mics_json *json = own ? saved->generation : saved->config;
-    const mics_json_value *value = mics_json_at(json, key);
+    const mics_json_value *value = mics_json_at(own ? saved->generation : saved->config, key);
     const bool list = mics_json_type_of(value) == MICS_JSON_ARRAY;
     const bool none = mics_json_type_of(value) == MICS_JSON_NULL;
     saved->end_count = list ? mics_json_count(value) : none ? 0 : 1;
     MICS_TRY(MICS_NEW(saved->memory, saved->end_count, &saved->ends));
-    for (int32_t i = 0; i < saved->end_count; i++) {
-        const mics_json_value *id = list ? mics_json_element(value, i) : value;
-        if (mics_json_type_of(id) != MICS_JSON_INT)
-            return mics_json_fail(json, key, MICS_ERR_FORMAT,
-                                  "is neither a token's id nor a list of such");
-        saved->ends[i] = mics_json_int(id);
-    }
+    for (int32_t i = 0; i < saved->end_count; i++)
+        saved->ends[i] = mics_json_int(list ? mics_json_element(value, i) : value);
     return MICS_OK;
 }
 
@@ -145,7 +157,8 @@ static mics_status open_checkpoint(mics_saved *saved, const char *path,
     return mics_tokenizer_open(memory, saved->meta->tokenizer, &saved->tokenizer);
 }
 
-// An export of a run with the byte tokenizer, which has a separator that no tokenizer.json can have.
+// An export of a run with the byte tokenizer, which has a separator that no tokenizer.json can
+// have.
 static mics_status is_byte_tokenizer(mics_memory *memory, const char *path, bool *is_out)
 {
     char *read = NULL;
@@ -177,12 +190,10 @@ static mics_status open_downloaded_tokenizer(mics_saved *saved)
 // Weights, config.json and tokenizer.json as Hugging Face's folders hold them.
 static mics_status open_downloaded(mics_saved *saved, const char *path)
 {
-    bool generates = false;
     MICS_TRY(mics_strdup(saved->memory, path, &saved->path));
-    MICS_TRY(load_json(saved, path, "config.json", &saved->config));
-    MICS_TRY(has(saved->memory, path, "generation_config.json", &generates));
-    if (generates)
-        MICS_TRY(load_json(saved, path, "generation_config.json", &saved->generation));
+    MICS_TRY(load_config(saved, path));
+    MICS_TRY(run_import_generation(saved->memory, path, &saved->generation));
+    saved->frames_texts = true;
     saved->downloaded = (mics_checkpoint_meta){.model_json = mics_json_text(saved->config)};
     saved->meta = &saved->downloaded;
     MICS_TRY(run_model_build(saved->memory, NULL, saved->config, true, &saved->model));
@@ -194,8 +205,10 @@ static mics_status open_downloaded(mics_saved *saved, const char *path)
 static mics_status open_saved(mics_saved *saved, const char *path,
                               const mics_model_builder *builder)
 {
-    bool downloaded = false;
-    MICS_TRY(run_import_is_folder(saved->memory, path, &downloaded));
+    bool downloaded = false, run = false;
+    MICS_TRY(is_run(saved->memory, path, &run));
+    if (!run)
+        MICS_TRY(run_import_is_folder(saved->memory, path, &downloaded));
     MICS_TRY(downloaded ? open_downloaded(saved, path) : open_checkpoint(saved, path, builder));
     return builder == NULL ? read_ends(saved) : MICS_OK; // a program describes models its own way
 }

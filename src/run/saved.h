@@ -22,11 +22,11 @@ struct mics_saved {
     char *tokenizer_path;            // there
     const mics_checkpoint_meta *meta;
     mics_json *config;
-    mics_json *generation; // generation_config.json; NULL: there is none
+    mics_json *generation; // generation_config.json, of a run that of model.init; NULL: none
     mics_model *model;
     mics_tokenizer *tokenizer; // NULL: nobody knows what text the tokens are
     bool only_shards;          // the run's data were token shards
-    bool add_special_tokens;   // its texts stood in the tokenizer's frame
+    bool frames_texts;         // texts and prompts stand in the tokenizer's frame
     int64_t *ends;             // (end_count) tokens that end a text, as config.json has them, or
     int32_t end_count;         // generation_config.json, where there is one
     int64_t sequence; // tokens of a sequence in training: positions from there on are untrained
@@ -54,6 +54,15 @@ mics_status run_saved_speak(mics_status status);
 /* Finds the checkpoint folder that PATH means: itself, or the newest in it or in its checkpoints/.
  * Returns: MICS_OK; MICS_ERR_IO, logged, when there is none. Owns: mics_free *folder_out. */
 mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **folder_out);
+
+/* What stands around texts and prompts: the tokenizer's frame where the run trained so, and in a
+ * downloaded folder as its tokenizer.json says; else nothing.
+ *
+ * Needs:   a tokenizer.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED: a downloaded folder asks for what is not known, logged.
+ * Owns:    the tokens are the tokenizer's.
+ */
+mics_status run_saved_frame(const mics_saved *saved, mics_token_frame *frame_out);
 
 /* Whether a file is a token shard by its name. */
 bool run_is_shard(const char *path);

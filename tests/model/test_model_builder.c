@@ -43,6 +43,41 @@ static void layer_part_twice(mics_model *model)
     layer_of_parts(model, 0, 4, 3, 4);
 }
 
+static void layer_part_all_twice(mics_model *model)
+{
+    layer_of_parts(model, 0, 8, 0, 4);
+}
+
+// Both begin where the rows before them end.
+static void layer_part_same_twice(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_param_ref weight = matrix(model, "weight", WIDTH, WIDTH);
+    mics_model_add_part(model, "a", 0, 4);
+    mics_model_add_part(model, "b", 0, 4);
+    mics_model_add_part(model, "c", 4, 4);
+    mics_model_unit_end(model, mics_op_linear(model, 0, weight, mics_param_none(), true));
+}
+
+static void layer_tensor_again(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_param_ref weight = matrix(model, "weight", WIDTH, WIDTH);
+    mics_model_add_part(model, "a", 0, 3);
+    mics_model_add_part(model, "b", 3, 3);
+    mics_model_add_part(model, "a", 6, 2);
+    mics_model_unit_end(model, mics_op_linear(model, 0, weight, mics_param_none(), true));
+}
+
+static void layer_tensor_of_another(mics_model *model)
+{
+    mics_model_unit(model, "layer", WIDTH);
+    mics_param_ref first = matrix(model, "weight", WIDTH, WIDTH);
+    mics_param_ref second = matrix(model, "weight", WIDTH, WIDTH);
+    const int32_t x = mics_op_linear(model, 0, first, mics_param_none(), true);
+    mics_model_unit_end(model, mics_op_linear(model, x, second, mics_param_none(), true));
+}
+
 static void layer_part_beyond(mics_model *model)
 {
     layer_of_parts(model, 0, 4, 4, 5);
@@ -431,7 +466,11 @@ static const mistake mistakes[] = {
     {{.layer = layer_loss}, "must be the last op of the last unit"},
     {{.layer = layer_empty_param}, "weight"},
     {{.layer = layer_part_missing}, "row 3 of 8 is of no tensor"},
-    {{.layer = layer_part_twice}, "row 4 of 8 is of no tensor, or of two"},
+    {{.layer = layer_part_twice}, "row 3 of 8 is of two tensors"},
+    {{.layer = layer_part_all_twice}, "row 0 of 8 is of two tensors"},
+    {{.layer = layer_part_same_twice}, "row 0 of 8 is of two tensors"},
+    {{.layer = layer_tensor_again}, "tensor a is given twice"},
+    {{.layer = layer_tensor_of_another}, "tensor weight is given twice"},
     {{.layer = layer_part_beyond}, "rows 4 to 9 cannot be those of tensor b"},
     {{.layer = layer_part_empty}, "rows 8 to 8 cannot be those of tensor b"},
     {{.layer = layer_part_of_none}, "cannot be those of tensor a"},

@@ -251,6 +251,13 @@ static const refusal refusals[] = {
     {"llama", "\"layer_types\": [\"full_attention\", \"sliding_attention\"]", "layer_types",
      "layer 1 slides"},
     {"llama", "\"partial_rotary_factor\": 0.5", "partial_rotary_factor", "only 1"},
+    {"llama", "\"is_causal\": false", "is_causal", "only true can be honoured"},
+    {"qwen3", "\"is_causal\": null", "is_causal", "only true can be honoured"},
+    {"gpt_neox", "\"is_causal\": 0", "is_causal", "only true can be honoured"},
+    {"mistral", "\"per_layer_config\": {\"0\": {\"hidden_size\": 24}}", "per_layer_config",
+     "all layers have one shape"},
+    {"llama", "\"head_dim\": 4, \"num_attention_heads\": 5", "num_attention_heads",
+     "5 heads do not divide hidden_size = 12; give a number that does"},
     {"mistral", "\"attention_bias\": true", "attention_bias", "mistral has no such key"},
     {"mistral", "\"sliding_window\": 0", "sliding_window", "from 1"},
     {"mistral", "\"layer_types\": [\"full_attention\", \"full_attention\"]", "layer_types",
@@ -270,6 +277,7 @@ static const refusal refusals[] = {
     {"gpt_neox", "\"rotary_pct\": 2", "rotary_pct", "from 0 to 1"},
     {"gpt_neox", "\"rope_theta\": 500", "rope_theta", "only 10000 can be honoured"},
     {"gpt_neox", "\"num_attention_heads\": 5", "num_attention_heads", "do not divide"},
+    {"gpt_neox", "\"head_dim\": 4", "head_dim", "= 2 can be honoured in this family, not 4"},
     {"llama", "\"rope_scaling\": 2", "rope_scaling", "must be an object"},
     {"llama", "\"rope_theta\": \"10000\"", "rope_theta", "must be a number"},
     {"llama", "\"rope_theta\": 5000, \"rope_parameters\": {\"rope_theta\": 500}", "rope_theta",
@@ -291,6 +299,11 @@ static const refusal refusals[] = {
      "rope_scaling.high_freq_factor", "larger than"},
     {"llama", ROPE("\"rope_type\": \"yarn\", \"factor\": 4, \"truncate\": 1"),
      "rope_scaling.truncate", "true or false"},
+    {"llama", "\"rope_theta\": 1, " ROPE("\"rope_type\": \"yarn\", \"factor\": 4"),
+     "rope_scaling.rope_theta", "larger than 1 for yarn"},
+    {"llama",
+     ROPE("\"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 8192.5"),
+     "rope_scaling.original_max_position_embeddings", "whole number"},
     {"llama", ROPE("\"partial_rotary_factor\": 0.5"), "rope_scaling.partial_rotary_factor",
      "only 1"},
 };
@@ -339,6 +352,47 @@ static void test_refusals(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// Keys that say what holds anyway, and other families that need no divisor.
+static void test_taken(void **state)
+{
+    (void)state;
+    static const refusal taken[] = {
+        {"llama", "\"is_causal\": true", NULL, NULL},
+        {"llama", "\"per_layer_config\": null", NULL, NULL},
+        {"llama", ROPE("\"type\": \"linear\", \"factor\": 2") ", \"rope_theta\": 1", NULL, NULL},
+        {"mistral", "\"head_dim\": 4, \"num_attention_heads\": 5, \"num_key_value_heads\": 5", NULL,
+         NULL},
+        {"qwen2", "\"head_dim\": 4, \"num_attention_heads\": 5, \"num_key_value_heads\": 5", NULL,
+         NULL},
+        {"gpt_neox", "\"head_dim\": 6, \"num_attention_heads\": 2, \"rotary_pct\": 1", NULL, NULL},
+    };
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+        char text[1024];
+        mics_model *model = NULL;
+        write_config(&taken[i], text, sizeof text);
+        ASSERT_OK(build(memory, text, &model));
+        mics_model_close(model);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_families(void **state)
+{
+    (void)state;
+    mics_family family = {.class_name = "untouched"};
+    assert_false(mics_model_family(NULL, &family));
+    assert_false(mics_model_family("bert", &family));
+    assert_string_equal(family.class_name, "untouched");
+    assert_true(mics_model_family("gpt_neox", &family));
+    assert_string_equal(family.class_name, "GPTNeoXForCausalLM");
+    assert_string_equal(family.layers_key, "num_hidden_layers");
+    assert_true(mics_model_family("gpt2", &family));
+    assert_string_equal(family.model_type, "gpt2");
+    assert_string_equal(family.layers_key, "n_layer");
+}
+
 // Every allocation may fail: nothing is left.
 static void test_allocations(void **state)
 {
@@ -373,9 +427,14 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published_sizes),  cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_names_and_shapes), cmocka_unit_test(test_parts_of_gpt_neox),
-        cmocka_unit_test(test_rotary),           cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_published_sizes),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_names_and_shapes),
+        cmocka_unit_test(test_parts_of_gpt_neox),
+        cmocka_unit_test(test_rotary),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_families),
         cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

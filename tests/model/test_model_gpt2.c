@@ -231,6 +231,13 @@ static const refusal refusals[] = {
     {"scale_attn_weights", "false", MICS_ERR_UNSUPPORTED, "true"},
     {"scale_attn_by_inverse_layer_idx", "true", MICS_ERR_UNSUPPORTED, "false"},
     {"add_cross_attention", "true", MICS_ERR_UNSUPPORTED, "false"},
+    {"is_causal", "false", MICS_ERR_UNSUPPORTED, "only true"},
+    {"per_layer_config", "[]", MICS_ERR_UNSUPPORTED, "one shape"},
+    {"num_hidden_layers", "3", MICS_ERR_INVALID, "is 3, but n_layer, another name of it, is 2"},
+    {"num_attention_heads", "6", MICS_ERR_INVALID, "keep one of them"},
+    {"hidden_size", "24", MICS_ERR_INVALID, "keep one of them"},
+    {"max_position_embeddings", "20", MICS_ERR_INVALID, "keep one of them"},
+    {"max_position_embeddings", "0", MICS_ERR_INVALID, "integer from 1"},
 };
 
 // A good configuration with one key changed.
@@ -312,6 +319,28 @@ static void test_defaults(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// The names that GPT2Config.attribute_map has beside its own; a null one is none.
+static void test_aliases(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{\"model_type\": \"gpt2\", \"num_hidden_layers\": 2, \"num_attention_heads\": 3, "
+        "\"hidden_size\": 12, \"max_position_embeddings\": 19, \"vocab_size\": 29}",
+        "{\"model_type\": \"gpt2\", \"num_hidden_layers\": 2, \"n_layer\": 2, \"n_head\": 3, "
+        "\"num_attention_heads\": null, \"n_embd\": 12, \"n_positions\": 19, \"vocab_size\": 29}"};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < 2; i++) {
+        mics_model *model = NULL;
+        ASSERT_OK(build(memory, texts[i], false, &model));
+        assert_int_equal(model->unit_count, 4);
+        assert_int_equal(model->hidden, 12);
+        assert_int_equal(model->positions, 19);
+        mics_model_close(model);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_not_an_object),
         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_aliases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

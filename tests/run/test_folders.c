@@ -110,6 +110,34 @@ static void test_rounded(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// ---- tokenizers ----
+
+// A folder with a model of tests/golden, and a tokenizer of tests/golden/tokenizers in which one
+// text is another (NULL: none is).
+static void make_folder(const scratch *place, const char *model, const char *tokenizer,
+                        const char *text, const char *other)
+{
+    static const char *const names[] = {"config.json", "model.safetensors"};
+    static char read[1 << 18];
+    char path[512];
+    for (int n = 0; n < 2; n++) {
+        snprintf(path, sizeof path, MICS_TEST_DATA "/%s/%s", model, names[n]);
+        assert_int_equal(symlink(path, scratch_path(place, names[n])), 0);
+    }
+    snprintf(path, sizeof path, MICS_TEST_DATA "/tokenizers/%s.json", tokenizer);
+    FILE *in = fopen(path, "rb"), *out = fopen(scratch_path(place, "tokenizer.json"), "wb");
+    assert_non_null(in);
+    assert_non_null(out);
+    const size_t bytes = fread(read, 1, sizeof read - 1, in);
+    read[bytes] = '\0';
+    const char *at = text != NULL ? strstr(read, text) : read;
+    assert_non_null(at);
+    fprintf(out, "%.*s%s%s", (int)(at - read), read, text != NULL ? other : "",
+            at + (text != NULL ? strlen(text) : 0));
+    fclose(in);
+    assert_int_equal(fclose(out), 0);
+}
+
 // An export of qwen2 warns of a tokenizer that transformers would not take as it is.
 static void test_qwen2_tokenizers(void **state)
 {
@@ -117,30 +145,98 @@ static void test_qwen2_tokenizers(void **state)
     static const struct {
         const char *model, *tokenizer;
         int warnings;
-    } cases[] = {{"qwen2_layers", "qwen2", 0},
-                 {"qwen2_layers", "llama3", 1},
-                 {"qwen2_layers", "gpt2", 1},
-                 {"qwen3_single", "llama3", 0}};
+        const char *text, *other;
+    } cases[] = {
+        {"qwen2_layers", "qwen2", 0, NULL, NULL},
+        {"qwen2_layers", "llama3", 1, NULL, NULL},
+        {"qwen2_layers", "gpt2", 1, NULL, NULL},
+        {"qwen3_single", "llama3", 0, NULL, NULL},
+        {"qwen2_layers", "qwen2", 1, "{\"type\":\"NFC\"}", "null"},
+        {"qwen2_layers", "qwen2", 1, "{\"type\":\"NFC\"}", "{\"type\":\"NFKC\"}"},
+        {"qwen2_layers", "qwen2", 1, "\"Isolated\"", "\"Removed\""},
+        {"qwen2_layers", "qwen2", 1, "\"add_prefix_space\":false", "\"add_prefix_space\":true"},
+        {"qwen2_layers", "qwen2", 1, "\"ignore_merges\":false", "\"ignore_merges\":true"},
+        {"qwen2_layers", "qwen2", 1, "{\"type\":\"ByteLevel\"",
+         "{\"type\":\"Digits\",\"individual_digits\":true},{\"type\":\"ByteLevel\""},
+        {"qwen3_single", "qwen2", 0, "{\"type\":\"NFC\"}", "null"},
+    };
     mics_memory *memory = NULL;
     ASSERT_OK(mics_memory_open(&memory));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        static const char *const names[] = {"config.json", "model.safetensors"};
-        char from[512];
         scratch place;
         capture seen;
         scratch_make_fast(&place);
-        for (int n = 0; n < 2; n++) {
-            snprintf(from, sizeof from, MICS_TEST_DATA "/%s/%s", cases[i].model, names[n]);
-            assert_int_equal(symlink(from, scratch_path(&place, names[n])), 0);
-        }
-        snprintf(from, sizeof from, MICS_TEST_DATA "/tokenizers/%s.json", cases[i].tokenizer);
-        assert_int_equal(symlink(from, scratch_path(&place, "tokenizer.json")), 0);
+        make_folder(&place, cases[i].model, cases[i].tokenizer, cases[i].text, cases[i].other);
         capture_begin(&seen);
         export(memory, place.dir, scratch_path(&place, "out"), NULL);
         capture_end();
-        assert_int_equal(seen.warnings, cases[i].warnings);
+        if (seen.warnings != cases[i].warnings)
+            fail_msg("case %zu: %d warnings, expected %d", i, seen.warnings, cases[i].warnings);
         scratch_remove(&place);
     }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static bool has_text(const mics_json *json, const char *key, const char *text)
+{
+    const char *string = mics_json_string(mics_json_at(json, key));
+    return string != NULL && strcmp(string, text) == 0;
+}
+
+// Exports keep what a folder says of its tokenizer, but for its class.
+static void test_tokenizer_config(void **state)
+{
+    (void)state;
+    static const char own[] =
+        "{\"tokenizer_class\": \"LlamaTokenizer\", \"chat_template\": \"{{ x }}\", \"auto_map\": "
+        "{\"AutoTokenizer\": [\"a.B\", null]}, \"unk_token\": \"<unk>\", \"model_max_length\": 7}";
+    static const char *const models[] = {"qwen2_layers", "qwen3_single"};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < 4; i++) {
+        const bool qwen2 = i % 2 == 0, there = i < 2;
+        scratch place;
+        mics_json *config = NULL;
+        scratch_make_fast(&place);
+        make_folder(&place, models[i % 2], "qwen2", NULL, NULL);
+        if (there) {
+            file_write(scratch_path(&place, "tokenizer_config.json"), own, sizeof own - 1);
+            file_write(scratch_path(&place, "chat_template.jinja"), "{{ y }}", 7);
+        }
+        export(memory, place.dir, scratch_path(&place, "out"), NULL);
+        ASSERT_OK(mics_json_load(memory, scratch_path(&place, "out/tokenizer_config.json"), 1 << 16,
+                                 &config));
+        assert_true(has_text(config, "tokenizer_class", "PreTrainedTokenizerFast"));
+        assert_int_equal(has_text(config, "chat_template", "{{ x }}"), there);
+        assert_int_equal(has_text(config, "unk_token", "<unk>"), there);
+        assert_int_equal(mics_json_count(mics_json_at(config, "auto_map")), 0);
+        assert_int_equal(mics_json_int(mics_json_at(config, "model_max_length")) == 7, there);
+        assert_int_equal(mics_json_at(config, "pad_token") != NULL, qwen2);
+        assert_int_equal(file_exists(scratch_path(&place, "out/chat_template.jinja")), there);
+        mics_json_close(config);
+        scratch_remove(&place);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_bad_tokenizer_config(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    mics_saved *saved = NULL;
+    capture seen;
+    scratch place;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch_make_fast(&place);
+    make_folder(&place, "qwen3_single", "qwen2", NULL, NULL);
+    file_write(scratch_path(&place, "tokenizer_config.json"), "[]", 2);
+    ASSERT_OK(mics_saved_open(memory, place.dir, NULL, &saved));
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_FORMAT, mics_saved_export(saved, scratch_path(&place, "out"), NULL));
+    capture_end();
+    ASSERT_SAID(&seen, "tokenizer_config.json: must be an object");
+    mics_saved_close(saved);
+    scratch_remove(&place);
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
@@ -209,6 +305,9 @@ static void test_tensors(void **state)
         {NULL, "model.layers.0.self_attn.rotary_emb.inv_freq", 0, NULL},
         {NULL, "model.layers.2.mlp.up_proj.weight", 0,
          "tensor \"model.layers.2.mlp.up_proj.weight\" belongs to no parameter"},
+        {NULL, "embed_tokens.weight", 0,
+         "tensors \"model.embed_tokens.weight\" and \"embed_tokens.weight\" are one of"},
+        {"model.embed_tokens.weight", "embed_tokens.weight", 0, NULL},
         {"model.layers.1.self_attn.k_proj.weight", NULL, 0,
          "tensor \"model.layers.1.self_attn.k_proj.weight\" is missing"},
         {"model.layers.1.self_attn.k_proj.weight", "model.layers.1.self_attn.k_proj.weight", 0,
@@ -237,6 +336,31 @@ static void test_tensors(void **state)
         mics_saved_close(saved);
         scratch_remove(&place);
     }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// A weight that fp16 cannot hold: the line names its tensor, and no folder is left.
+static void test_too_large(void **state)
+{
+    (void)state;
+    static const char name[] = "model.embed_tokens.weight";
+    static const mics_export_spec fp16 = {.dtype = MICS_DTYPE_FP16};
+    mics_memory *memory = NULL;
+    mics_saved *saved = NULL;
+    capture seen;
+    scratch place;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch_make_fast(&place);
+    copy_changed(memory, &(change){name, name, 1e6f, NULL}, scratch_path(&place, "m"));
+    copy_file(MICS_TEST_DATA "/llama_single/config.json", scratch_path(&place, "m/config.json"));
+    ASSERT_OK(mics_saved_open(memory, scratch_path(&place, "m"), NULL, &saved));
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_export(saved, scratch_path(&place, "out"), &fp16));
+    capture_end();
+    ASSERT_SAID(&seen, "tensor \"model.embed_tokens.weight\" is too large for F16; write bf16 or");
+    assert_false(file_exists(scratch_path(&place, "out")));
+    mics_saved_close(saved);
+    scratch_remove(&place);
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
@@ -291,12 +415,46 @@ static void test_allocations(void **state)
     }
 }
 
+// Nor of an export that copies what a folder says of its tokenizer.
+static void test_tokenizer_allocations(void **state)
+{
+    (void)state;
+    static const char own[] = "{\"auto_map\": {}, \"chat_template\": \"{{ x }}\"}";
+    mics_status status = MICS_ERR_MEMORY;
+    scratch place;
+    scratch_make_fast(&place);
+    make_folder(&place, "qwen2_layers", "qwen2", NULL, NULL);
+    file_write(scratch_path(&place, "tokenizer_config.json"), own, sizeof own - 1);
+    file_write(scratch_path(&place, "chat_template.jinja"), "{{ y }}", 7);
+    for (int64_t n = 1; status != MICS_OK; n++) {
+        mics_memory *memory = NULL;
+        mics_saved *saved = NULL;
+        capture seen;
+        scratch out;
+        scratch_make_fast(&out);
+        ASSERT_OK(mics_memory_open(&memory));
+        ASSERT_OK(mics_saved_open(memory, place.dir, NULL, &saved));
+        capture_begin(&seen);
+        mics_memory_fail_after(memory, n);
+        status = mics_saved_export(saved, scratch_path(&out, "out"), NULL);
+        mics_memory_fail_after(memory, 0);
+        capture_end();
+        mics_saved_close(saved);
+        assert_int_equal(mics_memory_close(memory), 0);
+        assert_true(status == MICS_OK || status == MICS_ERR_MEMORY);
+        scratch_remove(&out);
+    }
+    scratch_remove(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),   cmocka_unit_test(test_rounded),
-        cmocka_unit_test(test_tensors),     cmocka_unit_test(test_files),
-        cmocka_unit_test(test_allocations), cmocka_unit_test(test_qwen2_tokenizers),
+        cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_rounded),
+        cmocka_unit_test(test_tensors),          cmocka_unit_test(test_files),
+        cmocka_unit_test(test_allocations),      cmocka_unit_test(test_qwen2_tokenizers),
+        cmocka_unit_test(test_tokenizer_config), cmocka_unit_test(test_bad_tokenizer_config),
+        cmocka_unit_test(test_too_large),        cmocka_unit_test(test_tokenizer_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,8 +143,11 @@ static void test_ends(void **state)
     static const char bad[] = "{\"eos_token_id\": \"</s>\"}";
     char *none = NULL;
     file_write(scratch_path(&f->place, "generation_config.json"), bad, sizeof bad - 1);
-    ASSERT_STATUS(MICS_ERR_FORMAT, generate(f, "lark", false, 1, &none));
+    ASSERT_STATUS(MICS_ERR_INVALID, generate(f, "lark", false, 1, &none));
     ASSERT_SAID(&f->seen, "generation_config.json:1: eos_token_id: is neither");
+    file_write(scratch_path(&f->place, "generation_config.json"), "[2]", 3);
+    ASSERT_STATUS(MICS_ERR_FORMAT, generate(f, "lark", false, 1, &none));
+    ASSERT_SAID(&f->seen, "generation_config.json: must be an object");
 }
 
 static void test_other_tokenizers(void **state)

@@ -41,6 +41,7 @@ typedef struct shard {
 } shard;
 
 typedef struct planned {
+    char *name;
     int64_t elems;
     const mics_safetensors_dtype *dtype;
 } planned;
@@ -118,6 +119,7 @@ static mics_status measure(mics_safetensors_writer *writer, const mics_safetenso
         planned *tensor = &writer->tensors[i];
         tensor->dtype = mics_safetensors_dtype_of(entries[i].dtype);
         MICS_TRY(entry_elems(&entries[i], &tensor->elems));
+        MICS_TRY(mics_strdup(writer->memory, entries[i].name, &tensor->name));
         if (__builtin_add_overflow(total, tensor->elems, &total) || total > INT64_MAX / 8)
             return mics_fail(MICS_ERR_INVALID, "safetensors: the model's size is beyond 63 bits");
     }
@@ -351,6 +353,8 @@ static void free_writer(mics_safetensors_writer *writer)
         mics_free(memory, writer->shards[i].path);
         mics_free(memory, writer->shards[i].header);
     }
+    for (int32_t i = 0; i < writer->tensor_count; i++)
+        mics_free(memory, writer->tensors[i].name);
     mics_free(memory, writer->shards);
     mics_free(memory, writer->tensors);
     mics_free(memory, writer->index);
@@ -414,10 +418,9 @@ static mics_status put_elems(mics_safetensors_writer *writer, const float *data,
         const int64_t now = count - at < ROUNDED_ELEMS ? count - at : ROUNDED_ELEMS;
         if (!dtype->round(data + at, now, rounded))
             return mics_fail(MICS_ERR_INVALID,
-                             "%s: an element of tensor %d of %d is too large for %s; write bf16 or "
-                             "fp32",
-                             writer->dir, (int)writer->tensor + 1, (int)writer->tensor_count,
-                             dtype->name);
+                             "%s: an element of tensor \"%s\" is too large for %s; write %s",
+                             writer->dir, writer->tensors[writer->tensor].name, dtype->name,
+                             strcmp(dtype->name, "BF16") == 0 ? "fp32" : "bf16 or fp32");
         MICS_TRY(put(writer, rounded, (size_t)now * sizeof rounded[0]));
     }
     return MICS_OK;

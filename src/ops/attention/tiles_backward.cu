@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention on tensor cores, backward: three kernels, without atomic sums, so that the same bits
 // come out every time: delta = sum(dy * y) of each row; dk and dv of a tile of keys over all
-// queries that see them, of one query head after the other where several share the keys; dq of a tile of queries over all keys that they see. The scores are
-// computed twice, which makes 7 products of 5 (section 3.1.2 of the paper adds dq atomically
-// instead).
+// queries that see them, of one query head after the other where several share the keys; dq of a
+// tile of queries over all keys that they see. The scores are computed twice, which makes 7
+// products of 5 (section 3.1.2 of the paper adds dq atomically instead).
 #include "ops/attention/tiles.cuh"
 
 namespace

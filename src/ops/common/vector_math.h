@@ -72,8 +72,8 @@ static inline void mics_sincos(float x, float *sine_out, float *cosine_out)
 /* Of the normal distribution what lies above |x|: erfc(|x| / sqrt 2) / 2, within 4 units in the
  * last place besides what `e`, e^(-x^2 / 2), is off.
  *
- * Source: with z = |x| / sqrt 2 and t = 1 / (1 + 0.4 z), e^(z^2) erfc(z) / t interpolated in 2 t - 1
- * at the Chebyshev nodes of degree 10, in 40 digits (relative error 9e-9), 2026-11-22.
+ * Source: with z = |x| / sqrt 2 and t = 1 / (1 + 0.4 z), e^(z^2) erfc(z) / t interpolated in
+ * 2 t - 1 at the Chebyshev nodes of degree 10, in 40 digits (relative error 9e-9), 2026-11-22.
  */
 static inline float mics_normal_tail(float x, float e)
 {

@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The tanh form: gelu(x) = x s(2u), with s(z) = 1 / (1 + e^-z) and u = sqrt(2/pi) (x + 0.044715
-// x^3); the exact form: x (1 + erf(x / sqrt 2)) / 2; and their derivatives, as in cpu.c. Bytes an element, of a dtype of s bytes: forward 2 s, backward 3 s (4 s
-// when it adds). A thread computes 16 bytes of results at a time (map.cuh). Of 2-byte numbers
-// memory brings some 5 elements a clock and multiprocessor, which leaves some 24 instructions for
-// each: so one exponential and one reciprocal by the quick instructions. The exact form takes the
-// library's erfcf, some 40 instructions, and is limited by them.
+// x^3); the exact form: x (1 + erf(x / sqrt 2)) / 2; and their derivatives, as in cpu.c. Bytes an
+// element, of a dtype of s bytes: forward 2 s, backward 3 s (4 s when it adds). A thread computes
+// 16 bytes of results at a time (map.cuh). Of 2-byte numbers memory brings some 5 elements a clock
+// and multiprocessor, which leaves some 24 instructions for each: so one exponential and one
+// reciprocal by the quick instructions. The exact form takes the library's erfcf, some 40
+// instructions, and is limited by them.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Linears as one GEMM each, with what belongs to them in its epilogue: bias, GELU in its
-// tanh form and its derivative, sums of rows. Where the library has no such epilogue for a shape or type, the GEMM
-// runs bare and a kernel does the rest. Shapes: see mics/kernels.h.
+// Linears as one GEMM each, with what belongs to them in its epilogue: bias, GELU in its tanh form
+// and its derivative, sums of rows. Where the library has no such epilogue for a shape or type, the
+// GEMM runs bare and a kernel does the rest. Shapes: see mics/kernels.h.
 //
 // Floors: 2 N I O flops a GEMM, and each matrix read or written once. A kernel beside it reads
 // and writes N O numbers more.

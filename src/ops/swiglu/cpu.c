@@ -22,7 +22,8 @@ static void forward(const mics_op_call *call)
     }
 }
 
-// Of one gate: g s and its derivative s (1 + g (1 - s)), with 1 - s = e^-g s, which does not cancel.
+// Of one gate: g s and its derivative s (1 + g (1 - s)), with 1 - s = e^-g s, which does not
+// cancel.
 typedef struct slope {
     float value, derivative;
 } slope;

@@ -234,7 +234,7 @@ static void what_fp16_cannot_hold_is_refused(void **state)
 {
     (void)state;
     static const mics_safetensors_entry entry = {
-        .name = "w", .dims = 1, .shape = {2}, .dtype = MICS_DTYPE_FP16};
+        .name = "layer.w", .dims = 1, .shape = {2}, .dtype = MICS_DTYPE_FP16};
     static const float data[] = {1, 65520};
     mics_memory *memory = NULL;
     mics_safetensors_writer *writer = NULL;
@@ -246,7 +246,7 @@ static void what_fp16_cannot_hold_is_refused(void **state)
     ASSERT_OK(mics_safetensors_create(memory, dir, &entry, 1, 0, &writer));
     capture_begin(&seen);
     ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_append(writer, data, 2));
-    ASSERT_SAID(&seen, "too large for F16");
+    ASSERT_SAID(&seen, "tensor \"layer.w\" is too large for F16; write bf16 or fp32");
     ASSERT_STATUS(MICS_ERR_INVALID, mics_safetensors_finish(writer, MICS_OK));
     capture_end();
     assert_false(file_exists(dir));
