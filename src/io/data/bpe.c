@@ -353,8 +353,10 @@ void mics_bpe_close(mics_bpe *bpe)
     mics_free(bpe->memory, bpe->pairs);
     mics_free(bpe->memory, bpe->joints);
     mics_free(bpe->memory, bpe->words);
-    mics_free(bpe->memory, bpe->decoder.blob);
-    mics_free(bpe->memory, bpe->decoder.begin);
+    mics_free(bpe->memory, bpe->decoder.texts.blob);
+    mics_free(bpe->memory, bpe->decoder.texts.begin);
+    mics_free(bpe->memory, bpe->decoder.head.blob);
+    mics_free(bpe->memory, bpe->decoder.head.begin);
     mics_free(bpe->memory, bpe);
 }
 
