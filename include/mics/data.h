@@ -51,7 +51,7 @@ int32_t mics_tokenizer_separator(const mics_tokenizer *tokenizer);
  * Shapes:  tokens_out: (count_out).
  * Needs:   `text` has `bytes` bytes.
  * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_FORMAT (a pattern of the tokenizer that fails on this
- *          text); MICS_ERR_INVALID (a piece over 1 GiB).
+ *          text); MICS_ERR_INVALID (a piece over 512 MiB).
  * Owns:    the caller frees *tokens_out with mics_free.     Threads: any, on one tokenizer at once.
  */
 mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
@@ -123,10 +123,10 @@ typedef struct mics_corpus mics_corpus;
  * A file whose name ends in .bin must be a token shard; anything else is text and is tokenized into
  * a shard under `cache_dir` (named by a hash of contents and tokenizer; reused when present): the
  * tokenizer's separator, then the text, without regard to special tokens in it; or the text in its
- * frame (mics_tokenizer_frame_texts). Several processes may open the same corpus at once. An empty text is left out with a warning. Progress of long
- * tokenization is logged.
- * Every token is read once, to check and hash it, and checked again by each mics_corpus_read. A file
- * that others change meanwhile is an error of that call.
+ * frame (mics_tokenizer_frame_texts). Several processes may open the same corpus at once. An empty
+ * text is left out with a warning. Progress of long tokenization is logged.
+ * Every token is read once, to check and hash it, and checked again by each mics_corpus_read. A
+ * file that others change meanwhile is an error of that call.
  * Needs:   tokenizer and cache_dir may be NULL when all files are shards.
  * Returns: MICS_OK; MICS_ERR_IO (a pattern that matches nothing, an unreadable file);
  *          MICS_ERR_FORMAT (bad magic, version, length: file and offset); MICS_ERR_INVALID (a token

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { MAX_FILE_BYTES = 256 << 20, IDENTITY_VERSION = 2 };
+enum { MAX_FILE_BYTES = 256 << 20, IDENTITY_VERSION = 3 };
 
 // One of the two searches for added tokens.
 typedef struct search {
@@ -75,6 +75,17 @@ static mics_status split_text(bpe_work *work, const char *text, size_t bytes, bo
 
 // ---- added tokens ----
 
+// A text while it is searched.
+typedef struct scan {
+    const char *text;
+    size_t bytes;
+    size_t limit; // tokens begin before it
+    size_t given; // what of the text has been taken
+    size_t from;  // where the search goes on
+    size_t
+        spaces_end; // from where white space was last looked for up to here there is nothing else
+} scan;
+
 // An added token in a text, and the text that it takes.
 typedef struct found {
     const mics_bpe_added *added;
@@ -109,13 +120,16 @@ static size_t spaces_before(const mics_bpe *bpe, const char *text, size_t from, 
     return bytes;
 }
 
-static size_t spaces_behind(const mics_bpe *bpe, const char *text, size_t bytes, size_t at)
+// Where the white space ends that begins where the search goes on. It is looked through once, though
+// tokens that are white space themselves may lie in it.
+static size_t spaces_behind(const mics_bpe *bpe, scan *at)
 {
-    size_t length = 0;
-    while (at < bytes &&
-           (mics_chars_at(&bpe->chars, text + at, bytes - at, &length) & MICS_CHAR_SPACE))
-        at += length;
-    return at;
+    size_t length = 0, end = at->from > at->spaces_end ? at->from : at->spaces_end;
+    while (end < at->bytes &&
+           (mics_chars_at(&bpe->chars, at->text + end, at->bytes - end, &length) & MICS_CHAR_SPACE))
+        end += length;
+    at->spaces_end = end;
+    return end;
 }
 
 // Whether a token at a place is one: special ones may not be wanted, others not inside a word.
@@ -131,24 +145,50 @@ static bool is_wanted(const bpe_work *work, const search *s, const mics_bpe_adde
     return !before && !is_word_at(work->bpe, text + behind, bytes - behind);
 }
 
-// The first token that begins at *from or behind it, before `limit`; `given` of the text are taken.
-// What is found and not wanted is stepped over, as Hugging Face's library does: *from is moved.
-static bool find_added(const bpe_work *work, const search *s, const char *text, size_t bytes,
-                       size_t given, size_t limit, size_t *from, found *found_out)
+// The first token that is wanted, from where the search stands. What is found and not wanted is
+// stepped over, as Hugging Face's library does.
+static bool find_added(const bpe_work *work, const search *s, scan *at, found *found_out)
 {
-    while (*from < limit && s->set->count > 0) {
-        const size_t begin = *from;
-        const mics_bpe_added *added = mics_bpe_added_at(s->set, text + begin, bytes - begin);
-        *from += added != NULL ? added->bytes : 1;
-        if (added == NULL || !is_wanted(work, s, added, text, bytes, begin))
+    while (at->from < at->limit && s->set->count > 0) {
+        const size_t begin = at->from;
+        const mics_bpe_added *added =
+            mics_bpe_added_at(s->set, at->text + begin, at->bytes - begin);
+        at->from += added != NULL ? added->bytes : 1;
+        if (added == NULL || !is_wanted(work, s, added, at->text, at->bytes, begin))
             continue;
         found_out->added = added;
-        found_out->begin = added->lstrip ? spaces_before(work->bpe, text, given, begin) : begin;
-        found_out->end = added->rstrip ? spaces_behind(work->bpe, text, bytes, *from) : *from;
-        found_out->behind = *from;
-        return true;
+        found_out->begin =
+            added->lstrip ? spaces_before(work->bpe, at->text, at->given, begin) : begin;
+        found_out->behind = at->from;
+        found_out->end = added->rstrip ? spaces_behind(work->bpe, at) : at->from;
+        // Of white space that the token before took, nothing is left for one that takes it along.
+        if (!added->lstrip || found_out->end > at->given)
+            return true;
+        found_out->added = NULL;
     }
     return false;
+}
+
+// Takes the token, and ends what was split before it. One that is found in the raw text ends the
+// section as well; one in the normalized text does not.
+static mics_status take_token(bpe_work *work, const search *s, const found *token)
+{
+    MICS_TRY(mics_token_list_append(work->list, &token->added->token, 1));
+    work->first = false;
+    work->split_head = true;
+    work->head = work->head || s == &work->searches[0];
+    return MICS_OK;
+}
+
+// Where the text ends that nothing which may follow can change, and that is not taken yet.
+static size_t find_end(const bpe_work *work, const search *s, const scan *at, const found *next)
+{
+    size_t end = next->added != NULL ? next->begin : at->from > at->limit ? at->from : at->limit;
+    if (s->set->lstrip)
+        end = spaces_before(work->bpe, at->text, at->given < end ? at->given : end, end);
+    while (s->set->longest > 0 && end > at->given && ((unsigned char)at->text[end] & 0xC0) == 0x80)
+        end--; // to a character's beginning
+    return end;
 }
 
 // Searches a text for added tokens, and hands over what lies between them and them.
@@ -159,32 +199,26 @@ static mics_status take_added(bpe_work *work, search *s, const char *text, size_
     const size_t longest = s->set->longest;
     // What may begin a token that ends beyond this text is left for later, and what may go with it.
     const size_t held = more && longest > 0 ? longest + MARGIN : 0;
-    const size_t limit = held < bytes ? bytes - held : 0;
-    size_t given = 0, from = 0, taken = 0;
+    scan at = {.text = text, .bytes = bytes, .limit = held < bytes ? bytes - held : 0};
+    size_t taken = 0;
     found next = {0};
-    while (find_added(work, s, text, bytes, given, limit, &from, &next)) {
+    while (find_added(work, s, &at, &next)) {
         if (more && next.end + held > bytes && next.end > next.behind)
             break; // more white space may follow
-        const size_t before = next.begin > given ? next.begin - given : 0;
-        MICS_TRY(take(work, text + given, before, false, &taken));
-        MICS_TRY(mics_token_list_append(work->list, &next.added->token, 1));
-        work->first = false;
-        work->head = work->split_head = true;
-        given = next.end;
+        const size_t before = next.begin > at.given ? next.begin - at.given : 0;
+        MICS_TRY(take(work, text + at.given, before, false, &taken));
+        MICS_TRY(take_token(work, s, &next));
+        at.given = next.end;
         next.added = NULL;
     }
-    size_t end = next.added != NULL ? next.begin : from > limit ? from : limit;
-    if (more && s->set->lstrip)
-        end = spaces_before(work->bpe, text, given < end ? given : end, end);
-    while (more && longest > 0 && end > given && ((unsigned char)text[end] & 0xC0) == 0x80)
-        end--; // to a character's beginning
-    if (end > given || !more) {
-        MICS_TRY(take(work, text + given, end > given ? end - given : 0, more, &taken));
-        given = end > given ? given + taken : given;
+    const size_t end = more ? find_end(work, s, &at, &next) : bytes;
+    if (end > at.given || !more) {
+        MICS_TRY(take(work, text + at.given, end > at.given ? end - at.given : 0, more, &taken));
+        at.given = end > at.given ? at.given + taken : at.given;
     }
-    if (given > 0)
-        s->word_before = is_word_before(work->bpe, text, given);
-    *consumed_out = given;
+    if (at.given > 0)
+        s->word_before = is_word_before(work->bpe, text, at.given);
+    *consumed_out = at.given;
     return MICS_OK;
 }
 
@@ -353,8 +387,10 @@ void mics_bpe_close(mics_bpe *bpe)
     mics_free(bpe->memory, bpe->pairs);
     mics_free(bpe->memory, bpe->joints);
     mics_free(bpe->memory, bpe->words);
-    mics_free(bpe->memory, bpe->decoder.blob);
-    mics_free(bpe->memory, bpe->decoder.begin);
+    mics_free(bpe->memory, bpe->decoder.texts.blob);
+    mics_free(bpe->memory, bpe->decoder.texts.begin);
+    mics_free(bpe->memory, bpe->decoder.head.blob);
+    mics_free(bpe->memory, bpe->decoder.head.begin);
     mics_free(bpe->memory, bpe);
 }
 

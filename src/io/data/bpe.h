@@ -42,10 +42,11 @@ typedef struct mics_bpe_added {
     bool normalized;
     bool single_word;    // found only between characters that are of no word
     bool lstrip, rstrip; // takes the white space before or behind it along
+    int32_t place;       // in the file
     char *own;           // `text`, where it is not the blob's
 } mics_bpe_added;
 
-// Added tokens of one kind, by first byte, then longest first.
+// Added tokens of one kind, by their bytes; what another begins with comes before it.
 typedef struct mics_bpe_added_set {
     mics_bpe_added *items;
     int32_t count;
@@ -133,8 +134,8 @@ typedef struct mics_bpe_merger mics_bpe_merger;
 mics_status mics_bpe_merger_open(const mics_bpe *bpe, mics_bpe_merger **merger_out);
 void mics_bpe_merger_close(mics_bpe_merger *merger);
 
-/* Appends the tokens of one piece, any bytes. Returns: MICS_OK; MICS_ERR_INVALID (a piece over 1
- * GiB); MICS_ERR_MEMORY. */
+/* Appends the tokens of one piece, any bytes. Returns: MICS_OK; MICS_ERR_INVALID (a piece over
+ * 512 MiB); MICS_ERR_MEMORY. */
 mics_status mics_bpe_merge(mics_bpe_merger *merger, const char *piece, size_t bytes,
                            mics_token_list *list);
 

@@ -8,15 +8,14 @@
 
 static const char path[] = "added_tokens";
 
-static int by_first_byte_then_longest(const void *a, const void *b)
+// By their bytes; of equal ones the first in the file comes first.
+static int by_bytes(const void *a, const void *b)
 {
     const mics_bpe_added *x = a, *y = b;
-    int first = (unsigned char)x->text[0] - (unsigned char)y->text[0];
-    if (first != 0)
-        return first;
-    if (x->bytes != y->bytes)
-        return x->bytes > y->bytes ? -1 : 1;
-    return memcmp(x->text, y->text, x->bytes);
+    const int head = memcmp(x->text, y->text, x->bytes < y->bytes ? x->bytes : y->bytes);
+    if (head != 0)
+        return head;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes ? -1 : 1) : x->place - y->place;
 }
 
 // Reads what HF calls flags.
@@ -31,31 +30,51 @@ static mics_status read_flags(const mics_json *json, const mics_json_value *entr
     return mics_read_bool(json, entry, path, "rstrip", &added->rstrip);
 }
 
-// Refuses an added token whose id and text the model gives to two different words.
-static mics_status check_added(const mics_json *json, const mics_bpe *bpe,
-                               const mics_bpe_added *added, const mics_json_value *word)
+// Where ids and texts of added tokens go while they are read.
+typedef struct reader {
+    const mics_json *json;
+    mics_bpe *bpe;
+    mics_bpe_added *entries; // (count) as the file has them
+    int32_t count;
+    char *space;     // of the blob, for the next text
+    int32_t words;   // of the model
+    int32_t highest; // id of an added token so far; -1: none
+} reader;
+
+// Refuses an id that Hugging Face's library would not give, which does not read it: it takes that of
+// the model's word with this text, else the next free one.
+static mics_status check_added(const reader *r, const mics_bpe_added *added)
 {
-    bool taken = bpe->spans[added->token].bytes != 0;
-    if (word != NULL ? mics_json_int(word) != added->token : taken)
-        return mics_json_fail(json, path, MICS_ERR_FORMAT,
-                              "\"%.60s\" has the id %d, which contradicts model.vocab or another "
-                              "added token",
+    const mics_json_value *word = mics_json_get(mics_json_at(r->json, "model.vocab"), added->text);
+    const int32_t next = r->highest >= r->words ? r->highest + 1 : r->words;
+    const int64_t wanted = word != NULL ? mics_json_int(word) : next;
+    if (added->token != wanted)
+        return mics_json_fail(r->json, path, MICS_ERR_FORMAT,
+                              "\"%.60s\" has the id %d, but Hugging Face's library gives it %lld: "
+                              "%s",
+                              added->text, (int)added->token, (long long)wanted,
+                              word != NULL ? "that of model.vocab" : "the next free one");
+    if (word == NULL && r->bpe->spans[added->token].bytes != 0)
+        return mics_json_fail(r->json, path, MICS_ERR_FORMAT,
+                              "\"%.60s\" has the id %d, which another token has in model.vocab",
                               added->text, (int)added->token);
     return MICS_OK;
 }
 
-// Puts a token's text into the blob, at *space.
-static void place(mics_bpe *bpe, mics_bpe_added *added, char **space)
+// Puts a token's text into the blob.
+static void place(reader *r, mics_bpe_added *added)
 {
+    mics_bpe *bpe = r->bpe;
     mics_bpe_span *span = &bpe->spans[added->token];
-    added->text = memcpy(*space, added->text, added->bytes);
+    added->text = memcpy(r->space, added->text, added->bytes);
     // A word of the model stays one when it is not special and stands for the same bytes.
     const bool same = span->bytes == added->bytes &&
                       memcmp(bpe->blob + span->begin, added->text, added->bytes) == 0;
-    *span = (mics_bpe_span){.begin = (uint32_t)(*space - bpe->blob),
+    *span = (mics_bpe_span){.begin = (uint32_t)(r->space - bpe->blob),
                             .bytes = (uint32_t)added->bytes,
                             .word = span->word && same && !added->special};
-    *space += added->bytes;
+    r->space += added->bytes;
+    r->highest = added->token > r->highest ? added->token : r->highest;
 }
 
 // What becomes of a token's text where all texts are normalized.
@@ -79,32 +98,76 @@ out:
     return status;
 }
 
-static mics_status read_added(const mics_json *json, mics_bpe *bpe, const mics_json_value *entry,
-                              char **space)
+static mics_status take_added(reader *r, mics_bpe_added added)
 {
-    const mics_json_value *content = mics_json_get(entry, "content");
-    const char *text = mics_json_string(content);
-    mics_bpe_added added = {.text = text,
-                            .bytes = mics_json_string_bytes(content),
-                            .token = (int32_t)mics_json_int(mics_json_get(entry, "id"))};
-    MICS_TRY(read_flags(json, entry, &added));
-    MICS_TRY(
-        check_added(json, bpe, &added, mics_json_get(mics_json_at(json, "model.vocab"), text)));
-    place(bpe, &added, space);
-    MICS_TRY(normalize(bpe, &added));
-    mics_bpe_added_set *set = &bpe->added[added.normalized ? 1 : 0];
-    if (added.bytes > 0) { // a text that is normalized to nothing is nowhere
-        set->items[set->count++] = added;
-        return MICS_OK;
+    const char *content = added.text;
+    MICS_TRY(check_added(r, &added));
+    place(r, &added);
+    MICS_TRY(normalize(r->bpe, &added));
+    if (added.bytes == 0) {
+        mics_free(r->bpe->memory, added.own);
+        return mics_json_fail(r->json, path, MICS_ERR_UNSUPPORTED,
+                              "\"%.60s\" is normalized to nothing, which is everywhere; "
+                              "\"normalized\": false would work",
+                              content);
     }
-    mics_free(bpe->memory, added.own);
+    mics_bpe_added_set *set = &r->bpe->added[added.normalized ? 1 : 0];
+    set->items[set->count++] = added;
+    return MICS_OK;
+}
+
+static bool has_equal_text(const mics_bpe_added *a, const mics_bpe_added *b)
+{
+    return a->bytes == b->bytes && memcmp(a->text, b->text, a->bytes) == 0;
+}
+
+static bool has_equal_flags(const mics_bpe_added *a, const mics_bpe_added *b)
+{
+    return a->special == b->special && a->normalized == b->normalized &&
+           a->single_word == b->single_word && a->lstrip == b->lstrip && a->rstrip == b->rstrip;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    return ((const mics_bpe_added *)a)->place - ((const mics_bpe_added *)b)->place;
+}
+
+// Reads what the file says. What it says twice, word for word, counts once.
+static mics_status read_entries(reader *r)
+{
+    const mics_json_value *list = mics_json_at(r->json, path);
+    for (int32_t i = 0; i < r->count; i++) {
+        const mics_json_value *entry = mics_json_element(list, i);
+        const mics_json_value *content = mics_json_get(entry, "content");
+        r->entries[i] =
+            (mics_bpe_added){.text = mics_json_string(content),
+                             .bytes = mics_json_string_bytes(content),
+                             .token = (int32_t)mics_json_int(mics_json_get(entry, "id")),
+                             .place = i};
+        MICS_TRY(read_flags(r->json, entry, &r->entries[i]));
+    }
+    int32_t kept = 0;
+    if (r->count > 0)
+        qsort(r->entries, (size_t)r->count, sizeof *r->entries, by_bytes);
+    for (int32_t i = 0; i < r->count; i++) {
+        const mics_bpe_added *added = &r->entries[i], *last = &r->entries[kept > 0 ? kept - 1 : 0];
+        if (kept == 0 || !has_equal_text(last, added))
+            r->entries[kept++] = *added;
+        else if (last->token != added->token || !has_equal_flags(last, added))
+            return mics_json_fail(r->json, path, MICS_ERR_FORMAT,
+                                  "\"%.60s\" is there twice, with another id or other flags",
+                                  added->text);
+    }
+    r->count = kept;
+    if (kept > 0)
+        qsort(r->entries, (size_t)kept, sizeof *r->entries, by_place);
     return MICS_OK;
 }
 
 static mics_status index_added(const mics_json *json, mics_bpe_added_set *set)
 {
     if (set->count > 0)
-        qsort(set->items, (size_t)set->count, sizeof *set->items, by_first_byte_then_longest);
+        qsort(set->items, (size_t)set->count, sizeof *set->items, by_bytes);
     int32_t at = 0;
     for (int32_t byte = 0; byte < 256; byte++) {
         while (at < set->count && (unsigned char)set->items[at].text[0] < byte)
@@ -114,8 +177,11 @@ static mics_status index_added(const mics_json *json, mics_bpe_added_set *set)
     set->first[256] = set->count;
     for (int32_t i = 0; i < set->count; i++) {
         const mics_bpe_added *added = &set->items[i];
-        if (i > 0 && by_first_byte_then_longest(added - 1, added) == 0)
-            return mics_json_fail(json, path, MICS_ERR_FORMAT, "\"%.*s\" is there twice",
+        if (i > 0 && has_equal_text(added - 1, added))
+            return mics_json_fail(json, path, MICS_ERR_FORMAT,
+                                  "the tokens %d and %d are the same when they are normalized, "
+                                  "\"%.*s\"",
+                                  (int)added[-1].token, (int)added->token,
                                   (int)(added->bytes < 60 ? added->bytes : 60), added->text);
         set->longest = added->bytes > set->longest ? added->bytes : set->longest;
         set->lstrip = set->lstrip || added->lstrip;
@@ -125,14 +191,25 @@ static mics_status index_added(const mics_json *json, mics_bpe_added_set *set)
 
 mics_status mics_bpe_load_added(const mics_json *json, mics_bpe *bpe, char *space)
 {
-    const mics_json_value *list = mics_json_at(json, path);
-    const int32_t count = mics_json_count(list);
+    const int32_t count = mics_json_count(mics_json_at(json, path));
+    reader r = {.json = json,
+                .bpe = bpe,
+                .count = count,
+                .space = space,
+                .words = mics_json_count(mics_json_at(json, "model.vocab")),
+                .highest = -1};
+    mics_status status = MICS_OK;
     for (int i = 0; i < 2; i++)
         MICS_TRY(MICS_NEW(bpe->memory, count, &bpe->added[i].items));
-    for (int32_t i = 0; i < count; i++)
-        MICS_TRY(read_added(json, bpe, mics_json_element(list, i), &space));
-    MICS_TRY(index_added(json, &bpe->added[0]));
-    return index_added(json, &bpe->added[1]);
+    MICS_TRY(MICS_NEW(bpe->memory, count, &r.entries));
+    MICS_TRY_OUT(read_entries(&r));
+    for (int32_t i = 0; i < r.count; i++)
+        MICS_TRY_OUT(take_added(&r, r.entries[i]));
+    for (int i = 0; i < 2; i++)
+        MICS_TRY_OUT(index_added(json, &bpe->added[i]));
+out:
+    mics_free(bpe->memory, r.entries);
+    return status;
 }
 
 void mics_bpe_added_fini(mics_bpe *bpe)
@@ -144,14 +221,36 @@ void mics_bpe_added_fini(mics_bpe *bpe)
     }
 }
 
+// The first of the tokens [begin, end), which are longer than `depth`, whose byte there is not below
+// `byte`.
+static int32_t find_byte(const mics_bpe_added *items, int32_t begin, int32_t end, size_t depth,
+                         int byte)
+{
+    while (begin < end) {
+        const int32_t middle = begin + (end - begin) / 2;
+        if ((unsigned char)items[middle].text[depth] < byte)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
 const mics_bpe_added *mics_bpe_added_at(const mics_bpe_added_set *set, const char *text,
                                         size_t bytes)
 {
+    const mics_bpe_added *found = NULL, *items = set->items;
     const unsigned char first = (unsigned char)text[0];
-    for (int32_t i = set->first[first]; i < set->first[first + 1]; i++) {
-        const mics_bpe_added *added = &set->items[i]; // the longest come first
-        if (added->bytes <= bytes && memcmp(added->text, text, added->bytes) == 0)
-            return added;
+    int32_t begin = set->first[first], end = set->first[first + 1];
+    // [begin, end) are the tokens that begin with `depth` bytes of the text.
+    for (size_t depth = 1; begin < end; depth++) {
+        if (items[begin].bytes == depth)
+            found = &items[begin++];
+        if (depth == bytes)
+            break;
+        const int byte = (unsigned char)text[depth];
+        begin = find_byte(items, begin, end, depth, byte);
+        end = find_byte(items, begin, end, depth, byte + 1);
     }
-    return NULL;
+    return found;
 }

@@ -13,6 +13,8 @@ typedef struct reader {
     const mics_json *json;
     mics_bpe *bpe;
     mics_normal *replaces; // what is replaced in every token
+    mics_normal *heads;    // in a text's first one
+    bool differs;          // the two do
     bool bytes;            // <0x0A> stands for a byte
     bool fused, stripped;
 } reader;
@@ -25,15 +27,23 @@ static mics_status refuse(const reader *r, const char *type, const char *why)
                           type, why);
 }
 
+static mics_status replace(const reader *r, mics_normal_kind kind, const char *text,
+                           const char *content, const char *head_content)
+{
+    const char *where = mics_json_name(r->json);
+    MICS_TRY(mics_normal_add(r->replaces, where, kind, text, content));
+    return mics_normal_add(r->heads, where, kind, text, head_content);
+}
+
 static mics_status add_metaspace(reader *r, const mics_json_value *object)
 {
     const char *text = NULL;
     mics_split_prepend prepend = MICS_SPLIT_PREPEND_ALWAYS;
     MICS_TRY(mics_read_char(r->json, object, path, "replacement", &text));
     MICS_TRY(mics_read_prepend(r->json, object, path, &prepend));
-    r->bpe->decoder.drops_spaces = prepend != MICS_SPLIT_PREPEND_NEVER;
-    return mics_normal_add(r->replaces, mics_json_name(r->json), MICS_NORMAL_REPLACE_TEXT, text,
-                           " ");
+    r->differs = r->differs || prepend != MICS_SPLIT_PREPEND_NEVER;
+    return replace(r, MICS_NORMAL_REPLACE_TEXT, text, " ",
+                   prepend != MICS_SPLIT_PREPEND_NEVER ? "" : " ");
 }
 
 static mics_status add_replace(reader *r, const mics_json_value *object)
@@ -46,10 +56,8 @@ static mics_status add_replace(reader *r, const mics_json_value *object)
     const bool single = !regex && bytes > 0 && (size_t)mics_utf8_char(text, bytes) == bytes;
     if (r->stripped || (r->fused && !single))
         return refuse(r, "Replace", "over several tokens is not supported");
-    return mics_normal_add(r->replaces, mics_json_name(r->json),
-                           regex || bytes == 0 ? MICS_NORMAL_REPLACE_PATTERN
-                                               : MICS_NORMAL_REPLACE_TEXT,
-                           text, content);
+    return replace(r, regex || bytes == 0 ? MICS_NORMAL_REPLACE_PATTERN : MICS_NORMAL_REPLACE_TEXT,
+                   text, content, content);
 }
 
 static mics_status read_count(const reader *r, const mics_json_value *object, const char *key,
@@ -116,20 +124,21 @@ static mics_status decode_token(const reader *r, mics_normal_work *work, int32_t
     return mics_normal_feed(work, text, span->bytes, true, false, texts);
 }
 
-static mics_status decode_all(const reader *r)
+static mics_status decode_all(const reader *r, const mics_normal *replaces,
+                              mics_bpe_texts *texts_out)
 {
     mics_bpe *bpe = r->bpe;
     mics_normal_work *work = NULL;
     mics_buffer texts = {.memory = bpe->memory};
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(MICS_NEW(bpe->memory, bpe->vocab + 1, &bpe->decoder.begin));
-    MICS_TRY_OUT(mics_normal_work_open(r->replaces, &work));
+    MICS_TRY_OUT(MICS_NEW(bpe->memory, bpe->vocab + 1, &texts_out->begin));
+    MICS_TRY_OUT(mics_normal_work_open(replaces, &work));
     for (int32_t token = 0; token < bpe->vocab; token++) {
         MICS_TRY_OUT(decode_token(r, work, token, &texts));
-        bpe->decoder.begin[token + 1] = texts.bytes;
+        texts_out->begin[token + 1] = texts.bytes;
     }
     MICS_TRY_OUT(mics_buffer_reserve(&texts, 1)); // so that there is a blob
-    bpe->decoder.blob = texts.data;
+    texts_out->blob = texts.data;
     texts.data = NULL;
 out:
     mics_normal_work_close(work);
@@ -141,39 +150,34 @@ mics_status mics_bpe_load_decoder(const mics_json *json, mics_bpe *bpe)
 {
     reader r = {.json = json, .bpe = bpe};
     mics_status status = MICS_OK;
-    MICS_TRY(mics_normal_open(bpe->memory, &bpe->chars, &r.replaces));
+    MICS_TRY_OUT(mics_normal_open(bpe->memory, &bpe->chars, &r.replaces));
+    MICS_TRY_OUT(mics_normal_open(bpe->memory, &bpe->chars, &r.heads));
     MICS_TRY_OUT(mics_read_sequence(json, path, "decoders", add_decoder, &r));
     if (!bpe->byte_level)
-        status = decode_all(&r);
+        MICS_TRY_OUT(decode_all(&r, r.replaces, &bpe->decoder.texts));
+    if (!bpe->byte_level && r.differs)
+        MICS_TRY_OUT(decode_all(&r, r.heads, &bpe->decoder.head));
 out:
     mics_normal_close(r.replaces);
+    mics_normal_close(r.heads);
     return status;
 }
 
 size_t mics_bpe_decode(const mics_bpe *bpe, int32_t token, bool head, char *to)
 {
     const mics_bpe_decoder *decoder = &bpe->decoder;
+    const mics_bpe_texts *texts =
+        head && decoder->head.blob != NULL ? &decoder->head : &decoder->texts;
     const mics_bpe_span *span = &bpe->spans[token]; // an id that no token has stands for nothing
     const char *text = bpe->blob + span->begin;
     size_t bytes = span->bytes;
-    if (decoder->blob != NULL) {
-        text = decoder->blob + decoder->begin[token];
-        bytes = decoder->begin[token + 1] - decoder->begin[token];
+    if (texts->blob != NULL) {
+        text = texts->blob + texts->begin[token];
+        bytes = texts->begin[token + 1] - texts->begin[token];
     }
-    if (!head || !decoder->drops_spaces) {
-        if (to != NULL && bytes > 0)
-            memcpy(to, text, bytes);
-        return bytes;
-    }
-    size_t kept = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        if (text[i] == ' ')
-            continue;
-        if (to != NULL)
-            to[kept] = text[i];
-        kept++;
-    }
-    return kept;
+    if (to != NULL && bytes > 0)
+        memcpy(to, text, bytes);
+    return bytes;
 }
 
 void mics_bpe_trim(const mics_bpe_decoder *decoder, const char *text, size_t *bytes,

@@ -12,10 +12,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The texts of all tokens.
+typedef struct mics_bpe_texts {
+    char *blob;    // NULL: those that they are encoded from
+    size_t *begin; // (vocab + 1) where each begins in the blob
+} mics_bpe_texts;
+
 typedef struct mics_bpe_decoder {
-    char *blob;          // the texts of all tokens; NULL: those that they are encoded from
-    size_t *begin;       // (vocab + 1) where each begins in the blob
-    bool drops_spaces;   // of a text's first token
+    mics_bpe_texts texts;
+    mics_bpe_texts head; // of a text's first token, where Metaspace drops what stands for spaces
     char strip[5];       // a character, NUL-terminated: up to `left` of it are taken from the
     int64_t left, right; // beginning of a text, up to `right` from its end
 } mics_bpe_decoder;

@@ -18,7 +18,7 @@
 #include <xxhash.h>
 
 enum {
-    MAX_PIECE = 1 << 30,
+    MAX_PIECE = 1 << 29, // so that the heap has 2^30 entries, and their places fit into 31 bits
     CACHED_BYTES = 24,
     CACHED_TOKENS = 8,
     CACHE_SLOTS = 1 << 14 // 1 MiB: a second-level cache's size

@@ -70,9 +70,15 @@ static mics_status add_replace(const reader *r, const mics_json_value *object)
     MICS_TRY(mics_read_pattern(r->json, object, normalizer_path, &text, &regex));
     MICS_TRY(mics_read_text(r->json, object, normalizer_path, "content", true, &content));
     regex = regex || *text == '\0'; // the empty text is found as the empty pattern is
-    return mics_normal_add(r->bpe->normal, mics_json_name(r->json),
-                           regex ? MICS_NORMAL_REPLACE_PATTERN : MICS_NORMAL_REPLACE_TEXT, text,
-                           content);
+    MICS_TRY(mics_normal_add(r->bpe->normal, mics_json_name(r->json),
+                             regex ? MICS_NORMAL_REPLACE_PATTERN : MICS_NORMAL_REPLACE_TEXT, text,
+                             content));
+    if (mics_normal_finds_nothing(r->bpe->normal))
+        return mics_json_fail(r->json, normalizer_path, MICS_ERR_UNSUPPORTED,
+                              "a Replace whose pattern \"%.60s\" matches the empty text is not "
+                              "supported; one that takes a character would work",
+                              text);
+    return MICS_OK;
 }
 
 static mics_status add_strip(const reader *r, const mics_json_value *object)
@@ -113,6 +119,11 @@ static mics_status add_normalizer(void *ctx, const mics_json_value *object, cons
     if (strcmp(type, "Prepend") == 0) {
         const char *content = NULL;
         MICS_TRY(mics_read_text(r->json, object, normalizer_path, "prepend", true, &content));
+        if (*content == '\0')
+            return mics_json_fail(
+                r->json, normalizer_path, MICS_ERR_UNSUPPORTED,
+                "a Prepend of nothing, which Hugging Face's library takes for the "
+                "first character once more, is not supported; leave it out");
         return mics_normal_add(r->bpe->normal, mics_json_name(r->json), MICS_NORMAL_PREPEND, NULL,
                                content);
     }
@@ -189,6 +200,12 @@ static mics_status add_metaspace(const reader *r, const mics_json_value *object)
     MICS_TRY(mics_read_char(r->json, object, pre_path, "replacement", &text));
     MICS_TRY(mics_read_prepend(r->json, object, pre_path, &prepend));
     MICS_TRY(mics_read_bool(r->json, object, pre_path, "split", &split));
+    if (prepend == MICS_SPLIT_PREPEND_FIRST && mics_normal_drops_head(r->bpe->normal))
+        return mics_json_fail(
+            r->json, pre_path, MICS_ERR_UNSUPPORTED,
+            "Metaspace with \"prepend_scheme\": \"first\" is not supported behind "
+            "a normalizer that may take away what a text begins with (Strip, "
+            "StripAccents, a Replace by nothing)");
     MICS_TRY(mics_split_add_space(r->bpe->split, where, text, prepend));
     return split
                ? mics_split_add_text(r->bpe->split, where, text, MICS_SPLIT_MERGED_WITH_NEXT, false)

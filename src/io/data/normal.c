@@ -5,7 +5,8 @@
 // Note "Cuts". A text in parts is cut before characters that Unicode's forms leave alone, and
 // anywhere when there is no form. Patterns, and texts to replace of several characters, could reach
 // over such a cut: with them the whole is kept until it ends, or until it is MICS_NORMAL_HELD bytes
-// long and is cut behind a line.
+// long and is cut behind a line. So it is where a form or a Strip looks at more than the character
+// that a text was cut before, as a Replace may take that away, or make white space of it.
 #include "io/data/normal.h"
 #include "base/utf8.h"
 #include "io/data/pattern.h"
@@ -24,8 +25,12 @@ struct mics_normal {
     const mics_chars *chars;
     normal_step steps[MICS_NORMAL_STEPS];
     int32_t count;
-    bool whole; // see note "Cuts"
-    bool joins; // a form, or what looks at a text's ends: cut before stable characters
+    bool whole;         // see note "Cuts"
+    bool joins;         // a form, or what looks at a text's ends: cut before stable characters
+    bool clears;        // a Replace makes nothing, or white space, of a character
+    bool drops_head;    // see mics_normal_drops_head
+    bool finds_nothing; // see mics_normal_finds_nothing
+    char *where;        // for errors; NULL without steps
     bool has_patterns;
 };
 
@@ -36,6 +41,7 @@ struct mics_normal_work {
     mics_buffer turns[2];  // a step's input and output
     mics_buffer codes;
     bool begun[MICS_NORMAL_STEPS]; // nothing is the head of the step's text any more
+    size_t taken, made;            // bytes of text that all steps have seen, and made
 };
 
 // ---- making ----
@@ -59,6 +65,7 @@ void mics_normal_close(mics_normal *normal)
         mics_free(normal->memory, normal->steps[i].text);
         mics_free(normal->memory, normal->steps[i].content);
     }
+    mics_free(normal->memory, normal->where);
     mics_free(normal->memory, normal);
 }
 
@@ -77,27 +84,60 @@ static bool is_stable_text(const char *text)
     return true;
 }
 
+static bool has_space(const mics_chars *chars, const char *text)
+{
+    size_t length = 0;
+    for (size_t bytes = strlen(text); bytes > 0; bytes -= length, text += length) {
+        if (mics_chars_at(chars, text, bytes, &length) & MICS_CHAR_SPACE)
+            return true;
+    }
+    return false;
+}
+
 // How a step limits where a text may be cut.
 static void note_cuts(mics_normal *normal, const normal_step *step)
 {
     switch (step->kind) {
     case MICS_NORMAL_LOWERCASE:
+        break;
     case MICS_NORMAL_STRIP_ACCENTS:
+        normal->drops_head = true;
         break;
     case MICS_NORMAL_REPLACE_TEXT:
+        normal->drops_head = normal->drops_head || *step->content == '\0';
+        normal->clears =
+            normal->clears || *step->content == '\0' || has_space(normal->chars, step->content);
         normal->whole =
             normal->whole || !is_stable_text(step->content) ||
             (size_t)mics_utf8_char(step->text, strlen(step->text)) != strlen(step->text);
         break;
     case MICS_NORMAL_REPLACE_PATTERN:
+        normal->drops_head = normal->drops_head || *step->content == '\0';
         normal->whole = true;
         break;
     case MICS_NORMAL_PREPEND:
         normal->whole = normal->whole || !is_stable_text(step->content);
         break;
     default:
+        normal->drops_head = normal->drops_head || step->kind == MICS_NORMAL_STRIP_LEFT;
         normal->joins = true;
     }
+}
+
+// Whether a pattern matches where there is nothing.
+static mics_status find_nothing(const mics_normal *normal, const mics_pattern *pattern,
+                                bool *found_out)
+{
+    mics_matcher *matcher = NULL;
+    mics_pattern_window window;
+    size_t begin = 0, end = 0;
+    MICS_TRY(mics_matcher_open(normal->memory, &matcher));
+    mics_matcher_start(matcher, 0);
+    mics_pattern_window_init(pattern, "", 0, false, &window);
+    const mics_status status =
+        mics_matcher_find(matcher, pattern, &window, "", 0, 0, found_out, &begin, &end);
+    mics_matcher_close(matcher);
+    return status;
 }
 
 mics_status mics_normal_add(mics_normal *normal, const char *where, mics_normal_kind kind,
@@ -106,6 +146,8 @@ mics_status mics_normal_add(mics_normal *normal, const char *where, mics_normal_
     if (normal->count == MICS_NORMAL_STEPS)
         return mics_fail(MICS_ERR_UNSUPPORTED, "%s: more than %d normalizers", where,
                          MICS_NORMAL_STEPS);
+    if (normal->where == NULL)
+        MICS_TRY(mics_strdup(normal->memory, where, &normal->where));
     normal_step *step = &normal->steps[normal->count++];
     step->kind = kind;
     if (text != NULL)
@@ -115,6 +157,7 @@ mics_status mics_normal_add(mics_normal *normal, const char *where, mics_normal_
     if (kind == MICS_NORMAL_REPLACE_PATTERN) {
         normal->has_patterns = true;
         MICS_TRY(mics_pattern_open(normal->memory, where, text, &step->pattern));
+        MICS_TRY(find_nothing(normal, step->pattern, &normal->finds_nothing));
     }
     note_cuts(normal, step);
     return MICS_OK;
@@ -123,6 +166,16 @@ mics_status mics_normal_add(mics_normal *normal, const char *where, mics_normal_
 bool mics_normal_is_empty(const mics_normal *normal)
 {
     return normal->count == 0;
+}
+
+bool mics_normal_finds_nothing(const mics_normal *normal)
+{
+    return normal->finds_nothing;
+}
+
+bool mics_normal_drops_head(const mics_normal *normal)
+{
+    return normal->drops_head;
 }
 
 mics_status mics_normal_work_open(const mics_normal *normal, mics_normal_work **work_out)
@@ -156,6 +209,20 @@ void mics_normal_work_close(mics_normal_work *work)
 }
 
 // ---- steps ----
+
+// Refuses a text that a step has made too long of what was taken so far.
+static mics_status check_length(const mics_normal_work *work, const normal_step *step,
+                                const mics_buffer *out)
+{
+    if (work->made + out->bytes <= MICS_NORMAL_GROWTH * work->taken + MICS_NORMAL_SLACK)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_FORMAT,
+                     "%s: %s makes more than %d bytes for each of a text of %zu; use another "
+                     "tokenizer",
+                     work->normal->where,
+                     step->kind == MICS_NORMAL_PREPEND ? "its Prepend" : "its Replace",
+                     MICS_NORMAL_GROWTH, work->taken);
+}
 
 static mics_status lowercase(const char *text, size_t bytes, mics_buffer *out)
 {
@@ -200,8 +267,8 @@ static mics_status strip(const mics_chars *chars, const char *text, size_t bytes
     return mics_buffer_append(out, text, bytes);
 }
 
-static mics_status replace_text(const normal_step *step, const char *text, size_t bytes,
-                                mics_buffer *out)
+static mics_status replace_text(const mics_normal_work *work, const normal_step *step,
+                                const char *text, size_t bytes, mics_buffer *out)
 {
     const size_t wanted = strlen(step->text), content = strlen(step->content);
     while (bytes > 0) {
@@ -211,15 +278,17 @@ static mics_status replace_text(const normal_step *step, const char *text, size_
         if (there == NULL)
             break;
         MICS_TRY(mics_buffer_append(out, step->content, content));
+        MICS_TRY(check_length(work, step, out));
         text += before + wanted;
         bytes -= before + wanted;
     }
     return MICS_OK;
 }
 
-static mics_status replace_pattern(mics_matcher *matcher, const normal_step *step, const char *text,
-                                   size_t bytes, mics_buffer *out)
+static mics_status replace_pattern(const mics_normal_work *work, const normal_step *step,
+                                   const char *text, size_t bytes, mics_buffer *out)
 {
+    mics_matcher *matcher = work->matcher;
     size_t given = 0, at = 0, last = SIZE_MAX;
     mics_pattern_window window;
     mics_matcher_start(matcher, bytes);
@@ -238,6 +307,7 @@ static mics_status replace_pattern(mics_matcher *matcher, const normal_step *ste
         }
         MICS_TRY(mics_buffer_append(out, text + given, begin - given));
         MICS_TRY(mics_buffer_append(out, step->content, strlen(step->content)));
+        MICS_TRY(check_length(work, step, out));
         given = at = last = end;
     }
     return mics_buffer_append(out, text + given, bytes - given);
@@ -264,11 +334,12 @@ static mics_status take_step(mics_normal_work *work, int32_t index, const char *
         if (begins && bytes > 0)
             MICS_TRY(mics_buffer_append(out, step->content, strlen(step->content)));
         work->begun[index] = work->begun[index] || bytes > 0;
-        return mics_buffer_append(out, text, bytes);
+        MICS_TRY(mics_buffer_append(out, text, bytes));
+        return check_length(work, step, out);
     case MICS_NORMAL_REPLACE_TEXT:
-        return replace_text(step, text, bytes, out);
+        return replace_text(work, step, text, bytes, out);
     case MICS_NORMAL_REPLACE_PATTERN:
-        return replace_pattern(work->matcher, step, text, bytes, out);
+        return replace_pattern(work, step, text, bytes, out);
     default:
         return mics_normal_form(step->kind, text, bytes, &work->codes, out);
     }
@@ -280,9 +351,10 @@ static mics_status take_step(mics_normal_work *work, int32_t index, const char *
 static size_t find_cut(const mics_normal *normal, const mics_buffer *raw)
 {
     const bool full = raw->bytes >= MICS_NORMAL_HELD;
-    if (normal->whole && !full)
+    const bool whole = normal->whole || (normal->clears && normal->joins);
+    if (whole && !full)
         return 0;
-    if (normal->whole) {
+    if (whole) {
         const char *line = memrchr(raw->data, '\n', raw->bytes);
         return line != NULL ? (size_t)(line - raw->data) + 1 : raw->bytes;
     }
@@ -312,6 +384,7 @@ mics_status mics_normal_feed(mics_normal_work *work, const char *text, size_t by
     const size_t cut = more ? find_cut(normal, &work->raw) : work->raw.bytes;
     const char *input = work->raw.data;
     size_t input_bytes = cut;
+    work->taken += cut;
     for (int32_t i = 0; i < normal->count && cut > 0; i++) {
         mics_buffer *output = &work->turns[i % 2];
         output->bytes = 0;
@@ -320,6 +393,7 @@ mics_status mics_normal_feed(mics_normal_work *work, const char *text, size_t by
         input_bytes = output->bytes;
     }
     MICS_TRY(mics_buffer_append(out, input, input_bytes));
+    work->made += input_bytes;
     mics_buffer_drop(&work->raw, cut);
     if (!more)
         memset(work->begun, 1, sizeof work->begun); // until the next text begins

@@ -3,6 +3,9 @@
 // The normalizers of a tokenizer.json: what is done to a text before it is split (Unicode's forms
 // by utf8proc).
 //
+// A Replace may make a stranger's text longer, step by step: what comes out is bounded by
+// MICS_NORMAL_GROWTH times the text, and MICS_NORMAL_SLACK.
+//
 // A text may come in parts. What later text could change is kept, up to MICS_NORMAL_HELD bytes, so
 // that parts give the result of the whole.
 #ifndef MICS_DATA_NORMAL_H
@@ -12,7 +15,12 @@
 #include "io/data/chars.h"
 #include <stdbool.h>
 
-enum { MICS_NORMAL_STEPS = 16, MICS_NORMAL_HELD = 4 << 20 };
+enum {
+    MICS_NORMAL_STEPS = 16,
+    MICS_NORMAL_HELD = 4 << 20,
+    MICS_NORMAL_GROWTH = 64, // forms make up to 11 bytes of one
+    MICS_NORMAL_SLACK = 1 << 20,
+};
 
 typedef enum mics_normal_kind {
     MICS_NORMAL_NFC,
@@ -23,7 +31,7 @@ typedef enum mics_normal_kind {
     MICS_NORMAL_STRIP_ACCENTS, // removes \p{M}
     MICS_NORMAL_STRIP_LEFT,    // removes white space
     MICS_NORMAL_STRIP_RIGHT,
-    MICS_NORMAL_PREPEND,         // `content`, unless the text is empty
+    MICS_NORMAL_PREPEND,         // `content` (at least a byte), unless the text is empty
     MICS_NORMAL_REPLACE_TEXT,    // each `text` (at least a byte) by `content`
     MICS_NORMAL_REPLACE_PATTERN, // each match of `text` by `content`
 } mics_normal_kind;
@@ -49,13 +57,20 @@ mics_status mics_normal_add(mics_normal *normal, const char *where, mics_normal_
 /* Whether there is no step. */
 bool mics_normal_is_empty(const mics_normal *normal);
 
+/* Whether some step replaces a pattern that matches the empty text. */
+bool mics_normal_finds_nothing(const mics_normal *normal);
+
+/* Whether some step may take away what a text begins with. */
+bool mics_normal_drops_head(const mics_normal *normal);
+
 mics_status mics_normal_work_open(const mics_normal *normal, mics_normal_work **work_out);
 void mics_normal_work_close(mics_normal_work *work);
 
 /* Appends what becomes of a part of a text, valid UTF-8. `head`: the text begins; `more`: it goes
  * on.
  *
- * Returns: MICS_OK; MICS_ERR_FORMAT (a pattern that needs too much time); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_FORMAT (a pattern that needs too much time; a text that becomes too
+ *          long: by which step); MICS_ERR_MEMORY.
  */
 mics_status mics_normal_feed(mics_normal_work *work, const char *text, size_t bytes, bool head,
                              bool more, mics_buffer *out);

@@ -23,8 +23,8 @@ struct re_pattern_buffer;
 
 /* Compiles. `where` names the pattern in errors.
  *
- * Returns: MICS_OK; MICS_ERR_FORMAT (does not compile); MICS_ERR_UNSUPPORTED (looks behind);
- *          MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_FORMAT (does not compile); MICS_ERR_UNSUPPORTED (looks behind, is
+ *          too long, or has [:punct:]); MICS_ERR_MEMORY.
  * Owns:    mics_pattern_close, which takes NULL too.     Threads: any, on one pattern at once.
  */
 mics_status mics_pattern_open(mics_memory *memory, const char *where, const char *text,
@@ -35,15 +35,16 @@ mics_status mics_matcher_open(mics_memory *memory, mics_matcher **matcher_out);
 void mics_matcher_close(mics_matcher *matcher);
 
 /* Begins a text of `bytes`: finding may take 1 s of CPU time and 4 us for each byte, up to twice as
- * much where what is done between finds hides it. */
+ * much where what is done between finds hides it. It is read before each place where a match may
+ * begin, and there while retries are doubled; a match has 16 million, and some 80 MiB of stack.
+ * One whose last retries are dearer than those before may take longer by their number. */
 void mics_matcher_start(mics_matcher *matcher, size_t bytes);
 
 // How a text is looked at: through a window that Oniguruma takes for the whole.
 typedef struct mics_pattern_window {
     size_t end; // of the window
-    size_t starts,
-        ends; // a match that begins before `starts` and ends at or before `ends` is one of
-              // the text as well
+    // A match that begins before `starts` and ends at or before `ends` is one of the text as well.
+    size_t starts, ends;
     size_t last_starts, last_ends; // the same for the text, when more of it follows
 } mics_pattern_window;
 
@@ -58,7 +59,7 @@ void mics_pattern_window_init(const mics_pattern *pattern, const char *text, siz
  *
  * Needs:   the text of the window, `at` <= bytes at a character.
  * Returns: MICS_OK (*begin_out and *end_out only with *found_out); MICS_ERR_FORMAT (a pattern that
- *          needs more steps, stack or time than a text may take: which, where); MICS_ERR_MEMORY.
+ *          needs more retries, stack or time than a text may take: which, where); MICS_ERR_MEMORY.
  */
 mics_status mics_matcher_find(mics_matcher *matcher, const mics_pattern *pattern,
                               mics_pattern_window *window, const char *text, size_t bytes,

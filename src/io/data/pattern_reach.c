@@ -51,7 +51,8 @@ static void skip_braces(reader *r, int digits)
         r->at++;
 }
 
-// Behind an escape, from its backslash. Returns whether it takes a character.
+// Behind an escape, from its backslash. Returns whether it looks at a character: \Z does, at a line
+// feed that the end may follow.
 static bool skip_escape(reader *r)
 {
     const char c = r->text[r->at + 1];
@@ -70,7 +71,7 @@ static bool skip_escape(reader *r)
         skip_braces(r, 2);
     else if ((unsigned char)c >= 0xC0)
         r->at += (size_t)mics_utf8_char(r->text + r->at - 1, strlen(r->text + r->at - 1)) - 1;
-    return !is_any(c, "zZbBAGKyY");
+    return !is_any(c, "zbBAGKyY");
 }
 
 // Behind a character class, from its bracket.

@@ -92,7 +92,8 @@ mics_status mics_shard_read(const mics_shard *shard, int64_t begin, int64_t coun
 
 // ---- text_shard.c ----
 
-/* Finds or makes the shard of one text: the separator, if the tokenizer has one, then its tokens; or its tokens in their frame.
+/* Finds or makes the shard of one text: the separator, if the tokenizer has one, then its tokens;
+ * or its tokens in their frame.
  *
  * The shard is CACHE_DIR/<hash of contents and tokenizer>.bin. Several processes may ask at once:
  * one tokenizes while the others wait for its lock. Where locks do not work, each tokenizes, and

@@ -130,15 +130,6 @@ mics_status mics_split_add_space(mics_split *split, const char *where, const cha
     return mics_strdup(split->memory, text, &step->text);
 }
 
-bool mics_split_is_whole(const mics_split *split)
-{
-    for (int32_t i = 0; i < split->count; i++) {
-        if (split->steps[i].kind != SPACE)
-            return false;
-    }
-    return true;
-}
-
 mics_status mics_split_work_open(const mics_split *split, mics_split_work **work_out)
 {
     mics_split_work *work = NULL;

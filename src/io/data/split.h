@@ -59,9 +59,6 @@ mics_status mics_split_add_words(mics_split *split, const char *where);
 mics_status mics_split_add_space(mics_split *split, const char *where, const char *text,
                                  mics_split_prepend prepend);
 
-/* Whether there is no step that cuts. */
-bool mics_split_is_whole(const mics_split *split);
-
 mics_status mics_split_work_open(const mics_split *split, mics_split_work **work_out);
 void mics_split_work_close(mics_split_work *work);
 
@@ -84,7 +81,7 @@ typedef struct mics_split_part {
 
 /* Splits.
  *
- * Finding has 1 s of CPU time for a text, and 4 us for each byte; a match some 80 MiB of memory.
+ * Finding is bounded as mics_matcher_start says; a text is what is held with this part.
  * Returns: MICS_OK; MICS_ERR_FORMAT (a pattern that needs more: which, where); the sink's status;
  * MICS_ERR_MEMORY.
  */

@@ -370,6 +370,8 @@ static void test_reach(void **state)
         {".", false, false, 1},
         {".+", false, false, 10},
         {"\\S+", false, false, 6},
+        {"a\\Z", false, false, 2},
+        {"a\\z", false, false, 1},
         {"(?:ab)+", false, true, 0},
         {"(a)\\1", false, true, 0},
         {"(?~ab)", false, true, 0},

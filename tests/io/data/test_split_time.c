@@ -13,6 +13,10 @@
 static const double TIME_MAX_S = 20;
 
 #define AS "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define SPACES "                                                  "
+#define THOUSAND_SPACES                                                                            \
+    SPACES SPACES SPACES SPACES SPACES SPACES SPACES SPACES SPACES SPACES SPACES SPACES SPACES     \
+        SPACES SPACES SPACES SPACES SPACES SPACES SPACES
 #define AS_THEN_C AS AS AS AS "c"
 
 // Counts pieces and their bytes.
@@ -97,12 +101,12 @@ static void test_too_long(void **state)
     }
 }
 
-// Ways that are left to try take memory, and time in the end.
+// Ways that are left to try take memory, and a text's time in the end.
 static void test_too_deep(void **state)
 {
     (void)state;
     counts pieces;
-    char *text = repeat("a", 3000000);
+    char *text = repeat("a", 300000);
     assert_int_equal(split("(?:a|b)*c", text, &pieces), MICS_ERR_FORMAT);
     ASSERT_SAID(&seen, "tokenizer.json: its pattern \"(?:a|b)*c\" fails on a text");
     free(text);
@@ -134,6 +138,21 @@ static void test_long_enough(void **state)
     (void)state;
     // By hand, and by Oniguruma.
     static const char llama3[] = MICS_SPLIT_LLAMA3, slow_llama3[] = MICS_SPLIT_LLAMA3 "|x";
+    // Of Mistral Nemo, GPT-4o and DeepSeek V3 (its last).
+    static const char tekken[] =
+        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"
+        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
+        "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    static const char o200k[] =
+        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+        "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    static const char deepseek[] =
+        "[!\"#$%&'()*+,\\-./"
+        ":;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+        " ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
     static const struct {
         const char *pattern, *unit;
         size_t count, pieces;
@@ -142,7 +161,18 @@ static void test_long_enough(void **state)
         {MICS_SPLIT_GPT2, " ", 2000000, 1},
         {llama3, " ", 2000000, 1}, // backtracks 2 million times, once
         {llama3, "          word", 100000, 200000},
-        {slow_llama3, " ", 8000, 1},
+        {slow_llama3, " ", 1000000, 1},
+        {tekken, "A", 20000, 1},
+        {tekken, "ACGT", 20000, 1},
+        {tekken, " ", 1000000, 1},
+        {tekken, THOUSAND_SPACES "x", 1000, 2000},
+        {o200k, "A", 20000, 1},
+        {o200k, "ACGT", 250000, 1},
+        {o200k, " ", 1000000, 1},
+        {deepseek, "A", 1000000, 1},
+        {deepseek, "ACGT", 20000, 1},
+        {deepseek, " ", 1000000, 1},
+        {deepseek, THOUSAND_SPACES "x", 1000, 2000},
         {slow_llama3, "w", 2000000, 1},
         {slow_llama3, "          word", 100000, 200000},
         {slow_llama3, " word", 400000, 400000},
