@@ -120,8 +120,8 @@ static size_t spaces_before(const mics_bpe *bpe, const char *text, size_t from, 
     return bytes;
 }
 
-// Where the white space ends that begins where the search goes on. It is looked through once, though
-// tokens that are white space themselves may lie in it.
+// Where the white space ends that begins where the search goes on. It is looked through once,
+// though tokens that are white space themselves may lie in it.
 static size_t spaces_behind(const mics_bpe *bpe, scan *at)
 {
     size_t length = 0, end = at->from > at->spaces_end ? at->from : at->spaces_end;

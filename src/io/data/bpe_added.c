@@ -41,8 +41,8 @@ typedef struct reader {
     int32_t highest; // id of an added token so far; -1: none
 } reader;
 
-// Refuses an id that Hugging Face's library would not give, which does not read it: it takes that of
-// the model's word with this text, else the next free one.
+// Refuses an id that Hugging Face's library would not give, which does not read it: it takes that
+// of the model's word with this text, else the next free one.
 static mics_status check_added(const reader *r, const mics_bpe_added *added)
 {
     const mics_json_value *word = mics_json_get(mics_json_at(r->json, "model.vocab"), added->text);
@@ -221,8 +221,8 @@ void mics_bpe_added_fini(mics_bpe *bpe)
     }
 }
 
-// The first of the tokens [begin, end), which are longer than `depth`, whose byte there is not below
-// `byte`.
+// The first of the tokens [begin, end), which are longer than `depth`, whose byte there is not
+// below `byte`.
 static int32_t find_byte(const mics_bpe_added *items, int32_t begin, int32_t end, size_t depth,
                          int byte)
 {

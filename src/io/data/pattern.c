@@ -250,7 +250,8 @@ void mics_pattern_window_init(const mics_pattern *pattern, const char *text, siz
         find_certain(pattern, text, bytes, &window_out->last_starts, &window_out->last_ends);
 }
 
-// Makes a window of some `size` bytes from `at`, or of more, in which a match from there is certain.
+// Makes a window of some `size` bytes from `at`, or of more, in which a match from there is
+// certain.
 static void set_window(const mics_pattern *pattern, mics_pattern_window *window, const char *text,
                        size_t bytes, size_t at, size_t size)
 {

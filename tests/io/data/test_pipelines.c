@@ -268,7 +268,7 @@ static void test_many_alike(void **state)
     (void)state;
     enum { TOKENS = 20000, BYTES = 1000000, LENGTH = 64 };
     int64_t count = 0;
-    char *added = malloc((size_t)TOKENS * LENGTH), *text = malloc(BYTES);
+    char *added = malloc((size_t)TOKENS * LENGTH), *text = malloc(BYTES + 1);
     mics_tokenizer *tokenizer = NULL;
     assert_non_null(added);
     assert_non_null(text);
@@ -277,7 +277,7 @@ static void test_many_alike(void **state)
         used += (size_t)snprintf(added + used, LENGTH, "%s{\"id\": %d, \"content\": \"<u%d>\"}",
                                  i > 0 ? ", " : "", 12 + i, i);
     memset(text, '<', BYTES);
-    memcpy(text + BYTES - 5, "<u77>", 5);
+    snprintf(text + BYTES - 5, 6, "<u77>");
     ASSERT_OK(open_file(&(parts_of_file){.added = added}, &tokenizer));
     ASSERT_OK(encode_soon(tokenizer, text, BYTES, &count));
     assert_int_equal(count, BYTES - 4);

@@ -208,8 +208,13 @@ static int64_t allocations(void)
 static void test_allocation_failures(void **state)
 {
     (void)state;
-    static const char *const all[] = {
-        "gpt2", "prefix", "llama3", "digits", "../tokenizers/llama2", "../tokenizers/flags"};
+    static const char *const all[] = {"gpt2",
+                                      "prefix",
+                                      "llama3",
+                                      "digits",
+                                      "../tokenizers/llama2",
+                                      "../tokenizers/flags",
+                                      "../tokenizers/metaspace"};
     for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
         char path[512];
         snprintf(path, sizeof path, "%s/tokenizer/%s.json", MICS_TEST_DATA, all[n]);
