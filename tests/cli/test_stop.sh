@@ -11,10 +11,11 @@ begin() { # OUT FLAGS...: a run in the background, until its first step is seen
     "$mics" train run.json --ranks 4 --nodes 2 --out "$out" --set run.checkpoint_every=0 \
         --set run.log_every=1 "$@" >"$out.out" 2>"$out.err" </dev/null &
     pid=$!
-    for _ in $(seq 300); do
-        grep -qs '^step 1/' "$out.out" && break
+    for _ in $(seq 600); do
+        grep -qs '^step 1/' "$out.out" && return
         sleep 0.1
     done
+    fail "$out: no step was done within a minute"
 }
 ends() { # STATUS
     wait "$pid"
@@ -49,7 +50,14 @@ begin hours --steps 100000 --set run.max_hours=0.0005
 stopped run.max_hours
 
 # In the middle of a long step: the step before is saved, and what is left of the step is not waited for.
-long="--set train_batch_size=24000 --set gradient_accumulation_steps=3000 --set run.validation_batches=0"
+# It takes some 4 s, on whatever machine and build this is: a stop waits a second for a step.
+run 0 pace "$mics" train run.json --ranks 4 --nodes 2 --out pace --steps 1 --set train_batch_size=1600 \
+    --set gradient_accumulation_steps=200 --set run.validation_batches=0
+pace_ms=$(sed -n 's/.*"step": 1,.*"step_ms": \([0-9]*\).*/\1/p' pace/metrics.jsonl)
+micro_steps=$((200 * 4000 / (pace_ms + 1) + 1))
+[ $micro_steps -ge 200 ] || micro_steps=200
+long="--set train_batch_size=$((8 * micro_steps)) --set gradient_accumulation_steps=$micro_steps"
+long="$long --set run.validation_batches=0"
 begin long --steps 3 $long
 sleep 0.3
 begun=$(date +%s%N)
