@@ -3,21 +3,8 @@
 // RMSNorm of each query and key head. Legend: D numbers of a head; W = (Q + 2 K) D.
 #include "ops/common/def.h"
 #include "ops/common/kernels_isa.h"
-#include <math.h>
+#include "ops/common/rms_row.h"
 #include <string.h>
-
-static float forward_head(float *y_D, const float *x_D, const float *weight_D, float eps, int64_t D)
-{
-    float squares = 0;
-#pragma omp simd reduction(+ : squares)
-    for (int64_t d = 0; d < D; ++d)
-        squares += x_D[d] * x_D[d];
-    const float scale = 1.0F / sqrtf(squares / (float)D + eps);
-#pragma omp simd
-    for (int64_t d = 0; d < D; ++d)
-        y_D[d] = x_D[d] * scale * weight_D[d];
-    return scale;
-}
 
 static void forward(const mics_op_call *call)
 {
@@ -31,32 +18,10 @@ static void forward(const mics_op_call *call)
         const float *x_W = x_NW + n * W;
         float *y_W = y_NW + n * W, *scales = call->stats + n * normed;
         for (int64_t h = 0; h < normed; ++h)
-            scales[h] = forward_head(y_W + h * D, x_W + h * D,
+            scales[h] =
+                mics_rms_forward_row(y_W + h * D, x_W + h * D,
                                      call->params[h < heads.query ? 0 : 1], call->shape.op->eps, D);
         memcpy(y_W + normed * D, x_W + normed * D, (size_t)(heads.key_value * D) * sizeof *y_W);
-    }
-}
-
-// With normal = x scale and g = dy weight: dx = scale (g - normal * mean of (g normal)).
-static void backward_head(float *dx_D, float *dweight_D, const float *dy_D, const float *x_D,
-                          float scale, const float *weight_D, int64_t D, bool add_dx)
-{
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t d = 0; d < D; ++d) {
-        const float normal = x_D[d] * scale;
-        sum += dy_D[d] * weight_D[d] * normal;
-        dweight_D[d] += dy_D[d] * normal;
-    }
-    const float mean = sum / (float)D;
-    if (add_dx) {
-#pragma omp simd
-        for (int64_t d = 0; d < D; ++d)
-            dx_D[d] += (dy_D[d] * weight_D[d] - x_D[d] * scale * mean) * scale;
-    } else {
-#pragma omp simd
-        for (int64_t d = 0; d < D; ++d)
-            dx_D[d] = (dy_D[d] * weight_D[d] - x_D[d] * scale * mean) * scale;
     }
 }
 
@@ -83,8 +48,8 @@ static void backward_row(const mics_op_call *call, int64_t n, float *dweights)
     float *dx_W = (float *)call->din + n * W;
     for (int64_t h = 0; h < normed; ++h) {
         const int key = h < heads.query ? 0 : 1;
-        backward_head(dx_W + h * D, dweights + key * D, dy_W + h * D, x_W + h * D,
-                      call->stats[n * normed + h], call->params[key], D, call->add_din);
+        mics_rms_backward_row(dx_W + h * D, dweights + key * D, dy_W + h * D, x_W + h * D,
+                              call->stats[n * normed + h], call->params[key], D, call->add_din);
     }
     pass_values(dx_W + normed * D, dy_W + normed * D, heads.key_value * D, call->add_din);
 }
