@@ -15,6 +15,7 @@
 #include "run/job.h"
 #include "run/trainer.h"
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,16 +199,20 @@ static inline void live_flip_now(mics_job *job, const live_flip *flip)
 
 // ---- what is heard ----
 
+// Ranks may speak at once.
 static inline void live_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     live_run *run = (live_run *)ctx;
     (void)rank;
+    pthread_mutex_lock(&lock);
     if (getenv("LIVE_SAYS") != NULL)
         fprintf(stderr, "  [%d] %s\n", (int)level, line);
     if (level == MICS_LOG_ERROR && run->errors++ >= 0)
         snprintf(run->error, sizeof run->error, "%s", line);
     if (level == MICS_LOG_WARNING && run->warnings++ >= 0)
         snprintf(run->warning, sizeof run->warning, "%s", line);
+    pthread_mutex_unlock(&lock);
 }
 
 static inline void live_step(void *ctx, const mics_metrics *metrics)
