@@ -47,23 +47,41 @@ typedef enum mics_math {
     MICS_MATH_TF32,
     MICS_MATH_BF16,
     MICS_MATH_FP16,
+    MICS_MATH_FP8, // of GEMMs alone: all else is bf16
     MICS_MATHS
 } mics_math;
 
-// What one rank computes with.
+// Kernels of attention, in the order in which they came.
+typedef enum mics_attention_kernel {
+    MICS_ATTENTION_UNFUSED, // scores are written to memory and read again
+    MICS_ATTENTION_FLASH1,
+    MICS_ATTENTION_FLASH2,
+    MICS_ATTENTION_FLASH3,
+    MICS_ATTENTION_CUDNN,
+    MICS_ATTENTION_KERNELS
+} mics_attention_kernel;
+
+// What one rank computes with. Efficiencies are the best that kernels reach alone; of these rates
+// whole trainings keep the shares `..._kept`.
 typedef struct mics_accelerator {
     char name[MICS_CLUSTER_NAME_BYTES];
     double memory_bytes;
     double
         reserve_bytes; // of it: driver, context, libraries' buffers, fragmentation; -1: not given
-    double flops_per_s[MICS_MATHS];
-    double memory_bytes_per_s;    // peak
-    double memory_efficiency;     // share of it that kernels reach which only move memory
+    double flops_per_s[MICS_MATHS]; // 0, of fp8 alone: it has none
+    double memory_bytes_per_s;      // peak
+    double memory_efficiency;       // share of it that kernels reach which only move memory
     double update_bytes_per_s;    // that the optimizer's update reaches, read and written together
     double reduce_bytes_per_s;    // at which received data is added; 0: it costs nothing
     double launch_us;             // of one kernel, when the kernel is shorter than that
     mics_curve matmul_efficiency; // share of flops_per_s; by the smallest of M, N, K
     mics_curve attention_efficiency; // share of flops_per_s; by the length of the sequence
+    mics_curve attention_kernels[MICS_ATTENTION_KERNELS]; // the same of each kernel, where known
+    char attention[16]; // the kernel whose curve attention_efficiency is, if that is not given
+    double watts;       // that it may draw
+    double matmul_kept, attention_kept, memory_kept; // 0: all
+    double step_low, step_high; // of a predicted step fast and slow trainings take; 0: not known
+    int32_t published_rows;     // published trainings that plans were compared with; 0: none
 } mics_accelerator;
 
 // Joins `fan_out` children. Figures are of one child's link and one way.
@@ -95,6 +113,7 @@ typedef struct mics_cluster {
     double collective_us;     // of starting a collective
     double step_overhead_us;  // of an optimizer step, neither computation nor communication
     double usd_per_node_hour; // 0: unknown
+    double jitter;            // share of its time by which a node's computation varies
     mics_accelerator accelerator;
     mics_tier tiers[MICS_CLUSTER_TIERS];
     int32_t tier_count; // 1 to MICS_CLUSTER_TIERS
@@ -116,7 +135,10 @@ double mics_curve_at(const mics_curve *curve, double size, double otherwise);
  */
 mics_curve mics_curve_constant(double value);
 
-/* "fp32", "tf32", "bf16", "fp16"; never NULL. */
+/* "unfused", "flash1", "flash2", "flash3", "cudnn"; never NULL. */
+const char *mics_attention_kernel_text(mics_attention_kernel kernel);
+
+/* "fp32", "tf32", "bf16", "fp16", "fp8"; never NULL. */
 const char *mics_math_text(mics_math math);
 
 /* Fills a cluster with the defaults of docs/clusters.md: for programs that measure and write a
@@ -143,6 +165,15 @@ int32_t mics_cluster_ranks_per_node(const mics_cluster *cluster);
 /* Ranks that one child of a tier holds: 1 for tier 0, those of a node for the tier beyond it. Needs
  * 0 <= tier < tier_count. */
 int64_t mics_cluster_child_ranks(const mics_cluster *cluster, int32_t tier);
+
+/* A cluster as a training on `nodes` of its nodes sees it: everybody waits for the slowest node, so
+ * computation keeps less.
+ *
+ * Of n normal times the largest is about sqrt(2 ln n) deviations above the mean.
+ * Needs:   a finished cluster; nodes >= 1.
+ * Source:  Cramer, Mathematical methods of statistics, 1946, section 28.6.
+ */
+mics_cluster mics_cluster_on_nodes(const mics_cluster *cluster, int32_t nodes);
 
 /* The ranks of `nodes` nodes.
  *

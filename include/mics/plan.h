@@ -42,7 +42,7 @@ typedef struct mics_plan_request {
     mics_cluster cluster;    // finished
     int32_t nodes;
     int64_t length;       // of a sequence
-    int64_t global_batch; // sequences a step; a multiple of the ranks
+    int64_t global_batch; // sequences a step; of the family's plans a multiple of the ranks
     mics_precision precision;
     mics_math math;                // that GEMMs compute in
     mics_optimizer_kind optimizer; // whose states are counted
@@ -154,8 +154,7 @@ typedef struct mics_planner mics_planner;
 /* Opens a planner.
  *
  * Needs:   a finished cluster that holds `nodes`; length <= model->positions; global_batch >= 1.
- * Returns: MICS_OK; MICS_ERR_INVALID, logged: a need, or a global batch that is no multiple of the
- *          ranks, with those that would work; MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: a need; MICS_ERR_MEMORY.
  * Owns:    close with mics_planner_close.      Threads: one at a time.
  */
 mics_status mics_planner_open(mics_memory *memory, const mics_plan_request *request,
@@ -181,7 +180,8 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
  * Ties are broken, in this order, by: time (whole ns), memory, smaller P, G, O, larger micro-batch,
  * no recomputation, smaller prefetch, smaller layered_micro_steps, rings.
  * Needs:   top >= 1.
- * Returns: MICS_OK, also where nothing fits (count 0); MICS_ERR_INVALID (space is empty);
+ * Returns: MICS_OK, also where nothing fits (count 0); MICS_ERR_INVALID, logged: the space is
+ *          empty, or the global batch is no multiple of the ranks, with those that would work;
  *          MICS_ERR_MEMORY.
  * Owns:    close with mics_plan_result_close.
  */

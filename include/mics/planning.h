@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What `mics plan` answers: the plans of a run file on a cluster, beside the baselines and the run
-// file's own choice, or over several cluster sizes.
+// What `mics plan` answers: the plans of a run file, or of a model's config.json alone, on a cluster,
+// beside the baselines and the run file's own choice; over several cluster sizes; or on several
+// clusters, in a buyer's order.
 #ifndef MICS_PLANNING_H
 #define MICS_PLANNING_H
 
@@ -13,12 +14,14 @@ extern "C" {
 #endif
 
 typedef struct mics_plan_spec {
-    const char *file;        // the run file
+    const char *file;        // the run file, or a model's config.json
     const char *const *sets; // "a.b=v"
     int32_t set_count;
-    const char *cluster;   // "NAME:NODES", or "FILE[:NODES]"
-    bool any_nodes;        // NODES may be left out, as in a sweep over them
-    const char *precision; // "auto", "mixed", or as mics_math_text; NULL: the run file's
+    const char *cluster; // "NAME:NODES", or "FILE[:NODES]"
+    bool any_nodes;      // NODES may be left out, as in a sweep over them
+    bool any_precision;  // also one that the cluster's chip does not have: offers say so
+    const char *
+        precision; // "auto", "mixed", or as mics_math_text; NULL: the run file's. fp8 can be planned, not trained
 } mics_plan_spec;
 
 // What is planned, and where.
@@ -32,12 +35,16 @@ typedef struct mics_plan {
     int64_t length;
     int64_t train_batch; // sequences a step; 0: rank_batch times the ranks
     int64_t rank_batch;
+    bool by_shapes;  // a family that is planned by its shapes, and cannot be trained here yet
+    int32_t experts; // of a layer; 0: none
+    bool bare;       // a config.json: length and batch are usual ones, where no set gives them
     mics_precision precision;
     mics_math math;
     bool accelerator; // ranks are taken to run on GPUs
 } mics_plan;
 
-/* Reads the run file, its model and the cluster.
+/* Reads the run file, its model and the cluster. A model's config.json stands for a run of it with
+ * sequences of at most 4096 tokens, and some 4 million tokens a step.
  *
  * Returns: MICS_OK; what is wrong with one of them, logged; MICS_ERR_MEMORY.
  * Owns:    close with mics_plan_close.
@@ -71,12 +78,76 @@ mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
                            mics_plan_found *found);
 void mics_plan_found_close(mics_plan_found *found);
 
+/* The fastest baseline, if it fits and is more than 1 % faster than the best plan: what this library
+ * cannot run.   Needs: found->result->count > 0.   Returns: one of found->baselines; NULL: none. Pure.
+ */
+const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found);
+
 /* Logs that nothing fits: what lacks how much, and what would work.
  *
  * Needs:   found->result->count is 0.
  * Returns: MICS_ERR_MEMORY.
  */
 mics_status mics_plan_fail_fit(const mics_plan *plan, const mics_plan_found *found);
+
+// ---- what a buyer asks ----
+
+// What is wanted. 0: not said.
+typedef struct mics_plan_goal {
+    double tokens, days, usd;
+} mics_plan_goal;
+
+// Typical, and between what fast and slow trainings on such chips take.
+typedef struct mics_plan_range {
+    double typical, low, high;
+} mics_plan_range;
+
+// A plan as a buyer compares it. Figures that are not known are 0.
+typedef struct mics_plan_offer {
+    char cluster[MICS_CLUSTER_NAME_BYTES], chip[MICS_CLUSTER_NAME_BYTES];
+    int32_t nodes, ranks;
+    mics_plan_entry entry;
+    int32_t published_rows;  // published trainings of its kind on that chip
+    const char *unpublished; // why there is none on any: "in fp8", "with experts"; NULL: there are
+    mics_plan_range step_s;
+    // That are trained: the goal's. Or as many as its money, or its days, are enough for: then these
+    // are a range, and days and money exact.
+    mics_plan_range tokens;
+    mics_plan_range days, usd;
+    // As typical, also where nothing is asked. Without a known price no budget is met.
+    bool meets_days, meets_usd;
+    bool meets;     // both
+    bool front;     // of those compared none is both faster and cheaper
+    char note[160]; // why there is no plan; else ""
+} mics_plan_offer;
+
+/* A plan of `nodes` nodes as an offer.   Needs: an entry of that plan; a goal of figures >= 0. Pure.
+ */
+mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
+                                    const mics_plan_entry *entry, const mics_plan_goal *goal);
+
+enum { MICS_PLAN_MAX_OFFERS = 256 };
+
+typedef struct mics_plan_offers {
+    mics_plan_offer *items; // those that meet the goal first; of each kind the cheapest first
+    int32_t count;
+    mics_memory *memory;
+} mics_plan_offers;
+
+/* The best plan on each of several clusters. One without a number of nodes stands for 1, 2, 4 ...
+ * 64 of them. Without prices the fastest comes first.
+ *
+ * A cluster that has no such precision, or fewer nodes, has a note.
+ *
+ * Needs:   clusters: (count), as mics_plan_spec.cluster, which is not read here; count >= 1.
+ * Returns: MICS_OK, where one at least can be planned; as mics_plan_open; MICS_ERR_INVALID, logged:
+ *          none can be planned, or more than MICS_PLAN_MAX_OFFERS.
+ * Owns:    close with mics_plan_offers_close.
+ */
+mics_status mics_plan_offers_open(mics_memory *memory, const mics_plan_spec *spec,
+                                  const char *const *clusters, int32_t count,
+                                  const mics_plan_goal *goal, mics_plan_offers **offers_out);
+void mics_plan_offers_close(mics_plan_offers *offers);
 
 enum { MICS_PLAN_MAX_POINTS = 64, MICS_PLAN_MAX_CURVES = MICS_PLAN_BASELINES + 1 };
 

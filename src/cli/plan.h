@@ -14,9 +14,21 @@ int32_t cli_plan_layered(const mics_plan_choice *choice);
 
 // ---- plans: tables, and JSON ----
 
-void cli_plan_text(const mics_plan *plan, const mics_plan_found *found);
-void cli_plan_json(const mics_plan *plan, const mics_plan_found *found);
+void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal);
+void cli_plan_json(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal);
 void cli_plan_entry_json(const mics_plan *plan, const mics_plan_entry *entry);
+
+// ---- what a buyer reads ----
+
+/* The answer in a sentence, what its figures rest on, and what is `faster` (NULL: nothing known). */
+void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal,
+                     const mics_plan_entry *faster);
+void cli_plan_offer_json(const mics_plan_offer *offer);
+void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *goal);
+void cli_plan_offers_json(const mics_plan_offers *offers);
+
+/* The catalogue, one line a machine, or as JSON. */
+mics_status cli_plan_list(mics_memory *memory, bool as_json);
 
 // ---- a sweep: a table, JSON, and a picture ----
 

@@ -93,9 +93,10 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
     printf("{\n  \"model\": {\"config\": ");
     mics_text_write_quoted(stdout, plan->run->model_config);
     printf(", \"parameters\": %lld, \"sequence_length\": %lld, \"precision\": \"%s\", \"math\": "
-           "\"%s\"},\n  \"cluster\": {\"name\": ",
+           "\"%s\", \"trainable\": %s},\n  \"cluster\": {\"name\": ",
            (long long)mics_model_param_count(plan->model), (long long)plan->length,
-           mics_precision_text(request.precision), mics_math_text(request.math));
+           mics_precision_text(request.precision), mics_math_text(request.math),
+           plan->by_shapes ? "false" : "true");
     mics_text_write_quoted(stdout, plan->cluster.name);
     printf(", \"nodes\": %d, \"ranks\": %d, \"memory_bytes\": %.0f, \"usd_per_node_hour\": ",
            (int)nodes, (int)ranks, mics_planner_memory_bytes(found->planner));
@@ -110,10 +111,14 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
            (long long)found->result->simulated);
 }
 
-void cli_plan_json(const mics_plan *plan, const mics_plan_found *found)
+void cli_plan_json(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal)
 {
+    const mics_plan_offer offer =
+        mics_plan_offer_get(plan, plan->nodes, &found->result->entries[0], goal);
     print_head(plan, found);
-    printf("  \"plans\": [");
+    printf("  \"answer\": ");
+    cli_plan_offer_json(&offer);
+    printf(",\n  \"plans\": [");
     for (int32_t i = 0; i < found->result->count; i++) {
         printf("%s\n    ", i > 0 ? "," : "");
         cli_plan_entry_json(plan, &found->result->entries[i]);
@@ -124,7 +129,13 @@ void cli_plan_json(const mics_plan *plan, const mics_plan_found *found)
                mics_plan_baseline_text((mics_plan_baseline)b));
         cli_plan_entry_json(plan, &found->baselines[b]);
     }
-    printf("\n  },\n  \"run_file\": ");
+    const mics_plan_entry *faster = mics_plan_faster_baseline(found);
+    printf("\n  },\n  \"faster_baseline\": ");
+    if (faster != NULL)
+        printf("\"%s\"", faster->name);
+    else
+        printf("null");
+    printf(",\n  \"run_file\": ");
     if (found->has_file)
         cli_plan_entry_json(plan, &found->file);
     else

@@ -51,6 +51,8 @@ const char *cli_plan_precision_text(const mics_plan *plan)
         return "bf16 with fp32 masters";
     case MICS_MATH_FP16:
         return "fp16 with fp32 masters";
+    case MICS_MATH_FP8:
+        return "GEMMs in fp8, bf16 with fp32 masters";
     case MICS_MATH_TF32:
         return "fp32, GEMMs in tf32";
     default:
@@ -190,6 +192,14 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
            params < 1e9 ? "million" : "billion",
            (long long)mics_plan_request_get(plan, nodes).global_batch, (long long)plan->length,
            cli_plan_precision_text(plan));
+    if (plan->by_shapes)
+        printf("planned by its shapes: this version cannot train model_type %s yet\n",
+               plan->model->architecture);
+    if (plan->experts > 0)
+        printf(
+            "each layer's %d experts are gathered like other parameters: expert parallelism is not "
+            "planned\n",
+            (int)plan->experts);
     printf("%d node%s of %s: %d ranks, %s of memory each for the run", (int)nodes,
            nodes == 1 ? "" : "s", plan->cluster.name, (int)ranks,
            mics_size_text(mics_planner_memory_bytes(found->planner), memory, sizeof memory));
@@ -226,10 +236,13 @@ static const char footnotes[] =
     "Prices are the cluster file's, or the catalogue's, on demand. docs/plan.md says what is "
     "modelled, and what is not.\n";
 
-void cli_plan_text(const mics_plan *plan, const mics_plan_found *found)
+void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal)
 {
+    const mics_plan_offer offer =
+        mics_plan_offer_get(plan, plan->nodes, &found->result->entries[0], goal);
     rows all = {.count = 0};
     list_rows(found, &all);
+    cli_plan_answer(&offer, goal, mics_plan_faster_baseline(found));
     print_head(plan, found);
     print_times(plan, &all);
     print_memory(&all);

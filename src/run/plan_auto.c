@@ -6,20 +6,16 @@
 #include "mics/run.h"
 #include "sizing.h"
 
-// Numbers as the ranks compute with.
-static void take_accelerator(const mics_run *run, const run_budget *budget,
-                             mics_plan_request *request)
+static mics_math math_of(const mics_run *run, const run_budget *budget)
 {
-    const run_accelerator *accelerator = &budget->accelerator;
-    if (!accelerator->used)
-        return;
-    request->accelerator = true;
-    request->precision =
-        accelerator->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
-    request->math = accelerator->dtype == MICS_DTYPE_BF16       ? MICS_MATH_BF16
-                    : accelerator->dtype == MICS_DTYPE_FP16     ? MICS_MATH_FP16
-                    : run->precision == MICS_RUN_PRECISION_TF32 ? MICS_MATH_TF32
-                                                                : MICS_MATH_FP32;
+    switch (budget->dtype) {
+    case MICS_DTYPE_BF16:
+        return MICS_MATH_BF16;
+    case MICS_DTYPE_FP16:
+        return MICS_MATH_FP16;
+    default:
+        return run->precision == MICS_RUN_PRECISION_TF32 ? MICS_MATH_TF32 : MICS_MATH_FP32;
+    }
 }
 
 static mics_status open_planner(mics_memory *memory, const mics_run *run, const mics_model *model,
@@ -33,7 +29,9 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
     // Where nobody knows it, what the cluster's ranks have.
     request.memory_bytes = budget->limit_bytes == SIZE_MAX ? 0 : (double)budget->limit_bytes;
     int32_t nodes = 0;
-    take_accelerator(run, budget, &request);
+    request.accelerator = budget->accelerator.used;
+    request.precision = run_budget_precision(budget);
+    request.math = math_of(run, budget);
     MICS_TRY(mics_cluster_open(memory, run->cluster, &request.cluster, &nodes));
     const int32_t per_node = mics_cluster_ranks_per_node(&request.cluster);
     if (per_node != budget->ranks / budget->nodes)

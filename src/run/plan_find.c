@@ -80,7 +80,7 @@ mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
     for (int b = 0; b < MICS_PLAN_BASELINES; b++)
         MICS_TRY(mics_planner_baseline(found->planner, NULL, (mics_plan_baseline)b,
                                        &found->baselines[b]));
-    found->has_file = evaluate_file(plan, nodes, found);
+    found->has_file = !plan->bare && evaluate_file(plan, nodes, found);
     explain_all(found);
     return MICS_OK;
 }
@@ -90,6 +90,20 @@ void mics_plan_found_close(mics_plan_found *found)
     mics_plan_result_close(found->result);
     mics_planner_close(found->planner);
     *found = (mics_plan_found){.planner = NULL};
+}
+
+const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found)
+{
+    const mics_plan_entry *fastest = NULL;
+    double below_us = found->result->entries[0].step_us / 1.01;
+    for (int b = 0; b < MICS_PLAN_BASELINES; b++) {
+        const mics_plan_entry *entry = &found->baselines[b];
+        if (entry->choice.micro_batch == 0 || !entry->fits || entry->step_us >= below_us)
+            continue;
+        fastest = entry;
+        below_us = entry->step_us;
+    }
+    return fastest;
 }
 
 // ---- nothing fits ----
@@ -143,13 +157,15 @@ mics_status mics_plan_fail_fit(const mics_plan *plan, const mics_plan_found *fou
         snprintf(advice, sizeof advice,
                  "no number of such nodes would do: take shorter sequences, a smaller model or "
                  "accelerators with more memory");
+    const char *experts =
+        plan->experts > 0 ? "; expert parallelism, which may fit, is not planned" : "";
     return mics_fail(
         MICS_ERR_MEMORY,
         "%s fits nowhere on %d node%s of %s: what takes the least, %s with micro-batch "
-        "%lld%s, needs %s a rank, and there is %s; %s",
+        "%lld%s, needs %s a rank, and there is %s; %s%s",
         plan->run->model_config, (int)nodes, nodes == 1 ? "" : "s", plan->cluster.name,
         nearest->name, (long long)nearest->choice.micro_batch,
         nearest->choice.recompute ? ", recomputed" : "",
         mics_size_text((double)nearest->memory.total, needed, sizeof needed),
-        mics_size_text(available, there, sizeof there), advice);
+        mics_size_text(available, there, sizeof there), advice, experts);
 }

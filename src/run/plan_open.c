@@ -2,12 +2,44 @@
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan is asked: run file, model, cluster, precision.
 #include "base/size.h"
+#include "base/text.h"
 #include "mics/log.h"
 #include "mics/planning.h"
 #include "mics/run.h"
 #include <string.h>
 
-enum { MAX_CONFIG_BYTES = 1 << 20 };
+// What a config.json is planned with where nothing else is said: as Llama 2 was trained.
+enum { MAX_CONFIG_BYTES = 1 << 20, BARE_LENGTH = 4096, BARE_TOKENS = 1 << 22 };
+
+// ---- run ----
+
+// A model's configuration rather than a run file.
+static mics_status is_config(mics_memory *memory, const char *path, bool *is_out)
+{
+    mics_json *json = NULL;
+    MICS_TRY(mics_json_load(memory, path, MAX_CONFIG_BYTES, &json));
+    *is_out = mics_json_at(json, "model_type") != NULL && mics_json_at(json, "model") == NULL;
+    mics_json_close(json);
+    return MICS_OK;
+}
+
+static mics_status load_run(mics_plan *plan, const mics_plan_spec *spec)
+{
+    mics_text text = {.memory = plan->memory};
+    MICS_TRY(is_config(plan->memory, spec->file, &plan->bare));
+    if (!plan->bare)
+        return mics_run_load(plan->memory, spec->file, spec->sets, spec->set_count, &plan->run);
+    mics_text_printf(&text, "{\"model\": {\"config\": ");
+    mics_text_quoted(&text, spec->file);
+    mics_text_printf(&text, "}, \"data\": {\"train\": [\"none\"]}, \"run\": {\"steps\": 1}, "
+                            "\"train_micro_batch_size_per_gpu\": 1}");
+    mics_status status = mics_text_status(&text);
+    if (status == MICS_OK)
+        status = mics_run_parse(plan->memory, spec->file, text.bytes, spec->sets, spec->set_count,
+                                &plan->run);
+    mics_text_fini(&text);
+    return status;
+}
 
 // ---- cluster ----
 
@@ -42,30 +74,34 @@ static const char *file_precision(const mics_run *run)
     return off || run->device == MICS_RUN_DEVICE_CPU ? "fp32" : "auto";
 }
 
-// Whether 16 bits are worth it, as on every accelerator.
-static bool has_halves(const mics_accelerator *device)
+// Whether the ranks are accelerators, which are all fast in fp16. CPUs are not, even where they are
+// in bf16.
+static bool is_accelerator(const mics_accelerator *device)
 {
-    return device->flops_per_s[half_math(device)] > 1.5 * device->flops_per_s[MICS_MATH_FP32];
+    return device->flops_per_s[MICS_MATH_FP16] > 1.5 * device->flops_per_s[MICS_MATH_FP32];
 }
 
 // What only GPUs run, or what the file asks for, or where that is open what the cluster's ranks
 // are.
 static bool on_accelerators(const mics_plan *plan)
 {
-    return plan->math != MICS_MATH_FP32 || plan->run->device == MICS_RUN_DEVICE_CUDA ||
-           (plan->run->device == MICS_RUN_DEVICE_AUTO && has_halves(&plan->cluster.accelerator));
+    if (plan->math == MICS_MATH_TF32 || plan->math == MICS_MATH_FP16)
+        return true;
+    if (plan->run->device == MICS_RUN_DEVICE_AUTO)
+        return is_accelerator(&plan->cluster.accelerator);
+    return plan->run->device == MICS_RUN_DEVICE_CUDA;
 }
 
-// With "auto" 16 bits where they are worth it.
-static mics_status choose_precision(mics_plan *plan, const char *text)
+// With "auto" 16 bits on accelerators.
+static mics_status choose_precision(mics_plan *plan, const char *text, bool any)
 {
     static const mics_math maths[] = {MICS_MATH_FP32, MICS_MATH_TF32, MICS_MATH_BF16,
-                                      MICS_MATH_FP16};
+                                      MICS_MATH_FP16, MICS_MATH_FP8};
     const mics_accelerator *device = &plan->cluster.accelerator;
     const mics_math half = half_math(device);
     bool known = false;
     if (strcmp(text, "auto") == 0) {
-        plan->math = has_halves(device) ? half : MICS_MATH_FP32;
+        plan->math = is_accelerator(device) ? half : MICS_MATH_FP32;
         known = true;
     } else if (strcmp(text, "mixed") == 0) {
         plan->math = half;
@@ -76,14 +112,43 @@ static mics_status choose_precision(mics_plan *plan, const char *text)
         plan->math = maths[i];
     }
     if (!known)
-        return mics_fail(MICS_ERR_INVALID,
-                         "--precision %s is not known; fp32, tf32, bf16, fp16, mixed or auto work",
-                         text);
-    plan->precision = plan->math == MICS_MATH_BF16 || plan->math == MICS_MATH_FP16
-                          ? MICS_PRECISION_MIXED
-                          : MICS_PRECISION_FP32;
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "--precision %s is not known; fp32, tf32, bf16, fp16, fp8, mixed or auto work", text);
+    if (!any && plan->math == MICS_MATH_FP8 && device->flops_per_s[MICS_MATH_FP8] == 0)
+        return mics_fail(MICS_ERR_INVALID, "--precision fp8: %s has no tflops_fp8",
+                         device->name[0] != '\0' ? device->name : plan->cluster.name);
+    plan->precision = plan->math == MICS_MATH_FP32 || plan->math == MICS_MATH_TF32
+                          ? MICS_PRECISION_FP32
+                          : MICS_PRECISION_MIXED;
     plan->accelerator = on_accelerators(plan);
     return MICS_OK;
+}
+
+// ---- model ----
+
+static int32_t count_experts(const mics_model *model)
+{
+    int32_t most = 0;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t i = 0; i < model->units[u].op_count; i++) {
+            const int32_t count = model->units[u].ops[i].experts.count;
+            most = count > most ? count : most;
+        }
+    }
+    return most;
+}
+
+// A family that cannot be trained yet is planned by its shapes.
+static mics_status open_model(mics_plan *plan)
+{
+    const char *type = mics_json_string(mics_json_at(plan->config, "model_type"));
+    mics_family family;
+    plan->by_shapes = type != NULL && !mics_model_family(type, &family);
+    if (plan->by_shapes)
+        return mics_model_from_shapes(plan->memory, plan->config, &plan->model);
+    return mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
+                                  &plan->model);
 }
 
 // ---- batch ----
@@ -116,15 +181,18 @@ static mics_status read_batch(mics_plan *plan)
 
 static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
 {
-    MICS_TRY(mics_run_load(plan->memory, spec->file, spec->sets, spec->set_count, &plan->run));
+    MICS_TRY(load_run(plan, spec));
     MICS_TRY(open_cluster(plan, spec));
-    MICS_TRY(choose_precision(plan, spec->precision != NULL ? spec->precision
-                                                            : file_precision(plan->run)));
+    MICS_TRY(choose_precision(plan,
+                              spec->precision != NULL ? spec->precision : file_precision(plan->run),
+                              spec->any_precision));
     MICS_TRY(
         mics_json_load(plan->memory, plan->run->model_config, MAX_CONFIG_BYTES, &plan->config));
-    MICS_TRY(mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
-                                    &plan->model));
+    MICS_TRY(open_model(plan));
+    plan->experts = count_experts(plan->model);
     plan->length = mics_plan_request_of(plan->run, plan->model).length;
+    if (plan->bare && plan->run->sequence_length == 0 && plan->length > BARE_LENGTH)
+        plan->length = BARE_LENGTH;
     return read_batch(plan);
 }
 
@@ -175,7 +243,18 @@ static int64_t global_batch(const mics_plan *plan, int32_t nodes)
     const int64_t ranks = (int64_t)nodes * mics_cluster_ranks_per_node(&plan->cluster);
     if (plan->train_batch > 0)
         return plan->train_batch;
+    if (plan->bare && plan->rank_batch == 1)
+        return mics_size_round_up((BARE_TOKENS + plan->length - 1) / plan->length, ranks);
     return plan->rank_batch > INT64_MAX / ranks ? INT64_MAX : plan->rank_batch * ranks;
+}
+
+// What run.memory_limit says. No GPU has more than its own memory; of CPUs the limit knows better.
+static double memory_limit(const mics_plan *plan)
+{
+    const mics_accelerator *device = &plan->cluster.accelerator;
+    const double limit = (double)plan->run->memory_limit_bytes;
+    const double there = device->memory_bytes - device->reserve_bytes;
+    return plan->accelerator && limit > there ? there : limit;
 }
 
 mics_plan_request mics_plan_request_get(const mics_plan *plan, int32_t nodes)
@@ -183,12 +262,17 @@ mics_plan_request mics_plan_request_get(const mics_plan *plan, int32_t nodes)
     const mics_run *run = plan->run;
     mics_plan_request request = mics_plan_request_of(run, plan->model);
     request.cluster = plan->cluster;
+    request.length = plan->length;
     request.nodes = nodes;
     request.global_batch = global_batch(plan, nodes);
     request.precision = plan->precision;
     request.math = plan->math;
     request.accelerator = plan->accelerator;
     request.share_params = run->share_params;
-    request.memory_bytes = (double)run->memory_limit_bytes;
+    request.memory_bytes = memory_limit(plan);
+    const bool ring = run->collectives == MICS_COLLECTIVES_RING &&
+                      mics_cluster_ranks_per_node(&plan->cluster) > 1;
+    if (run->boundary_auto && plan->math == MICS_MATH_BF16 && !plan->accelerator && !ring)
+        request.boundary_dtype.inter = MICS_COMM_BF16; // as mics_run_resolve has it
     return request;
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A Hugging Face config.json, to the model that it describes.
+// A Hugging Face config.json, to the model that it describes, and to one of its shapes.
 #include "fuzz.h"
 #include "mics/json.h"
 #include "mics/model.h"
@@ -22,11 +22,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     mics_memory *memory = fuzz_begin();
     mics_json *json = NULL;
-    mics_model *model = NULL;
-    if (fuzz_good(mics_json_parse(memory, "config.json", (const char *)data, bytes, &json)) &&
-        fuzz_good(mics_model_from_config(memory, json, bytes % 2 == 0, &model)))
+    mics_model *model = NULL, *shapes = NULL;
+    const bool read =
+        fuzz_good(mics_json_parse(memory, "config.json", (const char *)data, bytes, &json));
+    if (read && fuzz_good(mics_model_from_config(memory, json, bytes % 2 == 0, &model)))
         look_at(model);
+    if (read && fuzz_good(mics_model_from_shapes(memory, json, &shapes)))
+        look_at(shapes);
     mics_model_close(model);
+    mics_model_close(shapes);
     mics_json_close(json);
     fuzz_end(memory);
     return 0;

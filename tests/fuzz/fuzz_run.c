@@ -34,7 +34,7 @@ static void resolve(mics_run *run, const int32_t mesh[2])
     fuzz_check(s->params >= 1 && s->grads % s->params == 0 && s->optimizer % s->grads == 0 &&
                    mesh[0] % s->optimizer == 0,
                "the degrees of the sharding");
-    if (!fuzz_good(mics_run_resolve_device(run, NULL)))
+    if (!fuzz_good(mics_run_resolve_device(run, NULL, NULL)))
         return;
     (void)fuzz_good(mics_run_check_comm_dtypes(run, mesh[0], mesh[1]));
     look_at(run);

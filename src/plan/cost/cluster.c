@@ -19,6 +19,10 @@
 #define NODE_LATENCY_US 3.4        // NCCL 2.11, src/graph/tuning.cc, 2021-09: ring, NVLink
 #define NETWORK_LATENCY_US 9.6     // the same: ring, network
 #define MAX_RANKS 16777216
+// Of the rate of single GEMMs trainings keep KEPT_A_WATT x (watts / TFLOP/s)^(1/3): a chip that may
+// draw less for each of its FLOPs lowers its clock, and power grows with the clock's cube. Fitted to
+// bench/plan/throughput.jsonl, 2026-11.
+#define KEPT_A_WATT 0.79
 
 enum { PATH_BYTES = 3 * MICS_CLUSTER_NAME_BYTES };
 
@@ -46,7 +50,7 @@ void mics_cluster_init(mics_cluster *cluster_out)
 static void derive_precisions(mics_accelerator *accelerator)
 {
     double *rate = accelerator->flops_per_s, max = 0.0;
-    for (int32_t i = 0; i < MICS_MATHS; i++)
+    for (int32_t i = 0; i < MICS_MATH_FP8; i++)
         max = rate[i] > max ? rate[i] : max;
     if (rate[MICS_MATH_FP32] == 0.0)
         rate[MICS_MATH_FP32] = max / DEFAULT_FP32_SHARE;
@@ -57,6 +61,29 @@ static void derive_precisions(mics_accelerator *accelerator)
             rate[MICS_MATH_BF16] > 0.0 ? rate[MICS_MATH_BF16] : rate[MICS_MATH_FP32];
     if (rate[MICS_MATH_BF16] == 0.0)
         rate[MICS_MATH_BF16] = rate[MICS_MATH_FP32];
+}
+
+// Of a chip whose power is known; what else was measured keeps all.
+static void derive_kept(mics_accelerator *accelerator)
+{
+    const double tflops = accelerator->flops_per_s[MICS_MATH_FP16] * 1e-12;
+    if (accelerator->matmul_kept == 0.0 && accelerator->watts > 0.0)
+        accelerator->matmul_kept = fmin(KEPT_A_WATT * cbrt(accelerator->watts / tflops), 1.0);
+    if (accelerator->attention_kept == 0.0)
+        accelerator->attention_kept = accelerator->matmul_kept;
+}
+
+// The curve of the kernel that is named, unless attention's own is given.
+static void derive_attention(mics_accelerator *accelerator)
+{
+    for (int i = 0; i < MICS_ATTENTION_KERNELS; i++) {
+        const char *kernel = mics_attention_kernel_text((mics_attention_kernel)i);
+        if (accelerator->attention_efficiency.count == 0 &&
+            strcmp(accelerator->attention, kernel) == 0)
+            accelerator->attention_efficiency = accelerator->attention_kernels[i];
+    }
+    if (accelerator->attention_efficiency.count == 0)
+        accelerator->attention_efficiency = accelerator->matmul_efficiency;
 }
 
 static void derive(mics_cluster *cluster)
@@ -71,8 +98,8 @@ static void derive(mics_cluster *cluster)
             accelerator->memory_bytes_per_s * accelerator->memory_efficiency;
     if (accelerator->matmul_efficiency.count == 0)
         accelerator->matmul_efficiency = default_matmul;
-    if (accelerator->attention_efficiency.count == 0)
-        accelerator->attention_efficiency = accelerator->matmul_efficiency;
+    derive_attention(accelerator);
+    derive_kept(accelerator);
     cluster->node_tier = 0;
     for (int32_t t = 0; t < cluster->tier_count; t++) {
         mics_tier *tier = &cluster->tiers[t];
@@ -248,6 +275,17 @@ int64_t mics_cluster_child_ranks(const mics_cluster *cluster, int32_t tier)
 int32_t mics_cluster_ranks_per_node(const mics_cluster *cluster)
 {
     return (int32_t)mics_cluster_child_ranks(cluster, cluster->node_tier + 1);
+}
+
+mics_cluster mics_cluster_on_nodes(const mics_cluster *cluster, int32_t nodes)
+{
+    const double slower = 1.0 + cluster->jitter * sqrt(2.0 * log((double)nodes));
+    mics_cluster seen = *cluster;
+    double *const kept[] = {&seen.accelerator.matmul_kept, &seen.accelerator.attention_kept,
+                            &seen.accelerator.memory_kept};
+    for (int i = 0; i < 3; i++)
+        *kept[i] = (*kept[i] > 0.0 ? *kept[i] : 1.0) / slower;
+    return seen;
 }
 
 mics_status mics_cluster_ranks(const mics_cluster *cluster, int32_t nodes, int32_t *ranks_out)

@@ -4,22 +4,40 @@
 #include "mics/cost.h"
 #include <stddef.h>
 
+// Share of a rate that is kept; 0: all.
+static double kept_of(double kept)
+{
+    return kept > 0.0 ? kept : 1.0;
+}
+
 // Of a rank that has a core of its own.
 static double flops_per_s(const mics_accelerator *accelerator, const mics_cost_op *op)
 {
     const mics_curve *curve = NULL;
-    double size = 1.0;
+    double size = 1.0, kept = 1.0;
     if (op->kind == MICS_COST_MATMUL) {
         int64_t least = op->m < op->n ? op->m : op->n;
         curve = &accelerator->matmul_efficiency;
         size = (double)(op->k < least ? op->k : least);
+        kept = kept_of(accelerator->matmul_kept);
     } else if (op->kind == MICS_COST_ATTENTION) {
         curve = &accelerator->attention_efficiency;
         size = (double)op->m;
+        kept = kept_of(accelerator->attention_kept);
     } else {
         return accelerator->flops_per_s[MICS_MATH_FP32]; // no GEMMs: the plain units
     }
-    return accelerator->flops_per_s[op->math] * mics_curve_at(curve, size, 1.0);
+    if (op->math == MICS_MATH_FP8) // a tile's loop takes half as long
+        size /= 2;
+    return accelerator->flops_per_s[op->math] * mics_curve_at(curve, size, 1.0) * kept;
+}
+
+// That GEMMs' operands of 8 bits cost: two bytes are read, and two written, one of them transposed,
+// of each number. An operand serves two GEMMs.
+static double casts_bytes(const mics_cost_op *op)
+{
+    const double m = (double)op->m, n = (double)op->n, k = (double)op->k;
+    return op->kind == MICS_COST_MATMUL && op->math == MICS_MATH_FP8 ? 2 * (m * k + k * n) : 0;
 }
 
 double mics_cost_op_us(const mics_cluster *cluster, const mics_cost_op *op,
@@ -28,8 +46,10 @@ double mics_cost_op_us(const mics_cluster *cluster, const mics_cost_op *op,
     const mics_accelerator *accelerator = &cluster->accelerator;
     const double memory = op->kind == MICS_COST_UPDATE
                               ? accelerator->update_bytes_per_s
-                              : accelerator->memory_bytes_per_s * accelerator->memory_efficiency;
-    const double by_flops = op->flops / flops_per_s(accelerator, op) * 1e6;
+                              : accelerator->memory_bytes_per_s * accelerator->memory_efficiency *
+                                    kept_of(accelerator->memory_kept);
+    const double by_flops =
+        op->flops / flops_per_s(accelerator, op) * 1e6 + casts_bytes(op) / memory * 1e6;
     const double by_memory = op->bytes / memory * 1e6;
     const double by_launch = accelerator->launch_us * (op->kernels > 1 ? op->kernels : 1);
     double us = by_launch;
@@ -67,7 +87,7 @@ mics_cost_op mics_cost_of_work(const mics_op_work *work, int32_t elem_bytes, mic
         return mics_cost_matmul(work->m, work->n, work->k, elem_bytes, math);
     case MICS_WORK_ATTENTION:
         return (mics_cost_op){.kind = MICS_COST_ATTENTION,
-                              .math = math,
+                              .math = math == MICS_MATH_FP8 ? MICS_MATH_BF16 : math,
                               .flops = work->flops,
                               .bytes = work->bytes,
                               .m = work->m,

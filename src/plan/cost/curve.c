@@ -41,8 +41,15 @@ const char *cost_curve_wrong(const mics_curve *curve)
     return NULL;
 }
 
+const char *mics_attention_kernel_text(mics_attention_kernel kernel)
+{
+    static const char *const texts[MICS_ATTENTION_KERNELS] = {"unfused", "flash1", "flash2",
+                                                              "flash3", "cudnn"};
+    return (unsigned)kernel < MICS_ATTENTION_KERNELS ? texts[kernel] : "unknown";
+}
+
 const char *mics_math_text(mics_math math)
 {
-    static const char *const texts[MICS_MATHS] = {"fp32", "tf32", "bf16", "fp16"};
+    static const char *const texts[MICS_MATHS] = {"fp32", "tf32", "bf16", "fp16", "fp8"};
     return (unsigned)math < MICS_MATHS ? texts[math] : "unknown";
 }

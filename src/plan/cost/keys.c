@@ -8,6 +8,7 @@
 #define FIELD(type, member) offsetof(type, member), sizeof(((type *)0)->member)
 #define TOP(member) FIELD(mics_cluster, member)
 #define ACC(member) FIELD(mics_accelerator, member)
+#define KERNEL(kernel) ACC(attention_kernels[MICS_ATTENTION_##kernel])
 #define TIER(member) FIELD(mics_tier, member)
 
 static const cost_key top_keys[] = {
@@ -15,10 +16,11 @@ static const cost_key top_keys[] = {
     {"note", TOP(note), 1, 0, 0, COST_TEXT, false, false},
     {"nodes", TOP(nodes), 1, 1, 1048576, COST_COUNT, false, false},
     {"cores", TOP(cores), 1, 0, 1048576, COST_COUNT, false, false},
-    {"rings", TOP(rings), 1, 1, 64, COST_COUNT, false, true},
+    {"rings", TOP(rings), 1, 1, 1024, COST_COUNT, false, true},
     {"pipelined", TOP(pipelined), 1, 0, 1, COST_SWITCH, false, true},
     {"collective_us", TOP(collective_us), 1, 0, 1e6, COST_REAL, false, true},
     {"step_overhead_us", TOP(step_overhead_us), 1, 0, 1e9, COST_REAL, false, true},
+    {"jitter", TOP(jitter), 1, 0, 1, COST_REAL, false, false},
     {"usd_per_node_hour", TOP(usd_per_node_hour), 1, 0, 1e5, COST_REAL, false, false},
 };
 
@@ -30,6 +32,7 @@ static const cost_key accelerator_keys[] = {
     {"tflops_tf32", ACC(flops_per_s[MICS_MATH_TF32]), 1e12, 1e-6, 1e5, COST_REAL, false, false},
     {"tflops_bf16", ACC(flops_per_s[MICS_MATH_BF16]), 1e12, 1e-6, 1e5, COST_REAL, false, false},
     {"tflops_fp16", ACC(flops_per_s[MICS_MATH_FP16]), 1e12, 1e-6, 1e5, COST_REAL, false, false},
+    {"tflops_fp8", ACC(flops_per_s[MICS_MATH_FP8]), 1e12, 0, 1e5, COST_REAL, false, false},
     {"memory_gb_per_s", ACC(memory_bytes_per_s), 1e9, 1e-2, 1e6, COST_REAL, false, true},
     {"memory_efficiency", ACC(memory_efficiency), 1, 1e-3, 1, COST_REAL, false, true},
     {"update_gb_per_s", ACC(update_bytes_per_s), 1e9, 1e-3, 1e6, COST_REAL, false, false},
@@ -37,6 +40,19 @@ static const cost_key accelerator_keys[] = {
     {"launch_us", ACC(launch_us), 1, 0, 1e5, COST_REAL, false, true},
     {"matmul_efficiency", ACC(matmul_efficiency), 1, 1e-6, 1, COST_CURVE, false, false},
     {"attention_efficiency", ACC(attention_efficiency), 1, 1e-6, 1, COST_CURVE, false, false},
+    {"attention", ACC(attention), 1, 0, 0, COST_TEXT, false, false},
+    {"attention_unfused", KERNEL(UNFUSED), 1, 1e-6, 1, COST_CURVE, false, false},
+    {"attention_flash1", KERNEL(FLASH1), 1, 1e-6, 1, COST_CURVE, false, false},
+    {"attention_flash2", KERNEL(FLASH2), 1, 1e-6, 1, COST_CURVE, false, false},
+    {"attention_flash3", KERNEL(FLASH3), 1, 1e-6, 1, COST_CURVE, false, false},
+    {"attention_cudnn", KERNEL(CUDNN), 1, 1e-6, 1, COST_CURVE, false, false},
+    {"watts", ACC(watts), 1, 0, 1e5, COST_REAL, false, false},
+    {"matmul_kept", ACC(matmul_kept), 1, 0, 1, COST_REAL, false, false},
+    {"attention_kept", ACC(attention_kept), 1, 0, 1, COST_REAL, false, false},
+    {"memory_kept", ACC(memory_kept), 1, 0, 1, COST_REAL, false, false},
+    {"step_low", ACC(step_low), 1, 0, 1, COST_REAL, false, false},
+    {"step_high", ACC(step_high), 1, 0, 10, COST_REAL, false, false},
+    {"published_rows", ACC(published_rows), 1, 0, 1e6, COST_COUNT, false, false},
 };
 
 static const cost_key tier_keys[] = {

@@ -237,7 +237,7 @@ static comm_cost sum_costs(const mics_planner *planner, const mics_plan_choice *
     for (int32_t c = 0; c < planner->class_count; c++) {
         const double units = planner->classes[c].units;
         add_cost(&sum, &classes[c].gather, structure_gathers(s, c, choice_groups(choice)));
-        add_cost(&sum, &classes[c].reduce, units * choice->micro_steps);
+        add_cost(&sum, &classes[c].reduce, units * choice_groups(choice));
         add_cost(&sum, &classes[c].once, units);
     }
     return sum;

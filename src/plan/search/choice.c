@@ -3,6 +3,7 @@
 // What follows from a choice alone: whether it can be, how its collectives run, and its schedule.
 #include "mics/log.h"
 #include "plan/search/internal.h"
+#include <stdio.h>
 
 bool degree_has_stages(const mics_planner *planner, int32_t degree)
 {
@@ -12,16 +13,30 @@ bool degree_has_stages(const mics_planner *planner, int32_t degree)
 bool degree_shares(const mics_planner *planner, int32_t degree)
 {
     const mics_plan_request *request = &planner->request;
-    return request->share_params && !request->accelerator &&
-           request->precision == MICS_PRECISION_FP32 &&
-           request->params_dtype.intra == MICS_COMM_FP32 && degree > 1 &&
+    const bool rounds =
+        request->precision == MICS_PRECISION_FP32 && request->params_dtype.intra != MICS_COMM_FP32;
+    return request->share_params && !request->accelerator && !rounds && degree > 1 &&
            degree <= planner->ranks_per_node;
 }
 
 bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice)
 {
-    return planner->request.accelerator && planner->request.precision == MICS_PRECISION_MIXED &&
-           !choice->sums_by_ring;
+    return planner->request.precision == MICS_PRECISION_MIXED && !choice->sums_by_ring;
+}
+
+mics_status check_batch(const mics_planner *planner)
+{
+    const int64_t batch = planner->request.global_batch, ranks = planner->ranks;
+    char below[32] = "";
+    if (batch % ranks == 0)
+        return MICS_OK;
+    if (batch > ranks)
+        snprintf(below, sizeof below, "%lld or ", (long long)(batch - batch % ranks));
+    return mics_fail(MICS_ERR_INVALID,
+                     "a global batch of %lld sequences cannot be spread evenly over %d ranks; "
+                     "%s%lld would work, or another number of nodes",
+                     (long long)batch, (int)ranks, below,
+                     (long long)(batch - batch % ranks + ranks));
 }
 
 mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice)
@@ -29,6 +44,7 @@ mics_status check_choice(const mics_planner *planner, const mics_plan_choice *ch
     const int64_t batch = planner->request.global_batch;
     mics_mesh mesh;
     MICS_TRY(mics_mesh_init(planner->ranks, planner->request.nodes, choice->sharding, &mesh));
+    MICS_TRY(check_batch(planner));
     if (choice->micro_batch < 1 || choice->micro_steps < 1 ||
         batch / planner->ranks % choice->micro_batch != 0 ||
         batch / planner->ranks / choice->micro_batch != choice->micro_steps)

@@ -101,6 +101,11 @@ const structure *structure_at(const structures *s, int32_t groups);
 
 // ---- choice.c ----
 
+/* Whether the ranks can share the global batch evenly, as the family needs it.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged, with the batches around it that would work. */
+mics_status check_batch(const mics_planner *planner);
+
 /* Whether a choice is one of the planner's: a sharding that the mesh allows, a batch that gives the
  * global batch.
  *

@@ -3,25 +3,11 @@
 // A planner from outside: what is asked for is checked, and the space's axes are listed.
 #include "mics/log.h"
 #include "plan/search/internal.h"
-#include <stdio.h>
 
 // A step has fewer sequences and tokens than that: sizes multiplied stay far from overflow.
 static const int64_t max_tokens = (int64_t)1 << 40;
 
 // ---- checks ----
-
-// The multiples of the ranks around a batch, for the error line.
-static mics_status fail_batch(int64_t batch, int32_t ranks)
-{
-    char below[32] = "";
-    const int64_t times = batch / ranks;
-    if (times > 0)
-        snprintf(below, sizeof below, "%lld or ", (long long)times * ranks);
-    return mics_fail(MICS_ERR_INVALID,
-                     "a global batch of %lld sequences cannot be spread evenly over %d ranks; "
-                     "%s%lld would work, or another number of nodes",
-                     (long long)batch, (int)ranks, below, (long long)(times + 1) * ranks);
-}
 
 static mics_status check_request(const mics_plan_request *request, int32_t *ranks_out)
 {
@@ -38,8 +24,6 @@ static mics_status check_request(const mics_plan_request *request, int32_t *rank
                          "a global batch of %lld sequences of %lld tokens: 1 to %lld work",
                          (long long)request->global_batch, (long long)request->length,
                          (long long)(max_tokens / request->length));
-    if (request->global_batch % ranks != 0)
-        return fail_batch(request->global_batch, ranks);
     if ((unsigned)request->precision >= MICS_PRECISIONS || (unsigned)request->math >= MICS_MATHS)
         return mics_fail(MICS_ERR_INVALID, "precision: fp32 or mixed, in fp32, tf32, bf16 or fp16");
     *ranks_out = ranks;
@@ -67,6 +51,8 @@ static mics_status list_micro_batches(mics_planner *planner)
     const int64_t share = planner->request.global_batch / planner->ranks;
     int32_t count = 0;
     void *block = NULL;
+    if (planner->request.global_batch % planner->ranks != 0)
+        return MICS_OK;
     for (int64_t size = 1; size <= share / size; size++)
         count += share % size != 0 ? 0 : (size == share / size ? 1 : 2);
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, (size_t)count * sizeof(int64_t), &block));
@@ -110,6 +96,7 @@ mics_status mics_planner_open(mics_memory *memory, const mics_plan_request *requ
     const mics_accelerator *device = &request->cluster.accelerator;
     planner->memory = memory;
     planner->request = *request;
+    planner->request.cluster = mics_cluster_on_nodes(&request->cluster, request->nodes);
     planner->ranks = ranks;
     planner->ranks_per_node = mics_cluster_ranks_per_node(&request->cluster);
     planner->available_bytes = request->memory_bytes > 0

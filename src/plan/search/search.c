@@ -364,6 +364,7 @@ static mics_status check_space(const mics_planner *planner, const mics_plan_spac
                                int32_t top)
 {
     mics_mesh mesh;
+    MICS_TRY(check_batch(planner));
     if (top < 1)
         return mics_fail(MICS_ERR_INVALID, "%d plans are asked for: at least 1", (int)top);
     if (space->sharding.params > 0)

@@ -95,7 +95,8 @@ static void check_entry(const char *name)
     assert_string_equal(c.name, name);
     assert_int_equal(c.tier_count, 2);
     assert_string_equal(c.tiers[0].name, "node");
-    assert_true(mics_cluster_ranks_per_node(&c) == 8 || mics_cluster_ranks_per_node(&c) == 16);
+    const int32_t gpus = mics_cluster_ranks_per_node(&c);
+    assert_true(gpus == 8 || gpus == 16 || gpus == 72); // 72: a rack that is one node
     ASSERT_OK(mics_cluster_ranks(&c, 512, &ranks));
     check_curve(name, &c.accelerator.matmul_efficiency, 0.9);
     check_curve(name, &c.accelerator.attention_efficiency, 0.75);
@@ -116,7 +117,7 @@ static void check_entry(const char *name)
 static void test_entries(void **state)
 {
     (void)state;
-    assert_true(mics_catalogue_count() >= 17);
+    assert_true(mics_catalogue_count() >= 34);
     for (int32_t i = 0; i < mics_catalogue_count(); i++) {
         const char *name = mics_catalogue_name(i);
         check_entry(name);
@@ -146,13 +147,17 @@ static void test_known_figures(void **state)
         {"p3dn.24xlarge", 32, 125, 150, 100, 31.21},
         {"p4d.24xlarge", 40, 312, 300, 400, 21.96},
         {"p4de.24xlarge", 80, 312, 300, 400, 27.45},
-        {"p5.48xlarge", 80, 989, 450, 3200, 55.04},
+        {"p5.48xlarge", 79.6, 989, 450, 3200, 55.04},
         {"p5en.48xlarge", 140.4, 989, 450, 3200, 63.30},
         {"p6-b200.48xlarge", 179, 2250, 900, 3200, 113.93},
         {"a2-highgpu-8g", 40, 312, 300, 100, 29.39},
-        {"a3-highgpu-8g", 80, 989, 450, 800, 87.83},
+        {"a3-highgpu-8g", 79.6, 989, 450, 800, 87.83},
         {"nd-a100-v4", 40, 312, 300, 1600, 27.20},
-        {"nd-h100-v5", 80, 989, 450, 3200, 98.32},
+        {"nd-h100-v5", 79.6, 989, 450, 3200, 98.32},
+        {"nd-h200-v5", 140.4, 989, 450, 3200, 110.24},
+        {"p6-b300.48xlarge", 268, 2250, 900, 6400, 112.32},
+        {"dgx-gb200", 185, 2500, 900, 28800, 761.9},
+        {"g6e.48xlarge", 45, 362, 32, 400, 30.13},
         {"selene", 80, 312, 300, 1600, 0},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -178,7 +183,8 @@ static void test_assumed_figures_say_so(void **state)
                  {"p4d.24xlarge", "usd_per_node_hour", false},
                  {"p4d.24xlarge", "tiers.node.half_kib", true},
                  {"B200-SXM6-180GB", "memory_gib", true},
-                 {"H100-SXM5-80GB", "memory_gib", false}};
+                 {"H100-SXM5-80GB", "memory_gib", true},
+                 {"H100-SXM5-80GB", "memory_gb_per_s", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char path[96];
         mics_json *json = open_text(cases[i].machine, text_of(cases[i].machine));

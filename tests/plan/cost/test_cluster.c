@@ -141,7 +141,7 @@ static void test_refused(void **state)
          MICS_ERR_INVALID},
         {"{\"base\": 3}", "base: must be a string", MICS_ERR_FORMAT},
         {"{\"rings\": {\"source\": \"a guess\"}}", "rings.value: is missing", MICS_ERR_FORMAT},
-        {"{\"rings\": {\"value\": 0}}", "rings: must be 1 to 64, not 0", MICS_ERR_INVALID},
+        {"{\"rings\": {\"value\": 0}}", "rings: must be 1 to 1024, not 0", MICS_ERR_INVALID},
         {"{\"rings\": {\"value\": 2, \"sauce\": \"\"}}", "rings.value: may stand beside source",
          MICS_ERR_INVALID},
         {"{\"rings\": {\"value\": 2, \"date\": 2026}}", "rings.date: must be a string",
@@ -149,7 +149,7 @@ static void test_refused(void **state)
         {"{\"rings\": {\"value\": 2, \"assumed\": 1}}", "rings.assumed: must be true or false",
          MICS_ERR_FORMAT},
         {"{\"rings\": 1.5}", "rings: must be a whole number", MICS_ERR_INVALID},
-        {"{\"rings\": 0}", "rings: must be 1 to 64, not 0", MICS_ERR_INVALID},
+        {"{\"rings\": 0}", "rings: must be 1 to 1024, not 0", MICS_ERR_INVALID},
         {"{\"pipelined\": 1}", "must be true or false", MICS_ERR_FORMAT},
         {"{\"name\": 1}", "name: must be a string, not an integer", MICS_ERR_FORMAT},
         {"{\"tiers\": []}", "must be an object of tiers by name", MICS_ERR_FORMAT},
@@ -301,7 +301,7 @@ static void test_refused_from_programs(void **state)
     check_program(&c, "note: has no end");
     c = good;
     c.rings = -3;
-    check_program(&c, "rings: must be 1 to 64, not -3");
+    check_program(&c, "rings: must be 1 to 1024, not -3");
 }
 
 // ---- writing ----

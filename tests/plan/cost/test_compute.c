@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The roofline: each ceiling by itself, and what limits.
 #include "clusters.h"
+#include <math.h>
 
 static mics_cluster flat(void)
 {
@@ -63,6 +64,89 @@ static void test_other_ops(void **state)
     assert_string_equal(mics_math_text(MICS_MATH_BF16), "bf16");
 }
 
+// Shares of rates that trainings keep, and what the slowest of several nodes leaves of them.
+static void test_kept(void **state)
+{
+    (void)state;
+    mics_cluster c = flat();
+    const mics_cost_op gemm = mics_cost_matmul(8192, 4096, 4096, 2, MICS_MATH_BF16);
+    const mics_cost_op attention = {
+        .kind = MICS_COST_ATTENTION, .math = MICS_MATH_BF16, .flops = 1e12, .m = 2048};
+    const mics_cost_op addition = {.kind = MICS_COST_ELEMENTWISE, .bytes = 1e9};
+    const mics_cost_op update = {.kind = MICS_COST_UPDATE, .bytes = 1e9};
+    const double alone = mics_cost_op_us(&c, &gemm, NULL);
+    c.accelerator.matmul_kept = 0.8;
+    c.accelerator.attention_kept = 0.5;
+    c.accelerator.memory_kept = 0.4;
+    assert_near(mics_cost_op_us(&c, &gemm, NULL), alone / 0.8, 1e-12);
+    assert_near(mics_cost_op_us(&c, &attention, NULL), 1e12 / 20e12 * 1e6, 1e-12);
+    assert_near(mics_cost_op_us(&c, &addition, NULL), 5000.0, 1e-12);
+    assert_near(mics_cost_op_us(&c, &update, NULL), 4000.0, 1e-12); // its own rate
+    c = flat();
+    c.jitter = 0.1;
+    mics_cluster late = mics_cluster_on_nodes(&c, 1);
+    assert_near(mics_cost_op_us(&late, &gemm, NULL), alone, 1e-12);
+    late = mics_cluster_on_nodes(&c, 64);
+    assert_near(mics_cost_op_us(&late, &gemm, NULL), alone * (1 + 0.1 * sqrt(2 * log(64))), 1e-12);
+}
+
+// GEMMs in fp8 pay for the casts of their operands; what is no GEMM computes in bf16.
+static void test_fp8(void **state)
+{
+    (void)state;
+    mics_cluster c;
+    ASSERT_OK(mics_cluster_find("dgx-h100", &c));
+    mics_cost_op op = mics_cost_matmul(8192, 8192, 8192, 2, MICS_MATH_BF16);
+    const double bf16 = mics_cost_op_us(&c, &op, NULL);
+    op.math = MICS_MATH_FP8;
+    const double fp8 = mics_cost_op_us(&c, &op, NULL);
+    if (fp8 < bf16 / 2 || fp8 > bf16 / 1.5)
+        fail_msg("a GEMM of 8192 takes %g us in bf16, %g in fp8", bf16, fp8);
+    // Of a small one the casts are more than the multiplication saves.
+    op = mics_cost_matmul(8192, 512, 512, 2, MICS_MATH_BF16);
+    const double small = mics_cost_op_us(&c, &op, NULL);
+    op.math = MICS_MATH_FP8;
+    assert_true(mics_cost_op_us(&c, &op, NULL) > small);
+    const mics_op_work work = {.kind = MICS_WORK_ATTENTION, .m = 2048, .flops = 1e12, .times = 1};
+    assert_int_equal(mics_cost_of_work(&work, 2, MICS_MATH_FP8).math, MICS_MATH_BF16);
+    assert_string_equal(mics_math_text(MICS_MATH_FP8), "fp8");
+}
+
+// A chip that may draw less for its FLOPs keeps less of them.
+static void test_watts(void **state)
+{
+    (void)state;
+    mics_cluster a, h, cool;
+    ASSERT_OK(mics_cluster_find("dgx-a100", &a));
+    ASSERT_OK(mics_cluster_find("dgx-h100", &h));
+    assert_true(a.accelerator.matmul_kept < 1 &&
+                h.accelerator.matmul_kept < a.accelerator.matmul_kept);
+    cool = parse_good("{\"base\": \"dgx-h100\", \"accelerator\": {\"watts\": 350}}");
+    assert_near(h.accelerator.matmul_kept / cool.accelerator.matmul_kept, cbrt(2), 1e-12);
+    assert_near(cool.accelerator.attention_kept, cool.accelerator.matmul_kept, 1e-12);
+    cool = parse_good("{\"base\": \"dgx-h100\", \"accelerator\": {\"watts\": 1e5}}");
+    assert_near(cool.accelerator.matmul_kept, 1.0, 1e-12);
+    cool = parse_good("{\"base\": \"dgx-h100\", \"accelerator\": {\"matmul_kept\": 0.5}}");
+    assert_near(cool.accelerator.matmul_kept, 0.5, 1e-12);
+}
+
+// Attention by the kernel that is named, or by what was measured.
+static void test_attention_kernels(void **state)
+{
+    (void)state;
+    const char *const names[] = {"unfused", "flash1", "flash2", "flash3", "cudnn"};
+    for (int i = 0; i < MICS_ATTENTION_KERNELS; i++)
+        assert_string_equal(mics_attention_kernel_text((mics_attention_kernel)i), names[i]);
+    mics_cluster c =
+        parse_good("{\"base\": \"dgx-h100\", \"accelerator\": {\"attention\": \"flash3\"}}");
+    assert_near(mics_curve_at(&c.accelerator.attention_efficiency, 8192, 0),
+                mics_curve_at(&c.accelerator.attention_kernels[MICS_ATTENTION_FLASH3], 8192, 0),
+                1e-12);
+    c = parse_good("{\"base\": \"dgx-h100\", \"accelerator\": {\"attention\": \"flash3\", "
+                   "\"attention_efficiency\": 0.1}}");
+    assert_near(mics_curve_at(&c.accelerator.attention_efficiency, 8192, 0), 0.1, 1e-12);
+}
+
 // More work never takes less time.
 static void test_monotonic(void **state)
 {
@@ -87,6 +171,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_gemms, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_ops, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fp8, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_watts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_attention_kernels, setup, teardown),
         cmocka_unit_test_setup_teardown(test_monotonic, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

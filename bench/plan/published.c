@@ -1,0 +1,456 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Published throughputs beside what plans say: rows, errors by group, and which of two is faster.
+//
+// usage: published FILE.jsonl [--set PATH=VALUE ...] [--rows]
+//
+// --set changes a figure of every row's cluster file, as in accelerator.launch_us=2. --rows prints
+// each row. Plans are evaluated at the published sharding and batch: nothing is searched but what a
+// row leaves open (Megatron's cut).
+//
+// Three constants are fitted to such rows: what GEMMs keep of their rate, what memory does, and how
+// much nodes vary. To see what they are worth for a training that they were not fitted to, each
+// group is also predicted with those that suit the other groups best, of a grid of them.
+#include "mics/json.h"
+#include "mics/log.h"
+#include "mics/plan.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ROWS = 1024, MAX_GROUPS = 64, MAX_SETS = 32, MAX_FILE_BYTES = 1 << 24, NAME_BYTES = 64 };
+
+// Constants of the catalogue, and others to try: shares of the catalogue's GEMM rate, and values.
+typedef struct constants {
+    double matmul, memory, jitter; // 0: the catalogue's
+} constants;
+
+static const constants catalogue = {0, 0, 0};
+static const constants tried[] = {
+#define TRY(matmul, memory)                                                                        \
+    {matmul, memory, 0.01}, {matmul, memory, 0.02},                                                \
+    {                                                                                              \
+        matmul, memory, 0.03                                                                       \
+    }
+#define TRY_MATMUL(matmul) TRY(matmul, 0.5), TRY(matmul, 0.6), TRY(matmul, 0.7), TRY(matmul, 0.8)
+    TRY_MATMUL(0.92), TRY_MATMUL(0.96), TRY_MATMUL(1.0),
+    TRY_MATMUL(1.04), TRY_MATMUL(1.08), TRY_MATMUL(1.12)};
+
+enum { TRIED = sizeof tried / sizeof *tried };
+
+typedef struct row {
+    char id[NAME_BYTES], chip[NAME_BYTES];
+    int64_t shape[4]; // layers, hidden size, sequence, vocabulary
+    int32_t group;
+    double measured, predicted; // tokens/s of a GPU
+    double with[TRIED];         // predicted with other constants
+} row;
+
+typedef struct study {
+    mics_memory *memory;
+    const char *sets[MAX_SETS];
+    int32_t set_count;
+    bool print_rows;
+    row rows[MAX_ROWS];
+    int32_t count;
+    char groups[MAX_GROUPS][NAME_BYTES];
+    int32_t group_count;
+} study;
+
+// ---- a row's model and cluster ----
+
+static int64_t number(const mics_json_value *object, const char *key)
+{
+    return mics_json_int(mics_json_get(object, key));
+}
+
+static mics_status open_model(mics_memory *memory, const mics_json_value *shape,
+                              mics_model **model_out)
+{
+    char text[512];
+    mics_json *json = NULL;
+    const int bytes =
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"gpt2\", \"n_layer\": %lld, \"n_embd\": %lld, \"n_head\": %lld,"
+                 " \"n_inner\": %lld, \"n_positions\": %lld, \"vocab_size\": %lld}",
+                 (long long)number(shape, "layers"), (long long)number(shape, "hidden"),
+                 (long long)number(shape, "heads"), (long long)number(shape, "inner"),
+                 (long long)number(shape, "seq"), (long long)number(shape, "vocab"));
+    MICS_TRY(mics_json_parse(memory, "model", text, (size_t)bytes, &json));
+    const mics_status status = mics_model_from_config(memory, json, true, model_out);
+    mics_json_close(json);
+    return status;
+}
+
+// The text of the object that stands under "cluster" in a line.
+static size_t cluster_text(const char *line, const char **text_out)
+{
+    const char *at = strstr(line, "\"cluster\":");
+    size_t bytes = 0;
+    int depth = 0;
+    *text_out = at = at != NULL ? strchr(at, '{') : "";
+    if (at == NULL)
+        return 0;
+    do {
+        depth += at[bytes] == '{' ? 1 : (at[bytes] == '}' ? -1 : 0);
+    } while (at[bytes++] != '\0' && depth > 0);
+    return bytes;
+}
+
+static mics_status open_cluster(const study *s, const char *line, mics_cluster *cluster_out)
+{
+    const char *text = NULL;
+    const size_t bytes = cluster_text(line, &text);
+    mics_json *json = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY(mics_json_parse(s->memory, "cluster", text, bytes, &json));
+    for (int32_t i = 0; status == MICS_OK && i < s->set_count; i++) {
+        char path[NAME_BYTES] = "";
+        const char *equals = strchr(s->sets[i], '=');
+        snprintf(path, sizeof path, "%.*s", (int)(equals - s->sets[i]), s->sets[i]);
+        status = mics_json_set(json, path, equals + 1);
+    }
+    if (status == MICS_OK)
+        status = mics_cluster_parse(json, cluster_out);
+    mics_json_close(json);
+    return status;
+}
+
+// ---- a row's plan ----
+
+static mics_sharding sharding_of(const char *name, int32_t ranks)
+{
+    const int32_t n = ranks;
+    if (strcmp(name, "zero1") == 0)
+        return (mics_sharding){1, 1, n};
+    if (strcmp(name, "zero2") == 0)
+        return (mics_sharding){1, n, n};
+    if (strncmp(name, "mics", 4) == 0) {
+        const int32_t p = (int32_t)strtol(name + 4, NULL, 10);
+        return (mics_sharding){p, p, p};
+    }
+    return (mics_sharding){n, n, n};
+}
+
+// What it takes at the published batch, recomputed or not.
+static mics_status step_us(mics_planner *planner, const mics_json_value *line, bool recompute,
+                           double *us_out)
+{
+    const char *name = mics_json_string(mics_json_get(line, "sharding"));
+    const mics_json_value *given = mics_json_get(line, "cut");
+    mics_plan_entry entry;
+    if (strcmp(name, "megatron") == 0) {
+        const mics_plan_space space = {
+            .recompute_given = true,
+            .recompute = recompute,
+            .micro_batch = number(line, "batch") == 4 ? 4 : number(line, "micro_batch"),
+            .pipeline = {.tensor = (int32_t)number(given, "t"),
+                         .stages = (int32_t)number(given, "p"),
+                         .chunks = (int32_t)number(given, "v")}};
+        MICS_TRY(mics_planner_baseline(planner, &space, MICS_PLAN_MEGATRON, &entry));
+    } else {
+        const mics_plan_choice choice = {.sharding = sharding_of(name, mics_planner_ranks(planner)),
+                                         .micro_batch = number(line, "micro_batch"),
+                                         .micro_steps = (int32_t)number(line, "accumulation"),
+                                         .prefetch = 1,
+                                         .recompute = recompute,
+                                         .sums_by_ring = true};
+        MICS_TRY(mics_planner_evaluate(planner, &choice, &entry));
+    }
+    *us_out = entry.step_us;
+    return MICS_OK;
+}
+
+// A share of the layers recomputed takes that share of the difference.
+static mics_status predict(mics_planner *planner, const mics_json_value *line, double *us_out)
+{
+    const double share = mics_json_real(mics_json_get(line, "recompute"));
+    double kept = 0, again = 0;
+    if (share < 1)
+        MICS_TRY(step_us(planner, line, false, &kept));
+    if (share > 0)
+        MICS_TRY(step_us(planner, line, true, &again));
+    *us_out = (1 - share) * kept + share * again;
+    return MICS_OK;
+}
+
+static void set_constants(const constants *c, mics_cluster *cluster)
+{
+    mics_accelerator *device = &cluster->accelerator;
+    if (c->matmul == 0)
+        return;
+    device->matmul_kept *= c->matmul;
+    device->attention_kept *= c->matmul;
+    device->memory_kept = c->memory;
+    cluster->jitter = c->jitter;
+}
+
+static mics_status tokens_per_s(const study *s, const mics_plan_request *asked,
+                                const mics_json_value *line, const constants *c, double *out)
+{
+    mics_plan_request request = *asked;
+    mics_planner *planner = NULL;
+    double us = 0;
+    set_constants(c, &request.cluster);
+    MICS_TRY(mics_planner_open(s->memory, &request, &planner));
+    const mics_status status = predict(planner, line, &us);
+    mics_planner_close(planner);
+    *out =
+        (double)(request.global_batch * request.length) / (double)number(line, "gpus") / us * 1e6;
+    return status;
+}
+
+static mics_status plan_row(study *s, const mics_json_value *line, const char *text, row *out)
+{
+    const mics_json_value *shape = mics_json_get(line, "model");
+    const int64_t gpus = number(line, "gpus"), batch = number(line, "batch");
+    mics_plan_request request = {.nodes = (int32_t)number(line, "nodes"),
+                                 .length = number(shape, "seq"),
+                                 .precision = MICS_PRECISION_MIXED,
+                                 .math = MICS_MATH_BF16,
+                                 .accelerator = true};
+    mics_model *model = NULL;
+    const int64_t sizes[] = {number(shape, "layers"), number(shape, "hidden"), request.length,
+                             number(shape, "vocab")};
+    memcpy(out->shape, sizes, sizeof sizes);
+    request.global_batch =
+        batch > 0 ? batch : gpus * number(line, "micro_batch") * number(line, "accumulation");
+    MICS_TRY(open_cluster(s, text, &request.cluster));
+    MICS_TRY(open_model(s->memory, shape, &model));
+    request.model = model;
+    mics_status status = tokens_per_s(s, &request, line, &catalogue, &out->predicted);
+    for (int i = 0; status == MICS_OK && i < TRIED; i++)
+        status = tokens_per_s(s, &request, line, &tried[i], &out->with[i]);
+    mics_model_close(model);
+    snprintf(out->chip, sizeof out->chip, "%s", request.cluster.accelerator.name);
+    return status;
+}
+
+// ---- the file ----
+
+static void copy_text(const mics_json_value *line, const char *key, char out[NAME_BYTES])
+{
+    const char *text = mics_json_string(mics_json_get(line, key));
+    snprintf(out, NAME_BYTES, "%s", text != NULL ? text : "");
+}
+
+static int32_t group_of(study *s, const char *name)
+{
+    int32_t g = 0;
+    while (g < s->group_count && strcmp(s->groups[g], name) != 0)
+        g++;
+    if (g == s->group_count && g < MAX_GROUPS)
+        memcpy(s->groups[s->group_count++], name, NAME_BYTES);
+    return g;
+}
+
+static mics_status read_line(study *s, const char *text)
+{
+    char group[NAME_BYTES];
+    mics_json *json = NULL;
+    if (s->count == MAX_ROWS)
+        return mics_fail(MICS_ERR_INVALID, "more than %d rows", MAX_ROWS);
+    MICS_TRY(mics_json_parse(s->memory, "row", text, strlen(text), &json));
+    const mics_json_value *line = mics_json_root(json);
+    row *r = &s->rows[s->count++];
+    copy_text(line, "id", r->id);
+    copy_text(line, "group", group);
+    r->group = group_of(s, group);
+    r->measured = mics_json_real(mics_json_get(line, "tokens_per_s_gpu"));
+    const mics_status status = plan_row(s, line, text, r);
+    if (status != MICS_OK)
+        (void)mics_fail(status, "%s cannot be planned", r->id);
+    mics_json_close(json);
+    return status;
+}
+
+static mics_status read_rows(study *s, const char *path)
+{
+    static char text[MAX_FILE_BYTES];
+    FILE *file = fopen(path, "r");
+    mics_status status = MICS_OK;
+    if (file == NULL)
+        return mics_fail(MICS_ERR_IO, "%s cannot be read", path);
+    while (status == MICS_OK && fgets(text, sizeof text, file) != NULL) {
+        if (text[0] == '{')
+            status = read_line(s, text);
+    }
+    fclose(file);
+    return status;
+}
+
+// ---- figures ----
+
+static int compare_reals(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double quantile(double *values, int32_t count, double share)
+{
+    if (count == 0)
+        return 0;
+    qsort(values, (size_t)count, sizeof *values, compare_reals);
+    const double at = share * (count - 1);
+    const int32_t low = (int32_t)at, high = low + 1 < count ? low + 1 : low;
+    return values[low] + (at - low) * (values[high] - values[low]);
+}
+
+typedef struct figures {
+    int32_t rows, slow;              // predicted slower than measured
+    double ratio, error, high_error; // medians, and the 90th percentile of errors
+} figures;
+
+// With which of the tried constants: below 0 the catalogue's.
+static double ratio_with(const row *r, int32_t with)
+{
+    return r->measured / (with < 0 ? r->predicted : r->with[with]);
+}
+
+// Of a group; below 0 of all.
+static figures figures_of(const study *s, int32_t group, int32_t with)
+{
+    static double ratios[MAX_ROWS], errors[MAX_ROWS];
+    figures f = {0};
+    for (int32_t i = 0; i < s->count; i++) {
+        const double of_row = ratio_with(&s->rows[i], with);
+        if (group >= 0 && s->rows[i].group != group)
+            continue;
+        ratios[f.rows] = of_row;
+        errors[f.rows++] = fabs(of_row - 1);
+        f.slow += of_row > 1;
+    }
+    f.ratio = quantile(ratios, f.rows, 0.5);
+    f.error = quantile(errors, f.rows, 0.5);
+    f.high_error = quantile(errors, f.rows, 0.9);
+    return f;
+}
+
+// The constants with the smallest mean over the other groups of their median errors.
+static int32_t best_without(const study *s, int32_t group)
+{
+    double least = 0;
+    int32_t best = -1;
+    for (int32_t c = 0; c < TRIED; c++) {
+        double sum = 0;
+        for (int32_t g = 0; g < s->group_count; g++)
+            sum += g == group ? 0 : figures_of(s, g, c).error;
+        if (best < 0 || sum < least) {
+            least = sum;
+            best = c;
+        }
+    }
+    return best;
+}
+
+// ---- printing ----
+
+static void print_figures(const char *name, const figures *f)
+{
+    printf("| %s | %d | %.2f | %.1f %% | %.1f %% | %.0f %% |\n", name, (int)f->rows, f->ratio,
+           100 * f->error, 100 * f->high_error, 100.0 * f->slow / (f->rows > 0 ? f->rows : 1));
+}
+
+// Pairs of a group that differ by over 3 %, and how many are put in the right order.
+static void print_order(const study *s)
+{
+    int32_t pairs = 0, right = 0;
+    for (int32_t i = 0; i < s->count; i++) {
+        for (int32_t j = 0; j < i; j++) {
+            const row *a = &s->rows[i], *b = &s->rows[j];
+            if (a->group != b->group || fabs(a->measured / b->measured - 1) < 0.03)
+                continue;
+            pairs++;
+            right += (a->measured > b->measured) == (a->predicted > b->predicted);
+        }
+    }
+    printf("\nOrdering within groups: %d of %d pairs (%.1f %%).\n", (int)right, (int)pairs,
+           100.0 * right / (pairs > 0 ? pairs : 1));
+}
+
+// One model of one group on two chips: what the second is worth of the first, measured and planned.
+static void print_chips(const study *s)
+{
+    printf("\n| two chips | rows | speed, measured | predicted | error |\n|---|---|---|---|---|\n");
+    for (int32_t i = 0; i < s->count; i++) {
+        for (int32_t j = 0; j < s->count; j++) {
+            const row *a = &s->rows[i], *b = &s->rows[j];
+            const double measured = b->measured / a->measured;
+            const double predicted = b->predicted / a->predicted;
+            if (a->group == b->group && strcmp(a->chip, b->chip) != 0 && measured > 1 &&
+                memcmp(a->shape, b->shape, sizeof a->shape) == 0)
+                printf("| %s over %s | %s, %s | %.2f | %.2f | %+.0f %% |\n", b->chip, a->chip,
+                       b->id, a->id, measured, predicted, 100 * (predicted / measured - 1));
+        }
+    }
+}
+
+static void print_others(const study *s)
+{
+    double medians[MAX_GROUPS];
+    printf("\n| group | constants from all others: GEMMs, memory, jitter | predicted / measured, "
+           "median | error, median |\n|---|---|---|---|\n");
+    for (int32_t g = 0; g < s->group_count; g++) {
+        const int32_t best = best_without(s, g);
+        const figures f = figures_of(s, g, best);
+        medians[g] = f.error;
+        printf("| %s | %.2f, %.2f, %.2f | %.2f | %.1f %% |\n", s->groups[g], tried[best].matmul,
+               tried[best].memory, tried[best].jitter, f.ratio, 100 * f.error);
+    }
+    printf("\nMedian over groups, each with the constants of the others: %.1f %%.\n",
+           100 * quantile(medians, s->group_count, 0.5));
+}
+
+static void print_study(const study *s)
+{
+    double medians[MAX_GROUPS];
+    if (s->print_rows) {
+        printf("| row | chip | measured | predicted | time, predicted / measured |\n"
+               "|---|---|---|---|---|\n");
+        for (int32_t i = 0; i < s->count; i++) {
+            const row *r = &s->rows[i];
+            printf("| %s | %s | %.4g | %.4g | %.3f |\n", r->id, r->chip, r->measured, r->predicted,
+                   ratio_with(r, -1));
+        }
+        printf("\n");
+    }
+    printf("| group | rows | predicted / measured, median | error, median | 90th percentile | too "
+           "slow |\n|---|---|---|---|---|---|\n");
+    for (int32_t g = 0; g < s->group_count; g++) {
+        const figures f = figures_of(s, g, -1);
+        medians[g] = f.error;
+        print_figures(s->groups[g], &f);
+    }
+    const figures all = figures_of(s, -1, -1);
+    print_figures("all", &all);
+    printf("\nMedian over groups of each group's median: %.1f %%.\n",
+           100 * quantile(medians, s->group_count, 0.5));
+    print_others(s);
+    print_chips(s);
+    print_order(s);
+}
+
+int main(int argc, char **argv)
+{
+    static study s;
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--rows") == 0) {
+            s.print_rows = true;
+        } else if (strcmp(argv[i], "--set") == 0 && i + 1 < argc && s.set_count < MAX_SETS &&
+                   strchr(argv[i + 1], '=') != NULL) {
+            s.sets[s.set_count++] = argv[++i];
+        } else {
+            fprintf(stderr, "published: %s is not known\n", argv[i]);
+            return 2;
+        }
+    }
+    if (argc < 2 || mics_memory_open(&s.memory) != MICS_OK)
+        return 2;
+    if (read_rows(&s, argv[1]) != MICS_OK)
+        return 1;
+    print_study(&s);
+    mics_memory_close(s.memory);
+    return 0;
+}

@@ -1,0 +1,250 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Plans as a buyer compares them: time and price of a whole training, on one cluster or several.
+#include "base/size.h"
+#include "mics/log.h"
+#include "mics/planning.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_NODES_GUESSED = 64 };
+
+static const double day_s = 86400, hour_s = 3600;
+
+// The range where no published training is of the kind: the catalogue's of chips without any.
+static const double unpublished_low = 0.8, unpublished_high = 1.35;
+
+static mics_plan_range scaled(const mics_plan_range *range, double factor)
+{
+    return (mics_plan_range){range->typical * factor, range->low * factor, range->high * factor};
+}
+
+// As many as are asked for; else as many as the money, or the days, are enough for.
+static double tokens_of(const mics_plan_goal *goal, double usd_per_s, double tokens_per_s)
+{
+    const double by_days = goal->days * day_s * tokens_per_s;
+    const double by_usd = usd_per_s > 0 ? goal->usd / usd_per_s * tokens_per_s : 0;
+    if (goal->tokens > 0)
+        return goal->tokens;
+    return by_usd > 0 && (by_days == 0 || by_usd < by_days) ? by_usd : by_days;
+}
+
+// All trainings of bench/plan/throughput.jsonl are of dense models, in bf16 or fp16.
+static const char *unpublished(const mics_plan *plan)
+{
+    static const char *const maths[MICS_MATHS] = {
+        [MICS_MATH_FP32] = "in fp32", [MICS_MATH_TF32] = "in tf32", [MICS_MATH_FP8] = "in fp8"};
+    return plan->experts > 0 ? "with experts" : maths[plan->math];
+}
+
+// Of a step; one time where nothing is known of the chip.
+static mics_plan_range step_range(const mics_accelerator *chip, double step_s, bool published)
+{
+    double low = chip->step_low > 0 ? chip->step_low : 1;
+    double high = chip->step_high > 0 ? chip->step_high : 1;
+    if (!published && low < high) {
+        low = low < unpublished_low ? low : unpublished_low;
+        high = high > unpublished_high ? high : unpublished_high;
+    }
+    return (mics_plan_range){step_s, step_s * low, step_s * high};
+}
+
+// The time is what is given: slow steps give fewer tokens in it, fast ones more.
+static void range_in_tokens(mics_plan_range *days, mics_plan_range *tokens)
+{
+    if (days->typical == 0)
+        return;
+    tokens->low *= days->typical / days->high;
+    tokens->high *= days->typical / days->low;
+    days->low = days->high = days->typical;
+}
+
+mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
+                                    const mics_plan_entry *entry, const mics_plan_goal *goal)
+{
+    const mics_accelerator *chip = &plan->cluster.accelerator;
+    const double step_s = entry->step_us * 1e-6;
+    const double usd_per_s = plan->cluster.usd_per_node_hour * nodes / hour_s;
+    mics_plan_offer offer = {.nodes = nodes,
+                             .ranks = nodes * mics_cluster_ranks_per_node(&plan->cluster),
+                             .entry = *entry,
+                             .unpublished = unpublished(plan)};
+    snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);
+    snprintf(offer.chip, sizeof offer.chip, "%s", chip->name[0] != '\0' ? chip->name : "this chip");
+    offer.published_rows = offer.unpublished == NULL ? chip->published_rows : 0;
+    offer.step_s = step_range(chip, step_s, offer.unpublished == NULL);
+    const double tokens = tokens_of(goal, usd_per_s, entry->tokens_per_s);
+    offer.days = scaled(&offer.step_s, tokens / entry->tokens / day_s);
+    offer.tokens = (mics_plan_range){tokens, tokens, tokens};
+    if (goal->tokens == 0)
+        range_in_tokens(&offer.days, &offer.tokens);
+    offer.usd = scaled(&offer.days, usd_per_s * day_s);
+    // What was divided before is multiplied here: rounding is no reason to fail. A price that is not
+    // known is within no budget.
+    offer.meets_days = goal->days == 0 || offer.days.typical <= goal->days * (1 + 1e-9);
+    offer.meets_usd =
+        goal->usd == 0 || (usd_per_s > 0 && offer.usd.typical <= goal->usd * (1 + 1e-9));
+    offer.meets = offer.meets_days && offer.meets_usd;
+    return offer;
+}
+
+// ---- several ----
+
+// Price of what is trained, or where that is not said of 1e9 tokens.
+static double price_of(const mics_plan_offer *offer)
+{
+    return offer->tokens.typical > 0 ? offer->usd.typical / offer->tokens.typical
+                                     : offer->entry.usd_per_gtoken;
+}
+
+static int compare_offers(const void *left, const void *right)
+{
+    const mics_plan_offer *a = left, *b = right;
+    const double keys[][2] = {
+        {a->note[0] != '\0', b->note[0] != '\0'},       {!a->meets, !b->meets},
+        {price_of(a) == 0, price_of(b) == 0},           {price_of(a), price_of(b)},
+        {b->entry.tokens_per_s, a->entry.tokens_per_s}, {a->nodes, b->nodes}};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (keys[i][0] != keys[i][1])
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+    }
+    return 0;
+}
+
+// No worse in both, and better in one.
+static bool beats(const mics_plan_offer *a, const mics_plan_offer *b)
+{
+    const double price = price_of(a), other = price_of(b);
+    const double speed = a->entry.tokens_per_s, slower = b->entry.tokens_per_s;
+    return price > 0 && other > 0 && price <= other && speed >= slower &&
+           (price < other || speed > slower);
+}
+
+static void mark_front(mics_plan_offers *offers)
+{
+    for (int32_t i = 0; i < offers->count; i++) {
+        mics_plan_offer *offer = &offers->items[i];
+        offer->front = offer->note[0] == '\0' && price_of(offer) > 0;
+        for (int32_t j = 0; offer->front && j < offers->count; j++)
+            offer->front = offers->items[j].note[0] != '\0' || !beats(&offers->items[j], offer);
+    }
+}
+
+static bool has_nodes(const mics_plan *plan, int32_t nodes)
+{
+    int32_t ranks = 0;
+    const bool muted = mics_log_mute(true);
+    const mics_status status = mics_cluster_ranks(&plan->cluster, nodes, &ranks);
+    (void)mics_log_mute(muted);
+    return status == MICS_OK;
+}
+
+// Whether there can be no plan, and why.
+static bool note_impossible(const mics_plan *plan, mics_plan_offer *offer)
+{
+    const mics_accelerator *chip = &plan->cluster.accelerator;
+    const int64_t batch = mics_plan_request_get(plan, offer->nodes).global_batch;
+    if (chip->flops_per_s[plan->math] == 0)
+        snprintf(offer->note, sizeof offer->note, "%s has no tflops_%s",
+                 chip->name[0] != '\0' ? chip->name : plan->cluster.name,
+                 mics_math_text(plan->math));
+    else if (!has_nodes(plan, offer->nodes))
+        snprintf(offer->note, sizeof offer->note, "the cluster has fewer than %d nodes",
+                 (int)offer->nodes);
+    else if (batch % offer->ranks != 0)
+        snprintf(offer->note, sizeof offer->note, "%lld sequences cannot be spread over %d ranks",
+                 (long long)batch, (int)offer->ranks);
+    return offer->note[0] != '\0';
+}
+
+static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, int32_t nodes,
+                             const mics_plan_goal *goal)
+{
+    const mics_plan_request request = mics_plan_request_get(plan, nodes);
+    mics_planner *planner = NULL;
+    mics_plan_result *result = NULL;
+    mics_plan_offer offer = {.nodes = nodes,
+                             .ranks = nodes * mics_cluster_ranks_per_node(&plan->cluster)};
+    char missing[32];
+    if (offers->count == MICS_PLAN_MAX_OFFERS)
+        return mics_fail(MICS_ERR_INVALID, "more than %d clusters to compare",
+                         (int)MICS_PLAN_MAX_OFFERS);
+    snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);
+    if (note_impossible(plan, &offer)) {
+        offers->items[offers->count++] = offer;
+        return MICS_OK;
+    }
+    MICS_TRY(mics_planner_open(plan->memory, &request, &planner));
+    const mics_status status = mics_planner_search(planner, NULL, 1, &result);
+    if (status == MICS_OK && result->count > 0)
+        offer = mics_plan_offer_get(plan, nodes, &result->entries[0], goal);
+    else if (status == MICS_OK)
+        snprintf(offer.note, sizeof offer.note, "nothing fits: %s lacks the least, %s a rank",
+                 result->nearest.name,
+                 mics_size_text(-result->nearest.spare_bytes, missing, sizeof missing));
+    if (status == MICS_OK)
+        offers->items[offers->count++] = offer;
+    mics_plan_result_close(result);
+    mics_planner_close(planner);
+    return status;
+}
+
+static mics_status add_cluster(mics_plan_offers *offers, const mics_plan_spec *spec,
+                               const mics_plan_goal *goal)
+{
+    mics_plan *plan = NULL;
+    mics_status status = mics_plan_open(offers->memory, spec, &plan);
+    if (status == MICS_OK && plan->nodes > 0)
+        status = add_offer(offers, plan, plan->nodes, goal);
+    else
+        for (int32_t nodes = 1; status == MICS_OK && nodes <= MAX_NODES_GUESSED; nodes *= 2)
+            status = has_nodes(plan, nodes) ? add_offer(offers, plan, nodes, goal) : MICS_OK;
+    mics_plan_close(plan);
+    return status;
+}
+
+static mics_status fill(mics_plan_offers *offers, const mics_plan_spec *spec,
+                        const char *const *clusters, int32_t count, const mics_plan_goal *goal)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(offers->memory, MICS_MEM_HOST,
+                        MICS_PLAN_MAX_OFFERS * sizeof(mics_plan_offer), &block));
+    offers->items = block;
+    for (int32_t i = 0; i < count; i++) {
+        mics_plan_spec one = *spec;
+        one.cluster = clusters[i];
+        one.any_nodes = one.any_precision = true;
+        MICS_TRY(add_cluster(offers, &one, goal));
+    }
+    qsort(offers->items, (size_t)offers->count, sizeof *offers->items, compare_offers);
+    if (offers->items[0].note[0] != '\0')
+        return mics_fail(MICS_ERR_INVALID, "%s: no cluster can be planned; %s:%d: %s", spec->file,
+                         offers->items[0].cluster, (int)offers->items[0].nodes,
+                         offers->items[0].note);
+    mark_front(offers);
+    return MICS_OK;
+}
+
+mics_status mics_plan_offers_open(mics_memory *memory, const mics_plan_spec *spec,
+                                  const char *const *clusters, int32_t count,
+                                  const mics_plan_goal *goal, mics_plan_offers **offers_out)
+{
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_plan_offers), &block));
+    mics_plan_offers *offers = block;
+    offers->memory = memory;
+    const mics_status status = fill(offers, spec, clusters, count, goal);
+    if (status == MICS_OK)
+        *offers_out = offers;
+    else
+        mics_plan_offers_close(offers);
+    return status;
+}
+
+void mics_plan_offers_close(mics_plan_offers *offers)
+{
+    if (offers == NULL)
+        return;
+    mics_free(offers->memory, offers->items);
+    mics_free(offers->memory, offers);
+}
