@@ -39,9 +39,10 @@ typedef enum mics_step_kind {
     // comm: all-gather a unit's parameters into a slot; of shared ones no bytes: who is through
     // knows that all members' shards are new
     MICS_STEP_GATHER,
-    MICS_STEP_FORWARD,    // compute
-    MICS_STEP_BACKWARD,   // compute; with recomputation, or the loss, it runs forward first
-    MICS_STEP_REDUCE,     // comm: reduce-scatter a unit's gradient slot into the accumulator
+    MICS_STEP_FORWARD,  // compute
+    MICS_STEP_BACKWARD, // compute; with recomputation, or the loss, it runs forward first
+    // comm: reduce-scatter a unit's gradient slot into the accumulator, once a layered group
+    MICS_STEP_REDUCE,
     MICS_STEP_SCATTER,    // comm: second hop, reduce-scatter the accumulator, G down to O
     MICS_STEP_ALL_REDUCE, // comm: second hop, all-reduce the optimizer shard over its replicas
     MICS_STEP_NORM,       // compute: sum of squares of the owned gradients
@@ -75,7 +76,8 @@ typedef struct mics_step_use {
     int32_t unit;
     int32_t param_slot; // -1: the persistent buffer (P = 1, or shared), or not needed
     int32_t grad_slot;  // -1: the accumulator (G = 1), or no gradient
-    bool accumulate;    // BACKWARD and REDUCE: add to the accumulator, do not overwrite it
+    bool accumulate;    // BACKWARD and REDUCE: add to what is there of the gradient: in the slot
+                        // (of micro-batches in flight before), or in the accumulator
     bool fold; // BACKWARD, MIXED with G = 1: the slot is whole, and goes to the accumulator
 } mics_step_use;
 
@@ -180,8 +182,7 @@ typedef struct mics_unit_plan {
 // What numbers are held in.
 typedef enum mics_precision {
     MICS_PRECISION_FP32, // everything in fp32; the optimizer shard of the parameters is the master
-    // As on accelerators: parameters, gathered parameters, gradients of one micro-step and
-    // activations in 2 bytes (bf16 or fp16), and so they travel; accumulators in fp32; the
+    // Parameters, gathered parameters, gradients of one micro-step and activations in 2 bytes (bf16 or fp16), and so they travel; accumulators in fp32; the
     // optimizer holds fp32 masters beside its moments. Row statistics and losses stay fp32.
     MICS_PRECISION_MIXED,
     MICS_PRECISIONS
@@ -197,8 +198,10 @@ typedef struct mics_schedule_spec {
     // Micro-batches in flight, a layered group: a unit runs for all of them before the next
     // one does, so it is gathered once for them, and what follows its last backward (the second
     // hop) runs beside the backwards of units before it, of all of them. Each has activations
-    // and tokens of its own. 0: 1. The schedule's own spec says how many there are
-    // (mics_schedule_layered_micro_steps; an evaluation's: 1).
+    // and tokens of its own. Where G > 1 they add their gradients to one slot, which is reduced
+    // once: a sum is over a rank's micro-batches of a group first, then over ranks, then over
+    // groups. A slot of 2-byte numbers rounds each time that one is added. 0: 1. The schedule's
+    // own spec says how many there are (mics_schedule_layered_micro_steps; an evaluation's: 1).
     int32_t layered_micro_steps;
     // RING, or TWO_STAGE where a group has several members a node and several nodes: of the
     // partition group's gathers; of the gradient group's reductions; of scatter, all-reduce and
@@ -209,8 +212,9 @@ typedef struct mics_schedule_spec {
     // Units of fewer elements, padded, share messages of at most so many at the boundary: scatter,
     // all-reduce and parameter sync. 0: none.
     int64_t coalesce_below;
-    // The CPU engine runs FP32 alone. With MIXED parameters and gradients are sent as BF16,
-    // whatever is given.
+    // With MIXED parameters and gradients are sent as BF16, whatever is given. First-hop reductions
+    // then send each block to its owner directly, who adds in fp32 and rounds once a hop; over
+    // several nodes of several ranks they run in two stages.
     mics_precision precision;
     mics_comm_dtypes params_dtype; // of parameters: gathers and parameter sync; FP32 or BF16
     mics_comm_dtypes grads_dtype;  // of gradients, inside the gradient group; FP32 or BF16
@@ -220,16 +224,14 @@ typedef struct mics_schedule_spec {
     // Members of a partition group see each other's shards (mics_comm_share): a unit is read where
     // they lie side by side, in no slot, and its gather, once a list, moves nothing and only waits
     // for the other members. Where it cannot be the schedule's own spec says false: it needs
-    // 1 < P <= ranks of a node, and numbers that nobody rounds or holds elsewhere (FP32, not an
-    // accelerator's).
+    // 1 < P <= ranks of a node, and numbers that nobody rounds on their way or holds in a device's
+    // memory.
     bool share_params;
     bool evaluation_only;      // no training list, no gradients, no optimizer state
     size_t comm_staging_bytes; // of the transport, a rank
     bool node_memory;          // copies of the state are kept in the memory of nodes
     // For ranks on devices with memory of their own (mics_engine_spec.device): the ledger is of
-    // that memory. First-hop reductions of MIXED then send each block to its owner directly, who
-    // adds in fp32 and rounds once a hop; over several nodes of several ranks they run in two
-    // stages.
+    // that memory.
     bool accelerator;
     bool sums_by_ring; // such reductions as other systems run them instead: to plan, not to run
     mics_optimizer_kind optimizer; // whose states are counted

@@ -146,8 +146,10 @@ void measure_file_take_compute(const measure_place *place, const measure_compute
     snprintf(to->name, sizeof to->name, "%s", compute->cpu_name);
     to->memory_bytes = compute->memory_bytes;
     to->reserve_bytes = -1;
-    for (int math = 0; math < MICS_MATHS; math++) // computation is in fp32
+    for (int math = 0; math < MICS_MATH_FP8; math++)
         to->flops_per_s[math] = compute->flops_per_s;
+    if (compute->bf16_flops_per_s > 0)
+        to->flops_per_s[MICS_MATH_BF16] = compute->bf16_flops_per_s;
     to->memory_bytes_per_s = stream;
     to->memory_efficiency = compute->elementwise_bytes_per_s / stream;
     to->update_bytes_per_s = compute->update_bytes_per_s;

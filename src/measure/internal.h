@@ -160,7 +160,8 @@ void measure_subject_close(measure_subject *subject);
 
 /* The schedule of its training on one rank by itself. Returns and owns: as mics_schedule_open. */
 mics_status measure_schedule_open(mics_memory *memory, const measure_subject *subject,
-                                  int32_t micro_steps, mics_schedule **schedule_out);
+                                  mics_dtype dtype, int32_t micro_steps,
+                                  mics_schedule **schedule_out);
 
 // ---- computation (ops.c, training.c) ----
 

@@ -79,6 +79,7 @@ typedef struct measure_compute {
     char cpu_name[MICS_CLUSTER_NAME_BYTES];
     double memory_bytes;
     double flops_per_s;              // the largest rate of a GEMM
+    double bf16_flops_per_s;         // the same in bf16, as training in it says; 0: not measured
     mics_curve matmul_efficiency;    // share of that, by the smallest dimension
     mics_curve attention_efficiency; // by the length of the sequence
     double stream_bytes_per_s;       // of additions that no cache holds

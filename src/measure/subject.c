@@ -90,12 +90,15 @@ static mics_status set_batch(const measure_spec *spec, const wishes *wished,
 // ---- layers ----
 
 mics_status measure_schedule_open(mics_memory *memory, const measure_subject *subject,
-                                  int32_t micro_steps, mics_schedule **schedule_out)
+                                  mics_dtype dtype, int32_t micro_steps,
+                                  mics_schedule **schedule_out)
 {
     mics_schedule_spec spec = {.model = subject->model,
                                .batch = subject->batch,
                                .micro_steps = micro_steps,
-                               .prefetch = 1};
+                               .prefetch = 1,
+                               .precision = dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32
+                                                                     : MICS_PRECISION_MIXED};
     if (spec.batch.threads == 0)
         spec.batch.threads = 1;
     MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
@@ -107,7 +110,7 @@ static mics_status weigh(mics_memory *memory, const measure_subject *subject, si
                          double *flops_out)
 {
     mics_schedule *schedule = NULL;
-    MICS_TRY(measure_schedule_open(memory, subject, 1, &schedule));
+    MICS_TRY(measure_schedule_open(memory, subject, MICS_DTYPE_FP32, 1, &schedule));
     *bytes_out = schedule->ledger.total;
     *flops_out = mics_schedule_flops(schedule, MICS_PHASE_TRAIN);
     mics_schedule_close(schedule);

@@ -11,6 +11,7 @@
 #include "mics/engine.h"
 #include "mics/log.h"
 #include "mics/simulate.h"
+#include "run/precision.h"
 #include <math.h>
 #include <string.h>
 
@@ -30,6 +31,7 @@ typedef struct trainer {
     mics_thread_world *world;
     mics_comm *comm;
     mics_engine *engine;
+    mics_dtype dtype;
     int64_t step;
 } trainer;
 
@@ -45,7 +47,8 @@ static void close_trainer(trainer *self)
 static mics_status open_trainer(trainer *self, int32_t micro_steps)
 {
     mics_comm *inner = NULL;
-    MICS_TRY(measure_schedule_open(self->memory, self->subject, micro_steps, &self->schedule));
+    MICS_TRY(measure_schedule_open(self->memory, self->subject, self->dtype, micro_steps,
+                                   &self->schedule));
     MICS_TRY(mics_thread_world_open(self->memory, 1, TIMEOUT_S, &self->world));
     MICS_TRY(mics_comm_thread_open(self->memory, self->world, 0, &inner));
     mics_status status = mics_comm_count_open_take(self->memory, inner, 1, &self->comm);
@@ -55,6 +58,7 @@ static mics_status open_trainer(trainer *self, int32_t micro_steps)
     const mics_engine_spec engine = {.memory = self->memory,
                                      .schedule = self->schedule,
                                      .comm = self->comm,
+                                     .dtype = self->dtype,
                                      .optimizer = mics_optimizer_standard(MICS_OPTIMIZER_ADAMW),
                                      .clip = 1};
     return mics_engine_open(&engine, &self->engine);
@@ -145,11 +149,13 @@ static void make_cluster(const measure_compute *compute, mics_cluster *cluster)
 static mics_status expect(const trainer *self, const measure_compute *compute,
                           expectation *expected_out)
 {
+    const mics_simulate_options options = {.math = self->dtype == MICS_DTYPE_BF16 ? MICS_MATH_BF16
+                                                                                  : MICS_MATH_FP32};
     mics_cluster cluster;
     mics_simulation *simulation = NULL;
     make_cluster(compute, &cluster);
     MICS_TRY(mics_cluster_finish(&cluster));
-    MICS_TRY(mics_simulate(self->memory, self->schedule, &cluster, NULL, &simulation));
+    MICS_TRY(mics_simulate(self->memory, self->schedule, &cluster, &options, &simulation));
     mics_simulated_kind(*kinds)[MICS_STAGES] = simulation->kinds;
     *expected_out = (expectation){.pass_us = (kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].busy_us +
                                               kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].busy_us) /
@@ -163,10 +169,10 @@ static mics_status expect(const trainer *self, const measure_compute *compute,
 // ---- all ranks at once ----
 
 // Steps of so many micro-steps; the mean over all ranks.
-static mics_status measure(measure_session *b, const measure_subject *subject, int32_t micro_steps,
-                           double seconds, double *us_out)
+static mics_status measure(measure_session *b, const measure_subject *subject, mics_dtype dtype,
+                           int32_t micro_steps, double seconds, double *us_out)
 {
-    trainer self = {.session = b, .subject = subject, .memory = b->rank->memory};
+    trainer self = {.session = b, .subject = subject, .memory = b->rank->memory, .dtype = dtype};
     double mine = 0;
     mics_status status = run_rank_agree(b->rank, open_trainer(&self, micro_steps));
     if (status == MICS_OK)
@@ -178,33 +184,85 @@ static mics_status measure(measure_session *b, const measure_subject *subject, i
     return MICS_OK;
 }
 
-static mics_status expect_now(measure_session *b, const measure_subject *subject,
+static mics_status expect_now(measure_session *b, const measure_subject *subject, mics_dtype dtype,
                               const measure_compute *compute, expectation *expected_out)
 {
-    trainer self = {.session = b, .subject = subject, .memory = b->rank->memory};
-    mics_status status = measure_schedule_open(self.memory, subject, FEW, &self.schedule);
+    trainer self = {.session = b, .subject = subject, .memory = b->rank->memory, .dtype = dtype};
+    mics_status status = measure_schedule_open(self.memory, subject, dtype, FEW, &self.schedule);
     if (status == MICS_OK)
         status = expect(&self, compute, expected_out);
     close_trainer(&self);
     return run_rank_agree(b->rank, status);
 }
 
+// Steps of few and of many micro-steps.
+typedef struct steps {
+    double few_us, many_us;
+    double pass_us; // of one micro-step
+} steps;
+
+static mics_status measure_steps(measure_session *b, const measure_subject *subject,
+                                 mics_dtype dtype, double seconds, steps *steps_out)
+{
+    double few_us = 0, many_us = 0;
+    MICS_TRY(measure(b, subject, dtype, FEW, seconds * FEW / (FEW + MANY), &few_us));
+    MICS_TRY(measure(b, subject, dtype, MANY, seconds * MANY / (FEW + MANY), &many_us));
+    *steps_out = (steps){.few_us = few_us,
+                         .many_us = many_us,
+                         .pass_us = fmax((many_us - few_us) / (MANY - FEW), few_us / MANY)};
+    return MICS_OK;
+}
+
+// The rate of GEMMs in bf16 with which the simulator's pass takes what training in bf16 took: the
+// pass is a part that does not depend on the rate, and a part that is its inverse. Two rates say
+// what they are.
+static mics_status find_bf16(measure_session *b, const measure_subject *subject, double pass_us,
+                             measure_compute *compute)
+{
+    static const double FASTER = 4, MAX_FASTER = 32; // AMX, over AVX-512: 16
+    const double fp32 = compute->flops_per_s;
+    expectation slow = {0}, fast = {0};
+    compute->bf16_flops_per_s = fp32;
+    MICS_TRY(expect_now(b, subject, MICS_DTYPE_BF16, compute, &slow));
+    compute->bf16_flops_per_s = FASTER * fp32;
+    MICS_TRY(expect_now(b, subject, MICS_DTYPE_BF16, compute, &fast));
+    const double gemms_us = (slow.pass_us - fast.pass_us) / (1 - 1 / FASTER);
+    const double left_us = pass_us - (slow.pass_us - gemms_us);
+    compute->bf16_flops_per_s =
+        fp32 * (left_us > gemms_us / MAX_FASTER ? gemms_us / left_us : MAX_FASTER);
+    return MICS_OK;
+}
+
+// Bf16 where a run would have it.
+static mics_status measure_bf16(measure_session *b, const measure_subject *subject, double seconds,
+                                measure_compute *compute)
+{
+    double slow = run_precision_no_bf16() != NULL;
+    steps taken = {0};
+    MICS_TRY(measure_share(b, &slow, 1));
+    if (measure_mean(b, 0) > 0)
+        return MICS_OK;
+    measure_say(b, "steps in bf16");
+    MICS_TRY(measure_steps(b, subject, MICS_DTYPE_BF16, seconds, &taken));
+    return find_bf16(b, subject, taken.pass_us, compute);
+}
+
 mics_status measure_training_run(measure_ops *self, const measure_subject *subject, double seconds,
                                  measure_compute *compute)
 {
+    static const double OF_FP32 = 0.6;
     measure_session *b = self->session;
-    double few_us = 0, many_us = 0;
+    steps taken = {0};
     expectation expected = {0};
     measure_say(b, "steps of the model: %d units, %.1f million parameters",
                 (int)subject->model->unit_count,
                 (double)mics_model_param_count(subject->model) / 1e6);
     take(self, 1, compute);
-    MICS_TRY(measure(b, subject, FEW, seconds * FEW / (FEW + MANY), &few_us));
-    MICS_TRY(measure(b, subject, MANY, seconds * MANY / (FEW + MANY), &many_us));
-    MICS_TRY(expect_now(b, subject, compute, &expected));
-    compute->pass_us = fmax((many_us - few_us) / (MANY - FEW), few_us / MANY);
+    MICS_TRY(measure_steps(b, subject, MICS_DTYPE_FP32, OF_FP32 * seconds, &taken));
+    MICS_TRY(expect_now(b, subject, MICS_DTYPE_FP32, compute, &expected));
+    compute->pass_us = taken.pass_us;
     take(self, compute->pass_us / expected.pass_us, compute);
-    MICS_TRY(expect_now(b, subject, compute, &expected));
-    compute->step_overhead_us = fmax(few_us - FEW * compute->pass_us - expected.rest_us, 0);
-    return MICS_OK;
+    MICS_TRY(expect_now(b, subject, MICS_DTYPE_FP32, compute, &expected));
+    compute->step_overhead_us = fmax(taken.few_us - FEW * taken.pass_us - expected.rest_us, 0);
+    return measure_bf16(b, subject, (1 - OF_FP32) * seconds, compute);
 }

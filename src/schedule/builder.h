@@ -14,6 +14,7 @@ typedef struct pass {
     int32_t in_flight;
     int32_t visit; // a unit's passes in a row, one a micro-batch in flight, are one visit
     bool backward;
+    bool last; // of its visit
 } pass;
 
 // Units that a computation touches.
@@ -43,7 +44,7 @@ typedef struct builder {
     bool spans_nodes[MICS_AXES][MICS_SCOPES];
     mics_step_list *list;
     int32_t capacity;        // of the list
-    slot_pool params, grads; // by unit; by unit and micro-batch in flight (grad_key)
+    slot_pool params, grads; // by unit; by grad_key
     pass *passes;
     int32_t pass_count;
     int32_t gathered;      // passes whose gathers are listed
@@ -51,7 +52,7 @@ typedef struct builder {
     int32_t *synced;       // by unit: its param sync; -1: none
     int32_t *last_writer;  // by unit: newest backward that wrote its gradient
     int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
-    int32_t *ends_with;    // by unit: whose backward writes its gradient last in a micro-step
+    int32_t *ends_with;    // by unit: whose backward writes its gradient last
     int32_t newest[MICS_STREAMS];
     coalesce_queue coalescing[2]; // [1]: units that stay whole where the mesh's are cut
     // Third stages of all-reduces that are not listed yet: a ring buffer of one place a unit.
@@ -69,10 +70,12 @@ static inline const mics_sharding *sharding_of(const builder *b, int32_t unit)
     return &b->schedule->sharding[unit];
 }
 
-/* Who holds a gradient slot: those of two micro-batches in flight are two. */
+/* Who holds a gradient slot: micro-batches in flight share one where they are reduced together;
+ * where each goes to the accumulator by itself (G = 1), they have one each. */
 static inline int32_t grad_key(const builder *b, int32_t unit, int32_t in_flight)
 {
-    return unit * b->schedule->spec.layered_micro_steps + in_flight;
+    return unit * b->schedule->spec.layered_micro_steps +
+           (sharding_of(b, unit)->grads > 1 ? 0 : in_flight);
 }
 
 // ---- listing.c ----

@@ -12,7 +12,7 @@
 static bool sums_directly(const builder *b, mics_step_kind kind)
 {
     const mics_schedule_spec *spec = &b->schedule->spec;
-    return spec->accelerator && spec->precision == MICS_PRECISION_MIXED && !spec->sums_by_ring &&
+    return spec->precision == MICS_PRECISION_MIXED && !spec->sums_by_ring &&
            kind == MICS_STEP_REDUCE;
 }
 

@@ -146,7 +146,7 @@ static bool is_in_window(const builder *b, int32_t index, int32_t of)
 static void release_params(builder *b, int32_t index)
 {
     const int32_t coming = index + 1;
-    if (coming < b->pass_count && b->passes[coming].visit == b->passes[index].visit)
+    if (!b->passes[index].last)
         return;
     for (int32_t at = b->params.held_count - 1; at >= 0; at--) {
         const int32_t unit = b->params.held[at];
@@ -161,9 +161,7 @@ static void release_params(builder *b, int32_t index)
 // Whether gradients of a micro-step lie elsewhere than in the accumulator.
 static bool has_grad_slot(const builder *b, int32_t unit)
 {
-    const mics_schedule_spec *spec = &b->schedule->spec;
-    return sharding_of(b, unit)->grads > 1 ||
-           (spec->accelerator && spec->precision == MICS_PRECISION_MIXED);
+    return sharding_of(b, unit)->grads > 1 || b->schedule->spec.precision == MICS_PRECISION_MIXED;
 }
 
 // Slots for the gradients that a backward begins to write.
@@ -176,12 +174,23 @@ static mics_status take_grad_slots(builder *b, pass p, mics_step *step)
             continue;
         const int32_t key = grad_key(b, unit, p.in_flight);
         if (b->grads.slot_of[key] >= 0 && !b->grads.retiring[key])
-            continue; // written before in this micro-step, and not reduced yet
+            continue; // written before, and not reduced yet
         MICS_TRY(slots_take(&b->grads, key, b->schedule->padded_elems[unit]));
         wait_on_all(b, step, b->grads.slots[b->grads.slot_of[key]].last);
     }
     slots_settle(&b->grads); // what retired before is free from the next pass on
     return MICS_OK;
+}
+
+// Whether a backward adds to what is there of a unit's gradient: in the accumulator, behind the
+// first micro-step; in a slot that is reduced, behind the first micro-batch in flight.
+static bool adds_to_gradient(const builder *b, pass p, int32_t unit, bool fold)
+{
+    if (!p.backward)
+        return false;
+    if (sharding_of(b, unit)->grads > 1)
+        return p.in_flight > 0;
+    return p.micro_step > 0 && (fold || !has_grad_slot(b, unit));
 }
 
 static void name_uses(builder *b, pass p, mics_step *step)
@@ -196,13 +205,13 @@ static void name_uses(builder *b, pass p, mics_step *step)
         add_unit(writes->units[i], &all);
     for (int32_t i = 0; i < all.count; i++) {
         const int32_t unit = all.units[i];
-        const bool whole = p.backward && sharding_of(b, unit)->grads == 1;
-        const bool fold = whole && has_grad_slot(b, unit) && b->ends_with[unit] == p.unit;
+        const bool fold = p.backward && sharding_of(b, unit)->grads == 1 &&
+                          has_grad_slot(b, unit) && b->ends_with[unit] == p.unit;
         step->uses[i] = (mics_step_use){
             .unit = unit,
             .param_slot = i < read ? b->params.slot_of[unit] : -1,
             .grad_slot = p.backward ? b->grads.slot_of[grad_key(b, unit, p.in_flight)] : -1,
-            .accumulate = whole && p.micro_step > 0 && (fold || !has_grad_slot(b, unit)),
+            .accumulate = adds_to_gradient(b, p, unit, fold),
             .fold = fold};
         if (i < read)
             wait_on(b, step, b->ready[unit]);
@@ -237,7 +246,7 @@ static mics_status list_pass(builder *b, pass p)
     return MICS_OK;
 }
 
-// Sums one unit's gradient slot into the accumulator.
+// Sums one unit's gradient slot, which has those of a layered group, into the accumulator.
 static mics_status list_reduction(builder *b, int32_t unit, pass p)
 {
     const stage_list stages = stages_of(b, MICS_STEP_REDUCE, unit);
@@ -245,7 +254,7 @@ static mics_status list_reduction(builder *b, int32_t unit, pass p)
     for (int32_t at = 0; at < stages.count; at++) {
         mics_step step = comm_step(b, MICS_STEP_REDUCE, stages.at[at], &unit, 1, p.micro_step);
         step.uses[0].grad_slot = b->grads.slot_of[grad_key(b, unit, p.in_flight)];
-        step.uses[0].accumulate = at == stages.count - 1 && p.micro_step > 0;
+        step.uses[0].accumulate = at == stages.count - 1 && b->last_reduced[unit] >= 0;
         wait_on(b, &step, before);
         MICS_TRY(add_step(b, step, &before));
         mark_slots(b, &step, before);
@@ -254,7 +263,7 @@ static mics_status list_reduction(builder *b, int32_t unit, pass p)
     return MICS_OK;
 }
 
-// After a backward: reduces the gradients that nothing will write any more in this micro-step.
+// After a backward: reduces the gradients that nothing will write any more in this layered group.
 static mics_status list_reductions(builder *b, pass p)
 {
     const unit_set *writes = units_written(b, p);
@@ -264,6 +273,8 @@ static mics_status list_reductions(builder *b, pass p)
         if (b->ends_with[unit] != p.unit)
             continue;
         if (sharding_of(b, unit)->grads > 1) {
+            if (!p.last)
+                continue;
             MICS_TRY(list_reduction(b, unit, p));
             if (b->schedule->spec.prefetch > 0)
                 slots_retire(&b->grads, key);
@@ -302,7 +313,8 @@ static void fill_visit(builder *b, int32_t unit, bool backward, int32_t begin, i
                                             .micro_step = micro,
                                             .in_flight = micro - begin,
                                             .visit = visit,
-                                            .backward = backward};
+                                            .backward = backward,
+                                            .last = micro == end - 1};
 }
 
 // Micro-steps run in layered groups, all of about as many.
@@ -407,8 +419,8 @@ static void idle_slots(slot_pool *pool)
     }
 }
 
-// Room for a list: each pass with its gather and reduction, each unit with what happens to it once
-// a step.
+// Room for a list: each pass with its gather, each visit with its reduction, each unit with what
+// happens to it once a step.
 // Units that are gathered more often make it grow.
 static mics_status open_list(builder *b, mics_phase phase)
 {
@@ -418,7 +430,7 @@ static mics_status open_list(builder *b, mics_phase phase)
     for (int32_t i = 0; i < b->pass_count; i++) {
         const unit_facts *facts = &b->facts[b->passes[i].unit];
         steps += 1 + (mesh->sharding.params > 1 ? 1 + facts->stages[MICS_STEP_GATHER] : 0);
-        if (b->passes[i].backward && mesh->sharding.grads > 1)
+        if (b->passes[i].backward && b->passes[i].last && mesh->sharding.grads > 1)
             steps += 1 + facts->stages[MICS_STEP_REDUCE];
     }
     if (phase == MICS_PHASE_TRAIN)       // parameter sync, second hop, update; the norm
@@ -495,8 +507,9 @@ static mics_status lay_out_units(mics_schedule *schedule)
 static bool can_share(const mics_schedule_spec *spec)
 {
     const mics_mesh *mesh = &spec->mesh;
-    return spec->share_params && !spec->accelerator && spec->precision == MICS_PRECISION_FP32 &&
-           spec->params_dtype.intra == MICS_COMM_FP32 && mesh->sharding.params > 1 &&
+    const bool rounds =
+        spec->precision == MICS_PRECISION_FP32 && spec->params_dtype.intra != MICS_COMM_FP32;
+    return spec->share_params && !spec->accelerator && !rounds && mesh->sharding.params > 1 &&
            mesh->sharding.params <= mesh->ranks_per_node;
 }
 
@@ -511,6 +524,7 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
     schedule->spec.batch.accelerator_bytes =
         spec->accelerator ? (int32_t)mics_precision_bytes(spec->precision, MICS_MEM_ACTIVATIONS)
                           : 0;
+    schedule->spec.batch.cpu_bf16 = !spec->accelerator && spec->precision == MICS_PRECISION_MIXED;
     if (spec->precision == MICS_PRECISION_MIXED)
         schedule->spec.params_dtype = schedule->spec.grads_dtype =
             mics_comm_dtypes_both(MICS_COMM_BF16);

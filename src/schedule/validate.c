@@ -22,9 +22,9 @@
 //      parameters.
 //   6. Who fills a slot anew comes behind all that used it before.
 //   7. A collective's stages are complete, and each precedes the next.
-//   8. A micro-step's gradient of a unit lies in one slot and is reduced once, behind all that
-//      write it, or lies in the accumulator where G = 1. The first micro-step overwrites, the
-//      others add.
+//   8. A unit's gradient of a layered group lies in one slot and is reduced once, behind all that
+//      write it; where G = 1 it lies in the accumulator, or goes there each micro-step. The first
+//      that writes to a slot or an accumulator overwrites, the others add.
 //   9. Each unit with parameters has its second hop once: scatter where O > G, then all-reduce
 //      where O < ranks, behind its last gradient.
 //  10. Parameter sync is once a training list where O > P, and precedes all that reads the unit.

@@ -12,7 +12,7 @@ typedef struct clock3 {
 } clock3;
 
 typedef struct slot_state {
-    int32_t unit, micro_step; // whose; -1: nobody's
+    int32_t unit, micro_step; // whose; -1: nobody's. Of gradients: the first one's of their group
     int32_t filled;           // parameters: the step behind which they are there; -1: none
     clock3 used;
 } slot_state;

@@ -171,32 +171,32 @@ static mics_status check_read(validator *v, const mics_step *step, int32_t unit)
     return MICS_OK;
 }
 
-// ---- 8: gradients of a micro-step ----
+// ---- 8: gradients of a layered group ----
 
 static bool has_grad_slot(const validator *v, int32_t unit)
 {
-    const mics_schedule_spec *spec = &v->schedule->spec;
-    return sharding_of(v, unit)->grads > 1 ||
-           (spec->accelerator && spec->precision == MICS_PRECISION_MIXED);
+    return sharding_of(v, unit)->grads > 1 || v->schedule->spec.precision == MICS_PRECISION_MIXED;
 }
 
 static mics_status check_write(validator *v, const mics_step *step, int32_t unit)
 {
     const mics_step_use *use = use_of(step, unit);
     const bool sharded = sharding_of(v, unit)->grads > 1, slotted = has_grad_slot(v, unit);
+    const int32_t first = step->micro_step - (sharded ? step->in_flight : 0); // in the same slot
     if (use == NULL || slotted != (use->grad_slot >= 0) ||
         (slotted && use->grad_slot >= v->schedule->grad_slot_count))
         return validator_broken(v, 8, "it does not say where it writes a gradient");
-    if (!sharded && (use->fold || !slotted) && use->accumulate != (step->micro_step > 0))
+    if (sharded ? use->accumulate != (step->in_flight > 0)
+                : (use->fold || !slotted) && use->accumulate != (step->micro_step > 0))
         return validator_broken(v, 8, "the first micro-step overwrites, the others add");
-    if (v->units[unit].reduced > step->micro_step)
+    if (sharded && v->units[unit].reduced != first)
         return validator_broken(v, 8, "it writes a gradient that is reduced already");
     v->units[unit].writer = v->index;
     if (!slotted)
         return MICS_OK;
     slot_state *slot = &v->grads[use->grad_slot];
-    if (slot->unit != unit || slot->micro_step != step->micro_step)
-        MICS_TRY(take_slot(v, slot, unit, step->micro_step));
+    if (slot->unit != unit || slot->micro_step != first)
+        MICS_TRY(take_slot(v, slot, unit, first));
     if (v->schedule->grad_slots[use->grad_slot] < v->schedule->padded_elems[unit])
         return validator_broken(v, 8, "its slot is too small");
     use_slot(v, slot);
@@ -208,19 +208,20 @@ mics_status check_reduce(validator *v, const mics_step *step)
     unit_state *unit = &v->units[step->unit];
     const mics_step_use *use = &step->uses[0];
     const bool last = step->stage != MICS_STAGE_INTRA;
-    if (sharding_of(v, step->unit)->grads == 1 || unit->reduced != step->micro_step)
+    if (sharding_of(v, step->unit)->grads == 1 || unit->reduced > step->micro_step)
         return validator_broken(v, 8, "it is reduced twice, or out of turn");
     if (use->grad_slot < 0 || use->grad_slot >= v->schedule->grad_slot_count)
         return validator_broken(v, 8, "there is no slot that it reduces");
     slot_state *slot = &v->grads[use->grad_slot];
-    if (slot->unit != step->unit || slot->micro_step != step->micro_step)
+    if (slot->unit != step->unit || slot->micro_step != unit->reduced)
         return validator_broken(v, 8, "its slot holds another gradient");
     MICS_TRY(go_on(v, &unit->reduce));
-    if (!precedes(v, unit->writer))
+    if (!precedes(v, unit->writer) || v->list->steps[unit->writer].micro_step != step->micro_step)
         return validator_broken(v, 8, "it begins before all of its gradient is there");
-    if (use->accumulate != (last && step->micro_step > 0))
-        return validator_broken(v, 8, "the first micro-step overwrites, the others add");
-    unit->reduced += last;
+    if (use->accumulate != (last && unit->reduced > 0))
+        return validator_broken(v, 8, "the first layered group overwrites, the others add");
+    if (last)
+        unit->reduced = step->micro_step + 1;
     use_slot(v, slot);
     return MICS_OK;
 }

@@ -23,7 +23,8 @@ enum {
 };
 
 // Bytes that all ranks send in a step, in multiples of what one micro-step gathers (A), of the
-// model (M) in each micro-step, and of the model once a step.
+// model (M) in each micro-step, and of the model once a step. A layered group counts as one
+// micro-step.
 typedef struct by_hand {
     mics_sharding sharding;
     const char *name;
@@ -109,11 +110,11 @@ static void check_train(const mics_schedule *schedule, const by_hand *expected, 
     const double A = turns * gathered_bytes(want), M = model_bytes(want);
     const mics_bytes sent = mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN);
     check_equal(expected->name, sent.intra,
-                expected->intra_A * A + expected->intra_M * M * want->micro_steps +
-                    expected->intra_once * M + AGREE_INTRA);
+                expected->intra_A * A + expected->intra_M * M * turns + expected->intra_once * M +
+                    AGREE_INTRA);
     check_equal(expected->name, sent.inter,
-                expected->inter_A * A + expected->inter_M * M * want->micro_steps +
-                    expected->inter_once * M + AGREE_INTER);
+                expected->inter_A * A + expected->inter_M * M * turns + expected->inter_once * M +
+                    AGREE_INTER);
 }
 
 // An evaluation gathers each unit once, and a tied table twice.

@@ -292,30 +292,55 @@ static void check_grad_slot(const order *o, int32_t slot, int32_t unit, int32_t 
     }
 }
 
-// Gradients of one unit in one micro-step, G > 1.
+// Which of its layered group a micro-step is.
+static int32_t in_flight_of(const order *o, int32_t micro_step)
+{
+    for (int32_t i = 0; i < o->list->count; i++) {
+        if (computes(&o->list->steps[i]) && o->list->steps[i].micro_step == micro_step)
+            return o->list->steps[i].in_flight;
+    }
+    return 0; // there is none: a group ends before it
+}
+
+// A backward into a slot: the first of the layered group overwrites it.
+static void check_slot_write(const order *o, int32_t writer, int32_t unit, int32_t slot)
+{
+    const mics_step_use *use = use_of(&o->list->steps[writer], unit);
+    if (use == NULL || use->grad_slot != slot)
+        fail_at(o, writer, "writes its gradient elsewhere than it is reduced");
+    if (use != NULL && use->accumulate != (o->list->steps[writer].in_flight > 0))
+        fail_at(o, writer, "the first micro-batch in flight overwrites, later ones add");
+}
+
+// Gradients of one unit in the layered group that ends with a micro-step, G > 1.
 static void check_reduction(const order *o, int32_t unit, int32_t micro_step)
 {
     int32_t reduced = -1, first = -1;
+    const int32_t begin = micro_step - in_flight_of(o, micro_step);
     if (!has_params(o, unit))
         return;
     const mics_mesh *mesh = &o->schedule->spec.mesh;
     const bool two_stages = o->schedule->spec.reduce == MICS_ALGORITHM_TWO_STAGE &&
                             mesh->sharding.grads > mesh->ranks_per_node;
     const mics_step_stage last = two_stages ? MICS_STAGE_INTER : MICS_STAGE_WHOLE;
+    if (in_flight_of(o, micro_step + 1) > 0) { // another one of the group follows
+        must_count(o, MICS_STEP_REDUCE, last, unit, micro_step, 0, &reduced);
+        return;
+    }
     must_count(o, MICS_STEP_REDUCE, last, unit, micro_step, 1, &reduced);
     const mics_step *reduce = &o->list->steps[reduced];
     const int32_t slot = reduce->uses[0].grad_slot;
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *step = &o->list->steps[i];
-        if (!computes(step) || step->micro_step != micro_step || !writes(o, step, unit))
+        if (!computes(step) || step->micro_step < begin || step->micro_step > micro_step ||
+            !writes(o, step, unit))
             continue;
         first = first < 0 ? i : first;
-        if (use_of(step, unit) == NULL || use_of(step, unit)->grad_slot != slot)
-            fail_at(o, i, "writes its gradient elsewhere than it is reduced");
+        check_slot_write(o, i, unit, slot);
         must_precede(o, i, reduced, "begins before all of its gradient is there");
     }
-    if (reduce->uses[0].accumulate != (micro_step > 0))
-        fail_at(o, reduced, "the first micro-step overwrites, later ones add");
+    if (reduce->uses[0].accumulate != (begin > 0))
+        fail_at(o, reduced, "the first layered group overwrites, later ones add");
     const mics_step *before = reduce - 1; // a reduction follows its backward, so there is one
     if (two_stages && (before->kind != MICS_STEP_REDUCE || before->stage != MICS_STAGE_INTRA ||
                        before->unit != unit || before->uses[0].grad_slot != slot))

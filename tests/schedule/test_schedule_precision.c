@@ -23,6 +23,7 @@ static void pair_open(pair *p, mics_sharding sharding, mics_comm_dtype second_ho
                                .micro_steps = 3,
                                .prefetch = 1,
                                .recompute = recompute,
+                               .reduce = MICS_ALGORITHM_TWO_STAGE, // as mixed sums always are
                                .boundary_dtype = {second_hop, second_hop}};
     ASSERT_OK(mics_mesh_init(RANKS, 2, sharding, &spec.mesh));
     ASSERT_OK(mics_schedule_open(p->memory, &spec, &p->fp32));
@@ -52,12 +53,14 @@ static void test_memory_by_hand(void **state)
     assert_int_equal(p.mixed->param_slot_count, p.fp32->param_slot_count);
     assert_int_equal(2 * mixed[MICS_MEM_GATHER], fp32[MICS_MEM_GATHER]);
     assert_int_equal(2 * mixed[MICS_MEM_REDUCE], fp32[MICS_MEM_REDUCE]);
-    assert_int_equal(mixed[MICS_MEM_WORKSPACE], fp32[MICS_MEM_WORKSPACE]);
-    assert_int_equal(mixed[MICS_MEM_MESSAGES], fp32[MICS_MEM_MESSAGES]);
+    assert_true(mixed[MICS_MEM_WORKSPACE] >= fp32[MICS_MEM_WORKSPACE]); // sums besides, in fp32
+    assert_int_equal(fp32[MICS_MEM_MESSAGES], 0);
+    assert_int_equal(mixed[MICS_MEM_MESSAGES], 2 * 1920 / 2); // the other's block of a layer
     pair_close(&p);
 }
 
-// One rank: 18 bytes a parameter, padding included.
+// One rank: 18 bytes a parameter, padding included, and slots for gradients of a micro-step: of
+// the tied table and the last norm, while a layer has its own.
 static void test_eighteen_bytes_a_parameter(void **state)
 {
     (void)state;
@@ -66,7 +69,8 @@ static void test_eighteen_bytes_a_parameter(void **state)
     const size_t *bytes = p.mixed->ledger.bytes;
     assert_int_equal(bytes[MICS_MEM_PARAMS] + bytes[MICS_MEM_GRADS] + bytes[MICS_MEM_OPTIMIZER],
                      18 * ELEMS);
-    assert_int_equal(bytes[MICS_MEM_GATHER] + bytes[MICS_MEM_REDUCE], 0);
+    assert_int_equal(bytes[MICS_MEM_GATHER], 0);
+    assert_int_equal(bytes[MICS_MEM_REDUCE], 2 * (640 + 1920 + 64));
     pair_close(&p);
 }
 
@@ -113,7 +117,8 @@ static void test_traffic(void **state)
                 step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
             const bool rounded = second_hop && i % 2 == 1;
             assert_int_equal(step->dtype.sent != step->dtype.held, rounded);
-            assert_int_equal(step->algorithm == MICS_ALGORITHM_DIRECT, rounded);
+            assert_int_equal(step->algorithm == MICS_ALGORITHM_DIRECT,
+                             rounded || step->kind == MICS_STEP_REDUCE);
         }
         pair_close(&p);
     }

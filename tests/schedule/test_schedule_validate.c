@@ -221,9 +221,21 @@ static void reduce_before_backward(mics_schedule *s)
 static void overwrite_the_sum(mics_schedule *s)
 {
     mics_step *reduce = find(s, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, 0);
-    while (reduce->kind != MICS_STEP_REDUCE || reduce->micro_step == 0)
+    while (reduce->kind != MICS_STEP_REDUCE || !reduce->uses[0].accumulate)
         reduce++;
     reduce->uses[0].accumulate = false;
+}
+
+// The head's, of the second micro-batch in flight.
+static void overwrite_the_slot(mics_schedule *s)
+{
+    find(s, MICS_STEP_BACKWARD, MICS_STAGE_WHOLE, 1)->uses[0].accumulate = false;
+}
+
+// The head's, as if the second micro-batch in flight were to come.
+static void reduce_a_part(mics_schedule *s)
+{
+    find(s, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, 0)->micro_step--;
 }
 
 // The last layer's gradient twice, and the one's before it never.
@@ -307,6 +319,8 @@ static const mutant mutants[] = {
     {"no last stage", "invariant 7:", {2, 2, 4}, leave_out_a_stage},
     {"before backward", "invariant 8:", {2, 2, 4}, reduce_before_backward},
     {"overwritten", "invariant 8:", {2, 2, 4}, overwrite_the_sum},
+    {"slot overwritten", "invariant 8:", {2, 2, 4}, overwrite_the_slot},
+    {"reduced in part", "invariant 8:", {2, 2, 4}, reduce_a_part},
     {"reduced twice", "invariant 8:", {2, 2, 4}, reduce_twice},
     {"sum too early", "invariant 9:", {8, 8, 16}, sum_before_the_gradient},
     {"summed twice", "invariant 9:", {8, 8, 16}, sum_another_unit},
