@@ -8,9 +8,11 @@
 #include "op_speed.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/shares.h"
 #include "mics/kernels.h"
 #include "op_calls.h"
 #include "ops/attention/def.h"
+#include "ops/gemm/def.h"
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,11 +116,13 @@ static void attention_decode(const bench *s)
 {
     const mics_heads heads = op_heads(s->H, s->D);
     const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = heads};
+    mics_shares shares = {0};
     const mics_op_call call = {.at = &s->at,
-                               .shape = {.op = &op, .N = 1, .out = s->C, .heads = heads},
+                               .shape = {.op = &op, .B = 1, .T = 1, .out = s->C, .heads = heads},
                                .in = {s->c},
                                .out = s->b,
                                .cache = s->wide, // its first half
+                               .shares = &shares,
                                .position = s->N - 1,
                                .capacity = s->N};
     s->k->ops[op.kind]->decode(&call);
@@ -286,8 +290,8 @@ static void adamw(const bench *s)
 {
     const op_adamw settings = {
         .lr = 1e-9F, .beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .step = 1, .grad_scale = 1.0F};
-    op_adamw_update(s->k, &s->at, NULL, s->big[0], s->big[1], s->big[2], s->big[3], s->V * s->C,
-                    &settings);
+    op_adamw_update(s->k, &s->at, s->bf16 ? s->packed : NULL, s->big[0], s->big[1], s->big[2],
+                    s->big[3], s->V * s->C, &settings);
 }
 
 static void sum_squares(const bench *s)
@@ -368,7 +372,8 @@ static void linear_rows(const bench *s, totals *t, const char *name, int64_t I, 
 
 static void layer_rows(const bench *s, totals *t)
 {
-    const double L = (double)s->layers, NC = (double)(s->N * s->C), row_bytes = 4 * NC;
+    const double L = (double)s->layers, NC = (double)(s->N * s->C);
+    const double row_bytes = (s->bf16 ? 2 : 4) * NC;
     const int64_t C = s->C;
     // Products of the scores at or below the diagonal: two forward, five backward.
     const double product = NC * (double)(s->T + 1);
@@ -384,7 +389,8 @@ static void layer_rows(const bench *s, totals *t)
         8 * row_bytes);
     row(s, t, "dropout forward", 0, dropout_forward, NULL, 0, 2 * row_bytes);
     row(s, t, "dropout backward", 0, dropout_backward, NULL, 0, 2 * row_bytes);
-    row(s, t, "attention decode", 0, attention_decode, NULL, 0, 2 * row_bytes);
+    if (!s->bf16)
+        row(s, t, "attention decode", 0, attention_decode, NULL, 0, 2 * row_bytes);
     linear_rows(s, t, "projection", C, C,
                 (bench_fn[]){projection_forward, projection_forward_library, projection_backward,
                              projection_backward_library});
@@ -454,13 +460,18 @@ static void *block(int64_t elems)
     return memory;
 }
 
-static float *random_block(int64_t elems, double scale)
+// Two bf16 numbers are read as one fp32 number by what stays fp32, which is of much the same size.
+static float *random_block(const bench *s, int64_t elems, double scale)
 {
     enum { PERIOD = 65537 }; // one period of random numbers is random enough here
     float *data = block(elems);
     for (int64_t i = 0; i < elems; ++i)
         data[i] =
             i < PERIOD ? (float)(scale * mics_rng_normal(1, 2, (uint64_t)i)) : data[i % PERIOD];
+    if (s->bf16)
+        s->k->round(&s->at, data, data, elems);
+    if (s->bf16)
+        memcpy((uint16_t *)(void *)data + elems, data, (size_t)elems * sizeof(uint16_t));
     return data;
 }
 
@@ -469,17 +480,19 @@ static void prepare(bench *s)
     s->N = s->B * s->T;
     s->D = s->C / s->H;
     for (int i = 0; i < 4; ++i)
-        s->big[i] = random_block(s->V * s->C, i == 2 ? 0.0 : 0.02);
-    s->a = random_block(s->N * 4 * s->C, 1.0);
-    s->b = random_block(s->N * 4 * s->C, 1.0);
-    s->c = random_block(s->N * 4 * s->C, 1.0);
-    s->wide = random_block(s->N * 4 * s->C, 1.0);
+        s->big[i] = random_block(s, s->V * s->C, i == 2 ? 0.0 : 0.02);
+    s->a = random_block(s, s->N * 4 * s->C, 1.0);
+    s->b = random_block(s, s->N * 4 * s->C, 1.0);
+    s->c = random_block(s, s->N * 4 * s->C, 1.0);
+    s->wide = random_block(s, s->N * 4 * s->C, 1.0);
     s->packed = block((s->V * s->C + 1) / 2);
     memset(s->packed, 0, (size_t)(s->V * s->C) * sizeof(uint16_t));
-    s->stats = random_block(s->N * (2 * s->H + 2), 1.0);
+    s->stats = random_block(s, s->N * (2 * s->H + 2), 1.0);
     s->loss = block(s->N);
-    int64_t space = s->rows * s->V, other = s->threads * mics_attention_workspace(s->D);
-    space = space > other ? space : other;
+    int64_t space = s->rows * (s->V + 32), other = mics_attention_workspace_bf16(s->T, 1, s->D);
+    if (s->bf16)
+        space += (s->rows < s->N ? s->V * s->C : 0) + mics_gemm_floats_bf16(s->V, s->V, s->V);
+    space = space > s->threads * other ? space : s->threads * other;
     other = s->H * s->N > 64 * s->C ? s->H * s->N : 64 * s->C;
     s->workspace = block(space > other ? space : other);
     s->at = op_exec(s->threads, s->workspace);
@@ -493,27 +506,25 @@ static void usage(FILE *to)
 {
     fprintf(to,
             "usage: op_speed [--isa NAME] [--threads N] [--batch B] [--sequence T] [--rows R]\n"
-            "                [--seconds S] [--processor-time]\n"
+            "                [--seconds S] [--bf16] [--processor-time]\n"
             "Times every CPU kernel at the shapes of a training step of GPT-2 124M.\n"
             "  --isa       avx512, avx2 or generic (default: the best that runs here)\n"
             "  --threads   threads of a kernel (default 2)\n"
             "  --batch, --sequence   tokens of a step (default 4 x 256)\n"
-            "  --rows      rows of logits at a time (default 256)\n"
+            "  --rows      rows of logits at a time (default 256, in bf16 all)\n"
             "  --seconds   time for each kernel (default 0.3)\n"
+            "  --bf16      kernels in bf16, beside the matrix library's products in fp32\n"
             "  --processor-time   one thread, its processor time: for a machine that is busy\n");
 }
 
 static bool parse(int argc, char **argv, bench *s)
 {
-    static const struct option options[] = {{"isa", required_argument, NULL, 'i'},
-                                            {"threads", required_argument, NULL, 't'},
-                                            {"batch", required_argument, NULL, 'b'},
-                                            {"sequence", required_argument, NULL, 's'},
-                                            {"rows", required_argument, NULL, 'r'},
-                                            {"seconds", required_argument, NULL, 'd'},
-                                            {"processor-time", no_argument, NULL, 'p'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"isa", required_argument, NULL, 'i'},   {"threads", required_argument, NULL, 't'},
+        {"batch", required_argument, NULL, 'b'}, {"sequence", required_argument, NULL, 's'},
+        {"rows", required_argument, NULL, 'r'},  {"seconds", required_argument, NULL, 'd'},
+        {"bf16", no_argument, NULL, 'f'},        {"processor-time", no_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
     const char *isa = NULL;
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         const char *value = optarg ? optarg : "";
@@ -536,6 +547,9 @@ static bool parse(int argc, char **argv, bench *s)
         case 'd':
             s->seconds = atof(value);
             break;
+        case 'f':
+            s->bf16 = true;
+            break;
         case 'p':
             s->processor = true;
             break;
@@ -548,12 +562,16 @@ static bool parse(int argc, char **argv, bench *s)
     }
     s->threads = s->processor ? 1 : s->threads;
     s->k = mics_kernels_get(isa);
+    if (s->k && s->bf16)
+        s->k = s->k->bf16;
+    if (s->rows == 0)
+        s->rows = s->bf16 ? s->B * s->T : 256;
     return s->k && s->threads >= 1 && s->B >= 1 && s->T >= 1 && s->rows >= 1 && optind == argc;
 }
 
 int main(int argc, char **argv)
 {
-    bench s = {.B = 4, .T = 256, .C = 768, .H = 12, .V = 50257, .layers = 12, .rows = 256};
+    bench s = {.B = 4, .T = 256, .C = 768, .H = 12, .V = 50257, .layers = 12};
     s.threads = 2;
     s.seconds = 0.3;
     if (!parse(argc, argv, &s)) {

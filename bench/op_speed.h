@@ -13,6 +13,7 @@ typedef struct bench {
     int32_t threads;
     double seconds; // time spent on each kernel
     bool processor; // measure CPU time of one thread
+    bool bf16;      // activations and parameters, in the first half of what holds them
     const mics_kernels *k;
     mics_exec at;
     float *big[4];           // V * C: weight of the LM head and what AdamW updates

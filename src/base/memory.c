@@ -24,6 +24,7 @@ struct mics_memory {
 };
 
 typedef struct block_header {
+    void *base;   // of what the system gave
     size_t bytes; // as asked for
     mics_memory_tag tag;
 } block_header;
@@ -136,20 +137,21 @@ static void ask_for_large_pages(char *base, size_t bytes)
 
 mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, void **block_out)
 {
-    if (bytes > SIZE_MAX - 2 * MICS_ALIGNMENT)
+    if (bytes > SIZE_MAX - 3 * MICS_ALIGNMENT)
         return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s", bytes,
                          mics_memory_tag_text(tag));
     size_t counted = mics_memory_block_bytes(bytes);
     MICS_TRY(count_call(memory, tag, bytes));
-    char *base = aligned_alloc(MICS_ALIGNMENT, counted + MICS_ALIGNMENT);
+    // calloc leaves new pages of the system untouched: they are zeroed when they are first used, and
+    // by the threads that use them, not here one after the other.
+    char *base = calloc(1, counted + 2 * MICS_ALIGNMENT);
     if (base == NULL)
         return mics_fail(MICS_ERR_MEMORY, "cannot allocate %zu bytes of %s: the system has no more",
                          bytes, mics_memory_tag_text(tag));
     book(memory, tag, counted);
-    ask_for_large_pages(base, counted + MICS_ALIGNMENT);
-    memset(base, 0, counted + MICS_ALIGNMENT);
-    void *block = base + MICS_ALIGNMENT;
-    *header_of(block) = (block_header){.bytes = bytes, .tag = tag};
+    ask_for_large_pages(base, counted + 2 * MICS_ALIGNMENT);
+    char *block = base + 2 * MICS_ALIGNMENT - (uintptr_t)base % MICS_ALIGNMENT;
+    *header_of(block) = (block_header){.base = base, .bytes = bytes, .tag = tag};
     *block_out = block;
     return MICS_OK;
 }
@@ -171,7 +173,7 @@ void mics_free(mics_memory *memory, void *block)
         return;
     block_header *header = header_of(block);
     unbook(memory, header->tag, mics_memory_block_bytes(header->bytes));
-    free(header);
+    free(header->base);
 }
 
 mics_status mics_memory_book(mics_memory *memory, mics_memory_tag tag, size_t bytes)

@@ -9,9 +9,66 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const uint32_t GUARD = 0x7fdecade; // a NaN that no arithmetic makes
+static const uint32_t GUARD = 0x7fde7fde; // a NaN that no arithmetic makes, and two of bf16
 
 enum { GUARD_FLOATS = 32 };
+
+// Which of the two runs of a program's tests this is.
+static bool bf16_cases;
+
+bool op_bf16(void)
+{
+    return bf16_cases;
+}
+
+double op_bf16_roundings(double count)
+{
+    return bf16_cases ? count * 0x1p-8 : 0;
+}
+
+// The nearest number that bf16 has, ties to even; NaNs stay.
+static float rounded(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (!isnan(value))
+        bits += 0x7fff + (bits >> 16 & 1);
+    bits &= 0xffff0000U;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static bool holds_bf16(const op_buffer *buffer)
+{
+    return bf16_cases && !buffer->fp32 && buffer->role != OP_SPACE;
+}
+
+// A buffer's numbers to bf16, in its first half, with guard words behind; and back. Returns: false
+// where those were written.
+static void to_bf16(const op_buffer *buffer)
+{
+    uint16_t *halves = (uint16_t *)(void *)buffer->data;
+    for (int64_t i = 0; i < buffer->elems; ++i) {
+        uint32_t bits;
+        memcpy(&bits, &buffer->data[i], sizeof bits);
+        halves[i] = (uint16_t)(bits >> 16);
+    }
+    for (int64_t i = buffer->elems; i < 2 * buffer->elems; ++i)
+        halves[i] = (uint16_t)GUARD;
+}
+
+static bool from_bf16(const op_buffer *buffer)
+{
+    const uint16_t *halves = (const uint16_t *)(const void *)buffer->data;
+    bool kept = true;
+    for (int64_t i = buffer->elems; i < 2 * buffer->elems; ++i)
+        kept = kept && halves[i] == (uint16_t)GUARD;
+    for (int64_t i = buffer->elems; i-- > 0;) {
+        const uint32_t bits = (uint32_t)halves[i] << 16;
+        memcpy(&buffer->data[i], &bits, sizeof bits);
+    }
+    return kept;
+}
 
 void op_begin(op_case *c, const char *format, ...)
 {
@@ -71,6 +128,8 @@ static void fill_random(const op_case *c, float *data, int64_t elems, double sca
     const uint64_t stream = c->stream + (uint64_t)c->buffers;
     for (int64_t i = 0; i < elems; ++i)
         data[i] = (float)(scale * mics_rng_normal(1, stream, (uint64_t)i));
+    for (int64_t i = 0; bf16_cases && i < elems; ++i)
+        data[i] = rounded(data[i]);
 }
 
 float *op_input(op_case *c, const char *name, int64_t elems, double scale)
@@ -113,9 +172,17 @@ static op_buffer *find(op_case *c, const float *data)
     return NULL;
 }
 
+float *op_fp32(op_case *c, float *data)
+{
+    find(c, data)->fp32 = true;
+    return data;
+}
+
 void op_input_changed(op_case *c, const float *data)
 {
     op_buffer *buffer = find(c, data);
+    for (int64_t i = 0; holds_bf16(buffer) && i < buffer->elems; ++i)
+        buffer->data[i] = rounded(buffer->data[i]);
     memcpy(buffer->start, data, (size_t)buffer->elems * sizeof(float));
 }
 
@@ -171,6 +238,8 @@ static void prepare(op_buffer *buffer)
     else
         for (int64_t i = 0; i < buffer->elems; ++i)
             buffer->data[i] = NAN;
+    if (holds_bf16(buffer))
+        to_bf16(buffer);
 }
 
 static void check_guard(const op_case *c, const op_buffer *buffer, const char *isa)
@@ -189,7 +258,9 @@ static void check_values(const op_case *c, const op_buffer *buffer, const char *
         const double start = buffer->role == OP_SUM ? (double)buffer->start[i] : 0.0;
         const double got = (double)buffer->data[i], want = start + buffer->want[i];
         // Kernels take exponentials below 1.2e-38 for 0.
-        const double room = buffer->tolerance * (fabs(start) + buffer->magnitude[i]) + 1e-36;
+        double room = buffer->tolerance * (fabs(start) + buffer->magnitude[i]) + 1e-36;
+        if (holds_bf16(buffer)) // half a unit of what is rounded
+            room += 0x1p-8 * (fabs(want) + room);
         if (!(fabs(got - want) <= room))
             fail_msg("%s, %s: %s[%lld] of %lld is %.9g, expected %.9g within %.3g", c->name, isa,
                      buffer->name, (long long)i, (long long)buffer->elems, got, want, room);
@@ -200,6 +271,8 @@ static void check_buffer(const op_case *c, op_buffer *buffer, const char *isa, i
 {
     const size_t bytes = (size_t)buffer->elems * sizeof(float);
     check_guard(c, buffer, isa);
+    if (holds_bf16(buffer) && !from_bf16(buffer))
+        fail_msg("%s, %s: wrote behind %s", c->name, isa, buffer->name);
     if (buffer->role == OP_SPACE)
         return;
     if (buffer->role == OP_INPUT) {
@@ -219,6 +292,8 @@ void op_run(op_case *c, op_run_fn run, const void *args)
 {
     for (int32_t index = 0; index < mics_kernels_count(); ++index) {
         const mics_kernels *kernels = mics_kernels_at(index);
+        if (kernels && bf16_cases)
+            kernels = kernels->bf16;
         for (int32_t threads = 1; kernels && threads <= OP_MAX_THREADS; ++threads) {
             for (int i = 0; i < c->buffers; ++i)
                 prepare(&c->buffer[i]);
@@ -228,6 +303,14 @@ void op_run(op_case *c, op_run_fn run, const void *args)
                 check_buffer(c, &c->buffer[i], kernels->name, threads);
         }
     }
+}
+
+int op_run_twice(const struct CMUnitTest *tests, size_t count)
+{
+    const int fp32 = runner_run("fp32", tests, count, NULL, NULL);
+    bf16_cases = true;
+    const int bf16 = runner_run("bf16", tests, count, NULL, NULL);
+    return fp32 != 0 ? fp32 : bf16;
 }
 
 void op_check_gradient(const op_case *c, const char *name, double (*objective)(const void *ctx),

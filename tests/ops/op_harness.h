@@ -11,6 +11,10 @@
 //   magnitude is the sum of the absolute terms that make up the element;
 // - unless a case says otherwise, outputs are bit-identical whatever the number of threads.
 //
+// All cases of a program run once more in bf16 (op_run_tests). Inputs are then numbers that bf16
+// has, lie in the first half of their buffers, with guard bytes behind, and go to the tables' .bf16;
+// outputs may be off by half a unit in the last place besides.
+//
 // Backward references are themselves checked, against central differences of the forward one.
 #ifndef MICS_OP_HARNESS_H
 #define MICS_OP_HARNESS_H
@@ -33,6 +37,7 @@ typedef struct op_buffer {
     float *start; // not OP_SPACE, not a pure output: its contents before each run
     float *first; // contents after the first run with this table
     int64_t elems;
+    bool fp32; // in bf16 cases, too
     void *map;
     size_t map_bytes;
     const double *want, *magnitude; // NULL: not compared
@@ -64,6 +69,9 @@ float *op_inout(op_case *c, const char *name, int64_t elems, double scale);
 /* A workspace. */
 float *op_space(op_case *c, const char *name, int64_t elems);
 
+/* A buffer that holds fp32 in bf16 cases, too: statistics, losses, masters. Returns: it. */
+float *op_fp32(op_case *c, float *data);
+
 /* After edits of an input's or inout's data, takes them as its contents before each run. */
 void op_input_changed(op_case *c, const float *data);
 
@@ -78,6 +86,14 @@ int32_t *op_random_ints(op_case *c, int64_t elems, int64_t range);
 /* What an output must hold (its contents before the run are added for one with `add`). */
 void op_expect(op_case *c, const float *data, const double *want, const double *magnitude,
                double tolerance);
+
+/* Whether this is a bf16 case; what is then added to a tolerance where kernels round inside. */
+bool op_bf16(void);
+double op_bf16_roundings(double count);
+
+/* cmocka's tests, in fp32 and once more in bf16. Returns: what main returns. */
+#define op_run_tests(tests) op_run_twice(tests, sizeof(tests) / sizeof(tests)[0])
+int op_run_twice(const struct CMUnitTest *tests, size_t count);
 
 /* Runs and checks. */
 void op_run(op_case *c, op_run_fn run, const void *args);

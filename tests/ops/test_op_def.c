@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What descriptors say of ops with heads of two kinds and windows: costs, caches, cuts.
 #include "mics/op.h"
+#include "ops/attention/def.h"
 #include "test.h"
 #include <math.h>
 
@@ -50,9 +51,9 @@ static void test_attention(void **state)
         assert_true(def->model_flops(&shape) <= 6.0 * T * 240);
         const bool whole = windows[i] == 0 || windows[i] >= T;
         assert_true((def->model_flops(&shape) == 6.0 * T * 240) == whole);
-        const mics_op_decode decode = def->decode(&shape);
-        assert_int_equal(decode.cache, 2 * 2 * 40);
-        assert_int_equal(decode.workspace, 6);
+        const mics_op_decode decode = def->decode(&shape, 9);
+        assert_int_equal(decode.cache, 2 * 2 * 40 * 9);
+        assert_int_equal(decode.workspace, MICS_ATTENTION_PROMPT_ROWS * 9);
     }
 }
 

@@ -214,5 +214,5 @@ int main(void)
         cmocka_unit_test(numbers_of_a_mask_are_independent),
         cmocka_unit_test(masks_are_independent),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return op_run_tests(tests);
 }

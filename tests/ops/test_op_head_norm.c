@@ -90,7 +90,7 @@ static void forward_case(norm a)
     op_case c;
     const wide w = begin(&c, "forward", &a);
     a.y = op_output(&c, "y", elems, false);
-    a.new_scales = op_output(&c, "scales", a.N * normed(&a), false);
+    a.new_scales = op_fp32(&c, op_output(&c, "scales", a.N * normed(&a), false));
     reference(&w);
     double *y_sum = op_doubles(&c, elems);
     for (int64_t i = 0; i < elems; ++i)
@@ -150,7 +150,7 @@ static void backward_case(norm a, bool alias)
     const int64_t elems = a.N * mics_heads_width(a.heads), D = a.heads.dim;
     op_case c;
     wide w = begin(&c, alias ? "backward in place" : "backward", &a);
-    float *scales = op_input(&c, "scales", a.N * normed(&a), 1.0);
+    float *scales = op_fp32(&c, op_input(&c, "scales", a.N * normed(&a), 1.0));
     a.scales = scales;
     a.dx = alias ? op_inout(&c, "dx", elems, 1.0) : op_output(&c, "dx", elems, a.add_dx);
     a.dy = alias ? a.dx : op_input(&c, "dy", elems, 1.0);
@@ -205,5 +205,5 @@ static void head_norm_matches_reference(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(head_norm_matches_reference)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return op_run_tests(tests);
 }

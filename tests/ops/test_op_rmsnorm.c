@@ -68,7 +68,8 @@ static void forward_case(int64_t N, int64_t C, double size)
     op_case c;
     op_begin(&c, "rmsnorm_forward N=%d C=%d size=%g", (int)N, (int)C, size);
     const float *x = op_input(&c, "x", N * C, size), *weight = op_input(&c, "weight", C, 1.0);
-    float *y = op_output(&c, "y", N * C, false), *scale = op_output(&c, "scale", N, false);
+    float *y = op_output(&c, "y", N * C, false),
+          *scale = op_fp32(&c, op_output(&c, "scale", N, false));
     const wide w = widen(&c, x, weight, N, C);
     reference(&w);
     double *y_sum = op_doubles(&c, N * C);
@@ -116,7 +117,7 @@ static void backward_case(int64_t N, int64_t C, bool add_dx, bool add_weight, bo
     op_begin(&c, "rmsnorm_backward N=%d C=%d add %d %d alias %d", (int)N, (int)C, add_dx,
              add_weight, alias);
     const float *x = op_input(&c, "x", N * C, 2.0), *weight = op_input(&c, "weight", C, 1.0);
-    float *scale = op_input(&c, "scale", N, 1.0);
+    float *scale = op_fp32(&c, op_input(&c, "scale", N, 1.0));
     float *dx = alias ? op_inout(&c, "dx", N * C, 1.0) : op_output(&c, "dx", N * C, add_dx);
     const float *dy = alias ? dx : op_input(&c, "dy", N * C, 1.0);
     float *dweight = op_output(&c, "dweight", C, add_weight);
@@ -177,5 +178,5 @@ static void rmsnorm_matches_reference(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(rmsnorm_matches_reference)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return op_run_tests(tests);
 }

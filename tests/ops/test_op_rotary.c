@@ -216,5 +216,5 @@ int main(void)
         cmocka_unit_test(sine_and_cosine_are_within_one_unit),
         cmocka_unit_test(rotary_matches_reference),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return op_run_tests(tests);
 }

@@ -136,5 +136,5 @@ int main(void)
         cmocka_unit_test(swiglu_matches_reference),
         cmocka_unit_test(swiglu_at_the_edges),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return op_run_tests(tests);
 }

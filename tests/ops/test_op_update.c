@@ -276,8 +276,8 @@ static void sum_squares_is_double(void **state)
         double got = 0;
         long double want = 0;
         sums s = {.elems = sizes[i], .squares = &got};
-        s.a = op_input(&c, "a", s.elems, 3.0);
-        s.y = op_output(&c, "sum", 2, false);
+        s.a = op_fp32(&c, op_input(&c, "a", s.elems, 3.0));
+        s.y = op_fp32(&c, op_output(&c, "sum", 2, false));
         op_run(&c, run_sum_squares, &s);
         for (int64_t j = 0; j < s.elems; ++j)
             want += (long double)s.a[j] * (long double)s.a[j];
@@ -332,7 +332,7 @@ static void hash_is_of_every_bit(void **state)
 // ---- AdamW ----
 
 typedef struct adamw {
-    float *params, *moment1, *moment2;
+    float *params, *masters, *moment1, *moment2;
     const float *grads;
     int64_t elems;
     op_adamw settings;
@@ -342,7 +342,7 @@ static void run_adamw(const mics_kernels *k, int32_t threads, const void *args)
 {
     const adamw *a = args;
     const mics_exec at = op_exec(threads, NULL);
-    op_adamw_update(k, &at, NULL, a->params, a->moment1, a->moment2, a->grads, a->elems,
+    op_adamw_update(k, &at, a->params, a->masters, a->moment1, a->moment2, a->grads, a->elems,
                     &a->settings);
 }
 
@@ -357,10 +357,11 @@ static void adamw_case(int64_t elems, int step, float decay, float grad_scale)
     a.settings.grad_scale = grad_scale;
     a.settings.step = step;
     const double bias1 = 1 - pow((double)s->beta1, step), bias2 = 1 - pow((double)s->beta2, step);
-    a.params = op_inout(&c, "params", elems, 1.0);
-    a.moment1 = op_inout(&c, "moment1", elems, 0.1);
-    a.moment2 = op_inout(&c, "moment2", elems, 0.1);
-    a.grads = op_input(&c, "grads", elems, 1.0);
+    a.params = op_output(&c, "params", elems, false);
+    a.masters = op_fp32(&c, op_inout(&c, "masters", elems, 1.0));
+    a.moment1 = op_fp32(&c, op_inout(&c, "moment1", elems, 0.1));
+    a.moment2 = op_fp32(&c, op_inout(&c, "moment2", elems, 0.1));
+    a.grads = op_fp32(&c, op_input(&c, "grads", elems, 1.0));
     for (int64_t i = 0; i < elems; ++i)
         a.moment2[i] = a.moment2[i] * a.moment2[i];
     op_input_changed(&c, a.moment2);
@@ -370,7 +371,7 @@ static void adamw_case(int64_t elems, int step, float decay, float grad_scale)
         magnitude[t] = op_doubles(&c, elems);
     }
     for (int64_t i = 0; i < elems; ++i) {
-        const double g = (double)a.grads[i] * (double)grad_scale, p = (double)a.params[i];
+        const double g = (double)a.grads[i] * (double)grad_scale, p = (double)a.masters[i];
         const double old1 = (double)s->beta1 * (double)a.moment1[i], b1 = (double)s->beta1;
         const double old2 = (double)s->beta2 * (double)a.moment2[i], b2 = (double)s->beta2;
         const double m = old1 + (1 - b1) * g, v = old2 + (1 - b2) * g * g;
@@ -384,6 +385,7 @@ static void adamw_case(int64_t elems, int step, float decay, float grad_scale)
         magnitude[0][i] = fabs(p) + lr * (2 * magnitude[1][i] / bias1 / below);
     }
     op_expect(&c, a.params, want[0], magnitude[0], OP_TOLERANCE);
+    op_expect(&c, a.masters, want[0], magnitude[0], OP_TOLERANCE);
     op_expect(&c, a.moment1, want[1], magnitude[1], OP_TOLERANCE);
     op_expect(&c, a.moment2, want[2], magnitude[2], OP_TOLERANCE);
     op_run(&c, run_adamw, &a);
@@ -432,5 +434,5 @@ int main(void)
         cmocka_unit_test(adamw_matches_reference),
         cmocka_unit_test(adamw_without_gradient),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return op_run_tests(tests);
 }

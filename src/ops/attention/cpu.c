@@ -8,6 +8,8 @@
 // whole vectors. Tiles in the workspace have a fixed row length, TILE or W, and hold 0 between the
 // last row or column and the next whole vector.
 #include "ops/attention/def.h"
+#include "ops/attention/tile.h"
+#include "ops/common/decode.h"
 #include "ops/common/mask.h"
 #include "ops/common/threads.h"
 #include "ops/common/vector_math.h"
@@ -69,6 +71,12 @@ static bool leaves_window(const extent *e, int64_t first, int64_t queries, int64
     return first + queries - 1 - key >= e->window;
 }
 
+static int64_t thread_floats(const extent *e)
+{
+    return MICS_ELEM_FP32 ? mics_attention_workspace(e->D)
+                          : mics_attention_workspace_bf16(e->T, e->shared, e->D);
+}
+
 static int64_t whole_vectors(int64_t elems)
 {
     return (elems + MICS_LANES - 1) / MICS_LANES * MICS_LANES;
@@ -77,87 +85,27 @@ static int64_t whole_vectors(int64_t elems)
 // Rows of a head lie far apart, so the CPU does not fetch the next one by itself. Fetching
 // so many rows ahead took 6 % off the backward kernel at T = 256, D = 64 (Xeon of 2023, one
 // thread).
-enum { AHEAD_ROWS = 8, LINE_FLOATS = 16 };
+enum { AHEAD_ROWS = 8, LINE_ELEMS = 64 / sizeof(mics_elem) };
+
+// dst_D = src_D.
+static inline void widen_row(float *dst_D, const mics_elem *src_D, int64_t D)
+{
+#pragma omp simd
+    for (int64_t d = 0; d < D; ++d)
+        dst_D[d] = mics_load(src_D[d]);
+}
 
 // dst (rows, W) = src (rows, D), padded with 0 to whole vectors both ways.
-static void pack(float *dst, int64_t W, const float *src, int64_t stride, int64_t rows, int64_t D)
+static void pack(float *dst, int64_t W, const mics_elem *src, int64_t stride, int64_t rows,
+                 int64_t D)
 {
     for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t d = 0; d < D && row + AHEAD_ROWS < rows; d += LINE_FLOATS)
+        for (int64_t d = 0; d < D && row + AHEAD_ROWS < rows; d += LINE_ELEMS)
             __builtin_prefetch(src + (row + AHEAD_ROWS) * stride + d);
-        memcpy(dst + row * W, src + row * stride, (size_t)D * sizeof *dst);
+        widen_row(dst + row * W, src + row * stride, D);
         memset(dst + row * W + D, 0, (size_t)(W - D) * sizeof *dst);
     }
     memset(dst + rows * W, 0, (size_t)((whole_vectors(rows) - rows) * W) * sizeof *dst);
-}
-
-// Four floats: every CPU's vectors hold them, and four by four transpose in registers.
-typedef float quad __attribute__((vector_size(16)));
-typedef float quad_anywhere __attribute__((vector_size(16), aligned(4), may_alias));
-
-static inline void transpose_quad(float *dst, const float *src, int64_t W, float scale)
-{
-    quad row[4], half[4];
-    for (int i = 0; i < 4; ++i)
-        row[i] = *(const quad_anywhere *)(src + i * W) * scale;
-    half[0] = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
-    half[1] = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
-    half[2] = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
-    half[3] = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
-    row[0] = __builtin_shufflevector(half[0], half[1], 0, 1, 4, 5);
-    row[1] = __builtin_shufflevector(half[0], half[1], 2, 3, 6, 7);
-    row[2] = __builtin_shufflevector(half[2], half[3], 0, 1, 4, 5);
-    row[3] = __builtin_shufflevector(half[2], half[3], 2, 3, 6, 7);
-    for (int i = 0; i < 4; ++i)
-        *(quad_anywhere *)(dst + i * TILE) = row[i];
-}
-
-// dst (W, TILE) = scale * src (rows, W) transposed; rows in whole vectors.
-static void transpose(float *dst, const float *src, int64_t W, int64_t rows, float scale)
-{
-    for (int64_t row = 0; row < whole_vectors(rows); row += 4)
-        for (int64_t d = 0; d < W; d += 4)
-            transpose_quad(dst + d * TILE + row, src + row * W + d, W, scale);
-}
-
-// ---- products of tiles ----
-
-typedef struct tile {
-    const float *data;
-    int64_t row, column; // strides
-} tile;
-
-// What of a product on the diagonal is not needed, because its scores are hidden.
-typedef enum triangle {
-    WHOLE,        // nothing
-    RESULT_LOWER, // the result above its diagonal
-    RESULT_UPPER, // the result below its diagonal
-    FACTOR_LOWER, // A is 0 above its diagonal
-    FACTOR_UPPER  // A is 0 below its diagonal
-} triangle;
-
-// The diagonal tile is computed in strips of so many rows; what each saves is whole vectors.
-enum { STRIP = 16 };
-
-// c (M, N) (+)= A (M, K) b (K, N), without the parts that `part` names. N in whole vectors.
-static void product(float *c, int64_t ldc, tile a, const float *b, int64_t ldb, int64_t M,
-                    int64_t N, int64_t K, bool add, triangle part)
-{
-    if (part == WHOLE) {
-        MICS_OP(tile_product)(c, ldc, a.data, a.row, a.column, b, ldb, M, N, K, add);
-        return;
-    }
-    for (int64_t m = 0; m < M; m += STRIP) {
-        const int64_t rows = minimum(STRIP, M - m);
-        const int64_t columns_end = part == RESULT_LOWER ? minimum(N, m + STRIP) : N;
-        const int64_t columns_begin = part == RESULT_UPPER ? m : 0;
-        const int64_t k_end = part == FACTOR_LOWER ? minimum(K, m + STRIP) : K;
-        const int64_t k_begin = part == FACTOR_UPPER ? m : 0;
-        MICS_OP(tile_product)
-        (c + m * ldc + columns_begin, ldc, a.data + m * a.row + k_begin * a.column, a.row, a.column,
-         b + k_begin * ldb + columns_begin, ldb, rows, columns_end - columns_begin, k_end - k_begin,
-         add);
-    }
 }
 
 // ---- forward ----
@@ -253,7 +201,7 @@ static void drop_keys(const forward_space *s, const mics_mask *mask, int64_t fir
     for (int64_t block = 0; block < keys; block += MICS_MASK_BLOCK) {
         const int64_t begin = first_column(block, diagonal), rows = columns - begin;
         const int64_t end = minimum(keys, block + MICS_MASK_BLOCK);
-        MICS_OP(mask_columns)
+        MICS_ISA_OP(mask_columns)
         (bits, TILE, mask, first + begin, rows, (key + block) / MICS_MASK_BLOCK);
         for (int64_t k = block; k < end; ++k) {
             const uint16_t *bits_T = bits + (k - block) * TILE;
@@ -278,11 +226,23 @@ static void scale_rows(float *y_TW, const float *factor_T, int64_t rows, int64_t
 
 // One query head of one sequence: each pointer at its first row.
 typedef struct forward_head {
-    float *y, *lse;
-    const float *q, *k, *v;
+    mics_elem *y;
+    float *lse;
+    const mics_elem *q, *k, *v;
     bool drops;
     mics_mask mask; // where it drops
 } forward_head;
+
+// Keys as floats: where they lie, or, of bf16, in the place that values take after them.
+static tile key_tile(const forward_space *s, const mics_elem *keys_TD, int64_t row, int64_t keys,
+                     int64_t D)
+{
+    if (MICS_ELEM_FP32)
+        return (tile){(const float *)(const void *)keys_TD, row, 1};
+    const int64_t W = whole_vectors(D);
+    pack(s->v_TW, W, keys_TD, row, keys, D);
+    return (tile){s->v_TW, W, 1};
+}
 
 static void forward_tile(const forward_space *s, const forward_head *head, const extent *e,
                          int64_t first)
@@ -291,7 +251,7 @@ static void forward_tile(const forward_space *s, const forward_head *head, const
     const int64_t queries = minimum(TILE, T - first), columns = whole_vectors(queries);
     const int64_t begin = first_tile(e, first);
     pack(s->y_TW, W, head->q + first * row, row, queries, D); // y's place is still free
-    transpose(s->q_WT, s->y_TW, W, queries, 1.0F / sqrtf((float)D));
+    MICS_ISA_OP(tile_transpose)(s->q_WT, s->y_TW, W, queries, 1.0F / sqrtf((float)D));
     for (int64_t q = 0; q < TILE; ++q) {
         s->maximum[q] = LOWEST;
         s->sum[q] = 0;
@@ -299,9 +259,9 @@ static void forward_tile(const forward_space *s, const forward_head *head, const
     for (int64_t key = begin; key <= first; key += TILE) {
         const int64_t keys = minimum(TILE, T - key);
         const bool diagonal = key == first;
-        const tile k = {head->k + key * row, row, 1}, p = {s->s_TT, 1, TILE};
-        product(s->s_TT, TILE, k, s->q_WT, TILE, keys, columns, D, false,
-                diagonal ? RESULT_UPPER : WHOLE);
+        const tile k = key_tile(s, head->k + key * row, row, keys, D), p = {s->s_TT, 1, TILE};
+        MICS_ISA_OP(tile_product)
+        (s->s_TT, TILE, k, s->q_WT, TILE, keys, columns, D, false, diagonal ? RESULT_UPPER : WHOLE);
         if (diagonal)
             hide_future_keys(s->s_TT, keys);
         if (leaves_window(e, first, queries, key))
@@ -312,15 +272,15 @@ static void forward_tile(const forward_space *s, const forward_head *head, const
         pack(s->v_TW, W, head->v + key * row, row, keys, D);
         if (key > begin)
             scale_rows(s->y_TW, s->rescale, queries, W);
-        product(s->y_TW, W, p, s->v_TW, W, queries, W, keys, key > begin,
-                diagonal ? FACTOR_LOWER : WHOLE);
+        MICS_ISA_OP(tile_product)
+        (s->y_TW, W, p, s->v_TW, W, queries, W, keys, key > begin, diagonal ? FACTOR_LOWER : WHOLE);
     }
     const float kept = head->drops ? head->mask.scale : 1.0F;
     for (int64_t q = 0; q < queries; ++q) {
         const float *y_W = s->y_TW + q * W, factor = kept / s->sum[q];
-        float *to = head->y + (first + q) * e->C;
+        mics_elem *to = head->y + (first + q) * e->C;
         for (int64_t d = 0; d < D; ++d)
-            to[d] = y_W[d] * factor;
+            to[d] = mics_store(y_W[d] * factor);
         head->lse[(first + q) * e->H] = s->maximum[q] + logf(s->sum[q]);
     }
 }
@@ -328,8 +288,8 @@ static void forward_tile(const forward_space *s, const forward_head *head, const
 static forward_head forward_head_of(const mics_op_call *call, const extent *e, int64_t b, int64_t h)
 {
     const int64_t row = b * e->T;
-    const float *qkv = (const float *)call->in[0] + row * e->row;
-    forward_head head = {.y = (float *)call->out + row * e->C + h * e->D,
+    const mics_elem *qkv = (const mics_elem *)call->in[0] + row * e->row;
+    forward_head head = {.y = (mics_elem *)call->out + row * e->C + h * e->D,
                          .lse = call->stats + row * e->H + h,
                          .q = qkv + h * e->D,
                          .k = qkv + key_of(e, h),
@@ -346,6 +306,7 @@ static void forward(const mics_op_call *call)
     const int64_t heads = call->shape.B * e.H;
     const int32_t threads = call->at->threads;
     float *workspace = call->at->workspace;
+    const int64_t space_floats = thread_floats(&e);
     const int64_t tiles = (e.T + TILE - 1) / TILE, tasks = heads * tiles;
     // A head's tiles go to one thread, whose cache then holds its keys and values, unless heads are
     // few. The longest tile comes first, so that threads end together.
@@ -354,7 +315,7 @@ static void forward(const mics_op_call *call)
 #pragma omp parallel for num_threads(threads) schedule(dynamic, chunk)
     for (int64_t task = 0; task < tasks; ++task) {
         const int64_t at = tiles - 1 - task % tiles, head = task / tiles;
-        float *own = workspace + mics_op_thread() * mics_attention_workspace(e.D);
+        float *own = workspace + mics_op_thread() * space_floats;
         const forward_space space = forward_space_at(own, e.D);
         const forward_head of = forward_head_of(call, &e, head / e.H, head % e.H);
         forward_tile(&space, &of, &e, at * TILE);
@@ -370,6 +331,7 @@ typedef struct backward_space {
     float *dk_TW, *dv_TW, *dq_TW; // (TILE, W): sums over the queries that pass by; dq of one pass
     float *p_TT, *ds_TT;          // (TILE queries, TILE keys)
     float *delta;                 // (TILE): dy . y of each query
+    float *dq_sums;               // of bf16: (shared, T, W), so that dq is rounded once
 } backward_space;
 
 static backward_space backward_space_at(float *workspace, int64_t D)
@@ -387,14 +349,16 @@ static backward_space backward_space_at(float *workspace, int64_t D)
     s.p_TT = s.dq_TW + TILE * W;
     s.ds_TT = s.p_TT + TILE * TILE;
     s.delta = s.ds_TT + TILE * TILE;
+    s.dq_sums = s.delta + TILE;
     return s;
 }
 
 // The query heads that read one key-value head, of one sequence: each pointer at the first row, and
 // for queries at the first head.
 typedef struct backward_group {
-    float *dq, *dk, *dv;
-    const float *dy, *y, *lse, *q, *k, *v;
+    mics_elem *dq, *dk, *dv;
+    const mics_elem *dy, *y, *q, *k, *v;
+    const float *lse;
     bool drops;
     mics_mask mask; // of the first head, where it drops
 } backward_group;
@@ -452,7 +416,7 @@ static void softmax_backward(const backward_space *s, const scores *of, const fl
         for (int64_t k = 0; k < past; ++k)
             p_T[k] = ds_T[k] = 0;
         if (of->mask != NULL && q % MASK_ROWS == 0)
-            MICS_OP(mask_rows)
+            MICS_ISA_OP(mask_rows)
         (bits, of->mask, of->first + q, of->key / MICS_MASK_BLOCK, ROW_BLOCKS_LOG2,
          MASK_ROWS * TILE / MICS_MASK_BLOCK);
         if (of->mask != NULL)
@@ -467,31 +431,53 @@ static void softmax_backward(const backward_space *s, const scores *of, const fl
     }
 }
 
-static void store_rows(float *dst, int64_t stride, const float *src_TW, int64_t rows, int64_t D,
+static void store_rows(mics_elem *dst, int64_t stride, const float *src_TW, int64_t rows, int64_t D,
                        bool add)
 {
     const int64_t W = whole_vectors(D);
     for (int64_t row = 0; row < rows; ++row) {
-        float *to = dst + row * stride;
+        mics_elem *to = dst + row * stride;
         const float *from = src_TW + row * W;
         if (add) {
 #pragma omp simd
             for (int64_t d = 0; d < D; ++d)
-                to[d] += from[d];
+                to[d] = mics_store(mics_load(to[d]) + from[d]);
         } else {
-            memcpy(to, from, (size_t)D * sizeof *to);
+#pragma omp simd
+            for (int64_t d = 0; d < D; ++d)
+                to[d] = mics_store(from[d]);
         }
     }
 }
 
-static void row_dots(float *dots_T, const float *a, const float *b, int64_t stride, int64_t rows,
-                     int64_t D)
+// Adds a pass's dq, of the queries from `first` on. Keys pass in order; those of the last tile that
+// the queries see end the sum.
+static void add_queries(const backward_space *s, mics_elem *dq, const extent *e, int64_t h,
+                        int64_t first, int64_t key)
+{
+    const int64_t queries = minimum(TILE, e->T - first);
+    const bool begins = key <= first_tile(e, first);
+    if (MICS_ELEM_FP32 || (begins && key == first)) {
+        store_rows(dq, e->row, s->dq_TW, queries, e->D, !begins);
+        return;
+    }
+    const int64_t W = whole_vectors(e->D);
+    float *sum = s->dq_sums + (h * e->T + first) * W;
+#pragma omp simd
+    for (int64_t i = 0; i < queries * W; ++i)
+        sum[i] = begins ? s->dq_TW[i] : sum[i] + s->dq_TW[i];
+    if (key == first)
+        store_rows(dq, e->row, sum, queries, e->D, false);
+}
+
+static void row_dots(float *dots_T, const mics_elem *a, const mics_elem *b, int64_t stride,
+                     int64_t rows, int64_t D)
 {
     for (int64_t row = 0; row < rows; ++row) {
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t d = 0; d < D; ++d)
-            sum += a[row * stride + d] * b[row * stride + d];
+            sum += mics_load(a[row * stride + d]) * mics_load(b[row * stride + d]);
         dots_T[row] = sum;
     }
 }
@@ -502,7 +488,7 @@ static void backward_pair(const backward_space *s, const backward_group *group, 
                           int64_t h, int64_t first, int64_t key)
 {
     const int64_t D = e->D, C = e->C, row = e->row, W = whole_vectors(D);
-    const float *dy_T = group->dy + first * C + h * D, *y_T = group->y + first * C + h * D;
+    const mics_elem *dy_T = group->dy + first * C + h * D, *y_T = group->y + first * C + h * D;
     const int64_t queries = minimum(TILE, e->T - first), keys = minimum(TILE, e->T - key);
     const int64_t columns = whole_vectors(keys);
     const bool diagonal = first == key, add = h > 0 || !diagonal;
@@ -513,20 +499,21 @@ static void backward_pair(const backward_space *s, const backward_group *group, 
     pack(s->dy_TW, W, dy_T, C, queries, D);
     row_dots(s->delta, dy_T, y_T, C, queries, D);
     const tile q = {s->q_TW, W, 1}, dy = {s->dy_TW, W, 1};
-    product(s->p_TT, TILE, q, s->k_WT, TILE, queries, columns, D, false,
-            diagonal ? RESULT_LOWER : WHOLE);
-    product(s->ds_TT, TILE, dy, s->v_WT, TILE, queries, columns, D, false,
-            diagonal ? RESULT_LOWER : WHOLE);
+    MICS_ISA_OP(tile_product)
+    (s->p_TT, TILE, q, s->k_WT, TILE, queries, columns, D, false, diagonal ? RESULT_LOWER : WHOLE);
+    MICS_ISA_OP(tile_product)
+    (s->ds_TT, TILE, dy, s->v_WT, TILE, queries, columns, D, false,
+     diagonal ? RESULT_LOWER : WHOLE);
     softmax_backward(s, &seen, group->lse + first * e->H + h, e);
     const tile p_turned = {s->p_TT, 1, TILE}, ds_turned = {s->ds_TT, 1, TILE};
     const tile ds = {s->ds_TT, TILE, 1};
-    product(s->dv_TW, W, p_turned, s->dy_TW, W, keys, W, queries, add,
-            diagonal ? FACTOR_UPPER : WHOLE);
-    product(s->dk_TW, W, ds_turned, s->q_TW, W, keys, W, queries, add,
-            diagonal ? FACTOR_UPPER : WHOLE);
-    product(s->dq_TW, W, ds, s->k_TW, W, queries, W, keys, false, diagonal ? FACTOR_LOWER : WHOLE);
-    store_rows(group->dq + first * row + h * D, row, s->dq_TW, queries, D,
-               key > first_tile(e, first));
+    MICS_ISA_OP(tile_product)
+    (s->dv_TW, W, p_turned, s->dy_TW, W, keys, W, queries, add, diagonal ? FACTOR_UPPER : WHOLE);
+    MICS_ISA_OP(tile_product)
+    (s->dk_TW, W, ds_turned, s->q_TW, W, keys, W, queries, add, diagonal ? FACTOR_UPPER : WHOLE);
+    MICS_ISA_OP(tile_product)
+    (s->dq_TW, W, ds, s->k_TW, W, queries, W, keys, false, diagonal ? FACTOR_LOWER : WHOLE);
+    add_queries(s, group->dq + first * row + h * D, e, h, first, key);
 }
 
 static void backward_one_group(const backward_space *s, const backward_group *group,
@@ -535,11 +522,11 @@ static void backward_one_group(const backward_space *s, const backward_group *gr
     const int64_t D = e->D, row = e->row, W = whole_vectors(D);
     for (int64_t key = 0; key < e->T; key += TILE) {
         const int64_t keys = minimum(TILE, e->T - key);
-        const float *k = group->k + key * row, *v = group->v + key * row;
+        const mics_elem *k = group->k + key * row, *v = group->v + key * row;
         pack(s->dq_TW, W, v, row, keys, D); // dq's place is still free
-        transpose(s->v_WT, s->dq_TW, W, keys, 1.0F);
+        MICS_ISA_OP(tile_transpose)(s->v_WT, s->dq_TW, W, keys, 1.0F);
         pack(s->k_TW, W, k, row, keys, D);
-        transpose(s->k_WT, s->k_TW, W, keys, 1.0F);
+        MICS_ISA_OP(tile_transpose)(s->k_WT, s->k_TW, W, keys, 1.0F);
         for (int64_t h = 0; h < e->shared; ++h)
             for (int64_t first = key; first < e->T && first_tile(e, first) <= key; first += TILE)
                 backward_pair(s, group, e, h, first, key);
@@ -552,13 +539,13 @@ static backward_group backward_group_of(const mics_op_call *call, const extent *
                                         int64_t kv)
 {
     const int64_t row = b * e->T, h = kv * e->shared, at = row * e->C + h * e->D;
-    const float *qkv = (const float *)call->in[0] + row * e->row;
-    float *dqkv = (float *)call->din + row * e->row;
+    const mics_elem *qkv = (const mics_elem *)call->in[0] + row * e->row;
+    mics_elem *dqkv = (mics_elem *)call->din + row * e->row;
     backward_group group = {.dq = dqkv + h * e->D,
                             .dk = dqkv + key_of(e, h),
                             .dv = dqkv + value_of(e, h),
-                            .dy = (const float *)call->dout + at,
-                            .y = (const float *)call->out + at,
+                            .dy = (const mics_elem *)call->dout + at,
+                            .y = (const mics_elem *)call->out + at,
                             .lse = call->stats + row * e->H + h,
                             .q = qkv + h * e->D,
                             .k = qkv + key_of(e, h),
@@ -576,66 +563,20 @@ static void backward(const mics_op_call *call)
     const extent e = extent_of(&call->shape);
     const int32_t threads = call->at->threads;
     float *workspace = call->at->workspace;
+    const int64_t space_floats = thread_floats(&e);
     const int64_t groups = e.H / e.shared, tasks = call->shape.B * groups;
     (void)threads; // used by the pragma alone, which may be off
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int64_t task = 0; task < tasks; ++task) {
-        float *own = workspace + mics_op_thread() * mics_attention_workspace(e.D);
+        float *own = workspace + mics_op_thread() * space_floats;
         const backward_space space = backward_space_at(own, e.D);
         const backward_group group = backward_group_of(call, &e, task / groups, task % groups);
         backward_one_group(&space, &group, &e);
     }
 }
 
-// ---- decoding ----
-
-static void decode_head(float *y_D, float *scores_L, const float *q_D, const float *keys,
-                        const float *values, int64_t length, int64_t stride, int64_t D)
-{
-    const float scale = 1.0F / sqrtf((float)D);
-    float maximum = -INFINITY;
-    for (int64_t l = 0; l < length; ++l) {
-        float dot = 0;
-#pragma omp simd reduction(+ : dot)
-        for (int64_t d = 0; d < D; ++d)
-            dot += q_D[d] * keys[l * stride + d];
-        scores_L[l] = dot * scale;
-        maximum = scores_L[l] > maximum ? scores_L[l] : maximum;
-    }
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t l = 0; l < length; ++l) {
-        scores_L[l] = mics_exp(scores_L[l] - maximum);
-        sum += scores_L[l];
-    }
-    memset(y_D, 0, (size_t)D * sizeof *y_D);
-    for (int64_t l = 0; l < length; ++l) {
-        const float weight = scores_L[l] / sum;
-#pragma omp simd
-        for (int64_t d = 0; d < D; ++d)
-            y_D[d] += weight * values[l * stride + d];
-    }
-}
-
-// One new row against a cache: all keys so far (capacity, G), then all values; G: of all key-value
-// heads.
-static void decode(const mics_op_call *call)
-{
-    const extent e = extent_of(&call->shape);
-    const int64_t D = e.D, G = e.C / e.shared, length = call->position + 1;
-    const int64_t first = maximum(length - e.window, 0), seen = length - first;
-    const float *qkv = call->in[0];
-    float *keys_LG = call->cache, *values_LG = call->cache + call->capacity * G;
-    float *y_C = call->out, *workspace = call->at->workspace;
-    memcpy(keys_LG + call->position * G, qkv + e.C, (size_t)G * sizeof *qkv);
-    memcpy(values_LG + call->position * G, qkv + e.C + G, (size_t)G * sizeof *qkv);
-#pragma omp parallel for if (seen * e.C >= MICS_OP_PARALLEL)
-    for (int64_t h = 0; h < e.H; ++h) {
-        const int64_t at = first * G + h / e.shared * D;
-        decode_head(y_C + h * D, workspace + h * length, qkv + h * D, keys_LG + at, values_LG + at,
-                    seen, G, D);
-    }
-}
-
 const mics_op_kernels MICS_OP(attention_kernels) = {
-    .forward = forward, .backward = backward, .decode = decode};
+    .forward = forward,
+    .backward = backward,
+    .decode = MICS_ELEM_FP32 ? MICS_ISA_OP(attention_decode) : NULL,
+    .decode_divides = true};

@@ -48,6 +48,10 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     }
     cost.workspace_forward = cost.workspace_backward =
         s->threads * mics_attention_workspace(s->heads.dim);
+    if (s->cpu_bf16)
+        cost.workspace_forward = cost.workspace_backward =
+            s->threads *
+            mics_attention_workspace_bf16(s->T, s->heads.query / s->heads.key_value, s->heads.dim);
     if (s->accelerator_bytes > 0) { // a number for each query of each head
         cost.workspace_forward = 0;
         cost.workspace_backward = s->N * s->heads.query;
@@ -76,11 +80,15 @@ static double model_flops(const mics_op_shape *s)
     return 6.0 * seen * (double)s->out;
 }
 
-// Keys and values; scores.
-static mics_op_decode decode(const mics_op_shape *s)
+// Keys and values; scores, of one token of each head that shares a key, or of some tokens of one
+// head.
+static mics_op_decode decode(const mics_op_shape *s, int64_t capacity)
 {
-    return (mics_op_decode){.cache = 2 * s->heads.key_value * s->heads.dim,
-                            .workspace = s->heads.query};
+    const int64_t shared = s->heads.query / s->heads.key_value;
+    return (mics_op_decode){.cache = 2 * s->heads.key_value * capacity * s->heads.dim,
+                            .blocks = 2 * s->heads.key_value,
+                            .workspace =
+                                mics_larger(shared, MICS_ATTENTION_PROMPT_ROWS) * capacity};
 }
 
 const mics_op_def mics_op_def_attention = {.name = "attention",

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Products of small tiles, for attention. A block of C stays in registers while k runs; each step
+// Products of small tiles, and their transposes, for attention. A block of C stays in registers while k runs; each step
 // loads some vectors of a row of B and multiplies them by single elements of A.
-#include "ops/common/kernels_isa.h"
+#include "ops/attention/tile.h"
 
 // Registers decide the block of C: 6 x 4 vectors leave 8 of AVX-512's 32 free, 6 x 2 leave 4 of 16.
 enum { BLOCK_ROWS = 6, BLOCK_VECTORS = MICS_LANES == 16 ? 4 : 2 };
@@ -83,8 +83,9 @@ static inline __attribute__((always_inline)) void panel(const tiles *t, int64_t 
         block(t, m, n, 1, vectors);
 }
 
-void MICS_OP(tile_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column,
-                           const float *b, int64_t ldb, int64_t M, int64_t N, int64_t K, bool add)
+// C (+)= A B, whole.
+static void multiply(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column,
+                     const float *b, int64_t ldb, int64_t M, int64_t N, int64_t K, bool add)
 {
     const tiles t = {.c = c,
                      .a = a,
@@ -102,4 +103,67 @@ void MICS_OP(tile_product)(float *c, int64_t ldc, const float *a, int64_t a_row,
         panel(&t, n, M, 2);
     for (; n < N; n += MICS_LANES)
         panel(&t, n, M, 1);
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+void MICS_ISA_OP(tile_product)(float *c, int64_t ldc, tile a, const float *b, int64_t ldb,
+                               int64_t M, int64_t N, int64_t K, bool add, triangle part)
+{
+    if (part == WHOLE) {
+        multiply(c, ldc, a.data, a.row, a.column, b, ldb, M, N, K, add);
+        return;
+    }
+    for (int64_t m = 0; m < M; m += STRIP) {
+        const int64_t rows = smaller(STRIP, M - m);
+        const int64_t columns_end = part == RESULT_LOWER ? smaller(N, m + STRIP) : N;
+        const int64_t columns_begin = part == RESULT_UPPER ? m : 0;
+        const int64_t k_end = part == FACTOR_LOWER ? smaller(K, m + STRIP) : K;
+        const int64_t k_begin = part == FACTOR_UPPER ? m : 0;
+        multiply(c + m * ldc + columns_begin, ldc, a.data + m * a.row + k_begin * a.column, a.row,
+                 a.column, b + k_begin * ldb + columns_begin, ldb, rows,
+                 columns_end - columns_begin, k_end - k_begin, add);
+    }
+}
+
+// ---- transposes ----
+
+// Four floats: every CPU's vectors hold them, and four by four transpose in registers.
+typedef float quad __attribute__((vector_size(16)));
+typedef float quad_anywhere __attribute__((vector_size(16), aligned(4), may_alias));
+
+// GCC has clang's shuffle from version 12 on.
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int32_t places __attribute__((vector_size(16)));
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (places){__VA_ARGS__})
+#endif
+
+static inline void transpose_quad(float *dst, const float *src, int64_t W, float scale)
+{
+    quad row[4], half[4];
+    for (int i = 0; i < 4; ++i)
+        row[i] = *(const quad_anywhere *)(src + i * W) * scale;
+    half[0] = SHUFFLE(row[0], row[1], 0, 4, 1, 5);
+    half[1] = SHUFFLE(row[2], row[3], 0, 4, 1, 5);
+    half[2] = SHUFFLE(row[0], row[1], 2, 6, 3, 7);
+    half[3] = SHUFFLE(row[2], row[3], 2, 6, 3, 7);
+    row[0] = SHUFFLE(half[0], half[1], 0, 1, 4, 5);
+    row[1] = SHUFFLE(half[0], half[1], 2, 3, 6, 7);
+    row[2] = SHUFFLE(half[2], half[3], 0, 1, 4, 5);
+    row[3] = SHUFFLE(half[2], half[3], 2, 3, 6, 7);
+    for (int i = 0; i < 4; ++i)
+        *(quad_anywhere *)(dst + i * MICS_ATTENTION_TILE) = row[i];
+}
+
+void MICS_ISA_OP(tile_transpose)(float *dst, const float *src, int64_t W, int64_t rows, float scale)
+{
+    const int64_t whole = (rows + MICS_LANES - 1) / MICS_LANES * MICS_LANES;
+    for (int64_t row = 0; row < whole; row += 4)
+        for (int64_t d = 0; d < W; d += 4)
+            transpose_quad(dst + d * MICS_ATTENTION_TILE + row, src + row * W + d, W, scale);
 }

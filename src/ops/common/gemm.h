@@ -1,11 +1,32 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind mics_gemm() when the matrix library cannot: it needs memory for packing.
+// GEMMs as kernels ask for them, and what stands behind them where the matrix library cannot: it
+// needs memory for packing.
 #ifndef MICS_OP_GEMM_H
 #define MICS_OP_GEMM_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "mics/kernels.h"
+
+// Row-major C (M, N) (+)= op(A) op(B) + bias. Numbers are of the kernels' dtype. Sums are fp32, and
+// of bf16 rounded once. lda, ldb, ldc: elements between rows as stored.
+typedef struct mics_gemm_spec {
+    bool transpose_a, transpose_b, add;
+    bool wide; // of bf16: C is fp32; no bias then
+    int64_t M, N, K, lda, ldb, ldc;
+    const void *a, *b;
+    const void *bias; // (optional) (N)
+    void *c;
+    void *space; // of bf16: as many floats as mics_gemm_floats_bf16 says
+} mics_gemm_spec;
+
+/* A GEMM of bf16 numbers.
+ *
+ * Needs:   M, N, K >= 1; C apart from the others; no bias where it adds.
+ */
+void mics_gemm_bf16(const mics_exec *at, const mics_gemm_spec *gemm);
+
+/* mics_gemm_bf16() by plain loops: slow, needs no space, cannot fail. */
+void mics_gemm_bf16_plain(const mics_exec *at, const mics_gemm_spec *gemm);
 
 /* mics_gemm() by plain loops: slow, needs no memory, cannot fail. */
 void mics_gemm_plain(bool transpose_a, bool transpose_b, int64_t M, int64_t N, int64_t K,

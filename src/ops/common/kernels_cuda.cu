@@ -8,6 +8,7 @@
 #define MICS_CUDA_UPDATE_(NAME, optimizer) mics_cuda_##optimizer##_update,
 static const mics_kernels kernels = {
     "cuda",
+    nullptr, // these know all dtypes
     {MICS_OPS(MICS_CUDA_ROW_)},
     mics_cuda_accumulate,
     mics_cuda_sum_losses,
@@ -18,7 +19,8 @@ static const mics_kernels kernels = {
     mics_cuda_round,
     mics_cuda_widen,
     mics_cuda_hash,
-    nullptr, // communication dtypes are the CPU's
+    nullptr, // communication dtypes and initial weights are the CPU's
+    nullptr,
     nullptr,
     nullptr,
     nullptr,

@@ -1,15 +1,24 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Every kernel file is compiled once an instruction set, with MICS_ISA (avx512, avx2, generic) and
-// MICS_LANES (floats in a vector register) given by the build. Names get the set as a suffix.
+// MICS_LANES (floats in a vector register) given by the build. Names get the set as a suffix. Those
+// over activations and parameters are compiled once more for bf16 (elem.h), with a further suffix.
 #ifndef MICS_OP_KERNELS_ISA_H
 #define MICS_OP_KERNELS_ISA_H
 
 #include "mics/kernels.h"
+#include "ops/common/elem.h"
+#include "ops/common/gemm.h"
 
 #define MICS_OP_JOIN_(name, isa) mics_##name##_##isa
 #define MICS_OP_JOIN(name, isa) MICS_OP_JOIN_(name, isa)
-#define MICS_OP(name) MICS_OP_JOIN(name, MICS_ISA)
+// What is compiled once, whatever the dtype.
+#define MICS_ISA_OP(name) MICS_OP_JOIN(name, MICS_ISA)
+#ifdef MICS_ELEM_BF16
+#define MICS_OP(name) MICS_ISA_OP(bf16_##name)
+#else
+#define MICS_OP(name) MICS_ISA_OP(name)
+#endif
 
 enum {
     // Loops over flat arrays are cut into blocks of so many elements, each computed by one thread.
@@ -32,32 +41,36 @@ MICS_OPS(MICS_OP_DECLARE_)
 MICS_OPTIMIZERS(MICS_OP_DECLARE_)
 #undef MICS_OP_DECLARE_
 
-void MICS_OP(add)(float *y, const float *a, const float *b, int64_t elems); // y may be a or b
+// y may be a or b.
+void MICS_OP(add)(mics_elem *y, const mics_elem *a, const mics_elem *b, int64_t elems);
 void MICS_OP(accumulate)(const mics_exec *at, void *y, const void *x, int64_t elems);
-void MICS_OP(sum_losses)(const mics_exec *at, double *sum, const float *loss_N, int64_t N);
-void MICS_OP(sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems);
+void MICS_ISA_OP(sum_losses)(const mics_exec *at, double *sum, const float *loss_N, int64_t N);
+void MICS_ISA_OP(sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems);
 void MICS_OP(sum_blocks)(const mics_exec *at, float *sum, const void *own, const void *blocks,
                          int32_t count, int64_t stride, int64_t elems, bool add);
 void MICS_OP(sum_blocks_rounded)(const mics_exec *at, void *out, const void *own,
                                  const void *blocks, int32_t count, int64_t stride, int64_t elems);
-void MICS_OP(copy_fp32)(const mics_exec *at, void *out, const float *x, int64_t elems);
-void MICS_OP(copy_wide)(const mics_exec *at, float *out, const void *x, int64_t elems);
-void MICS_OP(hash)(const mics_exec *at, uint64_t *hash_out, const void *x, size_t bytes);
-void MICS_OP(pack_bf16)(uint16_t *packed, const float *values, int64_t elems);
-void MICS_OP(unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
-void MICS_OP(add_bf16)(float *sum, const uint16_t *packed, int64_t elems);
-void MICS_OP(pack_int8)(void *packed, const float *values, float *residual, int64_t elems);
-void MICS_OP(unpack_int8)(float *values, const void *packed, int64_t elems);
-void MICS_OP(add_int8)(float *sum, const void *packed, int64_t elems);
+void MICS_OP(round)(const mics_exec *at, void *out, const float *x, int64_t elems);
+void MICS_OP(widen)(const mics_exec *at, float *out, const void *x, int64_t elems);
+void MICS_ISA_OP(hash)(const mics_exec *at, uint64_t *hash_out, const void *x, size_t bytes);
+void MICS_ISA_OP(pack_bf16)(uint16_t *packed, const float *values, int64_t elems);
+void MICS_ISA_OP(unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
+void MICS_ISA_OP(add_bf16)(float *sum, const uint16_t *packed, int64_t elems);
+void MICS_ISA_OP(pack_int8)(void *packed, const float *values, float *residual, int64_t elems);
+void MICS_ISA_OP(unpack_int8)(float *values, const void *packed, int64_t elems);
+void MICS_ISA_OP(add_int8)(float *sum, const void *packed, int64_t elems);
+void MICS_ISA_OP(draw_normal)(float *values, int64_t elems, uint64_t seed, uint64_t stream,
+                              uint64_t first, double deviation);
 
-/* dst_C (+)= the column sums of rows_RC (R >= 1), in an order that depends on R alone: four rows
- * are added in pairs, then to the sum. One thread. */
-void MICS_OP(sum_rows)(float *dst_C, const float *rows_RC, int64_t R, int64_t C, int64_t row_stride,
-                       bool add);
+/* A GEMM of numbers of the dtype. */
+void MICS_OP(gemm)(const mics_exec *at, const mics_gemm_spec *gemm);
 
-/* C (+)= A B by the calling thread, for the small tiles of attention: c (M, N), A (M, K) with any
- * strides, b (K, N). N and ldb are multiples of MICS_LANES; c has room for whole vectors. */
-void MICS_OP(tile_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column,
-                           const float *b, int64_t ldb, int64_t M, int64_t N, int64_t K, bool add);
+/* dst_C = the column sums of rows_RC (R >= 1), in an order that depends on R alone: four rows are
+ * added in pairs, then to the sum. One thread. */
+void MICS_OP(sum_rows)(float *dst_C, const mics_elem *rows_RC, int64_t R, int64_t C);
+
+/* dst_C (+)= the column sums of such sums, in the same order, rounded once. One thread. */
+void MICS_OP(sum_parts)(mics_elem *dst_C, const float *parts_RC, int64_t R, int64_t C,
+                        int64_t row_stride, bool add);
 
 #endif

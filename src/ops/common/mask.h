@@ -39,11 +39,11 @@ static inline bool mics_drops(const mics_op_call *call)
 
 /* Random bits of `blocks` blocks, 2^blocks_log2 of each row, from block `first` of row `row` on:
  * bits (blocks, 8). One thread. */
-void MICS_OP(mask_rows)(uint16_t *bits, const mics_mask *mask, int64_t row, int64_t first,
-                        int32_t blocks_log2, int64_t blocks);
+void MICS_ISA_OP(mask_rows)(uint16_t *bits, const mics_mask *mask, int64_t row, int64_t first,
+                            int32_t blocks_log2, int64_t blocks);
 
 /* Block `block` of `rows` rows, transposed: bits (8, stride). One thread. */
-void MICS_OP(mask_columns)(uint16_t *bits, int64_t stride, const mics_mask *mask, int64_t row,
-                           int64_t rows, int64_t block);
+void MICS_ISA_OP(mask_columns)(uint16_t *bits, int64_t stride, const mics_mask *mask, int64_t row,
+                               int64_t rows, int64_t block);
 
 #endif

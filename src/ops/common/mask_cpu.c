@@ -24,8 +24,8 @@ static inline block random_block(const mics_mask *mask, uint32_t number, uint32_
     return c;
 }
 
-void MICS_OP(mask_rows)(uint16_t *bits, const mics_mask *mask, int64_t row, int64_t first,
-                        int32_t blocks_log2, int64_t blocks)
+void MICS_ISA_OP(mask_rows)(uint16_t *bits, const mics_mask *mask, int64_t row, int64_t first,
+                            int32_t blocks_log2, int64_t blocks)
 {
     // Two numbers at a time, in the order that they have on little-endian CPUs.
     typedef uint32_t pair __attribute__((aligned(2), may_alias));
@@ -43,8 +43,8 @@ void MICS_OP(mask_rows)(uint16_t *bits, const mics_mask *mask, int64_t row, int6
     }
 }
 
-void MICS_OP(mask_columns)(uint16_t *bits, int64_t stride, const mics_mask *mask, int64_t row,
-                           int64_t rows, int64_t block_number)
+void MICS_ISA_OP(mask_columns)(uint16_t *bits, int64_t stride, const mics_mask *mask, int64_t row,
+                               int64_t rows, int64_t block_number)
 {
     const mics_mask own = *mask;
     const uint32_t number = (uint32_t)block_number, row_0 = (uint32_t)row, count = (uint32_t)rows;

@@ -5,22 +5,23 @@
 #ifndef MICS_OP_RMS_ROW_H
 #define MICS_OP_RMS_ROW_H
 
+#include "ops/common/elem.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 /* y = x scale weight. Returns: scale = 1 / sqrt(mean of x^2 + eps). */
-static inline float mics_rms_forward_row(float *y_C, const float *x_C, const float *weight_C,
-                                         float eps, int64_t C)
+static inline float mics_rms_forward_row(mics_elem *y_C, const mics_elem *x_C,
+                                         const mics_elem *weight_C, float eps, int64_t C)
 {
     float squares = 0;
 #pragma omp simd reduction(+ : squares)
     for (int64_t c = 0; c < C; ++c)
-        squares += x_C[c] * x_C[c];
+        squares += mics_load(x_C[c]) * mics_load(x_C[c]);
     const float scale = 1.0F / sqrtf(squares / (float)C + eps);
 #pragma omp simd
     for (int64_t c = 0; c < C; ++c)
-        y_C[c] = x_C[c] * scale * weight_C[c];
+        y_C[c] = mics_store(mics_load(x_C[c]) * scale * mics_load(weight_C[c]));
     return scale;
 }
 
@@ -29,26 +30,31 @@ static inline float mics_rms_forward_row(float *y_C, const float *x_C, const flo
  *
  * Needs:   the scale that forward returned.
  */
-static inline void mics_rms_backward_row(float *dx_C, float *dweight_C, const float *dy_C,
-                                         const float *x_C, float scale, const float *weight_C,
-                                         int64_t C, bool add_dx)
+static inline void mics_rms_backward_row(mics_elem *dx_C, float *dweight_C, const mics_elem *dy_C,
+                                         const mics_elem *x_C, float scale,
+                                         const mics_elem *weight_C, int64_t C, bool add_dx)
 {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t c = 0; c < C; ++c) {
-        const float normal = x_C[c] * scale;
-        sum += dy_C[c] * weight_C[c] * normal;
-        dweight_C[c] += dy_C[c] * normal;
+        const float normal = mics_load(x_C[c]) * scale, dy = mics_load(dy_C[c]);
+        sum += dy * mics_load(weight_C[c]) * normal;
+        dweight_C[c] += dy * normal;
     }
     const float mean = sum / (float)C;
     if (add_dx) {
 #pragma omp simd
-        for (int64_t c = 0; c < C; ++c)
-            dx_C[c] += (dy_C[c] * weight_C[c] - x_C[c] * scale * mean) * scale;
+        for (int64_t c = 0; c < C; ++c) {
+            const float g = mics_load(dy_C[c]) * mics_load(weight_C[c]);
+            dx_C[c] =
+                mics_store(mics_load(dx_C[c]) + (g - mics_load(x_C[c]) * scale * mean) * scale);
+        }
     } else {
 #pragma omp simd
-        for (int64_t c = 0; c < C; ++c)
-            dx_C[c] = (dy_C[c] * weight_C[c] - x_C[c] * scale * mean) * scale;
+        for (int64_t c = 0; c < C; ++c) {
+            const float g = mics_load(dy_C[c]) * mics_load(weight_C[c]);
+            dx_C[c] = mics_store((g - mics_load(x_C[c]) * scale * mean) * scale);
+        }
     }
 }
 

@@ -11,6 +11,11 @@ void mics_op_set_threads(int32_t threads)
     omp_set_num_threads(threads);
 }
 
+int32_t mics_op_threads(void)
+{
+    return omp_get_max_threads();
+}
+
 int32_t mics_op_thread(void)
 {
     return omp_get_thread_num();

@@ -10,6 +10,11 @@ void mics_op_set_threads(int32_t threads)
     (void)threads;
 }
 
+int32_t mics_op_threads(void)
+{
+    return 1;
+}
+
 int32_t mics_op_thread(void)
 {
     return 0;

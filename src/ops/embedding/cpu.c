@@ -1,78 +1,119 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Rows of the token and position tables, and their gradients. Shapes: see mics/kernels.h.
+#include "ops/common/decode.h"
 #include "ops/common/kernels_isa.h"
 #include <string.h>
 
 // Backward gives each task so many columns: tasks never meet, and each adds its rows in order.
 enum { STRIPE = 64 };
 
-static void forward_rows(const mics_op_call *call, int64_t first_position)
+static void forward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, T = call->shape.T, C = call->shape.out;
     const int32_t *tokens_N = call->tokens;
-    const float *wte_VC = call->params[0], *wpe_PC = call->params[1];
-    float *y_NC = call->out;
+    const mics_elem *wte_VC = call->params[0], *wpe_PC = call->params[1];
+    mics_elem *y_NC = call->out;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n) {
-        float *y_C = y_NC + n * C;
-        const float *wte_C = wte_VC + tokens_N[n] * C;
+        mics_elem *y_C = y_NC + n * C;
+        const mics_elem *wte_C = wte_VC + tokens_N[n] * C;
         if (!wpe_PC) {
             memcpy(y_C, wte_C, (size_t)C * sizeof *y_C);
             continue;
         }
-        const float *wpe_C = wpe_PC + (first_position + n % T) * C;
+        const mics_elem *wpe_C = wpe_PC + (n % T) * C;
 #pragma omp simd
         for (int64_t c = 0; c < C; ++c)
-            y_C[c] = wte_C[c] + wpe_C[c];
+            y_C[c] = mics_store(mics_load(wte_C[c]) + mics_load(wpe_C[c]));
     }
 }
 
-static void forward(const mics_op_call *call)
-{
-    forward_rows(call, 0);
-}
-
-static void decode(const mics_op_call *call)
-{
-    forward_rows(call, call->position);
-}
-
-static void zero_rows(float *rows, int64_t count, int64_t C)
+static void zero_rows(mics_elem *rows, int64_t count, int64_t C)
 {
 #pragma omp parallel for if (count * C >= MICS_OP_PARALLEL)
     for (int64_t row = 0; row < count; ++row)
         memset(rows + row * C, 0, (size_t)C * sizeof *rows);
 }
 
-static void add_into(float *dst, const float *src, int64_t elems)
+// Gradients that are added to one row of a table: rows first, first + step ... of dy, or those that
+// `rows` numbers.
+typedef struct addends {
+    const mics_elem *dy_NC;
+    const int32_t *rows;
+    int64_t first, step, count, C;
+} addends;
+
+// The columns from `column` on are summed in fp32, and rounded once.
+static void add_columns(mics_elem *table, int64_t row, const addends *from, int64_t column)
 {
+    const int64_t width = from->C - column < STRIPE ? from->C - column : STRIPE;
+    mics_elem *dst = table + row * from->C + column;
+    float sum[STRIPE];
 #pragma omp simd
-    for (int64_t i = 0; i < elems; ++i)
-        dst[i] += src[i];
+    for (int64_t i = 0; i < width; ++i)
+        sum[i] = mics_load(dst[i]);
+    for (int64_t k = 0; k < from->count; ++k) {
+        const int64_t n = from->rows ? from->rows[k] : from->first + k * from->step;
+        const mics_elem *dy = from->dy_NC + n * from->C + column;
+#pragma omp simd
+        for (int64_t i = 0; i < width; ++i)
+            sum[i] += mics_load(dy[i]);
+    }
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i)
+        dst[i] = mics_store(sum[i]);
+}
+
+// Adds a stripe of all rows to the token table. Sorted by token, the rows of one are a run.
+static void add_tokens(const mics_op_call *call, const int32_t *order_N, int64_t column)
+{
+    const int64_t N = call->shape.N, C = call->shape.out;
+    const int32_t *tokens_N = call->tokens;
+    for (int64_t begin = 0, end; begin < N; begin = end) {
+        const int32_t token = tokens_N[order_N ? order_N[begin] : begin];
+        for (end = begin + 1; order_N && end < N && tokens_N[order_N[end]] == token;)
+            ++end;
+        const addends run = {.dy_NC = call->dout,
+                             .rows = order_N ? order_N + begin : NULL,
+                             .first = begin,
+                             .count = end - begin,
+                             .C = C};
+        add_columns(call->dparams[0], token, &run, column);
+    }
+}
+
+static void add_positions(const mics_op_call *call, int64_t column)
+{
+    const int64_t N = call->shape.N, T = call->shape.T, C = call->shape.out;
+    for (int64_t t = 0; t < T && t < N; ++t) {
+        const addends all = {
+            .dy_NC = call->dout, .first = t, .step = T, .count = (N - t + T - 1) / T, .C = C};
+        add_columns(call->dparams[1], t, &all, column);
+    }
 }
 
 static void backward(const mics_op_call *call)
 {
-    const int64_t N = call->shape.N, T = call->shape.T, C = call->shape.out;
-    const int32_t *tokens_N = call->tokens;
-    const float *dy_NC = call->dout;
-    float *dwte_VC = call->dparams[0], *dwpe_PC = call->dparams[1];
+    const int64_t N = call->shape.N, C = call->shape.out, V = call->shape.params[0][0];
     if (!call->add_params[0])
-        zero_rows(dwte_VC, call->shape.params[0][0], C);
-    if (dwpe_PC && !call->add_params[1])
-        zero_rows(dwpe_PC, call->shape.params[1][0], C);
+        zero_rows(call->dparams[0], V, C);
+    if (call->dparams[1] && !call->add_params[1])
+        zero_rows(call->dparams[1], call->shape.params[1][0], C);
+    int32_t *order_N = NULL; // in fp32 sums may lie in the table, which is not rounded more for it
+    if (!MICS_ELEM_FP32) {
+        order_N = call->at->workspace;
+        mics_op_sort_tokens(order_N, call->tokens, N, V, order_N + N);
+    }
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t column = 0; column < C; column += STRIPE) {
-        int64_t width = C - column < STRIPE ? C - column : STRIPE;
-        for (int64_t n = 0; n < N; ++n) {
-            const float *dy = dy_NC + n * C + column;
-            add_into(dwte_VC + tokens_N[n] * C + column, dy, width);
-            if (dwpe_PC)
-                add_into(dwpe_PC + n % T * C + column, dy, width);
-        }
+        add_tokens(call, order_N, column);
+        if (call->dparams[1])
+            add_positions(call, column);
     }
 }
 
 const mics_op_kernels MICS_OP(embedding_kernels) = {
-    .forward = forward, .backward = backward, .decode = decode};
+    .forward = forward,
+    .backward = backward,
+    .decode = MICS_ELEM_FP32 ? MICS_ISA_OP(embedding_decode) : NULL};

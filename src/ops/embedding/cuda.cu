@@ -278,4 +278,5 @@ static void run_backward(const mics_op_call *call)
     MICS_BY_DTYPE(call->at->dtype, backward, call->at, c);
 }
 
-const mics_op_kernels mics_cuda_embedding_kernels = {run_forward, run_backward, nullptr, nullptr};
+const mics_op_kernels mics_cuda_embedding_kernels = {run_forward, run_backward, nullptr,
+                                                     nullptr,     nullptr,      false};

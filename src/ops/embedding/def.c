@@ -15,6 +15,15 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
     return MICS_OK;
 }
 
+// On the CPU in bf16: positions sorted by token, and what sorting takes.
+static mics_op_cost cost_of(const mics_op_shape *s)
+{
+    mics_op_cost cost = mics_cost_moved(s);
+    if (s->cpu_bf16)
+        cost.workspace_backward = s->N + s->params[0][0] + 1;
+    return cost;
+}
+
 // The tables' gradients begin as zeros, unless another op has written them before.
 static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_work *works)
 {
@@ -34,5 +43,5 @@ const mics_op_def mics_op_def_embedding = {.name = "embedding",
                                            .params_needed = 1,
                                            .param_dims = {2, 2},
                                            .make = make,
-                                           .cost = mics_cost_moved,
+                                           .cost = cost_of,
                                            .work = work};

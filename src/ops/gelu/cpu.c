@@ -51,26 +51,30 @@ static inline float derivative_exact(float x)
 
 // ---- both ----
 
-static void forward_block(float *y, const float *x, int64_t elems)
+static void forward_block(mics_elem *y, const mics_elem *x, int64_t elems)
 {
 #pragma omp simd
-    for (int64_t i = 0; i < elems; ++i)
-        y[i] = x[i] / (1.0F + exp_minus_2u(limited(x[i], FORWARD_LIMIT)));
+    for (int64_t i = 0; i < elems; ++i) {
+        const float in = mics_load(x[i]);
+        y[i] = mics_store(in / (1.0F + exp_minus_2u(limited(in, FORWARD_LIMIT))));
+    }
 }
 
-static void forward_exact(float *y, const float *x, int64_t elems)
+static void forward_exact(mics_elem *y, const mics_elem *x, int64_t elems)
 {
 #pragma omp simd
-    for (int64_t i = 0; i < elems; ++i)
-        y[i] = x[i] * normal_below(x[i], mics_exp(-0.5F * x[i] * x[i]));
+    for (int64_t i = 0; i < elems; ++i) {
+        const float in = mics_load(x[i]);
+        y[i] = mics_store(in * normal_below(in, mics_exp(-0.5F * in * in)));
+    }
 }
 
 static void forward(const mics_op_call *call)
 {
     const int64_t elems = call->shape.N * call->shape.out;
     const bool exact = call->shape.op->exact;
-    const float *x = call->in[0];
-    float *y = call->out;
+    const mics_elem *x = call->in[0];
+    mics_elem *y = call->out;
 #pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
     for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
         int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
@@ -81,29 +85,32 @@ static void forward(const mics_op_call *call)
     }
 }
 
-static void backward_block(float *dx, const float *dy, const float *x, int64_t elems, bool add_dx)
+static void backward_block(mics_elem *dx, const mics_elem *dy, const mics_elem *x, int64_t elems,
+                           bool add_dx)
 {
     if (add_dx) {
 #pragma omp simd
         for (int64_t i = 0; i < elems; ++i)
-            dx[i] += dy[i] * derivative(x[i]);
+            dx[i] = mics_store(mics_load(dx[i]) + mics_load(dy[i]) * derivative(mics_load(x[i])));
     } else {
 #pragma omp simd
         for (int64_t i = 0; i < elems; ++i)
-            dx[i] = dy[i] * derivative(x[i]);
+            dx[i] = mics_store(mics_load(dy[i]) * derivative(mics_load(x[i])));
     }
 }
 
-static void backward_exact(float *dx, const float *dy, const float *x, int64_t elems, bool add_dx)
+static void backward_exact(mics_elem *dx, const mics_elem *dy, const mics_elem *x, int64_t elems,
+                           bool add_dx)
 {
     if (add_dx) {
 #pragma omp simd
         for (int64_t i = 0; i < elems; ++i)
-            dx[i] += dy[i] * derivative_exact(x[i]);
+            dx[i] =
+                mics_store(mics_load(dx[i]) + mics_load(dy[i]) * derivative_exact(mics_load(x[i])));
     } else {
 #pragma omp simd
         for (int64_t i = 0; i < elems; ++i)
-            dx[i] = dy[i] * derivative_exact(x[i]);
+            dx[i] = mics_store(mics_load(dy[i]) * derivative_exact(mics_load(x[i])));
     }
 }
 
@@ -111,8 +118,8 @@ static void backward(const mics_op_call *call)
 {
     const int64_t elems = call->shape.N * call->shape.out;
     const bool exact = call->shape.op->exact;
-    const float *dy = call->dout, *x = call->in[0];
-    float *dx = call->din;
+    const mics_elem *dy = call->dout, *x = call->in[0];
+    mics_elem *dx = call->din;
 #pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
     for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
         int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;

@@ -11,12 +11,13 @@ static void forward(const mics_op_call *call)
     const mics_heads heads = call->shape.heads;
     const int64_t N = call->shape.N, D = heads.dim, W = mics_heads_width(heads);
     const int64_t normed = heads.query + heads.key_value;
-    const float *x_NW = call->in[0];
-    float *y_NW = call->out;
+    const mics_elem *x_NW = call->in[0];
+    mics_elem *y_NW = call->out;
 #pragma omp parallel for if (N * W >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n) {
-        const float *x_W = x_NW + n * W;
-        float *y_W = y_NW + n * W, *scales = call->stats + n * normed;
+        const mics_elem *x_W = x_NW + n * W;
+        mics_elem *y_W = y_NW + n * W;
+        float *scales = call->stats + n * normed;
         for (int64_t h = 0; h < normed; ++h)
             scales[h] =
                 mics_rms_forward_row(y_W + h * D, x_W + h * D,
@@ -26,12 +27,12 @@ static void forward(const mics_op_call *call)
 }
 
 // The gradient of values: what came from above. din may be dout.
-static void pass_values(float *dx, const float *dy, int64_t elems, bool add)
+static void pass_values(mics_elem *dx, const mics_elem *dy, int64_t elems, bool add)
 {
     if (add) {
 #pragma omp simd
         for (int64_t i = 0; i < elems; ++i)
-            dx[i] += dy[i];
+            dx[i] = mics_store(mics_load(dx[i]) + mics_load(dy[i]));
     } else if (dx != dy) {
         memcpy(dx, dy, (size_t)elems * sizeof *dx);
     }
@@ -43,9 +44,9 @@ static void backward_row(const mics_op_call *call, int64_t n, float *dweights)
     const mics_heads heads = call->shape.heads;
     const int64_t D = heads.dim, W = mics_heads_width(heads),
                   normed = heads.query + heads.key_value;
-    const float *dy_W = (const float *)call->dout + n * W,
-                *x_W = (const float *)call->in[0] + n * W;
-    float *dx_W = (float *)call->din + n * W;
+    const mics_elem *dy_W = (const mics_elem *)call->dout + n * W,
+                    *x_W = (const mics_elem *)call->in[0] + n * W;
+    mics_elem *dx_W = (mics_elem *)call->din + n * W;
     for (int64_t h = 0; h < normed; ++h) {
         const int key = h < heads.query ? 0 : 1;
         mics_rms_backward_row(dx_W + h * D, dweights + key * D, dy_W + h * D, x_W + h * D,
@@ -67,7 +68,7 @@ static void backward(const mics_op_call *call)
             backward_row(call, n, dweights);
     }
     for (int p = 0; p < 2; ++p)
-        MICS_OP(sum_rows)
+        MICS_OP(sum_parts)
     (call->dparams[p], workspace + p * D, blocks, D, 2 * D, call->add_params[p]);
 }
 

@@ -6,22 +6,23 @@
 #include <math.h>
 #include <string.h>
 
-static void forward_row(float *y_C, float *stats, const float *x_C, const float *weight_C,
-                        const float *bias_C, float eps, int64_t C)
+static void forward_row(mics_elem *y_C, float *stats, const mics_elem *x_C,
+                        const mics_elem *weight_C, const mics_elem *bias_C, float eps, int64_t C)
 {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t c = 0; c < C; ++c)
-        sum += x_C[c];
+        sum += mics_load(x_C[c]);
     float mean = sum / (float)C;
     float squares = 0;
 #pragma omp simd reduction(+ : squares)
     for (int64_t c = 0; c < C; ++c)
-        squares += (x_C[c] - mean) * (x_C[c] - mean);
+        squares += (mics_load(x_C[c]) - mean) * (mics_load(x_C[c]) - mean);
     float scale = 1.0F / sqrtf(squares / (float)C + eps);
 #pragma omp simd
     for (int64_t c = 0; c < C; ++c)
-        y_C[c] = (x_C[c] - mean) * scale * weight_C[c] + bias_C[c];
+        y_C[c] = mics_store((mics_load(x_C[c]) - mean) * scale * mics_load(weight_C[c]) +
+                            mics_load(bias_C[c]));
     stats[0] = mean;
     stats[1] = scale;
 }
@@ -29,9 +30,10 @@ static void forward_row(float *y_C, float *stats, const float *x_C, const float 
 static void forward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, C = call->shape.out;
-    const float *x_NC = call->in[0], *weight_C = call->params[0], *bias_C = call->params[1];
+    const mics_elem *x_NC = call->in[0], *weight_C = call->params[0], *bias_C = call->params[1];
     const float eps = call->shape.op->eps;
-    float *y_NC = call->out, *stats_N2 = call->stats;
+    mics_elem *y_NC = call->out;
+    float *stats_N2 = call->stats;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n)
         forward_row(y_NC + n * C, stats_N2 + 2 * n, x_NC + n * C, weight_C, bias_C, eps, C);
@@ -39,33 +41,35 @@ static void forward(const mics_op_call *call)
 
 // With normal = (x - mean) scale and g = dy weight:
 // dx = scale (g - mean of g - normal * mean of (g normal)).
-static void backward_row(float *dx_C, float *dweight_C, float *dbias_C, const float *dy_C,
-                         const float *x_C, const float *stats, const float *weight_C, int64_t C,
-                         bool add_dx)
+static void backward_row(mics_elem *dx_C, float *dweight_C, float *dbias_C, const mics_elem *dy_C,
+                         const mics_elem *x_C, const float *stats, const mics_elem *weight_C,
+                         int64_t C, bool add_dx)
 {
     const float mean = stats[0], scale = stats[1];
     float sum = 0, sum_normal = 0;
 #pragma omp simd reduction(+ : sum, sum_normal)
     for (int64_t c = 0; c < C; ++c) {
-        float normal = (x_C[c] - mean) * scale;
-        float g = dy_C[c] * weight_C[c];
+        const float normal = (mics_load(x_C[c]) - mean) * scale, dy = mics_load(dy_C[c]);
+        const float g = dy * mics_load(weight_C[c]);
         sum += g;
         sum_normal += g * normal;
-        dweight_C[c] += dy_C[c] * normal;
-        dbias_C[c] += dy_C[c];
+        dweight_C[c] += dy * normal;
+        dbias_C[c] += dy;
     }
     const float mean_g = sum / (float)C, mean_normal = sum_normal / (float)C;
     if (add_dx) {
 #pragma omp simd
         for (int64_t c = 0; c < C; ++c) {
-            float normal = (x_C[c] - mean) * scale;
-            dx_C[c] += (dy_C[c] * weight_C[c] - mean_g - normal * mean_normal) * scale;
+            const float normal = (mics_load(x_C[c]) - mean) * scale;
+            const float g = mics_load(dy_C[c]) * mics_load(weight_C[c]);
+            dx_C[c] = mics_store(mics_load(dx_C[c]) + (g - mean_g - normal * mean_normal) * scale);
         }
     } else {
 #pragma omp simd
         for (int64_t c = 0; c < C; ++c) {
-            float normal = (x_C[c] - mean) * scale;
-            dx_C[c] = (dy_C[c] * weight_C[c] - mean_g - normal * mean_normal) * scale;
+            const float normal = (mics_load(x_C[c]) - mean) * scale;
+            const float g = mics_load(dy_C[c]) * mics_load(weight_C[c]);
+            dx_C[c] = mics_store((g - mean_g - normal * mean_normal) * scale);
         }
     }
 }
@@ -73,10 +77,11 @@ static void backward_row(float *dx_C, float *dweight_C, float *dbias_C, const fl
 static void backward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, C = call->shape.out;
-    const float *dy_NC = call->dout, *x_NC = call->in[0], *stats_N2 = call->stats;
-    const float *weight_C = call->params[0];
+    const mics_elem *dy_NC = call->dout, *x_NC = call->in[0], *weight_C = call->params[0];
+    const float *stats_N2 = call->stats;
     const bool add_dx = call->add_din, add_params = call->add_params[0];
-    float *dx_NC = call->din, *workspace = call->at->workspace;
+    mics_elem *dx_NC = call->din;
+    float *workspace = call->at->workspace;
     int64_t blocks = N < MICS_NORM_BLOCKS ? N : MICS_NORM_BLOCKS;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t block = 0; block < blocks; ++block) {
@@ -86,8 +91,8 @@ static void backward(const mics_op_call *call)
             backward_row(dx_NC + n * C, dweight, dbias, dy_NC + n * C, x_NC + n * C,
                          stats_N2 + 2 * n, weight_C, C, add_dx);
     }
-    MICS_OP(sum_rows)(call->dparams[0], workspace, blocks, C, 2 * C, add_params);
-    MICS_OP(sum_rows)(call->dparams[1], workspace + C, blocks, C, 2 * C, add_params);
+    MICS_OP(sum_parts)(call->dparams[0], workspace, blocks, C, 2 * C, add_params);
+    MICS_OP(sum_parts)(call->dparams[1], workspace + C, blocks, C, 2 * C, add_params);
 }
 
 const mics_op_kernels MICS_OP(layernorm_kernels) = {.forward = forward, .backward = backward};

@@ -3,5 +3,9 @@
 // LayerNorm on a GPU.
 #include "ops/common/norm.cuh"
 
-const mics_op_kernels mics_cuda_layernorm_kernels = {
-    norm_passes<true>::run_forward, norm_passes<true>::run_backward, nullptr, nullptr};
+const mics_op_kernels mics_cuda_layernorm_kernels = {norm_passes<true>::run_forward,
+                                                     norm_passes<true>::run_backward,
+                                                     nullptr,
+                                                     nullptr,
+                                                     nullptr,
+                                                     false};

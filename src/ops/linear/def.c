@@ -1,24 +1,63 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // y = x W + bias. params: weight (I, O), or (O, I) where the op says so; bias (O) or none.
+//
+// Of experts the weight is (experts * O, I). A token goes to `chosen` of them: out is (chosen * O), or
+// where they join, in is (chosen * I) and out their sum (O). Each expert is a GEMM of the tokens that
+// it gets on average.
 #include "ops/linear/def.h"
 #include "ops/common/def.h"
+#include "ops/gemm/def.h"
+
+// What one token's row of one expert has, where there are experts.
+static int64_t inputs_of(const mics_op_shape *s)
+{
+    const mics_experts *e = &s->op->experts;
+    return e->count > 0 && e->joins ? s->in[0] / e->chosen : s->in[0];
+}
+
+static int64_t outputs_of(const mics_op_shape *s)
+{
+    const mics_experts *e = &s->op->experts;
+    return e->count > 0 && !e->joins ? s->out / e->chosen : s->out;
+}
+
+static int64_t chosen_of(const mics_op_shape *s)
+{
+    return s->op->experts.count > 0 ? s->op->experts.chosen : 1;
+}
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {
     const bool out_in = s->op->weight_out_in;
-    MICS_TRY(mics_op_check(s, "inputs of the weight", s->params[0][out_in ? 1 : 0], s->in[0]));
+    const mics_experts *e = &s->op->experts;
+    MICS_TRY(mics_op_check(s, "inputs of the weight", s->params[0][out_in ? 1 : 0], inputs_of(s)));
     *out_out = s->params[0][out_in ? 0 : 1];
+    if (e->count > 0)
+        *out_out = *out_out / e->count * (e->joins ? 1 : e->chosen);
     *stats_out = 0;
     return s->params[1][0] > 0 ? mics_op_check(s, "bias", s->params[1][0], *out_out) : MICS_OK;
+}
+
+// On the CPU in bf16, too, GEMMs come before the sums of the bias's gradient.
+static void place_bf16(const mics_op_shape *s, mics_op_cost *cost)
+{
+    const int64_t N = s->N, rows = s->params[0][0], columns = s->params[0][1];
+    cost->workspace_forward = mics_gemm_floats_bf16(N, s->out, s->in[0]);
+    cost->workspace_backward =
+        mics_larger(mics_gemm_floats_bf16(N, s->in[0], s->out),
+                    mics_larger(mics_gemm_floats_bf16(rows, columns, N), cost->workspace_backward));
 }
 
 // On an accelerator one after the other: GEMMs, and sums of the bias's gradient.
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     enum { BLOCKS = MICS_LINEAR_ACCELERATOR_BLOCKS };
-    mics_op_cost cost = mics_cost_gemm((double)s->N, (double)s->in[0], (double)s->out);
+    mics_op_cost cost =
+        mics_cost_gemm((double)(s->N * chosen_of(s)), (double)inputs_of(s), (double)outputs_of(s));
     cost.workspace_backward = MICS_LINEAR_BLOCKS * s->out;
+    if (s->cpu_bf16)
+        place_bf16(s, &cost);
     if (s->accelerator_bytes > 0) {
         cost.workspace_forward = mics_part_floats(MICS_GEMM_BYTES);
         cost.workspace_backward = mics_larger(
@@ -29,22 +68,34 @@ static mics_op_cost cost_of(const mics_op_shape *s)
 
 static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_work *works)
 {
+    const int64_t routed = s->N * chosen_of(s);
+    const int64_t experts = mics_smaller(mics_larger(s->op->experts.count, 1), routed);
+    const int64_t rows = routed / experts, inputs = inputs_of(s), outputs = outputs_of(s);
     int32_t count = 0;
-    if (!pass->backward) {
-        works[count++] = mics_work_gemm(s->N, s->out, s->in[0]);
-        return count;
-    }
-    if (pass->input_gradient)
-        works[count++] = mics_work_gemm(s->N, s->in[0], s->out);
-    works[count++] = mics_work_gemm(s->in[0], s->out, s->N);
-    if (s->params[1][0] > 0) // the bias's gradient: a sum over rows
+    if (!pass->backward)
+        works[count++] = mics_work_gemm(rows, outputs, inputs);
+    if (pass->backward && pass->input_gradient)
+        works[count++] = mics_work_gemm(rows, inputs, outputs);
+    if (pass->backward)
+        works[count++] = mics_work_gemm(inputs, outputs, rows);
+    for (int32_t i = 0; i < count; i++)
+        works[i].times = experts;
+    if (pass->backward && s->params[1][0] > 0) // the bias's gradient: a sum over rows
         works[count++] = mics_work_moved(0, (double)s->N * (double)s->out * pass->elem_bytes);
     return count;
 }
 
 static double model_flops(const mics_op_shape *s)
 {
-    return 6.0 * (double)(s->params[0][0] * s->params[0][1]);
+    return 6.0 * (double)inputs_of(s) * (double)outputs_of(s) * (double)chosen_of(s);
+}
+
+// A panel of a weight, widened.
+static mics_op_decode decode(const mics_op_shape *s, int64_t capacity)
+{
+    (void)s;
+    (void)capacity;
+    return (mics_op_decode){.workspace = MICS_LINEAR_PANEL * MICS_LINEAR_PANEL_INPUTS};
 }
 
 const mics_op_def mics_op_def_linear = {.name = "linear",
@@ -60,4 +111,5 @@ const mics_op_def mics_op_def_linear = {.name = "linear",
                                         .make = make,
                                         .cost = cost_of,
                                         .work = work,
-                                        .model_flops = model_flops};
+                                        .model_flops = model_flops,
+                                        .decode = decode};

@@ -167,7 +167,7 @@ static void backward(const mics_op_call *call)
         mics_cuda_round_add(c.at, call->dparams[0], wide, c.V * c.C, add);
 }
 
-static void decode(const mics_op_call *call)
+static void logits(const mics_op_call *call)
 {
     mics_cuda_gemm gemm = {.a = call->in[0], .b = call->params[0], .c = call->logits};
     gemm.transpose_b = true;
@@ -178,4 +178,4 @@ static void decode(const mics_op_call *call)
 }
 
 const mics_op_kernels mics_cuda_lm_head_kernels = {
-    .forward = forward, .backward = backward, .decode = decode};
+    .forward = forward, .backward = backward, .logits = logits};

@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The last GEMM with the softmax and each token's loss, by chunks of rows. params: weight (V, C).
+#include "ops/lm_head/def.h"
 #include "ops/common/def.h"
+#include "ops/gemm/def.h"
 
 // Rows of logits at a time on an accelerator: full tiles for every multiprocessor whatever the
 // vocabulary, in whole tiles.
@@ -52,6 +54,21 @@ static void place_on_accelerator(const mics_op_shape *s, mics_op_cost *cost)
         cost->workspace_forward + (summed ? mics_part_floats(V * C * (int64_t)sizeof(float)) : 0);
 }
 
+// On the CPU in bf16 all rows are one chunk, unless their logits take more memory than a smaller
+// chunk's with the fp32 sum of the weight's gradient that several chunks need.
+static void place_bf16(const mics_op_shape *s, mics_op_cost *cost)
+{
+    const int64_t V = s->params[0][0], C = s->params[0][1], sum = V * C;
+    const bool whole = mics_logits_floats_bf16(s->N, V) <= logits_floats + sum;
+    cost->chunk_rows = whole ? s->N : mics_smaller(2 * cost->chunk_rows, s->N);
+    const int64_t R = cost->chunk_rows, logits = mics_logits_floats_bf16(R, V);
+    cost->workspace_forward = logits + mics_gemm_floats_bf16(R, V, C);
+    cost->workspace_backward =
+        logits + (whole ? 0 : sum) +
+        mics_larger(mics_gemm_floats_bf16(R, V, C),
+                    mics_larger(mics_gemm_floats_bf16(R, C, V), mics_gemm_floats_bf16(V, C, R)));
+}
+
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     const int64_t V = s->params[0][0], C = s->params[0][1];
@@ -62,17 +79,19 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     cost.workspace_forward = cost.workspace_backward = cost.chunk_rows * V;
     if (s->accelerator_bytes > 0)
         place_on_accelerator(s, &cost);
+    if (s->cpu_bf16)
+        place_bf16(s, &cost);
     return cost;
 }
 
 // Logits of some rows: made, read twice and written once as they become losses (or gradients), and
-// in backward multiplied with the table and with the inputs. They are fp32 but on accelerators,
-// which hold them as activations.
+// in backward multiplied with the table and with the inputs. They are held as activations are.
 static int32_t add_rows(const mics_op_shape *s, const mics_op_pass *pass, int64_t rows,
                         int64_t times, mics_op_work *works)
 {
     const int64_t V = s->params[0][0], C = s->params[0][1];
-    const double bytes = s->accelerator_bytes > 0 ? pass->elem_bytes : (double)sizeof(float);
+    const double bytes =
+        s->accelerator_bytes > 0 || s->cpu_bf16 ? pass->elem_bytes : (double)sizeof(float);
     int32_t count = 0;
     if (!(pass->backward && pass->keeps_logits)) {
         works[count++] = mics_work_gemm(rows, V, C);

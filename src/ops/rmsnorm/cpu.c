@@ -9,8 +9,8 @@
 static void forward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, C = call->shape.out;
-    const float *x_NC = call->in[0];
-    float *y_NC = call->out;
+    const mics_elem *x_NC = call->in[0];
+    mics_elem *y_NC = call->out;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n)
         call->stats[n] = mics_rms_forward_row(y_NC + n * C, x_NC + n * C, call->params[0],
@@ -21,8 +21,10 @@ static void backward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, C = call->shape.out;
     const int64_t blocks = N < MICS_NORM_BLOCKS ? N : MICS_NORM_BLOCKS;
-    const float *dy_NC = call->dout, *x_NC = call->in[0], *scale_N = call->stats;
-    float *dx_NC = call->din, *workspace = call->at->workspace;
+    const mics_elem *dy_NC = call->dout, *x_NC = call->in[0];
+    const float *scale_N = call->stats;
+    mics_elem *dx_NC = call->din;
+    float *workspace = call->at->workspace;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t block = 0; block < blocks; ++block) {
         float *dweight = workspace + block * C;
@@ -31,7 +33,7 @@ static void backward(const mics_op_call *call)
             mics_rms_backward_row(dx_NC + n * C, dweight, dy_NC + n * C, x_NC + n * C, scale_N[n],
                                   call->params[0], C, call->add_din);
     }
-    MICS_OP(sum_rows)(call->dparams[0], workspace, blocks, C, C, call->add_params[0]);
+    MICS_OP(sum_parts)(call->dparams[0], workspace, blocks, C, C, call->add_params[0]);
 }
 
 const mics_op_kernels MICS_OP(rmsnorm_kernels) = {.forward = forward, .backward = backward};

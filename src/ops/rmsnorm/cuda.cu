@@ -3,5 +3,9 @@
 // RMSNorm on a GPU.
 #include "ops/common/norm.cuh"
 
-const mics_op_kernels mics_cuda_rmsnorm_kernels = {
-    norm_passes<false>::run_forward, norm_passes<false>::run_backward, nullptr, nullptr};
+const mics_op_kernels mics_cuda_rmsnorm_kernels = {norm_passes<false>::run_forward,
+                                                   norm_passes<false>::run_backward,
+                                                   nullptr,
+                                                   nullptr,
+                                                   nullptr,
+                                                   false};

@@ -16,8 +16,8 @@ typedef struct turns {
 
 // One pass: from (N, W) to (N, W), W = (Q + 2 K) D.
 typedef struct rotation {
-    float *to;
-    const float *from;
+    mics_elem *to;
+    const mics_elem *from;
     const mics_rotary_spec *by;
     mics_heads heads;
     bool back, add;
@@ -37,33 +37,33 @@ static void find_turns(turns *t, const rotation *r, int64_t position)
 }
 
 // `to` may be `from`.
-static void turn_head(float *to, const float *from, const turns *t, int64_t half, bool add)
+static void turn_head(mics_elem *to, const mics_elem *from, const turns *t, int64_t half, bool add)
 {
-    const float *a = from + t->first, *b = a + half;
-    float *to_a = to + t->first, *to_b = to_a + half;
+    const mics_elem *a = from + t->first, *b = a + half;
+    mics_elem *to_a = to + t->first, *to_b = to_a + half;
     if (add) {
 #pragma omp simd
         for (int64_t i = 0; i < t->count; ++i) {
-            const float of_a = a[i], of_b = b[i];
-            to_a[i] += of_a * t->cosine[i] - of_b * t->sine[i];
-            to_b[i] += of_b * t->cosine[i] + of_a * t->sine[i];
+            const float of_a = mics_load(a[i]), of_b = mics_load(b[i]);
+            to_a[i] = mics_store(mics_load(to_a[i]) + (of_a * t->cosine[i] - of_b * t->sine[i]));
+            to_b[i] = mics_store(mics_load(to_b[i]) + (of_b * t->cosine[i] + of_a * t->sine[i]));
         }
     } else {
 #pragma omp simd
         for (int64_t i = 0; i < t->count; ++i) {
-            const float of_a = a[i], of_b = b[i];
-            to_a[i] = of_a * t->cosine[i] - of_b * t->sine[i];
-            to_b[i] = of_b * t->cosine[i] + of_a * t->sine[i];
+            const float of_a = mics_load(a[i]), of_b = mics_load(b[i]);
+            to_a[i] = mics_store(of_a * t->cosine[i] - of_b * t->sine[i]);
+            to_b[i] = mics_store(of_b * t->cosine[i] + of_a * t->sine[i]);
         }
     }
 }
 
-static void pass_on(float *to, const float *from, int64_t elems, bool add)
+static void pass_on(mics_elem *to, const mics_elem *from, int64_t elems, bool add)
 {
     if (add) {
 #pragma omp simd
         for (int64_t i = 0; i < elems; ++i)
-            to[i] += from[i];
+            to[i] = mics_store(mics_load(to[i]) + mics_load(from[i]));
     } else if (to != from) {
         memcpy(to, from, (size_t)elems * sizeof *to);
     }
@@ -74,8 +74,8 @@ static void pass_rest(const rotation *r, int64_t row)
 {
     const int64_t D = r->heads.dim, dims = r->by->dims, W = mics_heads_width(r->heads);
     const int64_t turned = r->heads.query + r->heads.key_value;
-    float *to = r->to + row * W;
-    const float *from = r->from + row * W;
+    mics_elem *to = r->to + row * W;
+    const mics_elem *from = r->from + row * W;
     for (int64_t h = 0; dims < D && h < turned; ++h)
         pass_on(to + h * D + dims, from + h * D + dims, D - dims, r->add);
     pass_on(to + turned * D, from + turned * D, r->heads.key_value * D, r->add);

@@ -10,15 +10,17 @@ static const float LOWEST_GATE = -87.0F;
 static void forward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, I = call->shape.out;
-    const float *x = call->in[0];
-    float *y = call->out;
+    const mics_elem *x = call->in[0];
+    mics_elem *y = call->out;
 #pragma omp parallel for if (N * I >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n) {
-        const float *gate_I = x + 2 * n * I, *up_I = gate_I + I;
-        float *y_I = y + n * I;
+        const mics_elem *gate_I = x + 2 * n * I, *up_I = gate_I + I;
+        mics_elem *y_I = y + n * I;
 #pragma omp simd
-        for (int64_t i = 0; i < I; ++i)
-            y_I[i] = gate_I[i] / (1.0F + mics_exp(-gate_I[i])) * up_I[i];
+        for (int64_t i = 0; i < I; ++i) {
+            const float gate = mics_load(gate_I[i]);
+            y_I[i] = mics_store(gate / (1.0F + mics_exp(-gate)) * mics_load(up_I[i]));
+        }
     }
 }
 
@@ -35,23 +37,26 @@ static inline slope slope_at(float gate)
     return (slope){g * s, s * (1.0F + g * (e * s))};
 }
 
-static void backward_row(float *dx_2I, const float *dy_I, const float *x_2I, int64_t I, bool add)
+static void backward_row(mics_elem *dx_2I, const mics_elem *dy_I, const mics_elem *x_2I, int64_t I,
+                         bool add)
 {
-    float *dgate_I = dx_2I, *dup_I = dx_2I + I;
-    const float *gate_I = x_2I, *up_I = x_2I + I;
+    mics_elem *dgate_I = dx_2I, *dup_I = dx_2I + I;
+    const mics_elem *gate_I = x_2I, *up_I = x_2I + I;
     if (add) {
 #pragma omp simd
         for (int64_t i = 0; i < I; ++i) {
-            const slope at = slope_at(gate_I[i]);
-            dgate_I[i] += dy_I[i] * up_I[i] * at.derivative;
-            dup_I[i] += dy_I[i] * at.value;
+            const slope at = slope_at(mics_load(gate_I[i]));
+            const float dy = mics_load(dy_I[i]), up = mics_load(up_I[i]);
+            dgate_I[i] = mics_store(mics_load(dgate_I[i]) + dy * up * at.derivative);
+            dup_I[i] = mics_store(mics_load(dup_I[i]) + dy * at.value);
         }
     } else {
 #pragma omp simd
         for (int64_t i = 0; i < I; ++i) {
-            const slope at = slope_at(gate_I[i]);
-            dgate_I[i] = dy_I[i] * up_I[i] * at.derivative;
-            dup_I[i] = dy_I[i] * at.value;
+            const slope at = slope_at(mics_load(gate_I[i]));
+            const float dy = mics_load(dy_I[i]), up = mics_load(up_I[i]);
+            dgate_I[i] = mics_store(dy * up * at.derivative);
+            dup_I[i] = mics_store(dy * at.value);
         }
     }
 }
@@ -59,8 +64,8 @@ static void backward_row(float *dx_2I, const float *dy_I, const float *x_2I, int
 static void backward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, I = call->shape.out;
-    const float *dy = call->dout, *x = call->in[0];
-    float *dx = call->din;
+    const mics_elem *dy = call->dout, *x = call->in[0];
+    mics_elem *dx = call->din;
 #pragma omp parallel for if (N * I >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n)
         backward_row(dx + 2 * n * I, dy + n * I, x + 2 * n * I, I, call->add_din);

@@ -60,7 +60,7 @@ static inline words widen_bf16(halves bits)
 
 // In place a vector's store ends at or before the place where the next load begins, because packed
 // elements are half as wide.
-void MICS_OP(pack_bf16)(uint16_t *packed, const float *values, int64_t elems)
+void MICS_ISA_OP(pack_bf16)(uint16_t *packed, const float *values, int64_t elems)
 {
     int64_t i = 0;
     for (; i + MICS_LANES <= elems; i += MICS_LANES) {
@@ -75,7 +75,7 @@ void MICS_OP(pack_bf16)(uint16_t *packed, const float *values, int64_t elems)
 
 // In place, k elements are stored up to byte 4 k, and the next load begins at byte 4 (elems / 2) +
 // 2 k or behind, which is no less while k < elems.
-void MICS_OP(unpack_bf16)(float *values, const uint16_t *packed, int64_t elems)
+void MICS_ISA_OP(unpack_bf16)(float *values, const uint16_t *packed, int64_t elems)
 {
     int64_t i = 0;
     for (; i + MICS_LANES <= elems; i += MICS_LANES) {
@@ -99,7 +99,7 @@ static void add_bf16_block(float *sum, const uint16_t *packed, int64_t elems)
     }
 }
 
-void MICS_OP(add_bf16)(float *sum, const uint16_t *packed, int64_t elems)
+void MICS_ISA_OP(add_bf16)(float *sum, const uint16_t *packed, int64_t elems)
 {
     for (int64_t first = 0; first < elems; first += MICS_COMM_INT8_BLOCK) {
         const int64_t rest = elems - first;
@@ -230,7 +230,7 @@ static inline block_view block_at(int64_t block, int64_t elems)
                         .q_at = (size_t)blocks * sizeof(float) + (size_t)first};
 }
 
-void MICS_OP(pack_int8)(void *packed, const float *values, float *residual, int64_t elems)
+void MICS_ISA_OP(pack_int8)(void *packed, const float *values, float *residual, int64_t elems)
 {
     char *to = packed;
     size_t end = 0;
@@ -268,7 +268,7 @@ static inline float scale_at(const char *from, block_view at)
     return scale;
 }
 
-void MICS_OP(unpack_int8)(float *values, const void *packed, int64_t elems)
+void MICS_ISA_OP(unpack_int8)(float *values, const void *packed, int64_t elems)
 {
     const char *from = packed;
     for (int64_t block = 0; block * MICS_COMM_INT8_BLOCK < elems; ++block) {
@@ -279,7 +279,7 @@ void MICS_OP(unpack_int8)(float *values, const void *packed, int64_t elems)
     }
 }
 
-void MICS_OP(add_int8)(float *sum, const void *packed, int64_t elems)
+void MICS_ISA_OP(add_int8)(float *sum, const void *packed, int64_t elems)
 {
     const char *from = packed;
     for (int64_t block = 0; block * MICS_COMM_INT8_BLOCK < elems; ++block) {

@@ -24,7 +24,7 @@ static uint64_t hash_batch(const char *x, size_t bytes, uint64_t seed)
     return XXH3_64bits_withSeed(hashes, (size_t)blocks * sizeof hashes[0], seed);
 }
 
-void MICS_OP(hash)(const mics_exec *at, uint64_t *hash_out, const void *x, size_t bytes)
+void MICS_ISA_OP(hash)(const mics_exec *at, uint64_t *hash_out, const void *x, size_t bytes)
 {
     (void)at;
     const size_t batch = (size_t)BATCH_BLOCKS * BLOCK_BYTES;

@@ -1,0 +1,375 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// GEMMs of bf16 numbers by AVX512_BF16's dot products of pairs (vdpbf16ps), in the manner of Goto
+// and van de Geijn (2008): blocks of B, and of A where it is transposed, are packed; then tiles of C
+// are computed from them. It is for CPUs without AMX: there oneDNN 2.6 takes 1.5 to 3 times as long
+// for weight gradients and the LM head, whose operands it reads against the grain.
+//
+// Packed B: panels of 64 columns, each (depth / 2, 64) pairs of numbers that follow each other down
+// a column. Packed A: panels of 6 rows, each (depth / 2, 6) pairs; A that is not transposed has its
+// pairs side by side, and is read where it lies.
+//
+// Each element of C is summed in one order, whatever the number of threads. Denormals count as 0.
+#include "ops/common/gemm_packed.h"
+#include "ops/gemm/def.h"
+#include <immintrin.h>
+#include <string.h>
+
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+#define INLINE static inline __attribute__((always_inline)) TARGET
+#define UNROLL _Pragma("GCC unroll 16")
+
+enum {
+    TILE_ROWS = MICS_GEMM_TILE_ROWS,
+    COLUMNS = MICS_GEMM_TILE_COLUMNS, // of a panel
+    LANES = 16,
+    VECTORS = COLUMNS / LANES,
+    TASK_TILES = 16, // rows of a task, in tiles: with a panel of B they fit the L2 cache
+    TASK_PANELS = 4, // and its panels
+};
+
+typedef uint32_t pair; // of bf16 numbers
+typedef int32_t pair_anywhere __attribute__((aligned(2), may_alias));
+
+// A GEMM, and the block of it that is at hand.
+typedef struct work {
+    const mics_gemm_spec *gemm;
+    mics_gemm_blocks size;
+    pair *a, *b;
+    float *sums;
+    int64_t row, rows, column, columns, first, depth;
+} work;
+
+// ---- packing ----
+
+INLINE __m512i load_row(const uint16_t *row, int64_t columns)
+{
+    const __mmask32 seen = columns >= 32 ? 0xffffffffU : ((1U << columns) - 1);
+    return _mm512_maskz_loadu_epi16(seen, row);
+}
+
+// Pairs of 32 columns of two rows; beyond the last row or column, 0.
+INLINE void interleave(pair *to, const uint16_t *row, int64_t next, bool has_next, int64_t columns)
+{
+    const __m512i a = load_row(row, columns);
+    const __m512i b = has_next ? load_row(row + next, columns) : _mm512_setzero_si512();
+    const __m512i low = _mm512_unpacklo_epi16(a, b), high = _mm512_unpackhi_epi16(a, b);
+    const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+    const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi64(low, first, high));
+    _mm512_storeu_si512(to + LANES, _mm512_permutex2var_epi64(low, second, high));
+}
+
+// A panel of B as it is stored: (depth, columns).
+TARGET static void pack_panel(pair *to, const uint16_t *from, int64_t stride, int64_t depth,
+                              int64_t columns)
+{
+    for (int64_t k = 0; k < depth; k += 2, to += COLUMNS)
+        for (int64_t n = 0; n < COLUMNS; n += 32) {
+            const int64_t left = columns - n;
+            interleave(to + n, from + k * stride + (left > 0 ? n : 0), stride, k + 1 < depth,
+                       left > 0 ? left : 0);
+        }
+}
+
+// 16 x 16 pairs, transposed in registers.
+INLINE void transpose(__m512i r[LANES])
+{
+    __m512i t[LANES];
+    UNROLL
+    for (int i = 0; i < LANES; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < LANES; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    UNROLL
+    for (int i = 0; i < 4; ++i) {
+        const __m512i a = r[i], b = r[i + 4], c = r[i + 8], d = r[i + 12];
+        const __m512i ab_even = _mm512_shuffle_i32x4(a, b, 0x88);
+        const __m512i ab_odd = _mm512_shuffle_i32x4(a, b, 0xdd);
+        const __m512i cd_even = _mm512_shuffle_i32x4(c, d, 0x88);
+        const __m512i cd_odd = _mm512_shuffle_i32x4(c, d, 0xdd);
+        t[i] = _mm512_shuffle_i32x4(ab_even, cd_even, 0x88);
+        t[i + 8] = _mm512_shuffle_i32x4(ab_even, cd_even, 0xdd);
+        t[i + 4] = _mm512_shuffle_i32x4(ab_odd, cd_odd, 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(ab_odd, cd_odd, 0xdd);
+    }
+    UNROLL
+    for (int i = 0; i < LANES; ++i)
+        r[i] = t[i];
+}
+
+// A panel of B as it is stored transposed: (columns, depth).
+TARGET static void pack_transposed(pair *to, const uint16_t *from, int64_t stride, int64_t depth,
+                                   int64_t columns)
+{
+    for (int64_t n = 0; n < COLUMNS; n += LANES)
+        for (int64_t k = 0; k < depth; k += 2 * LANES) {
+            __m512i r[LANES];
+            UNROLL
+            for (int i = 0; i < LANES; ++i)
+                r[i] = n + i < columns ? load_row(from + (n + i) * stride + k, depth - k)
+                                       : _mm512_setzero_si512();
+            transpose(r);
+            const int64_t pairs = (depth - k + 1) / 2;
+            UNROLL
+            for (int i = 0; i < LANES; ++i)
+                if (i < pairs)
+                    _mm512_storeu_si512(to + (k / 2 + i) * COLUMNS + n, r[i]);
+        }
+}
+
+// Some panels of A, stored (depth, rows): the pairs of a row of panels are made side by side, and
+// then cut.
+TARGET static void pack_rows(pair *to, const uint16_t *from, int64_t stride, int64_t depth,
+                             int64_t rows)
+{
+    pair line[TASK_TILES * TILE_ROWS + 2] = {0};
+    const int64_t pairs = (depth + 1) / 2, tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (int64_t k = 0; k < pairs; ++k) {
+        for (int64_t m = 0; m < TASK_TILES * TILE_ROWS && m < rows; m += 32)
+            interleave(line + m, from + 2 * k * stride + m, stride, 2 * k + 1 < depth, rows - m);
+        for (int64_t tile = 0; tile < tiles; ++tile) {
+            pair *six = to + (tile * pairs + k) * TILE_ROWS;
+            const pair *from_line = line + tile * TILE_ROWS;
+            if (k + 1 < pairs)
+                memcpy(six, from_line, 8 * sizeof *to); // one vector: the next six overwrite two
+            else
+                memcpy(six, from_line, TILE_ROWS * sizeof *to);
+        }
+    }
+}
+
+// ---- tiles ----
+
+// The tile's sums so far, or 0, and where they go.
+typedef struct tile {
+    const uint16_t *a; // its first row
+    const pair *b;
+    float *sums; // (TILE_ROWS, size.columns) of the block, where there are several depths
+    bool begins, ends;
+    int64_t row, column, rows, columns; // in C; how many of the tile are there
+} tile;
+
+INLINE __m512 widened(__m256i half)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+// One row's sums to C.
+INLINE void finish(const mics_gemm_spec *gemm, const tile *t, int r, const __m512 sum[VECTORS])
+{
+    const int64_t at = (t->row + r) * gemm->ldc + t->column;
+    UNROLL
+    for (int v = 0; v < VECTORS; ++v) {
+        const int64_t left = t->columns - v * LANES;
+        const __mmask16 seen = left >= LANES ? 0xffff
+                               : left > 0    ? (__mmask16)((1U << left) - 1)
+                                             : 0;
+        __m512 value = sum[v];
+        if (gemm->bias)
+            value += widened(_mm256_maskz_loadu_epi16(seen, (const uint16_t *)gemm->bias +
+                                                                t->column + v * LANES));
+        if (gemm->wide) {
+            float *c = (float *)gemm->c + at + v * LANES;
+            if (gemm->add)
+                value += _mm512_maskz_loadu_ps(seen, c);
+            _mm512_mask_storeu_ps(c, seen, value);
+        } else {
+            uint16_t *c = (uint16_t *)gemm->c + at + v * LANES;
+            if (gemm->add)
+                value += widened(_mm256_maskz_loadu_epi16(seen, c));
+            _mm256_mask_storeu_epi16(c, seen, (__m256i)_mm512_cvtneps_pbh(value));
+        }
+    }
+}
+
+INLINE void multiply(__m512 sum[TILE_ROWS][VECTORS], const pair *b, const uint16_t *a,
+                     int64_t a_row)
+{
+    __m512bh of_b[VECTORS];
+    UNROLL
+    for (int v = 0; v < VECTORS; ++v)
+        of_b[v] = (__m512bh)_mm512_loadu_si512(b + v * LANES);
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; ++r) {
+        const __m512bh of_a = (__m512bh)_mm512_set1_epi32(*(const pair_anywhere *)(a + r * a_row));
+        UNROLL
+        for (int v = 0; v < VECTORS; ++v)
+            sum[r][v] = _mm512_dpbf16_ps(sum[r][v], of_a, of_b[v]);
+    }
+}
+
+// Numbers from one row of A, and from one pair, to the next: constants where A is packed.
+INLINE void compute(const work *w, const tile *t, int64_t a_row, int64_t a_pair)
+{
+    const int64_t pairs = (w->depth + 1) / 2, stride = w->size.columns;
+    const uint16_t *a = t->a;
+    const pair *b = t->b;
+    __m512 sum[TILE_ROWS][VECTORS];
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; ++r) {
+        UNROLL
+        for (int v = 0; v < VECTORS; ++v)
+            sum[r][v] =
+                t->begins ? _mm512_setzero_ps() : _mm512_loadu_ps(t->sums + r * stride + v * LANES);
+    }
+    for (int64_t k = 0; k < pairs; ++k, a += a_pair, b += COLUMNS)
+        multiply(sum, b, a, a_row);
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; ++r) {
+        if (!t->ends) {
+            UNROLL
+            for (int v = 0; v < VECTORS; ++v)
+                _mm512_storeu_ps(t->sums + r * stride + v * LANES, sum[r][v]);
+        } else if (r < t->rows) {
+            finish(w->gemm, t, r, sum[r]);
+        }
+    }
+}
+
+TARGET static void compute_packed(const work *w, const tile *t)
+{
+    compute(w, t, 2, 2 * TILE_ROWS);
+}
+
+TARGET static void compute_stored(const work *w, const tile *t)
+{
+    compute(w, t, w->gemm->lda, 2);
+}
+
+// Of A as it is stored, a tile with fewer rows, or whose last pair is half one: packed, with 0 for
+// what is not there.
+static void compute_edge(const work *w, const tile *t)
+{
+    uint16_t packed[MICS_GEMM_DEPTH / 2 * TILE_ROWS][2];
+    const int64_t pairs = (w->depth + 1) / 2;
+    memset(packed, 0, (size_t)(pairs * TILE_ROWS) * sizeof packed[0]);
+    for (int64_t r = 0; r < t->rows; ++r)
+        for (int64_t k = 0; k < w->depth; ++k)
+            packed[k / 2 * TILE_ROWS + r][k % 2] = t->a[r * w->gemm->lda + k];
+    tile edge = *t;
+    edge.a = packed[0];
+    compute_packed(w, &edge);
+}
+
+// ---- blocks ----
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t parts(int64_t whole, int64_t part)
+{
+    return (whole + part - 1) / part;
+}
+
+static void pack_b(const work *w, int64_t panel)
+{
+    const mics_gemm_spec *g = w->gemm;
+    const int64_t n = w->column + panel * COLUMNS;
+    const int64_t columns = smaller(w->column + w->columns - n, COLUMNS);
+    pair *to = w->b + panel * COLUMNS * parts(w->depth, 2);
+    const uint16_t *b = g->b;
+    if (g->transpose_b)
+        pack_transposed(to, b + n * g->ldb + w->first, g->ldb, w->depth, columns);
+    else
+        pack_panel(to, b + w->first * g->ldb + n, g->ldb, w->depth, columns);
+}
+
+static void pack_a(const work *w, int64_t task)
+{
+    const int64_t begin = task * TASK_TILES * TILE_ROWS;
+    const int64_t rows = smaller(w->rows - begin, TASK_TILES * TILE_ROWS);
+    pack_rows(w->a + begin * parts(w->depth, 2),
+              (const uint16_t *)w->gemm->a + w->first * w->gemm->lda + w->row + begin, w->gemm->lda,
+              w->depth, rows);
+}
+
+static void compute_tile(const work *w, int64_t row, int64_t panel)
+{
+    const mics_gemm_spec *g = w->gemm;
+    const int64_t pairs = parts(w->depth, 2), column = panel * COLUMNS;
+    const tile t = {.b = w->b + column * pairs,
+                    .a = g->transpose_a
+                             ? (const uint16_t *)(w->a + row * pairs)
+                             : (const uint16_t *)g->a + (w->row + row) * g->lda + w->first,
+                    .sums = w->sums + row * w->size.columns + column,
+                    .begins = w->first == 0,
+                    .ends = w->first + w->depth == g->K,
+                    .row = w->row + row,
+                    .column = w->column + column,
+                    .rows = smaller(w->rows - row, TILE_ROWS),
+                    .columns = smaller(w->columns - column, COLUMNS)};
+    if (g->transpose_a)
+        compute_packed(w, &t);
+    else if (t.rows == TILE_ROWS && w->depth % 2 == 0)
+        compute_stored(w, &t);
+    else
+        compute_edge(w, &t);
+}
+
+// Some rows of tiles against some panels, panel by panel.
+static void compute_task(const work *w, int64_t task)
+{
+    const int64_t row_tasks = parts(w->rows, TASK_TILES * TILE_ROWS);
+    const int64_t begin = task % row_tasks * TASK_TILES * TILE_ROWS;
+    const int64_t end = smaller(begin + TASK_TILES * TILE_ROWS, w->rows);
+    const int64_t first = task / row_tasks * TASK_PANELS;
+    const int64_t last = smaller(first + TASK_PANELS, parts(w->columns, COLUMNS));
+    for (int64_t panel = first; panel < last; ++panel)
+        for (int64_t row = begin; row < end; row += TILE_ROWS)
+            compute_tile(w, row, panel);
+}
+
+// Called by all threads of a team, which share the loops.
+static void compute_block(const work *w)
+{
+    const int64_t panels = parts(w->columns, COLUMNS);
+    const int64_t row_tasks = parts(w->rows, TASK_TILES * TILE_ROWS);
+    if (w->gemm->transpose_a) {
+#pragma omp for schedule(dynamic) nowait
+        for (int64_t task = 0; task < row_tasks; ++task)
+            pack_a(w, task);
+    }
+#pragma omp for schedule(dynamic)
+    for (int64_t panel = 0; panel < panels; ++panel)
+        pack_b(w, panel);
+#pragma omp for schedule(dynamic)
+    for (int64_t task = 0; task < row_tasks * parts(panels, TASK_PANELS); ++task)
+        compute_task(w, task);
+}
+
+bool mics_gemm_packed(const mics_exec *at, const mics_gemm_spec *gemm)
+{
+    const mics_gemm_blocks size = mics_gemm_blocks_of(gemm->M, gemm->N, gemm->K);
+    char *aligned = gemm->space;
+    aligned += (64 - (uintptr_t)aligned % 64) % 64;
+    float *space = (float *)(void *)aligned;
+    const int32_t threads = at->threads;
+    (void)threads; // used by the pragma alone, which may be off
+#pragma omp parallel num_threads(threads)
+    {
+        work w = {.gemm = gemm,
+                  .size = size,
+                  .a = (pair *)(void *)space,
+                  .b = (pair *)(void *)(space + size.a),
+                  .sums = space + size.a + size.b};
+        for (w.row = 0; w.row < gemm->M; w.row += size.rows)
+            for (w.column = 0; w.column < gemm->N; w.column += size.columns)
+                for (w.first = 0; w.first < gemm->K; w.first += size.depth) {
+                    w.rows = smaller(gemm->M - w.row, size.rows);
+                    w.columns = smaller(gemm->N - w.column, size.columns);
+                    w.depth = smaller(gemm->K - w.first, size.depth);
+                    compute_block(&w);
+                }
+    }
+    return true;
+}

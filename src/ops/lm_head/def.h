@@ -1,0 +1,22 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the descriptor and the kernels agree on.
+#ifndef MICS_OPS_LM_HEAD_DEF_H
+#define MICS_OPS_LM_HEAD_DEF_H
+
+#include "base/size.h"
+#include <stdint.h>
+
+/* Elements from one row of bf16 logits to the next on the CPU: rows begin on a cache line. */
+static inline int64_t mics_logits_stride_bf16(int64_t V)
+{
+    return mics_size_round_up(V, 32);
+}
+
+/* Floats of workspace that so many rows of them take. */
+static inline int64_t mics_logits_floats_bf16(int64_t rows, int64_t V)
+{
+    return rows * mics_logits_stride_bf16(V) / 2;
+}
+
+#endif
