@@ -89,9 +89,8 @@ typedef struct mics_run {
     bool ignore_dropout;      // model.dropout is 0: dropout in the model's config does not count
     bool add_special_tokens;  // texts stand in the tokenizer's frame, not behind a separator
     const char *const *train; // paths or globs
-    int32_t train_count;
     const char *const *validation;
-    int32_t validation_count;
+    int32_t train_count, validation_count;
     const char *tokenizer;   // "bytes" or a path
     int64_t sequence_length; // 0: the model's positions
     int64_t steps;
@@ -129,10 +128,14 @@ typedef struct mics_run {
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype; // what is sent as which type
     int32_t layered_micro_steps;                                // micro-batches in flight, at most
     mics_run_device device;
-    bool device_auto; // it was, and is what mics_run_resolve_device made of it
-    bool graphs;      // on GPUs
+    bool device_auto;   // it was, and is what mics_run_resolve_device made of it
+    bool graphs;        // on GPUs
+    bool boundary_auto; // boundary_dtype was, and is what mics_run_resolve made of it
     mics_run_precision precision;
-    mics_loss_scale loss_scale; // only for fp16
+    bool precision_auto; // it was, in whatever words
+    bool fell_back;      // bf16 was asked for, but is slow on the CPUs, so precision is fp32
+    mics_run_precision kept_precision; // of the checkpoint that mics_run_keep read; AUTO: none
+    mics_loss_scale loss_scale;        // only for fp16
     mics_optimizer optimizer;
     double clip; // 0: no clipping
     mics_lr lr;
@@ -211,14 +214,18 @@ mics_status mics_run_check_files(const mics_run *run);
  */
 mics_status mics_run_resolve(mics_run *run, int32_t ranks, int32_t nodes);
 
-/* Settles run.device and run.precision, once it is known whether a GPU can be used.
+/* Settles run.device and run.precision, once it is known what can be used. On CPUs that are slow in
+ * bf16 a run in bf16 falls back to fp32, unless it resumes from a checkpoint in bf16.
  *
- * `why_not`: NULL when one can be; else why none can, in one line (mics_cuda_findings.why_not).
+ * `why_not`: NULL when a GPU can be used; else why none can, in one line
+ *            (mics_cuda_findings.why_not).
+ * `no_bf16`: NULL when the CPUs are fast in bf16; else why not, in one line.
+ * Needs:   before mics_run_resolve.
  * Returns: MICS_OK: device is CPU or CUDA, and precision one of its own, as rows of explain say;
  *          MICS_ERR_UNSUPPORTED, one line: "cuda" where none can be used, or a
  *          precision that the CPU lacks. May be called again.
  */
-mics_status mics_run_resolve_device(mics_run *run, const char *why_not);
+mics_status mics_run_resolve_device(mics_run *run, const char *why_not, const char *no_bf16);
 
 /* Settles run.collectives, where it is "auto", once gathers were timed: rows of explain and the
  * resolved run say what was chosen, so that a run which goes on from there keeps it.

@@ -59,13 +59,14 @@ typedef struct mics_engine_spec {
     mics_memory *memory; // all are borrowed and outlive the engine
     const mics_schedule *schedule;
     mics_comm *comm;             // made by mics_comm_count_open_take; of the schedule's mesh
-    const mics_kernels *kernels; // of the device; on the CPU NULL: the best that it runs
+    const mics_kernels *kernels; // of the device; on the CPU NULL: the best that it runs (its fp32
+                                 // table, whatever the dtype)
     mics_optimizer optimizer;
     float clip; // largest global gradient norm; 0: no clipping
     // Where it computes, opened with mics_engine_events events; NULL: the CPU. A device with memory
     // of its own needs a schedule for accelerators, and a comm whose collectives take its buffers.
     mics_device *device;
-    mics_dtype dtype;               // MIXED: BF16 or FP16; else FP32
+    mics_dtype dtype;               // MIXED: BF16, on devices also FP16; else FP32
     mics_loss_scaling loss_scaling; // FP16; all 0: the default
     bool graphs; // what a unit enqueues forward, or backward, is a graph; on a device that has them
     uint64_t seed; // of dropout masks; the run's on all ranks
@@ -260,29 +261,33 @@ typedef struct mics_engine_optimizer_shard {
  * mics_engine_param_sync; before that mics_engine_upload, as readers call mics_engine_download.
  *
  * Needs:   0 <= unit < units of the model.
- * Owns:    the engine; valid until close, on a device until mics_engine_release (then NULL in place
- *          of numbers).
+ * Owns:    the engine; valid until close, of host copies until mics_engine_release (then NULL in
+ *          place of those numbers).
  */
 mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine,
                                                             int32_t unit);
 
-/* On a device with memory of its own, the optimizer shards that callers see are host copies. On the
- * CPU the three calls do nothing.
- *   download   copies the device's values to the host copies, at any time between steps
- *   upload     takes what the caller wrote to the device, and rounds it there to bf16 or fp16
- *   release    frees the host copies; the next download allocates them again
+/* On a device with memory of its own, the optimizer shards that callers see are host copies. In
+ * mixed precision on the CPU `shard_params` is one, with `params` inside; once it is released,
+ * `params` and `states` are seen in place. In fp32 on the CPU the calls do nothing.
+ *   download         copies the device's values to the host copies, at any time between steps; on
+ *                    the CPU to those that there are
+ *   download_params  the same, and on the CPU too `shard_params` is there
+ *   upload           takes what the caller wrote, and rounds it to bf16 or fp16
+ *   release          frees the host copies; the next download allocates them again
  *
- * Needs:   upload: no release since the newest download, or since opening.
+ * Needs:   upload: on a device no release since the newest download, or since opening.
  * Returns: MICS_OK; MICS_ERR_DEVICE, MICS_ERR_COMM, MICS_ERR_TIMEOUT (of what was enqueued before);
  *          download: MICS_ERR_MEMORY; upload: MICS_ERR_INVALID (a need).
  * Collective: no.   Blocks: yes.
  */
 mics_status mics_engine_download(mics_engine *engine);
+mics_status mics_engine_download_params(mics_engine *engine);
 mics_status mics_engine_upload(mics_engine *engine);
 void mics_engine_release(mics_engine *engine);
 
-/* Bytes of the copies that a rank of a schedule for accelerators has on the host: 4 an element of
- * its parameter shards, and 4 an optimizer state of the optimizer shards. Pure.
+/* Bytes of the host copies of a rank: 4 an element of its parameter shards, and for accelerators 4
+ * an optimizer state of the optimizer shards; none in fp32 on the CPU. Pure.
  */
 size_t mics_engine_copy_bytes(const mics_schedule *schedule);
 
@@ -379,35 +384,66 @@ void mics_engine_forget_residual(mics_engine *engine);
  */
 const mics_step_time *mics_engine_times(const mics_engine *engine);
 
-// ---- generation: one process, the whole model ----
+// ---- generation: one process, the whole model, on the CPU ----
 
 typedef struct mics_decoder mics_decoder;
 
-/* Opens a decoder with a key and value cache for `capacity` tokens.
+typedef struct mics_decoder_spec {
+    const mics_model *model;     // borrowed
+    const void *const *params;   // by unit, its parameters (mics_decoder_place); borrowed
+    mics_dtype dtype;            // of parameters of two dimensions: fp32 or bf16; others are fp32
+    const mics_kernels *kernels; // NULL: the best that this CPU has
+    int64_t sequences;           // that are decoded together, >= 1
+    int64_t capacity;            // tokens that each may have
+    int32_t threads;             // >= 1; results do not depend on it
+} mics_decoder_spec;
+
+/* Where a decoder looks for a parameter among those of its unit. In fp32 that is its offset in the
+ * unit's flat buffer.
  *
- * Shapes:  params: by unit, its flat buffer.       Units: units[unit].elems floats.
- * Needs:   1 <= capacity <= positions of the model.
- * Returns: MICS_OK; MICS_ERR_INVALID (capacity beyond the model's positions); MICS_ERR_MEMORY.
- * Owns:    close with mics_decoder_close; borrows model and params.
+ * Needs:   0 <= param <= unit->param_count; the latter gives the size of all.
+ * Units:   bytes, a multiple of 64.
  */
-mics_status mics_decoder_open(mics_memory *memory, const mics_model *model,
-                              const float *const *params, const mics_kernels *kernels,
-                              int64_t capacity, mics_decoder **decoder_out);
+size_t mics_decoder_place(const mics_unit *unit, int32_t param, mics_dtype dtype);
+
+/* Opens a decoder with a cache of keys and values.
+ *
+ * Needs:   1 <= capacity <= positions of the model.
+ * Returns: MICS_OK; MICS_ERR_INVALID (capacity beyond the model's positions, or a cache too large);
+ *          MICS_ERR_MEMORY.
+ * Owns:    close with mics_decoder_close.
+ */
+mics_status mics_decoder_open(mics_memory *memory, const mics_decoder_spec *spec,
+                              mics_decoder **decoder_out);
 
 /* Closes; NULL is allowed. */
 void mics_decoder_close(mics_decoder *decoder);
 
-/* Feeds one token and gives the logits of the one after it.
+// Tokens for some sequences. One of `sequences` and `count` is 1.
+typedef struct mics_decoder_feed_spec {
+    const int32_t *tokens; // (sequences, count)
+    int64_t first;         // sequence
+    int64_t sequences;
+    int64_t count;    // tokens of each
+    int64_t position; // of the first of them; what stands before it was fed earlier
+} mics_decoder_feed_spec;
+
+/* Feeds tokens and gives the logits of what follows the last of them. A sequence's logits do not
+ * depend on the others that are fed with it.
  *
- * Shapes:  *logits_out: (vocab).
- * Needs:   0 <= token < vocab, and less than `capacity` tokens fed.
+ * Shapes:  *logits_out: (sequences, vocab).
+ * Needs:   0 <= token < vocab; sequences that there are; position + count <= capacity.
  * Returns: MICS_OK; MICS_ERR_INVALID (a need).
  * Owns:    the logits are the decoder's; valid until the next call.
  */
-mics_status mics_decoder_feed(mics_decoder *decoder, int32_t token, const float **logits_out);
+mics_status mics_decoder_feed(mics_decoder *decoder, const mics_decoder_feed_spec *feed,
+                              const float **logits_out);
 
-/* Forgets everything that was fed. */
-void mics_decoder_reset(mics_decoder *decoder);
+/* Makes all sequences what the first one is, of which `tokens` are fed.
+ *
+ * Needs:   0 <= tokens <= capacity.
+ */
+void mics_decoder_spread(mics_decoder *decoder, int64_t tokens);
 
 #ifdef __cplusplus
 }

@@ -7,8 +7,8 @@
 // Shapes: as in op.h, row-major. Flags `add*`: add to the destination instead of overwriting it;
 // where a destination of 2 bytes is added to, the sum is rounded once. Any size >= 1 is allowed.
 // Buffers do not overlap unless said. `void *` tensors hold numbers of the dtype of the call's
-// mics_exec (the CPU's: fp32) and begin on 16 bytes on a GPU, on 4 on the CPU; `float *` ones are
-// always fp32. Sums are fp32 or better inside. Results depend on nothing but the arguments,
+// mics_exec (the CPU's: that of the table) and begin on 16 bytes on a GPU, on a number on the CPU;
+// `float *` ones are always fp32. Sums are fp32 or better inside. Results depend on nothing but the arguments,
 // whatever the number of threads, save for GEMMs, where the library may choose by it.
 #ifndef MICS_KERNELS_H
 #define MICS_KERNELS_H
@@ -36,6 +36,9 @@ typedef struct mics_exec {
     size_t workspace_bytes;
 } mics_exec;
 
+// How the threads of a generation divide an op's work; the library's own.
+typedef struct mics_shares mics_shares;
+
 // One pass of one op. What an op lacks is NULL, and so is a gradient that is not wanted.
 typedef struct mics_op_call {
     const mics_exec *at;
@@ -58,10 +61,14 @@ typedef struct mics_op_call {
     float *losses;          // (N), unscaled
     float loss_scale;       // of every row's loss in the objective, loss scaling included
     int64_t chunk_rows;     // of logits, held at once (>= 1): part of the result
-    // generation: one row, number `position` of a sequence of at most `capacity`
-    float *cache; // mics_op_decode.cache * capacity; keeps what earlier rows left
+    // generation, fp32 but for `weights`: tokens `position` to `position` + T - 1 of B sequences of
+    // at most `capacity` tokens; B or T is 1
+    mics_dtype weights; // of parameters of two dimensions: fp32 or bf16
+    float *cache;       // (B, mics_op_decode.cache); keeps what earlier tokens left
     int64_t position, capacity;
-    void *logits; // (N, shape.vocab), of a loss; its N may be more than one
+    mics_shares *shares; // of the work, where mics_op_kernels.decode_divides
+    float *token_logits; // (B, shape.vocab), of a loss: after the last token of each sequence
+    void *logits;        // (N, shape.vocab), of a loss
 } mics_op_call;
 
 // Two ops that follow each other, run as one.
@@ -75,9 +82,16 @@ typedef struct mics_op_pair {
 typedef struct mics_op_kernels {
     void (*forward)(const mics_op_call *call);
     void (*backward)(const mics_op_call *call); // (optional) none where mics_op_def.backward_passes
-    void (*decode)(
-        const mics_op_call *call); // (optional) by default forward; a loss gives its logits
-    const mics_op_pair *pair;      // (optional)
+    void (*logits)(const mics_op_call *call);   // of a loss alone
+    const mics_op_pair *pair;                   // (optional)
+    // ---- generation, on the CPU ----
+    // (optional) By default forward. Each row's result depends on its sequence alone: not on the
+    // rows beside it, save that those of several tokens (T > 1) may be a GEMM.
+    void (*decode)(const mics_op_call *call);
+    // Several threads call decode at once, with a workspace each; each takes shares of the work
+    // until none is left. Otherwise a call computes the rows that it is given alone, and the op has
+    // no cache.
+    bool decode_divides;
 } mics_op_kernels;
 
 // One step of an optimizer on a part of one parameter.
@@ -98,7 +112,11 @@ typedef struct mics_optimizer_update {
 
 // All kernels for one device, or one instruction set of the CPU.
 typedef struct mics_kernels {
-    const char *name; // "cuda"; "avx512", "avx2", "generic"
+    const char *name; // "cuda"; "avx512", "avx2", "generic"; those of bf16: "avx512 bf16" ...
+    // (optional) On the CPU the kernels of the same instruction set whose `void *` tensors are
+    // bf16, with BF16 in mics_exec.dtype; NULL in those themselves. Attention has no `decode` there:
+    // generation computes in fp32.
+    const struct mics_kernels *bf16;
     const mics_op_kernels *ops[MICS_OP_KINDS];
 
     // ---- over shards ----
@@ -150,6 +168,14 @@ typedef struct mics_kernels {
     void (*unpack_int8)(float *values, const void *packed, int64_t elems);
     // sum[i] += what unpack_int8 gives.
     void (*add_int8)(float *sum, const void *packed, int64_t elems);
+
+    // ---- initial weights ----
+    // The CPU's alone; the same bits on every instruction set.
+
+    // values[i] = the normal random number of (seed, stream, first + i) (base/rng.h), times
+    // `deviation` in fp64, rounded.
+    void (*draw_normal)(float *values, int64_t elems, uint64_t seed, uint64_t stream,
+                        uint64_t first, double deviation);
 } mics_kernels;
 
 /* The best kernels that this CPU runs, or those called `isa` when it is not NULL.
@@ -207,6 +233,9 @@ mics_status mics_gemm_limit(const mics_kernels *kernels);
 
 /* Threads that kernels called from this thread use (OpenMP). Needs threads >= 1. */
 void mics_op_set_threads(int32_t threads);
+
+/* What mics_op_set_threads set for the calling thread, or OpenMP's default.     Returns: >= 1. */
+int32_t mics_op_threads(void);
 
 #ifdef __cplusplus
 }

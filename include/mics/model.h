@@ -81,6 +81,18 @@ typedef struct mics_model {
 
 // ---- made from a configuration ----
 
+/* A model of the shapes that any Hugging Face config.json of a decoder gives: for plans, never to be
+ * run. It knows grouped heads, gated layers, experts and latent attention (of the size of its
+ * parameters), under the keys that families have for them, also below text_config; biases, rotary
+ * embeddings and sliding windows are left out.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: a size is missing, or is none; MICS_ERR_UNSUPPORTED,
+ *          logged: no decoder, or its layers have several shapes; MICS_ERR_MEMORY.
+ * Owns:    close with mics_model_close.
+ */
+mics_status mics_model_from_shapes(mics_memory *memory, const mics_json *config,
+                                   mics_model **model_out);
+
 /* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral,
  * qwen2, qwen3 or gpt_neox (docs/config.md).
  *
@@ -237,7 +249,7 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
                                  mics_param_ref second)
 {
     const mics_op op = {kind, {in, -1}, -1, -1, {first, second}, false, false, {0, 0, 0}, 0,
-                        0,    0,        0,  0};
+                        0,    0,        0,  0,  {0, 0, false}};
     return op;
 }
 
@@ -354,6 +366,7 @@ typedef struct mics_batch {
     // Bytes of a number that an accelerator computes in, 4 or 2; 0: on the CPU. A schedule fills it
     // in by its own precision.
     int32_t accelerator_bytes;
+    bool cpu_bf16; // on the CPU, by mics_kernels.bf16; a schedule fills it in too
 } mics_batch;
 
 /* An op with its sizes: what descriptors (op.h) answer for. It points to the unit's name and to the

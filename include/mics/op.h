@@ -57,6 +57,12 @@ typedef struct mics_rotary_spec {
     float scale;              // of cosines and sines
 } mics_rotary_spec;
 
+// A linear layer of several experts, of which each token goes to some. Planned, and not run yet.
+typedef struct mics_experts {
+    int32_t count, chosen; // 0: no experts
+    bool joins; // what a token's experts give is summed; else their outputs lie side by side
+} mics_experts;
+
 // One op of a unit. Who adds it to a model fills in kind, inputs, parameters and attributes.
 typedef struct mics_op {
     mics_op_kind kind;
@@ -71,8 +77,9 @@ typedef struct mics_op {
     int64_t window; // token i sees j with i - window < j <= i; 0: all j <= i
     int32_t rotary; // table of the model (mics_model.rotaries)
     float eps;
-    float dropout; // probability that a number is dropped in training; 0: none
-    uint32_t mask; // number of its first dropout mask; mics_model_add_op numbers them
+    float dropout;        // probability that a number is dropped in training; 0: none
+    uint32_t mask;        // number of its first dropout mask; mics_model_add_op numbers them
+    mics_experts experts; // of a linear: its weight holds theirs, one below the other
 } mics_op;
 
 /* Of the 2^16 values that a number's random bits may have, how many drop it: a probability is
@@ -123,6 +130,7 @@ typedef struct mics_op_shape {
     int64_t vocab, positions;       // of the model
     int32_t threads;                // of the rank
     int32_t accelerator_bytes;      // of a number there, 4 or 2; 0: on the CPU
+    bool cpu_bf16;                  // on the CPU, by mics_kernels.bf16
 } mics_op_shape;
 
 typedef struct mics_op_cost {
@@ -166,8 +174,9 @@ typedef enum mics_op_cut {
 
 // What generation keeps for an op, floats.
 typedef struct mics_op_decode {
-    int64_t cache;     // for each token that the sequence may have
-    int64_t workspace; // for each of these too, while one is computed
+    int64_t cache;     // of a sequence
+    int64_t blocks;    // that the cache has, each as large and of all tokens in their order
+    int64_t workspace; // of a thread, while it computes
 } mics_op_decode;
 
 typedef struct mics_op_def {
@@ -209,8 +218,9 @@ typedef struct mics_op_def {
      *          mask. */
     double (*model_flops)(const mics_op_shape *shape);
 
-    /* (optional) What it keeps in generation; by default nothing. */
-    mics_op_decode (*decode)(const mics_op_shape *shape);
+    /* (optional) What it keeps in generation of sequences of at most `capacity` tokens; by default
+     * nothing. */
+    mics_op_decode (*decode)(const mics_op_shape *shape, int64_t capacity);
 } mics_op_def;
 
 /* The descriptor of a kind.

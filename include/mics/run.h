@@ -19,6 +19,7 @@
 #include "mics/checkpoint.h"
 #include "mics/cluster.h"
 #include "mics/config.h"
+#include "mics/dtype.h"
 #include "mics/mesh.h"
 #include "mics/model.h"
 #include "mics/report.h"
@@ -113,6 +114,7 @@ typedef struct mics_sampling {
     double temperature; // 0: always the most likely token
     int64_t top_k;      // draw among so many; 0: all
     uint64_t seed;      // the same one gives the same text
+    int32_t threads;    // 0: all cores that the process may use; the text does not depend on it
     // Special tokens that the prompt names are taken as such; else they are text like any other.
     bool special_tokens;
 } mics_sampling;
@@ -249,6 +251,7 @@ typedef struct mics_job_facts {
     const char *device;         // "cpu", "cuda"
     const char *numbers;        // "bf16 with fp32 masters"
     const char *device_why;     // why that device
+    const char *hint;           // what another precision would bring; NULL: nothing
     int32_t devices;            // GPUs of this machine
     char device_name[128];      // of the first
     size_t device_memory_bytes; // of the first
@@ -315,6 +318,7 @@ typedef struct mics_saved_facts {
     int64_t sequence; // tokens of a sequence in training: positions from there on are untrained
     const char *tokenizer; // NULL: nobody knows what text the tokens are
     const mics_model *model;
+    mics_dtype dtype; // that holds its parameters of two dimensions as they are stored
 } mics_saved_facts;
 
 typedef struct mics_evaluation {
@@ -348,13 +352,15 @@ mics_saved_facts mics_saved_facts_get(const mics_saved *saved);
  */
 mics_status mics_saved_is_large(const mics_saved *saved, bool *large_out);
 
-/* Reads all parameters, as mics_saved_generate needs them; nothing when they are read.
+/* Reads all parameters, as mics_saved_generate needs them; nothing when they are read so. Those of
+ * two dimensions are held in `dtype`, others in fp32.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID: nobody knows its text; MICS_ERR_MEMORY: the machine has too
- *          little, which is said before any is taken; MICS_ERR_FORMAT: they are damaged;
+ * Needs:   MICS_DTYPE_FP32 or MICS_DTYPE_BF16. mics_saved_facts.dtype rounds nothing.
+ * Returns: MICS_OK; MICS_ERR_INVALID: nobody knows its text, or they are read in another dtype;
+ *          MICS_ERR_MEMORY: the machine has too little, which is said before any is taken; MICS_ERR_FORMAT: they are damaged;
  *          MICS_ERR_IO. Logged.
  */
-mics_status mics_saved_load(mics_saved *saved);
+mics_status mics_saved_load(mics_saved *saved, mics_dtype dtype);
 
 /* Writes text that continues a prompt to a stream, token by token.
  *
@@ -370,6 +376,26 @@ mics_status mics_saved_load(mics_saved *saved);
  */
 mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,
                                 const mics_sampling *sampling, FILE *out);
+
+// What a generation did.
+typedef struct mics_generated {
+    int64_t prompt_tokens; // that were fed
+    int64_t tokens;        // drawn, of all texts
+    double first_s;        // from the call to the first of them
+    double rest_s;         // from there to the last
+} mics_generated;
+
+/* Writes several texts that continue a prompt, decoded together, so that parameters are read once
+ * for all of them. Text k is what mics_saved_generate writes alone with seed + k.
+ *
+ * Shapes:  outs: (texts).
+ * Needs:   texts >= 1; else as mics_saved_generate.
+ * generated_out: NULL is allowed.
+ * Returns: as mics_saved_generate.
+ */
+mics_status mics_saved_generate_many(const mics_saved *saved, const char *prompt,
+                                     const mics_sampling *sampling, int32_t texts,
+                                     FILE *const *outs, mics_generated *generated_out);
 
 /* Loss on texts or token shards, taken as one stream of windows of `sequence` tokens (0: as in
  * training, and at most 2048 for a downloaded folder, which does not say). Every token but the first

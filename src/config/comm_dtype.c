@@ -6,6 +6,7 @@
 #include <string.h>
 
 static const char params_key[] = "run.comm_dtype.params";
+static const char boundary_key[] = "run.comm_dtype.boundary";
 static const char intra_key[] = "run.comm_dtype.bf16_intra_node";
 
 void mics_config_fill_comm_dtypes(config *run)
@@ -18,8 +19,28 @@ void mics_config_fill_comm_dtypes(config *run)
     run->run.params_dtype = (mics_comm_dtypes){intra, mics_config_comm_dtype(run->params_dtype)};
     run->run.grads_dtype =
         (mics_comm_dtypes){grads_intra, mics_config_comm_dtype(run->grads_dtype)};
-    run->run.boundary_dtype =
-        (mics_comm_dtypes){grads_intra, mics_config_comm_dtype(run->boundary_dtype)};
+    run->run.boundary_auto = strcmp(run->asked_boundary, "auto") == 0;
+    const bool open = strcmp(run->boundary_dtype, "auto") == 0;
+    run->run.boundary_dtype = (mics_comm_dtypes){
+        grads_intra, open ? MICS_COMM_FP32 : mics_config_comm_dtype(run->boundary_dtype)};
+}
+
+// Gradients of a bf16 run have no more than bf16's bits to lose. A GPU's reductions of fp32 are
+// NCCL's. In one ring over nodes of several ranks each would send to every other one: more bytes
+// than fp32 has.
+void mics_config_settle_boundary(config *run, int32_t ranks_per_node)
+{
+    const bool ring = run->run.collectives == MICS_COLLECTIVES_RING && ranks_per_node > 1;
+    const bool mixed =
+        run->run.precision == MICS_RUN_PRECISION_BF16 && run->run.device == MICS_RUN_DEVICE_CPU;
+    if (!run->run.boundary_auto)
+        return;
+    run->boundary_dtype = mixed && !ring ? "bf16" : "fp32";
+    mics_config_set_origin(run, boundary_key,
+                           !mixed ? "auto: fp32"
+                           : ring ? "auto: fp32 in one ring"
+                                  : "auto: bf16 as run.precision");
+    mics_config_fill_comm_dtypes(run);
 }
 
 // ---- keys without effect ----
@@ -131,7 +152,7 @@ mics_status mics_run_check_comm_dtypes(const mics_run *public_run, int32_t ranks
          .links = links_of(&r, 1, s.grads),
          .what = "gradients of a micro-step are",
          .needs = "G over several nodes"},
-        {.path = "run.comm_dtype.boundary",
+        {.path = boundary_key,
          .said = run->boundary_dtype,
          .links = both(links_of(&r, s.grads, s.optimizer), links_of(&r, s.optimizer, ranks)),
          .what = "gradients at the accumulation boundary are",

@@ -8,14 +8,26 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char precision_key[] = "run.precision", collectives_key[] = "run.collectives";
+static const char precision_key[] = "run.precision", collectives_key[] = "run.collectives",
+                  boundary_key[] = "run.comm_dtype.boundary";
 
 // Precision is open where the file says nothing of it, in our words or DeepSpeed's, nor asks for
-// the CPU, which leaves no choice.
+// the CPU, which may lack the stored one.
 static bool is_precision_open(const config *run)
 {
-    return strcmp(run->precision, "auto") == 0 && strcmp(run->device, "cpu") != 0 &&
+    return strcmp(run->precision, "auto") == 0 &&
+           (strcmp(run->device, "cpu") != 0 || mics_config_is_of_cpu(run->run.kept_precision)) &&
            !mics_config_valued(run, "bf16.enabled") && !mics_config_valued(run, "fp16.enabled");
+}
+
+// Whether the file asks for another precision than the stored one; then "auto" decides anew.
+static bool is_precision_changed(const config *run)
+{
+    const mics_run_precision asked = run->bf16   ? MICS_RUN_PRECISION_BF16
+                                     : run->fp16 ? MICS_RUN_PRECISION_FP16
+                                                 : mics_config_precision(run->precision);
+    return !is_precision_open(run) && asked != MICS_RUN_PRECISION_AUTO &&
+           asked != run->run.kept_precision;
 }
 
 // The words of others for run.collectives say it as well.
@@ -33,6 +45,8 @@ static bool is_open(const config *run, const key *row)
         return is_precision_open(run);
     if (strcmp(row->path, collectives_key) == 0)
         return is_collectives_open(run);
+    if (strcmp(row->path, boundary_key) == 0)
+        return strcmp(run->boundary_dtype, "auto") == 0 && !is_precision_changed(run);
     if ((row->flags & KEY_SCHEDULERS) != 0) {
         const char *type = mics_json_string(mics_json_at(run->kept, "scheduler.type"));
         if (type == NULL || run->scheduler == NULL || strcmp(type, run->scheduler) != 0)
@@ -41,14 +55,22 @@ static bool is_open(const config *run, const key *row)
     return !mics_config_given(run, row->path);
 }
 
+// What "auto" would become is not known yet. The second hop follows the precision.
+static bool is_what_auto_gives(const config *run, const key *row, const char *value)
+{
+    const bool mixed = run->run.kept_precision == MICS_RUN_PRECISION_BF16;
+    if (strcmp(row->path, boundary_key) == 0)
+        return strcmp(value, "\"fp32\"") == 0 || (mixed && strcmp(value, "\"bf16\"") == 0);
+    return strcmp(row->path, precision_key) == 0;
+}
+
 // Lists the keys whose kept value is not what the run file alone would give.
 static void list_kept(config *run, const key *row, const char *before)
 {
     char after[VALUE_TEXT_BYTES];
     const size_t used = strlen(run->kept_text);
     mics_config_field_text(run, row, after, sizeof after);
-    // What "auto" precision would become is not known yet.
-    if (strcmp(row->path, precision_key) != 0 && strcmp(before, after) != 0)
+    if (strcmp(before, after) != 0 && !is_what_auto_gives(run, row, after))
         snprintf(run->kept_text + used, sizeof run->kept_text - used, "%s%s %s",
                  used > 0 ? ", " : "", row->path, after);
 }
@@ -110,6 +132,15 @@ static void keep_mesh(config *run)
     run->kept_degrees[2] = int_at(json, "sharding.optimizer");
 }
 
+static void keep_precision(config *run)
+{
+    const char *text = mics_json_string(mics_json_at(run->kept, precision_key));
+    for (int of = MICS_RUN_PRECISION_FP32; text != NULL && of <= MICS_RUN_PRECISION_FP16; of++) {
+        if (strcmp(text, mics_run_precision_text((mics_run_precision)of)) == 0)
+            run->run.kept_precision = (mics_run_precision)of;
+    }
+}
+
 // ---- the beginning ----
 
 // Rounding intra-node is one switch now; what was rounded in part is not rounded from here on.
@@ -129,5 +160,6 @@ mics_status mics_config_begin_keep(config *run)
     MICS_TRY(mics_config_translate(run->kept, &mixed));
     warn_mixed(run, mixed);
     keep_mesh(run);
+    keep_precision(run);
     return MICS_OK;
 }

@@ -15,7 +15,8 @@ static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
 static const char *const on_spike[] = {"warn", "skip", "stop", NULL};
 // In the order of mics_comm_dtype.
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
-static const char *const boundary_dtypes[] = {"fp32", "bf16", "int8", NULL};
+static const char *const all_dtypes[] = {"fp32", "bf16", "int8", NULL};
+static const char *const boundary_dtypes[] = {"auto", "fp32", "bf16", "int8", NULL};
 
 // As fp32.
 #define ELEMS_OF_64_KIB 16384
@@ -131,7 +132,8 @@ static const key rows[] = {
           .help = "a rank's peak in TFLOP/s, for mfu in metrics.jsonl; 0: unknown, mfu is null")},
     {CHOICE("run.precision", precision, precisions, "auto", .flags = KEY_KEPT,
             .help = "dtype of weights and arithmetic; \"bf16\" and \"fp16\" keep fp32 master "
-                    "weights; \"auto\": bf16 on cuda, fp32 on cpu, which has no other",
+                    "weights; \"auto\": bf16 on cuda, fp32 on cpu; CPUs without AVX512_BF16 and "
+                    "AMX take fp32 for bf16",
             .refusal = "no other precision is built")},
     {CHOICE("run.device", device, devices, "auto",
             .help = "where it computes; \"auto\": cuda where a GPU can be used, else cpu",
@@ -151,8 +153,8 @@ static const key rows[] = {
          .automatic = "auto: the deepest of 3, 2, 1, 0 whose memory fits",
          .help = "units that are gathered ahead of the one that computes")},
     {INT("run.layered_micro_steps", run.layered_micro_steps, 1, 1024, 1, .flags = KEY_KEPT,
-         .help = "micro-batches in flight (layered accumulation): a unit is gathered once for so "
-                 "many; takes activations for each")},
+         .help = "micro-batches in flight (layered accumulation): a unit is gathered, and its "
+                 "gradients reduced, once for so many; takes activations for each")},
     {CHOICE("run.collectives", collectives, collectives, "auto", .flags = KEY_KEPT,
             .help = "algorithm of gathers and reductions; \"auto\": gathers as a short timing "
                     "finds, reductions in two stages")},
@@ -171,9 +173,10 @@ static const key rows[] = {
             .help = "inter-node gradients in each micro-step; \"bf16\" rounds each contribution "
                     "to 8 significant bits",
             .refusal = "\"int8\" is for run.comm_dtype.boundary")},
-    {CHOICE("run.comm_dtype.boundary", boundary_dtype, boundary_dtypes, "fp32", .flags = KEY_KEPT,
+    {CHOICE("run.comm_dtype.boundary", boundary_dtype, boundary_dtypes, "auto", .flags = KEY_KEPT,
             .help = "inter-node gradients at the accumulation boundary; \"int8\" sends 3/8 of "
-                    "an all-reduce's bytes, with error feedback")},
+                    "an all-reduce's bytes, with error feedback; \"auto\": bf16 in bf16 runs on "
+                    "CPUs, else fp32")},
     {SWITCH("run.comm_dtype.bf16_intra_node", bf16_intra_node, false, .flags = KEY_KEPT,
             .help = "all three intra-node: true: as bf16; false: as they are held")},
     {SWITCH("run.recompute", run.recompute, false, .flags = KEY_KEPT,
@@ -390,7 +393,7 @@ const char *mics_config_collectives_text(mics_collectives of)
 
 mics_comm_dtype mics_config_comm_dtype(const char *text)
 {
-    return (mics_comm_dtype)mics_config_index_of(boundary_dtypes, text);
+    return (mics_comm_dtype)mics_config_index_of(all_dtypes, text);
 }
 
 mics_run_device mics_config_device(const char *text)

@@ -114,7 +114,8 @@ typedef struct config {
     const char *device, *precision; // as asked for; after mics_run_resolve_device as they are
     mics_run_device asked_device;   // in the run file
     mics_run_precision asked_precision;
-    bool bf16, fp16;  // the same as precision, in DeepSpeed's words
+    const char *asked_origin; // of that; NULL: the key itself
+    bool bf16, fp16;          // the same as precision, in DeepSpeed's words
     bool keeps_batch; // batch sizes are not as asked for, but such that the stored global one stays
     double loss_scale; // as asked for
     int64_t scale_power;
@@ -133,7 +134,8 @@ typedef struct config {
     int32_t prefetch; // as asked for
     int64_t zero_threshold, sdp_threshold;
     const char *collectives;
-    const char *params_dtype, *grads_dtype, *boundary_dtype, *comm_type;
+    const char *params_dtype, *grads_dtype, *comm_type;
+    const char *boundary_dtype, *asked_boundary; // after mics_run_resolve as it is; as asked for
     bool bf16_intra_node;
     int64_t steps_per_print;
     const char *sharding_origin;          // shown by explain
@@ -173,6 +175,9 @@ mics_comm_dtype mics_config_comm_dtype(const char *text);
 const char *mics_config_collectives_text(mics_collectives of);
 mics_run_device mics_config_device(const char *text);
 mics_run_precision mics_config_precision(const char *text);
+
+/* Whether CPUs compute in it. */
+bool mics_config_is_of_cpu(mics_run_precision precision);
 
 /* take.c: stores a key's default; checks a value and stores it. */
 void mics_config_store_default(config *run, const key *row);
@@ -224,8 +229,10 @@ mics_status mics_config_check(config *run);
 mics_status mics_config_check_sources(config *run);
 // twins.c: brings keys together that say the same in two ways.
 mics_status mics_config_join_twins(config *run);
-// comm_dtype.c: what is sent as which type, once they are.
+// comm_dtype.c: what is sent as which type, once they are; and what run.comm_dtype.boundary "auto"
+// comes to, once precision and nodes are known.
 void mics_config_fill_comm_dtypes(config *run);
+void mics_config_settle_boundary(config *run, int32_t ranks_per_node);
 // precision.c: run.device, run.precision and what DeepSpeed says of them, as far as the file knows.
 mics_status mics_config_join_precision(config *run);
 // optimizer.c: fills run.lr and the like from what is stored.

@@ -43,6 +43,12 @@ static mics_status fill_loss_scale(config *run)
     return MICS_OK;
 }
 
+// bf16.enabled false, said and not as "auto", leaves fp32.
+static bool is_bf16_off(const config *run)
+{
+    return mics_config_valued(run, "bf16.enabled") && !run->bf16;
+}
+
 mics_status mics_config_join_precision(config *run)
 {
     if (run->bf16 && run->fp16)
@@ -52,6 +58,8 @@ mics_status mics_config_join_precision(config *run)
     MICS_TRY(join_switch(run, "fp16.enabled", run->fp16, "fp16", "auto: fp16.enabled"));
     run->run.device = run->asked_device = mics_config_device(run->device);
     run->run.precision = run->asked_precision = mics_config_precision(run->precision);
+    run->run.precision_auto = run->asked_precision == MICS_RUN_PRECISION_AUTO && !is_bf16_off(run);
+    run->asked_origin = run->origins[mics_config_find(precision_key)];
     return fill_loss_scale(run);
 }
 
@@ -73,15 +81,20 @@ static mics_status settle_device(config *run, const char *why_not)
     return MICS_OK;
 }
 
-// bf16.enabled false, said and not as "auto", leaves fp32.
-static bool is_bf16_off(const config *run)
+// On CPUs that are slow in bf16 only a run that is in it already goes on so.
+static bool falls_back(const config *run, const char *no_bf16)
 {
-    return mics_config_valued(run, "bf16.enabled") && !run->bf16;
+    return run->asked_precision == MICS_RUN_PRECISION_BF16 && no_bf16 != NULL &&
+           run->run.device == MICS_RUN_DEVICE_CPU &&
+           run->run.kept_precision != MICS_RUN_PRECISION_BF16;
 }
 
-static void settle_precision(config *run)
+static void settle_precision(config *run, const char *no_bf16)
 {
-    run->run.precision = run->asked_precision;
+    const bool falls = run->run.fell_back = falls_back(run, no_bf16);
+    run->run.precision = falls ? MICS_RUN_PRECISION_FP32 : run->asked_precision;
+    mics_config_set_origin(run, precision_key,
+                           falls ? "auto: fp32, as this CPU is slow in bf16" : run->asked_origin);
     if (run->asked_precision != MICS_RUN_PRECISION_AUTO)
         return;
     const bool cuda = run->run.device == MICS_RUN_DEVICE_CUDA;
@@ -93,12 +106,17 @@ static void settle_precision(config *run)
                                   : "auto: fp32 on cpu");
 }
 
+bool mics_config_is_of_cpu(mics_run_precision precision)
+{
+    return precision == MICS_RUN_PRECISION_FP32 || precision == MICS_RUN_PRECISION_BF16;
+}
+
 static mics_status fail_on_cpu(const config *run, const char *why_not)
 {
-    const char *said = run->bf16 ? "bf16.enabled" : run->fp16 ? "fp16.enabled" : precision_key;
-    const bool of_switch = run->bf16 || run->fp16;
+    const char *said = run->fp16 ? "fp16.enabled" : precision_key;
+    const bool of_switch = run->fp16;
     return mics_json_fail(run->run.json, said, MICS_ERR_UNSUPPORTED,
-                          "%s is for GPUs; on the cpu device fp32 works: --set %s=%s%s%s",
+                          "%s is for GPUs; on the cpu device fp32 and bf16 work: --set %s=%s%s%s",
                           run->precision, said, of_switch ? "false" : "fp32",
                           why_not != NULL ? ". No GPU can be used: " : "",
                           why_not != NULL ? why_not : "");
@@ -110,14 +128,14 @@ static mics_status fail_switch(const config *run, const char *name)
                           "is for GPUs; on the cpu device leave it out, or false");
 }
 
-mics_status mics_run_resolve_device(mics_run *public_run, const char *why_not)
+mics_status mics_run_resolve_device(mics_run *public_run, const char *why_not, const char *no_bf16)
 {
     config *run = (config *)public_run; // invariant 1 of keys.h
     MICS_TRY(settle_device(run, why_not));
-    settle_precision(run);
+    settle_precision(run, no_bf16);
     run->device = mics_run_device_text(run->run.device);
     run->precision = mics_run_precision_text(run->run.precision);
-    if (run->run.device == MICS_RUN_DEVICE_CPU && run->run.precision != MICS_RUN_PRECISION_FP32)
+    if (run->run.device == MICS_RUN_DEVICE_CPU && !mics_config_is_of_cpu(run->run.precision))
         return fail_on_cpu(run, why_not);
     if (run->run.device != MICS_RUN_DEVICE_CPU)
         return MICS_OK;

@@ -131,7 +131,8 @@ static mics_status resolve_batch(config *run, int32_t ranks, batch *batch_out)
     static const char *const keys[] = {train_key, micro_key, steps_key};
     const bool keeps = is_of_kept_batch(run);
     batch b = {0};
-    const bool muted = mics_log_mute(keeps);
+    const bool muted = mics_log_mute(true);
+    mics_log_mute(muted || keeps);
     mics_status status = resolve_given(run, ranks, &b);
     mics_log_mute(muted);
     const bool says_nothing = run->micro_batch == 0 && run->micro_steps == 0;
@@ -326,6 +327,7 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     run->run.sharding_auto = is_auto(run) && !keeps_sharding(run, ranks, ranks / nodes);
     run->run.prefetch = run->prefetch; // what was chosen for another mesh counts no more
     run->sharding_origin = sharding.origin;
+    mics_config_settle_boundary(run, ranks / nodes);
     return MICS_OK;
 }
 

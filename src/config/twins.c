@@ -57,9 +57,10 @@ static const char type_key[] = "communication_data_type";
 static mics_status join_dtype(config *run, const char *path, const char **dtype)
 {
     const char *type = strcmp(run->comm_type, "bfp16") == 0 ? "bf16" : run->comm_type;
-    if (mics_config_given(run, path) && strcmp(*dtype, type) != 0)
+    const bool said = mics_config_given(run, path) && strcmp(*dtype, "auto") != 0;
+    if (said && strcmp(*dtype, type) != 0)
         return fail_contradicts(run, type_key, run->comm_type, path, *dtype);
-    if (!mics_config_given(run, path))
+    if (!said)
         mics_config_set_origin(run, path, "auto: communication_data_type");
     *dtype = type;
     return MICS_OK;
@@ -75,6 +76,7 @@ static mics_status join_dtypes(config *run)
             strcmp(run->comm_type, "fp32") == 0)
             return fail_contradicts(run, type_key, run->comm_type, intra_key, "true");
     }
+    run->asked_boundary = run->boundary_dtype;
     mics_config_fill_comm_dtypes(run);
     return MICS_OK;
 }

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's public calls: opening, initial values, a training step, an evaluation.
 #include "base/clock.h"
-#include "base/rng.h"
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 #include <math.h>
@@ -38,34 +37,44 @@ static bool is_remote(const mics_engine_spec *spec)
     return spec->device != NULL && !spec->device->is_host;
 }
 
+// The CPU's kernels, where the spec leaves them open.
+static const mics_kernels *host_kernels(const mics_engine_spec *spec)
+{
+    return spec->kernels != NULL ? spec->kernels : mics_kernels_get(NULL);
+}
+
+static mics_status check_host(const mics_engine_spec *spec)
+{
+    const bool lacks = spec->dtype == MICS_DTYPE_FP16 ||
+                       (spec->dtype == MICS_DTYPE_BF16 && host_kernels(spec)->bf16 == NULL);
+    if (lacks)
+        return mics_fail(MICS_ERR_UNSUPPORTED, "the CPU has no kernels in %s; fp32 and bf16 work",
+                         mics_dtype_text(spec->dtype));
+    return MICS_OK;
+}
+
 static mics_status check_device(const mics_engine_spec *spec)
 {
     const mics_schedule_spec *schedule = &spec->schedule->spec;
     const bool mixed = schedule->precision == MICS_PRECISION_MIXED;
     const bool on_host = !is_remote(spec);
-    if (on_host && (mixed || schedule->accelerator || spec->dtype != MICS_DTYPE_FP32))
-        return mics_fail(MICS_ERR_UNSUPPORTED,
-                         "the CPU computes in fp32; a schedule in %s precision%s can be "
-                         "planned here, not run",
+    if (schedule->accelerator == on_host || mixed != (spec->dtype != MICS_DTYPE_FP32))
+        return mics_fail(MICS_ERR_INVALID,
+                         "a schedule in %s precision for %s does not fit %s in %s",
                          mics_precision_text(schedule->precision),
-                         schedule->accelerator ? " for accelerators" : "");
+                         schedule->accelerator ? "accelerators" : "the CPU",
+                         on_host ? "an engine on the CPU" : "a device that computes",
+                         mics_dtype_text(spec->dtype));
     if (spec->graphs && (on_host || spec->device->ops->graph_begin == NULL))
         return mics_fail(MICS_ERR_UNSUPPORTED, "the device has no graphs; leave `graphs` false");
-    if (on_host)
-        return MICS_OK;
     if (mixed && schedule->sums_by_ring)
         return mics_fail(MICS_ERR_UNSUPPORTED,
                          "bf16 and fp16 sums by rings can be planned, not run; leave "
                          "sums_by_ring false");
+    if (on_host)
+        return check_host(spec);
     if (spec->kernels == NULL)
         return mics_fail(MICS_ERR_INVALID, "a device needs kernels, such as mics_kernels_cuda()");
-    if (!schedule->accelerator || mixed != (spec->dtype != MICS_DTYPE_FP32))
-        return mics_fail(MICS_ERR_INVALID,
-                         "a schedule in %s precision for %s does not fit a device that computes in "
-                         "%s",
-                         mics_precision_text(schedule->precision),
-                         schedule->accelerator ? "accelerators" : "the CPU",
-                         mics_dtype_text(spec->dtype));
     return check_steps(spec->schedule);
 }
 
@@ -103,9 +112,10 @@ static mics_status open_device(mics_engine *engine)
     }
     engine->dtype = spec->dtype;
     engine->elem_bytes = mics_dtype_bytes(spec->dtype);
-    if (spec->kernels == NULL)
-        engine->spec.kernels = mics_kernels_get(NULL);
-    engine->ops = engine->spec.kernels;
+    if (!is_remote(spec))
+        engine->spec.kernels = host_kernels(spec);
+    const bool bf16_on_host = !is_remote(spec) && spec->dtype == MICS_DTYPE_BF16;
+    engine->ops = bf16_on_host ? engine->spec.kernels->bf16 : engine->spec.kernels;
     if (spec->timeout_s <= 0)
         engine->spec.timeout_s = default_timeout_s;
     if (spec->loss_scaling.window == 0 && spec->loss_scaling.fixed <= 0)
@@ -192,18 +202,17 @@ static uint64_t name_hash(const char *name)
     return hash;
 }
 
-// Elements [begin, end) of a parameter; values_out[0] is element `begin`.
+// Elements [begin, end) of a parameter, in the host's memory; values_out[0] is element `begin`.
 static void draw(const mics_param *param, uint64_t seed, int64_t begin, int64_t end,
                  float *values_out)
 {
-    const uint64_t stream = name_hash(param->name);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = begin; i < end; i++) {
-        double value = param->init == MICS_INIT_ONES ? 1 : 0;
-        if (param->init == MICS_INIT_NORMAL)
-            value = param->init_std * mics_rng_normal(seed, stream, (uint64_t)i);
-        values_out[i - begin] = (float)value;
+    if (param->init == MICS_INIT_NORMAL) {
+        mics_kernels_get(NULL)->draw_normal(values_out, end - begin, seed, name_hash(param->name),
+                                            (uint64_t)begin, param->init_std);
+        return;
     }
+    for (int64_t i = 0; i < end - begin; i++)
+        values_out[i] = param->init == MICS_INIT_ONES ? 1 : 0;
 }
 
 mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed)

@@ -12,6 +12,7 @@
 // Where units and slots begin in their arenas, elements.
 typedef struct arena_map {
     int64_t *params, *grads, *moments; // by unit
+    int64_t *copies;                   // by unit: of this rank's shards, side by side
     int64_t params_end;                // of the arena
     int64_t *param_slots, *grad_slots; // by slot
 } arena_map;
@@ -38,10 +39,13 @@ typedef void step_calls(mics_engine *engine, const mics_step *step);
 typedef mics_status (*worker_job)(mics_engine *engine, mics_stream stream);
 
 // The communication thread of one stream: runs one job at a time. Guarded by the engine's mutex.
+// That of computation has no job: it is the thread which calls the engine.
 typedef struct worker {
     mics_engine *engine;
     mics_stream stream;
     pthread_t thread;
+    pthread_cond_t woken;    // where this thread alone sleeps
+    const mics_step *awaits; // it sleeps until what this step waits for is done; NULL: it does not
     bool started, busy, closing;
     worker_job job;
     mics_status job_status;
@@ -71,7 +75,7 @@ struct mics_engine {
     int32_t rank;
 
     mics_device *device, *own_device; // own_device: opened here, as the spec names none
-    const mics_kernels *ops;          // spec.kernels
+    const mics_kernels *ops;          // spec.kernels; on the CPU their table of dtype
     mics_dtype dtype;                 // of parameters, activations and gradients of one micro-step
     size_t elem_bytes;                // of one such number
     bool params_booked;               // shared parameters; they are none of the allocator's
@@ -99,7 +103,7 @@ struct mics_engine {
     mics_agreement *host_sums;
     int32_t *staged_tokens; // by micro-step, as `tokens`; page-locked
     int32_t *counts;        // scratch for their order
-    float *host_copy;       // of a device's shards, as `params` and `moments` of fp32 hold them
+    float *host_copy;       // of shards that callers cannot use in place; see host_copy.c
 
     step_graph *graphs[MICS_PHASES]; // by step; NULL: none are used
 
@@ -108,9 +112,8 @@ struct mics_engine {
     mics_agreement *agreements; // by rank
     mics_step_time *times;
 
-    worker workers[MICS_STREAMS]; // none for computation, nor for a stream without steps
+    worker workers[MICS_STREAMS]; // not started for computation, nor for a stream without steps
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
     mics_stream home; // the stream that always has a thread
     bool locks_open;
 

@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizer shards, parameters and states: where computation has them, and where callers do.
 //
-// On the CPU that is the same memory. Shards of a device have a copy on the host, laid out as an
-// fp32 engine's arenas: the parameter shards with the masters inside, then the optimizer's states.
-// It is there from opening or a download on until it is released.
+// In fp32 on the CPU that is the same memory. Otherwise callers see a copy on the host, which is
+// there from opening on until it is released: the parameter shards in fp32 with the masters inside,
+// then, of a device with memory of its own, the optimizer's states. In bf16 on the CPU masters and
+// states have their place in fp32, which callers see once the copy is released, so that saves copy
+// nothing.
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 
@@ -32,14 +34,17 @@ static int64_t shard_elems(const mics_engine *engine, int32_t unit)
     return engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].params;
 }
 
-// Of a device's engine, whose parameters are not shared.
+// Of all units.
 static int64_t all_shard_elems(const mics_engine *engine)
 {
-    return engine->map.params_end;
+    int64_t elems = 0;
+    for (int32_t u = 0; u < engine->schedule->spec.model->unit_count; u++)
+        elems += shard_elems(engine, u);
+    return elems;
 }
 
-// Whether callers see a copy, and not the memory that computation uses.
-static bool is_copied(const mics_engine *engine)
+// Whether the optimizer's states that callers see are a copy, as the device has its own memory.
+static bool is_remote(const mics_engine *engine)
 {
     return !engine->device->is_host;
 }
@@ -47,6 +52,12 @@ static bool is_copied(const mics_engine *engine)
 static bool is_mixed(const mics_engine *engine)
 {
     return engine->schedule->spec.precision == MICS_PRECISION_MIXED;
+}
+
+// Whether callers see a copy, and not the memory that computation uses.
+static bool is_copied(const mics_engine *engine)
+{
+    return is_remote(engine) || is_mixed(engine);
 }
 
 // Elements by which the optimizer shard begins behind the parameter shard.
@@ -74,41 +85,56 @@ optimizer_shard optimizer_shard_of(const mics_engine *engine, int32_t unit)
     return held;
 }
 
+// What a unit's optimizer shard has beside its parameters, in place or in the copy.
+static void place_states(const mics_engine *engine, int32_t unit,
+                         mics_engine_optimizer_shard *result)
+{
+    if (engine->moments == NULL) // an engine for evaluation
+        return;
+    float *moments =
+        is_remote(engine) ? engine->host_copy + all_shard_elems(engine) : engine->moments;
+    for (int32_t s = 0; s < state_count(engine); s++)
+        result->states[s] = moments + engine->map.moments[unit] + s * owned_elems(engine);
+}
+
 mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine, int32_t unit)
 {
     const mics_sharding *s = &engine->schedule->sharding[unit];
     const int64_t elems = engine->schedule->spec.model->units[unit].elems;
     const mics_range shard = unit_range(engine, unit, s->params),
                      held = unit_range(engine, unit, s->optimizer);
-    float *shards = is_copied(engine) ? engine->host_copy : engine->params;
+    const bool copied = is_copied(engine), released = copied && engine->host_copy == NULL;
     mics_engine_optimizer_shard result = {
         .range = {at_most(held.begin, elems), at_most(held.end, elems)},
         .shard = {at_most(shard.begin, elems), at_most(shard.end, elems)},
     };
-    if (shards == NULL) // released
+    if (released && is_remote(engine))
         return result;
-    result.shard_params = shards + engine->map.params[unit];
+    place_states(engine, unit, &result);
+    if (released) {
+        result.params = optimizer_shard_of(engine, unit).masters;
+        return result;
+    }
+    result.shard_params =
+        copied ? engine->host_copy + engine->map.copies[unit] : shard_at(engine, unit);
     result.params = result.shard_params + offset_in_shard(engine, unit);
-    if (engine->moments == NULL) // an engine for evaluation
-        return result;
-    float *moments =
-        is_copied(engine) ? engine->host_copy + all_shard_elems(engine) : engine->moments;
-    for (int32_t state = 0; state < state_count(engine); state++)
-        result.states[state] = moments + engine->map.moments[unit] + state * owned_elems(engine);
     return result;
 }
 
-// ---- the copy of a device's shards ----
+// ---- the copy ----
 
 size_t mics_engine_copy_bytes(const mics_schedule *schedule)
 {
-    const int64_t states = mics_optimizer_def_get(schedule->spec.optimizer)->states;
+    const mics_schedule_spec *spec = &schedule->spec;
+    const bool states = spec->accelerator && !spec->evaluation_only;
+    const int64_t count = states ? mics_optimizer_def_get(spec->optimizer)->states : 0;
     int64_t elems = 0;
-    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+    if (!spec->accelerator && spec->precision == MICS_PRECISION_FP32)
+        return 0;
+    for (int32_t u = 0; u < spec->model->unit_count; u++) {
         const mics_sharding *s = &schedule->sharding[u];
-        elems += schedule->padded_elems[u] / s->params;
-        if (!schedule->spec.evaluation_only)
-            elems += states * (schedule->padded_elems[u] / s->optimizer);
+        elems += schedule->padded_elems[u] / s->params +
+                 count * (schedule->padded_elems[u] / s->optimizer);
     }
     return (size_t)elems * sizeof(float);
 }
@@ -140,29 +166,38 @@ static void copy_floats(const mics_engine *engine, float *to, const float *from,
 static void copy_moments(const mics_engine *engine, bool upload)
 {
     float *here = engine->host_copy + all_shard_elems(engine), *there = engine->moments;
-    if (there != NULL)
+    if (there != NULL && is_remote(engine))
         copy_floats(engine, upload ? there : here, upload ? here : there,
                     state_count(engine) * owned_elems(engine));
 }
 
-// bf16 and fp16 go through the ops' workspace, where they are rounded (upload) or widened.
-static void convert_shard(const mics_engine *engine, int32_t unit, bool upload)
+// Numbers of a device go through the ops' workspace, where they are rounded (upload) or widened.
+static void convert_remote(const mics_engine *engine, void *there, float *here, int64_t elems,
+                           bool upload)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const int64_t capacity = (int64_t)(engine->workspace_bytes / sizeof(float));
-    const int64_t elems = shard_elems(engine, unit);
-    float *here = engine->host_copy + engine->map.params[unit];
     for (int64_t begin = 0; begin < elems; begin += capacity) {
         const int64_t count = at_most(capacity, elems - begin);
-        void *there = elem_at(engine, shard_at(engine, unit), begin);
         if (upload) {
             copy_floats(engine, engine->workspace, here + begin, count);
-            engine->ops->round(&at, there, engine->workspace, count);
+            engine->ops->round(&at, elem_at(engine, there, begin), engine->workspace, count);
         } else {
-            engine->ops->widen(&at, engine->workspace, there, count);
+            engine->ops->widen(&at, engine->workspace, elem_at(engine, there, begin), count);
             copy_floats(engine, here + begin, engine->workspace, count);
         }
     }
+}
+
+static void convert(const mics_engine *engine, void *there, float *here, int64_t elems, bool upload)
+{
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
+    if (is_remote(engine))
+        convert_remote(engine, there, here, elems, upload);
+    else if (upload)
+        engine->ops->round(&at, there, here, elems);
+    else
+        engine->ops->widen(&at, here, there, elems);
 }
 
 // The masters are not rounded: they lie over what is.
@@ -170,40 +205,67 @@ static void copy_masters(const mics_engine *engine, int32_t unit, bool upload)
 {
     const int64_t elems =
         engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].optimizer;
-    float *here = engine->host_copy + engine->map.params[unit] + offset_in_shard(engine, unit);
+    float *here = engine->host_copy + engine->map.copies[unit] + offset_in_shard(engine, unit);
     float *there = optimizer_shard_of(engine, unit).masters;
     if (there != NULL)
         copy_floats(engine, upload ? there : here, upload ? here : there, elems);
 }
 
+static void copy_unit(const mics_engine *engine, int32_t unit, bool upload)
+{
+    convert(engine, shard_at(engine, unit), engine->host_copy + engine->map.copies[unit],
+            shard_elems(engine, unit), upload);
+    copy_masters(engine, unit, upload);
+}
+
 static mics_status copy_shards(mics_engine *engine, bool upload)
 {
-    if (!is_copied(engine))
-        return MICS_OK;
     MICS_TRY(device_drain(engine));
+    mics_op_set_threads(engine->schedule->spec.batch.threads);
     copy_moments(engine, upload);
     if (!is_mixed(engine))
         copy_floats(engine, upload ? engine->params : engine->host_copy,
                     upload ? engine->host_copy : engine->params, all_shard_elems(engine));
     for (int32_t unit = 0; is_mixed(engine) && unit < engine->schedule->spec.model->unit_count;
-         unit++) {
-        convert_shard(engine, unit, upload);
-        copy_masters(engine, unit, upload);
-    }
+         unit++)
+        copy_unit(engine, unit, upload);
     return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
 }
 
 mics_status mics_engine_download(mics_engine *engine)
 {
+    return is_remote(engine) || engine->host_copy != NULL ? mics_engine_download_params(engine)
+                                                          : MICS_OK;
+}
+
+mics_status mics_engine_download_params(mics_engine *engine)
+{
+    if (!is_copied(engine))
+        return MICS_OK;
     MICS_TRY(host_copy_open(engine));
     return copy_shards(engine, false);
 }
 
+// What callers wrote in place.
+static void round_masters(const mics_engine *engine)
+{
+    for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++) {
+        const optimizer_shard held = optimizer_shard_of(engine, unit);
+        if (held.masters != NULL)
+            convert(engine, held.params, held.masters, held.range.end - held.range.begin, true);
+    }
+}
+
 mics_status mics_engine_upload(mics_engine *engine)
 {
-    if (is_copied(engine) && engine->host_copy == NULL)
+    if (!is_copied(engine))
+        return MICS_OK;
+    if (engine->host_copy != NULL)
+        return copy_shards(engine, true);
+    if (is_remote(engine))
         return mics_fail(MICS_ERR_INVALID,
                          "optimizer shards were released, so there is nothing to upload; "
                          "call mics_engine_download first");
-    return copy_shards(engine, true);
+    round_masters(engine);
+    return MICS_OK;
 }

@@ -195,7 +195,7 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
                          .params = {table},
                          .logits = logits};
     call.shape.N = count;
-    engine->ops->ops[op->kind]->decode(&call);
+    engine->ops->ops[op->kind]->logits(&call);
     if (!wide)
         engine->ops->widen(&at, rest, logits, elems);
     engine->device->ops->copy(engine->device->ctx, MICS_STREAM_COMPUTE, logits_out,

@@ -35,11 +35,13 @@ static mics_status map_units(mics_engine *engine)
     const int32_t units = schedule->spec.model->unit_count;
     arena_map *map = &engine->map;
     MICS_TRY(open_offsets(engine, units, &map->params));
+    MICS_TRY(open_offsets(engine, units, &map->copies));
     MICS_TRY(open_offsets(engine, units, &map->grads));
     MICS_TRY(open_offsets(engine, units, &map->moments));
     map_params(engine);
     for (int32_t u = 0; u + 1 < units; u++) {
         const mics_sharding *s = &schedule->sharding[u];
+        map->copies[u + 1] = map->copies[u] + schedule->padded_elems[u] / s->params;
         map->grads[u + 1] = map->grads[u] + schedule->padded_elems[u] / s->grads;
         map->moments[u + 1] = map->moments[u] + schedule->padded_elems[u] / s->optimizer;
     }
@@ -205,7 +207,7 @@ mics_status state_share(mics_engine *engine)
         .group = group->group, .block_of = group->block_of, .what = "sharing parameters in a node"};
     void *block = NULL;
     MICS_TRY(mics_comm_share(engine->spec.comm, &over,
-                             (size_t)engine->map.params_end * sizeof(float), &block));
+                             (size_t)engine->map.params_end * engine->elem_bytes, &block));
     engine->params = block;
     return MICS_OK;
 }
@@ -261,8 +263,8 @@ void state_close(mics_engine *engine)
 {
     mics_memory *memory = engine->spec.memory;
     arena_map *map = &engine->map;
-    int64_t *const maps[] = {map->params, map->grads, map->moments, map->param_slots,
-                             map->grad_slots};
+    int64_t *const maps[] = {map->params,  map->copies,      map->grads,
+                             map->moments, map->param_slots, map->grad_slots};
     close_device(engine);
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         mics_free(memory, maps[i]);

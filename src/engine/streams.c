@@ -28,7 +28,7 @@ static void *worker_main(void *arg)
     pthread_mutex_lock(&engine->mutex);
     for (;;) {
         while (!w->busy && !w->closing)
-            pthread_cond_wait(&engine->changed, &engine->mutex);
+            pthread_cond_wait(&w->woken, &engine->mutex);
         if (!w->busy)
             break;
         pthread_mutex_unlock(&engine->mutex);
@@ -36,7 +36,7 @@ static void *worker_main(void *arg)
         pthread_mutex_lock(&engine->mutex);
         w->job_status = status;
         w->busy = false;
-        pthread_cond_broadcast(&engine->changed);
+        pthread_cond_signal(&engine->workers[MICS_STREAM_COMPUTE].woken); // who joins
     }
     pthread_mutex_unlock(&engine->mutex);
     return NULL;
@@ -58,12 +58,16 @@ static mics_status open_locks(mics_engine *engine)
 {
     if (pthread_mutex_init(&engine->mutex, NULL) != 0)
         return mics_fail(MICS_ERR_MEMORY, "no mutex for the communication threads");
-    if (pthread_cond_init(&engine->changed, NULL) != 0) {
-        pthread_mutex_destroy(&engine->mutex);
-        return mics_fail(MICS_ERR_MEMORY, "no condition for the communication threads");
-    }
-    engine->locks_open = true;
-    return MICS_OK;
+    int ready = 0;
+    while (ready < MICS_STREAMS && pthread_cond_init(&engine->workers[ready].woken, NULL) == 0)
+        ready++;
+    engine->locks_open = ready == MICS_STREAMS;
+    if (engine->locks_open)
+        return MICS_OK;
+    while (ready > 0)
+        pthread_cond_destroy(&engine->workers[--ready].woken);
+    pthread_mutex_destroy(&engine->mutex);
+    return mics_fail(MICS_ERR_MEMORY, "no condition for the communication threads");
 }
 
 mics_status worker_open(mics_engine *engine)
@@ -93,15 +97,16 @@ void worker_close(mics_engine *engine)
     if (!engine->locks_open)
         return;
     pthread_mutex_lock(&engine->mutex);
-    for (int stream = 0; stream < MICS_STREAMS; stream++)
+    for (int stream = 0; stream < MICS_STREAMS; stream++) {
         engine->workers[stream].closing = true;
-    pthread_cond_broadcast(&engine->changed);
+        pthread_cond_signal(&engine->workers[stream].woken);
+    }
     pthread_mutex_unlock(&engine->mutex);
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
         if (engine->workers[stream].started)
             pthread_join(engine->workers[stream].thread, NULL);
+        pthread_cond_destroy(&engine->workers[stream].woken);
     }
-    pthread_cond_destroy(&engine->changed);
     pthread_mutex_destroy(&engine->mutex);
     engine->locks_open = false;
 }
@@ -114,8 +119,8 @@ void worker_start(mics_engine *engine, mics_stream stream, worker_job job)
     pthread_mutex_lock(&engine->mutex);
     w->job = job;
     w->busy = true;
-    pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->mutex);
+    pthread_cond_signal(&w->woken);
 }
 
 mics_status worker_join(mics_engine *engine, mics_stream stream)
@@ -125,7 +130,7 @@ mics_status worker_join(mics_engine *engine, mics_stream stream)
         return MICS_OK;
     pthread_mutex_lock(&engine->mutex);
     while (w->busy)
-        pthread_cond_wait(&engine->changed, &engine->mutex);
+        pthread_cond_wait(&engine->workers[MICS_STREAM_COMPUTE].woken, &engine->mutex);
     mics_status status = w->job_status;
     pthread_mutex_unlock(&engine->mutex);
     return status;
@@ -133,40 +138,56 @@ mics_status worker_join(mics_engine *engine, mics_stream stream)
 
 // ---- streams ----
 
-// Waits until a step of another stream is done (at once for index < 0). Called with the mutex.
-static mics_status wait_for(mics_engine *engine, mics_stream stream, int32_t index)
+// Whether all that a step waits for is done, or never will be. Called with the mutex.
+static bool is_ready(const mics_engine *engine, const mics_step *step)
 {
-    while (engine->done[stream] < index && engine->failure == MICS_OK)
-        pthread_cond_wait(&engine->changed, &engine->mutex);
-    return engine->done[stream] >= index ? MICS_OK : engine->failure;
+    bool ready = true;
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        ready = ready && engine->done[stream] >= step->wait[stream];
+    return ready || engine->failure != MICS_OK;
 }
 
 // Waits for what step `index` needs, and says in the heartbeat where its stream is.
-static mics_status begin(mics_engine *engine, int32_t index)
+static mics_status begin(mics_engine *engine, mics_stream thread, int32_t index)
 {
     const mics_step *step = &engine->list->steps[index];
+    worker *w = &engine->workers[thread];
     mics_status status = MICS_OK;
     pthread_mutex_lock(&engine->mutex);
     status_step(engine, step->stream, index, false);
+    while (!is_ready(engine, step)) {
+        w->awaits = step;
+        pthread_cond_wait(&w->woken, &engine->mutex);
+    }
+    w->awaits = NULL;
     for (int stream = 0; stream < MICS_STREAMS && status == MICS_OK; stream++)
-        status = wait_for(engine, (mics_stream)stream, step->wait[stream]);
+        status = engine->done[stream] >= step->wait[stream] ? MICS_OK : engine->failure;
     if (status == MICS_OK)
         status_step(engine, step->stream, index, true);
     pthread_mutex_unlock(&engine->mutex);
     return status;
 }
 
+// Wakes those threads alone that can go on: a thread that wakes for nothing costs two switches.
 static void end(mics_engine *engine, int32_t index, mics_status status)
 {
     const mics_stream stream = engine->list->steps[index].stream;
+    bool wakes[MICS_STREAMS];
     pthread_mutex_lock(&engine->mutex);
     if (status == MICS_OK)
         engine->done[stream] = index;
     else if (engine->failure == MICS_OK)
         engine->failure = status;
     engine->status.inside &= ~(1 << stream); // told with the next step
-    pthread_cond_broadcast(&engine->changed);
+    for (int other = 0; other < MICS_STREAMS; other++) {
+        const mics_step *awaited = engine->workers[other].awaits;
+        wakes[other] = awaited != NULL && is_ready(engine, awaited);
+    }
     pthread_mutex_unlock(&engine->mutex);
+    for (int other = 0; other < MICS_STREAMS; other++) {
+        if (wakes[other])
+            pthread_cond_signal(&engine->workers[other].woken);
+    }
 }
 
 mics_status stream_run_step(mics_engine *engine, int32_t index, step_job *run)
@@ -184,7 +205,7 @@ mics_status stream_run(mics_engine *engine, mics_stream thread, step_job *run)
     for (int32_t i = 0; i < engine->list->count && status == MICS_OK; i++) {
         if (!stream_served(engine, thread, engine->list->steps[i].stream))
             continue;
-        status = begin(engine, i);
+        status = begin(engine, thread, i);
         if (status == MICS_OK)
             status = stream_run_step(engine, i, run);
         end(engine, i, status);

@@ -4,7 +4,7 @@
 #include "mics/model.h"
 #include "base/size.h"
 #include "mics/log.h"
-#include "model/builders.h"
+#include "model/internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,35 +63,13 @@ void mics_model_close(mics_model *model)
     mics_free(model->memory, model);
 }
 
-// Appends a zeroed element to a counted array, doubling it; NULL (and model->status) on failure.
-static void *append(mics_model *model, void **array, int32_t *count, size_t elem_bytes)
-{
-    if (model->status != MICS_OK)
-        return NULL;
-    bool full =
-        (*count & (*count - 1)) == 0; // 0, 1, 2, 4, 8 ...: capacity is the next power of two
-    if (full) {
-        size_t capacity = *count == 0 ? 1 : 2 * (size_t)*count;
-        model->status = mics_realloc(model->memory, MICS_MEM_HOST, capacity * elem_bytes, array);
-        if (model->status != MICS_OK)
-            return NULL;
-    }
-    return (char *)*array + (size_t)(*count)++ * elem_bytes;
-}
-
-static mics_unit *newest(mics_model *model)
-{
-    return model->status == MICS_OK && model->unit_count > 0 ? &model->units[model->unit_count - 1]
-                                                             : NULL;
-}
-
 static int32_t add_tensor(mics_model *model, const char *name, int64_t width)
 {
-    mics_unit *unit = newest(model);
+    mics_unit *unit = model_newest(model);
     if (unit == NULL)
         return -1;
     void *array = unit->tensors;
-    mics_tensor *tensor = append(model, &array, &unit->tensor_count, sizeof *tensor);
+    mics_tensor *tensor = model_append(model, &array, &unit->tensor_count, sizeof *tensor);
     unit->tensors = array;
     if (tensor == NULL)
         return -1;
@@ -102,7 +80,7 @@ static int32_t add_tensor(mics_model *model, const char *name, int64_t width)
 int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width)
 {
     void *array = model->units;
-    mics_unit *unit = append(model, &array, &model->unit_count, sizeof *unit);
+    mics_unit *unit = model_append(model, &array, &model->unit_count, sizeof *unit);
     model->units = array;
     if (unit == NULL)
         return -1;
@@ -115,7 +93,7 @@ int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width
 mics_param_ref mics_model_add_param(mics_model *model, const char *name,
                                     const mics_param_spec *spec)
 {
-    mics_unit *unit = newest(model);
+    mics_unit *unit = model_newest(model);
     if (unit == NULL)
         return mics_param_none();
     if (spec->dims < 1 || spec->dims > 2 || strlen(name) >= MICS_NAME_BYTES) {
@@ -138,151 +116,13 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
                                   (long long)param.elems);
     param.offset = unit->elems;
     void *array = unit->params;
-    mics_param *slot = append(model, &array, &unit->param_count, sizeof *slot);
+    mics_param *slot = model_append(model, &array, &unit->param_count, sizeof *slot);
     unit->params = array;
     if (slot == NULL)
         return mics_param_none();
     *slot = param;
     unit->elems = mics_size_round_up(param.offset + param.elems, PARAM_ALIGNMENT);
     return (mics_param_ref){.unit = model->unit_count - 1, .param = unit->param_count - 1};
-}
-
-// ---- parts ----
-
-static void append_part(mics_model *model, mics_param *param, const mics_param_part *part)
-{
-    void *array = param->parts;
-    mics_param_part *slot = append(model, &array, &param->part_count, sizeof *slot);
-    param->parts = array;
-    if (slot != NULL)
-        *slot = *part;
-}
-
-void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int64_t rows)
-{
-    mics_unit *unit = newest(model);
-    if (unit == NULL)
-        return;
-    mics_param *param = unit->param_count > 0 ? &unit->params[unit->param_count - 1] : NULL;
-    if (param == NULL || strlen(tensor) >= MICS_NAME_BYTES || row < 0 || rows < 1 ||
-        row > param->shape[0] || rows > param->shape[0] - row) {
-        model->status =
-            mics_fail(MICS_ERR_INVALID, "unit %s: rows %lld to %lld cannot be those of tensor %.*s",
-                      unit->name, (long long)row, (long long)row + rows, MICS_NAME_BYTES, tensor);
-        return;
-    }
-    mics_param_part part = {.row = row, .rows = rows};
-    snprintf(part.name, sizeof part.name, "%s", tensor);
-    const mics_param_part *last =
-        param->part_count > 0 ? &param->parts[param->part_count - 1] : NULL;
-    if (last != NULL && strcmp(last->name, tensor) == 0)
-        part.tensor_row = last->tensor_row + last->rows;
-    append_part(model, param, &part);
-}
-
-bool mics_param_next_tensor(const mics_param *param, int32_t *part_in_out,
-                            mics_param_tensor *tensor_out)
-{
-    const int32_t first = *part_in_out;
-    int32_t part = first;
-    if (first >= param->part_count)
-        return false;
-    int64_t rows = 0;
-    while (part < param->part_count && (part == first || param->parts[part].tensor_row > 0))
-        rows += param->parts[part++].rows;
-    *part_in_out = part;
-    *tensor_out = (mics_param_tensor){.name = param->parts[first].name,
-                                      .dims = param->dims,
-                                      .shape = {rows, param->shape[1]},
-                                      .part = first,
-                                      .part_count = part - first};
-    return true;
-}
-
-static int compare_ranges(const void *left, const void *right)
-{
-    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
-// That each row of the parameter is one of a tensor's, and that none is two. `ranges`: (parts), of
-// first row and rows.
-static mics_status check_ranges(const mics_param *param, int64_t (*ranges)[2])
-{
-    int64_t row = 0;
-    for (int32_t i = 0; i < param->part_count; i++) {
-        ranges[i][0] = param->parts[i].row;
-        ranges[i][1] = param->parts[i].rows;
-    }
-    qsort(ranges, (size_t)param->part_count, sizeof *ranges, compare_ranges);
-    int32_t part = 0;
-    while (part < param->part_count && ranges[part][0] == row)
-        row += ranges[part++][1];
-    if (part == param->part_count && row == param->shape[0])
-        return MICS_OK;
-    const bool twice = part < param->part_count && ranges[part][0] < row;
-    return mics_fail(MICS_ERR_INVALID, "parameter %s: row %lld of %lld is of %s", param->name,
-                     (long long)(twice ? ranges[part][0] : row), (long long)param->shape[0],
-                     twice ? "two tensors" : "no tensor");
-}
-
-static mics_status check_parts(const mics_model *model, const mics_param *param)
-{
-    int64_t(*ranges)[2] = NULL;
-    MICS_TRY(MICS_NEW(model->memory, param->part_count, &ranges));
-    const mics_status status = check_ranges(param, ranges);
-    mics_free(model->memory, ranges);
-    return status;
-}
-
-static mics_status finish_parts(mics_model *model, mics_param *param)
-{
-    mics_param_part whole = {.rows = param->shape[0]};
-    snprintf(whole.name, sizeof whole.name, "%s", param->name);
-    if (param->part_count == 0)
-        append_part(model, param, &whole);
-    MICS_TRY(model->status);
-    return check_parts(model, param);
-}
-
-static int32_t list_tensors(const mics_model *model, const char **names_out)
-{
-    mics_param_tensor tensor;
-    int32_t count = 0;
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        for (int32_t p = 0; p < model->units[u].param_count; p++) {
-            for (int32_t part = 0;
-                 mics_param_next_tensor(&model->units[u].params[p], &part, &tensor); count++) {
-                if (names_out != NULL)
-                    names_out[count] = tensor.name;
-            }
-        }
-    }
-    return count;
-}
-
-static int compare_names(const void *left, const void *right)
-{
-    return strcmp(*(const char *const *)left, *(const char *const *)right);
-}
-
-// That no tensor is given by two parameters, or again by one after another tensor.
-static mics_status check_tensors(const mics_model *model)
-{
-    const char **names = NULL;
-    MICS_TRY(MICS_NEW(model->memory, list_tensors(model, NULL), &names));
-    const int32_t count = list_tensors(model, names);
-    mics_status status = MICS_OK;
-    qsort(names, (size_t)count, sizeof *names, compare_names);
-    for (int32_t i = 1; i < count && status == MICS_OK; i++) {
-        if (strcmp(names[i - 1], names[i]) == 0)
-            status = mics_fail(MICS_ERR_INVALID,
-                               "tensor %s is given twice; give its rows one after the other, in "
-                               "one parameter",
-                               names[i]);
-    }
-    mics_free(model->memory, names);
-    return status;
 }
 
 // ---- ops ----
@@ -295,11 +135,11 @@ static int32_t add_op(mics_model *model, mics_op op, int64_t out_width, int64_t 
         op.out = add_tensor(model, name, out_width);
     if (stats_width > 0)
         op.stats = add_tensor(model, "stats", stats_width);
-    mics_unit *unit = newest(model);
+    mics_unit *unit = model_newest(model);
     if (unit == NULL)
         return -1;
     void *array = unit->ops;
-    mics_op *slot = append(model, &array, &unit->op_count, sizeof *slot);
+    mics_op *slot = model_append(model, &array, &unit->op_count, sizeof *slot);
     unit->ops = array;
     if (slot == NULL)
         return -1;
@@ -310,7 +150,7 @@ static int32_t add_op(mics_model *model, mics_op op, int64_t out_width, int64_t 
 // Width of a tensor of the newest unit; -1 with model->status set when there is no such tensor.
 static int64_t width_of(mics_model *model, int32_t tensor)
 {
-    mics_unit *unit = newest(model);
+    mics_unit *unit = model_newest(model);
     if (unit == NULL)
         return -1;
     if (tensor < 0 || tensor >= unit->tensor_count) {
@@ -375,7 +215,7 @@ int32_t mics_model_add_op(mics_model *model, mics_op op)
         width_of(model, op.in[i]);
     for (int32_t p = def->params; p < MICS_OP_PARAMS; p++)
         op.params[p] = mics_param_none();
-    const mics_unit *unit = newest(model);
+    const mics_unit *unit = model_newest(model);
     if (unit == NULL)
         return -1;
     model->status = check_params(model, def, &op);
@@ -435,7 +275,7 @@ static int32_t rotary_of(mics_model *model, const mics_rotary_spec *spec)
     float *frequencies = NULL;
     model->status = copy_frequencies(model, spec, &frequencies);
     void *array = model->rotaries;
-    mics_rotary_spec *slot = append(model, &array, &model->rotary_count, sizeof *slot);
+    mics_rotary_spec *slot = model_append(model, &array, &model->rotary_count, sizeof *slot);
     model->rotaries = array;
     if (slot == NULL) {
         mics_free(model->memory, frequencies);
@@ -449,7 +289,7 @@ static int32_t rotary_of(mics_model *model, const mics_rotary_spec *spec)
 int32_t mics_op_rotary(mics_model *model, int32_t in, mics_heads heads,
                        const mics_rotary_spec *spec)
 {
-    if (newest(model) == NULL)
+    if (model_newest(model) == NULL)
         return -1;
     model->status = check_rotary(spec, heads.dim);
     if (model->status != MICS_OK)
@@ -462,7 +302,7 @@ int32_t mics_op_rotary(mics_model *model, int32_t in, mics_heads heads,
 
 void mics_model_unit_end(mics_model *model, int32_t out)
 {
-    mics_unit *unit = newest(model);
+    mics_unit *unit = model_newest(model);
     if (unit != NULL && out < unit->tensor_count)
         unit->out = out;
 }
@@ -570,9 +410,9 @@ mics_status mics_model_finish(mics_model *model)
     for (int32_t u = 0; u < model->unit_count; u++) {
         MICS_TRY(check_used(model, u));
         for (int32_t p = 0; p < model->units[u].param_count; p++)
-            MICS_TRY(finish_parts(model, &model->units[u].params[p]));
+            MICS_TRY(model_finish_parts(model, &model->units[u].params[p]));
     }
-    return check_tensors(model);
+    return model_check_tensors(model);
 }
 
 int64_t mics_model_param_count(const mics_model *model)
@@ -583,44 +423,6 @@ int64_t mics_model_param_count(const mics_model *model)
             elems += model->units[u].params[p].elems;
     }
     return elems;
-}
-
-const char *mics_tensor_other_name(const char *name)
-{
-    static const char *const prefixes[] = {"transformer.", "model.", "gpt_neox."};
-    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
-        const size_t bytes = strlen(prefixes[i]);
-        if (strncmp(name, prefixes[i], bytes) == 0)
-            return name + bytes;
-    }
-    return strcmp(name, "embed_out.weight") == 0 ? "lm_head.weight" : NULL;
-}
-
-static bool is_named(const char *own, const char *name)
-{
-    const char *other = mics_tensor_other_name(own);
-    return strcmp(own, name) == 0 || (other != NULL && strcmp(other, name) == 0);
-}
-
-static bool holds_tensor(const mics_param *param, const char *name)
-{
-    mics_param_tensor tensor;
-    for (int32_t part = 0; mics_param_next_tensor(param, &part, &tensor);) {
-        if (is_named(tensor.name, name))
-            return true;
-    }
-    return false;
-}
-
-mics_param_ref mics_model_find_param(const mics_model *model, const char *name)
-{
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        for (int32_t p = 0; p < model->units[u].param_count; p++) {
-            if (holds_tensor(&model->units[u].params[p], name))
-                return (mics_param_ref){u, p};
-        }
-    }
-    return mics_param_none();
 }
 
 double mics_model_flops_per_token(const mics_model *model, int64_t length)

@@ -19,7 +19,8 @@ mics_op_shape mics_op_shape_get(const mics_model *model, const mics_unit *unit, 
                            .vocab = model->vocab,
                            .positions = model->positions,
                            .threads = batch.threads,
-                           .accelerator_bytes = batch.accelerator_bytes};
+                           .accelerator_bytes = batch.accelerator_bytes,
+                           .cpu_bf16 = batch.cpu_bf16};
     for (int i = 0; i < MICS_OP_INPUTS; i++)
         shape.in[i] = op->in[i] >= 0 ? unit->tensors[op->in[i]].width : 0;
     for (int p = 0; p < MICS_OP_PARAMS; p++) {

@@ -4,6 +4,7 @@
 #include "gpu.h"
 #include "job.h"
 #include "mics/device.h"
+#include "precision.h"
 #include "trainer.h"
 #include <math.h>
 #include <stdio.h>
@@ -44,6 +45,7 @@ static void fill_device(const mics_job *job, mics_job_facts *facts)
     facts->device = mics_run_device_text(job->run->device);
     facts->numbers = run_gpu_numbers(job->run->precision);
     facts->device_why = job->device_why;
+    facts->hint = run_precision_hint(job);
     facts->devices = accelerator->devices;
     facts->limit_bytes = job->budget.limit_bytes;
     facts->limit_is_set = job->budget.limit_is_set;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "mics/log.h"
+#include "precision.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,17 +45,20 @@ static const char *why_not_for(const mics_run *run)
 mics_status run_gpu_resolve_unseen(mics_run *run)
 {
     const bool asked = run->device == MICS_RUN_DEVICE_CUDA;
-    return mics_run_resolve_device(run, asked ? NULL : why_not_for(run));
+    return mics_run_resolve_device(run, asked ? NULL : why_not_for(run), run_precision_no_bf16());
 }
 
-mics_status run_gpu_resolve_all(run_world *world, mics_run *run)
+mics_status run_gpu_resolve_all(run_world *world, mics_run *run, const char **no_bf16_out)
 {
-    const char *why_not = why_not_for(run);
-    int64_t lacks = why_not != NULL;
-    MICS_TRY(run_world_max(world, &lacks, 1));
-    if (lacks && why_not == NULL)
+    const char *why_not = why_not_for(run), *no_bf16 = run_precision_no_bf16();
+    int64_t lacks[] = {why_not != NULL, no_bf16 != NULL};
+    MICS_TRY(run_world_max(world, lacks, 2));
+    if (lacks[0] && why_not == NULL)
         why_not = "another machine of this run has none that can be used (see `mics doctor` there)";
-    return run_world_agree(world, mics_run_resolve_device(run, why_not));
+    if (lacks[1] && no_bf16 == NULL)
+        no_bf16 = "a machine of this run has neither AVX512_BF16 nor AMX";
+    *no_bf16_out = no_bf16;
+    return run_world_agree(world, mics_run_resolve_device(run, why_not, no_bf16));
 }
 
 run_accelerator run_gpu_accelerator(const mics_run *run)
@@ -64,9 +68,6 @@ run_accelerator run_gpu_accelerator(const mics_run *run)
     return (run_accelerator){
         .used = true,
         .kernels = mics_kernels_cuda(),
-        .dtype = run->precision == MICS_RUN_PRECISION_BF16   ? MICS_DTYPE_BF16
-                 : run->precision == MICS_RUN_PRECISION_FP16 ? MICS_DTYPE_FP16
-                                                             : MICS_DTYPE_FP32,
         .devices = mics_cuda_find()->devices,
     };
 }
@@ -289,7 +290,6 @@ void run_gpu_fill(const mics_job *job, const run_rank *rank, mics_engine_spec *s
         return;
     spec->device = rank->device;
     spec->kernels = job->budget.accelerator.kernels;
-    spec->dtype = job->budget.accelerator.dtype;
     spec->graphs = job->run->graphs;
     spec->timeout_s = job->run->comm_timeout_s;
     spec->loss_scaling = (mics_loss_scaling){

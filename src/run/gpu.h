@@ -12,9 +12,9 @@
  * "cuda" needs no GPU then. */
 mics_status run_gpu_resolve_unseen(mics_run *run);
 
-/* The same for all processes: "auto" is the CPU where one of them has no GPU.   Collective: over
- * processes, in setup. */
-mics_status run_gpu_resolve_all(run_world *world, mics_run *run);
+/* The same for all processes: "auto" is the CPU where one of them has no GPU. *no_bf16_out: why one
+ * of their CPUs is slow in bf16, static; NULL: none is.   Collective: over processes, in setup. */
+mics_status run_gpu_resolve_all(run_world *world, mics_run *run, const char **no_bf16_out);
 
 /* What ops and numbers a run on GPUs computes with; all 0 for the CPU. Needs run.device settled. */
 run_accelerator run_gpu_accelerator(const mics_run *run);

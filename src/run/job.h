@@ -41,6 +41,7 @@ struct mics_job {
     mics_model *model;
     run_budget budget;
     const mics_kernels *kernels; // of the CPU: those that all machines run
+    const char *no_bf16;         // why their CPUs are slow in bf16; NULL: they are not
     mics_schedule *schedule;
     run_gather_times gather_times;   // all 0: they were not timed
     mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text

@@ -12,6 +12,7 @@
 #include "isa.h"
 #include "job.h"
 #include "mics/log.h"
+#include "precision.h"
 #include "same.h"
 #include "trainer.h"
 #include <stdio.h>
@@ -167,7 +168,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     MICS_TRY(run_world_agree(job->world, loaded));
     MICS_TRY(run_node_memory_find(job, resume));
     MICS_TRY(run_world_agree(job->world, run_job_find_checkpoint(job, resume)));
-    MICS_TRY(run_gpu_resolve_all(job->world, job->run));
+    MICS_TRY(run_gpu_resolve_all(job->world, job->run, &job->no_bf16));
     MICS_TRY(run_world_agree(job->world, open_model(job)));
     MICS_TRY(run_same_run(job));
     MICS_TRY(run_isa_settle(job));
@@ -182,6 +183,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     if (job->world->first == 0) {
         say_hints(job->run);
         say_kept(job);
+        run_precision_say(job);
     }
     MICS_TRY(run_node_memory_check(job));
     MICS_TRY(start(job));
@@ -321,7 +323,7 @@ static mics_status write_export(mics_saved *saved, const output *as)
 
 static mics_status write_text(mics_saved *saved, const output *as)
 {
-    MICS_TRY(mics_saved_load(saved));
+    MICS_TRY(mics_saved_load(saved, mics_saved_facts_get(saved).dtype));
     return mics_saved_generate(saved, as->prompt, as->sampling, as->out);
 }
 

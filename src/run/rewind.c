@@ -171,7 +171,7 @@ static mics_status open_state(run_trainer *self, const run_guard_source *source,
 static mics_status load_state(run_trainer *self, const run_guard_source *source)
 {
     mics_checkpoint *checkpoint = NULL;
-    MICS_TRY(mics_engine_download(self->engine)); // as what is written there is uploaded
+    MICS_TRY(mics_engine_download_params(self->engine)); // as what is written there is uploaded
     clear_state(self);
     mics_engine_set_scaler(self->engine, &self->guard.scaler);
     MICS_TRY(open_state(self, source, &checkpoint));

@@ -9,6 +9,7 @@
 #include "import.h"
 #include "job.h"
 #include "mics/device.h"
+#include "mics/kernels.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <string.h>
@@ -227,15 +228,19 @@ mics_status mics_saved_open(mics_memory *memory, const char *path,
     return status;
 }
 
+static void free_params(mics_saved *saved)
+{
+    for (int32_t unit = 0; saved->params != NULL && unit < saved->model->unit_count; unit++)
+        mics_free(saved->memory, saved->params[unit]);
+    mics_free(saved->memory, saved->params);
+    saved->params = NULL;
+}
+
 void mics_saved_close(mics_saved *saved)
 {
     if (saved == NULL)
         return;
-    if (saved->params != NULL) {
-        for (int32_t unit = 0; unit < saved->model->unit_count; unit++)
-            mics_free(saved->memory, saved->params[unit]);
-    }
-    mics_free(saved->memory, saved->params);
+    free_params(saved);
     mics_tokenizer_close(saved->tokenizer);
     mics_model_close(saved->model);
     mics_json_close(saved->config);
@@ -248,6 +253,19 @@ void mics_saved_close(mics_saved *saved)
     mics_free(saved->memory, saved);
 }
 
+// bf16 where the files hold it alone: checkpoints hold fp32, and bf16 has not fp16's digits.
+static mics_dtype stored_dtype(const mics_saved *saved)
+{
+    if (saved->weights == NULL)
+        return MICS_DTYPE_FP32;
+    for (int32_t i = 0; i < mics_safetensors_count(saved->weights); i++) {
+        const mics_tensor_info *info = mics_safetensors_at(saved->weights, i);
+        if (info->dims > 1 && strcmp(info->dtype, "BF16") != 0)
+            return MICS_DTYPE_FP32;
+    }
+    return MICS_DTYPE_BF16;
+}
+
 mics_saved_facts mics_saved_facts_get(const mics_saved *saved)
 {
     return (mics_saved_facts){
@@ -256,6 +274,7 @@ mics_saved_facts mics_saved_facts_get(const mics_saved *saved)
         .sequence = saved->sequence,
         .tokenizer = saved->tokenizer != NULL ? saved->meta->tokenizer : NULL,
         .model = saved->model,
+        .dtype = stored_dtype(saved),
     };
 }
 
@@ -269,11 +288,16 @@ mics_status run_saved_speak(mics_status status)
 
 // ---- parameters ----
 
-static double param_bytes(const mics_model *model)
+static size_t unit_bytes(const mics_unit *unit, mics_dtype dtype)
+{
+    return mics_decoder_place(unit, unit->param_count, dtype);
+}
+
+static double param_bytes(const mics_model *model, mics_dtype dtype)
 {
     double bytes = 0;
     for (int32_t unit = 0; unit < model->unit_count; unit++)
-        bytes += (double)model->units[unit].elems * (double)sizeof(float);
+        bytes += (double)unit_bytes(&model->units[unit], dtype);
     return bytes;
 }
 
@@ -281,7 +305,8 @@ mics_status mics_saved_is_large(const mics_saved *saved, bool *large_out)
 {
     mics_machine machine;
     MICS_TRY(mics_machine_read(&machine));
-    *large_out = param_bytes(saved->model) > (double)machine.memory_available_bytes / 4;
+    *large_out =
+        param_bytes(saved->model, MICS_DTYPE_FP32) > (double)machine.memory_available_bytes / 4;
     return MICS_OK;
 }
 
@@ -319,29 +344,61 @@ mics_status run_saved_fill(const mics_saved *saved, mics_engine *engine)
     return mics_engine_upload(engine);
 }
 
+// To bf16, parameter by parameter.
+static void pack_unit(const mics_unit *unit, const float *from, void *to)
+{
+    const mics_kernels *kernels = mics_kernels_get(NULL);
+    for (int32_t p = 0; p < unit->param_count; p++) {
+        const mics_param *param = &unit->params[p];
+        void *at = (char *)to + mics_decoder_place(unit, p, MICS_DTYPE_BF16);
+        if (param->dims > 1)
+            kernels->pack_bf16(at, from + param->offset, param->elems);
+        else
+            memcpy(at, from + param->offset, (size_t)param->elems * sizeof *from);
+    }
+}
+
+static mics_status open_unit(mics_saved *saved, const mics_unit *unit, mics_dtype dtype,
+                             void **params_out)
+{
+    return mics_alloc(saved->memory, MICS_MEM_PARAMS, unit_bytes(unit, dtype), params_out);
+}
+
+// Into its own buffer, or through one of fp32.
 static mics_status read_unit(mics_saved *saved, int32_t unit)
 {
     const mics_unit *of = &saved->model->units[unit];
-    void *params = NULL;
-    size_t bytes = 0;
-    MICS_TRY(mics_size_bytes(of->elems, sizeof(float), &bytes));
-    MICS_TRY(mics_alloc(saved->memory, MICS_MEM_PARAMS, bytes, &params));
-    saved->params[unit] = params;
-    return run_saved_read(saved, unit, (mics_range){0, of->elems}, params);
+    void *read = NULL;
+    MICS_TRY(open_unit(saved, of, saved->dtype, &saved->params[unit]));
+    if (saved->dtype == MICS_DTYPE_FP32)
+        return run_saved_read(saved, unit, (mics_range){0, of->elems}, saved->params[unit]);
+    MICS_TRY(open_unit(saved, of, MICS_DTYPE_FP32, &read));
+    const mics_status status = run_saved_read(saved, unit, (mics_range){0, of->elems}, read);
+    if (status == MICS_OK)
+        pack_unit(of, read, saved->params[unit]);
+    mics_free(saved->memory, read);
+    return status;
 }
 
-static mics_status read_params(mics_saved *saved)
+static mics_status read_params(mics_saved *saved, mics_dtype dtype)
 {
-    if (saved->params != NULL)
+    if (saved->params != NULL && saved->dtype == dtype)
         return MICS_OK;
-    MICS_TRY(run_saved_check_fits(saved, "the model", param_bytes(saved->model)));
+    if (saved->params != NULL)
+        return mics_fail(MICS_ERR_INVALID, "%s: its parameters are loaded as %s already",
+                         saved->path, mics_dtype_text(saved->dtype));
+    saved->dtype = dtype;
+    MICS_TRY(run_saved_check_fits(saved, "the model", param_bytes(saved->model, dtype)));
     MICS_TRY(MICS_NEW(saved->memory, saved->model->unit_count, &saved->params));
-    for (int32_t unit = 0; unit < saved->model->unit_count; unit++)
-        MICS_TRY(read_unit(saved, unit));
-    return MICS_OK;
+    mics_status status = MICS_OK;
+    for (int32_t unit = 0; unit < saved->model->unit_count && status == MICS_OK; unit++)
+        status = read_unit(saved, unit);
+    if (status != MICS_OK)
+        free_params(saved);
+    return status;
 }
 
-mics_status mics_saved_load(mics_saved *saved)
+mics_status mics_saved_load(mics_saved *saved, mics_dtype dtype)
 {
     if (saved->tokenizer == NULL && saved->weights != NULL)
         return mics_fail(MICS_ERR_INVALID,
@@ -355,5 +412,5 @@ mics_status mics_saved_load(mics_saved *saved)
                          "knows what text its tokens are; name one in the run file",
                          saved->path);
     mics_log_hold(false);
-    return run_saved_speak(read_params(saved));
+    return run_saved_speak(read_params(saved, dtype));
 }

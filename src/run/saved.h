@@ -30,7 +30,8 @@ struct mics_saved {
     int64_t *ends;             // (end_count) tokens that end a text, as config.json has them, or
     int32_t end_count;         // generation_config.json, where there is one
     int64_t sequence; // tokens of a sequence in training: positions from there on are untrained
-    float **params;   // by unit, the flat buffers; NULL until mics_saved_load
+    void **params;    // by unit, as mics_decoder_place says; NULL until mics_saved_load
+    mics_dtype dtype; // of those of two dimensions there
 };
 
 /* Reads elements `range` of a unit's flat buffer of parameters.

@@ -69,6 +69,9 @@ mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, i
         .host_bytes = machine.memory_available_bytes / (size_t)ranks_here,
         .available_bytes = available,
         .accelerator = *accelerator,
+        .dtype = run->precision == MICS_RUN_PRECISION_BF16   ? MICS_DTYPE_BF16
+                 : run->precision == MICS_RUN_PRECISION_FP16 ? MICS_DTYPE_FP16
+                                                             : MICS_DTYPE_FP32,
         .limit_is_set = set,
         .threads = run->threads > 0 ? run->threads : (share > 0 ? share : 1),
         .shares = true,
@@ -83,15 +86,6 @@ static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
     spec->reduce = spec->boundary = ring ? MICS_ALGORITHM_RING : MICS_ALGORITHM_TWO_STAGE;
     spec->gather =
         run->collectives == MICS_COLLECTIVES_RING_GATHERS ? MICS_ALGORITHM_RING : spec->reduce;
-}
-
-static void fill_accelerator(const run_accelerator *accelerator, mics_schedule_spec *spec)
-{
-    if (!accelerator->used)
-        return;
-    spec->accelerator = true;
-    spec->precision =
-        accelerator->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
 }
 
 static mics_status open_schedule(mics_memory *memory, const mics_run *run, const mics_model *model,
@@ -114,9 +108,10 @@ static mics_status open_schedule(mics_memory *memory, const mics_run *run, const
         .share_params = run->share_params && budget->shares,
         .comm_staging_bytes = budget->staging_bytes,
         .node_memory = run->memory_checkpoint_every > 0,
+        .accelerator = budget->accelerator.used,
+        .precision = run_budget_precision(budget),
     };
     choose_collectives(run, &spec);
-    fill_accelerator(&budget->accelerator, &spec);
     MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, run->sharding, &spec.mesh));
     return mics_schedule_open(memory, &spec, out);
 }

@@ -15,8 +15,7 @@
 typedef struct run_accelerator {
     bool used; // else the ranks compute on CPUs
     const mics_kernels
-        *kernels; // NULL where this machine has no GPU, for what is sized and not run
-    mics_dtype dtype;
+        *kernels;    // NULL where this machine has no GPU, for what is sized and not run
     int32_t devices; // GPUs of this machine, which its ranks take in turn; 0: none
 } run_accelerator;
 
@@ -32,6 +31,7 @@ typedef struct run_budget {
     int32_t threads;             // of one rank
     bool shares;                 // ranks of a node can share memory
     run_accelerator accelerator; // whose memory `limit_bytes` is then
+    mics_dtype dtype;            // of parameters and activations
 } run_budget;
 
 /* Looks at the machine, whose ranks are taken to share memory. Memory of a rank is
@@ -42,6 +42,12 @@ typedef struct run_budget {
  */
 mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
                             const run_accelerator *accelerator, run_budget *budget_out);
+
+/* How a schedule calls budget->dtype. */
+static inline mics_precision run_budget_precision(const run_budget *budget)
+{
+    return budget->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
+}
 
 /* Makes the schedule of a resolved run; with "sharding": "auto" what is planned for run.cluster, or
  * without one the first candidate that fits, which is stored in run->sharding (the last one when

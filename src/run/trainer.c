@@ -64,6 +64,7 @@ static mics_status open_engine(run_trainer *self)
         .schedule = job->schedule,
         .comm = self->rank->comm,
         .kernels = job->kernels,
+        .dtype = job->budget.dtype,
         .optimizer = run->optimizer,
         .clip = (float)run->clip,
         .seed = run->seed,

@@ -220,8 +220,8 @@ static mics_status await_first(mics_comm *comm, preparation *preparing)
 {
     int32_t done = 0;
     while (!done) {
-        for (int wait = 0; comm->rank == 0 && wait < 20 && !atomic_load(&preparing->done); wait++)
-            nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+        for (int wait = 0; comm->rank == 0 && wait < 1000 && !atomic_load(&preparing->done); wait++)
+            nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
         done = comm->rank == 0 ? atomic_load(&preparing->done) : 0;
         MICS_TRY(mics_comm_broadcast(comm, 0, &done, sizeof done));
     }

@@ -9,7 +9,7 @@ static char *text_of(const char *text)
 {
     char *resolved = NULL;
     mics_run *run = load_good(text);
-    ASSERT_OK(mics_run_resolve_device(run, NULL));
+    ASSERT_OK(mics_run_resolve_device(run, NULL, NULL));
     ASSERT_OK(mics_run_resolve(run, 4, 2));
     ASSERT_OK(run_run_text(memory, run, &resolved));
     mics_run_close(run);
@@ -26,7 +26,7 @@ static void check_same(const char *text, const char *again)
 {
     mics_run *runs[2] = {load_good(text), load_good(again)};
     for (int i = 0; i < 2; i++) {
-        ASSERT_OK(mics_run_resolve_device(runs[i], NULL));
+        ASSERT_OK(mics_run_resolve_device(runs[i], NULL, NULL));
         ASSERT_OK(mics_run_resolve(runs[i], 4, 2));
     }
     const mics_run *a = runs[0], *b = runs[1];

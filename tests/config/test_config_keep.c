@@ -114,7 +114,9 @@ static void check_key_kept(const key *row)
     mics_run *run = load_kept(file, stored);
     check_row(run, row->path, value, "checkpoint");
     const bool named = strstr(mics_run_kept_text(run), row->path) != NULL;
-    if (named != (strcmp(row->path, "run.precision") != 0))
+    const bool open = strcmp(row->path, "run.precision") == 0 ||
+                      strcmp(row->path, "run.comm_dtype.boundary") == 0;
+    if (named == open)
         fail_msg("%s: kept is %s", row->path, mics_run_kept_text(run));
     mics_run_close(run);
 }
@@ -183,27 +185,60 @@ static void test_the_file_goes_before(void **state)
         check_row(run, cases[i].path, cases[i].value, cases[i].origin);
         mics_run_close(run);
     }
-    // The CPU has one precision; a GPU that is not there is no reason for another.
+    // The CPU goes on in bf16, fast or slow, but not in fp16.
     static const char *const cpu[] = {"run.device=cpu"};
-    static const char bf16[] = "{\"run\": {\"precision\": \"bf16\"}}";
+    static const char bf16[] = "{\"run\": {\"precision\": \"bf16\"}}",
+                      fp16[] = "{\"run\": {\"precision\": \"fp16\"}}";
+    static const char slow[] = "no AVX512_BF16";
     mics_run *run = NULL;
-    write_file("run.json", RUN_PLAIN);
-    ASSERT_OK(mics_run_load(memory, "run.json", cpu, 1, &run));
-    ASSERT_OK(mics_run_keep(run, "stored", bf16));
-    ASSERT_OK(mics_run_resolve_device(run, "none is here"));
-    check_row(run, "run.precision", "\"fp32\"", "auto: fp32 on cpu");
+    for (int i = 0; i < 2; i++) {
+        write_file("run.json", RUN_PLAIN);
+        ASSERT_OK(mics_run_load(memory, "run.json", cpu, 1, &run));
+        ASSERT_OK(mics_run_keep(run, "stored", i == 0 ? bf16 : fp16));
+        ASSERT_OK(mics_run_resolve_device(run, "none is here", slow));
+        assert_false(run->fell_back);
+        check_row(run, "run.precision", i == 0 ? "\"bf16\"" : "\"fp32\"",
+                  i == 0 ? "checkpoint" : "auto: fp32 on cpu");
+        mics_run_close(run);
+    }
+    run = load_kept(RUN_PLAIN, fp16);
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_run_resolve_device(run, "none is here", NULL));
+    ASSERT_SAID(&seen, "fp16 is for GPUs; on the cpu device fp32 and bf16 work");
     mics_run_close(run);
-    run = load_kept(RUN_PLAIN, bf16);
-    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_run_resolve_device(run, "none is here"));
-    ASSERT_SAID(&seen, "bf16 is for GPUs; on the cpu device fp32 works: --set run.precision=fp32");
-    mics_run_close(run);
+    // Said by the file, bf16 stays slow where the checkpoint is of it, and falls back where not.
+    static const char *const said[] = {"run.precision=bf16"};
+    for (int i = 0; i < 2; i++) {
+        write_file("run.json", RUN_PLAIN);
+        ASSERT_OK(mics_run_load(memory, "run.json", said, 1, &run));
+        ASSERT_OK(
+            mics_run_keep(run, "stored", i == 0 ? bf16 : "{\"run\": {\"precision\": \"fp32\"}}"));
+        ASSERT_OK(mics_run_resolve_device(run, "none is here", slow));
+        assert_int_equal(run->kept_precision,
+                         i == 0 ? MICS_RUN_PRECISION_BF16 : MICS_RUN_PRECISION_FP32);
+        assert_int_equal(run->fell_back, i == 1);
+        mics_run_close(run);
+    }
+    // What the second hop was resolved to.
+    static const char *const boundaries[] = {"fp32", "bf16"};
+    for (int i = 0; i < 2; i++) {
+        char stored[128], value[16];
+        snprintf(stored, sizeof stored,
+                 "{\"run\": {\"precision\": \"bf16\", \"comm_dtype\": {\"boundary\": \"%s\"}}}",
+                 boundaries[i]);
+        snprintf(value, sizeof value, "\"%s\"", boundaries[i]);
+        run = load_kept(RUN_PLAIN, stored);
+        ASSERT_OK(mics_run_resolve_device(run, "none is here", NULL));
+        ASSERT_OK(mics_run_resolve(run, 4, 2));
+        check_row(run, "run.comm_dtype.boundary", value, "checkpoint");
+        mics_run_close(run);
+    }
     // --set is still --set, and what was "auto" is settled.
     static const char *const sets[] = {"gradient_clipping=3", "run.precision=auto",
                                        "wall_clock_breakdown=true"};
     write_file("run.json", RUN_PLAIN);
     ASSERT_OK(mics_run_load(memory, "run.json", sets, 3, &run));
     ASSERT_OK(mics_run_keep(run, "stored", "{\"run\": {\"precision\": \"fp32\"}}"));
-    ASSERT_OK(mics_run_resolve_device(run, NULL)); // a GPU, where bf16 would be the default
+    ASSERT_OK(mics_run_resolve_device(run, NULL, NULL)); // a GPU, where bf16 would be the default
     check_row(run, "gradient_clipping", "3", "--set");
     check_row(run, "wall_clock_breakdown", "true", "--set");
     check_row(run, "run.precision", "\"fp32\"", "checkpoint");

@@ -7,7 +7,7 @@
     "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "                     \
     "\"train_batch_size\": 1, \"run\": {\"steps\": 1" run "}" more "}"
 
-static const char none[] = "libmics_cuda.so is not there";
+static const char none[] = "libmics_cuda.so is not there", slow[] = "no AVX512_BF16";
 
 static void check_settled(const char *text, const char *why_not, mics_run_device device,
                           mics_run_precision precision, const char *device_origin,
@@ -16,7 +16,7 @@ static void check_settled(const char *text, const char *why_not, mics_run_device
     char value[32];
     mics_run *run = load_good(text);
     for (int again = 0; again < 2; again++) {
-        ASSERT_OK(mics_run_resolve_device(run, why_not));
+        ASSERT_OK(mics_run_resolve_device(run, why_not, NULL));
         assert_int_equal(run->device, device);
         assert_int_equal(run->precision, precision);
         snprintf(value, sizeof value, "\"%s\"", mics_run_device_text(device));
@@ -39,8 +39,8 @@ static void test_auto(void **state)
                   "auto: bf16 on cuda");
     // The same run on another machine.
     mics_run *run = load_good(RUN_ON("", ""));
-    ASSERT_OK(mics_run_resolve_device(run, NULL));
-    ASSERT_OK(mics_run_resolve_device(run, none));
+    ASSERT_OK(mics_run_resolve_device(run, NULL, NULL));
+    ASSERT_OK(mics_run_resolve_device(run, none, NULL));
     assert_int_equal(run->device, MICS_RUN_DEVICE_CPU);
     assert_int_equal(run->precision, MICS_RUN_PRECISION_FP32);
     mics_run_close(run);
@@ -80,7 +80,7 @@ static void test_contradictions(void **state)
 static void check_unusable(const char *text, const char *why_not, const char *part)
 {
     mics_run *run = load_good(text);
-    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_run_resolve_device(run, why_not));
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_run_resolve_device(run, why_not, NULL));
     ASSERT_SAID(&seen, part);
     mics_run_close(run);
 }
@@ -90,12 +90,85 @@ static void test_unusable(void **state)
     (void)state;
     check_unusable(RUN_ON(", \"device\": \"cuda\"", ""), none,
                    "run.device: \"cuda\": libmics_cuda.so is not there");
-    check_unusable(RUN_ON("", ", \"bf16\": {\"enabled\": true}"), none,
-                   "bf16.enabled: bf16 is for GPUs; on the cpu device fp32 works: --set "
-                   "bf16.enabled=false. No GPU can be used: libmics_cuda.so is not there");
+    check_unusable(RUN_ON("", ", \"fp16\": {\"enabled\": true}"), none,
+                   "fp16.enabled: fp16 is for GPUs; on the cpu device fp32 and bf16 work: --set "
+                   "fp16.enabled=false. No GPU can be used: libmics_cuda.so is not there");
     check_unusable(RUN_ON(", \"device\": \"cpu\", \"precision\": \"tf32\"", ""), NULL,
-                   "run.precision: tf32 is for GPUs; on the cpu device fp32 works: --set "
+                   "run.precision: tf32 is for GPUs; on the cpu device fp32 and bf16 work: --set "
                    "run.precision=fp32");
+}
+
+// bf16 on CPUs that are fast in it, in whatever words; else fp32, which explain and the resolved run
+// say. The same run elsewhere is in bf16 again.
+static void test_bf16_on_cpu(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *run, *more, *origin;
+    } words[] = {{", \"precision\": \"bf16\"", "", "file"},
+                 {"", ", \"bf16\": {\"enabled\": true}", "auto: bf16.enabled"}};
+    for (int i = 0; i < 2; i++) {
+        char text[512];
+        snprintf(text, sizeof text, RUN_ON("%s", "%s"), words[i].run, words[i].more);
+        mics_run *run = load_good(text);
+        assert_false(run->precision_auto);
+        ASSERT_OK(mics_run_resolve_device(run, none, slow));
+        assert_true(run->fell_back);
+        check_row(run, "run.precision", "\"fp32\"", "auto: fp32, as this CPU is slow in bf16");
+        ASSERT_OK(mics_run_resolve_device(run, none, NULL));
+        assert_false(run->fell_back);
+        check_row(run, "run.precision", "\"bf16\"", words[i].origin);
+        ASSERT_OK(mics_run_resolve_device(run, NULL, slow)); // a GPU
+        assert_int_equal(run->precision, MICS_RUN_PRECISION_BF16);
+        mics_run_close(run);
+    }
+    mics_run *run = load_good(RUN_ON("", ""));
+    assert_true(run->precision_auto);
+    ASSERT_OK(mics_run_resolve_device(run, none, slow));
+    assert_false(run->fell_back);
+    mics_run_close(run);
+}
+
+// The second hop follows the precision of a run on CPUs, unless the file says what it is.
+static void test_boundary(void **state)
+{
+    (void)state;
+    static const char bf16[] = ", \"precision\": \"bf16\"";
+    static const struct {
+        const char *more, *why_not, *value, *origin;
+        int32_t nodes; // of 4 ranks
+    } cases[] = {
+        {bf16, none, "bf16", "auto: bf16 as run.precision", 2},
+        {bf16, NULL, "fp32", "auto: fp32", 2},
+        {"", none, "fp32", "auto: fp32", 2},
+        {", \"precision\": \"bf16\", \"comm_dtype\": {\"boundary\": \"fp32\"}", none, "fp32",
+         "file", 2},
+        {", \"precision\": \"bf16\", \"comm_dtype\": {\"boundary\": \"int8\"}", none, "int8",
+         "file", 2},
+        {", \"precision\": \"bf16\", \"comm_dtype\": {\"boundary\": \"auto\"}", none, "bf16",
+         "auto: bf16 as run.precision", 2},
+        {", \"precision\": \"bf16\", \"collectives\": \"ring\"", none, "fp32",
+         "auto: fp32 in one ring", 2},
+        {", \"precision\": \"bf16\", \"collectives\": \"ring\"", none, "bf16",
+         "auto: bf16 as run.precision", 4},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512], value[16];
+        snprintf(text, sizeof text,
+                 "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
+                 "\"train_batch_size\": 4, \"run\": {\"steps\": 1%s}}",
+                 cases[i].more);
+        snprintf(value, sizeof value, "\"%s\"", cases[i].value);
+        mics_run *run = load_good(text);
+        for (int again = 0; again < 2; again++) {
+            ASSERT_OK(mics_run_resolve_device(run, cases[i].why_not, NULL));
+            ASSERT_OK(mics_run_resolve(run, 4, cases[i].nodes));
+            check_row(run, "run.comm_dtype.boundary", value, cases[i].origin);
+            assert_string_equal(mics_comm_dtype_text(run->boundary_dtype.inter), cases[i].value);
+            assert_int_equal(run->boundary_dtype.intra, MICS_COMM_FP32);
+        }
+        mics_run_close(run);
+    }
 }
 
 static void test_loss_scale(void **state)
@@ -127,6 +200,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_said, setup, teardown),
         cmocka_unit_test_setup_teardown(test_contradictions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unusable, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bf16_on_cpu, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_boundary, setup, teardown),
         cmocka_unit_test_setup_teardown(test_loss_scale, setup, teardown),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

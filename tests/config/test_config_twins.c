@@ -164,7 +164,7 @@ static void test_comm_dtype_refusals(void **state)
         RUN_OF(DTYPES("\"grads\": \"int8\""), ""), MICS_ERR_UNSUPPORTED,
         "run.comm_dtype.grads: must be \"fp32\" or \"bf16\", not \"int8\"; \"int8\" is for");
     check_refused(RUN_OF(DTYPES("\"boundary\": \"int4\""), ""), MICS_ERR_UNSUPPORTED,
-                  "must be \"fp32\" or \"bf16\" or \"int8\", not \"int4\"");
+                  "must be \"auto\" or \"fp32\" or \"bf16\" or \"int8\", not \"int4\"");
     check_refused(RUN_OF(DTYPES("\"boundary\": 8"), ""), MICS_ERR_FORMAT, "must be a string");
     check_refused(RUN_OF(DTYPES("\"reduction\": \"bf16\""), ""), MICS_ERR_INVALID,
                   "run.comm_dtype.reduction: unknown key; known here: params, grads, boundary, "

@@ -233,7 +233,7 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
     MICS_TRY(mics_engine_compare(engine, &found));
     RANKS_EXPECT(!found.found);
     MICS_TRY(mics_engine_param_sync(engine)); // shards are whole between steps only then
-    MICS_TRY(mics_engine_download(engine));
+    MICS_TRY(mics_engine_download_params(engine));
     MICS_TRY(mics_engine_agree(engine, MICS_OK)); // every rank has ended the step
     mics_status same = fixture_compare_replicas(run, rank);
     if (memcmp(&run->results[rank].loss, &run->results[0].loss, 2 * sizeof(double)) != 0)

@@ -27,7 +27,7 @@ static inline void flips_bit(float *value)
 // In the host's copy of a device's shards, too.
 static inline mics_status flips_here(const flips_run *f, mics_engine *engine)
 {
-    MICS_TRY(mics_engine_download(engine));
+    MICS_TRY(mics_engine_download_params(engine));
     const mics_engine_optimizer_shard held = mics_engine_optimizer_shard_get(engine, f->unit);
     const int64_t owned = held.range.end - held.range.begin, own = held.range.begin;
     float *others = held.shard_params;

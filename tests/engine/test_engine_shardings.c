@@ -200,14 +200,15 @@ static void test_64_ranks(void **state)
     }
 }
 
-// Micro-steps side by side: the same bits, but where a tied table's gradients meet in its accumulator (G = 1), in
-// another order then; and all that fixture.h checks.
+// Layered accumulation against none: all that fixture.h checks, and the same losses but for the order
+// of sums. The order is the same where no sum over ranks comes between (G = 1), nor a tied table's
+// gradients of another op: then the bits are.
 static void check_breadth(const fixture_run *one, int32_t layered_micro_steps)
 {
     fixture_run run = {.want = one->want};
     run.want.layered_micro_steps = layered_micro_steps;
     fixture_go(&run);
-    const bool same = one->want.sharding.grads > 1 || one->want.untied;
+    const bool same = one->want.sharding.grads == 1 && one->want.untied;
     for (int32_t step = 0; step < run.want.steps; step++) {
         const double loss = run.losses[step], expected = one->losses[step];
         if (same ? loss != expected || run.norms[step] != one->norms[step]
@@ -246,6 +247,30 @@ static void test_breadth(void **state)
         fixture_go(&one);
         for (int b = 0; b < 3; b++)
             check_breadth(&one, breadths[b]);
+    }
+}
+
+// One layered group of all micro-steps sums them on each rank before ranks are summed, as G = 1 does
+// with its accumulators: so shardings that then sum over all ranks at once have the same bits.
+static void test_layered_sums_ranks_last(void **state)
+{
+    (void)state;
+    static const mics_sharding shardings[] = {{1, 1, 4}, {1, 4, 4}, {2, 4, 4}, {4, 4, 4}};
+    fixture_run runs[4];
+    for (int32_t i = 0; i < 8; i++) {
+        fixture_run *run = &runs[i % 4];
+        *run = (fixture_run){.want = {.ranks = 4,
+                                      .nodes = 2,
+                                      .sharding = shardings[i % 4],
+                                      .sequences = 48,
+                                      .micro_steps = 3,
+                                      .layered_micro_steps = 3,
+                                      .steps = FIXTURE_STEPS_RUN < 4 ? FIXTURE_STEPS_RUN : 4,
+                                      .prefetch = 1,
+                                      .untied = i / 4 == 1}};
+        fixture_go(run);
+        for (int32_t step = 0; step < run->want.steps; step++)
+            assert_true(run->losses[step] == runs[0].losses[step]);
     }
 }
 
@@ -340,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_two_stages),
         cmocka_unit_test(test_untied_head),
         cmocka_unit_test(test_breadth),
+        cmocka_unit_test(test_layered_sums_ranks_last),
         cmocka_unit_test(test_decoder),
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_64_ranks),

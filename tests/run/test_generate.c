@@ -76,11 +76,11 @@ static mics_status generate(const folder *f, const char *prompt, bool special_to
     mics_saved *saved = NULL;
     size_t bytes = 0;
     const mics_sampling sampling = {
-        .tokens = tokens, .temperature = 1, .special_tokens = special_tokens};
+        .tokens = tokens, .temperature = 1, .seed = 2, .special_tokens = special_tokens};
     MICS_TRY(mics_saved_open(f->memory, f->place.dir, NULL, &saved));
     FILE *out = open_memstream(text_out, &bytes);
     assert_non_null(out);
-    mics_status status = mics_saved_load(saved);
+    mics_status status = mics_saved_load(saved, mics_saved_facts_get(saved).dtype);
     if (status == MICS_OK)
         status = mics_saved_generate(saved, prompt, &sampling, out);
     assert_int_equal(fclose(out), 0);

@@ -166,8 +166,10 @@ static void test_damaged_checkpoint(void **state)
     live_run undisturbed, run = run_of(&LAYOUTS[1]);
     go_undisturbed(&LAYOUTS[1], &undisturbed);
     run.flip = (live_flip){.kind = LIVE_MASTERS, .rank = 1, .after = 11, .elem = 3, .bit = 9};
-    run.command = "for f in out/checkpoints/step-00000010/rank-*; do "
-                  "printf damage | dd of=$f bs=1 seek=9000 conv=notrunc 2>/dev/null; done";
+    run.command =
+        "while ! [ -e out/checkpoints/step-00000010/manifest.json ]; do sleep 0.01; done; "
+        "for f in out/checkpoints/step-00000010/rank-*; do "
+        "printf damage | dd of=$f bs=1 seek=9000 conv=notrunc 2>/dev/null; done";
     live_go(&run, false);
     ASSERT_OK(run.status);
     expect(run.warning, "goes back to step 5");

@@ -4,7 +4,9 @@
 #include "base/capture.h"
 #include "mics/planning.h"
 #include "test.h"
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static char work[] = "/tmp/mics-planning-XXXXXX";
@@ -63,6 +65,24 @@ static void test_nothing_fits(void **state)
     mics_plan_close(plan);
 }
 
+// A limit counts where it is less than a GPU has.
+static void test_memory_limit(void **state)
+{
+    mics_memory *memory = *state;
+    const char *sets[] = {"run.memory_limit=\"1GiB\"", "run.memory_limit=\"900GiB\""};
+    for (int i = 0; i < 2; i++) {
+        const mics_plan_spec spec = {
+            .file = "run.json", .sets = &sets[i], .set_count = 1, .cluster = "p4d.24xlarge:1"};
+        mics_plan *plan = NULL;
+        ASSERT_OK(mics_plan_open(memory, &spec, &plan));
+        const mics_accelerator *chip = &plan->cluster.accelerator;
+        const double expected = i == 0 ? 1 << 30 : chip->memory_bytes - chip->reserve_bytes;
+        assert_true(plan->accelerator && plan->run->memory_limit_bytes > 0);
+        assert_true(mics_plan_request_get(plan, 1).memory_bytes == expected);
+        mics_plan_close(plan);
+    }
+}
+
 // ---- sweeps ----
 
 static void test_sweeps(void **state)
@@ -90,6 +110,151 @@ static void test_sweeps(void **state)
     mics_plan_close(plan);
 }
 
+// ---- a config.json alone ----
+
+static void test_bare_config(void **state)
+{
+    mics_memory *memory = *state;
+    const char *sets[] = {"train_batch_size=48", "data.sequence_length=8"};
+    mics_plan_spec spec = {.file = "model.json", .cluster = "p4d.24xlarge:1"};
+    mics_plan *plan = NULL;
+    mics_plan_found found = {.planner = NULL};
+    ASSERT_OK(mics_plan_open(memory, &spec, &plan));
+    assert_true(plan->bare);
+    assert_int_equal(plan->length, 32); // all positions; 4096 at most
+    assert_int_equal(mics_plan_request_get(plan, 1).global_batch, (1 << 22) / 32);
+    // As many sequences as the ranks can share: 131072 over 24 ranks.
+    assert_int_equal(mics_plan_request_get(plan, 3).global_batch, 131088);
+    mics_plan_close(plan);
+    spec.sets = sets;
+    spec.set_count = 2;
+    ASSERT_OK(mics_plan_open(memory, &spec, &plan));
+    assert_int_equal(plan->length, 8);
+    assert_int_equal(mics_plan_request_get(plan, 1).global_batch, 48);
+    ASSERT_OK(mics_plan_find(plan, 1, 1, &found));
+    assert_false(found.has_file);
+    mics_plan_found_close(&found);
+    mics_plan_close(plan);
+}
+
+// A run file whose own micro-batch cannot give its batch there: planned without it, and in silence.
+static void test_odd_micro_batch(void **state)
+{
+    mics_memory *memory = *state;
+    const char *sets[] = {"train_batch_size=16", "gradient_accumulation_steps=null"};
+    const mics_plan_spec spec = {
+        .file = "run.json", .sets = sets, .set_count = 2, .cluster = "p4d.24xlarge:2"};
+    mics_plan *plan = NULL;
+    mics_plan_found found = {.planner = NULL};
+    ASSERT_OK(mics_plan_open(memory, &spec, &plan));
+    capture_begin(&seen);
+    ASSERT_OK(mics_plan_find(plan, 2, 1, &found));
+    capture_end();
+    assert_int_equal(seen.errors, 0);
+    assert_false(found.has_file);
+    mics_plan_found_close(&found);
+    mics_plan_close(plan);
+}
+
+// ---- what a buyer asks ----
+
+static void assert_near(double value, double expected, double tolerance)
+{
+    if (fabs(value - expected) > tolerance)
+        fail_msg("%.12g is not %.12g", value, expected);
+}
+
+static void test_offer(void **state)
+{
+    mics_memory *memory = *state;
+    mics_plan *plan = open_plan(memory, "p4d.24xlarge:2", false);
+    const mics_accelerator *chip = &plan->cluster.accelerator;
+    mics_plan_entry entry = {.step_us = 2e6, .tokens = 1e6, .tokens_per_s = 5e5};
+    const double usd_per_day = 24 * 2 * plan->cluster.usd_per_node_hour;
+    // 8.64e10 tokens are 86400 steps of 2 s: two days.
+    mics_plan_goal goal = {.tokens = 8.64e10, .days = 2.1};
+    mics_plan_offer offer = mics_plan_offer_get(plan, 2, &entry, &goal);
+    assert_int_equal(offer.ranks, 16);
+    assert_near(offer.step_s.typical, 2, 1e-9);
+    assert_near(offer.step_s.low, 2 * chip->step_low, 1e-9);
+    assert_near(offer.step_s.high, 2 * chip->step_high, 1e-9);
+    assert_true(chip->step_low < 1 && chip->step_high > 1);
+    assert_true(offer.unpublished == NULL && offer.published_rows == chip->published_rows);
+    assert_near(offer.days.typical, 2, 1e-9);
+    assert_near(offer.usd.typical, 2 * usd_per_day, 1e-6);
+    assert_near(offer.usd.high, 2 * usd_per_day * chip->step_high, 1e-6);
+    assert_true(offer.tokens.low == 8.64e10 && offer.tokens.high == 8.64e10);
+    assert_true(offer.meets);
+    goal.usd = 1.9 * usd_per_day;
+    offer = mics_plan_offer_get(plan, 2, &entry, &goal);
+    assert_true(offer.meets_days && !offer.meets_usd && !offer.meets);
+    goal = (mics_plan_goal){.tokens = 8.64e10, .days = 1.9};
+    assert_false(mics_plan_offer_get(plan, 2, &entry, &goal).meets);
+    // Without tokens: what a day's money, or a day, is enough for, whichever is less.
+    goal = (mics_plan_goal){.usd = usd_per_day};
+    offer = mics_plan_offer_get(plan, 2, &entry, &goal);
+    assert_near(offer.tokens.typical, 4.32e10, 1);
+    assert_near(offer.tokens.low, 4.32e10 / chip->step_high, 1);
+    assert_near(offer.tokens.high, 4.32e10 / chip->step_low, 1);
+    assert_near(offer.usd.low, usd_per_day, 1e-6);
+    assert_near(offer.usd.high, usd_per_day, 1e-6);
+    assert_true(offer.meets);
+    goal.days = 0.5;
+    offer = mics_plan_offer_get(plan, 2, &entry, &goal);
+    assert_near(offer.tokens.typical, 2.16e10, 1);
+    assert_true(offer.days.low == offer.days.high);
+    // Nothing published is like it: a wider range.
+    plan->math = MICS_MATH_TF32;
+    offer = mics_plan_offer_get(plan, 2, &entry, &goal);
+    assert_string_equal(offer.unpublished, "in tf32");
+    assert_int_equal(offer.published_rows, 0);
+    assert_true(offer.step_s.low < 2 * chip->step_low && offer.step_s.high > 2 * chip->step_high);
+    // A price that is not known is within no budget.
+    plan->cluster.usd_per_node_hour = 0;
+    goal = (mics_plan_goal){.tokens = 8.64e10, .usd = 1e9};
+    assert_false(mics_plan_offer_get(plan, 2, &entry, &goal).meets);
+    mics_plan_close(plan);
+}
+
+static void test_several_clusters(void **state)
+{
+    mics_memory *memory = *state;
+    const char *sets[] = {"train_batch_size=1024"};
+    const char *const clusters[] = {"p4d.24xlarge:2", "dgx-h100:1", "p5.48xlarge"};
+    const mics_plan_spec spec = {.file = "model.json", .sets = sets, .set_count = 1};
+    const mics_plan_goal goal = {.tokens = 1e12};
+    mics_plan_offers *offers = NULL;
+    ASSERT_OK(mics_plan_offers_open(memory, &spec, clusters, 3, &goal, &offers));
+    assert_int_equal(offers->count, 2 + 7); // p5.48xlarge: 1, 2, 4 ... 64 nodes
+    bool front = false;
+    for (int32_t i = 0; i < offers->count; i++) {
+        const mics_plan_offer *offer = &offers->items[i];
+        const bool priced = strcmp(offer->cluster, "dgx-h100") != 0;
+        assert_string_equal(offer->note, "");
+        assert_true(offer->meets && (offer->usd.typical > 0) == priced);
+        assert_true(priced || !offer->front);
+        front = front || offer->front;
+        if (i > 0 && priced)
+            assert_true(offers->items[i - 1].usd.typical <= offer->usd.typical);
+        // The front is of those that no cheaper one outruns: they come in the order of price.
+        for (int32_t j = 0; j < i && offer->front; j++)
+            assert_true(offers->items[j].entry.tokens_per_s <= offer->entry.tokens_per_s);
+    }
+    assert_true(front && offers->items[0].front);
+    mics_plan_offers_close(offers);
+    // 1024 sequences do not go round on 3 nodes: a note, and an error where that is all there is.
+    const char *const odd[] = {"p4d.24xlarge:3", "p4d.24xlarge:1"};
+    ASSERT_OK(mics_plan_offers_open(memory, &spec, odd, 2, &goal, &offers));
+    assert_string_equal(offers->items[1].note, "1024 sequences cannot be spread over 24 ranks");
+    mics_plan_offers_close(offers);
+    offers = NULL;
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_plan_offers_open(memory, &spec, odd, 1, &goal, &offers));
+    capture_end();
+    assert_null(offers);
+    ASSERT_SAID(&seen, "p4d.24xlarge:3: 1024 sequences");
+}
+
 // ---- what is refused ----
 
 static void test_refused(void **state)
@@ -101,7 +266,7 @@ static void test_refused(void **state)
         {{.file = "nowhere.json", .cluster = "p4d.24xlarge:1"}, "nowhere.json"},
         {{.file = "run.json", .cluster = "p4d"}, "did you mean p4d.24xlarge"},
         {{.file = "run.json", .cluster = "p4d.24xlarge"}, "does not say how many nodes"},
-        {{.file = "run.json", .cluster = "p4d.24xlarge:1", .precision = "fp8"}, "fp8 is not known"},
+        {{.file = "run.json", .cluster = "p4d.24xlarge:1", .precision = "fp6"}, "fp6 is not known"},
     };
     static const char *const points[] = {"nodes=", "nodes=4..2", "nodes=2,1", "nodes=0", "ranks=2"};
     mics_memory *memory = *state;
@@ -127,22 +292,48 @@ static void test_refused(void **state)
 
 // ---- memory ----
 
+static mics_status open_and_close(mics_memory *memory, const char *file)
+{
+    const mics_plan_spec spec = {.file = file, .cluster = "p4d.24xlarge:1"};
+    mics_plan *plan = NULL;
+    const mics_status status = mics_plan_open(memory, &spec, &plan);
+    mics_plan_close(plan);
+    return status;
+}
+
+static mics_status compare_and_close(mics_memory *memory, const char *file)
+{
+    const char *const clusters[] = {"p4d.24xlarge:1"};
+    const char *sets[] = {"train_batch_size=8"};
+    const mics_plan_spec spec = {.file = file, .sets = sets, .set_count = 1};
+    const mics_plan_goal goal = {0};
+    mics_plan_offers *offers = NULL;
+    const mics_status status = mics_plan_offers_open(memory, &spec, clusters, 1, &goal, &offers);
+    mics_plan_offers_close(offers);
+    return status;
+}
+
 static void test_failing_allocations(void **state)
 {
+    static const struct {
+        mics_status (*call)(mics_memory *memory, const char *file);
+        const char *file;
+    } calls[] = {{open_and_close, "run.json"},
+                 {open_and_close, "model.json"},
+                 {compare_and_close, "model.json"}};
     mics_memory *memory = *state;
-    const mics_plan_spec spec = {.file = "run.json", .cluster = "p4d.24xlarge:1"};
-    mics_status status = MICS_ERR_MEMORY;
-    int64_t failures = 0;
-    capture_begin(&seen);
-    while (status != MICS_OK) {
-        mics_plan *plan = NULL;
-        mics_memory_fail_after(memory, ++failures);
-        status = mics_plan_open(memory, &spec, &plan);
-        mics_plan_close(plan);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        mics_status status = MICS_ERR_MEMORY;
+        int64_t failures = 0;
+        capture_begin(&seen);
+        while (status != MICS_OK) {
+            mics_memory_fail_after(memory, ++failures);
+            status = calls[i].call(memory, calls[i].file);
+        }
+        mics_memory_fail_after(memory, 0);
+        capture_end();
+        assert_true(failures > 5);
     }
-    mics_memory_fail_after(memory, 0);
-    capture_end();
-    assert_true(failures > 5);
 }
 
 // ---- the tests ----
@@ -187,7 +378,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_best_beside_the_rest),
         cmocka_unit_test(test_nothing_fits),
+        cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_sweeps),
+        cmocka_unit_test(test_bare_config),
+        cmocka_unit_test(test_odd_micro_batch),
+        cmocka_unit_test(test_offer),
+        cmocka_unit_test(test_several_clusters),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_failing_allocations),
     };

@@ -524,7 +524,7 @@ static void test_own_model(void **state)
     ASSERT_OK(mics_saved_open(memory, "own", &(mics_model_builder){&own, build_own}, &saved));
     assert_int_equal(own.layers, 7); // from the checkpoint
     assert_string_equal(mics_saved_facts_get(saved).model->architecture, "own");
-    ASSERT_OK(mics_saved_load(saved));
+    ASSERT_OK(mics_saved_load(saved, MICS_DTYPE_FP32));
     mics_saved_close(saved);
     saved = NULL;
     capture_begin(&seen);

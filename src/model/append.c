@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Growing a model while it is made.
+#include "mics/memory.h"
+#include "model/internal.h"
+
+void *model_append(mics_model *model, void **array, int32_t *count, size_t elem_bytes)
+{
+    if (model->status != MICS_OK)
+        return NULL;
+    bool full =
+        (*count & (*count - 1)) == 0; // 0, 1, 2, 4, 8 ...: capacity is the next power of two
+    if (full) {
+        size_t capacity = *count == 0 ? 1 : 2 * (size_t)*count;
+        model->status = mics_realloc(model->memory, MICS_MEM_HOST, capacity * elem_bytes, array);
+        if (model->status != MICS_OK)
+            return NULL;
+    }
+    return (char *)*array + (size_t)(*count)++ * elem_bytes;
+}
+
+mics_unit *model_newest(mics_model *model)
+{
+    return model->status == MICS_OK && model->unit_count > 0 ? &model->units[model->unit_count - 1]
+                                                             : NULL;
+}

@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the files that make a model share. Private to this module.
+#ifndef MICS_MODEL_INTERNAL_H
+#define MICS_MODEL_INTERNAL_H
+
+#include "mics/model.h"
+
+/* Appends a zeroed element to a counted array, doubling it.
+ *
+ * Returns: NULL, and model->status says why, on failure.     Owns: the model's.
+ */
+void *model_append(mics_model *model, void **array, int32_t *count, size_t elem_bytes);
+
+/* The unit that is being added to; NULL before the first one, or after a failure. */
+mics_unit *model_newest(mics_model *model);
+
+/* Gives a parameter without parts one, itself, and checks that each of its rows is of one tensor.
+ */
+mics_status model_finish_parts(mics_model *model, mics_param *param);
+
+/* That no tensor is given by two parameters, or again by one after another tensor.
+ *
+ * Needs: every parameter's parts finished.
+ */
+mics_status model_check_tensors(const mics_model *model);
+
+#endif
