@@ -3,7 +3,8 @@
 // How fast whole training steps are, as ratios within one run:
 //   1. one rank against the matrix library alone on the same products (the share of the library's
 //   rate that training keeps);
-//   2. N ranks as threads against one rank with the same global batch on the same cores.
+//   2. N ranks as threads against one rank with the same global batch on the same cores;
+//   3. with --bf16 in place of both, one rank in bf16 against one in fp32.
 // The sides take turns, round by round, and medians of the rounds' ratios are reported: machines
 // drift.
 #include "base/clock.h"
@@ -20,7 +21,7 @@ typedef struct options {
     int64_t sequences, length; // of a micro-batch
     int32_t threads, ranks, micro_steps, rounds;
     mics_sharding sharding;
-    bool profile;
+    bool profile, bf16;
 } options;
 
 // ---- a world of ranks that train on demand ----
@@ -85,6 +86,7 @@ static void open_world(world *w, mics_memory *memory, const mics_model *model,
             .memory = s->memory,
             .schedule = w->schedule,
             .comm = s->comm,
+            .dtype = spec->precision == MICS_PRECISION_MIXED ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32,
             .optimizer = {MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0.1},
             .clip = 1};
         check(mics_engine_open(&engine, &s->engine));
@@ -282,14 +284,39 @@ static void against_one_rank(const options *o, world *one, world *many)
         print_profile(many);
 }
 
+static void against_fp32(const options *o, world *fp32, world *bf16)
+{
+    double ratios[64], fp32_s[64], bf16_s[64];
+    const mics_batch batch = fp32->schedule->spec.batch;
+    const double tokens = (double)(batch.sequences * batch.length * o->micro_steps);
+    train(fp32);
+    train(bf16);
+    for (int32_t round = 0; round < o->rounds; round++) {
+        fp32_s[round] = train(fp32);
+        bf16_s[round] = train(bf16);
+        ratios[round] = fp32_s[round] / bf16_s[round];
+    }
+    const double slow_s = median(fp32_s, o->rounds), fast_s = median(bf16_s, o->rounds);
+    printf("one rank, %d threads, %d x %d tokens x %d micro-steps: fp32 %.0f ms a step, %.0f "
+           "tokens/s; bf16 %.0f ms, %.0f tokens/s\n",
+           (int)batch.threads, (int)batch.sequences, (int)batch.length, (int)o->micro_steps,
+           slow_s * 1e3, tokens / slow_s, fast_s * 1e3, tokens / fast_s);
+    printf("  bf16 has %.2f times fp32's tokens/s (target 1.6)\n", median(ratios, o->rounds));
+    if (o->profile) {
+        print_profile(fp32);
+        print_profile(bf16);
+    }
+}
+
 static int usage(int status)
 {
     puts("usage: train_speed [--config FILE] [--batch B] [--length T] [--threads N] [--ranks N] "
          "[--sharding P G O]\n"
-         "                   [--micro-steps S] [--rounds R] [--profile]\n"
+         "                   [--micro-steps S] [--rounds R] [--profile] [--bf16]\n"
          "Measures training steps against the matrix library, and N ranks (0: skip) against one, S "
          "micro-steps of one rank\n"
-         "and S / N of N. Defaults: configs/gpt2.json, 4 x 256 tokens, 2 threads, 4 ranks, 2 2 2, "
+         "and S / N of N; with --bf16 one rank in bf16 against fp32. Defaults: configs/gpt2.json, "
+         "4 x 256 tokens, 2 threads, 4 ranks, 2 2 2, "
          "4 micro-steps, 5 rounds.");
     return status;
 }
@@ -300,6 +327,10 @@ static int parse(int argc, char **argv, options *o)
         const char *flag = argv[i];
         if (strcmp(flag, "--profile") == 0) {
             o->profile = true;
+            continue;
+        }
+        if (strcmp(flag, "--bf16") == 0) {
+            o->bf16 = true;
             continue;
         }
         if (strcmp(flag, "--sharding") == 0 && i + 3 < argc) {
@@ -333,7 +364,7 @@ static int parse(int argc, char **argv, options *o)
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0); // a long measurement into a file is seen as it goes
-    options o = {"configs/gpt2.json", 4, 256, 2, 4, 4, 5, {2, 2, 2}, false};
+    options o = {"configs/gpt2.json", 4, 256, 2, 4, 4, 5, {2, 2, 2}, false, false};
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
         return usage(0);
     if (parse(argc, argv, &o) != 0)
@@ -344,15 +375,22 @@ int main(int argc, char **argv)
     check(mics_memory_open(&memory));
     check(mics_json_load(memory, o.config, 1 << 20, &json));
     check(mics_model_from_config(memory, json, true, &model));
-    world one, many;
+    world one, many, half;
     mics_schedule_spec spec = {.model = model,
                                .batch = {o.sequences, o.length, o.threads},
                                .micro_steps = o.micro_steps,
                                .prefetch = 1};
     check(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
     open_world(&one, memory, model, &spec);
-    against_library(&o, &one);
-    if (o.ranks > 1) {
+    if (o.bf16) {
+        spec.precision = MICS_PRECISION_MIXED;
+        open_world(&half, memory, model, &spec);
+        against_fp32(&o, &one, &half);
+        close_world(&half);
+    } else {
+        against_library(&o, &one);
+    }
+    if (!o.bf16 && o.ranks > 1) {
         spec.micro_steps = o.micro_steps / o.ranks;
         spec.batch.threads = o.threads / o.ranks > 0 ? o.threads / o.ranks : 1;
         check(mics_mesh_init(o.ranks, 1, o.sharding, &spec.mesh));

@@ -80,6 +80,9 @@ static mics_status bad_number(const cli_spec *spec, const cli_option *option, co
     char max[40] = "";
     if (option->max > 0)
         snprintf(max, sizeof max, " and at most %lld", (long long)option->max);
+    if (option->kind == CLI_POSITIVE)
+        return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs a number above 0%s", spec->verb,
+                         option->name, text, max);
     return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs %s of at least %lld%s", spec->verb,
                      option->name, text, option->kind == CLI_INT ? "a whole number" : "a number",
                      (long long)option->min, max);
@@ -97,7 +100,9 @@ static mics_status read_number(const cli_spec *spec, const cli_option *option, c
         ok = number >= option->min && (option->max == 0 || number <= option->max);
     } else {
         real = strtod(text, &end);
-        ok = isfinite(real) && real >= (double)option->min;
+        ok = isfinite(real) && real >= (double)option->min &&
+             (option->kind != CLI_POSITIVE || real > 0) &&
+             (option->max == 0 || real <= (double)option->max);
     }
     if (end == text || *end != '\0' || errno != 0 || !ok)
         return bad_number(spec, option, text);
@@ -127,6 +132,7 @@ static mics_status read_value(parser *parsing, const cli_option *option, const c
     switch (option->kind) {
     case CLI_INT:
     case CLI_REAL:
+    case CLI_POSITIVE:
         return read_number(parsing->spec, option, text);
     case CLI_TEXT:
         *(const char **)option->target = text;

@@ -16,12 +16,13 @@ typedef struct cli_list {
 } cli_list;
 
 typedef enum cli_option_kind {
-    CLI_FLAG, // bool *
-    CLI_INT,  // int64_t *
-    CLI_REAL, // double *
-    CLI_TEXT, // const char **
-    CLI_EACH, // cli_list *: one text each time the flag is given
-    CLI_MANY  // cli_list *: all texts up to the next flag
+    CLI_FLAG,     // bool *
+    CLI_INT,      // int64_t *
+    CLI_REAL,     // double *
+    CLI_POSITIVE, // double *, above 0
+    CLI_TEXT,     // const char **
+    CLI_EACH,     // cli_list *: one text each time the flag is given
+    CLI_MANY      // cli_list *: all texts up to the next flag
 } cli_option_kind;
 
 typedef struct cli_option {
@@ -31,7 +32,7 @@ typedef struct cli_option {
     const char *help;
     void *target; // set when the flag is given, else left alone
     int64_t min;  // of CLI_INT and CLI_REAL
-    int64_t max;  // of CLI_INT; 0: none
+    int64_t max;  // of numbers; 0: none
 } cli_option;
 
 typedef struct cli_spec {

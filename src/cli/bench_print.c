@@ -83,6 +83,8 @@ static void print_compute(const measure_place *place, const measure_compute *com
     print_place(place);
     printf("%s: fastest GEMM %.1f GFLOP/s, which counts as the peak\n", compute->cpu_name,
            compute->flops_per_s / 1e9);
+    if (compute->bf16_flops_per_s > 0)
+        printf("  in bf16 %.1f GFLOP/s, as steps in it say\n", compute->bf16_flops_per_s / 1e9);
     print_efficiency("smallest dimension", &compute->matmul_efficiency, compute->flops_per_s);
     if (compute->attention_efficiency.count > 0)
         print_efficiency("attention, length", &compute->attention_efficiency, compute->flops_per_s);
@@ -154,6 +156,8 @@ static void json_compute(const measure_compute *compute)
     printf("{\"seconds\": %.3g, \"processor\": ", compute->took_s);
     mics_text_write_quoted(stdout, compute->cpu_name);
     printf(", \"gflops\": %.6g", compute->flops_per_s / 1e9);
+    if (compute->bf16_flops_per_s > 0)
+        printf(", \"bf16_gflops\": %.6g", compute->bf16_flops_per_s / 1e9);
     json_curve("matmul_efficiency", &compute->matmul_efficiency, 1);
     json_curve("attention_efficiency", &compute->attention_efficiency, 1);
     printf(", \"memory_gb_per_s\": %.6g, \"elementwise_gb_per_s\": %.6g, \"update_gb_per_s\": "

@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics generate: text that continues a prompt.
 #include "cli.h"
+#include "mics/log.h"
 #include "mics/run.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char about[] =
     "Writes the prompt and text that continues it to standard output, token by token.\n"
@@ -19,10 +22,13 @@ static const char notes[] =
     "that\n"
     "the model's eos_token_id names ends the text. The same seed gives the same text.";
 
+enum { MAX_SAMPLES = 1024, MAX_THREADS = 4096 };
+
 typedef struct generate_options {
-    const char *prompt;
+    const char *prompt, *precision;
     mics_sampling sampling;
-    int64_t seed;
+    int64_t seed, samples, threads;
+    bool stats;
 } generate_options;
 
 static mics_status parse(cli_call *call, generate_options *options)
@@ -35,6 +41,16 @@ static mics_status parse(cli_call *call, generate_options *options)
         {"top-k", CLI_INT, "K", "draw among the K most likely tokens; 0: all; default 40",
          &options->sampling.top_k, 0, 0},
         {"seed", CLI_INT, "S", "of the drawing; default 1", &options->seed, 0, 0},
+        {"samples", CLI_INT, "K",
+         "texts, computed together and printed when all have ended; the k-th is that of seed S + k "
+         "- 1",
+         &options->samples, 1, MAX_SAMPLES},
+        {"precision", CLI_TEXT, "fp32|bf16", "of weights in memory; default: as they are stored",
+         &options->precision, 0, 0},
+        {"threads", CLI_INT, "N", "default: all cores that the process may use", &options->threads,
+         1, MAX_THREADS},
+        {"stats", CLI_FLAG, NULL, "speed on standard error; by default where that is a terminal",
+         &options->stats, 0, 0},
         {"special-tokens", CLI_FLAG, NULL,
          "special tokens that the prompt names are taken as such, not as text",
          &options->sampling.special_tokens, 0, 0},
@@ -52,26 +68,131 @@ static mics_status parse(cli_call *call, generate_options *options)
     return cli_parse(call, &spec);
 }
 
+// ---- texts ----
+
+static mics_status choose_dtype(const char *name, const mics_saved *saved, mics_dtype *dtype_out)
+{
+    *dtype_out = mics_saved_facts_get(saved).dtype;
+    if (name == NULL)
+        return MICS_OK;
+    for (int dtype = MICS_DTYPE_FP32; dtype <= MICS_DTYPE_BF16; dtype++) {
+        *dtype_out = (mics_dtype)dtype;
+        if (strcmp(name, mics_dtype_text(*dtype_out)) == 0)
+            return MICS_OK;
+    }
+    return mics_fail(MICS_ERR_INVALID, "mics generate: --precision %s: fp32 and bf16 are known",
+                     name);
+}
+
+// One text: as it is drawn.
+static mics_status write_one(const mics_saved *saved, const generate_options *options,
+                             mics_generated *generated_out)
+{
+    FILE *out = stdout;
+    fputs(options->prompt, stdout);
+    const mics_status status = mics_saved_generate_many(saved, options->prompt, &options->sampling,
+                                                        1, &out, generated_out);
+    fputc('\n', stdout);
+    return status;
+}
+
+// A text that is kept until the others are complete.
+typedef struct kept_text {
+    char *bytes;
+    size_t count;
+} kept_text;
+
+static mics_status open_texts(kept_text *texts, FILE **outs, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        outs[i] = open_memstream(&texts[i].bytes, &texts[i].count);
+        if (outs[i] == NULL)
+            return mics_fail(MICS_ERR_MEMORY, "no memory for %d texts", (int)count);
+    }
+    return MICS_OK;
+}
+
+// Several: one after the other, each under its seed.
+static void print_texts(const kept_text *texts, const generate_options *options)
+{
+    for (int32_t i = 0; i < options->samples; i++) {
+        printf("%s---- seed %llu ----\n%s", i > 0 ? "\n" : "",
+               (unsigned long long)options->seed + (unsigned)i, options->prompt);
+        fwrite(texts[i].bytes, 1, texts[i].count, stdout);
+        putchar('\n');
+    }
+}
+
+static mics_status write_many(mics_memory *memory, const mics_saved *saved,
+                              const generate_options *options, mics_generated *generated_out)
+{
+    const int32_t count = (int32_t)options->samples;
+    mics_status status = MICS_OK;
+    FILE **outs = NULL;
+    kept_text *texts = NULL;
+    MICS_TRY_OUT(MICS_NEW(memory, count, &outs));
+    MICS_TRY_OUT(MICS_NEW(memory, count, &texts));
+    MICS_TRY_OUT(open_texts(texts, outs, count));
+    MICS_TRY_OUT(mics_saved_generate_many(saved, options->prompt, &options->sampling, count, outs,
+                                          generated_out));
+out:
+    for (int32_t i = 0; texts != NULL && i < count; i++) {
+        if (outs[i] != NULL)
+            fclose(outs[i]); // which completes the text
+    }
+    if (status == MICS_OK && texts != NULL)
+        print_texts(texts, options);
+    for (int32_t i = 0; texts != NULL && i < count; i++)
+        free(texts[i].bytes);
+    mics_free(memory, outs);
+    mics_free(memory, texts);
+    return status;
+}
+
+// ---- the verb ----
+
+static void print_stats(const mics_generated *generated, int64_t samples)
+{
+    const double rest = (double)(generated->tokens - samples);
+    fflush(stdout);
+    fprintf(stderr, "prompt of %lld tokens; first token after %.3f s",
+            (long long)generated->prompt_tokens, generated->first_s);
+    if (rest > 0)
+        fprintf(stderr, "; %.1f tokens/s", rest / generated->rest_s);
+    fputc('\n', stderr);
+}
+
+static mics_status write_texts(cli_call *call, mics_saved *saved, generate_options *options)
+{
+    mics_dtype dtype;
+    mics_generated generated;
+    MICS_TRY(choose_dtype(options->precision, saved, &dtype));
+    MICS_TRY(mics_saved_load(saved, dtype));
+    call->running = true;
+    options->sampling.seed = (uint64_t)options->seed;
+    options->sampling.threads = (int32_t)options->threads;
+    MICS_TRY(options->samples == 1 ? write_one(saved, options, &generated)
+                                   : write_many(call->memory, saved, options, &generated));
+    if ((options->stats || isatty(STDERR_FILENO)) && generated.tokens > 0)
+        print_stats(&generated, options->samples);
+    return MICS_OK;
+}
+
 static mics_status generate(cli_call *call, generate_options *options)
 {
     mics_saved *saved = NULL;
     MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
-    mics_status status = mics_saved_load(saved);
-    if (status == MICS_OK) {
-        call->running = true;
-        options->sampling.seed = (uint64_t)options->seed;
-        fputs(options->prompt, stdout);
-        status = mics_saved_generate(saved, options->prompt, &options->sampling, stdout);
-        fputc('\n', stdout);
-    }
+    const mics_status status = write_texts(call, saved, options);
     mics_saved_close(saved);
     return status;
 }
 
 mics_status cmd_generate(cli_call *call)
 {
-    generate_options options = {
-        .prompt = "", .sampling = {.tokens = 200, .temperature = 0.8, .top_k = 40}, .seed = 1};
+    generate_options options = {.prompt = "",
+                                .sampling = {.tokens = 200, .temperature = 0.8, .top_k = 40},
+                                .seed = 1,
+                                .samples = 1};
     MICS_TRY(parse(call, &options));
     return call->helped ? MICS_OK : generate(call, &options);
 }

@@ -6,32 +6,44 @@
 #include <string.h>
 
 typedef struct plan_options {
-    cli_list sets;
-    const char *cluster, *precision, *sweep, *svg;
+    cli_list sets, clusters;
+    const char *precision, *sweep, *svg;
+    mics_plan_goal goal;
     int64_t top;
-    bool json;
+    bool json, list;
 } plan_options;
+
+// Far more than anybody has, and products of such are still finite.
+static const int64_t max_goal = 1000000000000000000;
 
 static const char about[] =
     "Plans a run for a cluster: searches shardings P | G | O, micro-batches, recomputation and\n"
     "collectives for the run file's global batch, makes their schedules, and times them on the\n"
-    "cluster's links and accelerators. Reads no data and runs nothing.";
+    "cluster's links and accelerators. Reads no data and runs nothing. A model's config.json "
+    "alone\n"
+    "is planned with sequences of 4096 tokens and some 4 million tokens a step.";
 
 static const char notes[] =
     "A cluster is one of the catalogue, or a file of the same kind (docs/clusters.md):\n"
     "  mics plan RUN.json --cluster p4d.24xlarge:8\n"
+    "  mics plan config.json --cluster p5.48xlarge:8 --cluster p4d.24xlarge:32 --tokens 300e9\n"
     "  mics plan RUN.json --cluster cluster.json:8 --sweep nodes=1..64 --svg curve.svg\n"
     "--set train_batch_size=N sets the global batch; docs/plan.md says what is modelled.";
 
 static mics_status parse(cli_call *call, plan_options *options)
 {
     const cli_option table[] = {
-        {"cluster", CLI_TEXT, "NAME:N", "cluster and its nodes, or FILE[:N]", &options->cluster, 0,
-         0},
+        {"cluster", CLI_EACH, "NAME:N", "cluster and its nodes, or FILE[:N]; several are compared",
+         &options->clusters, 0, 0},
+        {"tokens", CLI_REAL, "N", "tokens to train: days and price", &options->goal.tokens, 1,
+         max_goal},
+        {"days", CLI_POSITIVE, "D", "time there is", &options->goal.days, 0, max_goal},
+        {"budget", CLI_POSITIVE, "USD", "money there is", &options->goal.usd, 0, max_goal},
+        {"list", CLI_FLAG, NULL, "print the catalogue's clusters", &options->list, 0, 0},
         {"top", CLI_INT, "N", "plans to show; default 5", &options->top, 1, 100},
         {"precision", CLI_TEXT, "WHAT",
-         "auto, bf16, fp16, mixed, tf32 or fp32; default: the run file's", &options->precision, 0,
-         0},
+         "auto, bf16, fp16, fp8, mixed, tf32 or fp32; default: the run file's", &options->precision,
+         0, 0},
         {"sweep", CLI_TEXT, "WHAT", "curves: nodes=1..64, nodes=2,4,6, or P", &options->sweep, 0,
          0},
         {"svg", CLI_TEXT, "FILE", "write the sweep's picture", &options->svg, 0, 0},
@@ -41,11 +53,11 @@ static mics_status parse(cli_call *call, plan_options *options)
     };
     const cli_spec spec = {
         .verb = "plan",
-        .arguments = "RUN.json",
+        .arguments = "RUN.json|config.json",
         .about = about,
         .options = table,
         .option_count = sizeof table / sizeof table[0],
-        .min_arguments = 1,
+        .min_arguments = 0,
         .max_arguments = 1,
         .notes = notes,
     };
@@ -59,7 +71,7 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
     if (status == MICS_OK && found.result->count == 0)
         status = mics_plan_fail_fit(plan, &found);
     else if (status == MICS_OK)
-        (options->json ? cli_plan_json : cli_plan_text)(plan, &found);
+        (options->json ? cli_plan_json : cli_plan_text)(plan, &found, &options->goal);
     mics_plan_found_close(&found);
     return status;
 }
@@ -77,22 +89,52 @@ static mics_status plan_sweep(const mics_plan *plan, const plan_options *options
     return status;
 }
 
+static mics_status compare_clusters(cli_call *call, const plan_options *options,
+                                    const mics_plan_spec *spec)
+{
+    mics_plan_offers *offers = NULL;
+    if (options->sweep != NULL)
+        return mics_fail(MICS_ERR_INVALID, "--sweep is of one cluster; give one --cluster");
+    MICS_TRY(mics_plan_offers_open(call->memory, spec, options->clusters.items,
+                                   options->clusters.count, &options->goal, &offers));
+    if (options->json)
+        cli_plan_offers_json(offers);
+    else
+        cli_plan_offers_text(offers, &options->goal);
+    mics_plan_offers_close(offers);
+    return MICS_OK;
+}
+
+// One without a number of nodes is several, where a goal chooses among them.
+static bool is_several(const plan_options *options)
+{
+    const mics_plan_goal *goal = &options->goal;
+    const bool chooses = goal->tokens > 0 && (goal->days > 0 || goal->usd > 0);
+    return options->clusters.count > 1 ||
+           (chooses && options->sweep == NULL && strchr(options->clusters.items[0], ':') == NULL);
+}
+
 static mics_status run_plan(cli_call *call, const plan_options *options)
 {
-    const mics_plan_spec spec = {
-        .file = call->arguments.items[0],
+    mics_plan_spec spec = {
         .sets = options->sets.items,
         .set_count = options->sets.count,
-        .cluster = options->cluster,
         .any_nodes = options->sweep != NULL && strncmp(options->sweep, "nodes", 5) == 0,
         .precision = options->precision,
     };
     mics_plan *plan = NULL;
+    if (call->arguments.count == 0)
+        return mics_fail(MICS_ERR_INVALID, "mics plan: missing: RUN.json, or a config.json; --list "
+                                           "prints the clusters there are");
+    spec.file = call->arguments.items[0];
     if (options->svg != NULL && options->sweep == NULL)
         return mics_fail(MICS_ERR_INVALID, "--svg draws a sweep; give --sweep nodes=1..64 or P");
-    if (options->cluster == NULL)
+    if (options->clusters.count == 0)
         return mics_fail(MICS_ERR_INVALID, "mics plan needs --cluster, as in --cluster "
                                            "p4d.24xlarge:8 or --cluster cluster.json:8");
+    if (is_several(options))
+        return compare_clusters(call, options, &spec);
+    spec.cluster = options->clusters.items[0];
     MICS_TRY(mics_plan_open(call->memory, &spec, &plan));
     const mics_status status =
         options->sweep != NULL ? plan_sweep(plan, options) : plan_once(plan, options);
@@ -104,5 +146,12 @@ mics_status cmd_plan(cli_call *call)
 {
     plan_options options = {.top = 5};
     MICS_TRY(parse(call, &options));
-    return call->helped ? MICS_OK : run_plan(call, &options);
+    if (call->helped)
+        return MICS_OK;
+    if (!options.list)
+        return run_plan(call, &options);
+    if (call->arguments.count > 0)
+        return mics_fail(MICS_ERR_INVALID, "--list prints the whole catalogue; remove %s",
+                         call->arguments.items[0]);
+    return cli_plan_list(call->memory, options.json);
 }

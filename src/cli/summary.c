@@ -49,8 +49,8 @@ static void print_device(const mics_job_facts *facts)
 {
     char memory[32];
     if (!facts->accelerator) {
-        printf("device    cpu, %s%s%s\n", facts->numbers,
-               facts->no_device != NULL ? "; no GPU: " : "",
+        printf("device    cpu, %s%s%s%s%s\n", facts->numbers, facts->hint != NULL ? "; " : "",
+               facts->hint != NULL ? facts->hint : "", facts->no_device != NULL ? "; no GPU: " : "",
                facts->no_device != NULL ? facts->no_device : "");
         return;
     }
@@ -143,7 +143,7 @@ static mics_status print_text(mics_saved *saved, uint64_t seed)
         .tokens = SAMPLE_TOKENS, .temperature = 0.8, .top_k = 40, .seed = seed};
     char *text = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_saved_load(saved));
+    MICS_TRY(mics_saved_load(saved, mics_saved_facts_get(saved).dtype));
     FILE *out = open_memstream(&text, &bytes);
     if (out == NULL)
         return mics_fail(MICS_ERR_MEMORY, "no memory for a sample of text");

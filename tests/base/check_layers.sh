@@ -37,6 +37,7 @@ BEGIN {
     # Private headers that one other module may include.
     lent["device/cuda_launch.h"] = "ops"
     lent["run/world.h"] = "measure"
+    lent["run/precision.h"] = "measure"
     lent["io/checkpoint/node.h"] = "run"
     lent["measure/measure.h"] = "cli"
     # Public headers that are not called like their module.

@@ -59,20 +59,16 @@ contains second.out "resumed from out/checkpoints/step-00000010"
 losses same/out | sed -n '9,12p' >found.txt
 near found.txt "$before/losses.txt" || fail "losses of step 9 to 12 are not those of before"
 # Another machine's mathematics library may round otherwise. Where the validation of before has the same digits again,
-# it does not, and then training has them too.
+# it does not, and then training has them too; but for layered micro-steps, which before were reduced one by one.
 digits=$(grep '"step": 8, "validation_loss"' same/out/metrics.jsonl | sort -u | wc -l)
-if [ "$digits" = 1 ]; then
-    diff found.txt "$before/losses.txt" || fail "digits of losses differ"
-else
-    echo "digits of this machine differ; losses were compared within 1e-3"
-fi
+[ "$digits" = 1 ] || echo "digits of this machine differ; losses are compared within 1e-3"
 
 # The token cache is used as it is: the file is neither written anew nor joined by another.
 [ "$(ls -i same/out/cache)" = "$cache" ] || fail "the token cache was made again"
 
 # From the older step, as the run of before went on itself.
 fresh older
-run 0 older train older 4 --resume out/checkpoints/step-00000004 --steps 8
+run 0 older train older 4 --resume out/checkpoints/step-00000004 --steps 8 --set run.layered_micro_steps=1
 losses older/out | sed -n '5,8p' >found.txt
 losses "$before/out" | sed -n '5,8p' >expected.txt
 near found.txt expected.txt || fail "losses of step 5 to 8 are not those of before"

@@ -20,9 +20,84 @@ done
 run 0 again "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 3
 cmp text.out again.out || fail "two plans of the same differ"
 
+# ---- the answer, and what it costs ----
+first() { head -1 "$1"; }
+first text.out | grep -qE '^Take .*: [0-9.]+ s a step \([0-9.]+ to [0-9.]+\), .* for 1e9 tokens, .* to spare' ||
+    fail "no answer first: $(first text.out)"
+contains text.out "are of A100-SXM4-40GB"
+run 0 whole "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --tokens 300e9 --days 1
+first whole.out | grep -qE ' days \(.* and \$[0-9,]+ \(.* for 3e\+11 tokens' || fail "no days and dollars: $(first whole.out)"
+contains whole.out "It does not meet 1.00 days."
+run 0 few "$mics" plan plan.json --cluster p6-b200.48xlarge:4 --top 1
+contains few.out "too few are known: its rates are estimated from those of other chips"
+run 0 money "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --budget 1000
+first money.out | grep -qE 'and \$1,000 for [0-9.e+]+ \([0-9.e+]+ to [0-9.e+]+\) tokens' || fail "no range of tokens: $(first money.out)"
+
+# Of two limits the one that is not met.
+run 0 missed "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --tokens 300e9 --days 300 --budget 100
+contains missed.out "It does not meet \$100."
+run 0 missed "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --tokens 300e9 --days 1 --budget 100
+contains missed.out "It does not meet 1.00 days or \$100."
+run 0 most "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --tokens 1e18 --days 1e18 --budget 1e18 --json
+grep -qE 'nan|inf[,}]' most.out && fail "a number that is no JSON"
+
+# A price that nobody knows is within no budget.
+run 0 unpriced "$mics" plan plan.json --cluster selene:2 --top 1 --tokens 1e9 --budget 1000
+contains unpriced.out "It does not meet \$1,000: no price is known."
+run 0 unpriced "$mics" plan plan.json --cluster selene:2 --top 1 --tokens 1e9 --budget 1000 --json
+contains unpriced.out '"usd": null, "meets_goal": false'
+
+# A config.json alone; several clusters.
+cat >lonely.json <<'END'
+{"name": "lonely", "accelerator": {"memory_gib": 32, "tflops_fp32": 10, "tflops_fp8": 90, "memory_gb_per_s": 500},
+ "tiers": {"node": {"fan_out": 4, "gb_per_s": 20}}}
+END
+run 0 bare "$mics" plan bert.json --cluster p4d.24xlarge:4 --top 1
+contains bare.out "8192 sequences of 512 tokens a step" # 4 Mi tokens
+[ -s bare.err ] && fail "a config.json is planned with words on standard error"
+# A family that cannot be trained: planned by its shapes, and the plan says so.
+cat >mixtral.json <<'END'
+{"model_type": "mixtral", "hidden_size": 1024, "intermediate_size": 3584, "num_attention_heads": 16, "num_key_value_heads": 4,
+ "num_hidden_layers": 8, "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 32000}
+END
+run 0 shapes "$mics" plan mixtral.json --cluster p5.48xlarge:1 --top 1
+contains shapes.out "cannot train model_type mixtral yet"
+contains shapes.out "each layer's 8 experts are gathered like other parameters: expert parallelism is not planned"
+contains shapes.out "Of trainings with experts none is known: the range is wider."
+run 0 untrainable "$mics" plan mixtral.json --cluster p5.48xlarge:1 --top 1 --json
+contains untrainable.out '"trainable": false'
+contains untrainable.out '"published_rows": 0'
+run 0 several "$mics" plan bert.json --cluster p4d.24xlarge:4 --cluster p5.48xlarge:2 --tokens 1e12
+first several.out | grep -qE '^(p4d.24xlarge:4|p5.48xlarge:2)\. Take ' || fail "no cluster is chosen: $(first several.out)"
+[ "$(grep -cE '^[* ] p(4d|5)' several.out)" = 2 ] || fail "two clusters should be two rows"
+run 0 offers "$mics" plan bert.json --cluster p4d.24xlarge --tokens 1e12 --days 30 --json
+[ "$(grep -c '"cluster": "p4d.24xlarge"' offers.out)" = 7 ] || fail "1 to 64 nodes should be seven offers"
+contains offers.out '"pareto": true'
+run 0 tokens "$mics" plan bert.json --cluster p4d.24xlarge:4 --cluster p5.48xlarge:2 --budget 1000
+grep -qE '^  cluster .* tokens/s +tokens +days +USD$' tokens.out || fail "no column of tokens"
+grep -qE '^[* ] p5.48xlarge:2 .* [0-9.]+e\+[0-9]+ .* 1,000$' tokens.out || fail "no tokens for a budget"
+# What one of them cannot do is a note; where none can it is an error.
+run 0 noted "$mics" plan bert.json --cluster p5.48xlarge:1 --cluster p4d.24xlarge:2 --cluster lonely.json:2 --precision fp8
+first noted.out | grep -q '^p5.48xlarge:1\. Take ' || fail "a cluster without fp8 stops the others: $(first noted.out)"
+contains noted.out "A100-SXM4-40GB has no tflops_fp8"
+contains noted.out "the cluster has fewer than 2 nodes"
+run 2 none "$mics" plan bert.json --cluster p4d.24xlarge:1 --cluster p4d.24xlarge:2 --precision fp8
+contains none.err "no cluster can be planned; p4d.24xlarge:1: A100-SXM4-40GB has no tflops_fp8"
+run 2 none "$mics" plan bert.json --cluster p5.48xlarge:1 --cluster p4d.24xlarg:2
+contains none.err "did you mean p4d.24xlarge"
+run 0 list "$mics" plan --list
+run 0 machines "$mics" plan --list --json
+[ "$(grep -c '{"name": ' machines.out)" = "$(($(wc -l <list.out) - 1))" ] || fail "--list and --list --json differ"
+contains machines.out '{"name": "p4d.24xlarge", "gpus_per_node": 8, "gpu": "A100-SXM4-40GB", "gbit_per_s_per_node": 400, "usd_per_node_hour": '
+contains machines.out '"usd_per_node_hour": null, "price_date": null}'
+run 0 eight "$mics" plan plan.json --cluster p5.48xlarge:4 --top 1 --precision fp8
+contains eight.out "GEMMs in fp8"
+contains eight.out "Of trainings in fp8 none is known: the range is wider."
+contains list.out "p5.48xlarge"
+
 # ---- JSON ----
 run 0 json "$mics" plan plan.json --cluster P4D.24xlarge:4 --json
-for key in plans baselines ddp zero1 zero2 zero3 mics mics+ hpz megatron params grads optimizer micro_batch accumulation \
+for key in answer plans baselines ddp zero1 zero2 zero3 mics mics+ hpz megatron params grads optimizer micro_batch accumulation \
     recompute fits memory_bytes step_ms exposed_comm_ms tflops_per_gpu mfu tokens_per_s usd_per_gtoken why; do
     contains json.out "\"$key\":"
 done
@@ -123,7 +198,9 @@ refused() { # TEXT ARGUMENTS...
     [ -s refused.out ] && fail "printed although refused: $*"
     contains refused.err "$refused_text"
 }
+refused "--list prints the whole catalogue; remove H100" --list H100
 refused "needs --cluster" plan.json
+refused "of one cluster" plan.json --cluster p4d.24xlarge:4 --cluster p4d.24xlarge:8 --sweep P
 refused "missing: RUN.json" --cluster p4d.24xlarge:8
 refused "p4d.24xlarge" plan.json --cluster p4d.24xlarg:8
 refused "does not say how many nodes" plan.json --cluster p4d.24xlarge
@@ -133,7 +210,8 @@ refused "a number of nodes" plan.json --cluster p4d.24xlarge:
 refused "a number of nodes" plan.json --cluster p4d.24xlarge:-2
 refused "nowhere.json" plan.json --cluster nowhere.json:2
 refused "1024 or 1056 would work" plan.json --cluster p4d.24xlarge:4 --set train_batch_size=1040
-refused "--precision fp8 is not known" plan.json --cluster p4d.24xlarge:4 --precision fp8
+refused "--precision fp6 is not known" plan.json --cluster p4d.24xlarge:4 --precision fp6
+refused "A100-SXM4-40GB has no tflops_fp8" plan.json --cluster p4d.24xlarge:4 --precision fp8
 refused "has 512 positions" plan.json --cluster p4d.24xlarge:4 --set data.sequence_length=513
 refused "has 512 positions" plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --set data.sequence_length=513
 for sweep in nodes nodes= nodes=0 nodes=1.. nodes=4..2 nodes=2,2 nodes=1,x nodes=-1 nodes=99999999 P8 p; do
@@ -141,6 +219,12 @@ for sweep in nodes nodes= nodes=0 nodes=1.. nodes=4..2 nodes=2,2 nodes=1,x nodes
 done
 refused "--svg draws a sweep" plan.json --cluster p4d.24xlarge:4 --svg x.svg
 refused "at least 1" plan.json --cluster p4d.24xlarge:4 --top 0
+for limit in --days --budget; do
+    refused "$limit 0: needs a number above 0 and at most 1000000000000000000" plan.json --cluster p4d.24xlarge:4 $limit 0
+done
+for goal in --tokens --days --budget; do
+    refused "at most 1000000000000000000" plan.json --cluster p4d.24xlarge:4 $goal 1e300
+done
 run 2 disk "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --svg nowhere/x.svg
 one_line disk.err
 contains disk.err "nowhere/x.svg"
@@ -165,6 +249,8 @@ refused "such nodes would do" plan.json --cluster p4d.24xlarge:4 --set model.con
 contains refused.err "fits nowhere on 4 nodes of p4d.24xlarge"
 sed 's/"n_embd": 2048/"n_embd": 60000/' bert.json >wide.json
 refused "no number of such nodes would do" plan.json --cluster p3dn.24xlarge:4 --set model.config=wide.json
+sed 's/"hidden_size": 1024/"hidden_size": 16384/; s/3584/65536/' mixtral.json >huge_mixtral.json
+refused "expert parallelism, which may fit, is not planned" huge_mixtral.json --cluster p4d.24xlarge:1
 refused "no point of the sweep" plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --set model.config=huge.json
 
 # ---- "sharding": "auto" ----

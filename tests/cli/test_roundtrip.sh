@@ -14,6 +14,21 @@ cmp -s text.out other.out && fail "another seed should give another text"
 # Prompts beyond the 32 positions, none at all, and the most likely token.
 run 0 long "$mics" generate out --prompt "$(head -c 300 text.txt)" --tokens 5 --temperature 0
 run 0 empty "$mics" generate out --tokens 3 --top-k 2
+# Threads do not change a text, and several texts are what each is alone; also past the positions.
+run 0 one "$mics" generate out --prompt "the lark" --tokens 90 --seed 5 --threads 1
+run 0 three "$mics" generate out --prompt "the lark" --tokens 90 --seed 5 --threads 3 --stats
+cmp one.out three.out || fail "threads change the text"
+contains three.err "prompt of 8 tokens; first token after"
+contains three.err "tokens/s"
+[ -s one.err ] && fail "statistics that nobody asked for"
+run 0 many "$mics" generate out --prompt "the lark" --tokens 90 --seed 5 --samples 3
+for seed in 5 6 7; do
+    run 0 alone "$mics" generate out --prompt "the lark" --tokens 90 --seed $seed
+    { [ $seed = 5 ] || echo; echo "---- seed $seed ----"; cat alone.out; } >>expected.out
+done
+cmp many.out expected.out || fail "texts written together are not those of their seeds"
+run 2 none "$mics" generate out --samples 0
+one_line none.err
 
 loss() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
 run 0 eval "$mics" eval out --data text.txt --json
@@ -31,6 +46,25 @@ contains exported/config.json '"torch_dtype": "float32"'
 contains exported/config.json '"n_embd": 32'
 contains exported/tokenizer_config.json '"PreTrainedTokenizerFast"'
 contains exported/generation_config.json '{'
+# Files of bf16 are held so, which changes nothing.
+run 0 half "$mics" convert out half --dtype bf16
+for precision in fp32 bf16; do
+    run 0 $precision "$mics" generate half --prompt "the lark" --tokens 20 --temperature 0 \
+        --precision $precision
+    run 0 stored "$mics" generate half --prompt "the lark" --tokens 20 --temperature 0
+    cmp stored.out $precision.out || fail "$precision changes the text of a file of bf16"
+done
+run 0 rounded "$mics" generate out --tokens 20 --temperature 0 --prompt "the lark" --precision bf16
+cmp rounded.out stored.out || fail "rounding here and in the export should be the same"
+# A NaN in the weights is an error, not a text.
+cp -r exported broken
+printf '\0\0\300\177' | dd of=broken/model.safetensors bs=1 conv=notrunc status=none \
+    seek=$(($(wc -c <broken/model.safetensors) - 4))
+run 1 broken "$mics" generate broken --prompt "the lark" --tokens 5
+contains broken.err "logits are not finite"
+run 2 fp16 "$mics" generate half --precision fp16
+one_line fp16.err
+contains fp16.err "fp32 and bf16 are known"
 run 2 twice "$mics" convert out exported
 one_line twice.err
 contains twice.err "not overwritten"

@@ -261,8 +261,8 @@ static void test_graphs(void **state)
 
 // ---- micro-steps side by side ----
 
-// In 16 bits each lane's gradients have a slot of their own, also where G is 1, and are added up in
-// the order of micro-steps: the same bits.
+// In 16 bits, where G is 1, each micro-batch's gradients have a slot of their own and are added up in
+// the order of micro-steps: the same bits. Else they are added in one slot, rounded each time.
 static void test_breadth(void **state)
 {
     (void)state;
@@ -283,9 +283,12 @@ static void test_breadth(void **state)
             want->layered_micro_steps = side == 0 ? 1 : 2 + i % 2; // turns of 1 and 2, or one of 3
             fixture_go(&runs[side]);
         }
-        assert_memory_equal(runs[0].losses, runs[1].losses, sizeof runs[0].losses);
-        assert_memory_equal(runs[0].norms, runs[1].norms, sizeof runs[0].norms);
-        assert_memory_equal(&runs[0].eval_loss, &runs[1].eval_loss, sizeof runs[0].eval_loss);
+        for (int32_t step = 0; step < runs[0].want.steps; step++) {
+            const double close = i == 0 ? 0 : 1e-2;
+            assert_true(fabs(runs[1].losses[step] / runs[0].losses[step] - 1) <= close);
+            assert_true(fabs(runs[1].norms[step] / runs[0].norms[step] - 1) <= close);
+        }
+        assert_true(fabs(runs[1].eval_loss / runs[0].eval_loss - 1) <= (i == 0 ? 0 : 1e-2));
     }
 }
 

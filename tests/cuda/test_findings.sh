@@ -23,9 +23,9 @@ lacking() { # NAME TEXT [VARIABLE=VALUE...]
     contains "cuda-$name.err" "run.device"
     contains "cuda-$name.err" "$text"
     [ ! -e "cuda-$name" ] || fail "$name: something was done"
-    run 2 "bf16-$name" env "$@" "$program" train run.json --out "cuda-$name" --ranks 2 --set bf16.enabled=true
-    one_line "bf16-$name.err"
-    contains "bf16-$name.err" "bf16.enabled=false"
+    run 2 "fp16-$name" env "$@" "$program" train run.json --out "cuda-$name" --ranks 2 --set fp16.enabled=true
+    one_line "fp16-$name.err"
+    contains "fp16-$name.err" "fp16.enabled=false"
 }
 
 # auto trains as if there were no GPUs at all.

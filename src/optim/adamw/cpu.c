@@ -4,12 +4,15 @@
 #include "ops/common/kernels_isa.h"
 #include "optim/adamw/factors.h"
 #include <math.h>
-#include <string.h>
 
-static void update_block(const mics_optimizer_update *update, const adamw_factors *by,
-                         int64_t begin, int64_t elems)
+// `rounds`, a constant where it is inlined: the parameters are wanted, in the same pass.
+static inline __attribute__((always_inline)) void update_part(const mics_optimizer_update *update,
+                                                              const adamw_factors *by,
+                                                              int64_t begin, int64_t elems,
+                                                              const bool rounds)
 {
-    float *params = update->masters + begin, *moment1 = update->states[ADAMW_MOMENT1] + begin,
+    mics_elem *params = rounds ? (mics_elem *)update->params + begin : NULL;
+    float *masters = update->masters + begin, *moment1 = update->states[ADAMW_MOMENT1] + begin,
           *moment2 = update->states[ADAMW_MOMENT2] + begin;
     const float *grads = update->grads + begin;
     const float beta1 = by->beta1, beta2 = by->beta2, keep1 = by->keep1, keep2 = by->keep2;
@@ -20,11 +23,23 @@ static void update_block(const mics_optimizer_update *update, const adamw_factor
         float g = grads[i] * grad_scale;
         float m = beta1 * moment1[i] + keep1 * g;
         float v = beta2 * moment2[i] + keep2 * (g * g);
-        float p = params[i];
+        float p = masters[i];
         moment1[i] = m;
         moment2[i] = v;
-        params[i] = p - (rate * m / (sqrtf(v) * root_scale + eps) + decay * p);
+        p = p - (rate * m / (sqrtf(v) * root_scale + eps) + decay * p);
+        masters[i] = p;
+        if (rounds)
+            params[i] = mics_store(p);
     }
+}
+
+static void update_block(const mics_optimizer_update *update, const adamw_factors *by,
+                         int64_t begin, int64_t elems)
+{
+    if (update->params)
+        update_part(update, by, begin, elems, true);
+    else
+        update_part(update, by, begin, elems, false);
 }
 
 void MICS_OP(adamw_update)(const mics_exec *at, const mics_optimizer_update *update)
@@ -37,6 +52,4 @@ void MICS_OP(adamw_update)(const mics_exec *at, const mics_optimizer_update *upd
         int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
         update_block(update, &by, begin, size);
     }
-    if (update->params)
-        memcpy(update->params, update->masters, (size_t)elems * sizeof *update->masters);
 }
