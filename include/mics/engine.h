@@ -70,8 +70,8 @@ typedef struct mics_engine_spec {
     mics_loss_scaling loss_scaling; // FP16; all 0: the default
     bool graphs; // what a unit enqueues forward, or backward, is a graph; on a device that has them
     uint64_t seed; // of dropout masks; the run's on all ranks
-    // Called in each training step before it updates anything, for who reads the state until then; NULL:
-    // nothing. On the thread that called mics_engine_step.
+    // Called before each step's update, for who reads the state until then; NULL: nothing. On the
+    // thread that called mics_engine_step, or mics_engine_complete.
     void (*before_update)(void *ctx);
     void *before_update_ctx;
     double timeout_s; // how long nothing may move on the device while ranks wait for it; 0: 300
@@ -92,8 +92,8 @@ typedef enum mics_verdict {
     MICS_VERDICT_UPDATED,
     MICS_VERDICT_OVERFLOW, // fp16: left out, and the loss scale follows; the optimizer counts it not
     MICS_VERDICT_SPIKE,    // left out: the loss is above mics_step_limits.max_loss
-    // Left out: ranks that own the same optimizer shard have other gradients of it
-    // (mics_engine_compare_grads).
+    // Left out: ranks that own the same optimizer shard have updated it, in the step before, with
+    // other gradients (mics_engine_compare_grads).
     MICS_VERDICT_DIVERGED,
     MICS_VERDICT_NOT_FINITE, // MICS_ERR_NUMERIC: loss or norm
     // MICS_ERR_NUMERIC: no cross-entropy is below 0, or that far above that of a guess
@@ -110,6 +110,7 @@ typedef struct mics_step_result {
     double exposed_comm_us; // computation waited for communication
     double exposed_us[MICS_STEP_KINDS]; // the same by the kind of collective that it waited for
     double step_us;
+    bool completes;       // it began with the replica gathers and updates of the step before
     double loss_scale;    // of this step; 1 but in fp16
     bool skipped;         // gradients overflowed fp16: no parameter changed; the same on every rank
     mics_verdict verdict; // training only
@@ -158,11 +159,12 @@ mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
  */
 mics_status mics_engine_autotune(mics_engine *engine);
 
-/* One training step: parameter sync of what the step before updated, all micro-steps, both hops,
- * clipping, update.
+/* One training step: what the step before left, all micro-steps, both hops, clipping, update.
  *
- * Afterwards each rank's optimizer shards are up to date. The rest of its parameter shards holds
- * the values of the step before. The next step, an evaluation or mics_engine_param_sync updates it.
+ * Where the schedule defers updates (mics_schedule_defers), it leaves its update for the next step:
+ * each rank has its 1 / ranks of the summed gradients, and optimizer shards are those of the step
+ * before. Else optimizer shards are up to date, and the rest of the parameter shards is not. The
+ * next step, an evaluation, a comparison of replicas or mics_engine_complete does what is left.
  * A loss or norm that is not finite, and a loss that is no cross-entropy, are MICS_ERR_NUMERIC on
  * every rank, before any parameter changes, and the next step, or the same one again, may follow;
  * the result is filled. MICS_OK too may leave a step out: see mics_verdict. After any other failure the world has ended
@@ -202,11 +204,12 @@ const mics_agreement *mics_engine_agreements(const mics_engine *engine);
 void mics_engine_tell(mics_engine *engine, uint32_t bits);
 
 /* Holds the state of the newest step that is done: on no rank does the step that runs, or else the
- * next one, update anything, and it counts as not done. Until mics_engine_step returns from it,
+ * next one, train anything, and it counts as not done. Until mics_engine_step returns from it,
  * threads may read what optimizer shards hold, where the engine computes in the host's memory. Too
  * late for a step for which this rank has given its word to the others.
  *
- * Returns: whether it is held; false only while a step ends, so that a later call may succeed.
+ * Returns: whether it is held, and may be read; false only while a step ends, or the update of the
+ *          one before is due yet, so that a later call may succeed.
  * Threads: any.      Collective: no.
  */
 bool mics_engine_hold(mics_engine *engine);
@@ -219,8 +222,7 @@ bool mics_engine_hold(mics_engine *engine);
  */
 void mics_engine_end_word(mics_engine *engine);
 
-/* Mean loss of one micro-batch a rank, without training. After a training step it begins with a
- * parameter sync.
+/* Mean loss of one micro-batch a rank, without training. Includes mics_engine_complete.
  *
  * Returns: as mics_engine_step.      Collective: yes.
  */
@@ -257,8 +259,9 @@ typedef struct mics_engine_optimizer_shard {
 } mics_engine_optimizer_shard;
 
 /* The rank's optimizer shard of a unit. Between steps the caller may read it, and before the first
- * step write it, all ranks alike. Writers fill `shard_params` whole, or `params` and then call
- * mics_engine_param_sync; before that mics_engine_upload, as readers call mics_engine_download.
+ * step write it, all ranks alike. Readers call mics_engine_complete, then mics_engine_download.
+ * Writers fill `shard_params`, or `params` alone, then call mics_engine_upload and
+ * mics_engine_complete.
  *
  * Needs:   0 <= unit < units of the model.
  * Owns:    the engine; valid until close, of host copies until mics_engine_release (then NULL in
@@ -269,11 +272,12 @@ mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *e
 
 /* On a device with memory of its own, the optimizer shards that callers see are host copies. In
  * mixed precision on the CPU `shard_params` is one, with `params` inside; once it is released,
- * `params` and `states` are seen in place. In fp32 on the CPU the calls do nothing.
+ * `params` and `states` are seen in place. In fp32 on the CPU the calls copy nothing.
  *   download         copies the device's values to the host copies, at any time between steps; on
  *                    the CPU to those that there are
  *   download_params  the same, and on the CPU too `shard_params` is there
- *   upload           takes what the caller wrote, and rounds it to bf16 or fp16
+ *   upload           takes what the caller wrote, and rounds it to bf16 or fp16; an update that is
+ *                    due is dropped, in fp32 on the CPU too
  *   release          frees the host copies; the next download allocates them again
  *
  * Needs:   upload: on a device no release since the newest download, or since opening.
@@ -295,13 +299,14 @@ size_t mics_engine_copy_bytes(const mics_schedule *schedule);
 mics_scaler mics_engine_scaler(const mics_engine *engine);
 void mics_engine_set_scaler(mics_engine *engine, const mics_scaler *state);
 
-/* Parameter sync: brings parameter shards up to date from the optimizer shards (after loading a
- * checkpoint, or before whole shards are read).
+/* Does what the newest step left for the next one: replica gathers and updates that are due, which
+ * the next step then does not, and the parameter sync. Before the state is read, and after it is
+ * written.
  *
  * Returns: MICS_OK; as mics_engine_step; MICS_ERR_INVALID (the schedule is for evaluation only).
- * Collective: yes.
+ * Collective: yes.     Blocks: yes.
  */
-mics_status mics_engine_param_sync(mics_engine *engine);
+mics_status mics_engine_complete(mics_engine *engine);
 
 // ---- replicas ----
 //
@@ -335,28 +340,29 @@ typedef struct mics_divergence {
 } mics_divergence;
 
 /* Compares what replicas hold, by hashes of 64 bits of each unit; padding is left out. Sends 24
- * bytes a rank, and more only after a difference. A parameter sync comes before, where parameters
- * are compared and older than their masters.
+ * bytes a rank, and more only after a difference. Includes mics_engine_complete, where an update is
+ * due, or parameters are compared.
  *
  * Needs:   between steps.
  * Returns: MICS_OK, with what was found; MICS_ERR_INVALID (the schedule is for evaluation only);
- *          as mics_engine_param_sync; MICS_ERR_MEMORY. *divergence_out is the same on every rank.
+ *          as mics_engine_complete; MICS_ERR_MEMORY. *divergence_out is the same on every rank.
  * Collective: yes.     Blocks: yes.
  */
 mics_status mics_engine_compare(mics_engine *engine, mics_divergence *divergence_out);
 
 /* Copies what most replicas hold over what the others do, wherever the newest comparison found
- * masters or moments to differ; then a parameter sync. Includes mics_engine_release.
+ * masters or moments to differ. Includes mics_engine_complete and mics_engine_release.
  *
  * Needs:   divergence.majority of mics_engine_compare, and no step since.
- * Returns: MICS_OK; MICS_ERR_INVALID (a need); as mics_engine_param_sync, mics_engine_download and
+ * Returns: MICS_OK; MICS_ERR_INVALID (a need); as mics_engine_complete, mics_engine_download and
  *          mics_engine_upload.
  * Collective: yes.     Blocks: yes.
  */
 mics_status mics_engine_repair(mics_engine *engine);
 
-/* Compares what replicas gave to the newest step's agreement as their gradients' sums of squares:
- * they differ where gradients do after the second hop. The engine does so in each step.
+/* Compares what replicas gave to the newest step's agreement as sums of squares of the gradients that
+ * the updates at its head took: they differ where those of the step before do after the second hop.
+ * The engine does so in each step.
  *
  * Returns: what was found, the same on every rank.     Collective: no.
  */

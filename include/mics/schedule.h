@@ -8,6 +8,10 @@
 // names on any stream; nothing else orders the streams. It names earlier steps only, and all ranks
 // have the same list, so collectives cannot be met in different orders, nor can the streams wait
 // for each other in a circle.
+//
+// Where the optimizer state has replicas (O < ranks), a training list ends with each rank's 1 / ranks
+// of the sums, their norm and the agreement. The replica gathers and the updates are the head of
+// the next list (mics_schedule_defers), so that they run beside its forward.
 #ifndef MICS_SCHEDULE_H
 #define MICS_SCHEDULE_H
 
@@ -33,8 +37,11 @@ typedef enum mics_stream {
 
 // What a step does.
 typedef enum mics_step_kind {
-    // comm: all-gather the shard that the step before updated, O up to P. Comes first, so that it
-    // overlaps forward; see mics_engine_param_sync.
+    // comm: all-gather of the gradients that the step before summed, over the optimizer shard's
+    // replicas: the second hop's way back. Comes first, before the unit's update.
+    MICS_STEP_REPLICA_GATHER,
+    // comm: all-gather the shard that was updated last, O up to P. Comes first, so that it overlaps
+    // forward; see mics_engine_complete.
     MICS_STEP_PARAM_SYNC,
     // comm: all-gather a unit's parameters into a slot; of shared ones no bytes: who is through
     // knows that all members' shards are new
@@ -43,21 +50,21 @@ typedef enum mics_step_kind {
     MICS_STEP_BACKWARD, // compute; with recomputation, or the loss, it runs forward first
     // comm: reduce-scatter a unit's gradient slot into the accumulator, once a layered group
     MICS_STEP_REDUCE,
-    MICS_STEP_SCATTER,    // comm: second hop, reduce-scatter the accumulator, G down to O
-    MICS_STEP_ALL_REDUCE, // comm: second hop, all-reduce the optimizer shard over its replicas
-    MICS_STEP_NORM,       // compute: sum of squares of the owned gradients
-    MICS_STEP_AGREE,      // comm: every rank's loss and sum of squares to all
-    MICS_STEP_UPDATE,     // compute: optimizer on a unit's shard
+    MICS_STEP_SCATTER, // comm: second hop, reduce-scatter the accumulator, G down to O
+    // comm: second hop, reduce-scatter the optimizer shard over its replicas
+    MICS_STEP_REPLICA_SCATTER,
+    MICS_STEP_NORM,   // compute: sum of squares of the rank's 1 / ranks of the gradients
+    MICS_STEP_AGREE,  // comm: every rank's loss and sum of squares to all
+    MICS_STEP_UPDATE, // compute: optimizer on a unit's shard
     MICS_STEP_KINDS
 } mics_step_kind;
 
 // Which stage of its collective a step is. Over several nodes of several members, a gather has its
-// inter-node stage first and a sum its intra-node stage; an all-reduce has all three.
+// inter-node stage first and a sum its intra-node stage.
 typedef enum mics_step_stage {
     MICS_STAGE_WHOLE, // there is only one
     MICS_STAGE_INTRA, // inside each node
     MICS_STAGE_INTER, // between equal local ranks
-    MICS_STAGE_BACK,  // ALL_REDUCE: the sums to all, inside each node
     MICS_STAGES
 } mics_step_stage;
 
@@ -85,7 +92,6 @@ typedef struct mics_step_use {
 // its way.
 typedef struct mics_step_dtypes {
     mics_comm_dtype held, sent;
-    mics_comm_dtype back; // ALL_REDUCE: what its sums are sent as, on their way back
 } mics_step_dtypes;
 
 typedef struct mics_step {
@@ -128,17 +134,15 @@ static inline mics_group_scope mics_step_scope(const mics_step *step)
 // Whether a step sums gradients.
 static inline bool mics_step_sums(const mics_step *step)
 {
-    return step->stage != MICS_STAGE_BACK &&
-           (step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_SCATTER ||
-            step->kind == MICS_STEP_ALL_REDUCE);
+    return step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_SCATTER ||
+           step->kind == MICS_STEP_REPLICA_SCATTER;
 }
 
-// Whether all members have the sums in the end, and not each its own block: an all-reduce, or its
-// inter-node stage.
-static inline bool mics_step_sums_to_all(const mics_step *step)
+// Whether a step is of the second hop: on accumulators, in fp32.
+static inline bool mics_step_is_second_hop(const mics_step *step)
 {
-    return step->kind == MICS_STEP_ALL_REDUCE &&
-           (step->stage == MICS_STAGE_WHOLE || step->stage == MICS_STAGE_INTER);
+    return step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_REPLICA_SCATTER ||
+           step->kind == MICS_STEP_REPLICA_GATHER;
 }
 
 typedef struct mics_step_list {
@@ -204,13 +208,13 @@ typedef struct mics_schedule_spec {
     // own spec says how many there are (mics_schedule_layered_micro_steps; an evaluation's: 1).
     int32_t layered_micro_steps;
     // RING, or TWO_STAGE where a group has several members a node and several nodes: of the
-    // partition group's gathers; of the gradient group's reductions; of scatter, all-reduce and
+    // partition group's gathers; of the gradient group's reductions; of the second hop and
     // parameter sync.
     mics_algorithm gather, reduce, boundary;
     // Units of fewer elements stay whole on every rank: they are sharded as 1 | 1 | O.
     int64_t param_persistence_threshold;
-    // Units of fewer elements, padded, share messages of at most so many at the boundary: scatter,
-    // all-reduce and parameter sync. 0: none.
+    // Units of fewer elements, padded, share messages of at most so many: second hop and parameter
+    // sync. 0: none.
     int64_t coalesce_below;
     // With MIXED parameters and gradients are sent as BF16, whatever is given. First-hop reductions
     // then send each block to its owner directly, who adds in fp32 and rounds once a hop; over
@@ -288,6 +292,13 @@ static inline bool mics_schedule_shares(const mics_schedule *schedule, int32_t u
     return schedule->spec.share_params && schedule->sharding[unit].params > 1;
 }
 
+/* Whether the replica gathers and updates of a step are the head of the next list: O < ranks. Pure.
+ */
+static inline bool mics_schedule_defers(const mics_schedule *schedule)
+{
+    return schedule->spec.mesh.sharding.optimizer < schedule->spec.mesh.ranks;
+}
+
 /* Where in the activation arena lies what a unit's plan says, for one micro-batch in flight. Pure.
  *
  * Needs:   0 <= in_flight < spec.layered_micro_steps of the schedule.
@@ -303,7 +314,8 @@ static inline int64_t mics_schedule_in_flight_at(const mics_schedule *schedule, 
 // What AGREE sends to every rank.
 typedef struct mics_agreement {
     double loss;        // sum over the rank's tokens
-    double sum_squares; // of its owned gradients
+    double sum_squares; // of its 1 / ranks of the gradients
+    double updated_squares; // of the gradients that the updates before this step's forward took
     uint64_t told;      // what the rank tells all others
 } mics_agreement;
 

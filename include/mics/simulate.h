@@ -5,8 +5,8 @@
 //
 // A discrete simulation. A rank has the streams of the engine, each in list order. A step begins
 // when its stream is free and all steps that it names are done. Alone it takes what cost says. The
-// list begins with the parameter sync of what the step before updated, so one run of it is a step
-// of a steady state.
+// list begins with what the step before left (replica gathers and updates, or the parameter sync of
+// what it updated), so one run of it is a step of a steady state.
 //
 // What runs at once shares (a fluid: shares are divided anew whenever something begins or ends):
 //   links       Collectives go at full speed while their shares of each tier's links add up to at
@@ -41,8 +41,8 @@ extern "C" {
 // All zeros: fp32, rings as the engine runs them.
 typedef struct mics_simulate_options {
     mics_math math; // that GEMMs and attention compute in
-    // All-reduces, and the agreement, take the faster of a ring and a pair of trees, as NCCL does;
-    // else rings. What is counted as sent stays the schedule's.
+    // The agreement takes the faster of a ring and a pair of trees, as NCCL does; else a ring. What
+    // is counted as sent stays the schedule's.
     bool trees;
 } mics_simulate_options;
 
@@ -51,7 +51,7 @@ typedef enum mics_part {
     MICS_PART_COMPUTATION, // forward, backward
     MICS_PART_GATHER,      // both stages
     MICS_PART_REDUCE,      // inside the gradient group, both stages
-    MICS_PART_SECOND_HOP,  // scatter and all-reduce
+    MICS_PART_SECOND_HOP,  // scatter, replica scatter and replica gather
     MICS_PART_PARAM_SYNC,
     MICS_PART_UPDATE, // norm, agreement, update
     MICS_PARTS

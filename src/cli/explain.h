@@ -24,9 +24,9 @@ enum { CLI_OPERATIONS = 24 };
 
 // One operation on all units that it runs alike on.
 typedef struct cli_operation {
-    mics_step_kind kind; // PARAM_SYNC, GATHER, REDUCE, SCATTER or ALL_REDUCE
+    mics_step_kind kind; // PARAM_SYNC, GATHER, REDUCE, SCATTER, REPLICA_SCATTER or REPLICA_GATHER
     const char *algorithm;
-    mics_comm_dtype dtype, back_dtype; // back: of sums on their way back
+    mics_comm_dtype dtype;
     mics_group_axis axis;
     int32_t units;
     int64_t min_elems, max_elems; // of a unit

@@ -23,8 +23,6 @@ static cli_operation row_of(const mics_schedule *schedule, const mics_step *step
     return (cli_operation){.kind = step->kind,
                            .algorithm = cli_step_algorithm(step),
                            .dtype = step->dtype.sent,
-                           .back_dtype =
-                               mics_step_sums_to_all(step) ? step->dtype.back : step->dtype.sent,
                            .axis = step->axis,
                            .units = 1,
                            .min_elems = elems,

@@ -125,11 +125,9 @@ static void print_replicas(const mics_job *job)
 
 static void print_operation(const cli_operation *row)
 {
-    char dtype[32];
-    snprintf(dtype, sizeof dtype, row->dtype != row->back_dtype ? "%s, back %s" : "%s",
-             mics_comm_dtype_text(row->dtype), mics_comm_dtype_text(row->back_dtype));
-    printf("  %-10s  %-9s  %-15s  %-20s  %d unit%s of %lld",
-           mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm, dtype,
+    printf("  %-15s  %-9s  %-5s  %-20s  %d unit%s of %lld",
+           mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm,
+           mics_comm_dtype_text(row->dtype),
            mics_group_text(row->axis, MICS_SCOPE_WHOLE), (int)row->units,
            row->units == 1 ? "" : "s", (long long)row->min_elems);
     if (row->max_elems > row->min_elems)

@@ -24,8 +24,7 @@ static bool is_compressed(const mics_step *step)
 // What a step's buffers hold, as a caller of the communicator names it.
 static mics_dtype held_dtype(const mics_engine *engine, const mics_step *step)
 {
-    const bool second_hop = step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
-    return second_hop ? MICS_DTYPE_FP32 : engine->dtype;
+    return mics_step_is_second_hop(step) ? MICS_DTYPE_FP32 : engine->dtype;
 }
 
 static mics_exec exec_in_bf16(const mics_engine *engine, const mics_step *step)
@@ -304,20 +303,15 @@ static mics_status reduce(const mics_engine *engine, const mics_step *step,
     return MICS_OK;
 }
 
-// ---- once a step: parameter sync and second hop ----
+// ---- once a step: second hop and parameter sync ----
 
 // Runs a step on `buffer`: the blocks of the group's members, one behind the other. Of a parameter
 // sync masters stay as they are: this rank's own shard is not rounded.
 static mics_status run_on(const mics_engine *engine, const mics_step *step,
                           const mics_comm_group *over, void *buffer)
 {
-    const bool to_all = mics_step_sums_to_all(step);
-    if (to_all && !is_compressed(step))
-        return collective(engine, step, over, MICS_COMM_CALL_ALL_REDUCE, MICS_DTYPE_FP32, buffer);
     if (mics_step_sums(step))
-        MICS_TRY(sum(engine, step, over, buffer));
-    if (mics_step_sums(step) && !to_all)
-        return MICS_OK;
+        return sum(engine, step, over, buffer);
     if (is_compressed(step))
         return gather_compressed(engine, step, over, buffer, step->kind != MICS_STEP_PARAM_SYNC);
     return collective(engine, step, over, MICS_COMM_CALL_ALL_GATHER, held_dtype(engine, step),
@@ -331,7 +325,7 @@ static void *boundary_at(const mics_engine *engine, const mics_step *step, int32
     const int64_t at = share_at(engine, step, block_elems);
     if (step->kind == MICS_STEP_PARAM_SYNC)
         return elem_at(engine, shard_at(engine, unit), at);
-    if (step->kind == MICS_STEP_ALL_REDUCE)
+    if (step->axis == MICS_AXIS_REPLICATION)
         return owned_grads(engine, unit) + at;
     return engine->grads + engine->map.grads[unit] + at;
 }
@@ -369,15 +363,13 @@ static void copy_block(const mics_engine *engine, const mics_step *step, char *m
 
 // Several units in one message, behind what is compressed. What comes in is what the members of the
 // group give to it: all blocks of a sum, this rank's of a gather; what goes back is what they get.
-// A shard that was synchronised is the owner's master, but sums that come back are alike on all
-// ranks.
+// A shard that was synchronised is the owner's master, but gathered sums are alike on all ranks.
 static mics_status run_coalesced(const mics_engine *engine, const mics_step *step,
                                  const mics_comm_group *over)
 {
     const mics_schedule *schedule = engine->schedule;
     const int32_t size = over->group.size, own = group_of(engine, step)->own_block;
     const bool sums = mics_step_sums(step);
-    const bool gathers = !sums || mics_step_sums_to_all(step);
     const bool own_too = step->kind != MICS_STEP_PARAM_SYNC;
     char *message = engine->messages[step->stream] + schedule->message_bytes[step->stream] -
                     schedule->coalesced_bytes[step->stream];
@@ -387,7 +379,7 @@ static mics_status run_coalesced(const mics_engine *engine, const mics_step *ste
     }
     MICS_TRY(run_on(engine, step, over, message));
     for (int32_t block = 0; block < size; block++) {
-        if (block == own ? own_too : gathers)
+        if (block == own ? own_too : !sums)
             copy_block(engine, step, message, block, true);
     }
     return MICS_OK;
@@ -396,6 +388,8 @@ static mics_status run_coalesced(const mics_engine *engine, const mics_step *ste
 static mics_status run_boundary(const mics_engine *engine, const mics_step *step,
                                 const mics_comm_group *over)
 {
+    if (step->kind == MICS_STEP_REPLICA_GATHER && !engine->brings_back)
+        return MICS_OK;
     if (step->member_count > 0)
         return run_coalesced(engine, step, over);
     return run_on(engine, step, over, boundary_at(engine, step, step->unit, step->block_elems));
@@ -439,7 +433,6 @@ mics_status run_comm_step(mics_engine *engine, const mics_step *step)
 static mics_comm_call_kind call_of(const mics_step *step)
 {
     return step->algorithm == MICS_ALGORITHM_DIRECT ? MICS_COMM_CALL_ALL_TO_ALL
-           : mics_step_sums_to_all(step)            ? MICS_COMM_CALL_ALL_REDUCE
            : mics_step_sums(step)                   ? MICS_COMM_CALL_REDUCE_SCATTER
                                                     : MICS_COMM_CALL_ALL_GATHER;
 }

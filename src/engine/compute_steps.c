@@ -158,29 +158,28 @@ static void backward(mics_engine *engine, const mics_step *step)
         collect_losses(engine);
 }
 
-// Squares of the owned elements: over one optimizer group each element of the model is counted
-// once.
+// Squares of the rank's part: over all ranks each element of the model is counted once.
 static void norm(mics_engine *engine)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++) {
-        int64_t elems =
-            engine->schedule->padded_elems[unit] / engine->schedule->spec.mesh.sharding.optimizer;
-        engine->ops->sum_squares(&at, &engine->sums->sum_squares, owned_grads(engine, unit), elems);
+        int64_t elems = engine->schedule->padded_elems[unit] / engine->schedule->spec.mesh.ranks;
+        engine->ops->sum_squares(&at, &engine->sums->sum_squares, summed_grads(engine, unit),
+                                 elems);
     }
     engine->agreements[engine->rank].told = give_word(engine);
     send_sums(engine);
 }
 
-static void update(mics_engine *engine, int32_t unit_index)
+static void update_params(mics_engine *engine, int32_t unit_index)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const optimizer_shard held = optimizer_shard_of(engine, unit_index);
     mics_optimizer_update call = {.optimizer = &engine->spec.optimizer,
-                                  .lr = engine->lr,
-                                  .grad_scale = engine->grad_scale,
-                                  .step = engine->step - engine->scaler.skipped};
+                                  .lr = engine->pending.lr,
+                                  .grad_scale = engine->pending.grad_scale,
+                                  .step = engine->pending.step};
     for (int32_t p = 0; p < unit->param_count; p++) { // decay differs by tensor
         const mics_param *param = &unit->params[p];
         int64_t begin = param->offset > held.range.begin ? param->offset : held.range.begin;
@@ -201,6 +200,31 @@ static void update(mics_engine *engine, int32_t unit_index)
             call.states[s] = held.states[s] == NULL ? NULL : held.states[s] + from;
         engine->ops->update[engine->spec.optimizer.kind](&at, &call);
     }
+}
+
+// Replicas of a deferred update are compared in the agreement of the step that runs it.
+static void sum_updated(mics_engine *engine, int32_t unit)
+{
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
+    const int32_t degree = engine->schedule->sharding[unit].optimizer;
+    if (mics_schedule_defers(engine->schedule) && !engine->completing)
+        engine->ops->sum_squares(&at, &engine->sums->updated_squares, owned_grads(engine, unit),
+                                 engine->schedule->padded_elems[unit] / degree);
+}
+
+static void update(mics_engine *engine, int32_t unit)
+{
+    pending_update *pending = &engine->pending;
+    if (pending->left == 0)
+        return;
+    if (pending->left == engine->schedule->spec.model->unit_count &&
+        engine->spec.before_update != NULL)
+        engine->spec.before_update(engine->spec.before_update_ctx);
+    sum_updated(engine, unit);
+    update_params(engine, unit);
+    pthread_mutex_lock(&engine->mutex);
+    pending->left--;
+    pthread_mutex_unlock(&engine->mutex);
 }
 
 // ---- what the ranks agreed on ----
@@ -243,20 +267,28 @@ static mics_status follow_verdict(mics_engine *engine)
         engine->all_know = true;
         return MICS_ERR_NUMERIC;
     }
-    if (verdict == MICS_VERDICT_UPDATED && engine->spec.before_update != NULL)
-        engine->spec.before_update(engine->spec.before_update_ctx);
     if (overflow || verdict == MICS_VERDICT_UPDATED)
         mics_scaler_update(scaling, overflow, &engine->scaler);
     return MICS_OK;
 }
 
+static void begin_update(mics_engine *engine, double factor)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->pending = (pending_update){.left = engine->schedule->spec.model->unit_count,
+                                       .step = engine->step - engine->scaler.skipped,
+                                       .lr = engine->lr,
+                                       .grad_scale = (float)(factor / engine->loss_scale)};
+    pthread_mutex_unlock(&engine->mutex);
+}
+
 // Every rank has every rank's sums and draws the same conclusions from them, so nobody is left
 // waiting.
-static mics_status settle(mics_engine *engine)
+mics_status settle_step(mics_engine *engine)
 {
     const mics_mesh *mesh = &engine->schedule->spec.mesh;
     double sum = 0;
-    for (int32_t rank = 0; rank < mesh->sharding.optimizer; rank++)
+    for (int32_t rank = 0; rank < mesh->ranks; rank++)
         sum += engine->agreements[rank].sum_squares;
     const double norm_all = sqrt(sum) / engine->loss_scale, clip = engine->spec.clip;
     engine->result.loss = mean_loss(engine);
@@ -266,8 +298,9 @@ static mics_status settle(mics_engine *engine)
         engine->result.told |= (uint32_t)engine->agreements[rank].told;
     // As torch.nn.utils.clip_grad_norm_ has it.
     const double factor = clip > 0 && clip < norm_all + 1e-6 ? clip / (norm_all + 1e-6) : 1;
-    engine->grad_scale = (float)(factor / engine->loss_scale);
     engine->result.verdict = verdict_of(engine);
+    if (engine->result.verdict == MICS_VERDICT_UPDATED)
+        begin_update(engine, factor);
     return follow_verdict(engine);
 }
 
@@ -292,12 +325,12 @@ static void explain_divergence(const mics_engine *engine, char *text, size_t cap
         snprintf(text, capacity,
                  "step %lld: rank %d has other gradients after the second hop than the %d ranks "
                  "that own the same",
-                 (long long)engine->step, (int)found.rank, (int)found.replicas - 1);
+                 (long long)engine->step - 1, (int)found.rank, (int)found.replicas - 1);
     else
         snprintf(text, capacity,
                  "step %lld: ranks %d and %d own the same and have different gradients of it after "
                  "the second hop",
-                 (long long)engine->step, (int)found.rank, (int)found.other);
+                 (long long)engine->step - 1, (int)found.rank, (int)found.other);
 }
 
 char *mics_engine_explain(const mics_engine *engine, char *text, size_t capacity)
@@ -364,10 +397,9 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
         norm(engine);
         return MICS_OK;
     default: // UPDATE
-        if (step->unit == 0)
-            MICS_TRY(settle(engine));
-        if (engine->result.verdict == MICS_VERDICT_UPDATED)
-            update(engine, step->unit);
+        if (step->unit == 0 && !mics_schedule_defers(engine->schedule))
+            MICS_TRY(settle_step(engine));
+        update(engine, step->unit);
         return MICS_OK;
     }
 }

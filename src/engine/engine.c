@@ -15,10 +15,8 @@ static mics_status check_steps(const mics_schedule *schedule)
         const mics_step_list *list = &schedule->lists[phase];
         for (int32_t i = 0; i < list->count; i++) {
             const mics_step *step = &list->steps[i];
-            const bool second_hop =
-                step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
             if (step->dtype.sent != step->dtype.held &&
-                !(second_hop && step->dtype.sent == MICS_COMM_BF16))
+                !(mics_step_is_second_hop(step) && step->dtype.sent == MICS_COMM_BF16))
                 return mics_fail(
                     MICS_ERR_UNSUPPORTED,
                     "%s as %s: on a GPU numbers travel as they are held, but for a "
@@ -241,21 +239,27 @@ static mics_status run_comm_stream(mics_engine *engine, mics_stream stream)
     return end_world_unless_ok(engine, stream_run(engine, stream, run_comm_step));
 }
 
-static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_source *source)
+static void begin_streams(mics_engine *engine, mics_phase phase)
 {
     engine->phase = phase;
     engine->list = &engine->schedule->lists[phase];
-    engine->source = source;
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         engine->done[stream] = -1;
     engine->failure = MICS_OK;
     engine->all_know = false;
+    engine->brings_back = engine->pending.left > 0;
+    mics_op_set_threads(engine->schedule->spec.batch.threads);
+}
+
+static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_source *source)
+{
+    begin_streams(engine, phase);
+    engine->source = source;
     for (int32_t in_flight = 0; in_flight < engine->schedule->spec.layered_micro_steps; in_flight++)
         engine->micro_step_read[in_flight] = -1;
-    engine->result = (mics_step_result){0};
+    engine->result = (mics_step_result){.completes = engine->brings_back};
     engine->agreements[engine->rank] = (mics_agreement){0};
     engine->loss_scale = engine->dtype == MICS_DTYPE_FP16 ? engine->scaler.scale : 1;
-    mics_op_set_threads(engine->schedule->spec.batch.threads);
 }
 
 // Starts a job on every communication thread.
@@ -279,27 +283,50 @@ static mics_status join_workers(mics_engine *engine)
 
 // Runs all streams to their ends. A failure of this rank's computation also wakes its own
 // communication threads by ending the world.
+static mics_status run_streams(mics_engine *engine)
+{
+    start_workers(engine, run_comm_stream);
+    const mics_status compute =
+        end_world_unless_ok(engine, stream_run(engine, MICS_STREAM_COMPUTE, run_compute_step));
+    const mics_status comm = join_workers(engine);
+    return compute != MICS_OK ? compute : comm;
+}
+
 static mics_status run_list(mics_engine *engine)
 {
     mics_traffic before, after;
     mics_comm_count_get(engine->spec.comm, &before);
     engine->begin_us = mics_clock_us();
     status_call(engine, ENGINE_LIST);
-    start_workers(engine, run_comm_stream);
-    mics_status compute =
-        end_world_unless_ok(engine, stream_run(engine, MICS_STREAM_COMPUTE, run_compute_step));
-    mics_status comm = join_workers(engine);
+    const mics_status status = run_streams(engine);
     status_call(engine, ENGINE_IDLE);
     mics_comm_count_get(engine->spec.comm, &after);
     mics_step_result *result = &engine->result;
-    if (compute == MICS_OK && comm == MICS_OK)
+    if (status == MICS_OK)
         device_read_exposed(engine);
     result->step_us = mics_clock_us() - engine->begin_us;
     result->sent.intra = after.intra_bytes - before.intra_bytes;
     result->sent.inter = after.inter_bytes - before.inter_bytes;
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         result->exposed_comm_us += result->exposed_us[kind];
-    return compute != MICS_OK ? compute : comm;
+    return status;
+}
+
+mics_status mics_engine_complete(mics_engine *engine)
+{
+    if (engine->schedule->spec.evaluation_only)
+        return mics_fail(MICS_ERR_INVALID,
+                         "the schedule is for evaluation only; fill the whole shards");
+    begin_streams(engine, MICS_PHASE_TRAIN);
+    engine->completing = true;
+    status_call(engine, ENGINE_COMPLETE);
+    mics_status status = run_streams(engine);
+    if (status == MICS_OK)
+        status = end_world_unless_ok(engine, device_drain(engine));
+    engine->completing = false;
+    status_call(engine, ENGINE_IDLE);
+    engine->stale = engine->stale && status != MICS_OK;
+    return status;
 }
 
 mics_status mics_engine_autotune(mics_engine *engine)
@@ -330,7 +357,10 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     begin_list(engine, MICS_PHASE_TRAIN, source);
     engine->step = step;
     engine->lr = lr;
-    const mics_status status = end_step(engine, run_list(engine));
+    mics_status status = run_list(engine);
+    if (status == MICS_OK && mics_schedule_defers(engine->schedule))
+        status = settle_step(engine);
+    status = end_step(engine, status);
     if (status != MICS_OK && !(status == MICS_ERR_NUMERIC && engine->all_know))
         return status;
     engine->stale = true;
@@ -352,7 +382,7 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
                              mics_step_result *result_out)
 {
     if (engine->stale)
-        MICS_TRY(mics_engine_param_sync(engine));
+        MICS_TRY(mics_engine_complete(engine));
     begin_list(engine, MICS_PHASE_EVAL, source);
     MICS_TRY(run_list(engine));
     MICS_TRY(settle_evaluation(engine));

@@ -56,8 +56,17 @@ typedef enum engine_call {
     ENGINE_IDLE, // whatever its caller does: reads, saves, reports
     ENGINE_LIST, // runs a list
     ENGINE_AGREE,
-    ENGINE_SYNC // of parameters
+    ENGINE_COMPLETE // what a step left for the next
 } engine_call;
+
+// The newest step's update, from the agreement on. Where it is deferred (mics_schedule_defers), the
+// next list has it at its head, or mics_engine_complete runs it.
+typedef struct pending_update {
+    int32_t left; // units; 0: nothing is due
+    int64_t step; // that the optimizer counts
+    float lr;
+    float grad_scale; // clipping, and the loss scale back
+} pending_update;
 
 // What a rank's heartbeat tells of it.
 typedef struct engine_status {
@@ -120,7 +129,8 @@ struct mics_engine {
     // The run of one list. `done`, `failure` and `status` are guarded by `mutex`; status.run stays
     // while any stream works.
     bool all_know; // every rank has found the failure for itself, from the same numbers
-    bool syncing;  // mics_engine_param_sync, not a whole list
+    bool completing; // mics_engine_complete: not a whole list
+    bool brings_back; // the list that runs completes the step before
     bool stale;    // other ranks' parts of the parameter shards are older than their masters
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none
     mics_status failure;        // first failure on any stream
@@ -129,8 +139,8 @@ struct mics_engine {
     int32_t
         *micro_step_read; // by micro-batch in flight: micro-step whose tokens are there; -1: none
     float lr;
-    double loss_scale; // losses are differentiated times this
-    float grad_scale;  // clipping, and the loss scale back; known after AGREE
+    pending_update pending; // `left` is guarded by `mutex` for other threads than the engine's
+    double loss_scale;      // losses are differentiated times this
     mics_scaler scaler;
     _Atomic uint32_t telling; // what the next agreement says
     // Guarded by `mutex`; see mics_engine_hold.
@@ -184,11 +194,14 @@ mics_status stream_failure(mics_engine *engine);
 /* Whether the thread of one stream runs another's steps, or its own. */
 bool stream_served(const mics_engine *engine, mics_stream thread, mics_stream stream);
 
+/* Whether a step runs: of mics_engine_complete only what completes the newest step. */
+bool step_runs(const mics_engine *engine, const mics_step *step);
+
 /* What both ends of an exchange must agree on, and what errors call it. */
 enum { STEP_NAME_BYTES = 224 };
 void name_step(const mics_engine *engine, const mics_step *step, char *text, size_t capacity);
 
-// ---- sync.c ----
+// ---- agree.c ----
 
 /* Ends the world for a failure, and returns it. Each stream wakes the other ranks itself when it
  * fails, since the other stream of this rank may be busy or have ended well. A failure that every
@@ -210,6 +223,12 @@ enum { TOLD_HOLD = 1 << 30 }; // the bit of mics_agreement.told that mics_engine
 
 /* What this rank tells the others in the step's agreement. */
 uint32_t give_word(mics_engine *engine);
+
+/* Concludes from the step's agreement, which is done, what becomes of it: fills the result, and
+ * engine->pending of a step that updates.
+ *
+ * Returns: MICS_OK; MICS_ERR_NUMERIC on every rank. */
+mics_status settle_step(mics_engine *engine);
 
 /* Takes the mean loss of an evaluation's batch, once AGREE is done, into the result.
  *
@@ -308,8 +327,10 @@ int32_t *in_flight_tokens(const mics_engine *engine, int32_t in_flight);
 /* This rank's elements of a unit at a degree. */
 mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree);
 
-/* The optimizer shard of a unit's accumulator. */
+/* Of a unit's accumulator the optimizer shard, and the rank's 1 / ranks, which lies inside: what the
+ * second hop leaves. */
 float *owned_grads(const mics_engine *engine, int32_t unit);
+float *summed_grads(const mics_engine *engine, int32_t unit);
 
 /* How a step uses a unit; NULL when it does not. */
 const mics_step_use *step_use(const mics_step *step, int32_t unit);

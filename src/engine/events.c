@@ -46,7 +46,7 @@ void device_begin_streams(mics_engine *engine, mics_stream thread)
                 device->ops->wait(device->ctx, stream, stream_event(engine, (mics_stream)other));
         }
     }
-    if (thread == MICS_STREAM_COMPUTE)
+    if (thread == MICS_STREAM_COMPUTE && !engine->completing)
         device->ops->zero(device->ctx, MICS_STREAM_COMPUTE, engine->sums, sizeof *engine->sums);
 }
 
@@ -95,8 +95,7 @@ static int32_t next_of_stream(const mics_engine *engine, mics_stream stream, int
 {
     const mics_step_list *list = engine->list;
     while (index < list->count &&
-           (list->steps[index].stream != stream ||
-            (engine->syncing && list->steps[index].kind != MICS_STEP_PARAM_SYNC)))
+           (list->steps[index].stream != stream || !step_runs(engine, &list->steps[index])))
         index++;
     return index;
 }
@@ -219,7 +218,7 @@ void device_read_exposed(mics_engine *engine)
     const mics_step_list *list = engine->list;
     double *exposed_us = engine->result.exposed_us;
     double now_us = engine->begin_us;
-    for (int32_t i = 0; i < list->count && list->steps[i].kind != MICS_STEP_UPDATE; i++) {
+    for (int32_t i = 0; i < list->count && list->steps[i].kind != MICS_STEP_AGREE; i++) {
         const mics_step *step = &list->steps[i];
         if (mics_step_is_comm(step))
             continue;

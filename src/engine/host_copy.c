@@ -256,8 +256,17 @@ static void round_masters(const mics_engine *engine)
     }
 }
 
+// What the caller wrote is the state: no update of what was before is due.
+static void drop_update(mics_engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->pending.left = 0;
+    pthread_mutex_unlock(&engine->mutex);
+}
+
 mics_status mics_engine_upload(mics_engine *engine)
 {
+    drop_update(engine);
     if (!is_copied(engine))
         return MICS_OK;
     if (engine->host_copy != NULL)

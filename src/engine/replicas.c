@@ -398,7 +398,7 @@ static mics_divergence find_units(const mics_engine *engine)
 static uint64_t grad_sum_at(const mics_engine *engine, int32_t rank, int32_t unit,
                             mics_replica_state state)
 {
-    const double sum = engine->agreements[rank].sum_squares;
+    const double sum = engine->agreements[rank].updated_squares;
     uint64_t bits = UINT64_MAX;
     (void)unit;
     (void)state;
@@ -444,8 +444,8 @@ mics_status mics_engine_compare(mics_engine *engine, mics_divergence *divergence
     *divergence_out = (mics_divergence){.other = -1};
     if (!params && !compares(engine, MICS_REPLICA_MASTERS))
         return MICS_OK;
-    if (params && engine->stale)
-        MICS_TRY(mics_engine_param_sync(engine));
+    if (engine->pending.left > 0 || (params && engine->stale))
+        MICS_TRY(mics_engine_complete(engine));
     MICS_TRY(hash_all(engine));
     MICS_TRY(gather_ranks(engine, self->ranks, sizeof *self->ranks, "hashes of replicas"));
     if (ranks_agree(engine))
@@ -536,5 +536,5 @@ mics_status mics_engine_repair(mics_engine *engine)
     MICS_TRY(run_job(engine, repair_job));
     MICS_TRY(mics_engine_upload(engine));
     mics_engine_release(engine);
-    return mics_engine_param_sync(engine);
+    return mics_engine_complete(engine);
 }

@@ -285,11 +285,21 @@ mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree)
                            engine->schedule->padded_elems[unit]);
 }
 
+// What this rank has of a unit at a degree, in its accumulator.
+static float *grads_at(const mics_engine *engine, int32_t unit, int32_t degree)
+{
+    return engine->grads + engine->map.grads[unit] + unit_range(engine, unit, degree).begin -
+           unit_range(engine, unit, engine->schedule->sharding[unit].grads).begin;
+}
+
 float *owned_grads(const mics_engine *engine, int32_t unit)
 {
-    const mics_sharding *s = &engine->schedule->sharding[unit];
-    return engine->grads + engine->map.grads[unit] + unit_range(engine, unit, s->optimizer).begin -
-           unit_range(engine, unit, s->grads).begin;
+    return grads_at(engine, unit, engine->schedule->sharding[unit].optimizer);
+}
+
+float *summed_grads(const mics_engine *engine, int32_t unit)
+{
+    return grads_at(engine, unit, engine->schedule->spec.mesh.ranks);
 }
 
 const mics_step_use *step_use(const mics_step *step, int32_t unit)

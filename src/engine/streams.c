@@ -138,6 +138,13 @@ mics_status worker_join(mics_engine *engine, mics_stream stream)
 
 // ---- streams ----
 
+bool step_runs(const mics_engine *engine, const mics_step *step)
+{
+    return !engine->completing || step->kind == MICS_STEP_REPLICA_GATHER ||
+           step->kind == MICS_STEP_PARAM_SYNC ||
+           (step->kind == MICS_STEP_UPDATE && mics_schedule_defers(engine->schedule));
+}
+
 // Whether all that a step waits for is done, or never will be. Called with the mutex.
 static bool is_ready(const mics_engine *engine, const mics_step *step)
 {
@@ -203,7 +210,8 @@ mics_status stream_run(mics_engine *engine, mics_stream thread, step_job *run)
     mics_status status = MICS_OK;
     device_begin_streams(engine, thread);
     for (int32_t i = 0; i < engine->list->count && status == MICS_OK; i++) {
-        if (!stream_served(engine, thread, engine->list->steps[i].stream))
+        if (!stream_served(engine, thread, engine->list->steps[i].stream) ||
+            !step_runs(engine, &engine->list->steps[i]))
             continue;
         status = begin(engine, thread, i);
         if (status == MICS_OK)

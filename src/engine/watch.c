@@ -124,7 +124,7 @@ static void append_doing(report *r, const engine_status *status)
         [ENGINE_IDLE] = "between steps",
         [ENGINE_LIST] = "beginning the step",
         [ENGINE_AGREE] = "agreeing with the others",
-        [ENGINE_SYNC] = "synchronising parameters",
+        [ENGINE_COMPLETE] = "completing a step",
     };
     place at = {.status = *status, .stream = MICS_STREAM_COMPUTE};
     for (int s = MICS_STREAM_COMPUTE + 1; s < MICS_STREAMS; s++) {
@@ -135,7 +135,7 @@ static void append_doing(report *r, const engine_status *status)
         append_step(r, &at);
     else
         append(r, "%s after step %lld",
-               calls[(unsigned)status->call <= ENGINE_SYNC ? status->call : 0],
+               calls[(unsigned)status->call <= ENGINE_COMPLETE ? status->call : 0],
                (long long)status->step);
 }
 

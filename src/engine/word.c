@@ -30,6 +30,7 @@ bool mics_engine_hold(mics_engine *engine)
     pthread_mutex_lock(&engine->mutex);
     const bool holds = engine->holding || !engine->word_given;
     engine->holding = holds;
+    const bool stands = engine->pending.left == 0;
     pthread_mutex_unlock(&engine->mutex);
-    return holds;
+    return holds && stands;
 }

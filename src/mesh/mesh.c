@@ -163,8 +163,7 @@ int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_axis axis, mics_group_
                         int32_t rank)
 {
     const stretch at = stretch_of(mesh, axis, scope);
-    const bool own = axis == MICS_AXIS_WORLD || axis == MICS_AXIS_REPLICATION;
-    if (own && scope == MICS_SCOPE_WHOLE)
+    if (axis == MICS_AXIS_WORLD && scope == MICS_SCOPE_WHOLE)
         return mics_mesh_group(mesh, axis, scope, rank).index;
     return mics_mesh_position(mesh, rank, at.outer) % (at.outer / at.inner);
 }

@@ -56,7 +56,7 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
                             mics_engine *engine);
 
-/* Fills this rank's optimizer shards, moments included; then call mics_engine_param_sync.
+/* Fills this rank's optimizer shards, moments included; then call mics_engine_complete.
  *
  * Returns: MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite.
  * Threads: any, on one checkpoint.    Collective: no.

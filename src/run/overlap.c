@@ -10,11 +10,11 @@
 
 // ---- the ends ----
 
-// What brings gradients together, also the way back of their sums.
+// What brings gradients together.
 static bool is_reduction(const mics_step *step)
 {
     return step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_SCATTER ||
-           step->kind == MICS_STEP_ALL_REDUCE;
+           step->kind == MICS_STEP_REPLICA_SCATTER;
 }
 
 // When the first computation can begin.
@@ -198,7 +198,8 @@ run_exposed run_exposed_sum(const double exposed_us[MICS_STEP_KINDS])
             sum.reduce += us;
             break;
         case MICS_STEP_SCATTER:
-        case MICS_STEP_ALL_REDUCE:
+        case MICS_STEP_REPLICA_SCATTER:
+        case MICS_STEP_REPLICA_GATHER:
             sum.second_hop += us;
             break;
         case MICS_STEP_AGREE:

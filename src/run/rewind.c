@@ -275,7 +275,7 @@ static mics_status go_back(run_trainer *self, run_guard_source *source_out)
     mics_engine_release(self->engine);
     mics_engine_forget_residual(self->engine); // a run that resumes has none either
     MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
-    MICS_TRY(mics_engine_param_sync(self->engine));
+    MICS_TRY(mics_engine_complete(self->engine));
     const bool before = mics_log_demote(true); // a line that is lost ends no run
     (void)run_filling_cut_metrics(self, source_out->step);
     mics_log_demote(before);

@@ -279,7 +279,6 @@ static uint64_t hash_step(uint64_t hash, const mics_step *step)
                           step->algorithm,
                           step->dtype.held,
                           step->dtype.sent,
-                          step->dtype.back,
                           step->block_elems,
                           step->member_at,
                           step->member_count};

@@ -115,7 +115,7 @@ static mics_status setup(run_trainer *self)
     MICS_TRY(run_rank_agree(self->rank, open_rest(self)));
     MICS_TRY(run_gpu_autotune(self->job, self->rank, self->engine));
     MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
-    return self->job->checkpoint != NULL ? mics_engine_param_sync(self->engine) : MICS_OK;
+    return self->job->checkpoint != NULL ? mics_engine_complete(self->engine) : MICS_OK;
 }
 
 static run_trainer *trainer_of(mics_job *job, const run_rank *rank)
@@ -229,12 +229,43 @@ mics_status run_trainer_write(void *ctx, run_rank *rank)
 
 // ---- one step ----
 
+// What this rank sends in a step; one that has nothing to complete sends no replica gathers.
+static mics_bytes sent_by(const run_trainer *self, bool completes)
+{
+    const mics_schedule *schedule = self->job->schedule;
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    mics_bytes sum = {0, 0};
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        if (step->kind == MICS_STEP_REPLICA_GATHER && !completes)
+            continue;
+        const mics_bytes bytes =
+            mics_schedule_step_bytes(schedule, step, self->rank->comm->rank);
+        sum.intra += bytes.intra;
+        sum.inter += bytes.inter;
+    }
+    return sum;
+}
+
+// The same of all ranks together.
+static mics_bytes sent_by_all(const run_trainer *self, bool completes)
+{
+    const mics_schedule *schedule = self->job->schedule;
+    mics_bytes sum = mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN);
+    for (int stage = 0; !completes && stage < MICS_STAGES; stage++) {
+        const mics_bytes gathers = mics_schedule_kind_bytes(
+            schedule, MICS_PHASE_TRAIN, MICS_STEP_REPLICA_GATHER, (mics_step_stage)stage);
+        sum.intra -= gathers.intra;
+        sum.inter -= gathers.inter;
+    }
+    return sum;
+}
+
 // What this rank sent must be what the schedule says it sends. Each rank checks its own share, so
 // the schedule's total over all ranks is a measured one, without a message to gather it.
 static mics_status check_sent(const run_trainer *self, const mics_step_result *result)
 {
-    mics_bytes expected =
-        mics_schedule_rank_bytes(self->job->schedule, MICS_PHASE_TRAIN, self->rank->comm->rank);
+    const mics_bytes expected = sent_by(self, result->completes);
     if (result->sent.intra == expected.intra && result->sent.inter == expected.inter)
         return MICS_OK;
     return mics_fail(MICS_ERR_COMM,
@@ -272,7 +303,7 @@ static mics_status report_step(run_trainer *self, int64_t step, double step_us, 
         return MICS_OK;
     const mics_run *run = self->job->run;
     int64_t tokens = run->global_batch * run_job_sequence(self->job);
-    mics_bytes sent = mics_schedule_all_bytes(self->job->schedule, MICS_PHASE_TRAIN);
+    const mics_bytes sent = sent_by_all(self, result->completes);
     mics_memory_stats stats;
     mics_memory_stats_get(self->rank->memory, &stats);
     mics_metrics metrics = {

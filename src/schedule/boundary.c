@@ -1,11 +1,15 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a list has once a step: parameter sync, second hop, norm, agreement, updates.
+// What a list has once a step: second hop, norm, agreement, updates, parameter sync.
 //
-// Stages. Of consecutive units the stage inside the node runs beside the other's between nodes. The
-// third stage of an all-reduce waits for the slow hop, and on its stream holds up all behind it:
-// where computation waits for that stream (gathers, reductions of the first hop) it is listed when
-// nothing more of that is to come; else one unit later.
+// Stages. Of consecutive units the stage inside the node runs beside the other's between nodes.
+//
+// Deferred updates (mics_schedule_defers). The list ends with the agreement. Replica gathers and
+// updates are the head of the next list, unit by unit in the order in which forward reads them.
+// Computation waits for a unit's replica gather in its update, which is therefore listed as late as
+// can be: before the first pass that reads the unit, or before the collective that sends what is
+// updated. Where replica gathers are whole and between nodes, they are listed one visit ahead: such
+// a collective may be on their stream, and wait for computation.
 //
 // Small units share messages: those that follow each other, up to coalesce_below elements in all.
 // They keep no slots at the boundary, so waiting for each other costs no memory but the message.
@@ -38,18 +42,18 @@ static int32_t *new_members(const builder *b)
     return b->schedule->members + b->schedule->member_count;
 }
 
-// ---- parameter sync ----
+// ---- what the step before left: replica gathers, updates, parameter sync ----
 
-// The unit, and if it is small those like it that are to be synchronised, as many as share a
-// message.
-static int32_t gather_members(const builder *b, int32_t unit, int32_t *units_out)
+// The unit, and if it is small those like it that are not listed yet, as many as share a message.
+static int32_t gather_members(const builder *b, const int32_t *listed, int32_t unit,
+                              int32_t *units_out)
 {
     const int32_t units = b->schedule->spec.model->unit_count;
     int64_t elems = b->schedule->padded_elems[unit];
     int32_t count = 1;
     units_out[0] = unit;
     for (int32_t u = unit + 1; u < units && is_small(b, unit); u++) {
-        const bool joins = is_small(b, u) && alike(b, unit, u) && b->synced[u] < 0 &&
+        const bool joins = is_small(b, u) && alike(b, unit, u) && listed[u] < 0 &&
                            unit_of(b, u)->param_count > 0;
         if (!joins || elems + b->schedule->padded_elems[u] > b->schedule->spec.coalesce_below)
             continue;
@@ -59,48 +63,85 @@ static int32_t gather_members(const builder *b, int32_t unit, int32_t *units_out
     return count;
 }
 
-mics_status list_param_sync(builder *b, int32_t unit)
+static bool is_training(const builder *b)
 {
-    const mics_sharding *s = sharding_of(b, unit);
-    const bool training = b->list == &b->schedule->lists[MICS_PHASE_TRAIN];
-    if (!training || s->optimizer == s->params || b->synced[unit] >= 0)
-        return MICS_OK;
-    int32_t *units = new_members(b), index = -1;
-    const int32_t count = gather_members(b, unit, units);
-    const stage_list stages = stages_of(b, MICS_STEP_PARAM_SYNC, unit);
+    return b->list == &b->schedule->lists[MICS_PHASE_TRAIN];
+}
+
+// A gather at the head of the list, of `unit` and those that share its message: `listed`, by unit,
+// then says where it is. A parameter sync is behind their updates.
+static mics_status list_at_head(builder *b, mics_step_kind kind, int32_t unit, int32_t *listed)
+{
+    int32_t *members = new_members(b), index = -1;
+    const int32_t count = gather_members(b, listed, unit, members);
+    const int32_t *units = count > 1 ? members : &unit;
+    const stage_list stages = stages_of(b, kind, unit);
+    b->schedule->member_count += count > 1 ? count : 0;
+    for (int32_t i = 0; kind == MICS_STEP_PARAM_SYNC && i < count; i++)
+        MICS_TRY(list_deferred_update(b, units[i]));
     for (int32_t at = 0; at < stages.count; at++) {
-        mics_step step = comm_step(b, MICS_STEP_PARAM_SYNC, stages.at[at], units, count, -1);
+        mics_step step = comm_step(b, kind, stages.at[at], units, count, -1);
         name_members(b, units, count, &step);
+        for (int32_t i = 0; kind == MICS_STEP_PARAM_SYNC && i < count; i++)
+            wait_on(b, &step, b->updated[units[i]]);
         wait_on(b, &step, index);
         MICS_TRY(add_step(b, step, &index));
     }
     for (int32_t i = 0; i < count; i++)
-        b->ready[units[i]] = b->synced[units[i]] = index;
-    b->schedule->member_count += count > 1 ? count : 0;
+        listed[units[i]] = index;
     return MICS_OK;
 }
 
-// ---- second hop ----
-
-// Lists third stages of all-reduces until `keep` are left.
-static mics_status list_backs(builder *b, int32_t keep)
+mics_status list_param_sync(builder *b, int32_t unit)
 {
-    const int32_t places = b->schedule->spec.model->unit_count;
-    for (; b->backs_count > keep; b->backs_count--) {
-        int32_t index = 0;
-        MICS_TRY(add_step(b, b->backs[b->backs_begin], &index));
-        b->backs_begin = (b->backs_begin + 1) % places;
+    const mics_sharding *s = sharding_of(b, unit);
+    if (!is_training(b) || s->optimizer == s->params || b->synced[unit] >= 0)
+        return MICS_OK;
+    MICS_TRY(list_at_head(b, MICS_STEP_PARAM_SYNC, unit, b->synced));
+    for (int32_t u = 0; u < b->schedule->spec.model->unit_count; u++) {
+        if (b->ready[u] < 0)
+            b->ready[u] = b->synced[u];
     }
     return MICS_OK;
 }
 
-static mics_status note_back(builder *b, const mics_step *step)
+bool defers_updates(const builder *b)
 {
-    const mics_sharding *mesh = &b->schedule->spec.mesh.sharding;
-    const int32_t places = b->schedule->spec.model->unit_count;
-    b->backs[(b->backs_begin + b->backs_count++) % places] = *step;
-    return mesh->params == 1 && mesh->grads == 1 ? list_backs(b, 1) : MICS_OK;
+    return is_training(b) && mics_schedule_defers(b->schedule);
 }
+
+mics_status list_replica_gather(builder *b, int32_t unit)
+{
+    const bool listed = b->brought_back[unit] >= 0 || unit_of(b, unit)->param_count == 0;
+    return !defers_updates(b) || listed
+               ? MICS_OK
+               : list_at_head(b, MICS_STEP_REPLICA_GATHER, unit, b->brought_back);
+}
+
+int32_t replica_gathers_ahead(const builder *b)
+{
+    return b->spans_nodes[MICS_AXIS_REPLICATION][MICS_SCOPE_WHOLE] &&
+           !b->facts[0].stages[MICS_STEP_REPLICA_GATHER];
+}
+
+bool is_sent_when_updated(const builder *b, int32_t unit)
+{
+    const mics_sharding *s = sharding_of(b, unit);
+    return s->optimizer > s->params ||
+           (s->params > 1 && !mics_schedule_shares(b->schedule, unit));
+}
+
+mics_status list_deferred_update(builder *b, int32_t unit)
+{
+    mics_step step = blank_step(MICS_STEP_UPDATE, unit, -1);
+    if (!defers_updates(b) || b->updated[unit] >= 0)
+        return MICS_OK;
+    MICS_TRY(list_replica_gather(b, unit));
+    wait_on(b, &step, b->brought_back[unit]);
+    return add_step(b, step, &b->updated[unit]);
+}
+
+// ---- second hop ----
 
 // Waits for the gradient of a unit to be whole inside the gradient group.
 static void wait_on_gradient(const builder *b, mics_step *step, int32_t unit)
@@ -121,8 +162,7 @@ static mics_status list_hop_part(builder *b, mics_step_kind kind, const int32_t 
         for (int32_t u = 0; *before_io < 0 && u < count; u++)
             wait_on_gradient(b, &step, units[u]);
         wait_on(b, &step, *before_io);
-        MICS_TRY(step.stage == MICS_STAGE_BACK ? note_back(b, &step)
-                                               : add_step(b, step, before_io));
+        MICS_TRY(add_step(b, step, before_io));
     }
     return MICS_OK;
 }
@@ -134,7 +174,7 @@ static mics_status list_hop(builder *b, const int32_t *units, int32_t count)
     if (s->optimizer > s->grads)
         MICS_TRY(list_hop_part(b, MICS_STEP_SCATTER, units, count, &before));
     if (b->schedule->spec.mesh.ranks > s->optimizer)
-        MICS_TRY(list_hop_part(b, MICS_STEP_ALL_REDUCE, units, count, &before));
+        MICS_TRY(list_hop_part(b, MICS_STEP_REPLICA_SCATTER, units, count, &before));
     return MICS_OK;
 }
 
@@ -176,18 +216,19 @@ mics_status list_agreement(builder *b, int32_t *agree_out)
     return add_step(b, step, agree_out);
 }
 
-// What was updated is synchronised when the next list begins.
+// What was updated is synchronised when the next list begins; where updates are deferred, they are
+// part of that.
 mics_status list_boundary(builder *b)
 {
     int32_t agree = 0, index = 0;
     mics_step norm = blank_step(MICS_STEP_NORM, -1, -1);
     for (int i = 0; i < 2; i++)
         MICS_TRY(list_coalesced(b, &b->coalescing[i]));
-    MICS_TRY(list_backs(b, 0));
     wait_on_all(b, &norm, b->newest);
     MICS_TRY(add_step(b, norm, &index));
     MICS_TRY(list_agreement(b, &agree));
-    for (int32_t unit = 0; unit < b->schedule->spec.model->unit_count; unit++) {
+    for (int32_t unit = 0; !defers_updates(b) && unit < b->schedule->spec.model->unit_count;
+         unit++) {
         mics_step update = blank_step(MICS_STEP_UPDATE, unit, -1);
         wait_on(b, &update, agree);
         MICS_TRY(add_step(b, update, &index));

@@ -48,16 +48,16 @@ typedef struct builder {
     pass *passes;
     int32_t pass_count;
     int32_t gathered;      // passes whose gathers are listed
+    int32_t brought;       // passes whose replica gathers are listed
     int32_t *ready;        // by unit: the step that made its whole values readable; -1: none
     int32_t *synced;       // by unit: its param sync; -1: none
+    int32_t *brought_back; // by unit: its replica gather; -1: none
+    int32_t *updated;      // by unit: its update, at the head of the list; -1: none
     int32_t *last_writer;  // by unit: newest backward that wrote its gradient
     int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
     int32_t *ends_with;    // by unit: whose backward writes its gradient last
     int32_t newest[MICS_STREAMS];
     coalesce_queue coalescing[2]; // [1]: units that stay whole where the mesh's are cut
-    // Third stages of all-reduces that are not listed yet: a ring buffer of one place a unit.
-    mics_step *backs;
-    int32_t backs_begin, backs_count;
 } builder;
 
 static inline const mics_unit *unit_of(const builder *b, int32_t unit)
@@ -95,7 +95,7 @@ void find_stages(const builder *b, int32_t unit, bool stages[MICS_STEP_KINDS]);
 
 /* The stages of a unit's collective of some kind, in order. */
 typedef struct stage_list {
-    mics_step_stage at[3];
+    mics_step_stage at[2];
     int32_t count;
 } stage_list;
 stage_list stages_of(const builder *b, mics_step_kind kind, int32_t unit);
@@ -106,15 +106,29 @@ mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage
 
 // ---- boundary.c: what happens once a step ----
 
-/* Lists the parameter sync of what the step before updated, once a list, before the unit is first
- * read; small units in one message. */
+/* Lists the parameter sync of what was updated last, once a list, before the unit is first read;
+ * small units in one message. */
 mics_status list_param_sync(builder *b, int32_t unit);
+
+/* Whether the list that is made has the updates of the step before at its head. */
+bool defers_updates(const builder *b);
+
+/* Of such a list: a unit's replica gather, with what shares its message, and its update behind its
+ * own. Once a list; of other lists nothing. */
+mics_status list_replica_gather(builder *b, int32_t unit);
+mics_status list_deferred_update(builder *b, int32_t unit);
+
+/* How many visits before the window replica gathers are listed. */
+int32_t replica_gathers_ahead(const builder *b);
+
+/* Whether others wait for a unit's update: its gather, or its parameter sync. */
+bool is_sent_when_updated(const builder *b, int32_t unit);
 
 /* Lists the second hop of a unit whose gradient is whole inside its gradient group; or notes it, to
  * share a message with others. */
 mics_status list_second_hop(builder *b, int32_t unit);
 
-/* Lists what is left of it, then norm, agreement and updates. */
+/* Lists what is left of it, then norm, agreement, and updates where they are not deferred. */
 mics_status list_boundary(builder *b);
 
 mics_status list_agreement(builder *b, int32_t *agree_out);

@@ -30,7 +30,8 @@ void find_stages(const builder *b, int32_t unit, bool stages[MICS_STEP_KINDS])
         (spec->reduce == MICS_ALGORITHM_TWO_STAGE || sums_directly(b, MICS_STEP_REDUCE)) && 1 < k &&
         k < s->grads;
     stages[MICS_STEP_SCATTER] = boundary && s->grads < k && k < s->optimizer;
-    stages[MICS_STEP_ALL_REDUCE] = boundary && s->optimizer < k && k < mesh->ranks;
+    stages[MICS_STEP_REPLICA_SCATTER] = stages[MICS_STEP_REPLICA_GATHER] =
+        boundary && s->optimizer < k && k < mesh->ranks;
     stages[MICS_STEP_PARAM_SYNC] = boundary && s->params < k && k < s->optimizer;
 }
 
@@ -38,11 +39,10 @@ stage_list stages_of(const builder *b, mics_step_kind kind, int32_t unit)
 {
     const stage_list whole = {{MICS_STAGE_WHOLE}, 1};
     const stage_list gather = {{MICS_STAGE_INTER, MICS_STAGE_INTRA}, 2};
-    const stage_list sum = {{MICS_STAGE_INTRA, MICS_STAGE_INTER, MICS_STAGE_BACK},
-                            kind == MICS_STEP_ALL_REDUCE ? 3 : 2};
+    const stage_list sum = {{MICS_STAGE_INTRA, MICS_STAGE_INTER}, 2};
     if (!b->facts[unit].stages[kind])
         return whole;
-    return kind == MICS_STEP_GATHER || kind == MICS_STEP_PARAM_SYNC ? gather : sum;
+    return mics_step_sums(&(mics_step){.kind = kind}) ? sum : gather;
 }
 
 // ---- groups ----
@@ -58,7 +58,8 @@ static mics_group_axis axis_of(const builder *b, mics_step_kind kind, int32_t un
         return MICS_AXIS_GRADIENT;
     case MICS_STEP_SCATTER:
         return s->grads != mesh->grads ? MICS_AXIS_OPTIMIZER : MICS_AXIS_SCATTER;
-    case MICS_STEP_ALL_REDUCE:
+    case MICS_STEP_REPLICA_SCATTER:
+    case MICS_STEP_REPLICA_GATHER:
         return MICS_AXIS_REPLICATION;
     default: // PARAM_SYNC
         return s->params != mesh->params ? MICS_AXIS_OPTIMIZER : MICS_AXIS_PARAM_SYNC;
@@ -77,7 +78,8 @@ static int32_t blocks_of(const builder *b, const mics_step *step)
         return s->params;
     case MICS_STEP_REDUCE:
         return s->grads;
-    case MICS_STEP_ALL_REDUCE: // the optimizer shard, cut once more over the replicas
+    case MICS_STEP_REPLICA_SCATTER: // the optimizer shard, cut once more over the replicas
+    case MICS_STEP_REPLICA_GATHER:
         return mesh->ranks;
     default: // SCATTER, PARAM_SYNC
         return s->optimizer;
@@ -97,11 +99,10 @@ static mics_comm_dtype hop_of(const builder *b, const mics_step *step, mics_comm
 }
 
 // What the numbers of a collective are held in.
-static mics_comm_dtype held_as(const builder *b, mics_step_kind kind)
+static mics_comm_dtype held_as(const builder *b, const mics_step *step)
 {
     const bool mixed = b->schedule->spec.precision == MICS_PRECISION_MIXED;
-    const bool second_hop = kind == MICS_STEP_SCATTER || kind == MICS_STEP_ALL_REDUCE;
-    return mixed && !second_hop ? MICS_COMM_BF16 : MICS_COMM_FP32;
+    return mixed && !mics_step_is_second_hop(step) ? MICS_COMM_BF16 : MICS_COMM_FP32;
 }
 
 // Whether whoever gathers a unit sees rounded values, the same ones everywhere.
@@ -115,7 +116,7 @@ static bool gathers_round(const builder *b, int32_t unit)
 }
 
 // INT8 goes to the slowest hop alone, and to its first reduction, whose input has error feedback:
-// inside nodes numbers are whole where the hop also goes between them.
+// inside nodes numbers are whole where the hop also goes between them. What comes back of it is BF16.
 static mics_comm_dtype second_hop_sends(const builder *b, const mics_step *step)
 {
     const mics_sharding *s = sharding_of(b, step->unit);
@@ -125,7 +126,9 @@ static mics_comm_dtype second_hop_sends(const builder *b, const mics_step *step)
         return dtype;
     if (nodes && !spans_nodes(b, step))
         return MICS_COMM_FP32;
-    const bool scattered = step->kind == MICS_STEP_ALL_REDUCE && s->optimizer > s->grads &&
+    if (step->kind == MICS_STEP_REPLICA_GATHER)
+        return MICS_COMM_BF16;
+    const bool scattered = step->kind == MICS_STEP_REPLICA_SCATTER && s->optimizer > s->grads &&
                            (!nodes || s->optimizer > b->schedule->spec.mesh.ranks_per_node);
     return scattered ? MICS_COMM_BF16 : MICS_COMM_INT8;
 }
@@ -138,7 +141,7 @@ static mics_comm_dtype sent_as(const builder *b, const mics_step *step)
         return hop_of(b, step, spec->params_dtype);
     case MICS_STEP_PARAM_SYNC: // what nobody rounds when he gathers stays as it is
         return gathers_round(b, step->unit) ? hop_of(b, step, spec->params_dtype)
-                                            : held_as(b, step->kind);
+                                            : held_as(b, step);
     case MICS_STEP_REDUCE:
         return hop_of(b, step, spec->grads_dtype);
     default: // the second hop
@@ -148,10 +151,7 @@ static mics_comm_dtype sent_as(const builder *b, const mics_step *step)
 
 static mics_step_dtypes dtypes_of(const builder *b, const mics_step *step)
 {
-    const mics_comm_dtype sent = sent_as(b, step);
-    return (mics_step_dtypes){.held = held_as(b, step->kind),
-                              .sent = sent,
-                              .back = sent == MICS_COMM_INT8 ? MICS_COMM_BF16 : sent};
+    return (mics_step_dtypes){.held = held_as(b, step), .sent = sent_as(b, step)};
 }
 
 // ---- steps ----

@@ -72,12 +72,7 @@ size_t step_compressed_bytes(const mics_schedule *schedule, const mics_step *ste
         return 0;
     if (schedule->spec.accelerator && direct) // and what is sent
         return (2 * members - 1) * step->block_bytes;
-    if (!direct) // parameter sync, sums on their way back
-        return members * step->block_bytes;
-    const size_t back = mics_step_sums_to_all(step)
-                            ? members * mics_comm_dtype_bytes(step->dtype.back, step->block_elems)
-                            : 0;
-    return 2 * step->block_bytes > back ? 2 * step->block_bytes : back;
+    return (direct ? 2 : members) * step->block_bytes; // not direct: parameter sync, replica gather
 }
 
 static void take_larger(size_t bytes, size_t *most)
@@ -239,17 +234,12 @@ mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_st
                                     int32_t rank)
 {
     const mics_mesh *mesh = &schedule->spec.mesh;
-    mics_bytes bytes = {0, 0};
     if (!mics_step_is_comm(step))
-        return bytes;
+        return (mics_bytes){0, 0};
     const mics_group group = step_group(schedule, step, rank);
-    bytes = step->algorithm == MICS_ALGORITHM_DIRECT
-                ? direct_bytes(mesh, group, rank, step->block_bytes)
-                : ring_bytes(mesh, group, rank, step->block_bytes);
-    if (mics_step_sums_to_all(step))
-        add_bytes(&bytes, ring_bytes(mesh, group, rank,
-                                     mics_comm_dtype_bytes(step->dtype.back, step->block_elems)));
-    return bytes;
+    return step->algorithm == MICS_ALGORITHM_DIRECT
+               ? direct_bytes(mesh, group, rank, step->block_bytes)
+               : ring_bytes(mesh, group, rank, step->block_bytes);
 }
 
 mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank)
@@ -313,13 +303,9 @@ static mics_status add_step_bytes(mics_schedule *schedule, mics_phase phase, con
 {
     const int64_t rounds = links->size - 1;
     mics_bytes *sum = &schedule->kind_bytes[phase][step->kind][step->stage];
-    const size_t back_bytes = mics_comm_dtype_bytes(step->dtype.back, step->block_elems);
-    if (step->algorithm == MICS_ALGORITHM_DIRECT)
-        MICS_TRY(add_times(sum, total, links->direct, 1, step->block_bytes));
-    else
-        MICS_TRY(add_times(sum, total, links->ring, rounds, step->block_bytes));
-    return mics_step_sums_to_all(step) ? add_times(sum, total, links->ring, rounds, back_bytes)
-                                       : MICS_OK;
+    return step->algorithm == MICS_ALGORITHM_DIRECT
+               ? add_times(sum, total, links->direct, 1, step->block_bytes)
+               : add_times(sum, total, links->ring, rounds, step->block_bytes);
 }
 
 // All groups of a kind have the same size, so a step's bytes are one rank's times the links.
@@ -374,9 +360,10 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)
     return flops;
 }
 
-// What steps that sum directly send between nodes, and what rings of fp32 would.
+// What steps that sum directly send between nodes, and what rings of fp32 would. What is gathered of
+// such sums counts with them.
 typedef struct direct_sums {
-    const mics_step *step; // the newest; NULL: none
+    const mics_step *step; // the newest that sums; NULL: none
     double direct_bytes, ring_bytes;
 } direct_sums;
 
@@ -384,9 +371,10 @@ static void add_direct(const mics_schedule *schedule, const mics_step *step, dir
 {
     mics_step ring = *step;
     ring.algorithm = MICS_ALGORITHM_RING;
-    ring.dtype = (mics_step_dtypes){MICS_COMM_FP32, MICS_COMM_FP32, MICS_COMM_FP32};
+    ring.dtype = (mics_step_dtypes){MICS_COMM_FP32, MICS_COMM_FP32};
     ring.block_bytes = mics_comm_dtype_bytes(MICS_COMM_FP32, ring.block_elems);
-    sums->step = step;
+    if (mics_step_sums(step))
+        sums->step = step;
     for (int32_t rank = 0; rank < schedule->spec.mesh.ranks_per_node; rank++) {
         sums->direct_bytes += (double)mics_schedule_step_bytes(schedule, step, rank).inter;
         sums->ring_bytes += (double)mics_schedule_step_bytes(schedule, &ring, rank).inter;
@@ -401,7 +389,9 @@ static mics_status check_direct(const mics_schedule *schedule)
     direct_sums all[MICS_STEP_KINDS][MICS_STAGES] = {{{NULL, 0, 0}}};
     for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
-        if (step->algorithm == MICS_ALGORITHM_DIRECT)
+        if (step->kind == MICS_STEP_REPLICA_GATHER)
+            add_direct(schedule, step, &all[MICS_STEP_REPLICA_SCATTER][step->stage]);
+        else if (step->algorithm == MICS_ALGORITHM_DIRECT)
             add_direct(schedule, step, &all[step->kind][step->stage]);
     }
     for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {

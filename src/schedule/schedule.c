@@ -99,6 +99,7 @@ static mics_status list_barrier(builder *b, int32_t unit, int32_t micro_step)
 {
     mics_step step = comm_step(b, MICS_STEP_GATHER, MICS_STAGE_WHOLE, &unit, 1, micro_step);
     wait_on(b, &step, b->synced[unit]);
+    wait_on(b, &step, b->updated[unit]);
     return add_step(b, step, &b->ready[unit]);
 }
 
@@ -112,34 +113,65 @@ static mics_status list_gather(builder *b, int32_t unit, int32_t micro_step)
         step.uses[0].param_slot = b->params.slot_of[unit];
         wait_on_all(b, &step, taken->last);
         wait_on(b, &step, b->synced[unit]);
+        wait_on(b, &step, b->updated[unit]);
         MICS_TRY(add_step(b, step, &b->ready[unit]));
         taken->last[step.stream] = b->ready[unit];
     }
     return MICS_OK;
 }
 
-// Lists what makes the units readable that a pass needs and that are not.
+// Lists what makes a unit readable, if it is not.
+static mics_status list_readable(builder *b, int32_t unit, int32_t micro_step)
+{
+    MICS_TRY(list_deferred_update(b, unit));
+    MICS_TRY(list_param_sync(b, unit));
+    if (mics_schedule_shares(b->schedule, unit))
+        return b->ready[unit] == b->synced[unit] ? list_barrier(b, unit, micro_step) : MICS_OK;
+    return sharding_of(b, unit)->params > 1 && b->params.slot_of[unit] < 0
+               ? list_gather(b, unit, micro_step)
+               : MICS_OK;
+}
+
+// The same of all units that a pass reads, ahead of it, but for those whose updates are better late.
 static mics_status list_gathers(builder *b, pass p)
 {
     const unit_set *reads = units_read(b, p);
     for (int32_t i = 0; i < reads->count; i++) {
         const int32_t unit = reads->units[i];
-        MICS_TRY(list_param_sync(b, unit));
-        if (mics_schedule_shares(b->schedule, unit)) {
-            if (b->ready[unit] == b->synced[unit]) // none yet
-                MICS_TRY(list_barrier(b, unit, p.micro_step));
-        } else if (sharding_of(b, unit)->params > 1 && b->params.slot_of[unit] < 0) {
-            MICS_TRY(list_gather(b, unit, p.micro_step));
-        }
+        if (!defers_updates(b) || is_sent_when_updated(b, unit))
+            MICS_TRY(list_readable(b, unit, p.micro_step));
     }
     return MICS_OK;
 }
 
-// Whether a pass is of the visit of another one, or of the `prefetch` visits behind it.
-static bool is_in_window(const builder *b, int32_t index, int32_t of)
+static mics_status list_replica_gathers(builder *b, pass p)
+{
+    const unit_set *reads = units_read(b, p);
+    for (int32_t i = 0; i < reads->count; i++)
+        MICS_TRY(list_replica_gather(b, reads->units[i]));
+    return MICS_OK;
+}
+
+// Deferred updates of all that a pass touches, directly before it.
+static mics_status list_late_updates(builder *b, pass p)
+{
+    const unit_set *sets[] = {units_read(b, p), units_written(b, p)};
+    for (int set = 0; set < 2 && defers_updates(b); set++) {
+        for (int32_t i = 0; i < sets[set]->count; i++) {
+            const int32_t unit = sets[set]->units[i];
+            if (!is_sent_when_updated(b, unit))
+                MICS_TRY(list_readable(b, unit, p.micro_step));
+        }
+    }
+    return list_deferred_update(b, p.unit); // of one without parameters
+}
+
+// Whether a pass is of the visit of another one, or of the `prefetch` visits behind it, or of
+// `ahead` more.
+static bool is_in_window(const builder *b, int32_t index, int32_t of, int32_t ahead)
 {
     return index < b->pass_count &&
-           b->passes[index].visit - b->passes[of].visit <= b->schedule->spec.prefetch;
+           b->passes[index].visit - b->passes[of].visit <= b->schedule->spec.prefetch + ahead;
 }
 
 // Gives up the slots of parameters that no pass of the coming window reads.
@@ -151,7 +183,7 @@ static void release_params(builder *b, int32_t index)
     for (int32_t at = b->params.held_count - 1; at >= 0; at--) {
         const int32_t unit = b->params.held[at];
         bool needed = false;
-        for (int32_t next = coming; !needed && is_in_window(b, next, coming); next++)
+        for (int32_t next = coming; !needed && is_in_window(b, next, coming, 0); next++)
             needed = pass_reads(b, b->passes[next], unit);
         if (!needed)
             slots_give(&b->params, unit);
@@ -291,9 +323,13 @@ static mics_status list_reductions(builder *b, pass p)
 
 static mics_status list_passes(builder *b)
 {
+    const int32_t ahead = replica_gathers_ahead(b);
     for (int32_t i = 0; i < b->pass_count; i++) {
-        for (; is_in_window(b, b->gathered, i); b->gathered++)
+        for (; is_in_window(b, b->brought, i, ahead); b->brought++)
+            MICS_TRY(list_replica_gathers(b, b->passes[b->brought]));
+        for (; is_in_window(b, b->gathered, i, 0); b->gathered++)
             MICS_TRY(list_gathers(b, b->passes[b->gathered]));
+        MICS_TRY(list_late_updates(b, b->passes[i]));
         MICS_TRY(list_pass(b, b->passes[i]));
         MICS_TRY(list_reductions(b, b->passes[i]));
         release_params(b, i);
@@ -348,6 +384,8 @@ static mics_status open_builder(builder *b)
     const size_t passes = 2 * (size_t)units * (size_t)b->schedule->spec.micro_steps;
     int32_t **const by_unit[] = {&b->ready,
                                  &b->synced,
+                                 &b->brought_back,
+                                 &b->updated,
                                  &b->last_writer,
                                  &b->last_reduced,
                                  &b->ends_with,
@@ -357,8 +395,7 @@ static mics_status open_builder(builder *b)
     MICS_TRY(slots_open(memory, units * b->schedule->spec.layered_micro_steps, &b->grads));
     MICS_TRY(MICS_NEW(memory, passes, &b->passes));
     MICS_TRY(MICS_NEW(memory, units, &b->facts));
-    MICS_TRY(MICS_NEW(memory, units, &b->backs));
-    MICS_TRY(MICS_NEW(memory, 2 * (size_t)units, &b->schedule->members));
+    MICS_TRY(MICS_NEW(memory, 3 * (size_t)units, &b->schedule->members));
     for (size_t i = 0; i < sizeof by_unit / sizeof by_unit[0]; i++) {
         MICS_TRY(MICS_NEW(memory, units, &*by_unit[i]));
     }
@@ -403,12 +440,13 @@ static void close_builder(builder *b)
     mics_free(memory, b->facts);
     mics_free(memory, b->ready);
     mics_free(memory, b->synced);
+    mics_free(memory, b->brought_back);
+    mics_free(memory, b->updated);
     mics_free(memory, b->last_writer);
     mics_free(memory, b->last_reduced);
     mics_free(memory, b->ends_with);
     mics_free(memory, b->coalescing[0].units);
     mics_free(memory, b->coalescing[1].units);
-    mics_free(memory, b->backs);
 }
 
 static void idle_slots(slot_pool *pool)
@@ -445,13 +483,14 @@ static mics_status open_list(builder *b, mics_phase phase)
 static mics_status build_list(builder *b, mics_phase phase)
 {
     b->list = &b->schedule->lists[phase];
-    b->gathered = 0;
+    b->gathered = b->brought = 0;
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         b->newest[stream] = -1;
     idle_slots(&b->params);
     idle_slots(&b->grads);
     for (int32_t u = 0; u < b->schedule->spec.model->unit_count; u++)
-        b->ready[u] = b->synced[u] = b->last_writer[u] = b->last_reduced[u] = -1;
+        b->ready[u] = b->synced[u] = b->brought_back[u] = b->updated[u] = b->last_writer[u] =
+            b->last_reduced[u] = -1;
     fill_passes(b, phase);
     MICS_TRY(open_list(b, phase));
     MICS_TRY(list_passes(b));

@@ -5,19 +5,20 @@
 
 #define STAGES_OF(name)                                                                            \
     {                                                                                              \
-        name, name " intra", name " inter", name " back"                                           \
+        name, name " intra", name " inter"                                                         \
     }
 
 const char *mics_step_text(mics_step_kind kind, mics_step_stage stage)
 {
     static const char *const texts[MICS_STEP_KINDS][MICS_STAGES] = {
+        [MICS_STEP_REPLICA_GATHER] = STAGES_OF("replica gather"),
         [MICS_STEP_PARAM_SYNC] = STAGES_OF("param sync"),
         [MICS_STEP_GATHER] = STAGES_OF("gather"),
         [MICS_STEP_FORWARD] = STAGES_OF("forward"),
         [MICS_STEP_BACKWARD] = STAGES_OF("backward"),
         [MICS_STEP_REDUCE] = STAGES_OF("reduce"),
         [MICS_STEP_SCATTER] = STAGES_OF("scatter"),
-        [MICS_STEP_ALL_REDUCE] = STAGES_OF("all-reduce"),
+        [MICS_STEP_REPLICA_SCATTER] = STAGES_OF("replica scatter"),
         [MICS_STEP_NORM] = STAGES_OF("norm"),
         [MICS_STEP_AGREE] = STAGES_OF("agree"),
         [MICS_STEP_UPDATE] = STAGES_OF("update"),

@@ -25,11 +25,15 @@
 //   8. A unit's gradient of a layered group lies in one slot and is reduced once, behind all that
 //      write it; where G = 1 it lies in the accumulator, or goes there each micro-step. The first
 //      that writes to a slot or an accumulator overwrites, the others add.
-//   9. Each unit with parameters has its second hop once: scatter where O > G, then all-reduce
+//   9. Each unit with parameters has its second hop once: scatter where O > G, then replica scatter
 //      where O < ranks, behind its last gradient.
-//  10. Parameter sync is once a training list where O > P, and precedes all that reads the unit.
-//  11. Norm behind all sums, agreement behind it and behind all that reads parameters, then each
-//      unit's update: once each. An evaluation has the agreement alone, behind its computations.
+//  10. Where O < ranks, a training list has each unit's update once at its head: behind the unit's
+//      replica gather, ahead of all that sends or reads the unit's parameters or writes its
+//      accumulator. Parameter sync is once a training list where O > P, and precedes all that reads
+//      the unit.
+//  11. Norm behind all sums, agreement behind it and behind all that reads parameters; then, where
+//      O = ranks, each unit's update: once each. An evaluation has the agreement alone, behind its
+//      computations.
 //  12. The traffic ledger is the sum over steps, and what is compressed or coalesced has room on
 //      its stream.
 #include "schedule/validate.h"
@@ -99,8 +103,6 @@ static mics_status check_place(const validator *v, const mics_step *step)
         return step->axis == MICS_AXIS_WORLD && step->stage == MICS_STAGE_WHOLE
                    ? MICS_OK
                    : validator_broken(v, 2, "not all ranks agree");
-    if (step->stage == MICS_STAGE_BACK && step->kind != MICS_STEP_ALL_REDUCE)
-        return validator_broken(v, 2, "its sums have no way back");
     return group_of(v, step).size > 1 ? MICS_OK
                                       : validator_broken(v, 2, "its group has one member");
 }
@@ -113,7 +115,7 @@ static int64_t blocks_of(const validator *v, const mics_step *step, int32_t unit
     const mics_mesh *mesh = &v->schedule->spec.mesh;
     const int32_t degree = step->kind == MICS_STEP_GATHER       ? s->params
                            : step->kind == MICS_STEP_REDUCE     ? s->grads
-                           : step->kind == MICS_STEP_ALL_REDUCE ? mesh->ranks
+                           : step->axis == MICS_AXIS_REPLICATION ? mesh->ranks
                                                                 : s->optimizer;
     return mics_step_scope(step) == MICS_SCOPE_INTRA ? mesh->ranks_per_node : degree;
 }
@@ -202,6 +204,8 @@ static mics_status check_room(const validator *v, const mics_step *step)
 static mics_status check_kind(validator *v, const mics_step *step)
 {
     switch (step->kind) {
+    case MICS_STEP_REPLICA_GATHER:
+        return check_replica_gather(v, step);
     case MICS_STEP_PARAM_SYNC:
         return check_sync(v, step);
     case MICS_STEP_GATHER:
@@ -213,7 +217,7 @@ static mics_status check_kind(validator *v, const mics_step *step)
     case MICS_STEP_REDUCE:
         return check_reduce(v, step);
     case MICS_STEP_SCATTER:
-    case MICS_STEP_ALL_REDUCE:
+    case MICS_STEP_REPLICA_SCATTER:
         return check_hop(v, step);
     case MICS_STEP_NORM:
         return check_norm(v);
@@ -253,7 +257,7 @@ static mics_status check_end(validator *v)
     if (v->agreement < 0)
         return validator_broken(v, 11, "ranks never agree");
     for (int32_t u = 0; is_training(v) && u < units_of(v); u++) {
-        if (!v->units[u].updated)
+        if (v->units[u].updated < 0)
             return validator_broken(v, 11, "a unit is never updated");
     }
     return check_traffic(v);
@@ -282,7 +286,8 @@ static mics_status open_validator(validator *v)
     v->units = block;
     for (int32_t u = 0; u < units_of(v); u++)
         v->units[u] =
-            (unit_state){{.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, 0, -1, 0};
+            (unit_state){{.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, {.last = -1},
+                         0,            -1,           -1};
     MICS_TRY(open_array(v, s->spec.micro_steps, sizeof *v->passes, &block));
     v->passes = block;
     MICS_TRY(open_array(v, s->spec.layered_micro_steps, sizeof *v->in_flight, &block));

@@ -25,10 +25,10 @@ typedef struct chain_state {
 } chain_state;
 
 typedef struct unit_state {
-    chain_state gather, reduce, hop, sync;
+    chain_state back, sync, gather, reduce, hop;
     int32_t reduced; // micro-steps
     int32_t writer;  // newest step that wrote its gradient; -1: none
-    bool updated;
+    int32_t updated; // its update; -1: none
 } unit_state;
 
 typedef struct validator {
@@ -73,6 +73,7 @@ static inline int32_t units_of(const validator *v)
 }
 
 // Invariants 5 to 11, of one step.   Return: MICS_OK; MICS_ERR_INVALID, logged.
+mics_status check_replica_gather(validator *v, const mics_step *step);
 mics_status check_sync(validator *v, const mics_step *step);
 mics_status check_gather(validator *v, const mics_step *step);
 mics_status check_uses(validator *v, const mics_step *step); // of computations

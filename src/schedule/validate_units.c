@@ -49,16 +49,12 @@ static void use_slot(const validator *v, slot_state *slot)
 // Which stage follows; WHOLE: none, or any first one.
 static mics_step_stage stage_behind(const chain_state *chain)
 {
-    const bool sums = chain->kind != MICS_STEP_GATHER && chain->kind != MICS_STEP_PARAM_SYNC;
+    const bool sums = mics_step_sums(&(mics_step){.kind = chain->kind});
     if (chain->last < 0)
         return MICS_STAGE_WHOLE;
     if (chain->stage == MICS_STAGE_INTRA && sums)
         return MICS_STAGE_INTER;
-    if (chain->stage == MICS_STAGE_INTER && !sums)
-        return MICS_STAGE_INTRA;
-    return chain->stage == MICS_STAGE_INTER && chain->kind == MICS_STEP_ALL_REDUCE
-               ? MICS_STAGE_BACK
-               : MICS_STAGE_WHOLE;
+    return chain->stage == MICS_STAGE_INTER && !sums ? MICS_STAGE_INTRA : MICS_STAGE_WHOLE;
 }
 
 static bool is_first(const mics_step *step)
@@ -88,6 +84,19 @@ static mics_status go_on(const validator *v, chain_state *chain)
 
 // ---- 5, 10: parameters ----
 
+static bool defers(const validator *v)
+{
+    return is_training(v) && mics_schedule_defers(v->schedule);
+}
+
+static mics_status check_updated(const validator *v, int32_t unit)
+{
+    const int32_t updated = v->units[unit].updated;
+    return !defers(v) || (updated >= 0 && precedes(v, updated))
+               ? MICS_OK
+               : validator_broken(v, 10, "the unit's update has not been");
+}
+
 static bool needs_sync(const validator *v, int32_t unit)
 {
     return is_training(v) && unit_of(v, unit)->param_count > 0 &&
@@ -97,8 +106,22 @@ static bool needs_sync(const validator *v, int32_t unit)
 static mics_status check_synced(const validator *v, int32_t unit)
 {
     const chain_state *sync = &v->units[unit].sync;
+    MICS_TRY(check_updated(v, unit));
     if (needs_sync(v, unit) && !(is_complete(sync) && precedes(v, sync->last)))
         return validator_broken(v, 10, "it reads what is not synchronised yet");
+    return MICS_OK;
+}
+
+mics_status check_replica_gather(validator *v, const mics_step *step)
+{
+    int32_t count = 0;
+    const int32_t *units = mics_schedule_members(v->schedule, step, &count);
+    for (int32_t i = 0; i < count; i++) {
+        chain_state *back = &v->units[units[i]].back;
+        if (!defers(v) || unit_of(v, units[i])->param_count == 0 || is_complete(back))
+            return validator_broken(v, 10, "it comes back twice, or need not");
+        MICS_TRY(go_on(v, back));
+    }
     return MICS_OK;
 }
 
@@ -110,6 +133,7 @@ mics_status check_sync(validator *v, const mics_step *step)
         chain_state *sync = &v->units[units[i]].sync;
         if (!needs_sync(v, units[i]) || is_complete(sync))
             return validator_broken(v, 10, "it is synchronised twice, or need not be");
+        MICS_TRY(check_updated(v, units[i]));
         MICS_TRY(go_on(v, sync));
     }
     return MICS_OK;
@@ -189,6 +213,7 @@ static mics_status check_write(validator *v, const mics_step *step, int32_t unit
     if (sharded ? use->accumulate != (step->in_flight > 0)
                 : (use->fold || !slotted) && use->accumulate != (step->micro_step > 0))
         return validator_broken(v, 8, "the first micro-step overwrites, the others add");
+    MICS_TRY(check_updated(v, unit));
     if (sharded && v->units[unit].reduced != first)
         return validator_broken(v, 8, "it writes a gradient that is reduced already");
     v->units[unit].writer = v->index;
@@ -255,7 +280,7 @@ static mics_status begin_hop(const validator *v, const mics_step *step, int32_t 
     const mics_sharding *s = sharding_of(v, unit);
     const bool scatters = s->optimizer > s->grads;
     const int32_t micro_steps = v->schedule->spec.micro_steps;
-    if (step->kind != (scatters ? MICS_STEP_SCATTER : MICS_STEP_ALL_REDUCE))
+    if (step->kind != (scatters ? MICS_STEP_SCATTER : MICS_STEP_REPLICA_SCATTER))
         return validator_broken(v, 9, "the second hop does not begin so");
     if (s->grads > 1 ? state->reduced < micro_steps || !precedes(v, state->reduce.last)
                      : !precedes(v, state->writer) ||
@@ -275,7 +300,8 @@ mics_status check_hop(validator *v, const mics_step *step)
         if (hop->last < 0)
             MICS_TRY(begin_hop(v, step, units[i]));
         else if (is_complete(hop) &&
-                 (hop->kind == MICS_STEP_ALL_REDUCE || step->kind != MICS_STEP_ALL_REDUCE))
+                 (hop->kind == MICS_STEP_REPLICA_SCATTER ||
+                  step->kind != MICS_STEP_REPLICA_SCATTER))
             return validator_broken(v, 9, "it has had its second hop");
         else if (!precedes(v, hop->last))
             return validator_broken(v, 7, "it begins before the step before it has ended");
@@ -299,7 +325,7 @@ mics_status check_norm(validator *v)
             (unit->reduced < v->schedule->spec.micro_steps || !is_complete(&unit->reduce)))
             return validator_broken(v, 8, "a unit's gradient is not reduced in every micro-step");
         if (hops &&
-            (!is_complete(&unit->hop) || (reduces && unit->hop.kind != MICS_STEP_ALL_REDUCE)))
+            (!is_complete(&unit->hop) || (reduces && unit->hop.kind != MICS_STEP_REPLICA_SCATTER)))
             return validator_broken(v, 9, "a unit has not had its second hop");
         if (!precedes(v, unit->reduce.last) || !precedes(v, unit->hop.last) ||
             !precedes(v, unit->writer))
@@ -321,8 +347,13 @@ mics_status check_agree(validator *v)
 
 mics_status check_update(validator *v, const mics_step *step)
 {
-    if (v->agreement < 0 || !precedes(v, v->agreement) || v->units[step->unit].updated)
+    unit_state *unit = &v->units[step->unit];
+    const bool sums = unit_of(v, step->unit)->param_count > 0;
+    if (defers(v) && sums && !(is_complete(&unit->back) && precedes(v, unit->back.last)))
+        return validator_broken(v, 10, "its gradient has not come back");
+    if (unit->updated >= 0 ||
+        (!defers(v) && (v->agreement < 0 || !precedes(v, v->agreement))))
         return validator_broken(v, 11, "units are updated once, behind the agreement");
-    v->units[step->unit].updated = true;
+    unit->updated = v->index;
     return MICS_OK;
 }

@@ -65,7 +65,7 @@ static inline mics_status flips_check(const flips_run *f, const mics_divergence 
 static inline mics_status flips_find(flips_run *f, mics_engine *engine, int32_t rank)
 {
     mics_divergence found;
-    MICS_TRY(mics_engine_param_sync(engine)); // which would undo a flip of others' parameters
+    MICS_TRY(mics_engine_complete(engine)); // which would undo a flip of others' parameters
     if (rank == f->rank)
         MICS_TRY(flips_here(f, engine));
     MICS_TRY(mics_engine_agree(engine, MICS_OK));

@@ -72,12 +72,42 @@ static mics_status fault_read(void *ctx, int32_t micro_step, int32_t *inputs_out
     return fixture_read(&source->inner, micro_step, inputs_out, targets_out);
 }
 
-static mics_status step(fault_run *fault, mics_engine *engine, int32_t rank)
+static mics_status steps(fault_run *fault, mics_engine *engine, int32_t rank, int64_t count)
 {
-    fault_source source = {.fault = fault, .inner = {.run = &fault->run, .step = 1, .rank = rank}};
+    fault_source source = {.fault = fault, .inner = {.run = &fault->run, .rank = rank}};
     const mics_batch_source read = {.read = fault_read, .ctx = &source};
     mics_step_result result;
-    return mics_engine_step(engine, 1, 1e-3f, &read, &result);
+    mics_status status = MICS_OK;
+    for (int64_t step = 1; status == MICS_OK && step <= count; step++) {
+        source.inner.step = step;
+        status = mics_engine_step(engine, step, 1e-3f, &read, &result);
+    }
+    return status;
+}
+
+static mics_status step(fault_run *fault, mics_engine *engine, int32_t rank)
+{
+    return steps(fault, engine, rank, 1);
+}
+
+// The second one completes the first.
+static mics_status two_steps(fault_run *fault, mics_engine *engine, int32_t rank)
+{
+    return steps(fault, engine, rank, 2);
+}
+
+static mics_status step_and_complete(fault_run *fault, mics_engine *engine, int32_t rank)
+{
+    const mics_status status = step(fault, engine, rank);
+    return status == MICS_OK ? mics_engine_complete(engine) : status;
+}
+
+// Every rank makes as many.
+static int64_t exchanges_of_steps(const fault_run *fault, int32_t count)
+{
+    const mics_schedule *schedule = fault->run.schedule;
+    return step_exchanges_of(schedule, 0, false) +
+           (count > 1 ? step_exchanges_of(schedule, 0, mics_schedule_defers(schedule)) : 0);
 }
 
 static mics_status evaluate(fault_run *fault, mics_engine *engine, int32_t rank)
@@ -105,7 +135,7 @@ static mics_status publish(fault_run *fault, mics_engine *engine, int32_t rank)
 {
     (void)fault;
     (void)rank;
-    return mics_engine_param_sync(engine);
+    return mics_engine_complete(engine);
 }
 
 static void fault_open(mics_memory *memory, mics_sharding sharding, int32_t prefetch,
@@ -182,8 +212,8 @@ static void test_each_exchange_of_a_step(void **state)
     for (int i = 0; i < SHARDINGS; i++) {
         fault_run fault;
         fault_open(memory, shardings[i], i % 2, &fault);
-        // Every rank makes as many.
-        fail_each_exchange(&fault, exchanges_of(fault.run.schedule, MICS_PHASE_TRAIN, 0));
+        fault.call = two_steps;
+        fail_each_exchange(&fault, exchanges_of_steps(&fault, 2));
         fault.exchange = 0; // and without a fault all is well
         go(&fault, fault_rank);
         for (int32_t rank = 0; rank < FAULT_RANKS; rank++)
@@ -205,7 +235,12 @@ static void test_each_exchange_of_other_calls(void **state)
         fault.call = evaluate;
         fail_each_exchange(&fault, exchanges_of(fault.run.schedule, MICS_PHASE_EVAL, 0));
         fault.call = publish;
-        fail_each_exchange(&fault, fault.run.model->unit_count * (s.optimizer / s.params - 1));
+        const int32_t syncs = fault.run.model->unit_count * (s.optimizer / s.params - 1);
+        fail_each_exchange(&fault, syncs);
+        fault.call = step_and_complete;
+        fail_each_exchange(&fault, exchanges_of_steps(&fault, 1) + syncs +
+                                       fault.run.model->unit_count *
+                                           (FAULT_RANKS / s.optimizer - 1));
         fault_close(&fault);
     }
     assert_int_equal(mics_memory_close(memory), 0);
@@ -248,7 +283,7 @@ static void test_shared_parameters(void **state)
         fault.run.want.share_params = true;
         fixture_open(memory, &fault.run);
         const int64_t last =
-            OPENING_EXCHANGES + exchanges_of(fault.run.schedule, MICS_PHASE_TRAIN, 0);
+            OPENING_EXCHANGES + exchanges_of_steps(&fault, 1);
         for (int64_t n = 1; n <= last; n++) {
             fault.faulty = (int32_t)(n % FAULT_RANKS);
             fault.exchange = n;

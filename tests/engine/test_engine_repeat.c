@@ -142,7 +142,7 @@ static mics_status train(repeat_run *repeat, const ranks_self *self, mics_engine
 {
     if (repeat->resume != NULL) {
         MICS_TRY(load(repeat, self, engine));
-        MICS_TRY(mics_engine_param_sync(engine));
+        MICS_TRY(mics_engine_complete(engine));
     } else {
         mics_engine_init_random(engine, 1);
     }

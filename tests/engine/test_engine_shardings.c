@@ -319,7 +319,7 @@ static mics_status evaluate(ranks_self *self)
     if (one->run.schedule->spec.evaluation_only) {
         MICS_TRY_OUT(fixture_check_memory(self, &one->run));
         if (mics_engine_step(engine, 1, 1e-3f, &read, &result) != MICS_ERR_INVALID ||
-            mics_engine_param_sync(engine) != MICS_ERR_INVALID ||
+            mics_engine_complete(engine) != MICS_ERR_INVALID ||
             mics_engine_optimizer_shard_get(engine, 0).states[0] != NULL)
             status = mics_fail(MICS_ERR_COMM, "an engine for evaluation trains");
     }

@@ -54,8 +54,8 @@ static void test_two_units(void **state)
         {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 30},  // 8
         {MICS_STEP_REDUCE, N, {8, -1, -1}, 3},      // 9
         {MICS_STEP_REDUCE, F, {-1, 9, -1}, 5},      // 10
-        {MICS_STEP_ALL_REDUCE, F, {-1, 7, -1}, 70}, // 11: does not need the last backward
-        {MICS_STEP_ALL_REDUCE, F, {-1, -1, 10}, 7}, // 12: nor is this, on its own stream
+        {MICS_STEP_REPLICA_SCATTER, F, {-1, 7, -1}, 70}, // 11: does not need the last backward
+        {MICS_STEP_REPLICA_SCATTER, F, {-1, -1, 10}, 7}, // 12: nor is this, on its own stream
         {MICS_STEP_SCATTER, N, {-1, -1, 10}, 2},    // 13
         {MICS_STEP_NORM, C, {-1, 13, 12}, 6},       // 14
         {MICS_STEP_AGREE, F, {14, -1, -1}, 9},      // 15
@@ -82,9 +82,9 @@ static void test_second_hop(void **state)
         {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 20},  // 1
         {MICS_STEP_FORWARD, C, {-1, -1, -1}, 10},   // 2
         {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 20},  // 3
-        {MICS_STEP_ALL_REDUCE, F, {3, -1, -1}, 40}, // 4
+        {MICS_STEP_REPLICA_SCATTER, F, {3, -1, -1}, 40}, // 4
         {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 5},   // 5
-        {MICS_STEP_ALL_REDUCE, F, {5, -1, -1}, 40}, // 6
+        {MICS_STEP_REPLICA_SCATTER, F, {5, -1, -1}, 40}, // 6
         {MICS_STEP_NORM, C, {-1, -1, 6}, 1},        // 7
         {MICS_STEP_AGREE, F, {7, -1, -1}, 2},       // 8
         {MICS_STEP_UPDATE, C, {-1, -1, 8}, 3},      // 9
@@ -256,7 +256,8 @@ static void test_exposed(void **state)
     const run_exposed exposed = run_exposed_sum(exposed_us);
     assert_true(exposed.gather == (1 << MICS_STEP_PARAM_SYNC) + (1 << MICS_STEP_GATHER));
     assert_true(exposed.reduce == 1 << MICS_STEP_REDUCE);
-    assert_true(exposed.second_hop == (1 << MICS_STEP_SCATTER) + (1 << MICS_STEP_ALL_REDUCE));
+    assert_true(exposed.second_hop == (1 << MICS_STEP_SCATTER) + (1 << MICS_STEP_REPLICA_SCATTER) +
+                                          (1 << MICS_STEP_REPLICA_GATHER));
     assert_true(exposed.agree == 1 << MICS_STEP_AGREE);
 }
 

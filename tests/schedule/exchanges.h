@@ -1,22 +1,51 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// How many exchanges (messages to another rank) a rank makes in one run of a list.
+// How many exchanges (messages to another rank) a rank makes in one run of a list, and in a step.
 #ifndef MICS_TEST_EXCHANGES_H
 #define MICS_TEST_EXCHANGES_H
 
 #include "mics/schedule.h"
 
+static inline int64_t step_exchanges(const mics_schedule *schedule, const mics_step *step,
+                                     int32_t rank)
+{
+    const mics_group group =
+        mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), rank);
+    return mics_step_is_comm(step) ? group.size - 1 : 0;
+}
+
 static inline int64_t exchanges_of(const mics_schedule *schedule, mics_phase phase, int32_t rank)
 {
     int64_t exchanges = 0;
-    for (int32_t i = 0; i < schedule->lists[phase].count; i++) {
-        const mics_step *step = &schedule->lists[phase].steps[i];
-        const mics_group group =
-            mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), rank);
-        const int32_t rounds = mics_step_sums_to_all(step) ? 2 : 1; // its halves
-        exchanges += mics_step_is_comm(step) ? rounds * (int64_t)(group.size - 1) : 0;
+    for (int32_t i = 0; i < schedule->lists[phase].count; i++)
+        exchanges += step_exchanges(schedule, &schedule->lists[phase].steps[i], rank);
+    return exchanges;
+}
+
+/* The same of a training step, and its bytes: `completes` the one before, or has nothing to complete. */
+static inline int64_t step_exchanges_of(const mics_schedule *schedule, int32_t rank, bool completes)
+{
+    int64_t exchanges = exchanges_of(schedule, MICS_PHASE_TRAIN, rank);
+    for (int32_t i = 0; !completes && i < schedule->lists[MICS_PHASE_TRAIN].count; i++) {
+        const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[i];
+        if (step->kind == MICS_STEP_REPLICA_GATHER)
+            exchanges -= step_exchanges(schedule, step, rank);
     }
     return exchanges;
+}
+
+static inline mics_bytes step_bytes_of(const mics_schedule *schedule, int32_t rank, bool completes)
+{
+    mics_bytes bytes = mics_schedule_rank_bytes(schedule, MICS_PHASE_TRAIN, rank);
+    for (int32_t i = 0; !completes && i < schedule->lists[MICS_PHASE_TRAIN].count; i++) {
+        const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[i];
+        if (step->kind != MICS_STEP_REPLICA_GATHER)
+            continue;
+        const mics_bytes gathered = mics_schedule_step_bytes(schedule, step, rank);
+        bytes.intra -= gathered.intra;
+        bytes.inter -= gathered.inter;
+    }
+    return bytes;
 }
 
 #endif

@@ -405,16 +405,16 @@ static void check_param_sync(const order *o, int32_t unit, int32_t sync)
 
 enum { HOP_STAGES = 2 * MICS_STAGES };
 
-// A chain of stages of the second hop (of the scatter, then of the all-reduce), each `there` or not: once each, in order, and all between the
-// last gradient and the norm.
+// A chain of stages of the second hop (of the scatter, then of the replica scatter), each `there` or
+// not: once each, in order, and all between the last gradient and the norm.
 static void check_hop(const order *o, int32_t unit, int32_t norm, const bool there[HOP_STAGES])
 {
-    static const mics_step_stage order_of[] = {MICS_STAGE_WHOLE, MICS_STAGE_INTRA, MICS_STAGE_INTER,
-                                               MICS_STAGE_BACK};
+    static const mics_step_stage order_of[] = {MICS_STAGE_WHOLE, MICS_STAGE_INTRA,
+                                               MICS_STAGE_INTER};
     int32_t before = -1;
     for (int i = 0; i < HOP_STAGES; i++) {
         int32_t at = -1;
-        must_count(o, i < MICS_STAGES ? MICS_STEP_SCATTER : MICS_STEP_ALL_REDUCE,
+        must_count(o, i < MICS_STAGES ? MICS_STEP_SCATTER : MICS_STEP_REPLICA_SCATTER,
                    order_of[i % MICS_STAGES], unit, -1, there[i], &at);
         if (at < 0)
             continue;
@@ -424,6 +424,52 @@ static void check_hop(const order *o, int32_t unit, int32_t norm, const bool the
             must_precede(o, before, at, "the second hop is in the wrong order");
         before = at;
     }
+}
+
+// A gather of once a list, of a unit, in one stage or two, or not at all: its last step; -1: none.
+static int32_t check_once(const order *o, mics_step_kind kind, int32_t unit, bool there,
+                          bool stages)
+{
+    int32_t last = -1, inter = -1;
+    must_count(o, kind, MICS_STAGE_WHOLE, unit, -1, there && !stages, &last);
+    must_count(o, kind, MICS_STAGE_INTRA, unit, -1, there && stages, &last);
+    must_count(o, kind, MICS_STAGE_INTER, unit, -1, there && stages, &inter);
+    if (inter >= 0)
+        must_precede(o, inter, last, "begins before its first stage has ended");
+    return last;
+}
+
+// What the step before left of a unit: its gradient comes back, then it is updated, and then its
+// parameters are sent or read, and its accumulator written.
+static void check_deferred(const order *o, int32_t unit, int32_t back, int32_t update, int32_t sync)
+{
+    if (back >= 0)
+        must_precede(o, back, update, "updates with what has not come back");
+    if (sync >= 0)
+        must_precede(o, update, sync, "is synchronised before it is updated");
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        const bool gathers = step->kind == MICS_STEP_GATHER && step->unit == unit;
+        const bool reduces = step->kind == MICS_STEP_REDUCE && step->unit == unit;
+        if (gathers || reduces ||
+            (computes(step) && (reads(o, step, unit) || writes(o, step, unit))))
+            must_precede(o, update, i, "comes before the update that is due");
+    }
+}
+
+// Where nobody waits for a unit's update but computation, it is directly before the first pass that
+// touches the unit: what is computed before waits for no gradient of it.
+static void check_late(const order *o, int32_t unit, int32_t update)
+{
+    const mics_sharding s = o->schedule->sharding[unit];
+    int32_t next = update + 1;
+    if (s.optimizer > s.params || (s.params > 1 && !is_shared(o, unit)))
+        return;
+    while (next < o->list->count && !computes(&o->list->steps[next]))
+        next++;
+    const mics_step *pass = &o->list->steps[next];
+    if (pass->unit != unit && !reads(o, pass, unit) && !writes(o, pass, unit))
+        fail_at(o, update, "is earlier than it must be");
 }
 
 // Second hop and parameter sync (of units with parameters) and update of one unit: once each, in order.
@@ -436,47 +482,36 @@ static void check_boundary_unit(const order *o, int32_t unit, int32_t norm, int3
     const bool summed = has_params(o, unit), reduces = summed && mesh->ranks > s.optimizer;
     const bool scatters = summed && s.optimizer > s.grads;
     const bool two = stages && s.grads < k && k < s.optimizer;
-    const bool three = stages && s.optimizer < k && k < mesh->ranks;
-    const bool hop[HOP_STAGES] = {
-        scatters && !two,  scatters && two,  scatters && two,  false,
-        reduces && !three, reduces && three, reduces && three, reduces && three};
-    const bool syncs = summed && s.optimizer > s.params;
-    const bool sync_stages = stages && s.params < k && k < s.optimizer;
-    int32_t update = -1, sync = -1, inter = -1;
+    const bool replicas_two = stages && s.optimizer < k && k < mesh->ranks;
+    const bool hop[HOP_STAGES] = {scatters && !two,
+                                  scatters && two,
+                                  scatters && two,
+                                  reduces && !replicas_two,
+                                  reduces && replicas_two,
+                                  reduces && replicas_two};
+    const int32_t back = check_once(o, MICS_STEP_REPLICA_GATHER, unit, reduces, replicas_two);
+    const int32_t sync = check_once(o, MICS_STEP_PARAM_SYNC, unit, summed && s.optimizer > s.params,
+                                    stages && s.params < k && k < s.optimizer);
+    int32_t update = -1;
     must_count(o, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, unit, -1, 1, &update);
-    must_count(o, MICS_STEP_PARAM_SYNC, sync_stages ? MICS_STAGE_INTRA : MICS_STAGE_WHOLE, unit, -1,
-               syncs, &sync);
-    must_count(o, MICS_STEP_PARAM_SYNC, MICS_STAGE_INTER, unit, -1, syncs && sync_stages, &inter);
     check_after_gradients(o, unit, norm);
     check_hop(o, unit, norm, hop);
-    must_precede(o, agree, update, "updates before all ranks agree");
-    if (inter >= 0)
-        must_precede(o, inter, sync, "begins before its first stage has ended");
-    if (sync >= 0) {
-        must_precede(o, sync, update, "is synchronised while it changes");
+    if (sync >= 0)
         check_param_sync(o, unit, sync);
+    if (mesh->ranks > s.optimizer) {
+        check_deferred(o, unit, back, update, sync);
+        check_late(o, unit, update);
+        return;
     }
-}
-
-// With stages, what is listed last before the norm of the stages inside nodes is the way back of the
-// sums: ahead of it the stream has all that computation may wait for.
-static void check_way_back(const order *o, int32_t norm)
-{
-    const mics_sharding *s = &o->schedule->spec.mesh.sharding;
-    bool back = false;
-    for (int32_t i = 0; i < norm && (s->params > 1 || s->grads > 1); i++) {
-        const mics_step *step = &o->list->steps[i];
-        if (back && step->stream == MICS_STREAM_INTRA && step->stage != MICS_STAGE_BACK)
-            fail_at(o, i, "waits behind sums that come back over the slow hop");
-        back = back || step->stage == MICS_STAGE_BACK;
-    }
+    must_precede(o, agree, update, "updates before all ranks agree");
+    if (sync >= 0)
+        must_precede(o, sync, update, "is synchronised while it changes");
 }
 
 static void check_boundary(const order *o)
 {
     const int32_t norm = only_step(o, MICS_STEP_NORM), agree = only_step(o, MICS_STEP_AGREE);
     must_precede(o, norm, agree, "agrees on no norm");
-    check_way_back(o, norm);
     for (int32_t u = 0; u < o->schedule->spec.model->unit_count; u++)
         check_boundary_unit(o, u, norm, agree);
     for (int32_t i = 0; i < o->list->count; i++) {
@@ -537,6 +572,14 @@ static void check_passes(const order *o)
     assert_int_equal(most, training ? spec->layered_micro_steps : 1);
 }
 
+// Of shared units whose updates are deferred, the barrier is behind an update that is late.
+static bool is_behind_update(const order *o, int32_t unit)
+{
+    return o->phase == MICS_PHASE_TRAIN && mics_schedule_defers(o->schedule) &&
+           is_shared(o, unit) &&
+           o->schedule->sharding[unit].optimizer == o->schedule->sharding[unit].params;
+}
+
 // With prefetch, a pass and the collectives listed around it run side by side: no gather but a
 // list's first ones is for the very next pass, and no backward waits for the reduction before it.
 static void check_overlap(const order *o)
@@ -555,7 +598,7 @@ static void check_overlap(const order *o)
         int32_t next = i + 1;
         while (next < o->list->count && !computes(&o->list->steps[next]))
             next++;
-        if (step->kind == MICS_STEP_GATHER && passes > 0 &&
+        if (step->kind == MICS_STEP_GATHER && passes > 0 && !is_behind_update(o, step->unit) &&
             reads(o, &o->list->steps[next], step->unit))
             fail_at(o, i, "is listed too late to overlap");
     }

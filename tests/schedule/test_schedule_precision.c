@@ -105,20 +105,19 @@ static void test_traffic(void **state)
             const mics_step_stage stage = (mics_step_stage)(form % MICS_STAGES);
             const mics_bytes mixed = mics_schedule_kind_bytes(p.mixed, MICS_PHASE_TRAIN, k, stage);
             const mics_bytes fp32 = mics_schedule_kind_bytes(p.fp32, MICS_PHASE_TRAIN, k, stage);
-            const int64_t times =
-                k == MICS_STEP_SCATTER || k == MICS_STEP_ALL_REDUCE || k == MICS_STEP_AGREE ? 1 : 2;
+            const bool second_hop = mics_step_is_second_hop(&(mics_step){.kind = k});
+            const int64_t times = second_hop || k == MICS_STEP_AGREE ? 1 : 2;
             assert_int_equal(times * mixed.intra, fp32.intra);
             assert_int_equal(times * mixed.inter, fp32.inter);
         }
         const mics_step_list *list = &p.mixed->lists[MICS_PHASE_TRAIN];
         for (int32_t s = 0; s < list->count; s++) {
             const mics_step *step = &list->steps[s];
-            const bool second_hop =
-                step->kind == MICS_STEP_SCATTER || step->kind == MICS_STEP_ALL_REDUCE;
-            const bool rounded = second_hop && i % 2 == 1;
+            const bool rounded = mics_step_is_second_hop(step) && i % 2 == 1;
             assert_int_equal(step->dtype.sent != step->dtype.held, rounded);
             assert_int_equal(step->algorithm == MICS_ALGORITHM_DIRECT,
-                             rounded || step->kind == MICS_STEP_REDUCE);
+                             mics_step_sums(step) &&
+                                 (rounded || step->kind == MICS_STEP_REDUCE));
         }
         pair_close(&p);
     }

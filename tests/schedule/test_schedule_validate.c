@@ -171,7 +171,7 @@ static void gather_more(mics_schedule *s)
 
 static void send_fewer_bytes(mics_schedule *s)
 {
-    find(s, MICS_STEP_ALL_REDUCE, MICS_STAGE_INTER, 0)->block_bytes -= 4;
+    find(s, MICS_STEP_REPLICA_SCATTER, MICS_STAGE_INTER, 0)->block_bytes -= 4;
 }
 
 static void compute_out_of_order(mics_schedule *s)
@@ -197,20 +197,52 @@ static void read_before_the_gather(mics_schedule *s)
 
 static void fill_a_slot_that_is_read(mics_schedule *s)
 {
-    mics_step *gather = find(s, MICS_STEP_GATHER, MICS_STAGE_WHOLE, 0);
-    while (gather->kind != MICS_STEP_GATHER || gather->wait[MICS_STREAM_COMPUTE] < 0)
-        gather++;
-    gather->wait[MICS_STREAM_COMPUTE] = -1;
+    const mics_step_list *list = &s->lists[MICS_PHASE_TRAIN];
+    for (int32_t i = 0; i < list->count; i++) {
+        if (list->steps[i].kind == MICS_STEP_GATHER && list->steps[i].micro_step > 0)
+            list->steps[i].wait[MICS_STREAM_COMPUTE] = -1;
+    }
 }
 
 static void begin_before_the_first_stage(mics_schedule *s)
 {
-    forget_waits(find(s, MICS_STEP_ALL_REDUCE, MICS_STAGE_INTER, 0));
+    forget_waits(find(s, MICS_STEP_REPLICA_SCATTER, MICS_STAGE_INTER, 0));
 }
 
 static void leave_out_a_stage(mics_schedule *s)
 {
-    find(s, MICS_STEP_ALL_REDUCE, MICS_STAGE_BACK, 0)->stage = MICS_STAGE_INTRA;
+    find(s, MICS_STEP_REPLICA_SCATTER, MICS_STAGE_INTER, 0)->stage = MICS_STAGE_INTRA;
+}
+
+static void update_before_it_comes_back(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 0));
+}
+
+static void gather_before_the_update(mics_schedule *s)
+{
+    find(s, MICS_STEP_GATHER, MICS_STAGE_WHOLE, 0)->wait[MICS_STREAM_COMPUTE] = -1;
+}
+
+static void sync_before_the_update(mics_schedule *s)
+{
+    find(s, MICS_STEP_PARAM_SYNC, MICS_STAGE_WHOLE, 0)->wait[MICS_STREAM_COMPUTE] = -1;
+}
+
+// The first forward and the update before it change places.
+static void read_before_the_update(mics_schedule *s)
+{
+    mics_step *forward = find(s, MICS_STEP_FORWARD, MICS_STAGE_WHOLE, 0);
+    mics_step *update = find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 0), first = *update;
+    *update = *forward;
+    *forward = first;
+}
+
+// Two layers, which are alike.
+static void bring_one_unit_back_twice(mics_schedule *s)
+{
+    mics_step *second = find(s, MICS_STEP_REPLICA_GATHER, MICS_STAGE_INTER, 2);
+    second->unit = second->uses[0].unit = 1;
 }
 
 static void reduce_before_backward(mics_schedule *s)
@@ -325,8 +357,13 @@ static const mutant mutants[] = {
     {"sum too early", "invariant 9:", {8, 8, 16}, sum_before_the_gradient},
     {"summed twice", "invariant 9:", {8, 8, 16}, sum_another_unit},
     {"sync too late", "invariant 10:", {8, 8, 16}, gather_before_the_sync},
-    {"no agreement", "invariant 11:", {2, 2, 4}, update_before_the_agreement},
-    {"updated twice", "invariant 11:", {2, 2, 4}, update_one_unit_twice},
+    {"not come back", "invariant 10:", {2, 2, 4}, update_before_it_comes_back},
+    {"comes back twice", "invariant 7:", {2, 2, 4}, bring_one_unit_back_twice},
+    {"gathered too early", "invariant 10:", {2, 2, 2}, gather_before_the_update},
+    {"synchronised too early", "invariant 10:", {2, 2, 8}, sync_before_the_update},
+    {"read too early", "invariant 10:", {1, 1, 1}, read_before_the_update},
+    {"no agreement", "invariant 11:", {8, 8, 16}, update_before_the_agreement},
+    {"updated twice", "invariant 11:", {8, 8, 16}, update_one_unit_twice},
     {"norm too early", "invariant 11:", {2, 2, 4}, norm_before_the_sums},
     {"ledger", "invariant 12:", {2, 2, 4}, count_a_byte_more},
     {"no room", "invariant 12:", {8, 8, 16}, take_no_room_to_join},

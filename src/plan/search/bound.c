@@ -46,22 +46,12 @@ typedef struct asked {
     bool compresses; // where a dtype is smaller than fp32: that counts nothing
 } asked;
 
-static mics_cost_use faster(mics_cost_use a, mics_cost_use b)
-{
-    return b.us < a.us ? b : a;
-}
-
 static mics_cost_use use_of(const mics_planner *planner, const mics_collective *c, bool direct)
 {
     const mics_cluster *cluster = &planner->request.cluster;
     if (direct)
         return mics_cost_direct(cluster, planner->ranks, c);
-    mics_cost_use use = mics_cost_collective(cluster, planner->ranks, c);
-    if (c->kind != MICS_COLLECTIVE_ALL_REDUCE || !planner->simulate.trees)
-        return use;
-    mics_collective tree = *c;
-    tree.kind = MICS_COLLECTIVE_ALL_REDUCE_TREE;
-    return faster(use, mics_cost_collective(cluster, planner->ranks, &tree));
+    return mics_cost_collective(cluster, planner->ranks, c);
 }
 
 // One stage of it, or the whole, into `blocks` of the unit.
@@ -88,21 +78,13 @@ static comm_cost price(const pricing *p, const asked *a, mics_collective_kind ki
     return cost;
 }
 
-// An all-reduce in stages is a reduce-scatter inside nodes, then all-reduce, then all-gather there.
 static comm_cost price_all(const pricing *p, const asked *a)
 {
-    const int32_t per_node = p->planner->ranks_per_node;
-    const bool to_all = a->kind == MICS_COLLECTIVE_ALL_REDUCE;
-    const mics_collective_kind inside = to_all ? MICS_COLLECTIVE_REDUCE_SCATTER : a->kind;
     if (!a->staged)
         return price(p, a, a->kind, MICS_SCOPE_WHOLE, a->blocks);
     comm_cost cost = price(p, a, a->kind, MICS_SCOPE_INTER, a->blocks);
-    const comm_cost there = price(p, a, inside, MICS_SCOPE_INTRA, per_node);
+    const comm_cost there = price(p, a, a->kind, MICS_SCOPE_INTRA, p->planner->ranks_per_node);
     add_cost(&cost, &there, 1);
-    if (to_all) {
-        const comm_cost back = price(p, a, MICS_COLLECTIVE_ALL_GATHER, MICS_SCOPE_INTRA, per_node);
-        add_cost(&cost, &back, 1);
-    }
     return cost;
 }
 
@@ -169,10 +151,11 @@ static comm_cost price_scatter(const pricing *p, bool two_stage)
                                   .compresses = true});
 }
 
-static comm_cost price_all_reduce(const pricing *p, bool two_stage)
+// Over the replicas of the optimizer state: a reduce-scatter, or the gather that brings it back.
+static comm_cost price_replicas(const pricing *p, bool two_stage, mics_collective_kind kind)
 {
     return price_boundary(p, two_stage, p->unit.optimizer,
-                          (asked){.kind = MICS_COLLECTIVE_ALL_REDUCE,
+                          (asked){.kind = kind,
                                   .axis = MICS_AXIS_REPLICATION,
                                   .blocks = p->planner->ranks,
                                   .dtypes = p->planner->request.boundary_dtype,
@@ -204,9 +187,11 @@ static comm_cost price_once(const pricing *p, bool two_stage)
     comm_cost cost = {0};
     if (p->padded_elems < p->planner->request.coalesce_below)
         return cost;
-    const comm_cost parts[] = {price_scatter(p, two_stage), price_all_reduce(p, two_stage),
+    const comm_cost parts[] = {price_scatter(p, two_stage),
+                               price_replicas(p, two_stage, MICS_COLLECTIVE_REDUCE_SCATTER),
+                               price_replicas(p, two_stage, MICS_COLLECTIVE_ALL_GATHER),
                                price_param_sync(p, two_stage)};
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add_cost(&cost, &parts[i], 1);
     return cost;
 }

@@ -44,9 +44,6 @@ static double local_bytes(const mics_schedule *schedule, const mics_step *step, 
     double bytes = 0;
     if (compressed && mics_step_sums(step))
         bytes += others * (whole + sent) + others * (sent + 2 * whole);
-    if (compressed && mics_step_sums_to_all(step))
-        bytes += (1 + group.size) *
-                 (whole + (double)mics_comm_dtype_bytes(step->dtype.back, step->block_elems));
     if (compressed && !gather && !mics_step_sums(step))
         bytes += group.size * (whole + sent);
     if (compressed && gather && !last &&
@@ -92,30 +89,12 @@ static mics_cost_use agreement_use(const mics_schedule *schedule, const mics_clu
     return use;
 }
 
-static mics_cost_use all_reduce_use(const mics_schedule *schedule, const mics_cluster *cluster,
-                                    const mics_step *step, mics_group group, bool trees)
-{
-    const double block_bytes = (double)step->block_bytes;
-    if (step->algorithm == MICS_ALGORITHM_DIRECT)
-        return mics_cost_then(
-            direct_use(schedule, cluster, group, block_bytes),
-            price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, group,
-                  (double)mics_comm_dtype_bytes(step->dtype.back, step->block_elems)));
-    mics_cost_use use = price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE, group, block_bytes);
-    if (trees)
-        use = faster(use,
-                     price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE_TREE, group, block_bytes));
-    return use;
-}
-
 static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_cluster *cluster,
                                    const mics_step *step, mics_group group, bool trees)
 {
     const double block_bytes = (double)step->block_bytes;
     if (step->kind == MICS_STEP_AGREE)
         return agreement_use(schedule, cluster, group, block_bytes, trees);
-    if (mics_step_sums_to_all(step))
-        return all_reduce_use(schedule, cluster, step, group, trees);
     if (step->algorithm == MICS_ALGORITHM_DIRECT)
         return direct_use(schedule, cluster, group, block_bytes);
     return price(schedule, cluster,

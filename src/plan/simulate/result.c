@@ -119,7 +119,8 @@ mics_part mics_part_of(mics_step_kind kind)
     case MICS_STEP_REDUCE:
         return MICS_PART_REDUCE;
     case MICS_STEP_SCATTER:
-    case MICS_STEP_ALL_REDUCE:
+    case MICS_STEP_REPLICA_SCATTER:
+    case MICS_STEP_REPLICA_GATHER:
         return MICS_PART_SECOND_HOP;
     case MICS_STEP_PARAM_SYNC:
         return MICS_PART_PARAM_SYNC;

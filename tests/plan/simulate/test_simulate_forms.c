@@ -181,7 +181,8 @@ static void test_kinds_have_parts(void **state)
     (void)state;
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         assert_true(mics_part_of((mics_step_kind)kind) < MICS_PARTS);
-    assert_int_equal(mics_part_of(MICS_STEP_ALL_REDUCE), MICS_PART_SECOND_HOP);
+    assert_int_equal(mics_part_of(MICS_STEP_REPLICA_SCATTER), MICS_PART_SECOND_HOP);
+    assert_int_equal(mics_part_of(MICS_STEP_REPLICA_GATHER), MICS_PART_SECOND_HOP);
 }
 
 // Computation runs at 1 / (1 + slowdown) while the gather lasts.

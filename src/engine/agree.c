@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The agreement of all ranks outside of a list.
+#include "engine/engine_internal.h"
+
+mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
+{
+    if (status != MICS_OK && !engine->all_know)
+        mics_comm_abort(engine->spec.comm, NULL);
+    return status;
+}
+
+// That other ranks failed is an answer; that the agreement itself failed ends the world.
+static mics_status agree_job(mics_engine *engine, mics_stream stream)
+{
+    (void)stream;
+    mics_status status = mics_comm_agree(engine->spec.comm, engine->agree_mine);
+    engine->all_know = status == MICS_ERR_PEER || status == engine->agree_mine;
+    return end_world_unless_ok(engine, status);
+}
+
+mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
+{
+    engine->agree_mine = mine;
+    status_call(engine, ENGINE_AGREE);
+    worker_start(engine, engine->home, agree_job);
+    mics_status status = worker_join(engine, engine->home);
+    status_call(engine, ENGINE_IDLE);
+    return status;
+}
