@@ -30,6 +30,8 @@ struct run_trainer {
     double begin_us;                          // of the running step
     double save_us;                           // waited for saving since the step before
     double copy_us;                           // and in this one, for the copy
+    double complete_us;                       // of the running step, for completing it at its end
+    bool completed;                           // whether it was
     bool saved;                               // there is a checkpoint
     int64_t saved_step;                       // of the newest; 0 too where there is none
     bool kept;                                // this run has made a copy in node memory

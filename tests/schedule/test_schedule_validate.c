@@ -211,7 +211,8 @@ static void begin_before_the_first_stage(mics_schedule *s)
 
 static void leave_out_a_stage(mics_schedule *s)
 {
-    find(s, MICS_STEP_REPLICA_SCATTER, MICS_STAGE_INTER, 0)->stage = MICS_STAGE_INTRA;
+    *find(s, MICS_STEP_REPLICA_SCATTER, MICS_STAGE_INTER, 0) =
+        *find(s, MICS_STEP_REPLICA_SCATTER, MICS_STAGE_INTRA, 0);
 }
 
 static void update_before_it_comes_back(mics_schedule *s)
@@ -358,7 +359,7 @@ static const mutant mutants[] = {
     {"summed twice", "invariant 9:", {8, 8, 16}, sum_another_unit},
     {"sync too late", "invariant 10:", {8, 8, 16}, gather_before_the_sync},
     {"not come back", "invariant 10:", {2, 2, 4}, update_before_it_comes_back},
-    {"comes back twice", "invariant 7:", {2, 2, 4}, bring_one_unit_back_twice},
+    {"comes back twice", "invariant 10:", {2, 2, 4}, bring_one_unit_back_twice},
     {"gathered too early", "invariant 10:", {2, 2, 2}, gather_before_the_update},
     {"synchronised too early", "invariant 10:", {2, 2, 8}, sync_before_the_update},
     {"read too early", "invariant 10:", {1, 1, 1}, read_before_the_update},
