@@ -49,7 +49,7 @@ draw() { # TRACE RANK
         }
         for (i = 0; i < n; i++) {
             y = top + row[i] * (high + gap); x = left + (at[i] - first) * scale; w = took[i] * scale
-            k = kind[i] in colour ? kind[i] : kind[i] ~ /^(all_reduce|all-reduce|scatter)/ ? "second-hop" : "param-sync"
+            k = kind[i] in colour ? kind[i] : kind[i] ~ /scatter|^replica/ ? "second-hop" : "param-sync"
             used[k] = 1
             printf "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" stroke=\"white\" stroke-width=\"0.4\"><title>%s, %.0f us</title></rect>\n", x, y, w < 0.6 ? 0.6 : w, high, colour[k], label[i], took[i]
             if (w > 7 * length(label[i])) printf "<text x=\"%.2f\" y=\"%d\" fill=\"white\" text-anchor=\"middle\">%s</text>\n", x + w / 2, y + high / 2 + 4, label[i]

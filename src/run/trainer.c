@@ -358,11 +358,14 @@ static bool is_read(const run_trainer *self, int64_t step)
            is_due(run->check_replicas_every, step) || is_due(run->validate_every, step);
 }
 
-// Completes a step whose state is read behind it, so that its time and bytes are in the step's
-// metrics.
+// Completes a step whose state is read behind it, so that the time and bytes of that are in the
+// step's metrics.
 static mics_status complete_step(run_trainer *self, int64_t step)
 {
+    const double traced_us = mics_clock_us();
+    MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest)); // its times, not these
     const double begin_us = mics_clock_us();
+    self->begin_us += begin_us - traced_us;
     self->completed = mics_schedule_defers(self->job->schedule) &&
                       self->newest.verdict == MICS_VERDICT_UPDATED && is_read(self, step);
     self->complete_us = 0;
@@ -403,7 +406,6 @@ static mics_status follow_step(run_trainer *self, int64_t step)
     const mics_run *run = self->job->run;
     const bool last = step == run->steps, stop = (self->newest.told & RUN_TELL_STOP) != 0;
     const double end_us = mics_clock_us();
-    MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest));
     const bool saves = last || stop || is_due(run->checkpoint_every, step);
     // A copy in node memory is a state to go on from, too.
     const bool copies = is_due(run->memory_checkpoint_every, step);

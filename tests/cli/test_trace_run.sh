@@ -35,7 +35,7 @@ run 0 hop "$mics" train run.json --ranks 4 --nodes 2 --out hop --set run.trace_s
     --set run.coalesce_below=0
 "$check_trace" hop/trace.json 4 "$(entries --ranks 4 --nodes 2 --set run.coalesce_below=0)" 8 1 || fail "hop/trace.json is wrong"
 contains hop.out "trace of step 8 written to hop/trace.json"
-contains hop/trace.json '"name": "all-reduce h.0"'
+contains hop/trace.json '"name": "replica scatter h.0"'
 
 # One rank is traced too; it has no other node.
 run 0 alone "$mics" train run.json --ranks 1 --out alone --set run.trace_step=2 \

@@ -167,7 +167,7 @@ run 0 explain "$mics" explain run.json --ranks 4 --nodes 2
 grep -q "partition group *2 ranks: 0, 1 (of rank 0)" explain.out || fail "groups are unclear"
 grep -q "replication group *2 ranks: 0, 2 (of rank 0)" explain.out || fail "groups are unclear"
 grep -q "  1 rank" explain.out && fail "a group of one rank is none"
-contains explain.out "all-reduce"
+contains explain.out "replica scatter"
 contains explain.out "train_batch_size"
 run 0 json "$mics" explain run.json --ranks 4 --nodes 2 --json
 contains json.out '"sent_bytes"'
@@ -178,7 +178,9 @@ run 0 two "$mics" explain run.json $across --set sharding.optimizer=4
 grep -q "gather  *two-stage  *fp32  *partition group  *4 units of 64 to 12704 elements" two.out ||
     fail "gathers should run in two stages"
 grep -q "reduce  *two-stage  *fp32  *gradient group" two.out || fail "so should reductions"
-grep -q "all-reduce  *ring  *fp32  *replication group" two.out || fail "an all-reduce is due"
+for kind in scatter gather; do
+    grep -q "replica $kind  *ring  *fp32  *replication group" two.out || fail "a replica $kind is due"
+done
 grep -q "gather inter" two.out || fail "the first stage should be listed"
 grep -q "elements in all stay" two.out && fail "no unit should stay whole"
 run 0 rings "$mics" explain run.json $across --set sharding.optimizer=8 --set run.collectives=ring \

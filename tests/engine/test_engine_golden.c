@@ -102,13 +102,16 @@ static mics_status train(golden_run *run, mics_engine *engine)
     mics_step_result result;
     for (source.step = 0; source.step < GOLDEN_STEPS; source.step++) {
         MICS_TRY(mics_engine_step(engine, source.step + 1, run->golden->lr, &read, &result));
-        if (source.step == 0)
+        if (source.step == 0) {
+            MICS_TRY(mics_engine_complete(engine));
             collect(run, engine, run->grads, true);
+        }
         if (engine->rank == 0) {
             run->losses[source.step] = result.loss;
             run->norms[source.step] = result.grad_norm;
         }
     }
+    MICS_TRY(mics_engine_complete(engine));
     collect(run, engine, run->final, false);
     return MICS_OK;
 }

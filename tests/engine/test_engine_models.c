@@ -184,6 +184,7 @@ static mics_status model_rank(ranks_self *self)
     MICS_TRY(mics_engine_open(&spec, &engine));
     mics_engine_init_random(engine, 1);
     MICS_TRY_OUT(mics_engine_step(engine, 1, 0.0f, &source, &result));
+    MICS_TRY_OUT(mics_engine_complete(engine));
     collect(run, engine);
     if (engine->rank == 0)
         run->loss = result.loss;

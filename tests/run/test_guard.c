@@ -89,7 +89,7 @@ static void test_flips_are_found_and_undone(void **state)
         for (int kind = 0; kind < LIVE_KINDS; kind++) {
             if (kind != LIVE_MASTERS && kind != LIVE_MOMENTS && kind != LIVE_GRADS)
                 continue;
-            check_rewound(&LAYOUTS[i], &undisturbed, (live_kind)kind, 1 + i % 3);
+            check_rewound(&LAYOUTS[i], &undisturbed, (live_kind)kind, 2 + i % 3);
             check_rewound(&LAYOUTS[i], &undisturbed, (live_kind)kind, 6 + i % 3);
             check_rewound(&LAYOUTS[i], &undisturbed, (live_kind)kind, 11);
         }

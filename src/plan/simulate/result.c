@@ -54,8 +54,19 @@ static void sum_steps(const simulator *sim, mics_simulation *result)
     result->compute_us = result->stream_us[MICS_STREAM_COMPUTE];
 }
 
+// Computation has nothing to do from *now_io until a step ends.
+static void add_exposed(const simulator *sim, mics_simulation *result, int32_t step, double *now_io)
+{
+    const double exposed_us = sim->times[step].end_us - *now_io;
+    if (exposed_us <= 0)
+        return;
+    kind_of(result, &sim->list->steps[step])->exposed_us += exposed_us;
+    result->exposed_us += exposed_us;
+    *now_io += exposed_us;
+}
+
 // As the engine counts it: stream by stream, what computation waits for until that stream's step is
-// done.
+// done; in the end for the list's last step, which may be the agreement.
 static void sum_exposed(const simulator *sim, mics_simulation *result)
 {
     double now_us = 0;
@@ -64,16 +75,12 @@ static void sum_exposed(const simulator *sim, mics_simulation *result)
         if (mics_step_is_comm(step))
             continue;
         for (int stream = 0; stream < MICS_STREAMS; stream++) {
-            const int32_t waited = step->wait[stream];
-            const double end_us = waited < 0 ? 0 : sim->times[waited].end_us;
-            if (end_us <= now_us)
-                continue;
-            kind_of(result, &sim->list->steps[waited])->exposed_us += end_us - now_us;
-            result->exposed_us += end_us - now_us;
-            now_us = end_us;
+            if (step->wait[stream] >= 0)
+                add_exposed(sim, result, step->wait[stream], &now_us);
         }
         now_us = sim->times[i].end_us;
     }
+    add_exposed(sim, result, last_step(sim), &now_us);
 }
 
 // ---- the longest chain ----
