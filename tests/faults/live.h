@@ -32,7 +32,7 @@ typedef enum live_kind {
     LIVE_MOMENTS,
     LIVE_PARAMS, // of another owner, in this rank's parameter shard
     // In a step.
-    LIVE_GRADS,       // after the second hop
+    LIVE_GRADS,       // after the second hop, of a replica, before it updates with them
     LIVE_GATHERED,    // parameters, before a linear op reads them
     LIVE_ACTIVATIONS, // that a linear op has made
     LIVE_MICRO_GRADS, // of a weight, before the first hop
@@ -76,7 +76,8 @@ typedef struct live_armed {
     mics_kernels table;
     mics_op_kernels linear;
     live_flip flip;
-    int32_t calls, left; // until the flip; flips left
+    int32_t calls, left;   // until the flip; flips left
+    const double *updated; // where the squares of gradients are summed that updates take
 } live_armed;
 
 // One at a time; only the victim's thread of computation uses it while ranks train.
@@ -110,7 +111,8 @@ static inline void live_hit(live_kind kind, const void *data, int64_t elems)
 
 static inline void live_sum_squares(const mics_exec *at, double *sum, const float *x, int64_t elems)
 {
-    live_hit(LIVE_GRADS, x, elems);
+    if (sum == live_arm.updated)
+        live_hit(LIVE_GRADS, x, elems);
     live_arm.base->sum_squares(at, sum, x, elems);
 }
 
@@ -146,6 +148,7 @@ static inline void live_arm_engine(mics_engine *engine, const live_flip *flip)
     live_arm.table.sum_squares = live_sum_squares;
     live_arm.table.sum_losses = live_sum_losses;
     live_arm.flip = *flip;
+    live_arm.updated = &engine->sums->updated_squares;
     live_arm.calls = flip->unit;
     live_arm.left = flip->times > 0 ? flip->times : 1;
     engine->ops = &live_arm.table;

@@ -239,13 +239,16 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     const mics_cluster *cluster = &planner->request.cluster;
     const structures *s = NULL;
     const batch_probe *batch = NULL;
-    double boundary_us = 0;
+    double boundary_us = 0, update_us = 0;
     MICS_TRY(probe_structure(planner, choice, &s));
     MICS_TRY(probe_batch(planner, choice, &batch));
-    MICS_TRY(probe_boundary(planner, choice->sharding.optimizer, &boundary_us));
+    MICS_TRY(probe_boundary(planner, choice->sharding.optimizer, &boundary_us, &update_us));
     const comm_cost sum = sum_costs(planner, choice, s, classes);
     const class_cost *first = &classes[planner->first_class];
-    const double compute_us = batch->compute_us * choice->micro_steps;
+    // Deferred updates run beside collectives; others behind all.
+    const bool defers = choice->sharding.optimizer < planner->ranks;
+    const double compute_us = batch->compute_us * choice->micro_steps + (defers ? update_us : 0);
+    boundary_us += defers ? 0 : update_us;
     // No computation runs before the first pass and behind the last. What runs there instead slows
     // none, so either of the two counts, not both.
     const double ends_us = first->gather.us + first->reduce.us + first->once.us;

@@ -56,7 +56,8 @@ typedef struct batch_probe {
 // Of one optimizer degree.
 typedef struct boundary_probe {
     bool known;
-    double us; // norm, agreement and updates
+    double us; // norm and agreement
+    double update_us;
 } boundary_probe;
 
 struct mics_planner {
@@ -83,7 +84,8 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
                             const structures **structures_out);
 mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
                         const batch_probe **probe_out);
-mics_status probe_boundary(mics_planner *planner, int32_t degree, double *us_out);
+mics_status probe_boundary(mics_planner *planner, int32_t degree, double *us_out,
+                           double *update_us_out);
 
 /* Sorts units into classes. */
 mics_status probe_classes(mics_planner *planner);

@@ -221,7 +221,8 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
     return MICS_OK;
 }
 
-mics_status probe_boundary(mics_planner *planner, int32_t degree, double *us_out)
+mics_status probe_boundary(mics_planner *planner, int32_t degree, double *us_out,
+                           double *update_us_out)
 {
     int32_t at = 0;
     while (at + 1 < planner->degree_count && planner->degrees[at] != degree)
@@ -234,12 +235,13 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, double *us_out
             .sharding = {1, 1, degree}, .micro_batch = 1, .micro_steps = 1, .prefetch = 1};
         MICS_TRY(simulate_plain(planner, &choice, &schedule, &simulation));
         probe->us = simulation->kinds[MICS_STEP_NORM][MICS_STAGE_WHOLE].alone_us +
-                    simulation->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].alone_us +
-                    simulation->kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].alone_us;
+                    simulation->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].alone_us;
+        probe->update_us = simulation->kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].alone_us;
         probe->known = true;
         mics_simulation_close(simulation);
         mics_schedule_close(schedule);
     }
     *us_out = probe->us;
+    *update_us_out = probe->update_us;
     return MICS_OK;
 }

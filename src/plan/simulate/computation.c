@@ -117,7 +117,7 @@ double norm_us(const mics_schedule *schedule, const mics_cluster *cluster)
     const int32_t units = schedule->spec.model->unit_count;
     double elems = 0;
     for (int32_t u = 0; u < units; u++)
-        elems += (double)owned_elems(schedule, u);
+        elems += (double)schedule->padded_elems[u] / schedule->spec.mesh.ranks;
     const mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE,
                              .math = MICS_MATH_FP32,
                              .flops = 2 * elems,

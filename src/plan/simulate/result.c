@@ -66,7 +66,7 @@ static void add_exposed(const simulator *sim, mics_simulation *result, int32_t s
 }
 
 // As the engine counts it: stream by stream, what computation waits for until that stream's step is
-// done; in the end for the list's last step, which may be the agreement.
+// done; in the end for the agreement, which may be the list's last step.
 static void sum_exposed(const simulator *sim, mics_simulation *result)
 {
     double now_us = 0;
@@ -80,7 +80,9 @@ static void sum_exposed(const simulator *sim, mics_simulation *result)
         }
         now_us = sim->times[i].end_us;
     }
-    add_exposed(sim, result, last_step(sim), &now_us);
+    const int32_t last = last_step(sim);
+    if (sim->list->steps[last].kind == MICS_STEP_AGREE)
+        add_exposed(sim, result, last, &now_us);
 }
 
 // ---- the longest chain ----
