@@ -313,10 +313,10 @@ static inline int64_t mics_schedule_in_flight_at(const mics_schedule *schedule, 
 
 // What AGREE sends to every rank.
 typedef struct mics_agreement {
-    double loss;        // sum over the rank's tokens
-    double sum_squares; // of its 1 / ranks of the gradients
+    double loss;            // sum over the rank's tokens
+    double sum_squares;     // of its 1 / ranks of the gradients
     double updated_squares; // of the gradients that the updates before this step's forward took
-    uint64_t told;      // what the rank tells all others
+    uint64_t told;          // what the rank tells all others
 } mics_agreement;
 
 /* A step's layered groups of at most `layered_micro_steps` micro-steps, as even as can be. Pure.

@@ -57,13 +57,12 @@ static void print_operations(const cli_operations *operations)
     printf("  \"collectives\": [");
     for (int32_t i = 0; i < operations->count; i++) {
         const cli_operation *row = &operations->rows[i];
-        printf(
-            "%s\n    {\"kind\": \"%s\", \"algorithm\": \"%s\", \"dtype\": \"%s\", \"group\": \"%s\", "
-            "\"units\": %d, \"least_elems\": %lld, \"most_elems\": %lld}",
-            i > 0 ? "," : "", mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm,
-            mics_comm_dtype_text(row->dtype),
-            mics_group_text(row->axis, MICS_SCOPE_WHOLE), (int)row->units,
-            (long long)row->min_elems, (long long)row->max_elems);
+        printf("%s\n    {\"kind\": \"%s\", \"algorithm\": \"%s\", \"dtype\": \"%s\", \"group\": "
+               "\"%s\", "
+               "\"units\": %d, \"least_elems\": %lld, \"most_elems\": %lld}",
+               i > 0 ? "," : "", mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm,
+               mics_comm_dtype_text(row->dtype), mics_group_text(row->axis, MICS_SCOPE_WHOLE),
+               (int)row->units, (long long)row->min_elems, (long long)row->max_elems);
     }
     printf("\n  ],\n  \"whole\": {\"units\": %d, \"elems\": %lld},\n", (int)operations->whole_units,
            (long long)operations->whole_elems);

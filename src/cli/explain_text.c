@@ -127,9 +127,8 @@ static void print_operation(const cli_operation *row)
 {
     printf("  %-15s  %-9s  %-5s  %-20s  %d unit%s of %lld",
            mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm,
-           mics_comm_dtype_text(row->dtype),
-           mics_group_text(row->axis, MICS_SCOPE_WHOLE), (int)row->units,
-           row->units == 1 ? "" : "s", (long long)row->min_elems);
+           mics_comm_dtype_text(row->dtype), mics_group_text(row->axis, MICS_SCOPE_WHOLE),
+           (int)row->units, row->units == 1 ? "" : "s", (long long)row->min_elems);
     if (row->max_elems > row->min_elems)
         printf(" to %lld", (long long)row->max_elems);
     printf(" elements\n");

@@ -128,10 +128,10 @@ struct mics_engine {
 
     // The run of one list. `done`, `failure` and `status` are guarded by `mutex`; status.run stays
     // while any stream works.
-    bool all_know; // every rank has found the failure for itself, from the same numbers
-    bool completing; // mics_engine_complete: not a whole list
+    bool all_know;    // every rank has found the failure for itself, from the same numbers
+    bool completing;  // mics_engine_complete: not a whole list
     bool brings_back; // the list that runs completes the step before
-    bool stale;    // other ranks' parts of the parameter shards are older than their masters
+    bool stale;       // other ranks' parts of the parameter shards are older than their masters
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none
     mics_status failure;        // first failure on any stream
     mics_status agree_mine;     // argument of the agreement job
@@ -195,7 +195,12 @@ mics_status stream_failure(mics_engine *engine);
 bool stream_served(const mics_engine *engine, mics_stream thread, mics_stream stream);
 
 /* Whether a step runs: of mics_engine_complete only what completes the newest step. */
-bool step_runs(const mics_engine *engine, const mics_step *step);
+static inline bool step_runs(const mics_engine *engine, const mics_step *step)
+{
+    return !engine->completing || step->kind == MICS_STEP_REPLICA_GATHER ||
+           step->kind == MICS_STEP_PARAM_SYNC ||
+           (step->kind == MICS_STEP_UPDATE && mics_schedule_defers(engine->schedule));
+}
 
 /* What both ends of an exchange must agree on, and what errors call it. */
 enum { STEP_NAME_BYTES = 224 };

@@ -138,13 +138,6 @@ mics_status worker_join(mics_engine *engine, mics_stream stream)
 
 // ---- streams ----
 
-bool step_runs(const mics_engine *engine, const mics_step *step)
-{
-    return !engine->completing || step->kind == MICS_STEP_REPLICA_GATHER ||
-           step->kind == MICS_STEP_PARAM_SYNC ||
-           (step->kind == MICS_STEP_UPDATE && mics_schedule_defers(engine->schedule));
-}
-
 // Whether all that a step waits for is done, or never will be. Called with the mutex.
 static bool is_ready(const mics_engine *engine, const mics_step *step)
 {

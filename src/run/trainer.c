@@ -239,8 +239,7 @@ static mics_bytes sent_by(const run_trainer *self, bool completes)
         const mics_step *step = &list->steps[i];
         if (step->kind == MICS_STEP_REPLICA_GATHER && !completes)
             continue;
-        const mics_bytes bytes =
-            mics_schedule_step_bytes(schedule, step, self->rank->comm->rank);
+        const mics_bytes bytes = mics_schedule_step_bytes(schedule, step, self->rank->comm->rank);
         sum.intra += bytes.intra;
         sum.inter += bytes.inter;
     }
@@ -363,7 +362,8 @@ static bool is_read(const run_trainer *self, int64_t step)
 static mics_status complete_step(run_trainer *self, int64_t step)
 {
     const double traced_us = mics_clock_us();
-    MICS_TRY(run_trace_step(self->trace, self->engine, step, &self->newest)); // its times, not these
+    MICS_TRY(
+        run_trace_step(self->trace, self->engine, step, &self->newest)); // its times, not these
     const double begin_us = mics_clock_us();
     self->begin_us += begin_us - traced_us;
     self->completed = mics_schedule_defers(self->job->schedule) &&

@@ -53,8 +53,8 @@ static int32_t gather_members(const builder *b, const int32_t *listed, int32_t u
     int32_t count = 1;
     units_out[0] = unit;
     for (int32_t u = unit + 1; u < units && is_small(b, unit); u++) {
-        const bool joins = is_small(b, u) && alike(b, unit, u) && listed[u] < 0 &&
-                           unit_of(b, u)->param_count > 0;
+        const bool joins =
+            is_small(b, u) && alike(b, unit, u) && listed[u] < 0 && unit_of(b, u)->param_count > 0;
         if (!joins || elems + b->schedule->padded_elems[u] > b->schedule->spec.coalesce_below)
             continue;
         elems += b->schedule->padded_elems[u];
@@ -127,8 +127,7 @@ int32_t replica_gathers_ahead(const builder *b)
 bool is_sent_when_updated(const builder *b, int32_t unit)
 {
     const mics_sharding *s = sharding_of(b, unit);
-    return s->optimizer > s->params ||
-           (s->params > 1 && !mics_schedule_shares(b->schedule, unit));
+    return s->optimizer > s->params || (s->params > 1 && !mics_schedule_shares(b->schedule, unit));
 }
 
 mics_status list_deferred_update(builder *b, int32_t unit)

@@ -113,10 +113,10 @@ static int64_t blocks_of(const validator *v, const mics_step *step, int32_t unit
 {
     const mics_sharding *s = sharding_of(v, unit);
     const mics_mesh *mesh = &v->schedule->spec.mesh;
-    const int32_t degree = step->kind == MICS_STEP_GATHER       ? s->params
-                           : step->kind == MICS_STEP_REDUCE     ? s->grads
+    const int32_t degree = step->kind == MICS_STEP_GATHER        ? s->params
+                           : step->kind == MICS_STEP_REDUCE      ? s->grads
                            : step->axis == MICS_AXIS_REPLICATION ? mesh->ranks
-                                                                : s->optimizer;
+                                                                 : s->optimizer;
     return mics_step_scope(step) == MICS_SCOPE_INTRA ? mesh->ranks_per_node : degree;
 }
 
@@ -285,9 +285,8 @@ static mics_status open_validator(validator *v)
     MICS_TRY(open_array(v, units_of(v), sizeof *v->units, &block));
     v->units = block;
     for (int32_t u = 0; u < units_of(v); u++)
-        v->units[u] =
-            (unit_state){{.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, {.last = -1},
-                         0,            -1,           -1};
+        v->units[u] = (unit_state){
+            {.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, 0, -1, -1};
     MICS_TRY(open_array(v, s->spec.micro_steps, sizeof *v->passes, &block));
     v->passes = block;
     MICS_TRY(open_array(v, s->spec.layered_micro_steps, sizeof *v->in_flight, &block));

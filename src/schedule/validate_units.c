@@ -299,9 +299,8 @@ mics_status check_hop(validator *v, const mics_step *step)
             return validator_broken(v, 9, "there is no gradient to sum");
         if (hop->last < 0)
             MICS_TRY(begin_hop(v, step, units[i]));
-        else if (is_complete(hop) &&
-                 (hop->kind == MICS_STEP_REPLICA_SCATTER ||
-                  step->kind != MICS_STEP_REPLICA_SCATTER))
+        else if (is_complete(hop) && (hop->kind == MICS_STEP_REPLICA_SCATTER ||
+                                      step->kind != MICS_STEP_REPLICA_SCATTER))
             return validator_broken(v, 9, "it has had its second hop");
         else if (!precedes(v, hop->last))
             return validator_broken(v, 7, "it begins before the step before it has ended");
@@ -351,8 +350,7 @@ mics_status check_update(validator *v, const mics_step *step)
     const bool sums = unit_of(v, step->unit)->param_count > 0;
     if (defers(v) && sums && !(is_complete(&unit->back) && precedes(v, unit->back.last)))
         return validator_broken(v, 10, "its gradient has not come back");
-    if (unit->updated >= 0 ||
-        (!defers(v) && (v->agreement < 0 || !precedes(v, v->agreement))))
+    if (unit->updated >= 0 || (!defers(v) && (v->agreement < 0 || !precedes(v, v->agreement))))
         return validator_broken(v, 11, "units are updated once, behind the agreement");
     unit->updated = v->index;
     return MICS_OK;

@@ -238,9 +238,9 @@ static void test_each_exchange_of_other_calls(void **state)
         const int32_t syncs = fault.run.model->unit_count * (s.optimizer / s.params - 1);
         fail_each_exchange(&fault, syncs);
         fault.call = step_and_complete;
-        fail_each_exchange(&fault, exchanges_of_steps(&fault, 1) + syncs +
-                                       fault.run.model->unit_count *
-                                           (FAULT_RANKS / s.optimizer - 1));
+        fail_each_exchange(&fault,
+                           exchanges_of_steps(&fault, 1) + syncs +
+                               fault.run.model->unit_count * (FAULT_RANKS / s.optimizer - 1));
         fault_close(&fault);
     }
     assert_int_equal(mics_memory_close(memory), 0);
@@ -282,8 +282,7 @@ static void test_shared_parameters(void **state)
         fixture_close(&fault.run);
         fault.run.want.share_params = true;
         fixture_open(memory, &fault.run);
-        const int64_t last =
-            OPENING_EXCHANGES + exchanges_of_steps(&fault, 1);
+        const int64_t last = OPENING_EXCHANGES + exchanges_of_steps(&fault, 1);
         for (int64_t n = 1; n <= last; n++) {
             fault.faulty = (int32_t)(n % FAULT_RANKS);
             fault.exchange = n;

@@ -43,23 +43,23 @@ static void test_two_units(void **state)
 {
     (void)state;
     static const row rows[] = {
-        {MICS_STEP_PARAM_SYNC, F, {-1, -1, -1}, 1}, // 0
-        {MICS_STEP_GATHER, F, {-1, -1, -1}, 10},    // 1
-        {MICS_STEP_GATHER, N, {-1, -1, 1}, 4},      // 2
-        {MICS_STEP_GATHER, F, {-1, -1, -1}, 10},    // 3
-        {MICS_STEP_GATHER, N, {-1, -1, 3}, 4},      // 4
-        {MICS_STEP_FORWARD, C, {-1, 2, 0}, 20},     // 5
-        {MICS_STEP_BACKWARD, C, {-1, 4, -1}, 30},   // 6
-        {MICS_STEP_REDUCE, N, {6, -1, -1}, 50},     // 7: of the unit before the last
-        {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 30},  // 8
-        {MICS_STEP_REDUCE, N, {8, -1, -1}, 3},      // 9
-        {MICS_STEP_REDUCE, F, {-1, 9, -1}, 5},      // 10
+        {MICS_STEP_PARAM_SYNC, F, {-1, -1, -1}, 1},      // 0
+        {MICS_STEP_GATHER, F, {-1, -1, -1}, 10},         // 1
+        {MICS_STEP_GATHER, N, {-1, -1, 1}, 4},           // 2
+        {MICS_STEP_GATHER, F, {-1, -1, -1}, 10},         // 3
+        {MICS_STEP_GATHER, N, {-1, -1, 3}, 4},           // 4
+        {MICS_STEP_FORWARD, C, {-1, 2, 0}, 20},          // 5
+        {MICS_STEP_BACKWARD, C, {-1, 4, -1}, 30},        // 6
+        {MICS_STEP_REDUCE, N, {6, -1, -1}, 50},          // 7: of the unit before the last
+        {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 30},       // 8
+        {MICS_STEP_REDUCE, N, {8, -1, -1}, 3},           // 9
+        {MICS_STEP_REDUCE, F, {-1, 9, -1}, 5},           // 10
         {MICS_STEP_REPLICA_SCATTER, F, {-1, 7, -1}, 70}, // 11: does not need the last backward
         {MICS_STEP_REPLICA_SCATTER, F, {-1, -1, 10}, 7}, // 12: nor is this, on its own stream
-        {MICS_STEP_SCATTER, N, {-1, -1, 10}, 2},    // 13
-        {MICS_STEP_NORM, C, {-1, 13, 12}, 6},       // 14
-        {MICS_STEP_AGREE, F, {14, -1, -1}, 9},      // 15
-        {MICS_STEP_UPDATE, C, {-1, -1, 15}, 8},     // 16
+        {MICS_STEP_SCATTER, N, {-1, -1, 10}, 2},         // 13
+        {MICS_STEP_NORM, C, {-1, 13, 12}, 6},            // 14
+        {MICS_STEP_AGREE, F, {14, -1, -1}, 9},           // 15
+        {MICS_STEP_UPDATE, C, {-1, -1, 15}, 8},          // 16
     };
     const run_overlap overlap = sum(rows, sizeof rows / sizeof *rows);
     assert_true(overlap.busy[C] == 94);
@@ -78,16 +78,16 @@ static void test_second_hop(void **state)
 {
     (void)state;
     static const row rows[] = {
-        {MICS_STEP_FORWARD, C, {-1, -1, -1}, 10},   // 0
-        {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 20},  // 1
-        {MICS_STEP_FORWARD, C, {-1, -1, -1}, 10},   // 2
-        {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 20},  // 3
+        {MICS_STEP_FORWARD, C, {-1, -1, -1}, 10},        // 0
+        {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 20},       // 1
+        {MICS_STEP_FORWARD, C, {-1, -1, -1}, 10},        // 2
+        {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 20},       // 3
         {MICS_STEP_REPLICA_SCATTER, F, {3, -1, -1}, 40}, // 4
-        {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 5},   // 5
+        {MICS_STEP_BACKWARD, C, {-1, -1, -1}, 5},        // 5
         {MICS_STEP_REPLICA_SCATTER, F, {5, -1, -1}, 40}, // 6
-        {MICS_STEP_NORM, C, {-1, -1, 6}, 1},        // 7
-        {MICS_STEP_AGREE, F, {7, -1, -1}, 2},       // 8
-        {MICS_STEP_UPDATE, C, {-1, -1, 8}, 3},      // 9
+        {MICS_STEP_NORM, C, {-1, -1, 6}, 1},             // 7
+        {MICS_STEP_AGREE, F, {7, -1, -1}, 2},            // 8
+        {MICS_STEP_UPDATE, C, {-1, -1, 8}, 3},           // 9
     };
     const run_overlap overlap = sum(rows, sizeof rows / sizeof *rows);
     assert_true(overlap.busy[C] == 69 && overlap.busy[F] == 82);

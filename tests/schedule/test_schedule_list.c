@@ -483,12 +483,9 @@ static void check_boundary_unit(const order *o, int32_t unit, int32_t norm, int3
     const bool scatters = summed && s.optimizer > s.grads;
     const bool two = stages && s.grads < k && k < s.optimizer;
     const bool replicas_two = stages && s.optimizer < k && k < mesh->ranks;
-    const bool hop[HOP_STAGES] = {scatters && !two,
-                                  scatters && two,
-                                  scatters && two,
-                                  reduces && !replicas_two,
-                                  reduces && replicas_two,
-                                  reduces && replicas_two};
+    const bool hop[HOP_STAGES] = {scatters && !two,        scatters && two,
+                                  scatters && two,         reduces && !replicas_two,
+                                  reduces && replicas_two, reduces && replicas_two};
     const int32_t back = check_once(o, MICS_STEP_REPLICA_GATHER, unit, reduces, replicas_two);
     const int32_t sync = check_once(o, MICS_STEP_PARAM_SYNC, unit, summed && s.optimizer > s.params,
                                     stages && s.params < k && k < s.optimizer);

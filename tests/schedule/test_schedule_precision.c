@@ -116,8 +116,7 @@ static void test_traffic(void **state)
             const bool rounded = mics_step_is_second_hop(step) && i % 2 == 1;
             assert_int_equal(step->dtype.sent != step->dtype.held, rounded);
             assert_int_equal(step->algorithm == MICS_ALGORITHM_DIRECT,
-                             mics_step_sums(step) &&
-                                 (rounded || step->kind == MICS_STEP_REDUCE));
+                             mics_step_sums(step) && (rounded || step->kind == MICS_STEP_REDUCE));
         }
         pair_close(&p);
     }

@@ -187,10 +187,9 @@ static comm_cost price_once(const pricing *p, bool two_stage)
     comm_cost cost = {0};
     if (p->padded_elems < p->planner->request.coalesce_below)
         return cost;
-    const comm_cost parts[] = {price_scatter(p, two_stage),
-                               price_replicas(p, two_stage, MICS_COLLECTIVE_REDUCE_SCATTER),
-                               price_replicas(p, two_stage, MICS_COLLECTIVE_ALL_GATHER),
-                               price_param_sync(p, two_stage)};
+    const comm_cost parts[] = {
+        price_scatter(p, two_stage), price_replicas(p, two_stage, MICS_COLLECTIVE_REDUCE_SCATTER),
+        price_replicas(p, two_stage, MICS_COLLECTIVE_ALL_GATHER), price_param_sync(p, two_stage)};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add_cost(&cost, &parts[i], 1);
     return cost;
