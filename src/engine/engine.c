@@ -234,23 +234,6 @@ mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed)
 
 // ---- runs of a list ----
 
-static mics_status run_comm_stream(mics_engine *engine, mics_stream stream)
-{
-    return end_world_unless_ok(engine, stream_run(engine, stream, run_comm_step));
-}
-
-static void begin_streams(mics_engine *engine, mics_phase phase)
-{
-    engine->phase = phase;
-    engine->list = &engine->schedule->lists[phase];
-    for (int stream = 0; stream < MICS_STREAMS; stream++)
-        engine->done[stream] = -1;
-    engine->failure = MICS_OK;
-    engine->all_know = false;
-    engine->brings_back = engine->pending.left > 0;
-    mics_op_set_threads(engine->schedule->spec.batch.threads);
-}
-
 static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_source *source)
 {
     begin_streams(engine, phase);
@@ -260,36 +243,6 @@ static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_s
     engine->result = (mics_step_result){.completes = engine->brings_back};
     engine->agreements[engine->rank] = (mics_agreement){0};
     engine->loss_scale = engine->dtype == MICS_DTYPE_FP16 ? engine->scaler.scale : 1;
-}
-
-// Starts a job on every communication thread.
-static void start_workers(mics_engine *engine, worker_job job)
-{
-    for (int stream = 0; stream < MICS_STREAMS; stream++)
-        worker_start(engine, (mics_stream)stream, job);
-}
-
-// Waits for all; returns the first failure.
-static mics_status join_workers(mics_engine *engine)
-{
-    mics_status first = MICS_OK;
-    for (int stream = 0; stream < MICS_STREAMS; stream++) {
-        mics_status status = worker_join(engine, (mics_stream)stream);
-        if (first == MICS_OK)
-            first = status;
-    }
-    return first;
-}
-
-// Runs all streams to their ends. A failure of this rank's computation also wakes its own
-// communication threads by ending the world.
-static mics_status run_streams(mics_engine *engine)
-{
-    start_workers(engine, run_comm_stream);
-    const mics_status compute =
-        end_world_unless_ok(engine, stream_run(engine, MICS_STREAM_COMPUTE, run_compute_step));
-    const mics_status comm = join_workers(engine);
-    return compute != MICS_OK ? compute : comm;
 }
 
 static mics_status run_list(mics_engine *engine)
@@ -309,23 +262,6 @@ static mics_status run_list(mics_engine *engine)
     result->sent.inter = after.inter_bytes - before.inter_bytes;
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         result->exposed_comm_us += result->exposed_us[kind];
-    return status;
-}
-
-mics_status mics_engine_complete(mics_engine *engine)
-{
-    if (engine->schedule->spec.evaluation_only)
-        return mics_fail(MICS_ERR_INVALID,
-                         "the schedule is for evaluation only; fill the whole shards");
-    begin_streams(engine, MICS_PHASE_TRAIN);
-    engine->completing = true;
-    status_call(engine, ENGINE_COMPLETE);
-    mics_status status = run_streams(engine);
-    if (status == MICS_OK)
-        status = end_world_unless_ok(engine, device_drain(engine));
-    engine->completing = false;
-    status_call(engine, ENGINE_IDLE);
-    engine->stale = engine->stale && status != MICS_OK;
     return status;
 }
 

@@ -213,6 +213,17 @@ void name_step(const mics_engine *engine, const mics_step *step, char *text, siz
  * rank has found for itself needs no such thing. */
 mics_status end_world_unless_ok(mics_engine *engine, mics_status status);
 
+// ---- complete.c ----
+
+/* Before a run of a phase's list, or of some of its steps. */
+void begin_streams(mics_engine *engine, mics_phase phase);
+
+/* Runs all streams to their ends. A failure of this rank's computation also wakes its own
+ * communication threads by ending the world.
+ *
+ * Returns: MICS_OK; the first failure on any stream. */
+mics_status run_streams(mics_engine *engine);
+
 // ---- collectives.c, compute_steps.c, run_op.c ----
 
 /* One collective; on a device it is enqueued, but for AGREE, which is done on return. */

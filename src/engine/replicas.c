@@ -9,6 +9,7 @@
 // are cut by the mesh's P, and of those that are whole on every rank, which have other replicas.
 // Only if one of them differs, the units' hashes go round.
 #include "engine/engine_internal.h"
+#include "engine/vote.h"
 #include "mics/log.h"
 #include <string.h>
 #include <unistd.h>
@@ -309,68 +310,7 @@ mics_status mics_engine_hosts(mics_engine *engine, char (*hosts_out)[MICS_HOST_B
     return gather_ranks(engine, hosts_out, MICS_HOST_BYTES, "names of machines");
 }
 
-// ---- a vote ----
-
-// What the replicas of one part hold.
-typedef struct vote {
-    int32_t first, stride, count; // ranks
-    bool differ, majority;
-    uint64_t value; // of most; without a majority the first rank's
-} vote;
-
-// Hash of a part as a rank has it: of a unit's state, or bits of a gradient's sum.
-typedef uint64_t (*hash_at)(const mics_engine *engine, int32_t rank, int32_t unit,
-                            mics_replica_state state);
-
-// Boyer and Moore's majority, 1981: what is left over when different votes have been paired off.
-static vote take_vote(const mics_engine *engine, hash_at at, int32_t unit, mics_replica_state state,
-                      int32_t first, int32_t degree)
-{
-    vote result = {.first = first, .stride = degree, .count = mesh_of(engine)->ranks / degree};
-    int32_t left = 0, same = 0;
-    for (int32_t i = 0; i < result.count; i++) {
-        const uint64_t hash = at(engine, first + i * degree, unit, state);
-        if (left == 0)
-            result.value = hash;
-        left += hash == result.value ? 1 : -1;
-    }
-    for (int32_t i = 0; i < result.count; i++)
-        same += at(engine, first + i * degree, unit, state) == result.value;
-    result.differ = same < result.count;
-    result.majority = 2 * same > result.count;
-    if (!result.majority)
-        result.value = at(engine, first, unit, state);
-    return result;
-}
-
-// The first rank that holds something else than `value`.
-static int32_t odd_rank(const mics_engine *engine, hash_at at, int32_t unit,
-                        mics_replica_state state, const vote *of)
-{
-    for (int32_t i = 0; i < of->count; i++) {
-        const int32_t rank = of->first + i * of->stride;
-        if (at(engine, rank, unit, state) != of->value)
-            return rank;
-    }
-    return -1;
-}
-
-static void note_vote(const mics_engine *engine, hash_at at, int32_t unit, mics_replica_state state,
-                      const vote *of, mics_divergence *divergence)
-{
-    if (!of->differ)
-        return;
-    divergence->majority = (divergence->majority || divergence->count == 0) && of->majority;
-    if (divergence->count++ > 0)
-        return;
-    const int32_t odd = odd_rank(engine, at, unit, state, of);
-    divergence->found = true;
-    divergence->state = state;
-    divergence->unit = unit;
-    divergence->rank = of->majority ? odd : of->first;
-    divergence->other = of->majority ? -1 : odd;
-    divergence->replicas = of->count;
-}
+// ---- finding them ----
 
 static uint64_t unit_hash_at(const mics_engine *engine, int32_t rank, int32_t unit,
                              mics_replica_state state)
@@ -390,30 +330,6 @@ static mics_divergence find_units(const mics_engine *engine)
                 note_vote(engine, unit_hash_at, unit, state, &of, &found);
             }
         }
-    }
-    return found;
-}
-
-// Not a number is not a number, whatever its bits.
-static uint64_t grad_sum_at(const mics_engine *engine, int32_t rank, int32_t unit,
-                            mics_replica_state state)
-{
-    const double sum = engine->agreements[rank].updated_squares;
-    uint64_t bits = UINT64_MAX;
-    (void)unit;
-    (void)state;
-    if (sum == sum)
-        memcpy(&bits, &sum, sizeof bits);
-    return bits;
-}
-
-mics_divergence mics_engine_compare_grads(const mics_engine *engine)
-{
-    mics_divergence found = {.other = -1};
-    const int32_t degree = mesh_of(engine)->sharding.optimizer;
-    for (int32_t part = 0; part < degree && degree < mesh_of(engine)->ranks; part++) {
-        const vote of = take_vote(engine, grad_sum_at, -1, MICS_REPLICA_GRADS, part, degree);
-        note_vote(engine, grad_sum_at, -1, MICS_REPLICA_GRADS, &of, &found);
     }
     return found;
 }
