@@ -60,7 +60,7 @@ static int32_t plain_draw(const mics_sampling *sampling, const float *logits, in
     const double share = sampling->top_p > 0 ? sampling->top_p : 1;
     for (double left = share * all; count < top_k && left > 0; count++)
         left -= weights[count];
-    while (weights[count - 1] < sampling->min_p)
+    while (count > 1 && weights[count - 1] < sampling->min_p)
         count--;
     for (int64_t i = 0; i < count; i++)
         sum += weights[i];
