@@ -54,12 +54,16 @@ typedef struct cli_call {
     char **argv;
     cli_list arguments; // those without a flag; by cli_parse
     bool helped;        // help was printed, and nothing is left to do
-    bool running;       // set by the verb: from now on a failure is the running system's
+    // Takes the verb's description instead of reading the command line; NULL: it is read.
+    void (*describe)(const cli_spec *spec, void *ctx);
+    void *describe_ctx;
+    bool running; // set by the verb: from now on a failure is the running system's
     const char **lists[CLI_MAX_LISTS]; // of cli_parse, freed by main
     int32_t list_count;
 } cli_call;
 
-/* Reads the command line into the options' targets and call->arguments; prints help when asked to.
+/* Reads the command line into the options' targets and call->arguments; prints help when asked to,
+ * or gives `spec` to call->describe.
  *
  * Returns: MICS_OK, also where call->helped; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
  */
