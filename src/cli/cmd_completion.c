@@ -30,7 +30,7 @@ static mics_status parse(cli_call *call)
 
 static mics_status print_verbs(cli_call *call, print_verb *print)
 {
-    for (const cli_verb_entry *verb = cli_verbs; verb->name != NULL; verb++) {
+    for (const cli_verb_entry *verb = call->verbs; verb->name != NULL; verb++) {
         cli_call asked = {.memory = call->memory, .describe = print};
         MICS_TRY(verb->run(&asked));
     }
@@ -99,7 +99,7 @@ static mics_status print_bash(cli_call *call)
            "    local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]-} flags= values=\n"
            "    COMPREPLY=()\n    [ \"$verb\" != bench ] || verb=\"bench ${COMP_WORDS[2]-}\"\n    "
            "if [ \"$COMP_CWORD\" -le 1 ]; then\n        values='");
-    for (const cli_verb_entry *verb = cli_verbs; verb->name != NULL; verb++)
+    for (const cli_verb_entry *verb = call->verbs; verb->name != NULL; verb++)
         printf("%s ", verb->name);
     printf("help --help --version'\n        mapfile -t COMPREPLY < <(compgen -W \"$values\" -- "
            "\"$word\")\n        return\n    fi\n    case $verb in\n");
@@ -160,7 +160,7 @@ static void print_zsh_verb(const cli_spec *spec, void *ctx)
 static mics_status print_zsh(cli_call *call)
 {
     printf("#compdef mics\n# Completion of mics in zsh.\n_mics() {\n    local -a verbs=(\n");
-    for (const cli_verb_entry *verb = cli_verbs; verb->name != NULL; verb++) {
+    for (const cli_verb_entry *verb = call->verbs; verb->name != NULL; verb++) {
         printf("        '%s:", verb->name);
         print_zsh_help(verb->about);
         printf("'\n");
@@ -211,7 +211,7 @@ static void print_fish_verb(const cli_spec *spec, void *ctx)
 static mics_status print_fish(cli_call *call)
 {
     printf("# Completion of mics in fish.\n");
-    for (const cli_verb_entry *verb = cli_verbs; verb->name != NULL; verb++) {
+    for (const cli_verb_entry *verb = call->verbs; verb->name != NULL; verb++) {
         printf("complete -c mics -n __fish_use_subcommand -f -a %s -d ", verb->name);
         print_quoted(verb->about, "\\'");
         putchar('\n');

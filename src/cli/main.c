@@ -13,6 +13,22 @@
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 }; // and CLI_EXIT_STOPPED
 enum { MAX_VERBS = 32 };
 
+// In the order of the help.
+static const cli_verb_entry verbs[] = {
+    {"train", "trains a model", cmd_train},
+    {"explain", "shows what a run would do: keys, mesh, memory, bytes, schedule", cmd_explain},
+    {"plan", "which sharding and batch for a cluster, how fast, at what price", cmd_plan},
+    {"generate", "writes text that continues a prompt", cmd_generate},
+    {"eval", "loss and perplexity of a checkpoint on a text", cmd_eval},
+    {"verify", "every checksum and invariant of a checkpoint, or of all of a run's", cmd_verify},
+    {"tokenize", "makes a token shard from text", cmd_tokenize},
+    {"convert", "makes Hugging Face safetensors from a checkpoint", cmd_convert},
+    {"bench", "measures links and computation for a cluster file", cmd_bench},
+    {"doctor", "what this build and this machine can do", cmd_doctor},
+    {"completion", "prints a script that completes verbs and flags in a shell", cmd_completion},
+    {NULL, NULL, NULL},
+};
+
 // Before anything runs, what is wrong is the usage, the configuration, a file it names, or a
 // machine too small for it. What fails later is a failure of the running system, and so is, at any
 // time, a disk that is full or cannot be written.
@@ -41,7 +57,7 @@ static void print_usage(void)
     printf("mics %s: trains transformers with MiCS sharding on clusters of unequal links\n\n"
            "usage: mics VERB [arguments] [flags]\n\n",
            MICS_VERSION);
-    for (const cli_verb_entry *verb = cli_verbs; verb->name != NULL; verb++)
+    for (const cli_verb_entry *verb = verbs; verb->name != NULL; verb++)
         printf("  %-10s %s\n", verb->name, verb->about);
     printf("\nmics VERB --help lists a verb's flags; mics --version prints the version.\n"
            "Exit status: 0 good, 1 failed, 2 wrong usage or configuration,\n"
@@ -52,7 +68,7 @@ static const cli_verb_entry *find_verb(const char *name)
 {
     const char *names[MAX_VERBS];
     int32_t count = 0;
-    for (const cli_verb_entry *verb = cli_verbs; verb->name != NULL; verb++) {
+    for (const cli_verb_entry *verb = verbs; verb->name != NULL; verb++) {
         if (strcmp(verb->name, name) == 0)
             return verb;
         if (count < MAX_VERBS)
@@ -69,7 +85,7 @@ static const cli_verb_entry *find_verb(const char *name)
 static int run_verb(const char *name, int argc, char **argv)
 {
     const cli_verb_entry *found = find_verb(name);
-    cli_call call = {.argc = argc, .argv = argv};
+    cli_call call = {.argc = argc, .argv = argv, .verbs = verbs};
     if (found == NULL)
         return EXIT_USAGE;
     if (mics_memory_open(&call.memory) != MICS_OK)
