@@ -92,6 +92,7 @@ typedef struct mics_run {
     const char *const *validation;
     int32_t train_count, validation_count;
     const char *tokenizer;   // "bytes" or a path
+    const char *text_field;  // of JSON Lines
     int64_t sequence_length; // 0: the model's positions
     int64_t steps;
     uint64_t seed;

@@ -410,13 +410,14 @@ mics_status mics_saved_generate_many(const mics_saved *saved, const char *prompt
  * downloaded folder (mics_tokenizer_frame_texts).
  *
  * Needs:   file_count >= 1, sequence >= 0.
+ * text_field: of JSON Lines; NULL: as in training, or "text".
  * begun_out: whether it got as far as computing (also after a failure); NULL is allowed.
  * Returns: MICS_OK; MICS_ERR_INVALID (too few tokens, too long a sequence, a text where nobody
  *          knows the tokens), MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_MEMORY, logged.
  */
 mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *files,
-                                int32_t file_count, int64_t sequence, bool *begun_out,
-                                mics_evaluation *evaluation_out);
+                                int32_t file_count, const char *text_field, int64_t sequence,
+                                bool *begun_out, mics_evaluation *evaluation_out);
 
 /* Writes the parameters as Hugging Face safetensors into a folder, tensor by tensor, in bounded
  * memory; with config.json and generation_config.json, and where the tokenizer is known

@@ -71,11 +71,14 @@ static const key rows[] = {
     // ---- data ----
     {SECTION("data", .flags = KEY_REQUIRED, .help = "what it is trained on")},
     {NUMBER("data.train", KEY_TEXTS, train, 1, 65536, 0, .flags = KEY_REQUIRED,
-            .help = "text files or .bin token shards: paths or globs")},
+            .help = "text files, JSON Lines (.jsonl), both also as .gz or .zst, or .bin token "
+                    "shards: paths or globs")},
     {NUMBER("data.validation", KEY_TEXTS, validation, 0, 65536, 0,
             .help = "the same for validation; none: the last twentieth of data.train is held out")},
     {TEXT("data.tokenizer", run.tokenizer, .text = "bytes",
           .help = "\"bytes\", or a Hugging Face tokenizer.json")},
+    {TEXT("data.text_field", run.text_field, .text = "text",
+          .help = "field of JSON Lines (.jsonl) that holds the text")},
     {SWITCH("data.add_special_tokens", run.add_special_tokens, false,
             .help = "true: the special tokens of the tokenizer.json's post_processor (<s>) around "
                     "each text; false: the separator before it")},
