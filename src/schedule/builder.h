@@ -119,12 +119,12 @@ mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage
 void mark_slots(builder *b, const mics_step *step, int32_t index);
 
 /* Sums one unit's gradient slot, which has those of a layered group, into the accumulator; the
- * unit's second hop behind that of the last micro-step. An inter-node stage is left for list_late.
- */
+ * unit's second hop behind that of the last micro-step. An inter-node stage is left for
+ * list_late_reductions. */
 mics_status list_reduction(builder *b, int32_t unit, pass p);
 
 /* Lists the stages that were left. */
-mics_status list_late(builder *b);
+mics_status list_late_reductions(builder *b);
 
 // ---- boundary.c: what happens once a step ----
 

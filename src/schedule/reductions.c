@@ -38,7 +38,7 @@ static mics_status end_reduction(builder *b, const late_reduction *r)
                                                                  : MICS_OK;
 }
 
-mics_status list_late(builder *b)
+mics_status list_late_reductions(builder *b)
 {
     for (int32_t i = 0; i < b->late_count; i++) {
         MICS_TRY(list_stage(b, &b->late[i], MICS_STAGE_INTER));
@@ -55,7 +55,7 @@ mics_status list_reduction(builder *b, int32_t unit, pass p)
     MICS_TRY(list_stage(b, &r, stages.at[0]));
     if (stages.count > 1) {
         b->late[b->late_count++] = r;
-        return b->schedule->spec.prefetch > 0 ? MICS_OK : list_late(b);
+        return b->schedule->spec.prefetch > 0 ? MICS_OK : list_late_reductions(b);
     }
     return end_reduction(b, &r);
 }

@@ -268,12 +268,12 @@ static mics_status list_passes(builder *b)
     for (int32_t i = 0; i < b->pass_count; i++) {
         for (; is_in_window(b, b->gathered, i); b->gathered++)
             MICS_TRY(list_gathers(b, b->passes[b->gathered]));
-        MICS_TRY(list_late(b));
+        MICS_TRY(list_late_reductions(b));
         MICS_TRY(list_pass(b, b->passes[i]));
         MICS_TRY(list_reductions(b, b->passes[i]));
         release_params(b, i);
     }
-    MICS_TRY(list_late(b));
+    MICS_TRY(list_late_reductions(b));
     slots_settle(&b->grads);
     return MICS_OK;
 }
