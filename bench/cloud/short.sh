@@ -16,10 +16,11 @@
 #   zero3_memory_bytes, mics_memory_bytes   peak of a rank there
 #   zero3_prefetch                          the run.prefetch that was the fastest
 #   speedup                                 mics over zero3, of a round
-#   weak_scaling                            mics: tokens/s of 4 nodes over that of 1, of a round, with micro-batches of 192
-#                                           tokens
-#   second_hop_exposed_ms, second_hop_bound_ms   what mics waited for the second hop there, and the least that can be had:
-#                                           max(0, time on the link - computation) + the largest unit's time on the link
+#   weak_scaling                            mics: tokens/s of 4 nodes over that of 1, of a round, with micro-batches
+#                                           of 192 tokens
+#   second_hop_exposed_ms                   what mics waited for the second hop there
+#   second_hop_bound_ms                     the least that can be had of it: max(0, time on the link - computation), and
+#                                           the largest unit's time on the link
 #   inter_bytes_counted, inter_bytes_links  sent between nodes in all runs of the rounds on 4 nodes, all steps: as
 #                                           counted, and as the links' counters show them
 #
@@ -80,8 +81,8 @@ read -ra speedup <<<"$(of 5)"
 read -ra weak <<<"$(of 6)"
 printf '%d rounds: speedup %.2f to %.2f, weak scaling %.3f to %.3f\n' "$(wc -l <"$work/rounds")" \
     "${speedup[1]}" "${speedup[2]}" "${weak[1]}" "${weak[2]}" >&2
-printf '{"zero3_tokens_per_s": %.1f, "mics_tokens_per_s": %.1f, "zero3_memory_bytes": %.0f, "mics_memory_bytes": %.0f, ' \
-    "$(middle 1)" "$(middle 3)" "$(middle 2)" "$(middle 4)"
+printf '{"zero3_tokens_per_s": %.1f, "mics_tokens_per_s": %.1f, ' "$(middle 1)" "$(middle 3)"
+printf '"zero3_memory_bytes": %.0f, "mics_memory_bytes": %.0f, ' "$(middle 2)" "$(middle 4)"
 printf '"zero3_prefetch": %d, "speedup": %.3f, "weak_scaling": %.3f, ' "$prefetch" "${speedup[0]}" "${weak[0]}"
 printf '"second_hop_exposed_ms": %.1f, "second_hop_bound_ms": %.1f, ' "$(middle 7)" "$(middle 8)"
 printf '"inter_bytes_counted": %.0f, "inter_bytes_links": %.0f}\n' "$counted" "$on_links"
