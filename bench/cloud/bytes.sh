@@ -15,8 +15,8 @@
 . "$(dirname "$0")/lib.sh"
 read -ra settings <<<"${SETTINGS:-}"
 micro_steps=${MICRO_STEPS:-4}
-[ $# -gt 0 ] || set -- zero3-ring zero3:1 zero3:4 'mics(4):1' 'mics(4):4' 'hpz(2):1' 'hpz(2):4' 'mics(2):1' 'mics(2):4' \
-    'mics+(2):1' 'mics+(2):4' zero2:1 zero2:4 zero1:1 zero1:4 ddp:1 ddp:4 zero3 'mics(2)' auto
+[ $# -gt 0 ] || set -- zero3-ring zero3:1 zero3:4 'mics(4):1' 'mics(4):4' 'hpz(2):1' 'hpz(2):4' \
+    'mics(2):1' 'mics(2):4' 'mics+(2):1' 'mics+(2):4' zero2:1 zero2:4 zero1:1 zero1:4 ddp:1 ddp:4 zero3 'mics(2)' auto
 
 bytes_of() { # SHARDING STEPS: prints what the run counted, what the links carried, and that without headers
     train run "$1" "$micro_steps" "run.steps=$2" data.sequence_length=4 ${settings[@]+"${settings[@]}"} || return 1
