@@ -12,7 +12,8 @@
 #   small    the same with links of 250 Mbit/s, which 4 nodes on the cores of one should have (dilation; see weak.sh)
 #   large    as small, with micro-batches of 192 tokens
 #   weak4, weak16   8 nodes x 2, 125 Mbit/s, 3 million parameters, 4 and 16 micro-steps; the micro-batch leaves
-#            zero3-ring SHARE percent. In weak16 that takes a minute, so it is in every second round alone. `apart`: 8 nodes that train at once, each for itself, without a network
+#            zero3-ring SHARE percent. In weak16 that takes a minute, so it is in every second
+#            round alone. `apart`: 8 nodes that train at once, each for itself, without a network
 #   bytes    the links' counters beside the ledger, in every mode
 #
 # The second hop's bound is max(0, LINK - COMPUTE) + UNIT: the time on a node's link of a step's second hop, with the
@@ -22,7 +23,7 @@
 # next call goes on.
 #
 #   PARTS="steps small large weak4 weak16 bytes"   ROUNDS=5   SECONDS_MAX=1500   SHARE=37
-#   STEPS_SHARDINGS="..."   HOP_SHARDINGS="..."   WEAK_SHARDINGS="..."   of steps, of small and large, of weak4 and weak16
+#   STEPS_SHARDINGS="..."   of steps; HOP_SHARDINGS="..." of small and large; WEAK_SHARDINGS="..." of weak4 and weak16
 #   SETTINGS="key=value ..."   of the run file, for all runs
 #   RESULTS=FILE               keeps figures, and takes those that it has
 . "$(dirname "$0")/lib.sh"
@@ -74,7 +75,8 @@ measure() { # PART SHARDING
     [ "$kind" != zero3-ring ] || kind=zero3-ring@$units
     up "$nodes_of" "${mbit}mbit"
     train run "$kind" "$micro_steps" "${all[@]}" || return 1
-    echo "$(median run tokens_per_s) $(median run step_ms) $(median run exposed_comm_ms) $(mib_of run) $(hop_of run "$mbit")"
+    echo "$(median run tokens_per_s) $(median run step_ms) $(median run exposed_comm_ms) $(mib_of run)" \
+        "$(hop_of run "$mbit")"
 }
 
 # Leaves the weak parts' settings in weak_shape, and what zero3-ring gathers ahead there in `units`.
