@@ -25,7 +25,7 @@ printf '%-6s %-10s %12s %12s %12s %14s %14s\n' nodes collective step_ms planned 
 for n in ${NODES:-2 4}; do
     up "$n" "${RATE:-1gbit}"
     for how in ring two-stage; do
-        train run "mics($ranks)" "${MICRO_STEPS:-4}" "run.steps=${STEPS:-5}" run.prefetch=2 \
+        train run "mics($ranks):1" "${MICRO_STEPS:-4}" "run.steps=${STEPS:-5}" run.prefetch=2 \
             "run.collectives=$how" data.sequence_length=16
         printf '%-6s %-10s %12.1f %12.1f %12.1f %14.1f %14.1f\n' "$n" "$how" "$(median run step_ms)" "$(planned "$how")" \
             "$(median run exposed_comm_ms)" \
