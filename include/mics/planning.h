@@ -55,6 +55,10 @@ void mics_plan_close(mics_plan *plan);
 /* What a run says of a request: batch, dtypes and thresholds; no cluster, nodes or precision. */
 mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *model);
 
+/* Sequences a step that are wanted on so many nodes. Of a bare config.json the request's are at
+ * least as many: a multiple of the ranks. Else the same.   Needs: nodes >= 1. */
+int64_t mics_plan_batch_asked(const mics_plan *plan, int32_t nodes);
+
 /* The request for so many nodes.   Needs: nodes >= 1. */
 mics_plan_request mics_plan_request_get(const mics_plan *plan, int32_t nodes);
 
@@ -106,6 +110,8 @@ typedef struct mics_plan_range {
 typedef struct mics_plan_offer {
     char cluster[MICS_CLUSTER_NAME_BYTES], chip[MICS_CLUSTER_NAME_BYTES];
     int32_t nodes, ranks;
+    int64_t global_batch;
+    int64_t batch_asked; // fewer: the batch was raised to a multiple of the ranks
     mics_plan_entry entry;
     int32_t published_rows;  // published trainings of its kind on that chip
     const char *unpublished; // why there is none on any: "in fp8", "with experts"; NULL: there are

@@ -10,7 +10,7 @@ typedef struct plan_options {
     const char *precision, *sweep, *svg;
     mics_plan_goal goal;
     int64_t top;
-    bool json, list;
+    bool json, list, wide;
 } plan_options;
 
 // Far more than anybody has, and products of such are still finite.
@@ -49,6 +49,8 @@ static mics_status parse(cli_call *call, plan_options *options)
         {"svg", CLI_TEXT, "FILE", "write the sweep's picture", &options->svg, 0, 0},
         {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
          0, 0},
+        {"wide", CLI_FLAG, NULL, "tables of more than 120 columns, with every figure",
+         &options->wide, 0, 0},
         {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
     };
     const cli_spec spec = {
@@ -70,8 +72,10 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
     mics_status status = mics_plan_find(plan, plan->nodes, (int32_t)options->top, &found);
     if (status == MICS_OK && found.result->count == 0)
         status = mics_plan_fail_fit(plan, &found);
+    else if (status == MICS_OK && options->json)
+        cli_plan_json(plan, &found, &options->goal);
     else if (status == MICS_OK)
-        (options->json ? cli_plan_json : cli_plan_text)(plan, &found, &options->goal);
+        cli_plan_text(plan, &found, &options->goal, options->wide);
     mics_plan_found_close(&found);
     return status;
 }
@@ -83,8 +87,10 @@ static mics_status plan_sweep(const mics_plan *plan, const plan_options *options
     mics_status status = MICS_OK;
     if (options->svg != NULL)
         status = cli_sweep_svg(plan, sweep, options->svg);
-    if (status == MICS_OK)
-        (options->json ? cli_sweep_json : cli_sweep_text)(plan, sweep);
+    if (status == MICS_OK && options->json)
+        cli_sweep_json(plan, sweep, &options->goal);
+    else if (status == MICS_OK)
+        cli_sweep_text(plan, sweep, &options->goal, options->wide);
     mics_plan_sweep_close(sweep);
     return status;
 }
@@ -100,7 +106,7 @@ static mics_status compare_clusters(cli_call *call, const plan_options *options,
     if (options->json)
         cli_plan_offers_json(offers);
     else
-        cli_plan_offers_text(offers, &options->goal);
+        cli_plan_offers_text(offers, &options->goal, options->wide);
     mics_plan_offers_close(offers);
     return MICS_OK;
 }

@@ -29,17 +29,17 @@ static void print_memory(const mics_plan_entry *entry)
 static void print_pipeline(const mics_plan_pipeline *p)
 {
     if (p->stages == 0)
-        printf("\"pipeline\": null, ");
+        printf("\"pipeline\": null");
     else
         printf("\"pipeline\": {\"tensor\": %d, \"stages\": %d, \"data\": %d, \"chunks\": %d, "
-               "\"bubble_ms\": %.9g}, ",
+               "\"bubble_ms\": %.9g}",
                (int)p->tensor, (int)p->stages, (int)p->data, (int)p->chunks, p->bubble_us * 1e-3);
 }
 
-static void print_choice(const mics_plan_entry *entry)
+void cli_plan_choice_json(const mics_plan_entry *entry)
 {
     const mics_plan_choice *c = &entry->choice;
-    printf("{\"name\": \"%s\", \"params\": %d, \"grads\": %d, \"optimizer\": %d, "
+    printf("\"name\": \"%s\", \"params\": %d, \"grads\": %d, \"optimizer\": %d, "
            "\"micro_batch\": %lld, \"accumulation\": %d, \"layered_micro_steps\": %d, "
            "\"recompute\": %s, "
            "\"prefetch\": %d, "
@@ -49,7 +49,6 @@ static void print_choice(const mics_plan_entry *entry)
            c->recompute ? "true" : "false", (int)c->prefetch,
            c->gather_two_stage ? "two-stage" : "ring", c->reduce_two_stage ? "two-stage" : "ring");
     print_pipeline(&entry->pipeline);
-    printf("\"fits\": %s, ", entry->fits ? "true" : "false");
 }
 
 static void print_times(const mics_plan_entry *entry)
@@ -68,7 +67,9 @@ static void print_times(const mics_plan_entry *entry)
 
 void cli_plan_entry_json(const mics_plan *plan, const mics_plan_entry *entry)
 {
-    print_choice(entry);
+    printf("{");
+    cli_plan_choice_json(entry);
+    printf(", \"fits\": %s, ", entry->fits ? "true" : "false");
     print_memory(entry);
     print_times(entry);
     print_real("tflops_per_gpu", entry->tflops_per_gpu, ", ");

@@ -5,8 +5,9 @@
 #include "plan.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { MAX_ROWS = 128 };
+enum { MAX_ROWS = 128, REASON_INDENT = 12 };
 
 // One line of the tables.
 typedef struct row {
@@ -107,7 +108,43 @@ static void print_figure(double value)
     printf(value < 9999.5 ? "%10.4g" : "%10.0f", value);
 }
 
-static void print_time(const mics_plan *plan, const row *r)
+static void print_price(const mics_plan *plan, const mics_plan_entry *e)
+{
+    if (plan->cluster.usd_per_node_hour > 0)
+        print_figure(e->usd_per_gtoken);
+    else
+        printf("%10s", "-");
+}
+
+static void print_wide(const mics_plan *plan, const mics_plan_entry *e)
+{
+    print_ms(e->exposed_param_sync_us + e->exposed_gather_us);
+    print_ms(e->exposed_reduce_us);
+    print_ms(e->exposed_second_hop_us);
+    print_ms(e->update_us);
+    print_ms(e->exposed_other_us + e->overhead_us);
+    printf("%8.1f%7.1f%6.1f ", e->tflops_per_gpu, e->hardware_tflops_per_gpu, 100 * e->mfu);
+    print_figure(e->tokens_per_s);
+    print_price(plan, e);
+    printf("%s\n", e->fits ? "" : "  does not fit");
+}
+
+// What does not fit has no price.
+static void print_narrow(const mics_plan *plan, const mics_plan_entry *e)
+{
+    print_ms(e->exposed_us);
+    print_ms(e->update_us + e->overhead_us);
+    printf("%6.1f ", 100 * e->mfu);
+    if (e->fits) {
+        print_figure(e->tokens_per_s);
+        print_price(plan, e);
+        printf("\n");
+    } else {
+        printf("%20s\n", "does not fit");
+    }
+}
+
+static void print_time(const mics_plan *plan, const row *r, bool wide)
 {
     const mics_plan_entry *e = r->entry;
     char text[48];
@@ -119,30 +156,23 @@ static void print_time(const mics_plan *plan, const row *r)
     print_batch(e);
     print_ms(e->step_us);
     print_ms(e->compute_us);
-    print_ms(e->exposed_param_sync_us + e->exposed_gather_us);
-    print_ms(e->exposed_reduce_us);
-    print_ms(e->exposed_second_hop_us);
-    print_ms(e->update_us);
-    print_ms(e->exposed_other_us + e->overhead_us);
-    printf("%8.1f%7.1f%6.1f ", e->tflops_per_gpu, e->hardware_tflops_per_gpu, 100 * e->mfu);
-    print_figure(e->tokens_per_s);
-    if (plan->cluster.usd_per_node_hour > 0)
-        print_figure(e->usd_per_gtoken);
-    else
-        printf("%10s", "-");
-    printf("%s\n", e->fits ? "" : "  does not fit");
+    (wide ? print_wide : print_narrow)(plan, e);
 }
 
-static void print_times(const mics_plan *plan, const rows *all)
+static void print_times(const mics_plan *plan, const rows *all, bool wide)
 {
-    printf("\n%-9s %-16s %13s %3s %3s %3s %3s %9s%9s%9s%9s%9s%9s%9s%8s%7s%6s %10s%10s\n", "",
-           "P|G|O", "micro-batches", "rec", "pre", "lay", "g/r", "step ms", "compute", "gather",
-           "reduce", "2nd hop", "update", "other", "TFLOP/s", "hw", "MFU %", "tokens/s",
-           "USD/Gtok");
+    printf("\n%-9s %-16s %13s %3s %3s %3s %3s %9s%9s", "", "P|G|O", "micro-batches", "rec", "pre",
+           "lay", "g/r", "step ms", "compute");
+    if (wide)
+        printf("%9s%9s%9s%9s%9s%8s%7s", "gather", "reduce", "2nd hop", "update", "other", "TFLOP/s",
+               "hw");
+    else
+        printf("%9s%9s", "comm", "other");
+    printf("%6s %10s%10s\n", "MFU %", "tokens/s", "USD/Gtok");
     for (int32_t i = 0; i < all->count; i++) {
         if (i == all->plans)
             printf("\n");
-        print_time(plan, &all->items[i]);
+        print_time(plan, &all->items[i], wide);
     }
 }
 
@@ -186,12 +216,17 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
     const int32_t ranks = mics_planner_ranks(found->planner);
     const int32_t nodes = ranks / mics_cluster_ranks_per_node(&plan->cluster);
     const double params = (double)mics_model_param_count(plan->model);
+    const int64_t batch = mics_plan_request_get(plan, nodes).global_batch;
+    const int64_t asked = mics_plan_batch_asked(plan, nodes);
     char memory[32];
     printf("%s: %.4g %s parameters, %lld sequences of %lld tokens a step, %s\n",
            plan->run->model_config, params * (params < 1e9 ? 1e-6 : 1e-9),
-           params < 1e9 ? "million" : "billion",
-           (long long)mics_plan_request_get(plan, nodes).global_batch, (long long)plan->length,
+           params < 1e9 ? "million" : "billion", (long long)batch, (long long)plan->length,
            cli_plan_precision_text(plan));
+    if (batch > asked)
+        printf("some 4 million tokens a step would be %lld sequences: raised to what %d ranks can "
+               "share evenly\n",
+               (long long)asked, (int)ranks);
     if (plan->by_shapes)
         printf("planned by its shapes: this version cannot train model_type %s yet\n",
                plan->model->architecture);
@@ -210,13 +245,33 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
            (long long)found->result->simulated);
 }
 
+// Lines of at most CLI_PLAN_COLUMNS, cut at spaces; the first begins at `indent`, where the others do.
+void cli_plan_wrapped(const char *text, int indent)
+{
+    const int columns = CLI_PLAN_COLUMNS - indent;
+    while ((int)strlen(text) > columns) {
+        int length = columns;
+        while (length > 0 && text[length] != ' ')
+            length--;
+        if (length == 0) // a word longer than a line
+            length = columns;
+        printf("%.*s\n%*s", length, text, indent, "");
+        text += length + (text[length] == ' ');
+    }
+    printf("%s\n", text);
+}
+
 static void print_reasons(const rows *all)
 {
     printf("\nWhy\n");
     for (int32_t i = 0; i < all->count; i++) {
-        if (all->items[i].entry->why[0] != '\0')
-            printf("  %-9s %s: %s\n", all->items[i].label, all->items[i].entry->name,
-                   all->items[i].entry->why);
+        const mics_plan_entry *entry = all->items[i].entry;
+        char text[sizeof entry->name + sizeof entry->why + 4];
+        if (entry->why[0] == '\0')
+            continue;
+        snprintf(text, sizeof text, "%s: %s", entry->name, entry->why);
+        printf("  %-9s ", all->items[i].label);
+        cli_plan_wrapped(text, REASON_INDENT);
     }
 }
 
@@ -225,18 +280,28 @@ static const char footnotes[] =
     "sequences of one x micro-steps;\n"
     "rec: recomputed; pre: units gathered ahead; lay: layered micro-steps; g/r: gathers and "
     "reductions by ring (r)\n"
-    "or in two stages (2).\n"
+    "or in two stages (2).\n";
+
+static const char footnote_wide[] =
     "gather, reduce, 2nd hop: time that computation waits for them; gather holds parameter sync; "
     "other: agreement,\n"
-    "overhead, and megatron's bubble, sends and tensor-parallel sums.\n"
-    "TFLOP/s and MFU count 6 FLOPs a token and parameter of GEMMs, and 6 x layers x "
-    "length x hidden size for\n"
-    "causal attention, without recomputation (PaLM, appendix B); hw counts what is computed, "
-    "recomputation too.\n"
+    "overhead, and megatron's bubble, sends and tensor-parallel sums. hw: TFLOP/s with "
+    "recomputation.\n";
+
+static const char footnote_narrow[] =
+    "comm: time that computation waits for communication (megatron: and the bubble); other: update "
+    "and overhead;\n"
+    "--wide shows each, and TFLOP/s.\n";
+
+static const char footnotes_end[] =
+    "MFU counts 6 FLOPs a token and parameter of GEMMs, and 6 x layers x length x hidden size for "
+    "causal attention,\n"
+    "without recomputation (PaLM, appendix B).\n"
     "Prices are the cluster file's, or the catalogue's, on demand. docs/plan.md says what is "
     "modelled, and what is not.\n";
 
-void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal)
+void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal,
+                   bool wide)
 {
     const mics_plan_offer offer =
         mics_plan_offer_get(plan, plan->nodes, &found->result->entries[0], goal);
@@ -244,8 +309,10 @@ void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mi
     list_rows(found, &all);
     cli_plan_answer(&offer, goal, mics_plan_faster_baseline(found));
     print_head(plan, found);
-    print_times(plan, &all);
+    print_times(plan, &all, wide);
     print_memory(&all);
     print_reasons(&all);
     fputs(footnotes, stdout);
+    fputs(wide ? footnote_wide : footnote_narrow, stdout);
+    fputs(footnotes_end, stdout);
 }

@@ -67,6 +67,8 @@ mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
     const double usd_per_s = plan->cluster.usd_per_node_hour * nodes / hour_s;
     mics_plan_offer offer = {.nodes = nodes,
                              .ranks = nodes * mics_cluster_ranks_per_node(&plan->cluster),
+                             .global_batch = mics_plan_request_get(plan, nodes).global_batch,
+                             .batch_asked = mics_plan_batch_asked(plan, nodes),
                              .entry = *entry,
                              .unpublished = unpublished(plan)};
     snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);

@@ -236,16 +236,29 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
     };
 }
 
-// Sequences a step on so many nodes. What no number holds becomes the largest, which the planner
-// refuses.
-static int64_t global_batch(const mics_plan *plan, int32_t nodes)
+// Whether nobody said how large the batch is.
+static bool has_usual_batch(const mics_plan *plan)
+{
+    return plan->train_batch == 0 && plan->bare && plan->rank_batch == 1;
+}
+
+// What no number holds becomes the largest, which the planner refuses.
+int64_t mics_plan_batch_asked(const mics_plan *plan, int32_t nodes)
 {
     const int64_t ranks = (int64_t)nodes * mics_cluster_ranks_per_node(&plan->cluster);
     if (plan->train_batch > 0)
         return plan->train_batch;
-    if (plan->bare && plan->rank_batch == 1)
-        return mics_size_round_up((BARE_TOKENS + plan->length - 1) / plan->length, ranks);
+    if (has_usual_batch(plan))
+        return (BARE_TOKENS + plan->length - 1) / plan->length;
     return plan->rank_batch > INT64_MAX / ranks ? INT64_MAX : plan->rank_batch * ranks;
+}
+
+// Sequences a step on so many nodes.
+static int64_t global_batch(const mics_plan *plan, int32_t nodes)
+{
+    const int64_t ranks = (int64_t)nodes * mics_cluster_ranks_per_node(&plan->cluster);
+    const int64_t asked = mics_plan_batch_asked(plan, nodes);
+    return has_usual_batch(plan) ? mics_size_round_up(asked, ranks) : asked;
 }
 
 // What run.memory_limit says. No GPU has more than its own memory; of CPUs the limit knows better.
