@@ -46,7 +46,8 @@ static mics_status parse(cli_call *call, plan_options *options)
          0, 0},
         {"sweep", CLI_TEXT, "WHAT", "curves: nodes=1..64, nodes=2,4,6, or P", &options->sweep, 0,
          0},
-        {"svg", CLI_TEXT, "FILE", "write the sweep's picture", &options->svg, 0, 0},
+        {"svg", CLI_TEXT, "FILE",
+         "write a picture: of the sweep, or of the clusters' time and price", &options->svg, 0, 0},
         {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
          0, 0},
         {"wide", CLI_FLAG, NULL, "tables of more than 120 columns, with every figure",
@@ -103,12 +104,15 @@ static mics_status compare_clusters(cli_call *call, const plan_options *options,
         return mics_fail(MICS_ERR_INVALID, "--sweep is of one cluster; give one --cluster");
     MICS_TRY(mics_plan_offers_open(call->memory, spec, options->clusters.items,
                                    options->clusters.count, &options->goal, &offers));
-    if (options->json)
+    mics_status status = MICS_OK;
+    if (options->svg != NULL)
+        status = cli_plan_offers_svg(offers, spec->file, options->svg);
+    if (status == MICS_OK && options->json)
         cli_plan_offers_json(offers);
-    else
+    else if (status == MICS_OK)
         cli_plan_offers_text(offers, &options->goal, options->wide);
     mics_plan_offers_close(offers);
-    return MICS_OK;
+    return status;
 }
 
 // One without a number of nodes is several, where a goal chooses among them.
@@ -133,11 +137,12 @@ static mics_status run_plan(cli_call *call, const plan_options *options)
         return mics_fail(MICS_ERR_INVALID, "mics plan: missing: RUN.json, or a config.json; --list "
                                            "prints the clusters there are");
     spec.file = call->arguments.items[0];
-    if (options->svg != NULL && options->sweep == NULL)
-        return mics_fail(MICS_ERR_INVALID, "--svg draws a sweep; give --sweep nodes=1..64 or P");
     if (options->clusters.count == 0)
         return mics_fail(MICS_ERR_INVALID, "mics plan needs --cluster, as in --cluster "
                                            "p4d.24xlarge:8 or --cluster cluster.json:8");
+    if (options->svg != NULL && options->sweep == NULL && !is_several(options))
+        return mics_fail(MICS_ERR_INVALID, "--svg draws a sweep, or several clusters; give --sweep "
+                                           "nodes=1..64 or P, or another --cluster");
     if (is_several(options))
         return compare_clusters(call, options, &spec);
     spec.cluster = options->clusters.items[0];

@@ -45,6 +45,12 @@ void cli_plan_cost_json(const mics_plan_offer *offer);
 void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *goal, bool wide);
 void cli_plan_offers_json(const mics_plan_offers *offers);
 
+/* Time and price of the offers of one model, as a picture. */
+mics_status cli_plan_offers_svg(const mics_plan_offers *offers, const char *file, const char *path);
+
+/* "configs/bert-10b.json" is "bert-10b". */
+void cli_plan_model_name(const char *path, char *text, size_t capacity);
+
 /* The catalogue, one line a machine, or as JSON. */
 mics_status cli_plan_list(mics_memory *memory, bool as_json);
 

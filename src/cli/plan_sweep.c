@@ -162,21 +162,11 @@ typedef struct picture {
     char title[256], subtitle[256];
 } picture;
 
-// "configs/bert-10b.json" is bert-10b.
-static void model_name(const char *path, char *text, size_t capacity)
-{
-    const char *slash = strrchr(path, '/');
-    snprintf(text, capacity, "%s", slash != NULL ? slash + 1 : path);
-    char *dot = strrchr(text, '.');
-    if (dot != NULL && dot != text)
-        *dot = '\0';
-}
-
 static void fill_picture(const mics_plan *plan, const mics_plan_sweep *sweep, picture *p,
                          mics_chart *chart)
 {
     char model[96];
-    model_name(plan->run->model_config, model, sizeof model);
+    cli_plan_model_name(plan->run->model_config, model, sizeof model);
     for (int32_t i = 0; i < sweep->point_count; i++) {
         const mics_plan_point *point = &sweep->points[i];
         snprintf(p->ticks[i], sizeof p->ticks[i], "%d", (int)point->size);

@@ -102,6 +102,13 @@ grep -qE '^[* ]!p4d.24xlarge:4 .* 8192  ' grown.out || fail "a sign at a batch t
 contains grown.out "+: raised from 8192 sequences"
 run 0 spread "$mics" plan bert.json --cluster p4d.24xlarge:3 --cluster p4d.24xlarge:4 --wide
 contains spread.out "to spare"
+run 0 front "$mics" plan bert.json --cluster p4d.24xlarge --cluster p5.48xlarge:2 --tokens 1e12 --days 30 --svg front.svg
+contains front.svg "bert: time and price"
+[ "$(grep -c '<circle' front.svg)" = "$(grep -c '^\*' front.out)" ] || fail "the picture's front is not the table's"
+run 0 hours "$mics" plan bert.json --cluster p4d.24xlarge:1 --cluster p5.48xlarge:2 --svg hours.svg
+contains hours.svg "hours for 1e9 tokens"
+run 2 priceless "$mics" plan bert.json --cluster selene:1 --cluster selene:2 --svg none.svg
+contains priceless.err "no price is known of any of these clusters"
 run 0 tokens "$mics" plan bert.json --cluster p4d.24xlarge:4 --cluster p5.48xlarge:2 --budget 1000
 narrow tokens.out
 grep -qE '^  cluster .* s a step +tokens +days +USD$' tokens.out || fail "no column of tokens"
