@@ -35,9 +35,9 @@ enum { CLI_PLAN_FIGURE_BYTES = 32 };
 /* Three digits, and large ones whole, with commas: "0.534", "53.4", "49,650". Returns `text`. */
 const char *cli_plan_figure(double value, char text[CLI_PLAN_FIGURE_BYTES]);
 
-/* The answer in a sentence, what its figures rest on, and what is `faster` (NULL: nothing known). */
-void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal,
-                     const mics_plan_entry *faster);
+/* The answer in a sentence, what its figures rest on, and what is `faster` ("": nothing known). */
+void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal, const char *faster,
+                     double faster_us);
 void cli_plan_offer_json(const mics_plan_offer *offer);
 
 /* ", "tokens"" to ", "meets_goal"", without braces. */

@@ -94,13 +94,19 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
     printf("{\n  \"model\": {\"config\": ");
     mics_text_write_quoted(stdout, plan->run->model_config);
     printf(", \"parameters\": %lld, \"sequence_length\": %lld, \"precision\": \"%s\", \"math\": "
-           "\"%s\", \"trainable\": %s},\n  \"cluster\": {\"name\": ",
+           "\"%s\", \"trainable\": %s",
            (long long)mics_model_param_count(plan->model), (long long)plan->length,
            mics_precision_text(request.precision), mics_math_text(request.math),
            plan->by_shapes ? "false" : "true");
+    if (plan->attention != NULL)
+        printf(", \"attention\": \"%s\"", plan->attention);
+    else
+        printf(", \"attention\": null");
+    printf("},\n  \"cluster\": {\"name\": ");
     mics_text_write_quoted(stdout, plan->cluster.name);
-    printf(", \"nodes\": %d, \"ranks\": %d, \"memory_bytes\": %.0f, \"usd_per_node_hour\": ",
-           (int)nodes, (int)ranks, mics_planner_memory_bytes(found->planner));
+    printf(", \"nodes\": %d, \"ranks\": %d, \"memory_bytes\": %.0f, \"left_free_bytes\": %.0f, "
+           "\"usd_per_node_hour\": ",
+           (int)nodes, (int)ranks, mics_planner_memory_bytes(found->planner), plan->reserve_bytes);
     if (plan->cluster.usd_per_node_hour > 0)
         printf("%.9g},\n", plan->cluster.usd_per_node_hour);
     else
@@ -112,13 +118,34 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
            (long long)found->result->simulated);
 }
 
+static void print_answer(const mics_plan *plan, const mics_plan_found *found,
+                         const mics_plan_goal *goal)
+{
+    if (found->uneven) {
+        printf("null");
+        return;
+    }
+    mics_plan_offer offer =
+        mics_plan_offer_get(plan, plan->nodes, &found->result->entries[0], goal);
+    const mics_plan_entry *faster = mics_plan_faster_baseline(found);
+    if (faster != NULL)
+        snprintf(offer.faster, sizeof offer.faster, "%s", faster->name);
+    cli_plan_offer_json(&offer);
+}
+
+static void print_baseline(const mics_plan *plan, const mics_plan_found *found, int baseline)
+{
+    if (found->uneven && baseline != MICS_PLAN_MEGATRON)
+        printf("null");
+    else
+        cli_plan_entry_json(plan, &found->baselines[baseline]);
+}
+
 void cli_plan_json(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal)
 {
-    const mics_plan_offer offer =
-        mics_plan_offer_get(plan, plan->nodes, &found->result->entries[0], goal);
     print_head(plan, found);
     printf("  \"answer\": ");
-    cli_plan_offer_json(&offer);
+    print_answer(plan, found, goal);
     printf(",\n  \"plans\": [");
     for (int32_t i = 0; i < found->result->count; i++) {
         printf("%s\n    ", i > 0 ? "," : "");
@@ -128,7 +155,7 @@ void cli_plan_json(const mics_plan *plan, const mics_plan_found *found, const mi
     for (int b = 0; b < MICS_PLAN_BASELINES; b++) {
         printf("%s\n    \"%s\": ", b > 0 ? "," : "",
                mics_plan_baseline_text((mics_plan_baseline)b));
-        cli_plan_entry_json(plan, &found->baselines[b]);
+        print_baseline(plan, found, b);
     }
     const mics_plan_entry *faster = mics_plan_faster_baseline(found);
     printf("\n  },\n  \"faster_baseline\": ");

@@ -97,8 +97,8 @@ static void print_missed(const mics_plan_offer *offer, const mics_plan_goal *goa
     printf(".\n");
 }
 
-void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal,
-                     const mics_plan_entry *faster)
+void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal, const char *faster,
+                     double faster_us)
 {
     char text[CLI_PLAN_FIGURE_BYTES];
     print_choice(offer);
@@ -112,9 +112,9 @@ void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal,
     if (!offer->meets)
         print_missed(offer, goal);
     print_basis(offer);
-    if (faster != NULL)
-        printf("%s would take %s s; mics cannot run it.\n", faster->name,
-               cli_plan_figure(faster->step_us * 1e-6, text));
+    if (*faster != '\0')
+        printf("%s would take %s s; mics cannot run it.\n", faster,
+               cli_plan_figure(faster_us * 1e-6, text));
     printf("\n");
 }
 
@@ -198,6 +198,19 @@ static void print_offer_signs(const mics_plan_offers *offers)
                (long long)offers->items[0].batch_asked);
 }
 
+// Of the others; the answer says it of the first.
+static void print_faster(const mics_plan_offers *offers)
+{
+    char text[CLI_PLAN_FIGURE_BYTES];
+    for (int32_t i = 1; i < offers->count; i++) {
+        const mics_plan_offer *offer = &offers->items[i];
+        if (offer->faster[0] != '\0')
+            printf("%s:%d: %s would take %s s; mics cannot run it.\n", offer->cluster,
+                   (int)offer->nodes, offer->faster,
+                   cli_plan_figure(offer->faster_us * 1e-6, text));
+    }
+}
+
 void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *goal, bool wide)
 {
     const mics_plan_offer *best = &offers->items[0];
@@ -205,11 +218,12 @@ void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *
                                    .whole = best->tokens.typical > 0,
                                    .tokens = best->tokens.typical > 0 && goal->tokens == 0};
     printf("%s:%d. ", best->cluster, (int)best->nodes);
-    cli_plan_answer(best, goal, NULL);
+    cli_plan_answer(best, goal, best->faster, best->faster_us);
     print_offers_head(&columns);
     for (int32_t i = 0; i < offers->count; i++)
         print_offer(&offers->items[i], &columns);
     print_offer_signs(offers);
+    print_faster(offers);
 }
 
 static void print_range_json(const char *name, const mics_plan_range *range)
@@ -249,6 +263,10 @@ void cli_plan_offer_json(const mics_plan_offer *offer)
            (long long)offer->global_batch, (long long)offer->batch_asked, offer->entry.spare_bytes,
            (int)offer->published_rows);
     cli_plan_cost_json(offer);
+    if (offer->faster[0] != '\0')
+        printf(", \"faster_baseline\": \"%s\"", offer->faster);
+    else
+        printf(", \"faster_baseline\": null");
     printf(", \"pareto\": %s}", offer->front ? "true" : "false");
 }
 

@@ -95,6 +95,24 @@ static void print_sweep_head(const mics_plan *plan, const mics_plan_sweep *sweep
     printf("\n");
 }
 
+// Why the paper's sharding loses where ZeRO-3 beats it.
+static void print_losses(const mics_plan_sweep *sweep)
+{
+    for (int32_t i = 0; !sweep->over_params && i < sweep->point_count; i++) {
+        const mics_plan_point *point = &sweep->points[i];
+        const mics_plan_entry *mics = &point->curves[1 + MICS_PLAN_MICS];
+        const mics_plan_entry *zero3 = &point->curves[1 + MICS_PLAN_ZERO3];
+        char text[sizeof mics->name + sizeof mics->why + 32];
+        if (!point->has[1 + MICS_PLAN_MICS] || !point->has[1 + MICS_PLAN_ZERO3] ||
+            mics->step_us <= 1.01 * zero3->step_us)
+            continue;
+        snprintf(text, sizeof text, "%s on %d node%s: %s", mics->name, (int)point->nodes,
+                 point->nodes == 1 ? "" : "s", mics->why);
+        printf("\n");
+        cli_plan_wrapped(text, 0);
+    }
+}
+
 void cli_sweep_text(const mics_plan *plan, const mics_plan_sweep *sweep, const mics_plan_goal *goal,
                     bool wide)
 {
@@ -102,6 +120,7 @@ void cli_sweep_text(const mics_plan *plan, const mics_plan_sweep *sweep, const m
     print_sweep_head(plan, sweep, &columns);
     for (int32_t i = 0; i < sweep->point_count; i++)
         print_point(plan, sweep, &columns, &sweep->points[i]);
+    print_losses(sweep);
 }
 
 // ---- JSON ----

@@ -37,7 +37,7 @@ static void list_rows(const mics_plan_found *found, rows *all)
         add_row(all, label, &found->result->entries[i]);
     }
     all->plans = all->count;
-    for (int b = 0; b < MICS_PLAN_BASELINES; b++)
+    for (int b = found->uneven ? MICS_PLAN_MEGATRON : 0; b < MICS_PLAN_BASELINES; b++)
         add_row(all, mics_plan_baseline_text((mics_plan_baseline)b), &found->baselines[b]);
     if (found->has_file)
         add_row(all, "run file", &found->file);
@@ -170,7 +170,7 @@ static void print_times(const mics_plan *plan, const rows *all, bool wide)
         printf("%9s%9s", "comm", "other");
     printf("%6s %10s%10s\n", "MFU %", "tokens/s", "USD/Gtok");
     for (int32_t i = 0; i < all->count; i++) {
-        if (i == all->plans)
+        if (i == all->plans && i > 0)
             printf("\n");
         print_time(plan, &all->items[i], wide);
     }
@@ -203,7 +203,7 @@ static void print_memory(const rows *all)
     printf("\nMemory of a rank, GiB\n%-26s %9s%9s%9s%9s%9s%9s%9s%9s\n", "", "params", "grads",
            "optim.", "slots", "activ.", "buffers", "total", "reserve");
     for (int32_t i = 0; i < all->count; i++) {
-        if (i == all->plans)
+        if (i == all->plans && i > 0)
             printf("\n");
         print_memory_row(&all->items[i]);
     }
@@ -238,11 +238,15 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
     printf("%d node%s of %s: %d ranks, %s of memory each for the run", (int)nodes,
            nodes == 1 ? "" : "s", plan->cluster.name, (int)ranks,
            mics_size_text(mics_planner_memory_bytes(found->planner), memory, sizeof memory));
+    if (plan->run->memory_limit_bytes == 0 && plan->reserve_bytes > 0)
+        printf(" (%s left free)", mics_size_text(plan->reserve_bytes, memory, sizeof memory));
     if (plan->cluster.usd_per_node_hour > 0)
         printf(", %.2f USD/h together", plan->cluster.usd_per_node_hour * nodes);
-    printf("\n%lld choices, %lld fit, %lld simulated; the best of each sharding:\n",
-           (long long)found->result->space, (long long)found->result->fitting,
-           (long long)found->result->simulated);
+    printf("\n%lld choices, %lld fit, %lld simulated", (long long)found->result->space,
+           (long long)found->result->fitting, (long long)found->result->simulated);
+    if (plan->attention != NULL)
+        printf("; attention by %s", plan->attention);
+    printf("; the best of each sharding:\n");
 }
 
 // Lines of at most CLI_PLAN_COLUMNS, cut at spaces; the first begins at `indent`, where the others do.
@@ -300,14 +304,41 @@ static const char footnotes_end[] =
     "Prices are the cluster file's, or the catalogue's, on demand. docs/plan.md says what is "
     "modelled, and what is not.\n";
 
-void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal,
-                   bool wide)
+static void print_answer(const mics_plan *plan, const mics_plan_found *found,
+                         const mics_plan_goal *goal)
 {
     const mics_plan_offer offer =
         mics_plan_offer_get(plan, plan->nodes, &found->result->entries[0], goal);
+    const mics_plan_entry *faster = mics_plan_faster_baseline(found);
+    cli_plan_answer(&offer, goal, faster != NULL ? faster->name : "",
+                    faster != NULL ? faster->step_us : 0);
+}
+
+// The batch is no multiple of the ranks, as all plans of mics need it.
+static void print_uneven(const mics_plan *plan, const mics_plan_found *found)
+{
+    const int32_t ranks = mics_planner_ranks(found->planner);
+    const int64_t batch = mics_plan_request_get(plan, plan->nodes).global_batch;
+    const mics_plan_entry *rival = &found->baselines[MICS_PLAN_MEGATRON];
+    char below[32] = "", text[CLI_PLAN_FIGURE_BYTES];
+    if (batch > ranks)
+        snprintf(below, sizeof below, "%lld or ", (long long)(batch - batch % ranks));
+    printf("mics has no plan: %d ranks cannot share %lld sequences evenly; %s%lld would work.\n",
+           (int)ranks, (long long)batch, below, (long long)(batch - batch % ranks + ranks));
+    printf("%s, micro-batch %lld x %d, would take %s s a step; mics cannot run it.\n\n",
+           rival->name, (long long)rival->choice.micro_batch, (int)rival->choice.micro_steps,
+           cli_plan_figure(rival->step_us * 1e-6, text));
+}
+
+void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal,
+                   bool wide)
+{
     rows all = {.count = 0};
     list_rows(found, &all);
-    cli_plan_answer(&offer, goal, mics_plan_faster_baseline(found));
+    if (found->uneven)
+        print_uneven(plan, found);
+    else
+        print_answer(plan, found, goal);
     print_head(plan, found);
     print_times(plan, &all, wide);
     print_memory(&all);

@@ -6,10 +6,11 @@
 #include "mics/log.h"
 #include "mics/planning.h"
 #include "mics/run.h"
+#include <stdio.h>
 #include <string.h>
 
 // What a config.json is planned with where nothing else is said: as Llama 2 was trained.
-enum { MAX_CONFIG_BYTES = 1 << 20, BARE_LENGTH = 4096, BARE_TOKENS = 1 << 22 };
+enum { MAX_CONFIG_BYTES = 1 << 20, BARE_LENGTH = 4096, BARE_TOKENS = 1 << 22, KERNELS_BYTES = 96 };
 
 // ---- run ----
 
@@ -125,6 +126,87 @@ static mics_status choose_precision(mics_plan *plan, const char *text, bool any)
     return MICS_OK;
 }
 
+// ---- attention ----
+
+// The kernels that a chip has rates of, or all: "unfused, flash2 and cudnn".
+static const char *kernels_text(const mics_accelerator *chip, char text[KERNELS_BYTES])
+{
+    const char *names[MICS_ATTENTION_KERNELS];
+    int32_t count = 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < MICS_ATTENTION_KERNELS; i++) {
+        if (chip == NULL || chip->attention_kernels[i].count > 0)
+            names[count++] = mics_attention_kernel_text((mics_attention_kernel)i);
+    }
+    for (int32_t i = 0; i < count && used < KERNELS_BYTES; i++)
+        used += (size_t)snprintf(text + used, KERNELS_BYTES - used, "%s%s",
+                                 i == 0 ? "" : (i + 1 < count ? ", " : " and "), names[i]);
+    return text;
+}
+
+// The kernel whose rates are taken where nobody chooses; NULL: none.
+static const char *own_kernel(const mics_accelerator *chip)
+{
+    for (int i = 0; i < MICS_ATTENTION_KERNELS; i++) {
+        const char *name = mics_attention_kernel_text((mics_attention_kernel)i);
+        if (strcmp(chip->attention, name) == 0 && chip->attention_kernels[i].count > 0 &&
+            memcmp(&chip->attention_kernels[i], &chip->attention_efficiency, sizeof(mics_curve)) ==
+                0)
+            return name;
+    }
+    return NULL;
+}
+
+static mics_status take_kernel(mics_plan *plan, const mics_plan_spec *spec, int kernel)
+{
+    mics_accelerator *chip = &plan->cluster.accelerator;
+    char there[KERNELS_BYTES];
+    plan->attention = mics_attention_kernel_text((mics_attention_kernel)kernel);
+    plan->lacks_attention = chip->attention_kernels[kernel].count == 0;
+    if (!plan->lacks_attention)
+        chip->attention_efficiency = chip->attention_kernels[kernel];
+    else if (!spec->any_precision)
+        return mics_fail(MICS_ERR_INVALID, "--attention %s: no rates of it are known on %s; of %s",
+                         spec->attention, chip->name[0] != '\0' ? chip->name : plan->cluster.name,
+                         *kernels_text(chip, there) != '\0' ? there : "no kernel by its name");
+    return MICS_OK;
+}
+
+static mics_status choose_attention(mics_plan *plan, const mics_plan_spec *spec)
+{
+    char all[KERNELS_BYTES];
+    plan->attention = own_kernel(&plan->cluster.accelerator);
+    if (spec->attention == NULL)
+        return MICS_OK;
+    for (int i = 0; i < MICS_ATTENTION_KERNELS; i++) {
+        if (strcmp(spec->attention, mics_attention_kernel_text((mics_attention_kernel)i)) == 0)
+            return take_kernel(plan, spec, i);
+    }
+    return mics_fail(MICS_ERR_INVALID, "--attention %s is not known; %s are", spec->attention,
+                     kernels_text(NULL, all));
+}
+
+// ---- reserve ----
+
+// What no plan counts on: allocators round, and drivers take some hundred MiB more in one version
+// than in another. The chip's own reserve is of one version.
+static const double usual_reserve = 0.01;
+
+static mics_status take_reserve(mics_plan *plan, const mics_plan_spec *spec)
+{
+    mics_accelerator *chip = &plan->cluster.accelerator;
+    const double there = chip->memory_bytes - chip->reserve_bytes;
+    char text[32];
+    plan->reserve_bytes = spec->has_reserve ? spec->reserve_bytes : usual_reserve * there;
+    if (plan->reserve_bytes >= there)
+        return mics_fail(MICS_ERR_INVALID,
+                         "--reserve: a rank of %s has %s for the run; leave some of it",
+                         plan->cluster.name, mics_size_text(there, text, sizeof text));
+    chip->reserve_bytes += plan->reserve_bytes;
+    return MICS_OK;
+}
+
 // ---- model ----
 
 static int32_t count_experts(const mics_model *model)
@@ -186,6 +268,9 @@ static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
     MICS_TRY(choose_precision(plan,
                               spec->precision != NULL ? spec->precision : file_precision(plan->run),
                               spec->any_precision));
+    MICS_TRY(choose_attention(plan, spec));
+    MICS_TRY(take_reserve(plan, spec));
+    plan->pipeline = spec->pipeline;
     MICS_TRY(
         mics_json_load(plan->memory, plan->run->model_config, MAX_CONFIG_BYTES, &plan->config));
     MICS_TRY(open_model(plan));
