@@ -26,31 +26,6 @@ static void print_memory(const mics_plan_entry *entry)
     printf("\"reserve\": %.0f}, \"spare_bytes\": %.0f, ", entry->reserve_bytes, entry->spare_bytes);
 }
 
-static void print_pipeline(const mics_plan_pipeline *p)
-{
-    if (p->stages == 0)
-        printf("\"pipeline\": null");
-    else
-        printf("\"pipeline\": {\"tensor\": %d, \"stages\": %d, \"data\": %d, \"chunks\": %d, "
-               "\"bubble_ms\": %.9g}",
-               (int)p->tensor, (int)p->stages, (int)p->data, (int)p->chunks, p->bubble_us * 1e-3);
-}
-
-void cli_plan_choice_json(const mics_plan_entry *entry)
-{
-    const mics_plan_choice *c = &entry->choice;
-    printf("\"name\": \"%s\", \"params\": %d, \"grads\": %d, \"optimizer\": %d, "
-           "\"micro_batch\": %lld, \"accumulation\": %d, \"layered_micro_steps\": %d, "
-           "\"recompute\": %s, "
-           "\"prefetch\": %d, "
-           "\"gather\": \"%s\", \"reduce\": \"%s\", ",
-           entry->name, (int)c->sharding.params, (int)c->sharding.grads, (int)c->sharding.optimizer,
-           (long long)c->micro_batch, (int)c->micro_steps, (int)cli_plan_layered(c),
-           c->recompute ? "true" : "false", (int)c->prefetch,
-           c->gather_two_stage ? "two-stage" : "ring", c->reduce_two_stage ? "two-stage" : "ring");
-    print_pipeline(&entry->pipeline);
-}
-
 static void print_times(const mics_plan_entry *entry)
 {
     print_ms("step_ms", entry->step_us, ", ");

@@ -12,29 +12,6 @@ enum { MIN_PUBLISHED_ROWS = 3 };
 
 // ---- figures ----
 
-const char *cli_plan_figure(double value, char text[CLI_PLAN_FIGURE_BYTES])
-{
-    char digits[CLI_PLAN_FIGURE_BYTES];
-    if (value < 0.0995 || value >= 1e15) {
-        snprintf(text, CLI_PLAN_FIGURE_BYTES, "%.3g", value);
-        return text;
-    }
-    if (value < 999.5) {
-        snprintf(text, CLI_PLAN_FIGURE_BYTES, "%.*f", value >= 99.95 ? 0 : (value >= 9.995 ? 1 : 2),
-                 value);
-        return text;
-    }
-    const int count = snprintf(digits, sizeof digits, "%.0f", value);
-    int at = 0;
-    for (int i = 0; i < count; i++) {
-        if (i > 0 && (count - i) % 3 == 0)
-            text[at++] = ',';
-        text[at++] = digits[i];
-    }
-    text[at] = '\0';
-    return text;
-}
-
 static void print_range(const mics_plan_range *range)
 {
     char low[CLI_PLAN_FIGURE_BYTES], high[CLI_PLAN_FIGURE_BYTES];

@@ -45,22 +45,6 @@ static void list_rows(const mics_plan_found *found, rows *all)
         add_row(all, "too large", &found->result->faster);
 }
 
-const char *cli_plan_precision_text(const mics_plan *plan)
-{
-    switch (plan->math) {
-    case MICS_MATH_BF16:
-        return "bf16 with fp32 masters";
-    case MICS_MATH_FP16:
-        return "fp16 with fp32 masters";
-    case MICS_MATH_FP8:
-        return "GEMMs in fp8, bf16 with fp32 masters";
-    case MICS_MATH_TF32:
-        return "fp32, GEMMs in tf32";
-    default:
-        return "fp32";
-    }
-}
-
 // ---- times ----
 
 static const char *sharding_text(const mics_plan_entry *entry, char text[48])
@@ -73,13 +57,6 @@ static const char *sharding_text(const mics_plan_entry *entry, char text[48])
     else
         snprintf(text, 48, "%d|%d|%d", (int)s->params, (int)s->grads, (int)s->optimizer);
     return text;
-}
-
-int32_t cli_plan_layered(const mics_plan_choice *choice)
-{
-    return choice->micro_steps > 0
-               ? mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps)
-               : 1;
 }
 
 // How gathers and reductions run: r ring, 2 two stages, - none.
@@ -247,22 +224,6 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
     if (plan->attention != NULL)
         printf("; attention by %s", plan->attention);
     printf("; the best of each sharding:\n");
-}
-
-// Lines of at most CLI_PLAN_COLUMNS, cut at spaces; the first begins at `indent`, where the others do.
-void cli_plan_wrapped(const char *text, int indent)
-{
-    const int columns = CLI_PLAN_COLUMNS - indent;
-    while ((int)strlen(text) > columns) {
-        int length = columns;
-        while (length > 0 && text[length] != ' ')
-            length--;
-        if (length == 0) // a word longer than a line
-            length = columns;
-        printf("%.*s\n%*s", length, text, indent, "");
-        text += length + (text[length] == ' ');
-    }
-    printf("%s\n", text);
 }
 
 static void print_reasons(const rows *all)
