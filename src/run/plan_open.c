@@ -145,14 +145,21 @@ static const char *kernels_text(const mics_accelerator *chip, char text[KERNELS_
     return text;
 }
 
+static bool is_same(const mics_curve *a, const mics_curve *b)
+{
+    bool same = a->count == b->count;
+    for (int32_t i = 0; same && i < a->count; i++)
+        same = a->size[i] == b->size[i] && a->value[i] == b->value[i];
+    return same;
+}
+
 // The kernel whose rates are taken where nobody chooses; NULL: none.
 static const char *own_kernel(const mics_accelerator *chip)
 {
     for (int i = 0; i < MICS_ATTENTION_KERNELS; i++) {
         const char *name = mics_attention_kernel_text((mics_attention_kernel)i);
         if (strcmp(chip->attention, name) == 0 && chip->attention_kernels[i].count > 0 &&
-            memcmp(&chip->attention_kernels[i], &chip->attention_efficiency, sizeof(mics_curve)) ==
-                0)
+            is_same(&chip->attention_kernels[i], &chip->attention_efficiency))
             return name;
     }
     return NULL;
