@@ -280,13 +280,13 @@ static void print_uneven(const mics_plan *plan, const mics_plan_found *found)
 {
     const int64_t ranks = mics_planner_ranks(found->planner);
     const int64_t batch = mics_plan_request_get(plan, plan->nodes).global_batch;
-    const int64_t less = batch - batch % ranks;
+    const int64_t less = batch - batch % ranks, more = less + ranks;
     const mics_plan_entry *rival = &found->baselines[MICS_PLAN_MEGATRON];
     char below[32] = "", text[CLI_PLAN_FIGURE_BYTES];
     if (batch > ranks)
         snprintf(below, sizeof below, "%lld or ", (long long)less);
     printf("mics has no plan: %d ranks cannot share %lld sequences evenly; %s%lld would work.\n",
-           (int)ranks, (long long)batch, below, (long long)(less + ranks));
+           (int)ranks, (long long)batch, below, (long long)more);
     printf("%s, micro-batch %lld x %d, would take %s s a step; mics cannot run it.\n\n",
            rival->name, (long long)rival->choice.micro_batch, (int)rival->choice.micro_steps,
            cli_plan_figure(rival->step_us * 1e-6, text));

@@ -88,7 +88,7 @@ static void draw_x_axis(drawing *d)
 {
     static const double steps[] = {1, 2, 5};
     const int32_t count = d->high - d->low > 3.5 ? 1 : 3;
-    for (double power = floor(d->low); power <= d->high; power++) {
+    for (int32_t power = (int32_t)floor(d->low); power <= d->high; power++) {
         for (int32_t i = 0; i < count; i++) {
             const double value = steps[i] * pow(10, power);
             if (log10(value) >= d->low && log10(value) <= d->high)
