@@ -113,8 +113,15 @@ typedef struct mics_sampling {
     int64_t tokens;     // to draw
     double temperature; // 0: always the most likely token
     int64_t top_k;      // draw among so many; 0: all
-    uint64_t seed;      // the same one gives the same text
-    int32_t threads;    // 0: all cores that the process may use; the text does not depend on it
+    double top_p;       // of these among the likeliest with this share of probability; 0 or 1: all
+    double min_p;       // of these among those with this share of the likeliest's; 0: all
+    // Logits of tokens that the text has, prompt included, are divided by it where positive, else
+    // multiplied; 0 or 1: they are not.
+    double repetition_penalty;
+    const char *const *stops; // (stop_count) texts that end the text, and are not written
+    int32_t stop_count;
+    uint64_t seed;   // the same one gives the same text
+    int32_t threads; // 0: all cores that the process may use; the text does not depend on it
     // Special tokens that the prompt names are taken as such; else they are text like any other.
     bool special_tokens;
 } mics_sampling;

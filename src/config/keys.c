@@ -125,6 +125,12 @@ static const key rows[] = {
     {TEXT("run.cluster", run.cluster, .text = "none",
           .help = "cluster file, or name in the catalogue, for which \"sharding\": \"auto\" is "
                   "planned; \"none\": the smallest mics(p) that fits")},
+    {TEXT("run.tensorboard", run.tensorboard, .text = "none",
+          .help = "folder of event files for TensorBoard, as runs/demo/tensorboard; \"none\": "
+                  "none")},
+    {TEXT("run.prometheus", run.prometheus, .text = "none",
+          .help = "file of the newest step's figures for the textfile collector of Prometheus' "
+                  "node exporter, as /var/lib/node_exporter/mics.prom; \"none\": none")},
     {INT("run.trace_step", run.trace_step, 0, MAX_STEPS, 0,
          .help = "step from which trace.json in run.out shows what every rank did when; 0: none")},
     {INT("run.trace_steps", run.trace_steps, 1, 1000, 1, .help = "how many steps that is")},
