@@ -291,6 +291,37 @@ typedef struct mics_chart {
  */
 mics_status mics_chart_svg(mics_memory *memory, const mics_chart *chart, char **svg_out);
 
+// ---- scatter ----
+// A picture of points by two figures of which less is better, as time and price, as SVG. A line joins
+// those of the front, which no other beats in both. The x axis is logarithmic, the y axis begins at 0.
+
+enum { MICS_SCATTER_MAX_POINTS = 256 };
+
+typedef struct mics_scatter_point {
+    const char *name;
+    double x, y; // NaN: not known, and not drawn
+    bool front;
+} mics_scatter_point;
+
+typedef struct mics_scatter {
+    const char *title;
+    const char *subtitle;          // NULL: none
+    const char *x_label, *y_label; // with units
+    const mics_scatter_point *points;
+    int32_t count;
+    const char *note; // below the picture; NULL: none
+} mics_scatter;
+
+/* The picture as text. Every point has a mark; names that find no place are left out, the front's
+ * last.
+ *
+ * Shapes:  points: (count).
+ * Needs:   1 <= count <= MICS_SCATTER_MAX_POINTS; x > 0, y >= 0, finite or NaN.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: a need, or no point at all; MICS_ERR_MEMORY.
+ * Owns:    the caller frees *svg_out with mics_free.      Threads: any.
+ */
+mics_status mics_scatter_svg(mics_memory *memory, const mics_scatter *scatter, char **svg_out);
+
 #ifdef __cplusplus
 }
 #endif
