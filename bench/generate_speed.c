@@ -203,7 +203,7 @@ static void generate(const subject *s, const options *o, int32_t threads, figure
     const double prompt_end = mics_clock_us();
     for (int64_t i = 0; i < o->tokens; i++) {
         for (int64_t t = 0; t < o->sequences; t++)
-            tokens[t] = run_draw(&drawer, logits + (i > 0 ? t * vocab : 0), (uint64_t)t, i);
+            tokens[t] = run_draw(&drawer, logits + (i > 0 ? t * vocab : 0), NULL, (uint64_t)t, i);
         check(mics_decoder_feed(
             decoder, &(mics_decoder_feed_spec){tokens, 0, o->sequences, 1, o->prompt + i},
             &logits));

@@ -4,7 +4,7 @@
 #
 # usage: bench/cloud/bf16.sh [SHARDING...]     fp32 beside bf16 on an emulated cloud; needs root
 #
-# For each sharding (mics(2)) on NODES=4 x 2 ranks: tokens/s and step of a run in fp32 and one in bf16, in turns, and
+# For each sharding (mics(2):1) on NODES=4 x 2 ranks: tokens/s and step of a run in fp32 and one in bf16, in turns, and
 # what the links' own counters say was sent in all steps. Ends with the medians of the rounds' ratios.
 #
 #   NODES=4  RATE_MBIT=1000  MICRO_STEPS=4  STEPS=4  ROUNDS=3
@@ -13,7 +13,7 @@
 . "$(dirname "$0")/lib.sh"
 read -ra settings <<<"${SETTINGS:-}"
 micro_steps=${MICRO_STEPS:-4}
-[ $# -gt 0 ] || set -- 'mics(2)'
+[ $# -gt 0 ] || set -- 'mics(2):1'
 up "${NODES:-4}" "${RATE_MBIT:-1000}mbit"
 grep -m 1 'model name' /proc/cpuinfo
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
 # What the benches on the emulated cloud share. Sourced; needs root, for tools/cloud.
-# shellcheck disable=SC2034,SC2154
+# shellcheck shell=bash disable=SC2034,SC2154
 #
 #   BUILD=build-dir     where the program is (build)
 #   KEEP=1              leaves the runs' folders behind
@@ -27,16 +27,20 @@ up() { # NODES RATE
     nodes=$1 ranks=$(($1 * per_node)) standing="$*"
 }
 
-# Shardings are called as in docs/architecture.md; "NAME:4" has four micro-batches in flight (run.layered_micro_steps).
+# Shardings are called as in docs/architecture.md, and "auto" is the one that the program chooses. A name alone sets the
+# degrees and leaves all else at its default. "NAME:4" has four micro-batches in flight (run.layered_micro_steps), and
+# "NAME@2" gathers two units ahead (run.prefetch). "zero3-ring" is ZeRO-3 as other systems run it: rings over all ranks,
+# one micro-batch after the other.
 
-# P, G and O of a member of the family on the standing cloud, as settings of a run file.
+# P, G and O of a member of the family on the standing cloud, as settings of a run file; none of "auto".
 sharding() { # NAME
     local degrees
     case $1 in
+    auto) return ;;
     ddp) degrees="1 1 1" ;;
     zero1) degrees="1 1 $ranks" ;;
     zero2) degrees="1 $ranks $ranks" ;;
-    zero3 | zero3-two-stage) degrees="$ranks $ranks $ranks" ;;
+    zero3 | zero3-ring) degrees="$ranks $ranks $ranks" ;;
     'mics('*) degrees=${1#mics(} && degrees=${degrees%)} && degrees="$degrees $degrees $degrees" ;;
     'mics+('*) degrees=${1#mics+(} && degrees=${degrees%)} && degrees="$degrees $degrees $ranks" ;;
     'hpz('*) degrees=${1#hpz(} && degrees="${degrees%)} $ranks $ranks" ;;
@@ -47,34 +51,38 @@ sharding() { # NAME
     echo "--set sharding.params=$1 --set sharding.grads=$2 --set sharding.optimizer=$3"
 }
 
-layered_of() { # NAME
-    case $1 in
-    *:*) echo "${1##*:}" ;;
-    *) echo 1 ;;
-    esac
+# All settings that a name stands for.
+settings_of() { # NAME[:MICRO_STEPS][@UNITS]
+    local kind=${1%%[:@]*} name=$1
+    sharding "$kind" || return
+    case $name in *@*) echo "--set run.prefetch=${name##*@}" ;; esac
+    name=${name%@*}
+    [ "$kind" != zero3-ring ] || name=zero3-ring:1
+    case $name in *:*) echo "--set run.layered_micro_steps=${name##*:}" ;; esac
+    [ "$kind" != zero3-ring ] || echo "--set run.collectives=ring"
 }
 
 # Leaves in `command` what trains.
 command_for() { # NAME SHARDING MICRO_STEPS [SETTING...]: settings are key=value
-    local setting
+    local setting words
     rm -rf "${work:?}/$1"
-    # shellcheck disable=SC2207
-    command=("$mics" train bench/cloud/run.json --out "$work/$1" --resume none $(sharding "${2%:*}")
-        --set gradient_accumulation_steps="$3" --set run.checkpoint_every=0 --set run.layered_micro_steps="$(layered_of "$2")")
-    # Rings over all ranks are what ZeRO-3 has elsewhere; two stages are ours.
-    command+=(--set run.collectives="$([ "${2%:*}" = zero3 ] && echo ring || echo two-stage)")
+    words=$(settings_of "$2") || return
+    # shellcheck disable=SC2206
+    command=("$mics" train bench/cloud/run.json --out "$work/$1" --resume none $words
+        --set gradient_accumulation_steps="$3" --set run.checkpoint_every=0)
     for setting in "${@:4}"; do
         command+=(--set "$setting")
     done
 }
 
-# Trains on the standing cloud. Leaves metrics.jsonl in $work/NAME, and the bytes over all links in
-# $work/NAME/links.
+# Trains on the standing cloud. Leaves metrics.jsonl in $work/NAME, the bytes over all links in $work/NAME/links, and
+# those without the headers of Ethernet, IP and TCP with its time stamp, 66 bytes of each packet, in $work/NAME/payload.
 train() { # NAME SHARDING MICRO_STEPS [SETTING...]
-    command_for "$@"
+    command_for "$@" || return
     "$cloud" reset
-    "$cloud" run -r $per_node "${command[@]}" >"$work/$1.log" 2>&1 || { tail -n 5 "$work/$1.log" >&2 && return 1; }
-    "$cloud" stats --json | sed 's/.*"sent_bytes": \([0-9]*\)}$/\1/' >"$work/$1/links"
+    "$cloud" run -r "$per_node" "${command[@]}" >"$work/$1.log" 2>&1 || { tail -n 5 "$work/$1.log" >&2 && return 1; }
+    "$cloud" stats --json | sed 's/.*"sent_packets": \([0-9]*\), "sent_bytes": \([0-9]*\)}$/\2 \1/' |
+        tee >(awk '{ printf "%.0f\n", $1 - 66 * $2 }' >"$work/$1/payload") | cut -d' ' -f1 >"$work/$1/links"
 }
 
 # Trains on nodes that have nothing to do with each other, all at once, each a cloud of its own. Leaves metrics.jsonl in
@@ -83,8 +91,8 @@ train_apart() { # NODES NAME SHARDING MICRO_STEPS [SETTING...]
     local node jobs=() status=0
     trap 'kill -TERM "${jobs[@]}" 2>/dev/null || true; wait; exit 130' INT TERM
     for ((node = 0; node < $1; node++)); do
-        command_for "$2$node" "${@:3}"
-        CLOUD=${CLOUD:0:12}n${node}n "$cloud" with 1 none -r $per_node "${command[@]}" >"$work/$2$node.log" 2>&1 &
+        command_for "$2$node" "${@:3}" || return
+        CLOUD=${CLOUD:0:12}n${node}n "$cloud" with 1 none -r "$per_node" "${command[@]}" >"$work/$2$node.log" 2>&1 &
         jobs+=($!)
     done
     for ((node = 0; node < $1; node++)); do
@@ -115,12 +123,90 @@ median() { # NAME FIELD
         }' "$work/$1/metrics.jsonl" | spread | cut -d' ' -f1
 }
 
+# The peak memory of rank 0, MiB.
+mib_of() { # NAME
+    awk -v bytes="$(median "$1" memory_peak_bytes)" 'BEGIN { printf "%.1f\n", bytes / 1048576 }'
+}
+
 # The sum of a field over all steps.
 total() { # NAME FIELD
     awk -v field="\"$2\": " '/"step_ms"/ {
             at = index($0, field)
             if (at) { split(substr($0, at + length(field)), rest, /[,}]/); sum += rest[1] }
         } END { printf "%.0f\n", sum }' "$work/$1/metrics.jsonl"
+}
+
+# What the schedule of a run that ended sends between nodes in a step: "BYTES HOP UNIT", where HOP are the bytes of the
+# second hop, with the parameter sync, and UNIT those of them that its largest unit sends. Ranks are the standing
+# cloud's.
+ledger_of() { # NAME
+    "$mics" explain "$work/$1/resolved.json" --ranks "$ranks" --nodes "$nodes" --json 2>/dev/null | awk '
+        # Of a line: the value behind a key, from a place on.
+        function behind(key, from,    at) {
+            at = index(substr($0, from), "\"" key "\": ")
+            return at ? substr($0, from + at + length(key) + 3) + 0 : 0
+        }
+        /^ *"parameters": [0-9]/ { elems = behind("parameters", 1) }
+        /"most_elems"/ { most = behind("most_elems", 1) > most ? behind("most_elems", 1) : most }
+        /"sent_bytes"/ {
+            all = behind("inter", index($0, "\"all\": "))
+            hop = all
+            rest = $0
+            while (match(rest, /"(gather|reduce|agree)[^"]*": \{"intra": [0-9]*, "inter": /)) {
+                rest = substr(rest, RSTART + RLENGTH)
+                hop -= rest + 0
+            }
+        }
+        END { printf "%.0f %.0f %.0f\n", all, hop, elems ? hop * most / elems : 0 }'
+}
+
+# How much of the second hop a run waited for, beside the least that can be had: "EXPOSED LINK COMPUTE UNIT", in ms. A
+# node's link is busy for LINK with the second hop, a step computes for COMPUTE, and the largest unit's hop takes UNIT;
+# so at least max(0, LINK - COMPUTE) is exposed, and what the last unit sends. A parameter sync is waited for as a
+# gather; where gathers stay in a node nothing else is.
+hop_of() { # NAME MBIT
+    local bytes
+    read -ra bytes <<<"$(ledger_of "$1")"
+    awk -v hop="${bytes[1]}" -v unit="${bytes[2]}" -v nodes="$nodes" -v mbit="$2" -v step="$(median "$1" step_ms)" \
+        -v exposed="$(median "$1" exposed_comm_ms)" -v waited="$(median "$1" exposed_second_hop_ms)" \
+        -v gather="$(median "$1" exposed_gather_ms)" -v mesh="$(mesh_of "$1")" -v per_node="$per_node" 'BEGIN {
+            split(mesh, degrees, " ")
+            if (degrees[1] <= per_node && degrees[3] > degrees[1]) waited += gather
+            ms = 8 / nodes / mbit / 1000
+            printf "%.1f %.1f %.1f %.1f\n", waited, hop * ms, step - exposed, unit * ms
+        }'
+}
+
+# P, G and O of a run that ended.
+mesh_of() { # NAME
+    "$mics" explain "$work/$1/resolved.json" --ranks "$ranks" --nodes "$nodes" --json 2>/dev/null |
+        sed -n 's/.*"mesh": {.*"params": \([0-9]*\), "grads": \([0-9]*\), "optimizer": \([0-9]*\),.*/\1 \2 \3/p'
+}
+
+# The shape of a micro-batch with which zero3-ring over so many nodes keeps SHARE percent of the tokens/s of one, by
+# short runs: "SEQUENCES LENGTH UNITS". Its links, which computation does not slow, take as long whatever the shape is.
+# UNITS is the run.prefetch of 1, 2 and 4 that was the fastest. What else the machine does only slows a run down, so the
+# faster of two runs on one node counts.
+shape_of_share() { # NODES SHARE MBIT LENGTH SETTING...
+    local shape=("data.sequence_length=$4" train_micro_batch_size_per_gpu=6 "${@:5}") alone units ms best=
+    up 1 "${3}mbit"
+    alone=$(for _ in 1 2; do
+        train run "mics($per_node)" 4 run.steps=8 "${shape[@]}" || exit 1
+        median run tokens_per_s
+    done | sort -g | tail -n 1)
+    up "$1" "$(($3 / $1))mbit"
+    for units in 1 2 4; do
+        train run "zero3-ring@$units" 2 run.steps=3 "${shape[@]}" || return 1
+        ms=$(median run step_ms)
+        best=$(printf '%s\n' "$ms $units" "$best" | grep . | sort -g | head -n 1)
+    done
+    awk -v share="$2" -v alone="$alone" -v best="$best" -v ranks=$((per_node * $1)) -v most="$4" 'BEGIN {
+        split(best, b, " ")
+        tokens = share / 100 * alone * b[1] / 1000 / 2 / ranks
+        sequences = int((tokens + most - 1) / most)
+        if (sequences < 1) sequences = 1
+        print sequences, int(tokens / sequences), b[2]
+    }'
 }
 
 # What a micro-step of a traced run computes and gathers: two figures in ms, each entry of the schedule as short as it
@@ -158,7 +244,7 @@ micro_step_ms() { # NAME MICRO_STEPS
 show_shape() { # TOKENS SETTING...
     local ms
     up 1 1gbit
-    train shape 'mics(2)' 2 run.steps=11 run.trace_step=2 run.trace_steps=10 run.prefetch=0 \
+    train shape 'mics(2):1' 2 run.steps=11 run.trace_step=2 run.trace_steps=10 run.prefetch=0 \
         run.share_params=false "data.sequence_length=$1" "${@:2}" || return 1
     read -ra ms <<<"$(micro_step_ms shape 2)"
     echo "shape: with $1 tokens a micro-step computes for ${ms[0]} ms and gathers for ${ms[1]} ms inside a node"
@@ -167,7 +253,8 @@ show_shape() { # TOKENS SETTING...
 # Rows of cases that were measured before, in the file RESULTS if that is set: a line for the settings, and
 # "KEY|ROW" for each case. Other settings are refused.
 results=${RESULTS:-}
-open_results() { # SETTINGS
+open_results() { # SETTINGS...
+    set -- "$*"
     [ -n "$results" ] || return 0
     [ -s "$results" ] || echo "# $1" >"$results"
     [ "$(head -n 1 "$results")" = "# $1" ] ||

@@ -10,11 +10,11 @@
 # the links are the busiest, then computation. `no_waits` is the ratio with each collective as short as on the rank that
 # came to it last: ranks that wait for cores make the others' collectives long.
 #
-#   RATE=1gbit   MICRO_STEPS=4   SHARDINGS="zero3 ddp zero1"   SEQUENCES="1 4 8 16": of 64 tokens
+#   RATE=1gbit   MICRO_STEPS=4   SHARDINGS="zero3-ring ddp:1 zero1:1"   SEQUENCES="1 4 8 16": of 64 tokens
 #   SETTINGS="key=value ..."     of one rank a node ddp is mics(1), and zero1 mics+(1)
 export PER_NODE=${PER_NODE:-1}
 . "$(dirname "$0")/lib.sh"
-read -ra shardings <<<"${SHARDINGS:-zero3 ddp zero1}"
+read -ra shardings <<<"${SHARDINGS:-zero3-ring ddp:1 zero1:1}"
 read -ra settings <<<"${SETTINGS:-}"
 printf '%-10s %-10s %10s %10s %10s %10s %10s %8s %8s\n' sharding sequences step_ms compute intra inter ideal \
     ratio no_waits

@@ -13,11 +13,12 @@ printf '%-6s %-6s %14s %14s %8s %22s\n' nodes round 'mics(2) ms' 'mics+(2) ms' r
 for n in "$@"; do
     up "$n" "${RATE:-1gbit}"
     for round in $(seq "${ROUNDS:-3}"); do
-        for kind in 'mics(2)' 'mics+(2)'; do
-            train "$kind" "$kind" "${MICRO_STEPS:-4}" "run.steps=${STEPS:-6}" run.prefetch=2 data.sequence_length=16
+        for kind in 'mics(2):1' 'mics+(2):1'; do
+            train "${kind%:1}" "$kind" "${MICRO_STEPS:-4}" "run.steps=${STEPS:-6}" run.prefetch=2 \
+                data.sequence_length=16
         done
-        state=$(for kind in 'mics(2)' 'mics+(2)'; do
-            awk '/^optimizer state/ { print $3 }' "$work/$kind.log"
+        state=$(for kind in 'mics(2):1' 'mics+(2):1'; do
+            awk '/^optimizer state/ { print $3 }' "$work/${kind%:1}.log"
         done | paste -sd' ')
         printf '%-6s %-6s %14.1f %14.1f %8.3f %22s\n' "$n" "$round" "$(median 'mics(2)' step_ms)" \
             "$(median 'mics+(2)' step_ms)" \

@@ -4,21 +4,23 @@
 #
 # usage: bench/cloud/steps.sh [NODES...]     whole training steps on an emulated cloud; needs root
 #
-# For each number of nodes (2 4 8) of 2 ranks: tokens/s of zero3, mics(2), mics+(2), hpz(2) and ddp at 1, 4 and
-# 16 micro-steps, and how long computation waited for communication in a step, in all and by kind. Medians over
-# all steps but the first. Before, on one node, what a micro-step of so many tokens computes and gathers inside a
-# node: the length is taken for which these are the nearest to equal, so that neither hides behind the other. Takes
-# some 15 minutes at 1 Gbit/s; with RESULTS what was done is not done again.
+# For each number of nodes (2 4 8) of 2 ranks: tokens/s of zero3-ring with several run.prefetch, and of zero3, mics(2),
+# mics+(2), hpz(2) and ddp as the program runs them by default, at 1, 4 and 16 micro-steps; memory of a rank; and how
+# long computation waited for communication in a step, in all and by kind. Medians over all steps but the first.
+# `/first`: tokens/s over those of the first sharding, or of the fastest zero3-ring above it. Before, on one node, what
+# a micro-step of so many tokens computes and gathers inside a node: the length is taken for which these are the nearest
+# to equal, so that neither hides behind the other. Takes some 30 minutes at 1 Gbit/s; with RESULTS what was done is not done again.
 #
 #   RATE_MBIT=1000      of each link; DILATE=1: divided by the nodes, which share this machine's cores
-#   MICRO_STEPS="1 4 16"  SHARDINGS="zero3 ..."   zero3-two-stage: gathers and reductions in two stages
+#   MICRO_STEPS="1 4 16"  SHARDINGS="zero3-ring@1 ..."   names as in lib.sh
 #   LENGTH=auto         tokens of a micro-batch; auto: 2, 4, 8, 16, 32 or 64
 #   STEPS=              of a case; 6, 4 and 2 with 1, 4 and 16 micro-steps
 #   SETTINGS="key=value ..."   of the run file, for all runs
 #   RESULTS=FILE        keeps rows, and takes those that it has
 . "$(dirname "$0")/lib.sh"
 read -ra micro_steps <<<"${MICRO_STEPS:-1 4 16}"
-read -ra shardings <<<"${SHARDINGS:-zero3 mics(2) mics+(2) hpz(2) ddp}"
+rivals='zero3-ring@1 zero3-ring@2 zero3-ring@4'
+read -ra shardings <<<"${SHARDINGS:-$rivals zero3 mics(2):1 mics(2) mics+(2) hpz(2) ddp auto}"
 read -ra settings <<<"${SETTINGS:-}"
 rate=${RATE_MBIT:-1000} dilate=${DILATE:-0}
 [ $# -gt 0 ] || set -- 2 4 8
@@ -31,8 +33,8 @@ steps_for() { # MICRO_STEPS
 measure() { # NODES MICRO_STEPS SHARDING
     train run "$3" "$2" "run.steps=$(steps_for "$2")" "data.sequence_length=$length" \
         ${settings[@]+"${settings[@]}"} || return 1
-    printf '%-6s %-6s %-16s %10.0f %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f' "$1" "$2" "$3" \
-        "$(median run tokens_per_s)" "$(median run step_ms)" "$(median run exposed_comm_ms)" \
+    printf '%-6s %-6s %-14s %9.0f %9.1f %8.1f %9.1f %9.1f %9.1f %9.1f %10.1f' "$1" "$2" "$3" \
+        "$(median run tokens_per_s)" "$(median run step_ms)" "$(mib_of run)" "$(median run exposed_comm_ms)" \
         "$(median run exposed_gather_ms)" "$(median run exposed_reduce_ms)" "$(median run exposed_second_hop_ms)" \
         "$(awk -v bytes="$(median run sent_inter_bytes)" 'BEGIN { print bytes / 1e6 }')"
 }
@@ -51,7 +53,7 @@ length=$(awk '{
         }
     } END { print tokens }' "$work/shapes")
 echo "micro-batches of $length tokens"
-printf '%-6s %-6s %-16s %10s %10s %10s %10s %10s %10s %10s %7s\n' nodes micro sharding tokens/s step_ms exposed \
+printf '%-6s %-6s %-14s %9s %9s %8s %9s %9s %9s %9s %10s %7s\n' nodes micro sharding tokens/s step_ms MiB exposed \
     'of:gather' reduce 2nd_hop MB_between /first
 for n in "$@"; do
     up "$n" "$((dilate ? rate / n : rate))mbit"
@@ -60,7 +62,10 @@ for n in "$@"; do
         for kind in "${shardings[@]}"; do
             row=$(case_row "$n $s $kind" measure "$n" "$s" "$kind")
             tokens=$(awk '{ print $4 }' <<<"$row")
-            [ -n "$base" ] || base=$tokens
+            case $kind in
+            zero3-ring*) base=$(printf '%s\n' "$tokens" "$base" | sort -g | tail -n 1) ;;
+            *) base=${base:-$tokens} ;;
+            esac
             echo "$row $(awk -v a="$tokens" -v b="$base" 'BEGIN { printf "%7.2f", a / b }')"
         done
     done

@@ -6,9 +6,9 @@
 #
 # For each RATE (Mbit/s) of the links: `mics bench comm`, on as many nodes as that rate's largest run, and
 # `mics bench compute`, on two, write a cluster file; then `mics train` measures, and `mics plan` predicts, steps on each of
-# its NODES (as in 1000:1,2,4,8 300:2,4, the default: 58 cases, some 25 minutes) with 1 and 4 micro-steps: zero3 in
-# two stages, mics(2), mics+(2) and hpz(2), mics(2) and mics+(2) with all micro-steps side by side too; on one node,
-# where those are the same, ddp, zero1, zero2 and zero3.
+# its NODES (as in 1000:1,2,4,8 300:2,4, the default: 68 cases, some 30 minutes) with 1 and 4 micro-steps: zero3, mics(2),
+# mics+(2) and hpz(2), one micro-batch after the other and all of a step in flight; on one node, where those are the
+# same, ddp, zero1, zero2 and zero3. Collectives are in two stages.
 # What is under way, and since when, is said on standard error.
 #
 # Calibration is what the two benches measure, messages and ops; no training step over links is in it, so that all cases
@@ -27,10 +27,10 @@ open_results "per_node $per_node steps $steps seconds $seconds"
 
 shardings() { # NODES MICRO_STEPS: prints those that differ, one a line
     if [ "$1" -eq 1 ]; then
-        printf '%s\n' ddp zero1 zero2 zero3-two-stage
+        printf '%s\n' ddp:1 zero1:1 zero2:1 zero3:1
     else
-        printf '%s\n' zero3-two-stage 'mics(2)' 'mics+(2)' 'hpz(2)'
-        [ "$2" -eq 1 ] || printf '%s\n' "mics(2):$2" "mics+(2):$2"
+        printf '%s\n' zero3:1 'mics(2):1' 'mics+(2):1' 'hpz(2):1'
+        [ "$2" -eq 1 ] || printf '%s\n' "zero3:$2" "mics(2):$2" "mics+(2):$2" "hpz(2):$2"
     fi
 }
 
@@ -53,9 +53,9 @@ say() { # WORDS...
 
 planned() { # CLUSTER SHARDING MICRO_STEPS: step time of the run file's own plan, ms
     # shellcheck disable=SC2046
-    "$mics" plan bench/cloud/run.json --cluster "$1:$nodes" --precision fp32 --json $(sharding "${2%:*}") \
+    "$mics" plan bench/cloud/run.json --cluster "$1:$nodes" --precision fp32 --json $(settings_of "$2") \
         --set gradient_accumulation_steps="$3" --set run.prefetch=1 --set run.collectives=two-stage \
-        --set run.layered_micro_steps="$(layered_of "$2")" --set train_micro_batch_size_per_gpu=2 2>/dev/null |
+        --set train_micro_batch_size_per_gpu=2 2>/dev/null |
         grep '^ *"run_file"' | grep -o '"step_ms": [0-9.]*' | head -n 1 | sed 's/.*: //'
 }
 
@@ -79,7 +79,8 @@ calibrate() { # RATE FILE MOST_NODES: the cluster file, unless it is there
 
 measure() { # RATE NODES MICRO_STEPS SHARDING: prints the step time, ms
     say "$1 Mbit/s, $2 nodes, $3 micro-steps, $4"
-    train run "$4" "$3" "run.steps=$(($2 == 1 ? 3 * steps : steps))" run.prefetch=1 train_micro_batch_size_per_gpu=2 || return 1
+    train run "$4" "$3" "run.steps=$(($2 == 1 ? 3 * steps : steps))" run.prefetch=1 run.collectives=two-stage \
+        train_micro_batch_size_per_gpu=2 || return 1
     median run step_ms
 }
 

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Published throughput of ZeRO-3 and of Megatron-LM on Selene (SC21) beside what the planner says, as a table.
+// Published throughput of ZeRO-3 and of Megatron-LM on Selene (SC21) beside what the planner says, as a table. Fails
+// where one is not within 15 %.
 #include "clusters.h"
 #include "study.h"
 #include <math.h>
@@ -123,5 +124,5 @@ int main(void)
             return 1;
     }
     printf("\nLargest error: %.0f %%.\n", worst);
-    return 0;
+    return worst <= 15 ? 0 : 1;
 }

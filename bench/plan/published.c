@@ -11,6 +11,11 @@
 // Three constants are fitted to such rows: what GEMMs keep of their rate, what memory does, and how
 // much nodes vary. To see what they are worth for a training that they were not fitted to, each
 // group is also predicted with those that suit the other groups best, of a grid of them.
+//
+// Links between many nodes are said to be slower than between two: collected medians of all-reduces
+// of 256 MB on 1, 2, 4 ... 64 nodes of H100 are 436, 362, 160, 100, 85, 65 and 33 GB/s. So each row
+// is also predicted with (n / 2)^-a of the catalogue's bandwidth between n nodes; a = 0.69 is theirs.
+#include "mics/cost.h"
 #include "mics/json.h"
 #include "mics/log.h"
 #include "mics/plan.h"
@@ -39,12 +44,19 @@ static const constants tried[] = {
 
 enum { TRIED = sizeof tried / sizeof *tried };
 
+static const double exponents[] = {0, 0.1, 0.2, 0.3, 0.5, 0.69};
+
+enum { EXPONENTS = sizeof exponents / sizeof *exponents };
+
 typedef struct row {
     char id[NAME_BYTES], chip[NAME_BYTES];
     int64_t shape[4]; // layers, hidden size, sequence, vocabulary
     int32_t group;
-    double measured, predicted; // tokens/s of a GPU
-    double with[TRIED];         // predicted with other constants
+    int64_t nodes, micro_batch;
+    double recompute;
+    double measured, predicted;      // tokens/s of a GPU
+    double with[TRIED];              // predicted with other constants
+    double with_exponent[EXPONENTS]; // predicted with slower links between many nodes
 } row;
 
 typedef struct study {
@@ -186,13 +198,21 @@ static void set_constants(const constants *c, mics_cluster *cluster)
     cluster->jitter = c->jitter;
 }
 
+static void slow_links(mics_cluster *cluster, int32_t nodes, double exponent)
+{
+    for (int32_t t = cluster->node_tier + 1; nodes > 2 && t < cluster->tier_count; t++)
+        cluster->tiers[t].efficiency *= pow(nodes / 2.0, -exponent);
+}
+
 static mics_status tokens_per_s(const study *s, const mics_plan_request *asked,
-                                const mics_json_value *line, const constants *c, double *out)
+                                const mics_json_value *line, const constants *c, double exponent,
+                                double *out)
 {
     mics_plan_request request = *asked;
     mics_planner *planner = NULL;
     double us = 0;
     set_constants(c, &request.cluster);
+    slow_links(&request.cluster, request.nodes, exponent);
     MICS_TRY(mics_planner_open(s->memory, &request, &planner));
     const mics_status status = predict(planner, line, &us);
     mics_planner_close(planner);
@@ -219,9 +239,11 @@ static mics_status plan_row(study *s, const mics_json_value *line, const char *t
     MICS_TRY(open_cluster(s, text, &request.cluster));
     MICS_TRY(open_model(s->memory, shape, &model));
     request.model = model;
-    mics_status status = tokens_per_s(s, &request, line, &catalogue, &out->predicted);
+    mics_status status = tokens_per_s(s, &request, line, &catalogue, 0, &out->predicted);
     for (int i = 0; status == MICS_OK && i < TRIED; i++)
-        status = tokens_per_s(s, &request, line, &tried[i], &out->with[i]);
+        status = tokens_per_s(s, &request, line, &tried[i], 0, &out->with[i]);
+    for (int i = 0; status == MICS_OK && i < EXPONENTS; i++)
+        status = tokens_per_s(s, &request, line, &catalogue, exponents[i], &out->with_exponent[i]);
     mics_model_close(model);
     snprintf(out->chip, sizeof out->chip, "%s", request.cluster.accelerator.name);
     return status;
@@ -258,6 +280,9 @@ static mics_status read_line(study *s, const char *text)
     copy_text(line, "group", group);
     r->group = group_of(s, group);
     r->measured = mics_json_real(mics_json_get(line, "tokens_per_s_gpu"));
+    r->nodes = number(line, "nodes");
+    r->micro_batch = number(line, "micro_batch");
+    r->recompute = mics_json_real(mics_json_get(line, "recompute"));
     const mics_status status = plan_row(s, line, text, r);
     if (status != MICS_OK)
         (void)mics_fail(status, "%s cannot be planned", r->id);
@@ -303,10 +328,17 @@ typedef struct figures {
     double ratio, error, high_error; // medians, and the 90th percentile of errors
 } figures;
 
-// With which of the tried constants: below 0 the catalogue's.
+// With which of the tried constants, or behind them of the exponents: below 0 the catalogue's.
+static double predicted_with(const row *r, int32_t with)
+{
+    if (with < 0)
+        return r->predicted;
+    return with < TRIED ? r->with[with] : r->with_exponent[with - TRIED];
+}
+
 static double ratio_with(const row *r, int32_t with)
 {
-    return r->measured / (with < 0 ? r->predicted : r->with[with]);
+    return r->measured / predicted_with(r, with);
 }
 
 // Of a group; below 0 of all.
@@ -328,12 +360,13 @@ static figures figures_of(const study *s, int32_t group, int32_t with)
     return f;
 }
 
-// The constants with the smallest mean over the other groups of their median errors.
-static int32_t best_without(const study *s, int32_t group)
+// Of constants [begin, end) those with the smallest mean over the other groups of their median
+// errors.
+static int32_t best_without(const study *s, int32_t group, int32_t begin, int32_t end)
 {
     double least = 0;
     int32_t best = -1;
-    for (int32_t c = 0; c < TRIED; c++) {
+    for (int32_t c = begin; c < end; c++) {
         double sum = 0;
         for (int32_t g = 0; g < s->group_count; g++)
             sum += g == group ? 0 : figures_of(s, g, c).error;
@@ -353,8 +386,8 @@ static void print_figures(const char *name, const figures *f)
            100 * f->error, 100 * f->high_error, 100.0 * f->slow / (f->rows > 0 ? f->rows : 1));
 }
 
-// Pairs of a group that differ by over 3 %, and how many are put in the right order.
-static void print_order(const study *s)
+// Pairs of a group that differ by over 3 %, and the share that is put in the right order.
+static double share_in_order(const study *s, int32_t with, int32_t *pairs_out)
 {
     int32_t pairs = 0, right = 0;
     for (int32_t i = 0; i < s->count; i++) {
@@ -363,11 +396,72 @@ static void print_order(const study *s)
             if (a->group != b->group || fabs(a->measured / b->measured - 1) < 0.03)
                 continue;
             pairs++;
-            right += (a->measured > b->measured) == (a->predicted > b->predicted);
+            right +=
+                (a->measured > b->measured) == (predicted_with(a, with) > predicted_with(b, with));
         }
     }
-    printf("\nOrdering within groups: %d of %d pairs (%.1f %%).\n", (int)right, (int)pairs,
-           100.0 * right / (pairs > 0 ? pairs : 1));
+    *pairs_out = pairs;
+    return pairs > 0 ? (double)right / pairs : 1;
+}
+
+static void print_order(const study *s)
+{
+    int32_t pairs = 0;
+    const double share = share_in_order(s, -1, &pairs);
+    printf("\nOrdering within groups: %.0f of %d pairs (%.1f %%).\n", share * pairs, (int)pairs,
+           100 * share);
+}
+
+// One training on fewer and on more nodes: what it keeps of its speed, predicted over measured;
+// median. Returns how many such pairs there are.
+static int32_t speed_kept(const study *s, int32_t with, double *median_out, double *high_out)
+{
+    static double ratios[MAX_ROWS * 8], errors[MAX_ROWS * 8];
+    int32_t count = 0;
+    for (int32_t i = 0; i < s->count; i++) {
+        for (int32_t j = 0; j < s->count && count < MAX_ROWS * 8; j++) {
+            const row *a = &s->rows[i], *b = &s->rows[j];
+            if (a->group != b->group || a->nodes >= b->nodes || a->micro_batch != b->micro_batch ||
+                a->recompute != b->recompute || strcmp(a->chip, b->chip) != 0 ||
+                memcmp(a->shape, b->shape, sizeof a->shape) != 0)
+                continue;
+            ratios[count] = ratio_with(a, with) / ratio_with(b, with);
+            errors[count] = fabs(ratios[count] - 1);
+            count++;
+        }
+    }
+    *median_out = quantile(ratios, count, 0.5);
+    *high_out = quantile(errors, count, 0.9);
+    return count;
+}
+
+// What slower links between many nodes would do to errors, and which exponent the groups choose for
+// each other.
+static void print_exponents(const study *s)
+{
+    double kept = 0, kept_error = 0, medians[MAX_GROUPS];
+    const int32_t count = speed_kept(s, -1, &kept, &kept_error);
+    printf("\n| bandwidth between n nodes | error, median | 90th percentile | median over groups | "
+           "pairs in order | speed kept on more nodes, predicted / measured (%d pairs) | error, "
+           "90th percentile |\n|---|---|---|---|---|---|---|\n",
+           (int)count);
+    for (int32_t i = 0; i < EXPONENTS; i++) {
+        const int32_t with = TRIED + i;
+        int32_t pairs = 0;
+        const figures all = figures_of(s, -1, with);
+        const double share = share_in_order(s, with, &pairs);
+        speed_kept(s, with, &kept, &kept_error);
+        for (int32_t g = 0; g < s->group_count; g++)
+            medians[g] = figures_of(s, g, with).error;
+        printf("| (n / 2)^-%.2f | %.1f %% | %.1f %% | %.1f %% | %.1f %% | %.3f | %.1f %% |\n",
+               exponents[i], 100 * all.error, 100 * all.high_error,
+               100 * quantile(medians, s->group_count, 0.5), 100 * share, kept, 100 * kept_error);
+    }
+    printf("\nExponent that suits all other groups best:");
+    for (int32_t g = 0; g < s->group_count; g++)
+        printf("%s %s %.2f", g > 0 ? "," : "", s->groups[g],
+               exponents[best_without(s, g, TRIED, TRIED + EXPONENTS) - TRIED]);
+    printf(".\n");
 }
 
 // One model of one group on two chips: what the second is worth of the first, measured and planned.
@@ -393,7 +487,7 @@ static void print_others(const study *s)
     printf("\n| group | constants from all others: GEMMs, memory, jitter | predicted / measured, "
            "median | error, median |\n|---|---|---|---|\n");
     for (int32_t g = 0; g < s->group_count; g++) {
-        const int32_t best = best_without(s, g);
+        const int32_t best = best_without(s, g, 0, TRIED);
         const figures f = figures_of(s, g, best);
         medians[g] = f.error;
         printf("| %s | %.2f, %.2f, %.2f | %.2f | %.1f %% |\n", s->groups[g], tried[best].matmul,
@@ -403,7 +497,32 @@ static void print_others(const study *s)
            100 * quantile(medians, s->group_count, 0.5));
 }
 
-static void print_study(const study *s)
+// An all-reduce of 256 MB and of 4 GB on p5.48xlarge by one ring, in GB/s of bus bandwidth, beside
+// the medians that are published of the first.
+static mics_status print_all_reduces(void)
+{
+    static const double medians[] = {436, 362, 160, 100, 85, 65, 33}, bytes[] = {256e6, 4e9};
+    mics_cluster cluster;
+    MICS_TRY(mics_cluster_find("p5.48xlarge", &cluster));
+    printf("\n| nodes | all-reduce of 256 MB, median, GB/s | by a ring of p5.48xlarge | 4 GB "
+           "|\n|---|---|---|---|\n");
+    for (int i = 0; i < 7; i++) {
+        const int32_t ranks = 8 << i;
+        printf("| %d | %.0f |", 1 << i, medians[i]);
+        for (int b = 0; b < 2; b++) {
+            const mics_collective ring = {.kind = MICS_COLLECTIVE_ALL_REDUCE,
+                                          .group = {.stride = 1, .size = ranks},
+                                          .block_bytes = bytes[b] / ranks,
+                                          .crowd = 1};
+            const double us = mics_cost_collective(&cluster, ranks, &ring).us;
+            printf(" %.0f |", 2e-3 * (ranks - 1) / ranks * bytes[b] / us);
+        }
+        printf("\n");
+    }
+    return MICS_OK;
+}
+
+static mics_status print_study(const study *s)
 {
     double medians[MAX_GROUPS];
     if (s->print_rows) {
@@ -428,8 +547,11 @@ static void print_study(const study *s)
     printf("\nMedian over groups of each group's median: %.1f %%.\n",
            100 * quantile(medians, s->group_count, 0.5));
     print_others(s);
+    print_exponents(s);
+    MICS_TRY(print_all_reduces());
     print_chips(s);
     print_order(s);
+    return MICS_OK;
 }
 
 int main(int argc, char **argv)
@@ -450,7 +572,7 @@ int main(int argc, char **argv)
         return 2;
     if (read_rows(&s, argv[1]) != MICS_OK)
         return 1;
-    print_study(&s);
+    const mics_status status = print_study(&s);
     mics_memory_close(s.memory);
-    return 0;
+    return status == MICS_OK ? 0 : 1;
 }

@@ -57,6 +57,7 @@ mics_plan_request study_request(const study *s, int32_t nodes, int64_t global_ba
                                .global_batch = global_batch,
                                .precision = MICS_PRECISION_MIXED,
                                .math = MICS_MATH_FP16,
+                               .accelerator = true,
                                .param_persistence_threshold = 16384};
 }
 
@@ -88,7 +89,8 @@ mics_status study_smallest(const study *s, int32_t nodes, int64_t global_batch, 
                              .recompute_given = micro_batch > 0,
                              .recompute = true,
                              .collectives_given = paper,
-                             .gather_two_stage = true};
+                             .gather_two_stage = true,
+                             .sums_by_ring = paper};
     mics_planner *planner = NULL;
     mics_status status = mics_planner_open(s->memory, &request, &planner);
     entry_out->fits = false;

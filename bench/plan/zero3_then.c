@@ -216,7 +216,9 @@ static mics_status open_then(const study *s, const mics_model *parts, int32_t no
                                .micro_steps = 2, // so that reductions add up
                                .prefetch = 1,
                                .param_persistence_threshold = 16384,
-                               .precision = MICS_PRECISION_MIXED};
+                               .precision = MICS_PRECISION_MIXED,
+                               .accelerator = true,
+                               .sums_by_ring = true};
     MICS_TRY(mics_mesh_init(ranks, nodes, (mics_sharding){ranks, ranks, ranks}, &spec.mesh));
     return mics_schedule_open(s->memory, &spec, schedule_out);
 }
@@ -228,12 +230,13 @@ mics_status study_zero3(const study *s, int32_t nodes, int64_t micro_batch, int3
     mics_model *parts = NULL;
     mics_schedule *schedule = NULL;
     mics_simulation *simulation = NULL;
+    const mics_cluster cluster = mics_cluster_on_nodes(&s->cluster, nodes);
     MICS_TRY(open_parts(s, &parts));
     mics_status status = open_then(s, parts, nodes, micro_batch, &schedule);
     if (status == MICS_OK)
         status = replace_list(schedule, micro_steps);
     if (status == MICS_OK)
-        status = mics_simulate(s->memory, schedule, &s->cluster, &options, &simulation);
+        status = mics_simulate(s->memory, schedule, &cluster, &options, &simulation);
     if (status == MICS_OK)
         *step_us_out = simulation->step_us;
     mics_simulation_close(simulation);

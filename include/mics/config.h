@@ -92,6 +92,7 @@ typedef struct mics_run {
     const char *const *validation;
     int32_t train_count, validation_count;
     const char *tokenizer;   // "bytes" or a path
+    const char *text_field;  // of JSON Lines
     int64_t sequence_length; // 0: the model's positions
     int64_t steps;
     uint64_t seed;
@@ -108,10 +109,12 @@ typedef struct mics_run {
     bool recheck;                    // suspicious steps are run again
     int64_t validate_every;          // steps; 0: only before and after
     int64_t validation_batches;
-    double peak_tflops;  // of a rank, for MFU; 0: unknown
-    int64_t log_every;   // steps between plain lines; 0: by time
-    const char *cluster; // file or name that "sharding": "auto" is planned for, or "none"
-    int64_t trace_step;  // first step of trace.json; 0: none
+    double peak_tflops;      // of a rank, for MFU; 0: unknown
+    int64_t log_every;       // steps between plain lines; 0: by time
+    const char *tensorboard; // folder of event files, or "none"
+    const char *prometheus;  // file of the newest step's figures, or "none"
+    const char *cluster;     // file or name that "sharding": "auto" is planned for, or "none"
+    int64_t trace_step;      // first step of trace.json; 0: none
     int64_t trace_steps;
     double comm_timeout_s;
     int64_t memory_limit_bytes; // a rank; 0: what the machine has

@@ -117,25 +117,34 @@ mics_status mics_shard_write(const char *path, const int32_t *tokens, int64_t co
 // One stream of tokens, from one or many shards.
 typedef struct mics_corpus mics_corpus;
 
-/* Opens files as one stream, in the order given; `patterns` are paths or globs (sorted by the bytes
- * of their names within one).
+typedef struct mics_corpus_spec {
+    const char *const *patterns; // paths or globs
+    int32_t pattern_count;
+    int32_t vocab; // that tokens must be below
+    // For texts; NULL where all files are shards.
+    const mics_tokenizer *tokenizer;
+    const char *cache_dir;  // of their shards
+    const char *text_field; // of JSON Lines; NULL: "text"
+} mics_corpus_spec;
+
+/* Opens files as one stream, in the order given; those of one glob by the bytes of their names.
  *
- * A file whose name ends in .bin must be a token shard; anything else is text and is tokenized into
+ * A file whose name ends in .bin must be a token shard. Anything else is text and is tokenized into
  * a shard under `cache_dir` (named by a hash of contents and tokenizer; reused when present): the
  * tokenizer's separator, then the text, without regard to special tokens in it; or the text in its
- * frame (mics_tokenizer_frame_texts). Several processes may open the same corpus at once. An empty
+ * frame (mics_tokenizer_frame_texts). Of a file that ends in .jsonl or .ndjson each line is a JSON
+ * object with a text. Where .gz or .zst follows, it is unpacked on the way. Several processes may open the same corpus at once. An empty
  * text is left out with a warning. Progress of long tokenization is logged.
  * Every token is read once, to check and hash it, and checked again by each mics_corpus_read. A
  * file that others change meanwhile is an error of that call.
- * Needs:   tokenizer and cache_dir may be NULL when all files are shards.
+ * Needs:   `spec` is borrowed for the call.
  * Returns: MICS_OK; MICS_ERR_IO (a pattern that matches nothing, an unreadable file);
  *          MICS_ERR_FORMAT (bad magic, version, length: file and offset); MICS_ERR_INVALID (a token
  *          >= vocab: which, where; no tokens at all); MICS_ERR_MEMORY.
  * Owns:    close with mics_corpus_close.
  */
-mics_status mics_corpus_open(mics_memory *memory, const char *const *patterns,
-                             int32_t pattern_count, const mics_tokenizer *tokenizer, int32_t vocab,
-                             const char *cache_dir, mics_corpus **corpus_out);
+mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
+                             mics_corpus **corpus_out);
 void mics_corpus_close(mics_corpus *corpus);
 
 /* Number of tokens in the stream. */

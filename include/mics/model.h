@@ -81,10 +81,10 @@ typedef struct mics_model {
 
 // ---- made from a configuration ----
 
-/* A model of the shapes that any Hugging Face config.json of a decoder gives: for plans, never to be
- * run. It knows grouped heads, gated layers, experts and latent attention (of the size of its
- * parameters), under the keys that families have for them, also below text_config; biases, rotary
- * embeddings and sliding windows are left out.
+/* A model of the shapes that any Hugging Face config.json of a decoder or encoder gives: for plans,
+ * never to be run. It knows grouped heads, gated layers, experts, windows and latent attention (of
+ * the size of its parameters), under the keys that families have for them, also below text_config;
+ * biases and rotary embeddings are left out.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: a size is missing, or is none; MICS_ERR_UNSUPPORTED,
  *          logged: no decoder, or its layers have several shapes; MICS_ERR_MEMORY.
@@ -249,7 +249,7 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
                                  mics_param_ref second)
 {
     const mics_op op = {kind, {in, -1}, -1, -1, {first, second}, false, false, {0, 0, 0}, 0,
-                        0,    0,        0,  0,  {0, 0, false}};
+                        0,    0,        0,  0,  {0, 0, false},   false};
     return op;
 }
 

@@ -80,6 +80,9 @@ typedef struct mics_op {
     float dropout;        // probability that a number is dropped in training; 0: none
     uint32_t mask;        // number of its first dropout mask; mics_model_add_op numbers them
     mics_experts experts; // of a linear: its weight holds theirs, one below the other
+    // An encoder's attention: each token sees all, or a window's tokens on both sides together.
+    // Planned, and not run yet.
+    bool both_ways;
 } mics_op;
 
 /* Of the 2^16 values that a number's random bits may have, how many drop it: a probability is

@@ -19,7 +19,12 @@ typedef struct mics_plan_spec {
     int32_t set_count;
     const char *cluster; // "NAME:NODES", or "FILE[:NODES]"
     bool any_nodes;      // NODES may be left out, as in a sweep over them
-    bool any_precision;  // also one that the cluster's chip does not have: offers say so
+    bool
+        any_precision; // also one, and a kernel, that the cluster's chip does not have: offers say so
+    const char *attention;       // kernel, as mics_attention_kernel_text; NULL: the chip's own
+    bool has_reserve;            // reserve_bytes holds; else 1 % of the chip's memory
+    double reserve_bytes;        // of a rank's memory that plans leave free
+    mics_plan_pipeline pipeline; // MEGATRON: degrees above 0 stand fixed
     const char *
         precision; // "auto", "mixed", or as mics_math_text; NULL: the run file's. fp8 can be planned, not trained
 } mics_plan_spec;
@@ -40,7 +45,11 @@ typedef struct mics_plan {
     bool bare;       // a config.json: length and batch are usual ones, where no set gives them
     mics_precision precision;
     mics_math math;
-    bool accelerator; // ranks are taken to run on GPUs
+    bool accelerator;      // ranks are taken to run on GPUs
+    const char *attention; // kernel whose rates are taken; NULL: attention has rates of its own
+    bool lacks_attention;  // the chip has no rates of it
+    double reserve_bytes;  // left free; the cluster's reserve holds it too
+    mics_plan_pipeline pipeline; // MEGATRON: degrees above 0 stand fixed
 } mics_plan;
 
 /* Reads the run file, its model and the cluster. A model's config.json stands for a run of it with
@@ -55,6 +64,10 @@ void mics_plan_close(mics_plan *plan);
 /* What a run says of a request: batch, dtypes and thresholds; no cluster, nodes or precision. */
 mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *model);
 
+/* Sequences a step that are wanted on so many nodes. Of a bare config.json the request's are at
+ * least as many: a multiple of the ranks. Else the same.   Needs: nodes >= 1. */
+int64_t mics_plan_batch_asked(const mics_plan *plan, int32_t nodes);
+
 /* The request for so many nodes.   Needs: nodes >= 1. */
 mics_plan_request mics_plan_request_get(const mics_plan *plan, int32_t nodes);
 
@@ -65,13 +78,16 @@ typedef struct mics_plan_found {
     mics_plan_entry baselines[MICS_PLAN_BASELINES];
     mics_plan_entry file; // as the run file says
     bool has_file;        // what it says can be honoured there
+    // The ranks cannot share the batch evenly, so that only MEGATRON has a plan: result is empty.
+    bool uneven;
 } mics_plan_found;
 
 /* The best plans, the baselines and the run file's own choice, each with its reasons. Where nothing
  * fits, result->count is 0 and nothing is logged.
  *
  * Needs:   nodes >= 1, top >= 1.
- * Returns: as mics_planner_open and mics_planner_search.
+ * Returns: as mics_planner_open and mics_planner_search; a batch that the ranks cannot share is an
+ *          error only where MEGATRON has no plan that fits either.
  * Owns:    mics_plan_found_close, also after a failure.
  */
 mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
@@ -79,7 +95,10 @@ mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
 void mics_plan_found_close(mics_plan_found *found);
 
 /* The fastest baseline, if it fits and is more than 1 % faster than the best plan: what this library
- * cannot run.   Needs: found->result->count > 0.   Returns: one of found->baselines; NULL: none. Pure.
+ * cannot run. Where found->uneven, MEGATRON.
+ *
+ * Needs:   found->result->count > 0, or found->uneven.
+ * Returns: one of found->baselines; NULL: none.      Pure.
  */
 const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found);
 
@@ -106,9 +125,14 @@ typedef struct mics_plan_range {
 typedef struct mics_plan_offer {
     char cluster[MICS_CLUSTER_NAME_BYTES], chip[MICS_CLUSTER_NAME_BYTES];
     int32_t nodes, ranks;
+    int64_t global_batch;
+    int64_t batch_asked; // fewer: the batch was raised to a multiple of the ranks
     mics_plan_entry entry;
     int32_t published_rows;  // published trainings of its kind on that chip
     const char *unpublished; // why there is none on any: "in fp8", "with experts"; NULL: there are
+    // What this library cannot run, and is over 1 % faster: as mics_plan_faster_baseline. "": none.
+    char faster[MICS_PLAN_NAME_BYTES];
+    double faster_us;
     mics_plan_range step_s;
     // That are trained: the goal's. Or as many as its money, or its days, are enough for: then these
     // are a range, and days and money exact.
@@ -137,7 +161,7 @@ typedef struct mics_plan_offers {
 /* The best plan on each of several clusters. One without a number of nodes stands for 1, 2, 4 ...
  * 64 of them. Without prices the fastest comes first.
  *
- * A cluster that has no such precision, or fewer nodes, has a note.
+ * A cluster that has no such precision or attention kernel, or fewer nodes, has a note.
  *
  * Needs:   clusters: (count), as mics_plan_spec.cluster, which is not read here; count >= 1.
  * Returns: MICS_OK, where one at least can be planned; as mics_plan_open; MICS_ERR_INVALID, logged:

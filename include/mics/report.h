@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a run tells people and machines: the progress line, metrics.jsonl, the table of predicted
-// against measured, and traces of what happened when.
+// What a run tells people and machines: the progress line, metrics.jsonl, files for TensorBoard and
+// Prometheus, the table of predicted against measured, and traces of what happened when.
 #ifndef MICS_REPORT_H
 #define MICS_REPORT_H
 
@@ -109,6 +109,56 @@ mics_status mics_metrics_write_validation(mics_metrics_file *file, int64_t step,
  * Returns: MICS_OK; MICS_ERR_IO when the last bytes could not be written. Frees in any case.
  */
 mics_status mics_metrics_close(mics_metrics_file *file);
+
+// ---- TensorBoard ----
+
+// An event file in a folder that TensorBoard watches, beside those of earlier starts of the run.
+typedef struct mics_tensorboard mics_tensorboard;
+
+/* Begins a new event file, and the folder if there is none. TensorBoard no longer shows what older
+ * files of the folder have of steps behind `resume_step`; 0 is a new run.
+ *
+ * Needs:   resume_step >= 0.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
+ * Owns:    close with mics_tensorboard_close.      Threads: one at a time.
+ * Source:  TFRecord and event.proto of TensorFlow.
+ */
+mics_status mics_tensorboard_open(mics_memory *memory, const char *folder, int64_t resume_step,
+                                  mics_tensorboard **file_out);
+
+/* Appends a step's figures as scalars (fp32, which is what TensorBoard keeps): train/loss,
+ * train/learning_rate, speed/step_ms, communication/exposed_ms ... NaNs are left out.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO (a full disk, ...), logged; the file then ends with the record
+ *          before.
+ */
+mics_status mics_tensorboard_write(mics_tensorboard *file, const mics_metrics *metrics);
+
+/* Appends validation/loss. Step 0 is before training.
+ *
+ * Units:   nats a token.
+ * Needs:   step >= 0.
+ * Returns: as mics_tensorboard_write.
+ */
+mics_status mics_tensorboard_write_validation(mics_tensorboard *file, int64_t step, double loss);
+
+/* Closes; NULL is allowed.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO when the last bytes could not be written. Frees in any case.
+ */
+mics_status mics_tensorboard_close(mics_tensorboard *file);
+
+// ---- Prometheus ----
+
+/* Writes a step's figures as gauges (mics_loss{run="..."} ...), named as in metrics.jsonl, for the
+ * textfile collector of Prometheus' node exporter; what is at `path` is replaced by renaming.
+ *
+ * Needs:   path ends in .prom where the collector is to see it; run: the label's value.
+ * Returns: MICS_OK; MICS_ERR_IO, logged; MICS_ERR_MEMORY.
+ * Source:  prometheus.io, "Exposition formats".      Threads: any, one a path.
+ */
+mics_status mics_prometheus_write(mics_memory *memory, const char *path, const char *run,
+                                  const mics_metrics *metrics);
 
 // ---- predicted against measured ----
 
@@ -240,6 +290,37 @@ typedef struct mics_chart {
  * Owns:    the caller frees *svg_out with mics_free.      Threads: any.
  */
 mics_status mics_chart_svg(mics_memory *memory, const mics_chart *chart, char **svg_out);
+
+// ---- scatter ----
+// A picture of points by two figures of which less is better, as time and price, as SVG. A line joins
+// those of the front, which no other beats in both. The x axis is logarithmic, the y axis begins at 0.
+
+enum { MICS_SCATTER_MAX_POINTS = 256 };
+
+typedef struct mics_scatter_point {
+    const char *name;
+    double x, y; // NaN: not known, and not drawn
+    bool front;
+} mics_scatter_point;
+
+typedef struct mics_scatter {
+    const char *title;
+    const char *subtitle;          // NULL: none
+    const char *x_label, *y_label; // with units
+    const mics_scatter_point *points;
+    int32_t count;
+    const char *note; // below the picture; NULL: none
+} mics_scatter;
+
+/* The picture as text. Every point has a mark; names that find no place are left out, the front's
+ * last.
+ *
+ * Shapes:  points: (count).
+ * Needs:   1 <= count <= MICS_SCATTER_MAX_POINTS; x > 0, y >= 0, finite or NaN.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: a need, or no point at all; MICS_ERR_MEMORY.
+ * Owns:    the caller frees *svg_out with mics_free.      Threads: any.
+ */
+mics_status mics_scatter_svg(mics_memory *memory, const mics_scatter *scatter, char **svg_out);
 
 #ifdef __cplusplus
 }

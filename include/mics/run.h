@@ -113,8 +113,15 @@ typedef struct mics_sampling {
     int64_t tokens;     // to draw
     double temperature; // 0: always the most likely token
     int64_t top_k;      // draw among so many; 0: all
-    uint64_t seed;      // the same one gives the same text
-    int32_t threads;    // 0: all cores that the process may use; the text does not depend on it
+    double top_p;       // of these among the likeliest with this share of probability; 0 or 1: all
+    double min_p;       // of these among those with this share of the likeliest's; 0: all
+    // Logits of tokens that the text has, prompt included, are divided by it where positive, else
+    // multiplied; 0 or 1: they are not.
+    double repetition_penalty;
+    const char *const *stops; // (stop_count) texts that end the text, and are not written
+    int32_t stop_count;
+    uint64_t seed;   // the same one gives the same text
+    int32_t threads; // 0: all cores that the process may use; the text does not depend on it
     // Special tokens that the prompt names are taken as such; else they are text like any other.
     bool special_tokens;
 } mics_sampling;
@@ -403,13 +410,14 @@ mics_status mics_saved_generate_many(const mics_saved *saved, const char *prompt
  * downloaded folder (mics_tokenizer_frame_texts).
  *
  * Needs:   file_count >= 1, sequence >= 0.
+ * text_field: of JSON Lines; NULL: as in training, or "text".
  * begun_out: whether it got as far as computing (also after a failure); NULL is allowed.
  * Returns: MICS_OK; MICS_ERR_INVALID (too few tokens, too long a sequence, a text where nobody
  *          knows the tokens), MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_MEMORY, logged.
  */
 mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *files,
-                                int32_t file_count, int64_t sequence, bool *begun_out,
-                                mics_evaluation *evaluation_out);
+                                int32_t file_count, const char *text_field, int64_t sequence,
+                                bool *begun_out, mics_evaluation *evaluation_out);
 
 /* Writes the parameters as Hugging Face safetensors into a folder, tensor by tensor, in bounded
  * memory; with config.json and generation_config.json, and where the tokenizer is known

@@ -209,6 +209,11 @@ static mics_status read_all(parser *parsing)
 
 mics_status cli_parse(cli_call *call, const cli_spec *spec)
 {
+    if (call->describe != NULL) {
+        call->describe(spec, call->describe_ctx);
+        call->helped = true;
+        return MICS_OK;
+    }
     for (int i = 0; i < call->argc; i++) {
         if (strcmp(call->argv[i], "--") == 0)
             break;

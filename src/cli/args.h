@@ -47,6 +47,8 @@ typedef struct cli_spec {
 
 enum { CLI_MAX_LISTS = 4 };
 
+typedef struct cli_verb_entry cli_verb_entry; // cli.h
+
 // One call of a verb.
 typedef struct cli_call {
     mics_memory *memory;
@@ -54,12 +56,17 @@ typedef struct cli_call {
     char **argv;
     cli_list arguments; // those without a flag; by cli_parse
     bool helped;        // help was printed, and nothing is left to do
-    bool running;       // set by the verb: from now on a failure is the running system's
+    // Takes the verb's description instead of reading the command line; NULL: it is read.
+    void (*describe)(const cli_spec *spec, void *ctx);
+    void *describe_ctx;
+    const cli_verb_entry *verbs; // all of the program's
+    bool running;                // set by the verb: from now on a failure is the running system's
     const char **lists[CLI_MAX_LISTS]; // of cli_parse, freed by main
     int32_t list_count;
 } cli_call;
 
-/* Reads the command line into the options' targets and call->arguments; prints help when asked to.
+/* Reads the command line into the options' targets and call->arguments; prints help when asked to,
+ * or gives `spec` to call->describe.
  *
  * Returns: MICS_OK, also where call->helped; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
  */

@@ -18,7 +18,13 @@ enum { CLI_MAX_RANKS = 1 << 20 };
 typedef mics_status cli_verb(cli_call *call);
 
 cli_verb cmd_train, cmd_explain, cmd_generate, cmd_eval, cmd_tokenize, cmd_convert, cmd_bench,
-    cmd_doctor, cmd_plan, cmd_verify;
+    cmd_doctor, cmd_plan, cmd_verify, cmd_completion;
+
+// The last of several has no name.
+struct cli_verb_entry {
+    const char *name, *about;
+    cli_verb *run;
+};
 
 /* Sends the library's messages to standard error, of errors the first alone: what follows it in a
  * process is a consequence.

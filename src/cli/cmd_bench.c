@@ -70,6 +70,11 @@ static mics_status parse(cli_call *call, bench_options *options)
 {
     static const char *const names[] = {"comm", "compute"};
     const char *name = call->argc > 0 ? call->argv[0] : "";
+    if (call->describe != NULL) {
+        MICS_TRY(parse_half(call, options));
+        options->spec.compute = true;
+        return parse_half(call, options);
+    }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         printf(
             "usage: mics bench comm [flags]\n       mics bench compute [RUN.json] [flags]\n\n%s\n\n"

@@ -28,7 +28,7 @@ static mics_status parse(cli_call *call, convert_options *options)
         {"max-shard-bytes", CLI_INT, "N",
          "several files of at most N bytes each, or one tensor; default: one",
          &options->spec.max_file_bytes, 1, 0},
-        {"dtype", CLI_TEXT, "NAME", "fp32, bf16 or fp16; default: fp32", &options->dtype, 0, 0},
+        {"dtype", CLI_TEXT, "fp32|bf16|fp16", "default: fp32", &options->dtype, 0, 0},
     };
     const cli_spec spec = {
         .verb = "convert",

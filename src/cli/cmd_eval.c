@@ -22,13 +22,17 @@ static const char notes[] =
 typedef struct eval_options {
     cli_list data;
     bool json;
-    int64_t sequence; // 0: what the model was trained with
+    const char *text_field; // NULL: as in training
+    int64_t sequence;       // 0: what the model was trained with
 } eval_options;
 
 static mics_status parse(cli_call *call, eval_options *options)
 {
     const cli_option table[] = {
         {"data", CLI_MANY, "FILES...", "texts, or .bin token shards", &options->data, 0, 0},
+        {"text-field", CLI_TEXT, "NAME",
+         "field of JSON Lines that holds the text; default: as in training, or \"text\"",
+         &options->text_field, 0, 0},
         {"sequence", CLI_INT, "N", "tokens of a window; default: as in training",
          &options->sequence, 1, 0},
         {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
@@ -80,8 +84,9 @@ static mics_status run_eval(cli_call *call, const eval_options *options)
     mics_saved *saved = NULL;
     mics_evaluation evaluation;
     MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
-    mics_status status = mics_saved_evaluate(saved, options->data.items, options->data.count,
-                                             options->sequence, &call->running, &evaluation);
+    mics_status status =
+        mics_saved_evaluate(saved, options->data.items, options->data.count, options->text_field,
+                            options->sequence, &call->running, &evaluation);
     if (status == MICS_OK)
         print_result(saved, &evaluation, options->json);
     mics_saved_close(saved);

@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "mics/log.h"
 #include "mics/run.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,8 @@ static const char notes[] =
 enum { MAX_SAMPLES = 1024, MAX_THREADS = 4096 };
 
 typedef struct generate_options {
-    const char *prompt, *precision;
+    const char *prompt, *prompt_file, *precision;
+    cli_list stops;
     mics_sampling sampling;
     int64_t seed, samples, threads;
     bool stats;
@@ -35,11 +37,24 @@ static mics_status parse(cli_call *call, generate_options *options)
 {
     const cli_option table[] = {
         {"prompt", CLI_TEXT, "TEXT", "text to continue; default: none", &options->prompt, 0, 0},
+        {"prompt-file", CLI_TEXT, "FILE", "the prompt is its text; -: standard input's",
+         &options->prompt_file, 0, 0},
         {"tokens", CLI_INT, "N", "tokens to write; default 200", &options->sampling.tokens, 0, 0},
         {"temperature", CLI_REAL, "T", "0: always the most likely token; default 0.8",
          &options->sampling.temperature, 0, 0},
         {"top-k", CLI_INT, "K", "draw among the K most likely tokens; 0: all; default 40",
          &options->sampling.top_k, 0, 0},
+        {"top-p", CLI_REAL, "P",
+         "of these among the likeliest that have this share of probability; default 1: all",
+         &options->sampling.top_p, 0, 1},
+        {"min-p", CLI_REAL, "P",
+         "of these among those with this share of the likeliest's probability; default 0: all",
+         &options->sampling.min_p, 0, 1},
+        {"repetition-penalty", CLI_POSITIVE, "R",
+         "above 1: tokens that the text has become less likely; default 1",
+         &options->sampling.repetition_penalty, 0, 0},
+        {"stop", CLI_EACH, "TEXT", "ends the text before TEXT; may be given again", &options->stops,
+         0, 0},
         {"seed", CLI_INT, "S", "of the drawing; default 1", &options->seed, 0, 0},
         {"samples", CLI_INT, "K",
          "texts, computed together and printed when all have ended; the k-th is that of seed S + k "
@@ -66,6 +81,55 @@ static mics_status parse(cli_call *call, generate_options *options)
         .notes = notes,
     };
     return cli_parse(call, &spec);
+}
+
+// ---- the prompt ----
+
+// All of a stream, with a NUL behind it. Owns: the caller frees *text_out with free.
+static mics_status read_all(FILE *from, const char *name, char **text_out)
+{
+    size_t capacity = 0;
+    errno = 0;
+    const ssize_t got = getdelim(text_out, &capacity, '\0', from);
+    if (ferror(from) != 0 || (got < 0 && !feof(from)))
+        return mics_fail(MICS_ERR_IO, "%s: cannot read: %s", name, strerror(errno));
+    if (got > 0 && (*text_out)[got - 1] == '\0')
+        return mics_fail(MICS_ERR_INVALID, "%s: a prompt is text, and byte %lld is a NUL", name,
+                         (long long)got - 1);
+    if (got < 0) // it is empty
+        (*text_out)[0] = '\0';
+    return MICS_OK;
+}
+
+// Leaves in options->prompt what the file has. Owns: the caller frees *text_out with free.
+static mics_status read_prompt(generate_options *options, char **text_out)
+{
+    const char *path = options->prompt_file;
+    if (path == NULL) {
+        options->prompt = options->prompt != NULL ? options->prompt : "";
+        return MICS_OK;
+    }
+    if (options->prompt != NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "mics generate: --prompt contradicts --prompt-file; leave one out");
+    const bool input = strcmp(path, "-") == 0;
+    FILE *from = input ? stdin : fopen(path, "re");
+    if (from == NULL)
+        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    const mics_status status = read_all(from, input ? "standard input" : path, text_out);
+    if (!input)
+        fclose(from);
+    options->prompt = *text_out;
+    return status;
+}
+
+static mics_status check_stops(const cli_list *stops)
+{
+    for (int32_t i = 0; i < stops->count; i++) {
+        if (stops->items[i][0] == '\0')
+            return mics_fail(MICS_ERR_INVALID, "mics generate: --stop: needs a text");
+    }
+    return MICS_OK;
 }
 
 // ---- texts ----
@@ -171,6 +235,8 @@ static mics_status write_texts(cli_call *call, mics_saved *saved, generate_optio
     call->running = true;
     options->sampling.seed = (uint64_t)options->seed;
     options->sampling.threads = (int32_t)options->threads;
+    options->sampling.stops = options->stops.items;
+    options->sampling.stop_count = options->stops.count;
     MICS_TRY(options->samples == 1 ? write_one(saved, options, &generated)
                                    : write_many(call->memory, saved, options, &generated));
     if ((options->stats || isatty(STDERR_FILENO)) && generated.tokens > 0)
@@ -181,18 +247,22 @@ static mics_status write_texts(cli_call *call, mics_saved *saved, generate_optio
 static mics_status generate(cli_call *call, generate_options *options)
 {
     mics_saved *saved = NULL;
-    MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
-    const mics_status status = write_texts(call, saved, options);
+    char *prompt = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(check_stops(&options->stops));
+    MICS_TRY_OUT(read_prompt(options, &prompt));
+    MICS_TRY_OUT(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
+    status = write_texts(call, saved, options);
+out:
     mics_saved_close(saved);
+    free(prompt);
     return status;
 }
 
 mics_status cmd_generate(cli_call *call)
 {
-    generate_options options = {.prompt = "",
-                                .sampling = {.tokens = 200, .temperature = 0.8, .top_k = 40},
-                                .seed = 1,
-                                .samples = 1};
+    generate_options options = {
+        .sampling = {.tokens = 200, .temperature = 0.8, .top_k = 40}, .seed = 1, .samples = 1};
     MICS_TRY(parse(call, &options));
     return call->helped ? MICS_OK : generate(call, &options);
 }

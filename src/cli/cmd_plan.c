@@ -7,11 +7,14 @@
 
 typedef struct plan_options {
     cli_list sets, clusters;
-    const char *precision, *sweep, *svg;
+    const char *precision, *attention, *sweep, *svg;
     mics_plan_goal goal;
-    int64_t top;
-    bool json, list;
+    int64_t top, tensor, pipeline, virtual_stages;
+    double reserve_gib; // below 0: not given
+    bool json, list, wide;
 } plan_options;
+
+enum { MAX_DEGREE = 1 << 20, MAX_RESERVE_GIB = 1 << 16 };
 
 // Far more than anybody has, and products of such are still finite.
 static const int64_t max_goal = 1000000000000000000;
@@ -44,11 +47,25 @@ static mics_status parse(cli_call *call, plan_options *options)
         {"precision", CLI_TEXT, "WHAT",
          "auto, bf16, fp16, fp8, mixed, tf32 or fp32; default: the run file's", &options->precision,
          0, 0},
+        {"attention", CLI_TEXT, "KERNEL",
+         "unfused, flash1, flash2, flash3 or cudnn; default: the GPU's usual one",
+         &options->attention, 0, 0},
+        {"reserve", CLI_REAL, "GIB", "memory of a GPU to leave free; default 1 % of it",
+         &options->reserve_gib, 0, MAX_RESERVE_GIB},
+        {"tensor", CLI_INT, "T", "of megatron's plan: tensor-parallel ranks", &options->tensor, 1,
+         MAX_DEGREE},
+        {"pipeline", CLI_INT, "P", "of megatron's plan: pipeline stages", &options->pipeline, 1,
+         MAX_DEGREE},
+        {"virtual", CLI_INT, "V", "of megatron's plan: chunks of a stage, interleaved",
+         &options->virtual_stages, 1, MAX_DEGREE},
         {"sweep", CLI_TEXT, "WHAT", "curves: nodes=1..64, nodes=2,4,6, or P", &options->sweep, 0,
          0},
-        {"svg", CLI_TEXT, "FILE", "write the sweep's picture", &options->svg, 0, 0},
+        {"svg", CLI_TEXT, "FILE",
+         "write a picture: of the sweep, or of the clusters' time and price", &options->svg, 0, 0},
         {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
          0, 0},
+        {"wide", CLI_FLAG, NULL, "tables of more than 120 columns, with every figure",
+         &options->wide, 0, 0},
         {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
     };
     const cli_spec spec = {
@@ -68,10 +85,12 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
 {
     mics_plan_found found = {.planner = NULL};
     mics_status status = mics_plan_find(plan, plan->nodes, (int32_t)options->top, &found);
-    if (status == MICS_OK && found.result->count == 0)
+    if (status == MICS_OK && found.result->count == 0 && !found.uneven)
         status = mics_plan_fail_fit(plan, &found);
+    else if (status == MICS_OK && options->json)
+        cli_plan_json(plan, &found, &options->goal);
     else if (status == MICS_OK)
-        (options->json ? cli_plan_json : cli_plan_text)(plan, &found, &options->goal);
+        cli_plan_text(plan, &found, &options->goal, options->wide);
     mics_plan_found_close(&found);
     return status;
 }
@@ -83,8 +102,10 @@ static mics_status plan_sweep(const mics_plan *plan, const plan_options *options
     mics_status status = MICS_OK;
     if (options->svg != NULL)
         status = cli_sweep_svg(plan, sweep, options->svg);
-    if (status == MICS_OK)
-        (options->json ? cli_sweep_json : cli_sweep_text)(plan, sweep);
+    if (status == MICS_OK && options->json)
+        cli_sweep_json(plan, sweep, &options->goal);
+    else if (status == MICS_OK)
+        cli_sweep_text(plan, sweep, &options->goal, options->wide);
     mics_plan_sweep_close(sweep);
     return status;
 }
@@ -97,12 +118,15 @@ static mics_status compare_clusters(cli_call *call, const plan_options *options,
         return mics_fail(MICS_ERR_INVALID, "--sweep is of one cluster; give one --cluster");
     MICS_TRY(mics_plan_offers_open(call->memory, spec, options->clusters.items,
                                    options->clusters.count, &options->goal, &offers));
-    if (options->json)
+    mics_status status = MICS_OK;
+    if (options->svg != NULL)
+        status = cli_plan_offers_svg(offers, spec->file, options->svg);
+    if (status == MICS_OK && options->json)
         cli_plan_offers_json(offers);
-    else
-        cli_plan_offers_text(offers, &options->goal);
+    else if (status == MICS_OK)
+        cli_plan_offers_text(offers, &options->goal, options->wide);
     mics_plan_offers_close(offers);
-    return MICS_OK;
+    return status;
 }
 
 // One without a number of nodes is several, where a goal chooses among them.
@@ -121,17 +145,24 @@ static mics_status run_plan(cli_call *call, const plan_options *options)
         .set_count = options->sets.count,
         .any_nodes = options->sweep != NULL && strncmp(options->sweep, "nodes", 5) == 0,
         .precision = options->precision,
+        .attention = options->attention,
+        .has_reserve = options->reserve_gib >= 0,
+        .reserve_bytes = options->reserve_gib * (1 << 30),
+        .pipeline = {.tensor = (int32_t)options->tensor,
+                     .stages = (int32_t)options->pipeline,
+                     .chunks = (int32_t)options->virtual_stages},
     };
     mics_plan *plan = NULL;
     if (call->arguments.count == 0)
         return mics_fail(MICS_ERR_INVALID, "mics plan: missing: RUN.json, or a config.json; --list "
                                            "prints the clusters there are");
     spec.file = call->arguments.items[0];
-    if (options->svg != NULL && options->sweep == NULL)
-        return mics_fail(MICS_ERR_INVALID, "--svg draws a sweep; give --sweep nodes=1..64 or P");
     if (options->clusters.count == 0)
         return mics_fail(MICS_ERR_INVALID, "mics plan needs --cluster, as in --cluster "
                                            "p4d.24xlarge:8 or --cluster cluster.json:8");
+    if (options->svg != NULL && options->sweep == NULL && !is_several(options))
+        return mics_fail(MICS_ERR_INVALID, "--svg draws a sweep, or several clusters; give --sweep "
+                                           "nodes=1..64 or P, or another --cluster");
     if (is_several(options))
         return compare_clusters(call, options, &spec);
     spec.cluster = options->clusters.items[0];
@@ -144,7 +175,7 @@ static mics_status run_plan(cli_call *call, const plan_options *options)
 
 mics_status cmd_plan(cli_call *call)
 {
-    plan_options options = {.top = 5};
+    plan_options options = {.top = 5, .reserve_gib = -1};
     MICS_TRY(parse(call, &options));
     if (call->helped)
         return MICS_OK;

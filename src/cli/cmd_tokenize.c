@@ -14,7 +14,7 @@ static const char about[] =
     "separated by the tokenizer's separator: the stream that a run on these files reads.";
 
 typedef struct tokenize_options {
-    const char *tokenizer, *out;
+    const char *tokenizer, *text_field, *out;
     bool add_special_tokens;
 } tokenize_options;
 
@@ -24,6 +24,9 @@ static mics_status parse(cli_call *call, tokenize_options *options)
         {"tokenizer", CLI_TEXT, "bytes|FILE", "\"bytes\" (default), or a tokenizer.json",
          &options->tokenizer, 0, 0},
         {"out", CLI_TEXT, "SHARD.bin", "the shard; must not exist", &options->out, 0, 0},
+        {"text-field", CLI_TEXT, "NAME",
+         "field of JSON Lines (.jsonl) that holds the text; default \"text\"", &options->text_field,
+         0, 0},
         {"add-special-tokens", CLI_FLAG, NULL,
          "around each text, what the tokenizer.json's post_processor puts there, and no separator",
          &options->add_special_tokens, 0, 0},
@@ -74,8 +77,13 @@ static mics_status tokenize(cli_call *call, const tokenize_options *options)
         MICS_TRY_OUT(mics_tokenizer_frame_texts(tokenizer, "--add-special-tokens"));
     int32_t vocab = mics_tokenizer_vocab(tokenizer);
     MICS_TRY_OUT(mics_temp_dir_init(&cache));
-    MICS_TRY_OUT(mics_corpus_open(call->memory, call->arguments.items, call->arguments.count,
-                                  tokenizer, vocab, cache.path, &corpus));
+    const mics_corpus_spec spec = {.patterns = call->arguments.items,
+                                   .pattern_count = call->arguments.count,
+                                   .vocab = vocab,
+                                   .tokenizer = tokenizer,
+                                   .cache_dir = cache.path,
+                                   .text_field = options->text_field};
+    MICS_TRY_OUT(mics_corpus_open(call->memory, &spec, &corpus));
     call->running = true;
     MICS_TRY_OUT(write_shard(call->memory, corpus, options->out, vocab));
 out:

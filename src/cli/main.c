@@ -11,14 +11,10 @@
 #include <unistd.h>
 
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 }; // and CLI_EXIT_STOPPED
+enum { MAX_VERBS = 32 };
 
-typedef struct verb {
-    const char *name;
-    const char *about;
-    cli_verb *run;
-} verb;
-
-static const verb verbs[] = {
+// In the order of the help.
+static const cli_verb_entry verbs[] = {
     {"train", "trains a model", cmd_train},
     {"explain", "shows what a run would do: keys, mesh, memory, bytes, schedule", cmd_explain},
     {"plan", "which sharding and batch for a cluster, how fast, at what price", cmd_plan},
@@ -29,8 +25,9 @@ static const verb verbs[] = {
     {"convert", "makes Hugging Face safetensors from a checkpoint", cmd_convert},
     {"bench", "measures links and computation for a cluster file", cmd_bench},
     {"doctor", "what this build and this machine can do", cmd_doctor},
+    {"completion", "prints a script that completes verbs and flags in a shell", cmd_completion},
+    {NULL, NULL, NULL},
 };
-enum { VERBS = sizeof verbs / sizeof verbs[0] };
 
 // Before anything runs, what is wrong is the usage, the configuration, a file it names, or a
 // machine too small for it. What fails later is a failure of the running system, and so is, at any
@@ -60,22 +57,24 @@ static void print_usage(void)
     printf("mics %s: trains transformers with MiCS sharding on clusters of unequal links\n\n"
            "usage: mics VERB [arguments] [flags]\n\n",
            MICS_VERSION);
-    for (int i = 0; i < VERBS; i++)
-        printf("  %-10s %s\n", verbs[i].name, verbs[i].about);
+    for (const cli_verb_entry *verb = verbs; verb->name != NULL; verb++)
+        printf("  %-10s %s\n", verb->name, verb->about);
     printf("\nmics VERB --help lists a verb's flags; mics --version prints the version.\n"
            "Exit status: 0 good, 1 failed, 2 wrong usage or configuration,\n"
            "75 stopped as asked, with the state saved: start it again to resume.\n");
 }
 
-static const verb *find_verb(const char *name)
+static const cli_verb_entry *find_verb(const char *name)
 {
-    const char *names[VERBS];
-    for (int i = 0; i < VERBS; i++) {
-        if (strcmp(verbs[i].name, name) == 0)
-            return &verbs[i];
-        names[i] = verbs[i].name;
+    const char *names[MAX_VERBS];
+    int32_t count = 0;
+    for (const cli_verb_entry *verb = verbs; verb->name != NULL; verb++) {
+        if (strcmp(verb->name, name) == 0)
+            return verb;
+        if (count < MAX_VERBS)
+            names[count++] = verb->name;
     }
-    const char *near = cli_nearest(name, names, VERBS);
+    const char *near = cli_nearest(name, names, count);
     if (near != NULL)
         mics_fail(MICS_ERR_INVALID, "no verb \"%s\"; did you mean \"%s\"?", name, near);
     else
@@ -85,8 +84,8 @@ static const verb *find_verb(const char *name)
 
 static int run_verb(const char *name, int argc, char **argv)
 {
-    const verb *found = find_verb(name);
-    cli_call call = {.argc = argc, .argv = argv};
+    const cli_verb_entry *found = find_verb(name);
+    cli_call call = {.argc = argc, .argv = argv, .verbs = verbs};
     if (found == NULL)
         return EXIT_USAGE;
     if (mics_memory_open(&call.memory) != MICS_OK)

@@ -26,32 +26,6 @@ static void print_memory(const mics_plan_entry *entry)
     printf("\"reserve\": %.0f}, \"spare_bytes\": %.0f, ", entry->reserve_bytes, entry->spare_bytes);
 }
 
-static void print_pipeline(const mics_plan_pipeline *p)
-{
-    if (p->stages == 0)
-        printf("\"pipeline\": null, ");
-    else
-        printf("\"pipeline\": {\"tensor\": %d, \"stages\": %d, \"data\": %d, \"chunks\": %d, "
-               "\"bubble_ms\": %.9g}, ",
-               (int)p->tensor, (int)p->stages, (int)p->data, (int)p->chunks, p->bubble_us * 1e-3);
-}
-
-static void print_choice(const mics_plan_entry *entry)
-{
-    const mics_plan_choice *c = &entry->choice;
-    printf("{\"name\": \"%s\", \"params\": %d, \"grads\": %d, \"optimizer\": %d, "
-           "\"micro_batch\": %lld, \"accumulation\": %d, \"layered_micro_steps\": %d, "
-           "\"recompute\": %s, "
-           "\"prefetch\": %d, "
-           "\"gather\": \"%s\", \"reduce\": \"%s\", ",
-           entry->name, (int)c->sharding.params, (int)c->sharding.grads, (int)c->sharding.optimizer,
-           (long long)c->micro_batch, (int)c->micro_steps, (int)cli_plan_layered(c),
-           c->recompute ? "true" : "false", (int)c->prefetch,
-           c->gather_two_stage ? "two-stage" : "ring", c->reduce_two_stage ? "two-stage" : "ring");
-    print_pipeline(&entry->pipeline);
-    printf("\"fits\": %s, ", entry->fits ? "true" : "false");
-}
-
 static void print_times(const mics_plan_entry *entry)
 {
     print_ms("step_ms", entry->step_us, ", ");
@@ -68,7 +42,9 @@ static void print_times(const mics_plan_entry *entry)
 
 void cli_plan_entry_json(const mics_plan *plan, const mics_plan_entry *entry)
 {
-    print_choice(entry);
+    printf("{");
+    cli_plan_choice_json(entry);
+    printf(", \"fits\": %s, ", entry->fits ? "true" : "false");
     print_memory(entry);
     print_times(entry);
     print_real("tflops_per_gpu", entry->tflops_per_gpu, ", ");
@@ -93,13 +69,19 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
     printf("{\n  \"model\": {\"config\": ");
     mics_text_write_quoted(stdout, plan->run->model_config);
     printf(", \"parameters\": %lld, \"sequence_length\": %lld, \"precision\": \"%s\", \"math\": "
-           "\"%s\", \"trainable\": %s},\n  \"cluster\": {\"name\": ",
+           "\"%s\", \"trainable\": %s",
            (long long)mics_model_param_count(plan->model), (long long)plan->length,
            mics_precision_text(request.precision), mics_math_text(request.math),
            plan->by_shapes ? "false" : "true");
+    if (plan->attention != NULL)
+        printf(", \"attention\": \"%s\"", plan->attention);
+    else
+        printf(", \"attention\": null");
+    printf("},\n  \"cluster\": {\"name\": ");
     mics_text_write_quoted(stdout, plan->cluster.name);
-    printf(", \"nodes\": %d, \"ranks\": %d, \"memory_bytes\": %.0f, \"usd_per_node_hour\": ",
-           (int)nodes, (int)ranks, mics_planner_memory_bytes(found->planner));
+    printf(", \"nodes\": %d, \"ranks\": %d, \"memory_bytes\": %.0f, \"left_free_bytes\": %.0f, "
+           "\"usd_per_node_hour\": ",
+           (int)nodes, (int)ranks, mics_planner_memory_bytes(found->planner), plan->reserve_bytes);
     if (plan->cluster.usd_per_node_hour > 0)
         printf("%.9g},\n", plan->cluster.usd_per_node_hour);
     else
@@ -111,13 +93,34 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
            (long long)found->result->simulated);
 }
 
+static void print_answer(const mics_plan *plan, const mics_plan_found *found,
+                         const mics_plan_goal *goal)
+{
+    if (found->uneven) {
+        printf("null");
+        return;
+    }
+    mics_plan_offer offer =
+        mics_plan_offer_get(plan, plan->nodes, &found->result->entries[0], goal);
+    const mics_plan_entry *faster = mics_plan_faster_baseline(found);
+    if (faster != NULL)
+        snprintf(offer.faster, sizeof offer.faster, "%s", faster->name);
+    cli_plan_offer_json(&offer);
+}
+
+static void print_baseline(const mics_plan *plan, const mics_plan_found *found, int baseline)
+{
+    if (found->uneven && baseline != MICS_PLAN_MEGATRON)
+        printf("null");
+    else
+        cli_plan_entry_json(plan, &found->baselines[baseline]);
+}
+
 void cli_plan_json(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal)
 {
-    const mics_plan_offer offer =
-        mics_plan_offer_get(plan, plan->nodes, &found->result->entries[0], goal);
     print_head(plan, found);
     printf("  \"answer\": ");
-    cli_plan_offer_json(&offer);
+    print_answer(plan, found, goal);
     printf(",\n  \"plans\": [");
     for (int32_t i = 0; i < found->result->count; i++) {
         printf("%s\n    ", i > 0 ? "," : "");
@@ -127,7 +130,7 @@ void cli_plan_json(const mics_plan *plan, const mics_plan_found *found, const mi
     for (int b = 0; b < MICS_PLAN_BASELINES; b++) {
         printf("%s\n    \"%s\": ", b > 0 ? "," : "",
                mics_plan_baseline_text((mics_plan_baseline)b));
-        cli_plan_entry_json(plan, &found->baselines[b]);
+        print_baseline(plan, found, b);
     }
     const mics_plan_entry *faster = mics_plan_faster_baseline(found);
     printf("\n  },\n  \"faster_baseline\": ");

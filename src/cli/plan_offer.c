@@ -8,38 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FIGURE_BYTES = 32, MIN_PUBLISHED_ROWS = 3 };
+enum { MIN_PUBLISHED_ROWS = 3 };
 
 // ---- figures ----
 
-// Three digits, and large ones whole, with commas: "0.534", "53.4", "49,650".
-static const char *figure(double value, char text[FIGURE_BYTES])
-{
-    char digits[FIGURE_BYTES];
-    if (value < 0.0995 || value >= 1e15) {
-        snprintf(text, FIGURE_BYTES, "%.3g", value);
-        return text;
-    }
-    if (value < 999.5) {
-        snprintf(text, FIGURE_BYTES, "%.*f", value >= 99.95 ? 0 : (value >= 9.995 ? 1 : 2), value);
-        return text;
-    }
-    const int count = snprintf(digits, sizeof digits, "%.0f", value);
-    int at = 0;
-    for (int i = 0; i < count; i++) {
-        if (i > 0 && (count - i) % 3 == 0)
-            text[at++] = ',';
-        text[at++] = digits[i];
-    }
-    text[at] = '\0';
-    return text;
-}
-
 static void print_range(const mics_plan_range *range)
 {
-    char low[FIGURE_BYTES], high[FIGURE_BYTES];
+    char low[CLI_PLAN_FIGURE_BYTES], high[CLI_PLAN_FIGURE_BYTES];
     if (range->low < range->high)
-        printf(" (%s to %s)", figure(range->low, low), figure(range->high, high));
+        printf(" (%s to %s)", cli_plan_figure(range->low, low), cli_plan_figure(range->high, high));
 }
 
 // ---- the answer ----
@@ -47,17 +24,18 @@ static void print_range(const mics_plan_range *range)
 static void print_choice(const mics_plan_offer *offer)
 {
     const mics_plan_choice *c = &offer->entry.choice;
-    printf("Take %s, micro-batch %lld x %d%s", offer->entry.name, (long long)c->micro_batch,
-           (int)c->micro_steps, c->recompute ? ", recomputed" : "");
+    printf("Take %s, micro-batch %lld x %d x %d ranks = %lld sequences%s", offer->entry.name,
+           (long long)c->micro_batch, (int)c->micro_steps, (int)offer->ranks,
+           (long long)offer->global_batch, c->recompute ? ", recomputed" : "");
 }
 
 static void print_whole(const mics_plan_offer *offer)
 {
-    char text[FIGURE_BYTES];
-    printf(", %s days", figure(offer->days.typical, text));
+    char text[CLI_PLAN_FIGURE_BYTES];
+    printf(", %s days", cli_plan_figure(offer->days.typical, text));
     print_range(&offer->days);
     if (offer->usd.typical > 0) {
-        printf(" and $%s", figure(offer->usd.typical, text));
+        printf(" and $%s", cli_plan_figure(offer->usd.typical, text));
         print_range(&offer->usd);
     }
     printf(" for %.4g", offer->tokens.typical);
@@ -86,69 +64,143 @@ static void print_basis(const mics_plan_offer *offer)
 // Which limits, of those that are given.
 static void print_missed(const mics_plan_offer *offer, const mics_plan_goal *goal)
 {
-    char text[FIGURE_BYTES];
+    char text[CLI_PLAN_FIGURE_BYTES];
     printf("It does not meet");
     if (!offer->meets_days)
-        printf(" %s days", figure(goal->days, text));
+        printf(" %s days", cli_plan_figure(goal->days, text));
     if (!offer->meets_usd)
-        printf("%s $%s%s", offer->meets_days ? "" : " or", figure(goal->usd, text),
+        printf("%s $%s%s", offer->meets_days ? "" : " or", cli_plan_figure(goal->usd, text),
                offer->entry.usd_per_gtoken == 0 ? ": no price is known" : "");
     printf(".\n");
 }
 
-void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal,
-                     const mics_plan_entry *faster)
+void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal, const char *faster,
+                     double faster_us)
 {
-    char text[FIGURE_BYTES];
+    char text[CLI_PLAN_FIGURE_BYTES];
     print_choice(offer);
-    printf(": %s s a step", figure(offer->step_s.typical, text));
+    printf(": %s s a step", cli_plan_figure(offer->step_s.typical, text));
     print_range(&offer->step_s);
     if (offer->tokens.typical > 0)
         print_whole(offer);
     else if (offer->entry.usd_per_gtoken > 0)
-        printf(", $%s for 1e9 tokens", figure(offer->entry.usd_per_gtoken, text));
+        printf(", $%s for 1e9 tokens", cli_plan_figure(offer->entry.usd_per_gtoken, text));
     printf(", %s a rank to spare.\n", mics_size_text(offer->entry.spare_bytes, text, sizeof text));
     if (!offer->meets)
         print_missed(offer, goal);
     print_basis(offer);
-    if (faster != NULL)
-        printf("%s would take %s s; mics cannot run it.\n", faster->name,
-               figure(faster->step_us * 1e-6, text));
+    if (*faster != '\0')
+        printf("%s would take %s s; mics cannot run it.\n", faster,
+               cli_plan_figure(faster_us * 1e-6, text));
     printf("\n");
 }
 
 // ---- several clusters ----
 
-static void print_offer(const mics_plan_offer *offer)
+// Which columns a table of offers has.
+typedef struct offer_columns {
+    bool wide;
+    bool whole;  // tokens are known, so days and the price of all of them
+    bool tokens; // and differ by row: as many as the goal's days or money are enough for
+} offer_columns;
+
+static void print_batch(const mics_plan_offer *offer)
 {
-    char name[MICS_CLUSTER_NAME_BYTES + 16], text[FIGURE_BYTES];
+    const mics_plan_choice *c = &offer->entry.choice;
+    char text[CLI_PLAN_FIGURE_BYTES];
+    snprintf(text, sizeof text, "%lld x %d%s", (long long)c->micro_batch, (int)c->micro_steps,
+             c->recompute ? " rec" : "");
+    printf("%-14s%7lld%c", text, (long long)offer->global_batch,
+           offer->global_batch > offer->batch_asked ? '+' : ' ');
+}
+
+static void print_offer(const mics_plan_offer *offer, const offer_columns *columns)
+{
+    char name[MICS_CLUSTER_NAME_BYTES + 16], text[CLI_PLAN_FIGURE_BYTES];
     snprintf(name, sizeof name, "%s:%d", offer->cluster, (int)offer->nodes);
-    printf("%c %-32s%6d ", offer->front ? '*' : ' ', name, (int)offer->ranks);
+    printf("%c%c%-29s%6d ", offer->front ? '*' : ' ',
+           offer->note[0] == '\0' && !offer->meets ? '!' : ' ', name, (int)offer->ranks);
     if (offer->note[0] != '\0') {
         printf("%s\n", offer->note);
         return;
     }
-    printf("%-22s%11s", offer->entry.name, figure(offer->step_s.typical, text));
-    printf("%13s", figure(offer->entry.tokens_per_s, text));
-    const bool whole = offer->tokens.typical > 0;
-    if (whole)
-        printf("%10.3g%9s", offer->tokens.typical, figure(offer->days.typical, text));
-    else
-        printf("%10s%9s", "-", "-");
-    const double usd = whole ? offer->usd.typical : offer->entry.usd_per_gtoken;
-    printf("%13s%s\n", usd > 0 ? figure(usd, text) : "-", offer->meets ? "" : "  misses the goal");
+    printf("%-18s ", offer->entry.name);
+    print_batch(offer);
+    printf("%8s", cli_plan_figure(offer->step_s.typical, text));
+    if (columns->wide || !columns->tokens)
+        printf("%12s", cli_plan_figure(offer->entry.tokens_per_s, text));
+    if (columns->wide)
+        printf("%7.1f%11s", 100 * offer->entry.mfu,
+               mics_size_text(offer->entry.spare_bytes, text, sizeof text));
+    if (columns->tokens)
+        printf("%12.3g", offer->tokens.typical);
+    if (columns->whole)
+        printf("%9s", cli_plan_figure(offer->days.typical, text));
+    const double usd = columns->whole ? offer->usd.typical : offer->entry.usd_per_gtoken;
+    printf("%12s\n", usd > 0 ? cli_plan_figure(usd, text) : "-");
 }
 
-void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *goal)
+static void print_offers_head(const offer_columns *columns)
+{
+    printf("  %-29s%6s %-18s %-14s%8s%8s", "cluster", "ranks", "plan", "micro-batches", "batch ",
+           "s a step");
+    if (columns->wide || !columns->tokens)
+        printf("%12s", "tokens/s");
+    if (columns->wide)
+        printf("%7s%11s", "MFU %", "to spare");
+    if (columns->tokens)
+        printf("%12s", "tokens");
+    if (columns->whole)
+        printf("%9s", "days");
+    printf("%12s\n", columns->whole ? "USD" : "USD/Gtok");
+}
+
+// Signs that stand in the table, with what they mean.
+static void print_offer_signs(const mics_plan_offers *offers)
+{
+    bool missed = false, raised = false;
+    for (int32_t i = 0; i < offers->count; i++) {
+        const mics_plan_offer *offer = &offers->items[i];
+        missed = missed || (offer->note[0] == '\0' && !offer->meets);
+        raised = raised || (offer->note[0] == '\0' && offer->global_batch > offer->batch_asked);
+    }
+    printf("\n*: none of the others is both faster and cheaper. Times are typical.\n");
+    if (missed)
+        printf("!: misses the goal.\n");
+    printf(
+        "micro-batches: sequences of one x micro-steps, rec: recomputed; batch: sequences a step "
+        "of all ranks.\n");
+    if (raised)
+        printf("+: raised from %lld sequences to what so many ranks can share evenly.\n",
+               (long long)offers->items[0].batch_asked);
+}
+
+// Of the others; the answer says it of the first.
+static void print_faster(const mics_plan_offers *offers)
+{
+    char text[CLI_PLAN_FIGURE_BYTES];
+    for (int32_t i = 1; i < offers->count; i++) {
+        const mics_plan_offer *offer = &offers->items[i];
+        if (offer->faster[0] != '\0')
+            printf("%s:%d: %s would take %s s; mics cannot run it.\n", offer->cluster,
+                   (int)offer->nodes, offer->faster,
+                   cli_plan_figure(offer->faster_us * 1e-6, text));
+    }
+}
+
+void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *goal, bool wide)
 {
     const mics_plan_offer *best = &offers->items[0];
+    const offer_columns columns = {.wide = wide,
+                                   .whole = best->tokens.typical > 0,
+                                   .tokens = best->tokens.typical > 0 && goal->tokens == 0};
     printf("%s:%d. ", best->cluster, (int)best->nodes);
-    cli_plan_answer(best, goal, NULL);
-    printf("  %-32s%6s %-22s%11s%13s%10s%9s%13s\n", "cluster", "ranks", "plan", "s a step",
-           "tokens/s", "tokens", "days", best->tokens.typical > 0 ? "USD" : "USD/Gtok");
+    cli_plan_answer(best, goal, best->faster, best->faster_us);
+    print_offers_head(&columns);
     for (int32_t i = 0; i < offers->count; i++)
-        print_offer(&offers->items[i]);
-    printf("\n*: none of the others is both faster and cheaper. Times are typical.\n");
+        print_offer(&offers->items[i], &columns);
+    print_offer_signs(offers);
+    print_faster(offers);
 }
 
 static void print_range_json(const char *name, const mics_plan_range *range)
@@ -159,6 +211,15 @@ static void print_range_json(const char *name, const mics_plan_range *range)
     }
     printf(", \"%s\": {\"typical\": %.9g, \"low\": %.9g, \"high\": %.9g}", name, range->typical,
            range->low, range->high);
+}
+
+void cli_plan_cost_json(const mics_plan_offer *offer)
+{
+    print_range_json("tokens", &offer->tokens);
+    print_range_json("step_s", &offer->step_s);
+    print_range_json("days", &offer->days);
+    print_range_json("usd", &offer->usd);
+    printf(", \"meets_goal\": %s", offer->meets ? "true" : "false");
 }
 
 void cli_plan_offer_json(const mics_plan_offer *offer)
@@ -172,14 +233,18 @@ void cli_plan_offer_json(const mics_plan_offer *offer)
         printf("}");
         return;
     }
-    printf(", \"plan\": \"%s\", \"published_rows\": %d", offer->entry.name,
+    printf(", \"plan\": \"%s\", \"choice\": {", offer->entry.name);
+    cli_plan_choice_json(&offer->entry);
+    printf("}, \"global_batch\": %lld, \"batch_asked\": %lld, \"spare_bytes\": %.0f, "
+           "\"published_rows\": %d",
+           (long long)offer->global_batch, (long long)offer->batch_asked, offer->entry.spare_bytes,
            (int)offer->published_rows);
-    print_range_json("tokens", &offer->tokens);
-    print_range_json("step_s", &offer->step_s);
-    print_range_json("days", &offer->days);
-    print_range_json("usd", &offer->usd);
-    printf(", \"meets_goal\": %s, \"pareto\": %s}", offer->meets ? "true" : "false",
-           offer->front ? "true" : "false");
+    cli_plan_cost_json(offer);
+    if (offer->faster[0] != '\0')
+        printf(", \"faster_baseline\": \"%s\"", offer->faster);
+    else
+        printf(", \"faster_baseline\": null");
+    printf(", \"pareto\": %s}", offer->front ? "true" : "false");
 }
 
 void cli_plan_offers_json(const mics_plan_offers *offers)

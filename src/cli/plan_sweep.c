@@ -11,20 +11,56 @@
 
 // ---- table ----
 
-static void print_point(const mics_plan_sweep *sweep, const mics_plan_point *point)
+// What a table of a sweep has beside the best plan.
+typedef struct sweep_columns {
+    const mics_plan_goal *goal;
+    bool wide;
+    bool whole; // a goal says how many tokens: days and price
+} sweep_columns;
+
+// Without --wide those that most readers compare with; with days and price fewer.
+static bool is_shown(const mics_plan_sweep *sweep, const sweep_columns *columns, int32_t curve)
+{
+    static const char *const always[] = {"best", "zero3", "mics", "megatron"};
+    static const char *const with_space[] = {"mics+", "hpz"};
+    const char *name = sweep->names[curve];
+    bool shown = columns->wide || sweep->over_params;
+    for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
+        shown = shown || strcmp(name, always[i]) == 0;
+    for (size_t i = 0; !columns->whole && i < sizeof with_space / sizeof with_space[0]; i++)
+        shown = shown || strcmp(name, with_space[i]) == 0;
+    return shown;
+}
+
+static void print_cost(const mics_plan_offer *offer)
+{
+    char text[CLI_PLAN_FIGURE_BYTES];
+    printf("%7s", cli_plan_figure(offer->days.typical, text));
+    printf("%12s%c", offer->usd.typical > 0 ? cli_plan_figure(offer->usd.typical, text) : "-",
+           offer->meets ? ' ' : '!');
+}
+
+static void print_point(const mics_plan *plan, const mics_plan_sweep *sweep,
+                        const sweep_columns *columns, const mics_plan_point *point)
 {
     const mics_plan_entry *best = &point->curves[0];
     char batch[32];
     if (!point->has[0]) {
-        printf("%6d %6d  %s\n", (int)point->size, (int)point->ranks, point->note);
+        printf("%5d %6d  %s\n", (int)point->size, (int)point->ranks, point->note);
         return;
     }
     snprintf(batch, sizeof batch, "%lld x %d%s", (long long)best->choice.micro_batch,
              (int)best->choice.micro_steps, best->choice.recompute ? " rec" : "");
-    printf("%6d %6d  %-22s %-14s %10.1f ", (int)point->size, (int)point->ranks, best->name, batch,
+    printf("%5d %6d  %-18s %-12s %8.1f ", (int)point->size, (int)point->ranks, best->name, batch,
            best->step_us * 1e-3);
-    printf(best->tokens_per_s < 9999.5 ? "%11.4g" : "%11.0f", best->tokens_per_s);
+    printf(best->tokens_per_s < 9999.5 ? "%9.4g" : "%9.0f", best->tokens_per_s);
+    if (columns->whole) {
+        const mics_plan_offer offer = mics_plan_offer_get(plan, point->nodes, best, columns->goal);
+        print_cost(&offer);
+    }
     for (int32_t c = 0; c < sweep->curve_count; c++) {
+        if (!is_shown(sweep, columns, c))
+            continue;
         if (point->has[c])
             printf(" %8.1f", point->curves[c].tflops_per_gpu);
         else
@@ -33,25 +69,64 @@ static void print_point(const mics_plan_sweep *sweep, const mics_plan_point *poi
     printf("\n");
 }
 
-void cli_sweep_text(const mics_plan *plan, const mics_plan_sweep *sweep)
+static bool has_goal(const mics_plan_goal *goal)
+{
+    return goal->tokens > 0 || goal->days > 0 || goal->usd > 0;
+}
+
+static void print_sweep_head(const mics_plan *plan, const mics_plan_sweep *sweep,
+                             const sweep_columns *columns)
 {
     printf("%s on %s, sequences of %lld tokens, %s\n", plan->run->model_config, plan->cluster.name,
            (long long)plan->length, cli_plan_precision_text(plan));
     printf("TFLOP/s a GPU (model FLOPs, without recomputation) of the best plan and of what it is "
-           "compared with; -: does not fit\n\n");
-    printf("%6s %6s  %-22s %-14s %10s %11s", sweep->over_params ? "P" : "nodes", "ranks",
-           "best plan", "micro-batches", "step ms", "tokens/s");
-    for (int32_t c = 0; c < sweep->curve_count; c++)
-        printf(" %8s", sweep->names[c]);
+           "compared with; -: does not fit\n");
+    if (columns->whole)
+        printf("days and USD: of %s, typical; !: misses the goal\n",
+               columns->goal->tokens > 0 ? "all tokens" : "what the goal is enough for");
+    printf("\n%5s %6s  %-18s %-12s %8s %9s", sweep->over_params ? "P" : "nodes", "ranks",
+           "best plan", "micro-batch", "step ms", "tokens/s");
+    if (columns->whole)
+        printf("%7s%12s ", "days", "USD");
+    for (int32_t c = 0; c < sweep->curve_count; c++) {
+        if (is_shown(sweep, columns, c))
+            printf(" %8s", sweep->names[c]);
+    }
     printf("\n");
+}
+
+// Why the paper's sharding loses where ZeRO-3 beats it.
+static void print_losses(const mics_plan_sweep *sweep)
+{
+    for (int32_t i = 0; !sweep->over_params && i < sweep->point_count; i++) {
+        const mics_plan_point *point = &sweep->points[i];
+        const mics_plan_entry *mics = &point->curves[1 + MICS_PLAN_MICS];
+        const mics_plan_entry *zero3 = &point->curves[1 + MICS_PLAN_ZERO3];
+        char text[sizeof mics->name + sizeof mics->why + 32];
+        if (!point->has[1 + MICS_PLAN_MICS] || !point->has[1 + MICS_PLAN_ZERO3] ||
+            mics->step_us <= 1.01 * zero3->step_us)
+            continue;
+        snprintf(text, sizeof text, "%s on %d node%s: %s", mics->name, (int)point->nodes,
+                 point->nodes == 1 ? "" : "s", mics->why);
+        printf("\n");
+        cli_plan_wrapped(text, 0);
+    }
+}
+
+void cli_sweep_text(const mics_plan *plan, const mics_plan_sweep *sweep, const mics_plan_goal *goal,
+                    bool wide)
+{
+    const sweep_columns columns = {.goal = goal, .wide = wide, .whole = has_goal(goal)};
+    print_sweep_head(plan, sweep, &columns);
     for (int32_t i = 0; i < sweep->point_count; i++)
-        print_point(sweep, &sweep->points[i]);
+        print_point(plan, sweep, &columns, &sweep->points[i]);
+    print_losses(sweep);
 }
 
 // ---- JSON ----
 
 static void print_curves(const mics_plan *plan, const mics_plan_sweep *sweep,
-                         const mics_plan_point *point)
+                         const mics_plan_goal *goal, const mics_plan_point *point)
 {
     const bool any = point->curves[0].step_us > 0;
     printf("\"plan\": ");
@@ -65,9 +140,14 @@ static void print_curves(const mics_plan *plan, const mics_plan_sweep *sweep,
         cli_plan_entry_json(plan, &point->curves[c]);
     }
     printf("}");
+    if (point->has[0]) {
+        const mics_plan_offer offer =
+            mics_plan_offer_get(plan, point->nodes, &point->curves[0], goal);
+        cli_plan_cost_json(&offer);
+    }
 }
 
-void cli_sweep_json(const mics_plan *plan, const mics_plan_sweep *sweep)
+void cli_sweep_json(const mics_plan *plan, const mics_plan_sweep *sweep, const mics_plan_goal *goal)
 {
     printf("{\n  \"sweep\": \"%s\", \"config\": ", sweep->over_params ? "P" : "nodes");
     mics_text_write_quoted(stdout, plan->run->model_config);
@@ -86,7 +166,7 @@ void cli_sweep_json(const mics_plan *plan, const mics_plan_sweep *sweep)
         else
             printf("null");
         printf(", ");
-        print_curves(plan, sweep, point);
+        print_curves(plan, sweep, goal, point);
         printf("}");
     }
     printf("\n  ]\n}\n");
@@ -101,21 +181,11 @@ typedef struct picture {
     char title[256], subtitle[256];
 } picture;
 
-// "configs/bert-10b.json" is bert-10b.
-static void model_name(const char *path, char *text, size_t capacity)
-{
-    const char *slash = strrchr(path, '/');
-    snprintf(text, capacity, "%s", slash != NULL ? slash + 1 : path);
-    char *dot = strrchr(text, '.');
-    if (dot != NULL && dot != text)
-        *dot = '\0';
-}
-
 static void fill_picture(const mics_plan *plan, const mics_plan_sweep *sweep, picture *p,
                          mics_chart *chart)
 {
     char model[96];
-    model_name(plan->run->model_config, model, sizeof model);
+    cli_plan_model_name(plan->run->model_config, model, sizeof model);
     for (int32_t i = 0; i < sweep->point_count; i++) {
         const mics_plan_point *point = &sweep->points[i];
         snprintf(p->ticks[i], sizeof p->ticks[i], "%d", (int)point->size);

@@ -5,8 +5,9 @@
 #include "plan.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { MAX_ROWS = 128 };
+enum { MAX_ROWS = 128, REASON_INDENT = 12 };
 
 // One line of the tables.
 typedef struct row {
@@ -36,28 +37,12 @@ static void list_rows(const mics_plan_found *found, rows *all)
         add_row(all, label, &found->result->entries[i]);
     }
     all->plans = all->count;
-    for (int b = 0; b < MICS_PLAN_BASELINES; b++)
+    for (int b = found->uneven ? MICS_PLAN_MEGATRON : 0; b < MICS_PLAN_BASELINES; b++)
         add_row(all, mics_plan_baseline_text((mics_plan_baseline)b), &found->baselines[b]);
     if (found->has_file)
         add_row(all, "run file", &found->file);
     if (found->result->has_faster)
         add_row(all, "too large", &found->result->faster);
-}
-
-const char *cli_plan_precision_text(const mics_plan *plan)
-{
-    switch (plan->math) {
-    case MICS_MATH_BF16:
-        return "bf16 with fp32 masters";
-    case MICS_MATH_FP16:
-        return "fp16 with fp32 masters";
-    case MICS_MATH_FP8:
-        return "GEMMs in fp8, bf16 with fp32 masters";
-    case MICS_MATH_TF32:
-        return "fp32, GEMMs in tf32";
-    default:
-        return "fp32";
-    }
 }
 
 // ---- times ----
@@ -72,13 +57,6 @@ static const char *sharding_text(const mics_plan_entry *entry, char text[48])
     else
         snprintf(text, 48, "%d|%d|%d", (int)s->params, (int)s->grads, (int)s->optimizer);
     return text;
-}
-
-int32_t cli_plan_layered(const mics_plan_choice *choice)
-{
-    return choice->micro_steps > 0
-               ? mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps)
-               : 1;
 }
 
 // How gathers and reductions run: r ring, 2 two stages, - none.
@@ -107,7 +85,43 @@ static void print_figure(double value)
     printf(value < 9999.5 ? "%10.4g" : "%10.0f", value);
 }
 
-static void print_time(const mics_plan *plan, const row *r)
+static void print_price(const mics_plan *plan, const mics_plan_entry *e)
+{
+    if (plan->cluster.usd_per_node_hour > 0)
+        print_figure(e->usd_per_gtoken);
+    else
+        printf("%10s", "-");
+}
+
+static void print_wide(const mics_plan *plan, const mics_plan_entry *e)
+{
+    print_ms(e->exposed_param_sync_us + e->exposed_gather_us);
+    print_ms(e->exposed_reduce_us);
+    print_ms(e->exposed_second_hop_us);
+    print_ms(e->update_us);
+    print_ms(e->exposed_other_us + e->overhead_us);
+    printf("%8.1f%7.1f%6.1f ", e->tflops_per_gpu, e->hardware_tflops_per_gpu, 100 * e->mfu);
+    print_figure(e->tokens_per_s);
+    print_price(plan, e);
+    printf("%s\n", e->fits ? "" : "  does not fit");
+}
+
+// What does not fit has no price.
+static void print_narrow(const mics_plan *plan, const mics_plan_entry *e)
+{
+    print_ms(e->exposed_us);
+    print_ms(e->update_us + e->overhead_us);
+    printf("%6.1f ", 100 * e->mfu);
+    if (e->fits) {
+        print_figure(e->tokens_per_s);
+        print_price(plan, e);
+        printf("\n");
+    } else {
+        printf("%20s\n", "does not fit");
+    }
+}
+
+static void print_time(const mics_plan *plan, const row *r, bool wide)
 {
     const mics_plan_entry *e = r->entry;
     char text[48];
@@ -119,30 +133,23 @@ static void print_time(const mics_plan *plan, const row *r)
     print_batch(e);
     print_ms(e->step_us);
     print_ms(e->compute_us);
-    print_ms(e->exposed_param_sync_us + e->exposed_gather_us);
-    print_ms(e->exposed_reduce_us);
-    print_ms(e->exposed_second_hop_us);
-    print_ms(e->update_us);
-    print_ms(e->exposed_other_us + e->overhead_us);
-    printf("%8.1f%7.1f%6.1f ", e->tflops_per_gpu, e->hardware_tflops_per_gpu, 100 * e->mfu);
-    print_figure(e->tokens_per_s);
-    if (plan->cluster.usd_per_node_hour > 0)
-        print_figure(e->usd_per_gtoken);
-    else
-        printf("%10s", "-");
-    printf("%s\n", e->fits ? "" : "  does not fit");
+    (wide ? print_wide : print_narrow)(plan, e);
 }
 
-static void print_times(const mics_plan *plan, const rows *all)
+static void print_times(const mics_plan *plan, const rows *all, bool wide)
 {
-    printf("\n%-9s %-16s %13s %3s %3s %3s %3s %9s%9s%9s%9s%9s%9s%9s%8s%7s%6s %10s%10s\n", "",
-           "P|G|O", "micro-batches", "rec", "pre", "lay", "g/r", "step ms", "compute", "gather",
-           "reduce", "2nd hop", "update", "other", "TFLOP/s", "hw", "MFU %", "tokens/s",
-           "USD/Gtok");
+    printf("\n%-9s %-16s %13s %3s %3s %3s %3s %9s%9s", "", "P|G|O", "micro-batches", "rec", "pre",
+           "lay", "g/r", "step ms", "compute");
+    if (wide)
+        printf("%9s%9s%9s%9s%9s%8s%7s", "gather", "reduce", "2nd hop", "update", "other", "TFLOP/s",
+               "hw");
+    else
+        printf("%9s%9s", "comm", "other");
+    printf("%6s %10s%10s\n", "MFU %", "tokens/s", "USD/Gtok");
     for (int32_t i = 0; i < all->count; i++) {
-        if (i == all->plans)
+        if (i == all->plans && i > 0)
             printf("\n");
-        print_time(plan, &all->items[i]);
+        print_time(plan, &all->items[i], wide);
     }
 }
 
@@ -173,7 +180,7 @@ static void print_memory(const rows *all)
     printf("\nMemory of a rank, GiB\n%-26s %9s%9s%9s%9s%9s%9s%9s%9s\n", "", "params", "grads",
            "optim.", "slots", "activ.", "buffers", "total", "reserve");
     for (int32_t i = 0; i < all->count; i++) {
-        if (i == all->plans)
+        if (i == all->plans && i > 0)
             printf("\n");
         print_memory_row(&all->items[i]);
     }
@@ -186,12 +193,17 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
     const int32_t ranks = mics_planner_ranks(found->planner);
     const int32_t nodes = ranks / mics_cluster_ranks_per_node(&plan->cluster);
     const double params = (double)mics_model_param_count(plan->model);
+    const int64_t batch = mics_plan_request_get(plan, nodes).global_batch;
+    const int64_t asked = mics_plan_batch_asked(plan, nodes);
     char memory[32];
     printf("%s: %.4g %s parameters, %lld sequences of %lld tokens a step, %s\n",
            plan->run->model_config, params * (params < 1e9 ? 1e-6 : 1e-9),
-           params < 1e9 ? "million" : "billion",
-           (long long)mics_plan_request_get(plan, nodes).global_batch, (long long)plan->length,
+           params < 1e9 ? "million" : "billion", (long long)batch, (long long)plan->length,
            cli_plan_precision_text(plan));
+    if (batch > asked)
+        printf("some 4 million tokens a step would be %lld sequences: raised to what %d ranks can "
+               "share evenly\n",
+               (long long)asked, (int)ranks);
     if (plan->by_shapes)
         printf("planned by its shapes: this version cannot train model_type %s yet\n",
                plan->model->architecture);
@@ -203,20 +215,28 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
     printf("%d node%s of %s: %d ranks, %s of memory each for the run", (int)nodes,
            nodes == 1 ? "" : "s", plan->cluster.name, (int)ranks,
            mics_size_text(mics_planner_memory_bytes(found->planner), memory, sizeof memory));
+    if (plan->run->memory_limit_bytes == 0 && plan->reserve_bytes > 0)
+        printf(" (%s left free)", mics_size_text(plan->reserve_bytes, memory, sizeof memory));
     if (plan->cluster.usd_per_node_hour > 0)
         printf(", %.2f USD/h together", plan->cluster.usd_per_node_hour * nodes);
-    printf("\n%lld choices, %lld fit, %lld simulated; the best of each sharding:\n",
-           (long long)found->result->space, (long long)found->result->fitting,
-           (long long)found->result->simulated);
+    printf("\n%lld choices, %lld fit, %lld simulated", (long long)found->result->space,
+           (long long)found->result->fitting, (long long)found->result->simulated);
+    if (plan->attention != NULL)
+        printf("; attention by %s", plan->attention);
+    printf("; the best of each sharding:\n");
 }
 
 static void print_reasons(const rows *all)
 {
     printf("\nWhy\n");
     for (int32_t i = 0; i < all->count; i++) {
-        if (all->items[i].entry->why[0] != '\0')
-            printf("  %-9s %s: %s\n", all->items[i].label, all->items[i].entry->name,
-                   all->items[i].entry->why);
+        const mics_plan_entry *entry = all->items[i].entry;
+        char text[sizeof entry->name + sizeof entry->why + 4];
+        if (entry->why[0] == '\0')
+            continue;
+        snprintf(text, sizeof text, "%s: %s", entry->name, entry->why);
+        printf("  %-9s ", all->items[i].label);
+        cli_plan_wrapped(text, REASON_INDENT);
     }
 }
 
@@ -225,27 +245,67 @@ static const char footnotes[] =
     "sequences of one x micro-steps;\n"
     "rec: recomputed; pre: units gathered ahead; lay: layered micro-steps; g/r: gathers and "
     "reductions by ring (r)\n"
-    "or in two stages (2).\n"
+    "or in two stages (2).\n";
+
+static const char footnote_wide[] =
     "gather, reduce, 2nd hop: time that computation waits for them; gather holds parameter sync; "
     "other: agreement,\n"
-    "overhead, and megatron's bubble, sends and tensor-parallel sums.\n"
-    "TFLOP/s and MFU count 6 FLOPs a token and parameter of GEMMs, and 6 x layers x "
-    "length x hidden size for\n"
-    "causal attention, without recomputation (PaLM, appendix B); hw counts what is computed, "
-    "recomputation too.\n"
+    "overhead, and megatron's bubble, sends and tensor-parallel sums. hw: TFLOP/s with "
+    "recomputation.\n";
+
+static const char footnote_narrow[] =
+    "comm: time that computation waits for communication (megatron: and the bubble); other: update "
+    "and overhead;\n"
+    "--wide shows each, and TFLOP/s.\n";
+
+static const char footnotes_end[] =
+    "MFU counts 6 FLOPs a token and parameter of GEMMs, and 6 x layers x length x hidden size for "
+    "causal attention,\n"
+    "without recomputation (PaLM, appendix B).\n"
     "Prices are the cluster file's, or the catalogue's, on demand. docs/plan.md says what is "
     "modelled, and what is not.\n";
 
-void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal)
+static void print_answer(const mics_plan *plan, const mics_plan_found *found,
+                         const mics_plan_goal *goal)
 {
     const mics_plan_offer offer =
         mics_plan_offer_get(plan, plan->nodes, &found->result->entries[0], goal);
+    const mics_plan_entry *faster = mics_plan_faster_baseline(found);
+    cli_plan_answer(&offer, goal, faster != NULL ? faster->name : "",
+                    faster != NULL ? faster->step_us : 0);
+}
+
+// The batch is no multiple of the ranks, as all plans of mics need it.
+static void print_uneven(const mics_plan *plan, const mics_plan_found *found)
+{
+    const int64_t ranks = mics_planner_ranks(found->planner);
+    const int64_t batch = mics_plan_request_get(plan, plan->nodes).global_batch;
+    const int64_t less = batch - batch % ranks, more = less + ranks;
+    const mics_plan_entry *rival = &found->baselines[MICS_PLAN_MEGATRON];
+    char below[32] = "", text[CLI_PLAN_FIGURE_BYTES];
+    if (batch > ranks)
+        snprintf(below, sizeof below, "%lld or ", (long long)less);
+    printf("mics has no plan: %d ranks cannot share %lld sequences evenly; %s%lld would work.\n",
+           (int)ranks, (long long)batch, below, (long long)more);
+    printf("%s, micro-batch %lld x %d, would take %s s a step; mics cannot run it.\n\n",
+           rival->name, (long long)rival->choice.micro_batch, (int)rival->choice.micro_steps,
+           cli_plan_figure(rival->step_us * 1e-6, text));
+}
+
+void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal,
+                   bool wide)
+{
     rows all = {.count = 0};
     list_rows(found, &all);
-    cli_plan_answer(&offer, goal, mics_plan_faster_baseline(found));
+    if (found->uneven)
+        print_uneven(plan, found);
+    else
+        print_answer(plan, found, goal);
     print_head(plan, found);
-    print_times(plan, &all);
+    print_times(plan, &all, wide);
     print_memory(&all);
     print_reasons(&all);
     fputs(footnotes, stdout);
+    fputs(wide ? footnote_wide : footnote_narrow, stdout);
+    fputs(footnotes_end, stdout);
 }

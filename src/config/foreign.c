@@ -93,7 +93,7 @@ static const foreign_key rows[] = {
     {"timers", HINT, "metrics.jsonl has each step's times"},
     {"memory_breakdown", HINT, "mics explain shows what takes memory"},
     {"dump_state", HINT, "mics explain shows every resolved key"},
-    {"tensorboard", HINT, IN_METRICS},
+    {"tensorboard", HINT, "run.tensorboard names a folder for event files"},
     {"wandb", HINT, IN_METRICS},
     {"comet", HINT, IN_METRICS},
     {"csv_monitor", HINT, IN_METRICS},

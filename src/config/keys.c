@@ -71,11 +71,14 @@ static const key rows[] = {
     // ---- data ----
     {SECTION("data", .flags = KEY_REQUIRED, .help = "what it is trained on")},
     {NUMBER("data.train", KEY_TEXTS, train, 1, 65536, 0, .flags = KEY_REQUIRED,
-            .help = "text files or .bin token shards: paths or globs")},
+            .help = "text files, JSON Lines (.jsonl), both also as .gz or .zst, or .bin token "
+                    "shards: paths or globs")},
     {NUMBER("data.validation", KEY_TEXTS, validation, 0, 65536, 0,
             .help = "the same for validation; none: the last twentieth of data.train is held out")},
     {TEXT("data.tokenizer", run.tokenizer, .text = "bytes",
           .help = "\"bytes\", or a Hugging Face tokenizer.json")},
+    {TEXT("data.text_field", run.text_field, .text = "text",
+          .help = "field of JSON Lines (.jsonl) that holds the text")},
     {SWITCH("data.add_special_tokens", run.add_special_tokens, false,
             .help = "true: the special tokens of the tokenizer.json's post_processor (<s>) around "
                     "each text; false: the separator before it")},
@@ -125,6 +128,12 @@ static const key rows[] = {
     {TEXT("run.cluster", run.cluster, .text = "none",
           .help = "cluster file, or name in the catalogue, for which \"sharding\": \"auto\" is "
                   "planned; \"none\": the smallest mics(p) that fits")},
+    {TEXT("run.tensorboard", run.tensorboard, .text = "none",
+          .help = "folder of event files for TensorBoard, as runs/demo/tensorboard; \"none\": "
+                  "none")},
+    {TEXT("run.prometheus", run.prometheus, .text = "none",
+          .help = "file of the newest step's figures for the textfile collector of Prometheus' "
+                  "node exporter, as /var/lib/node_exporter/mics.prom; \"none\": none")},
     {INT("run.trace_step", run.trace_step, 0, MAX_STEPS, 0,
          .help = "step from which trace.json in run.out shows what every rank did when; 0: none")},
     {INT("run.trace_steps", run.trace_steps, 1, 1000, 1, .help = "how many steps that is")},

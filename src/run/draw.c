@@ -10,15 +10,31 @@
 // Names the stream of random numbers of sampling.
 enum { SAMPLING_STREAM = 0x67656e };
 
+// Tokens that top_p looks at first; most often it needs no more.
+enum { FIRST_CANDIDATES = 256 };
+
+// Zeroed settings are off.
+static bool has_penalty(const mics_sampling *sampling)
+{
+    return sampling->repetition_penalty > 0 && sampling->repetition_penalty != 1;
+}
+
+static bool has_top_p(const mics_sampling *sampling)
+{
+    return sampling->top_p > 0 && sampling->top_p < 1;
+}
+
 mics_status run_drawer_init(run_drawer *drawer, mics_memory *memory, const mics_sampling *sampling,
                             int32_t vocab)
 {
     const bool all = sampling->top_k == 0 || sampling->top_k >= vocab;
     *drawer = (run_drawer){
         .sampling = sampling, .vocab = vocab, .count = all ? vocab : (int32_t)sampling->top_k};
+    if (has_penalty(sampling))
+        MICS_TRY(MICS_NEW(memory, vocab, &drawer->penalized));
     if (!(sampling->temperature > 0))
         return MICS_OK;
-    if (!all)
+    if (!all || has_top_p(sampling))
         MICS_TRY(MICS_NEW(memory, drawer->count, &drawer->candidates));
     return MICS_NEW(memory, drawer->count, &drawer->weights);
 }
@@ -27,6 +43,7 @@ void run_drawer_fini(run_drawer *drawer, mics_memory *memory)
 {
     mics_free(memory, drawer->candidates);
     mics_free(memory, drawer->weights);
+    mics_free(memory, drawer->penalized);
 }
 
 // ---- the likeliest ----
@@ -66,11 +83,10 @@ static void sink(run_candidate *heap, int32_t count, run_candidate candidate)
     heap[at] = candidate;
 }
 
-// Most likely first, equal ones by id, so that the order is one.
-static void find_candidates(const run_drawer *drawer, const float *logits)
+// The `count` likeliest, most likely first, equal ones by id, so that the order is one.
+static void find_candidates(const run_drawer *drawer, const float *logits, int32_t count)
 {
     run_candidate *heap = drawer->candidates;
-    const int32_t count = drawer->count;
     for (int32_t token = 0; token < count; token++)
         heap[token] = (run_candidate){-INFINITY, INT32_MAX}; // less likely than any
     for (int32_t token = 0; token < drawer->vocab; token++) {
@@ -81,29 +97,112 @@ static void find_candidates(const run_drawer *drawer, const float *logits)
     qsort(heap, (size_t)count, sizeof *heap, compare);
 }
 
-// ---- drawing ----
+// ---- what is drawn from ----
 
-int32_t run_draw(const run_drawer *drawer, const float *logits, uint64_t seed, int64_t index)
+static const float *penalize(const run_drawer *drawer, const float *logits, const bool *seen)
 {
-    const run_candidate *candidates = drawer->candidates;
-    const double temperature = drawer->sampling->temperature;
-    if (!(temperature > 0))
-        return likeliest(logits, drawer->vocab);
-    if (candidates != NULL)
-        find_candidates(drawer, logits);
-    const int32_t top = candidates != NULL ? candidates[0].token : likeliest(logits, drawer->vocab);
-    const double best = (double)logits[top];
+    const float penalty = (float)drawer->sampling->repetition_penalty;
+    if (drawer->penalized == NULL || seen == NULL)
+        return logits;
+    for (int32_t token = 0; token < drawer->vocab; token++) {
+        const float logit = logits[token];
+        drawer->penalized[token] = !seen[token] ? logit
+                                   : logit > 0  ? logit / penalty
+                                                : logit * penalty;
+    }
+    return drawer->penalized;
+}
+
+static double weight_of(const run_drawer *drawer, float logit, float best)
+{
+    return exp(((double)logit - (double)best) / drawer->sampling->temperature);
+}
+
+// Weights of the likeliest `count` tokens, which are candidates. Returns their sum.
+static double weigh_candidates(const run_drawer *drawer, const float *logits, int32_t count)
+{
     double sum = 0;
-    for (int32_t i = 0; i < drawer->count; i++) {
-        const float logit = candidates != NULL ? candidates[i].logit : logits[i];
-        drawer->weights[i] = exp(((double)logit - best) / temperature);
+    find_candidates(drawer, logits, count);
+    for (int32_t i = 0; i < count; i++) {
+        drawer->weights[i] =
+            weight_of(drawer, drawer->candidates[i].logit, drawer->candidates[0].logit);
         sum += drawer->weights[i];
     }
+    return sum;
+}
+
+static double weigh_all(const run_drawer *drawer, const float *logits, float best)
+{
+    double sum = 0;
+    for (int32_t token = 0; token < drawer->vocab; token++) {
+        drawer->weights[token] = weight_of(drawer, logits[token], best);
+        sum += drawer->weights[token];
+    }
+    return sum;
+}
+
+// How many of `count` candidates have together at least the share top_p of `sum`; at least one.
+// Returns count + 1 when all do not.
+static int32_t count_top_p(const run_drawer *drawer, int32_t count, double sum)
+{
+    double left = drawer->sampling->top_p * sum;
+    for (int32_t i = 0; i < count; i++) {
+        left -= drawer->weights[i];
+        if (left <= 0)
+            return i + 1;
+    }
+    return count + 1;
+}
+
+// Of all tokens the likeliest that have top_p together: as many candidates as are found to suffice.
+static int32_t find_top_p(const run_drawer *drawer, const float *logits, float best)
+{
+    const double sum = weigh_all(drawer, logits, best);
+    int32_t count = drawer->vocab < FIRST_CANDIDATES ? drawer->vocab : FIRST_CANDIDATES;
+    for (;; count = count < drawer->vocab / 4 ? 4 * count : drawer->vocab) {
+        (void)weigh_candidates(drawer, logits, count);
+        const int32_t kept = count_top_p(drawer, count, sum);
+        if (kept <= count || count == drawer->vocab)
+            return kept < count ? kept : count;
+    }
+}
+
+// Tokens that are drawn from: of `count` candidates the first ones, or of all tokens; the others'
+// weights become 0. Returns their number.
+static int32_t keep_likely(const run_drawer *drawer, const float *logits, float best)
+{
+    const mics_sampling *sampling = drawer->sampling;
+    int32_t count = drawer->count;
+    if (drawer->candidates == NULL) {
+        (void)weigh_all(drawer, logits, best);
+    } else if (count == drawer->vocab) {
+        count = find_top_p(drawer, logits, best);
+    } else {
+        const double sum = weigh_candidates(drawer, logits, count);
+        const int32_t kept = has_top_p(sampling) ? count_top_p(drawer, count, sum) : count;
+        count = kept < count ? kept : count;
+    }
+    for (int32_t i = 0; i < count; i++) // of the likeliest the weight is 1
+        drawer->weights[i] = drawer->weights[i] < sampling->min_p ? 0 : drawer->weights[i];
+    return count;
+}
+
+int32_t run_draw(const run_drawer *drawer, const float *logits, const bool *seen, uint64_t seed,
+                 int64_t index)
+{
+    const float *from = penalize(drawer, logits, seen);
+    const int32_t top = likeliest(from, drawer->vocab);
+    if (!(drawer->sampling->temperature > 0))
+        return top;
+    const int32_t count = keep_likely(drawer, from, from[top]);
+    double sum = 0;
+    for (int32_t i = 0; i < count; i++)
+        sum += drawer->weights[i];
     double left = sum * mics_rng_uniform(seed, SAMPLING_STREAM, (uint64_t)index);
-    for (int32_t i = 0; i < drawer->count; i++) {
+    for (int32_t i = 0; i < count; i++) {
         left -= drawer->weights[i];
         if (left < 0)
-            return candidates != NULL ? candidates[i].token : i;
+            return drawer->candidates != NULL ? drawer->candidates[i].token : i;
     }
     return top;
 }

@@ -7,6 +7,7 @@
 #include "mics/memory.h"
 #include "mics/run.h"
 #include "mics/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct run_candidate {
@@ -18,9 +19,10 @@ typedef struct run_candidate {
 typedef struct run_drawer {
     const mics_sampling *sampling; // borrowed
     int32_t vocab;
-    int32_t count;             // of tokens that are drawn from
+    int32_t count;             // of tokens that are drawn from, at most
     run_candidate *candidates; // (count), the likeliest, where these are not all tokens
     double *weights;           // (count)
+    float *penalized;          // (vocab) logits with a repetition penalty; NULL: there is none
 } run_drawer;
 
 /* Makes the space. Needs vocab >= 1.
@@ -35,11 +37,14 @@ void run_drawer_fini(run_drawer *drawer, mics_memory *memory);
 
 /* Draws token number `index` of a text. At temperature 0: the likeliest, of equal ones that of the
  * smallest id. Else by the softmax of logits / temperature: of the top_k likeliest, most likely
- * first and equal ones by id; of all tokens, by id.
+ * first and equal ones by id; of all tokens, by id. Of these top_p and then min_p keep some, by
+ * their shares of the softmax. Before all that the penalty makes seen tokens less likely.
  *
- * Shapes:  logits: (vocab).
+ * Shapes:  logits: (vocab); seen: (vocab) whether a token is in the text so far; NULL: none is.
  * Returns: the token, below vocab.
+ * Source:  top-p: arXiv:1904.09751; min-p: arXiv:2407.01082; penalty: arXiv:1909.05858.
  */
-int32_t run_draw(const run_drawer *drawer, const float *logits, uint64_t seed, int64_t index);
+int32_t run_draw(const run_drawer *drawer, const float *logits, const bool *seen, uint64_t seed,
+                 int64_t index);
 
 #endif

@@ -160,8 +160,8 @@ static mics_status frame_texts(const mics_saved *saved)
 }
 
 mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *files,
-                                int32_t file_count, int64_t sequence, bool *begun_out,
-                                mics_evaluation *evaluation_out)
+                                int32_t file_count, const char *text_field, int64_t sequence,
+                                bool *begun_out, mics_evaluation *evaluation_out)
 {
     mics_temp_dir cache = {0};
     evaluation self = {.saved = saved};
@@ -172,8 +172,14 @@ mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *file
     MICS_TRY_OUT(choose_length(saved, sequence, &length));
     MICS_TRY_OUT(frame_texts(saved));
     MICS_TRY_OUT(mics_temp_dir_init(&cache));
-    MICS_TRY_OUT(mics_corpus_open(saved->memory, files, file_count, saved->tokenizer,
-                                  (int32_t)saved->model->vocab, cache.path, &corpus));
+    const mics_corpus_spec spec = {.patterns = files,
+                                   .pattern_count = file_count,
+                                   .vocab = (int32_t)saved->model->vocab,
+                                   .tokenizer = saved->tokenizer,
+                                   .cache_dir = cache.path,
+                                   .text_field =
+                                       text_field != NULL ? text_field : saved->text_field};
+    MICS_TRY_OUT(mics_corpus_open(saved->memory, &spec, &corpus));
     self.corpus = corpus;
     if (begun_out != NULL)
         *begun_out = true;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a rank begins with, at the start of a run and where it goes back to an older state: its
-// optimizer shards, its loss scale, and the lines of metrics.jsonl.
+// optimizer shards, its loss scale, and the lines of its reports.
 #include "base/file.h"
 #include "import.h"
 #include "trainer.h"
@@ -31,26 +31,18 @@ mics_status run_filling_state(run_trainer *self, const mics_checkpoint *checkpoi
     return mics_engine_init_random(self->engine, job->run->seed);
 }
 
-mics_status run_filling_metrics(run_trainer *self, int64_t step)
+mics_status run_filling_reports(run_trainer *self, int64_t step)
 {
-    const mics_job *job = self->job;
-    char *path = NULL;
     if (self->rank->comm->rank != 0)
         return MICS_OK;
-    MICS_TRY(mics_file_join(self->rank->memory, job->run->out, "metrics.jsonl", &path));
-    mics_status status = mics_metrics_open(self->rank->memory, path, step, &self->metrics);
-    mics_free(self->rank->memory, path);
-    return status;
+    return run_reports_open(self->rank->memory, self->job->run, step, &self->reports);
 }
 
-mics_status run_filling_cut_metrics(run_trainer *self, int64_t step)
+mics_status run_filling_cut_reports(run_trainer *self, int64_t step)
 {
-    const mics_status closed = mics_metrics_close(self->metrics);
-    self->metrics = NULL;
-    MICS_TRY(closed);
-    MICS_TRY(run_filling_metrics(self, step));
+    MICS_TRY(run_reports_cut(&self->reports, step));
     // Of step 0 no line is kept, as no run resumes there.
-    if (self->metrics == NULL || step > 0 || isnan(self->validation_first))
-        return MICS_OK;
-    return mics_metrics_write_validation(self->metrics, 0, self->validation_first);
+    if (step == 0 && !isnan(self->validation_first))
+        run_reports_validation(&self->reports, 0, self->validation_first);
+    return MICS_OK;
 }

@@ -76,12 +76,17 @@ static mics_status open_corpora(mics_job *job)
     const mics_run *run = job->run;
     char *cache = NULL;
     MICS_TRY(mics_file_join(job->memory, run->out, "cache", &cache));
-    int32_t vocab = (int32_t)job->model->vocab;
-    mics_status status = mics_corpus_open(job->memory, run->train, run->train_count, job->tokenizer,
-                                          vocab, cache, &job->train);
+    mics_corpus_spec spec = {.patterns = run->train,
+                             .pattern_count = run->train_count,
+                             .vocab = (int32_t)job->model->vocab,
+                             .tokenizer = job->tokenizer,
+                             .cache_dir = cache,
+                             .text_field = run->text_field};
+    mics_status status = mics_corpus_open(job->memory, &spec, &job->train);
+    spec.patterns = run->validation;
+    spec.pattern_count = run->validation_count;
     if (status == MICS_OK && run->validation_count > 0 && run->validation_batches > 0)
-        status = mics_corpus_open(job->memory, run->validation, run->validation_count,
-                                  job->tokenizer, vocab, cache, &job->validation);
+        status = mics_corpus_open(job->memory, &spec, &job->validation);
     mics_free(job->memory, cache);
     MICS_TRY(status);
     return run_samples_divide(job->train, job->validation, run->seed, run_job_sequence(job),

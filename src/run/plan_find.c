@@ -5,6 +5,8 @@
 #include "base/size.h"
 #include "mics/log.h"
 #include "mics/planning.h"
+#include "plan_rivals.h"
+#include <math.h>
 #include <stdio.h>
 
 enum { MAX_NODES_TRIED = 1 << 13 };
@@ -74,14 +76,18 @@ mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
 {
     const mics_plan_request request = mics_plan_request_get(plan, nodes);
     MICS_TRY(mics_planner_open(plan->memory, &request, &found->planner));
+    if (request.global_batch % mics_planner_ranks(found->planner) != 0)
+        return run_find_uneven(plan, request.global_batch, found);
     MICS_TRY(mics_planner_search(found->planner, NULL, top, &found->result));
     if (found->result->count == 0)
         return MICS_OK;
-    for (int b = 0; b < MICS_PLAN_BASELINES; b++)
+    MICS_TRY(run_find_megatron(plan, found));
+    for (int b = 0; b < MICS_PLAN_MEGATRON; b++)
         MICS_TRY(mics_planner_baseline(found->planner, NULL, (mics_plan_baseline)b,
                                        &found->baselines[b]));
     found->has_file = !plan->bare && evaluate_file(plan, nodes, found);
     explain_all(found);
+    run_explain_rivals(plan, found);
     return MICS_OK;
 }
 
@@ -95,7 +101,7 @@ void mics_plan_found_close(mics_plan_found *found)
 const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found)
 {
     const mics_plan_entry *fastest = NULL;
-    double below_us = found->result->entries[0].step_us / 1.01;
+    double below_us = found->uneven ? INFINITY : found->result->entries[0].step_us / 1.01;
     for (int b = 0; b < MICS_PLAN_BASELINES; b++) {
         const mics_plan_entry *entry = &found->baselines[b];
         if (entry->choice.micro_batch == 0 || !entry->fits || entry->step_us >= below_us)

@@ -67,6 +67,8 @@ mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
     const double usd_per_s = plan->cluster.usd_per_node_hour * nodes / hour_s;
     mics_plan_offer offer = {.nodes = nodes,
                              .ranks = nodes * mics_cluster_ranks_per_node(&plan->cluster),
+                             .global_batch = mics_plan_request_get(plan, nodes).global_batch,
+                             .batch_asked = mics_plan_batch_asked(plan, nodes),
                              .entry = *entry,
                              .unpublished = unpublished(plan)};
     snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);
@@ -139,6 +141,24 @@ static bool has_nodes(const mics_plan *plan, int32_t nodes)
     return status == MICS_OK;
 }
 
+// What only a pipeline can run.
+static void note_uneven(const mics_plan *plan, int64_t batch, mics_plan_offer *offer)
+{
+    mics_plan_found found = {.planner = NULL};
+    const int used =
+        snprintf(offer->note, sizeof offer->note, "%lld sequences cannot be spread over %d ranks",
+                 (long long)batch, (int)offer->ranks);
+    const bool muted = mics_log_mute(true);
+    const mics_status status = mics_plan_find(plan, offer->nodes, 1, &found);
+    (void)mics_log_mute(muted);
+    if (status == MICS_OK && found.uneven) {
+        const mics_plan_entry *megatron = &found.baselines[MICS_PLAN_MEGATRON];
+        snprintf(offer->note + used, sizeof offer->note - (size_t)used, "; %s would take %.3g s",
+                 megatron->name, megatron->step_us * 1e-6);
+    }
+    mics_plan_found_close(&found);
+}
+
 // Whether there can be no plan, and why.
 static bool note_impossible(const mics_plan *plan, mics_plan_offer *offer)
 {
@@ -148,44 +168,57 @@ static bool note_impossible(const mics_plan *plan, mics_plan_offer *offer)
         snprintf(offer->note, sizeof offer->note, "%s has no tflops_%s",
                  chip->name[0] != '\0' ? chip->name : plan->cluster.name,
                  mics_math_text(plan->math));
+    else if (plan->lacks_attention)
+        snprintf(offer->note, sizeof offer->note, "no rates of attention %s are known on %s",
+                 plan->attention, chip->name[0] != '\0' ? chip->name : plan->cluster.name);
     else if (!has_nodes(plan, offer->nodes))
         snprintf(offer->note, sizeof offer->note, "the cluster has fewer than %d nodes",
                  (int)offer->nodes);
     else if (batch % offer->ranks != 0)
-        snprintf(offer->note, sizeof offer->note, "%lld sequences cannot be spread over %d ranks",
-                 (long long)batch, (int)offer->ranks);
+        note_uneven(plan, batch, offer);
     return offer->note[0] != '\0';
+}
+
+// What mics cannot run, and would be faster.
+static void take_faster(const mics_plan_found *found, mics_plan_offer *offer)
+{
+    const mics_plan_entry *faster = mics_plan_faster_baseline(found);
+    if (faster == NULL)
+        return;
+    snprintf(offer->faster, sizeof offer->faster, "%s", faster->name);
+    offer->faster_us = faster->step_us;
+}
+
+static void note_nothing(const mics_plan_entry *nearest, mics_plan_offer *offer)
+{
+    char missing[32];
+    snprintf(offer->note, sizeof offer->note, "nothing fits: %s lacks the least, %s a rank",
+             nearest->name, mics_size_text(-nearest->spare_bytes, missing, sizeof missing));
 }
 
 static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, int32_t nodes,
                              const mics_plan_goal *goal)
 {
-    const mics_plan_request request = mics_plan_request_get(plan, nodes);
-    mics_planner *planner = NULL;
-    mics_plan_result *result = NULL;
+    mics_plan_found found = {.planner = NULL};
     mics_plan_offer offer = {.nodes = nodes,
                              .ranks = nodes * mics_cluster_ranks_per_node(&plan->cluster)};
-    char missing[32];
+    mics_status status = MICS_OK;
     if (offers->count == MICS_PLAN_MAX_OFFERS)
         return mics_fail(MICS_ERR_INVALID, "more than %d clusters to compare",
                          (int)MICS_PLAN_MAX_OFFERS);
     snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);
-    if (note_impossible(plan, &offer)) {
-        offers->items[offers->count++] = offer;
-        return MICS_OK;
+    if (!note_impossible(plan, &offer)) {
+        status = mics_plan_find(plan, nodes, 1, &found);
+        if (status == MICS_OK && found.result->count > 0) {
+            offer = mics_plan_offer_get(plan, nodes, &found.result->entries[0], goal);
+            take_faster(&found, &offer);
+        } else if (status == MICS_OK) {
+            note_nothing(&found.result->nearest, &offer);
+        }
     }
-    MICS_TRY(mics_planner_open(plan->memory, &request, &planner));
-    const mics_status status = mics_planner_search(planner, NULL, 1, &result);
-    if (status == MICS_OK && result->count > 0)
-        offer = mics_plan_offer_get(plan, nodes, &result->entries[0], goal);
-    else if (status == MICS_OK)
-        snprintf(offer.note, sizeof offer.note, "nothing fits: %s lacks the least, %s a rank",
-                 result->nearest.name,
-                 mics_size_text(-result->nearest.spare_bytes, missing, sizeof missing));
     if (status == MICS_OK)
         offers->items[offers->count++] = offer;
-    mics_plan_result_close(result);
-    mics_planner_close(planner);
+    mics_plan_found_close(&found);
     return status;
 }
 

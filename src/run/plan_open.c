@@ -6,10 +6,11 @@
 #include "mics/log.h"
 #include "mics/planning.h"
 #include "mics/run.h"
+#include <stdio.h>
 #include <string.h>
 
 // What a config.json is planned with where nothing else is said: as Llama 2 was trained.
-enum { MAX_CONFIG_BYTES = 1 << 20, BARE_LENGTH = 4096, BARE_TOKENS = 1 << 22 };
+enum { MAX_CONFIG_BYTES = 1 << 20, BARE_LENGTH = 4096, BARE_TOKENS = 1 << 22, KERNELS_BYTES = 96 };
 
 // ---- run ----
 
@@ -125,6 +126,94 @@ static mics_status choose_precision(mics_plan *plan, const char *text, bool any)
     return MICS_OK;
 }
 
+// ---- attention ----
+
+// The kernels that a chip has rates of, or all: "unfused, flash2 and cudnn".
+static const char *kernels_text(const mics_accelerator *chip, char text[KERNELS_BYTES])
+{
+    const char *names[MICS_ATTENTION_KERNELS];
+    int32_t count = 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < MICS_ATTENTION_KERNELS; i++) {
+        if (chip == NULL || chip->attention_kernels[i].count > 0)
+            names[count++] = mics_attention_kernel_text((mics_attention_kernel)i);
+    }
+    for (int32_t i = 0; i < count && used < KERNELS_BYTES; i++)
+        used += (size_t)snprintf(text + used, KERNELS_BYTES - used, "%s%s",
+                                 i == 0 ? "" : (i + 1 < count ? ", " : " and "), names[i]);
+    return text;
+}
+
+static bool is_same(const mics_curve *a, const mics_curve *b)
+{
+    bool same = a->count == b->count;
+    for (int32_t i = 0; same && i < a->count; i++)
+        same = a->size[i] == b->size[i] && a->value[i] == b->value[i];
+    return same;
+}
+
+// The kernel whose rates are taken where nobody chooses; NULL: none.
+static const char *own_kernel(const mics_accelerator *chip)
+{
+    for (int i = 0; i < MICS_ATTENTION_KERNELS; i++) {
+        const char *name = mics_attention_kernel_text((mics_attention_kernel)i);
+        if (strcmp(chip->attention, name) == 0 && chip->attention_kernels[i].count > 0 &&
+            is_same(&chip->attention_kernels[i], &chip->attention_efficiency))
+            return name;
+    }
+    return NULL;
+}
+
+static mics_status take_kernel(mics_plan *plan, const mics_plan_spec *spec, int kernel)
+{
+    mics_accelerator *chip = &plan->cluster.accelerator;
+    char there[KERNELS_BYTES];
+    plan->attention = mics_attention_kernel_text((mics_attention_kernel)kernel);
+    plan->lacks_attention = chip->attention_kernels[kernel].count == 0;
+    if (!plan->lacks_attention)
+        chip->attention_efficiency = chip->attention_kernels[kernel];
+    else if (!spec->any_precision)
+        return mics_fail(MICS_ERR_INVALID, "--attention %s: no rates of it are known on %s; of %s",
+                         spec->attention, chip->name[0] != '\0' ? chip->name : plan->cluster.name,
+                         *kernels_text(chip, there) != '\0' ? there : "no kernel by its name");
+    return MICS_OK;
+}
+
+static mics_status choose_attention(mics_plan *plan, const mics_plan_spec *spec)
+{
+    char all[KERNELS_BYTES];
+    plan->attention = own_kernel(&plan->cluster.accelerator);
+    if (spec->attention == NULL)
+        return MICS_OK;
+    for (int i = 0; i < MICS_ATTENTION_KERNELS; i++) {
+        if (strcmp(spec->attention, mics_attention_kernel_text((mics_attention_kernel)i)) == 0)
+            return take_kernel(plan, spec, i);
+    }
+    return mics_fail(MICS_ERR_INVALID, "--attention %s is not known; %s are", spec->attention,
+                     kernels_text(NULL, all));
+}
+
+// ---- reserve ----
+
+// What no plan counts on: allocators round, and drivers take some hundred MiB more in one version
+// than in another. The chip's own reserve is of one version.
+static const double usual_reserve = 0.01;
+
+static mics_status take_reserve(mics_plan *plan, const mics_plan_spec *spec)
+{
+    mics_accelerator *chip = &plan->cluster.accelerator;
+    const double there = chip->memory_bytes - chip->reserve_bytes;
+    char text[32];
+    plan->reserve_bytes = spec->has_reserve ? spec->reserve_bytes : usual_reserve * there;
+    if (plan->reserve_bytes >= there)
+        return mics_fail(MICS_ERR_INVALID,
+                         "--reserve: a rank of %s has %s for the run; leave some of it",
+                         plan->cluster.name, mics_size_text(there, text, sizeof text));
+    chip->reserve_bytes += plan->reserve_bytes;
+    return MICS_OK;
+}
+
 // ---- model ----
 
 static int32_t count_experts(const mics_model *model)
@@ -186,6 +275,9 @@ static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
     MICS_TRY(choose_precision(plan,
                               spec->precision != NULL ? spec->precision : file_precision(plan->run),
                               spec->any_precision));
+    MICS_TRY(choose_attention(plan, spec));
+    MICS_TRY(take_reserve(plan, spec));
+    plan->pipeline = spec->pipeline;
     MICS_TRY(
         mics_json_load(plan->memory, plan->run->model_config, MAX_CONFIG_BYTES, &plan->config));
     MICS_TRY(open_model(plan));
@@ -236,16 +328,29 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
     };
 }
 
-// Sequences a step on so many nodes. What no number holds becomes the largest, which the planner
-// refuses.
-static int64_t global_batch(const mics_plan *plan, int32_t nodes)
+// Whether nobody said how large the batch is.
+static bool has_usual_batch(const mics_plan *plan)
+{
+    return plan->train_batch == 0 && plan->bare && plan->rank_batch == 1;
+}
+
+// What no number holds becomes the largest, which the planner refuses.
+int64_t mics_plan_batch_asked(const mics_plan *plan, int32_t nodes)
 {
     const int64_t ranks = (int64_t)nodes * mics_cluster_ranks_per_node(&plan->cluster);
     if (plan->train_batch > 0)
         return plan->train_batch;
-    if (plan->bare && plan->rank_batch == 1)
-        return mics_size_round_up((BARE_TOKENS + plan->length - 1) / plan->length, ranks);
+    if (has_usual_batch(plan))
+        return (BARE_TOKENS + plan->length - 1) / plan->length;
     return plan->rank_batch > INT64_MAX / ranks ? INT64_MAX : plan->rank_batch * ranks;
+}
+
+// Sequences a step on so many nodes.
+static int64_t global_batch(const mics_plan *plan, int32_t nodes)
+{
+    const int64_t ranks = (int64_t)nodes * mics_cluster_ranks_per_node(&plan->cluster);
+    const int64_t asked = mics_plan_batch_asked(plan, nodes);
+    return has_usual_batch(plan) ? mics_size_round_up(asked, ranks) : asked;
 }
 
 // What run.memory_limit says. No GPU has more than its own memory; of CPUs the limit knows better.

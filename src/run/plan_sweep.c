@@ -112,8 +112,7 @@ static void take_curve(mics_plan_point *point, int32_t curve, const mics_plan_en
     point->has[curve] = entry->fits && entry->step_us > 0;
 }
 
-// A batch that the ranks do not divide, or a size that the cluster does not have, is a gap in the
-// curve.
+// A size that the cluster does not have is a gap in the curve.
 static bool is_gap(const mics_plan *plan, mics_plan_point *point)
 {
     const bool muted = mics_log_mute(true);
@@ -123,11 +122,27 @@ static bool is_gap(const mics_plan *plan, mics_plan_point *point)
     if (status != MICS_OK)
         snprintf(point->note, sizeof point->note, "the cluster has fewer than %d nodes",
                  (int)point->nodes);
-    else if (point->global_batch % point->ranks != 0)
-        snprintf(point->note, sizeof point->note,
-                 "%lld sequences cannot be spread over %d ranks evenly",
-                 (long long)point->global_batch, (int)point->ranks);
-    return point->note[0] != '\0';
+    return status != MICS_OK;
+}
+
+// A batch that the ranks do not divide: what only a pipeline can run.
+static mics_status plan_uneven(const mics_plan *plan, mics_plan_point *point)
+{
+    mics_plan_found found = {0};
+    const bool muted = mics_log_mute(true);
+    const mics_status status = mics_plan_find(plan, point->nodes, 1, &found);
+    (void)mics_log_mute(muted);
+    int used = snprintf(point->note, sizeof point->note,
+                        "%lld sequences cannot be spread over %d ranks evenly",
+                        (long long)point->global_batch, (int)point->ranks);
+    if (status == MICS_OK) {
+        const mics_plan_entry *megatron = &found.baselines[MICS_PLAN_MEGATRON];
+        take_curve(point, 1 + MICS_PLAN_MEGATRON, megatron);
+        snprintf(point->note + used, sizeof point->note - (size_t)used, "; %s has %.1f TFLOP/s",
+                 megatron->name, megatron->tflops_per_gpu);
+    }
+    mics_plan_found_close(&found);
+    return status == MICS_ERR_MEMORY ? status : MICS_OK;
 }
 
 static void note_missing(mics_plan_point *point, const mics_plan_entry *nearest)
@@ -143,6 +158,8 @@ static mics_status plan_nodes(const mics_plan *plan, mics_plan_point *point)
     point->nodes = point->size;
     if (is_gap(plan, point))
         return MICS_OK;
+    if (point->global_batch % point->ranks != 0)
+        return plan_uneven(plan, point);
     mics_status status = mics_plan_find(plan, point->nodes, 1, &found);
     if (status == MICS_OK && found.result->count == 0) {
         note_missing(point, &found.result->nearest);

@@ -277,7 +277,7 @@ static mics_status go_back(run_trainer *self, run_guard_source *source_out)
     MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
     MICS_TRY(mics_engine_complete(self->engine));
     const bool before = mics_log_demote(true); // a line that is lost ends no run
-    (void)run_filling_cut_metrics(self, source_out->step);
+    (void)run_filling_cut_reports(self, source_out->step);
     mics_log_demote(before);
     self->step = source_out->step;
     self->begin_us = mics_clock_us();

@@ -4,17 +4,19 @@
 // ended is fed on, and nothing of it is written.
 #include "base/clock.h"
 #include "draw.h"
+#include "held.h"
 #include "mics/device.h"
 #include "mics/engine.h"
 #include "mics/log.h"
 #include "saved.h"
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
 typedef struct text {
     FILE *out;
     int32_t *window; // (capacity) what it was fed
+    bool *seen;      // (vocab) tokens that it has; NULL: nobody asks
+    run_held held;
     bool ended;
 } text;
 
@@ -31,6 +33,7 @@ typedef struct writer {
     text *texts;      // (count)
     int32_t *windows; // (count, capacity)
     int32_t *newest;  // (count) token of each text
+    bool *seen;       // (count, vocab); NULL: no penalty asks
     run_drawer drawer;
     double began_us;
     mics_generated generated;
@@ -126,14 +129,17 @@ static bool is_end(const mics_saved *saved, int32_t token)
     return false;
 }
 
-static mics_status write_token(const mics_saved *saved, FILE *out, int32_t token)
+// Ends the text where a stop does.
+static mics_status write_token(const writer *self, text *of, int32_t token)
 {
     char *bytes = NULL;
     size_t count = 0;
-    MICS_TRY(mics_tokenizer_decode_more(saved->tokenizer, &token, 1, &bytes, &count));
-    bool good = fwrite(bytes, 1, count, out) == count && fflush(out) == 0;
-    mics_free(saved->memory, bytes);
-    return good ? MICS_OK : mics_fail(MICS_ERR_IO, "writing the text: %s", strerror(errno));
+    mics_memory *memory = self->saved->memory;
+    MICS_TRY(mics_tokenizer_decode_more(self->saved->tokenizer, &token, 1, &bytes, &count));
+    const mics_status status =
+        run_held_write(&of->held, memory, self->sampling, bytes, count, of->out, &of->ended);
+    mics_free(memory, bytes);
+    return status;
 }
 
 // Parameters that are not finite, as a diverged run leaves them, make logits that are not.
@@ -159,14 +165,16 @@ static mics_status draw_all(writer *self, const float *logits, int64_t index, bo
         if (of->ended)
             continue;
         MICS_TRY(check_logits(self, logits + t * stride));
-        self->newest[t] =
-            run_draw(&self->drawer, logits + t * stride, self->sampling->seed + (uint64_t)t, index);
+        const int32_t token = run_draw(&self->drawer, logits + t * stride, of->seen,
+                                       self->sampling->seed + (uint64_t)t, index);
+        self->newest[t] = token;
         self->generated.tokens++;
-        of->ended = is_end(self->saved, self->newest[t]);
-        if (of->ended)
-            continue;
-        MICS_TRY(write_token(self->saved, of->out, self->newest[t]));
-        *going_out = true;
+        if (of->seen != NULL)
+            of->seen[token] = true;
+        of->ended = is_end(self->saved, token);
+        if (!of->ended)
+            MICS_TRY(write_token(self, of, token));
+        *going_out = *going_out || !of->ended;
     }
     return MICS_OK;
 }
@@ -191,6 +199,8 @@ static mics_status write_all(writer *self)
             MICS_TRY(feed_newest(self, &logits));
     }
     self->generated.rest_s = passed_s(self) - self->generated.first_s;
+    for (int32_t t = 0; t < self->count; t++)
+        MICS_TRY(run_held_end(&self->texts[t].held, self->texts[t].out));
     return MICS_OK;
 }
 
@@ -222,6 +232,27 @@ static mics_status open_decoder(writer *self)
     return mics_decoder_open(saved->memory, &spec, &self->decoder);
 }
 
+static void mark_seen(const writer *self, const int32_t *tokens, int64_t count, bool *seen)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (tokens[i] < self->saved->model->vocab)
+            seen[tokens[i]] = true;
+    }
+}
+
+// The whole prompt counts, also what of it does not fit.
+static mics_status open_seen(writer *self)
+{
+    const int64_t vocab = self->saved->model->vocab;
+    MICS_TRY(MICS_NEW(self->saved->memory, self->count * vocab, &self->seen));
+    for (int32_t t = 0; t < self->count; t++) {
+        self->texts[t].seen = self->seen + t * vocab;
+        mark_seen(self, self->prompt, self->prompt_tokens, self->texts[t].seen);
+        mark_seen(self, self->frame.before, self->front, self->texts[t].seen);
+    }
+    return MICS_OK;
+}
+
 static mics_status open_writer(writer *self, const char *prompt, FILE *const *outs)
 {
     const mics_saved *saved = self->saved;
@@ -238,6 +269,8 @@ static mics_status open_writer(writer *self, const char *prompt, FILE *const *ou
     MICS_TRY(MICS_NEW(saved->memory, self->count * self->capacity, &self->windows));
     for (int32_t t = 0; t < self->count; t++)
         self->texts[t] = (text){.out = outs[t], .window = self->windows + t * self->capacity};
+    if (self->sampling->repetition_penalty > 0)
+        MICS_TRY(open_seen(self));
     MICS_TRY(open_decoder(self));
     return run_drawer_init(&self->drawer, saved->memory, self->sampling,
                            known < saved->model->vocab ? known : (int32_t)saved->model->vocab);
@@ -257,6 +290,9 @@ mics_status mics_saved_generate_many(const mics_saved *saved, const char *prompt
     mics_decoder_close(self.decoder);
     run_drawer_fini(&self.drawer, saved->memory);
     mics_free(saved->memory, self.prompt);
+    for (int32_t t = 0; self.texts != NULL && t < texts; t++)
+        run_held_fini(&self.texts[t].held, saved->memory);
+    mics_free(saved->memory, self.seen);
     mics_free(saved->memory, self.texts);
     mics_free(saved->memory, self.newest);
     mics_free(saved->memory, self.windows);

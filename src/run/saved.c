@@ -104,6 +104,7 @@ static mics_status read_run(mics_saved *saved)
     int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
     saved->only_shards = only_shards(run);
     saved->frames_texts = mics_json_bool(mics_json_at(run, "data.add_special_tokens"));
+    saved->text_field = mics_json_string(mics_json_at(run, "data.text_field"));
     // A fine-tuned model ends its texts as before.
     const char *init = mics_json_string(mics_json_at(run, "model.init"));
     const mics_status status = init != NULL && strcmp(init, "random") != 0

@@ -34,25 +34,6 @@ static mics_batch_source source_of(run_trainer *self, const run_samples *samples
     return (mics_batch_source){.read = read_batch, .ctx = self};
 }
 
-// ---- metrics.jsonl ----
-
-// A line that is lost is no reason to lose a run.
-static void keep_line(run_trainer *self, mics_status written)
-{
-    if (written != MICS_OK && self->lost_lines++ == 0)
-        mics_log(MICS_LOG_WARNING,
-                 "%s/metrics.jsonl lacks what could not be written; training goes on",
-                 self->job->run->out);
-}
-
-static mics_status close_metrics(run_trainer *self)
-{
-    if (self->lost_lines > 1)
-        mics_log(MICS_LOG_WARNING, "%s/metrics.jsonl lacks %lld lines", self->job->run->out,
-                 (long long)self->lost_lines);
-    return mics_metrics_close(self->metrics);
-}
-
 // ---- opening ----
 
 static mics_status open_engine(run_trainer *self)
@@ -88,7 +69,7 @@ static mics_status open_rest(run_trainer *self)
     mics_engine_release(self->engine);
     MICS_TRY(run_node_memory_book(self));
     MICS_TRY(run_trace_open(self->job, self->rank, &self->trace));
-    MICS_TRY(run_filling_metrics(self, self->job->start_step));
+    MICS_TRY(run_filling_reports(self, self->job->start_step));
     MICS_TRY(run_guard_open(self));
     // The others begin to save when all have opened.
     if (self->rank->comm->rank == 0)
@@ -151,7 +132,7 @@ mics_status run_trainer_close(void *ctx, run_rank *rank)
     run_saver_close(&self->saver);   // it uses the engine
     mics_engine_close(self->engine); // and that uses the rest
     run_node_memory_unbook(self);
-    mics_status status = close_metrics(self);
+    mics_status status = run_reports_close(&self->reports);
     run_trace_close(self->trace);
     run_guard_close(self);
     mics_free(rank->memory, self->shards);
@@ -197,9 +178,7 @@ static mics_status validate(run_trainer *self, int64_t step)
         return MICS_OK;
     if (callbacks->validation != NULL)
         callbacks->validation(callbacks->ctx, step, self->validation_last);
-    const bool before = mics_log_demote(true);
-    keep_line(self, mics_metrics_write_validation(self->metrics, step, self->validation_last));
-    mics_log_demote(before);
+    run_reports_validation(&self->reports, step, self->validation_last);
     return MICS_OK;
 }
 
@@ -300,7 +279,7 @@ static void fill_exposed(const run_trainer *self, const mics_step_result *result
 static mics_status report_step(run_trainer *self, int64_t step, double step_us, double lr,
                                const mics_step_result *result)
 {
-    if (self->metrics == NULL)
+    if (!run_reports_opened(&self->reports))
         return MICS_OK;
     const mics_run *run = self->job->run;
     int64_t tokens = run->global_batch * run_job_sequence(self->job);
@@ -323,9 +302,7 @@ static mics_status report_step(run_trainer *self, int64_t step, double step_us, 
         .save_ms = (self->save_us + self->copy_us) / 1e3,
     };
     fill_exposed(self, result, &metrics);
-    const bool before = mics_log_demote(true);
-    keep_line(self, mics_metrics_write(self->metrics, &metrics));
-    mics_log_demote(before);
+    run_reports_step(&self->reports, &metrics);
     if (self->job->callbacks.step != NULL)
         self->job->callbacks.step(self->job->callbacks.ctx, &metrics);
     if (result->skipped)

@@ -7,6 +7,7 @@
 #include "guard.h"
 #include "job.h"
 #include "mics/engine.h"
+#include "reports.h"
 #include "saver.h"
 #include "trace.h"
 #include "world.h"
@@ -16,9 +17,8 @@ struct run_trainer {
     mics_job *job;
     run_rank *rank;
     mics_engine *engine;
-    mics_metrics_file *metrics; // rank 0
-    int64_t lost_lines;         // of metrics.jsonl
-    run_trace *trace;           // NULL: no step is traced
+    run_reports reports; // rank 0
+    run_trace *trace;    // NULL: no step is traced
     run_saver saver;
     bool pending;                             // saver.behind is under way, as all ranks know
     mics_optimizer_shard *shards;             // by unit; scratch of copies in node memory
@@ -52,12 +52,12 @@ struct run_trainer {
  * begins with. Needs what mics_engine_upload does. Returns: as it; what reading returned. */
 mics_status run_filling_state(run_trainer *self, const mics_checkpoint *checkpoint);
 
-/* On rank 0: opens metrics.jsonl, and keeps what it holds of steps up to `step`.    Returns: as
- * mics_metrics_open. */
-mics_status run_filling_metrics(run_trainer *self, int64_t step);
+/* On rank 0: opens the reports, and keeps what they hold of steps up to `step`.     Returns: as
+ * run_reports_open. */
+mics_status run_filling_reports(run_trainer *self, int64_t step);
 
-/* Drops what it holds of steps behind `step`.     Returns: as run_filling_metrics. */
-mics_status run_filling_cut_metrics(run_trainer *self, int64_t step);
+/* Drops what they hold of steps behind `step`.     Returns: as run_filling_reports. */
+mics_status run_filling_cut_reports(run_trainer *self, int64_t step);
 
 // ---- share.c ----
 

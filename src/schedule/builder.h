@@ -38,6 +38,13 @@ typedef struct coalesce_queue {
     int64_t elems;
 } coalesce_queue;
 
+// A reduction that is being listed.
+typedef struct late_reduction {
+    int32_t unit;
+    int32_t before; // the step that its next stage waits for
+    pass of;        // the backward that wrote the gradient
+} late_reduction;
+
 typedef struct builder {
     mics_schedule *schedule;
     unit_facts *facts; // by unit
@@ -57,6 +64,8 @@ typedef struct builder {
     int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
     int32_t *ends_with;    // by unit: whose backward writes its gradient last
     int32_t newest[MICS_STREAMS];
+    late_reduction late[MICS_STEP_USES]; // their inter-node stages are not listed yet
+    int32_t late_count;
     coalesce_queue coalescing[2]; // [1]: units that stay whole where the mesh's are cut
 } builder;
 
@@ -103,6 +112,19 @@ stage_list stages_of(const builder *b, mics_step_kind kind, int32_t unit);
 /* A collective of `count` units, which are alike sharded, or a stage of it; or AGREE, of none. */
 mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage,
                     const int32_t *units, int32_t count, int32_t micro_step);
+
+// ---- reductions.c: the first hop ----
+
+/* Notes which slots a step uses. */
+void mark_slots(builder *b, const mics_step *step, int32_t index);
+
+/* Sums one unit's gradient slot, which has those of a layered group, into the accumulator; the
+ * unit's second hop behind that of the last micro-step. An inter-node stage is left for
+ * list_late_reductions. */
+mics_status list_reduction(builder *b, int32_t unit, pass p);
+
+/* Lists the stages that were left. */
+mics_status list_late_reductions(builder *b);
 
 // ---- boundary.c: what happens once a step ----
 

@@ -251,16 +251,6 @@ static void name_uses(builder *b, pass p, mics_step *step)
     step->use_count = all.count;
 }
 
-static void mark_slots(builder *b, const mics_step *step, int32_t index)
-{
-    for (int32_t i = 0; i < step->use_count; i++) {
-        if (step->uses[i].param_slot >= 0)
-            b->params.slots[step->uses[i].param_slot].last[step->stream] = index;
-        if (step->uses[i].grad_slot >= 0)
-            b->grads.slots[step->uses[i].grad_slot].last[step->stream] = index;
-    }
-}
-
 static mics_status list_pass(builder *b, pass p)
 {
     mics_step step =
@@ -275,23 +265,6 @@ static mics_status list_pass(builder *b, pass p)
     mark_slots(b, &step, index);
     for (int32_t i = 0; p.backward && i < step.use_count; i++)
         b->last_writer[step.uses[i].unit] = index;
-    return MICS_OK;
-}
-
-// Sums one unit's gradient slot, which has those of a layered group, into the accumulator.
-static mics_status list_reduction(builder *b, int32_t unit, pass p)
-{
-    const stage_list stages = stages_of(b, MICS_STEP_REDUCE, unit);
-    int32_t before = b->last_writer[unit];
-    for (int32_t at = 0; at < stages.count; at++) {
-        mics_step step = comm_step(b, MICS_STEP_REDUCE, stages.at[at], &unit, 1, p.micro_step);
-        step.uses[0].grad_slot = b->grads.slot_of[grad_key(b, unit, p.in_flight)];
-        step.uses[0].accumulate = at == stages.count - 1 && b->last_reduced[unit] >= 0;
-        wait_on(b, &step, before);
-        MICS_TRY(add_step(b, step, &before));
-        mark_slots(b, &step, before);
-    }
-    b->last_reduced[unit] = before;
     return MICS_OK;
 }
 
@@ -312,9 +285,10 @@ static mics_status list_reductions(builder *b, pass p)
                 slots_retire(&b->grads, key);
             else
                 slots_give(&b->grads, key);
-        } else if (has_grad_slot(b, unit)) {
-            slots_give(&b->grads, key);
+            continue;
         }
+        if (has_grad_slot(b, unit))
+            slots_give(&b->grads, key);
         if (p.micro_step == b->schedule->spec.micro_steps - 1)
             MICS_TRY(list_second_hop(b, unit));
     }
@@ -330,10 +304,12 @@ static mics_status list_passes(builder *b)
         for (; is_in_window(b, b->gathered, i, 0); b->gathered++)
             MICS_TRY(list_gathers(b, b->passes[b->gathered]));
         MICS_TRY(list_late_updates(b, b->passes[i]));
+        MICS_TRY(list_late_reductions(b));
         MICS_TRY(list_pass(b, b->passes[i]));
         MICS_TRY(list_reductions(b, b->passes[i]));
         release_params(b, i);
     }
+    MICS_TRY(list_late_reductions(b));
     slots_settle(&b->grads);
     return MICS_OK;
 }

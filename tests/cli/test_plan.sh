@@ -20,6 +20,19 @@ done
 run 0 again "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 3
 cmp text.out again.out || fail "two plans of the same differ"
 
+# Tables have at most 120 columns, and with --wide every figure; the answer is a sentence.
+narrow() { # FILE
+    tail -n +2 "$1" | awk 'length($0) > 120 { print; exit 1 }' || fail "a line of more than 120 columns in $1"
+}
+narrow text.out
+sed 's/"n_embd": 2048/"n_embd": 4096/' bert.json >tight.json
+run 0 tight "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --set model.config=tight.json
+narrow tight.out
+grep -qE '^ddp .* does not fit$' tight.out || fail "ddp fits, or nobody says that it does not"
+run 0 wide "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 3 --wide
+contains wide.out "2nd hop"
+contains wide.out "TFLOP/s"
+
 # ---- the answer, and what it costs ----
 first() { head -1 "$1"; }
 first text.out | grep -qE '^Take .*: [0-9.]+ s a step \([0-9.]+ to [0-9.]+\), .* for 1e9 tokens, .* to spare' ||
@@ -54,6 +67,9 @@ cat >lonely.json <<'END'
 END
 run 0 bare "$mics" plan bert.json --cluster p4d.24xlarge:4 --top 1
 contains bare.out "8192 sequences of 512 tokens a step" # 4 Mi tokens
+run 0 raised "$mics" plan bert.json --cluster p4d.24xlarge:3 --top 1
+contains raised.out "x 24 ranks = 8208 sequences"
+contains raised.out "would be 8192 sequences: raised to what 24 ranks can share evenly"
 [ -s bare.err ] && fail "a config.json is planned with words on standard error"
 # A family that cannot be trained: planned by its shapes, and the plan says so.
 cat >mixtral.json <<'END'
@@ -69,12 +85,33 @@ contains untrainable.out '"trainable": false'
 contains untrainable.out '"published_rows": 0'
 run 0 several "$mics" plan bert.json --cluster p4d.24xlarge:4 --cluster p5.48xlarge:2 --tokens 1e12
 first several.out | grep -qE '^(p4d.24xlarge:4|p5.48xlarge:2)\. Take ' || fail "no cluster is chosen: $(first several.out)"
-[ "$(grep -cE '^[* ] p(4d|5)' several.out)" = 2 ] || fail "two clusters should be two rows"
+[ "$(grep -cE '^[* ][! ]p(4d|5)' several.out)" = 2 ] || fail "two clusters should be two rows"
 run 0 offers "$mics" plan bert.json --cluster p4d.24xlarge --tokens 1e12 --days 30 --json
 [ "$(grep -c '"cluster": "p4d.24xlarge"' offers.out)" = 7 ] || fail "1 to 64 nodes should be seven offers"
 contains offers.out '"pareto": true'
+contains offers.out '"choice": {"name": "'
+for key in params grads optimizer micro_batch accumulation layered_micro_steps recompute prefetch gather reduce pipeline \
+    global_batch batch_asked spare_bytes; do
+    contains offers.out "\"$key\": "
+done
+narrow several.out
+run 0 grown "$mics" plan bert.json --cluster p4d.24xlarge:3 --cluster p4d.24xlarge:4 --tokens 1e12 --days 1
+narrow grown.out
+grep -qE '^[* ]!p4d.24xlarge:3 .* 8208\+ ' grown.out || fail "no sign at the raised batch, or at the missed goal"
+grep -qE '^[* ]!p4d.24xlarge:4 .* 8192  ' grown.out || fail "a sign at a batch that was not raised"
+contains grown.out "+: raised from 8192 sequences"
+run 0 spread "$mics" plan bert.json --cluster p4d.24xlarge:3 --cluster p4d.24xlarge:4 --wide
+contains spread.out "to spare"
+run 0 front "$mics" plan bert.json --cluster p4d.24xlarge --cluster p5.48xlarge:2 --tokens 1e12 --days 30 --svg front.svg
+contains front.svg "bert: time and price"
+[ "$(grep -c '<circle' front.svg)" = "$(grep -c '^\*[ !]' front.out)" ] || fail "the picture's front is not the table's"
+run 0 hours "$mics" plan bert.json --cluster p4d.24xlarge:1 --cluster p5.48xlarge:2 --svg hours.svg
+contains hours.svg "hours for 1e9 tokens"
+run 2 priceless "$mics" plan bert.json --cluster selene:1 --cluster selene:2 --svg none.svg
+contains priceless.err "no price is known of any of these clusters"
 run 0 tokens "$mics" plan bert.json --cluster p4d.24xlarge:4 --cluster p5.48xlarge:2 --budget 1000
-grep -qE '^  cluster .* tokens/s +tokens +days +USD$' tokens.out || fail "no column of tokens"
+narrow tokens.out
+grep -qE '^  cluster .* s a step +tokens +days +USD$' tokens.out || fail "no column of tokens"
 grep -qE '^[* ] p5.48xlarge:2 .* [0-9.]+e\+[0-9]+ .* 1,000$' tokens.out || fail "no tokens for a budget"
 # What one of them cannot do is a note; where none can it is an error.
 run 0 noted "$mics" plan bert.json --cluster p5.48xlarge:1 --cluster p4d.24xlarge:2 --cluster lonely.json:2 --precision fp8
@@ -181,6 +218,17 @@ one_line gpu.err
 run 0 sweep "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1..6 --svg curve.svg
 [ "$(grep -cE '^ +[0-9]+ +[0-9]+ ' sweep.out)" = 4 ] || fail "1, 2, 4 and 6 nodes should be four rows"
 contains sweep.out "cannot be spread over 48 ranks" # 1024 sequences
+narrow sweep.out
+run 0 sweep_wide "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --wide
+contains sweep_wide.out "zero1"
+# A goal: days and price of each point, and which miss it.
+run 0 cost "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1,4 --tokens 300e9 --days 10
+narrow cost.out
+grep -qE '^nodes .* days +USD ' cost.out || fail "no days and dollars in a sweep"
+grep -qE '^ +1 +8 .*[0-9]!' cost.out || fail "no sign that one node misses the goal"
+grep -qE '^ +4 +32 .*!' cost.out && fail "four nodes meet the goal"
+run 0 cost "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1,4 --tokens 300e9 --days 10 --json
+[ "$(grep -c '"days": {"typical": .*"meets_goal": ' cost.out)" = 2 ] || fail "a sweep's JSON has no days"
 contains curve.svg "</svg>"
 contains curve.svg "best plan"
 run 0 list "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=2,4 --json
@@ -209,7 +257,6 @@ refused "a number of nodes" plan.json --cluster p4d.24xlarge:x
 refused "a number of nodes" plan.json --cluster p4d.24xlarge:
 refused "a number of nodes" plan.json --cluster p4d.24xlarge:-2
 refused "nowhere.json" plan.json --cluster nowhere.json:2
-refused "1024 or 1056 would work" plan.json --cluster p4d.24xlarge:4 --set train_batch_size=1040
 refused "--precision fp6 is not known" plan.json --cluster p4d.24xlarge:4 --precision fp6
 refused "A100-SXM4-40GB has no tflops_fp8" plan.json --cluster p4d.24xlarge:4 --precision fp8
 refused "has 512 positions" plan.json --cluster p4d.24xlarge:4 --set data.sequence_length=513

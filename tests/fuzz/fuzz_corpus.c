@@ -52,8 +52,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     uint64_t hash = 0;
     for (int turn = 0; turn < (bytes % 4 == 0 ? 2 : 1); turn++) {
         mics_corpus *corpus = NULL;
-        const mics_status status = mics_corpus_open(
-            memory, &path, 1, tokenizer, mics_tokenizer_vocab(tokenizer), cache, &corpus);
+        const mics_corpus_spec spec = {.patterns = &path,
+                                       .pattern_count = 1,
+                                       .vocab = mics_tokenizer_vocab(tokenizer),
+                                       .tokenizer = tokenizer,
+                                       .cache_dir = cache};
+        const mics_status status = mics_corpus_open(memory, &spec, &corpus);
         fuzz_check(fuzz_good(status) == (bytes > 0), "a text, or an empty one");
         if (corpus != NULL) {
             compare(corpus, (const char *)data, bytes);

@@ -25,7 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     mics_corpus *corpus = NULL;
     fuzz_write("tokens.bin", data, bytes);
     const char *path = fuzz_path("tokens.bin");
-    if (fuzz_good(mics_corpus_open(memory, &path, 1, NULL, VOCAB, NULL, &corpus)))
+    const mics_corpus_spec spec = {.patterns = &path, .pattern_count = 1, .vocab = VOCAB};
+    if (fuzz_good(mics_corpus_open(memory, &spec, &corpus)))
         look_at(corpus);
     mics_corpus_close(corpus);
     fuzz_end(memory);

@@ -67,6 +67,16 @@ static const struct {
      "\"head_dim\": 128, \"num_hidden_layers\": 48, \"num_local_experts\": 16, "
      "\"num_experts_per_tok\": 1, \"interleave_moe_layer_step\": 1, \"vocab_size\": 202048}}",
      107.8, 17.2},
+    {"{\"model_type\": \"bert\", \"hidden_size\": 768, \"intermediate_size\": 3072, "
+     "\"num_attention_heads\": 12, \"num_hidden_layers\": 12, \"max_position_embeddings\": 512, "
+     "\"vocab_size\": 30522}",
+     0.1095, 0.1095},
+    {"{\"model_type\": \"hunyuan_v1_moe\", \"hidden_size\": 4096, \"intermediate_size\": 3072, "
+     "\"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"head_dim\": 128, "
+     "\"num_hidden_layers\": 32, \"num_experts\": 64, \"moe_topk\": [8, 8], "
+     "\"moe_intermediate_size\": [3072, 3072], \"num_shared_expert\": [1, 1], "
+     "\"use_mixed_mlp_moe\": true, \"tie_word_embeddings\": true, \"vocab_size\": 128167}",
+     80.4, 13},
 };
 
 static void test_published(void **state)
@@ -122,6 +132,10 @@ static void test_refused(void **state)
         "{" SMALL ", \"num_experts_per_tok\": 2}",
         "{" SMALL ", \"intermediate_size\": 99999999999}",
         "{" SMALL ", \"intermediate_size\": -1}",
+        "{" SMALL ", \"num_key_value_heads\": \"2\"}",
+        "{" SMALL ", \"layer_types\": [\"full_attention\"]}",
+        "{" SMALL ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+        "{" SMALL ", \"expansion_ratio\": 100}",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         mics_model *model = NULL;
@@ -148,6 +162,16 @@ static void test_other_models(void **state)
         {"ffn_config", "{\"moe_num_experts\": 16}", "null"},
         {"model_type", "\"t5\"", "\"opt\""},
         {"model_type", "\"jamba\"", "\"gemma\""},
+        {"model_type", "\"minimax\"", "\"minimax_m2\""},
+        {"model_type", "\"albert\"", "\"roberta\""},
+        {"attn_type_list", "[1, 0]", "[1, 1]"},
+        {"layer_types", "[\"full_attention\", \"linear_attention\"]",
+         "[\"full_attention\", \"full_attention\"]"},
+        {"full_attention_interval", "4", "1"},
+        {"use_cla", "true", "false"},
+        {"num_key_value_heads", "[4, 2]", "[2, 2]"},
+        {"intermediate_size", "[128, 256]", "[128, 128]"},
+        {"embedding_size", "32", "64"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char text[256], said[64];
@@ -163,6 +187,110 @@ static void test_other_models(void **state)
         ASSERT_OK(build(text, &model));
         mics_model_close(model);
     }
+}
+
+// FLOPs of a token in sequences of so many, of SMALL with more keys.
+static double flops_of(const char *more, int64_t length)
+{
+    char text[512];
+    mics_model *model = NULL;
+    snprintf(text, sizeof text, "{" SMALL "%s}", more);
+    ASSERT_OK(build(text, &model));
+    const double flops = mics_model_flops_per_token(model, length);
+    mics_model_close(model);
+    return flops;
+}
+
+// Of causal attention 6 T C a layer, C = 64, two layers; a window of W sees W (2 T - W) / T.
+static void test_windows(void **state)
+{
+    (void)state;
+    static const double T = 1000, W = 100, C = 64;
+    const double all = 6 * T * C, part = 6 * C * W * (2 * T - W) / T;
+    const double full = flops_of("", (int64_t)T), rest = full - 2 * all;
+    static const struct {
+        const char *more;
+        int windowed; // of the two layers
+    } cases[] = {
+        {", \"model_type\": \"mixtral\", \"sliding_window\": 100", 2},
+        {", \"model_type\": \"gemma2\", \"sliding_window\": 100, \"tie_word_embeddings\": false",
+         1},
+        {", \"sliding_window\": 100, \"sliding_window_pattern\": 6", 2},
+        {", \"sliding_window\": 100, \"use_sliding_window\": false", 0},
+        {", \"model_type\": \"qwen2_moe\", \"sliding_window\": 100", 0},
+        {", \"sliding_window\": 100, \"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+         1},
+        {", \"attention_chunk_size\": 199, \"layer_types\": [\"chunked_attention\", "
+         "\"full_attention\"]",
+         1},
+        {", \"window_size\": 100, \"attention_layers\": [\"global\", \"local\"]", 1},
+        {", \"sliding_window\": 2000", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int windowed = cases[i].windowed;
+        const double expected = rest + windowed * part + (2 - windowed) * all;
+        if (fabs(flops_of(cases[i].more, (int64_t)T) / expected - 1) > 1e-9)
+            fail_msg("%s: not %d of 2 layers have a window", cases[i].more, windowed);
+    }
+}
+
+// An encoder's tokens see all: twice as many as a decoder's. As a decoder it is causal.
+static void test_encoders(void **state)
+{
+    (void)state;
+    const char *decoder = ", \"model_type\": \"bert\", \"is_decoder\": true";
+    const double more = flops_of(", \"model_type\": \"bert\"", 1000) - flops_of(decoder, 1000);
+    assert_true(fabs(more / (2 * 6.0 * 1000 * 64) - 1) < 1e-9);
+}
+
+static int64_t params_of(const char *text)
+{
+    mics_model *model = NULL;
+    ASSERT_OK(build(text, &model));
+    const int64_t count = mics_model_param_count(model);
+    mics_model_close(model);
+    return count;
+}
+
+#define MPT                                                                                        \
+    "{\"model_type\": \"mpt\", \"d_model\": 64, \"n_heads\": 4, \"n_layers\": 2, \"vocab_size\": " \
+    "9"
+
+// Heads and inner size of MPT stand in objects of their own; each head of keys and values less is
+// 2 x 64 x 16 parameters of a layer less.
+static void test_mpt(void **state)
+{
+    (void)state;
+    const int64_t all = params_of(MPT "}");
+    mics_model *model = NULL;
+    assert_int_equal(all - params_of(MPT ", \"attn_config\": {\"attn_type\": "
+                                         "\"grouped_query_attention\", \"kv_n_heads\": 2}}"),
+                     2 * 2 * 2 * 64 * 16);
+    assert_int_equal(
+        all - params_of(MPT ", \"attn_config\": {\"attn_type\": \"multiquery_attention\"}}"),
+        2 * 3 * 2 * 64 * 16);
+    assert_int_equal(params_of(MPT ", \"expansion_ratio\": 6}") - all, 2 * 2 * 2 * 64 * 64);
+    ASSERT_STATUS(
+        MICS_ERR_INVALID,
+        build(MPT ", \"attn_config\": {\"attn_type\": \"grouped_query_attention\"}}", &model));
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED,
+                  build(MPT ", \"ffn_config\": {\"ffn_type\": \"mptglu\"}}", &model));
+    assert_null(model);
+}
+
+// Shared experts of a size of their own; none where the family's switch is off.
+static void test_shared_experts(void **state)
+{
+    (void)state;
+#define ROUTED                                                                                     \
+    "{" SMALL ", \"intermediate_size\": 32, \"num_local_experts\": 4, \"num_experts_per_tok\": 2"
+    const int64_t none = params_of(ROUTED "}");
+    assert_int_equal(params_of(ROUTED ", \"shared_intermediate_size\": 48}") - none,
+                     2 * 3 * 64 * 48);
+    assert_int_equal(params_of(ROUTED ", \"num_shared_expert\": 2}") - none, 2 * 3 * 64 * 2 * 32);
+    assert_int_equal(params_of(ROUTED ", \"num_shared_expert\": 2, \"use_mixed_mlp_moe\": false}"),
+                     none);
+#undef ROUTED
 }
 
 static void test_failing_allocations(void **state)
@@ -201,6 +329,10 @@ int main(void)
         cmocka_unit_test(test_nested),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_other_models),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_encoders),
+        cmocka_unit_test(test_mpt),
+        cmocka_unit_test(test_shared_experts),
         cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, begin, end);

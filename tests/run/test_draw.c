@@ -17,7 +17,7 @@ static int32_t draw_once(const mics_sampling *sampling, const float *logits, int
     run_drawer drawer;
     ASSERT_OK(mics_memory_open(&memory));
     ASSERT_OK(run_drawer_init(&drawer, memory, sampling, vocab));
-    const int32_t token = run_draw(&drawer, logits, seed, index);
+    const int32_t token = run_draw(&drawer, logits, NULL, seed, index);
     run_drawer_fini(&drawer, memory);
     assert_int_equal(mics_memory_close(memory), 0);
     return token;
@@ -40,21 +40,33 @@ static int by_logit(const void *a, const void *b)
     return left - right;
 }
 
-// The definition: sort all, keep top_k, walk.
+// The definition: sort all, keep top_k, of these top_p, of these min_p, walk.
 static int32_t plain_draw(const mics_sampling *sampling, const float *logits, int32_t vocab,
                           uint64_t seed, int64_t index)
 {
     int32_t order[VOCAB];
-    double sum = 0;
+    double weights[VOCAB], all = 0, sum = 0;
+    const int64_t top_k = sampling->top_k > 0 && sampling->top_k < vocab ? sampling->top_k : vocab;
+    int64_t count = 0;
     for (int32_t v = 0; v < vocab; v++)
         order[v] = v;
     sorted_by = logits;
     qsort(order, (size_t)vocab, sizeof *order, by_logit);
-    for (int64_t i = 0; i < sampling->top_k; i++)
-        sum += exp(((double)logits[order[i]] - (double)logits[order[0]]) / sampling->temperature);
+    for (int64_t i = 0; i < top_k; i++) {
+        weights[i] =
+            exp(((double)logits[order[i]] - (double)logits[order[0]]) / sampling->temperature);
+        all += weights[i];
+    }
+    const double share = sampling->top_p > 0 ? sampling->top_p : 1;
+    for (double left = share * all; count < top_k && left > 0; count++)
+        left -= weights[count];
+    while (count > 1 && weights[count - 1] < sampling->min_p)
+        count--;
+    for (int64_t i = 0; i < count; i++)
+        sum += weights[i];
     double left = sum * mics_rng_uniform(seed, 0x67656e, (uint64_t)index);
-    for (int64_t i = 0; i < sampling->top_k; i++) {
-        left -= exp(((double)logits[order[i]] - (double)logits[order[0]]) / sampling->temperature);
+    for (int64_t i = 0; i < count; i++) {
+        left -= weights[i];
         if (left < 0)
             return order[i];
     }
@@ -75,6 +87,68 @@ static void test_top_k_is_what_a_sort_gives(void **state)
         assert_int_equal(draw_once(&sampling, logits, vocab, 5, i),
                          plain_draw(&sampling, logits, vocab, 5, i));
     }
+}
+
+// top_p of all tokens and of the top_k, with and without min_p; a temperature at which more tokens
+// are kept than are looked at first.
+static void test_top_p_is_what_a_sort_gives(void **state)
+{
+    (void)state;
+    static const int32_t vocabs[] = {2, 3, 17, VOCAB};
+    static const double shares[] = {1e-9, 0.3, 0.9, 0.9999};
+    float logits[VOCAB];
+    for (int i = 0; i < 800; i++) {
+        const int32_t vocab = vocabs[i % 4];
+        const mics_sampling sampling = {.temperature = i % 7 == 0 ? 100 : 0.3 + i % 5,
+                                        .top_k = i % 3 == 0 ? 1 + i % vocab : 0,
+                                        .top_p = shares[i / 4 % 4],
+                                        .min_p = i % 5 == 0 ? 0.05 : 0};
+        make_logits(logits, vocab, (uint64_t)i);
+        assert_int_equal(draw_once(&sampling, logits, vocab, 5, i),
+                         plain_draw(&sampling, logits, vocab, 5, i));
+    }
+}
+
+// Of all tokens, which are walked by id: none below the share is ever drawn, all others are.
+static void test_min_p(void **state)
+{
+    (void)state;
+    static const float logits[] = {0, -1, -2.2F, -2.4F, -9};
+    const mics_sampling sampling = {.temperature = 1, .min_p = 0.1}; // log 0.1 = -2.303
+    int counts[5] = {0};
+    for (int i = 0; i < 2000; i++)
+        counts[draw_once(&sampling, logits, 5, 3, i)]++;
+    assert_true(counts[0] > 0 && counts[1] > 0 && counts[2] > 0);
+    assert_int_equal(counts[3] + counts[4], 0);
+}
+
+static void test_penalty(void **state)
+{
+    (void)state;
+    static const float logits[] = {4, 3, -1, -1.5F};
+    bool seen[] = {true, false, true, false};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    static const struct {
+        double penalty, temperature;
+        int32_t token;
+    } cases[] = {{0, 0, 0}, {1, 0, 0}, {1.3, 0, 0}, {1.4, 0, 1}, {0.5, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const mics_sampling sampling = {.repetition_penalty = cases[i].penalty};
+        run_drawer drawer;
+        ASSERT_OK(run_drawer_init(&drawer, memory, &sampling, 4));
+        assert_int_equal(run_draw(&drawer, logits, seen, 1, 0), cases[i].token);
+        assert_int_equal(run_draw(&drawer, logits, NULL, 1, 0), 0);
+        run_drawer_fini(&drawer, memory);
+    }
+    // A negative logit is multiplied: -1 becomes -2, below -1.5.
+    const float low[] = {-9, -9, -1, -1.5F};
+    const mics_sampling sampling = {.repetition_penalty = 2};
+    run_drawer drawer;
+    ASSERT_OK(run_drawer_init(&drawer, memory, &sampling, 4));
+    assert_int_equal(run_draw(&drawer, low, seen, 1, 0), 3);
+    run_drawer_fini(&drawer, memory);
+    assert_int_equal(mics_memory_close(memory), 0);
 }
 
 static void test_the_likeliest(void **state)
@@ -129,6 +203,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_top_k_is_what_a_sort_gives),
+        cmocka_unit_test(test_top_p_is_what_a_sort_gives),
+        cmocka_unit_test(test_min_p),
+        cmocka_unit_test(test_penalty),
         cmocka_unit_test(test_the_likeliest),
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_pure),

@@ -312,6 +312,24 @@ static void check_slot_write(const order *o, int32_t writer, int32_t unit, int32
         fail_at(o, writer, "the first micro-batch in flight overwrites, later ones add");
 }
 
+// The inter-node stage of a reduction follows its intra-node stage. Gathers ahead go first: they run
+// while the intra-node stage does.
+static void check_first_stage(const order *o, int32_t reduced)
+{
+    const mics_step *step = &o->list->steps[reduced];
+    int32_t first = -1;
+    must_count(o, MICS_STEP_REDUCE, MICS_STAGE_INTRA, step->unit, step->micro_step, 1, &first);
+    if (o->list->steps[first].uses[0].grad_slot != step->uses[0].grad_slot)
+        fail_at(o, reduced, "its stages are of two slots");
+    must_precede(o, first, reduced, "begins before its first stage has ended");
+    for (int32_t i = reduced + 1; o->schedule->spec.prefetch > 0 && i < o->list->count; i++) {
+        if (o->list->steps[i].kind == MICS_STEP_GATHER)
+            fail_at(o, reduced, "holds up a gather ahead");
+        if (computes(&o->list->steps[i]))
+            break;
+    }
+}
+
 // Gradients of one unit in the layered group that ends with a micro-step, G > 1.
 static void check_reduction(const order *o, int32_t unit, int32_t micro_step)
 {
@@ -341,12 +359,8 @@ static void check_reduction(const order *o, int32_t unit, int32_t micro_step)
     }
     if (reduce->uses[0].accumulate != (begin > 0))
         fail_at(o, reduced, "the first layered group overwrites, later ones add");
-    const mics_step *before = reduce - 1; // a reduction follows its backward, so there is one
-    if (two_stages && (before->kind != MICS_STEP_REDUCE || before->stage != MICS_STAGE_INTRA ||
-                       before->unit != unit || before->uses[0].grad_slot != slot))
-        fail_at(o, reduced, "has no first stage");
     if (two_stages)
-        must_precede(o, reduced - 1, reduced, "begins before its first stage has ended");
+        check_first_stage(o, reduced);
     if (reduce->axis != MICS_AXIS_GRADIENT)
         fail_at(o, reduced, "is over another group");
     check_grad_slot(o, slot, unit, first, reduced);

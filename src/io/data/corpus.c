@@ -37,9 +37,7 @@ struct mics_corpus {
 // What opening needs besides the corpus.
 typedef struct opening {
     mics_corpus *corpus;
-    const mics_tokenizer *tokenizer;
-    int32_t vocab;
-    const char *cache_dir;
+    const mics_corpus_spec *spec;
     XXH3_state_t *hash;
     int32_t empty; // texts that were left out
     char *first_empty;
@@ -94,9 +92,9 @@ static mics_status check_tokens(const opening *o, const part *of, XXH3_state_t *
         const int64_t left = of->shard.count - at, count = left < block ? left : block;
         const size_t bytes = (size_t)count * sizeof *tokens;
         MICS_TRY(mics_shard_read(&of->shard, at, count, tokens));
-        const int64_t bad = find_foreign(tokens, count, o->vocab);
+        const int64_t bad = find_foreign(tokens, count, o->spec->vocab);
         if (bad >= 0)
-            return is_foreign(of, MICS_ERR_INVALID, at + bad, tokens[bad], o->vocab,
+            return is_foreign(of, MICS_ERR_INVALID, at + bad, tokens[bad], o->spec->vocab,
                               "was it made with another tokenizer? See vocab_size in the model's "
                               "config");
         (void)XXH3_64bits_update(o->hash, tokens, bytes);
@@ -152,13 +150,13 @@ static mics_status add_file(opening *o, const char *path)
 {
     if (mics_text_ends(path, ".bin"))
         return add_shard(o, path, path);
-    if (o->tokenizer == NULL || o->cache_dir == NULL)
+    if (o->spec->tokenizer == NULL || o->spec->cache_dir == NULL)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: a text needs a tokenizer and a folder for its tokens; token shards "
                          "end in .bin",
                          path);
     char *shard_path = NULL;
-    MICS_TRY(mics_text_shard(o->corpus->memory, path, o->tokenizer, o->cache_dir, &shard_path));
+    MICS_TRY(mics_text_shard(o->corpus->memory, o->spec, path, &shard_path));
     if (shard_path == NULL)
         return o->empty++ == 0 ? mics_strdup(o->corpus->memory, path, &o->first_empty) : MICS_OK;
     mics_status status = add_shard(o, path, shard_path);
@@ -195,26 +193,25 @@ static mics_status add_pattern(opening *o, const char *pattern)
 
 // ---- the whole ----
 
-mics_status mics_corpus_open(mics_memory *memory, const char *const *patterns,
-                             int32_t pattern_count, const mics_tokenizer *tokenizer, int32_t vocab,
-                             const char *cache_dir, mics_corpus **corpus_out)
+mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
+                             mics_corpus **corpus_out)
 {
     mics_status status = MICS_OK;
-    opening o = {.tokenizer = tokenizer, .vocab = vocab, .cache_dir = cache_dir};
+    opening o = {.spec = spec};
     MICS_TRY(MICS_NEW(memory, 1, &o.corpus));
     o.corpus->memory = memory;
-    o.corpus->vocab = vocab;
+    o.corpus->vocab = spec->vocab;
     o.hash = XXH3_createState();
     if (o.hash == NULL || XXH3_64bits_reset(o.hash) != XXH_OK) {
         status = mics_fail(MICS_ERR_MEMORY, "no memory for a hash");
         goto out;
     }
-    for (int32_t i = 0; i < pattern_count; i++)
-        MICS_TRY_OUT(add_pattern(&o, patterns[i]));
+    for (int32_t i = 0; i < spec->pattern_count; i++)
+        MICS_TRY_OUT(add_pattern(&o, spec->patterns[i]));
     if (o.corpus->tokens == 0) {
         status = mics_fail(MICS_ERR_INVALID, "no tokens in %s%s; give a text that is not empty",
-                           pattern_count > 0 ? patterns[0] : "an empty list of files",
-                           pattern_count > 1 ? " and what follows it" : "");
+                           spec->pattern_count > 0 ? spec->patterns[0] : "an empty list of files",
+                           spec->pattern_count > 1 ? " and what follows it" : "");
         goto out;
     }
     if (o.empty == 1)

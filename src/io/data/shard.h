@@ -92,17 +92,15 @@ mics_status mics_shard_read(const mics_shard *shard, int64_t begin, int64_t coun
 
 // ---- text_shard.c ----
 
-/* Finds or makes the shard of one text: the separator, if the tokenizer has one, then its tokens;
- * or its tokens in their frame.
+/* Finds or makes the shard of a file of text or texts (tokenize.h).
  *
  * The shard is CACHE_DIR/<hash of contents and tokenizer>.bin. Several processes may ask at once:
  * one tokenizes while the others wait for its lock. Where locks do not work, each tokenizes, and
- * the renames put equal files in place. Memory does not grow with the text. The tokens are those of
- * the whole text at once, unless a piece without a place to cut exceeds 4 MiB: it is cut there.
- * Returns: MICS_OK, with *shard_path_out = NULL for an empty text (mics_free it otherwise);
- *          MICS_ERR_IO; MICS_ERR_FORMAT; MICS_ERR_MEMORY.
+ * the renames put equal files in place.
+ * Returns: MICS_OK, with *shard_path_out = NULL for an empty file (mics_free it otherwise);
+ *          MICS_ERR_IO; MICS_ERR_FORMAT; MICS_ERR_INVALID; MICS_ERR_MEMORY.
  */
-mics_status mics_text_shard(mics_memory *memory, const char *path, const mics_tokenizer *tokenizer,
-                            const char *cache_dir, char **shard_path_out);
+mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, const char *path,
+                            char **shard_path_out);
 
 #endif

@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A text goes through a window that slides: the encoder consumes what later text cannot change, the
-// rest moves to the front, and the file fills the window up again.
-#include "base/clock.h"
+// The cache of texts' tokens: each file is tokenized once, by one process.
 #include "base/file.h"
-#include "base/size.h"
 #include "io/data/shard.h"
+#include "io/data/text_window.h"
+#include "io/data/tokenize.h"
 #include "io/data/tokenizer.h"
 #include "mics/log.h"
 #include <errno.h>
@@ -19,170 +18,25 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum {
-    WINDOW_BYTES = 1 << 20,
-    MAX_WINDOW = 4 << 20, // a piece of this length takes 176 MiB to merge
-    PROGRESS_EVERY_US = 5000000
-};
-
-// One text being read, hashed on the way.
-typedef struct source {
-    mics_memory *memory;
-    const char *path;
-    int file;
-    int64_t bytes; // when it was opened
-    int64_t read;
-    XXH3_state_t *hash;
-    char *window; // [0, filled) is known, of `capacity` bytes
-    size_t filled, capacity;
-    bool ended;
-} source;
-
-static mics_status source_rewind(source *s, uint64_t seed)
-{
-    s->read = 0;
-    s->filled = 0;
-    s->ended = false;
-    if (XXH3_128bits_reset_withSeed(s->hash, seed) != XXH_OK)
-        return mics_fail(MICS_ERR_MEMORY, "%s: cannot start a hash", s->path);
-    return MICS_OK;
-}
-
-static void source_close(source *s)
-{
-    if (s->file >= 0)
-        close(s->file);
-    XXH3_freeState(s->hash);
-    mics_free(s->memory, s->window);
-}
-
-static mics_status source_open(mics_memory *memory, const char *path, source *s)
-{
-    *s = (source){.memory = memory, .path = path, .file = -1, .capacity = WINDOW_BYTES};
-    MICS_TRY(mics_file_open_read(path, &s->file, &s->bytes));
-    MICS_TRY(MICS_NEW(memory, WINDOW_BYTES, &s->window));
-    s->hash = XXH3_createState();
-    if (s->hash == NULL)
-        return mics_fail(MICS_ERR_MEMORY, "%s: no memory for a hash", path);
-    return MICS_OK;
-}
-
-// Fills the window up.
-static mics_status source_fill(source *s)
-{
-    size_t got = 0, space = s->capacity - s->filled;
-    MICS_TRY(mics_file_read_up_to(s->file, s->path, s->window + s->filled, space, s->read, &got));
-    (void)XXH3_128bits_update(s->hash, s->window + s->filled, got); // fails only without a state
-    s->filled += got;
-    s->read += (int64_t)got;
-    s->ended = got < space;
-    return MICS_OK;
-}
-
-static void source_drop(source *s, size_t bytes)
-{
-    memmove(s->window, s->window + bytes, s->filled - bytes);
-    s->filled -= bytes;
-}
-
-static mics_status source_widen(source *s)
-{
-    void *window = s->window;
-    MICS_TRY(mics_realloc(s->memory, MICS_MEM_HOST, 2 * s->capacity, &window));
-    s->window = window;
-    s->capacity *= 2;
-    return MICS_OK;
-}
-
-static mics_status hash_whole(source *s, uint64_t seed, XXH128_hash_t *hash_out)
-{
-    MICS_TRY(source_rewind(s, seed));
-    while (!s->ended) {
-        MICS_TRY(source_fill(s));
-        source_drop(s, s->filled);
-    }
-    *hash_out = XXH3_128bits_digest(s->hash);
-    return MICS_OK;
-}
-
 // ---- tokenizing ----
 
-static void show_progress(const source *s, double start_us, double *shown_us)
-{
-    double now_us = mics_clock_us();
-    if (now_us - *shown_us < PROGRESS_EVERY_US)
-        return;
-    char done[32], all[32];
-    double per_us = (double)s->read / (now_us - start_us);
-    double left_s = s->bytes > s->read ? (double)(s->bytes - s->read) / per_us * 1e-6 : 0;
-    mics_log(MICS_LOG_INFO, "tokenizing %s: %s of %s, %.1f MB/s, %.0f s left", s->path,
-             mics_size_text((double)s->read, done, sizeof done),
-             mics_size_text((double)s->bytes, all, sizeof all), per_us, left_s);
-    *shown_us = now_us;
-}
-
-// One round: fill the window, tokenize what is certain, write its tokens.
-static mics_status advance(source *s, mics_encoder *encoder, mics_token_list *list,
-                           mics_shard_writer *writer)
-{
-    size_t consumed = 0;
-    MICS_TRY(source_fill(s));
-    list->count = 0;
-    MICS_TRY(mics_encoder_feed(encoder, s->window, s->filled, !s->ended, list, &consumed));
-    if (consumed == 0 && !s->ended && s->capacity < MAX_WINDOW)
-        MICS_TRY(source_widen(s));
-    else if (consumed == 0 && !s->ended)
-        MICS_TRY(mics_encoder_feed(encoder, s->window, s->filled, false, list, &consumed));
-    source_drop(s, consumed);
-    return mics_shard_append(writer, list->tokens, list->count);
-}
-
-// What stands before the tokens of a text, and behind them.
-static mics_status surroundings(const mics_tokenizer *tokenizer, mics_token_frame *frame_out)
-{
-    if (tokenizer->frames_texts)
-        return mics_tokenizer_frame(tokenizer, frame_out);
-    *frame_out = (mics_token_frame){.before = &tokenizer->separator,
-                                    .before_count = tokenizer->separator >= 0 ? 1 : 0};
-    return MICS_OK;
-}
-
-static mics_status tokenize(source *s, const mics_tokenizer *tokenizer, mics_shard_writer *writer)
-{
-    mics_encoder encoder = {0};
-    mics_token_list list = {.memory = s->memory};
-    mics_token_frame around;
-    mics_status status = MICS_OK;
-    double start_us = mics_clock_us(), shown_us = start_us;
-    MICS_TRY_OUT(surroundings(tokenizer, &around));
-    MICS_TRY_OUT(mics_shard_append(writer, around.before, around.before_count));
-    MICS_TRY_OUT(mics_encoder_open(tokenizer, false, &encoder));
-    while (!s->ended) {
-        MICS_TRY_OUT(advance(s, &encoder, &list, writer));
-        show_progress(s, start_us, &shown_us);
-    }
-    MICS_TRY_OUT(mics_shard_append(writer, around.after, around.after_count));
-out:
-    mics_encoder_fini(&encoder);
-    mics_token_list_fini(&list);
-    return status;
-}
-
-static mics_status make_shard(source *s, const mics_tokenizer *tokenizer, XXH128_hash_t hash,
-                              const char *shard_path)
+static mics_status make_shard(mics_text_window *window, const mics_corpus_spec *spec,
+                              XXH128_hash_t hash, const char *shard_path)
 {
     mics_shard_writer *writer = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY(MICS_NEW(s->memory, 1, &writer));
+    MICS_TRY(MICS_NEW(window->reader.memory, 1, &writer));
     writer->file = -1;
-    MICS_TRY_OUT(source_rewind(s, tokenizer->identity));
-    MICS_TRY_OUT(mics_shard_create(shard_path, tokenizer->vocab, writer));
-    MICS_TRY_OUT(tokenize(s, tokenizer, writer));
-    if (!XXH128_isEqual(hash, XXH3_128bits_digest(s->hash)))
-        status = mics_fail(MICS_ERR_IO, "%s: changed while it was tokenized; try again", s->path);
+    MICS_TRY_OUT(
+        mics_text_window_rewind(window, mics_tokenize_identity(spec, window->reader.path)));
+    MICS_TRY_OUT(mics_shard_create(shard_path, spec->tokenizer->vocab, writer));
+    MICS_TRY_OUT(mics_tokenize(window, spec, writer));
+    if (!XXH128_isEqual(hash, mics_reader_digest(&window->reader)))
+        status = mics_fail(MICS_ERR_IO, "%s: changed while it was tokenized; try again",
+                           window->reader.path);
 out:
     status = mics_shard_finish(writer, status);
-    mics_free(s->memory, writer);
+    mics_free(window->reader.memory, writer);
     return status;
 }
 
@@ -257,8 +111,8 @@ static void remove_partials(const char *shard_path)
 }
 
 // Makes the shard unless another process does so first.
-static mics_status make_once(source *s, const mics_tokenizer *tokenizer, XXH128_hash_t hash,
-                             const char *shard_path)
+static mics_status make_once(mics_text_window *window, const mics_corpus_spec *spec,
+                             XXH128_hash_t hash, const char *shard_path)
 {
     char lock_path[PATH_MAX];
     if (snprintf(lock_path, sizeof lock_path, "%s.lock", shard_path) >= (int)sizeof lock_path)
@@ -268,7 +122,7 @@ static mics_status make_once(source *s, const mics_tokenizer *tokenizer, XXH128_
     if (access(shard_path, F_OK) != 0) {
         if (locked >= 0)
             remove_partials(shard_path);
-        status = make_shard(s, tokenizer, hash, shard_path);
+        status = make_shard(window, spec, hash, shard_path);
         unlink(lock_path); // whoever waits for it finds the shard, or tries in its turn
     }
     if (locked >= 0)
@@ -276,34 +130,35 @@ static mics_status make_once(source *s, const mics_tokenizer *tokenizer, XXH128_
     return status;
 }
 
-static mics_status find_or_make(source *s, const mics_tokenizer *tokenizer, const char *cache_dir,
+static mics_status find_or_make(mics_text_window *window, const mics_corpus_spec *spec,
                                 char *shard_path, size_t capacity)
 {
     XXH128_hash_t hash;
-    MICS_TRY(hash_whole(s, tokenizer->identity, &hash));
-    int length = snprintf(shard_path, capacity, "%s/%016llx%016llx.bin", cache_dir,
+    MICS_TRY(mics_reader_hash(&window->reader, mics_tokenize_identity(spec, window->reader.path),
+                              &hash));
+    int length = snprintf(shard_path, capacity, "%s/%016llx%016llx.bin", spec->cache_dir,
                           (unsigned long long)hash.high64, (unsigned long long)hash.low64);
     if (length < 0 || (size_t)length >= capacity)
-        return mics_fail(MICS_ERR_INVALID, "%s: the path is too long", cache_dir);
+        return mics_fail(MICS_ERR_INVALID, "%s: the path is too long", spec->cache_dir);
     if (access(shard_path, F_OK) == 0)
         return MICS_OK;
-    MICS_TRY(mics_file_make_dirs(s->memory, cache_dir));
-    return make_once(s, tokenizer, hash, shard_path);
+    MICS_TRY(mics_file_make_dirs(window->reader.memory, spec->cache_dir));
+    return make_once(window, spec, hash, shard_path);
 }
 
-mics_status mics_text_shard(mics_memory *memory, const char *path, const mics_tokenizer *tokenizer,
-                            const char *cache_dir, char **shard_path_out)
+mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, const char *path,
+                            char **shard_path_out)
 {
-    source s;
+    mics_text_window window;
     mics_status status = MICS_OK;
     char shard_path[PATH_MAX], *copy = NULL;
-    MICS_TRY_OUT(source_open(memory, path, &s));
-    if (s.bytes > 0) {
-        MICS_TRY_OUT(find_or_make(&s, tokenizer, cache_dir, shard_path, sizeof shard_path));
+    MICS_TRY_OUT(mics_text_window_open(memory, path, &window));
+    if (window.reader.bytes > 0) {
+        MICS_TRY_OUT(find_or_make(&window, spec, shard_path, sizeof shard_path));
         MICS_TRY_OUT(mics_strdup(memory, shard_path, &copy));
     }
     *shard_path_out = copy;
 out:
-    source_close(&s);
+    mics_text_window_close(&window);
     return status;
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Draws charts. Units are those of the picture: 900 x 540, y downwards.
-#include "base/text.h"
+// Draws curves over a few sizes.
+#include "io/report/draw.h"
 #include "mics/log.h"
 #include "mics/report.h"
 #include <math.h>
@@ -9,19 +9,15 @@
 #include <string.h>
 
 enum {
-    WIDTH = 900,
-    HEIGHT = 540,
-    LEFT = 78,
+    WIDTH = DRAW_WIDTH,
+    HEIGHT = DRAW_HEIGHT,
+    LEFT = DRAW_LEFT,
     RIGHT = 190, // for the curves' names
-    TOP = 78,
-    BOTTOM = 82,
-    LABEL_HEIGHT = 17,
-    MAX_TICKS = 7
+    TOP = DRAW_TOP,
+    BOTTOM = DRAW_BOTTOM,
+    LABEL_HEIGHT = 17
 };
 
-// Okabe and Ito, Color Universal Design, 2008; the first is for the series that matters.
-static const char *const colours[MICS_CHART_SERIES] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                                       "#E69F00", "#000000", "#56B4E9", "#7A7A7A"};
 static const char *const dashes[MICS_CHART_SERIES] = {"",    "7 4",  "2 3", "10 3 2 3",
                                                       "5 2", "12 4", "1 4", "8 2 2 2"};
 
@@ -45,17 +41,7 @@ static double x_of(const drawing *d, int32_t at)
 
 static double y_of(const drawing *d, double value)
 {
-    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / d->top;
-}
-
-// 1, 2 or 5 times a power of ten, so that there are at most MAX_TICKS of them.
-static double nice_tick(double largest)
-{
-    double tick = pow(10, floor(log10(largest)) - 1);
-    const double steps[] = {2, 2.5, 2};
-    for (int i = 0; largest / tick > MAX_TICKS; i++)
-        tick *= steps[i % 3];
-    return tick;
+    return draw_y(value, d->top);
 }
 
 static mics_status scale(drawing *d)
@@ -77,60 +63,12 @@ static mics_status scale(drawing *d)
     }
     if (!any)
         return mics_fail(MICS_ERR_INVALID, "there is nothing to draw: no point has a value");
-    d->tick = nice_tick(largest > 0 ? largest : 1);
+    d->tick = draw_tick(largest > 0 ? largest : 1);
     d->top = d->tick * ceil(1.04 * fmax(largest, d->tick) / d->tick);
     return MICS_OK;
 }
 
-// ---- text ----
-
-static void escape(mics_text *text, const char *string)
-{
-    for (const char *c = string; *c != '\0'; c++) {
-        switch (*c) {
-        case '&':
-            mics_text_printf(text, "&amp;");
-            break;
-        case '<':
-            mics_text_printf(text, "&lt;");
-            break;
-        case '>':
-            mics_text_printf(text, "&gt;");
-            break;
-        default: // control characters are not XML's
-            mics_text_printf(text, "%c", (unsigned char)*c < ' ' ? ' ' : *c);
-            break;
-        }
-    }
-}
-
-static void write_text(drawing *d, double x, double y, const char *attributes, const char *string)
-{
-    mics_text_printf(&d->text, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, attributes);
-    escape(&d->text, string);
-    mics_text_printf(&d->text, "</text>\n");
-}
-
 // ---- axes ----
-
-static void draw_y_axis(drawing *d)
-{
-    char number[32];
-    for (int32_t i = 0; i * d->tick <= d->top * (1 + 1e-9); i++) {
-        const double y = y_of(d, i * d->tick);
-        mics_text_printf(&d->text,
-                         "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"%s\"/>\n",
-                         LEFT, y, WIDTH - RIGHT, y, i == 0 ? "#333333" : "#DDDDDD");
-        mics_text_format(number, sizeof number, "%.6g", i * d->tick);
-        write_text(d, LEFT - 8, y + 4.5, "text-anchor=\"end\" fill=\"#333333\"", number);
-    }
-    mics_text_printf(&d->text,
-                     "<text transform=\"translate(22 %.1f) rotate(-90)\" "
-                     "text-anchor=\"middle\" fill=\"#333333\">",
-                     TOP + (HEIGHT - TOP - BOTTOM) / 2.0);
-    escape(&d->text, d->chart->y_label);
-    mics_text_printf(&d->text, "</text>\n");
-}
 
 // Ticks that would run into each other are left out.
 static void draw_x_axis(drawing *d)
@@ -145,41 +83,15 @@ static void draw_x_axis(drawing *d)
             x, base + 5);
         if (x - half < free_from)
             continue;
-        write_text(d, x, base + 20, "text-anchor=\"middle\" fill=\"#333333\"",
-                   d->chart->x_texts[i]);
+        draw_text(&d->text, x, base + 20, "text-anchor=\"middle\" fill=\"#333333\"",
+                  d->chart->x_texts[i]);
         free_from = x + half + 4;
     }
-    write_text(d, LEFT + (WIDTH - LEFT - RIGHT) / 2.0, base + 42,
-               "text-anchor=\"middle\" fill=\"#333333\"", d->chart->x_label);
+    draw_text(&d->text, LEFT + (WIDTH - LEFT - RIGHT) / 2.0, base + 42,
+              "text-anchor=\"middle\" fill=\"#333333\"", d->chart->x_label);
 }
 
 // ---- curves ----
-
-static void draw_mark(drawing *d, int32_t series, double x, double y)
-{
-    const char *colour = colours[series];
-    switch (series % 4) {
-    case 0:
-        mics_text_printf(&d->text, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4.5\" fill=\"%s\"/>\n", x,
-                         y, colour);
-        break;
-    case 1:
-        mics_text_printf(&d->text,
-                         "<rect x=\"%.1f\" y=\"%.1f\" width=\"8\" height=\"8\" fill=\"%s\"/>\n",
-                         x - 4, y - 4, colour);
-        break;
-    case 2:
-        mics_text_printf(&d->text, "<path d=\"M%.1f %.1fl5 8.5h-10z\" fill=\"%s\"/>\n", x, y - 5.5,
-                         colour);
-        break;
-    default:
-        mics_text_printf(&d->text,
-                         "<path d=\"M%.1f %.1fl5 5l-5 5l-5 -5z\" fill=\"white\" stroke=\"%s\" "
-                         "stroke-width=\"1.6\"/>\n",
-                         x, y - 5, colour);
-        break;
-    }
-}
 
 // Lines run between neighbours that both have a value.
 static void draw_series(drawing *d, int32_t series)
@@ -188,7 +100,7 @@ static void draw_series(drawing *d, int32_t series)
     mics_text_printf(&d->text,
                      "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%s\" "
                      "stroke-linejoin=\"round\"%s%s%s d=\"",
-                     colours[series], series == 0 ? "3" : "2",
+                     draw_colours[series], series == 0 ? "3" : "2",
                      *dashes[series] != '\0' ? " stroke-dasharray=\"" : "", dashes[series],
                      *dashes[series] != '\0' ? "\"" : "");
     bool drawn = false;
@@ -202,7 +114,7 @@ static void draw_series(drawing *d, int32_t series)
     mics_text_printf(&d->text, "\"/>\n");
     for (int32_t i = 0; i < d->chart->x_count; i++) {
         if (!isnan(values[i]))
-            draw_mark(d, series, x_of(d, i), y_of(d, values[i]));
+            draw_mark(&d->text, series, x_of(d, i), y_of(d, values[i]));
     }
 }
 
@@ -240,11 +152,11 @@ static void draw_label(drawing *d, int32_t series)
         &d->text,
         "<path fill=\"none\" stroke=\"%s\" stroke-width=\"0.8\" stroke-opacity=\"0.6\" "
         "d=\"M%.1f %.1fL%.1f %.1f\"/>\n",
-        colours[series], x + 7, y, label_x - 7, d->label_y[series]);
-    draw_mark(d, series, label_x, d->label_y[series]);
-    write_text(d, label_x + 10, d->label_y[series] + 4.5,
-               series == 0 ? "fill=\"#111111\" font-weight=\"bold\"" : "fill=\"#333333\"",
-               d->chart->series[series].name);
+        draw_colours[series], x + 7, y, label_x - 7, d->label_y[series]);
+    draw_mark(&d->text, series, label_x, d->label_y[series]);
+    draw_text(&d->text, label_x + 10, d->label_y[series] + 4.5,
+              series == 0 ? "fill=\"#111111\" font-weight=\"bold\"" : "fill=\"#333333\"",
+              d->chart->series[series].name);
 }
 
 // ---- the whole ----
@@ -252,15 +164,8 @@ static void draw_label(drawing *d, int32_t series)
 static void draw(drawing *d)
 {
     const mics_chart *chart = d->chart;
-    mics_text_printf(&d->text,
-                     "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                     "viewBox=\"0 0 %d %d\" font-family=\"Helvetica, Arial, sans-serif\" "
-                     "font-size=\"13\">\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n",
-                     WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
-    write_text(d, LEFT, 32, "font-size=\"18\" font-weight=\"bold\" fill=\"#111111\"", chart->title);
-    if (chart->subtitle != NULL)
-        write_text(d, LEFT, 54, "fill=\"#444444\"", chart->subtitle);
-    draw_y_axis(d);
+    draw_begin(&d->text, chart->title, chart->subtitle);
+    draw_y_axis(&d->text, chart->y_label, d->tick, d->top, WIDTH - RIGHT);
     draw_x_axis(d);
     for (int32_t s = chart->series_count - 1; s >= 0; s--) { // the first lies on top
         if (d->last[s] >= 0)
@@ -271,9 +176,7 @@ static void draw(drawing *d)
         if (d->last[s] >= 0)
             draw_label(d, s);
     }
-    if (chart->note != NULL)
-        write_text(d, LEFT, HEIGHT - 14, "font-size=\"11\" fill=\"#666666\"", chart->note);
-    mics_text_printf(&d->text, "</svg>\n");
+    draw_end(&d->text, chart->note);
 }
 
 mics_status mics_chart_svg(mics_memory *memory, const mics_chart *chart, char **svg_out)

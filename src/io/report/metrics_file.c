@@ -8,6 +8,7 @@
 //   2. What a resume drops is dropped by renaming a complete file over the old one.
 #include "base/file.h"
 #include "base/text.h"
+#include "io/report/figures.h"
 #include "mics/json.h"
 #include "mics/log.h"
 #include "mics/report.h"
@@ -330,21 +331,12 @@ static bool put_int(FILE *stream, const char *name, int64_t value)
 mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics)
 {
     FILE *to = file->stream;
+    metrics_figure figures[METRICS_FIGURES];
+    metrics_figures(metrics, figures);
     bool good = fprintf(to, "{\"step\": %" PRId64, metrics->step) > 0;
-    good = good && put_real(to, "loss", metrics->loss) && put_real(to, "lr", metrics->lr);
-    good = good && put_real(to, "grad_norm", metrics->grad_norm);
-    good = good && put_int(to, "tokens", metrics->tokens);
-    good = good && put_real(to, "tokens_per_s", metrics->tokens_per_s);
-    good = good && put_real(to, "step_ms", metrics->step_ms) && put_real(to, "mfu", metrics->mfu);
-    good = good && put_int(to, "memory_peak_bytes", metrics->memory_peak_bytes);
-    good = good && put_int(to, "sent_intra_bytes", metrics->sent_intra_bytes);
-    good = good && put_int(to, "sent_inter_bytes", metrics->sent_inter_bytes);
-    good = good && put_real(to, "exposed_comm_ms", metrics->exposed_comm_ms);
-    good = good && put_real(to, "exposed_gather_ms", metrics->exposed_gather_ms);
-    good = good && put_real(to, "exposed_reduce_ms", metrics->exposed_reduce_ms);
-    good = good && put_real(to, "exposed_second_hop_ms", metrics->exposed_second_hop_ms);
-    good = good && put_real(to, "exposed_agree_ms", metrics->exposed_agree_ms);
-    good = good && put_real(to, "save_ms", metrics->save_ms);
+    for (int32_t i = 0; i < METRICS_FIGURES; i++)
+        good = good && (figures[i].counted ? put_int(to, figures[i].name, figures[i].count)
+                                           : put_real(to, figures[i].name, figures[i].value));
     return flush_line(file, good && fputs("}\n", to) != EOF);
 }
 

@@ -24,10 +24,12 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
 }
 
 // Keys that the queries of a sequence see, twice the mean of them: of T x T the half below the
-// diagonal, less what lies before the window.
+// diagonal, less what lies before the window. Both ways all, or the window's.
 static double keys_seen_twice(const mics_op_shape *s)
 {
     const double T = (double)s->T, window = (double)s->op->window;
+    if (s->op->both_ways)
+        return 2 * (window > 0 && window < T ? window : T);
     return window > 0 && window < T ? window * (2 * T - window + 1) / T : T + 1;
 }
 
@@ -76,7 +78,9 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
 static double model_flops(const mics_op_shape *s)
 {
     const double T = (double)s->T, window = (double)s->op->window;
-    const double seen = window > 0 && window < T ? window * (2 * T - window) / T : T;
+    const double seen = s->op->both_ways           ? keys_seen_twice(s)
+                        : window > 0 && window < T ? window * (2 * T - window) / T
+                                                   : T;
     return 6.0 * seen * (double)s->out;
 }
 

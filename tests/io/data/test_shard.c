@@ -14,7 +14,8 @@
 
 static mics_status open_one(const char *path, int32_t vocab, mics_corpus **corpus_out)
 {
-    return mics_corpus_open(memory, &path, 1, NULL, vocab, NULL, corpus_out);
+    const mics_corpus_spec spec = {.patterns = &path, .pattern_count = 1, .vocab = vocab};
+    return mics_corpus_open(memory, &spec, corpus_out);
 }
 
 static int32_t token_at(int64_t index, int32_t vocab)
@@ -86,7 +87,8 @@ static void test_several_files(void **state)
     char glob[300];
     snprintf(glob, sizeof glob, "%s/p*.bin", files_folder); // p10 sorts before p2
     const char *const patterns[] = {glob, files_path("q.bin")};
-    ASSERT_OK(mics_corpus_open(memory, patterns, 2, NULL, vocab, NULL, &parts));
+    const mics_corpus_spec spec = {.patterns = patterns, .pattern_count = 2, .vocab = vocab};
+    ASSERT_OK(mics_corpus_open(memory, &spec, &parts));
     ASSERT_OK(open_one(files_path("whole.bin"), vocab, &whole));
     check_stream(parts, 5000, vocab);
     assert_true(mics_corpus_hash(parts) == mics_corpus_hash(whole));
@@ -331,7 +333,7 @@ static void test_no_file(void **state)
     assert_int_equal(mkfifo(files_path("fifo.bin"), 0600), 0);
     ASSERT_STATUS(MICS_ERR_IO, open_one(files_path("fifo.bin"), 10, &corpus));
     ASSERT_SAID(&seen, "not a regular file");
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_corpus_open(memory, NULL, 0, NULL, 10, NULL, &corpus));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_corpus_open(memory, &(mics_corpus_spec){.vocab = 10}, &corpus));
     ASSERT_SAID(&seen, "no tokens");
     files_write(files_path("a.txt"), "x", 1);
     ASSERT_STATUS(MICS_ERR_INVALID, open_one(files_path("a.txt"), 10, &corpus));

@@ -45,8 +45,12 @@ static mics_tokenizer *open_tokenizer(const char *name)
 static mics_status open_text(const char *path, const mics_tokenizer *tokenizer,
                              mics_corpus **corpus_out)
 {
-    return mics_corpus_open(memory, &path, 1, tokenizer, mics_tokenizer_vocab(tokenizer), cache,
-                            corpus_out);
+    const mics_corpus_spec spec = {.patterns = &path,
+                                   .pattern_count = 1,
+                                   .vocab = mics_tokenizer_vocab(tokenizer),
+                                   .tokenizer = tokenizer,
+                                   .cache_dir = cache};
+    return mics_corpus_open(memory, &spec, corpus_out);
 }
 
 // Words of 1 to 12 letters with spaces, newlines, digits and bytes that are no UTF-8.
@@ -199,8 +203,12 @@ static void test_several_texts(void **state)
     corpus = NULL;
     ASSERT_STATUS(MICS_ERR_INVALID, open_text(files_path("doc2.txt"), tokenizer, &corpus));
     ASSERT_SAID(&seen, "no tokens in");
-    ASSERT_STATUS(MICS_ERR_INVALID,
-                  mics_corpus_open(memory, &pattern, 1, tokenizer, 98, cache, &corpus));
+    const mics_corpus_spec small = {.patterns = &pattern,
+                                    .pattern_count = 1,
+                                    .vocab = 98,
+                                    .tokenizer = tokenizer,
+                                    .cache_dir = cache};
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_corpus_open(memory, &small, &corpus));
     ASSERT_SAID(&seen, "doc1.txt: token 98 at index 2");
     assert_null(corpus);
     mics_tokenizer_close(tokenizer);

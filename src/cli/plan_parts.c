@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What several of plan's printers share: names, figures, lines, and a choice as JSON.
+#include "plan.h"
+#include <stdio.h>
+#include <string.h>
+
+const char *cli_plan_precision_text(const mics_plan *plan)
+{
+    switch (plan->math) {
+    case MICS_MATH_BF16:
+        return "bf16 with fp32 masters";
+    case MICS_MATH_FP16:
+        return "fp16 with fp32 masters";
+    case MICS_MATH_FP8:
+        return "GEMMs in fp8, bf16 with fp32 masters";
+    case MICS_MATH_TF32:
+        return "fp32, GEMMs in tf32";
+    default:
+        return "fp32";
+    }
+}
+
+int32_t cli_plan_layered(const mics_plan_choice *choice)
+{
+    return choice->micro_steps > 0
+               ? mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps)
+               : 1;
+}
+
+const char *cli_plan_figure(double value, char text[CLI_PLAN_FIGURE_BYTES])
+{
+    char digits[CLI_PLAN_FIGURE_BYTES];
+    if (value < 0.0995 || value >= 1e15) {
+        snprintf(text, CLI_PLAN_FIGURE_BYTES, "%.3g", value);
+        return text;
+    }
+    if (value < 999.5) {
+        snprintf(text, CLI_PLAN_FIGURE_BYTES, "%.*f", value >= 99.95 ? 0 : (value >= 9.995 ? 1 : 2),
+                 value);
+        return text;
+    }
+    const int count = snprintf(digits, sizeof digits, "%.0f", value);
+    int at = 0;
+    for (int i = 0; i < count; i++) {
+        if (i > 0 && (count - i) % 3 == 0)
+            text[at++] = ',';
+        text[at++] = digits[i];
+    }
+    text[at] = '\0';
+    return text;
+}
+
+// Lines of at most CLI_PLAN_COLUMNS, cut at spaces; the first begins at `indent`, where the others do.
+void cli_plan_wrapped(const char *text, int indent)
+{
+    const int columns = CLI_PLAN_COLUMNS - indent;
+    while ((int)strlen(text) > columns) {
+        int length = columns;
+        while (length > 0 && text[length] != ' ')
+            length--;
+        if (length == 0) // a word longer than a line
+            length = columns;
+        printf("%.*s\n%*s", length, text, indent, "");
+        text += length + (text[length] == ' ');
+    }
+    printf("%s\n", text);
+}
+
+static void print_pipeline(const mics_plan_pipeline *p)
+{
+    if (p->stages == 0)
+        printf("\"pipeline\": null");
+    else
+        printf("\"pipeline\": {\"tensor\": %d, \"stages\": %d, \"data\": %d, \"chunks\": %d, "
+               "\"bubble_ms\": %.9g}",
+               (int)p->tensor, (int)p->stages, (int)p->data, (int)p->chunks, p->bubble_us * 1e-3);
+}
+
+void cli_plan_choice_json(const mics_plan_entry *entry)
+{
+    const mics_plan_choice *c = &entry->choice;
+    printf("\"name\": \"%s\", \"params\": %d, \"grads\": %d, \"optimizer\": %d, "
+           "\"micro_batch\": %lld, \"accumulation\": %d, \"layered_micro_steps\": %d, "
+           "\"recompute\": %s, "
+           "\"prefetch\": %d, "
+           "\"gather\": \"%s\", \"reduce\": \"%s\", ",
+           entry->name, (int)c->sharding.params, (int)c->sharding.grads, (int)c->sharding.optimizer,
+           (long long)c->micro_batch, (int)c->micro_steps, (int)cli_plan_layered(c),
+           c->recompute ? "true" : "false", (int)c->prefetch,
+           c->gather_two_stage ? "two-stage" : "ring", c->reduce_two_stage ? "two-stage" : "ring");
+    print_pipeline(&entry->pipeline);
+}

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A file that is read from its begin to its end, unpacked on the way where its name ends in .gz or
+// .zst, and hashed as it lies on the disk.
+#ifndef MICS_DATA_READER_H
+#define MICS_DATA_READER_H
+
+#include "mics/memory.h"
+#include "mics/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <xxhash.h>
+
+typedef struct mics_unpacker mics_unpacker;
+
+typedef struct mics_reader {
+    mics_memory *memory;
+    const char *path; // the caller's
+    int file;
+    int64_t bytes; // of the file, when it was opened
+    int64_t read;  // of these
+    XXH3_state_t *hash;
+    mics_unpacker *unpacker; // NULL: the file is what it says
+} mics_reader;
+
+/* Whether a name ends so, before .gz or .zst if it has one. */
+bool mics_reader_ends(const char *path, const char *end);
+
+/* Opens a file; mics_reader_rewind begins it. Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
+ * Owns: mics_reader_close, also after a failure. */
+mics_status mics_reader_open(mics_memory *memory, const char *path, mics_reader *reader_out);
+void mics_reader_close(mics_reader *reader);
+
+/* Goes back to the begin; the hash has this seed. */
+mics_status mics_reader_rewind(mics_reader *reader, uint64_t seed);
+
+/* Reads `bytes`, or what is left: less than `bytes` only at the end.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT: packed data is damaged or cut short; MICS_ERR_MEMORY
+ */
+mics_status mics_reader_read(mics_reader *reader, char *to, size_t bytes, size_t *got_out);
+
+/* The hash of the whole file as it lies on the disk; the reader is at its begin or end then. */
+mics_status mics_reader_hash(mics_reader *reader, uint64_t seed, XXH128_hash_t *hash_out);
+
+/* The hash of what was read since it was rewound. */
+XXH128_hash_t mics_reader_digest(const mics_reader *reader);
+
+// ---- unpack.c ----
+
+/* Makes what unpacks a file by its name; *out NULL: nothing needs to. */
+mics_status mics_unpacker_open(mics_memory *memory, const char *path, mics_unpacker **out);
+void mics_unpacker_close(mics_memory *memory, mics_unpacker *unpacker);
+mics_status mics_unpacker_rewind(mics_unpacker *unpacker, const char *path);
+
+/* As mics_reader_read; takes packed bytes by mics_reader_read_raw. */
+mics_status mics_unpacker_read(mics_unpacker *unpacker, mics_reader *reader, char *to, size_t bytes,
+                               size_t *got_out);
+mics_status mics_reader_read_raw(mics_reader *reader, void *to, size_t bytes, size_t *got_out);
+
+#endif

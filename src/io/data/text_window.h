@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The part of a text that is in memory while it is tokenized: it slides over the file.
+#ifndef MICS_DATA_TEXT_WINDOW_H
+#define MICS_DATA_TEXT_WINDOW_H
+
+#include "io/data/reader.h"
+
+typedef struct mics_text_window {
+    mics_reader reader;
+    char *bytes; // [0, filled) is known, of `capacity`
+    size_t filled, capacity;
+    bool ended;                // nothing follows what is known
+    double begun_us, shown_us; // since it was rewound; when progress was last shown
+} mics_text_window;
+
+/* Opens a file; mics_text_window_rewind begins it. Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
+ * Owns: mics_text_window_close, also after a failure. */
+mics_status mics_text_window_open(mics_memory *memory, const char *path,
+                                  mics_text_window *window_out);
+void mics_text_window_close(mics_text_window *window);
+
+/* Goes back to the file's begin; its hash then has this seed. */
+mics_status mics_text_window_rewind(mics_text_window *window, uint64_t seed);
+
+/* Fills the window up, and shows progress every few seconds. Returns: as mics_reader_read. */
+mics_status mics_text_window_fill(mics_text_window *window);
+
+/* Slides over the first `bytes` bytes. */
+void mics_text_window_drop(mics_text_window *window, size_t bytes);
+
+/* Doubles the capacity. */
+mics_status mics_text_window_widen(mics_text_window *window);
+
+#endif

@@ -1,0 +1,447 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The sizes that a config.json gives, under the names that families have for them, and what of it
+// cannot be planned.
+#include "model/shapes.h"
+#include <string.h>
+
+enum { MAX_ALIASES = 8, MAX_RATIO = 64 };
+
+typedef const char *aliases[MAX_ALIASES];
+
+static const mics_json_value *find(const mics_json *config, const char *key)
+{
+    const mics_json_value *root = mics_json_root(config);
+    const mics_json_value *value = mics_json_get(root, key);
+    return value != NULL ? value : mics_json_get(mics_json_get(root, "text_config"), key);
+}
+
+// What a list has for each layer: one number, if that is the same for all.
+static mics_status read_list(const mics_json *config, const char *name, const mics_json_value *list,
+                             const mics_json_value **value_out)
+{
+    const mics_json_value *first = mics_json_element(list, 0);
+    for (int32_t i = 0; i < mics_json_count(list); i++) {
+        const mics_json_value *other = mics_json_element(list, i);
+        if (mics_json_type_of(other) != MICS_JSON_INT ||
+            mics_json_int(other) != mics_json_int(first))
+            return mics_json_fail(config, name, MICS_ERR_UNSUPPORTED,
+                                  "cannot be honoured: planned are decoders of equal layers");
+    }
+    *value_out = first;
+    return MICS_OK;
+}
+
+const char *shapes_type(const mics_json *config)
+{
+    return mics_json_string(find(config, "model_type"));
+}
+
+// The first of the names that holds a whole number; `fallback` < 0: one must.
+// Products of two of them and some small numbers are far from overflow.
+static mics_status read_size(const mics_json *config, const aliases names, int64_t fallback,
+                             int64_t *size_out)
+{
+    static const int64_t max_size = (int64_t)1 << 26;
+    for (int i = 0; i < MAX_ALIASES && names[i] != NULL; i++) {
+        const mics_json_value *value = find(config, names[i]);
+        if (mics_json_type_of(value) == MICS_JSON_ARRAY)
+            MICS_TRY(read_list(config, names[i], value, &value));
+        if (mics_json_type_of(value) == MICS_JSON_NULL)
+            continue;
+        if (mics_json_type_of(value) != MICS_JSON_INT)
+            return mics_json_fail(config, names[i], MICS_ERR_INVALID,
+                                  "must be a whole number, not %s",
+                                  mics_json_type_text(mics_json_type_of(value)));
+        *size_out = mics_json_int(value);
+        if (*size_out >= 0 && *size_out <= max_size && (*size_out > 0 || fallback >= 0))
+            return MICS_OK;
+        return mics_json_fail(config, names[i], MICS_ERR_INVALID, "must be 1 to %lld, not %lld",
+                              (long long)max_size, (long long)*size_out);
+    }
+    *size_out = fallback;
+    if (fallback >= 0)
+        return MICS_OK;
+    return mics_json_fail(config, names[0], MICS_ERR_INVALID,
+                          "missing: a model is planned by its sizes");
+}
+
+// Absent, or what all layers alike have.
+static bool is_neutral(const mics_json_value *value)
+{
+    switch (mics_json_type_of(value)) {
+    case MICS_JSON_NULL:
+        return true;
+    case MICS_JSON_BOOL:
+        return !mics_json_bool(value);
+    case MICS_JSON_INT:
+        return mics_json_int(value) == 1;
+    case MICS_JSON_ARRAY:
+        return mics_json_count(value) == 0;
+    default:
+        return false;
+    }
+}
+
+static bool is_one_of(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_mpt(const mics_json *config)
+{
+    const char *type = shapes_type(config);
+    return type != NULL && strcmp(type, "mpt") == 0;
+}
+
+// What gives some layers another shape than the rest, or a model of another kind.
+static mics_status refuse_others(const mics_json *config)
+{
+    static const char *const keys[] = {
+        "is_encoder_decoder",      "attn_layer_period", "expert_layer_period",
+        "decoder_sparse_step",     "moe_layer_freq",    "interleave_moe_layer_step",
+        "full_attention_interval", "use_cla",           "moe_layer_interval",
+        "mlp_only_layers",         "attn_config",       "ffn_config"};
+    // Encoder-decoders, layers of several kinds, layers with states in place of attention, and those
+    // with parameters in common.
+    static const char *const types[] = {
+        "t5",        "mt5",        "umt5",       "jamba",   "dbrx",         "mamba",
+        "mamba2",    "bamba",      "zamba",      "zamba2",  "falcon_mamba", "rwkv",
+        "falcon_h1", "nemotron_h", "albert",     "minimax", "qwen3_next",   "recurrent_gemma",
+        "xlnet",     "deberta",    "deberta-v2", "lfm2",    "lfm2_moe",     "kimi_linear",
+        "reformer",  "longformer", "big_bird"};
+    const char *type = shapes_type(config);
+    if (type != NULL && is_one_of(type, types, sizeof types / sizeof *types))
+        return mics_json_fail(config, "model_type", MICS_ERR_UNSUPPORTED,
+                              "%s is no decoder of equal layers, which is all that is planned",
+                              type);
+    const size_t count = sizeof keys / sizeof *keys;
+    const size_t checked = is_mpt(config) ? count - 2 : count; // MPT's two objects are read
+    for (size_t i = 0; i < checked; i++) {
+        if (!is_neutral(find(config, keys[i])))
+            return mics_json_fail(config, keys[i], MICS_ERR_UNSUPPORTED,
+                                  "cannot be honoured: planned are decoders of equal layers");
+    }
+    return MICS_OK;
+}
+
+// 1 in each place of the list is softmax attention, 0 lightning attention (MiniMax, 2025,
+// arXiv:2501.08313).
+static mics_status refuse_lightning(const mics_json *config)
+{
+    static const char key[] = "attn_type_list";
+    const mics_json_value *list = find(config, key);
+    for (int32_t i = 0; i < mics_json_count(list); i++) {
+        if (mics_json_int(mics_json_element(list, i)) != 1)
+            return mics_json_fail(config, key, MICS_ERR_UNSUPPORTED,
+                                  "layer %d has no softmax attention, which alone is planned",
+                                  (int)i);
+    }
+    return MICS_OK;
+}
+
+// A family that is one of these, or begins like it.
+static bool has_type(const mics_json *config, const char *const *types, size_t count)
+{
+    const char *type = shapes_type(config);
+    return type != NULL && is_one_of(type, types, count);
+}
+
+// ---- windows ----
+
+static bool is_full(const char *type)
+{
+    static const char *const full[] = {"full_attention", "attention", "global"};
+    return is_one_of(type, full, sizeof full / sizeof *full);
+}
+
+static bool is_windowed(const char *type)
+{
+    static const char *const windowed[] = {"sliding_attention", "chunked_attention", "local"};
+    return is_one_of(type, windowed, sizeof windowed / sizeof *windowed);
+}
+
+static mics_status check_layer_types(const mics_json *config, const char *key, const shapes *s)
+{
+    const int32_t count = mics_json_count(s->layer_types);
+    bool windowed = false;
+    if (count != s->layers)
+        return mics_json_fail(config, key, MICS_ERR_INVALID, "has %d layers, and the model %lld",
+                              (int)count, (long long)s->layers);
+    for (int32_t i = 0; i < count; i++) {
+        const char *type = mics_json_string(mics_json_element(s->layer_types, i));
+        if (type == NULL || (!is_full(type) && !is_windowed(type)))
+            return mics_json_fail(config, key, MICS_ERR_UNSUPPORTED,
+                                  "layer %d has %.40s, which is not planned; full, sliding and "
+                                  "chunked attention are",
+                                  (int)i, type != NULL ? type : "no name");
+        windowed = windowed || is_windowed(type);
+    }
+    if (windowed && s->window == 0)
+        return mics_json_fail(config, key, MICS_ERR_INVALID,
+                              "some layers have a window, and nothing says how large it is");
+    return MICS_OK;
+}
+
+// Where a family's key has another meaning, or other layers without a list of them.
+static void read_pattern(const mics_json *config, shapes *s)
+{
+    static const char *const alternating[] = {"gemma2", "gpt_oss"};
+    const char *type = shapes_type(config);
+    const mics_json_value *pattern = find(config, "sliding_window_pattern");
+    const mics_json_value *modern = find(config, "global_attn_every_n_layers");
+    const mics_json_value *used = find(config, "use_sliding_window");
+    const bool qwen = type != NULL && strncmp(type, "qwen", 4) == 0;
+    if ((used != NULL || qwen) && !mics_json_bool(used))
+        s->window = 0;
+    s->full_every = has_type(config, alternating, 2) ? 2 : 0;
+    if (mics_json_type_of(pattern) == MICS_JSON_INT)
+        s->full_every = mics_json_int(pattern);
+    s->first_full = s->full_every - 1;
+    if (mics_json_type_of(modern) == MICS_JSON_INT) {
+        s->full_every = mics_json_int(modern);
+        s->first_full = 0;
+    }
+}
+
+static mics_status read_windows(const mics_json *config, shapes *s)
+{
+    static const aliases windows = {"sliding_window", "local_attention", "window_size"};
+    static const aliases chunk = {"attention_chunk_size"};
+    const char *key = "layer_types";
+    int64_t chunk_size = 0;
+    MICS_TRY(read_size(config, windows, 0, &s->window));
+    MICS_TRY(read_size(config, chunk, 0, &chunk_size));
+    s->layer_types = find(config, key);
+    if (mics_json_type_of(s->layer_types) != MICS_JSON_ARRAY) {
+        key = "attention_layers"; // GPT-Neo's
+        s->layer_types = find(config, key);
+    }
+    const bool listed = mics_json_type_of(s->layer_types) == MICS_JSON_ARRAY;
+    // A token sees half of its chunk on the average.
+    if (listed && s->window == 0)
+        s->window = (chunk_size + 1) / 2;
+    if (listed)
+        return check_layer_types(config, key, s);
+    s->layer_types = NULL;
+    read_pattern(config, s);
+    if (s->full_every < 0 || s->full_every > CONFIG_MAX_LAYERS)
+        return mics_json_fail(config, windows[0], MICS_ERR_INVALID,
+                              "its pattern is no number of layers");
+    return MICS_OK;
+}
+
+int64_t shapes_window(const shapes *s, int64_t layer)
+{
+    if (s->layer_types != NULL) {
+        const char *type = mics_json_string(mics_json_element(s->layer_types, (int32_t)layer));
+        return is_windowed(type) ? s->window : 0;
+    }
+    return s->full_every > 0 && layer % s->full_every == s->first_full ? 0 : s->window;
+}
+
+// ---- families ----
+
+// Encoders: each token sees all others, and has a learned position.
+static bool is_encoder(const mics_json *config)
+{
+    static const char *const types[] = {"bert",    "roberta",    "xlm-roberta", "camembert",
+                                        "electra", "distilbert", "modernbert"};
+    return has_type(config, types, sizeof types / sizeof *types) &&
+           !mics_json_bool(find(config, "is_decoder"));
+}
+
+static bool has_learned_positions(const mics_json *config)
+{
+    static const char *const types[] = {"bert",      "roberta",     "xlm-roberta",
+                                        "camembert", "electra",     "distilbert",
+                                        "opt",       "gpt_bigcode", "gpt_neo"};
+    return has_type(config, types, sizeof types / sizeof *types);
+}
+
+// Families whose LM head is the embedding where the key is missing: Hugging Face's default.
+static bool is_tied(const mics_json *config)
+{
+    static const char *const tied[] = {"bert",       "bloom",       "cohere",    "cohere2",
+                                       "distilbert", "falcon",      "electra",   "gpt_bigcode",
+                                       "gpt_neo",    "mpt",         "opt",       "roberta",
+                                       "starcoder2", "xlm-roberta", "camembert", "modernbert"};
+    const mics_json_value *said = find(config, "tie_word_embeddings");
+    const char *type = shapes_type(config);
+    if (said != NULL || type == NULL)
+        return mics_json_bool(said);
+    return strncmp(type, "gemma", 5) == 0 || is_one_of(type, tied, sizeof tied / sizeof *tied);
+}
+
+// Families whose feed-forward layers have two matrices, not three.
+static bool is_gated(const mics_json *config)
+{
+    static const char *const plain[] = {
+        "bert", "bloom",    "codegen", "falcon",  "gpt_bigcode", "gpt_neo",    "gptj",
+        "mpt",  "nemotron", "opt",     "phi",     "persimmon",   "roberta",    "starcoder2",
+        "gpt2", "gpt_neox", "xlnet",   "electra", "camembert",   "distilbert", "xlm-roberta"};
+    const char *type = shapes_type(config);
+    return type == NULL || !is_one_of(type, plain, sizeof plain / sizeof *plain);
+}
+
+// MPT's object of attention.
+static const char *mpt_attention(const mics_json *config)
+{
+    return is_mpt(config)
+               ? mics_json_string(mics_json_get(find(config, "attn_config"), "attn_type"))
+               : NULL;
+}
+
+static bool is_multi_query(const mics_json *config)
+{
+    const char *type = mpt_attention(config);
+    return type != NULL && strcmp(type, "multiquery_attention") == 0;
+}
+
+static mics_status read_mpt_heads(const mics_json *config, shapes *s)
+{
+    const char *type = mpt_attention(config);
+    const mics_json_value *pairs = mics_json_get(find(config, "attn_config"), "kv_n_heads");
+    const mics_json_value *ffn = mics_json_get(find(config, "ffn_config"), "ffn_type");
+    const char *name = mics_json_string(ffn);
+    if (name != NULL && strcmp(name, "mptmlp") != 0)
+        return mics_json_fail(config, "ffn_config", MICS_ERR_UNSUPPORTED,
+                              "%.40s is not planned; mptmlp is", name);
+    if (mics_json_type_of(pairs) == MICS_JSON_INT)
+        s->heads.key_value = mics_json_int(pairs);
+    else if (type != NULL && strcmp(type, "grouped_query_attention") == 0)
+        return mics_json_fail(config, "attn_config", MICS_ERR_INVALID,
+                              "its kv_n_heads is missing: heads of keys and values");
+    return MICS_OK;
+}
+
+static mics_status read_heads(const mics_json *config, shapes *s)
+{
+    static const aliases query = {"num_attention_heads", "n_head", "n_heads", "num_heads"};
+    static const aliases pairs = {"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads"};
+    static const aliases dims = {"head_dim"}, ranks[] = {{"q_lora_rank"}, {"kv_lora_rank"}};
+    static const aliases parts[] = {{"qk_rope_head_dim"}, {"qk_nope_head_dim"}, {"v_head_dim"}};
+    const bool one = mics_json_bool(find(config, "multi_query")) || is_multi_query(config);
+    MICS_TRY(read_size(config, query, -1, &s->heads.query));
+    MICS_TRY(read_size(config, pairs, one ? 1 : s->heads.query, &s->heads.key_value));
+    if (is_mpt(config))
+        MICS_TRY(read_mpt_heads(config, s));
+    MICS_TRY(read_size(config, dims, s->hidden / s->heads.query, &s->heads.dim));
+    MICS_TRY(read_size(config, ranks[0], 0, &s->query_rank));
+    MICS_TRY(read_size(config, ranks[1], 0, &s->pair_rank));
+    MICS_TRY(read_size(config, parts[0], 0, &s->rotary_dim));
+    MICS_TRY(read_size(config, parts[1], 0, &s->plain_dim));
+    MICS_TRY(read_size(config, parts[2], 0, &s->value_dim));
+    if (s->heads.key_value < 1 || s->heads.query % s->heads.key_value != 0 || s->heads.dim < 1 ||
+        s->heads.dim > CONFIG_MAX_HEAD_DIM)
+        return mics_json_fail(config, query[0], MICS_ERR_INVALID,
+                              "%lld query heads and %lld of keys and values of %lld elements are "
+                              "no attention",
+                              (long long)s->heads.query, (long long)s->heads.key_value,
+                              (long long)s->heads.dim);
+    if (s->pair_rank > 0 && s->value_dim > 0) {
+        s->heads.key_value = s->heads.query;
+        s->heads.dim = s->value_dim;
+    }
+    return MICS_OK;
+}
+
+// A token goes to some of how many?
+static mics_status refuse_chosen(const mics_json *config, const aliases names)
+{
+    int64_t chosen = 0;
+    MICS_TRY(read_size(config, names, 0, &chosen));
+    if (chosen <= 1)
+        return MICS_OK;
+    return mics_json_fail(config, names[0], MICS_ERR_INVALID,
+                          "a token cannot go to %lld of no experts", (long long)chosen);
+}
+
+static mics_status read_experts(const mics_json *config, shapes *s)
+{
+    static const aliases experts = {"num_local_experts", "n_routed_experts", "num_experts",
+                                    "moe_num_experts"};
+    static const aliases chosen = {
+        "num_experts_per_tok",  "moe_top_k", "num_experts_per_token", "moe_topk", "top_k_experts",
+        "num_selected_experts", "moe_k"};
+    static const aliases inner = {"moe_intermediate_size"};
+    static const aliases dense = {"first_k_dense_replace", "moe_layer_num_skipped",
+                                  "moe_layer_start_index"};
+    static const aliases shared = {"n_shared_experts", "num_shared_expert", "num_shared_experts",
+                                   "moe_num_shared_experts"};
+    static const aliases width = {"shared_expert_intermediate_size", "shared_intermediate_size"};
+    const mics_json_value *mixed = find(config, "use_mixed_mlp_moe"); // HunYuan's
+    // Llama 4 always has one, and no key for it.
+    const char *type = shapes_type(config);
+    int64_t shared_experts = type != NULL && strncmp(type, "llama4", 6) == 0 ? 1 : 0;
+    MICS_TRY(read_size(config, experts, 0, &s->experts));
+    if (s->experts == 1) // dense models of families that have experts
+        s->experts = 0;
+    if (s->experts == 0)
+        return refuse_chosen(config, chosen);
+    MICS_TRY(read_size(config, chosen, -1, &s->chosen));
+    MICS_TRY(read_size(config, inner, s->inner, &s->expert_inner));
+    MICS_TRY(read_size(config, dense, 0, &s->dense_layers));
+    MICS_TRY(read_size(config, shared, shared_experts, &shared_experts));
+    if (mixed != NULL && !mics_json_bool(mixed))
+        shared_experts = 0;
+    MICS_TRY(read_size(config, width, shared_experts * s->expert_inner, &s->shared_inner));
+    if (s->chosen > s->experts || s->experts > 1 << 16)
+        return mics_json_fail(config, experts[0], MICS_ERR_INVALID,
+                              "a token cannot go to %lld of %lld experts", (long long)s->chosen,
+                              (long long)s->experts);
+    return MICS_OK;
+}
+
+// ELECTRA and OPT may have embeddings of another width, with a projection.
+static mics_status refuse_factors(const mics_json *config, const shapes *s)
+{
+    static const char *const keys[] = {"embedding_size", "word_embed_proj_dim"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const mics_json_value *value = find(config, keys[i]);
+        if (mics_json_type_of(value) == MICS_JSON_INT && mics_json_int(value) != s->hidden)
+            return mics_json_fail(config, keys[i], MICS_ERR_UNSUPPORTED,
+                                  "embeddings of another width than hidden_size are not planned");
+    }
+    return MICS_OK;
+}
+
+mics_status shapes_read(const mics_json *config, shapes *s)
+{
+    static const aliases layers = {"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
+    static const aliases hidden = {"hidden_size", "n_embd", "d_model", "dim"},
+                         vocab = {"vocab_size"};
+    static const aliases inner = {"intermediate_size", "n_inner", "ffn_dim",
+                                  "ffn_hidden_size",   "d_ff",    "hidden_dim"};
+    static const aliases positions = {"max_position_embeddings", "n_positions", "max_seq_len",
+                                      "seq_length"};
+    MICS_TRY(refuse_others(config));
+    MICS_TRY(read_size(config, layers, -1, &s->layers));
+    MICS_TRY(read_size(config, hidden, -1, &s->hidden));
+    MICS_TRY(read_size(config, vocab, -1, &s->vocab));
+    MICS_TRY(read_size(config, positions, 4096, &s->positions));
+    static const aliases ratio = {"expansion_ratio"}; // MPT's
+    int64_t inners = 4;
+    MICS_TRY(refuse_lightning(config));
+    MICS_TRY(read_size(config, ratio, inners, &inners));
+    MICS_TRY(read_size(config, inner, 0, &s->inner));
+    if (s->inner == 0)
+        s->inner = inners * s->hidden;
+    if (inners > MAX_RATIO)
+        return mics_json_fail(config, ratio[0], MICS_ERR_INVALID, "must be 1 to %d", MAX_RATIO);
+    s->gated = is_gated(config);
+    s->tied = is_tied(config);
+    s->both_ways = is_encoder(config);
+    s->learned_positions = has_learned_positions(config);
+    MICS_TRY(refuse_factors(config, s));
+    MICS_TRY(read_windows(config, s));
+    if (s->layers > CONFIG_MAX_LAYERS)
+        return mics_json_fail(config, layers[0], MICS_ERR_INVALID, "%lld layers; at most %d work",
+                              (long long)s->layers, CONFIG_MAX_LAYERS);
+    MICS_TRY(read_heads(config, s));
+    return read_experts(config, s);
+}

@@ -1,0 +1,22 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What plans of this library are compared with, beyond what a planner says of each.
+#ifndef MICS_RUN_PLAN_RIVALS_H
+#define MICS_RUN_PLAN_RIVALS_H
+
+#include "mics/planning.h"
+
+/* MEGATRON's best within the degrees that the plan fixes; found->planner is open. */
+mics_status run_find_megatron(const mics_plan *plan, mics_plan_found *found);
+
+/* Of a batch that the ranks cannot share: MEGATRON alone, whose replicas are fewer.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with batches that work: MEGATRON has no plan that fits;
+ *          MICS_ERR_MEMORY.
+ */
+mics_status run_find_uneven(const mics_plan *plan, int64_t batch, mics_plan_found *found);
+
+/* Adds to the baselines' `why`: why MICS loses to ZERO3, and what fixed degrees leave no cut. */
+void run_explain_rivals(const mics_plan *plan, mics_plan_found *found);
+
+#endif

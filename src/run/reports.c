@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+#include "reports.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "mics/log.h"
+#include <string.h>
+
+// Prometheus reads some four times a minute.
+static const double GAUGES_EVERY_US = 5e6;
+
+static bool asked(const char *where)
+{
+    return strcmp(where, "none") != 0;
+}
+
+bool run_reports_opened(const run_reports *reports)
+{
+    return reports->run != NULL;
+}
+
+static mics_status open_files(run_reports *reports, int64_t step)
+{
+    char *path = NULL;
+    MICS_TRY(mics_file_join(reports->memory, reports->run->out, "metrics.jsonl", &path));
+    mics_status status = mics_metrics_open(reports->memory, path, step, &reports->metrics);
+    mics_free(reports->memory, path);
+    if (status == MICS_OK && asked(reports->run->tensorboard))
+        status = mics_tensorboard_open(reports->memory, reports->run->tensorboard, step,
+                                       &reports->tensorboard);
+    return status;
+}
+
+static mics_status close_files(run_reports *reports)
+{
+    const mics_status events = mics_tensorboard_close(reports->tensorboard);
+    const mics_status lines = mics_metrics_close(reports->metrics);
+    reports->tensorboard = NULL;
+    reports->metrics = NULL;
+    return lines != MICS_OK ? lines : events;
+}
+
+mics_status run_reports_open(mics_memory *memory, const mics_run *run, int64_t step,
+                             run_reports *reports)
+{
+    *reports = (run_reports){.memory = memory, .run = run};
+    return open_files(reports, step);
+}
+
+mics_status run_reports_cut(run_reports *reports, int64_t step)
+{
+    if (!run_reports_opened(reports))
+        return MICS_OK;
+    MICS_TRY(close_files(reports));
+    return open_files(reports, step);
+}
+
+// ---- what is written ----
+
+static void keep_line(run_reports *reports, mics_status written)
+{
+    if (written != MICS_OK && reports->lost_lines++ == 0)
+        mics_log(MICS_LOG_WARNING,
+                 "%s/metrics.jsonl lacks what could not be written; training goes on",
+                 reports->run->out);
+}
+
+static void keep(bool *lost, const char *where, mics_status written)
+{
+    if (written != MICS_OK && !*lost)
+        mics_log(MICS_LOG_WARNING, "%s lacks what could not be written; training goes on", where);
+    *lost = *lost || written != MICS_OK;
+}
+
+static void write_gauges(run_reports *reports)
+{
+    const char *path = reports->run->prometheus;
+    reports->written_us = mics_clock_us();
+    reports->stale = false;
+    keep(&reports->lost_gauges, path,
+         mics_prometheus_write(reports->memory, path, reports->run->out, &reports->newest));
+}
+
+void run_reports_step(run_reports *reports, const mics_metrics *metrics)
+{
+    if (!run_reports_opened(reports))
+        return;
+    const bool before = mics_log_demote(true);
+    if (reports->metrics != NULL)
+        keep_line(reports, mics_metrics_write(reports->metrics, metrics));
+    if (reports->tensorboard != NULL)
+        keep(&reports->lost_events, reports->run->tensorboard,
+             mics_tensorboard_write(reports->tensorboard, metrics));
+    if (asked(reports->run->prometheus)) {
+        reports->newest = *metrics;
+        reports->stale = true;
+        if (reports->written_us == 0 || mics_clock_us() - reports->written_us > GAUGES_EVERY_US)
+            write_gauges(reports);
+    }
+    mics_log_demote(before);
+}
+
+void run_reports_validation(run_reports *reports, int64_t step, double loss)
+{
+    if (!run_reports_opened(reports))
+        return;
+    const bool before = mics_log_demote(true);
+    if (reports->metrics != NULL)
+        keep_line(reports, mics_metrics_write_validation(reports->metrics, step, loss));
+    if (reports->tensorboard != NULL)
+        keep(&reports->lost_events, reports->run->tensorboard,
+             mics_tensorboard_write_validation(reports->tensorboard, step, loss));
+    mics_log_demote(before);
+}
+
+mics_status run_reports_close(run_reports *reports)
+{
+    if (!run_reports_opened(reports))
+        return MICS_OK;
+    const bool before = mics_log_demote(true);
+    if (reports->stale)
+        write_gauges(reports);
+    mics_log_demote(before);
+    if (reports->lost_lines > 1)
+        mics_log(MICS_LOG_WARNING, "%s/metrics.jsonl lacks %lld lines", reports->run->out,
+                 (long long)reports->lost_lines);
+    const mics_status status = close_files(reports);
+    reports->run = NULL;
+    return status;
+}

@@ -1,0 +1,34 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# run.tensorboard and run.prometheus: written beside metrics.jsonl, gone on with by a resumed run, and
+# refused before training where they cannot be written. tests/io/report reads the records.
+. "$(dirname "$0")/lib.sh"
+
+train() { # STATUS NAME STEPS FLAGS...
+    status=$1 name=$2 steps=$3
+    shift 3
+    run "$status" "$name" "$mics" train run.json --ranks 2 --out out --steps "$steps" \
+        --set run.checkpoint_every=2 "$@"
+}
+count() {
+    find events -name 'events.out.tfevents.*' | wc -l
+}
+
+reports="--set run.tensorboard=events --set run.prometheus=mics.prom"
+# shellcheck disable=SC2086
+train 0 first 2 $reports
+[ "$(count)" = 1 ] || fail "$(count) event files after one run"
+contains mics.prom 'mics_step{run="out"} 2'
+loss=$(sed -n 's/.*"step": 2, "loss": \([^,]*\),.*/\1/p' out/metrics.jsonl)
+contains mics.prom "mics_loss{run=\"out\"} $loss"
+# shellcheck disable=SC2086
+train 0 again 4 $reports
+[ "$(count)" = 2 ] || fail "$(count) event files after a run that went on"
+contains mics.prom 'mics_step{run="out"} 4'
+train 0 without 6
+[ "$(count)" = 2 ] || fail "an event file that nobody asked for"
+contains mics.prom 'mics_step{run="out"} 4'
+
+echo text >file
+train 2 nowhere 8 --set run.tensorboard=file/events
+contains nowhere.err "file: cannot make the folder"
