@@ -23,6 +23,9 @@ void cli_plan_entry_json(const mics_plan *plan, const mics_plan_entry *entry);
 /* The answer in a sentence, what its figures rest on, and what is `faster` (NULL: nothing known). */
 void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal,
                      const mics_plan_entry *faster);
+/* What failures and checkpoints leave of a training: some lines; members of a JSON object. */
+void cli_plan_goodput_text(const mics_plan_offer *offer);
+void cli_plan_goodput_json(const mics_plan_goodput *goodput);
 void cli_plan_offer_json(const mics_plan_offer *offer);
 void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *goal);
 void cli_plan_offers_json(const mics_plan_offers *offers);

@@ -110,6 +110,7 @@ void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal,
     printf(", %s a rank to spare.\n", mics_size_text(offer->entry.spare_bytes, text, sizeof text));
     if (!offer->meets)
         print_missed(offer, goal);
+    cli_plan_goodput_text(offer);
     print_basis(offer);
     if (faster != NULL)
         printf("%s would take %s s; mics cannot run it.\n", faster->name,
@@ -178,6 +179,7 @@ void cli_plan_offer_json(const mics_plan_offer *offer)
     print_range_json("step_s", &offer->step_s);
     print_range_json("days", &offer->days);
     print_range_json("usd", &offer->usd);
+    cli_plan_goodput_json(&offer->goodput);
     printf(", \"meets_goal\": %s, \"pareto\": %s}", offer->meets ? "true" : "false",
            offer->front ? "true" : "false");
 }
