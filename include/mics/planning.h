@@ -146,7 +146,10 @@ typedef struct mics_plan_goodput {
     // Spot nodes; usd 0: no price is known. Above break_even preemptions a node and day they are
     // dearer; below 0: always.
     double spot_usd_per_node_hour, preemptions_per_node_day, spot_goodput, spot_price_ratio;
-    bool preemptions_known, spot_saves_in_time; // before the node is gone
+    bool preemptions_known;
+    bool spot_saves_in_time;           // spot_save_s < spot_notice_s
+    double spot_save_s, spot_notice_s; // to end the step and save; until the run has ended or the
+                                       // node is gone: the sooner of notice and run.grace_s
     double break_even;
 } mics_plan_goodput;
 

@@ -64,7 +64,7 @@ static void print_saves(const mics_plan_goodput *g)
            key_of(g->saving), (long long)saves->best.steps);
     printf("%s %%, restarts ", percent(saves->best.saving, text));
     printf("%s %%, lost work ", percent(saves->best.restarting, text));
-    printf("%s %%. Goodput with ", percent(saves->best.redone, text));
+    printf("%s %%.\nGoodput with ", percent(saves->best.redone, text));
     if (other->possible)
         printf("%s: %s %%; with ", in_memory ? "checkpoints alone" : "copies in node memory",
                percent(other->best.goodput, text));
@@ -96,8 +96,9 @@ static void print_spot(const mics_plan_goodput *g)
         printf("; cheaper up to %.3g preemptions a node and day", g->break_even);
     else if (g->break_even < 0)
         printf("; never cheaper");
-    printf(g->spot_saves_in_time ? ". The notice is long enough to save.\n"
-                                 : ". Each preemption counts as a failure: no time to save.\n");
+    printf(".\nA step and a save take %s of the ", duration(g->spot_save_s, text));
+    printf("%s that notice and run.grace_s leave: %s.\n", duration(g->spot_notice_s, text),
+           g->spot_saves_in_time ? "no work is lost" : "each preemption is as a failure");
 }
 
 void cli_plan_goodput_text(const mics_plan_offer *offer)
@@ -145,7 +146,8 @@ static void print_spot_json(const mics_plan_goodput *g)
     print_number("goodput", g->preemptions_known, g->spot_goodput, ", ");
     print_number("price_ratio", g->spot_price_ratio > 0, g->spot_price_ratio, ", ");
     print_number("break_even_preemptions_per_node_day", g->break_even > 0, g->break_even, ", ");
-    printf("\"saves_in_time\": %s}", g->spot_saves_in_time ? "true" : "false");
+    printf("\"save_s\": %.9g, \"notice_s\": %.9g, \"saves_in_time\": %s}", g->spot_save_s,
+           g->spot_notice_s, g->spot_saves_in_time ? "true" : "false");
 }
 
 void cli_plan_goodput_json(const mics_plan_goodput *g)

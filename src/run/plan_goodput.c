@@ -22,7 +22,7 @@ static const double usual_host_bytes_per_s = 4e9;
 // Copies in node memory do not spare checkpoints: one an hour.
 static const double checkpoint_beside_memory_s = 3600;
 // A simulated training has so many failures and saves at most; too few failures say nothing.
-static const double simulated_failures = 2000, simulated_saves = 2e5, fewest_failures = 100;
+static const double simulated_failures = 2000, simulated_saves = 1e5, fewest_failures = 1000;
 static const uint64_t simulation_seed = 1;
 static const double max_preemptions_per_node_day = 1e4;
 
@@ -264,9 +264,6 @@ static void find_spot(const mics_plan *plan, const loss_model *m, const mics_pla
                       mics_plan_goodput *result)
 {
     const mics_cluster *c = &plan->cluster;
-    // A GPU's state can be saved between steps alone.
-    const double step_s = plan->accelerator ? m->step_s : 0;
-    const double in_time_s = fmin(c->preemption_notice_s, plan->run->grace_s) - step_s;
     result->spot_usd_per_node_hour =
         pick(losses->spot_usd_per_node_hour, c->spot_usd_per_node_hour, 0);
     if (result->spot_usd_per_node_hour <= 0)
@@ -275,7 +272,11 @@ static void find_spot(const mics_plan *plan, const loss_model *m, const mics_pla
         pick(losses->preemptions_per_node_day, c->preemptions_per_node_day, 0);
     result->preemptions_known =
         result->preemptions_per_node_day > 0 || losses->preemptions_per_node_day < 0;
-    result->spot_saves_in_time = result->saves[MICS_PLAN_SAVE_WAITING].blocked_s < in_time_s;
+    // A GPU's state can be saved between steps alone.
+    result->spot_save_s =
+        result->saves[MICS_PLAN_SAVE_WAITING].blocked_s + (plan->accelerator ? m->step_s : 0);
+    result->spot_notice_s = fmin(c->preemption_notice_s, plan->run->grace_s);
+    result->spot_saves_in_time = result->spot_save_s < result->spot_notice_s;
     if (result->preemptions_known)
         result->spot_goodput = spot_goodput(m, result, result->preemptions_per_node_day);
     if (c->usd_per_node_hour <= 0)
