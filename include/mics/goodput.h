@@ -67,9 +67,9 @@ double mics_goodput_daly_s(const mics_goodput_spec *spec);
 /* Goodput of one simulated training of `work_s` with saves every `interval_s`: every failure,
  * preemption, save and restart is an event on a clock.
  *
- * The same seed gives the same bits.
- * Needs:   as mics_goodput_at, interval_s > 0, work_s > 0; a training that can end: it takes time
- *          and events in proportion to work_s / goodput.
+ * The same seed gives the same bits. Saves between which nothing happens are passed at once.
+ * Needs:   as mics_goodput_at, interval_s > 0, work_s > 0; time and events grow with the failures
+ *          in it.
  * Returns: work_s over the time it took; 0 if after MICS_GOODPUT_MAX_EVENTS it has not ended.
  */
 double mics_goodput_simulate(const mics_goodput_spec *spec, double interval_s, double work_s,

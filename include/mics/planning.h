@@ -135,7 +135,7 @@ typedef struct mics_plan_saves {
 typedef struct mics_plan_goodput {
     mics_plan_range goodput; // of `saving`, at its best interval
     mics_plan_saving saving; // what the run file does: BEHIND, or MEMORY
-    double simulated;        // goodput of BEHIND in a simulated training; 0: too long to simulate
+    double simulated;        // goodput of BEHIND in a simulated training; 0: it does not end
     double failures_per_node_day;
     const char *failures_source; // "published", "assumed" or "given"
     double failure_hours;        // between two failures of the job; 0: there are none

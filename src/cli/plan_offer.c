@@ -179,9 +179,10 @@ void cli_plan_offer_json(const mics_plan_offer *offer)
     print_range_json("step_s", &offer->step_s);
     print_range_json("days", &offer->days);
     print_range_json("usd", &offer->usd);
-    cli_plan_goodput_json(&offer->goodput);
-    printf(", \"meets_goal\": %s, \"pareto\": %s}", offer->meets ? "true" : "false",
+    printf(", \"meets_goal\": %s, \"pareto\": %s", offer->meets ? "true" : "false",
            offer->front ? "true" : "false");
+    cli_plan_goodput_json(&offer->goodput);
+    printf("}");
 }
 
 void cli_plan_offers_json(const mics_plan_offers *offers)

@@ -21,8 +21,8 @@ static const double usual_restart_s = 600;
 static const double usual_host_bytes_per_s = 4e9;
 // Copies in node memory do not spare checkpoints: one an hour.
 static const double checkpoint_beside_memory_s = 3600;
-// A simulated training has so many failures and saves at most; too few failures say nothing.
-static const double simulated_failures = 2000, simulated_saves = 1e5, fewest_failures = 1000;
+// A simulated training is as long as so many failures take.
+static const double simulated_failures = 2000;
 static const uint64_t simulation_seed = 1;
 static const double max_preemptions_per_node_day = 1e4;
 
@@ -195,11 +195,8 @@ static void simulate(const loss_model *m, mics_plan_goodput *result)
     if (m->failures_per_s <= 0 || best->goodput <= 0)
         return;
     const double failure_s = best->goodput / m->failures_per_s; // work until one
-    const double failures =
-        fmin(simulated_failures, simulated_saves * best->interval_s / failure_s);
-    if (failures >= fewest_failures)
-        result->simulated =
-            mics_goodput_simulate(&spec, best->interval_s, failures * failure_s, simulation_seed);
+    result->simulated = mics_goodput_simulate(&spec, best->interval_s,
+                                              simulated_failures * failure_s, simulation_seed);
 }
 
 // ---- the run file's own interval ----

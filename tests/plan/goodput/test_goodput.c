@@ -159,6 +159,16 @@ static void test_simulated(void **state)
     }
 }
 
+// Failures so rare that thousands of saves lie between them.
+static void test_simulated_rare(void **state)
+{
+    (void)state;
+    const mics_goodput_spec waiting = spec_of(2000, 1, 1), behind = spec_of(2000, 0.5, 30);
+    compare(&waiting, 300, 1e-6, "rare failures");
+    compare(&behind, 300, 1e-6, "rare failures, saves behind steps");
+    compare(&behind, 20, 1e-6, "rare failures, saves that wait for the one before");
+}
+
 // Intervals around the best one, simulated: none is better.
 static void test_simulated_best(void **state)
 {
@@ -245,6 +255,7 @@ int main(void)
         cmocka_unit_test(test_simulated_best),
         cmocka_unit_test(test_simulated_preemptions),
         cmocka_unit_test(test_monotone),
+        cmocka_unit_test(test_simulated_rare),
         cmocka_unit_test(test_llama3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
