@@ -80,6 +80,7 @@ typedef struct mics_accelerator {
     char attention[16]; // the kernel whose curve attention_efficiency is, if that is not given
     double watts;       // that it may draw
     double matmul_kept, attention_kept, memory_kept; // 0: all
+    double failures_per_day;    // of a node, for each of its accelerators; 0: not known
     double step_low, step_high; // of a predicted step fast and slow trainings take; 0: not known
     int32_t published_rows;     // published trainings that plans were compared with; 0: none
 } mics_accelerator;
@@ -114,6 +115,14 @@ typedef struct mics_cluster {
     double step_overhead_us;  // of an optimizer step, neither computation nor communication
     double usd_per_node_hour; // 0: unknown
     double jitter;            // share of its time by which a node's computation varies
+    // What goes wrong, and what becomes of it; 0: not known.
+    double failures_per_node_day;
+    double restart_s;              // from a failure until ranks begin to read a checkpoint
+    double checkpoint_bytes_per_s; // that a node writes to the disk of checkpoints, and reads
+    double host_bytes_per_s;       // at which a rank copies its state to its node's memory
+    double spot_usd_per_node_hour;
+    double preemptions_per_node_day; // of spot nodes
+    double preemption_notice_s;      // 0: none is given
     mics_accelerator accelerator;
     mics_tier tiers[MICS_CLUSTER_TIERS];
     int32_t tier_count; // 1 to MICS_CLUSTER_TIERS

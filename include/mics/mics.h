@@ -14,6 +14,7 @@
 #include "mics/device.h"
 #include "mics/dtype.h"
 #include "mics/engine.h"
+#include "mics/goodput.h"
 #include "mics/json.h"
 #include "mics/kernels.h"
 #include "mics/log.h"

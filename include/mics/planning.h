@@ -7,6 +7,7 @@
 #define MICS_PLANNING_H
 
 #include "mics/config.h"
+#include "mics/goodput.h"
 #include "mics/plan.h"
 
 #ifdef __cplusplus
@@ -111,15 +112,65 @@ mics_status mics_plan_fail_fit(const mics_plan *plan, const mics_plan_found *fou
 
 // ---- what a buyer asks ----
 
+// How machines fail, and what checkpoints cost. 0: as the cluster file says, else a usual figure;
+// below 0: none.
+typedef struct mics_plan_losses {
+    double failures_per_node_day;
+    double checkpoint_bytes_per_s; // of a node
+    double restart_s;
+    double spot_usd_per_node_hour;
+    double preemptions_per_node_day;
+} mics_plan_losses;
+
 // What is wanted. 0: not said.
 typedef struct mics_plan_goal {
     double tokens, days, usd;
+    mics_plan_losses losses;
 } mics_plan_goal;
 
 // Typical, and between what fast and slow trainings on such chips take.
 typedef struct mics_plan_range {
     double typical, low, high;
 } mics_plan_range;
+
+// How a state is saved.
+typedef enum mics_plan_saving {
+    MICS_PLAN_SAVE_WAITING, // training waits until the checkpoint is written
+    MICS_PLAN_SAVE_BEHIND,  // training waits for a copy on the host (run.checkpoint_every)
+    MICS_PLAN_SAVE_MEMORY,  // in the memory of nodes too (run.memory_checkpoint_every)
+    MICS_PLAN_SAVINGS
+} mics_plan_saving;
+
+// One way to save, on one cluster. Without `possible` the rest is 0.
+typedef struct mics_plan_saves {
+    bool possible;    // node memory survives a lost node only on other nodes
+    double blocked_s; // that training waits for a save
+    double write_s;   // to the disk, or from node to node
+    double restart_s; // with what is read
+    mics_goodput best;
+} mics_plan_saves;
+
+// What failures and saves leave of a training, and of one on spot nodes.
+typedef struct mics_plan_goodput {
+    mics_plan_range goodput; // of `saving`, at its best interval
+    mics_plan_saving saving; // what the run file does: BEHIND, or MEMORY
+    double simulated;        // goodput of BEHIND in a simulated training; 0: it does not end
+    double failures_per_node_day;
+    const char *failures_source; // "published", "assumed" or "given"
+    double failure_hours;        // between two failures of the job; 0: there are none
+    double state_bytes;          // of a checkpoint
+    mics_plan_saves saves[MICS_PLAN_SAVINGS];
+    // The run file's own interval; 0 steps: it has none, or saves only at the end.
+    mics_goodput file;
+    // Spot nodes; usd 0: no price is known. Above break_even preemptions a node and day they are
+    // dearer; below 0: always.
+    double spot_usd_per_node_hour, preemptions_per_node_day, spot_goodput, spot_price_ratio;
+    bool preemptions_known;
+    bool spot_saves_in_time;           // spot_save_s < spot_notice_s
+    double spot_save_s, spot_notice_s; // to end the step and save; until the run has ended or the
+                                       // node is gone: the sooner of notice and run.grace_s
+    double break_even;
+} mics_plan_goodput;
 
 // A plan as a buyer compares it. Figures that are not known are 0.
 typedef struct mics_plan_offer {
@@ -134,6 +185,7 @@ typedef struct mics_plan_offer {
     char faster[MICS_PLAN_NAME_BYTES];
     double faster_us;
     mics_plan_range step_s;
+    mics_plan_goodput goodput; // days and money have it in them
     // That are trained: the goal's. Or as many as its money, or its days, are enough for: then these
     // are a range, and days and money exact.
     mics_plan_range tokens;
@@ -149,6 +201,16 @@ typedef struct mics_plan_offer {
  */
 mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
                                     const mics_plan_entry *entry, const mics_plan_goal *goal);
+
+/* What failures and checkpoints leave of a training by that plan.
+ *
+ * The state is 4 bytes a parameter for masters and each of the optimizer's states. All nodes write
+ * and read their parts at once. A lost node is replaced; restart_s is until ranks start to read.
+ * Needs:   as mics_plan_offer_get.      Pure.
+ */
+mics_plan_goodput mics_plan_goodput_get(const mics_plan *plan, int32_t nodes,
+                                        const mics_plan_entry *entry,
+                                        const mics_plan_losses *losses);
 
 enum { MICS_PLAN_MAX_OFFERS = 256 };
 

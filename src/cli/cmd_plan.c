@@ -10,7 +10,8 @@ typedef struct plan_options {
     const char *precision, *attention, *sweep, *svg;
     mics_plan_goal goal;
     int64_t top, tensor, pipeline, virtual_stages;
-    double reserve_gib; // below 0: not given
+    // Below 0: not given. GB/s: 0.
+    double reserve_gib, failures, restart_s, preemptions, checkpoint_gb_per_s;
     bool json, list, wide;
 } plan_options;
 
@@ -42,6 +43,16 @@ static mics_status parse(cli_call *call, plan_options *options)
          max_goal},
         {"days", CLI_POSITIVE, "D", "time there is", &options->goal.days, 0, max_goal},
         {"budget", CLI_POSITIVE, "USD", "money there is", &options->goal.usd, 0, max_goal},
+        {"failures-per-node-day", CLI_REAL, "X", "of a node; default: as published",
+         &options->failures, 0, 10000},
+        {"checkpoint-bandwidth", CLI_POSITIVE, "GB/S", "of a node, to the disk of checkpoints",
+         &options->checkpoint_gb_per_s, 0, 100000},
+        {"restart-seconds", CLI_REAL, "S", "from a failure until checkpoints are read",
+         &options->restart_s, 0, 1000000},
+        {"spot-price", CLI_POSITIVE, "USD", "of a spot node and hour",
+         &options->goal.losses.spot_usd_per_node_hour, 0, 100000},
+        {"preemptions-per-node-day", CLI_REAL, "X", "of a spot node", &options->preemptions, 0,
+         10000},
         {"list", CLI_FLAG, NULL, "print the catalogue's clusters", &options->list, 0, 0},
         {"top", CLI_INT, "N", "plans to show; default 5", &options->top, 1, 100},
         {"precision", CLI_TEXT, "WHAT",
@@ -79,6 +90,21 @@ static mics_status parse(cli_call *call, plan_options *options)
         .notes = notes,
     };
     return cli_parse(call, &spec);
+}
+
+// What is given as 0 is none, and not the default.
+static double given(double value)
+{
+    return value < 0 ? 0 : (value > 0 ? value : -1);
+}
+
+static void take_losses(plan_options *options)
+{
+    mics_plan_losses *losses = &options->goal.losses;
+    losses->failures_per_node_day = given(options->failures);
+    losses->restart_s = given(options->restart_s);
+    losses->preemptions_per_node_day = given(options->preemptions);
+    losses->checkpoint_bytes_per_s = options->checkpoint_gb_per_s * 1e9;
 }
 
 static mics_status plan_once(const mics_plan *plan, const plan_options *options)
@@ -175,10 +201,15 @@ static mics_status run_plan(cli_call *call, const plan_options *options)
 
 mics_status cmd_plan(cli_call *call)
 {
-    plan_options options = {.top = 5, .reserve_gib = -1};
+    plan_options options = {.top = 5,
+                            .reserve_gib = -1,
+                            .failures = -1,
+                            .restart_s = -1,
+                            .preemptions = -1};
     MICS_TRY(parse(call, &options));
     if (call->helped)
         return MICS_OK;
+    take_losses(&options);
     if (!options.list)
         return run_plan(call, &options);
     if (call->arguments.count > 0)

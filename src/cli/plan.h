@@ -38,6 +38,9 @@ const char *cli_plan_figure(double value, char text[CLI_PLAN_FIGURE_BYTES]);
 /* The answer in a sentence, what its figures rest on, and what is `faster` ("": nothing known). */
 void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal, const char *faster,
                      double faster_us);
+/* What failures and checkpoints leave of a training: some lines; members of a JSON object. */
+void cli_plan_goodput_text(const mics_plan_offer *offer);
+void cli_plan_goodput_json(const mics_plan_goodput *goodput);
 void cli_plan_offer_json(const mics_plan_offer *offer);
 
 /* ", "tokens"" to ", "meets_goal"", without braces. */

@@ -88,6 +88,7 @@ void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal, c
     printf(", %s a rank to spare.\n", mics_size_text(offer->entry.spare_bytes, text, sizeof text));
     if (!offer->meets)
         print_missed(offer, goal);
+    cli_plan_goodput_text(offer);
     print_basis(offer);
     if (*faster != '\0')
         printf("%s would take %s s; mics cannot run it.\n", faster,
@@ -244,7 +245,9 @@ void cli_plan_offer_json(const mics_plan_offer *offer)
         printf(", \"faster_baseline\": \"%s\"", offer->faster);
     else
         printf(", \"faster_baseline\": null");
-    printf(", \"pareto\": %s}", offer->front ? "true" : "false");
+    printf(", \"pareto\": %s", offer->front ? "true" : "false");
+    cli_plan_goodput_json(&offer->goodput);
+    printf("}");
 }
 
 void cli_plan_offers_json(const mics_plan_offers *offers)

@@ -4,12 +4,14 @@
 #include "base/size.h"
 #include "mics/log.h"
 #include "mics/planning.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { MAX_NODES_GUESSED = 64 };
 
 static const double day_s = 86400, hour_s = 3600;
+static const double min_goodput = 1e-9; // where nothing is ever done, times are long and finite
 
 // The range where no published training is of the kind: the catalogue's of chips without any.
 static const double unpublished_low = 0.8, unpublished_high = 1.35;
@@ -49,6 +51,19 @@ static mics_plan_range step_range(const mics_accelerator *chip, double step_s, b
     return (mics_plan_range){step_s, step_s * low, step_s * high};
 }
 
+// Failures and saves make it longer.
+static void add_losses(mics_plan_range *days, const mics_plan_range *goodput)
+{
+    days->typical /= fmax(goodput->typical, min_goodput);
+    days->low /= fmax(goodput->high, min_goodput);
+    days->high /= fmax(goodput->low, min_goodput);
+}
+
+static double useful_tokens_per_s(const mics_plan_offer *offer)
+{
+    return offer->entry.tokens_per_s * fmax(offer->goodput.goodput.typical, min_goodput);
+}
+
 // The time is what is given: slow steps give fewer tokens in it, fast ones more.
 static void range_in_tokens(mics_plan_range *days, mics_plan_range *tokens)
 {
@@ -75,8 +90,10 @@ mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
     snprintf(offer.chip, sizeof offer.chip, "%s", chip->name[0] != '\0' ? chip->name : "this chip");
     offer.published_rows = offer.unpublished == NULL ? chip->published_rows : 0;
     offer.step_s = step_range(chip, step_s, offer.unpublished == NULL);
-    const double tokens = tokens_of(goal, usd_per_s, entry->tokens_per_s);
+    offer.goodput = mics_plan_goodput_get(plan, nodes, entry, &goal->losses);
+    const double tokens = tokens_of(goal, usd_per_s, useful_tokens_per_s(&offer));
     offer.days = scaled(&offer.step_s, tokens / entry->tokens / day_s);
+    add_losses(&offer.days, &offer.goodput.goodput);
     offer.tokens = (mics_plan_range){tokens, tokens, tokens};
     if (goal->tokens == 0)
         range_in_tokens(&offer.days, &offer.tokens);
@@ -102,10 +119,12 @@ static double price_of(const mics_plan_offer *offer)
 static int compare_offers(const void *left, const void *right)
 {
     const mics_plan_offer *a = left, *b = right;
-    const double keys[][2] = {
-        {a->note[0] != '\0', b->note[0] != '\0'},       {!a->meets, !b->meets},
-        {price_of(a) == 0, price_of(b) == 0},           {price_of(a), price_of(b)},
-        {b->entry.tokens_per_s, a->entry.tokens_per_s}, {a->nodes, b->nodes}};
+    const double keys[][2] = {{a->note[0] != '\0', b->note[0] != '\0'},
+                              {!a->meets, !b->meets},
+                              {price_of(a) == 0, price_of(b) == 0},
+                              {price_of(a), price_of(b)},
+                              {useful_tokens_per_s(b), useful_tokens_per_s(a)},
+                              {a->nodes, b->nodes}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (keys[i][0] != keys[i][1])
             return keys[i][0] < keys[i][1] ? -1 : 1;
@@ -117,7 +136,7 @@ static int compare_offers(const void *left, const void *right)
 static bool beats(const mics_plan_offer *a, const mics_plan_offer *b)
 {
     const double price = price_of(a), other = price_of(b);
-    const double speed = a->entry.tokens_per_s, slower = b->entry.tokens_per_s;
+    const double speed = useful_tokens_per_s(a), slower = useful_tokens_per_s(b);
     return price > 0 && other > 0 && price <= other && speed >= slower &&
            (price < other || speed > slower);
 }

@@ -5,7 +5,7 @@
 #
 #   A module is a folder of src; plan and io hold several, and the descriptors of ops are one, `op`. base is
 #   free for all, its private headers too.
-#   The pure half: mesh, op < model, cost < schedule < simulate < search, config. The running half:
+#   The pure half: goodput, mesh, op < model, cost < schedule < simulate < search, config. The running half:
 #   device < comm < ops, optim < engine, which also uses mesh, model and schedule. data, checkpoint and report
 #   stand beside engine and use base alone. run joins them. measure, beside run, times what runs, on ranks that
 #   run/world.h gives it. cli uses run, measure/measure.h, what is pure, and data, checkpoint and report, but not
@@ -18,7 +18,7 @@ cd "$1" || exit 1
 done; } | awk '
 BEGIN {
     # The modules whose public headers a module may include, besides base and its own.
-    may["base"] = may["mesh"] = may["op"] = may["optimizer"] = may["device"] = ""
+    may["base"] = may["goodput"] = may["mesh"] = may["op"] = may["optimizer"] = may["device"] = ""
     may["model"] = "op"
     may["cost"] = "op mesh"
     may["data"] = may["checkpoint"] = may["report"] = ""
@@ -29,9 +29,9 @@ BEGIN {
     may["config"] = "op optimizer mesh model schedule"
     may["ops"] = may["optim"] = "device comm op optimizer ops"
     may["engine"] = "op optimizer device comm ops mesh model schedule"
-    may["run"] = "op optimizer mesh model cost schedule simulate search config device comm ops engine data checkpoint report"
+    may["run"] = "op optimizer mesh model cost schedule simulate search goodput config device comm ops engine data checkpoint report"
     may["measure"] = "op optimizer mesh model cost schedule simulate config device comm ops engine"
-    may["cli"] = "op optimizer mesh model cost schedule simulate search config data checkpoint report run"
+    may["cli"] = "op optimizer mesh model cost schedule simulate search goodput config data checkpoint report run"
     may["mics"] = ""
     free = "^include/mics/mics\\.h$"
     # Private headers that one other module may include.

@@ -171,8 +171,9 @@ static void test_offer(void **state)
     const mics_accelerator *chip = &plan->cluster.accelerator;
     mics_plan_entry entry = {.step_us = 2e6, .tokens = 1e6, .tokens_per_s = 5e5};
     const double usd_per_day = 24 * 2 * plan->cluster.usd_per_node_hour;
+    const mics_plan_losses none = {.failures_per_node_day = -1};
     // 8.64e10 tokens are 86400 steps of 2 s: two days.
-    mics_plan_goal goal = {.tokens = 8.64e10, .days = 2.1};
+    mics_plan_goal goal = {.tokens = 8.64e10, .days = 2.1, .losses = none};
     mics_plan_offer offer = mics_plan_offer_get(plan, 2, &entry, &goal);
     assert_int_equal(offer.ranks, 16);
     assert_near(offer.step_s.typical, 2, 1e-9);
@@ -188,10 +189,10 @@ static void test_offer(void **state)
     goal.usd = 1.9 * usd_per_day;
     offer = mics_plan_offer_get(plan, 2, &entry, &goal);
     assert_true(offer.meets_days && !offer.meets_usd && !offer.meets);
-    goal = (mics_plan_goal){.tokens = 8.64e10, .days = 1.9};
+    goal = (mics_plan_goal){.tokens = 8.64e10, .days = 1.9, .losses = none};
     assert_false(mics_plan_offer_get(plan, 2, &entry, &goal).meets);
     // Without tokens: what a day's money, or a day, is enough for, whichever is less.
-    goal = (mics_plan_goal){.usd = usd_per_day};
+    goal = (mics_plan_goal){.usd = usd_per_day, .losses = none};
     offer = mics_plan_offer_get(plan, 2, &entry, &goal);
     assert_near(offer.tokens.typical, 4.32e10, 1);
     assert_near(offer.tokens.low, 4.32e10 / chip->step_high, 1);

@@ -22,6 +22,13 @@ static const cost_key top_keys[] = {
     {"step_overhead_us", TOP(step_overhead_us), 1, 0, 1e9, COST_REAL, false, true},
     {"jitter", TOP(jitter), 1, 0, 1, COST_REAL, false, false},
     {"usd_per_node_hour", TOP(usd_per_node_hour), 1, 0, 1e5, COST_REAL, false, false},
+    {"failures_per_node_day", TOP(failures_per_node_day), 1, 0, 1e4, COST_REAL, false, false},
+    {"restart_s", TOP(restart_s), 1, 0, 1e6, COST_REAL, false, false},
+    {"checkpoint_gb_per_s", TOP(checkpoint_bytes_per_s), 1e9, 0, 1e5, COST_REAL, false, false},
+    {"host_gb_per_s", TOP(host_bytes_per_s), 1e9, 0, 1e5, COST_REAL, false, false},
+    {"spot_usd_per_node_hour", TOP(spot_usd_per_node_hour), 1, 0, 1e5, COST_REAL, false, false},
+    {"preemptions_per_node_day", TOP(preemptions_per_node_day), 1, 0, 1e4, COST_REAL, false, false},
+    {"preemption_notice_s", TOP(preemption_notice_s), 1, 0, 1e6, COST_REAL, false, false},
 };
 
 static const cost_key accelerator_keys[] = {
@@ -50,6 +57,7 @@ static const cost_key accelerator_keys[] = {
     {"matmul_kept", ACC(matmul_kept), 1, 0, 1, COST_REAL, false, false},
     {"attention_kept", ACC(attention_kept), 1, 0, 1, COST_REAL, false, false},
     {"memory_kept", ACC(memory_kept), 1, 0, 1, COST_REAL, false, false},
+    {"failures_per_day", ACC(failures_per_day), 1, 0, 1e4, COST_REAL, false, false},
     {"step_low", ACC(step_low), 1, 0, 1, COST_REAL, false, false},
     {"step_high", ACC(step_high), 1, 0, 10, COST_REAL, false, false},
     {"published_rows", ACC(published_rows), 1, 0, 1e6, COST_COUNT, false, false},
