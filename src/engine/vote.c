@@ -9,7 +9,8 @@
 vote take_vote(const mics_engine *engine, hash_at at, int32_t unit, mics_replica_state state,
                int32_t first, int32_t degree)
 {
-    vote result = {.first = first, .stride = degree, .count = engine->schedule->spec.mesh.ranks / degree};
+    vote result = {
+        .first = first, .stride = degree, .count = engine->schedule->spec.mesh.ranks / degree};
     int32_t left = 0, same = 0;
     for (int32_t i = 0; i < result.count; i++) {
         const uint64_t hash = at(engine, first + i * degree, unit, state);
