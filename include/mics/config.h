@@ -129,7 +129,8 @@ typedef struct mics_run {
     int64_t param_persistence_threshold; // elements; smaller units stay whole on every rank
     int64_t coalesce_below;              // elements; smaller units share messages at the boundary
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype; // what is sent as which type
-    int32_t layered_micro_steps;                                // micro-batches in flight, at most
+    int32_t layered_micro_steps; // micro-batches in flight, at most; 0: "auto", not settled yet
+    bool layered_auto;           // it is found for the sharding (mics_run_resolve_layered)
     mics_run_device device;
     bool device_auto;   // it was, and is what mics_run_resolve_device made of it
     bool graphs;        // on GPUs
@@ -234,6 +235,14 @@ mics_status mics_run_resolve_device(mics_run *run, const char *why_not, const ch
  * resolved run say what was chosen, so that a run which goes on from there keeps it.
  */
 void mics_run_resolve_collectives(mics_run *run, mics_collectives chosen);
+
+/* Settles run.layered_micro_steps, where it is "auto", once the sharding is known: rows of explain
+ * and the resolved run say what was chosen, so that a run which goes on from there keeps it.
+ *
+ * `why`:   static, "auto: ...", for explain.
+ * Needs:   run->layered_auto; mics_run_resolve, which asks anew; number >= 1.
+ */
+void mics_run_resolve_layered(mics_run *run, int32_t number, const char *why);
 
 /* "cpu", "bf16" and the like, as run files say it; never NULL. */
 const char *mics_run_device_text(mics_run_device device);

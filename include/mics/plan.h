@@ -5,7 +5,7 @@
 //
 // The space is the whole family P | G | O that the mesh allows, times every micro-batch x
 // accumulation that gives the global batch, recomputation, units gathered ahead, layered
-// micro-steps (1, 2, 4 or 8), and gathers and reductions by one ring or in two stages where their
+// micro-steps (1, 2, 4, 8 or all), and gathers and reductions by one ring or in two stages where their
 // groups span nodes. What does not fit is left out by memory, which is known without making the
 // schedule; what cannot be among the best by a lower bound on its time (computation alone, bytes
 // over links) that never exceeds what the simulation says. So the best is that of the whole space.
@@ -31,7 +31,9 @@ extern "C" {
 
 enum {
     MICS_PLAN_MAX_PREFETCH = 3,
-    MICS_PLAN_MAX_LAYERED_MICRO_STEPS = 8, // that are searched; more are evaluated
+    // That are searched, as powers of two, and all micro-steps where they are few; more are evaluated.
+    MICS_PLAN_MAX_LAYERED_MICRO_STEPS = 8,
+    MICS_PLAN_MAX_ALL_LAYERED = 64,
     MICS_PLAN_WHY_BYTES = 320,
     MICS_PLAN_NAME_BYTES = 48
 };
@@ -128,6 +130,7 @@ typedef struct mics_plan_space {
     int32_t prefetch;            // where given
     int32_t prefetch_least;      // units gathered ahead
     int32_t layered_micro_steps; // > 0: this one alone
+    bool layered_by_rule;        // else: as many as training takes by itself (mics_planner_layered)
     bool recompute_given, recompute;
     bool prefetch_given;
     // Not given: gathers and reductions either way, the boundary in two stages.
@@ -228,6 +231,14 @@ void mics_plan_explain(const mics_planner *planner, const mics_plan_entry *best,
  */
 mics_status mics_planner_memory(mics_planner *planner, const mics_plan_choice *choice,
                                 double *bytes_out);
+
+/* Micro-batches in flight that a training takes where its run file leaves it open: those of
+ * mics_layered_auto, or the most below that which fit. choice->layered_micro_steps does not count.
+ *
+ * Returns: as mics_planner_memory.
+ */
+mics_status mics_planner_layered(mics_planner *planner, const mics_plan_choice *choice,
+                                 int32_t *number_out);
 
 /* A time that a choice's step cannot fall below, in us; as mics_planner_memory.
  *

@@ -246,6 +246,20 @@ mics_status mics_job_close(mics_job *job);
 
 // ---- what is known of a job ----
 
+// What run.layered_micro_steps "auto" came to, what it brings and what it costs. `automatic` is false
+// where the run file says the number, or a checkpoint; then the rest is 0.
+typedef struct mics_layered_choice {
+    bool automatic;
+    int32_t number;             // micro-batches in flight
+    int32_t wanted;             // where memory did not matter; above `number`: it did
+    const char *why;            // static, "auto: ..."
+    int64_t inter_bytes;        // that all ranks send between nodes in a step
+    int64_t inter_bytes_of_one; // the same with one micro-batch in flight
+    size_t more_bytes;          // memory of a rank, more than with one
+    size_t each_bytes;          // that a further micro-batch in flight takes
+    size_t state_bytes;         // a rank's parameters, accumulators and optimizer
+} mics_layered_choice;
+
 // Texts and what is behind pointers live as long as the job.
 typedef struct mics_job_facts {
     int32_t ranks, nodes;
@@ -270,6 +284,7 @@ typedef struct mics_job_facts {
     size_t node_memory_bytes; // of copies in node memory, of the host's; 0: none are made
     // Beside all that, on the host: saves are written from it while training goes on; 0: they stop it.
     size_t save_copy_bytes;
+    mics_layered_choice layered;
     // Measured by training: the largest of all ranks, by tag and in all.
     int64_t peak_bytes[MICS_MEM_TAGS + 1];
     // Data.

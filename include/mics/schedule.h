@@ -341,6 +341,31 @@ static inline int32_t mics_schedule_layered_micro_steps(int32_t micro_steps,
     return micro_steps / groups + (micro_steps % groups != 0);
 }
 
+enum { MICS_LAYERED_MOST = 1024 }; // micro-batches in flight that are chosen, at most
+
+// What decides how many micro-batches are in flight where nobody says it: the model, the batch and
+// the mesh; no machine.
+typedef struct mics_layered_need {
+    int32_t micro_steps; // a step
+    bool crosses_nodes;  // gathers, reductions or the second hop
+    bool rounds;         // gradients are added up in slots of 2-byte numbers
+    size_t state_bytes;  // of a rank: parameters, accumulators, optimizer
+    size_t each_bytes;   // that each further micro-batch in flight takes
+} mics_layered_need;
+
+/* That of a schedule, whatever its layered_micro_steps are. Pure. */
+mics_layered_need mics_schedule_layered_need(const mics_schedule *schedule);
+
+/* The most micro-batches in flight that take no more additional memory than a rank's state, in
+ * groups as even as can be: so layered accumulation at most doubles what a rank holds for itself.
+ * 1 where nothing crosses nodes; with `rounds` at most 8. Pure.
+ *
+ * `why_out`: static, "auto: ...".
+ * Needs:   micro_steps >= 1.
+ * Returns: mics_schedule_spec.layered_micro_steps.
+ */
+int32_t mics_layered_auto(const mics_layered_need *need, const char **why_out);
+
 /* Makes the schedule.
  *
  * Needs:   micro_steps >= 1, prefetch >= 0, layered_micro_steps >= 0, batch sizes >= 1,

@@ -201,11 +201,8 @@ static mics_status run_plan(cli_call *call, const plan_options *options)
 
 mics_status cmd_plan(cli_call *call)
 {
-    plan_options options = {.top = 5,
-                            .reserve_gib = -1,
-                            .failures = -1,
-                            .restart_s = -1,
-                            .preemptions = -1};
+    plan_options options = {
+        .top = 5, .reserve_gib = -1, .failures = -1, .restart_s = -1, .preemptions = -1};
     MICS_TRY(parse(call, &options));
     if (call->helped)
         return MICS_OK;

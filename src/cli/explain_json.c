@@ -117,6 +117,24 @@ static void print_replicas(const mics_job *job)
            (long long)mics_job_run(job)->check_replicas_every);
 }
 
+// `why` and what follows only of what "auto" chose.
+static void print_layered(const mics_job *job)
+{
+    const mics_layered_choice layered = mics_job_facts_get(job).layered;
+    const mics_schedule *schedule = mics_job_schedule(job);
+    printf("  \"layered\": {\"micro_steps\": %d, \"of\": %d",
+           (int)schedule->spec.layered_micro_steps, (int)schedule->spec.micro_steps);
+    if (layered.automatic) {
+        printf(", \"why\": ");
+        mics_text_write_quoted(stdout, layered.why);
+        printf(", \"sent_inter_bytes\": %lld, \"sent_inter_bytes_of_one\": %lld, "
+               "\"more_memory_bytes\": %zu, \"each_bytes\": %zu, \"state_bytes\": %zu",
+               (long long)layered.inter_bytes, (long long)layered.inter_bytes_of_one,
+               layered.more_bytes, layered.each_bytes, layered.state_bytes);
+    }
+    printf("},\n");
+}
+
 mics_status cli_explain_json(mics_memory *memory, const mics_job *job)
 {
     cli_operations operations;
@@ -135,6 +153,7 @@ mics_status cli_explain_json(mics_memory *memory, const mics_job *job)
     printf("  \"parameters\": %lld,\n", (long long)mics_model_param_count(mics_job_model(job)));
     print_ledgers(job);
     print_operations(&operations);
+    print_layered(job);
     print_steps(mics_job_schedule(job));
     printf("}\n");
     return MICS_OK;

@@ -170,6 +170,26 @@ static void print_bytes(const mics_schedule *schedule)
     print_row("in all", mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN));
 }
 
+// What "auto" chose, where there was a choice.
+static void print_layered(const mics_job *job)
+{
+    const mics_layered_choice layered = mics_job_facts_get(job).layered;
+    const mics_schedule_spec *spec = &mics_job_schedule(job)->spec;
+    char bytes[32], before[32], more[32], state[32];
+    if (!layered.automatic || spec->micro_steps == 1 ||
+        spec->mesh.ranks == spec->mesh.ranks_per_node)
+        return;
+    printf("\nlayered accumulation\n  %d of %d micro-steps (%s)\n", (int)layered.number,
+           (int)spec->micro_steps, layered.why);
+    printf("  %s between nodes, with one %s; %s more memory of a rank\n",
+           mics_size_text((double)layered.inter_bytes, bytes, sizeof bytes),
+           mics_size_text((double)layered.inter_bytes_of_one, before, sizeof before),
+           mics_size_text((double)layered.more_bytes, more, sizeof more));
+    printf("  each further one takes %s; the state of a rank is %s\n",
+           mics_size_text((double)layered.each_bytes, more, sizeof more),
+           mics_size_text((double)layered.state_bytes, state, sizeof state));
+}
+
 static void print_wait(int32_t step)
 {
     if (step >= 0)
@@ -239,6 +259,7 @@ mics_status cli_explain_text(mics_memory *memory, const mics_job *job, bool all_
     print_memory(job);
     print_operations(mics_job_schedule(job), &operations);
     print_bytes(mics_job_schedule(job));
+    print_layered(job);
     print_steps(mics_job_schedule(job), all_steps);
     return MICS_OK;
 }

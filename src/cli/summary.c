@@ -76,6 +76,31 @@ static void print_ranks(const mics_job *job, const mics_job_facts *facts)
            plural(facts->threads));
 }
 
+// What "auto" brings and costs, where there was a choice.
+static void print_layered(const mics_job *job, const mics_layered_choice *layered)
+{
+    const mics_schedule_spec *spec = &mics_job_schedule(job)->spec;
+    char more[32], bytes[32], before[32];
+    if (!layered->automatic || spec->micro_steps == 1 ||
+        spec->mesh.ranks == spec->mesh.ranks_per_node)
+        return;
+    printf("layered   %d micro-batch%s in flight (run.layered_micro_steps \"auto\"): ",
+           (int)layered->number, layered->number == 1 ? "" : "es");
+    if (layered->number == 1)
+        printf("a second one takes %s, and the state of a rank %s\n",
+               mics_size_text((double)layered->each_bytes, more, sizeof more),
+               mics_size_text((double)layered->state_bytes, before, sizeof before));
+    else if (layered->inter_bytes < layered->inter_bytes_of_one)
+        printf("%s between nodes a step, not %s; ",
+               mics_size_text((double)layered->inter_bytes, bytes, sizeof bytes),
+               mics_size_text((double)layered->inter_bytes_of_one, before, sizeof before));
+    else
+        printf("the second hop overlaps with all their backwards; ");
+    if (layered->number > 1)
+        printf("%s more memory a rank\n",
+               mics_size_text((double)layered->more_bytes, more, sizeof more));
+}
+
 void cli_print_beginning(const mics_job *job)
 {
     const mics_run *run = mics_job_run(job);
@@ -96,6 +121,7 @@ void cli_print_beginning(const mics_job *job)
     if (schedule->spec.layered_micro_steps > 1)
         printf(", layered %d at a time", (int)schedule->spec.layered_micro_steps);
     printf("\n");
+    print_layered(job, &facts.layered);
     print_data(&facts);
     printf("memory    %s a rank\n",
            mics_size_text((double)schedule->ledger.total, memory, sizeof memory));

@@ -100,6 +100,8 @@ static void value_text(const config *run, const key *row, char *text, size_t cap
         unstored_text(run, row->path, text, capacity);
     else
         mics_config_field_text(run, row, text, capacity);
+    if (strcmp(row->path, "run.layered_micro_steps") == 0 && run->run.layered_micro_steps == 0)
+        snprintf(text, capacity, "\"auto\""); // not settled yet
 }
 
 static const char *origin_text(const config *run, int32_t index)

@@ -9,7 +9,8 @@
 #include <string.h>
 
 static const char precision_key[] = "run.precision", collectives_key[] = "run.collectives",
-                  boundary_key[] = "run.comm_dtype.boundary";
+                  boundary_key[] = "run.comm_dtype.boundary",
+                  layered_key[] = "run.layered_micro_steps";
 
 // Precision is open where the file says nothing of it, in our words or DeepSpeed's, nor asks for
 // the CPU, which may lack the stored one.
@@ -47,6 +48,8 @@ static bool is_open(const config *run, const key *row)
         return is_collectives_open(run);
     if (strcmp(row->path, boundary_key) == 0)
         return strcmp(run->boundary_dtype, "auto") == 0 && !is_precision_changed(run);
+    if (strcmp(row->path, layered_key) == 0) // "auto" was settled then, and sums have that order
+        return !mics_config_valued(run, row->path);
     if ((row->flags & KEY_SCHEDULERS) != 0) {
         const char *type = mics_json_string(mics_json_at(run->kept, "scheduler.type"));
         if (type == NULL || run->scheduler == NULL || strcmp(type, run->scheduler) != 0)
@@ -61,7 +64,15 @@ static bool is_what_auto_gives(const config *run, const key *row, const char *va
     const bool mixed = run->run.kept_precision == MICS_RUN_PRECISION_BF16;
     if (strcmp(row->path, boundary_key) == 0)
         return strcmp(value, "\"fp32\"") == 0 || (mixed && strcmp(value, "\"bf16\"") == 0);
-    return strcmp(row->path, precision_key) == 0;
+    return strcmp(row->path, precision_key) == 0 || strcmp(row->path, layered_key) == 0;
+}
+
+// The value as it is asked for, whatever it comes to.
+static void asked_text(const config *run, const key *row, char *text, size_t capacity)
+{
+    key asked = *row;
+    asked.show_bytes = 0;
+    mics_config_field_text(run, &asked, text, capacity);
 }
 
 // Lists the keys whose kept value is not what the run file alone would give.
@@ -69,7 +80,7 @@ static void list_kept(config *run, const key *row, const char *before)
 {
     char after[VALUE_TEXT_BYTES];
     const size_t used = strlen(run->kept_text);
-    mics_config_field_text(run, row, after, sizeof after);
+    asked_text(run, row, after, sizeof after);
     if (strcmp(before, after) != 0 && !is_what_auto_gives(run, row, after))
         snprintf(run->kept_text + used, sizeof run->kept_text - used, "%s%s %s",
                  used > 0 ? ", " : "", row->path, after);
@@ -80,10 +91,14 @@ static mics_status keep_value(config *run, int32_t index)
     const key *row = mics_config_key(index);
     const mics_json_value *value = mics_json_at(run->kept, row->path);
     char before[VALUE_TEXT_BYTES];
-    if ((row->flags & KEY_KEPT) == 0 || value == NULL || !is_open(run, row))
+    const bool unlayered = value == NULL && strcmp(row->path, layered_key) == 0;
+    if ((row->flags & KEY_KEPT) == 0 || (value == NULL && !unlayered) || !is_open(run, row))
         return MICS_OK;
-    mics_config_field_text(run, row, before, sizeof before);
-    MICS_TRY(mics_config_take(run, row, value));
+    asked_text(run, row, before, sizeof before);
+    if (unlayered) // of before there was the key: one micro-step after the other
+        run->layered_micro_steps = 1;
+    else
+        MICS_TRY(mics_config_take(run, row, value));
     run->states[index] = KEY_FROM_CHECKPOINT;
     list_kept(run, row, before);
     return MICS_OK;

@@ -161,7 +161,9 @@ static const key rows[] = {
     {INT("run.prefetch", prefetch, 0, 1024, 1, SHOW(run.prefetch),
          .automatic = "auto: the deepest of 3, 2, 1, 0 whose memory fits",
          .help = "units that are gathered ahead of the one that computes")},
-    {INT("run.layered_micro_steps", run.layered_micro_steps, 1, 1024, 1, .flags = KEY_KEPT,
+    {INT("run.layered_micro_steps", layered_micro_steps, 1, 1024, 0, SHOW(run.layered_micro_steps),
+         .flags = KEY_KEPT,
+         .automatic = "auto: 1 on one node, else as many as take no more memory than the state",
          .help = "micro-batches in flight (layered accumulation): a unit is gathered, and its "
                  "gradients reduced, once for so many; takes activations for each")},
     {CHOICE("run.collectives", collectives, collectives, "auto", .flags = KEY_KEPT,

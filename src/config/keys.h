@@ -131,7 +131,8 @@ typedef struct config {
     int64_t params, grads, optimizer_degree; // 0: not given
     int64_t zero_stage, shard_size, hpz_size, sdp_degree, hybrid_degree;
     bool hierarchical, sdp_hierarchical, overlap;
-    int32_t prefetch; // as asked for
+    int32_t prefetch;            // as asked for
+    int32_t layered_micro_steps; // as asked for; 0: "auto"
     int64_t zero_threshold, sdp_threshold;
     const char *collectives;
     const char *params_dtype, *grads_dtype, *comm_type;

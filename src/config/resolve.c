@@ -326,6 +326,8 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
                                         (int32_t)sharding.optimizer};
     run->run.sharding_auto = is_auto(run) && !keeps_sharding(run, ranks, ranks / nodes);
     run->run.prefetch = run->prefetch; // what was chosen for another mesh counts no more
+    run->run.layered_micro_steps = run->layered_micro_steps; // nor this
+    mics_config_set_origin(run, "run.layered_micro_steps", NULL);
     run->sharding_origin = sharding.origin;
     mics_config_settle_boundary(run, ranks / nodes);
     return MICS_OK;

@@ -146,11 +146,20 @@ static mics_status join_prefetch(config *run)
     return MICS_OK;
 }
 
+void mics_run_resolve_layered(mics_run *public_run, int32_t number, const char *why)
+{
+    config *run = (config *)public_run; // invariant 1 of keys.h
+    run->run.layered_micro_steps = number;
+    mics_config_set_origin(run, "run.layered_micro_steps", why);
+}
+
 mics_status mics_config_join_twins(config *run)
 {
     MICS_TRY(join_log(run));
     MICS_TRY(join_collectives(run));
     MICS_TRY(join_dtypes(run));
     MICS_TRY(join_thresholds(run));
+    run->run.layered_micro_steps = run->layered_micro_steps;
+    run->run.layered_auto = run->layered_micro_steps == 0;
     return join_prefetch(run);
 }

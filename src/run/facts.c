@@ -30,6 +30,7 @@ static void fill_world(const mics_job *job, mics_job_facts *facts)
     facts->ranks = job->budget.ranks;
     facts->nodes = job->budget.nodes;
     facts->ranks_here = job->budget.ranks_here;
+    facts->layered = job->layered;
     facts->threads = job->budget.threads;
     if (job->world == NULL)
         return;

@@ -28,7 +28,8 @@ mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int3
 
 mics_status run_job_open_schedule(mics_job *job)
 {
-    MICS_TRY(run_schedule_open(job->memory, job->run, job->model, &job->budget, &job->schedule));
+    MICS_TRY(run_schedule_open(job->memory, job->run, job->model, &job->budget, &job->schedule,
+                               &job->layered));
     const int32_t states = mics_optimizer_def_get(job->run->optimizer.kind)->states;
     job->save_copy_bytes = run_share_copy_bytes(job->schedule, states);
     job->saves_behind = job->run->checkpoint_every > 0 &&

@@ -43,6 +43,7 @@ struct mics_job {
     const mics_kernels *kernels; // of the CPU: those that all machines run
     const char *no_bf16;         // why their CPUs are slow in bf16; NULL: they are not
     mics_schedule *schedule;
+    mics_layered_choice layered;     // how many micro-batches are in flight, and why
     run_gather_times gather_times;   // all 0: they were not timed
     mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text
     mics_corpus *train, *validation; // validation NULL: part of train, or none

@@ -56,6 +56,7 @@ static mics_plan_space space_of(const mics_run *run)
         .prefetch_given = !run->prefetch_auto,
         .prefetch = run->prefetch < MICS_PLAN_MAX_PREFETCH ? run->prefetch : MICS_PLAN_MAX_PREFETCH,
         .layered_micro_steps = run->layered_micro_steps,
+        .layered_by_rule = run->layered_auto,
         .collectives_given = true,
         .gather_two_stage = two_stage && run->collectives != MICS_COLLECTIVES_RING_GATHERS,
         .reduce_two_stage = two_stage,

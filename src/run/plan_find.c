@@ -38,7 +38,7 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
     mics_status status = mics_run_resolve(plan->run, mics_planner_ranks(found->planner), nodes);
     if (status == MICS_OK && !run->sharding_auto) {
         const bool two = run->collectives != MICS_COLLECTIVES_RING;
-        const mics_plan_choice choice = {
+        mics_plan_choice choice = {
             .sharding = run->sharding,
             .micro_batch = run->micro_batch,
             .micro_steps = run->micro_steps,
@@ -49,7 +49,10 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
             .reduce_two_stage = two,
             .boundary_two_stage = two,
         };
-        status = evaluate_choice(run, found, choice);
+        if (run->layered_auto)
+            status = mics_planner_layered(found->planner, &choice, &choice.layered_micro_steps);
+        if (status == MICS_OK)
+            status = evaluate_choice(run, found, choice);
     }
     (void)mics_log_mute(muted);
     return status == MICS_OK && !run->sharding_auto;

@@ -291,7 +291,7 @@ mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
     if (job->checkpoint == NULL)
         return MICS_OK;
     const char *stored = mics_checkpoint_meta_get(job->checkpoint)->run_json;
-    return stored != NULL ? mics_run_keep(job->run, job->checkpoint_path, stored) : MICS_OK;
+    return mics_run_keep(job->run, job->checkpoint_path, stored != NULL ? stored : "{}");
 }
 
 // The checkpoint was chosen before the output folder was locked, as the run's keys depend on it.

@@ -79,43 +79,6 @@ mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, i
     return MICS_OK;
 }
 
-// Which algorithms run.collectives stands for; "auto", until gathers were timed (collectives.h).
-static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
-{
-    const bool ring = run->collectives == MICS_COLLECTIVES_RING;
-    spec->reduce = spec->boundary = ring ? MICS_ALGORITHM_RING : MICS_ALGORITHM_TWO_STAGE;
-    spec->gather =
-        run->collectives == MICS_COLLECTIVES_RING_GATHERS ? MICS_ALGORITHM_RING : spec->reduce;
-}
-
-static mics_status open_schedule(mics_memory *memory, const mics_run *run, const mics_model *model,
-                                 const run_budget *budget, mics_schedule **out)
-{
-    mics_schedule_spec spec = {
-        .model = model,
-        .batch = {.sequences = run->micro_batch,
-                  .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
-                  .threads = budget->threads},
-        .micro_steps = run->micro_steps,
-        .prefetch = run->prefetch,
-        .layered_micro_steps = run->layered_micro_steps,
-        .recompute = run->recompute,
-        .param_persistence_threshold = run->param_persistence_threshold,
-        .coalesce_below = run->coalesce_below,
-        .params_dtype = run->params_dtype,
-        .grads_dtype = run->grads_dtype,
-        .boundary_dtype = run->boundary_dtype,
-        .share_params = run->share_params && budget->shares,
-        .comm_staging_bytes = budget->staging_bytes,
-        .node_memory = run->memory_checkpoint_every > 0,
-        .accelerator = budget->accelerator.used,
-        .precision = run_budget_precision(budget),
-    };
-    choose_collectives(run, &spec);
-    MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, run->sharding, &spec.mesh));
-    return mics_schedule_open(memory, &spec, out);
-}
-
 static void say_smallest(const mics_run *run, const mics_schedule *schedule,
                          const run_budget *budget)
 {
@@ -147,7 +110,7 @@ static mics_status choose_sharding(mics_memory *memory, mics_run *run, const mic
     if (run->sharding_auto && strcmp(run->cluster, "none") != 0)
         MICS_TRY(run_plan_sharding(memory, run, model, budget, &run->sharding, &planned));
     if (planned)
-        return open_schedule(memory, run, model, budget, schedule_out);
+        return run_schedule_make(memory, run, model, budget, schedule_out);
     for (int32_t index = 0;; index++) {
         mics_sharding next;
         mics_schedule *schedule = NULL;
@@ -155,7 +118,7 @@ static mics_status choose_sharding(mics_memory *memory, mics_run *run, const mic
                     mics_sharding_candidate(budget->ranks, budget->nodes, index + 1, &next);
         if (run->sharding_auto)
             (void)mics_sharding_candidate(budget->ranks, budget->nodes, index, &run->sharding);
-        MICS_TRY(open_schedule(memory, run, model, budget, &schedule));
+        MICS_TRY(run_schedule_make(memory, run, model, budget, &schedule));
         if (!more || schedule->ledger.total <= budget->limit_bytes) {
             if (run->sharding_auto && schedule->ledger.total <= budget->limit_bytes)
                 say_smallest(run, schedule, budget);
@@ -174,14 +137,15 @@ static mics_status choose_prefetch(mics_memory *memory, mics_run *run, const mic
     for (int32_t index = 0; !fits && mics_prefetch_candidate(index, &run->prefetch); index++) {
         mics_schedule_close(*schedule);
         *schedule = NULL;
-        MICS_TRY(open_schedule(memory, run, model, budget, schedule));
+        MICS_TRY(run_schedule_make(memory, run, model, budget, schedule));
         fits = (*schedule)->ledger.total <= budget->limit_bytes;
     }
     return MICS_OK;
 }
 
 mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
-                              const run_budget *budget, mics_schedule **schedule_out)
+                              const run_budget *budget, mics_schedule **schedule_out,
+                              mics_layered_choice *layered_out)
 {
     if (run->sequence_length > model->positions)
         return mics_json_fail(run->json, "data.sequence_length", MICS_ERR_INVALID,
@@ -190,17 +154,25 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
                               (long long)model->positions);
     // What is chosen counts only where all of it succeeds. A copy is not for functions of config.h.
     mics_run as = *run;
+    mics_layered_choice layered = {.automatic = false};
     mics_schedule *schedule = NULL;
     mics_status status = MICS_OK;
     if (!run->sharding_auto)
         MICS_TRY(mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes));
     MICS_TRY(choose_sharding(memory, &as, model, budget, &schedule));
+    if (run->layered_auto)
+        MICS_TRY_OUT(run_layered_choose(memory, &as, model, budget, &schedule, &layered));
     if (run->prefetch_auto)
         MICS_TRY_OUT(choose_prefetch(memory, &as, model, budget, &schedule));
     run->sharding = as.sharding;
     run->prefetch = as.prefetch;
+    if (run->layered_auto) {
+        mics_run_resolve_layered(run, layered.number, layered.why);
+        run_layered_warn(&layered, schedule, budget);
+    }
     MICS_TRY_OUT(mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes));
     *schedule_out = schedule;
+    *layered_out = layered;
     return MICS_OK;
 out:
     mics_schedule_close(schedule);
@@ -232,7 +204,7 @@ static bool try_variant(const search *self, const mics_run *as, size_t *bytes_ou
     mics_schedule *schedule = NULL;
     const bool muted = mics_log_mute(true);
     const mics_status status =
-        open_schedule(self->memory, as, self->model, self->budget, &schedule);
+        run_schedule_make(self->memory, as, self->model, self->budget, &schedule);
     mics_log_mute(muted);
     if (status == MICS_OK)
         *bytes_out = schedule->ledger.total;

@@ -8,6 +8,7 @@
 #include "mics/config.h"
 #include "mics/kernels.h"
 #include "mics/model.h"
+#include "mics/run.h"
 #include "mics/schedule.h"
 #include "mics/status.h"
 
@@ -52,13 +53,15 @@ static inline mics_precision run_budget_precision(const run_budget *budget)
 /* Makes the schedule of a resolved run; with "sharding": "auto" what is planned for run.cluster, or
  * without one the first candidate that fits, which is stored in run->sharding (the last one when
  * none fits), and then, with run.prefetch "auto", the deepest prefetch that fits, in run->prefetch
- * (0 when none fits).
+ * (0 when none fits). Before that, with run.layered_micro_steps "auto", what layered.c chooses, in
+ * run->layered_micro_steps and *layered_out.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_MEMORY, logged.
  * Owns:    the caller closes *schedule_out.
  */
 mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
-                              const run_budget *budget, mics_schedule **schedule_out);
+                              const run_budget *budget, mics_schedule **schedule_out,
+                              mics_layered_choice *layered_out);
 
 /* Whether the schedule fits; if not, one error line: what is needed for what, what there is, and
  * which changes would fit (found by making their schedules). */
@@ -68,6 +71,24 @@ mics_status run_check_memory(mics_memory *memory, const mics_run *run,
 /* Whether a rank has memory for a copy of its part of the state beside the schedule (on GPUs, beside
  * the host copies), so that saves need not stop training. Pure. */
 bool run_fits_save_copy(const mics_schedule *schedule, const run_budget *budget, size_t copy_bytes);
+
+// ---- making.c ----
+
+/* The schedule of what the run says now. Returns and Owns: as run_schedule_open. */
+mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mics_model *model,
+                              const run_budget *budget, mics_schedule **schedule_out);
+
+// ---- layered.c ----
+
+/* Chooses run->layered_micro_steps for the run's sharding, whose *schedule has one micro-batch in
+ * flight and is made anew. Returns: as run_schedule_open; *schedule may be NULL then. */
+mics_status run_layered_choose(mics_memory *memory, mics_run *run, const mics_model *model,
+                               const run_budget *budget, mics_schedule **schedule,
+                               mics_layered_choice *choice_out);
+
+/* A warning where memory made it fewer. */
+void run_layered_warn(const mics_layered_choice *choice, const mics_schedule *schedule,
+                      const run_budget *budget);
 
 // ---- plan_auto.c ----
 

@@ -74,6 +74,16 @@ losses "$before/out" | sed -n '5,8p' >expected.txt
 near found.txt expected.txt || fail "losses of step 5 to 8 are not those of before"
 [ "$digits" != 1 ] || diff found.txt expected.txt || fail "digits of losses of step 5 to 8 differ"
 
+# A checkpoint of before there was layered accumulation: one micro-step after the other, as then.
+fresh unlayered
+sed -i 's/    \\"breadth\\": 2,\\n//' unlayered/out/checkpoints/step-00000004/manifest.json
+"$2" unlayered/out/checkpoints/step-00000004/manifest.json || fail "the manifest was not sealed"
+! grep -q breadth unlayered/out/checkpoints/step-00000004/manifest.json || fail "the key is still there"
+run 0 unlayered train unlayered 4 --resume out/checkpoints/step-00000004 --steps 8
+losses unlayered/out | sed -n '5,8p' >unlayered.txt
+diff found.txt unlayered.txt || fail "without the key micro-steps were layered"
+grep -q '"layered_micro_steps": 1,' unlayered/out/resolved.json || fail "resolved.json should say 1"
+
 # On another mesh.
 fresh other
 run 0 other train other 8 --steps 12 --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=8

@@ -140,7 +140,8 @@ defaults="--set optimizer.params.eps=1e-3 --set optimizer.params.betas=[0.8,0.9]
 run 0 then other_defaults then $defaults
 run 0 first other_defaults kept $defaults --steps 4
 run 0 second other_defaults kept --set sharding=auto
-contains second.err "kept from kept/checkpoints/step-00000004, as the run file does not say it: run.layered_micro_steps 2, "
+contains second.err "kept from kept/checkpoints/step-00000004, as the run file does not say it: "
+contains second.out "layered 2 at a time"
 contains second.err "optimizer.params.eps 0.001"
 contains second.out "4 on 2 nodes, zero3"
 same_losses whole/then whole/kept

@@ -159,6 +159,34 @@ run 2 wide "$mics" train run.json $wide --out none --set run.layered_micro_steps
 one_line wide.err
 contains wide.err "run.layered_micro_steps 1 ("
 
+# Left open: one on one node; on several as many as take no more memory than the state, and the same bits as that number.
+grep -q '"layered_micro_steps": 1,' narrow/resolved.json || fail "nothing is layered on one node"
+nodes="--nodes 2 --set data.sequence_length=8"
+run 0 open "$mics" train run.json $wide $nodes --out open
+contains open.out "layered 4 at a time"
+contains open.out "layered   4 micro-batches in flight (run.layered_micro_steps \"auto\"): the second hop overlaps"
+grep -q '"layered_micro_steps": 4,' open/resolved.json || fail "4 of 4 should be chosen"
+run 0 said "$mics" train run.json $wide $nodes --out said --set run.layered_micro_steps=4
+same_losses open said
+! grep -q '"auto"' said.out || fail "a number that is given is not chosen"
+run 0 open "$mics" explain run.json $wide $nodes
+contains open.out "  4 of 4 micro-steps (auto: all, as they take no more memory than the state)"
+total=$(sed -n 's/^  in all .* \([0-9]*\) B$/\1/p' open.out | head -n 1)
+grep -q "\"memory_peak_bytes\": $total[,}]" open/metrics.jsonl || fail "memory is not $total bytes"
+# Fewer bytes where groups cross nodes.
+run 0 cross "$mics" train run.json $wide $nodes --out cross --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4 \
+    --set run.param_persistence_threshold=0
+grep -q 'layered   . micro-batches in flight .*: .* between nodes a step, not .*; .* more memory a rank' cross.out ||
+    fail "what layered accumulation brings is not said"
+# Memory that is not there makes it fewer, which is told; a run that goes on keeps the number.
+run 0 less "$mics" train run.json $wide $nodes --steps 1 --out less --set run.memory_limit=$((total - 1))
+contains less.err 'warning: run.layered_micro_steps "auto": 2, as 4 do not fit into '
+contains less.out "layered 2 at a time"
+run 0 less "$mics" train run.json $wide $nodes --out less
+contains less.out "layered 2 at a time"
+run 0 two "$mics" train run.json $wide $nodes --out two --set run.layered_micro_steps=2
+same_losses less two
+
 explain_deep deep --set run.memory_limit=$((total - 1))
 grep -q "run.prefetch  *0  *auto: the deepest" deep.out || fail "prefetch should be 0"
 contains deep.out "DOES NOT FIT"

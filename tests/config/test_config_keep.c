@@ -30,7 +30,7 @@ static void test_a_real_one(void **state)
     (void)state;
     mics_run *run = load_kept(RUN_PLAIN, read_golden());
     assert_string_equal(mics_run_kept_text(run),
-                        "run.seed 3, run.validation_batches 2, run.layered_micro_steps 2, "
+                        "run.seed 3, run.validation_batches 2, "
                         "run.param_persistence_threshold 1000, run.coalesce_below 4096, "
                         "run.comm_dtype.params \"bf16\", run.comm_dtype.grads \"bf16\", "
                         "run.comm_dtype.boundary \"int8\", gradient_clipping 1, "
@@ -115,6 +115,7 @@ static void check_key_kept(const key *row)
     check_row(run, row->path, value, "checkpoint");
     const bool named = strstr(mics_run_kept_text(run), row->path) != NULL;
     const bool open = strcmp(row->path, "run.precision") == 0 ||
+                      strcmp(row->path, "run.layered_micro_steps") == 0 ||
                       strcmp(row->path, "run.comm_dtype.boundary") == 0;
     if (named == open)
         fail_msg("%s: kept is %s", row->path, mics_run_kept_text(run));
@@ -242,6 +243,52 @@ static void test_the_file_goes_before(void **state)
     check_row(run, "gradient_clipping", "3", "--set");
     check_row(run, "wall_clock_breakdown", "true", "--set");
     check_row(run, "run.precision", "\"fp32\"", "checkpoint");
+    mics_run_close(run);
+}
+
+// "auto" is settled once: a run that goes on keeps the number, and one of before there was the key
+// goes on with 1.
+static void test_layered(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *stored, *value, *origin;
+    } rows[] = {
+        {"", "{\"run\": {\"steps\": 4}}", "1", "checkpoint"},
+        {"", "{}", "1", "checkpoint"},
+        {"", "{\"run\": {\"layered_micro_steps\": 4}}", "4", "checkpoint"},
+        {", \"layered_micro_steps\": \"auto\"", "{\"run\": {\"layered_micro_steps\": 4}}", "4",
+         "checkpoint"},
+        {", \"layered_micro_steps\": 2", "{\"run\": {\"layered_micro_steps\": 4}}", "2", "file"},
+        {", \"layered_micro_steps\": 2", "{}", "2", "file"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char file[512];
+        snprintf(file, sizeof file,
+                 "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": [\"a.txt\"]}, "
+                 "\"run\": {\"steps\": 100%s}, \"train_micro_batch_size_per_gpu\": 4}",
+                 rows[i].file);
+        mics_run *run = load_kept(file, rows[i].stored);
+        ASSERT_OK(mics_run_resolve(run, 4, 2));
+        check_row(run, "run.layered_micro_steps", rows[i].value, rows[i].origin);
+        assert_false(run->layered_auto);
+        mics_run_close(run);
+    }
+}
+
+// What was found for one mesh is found anew for another.
+static void test_layered_is_settled(void **state)
+{
+    (void)state;
+    mics_run *run = load_good(RUN_PLAIN);
+    ASSERT_OK(mics_run_resolve(run, 4, 2));
+    assert_true(run->layered_auto);
+    check_row(run, "run.layered_micro_steps", "\"auto\"",
+              "auto: 1 on one node, else as many as take no more memory than the state");
+    mics_run_resolve_layered(run, 3, "auto: why");
+    check_row(run, "run.layered_micro_steps", "3", "auto: why");
+    ASSERT_OK(mics_run_resolve(run, 8, 2));
+    assert_true(run->layered_auto && run->layered_micro_steps == 0);
     mics_run_close(run);
 }
 
@@ -434,6 +481,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_real_one, setup, teardown),
         cmocka_unit_test_setup_teardown(test_every_key, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_file_goes_before, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_layered, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_layered_is_settled, setup, teardown),
         cmocka_unit_test_setup_teardown(test_old_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_old_texts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_old_dtypes, setup, teardown),

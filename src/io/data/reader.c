@@ -46,7 +46,7 @@ mics_status mics_reader_rewind(mics_reader *reader, uint64_t seed)
                                     : MICS_OK;
 }
 
-mics_status mics_reader_read_raw(mics_reader *reader, void *to, size_t bytes, size_t *got_out)
+static mics_status read_raw(mics_reader *reader, void *to, size_t bytes, size_t *got_out)
 {
     MICS_TRY(mics_file_read_up_to(reader->file, reader->path, to, bytes, reader->read, got_out));
     (void)XXH3_128bits_update(reader->hash, to, *got_out); // fails only without a state
@@ -57,8 +57,8 @@ mics_status mics_reader_read_raw(mics_reader *reader, void *to, size_t bytes, si
 mics_status mics_reader_read(mics_reader *reader, char *to, size_t bytes, size_t *got_out)
 {
     if (reader->unpacker != NULL)
-        return mics_unpacker_read(reader->unpacker, reader, to, bytes, got_out);
-    return mics_reader_read_raw(reader, to, bytes, got_out);
+        return mics_unpacker_read(reader->unpacker, read_raw, reader, to, bytes, got_out);
+    return read_raw(reader, to, bytes, got_out);
 }
 
 mics_status mics_reader_hash(mics_reader *reader, uint64_t seed, XXH128_hash_t *hash_out)
@@ -67,7 +67,7 @@ mics_status mics_reader_hash(mics_reader *reader, uint64_t seed, XXH128_hash_t *
     size_t got = sizeof block;
     MICS_TRY(mics_reader_rewind(reader, seed));
     while (got == sizeof block)
-        MICS_TRY(mics_reader_read_raw(reader, block, sizeof block, &got));
+        MICS_TRY(read_raw(reader, block, sizeof block, &got));
     *hash_out = mics_reader_digest(reader);
     return MICS_OK;
 }

@@ -54,9 +54,12 @@ mics_status mics_unpacker_open(mics_memory *memory, const char *path, mics_unpac
 void mics_unpacker_close(mics_memory *memory, mics_unpacker *unpacker);
 mics_status mics_unpacker_rewind(mics_unpacker *unpacker, const char *path);
 
-/* As mics_reader_read; takes packed bytes by mics_reader_read_raw. */
-mics_status mics_unpacker_read(mics_unpacker *unpacker, mics_reader *reader, char *to, size_t bytes,
-                               size_t *got_out);
-mics_status mics_reader_read_raw(mics_reader *reader, void *to, size_t bytes, size_t *got_out);
+// Reads packed bytes, as mics_reader_read does.
+typedef mics_status mics_unpacker_fetch(mics_reader *reader, void *to, size_t bytes,
+                                        size_t *got_out);
+
+/* As mics_reader_read. */
+mics_status mics_unpacker_read(mics_unpacker *unpacker, mics_unpacker_fetch *fetch,
+                               mics_reader *reader, char *to, size_t bytes, size_t *got_out);
 
 #endif

@@ -108,22 +108,22 @@ static mics_status decompress_some(mics_unpacker *u, const mics_reader *reader, 
     return MICS_OK;
 }
 
-static mics_status fill(mics_unpacker *u, mics_reader *reader)
+static mics_status fill(mics_unpacker *u, mics_unpacker_fetch *fetch, mics_reader *reader)
 {
     u->at = 0;
-    MICS_TRY(mics_reader_read_raw(reader, u->packed, PACKED_BYTES, &u->filled));
+    MICS_TRY(fetch(reader, u->packed, PACKED_BYTES, &u->filled));
     u->ended = u->filled < PACKED_BYTES;
     return MICS_OK;
 }
 
-mics_status mics_unpacker_read(mics_unpacker *u, mics_reader *reader, char *to, size_t bytes,
-                               size_t *got_out)
+mics_status mics_unpacker_read(mics_unpacker *u, mics_unpacker_fetch *fetch, mics_reader *reader,
+                               char *to, size_t bytes, size_t *got_out)
 {
     size_t done = 0;
     while (done < bytes) {
         size_t got = 0;
         if (u->at == u->filled && !u->ended)
-            MICS_TRY(fill(u, reader));
+            MICS_TRY(fill(u, fetch, reader));
         const bool empty = u->at == u->filled && u->ended;
         if (empty && !u->inside)
             break;

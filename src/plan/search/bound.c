@@ -314,28 +314,33 @@ static size_t direct_bytes(const mics_planner *planner, const mics_plan_choice *
     return intra + inter;
 }
 
-mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out)
+size_t choice_state_bytes(const mics_planner *planner, const mics_sharding *sharding)
 {
     const mics_precision precision = planner->request.precision;
-    const structures *s = NULL;
-    const batch_probe *batch = NULL;
     size_t params = 0, grads = 0, optimizer = 0;
-    MICS_TRY(probe_structure(planner, choice, &s));
-    MICS_TRY(probe_batch(planner, choice, &batch));
     for (int32_t c = 0; c < planner->class_count; c++) {
         const unit_class *class = &planner->classes[c];
         const size_t elems = (size_t) class->padded_elems, units = (size_t) class->units;
-        params += units * (elems / (size_t)(class->whole ? 1 : choice->sharding.params));
-        grads += units * (elems / (size_t)(class->whole ? 1 : choice->sharding.grads));
-        optimizer += units * (elems / (size_t)choice->sharding.optimizer);
+        params += units * (elems / (size_t)(class->whole ? 1 : sharding->params));
+        grads += units * (elems / (size_t)(class->whole ? 1 : sharding->grads));
+        optimizer += units * (elems / (size_t)sharding->optimizer);
     }
+    return counted(params * mics_precision_bytes(precision, MICS_MEM_PARAMS)) +
+           counted(grads * mics_precision_bytes(precision, MICS_MEM_GRADS)) +
+           counted(optimizer * kept_bytes(&planner->request));
+}
+
+mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out)
+{
+    const structures *s = NULL;
+    const batch_probe *batch = NULL;
+    MICS_TRY(probe_structure(planner, choice, &s));
+    MICS_TRY(probe_batch(planner, choice, &batch));
     const structure *slots = structure_at(s, choice_groups(choice));
     const size_t in_flight =
         (size_t)mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     *bytes_out =
-        (double)(counted(params * mics_precision_bytes(precision, MICS_MEM_PARAMS)) +
-                 counted(grads * mics_precision_bytes(precision, MICS_MEM_GRADS)) +
-                 counted(optimizer * kept_bytes(&planner->request)) + slots->gather_bytes +
+        (double)(choice_state_bytes(planner, &choice->sharding) + slots->gather_bytes +
                  slots->reduce_bytes +
                  counted(batch->activation_bytes + (in_flight - 1) * batch->layered_bytes) +
                  batch->workspace_bytes + counted(in_flight * batch->token_bytes) +

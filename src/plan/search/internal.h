@@ -159,11 +159,25 @@ typedef struct class_cost {
 mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *choice,
                            class_cost *classes);
 
+/* Parameters, accumulators and optimizer of a rank. */
+size_t choice_state_bytes(const mics_planner *planner, const mics_sharding *sharding);
+
 mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out);
 
 /* With the sharding's collectives priced. */
 mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
                          const class_cost *classes, double *us_out);
+
+// ---- layered.c ----
+
+/* The choice's micro-batches in flight by mics_layered_auto, or the most below that which fit. */
+mics_status layered_by_rule(mics_planner *planner, const mics_plan_choice *choice,
+                            int32_t *number_out);
+
+/* Whether the search also tries all micro-steps at once: they are not listed anyway, few enough to
+ * be simulated, not added too often in 16 bits, and their activations are not beyond the memory. */
+mics_status tries_all_layered(mics_planner *planner, const mics_plan_choice *choice,
+                              bool *tries_out);
 
 // ---- search.c ----
 

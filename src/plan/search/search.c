@@ -111,18 +111,24 @@ static mics_status list_choice(search *s, const mics_plan_choice *choice)
     return keep_candidate(s, &c);
 }
 
-// 1, 2, 4 ... layered micro-steps, as far as that divides them; or as many as are given.
+// As many as are given, or as training takes; else 1, 2, 4 ... layered micro-steps, as far as that
+// divides them, and all.
 static mics_status list_layered(search *s, mics_plan_choice choice)
 {
+    bool all = false;
     choice.layered_micro_steps = s->space->layered_micro_steps;
+    if (choice.layered_micro_steps == 0 && s->space->layered_by_rule)
+        MICS_TRY(layered_by_rule(s->planner, &choice, &choice.layered_micro_steps));
     if (choice.layered_micro_steps > 0)
         return list_choice(s, &choice);
+    MICS_TRY(tries_all_layered(s->planner, &choice, &all));
     for (choice.layered_micro_steps = 1;
          choice.layered_micro_steps <= MICS_PLAN_MAX_LAYERED_MICRO_STEPS &&
          choice.micro_steps % choice.layered_micro_steps == 0;
          choice.layered_micro_steps *= 2)
         MICS_TRY(list_choice(s, &choice));
-    return MICS_OK;
+    choice.layered_micro_steps = choice.micro_steps;
+    return all ? list_choice(s, &choice) : MICS_OK;
 }
 
 // Every recomputation and prefetch of one micro-batch.

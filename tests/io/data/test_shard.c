@@ -333,7 +333,8 @@ static void test_no_file(void **state)
     assert_int_equal(mkfifo(files_path("fifo.bin"), 0600), 0);
     ASSERT_STATUS(MICS_ERR_IO, open_one(files_path("fifo.bin"), 10, &corpus));
     ASSERT_SAID(&seen, "not a regular file");
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_corpus_open(memory, &(mics_corpus_spec){.vocab = 10}, &corpus));
+    ASSERT_STATUS(MICS_ERR_INVALID,
+                  mics_corpus_open(memory, &(mics_corpus_spec){.vocab = 10}, &corpus));
     ASSERT_SAID(&seen, "no tokens");
     files_write(files_path("a.txt"), "x", 1);
     ASSERT_STATUS(MICS_ERR_INVALID, open_one(files_path("a.txt"), 10, &corpus));

@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// How many micro-batches a plan has in flight: what the search tries, and what training takes where
+// the run file leaves it open.
+#include "plan/search/internal.h"
+
+static bool rounds(const mics_planner *planner, const mics_plan_choice *choice)
+{
+    return planner->request.precision == MICS_PRECISION_MIXED && choice->sharding.grads > 1;
+}
+
+static mics_status need_of(mics_planner *planner, const mics_plan_choice *choice,
+                           mics_layered_need *need_out)
+{
+    const batch_probe *batch = NULL;
+    MICS_TRY(probe_batch(planner, choice, &batch));
+    *need_out = (mics_layered_need){.micro_steps = choice->micro_steps,
+                                    .crosses_nodes = planner->ranks > planner->ranks_per_node,
+                                    .rounds = rounds(planner, choice),
+                                    .state_bytes = choice_state_bytes(planner, &choice->sharding),
+                                    .each_bytes = batch->layered_bytes + batch->token_bytes};
+    return MICS_OK;
+}
+
+mics_status layered_by_rule(mics_planner *planner, const mics_plan_choice *choice,
+                            int32_t *number_out)
+{
+    mics_plan_choice as = *choice;
+    mics_layered_need need;
+    const char *why = NULL;
+    double bytes = 0;
+    MICS_TRY(need_of(planner, choice, &need));
+    as.layered_micro_steps = mics_layered_auto(&need, &why);
+    MICS_TRY(choice_memory(planner, &as, &bytes));
+    while (as.layered_micro_steps > 1 && bytes > planner->available_bytes) {
+        const double missing = (bytes - planner->available_bytes) / (double)need.each_bytes;
+        const int32_t most = missing + 1 < as.layered_micro_steps
+                                 ? as.layered_micro_steps - (int32_t)missing - 1
+                                 : 1;
+        as.layered_micro_steps = mics_schedule_layered_micro_steps(as.micro_steps, most);
+        MICS_TRY(choice_memory(planner, &as, &bytes));
+    }
+    *number_out = as.layered_micro_steps;
+    return MICS_OK;
+}
+
+mics_status mics_planner_layered(mics_planner *planner, const mics_plan_choice *choice,
+                                 int32_t *number_out)
+{
+    MICS_TRY(check_choice(planner, choice));
+    return layered_by_rule(planner, choice, number_out);
+}
+
+mics_status tries_all_layered(mics_planner *planner, const mics_plan_choice *choice,
+                              bool *tries_out)
+{
+    const int32_t all = choice->micro_steps;
+    const bool listed = all <= MICS_PLAN_MAX_LAYERED_MICRO_STEPS && (all & (all - 1)) == 0;
+    const batch_probe *batch = NULL;
+    *tries_out = false;
+    if (listed || all > MICS_PLAN_MAX_ALL_LAYERED ||
+        (rounds(planner, choice) && all > MICS_PLAN_MAX_LAYERED_MICRO_STEPS))
+        return MICS_OK;
+    MICS_TRY(probe_batch(planner, choice, &batch));
+    *tries_out = (double)(all - 1) * (double)batch->layered_bytes <= planner->available_bytes;
+    return MICS_OK;
+}

@@ -1,0 +1,41 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The schedule of what a run says.
+#include "sizing.h"
+
+// Which algorithms run.collectives stands for; "auto", until gathers were timed (collectives.h).
+static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
+{
+    const bool ring = run->collectives == MICS_COLLECTIVES_RING;
+    spec->reduce = spec->boundary = ring ? MICS_ALGORITHM_RING : MICS_ALGORITHM_TWO_STAGE;
+    spec->gather =
+        run->collectives == MICS_COLLECTIVES_RING_GATHERS ? MICS_ALGORITHM_RING : spec->reduce;
+}
+
+mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mics_model *model,
+                              const run_budget *budget, mics_schedule **schedule_out)
+{
+    mics_schedule_spec spec = {
+        .model = model,
+        .batch = {.sequences = run->micro_batch,
+                  .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
+                  .threads = budget->threads},
+        .micro_steps = run->micro_steps,
+        .prefetch = run->prefetch,
+        .layered_micro_steps = run->layered_micro_steps,
+        .recompute = run->recompute,
+        .param_persistence_threshold = run->param_persistence_threshold,
+        .coalesce_below = run->coalesce_below,
+        .params_dtype = run->params_dtype,
+        .grads_dtype = run->grads_dtype,
+        .boundary_dtype = run->boundary_dtype,
+        .share_params = run->share_params && budget->shares,
+        .comm_staging_bytes = budget->staging_bytes,
+        .node_memory = run->memory_checkpoint_every > 0,
+        .accelerator = budget->accelerator.used,
+        .precision = run_budget_precision(budget),
+    };
+    choose_collectives(run, &spec);
+    MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, run->sharding, &spec.mesh));
+    return mics_schedule_open(memory, &spec, schedule_out);
+}
