@@ -10,7 +10,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 train() { # OUT FLAGS...
     out=$1
     shift
-    "$mics" train run.json --ranks 4 --nodes 2 --out "$out" "$@"
+    "$mics" train run.json --ranks 4 --nodes 2 --out "$out" --set run.layered_micro_steps=1 "$@"
 }
 has_precision() { # OUT TEXT
     grep -q "\"precision\": \"$2\"" "$1/resolved.json" || fail "$1 should be in $2"
@@ -101,6 +101,6 @@ contains refused.err "fp16 is for GPUs; on the cpu device fp32 and bf16 work"
 
 # ---- over MPI ----
 
-run 0 mpi "$@" "$mics" train run.json --nodes 2 --out mpi --set run.precision=bf16
+run 0 mpi "$@" "$mics" train run.json --nodes 2 --out mpi --set run.layered_micro_steps=1 --set run.precision=bf16
 same_losses words mpi
 same_weights words/checkpoints/step-00000008 mpi/checkpoints/step-00000008

@@ -75,8 +75,8 @@ counted_bytes() { # OUT
     awk -F '"sent_inter_bytes": ' '{ split($2, value, ","); sum += value[1] } END { printf "%.0f\n", sum }' \
         "$1/metrics.jsonl"
 }
-# A depth of its own, as the bytes below depend on what stays gathered.
-settings="--set run.validation_batches=0 --set run.checkpoint_every=0 --set run.prefetch=1"
+# Prefetch and layered accumulation are set, as the bytes below depend on what stays gathered.
+settings="--set run.validation_batches=0 --set run.checkpoint_every=0 --set run.prefetch=1 --set run.layered_micro_steps=1"
 train() { # NAME STEPS FLAGS...: leaves the links' bytes in NAME.links
     name=$1
     steps=$2
