@@ -108,6 +108,22 @@ static void check_memory(fixture *f, const mics_plan_choice *choice)
     mics_schedule_close(schedule);
 }
 
+// What is left open becomes what a run of that choice would make of it.
+static void check_layered(fixture *f, const mics_plan_choice *choice)
+{
+    mics_schedule *schedule = schedule_of(f, choice);
+    const mics_layered_need need = mics_schedule_layered_need(schedule);
+    const char *why = NULL;
+    int32_t number = 0;
+    ASSERT_OK(mics_planner_layered(f->planner, choice, &number));
+    if (number != mics_layered_auto(&need, &why))
+        fail_msg("P|G|O = %d|%d|%d, %lld x %d: %d in flight, a run has %d (%s)",
+                 (int)choice->sharding.params, (int)choice->sharding.grads,
+                 (int)choice->sharding.optimizer, (long long)choice->micro_batch,
+                 (int)choice->micro_steps, (int)number, (int)mics_layered_auto(&need, &why), why);
+    mics_schedule_close(schedule);
+}
+
 static void test_memory_is_the_ledgers(void **state)
 {
     (void)state;
@@ -123,6 +139,7 @@ static void test_memory_is_the_ledgers(void **state)
         f.request.share_params = variant == 1;
         ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
         visit_all(&f, check_memory);
+        visit_all(&f, check_layered);
         close_plans(&f);
     }
 }
