@@ -144,6 +144,28 @@ static void test_memory_is_the_ledgers(void **state)
     }
 }
 
+// A tied embedding's gradients count where each micro-batch in flight has its own.
+static void test_layered_is_the_runs(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 3; variant++) {
+        const mics_plan_choice choice = {.sharding = variant == 2 ? (mics_sharding){1, 8, 8}
+                                                                  : (mics_sharding){1, 1, 1},
+                                         .micro_batch = 1,
+                                         .micro_steps = 64,
+                                         .prefetch = 1};
+        fixture f;
+        open_plans(&f, 2, 4, (int64_t)8 * 64);
+        mics_model_close(f.model);
+        f.request.model = f.model = plan_model(f.memory, 1, 2, 32, 8, 4000);
+        f.request.length = 8;
+        f.request.precision = variant == 0 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        check_layered(&f, &choice);
+        close_plans(&f);
+    }
+}
+
 static void test_packed_numbers_only_add_memory(void **state)
 {
     (void)state;
@@ -565,6 +587,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_is_the_ledgers),
+        cmocka_unit_test(test_layered_is_the_runs),
         cmocka_unit_test(test_packed_numbers_only_add_memory),
         cmocka_unit_test(test_bounds_are_below_simulated_times),
         cmocka_unit_test(test_extended_steps_equal_simulated_ones),
