@@ -273,7 +273,7 @@ static void test_layered(void **state)
         check_row(run, "run.layered_micro_steps", rows[i].value, rows[i].origin);
         const bool kept = strcmp(rows[i].origin, "checkpoint") == 0; // as long as it fits
         assert_int_equal(run->layered_auto, kept);
-        assert_int_equal(run->layered_kept, kept ? atoi(rows[i].value) : 0);
+        assert_int_equal(run->layered_kept, kept ? strtol(rows[i].value, NULL, 10) : 0);
         mics_run_close(run);
     }
 }
