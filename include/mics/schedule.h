@@ -341,6 +341,13 @@ typedef struct mics_layered_need {
     size_t each_bytes;   // that each further micro-batch in flight takes
 } mics_layered_need;
 
+/* Whether several units write a unit's gradient, as with a tied embedding. If G = 1 and MIXED, each
+ * micro-batch in flight then has a slot for it between the first backward and the last. Pure.
+ *
+ * Needs:   0 <= unit < units of the model.
+ */
+bool mics_layered_holds(const mics_model *model, int32_t unit);
+
 /* That of a schedule, whatever its layered_micro_steps are. Pure. */
 mics_layered_need mics_schedule_layered_need(const mics_schedule *schedule);
 
