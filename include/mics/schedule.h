@@ -355,7 +355,7 @@ mics_layered_need mics_schedule_layered_need(const mics_schedule *schedule);
  * groups as even as can be: so layered accumulation at most doubles what a rank holds for itself.
  * 1 where nothing crosses nodes; with `rounds` at most 8. Pure.
  *
- * `why_out`: static, "auto: ...".
+ * Owns:    `why_out` is static, "auto: ...".
  * Needs:   micro_steps >= 1.
  * Returns: mics_schedule_spec.layered_micro_steps.
  */
