@@ -329,7 +329,7 @@ static inline int32_t mics_schedule_layered_micro_steps(int32_t micro_steps,
     return micro_steps / groups + (micro_steps % groups != 0);
 }
 
-enum { MICS_LAYERED_MOST = 1024 }; // micro-batches in flight that are chosen, at most
+enum { MICS_LAYERED_MAX = 1024 }; // micro-batches in flight that are chosen, at most
 
 // What decides how many micro-batches are in flight where nobody says it: the model, the batch and
 // the mesh; no machine.

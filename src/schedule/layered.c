@@ -5,7 +5,7 @@
 
 // A slot of bf16 numbers is off by some 2^-9 of the sum for each time that one is added: 8 times
 // stay below a third of a percent, and fp16 loses 3 of its bits' range.
-enum { MOST_ROUNDED = 8 };
+enum { MAX_ROUNDED = 8 };
 
 static bool writes(const mics_unit *writer, int32_t unit)
 {
@@ -58,10 +58,10 @@ int32_t mics_layered_auto(const mics_layered_need *need, const char **why_out)
     const size_t each = need->each_bytes > 0 ? need->each_bytes : 1,
                  more = need->state_bytes / each;
     const int32_t micro_steps = need->micro_steps;
-    int32_t most = more < MICS_LAYERED_MOST ? (int32_t)more + 1 : MICS_LAYERED_MOST;
+    int32_t most = more < MICS_LAYERED_MAX ? (int32_t)more + 1 : MICS_LAYERED_MAX;
     *why_out = "auto: as many as take no more memory than the state";
-    if (need->rounds && most > MOST_ROUNDED) {
-        most = MOST_ROUNDED;
+    if (need->rounds && most > MAX_ROUNDED) {
+        most = MAX_ROUNDED;
         *why_out = "auto: more would add gradients in 16 bits too often";
     }
     if (micro_steps <= most)
