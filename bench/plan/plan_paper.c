@@ -112,7 +112,8 @@ static mics_status print_point(int which, const char *config, int32_t nodes, hea
                (int)nodes * 8, (int)mics.choice.sharding.params, value);
         print_speedup(value, here);
         print_speedup(value, then);
-        note_speedup(h, which, value / then, config, mics.choice.sharding.params, nodes * 8);
+        if (then > 0)
+            note_speedup(h, which, value / then, config, mics.choice.sharding.params, nodes * 8);
         if (plus.fits)
             printf(" %d | %.1f | %.2fx |\n", (int)plus.choice.sharding.params,
                    tflops(&s, GLOBAL_BATCH, nodes * 8, plus.step_us), mics.step_us / plus.step_us);

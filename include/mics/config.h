@@ -131,6 +131,7 @@ typedef struct mics_run {
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype; // what is sent as which type
     int32_t layered_micro_steps; // micro-batches in flight, at most; 0: "auto", not settled yet
     bool layered_auto;           // it is found for the sharding (mics_run_resolve_layered)
+    int32_t layered_kept; // of the checkpoint that mics_run_keep read, taken where it fits; 0: none
     mics_run_device device;
     bool device_auto;   // it was, and is what mics_run_resolve_device made of it
     bool graphs;        // on GPUs

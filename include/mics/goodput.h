@@ -68,6 +68,7 @@ double mics_goodput_daly_s(const mics_goodput_spec *spec);
  * preemption, save and restart is an event on a clock.
  *
  * The same seed gives the same bits. Saves between which nothing happens are passed at once.
+ * Units:   seconds.
  * Needs:   as mics_goodput_at, interval_s > 0, work_s > 0; time and events grow with the failures
  *          in it.
  * Returns: work_s over the time it took; 0 if after MICS_GOODPUT_MAX_EVENTS it has not ended.

@@ -166,6 +166,7 @@ typedef struct mics_plan_goodput {
     // dearer; below 0: always.
     double spot_usd_per_node_hour, preemptions_per_node_day, spot_goodput, spot_price_ratio;
     bool preemptions_known;
+    bool spot_waits_step;              // a save begins between steps alone, as a GPU's does
     bool spot_saves_in_time;           // spot_save_s < spot_notice_s
     double spot_save_s, spot_notice_s; // to end the step and save; until the run has ended or the
                                        // node is gone: the sooner of notice and run.grace_s
@@ -193,9 +194,13 @@ typedef struct mics_plan_offer {
     // As typical, also where nothing is asked. Without a known price no budget is met.
     bool meets_days, meets_usd;
     bool meets;     // both
+    bool never;     // training never gets done: no tokens, days or money, no goal met
     bool front;     // of those compared none is both faster and cheaper
     char note[160]; // why there is no plan; else ""
 } mics_plan_offer;
+
+/* With less goodput training never gets done: there are no days and no price. */
+#define MICS_PLAN_MIN_GOODPUT 1e-9
 
 /* A plan of `nodes` nodes as an offer.   Needs: an entry of that plan; a goal of figures >= 0. Pure.
  */

@@ -247,7 +247,7 @@ mics_status mics_job_close(mics_job *job);
 // ---- what is known of a job ----
 
 // What run.layered_micro_steps "auto" came to, what it brings and what it costs. `automatic` is false
-// where the run file says the number, or a checkpoint; then the rest is 0.
+// where the run file says the number, or a checkpoint does and it fits; then the rest is 0.
 typedef struct mics_layered_choice {
     bool automatic;
     int32_t number;             // micro-batches in flight
@@ -258,6 +258,7 @@ typedef struct mics_layered_choice {
     size_t more_bytes;          // memory of a rank, more than with one
     size_t each_bytes;          // that a further micro-batch in flight takes
     size_t state_bytes;         // a rank's parameters, accumulators and optimizer
+    size_t save_copy_bytes; // left for saves while training goes on; 0: they stop it, or are none
 } mics_layered_choice;
 
 // Texts and what is behind pointers live as long as the job.

@@ -341,7 +341,7 @@ static inline int32_t mics_schedule_layered_micro_steps(int32_t micro_steps,
     return micro_steps / groups + (micro_steps % groups != 0);
 }
 
-enum { MICS_LAYERED_MOST = 1024 }; // micro-batches in flight that are chosen, at most
+enum { MICS_LAYERED_MAX = 1024 }; // micro-batches in flight that are chosen, at most
 
 // What decides how many micro-batches are in flight where nobody says it: the model, the batch and
 // the mesh; no machine.
@@ -353,6 +353,13 @@ typedef struct mics_layered_need {
     size_t each_bytes;   // that each further micro-batch in flight takes
 } mics_layered_need;
 
+/* Whether several units write a unit's gradient, as with a tied embedding. If G = 1 and MIXED, each
+ * micro-batch in flight then has a slot for it between the first backward and the last. Pure.
+ *
+ * Needs:   0 <= unit < units of the model.
+ */
+bool mics_layered_holds(const mics_model *model, int32_t unit);
+
 /* That of a schedule, whatever its layered_micro_steps are. Pure. */
 mics_layered_need mics_schedule_layered_need(const mics_schedule *schedule);
 
@@ -360,7 +367,7 @@ mics_layered_need mics_schedule_layered_need(const mics_schedule *schedule);
  * groups as even as can be: so layered accumulation at most doubles what a rank holds for itself.
  * 1 where nothing crosses nodes; with `rounds` at most 8. Pure.
  *
- * `why_out`: static, "auto: ...".
+ * Owns:    `why_out` is static, "auto: ...".
  * Needs:   micro_steps >= 1.
  * Returns: mics_schedule_spec.layered_micro_steps.
  */

@@ -72,7 +72,7 @@ static mics_status check_tree(const mics_json *json, size_t bytes)
                      mics_size_text((double)MAX_TREE_BYTES, most, sizeof most));
 }
 
-static mics_status parse_text(mics_json *json, size_t bytes)
+static mics_status parse_text(mics_json *json, size_t bytes, size_t flags)
 {
     mics_json_place place = {0};
     MICS_TRY(check_nul(json, bytes));
@@ -81,7 +81,7 @@ static mics_status parse_text(mics_json *json, size_t bytes)
         return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: nested deeper than %d levels", json->name,
                          (int)place.line, (int)place.column, MAX_DEPTH);
     json_error_t error;
-    json->root = json_loadb(json->text, bytes, JSON_REJECT_DUPLICATES, &error);
+    json->root = json_loadb(json->text, bytes, JSON_REJECT_DUPLICATES | flags, &error);
     if (json->root != NULL)
         return MICS_OK;
     if (json_error_code(&error) == json_error_out_of_memory)
@@ -93,7 +93,7 @@ static mics_status parse_text(mics_json *json, size_t bytes)
 
 // Takes `text` over, in success and failure; its bytes are followed by a NUL.
 static mics_status open_take(mics_memory *memory, const char *name, char *text, size_t bytes,
-                             mics_json **json_out)
+                             size_t flags, mics_json **json_out)
 {
     mics_json *json = NULL;
     mics_status status = MICS_NEW(memory, 1, &json);
@@ -104,7 +104,7 @@ static mics_status open_take(mics_memory *memory, const char *name, char *text, 
     json->memory = memory;
     json->text = text;
     MICS_TRY_OUT(mics_strdup(memory, name, &json->name));
-    MICS_TRY_OUT(parse_text(json, bytes));
+    MICS_TRY_OUT(parse_text(json, bytes, flags));
     *json_out = json;
     json = NULL;
 out:
@@ -118,17 +118,29 @@ mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_byt
     char *text = NULL;
     size_t bytes = 0;
     MICS_TRY(mics_file_read_whole(memory, path, max_bytes, &text, &bytes));
-    return open_take(memory, path, text, bytes, json_out);
+    return open_take(memory, path, text, bytes, 0, json_out);
 }
 
-mics_status mics_json_parse(mics_memory *memory, const char *name, const char *text, size_t bytes,
-                            mics_json **json_out)
+static mics_status open_copy(mics_memory *memory, const char *name, const char *text, size_t bytes,
+                             size_t flags, mics_json **json_out)
 {
     char *copy = NULL;
     MICS_TRY(MICS_NEW(memory, bytes + 1, &copy));
     if (bytes != 0)
         memcpy(copy, text, bytes);
-    return open_take(memory, name, copy, bytes, json_out);
+    return open_take(memory, name, copy, bytes, flags, json_out);
+}
+
+mics_status mics_json_parse(mics_memory *memory, const char *name, const char *text, size_t bytes,
+                            mics_json **json_out)
+{
+    return open_copy(memory, name, text, bytes, 0, json_out);
+}
+
+mics_status mics_json_parse_line(mics_memory *memory, const char *name, const char *line,
+                                 size_t bytes, mics_json **json_out)
+{
+    return open_copy(memory, name, line, bytes, JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, json_out);
 }
 
 void mics_json_close(mics_json *json)

@@ -44,7 +44,7 @@ static mics_status parse(cli_call *call, generate_options *options)
          &options->sampling.temperature, 0, 0},
         {"top-k", CLI_INT, "K", "draw among the K most likely tokens; 0: all; default 40",
          &options->sampling.top_k, 0, 0},
-        {"top-p", CLI_REAL, "P",
+        {"top-p", CLI_POSITIVE, "P",
          "of these among the likeliest that have this share of probability; default 1: all",
          &options->sampling.top_p, 0, 1},
         {"min-p", CLI_REAL, "P",

@@ -164,6 +164,29 @@ static bool is_several(const plan_options *options)
            (chooses && options->sweep == NULL && strchr(options->clusters.items[0], ':') == NULL);
 }
 
+static const double min_checkpoint_gb_per_s = 1e-6;
+
+static mics_status check_losses(const plan_options *options)
+{
+    const double given_gb = options->checkpoint_gb_per_s;
+    if (given_gb > 0 && given_gb < min_checkpoint_gb_per_s)
+        return mics_fail(MICS_ERR_INVALID, "--checkpoint-bandwidth %g: at least %g GB/s", given_gb,
+                         min_checkpoint_gb_per_s);
+    return MICS_OK;
+}
+
+// Preemptions are of spot nodes, which have a price.
+static mics_status check_spot(const mics_plan *plan, const plan_options *options)
+{
+    if (options->preemptions < 0 || options->goal.losses.spot_usd_per_node_hour > 0 ||
+        plan->cluster.spot_usd_per_node_hour > 0)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "--preemptions-per-node-day is of spot nodes, and %s has no price of them; "
+                     "give --spot-price",
+                     plan->cluster.name);
+}
+
 static mics_status run_plan(cli_call *call, const plan_options *options)
 {
     mics_plan_spec spec = {
@@ -193,8 +216,9 @@ static mics_status run_plan(cli_call *call, const plan_options *options)
         return compare_clusters(call, options, &spec);
     spec.cluster = options->clusters.items[0];
     MICS_TRY(mics_plan_open(call->memory, &spec, &plan));
-    const mics_status status =
-        options->sweep != NULL ? plan_sweep(plan, options) : plan_once(plan, options);
+    mics_status status = check_spot(plan, options);
+    if (status == MICS_OK)
+        status = options->sweep != NULL ? plan_sweep(plan, options) : plan_once(plan, options);
     mics_plan_close(plan);
     return status;
 }
@@ -206,6 +230,7 @@ mics_status cmd_plan(cli_call *call)
     MICS_TRY(parse(call, &options));
     if (call->helped)
         return MICS_OK;
+    MICS_TRY(check_losses(&options));
     take_losses(&options);
     if (!options.list)
         return run_plan(call, &options);

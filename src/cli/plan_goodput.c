@@ -3,6 +3,7 @@
 // What mics plan says of failures, checkpoints and spot nodes.
 #include "plan.h"
 #include <stdio.h>
+#include <string.h>
 
 enum { TEXT_BYTES = 32 };
 
@@ -38,8 +39,10 @@ static void print_failures(const mics_plan_offer *offer)
     const mics_plan_goodput *g = &offer->goodput;
     char text[TEXT_BYTES], high[TEXT_BYTES];
     printf("Goodput %s %%", percent(g->goodput.typical, text));
-    if (g->goodput.low < g->goodput.high)
-        printf(" (%s to %s)", percent(g->goodput.low, text), percent(g->goodput.high, high));
+    percent(g->goodput.low, text);
+    percent(g->goodput.high, high);
+    if (strcmp(text, high) != 0)
+        printf(" (%s to %s)", text, high);
     if (g->failure_hours == 0) {
         printf(": no failures are expected.\n");
         return;
@@ -81,14 +84,14 @@ static void print_file(const mics_plan_goodput *g)
     printf("%s %%.\n", percent(g->file.goodput, text));
 }
 
-static void print_spot(const mics_plan_goodput *g)
+static void print_spot(const mics_plan_goodput *g, bool accelerator)
 {
     char text[TEXT_BYTES];
     if (g->spot_usd_per_node_hour == 0)
         return;
     printf("Spot nodes at $%.4g an hour", g->spot_usd_per_node_hour);
     if (g->preemptions_known)
-        printf(", preempted %.3g times a day: goodput %s %%", g->preemptions_per_node_day,
+        printf(", %.3g preemptions a node and day: goodput %s %%", g->preemptions_per_node_day,
                percent(g->spot_goodput, text));
     if (g->spot_price_ratio > 0)
         printf(", %s %% of the price", percent(g->spot_price_ratio, text));
@@ -96,7 +99,8 @@ static void print_spot(const mics_plan_goodput *g)
         printf("; cheaper up to %.3g preemptions a node and day", g->break_even);
     else if (g->break_even < 0)
         printf("; never cheaper");
-    printf(".\nA step and a save take %s of the ", duration(g->spot_save_s, text));
+    printf(".\n%s %s of the ", accelerator ? "A step and a save take" : "A save takes",
+           duration(g->spot_save_s, text));
     printf("%s that notice and run.grace_s leave: %s.\n", duration(g->spot_notice_s, text),
            g->spot_saves_in_time ? "no work is lost" : "each preemption is as a failure");
 }
@@ -106,7 +110,7 @@ void cli_plan_goodput_text(const mics_plan_offer *offer)
     print_failures(offer);
     print_saves(&offer->goodput);
     print_file(&offer->goodput);
-    print_spot(&offer->goodput);
+    print_spot(&offer->goodput, offer->goodput.spot_waits_step);
 }
 
 // ---- JSON ----

@@ -110,7 +110,9 @@ static void print_answer(const mics_plan *plan, const mics_plan_found *found,
 
 static void print_baseline(const mics_plan *plan, const mics_plan_found *found, int baseline)
 {
-    if (found->uneven && baseline != MICS_PLAN_MEGATRON)
+    const bool none =
+        found->baselines[baseline].choice.micro_batch == 0; // no cut with given degrees
+    if (none || (found->uneven && baseline != MICS_PLAN_MEGATRON))
         printf("null");
     else
         cli_plan_entry_json(plan, &found->baselines[baseline]);

@@ -15,8 +15,10 @@ enum { MIN_PUBLISHED_ROWS = 3 };
 static void print_range(const mics_plan_range *range)
 {
     char low[CLI_PLAN_FIGURE_BYTES], high[CLI_PLAN_FIGURE_BYTES];
-    if (range->low < range->high)
-        printf(" (%s to %s)", cli_plan_figure(range->low, low), cli_plan_figure(range->high, high));
+    cli_plan_figure(range->low, low);
+    cli_plan_figure(range->high, high);
+    if (strcmp(low, high) != 0)
+        printf(" (%s to %s)", low, high);
 }
 
 // ---- the answer ----
@@ -81,7 +83,9 @@ void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal, c
     print_choice(offer);
     printf(": %s s a step", cli_plan_figure(offer->step_s.typical, text));
     print_range(&offer->step_s);
-    if (offer->tokens.typical > 0)
+    if (offer->never)
+        printf(", training never gets done");
+    else if (offer->tokens.typical > 0)
         print_whole(offer);
     else if (offer->entry.usd_per_gtoken > 0)
         printf(", $%s for 1e9 tokens", cli_plan_figure(offer->entry.usd_per_gtoken, text));

@@ -51,7 +51,9 @@ static const char *sharding_text(const mics_plan_entry *entry, char text[48])
 {
     const mics_plan_pipeline *p = &entry->pipeline;
     const mics_sharding *s = &entry->choice.sharding;
-    if (p->stages > 0)
+    if (entry->choice.micro_batch == 0) // there is none
+        snprintf(text, 48, "--");
+    else if (p->stages > 0)
         snprintf(text, 48, "t%d p%d d%d v%d", (int)p->tensor, (int)p->stages, (int)p->data,
                  (int)p->chunks);
     else

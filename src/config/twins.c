@@ -153,6 +153,12 @@ void mics_run_resolve_layered(mics_run *public_run, int32_t number, const char *
     mics_config_set_origin(run, "run.layered_micro_steps", why);
 }
 
+static int32_t kept_layered(const config *run)
+{
+    const int32_t index = mics_config_find("run.layered_micro_steps");
+    return run->states[index] == KEY_FROM_CHECKPOINT ? run->layered_micro_steps : 0;
+}
+
 mics_status mics_config_join_twins(config *run)
 {
     MICS_TRY(join_log(run));
@@ -160,6 +166,7 @@ mics_status mics_config_join_twins(config *run)
     MICS_TRY(join_dtypes(run));
     MICS_TRY(join_thresholds(run));
     run->run.layered_micro_steps = run->layered_micro_steps;
-    run->run.layered_auto = run->layered_micro_steps == 0;
+    run->run.layered_kept = kept_layered(run);
+    run->run.layered_auto = run->layered_micro_steps == 0 || run->run.layered_kept > 0;
     return join_prefetch(run);
 }

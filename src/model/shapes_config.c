@@ -319,6 +319,22 @@ static mics_status read_mpt_heads(const mics_json *config, shapes *s)
     return MICS_OK;
 }
 
+// Falcon's first architecture has one pair of keys and values whatever num_kv_heads says.
+static bool is_old_falcon(const mics_json *config)
+{
+    const char *type = mics_json_string(find(config, "model_type"));
+    return type != NULL && strcmp(type, "falcon") == 0 &&
+           mics_json_bool(find(config, "multi_query")) &&
+           !mics_json_bool(find(config, "new_decoder_architecture"));
+}
+
+// Qwen's first version counts both of the gated MLP's matrices in intermediate_size.
+static bool counts_both(const mics_json *config)
+{
+    const char *type = mics_json_string(find(config, "model_type"));
+    return type != NULL && strcmp(type, "qwen") == 0;
+}
+
 static mics_status read_heads(const mics_json *config, shapes *s)
 {
     static const aliases query = {"num_attention_heads", "n_head", "n_heads", "num_heads"};
@@ -328,6 +344,8 @@ static mics_status read_heads(const mics_json *config, shapes *s)
     const bool one = mics_json_bool(find(config, "multi_query")) || is_multi_query(config);
     MICS_TRY(read_size(config, query, -1, &s->heads.query));
     MICS_TRY(read_size(config, pairs, one ? 1 : s->heads.query, &s->heads.key_value));
+    if (is_old_falcon(config))
+        s->heads.key_value = 1;
     if (is_mpt(config))
         MICS_TRY(read_mpt_heads(config, s));
     MICS_TRY(read_size(config, dims, s->hidden / s->heads.query, &s->heads.dim));
@@ -434,6 +452,8 @@ mics_status shapes_read(const mics_json *config, shapes *s)
     if (inners > MAX_RATIO)
         return mics_json_fail(config, ratio[0], MICS_ERR_INVALID, "must be 1 to %d", MAX_RATIO);
     s->gated = is_gated(config);
+    if (counts_both(config))
+        s->inner /= 2;
     s->tied = is_tied(config);
     s->both_ways = is_encoder(config);
     s->learned_positions = has_learned_positions(config);

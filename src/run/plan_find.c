@@ -101,13 +101,24 @@ void mics_plan_found_close(mics_plan_found *found)
     *found = (mics_plan_found){.planner = NULL};
 }
 
+// What differs then is how another system's collectives are made.
+static bool same_choice(const mics_plan_entry *left, const mics_plan_entry *right)
+{
+    const mics_plan_choice *a = &left->choice, *b = &right->choice;
+    return a->sharding.params == b->sharding.params && a->sharding.grads == b->sharding.grads &&
+           a->sharding.optimizer == b->sharding.optimizer && a->micro_batch == b->micro_batch &&
+           a->micro_steps == b->micro_steps && a->recompute == b->recompute;
+}
+
 const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found)
 {
     const mics_plan_entry *fastest = NULL;
     double below_us = found->uneven ? INFINITY : found->result->entries[0].step_us / 1.01;
     for (int b = 0; b < MICS_PLAN_BASELINES; b++) {
         const mics_plan_entry *entry = &found->baselines[b];
-        if (entry->choice.micro_batch == 0 || !entry->fits || entry->step_us >= below_us)
+        if (entry->choice.micro_batch == 0 || !entry->fits || entry->step_us >= below_us ||
+            (!found->uneven && b != MICS_PLAN_MEGATRON &&
+             same_choice(entry, &found->result->entries[0])))
             continue;
         fastest = entry;
         below_us = entry->step_us;

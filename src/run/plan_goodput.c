@@ -187,12 +187,13 @@ static void find_range(const loss_model *m, mics_plan_goodput *result)
     result->goodput.high = goodput_with(m, result, few_failures);
 }
 
+// Of copies in memory nothing: checkpoints beside them are no event of the simulation.
 static void simulate(const loss_model *m, mics_plan_goodput *result)
 {
-    const mics_plan_saves *saves = &result->saves[MICS_PLAN_SAVE_BEHIND];
+    const mics_plan_saves *saves = &result->saves[result->saving];
     const mics_goodput_spec spec = spec_of(m, saves);
     const mics_goodput *best = &saves->best;
-    if (m->failures_per_s <= 0 || best->goodput <= 0)
+    if (m->failures_per_s <= 0 || best->goodput <= 0 || result->saving == MICS_PLAN_SAVE_MEMORY)
         return;
     const double failure_s = best->goodput / m->failures_per_s; // work until one
     result->simulated = mics_goodput_simulate(&spec, best->interval_s,
@@ -204,9 +205,10 @@ static void simulate(const loss_model *m, mics_plan_goodput *result)
 static void find_file(const mics_plan *plan, const loss_model *m, mics_plan_goodput *result)
 {
     const mics_run *run = plan->run;
-    const bool memory = run->memory_checkpoint_every > 0;
+    const bool memory =
+        run->memory_checkpoint_every > 0 && result->saves[MICS_PLAN_SAVE_MEMORY].possible;
     const int64_t steps = memory ? run->memory_checkpoint_every : run->checkpoint_every;
-    if (memory && result->saves[MICS_PLAN_SAVE_MEMORY].possible)
+    if (memory)
         result->saving = MICS_PLAN_SAVE_MEMORY;
     if (steps <= 0)
         return;
@@ -235,7 +237,10 @@ static double spot_goodput(const loss_model *m, const mics_plan_goodput *result,
     spec.preemptions_per_s = rate;
     spec.final_save_s = result->saves[MICS_PLAN_SAVE_WAITING].blocked_s;
     // A preemption counts in memory as on disk: the state is in both.
-    return mics_goodput_best(&spec).goodput;
+    mics_goodput best = mics_goodput_best(&spec);
+    if (result->saving == MICS_PLAN_SAVE_MEMORY && m->failures_per_s > 0)
+        add_checkpoints(&best, &result->saves[MICS_PLAN_SAVE_BEHIND]);
+    return best.goodput;
 }
 
 // The preemptions with which spot nodes cost what others do; their goodput only falls with them.
@@ -269,6 +274,7 @@ static void find_spot(const mics_plan *plan, const loss_model *m, const mics_pla
         pick(losses->preemptions_per_node_day, c->preemptions_per_node_day, 0);
     result->preemptions_known =
         result->preemptions_per_node_day > 0 || losses->preemptions_per_node_day < 0;
+    result->spot_waits_step = plan->accelerator;
     // A GPU's state can be saved between steps alone.
     result->spot_save_s =
         result->saves[MICS_PLAN_SAVE_WAITING].blocked_s + (plan->accelerator ? m->step_s : 0);
@@ -278,7 +284,7 @@ static void find_spot(const mics_plan *plan, const loss_model *m, const mics_pla
         result->spot_goodput = spot_goodput(m, result, result->preemptions_per_node_day);
     if (c->usd_per_node_hour <= 0)
         return;
-    if (result->spot_goodput > 0)
+    if (fmin(result->spot_goodput, result->goodput.typical) >= MICS_PLAN_MIN_GOODPUT)
         result->spot_price_ratio = result->spot_usd_per_node_hour / c->usd_per_node_hour *
                                    result->goodput.typical / result->spot_goodput;
     result->break_even = find_break_even(plan, m, result);

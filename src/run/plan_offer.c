@@ -11,7 +11,6 @@
 enum { MAX_NODES_GUESSED = 64 };
 
 static const double day_s = 86400, hour_s = 3600;
-static const double min_goodput = 1e-9; // where nothing is ever done, times are long and finite
 
 // The range where no published training is of the kind: the catalogue's of chips without any.
 static const double unpublished_low = 0.8, unpublished_high = 1.35;
@@ -54,14 +53,14 @@ static mics_plan_range step_range(const mics_accelerator *chip, double step_s, b
 // Failures and saves make it longer.
 static void add_losses(mics_plan_range *days, const mics_plan_range *goodput)
 {
-    days->typical /= fmax(goodput->typical, min_goodput);
-    days->low /= fmax(goodput->high, min_goodput);
-    days->high /= fmax(goodput->low, min_goodput);
+    days->typical /= fmax(goodput->typical, MICS_PLAN_MIN_GOODPUT);
+    days->low /= fmax(goodput->high, MICS_PLAN_MIN_GOODPUT);
+    days->high /= fmax(goodput->low, MICS_PLAN_MIN_GOODPUT);
 }
 
 static double useful_tokens_per_s(const mics_plan_offer *offer)
 {
-    return offer->entry.tokens_per_s * fmax(offer->goodput.goodput.typical, min_goodput);
+    return offer->entry.tokens_per_s * fmax(offer->goodput.goodput.typical, MICS_PLAN_MIN_GOODPUT);
 }
 
 // The time is what is given: slow steps give fewer tokens in it, fast ones more.
@@ -72,6 +71,14 @@ static void range_in_tokens(mics_plan_range *days, mics_plan_range *tokens)
     tokens->low *= days->typical / days->high;
     tokens->high *= days->typical / days->low;
     days->low = days->high = days->typical;
+}
+
+// What never gets done has neither time nor price, and meets no goal.
+static void take_nothing(const mics_plan_goal *goal, mics_plan_offer *offer)
+{
+    offer->tokens = offer->days = offer->usd = (mics_plan_range){0};
+    offer->meets_days = offer->meets_days && goal->days == 0;
+    offer->meets_usd = offer->meets_usd && goal->usd == 0;
 }
 
 mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
@@ -103,6 +110,9 @@ mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
     offer.meets_days = goal->days == 0 || offer.days.typical <= goal->days * (1 + 1e-9);
     offer.meets_usd =
         goal->usd == 0 || (usd_per_s > 0 && offer.usd.typical <= goal->usd * (1 + 1e-9));
+    offer.never = offer.goodput.goodput.typical < MICS_PLAN_MIN_GOODPUT;
+    if (offer.never)
+        take_nothing(goal, &offer);
     offer.meets = offer.meets_days && offer.meets_usd;
     return offer;
 }
@@ -112,6 +122,8 @@ mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
 // Price of what is trained, or where that is not said of 1e9 tokens.
 static double price_of(const mics_plan_offer *offer)
 {
+    if (offer->never)
+        return 0;
     return offer->tokens.typical > 0 ? offer->usd.typical / offer->tokens.typical
                                      : offer->entry.usd_per_gtoken;
 }
@@ -120,6 +132,7 @@ static int compare_offers(const void *left, const void *right)
 {
     const mics_plan_offer *a = left, *b = right;
     const double keys[][2] = {{a->note[0] != '\0', b->note[0] != '\0'},
+                              {a->never, b->never},
                               {!a->meets, !b->meets},
                               {price_of(a) == 0, price_of(b) == 0},
                               {price_of(a), price_of(b)},

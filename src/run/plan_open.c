@@ -131,7 +131,7 @@ static mics_status choose_precision(mics_plan *plan, const char *text, bool any)
 // The kernels that a chip has rates of, or all: "unfused, flash2 and cudnn".
 static const char *kernels_text(const mics_accelerator *chip, char text[KERNELS_BYTES])
 {
-    const char *names[MICS_ATTENTION_KERNELS];
+    const char *names[MICS_ATTENTION_KERNELS] = {NULL};
     int32_t count = 0;
     size_t used = 0;
     text[0] = '\0';

@@ -3,7 +3,10 @@
 #include "reports.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
+#include "mics/json.h"
 #include "mics/log.h"
+#include <stdio.h>
 #include <string.h>
 
 // Prometheus reads some four times a minute.
@@ -19,15 +22,27 @@ bool run_reports_opened(const run_reports *reports)
     return reports->run != NULL;
 }
 
+// The first failure is told with its cause, those behind it not.
+static void keep(bool *lost, const char *where, mics_status written)
+{
+    if (written != MICS_OK && !*lost)
+        mics_log(MICS_LOG_WARNING, "%s lacks what could not be written; training goes on", where);
+    *lost = *lost || written != MICS_OK;
+}
+
 static mics_status open_files(run_reports *reports, int64_t step)
 {
     char *path = NULL;
     MICS_TRY(mics_file_join(reports->memory, reports->run->out, "metrics.jsonl", &path));
     mics_status status = mics_metrics_open(reports->memory, path, step, &reports->metrics);
     mics_free(reports->memory, path);
-    if (status == MICS_OK && asked(reports->run->tensorboard))
-        status = mics_tensorboard_open(reports->memory, reports->run->tensorboard, step,
-                                       &reports->tensorboard);
+    if (status == MICS_OK && asked(reports->run->tensorboard)) {
+        const bool before = mics_log_demote(true);
+        keep(&reports->lost_events, reports->run->tensorboard,
+             mics_tensorboard_open(reports->memory, reports->run->tensorboard, step,
+                                   &reports->tensorboard));
+        mics_log_demote(before);
+    }
     return status;
 }
 
@@ -40,10 +55,36 @@ static mics_status close_files(run_reports *reports)
     return lines != MICS_OK ? lines : events;
 }
 
+// The file is replaced again and again: it must be nobody else's.
+static mics_status check_gauges(const mics_run *run)
+{
+    static const char begin[] = "# HELP mics_";
+    char head[sizeof begin] = "";
+    FILE *file;
+    if (!asked(run->prometheus))
+        return MICS_OK;
+    if (!mics_text_ends(run->prometheus, ".prom"))
+        return mics_json_fail(run->json, "run.prometheus", MICS_ERR_INVALID,
+                              "%s: node exporter's collector reads files that end in .prom; name "
+                              "one",
+                              run->prometheus);
+    file = fopen(run->prometheus, "re");
+    if (file == NULL)
+        return MICS_OK;
+    const size_t got = fread(head, 1, sizeof begin - 1, file);
+    fclose(file);
+    if (got == 0 || strcmp(head, begin) == 0)
+        return MICS_OK;
+    return mics_json_fail(run->json, "run.prometheus", MICS_ERR_INVALID,
+                          "%s: is there, and no run wrote it; name another file, or move it away",
+                          run->prometheus);
+}
+
 mics_status run_reports_open(mics_memory *memory, const mics_run *run, int64_t step,
                              run_reports *reports)
 {
     *reports = (run_reports){.memory = memory, .run = run};
+    MICS_TRY(check_gauges(run));
     return open_files(reports, step);
 }
 
@@ -51,8 +92,9 @@ mics_status run_reports_cut(run_reports *reports, int64_t step)
 {
     if (!run_reports_opened(reports))
         return MICS_OK;
-    MICS_TRY(close_files(reports));
-    return open_files(reports, step);
+    const mics_status closed = close_files(reports);
+    const mics_status opened = open_files(reports, step);
+    return closed != MICS_OK ? closed : opened;
 }
 
 // ---- what is written ----
@@ -63,13 +105,6 @@ static void keep_line(run_reports *reports, mics_status written)
         mics_log(MICS_LOG_WARNING,
                  "%s/metrics.jsonl lacks what could not be written; training goes on",
                  reports->run->out);
-}
-
-static void keep(bool *lost, const char *where, mics_status written)
-{
-    if (written != MICS_OK && !*lost)
-        mics_log(MICS_LOG_WARNING, "%s lacks what could not be written; training goes on", where);
-    *lost = *lost || written != MICS_OK;
 }
 
 static void write_gauges(run_reports *reports)
@@ -86,12 +121,12 @@ void run_reports_step(run_reports *reports, const mics_metrics *metrics)
     if (!run_reports_opened(reports))
         return;
     const bool before = mics_log_demote(true);
-    if (reports->metrics != NULL)
-        keep_line(reports, mics_metrics_write(reports->metrics, metrics));
-    if (reports->tensorboard != NULL)
+    keep_line(reports, reports->metrics != NULL ? mics_metrics_write(reports->metrics, metrics)
+                                                : MICS_ERR_IO);
+    if (reports->tensorboard != NULL && !reports->lost_events)
         keep(&reports->lost_events, reports->run->tensorboard,
              mics_tensorboard_write(reports->tensorboard, metrics));
-    if (asked(reports->run->prometheus)) {
+    if (asked(reports->run->prometheus) && !reports->lost_gauges) {
         reports->newest = *metrics;
         reports->stale = true;
         if (reports->written_us == 0 || mics_clock_us() - reports->written_us > GAUGES_EVERY_US)
@@ -105,9 +140,10 @@ void run_reports_validation(run_reports *reports, int64_t step, double loss)
     if (!run_reports_opened(reports))
         return;
     const bool before = mics_log_demote(true);
-    if (reports->metrics != NULL)
-        keep_line(reports, mics_metrics_write_validation(reports->metrics, step, loss));
-    if (reports->tensorboard != NULL)
+    keep_line(reports, reports->metrics != NULL
+                           ? mics_metrics_write_validation(reports->metrics, step, loss)
+                           : MICS_ERR_IO);
+    if (reports->tensorboard != NULL && !reports->lost_events)
         keep(&reports->lost_events, reports->run->tensorboard,
              mics_tensorboard_write_validation(reports->tensorboard, step, loss));
     mics_log_demote(before);

@@ -16,7 +16,7 @@ typedef struct run_reports {
     mics_metrics_file *metrics;
     mics_tensorboard *tensorboard; // NULL: none
     int64_t lost_lines;            // of metrics.jsonl
-    bool lost_events;              // of TensorBoard's
+    bool lost_events;              // TensorBoard's end early
     // Of Prometheus' file.
     mics_metrics newest;
     double written_us; // when it was written; 0: never
@@ -24,12 +24,12 @@ typedef struct run_reports {
 } run_reports;
 
 /* Opens them, keeping what they hold of steps up to `step`; `run` is borrowed until closed.
- * Returns: MICS_OK; as mics_metrics_open, mics_tensorboard_open. */
+ * Returns: MICS_OK; as mics_metrics_open; MICS_ERR_INVALID: run.prometheus is somebody's file. */
 mics_status run_reports_open(mics_memory *memory, const mics_run *run, int64_t step,
                              run_reports *reports);
 
 /* Drops what they hold of steps behind `step`. What was lost so far stays counted.
- * Returns: as run_reports_open. */
+ * Returns: as run_reports_open, or as run_reports_close; they are open in any case that can be. */
 mics_status run_reports_cut(run_reports *reports, int64_t step);
 
 bool run_reports_opened(const run_reports *reports);

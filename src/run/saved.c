@@ -104,12 +104,13 @@ static mics_status read_run(mics_saved *saved)
     int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
     saved->only_shards = only_shards(run);
     saved->frames_texts = mics_json_bool(mics_json_at(run, "data.add_special_tokens"));
-    saved->text_field = mics_json_string(mics_json_at(run, "data.text_field"));
+    const char *field = mics_json_string(mics_json_at(run, "data.text_field"));
+    mics_status status =
+        field != NULL ? mics_strdup(saved->memory, field, &saved->text_field) : MICS_OK;
     // A fine-tuned model ends its texts as before.
     const char *init = mics_json_string(mics_json_at(run, "model.init"));
-    const mics_status status = init != NULL && strcmp(init, "random") != 0
-                                   ? run_import_generation(saved->memory, init, &saved->generation)
-                                   : MICS_OK;
+    if (status == MICS_OK && init != NULL && strcmp(init, "random") != 0)
+        status = run_import_generation(saved->memory, init, &saved->generation);
     mics_json_close(run);
     MICS_TRY(status);
     if (trained > 0 && trained < saved->sequence)
@@ -250,6 +251,7 @@ void mics_saved_close(mics_saved *saved)
     mics_checkpoint_close(saved->checkpoint);
     mics_safetensors_close(saved->weights);
     mics_free(saved->memory, saved->tokenizer_path);
+    mics_free(saved->memory, saved->text_field);
     mics_free(saved->memory, saved->path);
     mics_free(saved->memory, saved);
 }

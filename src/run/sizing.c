@@ -159,6 +159,8 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     mics_status status = MICS_OK;
     if (!run->sharding_auto)
         MICS_TRY(mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes));
+    if (run->layered_auto)
+        as.layered_micro_steps = 0; // what was kept, or chosen before, counts below
     MICS_TRY(choose_sharding(memory, &as, model, budget, &schedule));
     if (run->layered_auto)
         MICS_TRY_OUT(run_layered_choose(memory, &as, model, budget, &schedule, &layered));
@@ -167,8 +169,8 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     run->sharding = as.sharding;
     run->prefetch = as.prefetch;
     if (run->layered_auto) {
-        mics_run_resolve_layered(run, layered.number, layered.why);
-        run_layered_warn(&layered, schedule, budget);
+        mics_run_resolve_layered(run, as.layered_micro_steps, layered.why);
+        run_layered_warn(run, &layered, schedule, budget);
     }
     MICS_TRY_OUT(mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes));
     *schedule_out = schedule;

@@ -5,7 +5,39 @@
 
 // A slot of bf16 numbers is off by some 2^-9 of the sum for each time that one is added: 8 times
 // stay below a third of a percent, and fp16 loses 3 of its bits' range.
-enum { MOST_ROUNDED = 8 };
+enum { MAX_ROUNDED = 8 };
+
+static bool writes(const mics_unit *writer, int32_t unit)
+{
+    for (int32_t o = 0; o < writer->op_count; o++) {
+        for (int i = 0; i < MICS_OP_PARAMS; i++) {
+            if (writer->ops[o].params[i].unit == unit)
+                return true;
+        }
+    }
+    return false;
+}
+
+bool mics_layered_holds(const mics_model *model, int32_t unit)
+{
+    int32_t writers = 0;
+    for (int32_t u = 0; u < model->unit_count; u++)
+        writers += writes(&model->units[u], unit);
+    return writers > 1;
+}
+
+// Gradients that each micro-batch in flight has until its last backward wrote them (grad_key).
+static size_t held_bytes(const mics_schedule *schedule)
+{
+    const mics_precision precision = schedule->spec.precision;
+    int64_t elems = 0;
+    for (int32_t u = 0; precision == MICS_PRECISION_MIXED && u < schedule->spec.model->unit_count;
+         u++) {
+        if (schedule->sharding[u].grads == 1 && mics_layered_holds(schedule->spec.model, u))
+            elems += schedule->padded_elems[u];
+    }
+    return (size_t)elems * mics_precision_bytes(precision, MICS_MEM_REDUCE);
+}
 
 mics_layered_need mics_schedule_layered_need(const mics_schedule *schedule)
 {
@@ -18,7 +50,7 @@ mics_layered_need mics_schedule_layered_need(const mics_schedule *schedule)
         .state_bytes = bytes[MICS_MEM_PARAMS] + bytes[MICS_MEM_GRADS] + bytes[MICS_MEM_OPTIMIZER],
         .each_bytes = (size_t)schedule->in_flight_elems *
                           mics_precision_bytes(spec->precision, MICS_MEM_ACTIVATIONS) +
-                      (size_t)schedule->data_elems * sizeof(int32_t)};
+                      (size_t)schedule->data_elems * sizeof(int32_t) + held_bytes(schedule)};
 }
 
 int32_t mics_layered_auto(const mics_layered_need *need, const char **why_out)
@@ -26,10 +58,10 @@ int32_t mics_layered_auto(const mics_layered_need *need, const char **why_out)
     const size_t each = need->each_bytes > 0 ? need->each_bytes : 1,
                  more = need->state_bytes / each;
     const int32_t micro_steps = need->micro_steps;
-    int32_t most = more < MICS_LAYERED_MOST ? (int32_t)more + 1 : MICS_LAYERED_MOST;
+    int32_t most = more < MICS_LAYERED_MAX ? (int32_t)more + 1 : MICS_LAYERED_MAX;
     *why_out = "auto: as many as take no more memory than the state";
-    if (need->rounds && most > MOST_ROUNDED) {
-        most = MOST_ROUNDED;
+    if (need->rounds && most > MAX_ROUNDED) {
+        most = MAX_ROUNDED;
         *why_out = "auto: more would add gradients in 16 bits too often";
     }
     if (micro_steps <= most)

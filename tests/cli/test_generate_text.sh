@@ -46,8 +46,10 @@ generate 0 fresh --prompt To --temperature 0 --repetition-penalty 1000
 cmp -s cold.out fresh.out && fail "a repetition penalty changed nothing"
 [ "$(tail -c +3 fresh.out | head -c 20 | fold -w 1 | sort | uniq -d | wc -l)" = 0 ] ||
     fail "a byte came again under a repetition penalty of 1000: $(cat fresh.out)"
-generate 2 share --prompt To --top-p 1.5
-contains share.err '--top-p'
+for share in 1.5 0 -1; do
+    generate 2 share --prompt To --top-p $share
+    contains share.err '--top-p'
+done
 
 # A stop ends the text before it, wherever it is cut; the first of several counts.
 generate 0 line --prompt To --temperature 0

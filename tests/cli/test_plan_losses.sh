@@ -42,7 +42,7 @@ contains memory.out "Goodput with checkpoints alone: "
 plan spot --spot-price 7
 contains spot.out "Spot nodes at \$7 an hour; cheaper up to "
 plan preempted --spot-price 7 --preemptions-per-node-day 0.1
-contains preempted.out "preempted 0.1 times a day: goodput "
+contains preempted.out "0.1 preemptions a node and day: goodput "
 plan dear --spot-price 70
 contains dear.out "never cheaper"
 
@@ -80,4 +80,4 @@ cat >cluster.json <<'END'
 END
 run 0 file "$mics" plan model.json --cluster cluster.json:4 --top 1
 contains file.out "(given: 2 a node and day)"
-contains file.out "Spot nodes at \$7 an hour, preempted 0.5 times a day"
+contains file.out "Spot nodes at \$7 an hour, 0.5 preemptions a node and day"

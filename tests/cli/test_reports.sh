@@ -29,6 +29,14 @@ train 0 without 6
 [ "$(count)" = 2 ] || fail "an event file that nobody asked for"
 contains mics.prom 'mics_step{run="out"} 4'
 
+# Charts are no reason to lose a run; a file of somebody else's is one not to begin.
 echo text >file
-train 2 nowhere 8 --set run.tensorboard=file/events
-contains nowhere.err "file: cannot make the folder"
+train 0 nowhere 8 --set run.tensorboard=file/events
+contains nowhere.err 'file/events lacks what could not be written; training goes on'
+[ "$(grep -c 'training goes on' nowhere.err)" = 1 ] || fail "said more than once"
+echo mine >mine.prom
+train 2 mine 10 --set run.prometheus=mine.prom
+contains mine.err 'mine.prom: is there, and no run wrote it'
+[ "$(cat mine.prom)" = mine ] || fail "mine.prom was overwritten"
+train 2 ending 10 --set run.prometheus=out/metrics.jsonl
+contains ending.err 'files that end in .prom'

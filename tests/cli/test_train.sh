@@ -179,13 +179,42 @@ run 0 cross "$mics" train run.json $wide $nodes --out cross --set sharding.param
 grep -q 'layered   . micro-batches in flight .*: .* between nodes a step, not .*; .* more memory a rank' cross.out ||
     fail "what layered accumulation brings is not said"
 # Memory that is not there makes it fewer, which is told; a run that goes on keeps the number.
-run 0 less "$mics" train run.json $wide $nodes --steps 1 --out less --set run.memory_limit=$((total - 1))
+unsaved="--set run.checkpoint_every=0"
+run 0 less "$mics" train run.json $wide $nodes $unsaved --steps 1 --out less --set run.memory_limit=$((total - 1))
 contains less.err 'warning: run.layered_micro_steps "auto": 2, as 4 do not fit into '
 contains less.out "layered 2 at a time"
 run 0 less "$mics" train run.json $wide $nodes --out less
 contains less.out "layered 2 at a time"
 run 0 two "$mics" train run.json $wide $nodes --out two --set run.layered_micro_steps=2
 same_losses less two
+# So does memory that saves need if they are not to stop training, unless one in flight leaves none for it either.
+in_all() { # LAYERED: bytes of a rank
+    run 0 in_all "$mics" explain run.json $wide $nodes --set run.layered_micro_steps=$1
+    sed -n 's/^  in all .* \([0-9]*\) B$/\1/p' in_all.out | head -n 1
+}
+one=$(in_all 1)
+two=$(in_all 2)
+copy=$("$mics" explain run.json $wide $nodes --json | sed -n 's/.*"save_copy_bytes": \([0-9]*\).*/\1/p')
+[ "$copy" -gt 0 ] || fail "saves should not stop training"
+[ $((two + copy)) -ge "$total" ] || fail "4 should leave no room for the copy at the limit of 2 with it"
+run 0 room "$mics" explain run.json $wide $nodes --set run.memory_limit=$((two + copy))
+contains room.out "  2 of 4 micro-steps (auto: as many as fit the memory)"
+contains room.err " of it for saves while training goes on"
+run 0 room "$mics" explain run.json $wide $nodes $unsaved --set run.memory_limit=$((two + copy))
+contains room.out "  4 of 4 micro-steps (auto: all"
+run 0 room "$mics" explain run.json $wide $nodes --set run.memory_limit=$((one + copy - 1))
+contains room.out "  2 of 4 micro-steps (auto: as many as fit the memory)"
+# A run that goes on with less memory takes fewer, and says so; with as much it keeps its bits.
+run 0 goes "$mics" train run.json $wide $nodes --steps 1 --out goes
+cp -r goes same
+run 0 goes "$mics" train run.json $wide $nodes --out goes --set run.memory_limit=$((total - 1))
+contains goes.err "warning: run.layered_micro_steps: 2, as 4, which the checkpoint has, do not fit into "
+contains goes.out "layered 2 at a time"
+grep -q '"layered_micro_steps": 2,' goes/resolved.json || fail "2 should be kept from here on"
+run 0 same "$mics" train run.json $wide $nodes --out same --set run.memory_limit=$total
+contains same.out "layered 4 at a time"
+grep -q "layered_micro_steps" same.err && fail "4 fit"
+same_losses open same
 
 explain_deep deep --set run.memory_limit=$((total - 1))
 grep -q "run.prefetch  *0  *auto: the deepest" deep.out || fail "prefetch should be 0"

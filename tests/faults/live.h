@@ -193,7 +193,9 @@ static inline void live_flip_now(mics_job *job, const live_flip *flip)
     const int32_t here = flip->rank - job->world->first;
     if (flip->kind == LIVE_NONE || here < 0 || here >= job->world->here_count)
         return;
-    mics_engine *engine = job->trainers[here].engine;
+    run_trainer *trainer = &job->trainers[here];
+    mics_engine *engine = trainer->engine;
+    run_saver_await_copied(&trainer->saver, &trainer->saver.behind); // it reads the state
     if (flip->kind >= LIVE_GRADS)
         live_arm_engine(engine, flip);
     else

@@ -50,6 +50,14 @@ static const struct {
     {"{\"model_type\": \"falcon\", \"hidden_size\": 4544, \"num_attention_heads\": 71, "
      "\"multi_query\": true, \"num_hidden_layers\": 32, \"vocab_size\": 65024}",
      6.92, 6.92},
+    {"{\"model_type\": \"falcon\", \"hidden_size\": 4544, \"num_attention_heads\": 71, "
+     "\"multi_query\": true, \"num_kv_heads\": 71, \"new_decoder_architecture\": false, "
+     "\"num_hidden_layers\": 32, \"vocab_size\": 65024}",
+     6.92, 6.92},
+    {"{\"model_type\": \"qwen\", \"hidden_size\": 4096, \"intermediate_size\": 22016, "
+     "\"num_attention_heads\": 32, \"num_hidden_layers\": 32, \"vocab_size\": 151936, "
+     "\"tie_word_embeddings\": false}",
+     7.72, 7.72},
     {"{\"model_type\": \"bloom\", \"hidden_size\": 4096, \"n_head\": 32, \"n_layer\": 30, "
      "\"vocab_size\": 250880}",
      7.07, 7.07},

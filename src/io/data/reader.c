@@ -2,21 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/reader.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "mics/log.h"
 #include <string.h>
 #include <unistd.h>
 
+const char *mics_reader_packing(const char *path)
+{
+    return mics_text_ends(path, ".gz") ? ".gz" : mics_text_ends(path, ".zst") ? ".zst" : "";
+}
+
 bool mics_reader_ends(const char *path, const char *end)
 {
-    static const char *const packed[] = {"", ".gz", ".zst"};
-    const size_t all = strlen(path), bytes = strlen(end);
-    for (size_t i = 0; i < sizeof packed / sizeof packed[0]; i++) {
-        const size_t behind = strlen(packed[i]);
-        if (all >= bytes + behind && strcmp(path + all - behind, packed[i]) == 0 &&
-            memcmp(path + all - behind - bytes, end, bytes) == 0)
-            return true;
-    }
-    return false;
+    const size_t bytes = strlen(end), all = strlen(path) - strlen(mics_reader_packing(path));
+    return all >= bytes && memcmp(path + all - bytes, end, bytes) == 0;
 }
 
 mics_status mics_reader_open(mics_memory *memory, const char *path, mics_reader *reader_out)

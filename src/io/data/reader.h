@@ -27,6 +27,9 @@ typedef struct mics_reader {
 /* Whether a name ends so, before .gz or .zst if it has one. */
 bool mics_reader_ends(const char *path, const char *end);
 
+/* How a name says that a file is packed: ".gz", ".zst" or "". */
+const char *mics_reader_packing(const char *path);
+
 /* Opens a file; mics_reader_rewind begins it. Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
  * Owns: mics_reader_close, also after a failure. */
 mics_status mics_reader_open(mics_memory *memory, const char *path, mics_reader *reader_out);

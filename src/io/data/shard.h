@@ -97,7 +97,8 @@ mics_status mics_shard_read(const mics_shard *shard, int64_t begin, int64_t coun
  * The shard is CACHE_DIR/<hash of contents and tokenizer>.bin. Several processes may ask at once:
  * one tokenizes while the others wait for its lock. Where locks do not work, each tokenizes, and
  * the renames put equal files in place.
- * Returns: MICS_OK, with *shard_path_out = NULL for an empty file (mics_free it otherwise);
+ * Returns: MICS_OK, with *shard_path_out = NULL for a file without text (mics_free it
+ *          otherwise);
  *          MICS_ERR_IO; MICS_ERR_FORMAT; MICS_ERR_INVALID; MICS_ERR_MEMORY.
  */
 mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, const char *path,

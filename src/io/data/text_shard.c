@@ -21,7 +21,7 @@
 // ---- tokenizing ----
 
 static mics_status make_shard(mics_text_window *window, const mics_corpus_spec *spec,
-                              XXH128_hash_t hash, const char *shard_path)
+                              XXH128_hash_t hash, const char *shard_path, bool *empty_out)
 {
     mics_shard_writer *writer = NULL;
     mics_status status = MICS_OK;
@@ -30,12 +30,15 @@ static mics_status make_shard(mics_text_window *window, const mics_corpus_spec *
     MICS_TRY_OUT(
         mics_text_window_rewind(window, mics_tokenize_identity(spec, window->reader.path)));
     MICS_TRY_OUT(mics_shard_create(shard_path, spec->tokenizer->vocab, writer));
-    MICS_TRY_OUT(mics_tokenize(window, spec, writer));
+    MICS_TRY_OUT(mics_tokenize(window, spec, writer, empty_out));
     if (!XXH128_isEqual(hash, mics_reader_digest(&window->reader)))
         status = mics_fail(MICS_ERR_IO, "%s: changed while it was tokenized; try again",
                            window->reader.path);
 out:
-    status = mics_shard_finish(writer, status);
+    if (status == MICS_OK && *empty_out)
+        (void)mics_shard_finish(writer, MICS_ERR_INVALID); // which removes it
+    else
+        status = mics_shard_finish(writer, status);
     mics_free(window->reader.memory, writer);
     return status;
 }
@@ -112,7 +115,7 @@ static void remove_partials(const char *shard_path)
 
 // Makes the shard unless another process does so first.
 static mics_status make_once(mics_text_window *window, const mics_corpus_spec *spec,
-                             XXH128_hash_t hash, const char *shard_path)
+                             XXH128_hash_t hash, const char *shard_path, bool *empty_out)
 {
     char lock_path[PATH_MAX];
     if (snprintf(lock_path, sizeof lock_path, "%s.lock", shard_path) >= (int)sizeof lock_path)
@@ -122,7 +125,7 @@ static mics_status make_once(mics_text_window *window, const mics_corpus_spec *s
     if (access(shard_path, F_OK) != 0) {
         if (locked >= 0)
             remove_partials(shard_path);
-        status = make_shard(window, spec, hash, shard_path);
+        status = make_shard(window, spec, hash, shard_path, empty_out);
         unlink(lock_path); // whoever waits for it finds the shard, or tries in its turn
     }
     if (locked >= 0)
@@ -131,7 +134,7 @@ static mics_status make_once(mics_text_window *window, const mics_corpus_spec *s
 }
 
 static mics_status find_or_make(mics_text_window *window, const mics_corpus_spec *spec,
-                                char *shard_path, size_t capacity)
+                                char *shard_path, size_t capacity, bool *empty_out)
 {
     XXH128_hash_t hash;
     MICS_TRY(mics_reader_hash(&window->reader, mics_tokenize_identity(spec, window->reader.path),
@@ -143,7 +146,7 @@ static mics_status find_or_make(mics_text_window *window, const mics_corpus_spec
     if (access(shard_path, F_OK) == 0)
         return MICS_OK;
     MICS_TRY(mics_file_make_dirs(window->reader.memory, spec->cache_dir));
-    return make_once(window, spec, hash, shard_path);
+    return make_once(window, spec, hash, shard_path, empty_out);
 }
 
 mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, const char *path,
@@ -153,10 +156,11 @@ mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, c
     mics_status status = MICS_OK;
     char shard_path[PATH_MAX], *copy = NULL;
     MICS_TRY_OUT(mics_text_window_open(memory, path, &window));
-    if (window.reader.bytes > 0) {
-        MICS_TRY_OUT(find_or_make(&window, spec, shard_path, sizeof shard_path));
+    bool empty = window.reader.bytes == 0;
+    if (!empty)
+        MICS_TRY_OUT(find_or_make(&window, spec, shard_path, sizeof shard_path, &empty));
+    if (!empty)
         MICS_TRY_OUT(mics_strdup(memory, shard_path, &copy));
-    }
     *shard_path_out = copy;
 out:
     mics_text_window_close(&window);

@@ -40,10 +40,13 @@ static const char *field_of(const mics_corpus_spec *spec)
 
 uint64_t mics_tokenize_identity(const mics_corpus_spec *spec, const char *path)
 {
-    const uint64_t identity = spec->tokenizer->identity;
-    if (!is_json_lines(path))
-        return identity;
-    return XXH3_64bits_withSeed(field_of(spec), strlen(field_of(spec)), identity);
+    uint64_t identity = spec->tokenizer->identity;
+    const char *packing = mics_reader_packing(path);
+    if (packing[0] != '\0')
+        identity = XXH3_64bits_withSeed(packing, strlen(packing), identity);
+    if (is_json_lines(path))
+        identity = XXH3_64bits_withSeed(field_of(spec), strlen(field_of(spec)), identity);
+    return identity;
 }
 
 // ---- one text ----
@@ -79,9 +82,8 @@ static mics_status tokenize_text(tokenizing *self)
 
 // ---- JSON Lines ----
 
-// The text of a line; NULL: it is empty.
 static mics_status find_text(const tokenizing *self, const mics_json *json, const char *name,
-                             const char **text_out)
+                             const mics_json_value **text_out)
 {
     const char *field = field_of(self->spec);
     const mics_json_value *root = mics_json_root(json), *value = mics_json_get(root, field);
@@ -94,23 +96,23 @@ static mics_status find_text(const tokenizing *self, const mics_json *json, cons
                          name, field);
     if (mics_json_type_of(value) != MICS_JSON_STRING)
         return mics_fail(MICS_ERR_INVALID, "%s: \"%s\" is no string", name, field);
-    *text_out = mics_json_string(value);
+    *text_out = value;
     return MICS_OK;
 }
 
-static mics_status append_text(tokenizing *self, const char *text)
+static mics_status append_text(tokenizing *self, const char *text, size_t bytes)
 {
     mics_token_list *list = &self->list;
     mics_encoder encoder = {0}; // a text does not depend on the one before
     size_t consumed = 0;
     list->count = 0;
-    if (text == NULL || text[0] == '\0')
+    if (bytes == 0)
         return MICS_OK;
     self->texts++;
     MICS_TRY(mics_shard_append(self->writer, self->around.before, self->around.before_count));
     mics_status status = mics_encoder_open(self->spec->tokenizer, false, &encoder);
     if (status == MICS_OK)
-        status = mics_encoder_feed(&encoder, text, strlen(text), false, list, &consumed);
+        status = mics_encoder_feed(&encoder, text, bytes, false, list, &consumed);
     mics_encoder_fini(&encoder);
     MICS_TRY(status);
     MICS_TRY(mics_shard_append(self->writer, list->tokens, list->count));
@@ -130,15 +132,17 @@ static mics_status take_line(tokenizing *self, const char *line, size_t bytes)
 {
     char name[NAME_BYTES];
     mics_json *json = NULL;
-    const char *text = NULL;
-    self->line++;
-    if (is_blank(line, bytes))
+    const mics_json_value *text = NULL;
+    const size_t mark =
+        self->line++ == 0 && bytes >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    if (is_blank(line + mark, bytes - mark))
         return MICS_OK;
     snprintf(name, sizeof name, "%s, line %" PRId64, self->window->reader.path, self->line);
-    MICS_TRY(mics_json_parse(self->window->reader.memory, name, line, bytes, &json));
+    MICS_TRY(
+        mics_json_parse_line(self->window->reader.memory, name, line + mark, bytes - mark, &json));
     mics_status status = find_text(self, json, name, &text);
     if (status == MICS_OK)
-        status = append_text(self, text);
+        status = append_text(self, mics_json_string(text), mics_json_string_bytes(text));
     mics_json_close(json);
     return status;
 }
@@ -189,7 +193,7 @@ static mics_status surroundings(const mics_tokenizer *tokenizer, mics_token_fram
 }
 
 mics_status mics_tokenize(mics_text_window *window, const mics_corpus_spec *spec,
-                          mics_shard_writer *writer)
+                          mics_shard_writer *writer, bool *empty_out)
 {
     tokenizing self = {.window = window,
                        .spec = spec,
@@ -198,8 +202,7 @@ mics_status mics_tokenize(mics_text_window *window, const mics_corpus_spec *spec
     mics_status status = surroundings(spec->tokenizer, &self.around);
     if (status == MICS_OK)
         status = is_json_lines(window->reader.path) ? tokenize_lines(&self) : tokenize_text(&self);
-    if (status == MICS_OK && self.texts == 0)
-        status = mics_fail(MICS_ERR_INVALID, "%s: has no text; leave it out", window->reader.path);
+    *empty_out = self.texts == 0;
     mics_encoder_fini(&self.encoder);
     mics_token_list_fini(&self.list);
     return status;

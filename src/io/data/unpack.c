@@ -15,6 +15,9 @@ enum { PACKED_BYTES = 1 << 17 };
 // A window of zlib's largest size, of a gzip member.
 enum { GZIP_WINDOW = 15 + 16 };
 
+// Of `zstd --long=31`, the largest window of 64-bit machines.
+enum { MAX_WINDOW_LOG = sizeof(void *) > 4 ? 31 : 30 };
+
 struct mics_unpacker {
     z_stream gzip;
     ZSTD_DStream *zstd; // NULL: it is gzip
@@ -33,11 +36,16 @@ mics_status mics_unpacker_open(mics_memory *memory, const char *path, mics_unpac
     if (!zstd && !mics_text_ends(path, ".gz"))
         return MICS_OK;
     MICS_TRY(MICS_NEW(memory, 1, &made));
-    if (zstd)
-        good = (made->zstd = ZSTD_createDStream()) != NULL;
-    else
+    if (zstd) {
+        made->zstd = ZSTD_createDStream();
+        good =
+            made->zstd != NULL &&
+            !ZSTD_isError(ZSTD_DCtx_setParameter(made->zstd, ZSTD_d_windowLogMax, MAX_WINDOW_LOG));
+    } else
         good = inflateInit2(&made->gzip, GZIP_WINDOW) == Z_OK;
     if (!good) {
+        if (made->zstd != NULL)
+            (void)ZSTD_freeDStream(made->zstd);
         mics_free(memory, made);
         return mics_fail(MICS_ERR_MEMORY, "%s: no memory to unpack it", path);
     }
@@ -77,6 +85,12 @@ static mics_status inflate_some(mics_unpacker *u, const mics_reader *reader, cha
                                 size_t *got_out)
 {
     const uInt space = bytes < UINT_MAX ? (uInt)bytes : UINT_MAX;
+    // What pads a file to whole blocks is no member.
+    while (!u->inside && u->at < u->filled && u->packed[u->at] == 0)
+        u->at++;
+    *got_out = 0;
+    if (u->at == u->filled)
+        return MICS_OK;
     u->gzip.next_in = u->packed + u->at;
     u->gzip.avail_in = (uInt)(u->filled - u->at);
     u->gzip.next_out = (Bytef *)to;

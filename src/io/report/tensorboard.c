@@ -213,7 +213,10 @@ mics_status mics_tensorboard_open(mics_memory *memory, const char *folder, int64
     file->fd = -1;
     MICS_TRY_OUT(mics_file_make_dirs(memory, folder));
     MICS_TRY_OUT(create(file, folder));
-    MICS_TRY_OUT(write_begin(file, resume_step));
+    status = write_begin(file, resume_step);
+    if (status != MICS_OK)
+        (void)unlink(file->path);
+    MICS_TRY_OUT(status);
     *file_out = file;
     file = NULL;
 out:

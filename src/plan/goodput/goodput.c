@@ -19,6 +19,8 @@
 #include "mics/goodput.h"
 #include <math.h>
 
+static const double max_steps = 9e18; // what an int64_t holds
+
 // (e^(rate x s) - 1) / rate: the time that s without a failure takes, where each begins it anew.
 static double uninterrupted_s(double rate, double s)
 {
@@ -34,7 +36,7 @@ mics_goodput mics_goodput_at(const mics_goodput_spec *spec, double interval_s)
         rate * restart_s + spec->preemptions_per_s * (spec->final_save_s + restart_s);
     mics_goodput result = {.interval_s = interval_s, .redone = 1};
     if (spec->step_s > 0)
-        result.steps = (int64_t)(interval_s / spec->step_s + 0.5);
+        result.steps = (int64_t)fmin(interval_s / spec->step_s + 0.5, max_steps);
     if (interval_s <= 0) {
         result.goodput = 1 / (1 + per_training_s);
         result.restarting = 1 - result.goodput;
@@ -54,10 +56,15 @@ mics_goodput mics_goodput_at(const mics_goodput_spec *spec, double interval_s)
     return result;
 }
 
+// Below it the two sides differ by less than rounding, and the series' first term is exact to that.
+static const double least_solved = 1e-12;
+
 // rt of note 2, by bisection: 1 - e^(-(x + rb)) - x is positive at 0, negative at 1, and concave.
 static double solve_interval(double rate_blocked)
 {
     double low = 0, high = 1;
+    if (rate_blocked < least_solved)
+        return sqrt(2 * rate_blocked);
     for (int i = 0; i < 100; i++) {
         const double middle = (low + high) / 2;
         if (-expm1(-(middle + rate_blocked)) - middle > 0)

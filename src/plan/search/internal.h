@@ -15,6 +15,7 @@ typedef struct unit_class {
     int64_t padded_elems;
     bool whole; // sharded as 1 | 1 | O
     int32_t units;
+    int32_t held; // of them, those of mics_layered_holds
 } unit_class;
 
 // What is sharded, whatever the degrees: decides which steps a list has and which slots they need.

@@ -9,6 +9,19 @@ static bool rounds(const mics_planner *planner, const mics_plan_choice *choice)
     return planner->request.precision == MICS_PRECISION_MIXED && choice->sharding.grads > 1;
 }
 
+// Gradients that each micro-batch in flight has a slot for, as in src/schedule/layered.c.
+static size_t held_bytes(const mics_planner *planner, const mics_plan_choice *choice)
+{
+    const mics_precision precision = planner->request.precision;
+    size_t elems = 0;
+    for (int32_t c = 0; precision == MICS_PRECISION_MIXED && c < planner->class_count; c++) {
+        const unit_class *class = &planner->classes[c];
+        if (class->whole || choice->sharding.grads == 1)
+            elems += (size_t) class->held * (size_t) class->padded_elems;
+    }
+    return elems * mics_precision_bytes(precision, MICS_MEM_REDUCE);
+}
+
 static mics_status need_of(mics_planner *planner, const mics_plan_choice *choice,
                            mics_layered_need *need_out)
 {
@@ -18,7 +31,8 @@ static mics_status need_of(mics_planner *planner, const mics_plan_choice *choice
                                     .crosses_nodes = planner->ranks > planner->ranks_per_node,
                                     .rounds = rounds(planner, choice),
                                     .state_bytes = choice_state_bytes(planner, &choice->sharding),
-                                    .each_bytes = batch->layered_bytes + batch->token_bytes};
+                                    .each_bytes = batch->layered_bytes + batch->token_bytes +
+                                                  held_bytes(planner, choice)};
     return MICS_OK;
 }
 
@@ -30,17 +44,17 @@ mics_status layered_by_rule(mics_planner *planner, const mics_plan_choice *choic
     const char *why = NULL;
     double bytes = 0;
     MICS_TRY(need_of(planner, choice, &need));
-    as.layered_micro_steps = mics_layered_auto(&need, &why);
-    MICS_TRY(choice_memory(planner, &as, &bytes));
-    while (as.layered_micro_steps > 1 && bytes > planner->available_bytes) {
-        const double missing = (bytes - planner->available_bytes) / (double)need.each_bytes;
-        const int32_t most = missing + 1 < as.layered_micro_steps
-                                 ? as.layered_micro_steps - (int32_t)missing - 1
-                                 : 1;
-        as.layered_micro_steps = mics_schedule_layered_micro_steps(as.micro_steps, most);
+    int32_t number = mics_layered_auto(&need, &why), low = 1, high = number + 1;
+    while (high - low > 1) { // as src/run/layered.c: the most that fit, the rule's number first
+        as.layered_micro_steps = mics_schedule_layered_micro_steps(as.micro_steps, number);
         MICS_TRY(choice_memory(planner, &as, &bytes));
+        if (bytes <= planner->available_bytes)
+            low = number;
+        else
+            high = as.layered_micro_steps;
+        number = low + (high - low) / 2;
     }
-    *number_out = as.layered_micro_steps;
+    *number_out = mics_schedule_layered_micro_steps(as.micro_steps, low);
     return MICS_OK;
 }
 
@@ -56,12 +70,12 @@ mics_status tries_all_layered(mics_planner *planner, const mics_plan_choice *cho
 {
     const int32_t all = choice->micro_steps;
     const bool listed = all <= MICS_PLAN_MAX_LAYERED_MICRO_STEPS && (all & (all - 1)) == 0;
-    const batch_probe *batch = NULL;
+    mics_layered_need need;
     *tries_out = false;
     if (listed || all > MICS_PLAN_MAX_ALL_LAYERED ||
         (rounds(planner, choice) && all > MICS_PLAN_MAX_LAYERED_MICRO_STEPS))
         return MICS_OK;
-    MICS_TRY(probe_batch(planner, choice, &batch));
-    *tries_out = (double)(all - 1) * (double)batch->layered_bytes <= planner->available_bytes;
+    MICS_TRY(need_of(planner, choice, &need));
+    *tries_out = (double)(all - 1) * (double)need.each_bytes <= planner->available_bytes;
     return MICS_OK;
 }

@@ -93,7 +93,8 @@ static boundary boundary_of(const mics_planner *planner, const cut *c,
                                      mics_optimizer_moved_bytes(request->optimizer, mixed) * elems};
     const mics_cost_op norm = {
         .kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = sizeof(float) * elems};
-    b.update_us = mics_cost_op_us(cluster, &update, NULL) + mics_cost_op_us(cluster, &norm, NULL);
+    b.update_us = tensor_crowd(planner) *
+                  (mics_cost_op_us(cluster, &update, NULL) + mics_cost_op_us(cluster, &norm, NULL));
     return b;
 }
 

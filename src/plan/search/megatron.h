@@ -39,6 +39,8 @@ typedef struct stage_times {
 } stage_times;
 
 /* ---- tensor.c ---- */
+/* By how much ranks that share cores slow each other; 1: each has its own. */
+double tensor_crowd(const mics_planner *planner);
 unit_time tensor_unit(const mics_planner *planner, int32_t unit, const cut *c);
 void tensor_stage_times(const mics_planner *planner, const cut *c, stage_times *times_out);
 int32_t tensor_heads(const mics_model *model);

@@ -41,6 +41,7 @@ mics_status probe_classes(mics_planner *planner)
                                    .whole = elems < planner->request.param_persistence_threshold};
         planner->class_of[u] = find_class(planner, &wanted);
         planner->classes[planner->class_of[u]].units++;
+        planner->classes[planner->class_of[u]].held += mics_layered_holds(model, (int32_t)u);
     }
     planner->first_class = planner->class_of[0];
     return MICS_OK;

@@ -7,6 +7,7 @@
 // norms and additions are not.
 #include "base/size.h"
 #include "plan/search/megatron.h"
+#include <math.h>
 
 typedef struct walk {
     const mics_planner *planner;
@@ -44,6 +45,16 @@ static void add_op(walk *w, const mics_op *op, bool by_columns, bool backward)
     }
 }
 
+// Ranks that share cores compute in turns, as the family's do. Where stages wait for each other that
+// is the most it can be.
+double tensor_crowd(const mics_planner *planner)
+{
+    const mics_plan_request *request = &planner->request;
+    if (request->cluster.cores <= 0)
+        return 1;
+    return fmax((double)planner->ranks * request->threads / request->cluster.cores, 1);
+}
+
 static double walk_ops(walk *w, bool backward)
 {
     int32_t weights = 0;
@@ -52,7 +63,7 @@ static double walk_ops(walk *w, bool backward)
         add_op(w, &w->unit->ops[o], weights % 2 == 0, backward);
         weights += cut_of(&w->unit->ops[o]) == MICS_CUT_WEIGHT;
     }
-    return w->us;
+    return w->us * tensor_crowd(w->planner);
 }
 
 // ---- memory ----

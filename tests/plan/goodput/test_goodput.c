@@ -128,6 +128,20 @@ static void test_slow_disk(void **state)
     assert_near(mics_goodput_best(&spec).interval_s, 3600, 1e-6, "interval");
 }
 
+// Failures so rare that rounding hides them from the equation: Young's interval.
+static void test_hardly_any(void **state)
+{
+    (void)state;
+    const double rates[] = {1e-14, 1e-18, 1e-300};
+    for (int i = 0; i < 3; i++) {
+        mics_goodput_spec spec = {.failures_per_s = rates[i], .blocked_s = 10, .commit_s = 10};
+        const double young_s = mics_goodput_young_s(&spec);
+        assert_near(mics_goodput_best(&spec).interval_s / young_s, 1, 1e-5, "interval");
+        spec.step_s = 1e-6; // more steps than an integer holds
+        assert_true(mics_goodput_best(&spec).steps > 0);
+    }
+}
+
 // ---- against simulated trainings ----
 
 static void compare(const mics_goodput_spec *spec, double interval_s, double within,
@@ -251,6 +265,7 @@ int main(void)
         cmocka_unit_test(test_best_interval),
         cmocka_unit_test(test_interval_in_steps),
         cmocka_unit_test(test_slow_disk),
+        cmocka_unit_test(test_hardly_any),
         cmocka_unit_test(test_simulated),
         cmocka_unit_test(test_simulated_best),
         cmocka_unit_test(test_simulated_preemptions),

@@ -108,6 +108,22 @@ static void check_memory(fixture *f, const mics_plan_choice *choice)
     mics_schedule_close(schedule);
 }
 
+// What is left open becomes what a run of that choice would make of it.
+static void check_layered(fixture *f, const mics_plan_choice *choice)
+{
+    mics_schedule *schedule = schedule_of(f, choice);
+    const mics_layered_need need = mics_schedule_layered_need(schedule);
+    const char *why = NULL;
+    int32_t number = 0;
+    ASSERT_OK(mics_planner_layered(f->planner, choice, &number));
+    if (number != mics_layered_auto(&need, &why))
+        fail_msg("P|G|O = %d|%d|%d, %lld x %d: %d in flight, a run has %d (%s)",
+                 (int)choice->sharding.params, (int)choice->sharding.grads,
+                 (int)choice->sharding.optimizer, (long long)choice->micro_batch,
+                 (int)choice->micro_steps, (int)number, (int)mics_layered_auto(&need, &why), why);
+    mics_schedule_close(schedule);
+}
+
 static void test_memory_is_the_ledgers(void **state)
 {
     (void)state;
@@ -123,6 +139,29 @@ static void test_memory_is_the_ledgers(void **state)
         f.request.share_params = variant == 1;
         ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
         visit_all(&f, check_memory);
+        visit_all(&f, check_layered);
+        close_plans(&f);
+    }
+}
+
+// A tied embedding's gradients count where each micro-batch in flight has its own.
+static void test_layered_is_the_runs(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 3; variant++) {
+        const mics_plan_choice choice = {.sharding = variant == 2 ? (mics_sharding){1, 8, 8}
+                                                                  : (mics_sharding){1, 1, 1},
+                                         .micro_batch = 1,
+                                         .micro_steps = 64,
+                                         .prefetch = 1};
+        fixture f;
+        open_plans(&f, 2, 4, (int64_t)8 * 64);
+        mics_model_close(f.model);
+        f.request.model = f.model = plan_model(f.memory, 1, 2, 32, 8, 4000);
+        f.request.length = 8;
+        f.request.precision = variant == 0 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        check_layered(&f, &choice);
         close_plans(&f);
     }
 }
@@ -548,6 +587,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_is_the_ledgers),
+        cmocka_unit_test(test_layered_is_the_runs),
         cmocka_unit_test(test_packed_numbers_only_add_memory),
         cmocka_unit_test(test_bounds_are_below_simulated_times),
         cmocka_unit_test(test_extended_steps_equal_simulated_ones),

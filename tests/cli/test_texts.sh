@@ -1,0 +1,32 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# JSON Lines and packed texts in train, eval and tokenize: the same tokens as of plain texts.
+. "$(dirname "$0")/lib.sh"
+
+text=$(ls ./*.txt | head -n 1)
+sed 's/\\/\\\\/g; s/"/\\"/g; s/.*/{"id": 1, "body": "&"}/' "$text" >lines.jsonl
+gzip -k lines.jsonl
+train() { # STATUS NAME FLAGS...
+    status=$1 name=$2
+    shift 2
+    run "$status" "$name" "$mics" train run.json --ranks 2 --steps 2 --out "$name" "$@"
+}
+train 0 plain --set data.train=lines.jsonl --set data.text_field=body
+train 0 packed --set data.train=lines.jsonl.gz --set data.text_field=body
+losses() {
+    sed 's/.*"loss": \([^,]*\),.*/\1/' "$1/metrics.jsonl" | head -n 2
+}
+[ "$(losses plain)" = "$(losses packed)" ] || fail "packed lines trained otherwise"
+train 2 field --set data.train=lines.jsonl
+contains field.err 'lines.jsonl, line 1: has no "text"'
+
+# eval takes the field of the training; a flag is another one.
+run 0 eval "$mics" eval plain --data lines.jsonl.gz
+run 0 same "$mics" eval plain --data lines.jsonl --text-field body
+cmp -s eval.out same.out || fail "eval does not take the field of the training"
+run 2 other "$mics" eval plain --data lines.jsonl --text-field id
+contains other.err 'line 1: "id" is no string'
+
+run 0 tokenize "$mics" tokenize lines.jsonl.gz --text-field body --out lines.bin
+run 0 shard "$mics" eval plain --data lines.bin
+cmp -s eval.out shard.out || fail "tokenize writes other tokens than eval reads"
