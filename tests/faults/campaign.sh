@@ -5,19 +5,20 @@
 # command again), and asks whether losses and weights are those of a run that nobody disturbed.
 # Prints a table of what was tried and what held; docs/reliability.md has one of a long campaign.
 #
-#   campaign.sh MICS [--rounds N] [--seed S] [--only KIND[,KIND...]] [--launcher "mpirun -n 4"]
+#   campaign.sh MICS [--rounds N] [--steps N] [--seed S] [--only KIND[,KIND...]] [--launcher "mpirun -n 4"]
 #
 # KIND: kill, stop, pause, files, disk, data. Bit flips in live state are tests/faults/flips, lost
 # nodes bench/cloud/replace.sh, links and single ranks tests/cloud/test_cloud_watch.sh.
 # KEEP=1 leaves the folder of runs behind.
 set -uo pipefail
 source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-mics=$(readlink -f "${1:?"usage: campaign.sh MICS [--rounds N] [--seed S] [--only KIND,...] [--launcher COMMAND]"}")
+mics=$(readlink -f "${1:?"usage: campaign.sh MICS [--rounds N] [--steps N] [--seed S] [--only KIND,...] [--launcher COMMAND]"}")
 shift
-rounds=1 seed=1 only=kill,stop,pause,files,disk,data launcher=
+rounds=1 steps=150 seed=1 only=kill,stop,pause,files,disk,data launcher=
 while [ $# -gt 0 ]; do
     case $1 in
     --rounds) rounds=$2 ;;
+    --steps) steps=$2 ;;
     --seed) seed=$2 ;;
     --only) only=$2 ;;
     --launcher) launcher=$2 ;;
@@ -35,7 +36,6 @@ set -- "$mics"
 . "$source_dir/../cli/lib.sh"
 trap 'kill -9 $(jobs -p) 2>/dev/null; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
 
-steps=150
 train() { # OUT FLAGS...: four ranks, under the launcher where one is given
     local out=$1
     shift
