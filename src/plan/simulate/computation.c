@@ -112,26 +112,34 @@ static int64_t owned_elems(const mics_schedule *schedule, int32_t unit)
     return schedule->padded_elems[unit] / schedule->sharding[unit].optimizer;
 }
 
+static double squares_us(const mics_cluster *cluster, double elems, int32_t kernels)
+{
+    const mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE,
+                             .math = MICS_MATH_FP32,
+                             .flops = 2 * elems,
+                             .bytes = sizeof(float) * elems,
+                             .kernels = kernels};
+    return mics_cost_op_us(cluster, &op, NULL);
+}
+
 double norm_us(const mics_schedule *schedule, const mics_cluster *cluster)
 {
     const int32_t units = schedule->spec.model->unit_count;
     double elems = 0;
     for (int32_t u = 0; u < units; u++)
         elems += (double)schedule->padded_elems[u] / schedule->spec.mesh.ranks;
-    const mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE,
-                             .math = MICS_MATH_FP32,
-                             .flops = 2 * elems,
-                             .bytes = sizeof(float) * elems,
-                             .kernels = units};
-    return mics_cost_op_us(cluster, &op, NULL);
+    return squares_us(cluster, elems, units);
 }
 
+// Where it is deferred, the gradients that it takes are summed before it, for replicas to compare.
 double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit)
 {
+    const double elems = (double)owned_elems(schedule, unit);
     const bool mixed = schedule->spec.precision == MICS_PRECISION_MIXED;
     const mics_cost_op op = {.kind = MICS_COST_UPDATE,
                              .math = MICS_MATH_FP32,
                              .bytes = mics_optimizer_moved_bytes(schedule->spec.optimizer, mixed) *
-                                      (double)owned_elems(schedule, unit)};
-    return mics_cost_op_us(cluster, &op, NULL);
+                                      elems};
+    const double compared_us = mics_schedule_defers(schedule) ? squares_us(cluster, elems, 1) : 0;
+    return compared_us + mics_cost_op_us(cluster, &op, NULL);
 }

@@ -102,6 +102,34 @@ static void test_one_rank_is_a_sum(void **state)
     world_close(&w);
 }
 
+static int64_t world_padded_elems(const world *w)
+{
+    int64_t elems = 0;
+    for (int32_t u = 0; u < w->model->unit_count; u++)
+        elems += w->schedule->padded_elems[u];
+    return elems;
+}
+
+// Where masters have replicas, their gradients are summed before they are updated; elsewhere not.
+static void test_updates_are_compared(void **state)
+{
+    static const mics_sharding shardings[] = {{1, 1, 2}, {1, 1, 4}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        world w;
+        world_open(&w, 1, 4, shardings[i]);
+        w.cluster.accelerator.launch_us = 0;
+        world_reschedule(&w);
+        const double elems = (double)w.schedule->padded_elems[1] / shardings[i].optimizer;
+        const double squares =
+            norm_us(w.schedule, &w.cluster) * elems * 4 / (double)world_padded_elems(&w);
+        const double alone_us = elems * 28e6 / w.cluster.accelerator.update_bytes_per_s;
+        assert_near("update", update_us(w.schedule, &w.cluster, 1),
+                    alone_us + (mics_schedule_defers(w.schedule) ? squares : 0), tight);
+        world_close(&w);
+    }
+}
+
 // Where computation takes no time, collectives of one stream follow each other without a gap.
 static void test_communication_bound(void **state)
 {
@@ -344,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_flops_are_the_schedules),
         cmocka_unit_test(test_a_layer_by_hand),
         cmocka_unit_test(test_one_rank_is_a_sum),
+        cmocka_unit_test(test_updates_are_compared),
         cmocka_unit_test(test_communication_bound),
         cmocka_unit_test(test_computation_bound),
         cmocka_unit_test(test_overlap_is_the_maximum),
