@@ -115,12 +115,14 @@ spread() {
         }'
 }
 
-# The median of a field of metrics.jsonl over all steps but the first.
+# The median of a field of metrics.jsonl over all steps but the first and, of three or more, the last: where n > O, the
+# first has no replica gathers, and the last has those of the step before and its own.
 median() { # NAME FIELD
-    awk -v field="\"$2\": " '/"step_ms"/ && NR > 1 {
+    awk -v field="\"$2\": " '/"step_ms"/ {
             at = index($0, field)
-            if (at) { split(substr($0, at + length(field)), rest, /[,}]/); print rest[1] }
-        }' "$work/$1/metrics.jsonl" | spread | cut -d' ' -f1
+            if (at) { split(substr($0, at + length(field)), rest, /[,}]/); value[++steps] = rest[1] }
+        } END { for (i = 2; i <= (steps > 2 ? steps - 1 : steps); i++) print value[i] }' "$work/$1/metrics.jsonl" |
+        spread | cut -d' ' -f1
 }
 
 # The peak memory of rank 0, MiB.

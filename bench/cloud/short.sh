@@ -12,7 +12,7 @@
 # ratios; as many, up to 5, as end in time. Ends with one line of JSON, of medians over rounds:
 #
 #   zero3_tokens_per_s, mics_tokens_per_s   4 nodes, micro-batches of 4 tokens, whose computation takes about as long as
-#                                           gathers that copy inside a node; of a run over all steps but the first
+#                                           gathers that copy inside a node; of a run over its steps (lib.sh)
 #   zero3_memory_bytes, mics_memory_bytes   peak of a rank there
 #   zero3_prefetch                          the run.prefetch that was the fastest
 #   speedup                                 mics over zero3, of a round

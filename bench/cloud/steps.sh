@@ -27,7 +27,7 @@ rate=${RATE_MBIT:-1000} dilate=${DILATE:-0}
 open_results "rate $rate dilate $dilate per_node $per_node steps ${STEPS:-} length ${LENGTH:-auto} ${settings[*]-}"
 
 steps_for() { # MICRO_STEPS
-    echo "${STEPS:-$(($1 >= 16 ? 2 : $1 >= 4 ? 4 : 6))}"
+    echo "${STEPS:-$(($1 >= 16 ? 3 : $1 >= 4 ? 4 : 6))}"
 }
 
 measure() { # NODES MICRO_STEPS SHARDING

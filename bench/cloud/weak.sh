@@ -20,7 +20,7 @@
 #
 # A machine's speed drifts within minutes. One node is measured before and after each case, which is compared with the
 # mean of both; all cases are measured ROUNDS times in turns, and the table at the end has medians and ranges.
-# Rows are medians over all steps but the first. A round of 8 nodes with 16 micro-steps takes some 8 minutes; with RESULTS
+# Rows are medians over all steps but the first and the last. A round of 8 nodes with 16 micro-steps takes some 8 minutes; with RESULTS
 # what was done is not done again.
 #
 #   RATE_MBIT=1000        of a link, before dilation
