@@ -308,6 +308,19 @@ void mics_engine_set_scaler(mics_engine *engine, const mics_scaler *state);
  */
 mics_status mics_engine_complete(mics_engine *engine);
 
+// What completions did, those within other calls included.
+typedef struct mics_completions {
+    int32_t count;   // each with the training list's parameter sync
+    int32_t updates; // how many of them had an update to do, and so the list's replica gathers
+    mics_bytes sent; // by this rank
+} mics_completions;
+
+/* What was completed since this was called last; the counts are the same on every rank.
+ *
+ * Collective: no.
+ */
+mics_completions mics_engine_take_completions(mics_engine *engine);
+
 // ---- replicas ----
 //
 // What several ranks hold alike is compared. Masters and moments: each n / O times, where that is

@@ -49,11 +49,24 @@ mics_status run_streams(mics_engine *engine)
     return compute != MICS_OK ? compute : comm;
 }
 
+static void count_completion(mics_engine *engine, const mics_traffic *before)
+{
+    mics_completions *all = &engine->completions;
+    mics_traffic after;
+    mics_comm_count_get(engine->spec.comm, &after);
+    all->count++;
+    all->updates += engine->brings_back;
+    all->sent.intra += after.intra_bytes - before->intra_bytes;
+    all->sent.inter += after.inter_bytes - before->inter_bytes;
+}
+
 mics_status mics_engine_complete(mics_engine *engine)
 {
+    mics_traffic before;
     if (engine->schedule->spec.evaluation_only)
         return mics_fail(MICS_ERR_INVALID,
                          "the schedule is for evaluation only; fill the whole shards");
+    mics_comm_count_get(engine->spec.comm, &before);
     begin_streams(engine, MICS_PHASE_TRAIN);
     engine->completing = true;
     status_call(engine, ENGINE_COMPLETE);
@@ -62,6 +75,14 @@ mics_status mics_engine_complete(mics_engine *engine)
         status = end_world_unless_ok(engine, device_drain(engine));
     engine->completing = false;
     status_call(engine, ENGINE_IDLE);
+    count_completion(engine, &before);
     engine->stale = engine->stale && status != MICS_OK;
     return status;
+}
+
+mics_completions mics_engine_take_completions(mics_engine *engine)
+{
+    const mics_completions taken = engine->completions;
+    engine->completions = (mics_completions){0};
+    return taken;
 }

@@ -140,7 +140,8 @@ struct mics_engine {
         *micro_step_read; // by micro-batch in flight: micro-step whose tokens are there; -1: none
     float lr;
     pending_update pending; // `left` is guarded by `mutex` for other threads than the engine's
-    double loss_scale;      // losses are differentiated times this
+    mics_completions completions;
+    double loss_scale; // losses are differentiated times this
     mics_scaler scaler;
     _Atomic uint32_t telling; // what the next agreement says
     // Guarded by `mutex`; see mics_engine_hold.

@@ -96,7 +96,10 @@ static mics_status setup(run_trainer *self)
     MICS_TRY(run_rank_agree(self->rank, open_rest(self)));
     MICS_TRY(run_gpu_autotune(self->job, self->rank, self->engine));
     MICS_TRY(mics_comm_set_timeout(comm, self->job->run->comm_timeout_s));
-    return self->job->checkpoint != NULL ? mics_engine_complete(self->engine) : MICS_OK;
+    if (self->job->checkpoint != NULL)
+        MICS_TRY(mics_engine_complete(self->engine));
+    (void)mics_engine_take_completions(self->engine); // no step's
+    return MICS_OK;
 }
 
 static run_trainer *trainer_of(mics_job *job, const run_rank *rank)
@@ -208,49 +211,79 @@ mics_status run_trainer_write(void *ctx, run_rank *rank)
 
 // ---- one step ----
 
-// What this rank sends in a step; one that has nothing to complete sends no replica gathers.
-static mics_bytes sent_by(const run_trainer *self, bool completes)
+// What this rank sends in all steps of a kind in the training list.
+static mics_bytes kind_sent(const run_trainer *self, mics_step_kind kind)
 {
     const mics_schedule *schedule = self->job->schedule;
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     mics_bytes sum = {0, 0};
     for (int32_t i = 0; i < list->count; i++) {
-        const mics_step *step = &list->steps[i];
-        if (step->kind == MICS_STEP_REPLICA_GATHER && !completes)
+        if (list->steps[i].kind != kind)
             continue;
-        const mics_bytes bytes = mics_schedule_step_bytes(schedule, step, self->rank->comm->rank);
+        const mics_bytes bytes =
+            mics_schedule_step_bytes(schedule, &list->steps[i], self->rank->comm->rank);
         sum.intra += bytes.intra;
         sum.inter += bytes.inter;
     }
     return sum;
 }
 
-// The same of all ranks together, which have completed so many steps in it.
-static mics_bytes sent_by_all(const run_trainer *self, int completed)
+// The same of all ranks.
+static mics_bytes kind_sent_by_all(const run_trainer *self, mics_step_kind kind)
 {
-    const mics_schedule *schedule = self->job->schedule;
-    mics_bytes sum = mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN);
+    mics_bytes sum = {0, 0};
     for (int stage = 0; stage < MICS_STAGES; stage++) {
-        const mics_bytes gathers = mics_schedule_kind_bytes(
-            schedule, MICS_PHASE_TRAIN, MICS_STEP_REPLICA_GATHER, (mics_step_stage)stage);
-        sum.intra += (completed - 1) * gathers.intra;
-        sum.inter += (completed - 1) * gathers.inter;
+        const mics_bytes bytes = mics_schedule_kind_bytes(self->job->schedule, MICS_PHASE_TRAIN,
+                                                          kind, (mics_step_stage)stage);
+        sum.intra += bytes.intra;
+        sum.inter += bytes.inter;
     }
     return sum;
 }
 
-// What this rank sent must be what the schedule says it sends. Each rank checks its own share, so
-// the schedule's total over all ranks is a measured one, without a message to gather it.
-static mics_status check_sent(const run_trainer *self, const mics_step_result *result)
+static void add_bytes(mics_bytes *sum, int32_t times, mics_bytes bytes)
 {
-    const mics_bytes expected = sent_by(self, result->completes);
-    if (result->sent.intra == expected.intra && result->sent.inter == expected.inter)
+    sum->intra += times * bytes.intra;
+    sum->inter += times * bytes.inter;
+}
+
+static mics_status check_bytes(const char *what, mics_bytes sent, mics_bytes expected)
+{
+    if (sent.intra == expected.intra && sent.inter == expected.inter)
         return MICS_OK;
     return mics_fail(MICS_ERR_COMM,
-                     "sent %lld bytes intra-node and %lld inter-node in a step, but the schedule "
-                     "says %lld and %lld; this is a defect of mics, please report it",
-                     (long long)result->sent.intra, (long long)result->sent.inter,
-                     (long long)expected.intra, (long long)expected.inter);
+                     "sent %lld bytes intra-node and %lld inter-node in %s, but the schedule says "
+                     "%lld and %lld; this is a defect of mics, please report it",
+                     (long long)sent.intra, (long long)sent.inter, what, (long long)expected.intra,
+                     (long long)expected.inter);
+}
+
+// What this rank sent must be what the schedule says it sends. Each rank checks its own share, so
+// the schedule's total over all ranks is a measured one, without a message to gather it. A step that
+// has nothing to complete sends no replica gathers.
+static mics_status check_sent(const run_trainer *self)
+{
+    const mics_completions *done = &self->completions;
+    const mics_bytes gathers = kind_sent(self, MICS_STEP_REPLICA_GATHER);
+    mics_bytes completed = {0, 0},
+               step = mics_schedule_rank_bytes(self->job->schedule, MICS_PHASE_TRAIN,
+                                               self->rank->comm->rank);
+    add_bytes(&step, self->newest.completes ? 0 : -1, gathers);
+    add_bytes(&completed, done->updates, gathers);
+    add_bytes(&completed, done->count, kind_sent(self, MICS_STEP_PARAM_SYNC));
+    MICS_TRY(check_bytes("a step", self->newest.sent, step));
+    return check_bytes("completions of steps", done->sent, completed);
+}
+
+// What all ranks sent in the step, and in completions since the one before.
+static mics_bytes sent_by_all(const run_trainer *self)
+{
+    const mics_completions *done = &self->completions;
+    mics_bytes sum = mics_schedule_all_bytes(self->job->schedule, MICS_PHASE_TRAIN);
+    add_bytes(&sum, (self->newest.completes ? 0 : -1) + done->updates,
+              kind_sent_by_all(self, MICS_STEP_REPLICA_GATHER));
+    add_bytes(&sum, done->count, kind_sent_by_all(self, MICS_STEP_PARAM_SYNC));
+    return sum;
 }
 
 // Model FLOPs utilisation, recomputation not counted; unknown unless the run file says what a
@@ -264,15 +297,17 @@ static double utilisation(const run_trainer *self, double tokens_per_s)
            tokens_per_s / peak;
 }
 
-// Nothing hides what is completed behind the step: that counts as the second hop's.
+// Nothing hides what is completed behind the step: that counts as the second hop's, or where no
+// update is due as the parameter sync that it is.
 static void fill_exposed(const run_trainer *self, const mics_step_result *result,
                          mics_metrics *metrics)
 {
     const run_exposed exposed = run_exposed_sum(result->exposed_us);
+    const bool defers = mics_schedule_defers(self->job->schedule);
     metrics->exposed_comm_ms = (result->exposed_comm_us + self->complete_us) / 1e3;
-    metrics->exposed_gather_ms = exposed.gather / 1e3;
+    metrics->exposed_gather_ms = (exposed.gather + (defers ? 0 : self->complete_us)) / 1e3;
     metrics->exposed_reduce_ms = exposed.reduce / 1e3;
-    metrics->exposed_second_hop_ms = (exposed.second_hop + self->complete_us) / 1e3;
+    metrics->exposed_second_hop_ms = (exposed.second_hop + (defers ? self->complete_us : 0)) / 1e3;
     metrics->exposed_agree_ms = exposed.agree / 1e3;
 }
 
@@ -283,7 +318,7 @@ static mics_status report_step(run_trainer *self, int64_t step, double step_us, 
         return MICS_OK;
     const mics_run *run = self->job->run;
     int64_t tokens = run->global_batch * run_job_sequence(self->job);
-    const mics_bytes sent = sent_by_all(self, result->completes + self->completed);
+    const mics_bytes sent = sent_by_all(self);
     mics_memory_stats stats;
     mics_memory_stats_get(self->rank->memory, &stats);
     mics_metrics metrics = {
@@ -331,7 +366,8 @@ static bool is_read(const run_trainer *self, int64_t step)
     const mics_run *run = self->job->run;
     return step == run->steps || (self->newest.told & RUN_TELL_STOP) != 0 ||
            is_due(run->checkpoint_every, step) || is_due(run->memory_checkpoint_every, step) ||
-           is_due(run->check_replicas_every, step) || is_due(run->validate_every, step);
+           is_due(run->check_replicas_every, step) ||
+           (run->validation_batches > 0 && is_due(run->validate_every, step));
 }
 
 // Completes a step whose state is read behind it, so that the time and bytes of that are in the
@@ -343,13 +379,10 @@ static mics_status complete_step(run_trainer *self, int64_t step)
         run_trace_step(self->trace, self->engine, step, &self->newest)); // its times, not these
     const double begin_us = mics_clock_us();
     self->begin_us += begin_us - traced_us;
-    self->completed = mics_schedule_defers(self->job->schedule) &&
-                      self->newest.verdict == MICS_VERDICT_UPDATED && is_read(self, step);
-    self->complete_us = 0;
-    if (!self->completed)
-        return MICS_OK;
-    MICS_TRY(mics_engine_complete(self->engine));
+    if (is_read(self, step))
+        MICS_TRY(mics_engine_complete(self->engine));
     self->complete_us = mics_clock_us() - begin_us;
+    self->completions = mics_engine_take_completions(self->engine);
     return MICS_OK;
 }
 
@@ -365,7 +398,7 @@ static mics_status run_step(run_trainer *self, int64_t step)
     MICS_TRY(complete_step(self, step));
     const double taken_us = step_us(self) - self->copy_us;
     atomic_store(&self->job->stop.step_s, taken_us / 1e6);
-    MICS_TRY(check_sent(self, &self->newest));
+    MICS_TRY(check_sent(self));
     return report_step(self, step, taken_us, lr, &self->newest);
 }
 

@@ -31,7 +31,7 @@ struct run_trainer {
     double save_us;                           // waited for saving since the step before
     double copy_us;                           // and in this one, for the copy
     double complete_us;                       // of the running step, for completing it at its end
-    bool completed;                           // whether it was
+    mics_completions completions;             // since the step before
     bool saved;                               // there is a checkpoint
     int64_t saved_step;                       // of the newest; 0 too where there is none
     bool kept;                                // this run has made a copy in node memory

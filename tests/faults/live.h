@@ -61,6 +61,7 @@ typedef struct live_run {
     const char *command; // run by the shell where the bit is flipped
     // What came of it.
     mics_status status;
+    int32_t due; // units whose update was due where the bit was flipped
     int64_t step;
     double losses[LIVE_MAX_STEPS + 1]; // by step, the newest
     uint64_t digest;                   // of masters and moments of this process' ranks
@@ -273,6 +274,7 @@ static inline mics_status live_train(mics_job *job, live_run *run)
 {
     if (run->flip.after > 0)
         MICS_TRY(mics_job_train(job, run->flip.after));
+    run->due = job->trainers[0].engine->pending.left;
     live_flip_now(job, &run->flip);
     if (run->command != NULL && system(run->command) != 0)
         return MICS_ERR_IO;

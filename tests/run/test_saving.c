@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STEPS = 8, RANKS = 4, POISON_AFTER = 3, ONCE = 3 }; // ONCE: micro-steps, see open_job
+enum { STEPS = 8, RANKS = 4, POISON_AFTER = 3, SHORT = 3 }; // SHORT: micro-steps
 
 static char work[] = "/tmp/mics-saving-XXXXXX";
 static mics_memory *memory;
@@ -51,8 +51,9 @@ static void hear_checkpoint(void *ctx, int64_t step, const char *path)
     ((heard *)ctx)->saved = step;
 }
 
+// Masters exist `replicas` times.
 static mics_job *open_saving(const char *out, heard *ears, int64_t micro_steps, int64_t every,
-                             const char *set)
+                             int32_t replicas, const char *set)
 {
     static const char *const texts[] = {"text.txt"};
     const char *sets[] = {"run.validation_batches=0", "run.threads=1", "run.device=cpu",
@@ -68,7 +69,7 @@ static mics_job *open_saving(const char *out, heard *ears, int64_t micro_steps, 
                                     .micro_batch = 2,
                                     .micro_steps = micro_steps,
                                     .learning_rate = 3e-3,
-                                    .sharding = {2, 2, micro_steps > 2 ? RANKS : 2}};
+                                    .sharding = {2, 2, RANKS / replicas}};
     const mics_job_spec spec = {
         .memory = memory,
         .values = &values,
@@ -83,7 +84,7 @@ static mics_job *open_saving(const char *out, heard *ears, int64_t micro_steps, 
 
 static mics_job *open_job(const char *out, heard *ears, int64_t micro_steps, const char *limit)
 {
-    return open_saving(out, ears, micro_steps, 2, limit);
+    return open_saving(out, ears, micro_steps, 2, 1, limit);
 }
 
 static void check_poisoned(const char *out, const char *limit)
@@ -91,7 +92,7 @@ static void check_poisoned(const char *out, const char *limit)
     heard ears = {.poisons = true};
     capture seen;
     char path[256];
-    mics_job *job = open_job(out, &ears, ONCE, limit);
+    mics_job *job = open_job(out, &ears, SHORT, limit);
     capture_begin(&seen);
     ASSERT_STATUS(MICS_ERR_NUMERIC, mics_job_train(job, 0));
     mics_job_close(job);
@@ -115,12 +116,12 @@ static void nor_where_saves_wait(void **state)
     (void)state;
     heard ears = {0};
     char limit[64];
-    mics_job *job = open_job("sized", &ears, ONCE, NULL);
+    mics_job *job = open_job("sized", &ears, SHORT, NULL);
     assert_true(mics_job_facts_get(job).save_copy_bytes > 0);
     snprintf(limit, sizeof limit, "run.memory_limit=%zuB", mics_job_schedule(job)->ledger.total);
     mics_job_close(job);
     ears = (heard){0};
-    job = open_job("sized", &ears, ONCE, limit);
+    job = open_job("sized", &ears, SHORT, limit);
     assert_int_equal(mics_job_facts_get(job).save_copy_bytes, 0);
     mics_job_close(job);
     check_poisoned("waiting", limit);
@@ -131,7 +132,7 @@ static void a_final_save_of_it_fails(void **state)
     (void)state;
     heard ears = {.poisons = true};
     capture seen;
-    mics_job *job = open_job("final", &ears, ONCE, NULL);
+    mics_job *job = open_job("final", &ears, SHORT, NULL);
     ASSERT_OK(mics_job_train(job, POISON_AFTER));
     capture_begin(&seen);
     assert_true(mics_job_save(job) != MICS_OK);
@@ -148,16 +149,16 @@ static void *stop_soon(void *ctx)
 }
 
 // Steps long enough that it stops in the middle of one.
-static void stop_often(const char *out, const char *set, bool keeps)
+static void stop_often(const char *out, int32_t replicas, const char *set, bool keeps)
 {
     enum { MICRO_STEPS = 30 };
     heard whole = {0}, parts = {0};
     char path[64];
     snprintf(path, sizeof path, "whole-%s", out);
-    mics_job *job = open_job(path, &whole, MICRO_STEPS, NULL);
+    mics_job *job = open_saving(path, &whole, MICRO_STEPS, 2, replicas, NULL);
     ASSERT_OK(mics_job_train(job, 0));
     ASSERT_OK(mics_job_close(job));
-    job = open_saving(out, &parts, MICRO_STEPS, keeps ? 0 : 2, set);
+    job = open_saving(out, &parts, MICRO_STEPS, keeps ? 0 : 2, replicas, set);
     for (int stops = 0; mics_job_facts_get(job).step < STEPS && stops < 100; stops++) {
         pthread_t thread;
         if (stops < 3)
@@ -188,14 +189,16 @@ static void stop_often(const char *out, const char *set, bool keeps)
 static void a_stopped_run_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
-    stop_often("parts", NULL, false);
+    stop_often("parts", 1, NULL, false);
+    stop_often("due", 2, NULL, false); // updates are in the next step
 }
 
 // Without any time for the disk: each stop is in node memory first, and then on disk too.
 static void and_one_that_is_late_for_the_disk(void **state)
 {
     (void)state;
-    stop_often("late", "run.grace_s=0", true);
+    stop_often("late", 1, "run.grace_s=0", true);
+    stop_often("due-late", 2, "run.grace_s=0", true);
 }
 
 static void write_file(const char *name, const char *text)
