@@ -402,6 +402,7 @@ static mics_status agree(mics_engine *engine, const mics_step *step, const mics_
     MICS_TRY(device_wait_step(engine, (int32_t)(step - engine->list->steps)));
     mine->loss = engine->host_sums->loss;
     mine->sum_squares = engine->host_sums->sum_squares;
+    mine->updated_squares = engine->host_sums->updated_squares;
     MICS_TRY(mics_comm_all_gather(engine->spec.comm, over, engine->agreements, step->block_bytes));
     engine->agreed_us = mics_clock_us();
     return MICS_OK;

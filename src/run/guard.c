@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Steps under guard. A step is suspicious if its loss or norm is not finite, if its loss is no
-// cross-entropy, or a spike that must not train, or if replicas have different gradients after the
-// second hop. The engine has changed nothing then, so there are three questions, in this order:
+// cross-entropy, or a spike that must not train, or if replicas updated the step before with
+// different gradients. The engine updates with none of its own gradients then, so there are three
+// questions, in this order:
 //   1. Do replicas hold the same? If not, that explains every number (rewind.c).
 //   2. Does the step give the same numbers again (run.recheck)? If not, a machine is bad.
 //   3. Else it is the data or the hyperparameters: the run ends, or goes on without the step.
@@ -236,8 +237,8 @@ static mics_status recheck(attempt *a)
 
 // ---- doubts ----
 
-// Replicas hold the same, and have made different gradients of it. That was in passing, so the step
-// is run again; the second time the run goes back further.
+// Replicas hold the same, although they updated with different gradients. What was lost is lost
+// alike, so the step is run again.
 static mics_status run_again(const attempt *a)
 {
     run_trainer *self = a->self;

@@ -26,7 +26,7 @@ static void describe(const run_trainer *self, int64_t step, const mics_divergenc
     const char *state = mics_replica_state_text(found->state);
     char when[48], of[MICS_NAME_BYTES + 16] = "", more[48] = "";
     if (found->state == MICS_REPLICA_GRADS)
-        snprintf(when, sizeof when, "step %lld", (long long)step + 1);
+        snprintf(when, sizeof when, "step %lld", (long long)step);
     else
         snprintf(when, sizeof when, "after step %lld", (long long)step);
     if (found->unit >= 0)

@@ -268,7 +268,7 @@ void run_saving_before_update(void *ctx)
     run_trainer *self = ctx;
     const double begin_us = mics_clock_us();
     run_saver_await_copied(&self->saver, &self->saver.behind);
-    self->copy_us = mics_clock_us() - begin_us;
+    self->copy_us += mics_clock_us() - begin_us;
 }
 
 void run_saving_enter_step(run_trainer *self)

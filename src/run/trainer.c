@@ -377,11 +377,11 @@ static mics_status complete_step(run_trainer *self, int64_t step)
     const double traced_us = mics_clock_us();
     MICS_TRY(
         run_trace_step(self->trace, self->engine, step, &self->newest)); // its times, not these
-    const double begin_us = mics_clock_us();
+    const double begin_us = mics_clock_us(), copy_us = self->copy_us;
     self->begin_us += begin_us - traced_us;
     if (is_read(self, step))
         MICS_TRY(mics_engine_complete(self->engine));
-    self->complete_us = mics_clock_us() - begin_us;
+    self->complete_us = mics_clock_us() - begin_us - (self->copy_us - copy_us);
     self->completions = mics_engine_take_completions(self->engine);
     return MICS_OK;
 }
@@ -392,6 +392,7 @@ static mics_status run_step(run_trainer *self, int64_t step)
     double lr = mics_lr_at(&run->lr, step);
     mics_batch_source source =
         source_of(self, &self->job->train_samples, (step - 1) * run->global_batch);
+    self->copy_us = 0;
     MICS_TRY(run_guard_step(self, step, (float)lr, &source));
     if (self->step != step) // it has to be run again, or a rank has to stop
         return MICS_OK;

@@ -29,7 +29,7 @@ struct run_trainer {
     int64_t step;                             // done
     double begin_us;                          // of the running step
     double save_us;                           // waited for saving since the step before
-    double copy_us;                           // and in this one, for the copy
+    double copy_us;                           // and in this one, until the copy was made
     double complete_us;                       // of the running step, for completing it at its end
     mics_completions completions;             // since the step before
     bool saved;                               // there is a checkpoint

@@ -275,6 +275,9 @@ static inline mics_status fixture_train(fixture_run *run, mics_engine *engine,
         MICS_TRY(mics_engine_step(engine, step, 3e-3f, &read, &run->results[rank]));
         int64_t exchanges = fixture_exchanges(self->comm) - before;
         MICS_TRY(fixture_check_step(run, engine, self, step, exchanges));
+        // What replicas are compared by, wherever its memory is.
+        RANKS_EXPECT(!run->results[rank].completes ||
+                     mics_engine_agreements(engine)[rank].updated_squares > 0);
         if (rank == 0) {
             run->losses[step - 1] = run->results[0].loss;
             run->norms[step - 1] = run->results[0].grad_norm;
