@@ -78,6 +78,7 @@ typedef struct mics_job_callbacks {
     void (*saving)(void *ctx, int64_t step);                       // a checkpoint is begun
     void (*checkpoint)(void *ctx, int64_t step, const char *path); // it is on disk
     void (*note)(void *ctx, const char *line);                     // what else is worth a line
+    void (*sample)(void *ctx, int64_t step, const char *text, size_t bytes); // run.sample_every
     // Asked before each step: true saves that step and ends training.
     bool (*should_stop)(void *ctx);
 } mics_job_callbacks;
@@ -158,7 +159,8 @@ mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out);
  * goes back to an older state and trains on from there, so callbacks may hear of a step again.
  *
  * Units:   optimizer steps.       Needs: steps >= 0.
- * Returns: MICS_OK, at once when the run is finished; MICS_ERR_INTERRUPTED: a rank was told to
+ * Returns: MICS_OK, at once when the run is finished, or ended early as validation did not improve
+ *          (mics_job_facts.no_improvement); MICS_ERR_INTERRUPTED: a rank was told to
  *          stop, the step that was done last is saved, and training may go on; MICS_ERR_NUMERIC: a
  *          loss or norm cannot be right, or replicas differ again and again; MICS_ERR_COMM,
  *          MICS_ERR_PEER, MICS_ERR_IO, MICS_ERR_MEMORY,
@@ -303,6 +305,10 @@ typedef struct mics_job_facts {
     int64_t step;       // that are done
     int64_t saved_step; // in the newest checkpoint; 0: none, or of step 0
     double validation_first, validation_last; // losses; NaN: none
+    // With run.keep_best or run.stop_after_no_improvement, once it trains.
+    int64_t best_step;   // of the lowest validation loss after a step; 0: none yet
+    double best_loss;    // that
+    bool no_improvement; // the run has ended before its last step; training again does nothing
 } mics_job_facts;
 
 /* What is known now.

@@ -132,6 +132,11 @@ static void show_note(void *ctx, const char *line)
     mics_progress_note(((cli_train *)ctx)->progress, "%s", line);
 }
 
+static void show_sample(void *ctx, int64_t step, const char *text, size_t bytes)
+{
+    cli_print_sample_of_step(((cli_train *)ctx)->progress, step, text, bytes);
+}
+
 // ---- the job ----
 
 static void print_finished(const mics_job *job)
@@ -190,7 +195,7 @@ static mics_status train(cli_call *call, const train_options *options, mics_stat
         .resume = options->resume,
         .status = parsed,
         .callbacks = {&self, begin, show_step, show_validation, show_saving, show_checkpoint,
-                      show_note},
+                      show_note, show_sample},
     };
     const char **sets = NULL;
     mics_status status = join_sets(memory, options, &texts, &sets, &spec.set_count);

@@ -40,6 +40,7 @@ mics_status run_filling_reports(run_trainer *self, int64_t step)
 
 mics_status run_filling_cut_reports(run_trainer *self, int64_t step)
 {
+    self->best.known = false; // it is what the lines that are left say
     MICS_TRY(run_reports_cut(&self->reports, step));
     // Of step 0 no line is kept, as no run resumes there.
     if (step == 0 && !isnan(self->validation_first))

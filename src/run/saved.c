@@ -13,6 +13,7 @@
 #include "mics/log.h"
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // ---- finding it ----
@@ -34,12 +35,42 @@ static mics_status is_run(mics_memory *memory, const char *path, bool *is_out)
     return *is_out ? MICS_OK : has(memory, path, "checkpoints", is_out);
 }
 
+// The folder that a run's file `best` or `latest` names, which lies beside it; NULL: PATH is no such
+// file.
+static mics_status find_named(mics_memory *memory, const char *path, char **folder_out)
+{
+    char *text = NULL, *dir = NULL;
+    size_t bytes = 0;
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    struct stat facts;
+    if ((strcmp(name, "best") != 0 && strcmp(name, "latest") != 0) || stat(path, &facts) != 0 ||
+        !S_ISREG(facts.st_mode))
+        return MICS_OK;
+    MICS_TRY(mics_file_read_whole(memory, path, 64, &text, &bytes));
+    text[strcspn(text, "\n")] = '\0';
+    mics_status status = MICS_OK;
+    if (strncmp(text, "step-", 5) != 0 || !mics_file_plain_name(text))
+        status = mics_fail(MICS_ERR_FORMAT, "%s: does not name a step's folder", path);
+    else if ((status = mics_strdup(memory, path, &dir)) == MICS_OK) {
+        dir[name - path] = '\0';
+        status = mics_file_join(memory, *dir != '\0' ? dir : ".", text, folder_out);
+    }
+    mics_free(memory, dir);
+    mics_free(memory, text);
+    return status;
+}
+
 mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **folder_out)
 {
     bool is_checkpoint = false, has_checkpoints = false;
     char *dir = NULL, *found = NULL;
     if (access(path, F_OK) != 0)
         return mics_fail(MICS_ERR_IO, "%s: %s", path, strerror(errno));
+    MICS_TRY(find_named(memory, path, &found));
+    if (found != NULL) {
+        *folder_out = found;
+        return MICS_OK;
+    }
     MICS_TRY(has(memory, path, "manifest.json", &is_checkpoint));
     if (is_checkpoint)
         return mics_strdup(memory, path, folder_out);

@@ -4,6 +4,7 @@
 #ifndef MICS_RUN_TRAINER_H
 #define MICS_RUN_TRAINER_H
 
+#include "best.h"
 #include "guard.h"
 #include "job.h"
 #include "mics/engine.h"
@@ -39,6 +40,8 @@ struct run_trainer {
     bool memory_told;                         // the program was told of the first
     double validation_first, validation_last; // NaN: none
     double evaluated;                         // loss, of run_trainer_evaluate
+    run_best best;                            // of validations
+    bool no_samples;                          // a text could not be written
     mics_step_result newest;                  // step
     int64_t peak_bytes[MICS_MEM_TAGS + 1];    // largest of all ranks, once measured
     run_guard guard;
