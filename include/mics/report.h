@@ -61,6 +61,14 @@ void mics_progress_step(mics_progress *progress, const mics_metrics *metrics);
 /* Prints a line of its own ("validation loss 2.31") without tearing the live line. */
 void mics_progress_note(mics_progress *progress, const char *format, ...) MICS_PRINTF(2, 3);
 
+/* Shows how far other long work than training is, where it is long: on a terminal a line that is
+ * erased at the end (done == total), elsewhere a line after some seconds and then ever more rarely.
+ * Work of another name begins anew.
+ *
+ * Needs:   0 <= done <= total, total >= 1; what: as long as it goes on.
+ */
+void mics_progress_work(mics_progress *progress, const char *what, int64_t done, int64_t total);
+
 /* Ends the live line, so that others may print; the next step starts a new one. */
 void mics_progress_break(mics_progress *progress);
 

@@ -261,6 +261,11 @@ mics_status mics_saved_open(mics_memory *memory, const char *path,
     return status;
 }
 
+void mics_saved_listen(mics_saved *saved, const mics_work_listener *listener)
+{
+    saved->listener = *listener;
+}
+
 static void free_params(mics_saved *saved)
 {
     for (int32_t unit = 0; saved->params != NULL && unit < saved->model->unit_count; unit++)
@@ -315,7 +320,7 @@ mics_saved_facts mics_saved_facts_get(const mics_saved *saved)
 mics_status run_saved_speak(mics_status status)
 {
     if (status == MICS_ERR_FORMAT)
-        mics_log_add("restore it, or give another step's folder (RUN/checkpoints/step-N)");
+        mics_log_add(RUN_SAVED_ADVICE);
     mics_log_release(status != MICS_OK, -1);
     return status;
 }
@@ -425,8 +430,10 @@ static mics_status read_params(mics_saved *saved, mics_dtype dtype)
     MICS_TRY(run_saved_check_fits(saved, "the model", param_bytes(saved->model, dtype)));
     MICS_TRY(MICS_NEW(saved->memory, saved->model->unit_count, &saved->params));
     mics_status status = MICS_OK;
-    for (int32_t unit = 0; unit < saved->model->unit_count && status == MICS_OK; unit++)
+    for (int32_t unit = 0; unit < saved->model->unit_count && status == MICS_OK; unit++) {
         status = read_unit(saved, unit);
+        mics_work_tell(&saved->listener, "loading parameters", unit + 1, saved->model->unit_count);
+    }
     if (status != MICS_OK)
         free_params(saved);
     return status;
