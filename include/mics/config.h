@@ -112,7 +112,6 @@ typedef struct mics_run {
     bool keep_best;                    // the checkpoint of the lowest validation loss stays
     int64_t stop_after_no_improvement; // validations without a lower loss; 0: never
     int64_t sample_every;              // steps between texts of the model; 0: none
-    int64_t sample_tokens;
     const char *sample_prompt;
     double peak_tflops;      // of a rank, for MFU; 0: unknown
     int64_t log_every;       // steps between plain lines; 0: by time

@@ -135,8 +135,7 @@ static const key rows[] = {
          .help = "steps between texts that the model writes, in the log and in samples.jsonl; each "
                  "such step is saved; 0: none")},
     {TEXT("run.sample_prompt", run.sample_prompt, .text = "\n",
-          .help = "what those texts continue")},
-    {INT("run.sample_tokens", run.sample_tokens, 1, 4096, 64, .help = "their length, in tokens")},
+          .help = "what those texts of 64 tokens continue")},
     {TEXT("run.cluster", run.cluster, .text = "none",
           .help = "cluster file, or name in the catalogue, for which \"sharding\": \"auto\" is "
                   "planned; \"none\": the smallest mics(p) that fits")},

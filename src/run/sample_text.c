@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { SAMPLE_TOKENS = 64 };
+
 static mics_status draw(const run_trainer *self, mics_saved *saved, FILE *out)
 {
     const mics_run *run = self->job->run;
-    const mics_sampling sampling = {.tokens = run->sample_tokens,
+    const mics_sampling sampling = {.tokens = SAMPLE_TOKENS,
                                     .temperature = 0.8,
                                     .top_k = 40,
                                     .seed = run->seed,
