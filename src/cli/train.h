@@ -19,7 +19,8 @@ typedef struct cli_train {
 void cli_print_beginning(const mics_job *job);
 
 /* What the model wrote after a step, as the display's lines. */
-void cli_print_sample_of_step(mics_progress *progress, int64_t step, const char *text, size_t bytes);
+void cli_print_sample_of_step(mics_progress *progress, int64_t step, const char *text,
+                              size_t bytes);
 
 /* After training: losses, a sample of text, predicted against measured, and where everything is.
  * For the first process.

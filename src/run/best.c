@@ -4,10 +4,8 @@
 // has read of metrics.jsonl.
 #include "best.h"
 #include "base/file.h"
-#include "mics/checkpoint.h"
 #include "mics/log.h"
 #include "trainer.h"
-#include <stdio.h>
 
 static bool is_used(const mics_run *run)
 {
@@ -20,9 +18,10 @@ mics_status run_best_check(const mics_run *run)
     if (!is_used(run))
         return MICS_OK;
     if (run->validation_batches == 0)
-        return mics_json_fail(run->json, key, MICS_ERR_INVALID,
-                              "run.validation_batches is 0, so no loss says which step is the best; "
-                              "leave that key out");
+        return mics_json_fail(
+            run->json, key, MICS_ERR_INVALID,
+            "run.validation_batches is 0, so no loss says which step is the best; "
+            "leave that key out");
     if (run->validate_every == 0)
         return mics_json_fail(run->json, key, MICS_ERR_INVALID,
                               "compares validations during training, and run.validate_every is 0; "
@@ -57,52 +56,6 @@ static void count_line(void *ctx, int64_t step, double loss)
     run_best_count(self->best, self->run, step, loss);
 }
 
-// ---- the name ----
-
-static bool is_there(const run_trainer *self, int64_t step)
-{
-    char path[RUN_PATH_BYTES];
-    mics_checkpoint *checkpoint = NULL;
-    snprintf(path, sizeof path, "%s/step-%08lld", self->job->checkpoints_dir, (long long)step);
-    const bool muted = mics_log_mute(true);
-    const bool there = mics_checkpoint_open(self->rank->memory, path, &checkpoint) == MICS_OK;
-    mics_log_mute(muted);
-    mics_checkpoint_close(checkpoint);
-    return there;
-}
-
-static void name(const run_trainer *self, int64_t step)
-{
-    const bool before = mics_log_demote(true);
-    if (mics_checkpoint_name_best(self->rank->memory, self->job->checkpoints_dir, step) != MICS_OK)
-        mics_log(MICS_LOG_WARNING, "%s/best does not name the best checkpoint; training goes on",
-                 self->job->checkpoints_dir);
-    mics_log_demote(before);
-}
-
-// A run that begins at an older step than the one that is named knows nothing of that any more.
-static void name_again(const run_trainer *self)
-{
-    int64_t named = -1;
-    const int64_t best = self->best.step > 0 ? self->best.step : -1;
-    const bool before = mics_log_demote(true);
-    (void)mics_checkpoint_best(self->rank->memory, self->job->checkpoints_dir, &named);
-    mics_log_demote(before);
-    if (named == best)
-        return;
-    if (best > 0 && is_there(self, best))
-        name(self, best);
-    else if (named > self->step)
-        name(self, -1);
-}
-
-void run_best_saved(run_trainer *self, int64_t step)
-{
-    if (self->job->run->keep_best && self->best.known && self->best.step == step &&
-        self->rank->comm->rank == 0)
-        name(self, step);
-}
-
 // ---- what was found so far ----
 
 static void read_history(run_trainer *self)
@@ -130,7 +83,7 @@ mics_status run_best_load(run_trainer *self)
         read_history(self);
     MICS_TRY(mics_comm_broadcast(self->rank->comm, 0, &self->best, sizeof self->best));
     if (self->job->run->keep_best && self->rank->comm->rank == 0)
-        name_again(self);
+        run_best_name_again(self);
     return MICS_OK;
 }
 

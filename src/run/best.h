@@ -41,10 +41,15 @@ mics_status run_best_load(run_trainer *self);
  * Returns: MICS_OK; as run_guard_check and run_saving_begin.    Collective: over ranks. */
 mics_status run_best_follow(run_trainer *self, int64_t step);
 
-/* A checkpoint of `step` is whole: on rank 0 it is named the best if it is. */
-void run_best_saved(run_trainer *self, int64_t step);
-
 /* Whether the run has ended early. The same on all ranks. */
 bool run_best_ended(const run_trainer *self);
+
+// ---- best_name.c ----
+
+/* On rank 0, where the run begins: the file names the best as far as the run knows now. */
+void run_best_name_again(const run_trainer *self);
+
+/* A checkpoint of `step` is whole: on rank 0 it is named the best if it is. */
+void run_best_saved(run_trainer *self, int64_t step);
 
 #endif

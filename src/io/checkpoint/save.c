@@ -325,8 +325,7 @@ mics_status mics_checkpoint_name_best(mics_memory *memory, const char *dir, int6
     const bool gone = unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR;
     const int cause = errno;
     const mics_status status =
-        gone ? MICS_OK
-             : mics_fail(MICS_ERR_IO, "%s: cannot be removed: %s", path, strerror(cause));
+        gone ? MICS_OK : mics_fail(MICS_ERR_IO, "%s: cannot be removed: %s", path, strerror(cause));
     mics_free(memory, path);
     return status;
 }
