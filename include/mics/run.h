@@ -301,17 +301,17 @@ typedef struct mics_job_facts {
     // Where it stands.
     const char *checkpoint; // resumed from; NULL
     const char *checkpoints_dir;
-    bool from_memory;   // resumed from a copy in node memory, which is no more
-    bool imported;      // began with safetensors
-    bool finished;      // no step is left
-    int64_t start_step; // optimizer steps that were done before
-    int64_t step;       // that are done
-    int64_t saved_step; // in the newest checkpoint; 0: none, or of step 0
+    bool from_memory;    // resumed from a copy in node memory, which is no more
+    bool imported;       // began with safetensors
+    bool finished;       // no step is left
+    bool no_improvement; // the run has ended before its last step; training again does nothing
+    int64_t start_step;  // optimizer steps that were done before
+    int64_t step;        // that are done
+    int64_t saved_step;  // in the newest checkpoint; 0: none, or of step 0
     double validation_first, validation_last; // losses; NaN: none
     // With run.keep_best or run.stop_after_no_improvement, once it trains.
-    int64_t best_step;   // of the lowest validation loss after a step; 0: none yet
-    double best_loss;    // that
-    bool no_improvement; // the run has ended before its last step; training again does nothing
+    int64_t best_step; // of the lowest validation loss after a step; 0: none yet
+    double best_loss;  // that
 } mics_job_facts;
 
 /* What is known now.

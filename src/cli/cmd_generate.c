@@ -249,9 +249,9 @@ out:
         if (outs[i] != NULL)
             fclose(outs[i]); // which completes the text
     }
-    if (status == MICS_OK && options->json)
+    if (status == MICS_OK && texts != NULL && options->json)
         print_json(saved, texts, options, generated_out);
-    else if (status == MICS_OK)
+    else if (status == MICS_OK && texts != NULL)
         print_texts(texts, options);
     for (int32_t i = 0; texts != NULL && i < count; i++)
         free(texts[i].bytes);

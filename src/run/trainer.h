@@ -27,6 +27,7 @@ struct run_trainer {
     const run_samples *samples;               // what the batch source reads now
     int64_t first_sample;                     // of the running step, or validation batch
     bool begun;                               // training: validated before its first step
+    bool no_samples;                          // a text could not be written
     int64_t step;                             // done
     double begin_us;                          // of the running step
     double save_us;                           // waited for saving since the step before
@@ -41,7 +42,6 @@ struct run_trainer {
     double validation_first, validation_last; // NaN: none
     double evaluated;                         // loss, of run_trainer_evaluate
     run_best best;                            // of validations
-    bool no_samples;                          // a text could not be written
     mics_step_result newest;                  // step
     int64_t peak_bytes[MICS_MEM_TAGS + 1];    // largest of all ranks, once measured
     run_guard guard;
