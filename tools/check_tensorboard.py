@@ -24,6 +24,7 @@ NAMES = {
 def main(folder, metrics):
     with open(metrics, encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
+    lines = [line for line in lines if "stopped" not in line]  # the end of the run is no figure
     names = {name for line in lines for name, value in line.items() if value is not None}
     events = EventAccumulator(folder, size_guidance={"scalars": 0})
     events.Reload()

@@ -164,12 +164,26 @@ bool mics_checkpoint_save_is_committed(const mics_checkpoint_saving *saving);
  */
 void mics_checkpoint_save_close(mics_checkpoint_saving *saving, bool failed);
 
-/* Removes all complete checkpoints but the `keep` saved last and that of `step`; 0 keeps all.
+/* Removes all complete checkpoints but the `keep` saved last, that of `step`, and the one that is
+ * named best; 0 keeps all.
  *
  * Needs:   rank 0 alone; no save under way.
  * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_MEMORY. What cannot be removed is a warning.
  */
 mics_status mics_checkpoint_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step);
+
+/* Names the checkpoint of `step` as the best under `dir`, in its file `best`; -1: none is, any more.
+ *
+ * Needs:   rank 0 alone; step >= -1.
+ * Returns: MICS_OK: the name is on disk; MICS_ERR_IO, MICS_ERR_MEMORY.
+ */
+mics_status mics_checkpoint_name_best(mics_memory *memory, const char *dir, int64_t step);
+
+/* The step that is named best under `dir`; -1: none is.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_MEMORY (step_out is -1).        Threads: any.
+ */
+mics_status mics_checkpoint_best(mics_memory *memory, const char *dir, int64_t *step_out);
 
 // ---- reading ----
 

@@ -88,6 +88,7 @@ typedef struct mics_run {
     const char *model_init;   // "random" or a folder of safetensors
     bool ignore_dropout;      // model.dropout is 0: dropout in the model's config does not count
     bool add_special_tokens;  // texts stand in the tokenizer's frame, not behind a separator
+    bool keep_best;           // the checkpoint of the lowest validation loss stays
     const char *const *train; // paths or globs
     const char *const *validation;
     int32_t train_count, validation_count;
@@ -109,10 +110,14 @@ typedef struct mics_run {
     bool recheck;                    // suspicious steps are run again
     int64_t validate_every;          // steps; 0: only before and after
     int64_t validation_batches;
+    int64_t stop_after_no_improvement; // validations without a lower loss; 0: never
+    int64_t sample_every;              // steps between texts of the model; 0: none
+    const char *sample_prompt;
     double peak_tflops;      // of a rank, for MFU; 0: unknown
     int64_t log_every;       // steps between plain lines; 0: by time
     const char *tensorboard; // folder of event files, or "none"
     const char *prometheus;  // file of the newest step's figures, or "none"
+    const char *csv;         // file of the figures of metrics.jsonl, or "none"
     const char *cluster;     // file or name that "sharding": "auto" is planned for, or "none"
     int64_t trace_step;      // first step of trace.json; 0: none
     int64_t trace_steps;

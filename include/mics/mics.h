@@ -30,5 +30,6 @@
 #include "mics/schedule.h"
 #include "mics/simulate.h"
 #include "mics/status.h"
+#include "mics/work.h"
 
 #endif

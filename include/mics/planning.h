@@ -9,6 +9,7 @@
 #include "mics/config.h"
 #include "mics/goodput.h"
 #include "mics/plan.h"
+#include "mics/work.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,11 +29,13 @@ typedef struct mics_plan_spec {
     mics_plan_pipeline pipeline; // MEGATRON: degrees above 0 stand fixed
     const char *
         precision; // "auto", "mixed", or as mics_math_text; NULL: the run file's. fp8 can be planned, not trained
+    mics_work_listener listener; // hears of sweeps, and of plans for several clusters
 } mics_plan_spec;
 
 // What is planned, and where.
 typedef struct mics_plan {
     mics_memory *memory;
+    mics_work_listener listener;
     mics_run *run;
     mics_json *config; // the model's
     mics_model *model;

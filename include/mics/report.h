@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a run tells people and machines: the progress line, metrics.jsonl, files for TensorBoard and
+// What a run tells people and machines: the progress line, metrics.jsonl, files for TensorBoard, CSV and
 // Prometheus, the table of predicted against measured, and traces of what happened when.
 #ifndef MICS_REPORT_H
 #define MICS_REPORT_H
@@ -61,6 +61,14 @@ void mics_progress_step(mics_progress *progress, const mics_metrics *metrics);
 /* Prints a line of its own ("validation loss 2.31") without tearing the live line. */
 void mics_progress_note(mics_progress *progress, const char *format, ...) MICS_PRINTF(2, 3);
 
+/* Shows how far other long work than training is, where it is long: on a terminal a line that is
+ * erased at the end (done == total), elsewhere a line after some seconds and then ever more rarely.
+ * Work of another name begins anew.
+ *
+ * Needs:   0 <= done <= total, total >= 1; what: as long as it goes on.
+ */
+void mics_progress_work(mics_progress *progress, const char *what, int64_t done, int64_t total);
+
 /* Ends the live line, so that others may print; the next step starts a new one. */
 void mics_progress_break(mics_progress *progress);
 
@@ -103,6 +111,33 @@ mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metr
  * Returns: as mics_metrics_write.
  */
 mics_status mics_metrics_write_validation(mics_metrics_file *file, int64_t step, double loss);
+
+/* Appends {"step": ..., "stopped": "no improvement", "best_step": ..., "best_validation_loss": ...}.
+ *
+ * Units:   nats a token.
+ * Needs:   step >= 0.
+ * Returns: as mics_metrics_write.
+ */
+mics_status mics_metrics_write_stop(mics_metrics_file *file, int64_t step, int64_t best_step,
+                                    double best_loss);
+
+/* Appends {"step": ..., "prompt": ..., "text": ...}, for a file of texts; a text that is too long
+ * for a line, or ends inside a character, is cut.
+ *
+ * Needs:   step >= 0; a prompt of less than 1000 bytes.
+ * Returns: as mics_metrics_write; MICS_ERR_MEMORY.
+ */
+mics_status mics_metrics_write_sample(mics_metrics_file *file, int64_t step, const char *prompt,
+                                      const char *text);
+
+/* Calls `each` for every validation of a metrics.jsonl up to step `last`, in the order in which they
+ * stand; NaN is a loss that was not finite. No file has none, and damaged lines are passed over.
+ *
+ * Units:   nats a token.
+ * Returns: MICS_OK; MICS_ERR_IO.
+ */
+mics_status mics_metrics_validations(mics_memory *memory, const char *path, int64_t last,
+                                     void (*each)(void *ctx, int64_t step, double loss), void *ctx);
 
 /* Closes; NULL is allowed.
  *
@@ -147,6 +182,38 @@ mics_status mics_tensorboard_write_validation(mics_tensorboard *file, int64_t st
  * Returns: MICS_OK; MICS_ERR_IO when the last bytes could not be written. Frees in any case.
  */
 mics_status mics_tensorboard_close(mics_tensorboard *file);
+
+// ---- CSV ----
+
+// A table of the figures of metrics.jsonl: a header, then a row a step with the same names, in the
+// same order and with the same digits; the last column is validation_loss. A validation has a row of
+// its own, in which the other figures are empty. A number that is not finite is empty.
+typedef struct mics_csv mics_csv;
+
+/* Opens for appending, keeping the rows of steps up to `resume_step`; 0 is a new run, which keeps
+ * none. What is dropped is dropped by renaming a file that was written aside.
+ *
+ * Needs:   resume_step >= 0.
+ * Returns: MICS_OK; MICS_ERR_INVALID: the file is there, and its header is another; MICS_ERR_IO;
+ *          MICS_ERR_MEMORY.
+ * Owns:    close with mics_csv_close.              Threads: one at a time.
+ * Source:  RFC 4180, with newlines alone.
+ */
+mics_status mics_csv_open(mics_memory *memory, const char *path, int64_t resume_step,
+                          mics_csv **csv_out);
+
+/* Appends the row of a step, or of a validation (nats a token).
+ *
+ * Returns: MICS_OK; MICS_ERR_IO (a full disk, ...), logged; the file then ends with the row before.
+ */
+mics_status mics_csv_write(mics_csv *csv, const mics_metrics *metrics);
+mics_status mics_csv_write_validation(mics_csv *csv, int64_t step, double loss);
+
+/* Closes; NULL is allowed.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO when the last bytes could not be written. Frees in any case.
+ */
+mics_status mics_csv_close(mics_csv *csv);
 
 // ---- Prometheus ----
 

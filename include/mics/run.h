@@ -24,6 +24,7 @@
 #include "mics/model.h"
 #include "mics/report.h"
 #include "mics/schedule.h"
+#include "mics/work.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -80,6 +81,9 @@ typedef struct mics_job_callbacks {
     void (*note)(void *ctx, const char *line);                     // what else is worth a line
     // Asked before each step: true saves that step and ends training.
     bool (*should_stop)(void *ctx);
+    void (*sample)(void *ctx, int64_t step, const char *text, size_t bytes); // run.sample_every
+    // How far loading is, as mics_work_listener.
+    void (*work)(void *ctx, const char *what, int64_t done, int64_t total);
 } mics_job_callbacks;
 
 // How a job is opened.
@@ -158,7 +162,8 @@ mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out);
  * goes back to an older state and trains on from there, so callbacks may hear of a step again.
  *
  * Units:   optimizer steps.       Needs: steps >= 0.
- * Returns: MICS_OK, at once when the run is finished; MICS_ERR_INTERRUPTED: a rank was told to
+ * Returns: MICS_OK, at once when the run is finished, or ended early as validation did not improve
+ *          (mics_job_facts.no_improvement); MICS_ERR_INTERRUPTED: a rank was told to
  *          stop, the step that was done last is saved, and training may go on; MICS_ERR_NUMERIC: a
  *          loss or norm cannot be right, or replicas differ again and again; MICS_ERR_COMM,
  *          MICS_ERR_PEER, MICS_ERR_IO, MICS_ERR_MEMORY,
@@ -296,13 +301,17 @@ typedef struct mics_job_facts {
     // Where it stands.
     const char *checkpoint; // resumed from; NULL
     const char *checkpoints_dir;
-    bool from_memory;   // resumed from a copy in node memory, which is no more
-    bool imported;      // began with safetensors
-    bool finished;      // no step is left
-    int64_t start_step; // optimizer steps that were done before
-    int64_t step;       // that are done
-    int64_t saved_step; // in the newest checkpoint; 0: none, or of step 0
+    bool from_memory;    // resumed from a copy in node memory, which is no more
+    bool imported;       // began with safetensors
+    bool finished;       // no step is left
+    bool no_improvement; // the run has ended before its last step; training again does nothing
+    int64_t start_step;  // optimizer steps that were done before
+    int64_t step;        // that are done
+    int64_t saved_step;  // in the newest checkpoint; 0: none, or of step 0
     double validation_first, validation_last; // losses; NaN: none
+    // With run.keep_best or run.stop_after_no_improvement, once it trains.
+    int64_t best_step; // of the lowest validation loss after a step; 0: none yet
+    double best_loss;  // that
 } mics_job_facts;
 
 /* What is known now.
@@ -348,7 +357,19 @@ typedef struct mics_evaluation {
     double loss;      // mean over predicted tokens
     int64_t tokens;   // that were predicted
     int64_t sequence; // tokens of a window
+    int32_t ranks;    // that shared the work
+    bool first;       // this process is the first of them
 } mics_evaluation;
+
+// What an evaluation reads.
+typedef struct mics_evaluation_spec {
+    const char *const *files; // (file_count) texts or token shards
+    int32_t file_count;
+    const char *text_field; // of JSON Lines; NULL: as in training, or "text"
+    int64_t sequence;       // tokens of a window; 0: as in training
+    // What this process came to before, as in mics_job_spec.
+    mics_status status;
+} mics_evaluation_spec;
 
 /* Opens a checkpoint: a step's folder, or the newest in that of a run; or a folder with config.json
  * and safetensors as it is downloaded. Reads no parameters yet.
@@ -364,6 +385,9 @@ mics_status mics_saved_open(mics_memory *memory, const char *path,
 
 /* Frees; NULL is allowed. */
 void mics_saved_close(mics_saved *saved);
+
+/* From now on loading, evaluating and exporting tell this listener, which is copied. */
+void mics_saved_listen(mics_saved *saved, const mics_work_listener *listener);
 
 /* What is known of it.       Owns: nothing; all of it is the checkpoint's. */
 mics_saved_facts mics_saved_facts_get(const mics_saved *saved);
@@ -425,14 +449,18 @@ mics_status mics_saved_generate_many(const mics_saved *saved, const char *prompt
  * is predicted exactly once. Texts are framed as in training, and as its tokenizer.json says for a
  * downloaded folder (mics_tokenizer_frame_texts).
  *
+ * Under an MPI launcher the ranks share the windows, each with the whole model and the whole text. The
+ * loss has the bits of one rank's with as many threads, as it is summed in the same order.
+ *
+ * saved:   NULL where spec->status is a failure.
  * Needs:   file_count >= 1, sequence >= 0.
- * text_field: of JSON Lines; NULL: as in training, or "text".
  * begun_out: whether it got as far as computing (also after a failure); NULL is allowed.
  * Returns: MICS_OK; MICS_ERR_INVALID (too few tokens, too long a sequence, a text where nobody
- *          knows the tokens), MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_MEMORY, logged.
+ *          knows the tokens), MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_MEMORY, logged; of several
+ *          processes by one, and the same on all.
+ * Collective: over processes.
  */
-mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *files,
-                                int32_t file_count, const char *text_field, int64_t sequence,
+mics_status mics_saved_evaluate(const mics_saved *saved, const mics_evaluation_spec *spec,
                                 bool *begun_out, mics_evaluation *evaluation_out);
 
 /* Writes the parameters as Hugging Face safetensors into a folder, tensor by tensor, in bounded

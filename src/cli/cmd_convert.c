@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics convert: a checkpoint as Hugging Face safetensors. (The other way is model.init of a run
 // file.)
+#include "base/text.h"
 #include "cli.h"
 #include "mics/log.h"
 #include "mics/run.h"
 #include "signals.h"
+#include "work.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -20,6 +22,7 @@ static const char about[] = "Writes a checkpoint's parameters as Hugging Face sa
 typedef struct convert_options {
     mics_export_spec spec;
     const char *dtype;
+    bool json, quiet;
 } convert_options;
 
 static mics_status parse(cli_call *call, convert_options *options)
@@ -29,6 +32,9 @@ static mics_status parse(cli_call *call, convert_options *options)
          "several files of at most N bytes each, or one tensor; default: one",
          &options->spec.max_file_bytes, 1, 0},
         {"dtype", CLI_TEXT, "fp32|bf16|fp16", "default: fp32", &options->dtype, 0, 0},
+        {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
+        {"quiet", CLI_FLAG, NULL, "print nothing but errors, and show no progress", &options->quiet,
+         0, 0},
     };
     const cli_spec spec = {
         .verb = "convert",
@@ -52,16 +58,34 @@ static mics_status choose_dtype(convert_options *options)
     return mics_fail(MICS_ERR_INVALID, "--dtype %s: fp32, bf16 and fp16 are known", options->dtype);
 }
 
+static void print_result(const char *dir, const mics_saved *saved, const convert_options *options)
+{
+    const mics_saved_facts facts = mics_saved_facts_get(saved);
+    const long long params = mics_model_param_count(facts.model);
+    if (options->json) {
+        printf("{\"folder\": ");
+        mics_text_write_quoted(stdout, dir);
+        printf(", \"checkpoint\": ");
+        mics_text_write_quoted(stdout, facts.path);
+        printf(", \"step\": %lld, \"parameters\": %lld, \"dtype\": \"%s\"}\n",
+               (long long)facts.step, params, options->dtype);
+    } else if (!options->quiet) {
+        printf("%s: %lld parameters of %s\n", dir, params, facts.path);
+    }
+}
+
 static mics_status convert(cli_call *call, const convert_options *options)
 {
     const char *dir = call->arguments.items[1];
     mics_saved *saved = NULL;
+    cli_work work;
     MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
+    const mics_work_listener listener = cli_work_open(call->memory, options->quiet, &work);
+    mics_saved_listen(saved, &listener);
     const mics_status status = mics_saved_export(saved, dir, &options->spec);
-    const mics_saved_facts facts = mics_saved_facts_get(saved);
+    cli_work_close(&work);
     if (status == MICS_OK)
-        printf("%s: %lld parameters of %s\n", dir, (long long)mics_model_param_count(facts.model),
-               facts.path);
+        print_result(dir, saved, options);
     mics_saved_close(saved);
     return status;
 }
@@ -73,6 +97,7 @@ mics_status cmd_convert(cli_call *call)
     if (call->helped)
         return MICS_OK;
     MICS_TRY(choose_dtype(&options));
+    cli_signals_word("nothing was written");
     MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
     return convert(call, &options);
 }

@@ -164,8 +164,9 @@ static void print_json(const measure_machine *found)
            (int)machine->cores, machine->memory_total_bytes, machine->memory_available_bytes);
     write_text("kernels", found->kernels, ", ");
     write_text("matrix_library", found->gemm_library, ", ");
-    printf("\"gemm_gflops_one_thread\": %.1f, \"gemm_gflops_all_cores\": %.1f, ", found->gflops_one,
-           found->gflops_all);
+    printf(
+        "\"gemm_gflops_one_thread\": %.1f, \"gemm_gflops_all_cores\": %.1f, \"cores_had\": %.2f, ",
+        found->gflops_one, found->gflops_all, found->cores_had);
     write_text("mpi", found->mpi, ", ");
     printf("\"mpi_launched\": %s, \"gpu\": ", found->mpi_launched ? "true" : "false");
     write_gpus(found->cuda);

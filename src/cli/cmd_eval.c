@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "mics/run.h"
 #include "signals.h"
+#include "work.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,13 +16,14 @@ static const char about[] =
     "folder\n"
     "with config.json, safetensors and tokenizer.json from Hugging Face.";
 static const char notes[] =
+    "Under mpirun or srun the ranks share the windows, and the first one prints.\n"
     "The stream is cut into windows of --sequence tokens; each token is predicted from those "
     "before\n"
     "it in its window, and every token but the first of the stream counts once.";
 
 typedef struct eval_options {
     cli_list data;
-    bool json;
+    bool json, quiet;
     const char *text_field; // NULL: as in training
     int64_t sequence;       // 0: what the model was trained with
 } eval_options;
@@ -36,6 +38,7 @@ static mics_status parse(cli_call *call, eval_options *options)
         {"sequence", CLI_INT, "N", "tokens of a window; default: as in training",
          &options->sequence, 1, 0},
         {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
+        {"quiet", CLI_FLAG, NULL, "show no progress", &options->quiet, 0, 0},
     };
     const cli_spec spec = {
         .verb = "eval",
@@ -63,9 +66,9 @@ static void print_result(const mics_saved *saved, const mics_evaluation *evaluat
         printf("{\"checkpoint\": ");
         mics_text_write_quoted(stdout, facts.path);
         printf(", \"step\": %lld, \"sequence\": %lld, \"tokens\": %lld, "
-               "\"loss\": %.9g, \"perplexity\": %.9g",
+               "\"ranks\": %d, \"loss\": %.9g, \"perplexity\": %.9g",
                (long long)facts.step, (long long)evaluation->sequence,
-               (long long)evaluation->tokens, loss, exp(loss));
+               (long long)evaluation->tokens, (int)evaluation->ranks, loss, exp(loss));
         if (bytes)
             printf(", \"bits_per_byte\": %.9g", bits);
         printf("}\n");
@@ -75,19 +78,33 @@ static void print_result(const mics_saved *saved, const mics_evaluation *evaluat
     printf("loss %.6f, perplexity %.4f", loss, exp(loss));
     if (bytes)
         printf(", %.4f bits per byte", bits);
-    printf(" over %lld tokens in windows of %lld\n", (long long)evaluation->tokens,
+    printf(" over %lld tokens in windows of %lld", (long long)evaluation->tokens,
            (long long)evaluation->sequence);
+    if (evaluation->ranks > 1)
+        printf(", by %d ranks", (int)evaluation->ranks);
+    printf("\n");
 }
 
+// Every process opens the checkpoint; of their errors one is said (mics_saved_evaluate).
 static mics_status run_eval(cli_call *call, const eval_options *options)
 {
     mics_saved *saved = NULL;
-    mics_evaluation evaluation;
-    MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
-    mics_status status =
-        mics_saved_evaluate(saved, options->data.items, options->data.count, options->text_field,
-                            options->sequence, &call->running, &evaluation);
-    if (status == MICS_OK)
+    mics_evaluation evaluation = {0};
+    cli_work work;
+    const mics_work_listener listener = cli_work_open(call->memory, options->quiet, &work);
+    mics_log_hold(mics_job_is_launched());
+    const mics_evaluation_spec spec = {
+        .files = options->data.items,
+        .file_count = options->data.count,
+        .text_field = options->text_field,
+        .sequence = options->sequence,
+        .status = mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved),
+    };
+    if (spec.status == MICS_OK)
+        mics_saved_listen(saved, &listener);
+    const mics_status status = mics_saved_evaluate(saved, &spec, &call->running, &evaluation);
+    cli_work_close(&work);
+    if (status == MICS_OK && evaluation.first)
         print_result(saved, &evaluation, options->json);
     mics_saved_close(saved);
     return status;
@@ -99,6 +116,7 @@ mics_status cmd_eval(cli_call *call)
     MICS_TRY(parse(call, &options));
     if (call->helped)
         return MICS_OK;
+    cli_signals_word("no loss was found");
     MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
     return run_eval(call, &options);
 }

@@ -1,9 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics generate: text that continues a prompt.
+#include "base/text.h"
+#include "base/utf8.h"
 #include "cli.h"
 #include "mics/log.h"
 #include "mics/run.h"
+#include "work.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +33,7 @@ typedef struct generate_options {
     cli_list stops;
     mics_sampling sampling;
     int64_t seed, samples, threads;
-    bool stats;
+    bool stats, quiet, json;
 } generate_options;
 
 static mics_status parse(cli_call *call, generate_options *options)
@@ -66,6 +69,9 @@ static mics_status parse(cli_call *call, generate_options *options)
          1, MAX_THREADS},
         {"stats", CLI_FLAG, NULL, "speed on standard error; by default where that is a terminal",
          &options->stats, 0, 0},
+        {"json", CLI_FLAG, NULL, "print one JSON object, with the texts and the speed",
+         &options->json, 0, 0},
+        {"quiet", CLI_FLAG, NULL, "show neither progress nor speed", &options->quiet, 0, 0},
         {"special-tokens", CLI_FLAG, NULL,
          "special tokens that the prompt names are taken as such, not as text",
          &options->sampling.special_tokens, 0, 0},
@@ -176,6 +182,45 @@ static mics_status open_texts(kept_text *texts, FILE **outs, int32_t count)
     return MICS_OK;
 }
 
+// Bytes that are no characters, as a text may end inside one, become U+FFFD.
+static void write_json_text(const char *text, size_t bytes)
+{
+    putchar('"');
+    for (size_t at = 0; at < bytes;) {
+        const int32_t length = mics_utf8_char(text + at, bytes - at);
+        const bool quoted = text[at] == '"' || text[at] == '\\' || (unsigned char)text[at] < 0x20;
+        if (quoted)
+            printf("\\u%04x", (unsigned char)text[at]);
+        else if (length > 0)
+            fwrite(text + at, 1, (size_t)length, stdout);
+        else
+            fputs("\\ufffd", stdout);
+        at += length > 0 ? (size_t)length : 1;
+    }
+    putchar('"');
+}
+
+static void print_json(const mics_saved *saved, const kept_text *texts,
+                       const generate_options *options, const mics_generated *generated)
+{
+    const mics_saved_facts facts = mics_saved_facts_get(saved);
+    printf("{\"checkpoint\": ");
+    mics_text_write_quoted(stdout, facts.path);
+    printf(", \"step\": %lld, \"prompt\": ", (long long)facts.step);
+    write_json_text(options->prompt, strlen(options->prompt));
+    printf(", \"prompt_tokens\": %lld, \"tokens\": %lld, \"first_token_s\": %.6f, "
+           "\"other_tokens_s\": %.6f, \"texts\": [",
+           (long long)generated->prompt_tokens, (long long)generated->tokens, generated->first_s,
+           generated->rest_s);
+    for (int32_t i = 0; i < options->samples; i++) {
+        printf("%s{\"seed\": %llu, \"text\": ", i > 0 ? ", " : "",
+               (unsigned long long)options->seed + (unsigned)i);
+        write_json_text(texts[i].bytes, texts[i].count);
+        putchar('}');
+    }
+    printf("]}\n");
+}
+
 // Several: one after the other, each under its seed.
 static void print_texts(const kept_text *texts, const generate_options *options)
 {
@@ -204,7 +249,9 @@ out:
         if (outs[i] != NULL)
             fclose(outs[i]); // which completes the text
     }
-    if (status == MICS_OK && texts != NULL)
+    if (status == MICS_OK && texts != NULL && options->json)
+        print_json(saved, texts, options, generated_out);
+    else if (status == MICS_OK && texts != NULL)
         print_texts(texts, options);
     for (int32_t i = 0; texts != NULL && i < count; i++)
         free(texts[i].bytes);
@@ -229,17 +276,24 @@ static void print_stats(const mics_generated *generated, int64_t samples)
 static mics_status write_texts(cli_call *call, mics_saved *saved, generate_options *options)
 {
     mics_dtype dtype;
-    mics_generated generated;
+    mics_generated generated = {0};
+    cli_work work;
     MICS_TRY(choose_dtype(options->precision, saved, &dtype));
-    MICS_TRY(mics_saved_load(saved, dtype));
+    const mics_work_listener listener = cli_work_open(call->memory, options->quiet, &work);
+    mics_saved_listen(saved, &listener);
+    const mics_status loaded = mics_saved_load(saved, dtype);
+    cli_work_close(&work);
+    MICS_TRY(loaded);
+    mics_saved_listen(saved, &(mics_work_listener){0});
     call->running = true;
     options->sampling.seed = (uint64_t)options->seed;
     options->sampling.threads = (int32_t)options->threads;
     options->sampling.stops = options->stops.items;
     options->sampling.stop_count = options->stops.count;
-    MICS_TRY(options->samples == 1 ? write_one(saved, options, &generated)
-                                   : write_many(call->memory, saved, options, &generated));
-    if ((options->stats || isatty(STDERR_FILENO)) && generated.tokens > 0)
+    MICS_TRY(options->samples == 1 && !options->json
+                 ? write_one(saved, options, &generated)
+                 : write_many(call->memory, saved, options, &generated));
+    if (!options->quiet && (options->stats || isatty(STDERR_FILENO)) && generated.tokens > 0)
         print_stats(&generated, options->samples);
     return MICS_OK;
 }

@@ -3,6 +3,8 @@
 // mics plan: which sharding and batch, how fast, at what price, before anything is rented.
 #include "cli.h"
 #include "plan.h"
+#include "signals.h"
+#include "work.h"
 #include <string.h>
 
 typedef struct plan_options {
@@ -12,7 +14,7 @@ typedef struct plan_options {
     int64_t top, tensor, pipeline, virtual_stages;
     // Below 0: not given. GB/s: 0.
     double reserve_gib, failures, restart_s, preemptions, checkpoint_gb_per_s;
-    bool json, list, wide;
+    bool json, list, wide, quiet;
 } plan_options;
 
 enum { MAX_DEGREE = 1 << 20, MAX_RESERVE_GIB = 1 << 16 };
@@ -78,6 +80,7 @@ static mics_status parse(cli_call *call, plan_options *options)
         {"wide", CLI_FLAG, NULL, "tables of more than 120 columns, with every figure",
          &options->wide, 0, 0},
         {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
+        {"quiet", CLI_FLAG, NULL, "show no progress", &options->quiet, 0, 0},
     };
     const cli_spec spec = {
         .verb = "plan",
@@ -121,11 +124,12 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
     return status;
 }
 
-static mics_status plan_sweep(const mics_plan *plan, const plan_options *options)
+static mics_status plan_sweep(const mics_plan *plan, const plan_options *options, cli_work *work)
 {
     mics_plan_sweep *sweep = NULL;
-    MICS_TRY(mics_plan_sweep_open(plan, options->sweep, &sweep));
-    mics_status status = MICS_OK;
+    mics_status status = mics_plan_sweep_open(plan, options->sweep, &sweep);
+    cli_work_close(work);
+    MICS_TRY(status);
     if (options->svg != NULL)
         status = cli_sweep_svg(plan, sweep, options->svg);
     if (status == MICS_OK && options->json)
@@ -137,14 +141,15 @@ static mics_status plan_sweep(const mics_plan *plan, const plan_options *options
 }
 
 static mics_status compare_clusters(cli_call *call, const plan_options *options,
-                                    const mics_plan_spec *spec)
+                                    const mics_plan_spec *spec, cli_work *work)
 {
     mics_plan_offers *offers = NULL;
     if (options->sweep != NULL)
         return mics_fail(MICS_ERR_INVALID, "--sweep is of one cluster; give one --cluster");
-    MICS_TRY(mics_plan_offers_open(call->memory, spec, options->clusters.items,
-                                   options->clusters.count, &options->goal, &offers));
-    mics_status status = MICS_OK;
+    mics_status status = mics_plan_offers_open(call->memory, spec, options->clusters.items,
+                                               options->clusters.count, &options->goal, &offers);
+    cli_work_close(work);
+    MICS_TRY(status);
     if (options->svg != NULL)
         status = cli_plan_offers_svg(offers, spec->file, options->svg);
     if (status == MICS_OK && options->json)
@@ -187,7 +192,7 @@ static mics_status check_spot(const mics_plan *plan, const plan_options *options
                      plan->cluster.name);
 }
 
-static mics_status run_plan(cli_call *call, const plan_options *options)
+static mics_status run_plan(cli_call *call, const plan_options *options, cli_work *work)
 {
     mics_plan_spec spec = {
         .sets = options->sets.items,
@@ -200,6 +205,7 @@ static mics_status run_plan(cli_call *call, const plan_options *options)
         .pipeline = {.tensor = (int32_t)options->tensor,
                      .stages = (int32_t)options->pipeline,
                      .chunks = (int32_t)options->virtual_stages},
+        .listener = cli_work_open(call->memory, options->quiet, work),
     };
     mics_plan *plan = NULL;
     if (call->arguments.count == 0)
@@ -213,12 +219,13 @@ static mics_status run_plan(cli_call *call, const plan_options *options)
         return mics_fail(MICS_ERR_INVALID, "--svg draws a sweep, or several clusters; give --sweep "
                                            "nodes=1..64 or P, or another --cluster");
     if (is_several(options))
-        return compare_clusters(call, options, &spec);
+        return compare_clusters(call, options, &spec, work);
     spec.cluster = options->clusters.items[0];
     MICS_TRY(mics_plan_open(call->memory, &spec, &plan));
     mics_status status = check_spot(plan, options);
     if (status == MICS_OK)
-        status = options->sweep != NULL ? plan_sweep(plan, options) : plan_once(plan, options);
+        status =
+            options->sweep != NULL ? plan_sweep(plan, options, work) : plan_once(plan, options);
     mics_plan_close(plan);
     return status;
 }
@@ -232,8 +239,14 @@ mics_status cmd_plan(cli_call *call)
         return MICS_OK;
     MICS_TRY(check_losses(&options));
     take_losses(&options);
-    if (!options.list)
-        return run_plan(call, &options);
+    if (!options.list) {
+        cli_work work = {0};
+        cli_signals_word("nothing was written");
+        MICS_TRY(cli_signals_start());
+        const mics_status status = run_plan(call, &options, &work);
+        cli_work_close(&work);
+        return status;
+    }
     if (call->arguments.count > 0)
         return mics_fail(MICS_ERR_INVALID, "--list prints the whole catalogue; remove %s",
                          call->arguments.items[0]);

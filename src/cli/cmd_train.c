@@ -132,6 +132,18 @@ static void show_note(void *ctx, const char *line)
     mics_progress_note(((cli_train *)ctx)->progress, "%s", line);
 }
 
+static void show_sample(void *ctx, int64_t step, const char *text, size_t bytes)
+{
+    cli_print_sample_of_step(((cli_train *)ctx)->progress, step, text, bytes);
+}
+
+static void show_work(void *ctx, const char *what, int64_t done, int64_t total)
+{
+    cli_train *self = ctx;
+    if (self->progress != NULL)
+        mics_progress_work(self->progress, what, done, total);
+}
+
 // ---- the job ----
 
 static void print_finished(const mics_job *job)
@@ -190,7 +202,7 @@ static mics_status train(cli_call *call, const train_options *options, mics_stat
         .resume = options->resume,
         .status = parsed,
         .callbacks = {&self, begin, show_step, show_validation, show_saving, show_checkpoint,
-                      show_note},
+                      show_note, NULL, show_sample, show_work},
     };
     const char **sets = NULL;
     mics_status status = join_sets(memory, options, &texts, &sets, &spec.set_count);
@@ -216,6 +228,7 @@ mics_status cmd_train(cli_call *call)
     const mics_status parsed = parse(call, &options);
     if (call->helped)
         return MICS_OK;
+    cli_signals_word("no step was trained");
     const mics_status started = cli_signals_start();
     if (started == MICS_OK)
         return train(call, &options, parsed);

@@ -43,7 +43,8 @@ static const double TOGETHER_S = 0.2, OTHERS_TOGETHER_S = 0.25;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards `served`
 static mics_job *served;                                  // NULL: nobody is asked
 static atomic_int asked_signal;
-static int lock = -1; // the run's lock file
+static int lock = -1;         // the run's lock file
+static const char *last_word; // NULL: nothing is said
 
 // Under nohup a terminal that hangs up is nobody's wish.
 static void taken_signals(sigset_t *set_out)
@@ -65,11 +66,26 @@ static const char *name_of(int number)
     return NULL;
 }
 
+// A live line of progress is left as it is.
+static void say_word(int number)
+{
+    if (last_word == NULL || mics_job_is_launched())
+        return; // the launcher says it
+    fprintf(stderr, "%smics: stopped by %s; %s\n", isatty(STDERR_FILENO) ? "\n" : "",
+            name_of(number), last_word);
+}
+
+void cli_signals_word(const char *word)
+{
+    last_word = word;
+}
+
 // Ends the process by the signal, as if nobody had waited for it, but for files that are not whole.
 static void end_by(int number)
 {
     sigset_t set;
     mics_file_abandon_all();
+    say_word(number);
     sigemptyset(&set);
     sigaddset(&set, number);
     signal(number, SIG_DFL);
@@ -103,6 +119,11 @@ static const char *where_from(const mics_job_standing *at, char *text, size_t ca
 static void say_asked(const mics_job_standing *at, int number)
 {
     char from[96];
+    if (at->rank <= 0 && number == SIGINT && isatty(STDERR_FILENO))
+        fprintf(
+            stderr,
+            "\nmics: stops when step %lld is saved; a second Ctrl-C ends at once, and then %s\n",
+            (long long)at->step, where_from(at, from, sizeof from));
     if (at->rank >= 0 && number == SIGTERM && takes_the_word())
         fprintf(stderr,
                 "mics: rank %d: asked to stop in step %lld, as launchers do when a rank has died; "

@@ -147,20 +147,32 @@ static size_t character_bytes(const char *text, size_t bytes)
 }
 
 // What is no character, or steers a terminal, becomes a point.
-static void print_sample(const char *text, size_t bytes)
+static void print_sample(const char *text, size_t bytes, FILE *out)
 {
-    printf("  | ");
+    fprintf(out, "  | ");
     for (size_t i = 0, length; i < bytes; i += length) {
         unsigned char c = (unsigned char)text[i];
         length = character_bytes(text + i, bytes - i);
         if (c == '\n')
-            printf("\n  | ");
+            fprintf(out, "\n  | ");
         else if (length > 1 || (c >= 0x20 && c < 0x7f))
-            printf("%.*s", (int)length, text + i);
+            fprintf(out, "%.*s", (int)length, text + i);
         else
-            putchar('.');
+            fputc('.', out);
     }
-    printf("\n");
+}
+
+void cli_print_sample_of_step(mics_progress *progress, int64_t step, const char *text, size_t bytes)
+{
+    char *lines = NULL;
+    size_t used = 0;
+    FILE *out = open_memstream(&lines, &used);
+    if (out == NULL)
+        return; // samples.jsonl has it
+    print_sample(text, bytes, out);
+    fclose(out);
+    mics_progress_note(progress, "after step %lld the model writes\n%s", (long long)step, lines);
+    free(lines);
 }
 
 static mics_status print_text(mics_saved *saved, uint64_t seed)
@@ -177,7 +189,8 @@ static mics_status print_text(mics_saved *saved, uint64_t seed)
     fclose(out);
     if (status == MICS_OK) {
         printf("\nwhat the model writes (temperature 0.8):\n");
-        print_sample(text, bytes);
+        print_sample(text, bytes, stdout);
+        printf("\n");
     }
     free(text);
     return status;
@@ -233,7 +246,16 @@ mics_status cli_print_end(mics_memory *memory, const mics_job *job)
     printf("\n");
     if (!isnan(facts.validation_first))
         printf("validation loss %.4f before, %.4f after step %lld\n", facts.validation_first,
-               facts.validation_last, (long long)run->steps);
+               facts.validation_last, (long long)facts.step);
+    if (facts.no_improvement)
+        printf("ended     after step %lld of %lld: the validation loss has not improved in %lld "
+               "validations (run.stop_after_no_improvement)\n",
+               (long long)facts.step, (long long)run->steps,
+               (long long)run->stop_after_no_improvement);
+    if (facts.best_step > 0)
+        printf("best      validation loss %.4f after step %lld%s%s%s\n", facts.best_loss,
+               (long long)facts.best_step, run->keep_best ? ", which is kept: " : "",
+               run->keep_best ? facts.checkpoints_dir : "", run->keep_best ? "/best names it" : "");
     MICS_TRY(sample(memory, job, &facts));
     printf("\n");
     MICS_TRY(print_memory(job, facts.peak_bytes));

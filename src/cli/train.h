@@ -18,6 +18,10 @@ typedef struct cli_train {
 /* Before training: what is trained, on what, and what it will take. For the first process. */
 void cli_print_beginning(const mics_job *job);
 
+/* What the model wrote after a step, as the display's lines. */
+void cli_print_sample_of_step(mics_progress *progress, int64_t step, const char *text,
+                              size_t bytes);
+
 /* After training: losses, a sample of text, predicted against measured, and where everything is.
  * For the first process.
  */

@@ -121,10 +121,21 @@ static const key rows[] = {
                     "compared, which tells a bad machine from bad data")},
     {INT("run.validate_every", run.validate_every, 0, MAX_STEPS, 0,
          .help = "steps between validations; 0: only before and after")},
+    {SWITCH("run.keep_best", run.keep_best, false,
+            .help = "true: the checkpoint of the lowest validation loss stays beside the newest, "
+                    "named in checkpoints/best; needs run.validate_every")},
+    {INT("run.stop_after_no_improvement", run.stop_after_no_improvement, 0, MAX_STEPS, 0,
+         .help = "validations in turn without a lower loss after which the run ends, with status "
+                 "0; 0: it never does")},
     {INT("run.validation_batches", run.validation_batches, 0, 1e9, 8, .flags = KEY_KEPT,
          .help = "global batches that a validation reads; 0: no validation, nothing held out")},
     {INT("run.log_every", run.log_every, 0, MAX_STEPS, 0,
          .help = "steps between plain progress lines; 0: one every few seconds")},
+    {INT("run.sample_every", run.sample_every, 0, MAX_STEPS, 0,
+         .help = "steps between texts that the model writes, in the log and in samples.jsonl; each "
+                 "such step is saved; 0: none")},
+    {TEXT("run.sample_prompt", run.sample_prompt, .text = "\n",
+          .help = "what those texts of 64 tokens continue")},
     {TEXT("run.cluster", run.cluster, .text = "none",
           .help = "cluster file, or name in the catalogue, for which \"sharding\": \"auto\" is "
                   "planned; \"none\": the smallest mics(p) that fits")},
@@ -134,6 +145,9 @@ static const key rows[] = {
     {TEXT("run.prometheus", run.prometheus, .text = "none",
           .help = "file of the newest step's figures for the textfile collector of Prometheus' "
                   "node exporter, as /var/lib/node_exporter/mics.prom; \"none\": none")},
+    {TEXT("run.csv", run.csv, .text = "none",
+          .help = "file of the figures of metrics.jsonl as a table, as runs/demo/metrics.csv; "
+                  "\"none\": none")},
     {INT("run.trace_step", run.trace_step, 0, MAX_STEPS, 0,
          .help = "step from which trace.json in run.out shows what every rank did when; 0: none")},
     {INT("run.trace_steps", run.trace_steps, 1, 1000, 1, .help = "how many steps that is")},

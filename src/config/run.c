@@ -33,7 +33,9 @@ static mics_status apply_set(config *run, const char *set)
         return mics_fail(MICS_ERR_INVALID, "--set %s: must be KEY=VALUE, as in run.steps=20", set);
     snprintf(path, sizeof path, "%.*s", (int)(equals - set), set);
     int32_t index = mics_config_find(path);
-    if (index >= 0 && mics_config_key(index)->type == KEY_TEXT && equals[1] != '"')
+    // null unsets it, as any other key; a folder called null is written in quotes.
+    if (index >= 0 && mics_config_key(index)->type == KEY_TEXT && equals[1] != '"' &&
+        strcmp(equals + 1, "null") != 0)
         return set_text(run, path, equals + 1);
     return mics_json_set(run->run.json, path, equals + 1);
 }

@@ -129,6 +129,7 @@ typedef struct measure_machine {
     bool mpi_launched;
     int32_t gemm_size;              // GEMMs of so many rows, columns and terms:
     double gflops_one, gflops_all;  // on one thread, on all cores
+    double cores_had;               // of the machine, while gflops_all was timed
     const mics_cuda_findings *cuda; // plugin, driver, NCCL, GPUs
     int32_t
         gpu_pairs[MICS_CUDA_LINK_FAST + 1]; // by their link; of both directions the worse counts

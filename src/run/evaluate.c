@@ -8,20 +8,30 @@
 #include "mics/engine.h"
 #include "mics/log.h"
 #include "saved.h"
+#include "world.h"
+#include <string.h>
 
 enum {
     BATCH_TOKENS = 2048,      // of a whole batch, about
     DOWNLOADED_TOKENS = 2048, // of a window, where nobody knows how long sequences were in training
 };
 
-// Where the next window begins, and what was found so far.
+// How long ranks wait for the slowest of them: its share may take hours.
+static const double WAIT_S = 7 * 24 * 3600.0;
+
+// What one process does of an evaluation: of the whole batches the share [first, last), the last
+// process also what fills no batch. Sums of losses are kept by batch, so that they can be added in the
+// order in which one process would.
 typedef struct evaluation {
     const mics_saved *saved;
     const mics_corpus *corpus;
+    run_world *world;
+    int64_t sequence;          // tokens of a window
     int64_t next;              // first token of the next window
     int64_t sequences, length; // of the running part
-    double loss_sum;           // over predicted tokens
-    int64_t predicted;
+    double *sums;              // (count) of losses over predicted tokens, by batch of this process
+    int64_t count;
+    int64_t predicted, share; // tokens, of this process: done, and in all
 } evaluation;
 
 // ---- one part: some batches of one shape ----
@@ -48,28 +58,36 @@ static mics_status run_batches(evaluation *self, mics_engine *engine, int64_t ba
     MICS_TRY(run_saved_fill(self->saved, engine));
     for (int64_t batch = 0; batch < batches; batch++) {
         mics_step_result result;
-        int64_t tokens = self->sequences * self->length;
+        const int64_t tokens = self->sequences * self->length;
         MICS_TRY(mics_engine_eval(engine, &source, &result));
-        self->loss_sum += result.loss * (double)tokens;
+        self->sums[self->count++] = result.loss * (double)tokens;
         self->predicted += tokens;
+        if (self->world->first == 0) // for all: shares are about equal
+            mics_work_tell(&self->saved->listener, "evaluating", self->predicted, self->share);
     }
     return MICS_OK;
 }
 
+// Processes of one machine share its cores.
 static mics_status open_schedule(const evaluation *self, mics_schedule **schedule_out)
 {
     mics_machine machine;
+    const int32_t here = self->world->ranks_here;
     MICS_TRY(mics_machine_read(&machine));
     mics_schedule_spec spec = {
         .model = self->saved->model,
-        .batch = {.sequences = self->sequences, .length = self->length, .threads = machine.cores},
+        .batch = {.sequences = self->sequences,
+                  .length = self->length,
+                  .threads = machine.cores > here ? machine.cores / here : 1},
         .micro_steps = 1,
         .recompute = true, // nothing is kept from unit to unit
         .evaluation_only = true,
     };
     MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
     MICS_TRY(mics_schedule_open(self->saved->memory, &spec, schedule_out));
-    return run_saved_check_fits(self->saved, "evaluation", (double)(*schedule_out)->ledger.total);
+    return run_saved_check_fits(self->saved,
+                                here > 1 ? "evaluation by all ranks of this machine" : "evaluation",
+                                (double)(*schedule_out)->ledger.total * here);
 }
 
 static mics_status open_comm(mics_memory *memory, mics_thread_world **world_out,
@@ -109,19 +127,77 @@ out:
     return status;
 }
 
-// ---- the whole ----
+// ---- a process' share ----
 
-static mics_status evaluate(evaluation *self, int64_t length)
+static int64_t share_begin(int64_t batches, int64_t rank, int64_t ranks)
 {
-    int64_t tokens = mics_corpus_tokens(self->corpus);
+    return batches / ranks * rank + (rank < batches % ranks ? rank : batches % ranks);
+}
+
+// Of one process: some whole batches, and what fills none. `capacity`: sums of the largest share.
+typedef struct share {
+    int64_t batch, batches, first; // windows of a batch; batches, and the first of them
+    int64_t windows, tail;         // that fill no batch; tokens that fill no window
+    int64_t capacity;
+} share;
+
+static mics_status find_share(const evaluation *self, share *share_out)
+{
+    const int64_t tokens = mics_corpus_tokens(self->corpus), length = self->sequence;
+    const int32_t rank = self->world->first, ranks = self->world->ranks;
     if (tokens < 2)
         return mics_fail(MICS_ERR_INVALID, "--data: %lld tokens; at least 2 are needed",
                          (long long)tokens);
-    int64_t windows = mics_sample_count(tokens, length), tail = tokens - 1 - windows * length;
-    int64_t batch = BATCH_TOKENS / length > 0 ? BATCH_TOKENS / length : 1;
-    MICS_TRY(run_part(self, batch, length, windows / batch));
-    MICS_TRY(run_part(self, windows % batch, length, 1));
-    return run_part(self, 1, tail, 1);
+    const int64_t windows = mics_sample_count(tokens, length);
+    const int64_t batch = BATCH_TOKENS / length > 0 ? BATCH_TOKENS / length : 1;
+    const int64_t batches = windows / batch;
+    const bool last = rank == ranks - 1;
+    *share_out = (share){.batch = batch,
+                         .first = share_begin(batches, rank, ranks),
+                         .windows = last ? windows % batch : 0,
+                         .tail = last ? tokens - 1 - windows * length : 0,
+                         .capacity = batches / ranks + 3};
+    share_out->batches = share_begin(batches, rank + 1, ranks) - share_out->first;
+    return MICS_OK;
+}
+
+static mics_status evaluate(evaluation *self, const share *mine)
+{
+    const int64_t length = self->sequence;
+    self->share = (mine->batches * mine->batch + mine->windows) * length + mine->tail;
+    self->next = mine->first * mine->batch * length;
+    MICS_TRY(run_part(self, mine->batch, length, mine->batches));
+    MICS_TRY(run_part(self, mine->windows, length, 1));
+    return run_part(self, 1, mine->tail, 1);
+}
+
+// ---- the whole ----
+
+static mics_status add_shares(const evaluation *self, const share *mine, mics_evaluation *found)
+{
+    run_world *world = self->world;
+    const int64_t row = mine->capacity + 2; // sums, how many they are, and their tokens
+    double *all = NULL;
+    double loss = 0, tokens = 0;
+    MICS_TRY(run_world_agree(world, MICS_NEW(self->saved->memory, world->ranks * row, &all)));
+    double *own = all + world->first * row;
+    own[0] = (double)self->count;
+    own[1] = (double)self->predicted;
+    memcpy(own + 2, self->sums, (size_t)self->count * sizeof *own);
+    mics_status status = run_world_gather(world, own, (size_t)row * sizeof *own, all);
+    for (int32_t rank = 0; status == MICS_OK && rank < world->ranks; rank++) {
+        const double *of = all + rank * row;
+        for (int64_t i = 0; i < (int64_t)of[0]; i++)
+            loss += of[2 + i];
+        tokens += of[1];
+    }
+    mics_free(self->saved->memory, all);
+    *found = (mics_evaluation){.loss = loss / tokens,
+                               .tokens = (int64_t)tokens,
+                               .sequence = self->sequence,
+                               .ranks = world->ranks,
+                               .first = world->first == 0};
+    return status;
 }
 
 static mics_status choose_length(const mics_saved *saved, int64_t asked, int64_t *length_out)
@@ -159,37 +235,69 @@ static mics_status frame_texts(const mics_saved *saved)
                : MICS_OK;
 }
 
-mics_status mics_saved_evaluate(const mics_saved *saved, const char *const *files,
-                                int32_t file_count, const char *text_field, int64_t sequence,
-                                bool *begun_out, mics_evaluation *evaluation_out)
+static mics_status open_corpus(evaluation *self, const mics_evaluation_spec *as, const char *cache,
+                               mics_corpus **corpus_out)
 {
-    mics_temp_dir cache = {0};
-    evaluation self = {.saved = saved};
-    mics_corpus *corpus = NULL;
-    int64_t length = 0;
-    mics_status status = MICS_OK;
-    MICS_TRY_OUT(check_files(saved, files, file_count));
-    MICS_TRY_OUT(choose_length(saved, sequence, &length));
-    MICS_TRY_OUT(frame_texts(saved));
-    MICS_TRY_OUT(mics_temp_dir_init(&cache));
-    const mics_corpus_spec spec = {.patterns = files,
-                                   .pattern_count = file_count,
+    const mics_saved *saved = self->saved;
+    const char *field = as->text_field;
+    const mics_corpus_spec spec = {.patterns = as->files,
+                                   .pattern_count = as->file_count,
                                    .vocab = (int32_t)saved->model->vocab,
                                    .tokenizer = saved->tokenizer,
-                                   .cache_dir = cache.path,
-                                   .text_field =
-                                       text_field != NULL ? text_field : saved->text_field};
-    MICS_TRY_OUT(mics_corpus_open(saved->memory, &spec, &corpus));
-    self.corpus = corpus;
+                                   .cache_dir = cache,
+                                   .text_field = field != NULL ? field : saved->text_field};
+    MICS_TRY(mics_corpus_open(saved->memory, &spec, corpus_out));
+    self->corpus = *corpus_out;
+    return MICS_OK;
+}
+
+// What every process does by itself, until all say how that went.
+static mics_status evaluate_share(evaluation *self, const mics_evaluation_spec *spec,
+                                  bool *begun_out, mics_evaluation *evaluation_out)
+{
+    const mics_saved *saved = self->saved;
+    mics_temp_dir cache = {0};
+    mics_corpus *corpus = NULL;
+    share mine = {0};
+    mics_status status = spec->status;
+    MICS_TRY_OUT(status);
+    MICS_TRY_OUT(check_files(saved, spec->files, spec->file_count));
+    MICS_TRY_OUT(choose_length(saved, spec->sequence, &self->sequence));
+    MICS_TRY_OUT(frame_texts(saved));
+    MICS_TRY_OUT(mics_temp_dir_init(&cache));
+    MICS_TRY_OUT(open_corpus(self, spec, cache.path, &corpus));
+    MICS_TRY_OUT(find_share(self, &mine));
+    MICS_TRY_OUT(MICS_NEW(saved->memory, mine.capacity, &self->sums));
     if (begun_out != NULL)
         *begun_out = true;
-    mics_log_hold(false);
-    MICS_TRY_OUT(run_saved_speak(evaluate(&self, length)));
-    *evaluation_out = (mics_evaluation){.loss = self.loss_sum / (double)self.predicted,
-                                        .tokens = self.predicted,
-                                        .sequence = length};
+    status = evaluate(self, &mine);
+    if (status == MICS_ERR_FORMAT)
+        mics_log_add(RUN_SAVED_ADVICE);
 out:
+    status = run_world_agree(self->world, status);
+    if (status == MICS_OK)
+        status = add_shares(self, &mine, evaluation_out);
     mics_corpus_close(corpus);
     mics_temp_dir_fini(&cache);
+    return status;
+}
+
+mics_status mics_saved_evaluate(const mics_saved *saved, const mics_evaluation_spec *spec,
+                                bool *begun_out, mics_evaluation *evaluation_out)
+{
+    evaluation self = {.saved = saved};
+    mics_memory *memory = NULL;
+    MICS_TRY(mics_memory_open(&memory));
+    if (spec->status == MICS_OK)
+        mics_log_hold(mics_job_is_launched());
+    mics_status status =
+        run_world_open(memory, &(run_world_spec){.timeout_s = WAIT_S}, &self.world);
+    if (status == MICS_OK)
+        status = evaluate_share(&self, spec, begun_out, evaluation_out);
+    mics_log_release(status != MICS_OK, -1);
+    run_world_close(self.world);
+    if (saved != NULL)
+        mics_free(saved->memory, self.sums);
+    mics_memory_close(memory);
     return status;
 }

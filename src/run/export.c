@@ -53,6 +53,7 @@ typedef struct read_window {
     int32_t unit;
     mics_range range; // of the unit
     float *elems;     // (WINDOW_ELEMS)
+    int64_t written;  // parameters, so far
 } read_window;
 
 // Moves the window to `at` unless it is there; it ends at `end` at the latest.
@@ -75,6 +76,9 @@ static mics_status write_part(read_window *window, const mics_param *param,
         const int64_t next = end < window->range.end ? end : window->range.end;
         MICS_TRY(
             mics_safetensors_append(writer, window->elems + (at - window->range.begin), next - at));
+        window->written += next - at;
+        mics_work_tell(&window->saved->listener, "writing parameters", window->written,
+                       mics_model_param_count(window->saved->model));
         at = next;
     }
     return MICS_OK;

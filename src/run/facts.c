@@ -94,6 +94,9 @@ static void fill_progress(const mics_job *job, mics_job_facts *facts)
         facts->saved_step = trainer->saved_step;
         facts->validation_first = trainer->validation_first;
         facts->validation_last = trainer->validation_last;
+        facts->best_step = trainer->best.step;
+        facts->best_loss = trainer->best.loss;
+        facts->no_improvement = run_best_ended(trainer);
         memcpy(facts->peak_bytes, trainer->peak_bytes, sizeof facts->peak_bytes);
     }
     facts->finished = facts->step == job->run->steps;

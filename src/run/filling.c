@@ -22,12 +22,17 @@ static void take_scaler(const run_trainer *self, const mics_checkpoint *checkpoi
 mics_status run_filling_state(run_trainer *self, const mics_checkpoint *checkpoint)
 {
     const mics_job *job = self->job;
+    const mics_work_listener listener = {
+        .ctx = job->callbacks.ctx,
+        .progress = self->rank->comm->rank == 0 ? job->callbacks.work : NULL,
+    };
     if (checkpoint != NULL) {
         take_scaler(self, checkpoint);
-        return run_resume_fill(job->model, &job->run->optimizer, checkpoint, self->engine);
+        return run_resume_fill(job->model, &job->run->optimizer, checkpoint, &listener,
+                               self->engine);
     }
     if (job->import != NULL)
-        return run_import_fill(job->model, job->import, self->engine);
+        return run_import_fill(job->model, job->import, &listener, self->engine);
     return mics_engine_init_random(self->engine, job->run->seed);
 }
 
@@ -40,6 +45,7 @@ mics_status run_filling_reports(run_trainer *self, int64_t step)
 
 mics_status run_filling_cut_reports(run_trainer *self, int64_t step)
 {
+    self->best.known = false; // it is what the lines that are left say
     MICS_TRY(run_reports_cut(&self->reports, step));
     // Of step 0 no line is kept, as no run resumes there.
     if (step == 0 && !isnan(self->validation_first))

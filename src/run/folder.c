@@ -152,6 +152,7 @@ static mics_status lock_it(mics_memory *memory, const char *path, const char *lo
     MICS_TRY(await_locks(path, out));
     MICS_TRY(read_lock(lock, out->lock_file, text));
     mics_status status = MICS_OK;
+    out->made = is_new;
     if (is_new && !holds_run)
         status = check_foreign(memory, path);
     if (status != MICS_OK)
@@ -184,6 +185,32 @@ mics_status run_folder_lock(mics_memory *memory, const char *path, run_folder_ro
             : lock_it(memory, path, lock, role == RUN_FOLDER_FIRST, holds_run, out);
     mics_free(memory, lock);
     return status;
+}
+
+static bool has_name(mics_memory *memory, const char *folder, const char *name)
+{
+    char *path = NULL;
+    const bool there =
+        mics_file_join(memory, folder, name, &path) != MICS_OK || access(path, F_OK) == 0;
+    mics_free(memory, path);
+    return there;
+}
+
+void run_folder_forget(mics_memory *memory, const char *path, const run_folder *out)
+{
+    static const char *const names[] = {"run-id", "metrics.jsonl", "trace.json", "checkpoints"};
+    static const char *const ours[] = {"resolved.json", "lock"};
+    char *name = NULL;
+    for (size_t i = 0; out->made && i < sizeof names / sizeof names[0]; i++) {
+        if (has_name(memory, path, names[i]))
+            return;
+    }
+    for (size_t i = 0; out->made && i < sizeof ours / sizeof ours[0]; i++) {
+        if (mics_file_join(memory, path, ours[i], &name) == MICS_OK)
+            (void)unlink(name);
+        mics_free(memory, name);
+        name = NULL;
+    }
 }
 
 void run_folder_unlock(run_folder *out)

@@ -307,13 +307,14 @@ static mics_status check_finite(const mics_unit *unit, mics_range range, const f
 }
 
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
-                            mics_engine *engine)
+                            const mics_work_listener *listener, mics_engine *engine)
 {
     for (int32_t u = 0; u < model->unit_count; u++) {
         const mics_unit *unit = &model->units[u];
         const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, u);
         MICS_TRY(run_import_read(unit, reader, owned.shard, owned.shard_params));
         MICS_TRY(check_finite(unit, owned.shard, owned.shard_params));
+        mics_work_tell(listener, "loading weights", u + 1, model->unit_count);
     }
     return mics_engine_upload(engine);
 }
@@ -344,12 +345,14 @@ static mics_status fill_states(const mics_unit *unit, const mics_optimizer_def *
 }
 
 mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
-                            const mics_checkpoint *checkpoint, mics_engine *engine)
+                            const mics_checkpoint *checkpoint, const mics_work_listener *listener,
+                            mics_engine *engine)
 {
     const mics_optimizer_def *def = mics_optimizer_def_get(optimizer->kind);
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, unit);
         MICS_TRY(fill_states(&model->units[unit], def, checkpoint, &owned));
+        mics_work_tell(listener, "loading the checkpoint", unit + 1, model->unit_count);
     }
     return mics_engine_upload(engine);
 }

@@ -11,6 +11,7 @@
 #include "mics/model.h"
 #include "mics/optimizer.h"
 #include "mics/status.h"
+#include "mics/work.h"
 #include <stdbool.h>
 
 /* Opens safetensors (a file, an index, or a folder as it is downloaded), and checks that they have
@@ -46,7 +47,7 @@ mics_status run_import_generation(mics_memory *memory, const char *folder, mics_
 mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
                             float *data_out);
 
-/* Fills this rank's parameter shards.
+/* Fills this rank's parameter shards, and tells the listener by units.
  *
  * Needs:   a reader that run_import_open gave.
  * Returns: MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite, logged with
@@ -54,14 +55,15 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
  * Threads: any, on one reader.        Collective: no.
  */
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
-                            mics_engine *engine);
+                            const mics_work_listener *listener, mics_engine *engine);
 
-/* Fills this rank's optimizer shards, moments included; then call mics_engine_complete.
+/* The same with this rank's optimizer shards, moments included; then call mics_engine_complete.
  *
  * Returns: MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite.
  * Threads: any, on one checkpoint.    Collective: no.
  */
 mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
-                            const mics_checkpoint *checkpoint, mics_engine *engine);
+                            const mics_checkpoint *checkpoint, const mics_work_listener *listener,
+                            mics_engine *engine);
 
 #endif

@@ -18,6 +18,7 @@ mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int3
 {
     mics_run *run = job->run;
     MICS_TRY(mics_run_resolve(run, ranks, nodes));
+    MICS_TRY(run_best_check(run));
     MICS_TRY(run_job_build_model(job));
     const run_accelerator accelerator = run_gpu_accelerator(run);
     MICS_TRY(run_budget_read(run, ranks, nodes, ranks_here, &accelerator, &job->budget));
@@ -32,7 +33,7 @@ mics_status run_job_open_schedule(mics_job *job)
                                &job->layered));
     const int32_t states = mics_optimizer_def_get(job->run->optimizer.kind)->states;
     job->save_copy_bytes = run_share_copy_bytes(job->schedule, states);
-    job->saves_behind = job->run->checkpoint_every > 0 &&
+    job->saves_behind = (job->run->checkpoint_every > 0 || job->run->keep_best) &&
                         run_fits_save_copy(job->schedule, &job->budget, job->save_copy_bytes);
     return MICS_OK;
 }

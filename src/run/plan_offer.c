@@ -280,6 +280,7 @@ static mics_status fill(mics_plan_offers *offers, const mics_plan_spec *spec,
         one.cluster = clusters[i];
         one.any_nodes = one.any_precision = true;
         MICS_TRY(add_cluster(offers, &one, goal));
+        mics_work_tell(&spec->listener, "planning", i + 1, count);
     }
     qsort(offers->items, (size_t)offers->count, sizeof *offers->items, compare_offers);
     if (offers->items[0].note[0] != '\0')

@@ -294,6 +294,7 @@ mics_status mics_plan_open(mics_memory *memory, const mics_plan_spec *spec, mics
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, sizeof(mics_plan), &block));
     mics_plan *plan = block;
     plan->memory = memory;
+    plan->listener = spec->listener;
     const mics_status status = fill(plan, spec);
     if (status == MICS_OK)
         *plan_out = plan;

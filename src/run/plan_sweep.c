@@ -225,6 +225,7 @@ static mics_status run_sweep(const mics_plan *plan, mics_plan_sweep *sweep)
         mics_plan_point *point = &sweep->points[i];
         MICS_TRY(sweep->over_params ? plan_params(plan, point) : plan_nodes(plan, point));
         any = any || point->has[0];
+        mics_work_tell(&plan->listener, "planning", i + 1, sweep->point_count);
     }
     return any ? MICS_OK : fail_empty(plan, sweep);
 }

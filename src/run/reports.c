@@ -30,12 +30,40 @@ static void keep(bool *lost, const char *where, mics_status written)
     *lost = *lost || written != MICS_OK;
 }
 
-static mics_status open_files(run_reports *reports, int64_t step)
+static mics_status open_lines(const run_reports *reports, const char *name, int64_t step,
+                              mics_metrics_file **file_out)
 {
     char *path = NULL;
-    MICS_TRY(mics_file_join(reports->memory, reports->run->out, "metrics.jsonl", &path));
-    mics_status status = mics_metrics_open(reports->memory, path, step, &reports->metrics);
+    MICS_TRY(mics_file_join(reports->memory, reports->run->out, name, &path));
+    const mics_status status = mics_metrics_open(reports->memory, path, step, file_out);
     mics_free(reports->memory, path);
+    return status;
+}
+
+// A disk that fails is no reason to lose a run; somebody else's file is one not to begin.
+static mics_status open_table(run_reports *reports, int64_t step)
+{
+    const char *path = reports->run->csv;
+    mics_log_hold(false);
+    const mics_status status = mics_csv_open(reports->memory, path, step, &reports->csv);
+    const bool foreign = status == MICS_ERR_INVALID;
+    char why[1024];
+    if (!foreign && status != MICS_OK && mics_log_take(why, sizeof why))
+        mics_log(MICS_LOG_WARNING, "%s", why);
+    mics_log_release(foreign, -1);
+    if (foreign)
+        return status;
+    keep(&reports->lost_rows, path, status);
+    return MICS_OK;
+}
+
+static mics_status open_files(run_reports *reports, int64_t step)
+{
+    mics_status status = open_lines(reports, "metrics.jsonl", step, &reports->metrics);
+    if (status == MICS_OK && reports->run->sample_every > 0)
+        status = open_lines(reports, "samples.jsonl", step, &reports->samples);
+    if (status == MICS_OK && asked(reports->run->csv))
+        status = open_table(reports, step);
     if (status == MICS_OK && asked(reports->run->tensorboard)) {
         const bool before = mics_log_demote(true);
         keep(&reports->lost_events, reports->run->tensorboard,
@@ -49,10 +77,17 @@ static mics_status open_files(run_reports *reports, int64_t step)
 static mics_status close_files(run_reports *reports)
 {
     const mics_status events = mics_tensorboard_close(reports->tensorboard);
+    const mics_status rows = mics_csv_close(reports->csv);
+    const mics_status texts = mics_metrics_close(reports->samples);
     const mics_status lines = mics_metrics_close(reports->metrics);
     reports->tensorboard = NULL;
+    reports->csv = NULL;
+    reports->samples = NULL;
     reports->metrics = NULL;
-    return lines != MICS_OK ? lines : events;
+    const mics_status all[] = {lines, events, rows, texts};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        MICS_TRY(all[i]);
+    return MICS_OK;
 }
 
 // The file is replaced again and again: it must be nobody else's.
@@ -126,6 +161,8 @@ void run_reports_step(run_reports *reports, const mics_metrics *metrics)
     if (reports->tensorboard != NULL && !reports->lost_events)
         keep(&reports->lost_events, reports->run->tensorboard,
              mics_tensorboard_write(reports->tensorboard, metrics));
+    if (reports->csv != NULL && !reports->lost_rows)
+        keep(&reports->lost_rows, reports->run->csv, mics_csv_write(reports->csv, metrics));
     if (asked(reports->run->prometheus) && !reports->lost_gauges) {
         reports->newest = *metrics;
         reports->stale = true;
@@ -146,6 +183,28 @@ void run_reports_validation(run_reports *reports, int64_t step, double loss)
     if (reports->tensorboard != NULL && !reports->lost_events)
         keep(&reports->lost_events, reports->run->tensorboard,
              mics_tensorboard_write_validation(reports->tensorboard, step, loss));
+    if (reports->csv != NULL && !reports->lost_rows)
+        keep(&reports->lost_rows, reports->run->csv,
+             mics_csv_write_validation(reports->csv, step, loss));
+    mics_log_demote(before);
+}
+
+void run_reports_stop(run_reports *reports, int64_t step, int64_t best_step, double best_loss)
+{
+    if (!run_reports_opened(reports) || reports->metrics == NULL)
+        return;
+    const bool before = mics_log_demote(true);
+    keep_line(reports, mics_metrics_write_stop(reports->metrics, step, best_step, best_loss));
+    mics_log_demote(before);
+}
+
+void run_reports_sample(run_reports *reports, int64_t step, const char *prompt, const char *text)
+{
+    if (!run_reports_opened(reports) || reports->samples == NULL || reports->lost_samples)
+        return;
+    const bool before = mics_log_demote(true);
+    keep(&reports->lost_samples, "samples.jsonl",
+         mics_metrics_write_sample(reports->samples, step, prompt, text));
     mics_log_demote(before);
 }
 

@@ -43,6 +43,10 @@ static void write_value(mics_text *out, const mics_run *run, const row_text *row
                  {"model.init", run->model_init},
                  {"data.tokenizer", run->tokenizer},
                  {"run.cluster", run->cluster},
+                 {"run.tensorboard", run->tensorboard},
+                 {"run.prometheus", run->prometheus},
+                 {"run.csv", run->csv},
+                 {"run.sample_prompt", run->sample_prompt},
                  {"run.out", run->out}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (strcmp(row->key, texts[i].key) == 0 && texts[i].text != NULL) {

@@ -13,6 +13,7 @@
 #include "mics/log.h"
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // ---- finding it ----
@@ -34,12 +35,42 @@ static mics_status is_run(mics_memory *memory, const char *path, bool *is_out)
     return *is_out ? MICS_OK : has(memory, path, "checkpoints", is_out);
 }
 
+// The folder that a run's file `best` or `latest` names, which lies beside it; NULL: PATH is no such
+// file.
+static mics_status find_named(mics_memory *memory, const char *path, char **folder_out)
+{
+    char *text = NULL, *dir = NULL;
+    size_t bytes = 0;
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    struct stat facts;
+    if ((strcmp(name, "best") != 0 && strcmp(name, "latest") != 0) || stat(path, &facts) != 0 ||
+        !S_ISREG(facts.st_mode))
+        return MICS_OK;
+    MICS_TRY(mics_file_read_whole(memory, path, 64, &text, &bytes));
+    text[strcspn(text, "\n")] = '\0';
+    mics_status status = MICS_OK;
+    if (strncmp(text, "step-", 5) != 0 || !mics_file_plain_name(text))
+        status = mics_fail(MICS_ERR_FORMAT, "%s: does not name a step's folder", path);
+    else if ((status = mics_strdup(memory, path, &dir)) == MICS_OK) {
+        dir[name - path] = '\0';
+        status = mics_file_join(memory, *dir != '\0' ? dir : ".", text, folder_out);
+    }
+    mics_free(memory, dir);
+    mics_free(memory, text);
+    return status;
+}
+
 mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **folder_out)
 {
     bool is_checkpoint = false, has_checkpoints = false;
     char *dir = NULL, *found = NULL;
     if (access(path, F_OK) != 0)
         return mics_fail(MICS_ERR_IO, "%s: %s", path, strerror(errno));
+    MICS_TRY(find_named(memory, path, &found));
+    if (found != NULL) {
+        *folder_out = found;
+        return MICS_OK;
+    }
     MICS_TRY(has(memory, path, "manifest.json", &is_checkpoint));
     if (is_checkpoint)
         return mics_strdup(memory, path, folder_out);
@@ -230,6 +261,11 @@ mics_status mics_saved_open(mics_memory *memory, const char *path,
     return status;
 }
 
+void mics_saved_listen(mics_saved *saved, const mics_work_listener *listener)
+{
+    saved->listener = *listener;
+}
+
 static void free_params(mics_saved *saved)
 {
     for (int32_t unit = 0; saved->params != NULL && unit < saved->model->unit_count; unit++)
@@ -284,7 +320,7 @@ mics_saved_facts mics_saved_facts_get(const mics_saved *saved)
 mics_status run_saved_speak(mics_status status)
 {
     if (status == MICS_ERR_FORMAT)
-        mics_log_add("restore it, or give another step's folder (RUN/checkpoints/step-N)");
+        mics_log_add(RUN_SAVED_ADVICE);
     mics_log_release(status != MICS_OK, -1);
     return status;
 }
@@ -394,8 +430,10 @@ static mics_status read_params(mics_saved *saved, mics_dtype dtype)
     MICS_TRY(run_saved_check_fits(saved, "the model", param_bytes(saved->model, dtype)));
     MICS_TRY(MICS_NEW(saved->memory, saved->model->unit_count, &saved->params));
     mics_status status = MICS_OK;
-    for (int32_t unit = 0; unit < saved->model->unit_count && status == MICS_OK; unit++)
+    for (int32_t unit = 0; unit < saved->model->unit_count && status == MICS_OK; unit++) {
         status = read_unit(saved, unit);
+        mics_work_tell(&saved->listener, "loading parameters", unit + 1, saved->model->unit_count);
+    }
     if (status != MICS_OK)
         free_params(saved);
     return status;

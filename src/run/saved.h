@@ -33,6 +33,7 @@ struct mics_saved {
     int64_t sequence; // tokens of a sequence in training: positions from there on are untrained
     void **params;    // by unit, as mics_decoder_place says; NULL until mics_saved_load
     mics_dtype dtype; // of those of two dimensions there
+    mics_work_listener listener;
 };
 
 /* Reads elements `range` of a unit's flat buffer of parameters.
@@ -48,6 +49,8 @@ mics_status run_saved_fill(const mics_saved *saved, mics_engine *engine);
 /* Whether what needs so many bytes has them on this machine: MICS_OK; MICS_ERR_MEMORY, MICS_ERR_IO,
  * logged. */
 mics_status run_saved_check_fits(const mics_saved *saved, const char *what, double bytes);
+
+#define RUN_SAVED_ADVICE "restore it, or give another step's folder (RUN/checkpoints/step-N)"
 
 /* Adds to the error line that was kept back since mics_log_hold what to do when the checkpoint's
  * data are damaged, and writes it. Returns `status`. */

@@ -40,6 +40,7 @@ static void end_save(run_trainer *self, run_save *save, bool failed)
     self->saved_step = step;
     run_stop_saved(&self->job->stop, step);
     run_node_memory_outdate(self, step);
+    run_best_saved(self, step);
     tell_saved(self, step);
 }
 

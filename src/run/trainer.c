@@ -12,6 +12,7 @@
 #include "mics/log.h"
 #include "overlap.h"
 #include "restore.h"
+#include "sample_text.h"
 #include <math.h>
 
 // ---- batches ----
@@ -433,8 +434,12 @@ static mics_status follow_step(run_trainer *self, int64_t step)
     self->save_us = mics_clock_us() - save_us;
     if (!last && !stop)
         MICS_TRY(run_node_memory_follow(self, step));
-    if (last || (is_due(run->validate_every, step) && !stop))
+    if (last || (is_due(run->validate_every, step) && !stop)) {
         MICS_TRY(validate(self, step));
+        MICS_TRY(run_best_follow(self, step));
+    }
+    if (self->step == step && !stop)
+        MICS_TRY(run_sample_follow(self, step));
     self->begin_us += mics_clock_us() - end_us;
     return MICS_OK;
 }
@@ -458,11 +463,12 @@ static mics_status train_step(run_trainer *self, int64_t step)
 
 static mics_status train(run_trainer *self, int64_t until)
 {
+    MICS_TRY(run_best_load(self));
     if (!self->begun)
         MICS_TRY(validate(self, self->step));
     self->begun = true;
     self->begin_us = mics_clock_us();
-    while (self->step < until)
+    while (self->step < until && !run_best_ended(self))
         MICS_TRY(train_step(self, self->step + 1));
     return MICS_OK;
 }

@@ -4,6 +4,7 @@
 #ifndef MICS_RUN_TRAINER_H
 #define MICS_RUN_TRAINER_H
 
+#include "best.h"
 #include "guard.h"
 #include "job.h"
 #include "mics/engine.h"
@@ -26,6 +27,7 @@ struct run_trainer {
     const run_samples *samples;               // what the batch source reads now
     int64_t first_sample;                     // of the running step, or validation batch
     bool begun;                               // training: validated before its first step
+    bool no_samples;                          // a text could not be written
     int64_t step;                             // done
     double begin_us;                          // of the running step
     double save_us;                           // waited for saving since the step before
@@ -41,6 +43,7 @@ struct run_trainer {
     bool memory_told;                         // the program was told of the first
     double validation_first, validation_last; // NaN: none
     double evaluated;                         // loss, of run_trainer_evaluate
+    run_best best;                            // of validations
     mics_step_result newest;                  // step
     int64_t peak_bytes[MICS_MEM_TAGS + 1];    // largest of all ranks, once measured
     run_guard guard;

@@ -41,7 +41,7 @@ BEGIN {
     lent["io/checkpoint/node.h"] = "run"
     lent["measure/measure.h"] = "cli"
     # Public headers that are not called like their module.
-    split("status log memory json dtype", base, " ")
+    split("status log memory json dtype work", base, " ")
     for (i in base)
         owner[base[i]] = "base"
     owner["cluster"] = "cost"

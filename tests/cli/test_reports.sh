@@ -40,3 +40,20 @@ contains mine.err 'mine.prom: is there, and no run wrote it'
 [ "$(cat mine.prom)" = mine ] || fail "mine.prom was overwritten"
 train 2 ending 10 --set run.prometheus=out/metrics.jsonl
 contains ending.err 'files that end in .prom'
+
+# The table has the names and digits of metrics.jsonl, also after a resume; one of somebody else's is
+# left alone.
+train 0 table 12 --set run.csv=figures.csv --set run.validate_every=1
+names=$(sed -n '/"loss"/{s/": [^,}]*//g;s/[{}" ]//g;p;q;}' out/metrics.jsonl)
+[ "$(head -n 1 figures.csv)" = "$names,validation_loss" ] || fail "the header is not $names"
+train 0 rows 14 --set run.csv=figures.csv --set run.validate_every=1 --resume out/checkpoints/step-00000010
+sed -n '/"step": 1[0-4], "loss"/{s/"[a-z_]*": //g;s/[{} ]//g;s/null//g;s/$/,/;p;}' out/metrics.jsonl >left.txt
+grep -E '^1[1-4],[0-9]' figures.csv >right.txt
+[ -s left.txt ] || fail "no steps"
+grep -E '^1[1-4],' left.txt | diff - right.txt || fail "figures.csv and metrics.jsonl differ"
+grep -E '"step": 14, "validation_loss"' out/metrics.jsonl | sed 's/.*: //;s/}//' >left.txt
+sed -n 's/^14,,.*,//p' figures.csv | diff left.txt - || fail "validation of step 14"
+printf 'a,b\n1,2\n' >mine.csv
+train 2 mine_csv 16 --set run.csv=mine.csv
+contains mine_csv.err 'mine.csv: is there, and its first line is not the header'
+[ "$(cat mine.csv)" = "$(printf 'a,b\n1,2')" ] || fail "mine.csv was overwritten"

@@ -617,6 +617,16 @@ static void test_own_model_wrong(void **state)
 
 // ---- what was saved ----
 
+static void count_work(void *ctx, const char *what, int64_t done, int64_t total)
+{
+    int64_t *told = ctx;
+    assert_non_null(what);
+    assert_true(done >= 0 && done <= total);
+    told[0]++;
+    told[1] = done;
+    told[2] = total;
+}
+
 static void test_saved(void **state)
 {
     (void)state;
@@ -625,22 +635,31 @@ static void test_saved(void **state)
     mics_saved *saved = NULL;
     mics_evaluation all, again;
     bool large = true, begun = false;
+    const mics_evaluation_spec spec = {.files = texts, .file_count = 1};
+    const mics_evaluation_spec too_long = {.files = texts, .file_count = 1, .sequence = 64};
+    const mics_evaluation_spec too_short = {.files = shortest, .file_count = 1};
+    int64_t told[] = {0, 0, 0};
     (void)whole();
     ASSERT_OK(mics_saved_open(memory, "whole", NULL, &saved));
+    mics_saved_listen(saved, &(mics_work_listener){told, count_work});
     assert_int_equal(mics_saved_facts_get(saved).step, STEPS);
     assert_int_equal(mics_saved_facts_get(saved).sequence, 16);
     assert_string_equal(mics_saved_facts_get(saved).tokenizer, "bytes");
     ASSERT_OK(mics_saved_is_large(saved, &large));
     assert_false(large);
-    ASSERT_OK(mics_saved_evaluate(saved, texts, 1, NULL, 0, &begun, &all));
+    ASSERT_OK(mics_saved_evaluate(saved, &spec, &begun, &all));
     assert_true(begun);
     assert_int_equal(all.sequence, 16);
-    ASSERT_OK(mics_saved_evaluate(saved, texts, 1, NULL, 0, NULL, &again));
+    assert_true(all.first && all.ranks == 1);
+    assert_true(told[0] > 1); // the last call says that all is done
+    assert_int_equal(told[1], all.tokens);
+    assert_int_equal(told[2], all.tokens);
+    ASSERT_OK(mics_saved_evaluate(saved, &spec, NULL, &again));
     assert_memory_equal(&all.loss, &again.loss, sizeof all.loss);
     assert_true(isfinite(all.loss) && all.tokens > 1000);
     capture_begin(&seen);
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_evaluate(saved, texts, 1, NULL, 64, NULL, &again));
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_evaluate(saved, shortest, 1, NULL, 0, NULL, &again));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_evaluate(saved, &too_long, NULL, &again));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_evaluate(saved, &too_short, NULL, &again));
     ASSERT_OK(mics_saved_export(saved, "twice", &(mics_export_spec){.max_file_bytes = 20000}));
     ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_export(saved, "twice", NULL));
     assert_int_equal(seen.errors, 3);

@@ -268,12 +268,13 @@ out:
 
 // ---- the newest ----
 
-// The step that `latest` names, or -1 when it is missing or names none.
-static mics_status read_latest(mics_memory *memory, const char *dir, int64_t *step_out)
+// The step that `latest` or `best` names, or -1 when that is missing or names none.
+static mics_status read_name(mics_memory *memory, const char *dir, const char *name,
+                             int64_t *step_out)
 {
     *step_out = -1;
     char *path = NULL;
-    MICS_TRY(mics_file_join(memory, dir, MICS_LATEST_NAME, &path));
+    MICS_TRY(mics_file_join(memory, dir, name, &path));
     mics_status status = MICS_OK;
     int fd = -1;
     int64_t bytes = 0;
@@ -321,7 +322,7 @@ mics_status mics_ckpt_newest(mics_memory *memory, const char *dir,
     int64_t latest = -1;
     step_state state = {0};
     *found_out = (mics_ckpt_newest_found){.serial = -1};
-    MICS_TRY(read_latest(memory, dir, &latest));
+    MICS_TRY(read_name(memory, dir, MICS_LATEST_NAME, &latest));
     if (latest >= 0)
         MICS_TRY(inspect_step(memory, dir, latest, &state));
     if (!state.complete)
@@ -470,6 +471,7 @@ mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int
     int64_t *steps = NULL;
     int count = 0;
     mics_file_sweep(dir, MICS_LATEST_NAME);
+    mics_file_sweep(dir, MICS_BEST_NAME);
     mics_status status = list_steps(memory, dir, &steps, &count);
     for (int i = 0; status == MICS_OK && i < count; i++) {
         if (steps[i] == step)
@@ -545,12 +547,19 @@ mics_status mics_ckpt_clean(mics_memory *memory, const char *dir)
     return status;
 }
 
+mics_status mics_checkpoint_best(mics_memory *memory, const char *dir, int64_t *step_out)
+{
+    return read_name(memory, dir, MICS_BEST_NAME, step_out);
+}
+
 // What was passed over is no way back: it does not count among those that are kept, and goes when
 // there are enough newer ones.
 mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step)
 {
     step_state *states = NULL;
     size_t count = 0;
+    int64_t best = -1;
+    MICS_TRY(read_name(memory, dir, MICS_BEST_NAME, &best));
     mics_status status = list_states(memory, dir, -1, &states, &count);
     int32_t kept = 1; // that of `step`
     for (size_t i = 0; status == MICS_OK && i < count && states[i].complete; i++) {
@@ -558,7 +567,7 @@ mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, 
         if (states[i].step == step)
             continue;
         kept += states[i].passed_over ? 0 : 1;
-        if (fits)
+        if (fits || states[i].step == best)
             continue;
         char *path = NULL;
         status = mics_file_join(memory, dir, mics_ckpt_step_name(states[i].step).text, &path);

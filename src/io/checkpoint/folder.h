@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #define MICS_LATEST_NAME "latest"
+#define MICS_BEST_NAME "best" // written by who trains, and never pruned
 // In a step's folder: why a run that resumed went on from another.
 #define MICS_PASSED_OVER_NAME "passed-over"
 

@@ -304,17 +304,30 @@ static mics_status store_manifest(save_job *job)
     return status;
 }
 
-static mics_status store_latest(const save_job *job)
+static mics_status store_name(mics_memory *memory, const char *dir, const char *name, int64_t step)
 {
-    const char *dir = job->writer->dir;
-    mics_text text = {.memory = job->memory};
-    mics_text_printf(&text, "%s\n", mics_ckpt_step_name(job->meta->step).text);
+    mics_text text = {.memory = memory};
+    mics_text_printf(&text, "%s\n", mics_ckpt_step_name(step).text);
     mics_status status = mics_text_status(&text);
     if (status == MICS_OK)
-        status = mics_file_replace(job->memory, dir, MICS_LATEST_NAME, text.bytes, text.used);
+        status = mics_file_replace(memory, dir, name, text.bytes, text.used);
     mics_text_fini(&text);
     MICS_TRY(status);
     return mics_file_sync_dir(dir);
+}
+
+mics_status mics_checkpoint_name_best(mics_memory *memory, const char *dir, int64_t step)
+{
+    char *path = NULL;
+    if (step >= 0)
+        return store_name(memory, dir, MICS_BEST_NAME, step);
+    MICS_TRY(mics_file_join(memory, dir, MICS_BEST_NAME, &path));
+    const bool gone = unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR;
+    const int cause = errno;
+    const mics_status status =
+        gone ? MICS_OK : mics_fail(MICS_ERR_IO, "%s: cannot be removed: %s", path, strerror(cause));
+    mics_free(memory, path);
+    return status;
 }
 
 // Removes what is no longer needed. The checkpoint is on disk: nothing here can fail the save.
@@ -340,7 +353,7 @@ static mics_status commit(save_job *job)
     MICS_TRY(mics_file_sync_dir(job->folder));
     MICS_TRY(store_manifest(job));
     MICS_TRY(mics_file_sync_dir(job->folder));
-    MICS_TRY(store_latest(job));
+    MICS_TRY(store_name(job->memory, job->writer->dir, MICS_LATEST_NAME, job->meta->step));
     tidy(job);
     return MICS_OK;
 }

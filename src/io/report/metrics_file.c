@@ -8,6 +8,7 @@
 //   2. What a resume drops is dropped by renaming a complete file over the old one.
 #include "base/file.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "io/report/figures.h"
 #include "mics/json.h"
 #include "mics/log.h"
@@ -274,6 +275,42 @@ mics_status mics_metrics_verify(mics_memory *memory, const char *path,
     return status;
 }
 
+// ---- validations ----
+
+static bool is_validation(const text_line *line)
+{
+    return line->whole && strstr(line->text, "\"validation_loss\"") != NULL;
+}
+
+mics_status mics_metrics_validations(mics_memory *memory, const char *path, int64_t last,
+                                     void (*each)(void *ctx, int64_t step, double loss), void *ctx)
+{
+    text_line line;
+    FILE *from = fopen(path, "re");
+    if (from == NULL && errno == ENOENT)
+        return MICS_OK;
+    if (from == NULL)
+        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    const bool muted = mics_log_mute(true); // damage was told when the file was opened for writing
+    while (next_line(from, &line)) {
+        mics_json *json = NULL;
+        if (!is_validation(&line) ||
+            mics_json_parse(memory, path, line.text, line.bytes, &json) != MICS_OK)
+            continue;
+        const mics_json_value *step = mics_json_at(json, "step");
+        const mics_json_value *loss = mics_json_at(json, "validation_loss");
+        const bool number =
+            mics_json_type_of(loss) == MICS_JSON_REAL || mics_json_type_of(loss) == MICS_JSON_INT;
+        if (mics_json_type_of(step) == MICS_JSON_INT && mics_json_int(step) <= last)
+            each(ctx, mics_json_int(step), number ? mics_json_real(loss) : NAN);
+        mics_json_close(json);
+    }
+    mics_log_mute(muted);
+    const bool failed = ferror(from) != 0;
+    fclose(from);
+    return failed ? mics_fail(MICS_ERR_IO, "%s: cannot read", path) : MICS_OK;
+}
+
 // ---- writing ----
 
 mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t resume_step,
@@ -345,6 +382,46 @@ mics_status mics_metrics_write_validation(mics_metrics_file *file, int64_t step,
     bool good = fprintf(file->stream, "{\"step\": %" PRId64, step) > 0 &&
                 put_real(file->stream, "validation_loss", loss);
     return flush_line(file, good && fputs("}\n", file->stream) != EOF);
+}
+
+mics_status mics_metrics_write_stop(mics_metrics_file *file, int64_t step, int64_t best_step,
+                                    double best_loss)
+{
+    bool good = fprintf(file->stream, "{\"step\": %" PRId64 ", \"stopped\": \"no improvement\"",
+                        step) > 0 &&
+                put_int(file->stream, "best_step", best_step) &&
+                put_real(file->stream, "best_validation_loss", best_loss);
+    return flush_line(file, good && fputs("}\n", file->stream) != EOF);
+}
+
+mics_status mics_metrics_write_sample(mics_metrics_file *file, int64_t step, const char *prompt,
+                                      const char *text)
+{
+    enum { TEXT_BYTES = LINE_BYTES - 256 };
+    mics_text line = {.memory = file->memory};
+    size_t bytes = strlen(text);
+    mics_status status = MICS_OK;
+    // A line that the next start can read: what does not fit is cut, at a whole character.
+    do {
+        char *head = NULL;
+        bytes = mics_utf8_valid(text, bytes);
+        MICS_TRY(mics_strdup(file->memory, text, &head));
+        head[bytes] = '\0';
+        mics_text_fini(&line);
+        line = (mics_text){.memory = file->memory};
+        mics_text_printf(&line, "{\"step\": %" PRId64 ", \"prompt\": ", step);
+        mics_text_quoted(&line, prompt);
+        mics_text_printf(&line, ", \"text\": ");
+        mics_text_quoted(&line, head);
+        mics_text_printf(&line, "}\n");
+        mics_free(file->memory, head);
+        MICS_TRY_OUT(mics_text_status(&line));
+        bytes -= bytes / 4;
+    } while (line.used > TEXT_BYTES && bytes > 8);
+    status = flush_line(file, fputs(line.bytes, file->stream) != EOF);
+out:
+    mics_text_fini(&line);
+    return status;
 }
 
 mics_status mics_metrics_close(mics_metrics_file *file)

@@ -18,6 +18,8 @@
 
 #define PLAIN_EVERY_US 5e6 // between plain lines when log_every is 0
 #define LIVE_EVERY_US 1e5  // between two drawings of the live line
+#define WORK_BEGINS_US 5e5 // shorter work shows nothing on a terminal
+#define WORK_PART 0.1      // of the time that work took so far, between plain lines of it
 
 enum { LINE_BYTES = 512, BAR_CELLS = 20, BAR_LEAST = 4, DEFAULT_COLUMNS = 80, MAX_COLUMNS = 400 };
 
@@ -32,6 +34,9 @@ struct mics_progress {
     // Time left is judged by the steps after the first, which is slower than the others.
     int64_t first_step;
     double first_us;
+    // Of other work than steps.
+    const char *work; // NULL: none yet
+    double work_begin_us, work_shown_us;
     char line[LINE_BYTES];
 };
 
@@ -105,9 +110,8 @@ static int terminal_columns(const mics_progress *progress)
 }
 
 // A bar of the columns that are left: 20 cells, fewer, or none. Returns its length.
-static int bar_text(const mics_metrics *metrics, int columns, char text[BAR_CELLS + 4])
+static int bar_text(double share, int columns, char text[BAR_CELLS + 4])
 {
-    double share = (double)metrics->step / (double)(metrics->steps > 0 ? metrics->steps : 1);
     int cells = columns - 3 < BAR_CELLS ? columns - 3 : BAR_CELLS; // brackets and a space
     text[0] = '\0';
     if (cells < BAR_LEAST)
@@ -134,7 +138,8 @@ static int compose_live(mics_progress *progress, const mics_metrics *metrics)
         if (length <= columns)
             break;
     }
-    int bar_length = bar_text(metrics, columns - length, bar);
+    const double steps_or_one = (double)(metrics->steps > 0 ? metrics->steps : 1);
+    int bar_length = bar_text((double)metrics->step / steps_or_one, columns - length, bar);
     snprintf(progress->line, sizeof progress->line, "%s%s %s%s", bar, steps,
              length == (int)(strlen(steps) + strlen(numbers)) + 2 ? " " : "", numbers);
     if ((int)strlen(progress->line) > columns)
@@ -233,6 +238,49 @@ void mics_progress_step(mics_progress *progress, const mics_metrics *metrics)
         print_plain(progress, metrics);
     fflush(progress->stream);
     progress->shown_us = mics_clock_us();
+}
+
+// ---- other work ----
+
+static void show_work(mics_progress *progress, double share, double gone_us)
+{
+    char left[32], bar[BAR_CELLS + 4], text[160];
+    const double left_us = share > 0 ? gone_us * (1 - share) / share : INFINITY;
+    duration_text(left_us / 1e6, left, sizeof left);
+    // Truncated: it is not all done before it is.
+    snprintf(text, sizeof text, "%s: %d %%, %s left", progress->work, (int)(share * 100), left);
+    if (progress->mode == MICS_PROGRESS_PLAIN) {
+        fprintf(progress->stream, "%s\n", text);
+        return;
+    }
+    const int columns = terminal_columns(progress) - 1;
+    (void)bar_text(share, columns - (int)strlen(text), bar);
+    snprintf(progress->line, sizeof progress->line, "%s%s", bar, text);
+    progress->line[columns] = '\0';
+    fprintf(progress->stream, "\r%s\033[K", progress->line);
+    progress->open = true;
+}
+
+void mics_progress_work(mics_progress *progress, const char *what, int64_t done, int64_t total)
+{
+    const double now_us = mics_clock_us();
+    if (progress->work == NULL || strcmp(progress->work, what) != 0)
+        progress->work_begin_us = progress->work_shown_us = now_us;
+    progress->work = what;
+    const double gone_us = now_us - progress->work_begin_us;
+    const double since_us = now_us - progress->work_shown_us;
+    const bool live = progress->mode == MICS_PROGRESS_LIVE;
+    if (done >= total) { // what follows says what came of it
+        if (progress->open)
+            fputs("\r\033[K", progress->stream);
+        progress->open = false;
+        progress->work = NULL;
+    } else if (live ? gone_us > WORK_BEGINS_US && since_us > LIVE_EVERY_US
+                    : since_us > fmax(PLAIN_EVERY_US, WORK_PART * gone_us)) {
+        show_work(progress, (double)done / (double)total, gone_us);
+        progress->work_shown_us = now_us;
+    }
+    fflush(progress->stream);
 }
 
 void mics_progress_note(mics_progress *progress, const char *format, ...)

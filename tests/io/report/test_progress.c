@@ -83,6 +83,39 @@ static void test_live_line(void **state)
     assert_int_equal(shown[strlen(shown) - 1], '\n');
 }
 
+// Short work shows nothing; longer work a line that is gone when it ends. In a file the first line
+// would come after seconds.
+static void show_work(mics_progress_mode mode, int pause_ms)
+{
+    mics_progress *progress = NULL;
+    FILE *stream = tmpfile();
+    assert_non_null(stream);
+    ASSERT_OK(mics_progress_open(memory, stream, mode, 0, &progress));
+    mics_progress_work(progress, "evaluating", 0, 200);
+    assert_int_equal(poll(NULL, 0, pause_ms), 0);
+    mics_progress_work(progress, "evaluating", 199, 200);
+    mics_progress_note(progress, "a note");
+    mics_progress_work(progress, "evaluating", 200, 200);
+    mics_progress_work(progress, "writing", 1, 1); // begins and ends
+    mics_progress_close(progress);
+    rewind(stream);
+    shown[fread(shown, 1, sizeof shown - 1, stream)] = '\0';
+    fclose(stream);
+}
+
+static void test_work(void **state)
+{
+    (void)state;
+    show_work(MICS_PROGRESS_LIVE, 0);
+    assert_string_equal(shown, "a note\n");
+    show_work(MICS_PROGRESS_LIVE, 700);
+    assert_int_equal(lines_with("] evaluating: 99 %, 0s left\033[K"), 1);
+    assert_int_equal(lines_with("\r\033[Ka note\n"), 1);
+    assert_string_equal(shown + strlen(shown) - 4, "\r\033[K"); // and nothing behind it
+    show_work(MICS_PROGRESS_PLAIN, 700);
+    assert_string_equal(shown, "a note\n");
+}
+
 static void test_odd_numbers(void **state)
 {
     (void)state;
@@ -192,7 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_lines),      cmocka_unit_test(test_live_line),
         cmocka_unit_test(test_odd_numbers),      cmocka_unit_test(test_terminal),
-        cmocka_unit_test(test_allocation_fails),
+        cmocka_unit_test(test_allocation_fails), cmocka_unit_test(test_work),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,50 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# Long work: interrupted it ends with a word and leaves no file; --quiet and --json; a run that was
+# refused leaves nothing that marks the folder as its own.
+. "$(dirname "$0")/lib.sh"
+
+run 0 train "$mics" train run.json --ranks 2
+yes "the lark at break of day arising" | head -c 20000000 >long.txt
+interrupt() { # NAME WORD COMMAND...
+    name=$1 word=$2
+    run_name=$name
+    shift 2
+    "$@" >"$name.out" 2>"$name.err" </dev/null &
+    pid=$!
+    sleep 1
+    kill -TERM $pid || fail "$name ended before it was interrupted"
+    wait $pid
+    [ $? = 143 ] || fail "$name: not ended by SIGTERM"
+    contains "$name.err" "mics: stopped by SIGTERM; $word"
+    [ ! -s "$name.out" ] || fail "$name: half a result"
+}
+interrupt eval 'no loss was found' "$mics" eval out --data long.txt --sequence 8
+
+# Results alone on standard output, and nothing at all where nobody wants to read it.
+run 0 quiet "$mics" convert out converted --quiet
+[ ! -s quiet.out ] && [ ! -s quiet.err ] || fail "convert --quiet prints"
+run 0 json "$mics" convert out again --json --dtype bf16
+contains json.out '{"folder": "again", "checkpoint": "out/checkpoints/step-00000008", "step": 8, "parameters": '
+contains json.out '"dtype": "bf16"}'
+run 0 texts "$mics" generate out --prompt 'the "lark"' --tokens 5 --samples 2 --seed 7 --json
+contains texts.out '"prompt": "the \u0022lark\u0022", "prompt_tokens": 10, "tokens": 10,'
+contains texts.out '{"seed": 8, "text": "'
+[ ! -s texts.err ] || fail "generate --json: $(cat texts.err)"
+if command -v python3 >/dev/null; then
+    for file in json texts; do
+        python3 -m json.tool $file.out >/dev/null || fail "$file.out is no JSON"
+    done
+fi
+
+# Refused for its data, then for its file of gauges: the folder is as before, and a run may begin there.
+run 2 missing "$mics" train run.json --ranks 2 --out refused --set 'data.train=nowhere*.txt'
+[ ! -e refused/lock ] || fail "a refused run left refused/lock"
+echo mine >mine.prom
+run 2 gauges "$mics" train run.json --ranks 2 --out refused --set run.prometheus=mine.prom
+[ ! -e refused/lock ] && [ ! -e refused/resolved.json ] || fail "a refused run left $(ls refused)"
+run 0 taken "$mics" train run.json --ranks 2 --out refused
+
+# A key of a text is unset by null, as others are.
+run 0 unset "$mics" explain run.json --ranks 2 --set data.tokenizer=null --json
+contains unset.out '{"key": "data.tokenizer", "value": "\"bytes\"", "origin": "default"}'
