@@ -83,12 +83,12 @@ typedef struct mics_loss_scale {
 
 // What a run file says. Texts live as long as the run.
 typedef struct mics_run {
-    mics_json *json;          // the document, with --set applied; owns most texts below
-    const char *model_config; // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
-    const char *model_init;   // "random" or a folder of safetensors
-    bool ignore_dropout;      // model.dropout is 0: dropout in the model's config does not count
-    bool add_special_tokens;  // texts stand in the tokenizer's frame, not behind a separator
-    const char *const *train; // paths, globs or folders
+    mics_json *json;             // the document, with --set applied; owns most texts below
+    const char *model_config;    // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
+    const char *model_init;      // "random" or a folder of safetensors
+    bool ignore_dropout;         // model.dropout is 0: dropout in the model's config does not count
+    bool add_special_tokens;     // texts stand in the tokenizer's frame, not behind a separator
+    const char *const *train;    // paths, globs or folders
     const double *train_weights; // of each of them, above 0; NULL: there are none
     const char *const *validation;
     int32_t train_count, validation_count;

@@ -291,8 +291,8 @@ typedef struct mics_job_facts {
     // Data.
     const char *tokenizer; // NULL: token shards of which nobody knows the text
     int64_t train_tokens;
-    double train_epochs;       // passes over it until run.steps; of a mixture over all parts together
-    int32_t sources;           // parts of a mixture (mics_job_source_get); 0: it is none
+    double train_epochs; // passes over it until run.steps; of a mixture over all parts together
+    int32_t sources;     // parts of a mixture (mics_job_source_get); 0: it is none
     int64_t validation_tokens; // of data of its own; 0: none
     int64_t held_out_windows;  // of the training data, where validation has none of its own
     // Where it stands.

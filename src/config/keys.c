@@ -11,7 +11,7 @@
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
 static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gathers", NULL};
-static const char *const token_types[] = {"none", "uint8",  "uint16", "uint32", "int8",
+static const char *const token_types[] = {"none",  "uint8", "uint16", "uint32", "int8",
                                           "int16", "int32", "int64",  NULL};
 static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
 static const char *const on_spike[] = {"warn", "skip", "stop", NULL};

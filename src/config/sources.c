@@ -71,9 +71,8 @@ mics_status mics_config_take_texts(config *run, const key *row, const mics_json_
                               "must be an array of strings, not %s",
                               mics_json_type_text(mics_json_type_of(value)));
     const int32_t count = alone ? 1 : mics_json_count(value);
-    const bool weighted =
-        row->type == KEY_SOURCES && !alone && count > 0 &&
-        mics_json_type_of(mics_json_element(value, 0)) == MICS_JSON_OBJECT;
+    const bool weighted = row->type == KEY_SOURCES && !alone && count > 0 &&
+                          mics_json_type_of(mics_json_element(value, 0)) == MICS_JSON_OBJECT;
     const double most = weighted ? MAX_WEIGHTED : row->high;
     if ((double)count < row->low || (double)count > most)
         return mics_json_fail(run->run.json, row->path, MICS_ERR_INVALID,

@@ -75,9 +75,8 @@ static mics_status open_tokenizer(mics_job *job)
 // Folders of shards, which are not known as such by their names: "bytes" is then only a default.
 static mics_status check_texts(const mics_job *job)
 {
-    const int64_t texts =
-        mics_corpus_texts(job->train) +
-        (job->validation != NULL ? mics_corpus_texts(job->validation) : 0);
+    const int64_t texts = mics_corpus_texts(job->train) +
+                          (job->validation != NULL ? mics_corpus_texts(job->validation) : 0);
     if (job->tokenizer == NULL ||
         !run_tokens_unknown(job->run->tokenizer, texts == 0, job->model->vocab))
         return MICS_OK;

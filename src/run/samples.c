@@ -144,8 +144,7 @@ mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t 
     int64_t length = samples->sequence;
     size_t bytes = (size_t)length * sizeof(int32_t);
     for (int64_t i = 0; i < count; i++) {
-        MICS_TRY(
-            mics_corpus_read(samples->corpus, begin_of(samples, first + i), length + 1, row));
+        MICS_TRY(mics_corpus_read(samples->corpus, begin_of(samples, first + i), length + 1, row));
         memcpy(inputs_out + i * length, row, bytes);
         memcpy(targets_out + i * length, row + 1, bytes);
     }

@@ -63,7 +63,7 @@ run 0 megatron one --out megatron --set 'data.train=["megatron-int32"]'
 contains megatron.out "8 tokens"
 run 0 nanogpt one --out nanogpt --set 'data.train=["nanogpt.bin"]' --set data.dtype=uint16
 contains nanogpt.out "8 tokens"
-run 1 bare one --out bare --set 'data.train=["nanogpt.bin"]'
+run 2 bare one --out bare --set 'data.train=["nanogpt.bin"]'
 contains bare.err 'set data.dtype to "uint16"'
 
 # Stopped, the same command goes on.

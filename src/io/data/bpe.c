@@ -177,9 +177,8 @@ static bool find_added(const bpe_work *work, const search *s, scan *at, found *f
 static mics_status take_token(bpe_work *work, const search *s, const found *token)
 {
     const int32_t part = ~token->added->token;
-    MICS_TRY(work->pieces != NULL
-                 ? mics_token_list_append(&work->pieces->parts, &part, 1)
-                 : mics_token_list_append(work->list, &token->added->token, 1));
+    MICS_TRY(work->pieces != NULL ? mics_token_list_append(&work->pieces->parts, &part, 1)
+                                  : mics_token_list_append(work->list, &token->added->token, 1));
     work->first = false;
     work->split_head = true;
     work->head = work->head || s == &work->searches[0];

@@ -70,8 +70,7 @@ static mics_status is_foreign(const part *of, mics_status status, int64_t at, in
                      "%s: token %u at index %lld (offset %lld of the shard) is not below the "
                      "model's vocabulary of %d; %s",
                      of->name, (unsigned)token, (long long)at,
-                     (long long)mics_shard_offset(&of->shard, at), (int)vocab,
-                     why);
+                     (long long)mics_shard_offset(&of->shard, at), (int)vocab, why);
 }
 
 // ---- one file ----

@@ -39,8 +39,8 @@ static mics_status add(mics_files *files, const char *path, int32_t number)
     if (files->count == files->capacity) {
         const int64_t capacity = files->capacity == 0 ? 16 : 2 * files->capacity;
         void *block = files->items;
-        MICS_TRY(mics_realloc(files->memory, MICS_MEM_HOST,
-                              (size_t)capacity * sizeof *files->items, &block));
+        MICS_TRY(mics_realloc(files->memory, MICS_MEM_HOST, (size_t)capacity * sizeof *files->items,
+                              &block));
         files->items = block;
         files->capacity = capacity;
     }

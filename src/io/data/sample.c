@@ -15,7 +15,7 @@
 // them apart from what else is drawn from the run's seed.
 static const uint64_t order_stream = (uint64_t)0x5A << 56;
 static const uint64_t phase_stream = (uint64_t)0x5B << 56; // of mixtures
-enum { PART_SHIFT = 40 };                                  // parts of a mixture have streams of their own
+enum { PART_SHIFT = 40 }; // parts of a mixture have streams of their own
 
 int64_t mics_sample_count(int64_t tokens, int64_t sequence)
 {

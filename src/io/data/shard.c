@@ -126,10 +126,10 @@ static mics_status complete(mics_shard_writer *writer)
     MICS_TRY(flush(writer));
     const uint64_t count = (uint64_t)writer->count;
     const uint64_t hash = XXH3_64bits_digest(writer->hash);
-    const uint32_t head[MICS_SHARD_HEAD_WORDS] = {(uint32_t)kind->magic, (uint32_t)kind->version,
-                                       (uint32_t)count,       (uint32_t)(count >> 32),
-                                       MICS_SHARD_HASH_FOLLOWS,          (uint32_t)hash,
-                                       (uint32_t)(hash >> 32)};
+    const uint32_t head[MICS_SHARD_HEAD_WORDS] = {(uint32_t)kind->magic,   (uint32_t)kind->version,
+                                                  (uint32_t)count,         (uint32_t)(count >> 32),
+                                                  MICS_SHARD_HASH_FOLLOWS, (uint32_t)hash,
+                                                  (uint32_t)(hash >> 32)};
     MICS_TRY(write_at(writer, head, sizeof head, 0));
     if (fsync(writer->file) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot sync: %s", writer->partial, strerror(errno));
@@ -212,7 +212,8 @@ static bool take_over(mics_shard_writer *writer, const mark_file *mark)
         char *to = (char *)tokens + count * (sizeof *tokens - width);
         size_t got = 0;
         if (mics_file_read_up_to(writer->file, writer->partial, to, count * width,
-                                 (int64_t)(MICS_SHARD_HEADER_BYTES + at * width), &got) != MICS_OK ||
+                                 (int64_t)(MICS_SHARD_HEADER_BYTES + at * width),
+                                 &got) != MICS_OK ||
             got < count * width)
             return false;
         mics_shard_widen(mics_shard_kinds[width == 2 ? 0 : 1].type, to, (int64_t)count, tokens);
@@ -258,8 +259,8 @@ mics_status mics_shard_go_on(const char *path, int32_t vocab, mics_shard_writer 
                              : 0;
     if (ftruncate(writer->file, keep) == 0)
         return MICS_OK;
-    return mics_shard_finish(writer, mics_fail(MICS_ERR_IO, "%s: cannot be cut: %s",
-                                               writer->partial, strerror(errno)));
+    return mics_shard_finish(
+        writer, mics_fail(MICS_ERR_IO, "%s: cannot be cut: %s", writer->partial, strerror(errno)));
 }
 
 // ---- the end ----

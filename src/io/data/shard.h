@@ -152,7 +152,7 @@ typedef struct mics_shard_kind {
     int32_t token_bytes;
 } mics_shard_kind;
 
-enum { MICS_SHARD_HEAD_WORDS = 7 }; // of the header that mean something
+enum { MICS_SHARD_HEAD_WORDS = 7 };                  // of the header that mean something
 #define MICS_SHARD_HASH_FOLLOWS UINT32_C(0x33485858) // "XXH3"
 extern const mics_shard_kind mics_shard_kinds[2];
 

@@ -25,9 +25,9 @@ static const struct {
     const char *name;
     int32_t bytes;
 } types[MICS_TOKEN_TYPES] = {
-    [MICS_TOKEN_U8] = {"uint8", 1},   [MICS_TOKEN_I8] = {"int8", 1},
-    [MICS_TOKEN_I16] = {"int16", 2},  [MICS_TOKEN_U16] = {"uint16", 2},
-    [MICS_TOKEN_I32] = {"int32", 4},  [MICS_TOKEN_U32] = {"uint32", 4},
+    [MICS_TOKEN_U8] = {"uint8", 1},  [MICS_TOKEN_I8] = {"int8", 1},
+    [MICS_TOKEN_I16] = {"int16", 2}, [MICS_TOKEN_U16] = {"uint16", 2},
+    [MICS_TOKEN_I32] = {"int32", 4}, [MICS_TOKEN_U32] = {"uint32", 4},
     [MICS_TOKEN_I64] = {"int64", 8},
 };
 
@@ -161,8 +161,7 @@ static mics_status read_index_head(token_index *index)
                          "%s: the version at offset 9 is %" PRIu64 ", only 1 is known", index->path,
                          version);
     const uint64_t room = (uint64_t)(index->bytes - INDEX_HEAD);
-    if (counts[0] > room / 12 || counts[1] > room / 8 ||
-        counts[0] * 12 + counts[1] * 8 != room)
+    if (counts[0] > room / 12 || counts[1] > room / 8 || counts[0] * 12 + counts[1] * 8 != room)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: the header says %" PRIu64 " sequences (offset 18) and %" PRIu64
                          " documents (offset 26), but %" PRIu64 " bytes follow it%s",
@@ -203,17 +202,18 @@ static mics_status check_sequences(const token_index *index, const mics_shard *s
         const int64_t left = index->sequences - at, count = left < INDEX_BLOCK ? left : INDEX_BLOCK;
         const int64_t lengths_at = INDEX_HEAD + 4 * at;
         const int64_t pointers_at = INDEX_HEAD + 4 * index->sequences + 8 * at;
-        MICS_TRY(mics_file_read_at(index->file, index->path, lengths, (size_t)count * 4,
-                                   lengths_at));
-        MICS_TRY(mics_file_read_at(index->file, index->path, pointers, (size_t)count * 8,
-                                   pointers_at));
+        MICS_TRY(
+            mics_file_read_at(index->file, index->path, lengths, (size_t)count * 4, lengths_at));
+        MICS_TRY(
+            mics_file_read_at(index->file, index->path, pointers, (size_t)count * 8, pointers_at));
         for (int64_t i = 0; i < count; i++) {
             if (lengths[i] < 0)
                 return mics_fail(MICS_ERR_FORMAT, "%s: offset %" PRId64 ": a sequence of %d tokens",
                                  index->path, lengths_at + 4 * i, (int)lengths[i]);
             if (pointers[i] != end)
                 return mics_fail(MICS_ERR_FORMAT,
-                                 "%s: offset %" PRId64 ": sequence %" PRId64 " begins at byte %" PRId64
+                                 "%s: offset %" PRId64 ": sequence %" PRId64
+                                 " begins at byte %" PRId64
                                  " of the .bin, where the one before it ends at %" PRId64
                                  "; merge_datasets.py writes them one behind the other",
                                  index->path, pointers_at + 8 * i, at + i, pointers[i], end);
@@ -234,16 +234,15 @@ static mics_status check_documents(const token_index *index)
     const int64_t begin = INDEX_HEAD + 12 * index->sequences;
     for (int64_t at = 0; at < index->documents; at += INDEX_BLOCK) {
         const int64_t left = index->documents - at, count = left < INDEX_BLOCK ? left : INDEX_BLOCK;
-        MICS_TRY(mics_file_read_at(index->file, index->path, firsts, (size_t)count * 8,
-                                   begin + 8 * at));
+        MICS_TRY(
+            mics_file_read_at(index->file, index->path, firsts, (size_t)count * 8, begin + 8 * at));
         for (int64_t i = 0; i < count; i++) {
             if (firsts[i] < before || firsts[i] > index->sequences)
-                return mics_fail(MICS_ERR_FORMAT,
-                                 "%s: offset %" PRId64 ": document %" PRId64
-                                 " begins with sequence %" PRId64 ", of %" PRId64
-                                 ", the one before it with %" PRId64,
-                                 index->path, begin + 8 * (at + i), at + i, firsts[i],
-                                 index->sequences, before);
+                return mics_fail(
+                    MICS_ERR_FORMAT,
+                    "%s: offset %" PRId64 ": document %" PRId64 " begins with sequence %" PRId64
+                    ", of %" PRId64 ", the one before it with %" PRId64,
+                    index->path, begin + 8 * (at + i), at + i, firsts[i], index->sequences, before);
             before = firsts[i];
         }
     }

@@ -137,8 +137,8 @@ static void remove_partials(const char *shard_path)
 }
 
 // Makes the shard unless another process does so first.
-static mics_status make_once(mics_text_window *window, const text_files *files,
-                             XXH128_hash_t hash, const char *shard_path, bool *empty_out)
+static mics_status make_once(mics_text_window *window, const text_files *files, XXH128_hash_t hash,
+                             const char *shard_path, bool *empty_out)
 {
     char lock_path[PATH_MAX];
     if (snprintf(lock_path, sizeof lock_path, "%s.lock", shard_path) >= (int)sizeof lock_path)
@@ -156,8 +156,8 @@ static mics_status make_once(mics_text_window *window, const text_files *files,
     return status;
 }
 
-static mics_status find_or_make(mics_text_window *window, const text_files *files,
-                                char *shard_path, size_t capacity, bool *empty_out)
+static mics_status find_or_make(mics_text_window *window, const text_files *files, char *shard_path,
+                                size_t capacity, bool *empty_out)
 {
     const mics_corpus_spec *spec = files->spec;
     XXH128_hash_t hash;

@@ -135,16 +135,15 @@ static mics_status encode_line(const tokenizing *self, mics_encoder *encoder, co
     char name[NAME_BYTES];
     mics_json *json = NULL;
     const mics_json_value *text = NULL;
-    const size_t mark =
-        number == 1 && bytes >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    const size_t mark = number == 1 && bytes >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     if (is_blank(line + mark, bytes - mark))
         return MICS_OK;
     snprintf(name, sizeof name, "%s, line %" PRId64, self->window->reader.path, number);
     MICS_TRY(mics_json_parse_line(self->memory, name, line + mark, bytes - mark, &json));
     mics_status status = find_text(self->spec, json, name, &text);
     if (status == MICS_OK)
-        status = encode_text(self, encoder, mics_json_string(text), mics_json_string_bytes(text),
-                             of);
+        status =
+            encode_text(self, encoder, mics_json_string(text), mics_json_string_bytes(text), of);
     mics_json_close(json);
     return status;
 }
@@ -206,8 +205,8 @@ static void show_progress(tokenizing *self)
 static void set_mark(tokenizing *self)
 {
     const double now_us = mics_clock_us(), since_us = now_us - self->marked_us;
-    if (!self->writer->kept || (since_us < MARK_AFTER_US &&
-                                since_us < (now_us - self->begun_us) / MARK_SHARE))
+    if (!self->writer->kept ||
+        (since_us < MARK_AFTER_US && since_us < (now_us - self->begun_us) / MARK_SHARE))
         return;
     mics_shard_set_mark(self->writer, self->written);
     self->marked_us = now_us;

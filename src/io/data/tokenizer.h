@@ -21,8 +21,9 @@ void mics_token_list_fini(mics_token_list *list);
 
 // What a text is cut into before anything is merged. Zeroed but for the two `memory` it is empty.
 typedef struct mics_pieces {
-    mics_buffer text;      // of all pieces, one behind the other
-    mics_token_list parts; // in order: >= 0, a piece's bytes; < 0, ~token of a token found in the text
+    mics_buffer text; // of all pieces, one behind the other
+    mics_token_list
+        parts; // in order: >= 0, a piece's bytes; < 0, ~token of a token found in the text
 } mics_pieces;
 
 mics_status mics_pieces_add(mics_pieces *pieces, const char *piece, size_t bytes);

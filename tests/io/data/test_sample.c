@@ -128,12 +128,9 @@ static void test_mixture_epochs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_count),
-        cmocka_unit_test(test_epochs_are_permutations),
-        cmocka_unit_test(test_orders_differ),
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_late_shares),
-        cmocka_unit_test(test_mixture_epochs),
+        cmocka_unit_test(test_count),         cmocka_unit_test(test_epochs_are_permutations),
+        cmocka_unit_test(test_orders_differ), cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_late_shares),   cmocka_unit_test(test_mixture_epochs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,8 +36,7 @@ static void open_tokenizer(const char *name)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/%s.json", MICS_TEST_DATA, name);
-    ASSERT_OK(
-        mics_tokenizer_open(memory, strcmp(name, "bytes") == 0 ? name : path, &tokenizer));
+    ASSERT_OK(mics_tokenizer_open(memory, strcmp(name, "bytes") == 0 ? name : path, &tokenizer));
 }
 
 // Lines of words, each with a number of its own; a text where `json` is not set.
@@ -90,7 +89,8 @@ static void test_any_number(void **state)
         char folder[32];
         open_tokenizer(names[n]);
         snprintf(folder, sizeof folder, "%zu", n);
-        const uint64_t lines = hash_of("many.jsonl", folder, 1), text = hash_of("many.txt", folder, 1);
+        const uint64_t lines = hash_of("many.jsonl", folder, 1),
+                       text = hash_of("many.txt", folder, 1);
         for (int32_t threads = 2; threads <= 5; threads += 3) {
             snprintf(folder, sizeof folder, "%zu-%d", n, (int)threads);
             assert_true(hash_of("many.jsonl", folder, threads) == lines);
@@ -137,8 +137,7 @@ static void kill_while_it_tokenizes(const char *name, const char *folder)
         mics_corpus *corpus = NULL;
         _exit(open_corpus(name, folder, 1, &corpus) == MICS_OK ? 0 : 1);
     }
-    while (!find_mark(folder, ".begun.at", mark, sizeof mark) &&
-           waitpid(child, NULL, WNOHANG) == 0)
+    while (!find_mark(folder, ".begun.at", mark, sizeof mark) && waitpid(child, NULL, WNOHANG) == 0)
         nanosleep(&awhile, NULL);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
