@@ -11,7 +11,7 @@
 static const char about[] =
     "Makes one token shard (llm.c's .bin format) from texts, in the order given, documents\n"
     "separated by the tokenizer's separator: the stream that a run on these files reads.\n"
-    "When it is stopped, the same command goes on from what was done, kept in SHARD.bin.parts.";
+    "When it is stopped, the same command resumes from what was done, kept in SHARD.bin.parts.";
 
 typedef struct tokenize_options {
     const char *tokenizer, *text_field, *dtype, *out;

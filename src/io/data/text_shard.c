@@ -36,7 +36,7 @@ static mics_status open_writer(const mics_text_window *window, const mics_corpus
         return mics_shard_create(shard_path, spec->tokenizer->vocab, writer);
     MICS_TRY(mics_shard_go_on(shard_path, spec->tokenizer->vocab, writer, mark_out));
     if (mark_out->batches > 0)
-        mics_log(MICS_LOG_INFO, "tokenizing %s: goes on behind %lld tokens that were made before",
+        mics_log(MICS_LOG_INFO, "tokenizing %s: resumes after %lld tokens that were made before",
                  window->reader.path, (long long)writer->count);
     return MICS_OK;
 }
