@@ -83,17 +83,19 @@ typedef struct mics_loss_scale {
 
 // What a run file says. Texts live as long as the run.
 typedef struct mics_run {
-    mics_json *json;          // the document, with --set applied; owns most texts below
-    const char *model_config; // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
-    const char *model_init;   // "random" or a folder of safetensors
-    bool ignore_dropout;      // model.dropout is 0: dropout in the model's config does not count
-    bool add_special_tokens;  // texts stand in the tokenizer's frame, not behind a separator
-    bool keep_best;           // the checkpoint of the lowest validation loss stays
-    const char *const *train; // paths or globs
+    mics_json *json;             // the document, with --set applied; owns most texts below
+    const char *model_config;    // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
+    const char *model_init;      // "random" or a folder of safetensors
+    bool ignore_dropout;         // model.dropout is 0: dropout in the model's config does not count
+    bool add_special_tokens;     // texts stand in the tokenizer's frame, not behind a separator
+    bool keep_best;              // the checkpoint of the lowest validation loss stays
+    const char *const *train;    // paths, globs or folders
+    const double *train_weights; // of each of them, above 0; NULL: there are none
     const char *const *validation;
     int32_t train_count, validation_count;
     const char *tokenizer;   // "bytes" or a path
     const char *text_field;  // of JSON Lines
+    const char *data_dtype;  // of .bin files without a header; "none": there are none
     int64_t sequence_length; // 0: the model's positions
     int64_t steps;
     uint64_t seed;

@@ -117,35 +117,55 @@ mics_status mics_shard_write(const char *path, const int32_t *tokens, int64_t co
 // One stream of tokens, from one or many shards.
 typedef struct mics_corpus mics_corpus;
 
+/* Writes the tokens of a corpus as such a shard, in their order, some at a time.
+ *
+ * Needs:   the corpus' vocabulary no larger than `vocab`.
+ * Returns: as mics_shard_write, mics_corpus_read.
+ */
+mics_status mics_shard_write_corpus(mics_memory *memory, const char *path,
+                                    const mics_corpus *corpus, int32_t vocab);
+
 typedef struct mics_corpus_spec {
-    const char *const *patterns; // paths or globs
+    const char *const *patterns; // paths, globs or folders
     int32_t pattern_count;
     int32_t vocab; // that tokens must be below
     // For texts; NULL where all files are shards.
     const mics_tokenizer *tokenizer;
     const char *cache_dir;  // of their shards
     const char *text_field; // of JSON Lines; NULL: "text"
+    const char *dtype;      // of .bin files without a header: "uint16", ...; NULL: there are none
+    int32_t threads;        // that tokenize; 0: one for each core that the process may use
 } mics_corpus_spec;
 
-/* Opens files as one stream, in the order given; those of one glob by the bytes of their names.
+/* Opens files as one stream, in the order given; those of a glob or a folder by the bytes of their
+ * paths. Of a folder, with those in it, what is named as texts and shards are (docs/formats.md).
  *
- * A file whose name ends in .bin must be a token shard. Anything else is text and is tokenized into
- * a shard under `cache_dir` (named by a hash of contents and tokenizer; reused when present): the
- * tokenizer's separator, then the text, without regard to special tokens in it; or the text in its
- * frame (mics_tokenizer_frame_texts). Of a file that ends in .jsonl or .ndjson each line is a JSON
- * object with a text. Where .gz or .zst follows, it is unpacked on the way. Several processes may open the same corpus at once. An empty
- * text is left out with a warning. Progress of long tokenization is logged.
+ * A file whose name ends in .bin must be a token shard: llm.c's; Megatron's, with its .idx beside
+ * it (the path may leave both endings away); or with `dtype` one without a header, as nanoGPT's.
+ * Anything else is text and is tokenized into a shard under `cache_dir` (named by a hash of
+ * contents and tokenizer; reused when present): the tokenizer's separator, then the text, without
+ * regard to special tokens in it; or the text in its frame (mics_tokenizer_frame_texts). Of a file
+ * that ends in .jsonl or .ndjson each line is a JSON object with a text. Where .gz or .zst follows,
+ * it is unpacked on the way. An empty text is left out with a warning.
+ * Several threads tokenize; the tokens do not depend on how many. Progress is logged every few
+ * seconds. Several processes may open the same corpus at once. When the process is ended meanwhile,
+ * the next one goes on from what was done.
  * Every token is read once, to check and hash it, and checked again by each mics_corpus_read. A
  * file that others change meanwhile is an error of that call.
  * Needs:   `spec` is borrowed for the call.
  * Returns: MICS_OK; MICS_ERR_IO (a pattern that matches nothing, an unreadable file);
  *          MICS_ERR_FORMAT (bad magic, version, length: file and offset); MICS_ERR_INVALID (a token
- *          >= vocab: which, where; no tokens at all); MICS_ERR_MEMORY.
+ *          >= vocab: which, where; no tokens at all; a folder without data); MICS_ERR_UNSUPPORTED
+ *          (a type of tokens); MICS_ERR_MEMORY.
  * Owns:    close with mics_corpus_close.
  */
 mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
                              mics_corpus **corpus_out);
 void mics_corpus_close(mics_corpus *corpus);
+
+/* Removes a cache folder: the shards in it, begun ones too, and the folder if it is empty then. One
+ * that is not there is fine. Needs: nobody uses it. */
+void mics_corpus_remove_cache(const char *cache_dir);
 
 /* Number of tokens in the stream. */
 int64_t mics_corpus_tokens(const mics_corpus *corpus);
@@ -153,6 +173,17 @@ int64_t mics_corpus_tokens(const mics_corpus *corpus);
 /* A hash of all tokens: two corpora with equal hashes hold the same stream. Kept in checkpoints, so
  * that a resume on other data is noticed. */
 uint64_t mics_corpus_hash(const mics_corpus *corpus);
+
+/* How many of its files were texts. */
+int64_t mics_corpus_texts(const mics_corpus *corpus);
+
+/* What one of the spec's patterns named: `tokens` tokens of the stream from `begin` on, without
+ * gaps; 0 tokens where all its texts were empty.
+ *
+ * Needs:   0 <= pattern < the spec's pattern_count.
+ */
+void mics_corpus_source(const mics_corpus *corpus, int32_t pattern, int64_t *begin_out,
+                        int64_t *tokens_out);
 
 /* Reads tokens [begin, begin + count), and sees that each is in [0, vocab), as it was at opening.
  *
@@ -179,6 +210,34 @@ int64_t mics_sample_count(int64_t tokens, int64_t sequence);
  * A pure function: no mesh, no state. Needs windows >= 1.
  */
 int64_t mics_sample_begin(uint64_t seed, int64_t windows, int64_t sequence, int64_t sample);
+
+// ---- mixtures ----
+
+// One of several ranges of windows that are drawn from by their weights.
+typedef struct mics_mixture_part {
+    int64_t begin;   // first token
+    int64_t windows; // of it; >= 1
+    double weight;   // above 0, finite; relative to the others'
+} mics_mixture_part;
+
+typedef struct mics_mixture_sample {
+    int32_t part;
+    int64_t index; // counted from 0 among the part's samples
+} mics_mixture_sample;
+
+/* Which part training sample number `sample` is of. Of any number of samples from the first on, each
+ * part has its share, but for `count` samples at most. The seed says in which order.
+ *
+ * A pure function. Shapes: parts: (count). Needs: count >= 1, 0 <= sample < 2^48. */
+mics_mixture_sample mics_mixture_find(uint64_t seed, const mics_mixture_part *parts, int32_t count,
+                                      int64_t sample);
+
+/* First token of training sample number `sample` of a mixture. Each epoch of a part visits its
+ * windows once, in an order of its own, whatever the other parts do.
+ *
+ * As mics_mixture_find. */
+int64_t mics_mixture_begin(uint64_t seed, const mics_mixture_part *parts, int32_t count,
+                           int64_t sequence, int64_t sample);
 
 #ifdef __cplusplus
 }

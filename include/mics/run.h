@@ -296,6 +296,8 @@ typedef struct mics_job_facts {
     // Data.
     const char *tokenizer; // NULL: token shards of which nobody knows the text
     int64_t train_tokens;
+    double train_epochs; // passes over it until run.steps; of a mixture over all parts together
+    int32_t sources;     // parts of a mixture (mics_job_source_get); 0: it is none
     int64_t validation_tokens; // of data of its own; 0: none
     int64_t held_out_windows;  // of the training data, where validation has none of its own
     // Where it stands.
@@ -320,6 +322,20 @@ typedef struct mics_job_facts {
  * Owns:    nothing; see mics_job_facts.
  */
 mics_job_facts mics_job_facts_get(const mics_job *job);
+
+// A part of a mixture.
+typedef struct mics_job_source {
+    const char *path; // as data.train names it; the job's
+    double share;     // of the samples
+    int64_t tokens;
+    double epochs; // passes over its windows until run.steps
+} mics_job_source;
+
+/* A part of the data that the job trains on, in the order of data.train.
+ *
+ * Needs:   0 <= source < mics_job_facts' sources; see mics_job_facts_get.
+ */
+mics_job_source mics_job_source_get(const mics_job *job, int32_t source);
 
 /* The run as resolved: sharding, batch and prefetch are those that run.
  *

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics tokenize: a token shard from texts, the same stream that training on them reads.
 #include "base/file.h"
-#include "base/size.h"
 #include "cli.h"
 #include "mics/data.h"
 #include "signals.h"
@@ -11,10 +10,12 @@
 
 static const char about[] =
     "Makes one token shard (llm.c's .bin format) from texts, in the order given, documents\n"
-    "separated by the tokenizer's separator: the stream that a run on these files reads.";
+    "separated by the tokenizer's separator: the stream that a run on these files reads.\n"
+    "When it is stopped, the same command resumes from what was done, kept in SHARD.bin.parts.";
 
 typedef struct tokenize_options {
-    const char *tokenizer, *text_field, *out;
+    const char *tokenizer, *text_field, *dtype, *out;
+    int64_t threads;
     bool add_special_tokens;
 } tokenize_options;
 
@@ -27,6 +28,10 @@ static mics_status parse(cli_call *call, tokenize_options *options)
         {"text-field", CLI_TEXT, "NAME",
          "field of JSON Lines (.jsonl) that holds the text; default \"text\"", &options->text_field,
          0, 0},
+        {"dtype", CLI_TEXT, "TYPE", "of .bin files without a header, as \"uint16\"",
+         &options->dtype, 0, 0},
+        {"threads", CLI_INT, "N", "default: all cores that the process may use", &options->threads,
+         1, 256},
         {"add-special-tokens", CLI_FLAG, NULL,
          "around each text, what the tokenizer.json's post_processor puts there, and no separator",
          &options->add_special_tokens, 0, 0},
@@ -49,25 +54,17 @@ static mics_status parse(cli_call *call, tokenize_options *options)
 static mics_status write_shard(mics_memory *memory, const mics_corpus *corpus, const char *path,
                                int32_t vocab)
 {
-    void *tokens = NULL;
-    size_t bytes = 0;
-    int64_t count = mics_corpus_tokens(corpus);
-    MICS_TRY(mics_size_bytes(count, sizeof(int32_t), &bytes));
-    MICS_TRY(mics_alloc(memory, MICS_MEM_DATA, bytes, &tokens));
-    mics_status status = mics_corpus_read(corpus, 0, count, tokens);
-    if (status == MICS_OK)
-        status = mics_shard_write(path, tokens, count, vocab);
-    mics_free(memory, tokens);
-    if (status == MICS_OK)
-        printf("%s: %lld tokens, vocabulary %d\n", path, (long long)count, (int)vocab);
-    return status;
+    MICS_TRY(mics_shard_write_corpus(memory, path, corpus, vocab));
+    printf("%s: %lld tokens, vocabulary %d\n", path, (long long)mics_corpus_tokens(corpus),
+           (int)vocab);
+    return MICS_OK;
 }
 
 static mics_status tokenize(cli_call *call, const tokenize_options *options)
 {
     mics_tokenizer *tokenizer = NULL;
     mics_corpus *corpus = NULL;
-    mics_temp_dir cache = {0};
+    char *parts = NULL;
     mics_status status = MICS_OK;
     if (access(options->out, F_OK) == 0)
         return mics_fail(MICS_ERR_INVALID, "%s: exists, and is not overwritten; give another --out",
@@ -76,19 +73,25 @@ static mics_status tokenize(cli_call *call, const tokenize_options *options)
     if (options->add_special_tokens)
         MICS_TRY_OUT(mics_tokenizer_frame_texts(tokenizer, "--add-special-tokens"));
     int32_t vocab = mics_tokenizer_vocab(tokenizer);
-    MICS_TRY_OUT(mics_temp_dir_init(&cache));
+    MICS_TRY_OUT(mics_file_suffixed(call->memory, options->out, ".parts", &parts));
     const mics_corpus_spec spec = {.patterns = call->arguments.items,
                                    .pattern_count = call->arguments.count,
                                    .vocab = vocab,
                                    .tokenizer = tokenizer,
-                                   .cache_dir = cache.path,
-                                   .text_field = options->text_field};
+                                   .cache_dir = parts,
+                                   .text_field = options->text_field,
+                                   .dtype = options->dtype,
+                                   .threads = (int32_t)options->threads};
     MICS_TRY_OUT(mics_corpus_open(call->memory, &spec, &corpus));
     call->running = true;
     MICS_TRY_OUT(write_shard(call->memory, corpus, options->out, vocab));
 out:
     mics_corpus_close(corpus);
-    mics_temp_dir_fini(&cache);
+    // What was wrong with one of the files will be mended, or the files be others: only what a
+    // signal cuts short is kept.
+    if (parts != NULL)
+        mics_corpus_remove_cache(parts);
+    mics_free(call->memory, parts);
     mics_tokenizer_close(tokenizer);
     return status;
 }

@@ -33,7 +33,25 @@ static void print_start(const mics_job *job, const mics_job_facts *facts)
                (unsigned long long)mics_job_run(job)->seed);
 }
 
-static void print_data(const mics_job_facts *facts)
+// More than one pass over a text is worth a word: losses fall for another reason then.
+static void print_epochs(double epochs, const char *of)
+{
+    if (epochs > 1)
+        printf(", %.*f epochs%s", epochs < 10 ? 1 : 0, epochs, of);
+}
+
+static void print_sources(const mics_job *job, const mics_job_facts *facts)
+{
+    for (int32_t i = 0; i < facts->sources; i++) {
+        const mics_job_source source = mics_job_source_get(job, i);
+        printf("          %.2f %% of %s: %lld tokens", 100 * source.share, source.path,
+               (long long)source.tokens);
+        print_epochs(source.epochs, " of it");
+        printf("\n");
+    }
+}
+
+static void print_data(const mics_job *job, const mics_job_facts *facts)
 {
     printf("data      %lld tokens (%s)", (long long)facts->train_tokens,
            facts->tokenizer != NULL ? facts->tokenizer : "shards of an unknown tokenizer");
@@ -42,7 +60,10 @@ static void print_data(const mics_job_facts *facts)
     else if (facts->held_out_windows > 0)
         printf(", %lld windows of them held out for validation",
                (long long)facts->held_out_windows);
+    if (facts->sources == 0)
+        print_epochs(facts->train_epochs, " in all");
     printf("\n");
+    print_sources(job, facts);
 }
 
 static void print_device(const mics_job_facts *facts)
@@ -122,7 +143,7 @@ void cli_print_beginning(const mics_job *job)
         printf(", layered %d at a time", (int)schedule->spec.layered_micro_steps);
     printf("\n");
     print_layered(job, &facts.layered);
-    print_data(&facts);
+    print_data(job, &facts);
     printf("memory    %s a rank\n",
            mics_size_text((double)schedule->ledger.total, memory, sizeof memory));
     print_start(job, &facts);

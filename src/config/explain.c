@@ -84,6 +84,11 @@ void mics_config_field_text(const config *run, const key *row, char *text, size_
         mics_config_strings_text(((const text_list *)field)->texts,
                                  ((const text_list *)field)->count, text, capacity);
         break;
+    case KEY_SOURCES:
+        mics_config_sources_text(((const text_list *)field)->texts,
+                                 ((const text_list *)field)->weights,
+                                 ((const text_list *)field)->count, text, capacity);
+        break;
     case KEY_SETTINGS:
         settings_text(row->count, run->run.optimizer.settings + mics_config_setting(run, row), text,
                       capacity);

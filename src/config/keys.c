@@ -11,6 +11,8 @@
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
 static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gathers", NULL};
+static const char *const token_types[] = {"none",  "uint8", "uint16", "uint32", "int8",
+                                          "int16", "int32", "int64",  NULL};
 static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
 static const char *const on_spike[] = {"warn", "skip", "stop", NULL};
 // In the order of mics_comm_dtype.
@@ -70,15 +72,18 @@ static const key rows[] = {
               "dropouts are those of the model's config; leave the key out to train with them")},
     // ---- data ----
     {SECTION("data", .flags = KEY_REQUIRED, .help = "what it is trained on")},
-    {NUMBER("data.train", KEY_TEXTS, train, 1, 65536, 0, .flags = KEY_REQUIRED,
+    {NUMBER("data.train", KEY_SOURCES, train, 1, 65536, 0, .flags = KEY_REQUIRED,
             .help = "text files, JSON Lines (.jsonl), both also as .gz or .zst, or .bin token "
-                    "shards: paths or globs")},
+                    "shards: paths, globs or folders; as {\"path\", \"weight\"} a mixture")},
     {NUMBER("data.validation", KEY_TEXTS, validation, 0, 65536, 0,
             .help = "the same for validation; none: the last twentieth of data.train is held out")},
     {TEXT("data.tokenizer", run.tokenizer, .text = "bytes",
           .help = "\"bytes\", or a Hugging Face tokenizer.json")},
     {TEXT("data.text_field", run.text_field, .text = "text",
           .help = "field of JSON Lines (.jsonl) that holds the text")},
+    {CHOICE("data.dtype", run.data_dtype, token_types, "none",
+            .help = "tokens of .bin files without a header: \"uint16\" for nanoGPT's; "
+                    "\"none\": each .bin is llm.c's, or Megatron's with its .idx")},
     {SWITCH("data.add_special_tokens", run.add_special_tokens, false,
             .help = "true: the special tokens of the tokenizer.json's post_processor (<s>) around "
                     "each text; false: the separator before it")},

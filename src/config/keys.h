@@ -21,6 +21,7 @@ typedef enum key_type {
     KEY_TEXT,    // a string that is not empty; const char *
     KEY_CHOICE,  // one of `choices`, whatever its case; const char *, as in `choices`
     KEY_TEXTS,   // an array of strings, or one string; text_list
+    KEY_SOURCES, // the same, or an array of {"path", "weight"}
     KEY_SETTINGS // of the optimizer, from `setting` on: a number, or an array of `count`
 } key_type;
 
@@ -43,7 +44,7 @@ typedef struct key {
     size_t show_at, show_bytes; // field that explain shows, when it is another one
     double value;               // default of numbers and switches
     const char *text;           // default of texts and choices
-    double low, high;           // range; of KEY_TEXTS: how many
+    double low, high;           // range; of KEY_TEXTS and KEY_SOURCES: how many
     const char
         *setting;  // of KEY_SETTINGS the first; their ranges and defaults are the descriptor's
     int32_t count; // of KEY_SETTINGS: 1 or 2
@@ -84,6 +85,7 @@ enum {
 
 typedef struct text_list {
     const char **texts;
+    double *weights; // NULL: none
     int32_t count;
 } text_list;
 
@@ -183,6 +185,9 @@ bool mics_config_is_of_cpu(mics_run_precision precision);
 /* take.c: stores a key's default; checks a value and stores it. */
 void mics_config_store_default(config *run, const key *row);
 mics_status mics_config_take(config *run, const key *row, const mics_json_value *value);
+
+/* sources.c: the same of a KEY_TEXTS or KEY_SOURCES row. */
+mics_status mics_config_take_texts(config *run, const key *row, const mics_json_value *value);
 
 /* take.c: where the optimizer has the first setting of a KEY_SETTINGS row. */
 int32_t mics_config_setting(const config *run, const key *row);

@@ -78,7 +78,9 @@ static mics_status check_file(const config *run, const char *key_path, const cha
 static mics_status check_files(const config *run, const char *key_path, const text_list *list)
 {
     for (int32_t i = 0; i < list->count; i++) {
-        if (strpbrk(list->texts[i], "*?[") == NULL)
+        char index[PATH_BYTES]; // Megatron's paths leave the ending away
+        snprintf(index, sizeof index, "%s.idx", list->texts[i]);
+        if (strpbrk(list->texts[i], "*?[") == NULL && access(index, R_OK) != 0)
             MICS_TRY(check_file(run, key_path, list->texts[i]));
     }
     return MICS_OK;
@@ -128,6 +130,7 @@ static void reset(config *run)
 {
     mics_free(run->memory, run->out);
     mics_free(run->memory, run->train.texts);
+    mics_free(run->memory, run->train.weights);
     mics_free(run->memory, run->validation.texts);
     run->out = NULL;
     run->train = run->validation = (text_list){0};
@@ -148,6 +151,7 @@ static mics_status fill(config *run)
         MICS_TRY(name_out(run, mics_json_name(run->run.json)));
     run->run.ignore_dropout = mics_config_given(run, "model.dropout");
     run->run.train = run->train.texts;
+    run->run.train_weights = run->train.weights;
     run->run.train_count = run->train.count;
     run->run.validation = run->validation.texts;
     run->run.validation_count = run->validation.count;

@@ -75,6 +75,7 @@ void mics_config_store_default(config *run, const key *row)
         break;
     case KEY_SECTION:
     case KEY_TEXTS:
+    case KEY_SOURCES:
         break;
     }
 }
@@ -200,33 +201,6 @@ static mics_status take_choice(config *run, const key *row, const mics_json_valu
     return fail_value(run, row, MICS_ERR_UNSUPPORTED, list, value);
 }
 
-static mics_status take_texts(config *run, const key *row, const mics_json_value *value)
-{
-    bool alone = mics_json_type_of(value) == MICS_JSON_STRING;
-    if (!alone && mics_json_type_of(value) != MICS_JSON_ARRAY)
-        return fail_type(run, row, value, "an array of strings");
-    int32_t count = alone ? 1 : mics_json_count(value);
-    if ((double)count < row->low || (double)count > row->high)
-        return mics_json_fail(run->run.json, row->path, MICS_ERR_INVALID,
-                              "must name %.0f to %.0f files, not %d", row->low, row->high,
-                              (int)count);
-    for (int32_t i = 0; i < count; i++) {
-        const mics_json_value *text = alone ? value : mics_json_element(value, i);
-        if (mics_json_type_of(text) != MICS_JSON_STRING || *mics_json_string(text) == '\0')
-            return mics_json_fail(run->run.json, row->path, MICS_ERR_FORMAT,
-                                  "must hold file names alone; number %d is %s", (int)i + 1,
-                                  mics_json_type_of(text) == MICS_JSON_STRING
-                                      ? "an empty string"
-                                      : mics_json_type_text(mics_json_type_of(text)));
-    }
-    text_list *list = (text_list *)((char *)run + row->at);
-    MICS_TRY(MICS_NEW(run->memory, count, &list->texts));
-    list->count = count;
-    for (int32_t i = 0; i < count; i++)
-        list->texts[i] = mics_json_string(alone ? value : mics_json_element(value, i));
-    return MICS_OK;
-}
-
 static mics_status take_setting(config *run, const key *row, int32_t index, double number,
                                 const mics_json_value *value)
 {
@@ -275,7 +249,8 @@ mics_status mics_config_take(config *run, const key *row, const mics_json_value 
     case KEY_CHOICE:
         return take_choice(run, row, value);
     case KEY_TEXTS:
-        return take_texts(run, row, value);
+    case KEY_SOURCES:
+        return mics_config_take_texts(run, row, value);
     case KEY_SETTINGS:
         return take_settings(run, row, value);
     case KEY_SECTION:

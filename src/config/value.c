@@ -246,3 +246,22 @@ char *mics_config_strings_text(const char *const *strings, int32_t count, char *
     put(&out, "]");
     return text;
 }
+
+char *mics_config_sources_text(const char *const *paths, const double *weights, int32_t count,
+                               char *text, size_t capacity)
+{
+    writer out = begin(text, capacity);
+    char number[40];
+    if (weights == NULL)
+        return mics_config_strings_text(paths, count, text, capacity);
+    put(&out, "[");
+    for (int32_t i = 0; i < count && !out.cut; i++) {
+        put(&out, i == 0 ? "{\"path\": " : ", {\"path\": ");
+        put_string(&out, paths[i]);
+        put(&out, ", \"weight\": ");
+        put(&out, mics_text_real(weights[i], number, sizeof number));
+        put(&out, "}");
+    }
+    put(&out, "]");
+    return text;
+}

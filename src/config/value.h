@@ -30,5 +30,8 @@ char *mics_config_value_text(const mics_json_value *value, char *text, size_t ca
 char *mics_config_string_text(const char *string, char *text, size_t capacity);
 char *mics_config_strings_text(const char *const *strings, int32_t count, char *text,
                                size_t capacity);
+/* Paths with weights; weights NULL: strings. */
+char *mics_config_sources_text(const char *const *paths, const double *weights, int32_t count,
+                               char *text, size_t capacity);
 
 #endif

@@ -67,12 +67,30 @@ static void fill_device(const mics_job *job, mics_job_facts *facts)
     facts->device_memory_bytes = info.memory_total_bytes;
 }
 
+static double all_samples(const mics_job *job)
+{
+    return (double)job->run->steps * (double)job->run->global_batch;
+}
+
+mics_job_source mics_job_source_get(const mics_job *job, int32_t source)
+{
+    const run_samples *samples = &job->train_samples;
+    mics_job_source of = {.path = job->run->train[source],
+                          .share = run_samples_share(samples, source)};
+    int64_t begin = 0;
+    mics_corpus_source(job->train, source, &begin, &of.tokens);
+    of.epochs = all_samples(job) * of.share / (double)samples->parts[source].windows;
+    return of;
+}
+
 static void fill_data(const mics_job *job, mics_job_facts *facts)
 {
     if (job->train == NULL)
         return;
     facts->tokenizer = job->tokenizer != NULL ? job->run->tokenizer : NULL;
     facts->train_tokens = mics_corpus_tokens(job->train);
+    facts->train_epochs = all_samples(job) / (double)job->train_samples.windows;
+    facts->sources = job->train_samples.part_count;
     if (job->validation != NULL)
         facts->validation_tokens = mics_corpus_tokens(job->validation);
     else

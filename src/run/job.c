@@ -73,6 +73,19 @@ static mics_status open_tokenizer(mics_job *job)
                           run->model_config);
 }
 
+// Folders of shards, which are not known as such by their names: "bytes" is then only a default.
+static mics_status check_texts(const mics_job *job)
+{
+    const int64_t texts = mics_corpus_texts(job->train) +
+                          (job->validation != NULL ? mics_corpus_texts(job->validation) : 0);
+    if (job->tokenizer == NULL ||
+        !run_tokens_unknown(job->run->tokenizer, texts == 0, job->model->vocab))
+        return MICS_OK;
+    return mics_json_fail(job->run->json, "data.tokenizer", MICS_ERR_INVALID,
+                          "is \"bytes\", but all data are token shards; name the tokenizer.json "
+                          "that they were made with, or the files themselves, as FOLDER/*.bin");
+}
+
 static mics_status open_corpora(mics_job *job)
 {
     const mics_run *run = job->run;
@@ -83,7 +96,10 @@ static mics_status open_corpora(mics_job *job)
                              .vocab = (int32_t)job->model->vocab,
                              .tokenizer = job->tokenizer,
                              .cache_dir = cache,
-                             .text_field = run->text_field};
+                             .text_field = run->text_field,
+                             .dtype = strcmp(run->data_dtype, "none") != 0 ? run->data_dtype : NULL,
+                             .threads = run->threads * job->world->ranks_here};
+    const run_sources sources = {run->train, run->train_weights, run->train_count};
     mics_status status = mics_corpus_open(job->memory, &spec, &job->train);
     spec.patterns = run->validation;
     spec.pattern_count = run->validation_count;
@@ -91,9 +107,10 @@ static mics_status open_corpora(mics_job *job)
         status = mics_corpus_open(job->memory, &spec, &job->validation);
     mics_free(job->memory, cache);
     MICS_TRY(status);
-    return run_samples_divide(job->train, job->validation, run->seed, run_job_sequence(job),
-                              run->validation_batches > 0, &job->train_samples,
-                              &job->validation_samples);
+    MICS_TRY(check_texts(job));
+    return run_samples_divide(job->memory, &sources, job->train, job->validation, run->seed,
+                              run_job_sequence(job), run->validation_batches > 0,
+                              &job->train_samples, &job->validation_samples);
 }
 
 static mics_status open_import(mics_job *job)
@@ -140,6 +157,8 @@ void run_job_close_parts(mics_job *job)
     run_folder_unlock(&job->out);
     mics_safetensors_close(job->import);
     mics_checkpoint_close(job->checkpoint);
+    run_samples_fini(job->memory, &job->train_samples);
+    run_samples_fini(job->memory, &job->validation_samples);
     mics_corpus_close(job->validation);
     mics_corpus_close(job->train);
     mics_tokenizer_close(job->tokenizer);

@@ -155,11 +155,12 @@ static mics_status check_tokenizer(const mics_job *job, const mics_checkpoint_me
 static mics_status check_data(const mics_job *job, const mics_checkpoint_meta *meta)
 {
     MICS_TRY(check_tokenizer(job, meta));
-    if (meta->corpus_hash != mics_corpus_hash(job->train))
+    if (meta->corpus_hash != run_samples_hash(&job->train_samples))
         return mics_fail(MICS_ERR_INVALID,
-                         "%s: was made with other training text (data.train) than this run's; "
+                         "%s: was made with other training text (data.train) than this run's%s; "
                          "restore it, or begin anew with another --out",
-                         job->checkpoint_path);
+                         job->checkpoint_path,
+                         job->run->train_weights != NULL ? ", or with other weights" : "");
     return MICS_OK;
 }
 

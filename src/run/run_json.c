@@ -24,12 +24,18 @@ static int compare_rows(const void *a, const void *b)
     return l - r;
 }
 
-static void write_strings(mics_text *out, const char *const *texts, int32_t count)
+// weights: NULL: none.
+static void write_sources(mics_text *out, const char *const *texts, const double *weights,
+                          int32_t count)
 {
+    char number[40];
     mics_text_printf(out, "[");
     for (int32_t i = 0; i < count; i++) {
-        mics_text_printf(out, i > 0 ? ", " : "");
+        mics_text_printf(out, "%s%s", i > 0 ? ", " : "", weights != NULL ? "{\"path\": " : "");
         mics_text_quoted(out, texts[i]);
+        if (weights != NULL)
+            mics_text_printf(out, ", \"weight\": %s}",
+                             mics_text_real(weights[i], number, sizeof number));
     }
     mics_text_printf(out, "]");
 }
@@ -55,9 +61,9 @@ static void write_value(mics_text *out, const mics_run *run, const row_text *row
         }
     }
     if (strcmp(row->key, "data.train") == 0)
-        write_strings(out, run->train, run->train_count);
+        write_sources(out, run->train, run->train_weights, run->train_count);
     else if (strcmp(row->key, "data.validation") == 0)
-        write_strings(out, run->validation, run->validation_count);
+        write_sources(out, run->validation, NULL, run->validation_count);
     else
         mics_text_printf(out, "%s", row->value);
 }

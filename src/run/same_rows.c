@@ -209,12 +209,12 @@ void run_same_list_run(mics_text *rows, const mics_job *job)
 
 // ---- data ----
 
-static void add_corpus(mics_text *rows, const char *key, const mics_corpus *corpus)
+static void add_corpus(mics_text *rows, const char *key, const mics_corpus *corpus, uint64_t hash)
 {
     char text[TEXT_BYTES] = "none";
     if (corpus != NULL)
         snprintf(text, sizeof text, "%lld tokens (%016" PRIx64 ")",
-                 (long long)mics_corpus_tokens(corpus), mics_corpus_hash(corpus));
+                 (long long)mics_corpus_tokens(corpus), hash);
     run_same_add(rows, key, text);
 }
 
@@ -297,8 +297,9 @@ static uint64_t hash_schedule(const mics_schedule *schedule)
 
 mics_status run_same_list_data(mics_text *rows, const mics_job *job)
 {
-    add_corpus(rows, "data.train", job->train);
-    add_corpus(rows, "data.validation", job->validation);
+    add_corpus(rows, "data.train", job->train, run_samples_hash(&job->train_samples));
+    add_corpus(rows, "data.validation", job->validation,
+               job->validation != NULL ? mics_corpus_hash(job->validation) : 0);
     add_tokenizer(rows, job->tokenizer);
     MICS_TRY(add_weights(rows, job));
     add_hash(rows, "run.out (the lock in it)", job->out.mark);

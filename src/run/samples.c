@@ -4,6 +4,7 @@
 #include "samples.h"
 #include "mics/log.h"
 #include <string.h>
+#include <xxhash.h>
 
 enum { HOLD_OUT_SHARE = 20 };
 
@@ -22,16 +23,65 @@ static mics_status check_windows(const char *what, const mics_corpus *corpus, in
                      (long long)(needed * sequence + 1));
 }
 
-mics_status run_samples_divide(const mics_corpus *train, const mics_corpus *validation,
+// How many of so many windows are held out.
+static int64_t held_of(int64_t windows)
+{
+    return windows / HOLD_OUT_SHARE > 0 ? windows / HOLD_OUT_SHARE : 1;
+}
+
+// Makes a part of each source: the last of its windows are held out.
+static mics_status divide_sources(const run_sources *sources, bool hold_out, run_samples *train,
+                                  run_samples *held)
+{
+    const int64_t sequence = train->sequence, needed = hold_out ? 2 : 1;
+    train->windows = held->windows = 0;
+    for (int32_t i = 0; i < sources->count; i++) {
+        mics_mixture_part *part = &train->parts[i];
+        int64_t tokens = 0;
+        mics_corpus_source(train->corpus, i, &part->begin, &tokens);
+        const int64_t windows = mics_sample_count(tokens, sequence);
+        if (windows < needed)
+            return mics_fail(MICS_ERR_INVALID,
+                             "data.train: the %lld tokens of %s are too few for a "
+                             "data.sequence_length of %lld: at least %lld are needed; add text, "
+                             "shorten the sequence or take it out of the mixture",
+                             (long long)tokens, sources->paths[i], (long long)sequence,
+                             (long long)(needed * sequence + 1));
+        const int64_t last = hold_out ? held_of(windows) : 0;
+        part->weight = sources->weights[i];
+        part->windows = windows - last;
+        if (hold_out)
+            held->parts[i] = (mics_mixture_part){.begin = part->begin + part->windows * sequence,
+                                                 .windows = last,
+                                                 .weight = part->weight};
+        train->windows += part->windows;
+        held->windows += last;
+    }
+    return MICS_OK;
+}
+
+static mics_status divide_mixture(mics_memory *memory, const run_sources *sources, bool hold_out,
+                                  run_samples *train, run_samples *validation)
+{
+    MICS_TRY(MICS_NEW(memory, sources->count, &train->parts));
+    train->part_count = sources->count;
+    if (hold_out) {
+        MICS_TRY(MICS_NEW(memory, sources->count, &validation->parts));
+        validation->part_count = sources->count;
+    }
+    run_samples nothing = {0};
+    return divide_sources(sources, hold_out, train, hold_out ? validation : &nothing);
+}
+
+mics_status run_samples_divide(mics_memory *memory, const run_sources *sources,
+                               const mics_corpus *train, const mics_corpus *validation,
                                uint64_t seed, int64_t sequence, bool hold_out,
                                run_samples *train_out, run_samples *validation_out)
 {
     hold_out = hold_out && validation == NULL;
     int64_t windows = mics_sample_count(mics_corpus_tokens(train), sequence);
     MICS_TRY(check_windows("data.train", train, sequence, windows, hold_out ? 2 : 1));
-    int64_t held = hold_out ? windows / HOLD_OUT_SHARE : 0;
-    if (hold_out && held == 0)
-        held = 1;
+    const int64_t held = hold_out ? held_of(windows) : 0;
     run_samples other = {.corpus = train,
                          .seed = seed ^ VALIDATION_SEED,
                          .sequence = sequence,
@@ -46,7 +96,46 @@ mics_status run_samples_divide(const mics_corpus *train, const mics_corpus *vali
     *train_out = (run_samples){
         .corpus = train, .seed = seed, .sequence = sequence, .windows = windows - held};
     *validation_out = other;
-    return MICS_OK;
+    return sources->weights != NULL
+               ? divide_mixture(memory, sources, hold_out, train_out, validation_out)
+               : MICS_OK;
+}
+
+void run_samples_fini(mics_memory *memory, run_samples *samples)
+{
+    mics_free(memory, samples->parts);
+    samples->parts = NULL;
+    samples->part_count = 0;
+}
+
+double run_samples_share(const run_samples *samples, int32_t part)
+{
+    double weights = 0;
+    for (int32_t i = 0; i < samples->part_count; i++)
+        weights += samples->parts[i].weight;
+    return samples->parts[part].weight / weights;
+}
+
+uint64_t run_samples_hash(const run_samples *samples)
+{
+    uint64_t hash = mics_corpus_hash(samples->corpus);
+    for (int32_t i = 0; i < samples->part_count; i++) {
+        const double share = run_samples_share(samples, i);
+        hash = XXH3_64bits_withSeed(&share, sizeof share, hash);
+        hash = XXH3_64bits_withSeed(&samples->parts[i].begin, sizeof samples->parts[i].begin, hash);
+    }
+    return hash;
+}
+
+// First token of a sample.
+static int64_t begin_of(const run_samples *samples, int64_t sample)
+{
+    const int64_t length = samples->sequence;
+    if (samples->parts != NULL)
+        return mics_mixture_begin(samples->seed, samples->parts, samples->part_count, length,
+                                  sample);
+    return samples->first_window * length +
+           mics_sample_begin(samples->seed, samples->windows, length, sample);
 }
 
 mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t count, int32_t *row,
@@ -55,9 +144,7 @@ mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t 
     int64_t length = samples->sequence;
     size_t bytes = (size_t)length * sizeof(int32_t);
     for (int64_t i = 0; i < count; i++) {
-        int64_t begin = samples->first_window * length +
-                        mics_sample_begin(samples->seed, samples->windows, length, first + i);
-        MICS_TRY(mics_corpus_read(samples->corpus, begin, length + 1, row));
+        MICS_TRY(mics_corpus_read(samples->corpus, begin_of(samples, first + i), length + 1, row));
         memcpy(inputs_out + i * length, row, bytes);
         memcpy(targets_out + i * length, row + 1, bytes);
     }

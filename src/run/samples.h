@@ -9,24 +9,45 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// Windows [first_window, first_window + windows) of a corpus, in the order that `seed` gives.
+// Windows [first_window, first_window + windows) of a corpus, in the order that `seed` gives; or a
+// mixture, of parts.
 typedef struct run_samples {
     const mics_corpus *corpus; // borrowed
     uint64_t seed;
     int64_t sequence;
-    int64_t first_window, windows;
+    int64_t first_window, windows; // of all parts together, where there are parts
+    mics_mixture_part *parts;      // NULL: none
+    int32_t part_count;
 } run_samples;
 
-/* Divides what there is.
+// The files of a corpus as the run names them.
+typedef struct run_sources {
+    const char *const *paths;
+    const double *weights; // NULL: none, one stream of all
+    int32_t count;
+} run_sources;
+
+/* Divides what there is, and so each source with a weight.
  *
  * With a validation corpus all windows of `train` train, and all of `validation` validate. Without
  * one (NULL) the last twentieth of train's windows, at least one, is held out for validation when
  * `hold_out`. Validation's order has a seed of its own made from `seed`.
- * Returns: MICS_OK; MICS_ERR_INVALID: a text too short for what it must do.
+ * What is held out of sources with weights is drawn with these weights.
+ * Returns: MICS_OK; MICS_ERR_INVALID: a text too short for what it must do; MICS_ERR_MEMORY.
+ * Owns:    run_samples_fini for both, also after a failure.
  */
-mics_status run_samples_divide(const mics_corpus *train, const mics_corpus *validation,
+mics_status run_samples_divide(mics_memory *memory, const run_sources *sources,
+                               const mics_corpus *train, const mics_corpus *validation,
                                uint64_t seed, int64_t sequence, bool hold_out,
                                run_samples *train_out, run_samples *validation_out);
+void run_samples_fini(mics_memory *memory, run_samples *samples);
+
+/* A hash of the tokens and weights: what decides the order of samples besides seed and sequence.
+ * Without weights that of the corpus. */
+uint64_t run_samples_hash(const run_samples *samples);
+
+/* What share of the samples a part has; needs parts. */
+double run_samples_share(const run_samples *samples, int32_t part);
 
 /* Reads `count` samples from number `first` on as inputs and targets, each (count, sequence).
  * Needs: row: sequence + 1 tokens of scratch. Returns: as mics_corpus_read. Threads: any. */

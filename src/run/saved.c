@@ -116,7 +116,10 @@ static bool only_shards(const mics_json *run)
     bool shards = mics_json_count(lists[0]) > 0;
     for (int list = 0; list < 2; list++) {
         for (int32_t i = 0; i < mics_json_count(lists[list]); i++) {
-            const char *path = mics_json_string(mics_json_element(lists[list], i));
+            const mics_json_value *element = mics_json_element(lists[list], i);
+            const char *path = mics_json_type_of(element) == MICS_JSON_OBJECT
+                                   ? mics_json_string(mics_json_get(element, "path"))
+                                   : mics_json_string(element);
             shards = shards && path != NULL && run_is_shard(path);
         }
     }

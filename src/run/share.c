@@ -85,7 +85,7 @@ mics_checkpoint_meta run_share_meta(const run_trainer *self, int64_t step)
         .step = step,
         .samples = step * run->global_batch,
         .seed = run->seed,
-        .corpus_hash = mics_corpus_hash(job->train),
+        .corpus_hash = run_samples_hash(&job->train_samples),
         .model_json = mics_json_text(job->config),
         .tokenizer = run->tokenizer,
         .run_json = job->run_json,

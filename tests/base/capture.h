@@ -13,6 +13,7 @@ typedef struct capture {
     int warnings;    // warning lines
     int infos;       // information lines
     char line[1024]; // the last error line
+    char info[1024]; // the last information line
 } capture;
 
 static inline void capture_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
@@ -26,6 +27,7 @@ static inline void capture_line(void *ctx, mics_log_level level, int32_t rank, c
         seen->warnings++;
     } else {
         seen->infos++;
+        snprintf(seen->info, sizeof seen->info, "%s", line);
     }
 }
 

@@ -32,6 +32,7 @@ typedef struct bpe_work {
     mics_normal_work *normal;
     mics_split_work *split;
     mics_token_list *list; // of the feed in progress
+    mics_pieces *pieces;   // the same; NULL: tokens are wanted
     search searches[2];
     mics_buffer normalized; // and not searched yet
     bool first;             // nothing of the text has been taken
@@ -45,6 +46,8 @@ typedef struct bpe_work {
 static mics_status take_piece(void *ctx, const char *text, size_t bytes)
 {
     bpe_work *work = ctx;
+    if (work->pieces != NULL)
+        return mics_pieces_add(work->pieces, text, bytes);
     return mics_bpe_merge(work->merger, text, bytes, work->list);
 }
 
@@ -173,7 +176,9 @@ static bool find_added(const bpe_work *work, const search *s, scan *at, found *f
 // section as well; one in the normalized text does not.
 static mics_status take_token(bpe_work *work, const search *s, const found *token)
 {
-    MICS_TRY(mics_token_list_append(work->list, &token->added->token, 1));
+    const int32_t part = ~token->added->token;
+    MICS_TRY(work->pieces != NULL ? mics_token_list_append(&work->pieces->parts, &part, 1)
+                                  : mics_token_list_append(work->list, &token->added->token, 1));
     work->first = false;
     work->split_head = true;
     work->head = work->head || s == &work->searches[0];
@@ -304,8 +309,26 @@ static mics_status bpe_feed(mics_encoder *encoder, const char *text, size_t byte
 {
     bpe_work *work = encoder->work;
     work->list = list;
+    work->pieces = encoder->pieces;
     work->specials = encoder->specials;
     return take_added(work, &work->searches[0], text, bytes, more, take_section, consumed_out);
+}
+
+static mics_status bpe_merge_pieces(mics_encoder *encoder, const mics_pieces *pieces,
+                                    mics_token_list *list)
+{
+    bpe_work *work = encoder->work;
+    const char *at = pieces->text.data;
+    for (int64_t i = 0; i < pieces->parts.count; i++) {
+        const int32_t part = pieces->parts.tokens[i], token = ~part;
+        if (part < 0) {
+            MICS_TRY(mics_token_list_append(list, &token, 1));
+            continue;
+        }
+        MICS_TRY(mics_bpe_merge(work->merger, at, (size_t)part, list));
+        at += part;
+    }
+    return MICS_OK;
 }
 
 // ---- the table ----
@@ -320,23 +343,37 @@ static void bpe_work_close(void *ctx)
     mics_free(work->memory, work);
 }
 
+// What belongs to one text.
+static mics_status begin_text(bpe_work *work)
+{
+    work->searches[0] = (search){.set = &work->bpe->added[0]};
+    work->searches[1] = (search){.set = &work->bpe->added[1]};
+    work->normalized.bytes = 0;
+    work->first = work->head = work->split_head = true;
+    work->open = false;
+    MICS_TRY(mics_normal_work_open(work->bpe->normal, &work->normal));
+    return mics_split_work_open(work->bpe->split, &work->split);
+}
+
+static mics_status bpe_work_reset(void *ctx)
+{
+    bpe_work *work = ctx;
+    mics_split_work_close(work->split);
+    mics_normal_work_close(work->normal);
+    work->split = NULL;
+    work->normal = NULL;
+    return begin_text(work);
+}
+
 static mics_status bpe_work_open(const mics_tokenizer *tokenizer, void **work_out)
 {
     const mics_bpe *bpe = tokenizer->ctx;
     bpe_work *work = NULL;
     MICS_TRY(MICS_NEW(bpe->memory, 1, &work));
-    *work = (bpe_work){.memory = bpe->memory,
-                       .bpe = bpe,
-                       .searches = {{.set = &bpe->added[0]}, {.set = &bpe->added[1]}},
-                       .normalized = {.memory = bpe->memory},
-                       .first = true,
-                       .head = true,
-                       .split_head = true};
+    *work = (bpe_work){.memory = bpe->memory, .bpe = bpe, .normalized = {.memory = bpe->memory}};
     mics_status status = mics_bpe_merger_open(bpe, &work->merger);
     if (status == MICS_OK)
-        status = mics_normal_work_open(bpe->normal, &work->normal);
-    if (status == MICS_OK)
-        status = mics_split_work_open(bpe->split, &work->split);
+        status = begin_text(work);
     if (status != MICS_OK) {
         bpe_work_close(work);
         return status;
@@ -365,9 +402,11 @@ static void bpe_close(void *ctx)
 static const mics_tokenizer_ops bpe_ops = {
     .name = "BPE",
     .feed = bpe_feed,
+    .merge = bpe_merge_pieces,
     .text = bpe_text,
     .trim = bpe_trim,
     .work_open = bpe_work_open,
+    .work_reset = bpe_work_reset,
     .work_close = bpe_work_close,
     .close = bpe_close,
 };

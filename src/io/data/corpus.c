@@ -6,14 +6,15 @@
 //   1. Part p holds tokens [begin[p], begin[p] + count) of the stream, begin[0] = 0, without gaps.
 //   2. Every token is in [0, vocab): looked at when the corpus is opened, and whenever it is read.
 #include "base/text.h"
+#include "io/data/files.h"
 #include "io/data/shard.h"
+#include "io/data/tokenize.h"
 #include "mics/data.h"
 #include "mics/log.h"
-#include <glob.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 // Of how many shards a corpus keeps the files open; the files of others are opened to be read.
@@ -23,6 +24,7 @@ typedef struct part {
     mics_shard shard;
     char *name; // what the user calls it: a text, or the shard itself
     int64_t begin;
+    int32_t source;
 } part;
 
 struct mics_corpus {
@@ -30,6 +32,7 @@ struct mics_corpus {
     part *parts;
     int64_t count, capacity;
     int64_t tokens;
+    int64_t texts; // files that were tokenized
     int32_t vocab;
     uint64_t hash;
 };
@@ -39,6 +42,7 @@ typedef struct opening {
     mics_corpus *corpus;
     const mics_corpus_spec *spec;
     XXH3_state_t *hash;
+    mics_tokenize_progress progress;
     int32_t empty; // texts that were left out
     char *first_empty;
 } opening;
@@ -66,8 +70,7 @@ static mics_status is_foreign(const part *of, mics_status status, int64_t at, in
                      "%s: token %u at index %lld (offset %lld of the shard) is not below the "
                      "model's vocabulary of %d; %s",
                      of->name, (unsigned)token, (long long)at,
-                     (long long)(MICS_SHARD_HEADER_BYTES + at * of->shard.token_bytes), (int)vocab,
-                     why);
+                     (long long)mics_shard_offset(&of->shard, at), (int)vocab, why);
 }
 
 // ---- one file ----
@@ -129,65 +132,81 @@ static mics_status reserve(mics_corpus *corpus)
     return MICS_OK;
 }
 
-// `path` is what the user named, `shard_path` where its tokens lie.
-static mics_status add_shard(const opening *o, const char *path, const char *shard_path)
+// `file` is what the user named, `shard_path` where its tokens lie.
+static mics_status add_shard(const opening *o, const mics_file_name *file, const char *shard_path)
 {
     mics_corpus *corpus = o->corpus;
     MICS_TRY(reserve(corpus));
     part *next = &corpus->parts[corpus->count];
-    *next = (part){.begin = corpus->tokens};
-    MICS_TRY(mics_shard_open(corpus->memory, shard_path, &next->shard));
+    *next = (part){.begin = corpus->tokens, .source = file->pattern};
+    MICS_TRY(mics_shard_open(corpus->memory, shard_path, o->spec->dtype, &next->shard));
     corpus->tokens += next->shard.count;
     corpus->count++;
-    MICS_TRY(mics_strdup(corpus->memory, path, &next->name));
+    MICS_TRY(mics_strdup(corpus->memory, file->path, &next->name));
     MICS_TRY(check_shard(o, next));
     if (corpus->count > MAX_OPEN)
         mics_shard_let_go(&next->shard);
     return MICS_OK;
 }
 
-static mics_status add_file(opening *o, const char *path)
+static bool is_shard(const char *path)
 {
-    if (mics_text_ends(path, ".bin"))
-        return add_shard(o, path, path);
+    return mics_text_ends(path, ".bin");
+}
+
+static int64_t bytes_of(const char *path)
+{
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISREG(facts.st_mode) ? facts.st_size : 0;
+}
+
+static mics_status add_text(opening *o, const mics_file_name *file)
+{
+    const int64_t bytes = bytes_of(file->path);
     if (o->spec->tokenizer == NULL || o->spec->cache_dir == NULL)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: a text needs a tokenizer and a folder for its tokens; token shards "
                          "end in .bin",
-                         path);
+                         file->path);
     char *shard_path = NULL;
-    MICS_TRY(mics_text_shard(o->corpus->memory, o->spec, path, &shard_path));
+    const int64_t before = o->progress.before;
+    o->corpus->texts++;
+    MICS_TRY(mics_text_shard(o->corpus->memory, o->spec, file->path, &o->progress, &shard_path));
+    if (o->progress.before == before) { // it was in the cache
+        o->progress.files--;
+        o->progress.bytes -= bytes;
+    }
     if (shard_path == NULL)
-        return o->empty++ == 0 ? mics_strdup(o->corpus->memory, path, &o->first_empty) : MICS_OK;
-    mics_status status = add_shard(o, path, shard_path);
+        return o->empty++ == 0 ? mics_strdup(o->corpus->memory, file->path, &o->first_empty)
+                               : MICS_OK;
+    mics_status status = add_shard(o, file, shard_path);
     mics_free(o->corpus->memory, shard_path);
     return status;
 }
 
-// ---- patterns ----
-
-static int by_bytes(const void *a, const void *b)
+static mics_status add_files(opening *o, const mics_files *files)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    for (int64_t i = 0; i < files->count; i++) {
+        const bool shard = is_shard(files->items[i].path);
+        o->progress.files += !shard;
+        o->progress.bytes += shard ? 0 : bytes_of(files->items[i].path);
+    }
+    for (int64_t i = 0; i < files->count; i++) {
+        const mics_file_name *file = &files->items[i];
+        MICS_TRY(is_shard(file->path) ? add_shard(o, file, file->path) : add_text(o, file));
+    }
+    return MICS_OK;
 }
 
-static mics_status add_pattern(opening *o, const char *pattern)
+static mics_status add_patterns(opening *o)
 {
-    if (access(pattern, F_OK) == 0) // a name, even when it looks like a pattern
-        return add_file(o, pattern);
-    glob_t found = {0};
-    // Sorted here, because glob sorts by the locale and data order must not depend on one.
-    int failure = glob(pattern, GLOB_NOSORT, NULL, &found);
+    mics_files files = {.memory = o->corpus->memory};
     mics_status status = MICS_OK;
-    if (failure == GLOB_NOSPACE)
-        status = mics_fail(MICS_ERR_MEMORY, "%s: no memory for the names that match", pattern);
-    else if (failure != 0)
-        status = mics_fail(MICS_ERR_IO, "%s: no such file, and no file matches it", pattern);
+    for (int32_t i = 0; status == MICS_OK && i < o->spec->pattern_count; i++)
+        status = mics_files_add(&files, o->spec->patterns[i], i);
     if (status == MICS_OK)
-        qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, by_bytes);
-    for (size_t i = 0; status == MICS_OK && i < found.gl_pathc; i++)
-        status = add_file(o, found.gl_pathv[i]);
-    globfree(&found);
+        status = add_files(o, &files);
+    mics_files_fini(&files);
     return status;
 }
 
@@ -206,8 +225,7 @@ mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
         status = mics_fail(MICS_ERR_MEMORY, "no memory for a hash");
         goto out;
     }
-    for (int32_t i = 0; i < spec->pattern_count; i++)
-        MICS_TRY_OUT(add_pattern(&o, spec->patterns[i]));
+    MICS_TRY_OUT(add_patterns(&o));
     if (o.corpus->tokens == 0) {
         status = mics_fail(MICS_ERR_INVALID, "no tokens in %s%s; give a text that is not empty",
                            spec->pattern_count > 0 ? spec->patterns[0] : "an empty list of files",
@@ -250,6 +268,23 @@ uint64_t mics_corpus_hash(const mics_corpus *corpus)
     return corpus->hash;
 }
 
+int64_t mics_corpus_texts(const mics_corpus *corpus)
+{
+    return corpus->texts;
+}
+
+void mics_corpus_source(const mics_corpus *corpus, int32_t pattern, int64_t *begin_out,
+                        int64_t *tokens_out)
+{
+    int64_t at = 0;
+    while (at < corpus->count && corpus->parts[at].source < pattern)
+        at++;
+    *begin_out = at < corpus->count ? corpus->parts[at].begin : corpus->tokens;
+    *tokens_out = 0;
+    for (; at < corpus->count && corpus->parts[at].source == pattern; at++)
+        *tokens_out += corpus->parts[at].shard.count;
+}
+
 // The part that holds token `at`: the last that begins at or before it.
 static const part *find_part(const mics_corpus *corpus, int64_t at)
 {
@@ -282,4 +317,23 @@ mics_status mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t c
         tokens_out += take;
     }
     return MICS_OK;
+}
+
+mics_status mics_shard_write_corpus(mics_memory *memory, const char *path,
+                                    const mics_corpus *corpus, int32_t vocab)
+{
+    int32_t tokens[16384];
+    const int64_t block = (int64_t)(sizeof tokens / sizeof *tokens);
+    mics_shard_writer *writer = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &writer));
+    mics_status status = mics_shard_create(path, vocab, writer);
+    for (int64_t at = 0; status == MICS_OK && at < corpus->tokens; at += block) {
+        const int64_t left = corpus->tokens - at, count = left < block ? left : block;
+        status = mics_corpus_read(corpus, at, count, tokens);
+        if (status == MICS_OK)
+            status = mics_shard_append(writer, tokens, count);
+    }
+    status = mics_shard_finish(writer, status);
+    mics_free(memory, writer);
+    return status;
 }

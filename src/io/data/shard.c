@@ -13,22 +13,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shards are read as they lie on disk");
-
-enum { HEAD_WORDS = 7 }; // of the header that mean something
-
-typedef struct shard_kind {
-    int32_t magic, version, token_bytes;
-} shard_kind;
-
-static const uint32_t hash_follows = 0x33485858; // "XXH3"
-
-static const shard_kind kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
 // ---- writing ----
 
@@ -45,9 +36,9 @@ mics_shard_host mics_shard_host_get(void)
     return host;
 }
 
-mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer *writer)
+// What the two ways of beginning share.
+static mics_status begin(const char *path, int32_t vocab, mics_shard_writer *writer)
 {
-    mics_file_secret secret;
     writer->file = -1;
     writer->vocab = vocab;
     writer->token_bytes = vocab <= MICS_SHARD_VOCAB_U16 ? 2 : 4;
@@ -55,15 +46,27 @@ mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer
     // The header is written last; a block of zeros keeps its place.
     writer->used = MICS_SHARD_HEADER_BYTES;
     memset(writer->buffer, 0, writer->used);
-    mics_shard_host host = mics_shard_host_get();
     if (snprintf(writer->path, sizeof writer->path, "%s", path) >=
-        (int)(sizeof writer->path - sizeof host.name - 64))
+        (int)(sizeof writer->path - sizeof(mics_shard_host) - 64))
         return mics_fail(MICS_ERR_INVALID, "%s: the path is too long", path);
-    MICS_TRY(mics_file_secret_get(&secret));
     writer->hash = XXH3_createState();
     if (writer->hash == NULL || XXH3_64bits_reset(writer->hash) != XXH_OK) {
         XXH3_freeState(writer->hash);
         return mics_fail(MICS_ERR_MEMORY, "%s: no memory for a hash", path);
+    }
+    return MICS_OK;
+}
+
+mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer *writer)
+{
+    mics_file_secret secret;
+    const mics_shard_host host = mics_shard_host_get();
+    writer->kept = false;
+    MICS_TRY(begin(path, vocab, writer));
+    const mics_status status = mics_file_secret_get(&secret);
+    if (status != MICS_OK) {
+        XXH3_freeState(writer->hash);
+        return status;
     }
     snprintf(writer->partial, sizeof writer->partial, "%.*s.%s-%s.partial",
              (int)strlen(writer->path), writer->path, host.name, secret.text);
@@ -117,22 +120,150 @@ mics_status mics_shard_append(mics_shard_writer *writer, const int32_t *tokens, 
 
 static mics_status complete(mics_shard_writer *writer)
 {
-    const shard_kind *kind = &kinds[writer->token_bytes == 2 ? 0 : 1];
+    const mics_shard_kind *kind = &mics_shard_kinds[writer->token_bytes == 2 ? 0 : 1];
     if (writer->count == 0)
         return mics_fail(MICS_ERR_INVALID, "%s: a shard needs at least one token", writer->path);
     MICS_TRY(flush(writer));
     const uint64_t count = (uint64_t)writer->count;
     const uint64_t hash = XXH3_64bits_digest(writer->hash);
-    const uint32_t head[HEAD_WORDS] = {(uint32_t)kind->magic, (uint32_t)kind->version,
-                                       (uint32_t)count,       (uint32_t)(count >> 32),
-                                       hash_follows,          (uint32_t)hash,
-                                       (uint32_t)(hash >> 32)};
+    const uint32_t head[MICS_SHARD_HEAD_WORDS] = {(uint32_t)kind->magic,   (uint32_t)kind->version,
+                                                  (uint32_t)count,         (uint32_t)(count >> 32),
+                                                  MICS_SHARD_HASH_FOLLOWS, (uint32_t)hash,
+                                                  (uint32_t)(hash >> 32)};
     MICS_TRY(write_at(writer, head, sizeof head, 0));
     if (fsync(writer->file) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot sync: %s", writer->partial, strerror(errno));
     MICS_TRY(mics_file_rename(writer->partial, writer->path));
     return mics_file_sync_dir_of(writer->path);
 }
+
+// ---- shards that are gone on with ----
+
+// The file beside one that was begun. A power failure may lose what stands before the mark: then
+// the tokens have another hash.
+typedef struct mark_file {
+    char magic[8];
+    uint64_t batches, texts, tokens, tokens_hash;
+    uint64_t hash; // of what stands before it
+} mark_file;
+
+static const char mark_magic[] = "MICSBGN1"; // changes with what a batch is
+
+typedef struct mark_path {
+    char text[PATH_MAX + 16];
+} mark_path;
+
+static mark_path mark_path_of(const mics_shard_writer *writer, const char *suffix)
+{
+    mark_path path;
+    snprintf(path.text, sizeof path.text, "%s.at%s", writer->partial, suffix);
+    return path;
+}
+
+static uint64_t mark_hash(const mark_file *mark)
+{
+    return XXH3_64bits(mark, offsetof(mark_file, hash));
+}
+
+void mics_shard_set_mark(mics_shard_writer *writer, mics_shard_mark mark)
+{
+    const mark_path path = mark_path_of(writer, ""), aside = mark_path_of(writer, ".new");
+    mark_file at = {.batches = mark.batches,
+                    .texts = mark.texts,
+                    .tokens = (uint64_t)writer->count,
+                    .tokens_hash = XXH3_64bits_digest(writer->hash)};
+    memcpy(at.magic, mark_magic, sizeof at.magic);
+    at.hash = mark_hash(&at);
+    const bool muted = mics_log_mute(true);
+    const int file =
+        flush(writer) == MICS_OK
+            ? open(aside.text, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666)
+            : -1;
+    if (file >= 0) {
+        const bool written = mics_file_write_at(file, aside.text, &at, sizeof at, 0) == MICS_OK;
+        close(file);
+        if (!written || rename(aside.text, path.text) != 0)
+            unlink(aside.text);
+    }
+    mics_log_mute(muted);
+}
+
+static bool read_mark(const mics_shard_writer *writer, mark_file *mark_out)
+{
+    const mark_path path = mark_path_of(writer, "");
+    const int file = open(path.text, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    const ssize_t got = read(file, mark_out, sizeof *mark_out);
+    close(file);
+    return got == (ssize_t)sizeof *mark_out &&
+           memcmp(mark_out->magic, mark_magic, sizeof mark_out->magic) == 0 &&
+           mark_out->hash == mark_hash(mark_out) && mark_out->tokens < (uint64_t)1 << 60;
+}
+
+// Takes over the tokens in front of a mark; false when they are not those that were written.
+static bool take_over(mics_shard_writer *writer, const mark_file *mark)
+{
+    int32_t tokens[16384];
+    const uint64_t block = sizeof tokens / sizeof *tokens;
+    const size_t width = (size_t)writer->token_bytes;
+    for (uint64_t at = 0; at < mark->tokens; at += block) {
+        const uint64_t count = mark->tokens - at < block ? mark->tokens - at : block;
+        char *to = (char *)tokens + count * (sizeof *tokens - width);
+        size_t got = 0;
+        if (mics_file_read_up_to(writer->file, writer->partial, to, count * width,
+                                 (int64_t)(MICS_SHARD_HEADER_BYTES + at * width),
+                                 &got) != MICS_OK ||
+            got < count * width)
+            return false;
+        mics_shard_widen(mics_shard_kinds[width == 2 ? 0 : 1].type, to, (int64_t)count, tokens);
+        (void)XXH3_64bits_update(writer->hash, tokens, count * sizeof *tokens);
+    }
+    return XXH3_64bits_digest(writer->hash) == mark->tokens_hash;
+}
+
+// Whether what was begun is whole up to its mark. Else the writer is at the begin.
+static bool find_begun(mics_shard_writer *writer, mics_shard_mark *mark_out)
+{
+    mark_file mark;
+    const bool muted = mics_log_mute(true);
+    const bool whole = read_mark(writer, &mark) && take_over(writer, &mark);
+    mics_log_mute(muted);
+    if (!whole) {
+        (void)XXH3_64bits_reset(writer->hash);
+        return false;
+    }
+    writer->count = (int64_t)mark.tokens;
+    writer->used = 0;
+    *mark_out = (mics_shard_mark){.batches = mark.batches, .texts = mark.texts};
+    return true;
+}
+
+mics_status mics_shard_go_on(const char *path, int32_t vocab, mics_shard_writer *writer,
+                             mics_shard_mark *mark_out)
+{
+    const mics_shard_host host = mics_shard_host_get();
+    *mark_out = (mics_shard_mark){0};
+    writer->kept = true;
+    MICS_TRY(begin(path, vocab, writer));
+    snprintf(writer->partial, sizeof writer->partial, "%.*s.%s.begun", (int)strlen(writer->path),
+             writer->path, host.name);
+    writer->file = open(writer->partial, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (writer->file < 0) {
+        const int cause = errno;
+        XXH3_freeState(writer->hash);
+        return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", writer->partial, strerror(cause));
+    }
+    const int64_t keep = find_begun(writer, mark_out)
+                             ? MICS_SHARD_HEADER_BYTES + writer->count * writer->token_bytes
+                             : 0;
+    if (ftruncate(writer->file, keep) == 0)
+        return MICS_OK;
+    return mics_shard_finish(
+        writer, mics_fail(MICS_ERR_IO, "%s: cannot be cut: %s", writer->partial, strerror(errno)));
+}
+
+// ---- the end ----
 
 mics_status mics_shard_finish(mics_shard_writer *writer, mics_status status)
 {
@@ -142,7 +273,10 @@ mics_status mics_shard_finish(mics_shard_writer *writer, mics_status status)
         status = complete(writer);
     if (status != MICS_OK)
         unlink(writer->partial); // gone already when only the folder's sync failed
-    mics_file_unlist(&writer->listed);
+    if (writer->kept)
+        unlink(mark_path_of(writer, "").text);
+    else
+        mics_file_unlist(&writer->listed);
     XXH3_freeState(writer->hash);
     close(writer->file);
     writer->file = -1;
@@ -193,60 +327,22 @@ static mics_status check_stamp(const mics_shard *shard, int file)
                      now.bytes == shard->stamp.bytes ? ", written later" : "");
 }
 
-// Checks the header against the file's size and fills in width and count.
-static mics_status read_header(const char *path, int file, size_t bytes, mics_shard *shard_out)
-{
-    int32_t head[HEAD_WORDS] = {0};
-    if (bytes < MICS_SHARD_HEADER_BYTES)
-        return mics_fail(MICS_ERR_FORMAT,
-                         "%s: ends at offset %zu, inside the header of %d bytes that a token shard "
-                         "has",
-                         path, bytes, MICS_SHARD_HEADER_BYTES);
-    MICS_TRY(mics_file_read_at(file, path, head, sizeof head, 0));
-    const shard_kind *kind = head[0] == kinds[0].magic   ? &kinds[0]
-                             : head[0] == kinds[1].magic ? &kinds[1]
-                                                         : NULL;
-    if (kind == NULL)
-        return mics_fail(MICS_ERR_FORMAT,
-                         "%s: no token shard: the magic at offset 0 is %d, expected %d or %d", path,
-                         (int)head[0], (int)kinds[0].magic, (int)kinds[1].magic);
-    if (head[1] != kind->version)
-        return mics_fail(MICS_ERR_FORMAT, "%s: the version at offset 4 is %d, expected %d", path,
-                         (int)head[1], (int)kind->version);
-    uint64_t count = (uint32_t)head[2] | (uint64_t)(uint32_t)head[3] << 32;
-    uint64_t fits = (bytes - MICS_SHARD_HEADER_BYTES) / (size_t)kind->token_bytes;
-    if (count != fits || (bytes - MICS_SHARD_HEADER_BYTES) % (size_t)kind->token_bytes != 0)
-        return mics_fail(MICS_ERR_FORMAT,
-                         "%s: the count at offset 8 is %llu tokens of %d bytes, but %zu bytes "
-                         "follow the header",
-                         path, (unsigned long long)count, (int)kind->token_bytes,
-                         bytes - MICS_SHARD_HEADER_BYTES);
-    if (count == 0)
-        return mics_fail(MICS_ERR_FORMAT, "%s: the count at offset 8 is 0: there are no tokens",
-                         path);
-    shard_out->token_bytes = kind->token_bytes;
-    shard_out->count = (int64_t)count;
-    shard_out->has_hash = (uint32_t)head[4] == hash_follows;
-    shard_out->hash = (uint32_t)head[5] | (uint64_t)(uint32_t)head[6] << 32;
-    return MICS_OK;
-}
-
-mics_status mics_shard_open(mics_memory *memory, const char *path, mics_shard *shard_out)
+mics_status mics_shard_open(mics_memory *memory, const char *path, const char *dtype,
+                            mics_shard *shard_out)
 {
     mics_status status = MICS_OK;
     mics_shard shard = {.file = -1};
     int file = -1;
     int64_t bytes = 0;
     MICS_TRY(mics_file_open_read(path, &file, &bytes));
-    MICS_TRY_OUT(read_stamp(file, path, &shard.stamp));
-    MICS_TRY_OUT(read_header(path, file, (size_t)shard.stamp.bytes, &shard));
-    MICS_TRY_OUT(mics_strdup(memory, path, &shard.path));
     shard.file = file;
+    MICS_TRY_OUT(mics_strdup(memory, path, &shard.path));
+    MICS_TRY_OUT(read_stamp(file, path, &shard.stamp));
+    MICS_TRY_OUT(mics_shard_read_format(dtype, &shard));
     *shard_out = shard;
-    file = -1;
+    shard = (mics_shard){.file = -1};
 out:
-    if (file >= 0)
-        close(file);
+    mics_shard_close(memory, &shard);
     return status;
 }
 
@@ -264,24 +360,36 @@ void mics_shard_close(mics_memory *memory, mics_shard *shard)
     *shard = (mics_shard){.file = -1};
 }
 
-// Tokens of two bytes are read into the upper half of `tokens_out` and widened from there on, each
-// before the place of the next is written to.
 static mics_status read_tokens(const mics_shard *shard, int file, int64_t begin, int64_t count,
-                               int32_t *tokens_out)
+                               char *to)
 {
     const size_t bytes = (size_t)(count * shard->token_bytes);
-    const int64_t offset = MICS_SHARD_HEADER_BYTES + begin * shard->token_bytes;
-    char *to = (char *)tokens_out + ((size_t)count * sizeof *tokens_out - bytes);
+    const int64_t offset = mics_shard_offset(shard, begin);
     size_t got = 0;
     MICS_TRY(mics_file_read_up_to(file, shard->path, to, bytes, offset, &got));
     MICS_TRY(check_stamp(shard, file)); // says more than that the file ends too early
     if (got < bytes)
         return mics_fail(MICS_ERR_IO, "%s: offset %lld: ends there; restore it, and start again",
                          shard->path, (long long)(offset + (int64_t)got));
-    for (int64_t i = 0; i < count && shard->token_bytes == 2; i++) {
-        uint16_t narrow;
-        memcpy(&narrow, to + 2 * i, sizeof narrow);
-        tokens_out[i] = narrow;
+    return MICS_OK;
+}
+
+// Tokens of at most four bytes are read to the end of `tokens_out` and widened there.
+static mics_status read_widened(const mics_shard *shard, int file, int64_t begin, int64_t count,
+                                int32_t *tokens_out)
+{
+    int64_t wide[512];
+    const int64_t most = (int64_t)(sizeof wide / sizeof *wide);
+    if (shard->token_bytes <= 4) {
+        char *to = (char *)tokens_out + count * (4 - shard->token_bytes);
+        MICS_TRY(read_tokens(shard, file, begin, count, to));
+        mics_shard_widen(shard->type, to, count, tokens_out);
+        return MICS_OK;
+    }
+    for (int64_t at = 0; at < count; at += most) {
+        const int64_t some = count - at < most ? count - at : most;
+        MICS_TRY(read_tokens(shard, file, begin + at, some, (char *)wide));
+        mics_shard_widen(shard->type, (const char *)wide, some, tokens_out + at);
     }
     return MICS_OK;
 }
@@ -293,7 +401,7 @@ mics_status mics_shard_read(const mics_shard *shard, int64_t begin, int64_t coun
     int file = shard->file;
     if (file < 0)
         MICS_TRY(mics_file_open_read(shard->path, &file, &bytes));
-    const mics_status status = read_tokens(shard, file, begin, count, tokens_out);
+    const mics_status status = read_widened(shard, file, begin, count, tokens_out);
     if (shard->file < 0)
         close(file);
     return status;

@@ -1,12 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Token shards on disk, in llm.c's format: 256 int32 of header (magic, version, count), then the
+// Token shards on disk. Ours are written in llm.c's format: 256 int32 of header (magic, version, count), then the
 // tokens, little-endian. Magic 20240520 with version 1 has uint16 tokens, magic 20240801 with
 // version 7 uint32 ones. Beyond 2^31 - 1 tokens the upper half of the count stands in word 3, which
 // llm.c leaves 0; its reader then refuses the file, as it must.
 // Ours say in words 4 to 6 that a checksum follows ("XXH3"), and that of the tokens, each as a
 // uint32; the words are 0 in llm.c's, whose reader does not look at them.
 // Source: github.com/karpathy/llm.c, dev/data/data_common.py and llmc/dataloader.h, 2024.
+// Two more are read (shard_format.c): Megatron's, whose .bin is tokens alone and has an .idx beside
+// it, and files of tokens alone, as nanoGPT's.
 #ifndef MICS_DATA_SHARD_H
 #define MICS_DATA_SHARD_H
 
@@ -30,7 +32,8 @@ enum {
 typedef struct mics_shard_writer {
     char path[PATH_MAX];
     char partial[PATH_MAX];
-    mics_file_aside listed; // partial
+    mics_file_aside listed; // partial; none when it is kept
+    bool kept;              // what was written outlives the process, and another goes on with it
     int file;
     int32_t vocab;
     int32_t token_bytes; // 2 or 4
@@ -51,12 +54,43 @@ mics_shard_host mics_shard_host_get(void);
  * the writer must stay where it is until then. */
 mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer *writer_out);
 
+// How far a shard has come that was begun, in terms of whoever writes it.
+typedef struct mics_shard_mark {
+    uint64_t batches; // of its text that are written
+    uint64_t texts;   // in these
+} mics_shard_mark;
+
+/* The same under PATH.<machine>.begun, which stays when the process dies, and is gone on with up to
+ * where it was last marked; else from nothing. *mark_out says where.
+ *
+ * Needs:   no other process of this machine writes the shard (a lock).
+ * Returns: as mics_shard_create.
+ */
+mics_status mics_shard_go_on(const char *path, int32_t vocab, mics_shard_writer *writer_out,
+                             mics_shard_mark *mark_out);
+
+/* Marks what was appended, in PATH.<machine>.begun.at. That is a convenience: what fails is not
+ * said, and the shard is begun anew then. Needs a shard of mics_shard_go_on. */
+void mics_shard_set_mark(mics_shard_writer *writer, mics_shard_mark mark);
+
 /* Returns MICS_OK; MICS_ERR_INVALID (a token outside [0, vocab)); MICS_ERR_IO. */
 mics_status mics_shard_append(mics_shard_writer *writer, const int32_t *tokens, int64_t count);
 
 /* Renames the shard into place when `status` is MICS_OK and it holds tokens; else removes it.
  * Returns: `status` if it is an error; MICS_ERR_INVALID (no tokens); MICS_ERR_IO; MICS_OK. */
 mics_status mics_shard_finish(mics_shard_writer *writer, mics_status status);
+
+// How tokens lie in a file, little-endian.
+typedef enum mics_token_type {
+    MICS_TOKEN_U8,
+    MICS_TOKEN_I8,
+    MICS_TOKEN_I16,
+    MICS_TOKEN_U16,
+    MICS_TOKEN_I32,
+    MICS_TOKEN_U32,
+    MICS_TOKEN_I64,
+    MICS_TOKEN_TYPES
+} mics_token_type;
 
 // What a file is known by while it is read: who it is, how long, and when it was last written.
 typedef struct mics_shard_stamp {
@@ -72,36 +106,54 @@ typedef struct mics_shard {
     char *path;
     int file; // -1: opened for each read, as a process may have some hundreds open at most
     mics_shard_stamp stamp;
+    mics_token_type type;
     int32_t token_bytes;
+    int64_t begin; // offset of the first token
     int64_t count;
     bool has_hash; // of all tokens, each as a uint32
     uint64_t hash;
 } mics_shard;
 
-/* Returns MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY. Tokens are
- * not looked at. */
-mics_status mics_shard_open(mics_memory *memory, const char *path, mics_shard *shard_out);
+/* dtype: of a file without a header; NULL: there must be one.
+ * Returns MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_INVALID (no such
+ * dtype); MICS_ERR_UNSUPPORTED (tokens of a type that is none); MICS_ERR_MEMORY. Tokens are not
+ * looked at. */
+mics_status mics_shard_open(mics_memory *memory, const char *path, const char *dtype,
+                            mics_shard *shard_out);
+
+/* Offset of a token in the file. */
+static inline int64_t mics_shard_offset(const mics_shard *shard, int64_t token)
+{
+    return shard->begin + token * shard->token_bytes;
+}
+
 /* From now on the file is opened for each read, and must still be the same then. */
 void mics_shard_let_go(mics_shard *shard);
 void mics_shard_close(mics_memory *memory, mics_shard *shard);
 
-/* Reads tokens [begin, begin + count); one beyond int32_t becomes negative. Threads: any.
+/* Reads tokens [begin, begin + count); one that is no int32_t becomes negative. Threads: any.
  * Returns: MICS_OK; MICS_ERR_IO: cannot be read, or was changed since it was opened. */
 mics_status mics_shard_read(const mics_shard *shard, int64_t begin, int64_t count,
                             int32_t *tokens_out);
 
-// ---- text_shard.c ----
+// ---- shard_format.c ----
 
-/* Finds or makes the shard of a file of text or texts (tokenize.h).
- *
- * The shard is CACHE_DIR/<hash of contents and tokenizer>.bin. Several processes may ask at once:
- * one tokenizes while the others wait for its lock. Where locks do not work, each tokenizes, and
- * the renames put equal files in place.
- * Returns: MICS_OK, with *shard_path_out = NULL for a file without text (mics_free it
- *          otherwise);
- *          MICS_ERR_IO; MICS_ERR_FORMAT; MICS_ERR_INVALID; MICS_ERR_MEMORY.
- */
-mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, const char *path,
-                            char **shard_path_out);
+/* Finds out of which kind an open file is, checks its size, and fills in where its tokens lie.
+ * Needs: path, stamp and file are filled in. Returns: as mics_shard_open. */
+mics_status mics_shard_read_format(const char *dtype, mics_shard *shard);
+
+/* Widens tokens to int32_t. Those of less bytes may lie at the end of `to`. */
+void mics_shard_widen(mics_token_type type, const char *from, int64_t count, int32_t *to);
+
+// llm.c's two kinds: [0] of two bytes a token, [1] of four.
+typedef struct mics_shard_kind {
+    int32_t magic, version;
+    mics_token_type type;
+    int32_t token_bytes;
+} mics_shard_kind;
+
+enum { MICS_SHARD_HEAD_WORDS = 7 };                  // of the header that mean something
+#define MICS_SHARD_HASH_FOLLOWS UINT32_C(0x33485858) // "XXH3"
+extern const mics_shard_kind mics_shard_kinds[2];
 
 #endif

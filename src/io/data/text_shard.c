@@ -7,6 +7,7 @@
 #include "io/data/tokenize.h"
 #include "io/data/tokenizer.h"
 #include "mics/log.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -18,19 +19,41 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+typedef struct text_files {
+    const mics_corpus_spec *spec;
+    mics_tokenize_progress *progress;
+} text_files;
+
 // ---- tokenizing ----
 
-static mics_status make_shard(mics_text_window *window, const mics_corpus_spec *spec,
-                              XXH128_hash_t hash, const char *shard_path, bool *empty_out)
+// `locked`: nobody else of this machine makes it.
+static mics_status open_writer(const mics_text_window *window, const mics_corpus_spec *spec,
+                               const char *shard_path, bool locked, mics_shard_writer *writer,
+                               mics_shard_mark *mark_out)
 {
+    *mark_out = (mics_shard_mark){0};
+    if (!locked)
+        return mics_shard_create(shard_path, spec->tokenizer->vocab, writer);
+    MICS_TRY(mics_shard_go_on(shard_path, spec->tokenizer->vocab, writer, mark_out));
+    if (mark_out->batches > 0)
+        mics_log(MICS_LOG_INFO, "tokenizing %s: resumes after %lld tokens that were made before",
+                 window->reader.path, (long long)writer->count);
+    return MICS_OK;
+}
+
+static mics_status make_shard(mics_text_window *window, const text_files *files, XXH128_hash_t hash,
+                              const char *shard_path, bool locked, bool *empty_out)
+{
+    const mics_corpus_spec *spec = files->spec;
     mics_shard_writer *writer = NULL;
+    mics_shard_mark mark;
     mics_status status = MICS_OK;
     MICS_TRY(MICS_NEW(window->reader.memory, 1, &writer));
     writer->file = -1;
     MICS_TRY_OUT(
         mics_text_window_rewind(window, mics_tokenize_identity(spec, window->reader.path)));
-    MICS_TRY_OUT(mics_shard_create(shard_path, spec->tokenizer->vocab, writer));
-    MICS_TRY_OUT(mics_tokenize(window, spec, writer, empty_out));
+    MICS_TRY_OUT(open_writer(window, spec, shard_path, locked, writer, &mark));
+    MICS_TRY_OUT(mics_tokenize(window, spec, writer, mark, files->progress, empty_out));
     if (!XXH128_isEqual(hash, mics_reader_digest(&window->reader)))
         status = mics_fail(MICS_ERR_IO, "%s: changed while it was tokenized; try again",
                            window->reader.path);
@@ -114,8 +137,8 @@ static void remove_partials(const char *shard_path)
 }
 
 // Makes the shard unless another process does so first.
-static mics_status make_once(mics_text_window *window, const mics_corpus_spec *spec,
-                             XXH128_hash_t hash, const char *shard_path, bool *empty_out)
+static mics_status make_once(mics_text_window *window, const text_files *files, XXH128_hash_t hash,
+                             const char *shard_path, bool *empty_out)
 {
     char lock_path[PATH_MAX];
     if (snprintf(lock_path, sizeof lock_path, "%s.lock", shard_path) >= (int)sizeof lock_path)
@@ -125,7 +148,7 @@ static mics_status make_once(mics_text_window *window, const mics_corpus_spec *s
     if (access(shard_path, F_OK) != 0) {
         if (locked >= 0)
             remove_partials(shard_path);
-        status = make_shard(window, spec, hash, shard_path, empty_out);
+        status = make_shard(window, files, hash, shard_path, locked >= 0, empty_out);
         unlink(lock_path); // whoever waits for it finds the shard, or tries in its turn
     }
     if (locked >= 0)
@@ -133,9 +156,10 @@ static mics_status make_once(mics_text_window *window, const mics_corpus_spec *s
     return status;
 }
 
-static mics_status find_or_make(mics_text_window *window, const mics_corpus_spec *spec,
-                                char *shard_path, size_t capacity, bool *empty_out)
+static mics_status find_or_make(mics_text_window *window, const text_files *files, char *shard_path,
+                                size_t capacity, bool *empty_out)
 {
+    const mics_corpus_spec *spec = files->spec;
     XXH128_hash_t hash;
     MICS_TRY(mics_reader_hash(&window->reader, mics_tokenize_identity(spec, window->reader.path),
                               &hash));
@@ -146,23 +170,45 @@ static mics_status find_or_make(mics_text_window *window, const mics_corpus_spec
     if (access(shard_path, F_OK) == 0)
         return MICS_OK;
     MICS_TRY(mics_file_make_dirs(window->reader.memory, spec->cache_dir));
-    return make_once(window, spec, hash, shard_path, empty_out);
+    return make_once(window, files, hash, shard_path, empty_out);
 }
 
 mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, const char *path,
-                            char **shard_path_out)
+                            mics_tokenize_progress *progress, char **shard_path_out)
 {
+    const text_files files = {.spec = spec, .progress = progress};
     mics_text_window window;
     mics_status status = MICS_OK;
     char shard_path[PATH_MAX], *copy = NULL;
     MICS_TRY_OUT(mics_text_window_open(memory, path, &window));
     bool empty = window.reader.bytes == 0;
     if (!empty)
-        MICS_TRY_OUT(find_or_make(&window, spec, shard_path, sizeof shard_path, &empty));
+        MICS_TRY_OUT(find_or_make(&window, &files, shard_path, sizeof shard_path, &empty));
     if (!empty)
         MICS_TRY_OUT(mics_strdup(memory, shard_path, &copy));
     *shard_path_out = copy;
 out:
     mics_text_window_close(&window);
     return status;
+}
+
+// Whether a file is called as ours are: a hash, and what follows it.
+static bool is_of_cache(const char *name)
+{
+    enum { DIGITS = 32 };
+    return strspn(name, "0123456789abcdef") == DIGITS && strncmp(name + DIGITS, ".bin", 4) == 0;
+}
+
+void mics_corpus_remove_cache(const char *cache_dir)
+{
+    DIR *entries = opendir(cache_dir);
+    const struct dirent *entry;
+    if (entries == NULL)
+        return;
+    while ((entry = readdir(entries)) != NULL) {
+        if (is_of_cache(entry->d_name))
+            (void)unlinkat(dirfd(entries), entry->d_name, 0);
+    }
+    closedir(entries);
+    (void)rmdir(cache_dir);
 }

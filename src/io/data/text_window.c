@@ -1,12 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/text_window.h"
-#include "base/clock.h"
-#include "base/size.h"
-#include "mics/log.h"
 #include <string.h>
 
-enum { WINDOW_BYTES = 1 << 20, PROGRESS_EVERY_US = 5000000 };
+enum { WINDOW_BYTES = 1 << 20 };
 
 mics_status mics_text_window_open(mics_memory *memory, const char *path,
                                   mics_text_window *window_out)
@@ -26,24 +23,7 @@ mics_status mics_text_window_rewind(mics_text_window *window, uint64_t seed)
 {
     window->filled = 0;
     window->ended = false;
-    window->begun_us = window->shown_us = mics_clock_us();
     return mics_reader_rewind(&window->reader, seed);
-}
-
-static void show_progress(mics_text_window *window)
-{
-    const mics_reader *reader = &window->reader;
-    const double now_us = mics_clock_us();
-    char done[32], all[32];
-    if (now_us - window->shown_us < PROGRESS_EVERY_US)
-        return;
-    const double per_us = (double)reader->read / (now_us - window->begun_us);
-    const double left_s =
-        reader->bytes > reader->read ? (double)(reader->bytes - reader->read) / per_us * 1e-6 : 0;
-    mics_log(MICS_LOG_INFO, "tokenizing %s: %s of %s, %.1f MB/s, %.0f s left", reader->path,
-             mics_size_text((double)reader->read, done, sizeof done),
-             mics_size_text((double)reader->bytes, all, sizeof all), per_us, left_s);
-    window->shown_us = now_us;
 }
 
 mics_status mics_text_window_fill(mics_text_window *window)
@@ -52,7 +32,6 @@ mics_status mics_text_window_fill(mics_text_window *window)
     MICS_TRY(mics_reader_read(&window->reader, window->bytes + window->filled, space, &got));
     window->filled += got;
     window->ended = got < space;
-    show_progress(window);
     return MICS_OK;
 }
 

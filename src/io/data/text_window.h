@@ -10,8 +10,7 @@ typedef struct mics_text_window {
     mics_reader reader;
     char *bytes; // [0, filled) is known, of `capacity`
     size_t filled, capacity;
-    bool ended;                // nothing follows what is known
-    double begun_us, shown_us; // since it was rewound; when progress was last shown
+    bool ended; // nothing follows what is known
 } mics_text_window;
 
 /* Opens a file; mics_text_window_rewind begins it. Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
@@ -23,7 +22,7 @@ void mics_text_window_close(mics_text_window *window);
 /* Goes back to the file's begin; its hash then has this seed. */
 mics_status mics_text_window_rewind(mics_text_window *window, uint64_t seed);
 
-/* Fills the window up, and shows progress every few seconds. Returns: as mics_reader_read. */
+/* Fills the window up. Returns: as mics_reader_read. */
 mics_status mics_text_window_fill(mics_text_window *window);
 
 /* Slides over the first `bytes` bytes. */

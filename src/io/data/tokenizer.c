@@ -105,6 +105,22 @@ mics_status mics_encoder_feed(mics_encoder *encoder, const char *text, size_t by
     return encoder->tokenizer->ops->feed(encoder, text, bytes, more, list, consumed_out);
 }
 
+mics_status mics_encoder_reset(mics_encoder *encoder)
+{
+    return encoder->work != NULL ? encoder->tokenizer->ops->work_reset(encoder->work) : MICS_OK;
+}
+
+bool mics_encoder_cuts(const mics_tokenizer *tokenizer)
+{
+    return tokenizer->ops->merge != NULL;
+}
+
+mics_status mics_encoder_merge(mics_encoder *encoder, const mics_pieces *pieces,
+                               mics_token_list *list)
+{
+    return encoder->tokenizer->ops->merge(encoder, pieces, list);
+}
+
 void mics_encoder_fini(mics_encoder *encoder)
 {
     if (encoder->work != NULL && encoder->tokenizer->ops->work_close != NULL)

@@ -5,6 +5,7 @@
 #ifndef MICS_DATA_TOKENIZER_H
 #define MICS_DATA_TOKENIZER_H
 
+#include "io/data/buffer.h"
 #include "mics/data.h"
 #include <stdbool.h>
 
@@ -18,11 +19,22 @@ typedef struct mics_token_list {
 mics_status mics_token_list_append(mics_token_list *list, const int32_t *tokens, int64_t count);
 void mics_token_list_fini(mics_token_list *list);
 
+// What a text is cut into before anything is merged. Zeroed but for the two `memory` it is empty.
+typedef struct mics_pieces {
+    mics_buffer text; // of all pieces, one behind the other
+    mics_token_list
+        parts; // in order: >= 0, a piece's bytes; < 0, ~token of a token found in the text
+} mics_pieces;
+
+mics_status mics_pieces_add(mics_pieces *pieces, const char *piece, size_t bytes);
+void mics_pieces_fini(mics_pieces *pieces);
+
 // A tokenizer at work on one text; one thread at a time.
 typedef struct mics_encoder {
     const mics_tokenizer *tokenizer;
     bool specials;
-    void *work; // the kind's own
+    mics_pieces *pieces; // feeding gives pieces in place of tokens; NULL: it gives tokens
+    void *work;          // the kind's own
 } mics_encoder;
 
 typedef struct mics_tokenizer_ops {
@@ -31,6 +43,8 @@ typedef struct mics_tokenizer_ops {
     // what it cannot change is consumed; without, everything is.
     mics_status (*feed)(mics_encoder *encoder, const char *text, size_t bytes, bool more,
                         mics_token_list *list, size_t *consumed_out);
+    // (optional) Appends the tokens of pieces. Pieces do not depend on each other.
+    mics_status (*merge)(mics_encoder *encoder, const mics_pieces *pieces, mics_token_list *list);
     // Copies what a token in [0, vocab) stands for, unless `to` is NULL; `head`: it is the first of
     // a text. Returns its bytes.
     size_t (*text)(const mics_tokenizer *tokenizer, int32_t token, bool head, char *to);
@@ -39,6 +53,7 @@ typedef struct mics_tokenizer_ops {
     void (*trim)(const mics_tokenizer *tokenizer, const char *text, size_t *bytes,
                  size_t *begin_out);
     mics_status (*work_open)(const mics_tokenizer *tokenizer, void **work_out); // (optional)
+    mics_status (*work_reset)(void *work);                                      // with work_open
     void (*work_close)(void *work);                                             // (optional)
     void (*close)(void *ctx);                                                   // (optional)
 } mics_tokenizer_ops;
@@ -60,6 +75,14 @@ mics_status mics_encoder_open(const mics_tokenizer *tokenizer, bool specials,
                               mics_encoder *encoder_out);
 mics_status mics_encoder_feed(mics_encoder *encoder, const char *text, size_t bytes, bool more,
                               mics_token_list *list, size_t *consumed_out);
+/* Begins another text; what the encoder knows of words stays. An encoder whose last text failed may
+ * be reset too. */
+mics_status mics_encoder_reset(mics_encoder *encoder);
+/* Whether a text can be cut into pieces first. */
+bool mics_encoder_cuts(const mics_tokenizer *tokenizer);
+/* Appends the tokens of pieces. Needs mics_encoder_cuts. */
+mics_status mics_encoder_merge(mics_encoder *encoder, const mics_pieces *pieces,
+                               mics_token_list *list);
 void mics_encoder_fini(mics_encoder *encoder);
 
 /* Fills in a tokenizer from a tokenizer.json. `tokenizer_out` is then closed with its ops. */

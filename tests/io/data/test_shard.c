@@ -328,8 +328,8 @@ static void test_no_file(void **state)
     ASSERT_STATUS(MICS_ERR_IO, open_one("/nowhere/x.bin", 10, &corpus));
     ASSERT_SAID(&seen, "/nowhere/x.bin");
     assert_int_equal(mkdir(files_path("folder.bin"), 0700), 0);
-    ASSERT_STATUS(MICS_ERR_IO, open_one(files_path("folder.bin"), 10, &corpus));
-    ASSERT_SAID(&seen, "is a folder");
+    ASSERT_STATUS(MICS_ERR_INVALID, open_one(files_path("folder.bin"), 10, &corpus));
+    ASSERT_SAID(&seen, "this folder has no file");
     assert_int_equal(mkfifo(files_path("fifo.bin"), 0600), 0);
     ASSERT_STATUS(MICS_ERR_IO, open_one(files_path("fifo.bin"), 10, &corpus));
     ASSERT_SAID(&seen, "not a regular file");

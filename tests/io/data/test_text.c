@@ -265,8 +265,10 @@ static void test_bad_texts(void **state)
     (void)state;
     mics_tokenizer *tokenizer = open_tokenizer("bytes");
     mics_corpus *corpus = NULL;
-    ASSERT_STATUS(MICS_ERR_IO, open_text(files_folder, tokenizer, &corpus));
-    ASSERT_SAID(&seen, "is a folder");
+    snprintf(cache, sizeof cache, "%s/empty", files_folder);
+    assert_int_equal(mkdir(cache, 0700), 0);
+    ASSERT_STATUS(MICS_ERR_INVALID, open_text(cache, tokenizer, &corpus));
+    ASSERT_SAID(&seen, "this folder has no file");
     files_write(files_path("u.txt"), "x", 1);
     snprintf(cache, sizeof cache, "%s/u.txt/cache", files_folder);
     ASSERT_STATUS(MICS_ERR_IO, open_text(files_path("u.txt"), tokenizer, &corpus));
