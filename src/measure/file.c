@@ -135,7 +135,7 @@ void measure_file_take_links(const measure_place *place, const measure_links *li
         cluster->accelerator.reduce_bytes_per_s = links->reduce_bytes_per_s;
     cluster->cores = place->shared ? place->cores : 0;
     cluster->rings = 1;
-    cluster->pipelined = false;
+    cluster->pipelined = place->gpu && strcmp(place->transport, "nccl") == 0;
 }
 
 void measure_file_take_compute(const measure_place *place, const measure_compute *compute,
@@ -150,6 +150,12 @@ void measure_file_take_compute(const measure_place *place, const measure_compute
         to->flops_per_s[math] = compute->flops_per_s;
     if (compute->bf16_flops_per_s > 0)
         to->flops_per_s[MICS_MATH_BF16] = compute->bf16_flops_per_s;
+    for (int math = 0; math < MICS_MATHS; math++) {
+        if (place->gpu)
+            to->flops_per_s[math] = compute->gpu_flops_per_s[math];
+    }
+    if (compute->host_bytes_per_s > 0)
+        cluster->host_bytes_per_s = compute->host_bytes_per_s;
     to->memory_bytes_per_s = stream;
     to->memory_efficiency = compute->elementwise_bytes_per_s / stream;
     to->update_bytes_per_s = compute->update_bytes_per_s;

@@ -72,8 +72,6 @@ refused "no cut into 3 tensor-parallel ranks: they divide a node's ranks, and th
 refused "no cut into 3 context-parallel ranks" plan.json --cluster p4d.24xlarge:2 --context 3
 refused "no cut into 2 expert-parallel ranks" plan.json --cluster p4d.24xlarge:2 --expert 2
 refused "beside the other degrees" plan.json --cluster p4d.24xlarge:2 --tensor 4 --context 8
-refused "no cut with these degrees: the replicas share the batch evenly" \
-    plan.json --cluster p4d.24xlarge:2 --set train_batch_size=16 --pipeline 2 --virtual 3 --tensor 1 --context 8
 refused "--tensor 0" plan.json --cluster p4d.24xlarge:2 --tensor 0
 
 # ---- a batch that the ranks cannot share: megatron's replicas can ----
