@@ -464,7 +464,14 @@ static void print_exponents(const study *s)
     printf(".\n");
 }
 
-// One model of one group on two chips: what the second is worth of the first, measured and planned.
+// Whether torch.compile made the kernels, which plans do not know of: its rows' names say so.
+static bool is_compiled(const row *r)
+{
+    return strstr(r->id, "-compile") != NULL;
+}
+
+// One model of one group on two chips, with software of the same kind: what the second is worth of the
+// first, measured and planned.
 static void print_chips(const study *s)
 {
     printf("\n| two chips | rows | speed, measured | predicted | error |\n|---|---|---|---|---|\n");
@@ -474,6 +481,7 @@ static void print_chips(const study *s)
             const double measured = b->measured / a->measured;
             const double predicted = b->predicted / a->predicted;
             if (a->group == b->group && strcmp(a->chip, b->chip) != 0 && measured > 1 &&
+                is_compiled(a) == is_compiled(b) &&
                 memcmp(a->shape, b->shape, sizeof a->shape) == 0)
                 printf("| %s over %s | %s, %s | %.2f | %.2f | %+.0f %% |\n", b->chip, a->chip,
                        b->id, a->id, measured, predicted, 100 * (predicted / measured - 1));

@@ -56,6 +56,8 @@ static mics_status parse_half(cli_call *call, bench_options *options)
         {"device", CLI_TEXT, "WHAT",
          "cpu, cuda or auto; default: the run's, or auto: GPUs if there are", &options->device, 0,
          0},
+        {"force", CLI_FLAG, NULL, "write the file even where it mispredicts a step twofold",
+         &spec->force, 0, 0},
         {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
     };
     const int32_t first = compute ? 0 : COMPUTE_FLAGS;

@@ -156,7 +156,8 @@ static mics_status finish(job *self)
     if (!report->first)
         return MICS_OK;
     if (self->compute_s > 0)
-        MICS_TRY(measure_training_judge(&report->compute, other_load(place), place->cores));
+        MICS_TRY(measure_training_judge(&report->compute, other_load(place), place->cores,
+                                        self->spec->force));
     report->has_links = self->links_s > 0;
     report->has_compute = self->compute_s > 0;
     if (report->has_links)

@@ -283,9 +283,11 @@ mics_status measure_training_check(measure_session *self, const measure_subject 
 
 /* Whether they are within a factor of two. `load`: the machine's load average.
  *
- * Returns: MICS_OK; MICS_ERR_FORMAT, logged with both, and what may have disturbed them. Pure.
+ * Returns: MICS_OK; MICS_ERR_FORMAT, logged with both, and what may have disturbed them; `force` makes it
+ *          a warning. Pure.
  */
-mics_status measure_training_judge(const measure_compute *compute, double load, int32_t cores);
+mics_status measure_training_judge(const measure_compute *compute, double load, int32_t cores,
+                                   bool force);
 
 // ---- the cluster file (file.c) ----
 

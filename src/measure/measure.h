@@ -33,6 +33,7 @@ typedef struct measure_spec {
     mics_run_device device;  // AUTO: GPUs where every process has one
     double seconds;          // of wall clock, all together
     const char *out;         // the cluster file, made or updated
+    bool force;              // write the file even where it mispredicts a step
     mics_status status;      // of what the caller did before: an error ends all ranks
 } measure_spec;
 
@@ -118,7 +119,7 @@ typedef struct measure_report {
 
 /* Measures what the spec says, and in short the other half where the file lacks it, as a file must
  * have both; then writes the file. Says on standard error what is being measured. A file whose
- * prediction of a step is not between half and twice what a step took at the end is not written.
+ * prediction of a step is not between half and twice what a step took at the end is not written, unless `force`.
  *
  * Needs:   nobody else uses MPI; seconds >= 0.
  * Returns: MICS_OK; what was wrong, logged once by the first process. *running_out is whether

@@ -314,7 +314,8 @@ mics_status measure_training_check(measure_session *self, const measure_subject 
     return MICS_OK;
 }
 
-mics_status measure_training_judge(const measure_compute *compute, double load, int32_t cores)
+mics_status measure_training_judge(const measure_compute *compute, double load, int32_t cores,
+                                   bool force)
 {
     static const double MAX_RATIO = 2, STEADY = 1.5;
     const double us = compute->check_us, predicted_us = compute->check_predicted_us;
@@ -330,8 +331,17 @@ mics_status measure_training_judge(const measure_compute *compute, double load, 
                  compute->check_spread);
     else
         snprintf(disturbed, sizeof disturbed, "something ran beside what was measured before");
+    if (force) {
+        mics_log(
+            MICS_LOG_WARNING,
+            "a step takes %.3g ms, and the figures predict %.3g ms: %s; the file is written, as "
+            "--force asks",
+            us / 1e3, predicted_us / 1e3, disturbed);
+        return MICS_OK;
+    }
     return mics_fail(MICS_ERR_FORMAT,
                      "mics bench: a step takes %.3g ms, and the figures predict %.3g ms: %s; no "
-                     "file was written; run it again on an idle machine, or with more --seconds",
+                     "file was written; run it again on an idle machine, with more --seconds, or "
+                     "with --force",
                      us / 1e3, predicted_us / 1e3, disturbed);
 }

@@ -10,7 +10,7 @@ if [ -z "$plugin" ] && "$mics" doctor --json | grep -q '"usable": false'; then
     echo "skipped: $("$mics" doctor | grep '^GPU')"
     exit 77
 fi
-small="--sequence 16 --batch 2 --seconds 0.5"
+small="--sequence 16 --batch 2 --seconds 0.5 --force" # an emulated GPU is not steady
 value() { # FILE KEY: the first figure behind a key
     sed -n "s/.*\"$2\": \\([^,]*\\),*\$/\\1/p" "$1" | head -n 1
 }
@@ -32,14 +32,15 @@ grep -q '"cores"' gpu.json && fail "cores stand where GPUs compute"
 run 0 plan "$program" plan run.json --set run.device=cuda --cluster gpu.json:2 --set train_batch_size=8 --top 1 --json
 contains plan.out '"ranks": 4'
 
-# ---- links again, on one node of three and of ranks that share a GPU ----
-# shellcheck disable=SC2086
+# ---- links again, on three nodes, and of ranks that share a GPU ----
 run 0 links "$program" bench comm --device cuda --seconds 0.5 --ranks 4 --nodes 2 --out gpu.json --json
 contains links.out '"device": "cuda", "collectives_by": "nccl"'
-run 0 odd "$program" bench comm --device cuda --seconds 0.5 --ranks 3 --nodes 3 --out odd.json
+# shellcheck disable=SC2086
+run 0 odd "$program" bench compute --device cuda --config model.json $small --ranks 3 --nodes 3 --out odd.json
 contains odd.out "inter-node: latency"
 export MICS_EMULATED_DEVICES=1
-run 0 shared "$program" bench comm --device cuda --seconds 0.5 --ranks 2 --out shared.json
+# shellcheck disable=SC2086
+run 0 shared "$program" bench compute --device cuda --config model.json $small --ranks 2 --out shared.json
 contains shared.out "collectives through host memory"
 contains shared.json '"pipelined": false'
 
@@ -49,6 +50,7 @@ run 1 none "$program" bench comm --device cuda --seconds 0.5 --ranks 2 --out non
 one_line none.err
 contains none.err "the device is to be cuda, but: "
 contains none.err "--device cpu measures what there is"
-run 0 cpu "$program" bench comm --device auto --seconds 0.2 --ranks 2 --out cpu.json
+# shellcheck disable=SC2086
+run 0 cpu "$program" bench compute --device auto --config model.json $small --ranks 2 --out cpu.json
 grep -q "on a GPU" cpu.out && fail "GPUs were measured without any"
 exit 0

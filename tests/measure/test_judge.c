@@ -8,6 +8,7 @@
 #include <string.h>
 
 static char said[1024];
+static bool force;
 
 static void keep_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
 {
@@ -22,7 +23,7 @@ static mics_status judge(double us, double predicted_us, double spread, double l
     const measure_compute compute = {
         .check_us = us, .check_predicted_us = predicted_us, .check_spread = spread};
     mics_log_set_sink(keep_line, NULL);
-    const mics_status status = measure_training_judge(&compute, load, 4);
+    const mics_status status = measure_training_judge(&compute, load, 4, force);
     mics_log_set_sink(NULL, NULL);
     return status;
 }
@@ -48,11 +49,21 @@ static void test_says_what_disturbed_it(void **state)
     assert_non_null(strstr(said, "the slowest step took 3.0 times the fastest"));
 }
 
+static void test_force(void **state)
+{
+    (void)state;
+    force = true;
+    ASSERT_OK(judge(9000, 3000, 1, 7.5));
+    assert_non_null(strstr(said, "as --force asks"));
+    force = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_factor_of_two),
         cmocka_unit_test(test_says_what_disturbed_it),
+        cmocka_unit_test(test_force),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
