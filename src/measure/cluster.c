@@ -111,6 +111,8 @@ static mics_status run_rank_main(void *ctx, run_rank *rank)
     measure_session session = {.rank = NULL};
     mics_status status =
         measure_session_open(&session, rank, self->subject.batch.threads, self->gpu);
+    if (status == MICS_OK && self->gpu)
+        status = measure_gpu_open(&session);
     if (status == MICS_OK)
         status = measure(&session, self);
     measure_session_close(&session);

@@ -9,11 +9,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum {
-    EVENTS = 4, // one a stream, and one between streams
-    CROSSING = 3,
     MAX_GROUPS = 5,
     STAGING_BYTES = 4 << 20, // as in runs
     COPIES = 5,
@@ -25,9 +22,6 @@ static const double TIMEOUT_S = 120;
 static const double MEMORY_SHARE = 0.25;
 static const size_t MAX_BUFFER_BYTES = (size_t)512 << 20;
 static const size_t MAX_COPY_BYTES = (size_t)64 << 20;
-// The host asks a GPU all the time at first, as rounding to a timer's ticks would count.
-static const double SPIN_US = 2000;
-
 // ---- whether ----
 
 // NULL where this process has a GPU that can be used, else why not.
@@ -126,7 +120,7 @@ mics_status measure_gpu_open(measure_session *self)
     measure_place *place = &self->place;
     mics_device_info info;
     const mics_status status =
-        mics_device_cuda_open(measure_gpu_index(self->rank), EVENTS, &self->rank->device);
+        mics_device_cuda_open(measure_gpu_index(self->rank), MEASURE_EVENTS, &self->rank->device);
     MICS_TRY(run_rank_agree(self->rank, status));
     const mics_device *device = self->rank->device;
     device->ops->info(device->ctx, &info);
@@ -140,57 +134,6 @@ mics_status measure_gpu_open(measure_session *self)
     place->buffer_bytes = -least < (double)MAX_BUFFER_BYTES ? (size_t)-least : MAX_BUFFER_BYTES;
     place->shared = false; // GPUs compute, and not cores
     return equip(self);
-}
-
-// ---- memory and streams ----
-
-mics_status measure_buffer_open(const measure_session *self, size_t bytes, void **buffer_out)
-{
-    const mics_device *device = self->rank->device;
-    if (device == NULL)
-        return mics_alloc(self->rank->memory, MICS_MEM_WORKSPACE, bytes, buffer_out);
-    return device->ops->alloc(device->ctx, bytes, buffer_out);
-}
-
-void measure_buffer_close(const measure_session *self, void *buffer)
-{
-    const mics_device *device = self->rank->device;
-    if (device == NULL)
-        mics_free(self->rank->memory, buffer);
-    else
-        device->ops->free(device->ctx, buffer);
-}
-
-// An event for each stream, as two threads may wait at once.
-mics_status measure_wait(const measure_session *self, int32_t stream)
-{
-    const mics_device *device = self->rank->device;
-    const double begin_us = mics_clock_us();
-    bool done = device == NULL;
-    if (!done)
-        device->ops->record(device->ctx, stream, stream);
-    while (!done) {
-        const double waited_us = mics_clock_us() - begin_us;
-        MICS_TRY(device->ops->check(device->ctx));
-        if (stream > 0)
-            MICS_TRY(mics_comm_check(self->rank->comm));
-        MICS_TRY(device->ops->poll(device->ctx, stream, &done));
-        if (!done && waited_us > TIMEOUT_S * 1e6)
-            return mics_fail(MICS_ERR_TIMEOUT, "mics bench: the GPU is not done within %g s",
-                             TIMEOUT_S);
-        if (!done && waited_us > SPIN_US)
-            measure_sleep_us(50);
-    }
-    return MICS_OK;
-}
-
-void measure_follow(const measure_session *self, int32_t from, int32_t to)
-{
-    const mics_device *device = self->rank->device;
-    if (device == NULL || from == to)
-        return;
-    device->ops->record(device->ctx, from, CROSSING);
-    device->ops->wait(device->ctx, to, CROSSING);
 }
 
 // ---- copies ----

@@ -75,6 +75,11 @@ int32_t measure_gpu_index(const run_rank *rank);
 /* Opens the rank's GPU, and NCCL; the world closes them.   Collective: world. */
 mics_status measure_gpu_open(measure_session *self);
 
+// ---- where a rank computes (stream.c) ----
+
+// Of a GPU: one a stream, and one between streams.
+enum { MEASURE_EVENTS = MICS_DEVICE_STREAMS + 1 };
+
 /* Memory where the rank computes. */
 mics_status measure_buffer_open(const measure_session *self, size_t bytes, void **buffer_out);
 void measure_buffer_close(const measure_session *self, void *buffer);

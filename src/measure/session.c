@@ -141,7 +141,7 @@ mics_status measure_session_open(measure_session *self, run_rank *rank, int32_t 
     MICS_TRY(run_rank_agree(rank, status));
     MICS_TRY(share_figures(self, &machine));
     settle_place(self, threads);
-    return gpu ? measure_gpu_open(self) : MICS_OK;
+    return MICS_OK;
 }
 
 void measure_session_close(measure_session *self)

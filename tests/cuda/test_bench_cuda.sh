@@ -46,7 +46,7 @@ contains shared.json '"pipelined": false'
 
 # ---- where there is none ----
 export MICS_CUDA_PLUGIN=none
-run 1 none "$program" bench comm --device cuda --seconds 0.5 --ranks 2 --out none.json
+run 2 none "$program" bench comm --device cuda --seconds 0.5 --ranks 2 --out none.json
 one_line none.err
 contains none.err "the device is to be cuda, but: "
 contains none.err "--device cpu measures what there is"
