@@ -73,12 +73,15 @@ static mics_status predict_zero3_now(const published *row, double *out)
 static mics_status predict_megatron(const published *row, const char *cluster, int32_t chunks,
                                     double *out)
 {
-    const mics_plan_space space = {
-        .micro_batch = 1,
-        .layered_micro_steps = 1,
-        .recompute_given = true,
-        .recompute = true,
-        .pipeline = {.tensor = row->tensor, .stages = row->stages, .chunks = chunks}};
+    const mics_plan_space space = {.micro_batch = 1,
+                                   .layered_micro_steps = 1,
+                                   .recompute_given = true,
+                                   .recompute = true,
+                                   .pipeline = {.tensor = row->tensor,
+                                                .context = 1,
+                                                .stages = row->stages,
+                                                .chunks = chunks,
+                                                .expert = 1}};
     study s;
     mics_planner *planner = NULL;
     mics_plan_entry entry;

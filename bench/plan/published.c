@@ -464,6 +464,12 @@ static void print_exponents(const study *s)
     printf(".\n");
 }
 
+// Whether torch.compile made the kernels, which plans do not know of: its rows' names say so.
+static bool is_compiled(const row *r)
+{
+    return strstr(r->id, "-compile") != NULL;
+}
+
 // One model of one group on two chips: what the second is worth of the first, measured and planned.
 static void print_chips(const study *s)
 {
@@ -475,8 +481,9 @@ static void print_chips(const study *s)
             const double predicted = b->predicted / a->predicted;
             if (a->group == b->group && strcmp(a->chip, b->chip) != 0 && measured > 1 &&
                 memcmp(a->shape, b->shape, sizeof a->shape) == 0)
-                printf("| %s over %s | %s, %s | %.2f | %.2f | %+.0f %% |\n", b->chip, a->chip,
-                       b->id, a->id, measured, predicted, 100 * (predicted / measured - 1));
+                printf("| %s over %s | %s, %s | %.2f | %.2f | %+.0f %%%s |\n", b->chip, a->chip,
+                       b->id, a->id, measured, predicted, 100 * (predicted / measured - 1),
+                       is_compiled(a) == is_compiled(b) ? "" : "; one is compiled");
         }
     }
 }

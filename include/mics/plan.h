@@ -23,6 +23,7 @@
 #include "mics/simulate.h"
 #include "mics/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -72,18 +73,20 @@ typedef struct mics_plan_choice {
     bool boundary_two_stage; // second hop and parameter sync, where their groups do
 } mics_plan_choice;
 
-// Tensor and pipeline parallelism; zeros in plans of the family.
+// Tensor, context, pipeline and expert parallelism; zeros in plans of the family.
 typedef struct mics_plan_pipeline {
-    int32_t tensor, stages, data; // the ranks are their product
-    int32_t chunks;               // of a stage: 1 is 1F1B, more is interleaved
-    double bubble_us;             // that stages wait for each other
+    int32_t tensor, context, stages, data; // the ranks are their product
+    int32_t chunks;                        // of a stage: 1 is 1F1B, more is interleaved
+    int32_t expert;   // ranks of a stage that keep different experts; 1: each has a part of all
+    double bubble_us; // that stages wait for each other
 } mics_plan_pipeline;
 
 // What a choice takes and reaches.
 typedef struct mics_plan_entry {
     mics_plan_choice choice;
     mics_plan_pipeline pipeline;
-    char name[MICS_PLAN_NAME_BYTES]; // "mics+(8)", "megatron t8 p16 d4 v2"
+    char
+        name[MICS_PLAN_NAME_BYTES]; // "mics+(8)", "megatron t8 p16 d4 v2", "megatron t8c2 p4 d16e8"
     bool fits;
     mics_memory_ledger memory; // of a rank
     double reserve_bytes;      // of the accelerator, not ours
@@ -93,7 +96,7 @@ typedef struct mics_plan_entry {
     double compute_us; // forwards and backwards, slowed by what runs beside
     double update_us;  // norm and optimizer
     double exposed_param_sync_us, exposed_gather_us, exposed_reduce_us, exposed_second_hop_us;
-    double exposed_other_us; // agreement; MEGATRON: the bubble, sends and tensor-parallel sums
+    double exposed_other_us; // agreement; MEGATRON: the bubble, and what its passes wait for
     double exposed_us;       // all of them
     double overhead_us;
     mics_step_kind limit; // of the longest chain; forward and backward count together
@@ -202,7 +205,7 @@ typedef enum mics_plan_baseline {
     MICS_PLAN_MICS,
     MICS_PLAN_MICS_PLUS, // P = G, optimizer over all; P the best
     MICS_PLAN_HPZ,       // gradients and optimizer over all; P the best
-    MICS_PLAN_MEGATRON,  // tensor and pipeline parallelism
+    MICS_PLAN_MEGATRON,  // tensor, context, pipeline and expert parallelism
     MICS_PLAN_BASELINES
 } mics_plan_baseline;
 
@@ -218,6 +221,14 @@ const char *mics_plan_baseline_text(mics_plan_baseline baseline);
  */
 mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *space,
                                   mics_plan_baseline baseline, mics_plan_entry *entry_out);
+
+/* Why MEGATRON has no cut with what of `degrees` is above 0, and which would work; "" where the model
+ * and the ranks have one. The batch, and memory, are not looked at.
+ *
+ * Needs:   bytes >= 1.     Pure.
+ */
+void mics_planner_no_cut(const mics_planner *planner, const mics_plan_pipeline *degrees, char *text,
+                         size_t bytes);
 
 /* Writes `why` of each: of the first what it wins by and what limits it, of the others where they
  * lose time to it, or what they lack. `best` NULL: nothing fits. Pure. */

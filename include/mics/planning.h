@@ -98,6 +98,13 @@ mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
                            mics_plan_found *found);
 void mics_plan_found_close(mics_plan_found *found);
 
+/* Fails where the plan fixes degrees of MEGATRON that these ranks, model and batch cannot have.
+ *
+ * Needs:   what mics_plan_find found.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with degrees that would work.
+ */
+mics_status mics_plan_check_degrees(const mics_plan *plan, const mics_plan_found *found);
+
 /* The fastest baseline, if it fits and is more than 1 % faster than the best plan: what this library
  * cannot run. Where found->uneven, MEGATRON.
  *

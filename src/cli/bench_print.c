@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "bench.h"
 #include <stdio.h>
+#include <string.h>
 
 // ---- tables ----
 
@@ -47,6 +48,14 @@ static void print_tier(const char *name, const measure_tier *tier)
 
 static void print_place(const measure_place *place)
 {
+    if (place->gpu) {
+        printf("%d node%s of %d rank%s (%s), each on a GPU: %s; collectives %s\n",
+               (int)place->nodes, place->nodes == 1 ? "" : "s", (int)place->per_node,
+               place->per_node == 1 ? "" : "s",
+               place->mpi ? "MPI processes" : "threads of one process", place->chip,
+               strcmp(place->transport, "nccl") == 0 ? "by NCCL" : "through host memory");
+        return;
+    }
     printf("%d node%s of %d rank%s (%s), %d thread%s a rank%s\n", (int)place->nodes,
            place->nodes == 1 ? "" : "s", (int)place->per_node, place->per_node == 1 ? "" : "s",
            place->mpi ? "MPI processes" : "threads of one process", (int)place->threads,
@@ -96,6 +105,13 @@ static void print_compute(const measure_place *place, const measure_compute *com
         compute->stream_bytes_per_s / 1e9, compute->elementwise_bytes_per_s / 1e9,
         compute->update_bytes_per_s / 1e9, compute->launch_us, compute->pass_us / 1e3,
         compute->training_factor, compute->step_overhead_us / 1e3);
+    if (compute->host_bytes_per_s > 0)
+        printf("  TFLOP/s in fp32 %.3g, tf32 %.3g, fp16 %.3g; copies to the host %.3g GB/s\n",
+               compute->gpu_flops_per_s[MICS_MATH_FP32] / 1e12,
+               compute->gpu_flops_per_s[MICS_MATH_TF32] / 1e12,
+               compute->gpu_flops_per_s[MICS_MATH_FP16] / 1e12, compute->host_bytes_per_s / 1e9);
+    printf("  a step at the end: measured %.1f ms, predicted %.1f ms\n", compute->check_us / 1e3,
+           compute->check_predicted_us / 1e3);
 }
 
 void cli_bench_text(const char *file, const measure_report *report)
@@ -162,10 +178,12 @@ static void json_compute(const measure_compute *compute)
     json_curve("attention_efficiency", &compute->attention_efficiency, 1);
     printf(", \"memory_gb_per_s\": %.6g, \"elementwise_gb_per_s\": %.6g, \"update_gb_per_s\": "
            "%.6g, \"launch_us\": %.6g, \"pass_ms\": %.6g, \"training_factor\": %.6g, "
-           "\"step_overhead_us\": %.6g}",
+           "\"step_overhead_us\": %.6g, \"host_gb_per_s\": %.6g, \"step_ms\": %.6g, "
+           "\"predicted_step_ms\": %.6g}",
            compute->stream_bytes_per_s / 1e9, compute->elementwise_bytes_per_s / 1e9,
            compute->update_bytes_per_s / 1e9, compute->launch_us, compute->pass_us / 1e3,
-           compute->training_factor, compute->step_overhead_us);
+           compute->training_factor, compute->step_overhead_us, compute->host_bytes_per_s / 1e9,
+           compute->check_us / 1e3, compute->check_predicted_us / 1e3);
 }
 
 mics_status cli_bench_json(mics_memory *memory, const char *file, const measure_report *report)
@@ -176,9 +194,11 @@ mics_status cli_bench_json(mics_memory *memory, const char *file, const measure_
     printf("{\"file\": ");
     mics_text_write_quoted(stdout, file);
     printf(", \"ranks\": %d, \"nodes\": %d, \"threads\": %d, \"transport\": \"%s\", "
-           "\"shared_cores\": %s, \"comm\": ",
+           "\"device\": \"%s\", \"collectives_by\": \"%s\", \"shared_cores\": %s, \"comm\": ",
            (int)place->ranks, (int)place->nodes, (int)place->threads,
-           place->mpi ? "mpi" : "threads", place->shared ? "true" : "false");
+           place->mpi ? "mpi" : "threads", place->gpu ? "cuda" : "cpu",
+           place->gpu ? place->transport : (place->mpi ? "mpi" : "threads"),
+           place->shared ? "true" : "false");
     if (report->has_links)
         json_links(&report->links);
     else

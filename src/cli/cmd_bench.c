@@ -21,6 +21,7 @@ typedef struct bench_options {
     measure_spec spec;
     cli_list sets;
     int64_t ranks, nodes, threads;
+    const char *device;
     bool json;
 } bench_options;
 
@@ -51,7 +52,12 @@ static mics_status parse_half(cli_call *call, bench_options *options)
          &options->threads, 1, 4096},
         {"out", CLI_TEXT, "FILE", "the cluster file, made or updated; default cluster.json",
          &spec->out, 0, 0},
-        {"seconds", CLI_REAL, "S", "about how long; default 20", &spec->seconds, 0, 0},
+        {"seconds", CLI_REAL, "S", "of wall clock, in all; default 20", &spec->seconds, 0, 0},
+        {"device", CLI_TEXT, "WHAT",
+         "cpu, cuda or auto; default: the run's, or auto: GPUs if there are", &options->device, 0,
+         0},
+        {"force", CLI_FLAG, NULL, "write the file even where it mispredicts a step twofold",
+         &spec->force, 0, 0},
         {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
     };
     const int32_t first = compute ? 0 : COMPUTE_FLAGS;
@@ -97,6 +103,21 @@ static mics_status parse(cli_call *call, bench_options *options)
                      "mics bench: say what to measure: mics bench comm, or mics bench compute");
 }
 
+static mics_status take_device(bench_options *options)
+{
+    measure_spec *spec = &options->spec;
+    spec->has_device = options->device != NULL;
+    for (int i = 0; spec->has_device && i <= MICS_RUN_DEVICE_CUDA; i++) {
+        spec->device = (mics_run_device)i;
+        if (strcmp(mics_run_device_text(spec->device), options->device) == 0)
+            return MICS_OK;
+    }
+    if (!spec->has_device)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID, "mics bench: --device %.40s: cpu, cuda or auto",
+                     options->device);
+}
+
 static mics_status check(const cli_call *call, const bench_options *options)
 {
     if (options->spec.config == NULL || (call->arguments.count == 0 && options->sets.count == 0))
@@ -113,6 +134,8 @@ static mics_status bench(cli_call *call, bench_options *options)
     measure_report report;
     if (spec->status == MICS_OK)
         spec->status = check(call, options);
+    if (spec->status == MICS_OK)
+        spec->status = take_device(options);
     spec->run = call->arguments.count > 0 ? call->arguments.items[0] : NULL;
     spec->sets = options->sets.items;
     spec->set_count = options->sets.count;

@@ -11,7 +11,7 @@ typedef struct plan_options {
     cli_list sets, clusters;
     const char *precision, *attention, *sweep, *svg;
     mics_plan_goal goal;
-    int64_t top, tensor, pipeline, virtual_stages;
+    int64_t top, tensor, context, pipeline, virtual_stages, expert;
     // Below 0: not given. GB/s: 0.
     double reserve_gib, failures, restart_s, preemptions, checkpoint_gb_per_s;
     bool json, list, wide, quiet;
@@ -71,6 +71,10 @@ static mics_status parse(cli_call *call, plan_options *options)
          MAX_DEGREE},
         {"virtual", CLI_INT, "V", "of megatron's plan: chunks of a stage, interleaved",
          &options->virtual_stages, 1, MAX_DEGREE},
+        {"context", CLI_INT, "C", "of megatron's plan: context-parallel ranks", &options->context,
+         1, MAX_DEGREE},
+        {"expert", CLI_INT, "E", "of megatron's plan: expert-parallel ranks", &options->expert, 1,
+         MAX_DEGREE},
         {"sweep", CLI_TEXT, "WHAT", "curves: nodes=1..64, nodes=2,4,6, or P", &options->sweep, 0,
          0},
         {"svg", CLI_TEXT, "FILE",
@@ -116,7 +120,9 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
     mics_status status = mics_plan_find(plan, plan->nodes, (int32_t)options->top, &found);
     if (status == MICS_OK && found.result->count == 0 && !found.uneven)
         status = mics_plan_fail_fit(plan, &found);
-    else if (status == MICS_OK && options->json)
+    else if (status == MICS_OK)
+        status = mics_plan_check_degrees(plan, &found);
+    if (status == MICS_OK && options->json)
         cli_plan_json(plan, &found, &options->goal);
     else if (status == MICS_OK)
         cli_plan_text(plan, &found, &options->goal, options->wide);
@@ -203,8 +209,10 @@ static mics_status run_plan(cli_call *call, const plan_options *options, cli_wor
         .has_reserve = options->reserve_gib >= 0,
         .reserve_bytes = options->reserve_gib * (1 << 30),
         .pipeline = {.tensor = (int32_t)options->tensor,
+                     .context = (int32_t)options->context,
                      .stages = (int32_t)options->pipeline,
-                     .chunks = (int32_t)options->virtual_stages},
+                     .chunks = (int32_t)options->virtual_stages,
+                     .expert = (int32_t)options->expert},
         .listener = cli_work_open(call->memory, options->quiet, work),
     };
     mics_plan *plan = NULL;

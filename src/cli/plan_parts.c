@@ -72,9 +72,10 @@ static void print_pipeline(const mics_plan_pipeline *p)
     if (p->stages == 0)
         printf("\"pipeline\": null");
     else
-        printf("\"pipeline\": {\"tensor\": %d, \"stages\": %d, \"data\": %d, \"chunks\": %d, "
-               "\"bubble_ms\": %.9g}",
-               (int)p->tensor, (int)p->stages, (int)p->data, (int)p->chunks, p->bubble_us * 1e-3);
+        printf("\"pipeline\": {\"tensor\": %d, \"context\": %d, \"stages\": %d, \"data\": %d, "
+               "\"chunks\": %d, \"expert\": %d, \"bubble_ms\": %.9g}",
+               (int)p->tensor, (int)p->context, (int)p->stages, (int)p->data, (int)p->chunks,
+               (int)p->expert, p->bubble_us * 1e-3);
 }
 
 void cli_plan_choice_json(const mics_plan_entry *entry)

@@ -53,9 +53,8 @@ static const char *sharding_text(const mics_plan_entry *entry, char text[48])
     const mics_sharding *s = &entry->choice.sharding;
     if (entry->choice.micro_batch == 0) // there is none
         snprintf(text, 48, "--");
-    else if (p->stages > 0)
-        snprintf(text, 48, "t%d p%d d%d v%d", (int)p->tensor, (int)p->stages, (int)p->data,
-                 (int)p->chunks);
+    else if (p->stages > 0) // without "megatron "
+        snprintf(text, 48, "%s", strchr(entry->name, ' ') + 1);
     else
         snprintf(text, 48, "%d|%d|%d", (int)s->params, (int)s->grads, (int)s->optimizer);
     return text;
@@ -210,10 +209,10 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
         printf("planned by its shapes: this version cannot train model_type %s yet\n",
                plan->model->architecture);
     if (plan->experts > 0)
-        printf(
-            "each layer's %d experts are gathered like other parameters: expert parallelism is not "
-            "planned\n",
-            (int)plan->experts);
+        printf("each layer's %d experts are gathered like other parameters; megatron's may be "
+               "spread over "
+               "ranks\n",
+               (int)plan->experts);
     printf("%d node%s of %s: %d ranks, %s of memory each for the run", (int)nodes,
            nodes == 1 ? "" : "s", plan->cluster.name, (int)ranks,
            mics_size_text(mics_planner_memory_bytes(found->planner), memory, sizeof memory));
@@ -252,8 +251,7 @@ static const char footnotes[] =
 static const char footnote_wide[] =
     "gather, reduce, 2nd hop: time that computation waits for them; gather holds parameter sync; "
     "other: agreement,\n"
-    "overhead, and megatron's bubble, sends and tensor-parallel sums. hw: TFLOP/s with "
-    "recomputation.\n";
+    "overhead, and megatron's bubble, collectives and sends. hw: TFLOP/s with recomputation.\n";
 
 static const char footnote_narrow[] =
     "comm: time that computation waits for communication (megatron: and the bubble); other: update "

@@ -26,6 +26,7 @@
 // A GEMM of a few hundred microseconds, whose operands do not fit into a first-level cache.
 enum { ROWS = 64, COLUMNS = 512 };
 enum { SMALL_BYTES = 64, MAX_LEVELS = 16 };
+enum { MIN_SIDE = 64, MAX_SIDE = 4096 };
 
 static const size_t TELLING_BYTES = (size_t)1 << 16;
 
@@ -39,7 +40,10 @@ typedef struct beside {
     measure_session *session;
     void *buffer;
     float *operands; // of the GEMM: a (ROWS, COLUMNS), b (COLUMNS, COLUMNS), c (ROWS, COLUMNS)
-    double gemm_us;  // of one, alone
+    int64_t side;    // of square ones on a GPU, in bf16
+    void *workspace; // of a GPU's
+    size_t workspace_bytes;
+    double gemm_us; // of one, alone
     measure_traffic traffic;
     int32_t repeats;
     atomic_bool done;
@@ -54,31 +58,59 @@ static void *run_traffic(void *arg)
     mics_log_set_rank(comm->ranks > 1 ? comm->rank : -1);
     // Once, so that all are here: beside computation threads begin milliseconds apart.
     self->status = measure_traffic_once(self->session, &self->traffic, self->buffer);
+    if (self->status == MICS_OK)
+        self->status = measure_traffic_wait(self->session, &self->traffic);
     const double begin_us = mics_clock_us();
     for (int32_t i = 0; i < self->repeats && self->status == MICS_OK; i++)
         self->status = measure_traffic_once(self->session, &self->traffic, self->buffer);
+    if (self->status == MICS_OK)
+        self->status = measure_traffic_wait(self->session, &self->traffic);
     self->us = (mics_clock_us() - begin_us) / self->repeats;
     atomic_store(&self->done, true);
     return NULL;
 }
 
-static void multiply(const beside *self)
+static mics_status multiply_on_gpu(const beside *self)
 {
+    char *operands = (char *)self->operands;
+    const size_t bytes = (size_t)(self->side * self->side) * mics_dtype_bytes(MICS_DTYPE_BF16);
+    const measure_gemm gemm = {.m = self->side,
+                               .n = self->side,
+                               .k = self->side,
+                               .a = operands,
+                               .b = operands + bytes,
+                               .c = operands + 2 * bytes};
+    const mics_exec at = {.device = self->session->rank->device,
+                          .dtype = MICS_DTYPE_BF16,
+                          .threads = 1,
+                          .workspace = self->workspace,
+                          .workspace_bytes = self->workspace_bytes};
+    measure_gemm_enqueue(&gemm, &at);
+    return measure_wait(self->session, 0);
+}
+
+static mics_status multiply(const beside *self)
+{
+    if (self->session->place.gpu)
+        return multiply_on_gpu(self);
     const float *a = self->operands, *b = a + ROWS * COLUMNS;
     float *c = self->operands + ROWS * COLUMNS + COLUMNS * COLUMNS;
     mics_gemm(false, false, ROWS, COLUMNS, COLUMNS, 1, a, COLUMNS, b, COLUMNS, 0, c, COLUMNS);
+    return MICS_OK;
 }
 
 // Time of one GEMM, until `end_us` has come or the traffic is done.
-static double compute(beside *self, double end_us)
+static mics_status compute(beside *self, double end_us, double *us_out)
 {
     int64_t gemms = 0;
+    mics_status status = MICS_OK;
     const double begin_us = measure_work_us(self->session);
     do {
-        multiply(self);
+        status = multiply(self);
         gemms++;
-    } while (!atomic_load(&self->done) && mics_clock_us() < end_us);
-    return (measure_work_us(self->session) - begin_us) / (double)gemms;
+    } while (status == MICS_OK && !atomic_load(&self->done) && mics_clock_us() < end_us);
+    *us_out = (measure_work_us(self->session) - begin_us) / (double)gemms;
+    return status;
 }
 
 static mics_status time_alone(beside *self, double seconds)
@@ -86,7 +118,7 @@ static mics_status time_alone(beside *self, double seconds)
     double mine = 0;
     for (int round = 0; round < 2; round++) { // the first warms up
         MICS_TRY(measure_share(self->session, &mine, 1));
-        mine = compute(self, mics_clock_us() + seconds / 2 * 1e6);
+        MICS_TRY(compute(self, mics_clock_us() + seconds / 2 * 1e6, &mine));
     }
     MICS_TRY(measure_share(self->session, &mine, 1));
     self->gemm_us = measure_mean(self->session, 0);
@@ -108,8 +140,9 @@ static mics_status together(beside *self, int32_t repeats, double asleep_us, dou
     if (self->traffic.active) {
         if (pthread_create(&thread, NULL, run_traffic, self) != 0)
             return mics_fail(MICS_ERR_MEMORY, "the system starts no more threads (traffic)");
-        mine[GEMM] = compute(self, 1e300);
+        const mics_status status = compute(self, 1e300, &mine[GEMM]);
         pthread_join(thread, NULL);
+        MICS_TRY(status);
         MICS_TRY(self->status);
         mine[TRAFFIC] = self->us;
     } else {
@@ -185,21 +218,59 @@ static mics_status time_levels(beside *self, const measure_beside_spec *spec, me
     return MICS_OK;
 }
 
+static mics_status open_on_cpu(beside *self)
+{
+    const size_t elems = 2 * ROWS * COLUMNS + COLUMNS * COLUMNS;
+    void *block = NULL;
+    mics_op_set_threads(self->session->place.threads);
+    MICS_TRY(measure_buffer_open(self->session, elems * sizeof(float), &block));
+    self->operands = block;
+    for (size_t i = 0; i < elems; i++)
+        self->operands[i] = (float)(i % 7) / 8;
+    return MICS_OK;
+}
+
+// GEMMs of a fraction of a millisecond: the smallest of those sizes that take as long, and are
+// quick beside it to launch.
+static mics_status open_on_gpu(beside *self)
+{
+    static const double ENOUGH_US = 200;
+    const size_t budget = self->session->place.buffer_bytes;
+    void *block = NULL;
+    for (self->side = MIN_SIDE;; self->side *= 2) {
+        const measure_gemm gemm = {.m = self->side, .n = self->side, .k = self->side};
+        mics_op op;
+        const mics_op_shape shape = measure_gemm_shape(&gemm, MICS_DTYPE_BF16, &op);
+        const mics_op_cost cost = mics_op_def_get(op.kind)->cost(&shape);
+        measure_buffer_close(self->session, self->operands);
+        measure_buffer_close(self->session, self->workspace);
+        self->operands = NULL;
+        self->workspace = NULL;
+        MICS_TRY(measure_buffer_open(
+            self->session,
+            3 * (size_t)(self->side * self->side) * mics_dtype_bytes(MICS_DTYPE_BF16), &block));
+        self->operands = block;
+        self->workspace_bytes = (size_t)cost.workspace_forward * sizeof(float);
+        MICS_TRY(measure_buffer_open(self->session, self->workspace_bytes, &block));
+        self->workspace = block;
+        MICS_TRY(multiply(self)); // loads the kernel
+        const double begin_us = mics_clock_us();
+        MICS_TRY(multiply(self));
+        if (mics_clock_us() - begin_us > ENOUGH_US || self->side == MAX_SIDE ||
+            (size_t)(24 * self->side * self->side) > budget)
+            return MICS_OK;
+    }
+}
+
 mics_status measure_beside_run(measure_session *self, const measure_beside_spec *spec, void *buffer,
                                measure_tier *tier)
 {
     beside b = {.session = self, .buffer = buffer};
-    const size_t elems = 2 * ROWS * COLUMNS + COLUMNS * COLUMNS;
-    void *block = NULL;
-    mics_op_set_threads(self->place.threads);
-    mics_status status =
-        mics_alloc(self->rank->memory, MICS_MEM_WORKSPACE, elems * sizeof(float), &block);
+    mics_status status = self->place.gpu ? open_on_gpu(&b) : open_on_cpu(&b);
     MICS_TRY_OUT(run_rank_agree(self->rank, status));
-    b.operands = block;
-    for (size_t i = 0; i < elems; i++)
-        b.operands[i] = (float)(i % 7) / 8;
     MICS_TRY_OUT(time_levels(&b, spec, tier));
 out:
-    mics_free(self->rank->memory, block);
+    measure_buffer_close(self, b.operands);
+    measure_buffer_close(self, b.workspace);
     return status;
 }

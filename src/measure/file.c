@@ -15,6 +15,9 @@ enum { MAX_FILE_BYTES = 1 << 20, PATH_BYTES = 4096 };
 // A rank without others in its node sends nothing there; the tier must have a rate all the same.
 static const double NO_TRAFFIC_BYTES_PER_S = 1e10;
 
+// What a cluster file takes; below, the machine was busy with something else.
+static const double MIN_MEMORY_SHARE = 1e-3;
+
 // The folder that a path is in, and its name there.
 static mics_status split(const char *path, char folder[PATH_BYTES], const char **name_out)
 {
@@ -135,7 +138,7 @@ void measure_file_take_links(const measure_place *place, const measure_links *li
         cluster->accelerator.reduce_bytes_per_s = links->reduce_bytes_per_s;
     cluster->cores = place->shared ? place->cores : 0;
     cluster->rings = 1;
-    cluster->pipelined = false;
+    cluster->pipelined = place->gpu && strcmp(place->transport, "nccl") == 0;
 }
 
 void measure_file_take_compute(const measure_place *place, const measure_compute *compute,
@@ -150,8 +153,14 @@ void measure_file_take_compute(const measure_place *place, const measure_compute
         to->flops_per_s[math] = compute->flops_per_s;
     if (compute->bf16_flops_per_s > 0)
         to->flops_per_s[MICS_MATH_BF16] = compute->bf16_flops_per_s;
+    for (int math = 0; math < MICS_MATHS; math++) {
+        if (place->gpu)
+            to->flops_per_s[math] = compute->gpu_flops_per_s[math];
+    }
+    if (compute->host_bytes_per_s > 0)
+        cluster->host_bytes_per_s = compute->host_bytes_per_s;
     to->memory_bytes_per_s = stream;
-    to->memory_efficiency = compute->elementwise_bytes_per_s / stream;
+    to->memory_efficiency = fmax(compute->elementwise_bytes_per_s / stream, MIN_MEMORY_SHARE);
     to->update_bytes_per_s = compute->update_bytes_per_s;
     to->launch_us = compute->launch_us;
     to->matmul_efficiency = compute->matmul_efficiency;

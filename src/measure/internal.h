@@ -24,7 +24,7 @@ typedef struct measure_session {
  *
  * Owns: close with measure_session_close, also after a failure.   Collective: yes.
  */
-mics_status measure_session_open(measure_session *self, run_rank *rank, int32_t threads);
+mics_status measure_session_open(measure_session *self, run_rank *rank, int32_t threads, bool gpu);
 void measure_session_close(measure_session *self);
 
 /* Tells all ranks `count` <= MEASURE_FIGURES figures; then the readers below give the same
@@ -50,8 +50,59 @@ double measure_median(double *values, int32_t count);
 /* Adds a point behind the others. */
 void measure_add_point(mics_curve *curve, double size, double value);
 
+/* Nodes that inter-node messages are measured between: 2, but on GPUs all of an odd number, as each rank is in
+ * a group there. */
+int32_t measure_pair(const measure_place *place);
+
 /* Says on standard error what is being measured: rank 0 alone. */
 void measure_say(const measure_session *self, const char *format, ...) MICS_PRINTF(2, 3);
+
+// ---- GPUs (gpu.c); on the CPU buffers are the host's, and nothing is waited for ----
+
+/* Whether GPUs are measured, the same everywhere.
+ *
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, logged: CUDA was asked for, and a process has none.
+ * Collective: over processes.
+ */
+mics_status measure_gpu_choose(run_world *world, mics_run_device asked, bool *used_out);
+
+/* Bytes of a GPU that one rank may take. */
+size_t measure_gpu_budget(const run_world *world);
+
+/* Which GPU of this process is a rank's. */
+int32_t measure_gpu_index(const run_rank *rank);
+
+/* Opens the rank's GPU, and NCCL; the world closes them.   Collective: world. */
+mics_status measure_gpu_open(measure_session *self);
+
+// ---- where a rank computes (stream.c) ----
+
+// Of a GPU: one a stream, and one between streams.
+enum { MEASURE_EVENTS = MICS_DEVICE_STREAMS + 1 };
+
+/* Memory where the rank computes. */
+mics_status measure_buffer_open(const measure_session *self, size_t bytes, void **buffer_out);
+void measure_buffer_close(const measure_session *self, void *buffer);
+
+/* Waits for all that is on a stream. One thread a stream. */
+mics_status measure_wait(const measure_session *self, int32_t stream);
+
+/* What comes on stream `to` waits for what is on `from` now. */
+void measure_follow(const measure_session *self, int32_t from, int32_t to);
+
+/* Copies from all GPUs to their hosts.   Collective: world. */
+mics_status measure_copies_run(measure_session *self, double *bytes_per_s_out);
+
+// C (m, n) = A (m, k) B (k, n), with A or B transposed.
+typedef struct measure_gemm {
+    int64_t m, n, k;
+    bool transpose_a, transpose_b;
+    void *a, *b, *c;
+} measure_gemm;
+
+/* The same as an op; its descriptor says what workspace it needs. */
+mics_op_shape measure_gemm_shape(const measure_gemm *gemm, mics_dtype dtype, mics_op *op);
+void measure_gemm_enqueue(const measure_gemm *gemm, const mics_exec *at);
 
 // ---- trials of unequal length (trials.c) ----
 
@@ -113,6 +164,9 @@ measure_traffic measure_traffic_apart(const measure_session *self, measure_scope
 mics_status measure_traffic_once(const measure_session *self, const measure_traffic *traffic,
                                  void *buffer);
 
+/* Waits until it is done; on the CPU it is. */
+mics_status measure_traffic_wait(const measure_session *self, const measure_traffic *traffic);
+
 /* Runs it to warm up, then for about `allowed_us`, at least once.   Collective: world. */
 mics_status measure_traffic_run(measure_session *self, const measure_traffic *traffic, void *buffer,
                                 double allowed_us, measure_traffic_time *time_out);
@@ -146,7 +200,12 @@ typedef struct measure_subject {
     mics_json *config;
     mics_model *model;
     mics_batch batch;
+    bool gpu; // trained on one, in bf16
 } measure_subject;
+
+/* The device that the spec asks for: its own, or the run's, or AUTO.   Returns: as mics_run_load. */
+mics_status measure_subject_device(mics_memory *memory, const measure_spec *spec,
+                                   mics_run_device *device_out);
 
 /* Opens the model of a run file, a configuration, or GPT-2, cut to as many layers as every rank of
  * this machine can train for itself. The batch's threads are 0 where neither run nor caller says.
@@ -155,7 +214,7 @@ typedef struct measure_subject {
  * Owns:    measure_subject_close, also after a failure; NULL members are allowed.
  */
 mics_status measure_subject_open(mics_memory *memory, const measure_spec *spec,
-                                 const run_world *world, measure_subject *subject);
+                                 const run_world *world, bool gpu, measure_subject *subject);
 void measure_subject_close(measure_subject *subject);
 
 /* The schedule of its training on one rank by itself. Returns and owns: as mics_schedule_open. */
@@ -182,21 +241,58 @@ typedef struct measure_ops {
     measure_session *session;
     const mics_kernels *kernels;
     int32_t threads;
-    float *arena; // operands: the first half is read, the second written
+    mics_dtype dtype;
+    size_t elem_bytes; // of it
+    char *arena;       // operands: the first half is read, the second written
     int64_t arena_elems, at[2];
-    float *workspace;
+    void *workspace;
+    size_t workspace_bytes;
     int32_t calls_made; // by the newest timing
     measure_rates gemms, attention;
-    double peak; // FLOP/s
+    double peak;                      // FLOP/s
+    int64_t cube;                     // the largest that was timed
+    double flops_by_math[MICS_MATHS]; // of a GPU, beside bf16
     double elementwise_bytes, elementwise_us;
     double stream_bytes_per_s, update_bytes_per_s, launch_us;
 } measure_ops;
+
+typedef enum measure_call_kind {
+    MEASURE_GEMM,   // (m, k) x (k, n)
+    MEASURE_OP,     // forward and backward of an op
+    MEASURE_UPDATE, // of m parameters
+    MEASURE_CALL_KINDS
+} measure_call_kind;
+
+typedef struct measure_call {
+    measure_call_kind kind;
+    int64_t m, n, k;
+    mics_op_shape shape; // MEASURE_OP
+    bool transpose_a, transpose_b;
+    double weight; // how often it counts among those of its size
+} measure_call;
+
+/* A call on all ranks at once, in about `allowed_us`; their mean, 0 where the arena is too small for it.
+ * Collective: world. */
+mics_status measure_call_run(measure_ops *self, const measure_call *call, double allowed_us,
+                             double *us_out);
 
 /* Trains the model on each rank for itself, and gives *compute the ops' rates, corrected by what
  * that took.
  * Collective: world. */
 mics_status measure_training_run(measure_ops *self, const measure_subject *subject, double seconds,
                                  measure_compute *compute);
+
+/* A step once more, and what the figures make of it.   Collective: world. */
+mics_status measure_training_check(measure_session *self, const measure_subject *subject,
+                                   double seconds, measure_compute *compute);
+
+/* Whether they are within a factor of two. `load`: the machine's load average.
+ *
+ * Returns: MICS_OK; MICS_ERR_FORMAT, logged with both, and what may have disturbed them; `force` makes it
+ *          a warning. Pure.
+ */
+mics_status measure_training_judge(const measure_compute *compute, double load, int32_t cores,
+                                   bool force);
 
 // ---- the cluster file (file.c) ----
 

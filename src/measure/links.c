@@ -132,9 +132,10 @@ static mics_status time_tier(meter *self, bool inter, measure_tier *tier)
 {
     const char *name = inter ? "inter-node" : "intra-node";
     measure_session *session = self->session;
-    measure_traffic all =
-        measure_traffic_apart(session, inter ? MEASURE_INTER : MEASURE_INTRA, inter ? 2 : 1);
-    const measure_traffic one = inter ? measure_traffic_apart(session, MEASURE_ALL, 2) : all;
+    measure_traffic all = measure_traffic_apart(session, inter ? MEASURE_INTER : MEASURE_INTRA,
+                                                inter ? measure_pair(&session->place) : 1);
+    const measure_traffic one =
+        inter ? measure_traffic_apart(session, MEASURE_ALL, measure_pair(&session->place)) : all;
     measure_beside_spec beside = {.inter = inter, .seconds = self->seconds * BESIDE};
     measure_say(session, "%s: messages of 1 KiB to 32 MiB", name);
     MICS_TRY(time_ramp(self, one, tier));
@@ -241,8 +242,7 @@ mics_status measure_links_run(measure_session *self, double seconds, measure_lin
     measure_links links = {.took_s = 0};
     meter m = {.session = self, .seconds = seconds, .links = &links};
     double begin_us = 0, end_us = 0;
-    mics_status status =
-        mics_alloc(self->rank->memory, MICS_MEM_GATHER, self->place.buffer_bytes, &m.buffer);
+    mics_status status = measure_buffer_open(self, self->place.buffer_bytes, &m.buffer);
     MICS_TRY_OUT(run_rank_agree(self->rank, status));
     MICS_TRY_OUT(measure_now_us(self, &begin_us));
     if (self->place.per_node > 1)
@@ -254,6 +254,6 @@ mics_status measure_links_run(measure_session *self, double seconds, measure_lin
     links.took_s = (end_us - begin_us) / 1e6;
     *links_out = links;
 out:
-    mics_free(self->rank->memory, m.buffer);
+    measure_buffer_close(self, m.buffer);
     return status;
 }

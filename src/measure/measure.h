@@ -10,6 +10,7 @@
 #define MICS_MEASURE_MEASURE_H
 
 #include "mics/cluster.h"
+#include "mics/config.h"
 #include "mics/cost.h"
 #include "mics/device.h"
 #include "mics/memory.h"
@@ -28,8 +29,11 @@ typedef struct measure_spec {
     int64_t batch, sequence; // 0: the run's, or the model's
     int32_t threads;         // of a rank; 0: the run's, or an equal share of the cores
     int32_t ranks, nodes;    // 0: MPI's, or 1
-    double seconds;          // that it may take, about
+    bool has_device;         // `device` holds; else the run's, or auto
+    mics_run_device device;  // AUTO: GPUs where every process has one
+    double seconds;          // of wall clock, all together
     const char *out;         // the cluster file, made or updated
+    bool force;              // write the file even where it mispredicts a step
     mics_status status;      // of what the caller did before: an error ends all ranks
 } measure_spec;
 
@@ -42,6 +46,10 @@ typedef struct measure_place {
     bool shared;           // one machine stands for all, and has fewer cores than ranks' threads
     size_t buffer_bytes;   // that a rank may allocate
     bool mpi;
+    bool gpu;            // ranks compute on GPUs
+    char chip[64];       // of rank 0: "NVIDIA H200"
+    char transport[16];  // of collectives on GPUs: "nccl" or "staged"
+    double memory_bytes; // of that GPU
 } measure_place;
 
 // Links of one tier. No points in the ramp: not measured.
@@ -78,8 +86,11 @@ typedef struct measure_links {
 typedef struct measure_compute {
     char cpu_name[MICS_CLUSTER_NAME_BYTES];
     double memory_bytes;
-    double flops_per_s;              // the largest rate of a GEMM
-    double bf16_flops_per_s;         // the same in bf16, as training in it says; 0: not measured
+    double flops_per_s;      // the largest rate of a GEMM
+    double bf16_flops_per_s; // the same in bf16, as training in it says; 0: not measured
+    // On GPUs: the largest rate of a GEMM in each; flops_per_s is that in bf16. 0: not measured.
+    double gpu_flops_per_s[MICS_MATHS];
+    double host_bytes_per_s;         // from a GPU to its host, all at once; 0: not measured
     mics_curve matmul_efficiency;    // share of that, by the smallest dimension
     mics_curve attention_efficiency; // by the length of the sequence
     double stream_bytes_per_s;       // of additions that no cache holds
@@ -89,6 +100,9 @@ typedef struct measure_compute {
     double step_overhead_us;
     double training_factor; // what a pass of the model takes, to the sum of its ops alone
     double pass_us;         // forward and backward of one micro-step in training
+    // A step of one micro-step: measured once more at the end, and as the file predicts it; and of
+    // those that were measured the slowest to the fastest.
+    double check_us, check_predicted_us, check_spread;
     double took_s;
 } measure_compute;
 
@@ -104,7 +118,8 @@ typedef struct measure_report {
 } measure_report;
 
 /* Measures what the spec says, and in short the other half where the file lacks it, as a file must
- * have both; then writes the file. Says on standard error what is being measured.
+ * have both; then writes the file. Says on standard error what is being measured. A file whose
+ * prediction of a step is not between half and twice what a step took at the end is not written, unless `force`.
  *
  * Needs:   nobody else uses MPI; seconds >= 0.
  * Returns: MICS_OK; what was wrong, logged once by the first process. *running_out is whether

@@ -117,7 +117,12 @@ static void settle_place(measure_session *self, int32_t threads)
     place->buffer_bytes = budget < (double)MAX_BUFFER_BYTES ? (size_t)budget : MAX_BUFFER_BYTES;
 }
 
-mics_status measure_session_open(measure_session *self, run_rank *rank, int32_t threads)
+int32_t measure_pair(const measure_place *place)
+{
+    return place->gpu && place->nodes % 2 != 0 ? place->nodes : 2;
+}
+
+mics_status measure_session_open(measure_session *self, run_rank *rank, int32_t threads, bool gpu)
 {
     mics_machine machine = {0};
     void *block = NULL;
@@ -126,7 +131,8 @@ mics_status measure_session_open(measure_session *self, run_rank *rank, int32_t 
                               .place = {.ranks = ranks,
                                         .nodes = rank->world->nodes,
                                         .per_node = ranks / rank->world->nodes,
-                                        .mpi = rank->world->mpi}};
+                                        .mpi = rank->world->mpi,
+                                        .gpu = gpu}};
     mics_status status = mics_machine_read(&machine);
     if (status == MICS_OK)
         status = mics_alloc(rank->memory, MICS_MEM_HOST,

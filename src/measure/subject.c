@@ -11,7 +11,7 @@
 enum { MAX_CONFIG_BYTES = 1 << 20, MAX_SEQUENCE = 128 };
 
 // A pass of the model may count so many FLOPs for each second that there is.
-static const double FLOPS_A_SECOND = 2e9;
+static const double FLOPS_A_SECOND = 2e9, GPU_FLOPS_A_SECOND = 1e13;
 // Of what is available on the machine.
 static const double MEMORY_SHARE = 0.5;
 
@@ -74,9 +74,11 @@ static mics_status set_batch(const measure_spec *spec, const wishes *wished,
     int64_t sequence = spec->sequence > 0 ? spec->sequence : wished->sequence;
     if (sequence == 0)
         sequence = spec->run != NULL || positions < MAX_SEQUENCE ? positions : MAX_SEQUENCE;
-    subject->batch = (mics_batch){.sequences = spec->batch > 0 ? spec->batch : wished->batch,
-                                  .length = sequence,
-                                  .threads = spec->threads > 0 ? spec->threads : wished->threads};
+    subject->batch = (mics_batch){
+        .sequences = spec->batch > 0 ? spec->batch : wished->batch,
+        .length = sequence,
+        .threads = spec->threads > 0 ? spec->threads : wished->threads,
+        .accelerator_bytes = subject->gpu ? (int32_t)mics_dtype_bytes(MICS_DTYPE_BF16) : 0};
     if (subject->batch.sequences == 0)
         subject->batch.sequences = 1;
     if (sequence <= positions)
@@ -97,6 +99,7 @@ mics_status measure_schedule_open(mics_memory *memory, const measure_subject *su
                                .batch = subject->batch,
                                .micro_steps = micro_steps,
                                .prefetch = 1,
+                               .accelerator = subject->gpu,
                                .precision = dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32
                                                                      : MICS_PRECISION_MIXED};
     if (spec.batch.threads == 0)
@@ -110,7 +113,8 @@ static mics_status weigh(mics_memory *memory, const measure_subject *subject, si
                          double *flops_out)
 {
     mics_schedule *schedule = NULL;
-    MICS_TRY(measure_schedule_open(memory, subject, MICS_DTYPE_FP32, 1, &schedule));
+    MICS_TRY(measure_schedule_open(memory, subject,
+                                   subject->gpu ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32, 1, &schedule));
     *bytes_out = schedule->ledger.total;
     *flops_out = mics_schedule_flops(schedule, MICS_PHASE_TRAIN);
     mics_schedule_close(schedule);
@@ -136,18 +140,21 @@ static mics_status cut_to(mics_memory *memory, int64_t layers, bool ignore_dropo
     return mics_model_from_config(memory, subject->config, ignore_dropout, &subject->model);
 }
 
-static mics_status cut(mics_memory *memory, double seconds, int32_t ranks_here, bool ignore_dropout,
-                       measure_subject *subject)
+static mics_status cut(mics_memory *memory, double seconds, const run_world *world,
+                       bool ignore_dropout, measure_subject *subject)
 {
+    const double pace = subject->gpu ? GPU_FLOPS_A_SECOND : FLOPS_A_SECOND;
     mics_machine machine;
     size_t bytes = 0;
     double flops = 0;
     MICS_TRY(mics_machine_read(&machine));
-    const size_t budget =
-        (size_t)((double)machine.memory_available_bytes * MEMORY_SHARE) / (size_t)ranks_here;
+    const size_t budget = subject->gpu
+                              ? measure_gpu_budget(world)
+                              : (size_t)((double)machine.memory_available_bytes * MEMORY_SHARE) /
+                                    (size_t)world->ranks_here;
     int64_t layers = subject->model->unit_count - 2; // all but embedding and head
     MICS_TRY(weigh(memory, subject, &bytes, &flops));
-    while (layers > 1 && (bytes > budget || flops > FLOPS_A_SECOND * seconds)) {
+    while (layers > 1 && (bytes > budget || flops > pace * seconds)) {
         layers /= 2;
         MICS_TRY(cut_to(memory, layers, ignore_dropout, subject));
         MICS_TRY(weigh(memory, subject, &bytes, &flops));
@@ -163,17 +170,30 @@ static mics_status cut(mics_memory *memory, double seconds, int32_t ranks_here, 
                      mics_size_text((double)budget, there, sizeof there));
 }
 
+mics_status measure_subject_device(mics_memory *memory, const measure_spec *spec,
+                                   mics_run_device *device_out)
+{
+    mics_run *run = NULL;
+    *device_out = spec->device;
+    if (spec->has_device || spec->run == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_run_load(memory, spec->run, spec->sets, spec->set_count, &run));
+    *device_out = run->device;
+    mics_run_close(run);
+    return MICS_OK;
+}
+
 mics_status measure_subject_open(mics_memory *memory, const measure_spec *spec,
-                                 const run_world *world, measure_subject *subject)
+                                 const run_world *world, bool gpu, measure_subject *subject)
 {
     wishes wished = {.batch = 0};
+    subject->gpu = gpu;
     if (spec->run != NULL)
         MICS_TRY(load_run(memory, spec, world, subject, &wished));
     else
         MICS_TRY(load_config(memory, spec->config, true, subject));
     MICS_TRY(set_batch(spec, &wished, subject));
-    return cut(memory, spec->seconds, world->ranks_here, spec->run == NULL || wished.ignore_dropout,
-               subject);
+    return cut(memory, spec->seconds, world, spec->run == NULL || wished.ignore_dropout, subject);
 }
 
 void measure_subject_close(measure_subject *subject)

@@ -13,6 +13,7 @@
 #include "mics/simulate.h"
 #include "run/precision.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const double TIMEOUT_S = 60; // nobody is waited for
@@ -20,7 +21,7 @@ static const double TIMEOUT_S = 60; // nobody is waited for
 // Of the peak: what a cluster file takes; below, the machine was busy with something else.
 static const double MIN_SHARE = 1e-6;
 
-enum { FEW = 1, MANY = 3, MAX_STEPS = 64 };
+enum { FEW = 1, MANY = 3, MAX_STEPS = 64, STAGING_BYTES = 4 << 20 };
 
 // One rank's model, engine and world of its own.
 typedef struct trainer {
@@ -31,6 +32,7 @@ typedef struct trainer {
     mics_thread_world *world;
     mics_comm *comm;
     mics_engine *engine;
+    mics_device *device; // of its own, with the events of its engine; NULL: the CPU
     mics_dtype dtype;
     int64_t step;
 } trainer;
@@ -39,8 +41,21 @@ static void close_trainer(trainer *self)
 {
     mics_engine_close(self->engine);
     mics_comm_close(self->comm);
+    mics_device_close(self->device);
     mics_thread_world_close(self->world);
     mics_schedule_close(self->schedule);
+}
+
+// Nothing is sent: the communicator only takes the device's buffers.
+static mics_status open_device(trainer *self, mics_comm **inner)
+{
+    MICS_TRY(mics_device_cuda_open(measure_gpu_index(self->session->rank),
+                                   mics_engine_events(self->schedule), &self->device));
+    const mics_device_comm_spec spec = {.device = self->device,
+                                        .transport = MICS_TRANSPORT_STAGED,
+                                        .piece_bytes = STAGING_BYTES,
+                                        .timeout_s = TIMEOUT_S};
+    return mics_comm_device_open_take(self->memory, *inner, &spec, inner);
 }
 
 // Parameters stay 0: what a step takes does not depend on them.
@@ -51,17 +66,25 @@ static mics_status open_trainer(trainer *self, int32_t micro_steps)
                                    &self->schedule));
     MICS_TRY(mics_thread_world_open(self->memory, 1, TIMEOUT_S, &self->world));
     MICS_TRY(mics_comm_thread_open(self->memory, self->world, 0, &inner));
-    mics_status status = mics_comm_count_open_take(self->memory, inner, 1, &self->comm);
+    mics_status status = MICS_OK;
+    if (self->subject->gpu)
+        status = open_device(self, &inner);
+    if (status == MICS_OK)
+        status = mics_comm_count_open_take(self->memory, inner, 1, &self->comm);
     if (status != MICS_OK)
         mics_comm_close(inner);
     MICS_TRY(status);
     const mics_engine_spec engine = {.memory = self->memory,
                                      .schedule = self->schedule,
                                      .comm = self->comm,
+                                     .device = self->device,
+                                     .kernels = self->device != NULL ? mics_kernels_cuda() : NULL,
+                                     .timeout_s = TIMEOUT_S,
                                      .dtype = self->dtype,
                                      .optimizer = mics_optimizer_standard(MICS_OPTIMIZER_ADAMW),
                                      .clip = 1};
-    return mics_engine_open(&engine, &self->engine);
+    MICS_TRY(mics_engine_open(&engine, &self->engine));
+    return mics_engine_autotune(self->engine);
 }
 
 // Any tokens will do: what they cost does not depend on which.
@@ -89,7 +112,7 @@ static mics_status train_step(trainer *self, double *us_out)
 }
 
 // The median step of this rank, after one to warm up; at least one, whatever it takes.
-static mics_status time_steps(trainer *self, double seconds, double *us_out)
+static mics_status time_steps(trainer *self, double seconds, double *us_out, double *spread_out)
 {
     double samples[MAX_STEPS];
     int32_t count = 0;
@@ -98,7 +121,8 @@ static mics_status time_steps(trainer *self, double seconds, double *us_out)
     do
         MICS_TRY(train_step(self, &samples[count++]));
     while (count < MAX_STEPS && mics_clock_us() - begin_us < seconds * 1e6);
-    *us_out = measure_median(samples, count);
+    *us_out = measure_median(samples, count);                  // which sorts them
+    *spread_out = samples[count - 1] / fmax(samples[0], 1e-3); // the slowest to the fastest
     return MICS_OK;
 }
 
@@ -129,6 +153,11 @@ static void take(const measure_ops *self, double factor, measure_compute *comput
     compute->stream_bytes_per_s = self->stream_bytes_per_s;
     compute->update_bytes_per_s = self->update_bytes_per_s;
     compute->launch_us = self->launch_us;
+    // In training those of other precisions lose as much.
+    for (int math = 0; math < MICS_MATHS; math++)
+        compute->gpu_flops_per_s[math] = self->flops_by_math[math] / fmin(factor, 1);
+    if (self->session->place.gpu)
+        compute->gpu_flops_per_s[MICS_MATH_BF16] = compute->flops_per_s;
 }
 
 // ---- what the simulator says ----
@@ -170,17 +199,18 @@ static mics_status expect(const trainer *self, const measure_compute *compute,
 
 // Steps of so many micro-steps; the mean over all ranks.
 static mics_status measure(measure_session *b, const measure_subject *subject, mics_dtype dtype,
-                           int32_t micro_steps, double seconds, double *us_out)
+                           int32_t micro_steps, double seconds, double *us_out, double *spread_out)
 {
     trainer self = {.session = b, .subject = subject, .memory = b->rank->memory, .dtype = dtype};
-    double mine = 0;
+    double mine[2] = {0, 0};
     mics_status status = run_rank_agree(b->rank, open_trainer(&self, micro_steps));
     if (status == MICS_OK)
-        status = time_steps(&self, seconds, &mine);
+        status = time_steps(&self, seconds, &mine[0], &mine[1]);
     close_trainer(&self);
     MICS_TRY(status);
-    MICS_TRY(measure_share(b, &mine, 1));
+    MICS_TRY(measure_share(b, mine, 2));
     *us_out = measure_mean(b, 0);
+    *spread_out = measure_max(b, 1);
     return MICS_OK;
 }
 
@@ -204,9 +234,9 @@ typedef struct steps {
 static mics_status measure_steps(measure_session *b, const measure_subject *subject,
                                  mics_dtype dtype, double seconds, steps *steps_out)
 {
-    double few_us = 0, many_us = 0;
-    MICS_TRY(measure(b, subject, dtype, FEW, seconds * FEW / (FEW + MANY), &few_us));
-    MICS_TRY(measure(b, subject, dtype, MANY, seconds * MANY / (FEW + MANY), &many_us));
+    double few_us = 0, many_us = 0, spread = 0;
+    MICS_TRY(measure(b, subject, dtype, FEW, seconds * FEW / (FEW + MANY), &few_us, &spread));
+    MICS_TRY(measure(b, subject, dtype, MANY, seconds * MANY / (FEW + MANY), &many_us, &spread));
     *steps_out = (steps){.few_us = few_us,
                          .many_us = many_us,
                          .pass_us = fmax((many_us - few_us) / (MANY - FEW), few_us / MANY)};
@@ -252,17 +282,66 @@ mics_status measure_training_run(measure_ops *self, const measure_subject *subje
 {
     static const double OF_FP32 = 0.6;
     measure_session *b = self->session;
+    const bool gpu = subject->gpu;
+    const mics_dtype dtype = gpu ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32;
     steps taken = {0};
     expectation expected = {0};
     measure_say(b, "steps of the model: %d units, %.1f million parameters",
                 (int)subject->model->unit_count,
                 (double)mics_model_param_count(subject->model) / 1e6);
     take(self, 1, compute);
-    MICS_TRY(measure_steps(b, subject, MICS_DTYPE_FP32, OF_FP32 * seconds, &taken));
-    MICS_TRY(expect_now(b, subject, MICS_DTYPE_FP32, compute, &expected));
+    MICS_TRY(measure_steps(b, subject, dtype, (gpu ? 1 : OF_FP32) * seconds, &taken));
+    MICS_TRY(expect_now(b, subject, dtype, compute, &expected));
     compute->pass_us = taken.pass_us;
     take(self, compute->pass_us / expected.pass_us, compute);
-    MICS_TRY(expect_now(b, subject, MICS_DTYPE_FP32, compute, &expected));
+    MICS_TRY(expect_now(b, subject, dtype, compute, &expected));
     compute->step_overhead_us = fmax(taken.few_us - FEW * taken.pass_us - expected.rest_us, 0);
-    return measure_bf16(b, subject, (1 - OF_FP32) * seconds, compute);
+    return gpu ? MICS_OK : measure_bf16(b, subject, (1 - OF_FP32) * seconds, compute);
+}
+
+// ---- whether the file is right ----
+
+mics_status measure_training_check(measure_session *self, const measure_subject *subject,
+                                   double seconds, measure_compute *compute)
+{
+    const mics_dtype dtype = subject->gpu ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32;
+    expectation expected = {0};
+    MICS_TRY(
+        measure(self, subject, dtype, FEW, seconds, &compute->check_us, &compute->check_spread));
+    MICS_TRY(expect_now(self, subject, dtype, compute, &expected));
+    compute->check_predicted_us =
+        FEW * expected.pass_us + expected.rest_us + compute->step_overhead_us;
+    return MICS_OK;
+}
+
+mics_status measure_training_judge(const measure_compute *compute, double load, int32_t cores,
+                                   bool force)
+{
+    static const double MAX_RATIO = 2, STEADY = 1.5;
+    const double us = compute->check_us, predicted_us = compute->check_predicted_us;
+    char disturbed[160] = "";
+    if (us <= MAX_RATIO * predicted_us && predicted_us <= MAX_RATIO * us)
+        return MICS_OK;
+    if (load > cores)
+        snprintf(disturbed, sizeof disturbed, "something else runs here (load %.1f on %d core%s)",
+                 load, (int)cores, cores == 1 ? "" : "s");
+    else if (compute->check_spread > STEADY)
+        snprintf(disturbed, sizeof disturbed,
+                 "the machine is not steady (the slowest step took %.1f times the fastest)",
+                 compute->check_spread);
+    else
+        snprintf(disturbed, sizeof disturbed, "something ran beside what was measured before");
+    if (force) {
+        mics_log(
+            MICS_LOG_WARNING,
+            "a step takes %.3g ms, and the figures predict %.3g ms: %s; the file is written, as "
+            "--force asks",
+            us / 1e3, predicted_us / 1e3, disturbed);
+        return MICS_OK;
+    }
+    return mics_fail(MICS_ERR_FORMAT,
+                     "mics bench: a step takes %.3g ms, and the figures predict %.3g ms: %s; no "
+                     "file was written; run it again on an idle machine, with more --seconds, or "
+                     "with --force",
+                     us / 1e3, predicted_us / 1e3, disturbed);
 }

@@ -177,8 +177,8 @@ mics_status mics_plan_fail_fit(const mics_plan *plan, const mics_plan_found *fou
         snprintf(advice, sizeof advice,
                  "no number of such nodes would do: take shorter sequences, a smaller model or "
                  "accelerators with more memory");
-    const char *experts =
-        plan->experts > 0 ? "; expert parallelism, which may fit, is not planned" : "";
+    char rival[128];
+    run_rival_text(plan, found, rival, sizeof rival);
     return mics_fail(
         MICS_ERR_MEMORY,
         "%s fits nowhere on %d node%s of %s: what takes the least, %s with micro-batch "
@@ -187,5 +187,5 @@ mics_status mics_plan_fail_fit(const mics_plan *plan, const mics_plan_found *fou
         nearest->name, (long long)nearest->choice.micro_batch,
         nearest->choice.recompute ? ", recomputed" : "",
         mics_size_text((double)nearest->memory.total, needed, sizeof needed),
-        mics_size_text(available, there, sizeof there), advice, experts);
+        mics_size_text(available, there, sizeof there), advice, rival);
 }

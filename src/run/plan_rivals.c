@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Baselines that need words of their own: tensor and pipeline parallelism with fixed degrees, batches
-// that only it can run, and the paper's sharding where ZeRO-3 beats it.
+// Baselines that need words of their own: Megatron's with fixed degrees, batches that only it can run, and the paper's sharding where ZeRO-3 beats it.
 #include "plan_rivals.h"
 #include "base/size.h"
+#include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +12,18 @@ mics_status run_find_megatron(const mics_plan *plan, mics_plan_found *found)
     const mics_plan_space space = {.pipeline = plan->pipeline};
     return mics_planner_baseline(found->planner, &space, MICS_PLAN_MEGATRON,
                                  &found->baselines[MICS_PLAN_MEGATRON]);
+}
+
+void run_rival_text(const mics_plan *plan, const mics_plan_found *found, char *text, size_t bytes)
+{
+    const mics_plan_space space = {.pipeline = plan->pipeline};
+    mics_plan_entry entry = {.fits = false};
+    const mics_status status =
+        mics_planner_baseline(found->planner, &space, MICS_PLAN_MEGATRON, &entry);
+    text[0] = '\0';
+    if (status == MICS_OK && entry.fits && entry.choice.micro_batch > 0)
+        snprintf(text, bytes, "; %s would take %.3g s a step; mics cannot run it", entry.name,
+                 entry.step_us * 1e-6);
 }
 
 static void explain_uneven(int64_t batch, mics_plan_found *found)
@@ -25,8 +37,8 @@ static void explain_uneven(int64_t batch, mics_plan_found *found)
                  (int)mics_planner_ranks(found->planner), (long long)batch);
     }
     snprintf(megatron->why, sizeof megatron->why,
-             "its %d replicas share the batch; the bubble takes %.1f %% of the step, sends and "
-             "tensor-parallel sums %.1f %%",
+             "its %d replicas share the batch; the bubble takes %.1f %% of the step, collectives "
+             "and sends between computations %.1f %%",
              (int)megatron->pipeline.data, 100 * megatron->pipeline.bubble_us / megatron->step_us,
              100 * (megatron->exposed_other_us - megatron->pipeline.bubble_us) / megatron->step_us);
 }
@@ -48,13 +60,39 @@ mics_status run_find_uneven(const mics_plan *plan, int64_t batch, mics_plan_foun
 
 // ---- why ----
 
-static void explain_no_cut(const mics_plan *plan, mics_plan_entry *entry)
+static bool fixes_degrees(const mics_plan_pipeline *p)
 {
-    const mics_plan_pipeline *p = &plan->pipeline;
-    if (entry->choice.micro_batch == 0 && (p->tensor > 0 || p->stages > 0 || p->chunks > 0))
+    return p->tensor > 0 || p->stages > 0 || p->chunks > 0 || p->context > 0 || p->expert > 0;
+}
+
+static bool has_no_cut(const mics_plan *plan, const mics_plan_found *found)
+{
+    return fixes_degrees(&plan->pipeline) && found->planner != NULL &&
+           found->baselines[MICS_PLAN_MEGATRON].choice.micro_batch == 0;
+}
+
+// Degrees that the ranks have, but whose replicas cannot share the batch, or whose micro-batches
+// are no multiple of the stages.
+static void explain_no_cut(const mics_plan *plan, mics_plan_found *found)
+{
+    char *why = found->baselines[MICS_PLAN_MEGATRON].why;
+    if (!has_no_cut(plan, found))
+        return;
+    mics_planner_no_cut(found->planner, &plan->pipeline, why, MICS_PLAN_WHY_BYTES);
+    if (why[0] == '\0')
         snprintf(
-            entry->why, sizeof entry->why,
-            "no cut with these degrees: t divides a node's ranks and the heads, p x v the layers");
+            why, MICS_PLAN_WHY_BYTES,
+            "no cut with these degrees: the replicas share the batch evenly, and micro-steps are "
+            "a multiple of p where v > 1");
+}
+
+mics_status mics_plan_check_degrees(const mics_plan *plan, const mics_plan_found *found)
+{
+    const mics_plan_entry *megatron = &found->baselines[MICS_PLAN_MEGATRON];
+    if (!has_no_cut(plan, found))
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID, "megatron on %d ranks: %s",
+                     (int)mics_planner_ranks(found->planner), megatron->why);
 }
 
 static double state_bytes(const mics_plan_entry *entry)
@@ -88,6 +126,6 @@ static void explain_mics(const mics_plan_found *found, mics_plan_entry *mics)
 
 void run_explain_rivals(const mics_plan *plan, mics_plan_found *found)
 {
-    explain_no_cut(plan, &found->baselines[MICS_PLAN_MEGATRON]);
+    explain_no_cut(plan, found);
     explain_mics(found, &found->baselines[MICS_PLAN_MICS]);
 }

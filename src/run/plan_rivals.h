@@ -9,6 +9,10 @@
 /* MEGATRON's best within the degrees that the plan fixes; found->planner is open. */
 mics_status run_find_megatron(const mics_plan *plan, mics_plan_found *found);
 
+/* What MEGATRON would take where nothing of the family fits: "; megatron t8 ... would take 2.1 s a
+ * step; mics cannot run it"; "" where it has no plan either. */
+void run_rival_text(const mics_plan *plan, const mics_plan_found *found, char *text, size_t bytes);
+
 /* Of a batch that the ranks cannot share: MEGATRON alone, whose replicas are fewer.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged with batches that work: MEGATRON has no plan that fits;

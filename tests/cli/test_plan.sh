@@ -78,7 +78,7 @@ cat >mixtral.json <<'END'
 END
 run 0 shapes "$mics" plan mixtral.json --cluster p5.48xlarge:1 --top 1
 contains shapes.out "cannot train model_type mixtral yet"
-contains shapes.out "each layer's 8 experts are gathered like other parameters: expert parallelism is not planned"
+contains shapes.out "each layer's 8 experts are gathered like other parameters; megatron's may be spread over ranks"
 contains shapes.out "Of trainings with experts none is known: the range is wider."
 run 0 untrainable "$mics" plan mixtral.json --cluster p5.48xlarge:1 --top 1 --json
 contains untrainable.out '"trainable": false'
@@ -297,7 +297,12 @@ contains refused.err "fits nowhere on 4 nodes of p4d.24xlarge"
 sed 's/"n_embd": 2048/"n_embd": 60000/' bert.json >wide.json
 refused "no number of such nodes would do" plan.json --cluster p3dn.24xlarge:4 --set model.config=wide.json
 sed 's/"hidden_size": 1024/"hidden_size": 16384/; s/3584/65536/' mixtral.json >huge_mixtral.json
-refused "expert parallelism, which may fit, is not planned" huge_mixtral.json --cluster p4d.24xlarge:1
+refused "fits nowhere on 1 node" huge_mixtral.json --cluster p4d.24xlarge:1
+# Experts that mics would have to gather fit where they are spread.
+sed 's/"hidden_size": 1024/"hidden_size": 8192/; s/3584/28672/; s/"num_local_experts": 8/"num_local_experts": 64/' \
+    mixtral.json >many_experts.json
+refused "a step; mics cannot run it" many_experts.json --cluster p4d.24xlarge:64
+grep -q '; megatron t[0-9c]* p[0-9]* d[0-9]*e[0-9]* .*would take' refused.err || fail "no plan of spread experts"
 refused "no point of the sweep" plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --set model.config=huge.json
 
 # ---- "sharding": "auto" ----

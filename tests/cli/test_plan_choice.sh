@@ -64,9 +64,14 @@ refused "--reserve -1" plan.json --cluster p4d.24xlarge:2 --reserve -1
 
 # ---- megatron's degrees ----
 run 0 cut "$mics" plan plan.json --cluster p4d.24xlarge:2 --top 1 --json --tensor 4 --pipeline 2 --virtual 3
-contains cut.out '"pipeline": {"tensor": 4, "stages": 2, "data": 2, "chunks": 3,'
-run 0 none "$mics" plan plan.json --cluster p4d.24xlarge:2 --top 1 --tensor 3
-contains none.out "no cut with these degrees"
+contains cut.out '"pipeline": {"tensor": 4, "context": 1, "stages": 2, "data": 2, "chunks": 3, "expert": 1,'
+run 0 ring "$mics" plan plan.json --cluster p4d.24xlarge:2 --top 1 --tensor 2 --context 2 --pipeline 1
+contains ring.out "megatron t2c2 p1 d4: "
+refused "no cut into 3 tensor-parallel ranks: they divide a node's ranks, and the key-value heads; 1, " \
+    plan.json --cluster p4d.24xlarge:2 --tensor 3
+refused "no cut into 3 context-parallel ranks" plan.json --cluster p4d.24xlarge:2 --context 3
+refused "no cut into 2 expert-parallel ranks" plan.json --cluster p4d.24xlarge:2 --expert 2
+refused "beside the other degrees" plan.json --cluster p4d.24xlarge:2 --tensor 4 --context 8
 refused "--tensor 0" plan.json --cluster p4d.24xlarge:2 --tensor 0
 
 # ---- a batch that the ranks cannot share: megatron's replicas can ----

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_CHUNKS = 16 };
+// Searched context degrees leave a rank as many tokens of a sequence; below, the ring is all latency.
+static const int64_t min_context_tokens = 1024;
 
 // Passes of all stages together: longer pipelines take too long to run, and none is worth it.
 static const double max_passes = 4e6;
@@ -15,6 +16,8 @@ static const double max_passes = 4e6;
 typedef struct cuts {
     mics_planner *planner;
     const mics_plan_space *space;
+    cut_sizes sizes;
+    layer_elems elems;
     cut *items;
     int32_t count, capacity;
     cut smallest;
@@ -23,24 +26,37 @@ typedef struct cuts {
 
 // ---- memory ----
 
-static void sum_memory(const mics_planner *planner, const cut *c, const stage_times *times,
+// Parameters of a rank of the first stage, which has the tables too.
+typedef struct rank_elems {
+    double dense, experts;
+} rank_elems;
+
+static rank_elems elems_of(const cuts *all, const cut *c)
+{
+    const mics_model *model = all->planner->request.model;
+    const int32_t of_a_stage = all->sizes.layers / c->p.stages;
+    const int32_t expert = c->p.expert > 1 ? c->p.expert : c->p.tensor;
+    return (rank_elems){.dense = (of_a_stage * all->elems.dense + (double)model->units[0].elems) /
+                                 c->p.tensor,
+                        .experts = of_a_stage * all->elems.experts / expert};
+}
+
+static void sum_memory(const cuts *all, const cut *c, const stage_times *times,
                        mics_memory_ledger *ledger)
 {
+    const mics_planner *planner = all->planner;
     const mics_model *model = planner->request.model;
     const mics_precision precision = planner->request.precision;
-    const int32_t units = model->unit_count, layers = units - 2;
-    const double t = c->p.tensor;
-    const int32_t of_a_stage = layers / c->p.stages;
-    const double own = of_a_stage * (double)model->units[1].elems / t;
+    const rank_elems own = elems_of(all, c);
     // The first stage has the tables and most micro-batches under way; the last a copy of the token
     // table.
-    const double elems = own + (double)model->units[0].elems / t;
-    const double held = pipeline_layers_held(c, layers);
+    const double elems = own.dense + own.experts;
+    const double held = pipeline_layers_held(c, all->sizes.layers);
     const unit_time *layer = &times->layer;
     const double activations =
         c->recompute ? held * layer->input_bytes + layer->saved_bytes : held * layer->saved_bytes;
-    const double tokens = (double)(c->micro_batch * planner->request.length);
-    const double logits = c->p.stages == 1 ? tokens * (double)model->vocab / t : 0;
+    const double logits =
+        c->p.stages == 1 ? cut_tokens(planner, c) * (double)model->vocab / c->p.tensor : 0;
     size_t *bytes = ledger->bytes;
     *ledger = (mics_memory_ledger){0};
     bytes[MICS_MEM_PARAMS] =
@@ -63,30 +79,24 @@ typedef struct boundary {
     double reduce_us, update_us;
 } boundary;
 
-static boundary boundary_of(const mics_planner *planner, const cut *c,
-                            const mics_memory_ledger *ledger)
+static boundary boundary_of(const cuts *all, const cut *c)
 {
+    const mics_planner *planner = all->planner;
     const mics_plan_request *request = &planner->request;
     const mics_cluster *cluster = &request->cluster;
     const bool mixed = request->precision == MICS_PRECISION_MIXED;
-    const double bytes = (double)ledger->bytes[MICS_MEM_PARAMS]; // gradients travel as these
-    const double elems = bytes / (mixed ? 2 : sizeof(float));
-    mics_collective sum = {.kind = MICS_COLLECTIVE_ALL_REDUCE,
-                           .group = {.first = 0, .stride = c->p.tensor, .size = c->p.data},
-                           .block_bytes = bytes / c->p.data};
-    boundary b = {.reduce_us = mics_cost_collective(cluster, planner->ranks, &sum).us};
-    sum.kind = MICS_COLLECTIVE_ALL_REDUCE_TREE;
-    const double tree_us = mics_cost_collective(cluster, planner->ranks, &sum).us;
-    if (planner->simulate.trees && tree_us < b.reduce_us)
-        b.reduce_us = tree_us;
-    if (c->p.stages > 1 && request->model->tied) {
-        const mics_collective table = {
-            .kind = MICS_COLLECTIVE_SEND,
-            .group = {.first = 0, .stride = c->p.tensor * c->p.data, .size = c->p.stages},
-            .block_bytes =
-                (double)request->model->units[0].elems * (mixed ? 2 : sizeof(float)) / c->p.tensor};
-        b.reduce_us += mics_cost_collective(cluster, planner->ranks, &table).us;
-    }
+    const double elem_bytes = mixed ? 2 : sizeof(float); // gradients travel as parameters
+    const rank_elems own = elems_of(all, c);
+    const bool spread = c->p.expert > 1;
+    boundary b = {.reduce_us =
+                      exchange_gradients_us(planner, c, c->p.tensor,
+                                            elem_bytes * (own.dense + (spread ? 0 : own.experts)))};
+    if (spread)
+        b.reduce_us += exchange_gradients_us(planner, c, c->p.expert, elem_bytes * own.experts);
+    if (c->p.stages > 1 && request->model->tied)
+        b.reduce_us += exchange_table_us(
+            planner, c, (double)request->model->units[0].elems * elem_bytes / c->p.tensor);
+    const double elems = own.dense + own.experts;
     const mics_cost_op update = {.kind = MICS_COST_UPDATE,
                                  .math = MICS_MATH_FP32,
                                  .bytes =
@@ -114,44 +124,23 @@ static mics_status keep_cut(cuts *all, const cut *c)
     return MICS_OK;
 }
 
-static mics_status list_cut(cuts *all, cut c)
+// With the times of its units.
+static mics_status list_cut(cuts *all, cut c, const stage_times *units, const boundary *b)
 {
     const mics_planner *planner = all->planner;
-    stage_times times;
+    stage_times times = *units;
     mics_memory_ledger ledger;
-    tensor_stage_times(planner, &c, &times);
-    sum_memory(planner, &c, &times, &ledger);
-    const boundary b = boundary_of(planner, &c, &ledger);
+    tensor_finish(planner, &c, &times);
+    sum_memory(all, &c, &times, &ledger);
     c.memory_bytes = (double)ledger.total;
-    c.bound_us = pipeline_busy(&c, &times).us + b.reduce_us + b.update_us +
-                 planner->request.cluster.step_overhead_us;
     if (!all->any || c.memory_bytes < all->smallest.memory_bytes)
         all->smallest = c;
     all->any = true;
-    return c.memory_bytes <= planner->available_bytes ? keep_cut(all, &c) : MICS_OK;
-}
-
-static mics_status list_batches(cuts *all, cut c)
-{
-    const mics_plan_space *space = all->space;
-    const int64_t batch = all->planner->request.global_batch, share = batch / c.p.data;
-    if (batch % c.p.data != 0)
+    if (c.memory_bytes > planner->available_bytes)
         return MICS_OK;
-    for (c.micro_batch = 1; c.micro_batch <= share; c.micro_batch *= 2) {
-        const int64_t steps = share / c.micro_batch;
-        const bool given = space->micro_batch > 0 && space->micro_batch != c.micro_batch;
-        if (share % c.micro_batch != 0 || given ||
-            (double)steps * c.p.chunks * c.p.stages > max_passes ||
-            (c.p.chunks > 1 && steps % c.p.stages != 0))
-            continue;
-        c.micro_steps = (int32_t)steps;
-        for (int recompute = 0; recompute < 2; recompute++) {
-            c.recompute = recompute;
-            if (!space->recompute_given || space->recompute == c.recompute)
-                MICS_TRY(list_cut(all, c));
-        }
-    }
-    return MICS_OK;
+    c.bound_us = pipeline_busy(&c, &times).us + b->reduce_us + b->update_us +
+                 planner->request.cluster.step_overhead_us;
+    return keep_cut(all, &c);
 }
 
 static bool is_given(int32_t wanted, int32_t value)
@@ -159,30 +148,98 @@ static bool is_given(int32_t wanted, int32_t value)
     return wanted <= 0 || wanted == value;
 }
 
-static bool in_space(const mics_plan_space *space, const cut *c)
+// All that differ in chunks and recomputation alone.
+static mics_status list_chunks(cuts *all, cut c, const stage_times *units)
 {
-    return is_given(space->pipeline.tensor, c->p.tensor) &&
-           is_given(space->pipeline.stages, c->p.stages) &&
-           is_given(space->pipeline.chunks, c->p.chunks);
+    const mics_plan_space *space = all->space;
+    const int64_t share = all->planner->request.global_batch / c.p.data;
+    const int64_t steps = share / c.micro_batch;
+    const boundary b = boundary_of(all, &c);
+    c.micro_steps = (int32_t)steps;
+    for (c.p.chunks = 1; c.p.chunks <= (c.p.stages > 1 ? MAX_CHUNKS : 1); c.p.chunks++) {
+        if (!is_given(space->pipeline.chunks, c.p.chunks) || !cut_is_possible(&all->sizes, &c.p) ||
+            (double)steps * c.p.chunks * c.p.stages > max_passes ||
+            (c.p.chunks > 1 && steps % c.p.stages != 0))
+            continue;
+        for (int recompute = 0; recompute < 2; recompute++) {
+            c.recompute = recompute;
+            if (!space->recompute_given || space->recompute == c.recompute)
+                MICS_TRY(list_cut(all, c, units, &b));
+        }
+    }
+    return MICS_OK;
+}
+
+// All with one tensor, context and expert degree and one micro-batch, whose units take the same.
+static mics_status list_stages(cuts *all, cut c)
+{
+    const cut_sizes *sizes = &all->sizes;
+    const int64_t batch = all->planner->request.global_batch;
+    const int32_t together = c.p.tensor * c.p.context;
+    stage_times units;
+    bool known = false;
+    c.p.chunks = 1;
+    for (int32_t p = 1; p <= sizes->layers && (int64_t)p * together <= sizes->ranks; p++) {
+        c.p.stages = p;
+        c.p.data = sizes->ranks / (p * together);
+        if (!is_given(all->space->pipeline.stages, p) || !cut_is_possible(sizes, &c.p) ||
+            batch % c.p.data != 0 || batch / c.p.data % c.micro_batch != 0)
+            continue;
+        if (!known)
+            tensor_units(all->planner, &c, &units);
+        known = true;
+        MICS_TRY(list_chunks(all, c, &units));
+    }
+    return MICS_OK;
+}
+
+static mics_status list_batches(cuts *all, cut c)
+{
+    const mics_planner *planner = all->planner;
+    const int64_t given = all->space->micro_batch;
+    for (c.micro_batch = 1; c.micro_batch <= planner->request.global_batch; c.micro_batch *= 2) {
+        if (given <= 0 || given == c.micro_batch)
+            MICS_TRY(list_stages(all, c));
+    }
+    return MICS_OK;
+}
+
+// Those that are asked for; else powers of two, or of experts all.
+static bool is_searched_context(const cuts *all, int32_t c)
+{
+    const int32_t given = all->space->pipeline.context;
+    if (given > 0)
+        return given == c;
+    return c == 1 || ((c & (c - 1)) == 0 && all->sizes.length / c >= min_context_tokens);
+}
+
+static mics_status list_experts(cuts *all, cut c)
+{
+    const cut_sizes *sizes = &all->sizes;
+    const int32_t most = sizes->experts > 1 ? sizes->experts : 1;
+    for (c.p.expert = 1; c.p.expert <= most && c.p.expert <= sizes->ranks; c.p.expert++) {
+        if (is_given(all->space->pipeline.expert, c.p.expert) &&
+            (c.p.expert == 1 || sizes->experts % c.p.expert == 0))
+            MICS_TRY(list_batches(all, c));
+    }
+    return MICS_OK;
 }
 
 static mics_status list_cuts(cuts *all)
 {
-    const mics_planner *planner = all->planner;
-    const mics_model *model = planner->request.model;
-    const int32_t layers = model->unit_count - 2, heads = layers > 0 ? tensor_heads(model) : 0;
-    for (int32_t t = 1; t <= planner->ranks_per_node; t++) {
-        if (planner->ranks_per_node % t != 0 || heads % t != 0)
+    const cut_sizes *sizes = &all->sizes;
+    cut c = {.p = {.chunks = 1}};
+    if (sizes->layers == 0 || sizes->heads == 0)
+        return MICS_OK;
+    for (c.p.tensor = 1; c.p.tensor <= sizes->per_node; c.p.tensor++) {
+        if (!is_given(all->space->pipeline.tensor, c.p.tensor) ||
+            sizes->per_node % c.p.tensor != 0 || sizes->heads % c.p.tensor != 0)
             continue;
-        for (int32_t p = 1; p <= layers && p * t <= planner->ranks; p++) {
-            if (layers % p != 0 || planner->ranks % (p * t) != 0)
-                continue;
-            for (int32_t v = 1; v <= (p > 1 ? MAX_CHUNKS : 1); v++) {
-                const cut c = {
-                    .p = {.tensor = t, .stages = p, .data = planner->ranks / (p * t), .chunks = v}};
-                if (layers % (p * v) == 0 && in_space(all->space, &c))
-                    MICS_TRY(list_batches(all, c));
-            }
+        for (c.p.context = 1; c.p.context <= sizes->ranks; c.p.context++) {
+            if (is_searched_context(all, c.p.context) &&
+                sizes->ranks % (c.p.tensor * c.p.context) == 0 &&
+                (c.p.context == 1 || sizes->length % (2 * (int64_t)c.p.context) == 0))
+                MICS_TRY(list_experts(all, c));
         }
     }
     return MICS_OK;
@@ -192,10 +249,11 @@ static int compare_cuts(const void *left, const void *right)
 {
     const cut *a = left, *b = right;
     const double keys[][2] = {
-        {a->bound_us, b->bound_us},  {a->memory_bytes, b->memory_bytes},
-        {a->p.tensor, b->p.tensor},  {a->p.stages, b->p.stages},
-        {a->p.chunks, b->p.chunks},  {(double)b->micro_batch, (double)a->micro_batch},
-        {a->recompute, b->recompute}};
+        {a->bound_us, b->bound_us},   {a->memory_bytes, b->memory_bytes},
+        {a->p.tensor, b->p.tensor},   {a->p.stages, b->p.stages},
+        {a->p.chunks, b->p.chunks},   {(double)b->micro_batch, (double)a->micro_batch},
+        {a->recompute, b->recompute}, {a->p.context, b->p.context},
+        {a->p.expert, b->p.expert}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (keys[i][0] != keys[i][1])
             return keys[i][0] < keys[i][1] ? -1 : 1;
@@ -216,8 +274,23 @@ static void fill_flops(const mics_planner *planner, const cut *c, const stage_ti
     entry->hardware_flops = flops * c->micro_steps * c->p.data / planner->ranks;
 }
 
-static mics_status evaluate_cut(mics_planner *planner, const cut *c, mics_plan_entry *entry_out)
+// "megatron t8 p16 d4 v2"; context and expert degrees above 1 beside tensor and data: "t8c2 p16 d4e8".
+static void write_name(const mics_plan_pipeline *p, char name[MICS_PLAN_NAME_BYTES])
 {
+    char context[16] = "", expert[16] = "", chunks[16] = "";
+    if (p->context > 1)
+        snprintf(context, sizeof context, "c%d", (int)p->context);
+    if (p->expert > 1)
+        snprintf(expert, sizeof expert, "e%d", (int)p->expert);
+    if (p->chunks > 1 || (p->context == 1 && p->expert == 1))
+        snprintf(chunks, sizeof chunks, " v%d", (int)p->chunks);
+    snprintf(name, MICS_PLAN_NAME_BYTES, "megatron t%d%s p%d d%d%s%s", (int)p->tensor, context,
+             (int)p->stages, (int)p->data, expert, chunks);
+}
+
+static mics_status evaluate_cut(const cuts *all, const cut *c, mics_plan_entry *entry_out)
+{
+    const mics_planner *planner = all->planner;
     stage_times times;
     pipeline_time passes = {0};
     mics_plan_entry entry = {.pipeline = c->p,
@@ -225,10 +298,11 @@ static mics_status evaluate_cut(mics_planner *planner, const cut *c, mics_plan_e
                                         .micro_batch = c->micro_batch,
                                         .micro_steps = c->micro_steps,
                                         .recompute = c->recompute}};
-    tensor_stage_times(planner, c, &times);
+    tensor_units(planner, c, &times);
+    tensor_finish(planner, c, &times);
     MICS_TRY(pipeline_run(planner->memory, c, &times, &passes));
-    sum_memory(planner, c, &times, &entry.memory);
-    const boundary b = boundary_of(planner, c, &entry.memory);
+    sum_memory(all, c, &times, &entry.memory);
+    const boundary b = boundary_of(all, c);
     // Sums of the same times in another order: what is left of them where there is no bubble is
     // rounding.
     const double idle_us = passes.us - passes.compute_us - passes.sum_us - passes.send_us;
@@ -243,8 +317,7 @@ static mics_status evaluate_cut(mics_planner *planner, const cut *c, mics_plan_e
     entry.limit = MICS_STEP_BACKWARD;
     entry.limit_us = entry.compute_us;
     entry.limit_tier = -1;
-    snprintf(entry.name, sizeof entry.name, "megatron t%d p%d d%d v%d", (int)c->p.tensor,
-             (int)c->p.stages, (int)c->p.data, (int)c->p.chunks);
+    write_name(&c->p, entry.name);
     fill_flops(planner, c, &times, &entry);
     fill_rates(planner, &entry);
     *entry_out = entry;
@@ -254,21 +327,23 @@ static mics_status evaluate_cut(mics_planner *planner, const cut *c, mics_plan_e
 mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
                           mics_plan_entry *entry_out)
 {
-    cuts all = {.planner = planner, .space = space};
+    cuts all = {.planner = planner, .space = space, .sizes = cut_sizes_of(planner)};
     mics_plan_entry best = {0}, entry = {0};
     mics_status status = MICS_OK;
+    if (all.sizes.layers > 0)
+        all.elems = cut_layer_elems(planner->request.model);
     MICS_TRY_OUT(list_cuts(&all));
     if (all.count > 0)
         qsort(all.items, (size_t)all.count, sizeof(cut), compare_cuts);
     for (int32_t i = 0; i < all.count; i++) {
         if (best.step_us > 0 && all.items[i].bound_us > best.step_us)
             break;
-        MICS_TRY_OUT(evaluate_cut(planner, &all.items[i], &entry));
+        MICS_TRY_OUT(evaluate_cut(&all, &all.items[i], &entry));
         if (best.step_us == 0 || entry.step_us < best.step_us)
             best = entry;
     }
     if (all.count == 0 && all.any)
-        MICS_TRY_OUT(evaluate_cut(planner, &all.smallest, &best));
+        MICS_TRY_OUT(evaluate_cut(&all, &all.smallest, &best));
     if (!all.any) // nothing repeats that could be cut
         snprintf(best.name, sizeof best.name, "megatron");
     *entry_out = best;

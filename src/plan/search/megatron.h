@@ -1,12 +1,24 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Tensor and pipeline parallelism as Megatron-LM has it, for comparison: Narayanan et al., SC21,
-// arXiv:2104.04473. What its files share.
+// Tensor, context, pipeline and expert parallelism as Megatron has them, for comparison. What its
+// files share.
 //
-// Layers are cut over `tensor` ranks of a node: the first of two GEMMs by columns, the second by
-// rows, so that each pair ends in one all-reduce forward and one backward. Layers in a row are a
-// chunk; each of the stages has `chunks` of them. Collectives run between computations, never
-// beside: so did Megatron-LM's of that year.
+// Tensor and pipeline: Narayanan et al., SC21, arXiv:2104.04473. Layers are cut over `tensor` ranks
+// of a node: the first of two GEMMs by columns, the second by rows, so that each pair ends in one
+// all-reduce forward and one backward. Layers in a row are a chunk; each of the stages has `chunks`
+// of them. Collectives run between computations, never beside: so did Megatron-LM's of that year.
+//
+// Context (Megatron Core's documentation, "context_parallel package", read 2026-11; Liu et al.,
+// Ring Attention, arXiv:2310.01889): each of `context` ranks has two of 2 x context blocks of every
+// sequence, one from its head and one from its tail, so that all attend to as many tokens. Keys and
+// values go around a ring, one step while attention computes on what the step before brought.
+//
+// Expert (Megatron Core's documentation, "Mixture of Experts package"; Liu et al., MoE Parallel
+// Folding, arXiv:2504.14960): `expert` neighbouring ranks of a stage keep whole experts, each others.
+// A rank sends its 1 / tensor of the tokens to their experts by an all-to-all, and gets them back by
+// another. Experts get equally many tokens. With `expert` 1 each expert is cut like other GEMMs.
+//
+// Ranks are numbered tensor first, then context, data, stages.
 #ifndef MICS_PLAN_MEGATRON_H
 #define MICS_PLAN_MEGATRON_H
 
@@ -25,25 +37,66 @@ typedef struct cut {
 // What one unit of the model takes for one micro-batch on one of the tensor-parallel ranks.
 typedef struct unit_time {
     double forward_us, backward_us;         // computation
-    double forward_sum_us, backward_sum_us; // all-reduces over the tensor-parallel ranks
+    double forward_sum_us, backward_sum_us; // collectives that it waits for
     double flops_forward, flops_backward;   // of the whole unit
     double saved_bytes;                     // that backward reads
     double input_bytes;                     // of it, the unit's input
 } unit_time;
 
-// Of one cut: what chunks consist of.
+// Of one cut: what chunks consist of. Layers of several kinds count by their mean.
 typedef struct stage_times {
     unit_time embed, layer, head;
     int32_t layers; // of the model
     double send_us; // activations from one stage to the next
 } stage_times;
 
+// A layer's parameters, the mean of all layers.
+typedef struct layer_elems {
+    double dense, experts;
+} layer_elems;
+
+/* ---- exchange.c: what ranks send each other for one micro-batch, us ---- */
+/* Tokens of one rank. */
+double cut_tokens(const mics_planner *planner, const cut *c);
+/* The tokens' vectors, summed over the ranks that a GEMM was cut over, or gathered from them. */
+double exchange_sum_us(const mics_planner *planner, const cut *c);
+double exchange_gather_us(const mics_planner *planner, const cut *c);
+/* Tokens to their experts, `chosen` each; or back. */
+double exchange_experts_us(const mics_planner *planner, const cut *c, int32_t chosen);
+/* One step of the ring of context-parallel ranks. */
+double exchange_ring_us(const mics_planner *planner, const cut *c, double bytes);
+/* Activations to the next stage. */
+double exchange_send_us(const mics_planner *planner, const cut *c);
+/* `bytes` of gradients, which every stride-th rank of a stage has. */
+double exchange_gradients_us(const mics_planner *planner, const cut *c, int32_t stride,
+                             double bytes);
+/* Those of a table that the first and the last stage have. */
+double exchange_table_us(const mics_planner *planner, const cut *c, double bytes);
+
 /* ---- tensor.c ---- */
 /* By how much ranks that share cores slow each other; 1: each has its own. */
 double tensor_crowd(const mics_planner *planner);
 unit_time tensor_unit(const mics_planner *planner, int32_t unit, const cut *c);
-void tensor_stage_times(const mics_planner *planner, const cut *c, stage_times *times_out);
-int32_t tensor_heads(const mics_model *model);
+/* Without recomputation and sends. */
+void tensor_units(const mics_planner *planner, const cut *c, stage_times *times_out);
+/* Adds them, as the cut says. */
+void tensor_finish(const mics_planner *planner, const cut *c, stage_times *times);
+
+/* ---- cuts.c: which cuts there are ---- */
+
+enum { MAX_CHUNKS = 16 };
+
+// Sizes that degrees have to divide.
+typedef struct cut_sizes {
+    int32_t ranks, per_node, layers, heads, experts; // heads: of keys and values
+    int64_t length;
+} cut_sizes;
+
+cut_sizes cut_sizes_of(const mics_planner *planner);
+layer_elems cut_layer_elems(const mics_model *model);
+
+/* Whether ranks and model can be cut so; of the degrees all are above 0, `data` does not count. */
+bool cut_is_possible(const cut_sizes *sizes, const mics_plan_pipeline *p);
 
 /* ---- pipeline.c ---- */
 

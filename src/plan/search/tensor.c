@@ -4,44 +4,105 @@
 //
 // Of a unit's linear ops every other one is cut by columns (its output is), and the one that
 // follows by rows (its input is). What lies between them, attention and activation, is cut too;
-// norms and additions are not.
-#include "base/size.h"
+// norms and additions are not. megatron.h says what
+// context- and expert-parallel ranks do.
 #include "plan/search/megatron.h"
 #include <math.h>
 
 typedef struct walk {
     const mics_planner *planner;
     const mics_unit *unit;
-    mics_batch batch;
-    int32_t tensor;
+    const cut *c;
+    mics_batch batch; // whole sequences
+    mics_batch mine;  // what of them a context-parallel rank has
     int32_t elem_bytes;
     double us;
+    double wait_us; // for keys and values, beyond what attention hides
 } walk;
-
-static int64_t tokens_of(const walk *w)
-{
-    return w->batch.sequences * w->batch.length;
-}
 
 static mics_op_cut cut_of(const mics_op *op)
 {
     return mics_op_def_get(op->kind)->cut;
 }
 
+static mics_op_pass pass_of(const walk *w, bool backward)
+{
+    return (mics_op_pass){.backward = backward,
+                          .input_gradient = true,
+                          .keeps_logits = true,
+                          .elem_bytes = w->elem_bytes};
+}
+
+static double work_us(const walk *w, const mics_op_work *work, const mics_cost_op *cost)
+{
+    const int64_t times = work->times > 1 ? work->times : 1;
+    return (double)times * mics_cost_op_us(&w->planner->request.cluster, cost, NULL);
+}
+
+// What a rank has of an op: of experts that are spread, whole ones, for its part of the tokens and
+// as many of others; else its part of the weight, for all of its tokens.
+static mics_op_shape shape_of(const walk *w, const mics_op *op, mics_batch batch, bool by_columns,
+                              mics_op *local)
+{
+    const mics_model *model = w->planner->request.model;
+    *local = *op;
+    if (op->experts.count == 0 || w->c->p.expert == 1) {
+        const mics_op_shape whole = mics_op_shape_get(model, w->unit, local, batch);
+        return mics_op_shape_cut(&whole, w->c->p.tensor, by_columns);
+    }
+    local->experts.count /= w->c->p.expert;
+    mics_op_shape shape = mics_op_shape_get(model, w->unit, local, batch);
+    shape.N = shape.N > w->c->p.tensor ? shape.N / w->c->p.tensor : 1;
+    return shape;
+}
+
+// Attention in a ring: as many steps as ranks, each on one block of queries and one of keys, of
+// which half are masked. While one computes, the next block comes; backward gradients of keys and
+// values travel too.
+static void add_ring(walk *w, const mics_op_shape *shape, bool backward)
+{
+    const mics_op_pass pass = pass_of(w, backward);
+    const int32_t ranks = w->c->p.context;
+    const double numbers =
+        2.0 * (double)(shape->heads.key_value * shape->heads.dim) * cut_tokens(w->planner, w->c);
+    const double block = numbers * w->elem_bytes * (backward ? 2 : 1);
+    mics_op_work works[MICS_OP_WORKS];
+    const int32_t count = mics_op_works(shape, &pass, works);
+    double step_us = 0;
+    for (int32_t i = 0; i < count; i++) {
+        mics_cost_op cost = mics_cost_of_work(&works[i], w->elem_bytes, w->planner->request.math);
+        cost.flops /= (double)ranks * ranks;
+        cost.bytes /= ranks;
+        cost.m = cost.m > ranks ? cost.m / ranks : 1;
+        step_us += work_us(w, &works[i], &cost);
+    }
+    const double late_us =
+        exchange_ring_us(w->planner, w->c, block) - step_us * tensor_crowd(w->planner);
+    w->us += ranks * step_us;
+    w->wait_us += (ranks - 1) * fmax(late_us, 0);
+}
+
+static bool attends(const mics_op_work *works, int32_t count)
+{
+    return count > 0 && works[0].kind == MICS_WORK_ATTENTION;
+}
+
 static void add_op(walk *w, const mics_op *op, bool by_columns, bool backward)
 {
-    const mics_plan_request *request = &w->planner->request;
-    const mics_op_shape whole = mics_op_shape_get(request->model, w->unit, op, w->batch);
-    const mics_op_shape shape = mics_op_shape_cut(&whole, w->tensor, by_columns);
-    const mics_op_pass pass = {.backward = backward,
-                               .input_gradient = true,
-                               .keeps_logits = true,
-                               .elem_bytes = w->elem_bytes};
+    const mics_op_pass pass = pass_of(w, backward);
+    mics_op local;
+    const mics_op_shape shape = shape_of(w, op, w->mine, by_columns, &local);
     mics_op_work works[MICS_OP_WORKS];
     const int32_t count = mics_op_works(&shape, &pass, works);
+    if (w->c->p.context > 1 && attends(works, count)) {
+        const mics_op_shape whole = shape_of(w, op, w->batch, by_columns, &local);
+        add_ring(w, &whole, backward);
+        return;
+    }
     for (int32_t i = 0; i < count; i++) {
-        const mics_cost_op cost = mics_cost_of_work(&works[i], w->elem_bytes, request->math);
-        w->us += mics_cost_op_us(&request->cluster, &cost, NULL);
+        const mics_cost_op cost =
+            mics_cost_of_work(&works[i], w->elem_bytes, w->planner->request.math);
+        w->us += work_us(w, &works[i], &cost);
     }
 }
 
@@ -55,14 +116,15 @@ double tensor_crowd(const mics_planner *planner)
     return fmax((double)planner->ranks * request->threads / request->cluster.cores, 1);
 }
 
-static double walk_ops(walk *w, bool backward)
+static double walk_ops(walk *w, bool backward, double *wait_us_out)
 {
     int32_t weights = 0;
-    w->us = 0;
+    w->us = w->wait_us = 0;
     for (int32_t o = 0; o < w->unit->op_count; o++) {
         add_op(w, &w->unit->ops[o], weights % 2 == 0, backward);
         weights += cut_of(&w->unit->ops[o]) == MICS_CUT_WEIGHT;
     }
+    *wait_us_out = w->wait_us;
     return w->us * tensor_crowd(w->planner);
 }
 
@@ -94,100 +156,165 @@ static bool is_saved(const mics_unit *unit, int32_t tensor)
     return false;
 }
 
+// Experts that get tokens of other ranks keep those.
+static double routed_width(const walk *w)
+{
+    for (int32_t o = 0; o < w->unit->op_count; o++) {
+        const mics_op *op = &w->unit->ops[o];
+        if (w->c->p.expert > 1 && op->experts.count > 0 && !op->experts.joins)
+            return (double)op->experts.chosen * (double)w->planner->request.model->hidden /
+                   w->c->p.tensor;
+    }
+    return 0;
+}
+
 static void sum_saved(const walk *w, unit_time *time)
 {
-    const double scale = (double)tokens_of(w) * w->elem_bytes;
+    const double scale = cut_tokens(w->planner, w->c) * w->elem_bytes;
     time->input_bytes = scale * (double)w->unit->tensors[0].width;
+    time->saved_bytes = scale * routed_width(w);
     for (int32_t t = 0; t < w->unit->tensor_count; t++) {
         const double width = (double)w->unit->tensors[t].width;
         if (is_saved(w->unit, t))
-            time->saved_bytes += scale * width / (is_cut(w->unit, t) ? w->tensor : 1);
+            time->saved_bytes += scale * width / (is_cut(w->unit, t) ? w->c->p.tensor : 1);
     }
 }
 
 // ---- units ----
 
-// Sum of the tokens' vectors over the ranks that a GEMM was cut over.
-static double sum_us(const walk *w)
+static void sum_flops(const walk *w, unit_time *time)
 {
-    const mics_planner *planner = w->planner;
-    const mics_collective sum = {.kind = MICS_COLLECTIVE_ALL_REDUCE,
-                                 .group = {.first = 0, .stride = 1, .size = w->tensor},
-                                 .block_bytes = (double)tokens_of(w) *
-                                                (double)planner->request.model->hidden *
-                                                w->elem_bytes / w->tensor};
-    return mics_cost_collective(&planner->request.cluster, planner->ranks, &sum).us;
+    for (int32_t o = 0; o < w->unit->op_count; o++) {
+        const mics_op *op = &w->unit->ops[o];
+        const mics_op_cost cost =
+            mics_op_cost_get(w->planner->request.model, w->unit, op, w->batch);
+        const bool logits = mics_op_def_get(op->kind)->loss; // its backward holds forward's too
+        time->flops_forward += cost.flops_forward;
+        time->flops_backward += cost.flops_backward - (logits ? cost.flops_forward : 0);
+    }
+}
+
+// Collectives of one pass: each pair of GEMMs ends in a sum. Where experts are spread, tokens go to
+// them and come back, and each rank gathers those of the other tensor-parallel ranks.
+static double collectives_us(const walk *w, bool ends)
+{
+    int32_t products = 0, spread = 0, chosen = 0;
+    for (int32_t o = 0; o < w->unit->op_count; o++) {
+        const mics_op *op = &w->unit->ops[o];
+        const bool routed = w->c->p.expert > 1 && op->experts.count > 0;
+        chosen = routed ? op->experts.chosen : chosen;
+        spread += routed;
+        products += !routed && cut_of(op) == MICS_CUT_WEIGHT;
+    }
+    const double once = exchange_sum_us(w->planner, w->c);
+    if (products + spread == 0)
+        return ends ? once : 0;
+    const double routing = spread > 0 ? 2 * exchange_experts_us(w->planner, w->c, chosen) +
+                                            exchange_gather_us(w->planner, w->c)
+                                      : 0;
+    return once * ((products + 1) / 2) + routing;
 }
 
 unit_time tensor_unit(const mics_planner *planner, int32_t unit, const cut *c)
 {
     const mics_plan_request *request = &planner->request;
+    const mics_batch batch = {.sequences = c->micro_batch, .length = request->length, .threads = 1};
     walk w = {.planner = planner,
               .unit = &request->model->units[unit],
-              .batch = {.sequences = c->micro_batch, .length = request->length, .threads = 1},
-              .tensor = c->p.tensor,
+              .c = c,
+              .batch = batch,
+              .mine = batch,
               .elem_bytes =
                   (int32_t)mics_precision_bytes(request->precision, MICS_MEM_ACTIVATIONS)};
-    unit_time time = {.forward_us = walk_ops(&w, false), .backward_us = walk_ops(&w, true)};
-    int32_t products = 0;
-    for (int32_t o = 0; o < w.unit->op_count; o++) {
-        const mics_op *op = &w.unit->ops[o];
-        const mics_op_cost cost = mics_op_cost_get(request->model, w.unit, op, w.batch);
-        const bool logits = mics_op_def_get(op->kind)->loss; // its backward holds forward's too
-        time.flops_forward += cost.flops_forward;
-        time.flops_backward += cost.flops_backward - (logits ? cost.flops_forward : 0);
-        products += cut_of(op) == MICS_CUT_WEIGHT;
-    }
-    const double once = sum_us(&w);
-    const bool layer = products > 0;
-    time.forward_sum_us = once * (layer ? (products + 1) / 2 : unit == 0);
-    time.backward_sum_us = once * (layer ? (products + 1) / 2 : unit > 0);
+    unit_time time = {0};
+    w.mine.length /= c->p.context;
+    time.forward_us = walk_ops(&w, false, &time.forward_sum_us);
+    time.backward_us = walk_ops(&w, true, &time.backward_sum_us);
+    time.forward_sum_us += collectives_us(&w, unit == 0);
+    time.backward_sum_us += collectives_us(&w, unit > 0);
+    sum_flops(&w, &time);
     sum_saved(&w, &time);
     return time;
 }
 
-// Each tensor-parallel rank sends its part of the activations, and the next stage gathers them in
-// the node.
-static double send_us(const mics_planner *planner, const cut *c)
+// ---- layers ----
+
+static const mics_op *first_experts(const mics_unit *unit)
 {
-    const mics_plan_request *request = &planner->request;
-    const int32_t t = c->p.tensor;
-    const double bytes = (double)(c->micro_batch * request->length * request->model->hidden) *
-                         (double)mics_precision_bytes(request->precision, MICS_MEM_ACTIVATIONS) / t;
-    const mics_collective send = {
-        .kind = MICS_COLLECTIVE_SEND,
-        .group = {.first = 0, .stride = t * c->p.data, .size = c->p.stages},
-        .block_bytes = bytes};
-    const mics_collective gather = {.kind = MICS_COLLECTIVE_ALL_GATHER,
-                                    .group = {.first = 0, .stride = 1, .size = t},
-                                    .block_bytes = bytes};
-    if (c->p.stages == 1)
-        return 0;
-    return mics_cost_collective(&request->cluster, planner->ranks, &send).us +
-           mics_cost_collective(&request->cluster, planner->ranks, &gather).us;
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        if (unit->ops[o].experts.count > 0)
+            return &unit->ops[o];
+    }
+    return NULL;
 }
 
-void tensor_stage_times(const mics_planner *planner, const cut *c, stage_times *times_out)
+static int64_t window_of(const mics_unit *unit)
+{
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        if (unit->ops[o].heads.key_value > 0 && unit->ops[o].window > 0)
+            return unit->ops[o].window;
+    }
+    return 0;
+}
+
+static bool is_alike(const mics_unit *a, const mics_unit *b)
+{
+    return a->elems == b->elems && a->op_count == b->op_count && window_of(a) == window_of(b) &&
+           (first_experts(a) == NULL) == (first_experts(b) == NULL);
+}
+
+static void add_share(unit_time *sum, const unit_time *time, double share)
+{
+    sum->forward_us += share * time->forward_us;
+    sum->backward_us += share * time->backward_us;
+    sum->forward_sum_us += share * time->forward_sum_us;
+    sum->backward_sum_us += share * time->backward_sum_us;
+    sum->flops_forward += share * time->flops_forward;
+    sum->flops_backward += share * time->flops_backward;
+    sum->saved_bytes += share * time->saved_bytes;
+    sum->input_bytes += share * time->input_bytes;
+}
+
+// The mean of all layers; of those that are alike one is looked at.
+static unit_time mean_layer(const mics_planner *planner, const cut *c)
+{
+    enum { KINDS = 4 };
+    const mics_model *model = planner->request.model;
+    const int32_t last = model->unit_count - 2;
+    int32_t kinds[KINDS], counts[KINDS] = {0}, kind_count = 0;
+    unit_time mean = {0};
+    for (int32_t u = 1; u <= last; u++) {
+        int32_t k = 0;
+        while (k < kind_count && !is_alike(&model->units[kinds[k]], &model->units[u]))
+            k++;
+        if (k == kind_count && kind_count < KINDS)
+            kinds[kind_count++] = u;
+        counts[k < KINDS ? k : KINDS - 1]++;
+    }
+    for (int32_t k = 0; k < kind_count; k++) {
+        const unit_time time = tensor_unit(planner, kinds[k], c);
+        add_share(&mean, &time, (double)counts[k] / last);
+    }
+    return mean;
+}
+
+void tensor_units(const mics_planner *planner, const cut *c, stage_times *times_out)
 {
     const int32_t units = planner->request.model->unit_count;
     *times_out = (stage_times){.embed = tensor_unit(planner, 0, c),
-                               .layer = tensor_unit(planner, 1, c),
+                               .layer = mean_layer(planner, c),
                                .head = tensor_unit(planner, units - 1, c),
-                               .layers = units - 2,
-                               .send_us = send_us(planner, c)};
-    if (c->recompute) { // what backward begins with
-        times_out->layer.backward_us += times_out->layer.forward_us;
-        times_out->layer.backward_sum_us += times_out->layer.forward_sum_us;
-        times_out->layer.flops_backward += times_out->layer.flops_forward;
-    }
+                               .layers = units - 2};
 }
 
-int32_t tensor_heads(const mics_model *model)
+void tensor_finish(const mics_planner *planner, const cut *c, stage_times *times)
 {
-    const mics_unit *layer = &model->units[1];
-    for (int32_t o = 0; o < layer->op_count; o++) {
-        if (layer->ops[o].heads.key_value > 0)
-            return (int32_t)layer->ops[o].heads.key_value;
-    }
-    return 0;
+    unit_time *layer = &times->layer;
+    times->send_us = exchange_send_us(planner, c);
+    if (!c->recompute)
+        return;
+    // What backward begins with.
+    layer->backward_us += layer->forward_us;
+    layer->backward_sum_us += layer->forward_sum_us;
+    layer->flops_backward += layer->flops_forward;
 }

@@ -52,7 +52,8 @@ static const char *tier_text(const mics_planner *planner, int32_t tier)
 static void explain_pipeline(mics_plan_entry *entry)
 {
     const mics_plan_pipeline *p = &entry->pipeline;
-    add(entry, "the bubble takes %.1f %% of the step, sends and tensor-parallel sums %.1f %%",
+    add(entry,
+        "the bubble takes %.1f %% of the step, collectives and sends between computations %.1f %%",
         100 * p->bubble_us / entry->step_us,
         100 * (entry->exposed_other_us - p->bubble_us) / entry->step_us);
 }
@@ -166,7 +167,7 @@ static void explain_parts(const mics_plan_entry *best, double more_us, mics_plan
         {"exposed gathers", entry->exposed_gather_us - best->exposed_gather_us},
         {"exposed reductions", entry->exposed_reduce_us - best->exposed_reduce_us},
         {"exposed second hop", entry->exposed_second_hop_us - best->exposed_second_hop_us},
-        {entry->pipeline.stages > 0 ? "bubble, sends and tensor-parallel sums" : "agreement",
+        {entry->pipeline.stages > 0 ? "bubble, collectives and sends" : "agreement",
          entry->exposed_other_us - best->exposed_other_us},
     };
     const int count = sizeof parts / sizeof parts[0];

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Tensor and pipeline parallelism: bubbles as in the paper, sums over the cuts, memory.
+// Megatron's parallelism: bubbles as in the paper, sums over the cuts, rings, all-to-alls, memory.
 #include "plan/search/megatron.h"
 #include "plans.h"
 
@@ -74,8 +74,12 @@ static void test_cutting_products(void **state)
     fixture f;
     open_plans(&f, 2, 4, 16);
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
-    const cut whole = {.p = {1, 1, 8, 1, 0}, .micro_batch = 2};
-    const cut quarter = {.p = {4, 1, 2, 1, 0}, .micro_batch = 2};
+    const cut whole = {
+        .p = {.tensor = 1, .context = 1, .stages = 1, .data = 8, .chunks = 1, .expert = 1},
+        .micro_batch = 2};
+    const cut quarter = {
+        .p = {.tensor = 4, .context = 1, .stages = 1, .data = 2, .chunks = 1, .expert = 1},
+        .micro_batch = 2};
     const unit_time a = tensor_unit(f.planner, 1, &whole), b = tensor_unit(f.planner, 1, &quarter);
     assert_true(b.forward_us < a.forward_us && b.forward_us > a.forward_us / 4);
     assert_near(a.forward_sum_us, 0, 0, "sums of one rank");
@@ -117,6 +121,197 @@ static void test_best_cut(void **state)
     close_plans(&f);
 }
 
+// ---- context and expert degrees ----
+
+// A mixture of 8 experts, 2 for each token, in 4 layers.
+static mics_model *mixture(mics_memory *memory, int dense_layers)
+{
+    char text[512];
+    mics_json *json = NULL;
+    mics_model *model = NULL;
+    const int length = snprintf(
+        text, sizeof text,
+        "{\"model_type\": \"deepseek_v3\", \"hidden_size\": 128, \"num_hidden_layers\": 4, "
+        "\"num_attention_heads\": 8, \"num_key_value_heads\": 8, \"head_dim\": 16, "
+        "\"intermediate_size\": 512, \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, "
+        "\"moe_intermediate_size\": 64, \"first_k_dense_replace\": %d, \"vocab_size\": 1000, "
+        "\"max_position_embeddings\": 16384, \"tie_word_embeddings\": false}",
+        dense_layers);
+    ASSERT_OK(mics_json_parse(memory, "mixture", text, (size_t)length, &json));
+    ASSERT_OK(mics_model_from_shapes(memory, json, &model));
+    mics_json_close(json);
+    return model;
+}
+
+static void open_mixture(fixture *f, int nodes, int per_node, int64_t batch, int dense_layers)
+{
+    open_plans(f, nodes, per_node, batch);
+    mics_model_close(f->model);
+    f->model = mixture(f->memory, dense_layers);
+    f->request.model = f->model;
+    f->request.length = 4096;
+    ASSERT_OK(mics_planner_open(f->memory, &f->request, &f->planner));
+}
+
+static cut cut_into(int tensor, int context, int expert, const fixture *f)
+{
+    const int ranks = mics_planner_ranks(f->planner);
+    return (cut){.p = {.tensor = tensor,
+                       .context = context,
+                       .stages = 1,
+                       .data = ranks / (tensor * context),
+                       .chunks = 1,
+                       .expert = expert},
+                 .micro_batch = 1,
+                 .micro_steps = 1};
+}
+
+static void test_context(void **state)
+{
+    (void)state;
+    fixture f;
+    open_mixture(&f, 2, 4, 8, 0);
+    const cut one = cut_into(1, 1, 1, &f), four = cut_into(1, 4, 1, &f);
+    const unit_time a = tensor_unit(f.planner, 1, &one), b = tensor_unit(f.planner, 1, &four);
+    // Each rank has a quarter of the tokens: of activations, too, and of all work a little more.
+    assert_near(cut_tokens(f.planner, &four), 1024, 0, "tokens of a rank");
+    assert_near(b.saved_bytes, a.saved_bytes / 4, 1e-12, "saved");
+    assert_near(b.flops_forward, a.flops_forward, 1e-12, "FLOPs of the whole unit");
+    assert_true(b.forward_us >= 0.99 * a.forward_us / 4 && b.forward_us < 0.6 * a.forward_us);
+    assert_near(a.forward_sum_us, 0, 0, "nothing to send");
+    // Keys and values of 8 heads of 16 numbers: a step of the ring, forward; backward gradients too.
+    const double block = 2.0 * 8 * 16 * 1024 * 2;
+    const double step_us = exchange_ring_us(f.planner, &four, block);
+    assert_true(step_us > 4 + block / 20e9 * 1e6 * 0.99);
+    assert_true(exchange_ring_us(f.planner, &four, 2 * block) > step_us);
+    assert_true(b.forward_sum_us <= 3 * step_us);
+    // Beyond a node the ring is slower.
+    const cut eight = cut_into(1, 8, 1, &f);
+    assert_true(exchange_ring_us(f.planner, &eight, block) > 2 * step_us);
+    close_plans(&f);
+}
+
+// What attention does not hide is waited for: with links a thousand times as slow, all steps.
+static void test_ring_hides_behind_attention(void **state)
+{
+    (void)state;
+    fixture f;
+    open_mixture(&f, 2, 4, 8, 0);
+    const cut four = cut_into(1, 4, 1, &f);
+    const double block = 2.0 * 8 * 16 * 1024 * 2;
+    f.planner->request.cluster.tiers[0].bytes_per_s *= 1000;
+    f.planner->request.cluster.tiers[0].rank_bytes_per_s *= 1000;
+    f.planner->request.cluster.tiers[0].latency_us = 0.01;
+    assert_near(tensor_unit(f.planner, 1, &four).forward_sum_us, 0, 0, "hidden");
+    f.planner->request.cluster.tiers[0].bytes_per_s /= 1e6;
+    f.planner->request.cluster.tiers[0].rank_bytes_per_s /= 1e6;
+    const double waits_us = tensor_unit(f.planner, 1, &four).forward_sum_us;
+    const double steps_us = 3 * exchange_ring_us(f.planner, &four, block);
+    assert_true(waits_us > 0.8 * steps_us && waits_us < steps_us);
+    close_plans(&f);
+}
+
+static void test_experts(void **state)
+{
+    (void)state;
+    fixture f;
+    open_mixture(&f, 2, 4, 8, 0);
+    const cut whole = cut_into(1, 1, 1, &f), spread = cut_into(1, 1, 4, &f);
+    const unit_time a = tensor_unit(f.planner, 1, &whole), b = tensor_unit(f.planner, 1, &spread);
+    // Two all-to-alls each way: 2 x 4096 vectors of 128 numbers, a quarter of them to each rank.
+    const double us = exchange_experts_us(f.planner, &spread, 2);
+    assert_near(b.forward_sum_us, 2 * us, 1e-12, "forward");
+    assert_near(b.backward_sum_us, 2 * us, 1e-12, "backward");
+    assert_near(us, 3 * (4 + 2.0 * 4096 * 128 * 2 / 4 / 20e9 * 1e6), 0.1, "three messages");
+    // As many tokens for a quarter of the experts: as many FLOPs, in fewer and larger GEMMs.
+    assert_near(a.flops_forward, b.flops_forward, 1e-12, "FLOPs");
+    assert_true(b.forward_us <= a.forward_us);
+    assert_true(b.saved_bytes > a.saved_bytes);
+    const cut far = cut_into(1, 1, 8, &f);
+    assert_true(exchange_experts_us(f.planner, &far, 2) > 2 * us);
+    // With tensor parallelism each rank sends its half of the tokens.
+    const cut both = cut_into(2, 1, 4, &f);
+    assert_true(exchange_experts_us(f.planner, &both, 2) < us);
+    close_plans(&f);
+}
+
+static mics_plan_entry plan_of(const fixture *f, mics_plan_pipeline degrees)
+{
+    mics_plan_entry entry;
+    const mics_plan_space space = {.pipeline = degrees};
+    ASSERT_OK(mics_planner_baseline(f->planner, &space, MICS_PLAN_MEGATRON, &entry));
+    return entry;
+}
+
+static void test_degrees_are_searched(void **state)
+{
+    (void)state;
+    fixture f;
+    open_mixture(&f, 2, 4, 8, 1);
+    const mics_plan_entry best = plan_of(&f, (mics_plan_pipeline){0});
+    assert_int_equal(best.pipeline.tensor * best.pipeline.context * best.pipeline.stages *
+                         best.pipeline.data,
+                     8);
+    for (int context = 1; context <= 4; context *= 2) {
+        for (int expert = 1; expert <= 8; expert *= 2) {
+            const mics_plan_entry entry =
+                plan_of(&f, (mics_plan_pipeline){.context = context, .expert = expert});
+            assert_int_equal(entry.pipeline.context, context);
+            assert_int_equal(entry.pipeline.expert, expert);
+            assert_true(entry.step_us >= best.step_us);
+        }
+    }
+    assert_string_equal(
+        plan_of(&f, (mics_plan_pipeline){.tensor = 2, .context = 2, .stages = 1, .expert = 4}).name,
+        "megatron t2c2 p1 d2e4");
+    // Whole experts on fewer ranks: a rank of 8 has 1 of 8, and shares all else.
+    const mics_plan_pipeline one = {.tensor = 1, .context = 1, .stages = 1, .expert = 1};
+    mics_plan_pipeline eight = one;
+    eight.expert = 8;
+    const double experts = 3.0 * 8 * 3 * 128 * 64; // layers, experts, matrices
+    const mics_plan_entry a = plan_of(&f, one), b = plan_of(&f, eight);
+    assert_near((double)(a.memory.bytes[MICS_MEM_PARAMS] - b.memory.bytes[MICS_MEM_PARAMS]),
+                2 * experts * 7 / 8, 1e-6, "parameters");
+    close_plans(&f);
+}
+
+static void assert_no_cut(const fixture *f, mics_plan_pipeline degrees, const char *expected)
+{
+    char text[MICS_PLAN_WHY_BYTES];
+    mics_planner_no_cut(f->planner, &degrees, text, sizeof text);
+    if (strstr(text, expected) == NULL || (*expected == '\0' && *text != '\0'))
+        fail_msg("\"%s\" is not in \"%s\"", expected, text);
+    if (*expected != '\0')
+        assert_int_equal(plan_of(f, degrees).choice.micro_batch, 0);
+    else
+        assert_true(plan_of(f, degrees).choice.micro_batch > 0);
+}
+
+static void test_impossible_degrees(void **state)
+{
+    (void)state;
+    fixture f;
+    open_mixture(&f, 2, 4, 8, 0);
+    assert_no_cut(&f, (mics_plan_pipeline){0}, "");
+    assert_no_cut(&f, (mics_plan_pipeline){.tensor = 2, .context = 2, .expert = 8}, "");
+    assert_no_cut(&f, (mics_plan_pipeline){.tensor = 3},
+                  "no cut into 3 tensor-parallel ranks: they divide a node's ranks, and the "
+                  "key-value heads; 1, 2 or 4 would work");
+    assert_no_cut(&f, (mics_plan_pipeline){.stages = 3}, "1, 2 or 4 would work");
+    assert_no_cut(&f, (mics_plan_pipeline){.chunks = 3}, "1 or 2 would work");
+    assert_no_cut(&f, (mics_plan_pipeline){.stages = 1, .chunks = 2}, "beside the other degrees");
+    assert_no_cut(&f, (mics_plan_pipeline){.context = 3}, "1, 2, 4 or 8 would work");
+    assert_no_cut(&f, (mics_plan_pipeline){.expert = 16}, "1, 2, 4 or 8 would work");
+    assert_no_cut(&f, (mics_plan_pipeline){.tensor = 4, .context = 4},
+                  "no cut into 4 context-parallel ranks beside the other degrees");
+    assert_no_cut(&f, (mics_plan_pipeline){.tensor = 4, .context = 4}, "1 or 2 would work");
+    close_plans(&f);
+    open_plans(&f, 2, 4, 16);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    assert_no_cut(&f, (mics_plan_pipeline){.expert = 2}, "; 1 would work");
+    close_plans(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +320,11 @@ int main(void)
         cmocka_unit_test(test_micro_batches_under_way),
         cmocka_unit_test(test_cutting_products),
         cmocka_unit_test(test_best_cut),
+        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_ring_hides_behind_attention),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_degrees_are_searched),
+        cmocka_unit_test(test_impossible_degrees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
