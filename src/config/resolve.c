@@ -264,9 +264,9 @@ static bool is_auto(const config *run)
 static bool keeps_sharding(const config *run, int32_t ranks, int32_t ranks_per_node)
 {
     const int64_t *of = run->kept_degrees;
-    return is_auto(run) && run->kept_ranks == ranks && of[0] >= 1 && of[1] >= 1 &&
-           fits(of[0], 1, ranks, ranks_per_node) && fits(of[1], of[0], ranks, ranks_per_node) &&
-           fits(of[2], of[1], ranks, ranks_per_node);
+    return is_auto(run) && run->kept_ranks == ranks && of[0] >= 1 && of[1] >= 1 && of[2] >= 1 &&
+           of[2] <= ranks / run->run.min_replicas && fits(of[0], 1, ranks, ranks_per_node) &&
+           fits(of[1], of[0], ranks, ranks_per_node) && fits(of[2], of[1], ranks, ranks_per_node);
 }
 
 static request request_kept(const config *run)
@@ -293,7 +293,27 @@ static request make_request(const config *run, int32_t ranks, int32_t ranks_per_
     return request_mics(1, "sharding",
                         strcmp(run->run.cluster, "none") != 0
                             ? "auto: planned for run.cluster"
-                            : "auto: the smallest mics(p) whose memory fits");
+                            : "auto: the fastest that fits, on usual links");
+}
+
+// run.min_replicas against the ranks, and against a sharding that the file says.
+static mics_status check_replicas(const config *run, const request *r, int32_t ranks)
+{
+    static const char replicas_key[] = "run.min_replicas";
+    const int32_t least = run->run.min_replicas;
+    if (least > ranks)
+        return mics_json_fail(run->run.json, replicas_key, MICS_ERR_INVALID,
+                              "%d copies of every state need %d ranks, and there are %d; 1 to %d "
+                              "would work",
+                              (int)least, (int)least, (int)ranks, (int)ranks);
+    if (ranks / r->optimizer >= least)
+        return MICS_OK;
+    return mics_json_fail(run->run.json, replicas_key, MICS_ERR_INVALID,
+                          "is %d, but with optimizer state over %" PRId64
+                          " of %d ranks it exists %" PRId64 " times; take at most %" PRId64
+                          ", optimizer state over at most %d ranks, or \"sharding\": \"auto\"",
+                          (int)least, r->optimizer, (int)ranks, ranks / r->optimizer,
+                          ranks / r->optimizer, (int)(ranks / least));
 }
 
 static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t nodes, request *out)
@@ -308,6 +328,7 @@ static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t no
     MICS_TRY(check_degree(run, r.paths[1], r.grads, r.params, "params (P)", ranks, ranks_per_node));
     MICS_TRY(
         check_degree(run, r.paths[2], r.optimizer, r.grads, "grads (G)", ranks, ranks_per_node));
+    MICS_TRY(check_replicas(run, &r, ranks));
     *out = r;
     return MICS_OK;
 }
@@ -324,7 +345,12 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     run->run.micro_steps = (int32_t)sizes.steps;
     run->run.sharding = (mics_sharding){(int32_t)sharding.params, (int32_t)sharding.grads,
                                         (int32_t)sharding.optimizer};
+    run->run.sharding_open = is_auto(run);
     run->run.sharding_auto = is_auto(run) && !keeps_sharding(run, ranks, ranks / nodes);
+    run->run.kept_sharding =
+        (mics_sharding){(int32_t)run->kept_degrees[0], (int32_t)run->kept_degrees[1],
+                        (int32_t)run->kept_degrees[2]};
+    run->run.kept_ranks = (int32_t)run->kept_ranks;
     run->run.prefetch = run->prefetch; // what was chosen for another mesh counts no more
     run->run.layered_micro_steps = run->layered_micro_steps; // nor this
     mics_config_set_origin(run, "run.layered_micro_steps", NULL);

@@ -311,7 +311,7 @@ contains auto.err '"sharding": "auto" for pair.json: '
 contains auto.err "limited by"
 [ "$(grep -c '"auto"' auto.err)" = 1 ] || fail "what was chosen is said once"
 run 0 smallest "$mics" train run.json $auto --out smallest
-contains smallest.err "the smallest mics(p) that fits"
+contains smallest.err '"sharding": "auto" for usual links (run.cluster names yours): ' 
 run 0 explained "$mics" explain run.json --ranks 4 --nodes 2 --set zero_optimization=null --set sharding=null --set run.cluster=pair.json
 contains explained.out "auto: planned for run.cluster"
 run 2 other "$mics" train run.json $auto --set run.cluster=p4d.24xlarge --out other

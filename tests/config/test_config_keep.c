@@ -57,6 +57,8 @@ static void test_a_real_one(void **state)
     check_row(run, "sharding.params", "4", "checkpoint");
     ASSERT_OK(mics_run_resolve(run, 4, 2));
     assert_true(run->sharding_auto);
+    assert_int_equal(run->kept_ranks, 8);
+    assert_int_equal(run->kept_sharding.params, 4);
     ASSERT_OK(mics_run_resolve(run, 8, 1));
     assert_false(run->sharding_auto);
     mics_run_close(run);
