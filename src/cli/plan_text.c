@@ -273,7 +273,7 @@ static void print_answer(const mics_plan *plan, const mics_plan_found *found,
     const mics_plan_offer offer =
         mics_plan_offer_get(plan, plan->nodes, &found->result->entries[0], goal);
     const mics_plan_entry *faster = mics_plan_faster_baseline(found);
-    cli_plan_answer(&offer, goal, faster != NULL ? faster->name : "",
+    cli_plan_answer(&offer, goal, "", faster != NULL ? faster->name : "",
                     faster != NULL ? faster->step_us : 0);
 }
 
