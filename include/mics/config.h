@@ -148,6 +148,8 @@ typedef struct mics_run {
     // Set by mics_run_resolve:
     int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank
     int32_t micro_steps;               // a step
+    bool batch_auto;                   // the last two are to be planned
+    bool recompute_auto;               // so is `recompute`
     mics_sharding sharding;
     bool sharding_open;          // the run file leaves it to "auto"
     bool sharding_auto;          // and no checkpoint has one that can stay: the caller plans it
@@ -214,7 +216,9 @@ mics_status mics_run_check_files(const mics_run *run);
  * micro-steps x ranks, absent and "auto" ones from the others; after mics_run_keep the stored
  * train_batch_size stays unless the file gives another, and micro-batch and micro-steps follow) and the sharding (native, or from
  * zero_optimization, or from SageMaker's hints; checked as mics_mesh_init does, and that it keeps
- * run.min_replicas copies). With "auto" it is 1 | 1 | 1 until the caller plans it.
+ * run.min_replicas copies). With "auto" it is 1 | 1 | 1 until the caller plans it. In a file without
+ * another engine's sharding that gives train_batch_size, micro-batch and micro-steps are to be
+ * planned where both are absent, and run.recompute with them where it is; a stored run has them.
  *
  * Needs:   ranks >= 1, nodes >= 1.
  * Returns: MICS_OK; MICS_ERR_INVALID or MICS_ERR_UNSUPPORTED, one line with what would work (the

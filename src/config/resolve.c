@@ -125,6 +125,27 @@ static mics_status resolve_given(const config *run, int32_t ranks, batch *batch_
     return MICS_OK;
 }
 
+// A file of our own words, which leaves more to "auto" than another engine's.
+static bool is_own(const config *run)
+{
+    return !mics_config_given(run, zero_key) && run->sdp_degree == 0 && run->hybrid_degree == 0;
+}
+
+// Whether how a global batch is cut is left to the planner.
+static bool is_cut_open(const config *run)
+{
+    return is_own(run) && run->train_batch != 0 && run->micro_batch == 0 && run->micro_steps == 0;
+}
+
+// What an earlier start of the run chose, on as many ranks: the planner is not asked again.
+static mics_status resolve_chosen(config *run, int32_t ranks, batch *b)
+{
+    const batch given = *b;
+    MICS_TRY(resolve_kept(run, ranks, b));
+    run->keeps_batch = b->micro != given.micro;
+    return MICS_OK;
+}
+
 // A resumed run keeps its global batch where the file leaves a choice.
 static mics_status resolve_batch(config *run, int32_t ranks, batch *batch_out)
 {
@@ -140,15 +161,33 @@ static mics_status resolve_batch(config *run, int32_t ranks, batch *batch_out)
                                  (says_nothing && ranks != run->kept_ranks));
     if (run->keeps_batch)
         status = resolve_kept(run, ranks, &b);
+    else if (status == MICS_OK && keeps && is_cut_open(run))
+        status = resolve_chosen(run, ranks, &b);
     MICS_TRY(status);
+    run->run.batch_auto = is_cut_open(run) && !keeps;
     if (b.steps > INT32_MAX)
         return mics_json_fail(run->run.json, train_key, MICS_ERR_INVALID,
                               "would take %" PRId64 " micro-steps; take a larger micro-batch",
                               b.steps);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        mics_config_set_origin(run, keys[i], run->keeps_batch ? "checkpoint" : NULL);
+        mics_config_set_origin(run, keys[i],
+                               run->keeps_batch               ? "checkpoint"
+                               : run->run.batch_auto && i > 0 ? "auto: the fastest that fits"
+                                                              : NULL);
     *batch_out = b;
     return MICS_OK;
+}
+
+// Recomputation is left to the planner together with the micro-batch.
+static void resolve_recompute(config *run)
+{
+    static const char recompute_key[] = "run.recompute";
+    run->run.recompute_auto =
+        run->run.batch_auto && run->kept_train == 0 && !mics_config_valued(run, recompute_key);
+    if (run->run.recompute_auto)
+        run->run.recompute = false;
+    mics_config_set_origin(run, recompute_key,
+                           run->run.recompute_auto ? "auto: the fastest that fits" : NULL);
 }
 
 // ---- sharding ----
@@ -256,8 +295,7 @@ static bool is_native(const config *run)
 
 static bool is_auto(const config *run)
 {
-    return !is_native(run) && !mics_config_given(run, zero_key) && run->sdp_degree == 0 &&
-           run->hybrid_degree == 0;
+    return !is_native(run) && is_own(run);
 }
 
 // What was chosen for as many ranks, and is possible on these nodes.
@@ -340,6 +378,7 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     batch sizes = {0};
     MICS_TRY(resolve_sharding(run, ranks, nodes, &sharding));
     MICS_TRY(resolve_batch(run, ranks, &sizes));
+    resolve_recompute(run);
     run->run.global_batch = sizes.train;
     run->run.micro_batch = sizes.micro;
     run->run.micro_steps = (int32_t)sizes.steps;

@@ -67,14 +67,16 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
     return mics_planner_open(memory, &request, planner_out);
 }
 
-// What the run file leaves open is the sharding alone. Deeper prefetches than are planned cost no
-// less memory, so they are left to what fits afterwards.
+// What the run file leaves open. Deeper prefetches than are planned cost no less memory, so they
+// are left to what fits afterwards.
 static mics_plan_space space_of(const mics_run *run)
 {
     const bool two_stage = run->collectives != MICS_COLLECTIVES_RING;
+    static const mics_sharding any = {0, 0, 0};
     return (mics_plan_space){
-        .micro_batch = run->micro_batch,
-        .recompute_given = true,
+        .sharding = run->sharding_auto ? any : run->sharding,
+        .micro_batch = run->batch_auto ? 0 : run->micro_batch,
+        .recompute_given = !run->recompute_auto,
         .recompute = run->recompute,
         .prefetch_given = !run->prefetch_auto,
         .prefetch = run->prefetch < MICS_PLAN_MAX_PREFETCH ? run->prefetch : MICS_PLAN_MAX_PREFETCH,
@@ -91,6 +93,11 @@ static mics_plan_space space_of(const mics_run *run)
 static const double tie_share = 0.01;
 
 enum { MAX_TIES = 16 };
+
+bool run_plan_is_open(const mics_run *run)
+{
+    return run->sharding_auto || run->batch_auto || run->recompute_auto;
+}
 
 const mics_plan_entry *run_plan_pick(const mics_plan_result *result)
 {
@@ -149,7 +156,8 @@ static mics_status price_replicas(mics_planner *planner, const mics_run *run,
     mics_plan_result *result = NULL;
     char more[32];
     text[0] = '\0';
-    if (mics_planner_ranks(planner) / best->choice.sharding.optimizer > 1)
+    const int32_t ranks = mics_planner_ranks(planner);
+    if (!run->sharding_auto || ranks == 1 || ranks / best->choice.sharding.optimizer > 1)
         return MICS_OK;
     MICS_TRY(run_plan_search(planner, run, 2, &result));
     if (result->count == 0) {
@@ -172,8 +180,11 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
                        const mics_plan_entry *chosen)
 {
     const bool usual = strcmp(run->cluster, "none") == 0;
-    char price[192], links[MICS_CLUSTER_NAME_BYTES + 64], ms[32];
+    char batch[64] = "", price[192], links[MICS_CLUSTER_NAME_BYTES + 64], ms[32];
     mics_plan_entry best = *chosen;
+    const bool alone = !run->sharding_auto || budget->ranks == 1;
+    if (alone && !run->batch_auto && !best.choice.recompute)
+        return MICS_OK; // nothing was chosen
     snprintf(links, sizeof links, usual ? "for usual links (run.cluster names yours)" : "for %s",
              run->cluster);
     mics_plan_explain(planner, &best, &best);
@@ -183,8 +194,13 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
                  "run.memory_limit says it, or run.cluster");
         *strrchr(best.why, ';') = '\0'; // what is to spare
     }
+    if (run->batch_auto)
+        snprintf(batch, sizeof batch, ", micro-batch %lld x %d micro-steps",
+                 (long long)best.choice.micro_batch, (int)best.choice.micro_steps);
     MICS_TRY(price_replicas(planner, run, &best, price, sizeof price));
-    mics_log(MICS_LOG_INFO, "\"sharding\": \"auto\" %s: %s, %s ms a step; %s%s", links, best.name,
+    mics_log(MICS_LOG_INFO, "%s %s: %s%s%s, %s ms a step; %s%s",
+             run->sharding_auto ? "\"sharding\": \"auto\"" : "chosen", links, best.name, batch,
+             run->recompute_auto && best.choice.recompute ? ", recomputed" : "",
              ms_text(best.step_us, ms), best.why, price);
     return MICS_OK;
 }
@@ -194,6 +210,9 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
 static void take(const mics_plan_choice *choice, mics_run *run)
 {
     run->sharding = choice->sharding;
+    run->micro_batch = choice->micro_batch;
+    run->micro_steps = choice->micro_steps;
+    run->recompute = choice->recompute;
     if (run->prefetch_auto)
         run->prefetch = choice->prefetch;
 }

@@ -30,15 +30,19 @@ static mics_status evaluate_choice(const mics_run *run, mics_plan_found *found,
     return status;
 }
 
-// "sharding": "auto" as a training there would choose it.
-static mics_status choose_sharding(const mics_run *run, mics_plan_found *found,
-                                   mics_plan_choice *choice)
+// What the file leaves open, as a training there would choose it.
+static mics_status choose_open(const mics_run *run, mics_plan_found *found,
+                               mics_plan_choice *choice)
 {
     mics_plan_result *result = NULL;
-    if (!run->sharding_auto)
+    if (!run_plan_is_open(run))
         return MICS_OK;
     MICS_TRY(run_plan_search(found->planner, run, 0, &result));
-    choice->sharding = run_plan_pick(result)->choice.sharding;
+    const mics_plan_choice *chosen = &run_plan_pick(result)->choice;
+    choice->sharding = chosen->sharding;
+    choice->micro_batch = chosen->micro_batch;
+    choice->micro_steps = chosen->micro_steps;
+    choice->recompute = chosen->recompute;
     mics_plan_result_close(result);
     return MICS_OK;
 }
@@ -63,7 +67,7 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
             .reduce_two_stage = two,
             .boundary_two_stage = two,
         };
-        status = choose_sharding(run, found, &choice);
+        status = choose_open(run, found, &choice);
         if (status == MICS_OK && run->layered_auto)
             status = mics_planner_layered(found->planner, &choice, &choice.layered_micro_steps);
         if (status == MICS_OK)

@@ -8,7 +8,6 @@
 #include "mics/engine.h"
 #include "mics/log.h"
 #include "mics/planning.h"
-#include "trainer.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -96,15 +95,6 @@ mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, i
     return MICS_OK;
 }
 
-size_t run_save_copy_room(const mics_run *run, const mics_schedule *least, const run_budget *budget)
-{
-    const int32_t states = mics_optimizer_def_get(run->optimizer.kind)->states;
-    const size_t copy = run_share_copy_bytes(least, states);
-    if (run->checkpoint_every == 0 || budget->accelerator.used) // a GPU's memory has none of it
-        return 0;
-    return least->ledger.total + copy <= run_budget_auto_bytes(budget) ? copy : 0;
-}
-
 static mics_status set_prefetch(mics_memory *memory, mics_run *run, const mics_model *model,
                                 const run_budget *budget, int32_t prefetch,
                                 mics_schedule **schedule)
@@ -134,7 +124,8 @@ static mics_status choose_prefetch(mics_memory *memory, mics_run *run, const mic
 static mics_status open_first(mics_memory *memory, mics_run *run, const mics_model *model,
                               const run_budget *budget, mics_schedule **schedule_out)
 {
-    const bool open = run->sharding_auto && budget->ranks > 1;
+    const bool open =
+        (run->sharding_auto && budget->ranks > 1) || run->batch_auto || run->recompute_auto;
     return open ? run_plan_auto(memory, run, model, budget, schedule_out)
                 : run_schedule_make(memory, run, model, budget, schedule_out);
 }
@@ -163,6 +154,9 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     if (run->prefetch_auto)
         MICS_TRY_OUT(choose_prefetch(memory, &as, model, budget, &schedule));
     run->sharding = as.sharding;
+    run->micro_batch = as.micro_batch;
+    run->micro_steps = as.micro_steps;
+    run->recompute = as.recompute;
     run->prefetch = as.prefetch;
     if (run->layered_auto) {
         mics_run_resolve_layered(run, as.layered_micro_steps, layered.why);

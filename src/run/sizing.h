@@ -87,6 +87,10 @@ bool run_fits_save_copy(const mics_schedule *schedule, const run_budget *budget,
 mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mics_model *model,
                               const run_budget *budget, mics_schedule **schedule_out);
 
+/* What saves take that do not stop training, where a schedule leaves room for it: 0, none. */
+size_t run_save_copy_room(const mics_run *run, const mics_schedule *least,
+                          const run_budget *budget);
+
 // ---- layered.c ----
 
 /* Chooses run->layered_micro_steps for the run's sharding, whose *schedule has one micro-batch in
@@ -100,16 +104,12 @@ mics_status run_layered_choose(mics_memory *memory, mics_run *run, const mics_mo
 void run_layered_warn(const mics_run *run, const mics_layered_choice *choice,
                       const mics_schedule *schedule, const run_budget *budget);
 
-/* What saves take that do not stop training, where a schedule leaves room for it: 0, none. */
-size_t run_save_copy_room(const mics_run *run, const mics_schedule *least,
-                          const run_budget *budget);
-
 // ---- plan_auto.c ----
 
-/* "sharding": "auto": the fastest sharding that keeps run.min_replicas copies (run_plan_pick), for the
- * run's batch, recomputation and collectives, on run.cluster or usual links, with the budget's ranks and
- * auto_bytes; where none fits that which lacks the least. It is stored in run->sharding, the depth
- * that it was planned with in run->prefetch where that is "auto". A line says what was chosen, why,
+/* What the run file leaves open of sharding, micro-batch with micro-steps, and recomputation: the
+ * fastest that keeps run.min_replicas copies (run_plan_pick), for the run's batch and collectives, on run.cluster or usual links, with the budget's ranks and
+ * auto_bytes; where none fits that which lacks the least. It is stored in the run, with the prefetch
+ * that it was planned with where that is "auto". A line says what was chosen, why,
  * and what keeping every state twice would cost.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID and others, logged: a cluster that is none, or with other ranks
@@ -118,6 +118,9 @@ size_t run_save_copy_room(const mics_run *run, const mics_schedule *least,
  */
 mics_status run_plan_auto(mics_memory *memory, mics_run *run, const mics_model *model,
                           const run_budget *budget, mics_schedule **schedule_out);
+
+/* Whether a resolved run leaves sharding, micro-batch or recomputation to the planner. */
+bool run_plan_is_open(const mics_run *run);
 
 /* Searches for what the run file leaves open. min_replicas above 0: in place of the run's.
  *

@@ -146,6 +146,26 @@ run 0 copies "$mics" train run.json $auto --ranks 4 --steps 4 --out copies --set
 contains copies.err "does not do for 2 nodes and run.min_replicas 4"
 contains copies.out "4 on 2 nodes, ddp"
 
+# A file that gives the global batch alone: how it is cut, and recomputation, are chosen with the
+# sharding, kept by a run that goes on with other memory, and never beyond the memory.
+sed '/gradient_accumulation_steps/d; s/"train_batch_size": 16/"train_batch_size": 64/' run.json >cut.json
+grep -q '"train_batch_size": 64' cut.json || fail "cut.json should have a global batch alone"
+cut="--ranks 4 --nodes 2 --set sharding=\"auto\""
+run 0 cut "$mics" train cut.json $cut --steps 2 --out cut
+contains cut.err ", micro-batch 16 x 1 micro-steps, "
+run 0 open "$mics" explain cut.json $cut
+total=$(sed -n 's/^  in all .* \([0-9]*\) B$/\1/p' open.out | head -n 1)
+run 0 less "$mics" explain cut.json $cut --set run.memory_limit=$((total / 3))
+contains less.out "  fits: "
+grep -q 'train_micro_batch_size_per_gpu  *16 ' less.out && fail "a smaller micro-batch should be chosen"
+run 0 cut "$mics" train cut.json $cut --steps 4 --out cut --set run.memory_limit=$((total * 2))
+grep -q "micro-batch" cut.err && fail "the micro-batch should be kept"
+grep -q '"train_micro_batch_size_per_gpu": 16$' cut/resolved.json || fail "16 should be kept"
+run 2 none "$mics" train cut.json $cut --out none --set run.memory_limit=200KiB
+one_line none.err
+run 2 none "$mics" explain cut.json $cut --set run.memory_limit=200KiB
+contains none.err "the run does not fit: "
+
 # Automatic prefetch: the deepest that fits; a depth that is given and does not is told so.
 sed 's/"n_layer": 2/"n_layer": 8/' model.json >deep.json
 explain_deep() { # NAME FLAGS...
@@ -242,7 +262,9 @@ contains same.out "layered 4 at a time"
 grep -q "layered_micro_steps" same.err && fail "4 fit"
 same_losses open same
 
-explain_deep deep --set run.memory_limit=$((total - 1))
+run 2 deep "$mics" explain run.json --ranks 4 --set model.config=deep.json \
+    --set run.share_params=false --set run.memory_limit=$((total - 1))
+contains deep.err "the run does not fit: a rank needs "
 grep -q "run.prefetch  *0  *auto: the deepest" deep.out || fail "prefetch should be 0"
 contains deep.out "DOES NOT FIT"
 

@@ -268,6 +268,42 @@ static void test_min_replicas(void **state)
     mics_run_close(run);
 }
 
+// How a global batch is cut, and recomputation, are the planner's in a file of our own words that
+// leaves them open.
+static void test_open_batch(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool batch, recompute;
+    } cases[] = {
+        {"{" RUN_BASE TRAIN(64) "}", true, true},
+        {"{" RUN_BASE TRAIN(64) MICRO("auto") STEPS("auto") ", \"sharding\": {\"params\": 2}}",
+         true, true},
+        {"{" RUN_BASE TRAIN(64) MICRO(4) "}", false, false},
+        {"{" RUN_BASE TRAIN(64) STEPS(4) "}", false, false},
+        {"{" RUN_BASE MICRO(4) STEPS(4) "}", false, false},
+        {"{" RUN_BASE TRAIN(64) ", \"zero_optimization\": {\"stage\": 1}}", false, false},
+        {"{" RUN_BASE TRAIN(64) ", \"sharded_data_parallel_degree\": 2}", false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mics_run *run = load_good(cases[i].text);
+        ASSERT_OK(mics_run_resolve(run, 8, 2));
+        assert_int_equal(run->batch_auto, cases[i].batch);
+        assert_int_equal(run->recompute_auto, cases[i].recompute);
+        assert_int_equal(run->micro_batch * run->micro_steps * 8, run->global_batch);
+        mics_run_close(run);
+    }
+    static const char *const sets[] = {"run.recompute=false"};
+    mics_run *run = NULL;
+    ASSERT_OK(mics_run_parse(memory, "run.json", cases[0].text, sets, 1, &run));
+    ASSERT_OK(mics_run_resolve(run, 8, 2));
+    assert_true(run->batch_auto && !run->recompute_auto);
+    assert_string_equal(origin_of(run, "gradient_accumulation_steps"),
+                        "auto: the fastest that fits");
+    mics_run_close(run);
+}
+
 // One run on mesh after mesh; a failure leaves the last good resolution.
 static void test_resolves_again(void **state)
 {
@@ -291,6 +327,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sources_conflict, setup, teardown),
         cmocka_unit_test_setup_teardown(test_auto_sharding, setup, teardown),
         cmocka_unit_test_setup_teardown(test_min_replicas, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_open_batch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_resolves_again, setup, teardown),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
