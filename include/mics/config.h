@@ -121,6 +121,7 @@ typedef struct mics_run {
     const char *prometheus;  // file of the newest step's figures, or "none"
     const char *csv;         // file of the figures of metrics.jsonl, or "none"
     const char *cluster;     // file or name that "sharding": "auto" is planned for, or "none"
+    int32_t min_replicas;    // copies of every state that "sharding": "auto" keeps at least
     int64_t trace_step;      // first step of trace.json; 0: none
     int64_t trace_steps;
     double comm_timeout_s;
@@ -154,10 +155,13 @@ typedef struct mics_run {
     // Set by mics_run_resolve:
     int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank
     int32_t micro_steps;               // a step
+    bool batch_auto;                   // the last two are to be planned
+    bool recompute_auto;               // so is `recompute`
     mics_sharding sharding;
-    // `sharding` is the first candidate; the caller takes the first that fits, or plans for
-    // `cluster`
-    bool sharding_auto;
+    bool sharding_open;          // the run file leaves it to "auto"
+    bool sharding_auto;          // and no checkpoint has one that can stay: the caller plans it
+    mics_sharding kept_sharding; // of the checkpoint that mics_run_keep read; params 0: none
+    int32_t kept_ranks;          // of that
 } mics_run;
 
 /* Reads a run file, applies `sets` ("a.b=v"; --steps, --out and the like are sets too), checks
@@ -218,7 +222,10 @@ mics_status mics_run_check_files(const mics_run *run);
 /* Resolves what depends on the number of ranks: batch sizes (train_batch_size = micro-batch x
  * micro-steps x ranks, absent and "auto" ones from the others; after mics_run_keep the stored
  * train_batch_size stays unless the file gives another, and micro-batch and micro-steps follow) and the sharding (native, or from
- * zero_optimization, or from SageMaker's hints; checked as mics_mesh_init does).
+ * zero_optimization, or from SageMaker's hints; checked as mics_mesh_init does, and that it keeps
+ * run.min_replicas copies). With "auto" it is 1 | 1 | 1 until the caller plans it. In a file without
+ * another engine's sharding that gives train_batch_size, micro-batch and micro-steps are to be
+ * planned where both are absent, and run.recompute with them where it is; a stored run has them.
  *
  * Needs:   ranks >= 1, nodes >= 1.
  * Returns: MICS_OK; MICS_ERR_INVALID or MICS_ERR_UNSUPPORTED, one line with what would work (the
@@ -264,8 +271,7 @@ const char *mics_run_precision_text(mics_run_precision precision);
  */
 mics_status mics_run_check_comm_dtypes(const mics_run *run, int32_t ranks, int32_t nodes);
 
-/* Candidate number `index` for "sharding": "auto": mics(p) with the smallest p first, over the p
- * that the mesh allows. Take the first whose memory fits and store it in run->sharding.
+/* mics(p) number `index`: the smallest p first, over the p that the mesh allows.
  *
  * Needs:   index >= 0; a mesh that is none has no candidates.
  * Returns: false when there is no such candidate (sharding_out untouched).      Pure.

@@ -56,7 +56,8 @@ typedef struct mics_plan_request {
     bool share_params;                                          // the same
     size_t staging_bytes;                                       // of the transport, a rank
     int32_t threads;                                            // of a rank; 0 counts as 1
-    double memory_bytes; // a rank may use; 0: the accelerator's without its reserve
+    int32_t min_replicas; // copies of every state that searched shardings keep at least
+    double memory_bytes;  // a rank may use; 0: the accelerator's without its reserve
 } mics_plan_request;
 
 // One way to run it.
@@ -130,6 +131,7 @@ typedef struct mics_plan_space {
     int64_t micro_batch;         // > 0: this one alone
     mics_plan_pipeline pipeline; // MEGATRON: what of it is above 0 stands fixed
     int32_t params;              // > 0: shardings with this P alone
+    int32_t min_replicas;        // > 0: in place of the request's
     int32_t prefetch;            // where given
     int32_t prefetch_least;      // units gathered ahead
     int32_t layered_micro_steps; // > 0: this one alone
@@ -183,7 +185,7 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
 
 /* Searches.
  *
- * Ties are broken, in this order, by: time (whole ns), memory, smaller P, G, O, larger micro-batch,
+ * Ties are broken, in this order, by: time (whole ns), inter-node bytes, memory, smaller P, G, O, larger micro-batch,
  * no recomputation, smaller prefetch, smaller layered_micro_steps, rings.
  * Needs:   top >= 1.
  * Returns: MICS_OK, also where nothing fits (count 0); MICS_ERR_INVALID, logged: the space is

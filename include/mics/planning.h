@@ -15,6 +15,10 @@
 extern "C" {
 #endif
 
+/* Share of a rank's memory that no plan counts on: allocators round, and drivers take some hundred
+ * MiB more in one version than in another. The chip's own reserve is of one version. */
+#define MICS_PLAN_RESERVE 0.01
+
 typedef struct mics_plan_spec {
     const char *file;        // the run file, or a model's config.json
     const char *const *sets; // "a.b=v"
@@ -80,8 +84,10 @@ typedef struct mics_plan_found {
     mics_planner *planner;
     mics_plan_result *result;
     mics_plan_entry baselines[MICS_PLAN_BASELINES];
-    mics_plan_entry file; // as the run file says
-    bool has_file;        // what it says can be honoured there
+    mics_plan_entry file;  // as the run file says
+    bool has_file;         // what it says can be honoured there
+    mics_plan_entry twice; // of mics_plan_find_twice
+    bool has_twice;
     // The ranks cannot share the batch evenly, so that only MEGATRON has a plan: result is empty.
     bool uneven;
 } mics_plan_found;
@@ -104,6 +110,14 @@ void mics_plan_found_close(mics_plan_found *found);
  * Returns: MICS_OK; MICS_ERR_INVALID, logged with degrees that would work.
  */
 mics_status mics_plan_check_degrees(const mics_plan *plan, const mics_plan_found *found);
+
+/* What run.min_replicas 2 would cost: found->twice is the fastest plan that keeps every state twice,
+ * where the best plan does not. Without has_twice the best does, or no other fits.
+ *
+ * Needs:   mics_plan_find.
+ * Returns: as mics_planner_search.
+ */
+mics_status mics_plan_find_twice(mics_plan_found *found);
 
 /* The fastest baseline, if it fits and is more than 1 % faster than the best plan: what this library
  * cannot run. Where found->uneven, MEGATRON.

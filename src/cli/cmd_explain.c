@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics explain: what a run would be, without running anything.
+#include "base/size.h"
 #include "cli.h"
 #include "explain.h"
+#include "mics/log.h"
 
 static const char about[] =
     "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
@@ -40,6 +42,21 @@ static mics_status parse(cli_call *call, explain_options *options)
     return cli_parse(call, &spec);
 }
 
+// What does not fit would not be trained, so it is no success.
+static mics_status check_fits(const mics_job *job)
+{
+    char needed[32], there[32];
+    const double total = (double)mics_job_schedule(job)->ledger.total;
+    const size_t limit = mics_job_facts_get(job).limit_bytes;
+    if (limit == SIZE_MAX || total <= (double)limit)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_MEMORY,
+                     "the run does not fit: a rank needs %s and may use %s; mics train says what "
+                     "would fit",
+                     mics_size_text(total, needed, sizeof needed),
+                     mics_size_text((double)limit, there, sizeof there));
+}
+
 static mics_status explain(cli_call *call, const explain_options *options)
 {
     mics_job *job = NULL;
@@ -52,6 +69,8 @@ static mics_status explain(cli_call *call, const explain_options *options)
     MICS_TRY(mics_job_size(&spec, &job));
     mics_status status = options->json ? cli_explain_json(call->memory, job)
                                        : cli_explain_text(call->memory, job, options->all_steps);
+    if (status == MICS_OK)
+        status = check_fits(job);
     (void)mics_job_close(job);
     return status;
 }

@@ -119,7 +119,7 @@ static void print_memory(const mics_job *job)
 
 static void print_replicas(const mics_job *job)
 {
-    char text[256];
+    char text[320];
     printf("\nreplicas\n  %s\n", cli_replicas_text(job, text, sizeof text));
 }
 

@@ -18,6 +18,10 @@ enum { CLI_PLAN_COLUMNS = 120 };
 /* Prints a text in lines of at most so many columns; all but the first begin with `indent` spaces. */
 void cli_plan_wrapped(const char *text, int indent);
 
+/* Prints a sentence in lines as wide as the terminal, at most CLI_PLAN_COLUMNS, cut behind commas and
+ * colons where a line has one; all but the first are indented. */
+void cli_plan_phrases(const char *text);
+
 // ---- plans: tables, and JSON ----
 
 void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal,
@@ -35,9 +39,10 @@ enum { CLI_PLAN_FIGURE_BYTES = 32 };
 /* Three digits, and large ones whole, with commas: "0.534", "53.4", "49,650". Returns `text`. */
 const char *cli_plan_figure(double value, char text[CLI_PLAN_FIGURE_BYTES]);
 
-/* The answer in a sentence, what its figures rest on, and what is `faster` ("": nothing known). */
-void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal, const char *faster,
-                     double faster_us);
+/* The answer in a sentence that begins with `where`, what its figures rest on, and what is `faster`
+ * ("": nothing known). */
+void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal, const char *where,
+                     const char *faster, double faster_us);
 /* What failures and checkpoints leave of a training: some lines; members of a JSON object. */
 void cli_plan_goodput_text(const mics_plan_offer *offer);
 void cli_plan_goodput_json(const mics_plan_goodput *goodput);

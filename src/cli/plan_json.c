@@ -145,6 +145,11 @@ void cli_plan_json(const mics_plan *plan, const mics_plan_found *found, const mi
         cli_plan_entry_json(plan, &found->file);
     else
         printf("null");
+    printf(",\n  \"min_replicas_2\": ");
+    if (found->has_twice)
+        cli_plan_entry_json(plan, &found->twice);
+    else
+        printf("null");
     printf(",\n  \"faster_but_too_large\": ");
     if (found->result->has_faster)
         cli_plan_entry_json(plan, &found->result->faster);

@@ -5,45 +5,58 @@
 #include "base/text.h"
 #include "plan.h"
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { MIN_PUBLISHED_ROWS = 3 };
 
-// ---- figures ----
+// ---- the answer ----
 
-static void print_range(const mics_plan_range *range)
+// A sentence, which is printed when it is whole, so that lines can be cut between its phrases.
+typedef struct sentence {
+    char text[1024];
+} sentence;
+
+MICS_PRINTF(2, 3) static void add(sentence *to, const char *format, ...)
+{
+    const size_t used = strlen(to->text);
+    va_list args;
+    va_start(args, format);
+    mics_text_vformat(to->text + used, sizeof to->text - used, format, args);
+    va_end(args);
+}
+
+static void add_range(sentence *to, const mics_plan_range *range)
 {
     char low[CLI_PLAN_FIGURE_BYTES], high[CLI_PLAN_FIGURE_BYTES];
     cli_plan_figure(range->low, low);
     cli_plan_figure(range->high, high);
     if (strcmp(low, high) != 0)
-        printf(" (%s to %s)", low, high);
+        add(to, " (%s to %s)", low, high);
 }
 
-// ---- the answer ----
-
-static void print_choice(const mics_plan_offer *offer)
+static void add_choice(sentence *to, const mics_plan_offer *offer)
 {
     const mics_plan_choice *c = &offer->entry.choice;
-    printf("Take %s, micro-batch %lld x %d x %d ranks = %lld sequences%s", offer->entry.name,
-           (long long)c->micro_batch, (int)c->micro_steps, (int)offer->ranks,
-           (long long)offer->global_batch, c->recompute ? ", recomputed" : "");
+    add(to, "Take %s, micro-batch %lld x %d x %d ranks = %lld sequences%s", offer->entry.name,
+        (long long)c->micro_batch, (int)c->micro_steps, (int)offer->ranks,
+        (long long)offer->global_batch, c->recompute ? ", recomputed" : "");
 }
 
-static void print_whole(const mics_plan_offer *offer)
+static void add_whole(sentence *to, const mics_plan_offer *offer)
 {
     char text[CLI_PLAN_FIGURE_BYTES];
-    printf(", %s days", cli_plan_figure(offer->days.typical, text));
-    print_range(&offer->days);
+    add(to, ", %s days", cli_plan_figure(offer->days.typical, text));
+    add_range(to, &offer->days);
     if (offer->usd.typical > 0) {
-        printf(" and $%s", cli_plan_figure(offer->usd.typical, text));
-        print_range(&offer->usd);
+        add(to, " and $%s", cli_plan_figure(offer->usd.typical, text));
+        add_range(to, &offer->usd);
     }
-    printf(" for %.4g", offer->tokens.typical);
+    add(to, " for %.4g", offer->tokens.typical);
     if (offer->tokens.low < offer->tokens.high)
-        printf(" (%.3g to %.3g)", offer->tokens.low, offer->tokens.high);
-    printf(" tokens");
+        add(to, " (%.3g to %.3g)", offer->tokens.low, offer->tokens.high);
+    add(to, " tokens");
 }
 
 // What the figures rest on.
@@ -76,20 +89,30 @@ static void print_missed(const mics_plan_offer *offer, const mics_plan_goal *goa
     printf(".\n");
 }
 
-void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal, const char *faster,
-                     double faster_us)
+static void print_take(const mics_plan_offer *offer, const char *where)
 {
     char text[CLI_PLAN_FIGURE_BYTES];
-    print_choice(offer);
-    printf(": %s s a step", cli_plan_figure(offer->step_s.typical, text));
-    print_range(&offer->step_s);
+    sentence answer = {""};
+    add(&answer, "%s", where);
+    add_choice(&answer, offer);
+    add(&answer, ": %s s a step", cli_plan_figure(offer->step_s.typical, text));
+    add_range(&answer, &offer->step_s);
     if (offer->never)
-        printf(", training never gets done");
+        add(&answer, ", training never gets done");
     else if (offer->tokens.typical > 0)
-        print_whole(offer);
+        add_whole(&answer, offer);
     else if (offer->entry.usd_per_gtoken > 0)
-        printf(", $%s for 1e9 tokens", cli_plan_figure(offer->entry.usd_per_gtoken, text));
-    printf(", %s a rank to spare.\n", mics_size_text(offer->entry.spare_bytes, text, sizeof text));
+        add(&answer, ", $%s for 1e9 tokens", cli_plan_figure(offer->entry.usd_per_gtoken, text));
+    add(&answer, ", %s a rank to spare.",
+        mics_size_text(offer->entry.spare_bytes, text, sizeof text));
+    cli_plan_phrases(answer.text);
+}
+
+void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal, const char *where,
+                     const char *faster, double faster_us)
+{
+    char text[CLI_PLAN_FIGURE_BYTES];
+    print_take(offer, where);
     if (!offer->meets)
         print_missed(offer, goal);
     cli_plan_goodput_text(offer);
@@ -199,8 +222,9 @@ void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *
     const offer_columns columns = {.wide = wide,
                                    .whole = best->tokens.typical > 0,
                                    .tokens = best->tokens.typical > 0 && goal->tokens == 0};
-    printf("%s:%d. ", best->cluster, (int)best->nodes);
-    cli_plan_answer(best, goal, best->faster, best->faster_us);
+    char where[MICS_CLUSTER_NAME_BYTES + 16];
+    snprintf(where, sizeof where, "%s:%d. ", best->cluster, (int)best->nodes);
+    cli_plan_answer(best, goal, where, best->faster, best->faster_us);
     print_offers_head(&columns);
     for (int32_t i = 0; i < offers->count; i++)
         print_offer(&offers->items[i], &columns);

@@ -4,6 +4,8 @@
 #include "plan.h"
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 const char *cli_plan_precision_text(const mics_plan *plan)
 {
@@ -65,6 +67,48 @@ void cli_plan_wrapped(const char *text, int indent)
         text += length + (text[length] == ' ');
     }
     printf("%s\n", text);
+}
+
+// Columns of the terminal, within reason.
+static int phrase_columns(void)
+{
+    enum { LEAST = 60 };
+    struct winsize size;
+    if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 ||
+        size.ws_col < LEAST || size.ws_col > CLI_PLAN_COLUMNS)
+        return CLI_PLAN_COLUMNS;
+    return size.ws_col;
+}
+
+// Where the last phrase ends that begins and ends within so many columns: at its space; else the last
+// space; 0: there is none.
+static int phrase_end(const char *text, int columns)
+{
+    int space = 0;
+    for (int at = columns; at > 1; at--) {
+        if (text[at] != ' ')
+            continue;
+        if (text[at - 1] == ',' || text[at - 1] == ':')
+            return at;
+        space = space == 0 ? at : space;
+    }
+    return space;
+}
+
+void cli_plan_phrases(const char *text)
+{
+    enum { INDENT = 2 };
+    const int columns = phrase_columns();
+    int indent = 0;
+    while ((int)strlen(text) > columns - indent) {
+        const int end = phrase_end(text, columns - indent);
+        if (end == 0)
+            break;
+        printf("%*s%.*s\n", indent, "", end, text);
+        text += end + 1;
+        indent = INDENT;
+    }
+    printf("%*s%s\n", indent, "", text);
 }
 
 static void print_pipeline(const mics_plan_pipeline *p)

@@ -271,8 +271,26 @@ static void print_answer(const mics_plan *plan, const mics_plan_found *found,
     const mics_plan_offer offer =
         mics_plan_offer_get(plan, plan->nodes, &found->result->entries[0], goal);
     const mics_plan_entry *faster = mics_plan_faster_baseline(found);
-    cli_plan_answer(&offer, goal, faster != NULL ? faster->name : "",
+    cli_plan_answer(&offer, goal, "", faster != NULL ? faster->name : "",
                     faster != NULL ? faster->step_us : 0);
+}
+
+// Where the best plan keeps some states once, what keeping them twice costs.
+static void print_replicas(const mics_plan_found *found)
+{
+    const mics_plan_entry *best = &found->result->entries[0], *twice = &found->twice;
+    const double more_us = twice->step_us - best->step_us;
+    if (best->choice.sharding.optimizer < mics_planner_ranks(found->planner) ||
+        mics_planner_ranks(found->planner) == 1)
+        return;
+    printf("\n%s keeps masters and moments once, so they cannot be compared or repaired. "
+           "run.min_replicas 2: ",
+           best->name);
+    if (found->has_twice)
+        printf("%s,\n%+.4g ms a step (%+.2g %%).\n", twice->name, more_us * 1e-3,
+               100 * more_us / best->step_us);
+    else
+        printf("nothing\nthat keeps them twice fits.\n");
 }
 
 // The batch is no multiple of the ranks, as all plans of mics need it.
@@ -303,6 +321,8 @@ void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mi
         print_answer(plan, found, goal);
     print_head(plan, found);
     print_times(plan, &all, wide);
+    if (!found->uneven)
+        print_replicas(found);
     print_memory(&all);
     print_reasons(&all);
     fputs(footnotes, stdout);

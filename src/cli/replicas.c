@@ -24,16 +24,29 @@ static void write_when(const mics_run *run, char *text, size_t capacity)
         snprintf(text, capacity, "before each save");
 }
 
+// How masters and moments, which exist once, would be compared.
+static const char *advice(const mics_job *job)
+{
+    const bool open = mics_job_run(job)->sharding_open;
+    if (mics_job_schedule(job)->spec.mesh.ranks == 1)
+        return "";
+    return open ? "; run.min_replicas=2 would keep masters and moments twice and compare them"
+                : "; an optimizer degree of half the ranks would keep masters and moments twice "
+                  "and compare them";
+}
+
 char *cli_replicas_text(const mics_job *job, char *text, size_t capacity)
 {
     const mics_replicas replicas = mics_mesh_replicas(&mics_job_schedule(job)->spec.mesh);
+    const char *more = replicas.optimizer > 1 ? "" : advice(job);
     char when[64];
     write_when(mics_job_run(job), when, sizeof when);
     if (replicas.compares_params || replicas.compares_optimizer)
-        snprintf(text, capacity, "parameters %d times, gradients %d, optimizer %d; %s %s",
+        snprintf(text, capacity, "parameters %d times, gradients %d, optimizer %d; %s %s%s",
                  (int)replicas.params, (int)replicas.grads, (int)replicas.optimizer,
-                 compared(&replicas), when);
+                 compared(&replicas), when, more);
     else
-        snprintf(text, capacity, "none: every state exists once, so nothing can be compared");
+        snprintf(text, capacity, "none: every state exists once, so nothing can be compared%s",
+                 more);
     return text;
 }

@@ -143,7 +143,10 @@ static const key rows[] = {
           .help = "what those texts of 64 tokens continue")},
     {TEXT("run.cluster", run.cluster, .text = "none",
           .help = "cluster file, or name in the catalogue, for which \"sharding\": \"auto\" is "
-                  "planned; \"none\": the smallest mics(p) that fits")},
+                  "planned; \"none\": for usual links")},
+    {INT("run.min_replicas", run.min_replicas, 1, MAX_RANKS, 1,
+         .help = "copies of every state that \"sharding\": \"auto\" and mics plan keep at least; "
+                 "with 2 masters and moments are compared, with 3 also repaired")},
     {TEXT("run.tensorboard", run.tensorboard, .text = "none",
           .help = "folder of event files for TensorBoard, as runs/demo/tensorboard; \"none\": "
                   "none")},
@@ -219,9 +222,9 @@ static const key rows[] = {
           .help = "seconds after which a collective that has not ended is an error; where ranks "
                   "wait for files, an hour or 12 times as long")},
     // ---- sharding ----
-    {SECTION("sharding", .automatic = "auto: the smallest mics(p) whose memory fits",
-             .help = "ranks that share one copy of each state, or \"auto\": the smallest mics(p) "
-                     "that fits")},
+    {SECTION("sharding", .automatic = "auto: the fastest that fits",
+             .help = "ranks that share one copy of each state, or \"auto\": the fastest that fits "
+                     "and keeps run.min_replicas copies")},
     {INT("sharding.params", params, 1, MAX_RANKS, 0, SHOW(run.sharding.params),
          .automatic = "auto: 1", .help = "ranks over which the parameters are sharded (P)")},
     {INT("sharding.grads", grads, 1, MAX_RANKS, 0, SHOW(run.sharding.grads),

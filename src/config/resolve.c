@@ -125,6 +125,27 @@ static mics_status resolve_given(const config *run, int32_t ranks, batch *batch_
     return MICS_OK;
 }
 
+// A file of our own words, which leaves more to "auto" than another engine's.
+static bool is_own(const config *run)
+{
+    return !mics_config_given(run, zero_key) && run->sdp_degree == 0 && run->hybrid_degree == 0;
+}
+
+// Whether how a global batch is cut is left to the planner.
+static bool is_cut_open(const config *run)
+{
+    return is_own(run) && run->train_batch != 0 && run->micro_batch == 0 && run->micro_steps == 0;
+}
+
+// What an earlier start of the run chose, on as many ranks: the planner is not asked again.
+static mics_status resolve_chosen(config *run, int32_t ranks, batch *b)
+{
+    const batch given = *b;
+    MICS_TRY(resolve_kept(run, ranks, b));
+    run->keeps_batch = b->micro != given.micro;
+    return MICS_OK;
+}
+
 // A resumed run keeps its global batch where the file leaves a choice.
 static mics_status resolve_batch(config *run, int32_t ranks, batch *batch_out)
 {
@@ -140,15 +161,33 @@ static mics_status resolve_batch(config *run, int32_t ranks, batch *batch_out)
                                  (says_nothing && ranks != run->kept_ranks));
     if (run->keeps_batch)
         status = resolve_kept(run, ranks, &b);
+    else if (status == MICS_OK && keeps && is_cut_open(run))
+        status = resolve_chosen(run, ranks, &b);
     MICS_TRY(status);
+    run->run.batch_auto = is_cut_open(run) && !keeps;
     if (b.steps > INT32_MAX)
         return mics_json_fail(run->run.json, train_key, MICS_ERR_INVALID,
                               "would take %" PRId64 " micro-steps; take a larger micro-batch",
                               b.steps);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        mics_config_set_origin(run, keys[i], run->keeps_batch ? "checkpoint" : NULL);
+        mics_config_set_origin(run, keys[i],
+                               run->keeps_batch               ? "checkpoint"
+                               : run->run.batch_auto && i > 0 ? "auto: the fastest that fits"
+                                                              : NULL);
     *batch_out = b;
     return MICS_OK;
+}
+
+// Recomputation is left to the planner together with the micro-batch.
+static void resolve_recompute(config *run)
+{
+    static const char recompute_key[] = "run.recompute";
+    run->run.recompute_auto =
+        run->run.batch_auto && run->kept_train == 0 && !mics_config_valued(run, recompute_key);
+    if (run->run.recompute_auto)
+        run->run.recompute = false;
+    mics_config_set_origin(run, recompute_key,
+                           run->run.recompute_auto ? "auto: the fastest that fits" : NULL);
 }
 
 // ---- sharding ----
@@ -256,17 +295,16 @@ static bool is_native(const config *run)
 
 static bool is_auto(const config *run)
 {
-    return !is_native(run) && !mics_config_given(run, zero_key) && run->sdp_degree == 0 &&
-           run->hybrid_degree == 0;
+    return !is_native(run) && is_own(run);
 }
 
 // What was chosen for as many ranks, and is possible on these nodes.
 static bool keeps_sharding(const config *run, int32_t ranks, int32_t ranks_per_node)
 {
     const int64_t *of = run->kept_degrees;
-    return is_auto(run) && run->kept_ranks == ranks && of[0] >= 1 && of[1] >= 1 &&
-           fits(of[0], 1, ranks, ranks_per_node) && fits(of[1], of[0], ranks, ranks_per_node) &&
-           fits(of[2], of[1], ranks, ranks_per_node);
+    return is_auto(run) && run->kept_ranks == ranks && of[0] >= 1 && of[1] >= 1 && of[2] >= 1 &&
+           of[2] <= ranks / run->run.min_replicas && fits(of[0], 1, ranks, ranks_per_node) &&
+           fits(of[1], of[0], ranks, ranks_per_node) && fits(of[2], of[1], ranks, ranks_per_node);
 }
 
 static request request_kept(const config *run)
@@ -293,7 +331,27 @@ static request make_request(const config *run, int32_t ranks, int32_t ranks_per_
     return request_mics(1, "sharding",
                         strcmp(run->run.cluster, "none") != 0
                             ? "auto: planned for run.cluster"
-                            : "auto: the smallest mics(p) whose memory fits");
+                            : "auto: the fastest that fits, on usual links");
+}
+
+// run.min_replicas against the ranks, and against a sharding that the file says.
+static mics_status check_replicas(const config *run, const request *r, int32_t ranks)
+{
+    static const char replicas_key[] = "run.min_replicas";
+    const int32_t least = run->run.min_replicas;
+    if (least > ranks)
+        return mics_json_fail(run->run.json, replicas_key, MICS_ERR_INVALID,
+                              "%d copies of every state need %d ranks, and there are %d; 1 to %d "
+                              "would work",
+                              (int)least, (int)least, (int)ranks, (int)ranks);
+    if (ranks / r->optimizer >= least)
+        return MICS_OK;
+    return mics_json_fail(run->run.json, replicas_key, MICS_ERR_INVALID,
+                          "is %d, but with optimizer state over %" PRId64
+                          " of %d ranks it exists %" PRId64 " times; take at most %" PRId64
+                          ", optimizer state over at most %d ranks, or \"sharding\": \"auto\"",
+                          (int)least, r->optimizer, (int)ranks, ranks / r->optimizer,
+                          ranks / r->optimizer, (int)(ranks / least));
 }
 
 static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t nodes, request *out)
@@ -308,6 +366,7 @@ static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t no
     MICS_TRY(check_degree(run, r.paths[1], r.grads, r.params, "params (P)", ranks, ranks_per_node));
     MICS_TRY(
         check_degree(run, r.paths[2], r.optimizer, r.grads, "grads (G)", ranks, ranks_per_node));
+    MICS_TRY(check_replicas(run, &r, ranks));
     *out = r;
     return MICS_OK;
 }
@@ -319,12 +378,18 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     batch sizes = {0};
     MICS_TRY(resolve_sharding(run, ranks, nodes, &sharding));
     MICS_TRY(resolve_batch(run, ranks, &sizes));
+    resolve_recompute(run);
     run->run.global_batch = sizes.train;
     run->run.micro_batch = sizes.micro;
     run->run.micro_steps = (int32_t)sizes.steps;
     run->run.sharding = (mics_sharding){(int32_t)sharding.params, (int32_t)sharding.grads,
                                         (int32_t)sharding.optimizer};
+    run->run.sharding_open = is_auto(run);
     run->run.sharding_auto = is_auto(run) && !keeps_sharding(run, ranks, ranks / nodes);
+    run->run.kept_sharding =
+        (mics_sharding){(int32_t)run->kept_degrees[0], (int32_t)run->kept_degrees[1],
+                        (int32_t)run->kept_degrees[2]};
+    run->run.kept_ranks = (int32_t)run->kept_ranks;
     run->run.prefetch = run->prefetch; // what was chosen for another mesh counts no more
     run->run.layered_micro_steps = run->layered_micro_steps; // nor this
     mics_config_set_origin(run, "run.layered_micro_steps", NULL);

@@ -45,18 +45,6 @@ static mics_status fit(mics_memory *memory, mics_run *run, const mics_model *mod
     return reopen(memory, run, model, budget, low, schedule);
 }
 
-// What saves take that do not stop training, where one micro-batch in flight leaves room for it.
-// As run_fits_save_copy has it.
-static size_t save_copy_bytes(const mics_run *run, const mics_schedule *one,
-                              const run_budget *budget)
-{
-    const int32_t states = mics_optimizer_def_get(run->optimizer.kind)->states;
-    const size_t copy = run_share_copy_bytes(one, states);
-    if (run->checkpoint_every == 0 || budget->accelerator.used) // a GPU's memory has none of it
-        return 0;
-    return one->ledger.total + copy <= budget->limit_bytes ? copy : 0;
-}
-
 // What the checkpoint's run had, at the least prefetch: the number decides sums, prefetch none.
 static mics_status keep(mics_memory *memory, mics_run *run, const mics_model *model,
                         const run_budget *budget, mics_schedule **schedule,
@@ -86,10 +74,11 @@ mics_status run_layered_choose(mics_memory *memory, mics_run *run, const mics_mo
         MICS_TRY(keep(memory, run, model, budget, schedule, &choice));
     } else {
         choice.wanted = mics_layered_auto(&need, &choice.why);
-        choice.save_copy_bytes = save_copy_bytes(run, *schedule, budget);
+        choice.save_copy_bytes = run_save_copy_room(run, *schedule, budget);
         if (choice.wanted > 1)
-            MICS_TRY(fit(memory, run, model, budget, budget->limit_bytes - choice.save_copy_bytes,
-                         choice.wanted, schedule));
+            MICS_TRY(fit(memory, run, model, budget,
+                         run_budget_auto_bytes(budget) - choice.save_copy_bytes, choice.wanted,
+                         schedule));
         choice.number = run->layered_micro_steps = (*schedule)->spec.layered_micro_steps;
     }
     choice.inter_bytes = inter_bytes(*schedule);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The schedule of what a run says.
 #include "sizing.h"
+#include "trainer.h"
 
 // Which algorithms run.collectives stands for; "auto", until gathers were timed (collectives.h).
 static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
@@ -38,4 +39,13 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
     choose_collectives(run, &spec);
     MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, run->sharding, &spec.mesh));
     return mics_schedule_open(memory, &spec, schedule_out);
+}
+
+size_t run_save_copy_room(const mics_run *run, const mics_schedule *least, const run_budget *budget)
+{
+    const int32_t states = mics_optimizer_def_get(run->optimizer.kind)->states;
+    const size_t copy = run_share_copy_bytes(least, states);
+    if (run->checkpoint_every == 0 || budget->accelerator.used) // a GPU's memory has none of it
+        return 0;
+    return least->ledger.total + copy <= run_budget_auto_bytes(budget) ? copy : 0;
 }

@@ -109,8 +109,9 @@ static mics_status share_budget(mics_job *job)
     if (job->run->threads == 0 && cores > 0)
         job->budget.threads = cores;
     int64_t least[] = {-(int64_t)job->budget.limit_bytes, -(int64_t)job->budget.threads,
-                       -(int64_t)job->budget.host_bytes};
-    MICS_TRY(run_world_max(job->world, least, 3));
+                       -(int64_t)job->budget.host_bytes, -(int64_t)job->budget.auto_bytes};
+    MICS_TRY(run_world_max(job->world, least, 4));
+    job->budget.auto_bytes = (size_t)-least[3];
     job->budget.host_bytes = (size_t)-least[2];
     job->budget.limit_bytes = (size_t)-least[0];
     job->budget.threads = (int32_t)-least[1];

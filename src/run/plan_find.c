@@ -6,6 +6,7 @@
 #include "mics/log.h"
 #include "mics/planning.h"
 #include "plan_rivals.h"
+#include "sizing.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -29,6 +30,23 @@ static mics_status evaluate_choice(const mics_run *run, mics_plan_found *found,
     return status;
 }
 
+// What the file leaves open, as a training there would choose it.
+static mics_status choose_open(const mics_run *run, mics_plan_found *found,
+                               mics_plan_choice *choice)
+{
+    mics_plan_result *result = NULL;
+    if (!run_plan_is_open(run))
+        return MICS_OK;
+    MICS_TRY(run_plan_search(found->planner, run, 0, &result));
+    const mics_plan_choice *chosen = &run_plan_pick(result)->choice;
+    choice->sharding = chosen->sharding;
+    choice->micro_batch = chosen->micro_batch;
+    choice->micro_steps = chosen->micro_steps;
+    choice->recompute = chosen->recompute;
+    mics_plan_result_close(result);
+    return MICS_OK;
+}
+
 // Whether the run file's sharding and batch can be honoured there; then they are evaluated. What
 // cannot is no error: the planner is asked for something else.
 static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found *found)
@@ -36,7 +54,7 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
     const mics_run *run = plan->run;
     const bool muted = mics_log_mute(true);
     mics_status status = mics_run_resolve(plan->run, mics_planner_ranks(found->planner), nodes);
-    if (status == MICS_OK && !run->sharding_auto) {
+    if (status == MICS_OK) {
         const bool two = run->collectives != MICS_COLLECTIVES_RING;
         mics_plan_choice choice = {
             .sharding = run->sharding,
@@ -49,13 +67,21 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
             .reduce_two_stage = two,
             .boundary_two_stage = two,
         };
-        if (run->layered_auto)
+        status = choose_open(run, found, &choice);
+        if (status == MICS_OK && run->layered_auto)
             status = mics_planner_layered(found->planner, &choice, &choice.layered_micro_steps);
         if (status == MICS_OK)
             status = evaluate_choice(run, found, choice);
     }
     (void)mics_log_mute(muted);
-    return status == MICS_OK && !run->sharding_auto;
+    return status == MICS_OK;
+}
+
+// ---- every state twice ----
+
+static bool keeps_twice(const mics_planner *planner, const mics_plan_entry *entry)
+{
+    return mics_planner_ranks(planner) / entry->choice.sharding.optimizer > 1;
 }
 
 // ---- plans ----
@@ -99,6 +125,33 @@ void mics_plan_found_close(mics_plan_found *found)
     mics_plan_result_close(found->result);
     mics_planner_close(found->planner);
     *found = (mics_plan_found){.planner = NULL};
+}
+
+// One of the best, or searched for.
+mics_status mics_plan_find_twice(mics_plan_found *found)
+{
+    const mics_plan_space space = {.min_replicas = 2};
+    mics_plan_result *searched = NULL;
+    const mics_plan_result *result = found->result;
+    int32_t at = 0;
+    found->has_twice = false;
+    if (result == NULL || result->count == 0 || mics_planner_ranks(found->planner) < 2 ||
+        keeps_twice(found->planner, &result->entries[0]))
+        return MICS_OK;
+    while (at < result->count && !keeps_twice(found->planner, &result->entries[at]))
+        at++;
+    if (at == result->count) {
+        MICS_TRY(mics_planner_search(found->planner, &space, 1, &searched));
+        result = searched;
+        at = 0;
+    }
+    found->has_twice = at < result->count;
+    if (found->has_twice) {
+        found->twice = result->entries[at];
+        mics_plan_explain(found->planner, &found->result->entries[0], &found->twice);
+    }
+    mics_plan_result_close(searched);
+    return MICS_OK;
 }
 
 // What differs then is how another system's collectives are made.

@@ -206,6 +206,10 @@ static bool note_impossible(const mics_plan *plan, mics_plan_offer *offer)
     else if (!has_nodes(plan, offer->nodes))
         snprintf(offer->note, sizeof offer->note, "the cluster has fewer than %d nodes",
                  (int)offer->nodes);
+    else if (plan->run->min_replicas > offer->ranks)
+        snprintf(offer->note, sizeof offer->note,
+                 "%d ranks cannot keep run.min_replicas %d copies of every state",
+                 (int)offer->ranks, (int)plan->run->min_replicas);
     else if (batch % offer->ranks != 0)
         note_uneven(plan, batch, offer);
     return offer->note[0] != '\0';

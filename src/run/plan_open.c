@@ -196,16 +196,12 @@ static mics_status choose_attention(mics_plan *plan, const mics_plan_spec *spec)
 
 // ---- reserve ----
 
-// What no plan counts on: allocators round, and drivers take some hundred MiB more in one version
-// than in another. The chip's own reserve is of one version.
-static const double usual_reserve = 0.01;
-
 static mics_status take_reserve(mics_plan *plan, const mics_plan_spec *spec)
 {
     mics_accelerator *chip = &plan->cluster.accelerator;
     const double there = chip->memory_bytes - chip->reserve_bytes;
     char text[32];
-    plan->reserve_bytes = spec->has_reserve ? spec->reserve_bytes : usual_reserve * there;
+    plan->reserve_bytes = spec->has_reserve ? spec->reserve_bytes : MICS_PLAN_RESERVE * there;
     if (plan->reserve_bytes >= there)
         return mics_fail(MICS_ERR_INVALID,
                          "--reserve: a rank of %s has %s for the run; leave some of it",
@@ -326,6 +322,7 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
         .grads_dtype = run->grads_dtype,
         .boundary_dtype = run->boundary_dtype,
         .threads = run->threads,
+        .min_replicas = run->min_replicas,
     };
 }
 

@@ -82,8 +82,11 @@ static mics_status read_params(const mics_plan *plan, mics_plan_sweep *sweep)
     int32_t ranks = 0;
     mics_sharding sharding = {1, 1, 1};
     MICS_TRY(mics_cluster_ranks(&request.cluster, request.nodes, &ranks));
-    for (int32_t i = 0; mics_sharding_candidate(ranks, request.nodes, i, &sharding); i++)
-        (void)add_point(sweep, sharding.params);
+    const int64_t least = request.min_replicas; // of every state, so of parameters too
+    for (int32_t i = 0; mics_sharding_candidate(ranks, request.nodes, i, &sharding); i++) {
+        if (i == 0 || least * sharding.params <= ranks)
+            (void)add_point(sweep, sharding.params);
+    }
     return MICS_OK;
 }
 
@@ -119,10 +122,15 @@ static bool is_gap(const mics_plan *plan, mics_plan_point *point)
     const mics_status status = mics_cluster_ranks(&plan->cluster, point->nodes, &point->ranks);
     (void)mics_log_mute(muted);
     point->global_batch = mics_plan_request_get(plan, point->nodes).global_batch;
+    const int32_t least = plan->run->min_replicas;
     if (status != MICS_OK)
         snprintf(point->note, sizeof point->note, "the cluster has fewer than %d nodes",
                  (int)point->nodes);
-    return status != MICS_OK;
+    else if (least > point->ranks)
+        snprintf(point->note, sizeof point->note,
+                 "%d ranks cannot keep run.min_replicas %d copies of every state",
+                 (int)point->ranks, (int)least);
+    return point->note[0] != '\0';
 }
 
 // A batch that the ranks do not divide: what only a pipeline can run.

@@ -7,6 +7,7 @@
 #include "mics/device.h"
 #include "mics/engine.h"
 #include "mics/log.h"
+#include "mics/planning.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,6 +53,19 @@ static size_t share_bytes(const mics_machine *machine, int32_t ranks_here,
     return gpu_bytes() / (size_t)sharers;
 }
 
+// Of a machine's own memory, what others take: the system, and processes beside the run (assumed).
+enum { OTHERS_SHARE = 8 };
+
+// What a choice may count on, the same in each start of a run.
+static size_t auto_bytes(const mics_machine *machine, int32_t ranks_here,
+                         const run_accelerator *accelerator, size_t equal)
+{
+    const size_t total = machine->memory_total_bytes;
+    const size_t share =
+        accelerator->used ? equal : (total - total / OTHERS_SHARE) / (size_t)ranks_here;
+    return share == SIZE_MAX ? SIZE_MAX : share - (size_t)(MICS_PLAN_RESERVE * (double)share);
+}
+
 mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
                             const run_accelerator *accelerator, run_budget *budget_out)
 {
@@ -66,6 +80,8 @@ mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, i
         .nodes = nodes,
         .ranks_here = ranks_here,
         .limit_bytes = set ? (size_t)run->memory_limit_bytes : equal,
+        .auto_bytes = set ? (size_t)run->memory_limit_bytes
+                          : auto_bytes(&machine, ranks_here, accelerator, equal),
         .host_bytes = machine.memory_available_bytes / (size_t)ranks_here,
         .available_bytes = available,
         .accelerator = *accelerator,
@@ -79,68 +95,39 @@ mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, i
     return MICS_OK;
 }
 
-static void say_smallest(const mics_run *run, const mics_schedule *schedule,
-                         const run_budget *budget)
+static mics_status set_prefetch(mics_memory *memory, mics_run *run, const mics_model *model,
+                                const run_budget *budget, int32_t prefetch,
+                                mics_schedule **schedule)
 {
-    char name[48], bytes[32], limit[32];
-    mics_mesh_name(&schedule->spec.mesh, name, sizeof name);
-    if (budget->limit_bytes == SIZE_MAX && strcmp(run->cluster, "none") != 0)
-        mics_log(MICS_LOG_WARNING,
-                 "\"sharding\": \"auto\": %s, as none fits the ranks of %s with "
-                 "train_micro_batch_size_per_gpu %lld",
-                 name, run->cluster, (long long)run->micro_batch);
-    else if (budget->limit_bytes == SIZE_MAX)
-        mics_log(MICS_LOG_INFO,
-                 "\"sharding\": \"auto\": %s, as no GPU here says what memory a rank may have; "
-                 "run.memory_limit says it, or run.cluster",
-                 name);
-    else if (budget->ranks > 1)
-        mics_log(MICS_LOG_INFO,
-                 "\"sharding\": \"auto\": %s, the smallest mics(p) that fits: %s of %s a rank; "
-                 "run.cluster would have it planned",
-                 name, mics_size_text((double)schedule->ledger.total, bytes, sizeof bytes),
-                 mics_size_text((double)budget->limit_bytes, limit, sizeof limit));
+    mics_schedule_close(*schedule);
+    *schedule = NULL;
+    run->prefetch = prefetch;
+    return run_schedule_make(memory, run, model, budget, schedule);
 }
 
-// The first sharding whose schedule fits, or the last; or that which is planned.
-static mics_status choose_sharding(mics_memory *memory, mics_run *run, const mics_model *model,
-                                   const run_budget *budget, mics_schedule **schedule_out)
-{
-    bool planned = false;
-    if (run->sharding_auto && strcmp(run->cluster, "none") != 0)
-        MICS_TRY(run_plan_sharding(memory, run, model, budget, &run->sharding, &planned));
-    if (planned)
-        return run_schedule_make(memory, run, model, budget, schedule_out);
-    for (int32_t index = 0;; index++) {
-        mics_sharding next;
-        mics_schedule *schedule = NULL;
-        bool more = run->sharding_auto &&
-                    mics_sharding_candidate(budget->ranks, budget->nodes, index + 1, &next);
-        if (run->sharding_auto)
-            (void)mics_sharding_candidate(budget->ranks, budget->nodes, index, &run->sharding);
-        MICS_TRY(run_schedule_make(memory, run, model, budget, &schedule));
-        if (!more || schedule->ledger.total <= budget->limit_bytes) {
-            if (run->sharding_auto && schedule->ledger.total <= budget->limit_bytes)
-                say_smallest(run, schedule, budget);
-            *schedule_out = schedule;
-            return MICS_OK;
-        }
-        mics_schedule_close(schedule);
-    }
-}
-
-// The deepest prefetch whose schedule fits, or the last; *schedule is made anew.
+// The deepest prefetch whose schedule fits beside what saves need, or the last; *schedule is made
+// anew.
 static mics_status choose_prefetch(mics_memory *memory, mics_run *run, const mics_model *model,
                                    const run_budget *budget, mics_schedule **schedule)
 {
     bool fits = false;
-    for (int32_t index = 0; !fits && mics_prefetch_candidate(index, &run->prefetch); index++) {
-        mics_schedule_close(*schedule);
-        *schedule = NULL;
-        MICS_TRY(run_schedule_make(memory, run, model, budget, schedule));
-        fits = (*schedule)->ledger.total <= budget->limit_bytes;
+    int32_t depth = 0;
+    MICS_TRY(set_prefetch(memory, run, model, budget, 0, schedule));
+    const size_t limit = run_budget_auto_bytes(budget) - run_save_copy_room(run, *schedule, budget);
+    for (int32_t index = 0; !fits && mics_prefetch_candidate(index, &depth); index++) {
+        MICS_TRY(set_prefetch(memory, run, model, budget, depth, schedule));
+        fits = (*schedule)->ledger.total <= limit;
     }
     return MICS_OK;
+}
+
+static mics_status open_first(mics_memory *memory, mics_run *run, const mics_model *model,
+                              const run_budget *budget, mics_schedule **schedule_out)
+{
+    const bool open =
+        (run->sharding_auto && budget->ranks > 1) || run->batch_auto || run->recompute_auto;
+    return open ? run_plan_auto(memory, run, model, budget, schedule_out)
+                : run_schedule_make(memory, run, model, budget, schedule_out);
 }
 
 mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
@@ -161,12 +148,15 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
         MICS_TRY(mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes));
     if (run->layered_auto)
         as.layered_micro_steps = 0; // what was kept, or chosen before, counts below
-    MICS_TRY(choose_sharding(memory, &as, model, budget, &schedule));
+    MICS_TRY(open_first(memory, &as, model, budget, &schedule));
     if (run->layered_auto)
         MICS_TRY_OUT(run_layered_choose(memory, &as, model, budget, &schedule, &layered));
     if (run->prefetch_auto)
         MICS_TRY_OUT(choose_prefetch(memory, &as, model, budget, &schedule));
     run->sharding = as.sharding;
+    run->micro_batch = as.micro_batch;
+    run->micro_steps = as.micro_steps;
+    run->recompute = as.recompute;
     run->prefetch = as.prefetch;
     if (run->layered_auto) {
         mics_run_resolve_layered(run, as.layered_micro_steps, layered.why);
@@ -278,7 +268,9 @@ static void suggest_all(search *self, size_t needed)
         suggest(self, &as, "run.layered_micro_steps 1");
     as = *run;
     for (int32_t index = 0;
-         mics_sharding_candidate(budget->ranks, budget->nodes, index, &as.sharding); index++) {
+         mics_sharding_candidate(budget->ranks, budget->nodes, index, &as.sharding) &&
+         budget->ranks / as.sharding.params >= run->min_replicas;
+         index++) {
         int32_t p = as.sharding.params;
         snprintf(words, sizeof words,
                  "\"sharding\": {\"params\": %d, \"grads\": %d, \"optimizer\": %d}", (int)p, (int)p,

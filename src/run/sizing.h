@@ -8,6 +8,7 @@
 #include "mics/config.h"
 #include "mics/kernels.h"
 #include "mics/model.h"
+#include "mics/plan.h"
 #include "mics/run.h"
 #include "mics/schedule.h"
 #include "mics/status.h"
@@ -27,6 +28,9 @@ typedef struct run_budget {
     size_t staging_bytes;
     size_t host_bytes;  // of the machine's memory, for one rank
     size_t limit_bytes; // for one rank; SIZE_MAX where nobody knows: no GPU here, and nothing set
+    // What "auto" may give away to a rank: less than there is by a reserve, and the same whatever
+    // else takes memory at the moment; SIZE_MAX as above.
+    size_t auto_bytes;
     size_t available_bytes;
     bool limit_is_set;           // by run.memory_limit
     int32_t threads;             // of one rank
@@ -44,16 +48,21 @@ typedef struct run_budget {
 mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, int32_t ranks_here,
                             const run_accelerator *accelerator, run_budget *budget_out);
 
+/* What prefetch and layered micro-steps may fill: neither the reserve, nor what is not there. */
+static inline size_t run_budget_auto_bytes(const run_budget *budget)
+{
+    return budget->auto_bytes < budget->limit_bytes ? budget->auto_bytes : budget->limit_bytes;
+}
+
 /* How a schedule calls budget->dtype. */
 static inline mics_precision run_budget_precision(const run_budget *budget)
 {
     return budget->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
 }
 
-/* Makes the schedule of a resolved run; with "sharding": "auto" what is planned for run.cluster, or
- * without one the first candidate that fits, which is stored in run->sharding (the last one when
- * none fits), and then, with run.prefetch "auto", the deepest prefetch that fits, in run->prefetch
- * (0 when none fits). Before that, with run.layered_micro_steps "auto", what layered.c chooses, in
+/* Makes the schedule of a resolved run; with "sharding": "auto" what plan_auto.c chooses, which is
+ * stored in run->sharding, and then, with run.prefetch "auto", the deepest prefetch that fits, in
+ * run->prefetch (0 when none fits). Before that, with run.layered_micro_steps "auto", what layered.c chooses, in
  * run->layered_micro_steps and *layered_out.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_MEMORY, logged.
@@ -78,6 +87,10 @@ bool run_fits_save_copy(const mics_schedule *schedule, const run_budget *budget,
 mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mics_model *model,
                               const run_budget *budget, mics_schedule **schedule_out);
 
+/* What saves take that do not stop training, where a schedule leaves room for it: 0, none. */
+size_t run_save_copy_room(const mics_run *run, const mics_schedule *least,
+                          const run_budget *budget);
+
 // ---- layered.c ----
 
 /* Chooses run->layered_micro_steps for the run's sharding, whose *schedule has one micro-batch in
@@ -93,15 +106,40 @@ void run_layered_warn(const mics_run *run, const mics_layered_choice *choice,
 
 // ---- plan_auto.c ----
 
-/* "sharding": "auto" with run.cluster: the best sharding for the run's batch, recomputation and
- * collectives on that cluster with the budget's ranks and memory, and a line that says what it is
- * and why.
+/* What the run file leaves open of sharding, micro-batch with micro-steps, and recomputation: the
+ * fastest that keeps run.min_replicas copies (run_plan_pick), for the run's batch and collectives, on run.cluster or usual links, with the budget's ranks and
+ * auto_bytes; where none fits that which lacks the least. It is stored in the run, with the prefetch
+ * that it was planned with where that is "auto". A line says what was chosen, why,
+ * and what keeping every state twice would cost.
  *
- * Returns: MICS_OK, *planned_out false when nothing fits (sharding_out untouched, nothing said);
- *          MICS_ERR_INVALID and others, logged: a cluster that is none, or with other ranks a node.
+ * Returns: MICS_OK; MICS_ERR_INVALID and others, logged: a cluster that is none, or with other ranks
+ *          a node.
+ * Owns:    the caller closes *schedule_out, which is of what was chosen.
  */
-mics_status run_plan_sharding(mics_memory *memory, const mics_run *run, const mics_model *model,
-                              const run_budget *budget, mics_sharding *sharding_out,
-                              bool *planned_out);
+mics_status run_plan_auto(mics_memory *memory, mics_run *run, const mics_model *model,
+                          const run_budget *budget, mics_schedule **schedule_out);
+
+/* Whether a resolved run leaves sharding, micro-batch or recomputation to the planner. */
+bool run_plan_is_open(const mics_run *run);
+
+/* Searches for what the run file leaves open. min_replicas above 0: in place of the run's.
+ *
+ * Returns and Owns: as mics_planner_search.
+ */
+mics_status run_plan_search(mics_planner *planner, const mics_run *run, int32_t min_replicas,
+                            mics_plan_result **result_out);
+
+/* What training takes of that: of those that are within 1 % of the fastest what sends the fewest
+ * inter-node bytes; where nothing fits what lacks the least. Pure. */
+const mics_plan_entry *run_plan_pick(const mics_plan_result *result);
+
+// ---- usual.c ----
+
+/* Ranks and links for plans without run.cluster: the same for all machines, so that the same run
+ * file is planned alike everywhere.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: more ranks a node than a cluster can have.
+ */
+mics_status run_usual_cluster(const run_budget *budget, mics_cluster *cluster_out);
 
 #endif

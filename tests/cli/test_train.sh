@@ -102,23 +102,69 @@ for below in 10000 16384; do
 done
 grep -q "gather slots" small.out && fail "nothing is gathered where all units are whole"
 
-# Automatic sharding: one copy a rank where memory allows, fewer where it does not.
+# Automatic sharding: the fastest that fits, said with what keeping every state twice costs.
 sed 's/"n_embd": 32/"n_embd": 128/' model.json >wide.json
 explain_auto() { # NAME FLAGS...
     name=$1
     shift
-    run 0 "$name" "$mics" explain run.json --ranks 8 --set model.config=wide.json \
+    run 0 "$name" "$mics" explain run.json --ranks 8 --nodes 2 --set model.config=wide.json \
         --set sharding='"auto"' "$@"
 }
+mesh_line() { # NAME: "8 ranks, 2 nodes of 4: NAME"
+    sed -n 's/^  8 ranks, 2 nodes of 4: //p' "$1.out"
+}
 explain_auto auto
-contains auto.out "8 ranks, 1 node of 8: ddp"
+contains auto.err '"sharding": "auto" for usual links (run.cluster names yours): '"$(mesh_line auto), "
+contains auto.err "masters and moments exist once: run.min_replicas=2 would take "
+contains auto.out "optimizer 1; parameters are compared every 100 steps and before each save; run.min_replicas=2 would keep"
 total=$(sed -n 's/^  in all .* \([0-9]*\) B$/\1/p' auto.out | head -n 1)
+explain_auto twice --set run.min_replicas=2
+contains auto.err "would take $(mesh_line twice), "
+contains twice.out "optimizer 2; "
+grep -q "exist once" twice.err && fail "every state exists twice"
+explain_auto all --set run.min_replicas=8
+contains all.out "8 ranks, 2 nodes of 4: ddp"
+run 2 many "$mics" explain run.json --ranks 8 --set sharding='"auto"' --set run.min_replicas=9
+contains many.err "9 copies of every state need 9 ranks, and there are 8; 1 to 8 would work"
 explain_auto tight --set run.memory_limit=$((total - 1))
-contains tight.out "8 ranks, 1 node of 8: mics("
+[ "$(mesh_line tight)" != "$(mesh_line auto)" ] || fail "it does not fit there"
 contains tight.out "  fits: "
-run 0 auto "$mics" train run.json --ranks 4 --steps 2 --out auto --set sharding='"auto"'
-run 0 resolved "$mics" train auto/resolved.json --ranks 4 --out resolved_auto
+# It is kept for as many ranks, whatever would be chosen today; for others, or more copies, it is
+# chosen anew.
+auto="--set sharding=\"auto\" --nodes 2"
+run 0 auto "$mics" train run.json $auto --ranks 4 --steps 2 --out auto
+run 0 resolved "$mics" train auto/resolved.json --ranks 4 --nodes 2 --out resolved_auto
 same_losses auto resolved_auto
+cp -r auto fewer
+cp -r auto copies
+run 0 goes_on "$mics" train run.json $auto --ranks 4 --steps 4 --out auto --set run.cluster=none
+grep -q '"sharding": "auto"' goes_on.err && fail "it should be kept: nothing is chosen"
+run 0 fewer "$mics" train run.json $auto --ranks 2 --steps 4 --out fewer
+contains fewer.err '"sharding": "auto" is chosen anew: the checkpoint'
+contains fewer.err "is of 4 ranks, and there are 2"
+run 0 copies "$mics" train run.json $auto --ranks 4 --steps 4 --out copies --set run.min_replicas=4
+contains copies.err "does not do for 2 nodes and run.min_replicas 4"
+contains copies.out "4 on 2 nodes, ddp"
+
+# A file that gives the global batch alone: how it is cut, and recomputation, are chosen with the
+# sharding, kept by a run that goes on with other memory, and never beyond the memory.
+sed '/gradient_accumulation_steps/d; s/"train_batch_size": 16/"train_batch_size": 64/' run.json >cut.json
+grep -q '"train_batch_size": 64' cut.json || fail "cut.json should have a global batch alone"
+cut="--ranks 4 --nodes 2 --set sharding=\"auto\""
+run 0 cut "$mics" train cut.json $cut --steps 2 --out cut
+contains cut.err ", micro-batch 16 x 1 micro-steps, "
+run 0 open "$mics" explain cut.json $cut
+total=$(sed -n 's/^  in all .* \([0-9]*\) B$/\1/p' open.out | head -n 1)
+run 0 less "$mics" explain cut.json $cut --set run.memory_limit=$((total / 3))
+contains less.out "  fits: "
+grep -q 'train_micro_batch_size_per_gpu  *16 ' less.out && fail "a smaller micro-batch should be chosen"
+run 0 cut "$mics" train cut.json $cut --steps 4 --out cut --set run.memory_limit=$((total * 2))
+grep -q "micro-batch" cut.err && fail "the micro-batch should be kept"
+grep -q '"train_micro_batch_size_per_gpu": 16$' cut/resolved.json || fail "16 should be kept"
+run 2 none "$mics" train cut.json $cut --out none --set run.memory_limit=200KiB
+one_line none.err
+run 2 none "$mics" explain cut.json $cut --set run.memory_limit=200KiB
+contains none.err "the run does not fit: "
 
 # Automatic prefetch: the deepest that fits; a depth that is given and does not is told so.
 sed 's/"n_layer": 2/"n_layer": 8/' model.json >deep.json
@@ -216,7 +262,9 @@ contains same.out "layered 4 at a time"
 grep -q "layered_micro_steps" same.err && fail "4 fit"
 same_losses open same
 
-explain_deep deep --set run.memory_limit=$((total - 1))
+run 2 deep "$mics" explain run.json --ranks 4 --set model.config=deep.json \
+    --set run.share_params=false --set run.memory_limit=$((total - 1))
+contains deep.err "the run does not fit: a rank needs "
 grep -q "run.prefetch  *0  *auto: the deepest" deep.out || fail "prefetch should be 0"
 contains deep.out "DOES NOT FIT"
 

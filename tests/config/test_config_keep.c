@@ -57,6 +57,8 @@ static void test_a_real_one(void **state)
     check_row(run, "sharding.params", "4", "checkpoint");
     ASSERT_OK(mics_run_resolve(run, 4, 2));
     assert_true(run->sharding_auto);
+    assert_int_equal(run->kept_ranks, 8);
+    assert_int_equal(run->kept_sharding.params, 4);
     ASSERT_OK(mics_run_resolve(run, 8, 1));
     assert_false(run->sharding_auto);
     mics_run_close(run);
@@ -457,7 +459,7 @@ static void test_global_batch(void **state)
     check_batch(train, 2, 8, 2, false);
     check_batch(train, 32, 1, 1, true);
     check_batch("\"train_batch_size\": 32", 2, 4, 4, true);
-    check_batch("\"train_batch_size\": 32", 4, 8, 1, false);
+    check_batch("\"train_batch_size\": 32", 4, 4, 2, true); // as an earlier start chose it
 
     // No share for each rank, and a batch that the file asks for.
     mics_run *run = load_kept("{" RUN_BASE ", \"train_micro_batch_size_per_gpu\": 4}",

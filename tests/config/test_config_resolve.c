@@ -222,15 +222,15 @@ static void test_auto_sharding(void **state)
     for (size_t i = 0; i < 2; i++) {
         mics_run *run = load_good(texts[i]);
         ASSERT_OK(mics_run_resolve(run, 8, 2));
-        assert_true(run->sharding_auto);
+        assert_true(run->sharding_auto && run->sharding_open);
         assert_int_equal(run->sharding.params, 1);
         assert_string_equal(origin_of(run, "sharding.grads"),
-                            "auto: the smallest mics(p) whose memory fits");
+                            "auto: the fastest that fits, on usual links");
         mics_run_close(run);
     }
     mics_run *run = load_good(RUN_WITH("\"sharding\": {\"params\": 1}"));
     ASSERT_OK(mics_run_resolve(run, 8, 2));
-    assert_false(run->sharding_auto);
+    assert_false(run->sharding_auto || run->sharding_open);
     mics_run_close(run);
     // 12 ranks as 2 nodes of 6: 4 divides the ranks and straddles nodes
     static const int32_t degrees[] = {1, 2, 3, 6, 12};
@@ -245,6 +245,63 @@ static void test_auto_sharding(void **state)
     assert_false(mics_sharding_candidate(12, 2, -1, &sharding));
     assert_false(mics_sharding_candidate(12, 5, 0, &sharding));
     assert_false(mics_sharding_candidate(0, 0, 0, &sharding));
+}
+
+static void test_min_replicas(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"run.min_replicas=3"};
+    mics_run *run = NULL;
+    ASSERT_OK(mics_run_parse(memory, "run.json", RUN_WITH("\"sharding\": {\"params\": 2}"), sets, 1,
+                             &run));
+    ASSERT_OK(mics_run_resolve(run, 8, 2)); // four copies
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_run_resolve(run, 4, 2));
+    capture_end();
+    ASSERT_SAID(&seen,
+                "is 3, but with optimizer state over 2 of 4 ranks it exists 2 times; take at "
+                "most 2, optimizer state over at most 1 ranks");
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_run_resolve(run, 2, 1));
+    capture_end();
+    ASSERT_SAID(&seen, "3 copies of every state need 3 ranks, and there are 2; 1 to 2 would work");
+    mics_run_close(run);
+}
+
+// How a global batch is cut, and recomputation, are the planner's in a file of our own words that
+// leaves them open.
+static void test_open_batch(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool batch, recompute;
+    } cases[] = {
+        {"{" RUN_BASE TRAIN(64) "}", true, true},
+        {"{" RUN_BASE TRAIN(64) MICRO("auto") STEPS("auto") ", \"sharding\": {\"params\": 2}}",
+         true, true},
+        {"{" RUN_BASE TRAIN(64) MICRO(4) "}", false, false},
+        {"{" RUN_BASE TRAIN(64) STEPS(4) "}", false, false},
+        {"{" RUN_BASE MICRO(4) STEPS(4) "}", false, false},
+        {"{" RUN_BASE TRAIN(64) ", \"zero_optimization\": {\"stage\": 1}}", false, false},
+        {"{" RUN_BASE TRAIN(64) ", \"sharded_data_parallel_degree\": 2}", false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mics_run *run = load_good(cases[i].text);
+        ASSERT_OK(mics_run_resolve(run, 8, 2));
+        assert_int_equal(run->batch_auto, cases[i].batch);
+        assert_int_equal(run->recompute_auto, cases[i].recompute);
+        assert_int_equal(run->micro_batch * run->micro_steps * 8, run->global_batch);
+        mics_run_close(run);
+    }
+    static const char *const sets[] = {"run.recompute=false"};
+    mics_run *run = NULL;
+    ASSERT_OK(mics_run_parse(memory, "run.json", cases[0].text, sets, 1, &run));
+    ASSERT_OK(mics_run_resolve(run, 8, 2));
+    assert_true(run->batch_auto && !run->recompute_auto);
+    assert_string_equal(origin_of(run, "gradient_accumulation_steps"),
+                        "auto: the fastest that fits");
+    mics_run_close(run);
 }
 
 // One run on mesh after mesh; a failure leaves the last good resolution.
@@ -269,6 +326,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sharding, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sources_conflict, setup, teardown),
         cmocka_unit_test_setup_teardown(test_auto_sharding, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_min_replicas, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_open_batch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_resolves_again, setup, teardown),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

@@ -45,6 +45,39 @@ static void test_best_beside_the_rest(void **state)
     mics_plan_close(plan);
 }
 
+// "sharding": "auto" is the run file's own row, as training would choose it; and what keeping every
+// state twice costs is found also where the table is too short for it.
+static void test_auto_and_twice(void **state)
+{
+    mics_memory *memory = *state;
+    const char *sets[] = {"sharding=\"auto\"", "run.min_replicas=1"};
+    mics_plan_spec spec = {
+        .file = "run.json", .sets = sets, .set_count = 2, .cluster = "p4d.24xlarge:2"};
+    mics_plan *plan = NULL;
+    double step_us[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        mics_plan_found found = {.planner = NULL};
+        ASSERT_OK(mics_plan_open(memory, &spec, &plan));
+        ASSERT_OK(mics_plan_find(plan, 2, 1, &found));
+        assert_true(found.has_file && found.file.fits);
+        assert_int_equal(found.file.choice.micro_batch, plan->run->micro_batch);
+        ASSERT_OK(mics_plan_find_twice(&found));
+        const int32_t optimizer = found.result->entries[0].choice.sharding.optimizer;
+        assert_int_equal(found.has_twice, optimizer == 16);
+        if (found.has_twice) {
+            assert_true(found.twice.choice.sharding.optimizer <= 8 && found.twice.why[0] != '\0');
+            assert_true(found.twice.step_us >= found.result->entries[0].step_us);
+        }
+        if (i == 1)
+            assert_true(optimizer <= 8 && found.file.choice.sharding.optimizer <= 8);
+        step_us[i] = found.has_twice ? found.twice.step_us : found.result->entries[0].step_us;
+        mics_plan_found_close(&found);
+        mics_plan_close(plan);
+        sets[1] = "run.min_replicas=2";
+    }
+    assert_true(step_us[0] == step_us[1]); // the price is that of the key
+}
+
 // Where memory is too little for anything, it says what would do.
 static void test_nothing_fits(void **state)
 {
@@ -446,6 +479,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_best_beside_the_rest),
+        cmocka_unit_test(test_auto_and_twice),
         cmocka_unit_test(test_nothing_fits),
         cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_sweeps),

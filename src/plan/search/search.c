@@ -19,6 +19,7 @@ typedef struct candidate {
 typedef struct found {
     double step_us;
     double memory_bytes;
+    double inter_bytes; // sent in a step; below 0: not asked for yet
     mics_plan_choice choice;
 } found;
 
@@ -62,11 +63,16 @@ static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
     return 0;
 }
 
-static int compare_found(const found *a, const found *b)
+static int compare_times(const found *a, const found *b)
 {
-    const int by_time = compare_real(round(a->step_us * 1e3), round(b->step_us * 1e3)); // whole ns
-    if (by_time != 0)
-        return by_time;
+    return compare_real(round(a->step_us * 1e3), round(b->step_us * 1e3)); // whole ns
+}
+
+// Of shardings that are equally fast.
+static int compare_ties(const found *a, const found *b)
+{
+    if (a->inter_bytes != b->inter_bytes)
+        return compare_real(a->inter_bytes, b->inter_bytes);
     return a->memory_bytes != b->memory_bytes ? compare_real(a->memory_bytes, b->memory_bytes)
                                               : compare_choices(&a->choice, &b->choice);
 }
@@ -203,12 +209,20 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
     return MICS_OK;
 }
 
+// Copies of every state that are asked for. Baselines are what they are.
+static int64_t least_replicas(const search *s)
+{
+    return s->space->min_replicas > 0 ? s->space->min_replicas : s->planner->request.min_replicas;
+}
+
 static bool in_family(const search *s, mics_sharding sharding)
 {
     const int32_t n = s->planner->ranks;
     if (s->space->params > 0 && s->space->params != sharding.params)
         return false;
     switch (s->space->family) {
+    case MICS_PLAN_FAMILY_ALL:
+        return least_replicas(s) * sharding.optimizer <= n;
     case MICS_PLAN_FAMILY_MICS:
         return sharding.params == sharding.optimizer;
     case MICS_PLAN_FAMILY_MICS_PLUS:
@@ -259,31 +273,62 @@ static bool is_above(double bound_us, double time_us)
     return bound_us > time_us + 2e-3 + 1e-9 * time_us;
 }
 
-static void insert_found(search *s, const found *f)
+// Bytes are counted where times tie, which is seldom.
+static mics_status count_inter_bytes(search *s, found *f)
 {
-    int32_t at = index_of_sharding(s, &f->choice.sharding);
+    mics_plan_entry entry;
+    if (f->inter_bytes >= 0)
+        return MICS_OK;
+    MICS_TRY(mics_planner_evaluate(s->planner, &f->choice, &entry));
+    f->inter_bytes = (double)entry.sent.inter;
+    return MICS_OK;
+}
+
+// Below 0: `a` is better.
+static mics_status compare_found(search *s, found *a, found *b, int *order_out)
+{
+    *order_out = compare_times(a, b);
+    if (*order_out != 0)
+        return MICS_OK;
+    MICS_TRY(count_inter_bytes(s, a));
+    MICS_TRY(count_inter_bytes(s, b));
+    *order_out = compare_ties(a, b);
+    return MICS_OK;
+}
+
+static mics_status insert_found(search *s, found f)
+{
+    int32_t at = index_of_sharding(s, &f.choice.sharding);
     const bool full = at == s->found_count && s->found_count == s->max_found;
+    int order = 1;
     if (full)
         at--; // the last gives way
-    if ((full || at < s->found_count) && compare_found(&s->found[at], f) <= 0)
-        return;
+    if (full || at < s->found_count)
+        MICS_TRY(compare_found(s, &s->found[at], &f, &order));
+    if (order <= 0)
+        return MICS_OK;
     if (at == s->found_count)
         s->found_count++;
-    for (; at > 0 && compare_found(&s->found[at - 1], f) > 0; at--)
-        s->found[at] = s->found[at - 1];
-    s->found[at] = *f;
+    s->found[at] = f;
+    for (; at > 0; at--) {
+        MICS_TRY(compare_found(s, &s->found[at - 1], &s->found[at], &order));
+        if (order <= 0)
+            break;
+        const found worse = s->found[at - 1];
+        s->found[at - 1] = s->found[at];
+        s->found[at] = worse;
+    }
+    return MICS_OK;
 }
 
 static mics_status simulate_candidate(search *s, const candidate *c)
 {
-    found f = {.choice = c->choice};
+    found f = {.choice = c->choice, .inter_bytes = -1};
     mics_memory_ledger ledger;
     MICS_TRY(time_choice(s->planner, &c->choice, &f.step_us, &ledger));
     s->simulated++;
     f.memory_bytes = (double)ledger.total; // buffers of compression are in the ledger alone
-    if (fits(s, f.memory_bytes))
-        insert_found(s, &f);
-    return MICS_OK;
+    return fits(s, f.memory_bytes) ? insert_found(s, f) : MICS_OK;
 }
 
 static mics_status simulate_candidates(search *s)
@@ -366,11 +411,17 @@ static void close_search(search *s)
     mics_free(s->planner->memory, s->candidates);
 }
 
-static mics_status check_space(const mics_planner *planner, const mics_plan_space *space,
-                               int32_t top)
+static mics_status check_space(const search *s, int32_t top)
 {
+    const mics_planner *planner = s->planner;
+    const mics_plan_space *space = s->space;
     mics_mesh mesh;
     MICS_TRY(check_batch(planner));
+    if (least_replicas(s) > planner->ranks)
+        return mics_fail(MICS_ERR_INVALID,
+                         "run.min_replicas: %d ranks cannot keep %lld copies of every state; 1 to "
+                         "%d work, or more nodes",
+                         (int)planner->ranks, (long long)least_replicas(s), (int)planner->ranks);
     if (top < 1)
         return mics_fail(MICS_ERR_INVALID, "%d plans are asked for: at least 1", (int)top);
     if (space->sharding.params > 0)
@@ -386,7 +437,7 @@ mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *sp
     mics_plan_result *result = NULL;
     mics_status status = MICS_OK;
     void *block = NULL;
-    MICS_TRY(check_space(planner, s.space, top));
+    MICS_TRY(check_space(&s, top));
     MICS_TRY_OUT(mics_alloc(planner->memory, MICS_MEM_HOST, sizeof(mics_plan_result), &block));
     result = block;
     result->memory = planner->memory;

@@ -412,6 +412,44 @@ static void test_spaces_are_kept_to(void **state)
     close_plans(&f);
 }
 
+// Every sharding that is searched keeps so many copies, and the best of them is the best of all
+// that do; baselines are what they are.
+static void test_min_replicas(void **state)
+{
+    (void)state;
+    const mics_plan_space twice = {.min_replicas = 2};
+    mics_plan_result *all = NULL, *result = NULL;
+    mics_plan_entry zero1;
+    int32_t best = 0;
+    fixture f;
+    open_plans(&f, 2, 2, 16);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_search(f.planner, NULL, 100, &all));
+    ASSERT_OK(mics_planner_search(f.planner, &twice, 100, &result));
+    assert_true(result->count > 0 && result->count < all->count);
+    for (int32_t i = 0; i < result->count; i++)
+        assert_true(2 * result->entries[i].choice.sharding.optimizer <= 4);
+    while (2 * all->entries[best].choice.sharding.optimizer > 4)
+        best++;
+    assert_true(all->entries[best].step_us == result->entries[0].step_us);
+    mics_plan_result_close(result);
+    mics_plan_result_close(all);
+    mics_planner_close(f.planner);
+    f.request.min_replicas = 4; // ddp alone
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_search(f.planner, NULL, 100, &result));
+    assert_int_equal(result->count, 1);
+    assert_int_equal(result->entries[0].choice.sharding.optimizer, 1);
+    mics_plan_result_close(result);
+    ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_ZERO1, &zero1));
+    assert_int_equal(zero1.choice.sharding.optimizer, 4);
+    mics_planner_close(f.planner);
+    f.request.min_replicas = 5;
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, NULL, 1, &result));
+    close_plans(&f);
+}
+
 // ---- entries ----
 
 static void test_rates(void **state)
@@ -594,6 +632,7 @@ int main(void)
         cmocka_unit_test(test_pruning_keeps_the_optimum),
         cmocka_unit_test(test_nothing_fits),
         cmocka_unit_test(test_spaces_are_kept_to),
+        cmocka_unit_test(test_min_replicas),
         cmocka_unit_test(test_rates),
         cmocka_unit_test(test_baselines),
         cmocka_unit_test(test_uneven_batch),
