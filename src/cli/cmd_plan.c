@@ -3,10 +3,13 @@
 // mics plan: which sharding and batch, how fast, at what price, before anything is rented.
 #include "cli.h"
 #include "plan.h"
+#include "source.h"
 #include <string.h>
 
 typedef struct plan_options {
     cli_list sets, clusters;
+    cli_source source;
+    cli_sets joined;
     const char *precision, *attention, *sweep, *svg;
     mics_plan_goal goal;
     int64_t top, tensor, pipeline, virtual_stages;
@@ -73,6 +76,7 @@ static mics_status parse(cli_call *call, plan_options *options)
          0},
         {"svg", CLI_TEXT, "FILE",
          "write a picture: of the sweep, or of the clusters' time and price", &options->svg, 0, 0},
+        CLI_SOURCE_OPTIONS(&options->source),
         {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
          0, 0},
         {"wide", CLI_FLAG, NULL, "tables of more than 120 columns, with every figure",
@@ -190,8 +194,8 @@ static mics_status check_spot(const mics_plan *plan, const plan_options *options
 static mics_status run_plan(cli_call *call, const plan_options *options)
 {
     mics_plan_spec spec = {
-        .sets = options->sets.items,
-        .set_count = options->sets.count,
+        .sets = options->joined.items,
+        .set_count = options->joined.count,
         .any_nodes = options->sweep != NULL && strncmp(options->sweep, "nodes", 5) == 0,
         .precision = options->precision,
         .attention = options->attention,
@@ -232,8 +236,14 @@ mics_status cmd_plan(cli_call *call)
         return MICS_OK;
     MICS_TRY(check_losses(&options));
     take_losses(&options);
-    if (!options.list)
-        return run_plan(call, &options);
+    if (!options.list) {
+        mics_status status =
+            cli_sets_init(&options.joined, call->memory, &options.sets, &options.source, 0);
+        if (status == MICS_OK)
+            status = run_plan(call, &options);
+        cli_sets_fini(&options.joined);
+        return status;
+    }
     if (call->arguments.count > 0)
         return mics_fail(MICS_ERR_INVALID, "--list prints the whole catalogue; remove %s",
                          call->arguments.items[0]);
