@@ -26,20 +26,41 @@ typedef enum mics_lr_kind {
     MICS_LR_WARMUP,        // DeepSpeed's WarmupLR
     MICS_LR_WARMUP_DECAY,  // DeepSpeed's WarmupDecayLR
     MICS_LR_WARMUP_COSINE, // DeepSpeed's WarmupCosineLR
-    MICS_LR_WSD            // linear warm-up, stable, linear decay
+    MICS_LR_WSD,           // linear warm-up, stable, linear decay
+    MICS_LR_ONE_CYCLE,     // DeepSpeed's OneCycle
+    // Hugging Face's, by its names:
+    MICS_LR_LINEAR,
+    MICS_LR_COSINE,
+    MICS_LR_COSINE_RESTARTS, // cosine_with_restarts
+    MICS_LR_COSINE_MIN,      // cosine_with_min_lr
+    MICS_LR_POLYNOMIAL,
+    MICS_LR_CONSTANT_WARMUP, // constant_with_warmup
+    MICS_LR_INVERSE_SQRT,
+    MICS_LR_STABLE_DECAY // warmup_stable_decay
 } mics_lr_kind;
 
-typedef enum mics_warmup_kind { MICS_WARMUP_LOG, MICS_WARMUP_LINEAR } mics_warmup_kind;
+// Shapes of a warm-up, and of the decay of warmup_stable_decay, which takes all but the first.
+typedef enum mics_warmup_kind {
+    MICS_WARMUP_LOG,
+    MICS_WARMUP_LINEAR,
+    MICS_WARMUP_COSINE,
+    MICS_WARMUP_SQRT // "1-sqrt"
+} mics_warmup_kind;
 
 // A learning rate schedule; what a kind does not use is 0.
 typedef struct mics_lr {
     mics_lr_kind kind;
-    mics_warmup_kind warmup;
-    double peak;      // after the warm-up
-    double start;     // where the warm-up starts (WarmupLR, WarmupDecayLR)
-    double min_ratio; // share of the peak where the warm-up starts (WarmupCosineLR)
-    double end_ratio; // share of the peak that is left in the end (WarmupCosineLR, WSD)
-    int64_t warmup_steps, decay_steps, total_steps;
+    mics_warmup_kind warmup, decay; // decay: of MICS_LR_STABLE_DECAY
+    double peak;                    // after the warm-up; of MICS_LR_ONE_CYCLE cycle_max_lr
+    double start;      // where the warm-up starts (WarmupLR, WarmupDecayLR); cycle_min_lr
+    double min_ratio;  // share of the peak where the warm-up starts (WarmupCosineLR)
+    double end_ratio;  // share of the peak that is left in the end
+    double cycles;     // waves of a cosine
+    double power;      // of MICS_LR_POLYNOMIAL
+    double decay_rate; // of MICS_LR_ONE_CYCLE
+    // MICS_LR_ONE_CYCLE rises for warmup_steps and falls for stable_steps; decay_steps is
+    // decay_step_size. MICS_LR_INVERSE_SQRT has its time scale in decay_steps.
+    int64_t warmup_steps, stable_steps, decay_steps, total_steps;
 } mics_lr;
 
 // run.collectives: how gathers and reductions over several ranks run. AUTO is settled by
@@ -81,6 +102,9 @@ typedef struct mics_loss_scale {
 // What model.config says of a run whose model a program builds by itself (mics/run.h): no file.
 #define MICS_MODEL_OF_PROGRAM "the program's model"
 
+// Steps of a run that says epochs, until its data is known.
+#define MICS_STEPS_UNKNOWN 1000000000000
+
 // What a run file says. Texts live as long as the run.
 typedef struct mics_run {
     mics_json *json;             // the document, with --set applied; owns most texts below
@@ -97,7 +121,8 @@ typedef struct mics_run {
     const char *text_field;  // of JSON Lines
     const char *data_dtype;  // of .bin files without a header; "none": there are none
     int64_t sequence_length; // 0: the model's positions
-    int64_t steps;
+    int64_t steps;           // MICS_STEPS_UNKNOWN until mics_run_resolve_epochs
+    double epochs;           // over the data, where run.steps is not given; else 0
     uint64_t seed;
     const char *out;                 // folder
     int64_t checkpoint_every;        // steps; 0: only at the end
@@ -233,6 +258,15 @@ mics_status mics_run_check_files(const mics_run *run);
  */
 mics_status mics_run_resolve(mics_run *run, int32_t ranks, int32_t nodes);
 
+/* Settles run.steps, where the run says epochs, and what follows from it, once the data is known:
+ * ceil(epochs x ceil(sequences / global batch)).
+ *
+ * `sequences`: of the training data.
+ * Needs:   mics_run_resolve; run->epochs > 0, else nothing is done; sequences >= 1.
+ * Returns: MICS_OK; MICS_ERR_INVALID, one line: too many steps, or what the scheduler refuses.
+ */
+mics_status mics_run_resolve_epochs(mics_run *run, int64_t sequences);
+
 /* Settles run.device and run.precision, once it is known what can be used. On CPUs that are slow in
  * bf16 a run in bf16 falls back to fp32, unless it resumes from a checkpoint in bf16.
  *
@@ -291,10 +325,11 @@ bool mics_prefetch_candidate(int32_t index, int32_t *prefetch_out);
  *
  * DeepSpeed's kinds give what DeepSpeed uses in that step: its schedulers start at iteration -1,
  * so step 1 takes the rate at the start of the warm-up (0 for WarmupCosineLR) and step k that of
- * iteration k - 2.
+ * iteration k - 2. Hugging Face's kinds give what the Trainer uses: step k that of current_step
+ * k - 1.
  * Units:   of the optimizer's step, as optimizer.params.lr.
  * Needs:   step >= 1; lr as a run has it.
- * Source:  deepspeed/runtime/lr_schedules.py.
+ * Source:  deepspeed/runtime/lr_schedules.py; transformers/optimization.py.
  */
 double mics_lr_at(const mics_lr *lr, int64_t step);
 

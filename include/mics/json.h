@@ -136,6 +136,21 @@ const char *mics_json_nearest(const char *name, const char *const *names, int32_
  */
 mics_status mics_json_set(mics_json *json, const char *path, const char *text);
 
+/* The same for a value that the text has at the dotted path `source`, under another name or in
+ * another form: mics_json_line and mics_json_fail speak of `source` then.
+ *
+ * Needs:   a `source` that stands nowhere in the text gives no line.
+ * Returns: as mics_json_set.
+ */
+mics_status mics_json_set_from(mics_json *json, const char *path, const char *text,
+                               const char *source);
+
+/* Where the text has what is at `path`: the source of mics_json_set_from, or `path` itself.
+ *
+ * Returns: `path`, or `text`, into which at most `capacity` bytes are written.
+ */
+const char *mics_json_source(const mics_json *json, const char *path, char *text, size_t capacity);
+
 #ifdef __cplusplus
 }
 #endif

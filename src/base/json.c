@@ -6,6 +6,7 @@
 // Invariants:
 //   1. A mics_json_value is jansson's json_t, owned by the document's tree.
 //   2. `text` is what was read; `overrides` has the paths that mics_json_set changed since.
+//   3. `sources` maps paths that mics_json_set_from made to where their values stand in the text.
 #include "mics/json.h"
 #include "base/file.h"
 #include "base/json_text.h"
@@ -17,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 64, NEAREST_BYTES = 64, MESSAGE_BYTES = 1024 };
+enum { MAX_DEPTH = 64, NEAREST_BYTES = 64, MESSAGE_BYTES = 1024, SOURCE_BYTES = 256 };
 
 // Of a document's tree. The largest known tokenizer.json, with 262144 tokens and 514906 merges in
 // 33 MB, takes some 240 MiB by that sum; a text of nothing but "[]," takes 50 bytes for each of its own.
@@ -29,6 +30,7 @@ struct mics_json {
     char *text;
     json_t *root;
     json_t *overrides; // array of strings
+    json_t *sources;   // object of strings
 };
 
 static json_t *tree_of(const mics_json_value *value)
@@ -149,6 +151,7 @@ void mics_json_close(mics_json *json)
         return;
     json_decref(json->root);
     json_decref(json->overrides);
+    json_decref(json->sources);
     mics_free(json->memory, json->text);
     mics_free(json->memory, json->name);
     mics_free(json->memory, json);
@@ -282,21 +285,41 @@ static bool is_overridden(const mics_json *json, const char *path)
     return false;
 }
 
+const char *mics_json_source(const mics_json *json, const char *path, char *text, size_t capacity)
+{
+    const char *name = NULL;
+    json_t *source = NULL;
+    size_t longest = 0;
+    json_object_foreach(json->sources, name, source)
+    {
+        const size_t bytes = strlen(name);
+        if (bytes <= longest || strncmp(path, name, bytes) != 0 ||
+            (path[bytes] != '\0' && path[bytes] != '.'))
+            continue;
+        snprintf(text, capacity, "%s%s", json_string_value(source), path + bytes);
+        longest = bytes;
+    }
+    return longest > 0 ? text : path;
+}
+
 int32_t mics_json_line(const mics_json *json, const char *path)
 {
+    char source[SOURCE_BYTES];
+    path = mics_json_source(json, path, source, sizeof source);
     return is_overridden(json, path) ? 0 : mics_json_text_line(json->text, path, strlen(path));
 }
 
 mics_status mics_json_fail(const mics_json *json, const char *path, mics_status status,
                            const char *format, ...)
 {
-    char what[MESSAGE_BYTES];
+    char what[MESSAGE_BYTES], source[SOURCE_BYTES];
     va_list args;
     va_start(args, format);
     mics_text_vformat(what, sizeof what, format, args);
     va_end(args);
     if (path == NULL || *path == '\0')
         return mics_fail(status, "%s: %s", json->name, what);
+    path = mics_json_source(json, path, source, sizeof source);
     if (is_overridden(json, path))
         return mics_fail(status, "%s, --set %s: %s", json->name, path, what);
     // A key that is missing is spoken of at the line of what should hold it.
@@ -436,7 +459,20 @@ static mics_status note_override(mics_json *json, json_t *path)
     return MICS_OK;
 }
 
-mics_status mics_json_set(mics_json *json, const char *path, const char *text)
+// Where what is at `path` came from: NULL, mics_json_set.
+static mics_status note_source(mics_json *json, json_t *path, const char *source)
+{
+    if (source == NULL)
+        return note_override(json, path);
+    if (json->sources == NULL)
+        json->sources = json_object();
+    if (json_object_set_new(json->sources, json_string_value(path), json_string(source)) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "%s: %s: no memory for it", json->name,
+                         json_string_value(path));
+    return MICS_OK;
+}
+
+static mics_status set_from(mics_json *json, const char *path, const char *text, const char *source)
 {
     mics_status status = MICS_OK;
     char *copy = NULL;
@@ -450,10 +486,21 @@ mics_status mics_json_set(mics_json *json, const char *path, const char *text)
     MICS_TRY_OUT(split_path(json, copy, keys, &count));
     MICS_TRY_OUT(value_from_text(json, path, text, &value));
     MICS_TRY_OUT(set_take(json, path, keys, count, json_incref(value)));
-    MICS_TRY_OUT(note_override(json, override));
+    MICS_TRY_OUT(note_source(json, override, source));
 out:
     json_decref(value);
     json_decref(override);
     mics_free(json->memory, copy);
     return status;
+}
+
+mics_status mics_json_set(mics_json *json, const char *path, const char *text)
+{
+    return set_from(json, path, text, NULL);
+}
+
+mics_status mics_json_set_from(mics_json *json, const char *path, const char *text,
+                               const char *source)
+{
+    return set_from(json, path, text, source);
 }

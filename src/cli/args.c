@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_OPTIONS = 24, HELP_COLUMN = 26 };
+enum { MAX_OPTIONS = 32, HELP_COLUMN = 26 };
 
 typedef struct parser {
     cli_call *call;

@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "explain.h"
 #include "mics/log.h"
+#include "source.h"
 
 static const char about[] =
     "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
@@ -14,6 +15,7 @@ static const char about[] =
 
 typedef struct explain_options {
     cli_list sets;
+    cli_source source;
     int64_t ranks, nodes;
     bool json, all_steps;
 } explain_options;
@@ -24,6 +26,7 @@ static mics_status parse(cli_call *call, explain_options *options)
         {"ranks", CLI_INT, "N", "ranks; default 1", &options->ranks, 1, CLI_MAX_RANKS},
         {"nodes", CLI_INT, "M", "nodes of equally many ranks; default 1", &options->nodes, 1,
          CLI_MAX_RANKS},
+        CLI_SOURCE_OPTIONS(&options->source),
         {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
          0, 0},
         {"all-steps", CLI_FLAG, NULL, "print the whole schedule, however long", &options->all_steps,
@@ -57,13 +60,13 @@ static mics_status check_fits(const mics_job *job)
                      mics_size_text((double)limit, there, sizeof there));
 }
 
-static mics_status explain(cli_call *call, const explain_options *options)
+static mics_status explain(cli_call *call, const explain_options *options, const cli_sets *sets)
 {
     mics_job *job = NULL;
     const mics_job_spec spec = {.memory = call->memory,
                                 .file = call->arguments.items[0],
-                                .sets = options->sets.items,
-                                .set_count = options->sets.count,
+                                .sets = sets->items,
+                                .set_count = sets->count,
                                 .ranks = (int32_t)options->ranks,
                                 .nodes = (int32_t)options->nodes};
     MICS_TRY(mics_job_size(&spec, &job));
@@ -79,5 +82,12 @@ mics_status cmd_explain(cli_call *call)
 {
     explain_options options = {.ranks = 1, .nodes = 1};
     MICS_TRY(parse(call, &options));
-    return call->helped ? MICS_OK : explain(call, &options);
+    if (call->helped)
+        return MICS_OK;
+    cli_sets sets = {0};
+    mics_status status = cli_sets_init(&sets, call->memory, &options.sets, &options.source, 0);
+    if (status == MICS_OK)
+        status = explain(call, &options, &sets);
+    cli_sets_fini(&sets);
+    return status;
 }

@@ -4,11 +4,14 @@
 #include "cli.h"
 #include "plan.h"
 #include "signals.h"
+#include "source.h"
 #include "work.h"
 #include <string.h>
 
 typedef struct plan_options {
     cli_list sets, clusters;
+    cli_source source;
+    cli_sets joined;
     const char *precision, *attention, *sweep, *svg;
     mics_plan_goal goal;
     int64_t top, tensor, context, pipeline, virtual_stages, expert;
@@ -79,6 +82,7 @@ static mics_status parse(cli_call *call, plan_options *options)
          0},
         {"svg", CLI_TEXT, "FILE",
          "write a picture: of the sweep, or of the clusters' time and price", &options->svg, 0, 0},
+        CLI_SOURCE_OPTIONS(&options->source),
         {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
          0, 0},
         {"wide", CLI_FLAG, NULL, "tables of more than 120 columns, with every figure",
@@ -203,8 +207,8 @@ static mics_status check_spot(const mics_plan *plan, const plan_options *options
 static mics_status run_plan(cli_call *call, const plan_options *options, cli_work *work)
 {
     mics_plan_spec spec = {
-        .sets = options->sets.items,
-        .set_count = options->sets.count,
+        .sets = options->joined.items,
+        .set_count = options->joined.count,
         .any_nodes = options->sweep != NULL && strncmp(options->sweep, "nodes", 5) == 0,
         .precision = options->precision,
         .attention = options->attention,
@@ -253,7 +257,11 @@ mics_status cmd_plan(cli_call *call)
         cli_work work = {0};
         cli_signals_word("nothing was written");
         MICS_TRY(cli_signals_start());
-        const mics_status status = run_plan(call, &options, &work);
+        mics_status status =
+            cli_sets_init(&options.joined, call->memory, &options.sets, &options.source, 0);
+        if (status == MICS_OK)
+            status = run_plan(call, &options, &work);
+        cli_sets_fini(&options.joined);
         cli_work_close(&work);
         return status;
     }

@@ -3,6 +3,7 @@
 // mics train: command line, signals, and what is printed of a job (mics/run.h).
 #include "cli.h"
 #include "signals.h"
+#include "source.h"
 #include "train.h"
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@ typedef struct train_options {
     int64_t ranks, nodes, steps;
     const char *resume, *out;
     cli_list sets;
+    cli_source source;
 } train_options;
 
 // Room for the texts of sets.
@@ -42,6 +44,7 @@ static mics_status parse(cli_call *call, train_options *options)
          "default), from none, or from DIR",
          &options->resume, 0, 0},
         {"out", CLI_TEXT, "DIR", "output folder", &options->out, 0, 0},
+        CLI_SOURCE_OPTIONS(&options->source),
         {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
          0, 0},
     };
@@ -58,30 +61,22 @@ static mics_status parse(cli_call *call, train_options *options)
     return cli_parse(call, &spec);
 }
 
-// --steps and --out are sets too, after the user's own. The caller frees *sets_out.
+// --steps and --out are sets too, after the user's own. The caller closes `sets`, in any case.
 static mics_status join_sets(mics_memory *memory, const train_options *options, train_texts *texts,
-                             const char ***sets_out, int32_t *count_out)
+                             cli_sets *sets)
 {
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST,
-                        (size_t)(options->sets.count + 2) * sizeof **sets_out, &block));
-    const char **sets = block;
-    int32_t count = 0;
-    for (; count < options->sets.count; count++)
-        sets[count] = options->sets.items[count];
+    MICS_TRY(cli_sets_init(sets, memory, &options->sets, &options->source, 2));
     if (options->steps > 0) {
         snprintf(texts->steps, sizeof texts->steps, "run.steps=%lld", (long long)options->steps);
-        sets[count++] = texts->steps;
+        sets->items[sets->count++] = texts->steps;
     }
     if (options->out != NULL) {
         // In quotes, lest a folder called 12 be taken as a number.
         bool plain = strpbrk(options->out, "\"\\") == NULL;
         snprintf(texts->out, sizeof texts->out, plain ? "run.out=\"%s\"" : "run.out=%s",
                  options->out);
-        sets[count++] = texts->out;
+        sets->items[sets->count++] = texts->out;
     }
-    *sets_out = sets;
-    *count_out = count;
     return MICS_OK;
 }
 
@@ -204,9 +199,10 @@ static mics_status train(cli_call *call, const train_options *options, mics_stat
         .callbacks = {&self, begin, show_step, show_validation, show_saving, show_checkpoint,
                       show_note, NULL, show_sample, show_work},
     };
-    const char **sets = NULL;
-    mics_status status = join_sets(memory, options, &texts, &sets, &spec.set_count);
-    spec.sets = sets;
+    cli_sets sets = {0};
+    mics_status status = join_sets(memory, options, &texts, &sets);
+    spec.sets = sets.items;
+    spec.set_count = sets.count;
     if (status == MICS_OK)
         status = mics_job_open(&spec, &job);
     call->running = status == MICS_OK;
@@ -214,7 +210,7 @@ static mics_status train(cli_call *call, const train_options *options, mics_stat
         status = run_job(&self, job, mics_job_facts_get(job).first_rank == 0);
     mics_progress_close(self.progress);
     const mics_status closed = mics_job_close(job);
-    mics_free(memory, sets);
+    cli_sets_fini(&sets);
     return status != MICS_OK ? status : closed;
 }
 

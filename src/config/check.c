@@ -164,6 +164,8 @@ static mics_status check_member(config *run, const char *parent, const char *nam
     const int32_t index = mics_config_find(path), foreign = mics_config_find_foreign(path);
     if (mics_config_refuse_renamed(run, path, value))
         return MICS_OK;
+    if (index < 0 && foreign < 0 && mics_config_is_adopted(path))
+        return MICS_OK;
     if (index < 0 && foreign < 0)
         return fail_unknown(run, parent, path, name);
     if (mics_json_type_of(value) == MICS_JSON_NULL)

@@ -26,8 +26,9 @@ static bool has_row(const config *run, int32_t index)
         return false;
     if (run->states[index] != KEY_ABSENT || is_degree(row))
         return true;
-    if (row->bytes == 0 || strcmp(row->path, "scheduler.type") == 0 ||
-        strcmp(row->path, "steps_per_print") == 0 || strcmp(row->path, "model.dropout") == 0 ||
+    if (row->bytes == 0 || (row->flags & KEY_OTHERS) != 0 ||
+        strcmp(row->path, "scheduler.type") == 0 || strcmp(row->path, "steps_per_print") == 0 ||
+        strcmp(row->path, "model.dropout") == 0 ||
         strcmp(row->path, "communication_data_type") == 0 || starts_with(row->path, "bf16.") ||
         strcmp(row->path, "fp16.enabled") == 0)
         return false;
@@ -105,6 +106,8 @@ static void value_text(const config *run, const key *row, char *text, size_t cap
         unstored_text(run, row->path, text, capacity);
     else
         mics_config_field_text(run, row, text, capacity);
+    if (strcmp(row->path, "run.steps") == 0 && run->run.steps == MICS_STEPS_UNKNOWN)
+        snprintf(text, capacity, "\"auto\""); // not settled yet
     if (strcmp(row->path, "run.layered_micro_steps") == 0 && run->run.layered_micro_steps == 0)
         snprintf(text, capacity, "\"auto\""); // not settled yet
 }

@@ -24,12 +24,29 @@ static const char *const boundary_dtypes[] = {"auto", "fp32", "bf16", "int8", NU
 #define ELEMS_OF_64_KIB 16384
 #define ELEMS_OF_1_MIB 262144
 
-static const char *const optimizers[] = {"Adam", "AdamW", "FusedAdam", NULL};
+static const char *const optimizers[] = {"Adam", "AdamW", "FusedAdam", "DeepSpeedCPUAdam", NULL};
 // In the order of mics_lr_kind, MICS_LR_CONSTANT apart.
-static const char *const schedulers[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "WSD",
+static const char *const schedulers[] = {"WarmupLR",
+                                         "WarmupDecayLR",
+                                         "WarmupCosineLR",
+                                         "WSD",
+                                         "OneCycle",
+                                         "linear",
+                                         "cosine",
+                                         "cosine_with_restarts",
+                                         "cosine_with_min_lr",
+                                         "polynomial",
+                                         "constant_with_warmup",
+                                         "inverse_sqrt",
+                                         "warmup_stable_decay",
+                                         "constant",
                                          NULL};
-static const char *const warmups[] = {"log", "linear", NULL};
-static const char *const comm_types[] = {"fp32", "bf16", "bfp16", NULL};
+// In the order of mics_warmup_kind.
+static const char *const warmups[] = {"log", "linear", "cosine", "1-sqrt", NULL};
+static const char *const decays[] = {"linear", "cosine", "1-sqrt", NULL};
+static const char *const comm_types[] = {"fp32", "bf16", "bfp16", "fp16", NULL};
+static const char *const fsdp_strategies[] = {"no_shard",     "shard_grad_op",      "full_shard",
+                                              "hybrid_shard", "hybrid_shard_zero2", NULL};
 
 #define BY_PRECISION "auto: as run.precision"
 #define IN_FP16 "; only for fp16"
@@ -63,7 +80,7 @@ static const key rows[] = {
     // ---- model ----
     {SECTION("model", .flags = KEY_REQUIRED, .help = "what is trained")},
     {TEXT("model.config", run.model_config, .flags = KEY_REQUIRED,
-          .help = "a Hugging Face config.json")},
+          .help = "a Hugging Face config.json, or its folder")},
     {TEXT("model.init", run.model_init, .text = "random",
           .help = "\"random\", or a folder of safetensors to start from")},
     {REAL("model.dropout", dropout, 0, 0, 0,
@@ -92,8 +109,8 @@ static const key rows[] = {
          .help = "tokens of a sequence; 0: the model's positions")},
     // ---- run ----
     {SECTION("run", .flags = KEY_REQUIRED, .help = "how long, and where to")},
-    {INT("run.steps", run.steps, 1, MAX_STEPS, 0, .flags = KEY_REQUIRED,
-         .help = "optimizer steps")},
+    {INT("run.steps", steps, 1, MAX_STEPS, 0, SHOW(run.steps),
+         .automatic = "auto: by num_train_epochs", .help = "optimizer steps")},
     {INT("run.seed", run.seed, 0, 9.3e18, 1, .flags = KEY_KEPT,
          .help = "of initial weights, the order of samples and dropout")},
     {TEXT("run.out", run.out, .automatic = "auto: runs/ and the run file's name",
@@ -275,8 +292,9 @@ static const key rows[] = {
     // ---- scheduler ----
     {SECTION("scheduler", .help = "a constant learning rate when absent")},
     {CHOICE("scheduler.type", scheduler, schedulers, NULL,
-            .help = "DeepSpeed's three, and WSD: linear warm-up, stable, linear decay",
-            .refusal = "only these four are built")},
+            .help = "DeepSpeed's, Hugging Face's by lr_scheduler_type, or WSD: linear warm-up, "
+                    "stable, linear decay",
+            .refusal = "no others are built")},
     {SECTION("scheduler.params", .help = "its numbers")},
     {REAL("scheduler.params.warmup_min_lr", warmup_min_lr, 0, 1e6, 0,
           .flags = KEY_WARMUP | KEY_DECAY, .automatic = "auto: 0",
@@ -285,14 +303,18 @@ static const key rows[] = {
           .flags = KEY_WARMUP | KEY_DECAY, .automatic = "auto: optimizer.params.lr",
           .help = "learning rate after the warm-up; goes before optimizer.params.lr")},
     {INT("scheduler.params.warmup_num_steps", warmup_steps, 0, MAX_STEPS, 1000,
-         .flags = KEY_KEPT | KEY_SCHEDULERS,
-         .help = "steps of the warm-up; 0 only for WSD, and 1 counts as 2 for the others, as in "
-                 "DeepSpeed")},
+         .flags = KEY_KEPT | KEY_WARMED,
+         .help =
+             "steps of the warm-up; DeepSpeed's need 1, which counts as 2, as there; default 1000, "
+             "and 0 for Hugging Face's")},
+    {REAL("scheduler.params.warmup_ratio", warmup_ratio, 0, 1, 0, .flags = KEY_WARMED | KEY_OTHERS,
+          .help = "warmup_num_steps as a share of run.steps, rounded up, where that is not given")},
     {CHOICE("scheduler.params.warmup_type", warmup_type, warmups, "log",
-            .flags = KEY_KEPT | KEY_WARMUP | KEY_DECAY | KEY_COSINE,
-            .help = "shape of the warm-up")},
+            .flags = KEY_KEPT | KEY_WARMUP | KEY_DECAY | KEY_COSINE | KEY_STABLE_DECAY,
+            .help = "shape of the warm-up; \"log\" is DeepSpeed's alone, \"cosine\" and "
+                    "\"1-sqrt\" are for warmup_stable_decay, whose default is \"linear\"")},
     {INT("scheduler.params.total_num_steps", total_steps, 1, MAX_STEPS, 0,
-         .flags = KEY_DECAY | KEY_COSINE | KEY_WSD, .automatic = "auto: run.steps",
+         .flags = KEY_DECAY | KEY_COSINE | KEY_WSD | KEY_TO_THE_END, .automatic = "auto: run.steps",
          .help = "step at which the decay ends")},
     {REAL("scheduler.params.warmup_min_ratio", warmup_min_ratio, 0, 1, 0,
           .flags = KEY_KEPT | KEY_COSINE,
@@ -300,11 +322,49 @@ static const key rows[] = {
     {REAL("scheduler.params.cos_min_ratio", cos_min_ratio, 0, 1, 1e-4,
           .flags = KEY_KEPT | KEY_COSINE,
           .help = "share of the learning rate that is left in the end")},
-    {INT("scheduler.params.decay_num_steps", decay_steps, 0, MAX_STEPS, 0, .flags = KEY_WSD,
-         .automatic = "auto: a tenth of total_num_steps",
-         .help = "steps of the decay, the last ones of total_num_steps")},
-    {REAL("scheduler.params.min_ratio", min_ratio, 0, 1, 0, .flags = KEY_KEPT | KEY_WSD,
+    {INT("scheduler.params.decay_num_steps", decay_steps, 0, MAX_STEPS, 0,
+         .flags = KEY_WSD | KEY_STABLE_DECAY, .automatic = "auto: a tenth of total_num_steps",
+         .help = "steps of the decay, the last ones of total_num_steps; warmup_stable_decay needs "
+                 "them")},
+    {INT("scheduler.params.stable_num_steps", stable_steps, 0, MAX_STEPS, 0,
+         .flags = KEY_STABLE_DECAY, .automatic = "auto: what the others leave of total_num_steps",
+         .help = "steps between warm-up and decay")},
+    {CHOICE("scheduler.params.decay_type", decay_type, decays, "cosine",
+            .flags = KEY_KEPT | KEY_STABLE_DECAY, .help = "shape of the decay")},
+    {REAL("scheduler.params.min_ratio", min_ratio, 0, 1, 0,
+          .flags = KEY_KEPT | KEY_WSD | KEY_WAVE_MIN | KEY_STABLE_DECAY,
           .help = "share of the learning rate that is left in the end")},
+    {REAL("scheduler.params.min_lr", min_lr, 0, 1e6, 0, .flags = KEY_WAVE_MIN,
+          .automatic = "auto: min_ratio of the learning rate",
+          .help = "the learning rate that is left in the end")},
+    {REAL("scheduler.params.num_cycles", cycles, 0, 1e6, 0,
+          .flags = KEY_WAVE | KEY_RESTARTS | KEY_WAVE_MIN | KEY_STABLE_DECAY,
+          .automatic = "auto: 0.5, and 1 for cosine_with_restarts",
+          .help = "waves of the cosine; of cosine_with_restarts half waves")},
+    {REAL("scheduler.params.lr_end", lr_end, 0, 1e6, 1e-7, .flags = KEY_KEPT | KEY_POLYNOMIAL,
+          .help = "learning rate in the end")},
+    {REAL("scheduler.params.power", power, 0, 1e3, 1, .flags = KEY_KEPT | KEY_POLYNOMIAL,
+          .help = "of the polynomial")},
+    {INT("scheduler.params.timescale", timescale, 1, MAX_STEPS, 0, .flags = KEY_INVERSE_SQRT,
+         .automatic = "auto: warmup_num_steps, and 10000 where that is 0",
+         .help = "steps; after the warm-up the learning rate falls by the root of their count in "
+                 "it")},
+    {REAL("scheduler.params.cycle_min_lr", cycle_min_lr, 0, 1e6, 0, .flags = KEY_ONE_CYCLE,
+          .help = "learning rate where the cycle starts and ends")},
+    {REAL("scheduler.params.cycle_max_lr", cycle_max_lr, 0, 1e6, 0, .flags = KEY_ONE_CYCLE,
+          .help = "its peak; OneCycle takes both in place of optimizer.params.lr")},
+    {INT("scheduler.params.cycle_first_step_size", cycle_first, 1, MAX_STEPS, 2000,
+         .flags = KEY_KEPT | KEY_ONE_CYCLE, .help = "steps up to the peak")},
+    {INT("scheduler.params.cycle_second_step_size", cycle_second, 1, MAX_STEPS, 0,
+         .flags = KEY_ONE_CYCLE, .automatic = "auto: cycle_first_step_size",
+         .help = "steps down from the peak")},
+    {INT("scheduler.params.decay_step_size", cycle_decay_steps, 0, MAX_STEPS, 0,
+         .flags = KEY_KEPT | KEY_ONE_CYCLE,
+         .help = "steps that decay_lr_rate is for; 0: no decay")},
+    {REAL("scheduler.params.decay_lr_rate", decay_lr_rate, 0, 1e6, 0,
+          .flags = KEY_KEPT | KEY_ONE_CYCLE,
+          .help = "after the cycle the rate is cycle_min_lr / (1 + decay_lr_rate x steps / "
+                  "decay_step_size)")},
     // ---- sharding ----
     {SECTION("zero_optimization",
              .help = "the sharding in DeepSpeed's words; not together with \"sharding\"")},
@@ -332,6 +392,17 @@ static const key rows[] = {
          .automatic = "auto: run.param_persistence_threshold",
          .help = "as run.param_persistence_threshold, in SageMaker's words, but by unit and not by "
                  "parameter")},
+    {CHOICE("fsdp_sharding_strategy", fsdp_strategy, fsdp_strategies, NULL, .flags = KEY_OTHERS,
+            .help = "in FSDP's words: full_shard: zero3; shard_grad_op: zero2; no_shard: ddp; "
+                    "hybrid_shard: mics(p) with a node's ranks as p; hybrid_shard_zero2: that for "
+                    "gradients and optimizer",
+            .refusal = "FSDP has no others")},
+    {INT("data_parallel_shard_degree", shard_degree, -1, MAX_RANKS, 0, .flags = KEY_OTHERS,
+         .automatic = "auto: -1",
+         .help =
+             "p of mics(p), in torchtitan's words; -1: ranks / data_parallel_replicate_degree")},
+    {INT("data_parallel_replicate_degree", replicate_degree, 1, MAX_RANKS, 0, .flags = KEY_OTHERS,
+         .automatic = "auto: 1", .help = "ranks / p of mics(p), in torchtitan's words")},
     // ---- precision ----
     {SECTION("bf16", .help = "bf16 with fp32 masters")},
     {SWITCH("bf16.enabled", bf16, false, .automatic = BY_PRECISION,
@@ -355,13 +426,17 @@ static const key rows[] = {
     {SWITCH("fp16.consecutive_hysteresis", run.loss_scale.consecutive_hysteresis, false,
             .flags = KEY_KEPT,
             .help = "true: a good step gives hysteresis back, not only a doubling" IN_FP16)},
+    // ---- Hugging Face's Trainer ----
+    {REAL("num_train_epochs", epochs, 0, 1e6, 0, .flags = KEY_OTHERS,
+          .help = "how often the training data is read, where run.steps is not given: "
+                  "ceil(epochs x ceil(sequences / train_batch_size)) steps")},
     // ---- other keys of DeepSpeed ----
     {INT("steps_per_print", steps_per_print, 1, 9.3e18, 0, .automatic = "auto: run.log_every",
          .help = "as run.log_every, in DeepSpeed's words")},
     {CHOICE("communication_data_type", comm_type, comm_types, NULL,
             .help = "gradients everywhere, in DeepSpeed's words: run.comm_dtype.grads and "
-                    ".boundary, and intra-node",
-            .refusal = "fp16 would need loss scaling; use \"bf16\", which has fp32's range")},
+                    ".boundary, and intra-node; \"fp16\" leaves them, as more bits change no "
+                    "result that fewer would give")},
 };
 _Static_assert(sizeof rows / sizeof *rows <= CONFIG_MAX_KEYS, "raise CONFIG_MAX_KEYS");
 
@@ -451,7 +526,12 @@ const char *mics_run_precision_text(mics_run_precision precision)
 
 mics_lr_kind mics_config_lr_kind(const char *scheduler)
 {
-    if (scheduler == NULL)
+    if (scheduler == NULL || strcmp(scheduler, "constant") == 0)
         return MICS_LR_CONSTANT;
     return (mics_lr_kind)(MICS_LR_WARMUP + mics_config_index_of(schedulers, scheduler));
+}
+
+mics_warmup_kind mics_config_warmup_kind(const char *shape)
+{
+    return (mics_warmup_kind)mics_config_index_of(warmups, shape);
 }

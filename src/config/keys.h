@@ -28,12 +28,26 @@ typedef enum key_type {
 enum {
     KEY_REQUIRED = 1, // must be given
     KEY_KEPT = 2,     // decides what is computed: a resumed run keeps what its checkpoint says
+    KEY_OTHERS = 4,   // another system's words: explain shows it only where it is given
     // Schedulers that take the key; none of these bits: all.
     KEY_WARMUP = 1 << (8 + MICS_LR_WARMUP),
     KEY_DECAY = 1 << (8 + MICS_LR_WARMUP_DECAY),
     KEY_COSINE = 1 << (8 + MICS_LR_WARMUP_COSINE),
     KEY_WSD = 1 << (8 + MICS_LR_WSD),
-    KEY_SCHEDULERS = KEY_WARMUP | KEY_DECAY | KEY_COSINE | KEY_WSD
+    KEY_ONE_CYCLE = 1 << (8 + MICS_LR_ONE_CYCLE),
+    KEY_LINEAR = 1 << (8 + MICS_LR_LINEAR),
+    KEY_WAVE = 1 << (8 + MICS_LR_COSINE),
+    KEY_RESTARTS = 1 << (8 + MICS_LR_COSINE_RESTARTS),
+    KEY_WAVE_MIN = 1 << (8 + MICS_LR_COSINE_MIN),
+    KEY_POLYNOMIAL = 1 << (8 + MICS_LR_POLYNOMIAL),
+    KEY_CONSTANT_WARMUP = 1 << (8 + MICS_LR_CONSTANT_WARMUP),
+    KEY_INVERSE_SQRT = 1 << (8 + MICS_LR_INVERSE_SQRT),
+    KEY_STABLE_DECAY = 1 << (8 + MICS_LR_STABLE_DECAY),
+    KEY_TO_THE_END = KEY_LINEAR | KEY_WAVE | KEY_RESTARTS | KEY_WAVE_MIN | KEY_POLYNOMIAL |
+                     KEY_STABLE_DECAY, // Hugging Face's that end at total_num_steps
+    KEY_WARMED = KEY_WARMUP | KEY_DECAY | KEY_COSINE | KEY_WSD | KEY_TO_THE_END |
+                 KEY_CONSTANT_WARMUP | KEY_INVERSE_SQRT,
+    KEY_SCHEDULERS = KEY_WARMED | KEY_ONE_CYCLE
 };
 
 typedef struct key {
@@ -77,8 +91,8 @@ typedef struct foreign_key {
 #define FOREIGN_OFF "off"
 
 enum {
-    CONFIG_MAX_KEYS = 160,
-    CONFIG_MAX_FOREIGN = 192,
+    CONFIG_MAX_KEYS = 192,
+    CONFIG_MAX_FOREIGN = 320,
     CONFIG_PATH_BYTES = 160,
     VALUE_TEXT_BYTES = 160
 };
@@ -104,8 +118,9 @@ typedef struct config {
     uint8_t states[CONFIG_MAX_KEYS], foreign_states[CONFIG_MAX_FOREIGN];
     const char *const *sets; // of the caller; only while loading
     int32_t set_count;
-    char *out;               // default of run.out
-    mics_json *kept;         // stored resolved run; only within mics_run_keep
+    char *out;                          // default of run.out
+    char *config_path, *tokenizer_path; // in the folders that the file names
+    mics_json *kept;                    // stored resolved run; only within mics_run_keep
     char kept_text[512];     // kept values that the file alone would not give; cut when longer
     int64_t kept_train;      // of the stored run: its global batch; 0: none
     int64_t kept_micro;      // its micro-batch
@@ -128,10 +143,18 @@ typedef struct config {
     bool adam_w_mode;
     double lr;
     double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio, min_ratio;
-    int64_t warmup_steps, total_steps, decay_steps;
-    // Sharding as asked for, in the four ways of saying it.
+    int64_t warmup_steps, total_steps, decay_steps, stable_steps, timescale;
+    double warmup_ratio, cycles, power, lr_end, min_lr;
+    const char *decay_type;
+    double cycle_min_lr, cycle_max_lr, decay_lr_rate;
+    int64_t cycle_first, cycle_second, cycle_decay_steps;
+    int64_t steps; // as asked for; 0: not given
+    double epochs; // as asked for; 0: not given
+    // Sharding as asked for, in the ways of saying it.
     int64_t params, grads, optimizer_degree; // 0: not given
     int64_t zero_stage, shard_size, hpz_size, sdp_degree, hybrid_degree;
+    int64_t shard_degree, replicate_degree; // of torchtitan
+    const char *fsdp_strategy;              // NULL: not given
     bool hierarchical, sdp_hierarchical, overlap;
     int32_t prefetch;            // as asked for
     int32_t layered_micro_steps; // as asked for; 0: "auto"
@@ -143,6 +166,7 @@ typedef struct config {
     int64_t steps_per_print;
     const char *sharding_origin;          // shown by explain
     const char *origins[CONFIG_MAX_KEYS]; // the same of keys that another one has a say in
+    const char *adopted[CONFIG_MAX_KEYS]; // the same of values that are another file's (adopt.h)
     refusals refused;                     // only while loading
 } config;
 
@@ -171,6 +195,7 @@ void mics_config_set_origin(config *run, const char *path, const char *origin);
 
 /* Which kind of schedule a scheduler.type names; NULL: constant. */
 mics_lr_kind mics_config_lr_kind(const char *scheduler);
+mics_warmup_kind mics_config_warmup_kind(const char *shape);
 
 /* What values of run.collectives, run.comm_dtype, run.device and run.precision name. */
 mics_collectives mics_config_collectives(const char *text);
@@ -229,6 +254,11 @@ const char *mics_config_renamed_text(const char *path, const char *text);
 
 // ---- the parts of a load, in their order ----
 
+// adopt.c: rewrites files of Hugging Face's Trainer, accelerate and torchtitan, and "auto" values of
+// DeepSpeed's, in the document itself; and whether a key at `path` was read by that.
+mics_status mics_config_adopt(config *run);
+bool mics_config_is_adopted(const char *path);
+
 // check.c: applies defaults, then stores and checks every key of run->run.json.
 mics_status mics_config_check(config *run);
 // resolve.c: what can be said about batch and sharding before the ranks are known.
@@ -243,5 +273,8 @@ void mics_config_settle_boundary(config *run, int32_t ranks_per_node);
 mics_status mics_config_join_precision(config *run);
 // optimizer.c: fills run.lr and the like from what is stored.
 mics_status mics_config_fill_optimizer(config *run);
+// trainer_lr.c: the schedulers that DeepSpeed's first three and WSD are not.
+mics_status mics_config_fill_one_cycle(config *run);
+mics_status mics_config_fill_trainer_lr(config *run);
 
 #endif

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the optimizer and scheduler sections come to, once every key is known to be good.
 #include "config/keys.h"
+#include <math.h>
 #include <string.h>
 
 // DeepSpeed's WarmupDecayLR takes this when warmup_max_lr is absent, whatever the optimizer's lr.
@@ -62,33 +63,64 @@ static mics_status fill_wsd(config *run)
     return MICS_OK;
 }
 
-static mics_status fill_scheduler(config *run)
+// DeepSpeed's three.
+static mics_status fill_deepspeed(config *run)
 {
     mics_lr *lr = &run->run.lr;
-    *lr = (mics_lr){.kind = mics_config_lr_kind(run->scheduler), .peak = run->lr};
-    if (lr->kind == MICS_LR_CONSTANT && mics_config_given(run, "scheduler"))
-        return mics_json_fail(run->run.json, "scheduler.type", MICS_ERR_INVALID,
-                              "is missing: WarmupLR, WarmupDecayLR, WarmupCosineLR or WSD; "
-                              "without a scheduler the learning rate is constant");
-    if (lr->kind == MICS_LR_CONSTANT)
-        return MICS_OK;
-    MICS_TRY(check_scheduler_keys(run));
-    if (!mics_config_valued(run, "scheduler.params.total_num_steps"))
-        run->total_steps = run->run.steps;
-    lr->warmup = strcmp(run->warmup_type, "log") == 0 ? MICS_WARMUP_LOG : MICS_WARMUP_LINEAR;
-    lr->warmup_steps = run->warmup_steps;
-    if (lr->kind != MICS_LR_WARMUP)
-        lr->total_steps = run->total_steps;
-    if (lr->kind == MICS_LR_WSD)
-        return fill_wsd(run);
     if (lr->warmup_steps < 1)
         return mics_json_fail(run->run.json, "scheduler.params.warmup_num_steps", MICS_ERR_INVALID,
                               "must be at least 1 for %s, as in DeepSpeed", run->scheduler);
+    if (strcmp(run->warmup_type, "log") != 0 && strcmp(run->warmup_type, "linear") != 0)
+        return mics_json_fail(run->run.json, "scheduler.params.warmup_type", MICS_ERR_INVALID,
+                              "%s has \"log\" and \"linear\" alone", run->scheduler);
+    lr->warmup = mics_config_warmup_kind(run->warmup_type);
     if (lr->kind != MICS_LR_WARMUP_COSINE)
         return fill_warmup_rates(run);
     lr->min_ratio = run->warmup_min_ratio;
     lr->end_ratio = run->cos_min_ratio;
     return MICS_OK;
+}
+
+// Steps of the warm-up: as given, or as a share of the run's.
+static void settle_warmup(config *run)
+{
+    static const char steps_key[] = "scheduler.params.warmup_num_steps";
+    const mics_lr_kind kind = run->run.lr.kind;
+    const int32_t index = mics_config_find(steps_key);
+    if (mics_config_given(run, steps_key))
+        return;
+    if (run->warmup_ratio > 0.0) {
+        run->warmup_steps = (int64_t)ceil(run->warmup_ratio * (double)run->run.steps);
+        mics_config_set_origin(run, steps_key, "auto: warmup_ratio of run.steps");
+    } else if (kind > MICS_LR_ONE_CYCLE && run->states[index] == KEY_ABSENT) {
+        run->warmup_steps = 0;
+    }
+}
+
+static mics_status fill_scheduler(config *run)
+{
+    mics_lr *lr = &run->run.lr;
+    *lr = (mics_lr){.kind = mics_config_lr_kind(run->scheduler), .peak = run->lr};
+    if (run->scheduler == NULL && mics_config_given(run, "scheduler"))
+        return mics_json_fail(run->run.json, "scheduler.type", MICS_ERR_INVALID,
+                              "is missing: WarmupLR, WarmupDecayLR, WarmupCosineLR, linear, cosine "
+                              "or another; without a scheduler the learning rate is constant");
+    if (run->scheduler == NULL)
+        return MICS_OK;
+    MICS_TRY(check_scheduler_keys(run));
+    if (lr->kind == MICS_LR_CONSTANT)
+        return MICS_OK;
+    if (lr->kind == MICS_LR_ONE_CYCLE)
+        return mics_config_fill_one_cycle(run);
+    settle_warmup(run);
+    if (!mics_config_valued(run, "scheduler.params.total_num_steps"))
+        run->total_steps = run->run.steps;
+    lr->warmup_steps = run->warmup_steps;
+    if (lr->kind != MICS_LR_WARMUP)
+        lr->total_steps = run->total_steps;
+    if (lr->kind == MICS_LR_WSD)
+        return fill_wsd(run);
+    return lr->kind > MICS_LR_ONE_CYCLE ? mics_config_fill_trainer_lr(run) : fill_deepspeed(run);
 }
 
 mics_status mics_config_fill_optimizer(config *run)

@@ -17,7 +17,9 @@ mics_status mics_config_refuse(config *run, const char *path, mics_status status
     va_start(args, format);
     mics_text_vformat(what, sizeof what, format, args);
     va_end(args);
+    char source[CONFIG_PATH_BYTES];
     int32_t number = mics_json_line(run->run.json, path);
+    path = mics_json_source(run->run.json, path, source, sizeof source);
     if (refused->count++ == 0) {
         snprintf(refused->path, sizeof refused->path, "%s", path);
         refused->status = status;

@@ -5,6 +5,7 @@
 #include "config/keys.h"
 #include "mics/log.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,9 @@ static const char shard_key[] = "zero_optimization.mics_shard_size";
 static const char hpz_key[] = "zero_optimization.zero_hpz_partition_size";
 static const char sdp_key[] = "sharded_data_parallel_degree";
 static const char hybrid_key[] = "hybrid_shard_degree";
+static const char fsdp_key[] = "fsdp_sharding_strategy";
+static const char degree_key[] = "data_parallel_shard_degree";
+static const char replicate_key[] = "data_parallel_replicate_degree";
 
 // ---- batch ----
 
@@ -125,10 +129,16 @@ static mics_status resolve_given(const config *run, int32_t ranks, batch *batch_
     return MICS_OK;
 }
 
+static bool is_titan(const config *run)
+{
+    return mics_config_given(run, degree_key) || mics_config_given(run, replicate_key);
+}
+
 // A file of our own words, which leaves more to "auto" than another engine's.
 static bool is_own(const config *run)
 {
-    return !mics_config_given(run, zero_key) && run->sdp_degree == 0 && run->hybrid_degree == 0;
+    return !mics_config_given(run, zero_key) && run->sdp_degree == 0 && run->hybrid_degree == 0 &&
+           run->fsdp_strategy == NULL && !is_titan(run);
 }
 
 // Whether how a global batch is cut is left to the planner.
@@ -144,6 +154,11 @@ static mics_status resolve_chosen(config *run, int32_t ranks, batch *b)
     MICS_TRY(resolve_kept(run, ranks, b));
     run->keeps_batch = b->micro != given.micro;
     return MICS_OK;
+}
+
+static const char *adopted_at(const config *run, const char *path)
+{
+    return run->adopted[mics_config_find(path)];
 }
 
 // A resumed run keeps its global batch where the file leaves a choice.
@@ -173,7 +188,7 @@ static mics_status resolve_batch(config *run, int32_t ranks, batch *batch_out)
         mics_config_set_origin(run, keys[i],
                                run->keeps_batch               ? "checkpoint"
                                : run->run.batch_auto && i > 0 ? "auto: the fastest that fits"
-                                                              : NULL);
+                                                              : adopted_at(run, keys[i]));
     *batch_out = b;
     return MICS_OK;
 }
@@ -288,6 +303,36 @@ static request request_zero(const config *run, int32_t ranks)
     return r;
 }
 
+// FSDP's strategies; what it keeps gathered after forward is what is not sharded.
+static request request_fsdp(const config *run, int32_t ranks, int32_t ranks_per_node)
+{
+    const char *strategy = run->fsdp_strategy;
+    const bool hybrid = strncmp(strategy, "hybrid", 6) == 0;
+    const int64_t degree = strcmp(strategy, "no_shard") == 0 ? 1 : hybrid ? ranks_per_node : ranks;
+    const bool whole =
+        strcmp(strategy, "shard_grad_op") == 0 || strcmp(strategy, "hybrid_shard_zero2") == 0;
+    return (request){whole ? 1 : degree,
+                     degree,
+                     degree,
+                     {fsdp_key, fsdp_key, fsdp_key},
+                     "auto: fsdp_sharding_strategy"};
+}
+
+static mics_status request_titan(const config *run, int32_t ranks, request *out)
+{
+    const int64_t replicas = run->replicate_degree > 0 ? run->replicate_degree : 1;
+    const int64_t degree = run->shard_degree > 0 ? run->shard_degree : ranks / replicas;
+    if (degree * replicas != ranks)
+        return mics_json_fail(run->run.json,
+                              mics_config_given(run, degree_key) ? degree_key : replicate_key,
+                              MICS_ERR_INVALID,
+                              "%" PRId64 " shards x %" PRId64 " replicas are not %d ranks; leave "
+                              "one of the two out",
+                              degree, replicas, (int)ranks);
+    *out = request_mics(degree, degree_key, "auto: data_parallel_shard_degree");
+    return MICS_OK;
+}
+
 static bool is_native(const config *run)
 {
     return mics_config_valued(run, "sharding");
@@ -326,6 +371,8 @@ static request make_request(const config *run, int32_t ranks, int32_t ranks_per_
         return request_mics(run->sdp_degree, sdp_key, "auto: sharded_data_parallel_degree");
     if (run->hybrid_degree != 0)
         return request_mics(run->hybrid_degree, hybrid_key, "auto: hybrid_shard_degree");
+    if (run->fsdp_strategy != NULL)
+        return request_fsdp(run, ranks, ranks_per_node);
     if (keeps_sharding(run, ranks, ranks_per_node))
         return request_kept(run);
     return request_mics(1, "sharding",
@@ -361,7 +408,11 @@ static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t no
                          "%d ranks cannot be spread evenly over %d nodes; give --nodes a divisor",
                          (int)ranks, (int)nodes);
     int32_t ranks_per_node = ranks / nodes;
-    request r = make_request(run, ranks, ranks_per_node);
+    request r = {0};
+    if (is_titan(run))
+        MICS_TRY(request_titan(run, ranks, &r));
+    else
+        r = make_request(run, ranks, ranks_per_node);
     MICS_TRY(check_degree(run, r.paths[0], r.params, 1, "1", ranks, ranks_per_node));
     MICS_TRY(check_degree(run, r.paths[1], r.grads, r.params, "params (P)", ranks, ranks_per_node));
     MICS_TRY(
@@ -420,12 +471,15 @@ static mics_status check_zero(const config *run)
 
 static mics_status check_one_source(const config *run)
 {
-    static const char *const sources[] = {"sharding", zero_key, sdp_key, hybrid_key};
+    static const char *const sources[] = {"sharding", zero_key,   sdp_key,      hybrid_key,
+                                          fsdp_key,   degree_key, replicate_key};
     const char *first = NULL;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         if (!mics_config_given(run, sources[i]))
             continue;
-        if (first != NULL && !(first == sdp_key && run->sdp_degree == run->hybrid_degree)) {
+        const bool titan = first == degree_key && sources[i] == replicate_key;
+        if (first != NULL && !titan &&
+            !(first == sdp_key && run->sdp_degree == run->hybrid_degree)) {
             // Of what was set and what the file says, the file's is the one to take away.
             bool was_set = mics_json_line(run->run.json, first) == 0;
             return mics_json_fail(run->run.json, sources[i], MICS_ERR_INVALID,
@@ -448,4 +502,19 @@ mics_status mics_config_check_sources(config *run)
                               "is missing: give it, or train_batch_size, as a number");
     MICS_TRY(check_zero(run));
     return check_one_source(run);
+}
+
+mics_status mics_run_resolve_epochs(mics_run *public_run, int64_t sequences)
+{
+    config *run = (config *)public_run; // invariant 1 of keys.h
+    if (run->run.epochs == 0)
+        return MICS_OK;
+    const int64_t of_step = run->run.global_batch;
+    const int64_t per_epoch = sequences / of_step + (sequences % of_step != 0 ? 1 : 0);
+    const double steps = ceil(run->run.epochs * (double)per_epoch);
+    if (!(steps < (double)MICS_STEPS_UNKNOWN))
+        return mics_json_fail(run->run.json, "num_train_epochs", MICS_ERR_INVALID,
+                              "%g epochs are %g steps; at most 1e12 work", run->run.epochs, steps);
+    run->run.steps = (int64_t)steps;
+    return mics_config_fill_optimizer(run);
 }

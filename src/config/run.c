@@ -1,15 +1,18 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Opening and closing a run file.
+#include "base/file.h"
 #include "base/text.h"
 #include "config/keys.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_RUN_FILE_BYTES = 1 << 20, PATH_BYTES = 4096, SET_PATH_BYTES = 160 };
+// A model's configuration alone is trained with the Trainer's batch.
+enum { MAX_RUN_FILE_BYTES = 1 << 20, PATH_BYTES = 4096, SET_PATH_BYTES = 160, BATCH_OF_MODEL = 8 };
 
 // ---- --set ----
 
@@ -128,13 +131,40 @@ static mics_status check_trace(const config *run)
 // Drops what an earlier filling made.
 static void reset(config *run)
 {
+    mics_free(run->memory, run->config_path);
+    mics_free(run->memory, run->tokenizer_path);
+    run->config_path = run->tokenizer_path = NULL;
     mics_free(run->memory, run->out);
     mics_free(run->memory, run->train.texts);
     mics_free(run->memory, run->train.weights);
     mics_free(run->memory, run->validation.texts);
     run->out = NULL;
     run->train = run->validation = (text_list){0};
-    memset(run->origins, 0, sizeof run->origins);
+    memcpy(run->origins, run->adopted, sizeof run->origins);
+}
+
+// A folder stands for the file of that name in it. `owned` holds the path then.
+static mics_status enter_folder(const config *run, const char **path, const char *name,
+                                char **owned)
+{
+    struct stat found;
+    if (stat(*path, &found) != 0 || !S_ISDIR(found.st_mode))
+        return MICS_OK;
+    MICS_TRY(mics_file_join(run->memory, *path, name, owned));
+    *path = *owned;
+    return MICS_OK;
+}
+
+static mics_status fill_steps(config *run)
+{
+    const bool valued = mics_config_valued(run, "run.steps");
+    run->run.epochs = valued ? 0 : run->epochs;
+    run->run.steps = valued ? run->steps : MICS_STEPS_UNKNOWN;
+    if (valued || run->epochs > 0)
+        return MICS_OK;
+    return mics_json_fail(run->run.json, "run.steps", MICS_ERR_INVALID,
+                          "is missing: optimizer steps; give it, with --steps N or --set "
+                          "run.steps=N, or num_train_epochs");
 }
 
 // Everything that the file's values lead to, from the beginning.
@@ -145,6 +175,7 @@ static mics_status fill(config *run)
     MICS_TRY(mics_config_check_sources(run));
     MICS_TRY(mics_config_join_twins(run));
     MICS_TRY(mics_config_join_precision(run));
+    MICS_TRY(fill_steps(run));
     MICS_TRY(check_trace(run));
     MICS_TRY(mics_config_fill_optimizer(run));
     if (run->run.out == NULL)
@@ -155,9 +186,53 @@ static mics_status fill(config *run)
     run->run.train_count = run->train.count;
     run->run.validation = run->validation.texts;
     run->run.validation_count = run->validation.count;
+    MICS_TRY(enter_folder(run, &run->run.tokenizer, "tokenizer.json", &run->tokenizer_path));
     if (strcmp(run->run.model_config, MICS_MODEL_OF_PROGRAM) == 0)
         return MICS_OK;
+    MICS_TRY(enter_folder(run, &run->run.model_config, "config.json", &run->config_path));
     return check_file(run, "model.config", run->run.model_config);
+}
+
+// A model's configuration rather than a run file.
+static bool is_model(const mics_json *json)
+{
+    return mics_json_at(json, "model_type") != NULL && mics_json_line(json, "model") == 0;
+}
+
+static mics_status check_kind(const config *run)
+{
+    if (!is_model(run->run.json))
+        return MICS_OK;
+    return mics_json_fail(run->run.json, "model_type", MICS_ERR_FORMAT,
+                          "this is a model's configuration and no run file; --data FILE trains it "
+                          "with --steps N, or give it with --model to a run file");
+}
+
+static bool sets_data(const char *const *sets, int32_t set_count)
+{
+    bool found = false;
+    for (int32_t i = 0; i < set_count; i++)
+        found = found || strncmp(sets[i], "data.train=", 11) == 0;
+    return found;
+}
+
+// The run file that a model's configuration stands for, where data is set; else the configuration
+// stays what it is.
+static mics_status replace_model(mics_memory *memory, const char *path, mics_json **json)
+{
+    mics_text text = {.memory = memory};
+    mics_json *run = NULL;
+    mics_text_printf(&text, "{\"model\": {\"config\": ");
+    mics_text_quoted(&text, path);
+    mics_text_printf(&text, "}, \"train_micro_batch_size_per_gpu\": %d}", BATCH_OF_MODEL);
+    mics_status status = mics_text_status(&text);
+    if (status == MICS_OK)
+        status = mics_json_parse(memory, path, text.bytes, strlen(text.bytes), &run);
+    mics_text_fini(&text);
+    MICS_TRY(status);
+    mics_json_close(*json);
+    *json = run;
+    return MICS_OK;
 }
 
 // Takes a document.
@@ -175,6 +250,8 @@ static mics_status open_take(mics_memory *memory, mics_json *json, const char *c
     run->sets = sets;
     run->set_count = set_count;
     MICS_TRY_OUT(apply_sets(run));
+    MICS_TRY_OUT(check_kind(run));
+    MICS_TRY_OUT(mics_config_adopt(run));
     MICS_TRY_OUT(fill(run));
     run->sets = NULL;
     run->set_count = 0;
@@ -190,6 +267,13 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
 {
     mics_json *json = NULL;
     MICS_TRY(mics_json_load(memory, path, MAX_RUN_FILE_BYTES, &json));
+    if (is_model(json) && sets_data(sets, set_count)) {
+        const mics_status status = replace_model(memory, path, &json);
+        if (status != MICS_OK) {
+            mics_json_close(json);
+            return status;
+        }
+    }
     return open_take(memory, json, sets, set_count, run_out);
 }
 

@@ -69,7 +69,7 @@ static mics_status join_dtype(config *run, const char *path, const char **dtype)
 static mics_status join_dtypes(config *run)
 {
     static const char intra_key[] = "run.comm_dtype.bf16_intra_node";
-    if (run->comm_type != NULL) {
+    if (run->comm_type != NULL && strcmp(run->comm_type, "fp16") != 0) {
         MICS_TRY(join_dtype(run, "run.comm_dtype.grads", &run->grads_dtype));
         MICS_TRY(join_dtype(run, "run.comm_dtype.boundary", &run->boundary_dtype));
         if (mics_config_given(run, intra_key) && run->bf16_intra_node &&

@@ -148,6 +148,7 @@ mics_status run_job_open_data(mics_job *job)
     MICS_TRY(run_folder_lock(job->memory, job->run->out, role_of(job->world),
                              job->newest_path != NULL, &job->out));
     MICS_TRY(open_corpora(job));
+    MICS_TRY(mics_run_resolve_epochs(job->run, job->train_samples.windows));
     MICS_TRY(run_job_resume(job));
     return job->checkpoint == NULL ? open_import(job) : MICS_OK;
 }

@@ -16,6 +16,7 @@
 #include "same.h"
 #include "trainer.h"
 #include <stdio.h>
+#include <string.h>
 
 // How long ranks wait for each other while the run, which says it, could not be read.
 static const double SETUP_TIMEOUT_S = 60;
@@ -139,6 +140,23 @@ static void say_hints(const mics_run *run)
                  used < sizeof names ? "" : "...");
 }
 
+// Offload that the file asks for is left out: the state fits, which was checked.
+static void say_offload(const mics_job *job)
+{
+    const mics_run *run = job->run;
+    char needed[32], there[32];
+    bool asked = false;
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        const mics_run_row row = mics_run_row_at(run, i);
+        asked = asked || (row.hint && strncmp(row.key, "zero_optimization.offload", 25) == 0 &&
+                          strstr(row.value, "\"none\"") == NULL);
+    }
+    if (asked)
+        mics_log(MICS_LOG_INFO, "nothing is offloaded: a rank needs %s of %s",
+                 mics_size_text((double)job->schedule->ledger.total, needed, sizeof needed),
+                 mics_size_text((double)job->budget.limit_bytes, there, sizeof there));
+}
+
 static void say_kept(const mics_job *job)
 {
     const mics_run *run = job->run;
@@ -183,6 +201,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
         return MICS_OK;
     if (job->world->first == 0) {
         say_hints(job->run);
+        say_offload(job);
         say_kept(job);
         run_precision_say(job);
     }

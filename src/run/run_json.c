@@ -133,7 +133,10 @@ static bool is_section_of(const char *key, const char *other)
 static bool is_degree_of_others(const row_text *row)
 {
     return strcmp(row->key, "sharded_data_parallel_degree") == 0 ||
-           strcmp(row->key, "hybrid_shard_degree") == 0;
+           strcmp(row->key, "hybrid_shard_degree") == 0 ||
+           strcmp(row->key, "fsdp_sharding_strategy") == 0 ||
+           strcmp(row->key, "data_parallel_shard_degree") == 0 ||
+           strcmp(row->key, "data_parallel_replicate_degree") == 0;
 }
 
 // Keys that say nothing when the text is read as a run file, or say again what another key was

@@ -219,19 +219,17 @@ static void test_cannot_be_honoured(void **state)
         {"\"fp16\": {\"fp16_master_weights_and_grads\": true}", MICS_ERR_UNSUPPORTED,
          "fp16.fp16_master_weights_and_grads: cannot be honoured: master weights are fp32"},
         {"\"optimizer\": {\"type\": \"Lamb\"}", MICS_ERR_UNSUPPORTED,
-         "must be \"Adam\" or \"AdamW\" or \"FusedAdam\", not \"Lamb\"; only AdamW is built"},
-        {"\"scheduler\": {\"type\": \"OneCycle\"}", MICS_ERR_UNSUPPORTED, "only these four"},
+         "must be \"Adam\" or \"AdamW\" or \"FusedAdam\" or \"DeepSpeedCPUAdam\", not "
+         "\"Lamb\"; only AdamW is built"},
+        {"\"scheduler\": {\"type\": \"LRRangeTest\"}", MICS_ERR_UNSUPPORTED, "no others are built"},
         {"\"optimizer\": {\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}}",
          MICS_ERR_UNSUPPORTED, "use true, or weight_decay 0"},
-        {"\"zero_optimization\": {\"offload_param\": {\"device\": \"cpu\"}}", MICS_ERR_UNSUPPORTED,
-         "zero_optimization.offload_param: cannot be honoured: offload is not built"},
         {"\"zero_optimization\": {\"zero_quantized_weights\": true}", MICS_ERR_UNSUPPORTED,
          "{\"comm_dtype\": {\"params\": \"bf16\"}} instead"},
         {"\"zero_optimization\": true", MICS_ERR_FORMAT, "must be an object, not true or false"},
         {"\"gradient_predivide_factor\": 2.0", MICS_ERR_UNSUPPORTED, "must be 1, not 2"},
-        {"\"communication_data_type\": \"fp16\"", MICS_ERR_UNSUPPORTED, "use \"bf16\""},
-        {"\"gradient_clipping\": \"auto\"", MICS_ERR_INVALID, "cannot be \"auto\""},
-        {"\"optimizer\": {\"params\": {\"lr\": \"auto\"}}", MICS_ERR_INVALID, "give a number"},
+        {"\"fp16\": {\"loss_scale\": \"auto\"}", MICS_ERR_INVALID, "cannot be \"auto\""},
+        {"\"zero_optimization\": {\"stage\": \"auto\"}", MICS_ERR_INVALID, "give an integer"},
         {"\"steps_per_print\": 5, \"zero_optimization\": {\"stage\": 4}", MICS_ERR_INVALID,
          "must be 0 to 3, not 4"},
     };
@@ -280,20 +278,21 @@ static void test_all_refusals_in_one_line(void **state)
 {
     (void)state;
     check_refused(RUN_WITH("\"amp\": {\"enabled\": true},\n"
-                           "\"zero_optimization\": {\"stage\": 3, \"offload_param\":\n"
-                           "  {\"device\": \"cpu\"}},\n"
-                           "\"optimizer\": {\"params\": {\"lr\": \"auto\"}}, \"sharding\": \"x\""),
+                           "\"zero_optimization\": {\"stage\": 3,\n"
+                           "  \"zero_quantized_weights\": true},\n"
+                           "\"fp16\": {\"loss_scale\": \"auto\"}, \"sharding\": \"x\""),
                   MICS_ERR_FORMAT, "sharding: must be an object, as in");
     check_refused(RUN_WITH("\"amp\": {\"enabled\": true},\n"
-                           "\"zero_optimization\": {\"stage\": 3, \"offload_param\":\n"
-                           "  {\"device\": \"cpu\"}},\n"
-                           "\"optimizer\": {\"params\": {\"lr\": \"auto\"}}"),
+                           "\"zero_optimization\": {\"stage\": 3,\n"
+                           "  \"zero_quantized_weights\": true},\n"
+                           "\"fp16\": {\"loss_scale\": \"auto\"}"),
                   MICS_ERR_UNSUPPORTED,
                   "run.json: 3 keys cannot be honoured: (1) line 4, amp: "
-                  "write bf16.enabled or fp16.enabled instead; (2) line 5, "
-                  "zero_optimization.offload_param: offload is not built; "
-                  "shard over more ranks, or set run.recompute; (3) line 7, optimizer.params.lr: "
-                  "cannot be \"auto\": nothing here could say what it should be; give a number");
+                  "write bf16.enabled or fp16.enabled instead; (2) line 6, "
+                  "zero_optimization.zero_quantized_weights: parameters travel as fp32 or bf16; "
+                  "write \"run\": {\"comm_dtype\": {\"params\": \"bf16\"}} instead; (3) line 7, "
+                  "fp16.loss_scale: cannot be \"auto\": nothing here could say what it should be; "
+                  "give a number");
     check_refused(RUN_WITH("\"zero_optimization\": \"auto\", \"optimizer\": \"auto\""),
                   MICS_ERR_INVALID, "2 keys cannot be honoured");
     // more than the line holds
@@ -482,7 +481,8 @@ static void test_scheduler_refusals(void **state)
         {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 1}}",
          MICS_ERR_INVALID, "1 is above the learning rate after the warm-up, 0.001"},
         {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_type\": \"cubic\"}}",
-         MICS_ERR_UNSUPPORTED, "must be \"log\" or \"linear\", not \"cubic\""},
+         MICS_ERR_UNSUPPORTED,
+         "must be \"log\" or \"linear\" or \"cosine\" or \"1-sqrt\", not \"cubic\""},
         {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"last_batch_iteration\": 5}}",
          MICS_ERR_UNSUPPORTED, "must be -1, not 5"},
     };

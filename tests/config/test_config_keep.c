@@ -94,10 +94,21 @@ static void make_stored(const char *path, const char *value, const char *schedul
 
 static const char *scheduler_of(const key *row)
 {
-    return (row->flags & KEY_WSD) != 0      ? "WSD"
-           : (row->flags & KEY_COSINE) != 0 ? "WarmupCosineLR"
-           : (row->flags & KEY_DECAY) != 0  ? "WarmupDecayLR"
-                                            : NULL;
+    return (row->flags & KEY_WSD) != 0            ? "WSD"
+           : (row->flags & KEY_COSINE) != 0       ? "WarmupCosineLR"
+           : (row->flags & KEY_DECAY) != 0        ? "WarmupDecayLR"
+           : (row->flags & KEY_ONE_CYCLE) != 0    ? "OneCycle"
+           : (row->flags & KEY_POLYNOMIAL) != 0   ? "polynomial"
+           : (row->flags & KEY_STABLE_DECAY) != 0 ? "warmup_stable_decay"
+                                                  : NULL;
+}
+
+// What its file must say.
+static const char *params_of(const char *scheduler)
+{
+    return strcmp(scheduler, "OneCycle") == 0 ? "\"cycle_min_lr\": 1e-4, \"cycle_max_lr\": 1e-3"
+           : strcmp(scheduler, "warmup_stable_decay") == 0 ? "\"decay_num_steps\": 5"
+                                                           : "\"warmup_num_steps\": 1";
 }
 
 // A default of today that the stored run did not have: it keeps its own, whatever the key.
@@ -107,8 +118,8 @@ static void check_key_kept(const key *row)
     const char *scheduler = warmup ? "WarmupCosineLR" : scheduler_of(row);
     char value[64] = "7", stored[512], file[512], more[128] = "";
     if (scheduler != NULL)
-        snprintf(more, sizeof more, ", \"scheduler\": {\"type\": \"%s\"%s}", scheduler,
-                 warmup ? "" : ", \"params\": {\"warmup_num_steps\": 1}");
+        snprintf(more, sizeof more, ", \"scheduler\": {\"type\": \"%s\", \"params\": {%s}}",
+                 scheduler, warmup ? "" : params_of(scheduler));
     snprintf(file, sizeof file, "{%s, \"train_micro_batch_size_per_gpu\": 4%s}", RUN_BASE, more);
     if (!warmup)
         other_value(row, value, sizeof value);

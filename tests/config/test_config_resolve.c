@@ -48,6 +48,7 @@ static void test_batch(void **state)
         {TRAIN("auto") MICRO(4) STEPS("auto"), 4, 16, 4, 1, NULL},
         {TRAIN(16) MICRO("auto") STEPS("auto"), 4, 16, 4, 1, NULL},
         {TRAIN(16) MICRO("auto") STEPS(2), 4, 16, 2, 2, NULL},
+        {TRAIN("auto") MICRO("auto") STEPS(2), 4, 64, 8, 2, NULL}, // 8 is the Trainer's
         {TRAIN(30) MICRO(4) STEPS(2), 4, 0, 0, 0,
          "30 is not train_micro_batch_size_per_gpu 4 x gradient_accumulation_steps 2 x 4 ranks = "
          "32"},
@@ -60,8 +61,6 @@ static void test_batch(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_batch(&cases[i]);
     check_refused("{" RUN_BASE "}", MICS_ERR_INVALID, "train_micro_batch_size_per_gpu: is missing");
-    check_refused("{" RUN_BASE TRAIN("auto") MICRO("auto") STEPS(2) "}", MICS_ERR_INVALID,
-                  "is missing");
 }
 
 typedef struct sharding_case {

@@ -171,9 +171,9 @@ static void test_comm_dtype_refusals(void **state)
                   "bf16_intra_node");
     check_refused(RUN_OF(", \"comm_dtype\": \"bf16\"", ""), MICS_ERR_FORMAT, "must be an object");
     check_refused(
-        RUN_OF("", COMM_TYPE("fp16")), MICS_ERR_UNSUPPORTED,
-        "communication_data_type: must be \"fp32\" or \"bf16\" or \"bfp16\", not \"fp16\"; "
-        "fp16 would need loss scaling; use \"bf16\"");
+        RUN_OF("", COMM_TYPE("fp8")), MICS_ERR_UNSUPPORTED,
+        "communication_data_type: must be \"fp32\" or \"bf16\" or \"bfp16\" or \"fp16\", not "
+        "\"fp8\"");
     check_refused(
         RUN_OF(DTYPES("\"grads\": \"fp32\""), COMM_TYPE("bf16")), MICS_ERR_INVALID,
         "communication_data_type: bf16 contradicts run.comm_dtype.grads fp32; leave one out");

@@ -1,9 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Learning rates against values worked out by hand from DeepSpeed's formulas.
+// Learning rates against values worked out by hand from DeepSpeed's formulas, and against those of
+// transformers and DeepSpeed themselves (tools/make_lr_golden.py).
+#include "config/value.h"
 #include "mics/config.h"
 #include "test.h"
 #include <math.h>
+#include <stdio.h>
 
 typedef struct expected_rate {
     int64_t step;
@@ -125,12 +128,64 @@ static void test_wsd(void **state)
     CHECK(lr, flat);
 }
 
+// ---- golden values ----
+
+enum { RUN_BYTES = 2048, GOLDEN_BYTES = 1 << 20 };
+
+static mics_run *load_case(mics_memory *memory, const mics_json_value *one)
+{
+    char text[RUN_BYTES], params[RUN_BYTES / 2];
+    mics_run *run = NULL;
+    mics_config_value_text(mics_json_get(one, "params"), params, sizeof params);
+    snprintf(text, sizeof text,
+             "{\"model\": {\"config\": \"%s\"}, \"data\": {\"train\": \"a\"}, \"run\": {\"steps\": "
+             "%lld}, \"train_batch_size\": 1, \"optimizer\": {\"params\": {\"lr\": %.17g}}, "
+             "\"scheduler\": {\"type\": \"%s\", \"params\": %s}}",
+             MICS_MODEL_OF_PROGRAM, (long long)mics_json_int(mics_json_get(one, "steps")),
+             mics_json_real(mics_json_get(one, "lr")), mics_json_string(mics_json_get(one, "type")),
+             params);
+    ASSERT_OK(mics_run_parse(memory, "golden", text, NULL, 0, &run));
+    return run;
+}
+
+// Rounding apart, and that of the sum 1 + cos next to 0.
+static void check_case(mics_memory *memory, const mics_json_value *one)
+{
+    mics_run *run = load_case(memory, one);
+    const mics_json_value *rates = mics_json_get(one, "rates");
+    assert_true(mics_json_count(rates) >= 40);
+    for (int32_t i = 0; i < mics_json_count(rates); i++) {
+        const double expected = mics_json_real(mics_json_element(rates, i));
+        const double got = mics_lr_at(&run->lr, i + 1);
+        if (!(fabs(got - expected) <= 1e-12 * expected + 1e-18))
+            fail_msg("%s, step %d: %.17g, expected %.17g",
+                     mics_json_string(mics_json_get(one, "type")), (int)i + 1, got, expected);
+    }
+    mics_run_close(run);
+}
+
+static void test_golden(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    mics_json *json = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_OK(mics_json_load(memory, MICS_TEST_GOLDEN "/lr.json", GOLDEN_BYTES, &json));
+    const mics_json_value *cases = mics_json_at(json, "cases");
+    assert_true(mics_json_count(cases) >= 24);
+    for (int32_t i = 0; i < mics_json_count(cases); i++)
+        check_case(memory, mics_json_element(cases, i));
+    mics_json_close(json);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_constant),      cmocka_unit_test(test_warmup_log),
         cmocka_unit_test(test_warmup_linear), cmocka_unit_test(test_warmup_decay),
         cmocka_unit_test(test_warmup_cosine), cmocka_unit_test(test_wsd),
+        cmocka_unit_test(test_golden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// --model, --data and --tokenizer as sets.
+#include "source.h"
+#include "base/text.h"
+#include <string.h>
+
+// Takes what was written as the next set.
+static mics_status add_take(cli_sets *sets, int32_t at, mics_text *text)
+{
+    const mics_status status = mics_text_status(text);
+    if (status != MICS_OK) {
+        mics_text_fini(text);
+        return status;
+    }
+    sets->made[at] = text->bytes;
+    sets->items[sets->count++] = text->bytes;
+    return MICS_OK;
+}
+
+static mics_status add_path(cli_sets *sets, int32_t at, const char *key, const char *path)
+{
+    mics_text text = {.memory = sets->memory};
+    if (path == NULL)
+        return MICS_OK;
+    mics_text_printf(&text, "%s=%s", key, path);
+    return add_take(sets, at, &text);
+}
+
+static mics_status add_data(cli_sets *sets, int32_t at, const cli_list *data)
+{
+    mics_text text = {.memory = sets->memory};
+    if (data->count == 0)
+        return MICS_OK;
+    mics_text_printf(&text, "data.train=[");
+    for (int32_t i = 0; i < data->count; i++) {
+        mics_text_printf(&text, "%s", i > 0 ? ", " : "");
+        mics_text_quoted(&text, data->items[i]);
+    }
+    mics_text_printf(&text, "]");
+    return add_take(sets, at, &text);
+}
+
+mics_status cli_sets_init(cli_sets *sets, mics_memory *memory, const cli_list *own,
+                          const cli_source *source, int32_t more)
+{
+    void *block = NULL;
+    *sets = (cli_sets){.memory = memory};
+    const size_t count = (size_t)own->count + (size_t)more + sizeof sets->made / sizeof *sets->made;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, count * sizeof *sets->items, &block));
+    sets->items = block;
+    for (; sets->count < own->count; sets->count++)
+        sets->items[sets->count] = own->items[sets->count];
+    MICS_TRY(add_path(sets, 0, "model.config", source->model));
+    MICS_TRY(add_data(sets, 1, &source->data));
+    return add_path(sets, 2, "data.tokenizer", source->tokenizer);
+}
+
+void cli_sets_fini(cli_sets *sets)
+{
+    for (size_t i = 0; i < sizeof sets->made / sizeof *sets->made; i++)
+        mics_free(sets->memory, sets->made[i]);
+    mics_free(sets->memory, sets->items);
+    *sets = (cli_sets){0};
+}

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// --model, --data and --tokenizer: what a file of another system leaves to its program.
+#ifndef MICS_CLI_SOURCE_H
+#define MICS_CLI_SOURCE_H
+
+#include "args.h"
+#include "mics/memory.h"
+#include "mics/status.h"
+
+typedef struct cli_source {
+    const char *model, *tokenizer;
+    cli_list data;
+} cli_source;
+
+// Rows of a table of options.
+#define CLI_SOURCE_OPTIONS(source)                                                                 \
+    {"model",                                                                                      \
+     CLI_TEXT,                                                                                     \
+     "CONFIG|FOLDER",                                                                              \
+     "model.config: a config.json or its folder",                                                  \
+     &(source)->model,                                                                             \
+     0,                                                                                            \
+     0},                                                                                           \
+        {"data",          CLI_MANY, "FILE...", "data.train: texts, globs or token shards",         \
+         &(source)->data, 0,        0},                                                            \
+    {                                                                                              \
+        "tokenizer", CLI_TEXT, "FILE|FOLDER", "data.tokenizer: a tokenizer.json or its folder",    \
+            &(source)->tokenizer, 0, 0                                                             \
+    }
+
+// The user's own sets, and behind them those of the flags.
+typedef struct cli_sets {
+    const char **items;
+    int32_t count;
+    mics_memory *memory;
+    char *made[3]; // texts of the flags
+} cli_sets;
+
+/* Joins them, with space for `more` at the end.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY.
+ * Owns:    cli_sets_fini, also after a failure.
+ */
+mics_status cli_sets_init(cli_sets *sets, mics_memory *memory, const cli_list *own,
+                          const cli_source *source, int32_t more);
+void cli_sets_fini(cli_sets *sets);
+
+#endif

@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Rewrites the files of others: first what is nested or in another file, then key by key, then
+// defaults.
+#include "config/adopt.h"
+#include "base/text.h"
+#include "config/value.h"
+#include <string.h>
+
+enum { TEXT_BYTES = 4096, MAX_FILE_BYTES = 1 << 20, MAX_NESTED = 8 };
+
+static const char deepspeed_key[] = "deepspeed";
+
+// ---- what is nested ----
+
+// Gives the document's root what `object` has, which stands at `source`, leaf by leaf.
+static mics_status lift(config *run, const mics_json_value *object, const char *target,
+                        const char *source, int32_t depth)
+{
+    const char *name = NULL;
+    const mics_json_value *value = NULL;
+    char to[CONFIG_PATH_BYTES], from[CONFIG_PATH_BYTES], text[TEXT_BYTES];
+    while ((value = mics_json_next(object, &name)) != NULL) {
+        mics_text_format(to, sizeof to, "%s%s%s", target, *target != '\0' ? "." : "", name);
+        mics_text_format(from, sizeof from, "%s.%s", source, name);
+        const bool nested =
+            mics_json_type_of(value) == MICS_JSON_OBJECT && mics_json_count(value) > 0;
+        if (*name == '\0' || strchr(name, '.') != NULL)
+            return mics_json_fail(run->run.json, source, MICS_ERR_INVALID,
+                                  "has a key that is empty or holds a dot; no known key does");
+        if (nested && depth < MAX_NESTED) {
+            MICS_TRY(lift(run, value, to, from, depth + 1)); // at most MAX_NESTED levels
+            continue;
+        }
+        if (!mics_config_value_whole(value, text, sizeof text))
+            return mics_json_fail(run->run.json, from, MICS_ERR_INVALID,
+                                  "is longer than %d bytes, as no known value is", TEXT_BYTES);
+        MICS_TRY(mics_adopt_put(run, to, text, from, NULL));
+    }
+    return MICS_OK;
+}
+
+// Another file, whose values errors speak of at the line that names it.
+static mics_status lift_file(config *run, const char *path, const char *source)
+{
+    mics_json *json = NULL;
+    MICS_TRY(mics_json_load(run->memory, path, MAX_FILE_BYTES, &json));
+    mics_status status = MICS_OK;
+    if (mics_json_type_of(mics_json_root(json)) == MICS_JSON_OBJECT)
+        status = lift(run, mics_json_root(json), "", source, 0);
+    else
+        status =
+            mics_json_fail(run->run.json, source, MICS_ERR_FORMAT, "%s must hold an object", path);
+    mics_json_close(json);
+    return status;
+}
+
+static mics_status lift_at(config *run, const char *path)
+{
+    const mics_json_value *value = mics_json_at(run->run.json, path);
+    if (mics_json_type_of(value) == MICS_JSON_OBJECT)
+        return lift(run, value, "", path, 0);
+    if (mics_json_string(value) != NULL)
+        return lift_file(run, mics_json_string(value), path);
+    return value == NULL || mics_json_type_of(value) == MICS_JSON_NULL
+               ? MICS_OK
+               : mics_json_fail(run->run.json, path, MICS_ERR_FORMAT,
+                                "must be DeepSpeed's configuration, or the path of its file");
+}
+
+// ---- key by key ----
+
+static mics_status put_row(config *run, const adopted_key *row)
+{
+    const mics_json_value *value = mics_json_at(run->run.json, row->path);
+    char text[TEXT_BYTES];
+    if (mics_json_type_of(value) == MICS_JSON_NULL)
+        return MICS_OK;
+    if (row->by != NULL)
+        return row->by(run, row, value);
+    if (!mics_config_value_whole(value, text, sizeof text))
+        return mics_json_fail(run->run.json, row->path, MICS_ERR_INVALID,
+                              "is longer than %d bytes, as no known value is", TEXT_BYTES);
+    return mics_adopt_put(run, row->target, text, row->path, row->origin);
+}
+
+static mics_status put_rows(config *run, const adopted_key *rows, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++)
+        MICS_TRY(put_row(run, &rows[i]));
+    return MICS_OK;
+}
+
+static bool has_row(const adopted_key *rows, int32_t count, const char *path)
+{
+    for (int32_t i = 0; i < count; i++) {
+        if (strcmp(rows[i].path, path) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool mics_config_is_adopted(const char *path)
+{
+    int32_t trainer = 0, launch = 0;
+    const adopted_key *of_trainer = mics_adopt_trainer_keys(&trainer);
+    const adopted_key *of_launch = mics_adopt_launch_keys(&launch);
+    return strcmp(path, deepspeed_key) == 0 || has_row(of_trainer, trainer, path) ||
+           has_row(of_launch, launch, path);
+}
+
+// DeepSpeed's file as it is, for the Trainer, which fills in what says "auto".
+static bool is_for_trainer(const config *run)
+{
+    static const char *const keys[] = {"train_batch_size",
+                                       "train_micro_batch_size_per_gpu",
+                                       "gradient_accumulation_steps",
+                                       "gradient_clipping",
+                                       "optimizer.params.lr",
+                                       "scheduler.params.warmup_num_steps"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        found = found || mics_adopt_is_auto(mics_json_at(run->run.json, keys[i]));
+    return found && mics_json_line(run->run.json, "run") == 0;
+}
+
+mics_status mics_config_adopt(config *run)
+{
+    int32_t count = 0;
+    const mics_json_value *root = mics_json_root(run->run.json);
+    if (mics_json_type_of(root) != MICS_JSON_OBJECT)
+        return MICS_OK; // mics_config_check says it better
+    const bool trainer = mics_adopt_is_trainer(run);
+    MICS_TRY(mics_adopt_precision(run));
+    MICS_TRY(lift_at(run, deepspeed_key));
+    MICS_TRY(lift_at(run, "deepspeed_config.deepspeed_config_file"));
+    const adopted_key *rows = mics_adopt_trainer_keys(&count);
+    MICS_TRY(put_rows(run, rows, count));
+    rows = mics_adopt_launch_keys(&count);
+    MICS_TRY(put_rows(run, rows, count));
+    if (trainer)
+        MICS_TRY(mics_adopt_schedule(run));
+    return mics_adopt_trainer_defaults(run, !trainer && !is_for_trainer(run));
+}

@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Files of Hugging Face's Trainer (TrainingArguments), accelerate and torchtitan, and the "auto"
+// values that the Trainer fills in DeepSpeed's files: rewritten as our keys in the document itself,
+// before it is checked. Errors still speak of the file's own names and lines.
+#ifndef MICS_CONFIG_ADOPT_H
+#define MICS_CONFIG_ADOPT_H
+
+#include "config/keys.h"
+
+// One key of theirs. Where `by` is NULL its value is the target's.
+typedef struct adopted_key {
+    const char *path;   // in their file
+    const char *target; // the key here that gets the value
+    const char *origin; // "auto: " and the path
+    mics_status (*by)(config *run, const struct adopted_key *row, const mics_json_value *value);
+} adopted_key;
+
+#define ADOPTED(name, to, how)                                                                     \
+    {                                                                                              \
+        .path = (name), .target = (to), .origin = "auto: " name, .by = (how)                       \
+    }
+
+/* Gives `target` a value that stands at `source` in the file. One that was set goes before it; one
+ * that the file gives too must be the same. "auto" gives way.
+ *
+ * `text`:   JSON.     `origin`: static.
+ * Returns: MICS_OK, also where it contradicts, which is refused with the rest; MICS_ERR_MEMORY.
+ */
+mics_status mics_adopt_put(config *run, const char *target, const char *text, const char *source,
+                           const char *origin);
+
+/* The same where the file says nothing or "auto"; only_auto: "auto" alone. */
+mics_status mics_adopt_default(config *run, const char *target, const char *text, bool only_auto);
+
+/* True for the text "auto". */
+bool mics_adopt_is_auto(const mics_json_value *value);
+/* True when the value is there, and not null. */
+bool mics_adopt_has(const config *run, const char *path);
+/* The same, and not "auto". */
+bool mics_adopt_says(const config *run, const char *path);
+
+// ---- adopt_trainer.c ----
+
+/* True when the file holds an argument of the Trainer. */
+bool mics_adopt_is_trainer(const config *run);
+const adopted_key *mics_adopt_trainer_keys(int32_t *count_out);
+/* "bf16": true and the like, which are sections here; before anything else is read. */
+mics_status mics_adopt_precision(config *run);
+/* The scheduler and its warm-up, once DeepSpeed's are known, which go before. */
+mics_status mics_adopt_schedule(config *run);
+/* What the Trainer takes for what nobody says, or for "auto" alone. */
+mics_status mics_adopt_trainer_defaults(config *run, bool only_auto);
+
+// ---- adopt_launch.c ----
+
+/* FSDP's options, accelerate's file, torchtitan's degrees. */
+const adopted_key *mics_adopt_launch_keys(int32_t *count_out);
+
+#endif

@@ -1,0 +1,266 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// FSDP's options as the Trainer and accelerate write them, accelerate's own file, and torchtitan's
+// degrees.
+//
+// Source: accelerate's docs, "FSDP" and "DeepSpeed"; transformers/training_args.py (fsdp);
+// torchtitan/config/job_config.py (parallelism).
+#include "base/text.h"
+#include "config/adopt.h"
+#include "config/value.h"
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum { TEXT_BYTES = 256 };
+
+static const char strategy_key[] = "fsdp_sharding_strategy";
+
+static const mics_json_value *at(const config *run, const char *path)
+{
+    return mics_json_at(run->run.json, path);
+}
+
+static bool is_of(const char *const *names, const char *name)
+{
+    size_t i = 0;
+    while (names[i] != NULL && strcmp(names[i], name) != 0)
+        i++;
+    return names[i] != NULL;
+}
+
+static mics_status put_text(config *run, const char *target, const char *said, const char *source,
+                            const char *origin)
+{
+    char text[TEXT_BYTES];
+    mics_config_string_text(said, text, sizeof text);
+    return mics_adopt_put(run, target, text, source, origin);
+}
+
+// ---- FSDP ----
+
+// One word of "full_shard auto_wrap offload".
+static mics_status put_fsdp_word(config *run, const adopted_key *row, const char *word)
+{
+    static const char *const hints[] = {"auto_wrap", "offload", "", NULL};
+    return is_of(hints, word) ? MICS_OK : put_text(run, row->target, word, row->path, row->origin);
+}
+
+static mics_status put_fsdp(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    const char *text = mics_json_string(value);
+    char word[TEXT_BYTES];
+    if (mics_json_type_of(value) == MICS_JSON_BOOL)
+        return mics_json_bool(value) && !mics_adopt_has(run, "fsdp_config")
+                   ? put_text(run, row->target, "full_shard", row->path, row->origin)
+                   : MICS_OK;
+    for (int32_t i = 0; text == NULL && i < mics_json_count(value); i++) {
+        const char *element = mics_json_string(mics_json_element(value, i));
+        if (element != NULL)
+            MICS_TRY(put_fsdp_word(run, row, element));
+    }
+    while (text != NULL && *text != '\0') {
+        const size_t bytes = strcspn(text, " ");
+        snprintf(word, sizeof word, "%.*s", (int)(bytes < TEXT_BYTES ? bytes : TEXT_BYTES - 1),
+                 text);
+        MICS_TRY(put_fsdp_word(run, row, word));
+        text += bytes + strspn(text + bytes, " ");
+    }
+    return MICS_OK;
+}
+
+// FSDP 1 has numbers for its strategies, FSDP 2 says whether it reshards.
+static const char *strategy_of(const char *name, const mics_json_value *value)
+{
+    static const char *const numbered[] = {"full_shard", "shard_grad_op", "no_shard",
+                                           "hybrid_shard", "hybrid_shard_zero2"};
+    int64_t number = 0;
+    if (mics_json_string(value) != NULL)
+        return mics_json_string(value);
+    if (mics_json_type_of(value) == MICS_JSON_BOOL && strcmp(name, "reshard_after_forward") == 0)
+        return mics_json_bool(value) ? "full_shard" : "shard_grad_op";
+    if (mics_config_value_int(value, &number) && number >= 1 && number <= 5)
+        return numbered[number - 1];
+    return "unknown";
+}
+
+static mics_status put_fsdp_member(config *run, const char *name, const mics_json_value *value)
+{
+    static const char *const hints[] = {"auto_wrap_policy",
+                                        "backward_prefetch",
+                                        "forward_prefetch",
+                                        "backward_prefetch_policy",
+                                        "cpu_ram_efficient_loading",
+                                        "limit_all_gathers",
+                                        "min_num_params",
+                                        "offload_params",
+                                        "cpu_offload",
+                                        "state_dict_type",
+                                        "sync_module_states",
+                                        "transformer_layer_cls_to_wrap",
+                                        "use_orig_params",
+                                        "version",
+                                        "activation_cpu_offload",
+                                        "mixed_precision_policy",
+                                        NULL};
+    static const char *const off[] = {
+        "xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt", "xla_fsdp_settings", "ignored_modules", NULL};
+    char source[CONFIG_PATH_BYTES];
+    mics_text_format(source, sizeof source, "fsdp_config.%s", name);
+    name += strncmp(name, "fsdp_", 5) == 0 ? 5 : 0;
+    if (mics_json_type_of(value) == MICS_JSON_NULL || is_of(hints, name))
+        return MICS_OK;
+    if (strcmp(name, "sharding_strategy") == 0 || strcmp(name, "reshard_after_forward") == 0)
+        return put_text(run, strategy_key, strategy_of(name, value), source, "auto: fsdp_config");
+    if (strcmp(name, "activation_checkpointing") == 0)
+        return mics_json_bool(value)
+                   ? mics_adopt_put(run, "run.recompute", "true", source, "auto: fsdp_config")
+                   : MICS_OK;
+    if (is_of(off, name))
+        return mics_config_value_off(value)
+                   ? MICS_OK
+                   : mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED, "is not built");
+    return mics_config_refuse(run, source, MICS_ERR_INVALID, "is no key of FSDP's that is known");
+}
+
+// Empty where FSDP is not asked for, as the Trainer's own files have it.
+static mics_status put_fsdp_config(config *run, const adopted_key *row,
+                                   const mics_json_value *value)
+{
+    const char *name = NULL;
+    const mics_json_value *member = NULL;
+    const mics_json_value *asked = at(run, "fsdp");
+    const bool off = asked != NULL && mics_json_count(asked) == 0 && !mics_json_bool(asked) &&
+                     (mics_json_string(asked) == NULL || *mics_json_string(asked) == '\0');
+    if (mics_json_type_of(value) != MICS_JSON_OBJECT)
+        return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
+                                  "must be an object: a file is not read here");
+    while (!off && (member = mics_json_next(value, &name)) != NULL)
+        MICS_TRY(put_fsdp_member(run, name, member));
+    return !off && mics_json_count(value) > 0 && !mics_adopt_has(run, strategy_key)
+               ? put_text(run, strategy_key, "full_shard", row->path, row->origin)
+               : MICS_OK;
+}
+
+// ---- accelerate ----
+
+static mics_status put_distributed(config *run, const adopted_key *row,
+                                   const mics_json_value *value)
+{
+    static const char *const others[] = {"MEGATRON_LM", "XLA", "TPU", "SDAA", NULL};
+    const char *text = mics_json_string(value);
+    return text != NULL && is_of(others, text)
+               ? mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
+                                    "%s is not built; DEEPSPEED, FSDP, MULTI_GPU, MULTI_CPU and NO "
+                                    "are",
+                                    text)
+               : MICS_OK;
+}
+
+static mics_status put_mixed(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    static const char *const known[] = {"no", "bf16", "fp16", NULL}; // by mics_adopt_precision
+    const char *text = mics_json_string(value);
+    return text != NULL && is_of(known, text)
+               ? MICS_OK
+               : mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
+                                    "must be \"no\", \"bf16\" or \"fp16\"");
+}
+
+static mics_status put_deepspeed_member(config *run, const char *name, const mics_json_value *value)
+{
+    static const struct {
+        const char *name, *target;
+    } known[] = {{"zero_stage", "zero_optimization.stage"},
+                 {"gradient_accumulation_steps", "gradient_accumulation_steps"},
+                 {"gradient_clipping", "gradient_clipping"}};
+    static const char *const hints[] = {"deepspeed_config_file",
+                                        "offload_optimizer_device",
+                                        "offload_param_device",
+                                        "offload_optimizer_nvme_path",
+                                        "offload_param_nvme_path",
+                                        "zero3_init_flag",
+                                        "zero3_save_16bit_model",
+                                        "deepspeed_multinode_launcher",
+                                        "deepspeed_hostfile",
+                                        "deepspeed_inclusion_filter",
+                                        "deepspeed_exclusion_filter",
+                                        "deepspeed_moe_layer_cls_names",
+                                        NULL};
+    char source[CONFIG_PATH_BYTES], text[TEXT_BYTES];
+    mics_text_format(source, sizeof source, "deepspeed_config.%s", name);
+    mics_config_value_text(value, text, sizeof text);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].name, name) == 0)
+            return mics_adopt_put(run, known[i].target, text, source, "auto: deepspeed_config");
+    }
+    return is_of(hints, name) ? MICS_OK
+                              : mics_config_refuse(run, source, MICS_ERR_INVALID,
+                                                   "is no key of accelerate's that is known");
+}
+
+static mics_status put_deepspeed_config(config *run, const adopted_key *row,
+                                        const mics_json_value *value)
+{
+    const char *name = NULL;
+    const mics_json_value *member = NULL;
+    if (mics_json_type_of(value) != MICS_JSON_OBJECT)
+        return mics_config_refuse(run, row->path, MICS_ERR_FORMAT, "must be an object");
+    while ((member = mics_json_next(value, &name)) != NULL) {
+        if (mics_json_type_of(member) != MICS_JSON_NULL)
+            MICS_TRY(put_deepspeed_member(run, name, member));
+    }
+    return MICS_OK;
+}
+
+// ---- torchtitan ----
+
+static mics_status put_degree(config *run, const char *name, const mics_json_value *value)
+{
+    static const char *const degrees[] = {"data_parallel_shard_degree",
+                                          "data_parallel_replicate_degree", NULL};
+    static const char *const ones[] = {"tensor_parallel_degree",        "pipeline_parallel_degree",
+                                       "context_parallel_degree",       "expert_parallel_degree",
+                                       "expert_tensor_parallel_degree", NULL};
+    char source[CONFIG_PATH_BYTES], text[TEXT_BYTES];
+    mics_text_format(source, sizeof source, "parallelism.%s", name);
+    mics_config_value_text(value, text, sizeof text);
+    if (is_of(degrees, name))
+        return mics_adopt_put(run, name, text, source, "auto: parallelism");
+    if (is_of(ones, name))
+        return mics_json_real(value) == 1.0
+                   ? MICS_OK
+                   : mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
+                                        "must be 1, not %s; only data parallelism is built", text);
+    if (strcmp(name, "fsdp_reshard_after_forward") == 0 && strcmp(text, "\"never\"") == 0)
+        return mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
+                                  "\"never\" is \"sharding\": {\"params\": 1, \"grads\": P} here");
+    return MICS_OK;
+}
+
+static mics_status put_parallelism(config *run, const adopted_key *row,
+                                   const mics_json_value *value)
+{
+    const char *name = NULL;
+    const mics_json_value *member = NULL;
+    if (mics_json_type_of(value) != MICS_JSON_OBJECT)
+        return mics_config_refuse(run, row->path, MICS_ERR_FORMAT, "must be an object");
+    while ((member = mics_json_next(value, &name)) != NULL)
+        MICS_TRY(put_degree(run, name, member));
+    return MICS_OK;
+}
+
+static const adopted_key rows[] = {
+    ADOPTED("fsdp", "fsdp_sharding_strategy", put_fsdp),
+    ADOPTED("fsdp_config", "fsdp_sharding_strategy", put_fsdp_config),
+    ADOPTED("mixed_precision", "run.precision", put_mixed),
+    ADOPTED("distributed_type", "sharding", put_distributed),
+    ADOPTED("deepspeed_config", "zero_optimization", put_deepspeed_config),
+    ADOPTED("parallelism", "data_parallel_shard_degree", put_parallelism),
+};
+
+const adopted_key *mics_adopt_launch_keys(int32_t *count_out)
+{
+    *count_out = sizeof rows / sizeof *rows;
+    return rows;
+}

@@ -1,0 +1,401 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of Hugging Face's Trainer, and what it takes for those that nobody gives.
+//
+// Source: transformers/training_args.py and integrations/deepspeed.py of transformers 5.23.
+#include "base/text.h"
+#include "config/adopt.h"
+#include "config/value.h"
+#include <math.h>
+#include <string.h>
+
+#define DEFAULT_BETA1 0.9
+#define DEFAULT_BETA2 0.999
+
+enum { TEXT_BYTES = 256 };
+
+static const mics_json_value *at(const config *run, const char *path)
+{
+    return mics_json_at(run->run.json, path);
+}
+
+static bool is_text(const mics_json_value *value, const char *text)
+{
+    const char *said = mics_json_string(value);
+    return said != NULL && strcmp(said, text) == 0;
+}
+
+static bool is_number(const mics_json_value *value)
+{
+    const mics_json_type type = mics_json_type_of(value);
+    return type == MICS_JSON_INT || type == MICS_JSON_REAL;
+}
+
+static mics_status put_value(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    char text[TEXT_BYTES];
+    mics_config_value_text(value, text, sizeof text);
+    return mics_adopt_put(run, row->target, text, row->path, row->origin);
+}
+
+// ---- one argument each ----
+
+// -1 and 0 are the Trainer's "not given"; a share of all steps is none here.
+static mics_status put_count(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    return is_number(value) && mics_json_real(value) < 1.0 ? MICS_OK : put_value(run, row, value);
+}
+
+static mics_status put_if_true(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    return mics_json_bool(value) ? mics_adopt_put(run, row->target, "true", row->path, row->origin)
+                                 : MICS_OK;
+}
+
+// DeepSpeed's section of that name is adopted too: it is there to have activations recomputed.
+static mics_status put_recompute(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    const bool section = mics_json_type_of(value) == MICS_JSON_OBJECT && mics_json_count(value) > 0;
+    return section || mics_json_bool(value)
+               ? mics_adopt_put(run, row->target, "true", row->path, row->origin)
+               : MICS_OK;
+}
+
+static mics_status put_cpu(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    return mics_json_bool(value)
+               ? mics_adopt_put(run, row->target, "\"cpu\"", row->path, row->origin)
+               : MICS_OK;
+}
+
+// Implementations of one AdamW.
+static mics_status put_optimizer(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    static const char *const names[] = {"adamw_torch", "adamw_torch_fused", "adamw_hf",
+                                        "adamw_apex_fused", "adamw_torch_xla"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (is_text(value, names[i]))
+            return at(run, "optimizer.type") != NULL
+                       ? MICS_OK // DeepSpeed's goes before
+                       : mics_adopt_put(run, row->target, "\"AdamW\"", row->path, row->origin);
+    }
+    return put_value(run, row, value);
+}
+
+static mics_status put_betas(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    char text[TEXT_BYTES], first[40], second[40];
+    const mics_json_value *beta1 = at(run, "adam_beta1"), *beta2 = at(run, "adam_beta2");
+    if (strcmp(row->path, "adam_beta2") == 0 && mics_json_type_of(beta1) != MICS_JSON_NULL)
+        return MICS_OK; // both were put by the first
+    if (!is_number(value) || (mics_json_type_of(beta2) != MICS_JSON_NULL && !is_number(beta2)))
+        return mics_config_refuse(run, row->path, MICS_ERR_FORMAT, "must be a number");
+    mics_text_real(is_number(beta1) ? mics_json_real(beta1) : DEFAULT_BETA1, first, sizeof first);
+    mics_text_real(is_number(beta2) ? mics_json_real(beta2) : DEFAULT_BETA2, second, sizeof second);
+    mics_text_format(text, sizeof text, "[%s, %s]", first, second);
+    return mics_adopt_put(run, row->target, text, row->path, row->origin);
+}
+
+// Steps between saves and validations count where the strategy is "steps".
+static mics_status put_every(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    const bool saves = strcmp(row->path, "save_steps") == 0;
+    const mics_json_value *strategy = at(run, saves ? "save_strategy" : "eval_strategy");
+    if (strategy == NULL && !saves)
+        strategy = at(run, "evaluation_strategy");
+    const bool by_steps = strategy == NULL ? saves : is_text(strategy, "steps");
+    return by_steps ? put_count(run, row, value) : MICS_OK;
+}
+
+static bool names_tensorboard(const mics_json_value *value)
+{
+    bool found = is_text(value, "tensorboard") || is_text(value, "all");
+    for (int32_t i = 0; i < mics_json_count(value) && mics_json_type_of(value) == MICS_JSON_ARRAY;
+         i++)
+        found = found || is_text(mics_json_element(value, i), "tensorboard");
+    return found;
+}
+
+// "FOLDER" or "FOLDER/NAME.END" as JSON.
+static void path_text(const char *folder, const char *name, const char *end, char *text,
+                      size_t capacity)
+{
+    char path[TEXT_BYTES];
+    mics_text_format(path, sizeof path, "%s%s%s%s", folder, name[0] != '\0' ? "/" : "", name, end);
+    mics_config_string_text(path, text, capacity);
+}
+
+static mics_status put_report(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    char text[2 * TEXT_BYTES];
+    const char *folder = mics_json_string(at(run, "logging_dir"));
+    const char *out = mics_json_string(at(run, "output_dir"));
+    if (!names_tensorboard(value))
+        return MICS_OK;
+    if (folder != NULL)
+        path_text(folder, "", "", text, sizeof text);
+    else
+        path_text(out != NULL ? out : "trainer_output", "runs", "", text, sizeof text);
+    return mics_adopt_put(run, row->target, text, row->path, row->origin);
+}
+
+// DeepSpeed's monitors: {"enabled": true, "output_path": FOLDER, "job_name": NAME}.
+static mics_status put_monitor(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    char text[2 * TEXT_BYTES];
+    const char *folder = mics_json_string(mics_json_get(value, "output_path"));
+    const char *name = mics_json_string(mics_json_get(value, "job_name"));
+    const bool csv = strcmp(row->path, "csv_monitor") == 0;
+    if (!mics_json_bool(mics_json_get(value, "enabled")) || mics_config_find(row->target) < 0)
+        return MICS_OK;
+    path_text(folder != NULL && *folder != '\0' ? folder : "runs",
+              name != NULL ? name : "DeepSpeedJobName", csv ? ".csv" : "", text, sizeof text);
+    return mics_adopt_put(run, row->target, text, row->path, row->origin);
+}
+
+// Read by those above, or by mics_adopt_schedule and mics_adopt_precision.
+static mics_status put_nothing(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    (void)run;
+    (void)row;
+    (void)value;
+    return MICS_OK;
+}
+
+static const adopted_key rows[] = {
+    ADOPTED("per_device_train_batch_size", "train_micro_batch_size_per_gpu", NULL),
+    ADOPTED("per_gpu_train_batch_size", "train_micro_batch_size_per_gpu", NULL),
+    ADOPTED("learning_rate", "optimizer.params.lr", NULL),
+    ADOPTED("weight_decay", "optimizer.params.weight_decay", NULL),
+    ADOPTED("adam_epsilon", "optimizer.params.eps", NULL),
+    ADOPTED("adam_beta1", "optimizer.params.betas", put_betas),
+    ADOPTED("adam_beta2", "optimizer.params.betas", put_betas),
+    ADOPTED("optim", "optimizer.type", put_optimizer),
+    ADOPTED("max_grad_norm", "gradient_clipping", NULL),
+    ADOPTED("max_steps", "run.steps", put_count),
+    ADOPTED("seed", "run.seed", NULL),
+    ADOPTED("output_dir", "run.out", NULL),
+    ADOPTED("logging_steps", "run.log_every", put_count),
+    ADOPTED("save_steps", "run.checkpoint_every", put_every),
+    ADOPTED("save_total_limit", "run.keep_checkpoints", NULL),
+    ADOPTED("eval_steps", "run.validate_every", put_every),
+    ADOPTED("gradient_checkpointing", "run.recompute", put_if_true),
+    ADOPTED("activation_checkpointing", "run.recompute", put_recompute),
+    ADOPTED("use_cpu", "run.device", put_cpu),
+    ADOPTED("no_cuda", "run.device", put_cpu),
+    ADOPTED("report_to", "run.tensorboard", put_report),
+    ADOPTED("tensorboard", "run.tensorboard", put_monitor),
+    ADOPTED("csv_monitor", "run.csv", put_monitor),
+    ADOPTED("tf32", "run.precision", put_nothing),
+    ADOPTED("lr_scheduler_type", "scheduler.type", put_nothing),
+    ADOPTED("lr_scheduler_kwargs", "scheduler.params", put_nothing),
+    ADOPTED("warmup_steps", "scheduler.params.warmup_num_steps", put_nothing),
+    ADOPTED("warmup_ratio", "scheduler.params.warmup_ratio", put_nothing),
+};
+
+const adopted_key *mics_adopt_trainer_keys(int32_t *count_out)
+{
+    *count_out = sizeof rows / sizeof *rows;
+    return rows;
+}
+
+bool mics_adopt_is_trainer(const config *run)
+{
+    static const char *const names[] = {"per_device_train_batch_size",
+                                        "num_train_epochs",
+                                        "max_steps",
+                                        "learning_rate",
+                                        "lr_scheduler_type",
+                                        "output_dir",
+                                        "warmup_ratio",
+                                        "warmup_steps",
+                                        "max_grad_norm",
+                                        "deepspeed",
+                                        "optim",
+                                        "distributed_type",
+                                        "compute_environment"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        found = found || mics_adopt_has(run, names[i]);
+    return found;
+}
+
+// ---- precision ----
+
+static mics_status put_switch(config *run, const char *path, const char *origin,
+                              const char *section)
+{
+    char text[TEXT_BYTES], enabled[TEXT_BYTES];
+    const mics_json_value *value = at(run, path);
+    if (mics_json_type_of(value) != MICS_JSON_BOOL)
+        return MICS_OK;
+    mics_text_format(text, sizeof text, "{\"enabled\": %s}",
+                     mics_json_bool(value) ? "true" : "false");
+    mics_text_format(enabled, sizeof enabled, "%s.enabled", section);
+    run->adopted[mics_config_find(enabled)] = origin;
+    return mics_json_set_from(run->run.json, section, text, path);
+}
+
+mics_status mics_adopt_precision(config *run)
+{
+    const mics_json_value *tf32 = at(run, "tf32"), *mixed = at(run, "mixed_precision");
+    MICS_TRY(put_switch(run, "bf16", "auto: bf16", "bf16"));
+    MICS_TRY(put_switch(run, "fp16", "auto: fp16", "fp16"));
+    if (is_text(mixed, "bf16"))
+        MICS_TRY(mics_adopt_put(run, "bf16.enabled", "true", "mixed_precision",
+                                "auto: mixed_precision"));
+    if (is_text(mixed, "fp16"))
+        MICS_TRY(mics_adopt_put(run, "fp16.enabled", "true", "mixed_precision",
+                                "auto: mixed_precision"));
+    const bool halves =
+        mics_json_bool(at(run, "bf16.enabled")) || mics_json_bool(at(run, "fp16.enabled"));
+    return mics_json_bool(tf32) && !halves
+               ? mics_adopt_put(run, "run.precision", "\"tf32\"", "tf32", "auto: tf32")
+               : MICS_OK;
+}
+
+// ---- schedule ----
+
+// Names of lr_scheduler_kwargs, and here.
+static const struct {
+    const char *theirs, *path, *target, *origin;
+} kwargs[] = {
+#define KWARG(name, here)                                                                          \
+    {                                                                                              \
+        name, "lr_scheduler_kwargs." name, "scheduler.params." here, "auto: lr_scheduler_kwargs"   \
+    }
+    KWARG("num_cycles", "num_cycles"),
+    KWARG("lr_end", "lr_end"),
+    KWARG("power", "power"),
+    KWARG("timescale", "timescale"),
+    KWARG("min_lr", "min_lr"),
+    KWARG("min_lr_rate", "min_ratio"),
+    KWARG("min_lr_ratio", "min_ratio"),
+    KWARG("num_decay_steps", "decay_num_steps"),
+    KWARG("num_stable_steps", "stable_num_steps"),
+    KWARG("warmup_type", "warmup_type"),
+    KWARG("decay_type", "decay_type"),
+#undef KWARG
+};
+
+static mics_status put_kwarg(config *run, const char *name, const mics_json_value *value)
+{
+    char text[TEXT_BYTES], path[CONFIG_PATH_BYTES];
+    mics_config_value_text(value, text, sizeof text);
+    for (size_t i = 0; i < sizeof kwargs / sizeof *kwargs; i++) {
+        if (strcmp(kwargs[i].theirs, name) == 0)
+            return mics_adopt_put(run, kwargs[i].target, text, kwargs[i].path, kwargs[i].origin);
+    }
+    mics_text_format(path, sizeof path, "lr_scheduler_kwargs.%s", name);
+    return mics_config_refuse(run, path, MICS_ERR_INVALID,
+                              "is no argument of a scheduler that is built");
+}
+
+static mics_status put_kwargs(config *run)
+{
+    const char *name = NULL;
+    const mics_json_value *value = NULL, *object = at(run, "lr_scheduler_kwargs");
+    if (mics_json_type_of(object) != MICS_JSON_OBJECT &&
+        mics_json_type_of(object) != MICS_JSON_NULL)
+        return mics_config_refuse(run, "lr_scheduler_kwargs", MICS_ERR_FORMAT, "must be an object");
+    while ((value = mics_json_next(object, &name)) != NULL) {
+        if (mics_json_type_of(value) != MICS_JSON_NULL)
+            MICS_TRY(put_kwarg(run, name, value));
+    }
+    return MICS_OK;
+}
+
+// As the Trainer does: steps where 1 or more are given, else a share, be it in warmup_steps.
+static mics_status put_warmup(config *run)
+{
+    static const char steps_key[] = "scheduler.params.warmup_num_steps";
+    static const char ratio_key[] = "scheduler.params.warmup_ratio";
+    const mics_json_value *steps = at(run, "warmup_steps"), *ratio = at(run, "warmup_ratio");
+    char text[TEXT_BYTES];
+    const bool shares =
+        is_number(steps) && mics_json_real(steps) > 0.0 && mics_json_real(steps) < 1.0;
+    if (mics_adopt_says(run, steps_key))
+        return MICS_OK; // DeepSpeed's goes before
+    if (is_number(steps) && mics_json_real(steps) >= 1.0) {
+        mics_text_format(text, sizeof text, "%.15g", floor(mics_json_real(steps)));
+        return mics_adopt_put(run, steps_key, text, "warmup_steps", "auto: warmup_steps");
+    }
+    if (!shares && (!is_number(ratio) || mics_json_real(ratio) == 0.0))
+        return MICS_OK;
+    mics_config_value_text(shares ? steps : ratio, text, sizeof text);
+    if (mics_adopt_has(run, steps_key)) // "auto", which would stand before the share
+        MICS_TRY(mics_json_set_from(run->run.json, steps_key, "null", steps_key));
+    return mics_adopt_put(run, ratio_key, text, shares ? "warmup_steps" : "warmup_ratio",
+                          shares ? "auto: warmup_steps" : "auto: warmup_ratio");
+}
+
+mics_status mics_adopt_schedule(config *run)
+{
+    char text[TEXT_BYTES];
+    const mics_json_value *type = at(run, "lr_scheduler_type");
+    if (mics_adopt_says(run, "scheduler.type"))
+        return put_warmup(run);
+    mics_config_value_text(type, text, sizeof text);
+    if (mics_json_type_of(type) != MICS_JSON_NULL)
+        MICS_TRY(mics_adopt_put(run, "scheduler.type", text, "lr_scheduler_type",
+                                "auto: lr_scheduler_type"));
+    else
+        MICS_TRY(mics_adopt_default(run, "scheduler.type", "\"linear\"", false));
+    MICS_TRY(put_kwargs(run));
+    return is_text(at(run, "scheduler.type"), "constant") ? MICS_OK : put_warmup(run);
+}
+
+// ---- defaults ----
+
+// What stands in "auto" of a warm-up under DeepSpeed, which counts at least 1.
+static mics_status default_warmup(config *run)
+{
+    const char *type = mics_json_string(at(run, "scheduler.type"));
+    const bool deepspeed = type != NULL && strncmp(type, "Warmup", 6) == 0;
+    return mics_adopt_default(run, "scheduler.params.warmup_num_steps", deepspeed ? "1" : "0",
+                              true);
+}
+
+static mics_status default_batch(config *run, bool only_auto)
+{
+    static const char micro_key[] = "train_micro_batch_size_per_gpu";
+    if (mics_adopt_says(run, "train_batch_size")) // the others follow from it
+        return MICS_OK;
+    // A batch that is all "auto" is the Trainer's, whoever's the file is.
+    const bool all_auto =
+        only_auto && !mics_adopt_has(run, micro_key) && mics_adopt_has(run, "train_batch_size");
+    MICS_TRY(mics_adopt_default(run, micro_key, "8", only_auto && !all_auto));
+    return mics_adopt_default(run, "gradient_accumulation_steps", "1", only_auto);
+}
+
+static mics_status default_precision(config *run, bool only_auto)
+{
+    if (only_auto || mics_adopt_says(run, "run.precision"))
+        return MICS_OK;
+    MICS_TRY(mics_adopt_default(run, "bf16.enabled", "false", false));
+    return mics_adopt_default(run, "fp16.enabled", "false", false);
+}
+
+// An epoch of data thrice; DeepSpeed's files with a number of steps say that.
+static mics_status default_steps(config *run, bool only_auto)
+{
+    if (only_auto || mics_adopt_says(run, "run.steps"))
+        return MICS_OK;
+    return mics_adopt_default(run, "num_train_epochs", "3", false);
+}
+
+mics_status mics_adopt_trainer_defaults(config *run, bool only_auto)
+{
+    MICS_TRY(mics_adopt_default(run, "optimizer.params.lr", "5e-5", only_auto));
+    MICS_TRY(mics_adopt_default(run, "optimizer.params.betas", "[0.9, 0.999]", only_auto));
+    MICS_TRY(mics_adopt_default(run, "optimizer.params.eps", "1e-8", only_auto));
+    MICS_TRY(mics_adopt_default(run, "optimizer.params.weight_decay", "0", only_auto));
+    MICS_TRY(mics_adopt_default(run, "gradient_clipping", "1", only_auto));
+    MICS_TRY(mics_adopt_default(run, "run.seed", "42", only_auto));
+    if (!only_auto && !mics_adopt_has(run, "scheduler"))
+        MICS_TRY(mics_adopt_default(run, "scheduler.type", "\"linear\"", false));
+    MICS_TRY(default_warmup(run));
+    MICS_TRY(default_batch(run, only_auto));
+    MICS_TRY(default_precision(run, only_auto));
+    return default_steps(run, only_auto);
+}
