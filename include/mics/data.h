@@ -235,7 +235,7 @@ mics_mixture_sample mics_mixture_find(uint64_t seed, const mics_mixture_part *pa
 /* First token of training sample number `sample` of a mixture. Each epoch of a part visits its
  * windows once, in an order of its own, whatever the other parts do.
  *
- * As mics_mixture_find. */
+ * A pure function. Needs: as mics_mixture_find; sequence >= 1. */
 int64_t mics_mixture_begin(uint64_t seed, const mics_mixture_part *parts, int32_t count,
                            int64_t sequence, int64_t sample);
 

@@ -317,7 +317,7 @@ typedef struct mics_completions {
 
 /* What was completed since this was called last; the counts are the same on every rank.
  *
- * Collective: no.
+ * Owns:       nothing; the engine begins to count anew.     Collective: no.
  */
 mics_completions mics_engine_take_completions(mics_engine *engine);
 

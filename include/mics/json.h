@@ -147,6 +147,7 @@ mics_status mics_json_set_from(mics_json *json, const char *path, const char *te
 
 /* Where the text has what is at `path`: the source of mics_json_set_from, or `path` itself.
  *
+ * Needs:   capacity >= 1.
  * Returns: `path`, or `text`, into which at most `capacity` bytes are written.
  */
 const char *mics_json_source(const mics_json *json, const char *path, char *text, size_t capacity);

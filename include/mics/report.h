@@ -133,6 +133,7 @@ mics_status mics_metrics_write_sample(mics_metrics_file *file, int64_t step, con
 /* Calls `each` for every validation of a metrics.jsonl up to step `last`, in the order in which they
  * stand; NaN is a loss that was not finite. No file has none, and damaged lines are passed over.
  *
+ * Needs:   `each` is not NULL.
  * Units:   nats a token.
  * Returns: MICS_OK; MICS_ERR_IO.
  */
@@ -202,8 +203,9 @@ typedef struct mics_csv mics_csv;
 mics_status mics_csv_open(mics_memory *memory, const char *path, int64_t resume_step,
                           mics_csv **csv_out);
 
-/* Appends the row of a step, or of a validation (nats a token).
+/* Appends the row of a step, or of a validation.
  *
+ * Needs:   step >= 0.     Units: as mics_metrics; a validation's loss in nats a token.
  * Returns: MICS_OK; MICS_ERR_IO (a full disk, ...), logged; the file then ends with the row before.
  */
 mics_status mics_csv_write(mics_csv *csv, const mics_metrics *metrics);

@@ -14,7 +14,7 @@ typedef struct mics_work_listener {
     void (*progress)(void *ctx, const char *what, int64_t done, int64_t total); // NULL: nobody
 } mics_work_listener;
 
-/* Tells it.        Pure, but for what it does. */
+/* Tells it.        Needs: 0 <= done <= total. */
 static inline void mics_work_tell(const mics_work_listener *listener, const char *what,
                                   int64_t done, int64_t total)
 {

@@ -34,7 +34,9 @@ contains wide.out "2nd hop"
 contains wide.out "TFLOP/s"
 
 # ---- the answer, and what it costs ----
-first() { head -1 "$1"; }
+first() { # FILE: the sentence, whose other lines are indented
+    awk 'NR > 1 && !/^  / { exit } { sub(/^ +/, ""); printf "%s%s", (NR > 1 ? " " : ""), $0 } END { print "" }' "$1"
+}
 first text.out | grep -qE '^Take .*: [0-9.]+ s a step \([0-9.]+ to [0-9.]+\), .* for 1e9 tokens, .* to spare' ||
     fail "no answer first: $(first text.out)"
 contains text.out "are of A100-SXM4-40GB"
