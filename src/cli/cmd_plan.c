@@ -124,10 +124,10 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
     mics_status status = mics_plan_find(plan, plan->nodes, (int32_t)options->top, &found);
     if (status == MICS_OK)
         status = mics_plan_find_twice(&found);
+    if (status == MICS_OK)
+        status = mics_plan_check_degrees(plan, &found);
     if (status == MICS_OK && found.result->count == 0 && !found.uneven)
         status = mics_plan_fail_fit(plan, &found);
-    else if (status == MICS_OK)
-        status = mics_plan_check_degrees(plan, &found);
     if (status == MICS_OK && options->json)
         cli_plan_json(plan, &found, &options->goal);
     else if (status == MICS_OK)

@@ -142,13 +142,14 @@ static void predict(const mics_cluster *cluster, int32_t ranks, measure_row *row
         row->predicted_us += mics_cost_collective(cluster, ranks, &stages[i]).us;
 }
 
-// What else runs on this machine, by its load average, in which ranks that compute count.
-static double other_load(const measure_place *place)
+// The machine's load average, without the ranks' own threads that have no core.
+static double load_without_waiting(const measure_place *place)
 {
+    const double waiting = (double)place->machine_ranks * place->threads - place->cores;
     double load = 0;
     if (getloadavg(&load, 1) != 1)
         return 0;
-    return fmax(load - (double)place->machine_ranks * place->threads, 0) + place->cores;
+    return load - fmax(waiting, 0);
 }
 
 static mics_status finish(job *self)
@@ -158,7 +159,7 @@ static mics_status finish(job *self)
     if (!report->first)
         return MICS_OK;
     if (self->compute_s > 0)
-        MICS_TRY(measure_training_judge(&report->compute, other_load(place), place->cores,
+        MICS_TRY(measure_training_judge(&report->compute, load_without_waiting(place), place->cores,
                                         self->spec->force));
     report->has_links = self->links_s > 0;
     report->has_compute = self->compute_s > 0;

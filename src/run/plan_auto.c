@@ -10,6 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
+// Of a rank, where neither the run file nor a cluster says it.
+enum { USUAL_THREADS = 8 };
+
 static mics_math math_of(const mics_run *run, const run_budget *budget)
 {
     switch (budget->dtype) {
@@ -22,12 +25,18 @@ static mics_math math_of(const mics_run *run, const run_budget *budget)
     }
 }
 
+// Those of this machine would make the choice, and with it the bits, depend on its cores.
+static int32_t threads_of(const mics_run *run)
+{
+    return run->threads > 0 ? run->threads : USUAL_THREADS;
+}
+
 static mics_status open_cluster(mics_memory *memory, const mics_run *run, const run_budget *budget,
                                 mics_cluster *cluster_out)
 {
     int32_t nodes = 0;
     if (strcmp(run->cluster, "none") == 0)
-        return run_usual_cluster(budget, cluster_out);
+        return run_usual_cluster(budget, threads_of(run), cluster_out);
     MICS_TRY(mics_cluster_open(memory, run->cluster, cluster_out, &nodes));
     const int32_t per_node = mics_cluster_ranks_per_node(cluster_out);
     if (per_node == budget->ranks / budget->nodes)
@@ -58,7 +67,7 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
     request.nodes = budget->nodes;
     request.share_params = run->share_params && budget->shares;
     request.staging_bytes = budget->staging_bytes;
-    request.threads = budget->threads;
+    request.threads = threads_of(run);
     request.accelerator = budget->accelerator.used;
     request.precision = run_budget_precision(budget);
     request.math = math_of(run, budget);
@@ -125,7 +134,7 @@ mics_status run_plan_search(mics_planner *planner, const mics_run *run, int32_t 
 static void say_changed(const mics_run *run, const run_budget *budget)
 {
     const mics_sharding *kept = &run->kept_sharding;
-    if (kept->params < 1 || run->kept_ranks < 1)
+    if (!run->sharding_auto || kept->params < 1 || run->kept_ranks < 1)
         return;
     if (run->kept_ranks == budget->ranks)
         mics_log(MICS_LOG_INFO,

@@ -181,16 +181,20 @@ const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found)
 
 // ---- nothing fits ----
 
-// Least memory a rank on so many nodes: everything over all ranks, one sequence, recomputed.
-static mics_status least_bytes(const mics_plan *plan, int32_t nodes, double *bytes_out,
-                               double *available_out)
+// Least memory a rank on so many nodes: everything over as many ranks as leave so many replicas,
+// one sequence, recomputed.
+static mics_status least_bytes(const mics_plan *plan, int32_t nodes, int32_t replicas,
+                               double *bytes_out, double *available_out)
 {
     mics_plan_request request = mics_plan_request_get(plan, nodes);
     mics_planner *planner = NULL;
     int32_t ranks = 0;
     MICS_TRY(mics_cluster_ranks(&plan->cluster, nodes, &ranks));
+    while (replicas < ranks && ranks % replicas != 0)
+        replicas++;
+    const int32_t p = replicas < ranks ? ranks / replicas : 1;
     const mics_plan_choice choice = {
-        .sharding = {ranks, ranks, ranks}, .micro_batch = 1, .micro_steps = 1, .recompute = true};
+        .sharding = {p, p, p}, .micro_batch = 1, .micro_steps = 1, .recompute = true};
     request.global_batch = ranks;
     MICS_TRY(mics_planner_open(plan->memory, &request, &planner));
     const mics_status status = mics_planner_memory(planner, &choice, bytes_out);
@@ -206,13 +210,24 @@ static int32_t nodes_that_fit(const mics_plan *plan, int32_t nodes)
     int32_t fitting = 0;
     for (int64_t more = 2 * (int64_t)nodes; fitting == 0 && more <= MAX_NODES_TRIED; more *= 2) {
         double bytes = 0, available = 0;
-        if (least_bytes(plan, (int32_t)more, &bytes, &available) != MICS_OK)
+        if (least_bytes(plan, (int32_t)more, plan->run->min_replicas, &bytes, &available) !=
+            MICS_OK)
             break;
         if (bytes <= available)
             fitting = (int32_t)more;
     }
     (void)mics_log_mute(muted);
     return fitting;
+}
+
+// Whether it would fit on these nodes if every state were kept once.
+static bool fits_once(const mics_plan *plan, int32_t nodes)
+{
+    double bytes = 0, available = 0;
+    const bool muted = mics_log_mute(true);
+    const mics_status status = least_bytes(plan, nodes, 1, &bytes, &available);
+    (void)mics_log_mute(muted);
+    return plan->run->min_replicas > 1 && status == MICS_OK && bytes <= available;
 }
 
 mics_status mics_plan_fail_fit(const mics_plan *plan, const mics_plan_found *found)
@@ -223,7 +238,10 @@ mics_status mics_plan_fail_fit(const mics_plan *plan, const mics_plan_found *fou
     const int32_t nodes =
         mics_planner_ranks(found->planner) / mics_cluster_ranks_per_node(&plan->cluster);
     const int32_t fitting = nodes_that_fit(plan, nodes);
-    if (fitting > 0)
+    if (fits_once(plan, nodes))
+        snprintf(advice, sizeof advice, "run.min_replicas 1 would do (it is %d)",
+                 (int)plan->run->min_replicas);
+    else if (fitting > 0)
         snprintf(advice, sizeof advice, "%d such nodes would do (with a batch of at least %lld)",
                  (int)fitting, (long long)fitting * mics_cluster_ranks_per_node(&plan->cluster));
     else

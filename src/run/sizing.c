@@ -219,7 +219,7 @@ static bool suggest(search *self, const mics_run *as, const char *words)
 // The largest micro-batch that fits, by halves, so that the global batch stays what it is.
 static bool suggest_micro_batch(search *self, mics_run as, const char *words)
 {
-    char text[160];
+    char text[224];
     while (as.micro_batch % 2 == 0 && as.micro_steps <= INT32_MAX / 2) {
         as.micro_batch /= 2;
         as.micro_steps *= 2;
@@ -250,7 +250,7 @@ static void suggest_limit(search *self, size_t needed)
 
 static void suggest_all(search *self, size_t needed)
 {
-    char words[96];
+    char words[128];
     const mics_run *run = self->run;
     const run_budget *budget = self->budget;
     suggest_limit(self, needed);
@@ -285,10 +285,13 @@ static void suggest_all(search *self, size_t needed)
     suggest_micro_batch(self, *run, "");
     as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};
     as.layered_micro_steps = 1;
-    if (self->text[0] != '\0')
+    if (self->text[0] != '\0' && run->min_replicas == 1)
         return;
-    const int said = snprintf(words, sizeof words, "sharding over all ranks, run.recompute true%s",
-                              run->layered_micro_steps > 1 ? ", run.layered_micro_steps 1" : "");
+    as.min_replicas = 1;
+    const int said =
+        snprintf(words, sizeof words, "%ssharding over all ranks, run.recompute true%s",
+                 run->min_replicas > 1 ? "run.min_replicas 1, " : "",
+                 run->layered_micro_steps > 1 ? ", run.layered_micro_steps 1" : "");
     if (suggest(self, &as, words))
         return;
     snprintf(words + said, sizeof words - (size_t)said, ", ");

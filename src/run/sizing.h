@@ -135,11 +135,12 @@ const mics_plan_entry *run_plan_pick(const mics_plan_result *result);
 
 // ---- usual.c ----
 
-/* Ranks and links for plans without run.cluster: the same for all machines, so that the same run
- * file is planned alike everywhere.
+/* Ranks of `threads` threads and links for plans without run.cluster: the same for all machines, so
+ * that the same run file is planned alike everywhere.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: more ranks a node than a cluster can have.
  */
-mics_status run_usual_cluster(const run_budget *budget, mics_cluster *cluster_out);
+mics_status run_usual_cluster(const run_budget *budget, int32_t threads,
+                              mics_cluster *cluster_out);
 
 #endif

@@ -20,7 +20,7 @@ static const double node_latency_us = 50, network_latency_us = 120;
 
 #define MAX_MEMORY_BYTES 7e13 // that a cluster file may say
 
-static void fill_cpus(const run_budget *budget, mics_cluster *cluster)
+static void fill_cpus(int32_t threads, mics_cluster *cluster)
 {
     mics_accelerator *cpu = &cluster->accelerator;
     mics_tier *node = &cluster->tiers[0], *network = &cluster->tiers[1];
@@ -28,10 +28,10 @@ static void fill_cpus(const run_budget *budget, mics_cluster *cluster)
     snprintf(cluster->name, sizeof cluster->name, "usual CPUs");
     cpu->memory_bytes = MAX_MEMORY_BYTES; // the budget counts
     cpu->flops_per_s[MICS_MATH_FP32] = cpu->flops_per_s[MICS_MATH_TF32] =
-        core_flops_per_s * budget->threads;
+        core_flops_per_s * threads;
     cpu->flops_per_s[MICS_MATH_BF16] = cpu->flops_per_s[MICS_MATH_FP16] =
-        2 * core_flops_per_s * budget->threads;
-    cpu->memory_bytes_per_s = core_memory_bytes_per_s * budget->threads;
+        2 * core_flops_per_s * threads;
+    cpu->memory_bytes_per_s = core_memory_bytes_per_s * threads;
     cpu->matmul_efficiency = mics_curve_constant(0.9);
     cpu->launch_us = 0.5;
     snprintf(node->name, sizeof node->name, "node");
@@ -43,13 +43,13 @@ static void fill_cpus(const run_budget *budget, mics_cluster *cluster)
     cluster->tier_count = 2;
 }
 
-mics_status run_usual_cluster(const run_budget *budget, mics_cluster *cluster_out)
+mics_status run_usual_cluster(const run_budget *budget, int32_t threads, mics_cluster *cluster_out)
 {
     mics_cluster cluster;
     if (budget->accelerator.used)
         MICS_TRY(mics_cluster_find(usual_gpus, &cluster));
     else
-        fill_cpus(budget, &cluster);
+        fill_cpus(threads, &cluster);
     cluster.tiers[0].fan_out = budget->ranks / budget->nodes;
     if (budget->auto_bytes == SIZE_MAX)
         cluster.accelerator.memory_bytes = MAX_MEMORY_BYTES; // nobody knows it: all fits
