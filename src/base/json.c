@@ -336,27 +336,34 @@ mics_status mics_json_fail(const mics_json *json, const char *path, mics_status 
     return mics_fail(status, "%s:%d: %s: %s", json->name, (int)line, path, what);
 }
 
-// Levenshtein distance that ignores case, of texts no longer than NEAREST_BYTES.
+static bool is_same(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+// Damerau and Levenshtein's distance that ignores case, of texts no longer than NEAREST_BYTES: two
+// neighbours in the wrong order are one edit.
 static int32_t edit_distance(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
-    int32_t row[NEAREST_BYTES + 1];
+    int32_t rows[3][NEAREST_BYTES + 1];
     for (size_t j = 0; j <= b_bytes; j++)
-        row[j] = (int32_t)j;
+        rows[0][j] = (int32_t)j;
     for (size_t i = 1; i <= a_bytes; i++) {
-        int32_t diagonal = row[0];
+        const int32_t *above = rows[(i - 1) % 3], *second = rows[(i + 1) % 3];
+        int32_t *row = rows[i % 3];
         row[0] = (int32_t)i;
         for (size_t j = 1; j <= b_bytes; j++) {
-            bool same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
-            int32_t best = diagonal + (same ? 0 : 1);
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            diagonal = row[j];
-            row[j] = best;
+            row[j] = above[j - 1] + (is_same(a[i - 1], b[j - 1]) ? 0 : 1);
+            if (row[j - 1] + 1 < row[j])
+                row[j] = row[j - 1] + 1;
+            if (above[j] + 1 < row[j])
+                row[j] = above[j] + 1;
+            if (i > 1 && j > 1 && is_same(a[i - 1], b[j - 2]) && is_same(a[i - 2], b[j - 1]) &&
+                second[j - 2] + 1 < row[j])
+                row[j] = second[j - 2] + 1;
         }
     }
-    return row[b_bytes];
+    return rows[a_bytes % 3][b_bytes];
 }
 
 const char *mics_json_nearest(const char *name, const char *const *names, int32_t count)

@@ -163,7 +163,7 @@ static mics_status fill_steps(config *run)
     if (valued || run->epochs > 0)
         return MICS_OK;
     return mics_json_fail(run->run.json, "run.steps", MICS_ERR_INVALID,
-                          "is missing: optimizer steps; give it, with --steps N or --set "
+                          "is missing: optimizer steps; give it, with --steps N (train) or --set "
                           "run.steps=N, or num_train_epochs");
 }
 
@@ -186,7 +186,8 @@ static mics_status fill(config *run)
     run->run.train_count = run->train.count;
     run->run.validation = run->validation.texts;
     run->run.validation_count = run->validation.count;
-    MICS_TRY(enter_folder(run, &run->run.tokenizer, "tokenizer.json", &run->tokenizer_path));
+    if (strcmp(run->run.tokenizer, "bytes") != 0)
+        MICS_TRY(enter_folder(run, &run->run.tokenizer, "tokenizer.json", &run->tokenizer_path));
     if (strcmp(run->run.model_config, MICS_MODEL_OF_PROGRAM) == 0)
         return MICS_OK;
     MICS_TRY(enter_folder(run, &run->run.model_config, "config.json", &run->config_path));

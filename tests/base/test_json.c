@@ -236,6 +236,9 @@ static void test_nearest(void **state)
     assert_string_equal(mics_json_nearest("optimiser", names, 4), "optimizer");
     assert_string_equal(mics_json_nearest("gradient_cliping", names, 4), "gradient_clipping");
     assert_string_equal(mics_json_nearest("adamw", names, 4), "AdamW");
+    static const char *const steps[] = {"seed", "steps", "stop"};
+    assert_string_equal(mics_json_nearest("stpes", steps, 3), "steps");
+    assert_string_equal(mics_json_nearest("tseps", steps, 3), "steps");
     assert_null(mics_json_nearest("steps", names, 4));
     assert_null(mics_json_nearest("", names, 4));
     assert_null(mics_json_nearest("x", names, 0));

@@ -3,6 +3,8 @@
 # mics eval under an MPI launcher ($2...): the digits of one process, printed once, and errors once.
 . "$(dirname "$0")/lib.sh"
 shift
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 
 run 0 train "$mics" train run.json --ranks 2
 eval_both() { # NAME FLAGS...

@@ -22,6 +22,7 @@ changed() {
         sleep 0.05
     done
     kill -STOP $pid
+    sleep 0.2 # until all its threads stand still
     eval "$how"
     kill -CONT $pid
     wait $pid
@@ -92,7 +93,7 @@ for signal in TERM INT; do
     TMPDIR=$work/tmp "$mics" tokenize large.txt --out large.bin >signal.out 2>signal.err &
     pid=$!
     for _ in $(seq 1000); do
-        [ -n "$(ls tmp)" ] && [ -n "$(ls tmp/*)" ] && break
+        [ -n "$(ls large.bin.parts 2>/dev/null)" ] && break
         sleep 0.005
     done
     kill -$signal $pid
@@ -100,8 +101,10 @@ for signal in TERM INT; do
     status=$?
     [ $status -gt 128 ] || fail "tokenize should end by SIG$signal, not with $status"
     [ -z "$(ls tmp)" ] || fail "tokenize left $(ls tmp/*)"
-    [ -z "$(ls | grep large.bin)" ] || fail "tokenize left $(ls | grep large.bin)"
+    [ "$(ls -d large.bin*)" = large.bin.parts ] || fail "tokenize left $(ls -d large.bin*)"
 done
+run 0 signal "$mics" tokenize large.txt --out large.bin
+[ "$(ls -d large.bin*)" = large.bin ] || fail "tokenize left $(ls -d large.bin*)"
 
 # What a killed run left aside goes when the next one begins; files of others stay.
 run 0 left "$mics" train run.json --ranks 2 --out left --steps 4

@@ -55,5 +55,7 @@ grep -E '"step": 14, "validation_loss"' out/metrics.jsonl | sed 's/.*: //;s/}//'
 sed -n 's/^14,,.*,//p' figures.csv | diff left.txt - || fail "validation of step 14"
 printf 'a,b\n1,2\n' >mine.csv
 train 2 mine_csv 16 --set run.csv=mine.csv
+train 0 deep 2 --set run.csv=new/folder/figures.csv --out deep
+[ "$(grep -c '^[12],[0-9]' new/folder/figures.csv)" = 2 ] || fail "no figures in a new folder"
 contains mine_csv.err 'mine.csv: is there, and its first line is not the header'
 [ "$(cat mine.csv)" = "$(printf 'a,b\n1,2')" ] || fail "mine.csv was overwritten"

@@ -97,7 +97,7 @@ static mics_status find_text(const mics_corpus_spec *spec, const mics_json *json
     if (value == NULL)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: has no \"%s\"; name the field that holds its text in data.text_field "
-                         "(tokenize: --text-field)",
+                         "(tokenize, eval: --text-field)",
                          name, field);
     if (mics_json_type_of(value) != MICS_JSON_STRING)
         return mics_fail(MICS_ERR_INVALID, "%s: \"%s\" is no string", name, field);

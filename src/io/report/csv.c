@@ -121,9 +121,24 @@ static mics_status cut(const mics_csv *csv, const char *header, int64_t last)
 
 // ---- opening ----
 
+static mics_status make_folder_of(const mics_csv *csv)
+{
+    const char *name = strrchr(csv->path, '/');
+    mics_text folder = {.memory = csv->memory};
+    if (name == NULL || name == csv->path)
+        return MICS_OK;
+    mics_text_printf(&folder, "%.*s", (int)(name - csv->path), csv->path);
+    mics_status status = mics_text_status(&folder);
+    if (status == MICS_OK)
+        status = mics_file_make_dirs(csv->memory, folder.bytes);
+    mics_text_fini(&folder);
+    return status;
+}
+
 static mics_status open_path(mics_csv *csv, int64_t resume_step)
 {
     mics_text header = {.memory = csv->memory};
+    MICS_TRY(make_folder_of(csv));
     put_header(&header);
     mics_status status = mics_text_status(&header);
     if (status == MICS_OK)
