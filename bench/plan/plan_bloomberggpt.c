@@ -34,6 +34,7 @@ static mics_status print_row(const study *s, mics_planner *planner, const char *
                                      .gather_two_stage = two_stage,
                                      .reduce_two_stage = two_stage,
                                      .sums_by_ring = true,
+                                     .all_reduces = true,
                                      .boundary_two_stage = true};
     mics_plan_entry e;
     MICS_TRY(mics_planner_evaluate(planner, &choice, &e));

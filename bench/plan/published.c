@@ -167,7 +167,8 @@ static mics_status step_us(mics_planner *planner, const mics_json_value *line, b
                                          .micro_steps = (int32_t)number(line, "accumulation"),
                                          .prefetch = 1,
                                          .recompute = recompute,
-                                         .sums_by_ring = true};
+                                         .sums_by_ring = true,
+                                         .all_reduces = true};
         MICS_TRY(mics_planner_evaluate(planner, &choice, &entry));
     }
     *us_out = entry.step_us;

@@ -90,7 +90,8 @@ mics_status study_smallest(const study *s, int32_t nodes, int64_t global_batch, 
                              .recompute = true,
                              .collectives_given = paper,
                              .gather_two_stage = true,
-                             .sums_by_ring = paper};
+                             .sums_by_ring = paper,
+                             .all_reduces = paper};
     mics_planner *planner = NULL;
     mics_status status = mics_planner_open(s->memory, &request, &planner);
     entry_out->fits = false;

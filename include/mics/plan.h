@@ -71,6 +71,7 @@ typedef struct mics_plan_choice {
     // Where the group spans nodes. An accelerator sums bf16 and fp16 in two stages, unless it
     // is to sum by rings (mics_schedule_spec).
     bool gather_two_stage, reduce_two_stage, sums_by_ring;
+    bool all_reduces;        // the second hop over replicas as other systems run it (the same)
     bool boundary_two_stage; // second hop and parameter sync, where their groups do
 } mics_plan_choice;
 
@@ -140,7 +141,7 @@ typedef struct mics_plan_space {
     bool prefetch_given;
     // Not given: gathers and reductions either way, the boundary in two stages.
     bool collectives_given, gather_two_stage, reduce_two_stage, boundary_two_stage;
-    bool sums_by_ring;
+    bool sums_by_ring, all_reduces;
     bool exhaustive; // simulate everything that fits: for tests
 } mics_plan_space;
 

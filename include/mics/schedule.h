@@ -238,6 +238,9 @@ typedef struct mics_schedule_spec {
     // that memory.
     bool accelerator;
     bool sums_by_ring; // such reductions as other systems run them instead: to plan, not to run
+    // The second hop over replicas as other systems run it: each replica gather directly behind its
+    // replica scatter, which is an all-reduce, and updates at the end. To plan, not to run.
+    bool all_reduces;
     mics_optimizer_kind optimizer; // whose states are counted
 } mics_schedule_spec;
 
@@ -292,11 +295,13 @@ static inline bool mics_schedule_shares(const mics_schedule *schedule, int32_t u
     return schedule->spec.share_params && schedule->sharding[unit].params > 1;
 }
 
-/* Whether the replica gathers and updates of a step are the head of the next list: O < ranks. Pure.
+/* Whether the replica gathers and updates of a step are the head of the next list: O < ranks, and
+ * no all_reduces. Pure.
  */
 static inline bool mics_schedule_defers(const mics_schedule *schedule)
 {
-    return schedule->spec.mesh.sharding.optimizer < schedule->spec.mesh.ranks;
+    return schedule->spec.mesh.sharding.optimizer < schedule->spec.mesh.ranks &&
+           !schedule->spec.all_reduces;
 }
 
 /* Where in the activation arena lies what a unit's plan says, for one micro-batch in flight. Pure.

@@ -69,6 +69,10 @@ static mics_status check_device(const mics_engine_spec *spec)
         return mics_fail(MICS_ERR_UNSUPPORTED,
                          "bf16 and fp16 sums by rings can be planned, not run; leave "
                          "sums_by_ring false");
+    if (schedule->all_reduces)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "all-reduces over replicas can be planned, not run; leave all_reduces "
+                         "false");
     if (on_host)
         return check_host(spec);
     if (spec->kernels == NULL)

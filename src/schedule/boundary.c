@@ -174,6 +174,8 @@ static mics_status list_hop(builder *b, const int32_t *units, int32_t count)
         MICS_TRY(list_hop_part(b, MICS_STEP_SCATTER, units, count, &before));
     if (b->schedule->spec.mesh.ranks > s->optimizer)
         MICS_TRY(list_hop_part(b, MICS_STEP_REPLICA_SCATTER, units, count, &before));
+    if (b->schedule->spec.mesh.ranks > s->optimizer && b->schedule->spec.all_reduces)
+        MICS_TRY(list_hop_part(b, MICS_STEP_REPLICA_GATHER, units, count, &before));
     return MICS_OK;
 }
 

@@ -112,14 +112,30 @@ static mics_status check_synced(const validator *v, int32_t unit)
     return MICS_OK;
 }
 
+static bool all_reduces(const validator *v)
+{
+    return v->schedule->spec.all_reduces &&
+           v->schedule->spec.mesh.sharding.optimizer < v->schedule->spec.mesh.ranks;
+}
+
+// Whether the replica scatter of a unit is done.
+static bool is_scattered(const validator *v, int32_t unit)
+{
+    const chain_state *hop = &v->units[unit].hop;
+    return is_complete(hop) && hop->kind == MICS_STEP_REPLICA_SCATTER && precedes(v, hop->last);
+}
+
 mics_status check_replica_gather(validator *v, const mics_step *step)
 {
     int32_t count = 0;
     const int32_t *units = mics_schedule_members(v->schedule, step, &count);
     for (int32_t i = 0; i < count; i++) {
         chain_state *back = &v->units[units[i]].back;
-        if (!defers(v) || unit_of(v, units[i])->param_count == 0 || is_complete(back))
+        if (!(defers(v) || all_reduces(v)) || unit_of(v, units[i])->param_count == 0 ||
+            is_complete(back))
             return validator_broken(v, 10, "it comes back twice, or need not");
+        if (all_reduces(v) && !is_scattered(v, units[i]))
+            return validator_broken(v, 9, "what it gathers is not summed yet");
         MICS_TRY(go_on(v, back));
     }
     return MICS_OK;
@@ -326,6 +342,8 @@ mics_status check_norm(validator *v)
         if (hops &&
             (!is_complete(&unit->hop) || (reduces && unit->hop.kind != MICS_STEP_REPLICA_SCATTER)))
             return validator_broken(v, 9, "a unit has not had its second hop");
+        if (all_reduces(v) && !(is_complete(&unit->back) && precedes(v, unit->back.last)))
+            return validator_broken(v, 9, "a unit's sums have not come back");
         if (!precedes(v, unit->reduce.last) || !precedes(v, unit->hop.last) ||
             !precedes(v, unit->writer))
             return validator_broken(v, 11, "it is of unsummed gradients");

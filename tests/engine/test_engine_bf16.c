@@ -229,17 +229,19 @@ static mics_status open_only(ranks_self *self)
     return MICS_OK;
 }
 
-// What the CPU has no kernels for, and what does not fit its schedule.
+// What the CPU has no kernels for, what does not fit its schedule, and what can only be planned.
 static void test_refusals(void **state)
 {
     (void)state;
     static const struct {
         mics_dtype schedule, engine;
         mics_status status;
-    } cases[] = {{MICS_DTYPE_FP16, MICS_DTYPE_FP16, MICS_ERR_UNSUPPORTED},
-                 {MICS_DTYPE_BF16, MICS_DTYPE_FP32, MICS_ERR_INVALID},
-                 {MICS_DTYPE_FP32, MICS_DTYPE_BF16, MICS_ERR_INVALID},
-                 {MICS_DTYPE_BF16, MICS_DTYPE_BF16, MICS_OK}};
+        bool all_reduces;
+    } cases[] = {{MICS_DTYPE_FP16, MICS_DTYPE_FP16, MICS_ERR_UNSUPPORTED, false},
+                 {MICS_DTYPE_BF16, MICS_DTYPE_FP32, MICS_ERR_INVALID, false},
+                 {MICS_DTYPE_FP32, MICS_DTYPE_BF16, MICS_ERR_INVALID, false},
+                 {MICS_DTYPE_FP32, MICS_DTYPE_FP32, MICS_ERR_UNSUPPORTED, true},
+                 {MICS_DTYPE_BF16, MICS_DTYPE_BF16, MICS_OK, false}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         mics_memory *memory = NULL;
         fixture_run run = {.want = case_of(NULL, 1, (mics_sharding){1, 1, 1})};
@@ -247,6 +249,7 @@ static void test_refusals(void **state)
         ASSERT_OK(mics_memory_open(&memory));
         fixture_open(memory, &run);
         run.want.dtype = cases[i].engine;
+        run.schedule->spec.all_reduces = cases[i].all_reduces;
         ranks_run_ok(1, open_only, &run);
         assert_int_equal(run.fail_at, cases[i].status);
         fixture_close(&run);

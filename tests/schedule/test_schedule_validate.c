@@ -51,6 +51,7 @@ static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh
     spec.boundary_dtype = wires_of(take(&from, 5));
     spec.share_params = take(&from, 2) == 1;
     spec.evaluation_only = take(&from, 9) == 0;
+    spec.all_reduces = take(&from, 4) == 0;
     return spec;
 }
 
@@ -299,6 +300,19 @@ static void sum_another_unit(mics_schedule *s)
         find(s, MICS_STEP_SCATTER, MICS_STAGE_WHOLE, 1)->unit;
 }
 
+static void gather_before_the_sum(mics_schedule *s)
+{
+    mics_step *scatter = find(s, MICS_STEP_REPLICA_SCATTER, MICS_STAGE_WHOLE, 0);
+    mics_step *gather = find(s, MICS_STEP_REPLICA_GATHER, MICS_STAGE_WHOLE, 0), first = *gather;
+    *gather = *scatter;
+    *scatter = first;
+}
+
+static void norm_before_the_gather(mics_schedule *s)
+{
+    find(s, MICS_STEP_NORM, MICS_STAGE_WHOLE, 0)->wait[MICS_STREAM_INTER]--;
+}
+
 static void gather_before_the_sync(mics_schedule *s)
 {
     mics_step *gather = find(s, MICS_STEP_GATHER, MICS_STAGE_WHOLE, 0);
@@ -333,41 +347,44 @@ static void take_no_room_to_join(mics_schedule *s)
 typedef struct mutant {
     const char *name, *said;
     mics_sharding sharding; // of 16 ranks on 2 nodes
+    bool all_reduces;
     void (*spoil)(mics_schedule *schedule);
 } mutant;
 
 static const mutant mutants[] = {
-    {"later step", "invariant 1:", {2, 2, 4}, wait_for_a_later_step},
-    {"own stream", "invariant 1:", {2, 2, 4}, wait_for_its_own_stream},
-    {"another group", "invariant 2:", {2, 2, 4}, reduce_over_the_world},
-    {"another stream", "invariant 2:", {2, 2, 4}, compute_on_a_collectives_stream},
-    {"longer block", "invariant 3:", {2, 2, 4}, gather_more},
-    {"fewer bytes", "invariant 3:", {2, 2, 4}, send_fewer_bytes},
-    {"pass out of order", "invariant 4:", {2, 2, 4}, compute_out_of_order},
-    {"one place in flight for two", "invariant 4:", {2, 2, 4}, share_a_place},
-    {"another slot", "invariant 5:", {2, 2, 4}, read_another_slot},
-    {"before the gather", "invariant 5:", {4, 4, 4}, read_before_the_gather},
-    {"slot in use", "invariant 6:", {2, 2, 4}, fill_a_slot_that_is_read},
-    {"stages at once", "invariant 7:", {2, 2, 4}, begin_before_the_first_stage},
-    {"no last stage", "invariant 7:", {2, 2, 4}, leave_out_a_stage},
-    {"before backward", "invariant 8:", {2, 2, 4}, reduce_before_backward},
-    {"overwritten", "invariant 8:", {2, 2, 4}, overwrite_the_sum},
-    {"slot overwritten", "invariant 8:", {2, 2, 4}, overwrite_the_slot},
-    {"reduced in part", "invariant 8:", {2, 2, 4}, reduce_a_part},
-    {"reduced twice", "invariant 8:", {2, 2, 4}, reduce_twice},
-    {"sum too early", "invariant 9:", {8, 8, 16}, sum_before_the_gradient},
-    {"summed twice", "invariant 9:", {8, 8, 16}, sum_another_unit},
-    {"sync too late", "invariant 10:", {8, 8, 16}, gather_before_the_sync},
-    {"not come back", "invariant 10:", {2, 2, 4}, update_before_it_comes_back},
-    {"comes back twice", "invariant 10:", {2, 2, 4}, bring_one_unit_back_twice},
-    {"gathered too early", "invariant 10:", {2, 2, 2}, gather_before_the_update},
-    {"synchronised too early", "invariant 10:", {2, 2, 8}, sync_before_the_update},
-    {"read too early", "invariant 10:", {1, 1, 1}, read_before_the_update},
-    {"no agreement", "invariant 11:", {8, 8, 16}, update_before_the_agreement},
-    {"updated twice", "invariant 11:", {8, 8, 16}, update_one_unit_twice},
-    {"norm too early", "invariant 11:", {2, 2, 4}, norm_before_the_sums},
-    {"ledger", "invariant 12:", {2, 2, 4}, count_a_byte_more},
-    {"no room", "invariant 12:", {8, 8, 16}, take_no_room_to_join},
+    {"later step", "invariant 1:", {2, 2, 4}, false, wait_for_a_later_step},
+    {"own stream", "invariant 1:", {2, 2, 4}, false, wait_for_its_own_stream},
+    {"another group", "invariant 2:", {2, 2, 4}, false, reduce_over_the_world},
+    {"another stream", "invariant 2:", {2, 2, 4}, false, compute_on_a_collectives_stream},
+    {"longer block", "invariant 3:", {2, 2, 4}, false, gather_more},
+    {"fewer bytes", "invariant 3:", {2, 2, 4}, false, send_fewer_bytes},
+    {"pass out of order", "invariant 4:", {2, 2, 4}, false, compute_out_of_order},
+    {"one place in flight for two", "invariant 4:", {2, 2, 4}, false, share_a_place},
+    {"another slot", "invariant 5:", {2, 2, 4}, false, read_another_slot},
+    {"before the gather", "invariant 5:", {4, 4, 4}, false, read_before_the_gather},
+    {"slot in use", "invariant 6:", {2, 2, 4}, false, fill_a_slot_that_is_read},
+    {"stages at once", "invariant 7:", {2, 2, 4}, false, begin_before_the_first_stage},
+    {"no last stage", "invariant 7:", {2, 2, 4}, false, leave_out_a_stage},
+    {"before backward", "invariant 8:", {2, 2, 4}, false, reduce_before_backward},
+    {"overwritten", "invariant 8:", {2, 2, 4}, false, overwrite_the_sum},
+    {"slot overwritten", "invariant 8:", {2, 2, 4}, false, overwrite_the_slot},
+    {"reduced in part", "invariant 8:", {2, 2, 4}, false, reduce_a_part},
+    {"reduced twice", "invariant 8:", {2, 2, 4}, false, reduce_twice},
+    {"sum too early", "invariant 9:", {8, 8, 16}, false, sum_before_the_gradient},
+    {"summed twice", "invariant 9:", {8, 8, 16}, false, sum_another_unit},
+    {"gathered unsummed", "invariant 9:", {8, 8, 8}, true, gather_before_the_sum},
+    {"norm before the gather", "invariant 9:", {8, 8, 8}, true, norm_before_the_gather},
+    {"sync too late", "invariant 10:", {8, 8, 16}, false, gather_before_the_sync},
+    {"not come back", "invariant 10:", {2, 2, 4}, false, update_before_it_comes_back},
+    {"comes back twice", "invariant 10:", {2, 2, 4}, false, bring_one_unit_back_twice},
+    {"gathered too early", "invariant 10:", {2, 2, 2}, false, gather_before_the_update},
+    {"synchronised too early", "invariant 10:", {2, 2, 8}, false, sync_before_the_update},
+    {"read too early", "invariant 10:", {1, 1, 1}, false, read_before_the_update},
+    {"no agreement", "invariant 11:", {8, 8, 16}, false, update_before_the_agreement},
+    {"updated twice", "invariant 11:", {8, 8, 16}, false, update_one_unit_twice},
+    {"norm too early", "invariant 11:", {2, 2, 4}, false, norm_before_the_sums},
+    {"ledger", "invariant 12:", {2, 2, 4}, false, count_a_byte_more},
+    {"no room", "invariant 12:", {8, 8, 16}, false, take_no_room_to_join},
 };
 
 static void check_mutant(mics_memory *memory, const mics_model *model, const mutant *m)
@@ -379,7 +396,8 @@ static void check_mutant(mics_memory *memory, const mics_model *model, const mut
                                .prefetch = 1,
                                .layered_micro_steps = 2,
                                .boundary = MICS_ALGORITHM_TWO_STAGE,
-                               .coalesce_below = joins ? 1 << 20 : 0};
+                               .coalesce_below = joins ? 1 << 20 : 0,
+                               .all_reduces = m->all_reduces};
     mics_schedule *schedule = NULL;
     capture seen;
     ASSERT_OK(mics_mesh_init(16, 2, m->sharding, &spec.mesh));

@@ -49,6 +49,7 @@ static void choose_collectives(mics_plan_baseline baseline, mics_plan_space *spa
     space->collectives_given = baseline != MICS_PLAN_MICS_PLUS;
     space->gather_two_stage = baseline == MICS_PLAN_MICS;
     space->reduce_two_stage = space->boundary_two_stage = false;
+    space->all_reduces = baseline != MICS_PLAN_MICS_PLUS;
     space->sums_by_ring =
         space->family != MICS_PLAN_FAMILY_MICS && space->family != MICS_PLAN_FAMILY_MICS_PLUS;
 }

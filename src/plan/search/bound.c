@@ -182,7 +182,7 @@ static comm_cost price_param_sync(const pricing *p, bool two_stage)
 
 // Units that may share a message count nothing: what each of them adds to it nobody waits for
 // alone.
-static comm_cost price_once(const pricing *p, bool two_stage)
+static comm_cost price_once(const pricing *p, bool two_stage, bool all_reduces)
 {
     comm_cost cost = {0};
     if (p->padded_elems < p->planner->request.coalesce_below)
@@ -190,8 +190,9 @@ static comm_cost price_once(const pricing *p, bool two_stage)
     const comm_cost parts[] = {
         price_scatter(p, two_stage), price_replicas(p, two_stage, MICS_COLLECTIVE_REDUCE_SCATTER),
         price_replicas(p, two_stage, MICS_COLLECTIVE_ALL_GATHER), price_param_sync(p, two_stage)};
+    const bool trees = all_reduces && p->planner->simulate.trees;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        add_cost(&cost, &parts[i], 1);
+        add_cost(&cost, &parts[i], trees && (i == 1 || i == 2) ? 0 : 1);
     return cost;
 }
 
@@ -205,9 +206,10 @@ mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *
         if (planner->classes[c].whole)
             p.unit.params = p.unit.grads = 1;
         p.padded_elems = planner->classes[c].padded_elems;
-        classes[c] = (class_cost){.gather = price_gather(&p, choice->gather_two_stage),
-                                  .reduce = price_reduce(&p, choice),
-                                  .once = price_once(&p, choice->boundary_two_stage)};
+        classes[c] =
+            (class_cost){.gather = price_gather(&p, choice->gather_two_stage),
+                         .reduce = price_reduce(&p, choice),
+                         .once = price_once(&p, choice->boundary_two_stage, choice->all_reduces)};
     }
     return MICS_OK;
 }
@@ -241,11 +243,12 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     double boundary_us = 0, update_us = 0;
     MICS_TRY(probe_structure(planner, choice, &s));
     MICS_TRY(probe_batch(planner, choice, &batch));
-    MICS_TRY(probe_boundary(planner, choice->sharding.optimizer, &boundary_us, &update_us));
+    MICS_TRY(probe_boundary(planner, choice->sharding.optimizer, choice->all_reduces, &boundary_us,
+                            &update_us));
     const comm_cost sum = sum_costs(planner, choice, s, classes);
     const class_cost *first = &classes[planner->first_class];
     // Deferred updates run beside collectives; others behind all.
-    const bool defers = choice->sharding.optimizer < planner->ranks;
+    const bool defers = choice->sharding.optimizer < planner->ranks && !choice->all_reduces;
     const double compute_us = batch->compute_us * choice->micro_steps + (defers ? update_us : 0);
     boundary_us += defers ? 0 : update_us;
     // No computation runs before the first pass and behind the last. What runs there instead slows

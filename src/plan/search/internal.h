@@ -77,7 +77,7 @@ struct mics_planner {
     int32_t first_class;        // of the unit that is computed first, and differentiated last
     structures *structures;     // those that were probed
     batch_probe *batches;       // by micro-batch, 2 each
-    boundary_probe *boundaries; // by degree
+    boundary_probe *boundaries; // by degree, 2 each: [1] with all_reduces
 };
 
 /* Each is measured when it is first asked for. */
@@ -85,7 +85,7 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
                             const structures **structures_out);
 mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
                         const batch_probe **probe_out);
-mics_status probe_boundary(mics_planner *planner, int32_t degree, double *us_out,
+mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduces, double *us_out,
                            double *update_us_out);
 
 /* Sorts units into classes. */

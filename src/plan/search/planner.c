@@ -78,7 +78,7 @@ static mics_status open_tables(mics_planner *planner)
                         2 * (size_t)planner->micro_batch_count * sizeof(batch_probe), &block));
     planner->batches = block;
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
-                        (size_t)planner->degree_count * sizeof(boundary_probe), &block));
+                        2 * (size_t)planner->degree_count * sizeof(boundary_probe), &block));
     planner->boundaries = block;
     return probe_classes(planner);
 }

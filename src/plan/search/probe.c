@@ -222,18 +222,21 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
     return MICS_OK;
 }
 
-mics_status probe_boundary(mics_planner *planner, int32_t degree, double *us_out,
+mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduces, double *us_out,
                            double *update_us_out)
 {
     int32_t at = 0;
     while (at + 1 < planner->degree_count && planner->degrees[at] != degree)
         at++;
-    boundary_probe *probe = &planner->boundaries[at];
+    boundary_probe *probe = &planner->boundaries[2 * at + all_reduces];
     mics_schedule *schedule = NULL;
     mics_simulation *simulation = NULL;
     if (!probe->known) {
-        const mics_plan_choice choice = {
-            .sharding = {1, 1, degree}, .micro_batch = 1, .micro_steps = 1, .prefetch = 1};
+        const mics_plan_choice choice = {.sharding = {1, 1, degree},
+                                         .micro_batch = 1,
+                                         .micro_steps = 1,
+                                         .prefetch = 1,
+                                         .all_reduces = all_reduces};
         MICS_TRY(simulate_plain(planner, &choice, &schedule, &simulation));
         probe->us = simulation->kinds[MICS_STEP_NORM][MICS_STAGE_WHOLE].alone_us +
                     simulation->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].alone_us;

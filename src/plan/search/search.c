@@ -194,7 +194,8 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
                                          .reduce_two_stage = (way & 2) != 0,
                                          .boundary_two_stage =
                                              !space->collectives_given || space->boundary_two_stage,
-                                         .sums_by_ring = space->sums_by_ring};
+                                         .sums_by_ring = space->sums_by_ring,
+                                         .all_reduces = space->all_reduces};
         const bool direct = sums_directly(s->planner, &choice);
         if ((choice.gather_two_stage && !gathers) || (choice.reduce_two_stage && !reduces) ||
             (direct && choice.reduce_two_stage != reduces))

@@ -89,6 +89,38 @@ static mics_cost_use agreement_use(const mics_schedule *schedule, const mics_clu
     return use;
 }
 
+static mics_cost_use half(mics_cost_use use)
+{
+    use.us /= 2;
+    use.beside_us /= 2;
+    use.latency_us /= 2;
+    use.core_us /= 2;
+    for (int t = 0; t < MICS_CLUSTER_TIERS; t++) {
+        use.bytes[t] /= 2;
+        use.busy_us[t] /= 2;
+    }
+    return use;
+}
+
+// A replica scatter, or the replica gather behind it, where both are one all-reduce: of a ring each
+// is half, so of a faster pair of trees too.
+static mics_cost_use all_reduce_half(const mics_schedule *schedule, const mics_cluster *cluster,
+                                     mics_group group, double block_bytes, mics_cost_use ring)
+{
+    const mics_cost_use both = price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE, group,
+                                     block_bytes),
+                        trees = price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE_TREE, group,
+                                      block_bytes);
+    return trees.us < both.us ? half(trees) : ring;
+}
+
+static bool is_all_reduce(const mics_schedule *schedule, const mics_step *step)
+{
+    return schedule->spec.all_reduces && step->algorithm == MICS_ALGORITHM_RING &&
+           (step->kind == MICS_STEP_REPLICA_SCATTER || step->kind == MICS_STEP_REPLICA_GATHER) &&
+           step->stage != MICS_STAGE_INTRA;
+}
+
 static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_cluster *cluster,
                                    const mics_step *step, mics_group group, bool trees)
 {
@@ -97,9 +129,13 @@ static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_clu
         return agreement_use(schedule, cluster, group, block_bytes, trees);
     if (step->algorithm == MICS_ALGORITHM_DIRECT)
         return direct_use(schedule, cluster, group, block_bytes);
-    return price(schedule, cluster,
-                 mics_step_sums(step) ? MICS_COLLECTIVE_REDUCE_SCATTER : MICS_COLLECTIVE_ALL_GATHER,
-                 group, block_bytes);
+    const mics_cost_use ring =
+        price(schedule, cluster,
+              mics_step_sums(step) ? MICS_COLLECTIVE_REDUCE_SCATTER : MICS_COLLECTIVE_ALL_GATHER,
+              group, block_bytes);
+    return trees && is_all_reduce(schedule, step)
+               ? all_reduce_half(schedule, cluster, group, block_bytes, ring)
+               : ring;
 }
 
 mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *cluster,

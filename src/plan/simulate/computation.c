@@ -127,7 +127,9 @@ double norm_us(const mics_schedule *schedule, const mics_cluster *cluster)
     const int32_t units = schedule->spec.model->unit_count;
     double elems = 0;
     for (int32_t u = 0; u < units; u++)
-        elems += (double)schedule->padded_elems[u] / schedule->spec.mesh.ranks;
+        elems += schedule->spec.all_reduces
+                     ? (double)owned_elems(schedule, u)
+                     : (double)schedule->padded_elems[u] / schedule->spec.mesh.ranks;
     return squares_us(cluster, elems, units);
 }
 

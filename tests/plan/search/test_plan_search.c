@@ -31,6 +31,7 @@ static void visit_batches(fixture *f, mics_plan_choice choice, visitor visit)
                  choice.prefetch++) {
                 choice.boundary_two_stage = (way / 2 + choice.prefetch) % 2 == 0;
                 choice.sums_by_ring = choice.prefetch == 2; // of accelerators
+                choice.all_reduces = choice.prefetch == 1;
                 choice.layered_micro_steps = breadths[(way + choice.prefetch + (int)micro) % 6];
                 visit(f, &choice);
             }
@@ -74,6 +75,7 @@ static mics_schedule *schedule_of(fixture *f, const mics_plan_choice *choice)
         .precision = r->precision,
         .accelerator = r->accelerator,
         .sums_by_ring = choice->sums_by_ring,
+        .all_reduces = choice->all_reduces,
         .params_dtype = r->params_dtype,
         .grads_dtype = r->grads_dtype,
         .boundary_dtype = r->boundary_dtype,

@@ -7,6 +7,12 @@ static capture seen;
 
 // ---- trees ----
 
+static double hop_us(const mics_simulation *s)
+{
+    return s->kinds[MICS_STEP_REPLICA_SCATTER][MICS_STAGE_WHOLE].alone_us +
+           s->kinds[MICS_STEP_REPLICA_GATHER][MICS_STAGE_WHOLE].alone_us;
+}
+
 // Between many nodes a tree's few latencies beat a ring's many; it is never taken where it is slower.
 static void test_trees_are_taken_where_faster(void **state)
 {
@@ -24,6 +30,41 @@ static void test_trees_are_taken_where_faster(void **state)
             assert_true(s->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].alone_us < agree / 2);
         world_close(&w);
     }
+}
+
+// The second hop as an all-reduce: a ring's halves, or where trees are faster theirs. What only
+// scatters or gathers has rings alone. Updates are the end of the step.
+static void test_all_reduces_take_trees(void **state)
+{
+    (void)state;
+    const mics_simulate_options trees = {.trees = true};
+    world w;
+    world_open(&w, 2, 4, (mics_sharding){1, 1, 1});
+    const double deferred = hop_us(world_simulate(&w, NULL));
+    assert_near("no all-reduce", hop_us(world_simulate(&w, &trees)), deferred, 1e-12);
+    w.spec.all_reduces = true;
+    world_reschedule(&w);
+    const mics_step_list *list = &w.schedule->lists[MICS_PHASE_TRAIN];
+    assert_int_equal(list->steps[list->count - 1].kind, MICS_STEP_UPDATE);
+    const mics_simulation *s = world_simulate(&w, NULL);
+    const mics_bytes sent = s->sent;
+    assert_near("ring", hop_us(s), deferred, 1e-12);
+    double expected = 0;
+    for (int32_t u = 0; u < w.model->unit_count; u++) {
+        const mics_collective all = {
+            .kind = MICS_COLLECTIVE_ALL_REDUCE_TREE,
+            .group = mics_mesh_group(&w.spec.mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE, 0),
+            .block_bytes = sizeof(float) * (double)w.schedule->padded_elems[u] / 8};
+        mics_collective ring = all;
+        ring.kind = MICS_COLLECTIVE_ALL_REDUCE;
+        expected += fmin(mics_cost_collective(&w.cluster, 8, &all).us,
+                         mics_cost_collective(&w.cluster, 8, &ring).us);
+    }
+    s = world_simulate(&w, &trees);
+    assert_near("trees", hop_us(s), expected, 1e-12);
+    assert_true(expected < 0.75 * deferred);
+    assert_int_equal(s->sent.inter, sent.inter);
+    world_close(&w);
 }
 
 // ---- math and precision ----
@@ -146,6 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trees_are_taken_where_faster),
+        cmocka_unit_test(test_all_reduces_take_trees),
         cmocka_unit_test(test_gemms_compute_in_what_is_asked),
         cmocka_unit_test(test_mixed_precision_moves_less),
         cmocka_unit_test(test_bad_options),
