@@ -140,7 +140,6 @@ const mics_plan_entry *run_plan_pick(const mics_plan_result *result);
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: more ranks a node than a cluster can have.
  */
-mics_status run_usual_cluster(const run_budget *budget, int32_t threads,
-                              mics_cluster *cluster_out);
+mics_status run_usual_cluster(const run_budget *budget, int32_t threads, mics_cluster *cluster_out);
 
 #endif
