@@ -112,7 +112,8 @@ mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metr
  */
 mics_status mics_metrics_write_validation(mics_metrics_file *file, int64_t step, double loss);
 
-/* Appends {"step": ..., "stopped": "no improvement", "best_step": ..., "best_validation_loss": ...}.
+/* Appends {"step": ..., "stopped": "no improvement", "best_step": ..., "best_validation_loss": ...};
+ * 0 and NaN, written as null: no loss was a number.
  *
  * Units:   nats a token.
  * Needs:   step >= 0.

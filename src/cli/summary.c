@@ -277,6 +277,8 @@ mics_status cli_print_end(mics_memory *memory, const mics_job *job)
         printf("best      validation loss %.4f after step %lld%s%s%s\n", facts.best_loss,
                (long long)facts.best_step, run->keep_best ? ", which is kept: " : "",
                run->keep_best ? facts.checkpoints_dir : "", run->keep_best ? "/best names it" : "");
+    else if (facts.no_improvement)
+        printf("best      none: no validation loss is a number\n");
     MICS_TRY(sample(memory, job, &facts));
     printf("\n");
     MICS_TRY(print_memory(job, facts.peak_bytes));

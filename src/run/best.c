@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "mics/log.h"
 #include "trainer.h"
+#include <math.h>
 
 static bool is_used(const mics_run *run)
 {
@@ -38,7 +39,7 @@ void run_best_count(run_best *best, const mics_run *run, int64_t step, double lo
         return;
     best->newest = step;
     best->since++;
-    if (best->step > 0 && !(loss < best->loss)) // NaN is no improvement
+    if (isnan(loss) || (best->step > 0 && !(loss < best->loss)))
         return;
     best->step = step;
     best->loss = loss;
@@ -126,6 +127,6 @@ mics_status run_best_follow(run_trainer *self, int64_t step)
     if (ends || (run->keep_best && best->step == step))
         MICS_TRY(save(self, step, ends));
     if (ends && self->step == step && self->rank->comm->rank == 0)
-        run_reports_stop(&self->reports, step, best->step, best->loss);
+        run_reports_stop(&self->reports, step, best->step, best->step > 0 ? best->loss : NAN);
     return MICS_OK;
 }

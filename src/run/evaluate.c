@@ -251,6 +251,37 @@ static mics_status open_corpus(evaluation *self, const mics_evaluation_spec *as,
     return MICS_OK;
 }
 
+// Nodes may have other files at the same paths; each would evaluate its share of another corpus.
+static mics_status check_same(const evaluation *self)
+{
+    run_world *world = self->world;
+    const uint64_t mine[] = {(uint64_t)mics_corpus_tokens(self->corpus),
+                             mics_corpus_hash(self->corpus)};
+    uint64_t(*all)[2] = NULL;
+    MICS_TRY(run_world_agree(world, MICS_NEW(self->saved->memory, world->ranks, &all)));
+    mics_status status = run_world_gather(world, mine, sizeof mine, all);
+    int32_t other = 0;
+    while (status == MICS_OK && other < world->ranks &&
+           memcmp(all[other], all[0], sizeof mine) == 0)
+        other++;
+    if (status == MICS_OK && other < world->ranks)
+        status =
+            mics_fail(MICS_ERR_INVALID,
+                      "--data: rank %d has other data (%lld tokens) than rank 0 (%lld tokens); "
+                      "give all nodes the same files at these paths",
+                      (int)other, (long long)all[other][0], (long long)all[0][0]);
+    mics_free(self->saved->memory, all);
+    return run_world_agree(world, status);
+}
+
+static mics_status evaluate_own(evaluation *self, const share *mine)
+{
+    const mics_status status = evaluate(self, mine);
+    if (status == MICS_ERR_FORMAT)
+        mics_log_add(RUN_SAVED_ADVICE);
+    return run_world_agree(self->world, status);
+}
+
 // What every process does by itself, until all say how that went.
 static mics_status evaluate_share(evaluation *self, const mics_evaluation_spec *spec,
                                   bool *begun_out, mics_evaluation *evaluation_out)
@@ -268,13 +299,14 @@ static mics_status evaluate_share(evaluation *self, const mics_evaluation_spec *
     MICS_TRY_OUT(open_corpus(self, spec, cache.path, &corpus));
     MICS_TRY_OUT(find_share(self, &mine));
     MICS_TRY_OUT(MICS_NEW(saved->memory, mine.capacity, &self->sums));
-    if (begun_out != NULL)
-        *begun_out = true;
-    status = evaluate(self, &mine);
-    if (status == MICS_ERR_FORMAT)
-        mics_log_add(RUN_SAVED_ADVICE);
 out:
     status = run_world_agree(self->world, status);
+    if (status == MICS_OK)
+        status = check_same(self);
+    if (status == MICS_OK && begun_out != NULL)
+        *begun_out = true;
+    if (status == MICS_OK)
+        status = evaluate_own(self, &mine);
     if (status == MICS_OK)
         status = add_shares(self, &mine, evaluation_out);
     mics_corpus_close(corpus);

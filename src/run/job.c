@@ -33,7 +33,7 @@ mics_status run_job_open_schedule(mics_job *job)
                                &job->layered));
     const int32_t states = mics_optimizer_def_get(job->run->optimizer.kind)->states;
     job->save_copy_bytes = run_share_copy_bytes(job->schedule, states);
-    job->saves_behind = (job->run->checkpoint_every > 0 || job->run->keep_best) &&
+    job->saves_behind = run_saves_behind(job->run) &&
                         run_fits_save_copy(job->schedule, &job->budget, job->save_copy_bytes);
     return MICS_OK;
 }

@@ -41,11 +41,16 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
     return mics_schedule_open(memory, &spec, schedule_out);
 }
 
+bool run_saves_behind(const mics_run *run)
+{
+    return run->checkpoint_every > 0 || run->keep_best;
+}
+
 size_t run_save_copy_room(const mics_run *run, const mics_schedule *least, const run_budget *budget)
 {
     const int32_t states = mics_optimizer_def_get(run->optimizer.kind)->states;
     const size_t copy = run_share_copy_bytes(least, states);
-    if (run->checkpoint_every == 0 || budget->accelerator.used) // a GPU's memory has none of it
+    if (!run_saves_behind(run) || budget->accelerator.used) // a GPU's memory has none of it
         return 0;
     return least->ledger.total + copy <= run_budget_auto_bytes(budget) ? copy : 0;
 }

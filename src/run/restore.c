@@ -120,6 +120,7 @@ static void begin_there(run_trainer *self, bool older)
     self->step = job->start_step;
     self->saved = saved;
     self->saved_step = saved ? job->start_step : 0;
+    self->prune_due = 0;
     self->memory_slot = job->node.slot;
     if (is_first_here(self->rank) && older)
         run_stop_begins(&job->stop, job->start_step, saved);

@@ -25,14 +25,14 @@ static mics_status draw(const run_trainer *self, mics_saved *saved, FILE *out)
     return mics_saved_generate(saved, run->sample_prompt, &sampling, out);
 }
 
-static mics_status write_text(run_trainer *self, int64_t step)
+static mics_status draw_from(run_trainer *self, mics_memory *memory, int64_t step)
 {
     const mics_job *job = self->job;
     char path[RUN_PATH_BYTES], *text = NULL;
     size_t bytes = 0;
     mics_saved *saved = NULL;
     snprintf(path, sizeof path, "%s/step-%08lld", job->checkpoints_dir, (long long)step);
-    MICS_TRY(mics_saved_open(self->rank->memory, path, &job->builder, &saved));
+    MICS_TRY(mics_saved_open(memory, path, &job->builder, &saved));
     FILE *out = open_memstream(&text, &bytes);
     mics_status status = out != NULL ? draw(self, saved, out) : MICS_ERR_MEMORY;
     if (out != NULL)
@@ -47,6 +47,24 @@ static mics_status write_text(run_trainer *self, int64_t step)
     return status;
 }
 
+// The model has memory of its own: the schedule's ledger tells what the rank's has, exactly.
+static mics_status write_text(run_trainer *self, int64_t step)
+{
+    mics_memory *memory = NULL;
+    MICS_TRY(mics_memory_open(&memory));
+    const mics_status status = draw_from(self, memory, step);
+    mics_memory_close(memory);
+    return status;
+}
+
+// A text is drawn from the step's checkpoint. A save that fails is a warning, as everywhere.
+static mics_status save(run_trainer *self)
+{
+    if (!run_share_is_saved(self))
+        MICS_TRY(run_saving_begin(self));
+    return run_saving_settle(self);
+}
+
 mics_status run_sample_follow(run_trainer *self, int64_t step)
 {
     const mics_job *job = self->job;
@@ -57,7 +75,9 @@ mics_status run_sample_follow(run_trainer *self, int64_t step)
     MICS_TRY(run_guard_check(self, step, true));
     if (self->step != step)
         return MICS_OK;
-    MICS_TRY(run_saving_save(self));
+    MICS_TRY(save(self));
+    if (!self->saved || self->saved_step != step)
+        return MICS_OK;
     MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(job)));
     if (comm->rank == 0 && !self->no_samples) {
         const bool before = mics_log_demote(true);

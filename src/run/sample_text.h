@@ -11,9 +11,9 @@ typedef struct run_trainer run_trainer;
 
 /* Writes a text after `step` if one is due: saves the step, and rank 0 draws the text from the
  * checkpoint while the others wait. A text that cannot be drawn is a warning, and the last that is
- * tried. Afterwards self->step is less than `step` if the run went back.
+ * tried; a step that cannot be saved has none. Afterwards self->step is less than `step` if the run went back.
  *
- * Returns: MICS_OK; as run_guard_check and run_saving_save.     Collective: over ranks. */
+ * Returns: MICS_OK; as run_guard_check and run_saving_begin.     Collective: over ranks. */
 mics_status run_sample_follow(run_trainer *self, int64_t step);
 
 #endif

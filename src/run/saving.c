@@ -37,7 +37,7 @@ static void end_save(run_trainer *self, run_save *save, bool failed)
     if (failed)
         return;
     self->saved = true;
-    self->saved_step = step;
+    self->saved_step = self->prune_due = step;
     run_stop_saved(&self->job->stop, step);
     run_node_memory_outdate(self, step);
     run_best_saved(self, step);
@@ -295,18 +295,19 @@ mics_status run_saving_leave_step(run_trainer *self, mics_status status)
     mics_engine_end_word(
         self->engine); // not before: the saver would take this step's state for the last's
     MICS_TRY(status);
-    if (!self->pending)
-        return MICS_OK;
-    if ((self->newest.told & RUN_TELL_UNSAVED) != 0) {
+    if (self->pending && (self->newest.told & RUN_TELL_UNSAVED) != 0) {
         (void)run_saver_await_done(&self->saver, behind, true);
         end_save(self, behind, true);
         if ((self->newest.told & RUN_TELL_POISONED) != 0)
             return MICS_ERR_NUMERIC; // a rank has said which state
         warn_unsaved(self, step);
-    } else if ((self->newest.told & RUN_TELL_SAVED) != 0) {
+    } else if (self->pending && (self->newest.told & RUN_TELL_SAVED) != 0) {
         end_save(self, behind, false);
-        if (self->newest.verdict == MICS_VERDICT_UPDATED) // a good step, and it came after
-            run_saver_prune(&self->saver, step);
+    }
+    // A good step came after the save, also where somebody waited for that.
+    if (self->prune_due > 0 && self->newest.verdict == MICS_VERDICT_UPDATED) {
+        run_saver_prune(&self->saver, self->prune_due);
+        self->prune_due = 0;
     }
     return MICS_OK;
 }

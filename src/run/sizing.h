@@ -87,6 +87,9 @@ bool run_fits_save_copy(const mics_schedule *schedule, const run_budget *budget,
 mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mics_model *model,
                               const run_budget *budget, mics_schedule **schedule_out);
 
+/* Whether a run saves while it trains. Pure. */
+bool run_saves_behind(const mics_run *run);
+
 /* What saves take that do not stop training, where a schedule leaves room for it: 0, none. */
 size_t run_save_copy_room(const mics_run *run, const mics_schedule *least,
                           const run_budget *budget);

@@ -36,6 +36,7 @@ struct run_trainer {
     mics_completions completions;             // since the step before
     bool saved;                               // there is a checkpoint
     int64_t saved_step;                       // of the newest; 0 too where there is none
+    int64_t prune_due;                        // older ones go after the next good step; 0: none
     bool kept;                                // this run has made a copy in node memory
     int64_t kept_step;                        // of the newest
     int32_t memory_slot;                      // where the next one goes

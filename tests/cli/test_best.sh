@@ -67,6 +67,7 @@ sample() { # NAME STEPS
 }
 sample texts 4
 contains texts.out 'after step 2 the model writes'
+grep -q '^in all .* exact$' texts.out || fail "the text's model counts as the run's memory"
 contains texts/samples.jsonl '{"step": 4, "prompt": "The ", "text": "'
 sample more 6
 [ "$(wc -l <texts/samples.jsonl)" = 3 ] || fail "texts of steps 2, 4 and 6 are missing or twice"

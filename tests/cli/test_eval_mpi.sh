@@ -27,3 +27,14 @@ eval_both short --data short.txt # fewer windows than ranks
 run_name=nowhere
 $launch "$mics" eval nowhere --data text.txt >nowhere.out 2>nowhere.err && fail "no checkpoint is no error"
 [ "$(grep -c 'mics: error' nowhere.err)" = 1 ] || fail "said by several ranks, or none"
+
+# Another file at the same path on each node.
+cat >elsewhere.sh <<'SH'
+folder=$(mktemp -d "$PWD/node-XXXXXX") && cp text.txt "$folder" && echo $$ >>"$folder/text.txt" && cd "$folder" &&
+    exec "$1" eval ../out --data text.txt
+SH
+run_name=elsewhere
+# shellcheck disable=SC2086
+$launch sh elsewhere.sh "$mics" >elsewhere.out 2>elsewhere.err && fail "other data on each node are no error"
+contains elsewhere.err 'has other data'
+[ "$(grep -c 'mics: error' elsewhere.err)" = 1 ] || fail "said by several ranks, or none"

@@ -4,6 +4,7 @@
 // in the middle of a step goes on with the bits of one that never was.
 #include "base/capture.h"
 #include "mics/run.h"
+#include "run/sizing.h"
 #include "run/trainer.h"
 #include "test.h"
 #include <math.h>
@@ -14,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STEPS = 8, RANKS = 4, POISON_AFTER = 3, SHORT = 3 }; // SHORT: micro-steps
+enum { STEPS = 8, RANKS = 4, POISON_AFTER = 3, SHORT = 3, KEPT = 2 }; // SHORT: micro-steps
 
 static char work[] = "/tmp/mics-saving-XXXXXX";
 static mics_memory *memory;
@@ -23,7 +24,9 @@ typedef struct heard {
     mics_job *job;
     double loss[STEPS + 1]; // by step
     bool poisons;
-    int64_t saved; // newest step that was reported
+    int64_t saved;      // newest step that was reported
+    int32_t held;       // checkpoints then
+    const char *blocks; // a path where nothing can be saved, from POISON_AFTER on
 } heard;
 
 // A second moment that overflows makes updates vanish, and no loss tells. It exists once, so that no
@@ -41,6 +44,8 @@ static void hear_step(void *ctx, const mics_metrics *metrics)
     self->loss[metrics->step] = metrics->loss;
     if (self->poisons && metrics->step == POISON_AFTER)
         poison(self->job);
+    if (self->blocks != NULL && metrics->step == POISON_AFTER)
+        fclose(fopen(self->blocks, "w"));
 }
 
 static void hear_checkpoint(void *ctx, int64_t step, const char *path)
@@ -49,6 +54,12 @@ static void hear_checkpoint(void *ctx, int64_t step, const char *path)
     snprintf(manifest, sizeof manifest, "%s/manifest.json", path);
     assert_int_equal(access(manifest, F_OK), 0);
     ((heard *)ctx)->saved = step;
+    ((heard *)ctx)->held = 0;
+    for (int64_t held = 1; held <= step; held++) {
+        snprintf(manifest, sizeof manifest, "%s/../step-%08lld/manifest.json", path,
+                 (long long)held);
+        ((heard *)ctx)->held += access(manifest, F_OK) == 0;
+    }
 }
 
 // Masters exist `replicas` times.
@@ -127,6 +138,20 @@ static void nor_where_saves_wait(void **state)
     check_poisoned("waiting", limit);
 }
 
+// Also of the best alone.
+static void a_choice_leaves_memory_for_what_saves_behind(void **state)
+{
+    (void)state;
+    heard ears = {0};
+    const mics_job *job = open_job("room", &ears, SHORT, NULL);
+    mics_run run = *job->run;
+    run.checkpoint_every = 0;
+    assert_int_equal(run_save_copy_room(&run, job->schedule, &job->budget), 0);
+    run.keep_best = true;
+    assert_int_equal(run_save_copy_room(&run, job->schedule, &job->budget), job->save_copy_bytes);
+    mics_job_close(ears.job);
+}
+
 static void a_final_save_of_it_fails(void **state)
 {
     (void)state;
@@ -139,6 +164,32 @@ static void a_final_save_of_it_fails(void **state)
     mics_job_close(job);
     capture_end();
     assert_non_null(strstr(seen.line, "step 3 is not saved"));
+}
+
+// A save that a text waits for, too.
+static void texts_leave_no_older_checkpoints(void **state)
+{
+    (void)state;
+    heard ears = {0};
+    mics_job *job = open_saving("texts", &ears, SHORT, 0, 1, "run.sample_every=1");
+    ASSERT_OK(mics_job_train(job, 0));
+    assert_int_equal(ears.saved, STEPS);
+    assert_in_range(ears.held, 1, KEPT + 2);
+    ASSERT_OK(mics_job_close(job));
+}
+
+static void a_save_that_fails_before_a_text_is_a_warning(void **state)
+{
+    (void)state;
+    heard ears = {.blocks = "blocked/checkpoints/step-00000004"};
+    capture seen;
+    mics_job *job = open_saving("blocked", &ears, SHORT, 0, 1, "run.sample_every=2");
+    capture_begin(&seen);
+    ASSERT_OK(mics_job_train(job, 0));
+    capture_end();
+    assert_int_equal(seen.errors, 0);
+    assert_int_equal(ears.saved, STEPS);
+    ASSERT_OK(mics_job_close(job));
 }
 
 static void *stop_soon(void *ctx)
@@ -241,7 +292,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_state_that_is_not_finite_is_not_saved),
         cmocka_unit_test(nor_where_saves_wait),
+        cmocka_unit_test(a_choice_leaves_memory_for_what_saves_behind),
         cmocka_unit_test(a_final_save_of_it_fails),
+        cmocka_unit_test(texts_leave_no_older_checkpoints),
+        cmocka_unit_test(a_save_that_fails_before_a_text_is_a_warning),
         cmocka_unit_test(a_stopped_run_goes_on_with_the_same_bits),
         cmocka_unit_test(and_one_that_is_late_for_the_disk),
     };

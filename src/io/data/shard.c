@@ -147,7 +147,7 @@ typedef struct mark_file {
     uint64_t hash; // of what stands before it
 } mark_file;
 
-static const char mark_magic[] = "MICSBGN1"; // changes with what a batch is
+static const char mark_magic[] = "MICSBGN2"; // changes with what a batch is
 
 typedef struct mark_path {
     char text[PATH_MAX + 16];

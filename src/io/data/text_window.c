@@ -3,14 +3,12 @@
 #include "io/data/text_window.h"
 #include <string.h>
 
-enum { WINDOW_BYTES = 1 << 20 };
-
 mics_status mics_text_window_open(mics_memory *memory, const char *path,
                                   mics_text_window *window_out)
 {
-    *window_out = (mics_text_window){.capacity = WINDOW_BYTES};
+    *window_out = (mics_text_window){.capacity = MICS_TEXT_WINDOW_BYTES};
     MICS_TRY(mics_reader_open(memory, path, &window_out->reader));
-    return MICS_NEW(memory, WINDOW_BYTES, &window_out->bytes);
+    return MICS_NEW(memory, MICS_TEXT_WINDOW_BYTES, &window_out->bytes);
 }
 
 void mics_text_window_close(mics_text_window *window)
@@ -41,11 +39,23 @@ void mics_text_window_drop(mics_text_window *window, size_t bytes)
     window->filled -= bytes;
 }
 
-mics_status mics_text_window_widen(mics_text_window *window)
+static mics_status resize(mics_text_window *window, size_t capacity)
 {
     void *bytes = window->bytes;
-    MICS_TRY(mics_realloc(window->reader.memory, MICS_MEM_HOST, 2 * window->capacity, &bytes));
+    MICS_TRY(mics_realloc(window->reader.memory, MICS_MEM_HOST, capacity, &bytes));
     window->bytes = bytes;
-    window->capacity *= 2;
+    window->capacity = capacity;
     return MICS_OK;
+}
+
+mics_status mics_text_window_widen(mics_text_window *window)
+{
+    return resize(window, 2 * window->capacity);
+}
+
+mics_status mics_text_window_narrow(mics_text_window *window)
+{
+    if (window->capacity == MICS_TEXT_WINDOW_BYTES || window->filled > MICS_TEXT_WINDOW_BYTES)
+        return MICS_OK;
+    return resize(window, MICS_TEXT_WINDOW_BYTES);
 }

@@ -6,6 +6,8 @@
 
 #include "io/data/reader.h"
 
+enum { MICS_TEXT_WINDOW_BYTES = 1 << 20 }; // capacity, unless it was widened
+
 typedef struct mics_text_window {
     mics_reader reader;
     char *bytes; // [0, filled) is known, of `capacity`
@@ -30,5 +32,8 @@ void mics_text_window_drop(mics_text_window *window, size_t bytes);
 
 /* Doubles the capacity. */
 mics_status mics_text_window_widen(mics_text_window *window);
+
+/* Takes the capacity back to MICS_TEXT_WINDOW_BYTES, unless more is known. */
+mics_status mics_text_window_narrow(mics_text_window *window);
 
 #endif

@@ -4,8 +4,8 @@
 //
 // A text goes through a window that slides: the encoder cuts into pieces what later text cannot
 // change, the rest moves to the front, and the file fills the window up again. The pieces of a
-// window are a batch: merging them is most of the work. Of JSON Lines the whole lines of a window
-// are one. So batches depend on the file alone, and a shard that was begun is gone on with by
+// window are a batch: merging them is most of the work. Of JSON Lines whole lines
+// are one, up to the bytes of a window or a single longer line. So batches depend on the file alone, and a shard that was begun is gone on with by
 // passing over as many batches as are written.
 #include "io/data/tokenize.h"
 #include "base/clock.h"
@@ -212,15 +212,25 @@ static void set_mark(tokenizing *self)
     self->marked_us = now_us;
 }
 
+// A slot does not keep what only a line longer than the window needs.
+static void release_long(batch *of)
+{
+    if (of->lines.bytes <= MICS_TEXT_WINDOW_BYTES)
+        return;
+    mics_buffer_fini(&of->lines);
+    mics_token_list_fini(&of->tokens);
+}
+
 // Writes the tokens of the oldest batch.
 static mics_status write_oldest(tokenizing *self)
 {
-    const batch *of = &self->batches[mics_ordered_take(self->queue)];
+    batch *of = &self->batches[mics_ordered_take(self->queue)];
     if (of->status != MICS_OK)
         return of->why[0] != '\0' ? mics_fail(of->status, "%s", of->why) : of->status;
     MICS_TRY(mics_shard_append(self->writer, of->tokens.tokens, of->tokens.count));
     self->written.batches++;
     self->written.texts += (uint64_t)of->texts;
+    release_long(of);
     show_progress(self);
     set_mark(self);
     return MICS_OK;
@@ -298,51 +308,67 @@ static mics_status tokenize_text(tokenizing *self)
 
 // ---- the lines of a file ----
 
-// Bytes of whole lines that the window begins with, and how many lines that is; at the file's end
-// also the last one.
-static size_t whole_lines(const mics_text_window *window, int64_t *lines_out)
+// Bytes of the whole lines behind the window's first `from`, as many as make a batch, and how many
+// lines that is; at the file's end also the last one. A line that is longer is a batch by itself.
+static size_t whole_lines(const mics_text_window *window, size_t from, int64_t *lines_out)
 {
-    size_t at = 0;
+    size_t at = from;
     *lines_out = 0;
     while (at < window->filled) {
         const char *end = memchr(window->bytes + at, '\n', window->filled - at);
         if (end == NULL && !window->ended)
             break;
-        at = end != NULL ? (size_t)(end - window->bytes) + 1 : window->filled;
+        const size_t next = end != NULL ? (size_t)(end - window->bytes) + 1 : window->filled;
+        if (at > from && next - from > MICS_TEXT_WINDOW_BYTES)
+            break;
+        at = next;
         ++*lines_out;
     }
-    return at;
+    return at - from;
 }
 
-static mics_status give_lines(tokenizing *self)
+static mics_status give_lines(tokenizing *self, const char *lines, size_t bytes, int64_t count)
 {
-    mics_text_window *window = self->window;
-    int64_t lines = 0;
-    const size_t bytes = whole_lines(window, &lines);
-    if (bytes == 0 && window->filled == window->capacity) {
-        if (window->capacity >= MAX_LINE)
-            return mics_fail(MICS_ERR_FORMAT, "%s, line %" PRId64 ": has more than %d MiB",
-                             window->reader.path, self->lines + 1, MAX_LINE >> 20);
-        return mics_text_window_widen(window);
-    }
     batch *next = NULL;
     MICS_TRY(next_batch(self, &next));
     next->is_lines = true;
     next->done = false;
     next->first_line = self->lines;
     if (self->met >= self->passed)
-        MICS_TRY(mics_buffer_append(&next->lines, window->bytes, bytes));
-    mics_text_window_drop(window, bytes);
-    self->lines += lines;
+        MICS_TRY(mics_buffer_append(&next->lines, lines, bytes));
+    self->lines += count;
     give_batch(self);
     return MICS_OK;
+}
+
+static mics_status widen_for_line(const tokenizing *self)
+{
+    mics_text_window *window = self->window;
+    if (window->capacity >= MAX_LINE)
+        return mics_fail(MICS_ERR_FORMAT, "%s, line %" PRId64 ": has more than %d MiB",
+                         window->reader.path, self->lines + 1, MAX_LINE >> 20);
+    return mics_text_window_widen(window);
+}
+
+// Gives all whole lines of the window, which is as wide as the longest line only while that is there.
+static mics_status advance_lines(tokenizing *self)
+{
+    mics_text_window *window = self->window;
+    int64_t lines = 0;
+    size_t given = 0;
+    for (size_t bytes = 0; (bytes = whole_lines(window, given, &lines)) > 0; given += bytes)
+        MICS_TRY(give_lines(self, window->bytes + given, bytes, lines));
+    if (given == 0 && window->filled == window->capacity)
+        return widen_for_line(self);
+    mics_text_window_drop(window, given);
+    return mics_text_window_narrow(window);
 }
 
 static mics_status tokenize_lines(tokenizing *self)
 {
     while (!self->window->ended) {
         MICS_TRY(mics_text_window_fill(self->window));
-        MICS_TRY(give_lines(self));
+        MICS_TRY(advance_lines(self));
     }
     return write_all(self);
 }

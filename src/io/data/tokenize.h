@@ -28,9 +28,9 @@ int32_t mics_tokenize_threads(int32_t asked);
 /* Appends the tokens of a file that was rewound. A text file is one text; of JSON Lines each line's
  * field is one. Each stands behind the separator, if the tokenizer has one, or in its frame.
  *
- * Memory does not grow with a text file but with the threads, and with JSON Lines as the longest line does. The tokens
- * are those of the whole text at once, unless a piece without a place to cut exceeds 4 MiB in a
- * text file: it is cut there.
+ * Memory does not grow with a text file but with the threads, and with JSON Lines as the longest
+ * lines do, while they are in work. The tokens are those of the whole text at once, unless a piece
+ * without a place to cut exceeds 4 MiB in a text file: it is cut there.
  * spec->threads make them, of batches of the file; what comes out does not depend on how many.
  * `mark` is what of the file is in the shard already; it is passed over. A shard that is kept is
  * marked every few seconds, and progress logged.

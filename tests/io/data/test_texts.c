@@ -221,6 +221,47 @@ static void write_zstd(const char *name, const void *data, size_t bytes)
     free(packed);
 }
 
+// Bytes that are used at most for a line of `LONG` bytes and so many short ones behind it.
+static size_t peak_of_long_line(const char *name, int32_t count)
+{
+    enum { LONG = 6 << 20 };
+    const char *path = files_path(name);
+    const mics_corpus_spec spec = {.patterns = &path,
+                                   .pattern_count = 1,
+                                   .vocab = 256,
+                                   .tokenizer = tokenizer,
+                                   .cache_dir = cache,
+                                   .threads = 4};
+    mics_memory *counted = NULL;
+    mics_corpus *corpus = NULL;
+    mics_memory_stats stats;
+    char *file = malloc(LONG + 32 + 1100 * (size_t)count);
+    assert_non_null(file);
+    size_t bytes = (size_t)sprintf(file, "{\"text\": \"%0*d\"}\n", LONG, 7);
+    for (int32_t line = 0; line < count; line++)
+        bytes += (size_t)sprintf(file + bytes, "{\"text\": \"%01000d\"}\n", line);
+    write_file(name, file, bytes);
+    free(file);
+    ASSERT_OK(mics_memory_open(&counted));
+    ASSERT_OK(mics_corpus_open(counted, &spec, &corpus));
+    assert_int_equal(mics_corpus_tokens(corpus), LONG + 1 + 1001 * (int64_t)count);
+    mics_memory_stats_get(counted, &stats);
+    mics_corpus_close(corpus);
+    assert_int_equal(mics_memory_close(counted), 0);
+    return stats.peak[MICS_MEM_HOST];
+}
+
+// Of nine batches that are in work each takes what its lines do.
+static void test_memory_behind_a_long_line(void **state)
+{
+    (void)state;
+    enum { SHORT = 30000, BATCHES = 9, OF_BATCH = 11 << 20 };
+    const size_t alone = peak_of_long_line("alone.jsonl", 0);
+    const size_t first = peak_of_long_line("first.jsonl", SHORT);
+    assert_true(alone > 0);
+    assert_in_range(first, 1, alone + BATCHES * OF_BATCH);
+}
+
 static void test_packed(void **state)
 {
     (void)state;
@@ -296,6 +337,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_names_decide, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wrong_lines, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_lines, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_memory_behind_a_long_line, setup, teardown),
         cmocka_unit_test_setup_teardown(test_packed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_packed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),

@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Which validation counts as the best.
+#include "run/best.h"
+#include "test.h"
+#include <math.h>
+
+static const mics_run every_step = {.steps = 10, .validate_every = 1};
+
+static void the_lowest_is_the_best(void **state)
+{
+    (void)state;
+    run_best best = {0};
+    run_best_count(&best, &every_step, 1, 3);
+    run_best_count(&best, &every_step, 2, 2);
+    run_best_count(&best, &every_step, 3, 2);
+    run_best_count(&best, &every_step, 4, NAN);
+    assert_int_equal(best.step, 2);
+    assert_int_equal(best.since, 2);
+}
+
+// Neither at first nor later; it counts as no improvement.
+static void what_is_no_number_is_never_the_best(void **state)
+{
+    (void)state;
+    run_best best = {0};
+    run_best_count(&best, &every_step, 1, NAN);
+    assert_int_equal(best.step, 0);
+    assert_int_equal(best.since, 1);
+    run_best_count(&best, &every_step, 2, 5);
+    assert_int_equal(best.step, 2);
+    assert_true(best.loss == 5);
+    assert_int_equal(best.since, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_lowest_is_the_best),
+        cmocka_unit_test(what_is_no_number_is_never_the_best),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
