@@ -43,16 +43,17 @@ static bool is_number(const mics_json_value *value)
 static mics_status is_same(const config *run, const mics_json_value *value, const char *text,
                            bool *same_out)
 {
-    char written[TEXT_BYTES], other[TEXT_BYTES];
+    char written[TEXT_BYTES], other[TEXT_BYTES], array[TEXT_BYTES + 2]; // a root is no scalar
     mics_json *parsed = NULL;
-    MICS_TRY(
-        mics_json_parse(run->memory, mics_json_name(run->run.json), text, strlen(text), &parsed));
-    const mics_json_value *root = mics_json_root(parsed);
-    if (is_number(value) && is_number(root))
-        *same_out = mics_json_real(value) == mics_json_real(root);
+    const int bytes = snprintf(array, sizeof array, "[%s]", text);
+    MICS_TRY(mics_json_parse(run->memory, mics_json_name(run->run.json), array, (size_t)bytes,
+                             &parsed)); // texts have less than TEXT_BYTES
+    const mics_json_value *said = mics_json_element(mics_json_root(parsed), 0);
+    if (is_number(value) && is_number(said))
+        *same_out = mics_json_real(value) == mics_json_real(said);
     else
         *same_out = strcmp(mics_config_value_text(value, written, sizeof written),
-                           mics_config_value_text(root, other, sizeof other)) == 0;
+                           mics_config_value_text(said, other, sizeof other)) == 0;
     mics_json_close(parsed);
     return MICS_OK;
 }
