@@ -18,6 +18,7 @@
 #define BY_LAUNCHER "mpirun, srun or --ranks and --nodes say it"
 #define NO_HUB "nothing is uploaded"
 #define CHANGES_LOSS "it would change the loss; leave it out"
+#define NO_STAIRS "OneCycle rises and falls without stairs; use 0"
 #define NOT_BUILT "it is not built; leave it out"
 
 static const foreign_key rows[] = {
@@ -34,8 +35,8 @@ static const foreign_key rows[] = {
      "where a run goes on stands in its checkpoint; leave it out"},
     {"scheduler.params.cycle_momentum", "false",
      "it would change the first moment's decay in every step; use false"},
-    {"scheduler.params.cycle_first_stair_count", HINT, "DeepSpeed makes no use of it either"},
-    {"scheduler.params.cycle_second_stair_count", HINT, "DeepSpeed makes no use of it either"},
+    {"scheduler.params.cycle_first_stair_count", OFF, NO_STAIRS},
+    {"scheduler.params.cycle_second_stair_count", OFF, NO_STAIRS},
     {"scheduler.params.cycle_min_mom", HINT, "it is for cycle_momentum"},
     {"scheduler.params.cycle_max_mom", HINT, "it is for cycle_momentum"},
     {"scheduler.params.decay_mom_rate", HINT, "it is for cycle_momentum"},

@@ -51,11 +51,32 @@ static void test_contradicts(void **state)
                   MICS_ERR_INVALID, "contradicts gradient_accumulation_steps 4; leave one out");
 }
 
+// ---- OneCycle ----
+
+#define ONE_CYCLE(more)                                                                            \
+    RUN_WITH("\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 1e-4, "       \
+             "\"cycle_max_lr\": 1e-3" more "}}")
+
+static void test_one_cycle(void **state)
+{
+    (void)state;
+    check_refused(ONE_CYCLE(""), MICS_ERR_UNSUPPORTED, "is true in DeepSpeed unless");
+    check_refused(ONE_CYCLE(", \"cycle_momentum\": \"auto\""), MICS_ERR_UNSUPPORTED,
+                  "write \"cycle_momentum\": false");
+    check_refused(ONE_CYCLE(", \"cycle_momentum\": false, \"cycle_first_stair_count\": 500"),
+                  MICS_ERR_UNSUPPORTED, "cycle_first_stair_count: cannot be honoured");
+    check_refused(ONE_CYCLE(", \"cycle_momentum\": false, \"cycle_second_stair_count\": 500"),
+                  MICS_ERR_UNSUPPORTED, "cycle_second_stair_count: cannot be honoured");
+    check_value(ONE_CYCLE(", \"cycle_momentum\": false, \"cycle_first_stair_count\": 0"),
+                "scheduler.type", "\"OneCycle\"");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_says_the_same_twice, setup, teardown),
         cmocka_unit_test_setup_teardown(test_contradicts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_cycle, setup, teardown),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
