@@ -165,13 +165,13 @@ static mics_status put_nothing(config *run, const adopted_key *row, const mics_j
 static const adopted_key rows[] = {
     ADOPTED("per_device_train_batch_size", "train_micro_batch_size_per_gpu", NULL),
     ADOPTED("per_gpu_train_batch_size", "train_micro_batch_size_per_gpu", NULL),
-    ADOPTED("learning_rate", "optimizer.params.lr", NULL),
-    ADOPTED("weight_decay", "optimizer.params.weight_decay", NULL),
-    ADOPTED("adam_epsilon", "optimizer.params.eps", NULL),
-    ADOPTED("adam_beta1", "optimizer.params.betas", put_betas),
-    ADOPTED("adam_beta2", "optimizer.params.betas", put_betas),
+    ADOPTED("learning_rate", "optimizer.params.lr", NULL, .deepspeed = "0.001"),
+    ADOPTED("weight_decay", "optimizer.params.weight_decay", NULL, .deepspeed = "0"),
+    ADOPTED("adam_epsilon", "optimizer.params.eps", NULL, .deepspeed = "1e-08"),
+    ADOPTED("adam_beta1", "optimizer.params.betas", put_betas, .deepspeed = "0.9"),
+    ADOPTED("adam_beta2", "optimizer.params.betas", put_betas, .deepspeed = "0.999"),
     ADOPTED("optim", "optimizer.type", put_optimizer),
-    ADOPTED("max_grad_norm", "gradient_clipping", NULL),
+    ADOPTED("max_grad_norm", "gradient_clipping", NULL, .null = "0", .deepspeed = "0"),
     ADOPTED("max_steps", "run.steps", put_count),
     ADOPTED("seed", "run.seed", NULL),
     ADOPTED("output_dir", "run.out", NULL),
@@ -216,8 +216,9 @@ bool mics_adopt_is_trainer(const config *run)
                                         "compute_environment"};
     bool found = false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        found = found || mics_adopt_has(run, names[i]);
-    return found;
+        found =
+            found || (mics_adopt_has(run, names[i]) && mics_json_line(run->run.json, names[i]) > 0);
+    return found && mics_json_line(run->run.json, "run") == 0;
 }
 
 // ---- precision ----
@@ -305,41 +306,68 @@ static mics_status put_kwargs(config *run)
     return MICS_OK;
 }
 
+static const char warmup_key[] = "scheduler.params.warmup_num_steps";
+
 // As the Trainer does: steps where 1 or more are given, else a share, be it in warmup_steps.
 static mics_status put_warmup(config *run)
 {
-    static const char steps_key[] = "scheduler.params.warmup_num_steps";
     static const char ratio_key[] = "scheduler.params.warmup_ratio";
     const mics_json_value *steps = at(run, "warmup_steps"), *ratio = at(run, "warmup_ratio");
     char text[TEXT_BYTES];
-    const bool shares =
-        is_number(steps) && mics_json_real(steps) > 0.0 && mics_json_real(steps) < 1.0;
-    if (mics_adopt_says(run, steps_key))
+    const bool shares = mics_json_real(steps) > 0.0 && mics_json_real(steps) < 1.0;
+    if (mics_adopt_says(run, warmup_key))
         return MICS_OK; // DeepSpeed's goes before
-    if (is_number(steps) && mics_json_real(steps) >= 1.0) {
+    if (mics_json_real(steps) >= 1.0) {
         mics_text_format(text, sizeof text, "%.15g", floor(mics_json_real(steps)));
-        return mics_adopt_put(run, steps_key, text, "warmup_steps", "auto: warmup_steps");
+        return mics_adopt_put(run, warmup_key, text, "warmup_steps", "auto: warmup_steps");
     }
-    if (!shares && (!is_number(ratio) || mics_json_real(ratio) == 0.0))
+    if (!shares && mics_json_real(ratio) == 0.0)
         return MICS_OK;
     mics_config_value_text(shares ? steps : ratio, text, sizeof text);
-    if (mics_adopt_has(run, steps_key)) // "auto", which would stand before the share
-        MICS_TRY(mics_json_set_from(run->run.json, steps_key, "null", steps_key));
+    if (mics_adopt_has(run, warmup_key)) // "auto", which would stand before the share
+        MICS_TRY(mics_json_set_from(run->run.json, warmup_key, "null", warmup_key));
     return mics_adopt_put(run, ratio_key, text, shares ? "warmup_steps" : "warmup_ratio",
                           shares ? "auto: warmup_steps" : "auto: warmup_ratio");
 }
 
-mics_status mics_adopt_schedule(config *run)
+// Beside a scheduler that DeepSpeed's configuration gives, the Trainer fills in "auto" alone.
+static mics_status put_deepspeed_warmup(config *run)
+{
+    const bool by_steps = mics_json_real(at(run, "warmup_steps")) > 0.0;
+    const bool asks = by_steps || mics_json_real(at(run, "warmup_ratio")) > 0.0;
+    if (mics_adopt_has(run, warmup_key) || !asks)
+        return put_warmup(run);
+    if (!mics_adopt_has(run, "deepspeed") && !mics_adopt_has(run, "deepspeed_config"))
+        return put_warmup(run); // one file, which says the two side by side
+    return mics_config_refuse(run, by_steps ? "warmup_steps" : "warmup_ratio", MICS_ERR_INVALID,
+                              "has no effect in the Trainer, as DeepSpeed's scheduler has no "
+                              "warmup_num_steps; write it there, as \"auto\" (OneCycle has none), "
+                              "or leave this out");
+}
+
+static mics_status check_number(config *run, const char *path)
+{
+    const mics_json_value *value = at(run, path);
+    return mics_json_type_of(value) == MICS_JSON_NULL ||
+                   (is_number(value) && mics_json_real(value) >= 0.0)
+               ? MICS_OK
+               : mics_config_refuse(run, path, MICS_ERR_FORMAT,
+                                    "must be a number, 0 or more and without quotes");
+}
+
+mics_status mics_adopt_schedule(config *run, bool linear)
 {
     char text[TEXT_BYTES];
     const mics_json_value *type = at(run, "lr_scheduler_type");
+    MICS_TRY(check_number(run, "warmup_steps"));
+    MICS_TRY(check_number(run, "warmup_ratio"));
     if (mics_adopt_says(run, "scheduler.type"))
-        return put_warmup(run);
+        return put_deepspeed_warmup(run);
     mics_config_value_text(type, text, sizeof text);
     if (mics_json_type_of(type) != MICS_JSON_NULL)
         MICS_TRY(mics_adopt_put(run, "scheduler.type", text, "lr_scheduler_type",
                                 "auto: lr_scheduler_type"));
-    else
+    else if (linear)
         MICS_TRY(mics_adopt_default(run, "scheduler.type", "\"linear\"", false));
     MICS_TRY(put_kwargs(run));
     return is_text(at(run, "scheduler.type"), "constant") ? MICS_OK : put_warmup(run);
@@ -386,11 +414,12 @@ static mics_status default_steps(config *run, bool only_auto)
 
 mics_status mics_adopt_trainer_defaults(config *run, bool only_auto)
 {
-    MICS_TRY(mics_adopt_default(run, "optimizer.params.lr", "5e-5", only_auto));
-    MICS_TRY(mics_adopt_default(run, "optimizer.params.betas", "[0.9, 0.999]", only_auto));
-    MICS_TRY(mics_adopt_default(run, "optimizer.params.eps", "1e-8", only_auto));
-    MICS_TRY(mics_adopt_default(run, "optimizer.params.weight_decay", "0", only_auto));
-    MICS_TRY(mics_adopt_default(run, "gradient_clipping", "1", only_auto));
+    const bool auto_params = only_auto || run->deepspeed_optimizer;
+    MICS_TRY(mics_adopt_default(run, "optimizer.params.lr", "5e-5", auto_params));
+    MICS_TRY(mics_adopt_default(run, "optimizer.params.betas", "[0.9, 0.999]", auto_params));
+    MICS_TRY(mics_adopt_default(run, "optimizer.params.eps", "1e-8", auto_params));
+    MICS_TRY(mics_adopt_default(run, "optimizer.params.weight_decay", "0", auto_params));
+    MICS_TRY(mics_adopt_default(run, "gradient_clipping", "1", only_auto || run->by_deepspeed));
     MICS_TRY(mics_adopt_default(run, "run.seed", "42", only_auto));
     if (!only_auto && !mics_adopt_has(run, "scheduler"))
         MICS_TRY(mics_adopt_default(run, "scheduler.type", "\"linear\"", false));

@@ -164,10 +164,11 @@ typedef struct config {
     const char *boundary_dtype, *asked_boundary; // after mics_run_resolve as it is; as asked for
     bool bf16_intra_node;
     int64_t steps_per_print;
-    const char *sharding_origin;          // shown by explain
-    const char *origins[CONFIG_MAX_KEYS]; // the same of keys that another one has a say in
-    const char *adopted[CONFIG_MAX_KEYS]; // the same of values that are another file's (adopt.h)
-    refusals refused;                     // only while loading
+    const char *sharding_origin;            // shown by explain
+    const char *origins[CONFIG_MAX_KEYS];   // the same of keys that another one has a say in
+    const char *adopted[CONFIG_MAX_KEYS];   // the same of values that are another file's (adopt.h)
+    bool by_deepspeed, deepspeed_optimizer; // what the Trainer is given with (adopt.h)
+    refusals refused;                       // only while loading
 } config;
 
 /* The honoured keys, in the order of explain and docs/config.md. */
