@@ -27,9 +27,11 @@ static mics_status lift(config *run, const mics_json_value *object, const char *
             run->deepspeed_optimizer = true;
         const bool nested =
             mics_json_type_of(value) == MICS_JSON_OBJECT && mics_json_count(value) > 0;
-        if (*name == '\0' || strchr(name, '.') != NULL)
+        if (*name == '\0' || strchr(name, '.') != NULL ||
+            strlen(target) + 1 + strlen(name) >= sizeof to)
             return mics_json_fail(run->run.json, source, MICS_ERR_INVALID,
-                                  "has a key that is empty or holds a dot; no known key does");
+                                  "has a key that is empty, holds a dot or is longer than any "
+                                  "known key");
         if (nested && depth < MAX_NESTED) {
             MICS_TRY(lift(run, value, to, from, depth + 1)); // at most MAX_NESTED levels
             continue;

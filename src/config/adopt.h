@@ -38,6 +38,10 @@ mics_status mics_adopt_put(config *run, const char *target, const char *text, co
 /* The same where the file says nothing or "auto"; only_auto: "auto" alone. */
 mics_status mics_adopt_default(config *run, const char *target, const char *text, bool only_auto);
 
+/* Reads a switch at `path`; other than true, false and null it is refused, and *on_out false. */
+mics_status mics_adopt_switch(config *run, const char *path, const mics_json_value *value,
+                              bool *on_out);
+
 /* True for the text "auto". */
 bool mics_adopt_is_auto(const mics_json_value *value);
 /* True when the value is there, and not null. */

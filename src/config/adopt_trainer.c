@@ -12,7 +12,7 @@
 #define DEFAULT_BETA1 0.9
 #define DEFAULT_BETA2 0.999
 
-enum { TEXT_BYTES = 256 };
+enum { TEXT_BYTES = 256, MAX_PATH_BYTES = 1024 };
 
 static const mics_json_value *at(const config *run, const char *path)
 {
@@ -40,32 +40,70 @@ static mics_status put_value(config *run, const adopted_key *row, const mics_jso
 
 // ---- one argument each ----
 
-// -1 and 0 are the Trainer's "not given"; a share of all steps is none here.
-static mics_status put_count(config *run, const adopted_key *row, const mics_json_value *value)
+// -1 and 0 are the Trainer's "not given".
+static bool is_given(const mics_json_value *value)
 {
-    return is_number(value) && mics_json_real(value) < 1.0 ? MICS_OK : put_value(run, row, value);
+    return !is_number(value) || mics_json_real(value) > 0.0;
+}
+
+static bool is_share(const mics_json_value *value)
+{
+    return is_number(value) && mics_json_real(value) > 0.0 && mics_json_real(value) < 1.0;
+}
+
+static mics_status put_steps(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    if (is_share(value))
+        return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
+                                  "must be 1 or more steps, or -1 for num_train_epochs");
+    return is_given(value) ? put_value(run, row, value) : MICS_OK;
+}
+
+// Steps between two of a kind, also as a share of all, which max_steps must say then.
+static mics_status put_interval(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    const mics_json_value *steps = at(run, "run.steps");
+    char text[TEXT_BYTES];
+    if (!is_share(value))
+        return is_given(value) ? put_value(run, row, value) : MICS_OK;
+    if (!is_number(steps))
+        return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
+                                  "is a share of all steps, which only max_steps says beforehand; "
+                                  "give max_steps, or 1 or more steps");
+    mics_text_format(text, sizeof text, "%.0f",
+                     ceil(mics_json_real(steps) * mics_json_real(value)));
+    return mics_adopt_put(run, row->target, text, row->path, row->origin);
+}
+
+// 0 and below: all are kept.
+static mics_status put_limit(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    return is_given(value) ? put_value(run, row, value)
+                           : mics_adopt_put(run, row->target, "0", row->path, row->origin);
 }
 
 static mics_status put_if_true(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    return mics_json_bool(value) ? mics_adopt_put(run, row->target, "true", row->path, row->origin)
-                                 : MICS_OK;
+    bool on = false;
+    MICS_TRY(mics_adopt_switch(run, row->path, value, &on));
+    return on ? mics_adopt_put(run, row->target, "true", row->path, row->origin) : MICS_OK;
 }
 
 // DeepSpeed's section of that name is adopted too: it is there to have activations recomputed.
 static mics_status put_recompute(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    const bool section = mics_json_type_of(value) == MICS_JSON_OBJECT && mics_json_count(value) > 0;
-    return section || mics_json_bool(value)
+    if (mics_json_type_of(value) != MICS_JSON_OBJECT)
+        return put_if_true(run, row, value);
+    return mics_json_count(value) > 0
                ? mics_adopt_put(run, row->target, "true", row->path, row->origin)
                : MICS_OK;
 }
 
 static mics_status put_cpu(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    return mics_json_bool(value)
-               ? mics_adopt_put(run, row->target, "\"cpu\"", row->path, row->origin)
-               : MICS_OK;
+    bool on = false;
+    MICS_TRY(mics_adopt_switch(run, row->path, value, &on));
+    return on ? mics_adopt_put(run, row->target, "\"cpu\"", row->path, row->origin) : MICS_OK;
 }
 
 // Implementations of one AdamW.
@@ -104,7 +142,7 @@ static mics_status put_every(config *run, const adopted_key *row, const mics_jso
     if (strategy == NULL && !saves)
         strategy = at(run, "evaluation_strategy");
     const bool by_steps = strategy == NULL ? saves : is_text(strategy, "steps");
-    return by_steps ? put_count(run, row, value) : MICS_OK;
+    return by_steps ? put_interval(run, row, value) : MICS_OK;
 }
 
 static bool names_tensorboard(const mics_json_value *value)
@@ -116,41 +154,41 @@ static bool names_tensorboard(const mics_json_value *value)
     return found;
 }
 
-// "FOLDER" or "FOLDER/NAME.END" as JSON.
-static void path_text(const char *folder, const char *name, const char *end, char *text,
-                      size_t capacity)
+// "FOLDER" or "FOLDER/NAME.END".
+static mics_status put_path(config *run, const adopted_key *row, const char *folder,
+                            const char *name, const char *end)
 {
-    char path[TEXT_BYTES];
+    char path[MAX_PATH_BYTES + 1], text[6 * MAX_PATH_BYTES + 8]; // the longest escapes have 6
+    const size_t bytes = strlen(folder) + 1 + strlen(name) + strlen(end);
+    if (bytes > MAX_PATH_BYTES)
+        return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
+                                  "gives a path of more than %d bytes; take a shorter one",
+                                  MAX_PATH_BYTES);
     mics_text_format(path, sizeof path, "%s%s%s%s", folder, name[0] != '\0' ? "/" : "", name, end);
-    mics_config_string_text(path, text, capacity);
+    mics_config_string_text(path, text, sizeof text);
+    return mics_adopt_put(run, row->target, text, row->path, row->origin);
 }
 
 static mics_status put_report(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    char text[2 * TEXT_BYTES];
     const char *folder = mics_json_string(at(run, "logging_dir"));
     const char *out = mics_json_string(at(run, "output_dir"));
     if (!names_tensorboard(value))
         return MICS_OK;
-    if (folder != NULL)
-        path_text(folder, "", "", text, sizeof text);
-    else
-        path_text(out != NULL ? out : "trainer_output", "runs", "", text, sizeof text);
-    return mics_adopt_put(run, row->target, text, row->path, row->origin);
+    return folder != NULL ? put_path(run, row, folder, "", "")
+                          : put_path(run, row, out != NULL ? out : "trainer_output", "runs", "");
 }
 
 // DeepSpeed's monitors: {"enabled": true, "output_path": FOLDER, "job_name": NAME}.
 static mics_status put_monitor(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    char text[2 * TEXT_BYTES];
     const char *folder = mics_json_string(mics_json_get(value, "output_path"));
     const char *name = mics_json_string(mics_json_get(value, "job_name"));
     const bool csv = strcmp(row->path, "csv_monitor") == 0;
     if (!mics_json_bool(mics_json_get(value, "enabled")) || mics_config_find(row->target) < 0)
         return MICS_OK;
-    path_text(folder != NULL && *folder != '\0' ? folder : "runs",
-              name != NULL ? name : "DeepSpeedJobName", csv ? ".csv" : "", text, sizeof text);
-    return mics_adopt_put(run, row->target, text, row->path, row->origin);
+    return put_path(run, row, folder != NULL && *folder != '\0' ? folder : "runs",
+                    name != NULL ? name : "DeepSpeedJobName", csv ? ".csv" : "");
 }
 
 // Read by those above, or by mics_adopt_schedule and mics_adopt_precision.
@@ -160,6 +198,13 @@ static mics_status put_nothing(config *run, const adopted_key *row, const mics_j
     (void)row;
     (void)value;
     return MICS_OK;
+}
+
+// The same of a switch.
+static mics_status put_switched(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    bool on = false;
+    return mics_adopt_switch(run, row->path, value, &on);
 }
 
 static const adopted_key rows[] = {
@@ -172,12 +217,12 @@ static const adopted_key rows[] = {
     ADOPTED("adam_beta2", "optimizer.params.betas", put_betas, .deepspeed = "0.999"),
     ADOPTED("optim", "optimizer.type", put_optimizer),
     ADOPTED("max_grad_norm", "gradient_clipping", NULL, .null = "0", .deepspeed = "0"),
-    ADOPTED("max_steps", "run.steps", put_count),
+    ADOPTED("max_steps", "run.steps", put_steps),
     ADOPTED("seed", "run.seed", NULL),
     ADOPTED("output_dir", "run.out", NULL),
-    ADOPTED("logging_steps", "run.log_every", put_count),
+    ADOPTED("logging_steps", "run.log_every", put_interval),
     ADOPTED("save_steps", "run.checkpoint_every", put_every),
-    ADOPTED("save_total_limit", "run.keep_checkpoints", NULL),
+    ADOPTED("save_total_limit", "run.keep_checkpoints", put_limit),
     ADOPTED("eval_steps", "run.validate_every", put_every),
     ADOPTED("gradient_checkpointing", "run.recompute", put_if_true),
     ADOPTED("activation_checkpointing", "run.recompute", put_recompute),
@@ -186,7 +231,7 @@ static const adopted_key rows[] = {
     ADOPTED("report_to", "run.tensorboard", put_report),
     ADOPTED("tensorboard", "run.tensorboard", put_monitor),
     ADOPTED("csv_monitor", "run.csv", put_monitor),
-    ADOPTED("tf32", "run.precision", put_nothing),
+    ADOPTED("tf32", "run.precision", put_switched),
     ADOPTED("lr_scheduler_type", "scheduler.type", put_nothing),
     ADOPTED("lr_scheduler_kwargs", "scheduler.params", put_nothing),
     ADOPTED("warmup_steps", "scheduler.params.warmup_num_steps", put_nothing),
@@ -228,6 +273,9 @@ static mics_status put_switch(config *run, const char *path, const char *origin,
 {
     char text[TEXT_BYTES], enabled[TEXT_BYTES];
     const mics_json_value *value = at(run, path);
+    if (mics_json_type_of(value) == MICS_JSON_STRING)
+        return mics_json_fail(run->run.json, path, MICS_ERR_FORMAT,
+                              "must be true or false, without quotes, or an object");
     if (mics_json_type_of(value) != MICS_JSON_BOOL)
         return MICS_OK;
     mics_text_format(text, sizeof text, "{\"enabled\": %s}",

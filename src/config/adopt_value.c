@@ -9,6 +9,17 @@
 
 enum { TEXT_BYTES = 4096 };
 
+mics_status mics_adopt_switch(config *run, const char *path, const mics_json_value *value,
+                              bool *on_out)
+{
+    const mics_json_type type = mics_json_type_of(value);
+    *on_out = mics_json_bool(value);
+    return type == MICS_JSON_BOOL || type == MICS_JSON_NULL
+               ? MICS_OK
+               : mics_config_refuse(run, path, MICS_ERR_FORMAT,
+                                    "must be true or false, without quotes");
+}
+
 bool mics_adopt_is_auto(const mics_json_value *value)
 {
     const char *text = mics_json_string(value);
@@ -46,8 +57,11 @@ static mics_status is_same(const config *run, const mics_json_value *value, cons
     char written[TEXT_BYTES], other[TEXT_BYTES], array[TEXT_BYTES + 2]; // a root is no scalar
     mics_json *parsed = NULL;
     const int bytes = snprintf(array, sizeof array, "[%s]", text);
-    MICS_TRY(mics_json_parse(run->memory, mics_json_name(run->run.json), array, (size_t)bytes,
-                             &parsed)); // texts have less than TEXT_BYTES
+    *same_out = false;
+    if ((size_t)bytes >= sizeof array)
+        return MICS_OK;
+    MICS_TRY(
+        mics_json_parse(run->memory, mics_json_name(run->run.json), array, (size_t)bytes, &parsed));
     const mics_json_value *said = mics_json_element(mics_json_root(parsed), 0);
     if (is_number(value) && is_number(said))
         *same_out = mics_json_real(value) == mics_json_real(said);

@@ -131,8 +131,9 @@ typedef struct config {
     const char *device, *precision; // as asked for; after mics_run_resolve_device as they are
     mics_run_device asked_device;   // in the run file
     mics_run_precision asked_precision;
-    const char *asked_origin; // of that; NULL: the key itself
-    bool bf16, fp16;          // the same as precision, in DeepSpeed's words
+    const char *asked_origin;               // of that; NULL: the key itself
+    bool bf16, fp16;                        // the same as precision, in DeepSpeed's words
+    bool by_deepspeed, deepspeed_optimizer; // where DeepSpeed's defaults hold (adopt.h)
     bool keeps_batch; // batch sizes are not as asked for, but such that the stored global one stays
     double loss_scale; // as asked for
     int64_t scale_power;
@@ -164,11 +165,10 @@ typedef struct config {
     const char *boundary_dtype, *asked_boundary; // after mics_run_resolve as it is; as asked for
     bool bf16_intra_node;
     int64_t steps_per_print;
-    const char *sharding_origin;            // shown by explain
-    const char *origins[CONFIG_MAX_KEYS];   // the same of keys that another one has a say in
-    const char *adopted[CONFIG_MAX_KEYS];   // the same of values that are another file's (adopt.h)
-    bool by_deepspeed, deepspeed_optimizer; // what the Trainer is given with (adopt.h)
-    refusals refused;                       // only while loading
+    const char *sharding_origin;          // shown by explain
+    const char *origins[CONFIG_MAX_KEYS]; // the same of keys that another one has a say in
+    const char *adopted[CONFIG_MAX_KEYS]; // the same of values that are another file's (adopt.h)
+    refusals refused;                     // only while loading
 } config;
 
 /* The honoured keys, in the order of explain and docs/config.md. */

@@ -181,6 +181,149 @@ static void test_warmup_beside_deepspeed(void **state)
                 "scheduler.type", "\"OneCycle\"");
 }
 
+// ---- values ----
+
+static void test_odd_values(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *part;
+    } cases[] = {
+        {"\"max_steps\": 9, \"warmup_steps\": \"2\"", "warmup_steps: must be a number"},
+        {"\"max_steps\": 9, \"warmup_ratio\": \"0.1\"", "warmup_ratio: must be a number"},
+        {"\"max_steps\": 0.5", "max_steps: must be 1 or more steps"},
+        {"\"num_train_epochs\": 2, \"save_steps\": 0.1", "save_steps: is a share of all steps"},
+        {"\"num_train_epochs\": 2, \"logging_steps\": 0.1", "logging_steps: is a share"},
+        {"\"max_steps\": 9, \"gradient_checkpointing\": \"true\"",
+         "gradient_checkpointing: must be true or false"},
+        {"\"max_steps\": 9, \"use_cpu\": \"true\"", "use_cpu: must be true or false"},
+        {"\"max_steps\": 9, \"tf32\": \"true\"", "tf32: must be true or false"},
+        {"\"max_steps\": 9, \"bf16\": \"true\"", "bf16: must be true or false"},
+        {"\"max_steps\": 9, \"activation_checkpointing\": \"true\"",
+         "activation_checkpointing: must be true or false"},
+        {"\"max_steps\": 9, \"fsdp\": 1", "fsdp: must be true, false"},
+        {"\"max_steps\": 9, \"fsdp\": [1]", "fsdp: must be true, false"},
+        {"\"max_steps\": 9, \"fsdp_config\": {\"activation_checkpointing\": \"true\"}",
+         "fsdp_config.activation_checkpointing: must be true or false"},
+        {"\"max_steps\": 9, \"accelerator_config\": {\"split_batches\": true}",
+         "accelerator_config.split_batches: must be false"},
+        {"\"max_steps\": 9, \"accelerator_config\": {\"gradient_accumulation_kwargs\": "
+         "{\"num_steps\": 4}}",
+         "write gradient_accumulation_steps"},
+        {"\"max_steps\": 9, \"accelerator_config\": {\"split\": true}",
+         "is no key of accelerate's"},
+        {"\"max_steps\": 9, \"accelerator_config\": \"a.json\"", "must be an object"},
+        {"\"max_steps\": 9, \"parallelism\": {\"tensor_degree\": 2}",
+         "parallelism.tensor_degree: is no key of torchtitan's"},
+        {"\"max_steps\": 9, \"parallelism\": {\"fsdp_reshard_after_forward\": \"sometimes\"}",
+         "must be \"default\" or \"always\""},
+        {"\"max_steps\": 9, \"optimizer\": {\"params\": {\"torch_adam\": true, \"lr\": 1e-3}}",
+         "optimizer.params.torch_adam: is torch's AdamW"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        mics_run *run = NULL;
+        snprintf(text, sizeof text, FOREIGN("%s"), cases[i].more);
+        assert_int_not_equal(load(text, &run), MICS_OK);
+        ASSERT_SAID(&seen, cases[i].part);
+    }
+}
+
+static void test_values_that_are_taken(void **state)
+{
+    (void)state;
+    check_value(FOREIGN("\"max_steps\": 25, \"save_steps\": 0.1"), "run.checkpoint_every", "3");
+    check_value(FOREIGN("\"max_steps\": 25, \"save_steps\": 5"), "run.checkpoint_every", "5");
+    check_value(FOREIGN("\"max_steps\": 9, \"save_total_limit\": -1"), "run.keep_checkpoints", "0");
+    check_value(FOREIGN("\"max_steps\": 9, \"save_total_limit\": 3"), "run.keep_checkpoints", "3");
+    check_value(FOREIGN("\"max_steps\": 9, \"amp\": {\"enabled\": \"auto\"}"), "run.steps", "9");
+    check_value(FOREIGN("\"max_steps\": 9, \"accelerator_config\": {\"split_batches\": false, "
+                        "\"even_batches\": true, \"gradient_accumulation_kwargs\": null}"),
+                "run.steps", "9");
+    check_value(FOREIGN("\"max_steps\": 9, \"parallelism\": {\"data_parallel_shard_degree\": 1, "
+                        "\"fsdp_reshard_after_forward\": \"always\", "
+                        "\"pipeline_parallel_schedule\": \"1F1B\"}"),
+                "run.steps", "9");
+    check_value(FOREIGN("\"max_steps\": 9, \"optimizer\": {\"params\": {\"torch_adam\": true, "
+                        "\"lr\": 1e-3, \"weight_decay\": 0.01}}"),
+                "optimizer.params.weight_decay", "0.01");
+}
+
+// Paths are held whole, or refused.
+static void test_long_paths(void **state)
+{
+    (void)state;
+    enum { HELD = 600, REFUSED = 1100 };
+    char folder_name[REFUSED + 1], text[2 * REFUSED];
+    memset(folder_name, 'a', REFUSED);
+    folder_name[HELD] = '\0';
+    snprintf(text, sizeof text,
+             FOREIGN("\"max_steps\": 9, \"report_to\": \"tensorboard\", \"logging_dir\": \"%s\""),
+             folder_name);
+    mics_run *run = load_good(text);
+    assert_string_equal(run->tensorboard, folder_name);
+    mics_run_close(run);
+    folder_name[HELD] = 'a';
+    folder_name[REFUSED] = '\0';
+    snprintf(text, sizeof text,
+             FOREIGN("\"max_steps\": 9, \"report_to\": \"tensorboard\", \"logging_dir\": \"%s\""),
+             folder_name);
+    check_refused(text, MICS_ERR_INVALID, "gives a path of more than 1024 bytes");
+}
+
+// ---- epochs ----
+
+static int64_t steps_of(const char *text, int64_t sequences)
+{
+    mics_run *run = load_good(text);
+    ASSERT_OK(mics_run_resolve(run, 1, 1));
+    ASSERT_OK(mics_run_resolve_epochs(run, sequences));
+    const int64_t steps = run->steps;
+    mics_run_close(run);
+    return steps;
+}
+
+static void test_epochs(void **state)
+{
+    (void)state;
+#define EPOCHS "\"num_train_epochs\": 2, \"per_device_train_batch_size\": 4"
+    assert_int_equal(steps_of(FOREIGN(EPOCHS), 10), 6); // 3 batches
+    assert_int_equal(steps_of(FOREIGN(EPOCHS ", \"dataloader_drop_last\": true"), 10), 4);
+    assert_int_equal(steps_of(FOREIGN(EPOCHS ", \"dataloader_drop_last\": true, "
+                                             "\"gradient_accumulation_steps\": 2"),
+                              14),
+                     4); // 3 whole micro-batches are 2 steps
+}
+
+// What follows from a number of steps that is not known is not shown as one.
+static void test_rows_of_unknown_steps(void **state)
+{
+    (void)state;
+    static const char total[] = "scheduler.params.total_num_steps";
+    static const char text[] = FOREIGN("\"num_train_epochs\": 2, \"warmup_ratio\": 0.1");
+    check_value(text, total, "\"auto\"");
+    mics_run *run = load_good(text);
+    assert_null(find_row(run, "scheduler.params.warmup_num_steps").key);
+    ASSERT_OK(mics_run_resolve(run, 1, 1));
+    ASSERT_OK(mics_run_resolve_epochs(run, 80)); // 10 batches of 8
+    assert_string_equal(find_row(run, total).value, "20");
+    assert_string_equal(find_row(run, "scheduler.params.warmup_num_steps").value, "2");
+    mics_run_close(run);
+}
+
+// A resumed run keeps no number of steps that its file says as a share.
+static void test_resume_with_a_share(void **state)
+{
+    (void)state;
+    mics_run *run = load_good(FOREIGN("\"max_steps\": 20, \"warmup_ratio\": 0.1"));
+    ASSERT_OK(mics_run_keep(run, "stored",
+                            "{\"scheduler\": {\"type\": \"linear\", \"params\": "
+                            "{\"warmup_num_steps\": 2, \"warmup_ratio\": 0.1}}}"));
+    assert_null(strstr(mics_run_kept_text(run), "warmup_num_steps"));
+    assert_int_equal(run->lr.warmup_steps, 2);
+    mics_run_close(run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +336,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_own_file_with_arguments, setup, teardown),
         cmocka_unit_test_setup_teardown(test_set_arguments, setup, teardown),
         cmocka_unit_test_setup_teardown(test_warmup_beside_deepspeed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_odd_values, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_values_that_are_taken, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_long_paths, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_epochs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rows_of_unknown_steps, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_resume_with_a_share, setup, teardown),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
