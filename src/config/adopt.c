@@ -74,24 +74,26 @@ static mics_status lift_at(config *run, const char *path)
 
 // ---- key by key ----
 
-// DeepSpeed's configuration, which is not the file itself.
-static bool has_deepspeed(const config *run)
-{
-    return mics_adopt_has(run, deepspeed_key) || mics_adopt_has(run, "deepspeed_config");
-}
-
-// Whether the argument changes nothing in the Trainer, since DeepSpeed's configuration leaves out
-// what it says.
-static bool is_without_effect(const config *run, const adopted_key *row,
-                              const mics_json_value *value)
+// Whether DeepSpeed's configuration leaves out what the argument says, which then changes nothing
+// in the Trainer.
+static bool is_without_effect(const config *run, const adopted_key *row)
 {
     static const char of_optimizer[] = "optimizer.";
+    const bool optimizer = strncmp(row->target, of_optimizer, sizeof of_optimizer - 1) == 0;
+    return row->deepspeed != NULL && mics_adopt_has_deepspeed(run) &&
+           !mics_adopt_has(run, row->target) && (!optimizer || run->deepspeed_optimizer);
+}
+
+static mics_status check_without_effect(config *run, const adopted_key *row,
+                                        const mics_json_value *value)
+{
     char text[TEXT_BYTES];
-    if (row->deepspeed == NULL || !has_deepspeed(run) || mics_adopt_has(run, row->target) ||
-        (strncmp(row->target, of_optimizer, sizeof of_optimizer - 1) == 0 &&
-         !run->deepspeed_optimizer))
-        return false;
-    return strcmp(mics_config_value_text(value, text, sizeof text), row->deepspeed) != 0;
+    if (strcmp(mics_config_value_text(value, text, sizeof text), row->deepspeed) == 0)
+        return MICS_OK;
+    return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
+                              "has no effect in the Trainer, as DeepSpeed's configuration has no "
+                              "%s; write it there, as \"auto\", or leave this out",
+                              row->target);
 }
 
 static mics_status put_null(config *run, const adopted_key *row)
@@ -107,11 +109,8 @@ static mics_status put_row(config *run, const adopted_key *row)
     char text[TEXT_BYTES];
     if (mics_json_type_of(value) == MICS_JSON_NULL)
         return put_null(run, row);
-    if (is_without_effect(run, row, value))
-        return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
-                                  "has no effect in the Trainer, as DeepSpeed's configuration has "
-                                  "no %s; write it there, as \"auto\", or leave this out",
-                                  row->target);
+    if (is_without_effect(run, row))
+        return check_without_effect(run, row, value);
     if (row->by != NULL)
         return row->by(run, row, value);
     if (!mics_config_value_whole(value, text, sizeof text))
@@ -169,7 +168,7 @@ static bool stands(const config *run, const char *path)
 static void note_deepspeed(config *run, bool trainer)
 {
     run->deepspeed_optimizer = run->deepspeed_optimizer || stands(run, "optimizer");
-    run->by_deepspeed = !trainer || has_deepspeed(run) || stands(run, "optimizer") ||
+    run->by_deepspeed = !trainer || mics_adopt_has_deepspeed(run) || stands(run, "optimizer") ||
                         stands(run, "scheduler") || stands(run, "zero_optimization");
 }
 

@@ -46,7 +46,9 @@ mics_status mics_adopt_switch(config *run, const char *path, const mics_json_val
 bool mics_adopt_is_auto(const mics_json_value *value);
 /* True when the value is there, and not null. */
 bool mics_adopt_has(const config *run, const char *path);
-/* The same, and not "auto". */
+/* True where DeepSpeed's configuration is given beside the arguments, and not empty. */
+bool mics_adopt_has_deepspeed(const config *run);
+/* The same as mics_adopt_has, and not "auto". */
 bool mics_adopt_says(const config *run, const char *path);
 
 // ---- adopt_trainer.c ----

@@ -385,7 +385,7 @@ static mics_status put_deepspeed_warmup(config *run)
     const bool asks = by_steps || mics_json_real(at(run, "warmup_ratio")) > 0.0;
     if (mics_adopt_has(run, warmup_key) || !asks)
         return put_warmup(run);
-    if (!mics_adopt_has(run, "deepspeed") && !mics_adopt_has(run, "deepspeed_config"))
+    if (!mics_adopt_has_deepspeed(run))
         return put_warmup(run); // one file, which says the two side by side
     return mics_config_refuse(run, by_steps ? "warmup_steps" : "warmup_ratio", MICS_ERR_INVALID,
                               "has no effect in the Trainer, as DeepSpeed's scheduler has no "

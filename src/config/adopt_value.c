@@ -31,6 +31,18 @@ bool mics_adopt_has(const config *run, const char *path)
     return mics_json_type_of(mics_json_at(run->run.json, path)) != MICS_JSON_NULL;
 }
 
+static bool is_filled(const mics_json_value *value)
+{
+    const char *text = mics_json_string(value);
+    return mics_json_count(value) > 0 || (text != NULL && *text != '\0');
+}
+
+bool mics_adopt_has_deepspeed(const config *run)
+{
+    return is_filled(mics_json_at(run->run.json, "deepspeed")) ||
+           is_filled(mics_json_at(run->run.json, "deepspeed_config"));
+}
+
 bool mics_adopt_says(const config *run, const char *path)
 {
     return mics_adopt_has(run, path) && !mics_adopt_is_auto(mics_json_at(run->run.json, path));

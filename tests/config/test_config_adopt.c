@@ -111,6 +111,13 @@ static void test_without_effect_in_the_trainer(void **state)
                   "no gradient_clipping");
     check_refused(BESIDE(", \"learning_rate\": 1e-4", "\"optimizer\": {\"type\": \"AdamW\"}"),
                   MICS_ERR_INVALID, "learning_rate: has no effect in the Trainer");
+    check_refused(BESIDE(", \"adam_beta1\": 0.9, \"adam_beta2\": 0.95",
+                         "\"optimizer\": {\"type\": \"AdamW\"}"),
+                  MICS_ERR_INVALID, "adam_beta2: has no effect in the Trainer");
+    check_value(BESIDE(", \"learning_rate\": 1e-3, \"adam_epsilon\": 1e-8",
+                       "\"optimizer\": {\"type\": \"AdamW\"}"),
+                "optimizer.params.lr", "0.001");
+    check_value(BESIDE(", \"max_grad_norm\": 2", ""), "gradient_clipping", "2"); // none
     check_value(BESIDE(", \"weight_decay\": 0.0", "\"optimizer\": {\"type\": \"AdamW\"}"),
                 "optimizer.params.weight_decay", "0");
     check_refused(
