@@ -23,11 +23,15 @@ static mics_status lift(config *run, const mics_json_value *object, const char *
     while ((value = mics_json_next(object, &name)) != NULL) {
         mics_text_format(to, sizeof to, "%s%s%s", target, *target != '\0' ? "." : "", name);
         mics_text_format(from, sizeof from, "%s.%s", source, name);
+        if (depth == 0 && strcmp(to, "optimizer") == 0)
+            run->deepspeed_optimizer = true;
         const bool nested =
             mics_json_type_of(value) == MICS_JSON_OBJECT && mics_json_count(value) > 0;
-        if (*name == '\0' || strchr(name, '.') != NULL)
+        if (*name == '\0' || strchr(name, '.') != NULL ||
+            strlen(target) + 1 + strlen(name) >= sizeof to)
             return mics_json_fail(run->run.json, source, MICS_ERR_INVALID,
-                                  "has a key that is empty or holds a dot; no known key does");
+                                  "has a key that is empty, holds a dot or is longer than any "
+                                  "known key");
         if (nested && depth < MAX_NESTED) {
             MICS_TRY(lift(run, value, to, from, depth + 1)); // at most MAX_NESTED levels
             continue;
@@ -70,12 +74,43 @@ static mics_status lift_at(config *run, const char *path)
 
 // ---- key by key ----
 
+// Whether DeepSpeed's configuration leaves out what the argument says, which then changes nothing
+// in the Trainer.
+static bool is_without_effect(const config *run, const adopted_key *row)
+{
+    static const char of_optimizer[] = "optimizer.";
+    const bool optimizer = strncmp(row->target, of_optimizer, sizeof of_optimizer - 1) == 0;
+    return row->deepspeed != NULL && mics_adopt_has_deepspeed(run) &&
+           !mics_adopt_has(run, row->target) && (!optimizer || run->deepspeed_optimizer);
+}
+
+static mics_status check_without_effect(config *run, const adopted_key *row,
+                                        const mics_json_value *value)
+{
+    char text[TEXT_BYTES];
+    if (strcmp(mics_config_value_text(value, text, sizeof text), row->deepspeed) == 0)
+        return MICS_OK;
+    return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
+                              "has no effect in the Trainer, as DeepSpeed's configuration has no "
+                              "%s; write it there, as \"auto\", or leave this out",
+                              row->target);
+}
+
+static mics_status put_null(config *run, const adopted_key *row)
+{
+    return row->null != NULL && mics_json_line(run->run.json, row->path) > 0
+               ? mics_adopt_put(run, row->target, row->null, row->path, row->origin)
+               : MICS_OK;
+}
+
 static mics_status put_row(config *run, const adopted_key *row)
 {
     const mics_json_value *value = mics_json_at(run->run.json, row->path);
     char text[TEXT_BYTES];
     if (mics_json_type_of(value) == MICS_JSON_NULL)
-        return MICS_OK;
+        return put_null(run, row);
+    if (is_without_effect(run, row))
+        return check_without_effect(run, row, value);
     if (row->by != NULL)
         return row->by(run, row, value);
     if (!mics_config_value_whole(value, text, sizeof text))
@@ -124,21 +159,34 @@ static bool is_for_trainer(const config *run)
     return found && mics_json_line(run->run.json, "run") == 0;
 }
 
+static bool stands(const config *run, const char *path)
+{
+    return mics_adopt_has(run, path) && mics_json_line(run->run.json, path) > 0;
+}
+
+// Once DeepSpeed's configuration was lifted, and before arguments are put beside its values.
+static void note_deepspeed(config *run, bool trainer)
+{
+    run->deepspeed_optimizer = run->deepspeed_optimizer || stands(run, "optimizer");
+    run->by_deepspeed = !trainer || mics_adopt_has_deepspeed(run) || stands(run, "optimizer") ||
+                        stands(run, "scheduler") || stands(run, "zero_optimization");
+}
+
 mics_status mics_config_adopt(config *run)
 {
     int32_t count = 0;
     const mics_json_value *root = mics_json_root(run->run.json);
     if (mics_json_type_of(root) != MICS_JSON_OBJECT)
         return MICS_OK; // mics_config_check says it better
-    const bool trainer = mics_adopt_is_trainer(run);
+    const bool trainer = mics_adopt_is_trainer(run), only_auto = !trainer && !is_for_trainer(run);
     MICS_TRY(mics_adopt_precision(run));
     MICS_TRY(lift_at(run, deepspeed_key));
     MICS_TRY(lift_at(run, "deepspeed_config.deepspeed_config_file"));
-    const adopted_key *rows = mics_adopt_trainer_keys(&count);
+    note_deepspeed(run, trainer);
+    const adopted_key *rows = mics_adopt_launch_keys(&count);
     MICS_TRY(put_rows(run, rows, count));
-    rows = mics_adopt_launch_keys(&count);
+    rows = mics_adopt_trainer_keys(&count);
     MICS_TRY(put_rows(run, rows, count));
-    if (trainer)
-        MICS_TRY(mics_adopt_schedule(run));
-    return mics_adopt_trainer_defaults(run, !trainer && !is_for_trainer(run));
+    MICS_TRY(mics_adopt_schedule(run, trainer));
+    return mics_adopt_trainer_defaults(run, only_auto);
 }

@@ -14,11 +14,16 @@ typedef struct adopted_key {
     const char *target; // the key here that gets the value
     const char *origin; // "auto: " and the path
     mics_status (*by)(config *run, const struct adopted_key *row, const mics_json_value *value);
+    // (optional) What the file's null stands for; NULL: as if it were absent.
+    const char *null;
+    // (optional) DeepSpeed's default. Where its configuration leaves the target out, that holds,
+    // whatever the argument says. NULL: the argument does.
+    const char *deepspeed;
 } adopted_key;
 
-#define ADOPTED(name, to, how)                                                                     \
+#define ADOPTED(name, to, ...)                                                                     \
     {                                                                                              \
-        .path = (name), .target = (to), .origin = "auto: " name, .by = (how)                       \
+        .path = (name), .target = (to), .origin = "auto: " name, .by = __VA_ARGS__                 \
     }
 
 /* Gives `target` a value that stands at `source` in the file. One that was set goes before it; one
@@ -33,23 +38,31 @@ mics_status mics_adopt_put(config *run, const char *target, const char *text, co
 /* The same where the file says nothing or "auto"; only_auto: "auto" alone. */
 mics_status mics_adopt_default(config *run, const char *target, const char *text, bool only_auto);
 
+/* Reads a switch at `path`; other than true, false and null it is refused, and *on_out false. */
+mics_status mics_adopt_switch(config *run, const char *path, const mics_json_value *value,
+                              bool *on_out);
+
 /* True for the text "auto". */
 bool mics_adopt_is_auto(const mics_json_value *value);
 /* True when the value is there, and not null. */
 bool mics_adopt_has(const config *run, const char *path);
-/* The same, and not "auto". */
+/* True where DeepSpeed's configuration is given beside the arguments, and not empty. */
+bool mics_adopt_has_deepspeed(const config *run);
+/* The same as mics_adopt_has, and not "auto". */
 bool mics_adopt_says(const config *run, const char *path);
 
 // ---- adopt_trainer.c ----
 
-/* True when the file holds an argument of the Trainer. */
+/* True when the file itself holds an argument of the Trainer, and no section `run`. */
 bool mics_adopt_is_trainer(const config *run);
 const adopted_key *mics_adopt_trainer_keys(int32_t *count_out);
 /* "bf16": true and the like, which are sections here; before anything else is read. */
 mics_status mics_adopt_precision(config *run);
-/* The scheduler and its warm-up, once DeepSpeed's are known, which go before. */
-mics_status mics_adopt_schedule(config *run);
-/* What the Trainer takes for what nobody says, or for "auto" alone. */
+/* The scheduler and its warm-up, once DeepSpeed's are known, which go before. `linear`: the
+ * Trainer's default where nobody says one. */
+mics_status mics_adopt_schedule(config *run, bool linear);
+/* What the Trainer takes for what nobody says, or for "auto" alone. Of what DeepSpeed's
+ * configuration may say (run->by_deepspeed, run->deepspeed_optimizer) it takes only "auto". */
 mics_status mics_adopt_trainer_defaults(config *run, bool only_auto);
 
 // ---- adopt_launch.c ----

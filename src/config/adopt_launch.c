@@ -46,6 +46,12 @@ static mics_status put_fsdp_word(config *run, const adopted_key *row, const char
     return is_of(hints, word) ? MICS_OK : put_text(run, row->target, word, row->path, row->origin);
 }
 
+static mics_status fail_fsdp(config *run, const adopted_key *row)
+{
+    return mics_config_refuse(run, row->path, MICS_ERR_FORMAT,
+                              "must be true, false, or a text or texts as \"full_shard\"");
+}
+
 static mics_status put_fsdp(config *run, const adopted_key *row, const mics_json_value *value)
 {
     const char *text = mics_json_string(value);
@@ -54,10 +60,13 @@ static mics_status put_fsdp(config *run, const adopted_key *row, const mics_json
         return mics_json_bool(value) && !mics_adopt_has(run, "fsdp_config")
                    ? put_text(run, row->target, "full_shard", row->path, row->origin)
                    : MICS_OK;
+    if (text == NULL && mics_json_type_of(value) != MICS_JSON_ARRAY)
+        return fail_fsdp(run, row);
     for (int32_t i = 0; text == NULL && i < mics_json_count(value); i++) {
         const char *element = mics_json_string(mics_json_element(value, i));
-        if (element != NULL)
-            MICS_TRY(put_fsdp_word(run, row, element));
+        if (element == NULL)
+            return fail_fsdp(run, row);
+        MICS_TRY(put_fsdp_word(run, row, element));
     }
     while (text != NULL && *text != '\0') {
         const size_t bytes = strcspn(text, " ");
@@ -112,10 +121,12 @@ static mics_status put_fsdp_member(config *run, const char *name, const mics_jso
         return MICS_OK;
     if (strcmp(name, "sharding_strategy") == 0 || strcmp(name, "reshard_after_forward") == 0)
         return put_text(run, strategy_key, strategy_of(name, value), source, "auto: fsdp_config");
-    if (strcmp(name, "activation_checkpointing") == 0)
-        return mics_json_bool(value)
-                   ? mics_adopt_put(run, "run.recompute", "true", source, "auto: fsdp_config")
-                   : MICS_OK;
+    if (strcmp(name, "activation_checkpointing") == 0) {
+        bool on = false;
+        MICS_TRY(mics_adopt_switch(run, source, value, &on));
+        return on ? mics_adopt_put(run, "run.recompute", "true", source, "auto: fsdp_config")
+                  : MICS_OK;
+    }
     if (is_of(off, name))
         return mics_config_value_off(value)
                    ? MICS_OK
@@ -213,7 +224,69 @@ static mics_status put_deepspeed_config(config *run, const adopted_key *row,
     return MICS_OK;
 }
 
+static mics_status put_accelerator_member(config *run, const char *name,
+                                          const mics_json_value *value)
+{
+    static const char *const hints[] = {"dispatch_batches",     "even_batches",
+                                        "use_seedable_sampler", "non_blocking",
+                                        "use_configured_state", NULL};
+    char source[CONFIG_PATH_BYTES];
+    mics_text_format(source, sizeof source, "accelerator_config.%s", name);
+    const mics_json_value *steps = mics_json_get(value, "num_steps");
+    if (is_of(hints, name))
+        return MICS_OK;
+    if (strcmp(name, "split_batches") == 0) {
+        bool on = false;
+        MICS_TRY(mics_adopt_switch(run, source, value, &on));
+        return on ? mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
+                                       "must be false: the batch is that of each rank; divide "
+                                       "per_device_train_batch_size by the ranks instead")
+                  : MICS_OK;
+    }
+    if (strcmp(name, "gradient_accumulation_kwargs") == 0)
+        return mics_json_type_of(steps) == MICS_JSON_NULL
+                   ? MICS_OK
+                   : mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
+                                        "must be without num_steps; write "
+                                        "gradient_accumulation_steps, at the top");
+    return mics_config_refuse(run, source, MICS_ERR_INVALID,
+                              "is no key of accelerate's that is known");
+}
+
+static mics_status put_accelerator(config *run, const adopted_key *row,
+                                   const mics_json_value *value)
+{
+    const char *name = NULL;
+    const mics_json_value *member = NULL;
+    if (mics_json_type_of(value) != MICS_JSON_OBJECT)
+        return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
+                                  "must be an object: a file is not read here");
+    while ((member = mics_json_next(value, &name)) != NULL)
+        MICS_TRY(put_accelerator_member(run, name, member));
+    return MICS_OK;
+}
+
 // ---- torchtitan ----
+
+// Of pipelines, tensors, contexts and experts, whose degrees are 1.
+static const char *const titan_hints[] = {"enable_compiled_autograd",
+                                          "disable_loss_parallel",
+                                          "enable_async_tensor_parallel",
+                                          "enable_sequence_parallel",
+                                          "module_fqns_per_model_part",
+                                          "pipeline_parallel_first_stage_less_layers",
+                                          "pipeline_parallel_last_stage_less_layers",
+                                          "pipeline_parallel_layers_per_stage",
+                                          "pipeline_parallel_schedule",
+                                          "pipeline_parallel_schedule_csv",
+                                          "pipeline_parallel_microbatch_size",
+                                          "pipeline_parallel_microbatches",
+                                          "pipeline_parallel_split_points",
+                                          "pipeline_parallel_expert_parallel_overlap",
+                                          "context_parallel_rotate_method",
+                                          "context_parallel_load_balancer",
+                                          "expert_parallel_comm_backend",
+                                          NULL};
 
 static mics_status put_degree(config *run, const char *name, const mics_json_value *value)
 {
@@ -232,10 +305,15 @@ static mics_status put_degree(config *run, const char *name, const mics_json_val
                    ? MICS_OK
                    : mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
                                         "must be 1, not %s; only data parallelism is built", text);
-    if (strcmp(name, "fsdp_reshard_after_forward") == 0 && strcmp(text, "\"never\"") == 0)
-        return mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
-                                  "\"never\" is \"sharding\": {\"params\": 1, \"grads\": P} here");
-    return MICS_OK;
+    if (strcmp(name, "fsdp_reshard_after_forward") == 0)
+        return strcmp(text, "\"default\"") == 0 || strcmp(text, "\"always\"") == 0
+                   ? MICS_OK
+                   : mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
+                                        "must be \"default\" or \"always\"; \"never\" is "
+                                        "\"sharding\": {\"params\": 1, \"grads\": P} here");
+    return is_of(titan_hints, name) ? MICS_OK
+                                    : mics_config_refuse(run, source, MICS_ERR_INVALID,
+                                                         "is no key of torchtitan's that is known");
 }
 
 static mics_status put_parallelism(config *run, const adopted_key *row,
@@ -256,6 +334,7 @@ static const adopted_key rows[] = {
     ADOPTED("mixed_precision", "run.precision", put_mixed),
     ADOPTED("distributed_type", "sharding", put_distributed),
     ADOPTED("deepspeed_config", "zero_optimization", put_deepspeed_config),
+    ADOPTED("accelerator_config", "train_batch_size", put_accelerator),
     ADOPTED("parallelism", "data_parallel_shard_degree", put_parallelism),
 };
 

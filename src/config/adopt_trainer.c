@@ -12,7 +12,7 @@
 #define DEFAULT_BETA1 0.9
 #define DEFAULT_BETA2 0.999
 
-enum { TEXT_BYTES = 256 };
+enum { TEXT_BYTES = 256, MAX_PATH_BYTES = 1024 };
 
 static const mics_json_value *at(const config *run, const char *path)
 {
@@ -40,32 +40,70 @@ static mics_status put_value(config *run, const adopted_key *row, const mics_jso
 
 // ---- one argument each ----
 
-// -1 and 0 are the Trainer's "not given"; a share of all steps is none here.
-static mics_status put_count(config *run, const adopted_key *row, const mics_json_value *value)
+// -1 and 0 are the Trainer's "not given".
+static bool is_given(const mics_json_value *value)
 {
-    return is_number(value) && mics_json_real(value) < 1.0 ? MICS_OK : put_value(run, row, value);
+    return !is_number(value) || mics_json_real(value) > 0.0;
+}
+
+static bool is_share(const mics_json_value *value)
+{
+    return is_number(value) && mics_json_real(value) > 0.0 && mics_json_real(value) < 1.0;
+}
+
+static mics_status put_steps(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    if (is_share(value))
+        return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
+                                  "must be 1 or more steps, or -1 for num_train_epochs");
+    return is_given(value) ? put_value(run, row, value) : MICS_OK;
+}
+
+// Steps between two of a kind, also as a share of all, which max_steps must say then.
+static mics_status put_interval(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    const mics_json_value *steps = at(run, "run.steps");
+    char text[TEXT_BYTES];
+    if (!is_share(value))
+        return is_given(value) ? put_value(run, row, value) : MICS_OK;
+    if (!is_number(steps))
+        return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
+                                  "is a share of all steps, which only max_steps says beforehand; "
+                                  "give max_steps, or 1 or more steps");
+    mics_text_format(text, sizeof text, "%.0f",
+                     ceil(mics_json_real(steps) * mics_json_real(value)));
+    return mics_adopt_put(run, row->target, text, row->path, row->origin);
+}
+
+// 0 and below: all are kept.
+static mics_status put_limit(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    return is_given(value) ? put_value(run, row, value)
+                           : mics_adopt_put(run, row->target, "0", row->path, row->origin);
 }
 
 static mics_status put_if_true(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    return mics_json_bool(value) ? mics_adopt_put(run, row->target, "true", row->path, row->origin)
-                                 : MICS_OK;
+    bool on = false;
+    MICS_TRY(mics_adopt_switch(run, row->path, value, &on));
+    return on ? mics_adopt_put(run, row->target, "true", row->path, row->origin) : MICS_OK;
 }
 
 // DeepSpeed's section of that name is adopted too: it is there to have activations recomputed.
 static mics_status put_recompute(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    const bool section = mics_json_type_of(value) == MICS_JSON_OBJECT && mics_json_count(value) > 0;
-    return section || mics_json_bool(value)
+    if (mics_json_type_of(value) != MICS_JSON_OBJECT)
+        return put_if_true(run, row, value);
+    return mics_json_count(value) > 0
                ? mics_adopt_put(run, row->target, "true", row->path, row->origin)
                : MICS_OK;
 }
 
 static mics_status put_cpu(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    return mics_json_bool(value)
-               ? mics_adopt_put(run, row->target, "\"cpu\"", row->path, row->origin)
-               : MICS_OK;
+    bool on = false;
+    MICS_TRY(mics_adopt_switch(run, row->path, value, &on));
+    return on ? mics_adopt_put(run, row->target, "\"cpu\"", row->path, row->origin) : MICS_OK;
 }
 
 // Implementations of one AdamW.
@@ -104,7 +142,7 @@ static mics_status put_every(config *run, const adopted_key *row, const mics_jso
     if (strategy == NULL && !saves)
         strategy = at(run, "evaluation_strategy");
     const bool by_steps = strategy == NULL ? saves : is_text(strategy, "steps");
-    return by_steps ? put_count(run, row, value) : MICS_OK;
+    return by_steps ? put_interval(run, row, value) : MICS_OK;
 }
 
 static bool names_tensorboard(const mics_json_value *value)
@@ -116,41 +154,41 @@ static bool names_tensorboard(const mics_json_value *value)
     return found;
 }
 
-// "FOLDER" or "FOLDER/NAME.END" as JSON.
-static void path_text(const char *folder, const char *name, const char *end, char *text,
-                      size_t capacity)
+// "FOLDER" or "FOLDER/NAME.END".
+static mics_status put_path(config *run, const adopted_key *row, const char *folder,
+                            const char *name, const char *end)
 {
-    char path[TEXT_BYTES];
+    char path[MAX_PATH_BYTES + 1], text[6 * MAX_PATH_BYTES + 8]; // the longest escapes have 6
+    const size_t bytes = strlen(folder) + 1 + strlen(name) + strlen(end);
+    if (bytes > MAX_PATH_BYTES)
+        return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
+                                  "gives a path of more than %d bytes; take a shorter one",
+                                  MAX_PATH_BYTES);
     mics_text_format(path, sizeof path, "%s%s%s%s", folder, name[0] != '\0' ? "/" : "", name, end);
-    mics_config_string_text(path, text, capacity);
+    mics_config_string_text(path, text, sizeof text);
+    return mics_adopt_put(run, row->target, text, row->path, row->origin);
 }
 
 static mics_status put_report(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    char text[2 * TEXT_BYTES];
     const char *folder = mics_json_string(at(run, "logging_dir"));
     const char *out = mics_json_string(at(run, "output_dir"));
     if (!names_tensorboard(value))
         return MICS_OK;
-    if (folder != NULL)
-        path_text(folder, "", "", text, sizeof text);
-    else
-        path_text(out != NULL ? out : "trainer_output", "runs", "", text, sizeof text);
-    return mics_adopt_put(run, row->target, text, row->path, row->origin);
+    return folder != NULL ? put_path(run, row, folder, "", "")
+                          : put_path(run, row, out != NULL ? out : "trainer_output", "runs", "");
 }
 
 // DeepSpeed's monitors: {"enabled": true, "output_path": FOLDER, "job_name": NAME}.
 static mics_status put_monitor(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    char text[2 * TEXT_BYTES];
     const char *folder = mics_json_string(mics_json_get(value, "output_path"));
     const char *name = mics_json_string(mics_json_get(value, "job_name"));
     const bool csv = strcmp(row->path, "csv_monitor") == 0;
     if (!mics_json_bool(mics_json_get(value, "enabled")) || mics_config_find(row->target) < 0)
         return MICS_OK;
-    path_text(folder != NULL && *folder != '\0' ? folder : "runs",
-              name != NULL ? name : "DeepSpeedJobName", csv ? ".csv" : "", text, sizeof text);
-    return mics_adopt_put(run, row->target, text, row->path, row->origin);
+    return put_path(run, row, folder != NULL && *folder != '\0' ? folder : "runs",
+                    name != NULL ? name : "DeepSpeedJobName", csv ? ".csv" : "");
 }
 
 // Read by those above, or by mics_adopt_schedule and mics_adopt_precision.
@@ -162,22 +200,29 @@ static mics_status put_nothing(config *run, const adopted_key *row, const mics_j
     return MICS_OK;
 }
 
+// The same of a switch.
+static mics_status put_switched(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    bool on = false;
+    return mics_adopt_switch(run, row->path, value, &on);
+}
+
 static const adopted_key rows[] = {
     ADOPTED("per_device_train_batch_size", "train_micro_batch_size_per_gpu", NULL),
     ADOPTED("per_gpu_train_batch_size", "train_micro_batch_size_per_gpu", NULL),
-    ADOPTED("learning_rate", "optimizer.params.lr", NULL),
-    ADOPTED("weight_decay", "optimizer.params.weight_decay", NULL),
-    ADOPTED("adam_epsilon", "optimizer.params.eps", NULL),
-    ADOPTED("adam_beta1", "optimizer.params.betas", put_betas),
-    ADOPTED("adam_beta2", "optimizer.params.betas", put_betas),
+    ADOPTED("learning_rate", "optimizer.params.lr", NULL, .deepspeed = "0.001"),
+    ADOPTED("weight_decay", "optimizer.params.weight_decay", NULL, .deepspeed = "0"),
+    ADOPTED("adam_epsilon", "optimizer.params.eps", NULL, .deepspeed = "1e-08"),
+    ADOPTED("adam_beta1", "optimizer.params.betas", put_betas, .deepspeed = "0.9"),
+    ADOPTED("adam_beta2", "optimizer.params.betas", put_betas, .deepspeed = "0.999"),
     ADOPTED("optim", "optimizer.type", put_optimizer),
-    ADOPTED("max_grad_norm", "gradient_clipping", NULL),
-    ADOPTED("max_steps", "run.steps", put_count),
+    ADOPTED("max_grad_norm", "gradient_clipping", NULL, .null = "0", .deepspeed = "0"),
+    ADOPTED("max_steps", "run.steps", put_steps),
     ADOPTED("seed", "run.seed", NULL),
     ADOPTED("output_dir", "run.out", NULL),
-    ADOPTED("logging_steps", "run.log_every", put_count),
+    ADOPTED("logging_steps", "run.log_every", put_interval),
     ADOPTED("save_steps", "run.checkpoint_every", put_every),
-    ADOPTED("save_total_limit", "run.keep_checkpoints", NULL),
+    ADOPTED("save_total_limit", "run.keep_checkpoints", put_limit),
     ADOPTED("eval_steps", "run.validate_every", put_every),
     ADOPTED("gradient_checkpointing", "run.recompute", put_if_true),
     ADOPTED("activation_checkpointing", "run.recompute", put_recompute),
@@ -186,7 +231,7 @@ static const adopted_key rows[] = {
     ADOPTED("report_to", "run.tensorboard", put_report),
     ADOPTED("tensorboard", "run.tensorboard", put_monitor),
     ADOPTED("csv_monitor", "run.csv", put_monitor),
-    ADOPTED("tf32", "run.precision", put_nothing),
+    ADOPTED("tf32", "run.precision", put_switched),
     ADOPTED("lr_scheduler_type", "scheduler.type", put_nothing),
     ADOPTED("lr_scheduler_kwargs", "scheduler.params", put_nothing),
     ADOPTED("warmup_steps", "scheduler.params.warmup_num_steps", put_nothing),
@@ -216,8 +261,9 @@ bool mics_adopt_is_trainer(const config *run)
                                         "compute_environment"};
     bool found = false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        found = found || mics_adopt_has(run, names[i]);
-    return found;
+        found =
+            found || (mics_adopt_has(run, names[i]) && mics_json_line(run->run.json, names[i]) > 0);
+    return found && mics_json_line(run->run.json, "run") == 0;
 }
 
 // ---- precision ----
@@ -227,6 +273,9 @@ static mics_status put_switch(config *run, const char *path, const char *origin,
 {
     char text[TEXT_BYTES], enabled[TEXT_BYTES];
     const mics_json_value *value = at(run, path);
+    if (mics_json_type_of(value) == MICS_JSON_STRING)
+        return mics_json_fail(run->run.json, path, MICS_ERR_FORMAT,
+                              "must be true or false, without quotes, or an object");
     if (mics_json_type_of(value) != MICS_JSON_BOOL)
         return MICS_OK;
     mics_text_format(text, sizeof text, "{\"enabled\": %s}",
@@ -305,41 +354,68 @@ static mics_status put_kwargs(config *run)
     return MICS_OK;
 }
 
+static const char warmup_key[] = "scheduler.params.warmup_num_steps";
+
 // As the Trainer does: steps where 1 or more are given, else a share, be it in warmup_steps.
 static mics_status put_warmup(config *run)
 {
-    static const char steps_key[] = "scheduler.params.warmup_num_steps";
     static const char ratio_key[] = "scheduler.params.warmup_ratio";
     const mics_json_value *steps = at(run, "warmup_steps"), *ratio = at(run, "warmup_ratio");
     char text[TEXT_BYTES];
-    const bool shares =
-        is_number(steps) && mics_json_real(steps) > 0.0 && mics_json_real(steps) < 1.0;
-    if (mics_adopt_says(run, steps_key))
+    const bool shares = mics_json_real(steps) > 0.0 && mics_json_real(steps) < 1.0;
+    if (mics_adopt_says(run, warmup_key))
         return MICS_OK; // DeepSpeed's goes before
-    if (is_number(steps) && mics_json_real(steps) >= 1.0) {
+    if (mics_json_real(steps) >= 1.0) {
         mics_text_format(text, sizeof text, "%.15g", floor(mics_json_real(steps)));
-        return mics_adopt_put(run, steps_key, text, "warmup_steps", "auto: warmup_steps");
+        return mics_adopt_put(run, warmup_key, text, "warmup_steps", "auto: warmup_steps");
     }
-    if (!shares && (!is_number(ratio) || mics_json_real(ratio) == 0.0))
+    if (!shares && mics_json_real(ratio) == 0.0)
         return MICS_OK;
     mics_config_value_text(shares ? steps : ratio, text, sizeof text);
-    if (mics_adopt_has(run, steps_key)) // "auto", which would stand before the share
-        MICS_TRY(mics_json_set_from(run->run.json, steps_key, "null", steps_key));
+    if (mics_adopt_has(run, warmup_key)) // "auto", which would stand before the share
+        MICS_TRY(mics_json_set_from(run->run.json, warmup_key, "null", warmup_key));
     return mics_adopt_put(run, ratio_key, text, shares ? "warmup_steps" : "warmup_ratio",
                           shares ? "auto: warmup_steps" : "auto: warmup_ratio");
 }
 
-mics_status mics_adopt_schedule(config *run)
+// Beside a scheduler that DeepSpeed's configuration gives, the Trainer fills in "auto" alone.
+static mics_status put_deepspeed_warmup(config *run)
+{
+    const bool by_steps = mics_json_real(at(run, "warmup_steps")) > 0.0;
+    const bool asks = by_steps || mics_json_real(at(run, "warmup_ratio")) > 0.0;
+    if (mics_adopt_has(run, warmup_key) || !asks)
+        return put_warmup(run);
+    if (!mics_adopt_has_deepspeed(run))
+        return put_warmup(run); // one file, which says the two side by side
+    return mics_config_refuse(run, by_steps ? "warmup_steps" : "warmup_ratio", MICS_ERR_INVALID,
+                              "has no effect in the Trainer, as DeepSpeed's scheduler has no "
+                              "warmup_num_steps; write it there, as \"auto\" (OneCycle has none), "
+                              "or leave this out");
+}
+
+static mics_status check_number(config *run, const char *path)
+{
+    const mics_json_value *value = at(run, path);
+    return mics_json_type_of(value) == MICS_JSON_NULL ||
+                   (is_number(value) && mics_json_real(value) >= 0.0)
+               ? MICS_OK
+               : mics_config_refuse(run, path, MICS_ERR_FORMAT,
+                                    "must be a number, 0 or more and without quotes");
+}
+
+mics_status mics_adopt_schedule(config *run, bool linear)
 {
     char text[TEXT_BYTES];
     const mics_json_value *type = at(run, "lr_scheduler_type");
+    MICS_TRY(check_number(run, "warmup_steps"));
+    MICS_TRY(check_number(run, "warmup_ratio"));
     if (mics_adopt_says(run, "scheduler.type"))
-        return put_warmup(run);
+        return put_deepspeed_warmup(run);
     mics_config_value_text(type, text, sizeof text);
     if (mics_json_type_of(type) != MICS_JSON_NULL)
         MICS_TRY(mics_adopt_put(run, "scheduler.type", text, "lr_scheduler_type",
                                 "auto: lr_scheduler_type"));
-    else
+    else if (linear)
         MICS_TRY(mics_adopt_default(run, "scheduler.type", "\"linear\"", false));
     MICS_TRY(put_kwargs(run));
     return is_text(at(run, "scheduler.type"), "constant") ? MICS_OK : put_warmup(run);
@@ -386,11 +462,12 @@ static mics_status default_steps(config *run, bool only_auto)
 
 mics_status mics_adopt_trainer_defaults(config *run, bool only_auto)
 {
-    MICS_TRY(mics_adopt_default(run, "optimizer.params.lr", "5e-5", only_auto));
-    MICS_TRY(mics_adopt_default(run, "optimizer.params.betas", "[0.9, 0.999]", only_auto));
-    MICS_TRY(mics_adopt_default(run, "optimizer.params.eps", "1e-8", only_auto));
-    MICS_TRY(mics_adopt_default(run, "optimizer.params.weight_decay", "0", only_auto));
-    MICS_TRY(mics_adopt_default(run, "gradient_clipping", "1", only_auto));
+    const bool auto_params = only_auto || run->deepspeed_optimizer;
+    MICS_TRY(mics_adopt_default(run, "optimizer.params.lr", "5e-5", auto_params));
+    MICS_TRY(mics_adopt_default(run, "optimizer.params.betas", "[0.9, 0.999]", auto_params));
+    MICS_TRY(mics_adopt_default(run, "optimizer.params.eps", "1e-8", auto_params));
+    MICS_TRY(mics_adopt_default(run, "optimizer.params.weight_decay", "0", auto_params));
+    MICS_TRY(mics_adopt_default(run, "gradient_clipping", "1", only_auto || run->by_deepspeed));
     MICS_TRY(mics_adopt_default(run, "run.seed", "42", only_auto));
     if (!only_auto && !mics_adopt_has(run, "scheduler"))
         MICS_TRY(mics_adopt_default(run, "scheduler.type", "\"linear\"", false));

@@ -9,6 +9,17 @@
 
 enum { TEXT_BYTES = 4096 };
 
+mics_status mics_adopt_switch(config *run, const char *path, const mics_json_value *value,
+                              bool *on_out)
+{
+    const mics_json_type type = mics_json_type_of(value);
+    *on_out = mics_json_bool(value);
+    return type == MICS_JSON_BOOL || type == MICS_JSON_NULL
+               ? MICS_OK
+               : mics_config_refuse(run, path, MICS_ERR_FORMAT,
+                                    "must be true or false, without quotes");
+}
+
 bool mics_adopt_is_auto(const mics_json_value *value)
 {
     const char *text = mics_json_string(value);
@@ -18,6 +29,18 @@ bool mics_adopt_is_auto(const mics_json_value *value)
 bool mics_adopt_has(const config *run, const char *path)
 {
     return mics_json_type_of(mics_json_at(run->run.json, path)) != MICS_JSON_NULL;
+}
+
+static bool is_filled(const mics_json_value *value)
+{
+    const char *text = mics_json_string(value);
+    return mics_json_count(value) > 0 || (text != NULL && *text != '\0');
+}
+
+bool mics_adopt_has_deepspeed(const config *run)
+{
+    return is_filled(mics_json_at(run->run.json, "deepspeed")) ||
+           is_filled(mics_json_at(run->run.json, "deepspeed_config"));
 }
 
 bool mics_adopt_says(const config *run, const char *path)
@@ -43,16 +66,20 @@ static bool is_number(const mics_json_value *value)
 static mics_status is_same(const config *run, const mics_json_value *value, const char *text,
                            bool *same_out)
 {
-    char written[TEXT_BYTES], other[TEXT_BYTES];
+    char written[TEXT_BYTES], other[TEXT_BYTES], array[TEXT_BYTES + 2]; // a root is no scalar
     mics_json *parsed = NULL;
+    const int bytes = snprintf(array, sizeof array, "[%s]", text);
+    *same_out = false;
+    if ((size_t)bytes >= sizeof array)
+        return MICS_OK;
     MICS_TRY(
-        mics_json_parse(run->memory, mics_json_name(run->run.json), text, strlen(text), &parsed));
-    const mics_json_value *root = mics_json_root(parsed);
-    if (is_number(value) && is_number(root))
-        *same_out = mics_json_real(value) == mics_json_real(root);
+        mics_json_parse(run->memory, mics_json_name(run->run.json), array, (size_t)bytes, &parsed));
+    const mics_json_value *said = mics_json_element(mics_json_root(parsed), 0);
+    if (is_number(value) && is_number(said))
+        *same_out = mics_json_real(value) == mics_json_real(said);
     else
         *same_out = strcmp(mics_config_value_text(value, written, sizeof written),
-                           mics_config_value_text(root, other, sizeof other)) == 0;
+                           mics_config_value_text(said, other, sizeof other)) == 0;
     mics_json_close(parsed);
     return MICS_OK;
 }

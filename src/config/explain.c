@@ -24,6 +24,9 @@ static bool has_row(const config *run, int32_t index)
     const key *row = mics_config_key(index);
     if (row->type == KEY_SECTION)
         return false;
+    if (strcmp(row->path, "scheduler.params.warmup_num_steps") == 0 && run->warmup_ratio > 0.0 &&
+        run->run.steps == MICS_STEPS_UNKNOWN)
+        return false; // warmup_ratio says it, and the steps are not counted yet
     if (run->states[index] != KEY_ABSENT || is_degree(row))
         return true;
     if (row->bytes == 0 || (row->flags & KEY_OTHERS) != 0 ||
@@ -100,6 +103,18 @@ void mics_config_field_text(const config *run, const key *row, char *text, size_
     }
 }
 
+// Numbers of the scheduler that follow from run.steps, before epochs were counted.
+static bool is_of_unknown_steps(const config *run, const char *path)
+{
+    static const char *const paths[] = {"scheduler.params.total_num_steps",
+                                        "scheduler.params.decay_num_steps",
+                                        "scheduler.params.stable_num_steps"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        found = found || strcmp(path, paths[i]) == 0;
+    return found && run->run.steps == MICS_STEPS_UNKNOWN && !mics_config_valued(run, path);
+}
+
 static void value_text(const config *run, const key *row, char *text, size_t capacity)
 {
     if (row->show_bytes == 0 && row->bytes == 0)
@@ -108,6 +123,8 @@ static void value_text(const config *run, const key *row, char *text, size_t cap
         mics_config_field_text(run, row, text, capacity);
     if (strcmp(row->path, "run.steps") == 0 && run->run.steps == MICS_STEPS_UNKNOWN)
         snprintf(text, capacity, "\"auto\""); // not settled yet
+    if (is_of_unknown_steps(run, row->path))
+        snprintf(text, capacity, "\"auto\""); // nor this
     if (strcmp(row->path, "run.layered_micro_steps") == 0 && run->run.layered_micro_steps == 0)
         snprintf(text, capacity, "\"auto\""); // not settled yet
 }

@@ -18,13 +18,14 @@
 #define BY_LAUNCHER "mpirun, srun or --ranks and --nodes say it"
 #define NO_HUB "nothing is uploaded"
 #define CHANGES_LOSS "it would change the loss; leave it out"
+#define NO_STAIRS "OneCycle rises and falls without stairs; use 0"
 #define NOT_BUILT "it is not built; leave it out"
 
 static const foreign_key rows[] = {
     // ---- optimizer, scheduler ----
     {"optimizer.params.bias_correction", "true", "the moments are always corrected; use true"},
     {"optimizer.params.amsgrad", OFF, "AMSGrad is not built; use false"},
-    {"optimizer.params.torch_adam", HINT, ONE_ADAMW},
+    {"optimizer.params.torch_adam", HINT, "there is one AdamW; true needs weight_decay"},
     {"optimizer.params.fused", HINT, ONE_ADAMW},
     {"optimizer.params.max_grad_norm", OFF, "write it as gradient_clipping, at the top"},
     {"optimizer.legacy_fusion", HINT, ONE_ADAMW},
@@ -34,8 +35,8 @@ static const foreign_key rows[] = {
      "where a run goes on stands in its checkpoint; leave it out"},
     {"scheduler.params.cycle_momentum", "false",
      "it would change the first moment's decay in every step; use false"},
-    {"scheduler.params.cycle_first_stair_count", HINT, "DeepSpeed makes no use of it either"},
-    {"scheduler.params.cycle_second_stair_count", HINT, "DeepSpeed makes no use of it either"},
+    {"scheduler.params.cycle_first_stair_count", OFF, NO_STAIRS},
+    {"scheduler.params.cycle_second_stair_count", OFF, NO_STAIRS},
     {"scheduler.params.cycle_min_mom", HINT, "it is for cycle_momentum"},
     {"scheduler.params.cycle_max_mom", HINT, "it is for cycle_momentum"},
     {"scheduler.params.decay_mom_rate", HINT, "it is for cycle_momentum"},
@@ -106,7 +107,6 @@ static const foreign_key rows[] = {
     {"dump_state", HINT, "mics explain shows every resolved key"},
     {"wandb", HINT, IN_METRICS},
     {"comet", HINT, IN_METRICS},
-    {"csv_monitor", HINT, IN_METRICS},
     {"flops_profiler", HINT, "metrics.jsonl has tokens_per_s and mfu"},
     {"comms_logger", HINT, "metrics.jsonl has the bytes of each step"},
     {"checkpoint", HINT, "run.checkpoint_every and run.keep_checkpoints say what is saved"},
@@ -118,7 +118,7 @@ static const foreign_key rows[] = {
     {"bf16.bf16_optimizer_states", OFF, "optimizer states are fp32; use false"},
     {"fp16.fp16_optimizer_states", OFF, "optimizer states are fp32; use false"},
     {"seq_parallel_communication_data_type", HINT, "sequences are not cut"},
-    {"dataloader_drop_last", HINT, "every step has a whole batch"},
+    {"dataloader_drop_last", HINT, "every step has a whole batch; epochs are counted by it"},
     {"nebula", HINT, "run.checkpoint_every says what is saved"},
     {"elastic_checkpoint", HINT, "any mesh reads any checkpoint"},
     {"compile", HINT, "nothing is compiled at run time"},
@@ -136,7 +136,6 @@ static const foreign_key rows[] = {
     {"dataloader_in_order", HINT, OWN_DATA},
     {"remove_unused_columns", HINT, OWN_DATA},
     {"label_names", HINT, OWN_DATA},
-    {"accelerator_config", HINT, OWN_DATA},
     {"ignore_data_skip", HINT, OWN_DATA},
     {"data_seed", HINT, OWN_DATA},
     {"train_sampling_strategy", HINT, OWN_DATA},

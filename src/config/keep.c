@@ -55,6 +55,8 @@ static bool is_open(const config *run, const key *row)
         if (type == NULL || run->scheduler == NULL || strcmp(type, run->scheduler) != 0)
             return false;
     }
+    if (strcmp(row->path, "scheduler.params.warmup_num_steps") == 0 && run->warmup_ratio > 0.0)
+        return false; // the file says it as a share
     return !mics_config_given(run, row->path);
 }
 

@@ -131,8 +131,9 @@ typedef struct config {
     const char *device, *precision; // as asked for; after mics_run_resolve_device as they are
     mics_run_device asked_device;   // in the run file
     mics_run_precision asked_precision;
-    const char *asked_origin; // of that; NULL: the key itself
-    bool bf16, fp16;          // the same as precision, in DeepSpeed's words
+    const char *asked_origin;               // of that; NULL: the key itself
+    bool bf16, fp16;                        // the same as precision, in DeepSpeed's words
+    bool by_deepspeed, deepspeed_optimizer; // where DeepSpeed's defaults hold (adopt.h)
     bool keeps_batch; // batch sizes are not as asked for, but such that the stored global one stays
     double loss_scale; // as asked for
     int64_t scale_power;

@@ -123,11 +123,24 @@ static mics_status fill_scheduler(config *run)
     return lr->kind > MICS_LR_ONE_CYCLE ? mics_config_fill_trainer_lr(run) : fill_deepspeed(run);
 }
 
+// torch's AdamW has another default than DeepSpeed's own.
+static mics_status check_torch_adam(const config *run)
+{
+    static const char path[] = "optimizer.params.torch_adam";
+    const bool torch = mics_json_bool(mics_json_at(run->run.json, path));
+    if (!torch || !run->adam_w_mode || mics_config_given(run, "optimizer.params.weight_decay"))
+        return MICS_OK;
+    return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
+                          "is torch's AdamW, whose weight decay is 0.01 unless the file says it; "
+                          "write weight_decay beside it");
+}
+
 mics_status mics_config_fill_optimizer(config *run)
 {
     if (!run->adam_w_mode && run->run.optimizer.weight_decay != 0.0)
         return mics_json_fail(run->run.json, "optimizer.params.adam_w_mode", MICS_ERR_UNSUPPORTED,
                               "weight decay that is added to the gradient is not built; use true, "
                               "or weight_decay 0");
+    MICS_TRY(check_torch_adam(run));
     return fill_scheduler(run);
 }

@@ -386,19 +386,20 @@ static mics_status check_replicas(const config *run, const request *r, int32_t r
 {
     static const char replicas_key[] = "run.min_replicas";
     const int32_t least = run->run.min_replicas;
+    const int64_t copies = r->optimizer >= 1 ? ranks / r->optimizer : 0;
     if (least > ranks)
         return mics_json_fail(run->run.json, replicas_key, MICS_ERR_INVALID,
                               "%d copies of every state need %d ranks, and there are %d; 1 to %d "
                               "would work",
                               (int)least, (int)least, (int)ranks, (int)ranks);
-    if (ranks / r->optimizer >= least)
+    if (copies >= least)
         return MICS_OK;
     return mics_json_fail(run->run.json, replicas_key, MICS_ERR_INVALID,
                           "is %d, but with optimizer state over %" PRId64
                           " of %d ranks it exists %" PRId64 " times; take at most %" PRId64
                           ", optimizer state over at most %d ranks, or \"sharding\": \"auto\"",
-                          (int)least, r->optimizer, (int)ranks, ranks / r->optimizer,
-                          ranks / r->optimizer, (int)(ranks / least));
+                          (int)least, r->optimizer, (int)ranks, copies, copies,
+                          (int)(ranks / least));
 }
 
 static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t nodes, request *out)
@@ -504,13 +505,23 @@ mics_status mics_config_check_sources(config *run)
     return check_one_source(run);
 }
 
+// Optimizer steps of an epoch, as the Trainer counts them: dataloader_drop_last drops the last
+// micro-batch of all ranks where it is not whole.
+static int64_t count_steps(const config *run, int64_t sequences)
+{
+    const int64_t of_step = run->run.global_batch, of_micro = of_step / run->run.micro_steps;
+    if (mics_json_bool(mics_json_at(run->run.json, "dataloader_drop_last")) && of_micro > 0)
+        sequences -= sequences % of_micro;
+    const int64_t steps = sequences / of_step + (sequences % of_step != 0 ? 1 : 0);
+    return steps > 0 ? steps : 1;
+}
+
 mics_status mics_run_resolve_epochs(mics_run *public_run, int64_t sequences)
 {
     config *run = (config *)public_run; // invariant 1 of keys.h
     if (run->run.epochs == 0)
         return MICS_OK;
-    const int64_t of_step = run->run.global_batch;
-    const int64_t per_epoch = sequences / of_step + (sequences % of_step != 0 ? 1 : 0);
+    const int64_t per_epoch = count_steps(run, sequences);
     const double steps = ceil(run->run.epochs * (double)per_epoch);
     if (!(steps < (double)MICS_STEPS_UNKNOWN))
         return mics_json_fail(run->run.json, "num_train_epochs", MICS_ERR_INVALID,

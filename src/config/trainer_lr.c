@@ -7,6 +7,18 @@
 
 #define OF_INVERSE_SQRT 10000 // time scale without a warm-up, as in transformers
 
+// DeepSpeed's default is true: the first beta goes from 0.9 to 0.8 and back, the second is 0.99.
+static mics_status check_cycle_momentum(const config *run)
+{
+    static const char path[] = "scheduler.params.cycle_momentum";
+    const mics_json_value *value = mics_json_at(run->run.json, path);
+    if (mics_json_type_of(value) == MICS_JSON_BOOL && !mics_json_bool(value))
+        return MICS_OK;
+    return mics_json_fail(run->run.json, path, MICS_ERR_UNSUPPORTED,
+                          "is true in DeepSpeed unless the file says false, and changes the betas "
+                          "in every step, which is not built; write \"cycle_momentum\": false");
+}
+
 mics_status mics_config_fill_one_cycle(config *run)
 {
     static const char min_key[] = "scheduler.params.cycle_min_lr";
@@ -20,6 +32,7 @@ mics_status mics_config_fill_one_cycle(config *run)
                               "is missing: OneCycle needs it");
     if (!mics_config_valued(run, "scheduler.params.cycle_second_step_size"))
         run->cycle_second = run->cycle_first;
+    MICS_TRY(check_cycle_momentum(run));
     lr->start = run->cycle_min_lr;
     lr->peak = run->cycle_max_lr;
     lr->warmup_steps = run->cycle_first;

@@ -13,7 +13,7 @@ bool mics_config_value_int(const mics_json_value *value, int64_t *number_out);
  * K to T alone mean 1024s). False: not of that form, or 2^63 and more. */
 bool mics_config_bytes_parse(const char *text, int64_t *bytes_out);
 
-/* True when a value switches off what it stands for: null, false, 0, "none", an object with
+/* True when a value switches off what it stands for: null, false, 0, "none", "auto", an object with
  * "enabled" or "device" off, or an object or array that holds nothing else than such values. */
 bool mics_config_value_off(const mics_json_value *value);
 

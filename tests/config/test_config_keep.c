@@ -106,7 +106,8 @@ static const char *scheduler_of(const key *row)
 // What its file must say.
 static const char *params_of(const char *scheduler)
 {
-    return strcmp(scheduler, "OneCycle") == 0 ? "\"cycle_min_lr\": 1e-4, \"cycle_max_lr\": 1e-3"
+    return strcmp(scheduler, "OneCycle") == 0 ? "\"cycle_min_lr\": 1e-4, \"cycle_max_lr\": 1e-3, "
+                                                "\"cycle_momentum\": false"
            : strcmp(scheduler, "warmup_stable_decay") == 0 ? "\"decay_num_steps\": 5"
                                                            : "\"warmup_num_steps\": 1";
 }

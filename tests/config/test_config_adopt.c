@@ -1,0 +1,354 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Files of DeepSpeed, Hugging Face's Trainer, accelerate and torchtitan: what their values become.
+#include "config/keys.h"
+#include "config/run_file.h"
+
+// A file without a section of ours that says how it is trained.
+#define FOREIGN(more)                                                                              \
+    "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": [\"a.txt\"]},\n" more "}"
+
+static void check_value(const char *text, const char *path, const char *value)
+{
+    mics_run *run = load_good(text);
+    const mics_run_row row = find_row(run, path);
+    if (row.key == NULL || strcmp(row.value, value) != 0)
+        fail_msg("%s: %s is %s, expected %s", text, path, row.key != NULL ? row.value : "absent",
+                 value);
+    mics_run_close(run);
+}
+
+// ---- the same in two places ----
+
+static void test_says_the_same_twice(void **state)
+{
+    (void)state;
+    check_value(FOREIGN("\"learning_rate\": 1e-4, \"max_steps\": 9,"
+                        "\"deepspeed\": {\"optimizer\": {\"params\": {\"lr\": 0.0001}}}"),
+                "optimizer.params.lr", "0.0001");
+    check_value(FOREIGN("\"bf16\": true, \"max_steps\": 9,"
+                        "\"deepspeed\": {\"bf16\": {\"enabled\": true}}"),
+                "bf16.enabled", "true");
+    check_value(FOREIGN("\"max_grad_norm\": 1, \"max_steps\": 9,"
+                        "\"deepspeed\": {\"gradient_clipping\": 1.0}"),
+                "gradient_clipping", "1");
+    check_value(FOREIGN("\"gradient_accumulation_steps\": 4, \"max_steps\": 9,"
+                        "\"deepspeed\": {\"gradient_accumulation_steps\": 4}"),
+                "run.seed", "42");
+}
+
+static void test_contradicts(void **state)
+{
+    (void)state;
+    check_refused(FOREIGN("\"learning_rate\": 1e-4, \"max_steps\": 9,"
+                          "\"deepspeed\": {\"optimizer\": {\"params\": {\"lr\": 2e-4}}}"),
+                  MICS_ERR_INVALID, "contradicts");
+    check_refused(FOREIGN("\"bf16\": true, \"max_steps\": 9,"
+                          "\"deepspeed\": {\"bf16\": {\"enabled\": false}}"),
+                  MICS_ERR_INVALID, "deepspeed.bf16.enabled: false contradicts bf16");
+    check_refused(FOREIGN("\"gradient_accumulation_steps\": 4, \"max_steps\": 9,"
+                          "\"deepspeed\": {\"gradient_accumulation_steps\": 2}"),
+                  MICS_ERR_INVALID, "contradicts gradient_accumulation_steps 4; leave one out");
+}
+
+// ---- OneCycle ----
+
+#define ONE_CYCLE(more)                                                                            \
+    RUN_WITH("\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 1e-4, "       \
+             "\"cycle_max_lr\": 1e-3" more "}}")
+
+static void test_one_cycle(void **state)
+{
+    (void)state;
+    check_refused(ONE_CYCLE(""), MICS_ERR_UNSUPPORTED, "is true in DeepSpeed unless");
+    check_refused(ONE_CYCLE(", \"cycle_momentum\": \"auto\""), MICS_ERR_UNSUPPORTED,
+                  "write \"cycle_momentum\": false");
+    check_refused(ONE_CYCLE(", \"cycle_momentum\": false, \"cycle_first_stair_count\": 500"),
+                  MICS_ERR_UNSUPPORTED, "cycle_first_stair_count: cannot be honoured");
+    check_refused(ONE_CYCLE(", \"cycle_momentum\": false, \"cycle_second_stair_count\": 500"),
+                  MICS_ERR_UNSUPPORTED, "cycle_second_stair_count: cannot be honoured");
+    check_value(ONE_CYCLE(", \"cycle_momentum\": false, \"cycle_first_stair_count\": 0"),
+                "scheduler.type", "\"OneCycle\"");
+}
+
+// ---- defaults ----
+
+#define BESIDE(arguments, deepspeed)                                                               \
+    FOREIGN("\"per_device_train_batch_size\": 4, \"max_steps\": 9" arguments                       \
+            ", \"deepspeed\": {" deepspeed "}")
+
+// Of what DeepSpeed's configuration may say, the Trainer fills in "auto" alone.
+static void test_defaults_beside_deepspeed(void **state)
+{
+    (void)state;
+    static const char clip[] = "gradient_clipping", lr[] = "optimizer.params.lr";
+    check_value(BESIDE("", "\"zero_optimization\": {\"stage\": 2}"), clip, "0");
+    check_value(BESIDE("", "\"gradient_clipping\": \"auto\""), clip, "1");
+    check_value(BESIDE(", \"max_grad_norm\": 2", "\"gradient_clipping\": \"auto\""), clip, "2");
+    check_value(BESIDE("", "\"zero_optimization\": {\"stage\": 2}"), lr, "5e-05");
+    check_value(BESIDE("", "\"optimizer\": {\"type\": \"AdamW\"}"), lr, "0.001");
+    check_value(BESIDE("", "\"optimizer\": {\"params\": {\"lr\": \"auto\"}}"), lr, "5e-05");
+    check_value(BESIDE(", \"learning_rate\": 1e-4", "\"zero_optimization\": {\"stage\": 2}"), lr,
+                "0.0001");
+    check_value(FOREIGN("\"max_steps\": 9"), clip, "1");
+    check_value(FOREIGN("\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": "
+                        "\"auto\", \"max_steps\": 9, \"zero_optimization\": {\"stage\": 2}"),
+                clip, "0");
+    check_value(FOREIGN("\"distributed_type\": \"DEEPSPEED\", \"max_steps\": 9, "
+                        "\"deepspeed_config\": {\"zero_stage\": 2}"),
+                clip, "0");
+    check_value(FOREIGN("\"max_grad_norm\": 1, \"max_steps\": 9, "
+                        "\"deepspeed_config\": {\"gradient_clipping\": 1}"),
+                clip, "1");
+}
+
+static void test_without_effect_in_the_trainer(void **state)
+{
+    (void)state;
+    check_refused(BESIDE(", \"max_grad_norm\": 2", "\"zero_optimization\": {\"stage\": 2}"),
+                  MICS_ERR_INVALID,
+                  "max_grad_norm: has no effect in the Trainer, as DeepSpeed's configuration has "
+                  "no gradient_clipping");
+    check_refused(BESIDE(", \"learning_rate\": 1e-4", "\"optimizer\": {\"type\": \"AdamW\"}"),
+                  MICS_ERR_INVALID, "learning_rate: has no effect in the Trainer");
+    check_refused(BESIDE(", \"adam_beta1\": 0.9, \"adam_beta2\": 0.95",
+                         "\"optimizer\": {\"type\": \"AdamW\"}"),
+                  MICS_ERR_INVALID, "adam_beta2: has no effect in the Trainer");
+    check_value(BESIDE(", \"learning_rate\": 1e-3, \"adam_epsilon\": 1e-8",
+                       "\"optimizer\": {\"type\": \"AdamW\"}"),
+                "optimizer.params.lr", "0.001");
+    check_value(BESIDE(", \"max_grad_norm\": 2", ""), "gradient_clipping", "2"); // none
+    check_value(BESIDE(", \"weight_decay\": 0.0", "\"optimizer\": {\"type\": \"AdamW\"}"),
+                "optimizer.params.weight_decay", "0");
+    check_refused(
+        BESIDE(", \"warmup_steps\": 3", "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {}}"),
+        MICS_ERR_INVALID, "warmup_steps: has no effect in the Trainer");
+}
+
+static void test_null_norm_is_no_clipping(void **state)
+{
+    (void)state;
+    static const char clip[] = "gradient_clipping";
+    check_value(FOREIGN("\"max_steps\": 9, \"max_grad_norm\": null"), clip, "0");
+    check_value(BESIDE(", \"max_grad_norm\": null", "\"gradient_clipping\": \"auto\""), clip, "0");
+    check_refused(BESIDE(", \"max_grad_norm\": null", "\"gradient_clipping\": 1"), MICS_ERR_INVALID,
+                  "max_grad_norm: 0 contradicts deepspeed.gradient_clipping 1");
+}
+
+// A run file of our own takes no defaults of the Trainer's, but what it says in its words.
+static void test_own_file_with_arguments(void **state)
+{
+    (void)state;
+    static const char own[] =
+        FOREIGN("\"run\": {\"out\": \"x\"}, \"train_micro_batch_size_per_gpu\": 4, "
+                "\"num_train_epochs\": 2, \"lr_scheduler_type\": \"cosine\", \"warmup_ratio\": "
+                "0.1");
+    check_value(own, "gradient_clipping", "0");
+    check_value(own, "optimizer.params.lr", "0.001");
+    check_value(own, "run.seed", "1");
+    check_value(own, "scheduler.type", "\"cosine\"");
+    check_value(own, "scheduler.params.warmup_ratio", "0.1");
+    mics_run *run = load_good(FOREIGN("\"run\": {\"out\": \"x\"}, \"num_train_epochs\": 2, "
+                                      "\"train_micro_batch_size_per_gpu\": 4"));
+    assert_int_equal(run->lr.kind, MICS_LR_CONSTANT);
+    mics_run_close(run);
+}
+
+// Arguments that are set are no sign of a Trainer's file.
+static void test_set_arguments(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"max_steps=9"};
+    mics_run *run = NULL;
+    write_file("run.json", FOREIGN("\"train_micro_batch_size_per_gpu\": 4, "
+                                   "\"zero_optimization\": {\"stage\": 2}"));
+    ASSERT_OK(mics_run_load(memory, "run.json", sets, 1, &run));
+    assert_int_equal(run->steps, 9);
+    assert_string_equal(find_row(run, "optimizer.params.lr").value, "0.001");
+    assert_string_equal(find_row(run, "run.seed").value, "1");
+    assert_int_equal(run->lr.kind, MICS_LR_CONSTANT);
+    mics_run_close(run);
+}
+
+#define WARMUP(type, params) "\"scheduler\": {\"type\": \"" type "\", \"params\": {" params "}}"
+
+static void test_warmup_beside_deepspeed(void **state)
+{
+    (void)state;
+    static const char steps[] = "scheduler.params.warmup_num_steps";
+    check_value(BESIDE("", WARMUP("WarmupLR", "\"warmup_max_lr\": 1e-3")), steps, "1000");
+    check_value(BESIDE(", \"warmup_steps\": 3", WARMUP("WarmupLR", "\"warmup_num_steps\": "
+                                                                   "\"auto\"")),
+                steps, "3");
+    check_value(BESIDE(", \"warmup_ratio\": 0.5", WARMUP("WarmupLR", "\"warmup_num_steps\": "
+                                                                     "\"auto\"")),
+                steps, "5");
+    check_value(BESIDE("", WARMUP("OneCycle", "\"cycle_min_lr\": 1e-4, \"cycle_max_lr\": 1e-3, "
+                                              "\"cycle_momentum\": false")),
+                "scheduler.type", "\"OneCycle\"");
+}
+
+// ---- values ----
+
+static void test_odd_values(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *part;
+    } cases[] = {
+        {"\"max_steps\": 9, \"warmup_steps\": \"2\"", "warmup_steps: must be a number"},
+        {"\"max_steps\": 9, \"warmup_ratio\": \"0.1\"", "warmup_ratio: must be a number"},
+        {"\"max_steps\": 0.5", "max_steps: must be 1 or more steps"},
+        {"\"num_train_epochs\": 2, \"save_steps\": 0.1", "save_steps: is a share of all steps"},
+        {"\"num_train_epochs\": 2, \"logging_steps\": 0.1", "logging_steps: is a share"},
+        {"\"max_steps\": 9, \"gradient_checkpointing\": \"true\"",
+         "gradient_checkpointing: must be true or false"},
+        {"\"max_steps\": 9, \"use_cpu\": \"true\"", "use_cpu: must be true or false"},
+        {"\"max_steps\": 9, \"tf32\": \"true\"", "tf32: must be true or false"},
+        {"\"max_steps\": 9, \"bf16\": \"true\"", "bf16: must be true or false"},
+        {"\"max_steps\": 9, \"activation_checkpointing\": \"true\"",
+         "activation_checkpointing: must be true or false"},
+        {"\"max_steps\": 9, \"fsdp\": 1", "fsdp: must be true, false"},
+        {"\"max_steps\": 9, \"fsdp\": [1]", "fsdp: must be true, false"},
+        {"\"max_steps\": 9, \"fsdp_config\": {\"activation_checkpointing\": \"true\"}",
+         "fsdp_config.activation_checkpointing: must be true or false"},
+        {"\"max_steps\": 9, \"accelerator_config\": {\"split_batches\": true}",
+         "accelerator_config.split_batches: must be false"},
+        {"\"max_steps\": 9, \"accelerator_config\": {\"gradient_accumulation_kwargs\": "
+         "{\"num_steps\": 4}}",
+         "write gradient_accumulation_steps"},
+        {"\"max_steps\": 9, \"accelerator_config\": {\"split\": true}",
+         "is no key of accelerate's"},
+        {"\"max_steps\": 9, \"accelerator_config\": \"a.json\"", "must be an object"},
+        {"\"max_steps\": 9, \"parallelism\": {\"tensor_degree\": 2}",
+         "parallelism.tensor_degree: is no key of torchtitan's"},
+        {"\"max_steps\": 9, \"parallelism\": {\"fsdp_reshard_after_forward\": \"sometimes\"}",
+         "must be \"default\" or \"always\""},
+        {"\"max_steps\": 9, \"optimizer\": {\"params\": {\"torch_adam\": true, \"lr\": 1e-3}}",
+         "optimizer.params.torch_adam: is torch's AdamW"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        mics_run *run = NULL;
+        snprintf(text, sizeof text, FOREIGN("%s"), cases[i].more);
+        assert_int_not_equal(load(text, &run), MICS_OK);
+        ASSERT_SAID(&seen, cases[i].part);
+    }
+}
+
+static void test_values_that_are_taken(void **state)
+{
+    (void)state;
+    check_value(FOREIGN("\"max_steps\": 25, \"save_steps\": 0.1"), "run.checkpoint_every", "3");
+    check_value(FOREIGN("\"max_steps\": 25, \"save_steps\": 5"), "run.checkpoint_every", "5");
+    check_value(FOREIGN("\"max_steps\": 9, \"save_total_limit\": -1"), "run.keep_checkpoints", "0");
+    check_value(FOREIGN("\"max_steps\": 9, \"save_total_limit\": 3"), "run.keep_checkpoints", "3");
+    check_value(FOREIGN("\"max_steps\": 9, \"amp\": {\"enabled\": \"auto\"}"), "run.steps", "9");
+    check_value(FOREIGN("\"max_steps\": 9, \"accelerator_config\": {\"split_batches\": false, "
+                        "\"even_batches\": true, \"gradient_accumulation_kwargs\": null}"),
+                "run.steps", "9");
+    check_value(FOREIGN("\"max_steps\": 9, \"parallelism\": {\"data_parallel_shard_degree\": 1, "
+                        "\"fsdp_reshard_after_forward\": \"always\", "
+                        "\"pipeline_parallel_schedule\": \"1F1B\"}"),
+                "run.steps", "9");
+    check_value(FOREIGN("\"max_steps\": 9, \"optimizer\": {\"params\": {\"torch_adam\": true, "
+                        "\"lr\": 1e-3, \"weight_decay\": 0.01}}"),
+                "optimizer.params.weight_decay", "0.01");
+}
+
+// Paths are held whole, or refused.
+static void test_long_paths(void **state)
+{
+    (void)state;
+    enum { HELD = 600, REFUSED = 1100 };
+    char folder_name[REFUSED + 1], text[2 * REFUSED];
+    memset(folder_name, 'a', REFUSED);
+    folder_name[HELD] = '\0';
+    snprintf(text, sizeof text,
+             FOREIGN("\"max_steps\": 9, \"report_to\": \"tensorboard\", \"logging_dir\": \"%s\""),
+             folder_name);
+    mics_run *run = load_good(text);
+    assert_string_equal(run->tensorboard, folder_name);
+    mics_run_close(run);
+    folder_name[HELD] = 'a';
+    folder_name[REFUSED] = '\0';
+    snprintf(text, sizeof text,
+             FOREIGN("\"max_steps\": 9, \"report_to\": \"tensorboard\", \"logging_dir\": \"%s\""),
+             folder_name);
+    check_refused(text, MICS_ERR_INVALID, "gives a path of more than 1024 bytes");
+}
+
+// ---- epochs ----
+
+static int64_t steps_of(const char *text, int64_t sequences)
+{
+    mics_run *run = load_good(text);
+    ASSERT_OK(mics_run_resolve(run, 1, 1));
+    ASSERT_OK(mics_run_resolve_epochs(run, sequences));
+    const int64_t steps = run->steps;
+    mics_run_close(run);
+    return steps;
+}
+
+static void test_epochs(void **state)
+{
+    (void)state;
+#define EPOCHS "\"num_train_epochs\": 2, \"per_device_train_batch_size\": 4"
+    assert_int_equal(steps_of(FOREIGN(EPOCHS), 10), 6); // 3 batches
+    assert_int_equal(steps_of(FOREIGN(EPOCHS ", \"dataloader_drop_last\": true"), 10), 4);
+    assert_int_equal(steps_of(FOREIGN(EPOCHS ", \"dataloader_drop_last\": true, "
+                                             "\"gradient_accumulation_steps\": 2"),
+                              14),
+                     4); // 3 whole micro-batches are 2 steps
+}
+
+// What follows from a number of steps that is not known is not shown as one.
+static void test_rows_of_unknown_steps(void **state)
+{
+    (void)state;
+    static const char total[] = "scheduler.params.total_num_steps";
+    static const char text[] = FOREIGN("\"num_train_epochs\": 2, \"warmup_ratio\": 0.1");
+    check_value(text, total, "\"auto\"");
+    mics_run *run = load_good(text);
+    assert_null(find_row(run, "scheduler.params.warmup_num_steps").key);
+    ASSERT_OK(mics_run_resolve(run, 1, 1));
+    ASSERT_OK(mics_run_resolve_epochs(run, 80)); // 10 batches of 8
+    assert_string_equal(find_row(run, total).value, "20");
+    assert_string_equal(find_row(run, "scheduler.params.warmup_num_steps").value, "2");
+    mics_run_close(run);
+}
+
+// A resumed run keeps no number of steps that its file says as a share.
+static void test_resume_with_a_share(void **state)
+{
+    (void)state;
+    mics_run *run = load_good(FOREIGN("\"max_steps\": 20, \"warmup_ratio\": 0.1"));
+    ASSERT_OK(mics_run_keep(run, "stored",
+                            "{\"scheduler\": {\"type\": \"linear\", \"params\": "
+                            "{\"warmup_num_steps\": 2, \"warmup_ratio\": 0.1}}}"));
+    assert_null(strstr(mics_run_kept_text(run), "warmup_num_steps"));
+    assert_int_equal(run->lr.warmup_steps, 2);
+    mics_run_close(run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_says_the_same_twice, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_contradicts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_cycle, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_defaults_beside_deepspeed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_without_effect_in_the_trainer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_null_norm_is_no_clipping, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_own_file_with_arguments, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_set_arguments, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_warmup_beside_deepspeed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_odd_values, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_values_that_are_taken, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_long_paths, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_epochs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rows_of_unknown_steps, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_resume_with_a_share, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
