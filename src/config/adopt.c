@@ -5,6 +5,7 @@
 #include "config/adopt.h"
 #include "base/text.h"
 #include "config/value.h"
+#include <stdlib.h>
 #include <string.h>
 
 enum { TEXT_BYTES = 4096, MAX_FILE_BYTES = 1 << 20, MAX_NESTED = 8 };
@@ -88,7 +89,9 @@ static mics_status check_without_effect(config *run, const adopted_key *row,
                                         const mics_json_value *value)
 {
     char text[TEXT_BYTES];
-    if (strcmp(mics_config_value_text(value, text, sizeof text), row->deepspeed) == 0)
+    mics_config_value_text(value, text, sizeof text);
+    if (strcmp(text, row->deepspeed) == 0 ||
+        (row->trainer != NULL && strtod(text, NULL) == strtod(row->trainer, NULL)))
         return MICS_OK;
     return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
                               "has no effect in the Trainer, as DeepSpeed's configuration has no "

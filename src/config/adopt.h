@@ -19,6 +19,8 @@ typedef struct adopted_key {
     // (optional) DeepSpeed's default. Where its configuration leaves the target out, that holds,
     // whatever the argument says. NULL: the argument does.
     const char *deepspeed;
+    // (optional) The Trainer's own default, which its dumped files have: nobody asked for that.
+    const char *trainer;
 } adopted_key;
 
 #define ADOPTED(name, to, ...)                                                                     \
