@@ -212,7 +212,8 @@ static double collectives_us(const walk *w, bool ends)
     const double routing = spread > 0 ? 2 * exchange_experts_us(w->planner, w->c, chosen) +
                                             exchange_gather_us(w->planner, w->c)
                                       : 0;
-    return once * ((products + 1) / 2) + routing;
+    const int32_t pairs = (products + 1) / 2;
+    return once * pairs + routing;
 }
 
 unit_time tensor_unit(const mics_planner *planner, int32_t unit, const cut *c)

@@ -410,7 +410,7 @@ static mics_status run_abort_while_read(ranks_self *self)
                               .send = data,
                               .recv = data,
                               .what = "large"};
-    for (int i = 0; self->comm->rank < 2 && i < 100 && status == MICS_OK; i++)
+    for (int i = 0; self->comm->rank < 2 && i < 20000 && status == MICS_OK; i++) // until then
         status = mics_comm_exchange(self->comm, &exchange);
     if (self->comm->rank == 2) {
         nanosleep(&(struct timespec){.tv_nsec = 5 * 1000 * 1000}, NULL);
