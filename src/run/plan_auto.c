@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// Of a rank, where neither the run file nor a cluster says it.
+// Of a rank, where neither run.threads nor run.cluster is given.
 enum { USUAL_THREADS = 8 };
 
 static mics_math math_of(const mics_run *run, const run_budget *budget)
@@ -25,10 +25,11 @@ static mics_math math_of(const mics_run *run, const run_budget *budget)
     }
 }
 
-// Those of this machine would make the choice, and with it the bits, depend on its cores.
+// Of a rank. Those of this machine would make the choice, and with it the bits, depend on its cores.
 static int32_t threads_of(const mics_run *run)
 {
-    return run->threads > 0 ? run->threads : USUAL_THREADS;
+    const bool usual = strcmp(run->cluster, "none") == 0;
+    return run->threads > 0 || !usual ? run->threads : USUAL_THREADS;
 }
 
 static mics_status open_cluster(mics_memory *memory, const mics_run *run, const run_budget *budget,

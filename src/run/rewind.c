@@ -280,6 +280,8 @@ static mics_status go_back(run_trainer *self, run_guard_source *source_out)
     (void)run_filling_cut_reports(self, source_out->step);
     mics_log_demote(before);
     self->step = source_out->step;
+    if (source_out->step < self->prune_due) // what is newer was not gone back to
+        self->prune_due = 0;
     self->begin_us = mics_clock_us();
     self->guard.loss_count = 0;
     self->guard.agreed_step = source_out->step;

@@ -90,6 +90,7 @@ mkdir tmp
 for _ in 1 2 3 4; do cat text.txt text.txt text.txt text.txt; done >large.txt
 for _ in 1 2 3 4 5 6; do cat large.txt large.txt large.txt >larger.txt && mv larger.txt large.txt; done
 for signal in TERM INT; do
+    rm -rf large.bin.parts
     TMPDIR=$work/tmp "$mics" tokenize large.txt --out large.bin >signal.out 2>signal.err &
     pid=$!
     for _ in $(seq 1000); do

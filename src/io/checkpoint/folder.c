@@ -553,7 +553,7 @@ mics_status mics_checkpoint_best(mics_memory *memory, const char *dir, int64_t *
 }
 
 // What was passed over is no way back: it does not count among those that are kept, and goes when
-// there are enough newer ones.
+// there are enough newer ones. What was saved after `step` stays: no good step came after it yet.
 mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step)
 {
     step_state *states = NULL;
@@ -561,11 +561,12 @@ mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, 
     int64_t best = -1;
     MICS_TRY(read_name(memory, dir, MICS_BEST_NAME, &best));
     mics_status status = list_states(memory, dir, -1, &states, &count);
+    size_t first = 0;
+    while (first < count && states[first].complete && states[first].step != step)
+        first++;
     int32_t kept = 1; // that of `step`
-    for (size_t i = 0; status == MICS_OK && i < count && states[i].complete; i++) {
+    for (size_t i = first + 1; status == MICS_OK && i < count && states[i].complete; i++) {
         const bool fits = kept < keep;
-        if (states[i].step == step)
-            continue;
         kept += states[i].passed_over ? 0 : 1;
         if (fits || states[i].step == best)
             continue;

@@ -556,6 +556,12 @@ static void ranks_save_without_a_word(void **state)
     ASSERT_OK(mics_checkpoint_prune(memory, place.dir, 1, 7));
     assert_false(file_exists(scratch_path(&place, "step-00000006/manifest.json")));
     expect_small(memory, place.dir, 7, 5);
+    // What was saved since stays, and one that is not there removes nothing.
+    ASSERT_OK(save_small(memory, place.dir, 8, 6, 0));
+    ASSERT_OK(mics_checkpoint_prune(memory, place.dir, 1, 7));
+    ASSERT_OK(mics_checkpoint_prune(memory, place.dir, 1, 9));
+    assert_true(file_exists(scratch_path(&place, "step-00000007/manifest.json")));
+    expect_small(memory, place.dir, 8, 6);
     scratch_remove(&place);
     assert_int_equal(mics_memory_close(memory), 0);
 }
