@@ -5,6 +5,7 @@
 #define MICS_TEST_CAPTURE_H
 
 #include "mics/log.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,10 +17,13 @@ typedef struct capture {
     char info[1024]; // the last information line
 } capture;
 
+// Ranks may speak at once.
 static inline void capture_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     capture *seen = ctx;
     (void)rank;
+    pthread_mutex_lock(&lock);
     if (level == MICS_LOG_ERROR) {
         seen->errors++;
         snprintf(seen->line, sizeof seen->line, "%s", line);
@@ -29,6 +33,7 @@ static inline void capture_line(void *ctx, mics_log_level level, int32_t rank, c
         seen->infos++;
         snprintf(seen->info, sizeof seen->info, "%s", line);
     }
+    pthread_mutex_unlock(&lock);
 }
 
 static inline void capture_begin(capture *seen)
