@@ -81,5 +81,5 @@ contains pickled.err "save_pretrained"
 run 0 explain "$mics" explain run.json --ranks 4 --nodes 2
 contains explain.out "qwen3"
 run 0 plan "$mics" plan run.json --cluster p4d.24xlarge:2
-run 0 bench "$mics" bench compute --config model.json --seconds 1 --json
+run 0 bench "$mics" bench compute --config model.json --seconds 1 --force --json
 exit 0
