@@ -2,28 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token shards that others made (tools/make_shards_golden.py), whole and damaged; and what folders
 // and paths without endings name.
-#include "base/capture.h"
+#include "base/watched.h"
 #include "io/data/scratch.h"
 #include "mics/data.h"
 #include <sys/stat.h>
 #include <unistd.h>
-
-static mics_memory *memory;
-static capture seen;
-
-static int setup(void **state)
-{
-    (void)state;
-    capture_begin(&seen);
-    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    capture_end();
-    return mics_memory_close(memory) == 0 ? 0 : 1;
-}
 
 static mics_status open_one(const char *path, const char *dtype, int32_t vocab,
                             mics_corpus **corpus_out)

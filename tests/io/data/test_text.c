@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Texts as corpora: tokenized once, in parts that give the tokens of the whole, kept in the cache,
 // by one process or by several at once.
-#include "base/capture.h"
 #include "base/rng.h"
-#include "io/data/scratch.h"
+#include "io/data/cached.h"
 #include "mics/data.h"
 #include <fcntl.h>
 #include <stdbool.h>
@@ -12,26 +11,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-
-static mics_memory *memory;
-static capture seen;
-static char cache[300];
-
-static int setup(void **state)
-{
-    (void)state;
-    static int number;
-    snprintf(cache, sizeof cache, "%s/cache/%d", files_folder, number++);
-    capture_begin(&seen);
-    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    capture_end();
-    return mics_memory_close(memory) == 0 ? 0 : 1;
-}
 
 static mics_tokenizer *open_tokenizer(const char *name)
 {
@@ -412,17 +391,17 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_long_text_as_the_whole, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_long_piece, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_memory_is_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_cache, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_several_texts, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_framed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_texts, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_damaged_cache, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lock_that_was_removed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_processes_race, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_allocation_failures, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_long_text_as_the_whole, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_long_piece, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_memory_is_bounded, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_cache, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_several_texts, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_framed, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_texts, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_cache, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_lock_that_was_removed, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_processes_race, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_allocation_failures, setup_cached, teardown),
     };
     if (files_open() != 0)
         return 1;

@@ -2,37 +2,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of several texts (JSON Lines) and packed files as corpora: the tokens are those of the texts
 // alone, whatever the file is called and however it was packed.
-#include "base/capture.h"
 #include "base/rng.h"
-#include "io/data/scratch.h"
+#include "io/data/cached.h"
 #include "mics/data.h"
 #include <stdbool.h>
 #include <zlib.h>
 #include <zstd.h>
 
-static mics_memory *memory;
 static mics_tokenizer *tokenizer;
-static capture seen;
-static char cache[300];
 
-static int setup(void **state)
+static int setup_bytes(void **state)
 {
-    (void)state;
-    static int number;
-    snprintf(cache, sizeof cache, "%s/cache/%d", files_folder, number++);
-    capture_begin(&seen);
-    return mics_memory_open(&memory) == MICS_OK &&
-                   mics_tokenizer_open(memory, "bytes", &tokenizer) == MICS_OK
+    return setup_cached(state) == 0 && mics_tokenizer_open(memory, "bytes", &tokenizer) == MICS_OK
                ? 0
                : 1;
 }
 
-static int teardown(void **state)
+static int teardown_bytes(void **state)
 {
-    (void)state;
-    capture_end();
     mics_tokenizer_close(tokenizer);
-    return mics_memory_close(memory) == 0 ? 0 : 1;
+    return teardown(state);
 }
 
 static mics_status open_field(const char *name, const char *field, mics_corpus **corpus_out)
@@ -331,16 +320,17 @@ static void test_damaged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_lines, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_strange_lines, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_empty, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_names_decide, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wrong_lines, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_long_lines, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_memory_behind_a_long_line, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_packed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_large_packed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lines, setup_bytes, teardown_bytes),
+        cmocka_unit_test_setup_teardown(test_strange_lines, setup_bytes, teardown_bytes),
+        cmocka_unit_test_setup_teardown(test_empty, setup_bytes, teardown_bytes),
+        cmocka_unit_test_setup_teardown(test_names_decide, setup_bytes, teardown_bytes),
+        cmocka_unit_test_setup_teardown(test_wrong_lines, setup_bytes, teardown_bytes),
+        cmocka_unit_test_setup_teardown(test_long_lines, setup_bytes, teardown_bytes),
+        cmocka_unit_test_setup_teardown(test_memory_behind_a_long_line, setup_bytes,
+                                        teardown_bytes),
+        cmocka_unit_test_setup_teardown(test_packed, setup_bytes, teardown_bytes),
+        cmocka_unit_test_setup_teardown(test_large_packed, setup_bytes, teardown_bytes),
+        cmocka_unit_test_setup_teardown(test_damaged, setup_bytes, teardown_bytes),
     };
     if (files_open() != 0)
         return 1;

@@ -2,35 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokenizing on several threads: the tokens of one thread, the error of the first bad line, and a
 // process that is killed leaves what it has done to the next one.
-#include "base/capture.h"
 #include "base/rng.h"
-#include "io/data/scratch.h"
+#include "io/data/cached.h"
 #include "mics/data.h"
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/wait.h>
 #include <time.h>
 
-static mics_memory *memory;
 static mics_tokenizer *tokenizer;
-static capture seen;
-static char cache[300];
-
-static int setup(void **state)
-{
-    (void)state;
-    static int number;
-    snprintf(cache, sizeof cache, "%s/cache/%d", files_folder, number++);
-    capture_begin(&seen);
-    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    capture_end();
-    return mics_memory_close(memory) == 0 ? 0 : 1;
-}
 
 static void open_tokenizer(const char *name)
 {
@@ -186,10 +166,10 @@ static void test_begins_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_any_number, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_first_error, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_goes_on, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_begins_anew, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_any_number, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_first_error, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_goes_on, setup_cached, teardown),
+        cmocka_unit_test_setup_teardown(test_begins_anew, setup_cached, teardown),
     };
     if (files_open() != 0)
         return 1;
