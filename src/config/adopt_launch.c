@@ -37,6 +37,23 @@ static mics_status put_text(config *run, const char *target, const char *said, c
     return mics_adopt_put(run, target, text, source, origin);
 }
 
+// Each member of an object; one that is null is as if it were absent.
+static mics_status put_members(config *run, const adopted_key *row, const mics_json_value *value,
+                               mics_status (*put)(config *run, const char *name,
+                                                  const mics_json_value *value))
+{
+    const char *name = NULL;
+    const mics_json_value *member = NULL;
+    if (mics_json_type_of(value) != MICS_JSON_OBJECT)
+        return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
+                                  "must be an object: a file is not read here");
+    while ((member = mics_json_next(value, &name)) != NULL) {
+        if (mics_json_type_of(member) != MICS_JSON_NULL)
+            MICS_TRY(put(run, name, member));
+    }
+    return MICS_OK;
+}
+
 // ---- FSDP ----
 
 // One word of "full_shard auto_wrap offload".
@@ -117,7 +134,7 @@ static mics_status put_fsdp_member(config *run, const char *name, const mics_jso
     char source[CONFIG_PATH_BYTES];
     mics_text_format(source, sizeof source, "fsdp_config.%s", name);
     name += strncmp(name, "fsdp_", 5) == 0 ? 5 : 0;
-    if (mics_json_type_of(value) == MICS_JSON_NULL || is_of(hints, name))
+    if (is_of(hints, name))
         return MICS_OK;
     if (strcmp(name, "sharding_strategy") == 0 || strcmp(name, "reshard_after_forward") == 0)
         return put_text(run, strategy_key, strategy_of(name, value), source, "auto: fsdp_config");
@@ -138,16 +155,11 @@ static mics_status put_fsdp_member(config *run, const char *name, const mics_jso
 static mics_status put_fsdp_config(config *run, const adopted_key *row,
                                    const mics_json_value *value)
 {
-    const char *name = NULL;
-    const mics_json_value *member = NULL;
     const mics_json_value *asked = at(run, "fsdp");
     const bool off = asked != NULL && mics_json_count(asked) == 0 && !mics_json_bool(asked) &&
                      (mics_json_string(asked) == NULL || *mics_json_string(asked) == '\0');
-    if (mics_json_type_of(value) != MICS_JSON_OBJECT)
-        return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
-                                  "must be an object: a file is not read here");
-    while (!off && (member = mics_json_next(value, &name)) != NULL)
-        MICS_TRY(put_fsdp_member(run, name, member));
+    if (!off)
+        MICS_TRY(put_members(run, row, value, put_fsdp_member));
     return !off && mics_json_count(value) > 0 && !mics_adopt_has(run, strategy_key)
                ? put_text(run, strategy_key, "full_shard", row->path, row->origin)
                : MICS_OK;
@@ -213,15 +225,7 @@ static mics_status put_deepspeed_member(config *run, const char *name, const mic
 static mics_status put_deepspeed_config(config *run, const adopted_key *row,
                                         const mics_json_value *value)
 {
-    const char *name = NULL;
-    const mics_json_value *member = NULL;
-    if (mics_json_type_of(value) != MICS_JSON_OBJECT)
-        return mics_config_refuse(run, row->path, MICS_ERR_FORMAT, "must be an object");
-    while ((member = mics_json_next(value, &name)) != NULL) {
-        if (mics_json_type_of(member) != MICS_JSON_NULL)
-            MICS_TRY(put_deepspeed_member(run, name, member));
-    }
-    return MICS_OK;
+    return put_members(run, row, value, put_deepspeed_member);
 }
 
 static mics_status put_accelerator_member(config *run, const char *name,
@@ -256,14 +260,7 @@ static mics_status put_accelerator_member(config *run, const char *name,
 static mics_status put_accelerator(config *run, const adopted_key *row,
                                    const mics_json_value *value)
 {
-    const char *name = NULL;
-    const mics_json_value *member = NULL;
-    if (mics_json_type_of(value) != MICS_JSON_OBJECT)
-        return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
-                                  "must be an object: a file is not read here");
-    while ((member = mics_json_next(value, &name)) != NULL)
-        MICS_TRY(put_accelerator_member(run, name, member));
-    return MICS_OK;
+    return put_members(run, row, value, put_accelerator_member);
 }
 
 // ---- torchtitan ----
@@ -319,13 +316,7 @@ static mics_status put_degree(config *run, const char *name, const mics_json_val
 static mics_status put_parallelism(config *run, const adopted_key *row,
                                    const mics_json_value *value)
 {
-    const char *name = NULL;
-    const mics_json_value *member = NULL;
-    if (mics_json_type_of(value) != MICS_JSON_OBJECT)
-        return mics_config_refuse(run, row->path, MICS_ERR_FORMAT, "must be an object");
-    while ((member = mics_json_next(value, &name)) != NULL)
-        MICS_TRY(put_degree(run, name, member));
-    return MICS_OK;
+    return put_members(run, row, value, put_degree);
 }
 
 static const adopted_key rows[] = {
