@@ -22,7 +22,6 @@ mics_status run_guard_open(run_trainer *self)
     run_guard *guard = &self->guard;
     *guard = (run_guard){.scaler = mics_engine_scaler(self->engine),
                          .agreed_step = self->step,
-                         .again_step = -1,
                          .diverged_step = -1,
                          .rewound_step = -1};
     if (!self->job->run->recheck)
@@ -238,16 +237,14 @@ static mics_status recheck(attempt *a)
 // ---- doubts ----
 
 // Replicas hold the same, although they updated with different gradients. What was lost is lost
-// alike, so the step is run again.
+// alike, so the step is run again; nothing is left to update then.
 static mics_status run_again(const attempt *a)
 {
     run_trainer *self = a->self;
     const mics_divergence found = mics_engine_compare_grads(self->engine);
-    const bool first = self->guard.again_step != a->step && repeats(self);
     char what[TEXT_BYTES];
-    if (!first || strcmp(self->job->run->on_divergence, "stop") == 0)
+    if (!repeats(self) || strcmp(self->job->run->on_divergence, "stop") == 0)
         return run_guard_diverged(self, a->step - 1, &found);
-    self->guard.again_step = a->step;
     if (speaks(self))
         mics_log(MICS_LOG_WARNING, "%s; parameters are as after the step before; it is run again",
                  mics_engine_explain(self->engine, what, sizeof what));

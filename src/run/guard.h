@@ -16,7 +16,6 @@ typedef struct run_guard {
     double losses[RUN_SPIKE_WINDOW]; // newest, in a ring; a run that resumes or rewinds begins anew
     int64_t loss_count;              // so far
     int64_t agreed_step;             // newest state in which replicas agreed, or that was loaded
-    int64_t again_step; // newest step that was run again, as its gradients had diverged
     // The newest difference, and how often replicas have differed since a state behind it agreed.
     mics_divergence newest;
     int64_t diverged_step, rewound_step;

@@ -202,7 +202,9 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
         mics_log(MICS_LOG_INFO,
                  "\"sharding\": \"auto\": no GPU here says what memory a rank may have; "
                  "run.memory_limit says it, or run.cluster");
-        *strrchr(best.why, ';') = '\0'; // what is to spare
+        char *spare = strrchr(best.why, ';'); // what is to spare comes last
+        if (spare != NULL)
+            *spare = '\0';
     }
     if (run->batch_auto)
         snprintf(batch, sizeof batch, ", micro-batch %lld x %d micro-steps",
