@@ -59,7 +59,7 @@ static void print_operations(const cli_operations *operations)
         const cli_operation *row = &operations->rows[i];
         printf("%s\n    {\"kind\": \"%s\", \"algorithm\": \"%s\", \"dtype\": \"%s\", \"group\": "
                "\"%s\", "
-               "\"units\": %d, \"least_elems\": %lld, \"most_elems\": %lld}",
+               "\"units\": %d, \"min_elems\": %lld, \"max_elems\": %lld}",
                i > 0 ? "," : "", mics_step_text(row->kind, MICS_STAGE_WHOLE), row->algorithm,
                mics_comm_dtype_text(row->dtype), mics_group_text(row->axis, MICS_SCOPE_WHOLE),
                (int)row->units, (long long)row->min_elems, (long long)row->max_elems);
