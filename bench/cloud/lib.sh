@@ -149,7 +149,7 @@ ledger_of() { # NAME
             return at ? substr($0, from + at + length(key) + 3) + 0 : 0
         }
         /^ *"parameters": [0-9]/ { elems = behind("parameters", 1) }
-        /"most_elems"/ { most = behind("most_elems", 1) > most ? behind("most_elems", 1) : most }
+        /"max_elems"/ { most = behind("max_elems", 1) > most ? behind("max_elems", 1) : most }
         /"sent_bytes"/ {
             all = behind("inter", index($0, "\"all\": "))
             hop = all
