@@ -55,6 +55,7 @@ typedef struct builder {
     pass *passes;
     int32_t pass_count;
     int32_t gathered;      // passes whose gathers are listed
+    int32_t renewed;       // passes whose units are updated, where they are then sent
     int32_t brought;       // passes whose replica gathers are listed
     int32_t *ready;        // by unit: the step that made its whole values readable; -1: none
     int32_t *synced;       // by unit: its param sync; -1: none

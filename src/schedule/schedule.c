@@ -132,13 +132,31 @@ static mics_status list_readable(builder *b, int32_t unit, int32_t micro_step)
                : MICS_OK;
 }
 
-// The same of all units that a pass reads, ahead of it, but for those whose updates are better late.
+// Whether a unit's update comes in this list and is not there yet.
+static bool is_pending(const builder *b, int32_t unit)
+{
+    return defers_updates(b) && b->updated[unit] < 0;
+}
+
+// The same of all units that a pass reads, ahead of it, but for those that are to be updated first.
 static mics_status list_gathers(builder *b, pass p)
 {
     const unit_set *reads = units_read(b, p);
     for (int32_t i = 0; i < reads->count; i++) {
+        if (!is_pending(b, reads->units[i]))
+            MICS_TRY(list_readable(b, reads->units[i], p.micro_step));
+    }
+    return MICS_OK;
+}
+
+// Of a pass's units those that are sent when they are updated; some already are, with another
+// unit's message.
+static mics_status list_renewed(builder *b, pass p)
+{
+    const unit_set *reads = units_read(b, p);
+    for (int32_t i = 0; i < reads->count; i++) {
         const int32_t unit = reads->units[i];
-        if (!defers_updates(b) || is_sent_when_updated(b, unit))
+        if (defers_updates(b) && is_sent_when_updated(b, unit))
             MICS_TRY(list_readable(b, unit, p.micro_step));
     }
     return MICS_OK;
@@ -166,12 +184,23 @@ static mics_status list_late_updates(builder *b, pass p)
     return list_deferred_update(b, p.unit); // of one without parameters
 }
 
-// Whether a pass is of the visit of another one, or of the `prefetch` visits behind it, or of
-// `ahead` more.
+// Whether a pass is of the visit of another one, or of the `visits` behind it.
+static bool is_ahead(const builder *b, int32_t index, int32_t of, int32_t visits)
+{
+    return index < b->pass_count && b->passes[index].visit - b->passes[of].visit <= visits;
+}
+
+// Whether it is of the `prefetch` visits behind it, or of `ahead` more.
 static bool is_in_window(const builder *b, int32_t index, int32_t of, int32_t ahead)
 {
-    return index < b->pass_count &&
-           b->passes[index].visit - b->passes[of].visit <= b->schedule->spec.prefetch + ahead;
+    return is_ahead(b, index, of, b->schedule->spec.prefetch + ahead);
+}
+
+// How many visits ahead of a pass units are updated that are then sent. Computation waits there for
+// their replica gathers, so no further than the next one, and before the visit's last pass.
+static int32_t renewals_ahead(const builder *b, pass p)
+{
+    return p.last && b->schedule->spec.prefetch > 0;
 }
 
 // Gives up the slots of parameters that no pass of the coming window reads.
@@ -303,6 +332,9 @@ static mics_status list_passes(builder *b)
             MICS_TRY(list_replica_gathers(b, b->passes[b->brought]));
         for (; is_in_window(b, b->gathered, i, 0); b->gathered++)
             MICS_TRY(list_gathers(b, b->passes[b->gathered]));
+        const int32_t ahead_now = renewals_ahead(b, b->passes[i]);
+        for (; is_ahead(b, b->renewed, i, ahead_now); b->renewed++)
+            MICS_TRY(list_renewed(b, b->passes[b->renewed]));
         MICS_TRY(list_late_updates(b, b->passes[i]));
         MICS_TRY(list_late_reductions(b));
         MICS_TRY(list_pass(b, b->passes[i]));
@@ -459,7 +491,7 @@ static mics_status open_list(builder *b, mics_phase phase)
 static mics_status build_list(builder *b, mics_phase phase)
 {
     b->list = &b->schedule->lists[phase];
-    b->gathered = b->brought = 0;
+    b->gathered = b->renewed = b->brought = 0;
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         b->newest[stream] = -1;
     idle_slots(&b->params);
