@@ -368,8 +368,8 @@ bool mics_layered_holds(const mics_model *model, int32_t unit);
 /* That of a schedule, whatever its layered_micro_steps are. Pure. */
 mics_layered_need mics_schedule_layered_need(const mics_schedule *schedule);
 
-/* The most micro-batches in flight that take no more additional memory than a rank's state, in
- * groups as even as can be: so layered accumulation at most doubles what a rank holds for itself.
+/* The most micro-batches in flight that take no more additional memory than a rank's state and one
+ * of them, in groups as even as can be: so layered accumulation at most doubles what a rank holds.
  * 1 where nothing crosses nodes; with `rounds` at most 8. Pure.
  *
  * Owns:    `why_out` is static, "auto: ...".

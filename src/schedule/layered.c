@@ -55,19 +55,17 @@ mics_layered_need mics_schedule_layered_need(const mics_schedule *schedule)
 
 int32_t mics_layered_auto(const mics_layered_need *need, const char **why_out)
 {
-    const size_t each = need->each_bytes > 0 ? need->each_bytes : 1,
-                 more = need->state_bytes / each;
+    const size_t each = need->each_bytes > 0 ? need->each_bytes : 1;
+    const size_t fill = need->state_bytes / each; // that take as much as the state
     const int32_t micro_steps = need->micro_steps;
-    int32_t most = more < MICS_LAYERED_MAX ? (int32_t)more + 1 : MICS_LAYERED_MAX;
-    *why_out = "auto: as many as take no more memory than the state";
+    int32_t most = fill < MICS_LAYERED_MAX - 2 ? (int32_t)fill + 2 : MICS_LAYERED_MAX;
+    *why_out = "auto: as many as at most double the state and a micro-batch";
     if (need->rounds && most > MAX_ROUNDED) {
         most = MAX_ROUNDED;
         *why_out = "auto: more would add gradients in 16 bits too often";
     }
     if (micro_steps <= most)
-        *why_out = "auto: all, as they take no more memory than the state";
-    else if (most == 1)
-        *why_out = "auto: a second one takes more memory than the state";
+        *why_out = "auto: all, as they at most double the state and a micro-batch";
     if (micro_steps == 1)
         *why_out = "auto: there is one micro-step";
     else if (!need->crosses_nodes) {

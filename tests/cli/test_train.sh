@@ -205,7 +205,7 @@ run 2 wide "$mics" train run.json $wide --out none --set run.layered_micro_steps
 one_line wide.err
 contains wide.err "run.layered_micro_steps 1 ("
 
-# Left open: one on one node; on several as many as take no more memory than the state, and the same bits as that number.
+# Left open: one on one node; on several as many as at most double state and a micro-batch, and the same bits as that number.
 grep -q '"layered_micro_steps": 1,' narrow/resolved.json || fail "nothing is layered on one node"
 nodes="--nodes 2 --set data.sequence_length=8"
 run 0 open "$mics" train run.json $wide $nodes --out open
@@ -216,7 +216,7 @@ run 0 said "$mics" train run.json $wide $nodes --out said --set run.layered_micr
 same_losses open said
 ! grep -q '"auto"' said.out || fail "a number that is given is not chosen"
 run 0 open "$mics" explain run.json $wide $nodes
-contains open.out "  4 of 4 micro-steps (auto: all, as they take no more memory than the state)"
+contains open.out "  4 of 4 micro-steps (auto: all, as they at most double the state and a micro-batch)"
 total=$(sed -n 's/^  in all .* \([0-9]*\) B$/\1/p' open.out | head -n 1)
 grep -q "\"memory_peak_bytes\": $total[,}]" open/metrics.jsonl || fail "memory is not $total bytes"
 # Fewer bytes where groups cross nodes.

@@ -300,7 +300,7 @@ static void test_layered_is_settled(void **state)
     ASSERT_OK(mics_run_resolve(run, 4, 2));
     assert_true(run->layered_auto);
     check_row(run, "run.layered_micro_steps", "\"auto\"",
-              "auto: 1 on one node, else as many as take no more memory than the state");
+              "auto: 1 on one node, else as many as at most double the state and a micro-batch");
     mics_run_resolve_layered(run, 3, "auto: why");
     check_row(run, "run.layered_micro_steps", "3", "auto: why");
     ASSERT_OK(mics_run_resolve(run, 8, 2));

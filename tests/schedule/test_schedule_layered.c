@@ -17,18 +17,17 @@ static void test_rule(void **state)
         // Nothing to gain.
         {{4, false, false, 1000, 1}, 1, "nothing is sent between nodes"},
         {{1, true, false, 1000, 1}, 1, "there is one micro-step"},
-        // The bound: additional memory up to the state, and not a byte more.
-        {{4, true, false, 300, 100}, 4, "all"},
-        {{4, true, false, 299, 100}, 2, "as many as take"}, // 3 would be groups of 2 and 2
-        {{4, true, false, 100, 100}, 2, "as many as take"},
-        {{4, true, false, 99, 100}, 1, "a second one"},
-        {{7, true, false, 300, 100}, 4, "as many as take"}, // 4 and 3
-        {{4, true, false, 0, 0}, 1, "a second one"},
-        {{5000, true, false, SIZE_MAX, 1}, 1000, "as many as take"},
+        // The bound: additional memory up to the state and one, and not a byte more.
+        {{4, true, false, 200, 100}, 4, "all"},
+        {{4, true, false, 199, 100}, 2, "as many as at most"}, // 3 would be groups of 2 and 2
+        {{4, true, false, 0, 100}, 2, "as many as at most"},
+        {{7, true, false, 200, 100}, 4, "as many as at most"}, // 4 and 3
+        {{4, true, false, 0, 0}, 2, "as many as at most"},
+        {{5000, true, false, SIZE_MAX, 1}, 1000, "as many as at most"},
         // Sums of 16 bits.
         {{64, true, true, 1000, 1}, 8, "16 bits"},
         {{64, true, false, 1000, 1}, 64, "all"},
-        {{64, true, true, 300, 100}, 4, "as many as take"},
+        {{64, true, true, 200, 100}, 4, "as many as at most"},
         {{8, true, true, 1000, 1}, 8, "all"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
