@@ -132,6 +132,16 @@ static mics_status list_readable(builder *b, int32_t unit, int32_t micro_step)
                : MICS_OK;
 }
 
+// Whether what sends an updated unit goes between nodes. It takes long, so the update comes as early
+// as the gathers; before others it would keep computation waiting for a replica gather.
+static bool is_sent_far(const builder *b, int32_t unit)
+{
+    const mics_sharding *s = sharding_of(b, unit);
+    const mics_group_axis axis =
+        s->optimizer > s->params ? MICS_AXIS_PARAM_SYNC : MICS_AXIS_PARTITION;
+    return is_sent_when_updated(b, unit) && b->spans_nodes[axis][MICS_SCOPE_WHOLE];
+}
+
 // Whether a unit's update comes in this list and is not there yet.
 static bool is_pending(const builder *b, int32_t unit)
 {
@@ -143,8 +153,9 @@ static mics_status list_gathers(builder *b, pass p)
 {
     const unit_set *reads = units_read(b, p);
     for (int32_t i = 0; i < reads->count; i++) {
-        if (!is_pending(b, reads->units[i]))
-            MICS_TRY(list_readable(b, reads->units[i], p.micro_step));
+        const int32_t unit = reads->units[i];
+        if (!is_pending(b, unit) || is_sent_far(b, unit))
+            MICS_TRY(list_readable(b, unit, p.micro_step));
     }
     return MICS_OK;
 }

@@ -486,6 +486,35 @@ static void check_late(const order *o, int32_t unit, int32_t update)
         fail_at(o, update, "is earlier than it must be");
 }
 
+// Where what sends an updated unit stays in the node, one other visit's passes at most are between
+// the update and the first that touches the unit: computation waits for no later replica gather. A
+// unit that shares its message with others is updated with the first of them.
+static void check_not_early(const order *o, int32_t unit, int32_t update)
+{
+    const mics_step *visit = NULL;
+    int32_t visits = 0;
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        if (step->kind == MICS_STEP_PARAM_SYNC &&
+            (step->member_count > 0 || (step->unit == unit && step->stream == MICS_STREAM_INTER)))
+            return;
+        if (step->kind == MICS_STEP_GATHER && step->unit == unit &&
+            step->stream == MICS_STREAM_INTER)
+            return;
+    }
+    for (int32_t i = update + 1; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        if (!computes(step))
+            continue;
+        if (step->unit == unit || reads(o, step, unit) || writes(o, step, unit))
+            break;
+        visits += visit == NULL || visit->unit != step->unit || visit->kind != step->kind;
+        visit = step;
+    }
+    if (visits > 1)
+        fail_at(o, update, "waits for what a later visit needs");
+}
+
 // Second hop and parameter sync (of units with parameters) and update of one unit: once each, in order.
 static void check_boundary_unit(const order *o, int32_t unit, int32_t norm, int32_t agree)
 {
@@ -512,6 +541,7 @@ static void check_boundary_unit(const order *o, int32_t unit, int32_t norm, int3
     if (mesh->ranks > s.optimizer) {
         check_deferred(o, unit, back, update, sync);
         check_late(o, unit, update);
+        check_not_early(o, unit, update);
         return;
     }
     must_precede(o, agree, update, "updates before all ranks agree");
