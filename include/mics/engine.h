@@ -113,9 +113,9 @@ typedef struct mics_step_result {
     // Mean over the tokens of the global batch that count; the same bits on every rank. NaN where
     // none does.
     double loss;
-    int64_t counted;        // how many those are
-    double grad_norm;       // global, before clipping; training only
-    double exposed_comm_us; // computation waited for communication
+    double grad_norm;                   // global, before clipping; training only
+    int64_t counted;                    // tokens that the loss is the mean of
+    double exposed_comm_us;             // computation waited for communication
     double exposed_us[MICS_STEP_KINDS]; // the same by the kind of collective that it waited for
     double step_us;
     bool completes;       // it began with the replica gathers and updates of the step before
