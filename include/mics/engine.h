@@ -85,9 +85,10 @@ typedef struct mics_batch_source {
     // Fills (sequences, length) inputs and targets. A target below 0 does not count: the token has no
     // part in the loss, which is the mean over those of the global batch that count.
     mics_status (*read)(void *ctx, int32_t micro_step, int32_t *inputs_out, int32_t *targets_out);
-    // (optional) Of a model that looks at segments: fills those of the tokens that `read` gave last
+    // (optional) Of a model that looks at segments: fills those of the inputs that `read` gave last
     // (mics_op_call.segments); by default all are 0.
-    mics_status (*read_segments)(void *ctx, int32_t micro_step, int32_t *segments_out);
+    mics_status (*read_segments)(void *ctx, int32_t micro_step, const int32_t *inputs,
+                                 int32_t *segments_out);
     void *ctx;
 } mics_batch_source;
 

@@ -119,8 +119,9 @@ static inline bool fixture_counts(int64_t step, int64_t sample, int64_t position
 }
 
 static inline mics_status fixture_read_segments(void *ctx, int32_t micro_step,
-                                                int32_t *segments_out)
+                                                const int32_t *inputs, int32_t *segments_out)
 {
+    (void)inputs;
     const fixture_source *source = (const fixture_source *)ctx;
     for (int64_t b = 0; b < source->run->schedule->spec.batch.sequences; b++) {
         const int64_t sample = fixture_sample(source, micro_step, b);

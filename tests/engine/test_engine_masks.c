@@ -103,10 +103,12 @@ static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out
     return MICS_OK;
 }
 
-static mics_status read_segments(void *ctx, int32_t micro_step, int32_t *segments_out)
+static mics_status read_segments(void *ctx, int32_t micro_step, const int32_t *inputs,
+                                 int32_t *segments_out)
 {
     const batch *of = ctx;
     (void)micro_step;
+    (void)inputs;
     memcpy(segments_out, of->segments, sizeof of->segments);
     return MICS_OK;
 }
