@@ -16,7 +16,10 @@ extern "C" {
 
 // The registry, X(ENUMERATOR, folder): src/optim/<folder>/def.c has the descriptor, and the files
 // beside it the kernels. The build reads this list too.
-#define MICS_OPTIMIZERS(X) X(ADAMW, adamw)
+#define MICS_OPTIMIZERS(X)                                                                         \
+    X(ADAMW, adamw)                                                                                \
+    X(SGD, sgd)                                                                                    \
+    X(LION, lion)
 
 #define MICS_OPTIMIZER_KIND_(NAME, folder) MICS_OPTIMIZER_##NAME,
 typedef enum mics_optimizer_kind {
@@ -31,6 +34,7 @@ typedef struct mics_optimizer_setting {
     const char *name;   // as PyTorch has it
     double least, most; // of its values
     double standard;    // where nobody says
+    bool is_switch;     // true or false, as 1 or 0
 } mics_optimizer_setting;
 
 typedef struct mics_optimizer_def {
@@ -45,7 +49,7 @@ typedef struct mics_optimizer_def {
 typedef struct mics_optimizer {
     mics_optimizer_kind kind;
     double settings[MICS_OPTIMIZER_SETTINGS];
-    double weight_decay; // of tensors that decay
+    double weight_decay; // of tensors that decay; as the optimizer's own source applies it
 } mics_optimizer;
 
 /* The descriptor of a kind.

@@ -73,13 +73,22 @@ static void other_value(const key *row, char *text, size_t capacity)
     else if (row->type == KEY_CHOICE)
         snprintf(text, capacity, "\"%s\"",
                  row->choices[row->text != NULL && strcmp(row->choices[0], row->text) == 0]);
+    else if (strcmp(row->path, "optimizer.params.nesterov") == 0)
+        snprintf(text, capacity, "true");
     else if (row->type == KEY_SETTINGS)
         snprintf(text, capacity, "%s", row->count == 1 ? "0.5" : "[0.5, 0.25]");
     else
         snprintf(text, capacity, "%.15g", number > row->high ? row->high : number);
 }
 
-// A stored run of one key, and of the scheduler that takes it.
+// Whether a key is SGD's, and no number of AdamW.
+static bool is_of_sgd(const char *path)
+{
+    return strcmp(path, "optimizer.params.momentum") == 0 ||
+           strcmp(path, "optimizer.params.nesterov") == 0;
+}
+
+// A stored run of one key, and of the scheduler or optimizer that takes it.
 static void make_stored(const char *path, const char *value, const char *scheduler, char *text,
                         size_t capacity)
 {
@@ -87,6 +96,10 @@ static void make_stored(const char *path, const char *value, const char *schedul
     ASSERT_OK(mics_json_parse(memory, "made", "{}", 2, &json));
     if (scheduler != NULL)
         ASSERT_OK(mics_json_set(json, "scheduler.type", scheduler));
+    if (is_of_sgd(path)) {
+        ASSERT_OK(mics_json_set(json, "optimizer.type", "SGD"));
+        ASSERT_OK(mics_json_set(json, "optimizer.params.momentum", "0.9"));
+    }
     ASSERT_OK(mics_json_set(json, path, value));
     assert_true(mics_config_value_whole(mics_json_root(json), text, capacity));
     mics_json_close(json);
