@@ -19,7 +19,8 @@ extern "C" {
 #define MICS_OPTIMIZERS(X)                                                                         \
     X(ADAMW, adamw)                                                                                \
     X(SGD, sgd)                                                                                    \
-    X(LION, lion)
+    X(LION, lion)                                                                                  \
+    X(MUON, muon)
 
 #define MICS_OPTIMIZER_KIND_(NAME, folder) MICS_OPTIMIZER_##NAME,
 typedef enum mics_optimizer_kind {
@@ -27,7 +28,7 @@ typedef enum mics_optimizer_kind {
 } mics_optimizer_kind;
 #undef MICS_OPTIMIZER_KIND_
 
-enum { MICS_OPTIMIZER_STATES = 2, MICS_OPTIMIZER_SETTINGS = 4 };
+enum { MICS_OPTIMIZER_STATES = 2, MICS_OPTIMIZER_SETTINGS = 8 };
 
 // A hyperparameter that does not change from step to step.
 typedef struct mics_optimizer_setting {
@@ -41,6 +42,10 @@ typedef struct mics_optimizer_def {
     const char *name;
     int32_t states;                                 // fp32 numbers that it keeps of a parameter
     const char *state_names[MICS_OPTIMIZER_STATES]; // as PyTorch has them
+    // (optional) It takes the momentum of a hidden layer's matrix whole, which is gathered over the
+    // owners once a step: floats of the workspace that one matrix's step takes. By default a number's
+    // step depends on its own gradient alone.
+    int64_t (*matrix_workspace)(int64_t rows, int64_t columns);
     int32_t settings;
     mics_optimizer_setting setting[MICS_OPTIMIZER_SETTINGS];
 } mics_optimizer_def;
@@ -63,6 +68,12 @@ mics_optimizer mics_optimizer_standard(mics_optimizer_kind kind);
 
 /* Bytes that are kept of a parameter: its states, and in mixed precision its fp32 master. */
 int32_t mics_optimizer_kept_bytes(mics_optimizer_kind kind, bool mixed);
+
+/* What the step of one whole matrix takes of the workspace; 0 where none is taken whole.
+ *
+ * Units:   floats.
+ */
+int64_t mics_optimizer_workspace(mics_optimizer_kind kind, int64_t rows, int64_t columns);
 
 /* Bytes that a step reads and writes of a parameter: value, states and gradient, and in mixed
  * precision what forward reads, which is written beside the master. */

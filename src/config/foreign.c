@@ -28,6 +28,7 @@ static const foreign_key rows[] = {
     {"optimizer.params.torch_adam", HINT, "there is one AdamW; true needs weight_decay"},
     {"optimizer.params.fused", HINT, ONE_OPTIMIZER},
     {"optimizer.params.foreach", HINT, ONE_OPTIMIZER},
+    {"optimizer.params.ns_coefficients", "[3.4445, -4.775, 2.0315]", "these are Muon's"},
     {"optimizer.params.dampening", OFF, "the gradient is added to the momentum whole; use 0"},
     {"optimizer.params.maximize", OFF, "the loss is minimised; use false"},
     {"optimizer.params.max_grad_norm", OFF, "write it as gradient_clipping, at the top"},

@@ -26,7 +26,8 @@ static const char *const boundary_dtypes[] = {"auto", "fp32", "bf16", "int8", NU
 
 static const char *const optimizers[] = {"Adam", "AdamW", "FusedAdam", "DeepSpeedCPUAdam",
                                          "SGD",  "Lion",  "FusedLion", "DeepSpeedCPULion",
-                                         NULL};
+                                         "Muon", NULL};
+static const char *const rate_adjustments[] = {"original", "match_rms_adamw", NULL};
 // In the order of mics_lr_kind, MICS_LR_CONSTANT apart.
 static const char *const schedulers[] = {"WarmupLR",
                                          "WarmupDecayLR",
@@ -288,21 +289,32 @@ static const key rows[] = {
      FIELD(run.optimizer.settings),
      .setting = "eps",
      .count = 1,
-     .help = "AdamW: added to the root of the second moment"},
+     .help = "AdamW and what Muon leaves to it: added to the root of the second moment"},
     {.path = "optimizer.params.momentum",
      .type = KEY_SETTINGS,
      .flags = KEY_KEPT,
      FIELD(run.optimizer.settings),
      .setting = "momentum",
      .count = 1,
-     .help = "SGD: decay of the momentum buffer"},
+     .help = "SGD and Muon: decay of the momentum; Muon: default 0.95"},
     {.path = "optimizer.params.nesterov",
      .type = KEY_SETTINGS,
      .flags = KEY_KEPT,
      FIELD(run.optimizer.settings),
      .setting = "nesterov",
      .count = 1,
-     .help = "SGD: Nesterov's momentum"},
+     .help = "SGD and Muon: Nesterov's momentum; Muon: default true"},
+    {.path = "optimizer.params.ns_steps",
+     .type = KEY_SETTINGS,
+     .flags = KEY_KEPT,
+     FIELD(run.optimizer.settings),
+     .setting = "ns_steps",
+     .count = 1,
+     .help = "Muon: Newton-Schulz iterations a step"},
+    {CHOICE("optimizer.params.adjust_lr_fn", adjust_lr, rate_adjustments, "original",
+            .flags = KEY_KEPT,
+            .help = "Muon: a matrix's rate is lr times the root of rows / columns, at least 1; or "
+                    "times 0.2 and the root of the larger one, which suits rates of AdamW")},
     {REAL("optimizer.params.weight_decay", run.optimizer.weight_decay, 0, 1e3, 0, .flags = KEY_KEPT,
           .help = "weight decay of matrices and embeddings: decoupled, but SGD adds it to the "
                   "gradient, as torch does")},

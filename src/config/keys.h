@@ -142,6 +142,7 @@ typedef struct config {
     // Optimizer and scheduler as written; mics_run has what becomes of them.
     const char *optimizer, *scheduler, *warmup_type;
     bool adam_w_mode;
+    const char *adjust_lr;
     double lr;
     double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio, min_ratio;
     int64_t warmup_steps, total_steps, decay_steps, stable_steps, timescale;

@@ -22,12 +22,15 @@ near() {
 
 adamw=$(state_bytes "$mics" explain run.json --ranks 4)
 [ "$adamw" -gt 0 ] || fail "explain names no optimizer state"
-for type in SGD Lion; do
-    momentum=
-    [ $type = SGD ] && momentum='"momentum": 0.9, '
-    optimizer="optimizer={\"type\": \"$type\", \"params\": {$momentum\"lr\": 2e-3}}"
+for type in SGD Lion Muon; do
+    case $type in
+    SGD) more='"momentum": 0.9, ' ;;
+    Muon) more='"adjust_lr_fn": "match_rms_adamw", ' ;;
+    *) more= ;;
+    esac
+    optimizer="optimizer={\"type\": \"$type\", \"params\": {$more\"lr\": 2e-3}}"
     own=$(state_bytes "$mics" explain run.json --ranks 4 --set "$optimizer")
-    [ $((2 * own)) -le $((adamw + 128)) ] || fail "$type keeps $own bytes, AdamW $adamw"
+    [ $type = Muon ] || [ $((2 * own)) -le $((adamw + 128)) ] || fail "$type keeps $own bytes, AdamW $adamw"
 
     run 0 whole "$mics" train run.json --ranks 4 --nodes 2 --out whole$type --set "$optimizer"
     run 0 first "$mics" train run.json --ranks 4 --nodes 2 --out again$type --set "$optimizer" --steps 4
@@ -42,4 +45,6 @@ for type in SGD Lion; do
     run 2 other "$mics" train run.json --ranks 4 --out again$type --steps 10
     contains other.err 'optimizer.type'
 done
+"$mics" explain run.json --ranks 4 --set "$optimizer" >explained.txt || fail "explain of $type"
+contains explained.txt "momentum gather"
 echo "optimizers: ok"

@@ -220,7 +220,7 @@ static void test_cannot_be_honoured(void **state)
          "fp16.fp16_master_weights_and_grads: cannot be honoured: master weights are fp32"},
         {"\"optimizer\": {\"type\": \"Lamb\"}", MICS_ERR_UNSUPPORTED,
          "or \"DeepSpeedCPUAdam\" or \"SGD\" or \"Lion\" or \"FusedLion\" or "
-         "\"DeepSpeedCPULion\", not \"Lamb\"; no others are built"},
+         "\"DeepSpeedCPULion\" or \"Muon\", not \"Lamb\"; no others are built"},
         {"\"optimizer\": {\"type\": \"SGD\", \"params\": {\"dampening\": 0.1}}",
          MICS_ERR_UNSUPPORTED, "dampening: cannot be honoured"},
         {"\"scheduler\": {\"type\": \"LRRangeTest\"}", MICS_ERR_UNSUPPORTED, "no others are built"},

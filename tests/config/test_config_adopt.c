@@ -92,6 +92,10 @@ static void test_optimizers(void **state)
     check_value(OPTIMIZER("\"SGD\"", "\"nesterov\": true, \"momentum\": 0.5"),
                 "optimizer.params.nesterov", "true");
     check_value(OPTIMIZER("\"Lion\"", ""), "optimizer.params.betas", "[0.9, 0.99]");
+    check_value(OPTIMIZER("\"Muon\"", ""), "optimizer.params.momentum", "0.95");
+    check_value(OPTIMIZER("\"Muon\"", ""), "optimizer.params.nesterov", "true");
+    check_value(OPTIMIZER("\"Muon\"", "\"adjust_lr_fn\": \"match_rms_adamw\""),
+                "optimizer.params.adjust_lr_fn", "\"match_rms_adamw\"");
 }
 
 static void test_keys_of_other_optimizers(void **state)
@@ -106,6 +110,12 @@ static void test_keys_of_other_optimizers(void **state)
                   "SGD has no adam_w_mode");
     check_refused(OPTIMIZER("\"SGD\"", "\"nesterov\": true"), MICS_ERR_INVALID,
                   "nesterov: needs a momentum above 0");
+    check_refused(OPTIMIZER("\"Muon\"", "\"ns_steps\": 2.5"), MICS_ERR_INVALID,
+                  "ns_steps: must be a whole number, not 2.5");
+    check_refused(OPTIMIZER("\"Muon\"", "\"ns_coefficients\": [1, 2, 3]"), MICS_ERR_UNSUPPORTED,
+                  "ns_coefficients: must be [3.4445, -4.775, 2.0315]");
+    check_refused(OPTIMIZER("\"Lion\"", "\"adjust_lr_fn\": \"original\""), MICS_ERR_INVALID,
+                  "Lion has no adjust_lr_fn");
     check_refused(OPTIMIZER("\"SGD\"", "\"nesterov\": 1"), MICS_ERR_FORMAT, "true or false");
     check_refused(OPTIMIZER("\"SGD\"", "\"momentum\": 1"), MICS_ERR_INVALID,
                   "momentum: must be 0 to 0.9999999");

@@ -132,6 +132,7 @@ static inline mics_status fixture_count(ranks_self *self, const fixture_run *run
 static const mics_optimizer fixture_optimizers[MICS_OPTIMIZER_KINDS] = {
     [MICS_OPTIMIZER_ADAMW] = {MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0.1},
     [MICS_OPTIMIZER_SGD] = {MICS_OPTIMIZER_SGD, {0.9, 1}, 0.1},
+    [MICS_OPTIMIZER_MUON] = {MICS_OPTIMIZER_MUON, {0.9, 0.95, 1e-8, 0.95, 1, 5, 1}, 0.1},
     [MICS_OPTIMIZER_LION] = {MICS_OPTIMIZER_LION, {0.9, 0.99}, 0.1},
 };
 
