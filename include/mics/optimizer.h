@@ -71,7 +71,7 @@ int32_t mics_optimizer_kept_bytes(mics_optimizer_kind kind, bool mixed);
 
 /* What the step of one whole matrix takes of the workspace; 0 where none is taken whole.
  *
- * Units:   floats.
+ * Units:   floats.       Needs:   rows, columns >= 1.
  */
 int64_t mics_optimizer_workspace(mics_optimizer_kind kind, int64_t rows, int64_t columns);
 
