@@ -24,11 +24,11 @@ size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
 bool mics_schedule_orthogonalises(const mics_schedule *schedule, int32_t unit)
 {
     const mics_unit *of = &schedule->spec.model->units[unit];
+    const bool takes = mics_optimizer_def_get(schedule->spec.optimizer)->matrix_workspace != NULL;
     bool found = false;
-    for (int32_t p = 0; p < of->param_count; p++)
+    for (int32_t p = 0; takes && p < of->param_count; p++)
         found = found || of->params[p].hidden;
-    return found && mics_optimizer_def_get(schedule->spec.optimizer)->matrix_workspace != NULL &&
-           !schedule->spec.evaluation_only;
+    return found && !schedule->spec.evaluation_only;
 }
 
 // Floats that the update of a unit's largest matrix takes.
@@ -36,7 +36,8 @@ static int64_t update_workspace(const mics_schedule *schedule, int32_t unit)
 {
     const mics_unit *of = &schedule->spec.model->units[unit];
     int64_t most = 0, row = 0, rows = 0;
-    for (int32_t p = 0; p < of->param_count && mics_schedule_orthogonalises(schedule, unit); p++) {
+    const bool takes = mics_schedule_orthogonalises(schedule, unit);
+    for (int32_t p = 0; takes && p < of->param_count; p++) {
         const mics_param *param = &of->params[p];
         for (int32_t part = 0;
              param->hidden && mics_param_next_matrix(param, &part, &row, &rows);) {
