@@ -74,7 +74,7 @@ typedef struct mics_checkpoint_meta {
     mics_checkpoint_scaler scaler;
     // How the run was resolved. A checkpoint of version 1 does not say: NULL and 0.
     const char *precision; // "fp32", "tf32", "bf16", "fp16"
-    const char *optimizer; // "AdamW"
+    const char *optimizer; // "AdamW", "SGD", "Lion", "Muon"
     mics_checkpoint_sharding sharding;
     int32_t layered_micro_steps; // micro-steps that run side by side, at most; 1: each by itself
     const char *program;         // version of mics that saved it; saving ignores it

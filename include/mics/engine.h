@@ -61,8 +61,8 @@ typedef struct mics_engine_spec {
     mics_comm *comm;             // made by mics_comm_count_open_take; of the schedule's mesh
     const mics_kernels *kernels; // of the device; on the CPU NULL: the best that it runs (its fp32
                                  // table, whatever the dtype)
-    mics_optimizer optimizer;
-    float clip; // largest global gradient norm; 0: no clipping
+    mics_optimizer optimizer;    // of the schedule's kind
+    float clip;                  // largest global gradient norm; 0: no clipping
     // Where it computes, opened with mics_engine_events events; NULL: the CPU. A device with memory
     // of its own needs a schedule for accelerators, and a comm whose collectives take its buffers.
     mics_device *device;

@@ -112,6 +112,11 @@ typedef struct mics_optimizer_update {
     float *masters;
     float *states[MICS_OPTIMIZER_STATES]; // as the descriptor names them
     const float *grads;
+    // Of an optimizer that orthogonalises, for a matrix of a hidden layer: (rows, columns), gathered
+    // between two calls. The first, which `begins`, takes the gradients and writes its part; the
+    // second reads it whole, and takes mics_optimizer_workspace floats of the workspace.
+    float *whole;
+    bool begins;
 } mics_optimizer_update;
 
 // All kernels for one device, or one instruction set of the CPU.

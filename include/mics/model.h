@@ -44,7 +44,9 @@ typedef struct mics_param {
     int64_t offset; // in the unit's flat buffer, elements; a multiple of 16
     mics_init_kind init;
     double init_std;
-    bool decay; // weight decay applies
+    bool decay;  // weight decay applies
+    bool hidden; // matrices of a hidden layer, neither of the embedding nor the LM head's; set by
+                 // mics_model_finish
 } mics_param;
 
 typedef struct mics_tensor {
@@ -161,6 +163,15 @@ typedef struct mics_param_tensor {
  */
 bool mics_param_next_tensor(const mics_param *param, int32_t *part_in_out,
                             mics_param_tensor *tensor_out);
+
+/* Rows of a parameter that are one matrix: those of one tensor, in whatever order. As
+ * mics_param_next_tensor: begin with *part_in_out 0.
+ *
+ * Needs:   a parameter that is `hidden`.
+ * Returns: whether there is another; then *row_out is its first row here, of *rows_out.
+ */
+bool mics_param_next_matrix(const mics_param *param, int32_t *part_in_out, int64_t *row_out,
+                            int64_t *rows_out);
 
 /* Elements of a row of a parameter: 1 for a vector. */
 static inline int64_t mics_param_row_elems(const mics_param *param)

@@ -16,7 +16,11 @@ extern "C" {
 
 // The registry, X(ENUMERATOR, folder): src/optim/<folder>/def.c has the descriptor, and the files
 // beside it the kernels. The build reads this list too.
-#define MICS_OPTIMIZERS(X) X(ADAMW, adamw)
+#define MICS_OPTIMIZERS(X)                                                                         \
+    X(ADAMW, adamw)                                                                                \
+    X(SGD, sgd)                                                                                    \
+    X(LION, lion)                                                                                  \
+    X(MUON, muon)
 
 #define MICS_OPTIMIZER_KIND_(NAME, folder) MICS_OPTIMIZER_##NAME,
 typedef enum mics_optimizer_kind {
@@ -24,19 +28,24 @@ typedef enum mics_optimizer_kind {
 } mics_optimizer_kind;
 #undef MICS_OPTIMIZER_KIND_
 
-enum { MICS_OPTIMIZER_STATES = 2, MICS_OPTIMIZER_SETTINGS = 4 };
+enum { MICS_OPTIMIZER_STATES = 2, MICS_OPTIMIZER_SETTINGS = 8 };
 
 // A hyperparameter that does not change from step to step.
 typedef struct mics_optimizer_setting {
     const char *name;   // as PyTorch has it
     double least, most; // of its values
     double standard;    // where nobody says
+    bool is_switch;     // true or false, as 1 or 0
 } mics_optimizer_setting;
 
 typedef struct mics_optimizer_def {
     const char *name;
     int32_t states;                                 // fp32 numbers that it keeps of a parameter
     const char *state_names[MICS_OPTIMIZER_STATES]; // as PyTorch has them
+    // (optional) It takes the momentum of a hidden layer's matrix whole, which is gathered over the
+    // owners once a step: floats of the workspace that one matrix's step takes. By default a number's
+    // step depends on its own gradient alone.
+    int64_t (*matrix_workspace)(int64_t rows, int64_t columns);
     int32_t settings;
     mics_optimizer_setting setting[MICS_OPTIMIZER_SETTINGS];
 } mics_optimizer_def;
@@ -45,7 +54,7 @@ typedef struct mics_optimizer_def {
 typedef struct mics_optimizer {
     mics_optimizer_kind kind;
     double settings[MICS_OPTIMIZER_SETTINGS];
-    double weight_decay; // of tensors that decay
+    double weight_decay; // of tensors that decay; as the optimizer's own source applies it
 } mics_optimizer;
 
 /* The descriptor of a kind.
@@ -59,6 +68,12 @@ mics_optimizer mics_optimizer_standard(mics_optimizer_kind kind);
 
 /* Bytes that are kept of a parameter: its states, and in mixed precision its fp32 master. */
 int32_t mics_optimizer_kept_bytes(mics_optimizer_kind kind, bool mixed);
+
+/* What the step of one whole matrix takes of the workspace; 0 where none is taken whole.
+ *
+ * Units:   floats.       Needs:   rows, columns >= 1.
+ */
+int64_t mics_optimizer_workspace(mics_optimizer_kind kind, int64_t rows, int64_t columns);
 
 /* Bytes that a step reads and writes of a parameter: value, states and gradient, and in mixed
  * precision what forward reads, which is written beside the master. */

@@ -53,9 +53,12 @@ typedef enum mics_step_kind {
     MICS_STEP_SCATTER, // comm: second hop, reduce-scatter the accumulator, G down to O
     // comm: second hop, reduce-scatter the optimizer shard over its replicas
     MICS_STEP_REPLICA_SCATTER,
-    MICS_STEP_NORM,   // compute: sum of squares of the rank's 1 / ranks of the gradients
-    MICS_STEP_AGREE,  // comm: every rank's loss and sum of squares to all
-    MICS_STEP_UPDATE, // compute: optimizer on a unit's shard
+    MICS_STEP_NORM,     // compute: sum of squares of the rank's 1 / ranks of the gradients
+    MICS_STEP_AGREE,    // comm: every rank's loss and sum of squares to all
+    MICS_STEP_MOMENTUM, // compute: of an optimizer that orthogonalises, the rank's part of a unit's
+                        // momentum
+    MICS_STEP_MOMENTUM_GATHER, // comm: all-gather of that over the optimizer group
+    MICS_STEP_UPDATE,          // compute: optimizer on a unit's shard
     MICS_STEP_KINDS
 } mics_step_kind;
 
@@ -278,7 +281,8 @@ typedef struct mics_schedule {
     // By stream, on 64: rounded blocks of one collective, and behind them, within the same bytes,
     // the message that small units share.
     size_t message_bytes[MICS_STREAMS], coalesced_bytes[MICS_STREAMS];
-    int64_t *residual_at; // by unit: where what int8 lost of its gradients lies, floats; -1: none
+    int64_t momentum_elems; // floats: the largest unit whose momentum is gathered, padded; 0: none
+    int64_t *residual_at;   // by unit: where what int8 lost of its gradients lies, floats; -1: none
     int64_t residual_elems;
     int32_t *members; // units of steps that stand for several
     int32_t member_count;
@@ -314,6 +318,20 @@ static inline int64_t mics_schedule_in_flight_at(const mics_schedule *schedule, 
 {
     return at >= 0 && at < schedule->in_flight_elems ? at + in_flight * schedule->in_flight_elems
                                                      : at;
+}
+
+/* Whether a unit has matrices whose momentum the optimizer takes whole. Pure.
+ *
+ * Needs:   0 <= unit < units of the model.
+ */
+bool mics_schedule_orthogonalises(const mics_schedule *schedule, int32_t unit);
+
+/* Whether a collective is part of what the step before left, and nothing is sent where that left
+ * nothing: replica gathers, and momentum gathers where updates are deferred. Pure. */
+static inline bool mics_schedule_is_left_over(const mics_schedule *schedule, const mics_step *step)
+{
+    return step->kind == MICS_STEP_REPLICA_GATHER ||
+           (step->kind == MICS_STEP_MOMENTUM_GATHER && mics_schedule_defers(schedule));
 }
 
 // What AGREE sends to every rank.

@@ -106,18 +106,41 @@ static mics_status put_cpu(config *run, const adopted_key *row, const mics_json_
     return on ? mics_adopt_put(run, row->target, "\"cpu\"", row->path, row->origin) : MICS_OK;
 }
 
-// Implementations of one AdamW.
+// Its names for an optimizer here; an implementation makes no difference.
+static const struct {
+    const char *theirs, *ours;
+} optimizers[] = {
+    {"adamw_torch", "\"AdamW\""},     {"adamw_torch_fused", "\"AdamW\""},
+    {"adamw_hf", "\"AdamW\""},        {"adamw_apex_fused", "\"AdamW\""},
+    {"adamw_torch_xla", "\"AdamW\""}, {"sgd", "\"SGD\""},
+    {"lion_32bit", "\"Lion\""},       {"lion", "\"Lion\""},
+};
+
 static mics_status put_optimizer(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    static const char *const names[] = {"adamw_torch", "adamw_torch_fused", "adamw_hf",
-                                        "adamw_apex_fused", "adamw_torch_xla"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (is_text(value, names[i]))
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        if (is_text(value, optimizers[i].theirs))
             return at(run, "optimizer.type") != NULL
                        ? MICS_OK // DeepSpeed's goes before
-                       : mics_adopt_put(run, row->target, "\"AdamW\"", row->path, row->origin);
+                       : mics_adopt_put(run, row->target, optimizers[i].ours, row->path,
+                                        row->origin);
     }
     return put_value(run, row, value);
+}
+
+// Whether the optimizer has a number. The Trainer's arguments hold AdamW's, whatever it is.
+static bool takes(const config *run, const char *setting)
+{
+    const mics_optimizer_def *def = mics_optimizer_def_get(mics_config_optimizer_of(run->run.json));
+    bool found = false;
+    for (int32_t i = 0; i < def->settings; i++)
+        found = found || strcmp(def->setting[i].name, setting) == 0;
+    return found;
+}
+
+static mics_status put_eps(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    return takes(run, "eps") ? put_value(run, row, value) : MICS_OK;
 }
 
 static mics_status put_betas(config *run, const adopted_key *row, const mics_json_value *value)
@@ -126,6 +149,8 @@ static mics_status put_betas(config *run, const adopted_key *row, const mics_jso
     const mics_json_value *beta1 = at(run, "adam_beta1"), *beta2 = at(run, "adam_beta2");
     if (strcmp(row->path, "adam_beta2") == 0 && mics_json_type_of(beta1) != MICS_JSON_NULL)
         return MICS_OK; // both were put by the first
+    if (!takes(run, "beta1"))
+        return MICS_OK;
     if (!is_number(value) || (mics_json_type_of(beta2) != MICS_JSON_NULL && !is_number(beta2)))
         return mics_config_refuse(run, row->path, MICS_ERR_FORMAT, "must be a number");
     mics_text_real(is_number(beta1) ? mics_json_real(beta1) : DEFAULT_BETA1, first, sizeof first);
@@ -212,10 +237,10 @@ static const adopted_key rows[] = {
     ADOPTED("per_gpu_train_batch_size", "train_micro_batch_size_per_gpu", NULL),
     ADOPTED("learning_rate", "optimizer.params.lr", NULL, .deepspeed = "0.001", .trainer = "5e-5"),
     ADOPTED("weight_decay", "optimizer.params.weight_decay", NULL, .deepspeed = "0"),
-    ADOPTED("adam_epsilon", "optimizer.params.eps", NULL, .deepspeed = "1e-08"),
+    ADOPTED("optim", "optimizer.type", put_optimizer), // before its numbers
+    ADOPTED("adam_epsilon", "optimizer.params.eps", put_eps, .deepspeed = "1e-08"),
     ADOPTED("adam_beta1", "optimizer.params.betas", put_betas, .deepspeed = "0.9"),
     ADOPTED("adam_beta2", "optimizer.params.betas", put_betas, .deepspeed = "0.999"),
-    ADOPTED("optim", "optimizer.type", put_optimizer),
     ADOPTED("max_grad_norm", "gradient_clipping", NULL, .null = "0", .deepspeed = "0",
             .trainer = "1"),
     ADOPTED("max_steps", "run.steps", put_steps),
@@ -465,8 +490,10 @@ mics_status mics_adopt_trainer_defaults(config *run, bool only_auto)
 {
     const bool auto_params = only_auto || run->deepspeed_optimizer;
     MICS_TRY(mics_adopt_default(run, "optimizer.params.lr", "5e-5", auto_params));
-    MICS_TRY(mics_adopt_default(run, "optimizer.params.betas", "[0.9, 0.999]", auto_params));
-    MICS_TRY(mics_adopt_default(run, "optimizer.params.eps", "1e-8", auto_params));
+    if (takes(run, "beta1"))
+        MICS_TRY(mics_adopt_default(run, "optimizer.params.betas", "[0.9, 0.999]", auto_params));
+    if (takes(run, "eps"))
+        MICS_TRY(mics_adopt_default(run, "optimizer.params.eps", "1e-8", auto_params));
     MICS_TRY(mics_adopt_default(run, "optimizer.params.weight_decay", "0", auto_params));
     MICS_TRY(mics_adopt_default(run, "gradient_clipping", "1", only_auto || run->by_deepspeed));
     MICS_TRY(mics_adopt_default(run, "run.seed", "42", only_auto));

@@ -205,8 +205,17 @@ static mics_status check_required(const config *run)
     return MICS_OK;
 }
 
+// The document that decides a key: the file, or where that leaves it open the stored run.
+static const mics_json *said_or_kept(const config *run, const char *path)
+{
+    const bool said = mics_json_type_of(mics_json_at(run->run.json, path)) != MICS_JSON_NULL;
+    return said || run->kept == NULL ? run->run.json : run->kept;
+}
+
 mics_status mics_config_check(config *run)
 {
+    run->run.optimizer =
+        (mics_optimizer){.kind = mics_config_optimizer_of(said_or_kept(run, "optimizer.type"))};
     for (int32_t i = 0; i < mics_config_key_count(); i++)
         mics_config_store_default(run, mics_config_key(i));
     const mics_json_value *root = mics_json_root(run->run.json);

@@ -22,7 +22,7 @@ static bool is_degree(const key *row)
 static bool has_row(const config *run, int32_t index)
 {
     const key *row = mics_config_key(index);
-    if (row->type == KEY_SECTION)
+    if (row->type == KEY_SECTION || !mics_config_is_of_optimizer(run, row))
         return false;
     if (strcmp(row->path, "scheduler.params.warmup_num_steps") == 0 && run->warmup_ratio > 0.0 &&
         run->run.steps == MICS_STEPS_UNKNOWN)
@@ -65,10 +65,14 @@ static void unstored_text(const config *run, const char *path, char *text, size_
         snprintf(text, capacity, "null");
 }
 
-static void settings_text(int32_t count, const double *settings, char *text, size_t capacity)
+static void settings_text(const config *run, const key *row, char *text, size_t capacity)
 {
+    const int32_t first = mics_config_setting(run, row), count = row->count;
+    const double *settings = run->run.optimizer.settings + first;
     char pair[2][40];
-    if (count == 1)
+    if (mics_optimizer_def_get(run->run.optimizer.kind)->setting[first].is_switch)
+        snprintf(text, capacity, "%s", settings[0] != 0 ? "true" : "false");
+    else if (count == 1)
         mics_text_real(settings[0], text, capacity);
     else
         snprintf(text, capacity, "[%s, %s]", mics_text_real(settings[0], pair[0], sizeof pair[0]),
@@ -94,8 +98,7 @@ void mics_config_field_text(const config *run, const key *row, char *text, size_
                                  ((const text_list *)field)->count, text, capacity);
         break;
     case KEY_SETTINGS:
-        settings_text(row->count, run->run.optimizer.settings + mics_config_setting(run, row), text,
-                      capacity);
+        settings_text(run, row, text, capacity);
         break;
     default:
         number_text(row, field, bytes, text, capacity);

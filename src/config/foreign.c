@@ -10,7 +10,7 @@
 
 #define WHOLE_UNITS "a unit is gathered and reduced whole, in one call"
 #define ONE_BUFFER "a unit is one flat buffer"
-#define ONE_ADAMW "there is one AdamW"
+#define ONE_OPTIMIZER "there is one implementation of each optimizer"
 #define ALL_WEIGHTS "every checkpoint holds all weights"
 #define IN_METRICS "metrics.jsonl in run.out has the same numbers"
 #define NO_OFFLOAD "the state stays in memory, which is checked before the start"
@@ -26,11 +26,15 @@ static const foreign_key rows[] = {
     {"optimizer.params.bias_correction", "true", "the moments are always corrected; use true"},
     {"optimizer.params.amsgrad", OFF, "AMSGrad is not built; use false"},
     {"optimizer.params.torch_adam", HINT, "there is one AdamW; true needs weight_decay"},
-    {"optimizer.params.fused", HINT, ONE_ADAMW},
+    {"optimizer.params.fused", HINT, ONE_OPTIMIZER},
+    {"optimizer.params.foreach", HINT, ONE_OPTIMIZER},
+    {"optimizer.params.ns_coefficients", "[3.4445, -4.775, 2.0315]", "these are Muon's"},
+    {"optimizer.params.dampening", OFF, "the gradient is added to the momentum whole; use 0"},
+    {"optimizer.params.maximize", OFF, "the loss is minimised; use false"},
     {"optimizer.params.max_grad_norm", OFF, "write it as gradient_clipping, at the top"},
-    {"optimizer.legacy_fusion", HINT, ONE_ADAMW},
-    {"zero_allow_untested_optimizer", HINT, ONE_ADAMW},
-    {"zero_force_ds_cpu_optimizer", HINT, ONE_ADAMW},
+    {"optimizer.legacy_fusion", HINT, ONE_OPTIMIZER},
+    {"zero_allow_untested_optimizer", HINT, ONE_OPTIMIZER},
+    {"zero_force_ds_cpu_optimizer", HINT, ONE_OPTIMIZER},
     {"scheduler.params.last_batch_iteration", "-1",
      "where a run goes on stands in its checkpoint; leave it out"},
     {"scheduler.params.cycle_momentum", "false",
@@ -265,8 +269,8 @@ static const foreign_key rows[] = {
     {"fsdp_transformer_layer_cls_to_wrap", HINT, WHOLE_UNITS},
     {"label_smoothing_factor", OFF, CHANGES_LOSS},
     {"neftune_noise_alpha", OFF, CHANGES_LOSS},
-    {"optim_args", OFF, "only AdamW is built, with its own numbers; leave it out"},
-    {"optim_target_modules", OFF, "only AdamW is built, with its own numbers; leave it out"},
+    {"optim_args", OFF, "write its numbers as optimizer.params, such as momentum"},
+    {"optim_target_modules", OFF, "an optimizer updates all parameters; leave it out"},
     {"fp8_config", OFF, NOT_BUILT},
     {"megatron_lm_config", OFF, NOT_BUILT},
     {"parallelism_config", OFF, NOT_BUILT},

@@ -39,7 +39,8 @@ static bool is_collectives_open(const config *run)
            !mics_config_valued(run, "sdp_hierarchical_allgather");
 }
 
-// A key of the scheduler belongs to a scheduler of the stored run's kind.
+// A key of the scheduler belongs to a scheduler of the stored run's kind, one of the optimizer to
+// its kind.
 static bool is_open(const config *run, const key *row)
 {
     if (strcmp(row->path, precision_key) == 0)
@@ -50,6 +51,10 @@ static bool is_open(const config *run, const key *row)
         return strcmp(run->boundary_dtype, "auto") == 0 && !is_precision_changed(run);
     if (strcmp(row->path, layered_key) == 0) // "auto" was settled then, and sums have that order
         return !mics_config_valued(run, row->path);
+    if (strncmp(row->path, "optimizer.params.", 17) == 0 &&
+        (mics_config_optimizer_of(run->kept) != run->run.optimizer.kind ||
+         !mics_config_is_of_optimizer(run, row)))
+        return false;
     if ((row->flags & KEY_SCHEDULERS) != 0) {
         const char *type = mics_json_string(mics_json_at(run->kept, "scheduler.type"));
         if (type == NULL || run->scheduler == NULL || strcmp(type, run->scheduler) != 0)

@@ -24,7 +24,10 @@ static const char *const boundary_dtypes[] = {"auto", "fp32", "bf16", "int8", NU
 #define ELEMS_OF_64_KIB 16384
 #define ELEMS_OF_1_MIB 262144
 
-static const char *const optimizers[] = {"Adam", "AdamW", "FusedAdam", "DeepSpeedCPUAdam", NULL};
+static const char *const optimizers[] = {"Adam", "AdamW", "FusedAdam", "DeepSpeedCPUAdam",
+                                         "SGD",  "Lion",  "FusedLion", "DeepSpeedCPULion",
+                                         "Muon", NULL};
+static const char *const rate_adjustments[] = {"original", "match_rms_adamw", NULL};
 // In the order of mics_lr_kind, MICS_LR_CONSTANT apart.
 static const char *const schedulers[] = {"WarmupLR",
                                          "WarmupDecayLR",
@@ -269,8 +272,10 @@ static const key rows[] = {
     // ---- optimizer ----
     {SECTION("optimizer", .help = "AdamW when absent")},
     {CHOICE("optimizer.type", optimizer, optimizers, "AdamW", .flags = KEY_KEPT,
-            .help = "all are AdamW, as in DeepSpeed while adam_w_mode is true",
-            .refusal = "only AdamW is built")},
+            .help =
+                "names with Adam are AdamW, as in DeepSpeed while adam_w_mode is true; those with "
+                "Lion are Lion",
+            .refusal = "no others are built")},
     {SECTION("optimizer.params", .help = "its numbers")},
     {REAL("optimizer.params.lr", lr, 0, 1e6, 1e-3, .flags = KEY_KEPT,
           .help = "learning rate; the scheduler's peak unless it has warmup_max_lr")},
@@ -280,19 +285,47 @@ static const key rows[] = {
      FIELD(run.optimizer.settings),
      .setting = "beta1",
      .count = 2,
-     .help = "decay of the two moments; default [0.9, 0.999]"},
+     .help = "decay of AdamW's two moments; Lion: of the average whose sign is taken, and of the "
+             "one that is kept, default [0.9, 0.99]"},
     {.path = "optimizer.params.eps",
      .type = KEY_SETTINGS,
      .flags = KEY_KEPT,
      FIELD(run.optimizer.settings),
      .setting = "eps",
      .count = 1,
-     .help = "added to the root of the second moment"},
+     .help = "AdamW and what Muon leaves to it: added to the root of the second moment"},
+    {.path = "optimizer.params.momentum",
+     .type = KEY_SETTINGS,
+     .flags = KEY_KEPT,
+     FIELD(run.optimizer.settings),
+     .setting = "momentum",
+     .count = 1,
+     .help = "SGD and Muon: decay of the momentum; Muon: default 0.95"},
+    {.path = "optimizer.params.nesterov",
+     .type = KEY_SETTINGS,
+     .flags = KEY_KEPT,
+     FIELD(run.optimizer.settings),
+     .setting = "nesterov",
+     .count = 1,
+     .help = "SGD and Muon: Nesterov's momentum; Muon: default true"},
+    {.path = "optimizer.params.ns_steps",
+     .type = KEY_SETTINGS,
+     .flags = KEY_KEPT,
+     FIELD(run.optimizer.settings),
+     .setting = "ns_steps",
+     .count = 1,
+     .help = "Muon: Newton-Schulz iterations a step"},
+    {CHOICE("optimizer.params.adjust_lr_fn", adjust_lr, rate_adjustments, "original",
+            .flags = KEY_KEPT,
+            .help = "Muon: a matrix's rate is lr times the root of rows / columns, at least 1; or "
+                    "times 0.2 and the root of the larger one, which suits rates of AdamW")},
     {REAL("optimizer.params.weight_decay", run.optimizer.weight_decay, 0, 1e3, 0, .flags = KEY_KEPT,
-          .help = "decoupled weight decay, of matrices and embeddings")},
+          .help = "weight decay of matrices and embeddings: decoupled, but SGD adds it to the "
+                  "gradient, as torch does")},
     {SWITCH("optimizer.params.adam_w_mode", adam_w_mode, true, .flags = KEY_KEPT,
             .help =
-                "decoupled weight decay; false only without weight decay, where it is the same")},
+                "AdamW: decoupled weight decay; false only without weight decay, where it is the "
+                "same")},
     // ---- scheduler ----
     {SECTION("scheduler", .help = "a constant learning rate when absent")},
     {CHOICE("scheduler.type", scheduler, schedulers, NULL,

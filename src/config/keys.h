@@ -22,7 +22,7 @@ typedef enum key_type {
     KEY_CHOICE,  // one of `choices`, whatever its case; const char *, as in `choices`
     KEY_TEXTS,   // an array of strings, or one string; text_list
     KEY_SOURCES, // the same, or an array of {"path", "weight"}
-    KEY_SETTINGS // of the optimizer, from `setting` on: a number, or an array of `count`
+    KEY_SETTINGS // of the optimizer, from `setting` on: a number or a switch, or an array of `count`
 } key_type;
 
 enum {
@@ -142,6 +142,7 @@ typedef struct config {
     // Optimizer and scheduler as written; mics_run has what becomes of them.
     const char *optimizer, *scheduler, *warmup_type;
     bool adam_w_mode;
+    const char *adjust_lr;
     double lr;
     double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio, min_ratio;
     int64_t warmup_steps, total_steps, decay_steps, stable_steps, timescale;
@@ -215,8 +216,14 @@ mics_status mics_config_take(config *run, const key *row, const mics_json_value 
 /* sources.c: the same of a KEY_TEXTS or KEY_SOURCES row. */
 mics_status mics_config_take_texts(config *run, const key *row, const mics_json_value *value);
 
-/* take.c: where the optimizer has the first setting of a KEY_SETTINGS row. */
+/* take.c: where the optimizer has the first setting of a KEY_SETTINGS row; -1: it has none. */
 int32_t mics_config_setting(const config *run, const key *row);
+
+/* optimizer.c: which one a document's optimizer.type names; AdamW where it names none. */
+mics_optimizer_kind mics_config_optimizer_of(const mics_json *json);
+
+/* Whether a key says something of the run's optimizer: all do that are no other one's. */
+bool mics_config_is_of_optimizer(const config *run, const key *row);
 
 /* explain.c: the value in a key's field, as JSON. Needs a key with a field. */
 void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity);

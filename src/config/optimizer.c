@@ -4,6 +4,7 @@
 #include "config/keys.h"
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 // DeepSpeed's WarmupDecayLR takes this when warmup_max_lr is absent, whatever the optimizer's lr.
 #define DECAY_MAX_LR 1e-3
@@ -123,12 +124,100 @@ static mics_status fill_scheduler(config *run)
     return lr->kind > MICS_LR_ONE_CYCLE ? mics_config_fill_trainer_lr(run) : fill_deepspeed(run);
 }
 
+// ---- the optimizer ----
+
+// AdamW has names of its own, and is what runs without a name.
+mics_optimizer_kind mics_config_optimizer_of(const mics_json *json)
+{
+    const char *type = mics_json_string(mics_json_at(json, "optimizer.type"));
+    static const struct {
+        const char *name;
+        mics_optimizer_kind kind;
+    } others[] = {
+        {"SGD", MICS_OPTIMIZER_SGD},        {"Lion", MICS_OPTIMIZER_LION},
+        {"FusedLion", MICS_OPTIMIZER_LION}, {"DeepSpeedCPULion", MICS_OPTIMIZER_LION},
+        {"Muon", MICS_OPTIMIZER_MUON},
+    };
+    for (size_t i = 0; type != NULL && i < sizeof others / sizeof *others; i++) {
+        if (strcasecmp(type, others[i].name) == 0)
+            return others[i].kind;
+    }
+    return MICS_OPTIMIZER_ADAMW;
+}
+
+static const char adam_mode_key[] = "optimizer.params.adam_w_mode",
+                  adjust_key[] = "optimizer.params.adjust_lr_fn";
+
+bool mics_config_is_of_optimizer(const config *run, const key *row)
+{
+    if (row->type == KEY_SETTINGS)
+        return mics_config_setting(run, row) >= 0;
+    if (strcmp(row->path, adjust_key) == 0)
+        return run->run.optimizer.kind == MICS_OPTIMIZER_MUON;
+    return strcmp(row->path, adam_mode_key) != 0 || run->run.optimizer.kind == MICS_OPTIMIZER_ADAMW;
+}
+
+static const char *optimizer_name(const config *run)
+{
+    return mics_optimizer_def_get(run->run.optimizer.kind)->name;
+}
+
+// Keys of optimizer.params that the chosen optimizer does not take.
+static mics_status check_optimizer_keys(const config *run)
+{
+    for (int32_t i = 0; i < mics_config_key_count(); i++) {
+        const key *row = mics_config_key(i);
+        if (!mics_config_is_of_optimizer(run, row) && mics_config_given(run, row->path))
+            return mics_json_fail(run->run.json, row->path, MICS_ERR_INVALID,
+                                  "%s has no %s; leave it out", optimizer_name(run),
+                                  mics_config_leaf(row->path));
+    }
+    return MICS_OK;
+}
+
+static int32_t setting_named(const config *run, const char *name)
+{
+    const mics_optimizer_def *def = mics_optimizer_def_get(run->run.optimizer.kind);
+    int32_t at = def->settings - 1;
+    while (at >= 0 && strcmp(def->setting[at].name, name) != 0)
+        at--;
+    return at;
+}
+
+static mics_status check_nesterov(const config *run)
+{
+    const double *settings = run->run.optimizer.settings;
+    const int32_t nesterov = setting_named(run, "nesterov"),
+                  momentum = setting_named(run, "momentum");
+    if (run->run.optimizer.kind != MICS_OPTIMIZER_SGD || settings[nesterov] == 0 ||
+        settings[momentum] > 0)
+        return MICS_OK;
+    return mics_json_fail(run->run.json, "optimizer.params.nesterov", MICS_ERR_INVALID,
+                          "needs a momentum above 0, as in torch");
+}
+
+static mics_status fill_muon(config *run)
+{
+    double *settings = run->run.optimizer.settings;
+    const int32_t steps = setting_named(run, "ns_steps"),
+                  adjust = setting_named(run, "adjust_lr_fn");
+    if (run->run.optimizer.kind != MICS_OPTIMIZER_MUON)
+        return MICS_OK;
+    settings[adjust] = strcmp(run->adjust_lr, "match_rms_adamw") == 0;
+    return settings[steps] == floor(settings[steps])
+               ? MICS_OK
+               : mics_json_fail(run->run.json, "optimizer.params.ns_steps", MICS_ERR_INVALID,
+                                "must be a whole number, not %g", settings[steps]);
+}
+
 // torch's AdamW has another default than DeepSpeed's own.
 static mics_status check_torch_adam(const config *run)
 {
     static const char path[] = "optimizer.params.torch_adam";
     const bool torch = mics_json_bool(mics_json_at(run->run.json, path));
-    if (!torch || !run->adam_w_mode || mics_config_given(run, "optimizer.params.weight_decay"))
+    const bool adam = run->run.optimizer.kind == MICS_OPTIMIZER_ADAMW;
+    if (!torch || !adam || !run->adam_w_mode ||
+        mics_config_given(run, "optimizer.params.weight_decay"))
         return MICS_OK;
     return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
                           "is torch's AdamW, whose weight decay is 0.01 unless the file says it; "
@@ -137,8 +226,11 @@ static mics_status check_torch_adam(const config *run)
 
 mics_status mics_config_fill_optimizer(config *run)
 {
+    MICS_TRY(check_optimizer_keys(run));
+    MICS_TRY(check_nesterov(run));
+    MICS_TRY(fill_muon(run));
     if (!run->adam_w_mode && run->run.optimizer.weight_decay != 0.0)
-        return mics_json_fail(run->run.json, "optimizer.params.adam_w_mode", MICS_ERR_UNSUPPORTED,
+        return mics_json_fail(run->run.json, adam_mode_key, MICS_ERR_UNSUPPORTED,
                               "weight decay that is added to the gradient is not built; use true, "
                               "or weight_decay 0");
     MICS_TRY(check_torch_adam(run));

@@ -41,17 +41,18 @@ static void store_text(config *run, const key *row, const char *text)
 int32_t mics_config_setting(const config *run, const key *row)
 {
     const mics_optimizer_def *def = mics_optimizer_def_get(run->run.optimizer.kind);
-    int32_t first = 0;
-    while (strcmp(def->setting[first].name, row->setting) != 0)
-        first++;
-    return first;
+    for (int32_t first = 0; first < def->settings; first++) {
+        if (strcmp(def->setting[first].name, row->setting) == 0)
+            return first;
+    }
+    return -1;
 }
 
 static void store_standard(config *run, const key *row)
 {
     const int32_t first = mics_config_setting(run, row);
     const mics_optimizer standard = mics_optimizer_standard(run->run.optimizer.kind);
-    for (int32_t i = first; i < first + row->count; i++)
+    for (int32_t i = first; first >= 0 && i < first + row->count; i++)
         run->run.optimizer.settings[i] = standard.settings[i];
 }
 
@@ -218,6 +219,16 @@ static mics_status take_setting(config *run, const key *row, int32_t index, doub
 static mics_status take_settings(config *run, const key *row, const mics_json_value *value)
 {
     const bool alone = row->count == 1;
+    const int32_t first = mics_config_setting(run, row);
+    const mics_optimizer_def *def = mics_optimizer_def_get(run->run.optimizer.kind);
+    if (first < 0)
+        return MICS_OK; // mics_config_fill_optimizer refuses it
+    if (def->setting[first].is_switch) {
+        if (mics_json_type_of(value) != MICS_JSON_BOOL)
+            return fail_type(run, row, value, "true or false");
+        run->run.optimizer.settings[first] = mics_json_bool(value) ? 1 : 0;
+        return MICS_OK;
+    }
     bool good = alone || (mics_json_type_of(value) == MICS_JSON_ARRAY &&
                           mics_json_count(value) == row->count);
     for (int32_t i = 0; good && i < row->count; i++) {
@@ -226,7 +237,6 @@ static mics_status take_settings(config *run, const key *row, const mics_json_va
     }
     if (!good)
         return fail_type(run, row, value, alone ? "a number" : "two numbers, as in [0.9, 0.95]");
-    const int32_t first = mics_config_setting(run, row);
     for (int32_t i = 0; i < row->count; i++)
         MICS_TRY(take_setting(run, row, first + i,
                               mics_json_real(alone ? value : mics_json_element(value, i)), value));

@@ -24,7 +24,9 @@ static bool is_compressed(const mics_step *step)
 // What a step's buffers hold, as a caller of the communicator names it.
 static mics_dtype held_dtype(const mics_engine *engine, const mics_step *step)
 {
-    return mics_step_is_second_hop(step) ? MICS_DTYPE_FP32 : engine->dtype;
+    return mics_step_is_second_hop(step) || step->kind == MICS_STEP_MOMENTUM_GATHER
+               ? MICS_DTYPE_FP32
+               : engine->dtype;
 }
 
 static mics_exec exec_in_bf16(const mics_engine *engine, const mics_step *step)
@@ -325,6 +327,8 @@ static void *boundary_at(const mics_engine *engine, const mics_step *step, int32
     const int64_t at = share_at(engine, step, block_elems);
     if (step->kind == MICS_STEP_PARAM_SYNC)
         return elem_at(engine, shard_at(engine, unit), at);
+    if (step->kind == MICS_STEP_MOMENTUM_GATHER)
+        return engine->momentum + at;
     if (step->axis == MICS_AXIS_REPLICATION)
         return owned_grads(engine, unit) + at;
     return engine->grads + engine->map.grads[unit] + at;
@@ -388,7 +392,7 @@ static mics_status run_coalesced(const mics_engine *engine, const mics_step *ste
 static mics_status run_boundary(const mics_engine *engine, const mics_step *step,
                                 const mics_comm_group *over)
 {
-    if (step->kind == MICS_STEP_REPLICA_GATHER && !engine->brings_back)
+    if (mics_schedule_is_left_over(engine->schedule, step) && !engine->brings_back)
         return MICS_OK;
     if (step->member_count > 0)
         return run_coalesced(engine, step, over);

@@ -203,34 +203,69 @@ static void norm(mics_engine *engine)
     send_sums(engine);
 }
 
-static void update_params(mics_engine *engine, int32_t unit_index)
+// The numbers of a unit that an optimizer is called for at once: call->rows of a parameter that begin
+// at element `first` of the unit. This rank's part of them, if there is one.
+static void call_optimizer(mics_engine *engine, int32_t unit, int64_t first,
+                           mics_optimizer_update *call)
+{
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
+    const optimizer_shard held = optimizer_shard_of(engine, unit);
+    const int64_t last = first + call->rows * call->columns;
+    const int64_t begin = first > held.range.begin ? first : held.range.begin;
+    const int64_t end = last < held.range.end ? last : held.range.end;
+    if (begin >= end)
+        return;
+    const int64_t from = begin - held.range.begin;
+    call->begin = begin - first;
+    call->elems = end - begin;
+    call->params = held.params == NULL ? NULL : elem_at(engine, held.params, from);
+    call->masters = held.masters + from;
+    call->grads = owned_grads(engine, unit) + from;
+    for (int s = 0; s < MICS_OPTIMIZER_STATES; s++)
+        call->states[s] = held.states[s] == NULL ? NULL : held.states[s] + from;
+    engine->ops->update[engine->spec.optimizer.kind](&at, call);
+}
+
+static mics_optimizer_update begin_call(const mics_engine *engine, const mics_param *param)
+{
+    return (mics_optimizer_update){.optimizer = &engine->spec.optimizer,
+                                   .lr = engine->pending.lr,
+                                   .grad_scale = engine->pending.grad_scale,
+                                   .step = engine->pending.step,
+                                   .decays = param->decay};
+}
+
+// Of a parameter whose matrices the optimizer takes whole: each by itself, in two passes.
+static void update_matrices(mics_engine *engine, int32_t unit, const mics_param *param, bool begins)
+{
+    int64_t row = 0, rows = 0;
+    for (int32_t part = 0; mics_param_next_matrix(param, &part, &row, &rows);) {
+        const int64_t first = param->offset + row * param->shape[1];
+        mics_optimizer_update call = begin_call(engine, param);
+        call.rows = rows;
+        call.columns = param->shape[1];
+        call.whole = engine->momentum + first;
+        call.begins = begins;
+        call_optimizer(engine, unit, first, &call);
+    }
+}
+
+// Decay differs by tensor. `begins`: the first pass, of matrices alone.
+static void update_params(mics_engine *engine, int32_t unit_index, bool begins)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
-    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
-    const optimizer_shard held = optimizer_shard_of(engine, unit_index);
-    mics_optimizer_update call = {.optimizer = &engine->spec.optimizer,
-                                  .lr = engine->pending.lr,
-                                  .grad_scale = engine->pending.grad_scale,
-                                  .step = engine->pending.step};
-    for (int32_t p = 0; p < unit->param_count; p++) { // decay differs by tensor
+    const bool whole = mics_schedule_orthogonalises(engine->schedule, unit_index);
+    for (int32_t p = 0; p < unit->param_count; p++) {
         const mics_param *param = &unit->params[p];
-        int64_t begin = param->offset > held.range.begin ? param->offset : held.range.begin;
-        int64_t end = param->offset + param->elems < held.range.end ? param->offset + param->elems
-                                                                    : held.range.end;
-        if (begin >= end)
+        if (whole && param->hidden) {
+            update_matrices(engine, unit_index, param, begins);
             continue;
-        const int64_t from = begin - held.range.begin;
-        call.decays = param->decay;
+        }
+        mics_optimizer_update call = begin_call(engine, param);
         call.rows = param->dims > 1 ? param->shape[0] : 1;
         call.columns = param->elems / call.rows;
-        call.begin = begin - param->offset;
-        call.elems = end - begin;
-        call.params = held.params == NULL ? NULL : elem_at(engine, held.params, from);
-        call.masters = held.masters + from;
-        call.grads = owned_grads(engine, unit_index) + from;
-        for (int s = 0; s < MICS_OPTIMIZER_STATES; s++)
-            call.states[s] = held.states[s] == NULL ? NULL : held.states[s] + from;
-        engine->ops->update[engine->spec.optimizer.kind](&at, &call);
+        if (!begins)
+            call_optimizer(engine, unit_index, param->offset, &call);
     }
 }
 
@@ -244,16 +279,31 @@ static void sum_updated(mics_engine *engine, int32_t unit)
                                  engine->schedule->padded_elems[unit] / degree);
 }
 
+// Once, before the first number of the state changes.
+static void tell_update(mics_engine *engine)
+{
+    if (!engine->pending.begun && engine->spec.before_update != NULL)
+        engine->spec.before_update(engine->spec.before_update_ctx);
+    engine->pending.begun = true;
+}
+
+// The rank's part of what is gathered next.
+static void momentum(mics_engine *engine, int32_t unit)
+{
+    if (engine->pending.left == 0)
+        return;
+    tell_update(engine);
+    update_params(engine, unit, true);
+}
+
 static void update(mics_engine *engine, int32_t unit)
 {
     pending_update *pending = &engine->pending;
     if (pending->left == 0)
         return;
-    if (pending->left == engine->schedule->spec.model->unit_count &&
-        engine->spec.before_update != NULL)
-        engine->spec.before_update(engine->spec.before_update_ctx);
+    tell_update(engine);
     sum_updated(engine, unit);
-    update_params(engine, unit);
+    update_params(engine, unit, false);
     pthread_mutex_lock(&engine->mutex);
     pending->left--;
     pthread_mutex_unlock(&engine->mutex);
@@ -422,6 +472,14 @@ mics_status fail_verdict(const mics_engine *engine)
     return mics_fail(MICS_ERR_NUMERIC, "%s", mics_engine_explain(engine, text, sizeof text));
 }
 
+// The first step behind the agreement, where updates are not deferred.
+static bool begins_updates(const mics_engine *engine, const mics_step *step)
+{
+    const bool first =
+        step->kind == MICS_STEP_MOMENTUM || !mics_schedule_orthogonalises(engine->schedule, 0);
+    return first && step->unit == 0 && !mics_schedule_defers(engine->schedule);
+}
+
 mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 {
     switch (step->kind) {
@@ -435,10 +493,13 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
     case MICS_STEP_NORM:
         norm(engine);
         return MICS_OK;
-    default: // UPDATE
-        if (step->unit == 0 && !mics_schedule_defers(engine->schedule))
+    default: // MOMENTUM, UPDATE
+        if (begins_updates(engine, step))
             MICS_TRY(settle_step(engine));
-        update(engine, step->unit);
+        if (step->kind == MICS_STEP_MOMENTUM)
+            momentum(engine, step->unit);
+        else
+            update(engine, step->unit);
         return MICS_OK;
     }
 }

@@ -95,6 +95,11 @@ static mics_status check_spec(const mics_engine_spec *spec)
             "the communicator has %d ranks, %d a node; the schedule is for %d, %d a node",
             (int)spec->comm->ranks, (int)spec->comm->ranks_per_node, (int)mesh->ranks,
             (int)mesh->ranks_per_node);
+    if (spec->schedule->spec.optimizer != spec->optimizer.kind)
+        return mics_fail(MICS_ERR_INVALID,
+                         "the schedule counts the states of %s, the engine's are %s's",
+                         mics_optimizer_def_get(spec->schedule->spec.optimizer)->name,
+                         mics_optimizer_def_get(spec->optimizer.kind)->name);
     if (spec->schedule->spec.share_params && spec->comm->ranks_sharing % mesh->ranks_per_node != 0)
         return mics_fail(MICS_ERR_UNSUPPORTED,
                          "the schedule shares parameters among %d ranks of a node, and the "

@@ -66,6 +66,7 @@ typedef struct pending_update {
     int64_t step; // that the optimizer counts
     float lr;
     float grad_scale; // clipping, and the loss scale back
+    bool begun;       // before_update was called
 } pending_update;
 
 // What a rank's heartbeat tells of it.
@@ -104,6 +105,7 @@ struct mics_engine {
     float *losses;                // one a token
     char *messages[MICS_STREAMS]; // compressed blocks of the collective under way; one arena
     float *residual;              // behind them: what int8 lost, by unit
+    float *momentum;              // behind that: of the unit whose matrices are gathered
     int32_t *tokens;              // by micro-batch in flight: in_flight_tokens
 
     // Where computation adds up what the ranks agree on: in `agreements`, or on a device, from
@@ -198,9 +200,10 @@ bool stream_served(const mics_engine *engine, mics_stream thread, mics_stream st
 /* Whether a step runs: of mics_engine_complete only what completes the newest step. */
 static inline bool step_runs(const mics_engine *engine, const mics_step *step)
 {
-    return !engine->completing || step->kind == MICS_STEP_REPLICA_GATHER ||
-           step->kind == MICS_STEP_PARAM_SYNC ||
-           (step->kind == MICS_STEP_UPDATE && mics_schedule_defers(engine->schedule));
+    const bool updates = step->kind == MICS_STEP_UPDATE || step->kind == MICS_STEP_MOMENTUM;
+    return !engine->completing || step->kind == MICS_STEP_PARAM_SYNC ||
+           mics_schedule_is_left_over(engine->schedule, step) ||
+           (updates && mics_schedule_defers(engine->schedule));
 }
 
 /* What both ends of an exchange must agree on, and what errors call it. */

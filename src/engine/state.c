@@ -135,6 +135,7 @@ static void lay_out_messages(mics_engine *engine, char *arena)
         arena += engine->schedule->message_bytes[stream];
     }
     engine->residual = (float *)(void *)arena;
+    engine->momentum = arena == NULL ? NULL : engine->residual + engine->schedule->residual_elems;
 }
 
 static mics_status open_arenas(mics_engine *engine)

@@ -19,6 +19,9 @@ mics_unit *model_newest(mics_model *model);
  */
 mics_status model_finish_parts(mics_model *model, mics_param *param);
 
+/* Whether the rows of each of its tensors lie together, in whatever order. Needs finished parts. */
+bool model_has_whole_tensors(const mics_param *param);
+
 /* That no tensor is given by two parameters, or again by one after another tensor.
  *
  * Needs: every parameter's parts finished.

@@ -397,6 +397,27 @@ static mics_status check_size(const mics_model *model)
     return MICS_OK;
 }
 
+// Matrices that only GEMMs of hidden layers read.
+static void mark_hidden(mics_model *model)
+{
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t p = 0; p < model->units[u].param_count; p++) {
+            mics_param *param = &model->units[u].params[p];
+            param->hidden = param->dims > 1 && model_has_whole_tensors(param);
+        }
+    }
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t o = 0; o < model->units[u].op_count; o++) {
+            const mics_op *op = &model->units[u].ops[o];
+            const mics_op_def *def = mics_op_def_get(op->kind);
+            for (int32_t i = 0; i < MICS_OP_PARAMS && (!def->multiplies || def->loss); i++) {
+                if (op->params[i].unit >= 0)
+                    model->units[op->params[i].unit].params[op->params[i].param].hidden = false;
+            }
+        }
+    }
+}
+
 mics_status mics_model_finish(mics_model *model)
 {
     MICS_TRY(model->status);
@@ -413,6 +434,7 @@ mics_status mics_model_finish(mics_model *model)
         for (int32_t p = 0; p < model->units[u].param_count; p++)
             MICS_TRY(model_finish_parts(model, &model->units[u].params[p]));
     }
+    mark_hidden(model);
     return model_check_tensors(model);
 }
 

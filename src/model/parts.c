@@ -58,6 +58,38 @@ bool mics_param_next_tensor(const mics_param *param, int32_t *part_in_out,
     return true;
 }
 
+bool mics_param_next_matrix(const mics_param *param, int32_t *part_in_out, int64_t *row_out,
+                            int64_t *rows_out)
+{
+    mics_param_tensor tensor;
+    if (!mics_param_next_tensor(param, part_in_out, &tensor))
+        return false;
+    int64_t row = param->parts[tensor.part].row;
+    for (int32_t i = 1; i < tensor.part_count; i++) {
+        const int64_t other = param->parts[tensor.part + i].row;
+        row = other < row ? other : row;
+    }
+    *row_out = row;
+    *rows_out = tensor.shape[0];
+    return true;
+}
+
+bool model_has_whole_tensors(const mics_param *param)
+{
+    mics_param_tensor tensor;
+    for (int32_t part = 0; mics_param_next_tensor(param, &part, &tensor);) {
+        int64_t first = INT64_MAX, end = 0;
+        for (int32_t i = tensor.part; i < tensor.part + tensor.part_count; i++) {
+            const mics_param_part *of = &param->parts[i];
+            first = of->row < first ? of->row : first;
+            end = of->row + of->rows > end ? of->row + of->rows : end;
+        }
+        if (end - first != tensor.shape[0])
+            return false;
+    }
+    return true;
+}
+
 static int compare_ranges(const void *left, const void *right)
 {
     const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;

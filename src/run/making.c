@@ -35,6 +35,7 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
         .node_memory = run->memory_checkpoint_every > 0,
         .accelerator = budget->accelerator.used,
         .precision = run_budget_precision(budget),
+        .optimizer = run->optimizer.kind,
     };
     choose_collectives(run, &spec);
     MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, run->sharding, &spec.mesh));

@@ -191,6 +191,7 @@ run_exposed run_exposed_sum(const double exposed_us[MICS_STEP_KINDS])
         const double us = exposed_us[kind];
         switch ((mics_step_kind)kind) {
         case MICS_STEP_PARAM_SYNC:
+        case MICS_STEP_MOMENTUM_GATHER:
         case MICS_STEP_GATHER:
             sum.gather += us;
             break;

@@ -200,10 +200,21 @@ static mics_status check_windows(const mics_job *job, const mics_checkpoint_meta
     return status;
 }
 
+// Version 1 does not say it, and had AdamW alone.
+static mics_status check_optimizer(const mics_job *job, const mics_checkpoint_meta *meta)
+{
+    const char *theirs = meta->optimizer != NULL
+                             ? meta->optimizer
+                             : mics_optimizer_def_get(MICS_OPTIMIZER_ADAMW)->name;
+    const char *ours = mics_optimizer_def_get(job->run->optimizer.kind)->name;
+    return strcmp(theirs, ours) == 0 ? MICS_OK : differs(job, "optimizer.type", theirs, ours);
+}
+
 static mics_status check_same_run(const mics_job *job)
 {
     const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
     MICS_TRY(check_model(job, meta));
+    MICS_TRY(check_optimizer(job, meta));
     MICS_TRY(differs_int(job, "run.seed", (int64_t)meta->seed, (int64_t)job->run->seed));
     MICS_TRY(check_data(job, meta));
     MICS_TRY(check_windows(job, meta));

@@ -273,13 +273,23 @@ static mics_status check_bytes(const char *what, mics_bytes sent, mics_bytes exp
                      (long long)expected.inter);
 }
 
+// What is sent of what the step before left (mics_schedule_is_left_over).
+static mics_bytes left_over(const run_trainer *self,
+                            mics_bytes (*sent)(const run_trainer *self, mics_step_kind kind))
+{
+    mics_bytes sum = sent(self, MICS_STEP_REPLICA_GATHER);
+    if (mics_schedule_defers(self->job->schedule))
+        add_bytes(&sum, 1, sent(self, MICS_STEP_MOMENTUM_GATHER));
+    return sum;
+}
+
 // What this rank sent must be what the schedule says it sends. Each rank checks its own share, so
 // the schedule's total over all ranks is a measured one, without a message to gather it. A step that
 // has nothing to complete sends no replica gathers.
 static mics_status check_sent(const run_trainer *self)
 {
     const mics_completions *done = &self->completions;
-    const mics_bytes gathers = kind_sent(self, MICS_STEP_REPLICA_GATHER);
+    const mics_bytes gathers = left_over(self, kind_sent);
     mics_bytes completed = {0, 0},
                step = mics_schedule_rank_bytes(self->job->schedule, MICS_PHASE_TRAIN,
                                                self->rank->comm->rank);
@@ -296,7 +306,7 @@ static mics_bytes sent_by_all(const run_trainer *self)
     const mics_completions *done = &self->completions;
     mics_bytes sum = mics_schedule_all_bytes(self->job->schedule, MICS_PHASE_TRAIN);
     add_bytes(&sum, (self->newest.completes ? 0 : -1) + done->updates,
-              kind_sent_by_all(self, MICS_STEP_REPLICA_GATHER));
+              left_over(self, kind_sent_by_all));
     add_bytes(&sum, done->count, kind_sent_by_all(self, MICS_STEP_PARAM_SYNC));
     return sum;
 }

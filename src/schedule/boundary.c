@@ -130,14 +130,34 @@ bool is_sent_when_updated(const builder *b, int32_t unit)
     return s->optimizer > s->params || (s->params > 1 && !mics_schedule_shares(b->schedule, unit));
 }
 
+// An update behind `before` (-1: nothing). Momentum has one place, which the next unit's update
+// frees: computation is in order.
+static mics_status list_update(builder *b, int32_t unit, int32_t before, int32_t *update_out)
+{
+    mics_step update = blank_step(MICS_STEP_UPDATE, unit, -1);
+    wait_on(b, &update, before);
+    if (mics_schedule_orthogonalises(b->schedule, unit)) {
+        mics_step momentum = blank_step(MICS_STEP_MOMENTUM, unit, -1);
+        int32_t index = -1;
+        wait_on(b, &momentum, before);
+        MICS_TRY(add_step(b, momentum, &index));
+        const stage_list stages = stages_of(b, MICS_STEP_MOMENTUM_GATHER, unit);
+        for (int32_t at = 0; sharding_of(b, unit)->optimizer > 1 && at < stages.count; at++) {
+            mics_step gather = comm_step(b, MICS_STEP_MOMENTUM_GATHER, stages.at[at], &unit, 1, -1);
+            wait_on(b, &gather, index);
+            MICS_TRY(add_step(b, gather, &index));
+        }
+        wait_on(b, &update, index);
+    }
+    return add_step(b, update, update_out);
+}
+
 mics_status list_deferred_update(builder *b, int32_t unit)
 {
-    mics_step step = blank_step(MICS_STEP_UPDATE, unit, -1);
     if (!defers_updates(b) || b->updated[unit] >= 0)
         return MICS_OK;
     MICS_TRY(list_replica_gather(b, unit));
-    wait_on(b, &step, b->brought_back[unit]);
-    return add_step(b, step, &b->updated[unit]);
+    return list_update(b, unit, b->brought_back[unit], &b->updated[unit]);
 }
 
 // ---- second hop ----
@@ -228,11 +248,7 @@ mics_status list_boundary(builder *b)
     wait_on_all(b, &norm, b->newest);
     MICS_TRY(add_step(b, norm, &index));
     MICS_TRY(list_agreement(b, &agree));
-    for (int32_t unit = 0; !defers_updates(b) && unit < b->schedule->spec.model->unit_count;
-         unit++) {
-        mics_step update = blank_step(MICS_STEP_UPDATE, unit, -1);
-        wait_on(b, &update, agree);
-        MICS_TRY(add_step(b, update, &index));
-    }
+    for (int32_t unit = 0; !defers_updates(b) && unit < b->schedule->spec.model->unit_count; unit++)
+        MICS_TRY(list_update(b, unit, agree, &index));
     return MICS_OK;
 }

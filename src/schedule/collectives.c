@@ -32,6 +32,7 @@ void find_stages(const builder *b, int32_t unit, bool stages[MICS_STEP_KINDS])
     stages[MICS_STEP_SCATTER] = boundary && s->grads < k && k < s->optimizer;
     stages[MICS_STEP_REPLICA_SCATTER] = stages[MICS_STEP_REPLICA_GATHER] =
         boundary && s->optimizer < k && k < mesh->ranks;
+    stages[MICS_STEP_MOMENTUM_GATHER] = boundary && 1 < k && k < s->optimizer;
     stages[MICS_STEP_PARAM_SYNC] = boundary && s->params < k && k < s->optimizer;
 }
 
@@ -61,6 +62,8 @@ static mics_group_axis axis_of(const builder *b, mics_step_kind kind, int32_t un
     case MICS_STEP_REPLICA_SCATTER:
     case MICS_STEP_REPLICA_GATHER:
         return MICS_AXIS_REPLICATION;
+    case MICS_STEP_MOMENTUM_GATHER:
+        return MICS_AXIS_OPTIMIZER;
     default: // PARAM_SYNC
         return s->params != mesh->params ? MICS_AXIS_OPTIMIZER : MICS_AXIS_PARAM_SYNC;
     }
@@ -81,7 +84,7 @@ static int32_t blocks_of(const builder *b, const mics_step *step)
     case MICS_STEP_REPLICA_SCATTER: // the optimizer shard, cut once more over the replicas
     case MICS_STEP_REPLICA_GATHER:
         return mesh->ranks;
-    default: // SCATTER, PARAM_SYNC
+    default: // SCATTER, PARAM_SYNC, MOMENTUM_GATHER
         return s->optimizer;
     }
 }
@@ -102,7 +105,8 @@ static mics_comm_dtype hop_of(const builder *b, const mics_step *step, mics_comm
 static mics_comm_dtype held_as(const builder *b, const mics_step *step)
 {
     const bool mixed = b->schedule->spec.precision == MICS_PRECISION_MIXED;
-    return mixed && !mics_step_is_second_hop(step) ? MICS_COMM_BF16 : MICS_COMM_FP32;
+    const bool wide = mics_step_is_second_hop(step) || step->kind == MICS_STEP_MOMENTUM_GATHER;
+    return mixed && !wide ? MICS_COMM_BF16 : MICS_COMM_FP32;
 }
 
 // Whether whoever gathers a unit sees rounded values, the same ones everywhere.
@@ -144,6 +148,8 @@ static mics_comm_dtype sent_as(const builder *b, const mics_step *step)
                                             : held_as(b, step);
     case MICS_STEP_REDUCE:
         return hop_of(b, step, spec->grads_dtype);
+    case MICS_STEP_MOMENTUM_GATHER:
+        return MICS_COMM_FP32;
     default: // the second hop
         return second_hop_sends(b, step);
     }

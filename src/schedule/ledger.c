@@ -21,6 +21,34 @@ size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
 
 // ---- memory ----
 
+bool mics_schedule_orthogonalises(const mics_schedule *schedule, int32_t unit)
+{
+    const mics_unit *of = &schedule->spec.model->units[unit];
+    const bool takes = mics_optimizer_def_get(schedule->spec.optimizer)->matrix_workspace != NULL;
+    bool found = false;
+    for (int32_t p = 0; takes && p < of->param_count; p++)
+        found = found || of->params[p].hidden;
+    return found && !schedule->spec.evaluation_only;
+}
+
+// Floats that the update of a unit's largest matrix takes.
+static int64_t update_workspace(const mics_schedule *schedule, int32_t unit)
+{
+    const mics_unit *of = &schedule->spec.model->units[unit];
+    int64_t most = 0, row = 0, rows = 0;
+    const bool takes = mics_schedule_orthogonalises(schedule, unit);
+    for (int32_t p = 0; takes && p < of->param_count; p++) {
+        const mics_param *param = &of->params[p];
+        for (int32_t part = 0;
+             param->hidden && mics_param_next_matrix(param, &part, &row, &rows);) {
+            const int64_t need =
+                mics_optimizer_workspace(schedule->spec.optimizer, rows, param->shape[1]);
+            most = need > most ? need : most;
+        }
+    }
+    return most;
+}
+
 static void size_workspace(mics_schedule *schedule)
 {
     const mics_model *model = schedule->spec.model;
@@ -35,6 +63,11 @@ static void size_workspace(mics_schedule *schedule)
             if (need > most)
                 most = need;
         }
+        const int64_t update = update_workspace(schedule, u);
+        most = update > most ? update : most;
+        if (mics_schedule_orthogonalises(schedule, u) &&
+            schedule->padded_elems[u] > schedule->momentum_elems)
+            schedule->momentum_elems = schedule->padded_elems[u];
     }
     const int64_t line = MICS_ALIGNMENT / (int64_t)sizeof(float);
     const int64_t tokens = schedule->spec.batch.sequences * schedule->spec.batch.length;
@@ -187,7 +220,8 @@ static void sum_memory(mics_schedule *schedule)
         bytes[MICS_MEM_NODE] = mics_schedule_node_bytes(schedule);
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         bytes[MICS_MEM_MESSAGES] += schedule->message_bytes[stream];
-    bytes[MICS_MEM_MESSAGES] += (size_t)schedule->residual_elems * sizeof(float);
+    bytes[MICS_MEM_MESSAGES] +=
+        (size_t)(schedule->residual_elems + schedule->momentum_elems) * sizeof(float);
     bytes[MICS_MEM_DATA] =
         (size_t)(spec->layered_micro_steps * schedule->data_elems) * sizeof(int32_t);
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {

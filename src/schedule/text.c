@@ -21,6 +21,8 @@ const char *mics_step_text(mics_step_kind kind, mics_step_stage stage)
         [MICS_STEP_REPLICA_SCATTER] = STAGES_OF("replica scatter"),
         [MICS_STEP_NORM] = STAGES_OF("norm"),
         [MICS_STEP_AGREE] = STAGES_OF("agree"),
+        [MICS_STEP_MOMENTUM] = STAGES_OF("momentum"),
+        [MICS_STEP_MOMENTUM_GATHER] = STAGES_OF("momentum gather"),
         [MICS_STEP_UPDATE] = STAGES_OF("update"),
     };
     return (unsigned)kind < MICS_STEP_KINDS && (unsigned)stage < MICS_STAGES ? texts[kind][stage]

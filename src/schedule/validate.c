@@ -34,6 +34,8 @@
 //  11. Norm behind all sums, agreement behind it and behind all that reads parameters; then, where
 //      none is deferred, each unit's update: once each. An evaluation has the agreement alone, behind its
 //      computations.
+//      Of a unit with matrices that the optimizer orthogonalises the momentum comes before, behind
+//      what the update waits for, and where O > 1 is gathered between. One unit's is held at a time.
 //  12. The traffic ledger is the sum over steps, and what is compressed or coalesced has room on
 //      its stream.
 #include "schedule/validate.h"
@@ -88,8 +90,8 @@ static mics_group group_of(const validator *v, const mics_step *step)
 
 static mics_status check_place(const validator *v, const mics_step *step)
 {
-    const bool comm =
-        !computes(step) && step->kind != MICS_STEP_NORM && step->kind != MICS_STEP_UPDATE;
+    const bool comm = !computes(step) && step->kind != MICS_STEP_NORM &&
+                      step->kind != MICS_STEP_MOMENTUM && step->kind != MICS_STEP_UPDATE;
     if (comm != mics_step_is_comm(step))
         return validator_broken(v, 2, "its kind is not of its stream");
     if (!comm)
@@ -223,6 +225,10 @@ static mics_status check_kind(validator *v, const mics_step *step)
         return check_norm(v);
     case MICS_STEP_AGREE:
         return check_agree(v);
+    case MICS_STEP_MOMENTUM:
+        return check_momentum(v, step);
+    case MICS_STEP_MOMENTUM_GATHER:
+        return check_momentum_gather(v, step);
     default:
         return check_update(v, step);
     }
@@ -274,7 +280,7 @@ static mics_status open_validator(validator *v)
     const int32_t slots = s->param_slot_count + s->grad_slot_count;
     void *block = NULL;
     v->begun = v->readers = at_the_start;
-    v->norm = v->agreement = -1;
+    v->norm = v->agreement = v->gathering = -1;
     MICS_TRY(open_array(v, v->list->count, sizeof *v->known, &block));
     v->known = block;
     MICS_TRY(open_array(v, slots + 1, sizeof *v->params, &block));
@@ -285,8 +291,16 @@ static mics_status open_validator(validator *v)
     MICS_TRY(open_array(v, units_of(v), sizeof *v->units, &block));
     v->units = block;
     for (int32_t u = 0; u < units_of(v); u++)
-        v->units[u] = (unit_state){
-            {.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, 0, -1, -1};
+        v->units[u] = (unit_state){{.last = -1},
+                                   {.last = -1},
+                                   {.last = -1},
+                                   {.last = -1},
+                                   {.last = -1},
+                                   {.last = -1},
+                                   0,
+                                   -1,
+                                   -1,
+                                   -1};
     MICS_TRY(open_array(v, s->spec.micro_steps, sizeof *v->passes, &block));
     v->passes = block;
     MICS_TRY(open_array(v, s->spec.layered_micro_steps, sizeof *v->in_flight, &block));

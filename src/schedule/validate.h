@@ -25,10 +25,11 @@ typedef struct chain_state {
 } chain_state;
 
 typedef struct unit_state {
-    chain_state back, sync, gather, reduce, hop;
-    int32_t reduced; // micro-steps
-    int32_t writer;  // newest step that wrote its gradient; -1: none
-    int32_t updated; // its update; -1: none
+    chain_state back, sync, gather, reduce, hop, momenta;
+    int32_t reduced;  // micro-steps
+    int32_t writer;   // newest step that wrote its gradient; -1: none
+    int32_t momentum; // the rank's part of it; -1: none
+    int32_t updated;  // its update; -1: none
 } unit_state;
 
 typedef struct validator {
@@ -45,6 +46,7 @@ typedef struct validator {
     int32_t *passes;         // by micro-step: computed so far
     int32_t *in_flight;      // by micro-batch in flight: its micro-step; -1: none
     int32_t norm, agreement; // steps; -1: none
+    int32_t gathering;       // unit whose momentum is held; -1: none
 } validator;
 
 // ---- validate_units.c ----
@@ -81,6 +83,8 @@ mics_status check_reduce(validator *v, const mics_step *step);
 mics_status check_hop(validator *v, const mics_step *step);
 mics_status check_norm(validator *v);
 mics_status check_agree(validator *v);
+mics_status check_momentum(validator *v, const mics_step *step);
+mics_status check_momentum_gather(validator *v, const mics_step *step);
 mics_status check_update(validator *v, const mics_step *step);
 
 #endif

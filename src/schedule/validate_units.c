@@ -362,12 +362,57 @@ mics_status check_agree(validator *v)
     return MICS_OK;
 }
 
-mics_status check_update(validator *v, const mics_step *step)
+// Behind what a unit's update waits for.
+static mics_status check_due(const validator *v, const mics_step *step)
 {
-    unit_state *unit = &v->units[step->unit];
+    const unit_state *unit = &v->units[step->unit];
     const bool sums = unit_of(v, step->unit)->param_count > 0;
     if (defers(v) && sums && !(is_complete(&unit->back) && precedes(v, unit->back.last)))
         return validator_broken(v, 10, "its gradient has not come back");
+    return MICS_OK;
+}
+
+mics_status check_momentum(validator *v, const mics_step *step)
+{
+    unit_state *unit = &v->units[step->unit];
+    if (!mics_schedule_orthogonalises(v->schedule, step->unit) || !is_training(v))
+        return validator_broken(v, 11, "its update takes no matrix whole");
+    if (unit->momentum >= 0 || v->gathering >= 0)
+        return validator_broken(v, 11, "another unit's momentum is held");
+    if (!defers(v) && (v->agreement < 0 || !precedes(v, v->agreement)))
+        return validator_broken(v, 11, "it is not behind the agreement");
+    unit->momentum = v->index;
+    v->gathering = step->unit;
+    return check_due(v, step);
+}
+
+mics_status check_momentum_gather(validator *v, const mics_step *step)
+{
+    unit_state *unit = &v->units[step->unit];
+    if (v->gathering != step->unit || !precedes(v, unit->momentum) || is_complete(&unit->momenta))
+        return validator_broken(v, 11, "there is no momentum to gather");
+    return go_on(v, &unit->momenta);
+}
+
+// The momentum of the unit, if its update takes that whole, is whole.
+static mics_status check_whole(validator *v, const mics_step *step)
+{
+    const unit_state *unit = &v->units[step->unit];
+    if (!mics_schedule_orthogonalises(v->schedule, step->unit))
+        return MICS_OK;
+    if (v->gathering != step->unit || !precedes(v, unit->momentum) ||
+        (sharding_of(v, step->unit)->optimizer > 1 &&
+         !(is_complete(&unit->momenta) && precedes(v, unit->momenta.last))))
+        return validator_broken(v, 11, "its momentum is not whole");
+    v->gathering = -1;
+    return MICS_OK;
+}
+
+mics_status check_update(validator *v, const mics_step *step)
+{
+    unit_state *unit = &v->units[step->unit];
+    MICS_TRY(check_due(v, step));
+    MICS_TRY(check_whole(v, step));
     if (unit->updated >= 0 || (!defers(v) && (v->agreement < 0 || !precedes(v, v->agreement))))
         return validator_broken(v, 11, "units are updated once, behind the agreement");
     unit->updated = v->index;

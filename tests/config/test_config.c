@@ -219,8 +219,10 @@ static void test_cannot_be_honoured(void **state)
         {"\"fp16\": {\"fp16_master_weights_and_grads\": true}", MICS_ERR_UNSUPPORTED,
          "fp16.fp16_master_weights_and_grads: cannot be honoured: master weights are fp32"},
         {"\"optimizer\": {\"type\": \"Lamb\"}", MICS_ERR_UNSUPPORTED,
-         "must be \"Adam\" or \"AdamW\" or \"FusedAdam\" or \"DeepSpeedCPUAdam\", not "
-         "\"Lamb\"; only AdamW is built"},
+         "or \"DeepSpeedCPUAdam\" or \"SGD\" or \"Lion\" or \"FusedLion\" or "
+         "\"DeepSpeedCPULion\" or \"Muon\", not \"Lamb\"; no others are built"},
+        {"\"optimizer\": {\"type\": \"SGD\", \"params\": {\"dampening\": 0.1}}",
+         MICS_ERR_UNSUPPORTED, "dampening: cannot be honoured"},
         {"\"scheduler\": {\"type\": \"LRRangeTest\"}", MICS_ERR_UNSUPPORTED, "no others are built"},
         {"\"optimizer\": {\"params\": {\"adam_w_mode\": false, \"weight_decay\": 0.1}}",
          MICS_ERR_UNSUPPORTED, "use true, or weight_decay 0"},

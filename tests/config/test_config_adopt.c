@@ -51,6 +51,82 @@ static void test_contradicts(void **state)
                   MICS_ERR_INVALID, "contradicts gradient_accumulation_steps 4; leave one out");
 }
 
+// ---- optimizers ----
+
+#define OPTIMIZER(type, params)                                                                    \
+    RUN_WITH("\"optimizer\": {\"type\": " type ", \"params\": {" params "}}")
+
+static void test_optimizers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        mics_optimizer_kind kind;
+        double first, second;
+    } cases[] = {
+        {OPTIMIZER("\"FusedAdam\"", ""), MICS_OPTIMIZER_ADAMW, 0.9, 0.999},
+        {OPTIMIZER("\"sgd\"", ""), MICS_OPTIMIZER_SGD, 0, 0},
+        {RUN_WITH("\"optimizer\": {\"params\": {\"momentum\": 0.9, \"nesterov\": true}, "
+                  "\"type\": \"SGD\"}"),
+         MICS_OPTIMIZER_SGD, 0.9, 1},
+        {OPTIMIZER("\"Lion\"", ""), MICS_OPTIMIZER_LION, 0.9, 0.99},
+        {OPTIMIZER("\"FusedLion\"", "\"betas\": [0.95, 0.98]"), MICS_OPTIMIZER_LION, 0.95, 0.98},
+        // The Trainer's betas and eps are AdamW's; it gives Lion its betas too, as transformers do.
+        {FOREIGN("\"max_steps\": 9, \"optim\": \"sgd\", \"adam_beta1\": 0.8, "
+                 "\"adam_epsilon\": 1e-6"),
+         MICS_OPTIMIZER_SGD, 0, 0},
+        {FOREIGN("\"max_steps\": 9, \"adam_epsilon\": 1e-6, \"optim\": \"lion_32bit\""),
+         MICS_OPTIMIZER_LION, 0.9, 0.999},
+        {FOREIGN("\"adam_beta1\": 0.8, \"max_steps\": 9, \"optim\": \"lion\""), MICS_OPTIMIZER_LION,
+         0.8, 0.999},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mics_run *run = load_good(cases[i].text);
+        assert_int_equal(run->optimizer.kind, cases[i].kind);
+        if (run->optimizer.settings[0] != cases[i].first ||
+            run->optimizer.settings[1] != cases[i].second)
+            fail_msg("%s: settings are %g and %g", cases[i].text, run->optimizer.settings[0],
+                     run->optimizer.settings[1]);
+        mics_run_close(run);
+    }
+    check_value(OPTIMIZER("\"SGD\"", "\"nesterov\": true, \"momentum\": 0.5"),
+                "optimizer.params.nesterov", "true");
+    check_value(OPTIMIZER("\"Lion\"", ""), "optimizer.params.betas", "[0.9, 0.99]");
+    check_value(OPTIMIZER("\"Muon\"", ""), "optimizer.params.momentum", "0.95");
+    check_value(OPTIMIZER("\"Muon\"", ""), "optimizer.params.nesterov", "true");
+    check_value(OPTIMIZER("\"Muon\"", "\"adjust_lr_fn\": \"match_rms_adamw\""),
+                "optimizer.params.adjust_lr_fn", "\"match_rms_adamw\"");
+}
+
+static void test_keys_of_other_optimizers(void **state)
+{
+    (void)state;
+    check_refused(OPTIMIZER("\"SGD\"", "\"betas\": [0.9, 0.99]"), MICS_ERR_INVALID,
+                  "optimizer.params.betas: SGD has no betas; leave it out");
+    check_refused(OPTIMIZER("\"Lion\"", "\"eps\": 1e-8"), MICS_ERR_INVALID, "Lion has no eps");
+    check_refused(OPTIMIZER("\"AdamW\"", "\"momentum\": 0.9"), MICS_ERR_INVALID,
+                  "AdamW has no momentum");
+    check_refused(OPTIMIZER("\"SGD\"", "\"adam_w_mode\": false"), MICS_ERR_INVALID,
+                  "SGD has no adam_w_mode");
+    check_refused(OPTIMIZER("\"SGD\"", "\"nesterov\": true"), MICS_ERR_INVALID,
+                  "nesterov: needs a momentum above 0");
+    check_refused(OPTIMIZER("\"Muon\"", "\"ns_steps\": 2.5"), MICS_ERR_INVALID,
+                  "ns_steps: must be a whole number, not 2.5");
+    check_refused(OPTIMIZER("\"Muon\"", "\"ns_coefficients\": [1, 2, 3]"), MICS_ERR_UNSUPPORTED,
+                  "ns_coefficients: must be [3.4445, -4.775, 2.0315]");
+    check_refused(OPTIMIZER("\"Lion\"", "\"adjust_lr_fn\": \"original\""), MICS_ERR_INVALID,
+                  "Lion has no adjust_lr_fn");
+    check_refused(OPTIMIZER("\"SGD\"", "\"nesterov\": 1"), MICS_ERR_FORMAT, "true or false");
+    check_refused(OPTIMIZER("\"SGD\"", "\"momentum\": 1"), MICS_ERR_INVALID,
+                  "momentum: must be 0 to 0.9999999");
+    check_refused(FOREIGN("\"max_steps\": 9, \"optim\": \"lion_8bit\""), MICS_ERR_UNSUPPORTED,
+                  "optim: must be");
+    mics_run *run = load_good(OPTIMIZER("\"SGD\"", ""));
+    assert_null(find_row(run, "optimizer.params.betas").key);
+    assert_null(find_row(run, "optimizer.params.adam_w_mode").key);
+    mics_run_close(run);
+}
+
 // ---- OneCycle ----
 
 #define ONE_CYCLE(more)                                                                            \
@@ -338,6 +414,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_says_the_same_twice, setup, teardown),
         cmocka_unit_test_setup_teardown(test_contradicts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_optimizers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_keys_of_other_optimizers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_cycle, setup, teardown),
         cmocka_unit_test_setup_teardown(test_defaults_beside_deepspeed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_without_effect_in_the_trainer, setup, teardown),

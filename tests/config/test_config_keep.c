@@ -73,13 +73,29 @@ static void other_value(const key *row, char *text, size_t capacity)
     else if (row->type == KEY_CHOICE)
         snprintf(text, capacity, "\"%s\"",
                  row->choices[row->text != NULL && strcmp(row->choices[0], row->text) == 0]);
+    else if (strcmp(row->path, "optimizer.params.nesterov") == 0)
+        snprintf(text, capacity, "true");
+    else if (strcmp(row->path, "optimizer.params.ns_steps") == 0)
+        snprintf(text, capacity, "7");
     else if (row->type == KEY_SETTINGS)
         snprintf(text, capacity, "%s", row->count == 1 ? "0.5" : "[0.5, 0.25]");
     else
         snprintf(text, capacity, "%.15g", number > row->high ? row->high : number);
 }
 
-// A stored run of one key, and of the scheduler that takes it.
+// The optimizer that takes a key which AdamW does not; else NULL.
+static const char *optimizer_of(const char *path)
+{
+    static const char *const keys[][2] = {
+        {"momentum", "SGD"}, {"nesterov", "SGD"}, {"ns_steps", "Muon"}, {"adjust_lr_fn", "Muon"}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (strcmp(mics_config_leaf(path), keys[i][0]) == 0)
+            return keys[i][1];
+    }
+    return NULL;
+}
+
+// A stored run of one key, and of the scheduler or optimizer that takes it.
 static void make_stored(const char *path, const char *value, const char *scheduler, char *text,
                         size_t capacity)
 {
@@ -87,6 +103,10 @@ static void make_stored(const char *path, const char *value, const char *schedul
     ASSERT_OK(mics_json_parse(memory, "made", "{}", 2, &json));
     if (scheduler != NULL)
         ASSERT_OK(mics_json_set(json, "scheduler.type", scheduler));
+    if (optimizer_of(path) != NULL) {
+        ASSERT_OK(mics_json_set(json, "optimizer.type", optimizer_of(path)));
+        ASSERT_OK(mics_json_set(json, "optimizer.params.momentum", "0.9"));
+    }
     ASSERT_OK(mics_json_set(json, path, value));
     assert_true(mics_config_value_whole(mics_json_root(json), text, capacity));
     mics_json_close(json);

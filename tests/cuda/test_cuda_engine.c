@@ -106,6 +106,7 @@ static void check_case(const gpu_case *c, bool nccl, const fixture_run *referenc
     run.want.sharding = c->sharding;
     run.want.hierarchical = true;
     run.want.steps = reference->want.steps;
+    run.want.optimizer = reference->want.optimizer;
     fixture_go(&run);
     check_losses(&run, reference);
 }
@@ -135,6 +136,25 @@ static void test_shardings_staged(void **state)
     const fixture_run reference = short_reference();
     for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++)
         check_case(&cases[i], false, &reference);
+}
+
+// Rules that are not AdamW's, their states over two ranks, deferred or not.
+static void test_optimizers(void **state)
+{
+    (void)state;
+    static const gpu_case cases[] = {{2, 1, {1, 1, 2}, MICS_DTYPE_FP32},
+                                     {2, 2, {2, 2, 2}, MICS_DTYPE_BF16},
+                                     {4, 2, {2, 2, 2}, MICS_DTYPE_BF16}};
+    needs_gpus(4);
+    for (int kind = 0; kind < MICS_OPTIMIZER_KINDS; kind++) {
+        if (kind == MICS_OPTIMIZER_ADAMW)
+            continue;
+        fixture_case like = on_gpu(MICS_DTYPE_FP32);
+        like.optimizer = fixture_optimizers[kind];
+        const fixture_run reference = on_cpu(&like);
+        for (size_t i = 0; i < cases_of(3); i++)
+            check_case(&cases[i], false, &reference);
+    }
 }
 
 static void test_shardings_nccl(void **state)
@@ -311,13 +331,10 @@ static void test_flips_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank),
-        cmocka_unit_test(test_shardings_staged),
-        cmocka_unit_test(test_shardings_nccl),
-        cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_overflow_is_skipped),
-        cmocka_unit_test(test_graphs),
-        cmocka_unit_test(test_breadth),
+        cmocka_unit_test(test_one_rank),        cmocka_unit_test(test_shardings_staged),
+        cmocka_unit_test(test_optimizers),      cmocka_unit_test(test_shardings_nccl),
+        cmocka_unit_test(test_repeats),         cmocka_unit_test(test_overflow_is_skipped),
+        cmocka_unit_test(test_graphs),          cmocka_unit_test(test_breadth),
         cmocka_unit_test(test_flips_are_found),
     };
     const int missing = gpu_missing();

@@ -7,9 +7,7 @@
 #include "mics/checkpoint.h"
 #include <math.h>
 
-enum { STEPS = 8, STOP = 5, SEQUENCES = 16, UNITS = 8, STATES = 3 };
-
-static const char *const state_names[STATES] = {"param", "exp_avg", "exp_avg_sq"};
+enum { STEPS = 8, STOP = 5, SEQUENCES = 16, UNITS = 8, STATES = 1 + MICS_OPTIMIZER_STATES };
 
 typedef struct repeat_run {
     fixture_run run;
@@ -23,12 +21,22 @@ typedef struct repeat_run {
 
 // ---- one rank ----
 
+static const mics_optimizer_def *def_of(const repeat_run *repeat)
+{
+    return mics_optimizer_def_get(fixture_optimizer(&repeat->run.want).kind);
+}
+
+static const char *state_name(const repeat_run *repeat, int index)
+{
+    return index == 0 ? MICS_STATE_PARAM : def_of(repeat)->state_names[index - 1];
+}
+
 static void states_of(const mics_engine *engine, int32_t unit, float *states_out[STATES])
 {
     const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, unit);
     states_out[0] = piece.params;
-    states_out[1] = piece.states[0];
-    states_out[2] = piece.states[1];
+    for (int s = 1; s < STATES; s++)
+        states_out[s] = piece.states[s - 1];
 }
 
 static mics_optimizer_shard shard_of(const repeat_run *repeat, const mics_engine *engine,
@@ -39,11 +47,11 @@ static mics_optimizer_shard shard_of(const repeat_run *repeat, const mics_engine
                                   .unit_elems = repeat->run.model->units[unit].elems,
                                   .begin = piece.range.begin,
                                   .end = piece.range.end,
-                                  .state_count = STATES};
+                                  .state_count = 1 + def_of(repeat)->states};
     float *states[STATES];
     states_of(engine, unit, states);
-    for (int s = 0; s < STATES; s++)
-        shard.states[s] = (mics_shard_state){.name = state_names[s], .data = states[s]};
+    for (int s = 0; s < shard.state_count; s++)
+        shard.states[s] = (mics_shard_state){.name = state_name(repeat, s), .data = states[s]};
     return shard;
 }
 
@@ -64,7 +72,7 @@ static mics_status save(const repeat_run *repeat, const ranks_self *self, mics_e
                                        .model_json = fixture_config,
                                        .tokenizer = "bytes",
                                        .precision = "fp32",
-                                       .optimizer = "AdamW",
+                                       .optimizer = def_of(repeat)->name,
                                        .sharding = {1, 1, writers},
                                        .layered_micro_steps = 1};
     for (int32_t u = 0; u < repeat->run.model->unit_count; u++)
@@ -78,13 +86,14 @@ static mics_status load(const repeat_run *repeat, const ranks_self *self, mics_e
     mics_checkpoint *checkpoint = NULL;
     mics_status status = MICS_OK;
     MICS_TRY(mics_checkpoint_open(self->memory, repeat->resume, &checkpoint));
-    for (int32_t i = 0; i < repeat->run.model->unit_count * STATES; i++) {
-        const mics_optimizer_shard shard = shard_of(repeat, engine, i / STATES);
+    const int32_t held = 1 + def_of(repeat)->states;
+    for (int32_t i = 0; i < repeat->run.model->unit_count * held; i++) {
+        const mics_optimizer_shard shard = shard_of(repeat, engine, i / held);
         float *states[STATES];
-        states_of(engine, i / STATES, states);
+        states_of(engine, i / held, states);
         MICS_TRY_OUT(mics_checkpoint_read(checkpoint, shard.unit, shard.unit_elems,
-                                          state_names[i % STATES], shard.begin, shard.end,
-                                          states[i % STATES]));
+                                          state_name(repeat, i % held), shard.begin, shard.end,
+                                          states[i % held]));
     }
 out:
     mics_checkpoint_close(checkpoint);
@@ -96,7 +105,7 @@ static void collect(const repeat_run *repeat, const mics_engine *engine, int32_t
     int64_t at = 0;
     for (int32_t u = 0; u < repeat->run.model->unit_count; u++) {
         const mics_optimizer_shard shard = shard_of(repeat, engine, u);
-        for (int s = 0; s < STATES && rank < repeat->run.want.sharding.optimizer; s++)
+        for (int s = 0; s < shard.state_count && rank < repeat->run.want.sharding.optimizer; s++)
             memcpy(repeat->state + s * repeat->elems + at + shard.begin, shard.states[s].data,
                    (size_t)(shard.end - shard.begin) * sizeof(float));
         at += shard.unit_elems;
@@ -327,17 +336,19 @@ static void check_near(const repeat_run *whole, const repeat_run *resumed)
 }
 
 // Stops case `i`, and goes on as every other one.
-static void check_other_meshes(int i, const char *config)
+static void check_other_meshes(int i, const char *config, mics_optimizer optimizer)
 {
     fixture_case want = case_at(i);
     saved at;
     repeat_run whole = {0};
     want.config = config;
+    want.optimizer = optimizer;
     go(&whole, &want, 1, STEPS);
     save_at_stop(&want, &at);
     for (int j = 0; j < CASES; j++) {
         fixture_case other = case_at(j);
         other.config = config;
+        other.optimizer = optimizer;
         repeat_run resumed = {.resume = at.path};
         go(&resumed, &other, STOP + 1, STEPS);
         check_near(&whole, &resumed);
@@ -351,7 +362,7 @@ static void test_resume_on_another_mesh(void **state)
 {
     (void)state;
     for (int i = 0; i < CASES; i += 2)
-        check_other_meshes(i, NULL);
+        check_other_meshes(i, NULL, (mics_optimizer){0});
 }
 
 // Masks are those of the run that was not stopped.
@@ -361,8 +372,19 @@ static void test_resume_with_dropout(void **state)
     fixture_case want = case_at(3);
     want.config = fixture_gpt2_dropout;
     check_same_mesh(&want);
-    check_other_meshes(3, fixture_gpt2_dropout);
-    check_other_meshes(5, fixture_llama_dropout);
+    check_other_meshes(3, fixture_gpt2_dropout, (mics_optimizer){0});
+    check_other_meshes(5, fixture_llama_dropout, (mics_optimizer){0});
+}
+
+static void test_resume_of_every_optimizer(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < MICS_OPTIMIZER_KINDS; kind++) {
+        fixture_case want = case_at(kind % CASES);
+        want.optimizer = fixture_optimizers[kind];
+        check_same_mesh(&want);
+        check_other_meshes(3, NULL, want.optimizer);
+    }
 }
 
 int main(void)
@@ -374,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_resume_on_the_same_mesh),
         cmocka_unit_test(test_resume_on_another_mesh),
         cmocka_unit_test(test_resume_with_dropout),
+        cmocka_unit_test(test_resume_of_every_optimizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,6 +184,30 @@ static void test_dropout(void **state)
     check_family(4, 48, 3, &reference);
 }
 
+// Rules that are not AdamW's; its own is that of all other cases. What a rank keeps is counted as
+// everywhere.
+static void test_optimizers(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < MICS_OPTIMIZER_KINDS; kind++) {
+        if (kind == MICS_OPTIMIZER_ADAMW)
+            continue;
+        fixture_run reference = {.want = {.ranks = 1,
+                                          .nodes = 1,
+                                          .sharding = {1, 1, 1},
+                                          .sequences = 48,
+                                          .micro_steps = 2,
+                                          .steps = FIXTURE_STEPS_RUN,
+                                          .prefetch = 1,
+                                          .optimizer = fixture_optimizers[kind],
+                                          .clip = clip}};
+        fixture_go(&reference);
+        for (int32_t ranks = 1; ranks <= 4; ranks *= 2)
+            check_family(ranks, 48, 2, &reference);
+        check_family(8, 48, 3, &reference);
+    }
+}
+
 static void test_64_ranks(void **state)
 {
     (void)state;
@@ -362,6 +386,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_family_up_to_4_ranks),
         cmocka_unit_test(test_family_of_8_ranks),
+        cmocka_unit_test(test_optimizers),
         cmocka_unit_test(test_two_stages),
         cmocka_unit_test(test_untied_head),
         cmocka_unit_test(test_breadth),

@@ -52,6 +52,7 @@ static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh
     spec.share_params = take(&from, 2) == 1;
     spec.evaluation_only = take(&from, 9) == 0;
     spec.all_reduces = take(&from, 4) == 0;
+    spec.optimizer = (mics_optimizer_kind)take(&from, MICS_OPTIMIZER_KINDS);
     return spec;
 }
 
@@ -324,6 +325,23 @@ static void update_before_the_agreement(mics_schedule *s)
     forget_waits(find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 0));
 }
 
+// Of an optimizer that takes matrices whole.
+static void gather_before_the_momentum(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_MOMENTUM_GATHER, MICS_STAGE_WHOLE, 1));
+}
+
+static void update_before_momentum_is_whole(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 1));
+}
+
+static void hold_two_momenta(mics_schedule *s)
+{
+    mics_step *update = find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 1);
+    update->kind = MICS_STEP_MOMENTUM;
+}
+
 static void update_one_unit_twice(mics_schedule *s)
 {
     find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 1)->unit = 0;
@@ -382,6 +400,9 @@ static const mutant mutants[] = {
     {"read too early", "invariant 10:", {1, 1, 1}, false, read_before_the_update},
     {"no agreement", "invariant 11:", {8, 8, 16}, false, update_before_the_agreement},
     {"updated twice", "invariant 11:", {8, 8, 16}, false, update_one_unit_twice},
+    {"momentum gathered too early", "invariant 11:", {2, 2, 4}, false, gather_before_the_momentum},
+    {"momentum in part", "invariant 11:", {2, 2, 4}, false, update_before_momentum_is_whole},
+    {"momentum twice", "invariant 11:", {2, 2, 4}, false, hold_two_momenta},
     {"norm too early", "invariant 11:", {2, 2, 4}, false, norm_before_the_sums},
     {"ledger", "invariant 12:", {2, 2, 4}, false, count_a_byte_more},
     {"no room", "invariant 12:", {8, 8, 16}, false, take_no_room_to_join},
@@ -390,6 +411,8 @@ static const mutant mutants[] = {
 static void check_mutant(mics_memory *memory, const mics_model *model, const mutant *m)
 {
     const bool joins = m->spoil == take_no_room_to_join;
+    const bool whole = m->spoil == gather_before_the_momentum || m->spoil == hold_two_momenta ||
+                       m->spoil == update_before_momentum_is_whole;
     mics_schedule_spec spec = {.model = model,
                                .batch = {.sequences = 1, .length = 5, .threads = 1},
                                .micro_steps = 4,
@@ -397,7 +420,8 @@ static void check_mutant(mics_memory *memory, const mics_model *model, const mut
                                .layered_micro_steps = 2,
                                .boundary = MICS_ALGORITHM_TWO_STAGE,
                                .coalesce_below = joins ? 1 << 20 : 0,
-                               .all_reduces = m->all_reduces};
+                               .all_reduces = m->all_reduces,
+                               .optimizer = whole ? MICS_OPTIMIZER_MUON : MICS_OPTIMIZER_ADAMW};
     mics_schedule *schedule = NULL;
     capture seen;
     ASSERT_OK(mics_mesh_init(16, 2, m->sharding, &spec.mesh));

@@ -240,7 +240,8 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduc
         MICS_TRY(simulate_plain(planner, &choice, &schedule, &simulation));
         probe->us = simulation->kinds[MICS_STEP_NORM][MICS_STAGE_WHOLE].alone_us +
                     simulation->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].alone_us;
-        probe->update_us = simulation->kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].alone_us;
+        probe->update_us = simulation->kinds[MICS_STEP_MOMENTUM][MICS_STAGE_WHOLE].alone_us +
+                           simulation->kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].alone_us;
         probe->known = true;
         mics_simulation_close(simulation);
         mics_schedule_close(schedule);

@@ -72,6 +72,8 @@ static const char *work_text(mics_step_kind kind)
         [MICS_STEP_PARAM_SYNC] = "parameter sync",
         [MICS_STEP_NORM] = "the gradient's norm",
         [MICS_STEP_AGREE] = "agreement",
+        [MICS_STEP_MOMENTUM] = "the update",
+        [MICS_STEP_MOMENTUM_GATHER] = "momentum gathers",
         [MICS_STEP_UPDATE] = "the update",
     };
     return (unsigned)kind < MICS_STEP_KINDS ? texts[kind] : "?";

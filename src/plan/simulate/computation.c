@@ -133,6 +133,56 @@ double norm_us(const mics_schedule *schedule, const mics_cluster *cluster)
     return squares_us(cluster, elems, units);
 }
 
+// ---- matrices that are made orthogonal ----
+
+enum { ITERATIONS = 5 }; // of a matrix, as is usual
+
+static double matrix_us(const mics_cluster *cluster, int64_t rows, int64_t columns)
+{
+    const int64_t side = rows < columns ? rows : columns, length = rows < columns ? columns : rows;
+    const mics_cost_op gemms[] = {
+        mics_cost_matmul(side, side, length, sizeof(float), MICS_MATH_FP32),
+        mics_cost_matmul(side, side, side, sizeof(float), MICS_MATH_FP32),
+        mics_cost_matmul(side, length, side, sizeof(float), MICS_MATH_FP32)};
+    double us = 0;
+    for (int i = 0; i < 3; i++)
+        us += ITERATIONS * mics_cost_op_us(cluster, &gemms[i], NULL);
+    return us;
+}
+
+// Of the rank whose optimizer shard meets the most: each makes the matrices whole that it has a part
+// of.
+static double matrices_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit)
+{
+    const mics_unit *of = &schedule->spec.model->units[unit];
+    const int64_t owned = owned_elems(schedule, unit);
+    double most = 0;
+    for (int64_t begin = 0; begin < schedule->padded_elems[unit]; begin += owned) {
+        double us = 0;
+        int64_t row = 0, rows = 0;
+        for (int32_t p = 0; p < of->param_count; p++) {
+            const mics_param *param = &of->params[p];
+            for (int32_t part = 0;
+                 param->hidden && mics_param_next_matrix(param, &part, &row, &rows);) {
+                const int64_t first = param->offset + row * param->shape[1];
+                if (first < begin + owned && first + rows * param->shape[1] > begin)
+                    us += matrix_us(cluster, rows, param->shape[1]);
+            }
+        }
+        most = us > most ? us : most;
+    }
+    return most;
+}
+
+// Reads gradients and momentum, writes momentum and what is gathered.
+double momentum_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit)
+{
+    const mics_cost_op op = {.kind = MICS_COST_UPDATE,
+                             .math = MICS_MATH_FP32,
+                             .bytes = 4.0 * sizeof(float) * (double)owned_elems(schedule, unit)};
+    return mics_cost_op_us(cluster, &op, NULL);
+}
+
 // Where it is deferred, the gradients that it takes are summed before it, for replicas to compare.
 double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit)
 {
@@ -143,5 +193,7 @@ double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int
                              .bytes = mics_optimizer_moved_bytes(schedule->spec.optimizer, mixed) *
                                       elems};
     const double compared_us = mics_schedule_defers(schedule) ? squares_us(cluster, elems, 1) : 0;
-    return compared_us + mics_cost_op_us(cluster, &op, NULL);
+    const double whole_us =
+        mics_schedule_orthogonalises(schedule, unit) ? matrices_us(schedule, cluster, unit) : 0;
+    return compared_us + whole_us + mics_cost_op_us(cluster, &op, NULL);
 }

@@ -44,6 +44,7 @@ double unit_backward_us(const mics_schedule *schedule, const mics_cluster *clust
                         int32_t unit, double *flops_out);
 
 double norm_us(const mics_schedule *schedule, const mics_cluster *cluster);
+double momentum_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit);
 double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit);
 
 /* What a collective of the schedule takes, with the packing and adding that its thread does. */

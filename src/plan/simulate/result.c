@@ -132,6 +132,7 @@ mics_part mics_part_of(mics_step_kind kind)
     case MICS_STEP_REPLICA_GATHER:
         return MICS_PART_SECOND_HOP;
     case MICS_STEP_PARAM_SYNC:
+    case MICS_STEP_MOMENTUM_GATHER:
         return MICS_PART_PARAM_SYNC;
     default:
         return MICS_PART_UPDATE;

@@ -56,6 +56,8 @@ static double computation_us(pricing *p, const mics_step *step)
         return *us;
     case MICS_STEP_NORM:
         return norm_us(p->schedule, p->cluster);
+    case MICS_STEP_MOMENTUM:
+        return momentum_us(p->schedule, p->cluster, step->unit);
     default: // UPDATE
         return update_us(p->schedule, p->cluster, step->unit);
     }

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Lion (Chen et al., 2023, arXiv:2302.06675, algorithm 2), one pass over memory.
+#include "ops/common/kernels_isa.h"
+#include "optim/lion/factors.h"
+
+// `rounds`, a constant where it is inlined: the parameters are wanted, in the same pass.
+static inline __attribute__((always_inline)) void update_part(const mics_optimizer_update *update,
+                                                              const lion_factors *by, int64_t begin,
+                                                              int64_t elems, const bool rounds)
+{
+    mics_elem *params = rounds ? (mics_elem *)update->params + begin : NULL;
+    float *masters = update->masters + begin, *moment = update->states[LION_MOMENT] + begin;
+    const float *grads = update->grads + begin;
+    const float beta1 = by->beta1, beta2 = by->beta2, keep1 = by->keep1, keep2 = by->keep2;
+    const float grad_scale = by->grad_scale, rate = by->rate, decay = by->decay;
+#pragma omp simd
+    for (int64_t i = 0; i < elems; ++i) {
+        float p = masters[i], m = moment[i];
+        float g = grads[i] * grad_scale;
+        float c = beta1 * m + keep1 * g;
+        float sign = (float)(c > 0) - (float)(c < 0);
+        moment[i] = beta2 * m + keep2 * g;
+        p = p - (rate * sign + decay * p);
+        masters[i] = p;
+        if (rounds)
+            params[i] = mics_store(p);
+    }
+}
+
+static void update_block(const mics_optimizer_update *update, const lion_factors *by, int64_t begin,
+                         int64_t elems)
+{
+    if (update->params)
+        update_part(update, by, begin, elems, true);
+    else
+        update_part(update, by, begin, elems, false);
+}
+
+void MICS_OP(lion_update)(const mics_exec *at, const mics_optimizer_update *update)
+{
+    const lion_factors by = lion_factors_of(update);
+    const int64_t elems = update->elems;
+    (void)at;
+#pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
+    for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
+        int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
+        update_block(update, &by, begin, size);
+    }
+}

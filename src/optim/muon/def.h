@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The order of Muon's settings and states, on which its descriptor and its kernels agree. The first
+// ones are AdamW's, whose rule the rest of the parameters have.
+#ifndef MICS_OPTIM_MUON_DEF_H
+#define MICS_OPTIM_MUON_DEF_H
+
+#include "optim/adamw/def.h"
+#include <stdint.h>
+
+enum {
+    MUON_MOMENTUM = ADAMW_SETTINGS,
+    MUON_NESTEROV,
+    MUON_STEPS,
+    MUON_MATCHES_ADAMW,
+    MUON_SETTINGS
+};
+
+// What the step of one matrix has in the workspace, each part on 256 bytes: offsets, floats.
+typedef struct muon_layout {
+    int64_t next;            // (rows, columns); the matrix lies before it
+    int64_t gram, quadratic; // (side, side), of the smaller of rows and columns
+    int64_t sums;            // a GPU's: the norm, and what its sum takes
+    int64_t end;
+    int64_t side;
+} muon_layout;
+
+static inline int64_t muon_rounded(int64_t floats)
+{
+    return (floats + 63) / 64 * 64;
+}
+
+static inline muon_layout muon_layout_of(int64_t rows, int64_t columns)
+{
+    muon_layout at = {0, 0, 0, 0, 0, rows < columns ? rows : columns};
+    at.next = muon_rounded(rows * columns);
+    at.gram = at.next + muon_rounded(rows * columns);
+    at.quadratic = at.gram + muon_rounded(at.side * at.side);
+    at.sums = at.quadratic + muon_rounded(at.side * at.side);
+    at.end = at.sums + 4096;
+    return at;
+}
+
+#endif

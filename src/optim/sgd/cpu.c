@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// SGD with momentum, one pass over memory.
+#include "ops/common/kernels_isa.h"
+#include "optim/sgd/factors.h"
+
+// `rounds`, a constant where it is inlined: the parameters are wanted, in the same pass.
+static inline __attribute__((always_inline)) void update_part(const mics_optimizer_update *update,
+                                                              const sgd_factors *by, int64_t begin,
+                                                              int64_t elems, const bool rounds)
+{
+    mics_elem *params = rounds ? (mics_elem *)update->params + begin : NULL;
+    float *masters = update->masters + begin, *buffer = update->states[SGD_BUFFER] + begin;
+    const float *grads = update->grads + begin;
+    const float grad_scale = by->grad_scale, weight_decay = by->weight_decay;
+    const float momentum = by->momentum, by_grad = by->by_grad, by_buffer = by->by_buffer;
+#pragma omp simd
+    for (int64_t i = 0; i < elems; ++i) {
+        float p = masters[i];
+        float g = grads[i] * grad_scale + weight_decay * p;
+        float b = momentum * buffer[i] + g;
+        buffer[i] = b;
+        p = p - (by_grad * g + by_buffer * b);
+        masters[i] = p;
+        if (rounds)
+            params[i] = mics_store(p);
+    }
+}
+
+static void update_block(const mics_optimizer_update *update, const sgd_factors *by, int64_t begin,
+                         int64_t elems)
+{
+    if (update->params)
+        update_part(update, by, begin, elems, true);
+    else
+        update_part(update, by, begin, elems, false);
+}
+
+void MICS_OP(sgd_update)(const mics_exec *at, const mics_optimizer_update *update)
+{
+    const sgd_factors by = sgd_factors_of(update);
+    const int64_t elems = update->elems;
+    (void)at;
+#pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
+    for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
+        int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
+        update_block(update, &by, begin, size);
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// SGD with momentum on a shard's masters, with clipping and the rounding of the parameters in the
+// same pass. Bytes an element: reads 12 (master, momentum, gradient), writes 8 and the parameter's.
+#include "ops/common/cuda_ops.h"
+#include "ops/common/map.cuh"
+#include "optim/sgd/factors.h"
+
+template <typename T, bool ROUND> struct sgd_op {
+    static const int PACK = 4, UNROLL = 2;
+    T *params;
+    float *masters, *buffer;
+    const float *grads;
+    sgd_factors by;
+
+    template <int COUNT> struct input {
+        mics_pack<float, COUNT> p, b, g;
+    };
+    template <int COUNT> __device__ input<COUNT> load(int64_t i) const
+    {
+        return {load_pack<COUNT>(static_cast<const float *>(masters) + i),
+                load_pack<COUNT>(static_cast<const float *>(buffer) + i),
+                load_pack<COUNT>(grads + i)};
+    }
+    template <int COUNT> __device__ void store(int64_t i, const input<COUNT> &in) const
+    {
+        mics_pack<float, COUNT> p, b;
+        mics_pack<T, COUNT> rounded;
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k) {
+            const float g = in.g.at[k] * by.grad_scale + by.weight_decay * in.p.at[k];
+            b.at[k] = by.momentum * in.b.at[k] + g;
+            p.at[k] = in.p.at[k] - (by.by_grad * g + by.by_buffer * b.at[k]);
+            if (ROUND)
+                rounded.at[k] = from_float<T>(p.at[k]);
+        }
+        store_pack<COUNT>(masters + i, p);
+        store_pack<COUNT>(buffer + i, b);
+        if (ROUND)
+            store_pack<COUNT>(params + i, rounded);
+    }
+    bool fits(int64_t i) const
+    {
+        return packs_fit<float, PACK>(masters + i, 0) && packs_fit<float, PACK>(buffer + i, 0) &&
+               packs_fit<float, PACK>(grads + i, 0) &&
+               (!ROUND || packs_fit<T, PACK>(params + i, 0));
+    }
+};
+
+template <typename T>
+static void update_to(const mics_exec *at, const mics_optimizer_update *u, const sgd_factors &by)
+{
+    map(at,
+        sgd_op<T, true>{static_cast<T *>(u->params), u->masters, u->states[SGD_BUFFER], u->grads,
+                        by},
+        u->elems);
+}
+
+void mics_cuda_sgd_update(const mics_exec *at, const mics_optimizer_update *u)
+{
+    const sgd_factors by = sgd_factors_of(u);
+    if (u->params)
+        MICS_BY_DTYPE(at->dtype, update_to, at, u, by);
+    else
+        map(at, sgd_op<float, false>{nullptr, u->masters, u->states[SGD_BUFFER], u->grads, by},
+            u->elems);
+}
