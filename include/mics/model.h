@@ -248,8 +248,8 @@ int32_t mics_model_add_op(mics_model *model, mics_op op);
 static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref first,
                                  mics_param_ref second)
 {
-    const mics_op op = {kind, {in, -1}, -1, -1, {first, second}, false, false, {0, 0, 0}, 0,
-                        0,    0,        0,  0,  {0, 0, false},   false};
+    const mics_op op = {kind, {in, -1}, -1, -1, {first, second}, false,         false, {0, 0, 0}, 0,
+                        0,    0,        0,  0,  {0, 0},          {false, 0, 0}, -1,    false};
     return op;
 }
 
@@ -297,6 +297,35 @@ static inline int32_t mics_op_swiglu(mics_model *model, int32_t in)
 {
     return mics_model_add_op(model,
                              mics_op_of(MICS_OP_SWIGLU, in, mics_param_none(), mics_param_none()));
+}
+/* A mixture of experts. The router gives weights (chosen) of the experts that each token goes to;
+ * experts_in multiplies tokens by the weights of those, experts_out does and adds up what a token's
+ * experts give, by the router's weights. Both name the router's output.
+ *
+ * Needs:   weights: (experts, C); (experts * O, I), those of one expert below those of the one
+ *          before. 1 <= chosen <= count.
+ */
+static inline int32_t mics_op_router(mics_model *model, int32_t in, mics_param_ref weight,
+                                     mics_experts experts, mics_router_spec router)
+{
+    mics_op op = mics_op_of(MICS_OP_ROUTER, in, weight, mics_param_none());
+    op.experts = experts;
+    op.router = router;
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_experts_swiglu(mics_model *model, int32_t in, mics_experts experts)
+{
+    mics_op op = mics_op_of(MICS_OP_SWIGLU, in, mics_param_none(), mics_param_none());
+    op.experts = experts;
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_experts(mics_model *model, mics_op_kind kind, int32_t in,
+                                      int32_t router, mics_param_ref weight, mics_experts experts)
+{
+    mics_op op = mics_op_of(kind, in, weight, mics_param_none());
+    op.in[1] = router;
+    op.experts = experts;
+    return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_head_norm(mics_model *model, int32_t in, mics_heads heads,
                                         mics_param_ref query_weight, mics_param_ref key_weight,

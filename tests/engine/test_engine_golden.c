@@ -349,10 +349,11 @@ static void check_engine_logits(const golden *g, const mics_kernels *kernels)
 // ---- tests ----
 
 static const char *const folders[] = {"gpt2", "gpt2_untied", "gpt2_hub"};
-static const char *const decoders[] = {"llama_grouped",  "llama_single",   "llama_yarn",
-                                       "mistral_window", "mistral_full",   "qwen2_layers",
-                                       "qwen2_single",   "qwen3_grouped",  "gpt_neox_parallel",
-                                       "qwen3_single",   "gpt_neox_serial"};
+static const char *const decoders[] = {
+    "llama_grouped",     "llama_single",     "llama_yarn",          "mistral_window",
+    "mistral_full",      "qwen2_layers",     "qwen2_single",        "qwen3_grouped",
+    "gpt_neox_parallel", "qwen3_single",     "gpt_neox_serial",     "mixtral_small",
+    "mixtral_balanced",  "qwen3_moe_layers", "qwen3_moe_normalised"};
 
 static void check_one_rank(const golden *g, const mics_kernels *kernels)
 {
