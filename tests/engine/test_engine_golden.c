@@ -435,12 +435,29 @@ static void test_shardings(void **state)
     golden_close(&g);
 }
 
+// Mixtures of experts, whose ranks and micro-batches choose experts by sequence.
+static void test_mixtures(void **state)
+{
+    (void)state;
+    golden g;
+    golden_open(&g, "mixtral_small");
+    check_family(&g, 8, 2, 1, 1);
+    golden_close(&g);
+    golden_open(&g, "mixtral_balanced");
+    check_family(&g, 2, 1, 1, 1);
+    golden_close(&g);
+    golden_open(&g, "qwen3_moe_layers");
+    check_family(&g, 4, 2, 1, 1);
+    golden_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_rank_every_kernel_table),
         cmocka_unit_test(test_decoders),
         cmocka_unit_test(test_shardings),
+        cmocka_unit_test(test_mixtures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
