@@ -5,7 +5,8 @@
 #include "model/mixture.h"
 #include <stdio.h>
 
-enum { MODULE_BYTES = 2 * MICS_NAME_BYTES, MAX_EXPERTS = 65536 };
+// Far beyond any model; files have three tensors an expert.
+enum { MODULE_BYTES = 2 * MICS_NAME_BYTES, MAX_EXPERTS = 4096, MAX_EXPERTS_OF_ALL = 1 << 17 };
 
 // ---- configuration ----
 
@@ -65,6 +66,12 @@ void mixture_read(config_reader *reader, const mixture_family *family, int64_t l
         check_only_dense(reader, layers);
     }
     check_jitter(reader);
+    if (reader->status == MICS_OK && self->experts.count * layers > MAX_EXPERTS_OF_ALL)
+        reader->status =
+            mics_json_fail(reader->json, count, MICS_ERR_INVALID,
+                           "%d experts in each of %lld layers; at most %d in all layers "
+                           "work",
+                           (int)self->experts.count, (long long)layers, (int)MAX_EXPERTS_OF_ALL);
     int64_t with_experts = 0;
     for (int64_t layer = 0; reader->status == MICS_OK && layer < layers; layer++)
         with_experts += mixture_has_layer(reader, self, layer);
