@@ -298,35 +298,6 @@ static inline int32_t mics_op_swiglu(mics_model *model, int32_t in)
     return mics_model_add_op(model,
                              mics_op_of(MICS_OP_SWIGLU, in, mics_param_none(), mics_param_none()));
 }
-/* A mixture of experts. The router gives weights (chosen) of the experts that each token goes to;
- * experts_in multiplies tokens by the weights of those, experts_out does and adds up what a token's
- * experts give, by the router's weights. Both name the router's output.
- *
- * Needs:   weights: (experts, C); (experts * O, I), those of one expert below those of the one
- *          before. 1 <= chosen <= count.
- */
-static inline int32_t mics_op_router(mics_model *model, int32_t in, mics_param_ref weight,
-                                     mics_experts experts, mics_router_spec router)
-{
-    mics_op op = mics_op_of(MICS_OP_ROUTER, in, weight, mics_param_none());
-    op.experts = experts;
-    op.router = router;
-    return mics_model_add_op(model, op);
-}
-static inline int32_t mics_op_experts_swiglu(mics_model *model, int32_t in, mics_experts experts)
-{
-    mics_op op = mics_op_of(MICS_OP_SWIGLU, in, mics_param_none(), mics_param_none());
-    op.experts = experts;
-    return mics_model_add_op(model, op);
-}
-static inline int32_t mics_op_experts(mics_model *model, mics_op_kind kind, int32_t in,
-                                      int32_t router, mics_param_ref weight, mics_experts experts)
-{
-    mics_op op = mics_op_of(kind, in, weight, mics_param_none());
-    op.in[1] = router;
-    op.experts = experts;
-    return mics_model_add_op(model, op);
-}
 static inline int32_t mics_op_head_norm(mics_model *model, int32_t in, mics_heads heads,
                                         mics_param_ref query_weight, mics_param_ref key_weight,
                                         float eps)
@@ -360,6 +331,39 @@ static inline int32_t mics_op_add(mics_model *model, int32_t a, int32_t b)
 static inline void mics_op_lm_head(mics_model *model, int32_t in, mics_param_ref weight)
 {
     mics_model_add_op(model, mics_op_of(MICS_OP_LM_HEAD, in, weight, mics_param_none()));
+}
+
+/* A mixture of experts. The router gives weights (chosen) of the experts that each token goes to;
+ * experts_in multiplies tokens by the weights of those, experts_out does and adds up what a token's
+ * experts give, by the router's weights. Both name the router's output.
+ *
+ * Shapes:  weight: (experts, C) of the router; of others (experts * O, I), an expert's below those
+ *          of the one before.
+ * Needs:   1 <= experts.chosen <= experts.count; router: what mics_op_router gave in this unit, of
+ *          the same experts. kind: MICS_OP_EXPERTS_IN or MICS_OP_EXPERTS_OUT.
+ * Returns: the tensor that it makes; -1 after a failure.
+ */
+static inline int32_t mics_op_router(mics_model *model, int32_t in, mics_param_ref weight,
+                                     mics_experts experts, mics_router_spec router)
+{
+    mics_op op = mics_op_of(MICS_OP_ROUTER, in, weight, mics_param_none());
+    op.experts = experts;
+    op.router = router;
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_experts_swiglu(mics_model *model, int32_t in, mics_experts experts)
+{
+    mics_op op = mics_op_of(MICS_OP_SWIGLU, in, mics_param_none(), mics_param_none());
+    op.experts = experts;
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_experts(mics_model *model, mics_op_kind kind, int32_t in,
+                                      int32_t router, mics_param_ref weight, mics_experts experts)
+{
+    mics_op op = mics_op_of(kind, in, weight, mics_param_none());
+    op.in[1] = router;
+    op.experts = experts;
+    return mics_model_add_op(model, op);
 }
 
 /* Adds rotary position embeddings of q and k: numbers i and dims / 2 + i of a head turn by the

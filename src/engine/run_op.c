@@ -126,7 +126,8 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
         engine->ops->accumulate(&at, din, dout, call->elems);
         return;
     }
-    const mics_op_call of = grad_call_of(engine, &at, step, call);
+    mics_op_call of = grad_call_of(engine, &at, step, call);
+    of.router_sums = engine->result.router_sums;
     kernels_of(engine, &of)->backward(&of);
 }
 
