@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mixtures of experts: the router, and GEMMs of rows sorted by expert.
 #include "op_harness.h"
-#include "ops/common/experts.h"
+#include "ops/experts/def.h"
 #include <math.h>
 
 typedef struct shape {

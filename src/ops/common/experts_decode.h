@@ -6,8 +6,8 @@
 
 #include "base/shares.h"
 #include "mics/dtype.h"
-#include "ops/common/experts.h"
 #include "ops/common/kernels_isa.h"
+#include "ops/experts/def.h"
 
 enum { MICS_EXPERTS_SHARE = 32 }; // outputs that a thread takes at a time
 

@@ -4,8 +4,8 @@
 #ifndef MICS_OPS_COMMON_EXPERTS_ISA_H
 #define MICS_OPS_COMMON_EXPERTS_ISA_H
 
-#include "ops/common/experts.h"
 #include "ops/common/kernels_isa.h"
+#include "ops/experts/def.h"
 
 // The workspace of a call, divided.
 typedef struct experts_space {

@@ -3,7 +3,7 @@
 // Each token times the weights of the experts that it goes to. in: x (I), the router's weights (k),
 // of which only the routes are read; weight: (experts * O, I); out: (k * O), the N * k rows of all
 // tokens sorted by expert.
-#include "ops/common/experts.h"
+#include "ops/experts/def.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {

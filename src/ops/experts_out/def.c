@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a token's experts give, times the router's weights, as one sum. in: rows sorted by expert
 // (k * I), the router's weights (k); weight: (experts * O, I); out: (O).
-#include "ops/common/experts.h"
+#include "ops/experts/def.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {

@@ -6,7 +6,7 @@
 // Shapes: E experts, k chosen. p probabilities, w weights, f fraction of a sequence's tokens that an
 // expert gets, P mean of its probabilities over the sequence.
 #include "ops/common/decode.h"
-#include "ops/common/experts.h"
+#include "ops/experts/def.h"
 #include "ops/router/scores.h"
 #include <math.h>
 

@@ -4,8 +4,8 @@
 // x (C); weight: (experts, C); out: weights (k), the softmax over all experts of those chosen, which
 // sums to 1 where the op says so. Scores and probabilities are fp32. Backward adds the gradients of
 // the losses of mics_router_spec.
+#include "ops/experts/def.h"
 #include "mics/log.h"
-#include "ops/common/experts.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {

@@ -4,7 +4,7 @@
 #ifndef MICS_OPS_ROUTER_SCORES_H
 #define MICS_OPS_ROUTER_SCORES_H
 
-#include "ops/common/experts.h"
+#include "ops/experts/def.h"
 #include <math.h>
 
 static inline int32_t *router_chosen(float *row, mics_experts e)
@@ -20,7 +20,7 @@ static inline bool router_has(const int32_t *chosen, int32_t count, int32_t expe
     return false;
 }
 
-/* Chooses by the scores that a row of a router's stats (ops/common/experts.h) begins with, and makes
+/* Chooses by the scores that a row of a router's stats (ops/experts/def.h) begins with, and makes
  * them probabilities. NaN is chosen like any score, so that rows are always those of some experts. */
 static inline void router_choose(float *row, mics_experts e)
 {

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/common/experts.h"
+// What the descriptors of experts_in and experts_out share.
+#include "ops/experts/def.h"
 #include "mics/log.h"
 #include "ops/gemm/def.h"
 
