@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/golden/{llama,mistral,qwen2,qwen3,gpt_neox}_*: small random models of these families
+"""Makes tests/golden/{llama,mistral,qwen2,qwen3,gpt_neox,mixtral,qwen3_moe}_*: small random models of these families
 and what training them must give; and tests/golden/rope.json: frequencies of rotary embeddings.
 
 The reference is Hugging Face transformers, run on the CPU in float64 with eager attention and no
@@ -9,7 +9,7 @@ dropout, as tools/make_gpt2_golden.py has it. Half of the configurations are wri
 4 spells them (rope_theta and rope_scaling), half as 5 does (rope_parameters).
 
     pip install torch numpy safetensors transformers
-    tools/make_decoder_golden.py [OUT]            # OUT: tests/golden of this repository
+    tools/make_decoder_golden.py [OUT [NAME...]]  # OUT: tests/golden of this repository
 """
 
 import json
@@ -87,6 +87,26 @@ VARIANTS = {
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 500.0,
                          "partial_rotary_factor": 0.25}),
+    "mixtral_small": dict(
+        model_type="mixtral", seed=41, batch=2, tokens=15, max_norm=1.0, old=True, hidden_size=24,
+        intermediate_size=13, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=24, num_local_experts=5, num_experts_per_tok=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 900.0}),
+    "mixtral_balanced": dict(
+        model_type="mixtral", seed=42, batch=1, tokens=24, max_norm=1.0, old=False, hidden_size=18,
+        intermediate_size=11, num_hidden_layers=1, num_attention_heads=3, num_key_value_heads=1,
+        max_position_embeddings=24, num_local_experts=4, num_experts_per_tok=2,
+        tie_word_embeddings=True, output_router_logits=True, router_aux_loss_coef=0.5),
+    "qwen3_moe_layers": dict(
+        model_type="qwen3_moe", seed=43, batch=2, tokens=12, max_norm=1.0, old=False,
+        hidden_size=18, intermediate_size=23, moe_intermediate_size=9, num_hidden_layers=4,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=10, max_position_embeddings=16,
+        num_experts=6, num_experts_per_tok=3, decoder_sparse_step=2, mlp_only_layers=[3]),
+    "qwen3_moe_normalised": dict(
+        model_type="qwen3_moe", seed=44, batch=2, tokens=12, max_norm=1.0, old=False,
+        hidden_size=16, intermediate_size=23, moe_intermediate_size=12, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, head_dim=8, max_position_embeddings=16,
+        num_experts=8, num_experts_per_tok=4, norm_topk_prob=True, tie_word_embeddings=True),
 }
 
 # Published shapes of the rotary embeddings, and odd ones.
@@ -117,20 +137,21 @@ def make_model(variant, generator):
     if "rope_parameters" in fields:
         fields["rope_parameters"] = dict(fields["rope_parameters"])
     config = AutoConfig.for_model(**fields, vocab_size=VOCAB, bos_token_id=0, eos_token_id=0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager").eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             noise = 0.08 * torch.randn(weight.shape, generator=generator)
             is_gain = "norm" in name and name.endswith("weight")
             # Scores that tell positions apart, and inputs where GELUs by erf and by tanh differ.
-            is_large = any(part in name for part in ("q_proj", "k_proj", "query_key", "mlp.dense"))
+            is_large = any(part in name for part in ("q_proj", "k_proj", "query_key", "mlp.dense",
+                                                     "mlp.gate.", "experts."))
             weight.copy_(1.0 + 2.0 * noise if is_gain else 4.0 * noise if is_large else noise)
     return model
 
 
 def check_folder(folder, inputs, logits):
     """That transformers reads the folder as the model that it was written from."""
-    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager",
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", experts_implementation="eager",
                                                  dtype=torch.float64).eval()
     with torch.no_grad():
         off = (model(inputs).logits - logits).abs().max()
@@ -154,6 +175,7 @@ def save_config(folder, config, variant):
     """config.json without the versions of the tools that made it."""
     fields = config.to_dict()
     for key in ("transformers_version", "dtype", "torch_dtype", "_attn_implementation",
+                "_experts_implementation",
                 "_name_or_path", "architectures", "id2label", "label2id", "problem_type",
                 "return_dict", "output_attentions", "output_hidden_states",
                 "chunk_size_feed_forward", "is_encoder_decoder", "classifier_dropout"):
@@ -170,7 +192,44 @@ def tensor_names(model):
     names = {name: name for name, _ in model.named_parameters()}
     if "lm_head.weight" in names and model.config.model_type == "gpt_neox":
         names["lm_head.weight"] = "embed_out.weight"
+    if model.config.model_type == "mixtral":
+        names = {name: stored.replace(".mlp.gate.", ".block_sparse_moe.gate.")
+                 for name, stored in names.items()}
     return names
+
+
+def stored(config, name, tensor):
+    """What files have of a tensor: of those of all experts one an expert and matrix."""
+    if ".experts." not in name:
+        return {name: tensor.clone()}
+    mixtral = config.model_type == "mixtral"
+    module = name.split(".experts.")[0]
+    if mixtral:
+        module = module.replace(".mlp", ".block_sparse_moe")
+    parts = {"gate_up_proj": ("w1", "w3") if mixtral else ("gate_proj", "up_proj"),
+             "down_proj": ("w2",) if mixtral else ("down_proj",)}[name.split(".")[-1]]
+    return {f"{module}.experts.{e}.{part}.weight": rows.clone()
+            for e, expert in enumerate(tensor)
+            for part, rows in zip(parts, expert.chunk(len(parts)))}
+
+
+def all_stored(config, names, tensors):
+    """The same of all, by torch's name."""
+    files = {}
+    for name, tensor in tensors.items():
+        files |= stored(config, names[name], tensor)
+    return files
+
+
+def balance(model, inputs):
+    """The loss that balances a mixture's experts, where the configuration asks for it."""
+    config = model.config
+    if not getattr(config, "output_router_logits", False):
+        return 0.0
+    from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
+    scores = model(inputs, output_router_logits=True).router_logits
+    return config.router_aux_loss_coef * load_balancing_loss_func(
+        scores, config.num_local_experts, config.num_experts_per_tok)
 
 
 def make(folder, variant):
@@ -179,16 +238,18 @@ def make(folder, variant):
     model = make_model(variant, generator)
     inputs, targets = gpt2.make_batches(variant | {"vocab_size": VOCAB}, generator)
     names = tensor_names(model)
-    weights = {names[n]: w.detach().clone() for n, w in model.named_parameters()}
+    weights = all_stored(model.config, names,
+                         {n: w.detach() for n, w in model.named_parameters()})
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     save_config(folder, model.config, variant)
     golden = {"inputs": inputs, "targets": targets}
-    golden |= gpt2.train(model.double(), inputs, targets, variant["max_norm"])
+    golden |= gpt2.train(model.double(), inputs, targets, variant["max_norm"], balance)
     check_folder(folder, inputs[0], golden["logits"])
     golden = {n: t.to(torch.float32).contiguous() for n, t in golden.items()
               if not n.startswith("final.")}
-    for name, stored in names.items():
-        golden[f"grad.{stored}"] = golden.pop(f"grad.{name}")
+    grads = {name: golden.pop(f"grad.{name}") for name in names}
+    golden |= {f"grad.{name}": grad.contiguous()
+               for name, grad in all_stored(model.config, names, grads).items()}
     save_file(golden, folder / "golden.safetensors")
     for file in folder.iterdir():
         file.chmod(0o644)
@@ -223,7 +284,8 @@ def main():
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     for name, variant in VARIANTS.items():
-        make(out / name, variant)
+        if len(sys.argv) < 3 or name in sys.argv[2:]:
+            make(out / name, variant)
     lines = ",\n".join(json.dumps(frequencies(rope)) for rope in ROPES)
     (out / "rope.json").write_text(f"[\n{lines}\n]\n")
 

@@ -77,15 +77,16 @@ def make_optimizer(model):
     return torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
 
 
-def train(model, inputs, targets, max_norm):
-    """Runs STEPS steps in float64 and returns what the tests compare."""
+def train(model, inputs, targets, max_norm, beside=lambda model, inputs: 0.0):
+    """Runs STEPS steps in float64 and returns what the tests compare. The objective is the loss and
+    what stands beside it."""
     golden = {"hyper": torch.tensor([LR, *BETAS, EPS, WEIGHT_DECAY, max_norm])}
     losses, norms = [], []
     optimizer = make_optimizer(model)
     for step in range(STEPS):
         optimizer.zero_grad()
         logits, loss = loss_of(model, inputs[step], targets[step])
-        loss.backward()
+        (loss + beside(model, inputs[step])).backward()
         if step == 0:
             golden["logits"], golden["loss"] = logits.detach(), loss.detach().reshape(1)
             golden |= {f"grad.{n}": w.grad.clone() for n, w in model.named_parameters()}

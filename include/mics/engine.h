@@ -125,6 +125,8 @@ typedef struct mics_step_result {
     mics_verdict verdict; // training only
     uint32_t told;        // by any rank (mics_engine_tell); the same on every rank
     mics_bytes sent;      // by this rank, counted
+    // Of this rank's sequences, training only; all 0 in a model without experts.
+    double router_sums[MICS_ROUTER_SUMS];
 } mics_step_result;
 
 // What a training step is held to, beside what always holds.

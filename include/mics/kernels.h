@@ -39,6 +39,15 @@ typedef struct mics_exec {
 // How the threads of a generation divide an op's work; the library's own.
 typedef struct mics_shares mics_shares;
 
+// What a router adds up in backward, over the sequences of a micro-batch.
+typedef enum mics_router_sum {
+    MICS_ROUTER_SEQUENCES, // how many
+    MICS_ROUTER_ENTROPY,   // mean of a token's probabilities' entropy, nats
+    MICS_ROUTER_FULLEST,   // tokens of the fullest expert, relative to the mean expert
+    MICS_ROUTER_BALANCE,   // the loss that balances, without its factor
+    MICS_ROUTER_SUMS
+} mics_router_sum;
+
 // One pass of one op. What an op lacks is NULL, and so is a gradient that is not wanted.
 typedef struct mics_op_call {
     const mics_exec *at;
@@ -46,12 +55,14 @@ typedef struct mics_op_call {
     const void *in[MICS_OP_INPUTS];     // (N, shape.in[i])
     void *out;                          // (N, shape.out); read in backward
     float *stats;                       // of each row; read in backward
+    const float *routes;                // (N, stats of the router) that experts' rows follow
     const void *params[MICS_OP_PARAMS]; // as stored
     const mics_dropout_draw *draw;      // NULL: nothing is dropped (evaluation, generation)
     // backward
-    const void *dout;              // (N, shape.out)
-    void *din;                     // (N, shape.in[0]); may be dout where the descriptor says so
-    void *dparams[MICS_OP_PARAMS]; // as params; overwritten whole unless added to
+    const void *dout; // (N, shape.out)
+    void *din;        // (N, shape.in[0]); may be dout where the descriptor says so
+    void *din_second; // (N, shape.in[1]), where mics_op_def.backward_second; overwritten
+    void *dparams[MICS_OP_PARAMS];            // as params; overwritten whole unless added to
     bool add_din, add_params[MICS_OP_PARAMS]; // the latter are alike where both are wanted
     // of the first and the last op of a model
     const int32_t *tokens; // (N), below shape.vocab
@@ -63,8 +74,9 @@ typedef struct mics_op_call {
         *order; // (N): 0 ... N - 1 sorted by token (mics_op_sort_tokens); a GPU's backward needs it
     const int32_t *targets; // (N); below 0: the row does not count, its loss and gradient are 0
     float *losses;          // (N), unscaled
-    float loss_scale;       // of every row's loss in the objective, loss scaling included
-    int64_t chunk_rows;     // of logits, held at once (>= 1): part of the result
+    double *router_sums; // (MICS_ROUTER_SUMS): a router's backward adds to them; NULL: not wanted
+    float loss_scale;    // of every row's loss in the objective, loss scaling included
+    int64_t chunk_rows;  // of logits, held at once (>= 1): part of the result
     // generation, fp32 but for `weights`: tokens `position` to `position` + T - 1 of B sequences of
     // at most `capacity` tokens; B or T is 1
     mics_dtype weights; // of parameters of two dimensions: fp32 or bf16

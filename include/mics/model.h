@@ -15,6 +15,7 @@
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -96,7 +97,7 @@ mics_status mics_model_from_shapes(mics_memory *memory, const mics_json *config,
                                    mics_model **model_out);
 
 /* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral,
- * qwen2, qwen3 or gpt_neox (docs/config.md).
+ * qwen2, qwen3, mixtral, qwen3_moe or gpt_neox (docs/config.md).
  *
  * Errors name file, line and key. A key that changes the model and cannot be honoured (another
  * activation) is an error. `ignore_dropout` builds the model without its dropouts. An absent dropout
@@ -259,9 +260,13 @@ int32_t mics_model_add_op(mics_model *model, mics_op op);
 static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref first,
                                  mics_param_ref second)
 {
-    const mics_op op = {kind,  {in, -1},  -1, -1,           {first, second}, false,
-                        false, {0, 0, 0}, 0,  false,        false,           0,
-                        0,     0,         0,  {0, 0, false}};
+    mics_op op;
+    memset(&op, 0, sizeof op);
+    op.kind = kind;
+    op.in[0] = in;
+    op.in[1] = op.out = op.stats = op.routes = -1;
+    op.params[0] = first;
+    op.params[1] = second;
     return op;
 }
 
@@ -343,6 +348,39 @@ static inline int32_t mics_op_add(mics_model *model, int32_t a, int32_t b)
 static inline void mics_op_lm_head(mics_model *model, int32_t in, mics_param_ref weight)
 {
     mics_model_add_op(model, mics_op_of(MICS_OP_LM_HEAD, in, weight, mics_param_none()));
+}
+
+/* A mixture of experts. The router gives weights (chosen) of the experts that each token goes to;
+ * experts_in multiplies tokens by the weights of those, experts_out does and adds up what a token's
+ * experts give, by the router's weights. Both name the router's output.
+ *
+ * Shapes:  weight: (experts, C) of the router; of others (experts * O, I), an expert's below those
+ *          of the one before.
+ * Needs:   1 <= experts.chosen <= experts.count; router: what mics_op_router gave in this unit, of
+ *          the same experts. kind: MICS_OP_EXPERTS_IN or MICS_OP_EXPERTS_OUT.
+ * Returns: the tensor that it makes; -1 after a failure.
+ */
+static inline int32_t mics_op_router(mics_model *model, int32_t in, mics_param_ref weight,
+                                     mics_experts experts, mics_router_spec router)
+{
+    mics_op op = mics_op_of(MICS_OP_ROUTER, in, weight, mics_param_none());
+    op.experts = experts;
+    op.router = router;
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_experts_swiglu(mics_model *model, int32_t in, mics_experts experts)
+{
+    mics_op op = mics_op_of(MICS_OP_SWIGLU, in, mics_param_none(), mics_param_none());
+    op.experts = experts;
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_experts(mics_model *model, mics_op_kind kind, int32_t in,
+                                      int32_t router, mics_param_ref weight, mics_experts experts)
+{
+    mics_op op = mics_op_of(kind, in, weight, mics_param_none());
+    op.in[1] = router;
+    op.experts = experts;
+    return mics_model_add_op(model, op);
 }
 
 /* Adds rotary position embeddings of q and k: numbers i and dims / 2 + i of a head turn by the

@@ -33,6 +33,9 @@ enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 2, MICS_OP_WORKS = 8 };
     X(ATTENTION, attention)                                                                        \
     X(ADD, add)                                                                                    \
     X(DROPOUT, dropout)                                                                            \
+    X(ROUTER, router)                                                                              \
+    X(EXPERTS_IN, experts_in)                                                                      \
+    X(EXPERTS_OUT, experts_out)                                                                    \
     X(LM_HEAD, lm_head)
 
 #define MICS_OP_KIND_(NAME, folder) MICS_OP_##NAME,
@@ -57,11 +60,21 @@ typedef struct mics_rotary_spec {
     float scale;              // of cosines and sines
 } mics_rotary_spec;
 
-// A linear layer of several experts, of which each token goes to some. Planned, and not run yet.
+// A mixture of experts (Fedus et al., Switch transformers, 2021, arXiv:2101.03961): a router scores
+// `count` experts, and each token goes to the `chosen` best. Ops on the rows of tokens at their
+// experts have `chosen` rows a token, and say so here.
 typedef struct mics_experts {
     int32_t count, chosen; // 0: no experts
-    bool joins; // what a token's experts give is summed; else their outputs lie side by side
 } mics_experts;
+
+// How a router weighs what it has chosen, and what it adds to the objective. The losses are of each
+// sequence and layer alone, so neither ranks nor micro-batches change them.
+typedef struct mics_router_spec {
+    bool normalised; // weights of a token's experts sum to 1
+    // Times count * sum over e of (tokens that chose e / T) * (mean probability of e).
+    float balance;
+    float z; // times the mean of the squared log of the sum of e^score (Zoph et al., 2022)
+} mics_router_spec;
 
 // One op of a unit. Who adds it to a model fills in kind, inputs, parameters and attributes.
 typedef struct mics_op {
@@ -83,7 +96,10 @@ typedef struct mics_op {
     float eps;
     float dropout;        // probability that a number is dropped in training; 0: none
     uint32_t mask;        // number of its first dropout mask; mics_model_add_op numbers them
-    mics_experts experts; // of a linear: its weight holds theirs, one below the other
+    mics_experts experts; // of their weights: one below the other
+    mics_router_spec router;
+    int32_t
+        routes; // tensor: stats of the router that experts' ops follow; mics_model_add_op finds it
 } mics_op;
 
 /* Of the 2^16 values that a number's random bits may have, how many drop it: a probability is
@@ -198,6 +214,7 @@ typedef struct mics_op_def {
     bool backward_adds;         // the kernel can add to the input's gradient
     bool backward_passes;       // the output's gradient is that of each input: no kernel runs
     bool reads_segments;        // where mics_op.segments says so
+    bool backward_second;       // the second input has a gradient of its own, never added to
     bool multiplies;            // by the GEMM library, which may pick its algorithms on a first run
     mics_op_cut cut;
 

@@ -16,6 +16,14 @@
 extern "C" {
 #endif
 
+// What the routers of a mixture of experts did in a step: means over rank 0's sequences and layers.
+typedef struct mics_router_metrics {
+    bool any;       // false: the model has no experts
+    double entropy; // of a token's probabilities, nats
+    double fullest; // tokens of the fullest expert of a sequence; 1: as many as each has on average
+    double balance; // the loss that balances, without its factor
+} mics_router_metrics;
+
 // One training step, of all ranks together where not said otherwise.
 typedef struct mics_metrics {
     int64_t step, steps; // done, of how many
@@ -32,6 +40,7 @@ typedef struct mics_metrics {
     double exposed_second_hop_ms; // what crosses to other gradient groups, once a step
     double exposed_agree_ms;      // loss and norm
     double save_ms; // that training waited for saving between the step before and this one
+    mics_router_metrics router;
 } mics_metrics;
 
 // ---- progress ----

@@ -165,10 +165,11 @@ typedef enum mics_phase { MICS_PHASE_TRAIN, MICS_PHASE_EVAL, MICS_PHASES } mics_
 typedef enum mics_grad_kind { MICS_GRAD_OP, MICS_GRAD_COPY, MICS_GRAD_ADD } mics_grad_kind;
 typedef struct mics_grad_call {
     mics_grad_kind kind;
-    int32_t op;   // GRAD_OP: index in the unit's ops
-    int64_t dout; // gradient of the op's output (source of COPY and ADD); -1: none (LM head)
-    int64_t din;  // gradient of its input (destination of COPY and ADD); -1: not wanted
-    bool add_din; // add to din
+    int32_t op;         // GRAD_OP: index in the unit's ops
+    int64_t dout;       // gradient of the op's output (source of COPY and ADD); -1: none (LM head)
+    int64_t din;        // gradient of its input (destination of COPY and ADD); -1: not wanted
+    bool add_din;       // add to din
+    int64_t din_second; // gradient of its second input, overwritten; -1: none
     bool add_params[MICS_OP_PARAMS]; // another op of this micro-step wrote this gradient before
     int64_t elems;                   // COPY and ADD
 } mics_grad_call;

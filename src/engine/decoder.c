@@ -251,6 +251,7 @@ static void run_op(const step *s, const place *at, const mics_op *op, mics_op_ca
     call.shape = mics_op_shape_get(decoder->spec.model, at->unit, op, batch);
     call.out = row_of(decoder, at, op->out, row);
     call.stats = row_of(decoder, at, op->stats, row);
+    call.routes = row_of(decoder, at, op->routes, row);
     call.tokens = s->feed.tokens + row;
     call.weights = decoder->spec.dtype;
     call.position = s->feed.position + (prompt ? row : 0);

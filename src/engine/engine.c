@@ -51,6 +51,22 @@ static mics_status check_host(const mics_engine_spec *spec)
     return MICS_OK;
 }
 
+// That the device computes every op of the model.
+static mics_status check_ops(const mics_engine_spec *spec)
+{
+    const mics_model *model = spec->schedule->spec.model;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t o = 0; o < model->units[u].op_count; o++) {
+            const mics_op_kind kind = model->units[u].ops[o].kind;
+            if (spec->kernels->ops[kind]->forward == NULL)
+                return mics_fail(MICS_ERR_UNSUPPORTED,
+                                 "unit %s: this version has %s on CPUs only; run the model on CPUs",
+                                 model->units[u].name, mics_op_def_get(kind)->name);
+        }
+    }
+    return MICS_OK;
+}
+
 static mics_status check_device(const mics_engine_spec *spec)
 {
     const mics_schedule_spec *schedule = &spec->schedule->spec;
@@ -77,6 +93,7 @@ static mics_status check_device(const mics_engine_spec *spec)
         return check_host(spec);
     if (spec->kernels == NULL)
         return mics_fail(MICS_ERR_INVALID, "a device needs kernels, such as mics_kernels_cuda()");
+    MICS_TRY(check_ops(spec));
     return check_steps(spec->schedule);
 }
 

@@ -43,6 +43,7 @@ static mics_op_call call_of(const mics_engine *engine, const mics_exec *at, cons
                          .shape = mics_op_shape_get(spec->model, unit, op, spec->batch),
                          .out = tensor(engine, step, op->out),
                          .stats = tensor(engine, step, op->stats),
+                         .routes = tensor(engine, step, op->routes),
                          .tokens = tokens,
                          .losses = engine->losses};
     const mics_op_def *def = mics_op_def_get(op->kind);
@@ -103,6 +104,7 @@ static mics_op_call grad_call_of(const mics_engine *engine, const mics_exec *at,
     mics_op_call call = call_of(engine, at, step, grad->op);
     call.dout = activation(engine, step, grad->dout);
     call.din = activation(engine, step, grad->din);
+    call.din_second = activation(engine, step, grad->din_second);
     call.add_din = grad->add_din;
     for (int p = 0; p < MICS_OP_PARAMS; p++) {
         const mics_step_use *use = step_use(step, call.shape.op->params[p].unit);
@@ -125,7 +127,8 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
         engine->ops->accumulate(&at, din, dout, call->elems);
         return;
     }
-    const mics_op_call of = grad_call_of(engine, &at, step, call);
+    mics_op_call of = grad_call_of(engine, &at, step, call);
+    of.router_sums = engine->result.router_sums;
     kernels_of(engine, &of)->backward(&of);
 }
 

@@ -39,6 +39,7 @@ typedef struct rope_keys {
     const char *theta;    // of the base, beside the object
     const char *fraction; // of a head that turns, beside the object; NULL: all of it turns
     double default_fraction;
+    double default_theta; // 0: 10000
 } rope_keys;
 
 typedef struct model_rope {
@@ -92,6 +93,8 @@ int32_t model_linear(mics_model *model, const char *layer, const char *name, int
     X(mistral, "MistralForCausalLM", "num_hidden_layers")                                          \
     X(qwen2, "Qwen2ForCausalLM", "num_hidden_layers")                                              \
     X(qwen3, "Qwen3ForCausalLM", "num_hidden_layers")                                              \
+    X(mixtral, "MixtralForCausalLM", "num_hidden_layers")                                          \
+    X(qwen3_moe, "Qwen3MoeForCausalLM", "num_hidden_layers")                                       \
     X(gpt_neox, "GPTNeoXForCausalLM", "num_hidden_layers")
 
 /* Each builds a model, not finished yet. Owns: *model_out is the caller's, also after a failure;

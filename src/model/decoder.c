@@ -18,6 +18,7 @@ typedef struct decoder {
     float dropout; // of attention's probabilities; these families have no other
     bool tied, qkv_bias, o_bias, mlp_bias;
     model_rope rope;
+    mixture mixture; // where the family has one
 } decoder;
 
 // ---- configuration ----
@@ -72,7 +73,9 @@ static void read_window(config_reader *reader, decoder *self)
         return;
     const int64_t window = config_int(reader, key, 1, limit, 4096);
     const bool used = family->window || config_bool(reader, "use_sliding_window", false);
-    const bool null = config_has(reader, key) && !config_is_said(reader, key);
+    // Where it is absent, Mistral has one and Mixtral has none.
+    const bool null =
+        (config_has(reader, key) || family->experts != NULL) && !config_is_said(reader, key);
     self->window = used && !null ? window : 0;
     if (family->layer_types)
         self->window_from = config_int(reader, "max_window_layers", 0, limit, 28);
@@ -124,15 +127,15 @@ static void check_layer_types(config_reader *reader, const decoder *self)
 
 static mics_status read_config(config_reader *reader, bool ignore_dropout, decoder *self)
 {
-    static const rope_keys keys = {.theta = "rope_theta"};
     const decoder_family *family = self->family;
+    const rope_keys keys = {.theta = "rope_theta", .default_theta = family->theta};
     const int64_t limit = (int64_t)1 << 31;
     self->vocab = config_int(reader, "vocab_size", 2, limit - 1, family->vocab);
     self->hidden = config_int(reader, "hidden_size", 1, 1 << 24, family->hidden);
     self->inner = config_int(reader, "intermediate_size", 1, 1 << 26, family->inner);
     self->layers = config_int(reader, "num_hidden_layers", 1, CONFIG_MAX_LAYERS, family->layers);
     self->positions = config_int(reader, "max_position_embeddings", 1, limit, family->positions);
-    self->eps = config_real(reader, "rms_norm_eps", 0, 1, 1e-6);
+    self->eps = config_real(reader, "rms_norm_eps", 0, 1, family->eps > 0 ? family->eps : 1e-6);
     self->init_std = config_real(reader, "initializer_range", 0, 100, 0.02);
     self->tied = config_bool(reader, "tie_word_embeddings", false);
     config_require(reader, "hidden_act", "silu|swish");
@@ -141,6 +144,8 @@ static mics_status read_config(config_reader *reader, bool ignore_dropout, decod
     read_biases(reader, self);
     read_window(reader, self);
     check_layer_types(reader, self);
+    if (family->experts != NULL)
+        mixture_read(reader, family->experts, self->layers, &self->mixture);
     config_rope(reader, &keys, self->heads.dim, self->positions, &self->rope);
     return reader->status;
 }
@@ -241,10 +246,13 @@ static int32_t mlp(mics_model *model, const decoder *self, const char *layer, in
     return model_linear(model, layer, "mlp.down_proj", x, &down);
 }
 
-static void build_layer(mics_model *model, const decoder *self, int64_t index, bool sliding)
+static void build_layer(mics_model *model, const config_reader *reader, const decoder *self,
+                        int64_t index)
 {
     char layer[MICS_NAME_BYTES];
-    const bool narrower = sliding && self->window < self->positions;
+    const bool narrower = is_sliding(reader, self, index) && self->window < self->positions;
+    const bool experts =
+        self->family->experts != NULL && mixture_has_layer(reader, &self->mixture, index);
     snprintf(layer, sizeof layer, "layers.%lld", (long long)index);
     mics_model_unit(model, layer, self->hidden);
     snprintf(layer, sizeof layer, "model.layers.%lld", (long long)index);
@@ -252,7 +260,8 @@ static void build_layer(mics_model *model, const decoder *self, int64_t index, b
     x = attention(model, self, layer, x, narrower ? self->window : 0);
     const int32_t middle = mics_op_add(model, 0, x);
     x = rmsnorm(model, self, layer, "post_attention_layernorm", middle);
-    x = mlp(model, self, layer, x);
+    x = experts ? mixture_add(model, &self->mixture, layer, x, self->hidden, self->init_std)
+                : mlp(model, self, layer, x);
     mics_model_unit_end(model, mics_op_add(model, middle, x));
 }
 
@@ -264,7 +273,7 @@ static void build(mics_model *model, const config_reader *reader, const decoder 
     mics_model_unit_end(model, mics_op_embedding(model, tokens, mics_param_none()));
 
     for (int64_t layer = 0; layer < self->layers; layer++)
-        build_layer(model, self, layer, is_sliding(reader, self, layer));
+        build_layer(model, reader, self, layer);
 
     mics_model_unit(model, "head", self->hidden);
     const int32_t x = rmsnorm(model, self, "model", "norm", 0);

@@ -6,6 +6,7 @@
 #define MICS_MODEL_DECODER_H
 
 #include "model/builders.h"
+#include "model/mixture.h"
 
 // How a family differs: what its class of transformers has for an absent key, and what it adds.
 typedef struct decoder_family {
@@ -14,14 +15,17 @@ typedef struct decoder_family {
     int64_t vocab, hidden, inner, layers, heads, positions;
     int64_t key_value_heads; // 0: as many as query heads
     int64_t head_dim;        // 0: hidden / heads
+    double eps;              // of norms; 0: 1e-6
+    double theta;            // of rotary embeddings; 0: 10000
     // The family's rules.
-    bool heads_divide; // hidden, also beside "head_dim"
-    bool qkv_bias;     // of q, k and v, always
-    bool bias_keys;    // "attention_bias", of o too
-    bool mlp_bias_key; // "mlp_bias"
-    bool head_norm;    // RMSNorm of each query and key head
-    bool window;       // "sliding_window" holds for all layers
-    bool layer_types;  // "layer_types", or "use_sliding_window" from "max_window_layers" on
+    bool heads_divide;             // hidden, also beside "head_dim"
+    bool qkv_bias;                 // of q, k and v, always
+    bool bias_keys;                // "attention_bias", of o too
+    bool mlp_bias_key;             // "mlp_bias"
+    bool head_norm;                // RMSNorm of each query and key head
+    bool window;                   // "sliding_window" holds for all layers
+    const mixture_family *experts; // NULL: none
+    bool layer_types; // "layer_types", or "use_sliding_window" from "max_window_layers" on
 } decoder_family;
 
 /* Reads a configuration and builds the model, as the builders of builders.h do. */

@@ -35,7 +35,7 @@ static void read_activation(config_reader *reader, shape *s)
 
 static mics_status read_shape(config_reader *reader, bool ignore_dropout, shape *s)
 {
-    static const rope_keys keys = {"rotary_emb_base", "rotary_pct", 0.25};
+    static const rope_keys keys = {"rotary_emb_base", "rotary_pct", 0.25, 0};
     const int64_t limit = (int64_t)1 << 31;
     s->vocab = config_int(reader, "vocab_size", 2, limit - 1, 50432);
     s->hidden = config_int(reader, "hidden_size", 1, 1 << 24, 6144);

@@ -203,6 +203,18 @@ static void number_masks(mics_model *model, mics_op *op)
         model->masks += (uint32_t)masks;
 }
 
+// The stats of the router whose output is the op's second input; -1: it has none.
+static int32_t routes_of(const mics_unit *unit, const mics_op *op)
+{
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        const mics_op *maker = &unit->ops[o];
+        if (op->experts.count > 0 && op->in[1] > 0 && maker->out == op->in[1] &&
+            maker->experts.count > 0)
+            return maker->stats;
+    }
+    return -1;
+}
+
 int32_t mics_model_add_op(mics_model *model, mics_op op)
 {
     const mics_op_def *def = mics_op_def_get(op.kind);
@@ -222,6 +234,7 @@ int32_t mics_model_add_op(mics_model *model, mics_op op)
     model->status = check_params(model, def, &op);
     if (model->status != MICS_OK)
         return -1;
+    op.routes = routes_of(unit, &op);
     const mics_op_shape shape = mics_op_shape_get(model, unit, &op, none);
     model->status = def->make(&shape, &out, &stats);
     number_masks(model, &op);

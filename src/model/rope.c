@@ -144,7 +144,8 @@ static void check_repeated(config_reader *reader, const char *key, double value)
 static void read_base(config_reader *reader, const rope_keys *keys, rope_config *rope)
 {
     static const char fraction[] = "partial_rotary_factor";
-    rope->theta = read_twice(reader, rope, "rope_theta", keys->theta, 1, 1e15, 10000);
+    rope->theta = read_twice(reader, rope, "rope_theta", keys->theta, 1, 1e15,
+                             keys->default_theta > 0 ? keys->default_theta : 10000);
     check_repeated(reader, "rope_theta", rope->theta);
     if (keys->fraction == NULL) {
         rope->fraction = number(reader, rope, fraction, 0, 1, 1);

@@ -77,25 +77,34 @@ static int32_t mlp(mics_model *model, const shapes *s, const char *layer, const 
     return linear(model, module, "down", x, inner, s->hidden);
 }
 
-static int32_t expert_linear(mics_model *model, const shapes *s, const char *layer,
-                             const char *name, int32_t in, int64_t inputs, int64_t outputs,
-                             bool joins)
+// The router's weight; transformers and others call it so, or "router".
+static int32_t router(mics_model *model, const shapes *s, const char *layer, int32_t in,
+                      mics_experts of)
+{
+    char module[MODULE_BYTES];
+    snprintf(module, sizeof module, "%s.gate", layer);
+    const mics_param_ref weight = model_matrix(model, module, s->experts, s->hidden, 0.02);
+    return mics_op_router(model, in, weight, of, (mics_router_spec){.normalised = true});
+}
+
+static mics_param_ref expert_weight(mics_model *model, const shapes *s, const char *layer,
+                                    const char *name, int64_t inputs, int64_t outputs)
 {
     char module[MODULE_BYTES];
     snprintf(module, sizeof module, "%s.experts.%s", layer, name);
-    const mics_param_ref weight = model_matrix(model, module, s->experts * outputs, inputs, 0.02);
-    mics_op op = mics_op_of(MICS_OP_LINEAR, in, weight, mics_param_none());
-    op.weight_out_in = true;
-    op.experts = (mics_experts){(int32_t)s->experts, (int32_t)s->chosen, joins};
-    return mics_model_add_op(model, op);
+    return model_matrix(model, module, s->experts * outputs, inputs, 0.02);
 }
 
 static int32_t experts(mics_model *model, const shapes *s, const char *layer, int32_t in)
 {
-    const int64_t up = (s->gated ? 2 : 1) * s->expert_inner;
-    int32_t x = expert_linear(model, s, layer, "up", in, s->hidden, up, false);
-    x = activation(model, s, x);
-    x = expert_linear(model, s, layer, "down", x, s->expert_inner, s->hidden, true);
+    const mics_experts of = {(int32_t)s->experts, (int32_t)s->chosen};
+    const int64_t outputs = (s->gated ? 2 : 1) * s->expert_inner;
+    const int32_t routes = router(model, s, layer, in, of);
+    const mics_param_ref up = expert_weight(model, s, layer, "up", s->hidden, outputs);
+    int32_t x = mics_op_experts(model, MICS_OP_EXPERTS_IN, in, routes, up, of);
+    x = s->gated ? mics_op_experts_swiglu(model, x, of) : mics_op_gelu(model, x, true);
+    const mics_param_ref down = expert_weight(model, s, layer, "down", s->expert_inner, s->hidden);
+    x = mics_op_experts(model, MICS_OP_EXPERTS_OUT, x, routes, down, of);
     if (s->shared_inner > 0)
         x = mics_op_add(model, x, mlp(model, s, layer, "shared", in, s->shared_inner));
     return x;

@@ -336,6 +336,16 @@ static void fill_exposed(const run_trainer *self, const mics_step_result *result
     metrics->exposed_agree_ms = exposed.agree / 1e3;
 }
 
+static void fill_router(const double sums[MICS_ROUTER_SUMS], mics_router_metrics *router)
+{
+    const double sequences = sums[MICS_ROUTER_SEQUENCES];
+    if (sequences > 0)
+        *router = (mics_router_metrics){.any = true,
+                                        .entropy = sums[MICS_ROUTER_ENTROPY] / sequences,
+                                        .fullest = sums[MICS_ROUTER_FULLEST] / sequences,
+                                        .balance = sums[MICS_ROUTER_BALANCE] / sequences};
+}
+
 static mics_status report_step(run_trainer *self, int64_t step, double step_us, double lr,
                                const mics_step_result *result)
 {
@@ -362,6 +372,7 @@ static mics_status report_step(run_trainer *self, int64_t step, double step_us, 
         .save_ms = (self->save_us + self->copy_us) / 1e3,
     };
     fill_exposed(self, result, &metrics);
+    fill_router(result->router_sums, &metrics.router);
     run_reports_step(&self->reports, &metrics);
     if (self->job->callbacks.step != NULL)
         self->job->callbacks.step(self->job->callbacks.ctx, &metrics);

@@ -159,7 +159,7 @@ static void shift_forward(unit_work *work)
 static mics_grad_call *add_call(unit_work *work, mics_grad_kind kind)
 {
     mics_grad_call *call = &work->plan->grads[work->plan->grad_count++];
-    *call = (mics_grad_call){.kind = kind, .op = -1, .dout = -1, .din = -1};
+    *call = (mics_grad_call){.kind = kind, .op = -1, .dout = -1, .din = -1, .din_second = -1};
     return call;
 }
 
@@ -235,6 +235,24 @@ static void backward_add(unit_work *work, const mics_op *op)
     }
 }
 
+// A place of its own for what a kernel only overwrites.
+static int32_t place_aside(unit_work *work, int32_t tensor)
+{
+    return new_storage(work, no_tensor, tensor_elems(work, tensor));
+}
+
+// Adds what lies aside to a tensor's gradient, or makes it that.
+static void settle_aside(unit_work *work, int32_t tensor, int32_t aside)
+{
+    if (work->storage_of[tensor] < 0) {
+        work->storage_of[tensor] = aside;
+        return;
+    }
+    make_sole_reader(work, tensor);
+    move_data(work, MICS_GRAD_ADD, aside, work->storage_of[tensor]);
+    drop_reader(work, aside);
+}
+
 static void backward_op(unit_work *work, int32_t index)
 {
     const mics_op *op = &work->unit->ops[index];
@@ -261,16 +279,19 @@ static void backward_op(unit_work *work, int32_t index)
     const bool aside = add && !mics_op_def_get(op->kind)->backward_adds;
     int32_t target = wants_gradient(work, tensor) ? work->storage_of[tensor] : -1;
     if (aside)
-        target = new_storage(work, no_tensor, tensor_elems(work, tensor));
+        target = place_aside(work, tensor);
+    const bool two = mics_op_def_get(op->kind)->backward_second && wants_gradient(work, op->in[1]);
+    const int32_t second = two ? place_aside(work, op->in[1]) : -1;
     mics_grad_call *call = add_call(work, MICS_GRAD_OP);
     call->op = index;
     call->dout = source >= 0 ? place_of(work, source) : -1;
     call->din = target >= 0 ? place_of(work, target) : -1;
+    call->din_second = second >= 0 ? place_of(work, second) : -1;
     call->add_din = add && !aside;
-    if (aside) {
-        move_data(work, MICS_GRAD_ADD, target, work->storage_of[tensor]);
-        drop_reader(work, target);
-    }
+    if (aside)
+        settle_aside(work, tensor, target);
+    if (second >= 0)
+        settle_aside(work, op->in[1], second);
 }
 
 // The gradient of the unit's input must end where the unit before looks for its output's.

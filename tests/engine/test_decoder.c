@@ -10,10 +10,24 @@
 
 static const double logit_tolerance = 1e-4;
 
-static const char *const folders[] = {
-    "gpt2",          "gpt2_untied",  "gpt2_hub",          "llama_grouped",  "llama_single",
-    "llama_yarn",    "mistral_full", "qwen2_layers",      "qwen2_single",   "mistral_window",
-    "qwen3_grouped", "qwen3_single", "gpt_neox_parallel", "gpt_neox_serial"};
+static const char *const folders[] = {"gpt2",
+                                      "gpt2_untied",
+                                      "gpt2_hub",
+                                      "llama_grouped",
+                                      "llama_single",
+                                      "llama_yarn",
+                                      "mistral_full",
+                                      "qwen2_layers",
+                                      "qwen2_single",
+                                      "mistral_window",
+                                      "qwen3_grouped",
+                                      "qwen3_single",
+                                      "gpt_neox_parallel",
+                                      "gpt_neox_serial",
+                                      "mixtral_small",
+                                      "mixtral_balanced",
+                                      "qwen3_moe_layers",
+                                      "qwen3_moe_normalised"};
 
 enum { FOLDERS = sizeof folders / sizeof folders[0], MAX_UNITS = 8 };
 

@@ -349,10 +349,11 @@ static void check_engine_logits(const golden *g, const mics_kernels *kernels)
 // ---- tests ----
 
 static const char *const folders[] = {"gpt2", "gpt2_untied", "gpt2_hub"};
-static const char *const decoders[] = {"llama_grouped",  "llama_single",   "llama_yarn",
-                                       "mistral_window", "mistral_full",   "qwen2_layers",
-                                       "qwen2_single",   "qwen3_grouped",  "gpt_neox_parallel",
-                                       "qwen3_single",   "gpt_neox_serial"};
+static const char *const decoders[] = {
+    "llama_grouped",     "llama_single",     "llama_yarn",          "mistral_window",
+    "mistral_full",      "qwen2_layers",     "qwen2_single",        "qwen3_grouped",
+    "gpt_neox_parallel", "qwen3_single",     "gpt_neox_serial",     "mixtral_small",
+    "mixtral_balanced",  "qwen3_moe_layers", "qwen3_moe_normalised"};
 
 static void check_one_rank(const golden *g, const mics_kernels *kernels)
 {
@@ -434,12 +435,29 @@ static void test_shardings(void **state)
     golden_close(&g);
 }
 
+// Mixtures of experts, whose ranks and micro-batches choose experts by sequence.
+static void test_mixtures(void **state)
+{
+    (void)state;
+    golden g;
+    golden_open(&g, "mixtral_small");
+    check_family(&g, 8, 2, 1, 1);
+    golden_close(&g);
+    golden_open(&g, "mixtral_balanced");
+    check_family(&g, 2, 1, 1, 1);
+    golden_close(&g);
+    golden_open(&g, "qwen3_moe_layers");
+    check_family(&g, 4, 2, 1, 1);
+    golden_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_rank_every_kernel_table),
         cmocka_unit_test(test_decoders),
         cmocka_unit_test(test_shardings),
+        cmocka_unit_test(test_mixtures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

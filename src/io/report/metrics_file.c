@@ -365,6 +365,13 @@ static bool put_int(FILE *stream, const char *name, int64_t value)
     return fprintf(stream, ", \"%s\": %" PRId64, name, value) > 0;
 }
 
+static bool put_router(FILE *stream, const mics_router_metrics *router)
+{
+    return !router->any || (put_real(stream, "router_entropy", router->entropy) &&
+                            put_real(stream, "router_fullest", router->fullest) &&
+                            put_real(stream, "router_balance", router->balance));
+}
+
 mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics)
 {
     FILE *to = file->stream;
@@ -374,6 +381,7 @@ mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metr
     for (int32_t i = 0; i < METRICS_FIGURES; i++)
         good = good && (figures[i].counted ? put_int(to, figures[i].name, figures[i].count)
                                            : put_real(to, figures[i].name, figures[i].value));
+    good = good && put_router(to, &metrics->router);
     return flush_line(file, good && fputs("}\n", to) != EOF);
 }
 

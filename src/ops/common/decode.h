@@ -10,7 +10,10 @@
 
 void MICS_ISA_OP(attention_decode)(const mics_op_call *call);
 void MICS_ISA_OP(embedding_decode)(const mics_op_call *call);
+void MICS_ISA_OP(experts_in_decode)(const mics_op_call *call);
+void MICS_ISA_OP(experts_out_decode)(const mics_op_call *call);
 void MICS_ISA_OP(linear_decode)(const mics_op_call *call);
 void MICS_ISA_OP(lm_head_decode)(const mics_op_call *call);
+void MICS_ISA_OP(router_decode)(const mics_op_call *call);
 
 #endif

@@ -1,40 +1,15 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // y = x W + bias. params: weight (I, O), or (O, I) where the op says so; bias (O) or none.
-//
-// Of experts the weight is (experts * O, I). A token goes to `chosen` of them: out is (chosen * O), or
-// where they join, in is (chosen * I) and out their sum (O). Each expert is a GEMM of the tokens that
-// it gets on average.
 #include "ops/linear/def.h"
 #include "ops/common/def.h"
 #include "ops/gemm/def.h"
 
-// What one token's row of one expert has, where there are experts.
-static int64_t inputs_of(const mics_op_shape *s)
-{
-    const mics_experts *e = &s->op->experts;
-    return e->count > 0 && e->joins ? s->in[0] / e->chosen : s->in[0];
-}
-
-static int64_t outputs_of(const mics_op_shape *s)
-{
-    const mics_experts *e = &s->op->experts;
-    return e->count > 0 && !e->joins ? s->out / e->chosen : s->out;
-}
-
-static int64_t chosen_of(const mics_op_shape *s)
-{
-    return s->op->experts.count > 0 ? s->op->experts.chosen : 1;
-}
-
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {
     const bool out_in = s->op->weight_out_in;
-    const mics_experts *e = &s->op->experts;
-    MICS_TRY(mics_op_check(s, "inputs of the weight", s->params[0][out_in ? 1 : 0], inputs_of(s)));
+    MICS_TRY(mics_op_check(s, "inputs of the weight", s->params[0][out_in ? 1 : 0], s->in[0]));
     *out_out = s->params[0][out_in ? 0 : 1];
-    if (e->count > 0)
-        *out_out = *out_out / e->count * (e->joins ? 1 : e->chosen);
     *stats_out = 0;
     return s->params[1][0] > 0 ? mics_op_check(s, "bias", s->params[1][0], *out_out) : MICS_OK;
 }
@@ -53,8 +28,7 @@ static void place_bf16(const mics_op_shape *s, mics_op_cost *cost)
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     enum { BLOCKS = MICS_LINEAR_ACCELERATOR_BLOCKS };
-    mics_op_cost cost =
-        mics_cost_gemm((double)(s->N * chosen_of(s)), (double)inputs_of(s), (double)outputs_of(s));
+    mics_op_cost cost = mics_cost_gemm((double)s->N, (double)s->in[0], (double)s->out);
     cost.workspace_backward = MICS_LINEAR_BLOCKS * s->out;
     if (s->cpu_bf16)
         place_bf16(s, &cost);
@@ -68,9 +42,7 @@ static mics_op_cost cost_of(const mics_op_shape *s)
 
 static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_work *works)
 {
-    const int64_t routed = s->N * chosen_of(s);
-    const int64_t experts = mics_smaller(mics_larger(s->op->experts.count, 1), routed);
-    const int64_t rows = routed / experts, inputs = inputs_of(s), outputs = outputs_of(s);
+    const int64_t rows = s->N, inputs = s->in[0], outputs = s->out;
     int32_t count = 0;
     if (!pass->backward)
         works[count++] = mics_work_gemm(rows, outputs, inputs);
@@ -78,8 +50,6 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
         works[count++] = mics_work_gemm(rows, inputs, outputs);
     if (pass->backward)
         works[count++] = mics_work_gemm(inputs, outputs, rows);
-    for (int32_t i = 0; i < count; i++)
-        works[i].times = experts;
     if (pass->backward && s->params[1][0] > 0) // the bias's gradient: a sum over rows
         works[count++] = mics_work_moved(0, (double)s->N * (double)s->out * pass->elem_bytes);
     return count;
@@ -87,7 +57,7 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
 
 static double model_flops(const mics_op_shape *s)
 {
-    return 6.0 * (double)inputs_of(s) * (double)outputs_of(s) * (double)chosen_of(s);
+    return 6.0 * (double)s->in[0] * (double)s->out;
 }
 
 // A panel of a weight, widened.

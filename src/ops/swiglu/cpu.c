@@ -4,12 +4,19 @@
 #include "ops/common/kernels_isa.h"
 #include "ops/common/vector_math.h"
 
+// Rows: of tokens, or of tokens at their experts.
+static int64_t rows_of(const mics_op_call *call)
+{
+    const mics_experts *experts = &call->shape.op->experts;
+    return call->shape.N * (experts->count > 0 ? experts->chosen : 1);
+}
+
 // Below, s is 0 to within 2e-38; e^-g is still finite (6.1e37).
 static const float LOWEST_GATE = -87.0F;
 
 static void forward(const mics_op_call *call)
 {
-    const int64_t N = call->shape.N, I = call->shape.out;
+    const int64_t N = rows_of(call), I = call->shape.N * call->shape.out / N;
     const mics_elem *x = call->in[0];
     mics_elem *y = call->out;
 #pragma omp parallel for if (N * I >= MICS_OP_PARALLEL)
@@ -63,7 +70,7 @@ static void backward_row(mics_elem *dx_2I, const mics_elem *dy_I, const mics_ele
 
 static void backward(const mics_op_call *call)
 {
-    const int64_t N = call->shape.N, I = call->shape.out;
+    const int64_t N = rows_of(call), I = call->shape.N * call->shape.out / N;
     const mics_elem *dy = call->dout, *x = call->in[0];
     mics_elem *dx = call->din;
 #pragma omp parallel for if (N * I >= MICS_OP_PARALLEL)

@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // y = silu(gate) * up (Shazeer, GLU variants improve transformer, 2020, arXiv:2002.05202). in: gate
-// and up side by side (2 I); out: (I).
+// and up side by side (2 I); out: (I). Of experts a token has as many such rows as it has experts.
 #include "ops/common/def.h"
 #include "mics/log.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {
-    if (s->in[0] < 2 || s->in[0] % 2 != 0)
+    const int64_t rows = s->op->experts.count > 0 ? s->op->experts.chosen : 1;
+    if (s->in[0] < 2 || s->in[0] % (2 * rows) != 0)
         return mics_fail(MICS_ERR_INVALID,
                          "unit %s: swiglu: %lld elements are not gate and up of one width", s->unit,
                          (long long)s->in[0]);

@@ -52,7 +52,7 @@ layer_elems cut_layer_elems(const mics_model *model)
         all += (double)unit->elems;
         for (int32_t o = 0; o < unit->op_count; o++) {
             const mics_op *op = &unit->ops[o];
-            if (op->experts.count > 0)
+            if (op->routes >= 0)
                 experts += (double)mics_model_param(model, op->params[0])->elems;
         }
     }

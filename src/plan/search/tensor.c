@@ -46,7 +46,7 @@ static mics_op_shape shape_of(const walk *w, const mics_op *op, mics_batch batch
 {
     const mics_model *model = w->planner->request.model;
     *local = *op;
-    if (op->experts.count == 0 || w->c->p.expert == 1) {
+    if (op->routes < 0 || w->c->p.expert == 1) {
         const mics_op_shape whole = mics_op_shape_get(model, w->unit, local, batch);
         return mics_op_shape_cut(&whole, w->c->p.tensor, by_columns);
     }
@@ -161,7 +161,7 @@ static double routed_width(const walk *w)
 {
     for (int32_t o = 0; o < w->unit->op_count; o++) {
         const mics_op *op = &w->unit->ops[o];
-        if (w->c->p.expert > 1 && op->experts.count > 0 && !op->experts.joins)
+        if (w->c->p.expert > 1 && op->routes >= 0)
             return (double)op->experts.chosen * (double)w->planner->request.model->hidden /
                    w->c->p.tensor;
     }
@@ -201,7 +201,7 @@ static double collectives_us(const walk *w, bool ends)
     int32_t products = 0, spread = 0, chosen = 0;
     for (int32_t o = 0; o < w->unit->op_count; o++) {
         const mics_op *op = &w->unit->ops[o];
-        const bool routed = w->c->p.expert > 1 && op->experts.count > 0;
+        const bool routed = w->c->p.expert > 1 && op->routes >= 0;
         chosen = routed ? op->experts.chosen : chosen;
         spread += routed;
         products += !routed && cut_of(op) == MICS_CUT_WEIGHT;
@@ -243,7 +243,7 @@ unit_time tensor_unit(const mics_planner *planner, int32_t unit, const cut *c)
 static const mics_op *first_experts(const mics_unit *unit)
 {
     for (int32_t o = 0; o < unit->op_count; o++) {
-        if (unit->ops[o].experts.count > 0)
+        if (unit->ops[o].routes >= 0)
             return &unit->ops[o];
     }
     return NULL;

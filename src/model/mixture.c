@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Files have a tensor an expert and matrix; here one parameter holds the rows of all experts' gates
+// and ups, another those of their downs.
+#include "model/mixture.h"
+#include <stdio.h>
+
+// Far beyond any model; files have three tensors an expert.
+enum { MODULE_BYTES = 2 * MICS_NAME_BYTES, MAX_EXPERTS = 4096, MAX_EXPERTS_OF_ALL = 1 << 17 };
+
+// ---- configuration ----
+
+static void check_only_dense(config_reader *reader, int64_t layers)
+{
+    static const char key[] = "mlp_only_layers";
+    const mics_json_value *list = mics_json_at(reader->json, key);
+    const mics_json_type type = mics_json_type_of(list);
+    bool right = type == MICS_JSON_NULL || type == MICS_JSON_ARRAY;
+    for (int32_t i = 0; type == MICS_JSON_ARRAY && i < mics_json_count(list); i++) {
+        const mics_json_value *layer = mics_json_element(list, i);
+        right = right && mics_json_type_of(layer) == MICS_JSON_INT && mics_json_int(layer) >= 0 &&
+                mics_json_int(layer) < layers;
+    }
+    if (reader->status == MICS_OK && !right)
+        reader->status = mics_json_fail(reader->json, key, MICS_ERR_INVALID,
+                                        "must be an array of numbers of layers, 0 to %lld",
+                                        (long long)layers - 1);
+}
+
+// Adds the losses' factors where the model gives them out.
+static void read_losses(config_reader *reader, int64_t with_experts, mics_router_spec *router)
+{
+    const double balance = config_real(reader, "router_aux_loss_coef", 0, 1e6, 0.001);
+    const double z = config_real(reader, "router_z_loss_coef", 0, 1e6, 0);
+    if (!config_bool(reader, "output_router_logits", false) || with_experts == 0)
+        return;
+    router->balance = (float)(balance / (double)with_experts);
+    router->z = (float)(z / (double)with_experts);
+}
+
+static void check_jitter(config_reader *reader)
+{
+    static const char key[] = "router_jitter_noise";
+    if (config_real(reader, key, 0, 1, 0) > 0 && reader->status == MICS_OK)
+        reader->status =
+            mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED, "only 0 can be honoured");
+}
+
+void mixture_read(config_reader *reader, const mixture_family *family, int64_t layers,
+                  mixture *mixture_out)
+{
+    mixture *self = mixture_out;
+    const char *count = config_has(reader, "num_experts") ? "num_experts" : "num_local_experts";
+    *self = (mixture){.family = family, .every = 1};
+    self->inner = config_int(reader, family->inner_key, 1, 1 << 26, family->inner);
+    self->experts.count = (int32_t)config_int(reader, count, 1, MAX_EXPERTS, family->experts);
+    self->experts.chosen =
+        (int32_t)config_int(reader, "num_experts_per_tok", 1, MAX_EXPERTS, family->chosen);
+    if (reader->status == MICS_OK && self->experts.chosen > self->experts.count)
+        reader->status = mics_json_fail(reader->json, "num_experts_per_tok", MICS_ERR_INVALID,
+                                        "a token cannot go to %d of %d experts",
+                                        (int)self->experts.chosen, (int)self->experts.count);
+    self->router.normalised = family->normalised || config_bool(reader, "norm_topk_prob", false);
+    if (family->some_layers) {
+        self->every = config_int(reader, "decoder_sparse_step", 1, CONFIG_MAX_LAYERS, 1);
+        check_only_dense(reader, layers);
+    }
+    check_jitter(reader);
+    if (reader->status == MICS_OK && self->experts.count * layers > MAX_EXPERTS_OF_ALL)
+        reader->status =
+            mics_json_fail(reader->json, count, MICS_ERR_INVALID,
+                           "%d experts in each of %lld layers; at most %d in all layers "
+                           "work",
+                           (int)self->experts.count, (long long)layers, (int)MAX_EXPERTS_OF_ALL);
+    int64_t with_experts = 0;
+    for (int64_t layer = 0; reader->status == MICS_OK && layer < layers; layer++)
+        with_experts += mixture_has_layer(reader, self, layer);
+    read_losses(reader, with_experts, &self->router);
+}
+
+bool mixture_has_layer(const config_reader *reader, const mixture *of, int64_t index)
+{
+    const mics_json_value *list = mics_json_at(reader->json, "mlp_only_layers");
+    for (int32_t i = 0; of->family->some_layers && mics_json_type_of(list) == MICS_JSON_ARRAY &&
+                        i < mics_json_count(list);
+         i++) {
+        if (mics_json_int(mics_json_element(list, i)) == index)
+            return false;
+    }
+    return (index + 1) % of->every == 0;
+}
+
+// ---- a layer ----
+
+static int32_t add_router(mics_model *model, const mixture *of, const char *layer, int32_t in,
+                          int64_t hidden, double init_std)
+{
+    char module[MODULE_BYTES];
+    snprintf(module, sizeof module, "%s.%s.gate", layer, of->family->module);
+    const mics_param_ref weight = model_matrix(model, module, of->experts.count, hidden, init_std);
+    return mics_op_router(model, in, weight, of->experts, of->router);
+}
+
+// The weights of all experts, each of which has `count` matrices of so many rows.
+static mics_param_ref add_weights(mics_model *model, const mixture *of, const char *layer,
+                                  const char *const names[], int32_t count, int64_t rows,
+                                  int64_t columns, double init_std)
+{
+    char module[MODULE_BYTES];
+    snprintf(module, sizeof module, "%s.%s.experts.%s", layer, of->family->module,
+             count > 1 ? "gate_up" : "down");
+    const int64_t all = rows * count * of->experts.count;
+    const mics_param_ref weight = model_matrix(model, module, all, columns, init_std);
+    for (int32_t i = 0; i < of->experts.count * count; i++) {
+        snprintf(module, sizeof module, "%s.%s.experts.%d.%s.weight", layer, of->family->module,
+                 (int)(i / count), names[i % count]);
+        mics_model_add_part(model, module, i * rows, rows);
+    }
+    return weight;
+}
+
+int32_t mixture_add(mics_model *model, const mixture *of, const char *layer, int32_t in,
+                    int64_t hidden, double init_std)
+{
+    const char *const inputs[] = {of->family->gate, of->family->up};
+    const int32_t routes = add_router(model, of, layer, in, hidden, init_std);
+    const mics_param_ref up = add_weights(model, of, layer, inputs, 2, of->inner, hidden, init_std);
+    int32_t x = mics_op_experts(model, MICS_OP_EXPERTS_IN, in, routes, up, of->experts);
+    x = mics_op_experts_swiglu(model, x, of->experts);
+    const mics_param_ref down =
+        add_weights(model, of, layer, &of->family->down, 1, hidden, of->inner, init_std);
+    return mics_op_experts(model, MICS_OP_EXPERTS_OUT, x, routes, down, of->experts);
+}

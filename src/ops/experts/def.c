@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What the descriptors of experts_in and experts_out share.
+#include "ops/experts/def.h"
+#include "mics/log.h"
+#include "ops/gemm/def.h"
+
+mics_status mics_experts_check(const mics_op_shape *shape)
+{
+    const mics_experts e = shape->op->experts;
+    if (e.chosen < 1 || e.chosen > e.count)
+        return mics_fail(MICS_ERR_INVALID, "unit %s: a token cannot go to %d of %d experts",
+                         shape->unit, (int)e.chosen, (int)e.count);
+    if (shape->params[0][0] % e.count != 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "unit %s: %lld rows of a weight are not those of %d experts", shape->unit,
+                         (long long)shape->params[0][0], (int)e.count);
+    if (shape->op->routes < 0)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "unit %s: the second input of an op of experts must be made by a router of "
+            "%d experts",
+            shape->unit, (int)e.count);
+    return mics_op_check(shape, "weights of the router", shape->in[1], e.chosen);
+}
+
+// Whatever number of rows an expert gets: a block's depth is largest where it is not cut.
+static int64_t gemm_floats(int64_t M, int64_t N, int64_t K)
+{
+    const mics_gemm_blocks blocks = mics_gemm_blocks_of(M, N, mics_smaller(K, MICS_GEMM_DEPTH));
+    return blocks.a + blocks.b + 16 + (K > MICS_GEMM_DEPTH ? blocks.rows * blocks.columns : 0);
+}
+
+mics_op_cost mics_experts_cost(const mics_op_shape *s, int64_t I, int64_t O, int64_t width)
+{
+    const mics_experts e = s->op->experts;
+    const int64_t rows = s->N * e.chosen;
+    mics_op_cost cost = mics_cost_gemm((double)rows, (double)I, (double)O);
+    const double others = 4 * (double)(mics_smaller(e.count, rows) - 1) * (double)I * (double)O;
+    cost.bytes_forward += others;
+    cost.bytes_backward += 2 * others;
+    cost.workspace_forward =
+        mics_experts_first_floats(e) + mics_experts_rows_floats(rows, width, s->cpu_bf16 ? 2 : 4);
+    if (s->cpu_bf16)
+        cost.workspace_forward += mics_larger(
+            gemm_floats(rows, O, I), mics_larger(gemm_floats(rows, I, O), gemm_floats(O, I, rows)));
+    cost.workspace_backward = cost.workspace_forward;
+    return cost;
+}
+
+int32_t mics_experts_works(const mics_op_shape *s, const mics_op_pass *pass, int64_t I, int64_t O,
+                           mics_op_work *works)
+{
+    const int64_t routed = s->N * s->op->experts.chosen;
+    const int64_t experts = mics_smaller(s->op->experts.count, routed), rows = routed / experts;
+    int32_t count = 0;
+    if (!pass->backward)
+        works[count++] = mics_work_gemm(rows, O, I);
+    if (pass->backward && pass->input_gradient)
+        works[count++] = mics_work_gemm(rows, I, O);
+    if (pass->backward)
+        works[count++] = mics_work_gemm(I, O, rows);
+    for (int32_t i = 0; i < count; i++)
+        works[i].times = experts;
+    return count;
+}

@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a router keeps (its stats), which the ops of experts follow. A row of a token:
+//
+//     probabilities (count) | log of the sum of e^score | entropy | chosen (k, int32) |
+//     rows (k, int32)
+//
+// `chosen` are experts, best first. `rows` are the token's places among all N * k rows sorted by
+// expert, then by token. In generation rows are not sorted: token n has rows n * k to n * k + k - 1.
+#ifndef MICS_OPS_EXPERTS_DEF_H
+#define MICS_OPS_EXPERTS_DEF_H
+
+#include "mics/op.h"
+#include "ops/common/def.h"
+
+static inline int64_t mics_route_floats(mics_experts e)
+{
+    return (int64_t)e.count + 2 + 2 * (int64_t)e.chosen;
+}
+
+static inline const int32_t *mics_route_chosen(const float *routes, mics_experts e, int64_t n)
+{
+    return (const int32_t *)(const void *)(routes + n * mics_route_floats(e) + e.count + 2);
+}
+
+static inline const int32_t *mics_route_rows(const float *routes, mics_experts e, int64_t n)
+{
+    return mics_route_chosen(routes, e, n) + e.chosen;
+}
+
+// ---- workspace of the ops of experts on the CPU: first rows | rows (N * k, width) | of GEMMs ----
+
+/* Floats of the first rows of `count` experts, and of the end of the last. */
+static inline int64_t mics_experts_first_floats(mics_experts e)
+{
+    return mics_size_round_up((int64_t)e.count + 1, 16);
+}
+
+/* Floats of N * k rows of numbers of so many bytes. */
+static inline int64_t mics_experts_rows_floats(int64_t rows, int64_t width, int64_t elem_bytes)
+{
+    return mics_size_round_up(rows * width * elem_bytes / (int64_t)sizeof(float) + 1, 16);
+}
+
+/* For descriptors: that experts are some, and that the op names a router of the same.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with unit and op. */
+mics_status mics_experts_check(const mics_op_shape *shape);
+
+/* For descriptors: cost and works of a GEMM (I, O) of each row at its expert, with `width` numbers a
+ * row in the workspace. */
+mics_op_cost mics_experts_cost(const mics_op_shape *shape, int64_t I, int64_t O, int64_t width);
+int32_t mics_experts_works(const mics_op_shape *shape, const mics_op_pass *pass, int64_t I,
+                           int64_t O, mics_op_work *works_out);
+
+#endif

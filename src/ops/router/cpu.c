@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Scores are computed token by token, so that a token's experts do not depend on the tokens beside
+// it: neither the mesh nor the size of micro-batches changes them.
+//
+// Shapes: E experts, k chosen. p probabilities, w weights, f fraction of a sequence's tokens that an
+// expert gets, P mean of its probabilities over the sequence.
+#include "ops/common/decode.h"
+#include "ops/experts/def.h"
+#include "ops/router/scores.h"
+#include <math.h>
+
+// ---- forward ----
+
+static void scores_of(float *score_E, const mics_elem *x_C, const mics_elem *weight_EC, int64_t E,
+                      int64_t C)
+{
+    for (int64_t e = 0; e < E; ++e) {
+        const mics_elem *weight_C = weight_EC + e * C;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t c = 0; c < C; ++c)
+            sum += mics_load(x_C[c]) * mics_load(weight_C[c]);
+        score_E[e] = sum;
+    }
+}
+
+static void route_token(const mics_op_call *call, int64_t n)
+{
+    const mics_op_shape *s = &call->shape;
+    const mics_experts e = s->op->experts;
+    const int64_t C = s->in[0];
+    float *row = call->stats + n * mics_route_floats(e);
+    mics_elem *out = (mics_elem *)call->out + n * e.chosen;
+    scores_of(row, (const mics_elem *)call->in[0] + n * C, call->params[0], e.count, C);
+    router_choose(row, e);
+    for (int32_t j = 0; j < e.chosen; ++j)
+        out[j] = mics_store(router_weight(row, s->op, j));
+}
+
+// Places of all rows, sorted by expert, then by token.
+static void place_rows(const mics_op_call *call)
+{
+    const mics_experts e = call->shape.op->experts;
+    int32_t *next = call->at->workspace;
+    memset(next, 0, (size_t)e.count * sizeof *next);
+    for (int64_t n = 0; n < call->shape.N; ++n)
+        for (int32_t j = 0; j < e.chosen; ++j)
+            next[mics_route_chosen(call->stats, e, n)[j]]++;
+    int32_t before = 0;
+    for (int32_t i = 0; i < e.count; ++i) {
+        const int32_t own = next[i];
+        next[i] = before;
+        before += own;
+    }
+    for (int64_t n = 0; n < call->shape.N; ++n) {
+        int32_t *chosen = router_chosen(call->stats + n * mics_route_floats(e), e);
+        for (int32_t j = 0; j < e.chosen; ++j)
+            chosen[e.chosen + j] = next[chosen[j]]++;
+    }
+}
+
+static void forward(const mics_op_call *call)
+{
+    const int64_t N = call->shape.N;
+#pragma omp parallel for if (N * call->shape.in[0] >= MICS_OP_PARALLEL)
+    for (int64_t n = 0; n < N; ++n)
+        route_token(call, n);
+    place_rows(call);
+}
+
+// ---- backward ----
+
+// What a sequence's tokens share: the gradient of each probability of the loss that balances, the
+// same for all of them. Adds the sequence to the metrics. sum_E: scratch.
+static void balance_of(const mics_op_call *call, int64_t first, float *gradient_E, float *sum_E)
+{
+    const mics_op_shape *s = &call->shape;
+    const mics_experts e = s->op->experts;
+    const double T = (double)s->T;
+    double fullest = 0, balance = 0, entropy = 0;
+    memset(gradient_E, 0, (size_t)e.count * sizeof *gradient_E);
+    memset(sum_E, 0, (size_t)e.count * sizeof *sum_E);
+    for (int64_t n = first; n < first + s->T; ++n) {
+        const float *row = call->stats + n * mics_route_floats(e);
+        for (int32_t j = 0; j < e.chosen; ++j)
+            gradient_E[mics_route_chosen(row, e, 0)[j]] += 1;
+        for (int32_t i = 0; i < e.count; ++i)
+            sum_E[i] += row[i];
+        entropy += (double)row[e.count + 1];
+    }
+    for (int32_t i = 0; i < e.count; ++i) {
+        const double fraction = (double)gradient_E[i] / T;
+        fullest = fraction > fullest ? fraction : fullest;
+        balance += e.count * fraction * (double)sum_E[i] / T;
+        gradient_E[i] =
+            (float)((double)s->op->router.balance * (double)call->loss_scale * e.count * fraction);
+    }
+    if (call->router_sums == NULL)
+        return;
+    call->router_sums[MICS_ROUTER_SEQUENCES] += 1;
+    call->router_sums[MICS_ROUTER_ENTROPY] += entropy / T;
+    call->router_sums[MICS_ROUTER_FULLEST] += fullest * e.count / e.chosen;
+    call->router_sums[MICS_ROUTER_BALANCE] += balance;
+}
+
+// The gradient of a token's scores, from that of its weights and of its probabilities (which
+// dscore_E holds at first, of the loss that balances).
+static void score_gradient(const mics_op_call *call, int64_t n, float *dscore_E)
+{
+    const mics_op *op = call->shape.op;
+    const mics_experts e = op->experts;
+    const float *row = call->stats + n * mics_route_floats(e);
+    const int32_t *chosen = mics_route_chosen(call->stats, e, n);
+    const mics_elem *dweight = (const mics_elem *)call->dout + n * e.chosen;
+    float sum = 1, mean = 0;
+    if (op->router.normalised) {
+        sum = 0;
+        for (int32_t j = 0; j < e.chosen; ++j) {
+            sum += row[chosen[j]];
+            mean += mics_load(dweight[j]) * router_weight(row, op, j);
+        }
+    }
+    for (int32_t j = 0; j < e.chosen; ++j)
+        dscore_E[chosen[j]] += (mics_load(dweight[j]) - mean) / sum;
+    float dot = 0;
+    for (int32_t i = 0; i < e.count; ++i)
+        dot += row[i] * dscore_E[i];
+    const float z = 2 * op->router.z * call->loss_scale * row[e.count];
+    for (int32_t i = 0; i < e.count; ++i)
+        dscore_E[i] = row[i] * (dscore_E[i] - dot + z);
+}
+
+// dx (N, C) (+)= dscore (N, E) W
+static void input_gradient(const mics_op_call *call, const float *dscore_NE)
+{
+    const int64_t N = call->shape.N, C = call->shape.in[0], E = call->shape.op->experts.count;
+    const mics_elem *weight_EC = call->params[0];
+    mics_elem *dx = call->din;
+#pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
+    for (int64_t n = 0; n < N; ++n) {
+        enum { PART = 256 };
+        for (int64_t first = 0; first < C; first += PART) {
+            const int64_t part = mics_smaller(PART, C - first);
+            mics_elem *to = dx + n * C + first;
+            float sum[PART];
+            for (int64_t c = 0; c < part; ++c)
+                sum[c] = call->add_din ? mics_load(to[c]) : 0.0F;
+            for (int64_t e = 0; e < E; ++e) {
+                const float by = dscore_NE[n * E + e];
+                const mics_elem *weight = weight_EC + e * C + first;
+#pragma omp simd
+                for (int64_t c = 0; c < part; ++c)
+                    sum[c] += by * mics_load(weight[c]);
+            }
+            for (int64_t c = 0; c < part; ++c)
+                to[c] = mics_store(sum[c]);
+        }
+    }
+}
+
+// dW (E, C) (+)= dscore^T x, in the order of tokens.
+static void weight_gradient(const mics_op_call *call, const float *dscore_NE, float *sum_EC)
+{
+    const int64_t N = call->shape.N, C = call->shape.in[0], E = call->shape.op->experts.count;
+    const mics_elem *x = call->in[0];
+    mics_elem *dweight = call->dparams[0];
+#pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
+    for (int64_t e = 0; e < E; ++e) {
+        float *sum = sum_EC + e * C;
+        mics_elem *to = dweight + e * C;
+        memset(sum, 0, (size_t)C * sizeof *sum);
+        for (int64_t n = 0; n < N; ++n) {
+            const float by = dscore_NE[n * E + e];
+#pragma omp simd
+            for (int64_t c = 0; c < C; ++c)
+                sum[c] += by * mics_load(x[n * C + c]);
+        }
+        for (int64_t c = 0; c < C; ++c)
+            to[c] = mics_store(call->add_params[0] ? mics_load(to[c]) + sum[c] : sum[c]);
+    }
+}
+
+static void backward(const mics_op_call *call)
+{
+    const mics_op_shape *s = &call->shape;
+    const int64_t E = s->op->experts.count;
+    float *dscore_NE = call->at->workspace, *rest = dscore_NE + s->N * E;
+    for (int64_t first = 0; first < s->N; first += s->T) {
+        balance_of(call, first, dscore_NE + first * E, rest);
+        for (int64_t n = first + s->T; --n >= first;) {
+            if (n > first) // the first row holds what all begin with
+                memcpy(dscore_NE + n * E, dscore_NE + first * E, (size_t)E * sizeof *dscore_NE);
+            score_gradient(call, n, dscore_NE + n * E);
+        }
+    }
+    if (call->din)
+        input_gradient(call, dscore_NE);
+    weight_gradient(call, dscore_NE, rest);
+}
+
+const mics_op_kernels MICS_OP(router_kernels) = {
+    .forward = forward,
+    .backward = backward,
+    .decode = MICS_ELEM_FP32 ? MICS_ISA_OP(router_decode) : NULL};
