@@ -95,7 +95,8 @@ typedef struct mics_plan_found {
 /* The best plans, the baselines and the run file's own choice, each with its reasons. Where nothing
  * fits, result->count is 0 and nothing is logged.
  *
- * Needs:   nodes >= 1, top >= 1.
+ * Needs:   nodes >= 1, top >= 0; 0: the best alone and the baselines, as for a point of a curve: not
+ *          the run file's own choice, and nothing that does not fit.
  * Returns: as mics_planner_open and mics_planner_search; a batch that the ranks cannot share is an
  *          error only where MEGATRON has no plan that fits either.
  * Owns:    mics_plan_found_close, also after a failure.

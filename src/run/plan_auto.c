@@ -126,6 +126,7 @@ mics_status run_plan_search(mics_planner *planner, const mics_run *run, int32_t 
 {
     mics_plan_space space = space_of(run);
     space.min_replicas = min_replicas;
+    space.fitting_only = true;
     return mics_planner_search(planner, &space, MAX_TIES, result_out);
 }
 

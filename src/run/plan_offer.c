@@ -181,7 +181,7 @@ static void note_uneven(const mics_plan *plan, int64_t batch, mics_plan_offer *o
         snprintf(offer->note, sizeof offer->note, "%lld sequences cannot be spread over %d ranks",
                  (long long)batch, (int)offer->ranks);
     const bool muted = mics_log_mute(true);
-    const mics_status status = mics_plan_find(plan, offer->nodes, 1, &found);
+    const mics_status status = mics_plan_find(plan, offer->nodes, 0, &found);
     (void)mics_log_mute(muted);
     if (status == MICS_OK && found.uneven) {
         const mics_plan_entry *megatron = &found.baselines[MICS_PLAN_MEGATRON];
@@ -244,7 +244,7 @@ static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, in
                          (int)MICS_PLAN_MAX_OFFERS);
     snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);
     if (!note_impossible(plan, &offer)) {
-        status = mics_plan_find(plan, nodes, 1, &found);
+        status = mics_plan_find(plan, nodes, 0, &found);
         if (status == MICS_OK && found.result->count > 0) {
             offer = mics_plan_offer_get(plan, nodes, &found.result->entries[0], goal);
             take_faster(&found, &offer);

@@ -138,7 +138,7 @@ static mics_status plan_uneven(const mics_plan *plan, mics_plan_point *point)
 {
     mics_plan_found found = {0};
     const bool muted = mics_log_mute(true);
-    const mics_status status = mics_plan_find(plan, point->nodes, 1, &found);
+    const mics_status status = mics_plan_find(plan, point->nodes, 0, &found);
     (void)mics_log_mute(muted);
     int used = snprintf(point->note, sizeof point->note,
                         "%lld sequences cannot be spread over %d ranks evenly",
@@ -168,7 +168,7 @@ static mics_status plan_nodes(const mics_plan *plan, mics_plan_point *point)
         return MICS_OK;
     if (point->global_batch % point->ranks != 0)
         return plan_uneven(plan, point);
-    mics_status status = mics_plan_find(plan, point->nodes, 1, &found);
+    mics_status status = mics_plan_find(plan, point->nodes, 0, &found);
     if (status == MICS_OK && found.result->count == 0) {
         note_missing(point, &found.result->nearest);
     } else if (status == MICS_OK) {

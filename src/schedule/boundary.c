@@ -132,9 +132,9 @@ bool is_sent_when_updated(const builder *b, int32_t unit)
 
 mics_status list_deferred_update(builder *b, int32_t unit)
 {
-    mics_step step = blank_step(MICS_STEP_UPDATE, unit, -1);
     if (!defers_updates(b) || b->updated[unit] >= 0)
         return MICS_OK;
+    mics_step step = blank_step(MICS_STEP_UPDATE, unit, -1);
     MICS_TRY(list_replica_gather(b, unit));
     wait_on(b, &step, b->brought_back[unit]);
     return add_step(b, step, &b->updated[unit]);

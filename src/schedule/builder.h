@@ -27,7 +27,6 @@ typedef struct unit_set {
 typedef struct unit_facts {
     unit_set reads[2]; // parameters' values
     unit_set writes;   // gradients, in backward
-    double flops[2];
     bool stages[MICS_STEP_KINDS]; // whether its collectives of a kind run in stages
 } unit_facts;
 

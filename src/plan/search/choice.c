@@ -91,6 +91,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .boundary_dtype = request->boundary_dtype,
         .share_params = request->share_params,
         .comm_staging_bytes = request->staging_bytes,
+        .like = probed_batch(planner, choice).schedule,
     };
     MICS_TRY(mics_mesh_init(planner->ranks, request->nodes, choice->sharding, &spec.mesh));
     return mics_schedule_open(planner->memory, &spec, schedule_out);

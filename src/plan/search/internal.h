@@ -51,7 +51,9 @@ typedef struct batch_probe {
     size_t layered_bytes, activation_bytes; // of each further micro-batch in flight; of the first
     size_t token_bytes;                     // of each
     size_t workspace_bytes;
-    double compute_us; // of one micro-step: all forwards and backwards
+    double compute_us;       // of one micro-step: all forwards and backwards
+    mics_schedule *schedule; // that it was taken from, for others to be like it
+    double *pass_us[2];      // of mics_simulate_options: G = 1, G > 1
 } batch_probe;
 
 // Of one optimizer degree.
@@ -91,7 +93,11 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduc
 /* Sorts units into classes. */
 mics_status probe_classes(mics_planner *planner);
 
+/* What is known of a choice's batch, if it was probed; else zeros. */
+batch_probe probed_batch(const mics_planner *planner, const mics_plan_choice *choice);
+
 void close_structures(mics_planner *planner);
+void close_batches(mics_planner *planner);
 
 /* Turns of a choice. */
 int32_t choice_groups(const mics_plan_choice *choice);
