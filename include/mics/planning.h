@@ -210,6 +210,8 @@ typedef struct mics_plan_offer {
     // What this library cannot run, and is over 1 % faster: as mics_plan_faster_baseline. "": none.
     char faster[MICS_PLAN_NAME_BYTES];
     double faster_us;
+    // Why MEGATRON cannot have the degrees that are fixed; else "".
+    char no_cut[MICS_PLAN_WHY_BYTES];
     mics_plan_range step_s;
     mics_plan_goodput goodput; // days and money have it in them
     // That are trained: the goal's. Or as many as its money, or its days, are enough for: then these

@@ -216,6 +216,19 @@ static void print_faster(const mics_plan_offers *offers)
     }
 }
 
+static void print_no_cuts(const mics_plan_offers *offers)
+{
+    char text[MICS_CLUSTER_NAME_BYTES + MICS_PLAN_WHY_BYTES + 32];
+    for (int32_t i = 0; i < offers->count; i++) {
+        const mics_plan_offer *offer = &offers->items[i];
+        if (offer->no_cut[0] == '\0')
+            continue;
+        mics_text_format(text, sizeof text, "%s:%d: megatron: %s", offer->cluster,
+                         (int)offer->nodes, offer->no_cut);
+        cli_plan_wrapped(text, 0);
+    }
+}
+
 void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *goal, bool wide)
 {
     const mics_plan_offer *best = &offers->items[0];
@@ -230,6 +243,7 @@ void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *
         print_offer(&offers->items[i], &columns);
     print_offer_signs(offers);
     print_faster(offers);
+    print_no_cuts(offers);
 }
 
 static void print_range_json(const char *name, const mics_plan_range *range)
@@ -273,6 +287,11 @@ void cli_plan_offer_json(const mics_plan_offer *offer)
         printf(", \"faster_baseline\": \"%s\"", offer->faster);
     else
         printf(", \"faster_baseline\": null");
+    printf(", \"no_cut\": ");
+    if (offer->no_cut[0] != '\0')
+        mics_text_write_quoted(stdout, offer->no_cut);
+    else
+        printf("null");
     printf(", \"pareto\": %s", offer->front ? "true" : "false");
     cli_plan_goodput_json(&offer->goodput);
     printf("}");

@@ -215,10 +215,13 @@ static bool note_impossible(const mics_plan *plan, mics_plan_offer *offer)
     return offer->note[0] != '\0';
 }
 
-// What mics cannot run, and would be faster.
+// What mics cannot run, and would be faster; or why it has no cut.
 static void take_faster(const mics_plan_found *found, mics_plan_offer *offer)
 {
     const mics_plan_entry *faster = mics_plan_faster_baseline(found);
+    const mics_plan_entry *megatron = &found->baselines[MICS_PLAN_MEGATRON];
+    if (megatron->choice.micro_batch == 0)
+        snprintf(offer->no_cut, sizeof offer->no_cut, "%s", megatron->why);
     if (faster == NULL)
         return;
     snprintf(offer->faster, sizeof offer->faster, "%s", faster->name);

@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "mics/log.h"
 #include "mics/planning.h"
+#include "plan_rivals.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +94,10 @@ static mics_status read_params(const mics_plan *plan, mics_plan_sweep *sweep)
 static mics_status read_sweep(const mics_plan *plan, const char *text, mics_plan_sweep *sweep)
 {
     if (strcmp(text, "P") == 0) {
+        if (run_fixes_degrees(&plan->pipeline))
+            return mics_fail(MICS_ERR_INVALID,
+                             "--sweep P has no row of megatron, whose degrees are "
+                             "given; leave them out, or give --sweep nodes=1..64");
         static const char *const names[] = {"best", "mics", "mics+", "hpz"};
         sweep->over_params = true;
         sweep->curve_count = sizeof names / sizeof names[0];
