@@ -80,7 +80,7 @@ static void print_sweep_head(const mics_plan *plan, const mics_plan_sweep *sweep
     printf("%s on %s, sequences of %lld tokens, %s\n", plan->run->model_config, plan->cluster.name,
            (long long)plan->length, cli_plan_precision_text(plan));
     printf("TFLOP/s a GPU (model FLOPs, without recomputation) of the best plan and of what it is "
-           "compared with; -: does not fit, or has no cut\n");
+           "compared with; -: does not fit\n");
     if (columns->whole)
         printf("days and USD: of %s, typical; !: misses the goal\n",
                columns->goal->tokens > 0 ? "all tokens" : "what the goal is enough for");
