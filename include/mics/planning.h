@@ -189,7 +189,8 @@ typedef struct mics_plan_goodput {
     mics_goodput file;
     // Spot nodes; usd 0: no price is known. Above break_even preemptions a node and day they are
     // dearer; below 0: always.
-    double spot_usd_per_node_hour, preemptions_per_node_day, spot_goodput, spot_price_ratio;
+    double spot_usd_per_node_hour, preemptions_per_node_day, spot_price_ratio;
+    mics_goodput spot; // with an interval of its own
     bool preemptions_known;
     bool spot_waits_step;              // a save begins between steps alone, as a GPU's does
     bool spot_saves_in_time;           // spot_save_s < spot_notice_s
@@ -213,6 +214,7 @@ typedef struct mics_plan_offer {
     // Why MEGATRON cannot have the degrees that are fixed; else "".
     char no_cut[MICS_PLAN_WHY_BYTES];
     mics_plan_range step_s;
+    double straggling;         // what the range's end is raised to for slow GPUs; 0: it is not
     mics_plan_goodput goodput; // days and money have it in them
     // That are trained: the goal's. Or as many as its money, or its days, are enough for: then these
     // are a range, and days and money exact.

@@ -74,6 +74,9 @@ static void print_basis(const mics_plan_offer *offer)
     else
         printf("Of %s %s: its rates are estimated from those of other chips.\n", offer->chip,
                offer->published_rows == 0 ? "none is known" : "too few are known");
+    if (offer->straggling > 0)
+        printf("On %d GPUs slow ones may make steps %.3g times as long (arXiv:2410.12588).\n",
+               (int)offer->ranks, offer->straggling);
 }
 
 // Which limits, of those that are given.
