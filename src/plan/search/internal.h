@@ -93,9 +93,6 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduc
 /* Sorts units into classes. */
 mics_status probe_classes(mics_planner *planner);
 
-/* What is known of a choice's batch, if it was probed; else zeros. */
-batch_probe probed_batch(const mics_planner *planner, const mics_plan_choice *choice);
-
 void close_structures(mics_planner *planner);
 void close_batches(mics_planner *planner);
 
@@ -120,6 +117,12 @@ mics_status check_batch(const mics_planner *planner);
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged. */
 mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice);
+
+/* Where a micro-batch stands in the planner's list; the last place where it does not. */
+int32_t batch_index(const mics_planner *planner, int64_t micro_batch);
+
+/* What is known of a choice's batch, if it was probed; else zeros. */
+batch_probe probed_batch(const mics_planner *planner, const mics_plan_choice *choice);
 
 /* The schedule of a choice with `micro_steps` in place of its own. */
 mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,

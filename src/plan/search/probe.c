@@ -183,14 +183,6 @@ static mics_status simulate_plain(mics_planner *planner, const mics_plan_choice 
     return status;
 }
 
-static int32_t index_of(const mics_planner *planner, int64_t micro_batch)
-{
-    int32_t at = 0;
-    while (at + 1 < planner->micro_batch_count && planner->micro_batches[at] != micro_batch)
-        at++;
-    return at;
-}
-
 static mics_status open_pass_us(mics_planner *planner, batch_probe *probe)
 {
     const int32_t passes = 2 * planner->request.model->unit_count;
@@ -206,7 +198,7 @@ static mics_status open_pass_us(mics_planner *planner, batch_probe *probe)
 mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
                         const batch_probe **probe_out)
 {
-    const int32_t index = 2 * index_of(planner, choice->micro_batch) + choice->recompute;
+    const int32_t index = 2 * batch_index(planner, choice->micro_batch) + choice->recompute;
     batch_probe *probe = &planner->batches[index];
     mics_schedule *schedule = NULL;
     mics_simulation *simulation = NULL;
@@ -234,15 +226,6 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
     };
     mics_simulation_close(simulation);
     return MICS_OK;
-}
-
-batch_probe probed_batch(const mics_planner *planner, const mics_plan_choice *choice)
-{
-    const int32_t index = index_of(planner, choice->micro_batch);
-    return index < planner->micro_batch_count &&
-                   planner->micro_batches[index] == choice->micro_batch
-               ? planner->batches[2 * index + choice->recompute]
-               : (batch_probe){.known = false};
 }
 
 void close_batches(mics_planner *planner)
