@@ -142,7 +142,8 @@ typedef struct mics_plan_space {
     // Not given: gathers and reductions either way, the boundary in two stages.
     bool collectives_given, gather_two_stage, reduce_two_stage, boundary_two_stage;
     bool sums_by_ring, all_reduces;
-    bool exhaustive; // simulate everything that fits: for tests
+    bool fitting_only; // nothing that does not fit is looked at: no `faster`
+    bool exhaustive;   // simulate everything that fits: for tests
 } mics_plan_space;
 
 // What a search found.

@@ -95,7 +95,8 @@ typedef struct mics_plan_found {
 /* The best plans, the baselines and the run file's own choice, each with its reasons. Where nothing
  * fits, result->count is 0 and nothing is logged.
  *
- * Needs:   nodes >= 1, top >= 1.
+ * Needs:   nodes >= 1, top >= 0; 0: the best alone and the baselines, as for a point of a curve: not
+ *          the run file's own choice, and nothing that does not fit.
  * Returns: as mics_planner_open and mics_planner_search; a batch that the ranks cannot share is an
  *          error only where MEGATRON has no plan that fits either.
  * Owns:    mics_plan_found_close, also after a failure.
@@ -188,7 +189,8 @@ typedef struct mics_plan_goodput {
     mics_goodput file;
     // Spot nodes; usd 0: no price is known. Above break_even preemptions a node and day they are
     // dearer; below 0: always.
-    double spot_usd_per_node_hour, preemptions_per_node_day, spot_goodput, spot_price_ratio;
+    double spot_usd_per_node_hour, preemptions_per_node_day, spot_price_ratio;
+    mics_goodput spot; // with an interval of its own
     bool preemptions_known;
     bool spot_waits_step;              // a save begins between steps alone, as a GPU's does
     bool spot_saves_in_time;           // spot_save_s < spot_notice_s
@@ -209,7 +211,10 @@ typedef struct mics_plan_offer {
     // What this library cannot run, and is over 1 % faster: as mics_plan_faster_baseline. "": none.
     char faster[MICS_PLAN_NAME_BYTES];
     double faster_us;
+    // Why MEGATRON cannot have the degrees that are fixed; else "".
+    char no_cut[MICS_PLAN_WHY_BYTES];
     mics_plan_range step_s;
+    double straggling;         // what the range's end is raised to for slow GPUs; 0: it is not
     mics_plan_goodput goodput; // days and money have it in them
     // That are trained: the goal's. Or as many as its money, or its days, are enough for: then these
     // are a range, and days and money exact.

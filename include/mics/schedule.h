@@ -185,6 +185,7 @@ typedef struct mics_unit_plan {
     bool forward_in_backward; // recomputed, or the loss
     int32_t forward_again; // how many leading ops backward then runs again: to the last that saves
                            // anything
+    double flops[2];       // of a forward, and of a backward
 } mics_unit_plan;
 
 // What numbers are held in.
@@ -246,6 +247,10 @@ typedef struct mics_schedule_spec {
     // replica scatter, which is an all-reduce, and updates at the end. To plan, not to run.
     bool all_reduces;
     mics_optimizer_kind optimizer; // whose states are counted
+    // (optional) A schedule of the same model, batch, precision, accelerator and recompute. Where its
+    // activations lie is taken over instead of being found again, which is most of the work of short
+    // lists. Needed during mics_schedule_open alone: the schedule's own spec has NULL.
+    const struct mics_schedule *like;
 } mics_schedule_spec;
 
 // Bytes a rank, by tag, exactly as the allocator will count them. MICS_MEM_HOST is not predicted

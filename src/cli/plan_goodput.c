@@ -92,7 +92,10 @@ static void print_spot(const mics_plan_goodput *g, bool accelerator)
     printf("Spot nodes at $%.4g an hour", g->spot_usd_per_node_hour);
     if (g->preemptions_known)
         printf(", %.3g preemptions a node and day: goodput %s %%", g->preemptions_per_node_day,
-               percent(g->spot_goodput, text));
+               percent(g->spot.goodput, text));
+    if (g->spot.steps > 0)
+        printf(" with saves every %s (%s %lld)", duration(g->spot.interval_s, text),
+               key_of(g->saving), (long long)g->spot.steps);
     if (g->spot_price_ratio > 0)
         printf(", %s %% of the price", percent(g->spot_price_ratio, text));
     if (g->break_even > 0)
@@ -147,7 +150,9 @@ static void print_spot_json(const mics_plan_goodput *g)
     printf("\"spot\": {\"usd_per_node_hour\": %.9g, ", g->spot_usd_per_node_hour);
     print_number("preemptions_per_node_day", g->preemptions_known, g->preemptions_per_node_day,
                  ", ");
-    print_number("goodput", g->preemptions_known, g->spot_goodput, ", ");
+    print_number("goodput", g->preemptions_known, g->spot.goodput, ", ");
+    print_number("steps", g->spot.steps > 0, (double)g->spot.steps, ", ");
+    print_number("interval_s", g->spot.steps > 0, g->spot.interval_s, ", ");
     print_number("price_ratio", g->spot_price_ratio > 0, g->spot_price_ratio, ", ");
     print_number("break_even_preemptions_per_node_day", g->break_even > 0, g->break_even, ", ");
     printf("\"save_s\": %.9g, \"notice_s\": %.9g, \"saves_in_time\": %s}", g->spot_save_s,

@@ -74,6 +74,9 @@ static void print_basis(const mics_plan_offer *offer)
     else
         printf("Of %s %s: its rates are estimated from those of other chips.\n", offer->chip,
                offer->published_rows == 0 ? "none is known" : "too few are known");
+    if (offer->straggling > 0)
+        printf("On %d GPUs slow ones may make steps %.3g times as long (arXiv:2410.12588).\n",
+               (int)offer->ranks, offer->straggling);
 }
 
 // Which limits, of those that are given.
@@ -216,6 +219,19 @@ static void print_faster(const mics_plan_offers *offers)
     }
 }
 
+static void print_no_cuts(const mics_plan_offers *offers)
+{
+    char text[MICS_CLUSTER_NAME_BYTES + MICS_PLAN_WHY_BYTES + 32];
+    for (int32_t i = 0; i < offers->count; i++) {
+        const mics_plan_offer *offer = &offers->items[i];
+        if (offer->no_cut[0] == '\0')
+            continue;
+        mics_text_format(text, sizeof text, "%s:%d: megatron: %s", offer->cluster,
+                         (int)offer->nodes, offer->no_cut);
+        cli_plan_wrapped(text, 0);
+    }
+}
+
 void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *goal, bool wide)
 {
     const mics_plan_offer *best = &offers->items[0];
@@ -230,6 +246,7 @@ void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *
         print_offer(&offers->items[i], &columns);
     print_offer_signs(offers);
     print_faster(offers);
+    print_no_cuts(offers);
 }
 
 static void print_range_json(const char *name, const mics_plan_range *range)
@@ -273,6 +290,11 @@ void cli_plan_offer_json(const mics_plan_offer *offer)
         printf(", \"faster_baseline\": \"%s\"", offer->faster);
     else
         printf(", \"faster_baseline\": null");
+    printf(", \"no_cut\": ");
+    if (offer->no_cut[0] != '\0')
+        mics_text_write_quoted(stdout, offer->no_cut);
+    else
+        printf("null");
     printf(", \"pareto\": %s", offer->front ? "true" : "false");
     cli_plan_goodput_json(&offer->goodput);
     printf("}");

@@ -113,6 +113,26 @@ static void print_losses(const mics_plan_sweep *sweep)
     }
 }
 
+// Why there is a dash where it is not for memory; a reason that stays the same is said once.
+static void print_no_cuts(const mics_plan_sweep *sweep)
+{
+    const int megatron = 1 + MICS_PLAN_MEGATRON;
+    const char *said = "";
+    char text[MICS_PLAN_WHY_BYTES + 64];
+    for (int32_t i = 0; !sweep->over_params && i < sweep->point_count; i++) {
+        const mics_plan_point *point = &sweep->points[i];
+        const char *why = point->curves[megatron].why;
+        if (!point->has[0] || point->curves[megatron].choice.micro_batch > 0 ||
+            strcmp(why, said) == 0)
+            continue;
+        said = why;
+        mics_text_format(text, sizeof text, "megatron on %d node%s: %s", (int)point->nodes,
+                         point->nodes == 1 ? "" : "s", why);
+        printf("\n");
+        cli_plan_wrapped(text, 0);
+    }
+}
+
 void cli_sweep_text(const mics_plan *plan, const mics_plan_sweep *sweep, const mics_plan_goal *goal,
                     bool wide)
 {
@@ -121,6 +141,7 @@ void cli_sweep_text(const mics_plan *plan, const mics_plan_sweep *sweep, const m
     for (int32_t i = 0; i < sweep->point_count; i++)
         print_point(plan, sweep, &columns, &sweep->points[i]);
     print_losses(sweep);
+    print_no_cuts(sweep);
 }
 
 // ---- JSON ----

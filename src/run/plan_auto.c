@@ -40,6 +40,11 @@ static mics_status open_cluster(mics_memory *memory, const mics_run *run, const 
         return run_usual_cluster(budget, threads_of(run), cluster_out);
     MICS_TRY(mics_cluster_open(memory, run->cluster, cluster_out, &nodes));
     const int32_t per_node = mics_cluster_ranks_per_node(cluster_out);
+    // A file may be of more nodes than the run has.
+    if (nodes > 0 && strrchr(run->cluster, ':') != NULL && nodes != budget->nodes)
+        return mics_json_fail(run->json, "run.cluster", MICS_ERR_INVALID,
+                              "%s is of %d nodes, and this run has %d; leave the number out",
+                              run->cluster, (int)nodes, (int)budget->nodes);
     if (per_node == budget->ranks / budget->nodes)
         return MICS_OK;
     return mics_json_fail(run->json, "run.cluster", MICS_ERR_INVALID,
@@ -126,6 +131,7 @@ mics_status run_plan_search(mics_planner *planner, const mics_run *run, int32_t 
 {
     mics_plan_space space = space_of(run);
     space.min_replicas = min_replicas;
+    space.fitting_only = true;
     return mics_planner_search(planner, &space, MAX_TIES, result_out);
 }
 

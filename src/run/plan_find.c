@@ -107,14 +107,15 @@ mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
     MICS_TRY(mics_planner_open(plan->memory, &request, &found->planner));
     if (request.global_batch % mics_planner_ranks(found->planner) != 0)
         return run_find_uneven(plan, request.global_batch, found);
-    MICS_TRY(mics_planner_search(found->planner, NULL, top, &found->result));
+    const mics_plan_space space = {.fitting_only = top == 0};
+    MICS_TRY(mics_planner_search(found->planner, &space, top > 0 ? top : 1, &found->result));
     if (found->result->count == 0)
         return MICS_OK;
     MICS_TRY(run_find_megatron(plan, found));
     for (int b = 0; b < MICS_PLAN_MEGATRON; b++)
         MICS_TRY(mics_planner_baseline(found->planner, NULL, (mics_plan_baseline)b,
                                        &found->baselines[b]));
-    found->has_file = !plan->bare && evaluate_file(plan, nodes, found);
+    found->has_file = top > 0 && !plan->bare && evaluate_file(plan, nodes, found);
     explain_all(found);
     run_explain_rivals(plan, found);
     return MICS_OK;
@@ -130,7 +131,7 @@ void mics_plan_found_close(mics_plan_found *found)
 // One of the best, or searched for.
 mics_status mics_plan_find_twice(mics_plan_found *found)
 {
-    const mics_plan_space space = {.min_replicas = 2};
+    const mics_plan_space space = {.min_replicas = 2, .fitting_only = true};
     mics_plan_result *searched = NULL;
     const mics_plan_result *result = found->result;
     int32_t at = 0;

@@ -221,10 +221,10 @@ static void find_file(const mics_plan *plan, const loss_model *m, mics_plan_good
 
 // ---- spot ----
 
-// Goodput on nodes that are preempted so often. Where the whole state is written within the notice,
+// At the best interval, on nodes that are preempted so often. Where the whole state is written within the notice,
 // and within run.grace_s, nothing is lost; else a preemption is as a failure.
-static double spot_goodput(const loss_model *m, const mics_plan_goodput *result,
-                           double preemptions_per_node_day)
+static mics_goodput spot_best(const loss_model *m, const mics_plan_goodput *result,
+                              double preemptions_per_node_day)
 {
     const mics_plan_saves *saves = &result->saves[result->saving];
     mics_goodput_spec spec = spec_of(m, saves);
@@ -232,7 +232,7 @@ static double spot_goodput(const loss_model *m, const mics_plan_goodput *result,
     loss_model more = *m;
     if (!result->spot_saves_in_time) {
         more.failures_per_s += rate;
-        return best_of(&more, result->saves, result->saving).goodput;
+        return best_of(&more, result->saves, result->saving);
     }
     spec.preemptions_per_s = rate;
     spec.final_save_s = result->saves[MICS_PLAN_SAVE_WAITING].blocked_s;
@@ -240,7 +240,7 @@ static double spot_goodput(const loss_model *m, const mics_plan_goodput *result,
     mics_goodput best = mics_goodput_best(&spec);
     if (result->saving == MICS_PLAN_SAVE_MEMORY && m->failures_per_s > 0)
         add_checkpoints(&best, &result->saves[MICS_PLAN_SAVE_BEHIND]);
-    return best.goodput;
+    return best;
 }
 
 // The preemptions with which spot nodes cost what others do; their goodput only falls with them.
@@ -250,11 +250,11 @@ static double find_break_even(const mics_plan *plan, const loss_model *m,
     const double usd = plan->cluster.usd_per_node_hour;
     const double wanted = result->goodput.typical * result->spot_usd_per_node_hour / usd;
     double low = 0, high = max_preemptions_per_node_day;
-    if (spot_goodput(m, result, 0) < wanted)
+    if (spot_best(m, result, 0).goodput < wanted)
         return -1;
     for (int i = 0; i < 60; i++) {
         const double middle = (low + high) / 2;
-        if (spot_goodput(m, result, middle) >= wanted)
+        if (spot_best(m, result, middle).goodput >= wanted)
             low = middle;
         else
             high = middle;
@@ -281,12 +281,12 @@ static void find_spot(const mics_plan *plan, const loss_model *m, const mics_pla
     result->spot_notice_s = fmin(c->preemption_notice_s, plan->run->grace_s);
     result->spot_saves_in_time = result->spot_save_s < result->spot_notice_s;
     if (result->preemptions_known)
-        result->spot_goodput = spot_goodput(m, result, result->preemptions_per_node_day);
+        result->spot = spot_best(m, result, result->preemptions_per_node_day);
     if (c->usd_per_node_hour <= 0)
         return;
-    if (fmin(result->spot_goodput, result->goodput.typical) >= MICS_PLAN_MIN_GOODPUT)
+    if (fmin(result->spot.goodput, result->goodput.typical) >= MICS_PLAN_MIN_GOODPUT)
         result->spot_price_ratio = result->spot_usd_per_node_hour / c->usd_per_node_hour *
-                                   result->goodput.typical / result->spot_goodput;
+                                   result->goodput.typical / result->spot.goodput;
     result->break_even = find_break_even(plan, m, result);
 }
 

@@ -30,6 +30,11 @@ static double tokens_of(const mics_plan_goal *goal, double usd_per_s, double tok
     return by_usd > 0 && (by_days == 0 || by_usd < by_days) ? by_usd : by_days;
 }
 
+// Published speeds are of undisturbed steps. Slow GPUs and links delayed the jobs of a shared cluster
+// of over 10000 GPUs by so much on average: Wu et al., Falcon, October 2024, arXiv:2410.12588, abstract.
+static const double straggling_high = 1.34;
+enum { STRAGGLING_RANKS = 1024 };
+
 // All trainings of bench/plan/throughput.jsonl are of dense models, in bf16 or fp16.
 static const char *unpublished(const mics_plan *plan)
 {
@@ -48,6 +53,17 @@ static mics_plan_range step_range(const mics_accelerator *chip, double step_s, b
         high = high > unpublished_high ? high : unpublished_high;
     }
     return (mics_plan_range){step_s, step_s * low, step_s * high};
+}
+
+// Where so many ranks wait for each other, and rates are not measured.
+static void add_straggling(mics_plan_offer *offer)
+{
+    const double high = straggling_high * offer->step_s.typical;
+    if (offer->ranks < STRAGGLING_RANKS || offer->step_s.low == offer->step_s.high ||
+        offer->step_s.high >= high)
+        return;
+    offer->step_s.high = high;
+    offer->straggling = straggling_high;
 }
 
 // Failures and saves make it longer.
@@ -97,6 +113,7 @@ mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
     snprintf(offer.chip, sizeof offer.chip, "%s", chip->name[0] != '\0' ? chip->name : "this chip");
     offer.published_rows = offer.unpublished == NULL ? chip->published_rows : 0;
     offer.step_s = step_range(chip, step_s, offer.unpublished == NULL);
+    add_straggling(&offer);
     offer.goodput = mics_plan_goodput_get(plan, nodes, entry, &goal->losses);
     const double tokens = tokens_of(goal, usd_per_s, useful_tokens_per_s(&offer));
     offer.days = scaled(&offer.step_s, tokens / entry->tokens / day_s);
@@ -181,7 +198,7 @@ static void note_uneven(const mics_plan *plan, int64_t batch, mics_plan_offer *o
         snprintf(offer->note, sizeof offer->note, "%lld sequences cannot be spread over %d ranks",
                  (long long)batch, (int)offer->ranks);
     const bool muted = mics_log_mute(true);
-    const mics_status status = mics_plan_find(plan, offer->nodes, 1, &found);
+    const mics_status status = mics_plan_find(plan, offer->nodes, 0, &found);
     (void)mics_log_mute(muted);
     if (status == MICS_OK && found.uneven) {
         const mics_plan_entry *megatron = &found.baselines[MICS_PLAN_MEGATRON];
@@ -215,10 +232,13 @@ static bool note_impossible(const mics_plan *plan, mics_plan_offer *offer)
     return offer->note[0] != '\0';
 }
 
-// What mics cannot run, and would be faster.
+// What mics cannot run, and would be faster; or why it has no cut.
 static void take_faster(const mics_plan_found *found, mics_plan_offer *offer)
 {
     const mics_plan_entry *faster = mics_plan_faster_baseline(found);
+    const mics_plan_entry *megatron = &found->baselines[MICS_PLAN_MEGATRON];
+    if (megatron->choice.micro_batch == 0)
+        snprintf(offer->no_cut, sizeof offer->no_cut, "%s", megatron->why);
     if (faster == NULL)
         return;
     snprintf(offer->faster, sizeof offer->faster, "%s", faster->name);
@@ -244,7 +264,7 @@ static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, in
                          (int)MICS_PLAN_MAX_OFFERS);
     snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);
     if (!note_impossible(plan, &offer)) {
-        status = mics_plan_find(plan, nodes, 1, &found);
+        status = mics_plan_find(plan, nodes, 0, &found);
         if (status == MICS_OK && found.result->count > 0) {
             offer = mics_plan_offer_get(plan, nodes, &found.result->entries[0], goal);
             take_faster(&found, &offer);

@@ -60,14 +60,14 @@ mics_status run_find_uneven(const mics_plan *plan, int64_t batch, mics_plan_foun
 
 // ---- why ----
 
-static bool fixes_degrees(const mics_plan_pipeline *p)
+bool run_fixes_degrees(const mics_plan_pipeline *p)
 {
     return p->tensor > 0 || p->stages > 0 || p->chunks > 0 || p->context > 0 || p->expert > 0;
 }
 
 static bool has_no_cut(const mics_plan *plan, const mics_plan_found *found)
 {
-    return fixes_degrees(&plan->pipeline) && found->planner != NULL &&
+    return run_fixes_degrees(&plan->pipeline) && found->planner != NULL &&
            found->baselines[MICS_PLAN_MEGATRON].choice.micro_batch == 0;
 }
 

@@ -20,6 +20,9 @@ void run_rival_text(const mics_plan *plan, const mics_plan_found *found, char *t
  */
 mics_status run_find_uneven(const mics_plan *plan, int64_t batch, mics_plan_found *found);
 
+/* Whether degrees of MEGATRON are given. Pure. */
+bool run_fixes_degrees(const mics_plan_pipeline *degrees);
+
 /* Adds to the baselines' `why`: why MICS loses to ZERO3, and what fixed degrees leave no cut. */
 void run_explain_rivals(const mics_plan *plan, mics_plan_found *found);
 

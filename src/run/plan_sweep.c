@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "mics/log.h"
 #include "mics/planning.h"
+#include "plan_rivals.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +94,10 @@ static mics_status read_params(const mics_plan *plan, mics_plan_sweep *sweep)
 static mics_status read_sweep(const mics_plan *plan, const char *text, mics_plan_sweep *sweep)
 {
     if (strcmp(text, "P") == 0) {
+        if (run_fixes_degrees(&plan->pipeline))
+            return mics_fail(MICS_ERR_INVALID,
+                             "--sweep P has no row of megatron, whose degrees are "
+                             "given; leave them out, or give --sweep nodes=1..64");
         static const char *const names[] = {"best", "mics", "mics+", "hpz"};
         sweep->over_params = true;
         sweep->curve_count = sizeof names / sizeof names[0];
@@ -138,7 +143,7 @@ static mics_status plan_uneven(const mics_plan *plan, mics_plan_point *point)
 {
     mics_plan_found found = {0};
     const bool muted = mics_log_mute(true);
-    const mics_status status = mics_plan_find(plan, point->nodes, 1, &found);
+    const mics_status status = mics_plan_find(plan, point->nodes, 0, &found);
     (void)mics_log_mute(muted);
     int used = snprintf(point->note, sizeof point->note,
                         "%lld sequences cannot be spread over %d ranks evenly",
@@ -168,7 +173,7 @@ static mics_status plan_nodes(const mics_plan *plan, mics_plan_point *point)
         return MICS_OK;
     if (point->global_batch % point->ranks != 0)
         return plan_uneven(plan, point);
-    mics_status status = mics_plan_find(plan, point->nodes, 1, &found);
+    mics_status status = mics_plan_find(plan, point->nodes, 0, &found);
     if (status == MICS_OK && found.result->count == 0) {
         note_missing(point, &found.result->nearest);
     } else if (status == MICS_OK) {

@@ -476,8 +476,53 @@ static void place_units(mics_schedule *schedule, unit_work *work, int64_t bounda
     schedule->activation_elems = work->scratch_at + work->space.high;
 }
 
+// ---- taken over from another schedule ----
+
+// What lies behind the micro-batches in flight lies further on where more of them are.
+static int64_t moved(const mics_schedule *like, int64_t at, int64_t by)
+{
+    return at >= like->in_flight_elems ? at + by : at;
+}
+
+static mics_status copy_plan(mics_schedule *schedule, int32_t u, int64_t by)
+{
+    const mics_schedule *like = schedule->spec.like;
+    const mics_unit_plan *from = &like->units[u];
+    const int32_t tensors = schedule->spec.model->units[u].tensor_count;
+    mics_unit_plan *plan = &schedule->units[u];
+    *plan = *from;
+    plan->tensor_at = NULL;
+    plan->grads = NULL;
+    MICS_TRY(MICS_NEW(schedule->memory, tensors, &plan->tensor_at));
+    MICS_TRY(MICS_NEW(schedule->memory, plan->grad_count, &plan->grads));
+    for (int32_t t = 0; t < tensors; t++)
+        plan->tensor_at[t] = moved(like, from->tensor_at[t], by);
+    for (int32_t c = 0; c < plan->grad_count; c++) {
+        plan->grads[c] = from->grads[c];
+        plan->grads[c].dout = moved(like, from->grads[c].dout, by);
+        plan->grads[c].din = moved(like, from->grads[c].din, by);
+    }
+    return MICS_OK;
+}
+
+static mics_status copy_activations(mics_schedule *schedule)
+{
+    const mics_schedule_spec *spec = &schedule->spec;
+    const mics_schedule *like = spec->like;
+    const int64_t by =
+        (spec->layered_micro_steps - like->spec.layered_micro_steps) * like->in_flight_elems;
+    MICS_TRY(MICS_NEW(schedule->memory, spec->model->unit_count, &schedule->units));
+    for (int32_t u = 0; u < spec->model->unit_count; u++)
+        MICS_TRY(copy_plan(schedule, u, by));
+    schedule->in_flight_elems = like->in_flight_elems;
+    schedule->activation_elems = like->activation_elems + by;
+    return MICS_OK;
+}
+
 mics_status place_activations(mics_schedule *schedule)
 {
+    if (schedule->spec.like != NULL)
+        return copy_activations(schedule);
     const mics_model *model = schedule->spec.model;
     unit_work work = {.tokens = schedule->spec.batch.sequences * schedule->spec.batch.length,
                       .elem_bytes = (int64_t)mics_precision_bytes(schedule->spec.precision,

@@ -25,9 +25,8 @@ typedef struct unit_set {
 
 // What is the same for all passes of a unit, forward [0] and backward [1].
 typedef struct unit_facts {
-    unit_set reads[2]; // parameters' values
-    unit_set writes;   // gradients, in backward
-    double flops[2];
+    unit_set reads[2];            // parameters' values
+    unit_set writes;              // gradients, in backward
     bool stages[MICS_STEP_KINDS]; // whether its collectives of a kind run in stages
 } unit_facts;
 

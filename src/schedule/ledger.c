@@ -49,7 +49,8 @@ static int64_t update_workspace(const mics_schedule *schedule, int32_t unit)
     return most;
 }
 
-static void size_workspace(mics_schedule *schedule)
+// The largest of an op or an update, floats.
+static int64_t op_workspace(const mics_schedule *schedule)
 {
     const mics_model *model = schedule->spec.model;
     int64_t most = 0;
@@ -65,14 +66,30 @@ static void size_workspace(mics_schedule *schedule)
         }
         const int64_t update = update_workspace(schedule, u);
         most = update > most ? update : most;
-        if (mics_schedule_orthogonalises(schedule, u) &&
-            schedule->padded_elems[u] > schedule->momentum_elems)
-            schedule->momentum_elems = schedule->padded_elems[u];
     }
+    return most;
+}
+
+// The largest unit that is orthogonalised, padded.
+static int64_t momentum_elems(const mics_schedule *schedule)
+{
+    int64_t most = 0;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+        if (mics_schedule_orthogonalises(schedule, u) && schedule->padded_elems[u] > most)
+            most = schedule->padded_elems[u];
+    }
+    return most;
+}
+
+static void size_workspace(mics_schedule *schedule)
+{
+    const mics_schedule *like = schedule->spec.like;
     const int64_t line = MICS_ALIGNMENT / (int64_t)sizeof(float);
     const int64_t tokens = schedule->spec.batch.sequences * schedule->spec.batch.length;
-    schedule->workspace_losses = mics_size_round_up(most, line);
+    schedule->workspace_losses =
+        like != NULL ? like->workspace_losses : mics_size_round_up(op_workspace(schedule), line);
     schedule->workspace_elems = schedule->workspace_losses + tokens;
+    schedule->momentum_elems = momentum_elems(schedule);
     if (schedule->spec.accelerator) {
         schedule->workspace_sums = mics_size_round_up(schedule->workspace_elems, line);
         schedule->workspace_elems = schedule->workspace_sums + line;
@@ -96,12 +113,14 @@ static mics_group step_group(const mics_schedule *schedule, const mics_step *ste
 // the whole buffer where all blocks are gathered. Gathers compress into their slots.
 size_t step_compressed_bytes(const mics_schedule *schedule, const mics_step *step)
 {
-    const size_t members = (size_t)step_group(schedule, step, 0).size;
     const bool compressed = step->dtype.sent != step->dtype.held;
     const bool direct = step->algorithm == MICS_ALGORITHM_DIRECT;
-    if (direct && !compressed) // what the other members send, at once
+    if (!compressed && !direct)
+        return 0;
+    const size_t members = (size_t)step_group(schedule, step, 0).size;
+    if (!compressed) // what the other members send, at once
         return (members - 1) * step->block_bytes;
-    if (!compressed || step->kind == MICS_STEP_GATHER)
+    if (step->kind == MICS_STEP_GATHER)
         return 0;
     if (schedule->spec.accelerator && direct) // and what is sent
         return (2 * members - 1) * step->block_bytes;
@@ -118,8 +137,9 @@ static void take_larger(size_t bytes, size_t *most)
 // The message that units share is put together as fp32.
 size_t step_coalesced_bytes(const mics_schedule *schedule, const mics_step *step)
 {
-    const size_t members = (size_t)step_group(schedule, step, 0).size;
-    return step->member_count > 0 ? members * (size_t)step->block_elems * sizeof(float) : 0;
+    if (step->member_count == 0)
+        return 0;
+    return (size_t)step_group(schedule, step, 0).size * (size_t)step->block_elems * sizeof(float);
 }
 
 static void size_messages(mics_schedule *schedule)
@@ -400,21 +420,36 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)
 // such sums counts with them.
 typedef struct direct_sums {
     const mics_step *step; // the newest that sums; NULL: none
+    const mics_step *last; // the newest of all, and what it added
+    double last_direct_bytes, last_ring_bytes;
     double direct_bytes, ring_bytes;
 } direct_sums;
+
+// Of one kind and stage.
+static bool sends_as(const mics_step *a, const mics_step *b)
+{
+    return a->axis == b->axis && a->algorithm == b->algorithm && a->block_bytes == b->block_bytes &&
+           a->block_elems == b->block_elems;
+}
 
 static void add_direct(const mics_schedule *schedule, const mics_step *step, direct_sums *sums)
 {
     mics_step ring = *step;
+    if (mics_step_sums(step))
+        sums->step = step;
+    const bool known = sums->last != NULL && sends_as(sums->last, step);
+    if (!known)
+        sums->last_direct_bytes = sums->last_ring_bytes = 0;
     ring.algorithm = MICS_ALGORITHM_RING;
     ring.dtype = (mics_step_dtypes){MICS_COMM_FP32, MICS_COMM_FP32};
     ring.block_bytes = mics_comm_dtype_bytes(MICS_COMM_FP32, ring.block_elems);
-    if (mics_step_sums(step))
-        sums->step = step;
-    for (int32_t rank = 0; rank < schedule->spec.mesh.ranks_per_node; rank++) {
-        sums->direct_bytes += (double)mics_schedule_step_bytes(schedule, step, rank).inter;
-        sums->ring_bytes += (double)mics_schedule_step_bytes(schedule, &ring, rank).inter;
+    for (int32_t rank = 0; !known && rank < schedule->spec.mesh.ranks_per_node; rank++) {
+        sums->last_direct_bytes += (double)mics_schedule_step_bytes(schedule, step, rank).inter;
+        sums->last_ring_bytes += (double)mics_schedule_step_bytes(schedule, &ring, rank).inter;
     }
+    sums->last = step;
+    sums->direct_bytes += sums->last_direct_bytes;
+    sums->ring_bytes += sums->last_ring_bytes;
 }
 
 // Where a group has several members a node, a direct sum can be more between nodes than a ring of
@@ -422,7 +457,7 @@ static void add_direct(const mics_schedule *schedule, const mics_step *step, dir
 static mics_status check_direct(const mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
-    direct_sums all[MICS_STEP_KINDS][MICS_STAGES] = {{{NULL, 0, 0}}};
+    direct_sums all[MICS_STEP_KINDS][MICS_STAGES] = {{{.step = NULL}}};
     for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
         if (step->kind == MICS_STEP_REPLICA_GATHER)

@@ -299,7 +299,7 @@ static mics_status list_pass(builder *b, pass p)
     if (p.backward)
         MICS_TRY(take_grad_slots(b, p, &step));
     name_uses(b, p, &step);
-    step.flops = b->facts[p.unit].flops[p.backward];
+    step.flops = b->schedule->units[p.unit].flops[p.backward];
     int32_t index = 0;
     MICS_TRY(add_step(b, step, &index));
     mark_slots(b, &step, index);
@@ -432,7 +432,8 @@ static void find_facts(builder *b)
         unit_facts *facts = &b->facts[u];
         for (int backward = 0; backward < 2; backward++) {
             facts->reads[backward] = find_reads(b, u, backward == 1);
-            facts->flops[backward] = find_flops(b, u, backward == 1);
+            if (b->schedule->spec.like == NULL)
+                b->schedule->units[u].flops[backward] = find_flops(b, u, backward == 1);
         }
         facts->writes = find_writes(b, u);
         find_stages(b, u, facts->stages);
@@ -596,6 +597,7 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
     MICS_TRY_OUT(place_activations(schedule));
     MICS_TRY_OUT(build(schedule));
     MICS_TRY_OUT(fill_ledger(schedule));
+    schedule->spec.like = NULL;
 #ifndef NDEBUG
     status = mics_schedule_validate(schedule);
     assert(status != MICS_ERR_INVALID);

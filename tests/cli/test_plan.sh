@@ -102,8 +102,9 @@ narrow grown.out
 grep -qE '^[* ]!p4d.24xlarge:3 .* 8208\+ ' grown.out || fail "no sign at the raised batch, or at the missed goal"
 grep -qE '^[* ]!p4d.24xlarge:4 .* 8192  ' grown.out || fail "a sign at a batch that was not raised"
 contains grown.out "+: raised from 8192 sequences"
-run 0 spread "$mics" plan bert.json --cluster p4d.24xlarge:3 --cluster p4d.24xlarge:4 --wide
+run 0 spread "$mics" plan bert.json --cluster p4d.24xlarge:3 --cluster p4d.24xlarge:4 --wide --pipeline 7
 contains spread.out "to spare"
+contains spread.out "p4d.24xlarge:3: megatron: no cut into 7 pipeline stages"
 run 0 front "$mics" plan bert.json --cluster p4d.24xlarge --cluster p5.48xlarge:2 --tokens 1e12 --days 30 --svg front.svg
 contains front.svg "bert: time and price"
 [ "$(grep -c '<circle' front.svg)" = "$(grep -c '^\*[ !]' front.out)" ] || fail "the picture's front is not the table's"
@@ -221,8 +222,9 @@ run 0 sweep "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1..6 --s
 [ "$(grep -cE '^ +[0-9]+ +[0-9]+ ' sweep.out)" = 4 ] || fail "1, 2, 4 and 6 nodes should be four rows"
 contains sweep.out "cannot be spread over 48 ranks" # 1024 sequences
 narrow sweep.out
-run 0 sweep_wide "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --wide
+run 0 sweep_wide "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --wide --tensor 3
 contains sweep_wide.out "zero1"
+[ "$(grep -c "no cut into 3 tensor-parallel ranks" sweep_wide.out)" = 1 ] || fail "a dash without a reason, or with many"
 # A goal: days and price of each point, and which miss it.
 run 0 cost "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1,4 --tokens 300e9 --days 10
 narrow cost.out
@@ -266,6 +268,7 @@ refused "has 512 positions" plan.json --cluster p4d.24xlarge --sweep nodes=1,2 -
 for sweep in nodes nodes= nodes=0 nodes=1.. nodes=4..2 nodes=2,2 nodes=1,x nodes=-1 nodes=99999999 P8 p; do
     refused "powers of two" plan.json --cluster p4d.24xlarge:4 --sweep "$sweep"
 done
+refused "--sweep P has no row of megatron" plan.json --cluster p4d.24xlarge:4 --sweep P --tensor 2
 refused "--svg draws a sweep" plan.json --cluster p4d.24xlarge:4 --svg x.svg
 refused "at least 1" plan.json --cluster p4d.24xlarge:4 --top 0
 for limit in --days --budget; do
@@ -323,5 +326,7 @@ run 0 explained "$mics" explain run.json --ranks 4 --nodes 2 --set zero_optimiza
 contains explained.out "auto: planned for run.cluster"
 run 2 other "$mics" train run.json $auto --set run.cluster=p4d.24xlarge --out other
 contains other.err "has 8 ranks a node, and this run 2"
+run 2 other "$mics" train run.json $auto --set run.cluster=pair.json:3 --out other
+contains other.err "pair.json:3 is of 3 nodes, and this run has 2"
 run 2 unknown "$mics" train run.json $auto --set run.cluster=nowhere --out other
 contains unknown.err "nowhere"

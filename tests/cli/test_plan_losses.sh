@@ -43,6 +43,7 @@ plan spot --spot-price 7
 contains spot.out "Spot nodes at \$7 an hour; cheaper up to "
 plan preempted --spot-price 7 --preemptions-per-node-day 0.1
 contains preempted.out "0.1 preemptions a node and day: goodput "
+grep -q "Spot nodes .* with saves every .* (run.checkpoint_every [0-9]*)" preempted.out || fail "no interval on spot nodes"
 plan dear --spot-price 70
 contains dear.out "never cheaper"
 

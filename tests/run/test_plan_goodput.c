@@ -196,16 +196,44 @@ static void test_spot(void **state)
     plan->cluster.preemption_notice_s = 0;
     g = mics_plan_goodput_get(plan, 16, &entry, &losses);
     assert_true(!g.spot_saves_in_time && g.break_even < before);
+    // Each preemption is then as a failure, and saves are more frequent than on other nodes.
+    losses.preemptions_per_node_day = 10;
+    g = mics_plan_goodput_get(plan, 16, &entry, &losses);
+    assert_true(g.spot.steps > 0 && g.spot.steps < g.saves[g.saving].best.steps);
+    losses.preemptions_per_node_day = -1;
     losses.spot_usd_per_node_hour = 1.01 * usd;
     assert_true(mics_plan_goodput_get(plan, 16, &entry, &losses).break_even < 0);
     // A machine of one's own has no price to compare with.
     plan->cluster.usd_per_node_hour = 0;
     g = mics_plan_goodput_get(plan, 16, &entry, &losses);
-    assert_true(g.break_even == 0 && g.spot_price_ratio == 0 && g.spot_goodput > 0);
+    assert_true(g.break_even == 0 && g.spot_price_ratio == 0 && g.spot.goodput > 0);
     mics_plan_close(plan);
 }
 
 // ---- days and money ----
+
+// From 1024 ranks on the slow end counts slow GPUs.
+static void test_straggling(void **state)
+{
+    mics_plan *plan = open_plan(*state, "p4d.24xlarge:16", NULL);
+    const mics_plan_entry entry = entry_of(8, 8);
+    const mics_plan_goal goal = {0};
+    const mics_plan_offer few = mics_plan_offer_get(plan, 127, &entry, &goal);
+    mics_plan_offer many = mics_plan_offer_get(plan, 128, &entry, &goal);
+    assert_true(few.straggling == 0 && few.step_s.high < 1.3 * few.step_s.typical);
+    assert_near(many.straggling, 1.34, 1e-9);
+    assert_near(many.step_s.high, 1.34 * many.step_s.typical, 1e-9);
+    assert_near(many.step_s.low, few.step_s.low, 1e-9);
+    // A wider range stays, and what was measured has none.
+    plan->cluster.accelerator.step_high = 1.5;
+    many = mics_plan_offer_get(plan, 128, &entry, &goal);
+    assert_true(many.straggling == 0);
+    assert_near(many.step_s.high, 1.5 * many.step_s.typical, 1e-9);
+    plan->cluster.accelerator.step_low = plan->cluster.accelerator.step_high = 0;
+    many = mics_plan_offer_get(plan, 128, &entry, &goal);
+    assert_true(many.straggling == 0 && many.step_s.high == many.step_s.typical);
+    mics_plan_close(plan);
+}
 
 static void test_offer(void **state)
 {
@@ -267,7 +295,7 @@ int main(void)
         cmocka_unit_test(test_seconds),      cmocka_unit_test(test_failures),
         cmocka_unit_test(test_monotone),     cmocka_unit_test(test_simulated),
         cmocka_unit_test(test_own_interval), cmocka_unit_test(test_spot),
-        cmocka_unit_test(test_offer),
+        cmocka_unit_test(test_straggling),   cmocka_unit_test(test_offer),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -375,6 +375,41 @@ static void run_schedule(const mics_schedule *schedule)
     free(m.values);
 }
 
+static void must_equal(const mics_schedule *own, const mics_schedule *taken)
+{
+    assert_null(taken->spec.like);
+    assert_int_equal(own->activation_elems, taken->activation_elems);
+    assert_int_equal(own->in_flight_elems, taken->in_flight_elems);
+    assert_int_equal(own->workspace_losses, taken->workspace_losses);
+    assert_memory_equal(&own->ledger, &taken->ledger, sizeof own->ledger);
+    for (int32_t u = 0; u < own->spec.model->unit_count; u++) {
+        const mics_unit_plan *a = &own->units[u], *b = &taken->units[u];
+        assert_int_equal(a->grad_count, b->grad_count);
+        assert_memory_equal(a->flops, b->flops, sizeof a->flops);
+        for (int32_t t = 0; t < own->spec.model->units[u].tensor_count; t++)
+            assert_int_equal(a->tensor_at[t], b->tensor_at[t]);
+        for (int32_t c = 0; c < a->grad_count; c++) {
+            assert_int_equal(a->grads[c].dout, b->grads[c].dout);
+            assert_int_equal(a->grads[c].din, b->grads[c].din);
+        }
+    }
+}
+
+// With what a schedule of one micro-step has found.
+static void check_like(mics_memory *memory, mics_schedule_spec spec, const mics_schedule *own)
+{
+    mics_schedule *like = NULL, *taken = NULL;
+    const int32_t micro_steps = spec.micro_steps;
+    spec.micro_steps = 1;
+    ASSERT_OK(mics_schedule_open(memory, &spec, &like));
+    spec.micro_steps = micro_steps;
+    spec.like = like;
+    ASSERT_OK(mics_schedule_open(memory, &spec, &taken));
+    mics_schedule_close(like);
+    must_equal(own, taken);
+    mics_schedule_close(taken);
+}
+
 static void check_model(mics_memory *memory, const mics_model *model)
 {
     static const int64_t lengths[] = {1, 3, 16};
@@ -391,6 +426,7 @@ static void check_model(mics_memory *memory, const mics_model *model)
             spec.layered_micro_steps = 1 + way / 2;
             ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
             run_schedule(schedule);
+            check_like(memory, spec, schedule);
             mics_schedule_close(schedule);
         }
     }

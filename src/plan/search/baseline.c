@@ -63,6 +63,7 @@ mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *
         return plan_megatron(planner, &within, entry_out);
     choose_shardings(baseline, planner->ranks, &within);
     choose_collectives(baseline, &within);
+    within.fitting_only = true;
     if (baseline == MICS_PLAN_MICS)
         MICS_TRY(choose_smallest(planner, &within));
     MICS_TRY(mics_planner_search(planner, &within, 1, &result));

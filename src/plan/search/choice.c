@@ -62,6 +62,23 @@ mics_status check_choice(const mics_planner *planner, const mics_plan_choice *ch
     return MICS_OK;
 }
 
+int32_t batch_index(const mics_planner *planner, int64_t micro_batch)
+{
+    int32_t at = 0;
+    while (at + 1 < planner->micro_batch_count && planner->micro_batches[at] != micro_batch)
+        at++;
+    return at;
+}
+
+batch_probe probed_batch(const mics_planner *planner, const mics_plan_choice *choice)
+{
+    const int32_t index = batch_index(planner, choice->micro_batch);
+    return index < planner->micro_batch_count &&
+                   planner->micro_batches[index] == choice->micro_batch
+               ? planner->batches[2 * index + choice->recompute]
+               : (batch_probe){.known = false};
+}
+
 mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
                           int32_t micro_steps, mics_schedule **schedule_out)
 {
@@ -91,6 +108,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .boundary_dtype = request->boundary_dtype,
         .share_params = request->share_params,
         .comm_staging_bytes = request->staging_bytes,
+        .like = probed_batch(planner, choice).schedule,
     };
     MICS_TRY(mics_mesh_init(planner->ranks, request->nodes, choice->sharding, &spec.mesh));
     return mics_schedule_open(planner->memory, &spec, schedule_out);

@@ -148,12 +148,14 @@ static void close_simulated(simulated *run)
 static mics_status simulate_steps(mics_planner *planner, const mics_plan_choice *choice,
                                   int32_t micro_steps, simulated *run)
 {
+    mics_simulate_options options = planner->simulate;
     mics_plan_choice even = *choice;
+    options.pass_us = probed_batch(planner, choice).pass_us[choice->sharding.grads > 1];
     even.layered_micro_steps =
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     MICS_TRY(open_schedule(planner, &even, micro_steps, &run->schedule));
-    return mics_simulate(planner->memory, run->schedule, &planner->request.cluster,
-                         &planner->simulate, &run->simulation);
+    return mics_simulate(planner->memory, run->schedule, &planner->request.cluster, &options,
+                         &run->simulation);
 }
 
 // Simulates as many layered groups as it takes (note 1). On failure too the run is closed with

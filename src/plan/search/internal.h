@@ -51,7 +51,9 @@ typedef struct batch_probe {
     size_t layered_bytes, activation_bytes; // of each further micro-batch in flight; of the first
     size_t token_bytes;                     // of each
     size_t workspace_bytes;
-    double compute_us; // of one micro-step: all forwards and backwards
+    double compute_us;       // of one micro-step: all forwards and backwards
+    mics_schedule *schedule; // that it was taken from, for others to be like it
+    double *pass_us[2];      // of mics_simulate_options: G = 1, G > 1
 } batch_probe;
 
 // Of one optimizer degree.
@@ -92,6 +94,7 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduc
 mics_status probe_classes(mics_planner *planner);
 
 void close_structures(mics_planner *planner);
+void close_batches(mics_planner *planner);
 
 /* Turns of a choice. */
 int32_t choice_groups(const mics_plan_choice *choice);
@@ -114,6 +117,12 @@ mics_status check_batch(const mics_planner *planner);
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged. */
 mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice);
+
+/* Where a micro-batch stands in the planner's list; the last place where it does not. */
+int32_t batch_index(const mics_planner *planner, int64_t micro_batch);
+
+/* What is known of a choice's batch, if it was probed; else zeros. */
+batch_probe probed_batch(const mics_planner *planner, const mics_plan_choice *choice);
 
 /* The schedule of a choice with `micro_steps` in place of its own. */
 mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,

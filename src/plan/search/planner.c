@@ -125,7 +125,7 @@ void mics_planner_close(mics_planner *planner)
     mics_free(memory, planner->micro_batches);
     mics_free(memory, planner->classes);
     mics_free(memory, planner->class_of);
-    mics_free(memory, planner->batches);
+    close_batches(planner);
     mics_free(memory, planner->boundaries);
     mics_free(memory, planner);
 }

@@ -183,24 +183,29 @@ static mics_status simulate_plain(mics_planner *planner, const mics_plan_choice 
     return status;
 }
 
-static int32_t index_of(const mics_planner *planner, int64_t micro_batch)
+static mics_status open_pass_us(mics_planner *planner, batch_probe *probe)
 {
-    int32_t at = 0;
-    while (at + 1 < planner->micro_batch_count && planner->micro_batches[at] != micro_batch)
-        at++;
-    return at;
+    const int32_t passes = 2 * planner->request.model->unit_count;
+    for (int sharded = 0; sharded < 2; sharded++) {
+        if (probe->pass_us[sharded] == NULL)
+            MICS_TRY(MICS_NEW(planner->memory, passes, &probe->pass_us[sharded]));
+        for (int32_t i = 0; i < passes; i++)
+            probe->pass_us[sharded][i] = -1;
+    }
+    return MICS_OK;
 }
 
 mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
                         const batch_probe **probe_out)
 {
-    const int32_t index = 2 * index_of(planner, choice->micro_batch) + choice->recompute;
+    const int32_t index = 2 * batch_index(planner, choice->micro_batch) + choice->recompute;
     batch_probe *probe = &planner->batches[index];
     mics_schedule *schedule = NULL;
     mics_simulation *simulation = NULL;
     *probe_out = probe;
     if (probe->known)
         return MICS_OK;
+    MICS_TRY(open_pass_us(planner, probe));
     const size_t activation =
         mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
     mics_plan_choice plain = *choice;
@@ -216,10 +221,21 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
         .workspace_bytes = schedule->ledger.bytes[MICS_MEM_WORKSPACE],
         .compute_us = simulation->kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].alone_us +
                       simulation->kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].alone_us,
+        .schedule = schedule,
+        .pass_us = {probe->pass_us[0], probe->pass_us[1]},
     };
     mics_simulation_close(simulation);
-    mics_schedule_close(schedule);
     return MICS_OK;
+}
+
+void close_batches(mics_planner *planner)
+{
+    for (int32_t i = 0; planner->batches != NULL && i < 2 * planner->micro_batch_count; i++) {
+        mics_schedule_close(planner->batches[i].schedule);
+        for (int sharded = 0; sharded < 2; sharded++)
+            mics_free(planner->memory, planner->batches[i].pass_us[sharded]);
+    }
+    mics_free(planner->memory, planner->batches);
 }
 
 mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduces, double *us_out,

@@ -390,7 +390,7 @@ static mics_status fill_entries(search *s, mics_plan_result *result)
     result->count = s->found_count;
     if (result->count == 0)
         return mics_planner_evaluate(s->planner, &s->smallest.choice, &result->nearest);
-    return find_faster(s, result);
+    return s->space->fitting_only ? MICS_OK : find_faster(s, result);
 }
 
 static mics_status open_search(search *s)

@@ -9,6 +9,7 @@ typedef struct pricing {
     const mics_cluster *cluster;
     const mics_simulate_options *options;
     work_table *table;
+    double *own_us;             // where the options have none
     double *forward, *backward; // by unit, us; below 0: not yet
     int32_t *known;             // by kind, stage and unit: its collective; -1: not yet
     // By kind and stage: the newest collective that was priced, and for which step.
@@ -21,11 +22,14 @@ static mics_status pricing_open(pricing *p)
     mics_memory *memory = p->table->memory;
     const size_t units = (size_t)p->schedule->spec.model->unit_count;
     void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, 2 * units * sizeof(double), &block));
-    p->forward = block;
+    if (p->options->pass_us == NULL) {
+        MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, 2 * units * sizeof(double), &block));
+        p->own_us = block;
+        for (size_t u = 0; u < 2 * units; u++)
+            p->own_us[u] = -1;
+    }
+    p->forward = p->own_us != NULL ? p->own_us : p->options->pass_us;
     p->backward = p->forward + units;
-    for (size_t u = 0; u < 2 * units; u++)
-        p->forward[u] = -1;
     const size_t stages = MICS_STEP_KINDS * MICS_STAGES * units;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, stages * sizeof(int32_t), &block));
     p->known = block;
@@ -36,7 +40,7 @@ static mics_status pricing_open(pricing *p)
 
 static void pricing_close(pricing *p)
 {
-    mics_free(p->table->memory, p->forward);
+    mics_free(p->table->memory, p->own_us);
     mics_free(p->table->memory, p->known);
 }
 
