@@ -102,7 +102,7 @@ typedef struct mics_loss_scale {
 // What model.config says of a run whose model a program builds by itself (mics/run.h): no file.
 #define MICS_MODEL_OF_PROGRAM "the program's model"
 
-// Steps of a run that says epochs, until its data is known.
+// Steps of a run that says epochs, and of an epoch, until its data is known.
 #define MICS_STEPS_UNKNOWN 1000000000000
 
 // What a run file says. Texts live as long as the run.
@@ -126,7 +126,7 @@ typedef struct mics_run {
     double epochs;           // over the data, where run.steps is not given; else 0
     uint64_t seed;
     const char *out;                 // folder
-    int64_t checkpoint_every;        // steps; 0: only at the end
+    int64_t checkpoint_every;        // steps; 0: only at the end; MICS_STEPS_UNKNOWN: an epoch's
     int64_t keep_checkpoints;        // 0: all
     int64_t memory_checkpoint_every; // steps; 0: none
     double grace_s;                  // in which a run that is asked to stop has ended
@@ -260,10 +260,10 @@ mics_status mics_run_check_files(const mics_run *run);
 mics_status mics_run_resolve(mics_run *run, int32_t ranks, int32_t nodes);
 
 /* Settles run.steps, where the run says epochs, and what follows from it, once the data is known:
- * ceil(epochs x ceil(sequences / global batch)).
+ * ceil(epochs x ceil(sequences / global batch)); and the steps of what is done once an epoch.
  *
  * `sequences`: of the training data.
- * Needs:   mics_run_resolve; run->epochs > 0, else nothing is done; sequences >= 1.
+ * Needs:   mics_run_resolve; sequences >= 1.
  * Returns: MICS_OK; MICS_ERR_INVALID, one line: too many steps, or what the scheduler refuses.
  */
 mics_status mics_run_resolve_epochs(mics_run *run, int64_t sequences);

@@ -19,9 +19,10 @@
 
 mics_status mics_file_join(mics_memory *memory, const char *dir, const char *name, char **path_out)
 {
-    size_t capacity = strlen(dir) + strlen(name) + 2;
+    const size_t bytes = strlen(dir), capacity = bytes + strlen(name) + 2;
+    const bool ends = bytes > 0 && dir[bytes - 1] == '/';
     MICS_TRY(MICS_NEW(memory, capacity, path_out));
-    snprintf(*path_out, capacity, "%s/%s", dir, name);
+    snprintf(*path_out, capacity, "%s%s%s", dir, ends ? "" : "/", name);
     return MICS_OK;
 }
 

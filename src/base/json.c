@@ -74,6 +74,22 @@ static mics_status check_tree(const mics_json *json, size_t bytes)
                      mics_size_text((double)MAX_TREE_BYTES, most, sizeof most));
 }
 
+// What other readers pass over: the comments and last commas of JSON5 and Hjson.
+static const char *extra_of(const mics_json *json, size_t bytes, const json_error_t *error)
+{
+    const bool ends =
+        strstr(error->text, "near '}'") != NULL || strstr(error->text, "near ']'") != NULL;
+    size_t at = error->position > 0 ? (size_t)error->position - 1 : 0;
+    if (strstr(error->text, "near '/") != NULL || strstr(error->text, "near '#") != NULL)
+        return ": JSON has no comments; take them out";
+    at = at < bytes ? at : bytes;
+    while (ends && at > 0 && strchr(" \t\r\n", json->text[at - 1]) != NULL)
+        at--;
+    return ends && at > 0 && json->text[at - 1] == ','
+               ? ": JSON has no comma after the last one; take it out"
+               : NULL;
+}
+
 static mics_status parse_text(mics_json *json, size_t bytes, size_t flags)
 {
     mics_json_place place = {0};
@@ -88,9 +104,11 @@ static mics_status parse_text(mics_json *json, size_t bytes, size_t flags)
         return MICS_OK;
     if (json_error_code(&error) == json_error_out_of_memory)
         return mics_fail(MICS_ERR_MEMORY, "%s: no memory for its tree", json->name);
-    bool is_other = strncmp(error.text, "'[' or '{' expected", 19) == 0;
+    const char *why = extra_of(json, bytes, &error);
+    if (why == NULL && strncmp(error.text, "'[' or '{' expected", 19) == 0)
+        why = ": it must be a JSON object or array";
     return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: %s%s", json->name, error.line, error.column,
-                     error.text, is_other ? ": it must be a JSON object or array" : "");
+                     error.text, why != NULL ? why : "");
 }
 
 // Takes `text` over, in success and failure; its bytes are followed by a NUL.

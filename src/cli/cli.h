@@ -34,6 +34,10 @@ void cli_log_install(void);
 /* Whether an error was written. */
 bool cli_log_has_error(void);
 
+/* spin.c: starts the program again where threads would spin for long while they wait, unless the
+ * environment says how long they do. Does not return then. */
+void cli_bound_spinning(char **argv);
+
 /* last_words.c: where the program ends in any other way than by cli_last_words_leave and a return
  * from main, a line says so. Not under a launcher: MPI has handlers of its own, and says it. */
 void cli_last_words_install(void);

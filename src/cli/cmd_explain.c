@@ -16,7 +16,7 @@ static const char about[] =
 typedef struct explain_options {
     cli_list sets;
     cli_source source;
-    int64_t ranks, nodes;
+    int64_t ranks, nodes, steps;
     bool json, all_steps;
 } explain_options;
 
@@ -26,6 +26,7 @@ static mics_status parse(cli_call *call, explain_options *options)
         {"ranks", CLI_INT, "N", "ranks; default 1", &options->ranks, 1, CLI_MAX_RANKS},
         {"nodes", CLI_INT, "M", "nodes of equally many ranks; default 1", &options->nodes, 1,
          CLI_MAX_RANKS},
+        {"steps", CLI_INT, "N", "of N steps, whatever the file says", &options->steps, 1, 0},
         CLI_SOURCE_OPTIONS(&options->source),
         {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
          0, 0},
@@ -85,7 +86,8 @@ mics_status cmd_explain(cli_call *call)
     if (call->helped)
         return MICS_OK;
     cli_sets sets = {0};
-    mics_status status = cli_sets_init(&sets, call->memory, &options.sets, &options.source, 0);
+    mics_status status = cli_sets_init(&sets, call->memory, &options.sets, &options.source, 1);
+    cli_sets_steps(&sets, options.steps);
     if (status == MICS_OK)
         status = explain(call, &options, &sets);
     cli_sets_fini(&sets);

@@ -14,7 +14,7 @@ typedef struct plan_options {
     cli_sets joined;
     const char *precision, *attention, *sweep, *svg;
     mics_plan_goal goal;
-    int64_t top, tensor, context, pipeline, virtual_stages, expert;
+    int64_t steps, top, tensor, context, pipeline, virtual_stages, expert;
     // Below 0: not given. GB/s: 0.
     double reserve_gib, failures, restart_s, preemptions, checkpoint_gb_per_s;
     bool json, list, wide, quiet;
@@ -82,6 +82,8 @@ static mics_status parse(cli_call *call, plan_options *options)
          0},
         {"svg", CLI_TEXT, "FILE",
          "write a picture: of the sweep, or of the clusters' time and price", &options->svg, 0, 0},
+        {"steps", CLI_INT, "N", "of a run of N steps, whatever the file says", &options->steps, 1,
+         0},
         CLI_SOURCE_OPTIONS(&options->source),
         {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
          0, 0},
@@ -258,7 +260,8 @@ mics_status cmd_plan(cli_call *call)
         cli_signals_word("nothing was written");
         MICS_TRY(cli_signals_start());
         mics_status status =
-            cli_sets_init(&options.joined, call->memory, &options.sets, &options.source, 0);
+            cli_sets_init(&options.joined, call->memory, &options.sets, &options.source, 1);
+        cli_sets_steps(&options.joined, options.steps);
         if (status == MICS_OK)
             status = run_plan(call, &options, &work);
         cli_sets_fini(&options.joined);

@@ -26,11 +26,6 @@ typedef struct train_options {
     cli_source source;
 } train_options;
 
-// Room for the texts of sets.
-typedef struct train_texts {
-    char steps[48], out[4096];
-} train_texts;
-
 static mics_status parse(cli_call *call, train_options *options)
 {
     const cli_option table[] = {
@@ -61,21 +56,19 @@ static mics_status parse(cli_call *call, train_options *options)
     return cli_parse(call, &spec);
 }
 
+enum { OUT_BYTES = 4096 };
+
 // --steps and --out are sets too, after the user's own. The caller closes `sets`, in any case.
-static mics_status join_sets(mics_memory *memory, const train_options *options, train_texts *texts,
+static mics_status join_sets(mics_memory *memory, const train_options *options, char *out,
                              cli_sets *sets)
 {
     MICS_TRY(cli_sets_init(sets, memory, &options->sets, &options->source, 2));
-    if (options->steps > 0) {
-        snprintf(texts->steps, sizeof texts->steps, "run.steps=%lld", (long long)options->steps);
-        sets->items[sets->count++] = texts->steps;
-    }
+    cli_sets_steps(sets, options->steps);
     if (options->out != NULL) {
         // In quotes, lest a folder called 12 be taken as a number.
         bool plain = strpbrk(options->out, "\"\\") == NULL;
-        snprintf(texts->out, sizeof texts->out, plain ? "run.out=\"%s\"" : "run.out=%s",
-                 options->out);
-        sets->items[sets->count++] = texts->out;
+        snprintf(out, OUT_BYTES, plain ? "run.out=\"%s\"" : "run.out=%s", options->out);
+        sets->items[sets->count++] = out;
     }
     return MICS_OK;
 }
@@ -188,7 +181,7 @@ static mics_status train(cli_call *call, const train_options *options, mics_stat
     mics_memory *memory = call->memory;
     cli_train self = {.memory = memory};
     mics_job *job = NULL;
-    train_texts texts;
+    char out[OUT_BYTES];
     mics_job_spec spec = {
         .memory = memory,
         .file = parsed == MICS_OK ? call->arguments.items[0] : NULL,
@@ -200,7 +193,7 @@ static mics_status train(cli_call *call, const train_options *options, mics_stat
                       show_note, NULL, show_sample, show_work},
     };
     cli_sets sets = {0};
-    mics_status status = join_sets(memory, options, &texts, &sets);
+    mics_status status = join_sets(memory, options, out, &sets);
     spec.sets = sets.items;
     spec.set_count = sets.count;
     if (status == MICS_OK)

@@ -3,6 +3,7 @@
 // --model, --data and --tokenizer as sets.
 #include "source.h"
 #include "base/text.h"
+#include <stdio.h>
 #include <string.h>
 
 // Takes what was written as the next set.
@@ -54,6 +55,14 @@ mics_status cli_sets_init(cli_sets *sets, mics_memory *memory, const cli_list *o
     MICS_TRY(add_path(sets, 0, "model.config", source->model));
     MICS_TRY(add_data(sets, 1, &source->data));
     return add_path(sets, 2, "data.tokenizer", source->tokenizer);
+}
+
+void cli_sets_steps(cli_sets *sets, int64_t steps)
+{
+    if (sets->items == NULL || steps == 0)
+        return;
+    snprintf(sets->steps, sizeof sets->steps, "run.steps=%lld", (long long)steps);
+    sets->items[sets->count++] = sets->steps;
 }
 
 void cli_sets_fini(cli_sets *sets)

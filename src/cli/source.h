@@ -34,7 +34,8 @@ typedef struct cli_sets {
     const char **items;
     int32_t count;
     mics_memory *memory;
-    char *made[3]; // texts of the flags
+    char *made[3];  // texts of the flags
+    char steps[48]; // the same of --steps
 } cli_sets;
 
 /* Joins them, with space for `more` at the end.
@@ -44,6 +45,8 @@ typedef struct cli_sets {
  */
 mics_status cli_sets_init(cli_sets *sets, mics_memory *memory, const cli_list *own,
                           const cli_source *source, int32_t more);
+/* Adds --steps, in the space of one more; 0: it is not given. Needs: `sets` stays where it is. */
+void cli_sets_steps(cli_sets *sets, int64_t steps);
 void cli_sets_fini(cli_sets *sets);
 
 #endif

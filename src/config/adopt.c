@@ -191,5 +191,6 @@ mics_status mics_config_adopt(config *run)
     rows = mics_adopt_trainer_keys(&count);
     MICS_TRY(put_rows(run, rows, count));
     MICS_TRY(mics_adopt_schedule(run, trainer));
+    MICS_TRY(mics_adopt_saves(run, trainer));
     return mics_adopt_trainer_defaults(run, only_auto);
 }

@@ -67,6 +67,15 @@ mics_status mics_adopt_schedule(config *run, bool linear);
  * configuration may say (run->by_deepspeed, run->deepspeed_optimizer) it takes only "auto". */
 mics_status mics_adopt_trainer_defaults(config *run, bool only_auto);
 
+/* Puts steps between two of a kind, also where they are a share of all. */
+mics_status mics_adopt_interval(config *run, const adopted_key *row, const mics_json_value *value);
+
+// ---- adopt_saves.c ----
+
+/* When it saves and validates, and which checkpoint it keeps; once run.steps is put. `trainer`: the
+ * file is the Trainer's, whose defaults hold. */
+mics_status mics_adopt_saves(config *run, bool trainer);
+
 // ---- adopt_launch.c ----
 
 /* FSDP's options, accelerate's file, torchtitan's degrees. */

@@ -263,6 +263,46 @@ static mics_status put_accelerator(config *run, const adopted_key *row,
     return put_members(run, row, value, put_accelerator_member);
 }
 
+// Of accelerate 1.1 on; a size that it leaves out is 1.
+static mics_status put_size(config *run, const char *name, const mics_json_value *value)
+{
+    static const char *const ones[] = {"tp_size", "cp_size", "sp_size", "ep_size", NULL};
+    static const char *const hints[] = {"cp_comm_strategy", "cp_backend", "cp_handler",
+                                        "tp_handler",       "sp_backend", "sp_handler",
+                                        "device_mesh",      NULL};
+    static const char prefix[] = "parallelism_config_";
+    char source[CONFIG_PATH_BYTES], text[TEXT_BYTES];
+    mics_text_format(source, sizeof source, "parallelism_config.%s", name);
+    mics_config_value_text(value, text, sizeof text);
+    name += strncmp(name, prefix, sizeof prefix - 1) == 0 ? sizeof prefix - 1 : 0;
+    const bool one = mics_json_real(value) == 1.0;
+    if (strcmp(name, "dp_shard_size") == 0)
+        return one ? MICS_OK
+                   : mics_adopt_put(run, "data_parallel_shard_degree", text, source,
+                                    "auto: parallelism_config");
+    if (strcmp(name, "dp_replicate_size") == 0)
+        return one ? MICS_OK
+                   : mics_adopt_put(run, "data_parallel_replicate_degree", text, source,
+                                    "auto: parallelism_config");
+    if (is_of(ones, name))
+        return one ? MICS_OK
+                   : mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
+                                        "must be 1, not %s; only data parallelism is built", text);
+    return is_of(hints, name) ? MICS_OK
+                              : mics_config_refuse(run, source, MICS_ERR_INVALID,
+                                                   "is no key of accelerate's that is known");
+}
+
+static mics_status put_sizes(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    if (mics_json_count(value) == 0)
+        return MICS_OK;
+    MICS_TRY(put_members(run, row, value, put_size));
+    return mics_adopt_has(run, "data_parallel_replicate_degree")
+               ? mics_adopt_default(run, row->target, "1", false)
+               : MICS_OK;
+}
+
 // ---- torchtitan ----
 
 // Of pipelines, tensors, contexts and experts, whose degrees are 1.
@@ -326,6 +366,7 @@ static const adopted_key rows[] = {
     ADOPTED("distributed_type", "sharding", put_distributed),
     ADOPTED("deepspeed_config", "zero_optimization", put_deepspeed_config),
     ADOPTED("accelerator_config", "train_batch_size", put_accelerator),
+    ADOPTED("parallelism_config", "data_parallel_shard_degree", put_sizes),
     ADOPTED("parallelism", "data_parallel_shard_degree", put_parallelism),
 };
 

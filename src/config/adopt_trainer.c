@@ -60,7 +60,7 @@ static mics_status put_steps(config *run, const adopted_key *row, const mics_jso
 }
 
 // Steps between two of a kind, also as a share of all, which max_steps must say then.
-static mics_status put_interval(config *run, const adopted_key *row, const mics_json_value *value)
+mics_status mics_adopt_interval(config *run, const adopted_key *row, const mics_json_value *value)
 {
     const mics_json_value *steps = at(run, "run.steps");
     char text[TEXT_BYTES];
@@ -159,17 +159,6 @@ static mics_status put_betas(config *run, const adopted_key *row, const mics_jso
     return mics_adopt_put(run, row->target, text, row->path, row->origin);
 }
 
-// Steps between saves and validations count where the strategy is "steps".
-static mics_status put_every(config *run, const adopted_key *row, const mics_json_value *value)
-{
-    const bool saves = strcmp(row->path, "save_steps") == 0;
-    const mics_json_value *strategy = at(run, saves ? "save_strategy" : "eval_strategy");
-    if (strategy == NULL && !saves)
-        strategy = at(run, "evaluation_strategy");
-    const bool by_steps = strategy == NULL ? saves : is_text(strategy, "steps");
-    return by_steps ? put_interval(run, row, value) : MICS_OK;
-}
-
 static bool names_tensorboard(const mics_json_value *value)
 {
     bool found = is_text(value, "tensorboard") || is_text(value, "all");
@@ -216,7 +205,7 @@ static mics_status put_monitor(config *run, const adopted_key *row, const mics_j
                     name != NULL ? name : "DeepSpeedJobName", csv ? ".csv" : "");
 }
 
-// Read by those above, or by mics_adopt_schedule and mics_adopt_precision.
+// Read by those above, or by mics_adopt_schedule, mics_adopt_precision and mics_adopt_saves.
 static mics_status put_nothing(config *run, const adopted_key *row, const mics_json_value *value)
 {
     (void)run;
@@ -246,10 +235,17 @@ static const adopted_key rows[] = {
     ADOPTED("max_steps", "run.steps", put_steps),
     ADOPTED("seed", "run.seed", NULL),
     ADOPTED("output_dir", "run.out", NULL),
-    ADOPTED("logging_steps", "run.log_every", put_interval),
-    ADOPTED("save_steps", "run.checkpoint_every", put_every),
-    ADOPTED("save_total_limit", "run.keep_checkpoints", put_limit),
-    ADOPTED("eval_steps", "run.validate_every", put_every),
+    ADOPTED("logging_steps", "run.log_every", mics_adopt_interval),
+    ADOPTED("save_strategy", "run.checkpoint_every", put_nothing),
+    ADOPTED("save_steps", "run.checkpoint_every", put_nothing),
+    ADOPTED("save_total_limit", "run.keep_checkpoints", put_limit, .null = "0"),
+    ADOPTED("eval_strategy", "run.validate_every", put_nothing),
+    ADOPTED("evaluation_strategy", "run.validate_every", put_nothing),
+    ADOPTED("eval_steps", "run.validate_every", put_nothing),
+    ADOPTED("load_best_model_at_end", "run.keep_best", put_nothing),
+    ADOPTED("metric_for_best_model", "run.keep_best", put_nothing),
+    ADOPTED("greater_is_better", "run.keep_best", put_nothing),
+    ADOPTED("early_stopping_patience", "run.stop_after_no_improvement", NULL),
     ADOPTED("gradient_checkpointing", "run.recompute", put_if_true),
     ADOPTED("activation_checkpointing", "run.recompute", put_recompute),
     ADOPTED("use_cpu", "run.device", put_cpu),
@@ -258,6 +254,9 @@ static const adopted_key rows[] = {
     ADOPTED("tensorboard", "run.tensorboard", put_monitor),
     ADOPTED("csv_monitor", "run.csv", put_monitor),
     ADOPTED("tf32", "run.precision", put_switched),
+    ADOPTED("bfloat16", "bf16.enabled", put_nothing),
+    ADOPTED("zero_optimization.param_persistence_threshold",
+            "zero_optimization.stage3_param_persistence_threshold", NULL),
     ADOPTED("lr_scheduler_type", "scheduler.type", put_nothing),
     ADOPTED("lr_scheduler_kwargs", "scheduler.params", put_nothing),
     ADOPTED("warmup_steps", "scheduler.params.warmup_num_steps", put_nothing),
@@ -313,7 +312,12 @@ static mics_status put_switch(config *run, const char *path, const char *origin,
 
 mics_status mics_adopt_precision(config *run)
 {
+    static const char old_key[] = "bfloat16.enabled";
     const mics_json_value *tf32 = at(run, "tf32"), *mixed = at(run, "mixed_precision");
+    if (mics_adopt_has(run, old_key)) // DeepSpeed's old name of the section
+        MICS_TRY(mics_adopt_put(run, "bf16.enabled",
+                                mics_json_bool(at(run, old_key)) ? "true" : "false", old_key,
+                                "auto: bfloat16"));
     MICS_TRY(put_switch(run, "bf16", "auto: bf16", "bf16"));
     MICS_TRY(put_switch(run, "fp16", "auto: fp16", "fp16"));
     if (is_text(mixed, "bf16"))

@@ -69,17 +69,16 @@ static void list_children(const char *parent, char *list, size_t capacity)
     }
 }
 
-static mics_status fail_unknown(const config *run, const char *parent, const char *path,
-                                const char *name)
+static mics_status refuse_unknown(config *run, const char *parent, const char *path,
+                                  const char *name)
 {
     const char *nearest = nearest_path(parent, name);
     if (nearest != NULL)
-        return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
-                              "unknown key; did you mean %s?", nearest);
+        return mics_config_refuse(run, path, MICS_ERR_INVALID, "unknown key; did you mean %s?",
+                                  nearest);
     char list[LIST_BYTES];
     list_children(parent, list, sizeof list);
-    return mics_json_fail(run->run.json, path, MICS_ERR_INVALID, "unknown key; known here: %s",
-                          list);
+    return mics_config_refuse(run, path, MICS_ERR_INVALID, "unknown key; known here: %s", list);
 }
 
 // Names that no key has, and that would make a mess of an error line.
@@ -167,7 +166,7 @@ static mics_status check_member(config *run, const char *parent, const char *nam
     if (index < 0 && foreign < 0 && mics_config_is_adopted(path))
         return MICS_OK;
     if (index < 0 && foreign < 0)
-        return fail_unknown(run, parent, path, name);
+        return refuse_unknown(run, parent, path, name);
     if (mics_json_type_of(value) == MICS_JSON_NULL)
         return MICS_OK; // as if it were absent
     if (index < 0)

@@ -106,9 +106,13 @@ void mics_config_field_text(const config *run, const key *row, char *text, size_
     }
 }
 
-// Numbers of the scheduler that follow from run.steps, before epochs were counted.
+// What counts epochs and follows from them, before the data is known.
 static bool is_of_unknown_steps(const config *run, const char *path)
 {
+    if (strcmp(path, "run.checkpoint_every") == 0)
+        return run->run.checkpoint_every == MICS_STEPS_UNKNOWN;
+    if (strcmp(path, "run.validate_every") == 0)
+        return run->run.validate_every == MICS_STEPS_UNKNOWN;
     static const char *const paths[] = {"scheduler.params.total_num_steps",
                                         "scheduler.params.decay_num_steps",
                                         "scheduler.params.stable_num_steps"};

@@ -92,7 +92,7 @@ typedef struct foreign_key {
 
 enum {
     CONFIG_MAX_KEYS = 192,
-    CONFIG_MAX_FOREIGN = 320,
+    CONFIG_MAX_FOREIGN = 384,
     CONFIG_PATH_BYTES = 160,
     VALUE_TEXT_BYTES = 160
 };
@@ -109,7 +109,7 @@ typedef struct refusals {
     char path[CONFIG_PATH_BYTES]; // of the first
     mics_status status;           // of the first
     char what[512];               // of the first
-    char all[1536];               // every one with its line, cut when longer
+    char all[1792];               // every one with its line, cut when longer
 } refusals;
 
 typedef struct config {

@@ -516,12 +516,20 @@ static int64_t count_steps(const config *run, int64_t sequences)
     return steps > 0 ? steps : 1;
 }
 
+static void settle_epoch(int64_t *every, int64_t per_epoch)
+{
+    if (*every == MICS_STEPS_UNKNOWN)
+        *every = per_epoch;
+}
+
 mics_status mics_run_resolve_epochs(mics_run *public_run, int64_t sequences)
 {
     config *run = (config *)public_run; // invariant 1 of keys.h
+    const int64_t per_epoch = count_steps(run, sequences);
+    settle_epoch(&run->run.checkpoint_every, per_epoch);
+    settle_epoch(&run->run.validate_every, per_epoch);
     if (run->run.epochs == 0)
         return MICS_OK;
-    const int64_t per_epoch = count_steps(run, sequences);
     const double steps = ceil(run->run.epochs * (double)per_epoch);
     if (!(steps < (double)MICS_STEPS_UNKNOWN))
         return mics_json_fail(run->run.json, "num_train_epochs", MICS_ERR_INVALID,

@@ -81,7 +81,8 @@ bool mics_config_value_off(const mics_json_value *value)
     case MICS_JSON_REAL:
         return mics_json_real(value) == 0.0;
     case MICS_JSON_STRING:
-        return strcasecmp(mics_json_string(value), "none") == 0 ||
+        return *mics_json_string(value) == '\0' ||
+               strcasecmp(mics_json_string(value), "none") == 0 ||
                strcmp(mics_json_string(value), "auto") == 0;
     case MICS_JSON_ARRAY:
         for (int32_t i = 0; off && i < mics_json_count(value); i++)

@@ -210,7 +210,7 @@ static void find_file(const mics_plan *plan, const loss_model *m, mics_plan_good
     const int64_t steps = memory ? run->memory_checkpoint_every : run->checkpoint_every;
     if (memory)
         result->saving = MICS_PLAN_SAVE_MEMORY;
-    if (steps <= 0)
+    if (steps <= 0 || steps == MICS_STEPS_UNKNOWN)
         return;
     const mics_goodput_spec spec = spec_of(m, &result->saves[result->saving]);
     result->file = mics_goodput_at(&spec, (double)steps * m->step_s);

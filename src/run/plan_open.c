@@ -8,28 +8,66 @@
 #include "mics/run.h"
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 // What a config.json is planned with where nothing else is said: as Llama 2 was trained.
 enum { MAX_CONFIG_BYTES = 1 << 20, BARE_LENGTH = 4096, BARE_TOKENS = 1 << 22, KERNELS_BYTES = 96 };
 
 // ---- run ----
 
-// A model's configuration rather than a run file.
-static mics_status is_config(mics_memory *memory, const char *path, bool *is_out)
+// What of a run file a plan can do without, as files of other systems have it in their programs.
+typedef struct given {
+    bool bare; // a model's configuration, or its folder, rather than a run file
+    bool data, steps;
+} given;
+
+static mics_status look_into(mics_memory *memory, const char *path, given *given_out)
 {
+    struct stat found;
     mics_json *json = NULL;
+    if (stat(path, &found) == 0 && S_ISDIR(found.st_mode)) {
+        given_out->bare = true;
+        return MICS_OK;
+    }
     MICS_TRY(mics_json_load(memory, path, MAX_CONFIG_BYTES, &json));
-    *is_out = mics_json_at(json, "model_type") != NULL && mics_json_at(json, "model") == NULL;
+    given_out->bare =
+        mics_json_at(json, "model_type") != NULL && mics_json_at(json, "model") == NULL;
+    given_out->data = mics_json_at(json, "data.train") != NULL;
+    given_out->steps = mics_json_at(json, "run.steps") != NULL;
+    static const char *const others[] = {"max_steps", "num_train_epochs"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        given_out->steps = given_out->steps || mics_json_at(json, others[i]) != NULL;
     mics_json_close(json);
     return MICS_OK;
+}
+
+// What the file lacks stands before the caller's sets, which go before it.
+static mics_status load_file(mics_plan *plan, const mics_plan_spec *spec, const given *has)
+{
+    void *block = NULL;
+    int32_t count = 0;
+    MICS_TRY(mics_alloc(plan->memory, MICS_MEM_HOST,
+                        ((size_t)spec->set_count + 2) * sizeof(const char *), &block));
+    const char **sets = block;
+    if (!has->data)
+        sets[count++] = "data.train=[\"none\"]";
+    if (!has->steps)
+        sets[count++] = "num_train_epochs=1";
+    for (int32_t i = 0; i < spec->set_count; i++)
+        sets[count++] = spec->sets[i];
+    const mics_status status = mics_run_load(plan->memory, spec->file, sets, count, &plan->run);
+    mics_free(plan->memory, block);
+    return status;
 }
 
 static mics_status load_run(mics_plan *plan, const mics_plan_spec *spec)
 {
     mics_text text = {.memory = plan->memory};
-    MICS_TRY(is_config(plan->memory, spec->file, &plan->bare));
+    given has = {.bare = false};
+    MICS_TRY(look_into(plan->memory, spec->file, &has));
+    plan->bare = has.bare;
     if (!plan->bare)
-        return mics_run_load(plan->memory, spec->file, spec->sets, spec->set_count, &plan->run);
+        return load_file(plan, spec, &has);
     mics_text_printf(&text, "{\"model\": {\"config\": ");
     mics_text_quoted(&text, spec->file);
     mics_text_printf(&text, "}, \"data\": {\"train\": [\"none\"]}, \"run\": {\"steps\": 1}, "

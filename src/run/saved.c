@@ -253,10 +253,23 @@ static mics_status open_saved(mics_saved *saved, const char *path,
     return builder == NULL ? read_ends(saved) : MICS_OK; // a program describes models its own way
 }
 
+// A run file is easily given in place of the run.
+static mics_status check_folder(const char *path)
+{
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISREG(facts.st_mode)
+               ? mics_fail(MICS_ERR_INVALID,
+                           "%s: is a file; give a folder: a run's (its run.out, as runs/NAME), a "
+                           "step's in RUN/checkpoints, or one from Hugging Face",
+                           path)
+               : MICS_OK;
+}
+
 mics_status mics_saved_open(mics_memory *memory, const char *path,
                             const mics_model_builder *builder, mics_saved **saved_out)
 {
     mics_saved *saved = NULL;
+    MICS_TRY(check_folder(path));
     MICS_TRY(MICS_NEW(memory, 1, &saved));
     saved->memory = memory;
     const mics_status status = open_saved(saved, path, builder);

@@ -176,6 +176,10 @@ static void test_refuses_malformed(void **state)
         {"3", "expected near '3': it must be a JSON object or array"},
         {"{\"a\": 123456789012345678901234567890}", "too big"},
         {"{\"a\": 1e999}", "overflow"},
+        {"{\"a\": 1,\n}", "run.json:2:1: string or '}' expected near '}': JSON has no comma after"},
+        {"{\"a\": [1, ]}", "JSON has no comma after the last one"},
+        {"{\"a\": 1, // one\n}", "JSON has no comments"},
+        {"{\"a\": 1 # one\n}", "JSON has no comments"},
         {"{\"a\": \"\\u0000\"}", "run.json:1:"},
     };
     mics_json *json = NULL;

@@ -151,6 +151,8 @@ wrong 2 "file" train run.json --ranks 2 --out file/out
 
 # ---- checkpoints ----
 wrong 2 "nowhere" generate nowhere
+echo text >afile
+wrong 2 "is a file; give a folder" generate afile
 wrong 2 "no complete checkpoint" generate empty
 cp -r good/checkpoints/step-00000002 broken
 rm broken/manifest.json

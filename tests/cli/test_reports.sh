@@ -57,5 +57,8 @@ printf 'a,b\n1,2\n' >mine.csv
 train 2 mine_csv 16 --set run.csv=mine.csv
 train 0 deep 2 --set run.csv=new/folder/figures.csv --out deep
 [ "$(grep -c '^[12],[0-9]' new/folder/figures.csv)" = 2 ] || fail "no figures in a new folder"
+train 0 deep_again 3 --set run.csv=new/folder/figures.csv --out deep_again
+contains deep_again.err 'new/folder/figures.csv.old'
+[ "$(grep -c '^[12],[0-9]' new/folder/figures.csv.old)" = 2 ] || fail "another run's rows are lost"
 contains mine_csv.err 'mine.csv: is there, and its first line is not the header'
 [ "$(cat mine.csv)" = "$(printf 'a,b\n1,2')" ] || fail "mine.csv was overwritten"

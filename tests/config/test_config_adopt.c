@@ -380,6 +380,65 @@ static void test_epochs(void **state)
                      4); // 3 whole micro-batches are 2 steps
 }
 
+// When it saves and validates, and what it keeps.
+static void test_strategies(void **state)
+{
+    (void)state;
+    static const char save_key[] = "run.checkpoint_every", eval_key[] = "run.validate_every";
+#define TRAINED "\"max_steps\": 2000, "
+    check_value(FOREIGN("\"max_steps\": 2000"), save_key, "500");
+    check_value(FOREIGN("\"max_steps\": 2000"), eval_key, "0");
+    check_value(FOREIGN("\"max_steps\": 2000"), "run.keep_checkpoints", "0");
+    check_value(FOREIGN(TRAINED "\"save_total_limit\": null"), "run.keep_checkpoints", "0");
+    check_value(FOREIGN(TRAINED "\"save_strategy\": \"no\", \"save_steps\": 500"), save_key, "0");
+    check_value(FOREIGN(TRAINED "\"save_strategy\": \"epoch\", \"save_steps\": 500"), save_key,
+                "\"auto\"");
+    check_value(FOREIGN(TRAINED "\"save_strategy\": \"best\", \"eval_strategy\": \"steps\""),
+                "run.keep_best", "true");
+    check_value(FOREIGN(TRAINED "\"eval_strategy\": \"steps\""), eval_key, "500");
+    check_value(FOREIGN(TRAINED "\"eval_strategy\": \"steps\", \"logging_steps\": 20"), eval_key,
+                "20");
+    check_value(FOREIGN(TRAINED "\"evaluation_strategy\": \"steps\", \"eval_steps\": 0.1"),
+                eval_key, "200");
+    check_value(FOREIGN(TRAINED "\"eval_strategy\": \"no\", \"eval_steps\": 10"), eval_key, "0");
+    check_value(FOREIGN(TRAINED "\"load_best_model_at_end\": true, \"eval_strategy\": \"steps\", "
+                                "\"metric_for_best_model\": \"loss\""),
+                "run.keep_best", "true");
+    check_value(FOREIGN(TRAINED "\"early_stopping_patience\": 3"), "run.stop_after_no_improvement",
+                "3");
+    check_refused(FOREIGN(TRAINED "\"save_strategy\": \"often\""), MICS_ERR_INVALID,
+                  "\"epoch\" or \"steps\"");
+    check_refused(FOREIGN(TRAINED "\"load_best_model_at_end\": true, "
+                                  "\"metric_for_best_model\": \"accuracy\""),
+                  MICS_ERR_UNSUPPORTED, "eval_loss");
+    mics_run *run = load_good(FOREIGN("\"num_train_epochs\": 2, \"save_strategy\": \"epoch\", "
+                                      "\"eval_strategy\": \"epoch\""));
+    ASSERT_OK(mics_run_resolve(run, 1, 1));
+    ASSERT_OK(mics_run_resolve_epochs(run, 80)); // 10 batches of 8
+    assert_int_equal(run->checkpoint_every, 10);
+    assert_int_equal(run->validate_every, 10);
+    mics_run_close(run);
+}
+
+// accelerate's sizes, and DeepSpeed's names without stage3_ and of old.
+static void test_other_names(void **state)
+{
+    (void)state;
+    check_value(FOREIGN(TRAINED "\"parallelism_config\": {\"dp_shard_size\": 8, \"tp_size\": 1}"),
+                "data_parallel_shard_degree", "8");
+    check_value(FOREIGN(TRAINED "\"parallelism_config\": {\"dp_replicate_size\": 4}"),
+                "data_parallel_shard_degree", "1");
+    check_value(FOREIGN(TRAINED "\"parallelism_config\": {\"dp_shard_size\": 1, \"cp_size\": 1}"),
+                "run.steps", "2000");
+    check_refused(FOREIGN(TRAINED "\"parallelism_config\": {\"tp_size\": 2}"), MICS_ERR_UNSUPPORTED,
+                  "must be 1");
+    check_value(FOREIGN(TRAINED "\"bfloat16\": {\"enabled\": true}"), "bf16.enabled", "true");
+    check_value(FOREIGN(TRAINED "\"zero_optimization\": {\"param_persistence_threshold\": 7}"),
+                "run.param_persistence_threshold", "7");
+    check_refused(FOREIGN(TRAINED "\"gradient_allreduce_op\": \"sum\", \"no_such_key\": 1"),
+                  MICS_ERR_UNSUPPORTED, "2 keys cannot be honoured");
+}
+
 // What follows from a number of steps that is not known is not shown as one.
 static void test_rows_of_unknown_steps(void **state)
 {
@@ -427,6 +486,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_values_that_are_taken, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_paths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_epochs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_strategies, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_other_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows_of_unknown_steps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_resume_with_a_share, setup, teardown),
     };

@@ -31,7 +31,7 @@ try() {
     if tr -d ' \n' <"$2" | grep -q -e '"fp16":true' -e '"fp16":{"enabled":true'; then
         "$mics" explain "$2" $model --set run.steps=2 --set run.device=cuda >said.out 2>said.err &&
             said='explained (fp16 needs a GPU)' || said=refused
-    elif [ "$name" = trainer_epochs ]; then
+    elif [ "$name" = trainer_epochs ] || [ "$name" = trainer_best ]; then
         "$mics" train "$2" $model >said.out 2>said.err && said=trained || said=refused
     else
         "$mics" train "$2" $model --out "runs/$name" --steps 2 >said.out 2>said.err && said=trained || said=refused

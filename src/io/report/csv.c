@@ -103,6 +103,30 @@ out:
     return status;
 }
 
+static bool has_rows(const char *header, FILE *from)
+{
+    char line[LINE_BYTES] = "";
+    const bool found = fgets(line, sizeof line, from) != NULL && strcmp(line, header) == 0 &&
+                       fgets(line, sizeof line, from) != NULL;
+    rewind(from);
+    return found;
+}
+
+// A run that starts anew has no rows there: they are another's, and stay beside its own.
+static mics_status keep_old(const mics_csv *csv)
+{
+    char *old = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY(mics_file_suffixed(csv->memory, csv->path, ".old", &old));
+    if (rename(csv->path, old) != 0)
+        status =
+            mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", csv->path, old, strerror(errno));
+    else
+        mics_log(MICS_LOG_INFO, "%s: the rows of an earlier run are in %s now", csv->path, old);
+    mics_free(csv->memory, old);
+    return status;
+}
+
 static mics_status cut(const mics_csv *csv, const char *header, int64_t last)
 {
     struct stat facts;
@@ -112,7 +136,9 @@ static mics_status cut(const mics_csv *csv, const char *header, int64_t last)
         return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", csv->path, strerror(errno));
     if (from != NULL && (fstat(fileno(from), &facts) != 0 || !S_ISREG(facts.st_mode)))
         status = mics_fail(MICS_ERR_INVALID, "%s: is not a regular file", csv->path);
-    else
+    else if (from != NULL && last < 0 && has_rows(header, from))
+        status = keep_old(csv);
+    if (status == MICS_OK)
         status = write_aside(csv, from, header, last);
     if (from != NULL)
         fclose(from);
