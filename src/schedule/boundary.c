@@ -156,7 +156,6 @@ mics_status list_deferred_update(builder *b, int32_t unit)
 {
     if (!defers_updates(b) || b->updated[unit] >= 0)
         return MICS_OK;
-    mics_step step = blank_step(MICS_STEP_UPDATE, unit, -1);
     MICS_TRY(list_replica_gather(b, unit));
     return list_update(b, unit, b->brought_back[unit], &b->updated[unit]);
 }
