@@ -69,9 +69,12 @@ typedef struct mics_model {
     char architecture[MICS_NAME_BYTES]; // "gpt2"
     mics_unit *units;
     int32_t unit_count;
-    int64_t vocab;              // token ids are below it
-    int64_t positions;          // longest sequence
-    int64_t hidden;             // hidden size: of the residual stream
+    int64_t vocab;     // token ids are below it
+    int64_t positions; // longest sequence
+    int64_t hidden;    // hidden size: of the residual stream
+    // An encoder, whose attention sees both ways: its targets are tokens that its input hides (masked
+    // language modelling). Set by mics_model_finish.
+    bool masked;
     mics_rotary_spec *rotaries; // each once, whatever the number of ops that use it
     int32_t rotary_count;
     uint32_t masks;     // dropout masks of all ops (mics_op.mask)
@@ -94,7 +97,7 @@ mics_status mics_model_from_shapes(mics_memory *memory, const mics_json *config,
                                    mics_model **model_out);
 
 /* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral,
- * qwen2, qwen3 or gpt_neox (docs/config.md).
+ * qwen2, qwen3, gpt_neox, bert or roberta (docs/config.md).
  *
  * Errors name file, line and key. A key that changes the model and cannot be honoured (another
  * activation) is an error. `ignore_dropout` builds the model without its dropouts. An absent dropout
@@ -248,8 +251,10 @@ int32_t mics_model_add_op(mics_model *model, mics_op op);
 static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref first,
                                  mics_param_ref second)
 {
-    const mics_op op = {kind, {in, -1}, -1, -1, {first, second}, false, false, {0, 0, 0}, 0,
-                        0,    0,        0,  0,  {0, 0, false},   false};
+    const mics_op op = {kind,  {in, -1}, -1,        -1, {first, second, mics_param_none()},
+                        false, false,    {0, 0, 0}, 0,  0,
+                        0,     0,        0,         0,  {0, 0, false},
+                        false};
     return op;
 }
 
@@ -350,7 +355,7 @@ int32_t mics_op_rotary(mics_model *model, int32_t in, mics_heads heads,
  */
 void mics_model_unit_end(mics_model *model, int32_t out);
 
-/* Checks the whole: shapes agree, every parameter is used, exactly one loss ends it. Sets `tied`.
+/* Checks the whole: shapes agree, every parameter is used, exactly one loss ends it. Sets `tied` and `masked`.
  *
  * Returns: MICS_OK or the builder's first failure, logged with unit and op.
  */

@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 2, MICS_OP_WORKS = 8 };
+enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 3, MICS_OP_WORKS = 8 };
 
 // The registry, X(ENUMERATOR, folder): src/ops/<folder>/def.c has the descriptor, and the files
 // beside it the kernels. The build reads this list too, so an op is its folder and its line here.
@@ -75,7 +75,9 @@ typedef struct mics_op {
     bool exact;         // a GELU by erf, and not by tanh
     mics_heads heads;
     int64_t window; // token i sees j with i - window < j <= i; 0: all j <= i
-    int32_t rotary; // table of the model (mics_model.rotaries)
+    int64_t
+        first_position; // of an embedding: row of its positions that a sequence's first token has
+    int32_t rotary;     // table of the model (mics_model.rotaries)
     float eps;
     float dropout;        // probability that a number is dropped in training; 0: none
     uint32_t mask;        // number of its first dropout mask; mics_model_add_op numbers them
