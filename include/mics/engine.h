@@ -82,8 +82,12 @@ int32_t mics_engine_events(const mics_schedule *schedule);
 
 // The tokens of one micro-step of this rank.
 typedef struct mics_batch_source {
-    // Fills (sequences, length) inputs and targets.
+    // Fills (sequences, length) inputs and targets. A target below 0 does not count: the token has no
+    // part in the loss, which is the mean over those of the global batch that count.
     mics_status (*read)(void *ctx, int32_t micro_step, int32_t *inputs_out, int32_t *targets_out);
+    // (optional) Of a model that looks at segments: fills those of the tokens that `read` gave last
+    // (mics_op_call.segments); by default all are 0.
+    mics_status (*read_segments)(void *ctx, int32_t micro_step, int32_t *segments_out);
     void *ctx;
 } mics_batch_source;
 
@@ -98,14 +102,18 @@ typedef enum mics_verdict {
     MICS_VERDICT_NOT_FINITE, // MICS_ERR_NUMERIC: loss or norm
     // MICS_ERR_NUMERIC: no cross-entropy is below 0, or that far above that of a guess
     MICS_VERDICT_IMPOSSIBLE,
-    MICS_VERDICT_HELD, // left out: a rank asked for it (mics_engine_hold)
+    MICS_VERDICT_HELD,  // left out: a rank asked for it (mics_engine_hold)
+    MICS_VERDICT_EMPTY, // left out: no token of the global batch counts
 } mics_verdict;
 
 // How far above ln(vocabulary), what guessing gives, a loss is taken to be one. Nats.
 #define MICS_MAX_LOSS_ABOVE_GUESS 20
 
 typedef struct mics_step_result {
-    double loss;            // mean over the global batch's tokens; the same bits on every rank
+    // Mean over the tokens of the global batch that count; the same bits on every rank. NaN where
+    // none does.
+    double loss;
+    int64_t counted;        // how many those are
     double grad_norm;       // global, before clipping; training only
     double exposed_comm_us; // computation waited for communication
     double exposed_us[MICS_STEP_KINDS]; // the same by the kind of collective that it waited for

@@ -55,9 +55,13 @@ typedef struct mics_op_call {
     bool add_din, add_params[MICS_OP_PARAMS]; // the latter are alike where both are wanted
     // of the first and the last op of a model
     const int32_t *tokens; // (N), below shape.vocab
+    // (N), of an op that reads them (mics_op.segments): tokens of a sequence that are of one segment
+    // have one number. Any numbers work, and rows whose numbers do not fall are fastest. NULL: all
+    // are of one.
+    const int32_t *segments;
     const int32_t
         *order; // (N): 0 ... N - 1 sorted by token (mics_op_sort_tokens); a GPU's backward needs it
-    const int32_t *targets; // (N)
+    const int32_t *targets; // (N); below 0: the row does not count, its loss and gradient are 0
     float *losses;          // (N), unscaled
     float loss_scale;       // of every row's loss in the objective, loss scaling included
     int64_t chunk_rows;     // of logits, held at once (>= 1): part of the result

@@ -251,10 +251,10 @@ int32_t mics_model_add_op(mics_model *model, mics_op op);
 static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref first,
                                  mics_param_ref second)
 {
-    const mics_op op = {kind,  {in, -1}, -1,        -1, {first, second, mics_param_none()},
-                        false, false,    {0, 0, 0}, 0,  0,
-                        0,     0,        0,         0,  {0, 0, false},
-                        false};
+    const mics_op op = {kind,          {in, -1}, -1,        -1, {first, second, mics_param_none()},
+                        false,         false,    {0, 0, 0}, 0,  false,
+                        false,         0,        0,         0,  0,
+                        {0, 0, false}, 0};
     return op;
 }
 
@@ -373,6 +373,16 @@ typedef struct mics_batch {
     int32_t accelerator_bytes;
     bool cpu_bf16; // on the CPU, by mics_kernels.bf16; a schedule fills it in too
 } mics_batch;
+
+/* Attention of the whole model from now on looks at segments: a token sees none of another one.
+ * Batches then carry them (mics_batch_source.read_segments).
+ *
+ * Needs:   a model that mics_model_finish has passed; before a schedule of it is opened.
+ */
+void mics_model_set_segments(mics_model *model);
+
+/* Whether some op looks at segments.      Needs: a model that mics_model_finish has passed. */
+bool mics_model_reads_segments(const mics_model *model);
 
 /* An op with its sizes: what descriptors (op.h) answer for. It points to the unit's name and to the
  * op.

@@ -74,17 +74,17 @@ typedef struct mics_op {
     bool weight_out_in; // the weight is stored (O, I), as torch's Linear, and not (I, O)
     bool exact;         // a GELU by erf, and not by tanh
     mics_heads heads;
-    int64_t window; // token i sees j with i - window < j <= i; 0: all j <= i
-    int64_t
-        first_position; // of an embedding: row of its positions that a sequence's first token has
-    int32_t rotary;     // table of the model (mics_model.rotaries)
+    // Attention: token i sees j with i - window < j <= i; 0: all j <= i. Both ways: with |i - j| <=
+    // window / 2; 0: all.
+    int64_t window;
+    bool both_ways; // an encoder's
+    bool segments;  // and of those only j of its own segment (mics_op_call.segments)
+    int32_t rotary; // table of the model (mics_model.rotaries)
     float eps;
-    float dropout;        // probability that a number is dropped in training; 0: none
-    uint32_t mask;        // number of its first dropout mask; mics_model_add_op numbers them
-    mics_experts experts; // of a linear: its weight holds theirs, one below the other
-    // An encoder's attention: each token sees all, or a window's tokens on both sides together.
-    // Planned, and not run yet.
-    bool both_ways;
+    float dropout;          // probability that a number is dropped in training; 0: none
+    uint32_t mask;          // number of its first dropout mask; mics_model_add_op numbers them
+    mics_experts experts;   // of a linear: its weight holds theirs, one below the other
+    int64_t first_position; // of an embedding: row of positions that a sequence's first token has
 } mics_op;
 
 /* Of the 2^16 values that a number's random bits may have, how many drop it: a probability is
@@ -198,6 +198,7 @@ typedef struct mics_op_def {
     bool backward_in_place;     // the input's gradient may lie where the output's was
     bool backward_adds;         // the kernel can add to the input's gradient
     bool backward_passes;       // the output's gradient is that of each input: no kernel runs
+    bool reads_segments;        // where mics_op.segments says so
     bool multiplies;            // by the GEMM library, which may pick its algorithms on a first run
     mics_op_cut cut;
 

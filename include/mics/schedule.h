@@ -270,9 +270,9 @@ typedef struct mics_schedule {
     int64_t in_flight_elems;  // of them, those of one micro-batch in flight
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin
-    // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, and where the
-    // model has dropout a mics_dropout_draw; and where that begins.
-    int64_t data_elems, data_draw;
+    // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, where the model
+    // reads segments those, and where it has dropout a mics_dropout_draw; and where these two begin.
+    int64_t data_elems, data_segments, data_draw;
     // accelerator: where the device's sums lie behind them, one mics_agreement
     int64_t workspace_sums;
     // By stream, on 64: rounded blocks of one collective, and behind them, within the same bytes,
@@ -321,6 +321,7 @@ typedef struct mics_agreement {
     double loss;            // sum over the rank's tokens
     double sum_squares;     // of its 1 / ranks of the gradients
     double updated_squares; // of the gradients that the updates before this step's forward took
+    int64_t counted;        // of the rank's tokens, those that have a part in the loss
     uint64_t told;          // what the rank tells all others
 } mics_agreement;
 

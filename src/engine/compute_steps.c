@@ -44,6 +44,25 @@ static void place_draw(const mics_engine *engine, int32_t micro_step, int32_t *d
     memcpy(data + schedule->data_draw, &draw, sizeof draw);
 }
 
+static int64_t count_targets(const int32_t *targets, int64_t tokens)
+{
+    int64_t counted = 0;
+    for (int64_t t = 0; t < tokens; t++)
+        counted += targets[t] >= 0;
+    return counted;
+}
+
+static mics_status read_segments(const mics_engine *engine, int32_t micro_step, int32_t *segments)
+{
+    const mics_batch_source *source = engine->source;
+    if (engine->schedule->data_segments == engine->schedule->data_draw)
+        return MICS_OK;
+    if (source->read_segments != NULL)
+        return source->read_segments(source->ctx, micro_step, segments);
+    memset(segments, 0, (size_t)batch_tokens(engine) * sizeof *segments);
+    return MICS_OK;
+}
+
 // The first unit of a micro-step needs its tokens.
 static mics_status read_tokens(mics_engine *engine, const mics_step *step)
 {
@@ -54,6 +73,8 @@ static mics_status read_tokens(mics_engine *engine, const mics_step *step)
     int32_t *inputs = staged != NULL ? staged + engine->schedule->data_elems * step->micro_step
                                      : in_flight_tokens(engine, step->in_flight);
     MICS_TRY(engine->source->read(engine->source->ctx, step->micro_step, inputs, inputs + tokens));
+    MICS_TRY(read_segments(engine, step->micro_step, inputs + engine->schedule->data_segments));
+    engine->agreements[engine->rank].counted += count_targets(inputs + tokens, tokens);
     place_draw(engine, step->micro_step, inputs);
     if (staged != NULL)
         upload_tokens(engine, step, inputs);
@@ -77,15 +98,25 @@ static void send_sums(mics_engine *engine)
                           sizeof *engine->sums);
 }
 
-// Over all tokens of the list's batch.
-static double mean_loss(const mics_engine *engine)
+// The loss and how many tokens of the list's batch it is the mean of, of all ranks.
+static void settle_loss(mics_engine *engine)
+{
+    mics_step_result *result = &engine->result;
+    double sum = 0;
+    for (int32_t rank = 0; rank < engine->schedule->spec.mesh.ranks; rank++) {
+        sum += engine->agreements[rank].loss;
+        result->counted += engine->agreements[rank].counted;
+    }
+    result->loss = result->counted > 0 ? sum / (double)result->counted : NAN;
+}
+
+// Gradients are of the sum of losses over all tokens of the step; those that count may be fewer, and
+// no rank knows how many before the agreement. 1 where all count.
+static double count_factor(const mics_engine *engine)
 {
     const mics_schedule_spec *spec = &engine->schedule->spec;
-    double sum = 0;
-    for (int32_t rank = 0; rank < spec->mesh.ranks; rank++)
-        sum += engine->agreements[rank].loss;
-    const int32_t micro_steps = engine->phase == MICS_PHASE_TRAIN ? spec->micro_steps : 1;
-    return sum / ((double)batch_tokens(engine) * micro_steps * spec->mesh.ranks);
+    const double tokens = (double)batch_tokens(engine) * spec->micro_steps * spec->mesh.ranks;
+    return engine->result.counted > 0 ? tokens / (double)engine->result.counted : 1;
 }
 
 // The first `count` ops of a step's unit.
@@ -245,6 +276,8 @@ static mics_verdict verdict_of(const mics_engine *engine)
         return MICS_VERDICT_HELD;
     if (mics_engine_compare_grads(engine).found)
         return MICS_VERDICT_DIVERGED;
+    if (engine->result.counted == 0)
+        return MICS_VERDICT_EMPTY;
     if (!isfinite(norm_all) && isfinite(loss) && engine->dtype == MICS_DTYPE_FP16)
         return MICS_VERDICT_OVERFLOW;
     if (!isfinite(norm_all) || !isfinite(loss))
@@ -290,8 +323,9 @@ mics_status settle_step(mics_engine *engine)
     double sum = 0;
     for (int32_t rank = 0; rank < mesh->ranks; rank++)
         sum += engine->agreements[rank].sum_squares;
-    const double norm_all = sqrt(sum) / engine->loss_scale, clip = engine->spec.clip;
-    engine->result.loss = mean_loss(engine);
+    settle_loss(engine);
+    const double counts = count_factor(engine), clip = engine->spec.clip;
+    const double norm_all = sqrt(sum) / engine->loss_scale * counts;
     engine->result.grad_norm = norm_all;
     engine->result.loss_scale = engine->loss_scale;
     for (int32_t rank = 0; rank < mesh->ranks; rank++)
@@ -300,14 +334,15 @@ mics_status settle_step(mics_engine *engine)
     const double factor = clip > 0 && clip < norm_all + 1e-6 ? clip / (norm_all + 1e-6) : 1;
     engine->result.verdict = verdict_of(engine);
     if (engine->result.verdict == MICS_VERDICT_UPDATED)
-        begin_update(engine, factor);
+        begin_update(engine, factor * counts);
     return follow_verdict(engine);
 }
 
 mics_status settle_evaluation(mics_engine *engine)
 {
-    const double loss = engine->result.loss = mean_loss(engine);
-    if (isfinite(loss) && is_cross_entropy(engine, loss))
+    settle_loss(engine);
+    const double loss = engine->result.loss;
+    if (engine->result.counted == 0 || (isfinite(loss) && is_cross_entropy(engine, loss)))
         return MICS_OK;
     engine->all_know = true;
     if (engine->rank != 0)
@@ -353,6 +388,9 @@ char *mics_engine_explain(const mics_engine *engine, char *text, size_t capacity
     case MICS_VERDICT_SPIKE:
         snprintf(text, capacity, "step %lld: loss %g, above %g", step, result->loss,
                  engine->limits.max_loss);
+        break;
+    case MICS_VERDICT_EMPTY:
+        snprintf(text, capacity, "step %lld: no token of the global batch counts", step);
         break;
     case MICS_VERDICT_DIVERGED:
         explain_divergence(engine, text, capacity);

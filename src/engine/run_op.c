@@ -49,6 +49,7 @@ static mics_op_call call_of(const mics_engine *engine, const mics_exec *at, cons
     const int64_t N = call.shape.N;
     call.targets = tokens + N;
     call.order = spec->accelerator ? call.targets + N : NULL;
+    call.segments = op->segments ? tokens + engine->schedule->data_segments : NULL;
     call.draw = draw_of(engine, tokens);
     call.loss_scale =
         (float)(engine->loss_scale / ((double)N * spec->micro_steps * spec->mesh.ranks));

@@ -209,6 +209,7 @@ int32_t mics_model_add_op(mics_model *model, mics_op op)
     const mics_batch none = {.threads = 1};
     int64_t out = 0, stats = 0;
     op.out = op.stats = -1;
+    op.segments = op.segments && def->reads_segments;
     for (int32_t i = 0; i < MICS_OP_INPUTS; i++)
         op.in[i] = i < def->inputs ? op.in[i] : -1;
     for (int32_t i = 0; i < def->inputs; i++)
@@ -450,4 +451,26 @@ double mics_model_flops_per_token(const mics_model *model, int64_t length)
         }
     }
     return flops;
+}
+
+// ---- segments ----
+
+void mics_model_set_segments(mics_model *model)
+{
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        mics_op *ops = model->units[u].ops;
+        for (int32_t o = 0; o < model->units[u].op_count; o++)
+            ops[o].segments = mics_op_def_get(ops[o].kind)->reads_segments;
+    }
+}
+
+bool mics_model_reads_segments(const mics_model *model)
+{
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t o = 0; o < model->units[u].op_count; o++) {
+            if (model->units[u].ops[o].segments)
+                return true;
+        }
+    }
+    return false;
 }

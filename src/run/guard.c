@@ -279,7 +279,8 @@ mics_status run_guard_step(run_trainer *self, int64_t step, float lr,
     if (is_held(self))
         return MICS_OK;
     const bool good = self->newest.verdict == MICS_VERDICT_UPDATED ||
-                      self->newest.verdict == MICS_VERDICT_OVERFLOW;
+                      self->newest.verdict == MICS_VERDICT_OVERFLOW ||
+                      self->newest.verdict == MICS_VERDICT_EMPTY;
     return status == MICS_OK && good ? accept(&a) : doubt(&a, status);
 }
 

@@ -156,14 +156,15 @@ static mics_status find_loss(run_trainer *self, double *loss_out)
     const mics_run *run = self->job->run;
     int64_t calls = run->validation_batches * run->micro_steps;
     int64_t samples = run->micro_batch * self->rank->comm->ranks;
-    double sum = 0;
+    double sum = 0, counted = 0;
     for (int64_t call = 0; call < calls; call++) {
         mics_step_result result;
         mics_batch_source source = source_of(self, &self->job->validation_samples, call * samples);
         MICS_TRY(mics_engine_eval(self->engine, &source, &result));
-        sum += result.loss;
+        sum += result.counted > 0 ? result.loss * (double)result.counted : 0;
+        counted += (double)result.counted;
     }
-    *loss_out = sum / (double)calls;
+    *loss_out = sum / counted;
     return MICS_OK;
 }
 
@@ -344,6 +345,9 @@ static mics_status report_step(run_trainer *self, int64_t step, double step_us, 
     if (result->skipped)
         run_job_note(self->job, "step %lld is left out: gradients overflowed fp16 at loss scale %g",
                      (long long)step, result->loss_scale);
+    if (result->verdict == MICS_VERDICT_EMPTY)
+        run_job_note(self->job, "step %lld is left out: no token of its batch counts",
+                     (long long)step);
     return MICS_OK;
 }
 

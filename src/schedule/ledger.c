@@ -151,7 +151,9 @@ static void lay_out_data(mics_schedule *schedule)
 {
     const mics_schedule_spec *spec = &schedule->spec;
     const int64_t tokens = spec->batch.sequences * spec->batch.length;
-    schedule->data_draw = (spec->accelerator ? 3 : 2) * tokens;
+    schedule->data_segments = (spec->accelerator ? 3 : 2) * tokens;
+    schedule->data_draw =
+        schedule->data_segments + (mics_model_reads_segments(spec->model) ? tokens : 0);
     schedule->data_elems = schedule->data_draw;
     if (spec->model->masks > 0)
         schedule->data_elems += (int64_t)(sizeof(mics_dropout_draw) / sizeof(int32_t));

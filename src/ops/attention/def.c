@@ -1,10 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Causal self-attention. in: q, k, v side by side; out: (query heads * D); stats: log-sum-exp of
-// each query head. Several query heads may read one key-value head (Ainslie et al., 2023,
-// arXiv:2305.13245), and a token only the window of tokens before it (Jiang et al., Mistral 7B,
-// 2023, arXiv:2310.06825). Dropout is of the probabilities, after the softmax; its masks are made
-// anew in backward.
+// Self-attention, causal or both ways. in: q, k, v side by side; out: (query heads * D); stats:
+// log-sum-exp of each query head. Several query heads may read one key-value head (Ainslie et al.,
+// 2023, arXiv:2305.13245), and a token only the window of tokens before it (Jiang et al., Mistral
+// 7B, 2023, arXiv:2310.06825), or on both sides of it (Warner et al., ModernBERT, 2024,
+// arXiv:2412.13663). Tokens of other segments (documents, padding) are hidden; costs are those
+// without segments. Dropout is of the probabilities, after the softmax; its masks are made anew in
+// backward.
 #include "ops/attention/def.h"
 #include "mics/log.h"
 #include "ops/common/def.h"
@@ -99,6 +101,7 @@ const mics_op_def mics_op_def_attention = {.name = "attention",
                                            .inputs = 1,
                                            .backward_reads_in = true,
                                            .backward_reads_out = true,
+                                           .reads_segments = true,
                                            .cut = MICS_CUT_WIDTH,
                                            .make = make,
                                            .cost = cost_of,

@@ -4,13 +4,21 @@
 #ifndef MICS_OPS_ATTENTION_DEF_H
 #define MICS_OPS_ATTENTION_DEF_H
 
-#include <stdint.h>
+#include "mics/op.h"
 
 // The CPU's kernels work in square tiles.
 enum { MICS_ATTENTION_TILE = 64 };
 
 // Tokens of a prompt whose scores are held at once, in generation.
 enum { MICS_ATTENTION_PROMPT_ROWS = 32 };
+
+/* How many tokens before it a token with a window sees, and both ways also after it.
+ *
+ * Needs:   a window. */
+static inline int64_t mics_attention_reach(const mics_op *op)
+{
+    return op->both_ways ? op->window / 2 : op->window - 1;
+}
 
 /* Floats of workspace that they need a thread, for head dimension D: two tiles of scores, eight of
  * D columns rounded up to the widest vector, and a few rows. */

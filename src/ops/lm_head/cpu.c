@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The last GEMM with the softmax and the loss, over chunks of rows, so that no table of all
-// logits is kept. Shapes: see mics/kernels.h; R rows of a chunk. In bf16 exponentials are computed
+// logits is kept. Rows that do not count cost little: where a chunk has many of them, the others are
+// put together behind the logits, and GEMMs see those alone. Shapes: see mics/kernels.h; R rows of a
+// chunk, M rows that its GEMMs see. In bf16 exponentials are computed
 // twice, and so rounded once, as gradients; several chunks' gradients of the weight are summed in
 // fp32.
 #include "ops/common/decode.h"
@@ -9,6 +11,7 @@
 #include "ops/common/vector_math.h"
 #include "ops/lm_head/def.h"
 #include <math.h>
+#include <string.h>
 
 // fp32 sums of exponentials run over so many logits, then go on in fp64: a vocabulary may be long.
 enum { SUM_BLOCK = 2048 };
@@ -114,15 +117,80 @@ static head head_of(const mics_op_call *call)
     return h;
 }
 
-// logits (R, V) = x W^T
-static void logits_of(const mics_op_call *call, const head *h, int64_t first, int64_t R)
+// ---- chunks ----
+
+typedef struct chunk {
+    int64_t first, R, M;
+    const int32_t *row_M; // which rows were gathered; NULL: M = R, all of them
+    const mics_elem *x_MC;
+    mics_elem *dx_MC; // backward; of gathered rows where x_MC is
+} chunk;
+
+static bool counts(const mics_op_call *call, int64_t row)
+{
+    return call->targets[row] >= 0;
+}
+
+static int64_t count_rows(const mics_op_call *call, int64_t first, int64_t R)
+{
+    int64_t counted = 0;
+    for (int64_t r = 0; r < R; ++r)
+        counted += counts(call, first + r);
+    return counted;
+}
+
+// The place of a chunk's logits holds fewer rows of them, their numbers and their inputs.
+static bool may_gather(const mics_op_call *call, const head *h, int64_t rows)
+{
+    const int64_t row = h->stride + h->C + (int64_t)(sizeof(int32_t) / sizeof(mics_elem));
+    return rows * row <= (call->chunk_rows < h->N ? call->chunk_rows : h->N) * h->stride;
+}
+
+static void gather(const mics_op_call *call, const head *h, int64_t counted, chunk *c)
+{
+    int32_t *row_M = (int32_t *)(void *)(h->logits + counted * h->stride);
+    mics_elem *x_MC = (mics_elem *)(void *)(row_M + counted);
+    c->M = 0;
+    for (int64_t r = 0; r < c->R; ++r) {
+        if (!counts(call, c->first + r))
+            continue;
+        row_M[c->M] = (int32_t)r;
+        memcpy(x_MC + c->M++ * h->C, h->x_NC + (c->first + r) * h->C, (size_t)h->C * sizeof *x_MC);
+    }
+    c->row_M = row_M;
+    c->x_MC = c->dx_MC = x_MC;
+}
+
+static chunk chunk_at(const mics_op_call *call, const head *h, int64_t first)
+{
+    const int64_t R = h->N - first < call->chunk_rows ? h->N - first : call->chunk_rows;
+    const int64_t counted = count_rows(call, first, R);
+    chunk c = {.first = first, .R = R, .M = R, .x_MC = h->x_NC + first * h->C};
+    if (call->din != NULL)
+        c.dx_MC = (mics_elem *)call->din + first * h->C;
+    if (counted < R && may_gather(call, h, counted))
+        gather(call, h, counted, &c);
+    return c;
+}
+
+// Gathered rows of dx to where they belong; the others are 0.
+static void scatter(const mics_op_call *call, const head *h, const chunk *c)
+{
+    mics_elem *dx_RC = (mics_elem *)call->din + c->first * h->C;
+    memset(dx_RC, 0, (size_t)(c->R * h->C) * sizeof *dx_RC);
+    for (int64_t m = 0; m < c->M; ++m)
+        memcpy(dx_RC + c->row_M[m] * h->C, c->dx_MC + m * h->C, (size_t)h->C * sizeof *dx_RC);
+}
+
+// logits (M, V) = x W^T
+static void logits_of(const mics_op_call *call, const head *h, const mics_elem *x_MC, int64_t M)
 {
     MICS_OP(gemm)
     (call->at, &(mics_gemm_spec){.transpose_b = true,
-                                 .M = R,
+                                 .M = M,
                                  .N = h->V,
                                  .K = h->C,
-                                 .a = h->x_NC + first * h->C,
+                                 .a = x_MC,
                                  .lda = h->C,
                                  .b = h->weight_VC,
                                  .ldb = h->C,
@@ -131,55 +199,76 @@ static void logits_of(const mics_op_call *call, const head *h, int64_t first, in
                                  .space = h->space});
 }
 
-// dx (R, C) = dlogits W
-static void input_gradient(const mics_op_call *call, const head *h, int64_t first, int64_t R)
+// dx (M, C) = dlogits W
+static void input_gradient(const mics_op_call *call, const head *h, const chunk *c)
 {
     MICS_OP(gemm)
-    (call->at, &(mics_gemm_spec){.M = R,
+    (call->at, &(mics_gemm_spec){.M = c->M,
                                  .N = h->C,
                                  .K = h->V,
                                  .a = h->logits,
                                  .lda = h->stride,
                                  .b = h->weight_VC,
                                  .ldb = h->C,
-                                 .c = (mics_elem *)call->din + first * h->C,
+                                 .c = c->dx_MC,
                                  .ldc = h->C,
                                  .space = h->space});
 }
 
-// dW (V, C) (+)= dlogits^T x, or, in bf16, the sum of several chunks.
-static void weight_gradient(const mics_op_call *call, const head *h, int64_t first, int64_t R)
+// Whether the weight's gradient is summed in fp32 and rounded at the end.
+static bool is_summed_wide(const mics_op_call *call, const head *h)
 {
-    const bool wide = !MICS_ELEM_FP32 && R < h->N;
-    const bool add = first > 0 || (!wide && call->add_params[0]);
+    return !MICS_ELEM_FP32 && call->chunk_rows < h->N;
+}
+
+// dW (V, C) (+)= dlogits^T x, or, in bf16, the sum of several chunks. `begins`: no chunk came before.
+static void weight_gradient(const mics_op_call *call, const head *h, const chunk *c, bool begins)
+{
+    const bool wide = is_summed_wide(call, h);
+    const bool add = !begins || (!wide && call->add_params[0]);
     MICS_OP(gemm)
     (call->at, &(mics_gemm_spec){.transpose_a = true,
                                  .add = add,
                                  .wide = wide,
                                  .M = h->V,
                                  .N = h->C,
-                                 .K = R,
+                                 .K = c->M,
                                  .a = h->logits,
                                  .lda = h->stride,
-                                 .b = h->x_NC + first * h->C,
+                                 .b = c->x_MC,
                                  .ldb = h->C,
                                  .c = wide ? h->dweight_VC : call->dparams[0],
                                  .ldc = h->C,
                                  .space = h->space});
 }
 
+// Losses of a chunk's rows from their logits, in whose place the gradients then are.
+static void losses_of(const mics_op_call *call, const head *h, const chunk *c, bool gradients)
+{
+    for (int64_t r = 0; r < c->R; ++r)
+        call->losses[c->first + r] = 0;
+#pragma omp parallel for if (c->M * h->V >= MICS_OP_PARALLEL)
+    for (int64_t m = 0; m < c->M; ++m) {
+        const int64_t row = c->first + (c->row_M == NULL ? m : c->row_M[m]);
+        mics_elem *logits_V = h->logits + m * h->stride;
+        softmax of;
+        if (!counts(call, row) && gradients)
+            memset(logits_V, 0, (size_t)h->V * sizeof *logits_V);
+        else if (counts(call, row) && gradients)
+            call->losses[row] = row_gradient(logits_V, call->targets[row], call->loss_scale, h->V);
+        else if (counts(call, row))
+            call->losses[row] = row_loss(logits_V, call->targets[row], h->V, &of);
+    }
+}
+
 static void forward(const mics_op_call *call)
 {
     const head h = head_of(call);
     for (int64_t first = 0; first < h.N; first += call->chunk_rows) {
-        int64_t R = h.N - first < call->chunk_rows ? h.N - first : call->chunk_rows;
-        logits_of(call, &h, first, R);
-#pragma omp parallel for if (R * h.V >= MICS_OP_PARALLEL)
-        for (int64_t r = 0; r < R; ++r) {
-            softmax of;
-            call->losses[first + r] =
-                row_loss(h.logits + r * h.stride, call->targets[first + r], h.V, &of);
-        }
+        const chunk c = chunk_at(call, &h, first);
+        if (c.M > 0)
+            logits_of(call, &h, c.x_MC, c.M);
+        losses_of(call, &h, &c, false);
     }
 }
 
@@ -194,20 +283,33 @@ static void round_weight(const mics_op_call *call, const head *h)
         MICS_OP(sum_parts)(dweight_VC + v * h->C, h->dweight_VC + v * h->C, 1, h->C, h->C, add);
 }
 
+// Of a call whose rows do not count.
+static void zero_weight(const mics_op_call *call, const head *h)
+{
+    if (!call->add_params[0])
+        memset(call->dparams[0], 0, (size_t)(h->V * h->C) * sizeof(mics_elem));
+}
+
 static void backward(const mics_op_call *call)
 {
     const head h = head_of(call);
+    bool begins = true;
     for (int64_t first = 0; first < h.N; first += call->chunk_rows) {
-        int64_t R = h.N - first < call->chunk_rows ? h.N - first : call->chunk_rows;
-        logits_of(call, &h, first, R);
-#pragma omp parallel for if (R * h.V >= MICS_OP_PARALLEL)
-        for (int64_t r = 0; r < R; ++r)
-            call->losses[first + r] = row_gradient(h.logits + r * h.stride,
-                                                   call->targets[first + r], call->loss_scale, h.V);
-        input_gradient(call, &h, first, R);
-        weight_gradient(call, &h, first, R);
+        const chunk c = chunk_at(call, &h, first);
+        if (c.M > 0)
+            logits_of(call, &h, c.x_MC, c.M);
+        losses_of(call, &h, &c, true);
+        if (c.M > 0) {
+            weight_gradient(call, &h, &c, begins); // before dx takes the place of gathered rows
+            input_gradient(call, &h, &c);
+            begins = false;
+        }
+        if (c.row_M != NULL)
+            scatter(call, &h, &c);
     }
-    if (!MICS_ELEM_FP32 && call->chunk_rows < h.N)
+    if (begins)
+        zero_weight(call, &h);
+    else if (is_summed_wide(call, &h))
         round_weight(call, &h);
 }
 
@@ -217,7 +319,7 @@ static void logits(const mics_op_call *call)
     h.logits = call->logits;
     h.stride = h.V;
     h.space = call->at->workspace;
-    logits_of(call, &h, 0, h.N);
+    logits_of(call, &h, h.x_NC, h.N);
 }
 
 const mics_op_kernels MICS_OP(lm_head_kernels) = {
