@@ -189,16 +189,16 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
     const int64_t x_at =
         schedule->units[head].tensor_at[op->in[0]]; // an evaluation has one in flight
     const void *x = elem_at(engine, engine->activations, x_at + first * width);
-    const void *table = elem_at(engine, shard_at(engine, op->params[0].unit),
-                                mics_model_param(model, op->params[0])->offset);
     at.workspace = rest;
     at.workspace_bytes = (size_t)capacity;
     mics_op_call call = {.at = &at,
                          .shape = mics_op_shape_get(model, unit, op, schedule->spec.batch),
                          .in = {x},
-                         .params = {table},
                          .logits = logits};
     call.shape.N = count;
+    for (int p = 0; p < MICS_OP_PARAMS && op->params[p].unit >= 0; p++)
+        call.params[p] = elem_at(engine, shard_at(engine, op->params[p].unit),
+                                 mics_model_param(model, op->params[p])->offset);
     engine->ops->ops[op->kind]->logits(&call);
     if (!wide)
         engine->ops->widen(&at, rest, logits, elems);

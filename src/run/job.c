@@ -73,6 +73,19 @@ static mics_status open_tokenizer(mics_job *job)
                           run->model_config);
 }
 
+static mics_status open_masking(mics_job *job)
+{
+    const mics_run *run = job->run;
+    if (!job->model->masked)
+        return MICS_OK;
+    if (run->add_special_tokens)
+        return mics_json_fail(run->json, "data.add_special_tokens", MICS_ERR_INVALID,
+                              "is of no use for %s: its samples stand between the tokenizer's "
+                              "special tokens already; leave the key out",
+                              run->model_config);
+    return run_masking_init(job->memory, job->tokenizer, "data.tokenizer", &job->masking);
+}
+
 // Folders of shards, which are not known as such by their names: "bytes" is then only a default.
 static mics_status check_texts(const mics_job *job)
 {
@@ -108,7 +121,8 @@ static mics_status open_corpora(mics_job *job)
     mics_free(job->memory, cache);
     MICS_TRY(status);
     MICS_TRY(check_texts(job));
-    return run_samples_divide(job->memory, &sources, job->train, job->validation, run->seed,
+    return run_samples_divide(job->memory, &sources, job->train, job->validation,
+                              job->model->masked ? &job->masking : NULL, run->seed,
                               run_job_sequence(job), run->validation_batches > 0,
                               &job->train_samples, &job->validation_samples);
 }
@@ -145,6 +159,7 @@ mics_status run_job_open_data(mics_job *job)
 {
     MICS_TRY(mics_run_check_files(job->run));
     MICS_TRY(open_tokenizer(job));
+    MICS_TRY(open_masking(job));
     MICS_TRY(run_folder_lock(job->memory, job->run->out, role_of(job->world),
                              job->newest_path != NULL, &job->out));
     MICS_TRY(open_corpora(job));
@@ -162,6 +177,7 @@ void run_job_close_parts(mics_job *job)
     run_samples_fini(job->memory, &job->validation_samples);
     mics_corpus_close(job->validation);
     mics_corpus_close(job->train);
+    run_masking_fini(&job->masking);
     mics_tokenizer_close(job->tokenizer);
     mics_schedule_close(job->schedule);
     mics_model_close(job->model);

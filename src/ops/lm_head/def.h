@@ -5,6 +5,7 @@
 #define MICS_OPS_LM_HEAD_DEF_H
 
 #include "base/size.h"
+#include "mics/op.h"
 #include <stdint.h>
 
 /* Elements from one row of bf16 logits to the next on the CPU: rows begin on a cache line. */
@@ -17,6 +18,12 @@ static inline int64_t mics_logits_stride_bf16(int64_t V)
 static inline int64_t mics_logits_floats_bf16(int64_t rows, int64_t V)
 {
     return rows * mics_logits_stride_bf16(V) / 2;
+}
+
+/* Floats of workspace before the logits on the CPU: sums of the bias's gradient. */
+static inline int64_t mics_lm_head_bias_floats(const mics_op_shape *shape)
+{
+    return mics_size_round_up(shape->params[1][0], 64);
 }
 
 #endif
