@@ -141,12 +141,13 @@ int64_t mics_model_param_count(const mics_model *model);
 mics_param_ref mics_model_find_param(const mics_model *model, const char *name);
 
 /* Under what other name published files may hold a tensor: without the leading "transformer.",
- * "model." or "gpt_neox." where the base model was saved, and "lm_head.weight" for
- * "embed_out.weight".
+ * "model." or "gpt_neox." where the base model was saved; "lm_head.weight" for "embed_out.weight";
+ * "LayerNorm.gamma" and "LayerNorm.beta" for "LayerNorm.weight" and "LayerNorm.bias".
  *
- * Returns: NULL when there is none; else it lives as long as `name`.
+ * Needs:   a name of less than MICS_NAME_BYTES bytes.
+ * Returns: whether there is one, in other_out.
  */
-const char *mics_tensor_other_name(const char *name);
+bool mics_tensor_other_name(const char *name, char other_out[MICS_NAME_BYTES]);
 
 // A whole Hugging Face tensor that a parameter holds, alone or beside others.
 typedef struct mics_param_tensor {
