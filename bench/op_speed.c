@@ -102,14 +102,14 @@ static void gelu_backward(const bench *s)
 
 static void attention_forward(const bench *s)
 {
-    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, op_heads(s->H, s->D), 0,
-                         (op_dropout){0});
+    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, op_heads(s->H, s->D),
+                         (op_sight){0}, (op_dropout){0});
 }
 
 static void attention_backward(const bench *s)
 {
     op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T,
-                          op_heads(s->H, s->D), 0, (op_dropout){0});
+                          op_heads(s->H, s->D), (op_sight){0}, (op_dropout){0});
 }
 
 static void attention_decode(const bench *s)
@@ -135,14 +135,14 @@ static const op_dropout tenth = {0.1F, 0, &draw};
 
 static void dropped_attention_forward(const bench *s)
 {
-    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, op_heads(s->H, s->D), 0,
-                         tenth);
+    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, op_heads(s->H, s->D),
+                         (op_sight){0}, tenth);
 }
 
 static void dropped_attention_backward(const bench *s)
 {
     op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T,
-                          op_heads(s->H, s->D), 0, tenth);
+                          op_heads(s->H, s->D), (op_sight){0}, tenth);
 }
 
 static void dropout_forward(const bench *s)
@@ -166,26 +166,26 @@ static mics_heads shared_heads(const bench *s)
 
 static void shared_attention_forward(const bench *s)
 {
-    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, shared_heads(s), 0,
-                         (op_dropout){0});
+    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, shared_heads(s),
+                         (op_sight){0}, (op_dropout){0});
 }
 
 static void shared_attention_backward(const bench *s)
 {
     op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T,
-                          shared_heads(s), 0, (op_dropout){0});
+                          shared_heads(s), (op_sight){0}, (op_dropout){0});
 }
 
 static void window_attention_forward(const bench *s)
 {
-    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, shared_heads(s), s->T / 4,
-                         (op_dropout){0});
+    op_attention_forward(s->k, &s->at, s->b, s->stats, s->a, s->B, s->T, shared_heads(s),
+                         (op_sight){.window = s->T / 4}, (op_dropout){0});
 }
 
 static void window_attention_backward(const bench *s)
 {
     op_attention_backward(s->k, &s->at, s->wide, s->c, s->b, s->stats, s->a, s->B, s->T,
-                          shared_heads(s), s->T / 4, (op_dropout){0});
+                          shared_heads(s), (op_sight){.window = s->T / 4}, (op_dropout){0});
 }
 
 static void rotary_forward(const bench *s)

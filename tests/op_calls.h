@@ -286,39 +286,50 @@ typedef struct op_dropout {
     const mics_dropout_draw *draw;
 } op_dropout;
 
-static inline mics_op op_attention_of(mics_heads heads, int64_t window, op_dropout dropout)
+// Which tokens a token sees; segments in the memory of the kernels, NULL: all are of one.
+typedef struct op_sight {
+    int64_t window;
+    bool both_ways;
+    const int32_t *segments;
+} op_sight;
+
+static inline mics_op op_attention_of(mics_heads heads, op_sight sight, op_dropout dropout)
 {
     return (mics_op){.kind = MICS_OP_ATTENTION,
                      .heads = heads,
-                     .window = window,
+                     .window = sight.window,
+                     .both_ways = sight.both_ways,
+                     .segments = sight.segments != NULL,
                      .dropout = dropout.probability,
                      .mask = dropout.mask};
 }
 
 static inline void op_attention_forward(const mics_kernels *k, const mics_exec *at, void *y_NC,
                                         float *lse_NH, const void *qkv, int64_t B, int64_t T,
-                                        mics_heads heads, int64_t window, op_dropout dropout)
+                                        mics_heads heads, op_sight sight, op_dropout dropout)
 {
-    op_forward(k, op_attention_of(heads, window, dropout),
+    op_forward(k, op_attention_of(heads, sight, dropout),
                (mics_op_call){.at = at,
                               .shape = op_attention_shape(B, T, heads),
                               .in = {qkv},
                               .out = y_NC,
                               .stats = lse_NH,
+                              .segments = sight.segments,
                               .draw = dropout.draw});
 }
 
 static inline void op_attention_backward(const mics_kernels *k, const mics_exec *at, void *dqkv,
                                          const void *dy_NC, const void *y_NC, const float *lse_NH,
                                          const void *qkv, int64_t B, int64_t T, mics_heads heads,
-                                         int64_t window, op_dropout dropout)
+                                         op_sight sight, op_dropout dropout)
 {
-    op_backward(k, op_attention_of(heads, window, dropout),
+    op_backward(k, op_attention_of(heads, sight, dropout),
                 (mics_op_call){.at = at,
                                .shape = op_attention_shape(B, T, heads),
                                .in = {qkv},
                                .out = (void *)y_NC,
                                .stats = (float *)lse_NH,
+                               .segments = sight.segments,
                                .draw = dropout.draw,
                                .dout = dy_NC,
                                .din = dqkv});

@@ -148,13 +148,13 @@ static void run_linear_gelu_backward(const bench *b, const subject *s, void *con
 static void run_attention_forward(const bench *b, const subject *s, void *const *p)
 {
     op_attention_forward(b->table, &b->at, p[0], p[1], p[2], s->N / b->T, b->T,
-                         op_heads(b->H, s->I / b->H), 0, (op_dropout){0});
+                         op_heads(b->H, s->I / b->H), (op_sight){0}, (op_dropout){0});
 }
 
 static void run_attention_backward(const bench *b, const subject *s, void *const *p)
 {
     op_attention_backward(b->table, &b->at, p[3], p[4], p[0], p[1], p[2], s->N / b->T, b->T,
-                          op_heads(b->H, s->I / b->H), 0, (op_dropout){0});
+                          op_heads(b->H, s->I / b->H), (op_sight){0}, (op_dropout){0});
 }
 
 static void run_lm_head_backward(const bench *b, const subject *s, void *const *p)

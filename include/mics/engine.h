@@ -85,9 +85,10 @@ typedef struct mics_batch_source {
     // Fills (sequences, length) inputs and targets. A target below 0 does not count: the token has no
     // part in the loss, which is the mean over those of the global batch that count.
     mics_status (*read)(void *ctx, int32_t micro_step, int32_t *inputs_out, int32_t *targets_out);
-    // (optional) Of a model that looks at segments: fills those of the tokens that `read` gave last
+    // (optional) Of a model that looks at segments: fills those of the inputs that `read` gave last
     // (mics_op_call.segments); by default all are 0.
-    mics_status (*read_segments)(void *ctx, int32_t micro_step, int32_t *segments_out);
+    mics_status (*read_segments)(void *ctx, int32_t micro_step, const int32_t *inputs,
+                                 int32_t *segments_out);
     void *ctx;
 } mics_batch_source;
 
@@ -113,9 +114,9 @@ typedef struct mics_step_result {
     // Mean over the tokens of the global batch that count; the same bits on every rank. NaN where
     // none does.
     double loss;
-    int64_t counted;        // how many those are
-    double grad_norm;       // global, before clipping; training only
-    double exposed_comm_us; // computation waited for communication
+    double grad_norm;                   // global, before clipping; training only
+    int64_t counted;                    // tokens that the loss is the mean of
+    double exposed_comm_us;             // computation waited for communication
     double exposed_us[MICS_STEP_KINDS]; // the same by the kind of collective that it waited for
     double step_us;
     bool completes;       // it began with the replica gathers and updates of the step before

@@ -52,13 +52,14 @@ static int64_t count_targets(const int32_t *targets, int64_t tokens)
     return counted;
 }
 
-static mics_status read_segments(const mics_engine *engine, int32_t micro_step, int32_t *segments)
+static mics_status read_segments(const mics_engine *engine, int32_t micro_step, int32_t *data)
 {
+    int32_t *segments = data + engine->schedule->data_segments;
     const mics_batch_source *source = engine->source;
     if (engine->schedule->data_segments == engine->schedule->data_draw)
         return MICS_OK;
     if (source->read_segments != NULL)
-        return source->read_segments(source->ctx, micro_step, segments);
+        return source->read_segments(source->ctx, micro_step, data, segments);
     memset(segments, 0, (size_t)batch_tokens(engine) * sizeof *segments);
     return MICS_OK;
 }
@@ -73,7 +74,7 @@ static mics_status read_tokens(mics_engine *engine, const mics_step *step)
     int32_t *inputs = staged != NULL ? staged + engine->schedule->data_elems * step->micro_step
                                      : in_flight_tokens(engine, step->in_flight);
     MICS_TRY(engine->source->read(engine->source->ctx, step->micro_step, inputs, inputs + tokens));
-    MICS_TRY(read_segments(engine, step->micro_step, inputs + engine->schedule->data_segments));
+    MICS_TRY(read_segments(engine, step->micro_step, inputs));
     engine->agreements[engine->rank].counted += count_targets(inputs + tokens, tokens);
     place_draw(engine, step->micro_step, inputs);
     if (staged != NULL)

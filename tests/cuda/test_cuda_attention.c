@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Attention on a GPU against an fp64 reference of the rounded inputs, in all types, at shapes
-// around the borders of tiles, with shared keys and with windows. CMakeLists.txt runs it as on a GPU that grants a block 227 KiB of
+// around the borders of tiles, with shared keys, windows and segments, causal and both ways. CMakeLists.txt runs it as on a GPU that grants a block 227 KiB of
 // shared memory, 99 (compute capability 8.6, 8.9, 12.x: other tiles) and 48 (none: refused).
 #include "gpu_case.h"
 #include "masks.h"
@@ -16,7 +16,7 @@
 typedef struct reference {
     int64_t B, T, H, D;
     mics_heads heads;
-    int64_t window;
+    op_sight sight;     // with the host's segments
     op_dropout dropout; // with the host's draw
     double *qkv, *dy, *y, *y_sum, *lse, *lse_sum, *p, *dqkv, *dqkv_sum, *doubt;
 } reference;
@@ -29,10 +29,16 @@ static double *part(const reference *r, double *qkv, int64_t row, int64_t h, int
     return qkv + row * mics_heads_width(r->heads) + head * r->D;
 }
 
-// The first key that query t sees.
-static int64_t first_seen(const reference *r, int64_t t)
+// Whether token t sees token i.
+static bool sees(const reference *r, int64_t b, int64_t t, int64_t i)
 {
-    return r->window > 0 && t >= r->window ? t - r->window + 1 : 0;
+    const op_sight *sight = &r->sight;
+    const int32_t *segments = sight->segments ? sight->segments + b * r->T : NULL;
+    if (segments && segments[t] != segments[i])
+        return false;
+    if (sight->both_ways)
+        return sight->window == 0 || llabs(t - i) <= sight->window / 2;
+    return i <= t && (sight->window == 0 || i > t - sight->window);
 }
 
 // What dropout multiplies the probability of key s by.
@@ -63,19 +69,23 @@ static void forward_row(const reference *r, int64_t b, int64_t h, int64_t t)
     const int64_t row = b * r->T + t, at = row * r->H + h, D = r->D;
     const double scale = 1 / sqrt((double)D), *q = part(r, r->qkv, row, h, 0);
     double *p = r->p + at * r->T, highest = -INFINITY, sum = 0, doubt = 1;
-    for (int64_t s = first_seen(r, t); s <= t; ++s) {
+    for (int64_t s = 0; s < r->T; ++s) {
+        if (!sees(r, b, t, s))
+            continue;
         const double *k = part(r, r->qkv, b * r->T + s, h, 1);
         p[s] = dot(q, k, D) * scale;
         highest = fmax(highest, p[s]);
         doubt = fmax(doubt, 1 + dot_of_magnitudes(q, k, D) * scale);
     }
-    for (int64_t s = first_seen(r, t); s <= t; ++s)
-        sum += exp(p[s] - highest);
+    for (int64_t s = 0; s < r->T; ++s)
+        sum += sees(r, b, t, s) ? exp(p[s] - highest) : 0;
     r->lse[at] = highest + log(sum);
     r->lse_sum[at] = r->doubt[at] = doubt;
     for (int64_t d = 0; d < D; ++d)
         r->y[at * D + d] = r->y_sum[at * D + d] = 0;
-    for (int64_t s = first_seen(r, t); s <= t; ++s) {
+    for (int64_t s = 0; s < r->T; ++s) {
+        if (!sees(r, b, t, s))
+            continue;
         const double *v = part(r, r->qkv, b * r->T + s, h, 2);
         p[s] = exp(p[s] - r->lse[at]);
         const double seen = p[s] * kept(r, b, h, t, s);
@@ -100,7 +110,9 @@ static void backward_row(const reference *r, int64_t b, int64_t h, int64_t t)
     const double *dy = r->dy + at * D, *q = part(r, r->qkv, row, h, 0), *p = r->p + at * r->T;
     const double scale = 1 / sqrt((double)D), delta = dot(dy, r->y + at * D, D);
     const double delta_sum = dot_of_magnitudes(dy, r->y_sum + at * D, D);
-    for (int64_t s = first_seen(r, t); s <= t; ++s) {
+    for (int64_t s = 0; s < r->T; ++s) {
+        if (!sees(r, b, t, s))
+            continue;
         const int64_t key = b * r->T + s;
         const double *k = part(r, r->qkv, key, h, 1), *v = part(r, r->qkv, key, h, 2);
         const double f = kept(r, b, h, t, s);
@@ -141,7 +153,7 @@ static void check_reference(gpu_case *c, const reference *r, int64_t elems)
 typedef struct shape {
     int64_t B, T;
     mics_heads heads;
-    int64_t window;
+    op_sight sight;     // with the host's segments
     op_dropout dropout; // with the host's draw
 } shape;
 
@@ -159,7 +171,7 @@ static reference reference_of(gpu_case *c, const shape *s, double spread, bool d
                    .H = H,
                    .D = D,
                    .heads = s->heads,
-                   .window = s->window,
+                   .sight = s->sight,
                    .dropout = s->dropout};
     r.qkv = gpu_random(c, elems, spread);
     r.dy = gpu_random(c, rows * D, 1.0);
@@ -201,8 +213,9 @@ static void attention_case(mics_dtype dtype, const shape *s, double spread)
     gpu_case c;
     gpu_begin(&c, dtype,
               op_workspace_bytes(dtype, MICS_OP_ATTENTION, op_attention_shape(B, T, s->heads)),
-              "attention B=%d T=%d heads=%d/%d D=%d window=%d spread %g p=%g", (int)B, (int)T,
-              (int)s->heads.query, (int)s->heads.key_value, (int)D, (int)s->window, spread,
+              "attention B=%d T=%d heads=%d/%d D=%d window=%d%s%s spread %g p=%g", (int)B, (int)T,
+              (int)s->heads.query, (int)s->heads.key_value, (int)D, (int)s->sight.window,
+              s->sight.both_ways ? " both ways" : "", s->sight.segments ? " segments" : "", spread,
               (double)s->dropout.probability);
     const reference r = reference_of(&c, s, spread, dtype == MICS_DTYPE_FP32 && T < 70);
     const double tolerance = tolerance_of(dtype, largest(r.doubt, rows));
@@ -217,9 +230,12 @@ static void attention_case(mics_dtype dtype, const shape *s, double spread)
         memcpy(draw, dropout.draw, sizeof draw);
         dropout.draw = (const void *)gpu_integers(&c, draw, sizeof draw / sizeof *draw);
     }
+    op_sight sight = s->sight; // with the device's segments
+    if (sight.segments)
+        sight.segments = gpu_integers(&c, sight.segments, B * T);
     for (int run = 0; run < 2; ++run) {
-        op_attention_forward(kernels, &c.at, y, lse, qkv, B, T, s->heads, s->window, dropout);
-        op_attention_backward(kernels, &c.at, dqkv, dy, y, lse, qkv, B, T, s->heads, s->window,
+        op_attention_forward(kernels, &c.at, y, lse, qkv, B, T, s->heads, sight, dropout);
+        op_attention_backward(kernels, &c.at, dqkv, dy, y, lse, qkv, B, T, s->heads, sight,
                               dropout);
         gpu_expect(&c, "y", y, dtype, rows * D, r.y, r.y_sum, 1.01, tolerance);
         gpu_expect(&c, "lse", lse, MICS_DTYPE_FP32, rows, r.lse, r.lse_sum, 2, 2e-6);
@@ -249,29 +265,35 @@ enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES };
 
 // Keys that several query heads read, and windows: inside a tile, of a whole one, across borders, as
 // long as a sequence and longer.
-static const shape SHARED[] = {
-    {1, 1, {6, 2, 40}, 3, NO_DROPOUT},    {2, 70, {6, 2, 40}, 3, NO_DROPOUT},
-    {2, 9, {5, 1, 40}, 0, NO_DROPOUT},    {1, 66, {6, 2, 40}, 0, NO_DROPOUT},
-    {1, 150, {2, 1, 64}, 65, NO_DROPOUT}, {1, 200, {2, 1, 8}, 128, NO_DROPOUT},
-    {1, 66, {6, 3, 17}, 1, NO_DROPOUT},   {1, 200, {1, 1, 16}, 64, NO_DROPOUT},
-    {1, 140, {2, 2, 80}, 70, NO_DROPOUT}, {1, 100, {2, 1, 128}, 50, NO_DROPOUT},
-    {1, 65, {2, 1, 200}, 65, NO_DROPOUT}, {1, 65, {2, 1, 8}, 1000, NO_DROPOUT},
-    {1, 70, {2, 1, 256}, 33, NO_DROPOUT}};
+static const shape SHARED[] = {{1, 1, {6, 2, 40}, {3, false, NULL}, NO_DROPOUT},
+                               {2, 70, {6, 2, 40}, {3, false, NULL}, NO_DROPOUT},
+                               {2, 9, {5, 1, 40}, {0, false, NULL}, NO_DROPOUT},
+                               {1, 66, {6, 2, 40}, {0, false, NULL}, NO_DROPOUT},
+                               {1, 150, {2, 1, 64}, {65, false, NULL}, NO_DROPOUT},
+                               {1, 200, {2, 1, 8}, {128, false, NULL}, NO_DROPOUT},
+                               {1, 66, {6, 3, 17}, {1, false, NULL}, NO_DROPOUT},
+                               {1, 200, {1, 1, 16}, {64, false, NULL}, NO_DROPOUT},
+                               {1, 140, {2, 2, 80}, {70, false, NULL}, NO_DROPOUT},
+                               {1, 100, {2, 1, 128}, {50, false, NULL}, NO_DROPOUT},
+                               {1, 65, {2, 1, 200}, {65, false, NULL}, NO_DROPOUT},
+                               {1, 65, {2, 1, 8}, {1000, false, NULL}, NO_DROPOUT},
+                               {1, 70, {2, 1, 256}, {33, false, NULL}, NO_DROPOUT}};
 enum { SHARED_COUNT = sizeof SHARED / sizeof *SHARED };
 
 // Every `step`-th shape.
 static void shapes(mics_dtype dtype, int step)
 {
     for (int i = 0; i < SHAPE_COUNT; i += step) {
-        const shape s = {SHAPES[i][0], SHAPES[i][1], op_heads(SHAPES[i][2], SHAPES[i][3]), 0,
-                         NO_DROPOUT};
+        const shape s = {
+            SHAPES[i][0], SHAPES[i][1], op_heads(SHAPES[i][2], SHAPES[i][3]), {0}, NO_DROPOUT};
         attention_case(dtype, &s, 1.0);
     }
     for (int i = 0; i < SHARED_COUNT; i += step)
         attention_case(dtype, &SHARED[i], 1.0);
-    const shape wide = {1, 70, {2, 1, 320}, 20, NO_DROPOUT}; // no tensor core kernel is made for it
-    const shape long_one = {1, 130, {1, 1, 16}, 0, NO_DROPOUT},
-                windowed = {1, 130, {2, 1, 16}, 40, NO_DROPOUT};
+    const shape wide = {
+        1, 70, {2, 1, 320}, {.window = 20}, NO_DROPOUT}; // no tensor core kernel is made for it
+    const shape long_one = {1, 130, {1, 1, 16}, {0}, NO_DROPOUT},
+                windowed = {1, 130, {2, 1, 16}, {.window = 40}, NO_DROPOUT};
     attention_case(dtype, &wide, 1.0);
     attention_case(dtype, &long_one, 6.0); // maxima move between tiles
     attention_case(dtype, &windowed, 6.0);
@@ -302,7 +324,7 @@ static void dropped_shapes(mics_dtype dtype, int step)
     const op_dropout tenth = {0.1F, 21, &draw}, half = {0.5F, 3, &draw}, eval = {0.1F, 21, NULL};
     for (int i = 0; i < SHAPE_COUNT + SHARED_COUNT; i += step) {
         const int64_t *of = SHAPES[i < SHAPE_COUNT ? i : 0];
-        shape s = {of[0], of[1], op_heads(of[2], of[3]), 0, NO_DROPOUT};
+        shape s = {of[0], of[1], op_heads(of[2], of[3]), {0}, NO_DROPOUT};
         if (i >= SHAPE_COUNT)
             s = SHARED[i - SHAPE_COUNT];
         s.dropout = i % 3 == 2 ? half : tenth;
@@ -311,7 +333,8 @@ static void dropped_shapes(mics_dtype dtype, int step)
         if (i % 7 == 0)
             attention_case(dtype, &s, 1.0);
     }
-    const shape wide = {1, 70, {2, 1, 320}, 20, tenth}, windowed = {2, 130, {2, 1, 16}, 40, tenth};
+    const shape wide = {1, 70, {2, 1, 320}, {.window = 20}, tenth},
+                windowed = {2, 130, {2, 1, 16}, {.window = 40}, tenth};
     attention_case(dtype, &wide, 1.0);
     attention_case(dtype, &windowed, 6.0);
 }
@@ -322,6 +345,49 @@ static void attention_with_dropout(void **state)
     dropped_shapes(MICS_DTYPE_BF16, 2);
     dropped_shapes(MICS_DTYPE_FP16, 9);
     dropped_shapes(MICS_DTYPE_FP32, 4);
+}
+
+// Documents one behind the other; what is behind two thirds is padding, where `padded`.
+static void arrange(bool padded, int64_t B, int64_t T, int32_t *segments)
+{
+    for (int64_t b = 0; b < B; ++b) {
+        int32_t document = 0;
+        for (int64_t t = 0; t < T; ++t) {
+            const uint64_t bits = mics_rng_bits(7, (uint64_t)b, (uint64_t)t);
+            document += t > 0 && bits % 37 == 0;
+            segments[b * T + t] = padded ? (t < 2 * T / 3 ? 0 : -1) : document;
+        }
+    }
+}
+
+// Every `step`-th shape with segments, and both ways without, with and without a window.
+static void sights(mics_dtype dtype, int step)
+{
+    const mics_dropout_draw draw = mask_draw(mics_rng_bits(9, 9, 9), 1000);
+    const op_dropout tenth = {0.1F, 21, &draw}, none = {0};
+    int32_t segments[2 * 210];
+    for (int i = 0; i < SHAPE_COUNT + SHARED_COUNT; i += step) {
+        const int64_t *of = SHAPES[i < SHAPE_COUNT ? i : 0];
+        shape s = {of[0], of[1], op_heads(of[2], of[3]), {0}, NO_DROPOUT};
+        if (i >= SHAPE_COUNT)
+            s = SHARED[i - SHAPE_COUNT];
+        assert_true(s.B * s.T <= 2 * 210);
+        arrange(i % 4 == 0, s.B, s.T, segments);
+        s.dropout = i % 3 == 1 ? tenth : none;
+        s.sight.both_ways = true;
+        attention_case(dtype, &s, 1.0);
+        s.sight.segments = segments;
+        s.sight.both_ways = i % 2 == 0;
+        attention_case(dtype, &s, 1.0);
+    }
+}
+
+static void attention_both_ways_and_in_segments(void **state)
+{
+    (void)state;
+    sights(MICS_DTYPE_BF16, 1);
+    sights(MICS_DTYPE_FP16, 5);
+    sights(MICS_DTYPE_FP32, 3);
 }
 
 static void keep_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
@@ -347,10 +413,10 @@ static mics_status try_attention(mics_dtype dtype, bool backward)
         .device = device, .dtype = dtype, .workspace = at_block[5], .workspace_bytes = bytes};
     if (backward)
         op_attention_backward(kernels, &at, at_block[0], at_block[1], at_block[2], at_block[3],
-                              at_block[4], 1, 8, op_heads(1, 64), 0, (op_dropout){0});
+                              at_block[4], 1, 8, op_heads(1, 64), (op_sight){0}, (op_dropout){0});
     else
         op_attention_forward(kernels, &at, at_block[0], at_block[3], at_block[4], 1, 8,
-                             op_heads(1, 64), 0, (op_dropout){0});
+                             op_heads(1, 64), (op_sight){0}, (op_dropout){0});
     const mics_status status = device->ops->synchronize(device->ctx, at.stream);
     device->ops->free(device->ctx, block);
     mics_device_close(device);
@@ -383,6 +449,7 @@ int main(void)
         cmocka_unit_test(attention_in_fp16),
         cmocka_unit_test(attention_in_fp32),
         cmocka_unit_test(attention_with_dropout),
+        cmocka_unit_test(attention_both_ways_and_in_segments),
     };
     const struct CMUnitTest refusals[] = {
         cmocka_unit_test(tiles_that_do_not_fit_are_refused),

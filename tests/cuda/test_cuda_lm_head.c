@@ -19,6 +19,8 @@ static void reference_row(lm_head *r, int64_t n, double *p_V)
 {
     const double *x = r->x + n * r->C;
     double highest = -INFINITY, sum = 0, terms = 0;
+    if (r->targets[n] < 0) // it does not count
+        return;
     for (int64_t v = 0; v < r->V; ++v) {
         double logit = 0, logit_terms = 0;
         for (int64_t c = 0; c < r->C; ++c) {
@@ -45,7 +47,10 @@ static void reference_row(lm_head *r, int64_t n, double *p_V)
     }
 }
 
-static lm_head reference_of(gpu_case *c, int64_t N, int64_t C, int64_t V)
+// What rows count.
+typedef enum counted { ALL, SOME, NONE } counted;
+
+static lm_head reference_of(gpu_case *c, int64_t N, int64_t C, int64_t V, counted which)
 {
     lm_head r = {.N = N, .C = C, .V = V, .scale = 0.75};
     r.x = gpu_random(c, N * C, 1.0);
@@ -59,12 +64,15 @@ static lm_head reference_of(gpu_case *c, int64_t N, int64_t C, int64_t V)
     double *p_V = gpu_doubles(c, V);
     for (int64_t n = 0; n < N; ++n) {
         r.targets[n] = (int32_t)(n * 7919 % V);
+        if (which == NONE || (which == SOME && n % 3 != 1))
+            r.targets[n] = n % 2 ? -1 : -100;
         reference_row(&r, n, p_V);
     }
     return r;
 }
 
-static void lm_head_case(mics_dtype dtype, const int64_t shape[4], bool add, bool room)
+static void lm_head_case(mics_dtype dtype, const int64_t shape[4], bool add, bool room,
+                         counted which)
 {
     const int64_t N = shape[0], C = shape[1], V = shape[2], chunk = shape[3];
     const bool summed = dtype != MICS_DTYPE_FP32 && chunk < N;
@@ -74,9 +82,9 @@ static void lm_head_case(mics_dtype dtype, const int64_t shape[4], bool add, boo
     gpu_case c;
     // Without room for that sum, GEMMs do with less than they would like.
     gpu_begin(&c, dtype, room ? logits + sum + MICS_GEMM_BYTES : logits + 4096,
-              "lm_head N=%d C=%d V=%d chunk %d add %d room %d", (int)N, (int)C, (int)V, (int)chunk,
-              add, room);
-    lm_head r = reference_of(&c, N, C, V);
+              "lm_head N=%d C=%d V=%d chunk %d add %d room %d counted %d", (int)N, (int)C, (int)V,
+              (int)chunk, add, room, (int)which);
+    lm_head r = reference_of(&c, N, C, V, which);
     void *x = gpu_numbers(&c, r.x, N * C), *w = gpu_numbers(&c, r.w, V * C);
     int32_t *targets = gpu_integers(&c, r.targets, N);
     float *loss = gpu_poisoned(&c, (size_t)N * sizeof(float));
@@ -116,12 +124,24 @@ static void lm_head_matches(void **state)
         for (int i = 0; i < SHAPE_COUNT; ++i)
             for (int k = 0; k < 4; ++k)
                 if (k < 2 || (dtype != MICS_DTYPE_FP32 && i % 2 == 1))
-                    lm_head_case((mics_dtype)dtype, SHAPES[i], k % 2, k / 2);
+                    lm_head_case((mics_dtype)dtype, SHAPES[i], k % 2, k / 2, ALL);
+}
+
+static void rows_that_do_not_count(void **state)
+{
+    (void)state;
+    static const int64_t long_rows[] = {7, 8, 1500, 3}; // a block a row
+    for (int dtype = 0; dtype < MICS_DTYPES; ++dtype) {
+        for (int i = 0; i < SHAPE_COUNT; ++i)
+            lm_head_case((mics_dtype)dtype, SHAPES[i], i % 2, true, i % 3 == 2 ? NONE : SOME);
+        lm_head_case((mics_dtype)dtype, long_rows, false, true, SOME);
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lm_head_matches)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lm_head_matches),
+                                       cmocka_unit_test(rows_that_do_not_count)};
     const int missing = gpu_missing();
     return missing ? missing : cmocka_run_group_tests(tests, gpu_open, gpu_close);
 }

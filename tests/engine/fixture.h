@@ -57,6 +57,8 @@ typedef struct fixture_case {
     bool rehearse;   // the products, before the first step
     bool graphs;
     bool recompute, untied, hierarchical, share_params;
+    // Attention looks at segments of 1 to 7 tokens, and some tokens do not count; both ways, too.
+    bool masked, both_ways;
     float clip;
     int64_t param_persistence_threshold;
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype;
@@ -102,19 +104,47 @@ static inline int32_t fixture_token(int64_t step, int64_t sample, int64_t positi
            (int32_t)vocab;
 }
 
+static inline int64_t fixture_sample(const fixture_source *source, int32_t micro_step, int64_t b)
+{
+    return (micro_step * source->run->want.ranks + source->rank) *
+               source->run->schedule->spec.batch.sequences +
+           b;
+}
+
+// Of half the samples a third of the tokens count, of the others all.
+static inline bool fixture_counts(int64_t step, int64_t sample, int64_t position)
+{
+    const uint64_t bits = mics_rng_bits(8, (uint64_t)step, (uint64_t)(sample * 100 + position));
+    return sample % 2 == 0 || bits % 3 == 0;
+}
+
+static inline mics_status fixture_read_segments(void *ctx, int32_t micro_step,
+                                                const int32_t *inputs, int32_t *segments_out)
+{
+    (void)inputs;
+    const fixture_source *source = (const fixture_source *)ctx;
+    for (int64_t b = 0; b < source->run->schedule->spec.batch.sequences; b++) {
+        const int64_t sample = fixture_sample(source, micro_step, b);
+        for (int64_t t = 0; t < FIXTURE_LENGTH; t++)
+            segments_out[b * FIXTURE_LENGTH + t] = (int32_t)((t + sample % 5) / (1 + sample % 7));
+    }
+    return MICS_OK;
+}
+
 static inline mics_status fixture_read(void *ctx, int32_t micro_step, int32_t *inputs_out,
                                        int32_t *targets_out)
 {
     const fixture_source *source = (const fixture_source *)ctx;
     const fixture_run *run = source->run;
-    const int64_t per_rank = run->schedule->spec.batch.sequences;
-    for (int64_t b = 0; b < per_rank; b++) {
-        int64_t sample = (micro_step * run->want.ranks + source->rank) * per_rank + b;
+    for (int64_t b = 0; b < run->schedule->spec.batch.sequences; b++) {
+        const int64_t sample = fixture_sample(source, micro_step, b);
         for (int64_t t = 0; t < FIXTURE_LENGTH; t++) {
             inputs_out[b * FIXTURE_LENGTH + t] =
                 fixture_token(source->step, sample, t, run->model->vocab);
             targets_out[b * FIXTURE_LENGTH + t] =
-                fixture_token(source->step, sample, t + 1, run->model->vocab);
+                run->want.masked && !fixture_counts(source->step, sample, t)
+                    ? -1
+                    : fixture_token(source->step, sample, t + 1, run->model->vocab);
         }
     }
     return MICS_OK;
@@ -268,7 +298,8 @@ static inline mics_status fixture_train(fixture_run *run, mics_engine *engine,
 {
     const int32_t rank = self->comm->rank;
     fixture_source source = {.run = run, .rank = rank};
-    const mics_batch_source read = {.read = fixture_read, .ctx = &source};
+    const mics_batch_source read = {
+        .read = fixture_read, .read_segments = fixture_read_segments, .ctx = &source};
     for (int64_t step = first; step <= last; step++) {
         source.step = step;
         int64_t before = fixture_exchanges(self->comm);
@@ -345,6 +376,14 @@ out:
     return status;
 }
 
+static inline void fixture_mask(mics_model *model, bool both_ways)
+{
+    mics_model_set_segments(model);
+    for (int32_t u = 0; u < model->unit_count; u++)
+        for (int32_t o = 0; o < model->units[u].op_count; o++)
+            model->units[u].ops[o].both_ways = both_ways && model->units[u].ops[o].segments;
+}
+
 static inline void fixture_open(mics_memory *memory, fixture_run *run)
 {
     char text[512];
@@ -354,6 +393,8 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
     assert_int_equal(mics_json_parse(memory, "fixture", text, (size_t)length, &json), MICS_OK);
     assert_int_equal(mics_model_from_config(memory, json, false, &run->model), MICS_OK);
     mics_json_close(json);
+    if (run->want.masked)
+        fixture_mask(run->model, run->want.both_ways);
     const mics_algorithm algorithm =
         run->want.hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
     mics_schedule_spec spec = {

@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention, with shared keys and with a window, against the plain one with all T x T scores.
+// Attention, causal and both ways, with shared keys, windows and segments, against the plain one with
+// all T x T scores.
 #include "masks.h"
 #include "op_harness.h"
 #include "op_shared.h"
 #include "ops/attention/def.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct attention {
@@ -13,7 +15,7 @@ typedef struct attention {
     const float *qkv, *dy, *old_y, *lse;
     int64_t B, T;
     mics_heads heads;
-    int64_t window;
+    op_sight sight;
     op_dropout dropout;
 } attention;
 
@@ -29,7 +31,7 @@ static void run_forward(const mics_kernels *k, int32_t threads, const void *args
 {
     const attention *a = args;
     const mics_exec at = op_exec(threads, a->workspace);
-    op_attention_forward(k, &at, a->y, a->new_lse, a->qkv, a->B, a->T, a->heads, a->window,
+    op_attention_forward(k, &at, a->y, a->new_lse, a->qkv, a->B, a->T, a->heads, a->sight,
                          a->dropout);
 }
 
@@ -38,7 +40,7 @@ static void run_backward(const mics_kernels *k, int32_t threads, const void *arg
     const attention *a = args;
     const mics_exec at = op_exec(threads, a->workspace);
     op_attention_backward(k, &at, a->dqkv, a->dy, a->old_y, a->lse, a->qkv, a->B, a->T, a->heads,
-                          a->window, a->dropout);
+                          a->sight, a->dropout);
 }
 
 // All in fp64. `doubt`: absolute terms of the largest score of a query, in which the error of its
@@ -47,7 +49,7 @@ typedef struct attention_wide {
     double *qkv, *y, *y_sum, *lse, *lse_sum, *p, *doubt, *dy;
     int64_t B, T, H, D;
     mics_heads heads;
-    int64_t window;
+    op_sight sight;
     op_dropout dropout;
 } attention_wide;
 
@@ -60,10 +62,16 @@ static double *part(const attention_wide *w, double *qkv, int64_t b, int64_t t, 
     return qkv + (b * w->T + t) * mics_heads_width(w->heads) + head * w->D;
 }
 
-// The first key that query t sees.
-static int64_t first_seen(const attention_wide *w, int64_t t)
+// Whether token t sees token i.
+static bool sees(const attention_wide *w, int64_t b, int64_t t, int64_t i)
 {
-    return w->window > 0 && t >= w->window ? t - w->window + 1 : 0;
+    const op_sight *sight = &w->sight;
+    const int32_t *segments = sight->segments == NULL ? NULL : sight->segments + b * w->T;
+    if (segments != NULL && segments[t] != segments[i])
+        return false;
+    if (sight->both_ways)
+        return sight->window == 0 || llabs(t - i) <= sight->window / 2;
+    return i <= t && (sight->window == 0 || i > t - sight->window);
 }
 
 static double *probabilities(const attention_wide *w, int64_t b, int64_t h, int64_t t)
@@ -84,7 +92,9 @@ static void reference_row(const attention_wide *w, int64_t b, int64_t h, int64_t
     const double *q = part(w, w->qkv, b, t, h, 0), scale = 1 / sqrt((double)w->D);
     double *p = probabilities(w, b, h, t), highest = -INFINITY, sum = 0;
     w->doubt[row] = 0;
-    for (int64_t s = first_seen(w, t); s <= t; ++s) {
+    for (int64_t s = 0; s < w->T; ++s) {
+        if (!sees(w, b, t, s))
+            continue;
         const double *k = part(w, w->qkv, b, s, h, 1);
         double terms = 0;
         for (int64_t d = 0; d < w->D; ++d)
@@ -93,13 +103,15 @@ static void reference_row(const attention_wide *w, int64_t b, int64_t h, int64_t
         highest = fmax(highest, p[s]);
         w->doubt[row] = fmax(w->doubt[row], terms);
     }
-    for (int64_t s = first_seen(w, t); s <= t; ++s)
-        sum += exp(p[s] - highest);
+    for (int64_t s = 0; s < w->T; ++s)
+        sum += sees(w, b, t, s) ? exp(p[s] - highest) : 0;
     w->lse[row] = highest + log(sum);
-    w->lse_sum[row] = 1 + 2 * w->doubt[row];
+    w->lse_sum[row] = 1 + 2 * w->doubt[row] + log(sum);
     for (int64_t d = 0; d < w->D; ++d)
         w->y[row * w->D + d] = w->y_sum[row * w->D + d] = 0;
-    for (int64_t s = first_seen(w, t); s <= t; ++s) {
+    for (int64_t s = 0; s < w->T; ++s) {
+        if (!sees(w, b, t, s))
+            continue;
         const double *v = part(w, w->qkv, b, s, h, 2);
         p[s] = exp(p[s] - w->lse[row]);
         const double seen = p[s] * kept(w, b, h, t, s);
@@ -137,7 +149,9 @@ static void gradients_row(const attention_wide *w, double *grad, double *sum, in
     double delta_sum = 0;
     for (int64_t d = 0; d < D; ++d)
         delta_sum += fabs(dy[d]) * w->y_sum[row * D + d];
-    for (int64_t s = first_seen(w, t); s <= t; ++s) {
+    for (int64_t s = 0; s < w->T; ++s) {
+        if (!sees(w, b, t, s))
+            continue;
         const double *k = part(w, w->qkv, b, s, h, 1), *v = part(w, w->qkv, b, s, h, 2);
         const double f = kept(w, b, h, t, s);
         double dp_sum = delta_sum;
@@ -164,7 +178,7 @@ static attention_wide widen(op_case *c, const attention *a)
                         .H = a->heads.query,
                         .D = a->heads.dim,
                         .heads = a->heads,
-                        .window = a->window,
+                        .sight = a->sight,
                         .dropout = a->dropout};
     w.qkv = op_widen(c, a->qkv);
     w.y = op_doubles(c, rows * a->heads.dim);
@@ -178,9 +192,10 @@ static attention_wide widen(op_case *c, const attention *a)
 
 static void begin(op_case *c, const char *pass, const attention *a, double spread)
 {
-    op_begin(c, "attention_%s B=%d T=%d heads=%d/%d D=%d window=%d spread %g p=%g", pass, (int)a->B,
-             (int)a->T, (int)a->heads.query, (int)a->heads.key_value, (int)a->heads.dim,
-             (int)a->window, spread, (double)a->dropout.probability);
+    op_begin(c, "attention_%s B=%d T=%d heads=%d/%d D=%d window=%d%s%s spread %g p=%g", pass,
+             (int)a->B, (int)a->T, (int)a->heads.query, (int)a->heads.key_value, (int)a->heads.dim,
+             (int)a->sight.window, a->sight.both_ways ? " both ways" : "",
+             a->sight.segments != NULL ? " segments" : "", spread, (double)a->dropout.probability);
 }
 
 static void forward_case(attention a, double spread)
@@ -253,18 +268,18 @@ static attention shape_of(const int64_t shape[4])
 // Keys that several query heads read, and windows: inside a tile, of a whole one, across borders, as
 // long as a sequence and longer.
 static const attention SHARED[] = {
-    {.B = 1, .T = 1, .heads = {6, 2, 40}, .window = 3},
+    {.B = 1, .T = 1, .heads = {6, 2, 40}, .sight = {.window = 3}},
     {.B = 2, .T = 9, .heads = {5, 1, 40}},
     {.B = 2, .T = 70, .heads = {6, 2, 40}},
     {.B = 1, .T = 130, .heads = {4, 2, 8}},
-    {.B = 1, .T = 66, .heads = {6, 3, 17}, .window = 1},
-    {.B = 2, .T = 70, .heads = {6, 2, 40}, .window = 3},
-    {.B = 1, .T = 200, .heads = {1, 1, 5}, .window = 64},
-    {.B = 1, .T = 200, .heads = {2, 1, 64}, .window = 65},
-    {.B = 1, .T = 257, .heads = {2, 2, 8}, .window = 130},
-    {.B = 1, .T = 193, .heads = {3, 3, 16}, .window = 63},
-    {.B = 1, .T = 65, .heads = {2, 1, 3}, .window = 65},
-    {.B = 1, .T = 65, .heads = {2, 1, 3}, .window = 1000},
+    {.B = 1, .T = 66, .heads = {6, 3, 17}, .sight = {.window = 1}},
+    {.B = 2, .T = 70, .heads = {6, 2, 40}, .sight = {.window = 3}},
+    {.B = 1, .T = 200, .heads = {1, 1, 5}, .sight = {.window = 64}},
+    {.B = 1, .T = 200, .heads = {2, 1, 64}, .sight = {.window = 65}},
+    {.B = 1, .T = 257, .heads = {2, 2, 8}, .sight = {.window = 130}},
+    {.B = 1, .T = 193, .heads = {3, 3, 16}, .sight = {.window = 63}},
+    {.B = 1, .T = 65, .heads = {2, 1, 3}, .sight = {.window = 65}},
+    {.B = 1, .T = 65, .heads = {2, 1, 3}, .sight = {.window = 1000}},
 };
 enum { SHARED_COUNT = sizeof SHARED / sizeof *SHARED };
 
@@ -277,7 +292,7 @@ static void forward_matches_reference(void **state)
         forward_case(SHARED[i], 1.0);
     // scores in the hundreds: maxima move between tiles
     forward_case((attention){.B = 1, .T = 130, .heads = {1, 1, 16}}, 20.0);
-    forward_case((attention){.B = 1, .T = 130, .heads = {2, 1, 16}, .window = 40}, 20.0);
+    forward_case((attention){.B = 1, .T = 130, .heads = {2, 1, 16}, .sight = {.window = 40}}, 20.0);
 }
 
 static void backward_matches_reference(void **state)
@@ -288,7 +303,7 @@ static void backward_matches_reference(void **state)
     for (int i = 0; i < SHARED_COUNT; ++i)
         backward_case(SHARED[i], 1.0);
     backward_case((attention){.B = 1, .T = 130, .heads = {1, 1, 16}}, 5.0);
-    backward_case((attention){.B = 1, .T = 130, .heads = {2, 1, 16}, .window = 40}, 5.0);
+    backward_case((attention){.B = 1, .T = 130, .heads = {2, 1, 16}, .sight = {.window = 40}}, 5.0);
 }
 
 // Every length of a sequence around what a tile and a vector hold.
@@ -297,7 +312,7 @@ static void every_length_matches_reference(void **state)
     (void)state;
     for (int64_t T = 1; T <= 70; ++T) {
         const attention a = {
-            .B = 1, .T = T, .heads = {3, T % 2 ? 1 : 3, 8}, .window = T % 3 ? T / 2 : 0};
+            .B = 1, .T = T, .heads = {3, T % 2 ? 1 : 3, 8}, .sight = {.window = T % 3 ? T / 2 : 0}};
         forward_case(a, 1.0);
         backward_case(a, 1.0);
     }
@@ -321,11 +336,67 @@ static void dropout_matches_reference(void **state)
         const attention a = {.B = 2,
                              .T = T,
                              .heads = {2, T % 2 ? 1 : 2, 4},
-                             .window = T % 3 ? T / 2 : 0,
+                             .sight = {.window = T % 3 ? T / 2 : 0},
                              .dropout = tenth};
         forward_case(a, 1.0);
         backward_case(a, 1.0);
     }
+}
+
+// Segments of B sequences as tests have them.
+typedef enum arrangement {
+    DOCUMENTS, // one behind the other, of 1 token and more
+    PADDING,   // one and what is behind it
+    SHUFFLED,  // as chance has it
+    ARRANGEMENTS
+} arrangement;
+
+static void arrange(arrangement how, int64_t B, int64_t T, int32_t *segments)
+{
+    for (int64_t b = 0; b < B; ++b) {
+        int32_t document = 0;
+        for (int64_t t = 0; t < T; ++t) {
+            const uint64_t bits = mics_rng_bits(7, (uint64_t)(b * 100 + how), (uint64_t)t);
+            document += t > 0 && bits % 37 == 0;
+            segments[b * T + t] = how == DOCUMENTS ? document
+                                  : how == PADDING ? (t < T * (b + 1) / (B + 1) ? 0 : -1)
+                                                   : (int32_t)(bits % 3);
+        }
+    }
+}
+
+static void sight_case(attention a, arrangement how)
+{
+    int32_t segments[2 * 260];
+    assert_true(a.B * a.T <= 2 * 260);
+    arrange(how, a.B, a.T, segments);
+    a.sight.segments = segments;
+    forward_case(a, 1.0);
+    backward_case(a, 1.0);
+}
+
+// Both ways, with and without a window, and all with segments.
+static void sight_matches_reference(void **state)
+{
+    (void)state;
+    const mics_dropout_draw draw = mask_draw(mics_rng_bits(9, 9, 9), 1000);
+    const op_dropout tenth = {0.1F, 21, &draw}, none = {0};
+    for (int i = 0; i < SHAPE_COUNT + SHARED_COUNT; ++i) {
+        attention a = i < SHAPE_COUNT ? shape_of(SHAPES[i]) : SHARED[i - SHAPE_COUNT];
+        sight_case(a, (arrangement)(i % ARRANGEMENTS));
+        a.sight.both_ways = true;
+        a.dropout = i % 2 ? tenth : none;
+        forward_case(a, 1.0);
+        backward_case(a, 1.0);
+        sight_case(a, (arrangement)((i + 1) % ARRANGEMENTS));
+    }
+    static const int64_t windows[] = {0, 1, 2, 3, 64, 65, 127, 128, 129, 400};
+    for (int i = 0; i < 10; ++i)
+        for (int how = 0; how < ARRANGEMENTS; ++how) {
+            attention a = {.B = 2, .T = 200, .heads = {2, 1, 4}};
+            a.sight = (op_sight){.window = windows[i], .both_ways = how != SHUFFLED};
+            sight_case(a, (arrangement)how);
+        }
 }
 
 typedef struct decode {
@@ -391,7 +462,8 @@ static void decode_case(int64_t length, int64_t T, mics_heads heads, int64_t win
     float *qkv = op_input(&c, "qkv", d.B * length * W, 1.0);
     join(&d, qkv);
     op_input_changed(&c, qkv);
-    const attention a = {.qkv = qkv, .B = d.B, .T = length, .heads = heads, .window = window};
+    const attention a = {
+        .qkv = qkv, .B = d.B, .T = length, .heads = heads, .sight = {.window = window}};
     const attention_wide w = widen(&c, &a);
     double *want = op_doubles(&c, d.B * T * C), *sum = op_doubles(&c, d.B * T * C);
     for (int64_t row = 0; row < d.B * T; ++row) {
@@ -430,6 +502,7 @@ int main(void)
         cmocka_unit_test(backward_matches_reference),
         cmocka_unit_test(every_length_matches_reference),
         cmocka_unit_test(dropout_matches_reference),
+        cmocka_unit_test(sight_matches_reference),
         cmocka_unit_test(decode_matches_reference),
     };
     return op_run_tests(tests);

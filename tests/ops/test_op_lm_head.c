@@ -1,10 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The LM head with cross-entropy.
+#include "base/rng.h"
 #include "op_harness.h"
 #include "ops/gemm/def.h"
 #include "ops/lm_head/def.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct lm_head {
@@ -43,7 +45,11 @@ typedef struct lm_head_wide {
 static void reference_row(const lm_head_wide *w, int64_t n)
 {
     double *logits = w->logits + n * w->V, highest = -INFINITY, sum = 0;
-    w->uncertain[n] = 0;
+    w->uncertain[n] = w->loss[n] = w->loss_sum[n] = 0;
+    if (w->targets[n] < 0) { // it does not count
+        memset(logits, 0, (size_t)w->V * sizeof *logits);
+        return;
+    }
     for (int64_t v = 0; v < w->V; ++v) {
         double logit = 0, terms = 0;
         for (int64_t i = 0; i < w->C; ++i) {
@@ -115,16 +121,31 @@ static int64_t workspace_of(int64_t rows, int64_t V, int64_t C)
     return op_bf16() ? mics_logits_floats_bf16(rows, V) + V * C + most : rows * V;
 }
 
+// Of 100 rows so many count, as chance has it; the first `rows` never where they are fewer.
+static void drop_targets(int32_t *targets, int64_t N, int64_t rows, int counted)
+{
+    for (int64_t n = 0; n < N; ++n) {
+        const bool first = n < rows && rows < N;
+        if (counted < 100 && (first || mics_rng_bits(3, 3, (uint64_t)n) % 100 >= (uint64_t)counted))
+            targets[n] = n % 2 ? -1 : -100;
+    }
+}
+
 static void lm_head_case(int64_t N, int64_t C, int64_t V, int64_t rows, double spread,
-                         bool add_dweight)
+                         bool add_dweight, int counted)
 {
     op_case c;
-    op_begin(&c, "lm_head N=%d C=%d V=%d rows=%d spread=%g add %d", (int)N, (int)C, (int)V,
-             (int)rows, spread, add_dweight);
+    char dropped[32] = ""; // not in the names of the others, which their numbers are drawn from
+    if (counted < 100)
+        snprintf(dropped, sizeof dropped, ", %d%% count", counted);
+    op_begin(&c, "lm_head N=%d C=%d V=%d rows=%d spread=%g add %d%s", (int)N, (int)C, (int)V,
+             (int)rows, spread, add_dweight, dropped);
     c.depends_on_threads = true;
     lm_head l = {.N = N, .C = C, .V = V, .rows = rows, .scale = 0.3F};
     l.add_dweight = add_dweight;
-    l.targets = op_random_ints(&c, N, V);
+    int32_t *targets = op_random_ints(&c, N, V);
+    drop_targets(targets, N, rows, counted);
+    l.targets = targets;
     l.x = op_input(&c, "x", N * C, spread);
     l.weight = op_input(&c, "weight", V * C, 1.0);
     l.loss = op_fp32(&c, op_output(&c, "loss", N, false));
@@ -163,16 +184,33 @@ static void lm_head_matches_reference(void **state)
                                         {2, 65, 3, 5},     {7, 3, 4099, 3}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i) {
         const int64_t *s = shapes[i];
-        lm_head_case(s[0], s[1], s[2], s[3], 1.0, false);
-        lm_head_case(s[0], s[1], s[2], s[3], 1.0, true);
+        lm_head_case(s[0], s[1], s[2], s[3], 1.0, false, 100);
+        lm_head_case(s[0], s[1], s[2], s[3], 1.0, true, 100);
     }
-    lm_head_case(5, 7, 50257, 2, 1.0, false);
+    lm_head_case(5, 7, 50257, 2, 1.0, false, 100);
     // Logits far beyond what an exponential in fp32 can hold.
-    lm_head_case(9, 17, 65, 4, 300.0, false);
+    lm_head_case(9, 17, 65, 4, 300.0, false, 100);
+}
+
+// Few rows, which are gathered; most, which are not; and none.
+static void rows_that_do_not_count(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][4] = {{1, 1, 1, 1},      {5, 3, 2, 2},     {63, 5, 65, 64},
+                                        {64, 63, 127, 64}, {65, 64, 64, 17}, {130, 17, 131, 33},
+                                        {40, 9, 40, 40},   {7, 3, 4099, 3}};
+    static const int shares[] = {0, 15, 60, 97};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i)
+        for (int share = 0; share < 4; ++share) {
+            const int64_t *s = shapes[i];
+            lm_head_case(s[0], s[1], s[2], s[3], 1.0, share % 2, shares[share]);
+        }
+    lm_head_case(9, 17, 65, 4, 300.0, false, 50);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lm_head_matches_reference)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lm_head_matches_reference),
+                                       cmocka_unit_test(rows_that_do_not_count)};
     return op_run_tests(tests);
 }

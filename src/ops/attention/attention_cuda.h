@@ -16,8 +16,7 @@ extern "C" {
 typedef struct mics_cuda_attention {
     int64_t B, T;
     mics_heads heads;
-    int64_t window;           // 0: none
-    const mics_op_call *call; // what its masks are drawn from
+    const mics_op_call *call; // what its masks are drawn from, its window and segments
     const void *qkv_N3C;
     void *y_NC;
     float *lse_NH;

@@ -13,7 +13,6 @@ static mics_cuda_attention arguments(const mics_op_call *call)
     return (mics_cuda_attention){.B = s->B,
                                  .T = s->T,
                                  .heads = s->heads,
-                                 .window = s->op->window,
                                  .call = call,
                                  .qkv_N3C = call->in[0],
                                  .y_NC = call->out,

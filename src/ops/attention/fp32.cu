@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Causal self-attention in plain fp32 arithmetic: what the tensor cores' kernels are compared with,
+// Self-attention in plain fp32 arithmetic: what the tensor cores' kernels are compared with,
 // and what fp32 runs and head dimensions past 256 use. Tiles as in tiles.cuh, 64 rows by
 // 64 columns, with every product a loop of fused multiply-adds in a fixed order. Any type is read
 // and written, any D.
@@ -125,6 +125,16 @@ template <typename T> __device__ task task_of(const problem<T> &p, int64_t heads
     return {head / heads, head % heads, (p.row_tiles - 1 - index % p.row_tiles) * TILE};
 }
 
+// Whether a key does not exist or is of another segment.
+template <typename T>
+__device__ __forceinline__ bool is_other(const problem<T> &p, int64_t b, int64_t query, int64_t key)
+{
+    if (key >= p.T_)
+        return true;
+    const int32_t *segments = p.segments + b * p.T_;
+    return p.segments != nullptr && query < p.T_ && segments[query] != segments[key];
+}
+
 // Of a thread's 4 x 4 scores, of which the first is of `query` and `key`: bit 4 i + j is whether
 // that of row i and column j is kept. Keys are in columns, or where TURNED in rows. A thread's keys
 // are in one block.
@@ -182,13 +192,16 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p, 
     const rows_of<T> q = rows_from(p, queries_of(p, t.b, t.h), t.first);
     const T *keys = keys_of(p, t.b, t.h / p.shared), *values = values_of(p, t.b, t.h / p.shared);
     float y[CHUNKS][8] = {}, maximum = LOWEST, sum = 0;
-    for (int64_t key = first_key(p, t.first, TILE); key <= t.first; key += TILE) {
+    const token_range range = keys_seen(p, t.b, t.first, TILE, TILE);
+    for (int64_t key = range.begin; key < range.end; key += TILE) {
         float s[4][4];
         scores(s, q, rows_from(p, keys, key), p.D, at);
         const int distance = (int)(t.first - key) + row - column;
         for (int i = 0; i < 16; ++i)
-            s[i / 4][i % 4] =
-                is_hidden(p, distance + i / 4 - i % 4) ? -INFINITY : s[i / 4][i % 4] * p.scale;
+            s[i / 4][i % 4] = is_hidden(p, distance + i / 4 - i % 4) ||
+                                      is_other(p, t.b, t.first + row + i / 4, key + column + i % 4)
+                                  ? -INFINITY
+                                  : s[i / 4][i % 4] * p.scale;
         share(at, s);
         const float rescale = softmax_step(at, &maximum, &sum);
         if constexpr (DROPS)
@@ -258,7 +271,8 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> 
     const T *keys = keys_of(p, t.b, t.h / p.shared), *values = values_of(p, t.b, t.h / p.shared);
     float dq[CHUNKS][8] = {};
     fetch_sums(p, t.b, t.h, t.first, at);
-    for (int64_t key = first_key(p, t.first, TILE); key <= t.first; key += TILE) {
+    const token_range range = keys_seen(p, t.b, t.first, TILE, TILE);
+    for (int64_t key = range.begin; key < range.end; key += TILE) {
         float s[4][4], dp[4][4];
         scores(s, q, rows_from(p, keys, key), p.D, at);
         scores(dp, dy, rows_from(p, values, key), p.D, at);
@@ -268,7 +282,8 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> 
             keep = keep_scores<false>(mask_at(masks, t.b, t.h), t.first + row, key + column);
         for (int i = 0; i < 16; ++i) {
             const int r = row + i / 4;
-            const bool hidden = is_hidden(p, distance + i / 4 - i % 4);
+            const bool hidden = is_hidden(p, distance + i / 4 - i % 4) ||
+                                is_other(p, t.b, t.first + r, key + column + i % 4);
             const float e = hidden ? 0.0F : expf(s[i / 4][i % 4] * p.scale - at.lse[r]);
             const float kept = kept_factor<DROPS>(masks, keep, i);
             s[i / 4][i % 4] = e * (dp[i / 4][i % 4] * kept - at.delta[r]);
@@ -290,8 +305,8 @@ __device__ void add_queries(const problem<T> &p, const mics_masks &masks, const 
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
     const rows_of<T> k = rows_from(p, keys_of(p, t.b, t.h), t.first);
     const rows_of<T> v = rows_from(p, values_of(p, t.b, t.h), t.first);
-    const int64_t end = query_end(p, t.first, TILE);
-    for (int64_t query = t.first; query < end; query += TILE) {
+    const token_range range = queries_seeing(p, t.b, t.first, TILE, TILE);
+    for (int64_t query = range.begin; query < range.end; query += TILE) {
         const rows_of<T> q = rows_from(p, queries_of(p, t.b, h), query);
         const rows_of<T> dy = gradient_of(p, t.b, h, query);
         float s[4][4], dp[4][4];
@@ -304,7 +319,8 @@ __device__ void add_queries(const problem<T> &p, const mics_masks &masks, const 
             keep = keep_scores<true>(mask_at(masks, t.b, h), query + column, t.first + row);
         for (int i = 0; i < 16; ++i) {
             const int c = column + i % 4;
-            const bool hidden = is_hidden(p, distance + i % 4 - i / 4);
+            const bool hidden = is_hidden(p, distance + i % 4 - i / 4) ||
+                                is_other(p, t.b, query + c, t.first + row + i / 4);
             const float e = hidden ? 0.0F : expf(s[i / 4][i % 4] * p.scale - at.lse[c]);
             const float kept = kept_factor<DROPS>(masks, keep, i);
             s[i / 4][i % 4] = e * kept;

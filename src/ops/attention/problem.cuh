@@ -5,6 +5,7 @@
 #define MICS_OP_ATTENTION_PROBLEM_CUH
 
 #include "ops/attention/attention_cuda.h"
+#include "ops/attention/def.h"
 #include "ops/common/launch.cuh"
 #include "ops/common/mask.cuh"
 #include "ops/common/numbers.cuh"
@@ -23,10 +24,14 @@ template <typename T> struct problem {
     int64_t T_, H, K, D; // query heads, key-value heads
     int64_t shared;      // query heads that read one key-value head
     int64_t row;         // numbers of a token's q, k and v
-    unsigned window;     // keys that a query sees; more than T_ where there is none
-    int64_t row_tiles;   // of one head
-    float scale;         // 1 / sqrt(D)
-    bool vectors;        // rows of heads begin on 16 bytes and are whole 16 bytes long
+    // Query i sees keys from i - before to i + after, which are `window` in all: more than T_ where
+    // there is no window.
+    int before, after;
+    unsigned window;
+    const int32_t *segments; // (B, T), and of those only what is of its own; NULL: all are of one
+    int64_t row_tiles;       // of one head
+    float scale;             // 1 / sqrt(D)
+    bool vectors;            // rows of heads begin on 16 bytes and are whole 16 bytes long
 };
 
 // Where the q, k and v of a sequence begin, of query head h or key-value head kv.
@@ -49,23 +54,74 @@ __device__ __forceinline__ const T *values_of(const problem<T> &p, int64_t b, in
 // Whether a query does not see a key that lies `distance` before it; behind it is less than 0.
 template <typename T> __device__ __forceinline__ bool is_hidden(const problem<T> &p, int distance)
 {
-    return static_cast<unsigned>(distance) >= p.window;
+    return static_cast<unsigned>(distance + p.after) >= p.window;
 }
 
-// The first of the tiles of `columns` keys that the queries from `first` on see.
+// Tokens [begin, end) of a sequence.
+struct token_range {
+    int64_t begin, end;
+};
+
+// Of a range those from the first to the last whose segment may be one of `rows` tokens from `first`
+// on, which are among them. All threads of a block call it.
 template <typename T>
-__device__ __forceinline__ int64_t first_key(const problem<T> &p, int64_t first, int columns)
+__device__ token_range narrowed(const problem<T> &p, int64_t b, int64_t first, int rows,
+                                token_range range)
 {
-    const int64_t key = first - p.window + 1;
-    return key > 0 ? key / columns * columns : 0;
+    __shared__ int lowest, highest, begin, end;
+    if (p.segments == nullptr)
+        return range;
+    const int32_t *segments = p.segments + b * p.T_;
+    if (threadIdx.x == 0) {
+        lowest = begin = INT32_MAX;
+        highest = INT32_MIN;
+        end = 0;
+    }
+    __syncthreads();
+    for (int64_t t = first + threadIdx.x; t < first + rows && t < p.T_; t += blockDim.x) {
+        atomicMin(&lowest, segments[t]);
+        atomicMax(&highest, segments[t]);
+    }
+    __syncthreads();
+    int my_begin = INT32_MAX, my_end = 0;
+    for (int64_t t = range.begin + threadIdx.x; t < range.end; t += blockDim.x)
+        if (segments[t] >= lowest && segments[t] <= highest) {
+            my_begin = my_begin < t ? my_begin : static_cast<int>(t);
+            my_end = static_cast<int>(t) + 1;
+        }
+    atomicMin(&begin, my_begin);
+    atomicMax(&end, my_end);
+    __syncthreads();
+    const token_range met = {begin, end};
+    __syncthreads(); // all have read it
+    return met;
 }
 
-// Behind the last query that sees some of `rows` keys from `first` on.
+// Tokens that `rows` tokens from `first` on may see, `before` and `after` them; it begins with a
+// tile of so many `columns`.
 template <typename T>
-__device__ __forceinline__ int64_t query_end(const problem<T> &p, int64_t first, int rows)
+__device__ token_range range_of(const problem<T> &p, int64_t b, int64_t first, int rows,
+                                int columns, int before, int after)
 {
-    const int64_t end = first + rows - 1 + p.window;
-    return end < p.T_ ? end : p.T_;
+    const int64_t begin = first - before, end = first + rows + after;
+    token_range range = {begin > 0 ? begin : 0, end < p.T_ ? end : p.T_};
+    range = narrowed(p, b, first, rows, range);
+    range.begin = range.begin / columns * columns;
+    return range;
+}
+
+// Keys that some of `rows` queries see, and queries that see some of `rows` keys.
+template <typename T>
+__device__ token_range keys_seen(const problem<T> &p, int64_t b, int64_t first, int rows,
+                                 int columns)
+{
+    return range_of(p, b, first, rows, columns, p.before, p.after);
+}
+template <typename T>
+__device__ token_range queries_seeing(const problem<T> &p, int64_t b, int64_t first, int rows,
+                                      int columns)
+{
+    return range_of(p, b, first, rows, columns, p.after, p.before);
 }
 
 // `tile_rows`: of a block's tile.
@@ -86,7 +142,12 @@ problem<T> problem_of(const mics_exec *at, const mics_cuda_attention *a, int64_t
     p.D = a->heads.dim;
     p.shared = p.H / p.K;
     p.row = mics_heads_width(a->heads);
-    p.window = a->window > 0 && a->window < a->T ? static_cast<unsigned>(a->window) : INT32_MAX;
+    const mics_op *op = a->call->shape.op;
+    const bool windowed = op->window > 0 && mics_attention_reach(op) < a->T;
+    p.before = windowed ? static_cast<int>(mics_attention_reach(op)) : INT32_MAX / 4;
+    p.after = op->both_ways ? p.before : 0;
+    p.window = static_cast<unsigned>(p.before) + static_cast<unsigned>(p.after) + 1;
+    p.segments = a->call->segments;
     p.row_tiles = ceil_div(a->T, tile_rows);
     p.scale = 1.0F / sqrtf((float)p.D);
     const uintptr_t addresses =

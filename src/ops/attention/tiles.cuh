@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Causal self-attention on tensor cores, bf16 and fp16 with fp32 sums, as FlashAttention-2 (Dao,
+// Self-attention on tensor cores, bf16 and fp16 with fp32 sums, as FlashAttention-2 (Dao,
 // 2023, arXiv:2307.08691): what forward (tiles_forward.cu) and backward (tiles_backward.cu) share.
 // Tiles of queries and keys, no T x T matrix in memory; qkv is read in place: query heads that share a
-// key-value head read the same rows. Tiles before a window are left out.
+// key-value head read the same rows. Tiles that lie outside of a window, or before the first and behind
+// the last key of a segment that some query is of, are left out.
 //
 // Floors, with causal halves left out: forward 2 B H T^2 D flops, backward 5 B H T^2 D (these
 // kernels: 7). Bytes, where no heads are shared: forward reads qkv and writes y and lse, 8 B T C + 4 B
@@ -209,7 +210,44 @@ template <typename T>
 __device__ __forceinline__ bool hides(const problem<T> &p, int64_t first, int rows, int64_t key,
                                       int columns)
 {
-    return key + columns > first || is_hidden(p, static_cast<int>(first + rows - 1 - key));
+    return key + columns > first + p.after ||
+           is_hidden(p, static_cast<int>(first + rows - 1 - key));
+}
+
+// The same for columns that do not exist or are of another segment than the row; `row` and `column`
+// of s[0][0][0] of this thread.
+template <typename T, int MT, int BN>
+__device__ __forceinline__ void hide_others(float (&s)[MT][BN / 8][4], const problem<T> &p,
+                                            int64_t b, int64_t row, int64_t column)
+{
+    const int32_t *segments = p.segments == nullptr ? nullptr : p.segments + b * p.T_;
+    int32_t own[MT][2] = {};
+#pragma unroll
+    for (int i = 0; i < 2 * MT; ++i)
+        if (segments != nullptr && row + i * 8 < p.T_)
+            own[i / 2][i % 2] = segments[row + i * 8];
+#pragma unroll
+    for (int n = 0; n < BN / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int64_t at = column + n * 8 + i;
+            const bool exists = at < p.T_;
+            const int32_t segment = segments != nullptr && exists ? segments[at] : 0;
+#pragma unroll
+            for (int m = 0; m < MT; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    if (!exists || segment != own[m][half])
+                        s[m][n][2 * half + i] = -INFINITY;
+        }
+}
+
+// Whether that may be of columns from `key` on. Where no key is seen that lies behind the query, none
+// is that does not exist.
+template <typename T>
+__device__ __forceinline__ bool has_others(const problem<T> &p, int64_t key, int columns)
+{
+    return p.segments != nullptr || (p.after > 0 && key + columns > p.T_);
 }
 
 // ---- dropout ----

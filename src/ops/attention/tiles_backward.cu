@@ -65,8 +65,8 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p,
     T *q = space, *dy = q + ROWS * STRIDE, *kv = dy + ROWS * STRIDE;
     const task at = row_task(p, ROWS);
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int64_t C = p.H * p.D, stride = p.row, begin = first_key(p, at.first, BN);
-    const int64_t end = at.first + ROWS < p.T_ ? at.first + ROWS : p.T_;
+    const token_range range = keys_seen(p, at.b, at.first, ROWS, BN);
+    const int64_t C = p.H * p.D, stride = p.row, begin = range.begin, end = range.end;
     const T *k_from = keys_of(p, at.b, at.h / p.shared);
     const T *v_from = values_of(p, at.b, at.h / p.shared);
     fetch<T, W, ROWS, THREADS>(q, queries_of(p, at.b, at.h) + at.first * stride, stride,
@@ -104,6 +104,8 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p,
         scores<T, W, MT, BN>(s, q + warp_rows, k);
         if (hides(p, at.first + warp * 16 * MT, 16 * MT, key, BN))
             hide<T, MT, BN>(s, static_cast<int>(row - key) - lane % 4 * 2, p);
+        if (has_others(p, key, BN))
+            hide_others<T, MT, BN>(s, p, at.b, row, key + lane % 4 * 2);
         scores<T, W, MT, BN>(dp, dy + warp_rows, k + KEYS);
         if constexpr (DROPS)
             drop_rows<MT, BN>(
@@ -169,8 +171,9 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p
     const int64_t index = blockIdx.x, head = index / p.row_tiles;
     const task at = {head / p.K, head % p.K, index % p.row_tiles * ROWS}; // a key-value head's
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int64_t C = p.H * p.D, stride = p.row, begin = at.first / BN * BN;
-    const int64_t end = query_end(p, at.first, ROWS), first_head = at.h * p.shared;
+    const token_range range = queries_seeing(p, at.b, at.first, ROWS, BN);
+    const int64_t C = p.H * p.D, stride = p.row, begin = range.begin, end = range.end;
+    const int64_t first_head = at.h * p.shared;
     const T *q_from = queries_of(p, at.b, first_head);
     const T *dy_from = p.dy + at.b * p.T_ * C + first_head * p.D;
     fetch<T, W, ROWS, THREADS>(k, keys_of(p, at.b, at.h) + at.first * stride, stride,
@@ -207,6 +210,8 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p
         __syncthreads();
         float s[MT][BN / 8][4], dp[MT][BN / 8][4];
         scores<T, W, MT, BN>(s, k + warp_rows, q);
+        if (p.segments != nullptr)
+            hide_others<T, MT, BN>(s, p, at.b, row, query + lane % 4 * 2);
         scores<T, W, MT, BN>(dp, v + warp_rows, q + QUERIES);
         uint32_t keep = 0;
         if constexpr (DROPS) {

@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p, mi
     T *q = space, *kv = space + ROWS * STRIDE;
     const task at = row_task(p, ROWS);
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int64_t stride = p.row, end = at.first + ROWS < p.T_ ? at.first + ROWS : p.T_;
-    const int64_t begin = first_key(p, at.first, BN);
+    const token_range range = keys_seen(p, at.b, at.first, ROWS, BN);
+    const int64_t stride = p.row, begin = range.begin, end = range.end;
     const T *k_from = keys_of(p, at.b, at.h / p.shared);
     const T *v_from = values_of(p, at.b, at.h / p.shared);
     fetch<T, W, ROWS, THREADS>(q, queries_of(p, at.b, at.h) + at.first * stride, stride,
@@ -86,6 +86,8 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p, mi
         scores<T, W, MT, BN>(s, q_warp, k);
         if (hides(p, at.first + warp * 16 * MT, 16 * MT, key, BN))
             hide<T, MT, BN>(s, static_cast<int>(row - key) - lane % 4 * 2, p);
+        if (has_others(p, key, BN))
+            hide_others<T, MT, BN>(s, p, at.b, row, key + lane % 4 * 2);
         softmax_step<MT, BN, W / 8>(s, y, maximum, sum, p.scale * LOG2_E);
         if constexpr (DROPS)
             drop_rows<MT, BN>(

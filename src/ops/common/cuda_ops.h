@@ -38,7 +38,7 @@ typedef struct mics_cuda_logits {
     // `logits` where both are of one dtype. What lies behind V in a row is neither read nor
     // written.
     void *gradients;
-    const int32_t *targets; // (R), in [0, V)
+    const int32_t *targets; // (R), below V; below 0: the row's loss and gradients are 0
     float *loss;            // (R), unscaled
     float scale;
     int64_t R, V, stride;

@@ -93,14 +93,15 @@ static __device__ __forceinline__ void put_slopes(G *gradients, const T *logits,
     store_pack<COUNT>(gradients + v, out);
 }
 
-// A row, by a team whose thread number `member` this is. `row` = R: a team without one, which comes
-// to the barriers.
+// A row, by a team whose thread number `member` this is. A team without a row (r >= R), or with one
+// that does not count, comes to the barriers.
 template <typename T, typename G, int COUNT, int TEAM>
 static __device__ __forceinline__ void entropy_row(const mics_cuda_logits &a, int64_t r,
                                                    softmax_sum *shared)
 {
-    const int64_t member = threadIdx.x % TEAM, packs = r < a.R ? a.V / COUNT : 0;
-    const int64_t end = r < a.R ? a.V : 0, last = packs * COUNT + member;
+    const bool counts = r < a.R && a.targets[r] >= 0;
+    const int64_t member = threadIdx.x % TEAM, packs = counts ? a.V / COUNT : 0;
+    const int64_t end = counts ? a.V : 0, last = packs * COUNT + member;
     const T *logits = static_cast<const T *>(a.logits) + r * a.stride;
     softmax_sum row = {-FLT_MAX, 0};
 #pragma unroll 4
@@ -109,9 +110,9 @@ static __device__ __forceinline__ void entropy_row(const mics_cuda_logits &a, in
     if (last < end)
         row = join_pack<T, 1>(row, load_pack<1>(logits + last));
     row = join_team<T, TEAM>(row, shared);
-    const int64_t target = r < a.R ? a.targets[r] : 0;
+    const int64_t target = counts ? a.targets[r] : 0;
     if (member == 0 && r < a.R)
-        a.loss[r] = logf(row.sum) - (to_float(logits[target]) - row.highest);
+        a.loss[r] = counts ? logf(row.sum) - (to_float(logits[target]) - row.highest) : 0.0F;
     if (!a.gradients)
         return;
     if constexpr (TEAM > WARP)
@@ -119,6 +120,8 @@ static __device__ __forceinline__ void entropy_row(const mics_cuda_logits &a, in
     else
         __syncwarp();
     G *gradients = static_cast<G *>(a.gradients) + r * a.stride;
+    for (int64_t v = member; r < a.R && !counts && v < a.V; v += TEAM)
+        gradients[v] = from_float<G>(0.0F);
     const float factor = a.scale / row.sum;
 #pragma unroll 2
     for (int64_t i = member; i < packs; i += TEAM)
