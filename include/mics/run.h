@@ -425,6 +425,25 @@ mics_status mics_saved_is_large(const mics_saved *saved, bool *large_out);
  */
 mics_status mics_saved_load(mics_saved *saved, mics_dtype dtype);
 
+// A token that may stand in place of a mask token.
+typedef struct mics_fill_choice {
+    int32_t token;
+    double probability;
+    char text[64]; // what it stands for, NUL-terminated; a longer one is cut
+} mics_fill_choice;
+
+/* Of an encoder: the likeliest tokens for each mask token ([MASK], <mask>) of a text, which stands
+ * in the tokenizer's frame.
+ *
+ * Shapes:  *choices_out: (*masks_out, count), the likeliest first.
+ * Needs:   1 <= count <= 100.
+ * Returns: MICS_OK; MICS_ERR_INVALID: no encoder, no mask token in the text, more tokens than
+ *          training had; MICS_ERR_NUMERIC; MICS_ERR_MEMORY; MICS_ERR_FORMAT, MICS_ERR_IO: reading.
+ * Owns:    the caller frees *choices_out with mics_free.
+ */
+mics_status mics_saved_fill(const mics_saved *saved, const char *text, int32_t count,
+                            mics_fill_choice **choices_out, int32_t *masks_out);
+
 /* Writes text that continues a prompt to a stream, token by token.
  *
  * Text may grow past the positions that training used: when they are used up, the newer half of
@@ -435,7 +454,8 @@ mics_status mics_saved_load(mics_saved *saved, mics_dtype dtype);
  * generation_config.json's (of a run that in model.init), else config.json's.
  * Needs:   mics_saved_load.
  * Returns: MICS_OK; MICS_ERR_IO (the stream); MICS_ERR_INVALID (a token that the model does not
- *          have); MICS_ERR_UNSUPPORTED (a tokenizer.json's post-processor); MICS_ERR_MEMORY.
+ *          have; the model is an encoder); MICS_ERR_UNSUPPORTED (a tokenizer.json's
+ *          post-processor); MICS_ERR_MEMORY.
  */
 mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,
                                 const mics_sampling *sampling, FILE *out);
