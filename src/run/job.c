@@ -83,6 +83,10 @@ static mics_status open_masking(mics_job *job)
                               "is of no use for %s: its samples stand between the tokenizer's "
                               "special tokens already; leave the key out",
                               run->model_config);
+    if (run->sample_every > 0)
+        return mics_json_fail(run->json, "run.sample_every", MICS_ERR_INVALID,
+                              "%s is an encoder, which writes no text; leave the key out",
+                              run->model_config);
     return run_masking_init(job->memory, job->tokenizer, "data.tokenizer", &job->masking);
 }
 
