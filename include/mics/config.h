@@ -112,6 +112,7 @@ typedef struct mics_run {
     const char *model_init;      // "random" or a folder of safetensors
     bool ignore_dropout;         // model.dropout is 0: dropout in the model's config does not count
     bool add_special_tokens;     // texts stand in the tokenizer's frame, not behind a separator
+    bool document_mask;          // attention stays within a document
     bool keep_best;              // the checkpoint of the lowest validation loss stays
     const char *const *train;    // paths, globs or folders
     const double *train_weights; // of each of them, above 0; NULL: there are none

@@ -112,6 +112,13 @@ mics_status mics_tokenizer_decode(const mics_tokenizer *tokenizer, const int32_t
 mics_status mics_tokenizer_decode_more(const mics_tokenizer *tokenizer, const int32_t *tokens,
                                        int64_t count, char **text_out, size_t *bytes_out);
 
+/* The token that documents of a corpus begin with: the first of the frame that its texts stand in,
+ * or the separator; -1: there is none.
+ *
+ * Needs:   a tokenizer that is as it is when the corpus is opened (mics_tokenizer_frame_texts).
+ */
+int32_t mics_tokenizer_document(const mics_tokenizer *tokenizer);
+
 // ---- token shards and corpora ----
 
 /* Writes an llm.c token shard: magic 20240520, version 1 (uint16) when vocab <= 65536, else
@@ -146,6 +153,7 @@ typedef struct mics_corpus_spec {
     const char *text_field; // of JSON Lines; NULL: "text"
     const char *dtype;      // of .bin files without a header: "uint16", ...; NULL: there are none
     int32_t threads;        // that tokenize; 0: one for each core that the process may use
+    int32_t counted;        // token that mics_corpus_counted is about
 } mics_corpus_spec;
 
 /* Opens files as one stream, in the order given; those of a glob or a folder by the bytes of their
@@ -184,6 +192,9 @@ int64_t mics_corpus_tokens(const mics_corpus *corpus);
 /* A hash of all tokens: two corpora with equal hashes hold the same stream. Kept in checkpoints, so
  * that a resume on other data is noticed. */
 uint64_t mics_corpus_hash(const mics_corpus *corpus);
+
+/* How often the spec's token `counted` stands in it. */
+int64_t mics_corpus_counted(const mics_corpus *corpus);
 
 /* How many of its files were texts. */
 int64_t mics_corpus_texts(const mics_corpus *corpus);

@@ -104,6 +104,10 @@ static const key rows[] = {
     {SWITCH("data.add_special_tokens", run.add_special_tokens, false,
             .help = "true: the special tokens of the tokenizer.json's post_processor (<s>) around "
                     "each text; false: the separator before it")},
+    {SWITCH("data.document_mask", run.document_mask, false, .flags = KEY_KEPT,
+            .help =
+                "true: attention sees tokens of the same document alone; a document begins with "
+                "each separator")},
     {INT("data.sequence_length", run.sequence_length, 0, MAX_RANKS * 1024.0, 0,
          .automatic = "auto: the model's positions",
          .help = "tokens of a sequence; 0: the model's positions")},

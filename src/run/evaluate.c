@@ -7,6 +7,7 @@
 #include "masking.h"
 #include "mics/engine.h"
 #include "mics/log.h"
+#include "samples.h"
 #include "saved.h"
 #include "saved_engine.h"
 #include "world.h"
@@ -73,9 +74,21 @@ static mics_status read_windows(void *ctx, int32_t micro_step, int32_t *inputs_o
     return MICS_OK;
 }
 
+static mics_status read_documents(void *ctx, int32_t micro_step, const int32_t *inputs,
+                                  int32_t *segments_out)
+{
+    const evaluation *self = ctx;
+    (void)micro_step;
+    run_samples_number(mics_tokenizer_document(self->saved->tokenizer), inputs, self->sequences,
+                       self->length, segments_out);
+    return MICS_OK;
+}
+
 static mics_status run_batches(evaluation *self, mics_engine *engine, int64_t batches)
 {
-    mics_batch_source source = {.read = read_windows, .ctx = self};
+    const bool masked = self->saved->document_mask && self->saved->tokenizer != NULL;
+    const mics_batch_source source = {
+        .read = read_windows, .read_segments = masked ? read_documents : NULL, .ctx = self};
     for (int64_t batch = 0; batch < batches; batch++) {
         mics_step_result result;
         MICS_TRY(mics_engine_eval(engine, &source, &result));

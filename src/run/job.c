@@ -83,6 +83,11 @@ static mics_status open_masking(mics_job *job)
                               "is of no use for %s: its samples stand between the tokenizer's "
                               "special tokens already; leave the key out",
                               run->model_config);
+    if (run->document_mask)
+        return mics_json_fail(run->json, "data.document_mask", MICS_ERR_UNSUPPORTED,
+                              "is for models that continue a text, and %s is an encoder; leave the "
+                              "key out",
+                              run->model_config);
     if (run->sample_every > 0)
         return mics_json_fail(run->json, "run.sample_every", MICS_ERR_INVALID,
                               "%s is an encoder, which writes no text; leave the key out",
@@ -103,10 +108,62 @@ static mics_status check_texts(const mics_job *job)
                           "that they were made with, or the files themselves, as FOLDER/*.bin");
 }
 
+// The token that documents begin with, where attention stays within them; else any.
+static mics_status find_document(const mics_job *job, int32_t *token_out)
+{
+    static const char key[] = "data.document_mask";
+    const mics_run *run = job->run;
+    *token_out = 0;
+    if (!run->document_mask)
+        return MICS_OK;
+    if (job->tokenizer == NULL)
+        return mics_json_fail(run->json, key, MICS_ERR_INVALID,
+                              "all data are token shards, and nobody knows which token stands "
+                              "between documents; name the tokenizer.json that they were made with "
+                              "in data.tokenizer");
+    *token_out = mics_tokenizer_document(job->tokenizer);
+    if (*token_out >= 0)
+        return MICS_OK;
+    return mics_json_fail(run->json, key, MICS_ERR_INVALID,
+                          "%s has no token that stands between documents (<|endoftext|>, "
+                          "<|end_of_text|>, </s> or <eos>); take another tokenizer, or leave "
+                          "data.document_mask out",
+                          run->tokenizer);
+}
+
+static mics_status check_documents(const mics_job *job, const char *what, const mics_corpus *corpus,
+                                   int32_t token)
+{
+    if (!job->run->document_mask || corpus == NULL || mics_corpus_counted(corpus) > 0)
+        return MICS_OK;
+    return mics_json_fail(job->run->json, "data.document_mask", MICS_ERR_INVALID,
+                          "%s has no documents: token %d of %s, which begins one, is nowhere among "
+                          "its %lld tokens; make the shards with it between documents, or leave "
+                          "data.document_mask out",
+                          what, (int)token, job->run->tokenizer,
+                          (long long)mics_corpus_tokens(corpus));
+}
+
+static mics_status divide(mics_job *job, int32_t document)
+{
+    const mics_run *run = job->run;
+    const run_sources sources = {run->train, run->train_weights, run->train_count};
+    MICS_TRY(check_documents(job, "data.train", job->train, document));
+    MICS_TRY(check_documents(job, "data.validation", job->validation, document));
+    MICS_TRY(run_samples_divide(job->memory, &sources, job->train, job->validation,
+                                job->model->masked ? &job->masking : NULL, run->seed,
+                                run_job_sequence(job), run->validation_batches > 0,
+                                &job->train_samples, &job->validation_samples));
+    job->train_samples.document = job->validation_samples.document = document;
+    return MICS_OK;
+}
+
 static mics_status open_corpora(mics_job *job)
 {
     const mics_run *run = job->run;
     char *cache = NULL;
+    int32_t document = 0;
+    MICS_TRY(find_document(job, &document));
     MICS_TRY(mics_file_join(job->memory, run->out, "cache", &cache));
     mics_corpus_spec spec = {.patterns = run->train,
                              .pattern_count = run->train_count,
@@ -115,8 +172,8 @@ static mics_status open_corpora(mics_job *job)
                              .cache_dir = cache,
                              .text_field = run->text_field,
                              .dtype = strcmp(run->data_dtype, "none") != 0 ? run->data_dtype : NULL,
-                             .threads = run->threads * job->world->ranks_here};
-    const run_sources sources = {run->train, run->train_weights, run->train_count};
+                             .threads = run->threads * job->world->ranks_here,
+                             .counted = document};
     mics_status status = mics_corpus_open(job->memory, &spec, &job->train);
     spec.patterns = run->validation;
     spec.pattern_count = run->validation_count;
@@ -125,10 +182,7 @@ static mics_status open_corpora(mics_job *job)
     mics_free(job->memory, cache);
     MICS_TRY(status);
     MICS_TRY(check_texts(job));
-    return run_samples_divide(job->memory, &sources, job->train, job->validation,
-                              job->model->masked ? &job->masking : NULL, run->seed,
-                              run_job_sequence(job), run->validation_batches > 0,
-                              &job->train_samples, &job->validation_samples);
+    return divide(job, document);
 }
 
 static mics_status open_import(mics_job *job)

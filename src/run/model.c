@@ -52,6 +52,9 @@ mics_status run_job_build_model(mics_job *job)
         MICS_TRY(
             mics_json_load(job->memory, run->model_config, RUN_CONFIG_MAX_BYTES, &job->config));
     }
-    return run_model_build(job->memory, &job->builder, job->config, run->ignore_dropout,
-                           &job->model);
+    MICS_TRY(
+        run_model_build(job->memory, &job->builder, job->config, run->ignore_dropout, &job->model));
+    if (run->document_mask)
+        mics_model_set_segments(job->model);
+    return MICS_OK;
 }

@@ -232,8 +232,11 @@ static mics_status open_model(mics_plan *plan)
     plan->by_shapes = type != NULL && !mics_model_family(type, &family);
     if (plan->by_shapes)
         return mics_model_from_shapes(plan->memory, plan->config, &plan->model);
-    return mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
-                                  &plan->model);
+    MICS_TRY(mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
+                                    &plan->model));
+    if (plan->run->document_mask)
+        mics_model_set_segments(plan->model);
+    return MICS_OK;
 }
 
 // ---- batch ----

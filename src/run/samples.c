@@ -169,3 +169,15 @@ mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t 
     }
     return MICS_OK;
 }
+
+void run_samples_number(int32_t begin, const int32_t *tokens, int64_t rows, int64_t length,
+                        int32_t *documents_out)
+{
+    for (int64_t row = 0; row < rows; row++) {
+        int32_t document = 0;
+        for (int64_t t = 0; t < length; t++) {
+            document += t > 0 && tokens[row * length + t] == begin;
+            documents_out[row * length + t] = document;
+        }
+    }
+}

@@ -20,6 +20,7 @@ typedef struct run_samples {
     int64_t first_window, windows; // of all parts together, where there are parts
     mics_mixture_part *parts;      // NULL: none
     int32_t part_count;
+    int32_t document; // token that documents begin with, where attention stays within them
 } run_samples;
 
 // The files of a corpus as the run names them.
@@ -56,5 +57,12 @@ double run_samples_share(const run_samples *samples, int32_t part);
  * a sample). Needs: row: that + 1 tokens of scratch. Returns: as mics_corpus_read. Threads: any. */
 mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t count, int32_t *row,
                              int32_t *inputs_out, int32_t *targets_out);
+
+/* Numbers the documents in each row of tokens: from 0 on, and one more at each token `begin` but the
+ * row's first.
+ *
+ * Shapes:  tokens, documents_out: (rows, length). */
+void run_samples_number(int32_t begin, const int32_t *tokens, int64_t rows, int64_t length,
+                        int32_t *documents_out);
 
 #endif

@@ -138,6 +138,9 @@ static mics_status read_run(mics_saved *saved)
     int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
     saved->only_shards = only_shards(run);
     saved->frames_texts = mics_json_bool(mics_json_at(run, "data.add_special_tokens"));
+    saved->document_mask = mics_json_bool(mics_json_at(run, "data.document_mask"));
+    if (saved->document_mask)
+        mics_model_set_segments(saved->model);
     const char *field = mics_json_string(mics_json_at(run, "data.text_field"));
     mics_status status =
         field != NULL ? mics_strdup(saved->memory, field, &saved->text_field) : MICS_OK;

@@ -27,12 +27,25 @@ static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out
                             inputs_out, targets_out);
 }
 
+static mics_status read_documents(void *ctx, int32_t micro_step, const int32_t *inputs,
+                                  int32_t *segments_out)
+{
+    const run_trainer *self = ctx;
+    const run_samples *samples = self->samples;
+    (void)micro_step;
+    run_samples_number(samples->document, inputs, self->job->run->micro_batch, samples->sequence,
+                       segments_out);
+    return MICS_OK;
+}
+
 static mics_batch_source source_of(run_trainer *self, const run_samples *samples,
                                    int64_t first_sample)
 {
+    const bool masked = self->job->run->document_mask;
     self->samples = samples;
     self->first_sample = first_sample;
-    return (mics_batch_source){.read = read_batch, .ctx = self};
+    return (mics_batch_source){
+        .read = read_batch, .read_segments = masked ? read_documents : NULL, .ctx = self};
 }
 
 // ---- opening ----

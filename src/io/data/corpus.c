@@ -32,7 +32,8 @@ struct mics_corpus {
     part *parts;
     int64_t count, capacity;
     int64_t tokens;
-    int64_t texts; // files that were tokenized
+    int64_t texts;   // files that were tokenized
+    int64_t counted; // the spec's token
     int32_t vocab;
     uint64_t hash;
 };
@@ -86,6 +87,14 @@ static mics_status check_hash(const part *of, uint64_t hash)
                      of->shard.path);
 }
 
+static int64_t count_token(const int32_t *tokens, int64_t count, int32_t token)
+{
+    int64_t found = 0;
+    for (int64_t i = 0; i < count; i++)
+        found += tokens[i] == token;
+    return found;
+}
+
 // Reads a shard once, from end to end. `own` is of its tokens alone.
 static mics_status check_tokens(const opening *o, const part *of, XXH3_state_t *own)
 {
@@ -100,6 +109,7 @@ static mics_status check_tokens(const opening *o, const part *of, XXH3_state_t *
             return is_foreign(of, MICS_ERR_INVALID, at + bad, tokens[bad], o->spec->vocab,
                               "was it made with another tokenizer? See vocab_size in the model's "
                               "config");
+        o->corpus->counted += count_token(tokens, count, o->spec->counted);
         (void)XXH3_64bits_update(o->hash, tokens, bytes);
         if (of->shard.has_hash)
             (void)XXH3_64bits_update(own, tokens, bytes);
@@ -266,6 +276,11 @@ int64_t mics_corpus_tokens(const mics_corpus *corpus)
 uint64_t mics_corpus_hash(const mics_corpus *corpus)
 {
     return corpus->hash;
+}
+
+int64_t mics_corpus_counted(const mics_corpus *corpus)
+{
+    return corpus->counted;
 }
 
 int64_t mics_corpus_texts(const mics_corpus *corpus)

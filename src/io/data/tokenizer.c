@@ -235,3 +235,13 @@ mics_status mics_tokenizer_frame_texts(mics_tokenizer *tokenizer, const char *as
     tokenizer->frames_texts = true;
     return MICS_OK;
 }
+
+int32_t mics_tokenizer_document(const mics_tokenizer *tokenizer)
+{
+    mics_token_frame frame = {0};
+    if (!tokenizer->frames_texts)
+        return tokenizer->separator;
+    if (mics_tokenizer_frame(tokenizer, &frame) != MICS_OK)
+        return -1;
+    return frame.before_count > 0 ? frame.before[0] : frame.after[frame.after_count - 1];
+}
