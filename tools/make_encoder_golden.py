@@ -15,6 +15,7 @@ import pathlib
 import sys
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForMaskedLM
 
@@ -75,6 +76,23 @@ def check_folder(folder, inputs, logits):
     assert off < 1e-5, f"{folder}: read again, logits differ by {off}"
 
 
+def save_as_on_the_hub(folder):
+    """As in the first published files: gammas and betas, the other task's head, tied tensors twice."""
+    path = folder / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        tensors = {n: file.get_tensor(n) for n in file.keys()}
+    width = tensors["cls.predictions.transform.dense.bias"].shape[0]
+    old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
+           for n, t in tensors.items()}
+    old |= {"bert.pooler.dense.weight": torch.zeros(width, width),
+            "bert.pooler.dense.bias": torch.zeros(width),
+            "cls.seq_relationship.weight": torch.zeros(2, width),
+            "cls.seq_relationship.bias": torch.zeros(2),
+            "cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"].clone(),
+            "cls.predictions.decoder.bias": tensors["cls.predictions.bias"].clone()}
+    save_file(old, path, metadata={"format": "pt"})
+
+
 def make(folder, variant):
     folder.mkdir(parents=True, exist_ok=True)
     generator = torch.Generator().manual_seed(variant["seed"])
@@ -86,6 +104,8 @@ def make(folder, variant):
     golden = {"inputs": inputs, "targets": targets}
     golden |= gpt2.train(model.double(), inputs, targets, variant["max_norm"])
     check_folder(folder, inputs[0], golden["logits"])
+    if folder.name == "bert_tanh":
+        save_as_on_the_hub(folder)
     golden = {n: t.to(torch.float32).contiguous() for n, t in golden.items()
               if not n.startswith("final.")}
     save_file(golden, folder / "golden.safetensors")
