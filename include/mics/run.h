@@ -419,7 +419,8 @@ mics_status mics_saved_is_large(const mics_saved *saved, bool *large_out);
  * two dimensions are held in `dtype`, others in fp32.
  *
  * Needs:   MICS_DTYPE_FP32 or MICS_DTYPE_BF16. mics_saved_facts.dtype rounds nothing.
- * Returns: MICS_OK; MICS_ERR_INVALID: nobody knows its text, or they are read in another dtype;
+ * Returns: MICS_OK; MICS_ERR_INVALID: nobody knows its text, it is an encoder, or they are read in
+ *          another dtype;
  *          MICS_ERR_MEMORY: the machine has too little, which is said before any is taken; MICS_ERR_FORMAT: they are damaged;
  *          MICS_ERR_IO. Logged.
  */
@@ -454,8 +455,7 @@ mics_status mics_saved_fill(const mics_saved *saved, const char *text, int32_t c
  * generation_config.json's (of a run that in model.init), else config.json's.
  * Needs:   mics_saved_load.
  * Returns: MICS_OK; MICS_ERR_IO (the stream); MICS_ERR_INVALID (a token that the model does not
- *          have; the model is an encoder); MICS_ERR_UNSUPPORTED (a tokenizer.json's
- *          post-processor); MICS_ERR_MEMORY.
+ *          have); MICS_ERR_UNSUPPORTED (a tokenizer.json's post-processor); MICS_ERR_MEMORY.
  */
 mics_status mics_saved_generate(const mics_saved *saved, const char *prompt,
                                 const mics_sampling *sampling, FILE *out);

@@ -280,12 +280,6 @@ mics_status mics_saved_generate_many(const mics_saved *saved, const char *prompt
                                      const mics_sampling *sampling, int32_t texts,
                                      FILE *const *outs, mics_generated *generated_out)
 {
-    if (saved->model->masked)
-        return mics_fail(
-            MICS_ERR_INVALID,
-            "%s: is an encoder, which continues no text; \"mics generate --fill TEXT\" "
-            "finds words for the mask tokens of a text",
-            saved->path);
     writer self = {
         .saved = saved, .sampling = sampling, .count = texts, .began_us = mics_clock_us()};
     mics_status status = open_writer(&self, prompt, outs);

@@ -31,7 +31,7 @@ for other in out moved; do
 done
 
 # The export says the same, and comes back with the same bits.
-run 0 eval "$mics" eval out --data text.txt --json
+run 0 eval "$mics" eval out --data text.txt --json --sequence 32
 run 0 people "$mics" eval out --data text.txt
 contains people.out "hidden tokens"
 run 0 fill "$mics" generate out --fill "the [MASK] of a [MASK]" --json
@@ -40,7 +40,7 @@ contains words.out "mask 2"
 run 0 convert "$mics" convert out exported
 contains exported/config.json '"BertForMaskedLM"'
 contains exported/tokenizer_config.json '"mask_token": "[MASK]"'
-run 0 evaluated "$mics" eval exported --data text.txt --json
+run 0 evaluated "$mics" eval exported --data text.txt --json --sequence 32
 loss() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
 [ "$(loss evaluated.out)" = "$(loss eval.out)" ] || fail "the export's masked loss differs"
 run 0 filled "$mics" generate exported --fill "the [MASK] of a [MASK]" --json
@@ -59,7 +59,7 @@ contains old/model.safetensors "LayerNorm.weight"
 refused() { # TEXT OPTION...
     text=$1
     shift
-    run 2 refused "$mics" train run.json --out refused "$@"
+    run 2 refused "$mics" train run.json --ranks 2 --out refused "$@"
     one_line refused.err
     contains refused.err "$text"
 }
