@@ -28,7 +28,7 @@ static void test_refuses_other_kinds(void **state)
         mics_status status;
         const char *said;
     } cases[] = {
-        {"model.type", "WordPiece", MICS_ERR_UNSUPPORTED, "\"WordPiece\""},
+        {"model.type", "WordLevel", MICS_ERR_UNSUPPORTED, "\"WordLevel\""},
         {"model", "3", MICS_ERR_FORMAT, "no tokenizer.json"},
         {"model.dropout", "0.1", MICS_ERR_UNSUPPORTED, "dropout"},
         {"model.end_of_word_suffix", "</w>", MICS_ERR_UNSUPPORTED, "</w>"},
