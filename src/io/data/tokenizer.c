@@ -243,5 +243,7 @@ int32_t mics_tokenizer_document(const mics_tokenizer *tokenizer)
         return tokenizer->separator;
     if (mics_tokenizer_frame(tokenizer, &frame) != MICS_OK)
         return -1;
-    return frame.before_count > 0 ? frame.before[0] : frame.after[frame.after_count - 1];
+    if (frame.before_count > 0)
+        return frame.before[0];
+    return frame.after_count > 0 ? frame.after[frame.after_count - 1] : -1;
 }

@@ -148,25 +148,31 @@ static void store_rows(mics_elem *dst, int64_t stride, const float *src_TW, int6
     }
 }
 
-// Adds a pass's dq, of the queries from `first` on. Keys pass in order: those of the first and the
-// last tile that the queries meet begin and end the sum.
-static void add_queries(const backward_space *s, const backward_group *group, const extent *e,
-                        int64_t h, int64_t first, int64_t key)
+// Adds to the fp32 sum of bf16 gradients, which its last pass rounds.
+static void sum_queries(const backward_space *s, mics_elem *dq, const extent *e, int64_t h,
+                        int64_t first, bool begins, bool ends)
 {
-    const tile_range range = key_tiles(e, group->segments, first);
-    const bool begins = key == range.begin, ends = key == range.end - TILE;
     const int64_t W = whole_vectors(e->D), queries = minimum(TILE, e->T - first);
-    mics_elem *dq = group->dq + first * e->row + h * e->D;
-    if (MICS_ELEM_FP32 || (begins && ends)) {
-        store_rows(dq, e->row, s->dq_TW, queries, e->D, !begins);
-        return;
-    }
     float *sum = s->dq_sums + (h * e->T + first) * W;
 #pragma omp simd
     for (int64_t i = 0; i < queries * W; ++i)
         sum[i] = begins ? s->dq_TW[i] : sum[i] + s->dq_TW[i];
     if (ends)
         store_rows(dq, e->row, sum, queries, e->D, false);
+}
+
+// Adds a pass's dq, of the queries from `first` on. Keys pass in order: those of the first and the
+// last tile that the queries meet begin and end the sum.
+static void add_queries(const backward_space *s, const backward_group *group, const extent *e,
+                        int64_t h, int64_t first, int64_t key)
+{
+    const tile_range range = key_tiles(e, group->segments, first);
+    const bool begins = key == range.begin;
+    mics_elem *dq = group->dq + first * e->row + h * e->D;
+    if (MICS_ELEM_FP32)
+        store_rows(dq, e->row, s->dq_TW, minimum(TILE, e->T - first), e->D, !begins);
+    else
+        sum_queries(s, dq, e, h, first, begins, key == range.end - TILE);
 }
 
 static void row_dots(float *dots_T, const mics_elem *a, const mics_elem *b, int64_t stride,

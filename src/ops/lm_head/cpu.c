@@ -125,7 +125,8 @@ static head head_of(const mics_op_call *call)
 
 typedef struct chunk {
     int64_t first, R, M;
-    const int32_t *row_M; // which rows were gathered; NULL: M = R, all of them
+    bool gathered;        // else M = R, all of them
+    const int32_t *row_M; // which rows were gathered
     const mics_elem *x_MC;
     mics_elem *dx_MC; // backward; of gathered rows where x_MC is
 } chunk;
@@ -161,6 +162,7 @@ static void gather(const mics_op_call *call, const head *h, int64_t counted, chu
         row_M[c->M] = (int32_t)r;
         memcpy(x_MC + c->M++ * h->C, h->x_NC + (c->first + r) * h->C, (size_t)h->C * sizeof *x_MC);
     }
+    c->gathered = true;
     c->row_M = row_M;
     c->x_MC = c->dx_MC = x_MC;
 }
@@ -272,7 +274,7 @@ static void losses_of(const mics_op_call *call, const head *h, const chunk *c, b
         call->losses[c->first + r] = 0;
 #pragma omp parallel for if (c->M * h->V >= MICS_OP_PARALLEL)
     for (int64_t m = 0; m < c->M; ++m) {
-        const int64_t row = c->first + (c->row_M == NULL ? m : c->row_M[m]);
+        const int64_t row = c->first + (c->gathered ? c->row_M[m] : m);
         mics_elem *logits_V = h->logits + m * h->stride;
         softmax of;
         if (!counts(call, row) && gradients)
@@ -331,7 +333,7 @@ static void backward(const mics_op_call *call)
             input_gradient(call, &h, &c);
             begins = false;
         }
-        if (c.row_M != NULL)
+        if (c.gathered)
             scatter(call, &h, &c);
     }
     if (begins) {
