@@ -131,6 +131,8 @@ def encode(tree, tokenizer, behind, data):
     for bad, run in runs(data):
         if not bad:
             ids += (tokenizer if first else behind).encode(run.decode(), add_special_tokens=False).ids
+        elif tree["model"]["type"] == "WordPiece":
+            ids.append(tree["model"]["vocab"][tree["model"]["unk_token"]])
         elif tree["model"]["byte_fallback"]:
             ids += [tree["model"]["vocab"]["<0x%02X>" % byte] for byte in run]
         elif tree["model"]["unk_token"]:
@@ -274,6 +276,37 @@ def metaspace():
     return tree_of(tokenizer)
 
 
+def bert():
+    """BERT's, uncased."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=1500, show_progress=False, special_tokens=specials, limit_alphabet=300)
+    tokenizer.train_from_iterator(corpus(), trainer)
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+                                                             special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return tree_of(tokenizer)
+
+
+def bert_cased():
+    """The same tables with other settings, and the older post-processor."""
+    tree = bert()
+    tree["normalizer"] |= {"lowercase": False, "strip_accents": None, "handle_chinese_chars": False}
+    tree["post_processor"] = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+    tree["decoder"]["cleanup"] = False
+    return tree
+
+
+def roberta():
+    tokenizer = train(models.BPE(), byte_level(), 1000, ["<s>", "<pad>", "</s>", "<unk>"], alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), True, False)
+    return tree_of(tokenizer)
+
+
 def flags():
     """Added tokens of all kinds, behind normalizers; a model with unknown characters."""
     # Strip would treat the ends of runs that are no UTF-8 in its own way.
@@ -345,7 +378,7 @@ def dump(folder, name, cases):
 def main():
     folder = sys.argv[1]
     os.makedirs(folder, exist_ok=True)
-    for family in (gpt2, qwen2, llama3, neox, llama2, mistral, metaspace, flags):
+    for family in (gpt2, qwen2, llama3, neox, llama2, mistral, metaspace, flags, bert, bert_cased, roberta):
         write(folder, family.__name__, family())
     splits(folder)
     normals(folder)

@@ -7,6 +7,7 @@
 
 #include "mics/memory.h"
 #include "mics/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,12 +19,13 @@ extern "C" {
 
 typedef struct mics_tokenizer mics_tokenizer;
 
-/* Opens "bytes" (token = byte, 256 of them) or a Hugging Face tokenizer.json with a BPE model.
+/* Opens "bytes" (token = byte, 256 of them) or a Hugging Face tokenizer.json with a BPE or
+ * WordPiece model.
  *
  * Supported: byte-level BPE (GPT-2, Llama 3, Qwen, NeoX) with a token for every byte, and BPE by
  * characters with byte_fallback or unk_token (Llama 2, Mistral); docs/formats.md lists normalizers,
- * pre-tokenizers and decoders. Not supported, and refused: other models, dropout, prefixes and
- * suffixes of subwords, patterns that look behind. The post-processor is mics_tokenizer_frame's.
+ * pre-tokenizers and decoders. WordPiece as BERT has it. Not supported, and refused: other models,
+ * dropout, of BPE prefixes and suffixes of subwords, patterns that look behind. The post-processor is mics_tokenizer_frame's.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, what and where); MICS_ERR_UNSUPPORTED (what
  *          the file asks for and is not known, by name); MICS_ERR_MEMORY.
  * Owns:    close with mics_tokenizer_close.
@@ -40,8 +42,17 @@ const char *mics_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_o
 int32_t mics_tokenizer_vocab(const mics_tokenizer *tokenizer);
 
 /* The token that separates documents, or -1: the byte tokenizer uses 0 (a NUL byte), others the
- * first of <|endoftext|>, <|end_of_text|>, </s> and <eos> among their added tokens. */
+ * first of <|endoftext|>, <|end_of_text|>, </s>, <eos> and [SEP] among their added tokens. */
 int32_t mics_tokenizer_separator(const mics_tokenizer *tokenizer);
+
+/* The token that stands for a hidden one, [MASK] or <mask> among the added tokens; -1: none. */
+int32_t mics_tokenizer_mask(const mics_tokenizer *tokenizer);
+
+/* Whether a token is an added one that the file marks special.
+ *
+ * Needs:   0 <= token < mics_tokenizer_vocab.
+ */
+bool mics_tokenizer_is_special(const mics_tokenizer *tokenizer, int32_t token);
 
 /* Text to tokens. Text may hold any bytes; each longest run of bytes that are no UTF-8 is a piece
  * of its own. Added tokens that the file marks special ("<|endoftext|>") are not recognised in the

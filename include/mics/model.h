@@ -72,9 +72,12 @@ typedef struct mics_model {
     char architecture[MICS_NAME_BYTES]; // "gpt2"
     mics_unit *units;
     int32_t unit_count;
-    int64_t vocab;              // token ids are below it
-    int64_t positions;          // longest sequence
-    int64_t hidden;             // hidden size: of the residual stream
+    int64_t vocab;     // token ids are below it
+    int64_t positions; // longest sequence
+    int64_t hidden;    // hidden size: of the residual stream
+    // An encoder, whose attention sees both ways: its targets are tokens that its input hides (masked
+    // language modelling). Set by mics_model_finish.
+    bool masked;
     mics_rotary_spec *rotaries; // each once, whatever the number of ops that use it
     int32_t rotary_count;
     uint32_t masks;     // dropout masks of all ops (mics_op.mask)
@@ -97,7 +100,7 @@ mics_status mics_model_from_shapes(mics_memory *memory, const mics_json *config,
                                    mics_model **model_out);
 
 /* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral,
- * qwen2, qwen3, mixtral, qwen3_moe or gpt_neox (docs/config.md).
+ * qwen2, qwen3, mixtral, qwen3_moe, gpt_neox, bert or roberta (docs/config.md).
  *
  * Errors name file, line and key. A key that changes the model and cannot be honoured (another
  * activation) is an error. `ignore_dropout` builds the model without its dropouts. An absent dropout
@@ -141,12 +144,13 @@ int64_t mics_model_param_count(const mics_model *model);
 mics_param_ref mics_model_find_param(const mics_model *model, const char *name);
 
 /* Under what other name published files may hold a tensor: without the leading "transformer.",
- * "model." or "gpt_neox." where the base model was saved, and "lm_head.weight" for
- * "embed_out.weight".
+ * "model." or "gpt_neox." where the base model was saved; "lm_head.weight" for "embed_out.weight";
+ * "LayerNorm.gamma" and "LayerNorm.beta" for "LayerNorm.weight" and "LayerNorm.bias".
  *
- * Returns: NULL when there is none; else it lives as long as `name`.
+ * Needs:   a name of less than MICS_NAME_BYTES bytes.
+ * Returns: whether there is one, in other_out.
  */
-const char *mics_tensor_other_name(const char *name);
+bool mics_tensor_other_name(const char *name, char other_out[MICS_NAME_BYTES]);
 
 // A whole Hugging Face tensor that a parameter holds, alone or beside others.
 typedef struct mics_param_tensor {
@@ -267,6 +271,7 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
     op.in[1] = op.out = op.stats = op.routes = -1;
     op.params[0] = first;
     op.params[1] = second;
+    op.params[2] = mics_param_none();
     return op;
 }
 
@@ -400,7 +405,7 @@ int32_t mics_op_rotary(mics_model *model, int32_t in, mics_heads heads,
  */
 void mics_model_unit_end(mics_model *model, int32_t out);
 
-/* Checks the whole: shapes agree, every parameter is used, exactly one loss ends it. Sets `tied`.
+/* Checks the whole: shapes agree, every parameter is used, exactly one loss ends it. Sets `tied` and `masked`.
  *
  * Returns: MICS_OK or the builder's first failure, logged with unit and op.
  */

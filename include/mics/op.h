@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 2, MICS_OP_WORKS = 8 };
+enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 3, MICS_OP_WORKS = 8 };
 
 // The registry, X(ENUMERATOR, folder): src/ops/<folder>/def.c has the descriptor, and the files
 // beside it the kernels. The build reads this list too, so an op is its folder and its line here.
@@ -100,6 +100,7 @@ typedef struct mics_op {
     mics_router_spec router;
     int32_t
         routes; // tensor: stats of the router that experts' ops follow; mics_model_add_op finds it
+    int64_t first_position; // of an embedding: row of positions that a sequence's first token has
 } mics_op;
 
 /* Of the 2^16 values that a number's random bits may have, how many drop it: a probability is

@@ -419,11 +419,31 @@ mics_status mics_saved_is_large(const mics_saved *saved, bool *large_out);
  * two dimensions are held in `dtype`, others in fp32.
  *
  * Needs:   MICS_DTYPE_FP32 or MICS_DTYPE_BF16. mics_saved_facts.dtype rounds nothing.
- * Returns: MICS_OK; MICS_ERR_INVALID: nobody knows its text, or they are read in another dtype;
+ * Returns: MICS_OK; MICS_ERR_INVALID: nobody knows its text, it is an encoder, or they are read in
+ *          another dtype;
  *          MICS_ERR_MEMORY: the machine has too little, which is said before any is taken; MICS_ERR_FORMAT: they are damaged;
  *          MICS_ERR_IO. Logged.
  */
 mics_status mics_saved_load(mics_saved *saved, mics_dtype dtype);
+
+// A token that may stand in place of a mask token.
+typedef struct mics_fill_choice {
+    int32_t token;
+    double probability;
+    char text[64]; // what it stands for, NUL-terminated; a longer one is cut
+} mics_fill_choice;
+
+/* Of an encoder: the likeliest tokens for each mask token ([MASK], <mask>) of a text, which stands
+ * in the tokenizer's frame.
+ *
+ * Shapes:  *choices_out: (*masks_out, count), the likeliest first.
+ * Needs:   1 <= count <= 100.
+ * Returns: MICS_OK; MICS_ERR_INVALID: no encoder, no mask token in the text, more tokens than
+ *          training had; MICS_ERR_NUMERIC; MICS_ERR_MEMORY; MICS_ERR_FORMAT, MICS_ERR_IO: reading.
+ * Owns:    the caller frees *choices_out with mics_free.
+ */
+mics_status mics_saved_fill(const mics_saved *saved, const char *text, int32_t count,
+                            mics_fill_choice **choices_out, int32_t *masks_out);
 
 /* Writes text that continues a prompt to a stream, token by token.
  *

@@ -78,8 +78,8 @@ static void print_result(const mics_saved *saved, const mics_evaluation *evaluat
     printf("loss %.6f, perplexity %.4f", loss, exp(loss));
     if (bytes)
         printf(", %.4f bits per byte", bits);
-    printf(" over %lld tokens in windows of %lld", (long long)evaluation->tokens,
-           (long long)evaluation->sequence);
+    printf(" over %lld %stokens in windows of %lld", (long long)evaluation->tokens,
+           facts.model->masked ? "hidden " : "", (long long)evaluation->sequence);
     if (evaluation->ranks > 1)
         printf(", by %d ranks", (int)evaluation->ranks);
     printf("\n");

@@ -24,12 +24,14 @@ static const char notes[] =
     "text is fed again and generation goes on from that. A longer prompt counts with its end.\n"
     "What the tokenizer's template puts before a text (<s>) stands before the prompt; a token "
     "that\n"
-    "the model's eos_token_id names ends the text. The same seed gives the same text.";
+    "the model's eos_token_id names ends the text. The same seed gives the same text.\n"
+    "An encoder (BERT, RoBERTa) continues no text; --fill shows what it expects for [MASK] or "
+    "<mask>.";
 
-enum { MAX_SAMPLES = 1024, MAX_THREADS = 4096 };
+enum { MAX_SAMPLES = 1024, MAX_THREADS = 4096, FILL_CHOICES = 5 };
 
 typedef struct generate_options {
-    const char *prompt, *prompt_file, *precision;
+    const char *prompt, *prompt_file, *fill, *precision;
     cli_list stops;
     mics_sampling sampling;
     int64_t seed, samples, threads;
@@ -42,6 +44,8 @@ static mics_status parse(cli_call *call, generate_options *options)
         {"prompt", CLI_TEXT, "TEXT", "text to continue; default: none", &options->prompt, 0, 0},
         {"prompt-file", CLI_TEXT, "FILE", "the prompt is its text; -: standard input's",
          &options->prompt_file, 0, 0},
+        {"fill", CLI_TEXT, "TEXT",
+         "of an encoder: the likeliest tokens for each mask token in TEXT", &options->fill, 0, 0},
         {"tokens", CLI_INT, "N", "tokens to write; default 200", &options->sampling.tokens, 0, 0},
         {"temperature", CLI_REAL, "T", "0: always the most likely token; default 0.8",
          &options->sampling.temperature, 0, 0},
@@ -298,6 +302,52 @@ static mics_status write_texts(cli_call *call, mics_saved *saved, generate_optio
     return MICS_OK;
 }
 
+// ---- filling in ----
+
+static void print_choices_json(const mics_fill_choice *choices, int32_t masks)
+{
+    printf("{\"masks\": [");
+    for (int32_t i = 0; i < masks * FILL_CHOICES; i++) {
+        const mics_fill_choice *of = &choices[i];
+        printf("%s{\"token\": %d, \"probability\": %.9g, \"text\": ",
+               i == 0                  ? "["
+               : i % FILL_CHOICES == 0 ? "], ["
+                                       : ", ",
+               (int)of->token, of->probability);
+        write_json_text(of->text, strlen(of->text));
+        putchar('}');
+    }
+    printf("]]}\n");
+}
+
+static void print_choices(const mics_fill_choice *choices, int32_t masks)
+{
+    for (int32_t i = 0; i < masks * FILL_CHOICES; i++) {
+        if (masks > 1 && i % FILL_CHOICES == 0)
+            printf("%smask %d\n", i > 0 ? "\n" : "", (int)(i / FILL_CHOICES + 1));
+        printf("%8.4f  %s\n", choices[i].probability, choices[i].text);
+    }
+}
+
+static mics_status fill(cli_call *call, const generate_options *options)
+{
+    mics_saved *saved = NULL;
+    mics_fill_choice *choices = NULL;
+    int32_t masks = 0;
+    if (options->prompt != NULL || options->prompt_file != NULL)
+        return mics_fail(MICS_ERR_INVALID, "mics generate: --fill and --prompt: give one of them");
+    mics_status status = mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved);
+    if (status == MICS_OK)
+        status = mics_saved_fill(saved, options->fill, FILL_CHOICES, &choices, &masks);
+    if (status == MICS_OK && options->json)
+        print_choices_json(choices, masks);
+    else if (status == MICS_OK)
+        print_choices(choices, masks);
+    mics_free(call->memory, choices);
+    mics_saved_close(saved);
+    return status;
+}
+
 static mics_status generate(cli_call *call, generate_options *options)
 {
     mics_saved *saved = NULL;
@@ -318,5 +368,7 @@ mics_status cmd_generate(cli_call *call)
     generate_options options = {
         .sampling = {.tokens = 200, .temperature = 0.8, .top_k = 40}, .seed = 1, .samples = 1};
     MICS_TRY(parse(call, &options));
-    return call->helped ? MICS_OK : generate(call, &options);
+    if (call->helped)
+        return MICS_OK;
+    return options.fill != NULL ? fill(call, &options) : generate(call, &options);
 }

@@ -225,6 +225,10 @@ static mics_status sample(mics_memory *memory, const mics_job *job, const mics_j
     if (facts->tokenizer == NULL)
         return MICS_OK;
     MICS_TRY(mics_saved_open(memory, facts->checkpoints_dir, NULL, &saved));
+    if (mics_saved_facts_get(saved).model->masked) { // it writes no text
+        mics_saved_close(saved);
+        return MICS_OK;
+    }
     mics_status status = mics_saved_is_large(saved, &large);
     if (status == MICS_OK && large)
         printf("\n(no sample of text: the model is large beside this machine)\n");

@@ -82,20 +82,23 @@ void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op)
     kernels_of(engine, &call)->forward(&call);
 }
 
-// Most kernels add to both of an op's gradients or to none. Where one is the first of this
+// Most kernels add to all of an op's gradients or to none. Where one is the first of this
 // micro-step and another is not (a weight that ops share, with a bias each), the first one is added
 // to 0.
 static void unite_flags(const mics_engine *engine, mics_op_call *call)
 {
-    if (call->dparams[0] == NULL || call->dparams[1] == NULL ||
-        call->add_params[0] == call->add_params[1])
-        return;
-    const int first = call->add_params[0] ? 1 : 0;
-    const mics_param *param =
-        mics_model_param(engine->schedule->spec.model, call->shape.op->params[first]);
-    engine->device->ops->zero(engine->device->ctx, MICS_STREAM_COMPUTE, call->dparams[first],
-                              (size_t)param->elems * engine->elem_bytes);
-    call->add_params[first] = true;
+    bool add = false;
+    for (int p = 0; p < MICS_OP_PARAMS; p++)
+        add = add || (call->dparams[p] != NULL && call->add_params[p]);
+    for (int p = 0; add && p < MICS_OP_PARAMS; p++) {
+        if (call->dparams[p] == NULL || call->add_params[p])
+            continue;
+        const mics_param *param =
+            mics_model_param(engine->schedule->spec.model, call->shape.op->params[p]);
+        engine->device->ops->zero(engine->device->ctx, MICS_STREAM_COMPUTE, call->dparams[p],
+                                  (size_t)param->elems * engine->elem_bytes);
+        call->add_params[p] = true;
+    }
 }
 
 static mics_op_call grad_call_of(const mics_engine *engine, const mics_exec *at,
@@ -189,16 +192,16 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
     const int64_t x_at =
         schedule->units[head].tensor_at[op->in[0]]; // an evaluation has one in flight
     const void *x = elem_at(engine, engine->activations, x_at + first * width);
-    const void *table = elem_at(engine, shard_at(engine, op->params[0].unit),
-                                mics_model_param(model, op->params[0])->offset);
     at.workspace = rest;
     at.workspace_bytes = (size_t)capacity;
     mics_op_call call = {.at = &at,
                          .shape = mics_op_shape_get(model, unit, op, schedule->spec.batch),
                          .in = {x},
-                         .params = {table},
                          .logits = logits};
     call.shape.N = count;
+    for (int p = 0; p < MICS_OP_PARAMS && op->params[p].unit >= 0; p++)
+        call.params[p] = elem_at(engine, shard_at(engine, op->params[p].unit),
+                                 mics_model_param(model, op->params[p])->offset);
     engine->ops->ops[op->kind]->logits(&call);
     if (!wide)
         engine->ops->widen(&at, rest, logits, elems);

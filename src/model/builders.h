@@ -95,7 +95,9 @@ int32_t model_linear(mics_model *model, const char *layer, const char *name, int
     X(qwen3, "Qwen3ForCausalLM", "num_hidden_layers")                                              \
     X(mixtral, "MixtralForCausalLM", "num_hidden_layers")                                          \
     X(qwen3_moe, "Qwen3MoeForCausalLM", "num_hidden_layers")                                       \
-    X(gpt_neox, "GPTNeoXForCausalLM", "num_hidden_layers")
+    X(gpt_neox, "GPTNeoXForCausalLM", "num_hidden_layers")                                         \
+    X(bert, "BertForMaskedLM", "num_hidden_layers")                                                \
+    X(roberta, "RobertaForMaskedLM", "num_hidden_layers")
 
 /* Each builds a model, not finished yet. Owns: *model_out is the caller's, also after a failure;
  * NULL where it was not opened.

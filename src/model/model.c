@@ -431,6 +431,17 @@ static void mark_hidden(mics_model *model)
     }
 }
 
+static bool sees_both_ways(const mics_model *model)
+{
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t o = 0; o < model->units[u].op_count; o++) {
+            if (model->units[u].ops[o].both_ways)
+                return true;
+        }
+    }
+    return false;
+}
+
 mics_status mics_model_finish(mics_model *model)
 {
     MICS_TRY(model->status);
@@ -442,6 +453,7 @@ mics_status mics_model_finish(mics_model *model)
     const int32_t last = model->unit_count - 1;
     const mics_op *loss = &model->units[last].ops[model->units[last].op_count - 1];
     model->tied = loss->params[0].unit != last;
+    model->masked = sees_both_ways(model);
     for (int32_t u = 0; u < model->unit_count; u++) {
         MICS_TRY(check_used(model, u));
         for (int32_t p = 0; p < model->units[u].param_count; p++)

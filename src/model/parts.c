@@ -175,21 +175,38 @@ mics_status model_check_tensors(const mics_model *model)
     return status;
 }
 
-const char *mics_tensor_other_name(const char *name)
+bool mics_tensor_other_name(const char *name, char other_out[MICS_NAME_BYTES])
 {
     static const char *const prefixes[] = {"transformer.", "model.", "gpt_neox."};
+    static const char *const ends[][2] = {{"LayerNorm.weight", "gamma"},
+                                          {"LayerNorm.bias", "beta"}};
+    const size_t length = strlen(name);
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
         const size_t bytes = strlen(prefixes[i]);
-        if (strncmp(name, prefixes[i], bytes) == 0)
-            return name + bytes;
+        if (strncmp(name, prefixes[i], bytes) == 0) {
+            snprintf(other_out, MICS_NAME_BYTES, "%s", name + bytes);
+            return true;
+        }
     }
-    return strcmp(name, "embed_out.weight") == 0 ? "lm_head.weight" : NULL;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const size_t bytes = strlen(ends[i][0]), kept = strlen("LayerNorm.");
+        if (length < bytes || strcmp(name + length - bytes, ends[i][0]) != 0)
+            continue;
+        snprintf(other_out, MICS_NAME_BYTES, "%.*s%s", (int)(length - bytes + kept), name,
+                 ends[i][1]);
+        return true;
+    }
+    if (strcmp(name, "embed_out.weight") != 0)
+        return false;
+    snprintf(other_out, MICS_NAME_BYTES, "lm_head.weight");
+    return true;
 }
 
 static bool is_named(const char *own, const char *name)
 {
-    const char *other = mics_tensor_other_name(own);
-    return strcmp(own, name) == 0 || (other != NULL && strcmp(other, name) == 0);
+    char other[MICS_NAME_BYTES];
+    return strcmp(own, name) == 0 ||
+           (mics_tensor_other_name(own, other) && strcmp(other, name) == 0);
 }
 
 static bool holds_tensor(const mics_param *param, const char *name)

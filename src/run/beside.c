@@ -260,6 +260,34 @@ static bool is_qwen2(const mics_saved *saved)
     return family != NULL && strcmp(family, "qwen2") == 0;
 }
 
+static mics_status put_token(const mics_saved *saved, const char *name, int32_t token,
+                             mics_text *text)
+{
+    char *content = NULL;
+    size_t bytes = 0;
+    MICS_TRY(mics_tokenizer_decode(saved->tokenizer, &token, 1, &content, &bytes));
+    mics_text_printf(text, ", \"%s\": ", name);
+    mics_text_quoted(text, content);
+    mics_free(saved->memory, content);
+    return MICS_OK;
+}
+
+// An encoder's: what hides a token, and what stands around a text.
+static mics_status put_encoder_tokens(const mics_saved *saved, mics_text *text)
+{
+    mics_token_frame frame = {0};
+    if (!saved->model->masked || saved->tokenizer == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_tokenizer_frame(saved->tokenizer, &frame));
+    if (mics_tokenizer_mask(saved->tokenizer) >= 0)
+        MICS_TRY(put_token(saved, "mask_token", mics_tokenizer_mask(saved->tokenizer), text));
+    if (frame.before_count > 0)
+        MICS_TRY(put_token(saved, "cls_token", frame.before[0], text));
+    if (frame.after_count > 0)
+        MICS_TRY(put_token(saved, "sep_token", frame.after[frame.after_count - 1], text));
+    return MICS_OK;
+}
+
 // Made anew, where no folder has one: with the tokens that the model's config names.
 static mics_status make_tokenizer_config(const mics_saved *saved, const mics_json *tokenizer,
                                          mics_json **config_out)
@@ -278,8 +306,10 @@ static mics_status make_tokenizer_config(const mics_saved *saved, const mics_jso
         mics_text_printf(&text, ", \"%s\": ", names[i]);
         mics_text_quoted(&text, token);
     }
+    mics_status status = put_encoder_tokens(saved, &text);
     mics_text_printf(&text, "}");
-    mics_status status = mics_text_status(&text);
+    if (status == MICS_OK)
+        status = mics_text_status(&text);
     if (status == MICS_OK)
         status = mics_json_parse(saved->memory, saved->path, text.bytes, text.used, config_out);
     mics_text_fini(&text);

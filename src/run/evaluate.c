@@ -1,14 +1,15 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Loss of a checkpoint on texts. Every token but the first is predicted exactly once: whole windows
-// in batches, then the windows that fill no batch, then the tokens that fill no window.
+// in batches, then the windows that fill no batch, then the tokens that fill no window. Of an
+// encoder the same windows are samples, of which the same tokens are hidden each time.
 #include "base/file.h"
-#include "mics/comm.h"
-#include "mics/device.h"
+#include "masking.h"
 #include "mics/engine.h"
 #include "mics/log.h"
 #include "samples.h"
 #include "saved.h"
+#include "saved_engine.h"
 #include "world.h"
 #include <string.h>
 
@@ -20,6 +21,9 @@ enum {
 // How long ranks wait for the slowest of them: its share may take hours.
 static const double WAIT_S = 7 * 24 * 3600.0;
 
+// Of hidden tokens: the same in every evaluation.
+static const uint64_t MASKING_SEED = 1;
+
 // What one process does of an evaluation: of the whole batches the share [first, last), the last
 // process also what fills no batch. Sums of losses are kept by batch, so that they can be added in the
 // order in which one process would.
@@ -27,15 +31,29 @@ typedef struct evaluation {
     const mics_saved *saved;
     const mics_corpus *corpus;
     run_world *world;
-    int64_t sequence;          // tokens of a window
-    int64_t next;              // first token of the next window
-    int64_t sequences, length; // of the running part
-    double *sums;              // (count) of losses over predicted tokens, by batch of this process
+    run_masking hidden;         // of an encoder
+    const run_masking *masking; // that; NULL: it is none
+    int64_t sequence;           // tokens of a window
+    int64_t next;               // first token of the next window
+    int64_t sequences, length;  // of the running part; with the frame
+    double *sums;               // (count) of losses over predicted tokens, by batch of this process
     int64_t count;
-    int64_t predicted, share; // tokens, of this process: done, and in all
+    int64_t predicted;   // tokens of this process that counted
+    int64_t done, share; // tokens of this process: read, and in all
 } evaluation;
 
 // ---- one part: some batches of one shape ----
+
+// A window in its frame. It is hidden by its first token's number, whatever ranks there are.
+static mics_status read_masked(evaluation *self, int32_t *inputs, int32_t *targets)
+{
+    const int64_t tokens = self->length - run_masking_frame_tokens(self->masking);
+    MICS_TRY(mics_corpus_read(self->corpus, self->next, tokens,
+                              inputs + self->masking->frame.before_count));
+    run_masking_apply(self->masking, MASKING_SEED, self->next, self->length, inputs, targets);
+    self->next += tokens;
+    return MICS_OK;
+}
 
 // Row by row: inputs are the window, targets its successors.
 static mics_status read_windows(void *ctx, int32_t micro_step, int32_t *inputs_out,
@@ -43,7 +61,10 @@ static mics_status read_windows(void *ctx, int32_t micro_step, int32_t *inputs_o
 {
     evaluation *self = ctx;
     (void)micro_step;
-    for (int64_t row = 0; row < self->sequences; row++) {
+    for (int64_t row = 0; row < self->sequences && self->masking != NULL; row++)
+        MICS_TRY(
+            read_masked(self, inputs_out + row * self->length, targets_out + row * self->length));
+    for (int64_t row = 0; row < self->sequences && self->masking == NULL; row++) {
         MICS_TRY(mics_corpus_read(self->corpus, self->next, self->length,
                                   inputs_out + row * self->length));
         MICS_TRY(mics_corpus_read(self->corpus, self->next + 1, self->length,
@@ -68,75 +89,33 @@ static mics_status run_batches(evaluation *self, mics_engine *engine, int64_t ba
     const bool masked = self->saved->document_mask && self->saved->tokenizer != NULL;
     const mics_batch_source source = {
         .read = read_windows, .read_segments = masked ? read_documents : NULL, .ctx = self};
-    MICS_TRY(run_saved_fill(self->saved, engine));
     for (int64_t batch = 0; batch < batches; batch++) {
         mics_step_result result;
-        const int64_t tokens = self->sequences * self->length;
         MICS_TRY(mics_engine_eval(engine, &source, &result));
-        self->sums[self->count++] = result.loss * (double)tokens;
-        self->predicted += tokens;
+        // A tail of special tokens alone has none that counts.
+        self->sums[self->count++] = result.counted > 0 ? result.loss * (double)result.counted : 0;
+        self->predicted += result.counted;
+        self->done += self->sequences * (self->length - run_masking_frame_tokens(self->masking));
         if (self->world->first == 0) // for all: shares are about equal
-            mics_work_tell(&self->saved->listener, "evaluating", self->predicted, self->share);
+            mics_work_tell(&self->saved->listener, "evaluating", self->done, self->share);
     }
     return MICS_OK;
 }
 
-// Processes of one machine share its cores.
-static mics_status open_schedule(const evaluation *self, mics_schedule **schedule_out)
-{
-    mics_machine machine;
-    const int32_t here = self->world->ranks_here;
-    MICS_TRY(mics_machine_read(&machine));
-    mics_schedule_spec spec = {
-        .model = self->saved->model,
-        .batch = {.sequences = self->sequences,
-                  .length = self->length,
-                  .threads = machine.cores > here ? machine.cores / here : 1},
-        .micro_steps = 1,
-        .recompute = true, // nothing is kept from unit to unit
-        .evaluation_only = true,
-    };
-    MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
-    MICS_TRY(mics_schedule_open(self->saved->memory, &spec, schedule_out));
-    return run_saved_check_fits(self->saved,
-                                here > 1 ? "evaluation by all ranks of this machine" : "evaluation",
-                                (double)(*schedule_out)->ledger.total * here);
-}
-
-static mics_status open_comm(mics_memory *memory, mics_thread_world **world_out,
-                             mics_comm **comm_out)
-{
-    mics_comm *inner = NULL;
-    MICS_TRY(mics_thread_world_open(memory, 1, 1, world_out));
-    MICS_TRY(mics_comm_thread_open(memory, *world_out, 0, &inner));
-    mics_status status = mics_comm_count_open_take(memory, inner, 1, comm_out);
-    if (status != MICS_OK)
-        mics_comm_close(inner);
-    return status;
-}
-
 static mics_status run_part(evaluation *self, int64_t sequences, int64_t length, int64_t batches)
 {
-    mics_memory *memory = self->saved->memory;
-    mics_schedule *schedule = NULL;
-    mics_thread_world *world = NULL;
-    mics_comm *comm = NULL;
-    mics_engine *engine = NULL;
-    mics_status status = MICS_OK;
+    run_saved_engine runs = {0};
+    const int32_t here = self->world->ranks_here;
     if (sequences == 0 || length == 0 || batches == 0)
         return MICS_OK;
     self->sequences = sequences;
-    self->length = length;
-    MICS_TRY_OUT(open_schedule(self, &schedule));
-    MICS_TRY_OUT(open_comm(memory, &world, &comm));
-    mics_engine_spec spec = {.memory = memory, .schedule = schedule, .comm = comm};
-    MICS_TRY_OUT(mics_engine_open(&spec, &engine));
-    MICS_TRY_OUT(run_batches(self, engine, batches));
-out:
-    mics_engine_close(engine);
-    mics_comm_close(comm);
-    mics_thread_world_close(world);
-    mics_schedule_close(schedule);
+    self->length = length + run_masking_frame_tokens(self->masking);
+    mics_status status = run_saved_engine_open(
+        self->saved, sequences, self->length, here,
+        here > 1 ? "evaluation by all ranks of this machine" : "evaluation", &runs);
+    if (status == MICS_OK)
+        status = run_batches(self, runs.engine, batches);
+    run_saved_engine_close(&runs);
     return status;
 }
 
@@ -161,14 +140,15 @@ static mics_status find_share(const evaluation *self, share *share_out)
     if (tokens < 2)
         return mics_fail(MICS_ERR_INVALID, "--data: %lld tokens; at least 2 are needed",
                          (long long)tokens);
-    const int64_t windows = mics_sample_count(tokens, length);
+    const int64_t unread = self->masking != NULL ? 0 : 1; // the last token is no input
+    const int64_t windows = (tokens - unread) / length;
     const int64_t batch = BATCH_TOKENS / length > 0 ? BATCH_TOKENS / length : 1;
     const int64_t batches = windows / batch;
     const bool last = rank == ranks - 1;
     *share_out = (share){.batch = batch,
                          .first = share_begin(batches, rank, ranks),
                          .windows = last ? windows % batch : 0,
-                         .tail = last ? tokens - 1 - windows * length : 0,
+                         .tail = last ? tokens - unread - windows * length : 0,
                          .capacity = batches / ranks + 3};
     share_out->batches = share_begin(batches, rank + 1, ranks) - share_out->first;
     return MICS_OK;
@@ -207,7 +187,7 @@ static mics_status add_shares(const evaluation *self, const share *mine, mics_ev
     mics_free(self->saved->memory, all);
     *found = (mics_evaluation){.loss = loss / tokens,
                                .tokens = (int64_t)tokens,
-                               .sequence = self->sequence,
+                               .sequence = self->sequence + run_masking_frame_tokens(self->masking),
                                .ranks = world->ranks,
                                .first = world->first == 0};
     return status;
@@ -238,10 +218,25 @@ static mics_status check_files(const mics_saved *saved, const char *const *files
     return MICS_OK;
 }
 
+// A window is what the frame leaves of a sequence.
+static mics_status open_masking(evaluation *self)
+{
+    if (!self->saved->model->masked)
+        return MICS_OK;
+    MICS_TRY(run_masking_init(self->saved->memory, self->saved->tokenizer, self->saved->path,
+                              &self->hidden));
+    self->masking = &self->hidden;
+    self->sequence -= run_masking_frame_tokens(self->masking);
+    return self->sequence > 0
+               ? MICS_OK
+               : mics_fail(MICS_ERR_INVALID, "--sequence: holds nothing but special tokens; give a "
+                                             "longer one");
+}
+
 static mics_status frame_texts(const mics_saved *saved)
 {
     mics_token_frame frame = {0};
-    if (saved->tokenizer != NULL)
+    if (saved->tokenizer != NULL && !saved->model->masked)
         MICS_TRY(run_saved_frame(saved, &frame));
     return frame.before_count + frame.after_count > 0
                ? mics_tokenizer_frame_texts(saved->tokenizer, "data.add_special_tokens")
@@ -307,6 +302,7 @@ static mics_status evaluate_share(evaluation *self, const mics_evaluation_spec *
     MICS_TRY_OUT(status);
     MICS_TRY_OUT(check_files(saved, spec->files, spec->file_count));
     MICS_TRY_OUT(choose_length(saved, spec->sequence, &self->sequence));
+    MICS_TRY_OUT(open_masking(self));
     MICS_TRY_OUT(frame_texts(saved));
     MICS_TRY_OUT(mics_temp_dir_init(&cache));
     MICS_TRY_OUT(open_corpus(self, spec, cache.path, &corpus));
@@ -341,8 +337,10 @@ mics_status mics_saved_evaluate(const mics_saved *saved, const mics_evaluation_s
         status = evaluate_share(&self, spec, begun_out, evaluation_out);
     mics_log_release(status != MICS_OK, -1);
     run_world_close(self.world);
-    if (saved != NULL)
+    if (saved != NULL) {
         mics_free(saved->memory, self.sums);
+        run_masking_fini(&self.hidden);
+    }
     mics_memory_close(memory);
     return status;
 }

@@ -13,11 +13,35 @@
 
 enum { COMPARE_ELEMS = 1 << 14 };
 
-static const char *const lm_heads[] = {"lm_head.weight", "embed_out.weight"};
+// A tied LM head, which some files hold too.
+static const char *const lm_heads[] = {"lm_head.weight", "embed_out.weight",
+                                       "cls.predictions.decoder.weight", "lm_head.decoder.weight"};
+enum { LM_HEADS = sizeof lm_heads / sizeof *lm_heads };
 
 static bool is_lm_head(const char *name)
 {
-    return strcmp(name, lm_heads[0]) == 0 || strcmp(name, lm_heads[1]) == 0;
+    bool is = false;
+    for (int i = 0; i < LM_HEADS; i++)
+        is = is || strcmp(name, lm_heads[i]) == 0;
+    return is;
+}
+
+// The bias of an encoder's logits, by its own name and by that of the module that has it too.
+static const char *const head_biases[][2] = {
+    {"cls.predictions.bias", "cls.predictions.decoder.bias"},
+    {"lm_head.bias", "lm_head.decoder.bias"}};
+enum { HEAD_BIASES = sizeof head_biases / sizeof *head_biases };
+
+// What an encoder's pre-training or its other tasks have besides.
+static bool is_of_another_task(const char *name)
+{
+    static const char *const tasks[] = {"bert.pooler.", "roberta.pooler.", "cls.seq_relationship."};
+    bool is = mics_text_ends(name, ".embeddings.position_ids");
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
+        is = is || strncmp(name, tasks[i], strlen(tasks[i])) == 0;
+    for (int i = 0; i < HEAD_BIASES; i++)
+        is = is || strcmp(name, head_biases[i][1]) == 0;
+    return is;
 }
 
 // ---- what files hold ----
@@ -31,15 +55,17 @@ static bool is_no_parameter(const mics_model *model, const char *name)
         if (mics_text_ends(name, ends[i]))
             return true;
     }
-    return model->tied && is_lm_head(name);
+    return (model->masked && is_of_another_task(name)) || (model->tied && is_lm_head(name));
 }
 
 // The tensor of this name, or of the other one that files have for it.
 static const mics_tensor_info *find_tensor(const mics_safetensors *reader, const char *name)
 {
-    const char *other = mics_tensor_other_name(name);
+    char other[MICS_NAME_BYTES];
     const mics_tensor_info *info = mics_safetensors_find(reader, name);
-    return info == NULL && other != NULL ? mics_safetensors_find(reader, other) : info;
+    return info == NULL && mics_tensor_other_name(name, other)
+               ? mics_safetensors_find(reader, other)
+               : info;
 }
 
 static void shape_text(int32_t dims, const int64_t *shape, char *text, size_t capacity)
@@ -56,8 +82,9 @@ static mics_status check_tensor(const mics_param_tensor *tensor, const mics_safe
                                 const char *path)
 {
     const mics_tensor_info *info = find_tensor(reader, tensor->name);
-    const char *other = mics_tensor_other_name(tensor->name);
-    if (other != NULL && mics_safetensors_find(reader, tensor->name) != NULL &&
+    char other[MICS_NAME_BYTES];
+    if (mics_tensor_other_name(tensor->name, other) &&
+        mics_safetensors_find(reader, tensor->name) != NULL &&
         mics_safetensors_find(reader, other) != NULL)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: tensors \"%s\" and \"%s\" are one of the model's; which holds? "
@@ -119,7 +146,7 @@ static mics_status check_tied(const mics_model *model, const mics_safetensors *r
     if (!model->tied)
         return MICS_OK;
     const mics_tensor_info *table = find_tensor(reader, tied_table(model)->name);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < LM_HEADS; i++) {
         const mics_tensor_info *head = mics_safetensors_find(reader, lm_heads[i]);
         if (head != NULL)
             MICS_TRY(same_elems(reader, head, table, &same));
@@ -146,11 +173,30 @@ static mics_status check_extra(const mics_model *model, const mics_safetensors *
     return MICS_OK;
 }
 
+static mics_status check_head_bias(const mics_safetensors *reader, const char *path)
+{
+    for (int i = 0; i < HEAD_BIASES; i++) {
+        bool same = true;
+        const mics_tensor_info *own = mics_safetensors_find(reader, head_biases[i][0]);
+        const mics_tensor_info *again = mics_safetensors_find(reader, head_biases[i][1]);
+        if (own != NULL && again != NULL)
+            MICS_TRY(same_elems(reader, own, again, &same));
+        if (!same)
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: tensors \"%s\" and \"%s\" are one of the model's; which holds? "
+                             "remove the other",
+                             path, own->name, again->name);
+    }
+    return MICS_OK;
+}
+
 static mics_status check(const mics_model *model, const mics_safetensors *reader, const char *path)
 {
     MICS_TRY(check_extra(model, reader, path));
     for (int32_t unit = 0; unit < model->unit_count; unit++)
         MICS_TRY(check_unit(&model->units[unit], reader, path));
+    if (model->masked)
+        MICS_TRY(check_head_bias(reader, path));
     return check_tied(model, reader, path);
 }
 

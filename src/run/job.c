@@ -73,6 +73,28 @@ static mics_status open_tokenizer(mics_job *job)
                           run->model_config);
 }
 
+static mics_status open_masking(mics_job *job)
+{
+    const mics_run *run = job->run;
+    if (!job->model->masked)
+        return MICS_OK;
+    if (run->add_special_tokens)
+        return mics_json_fail(run->json, "data.add_special_tokens", MICS_ERR_INVALID,
+                              "is of no use for %s: its samples stand between the tokenizer's "
+                              "special tokens already; leave the key out",
+                              run->model_config);
+    if (run->document_mask)
+        return mics_json_fail(run->json, "data.document_mask", MICS_ERR_UNSUPPORTED,
+                              "is for models that continue a text, and %s is an encoder; leave the "
+                              "key out",
+                              run->model_config);
+    if (run->sample_every > 0)
+        return mics_json_fail(run->json, "run.sample_every", MICS_ERR_INVALID,
+                              "%s is an encoder, which writes no text; leave the key out",
+                              run->model_config);
+    return run_masking_init(job->memory, job->tokenizer, "data.tokenizer", &job->masking);
+}
+
 // Folders of shards, which are not known as such by their names: "bytes" is then only a default.
 static mics_status check_texts(const mics_job *job)
 {
@@ -128,7 +150,8 @@ static mics_status divide(mics_job *job, int32_t document)
     const run_sources sources = {run->train, run->train_weights, run->train_count};
     MICS_TRY(check_documents(job, "data.train", job->train, document));
     MICS_TRY(check_documents(job, "data.validation", job->validation, document));
-    MICS_TRY(run_samples_divide(job->memory, &sources, job->train, job->validation, run->seed,
+    MICS_TRY(run_samples_divide(job->memory, &sources, job->train, job->validation,
+                                job->model->masked ? &job->masking : NULL, run->seed,
                                 run_job_sequence(job), run->validation_batches > 0,
                                 &job->train_samples, &job->validation_samples));
     job->train_samples.document = job->validation_samples.document = document;
@@ -194,6 +217,7 @@ mics_status run_job_open_data(mics_job *job)
 {
     MICS_TRY(mics_run_check_files(job->run));
     MICS_TRY(open_tokenizer(job));
+    MICS_TRY(open_masking(job));
     MICS_TRY(run_folder_lock(job->memory, job->run->out, role_of(job->world),
                              job->newest_path != NULL, &job->out));
     MICS_TRY(open_corpora(job));
@@ -211,6 +235,7 @@ void run_job_close_parts(mics_job *job)
     run_samples_fini(job->memory, &job->validation_samples);
     mics_corpus_close(job->validation);
     mics_corpus_close(job->train);
+    run_masking_fini(&job->masking);
     mics_tokenizer_close(job->tokenizer);
     mics_schedule_close(job->schedule);
     mics_model_close(job->model);

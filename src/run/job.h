@@ -47,6 +47,7 @@ struct mics_job {
     run_gather_times gather_times;   // all 0: they were not timed
     mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text
     mics_corpus *train, *validation; // validation NULL: part of train, or none
+    run_masking masking;             // of an encoder
     run_samples train_samples, validation_samples;
     mics_safetensors *import;    // NULL: random, or resumed
     mics_checkpoint *checkpoint; // NULL: the run starts anew

@@ -75,14 +75,21 @@ static mics_status divide_mixture(mics_memory *memory, const run_sources *source
 
 mics_status run_samples_divide(mics_memory *memory, const run_sources *sources,
                                const mics_corpus *train, const mics_corpus *validation,
-                               uint64_t seed, int64_t sequence, bool hold_out,
-                               run_samples *train_out, run_samples *validation_out)
+                               const run_masking *masking, uint64_t seed, int64_t sequence,
+                               bool hold_out, run_samples *train_out, run_samples *validation_out)
 {
+    if (sequence <= run_masking_frame_tokens(masking))
+        return mics_fail(MICS_ERR_INVALID,
+                         "data.sequence_length: %lld tokens hold nothing but the tokenizer's "
+                         "special tokens around a text; make it longer",
+                         (long long)sequence);
+    sequence -= run_masking_frame_tokens(masking);
     hold_out = hold_out && validation == NULL;
     int64_t windows = mics_sample_count(mics_corpus_tokens(train), sequence);
     MICS_TRY(check_windows("data.train", train, sequence, windows, hold_out ? 2 : 1));
     const int64_t held = hold_out ? held_of(windows) : 0;
     run_samples other = {.corpus = train,
+                         .masking = masking,
                          .seed = seed ^ VALIDATION_SEED,
                          .sequence = sequence,
                          .first_window = windows - held,
@@ -93,8 +100,11 @@ mics_status run_samples_divide(mics_memory *memory, const run_sources *sources,
         other.windows = mics_sample_count(mics_corpus_tokens(validation), sequence);
         MICS_TRY(check_windows("data.validation", validation, sequence, other.windows, 1));
     }
-    *train_out = (run_samples){
-        .corpus = train, .seed = seed, .sequence = sequence, .windows = windows - held};
+    *train_out = (run_samples){.corpus = train,
+                               .masking = masking,
+                               .seed = seed,
+                               .sequence = sequence,
+                               .windows = windows - held};
     *validation_out = other;
     return sources->weights != NULL
                ? divide_mixture(memory, sources, hold_out, train_out, validation_out)
@@ -141,9 +151,18 @@ static int64_t begin_of(const run_samples *samples, int64_t sample)
 mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t count, int32_t *row,
                              int32_t *inputs_out, int32_t *targets_out)
 {
-    int64_t length = samples->sequence;
-    size_t bytes = (size_t)length * sizeof(int32_t);
-    for (int64_t i = 0; i < count; i++) {
+    const run_masking *masking = samples->masking;
+    const int64_t length = samples->sequence;
+    const int64_t whole = length + run_masking_frame_tokens(masking);
+    const size_t bytes = (size_t)length * sizeof(int32_t);
+    for (int64_t i = 0; i < count && masking != NULL; i++) {
+        int32_t *inputs = inputs_out + i * whole;
+        MICS_TRY(mics_corpus_read(samples->corpus, begin_of(samples, first + i), length,
+                                  inputs + masking->frame.before_count));
+        run_masking_apply(masking, samples->seed, first + i, whole, inputs,
+                          targets_out + i * whole);
+    }
+    for (int64_t i = 0; i < count && masking == NULL; i++) {
         MICS_TRY(mics_corpus_read(samples->corpus, begin_of(samples, first + i), length + 1, row));
         memcpy(inputs_out + i * length, row, bytes);
         memcpy(targets_out + i * length, row + 1, bytes);

@@ -460,6 +460,12 @@ static mics_status read_params(mics_saved *saved, mics_dtype dtype)
 
 mics_status mics_saved_load(mics_saved *saved, mics_dtype dtype)
 {
+    if (saved->model->masked)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "%s: is an encoder, which continues no text; \"mics generate --fill TEXT\" "
+            "finds words for the mask tokens of a text",
+            saved->path);
     if (saved->tokenizer == NULL && saved->weights != NULL)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: holds no tokenizer.json, so nobody knows what text its tokens are; "

@@ -20,7 +20,7 @@ tokenizer() {
 begins='{"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
  {"Sequence": {"id": "A", "type_id": 0}}], "pair": [], "special_tokens": {"<s>": {"id": "<s>",
  "ids": [1], "tokens": ["<s>"]}}}'
-roberta='{"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1]}'
+roberta='{"type": "OtherProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1]}'
 loss() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
 
 # A post-processor that nobody asked for does not matter, not even when a sample is written at the end.
@@ -32,7 +32,7 @@ run 0 read "$mics" generate roberta --prompt "the lark" --tokens 5
 run 2 asked "$mics" train run.json --ranks 2 --out asked --set data.tokenizer=letters.json \
     --set data.add_special_tokens=true
 one_line asked.err
-contains asked.err "RobertaProcessing"
+contains asked.err "OtherProcessing"
 [ ! -e asked/metrics.jsonl ] || fail "a step was done"
 
 # Text is written and evaluated as the run was trained: without <s>, or with it.

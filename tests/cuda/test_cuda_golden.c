@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Logits of the golden GPT-2 (another implementation's; tests/golden/README.md) on a GPU, in every
+// Logits of the golden models (another implementation's; tests/golden/README.md) on a GPU, in every
 // type, by the engine's forward.
 #include "../comm/captured.h"
 #include "../engine/golden.h"
@@ -159,13 +159,16 @@ static void test_logits(void **state)
 {
     static const double tolerances[MICS_DTYPES] = {
         [MICS_DTYPE_FP32] = 1e-5, [MICS_DTYPE_BF16] = 1e-2, [MICS_DTYPE_FP16] = 2e-3};
-    golden g;
+    static const char *const folders[] = {"gpt2", "bert_small", "roberta_small"};
     (void)state;
-    golden_open(&g, "gpt2");
-    check_case(&g, false, MICS_DTYPE_FP32, tolerances[MICS_DTYPE_FP32]);
-    for (int dtype = 0; dtype < MICS_DTYPES; dtype++)
-        check_case(&g, true, (mics_dtype)dtype, tolerances[dtype]);
-    golden_close(&g);
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
+        golden g;
+        golden_open(&g, folders[f]);
+        check_case(&g, false, MICS_DTYPE_FP32, tolerances[MICS_DTYPE_FP32]);
+        for (int dtype = 0; dtype < MICS_DTYPES; dtype++)
+            check_case(&g, true, (mics_dtype)dtype, tolerances[dtype]);
+        golden_close(&g);
+    }
 }
 
 static void test_a_cut_table_is_refused(void **state)

@@ -235,9 +235,10 @@ static void backward_matches(void **state)
 
 // ---- what runs beside GEMMs ----
 
-typedef void (*bias_add_fn)(const mics_exec *at, void *y, const void *bias, int64_t N, int64_t O);
+typedef void (*bias_add_fn)(const mics_exec *at, void *y, const void *bias, int64_t N, int64_t O,
+                            int64_t stride);
 typedef void (*bias_backward_fn)(const mics_exec *at, void *dbias, const void *dy, int64_t N,
-                                 int64_t O, bool add, void *workspace);
+                                 int64_t O, int64_t stride, bool add, void *workspace);
 typedef void (*round_add_fn)(const mics_exec *at, void *out, const float *sum, int64_t elems,
                              bool add);
 
@@ -266,9 +267,9 @@ static void bias_case(mics_dtype dtype, int64_t N, int64_t O, int64_t shift, boo
     }
     void *rows = shifted(&c, gpu_numbers(&c, y - shift, shift + elems), shift);
     void *dbias = destination(&c, add, O, sums[0], sums[1]);
-    bias_backward(&c.at, dbias, rows, N, O, add, c.at.workspace);
+    bias_backward(&c.at, dbias, rows, N, O, O, add, c.at.workspace);
     gpu_expect(&c, "dbias", dbias, dtype, O, sums[0], sums[1], 1.01, EXACT);
-    bias_add(&c.at, rows, gpu_numbers(&c, bias, O), N, O);
+    bias_add(&c.at, rows, gpu_numbers(&c, bias, O), N, O, O);
     gpu_expect(&c, "y", rows, dtype, elems, want, none, 1.01, 0);
     double *sum = gpu_random(&c, elems, 1.0), *rounded = gpu_doubles(&c, elems);
     memcpy(rounded, sum, (size_t)elems * sizeof *sum);

@@ -49,8 +49,9 @@ static inline float *golden_param(const mics_safetensors *file, const char *pref
         const mics_param_part *part = &param->parts[i];
         char name[2 * MICS_NAME_BYTES];
         snprintf(name, sizeof name, "%s%s", prefix, part->name);
-        const char *other = mics_tensor_other_name(name);
-        const bool there = mics_safetensors_find(file, name) != NULL || other == NULL;
+        char other[MICS_NAME_BYTES];
+        const bool there =
+            mics_safetensors_find(file, name) != NULL || !mics_tensor_other_name(name, other);
         ASSERT_OK(mics_safetensors_read(file, there ? name : other, part->tensor_row * row_elems,
                                         part->rows * row_elems, data + part->row * row_elems));
     }

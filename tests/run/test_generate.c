@@ -159,10 +159,10 @@ static void test_other_tokenizers(void **state)
     ASSERT_SAID(&f->seen, "makes token 97 of the prompt, but the model's vocab_size is 97");
     free(none);
     none = NULL;
-    write_tokenizer(f, "{\"type\": \"BertProcessing\", \"sep\": [\"a\", 3], \"cls\": [\"b\", 4]}",
+    write_tokenizer(f, "{\"type\": \"OtherProcessing\", \"sep\": [\"a\", 3], \"cls\": [\"b\", 4]}",
                     94);
     ASSERT_STATUS(MICS_ERR_UNSUPPORTED, generate(f, "a", false, 1, &none));
-    ASSERT_SAID(&f->seen, "post_processor: \"BertProcessing\" is not supported");
+    ASSERT_SAID(&f->seen, "post_processor: \"OtherProcessing\" is not supported");
     free(none);
 }
 

@@ -55,7 +55,8 @@ static mics_status take_piece(void *ctx, const char *text, size_t bytes)
 static size_t find_cut(void *ctx, const char *text, size_t bytes)
 {
     const bpe_work *work = ctx;
-    if (work->bpe->ignore_merges) // the whole could be a token
+    if (work->bpe->ignore_merges ||
+        work->bpe->wordpiece.prefix != NULL) // the whole could be a token
         return 0;
     for (size_t at = bytes; at > 1;) {
         at--;
@@ -399,12 +400,25 @@ static void bpe_close(void *ctx)
     mics_bpe_close(ctx);
 }
 
+static bool bpe_is_special(const mics_tokenizer *tokenizer, int32_t token)
+{
+    const mics_bpe *bpe = tokenizer->ctx;
+    for (int set = 0; set < 2; set++) {
+        for (int32_t i = 0; i < bpe->added[set].count; i++) {
+            if (bpe->added[set].items[i].token == token && bpe->added[set].items[i].special)
+                return true;
+        }
+    }
+    return false;
+}
+
 static const mics_tokenizer_ops bpe_ops = {
     .name = "BPE",
     .feed = bpe_feed,
     .merge = bpe_merge_pieces,
     .text = bpe_text,
     .trim = bpe_trim,
+    .is_special = bpe_is_special,
     .work_open = bpe_work_open,
     .work_reset = bpe_work_reset,
     .work_close = bpe_work_close,
@@ -426,6 +440,7 @@ void mics_bpe_close(mics_bpe *bpe)
     mics_free(bpe->memory, bpe->pairs);
     mics_free(bpe->memory, bpe->joints);
     mics_free(bpe->memory, bpe->words);
+    mics_free(bpe->memory, bpe->wordpiece.prefix);
     mics_free(bpe->memory, bpe->decoder.texts.blob);
     mics_free(bpe->memory, bpe->decoder.texts.begin);
     mics_free(bpe->memory, bpe->decoder.head.blob);
@@ -446,8 +461,10 @@ mics_status mics_bpe_load(mics_memory *memory, const mics_json *json, mics_bpe *
     MICS_TRY_OUT(mics_bpe_load_normalizer(json, bpe));
     MICS_TRY_OUT(mics_bpe_load_pre_tokenizer(json, bpe));
     MICS_TRY_OUT(mics_bpe_load_tokens(json, bpe));
-    MICS_TRY_OUT(mics_bpe_load_merges(json, bpe));
-    MICS_TRY_OUT(mics_bpe_load_joints(bpe));
+    if (bpe->wordpiece.prefix == NULL) {
+        MICS_TRY_OUT(mics_bpe_load_merges(json, bpe));
+        MICS_TRY_OUT(mics_bpe_load_joints(bpe));
+    }
     MICS_TRY_OUT(mics_bpe_load_decoder(json, bpe));
     *bpe_out = bpe;
     bpe = NULL;
@@ -456,12 +473,11 @@ out:
     return status;
 }
 
-// The token that models of the GPT family set between documents, by the names it goes by.
-static int32_t find_separator(const mics_json *json)
+// The added token that goes by the first of these names; -1: none.
+static int32_t find_named(const mics_json *json, const char *const *names, size_t count)
 {
-    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
     const mics_json_value *added = mics_json_at(json, "added_tokens");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < count; i++) {
         for (int32_t at = 0; at < mics_json_count(added); at++) {
             const mics_json_value *entry = mics_json_element(added, at);
             if (strcmp(mics_json_string(mics_json_get(entry, "content")), names[i]) == 0)
@@ -469,6 +485,20 @@ static int32_t find_separator(const mics_json *json)
         }
     }
     return -1;
+}
+
+// The token that models set between documents.
+static int32_t find_separator(const mics_json *json)
+{
+    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>",
+                                        "[SEP]"};
+    return find_named(json, names, sizeof names / sizeof *names);
+}
+
+static int32_t find_mask(const mics_json *json)
+{
+    static const char *const names[] = {"[MASK]", "<mask>"};
+    return find_named(json, names, sizeof names / sizeof *names);
 }
 
 mics_status mics_bpe_open(mics_memory *memory, const char *path, mics_tokenizer *tokenizer_out)
@@ -490,6 +520,7 @@ mics_status mics_bpe_open(mics_memory *memory, const char *path, mics_tokenizer 
         .ctx = bpe,
         .vocab = bpe->vocab,
         .separator = find_separator(json),
+        .mask = find_mask(json),
         .identity = XXH3_64bits_withSeed(&version, sizeof version, identity),
         .file_text = text,
         .frame = frame,

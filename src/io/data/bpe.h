@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Byte pair encoding: the tables of one tokenizer.json, and the merging of one piece.
 //
-// Two kinds: byte-level (GPT-2, Llama 3, Qwen, NeoX), whose smallest tokens are bytes, and by
+// WordPiece (BERT; Wu et al., 2016, arXiv:1609.08144) has the same tables but for merges: each word
+// is the longest token that it begins with, then the longest that what is left begins with.
+//
+// Two kinds of BPE: byte-level (GPT-2, Llama 3, Qwen, NeoX), whose smallest tokens are bytes, and by
 // characters (Llama 2, Mistral), where bytes or an unknown token stand for a character that is no
 // token.
 //
@@ -55,6 +58,12 @@ typedef struct mics_bpe_added_set {
     bool lstrip;        // some token does
 } mics_bpe_added_set;
 
+// A WordPiece model's own; `prefix` NULL: byte pairs are merged.
+typedef struct mics_wordpiece {
+    char *prefix;      // of tokens that go on with a word: "##"
+    int64_t max_chars; // of a word; longer ones are unknown
+} mics_wordpiece;
+
 struct mics_bpe {
     mics_memory *memory;
     mics_chars chars;
@@ -76,7 +85,8 @@ struct mics_bpe {
     uint64_t word_mask;
     size_t longest_word;
     mics_bpe_added_set added[2]; // [0] found in the raw text, [1] in the normalized one
-    bool ignore_merges;          // a piece that is a token stays whole, whatever the merges say
+    mics_wordpiece wordpiece;
+    bool ignore_merges; // a piece that is a token stays whole, whatever the merges say
     mics_bpe_decoder decoder;
 };
 typedef struct mics_bpe mics_bpe;
@@ -127,6 +137,12 @@ mics_status mics_bpe_load_joints(mics_bpe *bpe);
 /* Whether no token reaches over a place in a text, so that what is before it and what is behind it
  * can be encoded apart. False when that is not known. Needs 0 < at < bytes. */
 bool mics_bpe_is_cut(const mics_bpe *bpe, const char *text, size_t bytes, size_t at);
+
+/* Appends the tokens of a word by a WordPiece model, or its unknown token. `space` has the bytes of
+ * mics_wordpiece_space. */
+mics_status mics_wordpiece_cut(const mics_bpe *bpe, const char *word, size_t bytes, char *space,
+                               mics_token_list *list);
+size_t mics_wordpiece_space(const mics_bpe *bpe);
 
 // What merging needs besides the tables; one thread at a time.
 typedef struct mics_bpe_merger mics_bpe_merger;

@@ -16,6 +16,7 @@ typedef struct reader {
     mics_normal *heads;    // in a text's first one
     bool differs;          // the two do
     bool bytes;            // <0x0A> stands for a byte
+    const char *prefix;    // of WordPiece's tokens that go on with a word; NULL: another decoder
     bool fused, stripped;
 } reader;
 
@@ -23,7 +24,8 @@ static mics_status refuse(const reader *r, const char *type, const char *why)
 {
     return mics_json_fail(r->json, path, MICS_ERR_UNSUPPORTED,
                           "decoder \"%.60s\" %s; known: ByteLevel for byte-level BPE; else "
-                          "ByteFallback, Fuse, Metaspace, Replace, Sequence, Strip behind Fuse",
+                          "ByteFallback, Fuse, Metaspace, Replace, Sequence, Strip behind Fuse; "
+                          "or WordPiece alone",
                           type, why);
 }
 
@@ -85,6 +87,26 @@ static mics_status add_strip(reader *r, const mics_json_value *object)
     return read_count(r, object, "stop", &decoder->right);
 }
 
+// A space before each token but those that go on with a word, and none before some marks.
+// Source: Hugging Face tokenizers, decoders/wordpiece.rs.
+static mics_status add_wordpiece(reader *r, const mics_json_value *object)
+{
+    static const char *const cleaned[][2] = {
+        {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+    };
+    bool cleanup = true;
+    if (r->differs || r->fused || r->bytes || !mics_normal_is_empty(r->replaces))
+        return refuse(r, "WordPiece", "beside others is not supported");
+    MICS_TRY(mics_read_text(r->json, object, path, "prefix", true, &r->prefix));
+    MICS_TRY(mics_read_bool(r->json, object, path, "cleanup", &cleanup));
+    r->differs = true;
+    for (size_t i = 0; cleanup && i < sizeof cleaned / sizeof *cleaned; i++)
+        MICS_TRY(replace(r, MICS_NORMAL_REPLACE_TEXT, cleaned[i][0], cleaned[i][1], cleaned[i][1]));
+    return MICS_OK;
+}
+
 static mics_status add_decoder(void *ctx, const mics_json_value *object, const char *type)
 {
     reader *r = ctx;
@@ -98,6 +120,10 @@ static mics_status add_decoder(void *ctx, const mics_json_value *object, const c
                                          : "is not supported without the pre-tokenizer");
     if (r->bpe->byte_level)
         return MICS_OK;
+    if (r->prefix != NULL)
+        return refuse(r, type, "behind WordPiece is not supported");
+    if (strcmp(type, "WordPiece") == 0)
+        return add_wordpiece(r, object);
     if (strcmp(type, "Replace") == 0)
         return add_replace(r, object);
     if (strcmp(type, "Strip") == 0)
@@ -112,7 +138,18 @@ static mics_status add_decoder(void *ctx, const mics_json_value *object, const c
     return MICS_OK;
 }
 
-static mics_status decode_token(const reader *r, mics_normal_work *work, int32_t token,
+// A token behind another, by WordPiece.
+static mics_status decode_more(const reader *r, mics_normal_work *work, const char *text,
+                               size_t bytes, mics_buffer *texts)
+{
+    const size_t prefix = strlen(r->prefix);
+    if (bytes >= prefix && memcmp(text, r->prefix, prefix) == 0)
+        return mics_normal_feed(work, text + prefix, bytes - prefix, true, false, texts);
+    MICS_TRY(mics_normal_feed(work, " ", 1, true, true, texts));
+    return mics_normal_feed(work, text, bytes, false, false, texts);
+}
+
+static mics_status decode_token(const reader *r, bool head, mics_normal_work *work, int32_t token,
                                 mics_buffer *texts)
 {
     const mics_bpe_span *span = &r->bpe->spans[token];
@@ -121,12 +158,14 @@ static mics_status decode_token(const reader *r, mics_normal_work *work, int32_t
     const char letter = (char)(unsigned char)byte;
     if (byte >= 0)
         return mics_buffer_append(texts, &letter, 1);
+    if (r->prefix != NULL && !head)
+        return decode_more(r, work, text, span->bytes, texts);
     return mics_normal_feed(work, text, span->bytes, true, false, texts);
 }
 
-static mics_status decode_all(const reader *r, const mics_normal *replaces,
-                              mics_bpe_texts *texts_out)
+static mics_status decode_all(const reader *r, bool head, mics_bpe_texts *texts_out)
 {
+    const mics_normal *replaces = head ? r->heads : r->replaces;
     mics_bpe *bpe = r->bpe;
     mics_normal_work *work = NULL;
     mics_buffer texts = {.memory = bpe->memory};
@@ -134,7 +173,7 @@ static mics_status decode_all(const reader *r, const mics_normal *replaces,
     MICS_TRY_OUT(MICS_NEW(bpe->memory, bpe->vocab + 1, &texts_out->begin));
     MICS_TRY_OUT(mics_normal_work_open(replaces, &work));
     for (int32_t token = 0; token < bpe->vocab; token++) {
-        MICS_TRY_OUT(decode_token(r, work, token, &texts));
+        MICS_TRY_OUT(decode_token(r, head, work, token, &texts));
         texts_out->begin[token + 1] = texts.bytes;
     }
     MICS_TRY_OUT(mics_buffer_reserve(&texts, 1)); // so that there is a blob
@@ -154,9 +193,9 @@ mics_status mics_bpe_load_decoder(const mics_json *json, mics_bpe *bpe)
     MICS_TRY_OUT(mics_normal_open(bpe->memory, &bpe->chars, &r.heads));
     MICS_TRY_OUT(mics_read_sequence(json, path, "decoders", add_decoder, &r));
     if (!bpe->byte_level)
-        MICS_TRY_OUT(decode_all(&r, r.replaces, &bpe->decoder.texts));
+        MICS_TRY_OUT(decode_all(&r, false, &bpe->decoder.texts));
     if (!bpe->byte_level && r.differs)
-        MICS_TRY_OUT(decode_all(&r, r.heads, &bpe->decoder.head));
+        MICS_TRY_OUT(decode_all(&r, true, &bpe->decoder.head));
 out:
     mics_normal_close(r.replaces);
     mics_normal_close(r.heads);

@@ -45,16 +45,8 @@ struct mics_bpe_merger {
     candidate *heap;                  // (2 * capacity): n - 1 at first, two more for each merge
     int32_t heap_count;
     cache_slot *cache; // (CACHE_SLOTS)
+    char *space;       // of WordPiece (mics_wordpiece_cut)
 };
-
-mics_status mics_bpe_merger_open(const mics_bpe *bpe, mics_bpe_merger **merger_out)
-{
-    mics_bpe_merger *merger = NULL;
-    MICS_TRY(MICS_NEW(bpe->memory, 1, &merger));
-    merger->bpe = bpe;
-    *merger_out = merger;
-    return MICS_OK;
-}
 
 static void free_arrays(mics_bpe_merger *merger)
 {
@@ -74,7 +66,24 @@ void mics_bpe_merger_close(mics_bpe_merger *merger)
         return;
     free_arrays(merger);
     mics_free(merger->bpe->memory, merger->cache);
+    mics_free(merger->bpe->memory, merger->space);
     mics_free(merger->bpe->memory, merger);
+}
+
+mics_status mics_bpe_merger_open(const mics_bpe *bpe, mics_bpe_merger **merger_out)
+{
+    mics_bpe_merger *merger = NULL;
+    MICS_TRY(MICS_NEW(bpe->memory, 1, &merger));
+    merger->bpe = bpe;
+    mics_status status = MICS_OK;
+    if (bpe->wordpiece.prefix != NULL)
+        status = MICS_NEW(bpe->memory, mics_wordpiece_space(bpe), &merger->space);
+    if (status != MICS_OK) {
+        mics_bpe_merger_close(merger);
+        return status;
+    }
+    *merger_out = merger;
+    return MICS_OK;
 }
 
 static mics_status reserve(mics_bpe_merger *merger, size_t bytes)
@@ -213,6 +222,8 @@ static mics_status merge_word(mics_bpe_merger *merger, const char *word, size_t 
         return mics_fail(MICS_ERR_INVALID,
                          "%zu bytes without a place to cut are more than a tokenizer merges (%d)",
                          bytes, MAX_PIECE);
+    if (merger->bpe->wordpiece.prefix != NULL)
+        return mics_wordpiece_cut(merger->bpe, word, bytes, merger->space, list);
     MICS_TRY(reserve(merger, bytes));
     const int32_t length = (int32_t)bytes;
     symbols s = {.merger = merger, .first = -1, .last = -1};

@@ -29,6 +29,24 @@ static mics_status refuse(const mics_json *json, const mics_json_value *object, 
                           text);
 }
 
+static mics_status load_wordpiece(const mics_json *json, const mics_json_value *model,
+                                  mics_bpe *bpe)
+{
+    static const char key[] = "max_input_chars_per_word", prefix[] = "continuing_subword_prefix";
+    enum { USUAL_CHARS = 100, MAX_CHARS = 10000 };
+    const mics_json_value *chars = mics_json_get(model, key);
+    const char *text = "##";
+    if (mics_json_get(model, prefix) != NULL)
+        MICS_TRY(
+            mics_read_text(json, model, "model.continuing_subword_prefix", prefix, true, &text));
+    bpe->wordpiece.max_chars = chars != NULL ? mics_json_int(chars) : USUAL_CHARS;
+    if (chars != NULL && (mics_json_type_of(chars) != MICS_JSON_INT || mics_json_int(chars) < 1 ||
+                          mics_json_int(chars) > MAX_CHARS))
+        return mics_json_fail(json, "model.max_input_chars_per_word", MICS_ERR_FORMAT,
+                              "is no integer from 1 to %d", MAX_CHARS);
+    return mics_strdup(bpe->memory, text, &bpe->wordpiece.prefix);
+}
+
 mics_status mics_bpe_load_model(const mics_json *json, mics_bpe *bpe)
 {
     const mics_json_value *model = mics_json_get(mics_json_root(json), model_path);
@@ -39,9 +57,12 @@ mics_status mics_bpe_load_model(const mics_json *json, mics_bpe *bpe)
     const char *type = NULL;
     MICS_TRY(mics_read_text(json, model, model_path, "type", mics_json_get(model, "merges") == NULL,
                             &type));
+    if (type != NULL && strcmp(type, "WordPiece") == 0)
+        return load_wordpiece(json, model, bpe);
     if (type != NULL && strcmp(type, "BPE") != 0)
         return mics_json_fail(json, "model.type", MICS_ERR_UNSUPPORTED,
-                              "a model of type \"%.60s\" is not supported, only \"BPE\"", type);
+                              "a model of type \"%.60s\" is not supported; known: BPE, WordPiece",
+                              type);
     MICS_TRY(refuse(json, model, "model.continuing_subword_prefix", "continuing_subword_prefix",
                     "a prefix of subwords"));
     MICS_TRY(
@@ -93,6 +114,30 @@ static mics_status add_strip(const reader *r, const mics_json_value *object)
                  : MICS_OK;
 }
 
+// Source: Hugging Face tokenizers, normalizers/bert.rs: its four parts in this order.
+static mics_status add_bert(const reader *r, const mics_json_value *object)
+{
+    static const char accents[] = "strip_accents";
+    const char *where = mics_json_name(r->json);
+    mics_normal *normal = r->bpe->normal;
+    bool clean = true, han = true, lowercase = true;
+    MICS_TRY(mics_read_bool(r->json, object, normalizer_path, "clean_text", &clean));
+    MICS_TRY(mics_read_bool(r->json, object, normalizer_path, "handle_chinese_chars", &han));
+    MICS_TRY(mics_read_bool(r->json, object, normalizer_path, "lowercase", &lowercase));
+    bool strip = lowercase; // where it is null or absent
+    if (mics_json_type_of(mics_json_get(object, accents)) != MICS_JSON_NULL)
+        MICS_TRY(mics_read_bool(r->json, object, normalizer_path, accents, &strip));
+    if (clean)
+        MICS_TRY(mics_normal_add(normal, where, MICS_NORMAL_CLEAN, NULL, NULL));
+    if (han)
+        MICS_TRY(mics_normal_add(normal, where, MICS_NORMAL_SPACE_HAN, NULL, NULL));
+    if (strip) {
+        MICS_TRY(mics_normal_add(normal, where, MICS_NORMAL_NFD, NULL, NULL));
+        MICS_TRY(mics_normal_add(normal, where, MICS_NORMAL_STRIP_NONSPACING, NULL, NULL));
+    }
+    return lowercase ? mics_normal_add(normal, where, MICS_NORMAL_LOWERCASE, NULL, NULL) : MICS_OK;
+}
+
 static mics_status add_normalizer(void *ctx, const mics_json_value *object, const char *type)
 {
     static const struct {
@@ -116,6 +161,8 @@ static mics_status add_normalizer(void *ctx, const mics_json_value *object, cons
         return add_replace(r, object);
     if (strcmp(type, "Strip") == 0)
         return add_strip(r, object);
+    if (strcmp(type, "BertNormalizer") == 0)
+        return add_bert(r, object);
     if (strcmp(type, "Prepend") == 0) {
         const char *content = NULL;
         MICS_TRY(mics_read_text(r->json, object, normalizer_path, "prepend", true, &content));
@@ -128,8 +175,9 @@ static mics_status add_normalizer(void *ctx, const mics_json_value *object, cons
                                content);
     }
     return mics_json_fail(r->json, normalizer_path, MICS_ERR_UNSUPPORTED,
-                          "a normalizer \"%.60s\" is not supported; known: NFC, NFD, NFKC, NFKD, "
-                          "Lowercase, Prepend, Replace, Sequence, Strip, StripAccents",
+                          "a normalizer \"%.60s\" is not supported; known: BertNormalizer, "
+                          "Lowercase, NFC, NFD, NFKC, NFKD, Prepend, Replace, Sequence, Strip, "
+                          "StripAccents",
                           type);
 }
 
@@ -229,6 +277,14 @@ static mics_status add_chars(const reader *r, const mics_json_value *object, con
     return mics_split_add_chars(r->bpe->split, where, classes, behavior);
 }
 
+// White space is left out, and each punctuation mark is a word.
+static mics_status add_bert_words(const reader *r)
+{
+    const char *where = mics_json_name(r->json);
+    MICS_TRY(mics_split_add_chars(r->bpe->split, where, MICS_CHAR_SPACE, MICS_SPLIT_REMOVED));
+    return mics_split_add_chars(r->bpe->split, where, MICS_CHAR_PUNCTUATION, MICS_SPLIT_ISOLATED);
+}
+
 static mics_status add_pre_tokenizer(void *ctx, const mics_json_value *object, const char *type)
 {
     const reader *r = ctx;
@@ -243,15 +299,18 @@ static mics_status add_pre_tokenizer(void *ctx, const mics_json_value *object, c
         return add_split(r, object);
     if (strcmp(type, "Metaspace") == 0)
         return add_metaspace(r, object);
+    if (strcmp(type, "BertPreTokenizer") == 0)
+        return add_bert_words(r);
     if (strcmp(type, "Whitespace") == 0)
         return mics_split_add_words(r->bpe->split, mics_json_name(r->json));
     if (strcmp(type, "Digits") == 0 || strcmp(type, "Punctuation") == 0 ||
         strcmp(type, "WhitespaceSplit") == 0)
         return add_chars(r, object, type);
-    return mics_json_fail(r->json, pre_path, MICS_ERR_UNSUPPORTED,
-                          "pre-tokenizer \"%.60s\" is not supported; known: ByteLevel, Digits, "
-                          "Metaspace, Punctuation, Sequence, Split, Whitespace, WhitespaceSplit",
-                          type);
+    return mics_json_fail(
+        r->json, pre_path, MICS_ERR_UNSUPPORTED,
+        "pre-tokenizer \"%.60s\" is not supported; known: BertPreTokenizer, "
+        "ByteLevel, Digits, Metaspace, Punctuation, Sequence, Split, Whitespace, WhitespaceSplit",
+        type);
 }
 
 mics_status mics_bpe_load_pre_tokenizer(const mics_json *json, mics_bpe *bpe)

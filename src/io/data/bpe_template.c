@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The post-processor: TemplateProcessing, what is put around the tokens of one text.
+// The post-processor: what is put around the tokens of one text, by TemplateProcessing, or by BERT's
+// and RoBERTa's own.
 #include "io/data/bpe.h"
 #include "io/data/bpe_read.h"
 #include <stdio.h>
@@ -65,6 +66,27 @@ static mics_status add_template(const reader *r, const mics_json_value *object)
     return texts == 1 ? MICS_OK : wrong(r, "\"single\" has no Sequence");
 }
 
+// {"cls": ["[CLS]", 101], "sep": ["[SEP]", 102]}: one before a text, one behind it.
+static mics_status add_pair(const reader *r, const mics_json_value *object, const char *key)
+{
+    const mics_json_value *id = mics_json_element(mics_json_get(object, key), 1);
+    if (mics_json_type_of(id) != MICS_JSON_INT || mics_json_int(id) < 0 ||
+        mics_json_int(id) >= r->vocab)
+        return wrong(r, "\"cls\" or \"sep\" is no text with the id of a token");
+    const int32_t token = (int32_t)mics_json_int(id);
+    return mics_token_list_append(r->list, &token, 1);
+}
+
+static mics_status add_encoder(const reader *r, const mics_json_value *object)
+{
+    const int32_t text = -1;
+    if (r->list->count > 0)
+        return wrong(r, "two templates");
+    MICS_TRY(add_pair(r, object, "cls"));
+    MICS_TRY(mics_token_list_append(r->list, &text, 1));
+    return add_pair(r, object, "sep");
+}
+
 static mics_status add_processor(void *ctx, const mics_json_value *object, const char *type)
 {
     const reader *r = ctx;
@@ -72,11 +94,14 @@ static mics_status add_processor(void *ctx, const mics_json_value *object, const
         return MICS_OK;
     if (strcmp(type, "TemplateProcessing") == 0)
         return add_template(r, object);
+    if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0)
+        return add_encoder(r, object);
     char why[320];
-    snprintf(why, sizeof why,
-             "%.120s: post_processor: \"%.60s\" is not supported; known: ByteLevel, Sequence, "
-             "TemplateProcessing",
-             mics_json_name(r->json), type);
+    snprintf(
+        why, sizeof why,
+        "%.120s: post_processor: \"%.60s\" is not supported; known: BertProcessing, ByteLevel, "
+        "RobertaProcessing, Sequence, TemplateProcessing",
+        mics_json_name(r->json), type);
     mics_free(r->memory, *r->refused);
     *r->refused = NULL;
     return mics_strdup(r->memory, why, r->refused);

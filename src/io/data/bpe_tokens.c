@@ -209,7 +209,8 @@ static mics_status find_unknown(const mics_json *json, mics_bpe *bpe)
     const mics_json_value *model = mics_json_at(json, "model");
     const char *text = NULL;
     bpe->unknown = -1;
-    MICS_TRY(mics_read_text(json, model, "model.unk_token", "unk_token", false, &text));
+    MICS_TRY(mics_read_text(json, model, "model.unk_token", "unk_token",
+                            bpe->wordpiece.prefix != NULL, &text));
     if (text == NULL || bpe->byte_level) // all bytes are known there
         return MICS_OK;
     const mics_json_value *id = mics_json_get(mics_json_get(model, "vocab"), text);

@@ -18,6 +18,8 @@ enum {
     MICS_CHAR_PUNCTUATION = 8,  // \p{P}, and the punctuation and symbols of ASCII
     MICS_CHAR_MARK = 16,        // \p{M}
     MICS_CHAR_WORD = 32,        // UTS 18's \w: Alphabetic, M, Nd, Pc, Join_Control
+    MICS_CHAR_NONSPACING = 64,  // \p{Mn}
+    MICS_CHAR_CONTROL = 128,    // \p{Cc}, \p{Cf} and \p{Co}
     MICS_CHAR_CODES = 0x110000, // there are so many characters
 };
 

@@ -99,8 +99,11 @@ static void note_cuts(mics_normal *normal, const normal_step *step)
 {
     switch (step->kind) {
     case MICS_NORMAL_LOWERCASE:
+    case MICS_NORMAL_SPACE_HAN:
         break;
     case MICS_NORMAL_STRIP_ACCENTS:
+    case MICS_NORMAL_STRIP_NONSPACING:
+    case MICS_NORMAL_CLEAN: // of what a text may be cut before it takes nothing away
         normal->drops_head = true;
         break;
     case MICS_NORMAL_REPLACE_TEXT:
@@ -242,12 +245,12 @@ static mics_status lowercase(const char *text, size_t bytes, mics_buffer *out)
     return MICS_OK;
 }
 
-static mics_status strip_accents(const mics_chars *chars, const char *text, size_t bytes,
-                                 mics_buffer *out)
+static mics_status strip_class(const mics_chars *chars, uint8_t removed, const char *text,
+                               size_t bytes, mics_buffer *out)
 {
     size_t length = 0;
     for (size_t at = 0; at < bytes; at += length) {
-        if ((mics_chars_at(chars, text + at, bytes - at, &length) & MICS_CHAR_MARK) == 0)
+        if ((mics_chars_at(chars, text + at, bytes - at, &length) & removed) == 0)
             MICS_TRY(mics_buffer_append(out, text + at, length));
     }
     return MICS_OK;
@@ -323,7 +326,13 @@ static mics_status take_step(mics_normal_work *work, int32_t index, const char *
     case MICS_NORMAL_LOWERCASE:
         return lowercase(text, bytes, out);
     case MICS_NORMAL_STRIP_ACCENTS:
-        return strip_accents(normal->chars, text, bytes, out);
+        return strip_class(normal->chars, MICS_CHAR_MARK, text, bytes, out);
+    case MICS_NORMAL_STRIP_NONSPACING:
+        return strip_class(normal->chars, MICS_CHAR_NONSPACING, text, bytes, out);
+    case MICS_NORMAL_CLEAN:
+        return mics_normal_clean(normal->chars, text, bytes, out);
+    case MICS_NORMAL_SPACE_HAN:
+        return mics_normal_space_han(text, bytes, out);
     case MICS_NORMAL_STRIP_LEFT:
         MICS_TRY(strip(normal->chars, text, bytes, begins, false, out));
         work->begun[index] = work->begun[index] || out->bytes > 0;

@@ -27,9 +27,12 @@ typedef enum mics_normal_kind {
     MICS_NORMAL_NFD,
     MICS_NORMAL_NFKC,
     MICS_NORMAL_NFKD,
-    MICS_NORMAL_LOWERCASE,     // every character on its own
-    MICS_NORMAL_STRIP_ACCENTS, // removes \p{M}
-    MICS_NORMAL_STRIP_LEFT,    // removes white space
+    MICS_NORMAL_LOWERCASE,        // every character on its own
+    MICS_NORMAL_STRIP_ACCENTS,    // removes \p{M}
+    MICS_NORMAL_STRIP_NONSPACING, // removes \p{Mn}
+    MICS_NORMAL_CLEAN,            // removes control characters, makes all white space spaces
+    MICS_NORMAL_SPACE_HAN,        // a space before and behind each Chinese character
+    MICS_NORMAL_STRIP_LEFT,       // removes white space
     MICS_NORMAL_STRIP_RIGHT,
     MICS_NORMAL_PREPEND,         // `content` (at least a byte), unless the text is empty
     MICS_NORMAL_REPLACE_TEXT,    // each `text` (at least a byte) by `content`
@@ -78,6 +81,11 @@ mics_status mics_normal_feed(mics_normal_work *work, const char *text, size_t by
 /* One of Unicode's forms of a text; `codes` is work space. For valid UTF-8. */
 mics_status mics_normal_form(mics_normal_kind form, const char *text, size_t bytes,
                              mics_buffer *codes, mics_buffer *out);
+
+/* Characters of BERT's normalizer: MICS_NORMAL_CLEAN and MICS_NORMAL_SPACE_HAN. For valid UTF-8. */
+mics_status mics_normal_clean(const mics_chars *chars, const char *text, size_t bytes,
+                              mics_buffer *out);
+mics_status mics_normal_space_han(const char *text, size_t bytes, mics_buffer *out);
 
 /* Whether no form joins a character with, or moves it before, what precedes it. Many letters are
  * not said to be, but could be. */

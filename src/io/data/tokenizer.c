@@ -48,7 +48,7 @@ mics_status mics_tokenizer_open(mics_memory *memory, const char *name_or_path,
     MICS_TRY(MICS_NEW(memory, 1, &tokenizer));
     mics_status status = MICS_OK;
     if (strcmp(name_or_path, "bytes") == 0)
-        *tokenizer = (mics_tokenizer){.ops = &bytes_ops, .vocab = 256, .separator = 0};
+        *tokenizer = (mics_tokenizer){.ops = &bytes_ops, .vocab = 256, .separator = 0, .mask = -1};
     else
         status = mics_bpe_open(memory, name_or_path, tokenizer);
     tokenizer->memory = memory;
@@ -87,6 +87,16 @@ int32_t mics_tokenizer_vocab(const mics_tokenizer *tokenizer)
 int32_t mics_tokenizer_separator(const mics_tokenizer *tokenizer)
 {
     return tokenizer->separator;
+}
+
+int32_t mics_tokenizer_mask(const mics_tokenizer *tokenizer)
+{
+    return tokenizer->mask;
+}
+
+bool mics_tokenizer_is_special(const mics_tokenizer *tokenizer, int32_t token)
+{
+    return tokenizer->ops->is_special != NULL && tokenizer->ops->is_special(tokenizer, token);
 }
 
 mics_status mics_encoder_open(const mics_tokenizer *tokenizer, bool specials,

@@ -52,6 +52,8 @@ typedef struct mics_tokenizer_ops {
     // *begin_out.
     void (*trim)(const mics_tokenizer *tokenizer, const char *text, size_t *bytes,
                  size_t *begin_out);
+    // (optional) Whether a token in [0, vocab) is special; by default none is.
+    bool (*is_special)(const mics_tokenizer *tokenizer, int32_t token);
     mics_status (*work_open)(const mics_tokenizer *tokenizer, void **work_out); // (optional)
     mics_status (*work_reset)(void *work);                                      // with work_open
     void (*work_close)(void *work);                                             // (optional)
@@ -64,6 +66,7 @@ struct mics_tokenizer {
     void *ctx;
     int32_t vocab;
     int32_t separator;     // -1: none
+    int32_t mask;          // -1: none
     uint64_t identity;     // equal for tokenizers that make equal tokens of a text in a corpus
     char *file_text;       // of the tokenizer.json; NULL for bytes
     mics_token_list frame; // what a run may ask to have around a text, -1: the text; empty: nothing

@@ -26,16 +26,16 @@ int64_t row_blocks(int64_t N)
 // A block a row.
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(ADD_THREADS)
-    bias_add(T *y_NO, const T *bias_O, int64_t N, int64_t O)
+    bias_add(T *y_NO, const T *bias_O, int64_t N, int64_t O, int64_t stride)
 {
     for (int64_t n = blockIdx.x; n < N; n += gridDim.x)
         for (int64_t o = (int64_t)threadIdx.x * COUNT; o < O; o += ADD_THREADS * COUNT) {
-            mics_pack<T, COUNT> y = load_pack<COUNT>((const T *)y_NO + n * O + o);
+            mics_pack<T, COUNT> y = load_pack<COUNT>((const T *)y_NO + n * stride + o);
             const mics_pack<T, COUNT> bias = load_pack<COUNT>(bias_O + o);
 #pragma unroll
             for (int k = 0; k < COUNT; ++k)
                 y.at[k] = from_float<T>(to_float(y.at[k]) + to_float(bias.at[k]));
-            store_pack<COUNT>(y_NO + n * O + o, y);
+            store_pack<COUNT>(y_NO + n * stride + o, y);
         }
 }
 
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(ADD_THREADS)
 // threads each walk over every eighth row, COUNT columns a thread; their sums are added in order.
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(LANES *ROWS)
-    sum_rows(float *sums, const T *dy_NO, int64_t N, int64_t O, int64_t blocks)
+    sum_rows(float *sums, const T *dy_NO, int64_t N, int64_t O, int64_t stride, int64_t blocks)
 {
     __shared__ float partial[ROWS][COUNT][LANES];
     const int64_t column = ((int64_t)blockIdx.x * LANES + threadIdx.x) * COUNT;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
     if (column < O)
 #pragma unroll 4
         for (int64_t n = blockIdx.y * N / blocks + threadIdx.y; n < end; n += ROWS) {
-            const mics_pack<T, COUNT> dy = load_pack<COUNT>(dy_NO + n * O + column);
+            const mics_pack<T, COUNT> dy = load_pack<COUNT>(dy_NO + n * stride + column);
 #pragma unroll
             for (int k = 0; k < COUNT; ++k)
                 sum[k] += to_float(dy.at[k]);
@@ -115,41 +115,41 @@ template <typename T, bool ADD> struct round_op {
 };
 
 template <typename T, int COUNT>
-void add_packs(const mics_exec *at, void *y, const void *bias, int64_t N, int64_t O)
+void add_packs(const mics_exec *at, void *y, const void *bias, int64_t N, int64_t O, int64_t stride)
 {
     MICS_LAUNCH((bias_add<T, COUNT>), grid_of(N, 1), ADD_THREADS, 0, stream_of(at),
-                static_cast<T *>(y), static_cast<const T *>(bias), N, O);
+                static_cast<T *>(y), static_cast<const T *>(bias), N, O, stride);
 }
 
 template <typename T>
-void add_to(const mics_exec *at, void *y, const void *bias, int64_t N, int64_t O)
+void add_to(const mics_exec *at, void *y, const void *bias, int64_t N, int64_t O, int64_t stride)
 {
     constexpr int PACK = 16 / sizeof(T);
-    if (packs_fit<T, PACK>(y, O) && packs_fit<T, PACK>(bias, O))
-        add_packs<T, PACK>(at, y, bias, N, O);
+    if (packs_fit<T, PACK>(y, O) && packs_fit<T, PACK>(y, stride) && packs_fit<T, PACK>(bias, O))
+        add_packs<T, PACK>(at, y, bias, N, O, stride);
     else
-        add_packs<T, 1>(at, y, bias, N, O);
+        add_packs<T, 1>(at, y, bias, N, O, stride);
 }
 
 template <typename T, int COUNT>
-void sum_packs(const mics_exec *at, float *sums, const T *dy, int64_t N, int64_t O)
+void sum_packs(const mics_exec *at, float *sums, const T *dy, int64_t N, int64_t O, int64_t stride)
 {
     const int64_t blocks = row_blocks(N);
     const dim3 grid((unsigned)ceil_div(O, LANES * COUNT), (unsigned)blocks);
     MICS_LAUNCH((sum_rows<T, COUNT>), grid, dim3(LANES, ROWS), 0, stream_of(at), sums, dy, N, O,
-                blocks);
+                stride, blocks);
 }
 
 template <typename T>
-void backward(const mics_exec *at, void *dbias, const void *dy, int64_t N, int64_t O, bool add,
-              float *sums)
+void backward(const mics_exec *at, void *dbias, const void *dy, int64_t N, int64_t O,
+              int64_t stride, bool add, float *sums)
 {
     constexpr int PACK = 16 / sizeof(T);
     const T *from = static_cast<const T *>(dy);
-    if (packs_fit<T, PACK>(dy, O))
-        sum_packs<T, PACK>(at, sums, from, N, O);
+    if (packs_fit<T, PACK>(dy, O) && packs_fit<T, PACK>(dy, stride))
+        sum_packs<T, PACK>(at, sums, from, N, O, stride);
     else
-        sum_packs<T, 1>(at, sums, from, N, O);
+        sum_packs<T, 1>(at, sums, from, N, O, stride);
     MICS_LAUNCH((sum_blocks_of_rows<T>), (unsigned)ceil_div(O, 128), 128, 0, stream_of(at),
                 static_cast<T *>(dbias), sums, O, row_blocks(N), add);
 }
@@ -165,15 +165,16 @@ void round_to(const mics_exec *at, void *out, const float *sum, int64_t elems, b
 
 } // namespace
 
-void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int64_t N, int64_t O)
+void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int64_t N, int64_t O,
+                        int64_t stride)
 {
-    MICS_BY_DTYPE(at->dtype, add_to, at, y_NO, bias_O, N, O);
+    MICS_BY_DTYPE(at->dtype, add_to, at, y_NO, bias_O, N, O, stride);
 }
 
 void mics_cuda_bias_backward(const mics_exec *at, void *dbias_O, const void *dy_NO, int64_t N,
-                             int64_t O, bool add, void *workspace)
+                             int64_t O, int64_t stride, bool add, void *workspace)
 {
-    MICS_BY_DTYPE(at->dtype, backward, at, dbias_O, dy_NO, N, O, add,
+    MICS_BY_DTYPE(at->dtype, backward, at, dbias_O, dy_NO, N, O, stride, add,
                   static_cast<float *>(workspace));
 }
 

@@ -10,13 +10,14 @@
 extern "C" {
 #endif
 
-/* y[n] += bias, rounded once more. */
-void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int64_t N, int64_t O);
+/* y[n] += bias, rounded once more. Rows begin `stride` numbers apart. */
+void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int64_t N, int64_t O,
+                        int64_t stride);
 
-/* dbias (+)= sum of dy's rows: in fp32, in fixed blocks of rows, rounded once. workspace: O floats
+/* dbias (+)= sum of dy's rows, `stride` numbers apart: in fp32, in fixed blocks of rows, rounded once. workspace: O floats
  * for each of at most MICS_LINEAR_ACCELERATOR_BLOCKS blocks (ops/linear/def.h). */
 void mics_cuda_bias_backward(const mics_exec *at, void *dbias_O, const void *dy_NO, int64_t N,
-                             int64_t O, bool add, void *workspace);
+                             int64_t O, int64_t stride, bool add, void *workspace);
 
 /* out (of the call's dtype) (+)= sum, rounded once. */
 void mics_cuda_round_add(const mics_exec *at, void *out, const float *sum, int64_t elems, bool add);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the token and position tables, and their gradients. Shapes: see mics/kernels.h.
+// Rows of the tables of tokens, positions and token types, and their gradients. Shapes: see mics/kernels.h.
 #include "ops/common/decode.h"
 #include "ops/common/kernels_isa.h"
 #include <string.h>
@@ -8,24 +8,35 @@
 // Backward gives each task so many columns: tasks never meet, and each adds its rows in order.
 enum { STRIPE = 64 };
 
+// The row of the position table that a sequence's first token has; NULL where there is no table.
+static const mics_elem *first_position(const mics_op_call *call)
+{
+    const mics_elem *wpe_PC = call->params[1];
+    return wpe_PC ? wpe_PC + call->shape.op->first_position * call->shape.out : NULL;
+}
+
+static void add_row(mics_elem *y_C, const mics_elem *row_C, int64_t C)
+{
+#pragma omp simd
+    for (int64_t c = 0; c < C; ++c)
+        y_C[c] = mics_store(mics_load(y_C[c]) + mics_load(row_C[c]));
+}
+
 static void forward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, T = call->shape.T, C = call->shape.out;
     const int32_t *tokens_N = call->tokens;
-    const mics_elem *wte_VC = call->params[0], *wpe_PC = call->params[1];
+    const mics_elem *wte_VC = call->params[0], *wpe_TC = first_position(call);
+    const mics_elem *type_C = call->params[2];
     mics_elem *y_NC = call->out;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n) {
         mics_elem *y_C = y_NC + n * C;
-        const mics_elem *wte_C = wte_VC + tokens_N[n] * C;
-        if (!wpe_PC) {
-            memcpy(y_C, wte_C, (size_t)C * sizeof *y_C);
-            continue;
-        }
-        const mics_elem *wpe_C = wpe_PC + (n % T) * C;
-#pragma omp simd
-        for (int64_t c = 0; c < C; ++c)
-            y_C[c] = mics_store(mics_load(wte_C[c]) + mics_load(wpe_C[c]));
+        memcpy(y_C, wte_VC + tokens_N[n] * C, (size_t)C * sizeof *y_C);
+        if (wpe_TC)
+            add_row(y_C, wpe_TC + (n % T) * C, C);
+        if (type_C)
+            add_row(y_C, type_C, C);
     }
 }
 
@@ -89,17 +100,24 @@ static void add_positions(const mics_op_call *call, int64_t column)
     for (int64_t t = 0; t < T && t < N; ++t) {
         const addends all = {
             .dy_NC = call->dout, .first = t, .step = T, .count = (N - t + T - 1) / T, .C = C};
-        add_columns(call->dparams[1], t, &all, column);
+        add_columns(call->dparams[1], call->shape.op->first_position + t, &all, column);
     }
+}
+
+static void add_type(const mics_op_call *call, int64_t column)
+{
+    const addends all = {
+        .dy_NC = call->dout, .step = 1, .count = call->shape.N, .C = call->shape.out};
+    add_columns(call->dparams[2], 0, &all, column);
 }
 
 static void backward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, C = call->shape.out, V = call->shape.params[0][0];
-    if (!call->add_params[0])
-        zero_rows(call->dparams[0], V, C);
-    if (call->dparams[1] && !call->add_params[1])
-        zero_rows(call->dparams[1], call->shape.params[1][0], C);
+    for (int p = 0; p < MICS_OP_PARAMS; ++p) {
+        if (call->dparams[p] && !call->add_params[p])
+            zero_rows(call->dparams[p], call->shape.params[p][0], C);
+    }
     int32_t *order_N = NULL; // in fp32 sums may lie in the table, which is not rounded more for it
     if (!MICS_ELEM_FP32) {
         order_N = call->at->workspace;
@@ -110,6 +128,8 @@ static void backward(const mics_op_call *call)
         add_tokens(call, order_N, column);
         if (call->dparams[1])
             add_positions(call, column);
+        if (call->dparams[2])
+            add_type(call, column);
     }
 }
 

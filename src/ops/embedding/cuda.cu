@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the token and position tables, and their gradients. Shapes: see mics/kernels.h.
+// Rows of the tables of tokens, positions and token types, and their gradients. Shapes: see mics/kernels.h.
 //
 // Forward: a block a row of y; bytes: the rows of wte that are used, wpe's T, y once: at most 2 s N
 //          C + s T C.
@@ -11,7 +11,8 @@
 // packs of columns, whose warps add the rows in turn, and the first warp adds their sums. Either
 // way the tokens alone fix the order. Bytes: dy once, the rows with tokens once (read too when it
 // adds), and V C of zeros unless it adds. Position table: a thread adds a pack of columns of one
-// position over the sequences. Bytes: dy once more, P C.
+// position over the sequences. Bytes: dy once more, P C. The table
+// of token types is one of positions of which all tokens have the first.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/launch.cuh"
 #include "ops/common/numbers.cuh"
@@ -36,8 +37,8 @@ static unsigned row_threads(int64_t packs)
 
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(ROW_THREADS)
-    embedding_kernel(T *y_NC, const int32_t *tokens_N, const T *wte_VC, const T *wpe_PC, int64_t N,
-                     int64_t T_positions, int64_t C)
+    embedding_kernel(T *y_NC, const int32_t *tokens_N, const T *wte_VC, const T *wpe_PC,
+                     const T *type_C, int64_t N, int64_t T_positions, int64_t C)
 {
     for (int64_t n = blockIdx.x; n < N; n += gridDim.x) {
         const T *wte_C = wte_VC + tokens_N[n] * C;
@@ -51,6 +52,12 @@ __global__ void __launch_bounds__(ROW_THREADS)
                 for (int k = 0; k < COUNT; ++k)
                     row.at[k] = from_float<T>(to_float(row.at[k]) + to_float(position.at[k]));
             }
+            if (type_C) {
+                const mics_pack<T, COUNT> type = load_pack<COUNT>(type_C + c);
+#pragma unroll
+                for (int k = 0; k < COUNT; ++k)
+                    row.at[k] = from_float<T>(to_float(row.at[k]) + to_float(type.at[k]));
+            }
             store_pack<COUNT>(y_NC + n * C + c, row);
         }
     }
@@ -60,7 +67,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
 struct forward_call {
     void *y;
     const int32_t *tokens;
-    const void *wte, *wpe;
+    const void *wte, *wpe, *type; // wpe: from the row of a sequence's first token on
     int64_t N, T, C;
 };
 
@@ -69,14 +76,14 @@ static void forward_packs(const mics_exec *at, const forward_call &c)
 {
     MICS_LAUNCH((embedding_kernel<T, COUNT>), grid_of(c.N, 1), row_threads(c.C / COUNT), 0,
                 stream_of(at), static_cast<T *>(c.y), c.tokens, static_cast<const T *>(c.wte),
-                static_cast<const T *>(c.wpe), c.N, c.T, c.C);
+                static_cast<const T *>(c.wpe), static_cast<const T *>(c.type), c.N, c.T, c.C);
 }
 
 template <typename T> static void forward(const mics_exec *at, const forward_call &c)
 {
     const int PACK = 16 / sizeof(T);
     if (packs_fit<T, PACK>(c.y, c.C) && packs_fit<T, PACK>(c.wte, c.C) &&
-        packs_fit<T, PACK>(c.wpe, c.C))
+        packs_fit<T, PACK>(c.wpe, c.C) && packs_fit<T, PACK>(c.type, c.C))
         forward_packs<T, PACK>(at, c);
     else
         forward_packs<T, 1>(at, c);
@@ -84,8 +91,12 @@ template <typename T> static void forward(const mics_exec *at, const forward_cal
 
 static void run_forward(const mics_op_call *call)
 {
-    const forward_call c = {call->out,     call->tokens,  call->params[0], call->params[1],
-                            call->shape.N, call->shape.T, call->shape.out};
+    const int64_t elem_bytes = static_cast<int64_t>(mics_dtype_bytes(call->at->dtype));
+    const int64_t first = call->shape.op->first_position * call->shape.out * elem_bytes;
+    const void *wpe =
+        call->params[1] ? static_cast<const char *>(call->params[1]) + first : nullptr;
+    const forward_call c = {call->out,       call->tokens,  call->params[0], wpe,
+                            call->params[2], call->shape.N, call->shape.T,   call->shape.out};
     MICS_BY_DTYPE(call->at->dtype, forward, call->at, c);
 }
 
@@ -203,26 +214,27 @@ __global__ void __launch_bounds__(RUN_THREADS)
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(ROW_THREADS)
     positions_backward_kernel(T *dwpe_PC, const T *dy_NC, int64_t N, int64_t T_positions, int64_t C,
-                              bool add)
+                              int64_t first, bool add)
 {
-    const int64_t position = blockIdx.x;
+    const int64_t row = blockIdx.x, position = row - first;
     const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * COUNT;
-    if (c >= C || (position >= T_positions && add))
+    const bool used = position >= 0 && position < T_positions;
+    if (c >= C || (!used && add))
         return;
     float sum[COUNT] = {};
 #pragma unroll RUN_UNROLL
-    for (int64_t n = position < T_positions ? position : N; n < N; n += T_positions)
+    for (int64_t n = used ? position : N; n < N; n += T_positions)
         add_pack<T, COUNT>(sum, dy_NC + n * C + c);
-    put_pack<T, COUNT>(dwpe_PC + position * C + c, sum, add);
+    put_pack<T, COUNT>(dwpe_PC + row * C + c, sum, add);
 }
 
 // The arguments of embedding_backward.
 struct backward_call {
-    void *dwte, *dwpe;
+    void *dwte, *dwpe, *dtypes;
     const void *dy;
     const int32_t *tokens, *order;
-    int64_t N, T, C, V, P;
-    bool add_dwte, add_dwpe;
+    int64_t N, T, C, V, P, R, first;
+    bool add_dwte, add_dwpe, add_dtypes;
 };
 
 template <typename T, int COUNT>
@@ -239,12 +251,18 @@ static void backward_packs(const mics_exec *at, const backward_call &c)
     if (c.N >= LONG_RUN)
         MICS_LAUNCH((long_runs_kernel<T, COUNT>), runs, RUN_THREADS, 0, stream, dwte, dy, c.tokens,
                     c.order, c.N, c.C, c.add_dwte);
+    const unsigned threads = row_threads(packs);
+    if (c.dtypes) {
+        const dim3 types(static_cast<unsigned>(c.R),
+                         static_cast<unsigned>(ceil_div(packs, threads)));
+        MICS_LAUNCH((positions_backward_kernel<T, COUNT>), types, threads, 0, stream,
+                    static_cast<T *>(c.dtypes), dy, c.N, int64_t{1}, c.C, int64_t{0}, c.add_dtypes);
+    }
     if (!c.dwpe)
         return;
-    const unsigned threads = row_threads(packs);
     const dim3 rows(static_cast<unsigned>(c.P), static_cast<unsigned>(ceil_div(packs, threads)));
     MICS_LAUNCH((positions_backward_kernel<T, COUNT>), rows, threads, 0, stream,
-                static_cast<T *>(c.dwpe), dy, c.N, c.T, c.C, c.add_dwpe);
+                static_cast<T *>(c.dwpe), dy, c.N, c.T, c.C, c.first, c.add_dwpe);
 }
 
 template <typename T> static void backward(const mics_exec *at, const backward_call &c)
@@ -254,7 +272,7 @@ template <typename T> static void backward(const mics_exec *at, const backward_c
                               static_cast<size_t>(c.V * c.C) * sizeof(T));
     const int PACK = 16 / sizeof(T);
     if (packs_fit<T, PACK>(c.dwte, c.C) && packs_fit<T, PACK>(c.dwpe, c.C) &&
-        packs_fit<T, PACK>(c.dy, c.C))
+        packs_fit<T, PACK>(c.dtypes, c.C) && packs_fit<T, PACK>(c.dy, c.C))
         backward_packs<T, PACK>(at, c);
     else
         backward_packs<T, 1>(at, c);
@@ -265,6 +283,7 @@ static void run_backward(const mics_op_call *call)
     const mics_op_shape &s = call->shape;
     const backward_call c = {call->dparams[0],
                              call->dparams[1],
+                             call->dparams[2],
                              call->dout,
                              call->tokens,
                              call->order,
@@ -273,8 +292,11 @@ static void run_backward(const mics_op_call *call)
                              s.out,
                              s.params[0][0],
                              s.params[1][0],
+                             s.params[2][0],
+                             s.op->first_position,
                              call->add_params[0],
-                             call->add_params[1]};
+                             call->add_params[1],
+                             call->add_params[2]};
     MICS_BY_DTYPE(call->at->dtype, backward, call->at, c);
 }
 

@@ -1,15 +1,19 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Tokens to vectors. params: token table (V, C), position table (P, C) or none.
+// Tokens to vectors. params: token table (V, C), position table (P, C) or none, table of token types
+// (R, C) or none. All tokens are of type 0, as a sample is one text: row 0 alone is added.
 #include "ops/common/def.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {
     MICS_TRY(mics_op_check(s, "rows of the table", s->params[0][0], s->vocab));
     if (s->params[1][0] > 0) {
-        MICS_TRY(mics_op_check(s, "rows of positions", s->params[1][0], s->positions));
+        MICS_TRY(mics_op_check(s, "rows of positions", s->params[1][0],
+                               s->op->first_position + s->positions));
         MICS_TRY(mics_op_check(s, "width of positions", s->params[1][1], s->params[0][1]));
     }
+    if (s->params[2][0] > 0)
+        MICS_TRY(mics_op_check(s, "width of token types", s->params[2][1], s->params[0][1]));
     *out_out = s->params[0][1];
     *stats_out = 0;
     return MICS_OK;
@@ -39,9 +43,9 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
 }
 
 const mics_op_def mics_op_def_embedding = {.name = "embedding",
-                                           .params = 2,
+                                           .params = 3,
                                            .params_needed = 1,
-                                           .param_dims = {2, 2},
+                                           .param_dims = {2, 2, 2},
                                            .make = make,
                                            .cost = cost_of,
                                            .work = work};

@@ -45,7 +45,8 @@ static void forward(const mics_op_call *call)
         return;
     forward_with(call, call->out, MICS_CUDA_EPILOGUE_NONE, NULL);
     if (bias_O)
-        mics_cuda_bias_add(call->at, call->out, bias_O, call->shape.N, call->shape.out);
+        mics_cuda_bias_add(call->at, call->out, bias_O, call->shape.N, call->shape.out,
+                           call->shape.out);
 }
 
 static void forward_gelu(const mics_op_call *call, const mics_op_call *gelu)
@@ -105,8 +106,8 @@ static void backward_params(const mics_op_call *call)
         return;
     backward_weight(call, NULL);
     if (dbias_O)
-        mics_cuda_bias_backward(call->at, dbias_O, call->dout, call->shape.N, call->shape.out, add,
-                                call->at->workspace);
+        mics_cuda_bias_backward(call->at, dbias_O, call->dout, call->shape.N, call->shape.out,
+                                call->shape.out, add, call->at->workspace);
 }
 
 static void backward(const mics_op_call *call)

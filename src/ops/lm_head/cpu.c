@@ -93,7 +93,8 @@ static float row_gradient(mics_elem *logits_V, int32_t target, float scale, int6
 
 typedef struct head {
     int64_t N, V, C, stride; // of a row of logits
-    const mics_elem *x_NC, *weight_VC;
+    const mics_elem *x_NC, *weight_VC, *bias_V;
+    float *dbias_V; // sums of all chunks, before the logits
     mics_elem *logits;
     // In bf16: sums of several chunks; what GEMMs take.
     float *dweight_VC, *space;
@@ -106,12 +107,15 @@ static head head_of(const mics_op_call *call)
               .C = call->shape.params[0][1],
               .x_NC = call->in[0],
               .weight_VC = call->params[0],
-              .logits = call->at->workspace};
+              .bias_V = call->params[1],
+              .dbias_V = call->at->workspace};
+    float *rest = h.dbias_V + mics_lm_head_bias_floats(&call->shape);
+    h.logits = (mics_elem *)(void *)rest;
     h.stride = MICS_ELEM_FP32 ? h.V : mics_logits_stride_bf16(h.V);
     if (!MICS_ELEM_FP32) {
         const bool chunks = call->chunk_rows < h.N;
         const int64_t rows = chunks ? call->chunk_rows : h.N;
-        h.dweight_VC = (float *)call->at->workspace + mics_logits_floats_bf16(rows, h.V);
+        h.dweight_VC = rest + mics_logits_floats_bf16(rows, h.V);
         h.space = h.dweight_VC + (chunks ? h.V * h.C : 0);
     }
     return h;
@@ -197,6 +201,7 @@ static void logits_of(const mics_op_call *call, const head *h, const mics_elem *
                                  .b = h->weight_VC,
                                  .ldb = h->C,
                                  .c = h->logits,
+                                 .bias = h->bias_V,
                                  .ldc = h->stride,
                                  .space = h->space});
 }
@@ -244,6 +249,24 @@ static void weight_gradient(const mics_op_call *call, const head *h, const chunk
                                  .space = h->space});
 }
 
+// Adds a chunk's gradients to those of the bias, each thread's columns in the order of rows.
+static void add_bias_gradient(const head *h, const chunk *c, bool begins)
+{
+    enum { STRIPE = 1024 };
+#pragma omp parallel for if (c->M * h->V >= MICS_OP_PARALLEL)
+    for (int64_t begin = 0; begin < h->V; begin += STRIPE) {
+        const int64_t end = begin + STRIPE < h->V ? begin + STRIPE : h->V;
+        if (begins)
+            memset(h->dbias_V + begin, 0, (size_t)(end - begin) * sizeof(float));
+        for (int64_t m = 0; m < c->M; ++m) {
+            const mics_elem *dlogits_V = h->logits + m * h->stride;
+#pragma omp simd
+            for (int64_t v = begin; v < end; ++v)
+                h->dbias_V[v] += mics_load(dlogits_V[v]);
+        }
+    }
+}
+
 // Losses of a chunk's rows from their logits, in whose place the gradients then are.
 static void losses_of(const mics_op_call *call, const head *h, const chunk *c, bool gradients)
 {
@@ -286,10 +309,12 @@ static void round_weight(const mics_op_call *call, const head *h)
 }
 
 // Of a call whose rows do not count.
-static void zero_weight(const mics_op_call *call, const head *h)
+static void zero_params(const mics_op_call *call, const head *h)
 {
     if (!call->add_params[0])
         memset(call->dparams[0], 0, (size_t)(h->V * h->C) * sizeof(mics_elem));
+    if (h->bias_V != NULL && !call->add_params[1])
+        memset(call->dparams[1], 0, (size_t)h->V * sizeof(mics_elem));
 }
 
 static void backward(const mics_op_call *call)
@@ -302,6 +327,8 @@ static void backward(const mics_op_call *call)
             logits_of(call, &h, c.x_MC, c.M);
         losses_of(call, &h, &c, true);
         if (c.M > 0) {
+            if (h.bias_V != NULL)
+                add_bias_gradient(&h, &c, begins);
             weight_gradient(call, &h, &c, begins); // before dx takes the place of gathered rows
             input_gradient(call, &h, &c);
             begins = false;
@@ -309,10 +336,14 @@ static void backward(const mics_op_call *call)
         if (c.gathered)
             scatter(call, &h, &c);
     }
-    if (begins)
-        zero_weight(call, &h);
-    else if (is_summed_wide(call, &h))
+    if (begins) {
+        zero_params(call, &h);
+        return;
+    }
+    if (is_summed_wide(call, &h))
         round_weight(call, &h);
+    if (h.bias_V != NULL)
+        MICS_OP(sum_parts)(call->dparams[1], h.dbias_V, 1, h.V, h.V, call->add_params[1]);
 }
 
 static void logits(const mics_op_call *call)

@@ -15,15 +15,17 @@
 #include "ops/common/cuda_ops.h"
 #include "ops/common/def.h"
 #include "ops/common/matmul_cuda.h"
+#include "ops/lm_head/def.h"
 
 typedef struct lm_head {
     const mics_exec *at;
     const char *x;
-    const void *weight;
+    const void *weight, *bias;
     const int32_t *targets;
     float *loss, scale;
     int64_t N, C, V, stride, chunk_rows;
-    void *logits; // (chunk_rows, stride)
+    float *bias_sums; // what sums of the bias's gradient take
+    void *logits;     // (chunk_rows, stride)
     void *gemm_space;
     size_t gemm_bytes;
 } lm_head;
@@ -39,13 +41,15 @@ static size_t logits_bytes(mics_dtype dtype, int64_t V, int64_t rows)
     return (size_t)mics_size_round_up(bytes, MICS_PART_BYTES);
 }
 
-// The workspace: logits, then what GEMMs take.
-static void place(lm_head *c)
+// The workspace: sums of the bias's gradient, logits, then what GEMMs take.
+static void place(lm_head *c, const mics_op_shape *shape)
 {
     const mics_exec *at = c->at;
-    const size_t logits = logits_bytes(at->dtype, c->V, mics_smaller(c->N, c->chunk_rows));
+    const size_t sums = (size_t)mics_lm_head_bias_floats(shape) * sizeof(float);
+    const size_t logits = sums + logits_bytes(at->dtype, c->V, mics_smaller(c->N, c->chunk_rows));
     c->stride = logits_stride(at->dtype, c->V);
-    c->logits = at->workspace;
+    c->bias_sums = at->workspace;
+    c->logits = (char *)at->workspace + sums;
     c->gemm_space = (char *)at->workspace + logits;
     c->gemm_bytes = at->workspace_bytes > logits ? at->workspace_bytes - logits : 0;
 }
@@ -65,6 +69,8 @@ static void logits_of(const lm_head *c, int64_t first, int64_t R)
     gemm.K = gemm.lda = gemm.ldb = c->C;
     gemm.ldc = c->stride;
     mics_cuda_matmul(c->at, &gemm, c->gemm_space, c->gemm_bytes);
+    if (c->bias)
+        mics_cuda_bias_add(c->at, c->logits, c->bias, R, c->V, c->stride);
 }
 
 static void losses_of(const lm_head *c, int64_t first, int64_t R, bool gradients)
@@ -112,6 +118,7 @@ static lm_head open_call(const mics_op_call *call)
     lm_head c = {.at = call->at,
                  .x = call->in[0],
                  .weight = call->params[0],
+                 .bias = call->params[1],
                  .targets = call->targets,
                  .loss = call->losses,
                  .scale = call->loss_scale,
@@ -119,7 +126,7 @@ static lm_head open_call(const mics_op_call *call)
                  .C = call->shape.params[0][1],
                  .V = call->shape.params[0][0],
                  .chunk_rows = call->chunk_rows};
-    place(&c);
+    place(&c, &call->shape);
     return c;
 }
 
@@ -157,6 +164,9 @@ static void backward(const mics_op_call *call)
         const int64_t R = mics_smaller(c.chunk_rows, c.N - first);
         logits_of(&c, first, R);
         losses_of(&c, first, R, true);
+        if (c.bias)
+            mics_cuda_bias_backward(c.at, call->dparams[1], c.logits, R, c.V, c.stride,
+                                    call->add_params[1] || first > 0, c.bias_sums);
         backward_input(&c, call->din, first, R);
         if (wide)
             backward_weight(&c, wide, first, R, first > 0, true);
@@ -175,6 +185,8 @@ static void logits(const mics_op_call *call)
     gemm.N = gemm.ldc = call->shape.params[0][0];
     gemm.K = gemm.lda = gemm.ldb = call->shape.params[0][1];
     mics_cuda_matmul(call->at, &gemm, call->at->workspace, call->at->workspace_bytes);
+    if (call->params[1])
+        mics_cuda_bias_add(call->at, call->logits, call->params[1], gemm.M, gemm.N, gemm.N);
 }
 
 const mics_op_kernels mics_cuda_lm_head_kernels = {

@@ -11,6 +11,7 @@ void MICS_ISA_OP(lm_head_decode)(const mics_op_call *call)
                                .x = (const float *)call->in[0] + (T - 1) * C,
                                .x_stride = T * C,
                                .weight = call->params[0],
+                               .bias = call->params[1],
                                .dtype = call->weights,
                                .out_in = true,
                                .R = call->shape.B,

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The last GEMM with the softmax and each token's loss, by chunks of rows. params: weight (V, C).
+// The last GEMM with the softmax and each token's loss, by chunks of rows. params: weight (V, C),
+// bias (V) or none.
 #include "ops/lm_head/def.h"
 #include "ops/common/def.h"
 #include "ops/gemm/def.h"
@@ -18,7 +19,7 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
     MICS_TRY(mics_op_check(s, "width of the weight", s->params[0][1], s->in[0]));
     MICS_TRY(mics_op_check(s, "rows of the weight", s->params[0][0], s->vocab));
     *out_out = *stats_out = 0;
-    return MICS_OK;
+    return s->params[1][0] > 0 ? mics_op_check(s, "bias", s->params[1][0], s->vocab) : MICS_OK;
 }
 
 // The weight's gradient of several chunks is summed in fp32 where numbers have 2 bytes, V C floats,
@@ -81,6 +82,8 @@ static mics_op_cost cost_of(const mics_op_shape *s)
         place_on_accelerator(s, &cost);
     if (s->cpu_bf16)
         place_bf16(s, &cost);
+    cost.workspace_forward += mics_lm_head_bias_floats(s);
+    cost.workspace_backward += mics_lm_head_bias_floats(s);
     return cost;
 }
 
@@ -122,9 +125,9 @@ static double model_flops(const mics_op_shape *s)
 
 const mics_op_def mics_op_def_lm_head = {.name = "lm_head",
                                          .inputs = 1,
-                                         .params = 1,
+                                         .params = 2,
                                          .params_needed = 1,
-                                         .param_dims = {2},
+                                         .param_dims = {2, 1},
                                          .loss = true,
                                          .backward_reads_in = true,
                                          .backward_reads_params = true,

@@ -5,6 +5,8 @@
 #define MICS_OPS_LM_HEAD_DEF_H
 
 #include "base/size.h"
+#include "mics/op.h"
+#include "ops/linear/def.h"
 #include <stdint.h>
 
 /* Elements from one row of bf16 logits to the next on the CPU: rows begin on a cache line. */
@@ -17,6 +19,14 @@ static inline int64_t mics_logits_stride_bf16(int64_t V)
 static inline int64_t mics_logits_floats_bf16(int64_t rows, int64_t V)
 {
     return rows * mics_logits_stride_bf16(V) / 2;
+}
+
+/* Floats of workspace before the logits: sums of the bias's gradient, on an accelerator those of
+ * blocks of rows (mics_cuda_bias_backward). */
+static inline int64_t mics_lm_head_bias_floats(const mics_op_shape *shape)
+{
+    const int64_t blocks = shape->accelerator_bytes > 0 ? MICS_LINEAR_ACCELERATOR_BLOCKS : 1;
+    return blocks * mics_size_round_up(shape->params[1][0], 64);
 }
 
 #endif

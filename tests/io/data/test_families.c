@@ -9,9 +9,10 @@
 #include "test.h"
 #include <stdlib.h>
 
-static const char *const names[] = {"gpt2",   "qwen2",   "llama3",    "neox",
-                                    "llama2", "mistral", "metaspace", "flags"};
-enum { NAMES = 8 };
+static const char *const names[] = {"gpt2",       "qwen2",   "llama3",    "neox",
+                                    "llama2",     "mistral", "metaspace", "bert",
+                                    "bert_cased", "roberta", "flags"};
+enum { NAMES = 11 };
 
 static mics_tokenizer *open_family(const char *name)
 {
@@ -184,13 +185,17 @@ static void test_frame(void **state)
     static const struct {
         const char *name;
         int32_t first; // -1: nothing is put before a text
-    } cases[] = {{"llama2", 1}, {"llama3", -2}, {"gpt2", -1}, {"qwen2", -1}};
+        int32_t last;  // -1: nor behind it
+    } cases[] = {{"llama2", 1, -1}, {"llama3", -2, -1},   {"gpt2", -1, -1}, {"qwen2", -1, -1},
+                 {"bert", 2, 3},    {"bert_cased", 2, 3}, {"roberta", 0, 2}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mics_token_frame frame;
         mics_tokenizer *tokenizer = open_family(cases[i].name);
         ASSERT_OK(mics_tokenizer_frame(tokenizer, &frame));
         assert_int_equal(frame.before_count, cases[i].first != -1 ? 1 : 0);
-        assert_int_equal(frame.after_count, 0);
+        assert_int_equal(frame.after_count, cases[i].last != -1 ? 1 : 0);
+        if (cases[i].last >= 0)
+            assert_int_equal(frame.after[0], cases[i].last);
         if (cases[i].first >= 0)
             assert_int_equal(frame.before[0], cases[i].first);
         mics_tokenizer_close(tokenizer);

@@ -28,7 +28,7 @@ static void test_refuses_other_kinds(void **state)
         mics_status status;
         const char *said;
     } cases[] = {
-        {"model.type", "WordPiece", MICS_ERR_UNSUPPORTED, "\"WordPiece\""},
+        {"model.type", "WordLevel", MICS_ERR_UNSUPPORTED, "\"WordLevel\""},
         {"model", "3", MICS_ERR_FORMAT, "no tokenizer.json"},
         {"model.dropout", "0.1", MICS_ERR_UNSUPPORTED, "dropout"},
         {"model.end_of_word_suffix", "</w>", MICS_ERR_UNSUPPORTED, "</w>"},
@@ -37,7 +37,7 @@ static void test_refuses_other_kinds(void **state)
         {"model.dropout", "\"x\"", MICS_ERR_FORMAT, "expected a number"},
         {"model.unk_token", "7", MICS_ERR_FORMAT, "expected a string"},
         {"normalizer", "{\"type\": \"Precompiled\"}", MICS_ERR_UNSUPPORTED,
-         "a normalizer \"Precompiled\" is not supported; known: NFC"},
+         "a normalizer \"Precompiled\" is not supported; known: BertNormalizer"},
         {"normalizer", "[]", MICS_ERR_FORMAT, "is an array, expected an object"},
         {"normalizer", "{\"type\": 3}", MICS_ERR_FORMAT, "\"type\" is an integer"},
         {"normalizer", "{\"type\": \"Sequence\"}", MICS_ERR_FORMAT, "\"normalizers\" is missing"},
@@ -52,7 +52,8 @@ static void test_refuses_other_kinds(void **state)
         {"pre_tokenizer", "null", MICS_ERR_UNSUPPORTED, "decoder \"ByteLevel\""},
         {"pre_tokenizer", "true", MICS_ERR_FORMAT, "expected an object"},
         {"pre_tokenizer.type", "Metaspace", MICS_ERR_FORMAT, "\"replacement\" is missing"},
-        {"pre_tokenizer.type", "BertPreTokenizer", MICS_ERR_UNSUPPORTED, "known: ByteLevel"},
+        {"pre_tokenizer.type", "OtherPreTokenizer", MICS_ERR_UNSUPPORTED,
+         "known: BertPreTokenizer"},
         {"pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": {}}", MICS_ERR_FORMAT,
          "\"pretokenizers\" is an object"},
         {"pre_tokenizer",

@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# A BERT through every command: hidden tokens, meshes, resumes, masked loss, words filled in, and its
+# export in place of a checkpoint; weights under the names of the first published files; what an
+# encoder refuses.
+. "$(dirname "$0")/lib.sh"
+
+cp "$golden/tokenizers/bert.json" tokenizer.json
+cat >model.json <<'JSON'
+{"model_type": "bert", "vocab_size": 1500, "hidden_size": 24, "num_hidden_layers": 2,
+ "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 40,
+ "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "pad_token_id": 0}
+JSON
+with="--set data.tokenizer=tokenizer.json"
+run 0 train "$mics" train run.json --ranks 4 --nodes 2 --steps 20 $with
+contains train.out "bert"
+grep -q "what the model writes" train.out && fail "an encoder writes no text"
+run 0 one "$mics" train run.json --ranks 1 --steps 20 --out one --set 'sharding={"params": 1}' $with
+# Another mesh after each stop.
+run 0 two "$mics" train run.json --ranks 2 --steps 7 --out moved $with
+run 0 eight "$mics" train run.json --ranks 8 --nodes 2 --steps 13 --out moved $with \
+    --set 'sharding={"params": 2, "grads": 4, "optimizer": 8}'
+run 0 last "$mics" train run.json --ranks 1 --steps 20 --out moved --set 'sharding={"params": 1}' $with
+for other in out moved; do
+    losses one >one.losses
+    losses $other >$other.losses
+    awk 'NR == FNR { loss[$1] = $2; next }
+         { d = ($2 - loss[$1]) / $2; if (!($1 in loss) || d > 1e-4 || d < -1e-4) exit 1 }
+         END { exit FNR != 20 }' one.losses $other.losses ||
+        fail "the losses of $other are not those of one rank"
+done
+
+# The export says the same, and comes back with the same bits.
+run 0 eval "$mics" eval out --data text.txt --json --sequence 32
+run 0 people "$mics" eval out --data text.txt
+contains people.out "hidden tokens"
+run 0 fill "$mics" generate out --fill "the [MASK] of a [MASK]" --json
+run 0 words "$mics" generate out --fill "the [MASK] of a [MASK]"
+contains words.out "mask 2"
+run 0 convert "$mics" convert out exported
+contains exported/config.json '"BertForMaskedLM"'
+contains exported/tokenizer_config.json '"mask_token": "[MASK]"'
+run 0 evaluated "$mics" eval exported --data text.txt --json --sequence 32
+loss() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
+[ "$(loss evaluated.out)" = "$(loss eval.out)" ] || fail "the export's masked loss differs"
+run 0 filled "$mics" generate exported --fill "the [MASK] of a [MASK]" --json
+cmp filled.out fill.out || fail "the export fills other words in"
+run 0 again "$mics" convert exported twice
+for file in exported/*; do
+    cmp "$file" "twice/${file##*/}" || fail "$file is not the same in twice"
+done
+run 0 import "$mics" train run.json --ranks 2 --steps 1 --out imported $with --set model.init=exported
+
+# The first published files: gamma and beta, a pooler, the other task's head, tied tensors twice.
+run 0 old "$mics" convert "$golden/bert_tanh" old
+grep -q "pooler\|gamma\|seq_relationship" old/model.safetensors && fail "an old name was written"
+contains old/model.safetensors "LayerNorm.weight"
+
+refused() { # TEXT OPTION...
+    text=$1
+    shift
+    run 2 refused "$mics" train run.json --ranks 2 --out refused "$@"
+    one_line refused.err
+    contains refused.err "$text"
+}
+refused "no token for them"
+refused "add_special_tokens" $with --set data.add_special_tokens=true
+refused "run.sample_every" $with --set run.sample_every=5
+refused "data.document_mask" $with --set data.document_mask=true
+refused "sequence_length" $with --set data.sequence_length=2
+run 2 prompt "$mics" generate out --prompt "the lark"
+contains prompt.err "is an encoder, which continues no text"
+run 2 none "$mics" generate out --fill "the lark"
+contains none.err "no mask token"
+run 2 long "$mics" generate out --fill "[MASK] $(head -c 400 text.txt)"
+contains long.err "shorten it"
+run 2 both "$mics" generate out --fill "[MASK]" --prompt "the lark"
+one_line both.err
+exit 0
