@@ -15,7 +15,6 @@
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -264,14 +263,25 @@ int32_t mics_model_add_op(mics_model *model, mics_op op);
 static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref first,
                                  mics_param_ref second)
 {
-    mics_op op;
-    memset(&op, 0, sizeof op);
-    op.kind = kind;
-    op.in[0] = in;
-    op.in[1] = op.out = op.stats = op.routes = -1;
-    op.params[0] = first;
-    op.params[1] = second;
-    op.params[2] = mics_param_none();
+    const mics_op op = {kind,
+                        {in, -1},
+                        -1,
+                        -1,
+                        {first, second, mics_param_none()},
+                        false,
+                        false,
+                        {0, 0, 0},
+                        0,
+                        false,
+                        false,
+                        0,
+                        0,
+                        0,
+                        0,
+                        {0, 0},
+                        {false, 0, 0},
+                        -1,
+                        0};
     return op;
 }
 

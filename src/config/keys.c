@@ -209,7 +209,8 @@ static const key rows[] = {
          .help = "units that are gathered ahead of the one that computes")},
     {INT("run.layered_micro_steps", layered_micro_steps, 1, 1024, 0, SHOW(run.layered_micro_steps),
          .flags = KEY_KEPT,
-         .automatic = "auto: 1 on one node, else as many as at most double the state and a micro-batch",
+         .automatic =
+             "auto: 1 on one node, else as many as at most double the state and a micro-batch",
          .help = "micro-batches in flight (layered accumulation): a unit is gathered, and its "
                  "gradients reduced, once for so many; takes activations for each")},
     {CHOICE("run.collectives", collectives, collectives, "auto", .flags = KEY_KEPT,

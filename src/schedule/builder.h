@@ -113,6 +113,31 @@ stage_list stages_of(const builder *b, mics_step_kind kind, int32_t unit);
 mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage,
                     const int32_t *units, int32_t count, int32_t micro_step);
 
+// ---- gathers.c: what makes units readable ----
+
+// Units whose parameters' values the pass reads, and whose gradients it writes.
+static inline const unit_set *units_read(const builder *b, pass p)
+{
+    return &b->facts[p.unit].reads[p.backward];
+}
+
+static inline const unit_set *units_written(const builder *b, pass p)
+{
+    static const unit_set none = {.count = 0};
+    return p.backward ? &b->facts[p.unit].writes : &none;
+}
+
+/* Ahead of a pass: all units that it reads, but for those that are to be updated first. */
+mics_status list_gathers(builder *b, pass p);
+
+/* Of a pass's units those that are sent when they are updated. */
+mics_status list_renewed(builder *b, pass p);
+
+mics_status list_replica_gathers(builder *b, pass p);
+
+/* Directly before a pass: deferred updates of all that it touches. */
+mics_status list_late_updates(builder *b, pass p);
+
 // ---- reductions.c: the first hop ----
 
 /* Notes which slots a step uses. */
