@@ -236,6 +236,8 @@ static void set_workspace(bench *b)
                                  .accelerator_bytes = (int32_t)mics_dtype_bytes(b->dtype)};
     b->chunk_rows = mics_op_def_get(head.kind)->cost(&shape).chunk_rows;
     for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
+        if (b->table->ops[kind]->forward == NULL)
+            continue;
         const size_t bytes = op_workspace_bytes(b->dtype, (mics_op_kind)kind, shape);
         b->at.workspace_bytes = bytes > b->at.workspace_bytes ? bytes : b->at.workspace_bytes;
     }

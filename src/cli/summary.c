@@ -264,6 +264,17 @@ static mics_status print_bytes(const mics_job *job)
     return mics_compare_print(stdout, "bytes sent in a step, all ranks together", rows, 2);
 }
 
+// What reads the checkpoint: the best one's, where it is kept.
+static void print_next(const mics_job *job, const mics_job_facts *facts)
+{
+    const bool masked = mics_job_schedule(job)->spec.model->masked;
+    char name[32] = "best";
+    if (facts->best_step == 0 || !mics_job_run(job)->keep_best)
+        snprintf(name, sizeof name, "step-%08lld", (long long)facts->saved_step);
+    printf("next      mics generate %s/%s %s\n", facts->checkpoints_dir, name,
+           masked ? "--fill TEXT" : "--prompt TEXT");
+}
+
 mics_status cli_print_end(mics_memory *memory, const mics_job *job)
 {
     const mics_job_facts facts = mics_job_facts_get(job);
@@ -290,5 +301,7 @@ mics_status cli_print_end(mics_memory *memory, const mics_job *job)
     MICS_TRY(print_bytes(job));
     printf("\nstored in %s: metrics.jsonl, resolved.json, checkpoints/ (newest: step %lld)\n",
            run->out, (long long)facts.saved_step);
+    if (facts.saved_step > 0)
+        print_next(job, &facts);
     return MICS_OK;
 }

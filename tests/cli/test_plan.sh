@@ -74,15 +74,15 @@ contains raised.out "x 24 ranks = 8208 sequences"
 contains raised.out "would be 8192 sequences: raised to what 24 ranks can share evenly"
 [ -s bare.err ] && fail "a config.json is planned with words on standard error"
 # A family that cannot be trained: planned by its shapes, and the plan says so.
-cat >mixtral.json <<'END'
-{"model_type": "mixtral", "hidden_size": 1024, "intermediate_size": 3584, "num_attention_heads": 16, "num_key_value_heads": 4,
+cat >phimoe.json <<'END'
+{"model_type": "phimoe", "hidden_size": 1024, "intermediate_size": 3584, "num_attention_heads": 16, "num_key_value_heads": 4,
  "num_hidden_layers": 8, "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 32000}
 END
-run 0 shapes "$mics" plan mixtral.json --cluster p5.48xlarge:1 --top 1
-contains shapes.out "cannot train model_type mixtral yet"
+run 0 shapes "$mics" plan phimoe.json --cluster p5.48xlarge:1 --top 1
+contains shapes.out "cannot train model_type phimoe yet"
 contains shapes.out "each layer's 8 experts are gathered like other parameters; megatron's may be spread over ranks"
 contains shapes.out "Of trainings with experts none is known: the range is wider."
-run 0 untrainable "$mics" plan mixtral.json --cluster p5.48xlarge:1 --top 1 --json
+run 0 untrainable "$mics" plan phimoe.json --cluster p5.48xlarge:1 --top 1 --json
 contains untrainable.out '"trainable": false'
 contains untrainable.out '"published_rows": 0'
 run 0 several "$mics" plan bert.json --cluster p4d.24xlarge:4 --cluster p5.48xlarge:2 --tokens 1e12
@@ -301,11 +301,11 @@ refused "such nodes would do" plan.json --cluster p4d.24xlarge:4 --set model.con
 contains refused.err "fits nowhere on 4 nodes of p4d.24xlarge"
 sed 's/"n_embd": 2048/"n_embd": 60000/' bert.json >wide.json
 refused "no number of such nodes would do" plan.json --cluster p3dn.24xlarge:4 --set model.config=wide.json
-sed 's/"hidden_size": 1024/"hidden_size": 16384/; s/3584/65536/' mixtral.json >huge_mixtral.json
-refused "fits nowhere on 1 node" huge_mixtral.json --cluster p4d.24xlarge:1
+sed 's/"hidden_size": 1024/"hidden_size": 16384/; s/3584/65536/' phimoe.json >huge_phimoe.json
+refused "fits nowhere on 1 node" huge_phimoe.json --cluster p4d.24xlarge:1
 # Experts that mics would have to gather fit where they are spread.
 sed 's/"hidden_size": 1024/"hidden_size": 8192/; s/3584/28672/; s/"num_local_experts": 8/"num_local_experts": 64/' \
-    mixtral.json >many_experts.json
+    phimoe.json >many_experts.json
 refused "a step; mics cannot run it" many_experts.json --cluster p4d.24xlarge:64
 grep -q '; megatron t[0-9c]* p[0-9]* d[0-9]*e[0-9]* .*would take' refused.err || fail "no plan of spread experts"
 refused "no point of the sweep" plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --set model.config=huge.json
