@@ -35,6 +35,13 @@ static mics_status is_run(mics_memory *memory, const char *path, bool *is_out)
     return *is_out ? MICS_OK : has(memory, path, "checkpoints", is_out);
 }
 
+// Whether a path is a run's file `best` or `latest`, by its name.
+static bool is_name_file(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    return strcmp(name, MICS_BEST_NAME) == 0 || strcmp(name, "latest") == 0;
+}
+
 // The folder that a run's file `best` or `latest` names, which lies beside it; NULL: PATH is no such
 // file.
 static mics_status find_named(mics_memory *memory, const char *path, char **folder_out)
@@ -43,8 +50,7 @@ static mics_status find_named(mics_memory *memory, const char *path, char **fold
     size_t bytes = 0;
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     struct stat facts;
-    if ((strcmp(name, "best") != 0 && strcmp(name, "latest") != 0) || stat(path, &facts) != 0 ||
-        !S_ISREG(facts.st_mode))
+    if (!is_name_file(path) || stat(path, &facts) != 0 || !S_ISREG(facts.st_mode))
         return MICS_OK;
     MICS_TRY(mics_file_read_whole(memory, path, 64, &text, &bytes));
     text[strcspn(text, "\n")] = '\0';
@@ -257,7 +263,7 @@ static mics_status open_saved(mics_saved *saved, const char *path,
 static mics_status check_folder(const char *path)
 {
     struct stat facts;
-    return stat(path, &facts) == 0 && S_ISREG(facts.st_mode)
+    return stat(path, &facts) == 0 && S_ISREG(facts.st_mode) && !is_name_file(path)
                ? mics_fail(MICS_ERR_INVALID,
                            "%s: is a file; give a folder: a run's (its run.out, as runs/NAME), a "
                            "step's in RUN/checkpoints, or one from Hugging Face",
