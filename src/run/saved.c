@@ -39,7 +39,7 @@ static mics_status is_run(mics_memory *memory, const char *path, bool *is_out)
 static bool is_name_file(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
-    return strcmp(name, MICS_BEST_NAME) == 0 || strcmp(name, "latest") == 0;
+    return strcmp(name, "best") == 0 || strcmp(name, "latest") == 0;
 }
 
 // The folder that a run's file `best` or `latest` names, which lies beside it; NULL: PATH is no such
