@@ -7,14 +7,14 @@
 train() { # OUT FLAGS...
     out=$1
     shift
-    "$mics" train run.json --ranks 4 --nodes 2 --out "$out" "$@"
+    "$mics" train run.json --ranks 4 --nodes 2 --out "$out" --set run.layered_micro_steps=1 "$@"
 }
 
 # All ranks write, each its part; and memory that is too small for a copy changes no byte.
 run 0 behind train behind --set run.checkpoint_every=2 --set run.keep_checkpoints=0
 [ "$(ls behind/checkpoints/step-00000002/rank-* | wc -l)" = 4 ] || fail "each of 4 ranks should write"
 [ -e behind/checkpoints/step-00000002/rank-00000.part.mics ] && fail "a part is left"
-limit=$("$mics" explain run.json --ranks 4 --nodes 2 | sed -n '/^  in all/{s/.* \([0-9]*\) B$/\1/p;q}')
+limit=$("$mics" explain run.json --ranks 4 --nodes 2 --set run.layered_micro_steps=1 | sed -n '/^  in all/{s/.* \([0-9]*\) B$/\1/p;q}')
 run 0 waiting train waiting --set run.checkpoint_every=2 --set run.keep_checkpoints=0 --set run.memory_limit="$limit"
 contains waiting.err "saves stop training until they are on disk"
 for step in 2 4 6 8; do
