@@ -247,9 +247,10 @@ typedef struct mics_schedule_spec {
     // replica scatter, which is an all-reduce, and updates at the end. To plan, not to run.
     bool all_reduces;
     mics_optimizer_kind optimizer; // whose states are counted
-    // (optional) A schedule of the same model, batch, precision, accelerator and recompute. Where its
-    // activations lie is taken over instead of being found again, which is most of the work of short
-    // lists. Needed during mics_schedule_open alone: the schedule's own spec has NULL.
+    // (optional) A schedule of the same model, batch, precision, accelerator, recompute, optimizer
+    // and evaluation_only. Where its activations lie is taken over instead of being found again,
+    // which is most of the work of short lists. Needed during mics_schedule_open alone: the
+    // schedule's own spec has NULL.
     const struct mics_schedule *like;
 } mics_schedule_spec;
 

@@ -320,10 +320,13 @@ static uint64_t unit_hash_at(const mics_engine *engine, int32_t rank, int32_t un
 
 static mics_divergence find_units(const mics_engine *engine)
 {
+    // A wrong moment makes masters wrong, of a matrix's other owners too, and they parameters.
+    static const mics_replica_state order[MICS_REPLICA_STATES] = {
+        MICS_REPLICA_MOMENTS, MICS_REPLICA_MASTERS, MICS_REPLICA_PARAMS};
     mics_divergence found = {.other = -1};
     for (int32_t unit = 0; unit < unit_count(engine); unit++) {
         for (int s = 0; s < MICS_REPLICA_STATES; s++) {
-            const mics_replica_state state = (mics_replica_state)s;
+            const mics_replica_state state = order[s];
             const int32_t degree = degree_of(engine, unit, state);
             for (int32_t part = 0; part < degree && is_compared(engine, unit, state); part++) {
                 const vote of = take_vote(engine, unit_hash_at, unit, state, part, degree);

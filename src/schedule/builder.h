@@ -109,6 +109,9 @@ typedef struct stage_list {
 } stage_list;
 stage_list stages_of(const builder *b, mics_step_kind kind, int32_t unit);
 
+/* Along which axis a unit's collective of some kind runs. */
+mics_group_axis axis_of(const builder *b, mics_step_kind kind, int32_t unit);
+
 /* A collective of `count` units, which are alike sharded, or a stage of it; or AGREE, of none. */
 mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage,
                     const int32_t *units, int32_t count, int32_t micro_step);

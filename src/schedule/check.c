@@ -109,8 +109,20 @@ static mics_status check_sizes(const mics_schedule_spec *spec)
     return MICS_OK;
 }
 
+static mics_status check_like(const mics_schedule_spec *spec)
+{
+    const mics_schedule *like = spec->like;
+    if (like != NULL &&
+        (like->spec.model != spec->model || like->spec.optimizer != spec->optimizer ||
+         like->spec.evaluation_only != spec->evaluation_only))
+        return mics_fail(MICS_ERR_INVALID,
+                         "a schedule is like one of the same model, optimizer and purpose only");
+    return MICS_OK;
+}
+
 mics_status check_schedule_spec(const mics_schedule_spec *spec)
 {
+    MICS_TRY(check_like(spec));
     for (int32_t u = 0; u < spec->model->unit_count; u++)
         MICS_TRY(check_uses(spec->model, &spec->model->units[u]));
     const mics_batch *batch = &spec->batch;

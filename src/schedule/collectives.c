@@ -49,7 +49,7 @@ stage_list stages_of(const builder *b, mics_step_kind kind, int32_t unit)
 // ---- groups ----
 
 // Units that stay whole where the mesh's are cut begin at degree 1.
-static mics_group_axis axis_of(const builder *b, mics_step_kind kind, int32_t unit)
+mics_group_axis axis_of(const builder *b, mics_step_kind kind, int32_t unit)
 {
     const mics_sharding *s = sharding_of(b, unit), *mesh = &b->schedule->spec.mesh.sharding;
     switch (kind) {

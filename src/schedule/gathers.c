@@ -47,9 +47,9 @@ static mics_status list_readable(builder *b, int32_t unit, int32_t micro_step)
 static bool is_sent_far(const builder *b, int32_t unit)
 {
     const mics_sharding *s = sharding_of(b, unit);
-    const mics_group_axis axis =
-        s->optimizer > s->params ? MICS_AXIS_PARAM_SYNC : MICS_AXIS_PARTITION;
-    return is_sent_when_updated(b, unit) && b->spans_nodes[axis][MICS_SCOPE_WHOLE];
+    const mics_step_kind kind = s->optimizer > s->params ? MICS_STEP_PARAM_SYNC : MICS_STEP_GATHER;
+    return is_sent_when_updated(b, unit) &&
+           b->spans_nodes[axis_of(b, kind, unit)][MICS_SCOPE_WHOLE];
 }
 
 // Whether a unit's update comes in this list and is not there yet.
