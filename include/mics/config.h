@@ -102,8 +102,9 @@ typedef struct mics_loss_scale {
 // What model.config says of a run whose model a program builds by itself (mics/run.h): no file.
 #define MICS_MODEL_OF_PROGRAM "the program's model"
 
-// Steps of a run that says epochs, and of an epoch, until its data is known.
-#define MICS_STEPS_UNKNOWN 1000000000000
+// Steps of a run that says epochs, and of an epoch, until its data is known: more than any file may
+// give.
+#define MICS_STEPS_UNKNOWN 1000000000001
 
 // What a run file says. Texts live as long as the run.
 typedef struct mics_run {

@@ -201,10 +201,11 @@ mics_status mics_tensorboard_close(mics_tensorboard *file);
 // its own, in which the other figures are empty. A number that is not finite is empty.
 typedef struct mics_csv mics_csv;
 
-/* Opens for appending, keeping the rows of steps up to `resume_step`; 0 is a new run, which has
- * none: a file with rows is renamed to `path`.old before. What is dropped is dropped by renaming a file that was written aside.
+/* Opens for appending, keeping the rows of steps up to `resume_step`; -1 is a new run, which has
+ * none: a file with rows is renamed before, to the first of `path`.old, `path`.old2, ... that is not
+ * there. What is dropped is dropped by renaming a file that was written aside.
  *
- * Needs:   resume_step >= 0.
+ * Needs:   resume_step >= -1.
  * Returns: MICS_OK; MICS_ERR_INVALID: the file is there, and its header is another; MICS_ERR_IO;
  *          MICS_ERR_MEMORY.
  * Owns:    close with mics_csv_close.              Threads: one at a time.

@@ -7,7 +7,9 @@
 // waits until the spinning ends. It reads its settings before main begins, so they are given to a
 // second start of the same program.
 #include "cli.h"
+#if defined(_OPENMP)
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 // Some 20 us: as long as falling asleep and being woken take.
@@ -23,11 +25,21 @@ static bool is_said(void)
 void cli_bound_spinning(char **argv)
 {
     char path[PATH_BYTES];
-    if (is_said())
+    // Without a loader below it the program was handed to one, which /proc/self/exe then is.
+    if (is_said() || getauxval(AT_BASE) == 0)
         return;
-    const ssize_t bytes = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (bytes <= 0 || setenv("GOMP_SPINCOUNT", SPIN_ROUNDS, 1) != 0)
+    const ssize_t bytes = readlink("/proc/self/exe", path, sizeof path);
+    if (bytes <= 0 || bytes >= PATH_BYTES || setenv("GOMP_SPINCOUNT", SPIN_ROUNDS, 1) != 0)
         return;
     path[bytes] = '\0';
     execv(path, argv); // returns where it fails: then threads spin as long as they do
 }
+
+#else
+
+void cli_bound_spinning(char **argv)
+{
+    (void)argv;
+}
+
+#endif

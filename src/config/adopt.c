@@ -185,6 +185,7 @@ mics_status mics_config_adopt(config *run)
     MICS_TRY(mics_adopt_precision(run));
     MICS_TRY(lift_at(run, deepspeed_key));
     MICS_TRY(lift_at(run, "deepspeed_config.deepspeed_config_file"));
+    MICS_TRY(mics_adopt_lifted_precision(run));
     note_deepspeed(run, trainer);
     const adopted_key *rows = mics_adopt_launch_keys(&count);
     MICS_TRY(put_rows(run, rows, count));

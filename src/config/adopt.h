@@ -60,6 +60,8 @@ bool mics_adopt_is_trainer(const config *run);
 const adopted_key *mics_adopt_trainer_keys(int32_t *count_out);
 /* "bf16": true and the like, which are sections here; before anything else is read. */
 mics_status mics_adopt_precision(config *run);
+/* DeepSpeed's "bfloat16", and "tf32" where no 16 bits are asked for; once all is lifted. */
+mics_status mics_adopt_lifted_precision(config *run);
 /* The scheduler and its warm-up, once DeepSpeed's are known, which go before. `linear`: the
  * Trainer's default where nobody says one. */
 mics_status mics_adopt_schedule(config *run, bool linear);

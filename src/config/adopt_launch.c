@@ -295,7 +295,7 @@ static mics_status put_size(config *run, const char *name, const mics_json_value
 
 static mics_status put_sizes(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    if (mics_json_count(value) == 0)
+    if (mics_json_type_of(value) == MICS_JSON_OBJECT && mics_json_count(value) == 0)
         return MICS_OK;
     MICS_TRY(put_members(run, row, value, put_size));
     return mics_adopt_has(run, "data_parallel_replicate_degree")

@@ -3,27 +3,28 @@
 // When the Trainer saves and validates, and which checkpoint it keeps.
 //
 // Source: transformers/training_args.py of transformers 5.23.
-#include "base/text.h"
 #include "config/adopt.h"
+#include <stddef.h>
 #include <string.h>
-
-enum { TEXT_BYTES = 64 };
 
 // Two arguments that say when something is done. Steps that nobody says are those of `or_steps`,
 // and the Trainer's default where that says none.
 typedef struct timing {
     const char *strategy, *old_strategy, *or_steps;
     adopted_key steps;
+    size_t each_epoch;    // offset of the flag in config
     const char *by_epoch; // origin
 } timing;
 
 static const timing saves = {.strategy = "save_strategy",
                              .steps = ADOPTED("save_steps", "run.checkpoint_every", NULL),
+                             .each_epoch = offsetof(config, saves_each_epoch),
                              .by_epoch = "auto: save_strategy"};
 static const timing validations = {.strategy = "eval_strategy",
                                    .old_strategy = "evaluation_strategy",
                                    .or_steps = "logging_steps",
                                    .steps = ADOPTED("eval_steps", "run.validate_every", NULL),
+                                   .each_epoch = offsetof(config, validates_each_epoch),
                                    .by_epoch = "auto: eval_strategy"};
 
 static const mics_json_value *at(const config *run, const char *path)
@@ -43,20 +44,28 @@ static mics_status put_steps(config *run, const timing *of, bool trainer)
     return trainer ? mics_adopt_default(run, row.target, "500", false) : MICS_OK;
 }
 
+// Nobody knows the steps of an epoch yet.
+static mics_status put_epoch(config *run, const timing *of, const char *path)
+{
+    const char *target = of->steps.target;
+    if (mics_adopt_says(run, target)) // which --set may, and the file may not
+        return mics_adopt_put(run, target, "\"epoch\"", path, of->by_epoch);
+    *(bool *)((char *)run + of->each_epoch) = true;
+    run->adopted[mics_config_find(target)] = of->by_epoch;
+    return MICS_OK;
+}
+
 static mics_status put_timing(config *run, const timing *of, const char *usual, bool trainer)
 {
     const bool old = !mics_adopt_has(run, of->strategy) && of->old_strategy != NULL;
     const char *path = old ? of->old_strategy : of->strategy;
     const char *said = mics_adopt_has(run, path) ? mics_json_string(at(run, path)) : usual;
-    char text[TEXT_BYTES];
     if (said != NULL && strcmp(said, "no") == 0)
         return MICS_OK;
     if (said != NULL && strcmp(said, "steps") == 0)
         return put_steps(run, of, trainer);
-    if (said != NULL && strcmp(said, "epoch") == 0) {
-        mics_text_format(text, sizeof text, "%lld", (long long)MICS_STEPS_UNKNOWN);
-        return mics_adopt_put(run, of->steps.target, text, path, of->by_epoch);
-    }
+    if (said != NULL && strcmp(said, "epoch") == 0)
+        return put_epoch(run, of, path);
     if (said != NULL && strcmp(said, "best") == 0 && of == &saves)
         return mics_adopt_put(run, "run.keep_best", "true", path, of->by_epoch);
     return mics_config_refuse(run, path, MICS_ERR_INVALID,

@@ -312,12 +312,7 @@ static mics_status put_switch(config *run, const char *path, const char *origin,
 
 mics_status mics_adopt_precision(config *run)
 {
-    static const char old_key[] = "bfloat16.enabled";
-    const mics_json_value *tf32 = at(run, "tf32"), *mixed = at(run, "mixed_precision");
-    if (mics_adopt_has(run, old_key)) // DeepSpeed's old name of the section
-        MICS_TRY(mics_adopt_put(run, "bf16.enabled",
-                                mics_json_bool(at(run, old_key)) ? "true" : "false", old_key,
-                                "auto: bfloat16"));
+    const mics_json_value *mixed = at(run, "mixed_precision");
     MICS_TRY(put_switch(run, "bf16", "auto: bf16", "bf16"));
     MICS_TRY(put_switch(run, "fp16", "auto: fp16", "fp16"));
     if (is_text(mixed, "bf16"))
@@ -326,9 +321,41 @@ mics_status mics_adopt_precision(config *run)
     if (is_text(mixed, "fp16"))
         MICS_TRY(mics_adopt_put(run, "fp16.enabled", "true", "mixed_precision",
                                 "auto: mixed_precision"));
+    return MICS_OK;
+}
+
+// DeepSpeed's old name of the section bf16; what that has no key for is refused there.
+static mics_status put_bfloat16(config *run)
+{
+    static const char old_section[] = "bfloat16";
+    const mics_json_value *section = at(run, old_section), *member = NULL;
+    const char *name = NULL;
+    char from[CONFIG_PATH_BYTES], to[CONFIG_PATH_BYTES], text[TEXT_BYTES];
+    if (mics_json_type_of(section) == MICS_JSON_NULL)
+        return MICS_OK;
+    if (mics_json_type_of(section) != MICS_JSON_OBJECT)
+        return mics_config_refuse(run, old_section, MICS_ERR_FORMAT,
+                                  "must be an object, as in {\"enabled\": true}");
+    while ((member = mics_json_next(section, &name)) != NULL) {
+        bool on = false;
+        mics_text_format(from, sizeof from, "%s.%s", old_section, name);
+        mics_text_format(to, sizeof to, "bf16.%s", name);
+        if (strcmp(name, "enabled") == 0 && !mics_adopt_is_auto(member))
+            MICS_TRY(mics_adopt_switch(run, from, member, &on));
+        if (mics_json_type_of(member) == MICS_JSON_NULL)
+            continue;
+        mics_config_value_text(member, text, sizeof text);
+        MICS_TRY(mics_adopt_put(run, to, text, from, "auto: bfloat16"));
+    }
+    return MICS_OK;
+}
+
+mics_status mics_adopt_lifted_precision(config *run)
+{
+    MICS_TRY(put_bfloat16(run));
     const bool halves =
         mics_json_bool(at(run, "bf16.enabled")) || mics_json_bool(at(run, "fp16.enabled"));
-    return mics_json_bool(tf32) && !halves
+    return mics_json_bool(at(run, "tf32")) && !halves
                ? mics_adopt_put(run, "run.precision", "\"tf32\"", "tf32", "auto: tf32")
                : MICS_OK;
 }

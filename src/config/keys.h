@@ -134,6 +134,7 @@ typedef struct config {
     const char *asked_origin;               // of that; NULL: the key itself
     bool bf16, fp16;                        // the same as precision, in DeepSpeed's words
     bool by_deepspeed, deepspeed_optimizer; // where DeepSpeed's defaults hold (adopt.h)
+    bool saves_each_epoch, validates_each_epoch;
     bool keeps_batch; // batch sizes are not as asked for, but such that the stored global one stays
     double loss_scale; // as asked for
     int64_t scale_power;

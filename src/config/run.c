@@ -160,6 +160,10 @@ static mics_status fill_steps(config *run)
     const bool valued = mics_config_valued(run, "run.steps");
     run->run.epochs = valued ? 0 : run->epochs;
     run->run.steps = valued ? run->steps : MICS_STEPS_UNKNOWN;
+    if (run->saves_each_epoch && !mics_config_valued(run, "run.checkpoint_every"))
+        run->run.checkpoint_every = MICS_STEPS_UNKNOWN;
+    if (run->validates_each_epoch && !mics_config_valued(run, "run.validate_every"))
+        run->run.validate_every = MICS_STEPS_UNKNOWN;
     if (valued || run->epochs > 0)
         return MICS_OK;
     return mics_json_fail(run->run.json, "run.steps", MICS_ERR_INVALID,

@@ -35,16 +35,18 @@ static int32_t threads_of(const mics_run *run)
 static mics_status open_cluster(mics_memory *memory, const mics_run *run, const run_budget *budget,
                                 mics_cluster *cluster_out)
 {
-    int32_t nodes = 0;
+    char name[4096];
+    int32_t nodes = 0, counted = 0;
     if (strcmp(run->cluster, "none") == 0)
         return run_usual_cluster(budget, threads_of(run), cluster_out);
     MICS_TRY(mics_cluster_open(memory, run->cluster, cluster_out, &nodes));
+    MICS_TRY(mics_cluster_split(run->cluster, name, sizeof name, &counted));
     const int32_t per_node = mics_cluster_ranks_per_node(cluster_out);
     // A file may be of more nodes than the run has.
-    if (nodes > 0 && strrchr(run->cluster, ':') != NULL && nodes != budget->nodes)
+    if (counted > 0 && counted != budget->nodes)
         return mics_json_fail(run->json, "run.cluster", MICS_ERR_INVALID,
                               "%s is of %d nodes, and this run has %d; leave the number out",
-                              run->cluster, (int)nodes, (int)budget->nodes);
+                              run->cluster, (int)counted, (int)budget->nodes);
     if (per_node == budget->ranks / budget->nodes)
         return MICS_OK;
     return mics_json_fail(run->json, "run.cluster", MICS_ERR_INVALID,

@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "mics/log.h"
 #include "mics/planning.h"
+#include "plan_rivals.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,11 +234,11 @@ static bool note_impossible(const mics_plan *plan, mics_plan_offer *offer)
 }
 
 // What mics cannot run, and would be faster; or why it has no cut.
-static void take_faster(const mics_plan_found *found, mics_plan_offer *offer)
+static void take_faster(const mics_plan *plan, const mics_plan_found *found, mics_plan_offer *offer)
 {
     const mics_plan_entry *faster = mics_plan_faster_baseline(found);
     const mics_plan_entry *megatron = &found->baselines[MICS_PLAN_MEGATRON];
-    if (megatron->choice.micro_batch == 0)
+    if (run_fixes_degrees(&plan->pipeline) && megatron->choice.micro_batch == 0)
         snprintf(offer->no_cut, sizeof offer->no_cut, "%s", megatron->why);
     if (faster == NULL)
         return;
@@ -267,7 +268,7 @@ static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, in
         status = mics_plan_find(plan, nodes, 0, &found);
         if (status == MICS_OK && found.result->count > 0) {
             offer = mics_plan_offer_get(plan, nodes, &found.result->entries[0], goal);
-            take_faster(&found, &offer);
+            take_faster(plan, &found, &offer);
         } else if (status == MICS_OK) {
             note_nothing(&found.result->nearest, &offer);
         }

@@ -21,6 +21,12 @@ typedef struct given {
     bool data, steps;
 } given;
 
+// As elsewhere in a run file, null is as if it were absent.
+static bool is_there(const mics_json *json, const char *path)
+{
+    return mics_json_type_of(mics_json_at(json, path)) != MICS_JSON_NULL;
+}
+
 static mics_status look_into(mics_memory *memory, const char *path, given *given_out)
 {
     struct stat found;
@@ -32,26 +38,24 @@ static mics_status look_into(mics_memory *memory, const char *path, given *given
     MICS_TRY(mics_json_load(memory, path, MAX_CONFIG_BYTES, &json));
     given_out->bare =
         mics_json_at(json, "model_type") != NULL && mics_json_at(json, "model") == NULL;
-    given_out->data = mics_json_at(json, "data.train") != NULL;
-    given_out->steps = mics_json_at(json, "run.steps") != NULL;
-    static const char *const others[] = {"max_steps", "num_train_epochs"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        given_out->steps = given_out->steps || mics_json_at(json, others[i]) != NULL;
+    given_out->data = is_there(json, "data.train");
+    given_out->steps = is_there(json, "run.steps") || is_there(json, "max_steps") ||
+                       is_there(json, "num_train_epochs");
     mics_json_close(json);
     return MICS_OK;
 }
 
 // What the file lacks stands before the caller's sets, which go before it.
-static mics_status load_file(mics_plan *plan, const mics_plan_spec *spec, const given *has)
+static mics_status load_file(mics_plan *plan, const mics_plan_spec *spec, const given *in_file)
 {
     void *block = NULL;
     int32_t count = 0;
     MICS_TRY(mics_alloc(plan->memory, MICS_MEM_HOST,
                         ((size_t)spec->set_count + 2) * sizeof(const char *), &block));
     const char **sets = block;
-    if (!has->data)
+    if (!in_file->data)
         sets[count++] = "data.train=[\"none\"]";
-    if (!has->steps)
+    if (!in_file->steps)
         sets[count++] = "num_train_epochs=1";
     for (int32_t i = 0; i < spec->set_count; i++)
         sets[count++] = spec->sets[i];

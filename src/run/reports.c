@@ -57,13 +57,14 @@ static mics_status open_table(run_reports *reports, int64_t step)
     return MICS_OK;
 }
 
-static mics_status open_files(run_reports *reports, int64_t step)
+// `anew`: the run begins, and what a table holds is another's.
+static mics_status open_files(run_reports *reports, int64_t step, bool anew)
 {
     mics_status status = open_lines(reports, "metrics.jsonl", step, &reports->metrics);
     if (status == MICS_OK && reports->run->sample_every > 0)
         status = open_lines(reports, "samples.jsonl", step, &reports->samples);
     if (status == MICS_OK && asked(reports->run->csv))
-        status = open_table(reports, step);
+        status = open_table(reports, anew ? -1 : step);
     if (status == MICS_OK && asked(reports->run->tensorboard)) {
         const bool before = mics_log_demote(true);
         keep(&reports->lost_events, reports->run->tensorboard,
@@ -120,7 +121,7 @@ mics_status run_reports_open(mics_memory *memory, const mics_run *run, int64_t s
 {
     *reports = (run_reports){.memory = memory, .run = run};
     MICS_TRY(check_gauges(run));
-    return open_files(reports, step);
+    return open_files(reports, step, step == 0);
 }
 
 mics_status run_reports_cut(run_reports *reports, int64_t step)
@@ -128,7 +129,7 @@ mics_status run_reports_cut(run_reports *reports, int64_t step)
     if (!run_reports_opened(reports))
         return MICS_OK;
     const mics_status closed = close_files(reports);
-    const mics_status opened = open_files(reports, step);
+    const mics_status opened = open_files(reports, step, false);
     return closed != MICS_OK ? closed : opened;
 }
 

@@ -330,3 +330,15 @@ run 2 other "$mics" train run.json $auto --set run.cluster=pair.json:3 --out oth
 contains other.err "pair.json:3 is of 3 nodes, and this run has 2"
 run 2 unknown "$mics" train run.json $auto --set run.cluster=nowhere --out other
 contains unknown.err "nowhere"
+# A colon in a path is no number of nodes.
+sed 's/"cores": 2/"cores": 2, "nodes": 3/' pair.json >of:three.json
+run 0 colon "$mics" train run.json $auto --set run.cluster=of:three.json --out colon
+run 2 other "$mics" train run.json $auto --set run.cluster=of:three.json:3 --out other
+contains other.err "is of 3 nodes, and this run has 2"
+
+# What is null is not given.
+cat >nulls.json <<'END'
+{"model": {"config": "bert.json"}, "data": {"train": null}, "run": {"steps": null}, "max_steps": null,
+ "num_train_epochs": null, "train_batch_size": 1024}
+END
+run 0 nulls "$mics" plan nulls.json --cluster p4d.24xlarge:4 --top 1

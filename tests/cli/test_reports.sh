@@ -60,5 +60,9 @@ train 0 deep 2 --set run.csv=new/folder/figures.csv --out deep
 train 0 deep_again 3 --set run.csv=new/folder/figures.csv --out deep_again
 contains deep_again.err 'new/folder/figures.csv.old'
 [ "$(grep -c '^[12],[0-9]' new/folder/figures.csv.old)" = 2 ] || fail "another run's rows are lost"
+train 0 deep_third 4 --set run.csv=new/folder/figures.csv --out deep_third
+contains deep_third.err 'new/folder/figures.csv.old2'
+[ "$(grep -c '^[1-9],[0-9]' new/folder/figures.csv.old)" = 2 ] || fail "the first run's rows are lost"
+[ "$(grep -c '^[1-9],[0-9]' new/folder/figures.csv.old2)" = 3 ] || fail "the second run's rows are lost"
 contains mine_csv.err 'mine.csv: is there, and its first line is not the header'
 [ "$(cat mine.csv)" = "$(printf 'a,b\n1,2')" ] || fail "mine.csv was overwritten"

@@ -298,6 +298,9 @@ static void test_odd_values(void **state)
         {"\"max_steps\": 9, \"accelerator_config\": {\"split\": true}",
          "is no key of accelerate's"},
         {"\"max_steps\": 9, \"accelerator_config\": \"a.json\"", "must be an object"},
+        {"\"max_steps\": 9, \"parallelism_config\": \"a.json\"", "must be an object"},
+        {"\"max_steps\": 9, \"parallelism_config\": 8", "must be an object"},
+        {"\"max_steps\": 9, \"parallelism_config\": []", "must be an object"},
         {"\"max_steps\": 9, \"parallelism\": {\"tensor_degree\": 2}",
          "parallelism.tensor_degree: is no key of torchtitan's"},
         {"\"max_steps\": 9, \"parallelism\": {\"fsdp_reshard_after_forward\": \"sometimes\"}",
@@ -411,6 +414,13 @@ static void test_strategies(void **state)
     check_refused(FOREIGN(TRAINED "\"load_best_model_at_end\": true, "
                                   "\"metric_for_best_model\": \"accuracy\""),
                   MICS_ERR_UNSUPPORTED, "eval_loss");
+    check_refused(FOREIGN(TRAINED "\"save_strategy\": \"epoch\", \"run\": "
+                                  "{\"checkpoint_every\": 100}"),
+                  MICS_ERR_INVALID, "\"epoch\" contradicts run.checkpoint_every 100");
+    check_value(FOREIGN(TRAINED "\"train_micro_batch_size_per_gpu\": 8, \"run\": "
+                                "{\"checkpoint_every\": 1000000000000}"),
+                save_key,
+                "1000000000000"); // a number as others
     mics_run *run = load_good(FOREIGN("\"num_train_epochs\": 2, \"save_strategy\": \"epoch\", "
                                       "\"eval_strategy\": \"epoch\""));
     ASSERT_OK(mics_run_resolve(run, 1, 1));
@@ -432,11 +442,35 @@ static void test_other_names(void **state)
                 "run.steps", "2000");
     check_refused(FOREIGN(TRAINED "\"parallelism_config\": {\"tp_size\": 2}"), MICS_ERR_UNSUPPORTED,
                   "must be 1");
-    check_value(FOREIGN(TRAINED "\"bfloat16\": {\"enabled\": true}"), "bf16.enabled", "true");
     check_value(FOREIGN(TRAINED "\"zero_optimization\": {\"param_persistence_threshold\": 7}"),
                 "run.param_persistence_threshold", "7");
     check_refused(FOREIGN(TRAINED "\"gradient_allreduce_op\": \"sum\", \"no_such_key\": 1"),
                   MICS_ERR_UNSUPPORTED, "2 keys cannot be honoured");
+}
+
+// DeepSpeed's old name of bf16, where it may stand; and tf32 beside 16 bits.
+static void test_old_precision(void **state)
+{
+    (void)state;
+    check_value(FOREIGN(TRAINED "\"bfloat16\": {\"enabled\": true}"), "bf16.enabled", "true");
+    check_value(FOREIGN(TRAINED "\"deepspeed\": {\"bfloat16\": {\"enabled\": true}}"),
+                "bf16.enabled", "true");
+    check_value(FOREIGN(TRAINED "\"bf16\": true, "
+                                "\"deepspeed\": {\"bfloat16\": {\"enabled\": \"auto\"}}"),
+                "bf16.enabled", "true");
+    write_file("own.json", "{\"bfloat16\": {\"enabled\": true}}");
+    check_value(FOREIGN(TRAINED "\"deepspeed\": \"own.json\""), "bf16.enabled", "true");
+    remove("own.json");
+    check_refused(FOREIGN(TRAINED "\"bfloat16\": {\"enabled\": \"true\"}"), MICS_ERR_FORMAT,
+                  "bfloat16.enabled: must be true or false");
+    check_refused(FOREIGN(TRAINED "\"deepspeed\": {\"bfloat16\": {\"enabled\": \"true\"}}"),
+                  MICS_ERR_FORMAT, "bfloat16.enabled: must be true or false");
+    check_refused(FOREIGN(TRAINED "\"bfloat16\": true"), MICS_ERR_FORMAT, "must be an object");
+    check_refused(FOREIGN(TRAINED "\"bfloat16\": {\"enabled\": true, \"no_such_key\": 1}"),
+                  MICS_ERR_INVALID, "no_such_key");
+    check_value(FOREIGN(TRAINED "\"tf32\": true, \"deepspeed\": {\"bf16\": {\"enabled\": true}}"),
+                "bf16.enabled", "true");
+    check_value(FOREIGN(TRAINED "\"tf32\": true"), "run.precision", "\"tf32\"");
 }
 
 // What follows from a number of steps that is not known is not shown as one.
@@ -488,6 +522,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_epochs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_strategies, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_old_precision, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rows_of_unknown_steps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_resume_with_a_share, setup, teardown),
     };

@@ -116,13 +116,17 @@ static void test_metrics_are_cut(void **state)
                             "[ \"$(grep -c '\"loss\"' out/metrics.jsonl)\" = 12 ]"),
                      0);
     assert_int_equal(system("rm -r out"), 0);
-    // To the start: the validation before it is still there.
+    // To the start: the validation before it is still there, and no rows are another run's.
     run.flip.after = 2;
+    run.sets[3] = "run.csv=table/figures.csv";
     live_go(&run, true);
     ASSERT_OK(run.status);
     expect(run.warning, "goes back to step 0");
     assert_int_equal(system("grep -q '^{\"step\": 0, \"validation_loss\"' out/metrics.jsonl"), 0);
-    assert_int_equal(system("rm -r out"), 0);
+    assert_int_equal(system("[ \"$(ls table)\" = figures.csv ] && "
+                            "[ \"$(grep -c '^[1-9][0-9]*,[0-9]' table/figures.csv)\" = 12 ]"),
+                     0);
+    assert_int_equal(system("rm -r out table"), 0);
 }
 
 // A machine that is bad every time ends the run, which says so.

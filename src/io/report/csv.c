@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 enum { LINE_BYTES = 4096 }; // ours have some 300
+enum { MAX_OLD = 9999 };
 
 static const char validation_name[] = "validation_loss";
 
@@ -112,12 +113,32 @@ static bool has_rows(const char *header, FILE *from)
     return found;
 }
 
+// The first of FILE.old, FILE.old2, ... that is not there.
+static mics_status name_old(const mics_csv *csv, char **old_out)
+{
+    struct stat facts;
+    char suffix[32] = ".old";
+    for (int32_t i = 2; i <= MAX_OLD; i++) {
+        char *old = NULL;
+        MICS_TRY(mics_file_suffixed(csv->memory, csv->path, suffix, &old));
+        if (lstat(old, &facts) != 0) { // where it cannot be looked at, renaming says why
+            *old_out = old;
+            return MICS_OK;
+        }
+        mics_free(csv->memory, old);
+        mics_text_format(suffix, sizeof suffix, ".old%d", (int)i);
+    }
+    return mics_fail(MICS_ERR_IO,
+                     "%s: there are %d files of earlier runs beside it; move some away", csv->path,
+                     MAX_OLD - 1);
+}
+
 // A run that starts anew has no rows there: they are another's, and stay beside its own.
 static mics_status keep_old(const mics_csv *csv)
 {
     char *old = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY(mics_file_suffixed(csv->memory, csv->path, ".old", &old));
+    MICS_TRY(name_old(csv, &old));
     if (rename(csv->path, old) != 0)
         status =
             mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", csv->path, old, strerror(errno));
@@ -168,7 +189,7 @@ static mics_status open_path(mics_csv *csv, int64_t resume_step)
     put_header(&header);
     mics_status status = mics_text_status(&header);
     if (status == MICS_OK)
-        status = cut(csv, header.bytes, resume_step > 0 ? resume_step : -1);
+        status = cut(csv, header.bytes, resume_step);
     mics_text_fini(&header);
     MICS_TRY(status);
     csv->stream = fopen(csv->path, "ae");

@@ -150,27 +150,34 @@ static double matrix_us(const mics_cluster *cluster, int64_t rows, int64_t colum
     return us;
 }
 
+// Adds a parameter's matrices to the optimizer shards that have a part of them.
+static void add_matrices(const mics_cluster *cluster, const mics_param *param, int64_t owned,
+                         double *shard_us)
+{
+    int64_t row = 0, rows = 0;
+    for (int32_t part = 0; param->hidden && mics_param_next_matrix(param, &part, &row, &rows);) {
+        const int64_t begin = param->offset + row * param->shape[1];
+        const int64_t last = begin + rows * param->shape[1] - 1;
+        const double us = matrix_us(cluster, rows, param->shape[1]);
+        for (int64_t shard = begin / owned; shard <= last / owned; shard++)
+            shard_us[shard] += us;
+    }
+}
+
 // Of the rank whose optimizer shard meets the most: each makes the matrices whole that it has a part
 // of.
-static double matrices_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit)
+static double matrices_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit,
+                          double *shard_us)
 {
     const mics_unit *of = &schedule->spec.model->units[unit];
-    const int64_t owned = owned_elems(schedule, unit);
+    const int32_t shards = schedule->sharding[unit].optimizer;
     double most = 0;
-    for (int64_t begin = 0; begin < schedule->padded_elems[unit]; begin += owned) {
-        double us = 0;
-        int64_t row = 0, rows = 0;
-        for (int32_t p = 0; p < of->param_count; p++) {
-            const mics_param *param = &of->params[p];
-            for (int32_t part = 0;
-                 param->hidden && mics_param_next_matrix(param, &part, &row, &rows);) {
-                const int64_t first = param->offset + row * param->shape[1];
-                if (first < begin + owned && first + rows * param->shape[1] > begin)
-                    us += matrix_us(cluster, rows, param->shape[1]);
-            }
-        }
-        most = us > most ? us : most;
-    }
+    for (int32_t i = 0; i < shards; i++)
+        shard_us[i] = 0;
+    for (int32_t p = 0; p < of->param_count; p++)
+        add_matrices(cluster, &of->params[p], owned_elems(schedule, unit), shard_us);
+    for (int32_t i = 0; i < shards; i++)
+        most = shard_us[i] > most ? shard_us[i] : most;
     return most;
 }
 
@@ -184,7 +191,8 @@ double momentum_us(const mics_schedule *schedule, const mics_cluster *cluster, i
 }
 
 // Where it is deferred, the gradients that it takes are summed before it, for replicas to compare.
-double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit)
+double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit,
+                 double *shard_us)
 {
     const double elems = (double)owned_elems(schedule, unit);
     const bool mixed = schedule->spec.precision == MICS_PRECISION_MIXED;
@@ -193,7 +201,8 @@ double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int
                              .bytes = mics_optimizer_moved_bytes(schedule->spec.optimizer, mixed) *
                                       elems};
     const double compared_us = mics_schedule_defers(schedule) ? squares_us(cluster, elems, 1) : 0;
-    const double whole_us =
-        mics_schedule_orthogonalises(schedule, unit) ? matrices_us(schedule, cluster, unit) : 0;
+    const double whole_us = mics_schedule_orthogonalises(schedule, unit)
+                                ? matrices_us(schedule, cluster, unit, shard_us)
+                                : 0;
     return compared_us + whole_us + mics_cost_op_us(cluster, &op, NULL);
 }
