@@ -24,9 +24,9 @@ static void check_only_dense(config_reader *reader)
                 mics_json_int(layer) < CONFIG_MAX_LAYERS;
     }
     if (reader->status == MICS_OK && !right)
-        reader->status = mics_json_fail(reader->json, key, MICS_ERR_INVALID,
-                                        "must be an array of numbers of layers, 0 to %d",
-                                        CONFIG_MAX_LAYERS - 1);
+        reader->status =
+            mics_json_fail(reader->json, key, MICS_ERR_INVALID,
+                           "must be an array of numbers of layers, 0 to %d", CONFIG_MAX_LAYERS - 1);
 }
 
 // Adds the losses' factors where the model gives them out.

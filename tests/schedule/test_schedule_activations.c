@@ -481,9 +481,8 @@ static void test_mixture_taken_over(void **state)
     ASSERT_OK(mics_memory_open(&memory));
     const model_kind kind = {"mixture", {layer_mixture, layer_mixture}};
     mics_model *model = model_build(memory, &kind, true);
-    mics_schedule_spec spec = {.model = model,
-                               .batch = {.sequences = 2, .length = 3, .threads = 1},
-                               .micro_steps = 6};
+    mics_schedule_spec spec = {
+        .model = model, .batch = {.sequences = 2, .length = 3, .threads = 1}, .micro_steps = 6};
     ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
     for (int way = 0; way < 2 * IN_FLIGHT; way++) {
         mics_schedule *schedule = NULL;
