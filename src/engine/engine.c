@@ -60,7 +60,7 @@ static mics_status check_ops(const mics_engine_spec *spec)
             const mics_op_kind kind = model->units[u].ops[o].kind;
             if (spec->kernels->ops[kind]->forward == NULL)
                 return mics_fail(MICS_ERR_UNSUPPORTED,
-                                 "unit %s: this version has %s on CPUs only; run the model on CPUs",
+                                 "unit %s: this version has %s on CPUs only; set run.device to cpu",
                                  model->units[u].name, mics_op_def_get(kind)->name);
         }
     }

@@ -58,10 +58,11 @@ static int64_t param_elems(const mics_op_shape *s, int p)
     return s->params[p][0] * (s->params[p][1] > 0 ? s->params[p][1] : 1);
 }
 
-// At least as wide as any op's stats.
+// At least as wide as any op's stats; those of a router hold all scores, and places of those chosen.
 static int64_t stats_width(const mics_op_shape *s)
 {
-    return s->heads.query + s->heads.key_value + 2;
+    const mics_experts e = s->op->experts;
+    return s->heads.query + s->heads.key_value + 2 + e.count + 2 * (int64_t)e.chosen;
 }
 
 // All that an op reads and writes in both passes, stats as numbers of the largest size.

@@ -290,7 +290,8 @@ static mics_status time_op(measure_ops *self, const measure_subject *subject, in
     bool first = false;
     double us = 0;
     call.weight = count_alike(unit, index, &first);
-    if (!first || first_work(&call.shape) != MICS_WORK_MEMORY)
+    const bool has_kernel = self->kernels->ops[op->kind]->forward != NULL;
+    if (!first || !has_kernel || first_work(&call.shape) != MICS_WORK_MEMORY)
         return MICS_OK;
     MICS_TRY(measure_call_run(self, &call, allowed_us, &us));
     const mics_op_cost cost = def->cost(&call.shape);

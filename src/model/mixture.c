@@ -10,7 +10,9 @@ enum { MODULE_BYTES = 2 * MICS_NAME_BYTES, MAX_EXPERTS = 4096, MAX_EXPERTS_OF_AL
 
 // ---- configuration ----
 
-static void check_only_dense(config_reader *reader, int64_t layers)
+// Numbers beyond the last layer are of no effect: a configuration may have fewer layers than its list
+// was made for.
+static void check_only_dense(config_reader *reader)
 {
     static const char key[] = "mlp_only_layers";
     const mics_json_value *list = mics_json_at(reader->json, key);
@@ -19,12 +21,12 @@ static void check_only_dense(config_reader *reader, int64_t layers)
     for (int32_t i = 0; type == MICS_JSON_ARRAY && i < mics_json_count(list); i++) {
         const mics_json_value *layer = mics_json_element(list, i);
         right = right && mics_json_type_of(layer) == MICS_JSON_INT && mics_json_int(layer) >= 0 &&
-                mics_json_int(layer) < layers;
+                mics_json_int(layer) < CONFIG_MAX_LAYERS;
     }
     if (reader->status == MICS_OK && !right)
-        reader->status = mics_json_fail(reader->json, key, MICS_ERR_INVALID,
-                                        "must be an array of numbers of layers, 0 to %lld",
-                                        (long long)layers - 1);
+        reader->status =
+            mics_json_fail(reader->json, key, MICS_ERR_INVALID,
+                           "must be an array of numbers of layers, 0 to %d", CONFIG_MAX_LAYERS - 1);
 }
 
 // Adds the losses' factors where the model gives them out.
@@ -46,11 +48,20 @@ static void check_jitter(config_reader *reader)
             mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED, "only 0 can be honoured");
 }
 
+// The key that says how many experts there are: one of two names, or both with one number.
+static const char *count_key(config_reader *reader)
+{
+    static const char *const names[] = {"num_experts", "num_local_experts"};
+    if (config_is_said(reader, names[0]) && config_is_said(reader, names[1]))
+        config_int_of(reader, names, 1, MAX_EXPERTS);
+    return config_is_said(reader, names[0]) ? names[0] : names[1];
+}
+
 void mixture_read(config_reader *reader, const mixture_family *family, int64_t layers,
                   mixture *mixture_out)
 {
     mixture *self = mixture_out;
-    const char *count = config_has(reader, "num_experts") ? "num_experts" : "num_local_experts";
+    const char *count = count_key(reader);
     *self = (mixture){.family = family, .every = 1};
     self->inner = config_int(reader, family->inner_key, 1, 1 << 26, family->inner);
     self->experts.count = (int32_t)config_int(reader, count, 1, MAX_EXPERTS, family->experts);
@@ -63,7 +74,7 @@ void mixture_read(config_reader *reader, const mixture_family *family, int64_t l
     self->router.normalised = family->normalised || config_bool(reader, "norm_topk_prob", false);
     if (family->some_layers) {
         self->every = config_int(reader, "decoder_sparse_step", 1, CONFIG_MAX_LAYERS, 1);
-        check_only_dense(reader, layers);
+        check_only_dense(reader);
     }
     check_jitter(reader);
     if (reader->status == MICS_OK && self->experts.count * layers > MAX_EXPERTS_OF_ALL)

@@ -209,7 +209,8 @@ static int32_t routes_of(const mics_unit *unit, const mics_op *op)
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *maker = &unit->ops[o];
         if (op->experts.count > 0 && op->in[1] > 0 && maker->out == op->in[1] &&
-            maker->experts.count > 0)
+            maker->experts.count == op->experts.count &&
+            maker->experts.chosen == op->experts.chosen)
             return maker->stats;
     }
     return -1;

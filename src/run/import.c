@@ -161,16 +161,53 @@ static mics_status check_tied(const mics_model *model, const mics_safetensors *r
 
 // ---- all tensors ----
 
+// Marks the file's tensor of this name, if it has one.
+static void mark(const mics_safetensors *reader, const char *name, bool *known)
+{
+    int32_t begin = 0, end = mics_safetensors_count(reader);
+    while (begin < end) {
+        const int32_t middle = begin + (end - begin) / 2;
+        const int order = strcmp(name, mics_safetensors_at(reader, middle)->name);
+        if (order == 0) {
+            known[middle] = true;
+            return;
+        }
+        begin = order > 0 ? middle + 1 : begin;
+        end = order < 0 ? middle : end;
+    }
+}
+
+static void mark_unit(const mics_unit *unit, const mics_safetensors *reader, bool *known)
+{
+    char other[MICS_NAME_BYTES];
+    mics_param_tensor tensor;
+    for (int32_t p = 0; p < unit->param_count; p++) {
+        for (int32_t part = 0; mics_param_next_tensor(&unit->params[p], &part, &tensor);) {
+            mark(reader, tensor.name, known);
+            if (mics_tensor_other_name(tensor.name, other))
+                mark(reader, other, known);
+        }
+    }
+}
+
 static mics_status check_extra(const mics_model *model, const mics_safetensors *reader,
                                const char *path)
 {
-    for (int32_t i = 0; i < mics_safetensors_count(reader); i++) {
+    const int32_t count = mics_safetensors_count(reader);
+    bool *known = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY(MICS_NEW(model->memory, count, &known));
+    for (int32_t u = 0; u < model->unit_count; u++)
+        mark_unit(&model->units[u], reader, known);
+    for (int32_t i = 0; i < count && status == MICS_OK; i++) {
         const char *name = mics_safetensors_at(reader, i)->name;
-        if (mics_model_find_param(model, name).unit < 0 && !is_no_parameter(model, name))
-            return mics_fail(MICS_ERR_INVALID,
-                             "%s: tensor \"%s\" belongs to no parameter of this model", path, name);
+        if (!known[i] && !is_no_parameter(model, name))
+            status =
+                mics_fail(MICS_ERR_INVALID,
+                          "%s: tensor \"%s\" belongs to no parameter of this model", path, name);
     }
-    return MICS_OK;
+    mics_free(model->memory, known);
+    return status;
 }
 
 static mics_status check_head_bias(const mics_safetensors *reader, const char *path)

@@ -501,6 +501,7 @@ static mics_status copy_plan(mics_schedule *schedule, int32_t u, int64_t by)
         plan->grads[c] = from->grads[c];
         plan->grads[c].dout = moved(like, from->grads[c].dout, by);
         plan->grads[c].din = moved(like, from->grads[c].din, by);
+        plan->grads[c].din_second = moved(like, from->grads[c].din_second, by);
     }
     return MICS_OK;
 }

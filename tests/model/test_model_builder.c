@@ -311,6 +311,16 @@ static void layer_odd_swiglu(mics_model *model)
     mics_model_unit_end(model, mics_op_swiglu(model, x));
 }
 
+static void layer_other_router(mics_model *model)
+{
+    const mics_experts few = {4, 2}, many = {8, 2};
+    mics_model_unit(model, "layer", WIDTH);
+    const int32_t routes =
+        mics_op_router(model, 0, matrix(model, "gate", 4, WIDTH), few, (mics_router_spec){0});
+    const mics_param_ref weight = matrix(model, "weight", 8 * 3, WIDTH);
+    mics_model_unit_end(model, mics_op_experts(model, MICS_OP_EXPERTS_IN, 0, routes, weight, many));
+}
+
 static void layer_sum(mics_model *model)
 {
     mics_model_unit(model, "layer", WIDTH);
@@ -455,6 +465,7 @@ static const mistake mistakes[] = {
     {{.layer = layer_rotary_scale}, "a frequency or the scale is not finite"},
     {{.layer = layer_no_rotary}, "the model has no table 0 for heads of 4"},
     {{.layer = layer_odd_swiglu}, "7 elements are not gate and up of one width"},
+    {{.layer = layer_other_router}, "must be made by a router of 8 experts"},
     {{.layer = layer_sum}, "second operand is 16, not 8"},
     {{.layer = layer_no_tensor}, "unit layer: no tensor 7"},
     {{.layer = layer_width}, "its output does not fit the input of head"},

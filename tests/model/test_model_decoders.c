@@ -251,6 +251,9 @@ static const refusal refusals[] = {
     {"llama", "\"layer_types\": [\"full_attention\", \"sliding_attention\"]", "layer_types",
      "layer 1 slides"},
     {"llama", "\"partial_rotary_factor\": 0.5", "partial_rotary_factor", "only 1"},
+    {"mixtral", "\"num_experts\": 4, \"num_local_experts\": 8", "num_local_experts",
+     "is 8, but num_experts, another name of it, is 4"},
+    {"qwen3_moe", "\"mlp_only_layers\": [-1]", "mlp_only_layers", "numbers of layers"},
     {"llama", "\"is_causal\": false", "is_causal", "only true can be honoured"},
     {"qwen3", "\"is_causal\": null", "is_causal", "only true can be honoured"},
     {"gpt_neox", "\"is_causal\": 0", "is_causal", "only true can be honoured"},
@@ -365,6 +368,9 @@ static void test_taken(void **state)
         {"qwen2", "\"head_dim\": 4, \"num_attention_heads\": 5, \"num_key_value_heads\": 5", NULL,
          NULL},
         {"gpt_neox", "\"head_dim\": 6, \"num_attention_heads\": 2, \"rotary_pct\": 1", NULL, NULL},
+        {"mixtral", "\"num_experts\": null, \"num_local_experts\": 4", NULL, NULL},
+        {"mixtral", "\"num_experts\": 4, \"num_local_experts\": null", NULL, NULL},
+        {"qwen3_moe", "\"mlp_only_layers\": [0, 40]", NULL, NULL}, // of more layers than are left
     };
     mics_memory *memory = NULL;
     ASSERT_OK(mics_memory_open(&memory));

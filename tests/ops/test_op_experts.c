@@ -46,6 +46,7 @@ typedef struct call {
     mics_op_kind kind;
     const float *x, *weights, *routes, *param, *dy;
     float *y, *stats, *dx, *dweights, *dparam, *space;
+    const int32_t *targets;
 } call;
 
 static mics_op_call call_of(const call *c, const mics_exec *at)
@@ -56,6 +57,7 @@ static mics_op_call call_of(const call *c, const mics_exec *at)
                           .out = c->y,
                           .stats = c->stats,
                           .routes = c->routes,
+                          .targets = c->targets,
                           .params = {c->param},
                           .dout = c->dy,
                           .din = c->dx,
@@ -93,6 +95,22 @@ static call call_begin(op_case *c, const shape *s, mics_op_kind kind, const char
 }
 
 // ---- the router in fp64 ----
+
+// Of the loss: every third token counts in none.
+static int32_t target_of(int64_t n)
+{
+    return n % 3 == 1 ? -1 : 0;
+}
+
+// Scale of the losses of a token's sequence: by its share of tokens that count.
+static double scale_of(const shape *s, int64_t token)
+{
+    const int64_t first = token / s->T * s->T;
+    double counted = 0;
+    for (int64_t n = first; n < first + s->T; ++n)
+        counted += target_of(n) >= 0;
+    return 0.25 * counted / (double)s->T;
+}
 
 typedef struct wide_router {
     const shape *s;
@@ -151,9 +169,9 @@ static double router_objective(const void *ctx)
         score(r, n);
         weigh(r, n);
         sum += op_dot(r->w + n * k, r->dy + n * k, k);
-        sum += 0.25 * r->s->z * r->lse[n] * r->lse[n];
+        sum += scale_of(r->s, n) * r->s->z * r->lse[n] * r->lse[n];
         for (int64_t e = 0; e < E; ++e) // T times the loss of the sequence
-            sum += 0.25 * r->s->balance * (double)E * r->count[n / r->s->T * E + e] /
+            sum += scale_of(r->s, n) * r->s->balance * (double)E * r->count[n / r->s->T * E + e] /
                    (double)r->s->T * r->p[n * E + e];
     }
     return sum;
@@ -227,12 +245,13 @@ static void router_gradients(const wide_router *r, double *dx, double *dparam)
         for (int64_t j = 0; j < k; ++j)
             dp[r->chosen[n * k + j]] =
                 r->s->normalised ? (r->dy[n * k + j] - mean) / sum : r->dy[n * k + j];
+        const double scale = scale_of(r->s, n);
         for (int64_t e = 0; e < E; ++e)
             dp[e] +=
-                0.25 * r->s->balance * (double)E * r->count[n / r->s->T * E + e] / (double)r->s->T;
+                scale * r->s->balance * (double)E * r->count[n / r->s->T * E + e] / (double)r->s->T;
         const double dot = op_dot(dp, r->p + n * E, E);
         for (int64_t e = 0; e < E; ++e) {
-            const double d = r->p[n * E + e] * (dp[e] - dot + 2 * 0.25 * r->s->z * r->lse[n]);
+            const double d = r->p[n * E + e] * (dp[e] - dot + 2 * scale * r->s->z * r->lse[n]);
             for (int64_t i = 0; i < C; ++i) {
                 dx[n * C + i] += d * r->param[e * C + i];
                 dparam[e * C + i] += d * r->x[n * C + i];
@@ -249,6 +268,10 @@ static void router_backward_case(const shape *s)
     args.x = op_input(&c, "x", N * C, 1);
     args.param = op_input(&c, "weight", E * C, 0.5);
     args.dy = op_input(&c, "dy", N * k, 1);
+    int32_t *targets = op_ints(&c, N);
+    for (int64_t n = 0; n < N; ++n)
+        targets[n] = target_of(n);
+    args.targets = targets;
     wide_router r = widen_router(&c, s, &args);
     r.dy = op_widen(&c, args.dy);
     args.stats = op_fp32(&c, op_input(&c, "stats", N * mics_route_floats(s->experts), 1));

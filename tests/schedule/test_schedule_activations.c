@@ -391,6 +391,7 @@ static void must_equal(const mics_schedule *own, const mics_schedule *taken)
         for (int32_t c = 0; c < a->grad_count; c++) {
             assert_int_equal(a->grads[c].dout, b->grads[c].dout);
             assert_int_equal(a->grads[c].din, b->grads[c].din);
+            assert_int_equal(a->grads[c].din_second, b->grads[c].din_second);
         }
     }
 }
@@ -458,11 +459,49 @@ static void test_other_models(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// A mixture of experts: the routes' weights get a gradient too.
+static int32_t layer_mixture(mics_model *model)
+{
+    const mics_experts experts = {.count = 4, .chosen = 2};
+    const int32_t x = model_norm(model, "ln", 0);
+    const mics_param_ref gate = model_param(model, "gate", experts.count, MODEL_WIDTH);
+    const int32_t routes = mics_op_router(model, x, gate, experts, (mics_router_spec){0});
+    const mics_param_ref up = model_param(model, "up", 4 * 2 * 5, MODEL_WIDTH);
+    int32_t y = mics_op_experts(model, MICS_OP_EXPERTS_IN, x, routes, up, experts);
+    y = mics_op_experts_swiglu(model, y, experts);
+    const mics_param_ref down = model_param(model, "down", 4 * MODEL_WIDTH, 5);
+    y = mics_op_experts(model, MICS_OP_EXPERTS_OUT, y, routes, down, experts);
+    return mics_op_add(model, 0, y);
+}
+
+static void test_mixture_taken_over(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    const model_kind kind = {"mixture", {layer_mixture, layer_mixture}};
+    mics_model *model = model_build(memory, &kind, true);
+    mics_schedule_spec spec = {
+        .model = model, .batch = {.sequences = 2, .length = 3, .threads = 1}, .micro_steps = 6};
+    ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
+    for (int way = 0; way < 2 * IN_FLIGHT; way++) {
+        mics_schedule *schedule = NULL;
+        spec.recompute = way % 2 == 1;
+        spec.layered_micro_steps = 1 + way / 2;
+        ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
+        check_like(memory, spec, schedule);
+        mics_schedule_close(schedule);
+    }
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_other_models),
+        cmocka_unit_test(test_mixture_taken_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 // Scores are computed token by token, so that a token's experts do not depend on the tokens beside
 // it: neither the mesh nor the size of micro-batches changes them.
 //
-// Shapes: E experts, k chosen. p probabilities, w weights, f fraction of a sequence's tokens that an
+// Shapes: T tokens of a sequence, E experts, k chosen. p probabilities, w weights, f fraction of a sequence's tokens that an
 // expert gets, P mean of its probabilities over the sequence.
 #include "ops/common/decode.h"
 #include "ops/experts/def.h"
@@ -71,9 +71,21 @@ static void forward(const mics_op_call *call)
 
 // ---- backward ----
 
+// Scale of a sequence's losses: by its share of tokens whose loss counts, since the engine takes the
+// mean over those alone.
+static float scale_of(const mics_op_call *call, int64_t first)
+{
+    const int64_t T = call->shape.T;
+    int64_t counted = 0;
+    for (int64_t n = first; call->targets != NULL && n < first + T; ++n)
+        counted += call->targets[n] >= 0;
+    return call->targets != NULL ? call->loss_scale * (float)counted / (float)T : call->loss_scale;
+}
+
 // What a sequence's tokens share: the gradient of each probability of the loss that balances, the
 // same for all of them. Adds the sequence to the metrics. sum_E: scratch.
-static void balance_of(const mics_op_call *call, int64_t first, float *gradient_E, float *sum_E)
+static void balance_of(const mics_op_call *call, int64_t first, float scale, float *gradient_E,
+                       float *sum_E)
 {
     const mics_op_shape *s = &call->shape;
     const mics_experts e = s->op->experts;
@@ -93,8 +105,7 @@ static void balance_of(const mics_op_call *call, int64_t first, float *gradient_
         const double fraction = (double)gradient_E[i] / T;
         fullest = fraction > fullest ? fraction : fullest;
         balance += e.count * fraction * (double)sum_E[i] / T;
-        gradient_E[i] =
-            (float)((double)s->op->router.balance * (double)call->loss_scale * e.count * fraction);
+        gradient_E[i] = (float)((double)s->op->router.balance * (double)scale * e.count * fraction);
     }
     if (call->router_sums == NULL)
         return;
@@ -106,7 +117,7 @@ static void balance_of(const mics_op_call *call, int64_t first, float *gradient_
 
 // The gradient of a token's scores, from that of its weights and of its probabilities (which
 // dscore_E holds at first, of the loss that balances).
-static void score_gradient(const mics_op_call *call, int64_t n, float *dscore_E)
+static void score_gradient(const mics_op_call *call, int64_t n, float scale, float *dscore_E)
 {
     const mics_op *op = call->shape.op;
     const mics_experts e = op->experts;
@@ -126,7 +137,7 @@ static void score_gradient(const mics_op_call *call, int64_t n, float *dscore_E)
     float dot = 0;
     for (int32_t i = 0; i < e.count; ++i)
         dot += row[i] * dscore_E[i];
-    const float z = 2 * op->router.z * call->loss_scale * row[e.count];
+    const float z = 2 * op->router.z * scale * row[e.count];
     for (int32_t i = 0; i < e.count; ++i)
         dscore_E[i] = row[i] * (dscore_E[i] - dot + z);
 }
@@ -187,11 +198,12 @@ static void backward(const mics_op_call *call)
     const int64_t E = s->op->experts.count;
     float *dscore_NE = call->at->workspace, *rest = dscore_NE + s->N * E;
     for (int64_t first = 0; first < s->N; first += s->T) {
-        balance_of(call, first, dscore_NE + first * E, rest);
+        const float scale = scale_of(call, first);
+        balance_of(call, first, scale, dscore_NE + first * E, rest);
         for (int64_t n = first + s->T; --n >= first;) {
             if (n > first) // the first row holds what all begin with
                 memcpy(dscore_NE + n * E, dscore_NE + first * E, (size_t)E * sizeof *dscore_NE);
-            score_gradient(call, n, dscore_NE + n * E);
+            score_gradient(call, n, scale, dscore_NE + n * E);
         }
     }
     if (call->din)

@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# A mixture of experts through every command: a stop and another mesh, export, import of it, evaluation; what GPUs refuse.
+. "$(dirname "$0")/lib.sh"
+
+repo=$(cd "$golden/../.." && pwd)
+ln -s "$repo/configs" configs
+ln -s "$repo/examples" examples
+train() { # NAME RANKS STEPS FLAGS...
+    name=$1 ranks=$2 steps=$3
+    shift 3
+    run 0 "$name" "$mics" train examples/mixtral.json --ranks "$ranks" --steps "$steps" --out out --set run.checkpoint_every=0 \
+        --set run.validate_every=0 --set train_batch_size=16 --set "gradient_accumulation_steps=$((8 / ranks))" "$@"
+}
+loss() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
+
+train four 4 6
+train two 2 10
+contains two.out "resumed from out/checkpoints/step-00000006"
+[ "$(grep -c '"router_entropy": [0-9].*"router_fullest": [0-9].*"router_balance": [0-9]' out/metrics.jsonl)" = 10 ] ||
+    fail "a step has no figures of its routers"
+run 0 eval "$mics" eval out --data text.txt --json --sequence 64
+run 0 convert "$mics" convert out exported
+contains exported/config.json '"MixtralForCausalLM"'
+run 0 evaluated "$mics" eval exported --data text.txt --json --sequence 64
+[ -n "$(loss eval.out)" ] && [ "$(loss evaluated.out)" = "$(loss eval.out)" ] || fail "the export's loss differs"
+run 0 again "$mics" convert exported twice
+for file in exported/*; do
+    cmp "$file" "twice/${file##*/}" || fail "$file is not the same in twice"
+done
+run 0 import "$mics" train examples/mixtral.json --ranks 2 --steps 1 --out imported --set model.init=exported
+
+# Figures are only plausible; sanitizers see what is read and written.
+run 0 bench "$mics" bench compute examples/mixtral.json --ranks 2 --seconds 0.1 --force --out links.json
+contains links.json '"matmul_efficiency": [['
+
+# GPUs have no kernels of experts yet.
+run 2 gpu "$mics" explain examples/mixtral.json --ranks 4 --set run.device=cuda
+contains gpu.err "set run.device to cpu"
+run 0 plan "$mics" plan configs/mixtral-tiny.json --cluster p4d.24xlarge:1 --top 1
+contains plan.out "this version trains experts on CPUs only"
+run 0 plan "$mics" plan configs/mixtral-tiny.json --cluster p4d.24xlarge:1 --top 1 --json
+contains plan.out '"trainable": false'
