@@ -193,8 +193,11 @@ int64_t mics_corpus_tokens(const mics_corpus *corpus);
  * that a resume on other data is noticed. */
 uint64_t mics_corpus_hash(const mics_corpus *corpus);
 
-/* How often the spec's token `counted` stands in it. */
-int64_t mics_corpus_counted(const mics_corpus *corpus);
+/* How often the spec's token `counted` stands in what one of its patterns named.
+ *
+ * Needs:   0 <= pattern < the spec's pattern_count.
+ */
+int64_t mics_corpus_counted(const mics_corpus *corpus, int32_t pattern);
 
 /* How many of its files were texts. */
 int64_t mics_corpus_texts(const mics_corpus *corpus);

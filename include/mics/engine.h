@@ -440,7 +440,7 @@ size_t mics_decoder_place(const mics_unit *unit, int32_t param, mics_dtype dtype
  *
  * Needs:   1 <= capacity <= positions of the model.
  * Returns: MICS_OK; MICS_ERR_INVALID (capacity beyond the model's positions, or a cache too large);
- *          MICS_ERR_MEMORY.
+ *          MICS_ERR_UNSUPPORTED (an encoder, whose attention sees later tokens); MICS_ERR_MEMORY.
  * Owns:    close with mics_decoder_close.
  */
 mics_status mics_decoder_open(mics_memory *memory, const mics_decoder_spec *spec,

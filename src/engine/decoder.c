@@ -126,6 +126,22 @@ static mics_status check_cache(const mics_decoder_spec *spec)
     return MICS_OK;
 }
 
+// What was fed does not change by what comes later, so nothing may look ahead.
+static mics_status check_looks_back(const mics_model *model)
+{
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        const mics_unit *unit = &model->units[u];
+        for (int32_t o = 0; o < unit->op_count; o++) {
+            if (unit->ops[o].both_ways)
+                return mics_fail(MICS_ERR_UNSUPPORTED,
+                                 "unit %s: its attention sees later tokens too, so the model "
+                                 "cannot be decoded token by token; run it as an encoder",
+                                 unit->name);
+        }
+    }
+    return MICS_OK;
+}
+
 // ---- opening ----
 
 static mics_status open_floats(mics_memory *memory, mics_memory_tag tag, int64_t elems,
@@ -183,6 +199,7 @@ mics_status mics_decoder_open(mics_memory *memory, const mics_decoder_spec *spec
         return mics_fail(MICS_ERR_INVALID,
                          "%lld tokens are not from 1 to the model's %lld positions",
                          (long long)spec->capacity, (long long)spec->model->positions);
+    MICS_TRY(check_looks_back(spec->model));
     mics_decoder *decoder = NULL;
     MICS_TRY(MICS_NEW(memory, 1, &decoder));
     *decoder = (mics_decoder){.memory = memory, .spec = *spec};

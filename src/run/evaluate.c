@@ -185,12 +185,16 @@ static mics_status add_shares(const evaluation *self, const share *mine, mics_ev
         tokens += of[1];
     }
     mics_free(self->saved->memory, all);
+    if (status == MICS_OK && tokens == 0)
+        status = mics_fail(MICS_ERR_INVALID, "--data: no token counts: all are special tokens, "
+                                             "which are not hidden");
+    MICS_TRY(run_world_agree(world, status));
     *found = (mics_evaluation){.loss = loss / tokens,
                                .tokens = (int64_t)tokens,
                                .sequence = self->sequence + run_masking_frame_tokens(self->masking),
                                .ranks = world->ranks,
                                .first = world->first == 0};
-    return status;
+    return MICS_OK;
 }
 
 static mics_status choose_length(const mics_saved *saved, int64_t asked, int64_t *length_out)
@@ -225,6 +229,12 @@ static mics_status open_masking(evaluation *self)
         return MICS_OK;
     MICS_TRY(run_masking_init(self->saved->memory, self->saved->tokenizer, self->saved->path,
                               &self->hidden));
+    if (self->hidden.vocab > self->saved->model->vocab)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: its tokenizer has %d tokens, but the model's vocab_size is %lld; is "
+                         "it another model's tokenizer?",
+                         self->saved->path, (int)self->hidden.vocab,
+                         (long long)self->saved->model->vocab);
     self->masking = &self->hidden;
     self->sequence -= run_masking_frame_tokens(self->masking);
     return self->sequence > 0

@@ -83,11 +83,6 @@ static mics_status open_masking(mics_job *job)
                               "is of no use for %s: its samples stand between the tokenizer's "
                               "special tokens already; leave the key out",
                               run->model_config);
-    if (run->document_mask)
-        return mics_json_fail(run->json, "data.document_mask", MICS_ERR_UNSUPPORTED,
-                              "is for models that continue a text, and %s is an encoder; leave the "
-                              "key out",
-                              run->model_config);
     if (run->sample_every > 0)
         return mics_json_fail(run->json, "run.sample_every", MICS_ERR_INVALID,
                               "%s is an encoder, which writes no text; leave the key out",
@@ -131,25 +126,33 @@ static mics_status find_document(const mics_job *job, int32_t *token_out)
                           run->tokenizer);
 }
 
-static mics_status check_documents(const mics_job *job, const char *what, const mics_corpus *corpus,
-                                   int32_t token)
+// Each source on its own: among others nobody would notice that the mask hides nothing there.
+static mics_status check_documents(const mics_job *job, const char *const *paths, int32_t count,
+                                   const mics_corpus *corpus, int32_t token)
 {
-    if (!job->run->document_mask || corpus == NULL || mics_corpus_counted(corpus) > 0)
-        return MICS_OK;
-    return mics_json_fail(job->run->json, "data.document_mask", MICS_ERR_INVALID,
-                          "%s has no documents: token %d of %s, which begins one, is nowhere among "
-                          "its %lld tokens; make the shards with it between documents, or leave "
-                          "data.document_mask out",
-                          what, (int)token, job->run->tokenizer,
-                          (long long)mics_corpus_tokens(corpus));
+    const mics_run *run = job->run;
+    for (int32_t i = 0; i < count && run->document_mask && corpus != NULL; i++) {
+        int64_t begin = 0, tokens = 0;
+        mics_corpus_source(corpus, i, &begin, &tokens);
+        if (tokens > 0 && mics_corpus_counted(corpus, i) == 0)
+            return mics_json_fail(run->json, "data.document_mask", MICS_ERR_INVALID,
+                                  "%s has no documents: token %d of %s, which begins one, is "
+                                  "nowhere among its %lld tokens; make the shards with it between "
+                                  "documents (mics tokenize %s --add-special-tokens), or leave "
+                                  "data.document_mask out",
+                                  paths[i], (int)token, run->tokenizer, (long long)tokens,
+                                  run->add_special_tokens ? "with" : "without");
+    }
+    return MICS_OK;
 }
 
 static mics_status divide(mics_job *job, int32_t document)
 {
     const mics_run *run = job->run;
     const run_sources sources = {run->train, run->train_weights, run->train_count};
-    MICS_TRY(check_documents(job, "data.train", job->train, document));
-    MICS_TRY(check_documents(job, "data.validation", job->validation, document));
+    MICS_TRY(check_documents(job, run->train, run->train_count, job->train, document));
+    MICS_TRY(
+        check_documents(job, run->validation, run->validation_count, job->validation, document));
     MICS_TRY(run_samples_divide(job->memory, &sources, job->train, job->validation,
                                 job->model->masked ? &job->masking : NULL, run->seed,
                                 run_job_sequence(job), run->validation_batches > 0,

@@ -3,6 +3,7 @@
 // What mics plan is asked: run file, model, cluster, precision.
 #include "base/size.h"
 #include "base/text.h"
+#include "job.h"
 #include "mics/log.h"
 #include "mics/planning.h"
 #include "mics/run.h"
@@ -273,12 +274,11 @@ static mics_status open_model(mics_plan *plan)
     mics_family family;
     plan->by_shapes = type != NULL && !mics_model_family(type, &family);
     if (plan->by_shapes)
-        return mics_model_from_shapes(plan->memory, plan->config, &plan->model);
-    MICS_TRY(mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
-                                    &plan->model));
-    if (plan->run->document_mask)
-        mics_model_set_segments(plan->model);
-    return MICS_OK;
+        MICS_TRY(mics_model_from_shapes(plan->memory, plan->config, &plan->model));
+    else
+        MICS_TRY(mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
+                                        &plan->model));
+    return run_model_take_documents(plan->run, plan->model);
 }
 
 // ---- batch ----

@@ -177,6 +177,9 @@ static mics_status find_loss(run_trainer *self, double *loss_out)
         sum += result.counted > 0 ? result.loss * (double)result.counted : 0;
         counted += (double)result.counted;
     }
+    if (counted == 0)
+        return mics_fail(MICS_ERR_INVALID, "data.validation: no token counts: all are special "
+                                           "tokens, which are not hidden");
     *loss_out = sum / counted;
     return MICS_OK;
 }

@@ -55,8 +55,12 @@ contains unknown.err "data.document_mask: all data are token shards"
 awk 'BEGIN { for (i = 0; i < 4000; i++) printf "%cX", 97 + i % 7 }' | tr X '\000' >none.bin
 run 2 none "$mics" train run.json --ranks 2 --out none --set data.train=none.bin \
     --set data.dtype=uint16 --set "$masked"
-contains none.err "data.train has no documents: token 0"
-for out in unknown none; do
+contains none.err "none.bin has no documents: token 0"
+contains none.err "without --add-special-tokens"
+run 2 beside "$mics" train run.json --ranks 2 --out beside --set 'data.train=["docs.bin", "none.bin"]' \
+    --set data.dtype=uint16 --set "$masked"
+contains beside.err "none.bin has no documents: token 0"
+for out in unknown none beside; do
     one_line $out.err
     [ ! -e $out/metrics.jsonl ] || fail "a step was done"
 done

@@ -67,7 +67,23 @@ refused "no token for them"
 refused "add_special_tokens" $with --set data.add_special_tokens=true
 refused "run.sample_every" $with --set run.sample_every=5
 refused "data.document_mask" $with --set data.document_mask=true
+run 2 plan "$mics" plan run.json --cluster p4d.24xlarge:2 $with --set data.document_mask=true
+contains plan.err "data.document_mask"
+contains plan.err "is an encoder"
 refused "sequence_length" $with --set data.sequence_length=2
+# Nothing to hide, and a tokenizer with a token that the model has not.
+awk 'BEGIN { for (i = 0; i < 500; i++) print "漢" }' >nothing.txt # [UNK]
+run 1 nothing "$mics" eval out --data nothing.txt --json
+contains nothing.err "no token counts"
+one_line nothing.err
+run 1 validation "$mics" train run.json --ranks 2 --steps 1 --out validated $with \
+    --set data.validation=nothing.txt --set run.validation_batches=1
+contains validation.err "data.validation: no token counts"
+one_line validation.err
+sed 's/"##ies":1499/"##ies":1499,"another":1500/' tokenizer.json >exported/tokenizer.json
+run 2 foreign "$mics" eval exported --data text.txt
+contains foreign.err "its tokenizer has 1501 tokens, but the model's vocab_size is 1500"
+one_line foreign.err
 run 2 prompt "$mics" generate out --prompt "the lark"
 contains prompt.err "is an encoder, which continues no text"
 run 2 none "$mics" generate out --fill "the lark"

@@ -333,12 +333,34 @@ static void test_refusals(void **state)
     subject_close(&s);
 }
 
+// What sees later tokens would be fed without them.
+static void test_encoders(void **state)
+{
+    (void)state;
+    subject s;
+    mics_decoder *decoder = NULL;
+    capture seen;
+    subject_open(&s, "bert_tanh", MICS_DTYPE_FP32);
+    capture_begin(&seen);
+    const mics_decoder_spec spec = {.model = s.g.model,
+                                    .params = (const void *const *)s.params,
+                                    .sequences = 1,
+                                    .capacity = 3,
+                                    .threads = 1};
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_decoder_open(s.g.memory, &spec, &decoder));
+    assert_null(decoder);
+    assert_int_equal(seen.errors, 1);
+    capture_end();
+    subject_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits), cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_bf16),   cmocka_unit_test(test_place),
-        cmocka_unit_test(test_spread), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_logits),   cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_bf16),     cmocka_unit_test(test_place),
+        cmocka_unit_test(test_spread),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_encoders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,14 +29,17 @@ static fixture_run masked_run(const char *config, bool both_ways)
     return run;
 }
 
-// What rounds is the order of sums alone.
-static void check_same_curve(const fixture_run *run, const fixture_run *one)
+// In fp32 what rounds is the order of sums alone. In bf16 so do messages, and one bit of a weight is
+// 2^-8 of it.
+static void check_same_curve(const fixture_run *run, const fixture_run *one, mics_dtype dtype)
 {
+    const bool fp32 = dtype == MICS_DTYPE_FP32;
+    const double loss = fp32 ? 1e-5 : 1e-2, norm = fp32 ? 1e-3 : 1e-1;
     for (int step = 0; step < FIXTURE_STEPS_RUN; step++) {
-        if (!(fabs(run->losses[step] - one->losses[step]) <= 1e-5 * one->losses[step]))
+        if (!(fabs(run->losses[step] - one->losses[step]) <= loss * one->losses[step]))
             fail_msg("step %d: loss %.9g, of one rank %.9g", step + 1, run->losses[step],
                      one->losses[step]);
-        if (!(fabs(run->norms[step] - one->norms[step]) <= 1e-3 * one->norms[step]))
+        if (!(fabs(run->norms[step] - one->norms[step]) <= norm * one->norms[step]))
             fail_msg("step %d: norm %.9g, of one rank %.9g", step + 1, run->norms[step],
                      one->norms[step]);
     }
@@ -67,8 +70,7 @@ static void check_meshes(const char *config, bool both_ways, mics_dtype dtype)
         run.want.recompute = i % 2 == 1;
         run.want.prefetch = (int32_t)i % 3;
         fixture_go(&run);
-        if (dtype == MICS_DTYPE_FP32)
-            check_same_curve(&run, &one);
+        check_same_curve(&run, &one, dtype);
     }
 }
 
@@ -79,7 +81,6 @@ static void every_mesh_gives_the_same_losses(void **state)
     check_meshes(fixture_decoder, true, MICS_DTYPE_FP32);
 }
 
-// Replicas, bytes and memory; losses differ by roundings.
 static void every_mesh_runs_in_bf16(void **state)
 {
     (void)state;

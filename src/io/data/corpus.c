@@ -24,6 +24,7 @@ typedef struct part {
     mics_shard shard;
     char *name; // what the user calls it: a text, or the shard itself
     int64_t begin;
+    int64_t counted; // the spec's token
     int32_t source;
 } part;
 
@@ -32,8 +33,7 @@ struct mics_corpus {
     part *parts;
     int64_t count, capacity;
     int64_t tokens;
-    int64_t texts;   // files that were tokenized
-    int64_t counted; // the spec's token
+    int64_t texts; // files that were tokenized
     int32_t vocab;
     uint64_t hash;
 };
@@ -96,7 +96,7 @@ static int64_t count_token(const int32_t *tokens, int64_t count, int32_t token)
 }
 
 // Reads a shard once, from end to end. `own` is of its tokens alone.
-static mics_status check_tokens(const opening *o, const part *of, XXH3_state_t *own)
+static mics_status check_tokens(const opening *o, part *of, XXH3_state_t *own)
 {
     int32_t tokens[16384];
     const int64_t block = (int64_t)(sizeof tokens / sizeof *tokens);
@@ -109,7 +109,7 @@ static mics_status check_tokens(const opening *o, const part *of, XXH3_state_t *
             return is_foreign(of, MICS_ERR_INVALID, at + bad, tokens[bad], o->spec->vocab,
                               "was it made with another tokenizer? See vocab_size in the model's "
                               "config");
-        o->corpus->counted += count_token(tokens, count, o->spec->counted);
+        of->counted += count_token(tokens, count, o->spec->counted);
         (void)XXH3_64bits_update(o->hash, tokens, bytes);
         if (of->shard.has_hash)
             (void)XXH3_64bits_update(own, tokens, bytes);
@@ -117,7 +117,7 @@ static mics_status check_tokens(const opening *o, const part *of, XXH3_state_t *
     return check_hash(of, XXH3_64bits_digest(own));
 }
 
-static mics_status check_shard(const opening *o, const part *of)
+static mics_status check_shard(const opening *o, part *of)
 {
     XXH3_state_t *own = XXH3_createState();
     mics_status status = MICS_OK;
@@ -278,9 +278,12 @@ uint64_t mics_corpus_hash(const mics_corpus *corpus)
     return corpus->hash;
 }
 
-int64_t mics_corpus_counted(const mics_corpus *corpus)
+int64_t mics_corpus_counted(const mics_corpus *corpus, int32_t pattern)
 {
-    return corpus->counted;
+    int64_t counted = 0;
+    for (int64_t i = 0; i < corpus->count; i++)
+        counted += corpus->parts[i].source == pattern ? corpus->parts[i].counted : 0;
+    return counted;
 }
 
 int64_t mics_corpus_texts(const mics_corpus *corpus)

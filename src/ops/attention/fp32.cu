@@ -28,6 +28,7 @@ struct spaces {
     float a[TILE][CHUNK + 1], b[TILE][CHUNK + 1];
     float s[TILE][TILE + 1];
     float lse[TILE], delta[TILE];
+    narrowing narrowing_in;
 };
 
 // Rows from `first` on of what begins at `part`.
@@ -192,7 +193,7 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_forward(problem<T> p, 
     const rows_of<T> q = rows_from(p, queries_of(p, t.b, t.h), t.first);
     const T *keys = keys_of(p, t.b, t.h / p.shared), *values = values_of(p, t.b, t.h / p.shared);
     float y[CHUNKS][8] = {}, maximum = LOWEST, sum = 0;
-    const token_range range = keys_seen(p, t.b, t.first, TILE, TILE);
+    const token_range range = keys_seen(p, at.narrowing_in, t.b, t.first, TILE, TILE);
     for (int64_t key = range.begin; key < range.end; key += TILE) {
         float s[4][4];
         scores(s, q, rows_from(p, keys, key), p.D, at);
@@ -271,7 +272,7 @@ __global__ void __launch_bounds__(THREADS) attention_fp32_backward_q(problem<T> 
     const T *keys = keys_of(p, t.b, t.h / p.shared), *values = values_of(p, t.b, t.h / p.shared);
     float dq[CHUNKS][8] = {};
     fetch_sums(p, t.b, t.h, t.first, at);
-    const token_range range = keys_seen(p, t.b, t.first, TILE, TILE);
+    const token_range range = keys_seen(p, at.narrowing_in, t.b, t.first, TILE, TILE);
     for (int64_t key = range.begin; key < range.end; key += TILE) {
         float s[4][4], dp[4][4];
         scores(s, q, rows_from(p, keys, key), p.D, at);
@@ -305,7 +306,7 @@ __device__ void add_queries(const problem<T> &p, const mics_masks &masks, const 
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
     const rows_of<T> k = rows_from(p, keys_of(p, t.b, t.h), t.first);
     const rows_of<T> v = rows_from(p, values_of(p, t.b, t.h), t.first);
-    const token_range range = queries_seeing(p, t.b, t.first, TILE, TILE);
+    const token_range range = queries_seeing(p, at.narrowing_in, t.b, t.first, TILE, TILE);
     for (int64_t query = range.begin; query < range.end; query += TILE) {
         const rows_of<T> q = rows_from(p, queries_of(p, t.b, h), query);
         const rows_of<T> dy = gradient_of(p, t.b, h, query);

@@ -62,37 +62,39 @@ struct token_range {
     int64_t begin, end;
 };
 
+// What a block's threads share while they narrow a range. It is the caller's: some kernels leave no
+// byte of shared memory beside their tiles.
+struct narrowing {
+    int lowest, highest, begin, end;
+};
+
 // Of a range those from the first to the last whose segment may be one of `rows` tokens from `first`
-// on, which are among them. All threads of a block call it.
+// on, which are among them. All threads of a block call it; afterwards `in` is free.
 template <typename T>
-__device__ token_range narrowed(const problem<T> &p, int64_t b, int64_t first, int rows,
-                                token_range range)
+__device__ token_range narrowed(const problem<T> &p, narrowing &in, int64_t b, int64_t first,
+                                int rows, token_range range)
 {
-    __shared__ int lowest, highest, begin, end;
     if (p.segments == nullptr)
         return range;
     const int32_t *segments = p.segments + b * p.T_;
-    if (threadIdx.x == 0) {
-        lowest = begin = INT32_MAX;
-        highest = INT32_MIN;
-        end = 0;
-    }
+    if (threadIdx.x == 0)
+        in = {INT32_MAX, INT32_MIN, INT32_MAX, 0};
     __syncthreads();
     for (int64_t t = first + threadIdx.x; t < first + rows && t < p.T_; t += blockDim.x) {
-        atomicMin(&lowest, segments[t]);
-        atomicMax(&highest, segments[t]);
+        atomicMin(&in.lowest, segments[t]);
+        atomicMax(&in.highest, segments[t]);
     }
     __syncthreads();
     int my_begin = INT32_MAX, my_end = 0;
     for (int64_t t = range.begin + threadIdx.x; t < range.end; t += blockDim.x)
-        if (segments[t] >= lowest && segments[t] <= highest) {
+        if (segments[t] >= in.lowest && segments[t] <= in.highest) {
             my_begin = my_begin < t ? my_begin : static_cast<int>(t);
             my_end = static_cast<int>(t) + 1;
         }
-    atomicMin(&begin, my_begin);
-    atomicMax(&end, my_end);
+    atomicMin(&in.begin, my_begin);
+    atomicMax(&in.end, my_end);
     __syncthreads();
-    const token_range met = {begin, end};
+    const token_range met = {in.begin, in.end};
     __syncthreads(); // all have read it
     return met;
 }
@@ -100,28 +102,28 @@ __device__ token_range narrowed(const problem<T> &p, int64_t b, int64_t first, i
 // Tokens that `rows` tokens from `first` on may see, `before` and `after` them; it begins with a
 // tile of so many `columns`.
 template <typename T>
-__device__ token_range range_of(const problem<T> &p, int64_t b, int64_t first, int rows,
-                                int columns, int before, int after)
+__device__ token_range range_of(const problem<T> &p, narrowing &in, int64_t b, int64_t first,
+                                int rows, int columns, int before, int after)
 {
     const int64_t begin = first - before, end = first + rows + after;
     token_range range = {begin > 0 ? begin : 0, end < p.T_ ? end : p.T_};
-    range = narrowed(p, b, first, rows, range);
+    range = narrowed(p, in, b, first, rows, range);
     range.begin = range.begin / columns * columns;
     return range;
 }
 
 // Keys that some of `rows` queries see, and queries that see some of `rows` keys.
 template <typename T>
-__device__ token_range keys_seen(const problem<T> &p, int64_t b, int64_t first, int rows,
-                                 int columns)
+__device__ token_range keys_seen(const problem<T> &p, narrowing &in, int64_t b, int64_t first,
+                                 int rows, int columns)
 {
-    return range_of(p, b, first, rows, columns, p.before, p.after);
+    return range_of(p, in, b, first, rows, columns, p.before, p.after);
 }
 template <typename T>
-__device__ token_range queries_seeing(const problem<T> &p, int64_t b, int64_t first, int rows,
-                                      int columns)
+__device__ token_range queries_seeing(const problem<T> &p, narrowing &in, int64_t b, int64_t first,
+                                      int rows, int columns)
 {
-    return range_of(p, b, first, rows, columns, p.after, p.before);
+    return range_of(p, in, b, first, rows, columns, p.after, p.before);
 }
 
 // `tile_rows`: of a block's tile.

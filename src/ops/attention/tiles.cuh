@@ -44,6 +44,13 @@ template <int W> struct row_of {
     static constexpr int STRIDE = W + 8;
 };
 
+// Of a kernel's space, before its first tile is fetched. A static __shared__ would be added to what a
+// block asks for, and with heads of 256 that is all there is.
+template <typename T> __device__ __forceinline__ narrowing &narrowing_in(T *space)
+{
+    return *reinterpret_cast<narrowing *>(space);
+}
+
 // Begins to copy ROWS rows of D numbers, of which `rows` exist, with 0 in the place of the others
 // and behind D.
 template <typename T, int W, int ROWS, int THREADS>

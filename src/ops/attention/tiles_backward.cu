@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_q(problem<T> p,
     T *q = space, *dy = q + ROWS * STRIDE, *kv = dy + ROWS * STRIDE;
     const task at = row_task(p, ROWS);
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const token_range range = keys_seen(p, at.b, at.first, ROWS, BN);
+    const token_range range = keys_seen(p, narrowing_in(space), at.b, at.first, ROWS, BN);
     const int64_t C = p.H * p.D, stride = p.row, begin = range.begin, end = range.end;
     const T *k_from = keys_of(p, at.b, at.h / p.shared);
     const T *v_from = values_of(p, at.b, at.h / p.shared);
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_backward_kv(problem<T> p
     const int64_t index = blockIdx.x, head = index / p.row_tiles;
     const task at = {head / p.K, head % p.K, index % p.row_tiles * ROWS}; // a key-value head's
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const token_range range = queries_seeing(p, at.b, at.first, ROWS, BN);
+    const token_range range = queries_seeing(p, narrowing_in(space), at.b, at.first, ROWS, BN);
     const int64_t C = p.H * p.D, stride = p.row, begin = range.begin, end = range.end;
     const int64_t first_head = at.h * p.shared;
     const T *q_from = queries_of(p, at.b, first_head);

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(problem<T> p, mi
     T *q = space, *kv = space + ROWS * STRIDE;
     const task at = row_task(p, ROWS);
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const token_range range = keys_seen(p, at.b, at.first, ROWS, BN);
+    const token_range range = keys_seen(p, narrowing_in(space), at.b, at.first, ROWS, BN);
     const int64_t stride = p.row, begin = range.begin, end = range.end;
     const T *k_from = keys_of(p, at.b, at.h / p.shared);
     const T *v_from = values_of(p, at.b, at.h / p.shared);

@@ -216,8 +216,7 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
         .known = true,
         .layered_bytes = (size_t)schedule->in_flight_elems * activation,
         .activation_bytes = (size_t)schedule->activation_elems * activation,
-        .token_bytes = (planner->request.accelerator ? 3 : 2) * sizeof(int32_t) *
-                       (size_t)(choice->micro_batch * planner->request.length),
+        .token_bytes = (size_t)schedule->data_elems * sizeof(int32_t),
         .workspace_bytes = schedule->ledger.bytes[MICS_MEM_WORKSPACE],
         .compute_us = simulation->kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].alone_us +
                       simulation->kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].alone_us,

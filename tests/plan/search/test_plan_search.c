@@ -129,12 +129,14 @@ static void check_layered(fixture *f, const mics_plan_choice *choice)
 static void test_memory_is_the_ledgers(void **state)
 {
     (void)state;
-    for (int variant = 0; variant < 6; variant++) {
+    for (int variant = 0; variant < 8; variant++) {
         fixture f;
         open_plans(&f, 2, variant == 5 ? 1 : 4, variant == 0 ? 32 : 48);
+        if (variant > 5)
+            mics_model_set_segments(f.model);
         f.request.precision =
             variant == 0 || variant > 3 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32;
-        f.request.accelerator = variant >= 3;
+        f.request.accelerator = variant >= 3 && variant < 7;
         f.request.param_persistence_threshold =
             variant == 1 || variant == 4 ? 200000 : 0; // layers whole, tables not
         f.request.staging_bytes = variant == 2 ? 12345 : 0;
