@@ -194,7 +194,7 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
             MICS_ERR_INVALID,
             "logits of rows %lld to %lld of %lld: there are no such rows, or there is no "
             "workspace for so many at once; ask for fewer",
-            (long long)first, (long long)(first + count), (long long)tokens);
+            (long long)first, (long long)first + (long long)count, (long long)tokens);
     mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     void *logits = at.workspace, *rest = (char *)at.workspace + part;
     const int64_t x_at =
