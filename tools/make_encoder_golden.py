@@ -39,6 +39,11 @@ VARIANTS = {
         model_type="roberta", seed=52, batch=2, tokens=15, max_norm=1.0, hidden_size=30,
         intermediate_size=37, num_hidden_layers=2, num_attention_heads=5, pad_token_id=1,
         max_position_embeddings=20, type_vocab_size=1, layer_norm_eps=1e-5),
+    "roberta_tanh": dict(
+        model_type="roberta", seed=53, batch=2, tokens=9, max_norm=1.5, hidden_size=16,
+        intermediate_size=21, num_hidden_layers=1, num_attention_heads=2, pad_token_id=1,
+        max_position_embeddings=12, type_vocab_size=1, hidden_act="gelu_new",
+        layer_norm_eps=1e-5),
 }
 
 

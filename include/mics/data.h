@@ -48,11 +48,11 @@ int32_t mics_tokenizer_separator(const mics_tokenizer *tokenizer);
 /* The token that stands for a hidden one, [MASK] or <mask> among the added tokens; -1: none. */
 int32_t mics_tokenizer_mask(const mics_tokenizer *tokenizer);
 
-/* Whether a token is an added one that the file marks special.
+/* Which tokens are added ones that the file marks special.
  *
- * Needs:   0 <= token < mics_tokenizer_vocab.
+ * Shapes:  special_out: (mics_tokenizer_vocab).
  */
-bool mics_tokenizer_is_special(const mics_tokenizer *tokenizer, int32_t token);
+void mics_tokenizer_specials(const mics_tokenizer *tokenizer, bool *special_out);
 
 /* Text to tokens. Text may hold any bytes; each longest run of bytes that are no UTF-8 is a piece
  * of its own. Added tokens that the file marks special ("<|endoftext|>") are not recognised in the

@@ -436,6 +436,7 @@ typedef struct mics_fill_choice {
 /* Of an encoder: the likeliest tokens for each mask token ([MASK], <mask>) of a text, which stands
  * in the tokenizer's frame.
  *
+ * threads: 0: all cores that the process may use.
  * Shapes:  *choices_out: (*masks_out, count), the likeliest first.
  * Needs:   1 <= count <= 100.
  * Returns: MICS_OK; MICS_ERR_INVALID: no encoder, no mask token in the text, more tokens than
@@ -443,7 +444,7 @@ typedef struct mics_fill_choice {
  * Owns:    the caller frees *choices_out with mics_free.
  */
 mics_status mics_saved_fill(const mics_saved *saved, const char *text, int32_t count,
-                            mics_fill_choice **choices_out, int32_t *masks_out);
+                            int32_t threads, mics_fill_choice **choices_out, int32_t *masks_out);
 
 /* Writes text that continues a prompt to a stream, token by token.
  *

@@ -168,6 +168,7 @@ static mics_status read_flag(parser *parsing, const char *flag)
         snprintf(name, sizeof name, "%.*s", (int)(length < 60 ? length : 60), flag);
         return unknown_flag(spec, name);
     }
+    parsing->call->given |= UINT32_C(1) << (option - spec->options);
     if (option->kind == CLI_FLAG && equals == NULL) {
         *(bool *)option->target = true;
         return MICS_OK;

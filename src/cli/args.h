@@ -55,6 +55,7 @@ typedef struct cli_call {
     int argc; // behind the verb
     char **argv;
     cli_list arguments; // those without a flag; by cli_parse
+    uint32_t given;     // bit i: the spec's option i was; by cli_parse
     bool helped;        // help was printed, and nothing is left to do
     // Takes the verb's description instead of reading the command line; NULL: it is read.
     void (*describe)(const cli_spec *spec, void *ctx);

@@ -38,6 +38,22 @@ typedef struct generate_options {
     bool stats, quiet, json;
 } generate_options;
 
+// Refuses what means nothing where no text is drawn.
+static mics_status check_fill(const cli_call *call, const cli_spec *spec)
+{
+    static const char *const known[] = {"fill", "threads", "json", "quiet"};
+    for (int32_t i = 0; i < spec->option_count; i++) {
+        bool means = (call->given >> i & 1) == 0;
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+            means = means || strcmp(spec->options[i].name, known[k]) == 0;
+        if (!means)
+            return mics_fail(MICS_ERR_INVALID,
+                             "mics generate: --%s means nothing with --fill; leave one out",
+                             spec->options[i].name);
+    }
+    return MICS_OK;
+}
+
 static mics_status parse(cli_call *call, generate_options *options)
 {
     const cli_option table[] = {
@@ -90,7 +106,8 @@ static mics_status parse(cli_call *call, generate_options *options)
         .max_arguments = 1,
         .notes = notes,
     };
-    return cli_parse(call, &spec);
+    MICS_TRY(cli_parse(call, &spec));
+    return options->fill != NULL ? check_fill(call, &spec) : MICS_OK;
 }
 
 // ---- the prompt ----
@@ -334,11 +351,10 @@ static mics_status fill(cli_call *call, const generate_options *options)
     mics_saved *saved = NULL;
     mics_fill_choice *choices = NULL;
     int32_t masks = 0;
-    if (options->prompt != NULL || options->prompt_file != NULL)
-        return mics_fail(MICS_ERR_INVALID, "mics generate: --fill and --prompt: give one of them");
     mics_status status = mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved);
     if (status == MICS_OK)
-        status = mics_saved_fill(saved, options->fill, FILL_CHOICES, &choices, &masks);
+        status = mics_saved_fill(saved, options->fill, FILL_CHOICES, (int32_t)options->threads,
+                                 &choices, &masks);
     if (status == MICS_OK && options->json)
         print_choices_json(choices, masks);
     else if (status == MICS_OK)

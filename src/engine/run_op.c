@@ -156,6 +156,20 @@ void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at_c
 
 // ---- logits ----
 
+// Refuses parameters of the head of which the rank has a part.
+static mics_status check_whole(const mics_schedule *schedule, const mics_op *head)
+{
+    for (int p = 0; p < MICS_OP_PARAMS && head->params[p].unit >= 0; p++) {
+        const int32_t unit = head->params[p].unit, ranks = schedule->sharding[unit].params;
+        if (ranks != 1)
+            return mics_fail(MICS_ERR_INVALID,
+                             "logits need the whole of %s, which is cut over %d ranks; shard "
+                             "parameters over 1",
+                             schedule->spec.model->units[unit].name, (int)ranks);
+    }
+    return MICS_OK;
+}
+
 // The workspace: logits of the engine's numbers, then the same in fp32, where the product has
 // worked before.
 mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count, float *logits_out)
@@ -173,20 +187,14 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
     if (engine->phase != MICS_PHASE_EVAL || engine->list == NULL)
         return mics_fail(MICS_ERR_INVALID, "logits are those of an evaluation, and the newest call "
                                            "was none; call mics_engine_eval first");
-    if (schedule->sharding[op->params[0].unit].params != 1)
-        return mics_fail(
-            MICS_ERR_INVALID,
-            "logits need the whole of %s, which is cut over %d ranks; shard parameters "
-            "over 1",
-            model->units[op->params[0].unit].name,
-            (int)schedule->sharding[op->params[0].unit].params);
+    MICS_TRY(check_whole(schedule, op));
     if (first < 0 || count < 1 || count > tokens - first ||
         capacity < (wide ? 0 : elems * (int64_t)sizeof(float)))
         return mics_fail(
             MICS_ERR_INVALID,
             "logits of rows %lld to %lld of %lld: there are no such rows, or there is no "
             "workspace for so many at once; ask for fewer",
-            (long long)first, (long long)(first + count), (long long)tokens);
+            (long long)first, (long long)first + (long long)count, (long long)tokens);
     mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     void *logits = at.workspace, *rest = (char *)at.workspace + part;
     const int64_t x_at =

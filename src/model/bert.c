@@ -5,7 +5,8 @@
 // BertForMaskedLM and RobertaForMaskedLM. Weights are (outputs, inputs). One parameter holds the
 // rows of query, key and value.
 //
-// The two have other names, and RoBERTa's positions begin behind the row of its padding token.
+// The two have other names; RoBERTa's positions begin behind the row of its padding token, and its
+// head's GELU is always the exact one.
 #include "model/builders.h"
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,7 @@ typedef struct spelling {
     const char *transform, *transform_norm; // of the head
     const char *decoder;                    // has the bias of the logits
     bool padded_positions;
+    bool exact_head; // its GELU is the exact one, whatever hidden_act says
 } spelling;
 
 typedef struct shape {
@@ -176,7 +178,7 @@ static void build(mics_model *model, const shape *s)
         build_layer(model, s, layer);
     mics_model_unit(model, "head", s->hidden);
     int32_t x = linear(model, s, of->transform, "dense", 0, s->hidden, s->hidden);
-    x = mics_op_gelu(model, x, s->exact_gelu);
+    x = mics_op_gelu(model, x, of->exact_head || s->exact_gelu);
     x = model_layernorm(model, of->transform, of->transform_norm, x, s->hidden, s->eps);
     const mics_param_ref bias = model_vector(model, of->decoder, "bias", s->vocab, MICS_INIT_ZEROS);
     mics_model_add_op(model, mics_op_of(MICS_OP_LM_HEAD, x, words, bias));
@@ -203,15 +205,23 @@ static mics_status build_encoder(mics_memory *memory, config_reader *reader, boo
 mics_status build_bert(mics_memory *memory, config_reader *reader, bool ignore_dropout,
                        mics_model **model_out)
 {
-    static const spelling bert = {
-        "bert", "bert", "cls.predictions.transform", "LayerNorm", "cls.predictions", false};
+    static const spelling bert = {.architecture = "bert",
+                                  .body = "bert",
+                                  .transform = "cls.predictions.transform",
+                                  .transform_norm = "LayerNorm",
+                                  .decoder = "cls.predictions"};
     return build_encoder(memory, reader, ignore_dropout, &bert, model_out);
 }
 
 mics_status build_roberta(mics_memory *memory, config_reader *reader, bool ignore_dropout,
                           mics_model **model_out)
 {
-    static const spelling roberta = {"roberta",    "roberta", "lm_head",
-                                     "layer_norm", "lm_head", true};
+    static const spelling roberta = {.architecture = "roberta",
+                                     .body = "roberta",
+                                     .transform = "lm_head",
+                                     .transform_norm = "layer_norm",
+                                     .decoder = "lm_head",
+                                     .padded_positions = true,
+                                     .exact_head = true};
     return build_encoder(memory, reader, ignore_dropout, &roberta, model_out);
 }

@@ -111,7 +111,7 @@ static mics_status run_part(evaluation *self, int64_t sequences, int64_t length,
     self->sequences = sequences;
     self->length = length + run_masking_frame_tokens(self->masking);
     mics_status status = run_saved_engine_open(
-        self->saved, sequences, self->length, here,
+        self->saved, sequences, self->length, here, 0,
         here > 1 ? "evaluation by all ranks of this machine" : "evaluation", &runs);
     if (status == MICS_OK)
         status = run_batches(self, runs.engine, batches);

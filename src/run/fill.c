@@ -13,6 +13,7 @@ typedef struct filler {
     run_masking masking;
     int32_t *tokens; // (length), with the frame
     int64_t length;
+    int32_t threads;
     float *logits; // (vocab)
 } filler;
 
@@ -22,7 +23,8 @@ static mics_status read_text(void *ctx, int32_t micro_step, int32_t *inputs_out,
     const filler *self = ctx;
     (void)micro_step;
     memcpy(inputs_out, self->tokens, (size_t)self->length * sizeof(int32_t));
-    memcpy(targets_out, self->tokens, (size_t)self->length * sizeof(int32_t));
+    for (int64_t t = 0; t < self->length; t++)
+        targets_out[t] = -1; // no loss is wanted
     return MICS_OK;
 }
 
@@ -38,7 +40,7 @@ static mics_status check_tokens(const filler *self, int32_t *masks_out)
                          (long long)self->length, saved->path, (long long)saved->sequence);
     for (int64_t t = 0; t < self->length; t++) {
         masks += self->tokens[t] == self->masking.mask;
-        if (self->tokens[t] >= model->vocab)
+        if (self->tokens[t] < 0 || self->tokens[t] >= model->vocab)
             return mics_fail(MICS_ERR_INVALID,
                              "%s: its tokenizer makes token %d of the text, but the model's "
                              "vocab_size is %lld; is it another model's tokenizer?",
@@ -110,7 +112,7 @@ static mics_status fill_all(filler *self, int32_t count, mics_fill_choice *choic
     mics_step_result result;
     const mics_batch_source source = {.read = read_text, .ctx = self};
     mics_status status =
-        run_saved_engine_open(self->saved, 1, self->length, 1, "filling in", &runs);
+        run_saved_engine_open(self->saved, 1, self->length, 1, self->threads, "filling in", &runs);
     if (status == MICS_OK)
         status = mics_engine_eval(runs.engine, &source, &result);
     for (int64_t t = 0, mask = 0; status == MICS_OK && t < self->length; t++) {
@@ -125,9 +127,9 @@ static mics_status fill_all(filler *self, int32_t count, mics_fill_choice *choic
 }
 
 mics_status mics_saved_fill(const mics_saved *saved, const char *text, int32_t count,
-                            mics_fill_choice **choices_out, int32_t *masks_out)
+                            int32_t threads, mics_fill_choice **choices_out, int32_t *masks_out)
 {
-    filler self = {.saved = saved};
+    filler self = {.saved = saved, .threads = threads};
     mics_memory *memory = saved->memory;
     mics_fill_choice *choices = NULL;
     int32_t masks = 0;

@@ -33,8 +33,7 @@ mics_status run_masking_init(mics_memory *memory, const mics_tokenizer *tokenize
                          where);
     masking.vocab = mics_tokenizer_vocab(tokenizer);
     MICS_TRY(MICS_NEW(memory, masking.vocab, &masking.special));
-    for (int32_t token = 0; token < masking.vocab; token++)
-        masking.special[token] = mics_tokenizer_is_special(tokenizer, token);
+    mics_tokenizer_specials(tokenizer, masking.special);
     *masking_out = masking;
     return MICS_OK;
 }

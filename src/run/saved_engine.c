@@ -5,15 +5,17 @@
 #include "mics/device.h"
 
 static mics_status open_schedule(const mics_saved *saved, int64_t sequences, int64_t length,
-                                 int32_t processes, const char *what, mics_schedule **schedule_out)
+                                 int32_t processes, int32_t threads, const char *what,
+                                 mics_schedule **schedule_out)
 {
     mics_machine machine;
     MICS_TRY(mics_machine_read(&machine));
+    const int32_t share = machine.cores > processes ? machine.cores / processes : 1;
     mics_schedule_spec spec = {
         .model = saved->model,
         .batch = {.sequences = sequences,
                   .length = length,
-                  .threads = machine.cores > processes ? machine.cores / processes : 1},
+                  .threads = threads > 0 ? threads : share},
         .micro_steps = 1,
         .recompute = true, // nothing is kept from unit to unit
         .evaluation_only = true,
@@ -36,9 +38,10 @@ static mics_status open_comm(mics_memory *memory, mics_thread_world **world_out,
 }
 
 mics_status run_saved_engine_open(const mics_saved *saved, int64_t sequences, int64_t length,
-                                  int32_t processes, const char *what, run_saved_engine *self)
+                                  int32_t processes, int32_t threads, const char *what,
+                                  run_saved_engine *self)
 {
-    MICS_TRY(open_schedule(saved, sequences, length, processes, what, &self->schedule));
+    MICS_TRY(open_schedule(saved, sequences, length, processes, threads, what, &self->schedule));
     MICS_TRY(open_comm(saved->memory, &self->world, &self->comm));
     const mics_engine_spec spec = {
         .memory = saved->memory, .schedule = self->schedule, .comm = self->comm};

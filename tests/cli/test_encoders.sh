@@ -92,4 +92,9 @@ run 2 long "$mics" generate out --fill "[MASK] $(head -c 400 text.txt)"
 contains long.err "shorten it"
 run 2 both "$mics" generate out --fill "[MASK]" --prompt "the lark"
 one_line both.err
+for option in "--prompt x" "--precision fp32" --stats "--seed 1" "--stop x" "--tokens 5"; do
+    run 2 ignored "$mics" generate out --fill "the [MASK]" $option
+    contains ignored.err "${option%% *} means nothing with --fill"
+done
+run 0 threads "$mics" generate out --fill "the [MASK] of a [MASK]" --json --threads 1
 exit 0

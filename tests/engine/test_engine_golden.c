@@ -362,7 +362,7 @@ static const char *const decoders[] = {
     "gpt_neox_parallel", "qwen3_single",     "gpt_neox_serial",     "mixtral_small",
     "mixtral_balanced",  "qwen3_moe_layers", "qwen3_moe_normalised"};
 
-static const char *const encoders[] = {"bert_small", "bert_tanh", "roberta_small"};
+static const char *const encoders[] = {"bert_small", "bert_tanh", "roberta_small", "roberta_tanh"};
 
 static void check_one_rank(const golden *g, const mics_kernels *kernels)
 {

@@ -400,16 +400,15 @@ static void bpe_close(void *ctx)
     mics_bpe_close(ctx);
 }
 
-static bool bpe_is_special(const mics_tokenizer *tokenizer, int32_t token)
+static void bpe_mark_specials(const mics_tokenizer *tokenizer, bool *special_out)
 {
     const mics_bpe *bpe = tokenizer->ctx;
     for (int set = 0; set < 2; set++) {
         for (int32_t i = 0; i < bpe->added[set].count; i++) {
-            if (bpe->added[set].items[i].token == token && bpe->added[set].items[i].special)
-                return true;
+            const mics_bpe_added *added = &bpe->added[set].items[i];
+            special_out[added->token] = special_out[added->token] || added->special;
         }
     }
-    return false;
 }
 
 static const mics_tokenizer_ops bpe_ops = {
@@ -418,7 +417,7 @@ static const mics_tokenizer_ops bpe_ops = {
     .merge = bpe_merge_pieces,
     .text = bpe_text,
     .trim = bpe_trim,
-    .is_special = bpe_is_special,
+    .mark_specials = bpe_mark_specials,
     .work_open = bpe_work_open,
     .work_reset = bpe_work_reset,
     .work_close = bpe_work_close,
@@ -440,6 +439,7 @@ void mics_bpe_close(mics_bpe *bpe)
     mics_free(bpe->memory, bpe->pairs);
     mics_free(bpe->memory, bpe->joints);
     mics_free(bpe->memory, bpe->words);
+    mics_free(bpe->memory, bpe->word_lengths);
     mics_free(bpe->memory, bpe->wordpiece.prefix);
     mics_free(bpe->memory, bpe->decoder.texts.blob);
     mics_free(bpe->memory, bpe->decoder.texts.begin);

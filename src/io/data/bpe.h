@@ -84,6 +84,7 @@ struct mics_bpe {
     int32_t *words; // (word_mask + 1) token by its text, -1 when empty; open addressing as above
     uint64_t word_mask;
     size_t longest_word;
+    bool *word_lengths;          // (longest_word + 1) whether a word has so many bytes
     mics_bpe_added_set added[2]; // [0] found in the raw text, [1] in the normalized one
     mics_wordpiece wordpiece;
     bool ignore_merges; // a piece that is a token stays whole, whatever the merges say

@@ -217,6 +217,10 @@ static mics_status add_byte_level(const reader *r, const mics_json_value *object
 {
     const char *where = mics_json_name(r->json);
     bool prefix = true, regex = true;
+    if (r->bpe->wordpiece.prefix != NULL)
+        return mics_json_fail(r->json, pre_path, MICS_ERR_UNSUPPORTED,
+                              "ByteLevel before a model of type \"WordPiece\" is not supported; "
+                              "BertPreTokenizer would work");
     MICS_TRY(mics_read_bool(r->json, object, pre_path, "add_prefix_space", &prefix));
     MICS_TRY(mics_read_bool(r->json, object, pre_path, "use_regex", &regex));
     r->bpe->byte_level = true;

@@ -159,6 +159,11 @@ static mics_status index_words(mics_bpe *bpe)
         if (span->bytes > bpe->longest_word)
             bpe->longest_word = span->bytes;
     }
+    MICS_TRY(MICS_NEW(bpe->memory, bpe->longest_word + 1, &bpe->word_lengths));
+    for (int32_t token = 0; token < bpe->vocab; token++) {
+        if (bpe->spans[token].word)
+            bpe->word_lengths[bpe->spans[token].bytes] = true;
+    }
     return MICS_OK;
 }
 

@@ -94,9 +94,11 @@ int32_t mics_tokenizer_mask(const mics_tokenizer *tokenizer)
     return tokenizer->mask;
 }
 
-bool mics_tokenizer_is_special(const mics_tokenizer *tokenizer, int32_t token)
+void mics_tokenizer_specials(const mics_tokenizer *tokenizer, bool *special_out)
 {
-    return tokenizer->ops->is_special != NULL && tokenizer->ops->is_special(tokenizer, token);
+    memset(special_out, 0, (size_t)tokenizer->vocab * sizeof *special_out);
+    if (tokenizer->ops->mark_specials != NULL)
+        tokenizer->ops->mark_specials(tokenizer, special_out);
 }
 
 mics_status mics_encoder_open(const mics_tokenizer *tokenizer, bool specials,

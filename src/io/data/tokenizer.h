@@ -52,8 +52,8 @@ typedef struct mics_tokenizer_ops {
     // *begin_out.
     void (*trim)(const mics_tokenizer *tokenizer, const char *text, size_t *bytes,
                  size_t *begin_out);
-    // (optional) Whether a token in [0, vocab) is special; by default none is.
-    bool (*is_special)(const mics_tokenizer *tokenizer, int32_t token);
+    // (optional) Sets what is special of (vocab) zeroed ones; by default nothing is.
+    void (*mark_specials)(const mics_tokenizer *tokenizer, bool *special_out);
     mics_status (*work_open)(const mics_tokenizer *tokenizer, void **work_out); // (optional)
     mics_status (*work_reset)(void *work);                                      // with work_open
     void (*work_close)(void *work);                                             // (optional)

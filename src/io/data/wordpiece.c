@@ -34,7 +34,9 @@ static int32_t longest_at(const mics_bpe *bpe, const char *word, size_t bytes, s
         taken = bpe->longest_word - prefix;
     memcpy(space, bpe->wordpiece.prefix, prefix);
     memcpy(space + prefix, word + at, taken);
-    for (; taken > 0; taken--) { // half a character is no token
+    for (; taken > 0; taken--) {                // half a character is no token
+        if (!bpe->word_lengths[prefix + taken]) // hashes of long texts take their time
+            continue;
         const int32_t token = mics_bpe_find_word(bpe, space, prefix + taken);
         if (token >= 0) {
             *taken_out = taken;

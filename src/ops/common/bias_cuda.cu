@@ -140,9 +140,10 @@ void sum_packs(const mics_exec *at, float *sums, const T *dy, int64_t N, int64_t
                 stride, blocks);
 }
 
-template <typename T>
-void backward(const mics_exec *at, void *dbias, const void *dy, int64_t N, int64_t O,
-              int64_t stride, bool add, float *sums)
+// T: of dy; D: of the bias's gradient.
+template <typename T, typename D>
+void backward_into(const mics_exec *at, void *dbias, const void *dy, int64_t N, int64_t O,
+                   int64_t stride, bool add, float *sums)
 {
     constexpr int PACK = 16 / sizeof(T);
     const T *from = static_cast<const T *>(dy);
@@ -150,8 +151,22 @@ void backward(const mics_exec *at, void *dbias, const void *dy, int64_t N, int64
         sum_packs<T, PACK>(at, sums, from, N, O, stride);
     else
         sum_packs<T, 1>(at, sums, from, N, O, stride);
-    MICS_LAUNCH((sum_blocks_of_rows<T>), (unsigned)ceil_div(O, 128), 128, 0, stream_of(at),
-                static_cast<T *>(dbias), sums, O, row_blocks(N), add);
+    MICS_LAUNCH((sum_blocks_of_rows<D>), (unsigned)ceil_div(O, 128), 128, 0, stream_of(at),
+                static_cast<D *>(dbias), sums, O, row_blocks(N), add);
+}
+
+template <typename T>
+void backward(const mics_exec *at, void *dbias, const void *dy, int64_t N, int64_t O,
+              int64_t stride, bool add, float *sums)
+{
+    backward_into<T, T>(at, dbias, dy, N, O, stride, add, sums);
+}
+
+template <typename T>
+void sum_wide(const mics_exec *at, float *sum, const void *dy, int64_t N, int64_t O, int64_t stride,
+              bool add, float *sums)
+{
+    backward_into<T, float>(at, sum, dy, N, O, stride, add, sums);
 }
 
 template <typename T>
@@ -175,6 +190,13 @@ void mics_cuda_bias_backward(const mics_exec *at, void *dbias_O, const void *dy_
                              int64_t O, int64_t stride, bool add, void *workspace)
 {
     MICS_BY_DTYPE(at->dtype, backward, at, dbias_O, dy_NO, N, O, stride, add,
+                  static_cast<float *>(workspace));
+}
+
+void mics_cuda_bias_sum(const mics_exec *at, float *sum_O, const void *dy_NO, int64_t N, int64_t O,
+                        int64_t stride, bool add, void *workspace)
+{
+    MICS_BY_DTYPE(at->dtype, sum_wide, at, sum_O, dy_NO, N, O, stride, add,
                   static_cast<float *>(workspace));
 }
 

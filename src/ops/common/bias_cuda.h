@@ -19,6 +19,10 @@ void mics_cuda_bias_add(const mics_exec *at, void *y_NO, const void *bias_O, int
 void mics_cuda_bias_backward(const mics_exec *at, void *dbias_O, const void *dy_NO, int64_t N,
                              int64_t O, int64_t stride, bool add, void *workspace);
 
+/* The same, in fp32: what is summed over several calls is rounded once, by mics_cuda_round_add. */
+void mics_cuda_bias_sum(const mics_exec *at, float *sum_O, const void *dy_NO, int64_t N, int64_t O,
+                        int64_t stride, bool add, void *workspace);
+
 /* out (of the call's dtype) (+)= sum, rounded once. */
 void mics_cuda_round_add(const mics_exec *at, void *out, const float *sum, int64_t elems, bool add);
 

@@ -11,8 +11,10 @@
 // packs of columns, whose warps add the rows in turn, and the first warp adds their sums. Either
 // way the tokens alone fix the order. Bytes: dy once, the rows with tokens once (read too when it
 // adds), and V C of zeros unless it adds. Position table: a thread adds a pack of columns of one
-// position over the sequences. Bytes: dy once more, P C. The table
-// of token types is one of positions of which all tokens have the first.
+// position over the sequences. Bytes: dy once more, P C. Table of
+//          token types: all tokens have its first row, whose gradient is the sum of dy's rows, as
+//          a bias has it. Bytes: dy once more, R C.
+#include "ops/common/bias_cuda.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/common/launch.cuh"
 #include "ops/common/numbers.cuh"
@@ -252,17 +254,20 @@ static void backward_packs(const mics_exec *at, const backward_call &c)
         MICS_LAUNCH((long_runs_kernel<T, COUNT>), runs, RUN_THREADS, 0, stream, dwte, dy, c.tokens,
                     c.order, c.N, c.C, c.add_dwte);
     const unsigned threads = row_threads(packs);
-    if (c.dtypes) {
-        const dim3 types(static_cast<unsigned>(c.R),
-                         static_cast<unsigned>(ceil_div(packs, threads)));
-        MICS_LAUNCH((positions_backward_kernel<T, COUNT>), types, threads, 0, stream,
-                    static_cast<T *>(c.dtypes), dy, c.N, int64_t{1}, c.C, int64_t{0}, c.add_dtypes);
-    }
     if (!c.dwpe)
         return;
     const dim3 rows(static_cast<unsigned>(c.P), static_cast<unsigned>(ceil_div(packs, threads)));
     MICS_LAUNCH((positions_backward_kernel<T, COUNT>), rows, threads, 0, stream,
                 static_cast<T *>(c.dwpe), dy, c.N, c.T, c.C, c.first, c.add_dwpe);
+}
+
+static void types_backward(const mics_exec *at, const backward_call &c)
+{
+    const size_t row = static_cast<size_t>(c.C) * mics_dtype_bytes(at->dtype);
+    mics_cuda_bias_backward(at, c.dtypes, c.dy, c.N, c.C, c.C, c.add_dtypes, at->workspace);
+    if (!c.add_dtypes && c.R > 1)
+        at->device->ops->zero(at->device->ctx, at->stream, static_cast<char *>(c.dtypes) + row,
+                              static_cast<size_t>(c.R - 1) * row);
 }
 
 template <typename T> static void backward(const mics_exec *at, const backward_call &c)
@@ -272,7 +277,7 @@ template <typename T> static void backward(const mics_exec *at, const backward_c
                               static_cast<size_t>(c.V * c.C) * sizeof(T));
     const int PACK = 16 / sizeof(T);
     if (packs_fit<T, PACK>(c.dwte, c.C) && packs_fit<T, PACK>(c.dwpe, c.C) &&
-        packs_fit<T, PACK>(c.dtypes, c.C) && packs_fit<T, PACK>(c.dy, c.C))
+        packs_fit<T, PACK>(c.dy, c.C))
         backward_packs<T, PACK>(at, c);
     else
         backward_packs<T, 1>(at, c);
@@ -298,6 +303,8 @@ static void run_backward(const mics_op_call *call)
                              call->add_params[1],
                              call->add_params[2]};
     MICS_BY_DTYPE(call->at->dtype, backward, call->at, c);
+    if (c.dtypes)
+        types_backward(call->at, c);
 }
 
 const mics_op_kernels mics_cuda_embedding_kernels = {run_forward, run_backward, nullptr,

@@ -3,6 +3,7 @@
 // Tokens to vectors. params: token table (V, C), position table (P, C) or none, table of token types
 // (R, C) or none. All tokens are of type 0, as a sample is one text: row 0 alone is added.
 #include "ops/common/def.h"
+#include "ops/linear/def.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {
@@ -19,12 +20,15 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
     return MICS_OK;
 }
 
-// On the CPU in bf16: positions sorted by token, and what sorting takes.
+// On the CPU in bf16: positions sorted by token, and what sorting takes. On an accelerator: sums of
+// blocks of rows, for the type's gradient (mics_cuda_bias_backward).
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     mics_op_cost cost = mics_cost_moved(s);
     if (s->cpu_bf16)
         cost.workspace_backward = s->N + s->params[0][0] + 1;
+    if (s->accelerator_bytes > 0 && s->params[2][0] > 0)
+        cost.workspace_backward = MICS_LINEAR_ACCELERATOR_BLOCKS * s->params[2][1];
     return cost;
 }
 

@@ -10,7 +10,7 @@
 //
 // dW over several chunks, in 2-byte types: V C fp32 numbers of the workspace are where it is
 // summed, so that it is rounded once. A caller who has less than the descriptor says, but room for
-// a chunk, loses bits to a rounding after each chunk.
+// a chunk, loses bits to a rounding after each chunk. The bias's gradient is summed in fp32 always.
 #include "ops/common/bias_cuda.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/common/def.h"
@@ -24,8 +24,8 @@ typedef struct lm_head {
     const int32_t *targets;
     float *loss, scale;
     int64_t N, C, V, stride, chunk_rows;
-    float *bias_sums; // what sums of the bias's gradient take
-    void *logits;     // (chunk_rows, stride)
+    float *bias_sum, *block_sums; // of the bias's gradient: over chunks; what a chunk's takes
+    void *logits;                 // (chunk_rows, stride)
     void *gemm_space;
     size_t gemm_bytes;
 } lm_head;
@@ -48,7 +48,8 @@ static void place(lm_head *c, const mics_op_shape *shape)
     const size_t sums = (size_t)mics_lm_head_bias_floats(shape) * sizeof(float);
     const size_t logits = sums + logits_bytes(at->dtype, c->V, mics_smaller(c->N, c->chunk_rows));
     c->stride = logits_stride(at->dtype, c->V);
-    c->bias_sums = at->workspace;
+    c->bias_sum = at->workspace;
+    c->block_sums = c->bias_sum + mics_size_round_up(shape->params[1][0], 64);
     c->logits = (char *)at->workspace + sums;
     c->gemm_space = (char *)at->workspace + logits;
     c->gemm_bytes = at->workspace_bytes > logits ? at->workspace_bytes - logits : 0;
@@ -165,14 +166,16 @@ static void backward(const mics_op_call *call)
         logits_of(&c, first, R);
         losses_of(&c, first, R, true);
         if (c.bias)
-            mics_cuda_bias_backward(c.at, call->dparams[1], c.logits, R, c.V, c.stride,
-                                    call->add_params[1] || first > 0, c.bias_sums);
+            mics_cuda_bias_sum(c.at, c.bias_sum, c.logits, R, c.V, c.stride, first > 0,
+                               c.block_sums);
         backward_input(&c, call->din, first, R);
         if (wide)
             backward_weight(&c, wide, first, R, first > 0, true);
         else
             backward_weight(&c, call->dparams[0], first, R, add || first > 0, false);
     }
+    if (c.bias)
+        mics_cuda_round_add(c.at, call->dparams[1], c.bias_sum, c.V, call->add_params[1]);
     if (wide)
         mics_cuda_round_add(c.at, call->dparams[0], wide, c.V * c.C, add);
 }

@@ -21,12 +21,12 @@ static inline int64_t mics_logits_floats_bf16(int64_t rows, int64_t V)
     return rows * mics_logits_stride_bf16(V) / 2;
 }
 
-/* Floats of workspace before the logits: sums of the bias's gradient, on an accelerator those of
- * blocks of rows (mics_cuda_bias_backward). */
+/* Floats of workspace before the logits: the sum of the bias's gradient over chunks; on an
+ * accelerator behind it those of blocks of rows (mics_cuda_bias_sum). */
 static inline int64_t mics_lm_head_bias_floats(const mics_op_shape *shape)
 {
-    const int64_t blocks = shape->accelerator_bytes > 0 ? MICS_LINEAR_ACCELERATOR_BLOCKS : 1;
-    return blocks * mics_size_round_up(shape->params[1][0], 64);
+    const int64_t blocks = shape->accelerator_bytes > 0 ? MICS_LINEAR_ACCELERATOR_BLOCKS : 0;
+    return (1 + blocks) * mics_size_round_up(shape->params[1][0], 64);
 }
 
 #endif

@@ -152,6 +152,15 @@ static void test_refuses_what_has_no_bytes(void **state)
     }
 }
 
+// Its unknown token would be that of no byte.
+static void test_refuses_bytes_of_wordpiece(void **state)
+{
+    (void)state;
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED,
+                  open_changed("../tokenizers/bert", "pre_tokenizer", "{\"type\": \"ByteLevel\"}"));
+    ASSERT_SAID(&seen, "ByteLevel before a model of type \"WordPiece\"");
+}
+
 // Files cut anywhere: an error that names the file, or at its very end the whole.
 static void test_truncated(void **state)
 {
@@ -241,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_refuses_other_kinds, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refuses_what_has_no_bytes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refuses_bytes_of_wordpiece, setup, teardown),
         cmocka_unit_test_setup_teardown(test_truncated, setup, teardown),
         cmocka_unit_test_setup_teardown(test_missing_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocation_failures, setup, teardown),
