@@ -347,7 +347,8 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
                  slots->reduce_bytes +
                  counted(batch->activation_bytes + (in_flight - 1) * batch->layered_bytes) +
                  batch->workspace_bytes + counted(in_flight * batch->token_bytes) +
-                 counted(direct_bytes(planner, choice)) + counted(planner->request.staging_bytes));
+                 counted(direct_bytes(planner, choice) + batch->momentum_bytes) +
+                 counted(planner->request.staging_bytes));
     return MICS_OK;
 }
 

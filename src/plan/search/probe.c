@@ -217,6 +217,7 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
         .layered_bytes = (size_t)schedule->in_flight_elems * activation,
         .activation_bytes = (size_t)schedule->activation_elems * activation,
         .token_bytes = (size_t)schedule->data_elems * sizeof(int32_t),
+        .momentum_bytes = (size_t)schedule->momentum_elems * sizeof(float),
         .workspace_bytes = schedule->ledger.bytes[MICS_MEM_WORKSPACE],
         .compute_us = simulation->kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].alone_us +
                       simulation->kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].alone_us,
