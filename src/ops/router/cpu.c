@@ -3,8 +3,8 @@
 // Scores are computed token by token, so that a token's experts do not depend on the tokens beside
 // it: neither the mesh nor the size of micro-batches changes them.
 //
-// Shapes: T tokens of a sequence, E experts, k chosen. p probabilities, w weights, f fraction of a sequence's tokens that an
-// expert gets, P mean of its probabilities over the sequence.
+// Shapes: T tokens of a sequence, E experts, k chosen. p probabilities, w weights, f fraction of a
+// sequence's tokens that an expert gets, P mean of its probabilities over the sequence.
 #include "ops/common/decode.h"
 #include "ops/experts/def.h"
 #include "ops/router/scores.h"
