@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Ops called apart from a model, for tests and benchmarks: each function fills in a call and hands it to the kernels.
+// Ops called apart from a model, for tests and benchmarks: each function fills in a call and hands
+// it to the kernels.
 // Shapes: see mics/op.h.
 #ifndef MICS_TESTS_OP_CALLS_H
 #define MICS_TESTS_OP_CALLS_H

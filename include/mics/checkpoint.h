@@ -294,7 +294,8 @@ typedef struct mics_checkpoint_verified {
  * Units:   bytes.
  * Needs:   listener->problem.
  * Owns:    found_out holds no memory; listener is borrowed for the call.
- * Returns: MICS_OK, whatever was found; MICS_ERR_MEMORY, logged. Drops what mics_log_hold keeps back.
+ * Returns: MICS_OK, whatever was found; MICS_ERR_MEMORY, logged. Drops what mics_log_hold keeps
+ * back.
  */
 mics_status mics_checkpoint_verify(mics_memory *memory, const char *path,
                                    const mics_verify_listener *listener,

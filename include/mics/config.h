@@ -248,11 +248,12 @@ mics_status mics_run_check_files(const mics_run *run);
 
 /* Resolves what depends on the number of ranks: batch sizes (train_batch_size = micro-batch x
  * micro-steps x ranks, absent and "auto" ones from the others; after mics_run_keep the stored
- * train_batch_size stays unless the file gives another, and micro-batch and micro-steps follow) and the sharding (native, or from
- * zero_optimization, or from SageMaker's hints; checked as mics_mesh_init does, and that it keeps
- * run.min_replicas copies). With "auto" it is 1 | 1 | 1 until the caller plans it. In a file without
- * another engine's sharding that gives train_batch_size, micro-batch and micro-steps are to be
- * planned where both are absent, and run.recompute with them where it is; a stored run has them.
+ * train_batch_size stays unless the file gives another, and micro-batch and micro-steps follow) and
+ * the sharding (native, or from zero_optimization, or from SageMaker's hints; checked as
+ * mics_mesh_init does, and that it keeps run.min_replicas copies). With "auto" it is 1 | 1 | 1
+ * until the caller plans it. In a file without another engine's sharding that gives
+ * train_batch_size, micro-batch and micro-steps are to be planned where both are absent, and
+ * run.recompute with them where it is; a stored run has them.
  *
  * Needs:   ranks >= 1, nodes >= 1.
  * Returns: MICS_OK; MICS_ERR_INVALID or MICS_ERR_UNSUPPORTED, one line with what would work (the

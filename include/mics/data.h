@@ -25,7 +25,8 @@ typedef struct mics_tokenizer mics_tokenizer;
  * Supported: byte-level BPE (GPT-2, Llama 3, Qwen, NeoX) with a token for every byte, and BPE by
  * characters with byte_fallback or unk_token (Llama 2, Mistral); docs/formats.md lists normalizers,
  * pre-tokenizers and decoders. WordPiece as BERT has it. Not supported, and refused: other models,
- * dropout, of BPE prefixes and suffixes of subwords, patterns that look behind. The post-processor is mics_tokenizer_frame's.
+ * dropout, of BPE prefixes and suffixes of subwords, patterns that look behind. The post-processor
+ * is mics_tokenizer_frame's.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, what and where); MICS_ERR_UNSUPPORTED (what
  *          the file asks for and is not known, by name); MICS_ERR_MEMORY.
  * Owns:    close with mics_tokenizer_close.

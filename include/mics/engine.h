@@ -82,8 +82,8 @@ int32_t mics_engine_events(const mics_schedule *schedule);
 
 // The tokens of one micro-step of this rank.
 typedef struct mics_batch_source {
-    // Fills (sequences, length) inputs and targets. A target below 0 does not count: the token has no
-    // part in the loss, which is the mean over those of the global batch that count.
+    // Fills (sequences, length) inputs and targets. A target below 0 does not count: the token has
+    // no part in the loss, which is the mean over those of the global batch that count.
     mics_status (*read)(void *ctx, int32_t micro_step, int32_t *inputs_out, int32_t *targets_out);
     // (optional) Of a model that looks at segments: fills those of the inputs that `read` gave last
     // (mics_op_call.segments); by default all are 0.
@@ -178,9 +178,9 @@ mics_status mics_engine_autotune(mics_engine *engine);
  * next step, an evaluation, a comparison of replicas or mics_engine_complete does what is left.
  * A loss or norm that is not finite, and a loss that is no cross-entropy, are MICS_ERR_NUMERIC on
  * every rank, before any parameter changes, and the next step, or the same one again, may follow;
- * the result is filled. MICS_OK too may leave a step out: see mics_verdict. After any other failure the world has ended
- * (mics_comm_abort): a rank that needed nothing more of the one that failed returns MICS_OK, and
- * MICS_ERR_PEER from its next collective.
+ * the result is filled. MICS_OK too may leave a step out: see mics_verdict. After any other failure
+ * the world has ended (mics_comm_abort): a rank that needed nothing more of the one that failed
+ * returns MICS_OK, and MICS_ERR_PEER from its next collective.
  * Units:   lr: the optimizer's, a step.
  * Needs:   `step` >= 1 (bias correction counts from 1); step, lr and source the run's on all ranks.
  * Returns: MICS_OK; MICS_ERR_NUMERIC; what the source or a collective returned; MICS_ERR_PEER;

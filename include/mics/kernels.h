@@ -8,8 +8,8 @@
 // where a destination of 2 bytes is added to, the sum is rounded once. Any size >= 1 is allowed.
 // Buffers do not overlap unless said. `void *` tensors hold numbers of the dtype of the call's
 // mics_exec (the CPU's: that of the table) and begin on 16 bytes on a GPU, on a number on the CPU;
-// `float *` ones are always fp32. Sums are fp32 or better inside. Results depend on nothing but the arguments,
-// whatever the number of threads, save for GEMMs, where the library may choose by it.
+// `float *` ones are always fp32. Sums are fp32 or better inside. Results depend on nothing but the
+// arguments, whatever the number of threads, save for GEMMs, where the library may choose by it.
 #ifndef MICS_KERNELS_H
 #define MICS_KERNELS_H
 
@@ -66,9 +66,9 @@ typedef struct mics_op_call {
     bool add_din, add_params[MICS_OP_PARAMS]; // the latter are alike where both are wanted
     // of the first and the last op of a model
     const int32_t *tokens; // (N), below shape.vocab
-    // (N), of an op that reads them (mics_op.segments): tokens of a sequence that are of one segment
-    // have one number. Any numbers work, and rows whose numbers do not fall are fastest. NULL: all
-    // are of one.
+    // (N), of an op that reads them (mics_op.segments): tokens of a sequence that are of one
+    // segment have one number. Any numbers work, and rows whose numbers do not fall are fastest.
+    // NULL: all are of one.
     const int32_t *segments;
     const int32_t
         *order; // (N): 0 ... N - 1 sorted by token (mics_op_sort_tokens); a GPU's backward needs it
@@ -124,9 +124,9 @@ typedef struct mics_optimizer_update {
     float *masters;
     float *states[MICS_OPTIMIZER_STATES]; // as the descriptor names them
     const float *grads;
-    // Of an optimizer that orthogonalises, for a matrix of a hidden layer: (rows, columns), gathered
-    // between two calls. The first, which `begins`, takes the gradients and writes its part; the
-    // second reads it whole, and takes mics_optimizer_workspace floats of the workspace.
+    // Of an optimizer that orthogonalises, for a matrix of a hidden layer: (rows, columns),
+    // gathered between two calls. The first, which `begins`, takes the gradients and writes its
+    // part; the second reads it whole, and takes mics_optimizer_workspace floats of the workspace.
     float *whole;
     bool begins;
 } mics_optimizer_update;
@@ -135,8 +135,8 @@ typedef struct mics_optimizer_update {
 typedef struct mics_kernels {
     const char *name; // "cuda"; "avx512", "avx2", "generic"; those of bf16: "avx512 bf16" ...
     // (optional) On the CPU the kernels of the same instruction set whose `void *` tensors are
-    // bf16, with BF16 in mics_exec.dtype; NULL in those themselves. Attention has no `decode` there:
-    // generation computes in fp32.
+    // bf16, with BF16 in mics_exec.dtype; NULL in those themselves. Attention has no `decode`
+    // there: generation computes in fp32.
     const struct mics_kernels *bf16;
     const mics_op_kernels *ops[MICS_OP_KINDS];
 

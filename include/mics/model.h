@@ -74,8 +74,8 @@ typedef struct mics_model {
     int64_t vocab;     // token ids are below it
     int64_t positions; // longest sequence
     int64_t hidden;    // hidden size: of the residual stream
-    // An encoder, whose attention sees both ways: its targets are tokens that its input hides (masked
-    // language modelling). Set by mics_model_finish.
+    // An encoder, whose attention sees both ways: its targets are tokens that its input hides
+    // (masked language modelling). Set by mics_model_finish.
     bool masked;
     mics_rotary_spec *rotaries; // each once, whatever the number of ops that use it
     int32_t rotary_count;
@@ -102,8 +102,8 @@ mics_status mics_model_from_shapes(mics_memory *memory, const mics_json *config,
  * qwen2, qwen3, mixtral, qwen3_moe, gpt_neox, bert or roberta (docs/config.md).
  *
  * Errors name file, line and key. A key that changes the model and cannot be honoured (another
- * activation) is an error. `ignore_dropout` builds the model without its dropouts. An absent dropout
- * key counts as 0.
+ * activation) is an error. `ignore_dropout` builds the model without its dropouts. An absent
+ * dropout key counts as 0.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_UNSUPPORTED (other model_type); MICS_ERR_MEMORY.
  * Owns:    close with mics_model_close.
  */

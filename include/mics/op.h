@@ -129,8 +129,8 @@ static inline float mics_dropout_scale(float probability)
 //
 //     { e / 8, token, mask, sequence }
 //
-// `token` is the row's number in its sequence, `mask` the op's (mics_op.mask, plus the query head in
-// attention, whose rows are of keys), `sequence` that of the row's sequence in the step's global
+// `token` is the row's number in its sequence, `mask` the op's (mics_op.mask, plus the query head
+// in attention, whose rows are of keys), `sequence` that of the row's sequence in the step's global
 // batch. So a mask is a function of the run's seed, the step and the data's place: the same on any
 // mesh, in micro-batches of any size, and made anew wherever it is needed.
 typedef struct mics_dropout_draw {

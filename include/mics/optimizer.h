@@ -43,8 +43,8 @@ typedef struct mics_optimizer_def {
     int32_t states;                                 // fp32 numbers that it keeps of a parameter
     const char *state_names[MICS_OPTIMIZER_STATES]; // as PyTorch has them
     // (optional) It takes the momentum of a hidden layer's matrix whole, which is gathered over the
-    // owners once a step: floats of the workspace that one matrix's step takes. By default a number's
-    // step depends on its own gradient alone.
+    // owners once a step: floats of the workspace that one matrix's step takes. By default a
+    // number's step depends on its own gradient alone.
     int64_t (*matrix_workspace)(int64_t rows, int64_t columns);
     int32_t settings;
     mics_optimizer_setting setting[MICS_OPTIMIZER_SETTINGS];

@@ -5,10 +5,11 @@
 //
 // The space is the whole family P | G | O that the mesh allows, times every micro-batch x
 // accumulation that gives the global batch, recomputation, units gathered ahead, layered
-// micro-steps (1, 2, 4, 8 or all), and gathers and reductions by one ring or in two stages where their
-// groups span nodes. What does not fit is left out by memory, which is known without making the
-// schedule; what cannot be among the best by a lower bound on its time (computation alone, bytes
-// over links) that never exceeds what the simulation says. So the best is that of the whole space.
+// micro-steps (1, 2, 4, 8 or all), and gathers and reductions by one ring or in two stages where
+// their groups span nodes. What does not fit is left out by memory, which is known without making
+// the schedule; what cannot be among the best by a lower bound on its time (computation alone,
+// bytes over links) that never exceeds what the simulation says. So the best is that of the whole
+// space.
 //
 // Long accumulations are periodic. Once two layered groups in the middle of a simulated step take
 // the same times in all their parts, every further one does, and the step is extended by so many of
@@ -32,7 +33,8 @@ extern "C" {
 
 enum {
     MICS_PLAN_MAX_PREFETCH = 3,
-    // That are searched, as powers of two, and all micro-steps where they are few; more are evaluated.
+    // That are searched, as powers of two, and all micro-steps where they are few; more are
+    // evaluated.
     MICS_PLAN_MAX_LAYERED_MICRO_STEPS = 8,
     MICS_PLAN_MAX_ALL_LAYERED = 64,
     MICS_PLAN_WHY_BYTES = 320,
@@ -187,8 +189,8 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
 
 /* Searches.
  *
- * Ties are broken, in this order, by: time (whole ns), inter-node bytes, memory, smaller P, G, O, larger micro-batch,
- * no recomputation, smaller prefetch, smaller layered_micro_steps, rings.
+ * Ties are broken, in this order, by: time (whole ns), inter-node bytes, memory, smaller P, G, O,
+ * larger micro-batch, no recomputation, smaller prefetch, smaller layered_micro_steps, rings.
  * Needs:   top >= 1.
  * Returns: MICS_OK, also where nothing fits (count 0); MICS_ERR_INVALID, logged: the space is
  *          empty, or the global batch is no multiple of the ranks, with those that would work;

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What `mics plan` answers: the plans of a run file, or of a model's config.json alone, on a cluster,
-// beside the baselines and the run file's own choice; over several cluster sizes; or on several
-// clusters, in a buyer's order.
+// What `mics plan` answers: the plans of a run file, or of a model's config.json alone, on a
+// cluster, beside the baselines and the run file's own choice; over several cluster sizes; or on
+// several clusters, in a buyer's order.
 #ifndef MICS_PLANNING_H
 #define MICS_PLANNING_H
 
@@ -96,8 +96,8 @@ typedef struct mics_plan_found {
 /* The best plans, the baselines and the run file's own choice, each with its reasons. Where nothing
  * fits, result->count is 0 and nothing is logged.
  *
- * Needs:   nodes >= 1, top >= 0; 0: the best alone and the baselines, as for a point of a curve: not
- *          the run file's own choice, and nothing that does not fit.
+ * Needs:   nodes >= 1, top >= 0; 0: the best alone and the baselines, as for a point of a curve:
+ *          not the run file's own choice, and nothing that does not fit.
  * Returns: as mics_planner_open and mics_planner_search; a batch that the ranks cannot share is an
  *          error only where MEGATRON has no plan that fits either.
  * Owns:    mics_plan_found_close, also after a failure.
@@ -217,8 +217,8 @@ typedef struct mics_plan_offer {
     mics_plan_range step_s;
     double straggling;         // what the range's end is raised to for slow GPUs; 0: it is not
     mics_plan_goodput goodput; // days and money have it in them
-    // That are trained: the goal's. Or as many as its money, or its days, are enough for: then these
-    // are a range, and days and money exact.
+    // That are trained: the goal's. Or as many as its money, or its days, are enough for: then
+    // these are a range, and days and money exact.
     mics_plan_range tokens;
     mics_plan_range days, usd;
     // As typical, also where nothing is asked. Without a known price no budget is met.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a run tells people and machines: the progress line, metrics.jsonl, files for TensorBoard, CSV and
-// Prometheus, the table of predicted against measured, and traces of what happened when.
+// What a run tells people and machines: the progress line, metrics.jsonl, files for TensorBoard,
+// CSV and Prometheus, the table of predicted against measured, and traces of what happened when.
 #ifndef MICS_REPORT_H
 #define MICS_REPORT_H
 
@@ -197,13 +197,13 @@ mics_status mics_tensorboard_close(mics_tensorboard *file);
 // ---- CSV ----
 
 // A table of the figures of metrics.jsonl: a header, then a row a step with the same names, in the
-// same order and with the same digits; the last column is validation_loss. A validation has a row of
-// its own, in which the other figures are empty. A number that is not finite is empty.
+// same order and with the same digits; the last column is validation_loss. A validation has a row
+// of its own, in which the other figures are empty. A number that is not finite is empty.
 typedef struct mics_csv mics_csv;
 
 /* Opens for appending, keeping the rows of steps up to `resume_step`; -1 is a new run, which has
- * none: a file with rows is renamed before, to the first of `path`.old, `path`.old2, ... that is not
- * there. What is dropped is dropped by renaming a file that was written aside.
+ * none: a file with rows is renamed before, to the first of `path`.old, `path`.old2, ... that is
+ * not there. What is dropped is dropped by renaming a file that was written aside.
  *
  * Needs:   resume_step >= -1.
  * Returns: MICS_OK; MICS_ERR_INVALID: the file is there, and its header is another; MICS_ERR_IO;
@@ -372,8 +372,9 @@ typedef struct mics_chart {
 mics_status mics_chart_svg(mics_memory *memory, const mics_chart *chart, char **svg_out);
 
 // ---- scatter ----
-// A picture of points by two figures of which less is better, as time and price, as SVG. A line joins
-// those of the front, which no other beats in both. The x axis is logarithmic, the y axis begins at 0.
+// A picture of points by two figures of which less is better, as time and price, as SVG. A line
+// joins those of the front, which no other beats in both. The x axis is logarithmic, the y axis
+// begins at 0.
 
 enum { MICS_SCATTER_MAX_POINTS = 256 };
 

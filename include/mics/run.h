@@ -134,8 +134,8 @@ typedef struct mics_sampling {
 
 /* Opens a run: reads what describes it, settles ranks, sharding and memory, opens data, finds what
  * to resume from, and loads parameters on every rank. Processes compare all of that before anything
- * is loaded, and take the instruction set that all machines have (MICS_ISA: no more than that). A run that is finished already loads nothing
- * until something needs it (mics_job_facts.finished).
+ * is loaded, and take the instruction set that all machines have (MICS_ISA: no more than that). A
+ * run that is finished already loads nothing until something needs it (mics_job_facts.finished).
  *
  * Needs:   SIGINT and SIGTERM blocked or handled on an alternate stack (docs/architecture.md,
  *          Failure).
@@ -251,8 +251,8 @@ mics_status mics_job_close(mics_job *job);
 
 // ---- what is known of a job ----
 
-// What run.layered_micro_steps "auto" came to, what it brings and what it costs. `automatic` is false
-// where the run file says the number, or a checkpoint does and it fits; then the rest is 0.
+// What run.layered_micro_steps "auto" came to, what it brings and what it costs. `automatic` is
+// false where the run file says the number, or a checkpoint does and it fits; then the rest is 0.
 typedef struct mics_layered_choice {
     bool automatic;
     int32_t number;             // micro-batches in flight
@@ -288,7 +288,8 @@ typedef struct mics_job_facts {
     bool limit_is_set;        // by run.memory_limit
     size_t host_copy_bytes;   // beside a GPU's, on the host, to load and save
     size_t node_memory_bytes; // of copies in node memory, of the host's; 0: none are made
-    // Beside all that, on the host: saves are written from it while training goes on; 0: they stop it.
+    // Beside all that, on the host: saves are written from it while training goes on; 0: they stop
+    // it.
     size_t save_copy_bytes;
     mics_layered_choice layered;
     // Measured by training: the largest of all ranks, by tag and in all.
@@ -421,8 +422,8 @@ mics_status mics_saved_is_large(const mics_saved *saved, bool *large_out);
  * Needs:   MICS_DTYPE_FP32 or MICS_DTYPE_BF16. mics_saved_facts.dtype rounds nothing.
  * Returns: MICS_OK; MICS_ERR_INVALID: nobody knows its text, it is an encoder, or they are read in
  *          another dtype;
- *          MICS_ERR_MEMORY: the machine has too little, which is said before any is taken; MICS_ERR_FORMAT: they are damaged;
- *          MICS_ERR_IO. Logged.
+ *          MICS_ERR_MEMORY: the machine has too little, which is said before any is taken;
+ *          MICS_ERR_FORMAT: they are damaged; MICS_ERR_IO. Logged.
  */
 mics_status mics_saved_load(mics_saved *saved, mics_dtype dtype);
 
@@ -482,12 +483,12 @@ mics_status mics_saved_generate_many(const mics_saved *saved, const char *prompt
                                      FILE *const *outs, mics_generated *generated_out);
 
 /* Loss on texts or token shards, taken as one stream of windows of `sequence` tokens (0: as in
- * training, and at most 2048 for a downloaded folder, which does not say). Every token but the first
- * is predicted exactly once. Texts are framed as in training, and as its tokenizer.json says for a
- * downloaded folder (mics_tokenizer_frame_texts).
+ * training, and at most 2048 for a downloaded folder, which does not say). Every token but the
+ * first is predicted exactly once. Texts are framed as in training, and as its tokenizer.json says
+ * for a downloaded folder (mics_tokenizer_frame_texts).
  *
- * Under an MPI launcher the ranks share the windows, each with the whole model and the whole text. The
- * loss has the bits of one rank's with as many threads, as it is summed in the same order.
+ * Under an MPI launcher the ranks share the windows, each with the whole model and the whole text.
+ * The loss has the bits of one rank's with as many threads, as it is summed in the same order.
  *
  * saved:   NULL where spec->status is a failure.
  * Needs:   file_count >= 1, sequence >= 0.

@@ -9,9 +9,9 @@
 // have the same list, so collectives cannot be met in different orders, nor can the streams wait
 // for each other in a circle.
 //
-// Where the optimizer state has replicas (O < ranks), a training list ends with each rank's 1 / ranks
-// of the sums, their norm and the agreement. The replica gathers and the updates are the head of
-// the next list (mics_schedule_defers), so that they run beside its forward.
+// Where the optimizer state has replicas (O < ranks), a training list ends with each rank's 1 /
+// ranks of the sums, their norm and the agreement. The replica gathers and the updates are the head
+// of the next list (mics_schedule_defers), so that they run beside its forward.
 #ifndef MICS_SCHEDULE_H
 #define MICS_SCHEDULE_H
 
@@ -191,8 +191,9 @@ typedef struct mics_unit_plan {
 // What numbers are held in.
 typedef enum mics_precision {
     MICS_PRECISION_FP32, // everything in fp32; the optimizer shard of the parameters is the master
-    // Parameters, gathered parameters, gradients of one micro-step and activations in 2 bytes (bf16 or fp16), and so they travel; accumulators in fp32; the
-    // optimizer holds fp32 masters beside its moments. Row statistics and losses stay fp32.
+    // Parameters, gathered parameters, gradients of one micro-step and activations in 2 bytes (bf16
+    // or fp16), and so they travel; accumulators in fp32; the optimizer holds fp32 masters beside
+    // its moments. Row statistics and losses stay fp32.
     MICS_PRECISION_MIXED,
     MICS_PRECISIONS
 } mics_precision;
@@ -280,8 +281,9 @@ typedef struct mics_schedule {
     int64_t in_flight_elems;  // of them, those of one micro-batch in flight
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin
-    // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, where the model
-    // reads segments those, and where it has dropout a mics_dropout_draw; and where these two begin.
+    // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, where the
+    // model reads segments those, and where it has dropout a mics_dropout_draw; and where these two
+    // begin.
     int64_t data_elems, data_segments, data_draw;
     // accelerator: where the device's sums lie behind them, one mics_agreement
     int64_t workspace_sums;

@@ -45,9 +45,9 @@ typedef struct mics_simulate_options {
     // faster of a ring and a pair of trees, as NCCL's do; else a ring. Reduce-scatters and
     // all-gathers have rings alone. What is counted as sent stays the schedule's.
     bool trees;
-    // (optional) What passes take alone, us: forwards by unit, and behind them backwards; below 0 is
-    // not known, and filled in. For schedules of the same model, batch, precision and recompute that
-    // have the same units' gradients sharded.
+    // (optional) What passes take alone, us: forwards by unit, and behind them backwards; below 0
+    // is not known, and filled in. For schedules of the same model, batch, precision and recompute
+    // that have the same units' gradients sharded.
     double *pass_us;
 } mics_simulate_options;
 

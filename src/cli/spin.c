@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long threads of OpenMP spin while they wait.
 //
-// GNU's OpenMP spins for 300000 rounds, some 10 ms, where a process has as many cores as threads. It
-// does not see other processes: where ranks or other programs want the same cores, each barrier then
-// waits until the spinning ends. It reads its settings before main begins, so they are given to a
-// second start of the same program.
+// GNU's OpenMP spins for 300000 rounds, some 10 ms, where a process has as many cores as threads.
+// It does not see other processes: where ranks or other programs want the same cores, each barrier
+// then waits until the spinning ends. It reads its settings before main begins, so they are given
+// to a second start of the same program.
 #include "cli.h"
 #if defined(_OPENMP)
 #include <stdlib.h>

@@ -263,8 +263,8 @@ const char *mics_config_renamed_text(const char *path, const char *text);
 
 // ---- the parts of a load, in their order ----
 
-// adopt.c: rewrites files of Hugging Face's Trainer, accelerate and torchtitan, and "auto" values of
-// DeepSpeed's, in the document itself; and whether a key at `path` was read by that.
+// adopt.c: rewrites files of Hugging Face's Trainer, accelerate and torchtitan, and "auto" values
+// of DeepSpeed's, in the document itself; and whether a key at `path` was read by that.
 mics_status mics_config_adopt(config *run);
 bool mics_config_is_adopted(const char *path);
 

@@ -111,8 +111,8 @@ static void settle_loss(mics_engine *engine)
     result->loss = result->counted > 0 ? sum / (double)result->counted : NAN;
 }
 
-// Gradients are of the sum of losses over all tokens of the step; those that count may be fewer, and
-// no rank knows how many before the agreement. 1 where all count.
+// Gradients are of the sum of losses over all tokens of the step; those that count may be fewer,
+// and no rank knows how many before the agreement. 1 where all count.
 static double count_factor(const mics_engine *engine)
 {
     const mics_schedule_spec *spec = &engine->schedule->spec;
@@ -203,8 +203,8 @@ static void norm(mics_engine *engine)
     send_sums(engine);
 }
 
-// The numbers of a unit that an optimizer is called for at once: call->rows of a parameter that begin
-// at element `first` of the unit. This rank's part of them, if there is one.
+// The numbers of a unit that an optimizer is called for at once: call->rows of a parameter that
+// begin at element `first` of the unit. This rank's part of them, if there is one.
 static void call_optimizer(mics_engine *engine, int32_t unit, int64_t first,
                            mics_optimizer_update *call)
 {

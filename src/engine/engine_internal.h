@@ -341,7 +341,8 @@ mics_status state_register(mics_engine *engine);
 void state_close(mics_engine *engine);
 
 /* Tokens of a micro-batch in flight: inputs, targets, on a device their order; behind them segments
- * (mics_schedule.data_segments) and what dropout masks are drawn from (data_draw), where the model has
+ * (mics_schedule.data_segments) and what dropout masks are drawn from (data_draw), where the model
+ * has
  * any. */
 int32_t *in_flight_tokens(const mics_engine *engine, int32_t in_flight);
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// One call of an op's passes, of a GEMM or of an update, timed on all ranks at once: on the CPU by its
-// kernels, on a GPU by the plugin's, enqueued on one stream.
+// One call of an op's passes, of a GEMM or of an update, timed on all ranks at once: on the CPU by
+// its kernels, on a GPU by the plugin's, enqueued on one stream.
 #include "base/clock.h"
 #include "base/size.h"
 #include "measure/internal.h"
@@ -58,7 +58,8 @@ static int64_t param_elems(const mics_op_shape *s, int p)
     return s->params[p][0] * (s->params[p][1] > 0 ? s->params[p][1] : 1);
 }
 
-// At least as wide as any op's stats; those of a router hold all scores, and places of those chosen.
+// At least as wide as any op's stats; those of a router hold all scores, and places of those
+// chosen.
 static int64_t stats_width(const mics_op_shape *s)
 {
     const mics_experts e = s->op->experts;

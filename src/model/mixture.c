@@ -10,8 +10,8 @@ enum { MODULE_BYTES = 2 * MICS_NAME_BYTES, MAX_EXPERTS = 4096, MAX_EXPERTS_OF_AL
 
 // ---- configuration ----
 
-// Numbers beyond the last layer are of no effect: a configuration may have fewer layers than its list
-// was made for.
+// Numbers beyond the last layer are of no effect: a configuration may have fewer layers than its
+// list was made for.
 static void check_only_dense(config_reader *reader)
 {
     static const char key[] = "mlp_only_layers";

@@ -25,8 +25,8 @@ static const double WAIT_S = 7 * 24 * 3600.0;
 static const uint64_t MASKING_SEED = 1;
 
 // What one process does of an evaluation: of the whole batches the share [first, last), the last
-// process also what fills no batch. Sums of losses are kept by batch, so that they can be added in the
-// order in which one process would.
+// process also what fills no batch. Sums of losses are kept by batch, so that they can be added in
+// the order in which one process would.
 typedef struct evaluation {
     const mics_saved *saved;
     const mics_corpus *corpus;

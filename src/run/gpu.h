@@ -32,7 +32,8 @@ mics_status run_gpu_open(const mics_job *job, run_rank *rank);
 
 /* Runs each GEMM of a step once, so that the library loads its kernels before collectives run. With
  * run.gemm_autotune all ranks take the algorithms of OUT/products.bin first. Where it has none for
- * this GPU, rank 0 times the GEMMs for some seconds, and keeps what it found there. So a run that is
+ * this GPU, rank 0 times the GEMMs for some seconds, and keeps what it found there. So a run that
+ * is
  * resumed computes the same bits as one that was not stopped. Before the first step. */
 mics_status run_gpu_autotune(const mics_job *job, run_rank *rank, mics_engine *engine);
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// "sharding": "auto". Planned with what a machine has in all, never with what happens to be free: the
-// sharding decides the order of sums, so the same run must get the same one in each start.
+// "sharding": "auto". Planned with what a machine has in all, never with what happens to be free:
+// the sharding decides the order of sums, so the same run must get the same one in each start.
 #include "mics/log.h"
 #include "mics/planning.h"
 #include "mics/run.h"
@@ -25,7 +25,8 @@ static mics_math math_of(const mics_run *run, const run_budget *budget)
     }
 }
 
-// Of a rank. Those of this machine would make the choice, and with it the bits, depend on its cores.
+// Of a rank. Those of this machine would make the choice, and with it the bits, depend on its
+// cores.
 static int32_t threads_of(const mics_run *run)
 {
     const bool usual = strcmp(run->cluster, "none") == 0;

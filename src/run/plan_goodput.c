@@ -12,7 +12,8 @@ static const double day_s = 86400, hour_s = 3600;
 //     arXiv:2407.21783) and the 0.00064 of two clusters of A100 (arXiv:2410.21680).
 //   The range: those two clusters, 2.34 and 6.50 in 1000 node-days, beside Llama 3's 3.8.
 //   Checkpoints: 2 TB/s sustained for 2048 nodes (Llama 3, section 3.1.1, 2024-07).
-//   Restart: 11 minutes from one attempt to the next, median, on 63 nodes (arXiv:2605.09370, 2026-05).
+//   Restart: 11 minutes from one attempt to the next, median, on 63 nodes (arXiv:2605.09370,
+//   2026-05).
 //   Host: assumed, of 8 GPUs that copy at once into page-locked memory which is new each time.
 static const double usual_failures_per_day = 0.0005;
 static const double few_failures = 0.6, many_failures = 1.7;
@@ -221,8 +222,8 @@ static void find_file(const mics_plan *plan, const loss_model *m, mics_plan_good
 
 // ---- spot ----
 
-// At the best interval, on nodes that are preempted so often. Where the whole state is written within the notice,
-// and within run.grace_s, nothing is lost; else a preemption is as a failure.
+// At the best interval, on nodes that are preempted so often. Where the whole state is written
+// within the notice, and within run.grace_s, nothing is lost; else a preemption is as a failure.
 static mics_goodput spot_best(const loss_model *m, const mics_plan_goodput *result,
                               double preemptions_per_node_day)
 {

@@ -31,8 +31,9 @@ static double tokens_of(const mics_plan_goal *goal, double usd_per_s, double tok
     return by_usd > 0 && (by_days == 0 || by_usd < by_days) ? by_usd : by_days;
 }
 
-// Published speeds are of undisturbed steps. Slow GPUs and links delayed the jobs of a shared cluster
-// of over 10000 GPUs by so much on average: Wu et al., Falcon, October 2024, arXiv:2410.12588, abstract.
+// Published speeds are of undisturbed steps. Slow GPUs and links delayed the jobs of a shared
+// cluster of over 10000 GPUs by so much on average: Wu et al., Falcon, October 2024,
+// arXiv:2410.12588, abstract.
 static const double straggling_high = 1.34;
 enum { STRAGGLING_RANKS = 1024 };
 
@@ -123,8 +124,8 @@ mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
     if (goal->tokens == 0)
         range_in_tokens(&offer.days, &offer.tokens);
     offer.usd = scaled(&offer.days, usd_per_s * day_s);
-    // What was divided before is multiplied here: rounding is no reason to fail. A price that is not
-    // known is within no budget.
+    // What was divided before is multiplied here: rounding is no reason to fail. A price that is
+    // not known is within no budget.
     offer.meets_days = goal->days == 0 || offer.days.typical <= goal->days * (1 + 1e-9);
     offer.meets_usd =
         goal->usd == 0 || (usd_per_s > 0 && offer.usd.typical <= goal->usd * (1 + 1e-9));

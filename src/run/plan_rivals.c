@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Baselines that need words of their own: Megatron's with fixed degrees, batches that only it can run, and the paper's sharding where ZeRO-3 beats it.
+// Baselines that need words of their own: Megatron's with fixed degrees, batches that only it can
+// run, and the paper's sharding where ZeRO-3 beats it.
 #include "plan_rivals.h"
 #include "base/size.h"
 #include "mics/log.h"
@@ -108,8 +109,8 @@ static double state_bytes(const mics_plan_entry *entry)
     return (double)(bytes[MICS_MEM_PARAMS] + bytes[MICS_MEM_GRADS] + bytes[MICS_MEM_OPTIMIZER]);
 }
 
-// Shards of the paper's size hold more than ZeRO-3's. What that takes from activations costs gathers:
-// smaller micro-batches are more micro-steps, and each gathers again.
+// Shards of the paper's size hold more than ZeRO-3's. What that takes from activations costs
+// gathers: smaller micro-batches are more micro-steps, and each gathers again.
 static void explain_mics(const mics_plan_found *found, mics_plan_entry *mics)
 {
     const mics_plan_entry *zero3 = &found->baselines[MICS_PLAN_ZERO3];

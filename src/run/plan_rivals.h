@@ -15,8 +15,8 @@ void run_rival_text(const mics_plan *plan, const mics_plan_found *found, char *t
 
 /* Of a batch that the ranks cannot share: MEGATRON alone, whose replicas are fewer.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged with batches that work: MEGATRON has no plan that fits;
- *          MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with batches that work: MEGATRON has no plan that
+ *          fits; MICS_ERR_MEMORY.
  */
 mics_status run_find_uneven(const mics_plan *plan, int64_t batch, mics_plan_found *found);
 

@@ -42,8 +42,8 @@ static bool is_name_file(const char *path)
     return strcmp(name, "best") == 0 || strcmp(name, "latest") == 0;
 }
 
-// The folder that a run's file `best` or `latest` names, which lies beside it; NULL: PATH is no such
-// file.
+// The folder that a run's file `best` or `latest` names, which lies beside it; NULL: PATH is no
+// such file.
 static mics_status find_named(mics_memory *memory, const char *path, char **folder_out)
 {
     char *text = NULL, *dir = NULL;

@@ -287,8 +287,8 @@ static mics_bytes left_over(const run_trainer *self,
 }
 
 // What this rank sent must be what the schedule says it sends. Each rank checks its own share, so
-// the schedule's total over all ranks is a measured one, without a message to gather it. A step that
-// has nothing to complete sends no replica gathers.
+// the schedule's total over all ranks is a measured one, without a message to gather it. A step
+// that has nothing to complete sends no replica gathers.
 static mics_status check_sent(const run_trainer *self)
 {
     const mics_completions *done = &self->completions;

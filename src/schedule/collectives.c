@@ -120,7 +120,8 @@ static bool gathers_round(const builder *b, int32_t unit)
 }
 
 // INT8 goes to the slowest hop alone, and to its first reduction, whose input has error feedback:
-// inside nodes numbers are whole where the hop also goes between them. What comes back of it is BF16.
+// inside nodes numbers are whole where the hop also goes between them. What comes back of it is
+// BF16.
 static mics_comm_dtype second_hop_sends(const builder *b, const mics_step *step)
 {
     const mics_sharding *s = sharding_of(b, step->unit);

@@ -42,8 +42,8 @@ static mics_status list_readable(builder *b, int32_t unit, int32_t micro_step)
                : MICS_OK;
 }
 
-// Whether what sends an updated unit goes between nodes. It takes long, so the update comes as early
-// as the gathers; before others it would keep computation waiting for a replica gather.
+// Whether what sends an updated unit goes between nodes. It takes long, so the update comes as
+// early as the gathers; before others it would keep computation waiting for a replica gather.
 static bool is_sent_far(const builder *b, int32_t unit)
 {
     const mics_sharding *s = sharding_of(b, unit);

@@ -179,9 +179,9 @@ static mics_status place_residuals(mics_schedule *schedule)
 }
 
 // Of a rank: two copies of its part of the state, one of which is whole at any time, and as much
-// again where it keeps a part of another node's (mics_mesh_keep). Each state of a unit has a checksum
-// a MiB, and stands on a boundary of its own; the rest of the files is some KiB (assumed: 64, names of
-// 100 bytes).
+// again where it keeps a part of another node's (mics_mesh_keep). Each state of a unit has a
+// checksum a MiB, and stands on a boundary of its own; the rest of the files is some KiB (assumed:
+// 64, names of 100 bytes).
 size_t mics_schedule_node_bytes(const mics_schedule *schedule)
 {
     static const size_t COPIES = 2, UNIT_BYTES = 256, FILE_BYTES = 64 << 10, CHUNK = 1 << 20,
@@ -416,8 +416,8 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)
     return flops;
 }
 
-// What steps that sum directly send between nodes, and what rings of fp32 would. What is gathered of
-// such sums counts with them.
+// What steps that sum directly send between nodes, and what rings of fp32 would. What is gathered
+// of such sums counts with them.
 typedef struct direct_sums {
     const mics_step *step; // the newest that sums; NULL: none
     const mics_step *last; // the newest of all, and what it added

@@ -27,15 +27,16 @@
 //      that writes to a slot or an accumulator overwrites, the others add.
 //   9. Each unit with parameters has its second hop once: scatter where O > G, then replica scatter
 //      where O < ranks, behind its last gradient; then, with all_reduces, replica gather.
-//  10. Where updates are deferred, a training list has each unit's update once at its head: behind the unit's
-//      replica gather, ahead of all that sends or reads the unit's parameters or writes its
-//      accumulator. Parameter sync is once a training list where O > P, and precedes all that reads
-//      the unit.
+//  10. Where updates are deferred, a training list has each unit's update once at its head: behind
+//      the unit's replica gather, ahead of all that sends or reads the unit's parameters or writes
+//      its accumulator. Parameter sync is once a training list where O > P, and precedes all that
+//      reads the unit.
 //  11. Norm behind all sums, agreement behind it and behind all that reads parameters; then, where
-//      none is deferred, each unit's update: once each. An evaluation has the agreement alone, behind its
-//      computations.
+//      none is deferred, each unit's update: once each. An evaluation has the agreement alone,
+//      behind its computations.
 //      Of a unit with matrices that the optimizer orthogonalises the momentum comes before, behind
-//      what the update waits for, and where O > 1 is gathered between. One unit's is held at a time.
+//      what the update waits for, and where O > 1 is gathered between. One unit's is held at a
+//      time.
 //  12. The traffic ledger is the sum over steps, and what is compressed or coalesced has room on
 //      its stream.
 #include "schedule/validate.h"

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Attention on a GPU against an fp64 reference of the rounded inputs, in all types, at shapes
-// around the borders of tiles, with shared keys, windows and segments, causal and both ways. CMakeLists.txt runs it as on a GPU that grants a block 227 KiB of
-// shared memory, 99 (compute capability 8.6, 8.9, 12.x: other tiles) and 48 (none: refused).
+// around the borders of tiles, with shared keys, windows and segments, causal and both ways.
+// CMakeLists.txt runs it as on a GPU that grants a block 227 KiB of shared memory, 99 (compute
+// capability 8.6, 8.9, 12.x: other tiles) and 48 (none: refused).
 #include "gpu_case.h"
 #include "masks.h"
 #include "mics/log.h"
@@ -263,8 +264,8 @@ static const int64_t SHAPES[][4] = {
     {1, 50, 2, 192}, {1, 97, 1, 128}, {1, 49, 1, 97},   {1, 98, 1, 256}};
 enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES };
 
-// Keys that several query heads read, and windows: inside a tile, of a whole one, across borders, as
-// long as a sequence and longer.
+// Keys that several query heads read, and windows: inside a tile, of a whole one, across borders,
+// as long as a sequence and longer.
 static const shape SHARED[] = {{1, 1, {6, 2, 40}, {3, false, NULL}, NO_DROPOUT},
                                {2, 70, {6, 2, 40}, {3, false, NULL}, NO_DROPOUT},
                                {2, 9, {5, 1, 40}, {0, false, NULL}, NO_DROPOUT},

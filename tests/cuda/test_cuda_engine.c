@@ -281,8 +281,8 @@ static void test_graphs(void **state)
 
 // ---- micro-steps side by side ----
 
-// In 16 bits, where G is 1, each micro-batch's gradients have a slot of their own and are added up in
-// the order of micro-steps: the same bits. Else they are added in one slot, rounded each time.
+// In 16 bits, where G is 1, each micro-batch's gradients have a slot of their own and are added up
+// in the order of micro-steps: the same bits. Else they are added in one slot, rounded each time.
 static void test_breadth(void **state)
 {
     (void)state;

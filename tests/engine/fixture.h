@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Trains a small GPT-2 on N ranks as threads, under any sharding, and checks after every step what
-// must always hold: replicas bit-identical, by their hashes too, bytes and exchanges as the schedule says, peak memory
-// as the ledger says.
+// must always hold: replicas bit-identical, by their hashes too, bytes and exchanges as the
+// schedule says, peak memory as the ledger says.
 #ifndef MICS_TEST_FIXTURE_H
 #define MICS_TEST_FIXTURE_H
 
@@ -64,7 +64,8 @@ typedef struct fixture_case {
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype;
     int64_t coalesce_below;
     bool ring_gathers, ring_reductions; // in place of what `hierarchical` says
-    // Ranks on a device: opens one, and puts what takes its buffers on top of self->comm. NULL: the CPU.
+    // Ranks on a device: opens one, and puts what takes its buffers on top of self->comm. NULL: the
+    // CPU.
     mics_status (*open_device)(ranks_self *self, const mics_schedule *schedule,
                                mics_device **device_out);
     const mics_kernels *kernels;
@@ -268,7 +269,8 @@ static inline mics_status fixture_compare_replicas(const fixture_run *run, int32
     return MICS_OK;
 }
 
-// Whether a step's update is left to the next one, where it may be; of others the state is compared.
+// Whether a step's update is left to the next one, where it may be; of others the state is
+// compared.
 static inline bool fixture_leaves(const fixture_run *run, int64_t step)
 {
     return step % 2 == 1 && step < run->want.steps;

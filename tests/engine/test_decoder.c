@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The decoder against transformers' logits: token by token, prompts at once, several sequences, bf16,
-// any number of threads; and what it refuses.
+// The decoder against transformers' logits: token by token, prompts at once, several sequences,
+// bf16, any number of threads; and what it refuses.
 #include "base/capture.h"
 #include "golden.h"
 #include "mics/engine.h"

@@ -29,8 +29,8 @@ static fixture_run masked_run(const char *config, bool both_ways)
     return run;
 }
 
-// In fp32 what rounds is the order of sums alone. In bf16 so do messages, and one bit of a weight is
-// 2^-8 of it.
+// In fp32 what rounds is the order of sums alone. In bf16 so do messages, and one bit of a weight
+// is 2^-8 of it.
 static void check_same_curve(const fixture_run *run, const fixture_run *one, mics_dtype dtype)
 {
     const bool fp32 = dtype == MICS_DTYPE_FP32;
@@ -210,8 +210,8 @@ static void documents_of_a_sample_are_as_apart(void **state)
     on_one_rank(true, check_apart);
 }
 
-// Tokens that do not count change nothing, whatever stands there, and a gradient is of the mean over
-// the others: of a batch and of that batch twice, with half of it not counted, it is the same.
+// Tokens that do not count change nothing, whatever stands there, and a gradient is of the mean
+// over the others: of a batch and of that batch twice, with half of it not counted, it is the same.
 static mics_status check_counted(mics_engine *engine, const ranks_self *self)
 {
     batch of = documents(false), other;

@@ -42,8 +42,8 @@ static void check_curve(const fixture_run *run, const fixture_run *reference)
         assert_true(fabs(run->eval_loss - reference->eval_loss) <= 1e-4 * reference->eval_loss);
 }
 
-// Where the members of a partition group see each other's shards: nothing that they send or hold to gather, and
-// the same bits.
+// Where the members of a partition group see each other's shards: nothing that they send or hold to
+// gather, and the same bits.
 static void check_shared(const fixture_run *run)
 {
     fixture_run shared = {.want = run->want};
@@ -108,8 +108,8 @@ static void test_family_of_8_ranks(void **state)
     check_family(8, 48, 3, &reference);
 }
 
-// Groups over several nodes, in two stages: a partition group over nodes, and gradient groups that hold
-// partition groups which are smaller than a node, as large, and larger.
+// Groups over several nodes, in two stages: a partition group over nodes, and gradient groups that
+// hold partition groups which are smaller than a node, as large, and larger.
 static void test_two_stages(void **state)
 {
     (void)state;
@@ -224,9 +224,9 @@ static void test_64_ranks(void **state)
     }
 }
 
-// Layered accumulation against none: all that fixture.h checks, and the same losses but for the order
-// of sums. The order is the same where no sum over ranks comes between (G = 1), nor a tied table's
-// gradients of another op: then the bits are.
+// Layered accumulation against none: all that fixture.h checks, and the same losses but for the
+// order of sums. The order is the same where no sum over ranks comes between (G = 1), nor a tied
+// table's gradients of another op: then the bits are.
 static void check_breadth(const fixture_run *one, int32_t layered_micro_steps)
 {
     fixture_run run = {.want = one->want};
@@ -274,8 +274,8 @@ static void test_breadth(void **state)
     }
 }
 
-// One layered group of all micro-steps sums them on each rank before ranks are summed, as G = 1 does
-// with its accumulators: so shardings that then sum over all ranks at once have the same bits.
+// One layered group of all micro-steps sums them on each rank before ranks are summed, as G = 1
+// does with its accumulators: so shardings that then sum over all ranks at once have the same bits.
 static void test_layered_sums_ranks_last(void **state)
 {
     (void)state;
@@ -352,7 +352,8 @@ out:
     return status;
 }
 
-// Without gradients and optimizer state the loss has the same bits, and memory is what the ledger says.
+// Without gradients and optimizer state the loss has the same bits, and memory is what the ledger
+// says.
 static void test_evaluation_only(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Attention, causal and both ways, with shared keys, windows and segments, against the plain one with
-// all T x T scores.
+// Attention, causal and both ways, with shared keys, windows and segments, against the plain one
+// with all T x T scores.
 #include "masks.h"
 #include "op_harness.h"
 #include "op_shared.h"
@@ -265,8 +265,8 @@ static attention shape_of(const int64_t shape[4])
     return (attention){.B = shape[0], .T = shape[1], .heads = op_heads(shape[2], shape[3])};
 }
 
-// Keys that several query heads read, and windows: inside a tile, of a whole one, across borders, as
-// long as a sequence and longer.
+// Keys that several query heads read, and windows: inside a tile, of a whole one, across borders,
+// as long as a sequence and longer.
 static const attention SHARED[] = {
     {.B = 1, .T = 1, .heads = {6, 2, 40}, .sight = {.window = 3}},
     {.B = 2, .T = 9, .heads = {5, 1, 40}},

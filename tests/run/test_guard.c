@@ -71,8 +71,8 @@ static void check_rewound(const layout *of, const live_run *undisturbed, live_ki
                  (int)of->ranks, (int)kind, (int)after, mics_status_name(run.status),
                  (int)run.warnings, run.warning,
                  live_same(&run, undisturbed, 1) ? "same bits" : "other bits");
-    // Found by the first check behind it, and before the save at its end; other gradients by the step
-    // that updates with them.
+    // Found by the first check behind it, and before the save at its end; other gradients by the
+    // step that updates with them.
     expect(run.warning, after >= 5 && after < 10 ? "goes back to step 5"
                         : after >= 10            ? "goes back to step 10"
                                                  : "goes back to step 0 (what it began with)");
@@ -387,8 +387,8 @@ static void test_recheck_tells_the_data(void **state)
 
 // ---- spikes ----
 
-// A parameter that exists once becomes many times what it was: no replica contradicts it, but the loss
-// jumps.
+// A parameter that exists once becomes many times what it was: no replica contradicts it, but the
+// loss jumps.
 static live_run spiking(const char *what, char *set, size_t capacity)
 {
     static const layout once = {"zero1", 2, {1, 1, 2}};

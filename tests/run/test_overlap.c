@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The sums of a step: busy streams, what nothing hides, and the ideal, on lists made by hand; and that no order of a
-// schedule's collectives beats the ideal.
+// The sums of a step: busy streams, what nothing hides, and the ideal, on lists made by hand; and
+// that no order of a schedule's collectives beats the ideal.
 #include "base/rng.h"
 #include "run/overlap.h"
 #include "schedule/models.h"
@@ -67,13 +67,13 @@ static void test_two_units(void **state)
     assert_true(overlap.busy[F] == 112);
     assert_true(overlap.first_gather == 14); // both stages; the publication is shorter
     assert_true(overlap.last_reduce == 3 + 5 + 7);
-    // Both stages, computation, the reduction inside and its all-reduce: 114. The other two collectives
-    // between nodes can be before that, so norm, agreement and update follow.
+    // Both stages, computation, the reduction inside and its all-reduce: 114. The other two
+    // collectives between nodes can be before that, so norm, agreement and update follow.
     assert_true(overlap.ideal == 14 + 20 + 30 + 50 + 70 + 6 + 9 + 8);
 }
 
-// A second hop that only the last of the micro-steps allows: its stream from there on decides, whatever is
-// before it on that stream.
+// A second hop that only the last of the micro-steps allows: its stream from there on decides,
+// whatever is before it on that stream.
 static void test_second_hop(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Goodput of plans: seconds from bytes and rates by hand, failures by machine, what the run file says,
-// spot nodes, and what days and money become.
+// Goodput of plans: seconds from bytes and rates by hand, failures by machine, what the run file
+// says, spot nodes, and what days and money become.
 #include "mics/planning.h"
 #include "test.h"
 #include <math.h>

@@ -87,9 +87,9 @@ static double model_bytes(const setting *want)
     return 4.0 * (EMBED + 2 * LAYER + (want->tied ? HEAD : HEAD_UNTIED));
 }
 
-// What a turn of micro-steps gathers: each layer before forward and before backward, but the last one
-// stays when units are gathered ahead; the head once; the embedding before its forward, and for a
-// head that is tied to it.
+// What a turn of micro-steps gathers: each layer before forward and before backward, but the last
+// one stays when units are gathered ahead; the head once; the embedding before its forward, and for
+// a head that is tied to it.
 static double gathered_bytes(const setting *want)
 {
     const int layers = want->prefetch > 0 ? 3 : 4;
@@ -208,9 +208,9 @@ static void test_nodes_share_the_same_sum(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
-// Two stages, 2 nodes of 4, k = 4, p = 8: (p - k) / p of a gather leaves each node, half of it, so all
-// of it in sum, where one ring over both nodes sends 7/8 over each of its two links. In the nodes each
-// rank sends 3 blocks of a quarter.
+// Two stages, 2 nodes of 4, k = 4, p = 8: (p - k) / p of a gather leaves each node, half of it, so
+// all of it in sum, where one ring over both nodes sends 7/8 over each of its two links. In the
+// nodes each rank sends 3 blocks of a quarter.
 static void test_two_stages_by_hand(void **state)
 {
     (void)state;
@@ -245,7 +245,8 @@ static void test_two_stages_by_hand(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
-// 48 units of up to 1920 elements, which may share messages of up to 1 MiB: all of them share one, and what is sent once a step costs as many exchanges as one unit does. Bytes stay what they are.
+// 48 units of up to 1920 elements, which may share messages of up to 1 MiB: all of them share one,
+// and what is sent once a step costs as many exchanges as one unit does. Bytes stay what they are.
 static void test_small_units_share_messages(void **state)
 {
     (void)state;

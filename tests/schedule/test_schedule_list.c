@@ -5,8 +5,8 @@
 // reduced and every parameter updated as often as it must be.
 //
 // Step a is done before step b begins when both are on one stream and a is listed first, or when b,
-// or a step before b on its stream, waits for a, for one after a on a's stream, or for a step that a
-// precedes: vector clocks, one entry a stream.
+// or a step before b on its stream, waits for a, for one after a on a's stream, or for a step that
+// a precedes: vector clocks, one entry a stream.
 #include "mics/schedule.h"
 #include "models.h"
 #include <stdlib.h>
@@ -312,8 +312,8 @@ static void check_slot_write(const order *o, int32_t writer, int32_t unit, int32
         fail_at(o, writer, "the first micro-batch in flight overwrites, later ones add");
 }
 
-// The inter-node stage of a reduction follows its intra-node stage. Gathers ahead go first: they run
-// while the intra-node stage does.
+// The inter-node stage of a reduction follows its intra-node stage. Gathers ahead go first: they
+// run while the intra-node stage does.
 static void check_first_stage(const order *o, int32_t reduced)
 {
     const mics_step *step = &o->list->steps[reduced];
@@ -419,8 +419,8 @@ static void check_param_sync(const order *o, int32_t unit, int32_t sync)
 
 enum { HOP_STAGES = 2 * MICS_STAGES };
 
-// A chain of stages of the second hop (of the scatter, then of the replica scatter), each `there` or
-// not: once each, in order, and all between the last gradient and the norm.
+// A chain of stages of the second hop (of the scatter, then of the replica scatter), each `there`
+// or not: once each, in order, and all between the last gradient and the norm.
 static void check_hop(const order *o, int32_t unit, int32_t norm, const bool there[HOP_STAGES])
 {
     static const mics_step_stage order_of[] = {MICS_STAGE_WHOLE, MICS_STAGE_INTRA,
@@ -515,7 +515,8 @@ static void check_not_early(const order *o, int32_t unit, int32_t update)
         fail_at(o, update, "waits for what a later visit needs");
 }
 
-// Second hop and parameter sync (of units with parameters) and update of one unit: once each, in order.
+// Second hop and parameter sync (of units with parameters) and update of one unit: once each, in
+// order.
 static void check_boundary_unit(const order *o, int32_t unit, int32_t norm, int32_t agree)
 {
     const mics_mesh *mesh = &o->schedule->spec.mesh;

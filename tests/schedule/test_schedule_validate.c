@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The invariants of a finished schedule (validate.c): they hold over a grid of meshes and options, and
-// each of them is seen to fail when a schedule is spoiled in one place.
+// The invariants of a finished schedule (validate.c): they hold over a grid of meshes and options,
+// and each of them is seen to fail when a schedule is spoiled in one place.
 #include "base/capture.h"
 #include "mics/schedule.h"
 #include "models.h"

@@ -5,9 +5,9 @@
 // WordPiece (BERT; Wu et al., 2016, arXiv:1609.08144) has the same tables but for merges: each word
 // is the longest token that it begins with, then the longest that what is left begins with.
 //
-// Two kinds of BPE: byte-level (GPT-2, Llama 3, Qwen, NeoX), whose smallest tokens are bytes, and by
-// characters (Llama 2, Mistral), where bytes or an unknown token stand for a character that is no
-// token.
+// Two kinds of BPE: byte-level (GPT-2, Llama 3, Qwen, NeoX), whose smallest tokens are bytes, and
+// by characters (Llama 2, Mistral), where bytes or an unknown token stand for a character that is
+// no token.
 //
 // Invariants of an open mics_bpe:
 //   1. Byte-level: every byte has a token, so every text can be encoded.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The post-processor: what is put around the tokens of one text, by TemplateProcessing, or by BERT's
-// and RoBERTa's own.
+// The post-processor: what is put around the tokens of one text, by TemplateProcessing, or by
+// BERT's and RoBERTa's own.
 #include "io/data/bpe.h"
 #include "io/data/bpe_read.h"
 #include <stdio.h>

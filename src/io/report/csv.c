@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The figures of metrics.jsonl as a table. Rows are whole lines: what a crash leaves of the last one
-// goes when the run resumes.
+// The figures of metrics.jsonl as a table. Rows are whole lines: what a crash leaves of the last
+// one goes when the run resumes.
 #include "base/file.h"
 #include "base/text.h"
 #include "io/report/figures.h"

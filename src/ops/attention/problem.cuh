@@ -68,8 +68,8 @@ struct narrowing {
     int lowest, highest, begin, end;
 };
 
-// Of a range those from the first to the last whose segment may be one of `rows` tokens from `first`
-// on, which are among them. All threads of a block call it; afterwards `in` is free.
+// Of a range those from the first to the last whose segment may be one of `rows` tokens from
+// `first` on, which are among them. All threads of a block call it; afterwards `in` is free.
 template <typename T>
 __device__ token_range narrowed(const problem<T> &p, narrowing &in, int64_t b, int64_t first,
                                 int rows, token_range range)

@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Self-attention on tensor cores, bf16 and fp16 with fp32 sums, as FlashAttention-2 (Dao,
 // 2023, arXiv:2307.08691): what forward (tiles_forward.cu) and backward (tiles_backward.cu) share.
-// Tiles of queries and keys, no T x T matrix in memory; qkv is read in place: query heads that share a
-// key-value head read the same rows. Tiles that lie outside of a window, or before the first and behind
-// the last key of a segment that some query is of, are left out.
+// Tiles of queries and keys, no T x T matrix in memory; qkv is read in place: query heads that
+// share a key-value head read the same rows. Tiles that lie outside of a window, or before the
+// first and behind the last key of a segment that some query is of, are left out.
 //
 // Floors, with causal halves left out: forward 2 B H T^2 D flops, backward 5 B H T^2 D (these
-// kernels: 7). Bytes, where no heads are shared: forward reads qkv and writes y and lse, 8 B T C + 4 B
-// T H; backward reads qkv, y, dy, lse and writes dqkv, 16 B T C and some. With T >= 512 flops decide.
+// kernels: 7). Bytes, where no heads are shared: forward reads qkv and writes y and lse, 8 B T C +
+// 4 B T H; backward reads qkv, y, dy, lse and writes dqkv, 16 B T C and some. With T >= 512 flops
+// decide.
 //
 // Legend: a block has WARPS warps; each owns 16 * MT rows of the block's tile ("rows": queries, in
 // dk dv keys), and walks over tiles of BN columns (keys, in dk dv queries), which are fetched one
@@ -44,8 +45,8 @@ template <int W> struct row_of {
     static constexpr int STRIDE = W + 8;
 };
 
-// Of a kernel's space, before its first tile is fetched. A static __shared__ would be added to what a
-// block asks for, and with heads of 256 that is all there is.
+// Of a kernel's space, before its first tile is fetched. A static __shared__ would be added to what
+// a block asks for, and with heads of 256 that is all there is.
 template <typename T> __device__ __forceinline__ narrowing &narrowing_in(T *space)
 {
     return *reinterpret_cast<narrowing *>(space);
@@ -197,8 +198,8 @@ template <typename T> __device__ __forceinline__ task row_task(const problem<T> 
     return {head / p.H, head % p.H, (p.row_tiles - 1 - index % p.row_tiles) * rows};
 }
 
-// -inf, which makes e^... 0, for scores of keys (columns) that a query (row) does not see; `distance`:
-// from the column of s[0][0][0] of this thread to its row.
+// -inf, which makes e^... 0, for scores of keys (columns) that a query (row) does not see;
+// `distance`: from the column of s[0][0][0] of this thread to its row.
 template <typename T, int MT, int BN>
 __device__ __forceinline__ void hide(float (&s)[MT][BN / 8][4], int distance, const problem<T> &p)
 {
@@ -249,8 +250,8 @@ __device__ __forceinline__ void hide_others(float (&s)[MT][BN / 8][4], const pro
         }
 }
 
-// Whether that may be of columns from `key` on. Where no key is seen that lies behind the query, none
-// is that does not exist.
+// Whether that may be of columns from `key` on. Where no key is seen that lies behind the query,
+// none is that does not exist.
 template <typename T>
 __device__ __forceinline__ bool has_others(const problem<T> &p, int64_t key, int columns)
 {

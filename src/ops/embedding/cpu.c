@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the tables of tokens, positions and token types, and their gradients. Shapes: see mics/kernels.h.
+// Rows of the tables of tokens, positions and token types, and their gradients. Shapes: see
+// mics/kernels.h.
 #include "ops/common/decode.h"
 #include "ops/common/kernels_isa.h"
 #include <string.h>

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the tables of tokens, positions and token types, and their gradients. Shapes: see mics/kernels.h.
+// Rows of the tables of tokens, positions and token types, and their gradients. Shapes: see
+// mics/kernels.h.
 //
 // Forward: a block a row of y; bytes: the rows of wte that are used, wpe's T, y once: at most 2 s N
 //          C + s T C.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Tokens to vectors. params: token table (V, C), position table (P, C) or none, table of token types
-// (R, C) or none. All tokens are of type 0, as a sample is one text: row 0 alone is added.
+// Tokens to vectors. params: token table (V, C), position table (P, C) or none, table of token
+// types (R, C) or none. All tokens are of type 0, as a sample is one text: row 0 alone is added.
 #include "ops/common/def.h"
 #include "ops/linear/def.h"
 

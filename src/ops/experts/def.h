@@ -6,7 +6,8 @@
 //     rows (k, int32)
 //
 // `chosen` are experts, best first. `rows` are the token's places among all N * k rows sorted by
-// expert, then by token. In generation rows are not sorted: token n has rows n * k to n * k + k - 1.
+// expert, then by token. In generation rows are not sorted: token n has rows n * k to n * k + k -
+// 1.
 #ifndef MICS_OPS_EXPERTS_DEF_H
 #define MICS_OPS_EXPERTS_DEF_H
 

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The last GEMM with the softmax and the loss, over chunks of rows, so that no table of all
-// logits is kept. Rows that do not count cost little: where a chunk has many of them, the others are
-// put together behind the logits, and GEMMs see those alone. Shapes: see mics/kernels.h; R rows of a
-// chunk, M rows that its GEMMs see. In bf16 exponentials are computed
+// logits is kept. Rows that do not count cost little: where a chunk has many of them, the others
+// are put together behind the logits, and GEMMs see those alone. Shapes: see mics/kernels.h; R rows
+// of a chunk, M rows that its GEMMs see. In bf16 exponentials are computed
 // twice, and so rounded once, as gradients; several chunks' gradients of the weight are summed in
 // fp32.
 #include "ops/common/decode.h"
@@ -228,7 +228,8 @@ static bool is_summed_wide(const mics_op_call *call, const head *h)
     return !MICS_ELEM_FP32 && call->chunk_rows < h->N;
 }
 
-// dW (V, C) (+)= dlogits^T x, or, in bf16, the sum of several chunks. `begins`: no chunk came before.
+// dW (V, C) (+)= dlogits^T x, or, in bf16, the sum of several chunks. `begins`: no chunk came
+// before.
 static void weight_gradient(const mics_op_call *call, const head *h, const chunk *c, bool begins)
 {
     const bool wide = is_summed_wide(call, h);

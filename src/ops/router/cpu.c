@@ -71,8 +71,8 @@ static void forward(const mics_op_call *call)
 
 // ---- backward ----
 
-// Scale of a sequence's losses: by its share of tokens whose loss counts, since the engine takes the
-// mean over those alone.
+// Scale of a sequence's losses: by its share of tokens whose loss counts, since the engine takes
+// the mean over those alone.
 static float scale_of(const mics_op_call *call, int64_t first)
 {
     const int64_t T = call->shape.T;

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Which experts each token goes to: those of the k largest scores x W^T; of equal ones the first. in:
-// x (C); weight: (experts, C); out: weights (k), the softmax over all experts of those chosen, which
-// sums to 1 where the op says so. Scores and probabilities are fp32. Backward adds the gradients of
-// the losses of mics_router_spec.
+// Which experts each token goes to: those of the k largest scores x W^T; of equal ones the first.
+// in: x (C); weight: (experts, C); out: weights (k), the softmax over all experts of those chosen,
+// which sums to 1 where the op says so. Scores and probabilities are fp32. Backward adds the
+// gradients of the losses of mics_router_spec.
 #include "ops/experts/def.h"
 #include "mics/log.h"
 

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels share: Lion (Chen et al., 2023, arXiv:2302.06675, algorithm 2),
-// p -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * p); m = beta2 * m + (1 - beta2) * g.
+// p -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * p); m = beta2 * m + (1 - beta2) *
+// g.
 #ifndef MICS_OPTIM_LION_FACTORS_H
 #define MICS_OPTIM_LION_FACTORS_H
 

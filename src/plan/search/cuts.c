@@ -108,8 +108,8 @@ static int32_t largest(const cut_sizes *s, axis which)
     return most[which];
 }
 
-// Whether there is a cut with the degrees that are above 0, whatever the others. Those that are free
-// are 1, but chunks of more than one need stages.
+// Whether there is a cut with the degrees that are above 0, whatever the others. Those that are
+// free are 1, but chunks of more than one need stages.
 static bool exists(const cut_sizes *s, const mics_plan_pipeline *degrees)
 {
     mics_plan_pipeline p = *degrees;

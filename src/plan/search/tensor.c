@@ -106,8 +106,8 @@ static void add_op(walk *w, const mics_op *op, bool by_columns, bool backward)
     }
 }
 
-// Ranks that share cores compute in turns, as the family's do. Where stages wait for each other that
-// is the most it can be.
+// Ranks that share cores compute in turns, as the family's do. Where stages wait for each other
+// that is the most it can be.
 double tensor_crowd(const mics_planner *planner)
 {
     const mics_plan_request *request = &planner->request;

@@ -164,8 +164,8 @@ static void add_matrices(const mics_cluster *cluster, const mics_param *param, i
     }
 }
 
-// Of the rank whose optimizer shard meets the most: each makes the matrices whole that it has a part
-// of.
+// Of the rank whose optimizer shard meets the most: each makes the matrices whole that it has a
+// part of.
 static double matrices_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit,
                           double *shard_us)
 {

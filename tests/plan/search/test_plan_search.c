@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The planner against the schedules themselves: memory in closed form is the ledger's, bounds are below
-// simulated times, extended steps equal simulated ones, and pruning leaves the optimum where it is.
+// The planner against the schedules themselves: memory in closed form is the ledger's, bounds are
+// below simulated times, extended steps equal simulated ones, and pruning leaves the optimum where
+// it is.
 #include "plans.h"
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Times by hand: what steps take alone, how they overlap, and how they share links, the accelerator and
-// cores.
+// Times by hand: what steps take alone, how they overlap, and how they share links, the accelerator
+// and cores.
 #include "machines.h"
 #include "plan/simulate/internal.h"
 
@@ -54,7 +54,8 @@ static void test_flops_are_the_schedules(void **state)
     }
 }
 
-// A layer's forward, op by op, at 1 GFLOP/s and 0.85 GB/s: 32 tokens, hidden size 12, 3 heads, 16 a sequence.
+// A layer's forward, op by op, at 1 GFLOP/s and 0.85 GB/s: 32 tokens, hidden size 12, 3 heads, 16 a
+// sequence.
 static void test_a_layer_by_hand(void **state)
 {
     (void)state;
@@ -297,7 +298,8 @@ static void test_links_with_bandwidth_to_spare(void **state)
 
 // ---- compressed sums ----
 
-// Each of 2 nodes x 4 ranks sends 7 blocks: 3 inside the node, 4 beyond, 16 over each node's link at once.
+// Each of 2 nodes x 4 ranks sends 7 blocks: 3 inside the node, 4 beyond, 16 over each node's link
+// at once.
 static void test_compressed_sums_are_sent_directly(void **state)
 {
     (void)state;
@@ -322,7 +324,8 @@ static void test_compressed_sums_are_sent_directly(void **state)
 
 // ---- cores ----
 
-// 4 ranks on 2 cores compute at half speed; with two threads each, at a quarter; on 8 cores as if alone.
+// 4 ranks on 2 cores compute at half speed; with two threads each, at a quarter; on 8 cores as if
+// alone.
 static void test_computation_shares_cores(void **state)
 {
     (void)state;
@@ -342,8 +345,8 @@ static void test_computation_shares_cores(void **state)
     world_close(&w);
 }
 
-// A gather whose threads want little of a core gets that, and computation the rest; one that wants a lot
-// gets an equal share. 4 ranks on 2 cores, 8 threads.
+// A gather whose threads want little of a core gets that, and computation the rest; one that wants
+// a lot gets an equal share. 4 ranks on 2 cores, 8 threads.
 static void test_cores_are_shared_fairly(void **state)
 {
     (void)state;
