@@ -76,7 +76,7 @@ static void check_rewound(const layout *of, const live_run *undisturbed, live_ki
     expect(run.warning, after >= 5 && after < 10 ? "goes back to step 5"
                         : after >= 10            ? "goes back to step 10"
                                                  : "goes back to step 0 (what it began with)");
-    expect(run.warning, kind == LIVE_MOMENTS ? "of unit" : "masters of unit");
+    expect(run.warning, kind == LIVE_MASTERS ? "masters of unit" : "of unit");
     // What is neither compared nor saved has its update before it.
     assert_int_equal(run.due > 0, after % 3 != 0 && after % 5 != 0);
     assert_true(run.heard_steps > STEPS);
