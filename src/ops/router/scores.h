@@ -40,10 +40,11 @@ static inline void router_choose(float *row, mics_experts e)
         sum += row[i];
         weighed += row[i] * below;
     }
+    const float log_sum = sum > 0 ? logf(sum) : 0; // the largest alone gives 1
     for (int32_t i = 0; i < e.count; ++i)
         row[i] /= sum;
-    row[e.count] = largest + logf(sum);
-    row[e.count + 1] = logf(sum) - weighed / sum;
+    row[e.count] = largest + log_sum;
+    row[e.count + 1] = log_sum - weighed / sum;
 }
 
 /* The weight of a token's expert of number j. */

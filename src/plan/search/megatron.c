@@ -57,8 +57,8 @@ static void sum_memory(const cuts *all, const cut *c, const stage_times *times,
         c->recompute ? held * layer->input_bytes + layer->saved_bytes : held * layer->saved_bytes;
     const double logits =
         c->p.stages == 1 ? cut_tokens(planner, c) * (double)model->vocab / c->p.tensor : 0;
-    size_t *bytes = ledger->bytes;
     *ledger = (mics_memory_ledger){0};
+    size_t *bytes = ledger->bytes;
     bytes[MICS_MEM_PARAMS] =
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_PARAMS));
     bytes[MICS_MEM_GRADS] =
