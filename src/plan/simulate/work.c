@@ -18,7 +18,7 @@ typedef struct pricing {
     const mics_step *last_step[MICS_STEP_KINDS * MICS_STAGES];
 } pricing;
 
-static int32_t most_shards(const mics_schedule *schedule)
+static int32_t max_shards(const mics_schedule *schedule)
 {
     int32_t most = 1;
     for (int32_t u = 0; u < schedule->spec.model->unit_count; u++)
@@ -39,7 +39,7 @@ static mics_status pricing_open(pricing *p)
     }
     p->forward = p->own_us != NULL ? p->own_us : p->options->pass_us;
     p->backward = p->forward + units;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)most_shards(p->schedule) * sizeof(double),
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)max_shards(p->schedule) * sizeof(double),
                         &block));
     p->shard_us = block;
     const size_t stages = MICS_STEP_KINDS * MICS_STAGES * units;
