@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // AdamW (Loshchilov and Hutter, 2019, arXiv:1711.05101, algorithm 2), one pass over memory.
-#include "ops/common/kernels_isa.h"
 #include "optim/adamw/factors.h"
+#include "optim/blocks.h"
 #include <math.h>
 
-// `rounds`, a constant where it is inlined: the parameters are wanted, in the same pass.
 static inline __attribute__((always_inline)) void update_part(const mics_optimizer_update *update,
                                                               const adamw_factors *by,
                                                               int64_t begin, int64_t elems,
@@ -33,23 +32,4 @@ static inline __attribute__((always_inline)) void update_part(const mics_optimiz
     }
 }
 
-static void update_block(const mics_optimizer_update *update, const adamw_factors *by,
-                         int64_t begin, int64_t elems)
-{
-    if (update->params)
-        update_part(update, by, begin, elems, true);
-    else
-        update_part(update, by, begin, elems, false);
-}
-
-void MICS_OP(adamw_update)(const mics_exec *at, const mics_optimizer_update *update)
-{
-    const adamw_factors by = adamw_factors_of(update);
-    const int64_t elems = update->elems;
-    (void)at;
-#pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
-    for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
-        int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
-        update_block(update, &by, begin, size);
-    }
-}
+MICS_OPTIMIZER_BY_BLOCKS(adamw)

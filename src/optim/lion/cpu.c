@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Lion (Chen et al., 2023, arXiv:2302.06675, algorithm 2), one pass over memory.
-#include "ops/common/kernels_isa.h"
+#include "optim/blocks.h"
 #include "optim/lion/factors.h"
 
-// `rounds`, a constant where it is inlined: the parameters are wanted, in the same pass.
 static inline __attribute__((always_inline)) void update_part(const mics_optimizer_update *update,
                                                               const lion_factors *by, int64_t begin,
                                                               int64_t elems, const bool rounds)
@@ -28,23 +27,4 @@ static inline __attribute__((always_inline)) void update_part(const mics_optimiz
     }
 }
 
-static void update_block(const mics_optimizer_update *update, const lion_factors *by, int64_t begin,
-                         int64_t elems)
-{
-    if (update->params)
-        update_part(update, by, begin, elems, true);
-    else
-        update_part(update, by, begin, elems, false);
-}
-
-void MICS_OP(lion_update)(const mics_exec *at, const mics_optimizer_update *update)
-{
-    const lion_factors by = lion_factors_of(update);
-    const int64_t elems = update->elems;
-    (void)at;
-#pragma omp parallel for if (elems >= MICS_OP_PARALLEL)
-    for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK) {
-        int64_t size = elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK;
-        update_block(update, &by, begin, size);
-    }
-}
+MICS_OPTIMIZER_BY_BLOCKS(lion)

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A CPU's update of each number by itself, block by block, each thread some of the blocks.
+#ifndef MICS_OPTIM_BLOCKS_H
+#define MICS_OPTIM_BLOCKS_H
+
+#include "ops/common/kernels_isa.h"
+
+/* Defines MICS_OP(NAME_update) from what an optimizer has of its own: NAME_factors_of(update), and
+ *
+ *     update_part(update, factors, begin, elems, rounds)
+ *
+ * inline, for elements [begin, begin + elems) of the shard. `rounds`, whether parameters are wanted
+ * in the same pass, is a constant where it is inlined.
+ */
+// clang-format off: it joins the pragma and the loop
+#define MICS_OPTIMIZER_BY_BLOCKS(name)                                                             \
+    static void update_block(const mics_optimizer_update *update, const name##_factors *by,        \
+                             int64_t begin, int64_t elems)                                         \
+    {                                                                                              \
+        if (update->params)                                                                        \
+            update_part(update, by, begin, elems, true);                                           \
+        else                                                                                       \
+            update_part(update, by, begin, elems, false);                                          \
+    }                                                                                              \
+                                                                                                   \
+    void MICS_OP(name##_update)(const mics_exec *at, const mics_optimizer_update *update)          \
+    {                                                                                              \
+        const name##_factors by = name##_factors_of(update);                                       \
+        const int64_t elems = update->elems;                                                       \
+        (void)at;                                                                                  \
+        _Pragma("omp parallel for if (elems >= MICS_OP_PARALLEL)")                                 \
+        for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK)                             \
+            update_block(update, &by, begin,                                                       \
+                         elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK);           \
+    }
+// clang-format on
+
+#endif
