@@ -13,7 +13,8 @@
  * inline, for elements [begin, begin + elems) of the shard. `rounds`, whether parameters are wanted
  * in the same pass, is a constant where it is inlined.
  */
-// clang-format off: it joins the pragma and the loop
+// As it stands: the formatter joins the pragma and the loop.
+// clang-format off
 #define MICS_OPTIMIZER_BY_BLOCKS(name)                                                             \
     static void update_block(const mics_optimizer_update *update, const name##_factors *by,        \
                              int64_t begin, int64_t elems)                                         \
