@@ -29,8 +29,8 @@
 #ifndef MICS_OP_ATTENTION_TILES_CUH
 #define MICS_OP_ATTENTION_TILES_CUH
 
-#include "ops/attention/mma.cuh"
 #include "ops/attention/problem.cuh"
+#include "ops/common/mma.cuh"
 #include <stdio.h>
 
 namespace

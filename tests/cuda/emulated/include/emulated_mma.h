@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What src/ops/attention/mma.cuh takes from here on a CPU: products of fragments, loads of
+// What src/ops/common/mma.cuh takes from here on a CPU: products of fragments, loads of
 // fragments, and copies that are late. Which lane holds what is as PTX says it (ISA 8.0, section
 // 9.7.13), since kernels rely on it.
 //
@@ -55,6 +55,35 @@ template <typename T> void mma_run(warp_call *const by_lane[32])
                 sum += a[row][k] * b[k][column];
             call.c[i] = sum;
         }
+    }
+}
+
+struct tf32_call : warp_call {
+    float *c;
+    const uint32_t *a;
+    uint32_t b[2];
+};
+
+// The same of a (16, 8) b (8, 8). What was not rounded to tf32 is found.
+inline void tf32_run(warp_call *const by_lane[32])
+{
+    float a[16][8], b[8][8];
+    for (int lane = 0; lane < 32; ++lane) {
+        const tf32_call &call = *static_cast<const tf32_call *>(by_lane[lane]);
+        const int g = lane / 4, t = lane % 4;
+        for (int r = 0; r < 4; ++r)
+            a[g + r % 2 * 8][t + r / 2 * 4] = __uint_as_float(call.a[r]);
+        for (int r = 0; r < 2; ++r)
+            b[t + 4 * r][g] = __uint_as_float(call.b[r]);
+        if (((call.a[0] | call.a[1] | call.a[2] | call.a[3] | call.b[0] | call.b[1]) & 0x1fffU) !=
+            0)
+            defect("multiply_add_tf32: a number is not rounded");
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+        const tf32_call &call = *static_cast<const tf32_call *>(by_lane[lane]);
+        for (int i = 0; i < 4; ++i)
+            for (int k = 0; k < 8; ++k)
+                call.c[i] += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
     }
 }
 
@@ -133,6 +162,23 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
     call.b[0] = b0;
     call.b[1] = b1;
     mics_emulated::warp_all(&call, mics_emulated::mma_run<T>, "multiply_add", file, line);
+}
+
+inline void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                              MICS_EMULATED_AT)
+{
+    mics_emulated::tf32_call call{};
+    call.c = c;
+    call.a = a;
+    call.b[0] = b0;
+    call.b[1] = b1;
+    mics_emulated::warp_all(&call, mics_emulated::tf32_run, "multiply_add_tf32", file, line);
+}
+
+inline uint32_t to_tf32(float x)
+{
+    const uint32_t bits = __float_as_uint(x);
+    return (bits & 0x7f800000U) == 0x7f800000U ? bits & ~0x1fffU : (bits + 0x1000U) & ~0x1fffU;
 }
 
 inline void load_matrices(uint32_t (&r)[4], const void *row, MICS_EMULATED_AT)

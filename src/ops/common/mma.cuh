@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What tiles on tensor cores are made of, for bf16 and fp16 (compute capability 8.0 and later):
-// products of fragments, loads of fragments from shared memory, copies into it that run beside
-// computation. With a compiler for CPUs the same functions come from
+// What tiles on tensor cores are made of, for bf16, fp16 and tf32 (compute capability 8.0 and
+// later): products of fragments, loads of fragments from shared memory, copies into it that run
+// beside computation. With a compiler for CPUs the same functions come from
 // tests/cuda/emulated/include/emulated_mma.h.
 //
 // Fragments, of lane l with g = l / 4, t = l % 4 (PTX ISA 8.0, section 9.7.13.4.8, m16n8k16); each
@@ -10,6 +10,9 @@
 //   a (16 x 16, row, k): a[0] (g, 2t), a[1] (g + 8, 2t), a[2] (g, 2t + 8), a[3] (g + 8, 2t + 8)
 //   b (16 x 8, k, column): b[0] (2t, g), b[1] (2t + 8, g)
 //   c (16 x 8, fp32): c[0], c[1] (g, 2t and 2t + 1), c[2], c[3] (g + 8, the same)
+// and of tf32 (section 9.7.13.4.7, m16n8k8), a number a register, c as above:
+//   a (16 x 8): a[0] (g, t), a[1] (g + 8, t), a[2] (g, t + 4), a[3] (g + 8, t + 4)
+//   b (8 x 8): b[0] (t, g), b[1] (t + 4, g)
 #ifndef MICS_OP_MMA_CUH
 #define MICS_OP_MMA_CUH
 
@@ -44,10 +47,27 @@ static __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+static __device__ __forceinline__ void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4],
+                                                         uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The bits of a number rounded to tf32, which keeps 10 of its fraction; ties away from 0.
+static __device__ __forceinline__ uint32_t to_tf32(float x)
+{
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+}
 
 // Four 8 x 8 matrices of 2-byte numbers: lanes 8 i to 8 i + 7 name the rows of matrix i, 16 bytes
 // each, on 16 bytes. Lane l gets elements 2 t and 2 t + 1 of row g of each; transposed, rows 2 t
-// and 2 t + 1 of column g.
+// and 2 t + 1 of column g. Of 4-byte numbers, not transposed, matrices are 8 x 4: lane l gets
+// element t of row g.
 static __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
