@@ -16,16 +16,20 @@ static inline mics_exec op_exec(int32_t threads, void *workspace)
     return (mics_exec){.threads = threads, .workspace = workspace};
 }
 
-static inline size_t op_workspace_bytes(mics_dtype dtype, mics_op_kind kind, mics_op_shape shape)
+static inline size_t op_workspace_of(mics_dtype dtype, mics_op op, mics_op_shape shape)
 {
-    const mics_op op = {.kind = kind};
     shape.op = &op;
     shape.accelerator_bytes = (int32_t)mics_dtype_bytes(dtype);
-    const mics_op_cost cost = mics_op_def_get(kind)->cost(&shape);
+    const mics_op_cost cost = mics_op_def_get(op.kind)->cost(&shape);
     const int64_t floats = cost.workspace_backward > cost.workspace_forward
                                ? cost.workspace_backward
                                : cost.workspace_forward;
     return (size_t)floats * sizeof(float);
+}
+
+static inline size_t op_workspace_bytes(mics_dtype dtype, mics_op_kind kind, mics_op_shape shape)
+{
+    return op_workspace_of(dtype, (mics_op){.kind = kind}, shape);
 }
 
 static inline void op_forward(const mics_kernels *k, mics_op op, mics_op_call call)
@@ -484,6 +488,21 @@ static inline void op_lm_head_backward(const mics_kernels *k, const mics_exec *a
                                .add_params = {add_dweight},
                                .loss_scale = scale,
                                .chunk_rows = chunk_rows});
+}
+
+// A router of `shape`, and ops of its experts. The call names what else there is.
+static inline void op_experts_forward(const mics_kernels *k, mics_op_kind kind,
+                                      mics_experts experts, mics_op_call call)
+{
+    op_forward(k, (mics_op){.kind = kind, .experts = experts, .router = {.normalised = true}},
+               call);
+}
+
+static inline void op_experts_backward(const mics_kernels *k, mics_op_kind kind,
+                                       mics_experts experts, mics_op_call call)
+{
+    op_backward(k, (mics_op){.kind = kind, .experts = experts, .router = {.normalised = true}},
+                call);
 }
 
 #endif

@@ -498,6 +498,17 @@ void mics_cuda_matmul_allow_tf32(mics_device *device, bool allow)
     pthread_mutex_unlock(&m->lock);
 }
 
+bool mics_cuda_matmul_has_tf32(mics_device *device)
+{
+    matmul *m = matmul_of(device);
+    if (!m)
+        return false;
+    pthread_mutex_lock(&m->lock);
+    const bool allowed = m->tf32;
+    pthread_mutex_unlock(&m->lock);
+    return allowed;
+}
+
 // ---- choices as bytes ----
 
 typedef struct saved_head {

@@ -60,6 +60,9 @@ bool mics_cuda_matmul(const mics_exec *at, const mics_cuda_gemm *gemm, void *wor
 // it is set before the first GEMM.
 void mics_cuda_matmul_allow_tf32(mics_device *device, bool allow);
 
+/* Whether that was allowed: kernels of our own that multiply in fp32 do as GEMMs do. */
+bool mics_cuda_matmul_has_tf32(mics_device *device);
+
 /* From now on, for so many seconds, the first call of a shape times up to 16 algorithms, several
  * times each, before it computes, and takes the fastest for all later calls with such a shape; 0
  * ends that. A GEMM that adds does so more than once then. Not while others use the device.

@@ -67,4 +67,31 @@ static __device__ __forceinline__ float2 team_sum2(float a, float b, float2 *sha
     return sum;
 }
 
+// What the threads of a block before this one have, and in *total_out what all have. shared:
+// MAX_WARPS values. THREADS: of the block. All threads of the block call together.
+template <int THREADS>
+static __device__ __forceinline__ int block_sum_before(int x, int *shared, int *total_out)
+{
+    const int lane = static_cast<int>(threadIdx.x) % WARP;
+    const int warp = static_cast<int>(threadIdx.x) / WARP;
+    int sum = x;
+#pragma unroll
+    for (int distance = 1; distance < WARP; distance *= 2) {
+        const int other = __shfl_up_sync(0xffffffffU, sum, distance);
+        sum += lane >= distance ? other : 0;
+    }
+    __syncthreads(); // the sums before have been read
+    if (lane == WARP - 1)
+        shared[warp] = sum;
+    __syncthreads();
+    int before = 0, total = 0;
+#pragma unroll
+    for (int i = 0; i < THREADS / WARP; ++i) {
+        before += i < warp ? shared[i] : 0;
+        total += shared[i];
+    }
+    *total_out = total;
+    return before + sum - x;
+}
+
 #endif

@@ -39,6 +39,12 @@ mics_op_cost mics_experts_cost(const mics_op_shape *s, int64_t I, int64_t O, int
     const double others = 4 * (double)(mics_smaller(e.count, rows) - 1) * (double)I * (double)O;
     cost.bytes_forward += others;
     cost.bytes_backward += 2 * others;
+    if (s->accelerator_bytes > 0) {
+        cost.workspace_forward = cost.workspace_backward =
+            mics_experts_route_floats(e, rows) +
+            mics_part_floats(rows * width * s->accelerator_bytes);
+        return cost;
+    }
     cost.workspace_forward =
         mics_experts_first_floats(e) + mics_experts_rows_floats(rows, width, s->cpu_bf16 ? 2 : 4);
     if (s->cpu_bf16)

@@ -43,6 +43,15 @@ static inline int64_t mics_experts_rows_floats(int64_t rows, int64_t width, int6
     return mics_size_round_up(rows * width * elem_bytes / (int64_t)sizeof(float) + 1, 16);
 }
 
+// ---- and on accelerators: routes | rows (N * k, width) ----
+
+/* Floats of whose token's and which expert's each row is, and of where an expert's rows and tiles
+ * begin. */
+static inline int64_t mics_experts_route_floats(mics_experts e, int64_t rows)
+{
+    return mics_part_floats((2 * rows + 2 * ((int64_t)e.count + 1)) * (int64_t)sizeof(int32_t));
+}
+
 /* For descriptors: that experts are some, and that the op names a router of the same.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged with unit and op. */

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Not on GPUs yet: the engine refuses models with such ops there.
 #include "ops/common/cuda_ops.h"
+#include "ops/router/router_cuda.h"
 
-const mics_op_kernels mics_cuda_router_kernels = {.forward = NULL};
+const mics_op_kernels mics_cuda_router_kernels = {.forward = mics_cuda_router_forward,
+                                                  .backward = mics_cuda_router_backward};

@@ -4,7 +4,7 @@
 // in: x (C); weight: (experts, C); out: weights (k), the softmax over all experts of those chosen,
 // which sums to 1 where the op says so. Scores and probabilities are fp32. Backward adds the
 // gradients of the losses of mics_router_spec.
-#include "ops/experts/def.h"
+#include "ops/router/def.h"
 #include "mics/log.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
@@ -25,6 +25,11 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     mics_op_cost cost = mics_cost_gemm((double)s->N, (double)s->in[0], (double)e.count);
     cost.workspace_forward = e.count; // rows before an expert's
     cost.workspace_backward = s->N * e.count + (int64_t)e.count * s->in[0];
+    if (s->accelerator_bytes > 0) {
+        cost.workspace_forward =
+            mics_part_floats(mics_router_places(e, s->N) * e.count * (int64_t)sizeof(int32_t));
+        cost.workspace_backward = mics_router_space_of(e, s->B, s->T, s->in[0]).end;
+    }
     return cost;
 }
 

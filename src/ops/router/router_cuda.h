@@ -1,0 +1,19 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A router's passes on a GPU.
+#ifndef MICS_OPS_ROUTER_CUDA_H
+#define MICS_OPS_ROUTER_CUDA_H
+
+#include "mics/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void mics_cuda_router_forward(const mics_op_call *call);
+void mics_cuda_router_backward(const mics_op_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

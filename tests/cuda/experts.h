@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What tests of a router and of experts on a GPU share.
+#ifndef MICS_TESTS_CUDA_EXPERTS_H
+#define MICS_TESTS_CUDA_EXPERTS_H
+
+#include "cuda_op.h"
+#include "ops/experts/def.h"
+#include <math.h>
+
+/* The fp32 number whose bits are those of an integer >= 0: what a row of stats holds. */
+static inline double experts_bits(int32_t integer)
+{
+    float number = 0;
+    memcpy(&number, &integer, sizeof number);
+    return (double)number;
+}
+
+/* Places of rows sorted by expert, then by token. */
+static inline void experts_place(mics_experts e, int64_t N, const int32_t *chosen_Nk,
+                                 int32_t *rows_Nk)
+{
+    int32_t row = 0;
+    for (int32_t expert = 0; expert < e.count; ++expert)
+        for (int64_t at = 0; at < N * e.chosen; ++at)
+            if (chosen_Nk[at] == expert)
+                rows_Nk[at] = row++;
+}
+
+#endif
