@@ -285,7 +285,7 @@ typedef struct mics_schedule {
     // model reads segments those, and where it has dropout a mics_dropout_draw; and where these two
     // begin.
     int64_t data_elems, data_segments, data_draw;
-    // accelerator: where the device's sums lie behind them, one mics_agreement
+    // accelerator: where the device's sums of a step lie behind them, MICS_ALIGNMENT bytes
     int64_t workspace_sums;
     // By stream, on 64: rounded blocks of one collective, and behind them, within the same bytes,
     // the message that small units share.

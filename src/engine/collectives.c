@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "engine/engine_internal.h"
 #include <stdio.h>
+#include <string.h>
 
 static bool is_compressed(const mics_step *step)
 {
@@ -407,6 +408,8 @@ static mics_status agree(mics_engine *engine, const mics_step *step, const mics_
     mine->loss = engine->host_sums->loss;
     mine->sum_squares = engine->host_sums->sum_squares;
     mine->updated_squares = engine->host_sums->updated_squares;
+    memcpy(engine->result.router_sums, engine->host_sums->router,
+           sizeof engine->result.router_sums);
     MICS_TRY(mics_comm_all_gather(engine->spec.comm, over, engine->agreements, step->block_bytes));
     engine->agreed_us = mics_clock_us();
     return MICS_OK;

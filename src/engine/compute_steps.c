@@ -506,9 +506,10 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 
 // ---- autotuning ----
 
+// Experts have kernels of their own, and no routes here.
 static bool is_gemm(const mics_unit *unit, int32_t op)
 {
-    return mics_op_def_get(unit->ops[op].kind)->multiplies;
+    return mics_op_def_get(unit->ops[op].kind)->multiplies && unit->ops[op].routes < 0;
 }
 
 static void autotune_forward(mics_engine *engine, const mics_step *step, int32_t count)

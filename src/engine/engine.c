@@ -268,6 +268,7 @@ static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_s
         engine->micro_step_read[in_flight] = -1;
     engine->result = (mics_step_result){.completes = engine->brings_back};
     engine->agreements[engine->rank] = (mics_agreement){0};
+    engine->own_sums = (step_sums){0};
     engine->loss_scale = engine->dtype == MICS_DTYPE_FP16 ? engine->scaler.scale : 1;
 }
 

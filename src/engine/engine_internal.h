@@ -79,6 +79,13 @@ typedef struct engine_status {
     int32_t inside; // bit s: stream s is in that step; else it waits for others, or has ended it
 } engine_status;
 
+// What a rank's computation adds up in a step, where it computes.
+typedef struct step_sums {
+    double loss, sum_squares, updated_squares; // as in mics_agreement
+    double router[MICS_ROUTER_SUMS];           // as in mics_step_result
+} step_sums;
+_Static_assert(sizeof(step_sums) <= MICS_ALIGNMENT, "a device's sums have a line (ledger.c)");
+
 struct mics_engine {
     mics_engine_spec spec;
     const mics_schedule *schedule;
@@ -108,10 +115,10 @@ struct mics_engine {
     float *momentum;              // behind that: of the unit whose matrices are gathered
     int32_t *tokens;              // by micro-batch in flight: in_flight_tokens
 
-    // Where computation adds up what the ranks agree on: in `agreements`, or on a device, from
-    // where it comes to host_sums.
-    mics_agreement *sums;
-    mics_agreement *host_sums;
+    // Where computation adds up what the ranks agree on: in own_sums, or on a device, from where
+    // it comes to host_sums.
+    step_sums *sums, *host_sums;
+    step_sums own_sums;     // the CPU's
     int32_t *staged_tokens; // by micro-step, as `tokens`; page-locked
     int32_t *counts;        // scratch for their order
     float *host_copy;       // of shards that callers cannot use in place; see host_copy.c

@@ -131,7 +131,7 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
         return;
     }
     mics_op_call of = grad_call_of(engine, &at, step, call);
-    of.router_sums = engine->result.router_sums;
+    of.router_sums = engine->sums->router;
     kernels_of(engine, &of)->backward(&of);
 }
 

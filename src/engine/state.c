@@ -169,11 +169,11 @@ static mics_status open_host(mics_engine *engine)
     const mics_schedule_spec *spec = &engine->schedule->spec;
     const int64_t staged = spec->micro_steps * engine->schedule->data_elems;
     void *block = NULL;
-    engine->sums = engine->host_sums = &engine->agreements[engine->rank];
+    engine->sums = engine->host_sums = &engine->own_sums;
     if (device->is_host)
         return MICS_OK;
     engine->host_sums = NULL;
-    engine->sums = (mics_agreement *)(void *)(engine->workspace + engine->schedule->workspace_sums);
+    engine->sums = (step_sums *)(void *)(engine->workspace + engine->schedule->workspace_sums);
     MICS_TRY(device->ops->alloc_host(device->ctx, sizeof *engine->host_sums, &block));
     engine->host_sums = block;
     MICS_TRY(device->ops->alloc_host(device->ctx, (size_t)staged * sizeof(int32_t), &block));
