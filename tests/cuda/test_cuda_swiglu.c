@@ -9,18 +9,39 @@ typedef struct swiglu {
     const void *x, *dy;
     int64_t N, I;
     bool add_dx;
+    int32_t chosen; // rows of a token at its experts; 0: no experts
 } swiglu;
+
+// N rows.
+static mics_op_shape shape_of(const swiglu *g)
+{
+    const int64_t rows = g->chosen > 0 ? g->chosen : 1;
+    return (mics_op_shape){.N = g->N / rows, .in = {2 * g->I * rows}, .out = g->I * rows};
+}
+
+static mics_op op_of(const swiglu *g)
+{
+    return (mics_op){.kind = MICS_OP_SWIGLU,
+                     .experts = {.count = g->chosen > 0 ? 7 : 0, .chosen = g->chosen}};
+}
 
 static void run_forward(const mics_exec *at, const void *args)
 {
     const swiglu *g = args;
-    op_swiglu_forward(mics_kernels_cuda(), at, g->y, g->x, g->N, g->I);
+    op_forward(mics_kernels_cuda(), op_of(g),
+               (mics_op_call){.at = at, .shape = shape_of(g), .in = {g->x}, .out = g->y});
 }
 
 static void run_backward(const mics_exec *at, const void *args)
 {
     const swiglu *g = args;
-    op_swiglu_backward(mics_kernels_cuda(), at, g->dx, g->dy, g->x, g->N, g->I, g->add_dx);
+    op_backward(mics_kernels_cuda(), op_of(g),
+                (mics_op_call){.at = at,
+                               .shape = shape_of(g),
+                               .in = {g->x},
+                               .dout = g->dy,
+                               .din = g->dx,
+                               .add_din = g->add_dx});
 }
 
 static double sigmoid(double x)
@@ -50,10 +71,11 @@ static cu_buffer *input(cu_case *c, mics_dtype dtype, int64_t N, int64_t I, int6
     return x;
 }
 
-static void forward_case(mics_dtype dtype, int64_t N, int64_t I, int64_t offset)
+static void forward_case(mics_dtype dtype, int64_t N, int64_t I, int64_t offset, int32_t chosen)
 {
     cu_case c;
-    cu_begin(&c, dtype, 0, "swiglu_forward N=%d I=%d at %d", (int)N, (int)I, (int)offset);
+    cu_begin(&c, dtype, 0, "swiglu_forward N=%d I=%d at %d, %d a token", (int)N, (int)I,
+             (int)offset, (int)chosen);
     cu_buffer *x = input(&c, dtype, N, I, offset);
     cu_buffer *y = cu_output(&c, "y", (int)dtype, N * I, offset);
     double *want = cu_doubles(&c, N * I), *sum = cu_doubles(&c, N * I);
@@ -63,16 +85,17 @@ static void forward_case(mics_dtype dtype, int64_t N, int64_t I, int64_t offset)
         sum[i] = fabs(want[i]) * rounding(gate) + 1e-28;
     }
     cu_expect(y, want, sum, tolerance(dtype));
-    const swiglu g = {.y = y->data, .x = x->data, .N = N, .I = I};
+    const swiglu g = {.y = y->data, .x = x->data, .N = N, .I = I, .chosen = chosen};
     cu_run(&c, run_forward, &g);
     cu_end(&c);
 }
 
-static void backward_case(mics_dtype dtype, int64_t N, int64_t I, int64_t offset, bool add)
+static void backward_case(mics_dtype dtype, int64_t N, int64_t I, int64_t offset, bool add,
+                          int32_t chosen)
 {
     cu_case c;
-    cu_begin(&c, dtype, 0, "swiglu_backward N=%d I=%d at %d add %d", (int)N, (int)I, (int)offset,
-             add);
+    cu_begin(&c, dtype, 0, "swiglu_backward N=%d I=%d at %d add %d, %d a token", (int)N, (int)I,
+             (int)offset, add, (int)chosen);
     cu_buffer *x = input(&c, dtype, N, I, offset);
     cu_buffer *dy = cu_input(&c, "dy", (int)dtype, N * I, offset, 1.0);
     cu_buffer *dx = cu_inout(&c, "dx", (int)dtype, N * 2 * I, offset, add);
@@ -91,7 +114,13 @@ static void backward_case(mics_dtype dtype, int64_t N, int64_t I, int64_t offset
         sum[i] += fabs(dx->values[i]);
     }
     cu_expect(dx, want, sum, tolerance(dtype));
-    const swiglu g = {.dx = dx->data, .dy = dy->data, .x = x->data, .N = N, .I = I, .add_dx = add};
+    const swiglu g = {.dx = dx->data,
+                      .dy = dy->data,
+                      .x = x->data,
+                      .N = N,
+                      .I = I,
+                      .add_dx = add,
+                      .chosen = chosen};
     cu_run(&c, run_backward, &g);
     cu_end(&c);
 }
@@ -105,14 +134,25 @@ static void swiglu_matches(void **state)
     cu_device();
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i)
         for (int dtype = 0; dtype < MICS_DTYPES; ++dtype) {
-            forward_case((mics_dtype)dtype, shapes[i][0], shapes[i][1], shapes[i][2]);
+            forward_case((mics_dtype)dtype, shapes[i][0], shapes[i][1], shapes[i][2], 0);
             backward_case((mics_dtype)dtype, shapes[i][0], shapes[i][1], shapes[i][2],
-                          (i + (size_t)dtype) % 2);
+                          (i + (size_t)dtype) % 2, 0);
+        }
+}
+
+static void experts_have_rows_of_their_own(void **state)
+{
+    (void)state;
+    for (int dtype = 0; dtype < MICS_DTYPES; ++dtype)
+        for (int32_t chosen = 1; chosen < 4; ++chosen) {
+            forward_case((mics_dtype)dtype, 6, 5 + 11 * chosen, 0, chosen);
+            backward_case((mics_dtype)dtype, 12, 16, 0, chosen == 2, chosen);
         }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(swiglu_matches)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(swiglu_matches),
+                                       cmocka_unit_test(experts_have_rows_of_their_own)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

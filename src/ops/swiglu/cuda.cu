@@ -72,6 +72,17 @@ __global__ void __launch_bounds__(MAX_THREADS)
     }
 }
 
+// Rows: of tokens, or of tokens at their experts.
+int64_t rows_of(const mics_op_call *call)
+{
+    const mics_experts *experts = &call->shape.op->experts;
+    return call->shape.N * (experts->count > 0 ? experts->chosen : 1);
+}
+int64_t outputs_of(const mics_op_call *call)
+{
+    return call->shape.N * call->shape.out / rows_of(call);
+}
+
 unsigned row_threads(int64_t packs)
 {
     const int64_t whole = ceil_div(packs, WARP_THREADS) * WARP_THREADS;
@@ -80,7 +91,7 @@ unsigned row_threads(int64_t packs)
 
 template <typename T, int COUNT> void launch_forward(const mics_op_call *call)
 {
-    const int64_t N = call->shape.N, I = call->shape.out;
+    const int64_t N = rows_of(call), I = outputs_of(call);
     MICS_LAUNCH((swiglu_forward<T, COUNT>), grid_of(N, 1), row_threads(ceil_div(I, COUNT)), 0,
                 stream_of(call->at), static_cast<T *>(call->out),
                 static_cast<const T *>(call->in[0]), N, I);
@@ -88,7 +99,7 @@ template <typename T, int COUNT> void launch_forward(const mics_op_call *call)
 
 template <typename T, int COUNT, bool ADD> void launch_backward(const mics_op_call *call)
 {
-    const int64_t N = call->shape.N, I = call->shape.out;
+    const int64_t N = rows_of(call), I = outputs_of(call);
     MICS_LAUNCH((swiglu_backward<T, COUNT, ADD>), grid_of(N, 1), row_threads(ceil_div(I, COUNT)), 0,
                 stream_of(call->at), static_cast<T *>(call->din),
                 static_cast<const T *>(call->dout), static_cast<const T *>(call->in[0]), N, I);
@@ -97,7 +108,7 @@ template <typename T, int COUNT, bool ADD> void launch_backward(const mics_op_ca
 template <typename T> void forward(const mics_op_call *call)
 {
     constexpr int COUNT = 16 / sizeof(T);
-    const int64_t I = call->shape.out;
+    const int64_t I = outputs_of(call);
     if (packs_fit<T, COUNT>(call->in[0], I) && packs_fit<T, COUNT>(call->out, I))
         launch_forward<T, COUNT>(call);
     else
@@ -107,7 +118,7 @@ template <typename T> void forward(const mics_op_call *call)
 template <typename T, bool ADD> void backward_of(const mics_op_call *call)
 {
     constexpr int COUNT = 16 / sizeof(T);
-    const int64_t I = call->shape.out;
+    const int64_t I = outputs_of(call);
     if (packs_fit<T, COUNT>(call->in[0], I) && packs_fit<T, COUNT>(call->dout, I) &&
         packs_fit<T, COUNT>(call->din, I))
         launch_backward<T, COUNT, ADD>(call);
