@@ -238,7 +238,8 @@ static void set_workspace(bench *b)
     for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
         if (b->table->ops[kind]->forward == NULL)
             continue;
-        const size_t bytes = op_workspace_bytes(b->dtype, (mics_op_kind)kind, shape);
+        const mics_op op = {.kind = (mics_op_kind)kind, .experts = BENCH_EXPERTS};
+        const size_t bytes = op_workspace_of(b->dtype, op, shape);
         b->at.workspace_bytes = bytes > b->at.workspace_bytes ? bytes : b->at.workspace_bytes;
     }
 }

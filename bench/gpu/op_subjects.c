@@ -497,7 +497,8 @@ int subjects_list(const bench *b, subject *subjects_out)
 {
     int count = list_movers(b, subjects_out);
     count += list_decoder_movers(b, subjects_out + count);
-    return count + list_multipliers(b, subjects_out + count);
+    count += list_multipliers(b, subjects_out + count);
+    return count + subjects_list_experts(b, subjects_out + count);
 }
 
 // ---- what buffers hold before ----
@@ -525,5 +526,5 @@ subject_content subject_content_of(const subject *s)
     for (size_t i = 0; i < sizeof contents / sizeof *contents; ++i)
         if (contents[i].run == s->run)
             return contents[i];
-    return (subject_content){s->run, "", NULL};
+    return subject_content_of_experts(s);
 }

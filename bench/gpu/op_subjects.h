@@ -21,6 +21,9 @@ typedef struct bench {
     random_source random;
 } bench;
 
+// Of a mixture whose ops are timed; Mixtral's.
+static const mics_experts BENCH_EXPERTS = {.count = 8, .chosen = 2};
+
 // One entry at one shape.
 typedef struct subject subject;
 typedef void (*subject_run)(const bench *b, const subject *s, void *const *p);
@@ -45,6 +48,10 @@ typedef struct subject_content {
 /* Fills `subjects_out`, an array of SUBJECTS. Returns how many there are. */
 int subjects_list(const bench *b, subject *subjects_out);
 subject_content subject_content_of(const subject *s);
+
+/* Those of a mixture, which are some of them; of other subjects content is the usual one. */
+int subjects_list_experts(const bench *b, subject *subjects_out);
+subject_content subject_content_of_experts(const subject *s);
 
 // What the machine's own rates are measured by: a copy of fp32, and a GEMM.
 void run_copy(const bench *b, const subject *s, void *const *p);
