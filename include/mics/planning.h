@@ -49,7 +49,6 @@ typedef struct mics_plan {
     int64_t train_batch; // sequences a step; 0: rank_batch times the ranks
     int64_t rank_batch;
     bool by_shapes;  // a family that is planned by its shapes, and cannot be trained here yet
-    bool cpu_only;   // planned for GPUs, and this version trains the model's experts on CPUs only
     int32_t experts; // of a layer; 0: none
     bool bare;       // a config.json: length and batch are usual ones, where no set gives them
     mics_precision precision;

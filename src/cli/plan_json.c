@@ -72,7 +72,7 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
            "\"%s\", \"trainable\": %s",
            (long long)mics_model_param_count(plan->model), (long long)plan->length,
            mics_precision_text(request.precision), mics_math_text(request.math),
-           plan->by_shapes || plan->cpu_only ? "false" : "true");
+           plan->by_shapes ? "false" : "true");
     if (plan->attention != NULL)
         printf(", \"attention\": \"%s\"", plan->attention);
     else

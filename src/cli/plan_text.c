@@ -208,8 +208,6 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
     if (plan->by_shapes)
         printf("planned by its shapes: this version cannot train model_type %s yet\n",
                plan->model->architecture);
-    if (plan->cpu_only)
-        printf("this version trains experts on CPUs only\n");
     if (plan->experts > 0)
         printf("each layer's %d experts are gathered like other parameters; megatron's may be "
                "spread over "

@@ -72,21 +72,6 @@ run_accelerator run_gpu_accelerator(const mics_run *run)
     };
 }
 
-mics_status run_gpu_check_model(const mics_job *job)
-{
-    for (int32_t u = 0; on_gpu(job) && u < job->model->unit_count; u++) {
-        const mics_unit *unit = &job->model->units[u];
-        for (int32_t o = 0; o < unit->op_count; o++) {
-            if (unit->ops[o].routes >= 0)
-                return mics_json_fail(job->run->json, "run.device", MICS_ERR_UNSUPPORTED,
-                                      "this version trains experts on CPUs only, and %s of %s has "
-                                      "some; set run.device to cpu",
-                                      unit->name, job->run->model_config);
-        }
-    }
-    return MICS_OK;
-}
-
 // ---- what a rank opens ----
 
 // A function of the plugin: ISO C has no cast from an object's address to a function's.

@@ -19,10 +19,6 @@ mics_status run_gpu_resolve_all(run_world *world, mics_run *run, const char **no
 /* What ops and numbers a run on GPUs computes with; all 0 for the CPU. Needs run.device settled. */
 run_accelerator run_gpu_accelerator(const mics_run *run);
 
-/* That GPUs compute every op of the job's model, where the run is on them. Needs job->budget.
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, logged. */
-mics_status run_gpu_check_model(const mics_job *job);
-
 // The next two do nothing for a run on the CPU. They return MICS_OK, or what was wrong, logged and
 // agreed on by all ranks.       Collective: over ranks.
 

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-# A mixture of experts through every command: a stop and another mesh, export, import of it, evaluation; what GPUs refuse.
+# A mixture of experts through every command: a stop and another mesh, export, import of it, evaluation; sized and
+# planned for GPUs.
 . "$(dirname "$0")/lib.sh"
 
 repo=$(cd "$golden/../.." && pwd)
@@ -34,10 +35,7 @@ run 0 import "$mics" train examples/mixtral.json --ranks 2 --steps 1 --out impor
 run 0 bench "$mics" bench compute examples/mixtral.json --ranks 2 --seconds 0.1 --force --out links.json
 contains links.json '"matmul_efficiency": [['
 
-# GPUs have no kernels of experts yet.
-run 2 gpu "$mics" explain examples/mixtral.json --ranks 4 --set run.device=cuda
-contains gpu.err "set run.device to cpu"
-run 0 plan "$mics" plan configs/mixtral-tiny.json --cluster p4d.24xlarge:1 --top 1
-contains plan.out "this version trains experts on CPUs only"
+run 0 gpu "$mics" explain examples/mixtral.json --ranks 4 --set run.device=cuda --set run.precision=bf16
+contains gpu.out "workspace"
 run 0 plan "$mics" plan configs/mixtral-tiny.json --cluster p4d.24xlarge:1 --top 1 --json
-contains plan.out '"trainable": false'
+contains plan.out '"trainable": true'

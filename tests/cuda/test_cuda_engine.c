@@ -171,6 +171,66 @@ static void test_shardings_nccl(void **state)
         check_case(&cases[i], true, &reference);
 }
 
+// ---- mixtures of experts ----
+
+// Rows of whole vectors and others, weights that are normalised, both losses of the router.
+static const char mixture[] =
+    "{\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 2, \"num_attention_heads\": 3, "
+    "\"num_key_value_heads\": 1, \"head_dim\": 4, \"hidden_size\": 16, "
+    "\"moe_intermediate_size\": 11, \"num_experts\": 5, \"num_experts_per_tok\": 2, "
+    "\"norm_topk_prob\": true, \"output_router_logits\": true, "
+    "\"router_aux_loss_coef\": 0.02, \"router_z_loss_coef\": 0.01, "
+    "\"max_position_embeddings\": 19, \"vocab_size\": 29, \"tie_word_embeddings\": %s}";
+
+// What the routers did on the ranks together: micro-batches are divided otherwise than on one.
+static void check_routers(const fixture_run *run, const fixture_run *reference)
+{
+    for (int sum = 0; sum < MICS_ROUTER_SUMS; sum++) {
+        const double expected = reference->results[0].router_sums[sum];
+        double got = 0;
+        for (int32_t rank = 0; rank < run->want.ranks; rank++)
+            got += run->results[rank].router_sums[sum];
+        if (!(fabs(got - expected) <= 1e-3 * expected) || expected <= 0)
+            fail_msg("%d ranks: sum %d of the routers is %.9g, the CPU has %.9g",
+                     (int)run->want.ranks, sum, got, expected);
+    }
+}
+
+static void test_mixtures(void **state)
+{
+    (void)state;
+    needs_gpus(4);
+    static const struct {
+        gpu_case of;
+        bool nccl, graphs, recompute;
+    } cases[] = {
+        {{1, 1, {1, 1, 1}, MICS_DTYPE_FP32}, false, false, false},
+        {{1, 1, {1, 1, 1}, MICS_DTYPE_FP16}, false, true, false},
+        {{2, 1, {1, 2, 2}, MICS_DTYPE_FP32}, false, false, true},
+        {{2, 2, {2, 2, 2}, MICS_DTYPE_BF16}, false, false, false},
+        {{4, 2, {2, 2, 4}, MICS_DTYPE_FP32}, true, true, true},
+    };
+    fixture_case like = on_gpu(MICS_DTYPE_FP32);
+    like.config = mixture;
+    like.rehearse = true;
+    const fixture_run reference = on_cpu(&like);
+    for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++) {
+        fixture_run run = {.want = like};
+        run.want.open_device = cases[i].nccl ? nccl_open_default : open_staged;
+        run.want.ranks = cases[i].of.ranks;
+        run.want.nodes = cases[i].of.nodes;
+        run.want.sharding = cases[i].of.sharding;
+        run.want.dtype = cases[i].of.dtype;
+        run.want.hierarchical = cases[i].of.nodes > 1;
+        run.want.graphs = cases[i].graphs;
+        run.want.recompute = cases[i].recompute;
+        fixture_go(&run);
+        check_losses(&run, &reference);
+        if (run.want.dtype == MICS_DTYPE_FP32)
+            check_routers(&run, &reference);
+    }
+}
+
 // The same run twice gives the same bits.
 static void test_repeats(void **state)
 {
@@ -331,10 +391,15 @@ static void test_flips_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank),        cmocka_unit_test(test_shardings_staged),
-        cmocka_unit_test(test_optimizers),      cmocka_unit_test(test_shardings_nccl),
-        cmocka_unit_test(test_repeats),         cmocka_unit_test(test_overflow_is_skipped),
-        cmocka_unit_test(test_graphs),          cmocka_unit_test(test_breadth),
+        cmocka_unit_test(test_one_rank),
+        cmocka_unit_test(test_shardings_staged),
+        cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_shardings_nccl),
+        cmocka_unit_test(test_mixtures),
+        cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_overflow_is_skipped),
+        cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_breadth),
         cmocka_unit_test(test_flips_are_found),
     };
     const int missing = gpu_missing();

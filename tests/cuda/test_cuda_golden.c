@@ -157,12 +157,17 @@ static void check_case(const golden *g, bool on_device, mics_dtype dtype, double
 
 static void test_logits(void **state)
 {
-    static const double tolerances[MICS_DTYPES] = {
-        [MICS_DTYPE_FP32] = 1e-5, [MICS_DTYPE_BF16] = 1e-2, [MICS_DTYPE_FP16] = 2e-3};
-    static const char *const folders[] = {"gpt2", "bert_small", "roberta_small"};
+    // Rounding changes the experts of some tokens: the CPU's bf16 gives 2 and 4 % with mixtures.
+    static const double all[2][MICS_DTYPES] = {
+        {[MICS_DTYPE_FP32] = 1e-5, [MICS_DTYPE_BF16] = 1e-2, [MICS_DTYPE_FP16] = 2e-3},
+        {[MICS_DTYPE_FP32] = 1e-5, [MICS_DTYPE_BF16] = 5e-2, [MICS_DTYPE_FP16] = 5e-3}};
+    static const char *const folders[] = {"gpt2", "bert_small", "roberta_small", "mixtral_small",
+                                          "qwen3_moe_normalised"};
+    enum { FIRST_MIXTURE = 3 };
     (void)state;
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         golden g;
+        const double *tolerances = all[f >= FIRST_MIXTURE];
         golden_open(&g, folders[f]);
         check_case(&g, false, MICS_DTYPE_FP32, tolerances[MICS_DTYPE_FP32]);
         for (int dtype = 0; dtype < MICS_DTYPES; dtype++)

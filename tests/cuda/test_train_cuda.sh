@@ -57,6 +57,34 @@ exact bf16
 train 0 fp16 --ranks 1 --set sharding=null --set fp16.enabled=true
 near 2e-3 fp16 cpu
 
+# ---- a mixture of experts ----
+cat >mixture.json <<'END'
+{"model_type": "mixtral", "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "hidden_size": 16,
+ "intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": true,
+ "router_aux_loss_coef": 0.02, "max_position_embeddings": 64, "vocab_size": 256, "tie_word_embeddings": true}
+END
+router() { # OUT: what the routers did in the last step, to 3 digits
+    sed -n 's/.*"router_entropy": \([^,]*\), "router_fullest": \([^,]*\), "router_balance": \([^,}]*\).*/\1 \2 \3/p' \
+        "$1/metrics.jsonl" | tail -n 1 | awk '{ printf "%.3g %.3g %.3g\n", $1, $2, $3 }'
+}
+mixture="--set model.config=mixture.json"
+# shellcheck disable=SC2086
+train 0 experts_cpu $mixture --ranks 1 --set sharding=null --set run.device=cpu
+# shellcheck disable=SC2086
+train 0 experts $mixture --ranks 1 --set sharding=null --set run.precision=fp32
+near 1e-5 experts experts_cpu
+exact experts
+[ -n "$(router experts)" ] && [ "$(router experts)" = "$(router experts_cpu)" ] ||
+    fail "the routers did $(router experts), and on the CPU $(router experts_cpu)"
+# shellcheck disable=SC2086
+train 0 experts_bf16 $mixture --ranks 2 --nodes 1 --set run.graphs=true
+near 5e-3 experts_bf16 experts_cpu
+exact experts_bf16
+# shellcheck disable=SC2086
+train 0 experts_tf32 $mixture --ranks 1 --set sharding=null --set run.precision=tf32
+near 1e-3 experts_tf32 experts_cpu
+run 0 eval "$program" eval experts_bf16 --data text.txt
+
 # ---- several ranks on one GPU ----
 # shellcheck disable=SC2086
 train 0 staged $mesh
