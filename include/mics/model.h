@@ -278,8 +278,8 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
                         0,
                         0,
                         0,
-                        {0, 0},
-                        {false, 0, 0},
+                        {0, 0, 0, 0, 0},
+                        {false, 0, 0, 0, false},
                         -1,
                         0};
     return op;

@@ -4,6 +4,7 @@
 // and ups, another those of their downs.
 #include "model/mixture.h"
 #include <stdio.h>
+#include <string.h>
 
 // Far beyond any model; files have three tensors an expert.
 enum { MODULE_BYTES = 2 * MICS_NAME_BYTES, MAX_EXPERTS = 4096, MAX_EXPERTS_OF_ALL = 1 << 17 };
@@ -40,12 +41,23 @@ static void read_losses(config_reader *reader, int64_t with_experts, mics_router
     router->z = (float)(z / (double)with_experts);
 }
 
-static void check_jitter(config_reader *reader)
+// Capacity, and what is random in training: keys of ours, but for the jitter's.
+static void read_recipe(config_reader *reader, mixture *self)
 {
-    static const char key[] = "router_jitter_noise";
-    if (config_real(reader, key, 0, 1, 0) > 0 && reader->status == MICS_OK)
-        reader->status =
-            mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED, "only 0 can be honoured");
+    static const char training[] = "expert_capacity_factor", second[] = "second_expert_policy";
+    static const char evaluation[] = "expert_eval_capacity_factor", least[] = "expert_min_capacity";
+    mics_experts *experts = &self->experts;
+    experts->capacity = config_real(reader, training, 0, 1e6, 0);
+    experts->eval_capacity = config_real(reader, evaluation, 0, 1e6, experts->capacity);
+    experts->min_capacity = (int32_t)config_int(reader, least, 1, 1 << 30, 1);
+    self->router.jitter = (float)config_real(reader, "router_jitter_noise", 0, 0.99, 0);
+    config_require(reader, second, "all|random");
+    const char *policy = mics_json_string(mics_json_at(reader->json, second));
+    self->router.random_second = policy != NULL && strcmp(policy, "random") == 0;
+    if (reader->status == MICS_OK && self->router.random_second && experts->chosen != 2)
+        reader->status = mics_json_fail(reader->json, second, MICS_ERR_INVALID,
+                                        "\"random\" is for num_experts_per_tok = 2, not %d",
+                                        (int)experts->chosen);
 }
 
 // The key that says how many experts there are: one of two names, or both with one number.
@@ -76,7 +88,7 @@ void mixture_read(config_reader *reader, const mixture_family *family, int64_t l
         self->every = config_int(reader, "decoder_sparse_step", 1, CONFIG_MAX_LAYERS, 1);
         check_only_dense(reader);
     }
-    check_jitter(reader);
+    read_recipe(reader, self);
     if (reader->status == MICS_OK && self->experts.count * layers > MAX_EXPERTS_OF_ALL)
         reader->status =
             mics_json_fail(reader->json, count, MICS_ERR_INVALID,
