@@ -354,6 +354,13 @@ static inline int32_t mics_op_dropout(mics_model *model, int32_t in, float dropo
     op.dropout = dropout;
     return mics_model_add_op(model, op);
 }
+/* x times the sigmoid of one number a token, which tensor `gate` holds. */
+static inline int32_t mics_op_sigmoid_gate(mics_model *model, int32_t in, int32_t gate)
+{
+    mics_op op = mics_op_of(MICS_OP_SIGMOID_GATE, in, mics_param_none(), mics_param_none());
+    op.in[1] = gate;
+    return mics_model_add_op(model, op);
+}
 static inline int32_t mics_op_add(mics_model *model, int32_t a, int32_t b)
 {
     mics_op op = mics_op_of(MICS_OP_ADD, a, mics_param_none(), mics_param_none());

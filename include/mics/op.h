@@ -36,6 +36,7 @@ enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 3, MICS_OP_WORKS = 8 };
     X(ROUTER, router)                                                                              \
     X(EXPERTS_IN, experts_in)                                                                      \
     X(EXPERTS_OUT, experts_out)                                                                    \
+    X(SIGMOID_GATE, sigmoid_gate)                                                                  \
     X(LM_HEAD, lm_head)
 
 #define MICS_OP_KIND_(NAME, folder) MICS_OP_##NAME,
