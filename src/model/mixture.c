@@ -76,6 +76,8 @@ void mixture_read(config_reader *reader, const mixture_family *family, int64_t l
     const char *count = count_key(reader);
     *self = (mixture){.family = family, .every = 1};
     self->inner = config_int(reader, family->inner_key, 1, 1 << 26, family->inner);
+    if (family->shared_key != NULL)
+        self->shared = config_int(reader, family->shared_key, 1, 1 << 26, family->shared);
     self->experts.count = (int32_t)config_int(reader, count, 1, MAX_EXPERTS, family->experts);
     self->experts.chosen =
         (int32_t)config_int(reader, "num_experts_per_tok", 1, MAX_EXPERTS, family->chosen);
@@ -142,6 +144,29 @@ static mics_param_ref add_weights(mics_model *model, const mixture *of, const ch
     return weight;
 }
 
+// A SwiGLU of all tokens, times the sigmoid of a number a token.
+static int32_t add_shared(mics_model *model, const mixture *of, const char *layer, int32_t in,
+                          int64_t hidden, double init_std)
+{
+    const char *const inputs[] = {of->family->gate, of->family->up};
+    char module[MODULE_BYTES];
+    snprintf(module, sizeof module, "%s.%s.shared_expert.gate_up", layer, of->family->module);
+    const mics_param_ref weight = model_matrix(model, module, 2 * of->shared, hidden, init_std);
+    for (int32_t i = 0; i < 2; i++) {
+        snprintf(module, sizeof module, "%s.%s.shared_expert.%s.weight", layer, of->family->module,
+                 inputs[i]);
+        mics_model_add_part(model, module, i * of->shared, of->shared);
+    }
+    int32_t x = mics_op_linear(model, in, weight, mics_param_none(), true);
+    x = mics_op_swiglu(model, x);
+    const model_linear_spec down = {of->shared, hidden, init_std, false, true};
+    snprintf(module, sizeof module, "%s.shared_expert.%s", of->family->module, of->family->down);
+    x = model_linear(model, layer, module, x, &down);
+    const model_linear_spec gate = {hidden, 1, init_std, false, true};
+    snprintf(module, sizeof module, "%s.shared_expert_gate", of->family->module);
+    return mics_op_sigmoid_gate(model, x, model_linear(model, layer, module, in, &gate));
+}
+
 int32_t mixture_add(mics_model *model, const mixture *of, const char *layer, int32_t in,
                     int64_t hidden, double init_std)
 {
@@ -152,5 +177,8 @@ int32_t mixture_add(mics_model *model, const mixture *of, const char *layer, int
     x = mics_op_experts_swiglu(model, x, of->experts);
     const mics_param_ref down =
         add_weights(model, of, layer, &of->family->down, 1, hidden, of->inner, init_std);
-    return mics_op_experts(model, MICS_OP_EXPERTS_OUT, x, routes, down, of->experts);
+    x = mics_op_experts(model, MICS_OP_EXPERTS_OUT, x, routes, down, of->experts);
+    return of->shared > 0
+               ? mics_op_add(model, x, add_shared(model, of, layer, in, hidden, init_std))
+               : x;
 }

@@ -35,6 +35,11 @@ static const char gshard[] =
     "\"expert_eval_capacity_factor\": 0.6, \"second_expert_policy\": \"random\", "
     "\"router_jitter_noise\": 0.1}";
 
+static const char shared[] =
+    "{\"model_type\": \"qwen2_moe\", " SHAPE
+    "\"num_experts\": 5, \"num_experts_per_tok\": 3, \"shared_expert_intermediate_size\": 6, "
+    "\"expert_capacity_factor\": 0.8, \"expert_min_capacity\": 6}";
+
 static int32_t token(int64_t step, int64_t sample, int64_t position)
 {
     const uint64_t bits = mics_rng_bits(7, (uint64_t)step, (uint64_t)sample);
@@ -313,11 +318,10 @@ static const experts_case cases[] = {
     {4, 2, {4, 4, 4}, 1, 1, false},
 };
 
-static void test_gshard(void **state)
+static void check_config(const char *config)
 {
-    (void)state;
     expected e;
-    open_expected(&e, gshard);
+    open_expected(&e, config);
     double dropped = 0;
     for (int step = 0; step < STEPS; step++)
         dropped += e.dropped[step] / STEPS;
@@ -330,10 +334,23 @@ static void test_gshard(void **state)
     close_expected(&e);
 }
 
+static void test_gshard(void **state)
+{
+    (void)state;
+    check_config(gshard);
+}
+
+static void test_shared(void **state)
+{
+    (void)state;
+    check_config(shared);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gshard),
+        cmocka_unit_test(test_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
