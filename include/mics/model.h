@@ -38,6 +38,10 @@ typedef struct mics_param {
     // one, of its own name.
     mics_param_part *parts;
     int32_t part_count;
+    // Files may have all of its rows as one tensor of this name, of (stacked, rows / stacked,
+    // columns), in place of the parts. "": none.
+    char stack[MICS_NAME_BYTES];
+    int32_t stacked;
     int32_t dims;
     int64_t shape[2];
     int64_t elems;
@@ -142,14 +146,15 @@ int64_t mics_model_param_count(const mics_model *model);
  */
 mics_param_ref mics_model_find_param(const mics_model *model, const char *name);
 
-/* Under what other name published files may hold a tensor: without the leading "transformer.",
+/* Under what other names published files may hold a tensor: without the leading "transformer.",
  * "model." or "gpt_neox." where the base model was saved; "lm_head.weight" for "embed_out.weight";
- * "LayerNorm.gamma" and "LayerNorm.beta" for "LayerNorm.weight" and "LayerNorm.bias".
+ * "LayerNorm.gamma" and "LayerNorm.beta" for "LayerNorm.weight" and "LayerNorm.bias"; "mlp.gate"
+ * for "block_sparse_moe.gate".
  *
- * Needs:   a name of less than MICS_NAME_BYTES bytes.
- * Returns: whether there is one, in other_out.
+ * Needs:   a name of less than MICS_NAME_BYTES bytes; index 0 for the first, then 1, and so on.
+ * Returns: whether there is one of this index, in other_out, which changes in any case.
  */
-bool mics_tensor_other_name(const char *name, char other_out[MICS_NAME_BYTES]);
+bool mics_tensor_other_name(const char *name, int32_t index, char other_out[MICS_NAME_BYTES]);
 
 // A whole Hugging Face tensor that a parameter holds, alone or beside others.
 typedef struct mics_param_tensor {
@@ -247,6 +252,13 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
  *          mics_model_finish checks.
  */
 void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int64_t rows);
+
+/* Says that files may have all rows of the newest parameter as one tensor: `matrices` of them, one
+ * below the other, of three dimensions in all.
+ *
+ * Needs:   a parameter of two dimensions, whose rows `matrices` divides.
+ */
+void mics_model_add_stack(mics_model *model, const char *tensor, int32_t matrices);
 
 /* Adds an op of any kind to the newest unit: `op` has its kind, inputs, parameters and attributes.
  * Inputs and parameters that the kind does not have are ignored; one that may be absent is

@@ -141,6 +141,9 @@ static mics_param_ref add_weights(mics_model *model, const mixture *of, const ch
                  (int)(i / count), names[i % count]);
         mics_model_add_part(model, module, i * rows, rows);
     }
+    snprintf(module, sizeof module, "%s.mlp.experts.%s_proj", layer,
+             count > 1 ? "gate_up" : "down");
+    mics_model_add_stack(model, module, of->experts.count);
     return weight;
 }
 
