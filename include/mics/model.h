@@ -103,7 +103,7 @@ mics_status mics_model_from_shapes(mics_memory *memory, const mics_json *config,
                                    mics_model **model_out);
 
 /* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral,
- * qwen2, qwen3, mixtral, qwen3_moe, gpt_neox, bert or roberta (docs/config.md).
+ * qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, gpt_neox, bert or roberta (docs/config.md).
  *
  * Errors name file, line and key. A key that changes the model and cannot be honoured (another
  * activation) is an error. `ignore_dropout` builds the model without its dropouts. An absent
