@@ -366,13 +366,6 @@ static inline int32_t mics_op_dropout(mics_model *model, int32_t in, float dropo
     op.dropout = dropout;
     return mics_model_add_op(model, op);
 }
-/* x times the sigmoid of one number a token, which tensor `gate` holds. */
-static inline int32_t mics_op_sigmoid_gate(mics_model *model, int32_t in, int32_t gate)
-{
-    mics_op op = mics_op_of(MICS_OP_SIGMOID_GATE, in, mics_param_none(), mics_param_none());
-    op.in[1] = gate;
-    return mics_model_add_op(model, op);
-}
 static inline int32_t mics_op_add(mics_model *model, int32_t a, int32_t b)
 {
     mics_op op = mics_op_of(MICS_OP_ADD, a, mics_param_none(), mics_param_none());
@@ -382,6 +375,18 @@ static inline int32_t mics_op_add(mics_model *model, int32_t a, int32_t b)
 static inline void mics_op_lm_head(mics_model *model, int32_t in, mics_param_ref weight)
 {
     mics_model_add_op(model, mics_op_of(MICS_OP_LM_HEAD, in, weight, mics_param_none()));
+}
+
+/* Adds a product: each token's numbers times the sigmoid of one number, which `gate` holds.
+ *
+ * Needs:   in and gate are tensors of the newest unit, gate of width 1.
+ * Returns: the tensor that it makes; -1 after a failure.
+ */
+static inline int32_t mics_op_sigmoid_gate(mics_model *model, int32_t in, int32_t gate)
+{
+    mics_op op = mics_op_of(MICS_OP_SIGMOID_GATE, in, mics_param_none(), mics_param_none());
+    op.in[1] = gate;
+    return mics_model_add_op(model, op);
 }
 
 /* A mixture of experts. The router gives weights (chosen) of the experts that each token goes to;
