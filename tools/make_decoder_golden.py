@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/golden/{llama,mistral,qwen2,qwen3,gpt_neox,mixtral,qwen3_moe}_*: small random models of these families
-and what training them must give; and tests/golden/rope.json: frequencies of rotary embeddings.
+"""Makes tests/golden/{llama,mistral,qwen2,qwen3,gpt_neox,mixtral,qwen2_moe,qwen3_moe}_*: small random models of these
+families and what training them must give; tests/golden/rope.json: frequencies of rotary embeddings;
+and tests/golden/stacked: two of the models as transformers 5 writes them where it keeps the experts
+of a layer as one tensor (save_original_format=False).
 
 The reference is Hugging Face transformers, run on the CPU in float64 with eager attention and no
 dropout, as tools/make_gpt2_golden.py has it. Half of the configurations are written as transformers
@@ -14,7 +16,9 @@ dropout, as tools/make_gpt2_golden.py has it. Half of the configurations are wri
 
 import json
 import pathlib
+import shutil
 import sys
+import tempfile
 
 import torch
 from safetensors.torch import save_file
@@ -107,7 +111,15 @@ VARIANTS = {
         hidden_size=16, intermediate_size=23, moe_intermediate_size=12, num_hidden_layers=1,
         num_attention_heads=2, num_key_value_heads=2, head_dim=8, max_position_embeddings=16,
         num_experts=8, num_experts_per_tok=4, norm_topk_prob=True, tie_word_embeddings=True),
+    "qwen2_moe_shared": dict(
+        model_type="qwen2_moe", seed=45, batch=2, tokens=13, max_norm=1.0, old=False,
+        hidden_size=20, intermediate_size=17, moe_intermediate_size=9,
+        shared_expert_intermediate_size=14, num_hidden_layers=3, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=16, num_experts=5, num_experts_per_tok=3,
+        mlp_only_layers=[0]),
 }
+
+STACKED = ("mixtral_small", "qwen3_moe_layers")
 
 # Published shapes of the rotary embeddings, and odd ones.
 ROPES = [
@@ -258,6 +270,18 @@ def make(folder, variant):
           f"{sum(f.stat().st_size for f in folder.iterdir())} bytes")
 
 
+def make_stacked(out, name):
+    """The file of a golden folder's model, experts stacked."""
+    model = AutoModelForCausalLM.from_pretrained(out / name)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, save_original_format=False)
+        again = AutoModelForCausalLM.from_pretrained(folder)
+        assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters()))
+        (out / "stacked").mkdir(exist_ok=True)
+        shutil.copyfile(pathlib.Path(folder) / "model.safetensors",
+                        out / "stacked" / (name + ".safetensors"))
+
+
 def frequencies(rope):
     """The frequencies and the scale that transformers computes for a Llama with such heads."""
     rope = dict(rope)
@@ -286,6 +310,8 @@ def main():
     for name, variant in VARIANTS.items():
         if len(sys.argv) < 3 or name in sys.argv[2:]:
             make(out / name, variant)
+    for name in STACKED:
+        make_stacked(out, name)
     lines = ",\n".join(json.dumps(frequencies(rope)) for rope in ROPES)
     (out / "rope.json").write_text(f"[\n{lines}\n]\n")
 

@@ -43,8 +43,9 @@ typedef struct mics_shares mics_shares;
 typedef enum mics_router_sum {
     MICS_ROUTER_SEQUENCES, // how many
     MICS_ROUTER_ENTROPY,   // mean of a token's probabilities' entropy, nats
-    MICS_ROUTER_FULLEST,   // tokens of the fullest expert, relative to the mean expert
+    MICS_ROUTER_FULLEST,   // tokens that chose the fullest expert, relative to the mean expert
     MICS_ROUTER_BALANCE,   // the loss that balances, without its factor
+    MICS_ROUTER_DROPPED,   // share of the choices that full experts did not take
     MICS_ROUTER_SUMS
 } mics_router_sum;
 
@@ -57,7 +58,8 @@ typedef struct mics_op_call {
     float *stats;                       // of each row; read in backward
     const float *routes;                // (N, stats of the router) that experts' rows follow
     const void *params[MICS_OP_PARAMS]; // as stored
-    const mics_dropout_draw *draw;      // NULL: nothing is dropped (evaluation, generation)
+    const mics_dropout_draw *draw;      // NULL: no random number (evaluation, generation)
+    bool training;                      // and no evaluation or generation
     // backward
     const void *dout; // (N, shape.out)
     void *din;        // (N, shape.in[0]); may be dout where the descriptor says so

@@ -38,6 +38,10 @@ typedef struct mics_param {
     // one, of its own name.
     mics_param_part *parts;
     int32_t part_count;
+    // Files may have all of its rows as one tensor of this name, of (stacked, rows / stacked,
+    // columns), in place of the parts. "": none.
+    char stack[MICS_NAME_BYTES];
+    int32_t stacked;
     int32_t dims;
     int64_t shape[2];
     int64_t elems;
@@ -99,7 +103,7 @@ mics_status mics_model_from_shapes(mics_memory *memory, const mics_json *config,
                                    mics_model **model_out);
 
 /* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral,
- * qwen2, qwen3, mixtral, qwen3_moe, gpt_neox, bert or roberta (docs/config.md).
+ * qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, gpt_neox, bert or roberta (docs/config.md).
  *
  * Errors name file, line and key. A key that changes the model and cannot be honoured (another
  * activation) is an error. `ignore_dropout` builds the model without its dropouts. An absent
@@ -142,14 +146,15 @@ int64_t mics_model_param_count(const mics_model *model);
  */
 mics_param_ref mics_model_find_param(const mics_model *model, const char *name);
 
-/* Under what other name published files may hold a tensor: without the leading "transformer.",
+/* Under what other names published files may hold a tensor: without the leading "transformer.",
  * "model." or "gpt_neox." where the base model was saved; "lm_head.weight" for "embed_out.weight";
- * "LayerNorm.gamma" and "LayerNorm.beta" for "LayerNorm.weight" and "LayerNorm.bias".
+ * "LayerNorm.gamma" and "LayerNorm.beta" for "LayerNorm.weight" and "LayerNorm.bias"; "mlp.gate"
+ * for "block_sparse_moe.gate".
  *
- * Needs:   a name of less than MICS_NAME_BYTES bytes.
- * Returns: whether there is one, in other_out.
+ * Needs:   a name of less than MICS_NAME_BYTES bytes; index 0 for the first, then 1, and so on.
+ * Returns: whether there is one of this index, in other_out, which changes in any case.
  */
-bool mics_tensor_other_name(const char *name, char other_out[MICS_NAME_BYTES]);
+bool mics_tensor_other_name(const char *name, int32_t index, char other_out[MICS_NAME_BYTES]);
 
 // A whole Hugging Face tensor that a parameter holds, alone or beside others.
 typedef struct mics_param_tensor {
@@ -248,6 +253,13 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
  */
 void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int64_t rows);
 
+/* Says that files may have all rows of the newest parameter as one tensor: `matrices` of them, one
+ * below the other, of three dimensions in all.
+ *
+ * Needs:   a parameter of two dimensions, whose rows `matrices` divides.
+ */
+void mics_model_add_stack(mics_model *model, const char *tensor, int32_t matrices);
+
 /* Adds an op of any kind to the newest unit: `op` has its kind, inputs, parameters and attributes.
  * Inputs and parameters that the kind does not have are ignored; one that may be absent is
  * mics_param_none().
@@ -278,8 +290,8 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
                         0,
                         0,
                         0,
-                        {0, 0},
-                        {false, 0, 0},
+                        {0, 0, 0, 0, 0},
+                        {false, 0, 0, 0, false},
                         -1,
                         0};
     return op;
@@ -363,6 +375,18 @@ static inline int32_t mics_op_add(mics_model *model, int32_t a, int32_t b)
 static inline void mics_op_lm_head(mics_model *model, int32_t in, mics_param_ref weight)
 {
     mics_model_add_op(model, mics_op_of(MICS_OP_LM_HEAD, in, weight, mics_param_none()));
+}
+
+/* Adds a product: each token's numbers times the sigmoid of one number, which `gate` holds.
+ *
+ * Needs:   in and gate are tensors of the newest unit, gate of width 1.
+ * Returns: the tensor that it makes; -1 after a failure.
+ */
+static inline int32_t mics_op_sigmoid_gate(mics_model *model, int32_t in, int32_t gate)
+{
+    mics_op op = mics_op_of(MICS_OP_SIGMOID_GATE, in, mics_param_none(), mics_param_none());
+    op.in[1] = gate;
+    return mics_model_add_op(model, op);
 }
 
 /* A mixture of experts. The router gives weights (chosen) of the experts that each token goes to;

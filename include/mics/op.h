@@ -36,6 +36,7 @@ enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 3, MICS_OP_WORKS = 8 };
     X(ROUTER, router)                                                                              \
     X(EXPERTS_IN, experts_in)                                                                      \
     X(EXPERTS_OUT, experts_out)                                                                    \
+    X(SIGMOID_GATE, sigmoid_gate)                                                                  \
     X(LM_HEAD, lm_head)
 
 #define MICS_OP_KIND_(NAME, folder) MICS_OP_##NAME,
@@ -62,18 +63,33 @@ typedef struct mics_rotary_spec {
 
 // A mixture of experts (Fedus et al., Switch transformers, 2021, arXiv:2101.03961): a router scores
 // `count` experts, and each token goes to the `chosen` best. Ops on the rows of tokens at their
-// experts have `chosen` rows a token, and say so here.
+// experts have `chosen` rows a token, and say so here. With a capacity an expert takes so many rows
+// of a sequence at most: the first choices of all its tokens come first, in the order of tokens,
+// then their second choices, and so on (Lepikhin et al., GShard, 2020, arXiv:2006.16668, algorithm
+// 1). What it does not take is dropped: that expert adds nothing to the token. So neither ranks nor
+// micro-batches change what is dropped. Generation drops nothing.
 typedef struct mics_experts {
     int32_t count, chosen; // 0: no experts
+    // Of a sequence of T tokens an expert takes factor * T * chosen / count rows, rounded up, at
+    // least `min_capacity`. 0: all of them.
+    double capacity, eval_capacity; // factors, of training and of evaluation
+    int32_t min_capacity;
 } mics_experts;
 
 // How a router weighs what it has chosen, and what it adds to the objective. The losses are of each
 // sequence and layer alone, so neither ranks nor micro-batches change them.
 typedef struct mics_router_spec {
-    bool normalised; // weights of a token's experts sum to 1
+    bool normalised; // weights of a token's experts sum to 1, also where one of them is dropped
     // Times count * sum over e of (tokens that chose e / T) * (mean probability of e).
     float balance;
     float z; // times the mean of the squared log of the sum of e^score (Zoph et al., 2022)
+    // In training. The router's input is multiplied by uniform noise in 1 - jitter to 1 + jitter
+    // (Fedus et al., 2021); and of two experts the second is kept with the probability of twice its
+    // share of the two weights (GShard, section 2.2). Noise is of mask `mask`, an element's 16 bits
+    // b being 1 + jitter * ((b + 1/2) / 2^15 - 1); a second expert is kept where element 0 of the
+    // token's row of mask `mask` + 1 is below 2^16 times that probability.
+    float jitter;
+    bool random_second;
 } mics_router_spec;
 
 // One op of a unit. Who adds it to a model fills in kind, inputs, parameters and attributes.
@@ -95,7 +111,7 @@ typedef struct mics_op {
     int32_t rotary; // table of the model (mics_model.rotaries)
     float eps;
     float dropout;        // probability that a number is dropped in training; 0: none
-    uint32_t mask;        // number of its first dropout mask; mics_model_add_op numbers them
+    uint32_t mask;        // number of its first mask; mics_model_add_op numbers them
     mics_experts experts; // of their weights: one below the other
     mics_router_spec router;
     int32_t
@@ -265,6 +281,20 @@ int32_t mics_op_works(const mics_op_shape *shape, const mics_op_pass *pass,
  * Needs:   parts >= 1. A size below `parts` becomes 1.
  */
 mics_op_shape mics_op_shape_cut(const mics_op_shape *shape, int32_t parts, bool by_columns);
+
+/* Rows that one expert takes at most of a sequence of `length` tokens: its capacity, or all tokens.
+ *
+ * Needs:   experts.count >= 1, length >= 1.
+ */
+int64_t mics_experts_capacity(mics_experts experts, int64_t length, bool training);
+
+/* Rows that `held` of the experts together can get at most from a micro-batch of `sequences`
+ * sequences of `length` tokens, in training and in evaluation.
+ *
+ * Needs:   1 <= held <= experts.count; sequences, length >= 0.
+ */
+int64_t mics_experts_max_rows(mics_experts experts, int64_t sequences, int64_t length,
+                              int32_t held);
 
 /* Elements of q, k and v side by side. */
 static inline int64_t mics_heads_width(mics_heads heads)

@@ -20,8 +20,9 @@ extern "C" {
 typedef struct mics_router_metrics {
     bool any;       // false: the model has no experts
     double entropy; // of a token's probabilities, nats
-    double fullest; // tokens of the fullest expert of a sequence; 1: as many as each has on average
+    double fullest; // tokens that chose a sequence's fullest expert; 1: as many as on average
     double balance; // the loss that balances, without its factor
+    double dropped; // share of tokens' choices that full experts did not take
 } mics_router_metrics;
 
 // One training step, of all ranks together where not said otherwise.

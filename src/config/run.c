@@ -143,14 +143,21 @@ static void reset(config *run)
     memcpy(run->origins, run->adopted, sizeof run->origins);
 }
 
-// A folder stands for the file of that name in it. `owned` holds the path then.
+// A folder stands for the file of that name in it, or of the other one where that is there alone.
+// `owned` holds the path then.
 static mics_status enter_folder(const config *run, const char **path, const char *name,
-                                char **owned)
+                                const char *other, char **owned)
 {
     struct stat found;
+    char *alone = NULL;
     if (stat(*path, &found) != 0 || !S_ISDIR(found.st_mode))
         return MICS_OK;
     MICS_TRY(mics_file_join(run->memory, *path, name, owned));
+    if (other != NULL && stat(*owned, &found) != 0)
+        MICS_TRY(mics_file_join(run->memory, *path, other, &alone));
+    const bool taken = alone != NULL && stat(alone, &found) == 0;
+    mics_free(run->memory, taken ? *owned : alone);
+    *owned = taken ? alone : *owned;
     *path = *owned;
     return MICS_OK;
 }
@@ -191,10 +198,11 @@ static mics_status fill(config *run)
     run->run.validation = run->validation.texts;
     run->run.validation_count = run->validation.count;
     if (strcmp(run->run.tokenizer, "bytes") != 0)
-        MICS_TRY(enter_folder(run, &run->run.tokenizer, "tokenizer.json", &run->tokenizer_path));
+        MICS_TRY(enter_folder(run, &run->run.tokenizer, "tokenizer.json", "vocab.txt",
+                              &run->tokenizer_path));
     if (strcmp(run->run.model_config, MICS_MODEL_OF_PROGRAM) == 0)
         return MICS_OK;
-    MICS_TRY(enter_folder(run, &run->run.model_config, "config.json", &run->config_path));
+    MICS_TRY(enter_folder(run, &run->run.model_config, "config.json", NULL, &run->config_path));
     return check_file(run, "model.config", run->run.model_config);
 }
 

@@ -23,7 +23,7 @@ static void *tensor(const mics_engine *engine, const mics_step *step, int32_t in
     return activation(engine, step, engine->schedule->units[step->unit].tensor_at[index]);
 }
 
-// NULL where nothing is dropped: in a model without dropout, and in evaluations.
+// NULL where nothing is random: in a model without masks, and in evaluations.
 static const mics_dropout_draw *draw_of(const mics_engine *engine, const int32_t *tokens)
 {
     const mics_schedule *schedule = engine->schedule;
@@ -52,6 +52,7 @@ static mics_op_call call_of(const mics_engine *engine, const mics_exec *at, cons
     call.order = spec->accelerator ? call.targets + N : NULL;
     call.segments = op->segments ? tokens + engine->schedule->data_segments : NULL;
     call.draw = draw_of(engine, tokens);
+    call.training = engine->phase == MICS_PHASE_TRAIN;
     call.loss_scale =
         (float)(engine->loss_scale / ((double)N * spec->micro_steps * spec->mesh.ranks));
     call.chunk_rows = def->loss ? def->cost(&call.shape).chunk_rows : 0;

@@ -94,6 +94,7 @@ int32_t model_linear(mics_model *model, const char *layer, const char *name, int
     X(qwen2, "Qwen2ForCausalLM", "num_hidden_layers")                                              \
     X(qwen3, "Qwen3ForCausalLM", "num_hidden_layers")                                              \
     X(mixtral, "MixtralForCausalLM", "num_hidden_layers")                                          \
+    X(qwen2_moe, "Qwen2MoeForCausalLM", "num_hidden_layers")                                       \
     X(qwen3_moe, "Qwen3MoeForCausalLM", "num_hidden_layers")                                       \
     X(gpt_neox, "GPTNeoXForCausalLM", "num_hidden_layers")                                         \
     X(bert, "BertForMaskedLM", "num_hidden_layers")                                                \

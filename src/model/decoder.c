@@ -50,7 +50,8 @@ static void read_biases(config_reader *reader, decoder *self)
 {
     const decoder_family *family = self->family;
     const bool bias = config_bool(reader, "attention_bias", false);
-    self->qkv_bias = family->qkv_bias || (family->bias_keys && bias);
+    self->qkv_bias = family->qkv_bias || (family->bias_keys && bias) ||
+                     (family->qkv_bias_key && config_bool(reader, "qkv_bias", true));
     self->o_bias = family->bias_keys && bias;
     const bool mlp_bias = config_bool(reader, "mlp_bias", false);
     self->mlp_bias = family->mlp_bias_key && mlp_bias;
@@ -66,13 +67,16 @@ static void read_biases(config_reader *reader, decoder *self)
 
 static void read_window(config_reader *reader, decoder *self)
 {
-    static const char key[] = "sliding_window";
+    static const char key[] = "sliding_window", use[] = "use_sliding_window";
     const decoder_family *family = self->family;
     const int64_t limit = (int64_t)1 << 31;
+    if (family->no_window && config_bool(reader, use, false) && reader->status == MICS_OK)
+        reader->status =
+            mics_json_fail(reader->json, use, MICS_ERR_UNSUPPORTED, "only false can be honoured");
     if (!family->window && !family->layer_types)
         return;
     const int64_t window = config_int(reader, key, 1, limit, 4096);
-    const bool used = family->window || config_bool(reader, "use_sliding_window", false);
+    const bool used = family->window || config_bool(reader, use, false);
     // Where it is absent, Mistral has one and Mixtral has none.
     const bool null =
         (config_has(reader, key) || family->experts != NULL) && !config_is_said(reader, key);

@@ -20,10 +20,12 @@ typedef struct decoder_family {
     // The family's rules.
     bool heads_divide;             // hidden, also beside "head_dim"
     bool qkv_bias;                 // of q, k and v, always
+    bool qkv_bias_key;             // "qkv_bias", true where it is absent
     bool bias_keys;                // "attention_bias", of o too
     bool mlp_bias_key;             // "mlp_bias"
     bool head_norm;                // RMSNorm of each query and key head
     bool window;                   // "sliding_window" holds for all layers
+    bool no_window;                // "use_sliding_window" must be false
     const mixture_family *experts; // NULL: none
     bool layer_types; // "layer_types", or "use_sliding_window" from "max_window_layers" on
 } decoder_family;

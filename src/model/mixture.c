@@ -4,6 +4,7 @@
 // and ups, another those of their downs.
 #include "model/mixture.h"
 #include <stdio.h>
+#include <string.h>
 
 // Far beyond any model; files have three tensors an expert.
 enum { MODULE_BYTES = 2 * MICS_NAME_BYTES, MAX_EXPERTS = 4096, MAX_EXPERTS_OF_ALL = 1 << 17 };
@@ -40,12 +41,23 @@ static void read_losses(config_reader *reader, int64_t with_experts, mics_router
     router->z = (float)(z / (double)with_experts);
 }
 
-static void check_jitter(config_reader *reader)
+// Capacity, and what is random in training: keys of ours, but for the jitter's.
+static void read_recipe(config_reader *reader, mixture *self)
 {
-    static const char key[] = "router_jitter_noise";
-    if (config_real(reader, key, 0, 1, 0) > 0 && reader->status == MICS_OK)
-        reader->status =
-            mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED, "only 0 can be honoured");
+    static const char training[] = "expert_capacity_factor", second[] = "second_expert_policy";
+    static const char evaluation[] = "expert_eval_capacity_factor", least[] = "expert_min_capacity";
+    mics_experts *experts = &self->experts;
+    experts->capacity = config_real(reader, training, 0, 1e6, 0);
+    experts->eval_capacity = config_real(reader, evaluation, 0, 1e6, experts->capacity);
+    experts->min_capacity = (int32_t)config_int(reader, least, 1, 1 << 30, 1);
+    self->router.jitter = (float)config_real(reader, "router_jitter_noise", 0, 0.99, 0);
+    config_require(reader, second, "all|random");
+    const char *policy = mics_json_string(mics_json_at(reader->json, second));
+    self->router.random_second = policy != NULL && strcmp(policy, "random") == 0;
+    if (reader->status == MICS_OK && self->router.random_second && experts->chosen != 2)
+        reader->status = mics_json_fail(reader->json, second, MICS_ERR_INVALID,
+                                        "\"random\" is for num_experts_per_tok = 2, not %d",
+                                        (int)experts->chosen);
 }
 
 // The key that says how many experts there are: one of two names, or both with one number.
@@ -64,6 +76,8 @@ void mixture_read(config_reader *reader, const mixture_family *family, int64_t l
     const char *count = count_key(reader);
     *self = (mixture){.family = family, .every = 1};
     self->inner = config_int(reader, family->inner_key, 1, 1 << 26, family->inner);
+    if (family->shared_key != NULL)
+        self->shared = config_int(reader, family->shared_key, 1, 1 << 26, family->shared);
     self->experts.count = (int32_t)config_int(reader, count, 1, MAX_EXPERTS, family->experts);
     self->experts.chosen =
         (int32_t)config_int(reader, "num_experts_per_tok", 1, MAX_EXPERTS, family->chosen);
@@ -76,7 +90,7 @@ void mixture_read(config_reader *reader, const mixture_family *family, int64_t l
         self->every = config_int(reader, "decoder_sparse_step", 1, CONFIG_MAX_LAYERS, 1);
         check_only_dense(reader);
     }
-    check_jitter(reader);
+    read_recipe(reader, self);
     if (reader->status == MICS_OK && self->experts.count * layers > MAX_EXPERTS_OF_ALL)
         reader->status =
             mics_json_fail(reader->json, count, MICS_ERR_INVALID,
@@ -127,7 +141,33 @@ static mics_param_ref add_weights(mics_model *model, const mixture *of, const ch
                  (int)(i / count), names[i % count]);
         mics_model_add_part(model, module, i * rows, rows);
     }
+    snprintf(module, sizeof module, "%s.mlp.experts.%s_proj", layer,
+             count > 1 ? "gate_up" : "down");
+    mics_model_add_stack(model, module, of->experts.count);
     return weight;
+}
+
+// A SwiGLU of all tokens, times the sigmoid of a number a token.
+static int32_t add_shared(mics_model *model, const mixture *of, const char *layer, int32_t in,
+                          int64_t hidden, double init_std)
+{
+    const char *const inputs[] = {of->family->gate, of->family->up};
+    char module[MODULE_BYTES];
+    snprintf(module, sizeof module, "%s.%s.shared_expert.gate_up", layer, of->family->module);
+    const mics_param_ref weight = model_matrix(model, module, 2 * of->shared, hidden, init_std);
+    for (int32_t i = 0; i < 2; i++) {
+        snprintf(module, sizeof module, "%s.%s.shared_expert.%s.weight", layer, of->family->module,
+                 inputs[i]);
+        mics_model_add_part(model, module, i * of->shared, of->shared);
+    }
+    int32_t x = mics_op_linear(model, in, weight, mics_param_none(), true);
+    x = mics_op_swiglu(model, x);
+    const model_linear_spec down = {of->shared, hidden, init_std, false, true};
+    snprintf(module, sizeof module, "%s.shared_expert.%s", of->family->module, of->family->down);
+    x = model_linear(model, layer, module, x, &down);
+    const model_linear_spec gate = {hidden, 1, init_std, false, true};
+    snprintf(module, sizeof module, "%s.shared_expert_gate", of->family->module);
+    return mics_op_sigmoid_gate(model, x, model_linear(model, layer, module, in, &gate));
 }
 
 int32_t mixture_add(mics_model *model, const mixture *of, const char *layer, int32_t in,
@@ -140,5 +180,8 @@ int32_t mixture_add(mics_model *model, const mixture *of, const char *layer, int
     x = mics_op_experts_swiglu(model, x, of->experts);
     const mics_param_ref down =
         add_weights(model, of, layer, &of->family->down, 1, hidden, of->inner, init_std);
-    return mics_op_experts(model, MICS_OP_EXPERTS_OUT, x, routes, down, of->experts);
+    x = mics_op_experts(model, MICS_OP_EXPERTS_OUT, x, routes, down, of->experts);
+    return of->shared > 0
+               ? mics_op_add(model, x, add_shared(model, of, layer, in, hidden, init_std))
+               : x;
 }

@@ -15,6 +15,10 @@ typedef struct mixture_family {
     int64_t inner, experts, chosen; // defaults
     bool normalised;                // always; else "norm_topk_prob" says it
     bool some_layers;               // "decoder_sparse_step" and "mlp_only_layers"
+    // A shared expert, which takes all tokens and is weighed by a sigmoid of its own: key of its
+    // size, and that of an absent key. NULL: none.
+    const char *shared_key;
+    int64_t shared;
 } mixture_family;
 
 typedef struct mixture {
@@ -22,7 +26,8 @@ typedef struct mixture {
     mics_experts experts;
     mics_router_spec router;
     int64_t inner;
-    int64_t every; // of so many layers the last has experts, unless mlp_only_layers has its number
+    int64_t shared; // of the shared expert; 0: none
+    int64_t every;  // of so many layers the last has experts, unless mlp_only_layers has its number
 } mixture;
 
 /* Reads the keys. Losses of the router count where output_router_logits is true, as in

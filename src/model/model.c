@@ -189,12 +189,22 @@ static mics_status check_params(const mics_model *model, const mics_op_def *def,
     return MICS_OK;
 }
 
-// Of an op with dropout: a mask for each query head, or one.
+// Of an op with dropout a mask for each query head, or one; of a router one for each use.
+static int64_t masks_of(const mics_op *op)
+{
+    enum { ROUTER_MASKS = 2 };
+    if (op->router.jitter > 0 || op->router.random_second)
+        return ROUTER_MASKS;
+    if (op->dropout <= 0)
+        return 0;
+    return op->heads.query > 0 ? op->heads.query : 1;
+}
+
 static void number_masks(mics_model *model, mics_op *op)
 {
-    const int64_t masks = op->heads.query > 0 ? op->heads.query : 1;
+    const int64_t masks = masks_of(op);
     op->mask = model->masks;
-    if (model->status != MICS_OK || op->dropout <= 0)
+    if (model->status != MICS_OK)
         return;
     if (masks > (int64_t)UINT32_MAX - model->masks)
         model->status = mics_fail(MICS_ERR_INVALID, "the model has more than %lld dropout masks",
@@ -203,14 +213,19 @@ static void number_masks(mics_model *model, mics_op *op)
         model->masks += (uint32_t)masks;
 }
 
+static bool same_experts(const mics_experts *a, const mics_experts *b)
+{
+    return a->count == b->count && a->chosen == b->chosen && a->capacity == b->capacity &&
+           a->eval_capacity == b->eval_capacity && a->min_capacity == b->min_capacity;
+}
+
 // The stats of the router whose output is the op's second input; -1: it has none.
 static int32_t routes_of(const mics_unit *unit, const mics_op *op)
 {
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *maker = &unit->ops[o];
         if (op->experts.count > 0 && op->in[1] > 0 && maker->out == op->in[1] &&
-            maker->experts.count == op->experts.count &&
-            maker->experts.chosen == op->experts.chosen)
+            same_experts(&maker->experts, &op->experts))
             return maker->stats;
     }
     return -1;

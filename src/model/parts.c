@@ -39,6 +39,23 @@ void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int
     append_part(model, param, &part);
 }
 
+void mics_model_add_stack(mics_model *model, const char *tensor, int32_t matrices)
+{
+    mics_unit *unit = model_newest(model);
+    if (unit == NULL)
+        return;
+    mics_param *param = unit->param_count > 0 ? &unit->params[unit->param_count - 1] : NULL;
+    if (param == NULL || param->dims != 2 || strlen(tensor) >= MICS_NAME_BYTES || matrices < 1 ||
+        param->shape[0] % matrices != 0) {
+        model->status =
+            mics_fail(MICS_ERR_INVALID, "unit %s: no %d matrices of one parameter can be %.*s",
+                      unit->name, (int)matrices, MICS_NAME_BYTES, tensor);
+        return;
+    }
+    snprintf(param->stack, sizeof param->stack, "%s", tensor);
+    param->stacked = matrices;
+}
+
 bool mics_param_next_tensor(const mics_param *param, int32_t *part_in_out,
                             mics_param_tensor *tensor_out)
 {
@@ -175,12 +192,10 @@ mics_status model_check_tensors(const mics_model *model)
     return status;
 }
 
-bool mics_tensor_other_name(const char *name, char other_out[MICS_NAME_BYTES])
+// Without the prefix of a base model that was saved alone.
+static bool without_prefix(const char *name, char other_out[MICS_NAME_BYTES])
 {
     static const char *const prefixes[] = {"transformer.", "model.", "gpt_neox."};
-    static const char *const ends[][2] = {{"LayerNorm.weight", "gamma"},
-                                          {"LayerNorm.bias", "beta"}};
-    const size_t length = strlen(name);
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
         const size_t bytes = strlen(prefixes[i]);
         if (strncmp(name, prefixes[i], bytes) == 0) {
@@ -188,12 +203,21 @@ bool mics_tensor_other_name(const char *name, char other_out[MICS_NAME_BYTES])
             return true;
         }
     }
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        const size_t bytes = strlen(ends[i][0]), kept = strlen("LayerNorm.");
-        if (length < bytes || strcmp(name + length - bytes, ends[i][0]) != 0)
+    return false;
+}
+
+// As other versions and programs spell it.
+static bool respelt(const char *name, char other_out[MICS_NAME_BYTES])
+{
+    static const char *const ways[][2] = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                                          {"LayerNorm.bias", "LayerNorm.beta"},
+                                          {".block_sparse_moe.gate.weight", ".mlp.gate.weight"}};
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        const size_t bytes = strlen(ways[i][0]);
+        if (length < bytes || strcmp(name + length - bytes, ways[i][0]) != 0)
             continue;
-        snprintf(other_out, MICS_NAME_BYTES, "%.*s%s", (int)(length - bytes + kept), name,
-                 ends[i][1]);
+        snprintf(other_out, MICS_NAME_BYTES, "%.*s%s", (int)(length - bytes), name, ways[i][1]);
         return true;
     }
     if (strcmp(name, "embed_out.weight") != 0)
@@ -202,11 +226,28 @@ bool mics_tensor_other_name(const char *name, char other_out[MICS_NAME_BYTES])
     return true;
 }
 
+bool mics_tensor_other_name(const char *name, int32_t index, char other_out[MICS_NAME_BYTES])
+{
+    char spelt[MICS_NAME_BYTES];
+    const bool shorter = without_prefix(name, other_out);
+    if (shorter && index == 0)
+        return true;
+    index -= shorter;
+    if (!respelt(name, spelt))
+        return false;
+    if (index > 0)
+        return index == 1 && without_prefix(spelt, other_out);
+    memcpy(other_out, spelt, sizeof spelt);
+    return true;
+}
+
 static bool is_named(const char *own, const char *name)
 {
     char other[MICS_NAME_BYTES];
-    return strcmp(own, name) == 0 ||
-           (mics_tensor_other_name(own, other) && strcmp(other, name) == 0);
+    bool is = strcmp(own, name) == 0;
+    for (int32_t i = 0; !is && mics_tensor_other_name(own, i, other); i++)
+        is = strcmp(other, name) == 0;
+    return is;
 }
 
 static bool holds_tensor(const mics_param *param, const char *name)

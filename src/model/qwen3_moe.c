@@ -28,21 +28,12 @@ static const decoder_family family = {
     .positions = 32768,
     .bias_keys = true,
     .head_norm = true,
+    .no_window = true,
     .experts = &experts,
 };
-
-static void refuse_window(config_reader *reader)
-{
-    static const char key[] = "use_sliding_window";
-    if (config_bool(reader, key, false) && reader->status == MICS_OK)
-        reader->status =
-            mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED, "only false can be honoured");
-}
 
 mics_status build_qwen3_moe(mics_memory *memory, config_reader *reader, bool ignore_dropout,
                             mics_model **model_out)
 {
-    refuse_window(reader);
-    MICS_TRY(reader->status);
     return decoder_build(memory, reader, &family, ignore_dropout, model_out);
 }

@@ -97,7 +97,7 @@ static mics_param_ref expert_weight(mics_model *model, const shapes *s, const ch
 
 static int32_t experts(mics_model *model, const shapes *s, const char *layer, int32_t in)
 {
-    const mics_experts of = {(int32_t)s->experts, (int32_t)s->chosen};
+    const mics_experts of = {.count = (int32_t)s->experts, .chosen = (int32_t)s->chosen};
     const int64_t outputs = (s->gated ? 2 : 1) * s->expert_inner;
     const int32_t routes = router(model, s, layer, in, of);
     const mics_param_ref up = expert_weight(model, s, layer, "up", s->hidden, outputs);

@@ -58,14 +58,20 @@ static bool is_no_parameter(const mics_model *model, const char *name)
     return (model->masked && is_of_another_task(name)) || (model->tied && is_lm_head(name));
 }
 
-// The tensor of this name, or of the other one that files have for it.
+// The tensor of this name, or of one of the others that files have for it.
 static const mics_tensor_info *find_tensor(const mics_safetensors *reader, const char *name)
 {
     char other[MICS_NAME_BYTES];
     const mics_tensor_info *info = mics_safetensors_find(reader, name);
-    return info == NULL && mics_tensor_other_name(name, other)
-               ? mics_safetensors_find(reader, other)
-               : info;
+    for (int32_t i = 0; info == NULL && mics_tensor_other_name(name, i, other); i++)
+        info = mics_safetensors_find(reader, other);
+    return info;
+}
+
+// The tensor that holds all rows of a parameter, in place of one a matrix; NULL: there is none.
+static const mics_tensor_info *find_stack(const mics_safetensors *reader, const mics_param *param)
+{
+    return param->stacked > 0 ? find_tensor(reader, param->stack) : NULL;
 }
 
 static void shape_text(int32_t dims, const int64_t *shape, char *text, size_t capacity)
@@ -78,41 +84,77 @@ static void shape_text(int32_t dims, const int64_t *shape, char *text, size_t ca
         snprintf(text + used, capacity - used, "]");
 }
 
-static mics_status check_tensor(const mics_param_tensor *tensor, const mics_safetensors *reader,
-                                const char *path)
+static mics_status check_once(const char *name, const mics_tensor_info *info,
+                              const mics_safetensors *reader, const char *path)
 {
-    const mics_tensor_info *info = find_tensor(reader, tensor->name);
     char other[MICS_NAME_BYTES];
-    if (mics_tensor_other_name(tensor->name, other) &&
-        mics_safetensors_find(reader, tensor->name) != NULL &&
-        mics_safetensors_find(reader, other) != NULL)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%s: tensors \"%s\" and \"%s\" are one of the model's; which holds? "
-                         "remove the other",
-                         path, tensor->name, other);
-    if (info == NULL)
-        return mics_fail(MICS_ERR_INVALID, "%s: tensor \"%s\" is missing; is it the same model?",
-                         path, tensor->name);
-    bool same = info->dims == tensor->dims;
-    for (int32_t i = 0; same && i < info->dims; i++)
-        same = info->shape[i] == tensor->shape[i];
+    for (int32_t i = 0; mics_tensor_other_name(name, i, other); i++) {
+        if (strcmp(info->name, other) != 0 && mics_safetensors_find(reader, other) != NULL)
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: tensors \"%s\" and \"%s\" are one of the model's; which holds? "
+                             "remove the other",
+                             path, info->name, other);
+    }
+    return MICS_OK;
+}
+
+static mics_status check_shape(const mics_tensor_info *info, int32_t dims, const int64_t *shape,
+                               const char *path)
+{
+    bool same = info->dims == dims;
+    for (int32_t i = 0; same && i < dims; i++)
+        same = info->shape[i] == shape[i];
     if (same)
         return MICS_OK;
     char theirs[96], ours[96];
     shape_text(info->dims, info->shape, theirs, sizeof theirs);
-    shape_text(tensor->dims, tensor->shape, ours, sizeof ours);
+    shape_text(dims, shape, ours, sizeof ours);
     return mics_fail(MICS_ERR_INVALID, "%s: tensor \"%s\" is %s, but the model's config says %s",
                      path, info->name, theirs, ours);
+}
+
+static mics_status check_tensor(const mics_param_tensor *tensor, const mics_safetensors *reader,
+                                const char *path)
+{
+    const mics_tensor_info *info = find_tensor(reader, tensor->name);
+    if (info == NULL)
+        return mics_fail(MICS_ERR_INVALID, "%s: tensor \"%s\" is missing; is it the same model?",
+                         path, tensor->name);
+    MICS_TRY(check_once(tensor->name, info, reader, path));
+    return check_shape(info, tensor->dims, tensor->shape, path);
+}
+
+static mics_status check_stack(const mics_param *param, const mics_tensor_info *stack,
+                               const mics_safetensors *reader, const char *path)
+{
+    const int64_t shape[] = {param->stacked, param->shape[0] / param->stacked, param->shape[1]};
+    MICS_TRY(check_once(param->stack, stack, reader, path));
+    for (int32_t part = 0; part < param->part_count; part++) {
+        if (find_tensor(reader, param->parts[part].name) != NULL)
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: tensor \"%s\" is a part of \"%s\"; which holds? remove the other",
+                             path, param->parts[part].name, stack->name);
+    }
+    return check_shape(stack, 3, shape, path);
+}
+
+static mics_status check_param(const mics_param *param, const mics_safetensors *reader,
+                               const char *path)
+{
+    mics_param_tensor tensor;
+    const mics_tensor_info *stack = find_stack(reader, param);
+    if (stack != NULL)
+        return check_stack(param, stack, reader, path);
+    for (int32_t part = 0; mics_param_next_tensor(param, &part, &tensor);)
+        MICS_TRY(check_tensor(&tensor, reader, path));
+    return MICS_OK;
 }
 
 static mics_status check_unit(const mics_unit *unit, const mics_safetensors *reader,
                               const char *path)
 {
-    mics_param_tensor tensor;
-    for (int32_t i = 0; i < unit->param_count; i++) {
-        for (int32_t part = 0; mics_param_next_tensor(&unit->params[i], &part, &tensor);)
-            MICS_TRY(check_tensor(&tensor, reader, path));
-    }
+    for (int32_t i = 0; i < unit->param_count; i++)
+        MICS_TRY(check_param(&unit->params[i], reader, path));
     return MICS_OK;
 }
 
@@ -161,8 +203,8 @@ static mics_status check_tied(const mics_model *model, const mics_safetensors *r
 
 // ---- all tensors ----
 
-// Marks the file's tensor of this name, if it has one.
-static void mark(const mics_safetensors *reader, const char *name, bool *known)
+// Marks the file's tensor of exactly this name, if it has one.
+static void mark_one(const mics_safetensors *reader, const char *name, bool *known)
 {
     int32_t begin = 0, end = mics_safetensors_count(reader);
     while (begin < end) {
@@ -177,16 +219,22 @@ static void mark(const mics_safetensors *reader, const char *name, bool *known)
     }
 }
 
-static void mark_unit(const mics_unit *unit, const mics_safetensors *reader, bool *known)
+static void mark(const mics_safetensors *reader, const char *name, bool *known)
 {
     char other[MICS_NAME_BYTES];
+    mark_one(reader, name, known);
+    for (int32_t i = 0; mics_tensor_other_name(name, i, other); i++)
+        mark_one(reader, other, known);
+}
+
+static void mark_unit(const mics_unit *unit, const mics_safetensors *reader, bool *known)
+{
     mics_param_tensor tensor;
     for (int32_t p = 0; p < unit->param_count; p++) {
-        for (int32_t part = 0; mics_param_next_tensor(&unit->params[p], &part, &tensor);) {
+        for (int32_t part = 0; mics_param_next_tensor(&unit->params[p], &part, &tensor);)
             mark(reader, tensor.name, known);
-            if (mics_tensor_other_name(tensor.name, other))
-                mark(reader, other, known);
-        }
+        if (unit->params[p].stacked > 0)
+            mark(reader, unit->params[p].stack, known);
     }
 }
 
@@ -351,6 +399,15 @@ static mics_status read_part(const mics_param *param, const mics_param_part *par
                                  data_out + (in.begin - range.begin));
 }
 
+static mics_status read_stack(const mics_param *param, const mics_tensor_info *stack,
+                              const mics_safetensors *reader, mics_range range, float *data_out)
+{
+    const mics_param_part whole = {.rows = param->shape[0]};
+    const mics_range in = part_in(param, &whole, range);
+    return mics_safetensors_read(reader, stack->name, in.begin - param->offset, in.end - in.begin,
+                                 data_out + (in.begin - range.begin));
+}
+
 mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
                             float *data_out)
 {
@@ -358,7 +415,10 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
         const mics_param *param = &unit->params[i];
         if (param->offset >= range.end || param->offset + param->elems <= range.begin)
             continue;
-        for (int32_t part = 0; part < param->part_count; part++)
+        const mics_tensor_info *stack = find_stack(reader, param);
+        if (stack != NULL)
+            MICS_TRY(read_stack(param, stack, reader, range, data_out));
+        for (int32_t part = 0; stack == NULL && part < param->part_count; part++)
             MICS_TRY(read_part(param, &param->parts[part], reader, range, data_out));
     }
     return MICS_OK;

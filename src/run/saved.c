@@ -219,14 +219,17 @@ static mics_status is_byte_tokenizer(mics_memory *memory, const char *path, bool
     return status;
 }
 
-// A tokenizer.json may be missing: then no text is read or written.
+// The tokenizer may be missing: then no text is read or written.
 static mics_status open_downloaded_tokenizer(mics_saved *saved)
 {
+    static const char *const names[] = {"tokenizer.json", "vocab.txt"};
     bool there = false;
-    MICS_TRY(has(saved->memory, saved->path, "tokenizer.json", &there));
+    int at = 0;
+    for (; at < 2 && !there; at++)
+        MICS_TRY(has(saved->memory, saved->path, names[at], &there));
     if (!there)
         return MICS_OK;
-    MICS_TRY(mics_file_join(saved->memory, saved->path, "tokenizer.json", &saved->tokenizer_path));
+    MICS_TRY(mics_file_join(saved->memory, saved->path, names[at - 1], &saved->tokenizer_path));
     bool is_bytes = false;
     MICS_TRY(is_byte_tokenizer(saved->memory, saved->tokenizer_path, &is_bytes));
     saved->downloaded.tokenizer = is_bytes ? "bytes" : saved->tokenizer_path;

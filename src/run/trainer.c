@@ -346,7 +346,8 @@ static void fill_router(const double sums[MICS_ROUTER_SUMS], mics_router_metrics
         *router = (mics_router_metrics){.any = true,
                                         .entropy = sums[MICS_ROUTER_ENTROPY] / sequences,
                                         .fullest = sums[MICS_ROUTER_FULLEST] / sequences,
-                                        .balance = sums[MICS_ROUTER_BALANCE] / sequences};
+                                        .balance = sums[MICS_ROUTER_BALANCE] / sequences,
+                                        .dropped = sums[MICS_ROUTER_DROPPED] / sequences};
 }
 
 static mics_status report_step(run_trainer *self, int64_t step, double step_us, double lr,

@@ -51,6 +51,23 @@ for file in exported/*; do
 done
 run 0 import "$mics" train run.json --ranks 2 --steps 1 --out imported $with --set model.init=exported
 
+# vocab.txt in place of the tokenizer.json: the same losses and words, and a tokenizer.json in what is made of it.
+cp -r exported older
+rm older/tokenizer.json older/tokenizer_config.json
+cp "$golden/vocab_txt/plain/vocab.txt" older/
+run 0 older_eval "$mics" eval older --data text.txt --json --sequence 32
+[ "$(loss older_eval.out)" = "$(loss eval.out)" ] || fail "the masked loss with vocab.txt differs"
+run 0 older_fill "$mics" generate older --fill "the [MASK] of a [MASK]" --json
+cmp older_fill.out fill.out || fail "with vocab.txt other words are filled in"
+run 0 older_convert "$mics" convert older newer
+contains newer/tokenizer.json '"WordPiece"'
+run 0 older_run "$mics" train run.json --ranks 2 --steps 1 --out from_older --set data.tokenizer=older
+contains from_older/checkpoints/step-00000001/tokenizer.json '"WordPiece"'
+echo "the" >>older/vocab.txt
+run 2 twice_said "$mics" eval older --data text.txt
+contains twice_said.err "older/vocab.txt:1501:"
+one_line twice_said.err
+
 # The first published files: gamma and beta, a pooler, the other task's head, tied tensors twice.
 run 0 old "$mics" convert "$golden/bert_tanh" old
 grep -q "pooler\|gamma\|seq_relationship" old/model.safetensors && fail "an old name was written"

@@ -31,6 +31,30 @@ for file in exported/*; do
 done
 run 0 import "$mics" train examples/mixtral.json --ranks 2 --steps 1 --out imported --set model.init=exported
 
+# GShard's recipe: the same losses of two ranks, and over a stop on four; an evaluation takes its own capacity.
+losses() { sed -n 's/.*"step": \([0-9]*\), "loss": \([0-9.]*\).*/\1 \2/p' "$1/metrics.jsonl"; }
+gshard() { # RANKS STEPS OUT
+    run 0 "gshard$1" "$mics" train examples/gshard.json --ranks "$1" --steps "$2" --out "$3" --set run.validate_every=0 \
+        --set run.checkpoint_every=0 --set train_batch_size=16 --set "gradient_accumulation_steps=$((8 / $1))"
+}
+gshard 2 6 alone
+gshard 4 4 split
+gshard 2 6 split
+losses alone >alone.txt
+losses split >split.txt
+paste -d' ' alone.txt split.txt | awk '$1 != $3 || ($2 - $4) ^ 2 > 1e-8 { bad = 1 } END { exit bad || NR != 6 }' ||
+    fail "losses differ"
+[ "$(grep -c '"router_dropped": 0\.[0-9]' alone/metrics.jsonl)" = 6 ] || fail "nothing is dropped"
+run 0 gshard_eval "$mics" eval split --data text.txt --json --sequence 64
+run 0 gshard_convert "$mics" convert split gshard_exported
+contains gshard_exported/config.json '"expert_eval_capacity_factor": 2'
+run 0 gshard_again "$mics" eval gshard_exported --data text.txt --json --sequence 64
+[ -n "$(loss gshard_eval.out)" ] && [ "$(loss gshard_again.out)" = "$(loss gshard_eval.out)" ] || fail "the export's loss differs"
+sed 's/"expert_eval_capacity_factor": 2[.0]*/"expert_eval_capacity_factor": 0.5/' gshard_exported/config.json >config.tmp
+mv config.tmp gshard_exported/config.json
+run 0 gshard_less "$mics" eval gshard_exported --data text.txt --json --sequence 64
+[ "$(loss gshard_less.out)" != "$(loss gshard_eval.out)" ] || fail "an evaluation has no capacity"
+
 # Figures are only plausible; sanitizers see what is read and written.
 run 0 bench "$mics" bench compute examples/mixtral.json --ranks 2 --seconds 0.1 --force --out links.json
 contains links.json '"matmul_efficiency": [['

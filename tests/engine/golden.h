@@ -51,7 +51,7 @@ static inline float *golden_param(const mics_safetensors *file, const char *pref
         snprintf(name, sizeof name, "%s%s", prefix, part->name);
         char other[MICS_NAME_BYTES];
         const bool there =
-            mics_safetensors_find(file, name) != NULL || !mics_tensor_other_name(name, other);
+            mics_safetensors_find(file, name) != NULL || !mics_tensor_other_name(name, 0, other);
         ASSERT_OK(mics_safetensors_read(file, there ? name : other, part->tensor_row * row_elems,
                                         part->rows * row_elems, data + part->row * row_elems));
     }

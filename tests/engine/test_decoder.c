@@ -27,7 +27,8 @@ static const char *const folders[] = {"gpt2",
                                       "mixtral_small",
                                       "mixtral_balanced",
                                       "qwen3_moe_layers",
-                                      "qwen3_moe_normalised"};
+                                      "qwen3_moe_normalised",
+                                      "qwen2_moe_shared"};
 
 enum { FOLDERS = sizeof folders / sizeof folders[0], MAX_UNITS = 8 };
 

@@ -357,10 +357,10 @@ static void check_engine_logits(const golden *g, const mics_kernels *kernels)
 
 static const char *const folders[] = {"gpt2", "gpt2_untied", "gpt2_hub"};
 static const char *const decoders[] = {
-    "llama_grouped",     "llama_single",     "llama_yarn",          "mistral_window",
-    "mistral_full",      "qwen2_layers",     "qwen2_single",        "qwen3_grouped",
-    "gpt_neox_parallel", "qwen3_single",     "gpt_neox_serial",     "mixtral_small",
-    "mixtral_balanced",  "qwen3_moe_layers", "qwen3_moe_normalised"};
+    "llama_grouped",     "llama_single",     "llama_yarn",           "mistral_window",
+    "mistral_full",      "qwen2_layers",     "qwen2_single",         "qwen3_grouped",
+    "gpt_neox_parallel", "qwen3_single",     "gpt_neox_serial",      "mixtral_small",
+    "mixtral_balanced",  "qwen3_moe_layers", "qwen3_moe_normalised", "qwen2_moe_shared"};
 
 static const char *const encoders[] = {"bert_small", "bert_tanh", "roberta_small", "roberta_tanh"};
 
@@ -470,6 +470,9 @@ static void test_mixtures(void **state)
     check_family(&g, 2, 1, 1, 1);
     golden_close(&g);
     golden_open(&g, "qwen3_moe_layers");
+    check_family(&g, 4, 2, 1, 1);
+    golden_close(&g);
+    golden_open(&g, "qwen2_moe_shared");
     check_family(&g, 4, 2, 1, 1);
     golden_close(&g);
 }

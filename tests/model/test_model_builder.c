@@ -313,7 +313,7 @@ static void layer_odd_swiglu(mics_model *model)
 
 static void layer_other_router(mics_model *model)
 {
-    const mics_experts few = {4, 2}, many = {8, 2};
+    const mics_experts few = {.count = 4, .chosen = 2}, many = {.count = 8, .chosen = 2};
     mics_model_unit(model, "layer", WIDTH);
     const int32_t routes =
         mics_op_router(model, 0, matrix(model, "gate", 4, WIDTH), few, (mics_router_spec){0});

@@ -117,9 +117,9 @@ static void test_windows(void **state)
 static void test_names_and_shapes(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"llama_grouped",     "llama_single",   "mistral_full",
-                                          "qwen2_layers",      "qwen3_single",   "qwen3_grouped",
-                                          "gpt_neox_parallel", "gpt_neox_serial"};
+    static const char *const folders[] = {
+        "llama_grouped", "llama_single",      "mistral_full",    "qwen2_layers",    "qwen3_single",
+        "qwen3_grouped", "gpt_neox_parallel", "gpt_neox_serial", "qwen2_moe_shared"};
     for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
         golden g;
         int32_t count = 0;
@@ -254,6 +254,18 @@ static const refusal refusals[] = {
     {"mixtral", "\"num_experts\": 4, \"num_local_experts\": 8", "num_local_experts",
      "is 8, but num_experts, another name of it, is 4"},
     {"qwen3_moe", "\"mlp_only_layers\": [-1]", "mlp_only_layers", "numbers of layers"},
+    {"mixtral", "\"expert_capacity_factor\": -1", "expert_capacity_factor", "number"},
+    {"mixtral", "\"expert_capacity_factor\": true", "expert_capacity_factor", "number"},
+    {"mixtral", "\"expert_eval_capacity_factor\": \"2\"", "expert_eval_capacity_factor", "number"},
+    {"mixtral", "\"expert_min_capacity\": 0", "expert_min_capacity", "from 1"},
+    {"mixtral", "\"router_jitter_noise\": 1", "router_jitter_noise", "number"},
+    {"mixtral", "\"second_expert_policy\": \"sampling\"", "second_expert_policy",
+     "\"all\" or \"random\""},
+    {"qwen3_moe", "\"second_expert_policy\": \"random\", \"num_experts_per_tok\": 3",
+     "second_expert_policy", "is for num_experts_per_tok = 2, not 3"},
+    {"qwen2_moe", "\"shared_expert_intermediate_size\": 0", "shared_expert_intermediate_size",
+     "from 1"},
+    {"qwen2_moe", "\"use_sliding_window\": true", "use_sliding_window", "only false"},
     {"llama", "\"is_causal\": false", "is_causal", "only true can be honoured"},
     {"qwen3", "\"is_causal\": null", "is_causal", "only true can be honoured"},
     {"gpt_neox", "\"is_causal\": 0", "is_causal", "only true can be honoured"},
@@ -370,6 +382,9 @@ static void test_taken(void **state)
         {"gpt_neox", "\"head_dim\": 6, \"num_attention_heads\": 2, \"rotary_pct\": 1", NULL, NULL},
         {"mixtral", "\"num_experts\": null, \"num_local_experts\": 4", NULL, NULL},
         {"mixtral", "\"num_experts\": 4, \"num_local_experts\": null", NULL, NULL},
+        {"qwen2_moe", "\"qkv_bias\": false", NULL, NULL},
+        {"mixtral", "\"expert_capacity_factor\": null, \"second_expert_policy\": \"all\"", NULL,
+         NULL},
         {"qwen3_moe", "\"mlp_only_layers\": [0, 40]", NULL, NULL}, // of more layers than are left
     };
     mics_memory *memory = NULL;

@@ -146,12 +146,40 @@ static void test_moved(void **state)
     }
 }
 
+static void test_capacity(void **state)
+{
+    (void)state;
+    static const struct {
+        mics_experts experts;
+        int64_t length, training, evaluation;
+    } cases[] = {
+        {{8, 2, 0, 0, 4}, 64, 64, 64},       // none
+        {{8, 2, 1, 2, 1}, 64, 16, 32},       // 64 * 2 / 8
+        {{8, 2, 1.25, 1, 1}, 63, 20, 16},    // 19.7, 15.75
+        {{10, 1, 1.1, 1.1, 1}, 100, 11, 11}, // 11.000000000000002 in fp64
+        {{8, 2, 0.1, 4, 4}, 64, 4, 64},      // the least, and all tokens
+        {{64, 1, 1, 1, 4}, 3, 3, 3},         // no more than there are
+        {{4, 2, 1e300, 1, 1}, 1 << 20, 1 << 20, 1 << 19},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const mics_experts e = cases[i].experts;
+        assert_int_equal(mics_experts_capacity(e, cases[i].length, true), cases[i].training);
+        assert_int_equal(mics_experts_capacity(e, cases[i].length, false), cases[i].evaluation);
+    }
+    const mics_experts all = {8, 2, 0, 0, 1}, few = {8, 2, 1, 1.5, 1};
+    assert_int_equal(mics_experts_max_rows(all, 3, 64, 8), 3 * 64 * 2);
+    assert_int_equal(mics_experts_max_rows(all, 3, 64, 1), 3 * 64); // a token chooses it once
+    assert_int_equal(mics_experts_max_rows(few, 3, 64, 8), 3 * 64 * 2);
+    assert_int_equal(mics_experts_max_rows(few, 3, 64, 2), 3 * 24 * 2);
+    assert_int_equal(mics_experts_max_rows(few, 0, 0, 8), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention),    cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_bad_dropouts), cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_moved),        cmocka_unit_test(test_capacity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,8 +47,9 @@ static void export(mics_memory *memory, const char *from, const char *to,
     mics_saved_close(saved);
 }
 
-// From the file as transformers wrote it, and back; in several files, too.
-static void check_round_trip(mics_memory *memory, const char *folder)
+// From the file as transformers wrote it, and back; in several files, too. `like`: a folder of the
+// same tensors.
+static void check_round_trip(mics_memory *memory, const char *folder, const char *like)
 {
     scratch place;
     mics_safetensors *original = NULL, *exported = NULL;
@@ -56,7 +57,7 @@ static void check_round_trip(mics_memory *memory, const char *folder)
     const char *once = scratch_path(&place, "once"), *twice = scratch_path(&place, "twice");
     export(memory, folder, once, NULL);
     export(memory, once, twice, &(mics_export_spec){.max_file_bytes = 9000});
-    ASSERT_OK(mics_safetensors_open(memory, folder, &original));
+    ASSERT_OK(mics_safetensors_open(memory, like, &original));
     ASSERT_OK(mics_safetensors_open(memory, twice, &exported));
     assert_int_equal(mics_safetensors_count(original), mics_safetensors_count(exported));
     for (int32_t i = 0; i < mics_safetensors_count(original); i++)
@@ -69,15 +70,15 @@ static void check_round_trip(mics_memory *memory, const char *folder)
 static void test_same_bits(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"gpt2",         "gpt2_untied",      "llama_grouped",
-                                          "llama_single", "mistral_full",     "qwen2_layers",
-                                          "qwen3_single", "gpt_neox_parallel"};
+    static const char *const folders[] = {"gpt2",         "gpt2_untied",       "llama_grouped",
+                                          "llama_single", "mistral_full",      "qwen2_layers",
+                                          "qwen3_single", "gpt_neox_parallel", "qwen2_moe_shared"};
     mics_memory *memory = NULL;
     ASSERT_OK(mics_memory_open(&memory));
     for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
         char path[512];
         snprintf(path, sizeof path, MICS_TEST_DATA "/%s", folders[f]);
-        check_round_trip(memory, path);
+        check_round_trip(memory, path, path);
     }
     assert_int_equal(mics_memory_close(memory), 0);
 }
@@ -95,7 +96,7 @@ static void test_rounded(void **state)
     scratch_make_fast(&place);
     const char *folder = scratch_path(&place, "bf16");
     export(memory, MICS_TEST_DATA "/gpt_neox_parallel", folder, &bf16);
-    check_round_trip(memory, folder);
+    check_round_trip(memory, folder, folder);
     ASSERT_OK(mics_safetensors_open(memory, folder, &file));
     for (int32_t i = 0; i < mics_safetensors_count(file); i++)
         assert_string_equal(mics_safetensors_at(file, i)->dtype, "BF16");
@@ -242,7 +243,7 @@ static void test_bad_tokenizer_config(void **state)
 
 // ---- what is wrong ----
 
-// How a copy of llama_single, whose head is tied, differs.
+// How a copy of a golden folder, such as llama_single, whose head is tied, differs.
 typedef struct change {
     const char *leave_out; // a tensor
     const char *add;       // another, with the rows of the embeddings
@@ -262,7 +263,7 @@ static void copy_file(const char *from, const char *to)
     assert_int_equal(fclose(out), 0);
 }
 
-static void copy_changed(mics_memory *memory, const change *how, const char *to)
+static void copy_changed(mics_memory *memory, const char *source, const change *how, const char *to)
 {
     static const char embeddings[] = "model.embed_tokens.weight";
     mics_safetensors *from = NULL;
@@ -270,7 +271,7 @@ static void copy_changed(mics_memory *memory, const change *how, const char *to)
     mics_safetensors_entry entries[64];
     const mics_tensor_info *infos[64];
     int32_t count = 0;
-    ASSERT_OK(mics_safetensors_open(memory, MICS_TEST_DATA "/llama_single", &from));
+    ASSERT_OK(mics_safetensors_open(memory, source, &from));
     for (int32_t i = 0; i <= mics_safetensors_count(from); i++) {
         const bool added = i == mics_safetensors_count(from);
         const mics_tensor_info *info =
@@ -278,10 +279,9 @@ static void copy_changed(mics_memory *memory, const change *how, const char *to)
         if (added ? how->add == NULL
                   : how->leave_out != NULL && strcmp(info->name, how->leave_out) == 0)
             continue;
-        entries[count] = (mics_safetensors_entry){
-            .name = added ? how->add : info->name,
-            .dims = info->dims,
-            .shape = {info->shape[0], info->dims > 1 ? info->shape[1] : 0}};
+        entries[count] =
+            (mics_safetensors_entry){.name = added ? how->add : info->name, .dims = info->dims};
+        memcpy(entries[count].shape, info->shape, sizeof info->shape);
         infos[count++] = info;
     }
     ASSERT_OK(mics_safetensors_create(memory, to, entries, count, 0, &writer));
@@ -293,6 +293,36 @@ static void copy_changed(mics_memory *memory, const change *how, const char *to)
     }
     ASSERT_OK(mics_safetensors_finish(writer, MICS_OK));
     mics_safetensors_close(from);
+}
+
+static void check_changes(const char *golden, const char *source, const change *changes,
+                          size_t count)
+{
+    char config[256];
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (size_t i = 0; i < count; i++) {
+        scratch place;
+        mics_saved *saved = NULL;
+        capture seen;
+        scratch_make_fast(&place);
+        const char *folder = scratch_path(&place, "m");
+        copy_changed(memory, source, &changes[i], folder);
+        snprintf(config, sizeof config, MICS_TEST_DATA "/%s/config.json", golden);
+        copy_file(config, scratch_path(&place, "m/config.json"));
+        capture_begin(&seen);
+        const mics_status status = mics_saved_open(memory, folder, NULL, &saved);
+        capture_end();
+        if (changes[i].said != NULL) {
+            ASSERT_STATUS(MICS_ERR_INVALID, status);
+            ASSERT_SAID(&seen, changes[i].said);
+        } else {
+            ASSERT_OK(status);
+        }
+        mics_saved_close(saved);
+        scratch_remove(&place);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
 }
 
 static void test_tensors(void **state)
@@ -313,30 +343,50 @@ static void test_tensors(void **state)
         {"model.layers.1.self_attn.k_proj.weight", "model.layers.1.self_attn.k_proj.weight", 0,
          "is [97, 30], but the model's config says [10, 30]"},
     };
+    check_changes("llama_single", MICS_TEST_DATA "/llama_single", changes,
+                  sizeof changes / sizeof changes[0]);
+}
+
+// Exports have the tensors of the folders that the stacked files were made from.
+static void test_stacked_bits(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"mixtral_small", "qwen3_moe_layers"};
     mics_memory *memory = NULL;
     ASSERT_OK(mics_memory_open(&memory));
-    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+    for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
+        char like[256], config[512], file[256];
         scratch place;
-        mics_saved *saved = NULL;
-        capture seen;
         scratch_make_fast(&place);
         const char *folder = scratch_path(&place, "m");
-        copy_changed(memory, &changes[i], folder);
-        copy_file(MICS_TEST_DATA "/llama_single/config.json",
-                  scratch_path(&place, "m/config.json"));
-        capture_begin(&seen);
-        const mics_status status = mics_saved_open(memory, folder, NULL, &saved);
-        capture_end();
-        if (changes[i].said != NULL) {
-            ASSERT_STATUS(MICS_ERR_INVALID, status);
-            ASSERT_SAID(&seen, changes[i].said);
-        } else {
-            ASSERT_OK(status);
-        }
-        mics_saved_close(saved);
+        snprintf(like, sizeof like, MICS_TEST_DATA "/%s", folders[f]);
+        snprintf(config, sizeof config, "%s/config.json", like);
+        snprintf(file, sizeof file, MICS_TEST_DATA "/stacked/%s.safetensors", folders[f]);
+        copy_changed(memory, file, &(change){0}, folder);
+        copy_file(config, scratch_path(&place, "m/config.json"));
+        check_round_trip(memory, folder, like);
         scratch_remove(&place);
     }
     assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// Experts of a layer as one tensor.
+static void test_stacked_tensors(void **state)
+{
+    (void)state;
+    static const change changes[] = {
+        {NULL, NULL, 0, NULL},
+        {NULL, "layers.1.mlp.experts.down_proj", 0, "are one of the model's; which holds?"},
+        {NULL, "model.layers.1.block_sparse_moe.gate.weight", 0, "are one of the model's"},
+        {NULL, "model.layers.0.block_sparse_moe.experts.4.w3.weight", 0,
+         "w3.weight\" is a part of \"model.layers.0.mlp.experts.gate_up_proj\""},
+        {"model.layers.0.mlp.experts.down_proj", NULL, 0,
+         "tensor \"model.layers.0.block_sparse_moe.experts.0.w2.weight\" is missing"},
+        {"model.layers.0.mlp.experts.down_proj", "model.layers.0.mlp.experts.down_proj", 0,
+         "is [97, 24], but the model's config says [5, 24, 13]"},
+    };
+    check_changes("mixtral_small", MICS_TEST_DATA "/stacked/mixtral_small.safetensors", changes,
+                  sizeof changes / sizeof changes[0]);
 }
 
 // A weight that fp16 cannot hold: the line names its tensor, and no folder is left.
@@ -351,7 +401,8 @@ static void test_too_large(void **state)
     scratch place;
     ASSERT_OK(mics_memory_open(&memory));
     scratch_make_fast(&place);
-    copy_changed(memory, &(change){name, name, 1e6f, NULL}, scratch_path(&place, "m"));
+    copy_changed(memory, MICS_TEST_DATA "/llama_single", &(change){name, name, 1e6f, NULL},
+                 scratch_path(&place, "m"));
     copy_file(MICS_TEST_DATA "/llama_single/config.json", scratch_path(&place, "m/config.json"));
     ASSERT_OK(mics_saved_open(memory, scratch_path(&place, "m"), NULL, &saved));
     capture_begin(&seen);
@@ -451,7 +502,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_rounded),
-        cmocka_unit_test(test_tensors),          cmocka_unit_test(test_files),
+        cmocka_unit_test(test_tensors),          cmocka_unit_test(test_stacked_bits),
+        cmocka_unit_test(test_stacked_tensors),  cmocka_unit_test(test_files),
         cmocka_unit_test(test_allocations),      cmocka_unit_test(test_qwen2_tokenizers),
         cmocka_unit_test(test_tokenizer_config), cmocka_unit_test(test_bad_tokenizer_config),
         cmocka_unit_test(test_too_large),        cmocka_unit_test(test_tokenizer_allocations),

@@ -11,6 +11,7 @@
 // what stands before and after it is normalized and split apart. Nothing is prepended behind it.
 #include "io/data/bpe.h"
 #include "base/utf8.h"
+#include "io/data/vocab_txt.h"
 #include "mics/log.h"
 #include <string.h>
 #include <xxhash.h>
@@ -501,6 +502,12 @@ static int32_t find_mask(const mics_json *json)
     return find_named(json, names, sizeof names / sizeof *names);
 }
 
+static mics_status load_file(mics_memory *memory, const char *path, mics_json **json_out)
+{
+    return mics_vocab_txt_is(path) ? mics_vocab_txt_load(memory, path, MAX_FILE_BYTES, json_out)
+                                   : mics_json_load(memory, path, MAX_FILE_BYTES, json_out);
+}
+
 mics_status mics_bpe_open(mics_memory *memory, const char *path, mics_tokenizer *tokenizer_out)
 {
     mics_json *json = NULL;
@@ -508,7 +515,7 @@ mics_status mics_bpe_open(mics_memory *memory, const char *path, mics_tokenizer 
     char *text = NULL, *refused = NULL;
     mics_token_list frame = {.memory = memory};
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_json_load(memory, path, MAX_FILE_BYTES, &json));
+    MICS_TRY_OUT(load_file(memory, path, &json));
     MICS_TRY_OUT(mics_strdup(memory, mics_json_text(json), &text)); // JSON holds no NUL
     MICS_TRY_OUT(mics_bpe_load(memory, json, &bpe));
     MICS_TRY_OUT(mics_bpe_load_template(memory, json, bpe->vocab, &frame, &refused));

@@ -369,7 +369,8 @@ static bool put_router(FILE *stream, const mics_router_metrics *router)
 {
     return !router->any || (put_real(stream, "router_entropy", router->entropy) &&
                             put_real(stream, "router_fullest", router->fullest) &&
-                            put_real(stream, "router_balance", router->balance));
+                            put_real(stream, "router_balance", router->balance) &&
+                            put_real(stream, "router_dropped", router->dropped));
 }
 
 mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics)

@@ -9,7 +9,8 @@
 
 // The workspace of a call, divided.
 typedef struct experts_space {
-    int32_t *first;  // (count + 1): first row of each expert
+    int32_t *first;  // (count + 1): first row of each expert, and of what is dropped
+    int64_t all;     // N * k
     mics_elem *rows; // (N * k, width)
     float *gemm;
 } experts_space;
@@ -19,16 +20,16 @@ static inline experts_space experts_space_of(const mics_op_call *call, int64_t w
 {
     const mics_experts e = call->shape.op->experts;
     float *floats = call->at->workspace;
-    experts_space space = {.first = (int32_t *)(void *)floats};
+    experts_space space = {.first = (int32_t *)(void *)floats, .all = call->shape.N * e.chosen};
     floats += mics_experts_first_floats(e);
     space.rows = (mics_elem *)(void *)floats;
-    space.gemm = floats + mics_experts_rows_floats(call->shape.N * e.chosen, width,
-                                                   (int64_t)sizeof(mics_elem));
+    space.gemm = floats + mics_experts_rows_floats(space.all, width, (int64_t)sizeof(mics_elem));
     memset(space.first, 0, ((size_t)e.count + 1) * sizeof *space.first);
     for (int64_t n = 0; n < call->shape.N; ++n) {
         const int32_t *chosen = mics_route_chosen(call->routes, e, n);
         for (int32_t j = 0; j < e.chosen; ++j)
-            space.first[chosen[j] + 1]++;
+            if (!mics_route_drops(chosen[j]))
+                space.first[chosen[j] + 1]++;
     }
     for (int32_t i = 0; i < e.count; ++i)
         space.first[i + 1] += space.first[i];
@@ -59,6 +60,14 @@ typedef struct experts_gemm {
     const void *weight; // (count * O, I)
 } experts_gemm;
 
+// 0 where no expert computes.
+static inline void experts_clear(const experts_gemm *g, void *rows, int64_t width)
+{
+    const int64_t taken = g->space->first[g->count];
+    mics_elem *dropped = (mics_elem *)rows + taken * width;
+    memset(dropped, 0, (size_t)((g->space->all - taken) * width) * sizeof *dropped);
+}
+
 static inline void experts_forward(const experts_gemm *g, void *y, const void *x)
 {
     const int32_t *first = g->space->first;
@@ -77,6 +86,7 @@ static inline void experts_forward(const experts_gemm *g, void *y, const void *x
         if (gemm.M > 0)
             MICS_OP(gemm)(g->at, &gemm);
     }
+    experts_clear(g, y, g->O);
 }
 
 /* dx (rows, I) = dy W */
@@ -97,6 +107,7 @@ static inline void experts_input_gradient(const experts_gemm *g, void *dx, const
         if (gemm.M > 0)
             MICS_OP(gemm)(g->at, &gemm);
     }
+    experts_clear(g, dx, g->I);
 }
 
 /* dW (count * O, I) (+)= dy^T x; 0 of an expert without rows. */

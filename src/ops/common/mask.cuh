@@ -37,13 +37,23 @@ static __device__ __forceinline__ mics_mask mask_at(const mics_masks &masks, int
             draw->sequence + static_cast<uint32_t>(b), masks.threshold};
 }
 
-// Whether the 8 numbers of a block of a row are kept: bit i is of number i.
-static __device__ __forceinline__ uint32_t keep_bits(const mics_mask &mask, int64_t block,
-                                                     int64_t row)
+// The random bits of a block of a row: 16 of each of its 8 numbers, from the low end.
+struct mics_mask_block {
+    uint32_t words[4];
+
+    __device__ __forceinline__ uint32_t of(int number) const
+    {
+        return words[number / 2] >> 16 * (number % 2) & 0xffffU;
+    }
+};
+
+static __device__ __forceinline__ mics_mask_block random_block(const mics_mask &mask, int64_t block,
+                                                               int64_t row)
 {
     const uint32_t m0 = 0xD2511F53U, m1 = 0xCD9E8D57U;
-    uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(row), mask.number,
-                     mask.sequence};
+    mics_mask_block bits = {
+        {static_cast<uint32_t>(block), static_cast<uint32_t>(row), mask.number, mask.sequence}};
+    uint32_t(&c)[4] = bits.words;
     uint32_t k0 = mask.key0, k1 = mask.key1;
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
@@ -56,10 +66,18 @@ static __device__ __forceinline__ uint32_t keep_bits(const mics_mask &mask, int6
         k0 += 0x9E3779B9U;
         k1 += 0xBB67AE85U;
     }
+    return bits;
+}
+
+// Whether the 8 numbers of a block of a row are kept: bit i is of number i.
+static __device__ __forceinline__ uint32_t keep_bits(const mics_mask &mask, int64_t block,
+                                                     int64_t row)
+{
+    const mics_mask_block random = random_block(mask, block, row);
     uint32_t bits = 0;
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-        bits |= static_cast<uint32_t>((c[i / 2] >> 16 * (i % 2) & 0xffffU) >= mask.threshold) << i;
+        bits |= static_cast<uint32_t>(random.of(i) >= mask.threshold) << i;
     return bits;
 }
 

@@ -4,6 +4,29 @@
 #include "ops/experts/def.h"
 #include "mics/log.h"
 #include "ops/gemm/def.h"
+#include <math.h>
+
+int64_t mics_experts_capacity(mics_experts experts, int64_t length, bool training)
+{
+    // What a factor in decimals is off by in binary must not add a row.
+    static const double OFF = 1e-9;
+    const double factor = training ? experts.capacity : experts.eval_capacity;
+    if (factor <= 0)
+        return length;
+    const double rows = factor * (double)length * experts.chosen / experts.count;
+    const double rounded = ceil(rows * (1 - OFF));
+    if (rounded >= (double)length)
+        return length;
+    return mics_smaller(mics_larger((int64_t)rounded, experts.min_capacity), length);
+}
+
+int64_t mics_experts_max_rows(mics_experts experts, int64_t sequences, int64_t length, int32_t held)
+{
+    const int64_t taken = mics_larger(mics_experts_capacity(experts, length, true),
+                                      mics_experts_capacity(experts, length, false));
+    const int64_t chosen = mics_smaller(experts.chosen, held);
+    return sequences * mics_smaller(length * chosen, taken * held);
+}
 
 mics_status mics_experts_check(const mics_op_shape *shape)
 {
@@ -31,12 +54,25 @@ static int64_t gemm_floats(int64_t M, int64_t N, int64_t K)
     return blocks.a + blocks.b + 16 + (K > MICS_GEMM_DEPTH ? blocks.rows * blocks.columns : 0);
 }
 
+// Rows that all experts take at most of a batch of training.
+static int64_t taken_of(const mics_op_shape *s)
+{
+    const mics_experts e = s->op->experts;
+    const int64_t capacity = mics_experts_capacity(e, s->T, true);
+    return mics_smaller(s->N * e.chosen, s->B * capacity * e.count);
+}
+
+double mics_experts_model_flops(const mics_op_shape *s, int64_t I, int64_t O)
+{
+    return 6.0 * (double)I * (double)O * (double)taken_of(s) / (double)s->N;
+}
+
 mics_op_cost mics_experts_cost(const mics_op_shape *s, int64_t I, int64_t O, int64_t width)
 {
     const mics_experts e = s->op->experts;
-    const int64_t rows = s->N * e.chosen;
-    mics_op_cost cost = mics_cost_gemm((double)rows, (double)I, (double)O);
-    const double others = 4 * (double)(mics_smaller(e.count, rows) - 1) * (double)I * (double)O;
+    const int64_t rows = s->N * e.chosen, taken = taken_of(s);
+    mics_op_cost cost = mics_cost_gemm((double)taken, (double)I, (double)O);
+    const double others = 4 * (double)(mics_smaller(e.count, taken) - 1) * (double)I * (double)O;
     cost.bytes_forward += others;
     cost.bytes_backward += 2 * others;
     if (s->accelerator_bytes > 0) {
@@ -57,8 +93,8 @@ mics_op_cost mics_experts_cost(const mics_op_shape *s, int64_t I, int64_t O, int
 int32_t mics_experts_works(const mics_op_shape *s, const mics_op_pass *pass, int64_t I, int64_t O,
                            mics_op_work *works)
 {
-    const int64_t routed = s->N * s->op->experts.chosen;
-    const int64_t experts = mics_smaller(s->op->experts.count, routed), rows = routed / experts;
+    const int64_t taken = taken_of(s);
+    const int64_t experts = mics_smaller(s->op->experts.count, taken), rows = taken / experts;
     int32_t count = 0;
     if (!pass->backward)
         works[count++] = mics_work_gemm(rows, O, I);

@@ -5,9 +5,10 @@
 //     probabilities (count) | log of the sum of e^score | entropy | chosen (k, int32) |
 //     rows (k, int32)
 //
-// `chosen` are experts, best first. `rows` are the token's places among all N * k rows sorted by
-// expert, then by token. In generation rows are not sorted: token n has rows n * k to n * k + k -
-// 1.
+// `chosen` are experts, best first; one whose row is dropped is stored as its complement (below 0).
+// `rows` are the token's places among all N * k rows: those that experts take, sorted by expert,
+// then by token, and behind them those that are dropped. In generation rows are not sorted: token n
+// has rows n * k to n * k + k - 1.
 #ifndef MICS_OPS_EXPERTS_DEF_H
 #define MICS_OPS_EXPERTS_DEF_H
 
@@ -27,6 +28,17 @@ static inline const int32_t *mics_route_chosen(const float *routes, mics_experts
 static inline const int32_t *mics_route_rows(const float *routes, mics_experts e, int64_t n)
 {
     return mics_route_chosen(routes, e, n) + e.chosen;
+}
+
+/* The expert of a choice, and whether its row is dropped. */
+static inline int32_t mics_route_expert(int32_t chosen)
+{
+    return chosen < 0 ? ~chosen : chosen;
+}
+
+static inline bool mics_route_drops(int32_t chosen)
+{
+    return chosen < 0;
 }
 
 // ---- workspace of the ops of experts on the CPU: first rows | rows (N * k, width) | of GEMMs ----
@@ -62,5 +74,8 @@ mics_status mics_experts_check(const mics_op_shape *shape);
 mics_op_cost mics_experts_cost(const mics_op_shape *shape, int64_t I, int64_t O, int64_t width);
 int32_t mics_experts_works(const mics_op_shape *shape, const mics_op_pass *pass, int64_t I,
                            int64_t O, mics_op_work *works_out);
+
+/* The same for model_flops: a token's, of what experts take at most. */
+double mics_experts_model_flops(const mics_op_shape *shape, int64_t I, int64_t O);
 
 #endif

@@ -17,8 +17,8 @@ enum { MICS_CUDA_EXPERTS_TILE = 128 }; // rows of an expert that a block multipl
 // Where rows come from, in a call's workspace.
 typedef struct mics_cuda_routes {
     int32_t *tokens;  // (R): whose row it is
-    int32_t *experts; // (R), which do not fall
-    int32_t *first;   // (experts + 1): each expert's first row, and the end of the last
+    int32_t *experts; // (R), which do not fall; their count of rows that are dropped
+    int32_t *first;   // (experts + 1): each expert's first row, and the first that is dropped
     int32_t *tiles;   // (experts + 1): its first tile, and how many there are
     void *rows;       // (R, width) of the call's dtype, behind them
 } mics_cuda_routes;
@@ -52,7 +52,7 @@ typedef struct mics_cuda_experts_weights {
     bool add;
 } mics_cuda_experts_weights;
 
-/* c (R, O) = a W^T */
+/* c (R, O) = a W^T; 0 of rows that are dropped, here and in the next. */
 void mics_cuda_experts_forward(const mics_cuda_experts_gemm *gemm,
                                const mics_cuda_experts_rows *rows);
 /* c (R, I) = a W */

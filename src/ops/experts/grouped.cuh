@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMMs of many experts in one launch. Which rows are an expert's is known on the device alone: a
 // block finds its tile's expert in what mics_cuda_experts_route made, and the grid has as many
-// tiles of rows as there can be, ceil(rows / 128) + experts; those too many end at once.
+// tiles of rows as there can be, ceil(rows / 128) + experts. Tiles behind those of experts clear
+// what is dropped, for which they are always enough; those too many end at once.
 //
 // Two kernels, of any of the ways to multiply below:
 //   rows:    C (rows, N) = A B, B being (K, N) of the row's expert, stored (N, K) or (K, N)
@@ -396,10 +397,13 @@ __global__ void __launch_bounds__(THREADS, Math::BLOCKS)
     const int64_t within = blockIdx.x - band * p.row_tiles, left = p.column_tiles - band;
     const int64_t beside = left < BESIDE ? left : BESIDE;
     const int64_t tile = within / beside, column = (band + within % beside) * TILE;
-    int64_t first = tile * TILE, end = p.rows, expert = 0;
-    if (p.tiles != nullptr) {
-        if (tile >= p.tiles[p.experts])
+    int64_t first = tile * TILE, end = p.rows, expert = 0, K = p.K;
+    if (p.tiles != nullptr && tile >= p.tiles[p.experts]) {
+        first = p.first[p.experts] + (tile - p.tiles[p.experts]) * TILE;
+        K = 0;
+        if (first >= end)
             return;
+    } else if (p.tiles != nullptr) {
         expert = expert_of_tile(p.tiles, p.experts, tile);
         first = p.first[expert] + (tile - p.tiles[expert]) * TILE;
         end = p.first[expert + 1];
@@ -410,8 +414,8 @@ __global__ void __launch_bounds__(THREADS, Math::BLOCKS)
     const operand<T> a_of = {p.tokens != nullptr ? p.a : p.a + first * p.K, p.K,
                              p.tokens != nullptr ? p.tokens + first : nullptr, rows};
     const operand<T> b_of = {b, B_ALONG ? p.K : p.N, nullptr, columns};
-    const loader<T, true> a(a_of, p.K, p.vectors);
-    const loader<T, B_ALONG> b_slices(b_of, p.K, p.vectors);
+    const loader<T, true> a(a_of, K, p.vectors);
+    const loader<T, B_ALONG> b_slices(b_of, K, p.vectors);
     warp_sums sum;
     add_products<Math, true, B_ALONG>(sum, a, b_slices, space);
     const target<Out> c = {p.c + first * p.ldc + column, p.ldc, rows, columns, false, p.c_vectors};

@@ -16,12 +16,14 @@ constexpr int ROUTE_THREADS = 256, ADD_THREADS = 256;
 // Rows of a token's experts, behind its choices in the router's stats.
 struct routes_of_tokens {
     const float *routes;
-    int64_t stride; // floats of a token
-    int at, chosen; // where the experts begin
+    int64_t stride;        // floats of a token
+    int at, count, chosen; // at: where the choices begin
 
+    // `count` of a row that is dropped.
     __device__ __forceinline__ int32_t expert(int64_t n, int j) const
     {
-        return __float_as_int(routes[n * stride + at + j]);
+        const int32_t choice = __float_as_int(routes[n * stride + at + j]);
+        return choice < 0 ? count : choice;
     }
     __device__ __forceinline__ int32_t row(int64_t n, int j) const
     {
@@ -32,7 +34,7 @@ struct routes_of_tokens {
 routes_of_tokens tokens_of(const mics_op_call *call)
 {
     const mics_experts e = call->shape.op->experts;
-    return {call->routes, mics_route_floats(e), e.count + 2, e.chosen};
+    return {call->routes, mics_route_floats(e), e.count + 2, e.count, e.chosen};
 }
 
 __global__ void __launch_bounds__(ROUTE_THREADS)
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
         tiles += total;
     }
     if (threadIdx.x == 0) {
-        to.first[experts] = static_cast<int32_t>(rows);
+        to.first[experts] = first_row(to.experts, rows, experts);
         to.tiles[experts] = tiles;
     }
 }

@@ -30,7 +30,7 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
 
 static double model_flops(const mics_op_shape *s)
 {
-    return 6.0 * (double)s->in[0] * (double)s->out;
+    return mics_experts_model_flops(s, inputs_of(s), s->out);
 }
 
 const mics_op_def mics_op_def_experts_out = {.name = "experts_out",

@@ -13,6 +13,7 @@
 #include "ops/common/numbers.cuh"
 #include "ops/common/team.cuh"
 #include "ops/router/def.h"
+#include "ops/router/random.cuh"
 #include "ops/router/router_cuda.h"
 
 namespace
@@ -31,6 +32,7 @@ struct problem {
     int32_t E, k;
     mics_router_spec router;
     float loss_scale;
+    router_random random;
     // workspace
     float *dscores, *part_sums, *sequences, *sums;
     double *metrics;
@@ -40,18 +42,37 @@ __device__ __forceinline__ const float *row_of(const problem &p, int64_t n)
 {
     return p.stats + n * p.stride;
 }
-__device__ __forceinline__ int32_t chosen_of(const problem &p, int64_t n, int32_t j)
+// A choice of a token, and its expert, whether it is dropped or not.
+__device__ __forceinline__ int32_t choice_of(const problem &p, int64_t n, int32_t j)
 {
     return __float_as_int(row_of(p, n)[p.E + 2 + j]);
+}
+__device__ __forceinline__ int32_t chosen_of(const problem &p, int64_t n, int32_t j)
+{
+    const int32_t choice = choice_of(p, n, j);
+    return choice < 0 ? ~choice : choice;
+}
+
+// Choices of a token that full experts did not take.
+__device__ __forceinline__ int32_t dropped_of(const problem &p, int64_t n)
+{
+    int32_t dropped = 0;
+    for (int32_t j = 0; j < p.k; ++j)
+        dropped += choice_of(p, n, j) < 0 ? 1 : 0;
+    if (dropped == 0 || !p.random.second || choice_of(p, n, 1) >= 0)
+        return dropped;
+    const float *row = row_of(p, n);
+    const float first = row[chosen_of(p, n, 0)], second = row[chosen_of(p, n, 1)];
+    return dropped - (leaves_out_second(p.random, n, second / (first + second)) ? 1 : 0);
 }
 
 // ---- sums of a sequence ----
 
 // Of a part: sums of probabilities (E), tokens that chose an expert (E), entropy, tokens that
-// count.
+// count, choices that were dropped.
 __device__ __forceinline__ float *part_of(const problem &p, int64_t b, int64_t part)
 {
-    return p.part_sums + (b * p.parts + part) * (2 * p.E + 2);
+    return p.part_sums + (b * p.parts + part) * (2 * p.E + 3);
 }
 
 // A block a part of a sequence. Columns of probabilities are summed by several threads each where
@@ -69,14 +90,16 @@ __global__ void __launch_bounds__(SUM_THREADS) router_part(problem p)
     for (int32_t e = thread; e < p.E; e += SUM_THREADS)
         counts[e] = 0;
     __syncthreads();
-    float entropy = 0, counted = 0;
+    float entropy = 0, counted = 0, dropped = 0;
     for (int64_t n = first + thread; n < end; n += SUM_THREADS) {
         entropy += row_of(p, n)[p.E + 1];
         counted += p.targets == nullptr || p.targets[n] >= 0 ? 1.0F : 0.0F;
         for (int32_t j = 0; j < p.k; ++j)
             atomicAdd(&counts[chosen_of(p, n, j)], 1);
+        dropped += static_cast<float>(dropped_of(p, n));
     }
     const float2 both = team_sum2<SUM_THREADS>(entropy, counted, pairs);
+    const float2 all_dropped = team_sum2<SUM_THREADS>(dropped, 0.0F, pairs);
     const int32_t width = p.E < SUM_THREADS ? p.E : SUM_THREADS, beside = SUM_THREADS / width;
     for (int32_t base = 0; base < p.E; base += width) {
         const int32_t e = base + thread % width, turn = thread / width;
@@ -96,6 +119,7 @@ __global__ void __launch_bounds__(SUM_THREADS) router_part(problem p)
     if (thread == 0) {
         to[2 * p.E] = both.x;
         to[2 * p.E + 1] = both.y;
+        to[2 * p.E + 2] = all_dropped.x;
     }
 }
 
@@ -143,6 +167,7 @@ __global__ void __launch_bounds__(SUM_THREADS) router_sequence(problem p)
     to[MICS_ROUTER_ENTROPY] = sum_of_parts(p, b, 2 * p.E) / T;
     to[MICS_ROUTER_FULLEST] = static_cast<double>(fullest) / T * E / p.k;
     to[MICS_ROUTER_BALANCE] = balance;
+    to[MICS_ROUTER_DROPPED] = sum_of_parts(p, b, 2 * p.E + 2) / (T * p.k);
     p.sequences[b * (p.E + 1) + p.E] = static_cast<float>(scale);
 }
 
@@ -157,8 +182,8 @@ __global__ void __launch_bounds__(WARP) router_metrics(double *sums, problem p)
 // ---- gradients of scores ----
 
 // What a token's probability of `expert` has as its gradient: `balance` from the loss that
-// balances, and if it was chosen, that of its weight. Of weights that are made to sum to 1, `mean`
-// is what they have in common and `sum` what they were divided by.
+// balances, and if it was chosen, that of its weight; one that is dropped is 0. Of weights that are
+// made to sum to 1, `mean` is what they have in common and `sum` what they were divided by.
 template <typename T>
 __device__ __forceinline__ float probability_gradient(const problem &p, int64_t n, int32_t expert,
                                                       const T *dweights, float balance, float mean,
@@ -166,7 +191,7 @@ __device__ __forceinline__ float probability_gradient(const problem &p, int64_t 
 {
     for (int32_t j = 0; j < p.k; ++j)
         if (chosen_of(p, n, j) == expert)
-            balance += (to_float(dweights[j]) - mean) / sum;
+            balance += ((choice_of(p, n, j) < 0 ? 0.0F : to_float(dweights[j])) - mean) / sum;
     return balance;
 }
 
@@ -182,7 +207,8 @@ __global__ void __launch_bounds__(TOKEN_THREADS) router_scores(problem p, const 
         for (int32_t j = 0; p.router.normalised && j < p.k; ++j)
             sum += row[chosen_of(p, n, j)];
         for (int32_t j = 0; p.router.normalised && j < p.k; ++j)
-            mean += to_float(dweights[j]) * (row[chosen_of(p, n, j)] / sum);
+            if (choice_of(p, n, j) >= 0)
+                mean += to_float(dweights[j]) * (row[choice_of(p, n, j)] / sum);
         for (int32_t e = lane; e < p.E; e += WARP)
             dot += row[e] * probability_gradient(p, n, e, dweights, sequence[e], mean, sum);
         dot = warp_sum(dot);
@@ -194,7 +220,7 @@ __global__ void __launch_bounds__(TOKEN_THREADS) router_scores(problem p, const 
     }
 }
 
-// ---- dx (N, C) (+)= dscores W ----
+// ---- dx (N, C) (+)= dscores W, times the noise ----
 
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(GRADIENT_THREADS)
@@ -229,6 +255,13 @@ __global__ void __launch_bounds__(GRADIENT_THREADS)
         mics_pack<T, COUNT> pack = {};
         if (add)
             pack = load_pack<COUNT>(static_cast<const T *>(to));
+        if (p.random.jitter > 0) {
+            float noise[COUNT];
+            noise_at(noise, p.random, first + t, c);
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i)
+                sum[t][i] *= noise[i];
+        }
 #pragma unroll
         for (int i = 0; i < COUNT; ++i)
             pack.at[i] = from_float<T>(sum[t][i] + (add ? to_float(pack.at[i]) : 0.0F));
@@ -261,11 +294,19 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, 1)
 #pragma unroll 2
         for (int64_t n = 0; c < p.C && n < part; ++n) {
             const auto in = load_pack<COUNT>(x + (base + n) * p.C + c);
+            float noise[COUNT];
 #pragma unroll
-            for (int e = 0; e < GROUP; ++e)
+            for (int i = 0; i < COUNT; ++i)
+                noise[i] = 1;
+            if (p.random.jitter > 0)
+                noise_at(noise, p.random, base + n, c);
 #pragma unroll
-                for (int i = 0; i < COUNT; ++i)
-                    sum[e][i] = fmaf(by[n][e], to_float(in.at[i]), sum[e][i]);
+            for (int i = 0; i < COUNT; ++i) {
+                const float wide = to_float(in.at[i]) * noise[i];
+#pragma unroll
+                for (int e = 0; e < GROUP; ++e)
+                    sum[e][i] = fmaf(by[n][e], wide, sum[e][i]);
+            }
         }
     }
 #pragma unroll
@@ -309,6 +350,7 @@ problem problem_of(const mics_op_call *call)
     p.k = e.chosen;
     p.router = s->op->router;
     p.loss_scale = call->loss_scale;
+    p.random = router_random_of(call);
     p.dscores = floats + space.scores;
     p.part_sums = floats + space.parts;
     p.sequences = floats + space.sequences;

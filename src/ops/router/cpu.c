@@ -6,13 +6,62 @@
 // Shapes: T tokens of a sequence, E experts, k chosen. p probabilities, w weights, f fraction of a
 // sequence's tokens that an expert gets, P mean of its probabilities over the sequence.
 #include "ops/common/decode.h"
+#include "ops/common/mask.h"
 #include "ops/experts/def.h"
 #include "ops/router/scores.h"
 #include <math.h>
 
+enum { NOISE = 256 }; // numbers whose noise is made at a time
+
 // ---- forward ----
 
-static void scores_of(float *score_E, const mics_elem *x_C, const mics_elem *weight_EC, int64_t E,
+static bool is_noisy(const mics_op_call *call)
+{
+    return call->draw != NULL && call->shape.op->router.jitter > 0;
+}
+
+// What numbers `first` to `first` + count of a token's input are multiplied by. count <= NOISE.
+static void noise_of(const mics_op_call *call, int64_t n, int64_t first, int64_t count,
+                     float *noise)
+{
+    static const float HALF = 32768;
+    const float jitter = call->shape.op->router.jitter;
+    const mics_mask mask = mics_mask_of(call, n / call->shape.T, 0);
+    uint16_t bits[NOISE];
+    MICS_ISA_OP(mask_rows)
+    (bits, &mask, n % call->shape.T, first / MICS_MASK_BLOCK, 31,
+     (count + MICS_MASK_BLOCK - 1) / MICS_MASK_BLOCK);
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i)
+        noise[i] = 1 + jitter * (((float)bits[i] + 0.5F) / HALF - 1);
+}
+
+// What the router multiplies, in fp32: its input, with noise where there is some. `space`: (N, C).
+static const float *input_of(const mics_op_call *call, float *space)
+{
+    const int64_t N = call->shape.N, C = call->shape.in[0];
+    const mics_elem *x = call->in[0];
+    const bool noisy = is_noisy(call);
+    if (MICS_ELEM_FP32 && !noisy)
+        return call->in[0];
+#pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
+    for (int64_t n = 0; n < N; ++n) {
+        float noise[NOISE];
+        for (int64_t i = 0; i < NOISE; ++i)
+            noise[i] = 1;
+        for (int64_t first = 0; first < C; first += NOISE) {
+            const int64_t part = mics_smaller(NOISE, C - first), at = n * C + first;
+            if (noisy)
+                noise_of(call, n, first, part, noise);
+#pragma omp simd
+            for (int64_t c = 0; c < part; ++c)
+                space[at + c] = mics_load(x[at + c]) * noise[c];
+        }
+    }
+    return space;
+}
+
+static void scores_of(float *score_E, const float *x_C, const mics_elem *weight_EC, int64_t E,
                       int64_t C)
 {
     for (int64_t e = 0; e < E; ++e) {
@@ -20,35 +69,65 @@ static void scores_of(float *score_E, const mics_elem *x_C, const mics_elem *wei
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t c = 0; c < C; ++c)
-            sum += mics_load(x_C[c]) * mics_load(weight_C[c]);
+            sum += x_C[c] * mics_load(weight_C[c]);
         score_E[e] = sum;
     }
 }
 
-static void route_token(const mics_op_call *call, int64_t n)
+// Whether chance leaves out the second expert of token n.
+static bool leaves_out_second(const mics_op_call *call, int64_t n)
+{
+    static const float ALL = 65536;
+    const mics_experts e = call->shape.op->experts;
+    const float *row = call->stats + n * mics_route_floats(e);
+    if (call->draw == NULL || !call->shape.op->router.random_second)
+        return false;
+    const mics_mask mask = mics_mask_of(call, n / call->shape.T, 1);
+    uint16_t bits[MICS_MASK_BLOCK];
+    MICS_ISA_OP(mask_rows)(bits, &mask, n % call->shape.T, 0, 0, 1);
+    const float share = router_probability(row, e, 1) / router_sum(row, e);
+    return (float)bits[0] >= ALL * 2 * share;
+}
+
+static void route_token(const mics_op_call *call, const float *x_NC, int64_t n)
 {
     const mics_op_shape *s = &call->shape;
     const mics_experts e = s->op->experts;
     const int64_t C = s->in[0];
     float *row = call->stats + n * mics_route_floats(e);
-    mics_elem *out = (mics_elem *)call->out + n * e.chosen;
-    scores_of(row, (const mics_elem *)call->in[0] + n * C, call->params[0], e.count, C);
+    scores_of(row, x_NC + n * C, call->params[0], e.count, C);
     router_choose(row, e);
-    for (int32_t j = 0; j < e.chosen; ++j)
-        out[j] = mics_store(router_weight(row, s->op, j));
+    if (leaves_out_second(call, n))
+        router_chosen(row, e)[1] = ~router_chosen(row, e)[1];
 }
 
-// Places of all rows, sorted by expert, then by token.
-static void place_rows(const mics_op_call *call)
+// Drops what is beyond the experts' capacity in the sequence of token `first`. taken_E: scratch.
+static void drop_rows(const mics_op_call *call, int64_t first, int32_t *taken_E)
 {
     const mics_experts e = call->shape.op->experts;
-    int32_t *next = call->at->workspace;
-    memset(next, 0, (size_t)e.count * sizeof *next);
+    const int64_t T = call->shape.T;
+    const int64_t capacity = mics_experts_capacity(e, T, call->training);
+    memset(taken_E, 0, (size_t)e.count * sizeof *taken_E);
+    for (int32_t j = 0; capacity < T && j < e.chosen; ++j)
+        for (int64_t n = first; n < first + T; ++n) {
+            int32_t *choice = router_chosen(call->stats + n * mics_route_floats(e), e) + j;
+            if (!mics_route_drops(*choice) && taken_E[*choice]++ >= capacity)
+                *choice = ~*choice;
+        }
+}
+
+// Places of all rows: those that experts take, sorted by expert, then by token; and the others.
+static void place_rows(const mics_op_call *call, int32_t *next)
+{
+    const mics_experts e = call->shape.op->experts;
+    memset(next, 0, ((size_t)e.count + 1) * sizeof *next);
     for (int64_t n = 0; n < call->shape.N; ++n)
-        for (int32_t j = 0; j < e.chosen; ++j)
-            next[mics_route_chosen(call->stats, e, n)[j]]++;
+        for (int32_t j = 0; j < e.chosen; ++j) {
+            const int32_t choice = mics_route_chosen(call->stats, e, n)[j];
+            next[mics_route_drops(choice) ? e.count : choice]++;
+        }
     int32_t before = 0;
-    for (int32_t i = 0; i < e.count; ++i) {
+    for (int32_t i = 0; i <= e.count; ++i) {
         const int32_t own = next[i];
         next[i] = before;
         before += own;
@@ -56,17 +135,35 @@ static void place_rows(const mics_op_call *call)
     for (int64_t n = 0; n < call->shape.N; ++n) {
         int32_t *chosen = router_chosen(call->stats + n * mics_route_floats(e), e);
         for (int32_t j = 0; j < e.chosen; ++j)
-            chosen[e.chosen + j] = next[chosen[j]]++;
+            chosen[e.chosen + j] = next[mics_route_drops(chosen[j]) ? e.count : chosen[j]]++;
+    }
+}
+
+static void weigh(const mics_op_call *call)
+{
+    const mics_op *op = call->shape.op;
+    const mics_experts e = op->experts;
+    mics_elem *out = call->out;
+    for (int64_t n = 0; n < call->shape.N; ++n) {
+        const float *row = call->stats + n * mics_route_floats(e);
+        for (int32_t j = 0; j < e.chosen; ++j)
+            out[n * e.chosen + j] = mics_store(
+                mics_route_drops(mics_route_chosen(row, e, 0)[j]) ? 0 : router_weight(row, op, j));
     }
 }
 
 static void forward(const mics_op_call *call)
 {
-    const int64_t N = call->shape.N;
+    const int64_t N = call->shape.N, E = call->shape.op->experts.count;
+    int32_t *rows = call->at->workspace;
+    const float *x = input_of(call, (float *)call->at->workspace + router_rows_floats(E));
 #pragma omp parallel for if (N * call->shape.in[0] >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n)
-        route_token(call, n);
-    place_rows(call);
+        route_token(call, x, n);
+    for (int64_t first = 0; first < N; first += call->shape.T)
+        drop_rows(call, first, rows);
+    place_rows(call, rows);
+    weigh(call);
 }
 
 // ---- backward ----
@@ -90,13 +187,16 @@ static void balance_of(const mics_op_call *call, int64_t first, float scale, flo
     const mics_op_shape *s = &call->shape;
     const mics_experts e = s->op->experts;
     const double T = (double)s->T;
-    double fullest = 0, balance = 0, entropy = 0;
+    double fullest = 0, balance = 0, entropy = 0, dropped = 0;
     memset(gradient_E, 0, (size_t)e.count * sizeof *gradient_E);
     memset(sum_E, 0, (size_t)e.count * sizeof *sum_E);
     for (int64_t n = first; n < first + s->T; ++n) {
         const float *row = call->stats + n * mics_route_floats(e);
-        for (int32_t j = 0; j < e.chosen; ++j)
-            gradient_E[mics_route_chosen(row, e, 0)[j]] += 1;
+        const int32_t *chosen = mics_route_chosen(row, e, 0);
+        for (int32_t j = 0; j < e.chosen; ++j) {
+            gradient_E[mics_route_expert(chosen[j])] += 1;
+            dropped += mics_route_drops(chosen[j]) && !(j == 1 && leaves_out_second(call, n));
+        }
         for (int32_t i = 0; i < e.count; ++i)
             sum_E[i] += row[i];
         entropy += (double)row[e.count + 1];
@@ -113,10 +213,11 @@ static void balance_of(const mics_op_call *call, int64_t first, float scale, flo
     call->router_sums[MICS_ROUTER_ENTROPY] += entropy / T;
     call->router_sums[MICS_ROUTER_FULLEST] += fullest * e.count / e.chosen;
     call->router_sums[MICS_ROUTER_BALANCE] += balance;
+    call->router_sums[MICS_ROUTER_DROPPED] += dropped / (T * e.chosen);
 }
 
 // The gradient of a token's scores, from that of its weights and of its probabilities (which
-// dscore_E holds at first, of the loss that balances).
+// dscore_E holds at first, of the loss that balances). A weight that is dropped is 0.
 static void score_gradient(const mics_op_call *call, int64_t n, float scale, float *dscore_E)
 {
     const mics_op *op = call->shape.op;
@@ -126,14 +227,15 @@ static void score_gradient(const mics_op_call *call, int64_t n, float scale, flo
     const mics_elem *dweight = (const mics_elem *)call->dout + n * e.chosen;
     float sum = 1, mean = 0;
     if (op->router.normalised) {
-        sum = 0;
-        for (int32_t j = 0; j < e.chosen; ++j) {
-            sum += row[chosen[j]];
-            mean += mics_load(dweight[j]) * router_weight(row, op, j);
-        }
+        sum = router_sum(row, e);
+        for (int32_t j = 0; j < e.chosen; ++j)
+            if (!mics_route_drops(chosen[j]))
+                mean += mics_load(dweight[j]) * router_weight(row, op, j);
     }
-    for (int32_t j = 0; j < e.chosen; ++j)
-        dscore_E[chosen[j]] += (mics_load(dweight[j]) - mean) / sum;
+    for (int32_t j = 0; j < e.chosen; ++j) {
+        const float own = mics_route_drops(chosen[j]) ? 0 : mics_load(dweight[j]);
+        dscore_E[mics_route_expert(chosen[j])] += (own - mean) / sum;
+    }
     float dot = 0;
     for (int32_t i = 0; i < e.count; ++i)
         dot += row[i] * dscore_E[i];
@@ -142,7 +244,7 @@ static void score_gradient(const mics_op_call *call, int64_t n, float scale, flo
         dscore_E[i] = row[i] * (dscore_E[i] - dot + z);
 }
 
-// dx (N, C) (+)= dscore (N, E) W
+// dx (N, C) (+)= dscore (N, E) W, times the noise.
 static void input_gradient(const mics_op_call *call, const float *dscore_NE)
 {
     const int64_t N = call->shape.N, C = call->shape.in[0], E = call->shape.op->experts.count;
@@ -150,13 +252,11 @@ static void input_gradient(const mics_op_call *call, const float *dscore_NE)
     mics_elem *dx = call->din;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n) {
-        enum { PART = 256 };
-        for (int64_t first = 0; first < C; first += PART) {
-            const int64_t part = mics_smaller(PART, C - first);
+        for (int64_t first = 0; first < C; first += NOISE) {
+            const int64_t part = mics_smaller(NOISE, C - first);
             mics_elem *to = dx + n * C + first;
-            float sum[PART];
-            for (int64_t c = 0; c < part; ++c)
-                sum[c] = call->add_din ? mics_load(to[c]) : 0.0F;
+            float sum[NOISE], noise[NOISE];
+            memset(sum, 0, sizeof sum);
             for (int64_t e = 0; e < E; ++e) {
                 const float by = dscore_NE[n * E + e];
                 const mics_elem *weight = weight_EC + e * C + first;
@@ -164,17 +264,22 @@ static void input_gradient(const mics_op_call *call, const float *dscore_NE)
                 for (int64_t c = 0; c < part; ++c)
                     sum[c] += by * mics_load(weight[c]);
             }
+            if (is_noisy(call)) {
+                noise_of(call, n, first, part, noise);
+                for (int64_t c = 0; c < part; ++c)
+                    sum[c] *= noise[c];
+            }
             for (int64_t c = 0; c < part; ++c)
-                to[c] = mics_store(sum[c]);
+                to[c] = mics_store(call->add_din ? mics_load(to[c]) + sum[c] : sum[c]);
         }
     }
 }
 
 // dW (E, C) (+)= dscore^T x, in the order of tokens.
-static void weight_gradient(const mics_op_call *call, const float *dscore_NE, float *sum_EC)
+static void weight_gradient(const mics_op_call *call, const float *x, const float *dscore_NE,
+                            float *sum_EC)
 {
     const int64_t N = call->shape.N, C = call->shape.in[0], E = call->shape.op->experts.count;
-    const mics_elem *x = call->in[0];
     mics_elem *dweight = call->dparams[0];
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t e = 0; e < E; ++e) {
@@ -185,7 +290,7 @@ static void weight_gradient(const mics_op_call *call, const float *dscore_NE, fl
             const float by = dscore_NE[n * E + e];
 #pragma omp simd
             for (int64_t c = 0; c < C; ++c)
-                sum[c] += by * mics_load(x[n * C + c]);
+                sum[c] += by * x[n * C + c];
         }
         for (int64_t c = 0; c < C; ++c)
             to[c] = mics_store(call->add_params[0] ? mics_load(to[c]) + sum[c] : sum[c]);
@@ -208,7 +313,7 @@ static void backward(const mics_op_call *call)
     }
     if (call->din)
         input_gradient(call, dscore_NE);
-    weight_gradient(call, dscore_NE, rest);
+    weight_gradient(call, input_of(call, rest + E * s->in[0]), dscore_NE, rest);
 }
 
 const mics_op_kernels MICS_OP(router_kernels) = {

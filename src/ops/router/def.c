@@ -2,10 +2,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which experts each token goes to: those of the k largest scores x W^T; of equal ones the first.
 // in: x (C); weight: (experts, C); out: weights (k), the softmax over all experts of those chosen,
-// which sums to 1 where the op says so. Scores and probabilities are fp32. Backward adds the
-// gradients of the losses of mics_router_spec.
+// which sums to 1 where the op says so, and 0 where the row is dropped. Scores and probabilities
+// are fp32. Backward adds the gradients of the losses of mics_router_spec.
 #include "ops/router/def.h"
 #include "mics/log.h"
+#include "ops/router/scores.h"
+
+static mics_status check(const mics_op_shape *s)
+{
+    const mics_experts e = s->op->experts;
+    const mics_router_spec *r = &s->op->router;
+    if (!(e.capacity >= 0 && e.eval_capacity >= 0) || e.min_capacity < 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "unit %s: capacity factors %g and %g, and %d rows at least, are not all "
+                         "numbers from 0 on",
+                         s->unit, e.capacity, e.eval_capacity, (int)e.min_capacity);
+    if (!(r->jitter >= 0 && r->jitter < 1))
+        return mics_fail(MICS_ERR_INVALID,
+                         "unit %s: a router's jitter of %g is not from 0 to below 1", s->unit,
+                         (double)r->jitter);
+    if (r->random_second && e.chosen != 2)
+        return mics_fail(MICS_ERR_INVALID,
+                         "unit %s: a random second expert of %d; a token of 2 experts has one",
+                         s->unit, (int)e.chosen);
+    return MICS_OK;
+}
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {
@@ -13,6 +34,7 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
     if (e.chosen < 1 || e.chosen > e.count)
         return mics_fail(MICS_ERR_INVALID, "unit %s: a token cannot go to %d of %d experts",
                          s->unit, (int)e.chosen, (int)e.count);
+    MICS_TRY(check(s));
     MICS_TRY(mics_op_check(s, "inputs of the weight", s->params[0][1], s->in[0]));
     *out_out = e.chosen;
     *stats_out = mics_route_floats(e);
@@ -23,11 +45,16 @@ static mics_op_cost cost_of(const mics_op_shape *s)
 {
     const mics_experts e = s->op->experts;
     mics_op_cost cost = mics_cost_gemm((double)s->N, (double)s->in[0], (double)e.count);
-    cost.workspace_forward = e.count; // rows before an expert's
-    cost.workspace_backward = s->N * e.count + (int64_t)e.count * s->in[0];
+    const double noise =
+        s->op->router.jitter > 0 ? MICS_MASK_FLOPS * (double)s->N * (double)s->in[0] : 0;
+    const int64_t wide = s->cpu_bf16 || noise > 0 ? s->N * s->in[0] : 0; // the input in fp32
+    cost.workspace_forward = router_rows_floats(e.count) + wide;
+    cost.workspace_backward = s->N * e.count + (int64_t)e.count * s->in[0] + wide;
+    cost.flops_forward += noise;
+    cost.flops_backward += 2 * noise;
     if (s->accelerator_bytes > 0) {
         cost.workspace_forward =
-            mics_part_floats(mics_router_places(e, s->N) * e.count * (int64_t)sizeof(int32_t));
+            mics_router_wide_of(e, s->N) + (noise > 0 ? (s->N + e.count) * s->in[0] : 0);
         cost.workspace_backward = mics_router_space_of(e, s->B, s->T, s->in[0]).end;
     }
     return cost;

@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A router's forward: scores by the GEMM of experts, with fp32 sums that depend on the token alone;
-// a warp a token chooses; then rows are placed by counting, in the order of tokens. Bytes: x once,
+// a warp a token chooses; what is beyond a capacity is dropped, by a block a sequence; then rows are
+// placed by counting, in the order of tokens. Where the input has noise, the GEMM is one of fp32, of
+// copies of the input and the weight. Bytes: x once,
 // and each row of stats (E + 2 + 2 k floats) twice; with few experts most of a tile of scores is
 // not there, so its GEMM takes as long as one of 128.
 //
@@ -10,7 +12,9 @@
 #include "ops/common/numbers.cuh"
 #include "ops/common/team.cuh"
 #include "ops/experts/experts_cuda.h"
+#include "ops/experts/grouped_float.h"
 #include "ops/router/def.h"
+#include "ops/router/random.cuh"
 #include "ops/router/router_cuda.h"
 #include <math.h>
 
@@ -29,7 +33,7 @@ struct router_rows {
     {
         return stats + n * stride;
     }
-    // int32, written as floats of the same bits
+    // int32, written as floats of the same bits; one that is dropped is its complement
     __device__ __forceinline__ float *experts(int64_t n) const
     {
         return stats + n * stride + count + 2;
@@ -108,9 +112,28 @@ __device__ __forceinline__ void weigh_experts(float *row, const float *experts, 
     __syncwarp();
 }
 
+// The input times its noise, by which scores are made.
 template <typename T>
 __global__ void __launch_bounds__(CHOOSE_THREADS)
-    router_choose(T *out, router_rows rows, int64_t N, bool normalised)
+    router_noise(float *to, const T *x, router_random random, int64_t N, int64_t C)
+{
+    for (int64_t i = grid_thread(); i < N * C; i += grid_threads()) {
+        float noise[1];
+        noise_at(noise, random, i / C, i % C);
+        to[i] = to_float(x[i]) * noise[0];
+    }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(CHOOSE_THREADS) router_widen(float *to, const T *x, int64_t elems)
+{
+    for (int64_t i = grid_thread(); i < elems; i += grid_threads())
+        to[i] = to_float(x[i]);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(CHOOSE_THREADS)
+    router_choose(T *out, router_rows rows, router_random random, int64_t N, bool normalised)
 {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % WARP;
     for (int64_t n = grid_thread() / WARP; n < N; n += grid_threads() / WARP) {
@@ -122,6 +145,16 @@ __global__ void __launch_bounds__(CHOOSE_THREADS)
             sum += row[__float_as_int(experts[j])];
         for (int32_t j = lane; j < rows.chosen; j += WARP)
             out[n * rows.chosen + j] = from_float<T>(row[__float_as_int(experts[j])] / sum);
+        __syncwarp();
+        if (lane == 0 && random.second) {
+            const int32_t second = __float_as_int(experts[1]);
+            const float share = row[second] / (row[__float_as_int(experts[0])] + row[second]);
+            if (leaves_out_second(random, n, share)) {
+                experts[1] = __int_as_float(~second);
+                out[n * 2 + 1] = from_float<T>(0.0F);
+            }
+        }
+        __syncwarp();
     }
 }
 
@@ -132,39 +165,115 @@ struct place_problem {
     router_rows rows;
     int64_t N;
     int words;
-    int32_t *counts; // (blocks, E): how many of a block's tokens chose it
+    int32_t *counts; // (blocks, E + 1): how many of a block's tokens chose it; choices dropped
 };
 
-// All threads of the block call together.
-__device__ void mark_tokens(const place_problem &p, uint32_t *marks)
+__device__ __forceinline__ void clear_marks(const place_problem &p, uint32_t *marks)
 {
-    const int32_t words = p.rows.count * p.words;
-    for (int32_t i = threadIdx.x; i < words; i += PLACE_THREADS)
+    for (int32_t i = threadIdx.x; i < p.rows.count * p.words; i += PLACE_THREADS)
         marks[i] = 0;
+}
+
+// Choices j to `end` of token n, which is number t of those of a block. How many are dropped.
+__device__ __forceinline__ int32_t mark_choices(const place_problem &p, uint32_t *marks, int64_t n,
+                                                int t, int32_t j, int32_t end)
+{
+    int32_t dropped = 0;
+    for (; j < end; ++j) {
+        const int32_t choice = __float_as_int(p.rows.experts(n)[j]);
+        if (choice >= 0)
+            atomicOr(&marks[choice * p.words + t / 32], 1U << t % 32);
+        else
+            ++dropped;
+    }
+    return dropped;
+}
+
+// How many of a block's tokens before number t chose an expert, and how many of all.
+__device__ __forceinline__ int32_t tokens_before(const place_problem &p, const uint32_t *marks,
+                                                 int32_t expert, int t)
+{
+    const uint32_t *of = marks + expert * p.words;
+    int32_t tokens = __popc(of[t / 32] & ((1U << t % 32) - 1U));
+    for (int word = 0; word < t / 32; ++word)
+        tokens += __popc(of[word]);
+    return tokens;
+}
+__device__ __forceinline__ int32_t tokens_of(const place_problem &p, const uint32_t *marks,
+                                             int32_t expert)
+{
+    int32_t tokens = 0;
+    for (int word = 0; word < p.words; ++word)
+        tokens += __popc(marks[expert * p.words + word]);
+    return tokens;
+}
+
+// Of the block's own tokens, of which thread t has number t. How many choices of the thread's are
+// dropped. All threads of the block call together.
+__device__ int32_t mark_tokens(const place_problem &p, uint32_t *marks)
+{
+    clear_marks(p, marks);
     __syncthreads();
     const int t = static_cast<int>(threadIdx.x);
     const int64_t n = static_cast<int64_t>(blockIdx.x) * 32 * p.words + t;
-    for (int32_t j = 0; t < 32 * p.words && n < p.N && j < p.rows.chosen; ++j)
-        atomicOr(&marks[__float_as_int(p.rows.experts(n)[j]) * p.words + t / 32], 1U << t % 32);
+    const bool exists = t < 32 * p.words && n < p.N;
+    const int32_t dropped = exists ? mark_choices(p, marks, n, t, 0, p.rows.chosen) : 0;
     __syncthreads();
+    return dropped;
+}
+
+// Drops what is beyond the experts' capacity, a block a sequence: first choices of all its tokens
+// come first, then second ones.
+template <typename T>
+__global__ void __launch_bounds__(PLACE_THREADS)
+    router_drop(T *out, place_problem p, int64_t length, int32_t capacity)
+{
+    MICS_DYNAMIC_SHARED(uint32_t, marks);
+    int32_t *taken = reinterpret_cast<int32_t *>(marks + p.rows.count * p.words);
+    const int t = static_cast<int>(threadIdx.x);
+    const int64_t step = 32 * p.words;
+    for (int32_t e = t; e < p.rows.count; e += PLACE_THREADS)
+        taken[e] = 0;
+    for (int32_t j = 0; j < p.rows.chosen; ++j) {
+        for (int64_t first = 0; first < length; first += step) {
+            const int64_t n = blockIdx.x * length + first + t;
+            const bool exists = t < step && first + t < length;
+            clear_marks(p, marks);
+            __syncthreads();
+            if (exists)
+                mark_choices(p, marks, n, t, j, j + 1);
+            __syncthreads();
+            float *choice = p.rows.experts(exists ? n : 0) + j;
+            const int32_t e = exists ? __float_as_int(*choice) : -1;
+            if (e >= 0 && taken[e] + tokens_before(p, marks, e, t) >= capacity) {
+                *choice = __int_as_float(~e);
+                out[n * p.rows.chosen + j] = from_float<T>(0.0F);
+            }
+            __syncthreads();
+            for (int32_t i = t; i < p.rows.count; i += PLACE_THREADS)
+                taken[i] += tokens_of(p, marks, i);
+            __syncthreads();
+        }
+    }
 }
 
 __global__ void __launch_bounds__(PLACE_THREADS) router_count(place_problem p)
 {
+    __shared__ int shared[MAX_WARPS];
     MICS_DYNAMIC_SHARED(uint32_t, marks);
-    mark_tokens(p, marks);
-    for (int32_t e = threadIdx.x; e < p.rows.count; e += PLACE_THREADS) {
-        int32_t count = 0;
-        for (int word = 0; word < p.words; ++word)
-            count += __popc(marks[e * p.words + word]);
-        p.counts[static_cast<int64_t>(blockIdx.x) * p.rows.count + e] = count;
-    }
+    int32_t *counts = p.counts + static_cast<int64_t>(blockIdx.x) * (p.rows.count + 1);
+    int dropped = 0;
+    block_sum_before<PLACE_THREADS>(mark_tokens(p, marks), shared, &dropped);
+    if (threadIdx.x == 0)
+        counts[p.rows.count] = dropped;
+    for (int32_t e = threadIdx.x; e < p.rows.count; e += PLACE_THREADS)
+        counts[e] = tokens_of(p, marks, e);
 }
 
-// Where the rows of this block's tokens begin, of each expert.
+// Where the rows of this block's tokens begin, of each expert and dropped.
 __device__ void find_begins(const place_problem &p, int32_t *begins, int *shared)
 {
-    const int32_t count = p.rows.count;
+    const int32_t count = p.rows.count + 1;
     int32_t before_all = 0;
     for (int32_t base = 0; base < count; base += PLACE_THREADS) {
         const int32_t e = base + static_cast<int32_t>(threadIdx.x);
@@ -189,19 +298,19 @@ __global__ void __launch_bounds__(PLACE_THREADS) router_place(place_problem p)
     __shared__ int shared[MAX_WARPS];
     MICS_DYNAMIC_SHARED(uint32_t, marks);
     int32_t *begins = reinterpret_cast<int32_t *>(marks + p.rows.count * p.words);
-    mark_tokens(p, marks);
+    const int dropped = mark_tokens(p, marks);
     find_begins(p, begins, shared);
+    int all_dropped = 0;
+    const int dropped_before = block_sum_before<PLACE_THREADS>(dropped, shared, &all_dropped);
     const int t = static_cast<int>(threadIdx.x);
     const int64_t n = static_cast<int64_t>(blockIdx.x) * 32 * p.words + t;
     if (t >= 32 * p.words || n >= p.N)
         return;
     float *experts = p.rows.experts(n);
+    int32_t next_dropped = begins[p.rows.count] + dropped_before;
     for (int32_t j = 0; j < p.rows.chosen; ++j) {
         const int32_t e = __float_as_int(experts[j]);
-        const uint32_t *of = marks + e * p.words;
-        int32_t row = begins[e] + __popc(of[t / 32] & ((1U << t % 32) - 1U));
-        for (int word = 0; word < t / 32; ++word)
-            row += __popc(of[word]);
+        const int32_t row = e < 0 ? next_dropped++ : begins[e] + tokens_before(p, marks, e, t);
         experts[p.rows.chosen + j] = __int_as_float(row);
     }
 }
@@ -214,22 +323,50 @@ router_rows rows_of(const mics_op_call *call)
     return {call->stats, mics_route_floats(e), e.count, e.chosen};
 }
 
-void scores(const mics_op_call *call)
+// Copies input, times noise, and weight in fp32 to the workspace.
+template <typename T>
+void widen(const mics_op_call *call, const router_random &random, float *x, float *weight)
+{
+    const int64_t N = call->shape.N, C = call->shape.in[0], E = call->shape.op->experts.count;
+    const cudaStream_t stream = stream_of(call->at);
+    MICS_LAUNCH(router_noise<T>, grid_of(N * C, CHOOSE_THREADS), CHOOSE_THREADS, 0, stream, x,
+                static_cast<const T *>(call->in[0]), random, N, C);
+    MICS_LAUNCH(router_widen<T>, grid_of(E * C, CHOOSE_THREADS), CHOOSE_THREADS, 0, stream, weight,
+                static_cast<const T *>(call->params[0]), E * C);
+}
+
+void scores(const mics_op_call *call, const router_random &random)
 {
     const mics_op_shape *s = &call->shape;
     const mics_experts e = s->op->experts;
-    const mics_cuda_experts_gemm gemm = {call->at, nullptr,        1, s->N, s->in[0],
-                                         e.count,  call->params[0]};
-    const mics_cuda_experts_rows rows = {call->in[0], false, call->stats, mics_route_floats(e)};
-    mics_cuda_experts_scores(&gemm, &rows);
+    mics_cuda_experts_gemm gemm = {call->at, nullptr, 1, s->N, s->in[0], e.count, call->params[0]};
+    mics_cuda_experts_rows rows = {call->in[0], false, call->stats, mics_route_floats(e)};
+    if (random.jitter > 0) {
+        float *x = static_cast<float *>(call->at->workspace) + mics_router_wide_of(e, s->N);
+        float *weight = x + s->N * s->in[0];
+        MICS_BY_DTYPE(call->at->dtype, widen, call, random, x, weight);
+        gemm.weight = weight;
+        rows.a = x;
+        mics_cuda_experts_float_forward(&gemm, &rows, false);
+    } else {
+        mics_cuda_experts_scores(&gemm, &rows);
+    }
 }
 
-template <typename T> void choose(const mics_op_call *call)
+template <typename T> void choose(const mics_op_call *call, const router_random &random)
 {
     const int64_t N = call->shape.N;
     MICS_LAUNCH(router_choose<T>, grid_of(N * WARP, CHOOSE_THREADS), CHOOSE_THREADS, 0,
-                stream_of(call->at), static_cast<T *>(call->out), rows_of(call), N,
+                stream_of(call->at), static_cast<T *>(call->out), rows_of(call), random, N,
                 call->shape.op->router.normalised);
+}
+
+template <typename T>
+void drop(const mics_op_call *call, const place_problem &p, size_t shared_bytes, int64_t capacity)
+{
+    MICS_LAUNCH(router_drop<T>, static_cast<unsigned>(call->shape.B), PLACE_THREADS, shared_bytes,
+                stream_of(call->at), static_cast<T *>(call->out), p, call->shape.T,
+                static_cast<int32_t>(capacity));
 }
 
 void place(const mics_op_call *call)
@@ -240,8 +377,11 @@ void place(const mics_op_call *call)
                              static_cast<int32_t *>(call->at->workspace)};
     const unsigned blocks = static_cast<unsigned>(mics_router_places(e, N));
     const size_t marks = static_cast<size_t>(e.count) * p.words * sizeof(uint32_t);
-    const size_t begins = static_cast<size_t>(e.count) * sizeof(int32_t);
+    const size_t begins = (static_cast<size_t>(e.count) + 1) * sizeof(int32_t);
+    const int64_t capacity = mics_experts_capacity(e, call->shape.T, call->training);
     const cudaStream_t stream = stream_of(call->at);
+    if (capacity < call->shape.T)
+        MICS_BY_DTYPE(call->at->dtype, drop, call, p, marks + begins, capacity);
     MICS_LAUNCH(router_count, blocks, PLACE_THREADS, marks, stream, p);
     MICS_LAUNCH(router_place, blocks, PLACE_THREADS, marks + begins, stream, p);
 }
@@ -250,7 +390,8 @@ void place(const mics_op_call *call)
 
 void mics_cuda_router_forward(const mics_op_call *call)
 {
-    scores(call);
-    MICS_BY_DTYPE(call->at->dtype, choose, call);
+    const router_random random = router_random_of(call);
+    scores(call, random);
+    MICS_BY_DTYPE(call->at->dtype, choose, call, random);
     place(call);
 }

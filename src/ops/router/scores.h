@@ -7,6 +7,12 @@
 #include "ops/experts/def.h"
 #include <math.h>
 
+/* Floats of the workspace that count rows: of each expert, and those dropped. */
+static inline int64_t router_rows_floats(int64_t experts)
+{
+    return mics_size_round_up(experts + 1, 16);
+}
+
 static inline int32_t *router_chosen(float *row, mics_experts e)
 {
     return (int32_t *)(void *)(row + e.count + 2);
@@ -47,18 +53,25 @@ static inline void router_choose(float *row, mics_experts e)
     row[e.count + 1] = log_sum - weighed / sum;
 }
 
-/* The weight of a token's expert of number j. */
+/* The probability of a token's choice of number j, and the sum of those of all its choices. */
+static inline float router_probability(const float *row, mics_experts e, int32_t j)
+{
+    return row[mics_route_expert(mics_route_chosen(row, e, 0)[j])];
+}
+
+static inline float router_sum(const float *row, mics_experts e)
+{
+    float sum = 0;
+    for (int32_t j = 0; j < e.chosen; ++j)
+        sum += router_probability(row, e, j);
+    return sum;
+}
+
+/* The weight of a token's expert of number j, were it not dropped. */
 static inline float router_weight(const float *row, const mics_op *op, int32_t j)
 {
-    const mics_experts e = op->experts;
-    const int32_t *chosen = mics_route_chosen(row, e, 0);
-    float sum = 1;
-    if (op->router.normalised) {
-        sum = 0;
-        for (int32_t i = 0; i < e.chosen; ++i)
-            sum += row[chosen[i]];
-    }
-    return row[chosen[j]] / sum;
+    const float probability = router_probability(row, op->experts, j);
+    return op->router.normalised ? probability / router_sum(row, op->experts) : probability;
 }
 
 #endif

@@ -209,4 +209,15 @@ static inline size_t hostile_text(uint64_t index, char *text)
     return bytes;
 }
 
+// FNV-1a of tokens, as the golden hashes are made.
+static inline uint32_t hostile_hash(const int32_t *tokens, int64_t count)
+{
+    uint32_t hash = 0x811C9DC5u;
+    for (int64_t i = 0; i < 4 * count; i++) {
+        const uint32_t byte = (uint32_t)tokens[i / 4] >> 8 * (i % 4) & 0xFF;
+        hash = (hash ^ byte) * 0x01000193u;
+    }
+    return hash;
+}
+
 #endif

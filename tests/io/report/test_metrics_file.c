@@ -107,12 +107,12 @@ static void test_one_object_a_step(void **state)
     ASSERT_OK(mics_metrics_write(file, &metrics));
     assert_non_null(strstr(read_whole("m.jsonl"), "\"loss\": null"));
     assert_null(strstr(read_whole("m.jsonl"), "router"));
-    metrics.router =
-        (mics_router_metrics){.any = true, .entropy = 1.5, .fullest = 2.25, .balance = 2};
+    metrics.router = (mics_router_metrics){
+        .any = true, .entropy = 1.5, .fullest = 2.25, .balance = 2, .dropped = 0.125};
     ASSERT_OK(mics_metrics_write(file, &metrics));
     assert_non_null(strstr(read_whole("m.jsonl"),
                            "\"save_ms\": 0, \"router_entropy\": 1.5, \"router_fullest\": 2.25, "
-                           "\"router_balance\": 2}\n"));
+                           "\"router_balance\": 2, \"router_dropped\": 0.125}\n"));
     ASSERT_OK(mics_metrics_close(file));
 }
 

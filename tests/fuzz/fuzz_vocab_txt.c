@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A tokenizer_config.json, and behind a NUL a vocab.txt: a tokenizer.json is made of them, which
+// must be one.
+#include "fuzz.h"
+#include "io/data/bpe.h"
+#include "io/data/vocab_txt.h"
+#include <stdlib.h>
+#include <string.h>
+
+static void check(mics_memory *memory, const mics_json *settings, const uint8_t *data, size_t bytes)
+{
+    mics_json *json = NULL;
+    mics_bpe *bpe = NULL;
+    char *text = malloc(bytes + 1);
+    fuzz_check(text != NULL, "no memory for a text");
+    memcpy(text, data, bytes);
+    text[bytes] = '\0';
+    if (fuzz_good(mics_vocab_txt_parse(memory, "vocab.txt", text, bytes, settings, &json)) &&
+        fuzz_good(mics_bpe_load(memory, json, &bpe)))
+        fuzz_check(bpe->vocab >= 1, "a vocabulary without tokens");
+    mics_bpe_close(bpe);
+    mics_json_close(json);
+    free(text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    mics_memory *memory = fuzz_begin();
+    mics_json *settings = NULL;
+    fuzz_part part = fuzz_take(&data, &bytes);
+    if (part.bytes == 0 ||
+        fuzz_good(mics_json_parse(memory, "settings", part.text, part.bytes, &settings)))
+        check(memory, settings, data, bytes);
+    mics_json_close(settings);
+    free(part.text);
+    fuzz_end(memory);
+    return 0;
+}
