@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(GRADIENT_THREADS)
         if (add)
             pack = load_pack<COUNT>(static_cast<const T *>(to));
         if (p.random.jitter > 0) {
-            float noise[COUNT];
+            float noise[COUNT] = {};
             noise_at(noise, p.random, first + t, c);
 #pragma unroll
             for (int i = 0; i < COUNT; ++i)

@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(CHOOSE_THREADS)
     router_noise(float *to, const T *x, router_random random, int64_t N, int64_t C)
 {
     for (int64_t i = grid_thread(); i < N * C; i += grid_threads()) {
-        float noise[1];
+        float noise[1] = {1};
         noise_at(noise, random, i / C, i % C);
         to[i] = to_float(x[i]) * noise[0];
     }
