@@ -218,12 +218,12 @@ static void experts_case(const shape *s, const pass *p)
 // ---- tests ----
 
 static const shape shapes[] = {
-    {1, 1, 1, {1, 1}, 1, false},     // nothing is a vector
-    {5, 7, 3, {4, 2}, 4, true},      //
-    {40, 24, 40, {8, 2}, 3, false},  // most experts have no rows
-    {200, 8, 16, {3, 2}, 3, true},   // two tiles of rows an expert
-    {9, 160, 136, {6, 3}, 6, false}, // several slices of K, and tiles of columns
-    {70, 33, 130, {300, 1}, 10, true},
+    {1, 1, 1, {.count = 1, .chosen = 1}, 1, false},     // nothing is a vector
+    {5, 7, 3, {.count = 4, .chosen = 2}, 4, true},      //
+    {40, 24, 40, {.count = 8, .chosen = 2}, 3, false},  // most experts have no rows
+    {200, 8, 16, {.count = 3, .chosen = 2}, 3, true},   // two tiles of rows an expert
+    {9, 160, 136, {.count = 6, .chosen = 3}, 6, false}, // several slices of K, and tiles of columns
+    {70, 33, 130, {.count = 300, .chosen = 1}, 10, true},
 };
 
 static void all_passes(const shape *s, mics_dtype dtype, double tf32)
@@ -245,7 +245,7 @@ static void experts_match(void **state)
 static void wide_rows(void **state)
 {
     (void)state;
-    static const shape s = {3, 8, 1112, {2, 1}, 2, false};
+    static const shape s = {3, 8, 1112, {.count = 2, .chosen = 1}, 2, false};
     experts_case(&s, &(pass){.dtype = MICS_DTYPE_BF16});
     experts_case(&s, &(pass){.dtype = MICS_DTYPE_BF16, .out = true, .backward = true});
 }

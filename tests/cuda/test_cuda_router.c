@@ -28,8 +28,9 @@ static int64_t tokens_of(const shape *s)
 
 static mics_op op_of(const shape *s)
 {
-    return (mics_op){
-        .kind = MICS_OP_ROUTER, .experts = s->experts, .router = {s->normalised, s->balance, s->z}};
+    return (mics_op){.kind = MICS_OP_ROUTER,
+                     .experts = s->experts,
+                     .router = {.normalised = s->normalised, .balance = s->balance, .z = s->z}};
 }
 
 static mics_op_shape sizes_of(const shape *s)
@@ -336,14 +337,30 @@ static void backward_case(const shape *s, mics_dtype dtype)
 // ---- tests ----
 
 static const shape shapes[] = {
-    {1, 1, 1, {1, 1}, true, false, false, 0, 0},
-    {1, 5, 7, {3, 1}, false, true, true, 0.5F, 0},
-    {2, 9, 16, {4, 2}, true, false, true, 0.3F, 0.1F},
-    {3, 7, 33, {8, 3}, false, true, false, 0, 0.2F},
-    {2, 150, 8, {8, 2}, true, true, true, 1, 0.1F}, // two blocks of tokens to place
-    {1, 70, 1048, {5, 2}, true, false, false, 0.2F, 0},
-    {1, 6, 24, {50, 4}, false, false, true, 0.1F, 0.1F},
-    {1, 70, 8, {300, 8}, true, false, false, 2, 0.1F}, // more experts than threads
+    {1, 1, 1, {.count = 1, .chosen = 1}, true, false, false, 0, 0},
+    {1, 5, 7, {.count = 3, .chosen = 1}, false, true, true, 0.5F, 0},
+    {2, 9, 16, {.count = 4, .chosen = 2}, true, false, true, 0.3F, 0.1F},
+    {3, 7, 33, {.count = 8, .chosen = 3}, false, true, false, 0, 0.2F},
+    {2,
+     150,
+     8,
+     {.count = 8, .chosen = 2},
+     true,
+     true,
+     true,
+     1,
+     0.1F}, // two blocks of tokens to place
+    {1, 70, 1048, {.count = 5, .chosen = 2}, true, false, false, 0.2F, 0},
+    {1, 6, 24, {.count = 50, .chosen = 4}, false, false, true, 0.1F, 0.1F},
+    {1,
+     70,
+     8,
+     {.count = 300, .chosen = 8},
+     true,
+     false,
+     false,
+     2,
+     0.1F}, // more experts than threads
 };
 
 static void router_matches(void **state)
@@ -360,7 +377,7 @@ static void router_matches(void **state)
 static void many_experts(void **state)
 {
     (void)state;
-    static const shape s = {1, 40, 3, {1100, 2}, true, false, false, 1, 0};
+    static const shape s = {1, 40, 3, {.count = 1100, .chosen = 2}, true, false, false, 1, 0};
     forward_case(&s, MICS_DTYPE_FP32);
     backward_case(&s, MICS_DTYPE_FP32);
 }
@@ -370,7 +387,7 @@ static void equal_scores_choose_the_first(void **state)
 {
     (void)state;
     enum { E = 40, K = 3, C = 8, N = 4 };
-    static const shape s = {1, N, C, {E, K}, true, false, false, 0, 0};
+    static const shape s = {1, N, C, {.count = E, .chosen = K}, true, false, false, 0, 0};
     static const int32_t want[N][K] = {{2, 37, 0}, {2, 37, 0}, {0, 1, 2}, {5, 2, 37}};
     for (int dtype = 0; dtype < MICS_DTYPES; ++dtype) {
         cu_case c;

@@ -194,17 +194,17 @@ struct tf32_math {
     {
 #pragma unroll
         for (int k = 0; k < slice<T, true>::DEPTH; k += 8) {
-            uint32_t a_of[ROW_TILES][4], b_of[4];
+            uint32_t a_of[4], b_of[COLUMN_TILES / 2][4];
 #pragma unroll
-            for (int m = 0; m < ROW_TILES; ++m)
-                load_a<A_ALONG>(a_of[m], a, m, k);
+            for (int n = 0; n < COLUMN_TILES; n += 2)
+                load_b<B_ALONG>(b_of[n / 2], b, n, k);
 #pragma unroll
-            for (int n = 0; n < COLUMN_TILES; n += 2) {
-                load_b<B_ALONG>(b_of, b, n, k);
+            for (int m = 0; m < ROW_TILES; ++m) {
+                load_a<A_ALONG>(a_of, a, m, k);
 #pragma unroll
-                for (int m = 0; m < ROW_TILES; ++m) {
-                    multiply_add_tf32(sum[m][n], a_of[m], b_of[0], b_of[1]);
-                    multiply_add_tf32(sum[m][n + 1], a_of[m], b_of[2], b_of[3]);
+                for (int n = 0; n < COLUMN_TILES; n += 2) {
+                    multiply_add_tf32(sum[m][n], a_of, b_of[n / 2][0], b_of[n / 2][1]);
+                    multiply_add_tf32(sum[m][n + 1], a_of, b_of[n / 2][2], b_of[n / 2][3]);
                 }
             }
         }
