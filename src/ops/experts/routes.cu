@@ -73,9 +73,10 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
         const int32_t e = base + static_cast<int32_t>(threadIdx.x);
         const int32_t begin = first_row(to.experts, rows, e),
                       end = first_row(to.experts, rows, e + 1);
+        const int32_t of_rows = (end - begin + MICS_CUDA_EXPERTS_TILE - 1) / MICS_CUDA_EXPERTS_TILE;
         int total = 0;
-        const int before = block_sum_before<ROUTE_THREADS>(
-            (end - begin + MICS_CUDA_EXPERTS_TILE - 1) / MICS_CUDA_EXPERTS_TILE, shared, &total);
+        const int before =
+            block_sum_before<ROUTE_THREADS>(e < experts ? of_rows : 0, shared, &total);
         if (e < experts) {
             to.first[e] = begin;
             to.tiles[e] = tiles + before;

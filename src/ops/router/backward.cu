@@ -197,7 +197,7 @@ __device__ __forceinline__ float probability_gradient(const problem &p, int64_t 
 
 // A warp a token.
 template <typename T>
-__global__ void __launch_bounds__(TOKEN_THREADS) router_scores(problem p, const T *dweights_Nk)
+__global__ void __launch_bounds__(TOKEN_THREADS, 1) router_scores(problem p, const T *dweights_Nk)
 {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % WARP;
     for (int64_t n = grid_thread() / WARP; n < p.N; n += grid_threads() / WARP) {
