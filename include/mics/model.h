@@ -465,6 +465,13 @@ typedef struct mics_batch {
  */
 void mics_model_set_segments(mics_model *model);
 
+/* What of a model only CPUs have kernels of: "experts" and the like.
+ *
+ * Needs:   a model that mics_model_finish has passed.
+ * Returns: NULL where GPUs have kernels of all.     Owns: nothing; static.
+ */
+const char *mics_model_cpu_only(const mics_model *model);
+
 /* Whether some op looks at segments.      Needs: a model that mics_model_finish has passed. */
 bool mics_model_reads_segments(const mics_model *model);
 

@@ -504,6 +504,29 @@ double mics_model_flops_per_token(const mics_model *model, int64_t length)
     return flops;
 }
 
+// ---- devices ----
+
+static const char *cpu_only(const mics_op *op)
+{
+    if (op->kind == MICS_OP_SIGMOID_GATE)
+        return "shared experts";
+    if (op->experts.capacity > 0 || op->experts.eval_capacity > 0)
+        return "experts with a capacity";
+    if (op->router.jitter > 0 || op->router.random_second)
+        return "random routers";
+    return op->experts.count > 0 ? "experts" : NULL;
+}
+
+const char *mics_model_cpu_only(const mics_model *model)
+{
+    const char *what = NULL;
+    for (int32_t u = 0; u < model->unit_count && what == NULL; u++) {
+        for (int32_t o = 0; o < model->units[u].op_count && what == NULL; o++)
+            what = cpu_only(&model->units[u].ops[o]);
+    }
+    return what;
+}
+
 // ---- segments ----
 
 void mics_model_set_segments(mics_model *model)

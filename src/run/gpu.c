@@ -74,17 +74,13 @@ run_accelerator run_gpu_accelerator(const mics_run *run)
 
 mics_status run_gpu_check_model(const mics_job *job)
 {
-    for (int32_t u = 0; on_gpu(job) && u < job->model->unit_count; u++) {
-        const mics_unit *unit = &job->model->units[u];
-        for (int32_t o = 0; o < unit->op_count; o++) {
-            if (unit->ops[o].routes >= 0)
-                return mics_json_fail(job->run->json, "run.device", MICS_ERR_UNSUPPORTED,
-                                      "this version trains experts on CPUs only, and %s of %s has "
-                                      "some; set run.device to cpu",
-                                      unit->name, job->run->model_config);
-        }
-    }
-    return MICS_OK;
+    const char *what = on_gpu(job) ? mics_model_cpu_only(job->model) : NULL;
+    if (what == NULL)
+        return MICS_OK;
+    return mics_json_fail(job->run->json, "run.device", MICS_ERR_UNSUPPORTED,
+                          "this version trains %s on CPUs only, and %s has some; set run.device to "
+                          "cpu",
+                          what, job->run->model_config);
 }
 
 // ---- what a rank opens ----

@@ -323,7 +323,8 @@ static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
         mics_json_load(plan->memory, plan->run->model_config, MAX_CONFIG_BYTES, &plan->config));
     MICS_TRY(open_model(plan));
     plan->experts = count_experts(plan->model);
-    plan->cpu_only = plan->experts > 0 && !plan->by_shapes && plan->accelerator;
+    plan->cpu_only =
+        mics_model_cpu_only(plan->model) != NULL && !plan->by_shapes && plan->accelerator;
     plan->length = mics_plan_request_of(plan->run, plan->model).length;
     if (plan->bare && plan->run->sequence_length == 0 && plan->length > BARE_LENGTH)
         plan->length = BARE_LENGTH;
