@@ -4,7 +4,8 @@
 //   1. one rank against the matrix library alone on the same products (the share of the library's
 //   rate that training keeps);
 //   2. N ranks as threads against one rank with the same global batch on the same cores;
-//   3. with --bf16 in place of both, one rank in bf16 against one in fp32.
+//   3. with --bf16 in place of both, one rank in bf16 against one in fp32;
+//   4. with --against FILE in place of both, one rank of that model against one of --config.
 // The sides take turns, round by round, and medians of the rounds' ratios are reported: machines
 // drift.
 #include "base/clock.h"
@@ -17,7 +18,7 @@
 #include <string.h>
 
 typedef struct options {
-    const char *config;
+    const char *config, *against;
     int64_t sequences, length; // of a micro-batch
     int32_t threads, ranks, micro_steps, rounds;
     mics_sharding sharding;
@@ -284,27 +285,36 @@ static void against_one_rank(const options *o, world *one, world *many)
         print_profile(many);
 }
 
-static void against_fp32(const options *o, world *fp32, world *bf16)
+// One rank each of two models, or of one in two precisions.
+typedef struct sides {
+    const char *base_name, *other_name;
+    world *base, *other;
+    const char *target;
+} sides;
+
+static void against_each_other(const options *o, const sides *s)
 {
-    double ratios[64], fp32_s[64], bf16_s[64];
-    const mics_batch batch = fp32->schedule->spec.batch;
+    double ratios[64], base_s[64], other_s[64];
+    const mics_batch batch = s->base->schedule->spec.batch;
     const double tokens = (double)(batch.sequences * batch.length * o->micro_steps);
-    train(fp32);
-    train(bf16);
+    train(s->base);
+    train(s->other);
     for (int32_t round = 0; round < o->rounds; round++) {
-        fp32_s[round] = train(fp32);
-        bf16_s[round] = train(bf16);
-        ratios[round] = fp32_s[round] / bf16_s[round];
+        base_s[round] = train(s->base);
+        other_s[round] = train(s->other);
+        ratios[round] = base_s[round] / other_s[round];
     }
-    const double slow_s = median(fp32_s, o->rounds), fast_s = median(bf16_s, o->rounds);
-    printf("one rank, %d threads, %d x %d tokens x %d micro-steps: fp32 %.0f ms a step, %.0f "
-           "tokens/s; bf16 %.0f ms, %.0f tokens/s\n",
+    const double slow_s = median(base_s, o->rounds), fast_s = median(other_s, o->rounds);
+    printf("one rank, %d threads, %d x %d tokens x %d micro-steps: %s %.0f ms a step, %.0f "
+           "tokens/s; %s %.0f ms, %.0f tokens/s\n",
            (int)batch.threads, (int)batch.sequences, (int)batch.length, (int)o->micro_steps,
-           slow_s * 1e3, tokens / slow_s, fast_s * 1e3, tokens / fast_s);
-    printf("  bf16 has %.2f times fp32's tokens/s (target 1.6)\n", median(ratios, o->rounds));
+           s->base_name, slow_s * 1e3, tokens / slow_s, s->other_name, fast_s * 1e3,
+           tokens / fast_s);
+    printf("  %s has %.2f times the tokens/s of %s (target %s)\n", s->other_name,
+           median(ratios, o->rounds), s->base_name, s->target);
     if (o->profile) {
-        print_profile(fp32);
-        print_profile(bf16);
+        print_profile(s->base);
+        print_profile(s->other);
     }
 }
 
@@ -312,10 +322,11 @@ static int usage(int status)
 {
     puts("usage: train_speed [--config FILE] [--batch B] [--length T] [--threads N] [--ranks N] "
          "[--sharding P G O]\n"
-         "                   [--micro-steps S] [--rounds R] [--profile] [--bf16]\n"
+         "                   [--micro-steps S] [--rounds R] [--profile] [--bf16] [--against FILE]\n"
          "Measures training steps against the matrix library, and N ranks (0: skip) against one, S "
          "micro-steps of one rank\n"
-         "and S / N of N; with --bf16 one rank in bf16 against fp32. Defaults: configs/gpt2.json, "
+         "and S / N of N; with --bf16 one rank in bf16 against fp32, with --against one of that "
+         "model\nagainst --config's. Defaults: configs/gpt2.json, "
          "4 x 256 tokens, 2 threads, 4 ranks, 2 2 2, "
          "4 micro-steps, 5 rounds.");
     return status;
@@ -343,6 +354,8 @@ static int parse(int argc, char **argv, options *o)
         const char *value = argv[++i];
         if (strcmp(flag, "--config") == 0)
             o->config = value;
+        else if (strcmp(flag, "--against") == 0)
+            o->against = value;
         else if (strcmp(flag, "--batch") == 0)
             o->sequences = atoll(value);
         else if (strcmp(flag, "--length") == 0)
@@ -361,10 +374,59 @@ static int parse(int argc, char **argv, options *o)
     return o->rounds >= 1 && o->rounds <= 64 ? 0 : 2;
 }
 
+static void open_model(mics_memory *memory, const char *path, mics_json **json, mics_model **model)
+{
+    check(mics_json_load(memory, path, 1 << 20, json));
+    check(mics_model_from_config(memory, *json, true, model));
+}
+
+static void measure_bf16(const options *o, mics_memory *memory, mics_schedule_spec spec, world *one)
+{
+    world half;
+    spec.precision = MICS_PRECISION_MIXED;
+    open_world(&half, memory, spec.model, &spec);
+    against_each_other(o, &(sides){"fp32", "bf16", one, &half, "1.6"});
+    close_world(&half);
+}
+
+static void measure_model(const options *o, mics_memory *memory, mics_schedule_spec spec,
+                          world *one)
+{
+    world other;
+    mics_json *json = NULL;
+    mics_model *model = NULL;
+    open_model(memory, o->against, &json, &model);
+    spec.model = model;
+    open_world(&other, memory, model, &spec);
+    against_each_other(o, &(sides){o->config, o->against, one, &other, "0.70"});
+    close_world(&other);
+    mics_model_close(model);
+    mics_json_close(json);
+}
+
+static void measure_ranks(const options *o, mics_memory *memory, mics_schedule_spec spec,
+                          world *one)
+{
+    world many;
+    spec.micro_steps = o->micro_steps / o->ranks;
+    spec.batch.threads = o->threads / o->ranks > 0 ? o->threads / o->ranks : 1;
+    check(mics_mesh_init(o->ranks, 1, o->sharding, &spec.mesh));
+    open_world(&many, memory, spec.model, &spec);
+    against_one_rank(o, one, &many);
+    close_world(&many);
+}
+
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0); // a long measurement into a file is seen as it goes
-    options o = {"configs/gpt2.json", 4, 256, 2, 4, 4, 5, {2, 2, 2}, false, false};
+    options o = {.config = "configs/gpt2.json",
+                 .sequences = 4,
+                 .length = 256,
+                 .threads = 2,
+                 .ranks = 4,
+                 .micro_steps = 4,
+                 .rounds = 5,
+                 .sharding = {2, 2, 2}};
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
         return usage(0);
     if (parse(argc, argv, &o) != 0)
@@ -372,32 +434,23 @@ int main(int argc, char **argv)
     mics_memory *memory = NULL;
     mics_json *json = NULL;
     mics_model *model = NULL;
+    world one;
     check(mics_memory_open(&memory));
-    check(mics_json_load(memory, o.config, 1 << 20, &json));
-    check(mics_model_from_config(memory, json, true, &model));
-    world one, many, half;
+    open_model(memory, o.config, &json, &model);
     mics_schedule_spec spec = {.model = model,
                                .batch = {o.sequences, o.length, o.threads},
                                .micro_steps = o.micro_steps,
                                .prefetch = 1};
     check(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
     open_world(&one, memory, model, &spec);
-    if (o.bf16) {
-        spec.precision = MICS_PRECISION_MIXED;
-        open_world(&half, memory, model, &spec);
-        against_fp32(&o, &one, &half);
-        close_world(&half);
-    } else {
+    if (o.bf16)
+        measure_bf16(&o, memory, spec, &one);
+    else if (o.against != NULL)
+        measure_model(&o, memory, spec, &one);
+    else
         against_library(&o, &one);
-    }
-    if (!o.bf16 && o.ranks > 1) {
-        spec.micro_steps = o.micro_steps / o.ranks;
-        spec.batch.threads = o.threads / o.ranks > 0 ? o.threads / o.ranks : 1;
-        check(mics_mesh_init(o.ranks, 1, o.sharding, &spec.mesh));
-        open_world(&many, memory, model, &spec);
-        against_one_rank(&o, &one, &many);
-        close_world(&many);
-    }
+    if (!o.bf16 && o.against == NULL && o.ranks > 1)
+        measure_ranks(&o, memory, spec, &one);
     close_world(&one);
     mics_model_close(model);
     mics_json_close(json);

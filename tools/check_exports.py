@@ -44,6 +44,12 @@ CASES = {
             high_freq_factor=4.0, original_max_position_embeddings=32))),
     "mistral": ("mistral", "<s>", "</s>", dict(GROUPED, model_type="mistral", sliding_window=16)),
     "qwen2": ("qwen2", None, "<|im_end|>", dict(GROUPED, model_type="qwen2")),
+    "mixtral": ("llama2", "<s>", "</s>", dict(GROUPED, model_type="mixtral", num_local_experts=4, num_experts_per_tok=2)),
+    "qwen2_moe": ("qwen2", None, "<|im_end|>", dict(
+        GROUPED, model_type="qwen2_moe", num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
+        shared_expert_intermediate_size=40)),
+    "qwen3_moe": ("qwen2", None, "<|im_end|>", dict(
+        GROUPED, model_type="qwen3_moe", num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, head_dim=24)),
     "qwen3": ("qwen2", None, "<|im_end|>", dict(GROUPED, model_type="qwen3", head_dim=24)),
 }
 

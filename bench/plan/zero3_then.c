@@ -41,12 +41,12 @@ static int32_t linear(mics_model *model, int32_t in, int64_t inputs, int64_t out
     return mics_op_linear(model, in, weight, add_param(model, "bias", outputs, 0), false);
 }
 
-static void add_layer(mics_model *model, int64_t width, int64_t inner, int64_t heads)
+static void add_layer(mics_model *model, int64_t width, int64_t inner, const mics_op *like)
 {
     mics_model_unit(model, "attention", width);
-    mics_model_unit_end(
-        model, mics_op_attention(model, linear(model, norm(model, width), width, 3 * width),
-                                 (mics_heads){heads, heads, width / heads}, 0, 0));
+    mics_op attention = *like; // both ways in an encoder
+    attention.in[0] = linear(model, norm(model, width), width, 3 * width);
+    mics_model_unit_end(model, mics_model_add_op(model, attention));
     mics_model_unit(model, "projection", width);
     mics_model_unit_end(model, mics_op_add(model, 0, linear(model, 0, width, width)));
     mics_model_unit(model, "widen", width);
@@ -60,11 +60,12 @@ static mics_status open_parts(const study *s, mics_model **model_out)
 {
     const int64_t width = s->model->hidden, vocab = s->model->vocab;
     const mics_unit *layer = &s->model->units[1];
-    int64_t heads = 1, inner = 0;
+    const mics_op *attention = NULL;
+    int64_t inner = 0;
     mics_model *model = NULL;
     for (int32_t o = 0; o < layer->op_count; o++) {
         if (layer->ops[o].kind == MICS_OP_ATTENTION)
-            heads = layer->ops[o].heads.query;
+            attention = &layer->ops[o];
         if (layer->ops[o].kind == MICS_OP_GELU)
             inner = layer->tensors[layer->ops[o].out].width;
     }
@@ -80,7 +81,7 @@ static mics_status open_parts(const study *s, mics_model **model_out)
         model,
         mics_op_embedding(model, tokens, add_param(model, "positions", model->positions, width)));
     for (int32_t i = 0; i < (int32_t)s->layers; i++)
-        add_layer(model, width, inner, heads);
+        add_layer(model, width, inner, attention);
     mics_model_unit(model, "head", width);
     mics_op_lm_head(model, norm(model, width), tokens);
     mics_model_unit_end(model, -1);

@@ -177,7 +177,8 @@ typedef struct mics_run {
     mics_run_precision kept_precision; // of the checkpoint that mics_run_keep read; AUTO: none
     mics_loss_scale loss_scale;        // only for fp16
     mics_optimizer optimizer;
-    double clip; // 0: no clipping
+    double other_rate; // of what it takes no matrices of, over lr; 0: the same
+    double clip;       // 0: no clipping
     mics_lr lr;
     // Set by mics_run_resolve:
     int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank

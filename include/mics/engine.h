@@ -62,7 +62,10 @@ typedef struct mics_engine_spec {
     const mics_kernels *kernels; // of the device; on the CPU NULL: the best that it runs (its fp32
                                  // table, whatever the dtype)
     mics_optimizer optimizer;    // of the schedule's kind
-    float clip;                  // largest global gradient norm; 0: no clipping
+    // Of an optimizer that takes matrices whole: the rate of all other parameters over theirs. 0:
+    // the same.
+    double other_rate;
+    float clip; // largest global gradient norm; 0: no clipping
     // Where it computes, opened with mics_engine_events events; NULL: the CPU. A device with memory
     // of its own needs a schedule for accelerators, and a comm whose collectives take its buffers.
     mics_device *device;

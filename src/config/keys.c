@@ -320,6 +320,9 @@ static const key rows[] = {
             .flags = KEY_KEPT,
             .help = "Muon: a matrix's rate is lr times the root of rows / columns, at least 1; or "
                     "times 0.2 and the root of the larger one, which suits rates of AdamW")},
+    {REAL("optimizer.params.adam_lr", adam_lr, 0, 1e6, 0, .flags = KEY_KEPT,
+          .help =
+              "Muon: learning rate of what it leaves to AdamW, which changes as lr does; 0: lr")},
     {REAL("optimizer.params.weight_decay", run.optimizer.weight_decay, 0, 1e3, 0, .flags = KEY_KEPT,
           .help = "weight decay of matrices and embeddings: decoupled, but SGD adds it to the "
                   "gradient, as torch does")},

@@ -144,6 +144,7 @@ typedef struct config {
     const char *optimizer, *scheduler, *warmup_type;
     bool adam_w_mode;
     const char *adjust_lr;
+    double adam_lr;
     double lr;
     double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio, min_ratio;
     int64_t warmup_steps, total_steps, decay_steps, stable_steps, timescale;

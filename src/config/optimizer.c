@@ -146,13 +146,14 @@ mics_optimizer_kind mics_config_optimizer_of(const mics_json *json)
 }
 
 static const char adam_mode_key[] = "optimizer.params.adam_w_mode",
-                  adjust_key[] = "optimizer.params.adjust_lr_fn";
+                  adjust_key[] = "optimizer.params.adjust_lr_fn",
+                  adam_lr_key[] = "optimizer.params.adam_lr";
 
 bool mics_config_is_of_optimizer(const config *run, const key *row)
 {
     if (row->type == KEY_SETTINGS)
         return mics_config_setting(run, row) >= 0;
-    if (strcmp(row->path, adjust_key) == 0)
+    if (strcmp(row->path, adjust_key) == 0 || strcmp(row->path, adam_lr_key) == 0)
         return run->run.optimizer.kind == MICS_OPTIMIZER_MUON;
     return strcmp(row->path, adam_mode_key) != 0 || run->run.optimizer.kind == MICS_OPTIMIZER_ADAMW;
 }
@@ -210,6 +211,17 @@ static mics_status fill_muon(config *run)
                                 "must be a whole number, not %g", settings[steps]);
 }
 
+// The schedule is of one rate, so the other one is a multiple of it.
+static mics_status fill_adam_lr(config *run)
+{
+    const double peak = run->run.lr.peak;
+    if (run->adam_lr > 0 && peak <= 0)
+        return mics_json_fail(run->run.json, adam_lr_key, MICS_ERR_INVALID,
+                              "changes as lr does, which is 0; give lr too");
+    run->run.other_rate = run->adam_lr > 0 ? run->adam_lr / peak : 0;
+    return MICS_OK;
+}
+
 // torch's AdamW has another default than DeepSpeed's own.
 static mics_status check_torch_adam(const config *run)
 {
@@ -234,5 +246,6 @@ mics_status mics_config_fill_optimizer(config *run)
                               "weight decay that is added to the gradient is not built; use true, "
                               "or weight_decay 0");
     MICS_TRY(check_torch_adam(run));
-    return fill_scheduler(run);
+    MICS_TRY(fill_scheduler(run));
+    return fill_adam_lr(run);
 }

@@ -264,6 +264,8 @@ static void update_params(mics_engine *engine, int32_t unit_index, bool begins)
         mics_optimizer_update call = begin_call(engine, param);
         call.rows = param->dims > 1 ? param->shape[0] : 1;
         call.columns = param->elems / call.rows;
+        if (engine->spec.other_rate > 0)
+            call.lr = (float)((double)call.lr * engine->spec.other_rate);
         if (!begins)
             call_optimizer(engine, unit_index, param->offset, &call);
     }

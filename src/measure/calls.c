@@ -69,7 +69,7 @@ static int64_t stats_width(const mics_op_shape *s)
 // All that an op reads and writes in both passes, stats as numbers of the largest size.
 static int64_t op_elems(const mics_op_shape *s)
 {
-    int64_t elems = s->N * (2 * s->in[0] + s->in[1] + 2 * s->out + 2 * stats_width(s));
+    int64_t elems = s->N * (2 * s->in[0] + 2 * s->in[1] + 2 * s->out + 2 * stats_width(s));
     for (int p = 0; p < MICS_OP_PARAMS; p++)
         elems += 2 * param_elems(s, p);
     return elems;
@@ -130,6 +130,8 @@ static void call_op(measure_ops *self, const measure_call *call)
         return;
     c.dout = in(self, s->N * s->out);
     c.din = out(self, s->N * s->in[0]);
+    if (mics_op_def_get(s->op->kind)->backward_second)
+        c.din_second = out(self, s->N * s->in[1]);
     for (int p = 0; p < MICS_OP_PARAMS && param_elems(s, p) > 0; p++)
         c.dparams[p] = out(self, param_elems(s, p));
     kernels->backward(&c);

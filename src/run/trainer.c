@@ -61,6 +61,7 @@ static mics_status open_engine(run_trainer *self)
         .kernels = job->kernels,
         .dtype = job->budget.dtype,
         .optimizer = run->optimizer,
+        .other_rate = run->other_rate,
         .clip = (float)run->clip,
         .seed = run->seed,
         .before_update = run_saving_before_update,

@@ -32,7 +32,6 @@ done
 run 0 import "$mics" train examples/mixtral.json --ranks 2 --steps 1 --out imported --set model.init=exported
 
 # GShard's recipe: the same losses of two ranks, and over a stop on four; an evaluation takes its own capacity.
-losses() { sed -n 's/.*"step": \([0-9]*\), "loss": \([0-9.]*\).*/\1 \2/p' "$1/metrics.jsonl"; }
 gshard() { # RANKS STEPS OUT
     run 0 "gshard$1" "$mics" train examples/gshard.json --ranks "$1" --steps "$2" --out "$3" --set run.validate_every=0 \
         --set run.checkpoint_every=0 --set train_batch_size=16 --set "gradient_accumulation_steps=$((8 / $1))"
@@ -61,5 +60,6 @@ contains links.json '"matmul_efficiency": [['
 
 run 0 gpu "$mics" explain examples/mixtral.json --ranks 4 --set run.device=cuda --set run.precision=bf16
 contains gpu.out "workspace"
+run 0 gpu "$mics" explain examples/gshard.json --ranks 4 --set run.device=cuda --set run.precision=bf16
 run 0 plan "$mics" plan configs/mixtral-tiny.json --cluster p4d.24xlarge:1 --top 1 --json
 contains plan.out '"trainable": true'

@@ -25,7 +25,7 @@ adamw=$(state_bytes "$mics" explain run.json --ranks 4)
 for type in SGD Lion Muon; do
     case $type in
     SGD) more='"momentum": 0.9, ' ;;
-    Muon) more='"adjust_lr_fn": "match_rms_adamw", ' ;;
+    Muon) more='"adjust_lr_fn": "match_rms_adamw", "adam_lr": 1e-3, ' ;;
     *) more= ;;
     esac
     optimizer="optimizer={\"type\": \"$type\", \"params\": {$more\"lr\": 2e-3}}"
@@ -45,6 +45,12 @@ for type in SGD Lion Muon; do
     run 2 other "$mics" train run.json --ranks 4 --out again$type --steps 10
     contains other.err 'optimizer.type'
 done
+# What Muon leaves to AdamW has a rate of its own.
+run 0 one_rate "$mics" train run.json --ranks 4 --nodes 2 --out one_rate --set "$optimizer" --set optimizer.params.adam_lr=0
+losses one_rate >left.txt
+losses wholeMuon >right.txt
+cmp -s left.txt right.txt && fail "adam_lr changes nothing"
+
 "$mics" explain run.json --ranks 4 --set "$optimizer" >explained.txt || fail "explain of $type"
 contains explained.txt "momentum gather"
 echo "optimizers: ok"

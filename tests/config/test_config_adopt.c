@@ -3,6 +3,7 @@
 // Files of DeepSpeed, Hugging Face's Trainer, accelerate and torchtitan: what their values become.
 #include "config/keys.h"
 #include "config/run_file.h"
+#include <math.h>
 
 // A file without a section of ours that says how it is trained.
 #define FOREIGN(more)                                                                              \
@@ -96,6 +97,21 @@ static void test_optimizers(void **state)
     check_value(OPTIMIZER("\"Muon\"", ""), "optimizer.params.nesterov", "true");
     check_value(OPTIMIZER("\"Muon\"", "\"adjust_lr_fn\": \"match_rms_adamw\""),
                 "optimizer.params.adjust_lr_fn", "\"match_rms_adamw\"");
+    static const struct {
+        const char *params;
+        double rate;
+    } rates[] = {{"\"lr\": 0.02", 0},
+                 {"\"lr\": 0.02, \"adam_lr\": 0.005", 0.25},
+                 {"\"lr\": 0.02, \"adam_lr\": 0", 0},
+                 {"\"adam_lr\": 0.002", 2}};
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        char text[512];
+        snprintf(text, sizeof text, OPTIMIZER("\"Muon\"", "%s"), rates[i].params);
+        mics_run *run = load_good(text);
+        if (fabs(run->other_rate - rates[i].rate) > 1e-12)
+            fail_msg("%s: other_rate is %g", rates[i].params, run->other_rate);
+        mics_run_close(run);
+    }
 }
 
 static void test_keys_of_other_optimizers(void **state)
@@ -116,6 +132,10 @@ static void test_keys_of_other_optimizers(void **state)
                   "ns_coefficients: must be [3.4445, -4.775, 2.0315]");
     check_refused(OPTIMIZER("\"Lion\"", "\"adjust_lr_fn\": \"original\""), MICS_ERR_INVALID,
                   "Lion has no adjust_lr_fn");
+    check_refused(OPTIMIZER("\"AdamW\"", "\"adam_lr\": 0.1"), MICS_ERR_INVALID,
+                  "AdamW has no adam_lr");
+    check_refused(OPTIMIZER("\"Muon\"", "\"lr\": 0, \"adam_lr\": 0.1"), MICS_ERR_INVALID,
+                  "adam_lr: changes as lr does, which is 0; give lr too");
     check_refused(OPTIMIZER("\"SGD\"", "\"nesterov\": 1"), MICS_ERR_FORMAT, "true or false");
     check_refused(OPTIMIZER("\"SGD\"", "\"momentum\": 1"), MICS_ERR_INVALID,
                   "momentum: must be 0 to 0.9999999");

@@ -86,8 +86,11 @@ static void other_value(const key *row, char *text, size_t capacity)
 // The optimizer that takes a key which AdamW does not; else NULL.
 static const char *optimizer_of(const char *path)
 {
-    static const char *const keys[][2] = {
-        {"momentum", "SGD"}, {"nesterov", "SGD"}, {"ns_steps", "Muon"}, {"adjust_lr_fn", "Muon"}};
+    static const char *const keys[][2] = {{"momentum", "SGD"},
+                                          {"nesterov", "SGD"},
+                                          {"ns_steps", "Muon"},
+                                          {"adjust_lr_fn", "Muon"},
+                                          {"adam_lr", "Muon"}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (strcmp(mics_config_leaf(path), keys[i][0]) == 0)
             return keys[i][1];

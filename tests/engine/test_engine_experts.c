@@ -1,12 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Experts with GShard's recipe (capacity, drops, a random second expert, noise, every other layer)
-// and with shared experts, against plain fp64: logits, gradients, and losses of 20 steps of AdamW,
+// and with shared experts, against plain fp64: logits, gradients, and 20 steps of each optimizer,
 // under shardings and other splits of the batch.
 #include "engine/engine_internal.h"
 #include "mics/json.h"
 #include "ranks.h"
 #include "wide_model.h"
+#include "wide_optimizer.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { STEPS = 2 };
@@ -16,10 +17,13 @@ enum { STEPS = 20 };
 
 // Tolerances that the project promises; all relative, the gradients' by a tensor's norm.
 static const double logit_tolerance = 1e-4, grad_tolerance = 1e-3, loss_tolerance = 1e-3;
+// Of what 20 steps change a parameter by: those that take signs or divide by small moments make
+// steps of roundings.
+static const double change_tolerance = 1e-2;
 
 enum { SEQUENCES = 4, LENGTH = 10, N = SEQUENCES * LENGTH, VOCAB = 11, SEED = 9 };
 static const float rate = 5e-3F;
-static const double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+static const wide_rule adamw = {{MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0.1}, 0};
 
 #define SHAPE                                                                                      \
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "           \
@@ -52,7 +56,9 @@ typedef struct expected {
     mics_memory *memory;
     mics_json *json;
     mics_model *model;
+    const wide_rule *rule;
     double *params[WIDE_MAX_UNITS], *grads[WIDE_MAX_UNITS]; // first, and of step 1
+    double *final[WIDE_MAX_UNITS];                          // parameters after the last step
     double losses[STEPS], dropped[STEPS];
     double *logits; // (N, VOCAB), of an evaluation before step 1
     double evaluated;
@@ -63,20 +69,6 @@ static void batch_of(int64_t step, int32_t *tokens, int32_t *targets)
     for (int64_t n = 0; n < N; n++) {
         tokens[n] = token(step, n / LENGTH, n % LENGTH);
         targets[n] = token(step, n / LENGTH, n % LENGTH + 1);
-    }
-}
-
-// AdamW on one parameter.
-static void update(const mics_param *param, double *p, const double *g, double *m, double *v,
-                   int64_t step)
-{
-    for (int64_t i = param->offset; i < param->offset + param->elems; i++) {
-        m[i] = beta1 * m[i] + (1 - beta1) * g[i];
-        v[i] = beta2 * v[i] + (1 - beta2) * g[i] * g[i];
-        const double mean = m[i] / (1 - pow(beta1, (double)step)),
-                     square = v[i] / (1 - pow(beta2, (double)step));
-        p[i] -=
-            (double)rate * ((param->decay ? weight_decay * p[i] : 0) + mean / (sqrt(square) + eps));
     }
 }
 
@@ -100,8 +92,9 @@ static void train_reference(expected *e, wide_model *w)
             const mics_unit *unit = &e->model->units[u];
             if (step == 1)
                 memcpy(e->grads[u], grads[u], (size_t)unit->elems * sizeof(double));
+            const wide_shard all = {w->params[u], first[u], second[u], grads[u], unit->elems};
             for (int32_t p = 0; p < unit->param_count; p++)
-                update(&unit->params[p], w->params[u], grads[u], first[u], second[u], step);
+                wide_update(e->rule, (double)rate, step, &unit->params[p], all);
         }
     }
     for (int32_t u = 0; u < e->model->unit_count; u++) {
@@ -111,11 +104,11 @@ static void train_reference(expected *e, wide_model *w)
     }
 }
 
-static void open_expected(expected *e, const char *config)
+static void open_expected(expected *e, const char *config, const wide_rule *rule)
 {
     wide_model w;
     int32_t tokens[N], targets[N];
-    *e = (expected){.logits = wide_doubles(N * VOCAB)};
+    *e = (expected){.logits = wide_doubles(N * VOCAB), .rule = rule};
     ASSERT_OK(mics_memory_open(&e->memory));
     ASSERT_OK(mics_json_parse(e->memory, "config", config, strlen(config), &e->json));
     ASSERT_OK(mics_model_from_config(e->memory, e->json, false, &e->model));
@@ -135,6 +128,10 @@ static void open_expected(expected *e, const char *config)
     e->evaluated = wide_loss(&w, 0, tokens, targets);
     memcpy(e->logits, w.logits, (size_t)(N * VOCAB) * sizeof(double));
     train_reference(e, &w);
+    for (int32_t u = 0; u < e->model->unit_count; u++) {
+        e->final[u] = wide_doubles(e->model->units[u].elems);
+        memcpy(e->final[u], w.params[u], (size_t)e->model->units[u].elems * sizeof(double));
+    }
     wide_close(&w);
 }
 
@@ -143,6 +140,7 @@ static void close_expected(expected *e)
     for (int32_t u = 0; u < e->model->unit_count; u++) {
         free(e->params[u]);
         free(e->grads[u]);
+        free(e->final[u]);
     }
     free(e->logits);
     mics_model_close(e->model);
@@ -164,7 +162,7 @@ typedef struct experts_run {
     experts_case want;
     mics_schedule *schedule;
     double losses[STEPS], evaluated, dropped, sequences;
-    float *grads[WIDE_MAX_UNITS], *logits;
+    float *grads[WIDE_MAX_UNITS], *final[WIDE_MAX_UNITS], *logits;
 } experts_run;
 
 typedef struct rank_source {
@@ -195,12 +193,13 @@ static void load(const expected *e, mics_engine *engine)
     }
 }
 
-static void collect(experts_run *run, const mics_engine *engine)
+// Gradients of the newest step, or parameters.
+static void collect(experts_run *run, const mics_engine *engine, float *const *whole, bool grads)
 {
     for (int32_t u = 0; u < run->expected->model->unit_count; u++) {
         const mics_engine_optimizer_shard own = mics_engine_optimizer_shard_get(engine, u);
         if (engine->rank < run->want.sharding.optimizer)
-            memcpy(run->grads[u] + own.range.begin, owned_grads(engine, u),
+            memcpy(whole[u] + own.range.begin, grads ? owned_grads(engine, u) : own.params,
                    (size_t)(own.range.end - own.range.begin) * sizeof(float));
     }
 }
@@ -218,7 +217,7 @@ static mics_status train(experts_run *run, mics_engine *engine)
         MICS_TRY(mics_engine_step(engine, self.step, rate, &source, &result));
         if (self.step == 1) {
             MICS_TRY(mics_engine_complete(engine));
-            collect(run, engine);
+            collect(run, engine, run->grads, true);
         }
         if (engine->rank == 0) {
             run->losses[self.step - 1] = result.loss;
@@ -226,7 +225,9 @@ static mics_status train(experts_run *run, mics_engine *engine)
             run->sequences += result.router_sums[MICS_ROUTER_SEQUENCES];
         }
     }
-    return mics_engine_complete(engine);
+    MICS_TRY(mics_engine_complete(engine));
+    collect(run, engine, run->final, false);
+    return MICS_OK;
 }
 
 static mics_status train_rank(ranks_self *self)
@@ -235,12 +236,12 @@ static mics_status train_rank(ranks_self *self)
     mics_engine *engine = NULL;
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, run->want.ranks / run->want.nodes,
                                        &self->comm));
-    const mics_engine_spec spec = {
-        .memory = self->memory,
-        .schedule = run->schedule,
-        .comm = self->comm,
-        .optimizer = {MICS_OPTIMIZER_ADAMW, {beta1, beta2, eps}, weight_decay},
-        .seed = SEED};
+    const mics_engine_spec spec = {.memory = self->memory,
+                                   .schedule = run->schedule,
+                                   .comm = self->comm,
+                                   .optimizer = run->expected->rule->optimizer,
+                                   .other_rate = run->expected->rule->other_rate,
+                                   .seed = SEED};
     MICS_TRY(mics_engine_open(&spec, &engine));
     load(run->expected, engine);
     mics_status status = mics_engine_upload(engine);
@@ -250,20 +251,21 @@ static mics_status train_rank(ranks_self *self)
     return status;
 }
 
-static void check_gradients(const experts_run *run)
+// Of each parameter, by the norm of what is expected less `from`.
+static void check_params(const char *what, const mics_model *model, float *const *have,
+                         double *const *want, double *const *from, double tolerance)
 {
-    const expected *e = run->expected;
-    for (int32_t u = 0; u < e->model->unit_count; u++) {
-        for (int32_t p = 0; p < e->model->units[u].param_count; p++) {
-            const mics_param *param = &e->model->units[u].params[p];
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t p = 0; p < model->units[u].param_count; p++) {
+            const mics_param *param = &model->units[u].params[p];
             double off = 0, size = 0;
             for (int64_t i = param->offset; i < param->offset + param->elems; i++) {
-                const double want = e->grads[u][i], have = (double)run->grads[u][i];
-                off += (have - want) * (have - want);
-                size += want * want;
+                const double base = from != NULL ? from[u][i] : 0, is = (double)have[u][i];
+                off += (is - want[u][i]) * (is - want[u][i]);
+                size += (want[u][i] - base) * (want[u][i] - base);
             }
-            if (!(size > 0 && sqrt(off) <= grad_tolerance * sqrt(size)))
-                fail_msg("gradient of %s: off by %g, its norm is %g", param->name, sqrt(off),
+            if (!(size > 0 && sqrt(off) <= tolerance * sqrt(size)))
+                fail_msg("%s of %s: off by %g, its norm is %g", what, param->name, sqrt(off),
                          sqrt(size));
         }
     }
@@ -273,7 +275,8 @@ static void check(const experts_run *run)
 {
     const expected *e = run->expected;
     const double *losses = run->losses;
-    check_gradients(run);
+    check_params("gradient", e->model, run->grads, e->grads, NULL, grad_tolerance);
+    check_params("change", e->model, run->final, e->final, e->params, change_tolerance);
     for (int step = 0; step < STEPS; step++)
         if (!(fabs(losses[step] - e->losses[step]) <= loss_tolerance * e->losses[step]))
             fail_msg("%d ranks: loss of step %d is %.9g, not %.9g", (int)run->want.ranks, step + 1,
@@ -293,6 +296,7 @@ static double go(const expected *e, experts_case want)
         .model = e->model,
         .batch = {.sequences = want.sequences, .length = LENGTH, .threads = 1},
         .micro_steps = want.micro_steps,
+        .optimizer = e->rule->optimizer.kind,
         .recompute = want.recompute,
         .prefetch = 1};
     assert_int_equal(want.ranks * want.sequences * want.micro_steps % SEQUENCES, 0);
@@ -300,14 +304,18 @@ static double go(const expected *e, experts_case want)
     ASSERT_OK(mics_schedule_open(e->memory, &spec, &run.schedule));
     for (int32_t u = 0; u < e->model->unit_count; u++) {
         run.grads[u] = calloc((size_t)run.schedule->padded_elems[u], sizeof(float));
+        run.final[u] = calloc((size_t)run.schedule->padded_elems[u], sizeof(float));
         assert_non_null(run.grads[u]);
+        assert_non_null(run.final[u]);
     }
     float logits[N * VOCAB];
     run.logits = want.ranks == 1 && want.sequences == SEQUENCES ? logits : NULL;
     ranks_run_ok(want.ranks, train_rank, &run);
     check(&run);
-    for (int32_t u = 0; u < e->model->unit_count; u++)
+    for (int32_t u = 0; u < e->model->unit_count; u++) {
         free(run.grads[u]);
+        free(run.final[u]);
+    }
     mics_schedule_close(run.schedule);
     return run.dropped / run.sequences;
 }
@@ -318,10 +326,10 @@ static const experts_case cases[] = {
     {4, 2, {4, 4, 4}, 1, 1, false},
 };
 
-static void check_config(const char *config)
+static void check_config(const char *config, const wide_rule *rule)
 {
     expected e;
-    open_expected(&e, config);
+    open_expected(&e, config, rule);
     double dropped = 0;
     for (int step = 0; step < STEPS; step++)
         dropped += e.dropped[step] / STEPS;
@@ -337,13 +345,26 @@ static void check_config(const char *config)
 static void test_gshard(void **state)
 {
     (void)state;
-    check_config(gshard);
+    check_config(gshard, &adamw);
 }
 
 static void test_shared(void **state)
 {
     (void)state;
-    check_config(shared);
+    check_config(shared, &adamw);
+}
+
+// Against PyTorch's and the authors' rules, written in fp64.
+static void test_optimizers(void **state)
+{
+    (void)state;
+    static const wide_rule others[] = {
+        {{MICS_OPTIMIZER_SGD, {0.9, 1}, 0.1}, 0},
+        {{MICS_OPTIMIZER_LION, {0.9, 0.99}, 0.1}, 0},
+        {{MICS_OPTIMIZER_MUON, {0.9, 0.95, 1e-8, 0.95, 1, 5, 0}, 0.1}, 0.2},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        check_config(gshard, &others[i]);
 }
 
 int main(void)
@@ -351,6 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gshard),
         cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_optimizers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -323,8 +323,8 @@ static inline void wide_op(wide_model *w, const mics_unit *unit, const mics_op *
     }
 }
 
-/* Mean cross-entropy of a batch, and w->logits. Units before `first` are as in the call before, whose
- * batch must be the same. */
+/* Mean cross-entropy of a batch, and w->logits. Units before `first` are as in the call before,
+ * whose batch must be the same. */
 static inline double wide_loss(wide_model *w, int32_t first, const int32_t *tokens,
                                const int32_t *targets)
 {

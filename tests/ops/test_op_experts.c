@@ -61,8 +61,8 @@ static void experts_gradients(const wide_experts *w, double *dx, double *dweight
     }
 }
 
-// All tokens' choices at random, some experts without any. With a capacity, whatever it is, some are
-// dropped: the router says which.
+// All tokens' choices at random, some experts without any. With a capacity, whatever it is, some
+// are dropped: the router says which.
 static wide_experts route(op_case *c, const shape *s, mics_op_kind kind, call *args)
 {
     const int64_t N = tokens_of(s), k = s->experts.chosen;

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Writes the tokenizer.json, so that there is one reader of tokenizers, and exports have one.
-// Source: transformers 5.23, models/bert/tokenization_bert.py; tokenizers 0.23, WordPiece::read_file.
+// Source: transformers 5.23, models/bert/tokenization_bert.py; tokenizers 0.23,
+// WordPiece::read_file.
 #include "io/data/vocab_txt.h"
 #include "base/file.h"
 #include "base/text.h"

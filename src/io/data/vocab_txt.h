@@ -15,8 +15,8 @@ bool mics_vocab_txt_is(const char *path);
  *
  * Shapes:  text: (bytes), a NUL behind them; changed.
  * Needs:   `name` stands for the file in errors; settings: of tokenizer_config.json, NULL for none.
- * Returns: MICS_OK; MICS_ERR_FORMAT, naming the line; MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, naming
- *          the key; MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_FORMAT, naming the line; MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED,
+ *          naming the key; MICS_ERR_MEMORY.
  * Owns:    close with mics_json_close.
  */
 mics_status mics_vocab_txt_parse(mics_memory *memory, const char *name, char *text, size_t bytes,

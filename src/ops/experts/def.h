@@ -41,6 +41,12 @@ static inline bool mics_route_drops(int32_t chosen)
     return chosen < 0;
 }
 
+/* Floats of a router's workspace that count rows: of each expert, and those dropped. */
+static inline int64_t mics_route_rows_floats(int64_t experts)
+{
+    return mics_size_round_up(experts + 1, 16);
+}
+
 // ---- workspace of the ops of experts on the CPU: first rows | rows (N * k, width) | of GEMMs ----
 
 /* Floats of the first rows of `count` experts, and of the end of the last. */

@@ -156,7 +156,7 @@ static void forward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, E = call->shape.op->experts.count;
     int32_t *rows = call->at->workspace;
-    const float *x = input_of(call, (float *)call->at->workspace + router_rows_floats(E));
+    const float *x = input_of(call, (float *)call->at->workspace + mics_route_rows_floats(E));
 #pragma omp parallel for if (N * call->shape.in[0] >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n)
         route_token(call, x, n);

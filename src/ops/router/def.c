@@ -2,11 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which experts each token goes to: those of the k largest scores x W^T; of equal ones the first.
 // in: x (C); weight: (experts, C); out: weights (k), the softmax over all experts of those chosen,
-// which sums to 1 where the op says so, and 0 where the row is dropped. Scores and probabilities
-// are fp32. Backward adds the gradients of the losses of mics_router_spec.
+// which sums to 1 where the op says so; 0 where the row is dropped. Scores and probabilities are
+// fp32. Backward adds the gradients of the losses of mics_router_spec.
 #include "ops/router/def.h"
 #include "mics/log.h"
-#include "ops/router/scores.h"
 
 static mics_status check(const mics_op_shape *s)
 {
@@ -48,7 +47,7 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     const double noise =
         s->op->router.jitter > 0 ? MICS_MASK_FLOPS * (double)s->N * (double)s->in[0] : 0;
     const int64_t wide = s->cpu_bf16 || noise > 0 ? s->N * s->in[0] : 0; // the input in fp32
-    cost.workspace_forward = router_rows_floats(e.count) + wide;
+    cost.workspace_forward = mics_route_rows_floats(e.count) + wide;
     cost.workspace_backward = s->N * e.count + (int64_t)e.count * s->in[0] + wide;
     cost.flops_forward += noise;
     cost.flops_backward += 2 * noise;

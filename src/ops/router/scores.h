@@ -7,12 +7,6 @@
 #include "ops/experts/def.h"
 #include <math.h>
 
-/* Floats of the workspace that count rows: of each expert, and those dropped. */
-static inline int64_t router_rows_floats(int64_t experts)
-{
-    return mics_size_round_up(experts + 1, 16);
-}
-
 static inline int32_t *router_chosen(float *row, mics_experts e)
 {
     return (int32_t *)(void *)(row + e.count + 2);
