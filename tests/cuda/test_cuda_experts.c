@@ -161,7 +161,33 @@ static void expect_added(cu_buffer *b, double *want, double *sum, double toleran
     cu_expect(b, want, sum, tolerance);
 }
 
-// Numbers that are rounded on their way, and a result of them that is small, differ by that.
+// The second op rounds rows of gradients on their way to both, the first to x's alone.
+static void expect_gradients(cu_case *c, wide *w, const pass *p, call *of, double exact)
+{
+    const shape *s = w->s;
+    const mics_op_shape *sizes = &of->call.shape;
+    const int64_t xs = s->N * sizes->in[0], ys = s->N * sizes->out, rows = rows_of(s);
+    const int64_t params = sizes->params[0][0] * sizes->params[0][1];
+    const double twice = exact + rounding_of(p->dtype);
+    const cu_buffer *dy = cu_input(c, "dy", (int)p->dtype, ys, 0, 1);
+    cu_buffer *dx = cu_inout(c, "dx", (int)p->dtype, xs, 0, s->add && !p->out);
+    cu_buffer *dw = cu_inout(c, "dweight", (int)p->dtype, params, 0, s->add);
+    w->dy = dy->values;
+    w->dx = cu_doubles(c, 2 * xs);
+    w->dw = cu_doubles(c, 2 * params);
+    w->dgates = cu_doubles(c, 2 * rows);
+    backward(w, xs, params);
+    expect_added(dx, w->dx, w->dx + xs, twice);
+    expect_added(dw, w->dw, w->dw + params, p->out ? twice : exact);
+    of->call.dout = dy->data, of->call.din = dx->data, of->call.dparams[0] = dw->data;
+    of->call.add_din = s->add && !p->out, of->call.add_params[0] = s->add;
+    if (!p->out)
+        return;
+    cu_buffer *dgates = cu_output(c, "dweights", (int)p->dtype, rows, 0);
+    cu_expect(dgates, w->dgates, w->dgates + rows, twice);
+    of->call.din_second = dgates->data;
+}
+
 static void experts_case(const shape *s, const pass *p)
 {
     cu_case c;
@@ -193,23 +219,7 @@ static void experts_case(const shape *s, const pass *p)
         cu_expect(y, w.y, w.y + ys, p->out ? twice : exact);
         of.call.out = y->data;
     } else {
-        const cu_buffer *dy = cu_input(&c, "dy", (int)p->dtype, ys, 0, 1);
-        cu_buffer *dx = cu_inout(&c, "dx", (int)p->dtype, xs, 0, s->add && !p->out);
-        cu_buffer *dw = cu_inout(&c, "dweight", (int)p->dtype, params, 0, s->add);
-        w.dy = dy->values;
-        w.dx = cu_doubles(&c, 2 * xs);
-        w.dw = cu_doubles(&c, 2 * params);
-        w.dgates = cu_doubles(&c, 2 * rows);
-        backward(&w, xs, params);
-        expect_added(dx, w.dx, w.dx + xs, twice);
-        expect_added(dw, w.dw, w.dw + params, p->out ? twice : exact);
-        of.call.dout = dy->data, of.call.din = dx->data, of.call.dparams[0] = dw->data;
-        of.call.add_din = s->add && !p->out, of.call.add_params[0] = s->add;
-        if (p->out) {
-            cu_buffer *dgates = cu_output(&c, "dweights", (int)p->dtype, rows, 0);
-            cu_expect(dgates, w.dgates, w.dgates + rows, twice);
-            of.call.din_second = dgates->data;
-        }
+        expect_gradients(&c, &w, p, &of, exact);
     }
     cu_run(&c, p->backward ? run_backward : run_forward, &of);
     cu_end(&c);
