@@ -37,6 +37,23 @@ static __device__ __forceinline__ mics_mask mask_at(const mics_masks &masks, int
             draw->sequence + static_cast<uint32_t>(b), masks.threshold};
 }
 
+// Philox's rounds on a counter.
+static __device__ __forceinline__ void make_random(uint32_t (&c)[4], uint32_t k0, uint32_t k1)
+{
+    const uint32_t m0 = 0xD2511F53U, m1 = 0xCD9E8D57U;
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+        const uint32_t high0 = __umulhi(m0, c[0]), high1 = __umulhi(m1, c[2]);
+        const uint32_t low0 = m0 * c[0], low1 = m1 * c[2];
+        c[0] = high1 ^ c[1] ^ k0;
+        c[1] = low1;
+        c[2] = high0 ^ c[3] ^ k1;
+        c[3] = low0;
+        k0 += 0x9E3779B9U;
+        k1 += 0xBB67AE85U;
+    }
+}
+
 // The random bits of a block of a row: 16 of each of its 8 numbers, from the low end.
 struct mics_mask_block {
     uint32_t words[4];
@@ -50,22 +67,9 @@ struct mics_mask_block {
 static __device__ __forceinline__ mics_mask_block random_block(const mics_mask &mask, int64_t block,
                                                                int64_t row)
 {
-    const uint32_t m0 = 0xD2511F53U, m1 = 0xCD9E8D57U;
     mics_mask_block bits = {
         {static_cast<uint32_t>(block), static_cast<uint32_t>(row), mask.number, mask.sequence}};
-    uint32_t(&c)[4] = bits.words;
-    uint32_t k0 = mask.key0, k1 = mask.key1;
-#pragma unroll
-    for (int round = 0; round < 10; ++round) {
-        const uint32_t high0 = __umulhi(m0, c[0]), high1 = __umulhi(m1, c[2]);
-        const uint32_t low0 = m0 * c[0], low1 = m1 * c[2];
-        c[0] = high1 ^ c[1] ^ k0;
-        c[1] = low1;
-        c[2] = high0 ^ c[3] ^ k1;
-        c[3] = low0;
-        k0 += 0x9E3779B9U;
-        k1 += 0xBB67AE85U;
-    }
+    make_random(bits.words, mask.key0, mask.key1);
     return bits;
 }
 
@@ -73,11 +77,13 @@ static __device__ __forceinline__ mics_mask_block random_block(const mics_mask &
 static __device__ __forceinline__ uint32_t keep_bits(const mics_mask &mask, int64_t block,
                                                      int64_t row)
 {
-    const mics_mask_block random = random_block(mask, block, row);
+    uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(row), mask.number,
+                     mask.sequence};
+    make_random(c, mask.key0, mask.key1);
     uint32_t bits = 0;
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-        bits |= static_cast<uint32_t>(random.of(i) >= mask.threshold) << i;
+        bits |= static_cast<uint32_t>((c[i / 2] >> 16 * (i % 2) & 0xffffU) >= mask.threshold) << i;
     return bits;
 }
 
