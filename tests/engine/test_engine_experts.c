@@ -17,6 +17,7 @@ enum { STEPS = 20 };
 
 // Tolerances that the project promises; all relative, the gradients' by a tensor's norm.
 static const double logit_tolerance = 1e-4, grad_tolerance = 1e-3, loss_tolerance = 1e-3;
+static const double alike_tolerance = 1e-4;
 // Of what 20 steps change a parameter by: those that take signs or divide by small moments make
 // steps of roundings.
 static const double change_tolerance = 1e-2;
@@ -289,7 +290,17 @@ static void check(const experts_run *run)
                     logit_tolerance * (1 + fabs(e->logits[i])));
 }
 
-static double go(const expected *e, experts_case want)
+// The same losses whatever the mesh and the micro-batches; `alone`: those of the first case.
+static void check_alike(const experts_run *run, double *alone)
+{
+    for (int step = 0; step < STEPS; step++) {
+        if (alone[step] == 0)
+            alone[step] = run->losses[step];
+        assert_true(fabs(run->losses[step] - alone[step]) <= alike_tolerance * alone[step]);
+    }
+}
+
+static double go(const expected *e, experts_case want, double *alone)
 {
     experts_run run = {.expected = e, .want = want};
     mics_schedule_spec spec = {
@@ -312,6 +323,7 @@ static double go(const expected *e, experts_case want)
     run.logits = want.ranks == 1 && want.sequences == SEQUENCES ? logits : NULL;
     ranks_run_ok(want.ranks, train_rank, &run);
     check(&run);
+    check_alike(&run, alone);
     for (int32_t u = 0; u < e->model->unit_count; u++) {
         free(run.grads[u]);
         free(run.final[u]);
@@ -330,12 +342,12 @@ static void check_config(const char *config, const wide_rule *rule)
 {
     expected e;
     open_expected(&e, config, rule);
-    double dropped = 0;
+    double dropped = 0, alone[STEPS] = {0};
     for (int step = 0; step < STEPS; step++)
         dropped += e.dropped[step] / STEPS;
     assert_true(dropped > 0.02 && dropped < 0.5);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const double have = go(&e, cases[i]);
+        const double have = go(&e, cases[i], alone);
         if (cases[i].ranks == 1) // else rank 0's alone
             assert_true(fabs(have - dropped) < 1e-9);
     }
