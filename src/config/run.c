@@ -3,6 +3,7 @@
 // Opening and closing a run file.
 #include "base/file.h"
 #include "base/text.h"
+#include "base/yaml.h"
 #include "config/keys.h"
 #include "mics/log.h"
 #include <errno.h>
@@ -107,9 +108,10 @@ static mics_status name_out(config *run, const char *path)
 {
     char out[PATH_BYTES];
     const char *name = path + folder_bytes(path);
-    size_t bytes = strlen(name);
-    if (bytes > 5 && mics_text_ends(name, ".json"))
-        bytes -= 5;
+    const char *end = strrchr(name, '.');
+    const bool known =
+        end != NULL && end != name && (strcmp(end, ".json") == 0 || mics_yaml_is_named(end));
+    const size_t bytes = known ? (size_t)(end - name) : strlen(name);
     snprintf(out, sizeof out, "runs/%.*s", (int)bytes, name);
     MICS_TRY(mics_strdup(run->memory, out, &run->out));
     run->run.out = run->out;
