@@ -66,7 +66,8 @@ typedef struct tokenizing {
 
 static bool is_json_lines(const char *path)
 {
-    return mics_reader_ends(path, ".jsonl") || mics_reader_ends(path, ".ndjson");
+    return mics_reader_ends(path, ".jsonl") || mics_reader_ends(path, ".ndjson") ||
+           mics_reader_ends(path, ".json"); // as C4's files are called
 }
 
 static const char *field_of(const mics_corpus_spec *spec)
@@ -111,7 +112,7 @@ static mics_status find_text(const mics_corpus_spec *spec, const mics_json *json
     const char *field = field_of(spec);
     const mics_json_value *root = mics_json_root(json), *value = mics_json_get(root, field);
     if (mics_json_type_of(root) != MICS_JSON_OBJECT)
-        return mics_fail(MICS_ERR_FORMAT, "%s: is no JSON object", name);
+        return mics_fail(MICS_ERR_FORMAT, "%s: is no JSON object, as each line must be", name);
     if (value == NULL)
         return fail_field(name, field, root);
     if (mics_json_type_of(value) != MICS_JSON_STRING)
