@@ -98,8 +98,8 @@ static const key rows[] = {
     {NUMBER("data.validation", KEY_TEXTS, validation, 0, 65536, 0,
             .help = "the same for validation; none: the last twentieth of data.train is held out")},
     {TEXT("data.tokenizer", run.tokenizer, .text = "bytes",
-          .help = "\"bytes\", or a Hugging Face tokenizer.json or its folder; default: that of "
-                  "model.config's folder, if it is one")},
+          .help =
+              "\"bytes\", or a tokenizer.json or its folder; none: that in model.config's folder")},
     {TEXT("data.text_field", run.text_field, .text = "text",
           .help = "field of JSON Lines (.jsonl) that holds the text")},
     {CHOICE("data.dtype", run.data_dtype, token_types, "none",
