@@ -10,9 +10,9 @@
 #include <string.h>
 
 static const char about[] =
-    "Trains the model that a run file describes. Under mpirun or srun the ranks are MPI's,\n"
-    "otherwise they are threads of this process. Writes metrics and checkpoints into the run's\n"
-    "output folder (run.out).";
+    "Trains the model that a run file (JSON, or YAML by its name) describes. Under mpirun or srun\n"
+    "the ranks are MPI's, otherwise they are threads of this process. Writes metrics and\n"
+    "checkpoints into the run's output folder (run.out).";
 static const char notes[] =
     "SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, a file OUT/stop, and run.max_hours: saves the "
     "step\n"

@@ -36,7 +36,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (fuzz_good(
             mics_yaml_to_json(memory, "input", (const char *)data, bytes, &text, &text_bytes))) {
         fuzz_check(strlen(text) == text_bytes, "JSON with a NUL in it");
-        fuzz_check(lines_of(text, text_bytes) <= ends_of(data, bytes), "more lines than there are");
+        // libyaml has the end of a text on a line of its own.
+        fuzz_check(lines_of(text, text_bytes) <= ends_of(data, bytes) + 1,
+                   "more lines than there are");
         (void)fuzz_good(mics_json_parse(memory, "input", text, text_bytes, &json));
     }
     mics_json_close(json);
