@@ -274,10 +274,11 @@ void mics_progress_work(mics_progress *progress, const char *what, int64_t done,
     const double gone_us = now_us - progress->work_begin_us;
     const double since_us = now_us - progress->work_shown_us;
     const bool live = progress->mode == MICS_PROGRESS_LIVE;
-    if (done >= total) { // what follows says what came of it
-        if (progress->open)
+    if (done >= total) { // what follows says what came of it; a step's line stays
+        if (progress->open && progress->work_shown_us > progress->work_begin_us) {
             fputs("\r\033[K", progress->stream);
-        progress->open = false;
+            progress->open = false;
+        }
         progress->work = NULL;
     } else if (live ? gone_us > WORK_BEGINS_US && since_us > LIVE_EVERY_US
                     : since_us > fmax(PLAIN_EVERY_US, WORK_PART * gone_us)) {
