@@ -664,45 +664,6 @@ static void check_docs_row(const char *text, const char *path, const char *help)
         fail_msg("docs/config.md has no row for %s that says \"%s\"", path, help);
 }
 
-// A model's folder brings its tokenizer along, and may stand for the run file.
-static void test_model_folder(void **state)
-{
-    (void)state;
-    static const char text[] =
-        "{\"model\": {\"config\": \"hf\"}, \"data\": {\"train\": [\"a.txt\"]%s},"
-        "\"run\": {\"steps\": 9}, \"train_micro_batch_size_per_gpu\": 1}";
-    const char *const sets[] = {"data.train=[\"a.txt\"]", "run.steps=9"};
-    char file[256];
-    assert_int_equal(mkdir("hf", 0777), 0);
-    write_file("hf/config.json", "{\"model_type\": \"gpt2\"}");
-    snprintf(file, sizeof file, text, "");
-    mics_run *run = load_good(file);
-    check_row(run, "data.tokenizer", "\"bytes\"", "default");
-    mics_run_close(run);
-    write_file("hf/tokenizer.json", "{}");
-    run = load_good(file);
-    check_row(run, "data.tokenizer", "\"hf/tokenizer.json\"",
-              "auto: that of model.config's folder");
-    mics_run_close(run);
-    snprintf(file, sizeof file, text, ", \"tokenizer\": \"bytes\"");
-    run = load_good(file);
-    check_row(run, "data.tokenizer", "\"bytes\"", "file");
-    mics_run_close(run);
-    ASSERT_OK(mics_run_load(memory, "hf/", sets, 2, &run));
-    assert_string_equal(run->model_config, "hf/config.json");
-    assert_string_equal(run->tokenizer, "hf/tokenizer.json");
-    assert_string_equal(run->out, "runs/hf");
-    mics_run_close(run);
-    run = NULL;
-    ASSERT_STATUS(MICS_ERR_FORMAT, mics_run_load(memory, "hf", NULL, 0, &run));
-    ASSERT_SAID(&seen, "this is a model's configuration and no run file");
-    unlink("hf/config.json");
-    ASSERT_STATUS(MICS_ERR_IO, mics_run_load(memory, "hf", sets, 2, &run));
-    ASSERT_SAID(&seen, "hf: is a folder");
-    unlink("hf/tokenizer.json");
-    rmdir("hf");
-}
-
 // docs/config.md has a line "| `key` | ... | help" for each key.
 static void test_docs_have_every_key(void **state)
 {
@@ -772,7 +733,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_tables, setup, teardown),
         cmocka_unit_test_setup_teardown(test_own_keys_are_few, setup, teardown),
         cmocka_unit_test_setup_teardown(test_foreign_keys, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_model_folder, setup, teardown),
         cmocka_unit_test_setup_teardown(test_docs_have_every_key, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocations_fail, setup, teardown),
     };
