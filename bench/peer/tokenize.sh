@@ -5,7 +5,8 @@
 # on one thread and on all cores, in one run; the ids must be the same.
 #
 # usage: tokenize.sh MICS TOKENIZER.json      SIZE (bytes of JSON Lines, 1e9), ROUNDS (1), PYTHON (with tokenizers, numpy)
-#        and THREADS (all cores) are read from the environment. The text is kept as TEXTS (a file) if that is set.
+#        and THREADS (all cores) are read from the environment. The text is kept as TEXTS (a .jsonl.zst file) if that is set.
+#        texts.py 20000000 | train_tokenizer.py gpt2.json makes such a tokenizer.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mics=$(realpath "${1:?usage: tokenize.sh MICS TOKENIZER.json}")
@@ -14,6 +15,7 @@ python=${PYTHON:-python3} size=${SIZE:-1000000000} rounds=${ROUNDS:-1} threads=$
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 texts=${TEXTS:-$work/texts.jsonl.zst}
+case $texts in *.jsonl.zst) ;; *) echo "TEXTS must end in .jsonl.zst" >&2; exit 2 ;; esac
 
 grep -m 1 'model name' /proc/cpuinfo
 [ -e "$texts" ] || "$python" "$here/texts.py" "$size" | zstd -q -1 -o "$texts"

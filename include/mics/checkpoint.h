@@ -15,6 +15,7 @@
 #include "mics/dtype.h"
 #include "mics/memory.h"
 #include "mics/status.h"
+#include "mics/work.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -90,6 +91,7 @@ typedef struct mics_checkpoint_writer {
     // one's files, which may take longer than a collective: see mics_comm_set_timeout.
     mics_status (*agree)(void *ctx, mics_status mine);
     void *agree_ctx;
+    mics_work_listener listener; // hears how far this rank's file is written; fsync comes after
 } mics_checkpoint_writer;
 
 /* Saves one step. Every rank of the world calls it; ranks from `writers` on pass no shards.

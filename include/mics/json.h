@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// JSON documents (read by jansson), with errors that name file, line and key.
+// JSON documents (read by jansson, and YAML by libyaml), with errors that name file, line and key.
 #ifndef MICS_JSON_H
 #define MICS_JSON_H
 
@@ -32,7 +32,8 @@ typedef enum mics_json_type {
 } mics_json_type;
 
 /* Reads a file, refusing more than max_bytes, values that would take more than 512 MiB of memory,
- * duplicate keys, nesting over 64 levels, NULs and invalid UTF-8.
+ * duplicate keys, nesting over 64 levels, NULs and invalid UTF-8. A file called *.yaml or *.yml is
+ * read as YAML, without aliases and tags; its lines are those of errors.
  *
  * Needs:   max_bytes >= 1: 0 refuses every file.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT ("FILE:LINE:COLUMN: what"); MICS_ERR_MEMORY.
@@ -66,7 +67,7 @@ void mics_json_close(mics_json *json);
 /* The file's name as given; never NULL. */
 const char *mics_json_name(const mics_json *json);
 
-/* The document's text as read, NUL-terminated; never NULL. */
+/* The document's text as read, or of YAML the same values as JSON, NUL-terminated; never NULL. */
 const char *mics_json_text(const mics_json *json);
 
 /* The document's one value; never NULL. */

@@ -45,6 +45,7 @@ typedef struct mics_metrics {
 } mics_metrics;
 
 // ---- progress ----
+// Where a display is NULL the calls below show nothing.
 
 typedef enum mics_progress_mode {
     MICS_PROGRESS_AUTO, // live on a terminal (isatty, TERM not "dumb"), else plain
@@ -62,7 +63,7 @@ typedef struct mics_progress mics_progress;
  */
 mics_status mics_progress_open(mics_memory *memory, FILE *stream, mics_progress_mode mode,
                                int64_t log_every, mics_progress **progress_out);
-/* Ends the live line and frees; NULL is allowed. */
+/* Ends the live line and frees. */
 void mics_progress_close(mics_progress *progress);
 
 /* Shows a step. The first and the last always show. */

@@ -5,13 +5,14 @@
 //
 // Invariants:
 //   1. A mics_json_value is jansson's json_t, owned by the document's tree.
-//   2. `text` is what was read; `overrides` has the paths that mics_json_set changed since.
+//   2. `text` is what was read, or of YAML the JSON of the same lines; `overrides` has the paths that mics_json_set changed since.
 //   3. `sources` maps paths that mics_json_set_from made to where their values stand in the text.
 #include "mics/json.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/size.h"
 #include "base/text.h"
+#include "base/yaml.h"
 #include <ctype.h>
 #include <jansson.h>
 #include <stdarg.h>
@@ -139,6 +140,12 @@ mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_byt
     char *text = NULL;
     size_t bytes = 0;
     MICS_TRY(mics_file_read_whole(memory, path, max_bytes, &text, &bytes));
+    if (mics_yaml_is_named(path)) {
+        char *yaml = text;
+        const mics_status status = mics_yaml_to_json(memory, path, yaml, bytes, &text, &bytes);
+        mics_free(memory, yaml);
+        MICS_TRY(status);
+    }
     return open_take(memory, path, text, bytes, 0, json_out);
 }
 

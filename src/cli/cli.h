@@ -31,6 +31,9 @@ struct cli_verb_entry {
  */
 void cli_log_install(void);
 
+/* Whether only errors and warnings are written, as by --quiet. */
+void cli_log_quiet(bool on);
+
 /* Whether an error was written. */
 bool cli_log_has_error(void);
 

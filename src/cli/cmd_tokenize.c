@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics tokenize: a token shard from texts, the same stream that training on them reads.
 #include "base/file.h"
+#include "base/text.h"
 #include "cli.h"
 #include "mics/data.h"
 #include "signals.h"
@@ -16,7 +17,7 @@ static const char about[] =
 typedef struct tokenize_options {
     const char *tokenizer, *text_field, *dtype, *out;
     int64_t threads;
-    bool add_special_tokens;
+    bool add_special_tokens, json, quiet;
 } tokenize_options;
 
 static mics_status parse(cli_call *call, tokenize_options *options)
@@ -35,6 +36,9 @@ static mics_status parse(cli_call *call, tokenize_options *options)
         {"add-special-tokens", CLI_FLAG, NULL,
          "around each text, what the tokenizer.json's post_processor puts there, and no separator",
          &options->add_special_tokens, 0, 0},
+        {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
+        {"quiet", CLI_FLAG, NULL, "print nothing but warnings and errors, and show no progress",
+         &options->quiet, 0, 0},
     };
     const cli_spec spec = {
         .verb = "tokenize",
@@ -51,13 +55,18 @@ static mics_status parse(cli_call *call, tokenize_options *options)
     return MICS_OK;
 }
 
-static mics_status write_shard(mics_memory *memory, const mics_corpus *corpus, const char *path,
-                               int32_t vocab)
+static void print_result(const tokenize_options *options, int64_t tokens, int32_t vocab)
 {
-    MICS_TRY(mics_shard_write_corpus(memory, path, corpus, vocab));
-    printf("%s: %lld tokens, vocabulary %d\n", path, (long long)mics_corpus_tokens(corpus),
-           (int)vocab);
-    return MICS_OK;
+    if (options->json) {
+        printf("{\"shard\": ");
+        mics_text_write_quoted(stdout, options->out);
+        printf(", \"tokens\": %lld, \"vocabulary\": %d, \"tokenizer\": ", (long long)tokens,
+               (int)vocab);
+        mics_text_write_quoted(stdout, options->tokenizer);
+        printf("}\n");
+    } else if (!options->quiet) {
+        printf("%s: %lld tokens, vocabulary %d\n", options->out, (long long)tokens, (int)vocab);
+    }
 }
 
 static mics_status tokenize(cli_call *call, const tokenize_options *options)
@@ -84,7 +93,8 @@ static mics_status tokenize(cli_call *call, const tokenize_options *options)
                                    .threads = (int32_t)options->threads};
     MICS_TRY_OUT(mics_corpus_open(call->memory, &spec, &corpus));
     call->running = true;
-    MICS_TRY_OUT(write_shard(call->memory, corpus, options->out, vocab));
+    MICS_TRY_OUT(mics_shard_write_corpus(call->memory, options->out, corpus, vocab));
+    print_result(options, mics_corpus_tokens(corpus), vocab);
 out:
     mics_corpus_close(corpus);
     // What was wrong with one of the files will be mended, or the files be others: only what a
@@ -102,6 +112,7 @@ mics_status cmd_tokenize(cli_call *call)
     MICS_TRY(parse(call, &options));
     if (call->helped)
         return MICS_OK;
+    cli_log_quiet(options.quiet);
     MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
     return tokenize(call, &options);
 }

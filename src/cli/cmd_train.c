@@ -10,9 +10,9 @@
 #include <string.h>
 
 static const char about[] =
-    "Trains the model that a run file describes. Under mpirun or srun the ranks are MPI's,\n"
-    "otherwise they are threads of this process. Writes metrics and checkpoints into the run's\n"
-    "output folder (run.out).";
+    "Trains the model that a run file (JSON, or YAML by its name) describes. Under mpirun or srun\n"
+    "the ranks are MPI's, otherwise they are threads of this process. Writes metrics and\n"
+    "checkpoints into the run's output folder (run.out).";
 static const char notes[] =
     "SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, a file OUT/stop, and run.max_hours: saves the "
     "step\n"
@@ -24,6 +24,7 @@ typedef struct train_options {
     const char *resume, *out;
     cli_list sets;
     cli_source source;
+    bool json, quiet;
 } train_options;
 
 static mics_status parse(cli_call *call, train_options *options)
@@ -42,6 +43,10 @@ static mics_status parse(cli_call *call, train_options *options)
         CLI_SOURCE_OPTIONS(&options->source),
         {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
          0, 0},
+        {"json", CLI_FLAG, NULL, "print one JSON object at the end, and progress on standard error",
+         &options->json, 0, 0},
+        {"quiet", CLI_FLAG, NULL, "print nothing but warnings, errors and what --json does",
+         &options->quiet, 0, 0},
     };
     const cli_spec spec = {
         .verb = "train",
@@ -79,12 +84,17 @@ static void begin(void *ctx, const mics_job *job)
 {
     cli_train *self = ctx;
     const mics_job_facts facts = mics_job_facts_get(job);
-    cli_print_beginning(job);
+    self->steps = mics_job_run(job)->steps;
+    if (self->quiet)
+        return;
+    if (!self->json)
+        cli_print_beginning(job);
     // Launchers give ranks terminals of their own, whatever becomes of their output.
-    if (mics_progress_open(self->memory, NULL, facts.mpi ? MICS_PROGRESS_PLAIN : MICS_PROGRESS_AUTO,
+    FILE *stream = self->json ? stderr : stdout;
+    if (mics_progress_open(self->memory, stream,
+                           facts.mpi ? MICS_PROGRESS_PLAIN : MICS_PROGRESS_AUTO,
                            mics_job_run(job)->log_every, &self->progress) != MICS_OK)
         self->progress = NULL; // said; training does without
-    self->steps = mics_job_run(job)->steps;
 }
 
 static void show_step(void *ctx, const mics_metrics *metrics)
@@ -127,9 +137,7 @@ static void show_sample(void *ctx, int64_t step, const char *text, size_t bytes)
 
 static void show_work(void *ctx, const char *what, int64_t done, int64_t total)
 {
-    cli_train *self = ctx;
-    if (self->progress != NULL)
-        mics_progress_work(self->progress, what, done, total);
+    mics_progress_work(((cli_train *)ctx)->progress, what, done, total);
 }
 
 // ---- the job ----
@@ -145,41 +153,58 @@ static void print_finished(const mics_job *job)
            out);
 }
 
-// All ranks stopped, as they were asked to: nobody's error.
-static void say_stopped(const cli_train *self, const mics_job *job)
+static const char *stopped_by(const mics_job *job)
 {
     const char *by = cli_signals_asked();
     if (by == NULL)
         by = mics_job_standing_get(job).asked_by_run;
+    return by != NULL ? by : "a signal to another rank";
+}
+
+// All ranks stopped, as they were asked to: nobody's error.
+static void say_stopped(const cli_train *self, const mics_job *job)
+{
     const mics_job_facts facts = mics_job_facts_get(job);
-    if (self->progress != NULL)
-        mics_progress_break(self->progress);
-    mics_log(
-        MICS_LOG_INFO, "stopped by %s after step %lld, which is saved in %s; --resume auto goes on",
-        by != NULL ? by : "a signal to another rank", (long long)facts.step, facts.checkpoints_dir);
+    mics_progress_break(self->progress);
+    mics_log(MICS_LOG_INFO,
+             "stopped by %s after step %lld, which is saved in %s; --resume auto goes on",
+             stopped_by(job), (long long)facts.step, facts.checkpoints_dir);
+    if (self->json)
+        cli_print_end_json(job, stopped_by(job));
+}
+
+static mics_status print_end(const cli_train *self, const mics_job *job)
+{
+    if (self->json)
+        cli_print_end_json(job, NULL);
+    return self->json || self->quiet ? MICS_OK : cli_print_end(self->memory, job);
 }
 
 static mics_status run_job(cli_train *self, mics_job *job, bool first)
 {
     if (mics_job_facts_get(job).finished) {
-        if (first)
+        if (first && self->json)
+            cli_print_end_json(job, NULL);
+        else if (first && !self->quiet)
             print_finished(job);
         return MICS_OK;
     }
     cli_signals_serve(job);
     const mics_status status = mics_job_train(job, 0);
+    if (status == MICS_OK)
+        cli_signals_word("training had ended, and its last step is saved");
     cli_signals_done();
     if (status == MICS_ERR_INTERRUPTED && first)
         say_stopped(self, job);
     mics_progress_close(self->progress);
     self->progress = NULL;
-    return status == MICS_OK && first ? cli_print_end(self->memory, job) : status;
+    return status == MICS_OK && first ? print_end(self, job) : status;
 }
 
 static mics_status train(cli_call *call, const train_options *options, mics_status parsed)
 {
     mics_memory *memory = call->memory;
-    cli_train self = {.memory = memory};
+    cli_train self = {.memory = memory, .json = options->json, .quiet = options->quiet};
     mics_job *job = NULL;
     char out[OUT_BYTES];
     mics_job_spec spec = {
@@ -217,6 +242,7 @@ mics_status cmd_train(cli_call *call)
     const mics_status parsed = parse(call, &options);
     if (call->helped)
         return MICS_OK;
+    cli_log_quiet(options.quiet);
     cli_signals_word("no step was trained");
     const mics_status started = cli_signals_start();
     if (started == MICS_OK)

@@ -20,16 +20,18 @@ static const char notes[] =
 static const double PROGRESS_EVERY_US = 5e6;
 
 typedef struct verify_print {
-    bool json;
+    bool json, quiet;
     double shown_us; // when progress was shown last
     int64_t items;
     int64_t lines; // of problems, in JSON
 } verify_print;
 
-static mics_status parse(cli_call *call, bool *json)
+static mics_status parse(cli_call *call, verify_print *print)
 {
     const cli_option table[] = {
-        {"json", CLI_FLAG, NULL, "print one JSON object", json, 0, 0},
+        {"json", CLI_FLAG, NULL, "print one JSON object", &print->json, 0, 0},
+        {"quiet", CLI_FLAG, NULL, "print nothing but what is wrong, and show no progress",
+         &print->quiet, 0, 0},
     };
     const cli_spec spec = {
         .verb = "verify",
@@ -97,6 +99,8 @@ static void print_item(void *ctx, const mics_verified *what)
         print_item_json(print, what);
         return;
     }
+    if (print->quiet && what->problems == 0)
+        return;
     printf("%s: ", what->path);
     if (what->problems > 0)
         printf("%lld problem%s\n", (long long)what->problems, what->problems == 1 ? "" : "s");
@@ -109,11 +113,11 @@ static void print_item(void *ctx, const mics_verified *what)
         printf("good\n");
 }
 
-static mics_status verify(cli_call *call, bool json)
+static mics_status verify(cli_call *call, verify_print *print)
 {
     const char *path = call->arguments.items[0];
-    verify_print print = {.json = json, .shown_us = mics_clock_us()};
-    const mics_verify_listener listener = {print_problem, show_progress, &print};
+    const bool json = print->json;
+    const mics_verify_listener listener = {print_problem, show_progress, print};
     mics_verification found = {0};
     if (json)
         printf("{\"items\": [");
@@ -135,7 +139,10 @@ static mics_status verify(cli_call *call, bool json)
 
 mics_status cmd_verify(cli_call *call)
 {
-    bool json = false;
-    MICS_TRY(parse(call, &json));
-    return call->helped ? MICS_OK : verify(call, json);
+    verify_print print = {.shown_us = mics_clock_us()};
+    MICS_TRY(parse(call, &print));
+    if (call->helped)
+        return MICS_OK;
+    cli_log_quiet(print.quiet);
+    return verify(call, &print);
 }

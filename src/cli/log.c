@@ -5,13 +5,15 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-static atomic_bool error_written;
+static atomic_bool error_written, quiet;
 
 static void sink(void *ctx, mics_log_level level, int32_t rank, const char *line)
 {
     static const char *const prefixes[] = {"error: ", "warning: ", ""};
     char where[32] = "";
     (void)ctx;
+    if (level == MICS_LOG_INFO && atomic_load(&quiet))
+        return;
     if (level == MICS_LOG_ERROR && atomic_exchange(&error_written, true))
         return;
     if (rank >= 0)
@@ -23,6 +25,11 @@ static void sink(void *ctx, mics_log_level level, int32_t rank, const char *line
 bool cli_log_has_error(void)
 {
     return atomic_load(&error_written);
+}
+
+void cli_log_quiet(bool on)
+{
+    atomic_store(&quiet, on);
 }
 
 void cli_log_install(void)

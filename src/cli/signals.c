@@ -43,8 +43,8 @@ static const double TOGETHER_S = 0.2, OTHERS_TOGETHER_S = 0.25;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards `served`
 static mics_job *served;                                  // NULL: nobody is asked
 static atomic_int asked_signal;
-static int lock = -1;         // the run's lock file
-static const char *last_word; // NULL: nothing is said
+static int lock = -1;                 // the run's lock file
+static const char *_Atomic last_word; // NULL: nothing is said
 
 // Under nohup a terminal that hangs up is nobody's wish.
 static void taken_signals(sigset_t *set_out)
@@ -69,15 +69,16 @@ static const char *name_of(int number)
 // A live line of progress is left as it is.
 static void say_word(int number)
 {
-    if (last_word == NULL || mics_job_is_launched())
+    const char *word = atomic_load(&last_word);
+    if (word == NULL || mics_job_is_launched())
         return; // the launcher says it
     fprintf(stderr, "%smics: stopped by %s; %s\n", isatty(STDERR_FILENO) ? "\n" : "",
-            name_of(number), last_word);
+            name_of(number), word);
 }
 
 void cli_signals_word(const char *word)
 {
-    last_word = word;
+    atomic_store(&last_word, word);
 }
 
 // Ends the process by the signal, as if nobody had waited for it, but for files that are not whole.

@@ -30,7 +30,7 @@ enum { CLI_EXIT_STOPPED = 75 }; // EX_TEMPFAIL of sysexits.h: try again later
 mics_status cli_signals_start(void);
 
 /* What a signal means for a command that serves no job: "nothing was written". The process says it as
- * it ends. Needs: a text that lives on. Threads: before cli_signals_start. */
+ * it ends. Needs: a text that lives on. Threads: any; the newest counts. */
 void cli_signals_word(const char *word);
 
 /* From now on a signal asks this job to stop. Needs: cli_signals_done before the job is closed. */

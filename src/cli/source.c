@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// --model, --data and --tokenizer as sets.
+// --model, --data, --text-field and --tokenizer as sets.
 #include "source.h"
 #include "base/text.h"
 #include <stdio.h>
@@ -19,12 +19,12 @@ static mics_status add_take(cli_sets *sets, int32_t at, mics_text *text)
     return MICS_OK;
 }
 
-static mics_status add_path(cli_sets *sets, int32_t at, const char *key, const char *path)
+static mics_status add_text(cli_sets *sets, int32_t at, const char *key, const char *said)
 {
     mics_text text = {.memory = sets->memory};
-    if (path == NULL)
+    if (said == NULL)
         return MICS_OK;
-    mics_text_printf(&text, "%s=%s", key, path);
+    mics_text_printf(&text, "%s=%s", key, said);
     return add_take(sets, at, &text);
 }
 
@@ -52,9 +52,10 @@ mics_status cli_sets_init(cli_sets *sets, mics_memory *memory, const cli_list *o
     sets->items = block;
     for (; sets->count < own->count; sets->count++)
         sets->items[sets->count] = own->items[sets->count];
-    MICS_TRY(add_path(sets, 0, "model.config", source->model));
+    MICS_TRY(add_text(sets, 0, "model.config", source->model));
     MICS_TRY(add_data(sets, 1, &source->data));
-    return add_path(sets, 2, "data.tokenizer", source->tokenizer);
+    MICS_TRY(add_text(sets, 2, "data.tokenizer", source->tokenizer));
+    return add_text(sets, 3, "data.text_field", source->text_field);
 }
 
 void cli_sets_steps(cli_sets *sets, int64_t steps)

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// --model, --data and --tokenizer: what a file of another system leaves to its program.
+// --model, --data, --text-field and --tokenizer: what a file of another system leaves to its program.
 #ifndef MICS_CLI_SOURCE_H
 #define MICS_CLI_SOURCE_H
 
@@ -9,7 +9,7 @@
 #include "mics/status.h"
 
 typedef struct cli_source {
-    const char *model, *tokenizer;
+    const char *model, *text_field, *tokenizer;
     cli_list data;
 } cli_source;
 
@@ -24,6 +24,13 @@ typedef struct cli_source {
      0},                                                                                           \
         {"data",          CLI_MANY, "FILE...", "data.train: texts, globs or token shards",         \
          &(source)->data, 0,        0},                                                            \
+        {"text-field",                                                                             \
+         CLI_TEXT,                                                                                 \
+         "NAME",                                                                                   \
+         "data.text_field: field of JSON Lines that holds the text",                               \
+         &(source)->text_field,                                                                    \
+         0,                                                                                        \
+         0},                                                                                       \
     {                                                                                              \
         "tokenizer", CLI_TEXT, "FILE|FOLDER", "data.tokenizer: a tokenizer.json or its folder",    \
             &(source)->tokenizer, 0, 0                                                             \
@@ -34,7 +41,7 @@ typedef struct cli_sets {
     const char **items;
     int32_t count;
     mics_memory *memory;
-    char *made[3];  // texts of the flags
+    char *made[4];  // texts of the flags
     char steps[48]; // the same of --steps
 } cli_sets;
 

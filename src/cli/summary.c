@@ -5,9 +5,12 @@
 #include "cli.h"
 #include "replicas.h"
 #include "train.h"
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 enum { SAMPLE_TOKENS = 320 };
 
@@ -18,19 +21,38 @@ static const char *plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
+// Whoever names a folder with weights may have wanted them.
+static void print_weights_beside(const char *config)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    const char *slash = strrchr(config, '/');
+    const int folder = slash != NULL ? (int)(slash - config) : 0;
+    char path[4096];
+    for (size_t i = 0; folder > 0 && i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%.*s/%s", folder, config, names[i]);
+        if (access(path, F_OK) == 0) {
+            printf("; to start from those in %.*s: --set model.init=%.*s", folder, config, folder,
+                   config);
+            return;
+        }
+    }
+}
+
 static void print_start(const mics_job *job, const mics_job_facts *facts)
 {
-    if (facts->from_memory)
+    if (facts->from_memory) {
         printf("start     step %lld, resumed from node memory, no checkpoint read from disk\n",
                (long long)facts->start_step);
-    else if (facts->checkpoint != NULL)
+    } else if (facts->checkpoint != NULL) {
         printf("start     step %lld, resumed from %s\n", (long long)facts->start_step,
                facts->checkpoint);
-    else if (facts->imported)
+    } else if (facts->imported) {
         printf("start     weights of %s\n", mics_job_run(job)->model_init);
-    else
-        printf("start     random weights, seed %llu\n",
-               (unsigned long long)mics_job_run(job)->seed);
+    } else {
+        printf("start     random weights, seed %llu", (unsigned long long)mics_job_run(job)->seed);
+        print_weights_beside(mics_job_run(job)->model_config);
+        printf("\n");
+    }
 }
 
 // More than one pass over a text is worth a word: losses fall for another reason then.
@@ -271,8 +293,8 @@ static void print_next(const mics_job *job, const mics_job_facts *facts)
     char name[32] = "best";
     if (facts->best_step == 0 || !mics_job_run(job)->keep_best)
         snprintf(name, sizeof name, "step-%08lld", (long long)facts->saved_step);
-    printf("next      mics generate %s/%s %s\n", facts->checkpoints_dir, name,
-           masked ? "--fill TEXT" : "--prompt TEXT");
+    printf("next      %s generate %s/%s %s\n", program_invocation_name, facts->checkpoints_dir,
+           name, masked ? "--fill TEXT" : "--prompt TEXT");
 }
 
 mics_status cli_print_end(mics_memory *memory, const mics_job *job)

@@ -9,8 +9,9 @@
 
 typedef struct cli_train {
     mics_memory *memory;
-    mics_progress *progress; // of rank 0's process, while it trains
+    mics_progress *progress; // of rank 0's process, while it trains; NULL: nothing is shown
     int64_t steps;           // of the run
+    bool json, quiet;
 } cli_train;
 
 // ---- summary.c ----
@@ -26,5 +27,10 @@ void cli_print_sample_of_step(mics_progress *progress, int64_t step, const char 
  * For the first process.
  */
 mics_status cli_print_end(mics_memory *memory, const mics_job *job);
+
+// ---- train_json.c ----
+
+/* What came of it as one JSON object. `stopped`: by what before its end; NULL: by nothing. */
+void cli_print_end_json(const mics_job *job, const char *stopped);
 
 #endif

@@ -46,18 +46,31 @@ static mics_status lift(config *run, const mics_json_value *object, const char *
 }
 
 // Another file, whose values errors speak of at the line that names it.
-static mics_status lift_file(config *run, const char *path, const char *source)
+static mics_status lift_file(config *run, const char *path, const char *target, const char *source)
 {
     mics_json *json = NULL;
     MICS_TRY(mics_json_load(run->memory, path, MAX_FILE_BYTES, &json));
     mics_status status = MICS_OK;
     if (mics_json_type_of(mics_json_root(json)) == MICS_JSON_OBJECT)
-        status = lift(run, mics_json_root(json), "", source, 0);
+        status = lift(run, mics_json_root(json), target, source, 0);
     else
         status =
             mics_json_fail(run->run.json, source, MICS_ERR_FORMAT, "%s must hold an object", path);
     mics_json_close(json);
     return status;
+}
+
+// An object that may also be the path of a file with it.
+static mics_status lift_in_place(config *run, const char *path)
+{
+    const char *file = mics_json_string(mics_json_at(run->run.json, path));
+    char name[TEXT_BYTES];
+    if (file == NULL || *file == '\0')
+        return MICS_OK;
+    if (mics_text_format(name, sizeof name, "%s", file) >= (int)sizeof name)
+        return mics_json_fail(run->run.json, path, MICS_ERR_INVALID, "is longer than any path");
+    MICS_TRY(mics_json_set_from(run->run.json, path, "{}", path)); // `file` is gone then
+    return lift_file(run, name, path, path);
 }
 
 static mics_status lift_at(config *run, const char *path)
@@ -66,7 +79,7 @@ static mics_status lift_at(config *run, const char *path)
     if (mics_json_type_of(value) == MICS_JSON_OBJECT)
         return lift(run, value, "", path, 0);
     if (mics_json_string(value) != NULL)
-        return lift_file(run, mics_json_string(value), path);
+        return lift_file(run, mics_json_string(value), "", path);
     return value == NULL || mics_json_type_of(value) == MICS_JSON_NULL
                ? MICS_OK
                : mics_json_fail(run->run.json, path, MICS_ERR_FORMAT,
@@ -140,11 +153,12 @@ static bool has_row(const adopted_key *rows, int32_t count, const char *path)
 
 bool mics_config_is_adopted(const char *path)
 {
-    int32_t trainer = 0, launch = 0;
+    int32_t trainer = 0, launch = 0, script = 0;
     const adopted_key *of_trainer = mics_adopt_trainer_keys(&trainer);
     const adopted_key *of_launch = mics_adopt_launch_keys(&launch);
+    const adopted_key *of_script = mics_adopt_script_keys(&script);
     return strcmp(path, deepspeed_key) == 0 || has_row(of_trainer, trainer, path) ||
-           has_row(of_launch, launch, path);
+           has_row(of_launch, launch, path) || has_row(of_script, script, path);
 }
 
 // DeepSpeed's file as it is, for the Trainer, which fills in what says "auto".
@@ -183,11 +197,15 @@ mics_status mics_config_adopt(config *run)
         return MICS_OK; // mics_config_check says it better
     const bool trainer = mics_adopt_is_trainer(run), only_auto = !trainer && !is_for_trainer(run);
     MICS_TRY(mics_adopt_precision(run));
+    MICS_TRY(lift_in_place(run, "fsdp_config"));
+    MICS_TRY(lift_in_place(run, "accelerator_config"));
     MICS_TRY(lift_at(run, deepspeed_key));
     MICS_TRY(lift_at(run, "deepspeed_config.deepspeed_config_file"));
     MICS_TRY(mics_adopt_lifted_precision(run));
     note_deepspeed(run, trainer);
-    const adopted_key *rows = mics_adopt_launch_keys(&count);
+    const adopted_key *rows = mics_adopt_script_keys(&count);
+    MICS_TRY(put_rows(run, rows, count));
+    rows = mics_adopt_launch_keys(&count);
     MICS_TRY(put_rows(run, rows, count));
     rows = mics_adopt_trainer_keys(&count);
     MICS_TRY(put_rows(run, rows, count));

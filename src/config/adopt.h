@@ -83,4 +83,9 @@ mics_status mics_adopt_saves(config *run, bool trainer);
 /* FSDP's options, accelerate's file, torchtitan's degrees. */
 const adopted_key *mics_adopt_launch_keys(int32_t *count_out);
 
+// ---- adopt_script.c ----
+
+/* Model and data, as training scripts name them. */
+const adopted_key *mics_adopt_script_keys(int32_t *count_out);
+
 #endif

@@ -45,8 +45,7 @@ static mics_status put_members(config *run, const adopted_key *row, const mics_j
     const char *name = NULL;
     const mics_json_value *member = NULL;
     if (mics_json_type_of(value) != MICS_JSON_OBJECT)
-        return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
-                                  "must be an object: a file is not read here");
+        return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED, "must be an object");
     while ((member = mics_json_next(value, &name)) != NULL) {
         if (mics_json_type_of(member) != MICS_JSON_NULL)
             MICS_TRY(put(run, name, member));
@@ -195,11 +194,11 @@ static mics_status put_deepspeed_member(config *run, const char *name, const mic
     static const struct {
         const char *name, *target;
     } known[] = {{"zero_stage", "zero_optimization.stage"},
+                 {"offload_optimizer_device", "zero_optimization.offload_optimizer.device"},
+                 {"offload_param_device", "zero_optimization.offload_param.device"},
                  {"gradient_accumulation_steps", "gradient_accumulation_steps"},
                  {"gradient_clipping", "gradient_clipping"}};
     static const char *const hints[] = {"deepspeed_config_file",
-                                        "offload_optimizer_device",
-                                        "offload_param_device",
                                         "offload_optimizer_nvme_path",
                                         "offload_param_nvme_path",
                                         "zero3_init_flag",

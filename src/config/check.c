@@ -63,8 +63,10 @@ static void list_children(const char *parent, char *list, size_t capacity)
             continue;
         int written = snprintf(list + used, capacity - used, "%s%s", used == 0 ? "" : ", ",
                                mics_config_leaf(path));
-        if (written < 0 || (size_t)written >= capacity - used)
+        if (written < 0 || (size_t)written >= capacity - used) {
+            snprintf(list + used, capacity - used, ", ...");
             return;
+        }
         used += (size_t)written;
     }
 }
@@ -76,7 +78,9 @@ static mics_status refuse_unknown(config *run, const char *parent, const char *p
     if (nearest != NULL)
         return mics_config_refuse(run, path, MICS_ERR_INVALID, "unknown key; did you mean %s?",
                                   nearest);
-    char list[LIST_BYTES];
+    if (run->refused.count > 0)
+        return mics_config_refuse(run, path, MICS_ERR_INVALID, "unknown key");
+    char list[LIST_BYTES]; // once is enough
     list_children(parent, list, sizeof list);
     return mics_config_refuse(run, path, MICS_ERR_INVALID, "unknown key; known here: %s", list);
 }
@@ -198,8 +202,8 @@ static mics_status check_required(const config *run)
         const key *row = mics_config_key(i);
         if ((row->flags & KEY_REQUIRED) != 0 && row->type != KEY_SECTION &&
             run->states[i] == KEY_ABSENT)
-            return mics_json_fail(run->run.json, row->path, MICS_ERR_INVALID, "is missing: %s",
-                                  row->help);
+            return mics_json_fail(run->run.json, row->path, MICS_ERR_INVALID,
+                                  "is missing: %s; %s gives it", row->help, row->flag);
     }
     return MICS_OK;
 }

@@ -17,6 +17,7 @@
 #define OWN_DATA "data is read by the library itself"
 #define BY_LAUNCHER "mpirun, srun or --ranks and --nodes say it"
 #define NO_HUB "nothing is uploaded"
+#define NO_FETCH "nothing is downloaded"
 #define CHANGES_LOSS "it would change the loss; leave it out"
 #define NO_STAIRS "OneCycle rises and falls without stairs; use 0"
 #define NOT_BUILT "it is not built; leave it out"
@@ -285,6 +286,34 @@ static const foreign_key rows[] = {
     {"fsdp_min_num_params", HINT, WHOLE_UNITS},
     {"fsdp_transformer_layer_cls_to_wrap", HINT, WHOLE_UNITS},
     {"early_stopping_threshold", OFF, "any lower loss counts as better; use 0"},
+    // ---- training scripts ----
+    {"dataset_config_name", HINT, OWN_DATA},
+    {"dataset_config", HINT, OWN_DATA},
+    {"dataset_train_split", HINT, OWN_DATA},
+    {"dataset_test_split", HINT, OWN_DATA},
+    {"dataset_num_proc", HINT, OWN_DATA},
+    {"streaming", HINT, OWN_DATA},
+    {"preprocessing_num_workers", HINT, OWN_DATA},
+    {"overwrite_cache", HINT, OWN_DATA},
+    {"keep_linebreaks", HINT, OWN_DATA},
+    {"use_fast_tokenizer", HINT, OWN_DATA},
+    {"cache_dir", HINT, NO_FETCH},
+    {"model_revision", HINT, NO_FETCH},
+    {"token", HINT, NO_FETCH},
+    {"trust_remote_code", HINT, NO_FETCH},
+    {"low_cpu_mem_usage", HINT, "each rank reads its own part"},
+    {"attn_implementation", HINT,
+     "the kernels are the library's own, and give the same bits each time"},
+    {"torch_dtype", HINT, "master weights are fp32, as with DeepSpeed and FSDP"},
+    {"dtype", HINT, "master weights are fp32, as with DeepSpeed and FSDP"},
+    {"validation_split_percentage", "5", "the last twentieth is held out; or give data.validation"},
+    {"packing", "true", "samples are cut from one stream of tokens; use true"},
+    {"max_train_samples", OFF, "all of data.train is read; leave it out"},
+    {"use_peft", OFF, "all parameters are trained; leave it out"},
+    {"load_in_8bit", OFF, "weights are not quantised; leave it out"},
+    {"load_in_4bit", OFF, "weights are not quantised; leave it out"},
+    {"assistant_only_loss", OFF, CHANGES_LOSS},
+    {"completion_only_loss", OFF, CHANGES_LOSS},
     {"label_smoothing_factor", OFF, CHANGES_LOSS},
     {"neftune_noise_alpha", OFF, CHANGES_LOSS},
     {"optim_args", OFF, "write its numbers as optimizer.params, such as momentum"},

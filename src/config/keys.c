@@ -82,7 +82,7 @@ static const char *const fsdp_strategies[] = {"no_shard",     "shard_grad_op",  
 static const key rows[] = {
     // ---- model ----
     {SECTION("model", .flags = KEY_REQUIRED, .help = "what is trained")},
-    {TEXT("model.config", run.model_config, .flags = KEY_REQUIRED,
+    {TEXT("model.config", run.model_config, .flags = KEY_REQUIRED, .flag = "--model",
           .help = "a Hugging Face config.json, or its folder")},
     {TEXT("model.init", run.model_init, .text = "random",
           .help = "\"random\", or a folder of safetensors to start from")},
@@ -92,13 +92,14 @@ static const key rows[] = {
               "dropouts are those of the model's config; leave the key out to train with them")},
     // ---- data ----
     {SECTION("data", .flags = KEY_REQUIRED, .help = "what it is trained on")},
-    {NUMBER("data.train", KEY_SOURCES, train, 1, 65536, 0, .flags = KEY_REQUIRED,
+    {NUMBER("data.train", KEY_SOURCES, train, 1, 65536, 0, .flags = KEY_REQUIRED, .flag = "--data",
             .help = "text files, JSON Lines (.jsonl), both also as .gz or .zst, or .bin token "
                     "shards: paths, globs or folders; as {\"path\", \"weight\"} a mixture")},
     {NUMBER("data.validation", KEY_TEXTS, validation, 0, 65536, 0,
             .help = "the same for validation; none: the last twentieth of data.train is held out")},
     {TEXT("data.tokenizer", run.tokenizer, .text = "bytes",
-          .help = "\"bytes\", or a Hugging Face tokenizer.json")},
+          .help =
+              "\"bytes\", or a tokenizer.json or its folder; none: that in model.config's folder")},
     {TEXT("data.text_field", run.text_field, .text = "text",
           .help = "field of JSON Lines (.jsonl) that holds the text")},
     {CHOICE("data.dtype", run.data_dtype, token_types, "none",

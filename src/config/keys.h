@@ -66,6 +66,7 @@ typedef struct key {
     const char *automatic;      // "auto: what it becomes", when "auto" is allowed; also shown when
                                 // the key is absent
     const char *help;           // what it does
+    const char *flag;           // of a required key: the program's flag that gives it
     const char *refusal;        // why another value cannot be honoured, and what would work
 } key;
 

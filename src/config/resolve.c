@@ -258,10 +258,11 @@ static mics_status check_degree(const config *run, const char *path, int64_t deg
         snprintf(why, sizeof why, "does not divide the ranks");
     else if (degree % below != 0)
         snprintf(why, sizeof why, "is no multiple of %s = %" PRId64, below_name, below);
-    return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
-                          "%" PRId64 " %s (%d ranks, %d a node); %s%s", degree, why, (int)ranks,
-                          (int)ranks_per_node,
-                          used != 0 ? "these would work: " : "no size would work", sizes);
+    return mics_json_fail(
+        run->run.json, path, MICS_ERR_INVALID, "%" PRId64 " %s (%d rank%s, %d a node); %s%s%s",
+        degree, why, (int)ranks, ranks == 1 ? "" : "s", (int)ranks_per_node,
+        used != 0 ? "these would work: " : "no size would work", sizes,
+        degree > ranks ? "; --ranks or a launcher such as mpirun gives more ranks" : "");
 }
 
 // The sharding that is asked for and the keys that its degrees come from.

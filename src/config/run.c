@@ -3,6 +3,7 @@
 // Opening and closing a run file.
 #include "base/file.h"
 #include "base/text.h"
+#include "base/yaml.h"
 #include "config/keys.h"
 #include "mics/log.h"
 #include <errno.h>
@@ -61,6 +62,15 @@ static size_t folder_bytes(const char *path)
     return slash != NULL ? (size_t)(slash - path) + 1 : 0;
 }
 
+// A name such as "gpt2" or "Qwen/Qwen3-0.6B", which other programs would fetch.
+static bool is_of_hub(const char *key_path, const char *path)
+{
+    const char *slash = strchr(path, '/');
+    const bool model = strncmp(key_path, "model.", 6) == 0;
+    return (model || strcmp(key_path, "data.tokenizer") == 0) && *path != '/' && *path != '.' &&
+           !mics_text_ends(path, ".json") && (slash == NULL || strchr(slash + 1, '/') == NULL);
+}
+
 static mics_status check_file(const config *run, const char *key_path, const char *path)
 {
     if (access(path, R_OK) == 0)
@@ -74,8 +84,13 @@ static mics_status check_file(const config *run, const char *key_path, const cha
                               "%s: %s; paths are relative to the working directory, and there is "
                               "%s: write that",
                               path, strerror(reason), beside);
-    return mics_json_fail(run->run.json, key_path, MICS_ERR_IO, "%s: %s%s", path, strerror(reason),
-                          *path != '/' ? "; paths are relative to the working directory" : "");
+    return mics_json_fail(run->run.json, key_path, MICS_ERR_IO, "%s: %s%s%s", path,
+                          strerror(reason),
+                          *path != '/' ? "; paths are relative to the working directory" : "",
+                          is_of_hub(key_path, path)
+                              ? ", and nothing is downloaded; hf download NAME --local-dir FOLDER "
+                                "fetches a model of Hugging Face's"
+                              : "");
 }
 
 static mics_status check_files(const config *run, const char *key_path, const text_list *list)
@@ -105,11 +120,16 @@ mics_status mics_run_check_files(const mics_run *public_run)
 // "configs/demo.json" trains into "runs/demo".
 static mics_status name_out(config *run, const char *path)
 {
-    char out[PATH_BYTES];
-    const char *name = path + folder_bytes(path);
-    size_t bytes = strlen(name);
-    if (bytes > 5 && mics_text_ends(name, ".json"))
-        bytes -= 5;
+    char out[PATH_BYTES], file[PATH_BYTES];
+    size_t whole = strlen(path);
+    while (whole > 1 && path[whole - 1] == '/')
+        whole--; // of a folder
+    snprintf(file, sizeof file, "%.*s", (int)whole, path);
+    const char *name = file + folder_bytes(file);
+    const char *end = strrchr(name, '.');
+    const bool known =
+        end != NULL && end != name && (strcmp(end, ".json") == 0 || mics_yaml_is_named(end));
+    const size_t bytes = known ? (size_t)(end - name) : strlen(name);
     snprintf(out, sizeof out, "runs/%.*s", (int)bytes, name);
     MICS_TRY(mics_strdup(run->memory, out, &run->out));
     run->run.out = run->out;
@@ -145,18 +165,18 @@ static void reset(config *run)
 
 // A folder stands for the file of that name in it, or of the other one where that is there alone.
 // `owned` holds the path then.
-static mics_status enter_folder(const config *run, const char **path, const char *name,
+static mics_status enter_folder(mics_memory *memory, const char **path, const char *name,
                                 const char *other, char **owned)
 {
     struct stat found;
     char *alone = NULL;
     if (stat(*path, &found) != 0 || !S_ISDIR(found.st_mode))
         return MICS_OK;
-    MICS_TRY(mics_file_join(run->memory, *path, name, owned));
+    MICS_TRY(mics_file_join(memory, *path, name, owned));
     if (other != NULL && stat(*owned, &found) != 0)
-        MICS_TRY(mics_file_join(run->memory, *path, other, &alone));
+        MICS_TRY(mics_file_join(memory, *path, other, &alone));
     const bool taken = alone != NULL && stat(alone, &found) == 0;
-    mics_free(run->memory, taken ? *owned : alone);
+    mics_free(memory, taken ? *owned : alone);
     *owned = taken ? alone : *owned;
     *path = *owned;
     return MICS_OK;
@@ -176,6 +196,27 @@ static mics_status fill_steps(config *run)
     return mics_json_fail(run->run.json, "run.steps", MICS_ERR_INVALID,
                           "is missing: optimizer steps; give it, with --steps N (train) or --set "
                           "run.steps=N, or num_train_epochs");
+}
+
+// A model's folder brings its tokenizer along, where nobody names one.
+static mics_status take_tokenizer(config *run)
+{
+    static const char key_path[] = "data.tokenizer";
+    char *owned = NULL;
+    if (run->config_path == NULL || run->states[mics_config_find(key_path)] != KEY_ABSENT)
+        return MICS_OK;
+    const size_t folder = folder_bytes(run->config_path);
+    char dir[PATH_BYTES];
+    snprintf(dir, sizeof dir, "%.*s", (int)folder, run->config_path);
+    const char *path = dir;
+    MICS_TRY(enter_folder(run->memory, &path, "tokenizer.json", "vocab.txt", &owned));
+    if (owned == NULL || access(owned, R_OK) != 0) {
+        mics_free(run->memory, owned);
+        return MICS_OK;
+    }
+    run->run.tokenizer = run->tokenizer_path = owned;
+    mics_config_set_origin(run, key_path, "auto: that of model.config's folder");
+    return MICS_OK;
 }
 
 // Everything that the file's values lead to, from the beginning.
@@ -198,11 +239,13 @@ static mics_status fill(config *run)
     run->run.validation = run->validation.texts;
     run->run.validation_count = run->validation.count;
     if (strcmp(run->run.tokenizer, "bytes") != 0)
-        MICS_TRY(enter_folder(run, &run->run.tokenizer, "tokenizer.json", "vocab.txt",
+        MICS_TRY(enter_folder(run->memory, &run->run.tokenizer, "tokenizer.json", "vocab.txt",
                               &run->tokenizer_path));
     if (strcmp(run->run.model_config, MICS_MODEL_OF_PROGRAM) == 0)
         return MICS_OK;
-    MICS_TRY(enter_folder(run, &run->run.model_config, "config.json", NULL, &run->config_path));
+    MICS_TRY(
+        enter_folder(run->memory, &run->run.model_config, "config.json", NULL, &run->config_path));
+    MICS_TRY(take_tokenizer(run));
     return check_file(run, "model.config", run->run.model_config);
 }
 
@@ -279,7 +322,14 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
                           int32_t set_count, mics_run **run_out)
 {
     mics_json *json = NULL;
-    MICS_TRY(mics_json_load(memory, path, MAX_RUN_FILE_BYTES, &json));
+    const char *file = path;
+    char *inside = NULL; // of a model's folder
+    MICS_TRY(enter_folder(memory, &file, "config.json", NULL, &inside));
+    if (access(file, F_OK) != 0)
+        file = path; // a folder of something else
+    const mics_status loaded = mics_json_load(memory, file, MAX_RUN_FILE_BYTES, &json);
+    mics_free(memory, inside);
+    MICS_TRY(loaded);
     if (is_model(json) && sets_data(sets, set_count)) {
         const mics_status status = replace_model(memory, path, &json);
         if (status != MICS_OK) {

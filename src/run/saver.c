@@ -35,6 +35,15 @@ static void set_state(run_saver *self, run_save *save, run_save_state state)
     pthread_mutex_unlock(&self->mutex);
 }
 
+// On the thread that writes; whoever waits for it tells it on.
+static void note_written(void *ctx, const char *what, int64_t done, int64_t total)
+{
+    run_saver *self = ctx;
+    (void)what;
+    atomic_store(&self->to_write, total);
+    atomic_store(&self->written, done);
+}
+
 // A failing write is told by who calls for the save; see `warns`.
 static mics_status write_share(run_saver *self, run_save *save)
 {
@@ -43,8 +52,10 @@ static mics_status write_share(run_saver *self, run_save *save)
     const int32_t units = job->model->unit_count;
     const mics_checkpoint_writer writer = {.dir = job->checkpoints_dir,
                                            .rank = trainer->rank->comm->rank,
-                                           .writers = trainer->rank->comm->ranks};
+                                           .writers = trainer->rank->comm->ranks,
+                                           .listener = {.ctx = self, .progress = note_written}};
     const double begin_us = mics_clock_us();
+    atomic_store(&self->written, 0);
     MICS_TRY(run_share_check_finite(trainer, save->shards, save->step));
     const bool before = mics_log_demote(save->warns);
     mics_status status =
@@ -357,13 +368,37 @@ void run_saver_await_kept(run_saver *saver, run_save *save)
     pthread_mutex_unlock(&saver->mutex);
 }
 
+// Rank 0's file stands for all: they are about as long. Called with the mutex, which a slow terminal
+// must not hold.
+static void tell_written(run_saver *saver)
+{
+    const mics_job *job = saver->trainer->job;
+    const long long total = atomic_load(&saver->to_write), done = atomic_load(&saver->written);
+    if (job->callbacks.work == NULL || saver->trainer->rank->comm->rank != 0 || done == 0)
+        return;
+    pthread_mutex_unlock(&saver->mutex);
+    job->callbacks.work(job->callbacks.ctx, "saving", done < total ? done : total - 1, total);
+    pthread_mutex_lock(&saver->mutex);
+}
+
+// What was shown goes.
+static void tell_all_written(const run_saver *saver)
+{
+    const mics_job *job = saver->trainer->job;
+    if (job->callbacks.work != NULL && saver->trainer->rank->comm->rank == 0)
+        job->callbacks.work(job->callbacks.ctx, "saving", 1, 1);
+}
+
 mics_status run_saver_await_written(run_saver *saver, run_save *save)
 {
     pthread_mutex_lock(&saver->mutex);
-    while (save->state != RUN_SAVE_NONE && save->state < RUN_SAVE_WAITING)
-        pthread_cond_wait(&saver->changed, &saver->mutex);
+    while (save->state != RUN_SAVE_NONE && save->state < RUN_SAVE_WAITING) {
+        sleep_awhile(saver);
+        tell_written(saver);
+    }
     const mics_status status = save->state == RUN_SAVE_FAILED ? save->status : MICS_OK;
     pthread_mutex_unlock(&saver->mutex);
+    tell_all_written(saver);
     return status;
 }
 

@@ -21,6 +21,7 @@
 #include "job.h"
 #include "mics/checkpoint.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 typedef enum run_save_state {
@@ -54,9 +55,10 @@ typedef struct run_save {
 typedef struct run_saver {
     run_trainer *trainer;
     run_save behind, direct;
-    float *copy;         // what `behind` writes; NULL: saves wait until it is written
-    _Atomic double rate; // bytes a second of the newest write; 0: none yet
-    bool prunes;         // rank 0: older checkpoints than that of prune_step may go
+    float *copy;                    // what `behind` writes; NULL: saves wait until it is written
+    _Atomic double rate;            // bytes a second of the newest write; 0: none yet
+    atomic_llong written, to_write; // bytes of the file that is being written; 0: none yet
+    bool prunes;                    // rank 0: older checkpoints than that of prune_step may go
     int64_t prune_step;
     double late_asked_us; // the request to stop that `late` is about; 0: none
     bool late;            // as run_share_is_late says

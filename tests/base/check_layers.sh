@@ -53,7 +53,7 @@ BEGIN {
     only["^nccl\\.h$"] = "^src/comm/nccl/"
     only["^(cuda|cublas|nvtx|mma)"] = "^src/(device/cuda(_[a-z]+)?\\.[ch]|(ops|optim)/.*(\\.cu|cuda\\.[ch]|\\.cuh)|comm/nccl/)"
     only["^(dnnl|oneapi/)"] = "^src/ops/"
-    only["^jansson\\.h$"] = "^src/base/"
+    only["^(jansson|yaml)\\.h$"] = "^src/base/"
     only["^(oniguruma|utf8proc)\\.h$"] = "^src/io/data/"
     only["^(zlib|zstd)\\.h$"] = "^src/io/data/"
     only["^xxhash\\.h$"] = "^src/(io/(data|checkpoint)|run|ops/vector)/"

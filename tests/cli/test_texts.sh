@@ -17,8 +17,24 @@ losses() {
     sed 's/.*"loss": \([^,]*\),.*/\1/' "$1/metrics.jsonl" | head -n 2
 }
 [ "$(losses plain)" = "$(losses packed)" ] || fail "packed lines trained otherwise"
+cp lines.jsonl.gz c4.00000.json.gz
+train 0 called --set data.train=c4.00000.json.gz --set data.text_field=body
+[ "$(losses plain)" = "$(losses called)" ] || fail "lines of a .json trained otherwise"
 train 2 field --set data.train=lines.jsonl
+contains field.err 'texts are in "body"'
 contains field.err 'lines.jsonl, line 1: has no "text"'
+
+# A text that has changed is not taken from the cache, though its size and time are the same; a run that is resumed
+# says so.
+cp "$text" own.txt
+train 0 own --set data.train=own.txt
+tr a-m n-z <"$text" >own.txt
+touch -r "$text" own.txt
+train 2 own --set data.train=own.txt
+contains own.err 'was made with other training text'
+rm -r own/checkpoints
+train 0 own --set data.train=own.txt
+[ "$(ls own/cache | wc -l)" = 2 ] || fail "a changed text was taken from the cache"
 
 # eval takes the field of the training; a flag is another one.
 run 0 eval "$mics" eval plain --data lines.jsonl.gz

@@ -27,12 +27,27 @@ run 0 quiet "$mics" convert out converted --quiet
 run 0 json "$mics" convert out again --json --dtype bf16
 contains json.out '{"folder": "again", "checkpoint": "out/checkpoints/step-00000008", "step": 8, "parameters": '
 contains json.out '"dtype": "bf16"}'
+run 0 trained "$mics" train run.json --ranks 2 --out j --steps 3 --json
+contains trained.out '{"step": 3, "steps": 3, "start_step": 0, "ranks": 2, "nodes": 1, "out": "j", "checkpoint": "j/checkpoints/step-00000003"'
+contains trained.err 'checkpoint step 3 written'
+run 0 still "$mics" train run.json --ranks 2 --out j --steps 3 --quiet
+run 0 more "$mics" train run.json --ranks 2 --out j --steps 4 --quiet
+run 0 shard "$mics" tokenize text.txt --out quiet.bin --quiet
+run 0 good "$mics" verify out --quiet
+for name in still more shard good; do
+    [ ! -s $name.out ] && [ ! -s $name.err ] || fail "$name --quiet prints $(cat $name.out $name.err)"
+done
+run 0 finished "$mics" train run.json --ranks 2 --out j --steps 4 --json --quiet
+contains finished.out '{"step": 4, "steps": 4, "start_step": 4'
+[ ! -s finished.err ] || fail "train --json --quiet prints progress"
+run 0 tokens "$mics" tokenize text.txt --out shard.bin --json
+contains tokens.out '{"shard": "shard.bin", "tokens": '
 run 0 texts "$mics" generate out --prompt 'the "lark"' --tokens 5 --samples 2 --seed 7 --json
 contains texts.out '"prompt": "the \u0022lark\u0022", "prompt_tokens": 10, "tokens": 10,'
 contains texts.out '{"seed": 8, "text": "'
 [ ! -s texts.err ] || fail "generate --json: $(cat texts.err)"
 if command -v python3 >/dev/null; then
-    for file in json texts; do
+    for file in json texts trained finished tokens; do
         python3 -m json.tool $file.out >/dev/null || fail "$file.out is no JSON"
     done
 fi

@@ -317,7 +317,12 @@ static void test_odd_values(void **state)
          "write gradient_accumulation_steps"},
         {"\"max_steps\": 9, \"accelerator_config\": {\"split\": true}",
          "is no key of accelerate's"},
-        {"\"max_steps\": 9, \"accelerator_config\": \"a.json\"", "must be an object"},
+        {"\"max_steps\": 9, \"accelerator_config\": \"a.json\"", "a.json: cannot open"},
+        {"\"max_steps\": 9, \"fsdp_config\": \"a.json\"", "a.json: cannot open"},
+        {"\"max_steps\": 9, \"fsdp_config\": 3", "must be an object"},
+        {"\"max_steps\": 9, \"dtype\": 1, \"packing\": false", "packing: must be true"},
+        {"\"max_steps\": 9, \"use_peft\": true", "use_peft: cannot be honoured"},
+        {"\"max_steps\": 9, \"validation_split_percentage\": 10", "must be 5, not 10"},
         {"\"max_steps\": 9, \"parallelism_config\": \"a.json\"", "must be an object"},
         {"\"max_steps\": 9, \"parallelism_config\": 8", "must be an object"},
         {"\"max_steps\": 9, \"parallelism_config\": []", "must be an object"},
@@ -335,6 +340,51 @@ static void test_odd_values(void **state)
         assert_int_not_equal(load(text, &run), MICS_OK);
         ASSERT_SAID(&seen, cases[i].part);
     }
+}
+
+// Model and data as training scripts name them; what --model and --data say goes before.
+static void test_scripts(void **state)
+{
+    (void)state;
+    static const char script[] = "{\"config_name\": \"model.json\", \"train_file\": \"a.txt\", "
+                                 "\"block_size\": 16, \"max_steps\": 9}";
+    static const char hub[] = "{\"model_name_or_path\": \"openai/gpt2\", \"max_steps\": 9,\n"
+                              "\"dataset_name\": \"wikitext\", \"dataset_text_field\": \"body\"}";
+    check_value(script, "model.config", "\"model.json\"");
+    check_value(script, "data.train", "[\"a.txt\"]");
+    check_value(script, "data.sequence_length", "16");
+    check_value(script, "run.seed", "42");
+    check_refused(hub, MICS_ERR_UNSUPPORTED, "run.json:2: dataset_name: data sets are not");
+    const char *const sets[] = {"model.config=model.json", "data.train=[\"a.txt\"]"};
+    mics_run *run = NULL;
+    ASSERT_OK(mics_run_parse(memory, "run.json", hub, sets, 2, &run));
+    assert_string_equal(run->model_config, "model.json");
+    assert_string_equal(run->model_init, "random");
+    assert_string_equal(run->text_field, "body");
+    mics_run_close(run);
+    run = NULL;
+    ASSERT_STATUS(MICS_ERR_IO, mics_run_parse(memory, "run.json", hub, sets + 1, 1, &run));
+    ASSERT_SAID(&seen, "run.json:1: model_name_or_path: openai/gpt2: No such file");
+}
+
+// A section that is the path of a file, also one in YAML.
+static void test_files_of_sections(void **state)
+{
+    (void)state;
+    write_file("fsdp.json", "{\"fsdp_sharding_strategy\": \"SHARD_GRAD_OP\", "
+                            "\"activation_checkpointing\": true}");
+    write_file("ds.yaml", "gradient_clipping: 0.5\nzero_optimization:\n  stage: 2\n");
+    write_file("bad.yaml", "gradient_clipping: [\n");
+    check_value(FOREIGN("\"max_steps\": 9, \"fsdp\": true, \"fsdp_config\": \"fsdp.json\""),
+                "run.recompute", "true");
+    check_value(FOREIGN("\"max_steps\": 9, \"fsdp_config\": \"fsdp.json\""),
+                "fsdp_sharding_strategy", "\"shard_grad_op\"");
+    check_value(FOREIGN("\"max_steps\": 9, \"deepspeed\": \"ds.yaml\""), "gradient_clipping",
+                "0.5");
+    check_refused(FOREIGN("\"max_steps\": 9, \"deepspeed\": \"bad.yaml\""), MICS_ERR_FORMAT,
+                  "bad.yaml:2:1: did not find");
+    check_refused(FOREIGN("\"max_steps\": 9, \"fsdp_config\": \"ds.yaml\""), MICS_ERR_INVALID,
+                  "fsdp_config.gradient_clipping: is no key of FSDP's");
 }
 
 static void test_values_that_are_taken(void **state)
@@ -537,6 +587,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_set_arguments, setup, teardown),
         cmocka_unit_test_setup_teardown(test_warmup_beside_deepspeed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_odd_values, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_scripts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_files_of_sections, setup, teardown),
         cmocka_unit_test_setup_teardown(test_values_that_are_taken, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_paths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_epochs, setup, teardown),

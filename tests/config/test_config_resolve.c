@@ -162,6 +162,11 @@ static void test_sharding(void **state)
          {0, 0, 0},
          "mics_shard_size: 3 does not divide the ranks (4 ranks, 2 a node); these would work: "
          "1, 2, 4"},
+        {NATIVE("\"params\": 2"),
+         1,
+         1,
+         {0, 0, 0},
+         "2 does not divide the ranks (1 rank, 1 a node); these would work: 1; --ranks or a"},
         {ZERO("\"stage\": 3, \"mics_shard_size\": 20"),
          40,
          5,

@@ -202,6 +202,8 @@ typedef struct stream {
     const char *path;
     int64_t offset;
     int64_t started; // up to here the kernel was told to write
+    int64_t file_bytes;
+    const mics_work_listener *listener; // (optional)
     unsigned char *next_hash;
 } stream;
 
@@ -212,6 +214,8 @@ static void begin_writeback(stream *out)
         return;
     (void)sync_file_range(out->fd, out->started, out->offset - out->started, SYNC_FILE_RANGE_WRITE);
     out->started = out->offset;
+    if (out->listener != NULL)
+        mics_work_tell(out->listener, "saving", out->offset, out->file_bytes);
 }
 
 // Hashes and writes one state of a shard. A chunk is hashed just before it is written, while it is
@@ -231,13 +235,12 @@ static mics_status write_state(stream *out, const float *data, int64_t elems)
     return MICS_OK;
 }
 
-static mics_status write_data(stream *out, const mics_optimizer_shard *shards, int32_t count,
-                              int64_t file_bytes)
+static mics_status write_data(stream *out, const mics_optimizer_shard *shards, int32_t count)
 {
     // Sets the length first: the gaps between the states then read as zeros.
-    if (ftruncate(out->fd, file_bytes) != 0)
+    if (ftruncate(out->fd, out->file_bytes) != 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot make it %lld bytes long: %s", out->path,
-                         (long long)file_bytes, strerror(errno));
+                         (long long)out->file_bytes, strerror(errno));
     for (int32_t i = 0; i < count; i++) {
         for (int32_t state = 0; state < shards[i].state_count; state++)
             MICS_TRY(
@@ -247,34 +250,36 @@ static mics_status write_data(stream *out, const mics_optimizer_shard *shards, i
 }
 
 // Writes data and header into an open file; *hash_out is the header's.
-static mics_status write_planned(mics_memory *memory, int fd, const char *path, const layout *plan,
+static mics_status write_planned(mics_memory *memory, stream *out, const layout *plan,
                                  mics_rank_file_id id, const mics_optimizer_shard *shards,
                                  int32_t count, uint64_t *hash_out)
 {
     const size_t head_bytes = (size_t)(MICS_RANK_FILE_PREFIX + plan->header_bytes);
     unsigned char *head = NULL;
     MICS_TRY(MICS_NEW(memory, head_bytes, &head));
-    stream out = {.fd = fd, .path = path, .offset = plan->data_at};
-    out.next_hash = encode_header(head, plan, id, shards, count);
-    mics_status status = write_data(&out, shards, count, plan->file_bytes);
+    out->offset = plan->data_at;
+    out->file_bytes = plan->file_bytes;
+    out->next_hash = encode_header(head, plan, id, shards, count);
+    mics_status status = write_data(out, shards, count);
     *hash_out = XXH3_64bits(head + MICS_RANK_FILE_PREFIX, (size_t)plan->header_bytes);
     put_u64(head + 16, *hash_out);
     if (status == MICS_OK)
-        status = mics_file_write_at(fd, path, head, head_bytes, 0);
+        status = mics_file_write_at(out->fd, out->path, head, head_bytes, 0);
     mics_free(memory, head);
     return status;
 }
 
 mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_rank_file_id id,
-                                 const mics_optimizer_shard *shards, int32_t count)
+                                 const mics_optimizer_shard *shards, int32_t count,
+                                 const mics_work_listener *listener)
 {
     layout plan = {0};
-    int fd = -1;
+    stream out = {.fd = -1, .path = path, .listener = listener};
     uint64_t hash = 0;
     MICS_TRY(plan_layout(path, shards, count, &plan));
-    MICS_TRY(mics_file_create_new(path, plan.file_bytes, &fd));
-    mics_status status = write_planned(memory, fd, path, &plan, id, shards, count, &hash);
-    status = mics_file_close_written(fd, path, status);
+    MICS_TRY(mics_file_create_new(path, plan.file_bytes, &out.fd));
+    mics_status status = write_planned(memory, &out, &plan, id, shards, count, &hash);
+    status = mics_file_close_written(out.fd, path, status);
     if (status != MICS_OK)
         unlink(path);
     return status;
@@ -286,11 +291,12 @@ mics_status mics_rank_file_write_over(mics_memory *memory, int fd, const char *p
 {
     static const unsigned char nothing[MICS_RANK_FILE_PREFIX];
     layout plan = {0};
+    stream out = {.fd = fd, .path = path};
     MICS_TRY(plan_layout(path, shards, count, &plan));
     MICS_TRY(mics_file_write_at(fd, path, nothing, sizeof nothing, 0)); // what it held is gone
     MICS_TRY(mics_file_reserve(fd, path, plan.file_bytes));
     *bytes_out = plan.file_bytes;
-    return write_planned(memory, fd, path, &plan, id, shards, count, hash_out);
+    return write_planned(memory, &out, &plan, id, shards, count, hash_out);
 }
 
 // ---- numbers that are none ----

@@ -75,9 +75,11 @@ typedef struct mics_rank_file {
 mics_status mics_rank_file_check(const mics_optimizer_shard *shards, int32_t count);
 
 /* Writes a file and brings it to disk, one chunk at a time straight from the shards. A file that
- * could not be completed is removed. Needs: shards that mics_rank_file_check passed. */
+ * could not be completed is removed. The listener (NULL: none) hears the bytes now and then.
+ * Needs: shards that mics_rank_file_check passed. */
 mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_rank_file_id id,
-                                 const mics_optimizer_shard *shards, int32_t count);
+                                 const mics_optimizer_shard *shards, int32_t count,
+                                 const mics_work_listener *listener);
 
 /* The same over what an open file holds, whose memory is used again; nothing is brought to disk.
  * `path` is for errors.

@@ -176,7 +176,7 @@ static mics_status write_shards(save_job *job, const mics_optimizer_shard *shard
                                 mics_ckpt_rank_name(writer->rank, job->generation).text, &path));
     MICS_TRY_OUT(mics_file_join(job->memory, job->folder,
                                 aside_name(writer->rank, job->generation).text, &aside));
-    MICS_TRY_OUT(mics_rank_file_write(job->memory, aside, id, shards, count));
+    MICS_TRY_OUT(mics_rank_file_write(job->memory, aside, id, shards, count, &writer->listener));
     status = mics_file_rename(aside, path);
     if (status != MICS_OK)
         unlink(aside);

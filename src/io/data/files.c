@@ -72,7 +72,9 @@ static bool is_data(const char *name)
         if (mics_reader_ends(name, endings[i]))
             return true;
     }
-    return mics_text_ends(name, ".bin");
+    // What is called .json beside data is mostly somebody's configuration.
+    return mics_text_ends(name, ".bin") ||
+           (mics_reader_ends(name, ".json") && !mics_text_ends(name, ".json"));
 }
 
 static mics_status add_folder(walk *self, const char *folder, int depth);
@@ -117,7 +119,7 @@ static mics_status add_folder(walk *self, const char *folder, int depth)
 static mics_status add_whole_folder(mics_files *files, const char *folder, int32_t number)
 {
     static const char taken[] = ".bin, .txt, .text, .md, .jsonl and .ndjson, and all but .bin also "
-                                "with .gz or .zst";
+                                "with .gz or .zst, as .json is then";
     walk self = {.files = files, .folder = folder, .number = number};
     const int64_t first = files->count;
     char passed[NAME_MAX + 160] = "";

@@ -66,7 +66,8 @@ typedef struct tokenizing {
 
 static bool is_json_lines(const char *path)
 {
-    return mics_reader_ends(path, ".jsonl") || mics_reader_ends(path, ".ndjson");
+    return mics_reader_ends(path, ".jsonl") || mics_reader_ends(path, ".ndjson") ||
+           mics_reader_ends(path, ".json"); // as C4's files are called
 }
 
 static const char *field_of(const mics_corpus_spec *spec)
@@ -87,18 +88,33 @@ uint64_t mics_tokenize_identity(const mics_corpus_spec *spec, const char *path)
 
 // ---- JSON Lines ----
 
+// The fields that may have been meant: those that hold a text.
+static mics_status fail_field(const char *name, const char *field, const mics_json_value *root)
+{
+    char texts[160] = "";
+    size_t used = 0;
+    const char *other = NULL;
+    const mics_json_value *value = NULL;
+    while ((value = mics_json_next(root, &other)) != NULL) {
+        if (mics_json_type_of(value) == MICS_JSON_STRING && used < sizeof texts)
+            used += (size_t)snprintf(texts + used, sizeof texts - used, "%s\"%s\"",
+                                     used == 0 ? "" : ", ", other);
+    }
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: has no \"%s\"; name the field that holds its text by --text-field or in "
+                     "data.text_field%s%s",
+                     name, field, used == 0 ? "" : "; texts are in ", texts);
+}
+
 static mics_status find_text(const mics_corpus_spec *spec, const mics_json *json, const char *name,
                              const mics_json_value **text_out)
 {
     const char *field = field_of(spec);
     const mics_json_value *root = mics_json_root(json), *value = mics_json_get(root, field);
     if (mics_json_type_of(root) != MICS_JSON_OBJECT)
-        return mics_fail(MICS_ERR_FORMAT, "%s: is no JSON object", name);
+        return mics_fail(MICS_ERR_FORMAT, "%s: is no JSON object, as each line must be", name);
     if (value == NULL)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%s: has no \"%s\"; name the field that holds its text in data.text_field "
-                         "(tokenize, eval: --text-field)",
-                         name, field);
+        return fail_field(name, field, root);
     if (mics_json_type_of(value) != MICS_JSON_STRING)
         return mics_fail(MICS_ERR_INVALID, "%s: \"%s\" is no string", name, field);
     *text_out = value;

@@ -195,7 +195,7 @@ mics_status mics_progress_open(mics_memory *memory, FILE *stream, mics_progress_
 
 void mics_progress_break(mics_progress *progress)
 {
-    if (!progress->open)
+    if (progress == NULL || !progress->open)
         return;
     fputc('\n', progress->stream);
     fflush(progress->stream);
@@ -224,7 +224,9 @@ static bool is_due(const mics_progress *progress, const mics_metrics *metrics)
 
 void mics_progress_step(mics_progress *progress, const mics_metrics *metrics)
 {
-    bool due = is_due(progress, metrics);
+    if (progress == NULL)
+        return;
+    const bool due = is_due(progress, metrics);
     if (!progress->started) {
         progress->started = true;
         progress->first_step = metrics->step;
@@ -264,16 +266,19 @@ static void show_work(mics_progress *progress, double share, double gone_us)
 void mics_progress_work(mics_progress *progress, const char *what, int64_t done, int64_t total)
 {
     const double now_us = mics_clock_us();
+    if (progress == NULL)
+        return;
     if (progress->work == NULL || strcmp(progress->work, what) != 0)
         progress->work_begin_us = progress->work_shown_us = now_us;
     progress->work = what;
     const double gone_us = now_us - progress->work_begin_us;
     const double since_us = now_us - progress->work_shown_us;
     const bool live = progress->mode == MICS_PROGRESS_LIVE;
-    if (done >= total) { // what follows says what came of it
-        if (progress->open)
+    if (done >= total) { // what follows says what came of it; a step's line stays
+        if (progress->open && progress->work_shown_us > progress->work_begin_us) {
             fputs("\r\033[K", progress->stream);
-        progress->open = false;
+            progress->open = false;
+        }
         progress->work = NULL;
     } else if (live ? gone_us > WORK_BEGINS_US && since_us > LIVE_EVERY_US
                     : since_us > fmax(PLAIN_EVERY_US, WORK_PART * gone_us)) {
@@ -286,6 +291,8 @@ void mics_progress_work(mics_progress *progress, const char *what, int64_t done,
 void mics_progress_note(mics_progress *progress, const char *format, ...)
 {
     va_list args;
+    if (progress == NULL)
+        return;
     va_start(args, format);
     if (progress->open)
         fputs("\r\033[K", progress->stream);

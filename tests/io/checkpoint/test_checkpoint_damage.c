@@ -407,7 +407,7 @@ static void files_of_two_saves_do_not_mix(void **state)
     model_part part = {0};
     model_share(&part, UNITS, UNIT_COUNT, 0, 1, 5);
     mics_rank_file_id id = {5, 0, 1};
-    ASSERT_OK(mics_rank_file_write(it.memory, it.rank_path, id, part.shards, part.count));
+    ASSERT_OK(mics_rank_file_write(it.memory, it.rank_path, id, part.shards, part.count, NULL));
     expect_refused(&it, "another save");
     model_free(&part);
     victim_end(&it);
