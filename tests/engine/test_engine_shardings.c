@@ -9,7 +9,11 @@ static const float clip = 0.5f; // acts in some steps of these runs and not in o
 
 // Of families that differ from GPT-2 under AdamW in a model's ops or in the rule of the update, not
 // in what is exchanged: so many steps tell a wrong one.
-enum { STEPS_OF_OTHERS = FIXTURE_STEPS_RUN < 6 ? FIXTURE_STEPS_RUN : 6 };
+// Under sanitizers 8 ranks train GPT-2 alone.
+enum {
+    STEPS_OF_OTHERS = FIXTURE_STEPS_RUN < 6 ? FIXTURE_STEPS_RUN : 6,
+    EIGHT_OF_OTHERS = FIXTURE_STEPS_RUN == FIXTURE_STEPS,
+};
 
 static fixture_run one_rank(int32_t sequences, int32_t micro_steps, bool untied)
 {
@@ -163,7 +167,8 @@ static void test_decoder(void **state)
     fixture_go(&reference);
     for (int32_t ranks = 1; ranks <= 4; ranks++)
         check_family(ranks, 48, 2, &reference);
-    check_family(8, 48, 3, &reference);
+    if (EIGHT_OF_OTHERS)
+        check_family(8, 48, 3, &reference);
 }
 
 // Masks belong to the step's sequences, wherever and in whatever micro-batches these are computed.
@@ -182,7 +187,8 @@ static void test_dropout(void **state)
     fixture_go(&reference);
     for (int32_t ranks = 1; ranks <= 4; ranks++)
         check_family(ranks, 48, 2, &reference);
-    check_family(8, 48, 3, &reference);
+    if (EIGHT_OF_OTHERS)
+        check_family(8, 48, 3, &reference);
     reference.want.config = fixture_gpt2_dropout;
     fixture_go(&reference);
     check_family(1, 48, 1, &reference);
@@ -209,7 +215,8 @@ static void test_optimizers(void **state)
         fixture_go(&reference);
         for (int32_t ranks = 1; ranks <= 4; ranks *= 2)
             check_family(ranks, 48, 2, &reference);
-        check_family(8, 48, 3, &reference);
+        if (EIGHT_OF_OTHERS)
+            check_family(8, 48, 3, &reference);
     }
 }
 
