@@ -16,17 +16,40 @@ check_format() {
     git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' | xargs -0 clang-format --dry-run -Werror
 }
 
+# clang-tidy checks a file once for each command that compiles it, and a kernel has one for each dtype and
+# instruction set. Instruction sets differ in flags and in the number of lanes alone: of each dtype the
+# last command stays, which is of the widest registers.
+commands_once() {
+    awk '/^ *"directory": / { directory = $0 }
+         /^ *"command": / { command = $0 }
+         /^ *"file": / {
+             sub(/,$/, "")
+             key = $0 (command ~ / -DMICS_ELEM_BF16 / ? "bf16" : "")
+             if (!(key in entry))
+                 keys[++count] = key
+             entry[key] = "{\n" directory "\n" command "\n" $0 "\n}"
+         }
+         END {
+             print "["
+             for (i = 1; i <= count; i++)
+                 print entry[keys[i]] (i < count ? "," : "")
+             print "]"
+         }' "$1"
+}
+
 # Files that the build did not compile (another processor's kernels) are left out, since nothing
 # says how to compile them. Files that define what analyzer.h stands in for go without it.
 check_tidy() {
     local build=$1 analyzer=(--extra-arg=-include "--extra-arg=$PWD/tools/lint/analyzer.h")
-    sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$build/compile_commands.json" | sort -u |
+    mkdir -p "$build/tidy"
+    commands_once "$build/compile_commands.json" >"$build/tidy/compile_commands.json"
+    sed -n 's/^ *"file": "\(.*\)"$/\1/p' "$build/tidy/compile_commands.json" | sort -u |
         grep "^$PWD/src/.*\.c$" >"$build/tidy.list"
     local plain='/src/base/\(log\|json\)\.c$'
     {
         grep -v "$plain" "$build/tidy.list" |
-            xargs -P "$jobs" -n 2 clang-tidy --quiet -p "$build" "${analyzer[@]}" &&
-            grep "$plain" "$build/tidy.list" | xargs -P "$jobs" -n 1 clang-tidy --quiet -p "$build"
+            xargs -P "$jobs" -n 2 clang-tidy --quiet -p "$build/tidy" "${analyzer[@]}" &&
+            grep "$plain" "$build/tidy.list" | xargs -P "$jobs" -n 1 clang-tidy --quiet -p "$build/tidy"
     } 2>"$build/tidy.err" || { grep -v 'warnings\? generated' "$build/tidy.err" >&2; return 1; }
 }
 

@@ -7,6 +7,14 @@
 
 static const float clip = 0.5f; // acts in some steps of these runs and not in others
 
+// Of families that differ from GPT-2 under AdamW in a model's ops or in the rule of the update, not
+// in what is exchanged: so many steps tell a wrong one.
+// Under sanitizers 8 ranks train GPT-2 alone.
+enum {
+    STEPS_OF_OTHERS = FIXTURE_STEPS_RUN < 6 ? FIXTURE_STEPS_RUN : 6,
+    EIGHT_OF_OTHERS = FIXTURE_STEPS_RUN == FIXTURE_STEPS,
+};
+
 static fixture_run one_rank(int32_t sequences, int32_t micro_steps, bool untied)
 {
     fixture_run run = {.want = {.ranks = 1,
@@ -33,10 +41,11 @@ static void check_curve(const fixture_run *run, const fixture_run *reference)
                      (int)run->want.sharding.grads, (int)run->want.sharding.optimizer,
                      (int)run->want.micro_steps, (int)step + 1, loss, expected);
     }
-    if (run->want.steps < FIXTURE_STEPS)
+    if (FIXTURE_STEPS_RUN < FIXTURE_STEPS)
         return;
-    assert_true(run->losses[run->want.steps - 1] <
-                0.9 * run->losses[0]); // it learns, so the curves say something
+    if (run->want.steps == FIXTURE_STEPS)
+        assert_true(run->losses[run->want.steps - 1] <
+                    0.9 * run->losses[0]); // it learns, so the curves say something
     if (run->want.micro_steps ==
         reference->want.micro_steps) // the evaluation is of one micro-step's samples
         assert_true(fabs(run->eval_loss - reference->eval_loss) <= 1e-4 * reference->eval_loss);
@@ -151,14 +160,15 @@ static void test_decoder(void **state)
                                       .sharding = {1, 1, 1},
                                       .sequences = 48,
                                       .micro_steps = 2,
-                                      .steps = FIXTURE_STEPS_RUN,
+                                      .steps = STEPS_OF_OTHERS,
                                       .prefetch = 1,
                                       .untied = true,
                                       .clip = clip}};
     fixture_go(&reference);
     for (int32_t ranks = 1; ranks <= 4; ranks++)
         check_family(ranks, 48, 2, &reference);
-    check_family(8, 48, 3, &reference);
+    if (EIGHT_OF_OTHERS)
+        check_family(8, 48, 3, &reference);
 }
 
 // Masks belong to the step's sequences, wherever and in whatever micro-batches these are computed.
@@ -171,13 +181,14 @@ static void test_dropout(void **state)
                                       .sharding = {1, 1, 1},
                                       .sequences = 48,
                                       .micro_steps = 2,
-                                      .steps = FIXTURE_STEPS_RUN,
+                                      .steps = STEPS_OF_OTHERS,
                                       .prefetch = 1,
                                       .clip = clip}};
     fixture_go(&reference);
     for (int32_t ranks = 1; ranks <= 4; ranks++)
         check_family(ranks, 48, 2, &reference);
-    check_family(8, 48, 3, &reference);
+    if (EIGHT_OF_OTHERS)
+        check_family(8, 48, 3, &reference);
     reference.want.config = fixture_gpt2_dropout;
     fixture_go(&reference);
     check_family(1, 48, 1, &reference);
@@ -197,14 +208,15 @@ static void test_optimizers(void **state)
                                           .sharding = {1, 1, 1},
                                           .sequences = 48,
                                           .micro_steps = 2,
-                                          .steps = FIXTURE_STEPS_RUN,
+                                          .steps = STEPS_OF_OTHERS,
                                           .prefetch = 1,
                                           .optimizer = fixture_optimizers[kind],
                                           .clip = clip}};
         fixture_go(&reference);
         for (int32_t ranks = 1; ranks <= 4; ranks *= 2)
             check_family(ranks, 48, 2, &reference);
-        check_family(8, 48, 3, &reference);
+        if (EIGHT_OF_OTHERS)
+            check_family(8, 48, 3, &reference);
     }
 }
 
