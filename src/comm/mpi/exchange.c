@@ -23,13 +23,11 @@ enum {
 };
 
 enum {
-    // Who waits for MPI sleeps between polls, longer each time that nothing has come and shorter
-    // when much has: a poll costs several us, and more where ranks share cores. At 10 Gbit/s what
-    // comes in the longest nap fits into a window.
+    // Who waits for MPI sleeps between polls (nap_of): a poll costs several us, and more where
+    // ranks share cores.
     NAP_MIN_US = 50,
-    NAP_MAX_US = 400,
-    NAP_MOVES = 4,       // more chunks than this after a nap are much
-    POLL_US = 20,        // before the shortest nap, which fast links are kept at
+    NAP_MAX_US = 2000,
+    POLL_US = 20,        // how long a wait polls before it sleeps
     LOOK_US = 50 * 1000, // how often who waits for a rank of the node looks at its deadline
 };
 
@@ -310,13 +308,30 @@ static mics_status fail_timeout(comm_mpi *self, const transfer *moving)
                      sending ? "receive" : "send");
 }
 
-static double next_nap(double nap_us, int moves)
+// In what time a direction that is under way has done half of what is left, but no more than a
+// quarter of its window, at its rate so far.
+static double nap_of_lane(const lane *way, double elapsed_us)
 {
-    if (moves == 0)
-        return nap_us * 2 < NAP_MAX_US ? nap_us * 2 : NAP_MAX_US;
-    if (moves > NAP_MOVES)
-        return nap_us / 2 > NAP_MIN_US ? nap_us / 2 : NAP_MIN_US;
-    return nap_us;
+    const double left = (double)(way->chunks - way->done) / 2, window = (double)way->window / 4;
+    return elapsed_us / (double)way->done * (left < window ? left : window);
+}
+
+static bool is_under_way(const lane *way)
+{
+    return way->done > 0 && way->done < way->chunks;
+}
+
+// How long to sleep when nothing moves. At the end of a message naps are short, on slow links those
+// before are long. Where nothing has come yet it is an eighth of the time since something moved.
+static double nap_of(const transfer *moving, double elapsed_us, double still_us)
+{
+    double nap_us = still_us / 8;
+    const bool in = is_under_way(&moving->in), out = is_under_way(&moving->out);
+    if (in)
+        nap_us = nap_of_lane(&moving->in, elapsed_us);
+    if (out && (!in || nap_of_lane(&moving->out, elapsed_us) < nap_us))
+        nap_us = nap_of_lane(&moving->out, elapsed_us);
+    return nap_us < NAP_MIN_US ? NAP_MIN_US : nap_us < NAP_MAX_US ? nap_us : NAP_MAX_US;
 }
 
 // Sleeps outside of the turn, unless there is news of a rank of this node since `heard`.
@@ -344,8 +359,8 @@ static mics_status advance_both(comm_mpi *self, transfer *moving, bool *moved_ou
 static mics_status drive_mpi(comm_mpi *self, transfer *moving)
 {
     mics_patience patience = mics_patience_begin(self->timeout_s);
-    double since_us = patience.looked_us, nap_us = NAP_MIN_US;
-    int moves = 1;
+    const double begun_us = patience.looked_us;
+    double moved_us = begun_us;
     while (!is_received_by_mpi(moving) || !is_sent_by_mpi(moving)) {
         bool moved = false;
         const uint32_t heard = comm_intra_listen(self, moving->exchange->channel);
@@ -354,20 +369,17 @@ static mics_status drive_mpi(comm_mpi *self, transfer *moving)
         MICS_TRY(advance_both(self, moving, &moved));
         if (moved) {
             patience = mics_patience_begin(self->timeout_s);
-            since_us = patience.looked_us;
-            moves++;
+            moved_us = patience.looked_us;
             comm_turn_hand_over(&self->turn);
             continue;
         }
         if (mics_patience_ends(&patience))
             return fail_timeout(self, moving);
-        if (nap_us <= NAP_MIN_US && patience.looked_us - since_us < POLL_US) {
+        const double now_us = patience.looked_us;
+        if (now_us - moved_us < POLL_US)
             comm_turn_hand_over(&self->turn);
-            continue;
-        }
-        nap(self, moving, heard, nap_us);
-        nap_us = next_nap(nap_us, moves);
-        moves = 0;
+        else
+            nap(self, moving, heard, nap_of(moving, now_us - begun_us, now_us - moved_us));
     }
     return MICS_OK;
 }
