@@ -81,7 +81,8 @@ static mics_status predict_megatron(const published *row, const char *cluster, i
                                                 .context = 1,
                                                 .stages = row->stages,
                                                 .chunks = chunks,
-                                                .expert = 1}};
+                                                .expert = 1,
+                                                .era = MICS_MEGATRON_2021}};
     study s;
     mics_planner *planner = NULL;
     mics_plan_entry entry;

@@ -145,6 +145,13 @@ static mics_sharding sharding_of(const char *name, int32_t ranks)
     return (mics_sharding){n, n, n};
 }
 
+// Rows that do not say it are of the paper's years.
+static mics_megatron_era era_of(int64_t year)
+{
+    return year == 0 || year == 2021 ? MICS_MEGATRON_2021
+                                     : (year == 2023 ? MICS_MEGATRON_2023 : MICS_MEGATRON_NOW);
+}
+
 // What it takes at the published batch, recomputed or not.
 static mics_status step_us(mics_planner *planner, const mics_json_value *line, bool recompute,
                            double *us_out)
@@ -159,7 +166,8 @@ static mics_status step_us(mics_planner *planner, const mics_json_value *line, b
             .micro_batch = number(line, "batch") == 4 ? 4 : number(line, "micro_batch"),
             .pipeline = {.tensor = (int32_t)number(given, "t"),
                          .stages = (int32_t)number(given, "p"),
-                         .chunks = (int32_t)number(given, "v")}};
+                         .chunks = (int32_t)number(given, "v"),
+                         .era = era_of(number(given, "era"))}};
         MICS_TRY(mics_planner_baseline(planner, &space, MICS_PLAN_MEGATRON, &entry));
     } else {
         const mics_plan_choice choice = {.sharding = sharding_of(name, mics_planner_ranks(planner)),

@@ -77,11 +77,19 @@ typedef struct mics_plan_choice {
     bool boundary_two_stage; // second hop and parameter sync, where their groups do
 } mics_plan_choice;
 
+// What Megatron does beside cutting the model, as its versions did.
+typedef enum mics_megatron_era {
+    MICS_MEGATRON_NOW,  // sequence parallelism, sharded optimizer, overlap of all but all-to-alls
+    MICS_MEGATRON_2023, // the same, but computation waits for tensor parallelism
+    MICS_MEGATRON_2021  // none of it
+} mics_megatron_era;
+
 // Tensor, context, pipeline and expert parallelism; zeros in plans of the family.
 typedef struct mics_plan_pipeline {
     int32_t tensor, context, stages, data; // the ranks are their product
     int32_t chunks;                        // of a stage: 1 is 1F1B, more is interleaved
-    int32_t expert;   // ranks of a stage that keep different experts; 1: each has a part of all
+    int32_t expert; // ranks of a stage that keep different experts; 1: each has a part of all
+    mics_megatron_era era;
     double bubble_us; // that stages wait for each other
 } mics_plan_pipeline;
 

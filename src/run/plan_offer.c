@@ -32,8 +32,9 @@ static double tokens_of(const mics_plan_goal *goal, double usd_per_s, double tok
 }
 
 // Published speeds are of undisturbed steps. Slow GPUs and links delayed the jobs of a shared
-// cluster of over 10000 GPUs by so much on average: Wu et al., Falcon, October 2024,
-// arXiv:2410.12588, abstract.
+// cluster of over 10000 GPUs "by 1.34x" on average: Wu et al., Falcon, October 2024,
+// arXiv:2410.12588, abstract as the paper is set. arXiv's own listing prints "1.34%" there. The
+// larger reading is taken, as the price's upper end; from how many ranks on is assumed.
 static const double straggling_high = 1.34;
 enum { STRAGGLING_RANKS = 1024 };
 

@@ -78,9 +78,8 @@ bool cut_is_possible(const cut_sizes *s, const mics_plan_pipeline *p)
     return s->layers > 0 && s->heads > 0 && divides(p->tensor, s->per_node) &&
            divides(p->tensor, s->heads) && together <= s->ranks && divides(together, s->ranks) &&
            (p->context == 1 || divides(2 * (int64_t)p->context, s->length)) &&
-           divides((int64_t)p->stages * p->chunks, s->layers) &&
-           (p->stages > 1 || p->chunks == 1) && p->chunks <= MAX_CHUNKS &&
-           spreads_evenly(s, p->expert, s->ranks / p->stages);
+           (int64_t)p->stages * p->chunks <= s->layers && (p->stages > 1 || p->chunks == 1) &&
+           p->chunks <= MAX_CHUNKS && spreads_evenly(s, p->expert, s->ranks / p->stages);
 }
 
 // ---- what would work ----
@@ -160,8 +159,8 @@ static void explain_axis(const cut_sizes *s, const mics_plan_pipeline *degrees, 
                                             [EXPERT] = "expert-parallel ranks"};
     static const char *const rules[AXES] = {
         [TENSOR] = "they divide a node's ranks, and the key-value heads",
-        [STAGES] = "they divide the layers, and with t and c the ranks",
-        [CHUNKS] = "p x v divides the layers, and one stage has one chunk",
+        [STAGES] = "with t and c they divide the ranks, and each has a layer",
+        [CHUNKS] = "each has a layer, and one stage has one chunk",
         [CONTEXT] = "2 x c divides a sequence's tokens, and with t and p c divides the ranks",
         [EXPERT] =
             "they divide the experts and the ranks of a stage, within a node or whole nodes"};

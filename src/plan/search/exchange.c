@@ -9,11 +9,17 @@ static double elem_bytes(const mics_planner *planner)
     return (double)mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
 }
 
+static mics_cost_use use_of(const mics_planner *planner, mics_collective_kind kind,
+                            mics_group group, double block_bytes)
+{
+    const mics_collective collective = {.kind = kind, .group = group, .block_bytes = block_bytes};
+    return mics_cost_collective(&planner->request.cluster, planner->ranks, &collective);
+}
+
 static double us_of(const mics_planner *planner, mics_collective_kind kind, mics_group group,
                     double block_bytes)
 {
-    const mics_collective collective = {.kind = kind, .group = group, .block_bytes = block_bytes};
-    return mics_cost_collective(&planner->request.cluster, planner->ranks, &collective).us;
+    return use_of(planner, kind, group, block_bytes).us;
 }
 
 double cut_tokens(const mics_planner *planner, const cut *c)
@@ -36,6 +42,12 @@ static mics_group tensor_group(const cut *c)
 double exchange_sum_us(const mics_planner *planner, const cut *c)
 {
     return us_of(planner, MICS_COLLECTIVE_ALL_REDUCE, tensor_group(c), tensor_block(planner, c));
+}
+
+double exchange_slowdown(const mics_planner *planner, const cut *c)
+{
+    return use_of(planner, MICS_COLLECTIVE_ALL_GATHER, tensor_group(c), tensor_block(planner, c))
+        .slowdown;
 }
 
 double exchange_gather_us(const mics_planner *planner, const cut *c)
@@ -68,20 +80,33 @@ static mics_group stage_group(const cut *c)
     return (mics_group){.first = 0, .stride = stage_ranks(c), .size = c->p.stages};
 }
 
-// Each tensor-parallel rank sends its part of the activations, and the next stage gathers them in
-// the node.
+// Each tensor-parallel rank sends its part of the activations. Without sequence parallelism the
+// next stage gathers them in the node.
 double exchange_send_us(const mics_planner *planner, const cut *c)
 {
     if (c->p.stages == 1)
         return 0;
-    return us_of(planner, MICS_COLLECTIVE_SEND, stage_group(c), tensor_block(planner, c)) +
-           exchange_gather_us(planner, c);
+    const double send_us =
+        us_of(planner, MICS_COLLECTIVE_SEND, stage_group(c), tensor_block(planner, c));
+    return send_us + (c->p.era == MICS_MEGATRON_2021 ? exchange_gather_us(planner, c) : 0);
+}
+
+static mics_group replicas(const cut *c, int32_t stride)
+{
+    return (mics_group){.first = 0, .stride = stride, .size = stage_ranks(c) / stride};
+}
+
+mics_cost_use exchange_shards(const mics_planner *planner, const cut *c, int32_t stride,
+                              mics_collective_kind kind, double bytes)
+{
+    const mics_group group = replicas(c, stride);
+    return use_of(planner, kind, group, bytes / group.size);
 }
 
 double exchange_gradients_us(const mics_planner *planner, const cut *c, int32_t stride,
                              double bytes)
 {
-    const mics_group group = {.first = 0, .stride = stride, .size = stage_ranks(c) / stride};
+    const mics_group group = replicas(c, stride);
     const double ring_us = us_of(planner, MICS_COLLECTIVE_ALL_REDUCE, group, bytes / group.size);
     if (!planner->simulate.trees)
         return ring_us;

@@ -26,32 +26,46 @@ typedef struct cuts {
 
 // ---- memory ----
 
-// Parameters of a rank of the first stage, which has the tables too.
+// Parameters of a rank of a stage. The first one has the tables too.
 typedef struct rank_elems {
     double dense, experts;
 } rank_elems;
 
-static rank_elems elems_of(const cuts *all, const cut *c)
+static rank_elems elems_of(const cuts *all, const cut *c, int32_t stage)
 {
     const mics_model *model = all->planner->request.model;
-    const int32_t of_a_stage = all->sizes.layers / c->p.stages;
+    const int32_t of_a_stage = stage_layers(c, all->sizes.layers, stage);
     const int32_t expert = c->p.expert > 1 ? c->p.expert : c->p.tensor;
-    return (rank_elems){.dense = (of_a_stage * all->elems.dense + (double)model->units[0].elems) /
-                                 c->p.tensor,
+    const double tables = stage == 0 ? (double)model->units[0].elems : 0;
+    return (rank_elems){.dense = (of_a_stage * all->elems.dense + tables) / c->p.tensor,
                         .experts = of_a_stage * all->elems.experts / expert};
 }
 
-static void sum_memory(const cuts *all, const cut *c, const stage_times *times,
-                       mics_memory_ledger *ledger)
+// Ranks that share out a parameter's masters and moments, those of experts too.
+static double owners_of(const cut *c, bool experts)
+{
+    if (c->p.era == MICS_MEGATRON_2021)
+        return 1;
+    const int32_t replicas = c->p.context * c->p.data;
+    return experts && c->p.expert > 1 ? (double)c->p.tensor * replicas / c->p.expert : replicas;
+}
+
+static double owned_elems(const cut *c, const rank_elems *own)
+{
+    return own->dense / owners_of(c, false) + own->experts / owners_of(c, true);
+}
+
+// The first stage has the tables and most micro-batches under way, the second may have a layer
+// more.
+static void sum_stage(const cuts *all, const cut *c, const stage_times *times, int32_t stage,
+                      mics_memory_ledger *ledger)
 {
     const mics_planner *planner = all->planner;
     const mics_model *model = planner->request.model;
     const mics_precision precision = planner->request.precision;
-    const rank_elems own = elems_of(all, c);
-    // The first stage has the tables and most micro-batches under way; the last a copy of the token
-    // table.
+    const rank_elems own = elems_of(all, c, stage);
     const double elems = own.dense + own.experts;
-    const double held = pipeline_layers_held(c, all->sizes.layers);
+    const double held = pipeline_layers_held(c, all->sizes.layers, stage);
     const unit_time *layer = &times->layer;
     const double activations =
         c->recompute ? held * layer->input_bytes + layer->saved_bytes : held * layer->saved_bytes;
@@ -63,21 +77,51 @@ static void sum_memory(const cuts *all, const cut *c, const stage_times *times,
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_PARAMS));
     bytes[MICS_MEM_GRADS] =
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_GRADS));
-    bytes[MICS_MEM_OPTIMIZER] = (size_t)(elems * (double)kept_bytes(&planner->request));
+    bytes[MICS_MEM_OPTIMIZER] =
+        (size_t)(owned_elems(c, &own) * (double)kept_bytes(&planner->request));
     // One gradient of activations beside what is kept; logits and their gradients in fp32.
-    bytes[MICS_MEM_ACTIVATIONS] = (size_t)(activations + 2 * layer->input_bytes);
+    bytes[MICS_MEM_ACTIVATIONS] = (size_t)(activations + 2 * layer->whole_bytes);
     bytes[MICS_MEM_WORKSPACE] = (size_t)(2 * sizeof(float) * logits);
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++)
         ledger->total += bytes[tag];
 }
 
+static void sum_memory(const cuts *all, const cut *c, const stage_times *times,
+                       mics_memory_ledger *ledger)
+{
+    mics_memory_ledger second;
+    sum_stage(all, c, times, 0, ledger);
+    if (all->sizes.layers % (c->p.stages * c->p.chunks) == 0)
+        return;
+    sum_stage(all, c, times, 1, &second);
+    if (second.total > ledger->total)
+        *ledger = second;
+}
+
 // ---- what follows the passes ----
 
 // The boundary: gradients summed over replicas, and of the tied table over first and last stage;
-// norm; update.
+// norm; update; parameters gathered, where masters are sharded. Each alone.
 typedef struct boundary {
-    double reduce_us, update_us;
+    double reduce_us, gather_us, table_us, update_us;
+    double slowdown; // of computation beside the first two
+    bool overlaps;
 } boundary;
+
+// `bytes` that every stride-th rank of a stage has.
+static void add_replicas(const cuts *all, const cut *c, int32_t stride, double bytes, boundary *b)
+{
+    const mics_planner *planner = all->planner;
+    if (!b->overlaps) {
+        b->reduce_us += exchange_gradients_us(planner, c, stride, bytes);
+        return;
+    }
+    const mics_cost_use reduce =
+        exchange_shards(planner, c, stride, MICS_COLLECTIVE_REDUCE_SCATTER, bytes);
+    b->reduce_us += reduce.us;
+    b->gather_us += exchange_shards(planner, c, stride, MICS_COLLECTIVE_ALL_GATHER, bytes).us;
+    b->slowdown = fmax(b->slowdown, reduce.slowdown);
+}
 
 static boundary boundary_of(const cuts *all, const cut *c)
 {
@@ -86,17 +130,16 @@ static boundary boundary_of(const cuts *all, const cut *c)
     const mics_cluster *cluster = &request->cluster;
     const bool mixed = request->precision == MICS_PRECISION_MIXED;
     const double elem_bytes = mixed ? 2 : sizeof(float); // gradients travel as parameters
-    const rank_elems own = elems_of(all, c);
+    const rank_elems own = elems_of(all, c, 0);
     const bool spread = c->p.expert > 1;
-    boundary b = {.reduce_us =
-                      exchange_gradients_us(planner, c, c->p.tensor,
-                                            elem_bytes * (own.dense + (spread ? 0 : own.experts)))};
+    boundary b = {.overlaps = c->p.era != MICS_MEGATRON_2021};
+    add_replicas(all, c, c->p.tensor, elem_bytes * (own.dense + (spread ? 0 : own.experts)), &b);
     if (spread)
-        b.reduce_us += exchange_gradients_us(planner, c, c->p.expert, elem_bytes * own.experts);
+        add_replicas(all, c, c->p.expert, elem_bytes * own.experts, &b);
     if (c->p.stages > 1 && request->model->tied)
-        b.reduce_us += exchange_table_us(
+        b.table_us = exchange_table_us(
             planner, c, (double)request->model->units[0].elems * elem_bytes / c->p.tensor);
-    const double elems = own.dense + own.experts;
+    const double elems = owned_elems(c, &own);
     const mics_cost_op update = {.kind = MICS_COST_UPDATE,
                                  .math = MICS_MATH_FP32,
                                  .bytes =
@@ -106,6 +149,32 @@ static boundary boundary_of(const cuts *all, const cut *c)
     b.update_us = tensor_crowd(planner) *
                   (mics_cost_op_us(cluster, &update, NULL) + mics_cost_op_us(cluster, &norm, NULL));
     return b;
+}
+
+// What of the boundary's collectives is waited for, and what those that are not cost computation.
+typedef struct waiting {
+    double us, slow_us;
+} waiting;
+
+// Layers send as soon as they are differentiated, and are gathered one after the other: what one
+// layer sends is waited for, and what takes longer than the pass.
+static waiting wait_beside(double us, double pass_us, int32_t layers, double slowdown)
+{
+    const double hidden_us = fmin(us * (layers - 1) / layers, pass_us);
+    return (waiting){.us = us - hidden_us, .slow_us = hidden_us * slowdown};
+}
+
+static waiting wait_for(const cuts *all, const cut *c, const boundary *b, const stage_times *times)
+{
+    const int32_t layers = stage_layers(c, all->sizes.layers, 0);
+    if (!b->overlaps)
+        return (waiting){.us = b->reduce_us + b->table_us};
+    const waiting reduce =
+        wait_beside(b->reduce_us, layers * times->layer.backward_us, layers, b->slowdown);
+    const waiting gather =
+        wait_beside(b->gather_us, layers * times->layer.forward_us, layers, b->slowdown);
+    return (waiting){.us = reduce.us + gather.us + b->table_us,
+                     .slow_us = reduce.slow_us + gather.slow_us};
 }
 
 // ---- the space ----
@@ -138,7 +207,8 @@ static mics_status list_cut(cuts *all, cut c, const stage_times *units, const bo
     all->any = true;
     if (c.memory_bytes > planner->available_bytes)
         return MICS_OK;
-    c.bound_us = pipeline_busy(&c, &times).us + b->reduce_us + b->update_us +
+    const waiting waits = wait_for(all, &c, b, &times);
+    c.bound_us = pipeline_busy(&c, &times).us + waits.us + waits.slow_us + b->update_us +
                  planner->request.cluster.step_overhead_us;
     return keep_cut(all, &c);
 }
@@ -228,7 +298,7 @@ static mics_status list_experts(cuts *all, cut c)
 static mics_status list_cuts(cuts *all)
 {
     const cut_sizes *sizes = &all->sizes;
-    cut c = {.p = {.chunks = 1}};
+    cut c = {.p = {.chunks = 1, .era = all->space->pipeline.era}};
     if (sizes->layers == 0 || sizes->heads == 0)
         return MICS_OK;
     for (c.p.tensor = 1; c.p.tensor <= sizes->per_node; c.p.tensor++) {
@@ -303,17 +373,18 @@ static mics_status evaluate_cut(const cuts *all, const cut *c, mics_plan_entry *
     MICS_TRY(pipeline_run(planner->memory, c, &times, &passes));
     sum_memory(all, c, &times, &entry.memory);
     const boundary b = boundary_of(all, c);
+    const waiting waits = wait_for(all, c, &b, &times);
     // Sums of the same times in another order: what is left of them where there is no bubble is
     // rounding.
     const double idle_us = passes.us - passes.compute_us - passes.sum_us - passes.send_us;
     entry.pipeline.bubble_us = c->p.stages > 1 ? fmax(idle_us, 0) : 0;
-    entry.compute_us = passes.compute_us;
+    entry.compute_us = passes.compute_us + waits.slow_us;
     entry.update_us = b.update_us;
-    entry.exposed_second_hop_us = b.reduce_us;
+    entry.exposed_second_hop_us = waits.us;
     entry.exposed_other_us = fmax(passes.us - passes.compute_us, 0);
-    entry.exposed_us = entry.exposed_other_us + b.reduce_us;
+    entry.exposed_us = entry.exposed_other_us + waits.us;
     entry.overhead_us = planner->request.cluster.step_overhead_us;
-    entry.step_us = passes.us + b.update_us + b.reduce_us + entry.overhead_us;
+    entry.step_us = passes.us + waits.slow_us + b.update_us + waits.us + entry.overhead_us;
     entry.limit = MICS_STEP_BACKWARD;
     entry.limit_us = entry.compute_us;
     entry.limit_tier = -1;

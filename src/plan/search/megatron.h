@@ -6,7 +6,17 @@
 // Tensor and pipeline: Narayanan et al., SC21, arXiv:2104.04473. Layers are cut over `tensor` ranks
 // of a node: the first of two GEMMs by columns, the second by rows, so that each pair ends in one
 // all-reduce forward and one backward. Layers in a row are a chunk; each of the stages has `chunks`
-// of them. Collectives run between computations, never beside: so did Megatron-LM's of that year.
+// of them.
+//
+// What later versions added (Korthikanti et al., 2022, arXiv:2205.05198, section 4.2; Megatron
+// Core's documentation, "Distributed Optimizer" and "Communication overlap", read 2026-11):
+// - sequence parallelism: what is not cut over tensor-parallel ranks is cut by tokens, so a rank
+//   keeps 1 / tensor of all activations. Each all-reduce becomes a reduce-scatter and a gather;
+// - masters and moments are sharded over the replicas. Gradients are reduce-scattered beside the
+//   last backward, parameters gathered beside the first forward;
+// - tensor parallelism's collectives run beside the GEMMs they belong to, in as many chunks as
+//   ranks, of which one is waited for; sends of interleaved stages run beside computation.
+// All-to-alls of experts are waited for.
 //
 // Context (Megatron Core's documentation, "context_parallel package", read 2026-11; Liu et al.,
 // Ring Attention, arXiv:2310.01889): each of `context` ranks has two of 2 x context blocks of every
@@ -41,6 +51,7 @@ typedef struct unit_time {
     double flops_forward, flops_backward;   // of the whole unit
     double saved_bytes;                     // that backward reads
     double input_bytes;                     // of it, the unit's input
+    double whole_bytes;                     // that input, gathered
 } unit_time;
 
 // Of one cut: what chunks consist of. Layers of several kinds count by their mean.
@@ -67,9 +78,15 @@ double exchange_experts_us(const mics_planner *planner, const cut *c, int32_t ch
 double exchange_ring_us(const mics_planner *planner, const cut *c, double bytes);
 /* Activations to the next stage. */
 double exchange_send_us(const mics_planner *planner, const cut *c);
-/* `bytes` of gradients, which every stride-th rank of a stage has. */
+/* `bytes` of gradients, which every stride-th rank of a stage has: summed for all of them, by rings
+ * or trees. */
 double exchange_gradients_us(const mics_planner *planner, const cut *c, int32_t stride,
                              double bytes);
+/* The same to their owners, or as many bytes of parameters from them. */
+mics_cost_use exchange_shards(const mics_planner *planner, const cut *c, int32_t stride,
+                              mics_collective_kind kind, double bytes);
+/* By how much the node's traffic slows computation beside it. */
+double exchange_slowdown(const mics_planner *planner, const cut *c);
 /* Those of a table that the first and the last stage have. */
 double exchange_table_us(const mics_planner *planner, const cut *c, double bytes);
 
@@ -86,7 +103,7 @@ void tensor_finish(const mics_planner *planner, const cut *c, stage_times *times
 
 enum { MAX_CHUNKS = 16 };
 
-// Sizes that degrees have to divide.
+// Sizes that degrees have to divide, but for the layers.
 typedef struct cut_sizes {
     int32_t ranks, per_node, layers, heads, experts; // heads: of keys and values
     int64_t length;
@@ -106,6 +123,11 @@ typedef struct pipeline_time {
     double compute_us, sum_us, send_us; // of the busiest stage; the rest is its bubble
 } pipeline_time;
 
+/* Layers of a stage's chunk, and of all its chunks. Where they are not equally many, the first
+ * chunk, which has the embedding, has fewer. */
+int32_t chunk_layers(const cut *c, int32_t layers, int32_t stage, int32_t chunk);
+int32_t stage_layers(const cut *c, int32_t layers, int32_t stage);
+
 /* The work of the busiest stage for all micro-batches. */
 pipeline_time pipeline_busy(const cut *c, const stage_times *times);
 
@@ -116,6 +138,6 @@ mics_status pipeline_run(mics_memory *memory, const cut *c, const stage_times *t
                          pipeline_time *time_out);
 
 /* Layers whose activations a stage holds at once. */
-double pipeline_layers_held(const cut *c, int32_t layers);
+double pipeline_layers_held(const cut *c, int32_t layers, int32_t stage);
 
 #endif

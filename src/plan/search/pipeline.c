@@ -24,6 +24,22 @@ typedef struct entry {
     int32_t micro, chunk;
 } entry;
 
+// ---- layers ----
+
+int32_t chunk_layers(const cut *c, int32_t layers, int32_t stage, int32_t chunk)
+{
+    const int32_t chunks = c->p.stages * c->p.chunks, place = chunk * c->p.stages + stage;
+    return layers / chunks + (place >= 1 && place <= layers % chunks);
+}
+
+int32_t stage_layers(const cut *c, int32_t layers, int32_t stage)
+{
+    int32_t sum = 0;
+    for (int32_t chunk = 0; chunk < c->p.chunks; chunk++)
+        sum += chunk_layers(c, layers, stage, chunk);
+    return sum;
+}
+
 // ---- order ----
 
 static int32_t warmup_of(const cut *c, int32_t stage)
@@ -61,6 +77,12 @@ static entry entry_at(const pipeline *pl, int32_t stage, int32_t index)
 
 // ---- times ----
 
+// Sends of interleaved stages run beside computation; what receives begins later all the same.
+static bool hides_sends(const cut *c)
+{
+    return c->p.era != MICS_MEGATRON_2021 && c->p.chunks > 1;
+}
+
 static double *end_of(const pipeline *pl, double *ends, int32_t stage, int32_t micro, int32_t chunk)
 {
     return &ends[((int64_t)stage * pl->c->p.chunks + chunk) * pl->c->micro_steps + micro];
@@ -70,16 +92,18 @@ static double *end_of(const pipeline *pl, double *ends, int32_t stage, int32_t m
 static double ready_us(const pipeline *pl, int32_t stage, entry e)
 {
     const int32_t last = pl->c->p.stages - 1, top = pl->c->p.chunks - 1;
+    const bool first = stage == 0 && e.chunk == 0, loss = stage == last && e.chunk == top;
+    if (e.backward ? loss : first)
+        return e.backward ? *end_of(pl, pl->forward, last, e.micro, e.chunk) : 0;
+    double end = 0;
     if (!e.backward) {
-        if (stage > 0)
-            return *end_of(pl, pl->forward, stage - 1, e.micro, e.chunk);
-        return e.chunk > 0 ? *end_of(pl, pl->forward, last, e.micro, e.chunk - 1) : 0;
+        end = stage > 0 ? *end_of(pl, pl->forward, stage - 1, e.micro, e.chunk)
+                        : *end_of(pl, pl->forward, last, e.micro, e.chunk - 1);
+    } else {
+        end = stage < last ? *end_of(pl, pl->backward, stage + 1, e.micro, e.chunk)
+                           : *end_of(pl, pl->backward, 0, e.micro, e.chunk + 1);
     }
-    if (stage < last)
-        return *end_of(pl, pl->backward, stage + 1, e.micro, e.chunk);
-    if (e.chunk < top)
-        return *end_of(pl, pl->backward, 0, e.micro, e.chunk + 1);
-    return *end_of(pl, pl->forward, last, e.micro, e.chunk);
+    return end >= 0 && hides_sends(pl->c) ? end + pl->times->send_us : end;
 }
 
 // Computation, sums and sends of one pass.
@@ -88,7 +112,7 @@ static pipeline_time pass_time(const cut *c, const stage_times *t, int32_t stage
 {
     const bool first = stage == 0 && chunk == 0;
     const bool last = stage == c->p.stages - 1 && chunk == c->p.chunks - 1;
-    const int32_t layers = t->layers / (c->p.stages * c->p.chunks);
+    const int32_t layers = chunk_layers(c, t->layers, stage, chunk);
     pipeline_time time = {0};
     time.compute_us = layers * (backward ? t->layer.backward_us : t->layer.forward_us) +
                       (first ? (backward ? t->embed.backward_us : t->embed.forward_us) : 0) +
@@ -96,7 +120,7 @@ static pipeline_time pass_time(const cut *c, const stage_times *t, int32_t stage
     time.sum_us = layers * (backward ? t->layer.backward_sum_us : t->layer.forward_sum_us) +
                   (first ? (backward ? t->embed.backward_sum_us : t->embed.forward_sum_us) : 0) +
                   (last ? (backward ? t->head.backward_sum_us : t->head.forward_sum_us) : 0);
-    time.send_us = (backward ? last : first) ? 0 : t->send_us; // what it receives
+    time.send_us = (backward ? last : first) || hides_sends(c) ? 0 : t->send_us; // it receives
     time.us = time.compute_us + time.sum_us + time.send_us;
     return time;
 }
@@ -182,10 +206,10 @@ mics_status pipeline_run(mics_memory *memory, const cut *c, const stage_times *t
     return status;
 }
 
-double pipeline_layers_held(const cut *c, int32_t layers)
+double pipeline_layers_held(const cut *c, int32_t layers, int32_t stage)
 {
     const int32_t passes = c->micro_steps * c->p.chunks;
-    const int32_t ahead = warmup_of(c, 0) + 1;
-    const int32_t of_a_pass = layers / (c->p.stages * c->p.chunks);
-    return (double)(ahead < passes ? ahead : passes) * of_a_pass;
+    const int32_t ahead = warmup_of(c, stage) + 1;
+    const double of_a_pass = (double)stage_layers(c, layers, stage) / c->p.chunks;
+    return (ahead < passes ? ahead : passes) * of_a_pass;
 }

@@ -4,8 +4,8 @@
 //
 // Of a unit's linear ops every other one is cut by columns (its output is), and the one that
 // follows by rows (its input is). What lies between them, attention and activation, is cut too;
-// norms and additions are not. megatron.h says what
-// context- and expert-parallel ranks do.
+// norms and additions are not, but by tokens where there is sequence parallelism. megatron.h says
+// what context- and expert-parallel ranks do.
 #include "plan/search/megatron.h"
 #include <math.h>
 
@@ -17,12 +17,19 @@ typedef struct walk {
     mics_batch mine;  // what of them a context-parallel rank has
     int32_t elem_bytes;
     double us;
+    double gemm_us; // of it
     double wait_us; // for keys and values, beyond what attention hides
 } walk;
 
 static mics_op_cut cut_of(const mics_op *op)
 {
     return mics_op_def_get(op->kind)->cut;
+}
+
+// Sequence parallelism.
+static bool cuts_tokens(const cut *c)
+{
+    return c->p.tensor > 1 && c->p.era != MICS_MEGATRON_2021;
 }
 
 static mics_op_pass pass_of(const walk *w, bool backward)
@@ -100,9 +107,14 @@ static void add_op(walk *w, const mics_op *op, bool by_columns, bool backward)
         return;
     }
     for (int32_t i = 0; i < count; i++) {
-        const mics_cost_op cost =
-            mics_cost_of_work(&works[i], w->elem_bytes, w->planner->request.math);
-        w->us += work_us(w, &works[i], &cost);
+        mics_cost_op cost = mics_cost_of_work(&works[i], w->elem_bytes, w->planner->request.math);
+        if (cuts_tokens(w->c) && cut_of(op) == MICS_CUT_NONE) {
+            cost.flops /= w->c->p.tensor;
+            cost.bytes /= w->c->p.tensor;
+        }
+        const double us = work_us(w, &works[i], &cost);
+        w->us += us;
+        w->gemm_us += works[i].kind == MICS_WORK_GEMM ? us : 0;
     }
 }
 
@@ -119,7 +131,7 @@ double tensor_crowd(const mics_planner *planner)
 static double walk_ops(walk *w, bool backward, double *wait_us_out)
 {
     int32_t weights = 0;
-    w->us = w->wait_us = 0;
+    w->us = w->gemm_us = w->wait_us = 0;
     for (int32_t o = 0; o < w->unit->op_count; o++) {
         add_op(w, &w->unit->ops[o], weights % 2 == 0, backward);
         weights += cut_of(&w->unit->ops[o]) == MICS_CUT_WEIGHT;
@@ -171,12 +183,15 @@ static double routed_width(const walk *w)
 static void sum_saved(const walk *w, unit_time *time)
 {
     const double scale = cut_tokens(w->planner, w->c) * w->elem_bytes;
-    time->input_bytes = scale * (double)w->unit->tensors[0].width;
+    const int32_t parts = w->c->p.tensor;
+    time->whole_bytes = scale * (double)w->unit->tensors[0].width;
+    time->input_bytes = time->whole_bytes / (cuts_tokens(w->c) ? parts : 1);
     time->saved_bytes = scale * routed_width(w);
     for (int32_t t = 0; t < w->unit->tensor_count; t++) {
         const double width = (double)w->unit->tensors[t].width;
         if (is_saved(w->unit, t))
-            time->saved_bytes += scale * width / (is_cut(w->unit, t) ? w->c->p.tensor : 1);
+            time->saved_bytes +=
+                scale * width / (cuts_tokens(w->c) || is_cut(w->unit, t) ? parts : 1);
     }
 }
 
@@ -194,9 +209,22 @@ static void sum_flops(const walk *w, unit_time *time)
     }
 }
 
+// What of the collectives of a pass is waited for: the last of as many chunks as ranks, and what
+// takes longer than the GEMMs. Computation beside them is slower.
+static double beside_gemms(const walk *w, double sums_us, double *compute_us)
+{
+    if (w->c->p.era != MICS_MEGATRON_NOW || w->c->p.tensor == 1)
+        return sums_us;
+    const double last_us = sums_us / w->c->p.tensor;
+    const double hidden_us = fmin(sums_us - last_us, w->gemm_us * tensor_crowd(w->planner));
+    *compute_us += hidden_us * exchange_slowdown(w->planner, w->c);
+    return sums_us - hidden_us;
+}
+
 // Collectives of one pass: each pair of GEMMs ends in a sum. Where experts are spread, tokens go to
-// them and come back, and each rank gathers those of the other tensor-parallel ranks.
-static double collectives_us(const walk *w, bool ends)
+// them and come back; without sequence parallelism each rank gathers those of the other
+// tensor-parallel ranks then.
+static double collectives_us(const walk *w, bool ends, double *compute_us)
 {
     int32_t products = 0, spread = 0, chosen = 0;
     for (int32_t o = 0; o < w->unit->op_count; o++) {
@@ -209,11 +237,11 @@ static double collectives_us(const walk *w, bool ends)
     const double once = exchange_sum_us(w->planner, w->c);
     if (products + spread == 0)
         return ends ? once : 0;
-    const double routing = spread > 0 ? 2 * exchange_experts_us(w->planner, w->c, chosen) +
-                                            exchange_gather_us(w->planner, w->c)
-                                      : 0;
+    const double gather_us = cuts_tokens(w->c) ? 0 : exchange_gather_us(w->planner, w->c);
+    const double routing =
+        spread > 0 ? 2 * exchange_experts_us(w->planner, w->c, chosen) + gather_us : 0;
     const int32_t pairs = (products + 1) / 2;
-    return once * pairs + routing;
+    return beside_gemms(w, once * pairs, compute_us) + routing;
 }
 
 unit_time tensor_unit(const mics_planner *planner, int32_t unit, const cut *c)
@@ -230,9 +258,9 @@ unit_time tensor_unit(const mics_planner *planner, int32_t unit, const cut *c)
     unit_time time = {0};
     w.mine.length /= c->p.context;
     time.forward_us = walk_ops(&w, false, &time.forward_sum_us);
+    time.forward_sum_us += collectives_us(&w, unit == 0, &time.forward_us);
     time.backward_us = walk_ops(&w, true, &time.backward_sum_us);
-    time.forward_sum_us += collectives_us(&w, unit == 0);
-    time.backward_sum_us += collectives_us(&w, unit > 0);
+    time.backward_sum_us += collectives_us(&w, unit > 0, &time.backward_us);
     sum_flops(&w, &time);
     sum_saved(&w, &time);
     return time;
@@ -274,6 +302,7 @@ static void add_share(unit_time *sum, const unit_time *time, double share)
     sum->flops_backward += share * time->flops_backward;
     sum->saved_bytes += share * time->saved_bytes;
     sum->input_bytes += share * time->input_bytes;
+    sum->whole_bytes += share * time->whole_bytes;
 }
 
 // The mean of all layers; of those that are alike one is looked at.

@@ -63,9 +63,9 @@ static void test_micro_batches_under_way(void **state)
     const cut few = {.p = {.stages = 4, .chunks = 1}, .micro_steps = 2};
     const cut interleaved = {.p = {.stages = 4, .chunks = 2}, .micro_steps = 16};
     // 1F1B holds as many micro-batches as there are stages (SC21, section 2.2.1); 16 layers: 4 a stage.
-    assert_near(pipeline_layers_held(&plain_cut, 16), 4 * 4, 0, "1F1B");
-    assert_near(pipeline_layers_held(&few, 16), 2 * 4, 0, "no more than there are");
-    assert_near(pipeline_layers_held(&interleaved, 16), (6 + 4 + 1) * 2, 0, "interleaved");
+    assert_near(pipeline_layers_held(&plain_cut, 16, 0), 4 * 4, 0, "1F1B");
+    assert_near(pipeline_layers_held(&few, 16, 0), 2 * 4, 0, "no more than there are");
+    assert_near(pipeline_layers_held(&interleaved, 16, 0), (6 + 4 + 1) * 2, 0, "interleaved");
 }
 
 static void test_cutting_products(void **state)
@@ -77,9 +77,14 @@ static void test_cutting_products(void **state)
     const cut whole = {
         .p = {.tensor = 1, .context = 1, .stages = 1, .data = 8, .chunks = 1, .expert = 1},
         .micro_batch = 2};
-    const cut quarter = {
-        .p = {.tensor = 4, .context = 1, .stages = 1, .data = 2, .chunks = 1, .expert = 1},
-        .micro_batch = 2};
+    cut quarter = {.p = {.tensor = 4,
+                         .context = 1,
+                         .stages = 1,
+                         .data = 2,
+                         .chunks = 1,
+                         .expert = 1,
+                         .era = MICS_MEGATRON_2021},
+                   .micro_batch = 2};
     const unit_time a = tensor_unit(f.planner, 1, &whole), b = tensor_unit(f.planner, 1, &quarter);
     assert_true(b.forward_us < a.forward_us && b.forward_us > a.forward_us / 4);
     assert_near(a.forward_sum_us, 0, 0, "sums of one rank");
@@ -88,7 +93,19 @@ static void test_cutting_products(void **state)
     // Norms' inputs and what the first products read stay whole: 4 widths of 128 tokens, 2 bytes each.
     const double width = 2.0 * 64 * 128 * 2;
     assert_near(a.saved_bytes - b.saved_bytes, 0.75 * (a.saved_bytes - 4 * width), 1e-12, "cut");
-    assert_near(a.input_bytes, width, 0, "input");
+    assert_near(b.input_bytes, width, 0, "input");
+    // Sequence parallelism cuts these too, and waits for no more than without.
+    quarter.p.era = MICS_MEGATRON_2023;
+    const unit_time s = tensor_unit(f.planner, 1, &quarter);
+    assert_near(s.saved_bytes, a.saved_bytes / 4, 1e-12, "all of it");
+    assert_near(s.input_bytes, width / 4, 0, "input");
+    assert_near(s.whole_bytes, width, 0, "gathered");
+    assert_near(s.forward_sum_us, b.forward_sum_us, 1e-12, "as many bytes");
+    // Beside GEMMs at least one of four chunks is waited for.
+    quarter.p.era = MICS_MEGATRON_NOW;
+    const unit_time n = tensor_unit(f.planner, 1, &quarter);
+    assert_true(n.forward_sum_us >= s.forward_sum_us / 4 && n.forward_sum_us < s.forward_sum_us);
+    assert_true(n.forward_us >= s.forward_us);
     // As many FLOPs as the ledger of schedules counts.
     double forward = 0;
     for (int32_t o = 0; o < f.model->units[1].op_count; o++)
@@ -96,6 +113,52 @@ static void test_cutting_products(void **state)
                                     (mics_batch){.sequences = 2, .length = 64, .threads = 1})
                        .flops_forward;
     assert_near(a.flops_forward, forward, 1e-12, "forward FLOPs");
+    close_plans(&f);
+}
+
+// 5 layers on 2 stages: the second has one more, and none is lost.
+static void test_uneven_stages(void **state)
+{
+    (void)state;
+    const int cases[][3] = {{61, 16, 1}, {61, 16, 2}, {5, 2, 1}, {5, 2, 2}, {16, 4, 2}, {7, 7, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int layers = cases[i][0];
+        const cut c = {.p = {.stages = cases[i][1], .chunks = cases[i][2]}};
+        int sum = 0, least = layers, most = 0;
+        for (int stage = 0; stage < c.p.stages; stage++) {
+            sum += stage_layers(&c, layers, stage);
+            for (int chunk = 0; chunk < c.p.chunks; chunk++) {
+                const int own = chunk_layers(&c, layers, stage, chunk);
+                least = own < least ? own : least;
+                most = own > most ? own : most;
+            }
+        }
+        assert_int_equal(sum, layers);
+        assert_true(least >= 1 && most - least <= 1);
+        assert_int_equal(chunk_layers(&c, layers, 0, 0), least);
+    }
+}
+
+// Masters and moments are shared out over the replicas; sums and gathers hide beside the passes.
+static void test_eras(void **state)
+{
+    (void)state;
+    fixture f;
+    mics_plan_entry then, now;
+    open_plans(&f, 2, 4, 16);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    mics_plan_space space = {.micro_batch = 1,
+                             .recompute_given = true,
+                             .pipeline = {.tensor = 2, .stages = 1, .era = MICS_MEGATRON_2021}};
+    ASSERT_OK(mics_planner_baseline(f.planner, &space, MICS_PLAN_MEGATRON, &then));
+    space.pipeline.era = MICS_MEGATRON_NOW;
+    ASSERT_OK(mics_planner_baseline(f.planner, &space, MICS_PLAN_MEGATRON, &now));
+    assert_near((double)now.memory.bytes[MICS_MEM_OPTIMIZER],
+                (double)then.memory.bytes[MICS_MEM_OPTIMIZER] / 4, 1e-4, "of 4 replicas");
+    assert_int_equal(now.memory.bytes[MICS_MEM_PARAMS], then.memory.bytes[MICS_MEM_PARAMS]);
+    assert_true(now.memory.bytes[MICS_MEM_ACTIVATIONS] < then.memory.bytes[MICS_MEM_ACTIVATIONS]);
+    assert_true(now.update_us < then.update_us);
+    assert_true(now.step_us < then.step_us);
     close_plans(&f);
 }
 
@@ -319,6 +382,8 @@ int main(void)
         cmocka_unit_test(test_the_slowest_stage_sets_the_pace),
         cmocka_unit_test(test_micro_batches_under_way),
         cmocka_unit_test(test_cutting_products),
+        cmocka_unit_test(test_uneven_stages),
+        cmocka_unit_test(test_eras),
         cmocka_unit_test(test_best_cut),
         cmocka_unit_test(test_context),
         cmocka_unit_test(test_ring_hides_behind_attention),
