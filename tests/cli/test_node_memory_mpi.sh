@@ -100,17 +100,23 @@ same_losses whole lost
 same_weights "$(ls -d whole/checkpoints/step-* | tail -n 1)" "$(ls -d lost/checkpoints/step-* | tail -n 1)"
 [ -z "$(ls shm/0 shm/1 | grep mics-)" ] || fail "a finished run left copies in memory"
 
-# Both nodes lost: from disk, and the damaged copy of one is told of.
-start disk "$@"
-wait_for_copy 8
-kill_all
+# Both nodes lost: from disk, and the damaged copy of one is told of, if it is newer. A step that is saved in both
+# ways is read from disk, so a kill that came right then is tried again.
+newest=0 copy=0
+until [ "$newest" -gt 0 ] && [ "$copy" -gt "$newest" ]; do
+    [ "$copy" -lt 100 ] || fail "copies are never newer than checkpoints"
+    start disk "$@"
+    wait_for_copy $((copy > 6 ? copy + 2 : 8))
+    kill_all
+    newest=$(cat disk/checkpoints/latest 2>copies.err | sed 's/.*step-0*//') copy=$(newest_copy)
+    newest=${newest:-0} copy=${copy:-0}
+done
 rm -rf shm/1/*
 slot=$(grep -l "\"step\": $(newest_copy)," shm/0/mics-*/node-*/slot-*/manifest.json)
 for file in shm/0/mics-*/node-*/slot-*/rank-00001.mics; do
     printf 'x' | dd of="$file" bs=1 seek=$(($(wc -c <"$file") - 3000)) conv=notrunc 2>dd.err
 done
 [ -n "$slot" ] || fail "no slot is of the newest copy"
-newest=$(sed 's/.*step-0*//' disk/checkpoints/latest)
 last=$(($(newest_copy) + 3)) # copies of the last step or later are not looked at
 run 0 disk "$@" sh node.sh "$mics" train run.json --nodes 2 --steps $last --out disk $zero3 \
     --set run.memory_checkpoint_every=2
