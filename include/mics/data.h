@@ -165,8 +165,8 @@ typedef struct mics_corpus_spec {
  * Anything else is text and is tokenized into a shard under `cache_dir` (named by a hash of
  * contents and tokenizer; reused when present): the tokenizer's separator, then the text, without
  * regard to special tokens in it; or the text in its frame (mics_tokenizer_frame_texts). Of a file
- * that ends in .jsonl or .ndjson each line is a JSON object with a text. Where .gz or .zst follows,
- * it is unpacked on the way. An empty text is left out with a warning.
+ * that ends in .jsonl, .ndjson or .json each line is a JSON object with a text. Where .gz or .zst
+ * follows, it is unpacked on the way. An empty text is left out with a warning.
  * Several threads tokenize; the tokens do not depend on how many. Progress is logged every few
  * seconds. Several processes may open the same corpus at once. When the process is ended meanwhile,
  * the next one goes on from what was done.

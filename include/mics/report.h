@@ -66,6 +66,8 @@ mics_status mics_progress_open(mics_memory *memory, FILE *stream, mics_progress_
 /* Ends the live line and frees. */
 void mics_progress_close(mics_progress *progress);
 
+// The four below do nothing where `progress` is NULL.
+
 /* Shows a step. The first and the last always show. */
 void mics_progress_step(mics_progress *progress, const mics_metrics *metrics);
 

@@ -5,7 +5,8 @@
 //
 // Invariants:
 //   1. A mics_json_value is jansson's json_t, owned by the document's tree.
-//   2. `text` is what was read, or of YAML the JSON of the same lines; `overrides` has the paths that mics_json_set changed since.
+//   2. `text` is what was read, or of YAML the JSON of the same lines; `overrides` has the paths that
+//      mics_json_set changed since.
 //   3. `sources` maps paths that mics_json_set_from made to where their values stand in the text.
 #include "mics/json.h"
 #include "base/file.h"

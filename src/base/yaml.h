@@ -13,10 +13,11 @@
 bool mics_yaml_is_named(const char *name);
 
 /* The one document of a text, as JSON in which every key and value stands on the line that it has
- * in the text, so that a place in the one is a place in the other.
+ * in the text, so that a line in the one is a line in the other.
  *
  * Plain words are what PyYAML takes them for, since it reads the same files elsewhere: null, true,
- * yes, on, numbers in decimal; "1e-5" is a number too. Refused are aliases, tags, keys that are no
+ * yes, on, numbers in decimal; "1e-5" is a number too, and other forms (010, 1_000, 0x10, .inf) are
+ * texts. Refused are aliases, tags, keys that are no
  * single words, nesting over 64 levels and a second document. Keys that stand twice are left to the
  * reader of JSON.
  * Needs:   `text` has `bytes` bytes; `name` stands for the file in errors.

@@ -44,6 +44,8 @@ mics_status mics_adopt_default(config *run, const char *target, const char *text
 mics_status mics_adopt_switch(config *run, const char *path, const mics_json_value *value,
                               bool *on_out);
 
+/* A word that is asked for: a text, or "no" for false, which YAML takes a plain `no` for. NULL: neither. */
+const char *mics_adopt_word(const mics_json_value *value);
 /* True for the text "auto". */
 bool mics_adopt_is_auto(const mics_json_value *value);
 /* True when the value is there, and not null. */

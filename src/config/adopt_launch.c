@@ -182,7 +182,7 @@ static mics_status put_distributed(config *run, const adopted_key *row,
 static mics_status put_mixed(config *run, const adopted_key *row, const mics_json_value *value)
 {
     static const char *const known[] = {"no", "bf16", "fp16", NULL}; // by mics_adopt_precision
-    const char *text = mics_json_string(value);
+    const char *text = mics_adopt_word(value);
     return text != NULL && is_of(known, text)
                ? MICS_OK
                : mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,

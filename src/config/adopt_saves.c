@@ -59,7 +59,7 @@ static mics_status put_timing(config *run, const timing *of, const char *usual, 
 {
     const bool old = !mics_adopt_has(run, of->strategy) && of->old_strategy != NULL;
     const char *path = old ? of->old_strategy : of->strategy;
-    const char *said = mics_adopt_has(run, path) ? mics_json_string(at(run, path)) : usual;
+    const char *said = mics_adopt_has(run, path) ? mics_adopt_word(at(run, path)) : usual;
     if (said != NULL && strcmp(said, "no") == 0)
         return MICS_OK;
     if (said != NULL && strcmp(said, "steps") == 0)

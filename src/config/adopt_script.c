@@ -20,11 +20,12 @@ static mics_status put_unless_said(config *run, const adopted_key *row,
     return mics_adopt_put(run, row->target, text, row->path, row->origin);
 }
 
-// Weights too, unless the model's configuration comes from elsewhere.
+// Weights too, also where config_name has the model's configuration, but not where --model has it.
 static mics_status put_model(config *run, const adopted_key *row, const mics_json_value *value)
 {
     adopted_key init = *row;
-    if (mics_adopt_has(run, row->target))
+    const bool named = mics_json_at(run->run.json, "config_name") != NULL;
+    if (mics_adopt_has(run, row->target) && !named)
         return MICS_OK;
     MICS_TRY(put_unless_said(run, row, value));
     init.target = "model.init";

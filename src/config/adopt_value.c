@@ -20,6 +20,12 @@ mics_status mics_adopt_switch(config *run, const char *path, const mics_json_val
                                     "must be true or false, without quotes");
 }
 
+const char *mics_adopt_word(const mics_json_value *value)
+{
+    const bool no = mics_json_type_of(value) == MICS_JSON_BOOL && !mics_json_bool(value);
+    return no ? "no" : mics_json_string(value);
+}
+
 bool mics_adopt_is_auto(const mics_json_value *value)
 {
     const char *text = mics_json_string(value);

@@ -68,7 +68,8 @@ static bool is_of_hub(const char *key_path, const char *path)
     const char *slash = strchr(path, '/');
     const bool model = strncmp(key_path, "model.", 6) == 0;
     return (model || strcmp(key_path, "data.tokenizer") == 0) && *path != '/' && *path != '.' &&
-           !mics_text_ends(path, ".json") && (slash == NULL || strchr(slash + 1, '/') == NULL);
+           !mics_text_ends(path, ".json") && !mics_text_ends(path, ".txt") &&
+           (slash == NULL || strchr(slash + 1, '/') == NULL);
 }
 
 static mics_status check_file(const config *run, const char *key_path, const char *path)
@@ -169,17 +170,18 @@ static mics_status enter_folder(mics_memory *memory, const char **path, const ch
                                 const char *other, char **owned)
 {
     struct stat found;
+    mics_status status = MICS_OK;
     char *alone = NULL;
     if (stat(*path, &found) != 0 || !S_ISDIR(found.st_mode))
         return MICS_OK;
     MICS_TRY(mics_file_join(memory, *path, name, owned));
     if (other != NULL && stat(*owned, &found) != 0)
-        MICS_TRY(mics_file_join(memory, *path, other, &alone));
+        status = mics_file_join(memory, *path, other, &alone);
     const bool taken = alone != NULL && stat(alone, &found) == 0;
     mics_free(memory, taken ? *owned : alone);
     *owned = taken ? alone : *owned;
     *path = *owned;
-    return MICS_OK;
+    return status;
 }
 
 static mics_status fill_steps(config *run)
@@ -198,21 +200,32 @@ static mics_status fill_steps(config *run)
                           "run.steps=N, or num_train_epochs");
 }
 
-// A model's folder brings its tokenizer along, where nobody names one.
+static bool has_texts(const config *run)
+{
+    for (int32_t i = 0; i < run->run.train_count; i++) {
+        if (!mics_text_ends(run->run.train[i], ".bin"))
+            return true;
+    }
+    return false;
+}
+
+// A model's folder brings its tokenizer along, where nobody names one and texts need it.
 static mics_status take_tokenizer(config *run)
 {
     static const char key_path[] = "data.tokenizer";
     char *owned = NULL;
-    if (run->config_path == NULL || run->states[mics_config_find(key_path)] != KEY_ABSENT)
+    if (run->config_path == NULL || run->states[mics_config_find(key_path)] != KEY_ABSENT ||
+        !has_texts(run))
         return MICS_OK;
     const size_t folder = folder_bytes(run->config_path);
     char dir[PATH_BYTES];
     snprintf(dir, sizeof dir, "%.*s", (int)folder, run->config_path);
     const char *path = dir;
-    MICS_TRY(enter_folder(run->memory, &path, "tokenizer.json", "vocab.txt", &owned));
-    if (owned == NULL || access(owned, R_OK) != 0) {
+    const mics_status status =
+        enter_folder(run->memory, &path, "tokenizer.json", "vocab.txt", &owned);
+    if (status != MICS_OK || owned == NULL || access(owned, R_OK) != 0) {
         mics_free(run->memory, owned);
-        return MICS_OK;
+        return status;
     }
     run->run.tokenizer = run->tokenizer_path = owned;
     mics_config_set_origin(run, key_path, "auto: that of model.config's folder");

@@ -350,7 +350,12 @@ static void test_scripts(void **state)
                                  "\"block_size\": 16, \"max_steps\": 9}";
     static const char hub[] = "{\"model_name_or_path\": \"openai/gpt2\", \"max_steps\": 9,\n"
                               "\"dataset_name\": \"wikitext\", \"dataset_text_field\": \"body\"}";
+    static const char both[] = "{\"config_name\": \"model.json\", \"model_name_or_path\": \"old\", "
+                               "\"train_file\": \"a.txt\", \"block_size\": 16, \"max_steps\": 9}";
     check_value(script, "model.config", "\"model.json\"");
+    check_value(script, "model.init", "\"random\"");
+    check_value(both, "model.config", "\"model.json\"");
+    check_value(both, "model.init", "\"old\"");
     check_value(script, "data.train", "[\"a.txt\"]");
     check_value(script, "data.sequence_length", "16");
     check_value(script, "run.seed", "42");

@@ -38,6 +38,7 @@ typedef struct lane {
     size_t chunk_bytes, window;
     size_t chunks; // 0: small, all in the header's message
     size_t done;
+    double begun_us; // when the first was done: a peer that comes late is no slow link
     MPI_Request requests[COMM_INTER_WINDOW];
 } lane;
 
@@ -198,6 +199,12 @@ static mics_status take_header(comm_mpi *self, transfer *moving)
     return MICS_OK;
 }
 
+static void count_chunk(lane *way)
+{
+    if (way->done++ == 0)
+        way->begun_us = mics_clock_us();
+}
+
 // Adds outside of the turn, so that the other channel goes on.
 static mics_status take_chunk(comm_mpi *self, transfer *moving)
 {
@@ -212,7 +219,7 @@ static mics_status take_chunk(comm_mpi *self, transfer *moving)
         if (self->broken)
             return MICS_ERR_COMM;
     }
-    in->done++;
+    count_chunk(in);
     if (chunk + in->window < in->chunks)
         return post_receive(self, moving, chunk + in->window);
     return MICS_OK;
@@ -221,7 +228,8 @@ static mics_status take_chunk(comm_mpi *self, transfer *moving)
 static mics_status chunk_sent(comm_mpi *self, transfer *moving)
 {
     lane *out = &moving->out;
-    size_t chunk = out->done++;
+    const size_t chunk = out->done;
+    count_chunk(out);
     if (chunk + out->window < out->chunks)
         return post_send(self, moving, chunk + out->window);
     return MICS_OK;
@@ -310,10 +318,10 @@ static mics_status fail_timeout(comm_mpi *self, const transfer *moving)
 
 // In what time a direction that is under way has done half of what is left, but no more than a
 // quarter of its window, at its rate so far.
-static double nap_of_lane(const lane *way, double elapsed_us)
+static double nap_of_lane(const lane *way, double now_us)
 {
     const double left = (double)(way->chunks - way->done) / 2, window = (double)way->window / 4;
-    return elapsed_us / (double)way->done * (left < window ? left : window);
+    return (now_us - way->begun_us) / (double)way->done * (left < window ? left : window);
 }
 
 static bool is_under_way(const lane *way)
@@ -323,14 +331,14 @@ static bool is_under_way(const lane *way)
 
 // How long to sleep when nothing moves. At the end of a message naps are short, on slow links those
 // before are long. Where nothing has come yet it is an eighth of the time since something moved.
-static double nap_of(const transfer *moving, double elapsed_us, double still_us)
+static double nap_of(const transfer *moving, double now_us, double still_us)
 {
     double nap_us = still_us / 8;
     const bool in = is_under_way(&moving->in), out = is_under_way(&moving->out);
     if (in)
-        nap_us = nap_of_lane(&moving->in, elapsed_us);
-    if (out && (!in || nap_of_lane(&moving->out, elapsed_us) < nap_us))
-        nap_us = nap_of_lane(&moving->out, elapsed_us);
+        nap_us = nap_of_lane(&moving->in, now_us);
+    if (out && (!in || nap_of_lane(&moving->out, now_us) < nap_us))
+        nap_us = nap_of_lane(&moving->out, now_us);
     return nap_us < NAP_MIN_US ? NAP_MIN_US : nap_us < NAP_MAX_US ? nap_us : NAP_MAX_US;
 }
 
@@ -359,8 +367,7 @@ static mics_status advance_both(comm_mpi *self, transfer *moving, bool *moved_ou
 static mics_status drive_mpi(comm_mpi *self, transfer *moving)
 {
     mics_patience patience = mics_patience_begin(self->timeout_s);
-    const double begun_us = patience.looked_us;
-    double moved_us = begun_us;
+    double moved_us = patience.looked_us;
     while (!is_received_by_mpi(moving) || !is_sent_by_mpi(moving)) {
         bool moved = false;
         const uint32_t heard = comm_intra_listen(self, moving->exchange->channel);
@@ -379,7 +386,7 @@ static mics_status drive_mpi(comm_mpi *self, transfer *moving)
         if (now_us - moved_us < POLL_US)
             comm_turn_hand_over(&self->turn);
         else
-            nap(self, moving, heard, nap_of(moving, now_us - begun_us, now_us - moved_us));
+            nap(self, moving, heard, nap_of(moving, now_us, now_us - moved_us));
     }
     return MICS_OK;
 }
