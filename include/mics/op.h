@@ -96,7 +96,7 @@ typedef struct mics_op {
     float eps;
     float dropout;        // probability that a number is dropped in training; 0: none
     uint32_t mask;        // number of its first dropout mask; mics_model_add_op numbers them
-    mics_experts experts; // of their weights: one below the other
+    mics_experts experts; // params[0] is the first one's weight (mics_op_shape.expert_elems)
     mics_router_spec router;
     int32_t
         routes; // tensor: stats of the router that experts' ops follow; mics_model_add_op finds it
@@ -146,6 +146,7 @@ typedef struct mics_op_shape {
     int64_t in[MICS_OP_INPUTS], out; // widths; 0 where there is none
     int64_t params[MICS_OP_PARAMS]
                   [2]; // as stored; 0 where there is none, (elements, 0) for a vector
+    int64_t expert_elems; // from an expert's params[0] to the next one's; 0: they are not experts'
     mics_heads heads;
     const mics_rotary_spec *rotary; // NULL: the model has none of that number
     int64_t vocab, positions;       // of the model

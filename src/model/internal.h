@@ -12,8 +12,10 @@
  */
 void *model_append(mics_model *model, void **array, int32_t *count, size_t elem_bytes);
 
-/* The unit that is being added to; NULL before the first one, or after a failure. */
+/* The unit that ops are added to, and the one that parameters are; NULL before the first one, or
+ * after a failure. */
 mics_unit *model_newest(mics_model *model);
+mics_unit *model_newest_params(mics_model *model);
 
 /* Gives a parameter without parts one, itself, and checks that each of its rows is of one tensor.
  */

@@ -77,23 +77,52 @@ static int32_t add_tensor(mics_model *model, const char *name, int64_t width)
     return unit->tensor_count - 1;
 }
 
-int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width)
+static mics_unit *append_unit(mics_model *model, const char *name)
 {
     void *array = model->units;
     mics_unit *unit = model_append(model, &array, &model->unit_count, sizeof *unit);
     model->units = array;
     if (unit == NULL)
-        return -1;
+        return NULL;
     snprintf(unit->name, sizeof unit->name, "%s", name);
     unit->out = -1;
+    return unit;
+}
+
+int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width)
+{
+    model->adds_experts = false;
+    if (append_unit(model, name) == NULL)
+        return -1;
     add_tensor(model, "in", input_width);
     return model->unit_count - 1;
+}
+
+int32_t mics_model_experts(mics_model *model, const char *name, int32_t count)
+{
+    if (model_newest(model) == NULL)
+        return -1;
+    if (count < 1) {
+        model->status = mics_fail(MICS_ERR_INVALID, "unit %s: %d experts", name, (int)count);
+        return -1;
+    }
+    mics_unit *unit = append_unit(model, name);
+    if (unit == NULL)
+        return -1;
+    unit->experts = count;
+    model->adds_experts = true;
+    return model->unit_count - 1;
+}
+
+void mics_model_experts_end(mics_model *model)
+{
+    model->adds_experts = false;
 }
 
 mics_param_ref mics_model_add_param(mics_model *model, const char *name,
                                     const mics_param_spec *spec)
 {
-    mics_unit *unit = model_newest(model);
+    mics_unit *unit = model_newest_params(model);
     if (unit == NULL)
         return mics_param_none();
     if (spec->dims < 1 || spec->dims > 2 || strlen(name) >= MICS_NAME_BYTES) {
@@ -122,7 +151,7 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
         return mics_param_none();
     *slot = param;
     unit->elems = mics_size_round_up(param.offset + param.elems, PARAM_ALIGNMENT);
-    return (mics_param_ref){.unit = model->unit_count - 1, .param = unit->param_count - 1};
+    return (mics_param_ref){.unit = (int32_t)(unit - model->units), .param = unit->param_count - 1};
 }
 
 // ---- ops ----
@@ -167,6 +196,23 @@ static bool is_param(const mics_model *model, mics_param_ref ref)
            ref.param < model->units[ref.unit].param_count;
 }
 
+// A unit of experts is used by the ops of the computing unit before it, which name the parameters of
+// its first expert.
+static mics_status check_expert(const mics_model *model, const mics_op_def *def, const mics_op *op,
+                                mics_param_ref ref)
+{
+    const mics_unit *unit = &model->units[ref.unit];
+    if (mics_unit_computes(unit))
+        return MICS_OK;
+    if (unit->experts != op->experts.count || unit->param_count % unit->experts != 0 ||
+        ref.param >= mics_unit_expert_params(unit))
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: %s is no parameter of the first of %d experts, each of which has "
+                         "the same ones",
+                         def->name, unit->params[ref.param].name, (int)op->experts.count);
+    return MICS_OK;
+}
+
 // Whether the op names the parameters that its kind has, of so many dimensions, and each once.
 static mics_status check_params(const mics_model *model, const mics_op_def *def, const mics_op *op)
 {
@@ -185,6 +231,7 @@ static mics_status check_params(const mics_model *model, const mics_op_def *def,
                              "%s: %s is named twice; where a parameter is absent say "
                              "mics_param_none()",
                              def->name, param->name);
+        MICS_TRY(check_expert(model, def, op, ref));
     }
     return MICS_OK;
 }
@@ -353,9 +400,43 @@ static mics_status check_ops(const mics_model *model, int32_t u)
     return MICS_OK;
 }
 
+static bool are_alike(const mics_param *a, const mics_param *b)
+{
+    return a->dims == b->dims && a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1] &&
+           a->init == b->init && a->init_std == b->init_std && a->decay == b->decay;
+}
+
+static mics_status check_experts(const mics_model *model, const mics_unit *unit)
+{
+    if (unit == &model->units[model->unit_count - 1])
+        return mics_fail(MICS_ERR_INVALID,
+                         "unit %s: the last unit may have no experts; let another one have the "
+                         "loss",
+                         unit->name);
+    bool alike = unit->param_count > 0 && unit->param_count % unit->experts == 0;
+    for (int32_t p = 0; alike && p < unit->param_count; p++)
+        alike = are_alike(&unit->params[p], &unit->params[p % mics_unit_expert_params(unit)]);
+    return alike ? MICS_OK
+                 : mics_fail(MICS_ERR_INVALID,
+                             "unit %s: its %d experts have other parameters than each other",
+                             unit->name, (int)unit->experts);
+}
+
+// The next unit that computes; NULL: `u` is the last one.
+static const mics_unit *next_of(const mics_model *model, int32_t u)
+{
+    while (++u < model->unit_count) {
+        if (mics_unit_computes(&model->units[u]))
+            return &model->units[u];
+    }
+    return NULL;
+}
+
 static mics_status check_unit(const mics_model *model, int32_t u)
 {
-    const mics_unit *unit = &model->units[u];
+    const mics_unit *unit = &model->units[u], *next = next_of(model, u);
+    if (!mics_unit_computes(unit))
+        return check_experts(model, unit);
     const int64_t input_width = unit->tensors[0].width;
     if (unit->op_count == 0)
         return mics_fail(MICS_ERR_INVALID, "unit %s has no ops", unit->name);
@@ -365,19 +446,26 @@ static mics_status check_unit(const mics_model *model, int32_t u)
                          u == 0 ? "unit %s: the input of the first unit is tokens, of width 0"
                                 : "unit %s: nothing reads its input",
                          unit->name);
-    if (u < model->unit_count - 1 &&
-        (unit->out < 1 || unit->tensors[unit->out].width != model->units[u + 1].tensors[0].width))
+    if (next != NULL &&
+        (unit->out < 1 || unit->tensors[unit->out].width != next->tensors[0].width))
         return mics_fail(MICS_ERR_INVALID, "unit %s: its output does not fit the input of %s",
-                         unit->name, model->units[u + 1].name);
-    if (u == model->unit_count - 1 && unit->out != -1)
+                         unit->name, next->name);
+    if (next == NULL && unit->out != -1)
         return mics_fail(MICS_ERR_INVALID, "unit %s: the last unit has no output", unit->name);
     return MICS_OK;
 }
 
-// Ops may use parameters of their own unit and of those before.
+// Ops may use parameters of their own unit and of those before, and of experts directly behind it.
+// They name those of the first expert.
 static bool is_used(const mics_model *model, mics_param_ref param)
 {
-    for (int32_t u = param.unit; u < model->unit_count; u++) {
+    const mics_unit *unit = &model->units[param.unit];
+    int32_t first = param.unit;
+    if (!mics_unit_computes(unit))
+        param.param %= mics_unit_expert_params(unit);
+    while (!mics_unit_computes(&model->units[first]))
+        first--;
+    for (int32_t u = first; u < model->unit_count; u++) {
         for (int32_t i = 0; i < model->units[u].op_count * MICS_OP_PARAMS; i++) {
             const mics_param_ref ref =
                 model->units[u].ops[i / MICS_OP_PARAMS].params[i % MICS_OP_PARAMS];
@@ -446,7 +534,7 @@ static bool sees_both_ways(const mics_model *model)
 mics_status mics_model_finish(mics_model *model)
 {
     MICS_TRY(model->status);
-    if (model->unit_count < 2)
+    if (mics_model_computing_units(model) < 2)
         return mics_fail(MICS_ERR_INVALID, "a model needs at least two units");
     MICS_TRY(check_size(model));
     for (int32_t u = 0; u < model->unit_count; u++)
@@ -462,6 +550,14 @@ mics_status mics_model_finish(mics_model *model)
     }
     mark_hidden(model);
     return model_check_tensors(model);
+}
+
+int32_t mics_model_computing_units(const mics_model *model)
+{
+    int32_t count = 0;
+    for (int32_t u = 0; u < model->unit_count; u++)
+        count += mics_unit_computes(&model->units[u]);
+    return count;
 }
 
 int64_t mics_model_param_count(const mics_model *model)

@@ -19,7 +19,7 @@ static void append_part(mics_model *model, mics_param *param, const mics_param_p
 
 void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int64_t rows)
 {
-    mics_unit *unit = model_newest(model);
+    mics_unit *unit = model_newest_params(model);
     if (unit == NULL)
         return;
     mics_param *param = unit->param_count > 0 ? &unit->params[unit->param_count - 1] : NULL;

@@ -30,6 +30,9 @@ mics_op_shape mics_op_shape_get(const mics_model *model, const mics_unit *unit, 
         shape.params[p][0] = param->shape[0];
         shape.params[p][1] = param->dims > 1 ? param->shape[1] : 0;
     }
+    const int32_t first = op->params[0].unit;
+    if (first >= 0 && model->units[first].experts > 0)
+        shape.expert_elems = mics_unit_expert_elems(&model->units[first]);
     return shape;
 }
 

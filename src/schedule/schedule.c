@@ -274,11 +274,13 @@ static void fill_passes(builder *b, mics_phase phase)
         const int32_t end = (int32_t)((group + 1) * micro_steps / groups);
         for (int32_t u = 0; u < units; u++) {
             // The loss has no forward in training: its backward does that work.
-            if (!training || !schedule->units[u].loss)
+            if (mics_unit_computes(unit_of(b, u)) && !(training && schedule->units[u].loss))
                 fill_visit(b, u, false, begin, end);
         }
-        for (int32_t u = units - 1; training && u >= 0; u--)
-            fill_visit(b, u, true, begin, end);
+        for (int32_t u = units - 1; training && u >= 0; u--) {
+            if (mics_unit_computes(unit_of(b, u)))
+                fill_visit(b, u, true, begin, end);
+        }
     }
 }
 

@@ -142,14 +142,14 @@ static mics_status check_block(const validator *v, const mics_step *step)
 
 static mics_status check_pass(const validator *v, const mics_step *step)
 {
-    const int32_t units = units_of(v), micro = step->micro_step;
+    const int32_t units = v->computing, micro = step->micro_step;
     const int32_t micro_steps = is_training(v) ? v->schedule->spec.micro_steps : 1;
     if (micro < 0 || micro >= micro_steps || step->in_flight < 0 ||
         step->in_flight >= v->schedule->spec.layered_micro_steps)
         return validator_broken(v, 4, "there is no such micro-step or place in flight");
     const int32_t forwards = is_training(v) ? units - 1 : units, at = v->passes[micro];
     const bool backward = at >= forwards;
-    const int32_t unit = backward ? forwards + units - 1 - at : at;
+    const int32_t unit = v->order[backward ? forwards + units - 1 - at : at];
     if (at == 0 && v->in_flight[step->in_flight] < 0)
         v->in_flight[step->in_flight] = micro;
     if (v->in_flight[step->in_flight] != micro)
@@ -255,7 +255,7 @@ static mics_status check_step(validator *v)
 static mics_status check_end(validator *v)
 {
     const int32_t micro_steps = is_training(v) ? v->schedule->spec.micro_steps : 1;
-    const int32_t passes = is_training(v) ? 2 * units_of(v) - 1 : units_of(v);
+    const int32_t passes = is_training(v) ? 2 * v->computing - 1 : v->computing;
     v->index = v->list->count - 1;
     for (int32_t micro = 0; micro < micro_steps; micro++) {
         if (v->passes[micro] != passes)
@@ -302,6 +302,12 @@ static mics_status open_validator(validator *v)
                                    -1,
                                    -1,
                                    -1};
+    MICS_TRY(open_array(v, units_of(v), sizeof *v->order, &block));
+    v->order = block;
+    for (int32_t u = 0; u < units_of(v); u++) {
+        if (mics_unit_computes(unit_of(v, u)))
+            v->order[v->computing++] = u;
+    }
     MICS_TRY(open_array(v, s->spec.micro_steps, sizeof *v->passes, &block));
     v->passes = block;
     MICS_TRY(open_array(v, s->spec.layered_micro_steps, sizeof *v->in_flight, &block));
@@ -322,6 +328,7 @@ static mics_status check_list(const mics_schedule *schedule, mics_phase phase)
     mics_free(schedule->memory, v.known);
     mics_free(schedule->memory, v.params);
     mics_free(schedule->memory, v.units);
+    mics_free(schedule->memory, v.order);
     mics_free(schedule->memory, v.passes);
     mics_free(schedule->memory, v.in_flight);
     return status;

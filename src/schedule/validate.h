@@ -43,6 +43,8 @@ typedef struct validator {
     slot_state *params;      // by slot
     slot_state *grads;       // by slot
     unit_state *units;       // by unit
+    int32_t *order;          // units that compute
+    int32_t computing;       // how many they are
     int32_t *passes;         // by micro-step: computed so far
     int32_t *in_flight;      // by micro-batch in flight: its micro-step; -1: none
     int32_t norm, agreement; // steps; -1: none
