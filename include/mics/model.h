@@ -82,8 +82,10 @@ typedef struct mics_model {
     bool masked;
     mics_rotary_spec *rotaries; // each once, whatever the number of ops that use it
     int32_t rotary_count;
-    uint32_t masks;     // dropout masks of all ops (mics_op.mask)
-    bool tied;          // the LM head's weight is a table of another unit; set by mics_model_finish
+    uint32_t masks; // dropout masks of all ops (mics_op.mask)
+    bool tied;      // the LM head's weight is a table of another unit; set by mics_model_finish
+    // Whose units' arrays these are, where they are the same; NULL: its own (mics_model_spread).
+    const struct mics_model *base;
     bool adds_experts;  // mics_model_add_param adds to the unit of experts that was begun last
     mics_status status; // first failure of a builder call
 } mics_model;
@@ -208,6 +210,16 @@ static inline int64_t mics_unit_expert_elems(const mics_unit *unit)
     return unit->elems / unit->experts;
 }
 
+/* The same model for ranks of which `experts` keep different experts: rows of tokens travel to them
+ * and back. Units and parameters are those of `model`, in the same order.
+ *
+ * Needs:   a model that mics_model_finish has passed, and that outlives the new one; experts > 1.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: no experts, or `experts` does not divide them, with
+ *          the numbers that would work; MICS_ERR_MEMORY.
+ * Owns:    close with mics_model_close.
+ */
+mics_status mics_model_spread(const mics_model *model, int32_t experts, mics_model **model_out);
+
 /* What stands where there is no parameter. */
 static inline mics_param_ref mics_param_none(void)
 {
@@ -317,6 +329,7 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
                         {0, 0},
                         {false, 0, 0},
                         -1,
+                        0,
                         0};
     return op;
 }

@@ -45,10 +45,28 @@ mics_status mics_model_open(mics_memory *memory, const mics_model_spec *spec,
     return MICS_OK;
 }
 
+// Of a model that another one is the base of.
+static void close_spread(mics_model *model)
+{
+    for (int32_t u = 0; model->units != NULL && u < model->unit_count; u++) {
+        const mics_unit *unit = &model->units[u], *base = &model->base->units[u];
+        if (unit->tensors != base->tensors)
+            mics_free(model->memory, unit->tensors);
+        if (unit->ops != base->ops)
+            mics_free(model->memory, unit->ops);
+    }
+    mics_free(model->memory, model->units);
+    mics_free(model->memory, model);
+}
+
 void mics_model_close(mics_model *model)
 {
     if (model == NULL)
         return;
+    if (model->base != NULL) {
+        close_spread(model);
+        return;
+    }
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t p = 0; p < model->units[u].param_count; p++)
             mics_free(model->memory, model->units[u].params[p].parts);
@@ -446,8 +464,7 @@ static mics_status check_unit(const mics_model *model, int32_t u)
                          u == 0 ? "unit %s: the input of the first unit is tokens, of width 0"
                                 : "unit %s: nothing reads its input",
                          unit->name);
-    if (next != NULL &&
-        (unit->out < 1 || unit->tensors[unit->out].width != next->tensors[0].width))
+    if (next != NULL && (unit->out < 1 || unit->tensors[unit->out].width != next->tensors[0].width))
         return mics_fail(MICS_ERR_INVALID, "unit %s: its output does not fit the input of %s",
                          unit->name, next->name);
     if (next == NULL && unit->out != -1)
