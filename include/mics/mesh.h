@@ -173,7 +173,7 @@ mics_keep mics_mesh_keep(const mics_mesh *mesh, int32_t rank);
 const char *mics_group_text(mics_group_axis axis, mics_group_scope scope);
 
 /* The family's name for a sharding: "ddp", "zero1", "zero2", "zero3", "mics(2)", "mics+(2)",
- * "hpz(2)" or "P|G|O = 1|2|4".
+ * "hpz(2)" or "P|G|O = 1|2|4"; with ", E = 2" behind it where experts are spread.
  *
  * Writes at most `capacity` characters; returns `text`.
  * Needs:   capacity >= 1.

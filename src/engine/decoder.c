@@ -248,9 +248,9 @@ static int64_t expert_elems_of(const mics_decoder *decoder, const mics_op *op)
     const int32_t unit = op->params[0].unit;
     if (unit < 0 || mics_unit_computes(&units[unit]))
         return 0;
-    return (int64_t)(mics_decoder_place(&units[unit], mics_unit_expert_params(&units[unit]),
-                                        dtype) /
-                     mics_dtype_bytes(dtype));
+    return (
+        int64_t)(mics_decoder_place(&units[unit], mics_unit_expert_params(&units[unit]), dtype) /
+                 mics_dtype_bytes(dtype));
 }
 
 // Row `row` of a tensor of the unit.

@@ -7,6 +7,7 @@
 #include "mics/memory.h"
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 // Elements (fp32) in one aligned stretch of memory.
 enum { ALIGNED_ELEMS = MICS_ALIGNMENT / 4 };
@@ -278,5 +279,8 @@ char *mics_mesh_name(const mics_mesh *mesh, char *text, size_t capacity)
         snprintf(text, capacity, "hpz(%d)", (int)p);
     else
         snprintf(text, capacity, "P|G|O = %d|%d|%d", (int)p, (int)g, (int)o);
+    const size_t used = strlen(text);
+    if (mesh->experts > 1)
+        snprintf(text + used, capacity - used, ", E = %d", (int)mesh->experts);
     return text;
 }

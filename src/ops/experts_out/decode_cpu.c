@@ -14,9 +14,9 @@ static float output(const mics_op_call *call, int64_t n, int64_t o)
     const float *weights = (const float *)call->in[1] + n * e.chosen;
     float sum = 0;
     for (int32_t j = 0; j < e.chosen; ++j)
-        sum += weights[j] * mics_dot_row(call->params[0], call->weights,
-                                         chosen[j] * call->shape.expert_elems + o * I, x + j * I,
-                                         I);
+        sum +=
+            weights[j] * mics_dot_row(call->params[0], call->weights,
+                                      chosen[j] * call->shape.expert_elems + o * I, x + j * I, I);
     return sum;
 }
 

@@ -307,8 +307,7 @@ void tensor_units(const mics_planner *planner, const cut *c, stage_times *times_
     *times_out = (stage_times){.embed = tensor_unit(planner, 0, c),
                                .layer = mean_layer(planner, c),
                                .head = tensor_unit(planner, units - 1, c),
-                               .layers =
-                                   mics_model_computing_units(planner->request.model) - 2};
+                               .layers = mics_model_computing_units(planner->request.model) - 2};
 }
 
 void tensor_finish(const mics_planner *planner, const cut *c, stage_times *times)
