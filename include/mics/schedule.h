@@ -317,7 +317,10 @@ typedef struct mics_schedule {
     mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS][MICS_STAGES]; // sent by all ranks together
 } mics_schedule;
 
-/* Ranks that together hold a unit's block once or several times: 1 / E of all for experts. Pure. */
+/* Ranks that together hold a unit's block once or several times: 1 / E of all for experts. Pure.
+ *
+ * Needs:   0 <= unit < units of the model.
+ */
 static inline int32_t mics_schedule_unit_ranks(const mics_schedule *schedule, int32_t unit)
 {
     return schedule->spec.mesh.ranks / schedule->experts[unit];
@@ -332,13 +335,23 @@ mics_range mics_schedule_unit_range(const mics_schedule *schedule, int32_t unit,
                                     int32_t degree);
 
 /* Which of a unit's elements (no padding) a rank's block is: of experts 1 / E of them, else all.
- * Pure. */
+ * Pure.
+ *
+ * Needs:   0 <= unit < units of the model, 0 <= rank < ranks of the mesh.
+ */
 mics_range mics_schedule_unit_block(const mics_schedule *schedule, int32_t unit, int32_t rank);
 
-/* The same as parameters. Pure. */
+/* The same as parameters. Pure.
+ *
+ * Needs:   as mics_schedule_unit_block.
+ */
 mics_range mics_schedule_unit_params(const mics_schedule *schedule, int32_t unit, int32_t rank);
 
-/* Whether a step is the last part of its computation. Pure. */
+/* Whether a step is the last part of its computation. Pure.
+ *
+ * Needs:   a step of kind FORWARD or BACKWARD.
+ * Returns: true where the computation is one step.
+ */
 bool mics_schedule_ends_pass(const mics_schedule *schedule, const mics_step *step);
 
 /* Whether a unit is read where its shards lie (mics_schedule_spec.share_params). Pure.

@@ -95,7 +95,7 @@ static int32_t add_tensor(mics_model *model, const char *name, int64_t width)
     return unit->tensor_count - 1;
 }
 
-static mics_unit *append_unit(mics_model *model, const char *name)
+mics_unit *model_append_unit(mics_model *model, const char *name)
 {
     void *array = model->units;
     mics_unit *unit = model_append(model, &array, &model->unit_count, sizeof *unit);
@@ -110,31 +110,10 @@ static mics_unit *append_unit(mics_model *model, const char *name)
 int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width)
 {
     model->adds_experts = false;
-    if (append_unit(model, name) == NULL)
+    if (model_append_unit(model, name) == NULL)
         return -1;
     add_tensor(model, "in", input_width);
     return model->unit_count - 1;
-}
-
-int32_t mics_model_experts(mics_model *model, const char *name, int32_t count)
-{
-    if (model_newest(model) == NULL)
-        return -1;
-    if (count < 1) {
-        model->status = mics_fail(MICS_ERR_INVALID, "unit %s: %d experts", name, (int)count);
-        return -1;
-    }
-    mics_unit *unit = append_unit(model, name);
-    if (unit == NULL)
-        return -1;
-    unit->experts = count;
-    model->adds_experts = true;
-    return model->unit_count - 1;
-}
-
-void mics_model_experts_end(mics_model *model)
-{
-    model->adds_experts = false;
 }
 
 mics_param_ref mics_model_add_param(mics_model *model, const char *name,
@@ -214,23 +193,6 @@ static bool is_param(const mics_model *model, mics_param_ref ref)
            ref.param < model->units[ref.unit].param_count;
 }
 
-// A unit of experts is used by the ops of the computing unit before it, which name the parameters of
-// its first expert.
-static mics_status check_expert(const mics_model *model, const mics_op_def *def, const mics_op *op,
-                                mics_param_ref ref)
-{
-    const mics_unit *unit = &model->units[ref.unit];
-    if (mics_unit_computes(unit))
-        return MICS_OK;
-    if (unit->experts != op->experts.count || unit->param_count % unit->experts != 0 ||
-        ref.param >= mics_unit_expert_params(unit))
-        return mics_fail(MICS_ERR_INVALID,
-                         "%s: %s is no parameter of the first of %d experts, each of which has "
-                         "the same ones",
-                         def->name, unit->params[ref.param].name, (int)op->experts.count);
-    return MICS_OK;
-}
-
 // Whether the op names the parameters that its kind has, of so many dimensions, and each once.
 static mics_status check_params(const mics_model *model, const mics_op_def *def, const mics_op *op)
 {
@@ -249,7 +211,7 @@ static mics_status check_params(const mics_model *model, const mics_op_def *def,
                              "%s: %s is named twice; where a parameter is absent say "
                              "mics_param_none()",
                              def->name, param->name);
-        MICS_TRY(check_expert(model, def, op, ref));
+        MICS_TRY(model_check_expert(model, def, op, ref));
     }
     return MICS_OK;
 }
@@ -418,28 +380,6 @@ static mics_status check_ops(const mics_model *model, int32_t u)
     return MICS_OK;
 }
 
-static bool are_alike(const mics_param *a, const mics_param *b)
-{
-    return a->dims == b->dims && a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1] &&
-           a->init == b->init && a->init_std == b->init_std && a->decay == b->decay;
-}
-
-static mics_status check_experts(const mics_model *model, const mics_unit *unit)
-{
-    if (unit == &model->units[model->unit_count - 1])
-        return mics_fail(MICS_ERR_INVALID,
-                         "unit %s: the last unit may have no experts; let another one have the "
-                         "loss",
-                         unit->name);
-    bool alike = unit->param_count > 0 && unit->param_count % unit->experts == 0;
-    for (int32_t p = 0; alike && p < unit->param_count; p++)
-        alike = are_alike(&unit->params[p], &unit->params[p % mics_unit_expert_params(unit)]);
-    return alike ? MICS_OK
-                 : mics_fail(MICS_ERR_INVALID,
-                             "unit %s: its %d experts have other parameters than each other",
-                             unit->name, (int)unit->experts);
-}
-
 // The next unit that computes; NULL: `u` is the last one.
 static const mics_unit *next_of(const mics_model *model, int32_t u)
 {
@@ -454,7 +394,7 @@ static mics_status check_unit(const mics_model *model, int32_t u)
 {
     const mics_unit *unit = &model->units[u], *next = next_of(model, u);
     if (!mics_unit_computes(unit))
-        return check_experts(model, unit);
+        return model_check_experts(model, unit);
     const int64_t input_width = unit->tensors[0].width;
     if (unit->op_count == 0)
         return mics_fail(MICS_ERR_INVALID, "unit %s has no ops", unit->name);
