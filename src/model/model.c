@@ -95,18 +95,6 @@ static int32_t add_tensor(mics_model *model, const char *name, int64_t width)
     return unit->tensor_count - 1;
 }
 
-mics_unit *model_append_unit(mics_model *model, const char *name)
-{
-    void *array = model->units;
-    mics_unit *unit = model_append(model, &array, &model->unit_count, sizeof *unit);
-    model->units = array;
-    if (unit == NULL)
-        return NULL;
-    snprintf(unit->name, sizeof unit->name, "%s", name);
-    unit->out = -1;
-    return unit;
-}
-
 int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width)
 {
     model->adds_experts = false;

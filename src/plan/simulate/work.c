@@ -61,7 +61,8 @@ static double computation_us(pricing *p, const mics_step *step)
 {
     double *us = NULL;
     const bool first = step->part.op == 0 && step->part.call == 0;
-    if ((step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD) &&
+    if (p->schedule->spread != NULL &&
+        (step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD) &&
         !(first && mics_schedule_ends_pass(p->schedule, step)))
         return part_us(p->schedule, p->cluster, p->options->math, step);
     switch (step->kind) {
