@@ -134,10 +134,46 @@ static void test_many_chosen(void **state)
     assert_true(cases > 5);
 }
 
+// GShard's recipe: rows of full experts do not travel, and chance is the same on any rank.
+static void test_gshard(void **state)
+{
+    (void)state;
+    static const char gshard[] =
+        "{\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 4, "
+        "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"hidden_size\": 12, "
+        "\"head_dim\": 4, \"moe_intermediate_size\": 6, \"intermediate_size\": 10, "
+        "\"num_experts\": 4, \"num_experts_per_tok\": 2, \"norm_topk_prob\": true, "
+        "\"decoder_sparse_step\": 2, \"expert_capacity_factor\": 0.8, "
+        "\"second_expert_policy\": \"random\", \"router_jitter_noise\": 0.1, "
+        "\"output_router_logits\": true, \"max_position_embeddings\": 19, "
+        "\"vocab_size\": 29, \"tie_word_embeddings\": %s}";
+    const fixture_run reference = one_rank(gshard, (mics_optimizer){0}, MICS_DTYPE_FP32);
+    assert_true(reference.results[0].router_sums[MICS_ROUTER_DROPPED] > 0);
+    const int32_t cases = check_family(4, 2, &reference, 0);
+    assert_true(cases > 5);
+}
+
+// Shared experts are of the layer, and their tokens stay.
+static void test_shared(void **state)
+{
+    (void)state;
+    static const char shared[] =
+        "{\"model_type\": \"qwen2_moe\", \"num_hidden_layers\": 2, "
+        "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"hidden_size\": 12, "
+        "\"moe_intermediate_size\": 6, \"shared_expert_intermediate_size\": 10, "
+        "\"num_experts\": 4, \"num_experts_per_tok\": 3, \"expert_capacity_factor\": 0.9, "
+        "\"max_position_embeddings\": 19, \"vocab_size\": 29, \"tie_word_embeddings\": %s}";
+    const fixture_run reference = one_rank(shared, (mics_optimizer){0}, MICS_DTYPE_FP32);
+    assert_true(reference.results[0].router_sums[MICS_ROUTER_DROPPED] > 0);
+    const int32_t cases = check_family(4, 2, &reference, 0);
+    assert_true(cases > 5);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_family), cmocka_unit_test(test_muon),
-                                       cmocka_unit_test(test_bf16),
-                                       cmocka_unit_test(test_many_chosen)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_family), cmocka_unit_test(test_muon),
+        cmocka_unit_test(test_bf16),   cmocka_unit_test(test_many_chosen),
+        cmocka_unit_test(test_gshard), cmocka_unit_test(test_shared)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

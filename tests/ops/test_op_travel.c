@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows that travel: of several ranks in one process, whose blocks are copied from each to each.
 // Dispatch, two GEMMs and combine against the plain sum over a token's experts in fp64, and its
-// gradients.
+// gradients. Some rows are dropped.
 #include "op_calls.h"
 #include "ops/experts/def.h"
 #include "test.h"
@@ -15,6 +15,7 @@ enum { MAX_RANKS = 4 };
 typedef struct travel {
     int32_t ranks, experts, chosen;
     int64_t N, C, I;
+    int32_t drops; // every so many choices one; 0: none
 } travel;
 
 typedef struct rank_data {
@@ -55,11 +56,14 @@ static int64_t expert_elems(const travel *t)
     return 2 * t->C * t->I;
 }
 
+static mics_experts experts_of(const travel *t)
+{
+    return (mics_experts){.count = t->experts, .chosen = t->chosen};
+}
+
 static mics_op op_of(const travel *t, mics_op_kind kind)
 {
-    return (mics_op){.kind = kind,
-                     .experts = {.count = t->experts, .chosen = t->chosen},
-                     .expert_ranks = t->ranks};
+    return (mics_op){.kind = kind, .experts = experts_of(t), .expert_ranks = t->ranks};
 }
 
 static int64_t rows_of(const travel *t)
@@ -68,12 +72,10 @@ static int64_t rows_of(const travel *t)
     return t->N * mics_experts_all_rows(&op);
 }
 
-// Each token's experts at random, all different, with the rows of the router.
-static void route(const travel *t, rank_data *d, uint32_t *state)
+// Each token's experts at random, all different; those of some choices are dropped.
+static void choose(const travel *t, rank_data *d, uint32_t *state)
 {
-    const mics_experts e = {.count = t->experts, .chosen = t->chosen};
-    int32_t row = 0;
-    d->routes = drawn(t->N * mics_route_floats(e), state);
+    const mics_experts e = experts_of(t);
     for (int64_t n = 0; n < t->N; n++) {
         int32_t *chosen = (int32_t *)mics_route_chosen(d->routes, e, n);
         const int32_t first = (int32_t)(fabsf(draw(state)) * (float)t->experts) % t->experts;
@@ -85,12 +87,26 @@ static void route(const travel *t, rank_data *d, uint32_t *state)
                     chosen[j] = (chosen[j] + 1) % t->experts;
                     i = -1;
                 }
+        for (int32_t j = 0; j < t->chosen; j++)
+            if (t->drops > 0 && (n * t->chosen + j) % t->drops == 0)
+                chosen[j] = ~chosen[j];
     }
-    for (int32_t expert = 0; expert < t->experts; expert++)
+}
+
+// With the rows of the router: those that are dropped are behind the others.
+static void route(const travel *t, rank_data *d, uint32_t *state)
+{
+    const mics_experts e = experts_of(t);
+    int32_t row = 0;
+    d->routes = drawn(t->N * mics_route_floats(e), state);
+    choose(t, d, state);
+    for (int32_t expert = 0; expert <= t->experts; expert++)
         for (int64_t n = 0; n < t->N; n++)
-            for (int32_t j = 0; j < t->chosen; j++)
-                if (mics_route_chosen(d->routes, e, n)[j] == expert)
-                    ((int32_t *)mics_route_chosen(d->routes, e, n))[t->chosen + j] = row++;
+            for (int32_t j = 0; j < t->chosen; j++) {
+                int32_t *chosen = (int32_t *)mics_route_chosen(d->routes, e, n);
+                if (expert < t->experts ? chosen[j] == expert : chosen[j] < 0)
+                    chosen[t->chosen + j] = row++;
+            }
 }
 
 static void open_rank(const travel *t, rank_data *d, uint32_t *state)
@@ -240,9 +256,11 @@ static void near(double got, double expected, const char *what)
 static void plain(const travel *t, rank_data *ranks, int32_t r, int64_t n, int32_t j, double *y_C,
                   double *dx_C, double *dweight, double *dparams)
 {
-    const mics_experts e = {.count = t->experts, .chosen = t->chosen};
+    const mics_experts e = experts_of(t);
     const rank_data *d = &ranks[r];
     const int32_t expert = mics_route_chosen(d->routes, e, n)[j], kept = t->experts / t->ranks;
+    if (mics_route_drops(expert))
+        return;
     const float *up = ranks[expert / kept].params + expert % kept * expert_elems(t);
     const float *down = up + t->I * t->C, *x = d->x + n * t->C, *dy = d->dy + n * t->C;
     const double weight = (double)d->weights[n * t->chosen + j];
@@ -304,8 +322,11 @@ static void check(const mics_kernels *k, const travel *t)
 
 static void matches_plain_sums(void **state)
 {
-    static const travel cases[] = {{2, 4, 2, 5, 6, 3},  {4, 4, 2, 7, 8, 5}, {2, 8, 5, 3, 4, 4},
-                                   {4, 8, 1, 1, 16, 2}, {4, 4, 4, 6, 5, 7}, {1, 3, 2, 4, 9, 2}};
+    static const travel cases[] = {
+        {2, 4, 2, 5, 6, 3, 0},  {4, 4, 2, 7, 8, 5, 0}, {2, 8, 5, 3, 4, 4, 0},
+        {4, 8, 1, 1, 16, 2, 0}, {4, 4, 4, 6, 5, 7, 0}, {1, 3, 2, 4, 9, 2, 0},
+        {2, 4, 2, 9, 6, 3, 3},  {4, 8, 3, 7, 5, 4, 2}, {2, 4, 2, 5, 4, 3, 1}, // none is left
+    };
     (void)state;
     for (int32_t index = 0; index < mics_kernels_count(); index++)
         for (size_t i = 0; mics_kernels_at(index) != NULL && i < sizeof cases / sizeof cases[0];

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Each token's sum over its experts' rows by the router's weights.
+// Each token's sum over its experts' rows by the router's weights; dropped rows give nothing.
 #include "ops/common/experts_travel.h"
 
 static void forward(const mics_op_call *call)
@@ -18,7 +18,10 @@ static void forward(const mics_op_call *call)
             const int64_t part = mics_smaller(PART, C - begin);
             float sum[PART] = {0};
             for (int32_t j = 0; j < chosen; ++j) {
-                const mics_elem *row = rows + experts_sent_at(call, of, first, n, j) + begin;
+                const int64_t at = experts_sent_at(call, of, first, n, j);
+                if (at < 0)
+                    continue;
+                const mics_elem *row = rows + at + begin;
                 const float weight = mics_load(weights[n * chosen + j]);
 #pragma omp simd
                 for (int64_t c = 0; c < part; ++c)
@@ -46,7 +49,7 @@ static void backward(const mics_op_call *call)
             const mics_elem *dy_C = dy + n * C;
             float sum = 0;
 #pragma omp simd reduction(+ : sum)
-            for (int64_t c = 0; c < C; ++c) {
+            for (int64_t c = 0; c < (at < 0 ? 0 : C); ++c) {
                 sum += mics_load(dy_C[c]) * mics_load(rows[at + c]);
                 drows[at + c] = mics_store(weight * mics_load(dy_C[c]));
             }

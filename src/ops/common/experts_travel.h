@@ -42,28 +42,34 @@ static inline int64_t experts_tags_at(const mics_op_call *call, experts_blocks o
     return block * of.stride + call->shape.N * mics_experts_block_rows(call->shape.op) * of.width;
 }
 
-/* At the sender: how many rows go to the blocks before each one (expert_ranks, in the workspace). */
+/* At the sender: how many rows go to the blocks before each one (expert_ranks, in the workspace);
+ * dropped ones go nowhere. */
 static inline int32_t *experts_block_firsts(const mics_op_call *call)
 {
     const mics_op *op = call->shape.op;
     const int32_t kept = mics_experts_kept(op);
     int32_t *first = call->at->workspace;
     memset(first, 0, (size_t)(op->expert_ranks + 1) * sizeof *first);
-    for (int64_t n = 0; n < call->shape.N; ++n)
+    for (int64_t n = 0; n < call->shape.N; ++n) {
+        const int32_t *chosen = mics_route_chosen(call->routes, op->experts, n);
         for (int32_t j = 0; j < op->experts.chosen; ++j)
-            first[mics_route_chosen(call->routes, op->experts, n)[j] / kept + 1]++;
+            if (!mics_route_drops(chosen[j]))
+                first[chosen[j] / kept + 1]++;
+    }
     for (int32_t b = 0; b < op->expert_ranks; ++b)
         first[b + 1] += first[b];
     return first;
 }
 
-/* At the sender: where the row of a token's expert of number j lies. */
+/* At the sender: where the row of a token's expert of number j lies; -1: it is dropped. */
 static inline int64_t experts_sent_at(const mics_op_call *call, experts_blocks of,
                                       const int32_t *first, int64_t n, int32_t j)
 {
     const mics_experts e = call->shape.op->experts;
-    const int32_t block =
-        mics_route_chosen(call->routes, e, n)[j] / mics_experts_kept(call->shape.op);
+    const int32_t expert = mics_route_chosen(call->routes, e, n)[j];
+    if (mics_route_drops(expert))
+        return -1;
+    const int32_t block = expert / mics_experts_kept(call->shape.op);
     return experts_row_at(of, block, mics_route_rows(call->routes, e, n)[j] - first[block]);
 }
 

@@ -16,6 +16,8 @@ static void put_tags(const mics_op_call *call, experts_blocks of)
     for (int64_t n = 0; n < call->shape.N; ++n)
         for (int32_t j = 0; j < op->experts.chosen; ++j) {
             const int32_t expert = mics_route_chosen(call->routes, op->experts, n)[j];
+            if (mics_route_drops(expert))
+                continue;
             const int32_t block = expert / kept;
             const int64_t row = mics_route_rows(call->routes, op->experts, n)[j] - first[block];
             experts_tag_put(y + experts_tags_at(call, of, block) + row, (uint32_t)(expert % kept));
@@ -32,12 +34,22 @@ static void forward(const mics_op_call *call)
     mics_elem *y = call->out;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n)
-        for (int32_t j = 0; j < chosen; ++j)
-            memcpy(y + experts_sent_at(call, of, first, n, j), x + n * C, (size_t)C * sizeof *x);
+        for (int32_t j = 0; j < chosen; ++j) {
+            const int64_t at = experts_sent_at(call, of, first, n, j);
+            if (at >= 0)
+                memcpy(y + at, x + n * C, (size_t)C * sizeof *x);
+        }
     put_tags(call, of);
 }
 
-// dx (N, C) (+)= the sum of a token's rows, best expert first.
+static void add_row(mics_elem *to, const mics_elem *from, int64_t C)
+{
+#pragma omp simd
+    for (int64_t c = 0; c < C; ++c)
+        to[c] = mics_store(mics_load(to[c]) + mics_load(from[c]));
+}
+
+// dx (N, C) (+)= the sum of a token's rows, best expert first; nothing of rows that are dropped.
 static void backward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, C = call->shape.in[0];
@@ -49,15 +61,15 @@ static void backward(const mics_op_call *call)
     if (dx == NULL)
         return;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
-    for (int64_t n = 0; n < N; ++n)
+    for (int64_t n = 0; n < N; ++n) {
+        if (!call->add_din)
+            memset(dx + n * C, 0, (size_t)C * sizeof *dx);
         for (int32_t j = 0; j < chosen; ++j) {
-            const mics_elem *from = dy + experts_sent_at(call, of, first, n, j);
-            const bool add = j > 0 || call->add_din;
-            mics_elem *to = dx + n * C;
-#pragma omp simd
-            for (int64_t c = 0; c < C; ++c)
-                to[c] = mics_store((add ? mics_load(to[c]) : 0.0F) + mics_load(from[c]));
+            const int64_t at = experts_sent_at(call, of, first, n, j);
+            if (at >= 0)
+                add_row(dx + n * C, dy + at, C);
         }
+    }
 }
 
 const mics_op_kernels MICS_OP(dispatch_kernels) = {.forward = forward, .backward = backward};

@@ -32,7 +32,7 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
 
 static double model_flops(const mics_op_shape *s)
 {
-    return 6.0 * s->op->experts.chosen * (double)(s->params[0][0] * s->params[0][1]);
+    return mics_experts_model_flops(s, s->params[0][1], s->params[0][0]);
 }
 
 const mics_op_def mics_op_def_experts_rows = {.name = "experts_rows",
