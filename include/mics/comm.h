@@ -331,6 +331,17 @@ mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange);
 mics_status mics_comm_all_gather(mics_comm *comm, const mics_comm_group *over, void *buffer,
                                  size_t block_bytes);
 
+/* Block m of `send` goes to member m, whose block for this member comes to block m of `recv`; this
+ * member's own block is copied. Sends (size - 1) * block_bytes, a block to each. In host memory.
+ *
+ * Shapes:  send, recv: (group.size, block_bytes), apart from each other.
+ * Units:   bytes.
+ * Needs:   this rank is group.index; block_of is not used.
+ * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
+ */
+mics_status mics_comm_all_to_all(mics_comm *comm, const mics_comm_group *over, const void *send,
+                                 void *recv, size_t block_bytes);
+
 /* In place: afterwards this member's block holds the sum over all members (order: head of this
  * file), and the other blocks hold partial sums of no use. Sends (size - 1) * block_elems * 4
  * bytes.

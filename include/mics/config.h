@@ -186,6 +186,7 @@ typedef struct mics_run {
     bool batch_auto;                   // the last two are to be planned
     bool recompute_auto;               // so is `recompute`
     mics_sharding sharding;
+    int32_t experts;             // ranks that keep different experts; 1: all have the same
     bool sharding_open;          // the run file leaves it to "auto"
     bool sharding_auto;          // and no checkpoint has one that can stay: the caller plans it
     mics_sharding kept_sharding; // of the checkpoint that mics_run_keep read; params 0: none

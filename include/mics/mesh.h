@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Who owns what: the mesh of ranks, the groups of the P | G | O family, and each rank's range of a
-// unit.
+// Who owns what: the mesh of ranks, the groups of the E | P | G | O family, and each rank's range of
+// a unit.
 //
 // Ranks are numbered node by node. The degrees and the ranks of a node form a chain in which each
 // divides the next (1 | ... | ranks), so a rank is a number in mixed radix: digit i counts along
@@ -47,11 +47,15 @@ typedef struct mics_sharding {
     int32_t params, grads, optimizer;
 } mics_sharding;
 
-enum { MICS_MESH_AXES = 5 };
+enum { MICS_MESH_AXES = 6 };
 
 typedef struct mics_mesh {
     int32_t ranks, ranks_per_node;
     mics_sharding sharding;
+    // Ranks that keep different experts: E | P; 1: all have the same. Of units of experts (model.h) a
+    // rank keeps one of E blocks, that of its digits below E: it is sharded over P / E, G / E and
+    // O / E ranks.
+    int32_t experts;
     int32_t chain[MICS_MESH_AXES +
                   1]; // ascending, chain[0] = 1, each divides the next, the last is ranks
     int32_t axes;     // chain has axes + 1 entries
@@ -67,6 +71,12 @@ typedef enum mics_group_axis {
     MICS_AXIS_SCATTER,   // G to O: the second hop's reduce-scatter
     MICS_AXIS_PARAM_SYNC,  // P to O: all-gather of what was updated
     MICS_AXIS_REPLICATION, // O to ranks: hold the same optimizer shard; the second hop's all-reduce
+    MICS_AXIS_EXPERTS,     // 1 to E: keep different experts; tokens travel here
+    // Of units of experts: E to P, E to G and E to O, in place of partition, gradient and optimizer
+    // groups.
+    MICS_AXIS_EXPERT_PARTITION,
+    MICS_AXIS_EXPERT_GRADIENT,
+    MICS_AXIS_EXPERT_OPTIMIZER,
     MICS_AXES
 } mics_group_axis;
 
@@ -92,6 +102,14 @@ typedef struct mics_range {
  */
 mics_status mics_mesh_init(int32_t ranks, int32_t nodes, mics_sharding sharding,
                            mics_mesh *mesh_out);
+
+/* Lets `experts` ranks, the nearest ones, keep different experts. mics_mesh_init has made it 1.
+ *
+ * Needs:   experts >= 1 divides P, and divides the ranks of a node or is a multiple of them.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with the numbers that would work (mesh untouched).
+ * Threads: any.
+ */
+mics_status mics_mesh_spread_experts(mics_mesh *mesh, int32_t experts);
 
 /* The group along an axis that a rank is in. Needs 0 <= rank < mesh->ranks. */
 mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope,
@@ -155,7 +173,7 @@ mics_keep mics_mesh_keep(const mics_mesh *mesh, int32_t rank);
 const char *mics_group_text(mics_group_axis axis, mics_group_scope scope);
 
 /* The family's name for a sharding: "ddp", "zero1", "zero2", "zero3", "mics(2)", "mics+(2)",
- * "hpz(2)" or "P|G|O = 1|2|4".
+ * "hpz(2)" or "P|G|O = 1|2|4"; with ", E = 2" behind it where experts are spread.
  *
  * Writes at most `capacity` characters; returns `text`.
  * Needs:   capacity >= 1.

@@ -38,10 +38,10 @@ typedef struct mics_param {
     // one, of its own name.
     mics_param_part *parts;
     int32_t part_count;
-    // Files may have all of its rows as one tensor of this name, of (stacked, rows / stacked,
+    // Files may have it as slice stack_index of one tensor of this name, (stack_count, rows,
     // columns), in place of the parts. "": none.
     char stack[MICS_NAME_BYTES];
-    int32_t stacked;
+    int32_t stack_index, stack_count;
     int32_t dims;
     int64_t shape[2];
     int64_t elems;
@@ -68,6 +68,9 @@ typedef struct mics_unit {
     int32_t op_count;
     int32_t out;   // tensor that is the unit's output; -1 for the last unit
     int64_t elems; // of the flat buffer, tensors aligned, no padding for a mesh
+    // Of so many experts, whose parameters lie one expert's behind the other's, each expert's alike:
+    // a unit without ops and tensors, which ops of the computing unit before it use. 0: any other.
+    int32_t experts;
 } mics_unit;
 
 typedef struct mics_model {
@@ -83,8 +86,11 @@ typedef struct mics_model {
     bool masked;
     mics_rotary_spec *rotaries; // each once, whatever the number of ops that use it
     int32_t rotary_count;
-    uint32_t masks;     // dropout masks of all ops (mics_op.mask)
-    bool tied;          // the LM head's weight is a table of another unit; set by mics_model_finish
+    uint32_t masks; // dropout masks of all ops (mics_op.mask)
+    bool tied;      // the LM head's weight is a table of another unit; set by mics_model_finish
+    // Whose units' arrays these are, where they are the same; NULL: its own (mics_model_spread).
+    const struct mics_model *base;
+    bool adds_experts;  // mics_model_add_param adds to the unit of experts that was begun last
     mics_status status; // first failure of a builder call
 } mics_model;
 
@@ -188,6 +194,37 @@ static inline int64_t mics_param_row_elems(const mics_param *param)
     return param->dims > 1 ? param->shape[1] : 1;
 }
 
+/* Whether a unit computes, or has parameters alone. */
+static inline bool mics_unit_computes(const mics_unit *unit)
+{
+    return unit->experts == 0;
+}
+
+/* Units that compute. */
+int32_t mics_model_computing_units(const mics_model *model);
+
+/* The parameters of an expert of a unit of experts: number e's are e times as many further on. */
+static inline int32_t mics_unit_expert_params(const mics_unit *unit)
+{
+    return unit->param_count / unit->experts;
+}
+
+/* Elements from an expert's parameters to the next one's. Needs: a unit of experts. */
+static inline int64_t mics_unit_expert_elems(const mics_unit *unit)
+{
+    return unit->elems / unit->experts;
+}
+
+/* The same model for ranks of which `experts` keep different experts: rows of tokens travel to them
+ * and back. Units and parameters are those of `model`, in the same order.
+ *
+ * Needs:   a model that mics_model_finish has passed, and that outlives the new one; experts > 1.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: no experts, or `experts` does not divide them, with
+ *          the numbers that would work; MICS_ERR_MEMORY.
+ * Owns:    close with mics_model_close.
+ */
+mics_status mics_model_spread(const mics_model *model, int32_t experts, mics_model **model_out);
+
 /* What stands where there is no parameter. */
 static inline mics_param_ref mics_param_none(void)
 {
@@ -237,7 +274,18 @@ mics_status mics_model_open(mics_memory *memory, const mics_model_spec *spec,
  */
 int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width);
 
-/* Adds a parameter to the newest unit.
+/* Begins a unit of `count` experts behind the newest unit, whose ops will use them. Parameters are
+ * added to it, one expert's behind the other's, until mics_model_experts_end; ops still to the
+ * newest unit. Ops name the first expert's parameter.
+ *
+ * Needs:   count >= 1; a newest unit; each expert's parameters alike, which mics_model_finish
+ *          checks.
+ * Returns: its index; -1 after a failure.
+ */
+int32_t mics_model_experts(mics_model *model, const char *name, int32_t count);
+void mics_model_experts_end(mics_model *model);
+
+/* Adds a parameter to the newest unit, or to the unit of experts that is being added to.
  *
  * Returns: a reference to it, for ops; none after a failure.
  */
@@ -253,12 +301,12 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
  */
 void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int64_t rows);
 
-/* Says that files may have all rows of the newest parameter as one tensor: `matrices` of them, one
- * below the other, of three dimensions in all.
+/* Says that files may have the newest parameter as slice `index` of a tensor of three dimensions,
+ * which holds `count` such parameters.
  *
- * Needs:   a parameter of two dimensions, whose rows `matrices` divides.
+ * Needs:   a parameter of two dimensions; 0 <= index < count.
  */
-void mics_model_add_stack(mics_model *model, const char *tensor, int32_t matrices);
+void mics_model_add_stack(mics_model *model, const char *tensor, int32_t index, int32_t count);
 
 /* Adds an op of any kind to the newest unit: `op` has its kind, inputs, parameters and attributes.
  * Inputs and parameters that the kind does not have are ignored; one that may be absent is
@@ -293,6 +341,7 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
                         {0, 0, 0, 0, 0},
                         {false, 0, 0, 0, false},
                         -1,
+                        0,
                         0};
     return op;
 }
@@ -393,8 +442,8 @@ static inline int32_t mics_op_sigmoid_gate(mics_model *model, int32_t in, int32_
  * experts_in multiplies tokens by the weights of those, experts_out does and adds up what a token's
  * experts give, by the router's weights. Both name the router's output.
  *
- * Shapes:  weight: (experts, C) of the router; of others (experts * O, I), an expert's below those
- *          of the one before.
+ * Shapes:  weight: (experts, C) of the router; of others (O, I), the first expert's in a unit of
+ *          experts (mics_model_experts).
  * Needs:   1 <= experts.chosen <= experts.count; router: what mics_op_router gave in this unit, of
  *          the same experts. kind: MICS_OP_EXPERTS_IN or MICS_OP_EXPERTS_OUT.
  * Returns: the tensor that it makes; -1 after a failure.

@@ -36,6 +36,10 @@ enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 3, MICS_OP_WORKS = 8 };
     X(ROUTER, router)                                                                              \
     X(EXPERTS_IN, experts_in)                                                                      \
     X(EXPERTS_OUT, experts_out)                                                                    \
+    X(DISPATCH, dispatch)                                                                          \
+    X(ALL_TO_ALL, all_to_all)                                                                      \
+    X(EXPERTS_ROWS, experts_rows)                                                                  \
+    X(COMBINE, combine)                                                                            \
     X(SIGMOID_GATE, sigmoid_gate)                                                                  \
     X(LM_HEAD, lm_head)
 
@@ -112,10 +116,13 @@ typedef struct mics_op {
     float eps;
     float dropout;        // probability that a number is dropped in training; 0: none
     uint32_t mask;        // number of its first mask; mics_model_add_op numbers them
-    mics_experts experts; // of their weights: one below the other
+    mics_experts experts; // params[0] is the first one's weight (mics_op_shape.expert_elems)
     mics_router_spec router;
     int32_t
         routes; // tensor: stats of the router that experts' ops follow; mics_model_add_op finds it
+    // Of ops on rows that travel between so many ranks (ops/experts/def.h): `routes` is then the
+    // stats of the router, or the tensor of the rows that came. 0: no rows travel.
+    int32_t expert_ranks;
     int64_t first_position; // of an embedding: row of positions that a sequence's first token has
 } mics_op;
 
@@ -161,7 +168,9 @@ typedef struct mics_op_shape {
     int64_t B, T, N;                 // 0 while a model is built
     int64_t in[MICS_OP_INPUTS], out; // widths; 0 where there is none
     int64_t params[MICS_OP_PARAMS]
-                  [2]; // as stored; 0 where there is none, (elements, 0) for a vector
+                  [2];    // as stored; 0 where there is none, (elements, 0) for a vector
+    int64_t routes;       // width of the tensor op->routes of rows that travel; 0: they do not
+    int64_t expert_elems; // from an expert's params[0] to the next one's; 0: they are not experts'
     mics_heads heads;
     const mics_rotary_spec *rotary; // NULL: the model has none of that number
     int64_t vocab, positions;       // of the model
@@ -232,6 +241,7 @@ typedef struct mics_op_def {
     bool backward_passes;       // the output's gradient is that of each input: no kernel runs
     bool reads_segments;        // where mics_op.segments says so
     bool backward_second;       // the second input has a gradient of its own, never added to
+    bool travels;               // a collective, among ranks that keep different experts: no kernel
     bool multiplies;            // by the GEMM library, which may pick its algorithms on a first run
     mics_op_cut cut;
 

@@ -50,6 +50,8 @@ typedef enum mics_step_kind {
     MICS_STEP_BACKWARD, // compute; with recomputation, or the loss, it runs forward first
     // comm: reduce-scatter a unit's gradient slot into the accumulator, once a layered group
     MICS_STEP_REDUCE,
+    // comm: all-to-all of rows of tokens in the expert group, between two parts of a computation
+    MICS_STEP_ALL_TO_ALL,
     MICS_STEP_SCATTER, // comm: second hop, reduce-scatter the accumulator, G down to O
     // comm: second hop, reduce-scatter the optimizer shard over its replicas
     MICS_STEP_REPLICA_SCATTER,
@@ -97,6 +99,11 @@ typedef struct mics_step_dtypes {
     mics_comm_dtype held, sent;
 } mics_step_dtypes;
 
+typedef struct mics_step_part {
+    int32_t op, op_end;     // ops [op, op_end)
+    int32_t call, call_end; // mics_unit_plan.grads
+} mics_step_part;
+
 typedef struct mics_step {
     mics_step_kind kind;
     mics_stream stream;
@@ -105,8 +112,14 @@ typedef struct mics_step {
     int32_t wait[MICS_STREAMS];         // steps that must be done first, by index; -1: none
     mics_step_use uses[MICS_STEP_USES]; // compute: units read or differentiated; comm: uses[0]
     int32_t use_count;
-    int32_t in_flight; // FORWARD and BACKWARD: which of the micro-batches in flight
-    double flops;      // compute steps
+    int32_t in_flight; // FORWARD, BACKWARD, ALL_TO_ALL: which of the micro-batches in flight
+    // FORWARD and BACKWARD: which of the unit's ops it runs forward, then which of its gradient
+    // calls. All of them, or a part, where all-to-alls come between: the first part begins at 0.
+    mics_step_part part;
+    double flops; // compute steps
+    // ALL_TO_ALL: block b of what lies at `from` goes to member b, whose block comes to `to`: offsets
+    // in the activation arena of the first micro-batch in flight.
+    int64_t from, to;
     // comm steps: each member's block of the group along `axis`, of which the stage says the scope.
     mics_step_stage stage;
     mics_group_axis axis;
@@ -199,7 +212,9 @@ typedef enum mics_precision {
 } mics_precision;
 
 typedef struct mics_schedule_spec {
-    const mics_model *model; // outlives the schedule
+    // Outlives the schedule; the schedule's own spec has it as `mesh` spreads its experts
+    // (mics_model_spread).
+    const mics_model *model;
     mics_mesh mesh;
     mics_batch batch; // of one micro-step of one rank; its accelerator_bytes follow from the rest
     int32_t micro_steps; // a step
@@ -271,8 +286,11 @@ typedef struct mics_schedule {
     mics_schedule_spec spec;
     mics_step_list lists[MICS_PHASES];
     mics_unit_plan *units;
-    int64_t *padded_elems;   // by unit: flat length with the mesh's padding
-    mics_sharding *sharding; // by unit: the mesh's, or 1 | 1 | O
+    mics_model *spread; // NULL: the model is as it was given
+    int64_t
+        *padded_elems; // by unit: flat length with the mesh's padding; of experts a rank's block
+    mics_sharding *sharding; // by unit: the mesh's, or 1 | 1 | O; of experts over E
+    int32_t *experts;        // by unit: the mesh's E of units of experts, else 1
     int64_t *param_slots;    // by slot: elements
     int32_t param_slot_count;
     int64_t *grad_slots; // by slot: elements
@@ -298,6 +316,43 @@ typedef struct mics_schedule {
     mics_memory_ledger ledger;
     mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS][MICS_STAGES]; // sent by all ranks together
 } mics_schedule;
+
+/* Ranks that together hold a unit's block once or several times: 1 / E of all for experts. Pure.
+ *
+ * Needs:   0 <= unit < units of the model.
+ */
+static inline int32_t mics_schedule_unit_ranks(const mics_schedule *schedule, int32_t unit)
+{
+    return schedule->spec.mesh.ranks / schedule->experts[unit];
+}
+
+/* What a rank has of a unit at a degree of the unit's own sharding (or mics_schedule_unit_ranks), of
+ * the padded elements: for experts those of its block, which mics_schedule_unit_block says. Pure.
+ *
+ * Needs:   0 <= rank < ranks of the mesh.
+ */
+mics_range mics_schedule_unit_range(const mics_schedule *schedule, int32_t unit, int32_t rank,
+                                    int32_t degree);
+
+/* Which of a unit's elements (no padding) a rank's block is: of experts 1 / E of them, else all.
+ * Pure.
+ *
+ * Needs:   0 <= unit < units of the model, 0 <= rank < ranks of the mesh.
+ */
+mics_range mics_schedule_unit_block(const mics_schedule *schedule, int32_t unit, int32_t rank);
+
+/* The same as parameters. Pure.
+ *
+ * Needs:   as mics_schedule_unit_block.
+ */
+mics_range mics_schedule_unit_params(const mics_schedule *schedule, int32_t unit, int32_t rank);
+
+/* Whether a step is the last part of its computation. Pure.
+ *
+ * Needs:   a step of kind FORWARD or BACKWARD.
+ * Returns: true where the computation is one step.
+ */
+bool mics_schedule_ends_pass(const mics_schedule *schedule, const mics_step *step);
 
 /* Whether a unit is read where its shards lie (mics_schedule_spec.share_params). Pure.
  *

@@ -51,7 +51,8 @@ static void count_whole_units(const mics_schedule *schedule, cli_operations *row
     const mics_sharding *mesh = &schedule->spec.mesh.sharding;
     for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
         const mics_sharding *s = &schedule->sharding[u];
-        if (s->params == mesh->params && s->grads == mesh->grads)
+        const int32_t experts = schedule->experts[u];
+        if (s->params * experts == mesh->params && s->grads * experts == mesh->grads)
             continue;
         rows->whole_units++;
         rows->whole_elems += schedule->spec.model->units[u].elems;

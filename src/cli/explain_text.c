@@ -57,7 +57,8 @@ static void print_mesh(const mics_mesh *mesh)
         const mics_group_scope scope = (mics_group_scope)(i % MICS_SCOPES);
         const mics_group group = mics_mesh_group(mesh, axis, scope, 0);
         const bool part = scope != MICS_SCOPE_WHOLE; // stages need both
-        if (group.size < 2 ||
+        const bool spread = mesh->experts > 1 || axis < MICS_AXIS_EXPERTS;
+        if (group.size < 2 || !spread ||
             (part && group.size == mics_mesh_group(mesh, axis, MICS_SCOPE_WHOLE, 0).size))
             continue;
         printf("  %-30s %4d ranks: ", mics_group_text(axis, scope), (int)group.size);

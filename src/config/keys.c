@@ -259,6 +259,9 @@ static const key rows[] = {
     {INT("sharding.optimizer", optimizer_degree, 1, MAX_RANKS, 0, SHOW(run.sharding.optimizer),
          .automatic = "auto: as sharding.grads",
          .help = "ranks over which master weights and moments are sharded (O)")},
+    {INT("sharding.experts", experts, 1, MAX_RANKS, 1, SHOW(run.experts),
+         .help = "of a mixture, ranks that keep different experts, to which tokens travel (E): "
+                 "divides sharding.params and the experts; 1: none do (more on CPUs alone)")},
     // ---- batch ----
     {INT("train_batch_size", train_batch, 1, 1e12, 0, SHOW(run.global_batch),
          .automatic = "auto: micro-batch x micro-steps x ranks",

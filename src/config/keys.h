@@ -157,6 +157,7 @@ typedef struct config {
     double epochs; // as asked for; 0: not given
     // Sharding as asked for, in the ways of saying it.
     int64_t params, grads, optimizer_degree; // 0: not given
+    int64_t experts;                         // 1: not given
     int64_t zero_stage, shard_size, hpz_size, sdp_degree, hybrid_degree;
     int64_t shard_degree, replicate_degree; // of torchtitan
     const char *fsdp_strategy;              // NULL: not given

@@ -403,6 +403,27 @@ static mics_status check_replicas(const config *run, const request *r, int32_t r
                           (int)(ranks / least));
 }
 
+// Nearest ranks keep different experts: they divide P, and fit nodes.
+static mics_status check_experts(const config *run, const request *r, int32_t ranks,
+                                 int32_t ranks_per_node)
+{
+    static const char experts_key[] = "sharding.experts";
+    char sizes[128] = "";
+    size_t used = 0;
+    if (r->params % run->experts == 0 && fits(run->experts, 1, ranks, ranks_per_node))
+        return MICS_OK;
+    for (int32_t e = 1; e <= r->params && used + 16 < sizeof sizes; e++) {
+        if (r->params % e == 0 && fits(e, 1, ranks, ranks_per_node))
+            used += (size_t)snprintf(sizes + used, sizeof sizes - used, used == 0 ? "%d" : ", %d",
+                                     (int)e);
+    }
+    return mics_json_fail(run->run.json, experts_key, MICS_ERR_INVALID,
+                          "%" PRId64 " must divide params (P) = %" PRId64
+                          ", and not straddle nodes unevenly (%d ranks, %d a node); these would "
+                          "work: %s",
+                          run->experts, r->params, (int)ranks, (int)ranks_per_node, sizes);
+}
+
 static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t nodes, request *out)
 {
     if (ranks < 1 || nodes < 1 || ranks % nodes != 0)
@@ -419,6 +440,7 @@ static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t no
     MICS_TRY(check_degree(run, r.paths[1], r.grads, r.params, "params (P)", ranks, ranks_per_node));
     MICS_TRY(
         check_degree(run, r.paths[2], r.optimizer, r.grads, "grads (G)", ranks, ranks_per_node));
+    MICS_TRY(check_experts(run, &r, ranks, ranks_per_node));
     MICS_TRY(check_replicas(run, &r, ranks));
     *out = r;
     return MICS_OK;
@@ -437,6 +459,7 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     run->run.micro_steps = (int32_t)sizes.steps;
     run->run.sharding = (mics_sharding){(int32_t)sharding.params, (int32_t)sharding.grads,
                                         (int32_t)sharding.optimizer};
+    run->run.experts = (int32_t)run->experts;
     run->run.sharding_open = is_auto(run);
     run->run.sharding_auto = is_auto(run) && !keeps_sharding(run, ranks, ranks / nodes);
     run->run.kept_sharding =

@@ -228,7 +228,7 @@ static void put_shard(const mics_engine *engine, const mics_step *step, char *bl
 {
     const int64_t elems =
         engine->schedule->padded_elems[step->unit] / engine->schedule->sharding[step->unit].params;
-    const int32_t own = engine->groups[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE].own_block;
+    const int32_t own = engine->groups[step->axis][MICS_SCOPE_WHOLE].own_block;
     void *to = blocks + (size_t)(own * elems) * mics_dtype_bytes(dtype);
     if (is_compressed(step))
         compress(engine, step, to, shard_at(engine, step->unit), elems);
@@ -400,6 +400,17 @@ static mics_status run_boundary(const mics_engine *engine, const mics_step *step
     return run_on(engine, step, over, boundary_at(engine, step, step->unit, step->block_elems));
 }
 
+// Rows of tokens, or their gradients, to the experts or back.
+static mics_status all_to_all(const mics_engine *engine, const mics_step *step,
+                              const mics_comm_group *over)
+{
+    const mics_schedule *schedule = engine->schedule;
+    const int64_t from = mics_schedule_in_flight_at(schedule, step->from, step->in_flight),
+                  to = mics_schedule_in_flight_at(schedule, step->to, step->in_flight);
+    return mics_comm_all_to_all(engine->spec.comm, over, elem_at(engine, engine->activations, from),
+                                elem_at(engine, engine->activations, to), step->block_bytes);
+}
+
 // The one place of a training step where the host waits for the device.
 static mics_status agree(mics_engine *engine, const mics_step *step, const mics_comm_group *over)
 {
@@ -429,6 +440,8 @@ mics_status run_comm_step(mics_engine *engine, const mics_step *step)
         return gather(engine, step, &over);
     case MICS_STEP_REDUCE:
         return reduce(engine, step, &over);
+    case MICS_STEP_ALL_TO_ALL:
+        return all_to_all(engine, step, &over);
     case MICS_STEP_AGREE:
         return agree(engine, step, &over);
     default:

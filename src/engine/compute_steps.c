@@ -120,11 +120,12 @@ static double count_factor(const mics_engine *engine)
     return engine->result.counted > 0 ? tokens / (double)engine->result.counted : 1;
 }
 
-// The first `count` ops of a step's unit.
-static void run_ops(mics_engine *engine, const mics_step *step, int32_t count)
+// The step's ops of its unit.
+static void run_ops(mics_engine *engine, const mics_step *step)
 {
-    for (int32_t op = 0; op < count; op++) {
-        if (op + 1 < count && is_fused_forward(engine, step->unit, op))
+    const int32_t end = step->part.op_end;
+    for (int32_t op = step->part.op; op < end; op++) {
+        if (op + 1 < end && is_fused_forward(engine, step->unit, op))
             run_fused_forward(engine, step, op++);
         else
             run_op_forward(engine, step, op);
@@ -133,9 +134,9 @@ static void run_ops(mics_engine *engine, const mics_step *step, int32_t count)
 
 static void forward(mics_engine *engine, const mics_step *step)
 {
-    const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
-    run_ops(engine, step, unit->op_count);
-    if (engine->schedule->units[step->unit].loss) { // of an evaluation
+    run_ops(engine, step);
+    if (engine->schedule->units[step->unit].loss &&
+        mics_schedule_ends_pass(engine->schedule, step)) { // of an evaluation
         collect_losses(engine);
         send_sums(engine);
     }
@@ -147,10 +148,12 @@ static void zero_gaps(const mics_engine *engine, int32_t unit_index, void *grads
 {
     const mics_device *device = engine->device;
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
-    for (int32_t p = 0; p < unit->param_count; p++) {
-        int64_t end = unit->params[p].offset + unit->params[p].elems;
-        int64_t next = p + 1 < unit->param_count ? unit->params[p + 1].offset
-                                                 : engine->schedule->padded_elems[unit_index];
+    const mics_range params = mics_schedule_unit_params(engine->schedule, unit_index, engine->rank);
+    const int64_t base = mics_schedule_unit_block(engine->schedule, unit_index, engine->rank).begin;
+    for (int64_t p = params.begin; p < params.end; p++) {
+        int64_t end = unit->params[p].offset + unit->params[p].elems - base;
+        int64_t next = p + 1 < params.end ? unit->params[p + 1].offset - base
+                                          : engine->schedule->padded_elems[unit_index];
         if (end < next)
             device->ops->zero(device->ctx, MICS_STREAM_COMPUTE, elem_at(engine, grads, end),
                               (size_t)(next - end) * engine->elem_bytes);
@@ -173,20 +176,20 @@ static void fold_grads(mics_engine *engine, const mics_step *step)
 static void backward(mics_engine *engine, const mics_step *step)
 {
     const mics_unit_plan *plan = &engine->schedule->units[step->unit];
-    run_ops(engine, step, plan->forward_again);
+    run_ops(engine, step);
     for (int32_t i = 0; i < step->use_count; i++) {
         void *grads = used_grads(engine, step, step->uses[i].unit);
         if (grads != NULL)
             zero_gaps(engine, step->uses[i].unit, grads);
     }
-    for (int32_t i = 0; i < plan->grad_count; i++) {
+    for (int32_t i = step->part.call; i < step->part.call_end; i++) {
         if (is_fused_backward(engine, step->unit, i))
             run_fused_backward(engine, step, i++);
         else
             run_grad_call(engine, step, &plan->grads[i]);
     }
     fold_grads(engine, step);
-    if (engine->schedule->units[step->unit].loss)
+    if (plan->loss && mics_schedule_ends_pass(engine->schedule, step))
         collect_losses(engine);
 }
 
@@ -195,7 +198,8 @@ static void norm(mics_engine *engine)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++) {
-        int64_t elems = engine->schedule->padded_elems[unit] / engine->schedule->spec.mesh.ranks;
+        int64_t elems =
+            engine->schedule->padded_elems[unit] / mics_schedule_unit_ranks(engine->schedule, unit);
         engine->ops->sum_squares(&at, &engine->sums->sum_squares, summed_grads(engine, unit),
                                  elems);
     }
@@ -238,13 +242,14 @@ static mics_optimizer_update begin_call(const mics_engine *engine, const mics_pa
 // Of a parameter whose matrices the optimizer takes whole: each by itself, in two passes.
 static void update_matrices(mics_engine *engine, int32_t unit, const mics_param *param, bool begins)
 {
+    const int64_t base = mics_schedule_unit_block(engine->schedule, unit, engine->rank).begin;
     int64_t row = 0, rows = 0;
     for (int32_t part = 0; mics_param_next_matrix(param, &part, &row, &rows);) {
         const int64_t first = param->offset + row * param->shape[1];
         mics_optimizer_update call = begin_call(engine, param);
         call.rows = rows;
         call.columns = param->shape[1];
-        call.whole = engine->momentum + first;
+        call.whole = engine->momentum + first - base;
         call.begins = begins;
         call_optimizer(engine, unit, first, &call);
     }
@@ -255,7 +260,8 @@ static void update_params(mics_engine *engine, int32_t unit_index, bool begins)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
     const bool whole = mics_schedule_orthogonalises(engine->schedule, unit_index);
-    for (int32_t p = 0; p < unit->param_count; p++) {
+    const mics_range params = mics_schedule_unit_params(engine->schedule, unit_index, engine->rank);
+    for (int64_t p = params.begin; p < params.end; p++) {
         const mics_param *param = &unit->params[p];
         if (whole && param->hidden) {
             update_matrices(engine, unit_index, param, begins);
@@ -514,11 +520,12 @@ static bool is_gemm(const mics_unit *unit, int32_t op)
     return mics_op_def_get(unit->ops[op].kind)->multiplies && unit->ops[op].routes < 0;
 }
 
-static void autotune_forward(mics_engine *engine, const mics_step *step, int32_t count)
+static void autotune_forward(mics_engine *engine, const mics_step *step)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
-    for (int32_t op = 0; op < count; op++) {
-        if (op + 1 < count && is_fused_forward(engine, step->unit, op))
+    const int32_t end = step->part.op_end;
+    for (int32_t op = step->part.op; op < end; op++) {
+        if (op + 1 < end && is_fused_forward(engine, step->unit, op))
             run_fused_forward(engine, step, op++);
         else if (is_gemm(unit, op))
             run_op_forward(engine, step, op);
@@ -529,8 +536,8 @@ static void autotune_backward(mics_engine *engine, const mics_step *step)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
     const mics_unit_plan *plan = &engine->schedule->units[step->unit];
-    autotune_forward(engine, step, plan->forward_again);
-    for (int32_t i = 0; i < plan->grad_count; i++) {
+    autotune_forward(engine, step);
+    for (int32_t i = step->part.call; i < step->part.call_end; i++) {
         const mics_grad_call *call = &plan->grads[i];
         if (is_fused_backward(engine, step->unit, i))
             run_fused_backward(engine, step, i++);
@@ -548,8 +555,7 @@ void autotune_gemms(mics_engine *engine)
             if (step->micro_step > 1) // as the second
                 continue;
             if (step->kind == MICS_STEP_FORWARD)
-                autotune_forward(engine, step,
-                                 engine->schedule->spec.model->units[step->unit].op_count);
+                autotune_forward(engine, step);
             else if (step->kind == MICS_STEP_BACKWARD)
                 autotune_backward(engine, step);
         }

@@ -240,6 +240,19 @@ static const void *param_at(const mics_decoder *decoder, mics_param_ref ref)
            mics_decoder_place(&spec->model->units[ref.unit], ref.param, spec->dtype);
 }
 
+// From an expert's weight to the next one's, as the decoder has them.
+static int64_t expert_elems_of(const mics_decoder *decoder, const mics_op *op)
+{
+    const mics_unit *units = decoder->spec.model->units;
+    const mics_dtype dtype = decoder->spec.dtype;
+    const int32_t unit = op->params[0].unit;
+    if (unit < 0 || mics_unit_computes(&units[unit]))
+        return 0;
+    return (
+        int64_t)(mics_decoder_place(&units[unit], mics_unit_expert_params(&units[unit]), dtype) /
+                 mics_dtype_bytes(dtype));
+}
+
 // Row `row` of a tensor of the unit.
 static float *row_of(const mics_decoder *decoder, const place *at, int32_t tensor, int64_t row)
 {
@@ -278,6 +291,7 @@ static void run_op(const step *s, const place *at, const mics_op *op, mics_op_ca
         call.in[i] = input_of(decoder, at, op->in[i], row);
     for (int p = 0; p < MICS_OP_PARAMS; p++)
         call.params[p] = param_at(decoder, op->params[p]);
+    call.shape.expert_elems = expert_elems_of(decoder, op);
     (kernels->decode != NULL ? kernels->decode : kernels->forward)(&call);
 }
 
@@ -347,7 +361,7 @@ static void run_step(void *ctx, int32_t thread)
     for (; at.index < model->unit_count; at.index++) {
         at.unit = &model->units[at.index];
         run_unit(s, &at, &exec, &cache);
-        if (at.unit->out != 0) { // else its input passes through it
+        if (mics_unit_computes(at.unit) && at.unit->out != 0) { // else its input passes through it
             at.input = row_of(decoder, &at, at.unit->out, 0);
             at.arena = 1 - at.arena;
         }

@@ -353,7 +353,10 @@ void state_close(mics_engine *engine);
  * any. */
 int32_t *in_flight_tokens(const mics_engine *engine, int32_t in_flight);
 
-/* This rank's elements of a unit at a degree. */
+/* `range` of this rank's block of a unit, cut at the block's length, as elements of the unit. */
+mics_range unit_elems_of(const mics_engine *engine, int32_t unit, mics_range range);
+
+/* This rank's elements of a unit, or of its block of one of experts, at a degree. */
 mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree);
 
 /* Of a unit's accumulator the optimizer shard, and the rank's 1 / ranks, which lies inside: what the
@@ -380,7 +383,7 @@ mics_exec exec_on(const mics_engine *engine, mics_stream stream);
 
 // The optimizer shard of a unit, in the device's memory.
 typedef struct optimizer_shard {
-    mics_range range; // of the unit's elements, cut at its own length
+    mics_range range; // of the unit's elements (no padding), cut at its own length
     float *masters, *states[MICS_OPTIMIZER_STATES];
     void *params; // the same numbers of dtype; NULL: the masters are the parameters
 } optimizer_shard;

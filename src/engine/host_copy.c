@@ -69,10 +69,9 @@ static int64_t offset_in_shard(const mics_engine *engine, int32_t unit)
 
 optimizer_shard optimizer_shard_of(const mics_engine *engine, int32_t unit)
 {
-    const int64_t elems = engine->schedule->spec.model->units[unit].elems;
     const mics_range range = unit_range(engine, unit, engine->schedule->sharding[unit].optimizer);
     void *params = elem_at(engine, shard_at(engine, unit), offset_in_shard(engine, unit));
-    optimizer_shard held = {.range = {at_most(range.begin, elems), at_most(range.end, elems)},
+    optimizer_shard held = {.range = unit_elems_of(engine, unit, range),
                             .params = is_mixed(engine) ? params : NULL,
                             .masters = is_mixed(engine) ? NULL : params};
     if (engine->moments == NULL) // an engine for evaluation
@@ -100,13 +99,12 @@ static void place_states(const mics_engine *engine, int32_t unit,
 mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine, int32_t unit)
 {
     const mics_sharding *s = &engine->schedule->sharding[unit];
-    const int64_t elems = engine->schedule->spec.model->units[unit].elems;
     const mics_range shard = unit_range(engine, unit, s->params),
                      held = unit_range(engine, unit, s->optimizer);
     const bool copied = is_copied(engine), released = copied && engine->host_copy == NULL;
     mics_engine_optimizer_shard result = {
-        .range = {at_most(held.begin, elems), at_most(held.end, elems)},
-        .shard = {at_most(shard.begin, elems), at_most(shard.end, elems)},
+        .range = unit_elems_of(engine, unit, held),
+        .shard = unit_elems_of(engine, unit, shard),
     };
     if (released && is_remote(engine))
         return result;

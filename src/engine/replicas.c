@@ -69,9 +69,10 @@ const char *mics_replica_state_text(mics_replica_state state)
 static int32_t degree_of(const mics_engine *engine, int32_t unit, mics_replica_state state)
 {
     const mics_sharding *s = &engine->schedule->sharding[unit];
+    const int32_t experts = engine->schedule->experts[unit];
     if (state == MICS_REPLICA_PARAMS)
-        return s->optimizer > s->params ? s->params : mesh_of(engine)->ranks;
-    return s->optimizer;
+        return s->optimizer > s->params ? s->params * experts : mesh_of(engine)->ranks;
+    return s->optimizer * experts;
 }
 
 // The same of a kind.
@@ -208,10 +209,9 @@ static mics_status hash_rounded(const mics_engine *engine, const float *x, int64
 // This rank's parameter shard, cut at the unit's own length.
 static mics_status hash_params(const mics_engine *engine, int32_t unit, uint64_t *hash_out)
 {
-    const int64_t unit_elems = engine->schedule->spec.model->units[unit].elems;
-    const mics_range range = unit_range(engine, unit, engine->schedule->sharding[unit].params);
-    const int64_t end = range.end < unit_elems ? range.end : unit_elems;
-    const int64_t elems = end > range.begin ? end - range.begin : 0;
+    const mics_range range = unit_elems_of(
+        engine, unit, unit_range(engine, unit, engine->schedule->sharding[unit].params));
+    const int64_t elems = range.end - range.begin;
     if (engine->replicas->image != NULL)
         return hash_rounded(engine, shard_at(engine, unit), elems, hash_out);
     return hash_bytes(engine, shard_at(engine, unit), (size_t)elems * engine->elem_bytes, hash_out);

@@ -282,8 +282,15 @@ void state_close(mics_engine *engine)
 
 mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree)
 {
-    return mics_mesh_range(&engine->schedule->spec.mesh, engine->rank, degree,
-                           engine->schedule->padded_elems[unit]);
+    return mics_schedule_unit_range(engine->schedule, unit, engine->rank, degree);
+}
+
+mics_range unit_elems_of(const mics_engine *engine, int32_t unit, mics_range range)
+{
+    const mics_range block = mics_schedule_unit_block(engine->schedule, unit, engine->rank);
+    const int64_t elems = block.end - block.begin;
+    return (mics_range){block.begin + (range.begin < elems ? range.begin : elems),
+                        block.begin + (range.end < elems ? range.end : elems)};
 }
 
 // What this rank has of a unit at a degree, in its accumulator.
@@ -300,7 +307,7 @@ float *owned_grads(const mics_engine *engine, int32_t unit)
 
 float *summed_grads(const mics_engine *engine, int32_t unit)
 {
-    return grads_at(engine, unit, engine->schedule->spec.mesh.ranks);
+    return grads_at(engine, unit, mics_schedule_unit_ranks(engine->schedule, unit));
 }
 
 const mics_step_use *step_use(const mics_step *step, int32_t unit)

@@ -152,7 +152,7 @@ static mics_status cut(mics_memory *memory, double seconds, const run_world *wor
                               ? measure_gpu_budget(world)
                               : (size_t)((double)machine.memory_available_bytes * MEMORY_SHARE) /
                                     (size_t)world->ranks_here;
-    int64_t layers = subject->model->unit_count - 2; // all but embedding and head
+    int64_t layers = mics_model_computing_units(subject->model) - 2; // all but embedding and head
     MICS_TRY(weigh(memory, subject, &bytes, &flops));
     while (layers > 1 && (bytes > budget || flops > pace * seconds)) {
         layers /= 2;

@@ -7,6 +7,7 @@
 #include "mics/memory.h"
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 // Elements (fp32) in one aligned stretch of memory.
 enum { ALIGNED_ELEMS = MICS_ALIGNMENT / 4 };
@@ -58,11 +59,12 @@ static mics_status check_degree(const char *what, int32_t degree, int32_t below,
                      (int)degree, why, (int)ranks, (int)ranks_per_node, sizes);
 }
 
-// The distinct members of {1, ranks per node, P, G, O, ranks} in ascending order; the checks made
+// The distinct members of {1, ranks per node, E, P, G, O, ranks} in ascending order; the checks made
 // them a chain.
 static void build_chain(mics_mesh *mesh)
 {
-    const int32_t marks[] = {mesh->ranks_per_node, mesh->sharding.params, mesh->sharding.grads,
+    const int32_t marks[] = {mesh->ranks_per_node,     mesh->experts,
+                             mesh->sharding.params,    mesh->sharding.grads,
                              mesh->sharding.optimizer, mesh->ranks};
     mesh->chain[0] = 1;
     mesh->axes = 0;
@@ -88,13 +90,32 @@ mics_status mics_mesh_init(int32_t ranks, int32_t nodes, mics_sharding sharding,
                          "%d ranks cannot be spread evenly over %d nodes; give a number of nodes "
                          "that divides %d",
                          (int)ranks, (int)nodes, (int)ranks);
-    mics_mesh mesh = {.ranks = ranks, .ranks_per_node = ranks / nodes, .sharding = sharding};
+    mics_mesh mesh = {
+        .ranks = ranks, .ranks_per_node = ranks / nodes, .sharding = sharding, .experts = 1};
     MICS_TRY(check_degree("params", sharding.params, 1, ranks, mesh.ranks_per_node));
     MICS_TRY(check_degree("grads", sharding.grads, sharding.params, ranks, mesh.ranks_per_node));
     MICS_TRY(
         check_degree("optimizer", sharding.optimizer, sharding.grads, ranks, mesh.ranks_per_node));
     build_chain(&mesh);
     *mesh_out = mesh;
+    return MICS_OK;
+}
+
+mics_status mics_mesh_spread_experts(mics_mesh *mesh, int32_t experts)
+{
+    const int32_t params = mesh->sharding.params;
+    mics_mesh spread = *mesh;
+    if (experts < 1 || !divides(experts, params) || !fits_nodes(experts, mesh->ranks_per_node)) {
+        char sizes[256];
+        list_degrees(1, params, mesh->ranks_per_node, sizes, sizeof sizes);
+        return mics_fail(MICS_ERR_INVALID,
+                         "sharding.experts = %d must divide sharding.params = %d, and not straddle "
+                         "nodes of %d ranks unevenly; these would work: %s",
+                         (int)experts, (int)params, (int)mesh->ranks_per_node, sizes);
+    }
+    spread.experts = experts;
+    build_chain(&spread);
+    *mesh = spread;
     return MICS_OK;
 }
 
@@ -117,6 +138,10 @@ static stretch stretch_of(const mics_mesh *mesh, mics_group_axis axis, mics_grou
         [MICS_AXIS_SCATTER] = {s.grads, s.optimizer},
         [MICS_AXIS_PARAM_SYNC] = {s.params, s.optimizer},
         [MICS_AXIS_REPLICATION] = {s.optimizer, mesh->ranks},
+        [MICS_AXIS_EXPERTS] = {1, mesh->experts},
+        [MICS_AXIS_EXPERT_PARTITION] = {mesh->experts, s.params},
+        [MICS_AXIS_EXPERT_GRADIENT] = {mesh->experts, s.grads},
+        [MICS_AXIS_EXPERT_OPTIMIZER] = {mesh->experts, s.optimizer},
     };
     stretch at = axes[axis];
     if (scope == MICS_SCOPE_INTRA && at.outer > per_node)
@@ -225,6 +250,10 @@ const char *mics_group_text(mics_group_axis axis, mics_group_scope scope)
         [MICS_AXIS_SCATTER] = SCOPES_OF("scatter group"),
         [MICS_AXIS_PARAM_SYNC] = SCOPES_OF("param sync group"),
         [MICS_AXIS_REPLICATION] = SCOPES_OF("replication group"),
+        [MICS_AXIS_EXPERTS] = SCOPES_OF("expert group"),
+        [MICS_AXIS_EXPERT_PARTITION] = SCOPES_OF("experts' partition group"),
+        [MICS_AXIS_EXPERT_GRADIENT] = SCOPES_OF("experts' gradient group"),
+        [MICS_AXIS_EXPERT_OPTIMIZER] = SCOPES_OF("experts' optimizer group"),
     };
     return (unsigned)axis < MICS_AXES && (unsigned)scope < MICS_SCOPES ? texts[axis][scope]
                                                                        : "unknown group";
@@ -250,5 +279,8 @@ char *mics_mesh_name(const mics_mesh *mesh, char *text, size_t capacity)
         snprintf(text, capacity, "hpz(%d)", (int)p);
     else
         snprintf(text, capacity, "P|G|O = %d|%d|%d", (int)p, (int)g, (int)o);
+    const size_t used = strlen(text);
+    if (mesh->experts > 1)
+        snprintf(text + used, capacity - used, ", E = %d", (int)mesh->experts);
     return text;
 }

@@ -12,8 +12,20 @@
  */
 void *model_append(mics_model *model, void **array, int32_t *count, size_t elem_bytes);
 
-/* The unit that is being added to; NULL before the first one, or after a failure. */
+/* Appends a unit without anything in it; NULL after a failure. */
+mics_unit *model_append_unit(mics_model *model, const char *name);
+
+/* That an op which names a parameter of a unit of experts names one of its first expert. */
+mics_status model_check_expert(const mics_model *model, const mics_op_def *def, const mics_op *op,
+                               mics_param_ref ref);
+
+/* That the experts of such a unit are alike, and that it is not the last unit. */
+mics_status model_check_experts(const mics_model *model, const mics_unit *unit);
+
+/* The unit that ops are added to, and the one that parameters are; NULL before the first one, or
+ * after a failure. */
 mics_unit *model_newest(mics_model *model);
+mics_unit *model_newest_params(mics_model *model);
 
 /* Gives a parameter without parts one, itself, and checks that each of its rows is of one tensor.
  */

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Files have a tensor an expert and matrix; here one parameter holds the rows of all experts' gates
-// and ups, another those of their downs.
+// Files have a tensor an expert and matrix, or one of all experts of a layer; here one parameter
+// holds the rows of an expert's gate and up, another those of its down. The experts of a layer are
+// a unit of their own.
 #include "model/mixture.h"
 #include <stdio.h>
 #include <string.h>
@@ -126,25 +127,53 @@ static int32_t add_router(mics_model *model, const mixture *of, const char *laye
     return mics_op_router(model, in, weight, of->experts, of->router);
 }
 
-// The weights of all experts, each of which has `count` matrices of so many rows.
-static mics_param_ref add_weights(mics_model *model, const mixture *of, const char *layer,
-                                  const char *const names[], int32_t count, int64_t rows,
-                                  int64_t columns, double init_std)
+// The weights of one expert; the first one's are what ops name.
+typedef struct expert_weights {
+    mics_param_ref up, down;
+} expert_weights;
+
+// Its place where all experts of a layer are one tensor.
+static void add_slice(mics_model *model, const mixture *of, const char *layer, const char *matrix,
+                      int32_t index)
 {
     char module[MODULE_BYTES];
-    snprintf(module, sizeof module, "%s.%s.experts.%s", layer, of->family->module,
-             count > 1 ? "gate_up" : "down");
-    const int64_t all = rows * count * of->experts.count;
-    const mics_param_ref weight = model_matrix(model, module, all, columns, init_std);
-    for (int32_t i = 0; i < of->experts.count * count; i++) {
-        snprintf(module, sizeof module, "%s.%s.experts.%d.%s.weight", layer, of->family->module,
-                 (int)(i / count), names[i % count]);
-        mics_model_add_part(model, module, i * rows, rows);
+    snprintf(module, sizeof module, "%s.mlp.experts.%s_proj", layer, matrix);
+    mics_model_add_stack(model, module, index, of->experts.count);
+}
+
+static expert_weights add_expert(mics_model *model, const mixture *of, const char *layer,
+                                 int32_t index, int64_t hidden, double init_std)
+{
+    const char *const inputs[] = {of->family->gate, of->family->up};
+    char expert[MODULE_BYTES], module[2 * MODULE_BYTES];
+    expert_weights made;
+    snprintf(expert, sizeof expert, "%s.%s.experts.%d", layer, of->family->module, (int)index);
+    snprintf(module, sizeof module, "%s.gate_up", expert);
+    made.up = model_matrix(model, module, 2 * of->inner, hidden, init_std);
+    for (int i = 0; i < 2; i++) {
+        snprintf(module, sizeof module, "%s.%s.weight", expert, inputs[i]);
+        mics_model_add_part(model, module, i * of->inner, of->inner);
     }
-    snprintf(module, sizeof module, "%s.mlp.experts.%s_proj", layer,
-             count > 1 ? "gate_up" : "down");
-    mics_model_add_stack(model, module, of->experts.count);
-    return weight;
+    add_slice(model, of, layer, "gate_up", index);
+    snprintf(module, sizeof module, "%s.%s", expert, of->family->down);
+    made.down = model_matrix(model, module, hidden, of->inner, init_std);
+    add_slice(model, of, layer, "down", index);
+    return made;
+}
+
+static expert_weights add_experts(mics_model *model, const mixture *of, const char *layer,
+                                  int64_t hidden, double init_std)
+{
+    char module[MODULE_BYTES];
+    expert_weights first = {mics_param_none(), mics_param_none()};
+    snprintf(module, sizeof module, "%s.%s.experts", layer, of->family->module);
+    mics_model_experts(model, module, of->experts.count);
+    for (int32_t i = 0; i < of->experts.count; i++) {
+        const expert_weights made = add_expert(model, of, layer, i, hidden, init_std);
+        first = i == 0 ? made : first;
+    }
+    mics_model_experts_end(model);
+    return first;
 }
 
 // A SwiGLU of all tokens, times the sigmoid of a number a token.
@@ -173,14 +202,11 @@ static int32_t add_shared(mics_model *model, const mixture *of, const char *laye
 int32_t mixture_add(mics_model *model, const mixture *of, const char *layer, int32_t in,
                     int64_t hidden, double init_std)
 {
-    const char *const inputs[] = {of->family->gate, of->family->up};
     const int32_t routes = add_router(model, of, layer, in, hidden, init_std);
-    const mics_param_ref up = add_weights(model, of, layer, inputs, 2, of->inner, hidden, init_std);
-    int32_t x = mics_op_experts(model, MICS_OP_EXPERTS_IN, in, routes, up, of->experts);
+    const expert_weights first = add_experts(model, of, layer, hidden, init_std);
+    int32_t x = mics_op_experts(model, MICS_OP_EXPERTS_IN, in, routes, first.up, of->experts);
     x = mics_op_experts_swiglu(model, x, of->experts);
-    const mics_param_ref down =
-        add_weights(model, of, layer, &of->family->down, 1, hidden, of->inner, init_std);
-    x = mics_op_experts(model, MICS_OP_EXPERTS_OUT, x, routes, down, of->experts);
+    x = mics_op_experts(model, MICS_OP_EXPERTS_OUT, x, routes, first.down, of->experts);
     return of->shared > 0
                ? mics_op_add(model, x, add_shared(model, of, layer, in, hidden, init_std))
                : x;

@@ -45,10 +45,28 @@ mics_status mics_model_open(mics_memory *memory, const mics_model_spec *spec,
     return MICS_OK;
 }
 
+// Of a model that another one is the base of.
+static void close_spread(mics_model *model)
+{
+    for (int32_t u = 0; model->units != NULL && u < model->unit_count; u++) {
+        const mics_unit *unit = &model->units[u], *base = &model->base->units[u];
+        if (unit->tensors != base->tensors)
+            mics_free(model->memory, unit->tensors);
+        if (unit->ops != base->ops)
+            mics_free(model->memory, unit->ops);
+    }
+    mics_free(model->memory, model->units);
+    mics_free(model->memory, model);
+}
+
 void mics_model_close(mics_model *model)
 {
     if (model == NULL)
         return;
+    if (model->base != NULL) {
+        close_spread(model);
+        return;
+    }
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t p = 0; p < model->units[u].param_count; p++)
             mics_free(model->memory, model->units[u].params[p].parts);
@@ -79,13 +97,9 @@ static int32_t add_tensor(mics_model *model, const char *name, int64_t width)
 
 int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width)
 {
-    void *array = model->units;
-    mics_unit *unit = model_append(model, &array, &model->unit_count, sizeof *unit);
-    model->units = array;
-    if (unit == NULL)
+    model->adds_experts = false;
+    if (model_append_unit(model, name) == NULL)
         return -1;
-    snprintf(unit->name, sizeof unit->name, "%s", name);
-    unit->out = -1;
     add_tensor(model, "in", input_width);
     return model->unit_count - 1;
 }
@@ -93,7 +107,7 @@ int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width
 mics_param_ref mics_model_add_param(mics_model *model, const char *name,
                                     const mics_param_spec *spec)
 {
-    mics_unit *unit = model_newest(model);
+    mics_unit *unit = model_newest_params(model);
     if (unit == NULL)
         return mics_param_none();
     if (spec->dims < 1 || spec->dims > 2 || strlen(name) >= MICS_NAME_BYTES) {
@@ -122,7 +136,7 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
         return mics_param_none();
     *slot = param;
     unit->elems = mics_size_round_up(param.offset + param.elems, PARAM_ALIGNMENT);
-    return (mics_param_ref){.unit = model->unit_count - 1, .param = unit->param_count - 1};
+    return (mics_param_ref){.unit = (int32_t)(unit - model->units), .param = unit->param_count - 1};
 }
 
 // ---- ops ----
@@ -185,6 +199,7 @@ static mics_status check_params(const mics_model *model, const mics_op_def *def,
                              "%s: %s is named twice; where a parameter is absent say "
                              "mics_param_none()",
                              def->name, param->name);
+        MICS_TRY(model_check_expert(model, def, op, ref));
     }
     return MICS_OK;
 }
@@ -368,9 +383,21 @@ static mics_status check_ops(const mics_model *model, int32_t u)
     return MICS_OK;
 }
 
+// The next unit that computes; NULL: `u` is the last one.
+static const mics_unit *next_of(const mics_model *model, int32_t u)
+{
+    while (++u < model->unit_count) {
+        if (mics_unit_computes(&model->units[u]))
+            return &model->units[u];
+    }
+    return NULL;
+}
+
 static mics_status check_unit(const mics_model *model, int32_t u)
 {
-    const mics_unit *unit = &model->units[u];
+    const mics_unit *unit = &model->units[u], *next = next_of(model, u);
+    if (!mics_unit_computes(unit))
+        return model_check_experts(model, unit);
     const int64_t input_width = unit->tensors[0].width;
     if (unit->op_count == 0)
         return mics_fail(MICS_ERR_INVALID, "unit %s has no ops", unit->name);
@@ -380,19 +407,25 @@ static mics_status check_unit(const mics_model *model, int32_t u)
                          u == 0 ? "unit %s: the input of the first unit is tokens, of width 0"
                                 : "unit %s: nothing reads its input",
                          unit->name);
-    if (u < model->unit_count - 1 &&
-        (unit->out < 1 || unit->tensors[unit->out].width != model->units[u + 1].tensors[0].width))
+    if (next != NULL && (unit->out < 1 || unit->tensors[unit->out].width != next->tensors[0].width))
         return mics_fail(MICS_ERR_INVALID, "unit %s: its output does not fit the input of %s",
-                         unit->name, model->units[u + 1].name);
-    if (u == model->unit_count - 1 && unit->out != -1)
+                         unit->name, next->name);
+    if (next == NULL && unit->out != -1)
         return mics_fail(MICS_ERR_INVALID, "unit %s: the last unit has no output", unit->name);
     return MICS_OK;
 }
 
-// Ops may use parameters of their own unit and of those before.
+// Ops may use parameters of their own unit and of those before, and of experts directly behind it.
+// They name those of the first expert.
 static bool is_used(const mics_model *model, mics_param_ref param)
 {
-    for (int32_t u = param.unit; u < model->unit_count; u++) {
+    const mics_unit *unit = &model->units[param.unit];
+    int32_t first = param.unit;
+    if (!mics_unit_computes(unit))
+        param.param %= mics_unit_expert_params(unit);
+    while (!mics_unit_computes(&model->units[first]))
+        first--;
+    for (int32_t u = first; u < model->unit_count; u++) {
         for (int32_t i = 0; i < model->units[u].op_count * MICS_OP_PARAMS; i++) {
             const mics_param_ref ref =
                 model->units[u].ops[i / MICS_OP_PARAMS].params[i % MICS_OP_PARAMS];
@@ -461,7 +494,7 @@ static bool sees_both_ways(const mics_model *model)
 mics_status mics_model_finish(mics_model *model)
 {
     MICS_TRY(model->status);
-    if (model->unit_count < 2)
+    if (mics_model_computing_units(model) < 2)
         return mics_fail(MICS_ERR_INVALID, "a model needs at least two units");
     MICS_TRY(check_size(model));
     for (int32_t u = 0; u < model->unit_count; u++)
@@ -477,6 +510,14 @@ mics_status mics_model_finish(mics_model *model)
     }
     mark_hidden(model);
     return model_check_tensors(model);
+}
+
+int32_t mics_model_computing_units(const mics_model *model)
+{
+    int32_t count = 0;
+    for (int32_t u = 0; u < model->unit_count; u++)
+        count += mics_unit_computes(&model->units[u]);
+    return count;
 }
 
 int64_t mics_model_param_count(const mics_model *model)

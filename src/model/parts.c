@@ -19,7 +19,7 @@ static void append_part(mics_model *model, mics_param *param, const mics_param_p
 
 void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int64_t rows)
 {
-    mics_unit *unit = model_newest(model);
+    mics_unit *unit = model_newest_params(model);
     if (unit == NULL)
         return;
     mics_param *param = unit->param_count > 0 ? &unit->params[unit->param_count - 1] : NULL;
@@ -39,21 +39,22 @@ void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int
     append_part(model, param, &part);
 }
 
-void mics_model_add_stack(mics_model *model, const char *tensor, int32_t matrices)
+void mics_model_add_stack(mics_model *model, const char *tensor, int32_t index, int32_t count)
 {
-    mics_unit *unit = model_newest(model);
+    mics_unit *unit = model_newest_params(model);
     if (unit == NULL)
         return;
     mics_param *param = unit->param_count > 0 ? &unit->params[unit->param_count - 1] : NULL;
-    if (param == NULL || param->dims != 2 || strlen(tensor) >= MICS_NAME_BYTES || matrices < 1 ||
-        param->shape[0] % matrices != 0) {
+    if (param == NULL || param->dims != 2 || strlen(tensor) >= MICS_NAME_BYTES || index < 0 ||
+        index >= count) {
         model->status =
-            mics_fail(MICS_ERR_INVALID, "unit %s: no %d matrices of one parameter can be %.*s",
-                      unit->name, (int)matrices, MICS_NAME_BYTES, tensor);
+            mics_fail(MICS_ERR_INVALID, "unit %s: no parameter can be slice %d of %d of %.*s",
+                      unit->name, (int)index, (int)count, MICS_NAME_BYTES, tensor);
         return;
     }
     snprintf(param->stack, sizeof param->stack, "%s", tensor);
-    param->stacked = matrices;
+    param->stack_index = index;
+    param->stack_count = count;
 }
 
 bool mics_param_next_tensor(const mics_param *param, int32_t *part_in_out,

@@ -23,6 +23,7 @@ mics_op_shape mics_op_shape_get(const mics_model *model, const mics_unit *unit, 
                            .cpu_bf16 = batch.cpu_bf16};
     for (int i = 0; i < MICS_OP_INPUTS; i++)
         shape.in[i] = op->in[i] >= 0 ? unit->tensors[op->in[i]].width : 0;
+    shape.routes = op->routes >= 0 && op->expert_ranks > 0 ? unit->tensors[op->routes].width : 0;
     for (int p = 0; p < MICS_OP_PARAMS; p++) {
         if (op->params[p].unit < 0)
             continue;
@@ -30,6 +31,9 @@ mics_op_shape mics_op_shape_get(const mics_model *model, const mics_unit *unit, 
         shape.params[p][0] = param->shape[0];
         shape.params[p][1] = param->dims > 1 ? param->shape[1] : 0;
     }
+    const int32_t first = op->params[0].unit;
+    if (first >= 0 && model->units[first].experts > 0)
+        shape.expert_elems = mics_unit_expert_elems(&model->units[first]);
     return shape;
 }
 

@@ -87,12 +87,22 @@ static int32_t router(mics_model *model, const shapes *s, const char *layer, int
     return mics_op_router(model, in, weight, of, (mics_router_spec){.normalised = true});
 }
 
-static mics_param_ref expert_weight(mics_model *model, const shapes *s, const char *layer,
-                                    const char *name, int64_t inputs, int64_t outputs)
+// A unit of all experts of a layer, with the first one's weights.
+static void expert_weights(mics_model *model, const shapes *s, const char *layer, int64_t outputs,
+                           mics_param_ref *up_out, mics_param_ref *down_out)
 {
     char module[MODULE_BYTES];
-    snprintf(module, sizeof module, "%s.experts.%s", layer, name);
-    return model_matrix(model, module, s->experts * outputs, inputs, 0.02);
+    snprintf(module, sizeof module, "%s.experts", layer);
+    mics_model_experts(model, module, (int32_t)s->experts);
+    for (int64_t e = 0; e < s->experts; e++) {
+        snprintf(module, sizeof module, "%s.experts.%lld.up", layer, (long long)e);
+        const mics_param_ref up = model_matrix(model, module, outputs, s->hidden, 0.02);
+        snprintf(module, sizeof module, "%s.experts.%lld.down", layer, (long long)e);
+        const mics_param_ref down = model_matrix(model, module, s->hidden, s->expert_inner, 0.02);
+        *up_out = e == 0 ? up : *up_out;
+        *down_out = e == 0 ? down : *down_out;
+    }
+    mics_model_experts_end(model);
 }
 
 static int32_t experts(mics_model *model, const shapes *s, const char *layer, int32_t in)
@@ -100,10 +110,10 @@ static int32_t experts(mics_model *model, const shapes *s, const char *layer, in
     const mics_experts of = {.count = (int32_t)s->experts, .chosen = (int32_t)s->chosen};
     const int64_t outputs = (s->gated ? 2 : 1) * s->expert_inner;
     const int32_t routes = router(model, s, layer, in, of);
-    const mics_param_ref up = expert_weight(model, s, layer, "up", s->hidden, outputs);
+    mics_param_ref up = mics_param_none(), down = mics_param_none();
+    expert_weights(model, s, layer, outputs, &up, &down);
     int32_t x = mics_op_experts(model, MICS_OP_EXPERTS_IN, in, routes, up, of);
     x = s->gated ? mics_op_experts_swiglu(model, x, of) : mics_op_gelu(model, x, true);
-    const mics_param_ref down = expert_weight(model, s, layer, "down", s->expert_inner, s->hidden);
     x = mics_op_experts(model, MICS_OP_EXPERTS_OUT, x, routes, down, of);
     if (s->shared_inner > 0)
         x = mics_op_add(model, x, mlp(model, s, layer, "shared", in, s->shared_inner));

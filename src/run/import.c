@@ -68,10 +68,10 @@ static const mics_tensor_info *find_tensor(const mics_safetensors *reader, const
     return info;
 }
 
-// The tensor that holds all rows of a parameter, in place of one a matrix; NULL: there is none.
+// The tensor that a parameter is a slice of, in place of its own ones; NULL: there is none.
 static const mics_tensor_info *find_stack(const mics_safetensors *reader, const mics_param *param)
 {
-    return param->stacked > 0 ? find_tensor(reader, param->stack) : NULL;
+    return param->stack_count > 0 ? find_tensor(reader, param->stack) : NULL;
 }
 
 static void shape_text(int32_t dims, const int64_t *shape, char *text, size_t capacity)
@@ -127,7 +127,7 @@ static mics_status check_tensor(const mics_param_tensor *tensor, const mics_safe
 static mics_status check_stack(const mics_param *param, const mics_tensor_info *stack,
                                const mics_safetensors *reader, const char *path)
 {
-    const int64_t shape[] = {param->stacked, param->shape[0] / param->stacked, param->shape[1]};
+    const int64_t shape[] = {param->stack_count, param->shape[0], param->shape[1]};
     MICS_TRY(check_once(param->stack, stack, reader, path));
     for (int32_t part = 0; part < param->part_count; part++) {
         if (find_tensor(reader, param->parts[part].name) != NULL)
@@ -233,7 +233,7 @@ static void mark_unit(const mics_unit *unit, const mics_safetensors *reader, boo
     for (int32_t p = 0; p < unit->param_count; p++) {
         for (int32_t part = 0; mics_param_next_tensor(&unit->params[p], &part, &tensor);)
             mark(reader, tensor.name, known);
-        if (unit->params[p].stacked > 0)
+        if (unit->params[p].stack_count > 0)
             mark(reader, unit->params[p].stack, known);
     }
 }
@@ -404,8 +404,9 @@ static mics_status read_stack(const mics_param *param, const mics_tensor_info *s
 {
     const mics_param_part whole = {.rows = param->shape[0]};
     const mics_range in = part_in(param, &whole, range);
-    return mics_safetensors_read(reader, stack->name, in.begin - param->offset, in.end - in.begin,
-                                 data_out + (in.begin - range.begin));
+    const int64_t slice = param->stack_index * param->elems;
+    return mics_safetensors_read(reader, stack->name, slice + in.begin - param->offset,
+                                 in.end - in.begin, data_out + (in.begin - range.begin));
 }
 
 mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,

@@ -39,6 +39,7 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
     };
     choose_collectives(run, &spec);
     MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, run->sharding, &spec.mesh));
+    MICS_TRY(mics_mesh_spread_experts(&spec.mesh, run->experts));
     return mics_schedule_open(memory, &spec, schedule_out);
 }
 

@@ -43,11 +43,14 @@ static void add_shard(void *ctx, int32_t file, const char *unit_name, int64_t be
     const int32_t unit = unit_called(self->job->model, unit_name);
     if (unit < 0 || begin == end)
         return;
-    const int32_t degree = schedule->spec.mesh.sharding.optimizer;
+    const int32_t degree = schedule->sharding[unit].optimizer;
     const int64_t elems = schedule->padded_elems[unit] / degree;
-    for (int64_t block = begin / elems; block <= (end - 1) / elems; block++) {
-        if (block < degree)
-            add_block(self, file, block);
+    const int64_t whole = self->job->model->units[unit].elems / schedule->experts[unit];
+    for (int64_t at = begin; at < end;) { // shard by shard, of one rank's experts after the other's
+        const int64_t in_whole = at % whole, shard = in_whole / elems;
+        const int64_t next = at - in_whole + elems * (shard + 1);
+        add_block(self, file, at / whole * degree + shard);
+        at = next < at - in_whole + whole ? next : at - in_whole + whole;
     }
 }
 

@@ -262,9 +262,22 @@ out:
     return status;
 }
 
+// Choices are weighed where all ranks have the same experts.
+static mics_status check_experts(const mics_run *run)
+{
+    if (run->experts == 1)
+        return MICS_OK;
+    return mics_json_fail(run->json, "sharding.experts", MICS_ERR_UNSUPPORTED,
+                          "is %d, and what \"auto\" leaves open is chosen for 1; say "
+                          "train_micro_batch_size_per_gpu, gradient_accumulation_steps and "
+                          "run.recompute, or take 1",
+                          (int)run->experts);
+}
+
 mics_status run_plan_auto(mics_memory *memory, mics_run *run, const mics_model *model,
                           const run_budget *budget, mics_schedule **schedule_out)
 {
+    MICS_TRY(check_experts(run));
     mics_schedule *schedule = NULL;
     size_t unplanned = 0;
     say_changed(run, budget);

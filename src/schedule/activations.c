@@ -340,6 +340,8 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
 {
     const mics_unit *unit = &schedule->spec.model->units[u];
     mics_unit_plan *plan = &schedule->units[u];
+    if (!mics_unit_computes(unit))
+        return MICS_OK;
     MICS_TRY(MICS_NEW(schedule->memory, unit->tensor_count, &plan->tensor_at));
     // An op makes one call, at most one copy or add for each input, and one call settles the input.
     size_t calls = (size_t)unit->op_count * (1 + 2 * MICS_OP_INPUTS) + 1;
@@ -360,10 +362,14 @@ static int64_t place_boundaries(mics_schedule *schedule, int64_t tokens)
 {
     const mics_model *model = schedule->spec.model;
     int64_t end = 0;
+    int32_t before = 0;
     schedule->units[0].tensor_at[0] = -1;
     for (int32_t u = 1; u < model->unit_count; u++) {
+        if (!mics_unit_computes(&model->units[u]))
+            continue;
         schedule->units[u].tensor_at[0] = end;
-        schedule->units[u - 1].tensor_at[model->units[u - 1].out] = end;
+        schedule->units[before].tensor_at[model->units[before].out] = end;
+        before = u;
         end += mics_size_round_up(model->units[u].tensors[0].width * tokens, ALIGNED_FLOATS);
     }
     return end;
@@ -373,7 +379,7 @@ static int64_t widest_boundary(const mics_model *model)
 {
     int64_t widest = 0;
     for (int32_t u = 1; u < model->unit_count; u++) {
-        if (model->units[u].tensors[0].width > widest)
+        if (mics_unit_computes(&model->units[u]) && model->units[u].tensors[0].width > widest)
             widest = model->units[u].tensors[0].width;
     }
     return widest;
@@ -436,11 +442,13 @@ static mics_status open_work(mics_schedule *schedule, unit_work *work)
     return MICS_OK;
 }
 
-static void begin_unit(const mics_schedule *schedule, unit_work *work, int32_t u)
+// Returns: whether it computes.
+static bool begin_unit(const mics_schedule *schedule, unit_work *work, int32_t u)
 {
     work->unit = &schedule->spec.model->units[u];
     work->plan = &schedule->units[u];
     work->space.count = 0;
+    return mics_unit_computes(work->unit);
 }
 
 // Forward places of all units, then backward places, once the regions before scratch are known.
@@ -449,8 +457,7 @@ static void place_units(mics_schedule *schedule, unit_work *work, int64_t bounda
     const int32_t units = schedule->spec.model->unit_count;
     int64_t saved_end = boundaries_end;
     for (int32_t u = 0; u < units; u++) {
-        begin_unit(schedule, work, u);
-        if (!work->plan->forward_in_backward)
+        if (begin_unit(schedule, work, u) && !work->plan->forward_in_backward)
             place_forward(work, &saved_end);
     }
     work->boundary_at = saved_end;
@@ -461,15 +468,15 @@ static void place_units(mics_schedule *schedule, unit_work *work, int64_t bounda
     work->scratch_at = shared_begin;
     for (int32_t u = 0; u < units; u++) {
         int64_t end = shared_begin;
-        begin_unit(schedule, work, u);
-        if (!work->plan->forward_in_backward)
+        if (!begin_unit(schedule, work, u) || !work->plan->forward_in_backward)
             continue;
         place_forward(work, &end);
         if (end > work->scratch_at)
             work->scratch_at = end;
     }
     for (int32_t u = 0; u < units; u++) {
-        begin_unit(schedule, work, u);
+        if (!begin_unit(schedule, work, u))
+            continue;
         shift_forward(work);
         place_backward(work);
     }

@@ -24,7 +24,8 @@ static bool is_small(const builder *b, int32_t unit)
 static bool alike(const builder *b, int32_t unit, int32_t other)
 {
     const mics_sharding *s = sharding_of(b, unit), *t = sharding_of(b, other);
-    return s->params == t->params && s->grads == t->grads && s->optimizer == t->optimizer;
+    return b->schedule->experts[unit] == b->schedule->experts[other] && s->params == t->params &&
+           s->grads == t->grads && s->optimizer == t->optimizer;
 }
 
 // Makes a step, which was made for all of `units`, name them.
@@ -189,12 +190,13 @@ static mics_status list_hop_part(builder *b, mics_step_kind kind, const int32_t 
 static mics_status list_hop(builder *b, const int32_t *units, int32_t count)
 {
     const mics_sharding *s = sharding_of(b, units[0]);
+    const bool replicas = mics_schedule_unit_ranks(b->schedule, units[0]) > s->optimizer;
     int32_t before = -1;
     if (s->optimizer > s->grads)
         MICS_TRY(list_hop_part(b, MICS_STEP_SCATTER, units, count, &before));
-    if (b->schedule->spec.mesh.ranks > s->optimizer)
+    if (replicas)
         MICS_TRY(list_hop_part(b, MICS_STEP_REPLICA_SCATTER, units, count, &before));
-    if (b->schedule->spec.mesh.ranks > s->optimizer && b->schedule->spec.all_reduces)
+    if (replicas && b->schedule->spec.all_reduces)
         MICS_TRY(list_hop_part(b, MICS_STEP_REPLICA_GATHER, units, count, &before));
     return MICS_OK;
 }
@@ -216,9 +218,10 @@ static mics_status list_coalesced(builder *b, coalesce_queue *queue)
 
 mics_status list_second_hop(builder *b, int32_t unit)
 {
-    const mics_sharding *s = sharding_of(b, unit), *mesh = &b->schedule->spec.mesh.sharding;
+    const mics_sharding *s = sharding_of(b, unit), mesh = mesh_sharding_of(b, unit);
     const int64_t elems = b->schedule->padded_elems[unit];
-    coalesce_queue *queue = &b->coalescing[s->params != mesh->params || s->grads != mesh->grads];
+    const bool whole = s->params != mesh.params || s->grads != mesh.grads;
+    coalesce_queue *queue = &b->coalescing[whole + 2 * (b->schedule->experts[unit] > 1)];
     if (!is_small(b, unit))
         return list_hop(b, &unit, 1);
     if (queue->elems + elems > b->schedule->spec.coalesce_below)
@@ -243,7 +246,7 @@ mics_status list_boundary(builder *b)
 {
     int32_t agree = 0, index = 0;
     mics_step norm = blank_step(MICS_STEP_NORM, -1, -1);
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < sizeof b->coalescing / sizeof b->coalescing[0]; i++)
         MICS_TRY(list_coalesced(b, &b->coalescing[i]));
     wait_on_all(b, &norm, b->newest);
     MICS_TRY(add_step(b, norm, &index));

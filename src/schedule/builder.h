@@ -23,10 +23,24 @@ typedef struct unit_set {
     int32_t count;
 } unit_set;
 
+// A pass with its all-to-alls, at most as many as of one mixture, recomputed.
+enum { MAX_PARTS = 5 };
+
+// A part of a pass, up to an all-to-all.
+typedef struct pass_part {
+    mics_step_part range;
+    unit_set reads, writes;
+    int32_t op;   // of the all-to-all behind it; -1: none
+    int32_t call; // the same, if it is of a gradient; -1
+    double flops;
+} pass_part;
+
 // What is the same for all passes of a unit, forward [0] and backward [1].
 typedef struct unit_facts {
-    unit_set reads[2];            // parameters' values
-    unit_set writes;              // gradients, in backward
+    unit_set reads[2]; // parameters' values
+    unit_set writes;   // gradients, in backward
+    pass_part parts[2][MAX_PARTS];
+    int32_t part_count[2];
     bool stages[MICS_STEP_KINDS]; // whether its collectives of a kind run in stages
 } unit_facts;
 
@@ -66,7 +80,8 @@ typedef struct builder {
     int32_t newest[MICS_STREAMS];
     late_reduction late[MICS_STEP_USES]; // their inter-node stages are not listed yet
     int32_t late_count;
-    coalesce_queue coalescing[2]; // [1]: units that stay whole where the mesh's are cut
+    // Of units that are cut alike: [0] as the mesh says, [1] that stay whole, and both of experts.
+    coalesce_queue coalescing[4];
 } builder;
 
 static inline const mics_unit *unit_of(const builder *b, int32_t unit)
@@ -79,6 +94,15 @@ static inline const mics_sharding *sharding_of(const builder *b, int32_t unit)
     return &b->schedule->sharding[unit];
 }
 
+/* Into how many shards the mesh cuts a unit (of experts: a block) at its degrees, if it does not stay
+ * whole. */
+static inline mics_sharding mesh_sharding_of(const builder *b, int32_t unit)
+{
+    const mics_sharding s = b->schedule->spec.mesh.sharding;
+    const int32_t experts = b->schedule->experts[unit];
+    return (mics_sharding){s.params / experts, s.grads / experts, s.optimizer / experts};
+}
+
 /* Who holds a gradient slot: micro-batches in flight share one where they are reduced together;
  * where each goes to the accumulator by itself (G = 1), they have one each. */
 static inline int32_t grad_key(const builder *b, int32_t unit, int32_t in_flight)
@@ -86,6 +110,25 @@ static inline int32_t grad_key(const builder *b, int32_t unit, int32_t in_flight
     return unit * b->schedule->spec.layered_micro_steps +
            (sharding_of(b, unit)->grads > 1 ? 0 : in_flight);
 }
+
+// ---- parts.c ----
+
+/* Adds a unit to a set, once. */
+static inline void add_unit(int32_t unit, unit_set *set)
+{
+    for (int32_t i = 0; i < set->count; i++) {
+        if (set->units[i] == unit)
+            return;
+    }
+    if (set->count < MICS_STEP_USES)
+        set->units[set->count++] = unit;
+}
+
+/* Cuts a unit's pass where all-to-alls come between; what it reads and writes goes to its facts. */
+void find_parts(builder *b, int32_t u, bool backward);
+
+/* FLOPs of all parts. */
+double sum_flops(const unit_facts *facts, bool backward);
 
 // ---- listing.c ----
 
@@ -111,6 +154,9 @@ stage_list stages_of(const builder *b, mics_step_kind kind, int32_t unit);
 
 /* Along which axis a unit's collective of some kind runs. */
 mics_group_axis axis_of(const builder *b, mics_step_kind kind, int32_t unit);
+
+/* The all-to-all of a unit's rows between two tensors, or their gradients; `elems` of one. */
+mics_step all_to_all_step(const builder *b, pass p, int64_t from, int64_t to, int64_t elems);
 
 /* A collective of `count` units, which are alike sharded, or a stage of it; or AGREE, of none. */
 mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage,

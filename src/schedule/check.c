@@ -112,11 +112,15 @@ static mics_status check_sizes(const mics_schedule_spec *spec)
 static mics_status check_like(const mics_schedule_spec *spec)
 {
     const mics_schedule *like = spec->like;
-    if (like != NULL &&
-        (like->spec.model != spec->model || like->spec.optimizer != spec->optimizer ||
-         like->spec.evaluation_only != spec->evaluation_only))
-        return mics_fail(MICS_ERR_INVALID,
-                         "a schedule is like one of the same model, optimizer and purpose only");
+    const mics_model *model = like == NULL           ? NULL
+                              : like->spread != NULL ? like->spread->base
+                                                     : like->spec.model;
+    if (like != NULL && (model != spec->model || like->spec.mesh.experts != spec->mesh.experts ||
+                         like->spec.optimizer != spec->optimizer ||
+                         like->spec.evaluation_only != spec->evaluation_only))
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "a schedule is like one of the same model, experts, optimizer and purpose only");
     return MICS_OK;
 }
 
@@ -142,13 +146,13 @@ mics_status check_schedule_spec(const mics_schedule_spec *spec)
     if (batch->sequences > ((int64_t)1 << 40) / batch->length)
         return mics_fail(MICS_ERR_INVALID, "a micro-batch of %lld x %lld tokens is too large",
                          (long long)batch->sequences, (long long)batch->length);
-    const int64_t passes = 2 * (int64_t)spec->model->unit_count * spec->micro_steps;
+    const int64_t passes = 2 * (int64_t)mics_model_computing_units(spec->model) * spec->micro_steps;
     if (passes > max_passes)
         return mics_fail(MICS_ERR_INVALID,
                          "%d micro-steps of %d units are %lld computations a step, more than %lld; "
                          "use larger micro-batches",
-                         (int)spec->micro_steps, (int)spec->model->unit_count, (long long)passes,
-                         (long long)max_passes);
+                         (int)spec->micro_steps, (int)mics_model_computing_units(spec->model),
+                         (long long)passes, (long long)max_passes);
     MICS_TRY(check_dtypes(spec));
     MICS_TRY(check_algorithms(spec));
     MICS_TRY(check_thresholds(spec));

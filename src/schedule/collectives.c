@@ -18,12 +18,18 @@ static bool sums_directly(const builder *b, mics_step_kind kind)
 
 // ---- stages ----
 
+// A node's ranks that keep the same of a unit's experts.
+static int32_t per_node_of(const builder *b, int32_t unit)
+{
+    const int32_t k = b->schedule->spec.mesh.ranks_per_node, experts = b->schedule->experts[unit];
+    return k > experts ? k / experts : 1;
+}
+
 void find_stages(const builder *b, int32_t unit, bool stages[MICS_STEP_KINDS])
 {
     const mics_schedule_spec *spec = &b->schedule->spec;
-    const mics_mesh *mesh = &spec->mesh;
     const mics_sharding *s = sharding_of(b, unit);
-    const int32_t k = mesh->ranks_per_node;
+    const int32_t k = per_node_of(b, unit), ranks = mics_schedule_unit_ranks(b->schedule, unit);
     const bool boundary = spec->boundary == MICS_ALGORITHM_TWO_STAGE;
     stages[MICS_STEP_GATHER] = spec->gather == MICS_ALGORITHM_TWO_STAGE && 1 < k && k < s->params;
     stages[MICS_STEP_REDUCE] =
@@ -31,7 +37,7 @@ void find_stages(const builder *b, int32_t unit, bool stages[MICS_STEP_KINDS])
         k < s->grads;
     stages[MICS_STEP_SCATTER] = boundary && s->grads < k && k < s->optimizer;
     stages[MICS_STEP_REPLICA_SCATTER] = stages[MICS_STEP_REPLICA_GATHER] =
-        boundary && s->optimizer < k && k < mesh->ranks;
+        boundary && s->optimizer < k && k < ranks;
     stages[MICS_STEP_MOMENTUM_GATHER] = boundary && 1 < k && k < s->optimizer;
     stages[MICS_STEP_PARAM_SYNC] = boundary && s->params < k && k < s->optimizer;
 }
@@ -48,24 +54,26 @@ stage_list stages_of(const builder *b, mics_step_kind kind, int32_t unit)
 
 // ---- groups ----
 
-// Units that stay whole where the mesh's are cut begin at degree 1.
+// Units that stay whole where the mesh's are cut begin at degree 1; those of experts at E.
 mics_group_axis axis_of(const builder *b, mics_step_kind kind, int32_t unit)
 {
-    const mics_sharding *s = sharding_of(b, unit), *mesh = &b->schedule->spec.mesh.sharding;
+    const mics_sharding *s = sharding_of(b, unit), mesh = mesh_sharding_of(b, unit);
+    const bool spread = b->schedule->experts[unit] > 1;
+    const mics_group_axis optimizer = spread ? MICS_AXIS_EXPERT_OPTIMIZER : MICS_AXIS_OPTIMIZER;
     switch (kind) {
     case MICS_STEP_GATHER:
-        return MICS_AXIS_PARTITION;
+        return spread ? MICS_AXIS_EXPERT_PARTITION : MICS_AXIS_PARTITION;
     case MICS_STEP_REDUCE:
-        return MICS_AXIS_GRADIENT;
+        return spread ? MICS_AXIS_EXPERT_GRADIENT : MICS_AXIS_GRADIENT;
     case MICS_STEP_SCATTER:
-        return s->grads != mesh->grads ? MICS_AXIS_OPTIMIZER : MICS_AXIS_SCATTER;
+        return s->grads != mesh.grads ? optimizer : MICS_AXIS_SCATTER;
     case MICS_STEP_REPLICA_SCATTER:
     case MICS_STEP_REPLICA_GATHER:
         return MICS_AXIS_REPLICATION;
     case MICS_STEP_MOMENTUM_GATHER:
-        return MICS_AXIS_OPTIMIZER;
+        return optimizer;
     default: // PARAM_SYNC
-        return s->params != mesh->params ? MICS_AXIS_OPTIMIZER : MICS_AXIS_PARAM_SYNC;
+        return s->params != mesh.params ? optimizer : MICS_AXIS_PARAM_SYNC;
     }
 }
 
@@ -73,9 +81,8 @@ mics_group_axis axis_of(const builder *b, mics_step_kind kind, int32_t unit)
 static int32_t blocks_of(const builder *b, const mics_step *step)
 {
     const mics_sharding *s = sharding_of(b, step->unit);
-    const mics_mesh *mesh = &b->schedule->spec.mesh;
     if (mics_step_scope(step) == MICS_SCOPE_INTRA)
-        return mesh->ranks_per_node;
+        return per_node_of(b, step->unit);
     switch (step->kind) {
     case MICS_STEP_GATHER:
         return s->params;
@@ -83,7 +90,7 @@ static int32_t blocks_of(const builder *b, const mics_step *step)
         return s->grads;
     case MICS_STEP_REPLICA_SCATTER: // the optimizer shard, cut once more over the replicas
     case MICS_STEP_REPLICA_GATHER:
-        return mesh->ranks;
+        return mics_schedule_unit_ranks(b->schedule, step->unit);
     default: // SCATTER, PARAM_SYNC, MOMENTUM_GATHER
         return s->optimizer;
     }
@@ -115,8 +122,9 @@ static bool gathers_round(const builder *b, int32_t unit)
     const mics_comm_dtypes dtypes = b->schedule->spec.params_dtype;
     if (sharding_of(b, unit)->params == 1)
         return false;
-    return (b->spans_nodes[MICS_AXIS_PARTITION][MICS_SCOPE_WHOLE] ? dtypes.inter : dtypes.intra) !=
-           MICS_COMM_FP32;
+    return (b->spans_nodes[axis_of(b, MICS_STEP_GATHER, unit)][MICS_SCOPE_WHOLE]
+                ? dtypes.inter
+                : dtypes.intra) != MICS_COMM_FP32;
 }
 
 // INT8 goes to the slowest hop alone, and to its first reduction, whose input has error feedback:
@@ -134,7 +142,7 @@ static mics_comm_dtype second_hop_sends(const builder *b, const mics_step *step)
     if (step->kind == MICS_STEP_REPLICA_GATHER)
         return MICS_COMM_BF16;
     const bool scattered = step->kind == MICS_STEP_REPLICA_SCATTER && s->optimizer > s->grads &&
-                           (!nodes || s->optimizer > b->schedule->spec.mesh.ranks_per_node);
+                           (!nodes || s->optimizer > per_node_of(b, step->unit));
     return scattered ? MICS_COMM_BF16 : MICS_COMM_INT8;
 }
 
@@ -185,6 +193,24 @@ static void place_units(const builder *b, const int32_t *units, int32_t count, m
     step->block_bytes = mics_comm_dtype_bytes(step->dtype.sent, step->block_elems);
     step->uses[0] = (mics_step_use){.unit = units[0], .param_slot = -1, .grad_slot = -1};
     step->use_count = 1;
+}
+
+mics_step all_to_all_step(const builder *b, pass p, int64_t from, int64_t to, int64_t elems)
+{
+    const bool mixed = b->schedule->spec.precision == MICS_PRECISION_MIXED;
+    const mics_comm_dtype dtype = mixed ? MICS_COMM_BF16 : MICS_COMM_FP32;
+    mics_step step = blank_step(MICS_STEP_ALL_TO_ALL, p.unit, p.micro_step);
+    step.in_flight = p.in_flight;
+    step.stage = MICS_STAGE_WHOLE;
+    step.axis = MICS_AXIS_EXPERTS;
+    step.algorithm = MICS_ALGORITHM_DIRECT;
+    step.dtype = (mics_step_dtypes){dtype, dtype};
+    step.from = from;
+    step.to = to;
+    step.block_elems = elems / b->schedule->spec.mesh.experts;
+    step.block_bytes = mics_comm_dtype_bytes(dtype, step.block_elems);
+    step.stream = spans_nodes(b, &step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
+    return step;
 }
 
 mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage,

@@ -115,7 +115,7 @@ size_t step_compressed_bytes(const mics_schedule *schedule, const mics_step *ste
 {
     const bool compressed = step->dtype.sent != step->dtype.held;
     const bool direct = step->algorithm == MICS_ALGORITHM_DIRECT;
-    if (!compressed && !direct)
+    if ((!compressed && !direct) || step->kind == MICS_STEP_ALL_TO_ALL)
         return 0;
     const size_t members = (size_t)step_group(schedule, step, 0).size;
     if (!compressed) // what the other members send, at once

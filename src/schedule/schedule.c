@@ -15,60 +15,6 @@
 
 // ---- what a pass touches ----
 
-static void add_unit(int32_t unit, unit_set *set)
-{
-    for (int32_t i = 0; i < set->count; i++) {
-        if (set->units[i] == unit)
-            return;
-    }
-    if (set->count < MICS_STEP_USES)
-        set->units[set->count++] = unit;
-}
-
-static void add_params(const mics_op *op, unit_set *set)
-{
-    for (int i = 0; i < MICS_OP_PARAMS; i++) {
-        if (op->params[i].unit >= 0)
-            add_unit(op->params[i].unit, set);
-    }
-}
-
-static unit_set find_reads(const builder *b, int32_t u, bool backward)
-{
-    const mics_unit *unit = unit_of(b, u);
-    const int32_t forward_ops = backward ? b->schedule->units[u].forward_again : unit->op_count;
-    unit_set set = {.count = 0};
-    for (int32_t o = 0; o < unit->op_count; o++) {
-        const mics_op *op = &unit->ops[o];
-        if (o < forward_ops || mics_op_def_get(op->kind)->backward_reads_params)
-            add_params(op, &set);
-    }
-    return set;
-}
-
-static unit_set find_writes(const builder *b, int32_t u)
-{
-    const mics_unit *unit = unit_of(b, u);
-    unit_set set = {.count = 0};
-    for (int32_t o = 0; o < unit->op_count; o++)
-        add_params(&unit->ops[o], &set);
-    return set;
-}
-
-static double find_flops(const builder *b, int32_t u, bool backward)
-{
-    const mics_schedule *schedule = b->schedule;
-    const mics_unit *unit = unit_of(b, u);
-    double flops = 0;
-    for (int32_t o = 0; o < unit->op_count; o++) {
-        mics_op_cost cost =
-            mics_op_cost_get(schedule->spec.model, unit, &unit->ops[o], schedule->spec.batch);
-        bool forward = !backward || o < schedule->units[u].forward_again;
-        flops += (forward ? cost.flops_forward : 0) + (backward ? cost.flops_backward : 0);
-    }
-    return flops;
-}
-
 static bool pass_reads(const builder *b, pass p, int32_t unit)
 {
     const unit_set *reads = units_read(b, p);
@@ -151,10 +97,24 @@ static bool adds_to_gradient(const builder *b, pass p, int32_t unit, bool fold)
     return p.micro_step > 0 && (fold || !has_grad_slot(b, unit));
 }
 
-static void name_uses(builder *b, pass p, mics_step *step)
+// Whether no later part of the pass writes a unit's gradient.
+static bool is_last_writer(const builder *b, pass p, int32_t part, int32_t unit)
 {
-    const unit_set *writes = units_written(b, p);
-    const unit_set *reads = units_read(b, p);
+    const unit_facts *facts = &b->facts[p.unit];
+    for (int32_t i = part + 1; i < facts->part_count[p.backward]; i++) {
+        const unit_set *writes = &facts->parts[p.backward][i].writes;
+        for (int32_t w = 0; w < writes->count; w++) {
+            if (writes->units[w] == unit)
+                return false;
+        }
+    }
+    return true;
+}
+
+static void name_uses(builder *b, pass p, int32_t part, mics_step *step)
+{
+    const unit_set *writes = &b->facts[p.unit].parts[p.backward][part].writes;
+    const unit_set *reads = &b->facts[p.unit].parts[p.backward][part].reads;
     unit_set all = {.count = 0}; // first those whose values are read
     for (int32_t i = 0; i < reads->count; i++)
         add_unit(reads->units[i], &all);
@@ -164,7 +124,8 @@ static void name_uses(builder *b, pass p, mics_step *step)
     for (int32_t i = 0; i < all.count; i++) {
         const int32_t unit = all.units[i];
         const bool fold = p.backward && sharding_of(b, unit)->grads == 1 &&
-                          has_grad_slot(b, unit) && b->ends_with[unit] == p.unit;
+                          has_grad_slot(b, unit) && b->ends_with[unit] == p.unit &&
+                          is_last_writer(b, p, part, unit);
         step->uses[i] = (mics_step_use){
             .unit = unit,
             .param_slot = i < read ? b->params.slot_of[unit] : -1,
@@ -177,20 +138,51 @@ static void name_uses(builder *b, pass p, mics_step *step)
     step->use_count = all.count;
 }
 
+// The all-to-all behind a part, which is step `before`.
+static mics_status list_all_to_all(builder *b, pass p, const pass_part *part, int32_t *before_io)
+{
+    const mics_unit *unit = unit_of(b, p.unit);
+    const mics_unit_plan *plan = &b->schedule->units[p.unit];
+    const mics_op *op = &unit->ops[part->op];
+    const mics_batch *batch = &b->schedule->spec.batch;
+    const int64_t elems = unit->tensors[op->out].width * batch->sequences * batch->length;
+    const bool backward = part->call >= 0;
+    mics_step step =
+        all_to_all_step(b, p, backward ? plan->grads[part->call].dout : plan->tensor_at[op->in[0]],
+                        backward ? plan->grads[part->call].din : plan->tensor_at[op->out], elems);
+    wait_on(b, &step, *before_io);
+    return add_step(b, step, before_io);
+}
+
+static mics_status list_part(builder *b, pass p, int32_t number, mics_step step, int32_t *before_io)
+{
+    const unit_facts *facts = &b->facts[p.unit];
+    const pass_part *part = &facts->parts[p.backward][number];
+    step.part = part->range;
+    step.flops = facts->part_count[p.backward] > 1 ? part->flops
+                                                   : b->schedule->units[p.unit].flops[p.backward];
+    name_uses(b, p, number, &step);
+    wait_on(b, &step, *before_io);
+    MICS_TRY(add_step(b, step, before_io));
+    mark_slots(b, &step, *before_io);
+    for (int32_t i = 0; p.backward && i < step.use_count; i++)
+        b->last_writer[step.uses[i].unit] = *before_io;
+    return part->op >= 0 ? list_all_to_all(b, p, part, before_io) : MICS_OK;
+}
+
 static mics_status list_pass(builder *b, pass p)
 {
     mics_step step =
         blank_step(p.backward ? MICS_STEP_BACKWARD : MICS_STEP_FORWARD, p.unit, p.micro_step);
+    int32_t before = -1;
     step.in_flight = p.in_flight;
     if (p.backward)
         MICS_TRY(take_grad_slots(b, p, &step));
-    name_uses(b, p, &step);
-    step.flops = b->schedule->units[p.unit].flops[p.backward];
-    int32_t index = 0;
-    MICS_TRY(add_step(b, step, &index));
-    mark_slots(b, &step, index);
-    for (int32_t i = 0; p.backward && i < step.use_count; i++)
-        b->last_writer[step.uses[i].unit] = index;
+    for (int32_t part = 0; part < b->facts[p.unit].part_count[p.backward]; part++) {
+        MICS_TRY(list_part(b, p, part, step, &before));
+        for (int stream = 0; stream < MICS_STREAMS; stream++)
+            step.wait[stream] = -1;
+    }
     return MICS_OK;
 }
 
@@ -274,11 +266,13 @@ static void fill_passes(builder *b, mics_phase phase)
         const int32_t end = (int32_t)((group + 1) * micro_steps / groups);
         for (int32_t u = 0; u < units; u++) {
             // The loss has no forward in training: its backward does that work.
-            if (!training || !schedule->units[u].loss)
+            if (mics_unit_computes(unit_of(b, u)) && !(training && schedule->units[u].loss))
                 fill_visit(b, u, false, begin, end);
         }
-        for (int32_t u = units - 1; training && u >= 0; u--)
-            fill_visit(b, u, true, begin, end);
+        for (int32_t u = units - 1; training && u >= 0; u--) {
+            if (mics_unit_computes(unit_of(b, u)))
+                fill_visit(b, u, true, begin, end);
+        }
     }
 }
 
@@ -295,7 +289,9 @@ static mics_status open_builder(builder *b)
                                  &b->last_reduced,
                                  &b->ends_with,
                                  &b->coalescing[0].units,
-                                 &b->coalescing[1].units};
+                                 &b->coalescing[1].units,
+                                 &b->coalescing[2].units,
+                                 &b->coalescing[3].units};
     MICS_TRY(slots_open(memory, units, &b->params));
     MICS_TRY(slots_open(memory, units * b->schedule->spec.layered_micro_steps, &b->grads));
     MICS_TRY(MICS_NEW(memory, passes, &b->passes));
@@ -317,11 +313,10 @@ static void find_facts(builder *b)
     for (int32_t u = 0; u < b->schedule->spec.model->unit_count; u++) {
         unit_facts *facts = &b->facts[u];
         for (int backward = 0; backward < 2; backward++) {
-            facts->reads[backward] = find_reads(b, u, backward == 1);
+            find_parts(b, u, backward == 1);
             if (b->schedule->spec.like == NULL)
-                b->schedule->units[u].flops[backward] = find_flops(b, u, backward == 1);
+                b->schedule->units[u].flops[backward] = sum_flops(facts, backward == 1);
         }
-        facts->writes = find_writes(b, u);
         find_stages(b, u, facts->stages);
     }
 }
@@ -351,8 +346,8 @@ static void close_builder(builder *b)
     mics_free(memory, b->last_writer);
     mics_free(memory, b->last_reduced);
     mics_free(memory, b->ends_with);
-    mics_free(memory, b->coalescing[0].units);
-    mics_free(memory, b->coalescing[1].units);
+    for (size_t i = 0; i < sizeof b->coalescing / sizeof b->coalescing[0]; i++)
+        mics_free(memory, b->coalescing[i].units);
 }
 
 static void idle_slots(slot_pool *pool)
@@ -439,14 +434,73 @@ static mics_status lay_out_units(mics_schedule *schedule)
     const size_t units = (size_t)spec->model->unit_count;
     MICS_TRY(MICS_NEW(schedule->memory, units, &schedule->padded_elems));
     MICS_TRY(MICS_NEW(schedule->memory, units, &schedule->sharding));
+    MICS_TRY(MICS_NEW(schedule->memory, units, &schedule->experts));
     for (size_t u = 0; u < units; u++) {
-        const int64_t elems = spec->model->units[u].elems;
-        schedule->padded_elems[u] = mics_mesh_padded(&spec->mesh, elems);
-        schedule->sharding[u] = spec->mesh.sharding;
-        if (elems < spec->param_persistence_threshold)
-            schedule->sharding[u].params = schedule->sharding[u].grads = 1;
+        const mics_unit *unit = &spec->model->units[u];
+        const int32_t experts = mics_unit_computes(unit) ? 1 : spec->mesh.experts;
+        mics_mesh held = spec->mesh; // by those that keep the same experts
+        mics_sharding *s = &schedule->sharding[u];
+        held.ranks /= experts;
+        schedule->experts[u] = experts;
+        schedule->padded_elems[u] = mics_mesh_padded(&held, unit->elems / experts);
+        *s = spec->mesh.sharding;
+        s->params /= experts, s->grads /= experts, s->optimizer /= experts;
+        if (unit->elems < spec->param_persistence_threshold)
+            s->params = s->grads = 1;
     }
     return MICS_OK;
+}
+
+// Ranks that keep different experts run another model.
+static mics_status spread_model(mics_schedule *schedule)
+{
+    const int32_t experts = schedule->spec.mesh.experts;
+    if (experts == 1)
+        return MICS_OK;
+    if (schedule->spec.accelerator)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "sharding.experts = %d: tokens travel to experts on CPUs alone; take 1, "
+                         "or set run.device to cpu",
+                         (int)experts);
+    MICS_TRY(mics_model_spread(schedule->spec.model, experts, &schedule->spread));
+    schedule->spec.model = schedule->spread;
+    return MICS_OK;
+}
+
+mics_range mics_schedule_unit_range(const mics_schedule *schedule, int32_t unit, int32_t rank,
+                                    int32_t degree)
+{
+    const int32_t experts = schedule->experts[unit];
+    const int64_t block = schedule->padded_elems[unit] / degree;
+    const int32_t position =
+        mics_mesh_position(&schedule->spec.mesh, rank, degree * experts) % degree;
+    return (mics_range){block * position, block * (position + 1)};
+}
+
+// Part 1 / E of `all`, in the ownership order.
+static mics_range block_of(const mics_schedule *schedule, int32_t unit, int32_t rank, int64_t all)
+{
+    const int32_t experts = schedule->experts[unit];
+    const int64_t part = all / experts;
+    const int64_t begin = part * mics_mesh_position(&schedule->spec.mesh, rank, experts);
+    return (mics_range){begin, begin + part};
+}
+
+mics_range mics_schedule_unit_block(const mics_schedule *schedule, int32_t unit, int32_t rank)
+{
+    return block_of(schedule, unit, rank, schedule->spec.model->units[unit].elems);
+}
+
+mics_range mics_schedule_unit_params(const mics_schedule *schedule, int32_t unit, int32_t rank)
+{
+    return block_of(schedule, unit, rank, schedule->spec.model->units[unit].param_count);
+}
+
+bool mics_schedule_ends_pass(const mics_schedule *schedule, const mics_step *step)
+{
+    return step->kind == MICS_STEP_BACKWARD
+               ? step->part.call_end == schedule->units[step->unit].grad_count
+               : step->part.op_end == schedule->spec.model->units[step->unit].op_count;
 }
 
 static bool can_share(const mics_schedule_spec *spec)
@@ -479,6 +533,7 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
             ? 1
             : mics_schedule_layered_micro_steps(spec->micro_steps, spec->layered_micro_steps);
     mics_status status = MICS_OK;
+    MICS_TRY_OUT(spread_model(schedule));
     MICS_TRY_OUT(lay_out_units(schedule));
     MICS_TRY_OUT(place_activations(schedule));
     MICS_TRY_OUT(build(schedule));
@@ -510,9 +565,11 @@ void mics_schedule_close(mics_schedule *schedule)
     mics_free(memory, schedule->units);
     mics_free(memory, schedule->padded_elems);
     mics_free(memory, schedule->sharding);
+    mics_free(memory, schedule->experts);
     mics_free(memory, schedule->residual_at);
     mics_free(memory, schedule->members);
     mics_free(memory, schedule->param_slots);
     mics_free(memory, schedule->grad_slots);
+    mics_model_close(schedule->spread);
     mics_free(memory, schedule);
 }

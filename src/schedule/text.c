@@ -17,6 +17,7 @@ const char *mics_step_text(mics_step_kind kind, mics_step_stage stage)
         [MICS_STEP_FORWARD] = STAGES_OF("forward"),
         [MICS_STEP_BACKWARD] = STAGES_OF("backward"),
         [MICS_STEP_REDUCE] = STAGES_OF("reduce"),
+        [MICS_STEP_ALL_TO_ALL] = STAGES_OF("all-to-all"),
         [MICS_STEP_SCATTER] = STAGES_OF("scatter"),
         [MICS_STEP_REPLICA_SCATTER] = STAGES_OF("replica scatter"),
         [MICS_STEP_NORM] = STAGES_OF("norm"),

@@ -39,6 +39,8 @@
 //      time.
 //  12. The traffic ledger is the sum over steps, and what is compressed or coalesced has room on
 //      its stream.
+//  13. A computation is whole, or its parts follow each other, each behind the all-to-all that ends
+//      the one before.
 #include "schedule/validate.h"
 #include "schedule/ledger.h"
 
@@ -115,12 +117,14 @@ static mics_status check_place(const validator *v, const mics_step *step)
 static int64_t blocks_of(const validator *v, const mics_step *step, int32_t unit)
 {
     const mics_sharding *s = sharding_of(v, unit);
-    const mics_mesh *mesh = &v->schedule->spec.mesh;
-    const int32_t degree = step->kind == MICS_STEP_GATHER        ? s->params
-                           : step->kind == MICS_STEP_REDUCE      ? s->grads
-                           : step->axis == MICS_AXIS_REPLICATION ? mesh->ranks
-                                                                 : s->optimizer;
-    return mics_step_scope(step) == MICS_SCOPE_INTRA ? mesh->ranks_per_node : degree;
+    const int32_t per_node = v->schedule->spec.mesh.ranks_per_node,
+                  experts = v->schedule->experts[unit];
+    const int32_t degree = step->kind == MICS_STEP_GATHER   ? s->params
+                           : step->kind == MICS_STEP_REDUCE ? s->grads
+                           : step->axis == MICS_AXIS_REPLICATION
+                               ? mics_schedule_unit_ranks(v->schedule, unit)
+                               : s->optimizer;
+    return mics_step_scope(step) == MICS_SCOPE_INTRA ? per_node / experts : degree;
 }
 
 static mics_status check_block(const validator *v, const mics_step *step)
@@ -128,7 +132,8 @@ static mics_status check_block(const validator *v, const mics_step *step)
     int32_t count = 0;
     const int32_t *units = mics_schedule_members(v->schedule, step, &count);
     int64_t elems = 0;
-    if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE)
+    if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE ||
+        step->kind == MICS_STEP_ALL_TO_ALL)
         return MICS_OK;
     for (int32_t i = 0; step->algorithm != MICS_ALGORITHM_SHARED && i < count; i++)
         elems += v->schedule->padded_elems[units[i]] / blocks_of(v, step, units[i]);
@@ -140,16 +145,47 @@ static mics_status check_block(const validator *v, const mics_step *step)
 
 // ---- 4: passes ----
 
-static mics_status check_pass(const validator *v, const mics_step *step)
+// The next part of the pass that is under way, behind its all-to-all.
+static mics_status check_part(validator *v, const mics_step *step)
 {
-    const int32_t units = units_of(v), micro = step->micro_step;
+    const mics_step *before = v->pass >= 0 ? &v->list->steps[v->pass] : NULL;
+    if (before == NULL || before->unit != step->unit || before->kind != step->kind ||
+        before->micro_step != step->micro_step || mics_schedule_ends_pass(v->schedule, before) ||
+        v->exchange < v->pass || !validator_precedes(v, v->exchange))
+        return validator_broken(v, 13, "a part of a computation begins before its all-to-all");
+    v->pass = v->index;
+    return MICS_OK;
+}
+
+static mics_status check_all_to_all(validator *v, const mics_step *step)
+{
+    const mics_step *before = v->pass >= 0 ? &v->list->steps[v->pass] : NULL;
+    if (before == NULL || before->unit != step->unit || before->micro_step != step->micro_step ||
+        before->in_flight != step->in_flight || mics_schedule_ends_pass(v->schedule, before) ||
+        !validator_precedes(v, v->pass) || v->exchange > v->pass)
+        return validator_broken(v, 13, "an all-to-all belongs to no part of a computation");
+    if (step->axis != MICS_AXIS_EXPERTS || step->from < 0 || step->to < 0)
+        return validator_broken(v, 13, "an all-to-all is not of the expert group's rows");
+    v->exchange = v->index;
+    return MICS_OK;
+}
+
+static mics_status check_pass(validator *v, const mics_step *step)
+{
+    const bool first = step->part.op == 0 && step->part.call == 0;
+    const int32_t units = v->computing, micro = step->micro_step;
     const int32_t micro_steps = is_training(v) ? v->schedule->spec.micro_steps : 1;
     if (micro < 0 || micro >= micro_steps || step->in_flight < 0 ||
         step->in_flight >= v->schedule->spec.layered_micro_steps)
         return validator_broken(v, 4, "there is no such micro-step or place in flight");
     const int32_t forwards = is_training(v) ? units - 1 : units, at = v->passes[micro];
     const bool backward = at >= forwards;
-    const int32_t unit = backward ? forwards + units - 1 - at : at;
+    if (!first)
+        return check_part(v, step);
+    if (v->pass >= 0 && !mics_schedule_ends_pass(v->schedule, &v->list->steps[v->pass]))
+        return validator_broken(v, 13, "the computation before it has parts that are missing");
+    v->pass = v->index;
+    const int32_t unit = v->order[backward ? forwards + units - 1 - at : at];
     if (at == 0 && v->in_flight[step->in_flight] < 0)
         v->in_flight[step->in_flight] = micro;
     if (v->in_flight[step->in_flight] != micro)
@@ -219,6 +255,8 @@ static mics_status check_kind(validator *v, const mics_step *step)
         return check_uses(v, step);
     case MICS_STEP_REDUCE:
         return check_reduce(v, step);
+    case MICS_STEP_ALL_TO_ALL:
+        return check_all_to_all(v, step);
     case MICS_STEP_SCATTER:
     case MICS_STEP_REPLICA_SCATTER:
         return check_hop(v, step);
@@ -255,12 +293,14 @@ static mics_status check_step(validator *v)
 static mics_status check_end(validator *v)
 {
     const int32_t micro_steps = is_training(v) ? v->schedule->spec.micro_steps : 1;
-    const int32_t passes = is_training(v) ? 2 * units_of(v) - 1 : units_of(v);
+    const int32_t passes = is_training(v) ? 2 * v->computing - 1 : v->computing;
     v->index = v->list->count - 1;
     for (int32_t micro = 0; micro < micro_steps; micro++) {
         if (v->passes[micro] != passes)
             return validator_broken(v, 4, "a micro-step before it is not complete");
     }
+    if (v->pass >= 0 && !mics_schedule_ends_pass(v->schedule, &v->list->steps[v->pass]))
+        return validator_broken(v, 13, "the last computation has parts that are missing");
     if (v->agreement < 0)
         return validator_broken(v, 11, "ranks never agree");
     for (int32_t u = 0; is_training(v) && u < units_of(v); u++) {
@@ -281,7 +321,7 @@ static mics_status open_validator(validator *v)
     const int32_t slots = s->param_slot_count + s->grad_slot_count;
     void *block = NULL;
     v->begun = v->readers = at_the_start;
-    v->norm = v->agreement = v->gathering = -1;
+    v->norm = v->agreement = v->gathering = v->pass = v->exchange = -1;
     MICS_TRY(open_array(v, v->list->count, sizeof *v->known, &block));
     v->known = block;
     MICS_TRY(open_array(v, slots + 1, sizeof *v->params, &block));
@@ -302,6 +342,12 @@ static mics_status open_validator(validator *v)
                                    -1,
                                    -1,
                                    -1};
+    MICS_TRY(open_array(v, units_of(v), sizeof *v->order, &block));
+    v->order = block;
+    for (int32_t u = 0; u < units_of(v); u++) {
+        if (mics_unit_computes(unit_of(v, u)))
+            v->order[v->computing++] = u;
+    }
     MICS_TRY(open_array(v, s->spec.micro_steps, sizeof *v->passes, &block));
     v->passes = block;
     MICS_TRY(open_array(v, s->spec.layered_micro_steps, sizeof *v->in_flight, &block));
@@ -322,6 +368,7 @@ static mics_status check_list(const mics_schedule *schedule, mics_phase phase)
     mics_free(schedule->memory, v.known);
     mics_free(schedule->memory, v.params);
     mics_free(schedule->memory, v.units);
+    mics_free(schedule->memory, v.order);
     mics_free(schedule->memory, v.passes);
     mics_free(schedule->memory, v.in_flight);
     return status;

@@ -43,16 +43,22 @@ typedef struct validator {
     slot_state *params;      // by slot
     slot_state *grads;       // by slot
     unit_state *units;       // by unit
+    int32_t *order;          // units that compute
+    int32_t computing;       // how many they are
     int32_t *passes;         // by micro-step: computed so far
     int32_t *in_flight;      // by micro-batch in flight: its micro-step; -1: none
     int32_t norm, agreement; // steps; -1: none
     int32_t gathering;       // unit whose momentum is held; -1: none
+    int32_t pass, exchange;  // newest computation, and all-to-all; -1: none
 } validator;
 
 // ---- validate_units.c ----
 
 /* Fails with the number of an invariant (validate.c), the step that is looked at, and why. */
 mics_status validator_broken(const validator *v, int number, const char *why);
+
+/* Whether a step (-1: none) is done when the one that is looked at begins. */
+bool validator_precedes(const validator *v, int32_t step);
 
 static inline const mics_sharding *sharding_of(const validator *v, int32_t unit)
 {

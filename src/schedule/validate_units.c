@@ -14,8 +14,7 @@ mics_status validator_broken(const validator *v, int number, const char *why)
                      (int)step->micro_step, number, why);
 }
 
-// Whether a step (-1: none) is done when the one that is looked at begins.
-static bool precedes(const validator *v, int32_t step)
+bool validator_precedes(const validator *v, int32_t step)
 {
     return step < 0 || v->known[v->index].newest[v->list->steps[step].stream] >= step;
 }
@@ -23,7 +22,7 @@ static bool precedes(const validator *v, int32_t step)
 static bool all_precede(const validator *v, const clock3 *steps)
 {
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
-        if (!precedes(v, steps->newest[stream]))
+        if (!validator_precedes(v, steps->newest[stream]))
             return false;
     }
     return true;
@@ -76,7 +75,7 @@ static mics_status go_on(const validator *v, chain_state *chain)
     if (next == MICS_STAGE_WHOLE ? !is_first(step)
                                  : step->kind != chain->kind || step->stage != next)
         return validator_broken(v, 7, "it is not the stage that comes next");
-    if (next != MICS_STAGE_WHOLE && !precedes(v, chain->last))
+    if (next != MICS_STAGE_WHOLE && !validator_precedes(v, chain->last))
         return validator_broken(v, 7, "it begins before the stage before it has ended");
     *chain = (chain_state){.kind = step->kind, .stage = step->stage, .last = v->index};
     return MICS_OK;
@@ -92,7 +91,7 @@ static bool defers(const validator *v)
 static mics_status check_updated(const validator *v, int32_t unit)
 {
     const int32_t updated = v->units[unit].updated;
-    return !defers(v) || (updated >= 0 && precedes(v, updated))
+    return !defers(v) || (updated >= 0 && validator_precedes(v, updated))
                ? MICS_OK
                : validator_broken(v, 10, "the unit's update has not been");
 }
@@ -107,7 +106,7 @@ static mics_status check_synced(const validator *v, int32_t unit)
 {
     const chain_state *sync = &v->units[unit].sync;
     MICS_TRY(check_updated(v, unit));
-    if (needs_sync(v, unit) && !(is_complete(sync) && precedes(v, sync->last)))
+    if (needs_sync(v, unit) && !(is_complete(sync) && validator_precedes(v, sync->last)))
         return validator_broken(v, 10, "it reads what is not synchronised yet");
     return MICS_OK;
 }
@@ -122,7 +121,8 @@ static bool all_reduces(const validator *v)
 static bool is_scattered(const validator *v, int32_t unit)
 {
     const chain_state *hop = &v->units[unit].hop;
-    return is_complete(hop) && hop->kind == MICS_STEP_REPLICA_SCATTER && precedes(v, hop->last);
+    return is_complete(hop) && hop->kind == MICS_STEP_REPLICA_SCATTER &&
+           validator_precedes(v, hop->last);
 }
 
 mics_status check_replica_gather(validator *v, const mics_step *step)
@@ -199,13 +199,13 @@ static mics_status check_read(validator *v, const mics_step *step, int32_t unit)
     if (use == NULL || slotted != (use->param_slot >= 0))
         return validator_broken(v, 5, "it does not say where it reads a unit");
     if (mics_schedule_shares(v->schedule, unit) &&
-        (v->units[unit].gather.last < 0 || !precedes(v, v->units[unit].gather.last)))
+        (v->units[unit].gather.last < 0 || !validator_precedes(v, v->units[unit].gather.last)))
         return validator_broken(v, 5, "it reads shared parameters before the barrier");
     if (!slotted)
         return MICS_OK;
     slot_state *slot = &v->params[use->param_slot];
     if (use->param_slot >= v->schedule->param_slot_count || slot->unit != unit ||
-        slot->filled < 0 || !precedes(v, slot->filled))
+        slot->filled < 0 || !validator_precedes(v, slot->filled))
         return validator_broken(v, 5, "its slot does not hold the unit that it reads");
     use_slot(v, slot);
     return MICS_OK;
@@ -257,7 +257,8 @@ mics_status check_reduce(validator *v, const mics_step *step)
     if (slot->unit != step->unit || slot->micro_step != unit->reduced)
         return validator_broken(v, 8, "its slot holds another gradient");
     MICS_TRY(go_on(v, &unit->reduce));
-    if (!precedes(v, unit->writer) || v->list->steps[unit->writer].micro_step != step->micro_step)
+    if (!validator_precedes(v, unit->writer) ||
+        v->list->steps[unit->writer].micro_step != step->micro_step)
         return validator_broken(v, 8, "it begins before all of its gradient is there");
     if (use->accumulate != (last && unit->reduced > 0))
         return validator_broken(v, 8, "the first layered group overwrites, the others add");
@@ -267,22 +268,30 @@ mics_status check_reduce(validator *v, const mics_step *step)
     return MICS_OK;
 }
 
+static mics_status check_op(validator *v, const mics_step *step, const mics_op *op, bool reads,
+                            bool writes)
+{
+    for (int p = 0; p < MICS_OP_PARAMS; p++) {
+        if (op->params[p].unit >= 0 && reads)
+            MICS_TRY(check_read(v, step, op->params[p].unit));
+        if (op->params[p].unit >= 0 && writes)
+            MICS_TRY(check_write(v, step, op->params[p].unit));
+    }
+    return MICS_OK;
+}
+
 // Parameters that the step's ops read, and gradients that they write.
 mics_status check_uses(validator *v, const mics_step *step)
 {
     const mics_unit *unit = unit_of(v, step->unit);
-    const bool backward = step->kind == MICS_STEP_BACKWARD;
-    const int32_t forward =
-        backward ? v->schedule->units[step->unit].forward_again : unit->op_count;
-    for (int32_t o = 0; o < unit->op_count; o++) {
-        const mics_op *op = &unit->ops[o];
-        const bool reads = o < forward || mics_op_def_get(op->kind)->backward_reads_params;
-        for (int p = 0; p < MICS_OP_PARAMS; p++) {
-            if (op->params[p].unit >= 0 && reads)
-                MICS_TRY(check_read(v, step, op->params[p].unit));
-            if (op->params[p].unit >= 0 && backward)
-                MICS_TRY(check_write(v, step, op->params[p].unit));
-        }
+    const mics_grad_call *calls = v->schedule->units[step->unit].grads;
+    for (int32_t o = step->part.op; o < step->part.op_end; o++)
+        MICS_TRY(check_op(v, step, &unit->ops[o], true, false));
+    for (int32_t c = step->part.call; c < step->part.call_end; c++) {
+        if (calls[c].kind != MICS_GRAD_OP)
+            continue;
+        const mics_op *op = &unit->ops[calls[c].op];
+        MICS_TRY(check_op(v, step, op, mics_op_def_get(op->kind)->backward_reads_params, true));
     }
     return MICS_OK;
 }
@@ -298,8 +307,8 @@ static mics_status begin_hop(const validator *v, const mics_step *step, int32_t 
     const int32_t micro_steps = v->schedule->spec.micro_steps;
     if (step->kind != (scatters ? MICS_STEP_SCATTER : MICS_STEP_REPLICA_SCATTER))
         return validator_broken(v, 9, "the second hop does not begin so");
-    if (s->grads > 1 ? state->reduced < micro_steps || !precedes(v, state->reduce.last)
-                     : !precedes(v, state->writer) ||
+    if (s->grads > 1 ? state->reduced < micro_steps || !validator_precedes(v, state->reduce.last)
+                     : !validator_precedes(v, state->writer) ||
                            v->list->steps[state->writer].micro_step != micro_steps - 1)
         return validator_broken(v, 9, "it begins before its gradient is whole");
     return MICS_OK;
@@ -318,7 +327,7 @@ mics_status check_hop(validator *v, const mics_step *step)
         else if (is_complete(hop) && (hop->kind == MICS_STEP_REPLICA_SCATTER ||
                                       step->kind != MICS_STEP_REPLICA_SCATTER))
             return validator_broken(v, 9, "it has had its second hop");
-        else if (!precedes(v, hop->last))
+        else if (!validator_precedes(v, hop->last))
             return validator_broken(v, 7, "it begins before the step before it has ended");
         MICS_TRY(go_on(v, hop));
     }
@@ -332,7 +341,7 @@ mics_status check_norm(validator *v)
     for (int32_t u = 0; u < units_of(v); u++) {
         const mics_sharding *s = sharding_of(v, u);
         const unit_state *unit = &v->units[u];
-        const bool reduces = s->optimizer < v->schedule->spec.mesh.ranks;
+        const bool reduces = s->optimizer < mics_schedule_unit_ranks(v->schedule, u);
         const bool hops = reduces || s->optimizer > s->grads;
         if (unit_of(v, u)->param_count == 0)
             continue;
@@ -342,10 +351,10 @@ mics_status check_norm(validator *v)
         if (hops &&
             (!is_complete(&unit->hop) || (reduces && unit->hop.kind != MICS_STEP_REPLICA_SCATTER)))
             return validator_broken(v, 9, "a unit has not had its second hop");
-        if (all_reduces(v) && !(is_complete(&unit->back) && precedes(v, unit->back.last)))
+        if (all_reduces(v) && !(is_complete(&unit->back) && validator_precedes(v, unit->back.last)))
             return validator_broken(v, 9, "a unit's sums have not come back");
-        if (!precedes(v, unit->reduce.last) || !precedes(v, unit->hop.last) ||
-            !precedes(v, unit->writer))
+        if (!validator_precedes(v, unit->reduce.last) || !validator_precedes(v, unit->hop.last) ||
+            !validator_precedes(v, unit->writer))
             return validator_broken(v, 11, "it is of unsummed gradients");
     }
     v->norm = v->index;
@@ -354,7 +363,7 @@ mics_status check_norm(validator *v)
 
 mics_status check_agree(validator *v)
 {
-    if (v->agreement >= 0 || (is_training(v) && v->norm < 0) || !precedes(v, v->norm))
+    if (v->agreement >= 0 || (is_training(v) && v->norm < 0) || !validator_precedes(v, v->norm))
         return validator_broken(v, 11, "ranks agree once, behind the norm");
     if (!all_precede(v, &v->readers))
         return validator_broken(v, 11, "parameters may change while they are read");
@@ -367,7 +376,7 @@ static mics_status check_due(const validator *v, const mics_step *step)
 {
     const unit_state *unit = &v->units[step->unit];
     const bool sums = unit_of(v, step->unit)->param_count > 0;
-    if (defers(v) && sums && !(is_complete(&unit->back) && precedes(v, unit->back.last)))
+    if (defers(v) && sums && !(is_complete(&unit->back) && validator_precedes(v, unit->back.last)))
         return validator_broken(v, 10, "its gradient has not come back");
     return MICS_OK;
 }
@@ -379,7 +388,7 @@ mics_status check_momentum(validator *v, const mics_step *step)
         return validator_broken(v, 11, "its update takes no matrix whole");
     if (unit->momentum >= 0 || v->gathering >= 0)
         return validator_broken(v, 11, "another unit's momentum is held");
-    if (!defers(v) && (v->agreement < 0 || !precedes(v, v->agreement)))
+    if (!defers(v) && (v->agreement < 0 || !validator_precedes(v, v->agreement)))
         return validator_broken(v, 11, "it is not behind the agreement");
     unit->momentum = v->index;
     v->gathering = step->unit;
@@ -389,7 +398,8 @@ mics_status check_momentum(validator *v, const mics_step *step)
 mics_status check_momentum_gather(validator *v, const mics_step *step)
 {
     unit_state *unit = &v->units[step->unit];
-    if (v->gathering != step->unit || !precedes(v, unit->momentum) || is_complete(&unit->momenta))
+    if (v->gathering != step->unit || !validator_precedes(v, unit->momentum) ||
+        is_complete(&unit->momenta))
         return validator_broken(v, 11, "there is no momentum to gather");
     return go_on(v, &unit->momenta);
 }
@@ -400,9 +410,9 @@ static mics_status check_whole(validator *v, const mics_step *step)
     const unit_state *unit = &v->units[step->unit];
     if (!mics_schedule_orthogonalises(v->schedule, step->unit))
         return MICS_OK;
-    if (v->gathering != step->unit || !precedes(v, unit->momentum) ||
+    if (v->gathering != step->unit || !validator_precedes(v, unit->momentum) ||
         (sharding_of(v, step->unit)->optimizer > 1 &&
-         !(is_complete(&unit->momenta) && precedes(v, unit->momenta.last))))
+         !(is_complete(&unit->momenta) && validator_precedes(v, unit->momenta.last))))
         return validator_broken(v, 11, "its momentum is not whole");
     v->gathering = -1;
     return MICS_OK;
@@ -413,7 +423,8 @@ mics_status check_update(validator *v, const mics_step *step)
     unit_state *unit = &v->units[step->unit];
     MICS_TRY(check_due(v, step));
     MICS_TRY(check_whole(v, step));
-    if (unit->updated >= 0 || (!defers(v) && (v->agreement < 0 || !precedes(v, v->agreement))))
+    if (unit->updated >= 0 ||
+        (!defers(v) && (v->agreement < 0 || !validator_precedes(v, v->agreement))))
         return validator_broken(v, 11, "units are updated once, behind the agreement");
     unit->updated = v->index;
     return MICS_OK;

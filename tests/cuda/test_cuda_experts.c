@@ -11,6 +11,7 @@ typedef struct shape {
     mics_experts experts;
     int32_t used; // experts that tokens choose, the others have no rows
     bool add;
+    int64_t gap; // numbers between the weights of two experts
 } shape;
 
 // What an op reads and makes, in fp64, and the sums of absolute terms.
@@ -28,22 +29,30 @@ static int64_t rows_of(const shape *s)
     return s->N * s->experts.chosen;
 }
 
+// From an expert's weight to the next one's.
+static int64_t stride_of(const shape *s)
+{
+    return s->I * s->C + s->gap;
+}
+
 static mics_op_shape sizes_of(const shape *s, bool out)
 {
-    const int64_t E = s->experts.count, k = s->experts.chosen;
+    const int64_t k = s->experts.chosen;
     if (out)
         return (mics_op_shape){.B = 1,
                                .T = s->N,
                                .N = s->N,
                                .in = {k * s->I, k},
                                .out = s->C,
-                               .params = {{E * s->C, s->I}}};
+                               .params = {{s->C, s->I}},
+                               .expert_elems = stride_of(s)};
     return (mics_op_shape){.B = 1,
                            .T = s->N,
                            .N = s->N,
                            .in = {s->C, k},
                            .out = k * s->I,
-                           .params = {{E * s->I, s->C}}};
+                           .params = {{s->I, s->C}},
+                           .expert_elems = stride_of(s)};
 }
 
 typedef struct call {
@@ -84,7 +93,7 @@ static void forward(const wide *w, int64_t ys)
     for (int64_t at = 0; at < rows_of(w->s); ++at) {
         const double gate = w->out ? w->gates[at] : 1;
         for (int64_t o = 0; o < w->outputs; ++o) {
-            const double *row = w->w + (w->chosen[at] * w->outputs + o) * w->inputs;
+            const double *row = w->w + w->chosen[at] * stride_of(w->s) + o * w->inputs;
             for (int64_t i = 0; i < w->inputs; ++i) {
                 const double term = gate * x_at(w, at)[i] * row[i];
                 w->y[y_at(w, at) + o] += term;
@@ -102,7 +111,7 @@ static void backward(const wide *w, int64_t xs, int64_t params)
         for (int64_t o = 0; o < w->outputs; ++o) {
             const double dy = w->dy[y_at(w, at) + o];
             for (int64_t i = 0; i < w->inputs; ++i) {
-                const int64_t p = (w->chosen[at] * w->outputs + o) * w->inputs + i;
+                const int64_t p = w->chosen[at] * stride_of(w->s) + o * w->inputs + i;
                 w->dx[dx_at + i] += gate * dy * w->w[p];
                 w->dx[xs + dx_at + i] += fabs(gate * dy * w->w[p]);
                 w->dw[p] += gate * dy * x[i];
@@ -161,13 +170,23 @@ static void expect_added(cu_buffer *b, double *want, double *sum, double toleran
     cu_expect(b, want, sum, tolerance);
 }
 
+// Nothing is written between the weights of two experts.
+static void expect_gaps(const shape *s, double *want, double *sum)
+{
+    for (int64_t i = 0; i < s->experts.count * stride_of(s); ++i)
+        if (i % stride_of(s) >= s->I * s->C) {
+            want[i] = (double)NAN;
+            sum[i] = 0;
+        }
+}
+
 // The second op rounds rows of gradients on their way to both, the first to x's alone.
 static void expect_gradients(cu_case *c, wide *w, const pass *p, call *of, double exact)
 {
     const shape *s = w->s;
     const mics_op_shape *sizes = &of->call.shape;
     const int64_t xs = s->N * sizes->in[0], ys = s->N * sizes->out, rows = rows_of(s);
-    const int64_t params = sizes->params[0][0] * sizes->params[0][1];
+    const int64_t params = s->experts.count * stride_of(s);
     const double twice = exact + rounding_of(p->dtype);
     const cu_buffer *dy = cu_input(c, "dy", (int)p->dtype, ys, 0, 1);
     cu_buffer *dx = cu_inout(c, "dx", (int)p->dtype, xs, 0, s->add && !p->out);
@@ -179,6 +198,7 @@ static void expect_gradients(cu_case *c, wide *w, const pass *p, call *of, doubl
     backward(w, xs, params);
     expect_added(dx, w->dx, w->dx + xs, twice);
     expect_added(dw, w->dw, w->dw + params, p->out ? twice : exact);
+    expect_gaps(s, w->dw, w->dw + params);
     of->call.dout = dy->data, of->call.din = dx->data, of->call.dparams[0] = dw->data;
     of->call.add_din = s->add && !p->out, of->call.add_params[0] = s->add;
     if (!p->out)
@@ -195,16 +215,13 @@ static void experts_case(const shape *s, const pass *p)
         .op = {.kind = p->out ? MICS_OP_EXPERTS_OUT : MICS_OP_EXPERTS_IN, .experts = s->experts}};
     const mics_op_shape sizes = sizes_of(s, p->out);
     const int64_t xs = s->N * sizes.in[0], ys = s->N * sizes.out, rows = rows_of(s);
-    const int64_t params = sizes.params[0][0] * sizes.params[0][1];
+    const int64_t params = s->experts.count * stride_of(s);
     cu_begin(&c, p->dtype, op_workspace_of(p->dtype, of.op, sizes),
              "%s %s N=%d C=%d I=%d experts %d of %d, %d used, add %d, tf32 %d",
              mics_op_def_get(of.op.kind)->name, p->backward ? "backward" : "forward", (int)s->N,
              (int)s->C, (int)s->I, (int)s->experts.chosen, (int)s->experts.count, (int)s->used,
              s->add, p->tf32 > 0);
-    wide w = {.s = s,
-              .out = p->out,
-              .inputs = sizes.params[0][1],
-              .outputs = sizes.params[0][0] / s->experts.count};
+    wide w = {.s = s, .out = p->out, .inputs = sizes.params[0][1], .outputs = sizes.params[0][0]};
     of.call = (mics_op_call){.shape = sizes, .routes = route(&c, s, &w)};
     const cu_buffer *x = cu_input(&c, "x", (int)p->dtype, xs, 0, 1);
     const cu_buffer *weight = cu_input(&c, "weight", (int)p->dtype, params, 0, 1);
@@ -228,12 +245,13 @@ static void experts_case(const shape *s, const pass *p)
 // ---- tests ----
 
 static const shape shapes[] = {
-    {1, 1, 1, {.count = 1, .chosen = 1}, 1, false},     // nothing is a vector
-    {5, 7, 3, {.count = 4, .chosen = 2}, 4, true},      //
-    {40, 24, 40, {.count = 8, .chosen = 2}, 3, false},  // most experts have no rows
-    {200, 8, 16, {.count = 3, .chosen = 2}, 3, true},   // two tiles of rows an expert
-    {9, 160, 136, {.count = 6, .chosen = 3}, 6, false}, // several slices of K, and tiles of columns
-    {70, 33, 130, {.count = 300, .chosen = 1}, 10, true},
+    {1, 1, 1, {.count = 1, .chosen = 1}, 1, false, 0},     // nothing is a vector
+    {5, 7, 3, {.count = 4, .chosen = 2}, 4, true, 3},      //
+    {40, 24, 40, {.count = 8, .chosen = 2}, 3, false, 64}, // most experts have no rows
+    {200, 8, 16, {.count = 3, .chosen = 2}, 3, true, 128}, // two tiles of rows an expert
+    // several slices of K, and tiles of columns
+    {9, 160, 136, {.count = 6, .chosen = 3}, 6, false, 1},
+    {70, 33, 130, {.count = 300, .chosen = 1}, 10, true, 0},
 };
 
 static void all_passes(const shape *s, mics_dtype dtype, double tf32)
@@ -255,7 +273,7 @@ static void experts_match(void **state)
 static void wide_rows(void **state)
 {
     (void)state;
-    static const shape s = {3, 8, 1112, {.count = 2, .chosen = 1}, 2, false};
+    static const shape s = {3, 8, 1112, {.count = 2, .chosen = 1}, 2, false, 16};
     experts_case(&s, &(pass){.dtype = MICS_DTYPE_BF16});
     experts_case(&s, &(pass){.dtype = MICS_DTYPE_BF16, .out = true, .backward = true});
 }

@@ -37,12 +37,14 @@ static mics_op_shape sizes_of(const shape *s, mics_op_kind kind)
     if (kind == MICS_OP_EXPERTS_IN) {
         sizes.in[1] = k;
         sizes.out = k * s->I;
-        sizes.params[0][0] = E * s->I;
+        sizes.params[0][0] = s->I;
+        sizes.expert_elems = s->I * s->C;
     } else if (kind == MICS_OP_EXPERTS_OUT) {
         sizes.in[0] = k * s->I;
         sizes.in[1] = k;
         sizes.out = s->C;
-        sizes.params[0][0] = E * s->C;
+        sizes.params[0][0] = s->C;
+        sizes.expert_elems = s->I * s->C;
         sizes.params[0][1] = s->I;
     }
     return sizes;
@@ -269,7 +271,7 @@ static void experts_case(const shape *s, mics_op_kind kind, bool backward, mics_
     pass p = pass_of(s, kind, backward), cpu;
     const mics_op_shape sizes = p.call.shape;
     const int64_t N = sizes.N, xs = N * sizes.in[0], ys = N * sizes.out, k = s->experts.chosen;
-    const int64_t params = sizes.params[0][0] * sizes.params[0][1];
+    const int64_t params = s->experts.count * sizes.expert_elems;
     const double size = 4 * (double)(s->I + s->C), near = 5e-7 + rounding_of(dtype);
     begin(&c, s, dtype, &p);
     float *stats = stats_of(&c, s);

@@ -46,9 +46,11 @@ static void entries_are_where_they_belong(void **state)
     cu_symbol("mics_cuda_adamw_update", &adamw);
     assert_true(t->update[MICS_OPTIMIZER_ADAMW] == adamw);
     for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
-        assert_non_null(t->ops[kind]->forward);
+        const bool none = kind == MICS_OP_DISPATCH || kind == MICS_OP_ALL_TO_ALL ||
+                          kind == MICS_OP_EXPERTS_ROWS || kind == MICS_OP_COMBINE; // on CPUs only
+        assert_true((t->ops[kind]->forward == NULL) == none);
         assert_true((t->ops[kind]->backward == NULL) ==
-                    mics_op_def_get((mics_op_kind)kind)->backward_passes);
+                    (none || mics_op_def_get((mics_op_kind)kind)->backward_passes));
     }
 }
 

@@ -51,6 +51,7 @@ typedef struct fixture_case {
     const char *config; // NULL: fixture_config
     int32_t ranks, nodes;
     mics_sharding sharding;
+    int32_t experts;                       // ranks that keep different ones; 0: 1
     int32_t sequences, micro_steps, steps; // sequences of the global batch
     int32_t prefetch, layered_micro_steps;
     int32_t threads; // of a rank; 0: 1
@@ -251,8 +252,8 @@ static inline mics_status fixture_compare_replicas(const fixture_run *run, int32
     for (int32_t u = 0; u < run->model->unit_count; u++) {
         mics_engine_optimizer_shard own = mics_engine_optimizer_shard_get(run->engines[rank], u);
         const mics_sharding *s = &run->schedule->sharding[u];
-        mics_engine_optimizer_shard other =
-            mics_engine_optimizer_shard_get(run->engines[rank % s->params], u);
+        mics_engine_optimizer_shard other = mics_engine_optimizer_shard_get(
+            run->engines[rank % (s->params * run->schedule->experts[u])], u);
         size_t bytes = (size_t)(own.shard.end - own.shard.begin) * sizeof(float);
         RANKS_EXPECT(own.shard.begin == other.shard.begin);
         const bool rounded = fixture_gathered_as(run, s) == MICS_COMM_BF16;
@@ -455,7 +456,10 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
                      run->want.sequences);
     assert_int_equal(
         mics_mesh_init(run->want.ranks, run->want.nodes, run->want.sharding, &spec.mesh), MICS_OK);
+    if (run->want.experts > 0)
+        assert_int_equal(mics_mesh_spread_experts(&spec.mesh, run->want.experts), MICS_OK);
     assert_int_equal(mics_schedule_open(memory, &spec, &run->schedule), MICS_OK);
+    assert_int_equal(mics_schedule_validate(run->schedule), MICS_OK);
 }
 
 static inline void fixture_close(fixture_run *run)

@@ -257,12 +257,13 @@ static inline void wide_experts(const wide_model *w, const mics_op *op, double *
     const bool sums = op->kind == MICS_OP_EXPERTS_OUT;
     const int64_t I = sums ? in / k : in, O = sums ? out : out / k;
     const double *weight = wide_param(w, op, 0);
+    const int64_t apart = mics_unit_expert_elems(&w->model->units[op->params[0].unit]);
     memset(y, 0, (size_t)(wide_tokens(w) * out) * sizeof *y);
     for (int64_t at = 0; at < wide_tokens(w) * k; at++)
         for (int64_t o = 0; o < O && w->weights[at] != 0; o++)
             y[(sums ? at / k : at) * O + o] +=
                 (sums ? w->weights[at] : 1) *
-                wide_dot(x + (sums ? at : at / k) * I, weight + (w->chosen[at] * O + o) * I, I);
+                wide_dot(x + (sums ? at : at / k) * I, weight + w->chosen[at] * apart + o * I, I);
 }
 
 // ---- the whole ----
@@ -358,6 +359,14 @@ static inline double wide_objective(wide_model *w, int32_t first, const int32_t 
     return sum;
 }
 
+/* The unit whose ops use the parameters of unit `u`: itself, or of experts the one before. */
+static inline int32_t wide_user(const mics_model *model, int32_t u)
+{
+    while (!mics_unit_computes(&model->units[u]))
+        u--;
+    return u;
+}
+
 /* The gradient of the objective by central differences, which leave every choice as it is. grads:
  * by unit, as its flat buffer. Returns: the loss. */
 static inline double wide_gradients(wide_model *w, const int32_t *tokens, const int32_t *targets,
@@ -366,15 +375,16 @@ static inline double wide_gradients(wide_model *w, const int32_t *tokens, const 
     static const double STEP = 1e-6;
     const double loss = wide_loss(w, 0, tokens, targets);
     for (int32_t u = w->model->unit_count; --u >= 0;) {
+        const int32_t from = wide_user(w->model, u);
         for (int64_t i = 0; i < w->model->units[u].elems; i++) {
             const double saved = w->params[u][i];
             w->params[u][i] = saved + STEP;
-            const double ahead = wide_objective(w, u, tokens, targets);
+            const double ahead = wide_objective(w, from, tokens, targets);
             w->params[u][i] = saved - STEP;
-            grads[u][i] = (ahead - wide_objective(w, u, tokens, targets)) / (2 * STEP);
+            grads[u][i] = (ahead - wide_objective(w, from, tokens, targets)) / (2 * STEP);
             w->params[u][i] = saved;
         }
-        wide_loss(w, u, tokens, targets); // what units behind read
+        wide_loss(w, from, tokens, targets); // what units behind read
     }
     return loss;
 }
@@ -396,7 +406,8 @@ static inline void wide_open(wide_model *w, const mics_model *model, int64_t seq
         for (int32_t t = 1; t < unit->tensor_count; t++)
             w->all[u][t] = wide_doubles(N * unit->tensors[t].width);
         if (u > 0)
-            w->all[u][0] = w->all[u - 1][model->units[u - 1].out];
+            w->all[u][0] =
+                w->all[wide_user(model, u - 1)][model->units[wide_user(model, u - 1)].out];
         for (int32_t o = 0; o < unit->op_count; o++)
             w->routers += unit->ops[o].kind == MICS_OP_ROUTER;
     }

@@ -106,6 +106,14 @@ static int32_t expected_size(const mics_mesh *mesh, mics_group_axis axis, mics_g
         return size_of(mesh, scope, s.params, s.optimizer);
     case MICS_AXIS_REPLICATION:
         return size_of(mesh, scope, s.optimizer, mesh->ranks);
+    case MICS_AXIS_EXPERTS:
+        return size_of(mesh, scope, 1, mesh->experts);
+    case MICS_AXIS_EXPERT_PARTITION:
+        return size_of(mesh, scope, mesh->experts, s.params);
+    case MICS_AXIS_EXPERT_GRADIENT:
+        return size_of(mesh, scope, mesh->experts, s.grads);
+    case MICS_AXIS_EXPERT_OPTIMIZER:
+        return size_of(mesh, scope, mesh->experts, s.optimizer);
     default: // WORLD
         return size_of(mesh, scope, 1, mesh->ranks);
     }
@@ -137,13 +145,55 @@ static void check_group(const mics_mesh *mesh, mics_group_axis axis, mics_group_
     }
 }
 
-static void check_groups(const mics_mesh *mesh)
+static void check_groups_of(const mics_mesh *mesh)
 {
     for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++) {
         for (int32_t rank = 0; rank < mesh->ranks; rank++)
             check_group(mesh, (mics_group_axis)(i / MICS_SCOPES),
                         (mics_group_scope)(i % MICS_SCOPES), rank);
     }
+}
+
+// Ranks whose digits below E are equal keep the same experts: they hold a block's shards in order.
+static void check_expert_blocks(const mics_mesh *mesh)
+{
+    for (int32_t rank = 0; rank < mesh->ranks; rank++) {
+        const int32_t params = mesh->sharding.params / mesh->experts;
+        const int32_t block = mics_mesh_position(mesh, rank, mesh->experts);
+        const int32_t shard = mics_mesh_position(mesh, rank, mesh->sharding.params);
+        assert_int_equal(shard / params, block);
+        assert_int_equal(mics_mesh_block(mesh, MICS_AXIS_EXPERT_PARTITION, MICS_SCOPE_WHOLE, rank),
+                         shard % params);
+        assert_int_equal(mics_mesh_block(mesh, MICS_AXIS_EXPERTS, MICS_SCOPE_WHOLE, rank), block);
+    }
+}
+
+// With every number of ranks that keep different experts.
+static void check_groups(const mics_mesh *mesh)
+{
+    for (int32_t experts = 1; experts <= mesh->sharding.params; experts++) {
+        mics_mesh spread = *mesh;
+        const bool fits =
+            mesh->sharding.params % experts == 0 &&
+            (mesh->ranks_per_node % experts == 0 || experts % mesh->ranks_per_node == 0);
+        if (!fits)
+            continue;
+        ASSERT_OK(mics_mesh_spread_experts(&spread, experts));
+        check_groups_of(&spread);
+        check_expert_blocks(&spread);
+    }
+}
+
+static void test_spread_is_refused(void **state)
+{
+    (void)state;
+    mics_mesh mesh;
+    ASSERT_OK(mics_mesh_init(12, 2, (mics_sharding){6, 6, 12}, &mesh));
+    const mics_mesh before = mesh;
+    static const int32_t bad[] = {0, -1, 4, 5, 12};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(mics_mesh_spread_experts(&mesh, bad[i]), MICS_ERR_INVALID);
+    assert_memory_equal(&mesh, &before, sizeof mesh);
 }
 
 static void test_groups_partition_the_ranks(void **state)
@@ -522,6 +572,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_groups_partition_the_ranks),
+        cmocka_unit_test(test_spread_is_refused),
         cmocka_unit_test(test_ranges_and_columns),
         cmocka_unit_test(test_pieces_nest_and_tile),
         cmocka_unit_test(test_chain),

@@ -32,6 +32,12 @@ static inline mics_op op_for(const shape *s, mics_op_kind kind)
                                 .random_second = s->random_second}};
 }
 
+// From an expert's weight to the next one's: where gradients are added to, with a gap.
+static inline int64_t stride_of(const shape *s)
+{
+    return s->I * s->C + (s->add ? 5 : 0);
+}
+
 static inline mics_op_shape sizes_of(const shape *s, mics_op_kind kind)
 {
     const int64_t E = s->experts.count, k = s->experts.chosen;
@@ -40,10 +46,12 @@ static inline mics_op_shape sizes_of(const shape *s, mics_op_kind kind)
         sizes.in[0] = s->C, sizes.out = k, sizes.params[0][0] = E, sizes.params[0][1] = s->C;
     } else if (kind == MICS_OP_EXPERTS_IN) {
         sizes.in[0] = s->C, sizes.in[1] = k, sizes.out = k * s->I;
-        sizes.params[0][0] = E * s->I, sizes.params[0][1] = s->C;
+        sizes.params[0][0] = s->I, sizes.params[0][1] = s->C;
+        sizes.expert_elems = stride_of(s);
     } else {
         sizes.in[0] = k * s->I, sizes.in[1] = k, sizes.out = s->C;
-        sizes.params[0][0] = E * s->C, sizes.params[0][1] = s->I;
+        sizes.params[0][0] = s->C, sizes.params[0][1] = s->I;
+        sizes.expert_elems = stride_of(s);
     }
     return sizes;
 }

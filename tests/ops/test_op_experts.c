@@ -23,7 +23,7 @@ static void multiply(const wide_experts *w, int64_t n, int64_t j, bool out)
     double *y = w->y + (out ? n : row) * outputs;
     for (int64_t o = 0; o < outputs; ++o)
         y[o] += (out ? w->weights[n * k + j] : 1) *
-                op_dot(x, w->param + (expert * outputs + o) * inputs, inputs);
+                op_dot(x, w->param + expert * stride_of(s) + o * inputs, inputs);
 }
 
 static double experts_objective(const void *ctx)
@@ -52,7 +52,7 @@ static void experts_gradients(const wide_experts *w, double *dx, double *dweight
             continue;
         for (int64_t o = 0; o < outputs; ++o)
             for (int64_t i = 0; i < inputs; ++i) {
-                const int64_t p = (w->chosen[at] * outputs + o) * inputs + i;
+                const int64_t p = w->chosen[at] * stride_of(s) + o * inputs + i;
                 const double d = w->dy[y_at + o];
                 dx[x_at + i] += weight * d * w->param[p];
                 dparam[p] += weight * d * w->x[x_at + i];
@@ -95,7 +95,7 @@ static void experts_case(const shape *s, mics_op_kind kind, bool backward)
     const bool out = kind == MICS_OP_EXPERTS_OUT;
     const int64_t N = tokens_of(s), k = s->experts.chosen, E = s->experts.count;
     const int64_t xs = N * (out ? k * s->I : s->C), ys = N * (out ? s->C : k * s->I);
-    const int64_t params = E * s->I * s->C;
+    const int64_t params = E * stride_of(s);
     call args = call_begin(&c, s, kind, out ? "experts_out" : "experts_in");
     c.depends_on_threads = true;
     wide_experts w = route(&c, s, kind, &args);

@@ -466,10 +466,20 @@ static int32_t layer_mixture(mics_model *model)
     const int32_t x = model_norm(model, "ln", 0);
     const mics_param_ref gate = model_param(model, "gate", experts.count, MODEL_WIDTH);
     const int32_t routes = mics_op_router(model, x, gate, experts, (mics_router_spec){0});
-    const mics_param_ref up = model_param(model, "up", 4 * 2 * 5, MODEL_WIDTH);
+    mics_param_ref up = mics_param_none(), down = mics_param_none();
+    mics_model_experts(model, "experts", experts.count);
+    for (int32_t e = 0; e < experts.count; e++) {
+        char name[2][16];
+        snprintf(name[0], sizeof name[0], "up%d", (int)e);
+        snprintf(name[1], sizeof name[1], "down%d", (int)e);
+        const mics_param_ref made = model_param(model, name[0], 2 * 5, MODEL_WIDTH);
+        const mics_param_ref other = model_param(model, name[1], MODEL_WIDTH, 5);
+        up = e == 0 ? made : up;
+        down = e == 0 ? other : down;
+    }
+    mics_model_experts_end(model);
     int32_t y = mics_op_experts(model, MICS_OP_EXPERTS_IN, x, routes, up, experts);
     y = mics_op_experts_swiglu(model, y, experts);
-    const mics_param_ref down = model_param(model, "down", 4 * MODEL_WIDTH, 5);
     y = mics_op_experts(model, MICS_OP_EXPERTS_OUT, y, routes, down, experts);
     return mics_op_add(model, 0, y);
 }

@@ -126,6 +126,116 @@ static void test_every_schedule_is_valid(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// ---- computations in parts ----
+
+static const char mixture[] =
+    "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
+    "\"num_key_value_heads\": 1, \"hidden_size\": 8, \"intermediate_size\": 6, "
+    "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
+    "\"max_position_embeddings\": 16, \"vocab_size\": 23}";
+
+static mics_model *open_mixture(mics_memory *memory)
+{
+    mics_json *json = NULL;
+    mics_model *model = NULL;
+    ASSERT_OK(mics_json_parse(memory, "mixture", mixture, strlen(mixture), &json));
+    ASSERT_OK(mics_model_from_config(memory, json, false, &model));
+    mics_json_close(json);
+    return model;
+}
+
+// The list with one step changed is refused.
+static void check_changed(mics_schedule *schedule, mics_step *step, mics_step changed,
+                          const char *why)
+{
+    const mics_step kept = *step;
+    capture seen;
+    *step = changed;
+    capture_begin(&seen);
+    const mics_status status = mics_schedule_validate(schedule);
+    capture_end();
+    *step = kept;
+    assert_int_equal(status, MICS_ERR_INVALID);
+    ASSERT_SAID(&seen, why);
+}
+
+// Forward has two all-to-alls, backward as many, and as many again where it is recomputed.
+static void check_parts(mics_schedule *schedule, int32_t expected)
+{
+    mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    int32_t found = 0;
+    ASSERT_OK(mics_schedule_validate(schedule));
+    for (int32_t i = 0; i < list->count; i++) {
+        mics_step *step = &list->steps[i], changed = *step;
+        const bool computes = step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD;
+        if (step->kind == MICS_STEP_ALL_TO_ALL) {
+            found++;
+            changed.wait[MICS_STREAM_COMPUTE] = -1;
+            check_changed(schedule, step, changed, "invariant 13");
+            changed = *step;
+            changed.in_flight++;
+            check_changed(schedule, step, changed, "invariant 13");
+        } else if (computes && (step->part.op > 0 || step->part.call > 0)) {
+            changed.wait[MICS_STREAM_INTRA] = changed.wait[MICS_STREAM_INTER] = -1;
+            check_changed(schedule, step, changed, "breaks invariant");
+            changed = *step;
+            changed.part = (mics_step_part){0, 0, 0, 0};
+            check_changed(schedule, step, changed, "breaks invariant");
+        }
+    }
+    assert_int_equal(found, expected);
+}
+
+static void test_parts_of_computations(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    mics_model *model = open_mixture(memory);
+    for (int recompute = 0; recompute < 2; recompute++) {
+        for (int32_t experts = 2; experts <= 4; experts += 2) {
+            mics_schedule_spec spec = {.model = model,
+                                       .batch = {.sequences = 2, .length = 8, .threads = 1},
+                                       .micro_steps = 2,
+                                       .prefetch = 1,
+                                       .recompute = recompute == 1};
+            mics_schedule *schedule = NULL;
+            ASSERT_OK(mics_mesh_init(4, 2, (mics_sharding){4, 4, 4}, &spec.mesh));
+            ASSERT_OK(mics_mesh_spread_experts(&spec.mesh, experts));
+            ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
+            check_parts(schedule, 2 * 2 * (recompute == 1 ? 6 : 4));
+            mics_schedule_close(schedule);
+        }
+    }
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+// On GPUs tokens do not travel: refused, with what works.
+static void test_experts_on_accelerators(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    mics_model *model = open_mixture(memory);
+    mics_schedule_spec spec = {.model = model,
+                               .batch = {.sequences = 2, .length = 8, .threads = 1},
+                               .micro_steps = 2,
+                               .accelerator = true};
+    mics_schedule *schedule = NULL;
+    capture seen;
+    ASSERT_OK(mics_mesh_init(4, 2, (mics_sharding){4, 4, 4}, &spec.mesh));
+    ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
+    mics_schedule_close(schedule);
+    ASSERT_OK(mics_mesh_spread_experts(&spec.mesh, 2));
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_schedule_open(memory, &spec, &schedule));
+    capture_end();
+    ASSERT_SAID(&seen, "sharding.experts = 2: tokens travel to experts on CPUs alone; take 1");
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 // ---- mutants ----
 
 static mics_step *find(mics_schedule *schedule, mics_step_kind kind, mics_step_stage stage, int nth)
@@ -453,6 +563,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_schedule_is_valid),
+        cmocka_unit_test(test_parts_of_computations),
+        cmocka_unit_test(test_experts_on_accelerators),
         cmocka_unit_test(test_each_invariant_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

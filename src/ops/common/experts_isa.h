@@ -57,7 +57,8 @@ typedef struct experts_gemm {
     const experts_space *space;
     int32_t count;
     int64_t I, O;
-    const void *weight; // (count * O, I)
+    int64_t stride;     // from an expert's weight to the next one's
+    const void *weight; // (O, I), of the first
 } experts_gemm;
 
 // 0 where no expert computes.
@@ -78,7 +79,7 @@ static inline void experts_forward(const experts_gemm *g, void *y, const void *x
                                      .K = g->I,
                                      .a = (const mics_elem *)x + first[e] * g->I,
                                      .lda = g->I,
-                                     .b = (const mics_elem *)g->weight + e * g->O * g->I,
+                                     .b = (const mics_elem *)g->weight + e * g->stride,
                                      .ldb = g->I,
                                      .c = (mics_elem *)y + first[e] * g->O,
                                      .space = g->space->gemm,
@@ -99,7 +100,7 @@ static inline void experts_input_gradient(const experts_gemm *g, void *dx, const
                                      .K = g->O,
                                      .a = (const mics_elem *)dy + first[e] * g->O,
                                      .lda = g->O,
-                                     .b = (const mics_elem *)g->weight + e * g->O * g->I,
+                                     .b = (const mics_elem *)g->weight + e * g->stride,
                                      .ldb = g->I,
                                      .c = (mics_elem *)dx + first[e] * g->I,
                                      .space = g->space->gemm,
@@ -110,13 +111,13 @@ static inline void experts_input_gradient(const experts_gemm *g, void *dx, const
     experts_clear(g, dx, g->I);
 }
 
-/* dW (count * O, I) (+)= dy^T x; 0 of an expert without rows. */
+/* dW (O, I), of each expert, (+)= dy^T x; 0 of one without rows. */
 static inline void experts_weight_gradient(const experts_gemm *g, void *dweight, const void *dy,
                                            const void *x, bool add)
 {
     const int32_t *first = g->space->first;
     for (int32_t e = 0; e < g->count; ++e) {
-        mics_elem *to = (mics_elem *)dweight + e * g->O * g->I;
+        mics_elem *to = (mics_elem *)dweight + e * g->stride;
         const mics_gemm_spec gemm = {.transpose_a = true,
                                      .add = add,
                                      .M = g->O,

@@ -34,10 +34,11 @@ mics_status mics_experts_check(const mics_op_shape *shape)
     if (e.chosen < 1 || e.chosen > e.count)
         return mics_fail(MICS_ERR_INVALID, "unit %s: a token cannot go to %d of %d experts",
                          shape->unit, (int)e.chosen, (int)e.count);
-    if (shape->params[0][0] % e.count != 0)
+    if (shape->expert_elems < shape->params[0][0] * shape->params[0][1])
         return mics_fail(MICS_ERR_INVALID,
-                         "unit %s: %lld rows of a weight are not those of %d experts", shape->unit,
-                         (long long)shape->params[0][0], (int)e.count);
+                         "unit %s: the weight of an op of experts must be of a unit of %d experts "
+                         "(mics_model_experts)",
+                         shape->unit, (int)e.count);
     if (shape->op->routes < 0)
         return mics_fail(
             MICS_ERR_INVALID,

@@ -29,12 +29,13 @@ typedef struct mics_cuda_routes {
  */
 mics_cuda_routes mics_cuda_experts_route(const mics_op_call *call);
 
-// GEMMs of one weight (experts * O, I).
+// GEMMs of weights (O, I), one an expert, which lie `expert_elems` apart.
 typedef struct mics_cuda_experts_gemm {
     const mics_exec *at;
     const mics_cuda_routes *routes; // NULL: one expert has all rows, in their order
     int32_t experts;
     int64_t rows, I, O;
+    int64_t expert_elems;
     const void *weight;
 } mics_cuda_experts_gemm;
 
@@ -48,7 +49,7 @@ typedef struct mics_cuda_experts_rows {
 typedef struct mics_cuda_experts_weights {
     const void *dy, *x; // (R, O); (R, I), or by token (N, I)
     bool by_token;
-    void *dweight;
+    void *dweight; // as the weights
     bool add;
 } mics_cuda_experts_weights;
 

@@ -368,7 +368,7 @@ template <typename T, typename Out> struct rows_problem {
     Out *c;
     const int32_t *tokens, *first, *tiles; // tokens: a's rows are theirs; NULL: sorted ones
     int32_t experts;
-    int64_t rows, N, K, ldc, row_tiles, column_tiles;
+    int64_t rows, N, K, expert_elems, ldc, row_tiles, column_tiles;
     bool vectors, c_vectors;
 };
 
@@ -410,7 +410,7 @@ __global__ void __launch_bounds__(THREADS, Math::BLOCKS)
     }
     const int64_t rows = end - first < TILE ? end - first : TILE;
     const int64_t columns = p.N - column < TILE ? p.N - column : TILE;
-    const T *b = p.b + expert * p.N * p.K + (B_ALONG ? column * p.K : column);
+    const T *b = p.b + expert * p.expert_elems + (B_ALONG ? column * p.K : column);
     const operand<T> a_of = {p.tokens != nullptr ? p.a : p.a + first * p.K, p.K,
                              p.tokens != nullptr ? p.tokens + first : nullptr, rows};
     const operand<T> b_of = {b, B_ALONG ? p.K : p.N, nullptr, columns};
@@ -427,7 +427,7 @@ template <typename T> struct weights_problem {
     const T *a, *b;
     T *c;
     const int32_t *tokens, *first; // tokens: b's rows are theirs; NULL: sorted ones
-    int64_t M, N, row_tiles, column_tiles;
+    int64_t M, N, expert_elems, row_tiles, column_tiles;
     bool add, vectors;
 };
 
@@ -451,7 +451,7 @@ __global__ void __launch_bounds__(THREADS, Math::BLOCKS)
     const loader<T, false> a(a_of, K, p.vectors), b(b_of, K, p.vectors);
     warp_sums sum;
     add_products<Math, false, false>(sum, a, b, space);
-    T *to = p.c + (expert * p.M + row) * p.N + column;
+    T *to = p.c + expert * p.expert_elems + row * p.N + column;
     put_sums(target<T>{to, p.N, rows, columns, p.add, p.vectors}, sum,
              reinterpret_cast<float *>(space));
 }
@@ -484,10 +484,12 @@ void launch_rows(const mics_cuda_experts_gemm *g, const mics_cuda_experts_rows *
     p.rows = g->rows;
     p.N = B_ALONG ? g->O : g->I;
     p.K = B_ALONG ? g->I : g->O;
+    p.expert_elems = g->expert_elems;
     p.ldc = r->stride > 0 ? r->stride : p.N;
     p.row_tiles = ceil_div(p.rows, TILE) + (routes != nullptr ? p.experts : 0);
     p.column_tiles = ceil_div(p.N, TILE);
-    p.vectors = on_sixteen(p.a, p.b, nullptr) && p.K % PACK == 0 && (B_ALONG || p.N % PACK == 0);
+    p.vectors = on_sixteen(p.a, p.b, nullptr) && p.K % PACK == 0 && p.expert_elems % PACK == 0 &&
+                (B_ALONG || p.N % PACK == 0);
     p.c_vectors = on_sixteen(p.c, nullptr, nullptr) && p.N % (16 / sizeof(Out)) == 0 &&
                   p.ldc % (16 / sizeof(Out)) == 0;
     const cudaStream_t stream = stream_of(g->at);
@@ -510,10 +512,12 @@ void launch_weights(const mics_cuda_experts_gemm *g, const mics_cuda_experts_wei
     p.first = g->routes->first;
     p.M = g->O;
     p.N = g->I;
+    p.expert_elems = g->expert_elems;
     p.row_tiles = ceil_div(p.M, TILE);
     p.column_tiles = ceil_div(p.N, TILE);
     p.add = w->add;
-    p.vectors = on_sixteen(p.a, p.b, p.c) && p.M % PACK == 0 && p.N % PACK == 0;
+    p.vectors = on_sixteen(p.a, p.b, p.c) && p.M % PACK == 0 && p.N % PACK == 0 &&
+                p.expert_elems % PACK == 0;
     const cudaStream_t stream = stream_of(g->at);
     if (MICS_ALLOW_SHARED((grouped_weights<Math>), BYTES))
         MICS_LAUNCH((grouped_weights<Math>),

@@ -12,6 +12,7 @@ static experts_gemm gemm_of(const mics_op_call *call, const experts_space *space
                           .count = e.count,
                           .I = call->shape.in[0],
                           .O = call->shape.out / e.chosen,
+                          .stride = call->shape.expert_elems,
                           .weight = call->params[0]};
 }
 

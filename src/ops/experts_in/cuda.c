@@ -14,6 +14,7 @@ static mics_cuda_experts_gemm gemm_of(const mics_op_call *call, const mics_cuda_
                                     .rows = call->shape.N * e.chosen,
                                     .I = call->shape.in[0],
                                     .O = call->shape.out / e.chosen,
+                                    .expert_elems = call->shape.expert_elems,
                                     .weight = call->params[0]};
 }
 

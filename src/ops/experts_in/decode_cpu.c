@@ -19,7 +19,8 @@ void MICS_ISA_OP(experts_in_decode)(const mics_op_call *call)
             const int64_t expert = mics_route_chosen(call->routes, e, n)[row % e.chosen];
             for (int64_t o = begin; o < end; ++o)
                 y[row * O + o] =
-                    mics_dot_row(call->params[0], call->weights, expert * O + o, x + n * I, I);
+                    mics_dot_row(call->params[0], call->weights,
+                                 expert * call->shape.expert_elems + o * I, x + n * I, I);
         }
     }
 }

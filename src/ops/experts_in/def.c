@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Each token times the weights of the experts that it goes to. in: x (I), the router's weights (k),
-// of which only the routes are read; weight: (experts * O, I); out: (k * O), the N * k rows of all
+// of which only the routes are read; weight: (O, I), of each expert; out: (k * O), the N * k rows of all
 // tokens sorted by expert.
 #include "ops/experts/def.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {
     MICS_TRY(mics_experts_check(s));
-    *out_out = s->params[0][0] / s->op->experts.count * s->op->experts.chosen;
+    *out_out = s->params[0][0] * s->op->experts.chosen;
     *stats_out = 0;
     return mics_op_check(s, "inputs of the weight", s->params[0][1], s->in[0]);
 }

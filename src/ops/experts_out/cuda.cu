@@ -80,6 +80,7 @@ mics_cuda_experts_gemm gemm_of(const mics_op_call *call, const mics_cuda_routes 
             call->shape.N * e.chosen,
             call->shape.in[0] / e.chosen,
             call->shape.out,
+            call->shape.expert_elems,
             call->params[0]};
 }
 

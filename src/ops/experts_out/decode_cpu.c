@@ -8,14 +8,15 @@
 static float output(const mics_op_call *call, int64_t n, int64_t o)
 {
     const mics_experts e = call->shape.op->experts;
-    const int64_t I = call->shape.in[0] / e.chosen, O = call->shape.out;
+    const int64_t I = call->shape.in[0] / e.chosen;
     const int32_t *chosen = mics_route_chosen(call->routes, e, n);
     const float *x = (const float *)call->in[0] + n * call->shape.in[0];
     const float *weights = (const float *)call->in[1] + n * e.chosen;
     float sum = 0;
     for (int32_t j = 0; j < e.chosen; ++j)
-        sum += weights[j] *
-               mics_dot_row(call->params[0], call->weights, chosen[j] * O + o, x + j * I, I);
+        sum +=
+            weights[j] * mics_dot_row(call->params[0], call->weights,
+                                      chosen[j] * call->shape.expert_elems + o * I, x + j * I, I);
     return sum;
 }
 

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a token's experts give, times the router's weights, as one sum. in: rows sorted by expert
-// (k * I), the router's weights (k); weight: (experts * O, I); out: (O).
+// (k * I), the router's weights (k); weight: (O, I), of each expert; out: (O).
 #include "ops/experts/def.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
 {
     MICS_TRY(mics_experts_check(s));
-    *out_out = s->params[0][0] / s->op->experts.count;
+    *out_out = s->params[0][0];
     *stats_out = 0;
     return mics_op_check(s, "inputs of the weight, of each of a token's experts",
                          s->params[0][1] * s->op->experts.chosen, s->in[0]);

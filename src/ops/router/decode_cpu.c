@@ -14,7 +14,7 @@ void MICS_ISA_OP(router_decode)(const mics_op_call *call)
     for (int64_t n = 0; n < call->shape.N; ++n) {
         float *row = call->stats + n * mics_route_floats(e);
         for (int64_t i = 0; i < e.count; ++i)
-            row[i] = mics_dot_row(call->params[0], call->weights, i, x + n * C, C);
+            row[i] = mics_dot_row(call->params[0], call->weights, i * C, x + n * C, C);
         router_choose(row, e);
         for (int32_t j = 0; j < e.chosen; ++j)
             out[n * e.chosen + j] = router_weight(row, call->shape.op, j);

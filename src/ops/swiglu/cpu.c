@@ -1,26 +1,43 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // y = g s(g) u, with s(g) = 1 / (1 + e^-g); gate g and up u side by side in a row of 2 I.
-#include "ops/common/kernels_isa.h"
+#include "ops/common/experts_travel.h"
 #include "ops/common/vector_math.h"
 
 // Rows: of tokens, or of tokens at their experts.
 static int64_t rows_of(const mics_op_call *call)
 {
-    const mics_experts *experts = &call->shape.op->experts;
-    return call->shape.N * (experts->count > 0 ? experts->chosen : 1);
+    const mics_op *op = call->shape.op;
+    if (op->expert_ranks > 0)
+        return call->shape.N * mics_experts_all_rows(op);
+    return call->shape.N * (op->experts.count > 0 ? op->experts.chosen : 1);
+}
+
+// Rows [first, end) of width I.
+typedef void some_rows(const mics_op_call *call, int64_t I, int64_t first, int64_t end);
+
+// All rows; of those that travelled, the ones that hold something.
+static void for_rows(const mics_op_call *call, some_rows *rows)
+{
+    const mics_op *op = call->shape.op;
+    const int64_t all = rows_of(call), I = call->shape.N * call->shape.out / all;
+    if (op->expert_ranks == 0)
+        rows(call, I, 0, all);
+    for (int32_t b = 0; b < op->expert_ranks; ++b) {
+        const int64_t first = all / op->expert_ranks * b;
+        rows(call, I, first, first + experts_rows_in(call, b));
+    }
 }
 
 // Below, s is 0 to within 2e-38; e^-g is still finite (6.1e37).
 static const float LOWEST_GATE = -87.0F;
 
-static void forward(const mics_op_call *call)
+static void forward_rows(const mics_op_call *call, int64_t I, int64_t first, int64_t end)
 {
-    const int64_t N = rows_of(call), I = call->shape.N * call->shape.out / N;
     const mics_elem *x = call->in[0];
     mics_elem *y = call->out;
-#pragma omp parallel for if (N * I >= MICS_OP_PARALLEL)
-    for (int64_t n = 0; n < N; ++n) {
+#pragma omp parallel for if ((end - first) * I >= MICS_OP_PARALLEL)
+    for (int64_t n = first; n < end; ++n) {
         const mics_elem *gate_I = x + 2 * n * I, *up_I = gate_I + I;
         mics_elem *y_I = y + n * I;
 #pragma omp simd
@@ -29,6 +46,11 @@ static void forward(const mics_op_call *call)
             y_I[i] = mics_store(gate / (1.0F + mics_exp(-gate)) * mics_load(up_I[i]));
         }
     }
+}
+
+static void forward(const mics_op_call *call)
+{
+    for_rows(call, forward_rows);
 }
 
 // Of one gate: g s and its derivative s (1 + g (1 - s)), with 1 - s = e^-g s, which does not
@@ -68,14 +90,18 @@ static void backward_row(mics_elem *dx_2I, const mics_elem *dy_I, const mics_ele
     }
 }
 
-static void backward(const mics_op_call *call)
+static void backward_rows(const mics_op_call *call, int64_t I, int64_t first, int64_t end)
 {
-    const int64_t N = rows_of(call), I = call->shape.N * call->shape.out / N;
     const mics_elem *dy = call->dout, *x = call->in[0];
     mics_elem *dx = call->din;
-#pragma omp parallel for if (N * I >= MICS_OP_PARALLEL)
-    for (int64_t n = 0; n < N; ++n)
+#pragma omp parallel for if ((end - first) * I >= MICS_OP_PARALLEL)
+    for (int64_t n = first; n < end; ++n)
         backward_row(dx + 2 * n * I, dy + n * I, x + 2 * n * I, I, call->add_din);
+}
+
+static void backward(const mics_op_call *call)
+{
+    for_rows(call, backward_rows);
 }
 
 const mics_op_kernels MICS_OP(swiglu_kernels) = {.forward = forward, .backward = backward};

@@ -34,7 +34,7 @@ static int32_t experts_of(const mics_model *model)
 cut_sizes cut_sizes_of(const mics_planner *planner)
 {
     const mics_model *model = planner->request.model;
-    const int32_t layers = model->unit_count - 2;
+    const int32_t layers = mics_model_computing_units(model) - 2;
     return (cut_sizes){.ranks = planner->ranks,
                        .per_node = planner->ranks_per_node,
                        .layers = layers > 0 ? layers : 0,
@@ -45,18 +45,13 @@ cut_sizes cut_sizes_of(const mics_planner *planner)
 
 layer_elems cut_layer_elems(const mics_model *model)
 {
-    const int32_t layers = model->unit_count - 2;
-    double all = 0, experts = 0;
-    for (int32_t u = 1; u <= layers; u++) {
+    const int32_t layers = mics_model_computing_units(model) - 2;
+    double dense = 0, experts = 0;
+    for (int32_t u = 1; u < model->unit_count - 1; u++) {
         const mics_unit *unit = &model->units[u];
-        all += (double)unit->elems;
-        for (int32_t o = 0; o < unit->op_count; o++) {
-            const mics_op *op = &unit->ops[o];
-            if (op->routes >= 0)
-                experts += (double)mics_model_param(model, op->params[0])->elems;
-        }
+        *(mics_unit_computes(unit) ? &dense : &experts) += (double)unit->elems;
     }
-    return (layer_elems){.dense = (all - experts) / layers, .experts = experts / layers};
+    return (layer_elems){.dense = dense / layers, .experts = experts / layers};
 }
 
 // ---- what is possible ----

@@ -310,11 +310,13 @@ static unit_time mean_layer(const mics_planner *planner, const cut *c)
 {
     enum { KINDS = 4 };
     const mics_model *model = planner->request.model;
-    const int32_t last = model->unit_count - 2;
+    const int32_t last = model->unit_count - 2, layers = mics_model_computing_units(model) - 2;
     int32_t kinds[KINDS], counts[KINDS] = {0}, kind_count = 0;
     unit_time mean = {0};
     for (int32_t u = 1; u <= last; u++) {
         int32_t k = 0;
+        if (!mics_unit_computes(&model->units[u]))
+            continue;
         while (k < kind_count && !is_alike(&model->units[kinds[k]], &model->units[u]))
             k++;
         if (k == kind_count && kind_count < KINDS)
@@ -323,7 +325,7 @@ static unit_time mean_layer(const mics_planner *planner, const cut *c)
     }
     for (int32_t k = 0; k < kind_count; k++) {
         const unit_time time = tensor_unit(planner, kinds[k], c);
-        add_share(&mean, &time, (double)counts[k] / last);
+        add_share(&mean, &time, (double)counts[k] / layers);
     }
     return mean;
 }
@@ -334,7 +336,7 @@ void tensor_units(const mics_planner *planner, const cut *c, stage_times *times_
     *times_out = (stage_times){.embed = tensor_unit(planner, 0, c),
                                .layer = mean_layer(planner, c),
                                .head = tensor_unit(planner, units - 1, c),
-                               .layers = units - 2};
+                               .layers = mics_model_computing_units(planner->request.model) - 2};
 }
 
 void tensor_finish(const mics_planner *planner, const cut *c, stage_times *times)

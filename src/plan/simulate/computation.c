@@ -77,6 +77,26 @@ static double pass_end(const pass *p, double *flops_out)
     return p->us;
 }
 
+static void add_call(pass *p, const mics_grad_call *call)
+{
+    if (call->kind == MICS_GRAD_OP)
+        add_backward(p, call);
+    else // read one and write one, or read two
+        add_elementwise(
+            p, 0, (call->kind == MICS_GRAD_ADD ? 3.0 : 2.0) * (double)call->elems * p->elem_bytes);
+}
+
+double part_us(const mics_schedule *schedule, const mics_cluster *cluster, mics_math math,
+               const mics_step *step)
+{
+    pass p = pass_begin(schedule, cluster, math, step->unit);
+    for (int32_t op = step->part.op; op < step->part.op_end; op++)
+        add_forward(&p, &p.unit->ops[op]);
+    for (int32_t i = step->part.call; i < step->part.call_end; i++)
+        add_call(&p, &schedule->units[step->unit].grads[i]);
+    return p.us;
+}
+
 double unit_forward_us(const mics_schedule *schedule, const mics_cluster *cluster, mics_math math,
                        int32_t unit, double *flops_out)
 {
@@ -94,15 +114,8 @@ double unit_backward_us(const mics_schedule *schedule, const mics_cluster *clust
     // The loss's backward makes the logits itself; what comes before it is run again.
     for (int32_t op = 0; op < plan->forward_again; op++)
         add_forward(&p, &p.unit->ops[op]);
-    for (int32_t i = 0; i < plan->grad_count; i++) {
-        const mics_grad_call *call = &plan->grads[i];
-        if (call->kind == MICS_GRAD_OP)
-            add_backward(&p, call);
-        else // read one and write one, or read two
-            add_elementwise(&p, 0,
-                            (call->kind == MICS_GRAD_ADD ? 3.0 : 2.0) * (double)call->elems *
-                                p.elem_bytes);
-    }
+    for (int32_t i = 0; i < plan->grad_count; i++)
+        add_call(&p, &plan->grads[i]);
     return pass_end(&p, flops_out);
 }
 
@@ -129,7 +142,7 @@ double norm_us(const mics_schedule *schedule, const mics_cluster *cluster)
     for (int32_t u = 0; u < units; u++)
         elems += schedule->spec.all_reduces
                      ? (double)owned_elems(schedule, u)
-                     : (double)schedule->padded_elems[u] / schedule->spec.mesh.ranks;
+                     : (double)schedule->padded_elems[u] / mics_schedule_unit_ranks(schedule, u);
     return squares_us(cluster, elems, units);
 }
 

@@ -60,6 +60,11 @@ static void pricing_close(pricing *p)
 static double computation_us(pricing *p, const mics_step *step)
 {
     double *us = NULL;
+    const bool first = step->part.op == 0 && step->part.call == 0;
+    if (p->schedule->spread != NULL &&
+        (step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD) &&
+        !(first && mics_schedule_ends_pass(p->schedule, step)))
+        return part_us(p->schedule, p->cluster, p->options->math, step);
     switch (step->kind) {
     case MICS_STEP_FORWARD:
         us = &p->forward[step->unit];

@@ -1,0 +1,6 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Not on GPUs yet: the engine refuses models with such ops there.
+#include "ops/common/cuda_ops.h"
+
+const mics_op_kernels mics_cuda_experts_rows_kernels = {.forward = NULL};

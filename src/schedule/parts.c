@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a unit's passes consist of: parts with all-to-alls between them, and the units that each part
+// reads and writes.
+#include "schedule/builder.h"
+
+static void add_params(const mics_op *op, unit_set *set)
+{
+    for (int i = 0; i < MICS_OP_PARAMS; i++) {
+        if (op->params[i].unit >= 0)
+            add_unit(op->params[i].unit, set);
+    }
+}
+
+static double op_flops(const builder *b, const mics_unit *unit, const mics_op *op, bool backward)
+{
+    const mics_schedule_spec *spec = &b->schedule->spec;
+    if (spec->like != NULL && spec->mesh.experts == 1) // taken over
+        return 0;
+    const mics_op_cost cost = mics_op_cost_get(spec->model, unit, op, spec->batch);
+    return backward ? cost.flops_backward : cost.flops_forward;
+}
+
+// What a part of a pass reads and writes, and its FLOPs.
+static void find_part(const builder *b, int32_t u, pass_part *part)
+{
+    const mics_unit *unit = unit_of(b, u);
+    for (int32_t o = part->range.op; o < part->range.op_end; o++) {
+        add_params(&unit->ops[o], &part->reads);
+        part->flops += op_flops(b, unit, &unit->ops[o], false);
+    }
+    for (int32_t c = part->range.call; c < part->range.call_end; c++) {
+        const mics_grad_call *call = &b->schedule->units[u].grads[c];
+        if (call->kind != MICS_GRAD_OP)
+            continue;
+        const mics_op *op = &unit->ops[call->op];
+        if (mics_op_def_get(op->kind)->backward_reads_params)
+            add_params(op, &part->reads);
+        add_params(op, &part->writes);
+        part->flops += op_flops(b, unit, op, true);
+    }
+}
+
+// Ends a part before an all-to-all, and begins the next one behind it.
+static void end_part(pass_part *parts, int32_t *count, mics_step_part next, int32_t op,
+                     int32_t call)
+{
+    parts[*count].op = op;
+    parts[*count].call = call;
+    ++*count;
+    parts[*count] = (pass_part){.range = next, .op = -1, .call = -1};
+}
+
+static bool travels(const mics_unit *unit, int32_t op)
+{
+    return mics_op_def_get(unit->ops[op].kind)->travels;
+}
+
+void find_parts(builder *b, int32_t u, bool backward)
+{
+    const mics_unit *unit = unit_of(b, u);
+    const mics_unit_plan *plan = &b->schedule->units[u];
+    const int32_t ops = backward ? plan->forward_again : unit->op_count;
+    const int32_t calls = backward ? plan->grad_count : 0;
+    unit_facts *facts = &b->facts[u];
+    pass_part *parts = facts->parts[backward];
+    int32_t count = 0;
+    parts[0] = (pass_part){.op = -1, .call = -1};
+    for (int32_t o = 0; o < ops; o++) {
+        if (travels(unit, o))
+            end_part(parts, &count, (mics_step_part){o + 1, o + 1, 0, 0}, o, -1);
+        else
+            parts[count].range.op_end = o + 1;
+    }
+    for (int32_t c = 0; c < calls; c++) {
+        if (plan->grads[c].kind == MICS_GRAD_OP && travels(unit, plan->grads[c].op))
+            end_part(parts, &count, (mics_step_part){ops, ops, c + 1, c + 1}, plan->grads[c].op, c);
+        else
+            parts[count].range.call_end = c + 1;
+    }
+    facts->part_count[backward] = count + 1;
+    for (int32_t i = 0; i <= count; i++) {
+        find_part(b, u, &parts[i]);
+        for (int32_t r = 0; r < parts[i].reads.count; r++)
+            add_unit(parts[i].reads.units[r], &facts->reads[backward]);
+        for (int32_t w = 0; w < parts[i].writes.count; w++)
+            add_unit(parts[i].writes.units[w], &facts->writes);
+    }
+}
+
+double sum_flops(const unit_facts *facts, bool backward)
+{
+    double flops = 0;
+    for (int32_t i = 0; i < facts->part_count[backward]; i++)
+        flops += facts->parts[backward][i].flops;
+    return flops;
+}
