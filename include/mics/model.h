@@ -86,7 +86,7 @@ typedef struct mics_model {
     bool masked;
     mics_rotary_spec *rotaries; // each once, whatever the number of ops that use it
     int32_t rotary_count;
-    uint32_t masks; // dropout masks of all ops (mics_op.mask)
+    uint32_t masks; // of dropout and routers, of all ops (mics_op.mask)
     bool tied;      // the LM head's weight is a table of another unit; set by mics_model_finish
     // Whose units' arrays these are, where they are the same; NULL: its own (mics_model_spread).
     const struct mics_model *base;

@@ -215,7 +215,7 @@ static mics_status fill_muon(config *run)
 static mics_status fill_adam_lr(config *run)
 {
     const double peak = run->run.lr.peak;
-    if (run->adam_lr > 0 && peak <= 0)
+    if (run->adam_lr > 0 && (float)peak <= 0)
         return mics_json_fail(run->run.json, adam_lr_key, MICS_ERR_INVALID,
                               "changes as lr does, which is 0; give lr too");
     run->run.other_rate = run->adam_lr > 0 ? run->adam_lr / peak : 0;

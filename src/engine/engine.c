@@ -117,6 +117,13 @@ static mics_status check_spec(const mics_engine_spec *spec)
                          "the schedule counts the states of %s, the engine's are %s's",
                          mics_optimizer_def_get(spec->schedule->spec.optimizer)->name,
                          mics_optimizer_def_get(spec->optimizer.kind)->name);
+    const bool rated = spec->other_rate != 0;
+    if (rated && (spec->optimizer.kind != MICS_OPTIMIZER_MUON || !(spec->other_rate > 0) ||
+                  !isfinite(spec->other_rate)))
+        return mics_fail(MICS_ERR_INVALID,
+                         "other_rate %g: must be 0, or more with an optimizer that takes matrices "
+                         "whole (Muon)",
+                         spec->other_rate);
     if (spec->schedule->spec.share_params && spec->comm->ranks_sharing % mesh->ranks_per_node != 0)
         return mics_fail(MICS_ERR_UNSUPPORTED,
                          "the schedule shares parameters among %d ranks of a node, and the "

@@ -93,20 +93,42 @@ static mics_status read_settings(vocab *self)
     return MICS_OK;
 }
 
+// Whether it is a special token's text, or an object that has one as "content".
+static bool is_special(const vocab *self, const mics_json_value *token)
+{
+    const bool object = mics_json_type_of(token) == MICS_JSON_OBJECT;
+    const char *text = mics_json_string(object ? mics_json_get(token, "content") : token);
+    bool known = false;
+    for (int s = 0; s < SPECIALS && text != NULL; s++)
+        known = known || strcmp(text, self->special[s]) == 0;
+    return known;
+}
+
+static mics_status refuse_more(const vocab *self, const char *key)
+{
+    return mics_json_fail(self->settings, key, MICS_ERR_UNSUPPORTED,
+                          "has more than the special tokens; save the tokenizer with "
+                          "transformers, which writes a tokenizer.json");
+}
+
 // Tokens beyond the vocabulary's own special ones.
 static mics_status check_added(const vocab *self)
 {
-    static const char key[] = "added_tokens_decoder";
-    const mics_json_value *added = setting(self, key), *token = NULL;
-    for (const char *id = NULL; (token = mics_json_next(added, &id)) != NULL;) {
-        const char *content = mics_json_string(mics_json_get(token, "content"));
-        bool known = false;
-        for (int s = 0; s < SPECIALS && content != NULL; s++)
-            known = known || strcmp(content, self->special[s]) == 0;
-        if (!known)
-            return mics_json_fail(self->settings, key, MICS_ERR_UNSUPPORTED,
-                                  "has more than the special tokens; save the tokenizer with "
-                                  "transformers, which writes a tokenizer.json");
+    static const char *const keys[] = {"added_tokens_decoder", "additional_special_tokens",
+                                       "extra_special_tokens"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const mics_json_value *added = setting(self, keys[i]), *token = NULL;
+        const mics_json_type type = mics_json_type_of(added);
+        if (type != MICS_JSON_NULL && type != MICS_JSON_OBJECT && type != MICS_JSON_ARRAY)
+            return refuse_more(self, keys[i]);
+        for (const char *id = NULL; (token = mics_json_next(added, &id)) != NULL;) {
+            if (!is_special(self, token))
+                return refuse_more(self, keys[i]);
+        }
+        for (int32_t at = 0; type == MICS_JSON_ARRAY && at < mics_json_count(added); at++) {
+            if (!is_special(self, mics_json_element(added, at)))
+                return refuse_more(self, keys[i]);
+        }
     }
     return MICS_OK;
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Dropout masks on the CPU: the random bits that mics_dropout_draw (kernels.h) defines.
+// Masks of dropout and routers on the CPU: the random bits that mics_dropout_draw (kernels.h) defines.
 #ifndef MICS_OP_MASK_H
 #define MICS_OP_MASK_H
 

@@ -43,7 +43,7 @@ mics_status mics_experts_check(const mics_op_shape *shape)
         return mics_fail(
             MICS_ERR_INVALID,
             "unit %s: the second input of an op of experts must be made by a router of "
-            "%d experts",
+            "%d experts, with the same capacities",
             shape->unit, (int)e.count);
     return mics_op_check(shape, "weights of the router", shape->in[1], e.chosen);
 }

@@ -97,6 +97,12 @@ static const refused cases[] = {
     {LINES,
      "{\"added_tokens_decoder\": {\"4\": {\"content\": \"[MASK]\"}, \"5\": {\"content\": \"x\"}}}",
      MICS_ERR_UNSUPPORTED, "added_tokens_decoder: has more than the special tokens"},
+    {LINES, "{\"added_tokens_decoder\": \"x\"}", MICS_ERR_UNSUPPORTED,
+     "added_tokens_decoder: has more"},
+    {LINES, "{\"additional_special_tokens\": [\"[MASK]\", \"[E1]\"]}", MICS_ERR_UNSUPPORTED,
+     "additional_special_tokens: has more"},
+    {LINES, "{\"extra_special_tokens\": {\"e\": \"[E1]\"}}", MICS_ERR_UNSUPPORTED,
+     "extra_special_tokens: has more"},
 };
 
 static mics_status parse(const char *lines, const char *settings, mics_json **json_out)
