@@ -212,7 +212,8 @@ static mics_status train(experts_run *run, mics_engine *engine)
     const mics_batch_source source = {.read = read_batch, .ctx = &self};
     mics_step_result result;
     MICS_TRY(mics_engine_eval(engine, &source, &result));
-    run->evaluated = result.loss;
+    if (engine->rank == 0)
+        run->evaluated = result.loss;
     if (run->logits != NULL)
         MICS_TRY(mics_engine_logits(engine, 0, N, run->logits));
     for (; self.step <= STEPS; self.step++) {
