@@ -101,7 +101,7 @@ same_weights "$(ls -d whole/checkpoints/step-* | tail -n 1)" "$(ls -d lost/check
 [ -z "$(ls shm/0 shm/1 | grep mics-)" ] || fail "a finished run left copies in memory"
 
 # Both nodes lost: from disk, and the damaged copy of one is told of, if it is newer. A step that is saved in both
-# ways is read from disk, so a kill that came right then is tried again.
+# ways is read from disk, so a kill that came right then is tried again, as is one in the middle of a save.
 newest=0 copy=0
 until [ "$newest" -gt 0 ] && [ "$copy" -gt "$newest" ]; do
     [ "$copy" -lt 100 ] || fail "copies are never newer than checkpoints"
@@ -109,6 +109,8 @@ until [ "$newest" -gt 0 ] && [ "$copy" -gt "$newest" ]; do
     wait_for_copy $((copy > 6 ? copy + 2 : 8))
     kill_all
     newest=$(cat disk/checkpoints/latest 2>copies.err | sed 's/.*step-0*//') copy=$(newest_copy)
+    [ "$(ls disk/checkpoints/*/manifest.json 2>copies.err | tail -n 1)" = \
+        "disk/checkpoints/$(cat disk/checkpoints/latest 2>copies.err)/manifest.json" ] || newest=
     newest=${newest:-0} copy=${copy:-0}
 done
 rm -rf shm/1/*
