@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "base/clock.h"
+#include "mics/log.h"
 #include <time.h>
 
 double mics_clock_us(void)
@@ -8,4 +9,31 @@ double mics_clock_us(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+mics_status mics_condition_init(pthread_cond_t *condition_out)
+{
+    pthread_condattr_t monotonic;
+    bool ready = false;
+    if (pthread_condattr_init(&monotonic) == 0) {
+        ready = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0 &&
+                pthread_cond_init(condition_out, &monotonic) == 0;
+        pthread_condattr_destroy(&monotonic);
+    }
+    return ready ? MICS_OK
+                 : mics_fail(MICS_ERR_MEMORY, "the system has no condition variable left");
+}
+
+void mics_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, double us)
+{
+    const long whole_s = (long)(us * 1e-6);
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += whole_s;
+    until.tv_nsec += (long)((us - (double)whole_s * 1e6) * 1e3);
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    pthread_cond_timedwait(condition, mutex, &until);
 }

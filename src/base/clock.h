@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Monotonic time.
+// Monotonic time, and waits that end by it.
 #ifndef MICS_BASE_CLOCK_H
 #define MICS_BASE_CLOCK_H
 
+#include "mics/status.h"
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -13,6 +15,21 @@ extern "C" {
 
 /* Microseconds since an arbitrary start; never runs backwards. Threads: any. */
 double mics_clock_us(void);
+
+/* Makes a condition variable for mics_condition_wait.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY, logged (the condition untouched).
+ * Owns:    end it with pthread_cond_destroy.      Threads: any.
+ */
+mics_status mics_condition_init(pthread_cond_t *condition_out);
+
+/* Waits for a signal, `us` microseconds at most. They pass by the clock of mics_clock_us, so a wait
+ * is no longer where somebody sets the machine's time. As any wait for a condition it may end early.
+ *
+ * Units:   microseconds.
+ * Needs:   a condition of mics_condition_init, the mutex locked, us >= 0.
+ */
+void mics_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, double us);
 
 // How long somebody waits yet. What passes while this process stands still as a whole, because it
 // was stopped or its machine suspended, does not count: nobody is late because of it.

@@ -12,9 +12,11 @@
 #include <time.h>
 
 enum {
-    POLL_MS = 50,       // how often a thread without work looks whether the run is to stop
     MAX_FILES_POLL = 50 // how often rank 0 looks for the files of others, ms at most
 };
+
+// How often a thread without work looks whether the run is to stop.
+static const double POLL_US = 50e3;
 
 // ---- one save ----
 
@@ -223,12 +225,7 @@ static void look_for_commit(run_saver *self)
 
 static void sleep_awhile(run_saver *self)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += POLL_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    pthread_cond_timedwait(&self->changed, &self->mutex, &until);
+    mics_condition_wait(&self->changed, &self->mutex, POLL_US);
 }
 
 // Called with the mutex.
@@ -287,8 +284,11 @@ mics_status run_saver_open(run_trainer *trainer, run_saver *saver)
         MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, job->save_copy_bytes, &copy));
         saver->copy = copy;
     }
-    pthread_mutex_init(&saver->mutex, NULL);
-    pthread_cond_init(&saver->changed, NULL);
+    MICS_TRY(mics_condition_init(&saver->changed));
+    if (pthread_mutex_init(&saver->mutex, NULL) != 0) {
+        pthread_cond_destroy(&saver->changed);
+        return mics_fail(MICS_ERR_MEMORY, "no mutex for saving");
+    }
     saver->locks_open = true;
     if (pthread_create(&saver->thread, NULL, serve, saver) != 0)
         return mics_fail(MICS_ERR_MEMORY, "the system starts no more threads (saving)");

@@ -270,6 +270,29 @@ static void test_clock(void **state)
     }
 }
 
+// Waits that nobody ends. With a condition of another clock each would end at once.
+static void test_condition_wait(void **state)
+{
+    (void)state;
+    static const double waits_us[] = {0, 20e3, 1.02e6};
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t condition;
+    assert_int_equal(mics_condition_init(&condition), MICS_OK);
+    pthread_mutex_lock(&mutex);
+    for (size_t i = 0; i < sizeof waits_us / sizeof *waits_us; i++) {
+        const double begin_us = mics_clock_us();
+        double passed_us = 0;
+        int early = 0;
+        mics_condition_wait(&condition, &mutex, waits_us[i]);
+        for (; (passed_us = mics_clock_us() - begin_us) < waits_us[i]; early++)
+            mics_condition_wait(&condition, &mutex, waits_us[i] - passed_us);
+        assert_true(early < 10);
+        assert_true(passed_us < waits_us[i] + 5e6);
+    }
+    pthread_mutex_unlock(&mutex);
+    pthread_cond_destroy(&condition);
+}
+
 static void test_group(void **state)
 {
     (void)state;
@@ -477,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_size_texts),
         cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_condition_wait),
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_memory_counts),
         cmocka_unit_test(test_memory_block_bytes),

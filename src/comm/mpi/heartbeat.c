@@ -15,13 +15,13 @@
 #include "mics/log.h"
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     TAG_HEARTBEAT = 0, // exchanges have those above
-    PERIOD_NS = 200 * 1000 * 1000,
-    DRAIN_MAX = 4, // messages of a rank that one round may take in
+    DRAIN_MAX = 4,     // messages of a rank that one round may take in
 };
+
+static const double PERIOD_US = 200e3;
 
 enum { MESSAGE_ALIVE, MESSAGE_STATUS, MESSAGE_GOODBYE };
 
@@ -121,19 +121,13 @@ static mics_status go_on(comm_mpi *self, bool *left_out)
 // Waits for the next round. False: the thread must end.
 static bool await_round(comm_heartbeat *beat)
 {
-    struct timespec next;
-    clock_gettime(CLOCK_MONOTONIC, &next);
-    next.tv_nsec += PERIOD_NS;
-    if (next.tv_nsec >= 1000000000L) {
-        next.tv_sec++;
-        next.tv_nsec -= 1000000000L;
-    }
-    int expired = 0;
+    const double begin_us = mics_clock_us();
+    double left_us = 0;
     pthread_mutex_lock(&beat->mutex);
     while (!beat->ending && !beat->going)
         pthread_cond_wait(&beat->wake, &beat->mutex);
-    while (!beat->ending && expired == 0)
-        expired = pthread_cond_timedwait(&beat->wake, &beat->mutex, &next);
+    while (!beat->ending && (left_us = begin_us + PERIOD_US - mics_clock_us()) > 0)
+        mics_condition_wait(&beat->wake, &beat->mutex, left_us);
     bool goes = !beat->ending;
     pthread_mutex_unlock(&beat->mutex);
     return goes;
@@ -173,19 +167,13 @@ static mics_status start_thread(comm_mpi *self)
 
 static mics_status init_locks(comm_heartbeat *beat)
 {
-    pthread_condattr_t monotonic;
-    bool mutex = pthread_mutex_init(&beat->mutex, NULL) == 0;
-    bool attributes = mutex && pthread_condattr_init(&monotonic) == 0;
-    if (attributes) {
-        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-        beat->ready = pthread_cond_init(&beat->wake, &monotonic) == 0;
-        pthread_condattr_destroy(&monotonic);
-    }
-    if (beat->ready)
-        return MICS_OK;
-    if (mutex)
+    if (pthread_mutex_init(&beat->mutex, NULL) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "no mutex for heartbeats");
+    const mics_status status = mics_condition_init(&beat->wake);
+    beat->ready = status == MICS_OK;
+    if (!beat->ready)
         pthread_mutex_destroy(&beat->mutex);
-    return mics_fail(MICS_ERR_MEMORY, "no mutex or condition variable for heartbeats");
+    return status;
 }
 
 static mics_status allocate_places(comm_mpi *self, size_t ranks)

@@ -9,13 +9,10 @@
 #include "base/clock.h"
 #include "comm/mpi/transport.h"
 #include "mics/log.h"
-#include <time.h>
 
 static const char split_what[] = "finding the ranks of a node";
 
-enum {
-    SLICE_NS = 50 * 1000 * 1000,
-};
+static const double SLICE_US = 50e3;
 
 // One splitting. The rank has the turn while its thread goes on.
 typedef struct splitting {
@@ -63,7 +60,7 @@ static mics_status open_splitting(comm_mpi *self, splitting **split_out)
     made->world = self->world;
     made->rank = self->base.rank;
     const bool mutex = pthread_mutex_init(&made->mutex, NULL) == 0;
-    const bool changed = mutex && pthread_cond_init(&made->changed, NULL) == 0;
+    const bool changed = mutex && mics_condition_init(&made->changed) == MICS_OK;
     if (changed && pthread_create(&made->thread, NULL, split, made) == 0) {
         *split_out = made;
         return MICS_OK;
@@ -98,14 +95,8 @@ static bool await_splitting(splitting *made, double timeout_s)
     pthread_mutex_lock(&made->mutex);
     made->goes = true;
     pthread_cond_broadcast(&made->changed);
-    while (!made->done && !mics_patience_ends(&patience)) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += SLICE_NS;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&made->changed, &made->mutex, &until);
-    }
+    while (!made->done && !mics_patience_ends(&patience))
+        mics_condition_wait(&made->changed, &made->mutex, SLICE_US);
     const bool done = made->done;
     pthread_mutex_unlock(&made->mutex);
     return done;

@@ -37,7 +37,7 @@ void comm_turn_enter(comm_turn *turn);
 void comm_turn_leave(comm_turn *turn);
 
 /* Enters, or gives up after `seconds`: then nobody else ever gets a turn. For the end. */
-void comm_turn_enter_last(comm_turn *turn, time_t seconds);
+void comm_turn_enter_last(comm_turn *turn, double seconds);
 
 /* Lets others go first who wait for their turn, when this one has lasted for long. */
 void comm_turn_hand_over(comm_turn *turn);

@@ -25,13 +25,13 @@ enum {
 
 mics_status comm_turn_init(comm_turn *turn)
 {
-    bool mutex = pthread_mutex_init(&turn->mutex, NULL) == 0;
-    turn->ready = mutex && pthread_cond_init(&turn->next, NULL) == 0;
-    if (turn->ready)
-        return MICS_OK;
-    if (mutex)
+    if (pthread_mutex_init(&turn->mutex, NULL) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "no mutex for the MPI transport");
+    const mics_status status = mics_condition_init(&turn->next);
+    turn->ready = status == MICS_OK;
+    if (!turn->ready)
         pthread_mutex_destroy(&turn->mutex);
-    return mics_fail(MICS_ERR_MEMORY, "no mutex or condition variable for the MPI transport");
+    return status;
 }
 
 void comm_turn_fini(comm_turn *turn)
@@ -62,16 +62,14 @@ void comm_turn_leave(comm_turn *turn)
     pthread_mutex_unlock(&turn->mutex);
 }
 
-void comm_turn_enter_last(comm_turn *turn, time_t seconds)
+void comm_turn_enter_last(comm_turn *turn, double seconds)
 {
-    struct timespec deadline;
-    clock_gettime(CLOCK_REALTIME, &deadline);
-    deadline.tv_sec += seconds;
+    const double end_us = mics_clock_us() + seconds * 1e6;
+    double left_us = 0;
     pthread_mutex_lock(&turn->mutex);
     uint64_t mine = turn->drawn++;
-    int expired = 0;
-    while (turn->served != mine && expired == 0)
-        expired = pthread_cond_timedwait(&turn->next, &turn->mutex, &deadline);
+    while (turn->served != mine && (left_us = end_us - mics_clock_us()) > 0)
+        mics_condition_wait(&turn->next, &turn->mutex, left_us);
     pthread_mutex_unlock(&turn->mutex);
 }
 

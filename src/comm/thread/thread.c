@@ -22,10 +22,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 // How often who waits looks at the time.
-static const double LOOK_S = 0.25;
+static const double LOOK_US = 0.25e6;
 
 typedef enum cell_state { CELL_EMPTY, CELL_FULL, CELL_TAKING, CELL_REFUSED } cell_state;
 
@@ -89,15 +88,8 @@ static cell *cell_of(const mics_thread_world *world, int32_t rank, int32_t chann
 // wait is over.
 static bool wait_patiently(pthread_cond_t *signal, pthread_mutex_t *mutex, mics_patience *patience)
 {
-    const double slice_s = fmin(LOOK_S, fmax(patience->left_us, 0) * 1e-6);
-    struct timespec next;
-    clock_gettime(CLOCK_MONOTONIC, &next);
-    next.tv_nsec += (long)(slice_s * 1e9);
-    if (next.tv_nsec >= 1000000000L) {
-        next.tv_sec++;
-        next.tv_nsec -= 1000000000L;
-    }
-    pthread_cond_timedwait(signal, mutex, &next);
+    const double slice_us = fmin(LOOK_US, fmax(patience->left_us, 0));
+    mics_condition_wait(signal, mutex, slice_us);
     return mics_patience_ends(patience);
 }
 
@@ -409,24 +401,16 @@ static void thread_close(void *ctx)
 
 static mics_status cell_init(cell *at)
 {
-    pthread_condattr_t monotonic;
-    if (pthread_condattr_init(&monotonic) != 0)
-        return mics_fail(MICS_ERR_MEMORY, "no condition variable for a rank");
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    bool offered = false, taken = false, mutex = false;
-    offered = pthread_cond_init(&at->offered, &monotonic) == 0;
-    taken = offered && pthread_cond_init(&at->taken, &monotonic) == 0;
-    mutex = taken && pthread_mutex_init(&at->mutex, NULL) == 0;
-    pthread_condattr_destroy(&monotonic);
-    if (mutex) {
-        at->waits_for = MICS_RANK_NONE;
-        return MICS_OK;
-    }
-    if (taken)
+    MICS_TRY(mics_condition_init(&at->offered));
+    mics_status status = mics_condition_init(&at->taken);
+    if (status == MICS_OK && pthread_mutex_init(&at->mutex, NULL) != 0) {
+        status = mics_fail(MICS_ERR_MEMORY, "no mutex for a rank");
         pthread_cond_destroy(&at->taken);
-    if (offered)
+    }
+    if (status != MICS_OK)
         pthread_cond_destroy(&at->offered);
-    return mics_fail(MICS_ERR_MEMORY, "no mutex or condition variable for a rank");
+    at->waits_for = MICS_RANK_NONE;
+    return status;
 }
 
 mics_status mics_thread_world_open(mics_memory *memory, int32_t ranks, double timeout_s,
