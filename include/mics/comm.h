@@ -439,6 +439,15 @@ void mics_comm_unshare(mics_comm *comm, void *memory);
  */
 mics_status mics_comm_agree(mics_comm *comm, mics_status mine);
 
+/* Whether any rank of the world says true. Unlike an agreement's, its status is of the collective
+ * alone: MICS_ERR_PEER is never an answer.
+ *
+ * Sends as mics_comm_agree.
+ * Returns: MICS_OK, and *any_out the same on all ranks; as mics_comm_exchange (*any_out untouched).
+ * Collective: world.   Blocks: yes.
+ */
+mics_status mics_comm_any(mics_comm *comm, bool mine, bool *any_out);
+
 /* Lets this rank's later exchanges wait `seconds` for a partner, in place of what the transport was
  * opened with. For work that keeps some ranks longer than a collective may take (a checkpoint, a
  * corpus): every rank that may have to wait sets it before, and sets it back after.

@@ -261,6 +261,12 @@ mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count
  */
 mics_status mics_engine_agree(mics_engine *engine, mics_status mine);
 
+/* Calls mics_comm_any of the comm from a communication thread.
+ *
+ * Returns: as mics_comm_any.       Collective: yes.
+ */
+mics_status mics_engine_any(mics_engine *engine, bool mine, bool *any_out);
+
 // What one rank holds of a unit, in place: elements [begin, end) of the flat buffer, cut at the
 // unit's own length.
 typedef struct mics_engine_optimizer_shard {

@@ -65,12 +65,13 @@ mics_status mics_comm_set_timeout(mics_comm *comm, double seconds)
     return MICS_OK;
 }
 
-// Dissemination: after round k every rank knows the worst of the 2^(k+1) ranks up to itself. The
-// maximum may count a rank twice, so any number of ranks will do.
-mics_status comm_agree(mics_comm *comm, const mics_comm_group *over, mics_status mine)
+// The largest value of all members. Dissemination: after round k every member knows that of the
+// 2^(k+1) members up to itself. A maximum may count a member twice, so any number of them will do.
+static mics_status find_largest(mics_comm *comm, const mics_comm_group *over, int32_t mine,
+                                int32_t *largest_out)
 {
     const mics_group *group = &over->group;
-    int32_t worst = (int32_t)mine;
+    int32_t largest = mine;
     COMM_FIND(comm, exchange);
     for (int64_t hop = 1; hop < group->size; hop *= 2) {
         const int32_t to = (int32_t)((group->index + hop) % group->size);
@@ -78,29 +79,49 @@ mics_status comm_agree(mics_comm *comm, const mics_comm_group *over, mics_status
         int32_t theirs = 0;
         const mics_exchange exchange = {.to = mics_group_rank(*group, to),
                                         .from = mics_group_rank(*group, from),
-                                        .send = &worst,
+                                        .send = &largest,
                                         .recv = &theirs,
-                                        .bytes = sizeof worst,
+                                        .bytes = sizeof largest,
                                         .reduce = MICS_REDUCE_COPY,
                                         .channel = over->channel,
                                         .what = over->what};
-        mics_status status = comm->ops->exchange(comm->ctx, &exchange);
-        if (status != MICS_OK)
-            return mine != MICS_OK ? mine : status;
-        if (theirs > worst)
-            worst = theirs;
+        MICS_TRY(comm->ops->exchange(comm->ctx, &exchange));
+        if (theirs > largest)
+            largest = theirs;
     }
+    *largest_out = largest;
+    return MICS_OK;
+}
+
+mics_status comm_agree(mics_comm *comm, const mics_comm_group *over, mics_status mine)
+{
+    int32_t worst = MICS_OK;
+    const mics_status status = find_largest(comm, over, (int32_t)mine, &worst);
     if (mine != MICS_OK)
         return mine;
+    MICS_TRY(status);
     return worst == MICS_OK ? MICS_OK : MICS_ERR_PEER;
+}
+
+static mics_comm_group world_of(const mics_comm *comm, const char *what)
+{
+    return (mics_comm_group){
+        .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank}, .what = what};
 }
 
 mics_status mics_comm_agree(mics_comm *comm, mics_status mine)
 {
-    const mics_comm_group world = {
-        .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
-        .what = "agreement of all ranks"};
+    const mics_comm_group world = world_of(comm, "agreement of all ranks");
     return comm_agree(comm, &world, mine);
+}
+
+mics_status mics_comm_any(mics_comm *comm, bool mine, bool *any_out)
+{
+    const mics_comm_group world = world_of(comm, "question to all ranks");
+    int32_t largest = 0;
+    MICS_TRY(find_largest(comm, &world, mine, &largest));
+    *any_out = largest != 0;
+    return MICS_OK;
 }
 
 // The ranks form a chain that starts at root. While a rank passes piece i on it receives piece

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The agreement of all ranks outside of a list.
+// The agreement of all ranks outside of a list, and questions to all of them.
 #include "engine/engine_internal.h"
 
 mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
@@ -19,12 +19,34 @@ static mics_status agree_job(mics_engine *engine, mics_stream stream)
     return end_world_unless_ok(engine, status);
 }
 
+static mics_status any_job(mics_engine *engine, mics_stream stream)
+{
+    (void)stream;
+    const mics_status status =
+        mics_comm_any(engine->spec.comm, engine->any_mine, &engine->any_found);
+    engine->all_know = status == MICS_ERR_PEER; // another rank has ended the world
+    return end_world_unless_ok(engine, status);
+}
+
+static mics_status run_agreement(mics_engine *engine, worker_job job)
+{
+    status_call(engine, ENGINE_AGREE);
+    worker_start(engine, engine->home, job);
+    const mics_status status = worker_join(engine, engine->home);
+    status_call(engine, ENGINE_IDLE);
+    return status;
+}
+
 mics_status mics_engine_agree(mics_engine *engine, mics_status mine)
 {
     engine->agree_mine = mine;
-    status_call(engine, ENGINE_AGREE);
-    worker_start(engine, engine->home, agree_job);
-    mics_status status = worker_join(engine, engine->home);
-    status_call(engine, ENGINE_IDLE);
-    return status;
+    return run_agreement(engine, agree_job);
+}
+
+mics_status mics_engine_any(mics_engine *engine, bool mine, bool *any_out)
+{
+    engine->any_mine = mine;
+    MICS_TRY(run_agreement(engine, any_job));
+    *any_out = engine->any_found;
+    return MICS_OK;
 }

@@ -144,6 +144,7 @@ struct mics_engine {
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none
     mics_status failure;        // first failure on any stream
     mics_status agree_mine;     // argument of the agreement job
+    bool any_mine, any_found;   // argument and result of the question to all ranks
     mics_phase phase;
     int32_t
         *micro_step_read; // by micro-batch in flight: micro-step whose tokens are there; -1: none

@@ -83,9 +83,10 @@ static mics_status settle_behind(run_trainer *self)
     const mics_status status = await_save(self, &self->saver.behind);
     end_save(self, &self->saver.behind, status != MICS_OK);
     if (status != MICS_OK) {
-        // A state that is not finite ends the run, on all ranks; nothing else does.
-        const bool poisoned = status == MICS_ERR_NUMERIC;
-        if (mics_engine_agree(self->engine, poisoned ? status : MICS_OK) != MICS_OK)
+        // A state that is not finite ends the run, on all ranks; no other save that fails does.
+        bool poisoned = false;
+        MICS_TRY(mics_engine_any(self->engine, status == MICS_ERR_NUMERIC, &poisoned));
+        if (poisoned)
             return MICS_ERR_NUMERIC;
         warn_unsaved(self, step);
     }
@@ -100,12 +101,6 @@ static mics_status settle_behind(run_trainer *self)
 
 // ---- saves that somebody waits for ----
 
-// Whether some rank says so.
-static bool any(run_trainer *self, bool mine)
-{
-    return mics_engine_agree(self->engine, mine ? MICS_ERR_TIMEOUT : MICS_OK) != MICS_OK;
-}
-
 // What some rank cannot write in time goes to node memory first; where savers have not brought it
 // there (saver.h), all ranks together do. The last step of a run is for the disk alone: nothing goes
 // on from it.
@@ -113,9 +108,10 @@ static mics_status keep_if_late(run_trainer *self)
 {
     run_saver *saver = &self->saver;
     run_save *direct = &saver->direct;
-    bool kept = false;
+    bool kept = false, some = false;
     run_saver_await_kept(saver, direct);
-    if (any(self, direct->kept)) {
+    MICS_TRY(mics_engine_any(self->engine, direct->kept, &some));
+    if (some) {
         run_stop_kept(&self->job->stop, self->step);
         self->kept = true;
         self->kept_step = self->step;
@@ -123,7 +119,8 @@ static mics_status keep_if_late(run_trainer *self)
         return MICS_OK;
     }
     const bool late = run_share_is_late(self, run_saver_writes_older(saver)) && !direct->lost;
-    if (!any(self, late && self->step < self->job->run->steps))
+    MICS_TRY(mics_engine_any(self->engine, late && self->step < self->job->run->steps, &some));
+    if (!some)
         return MICS_OK;
     MICS_TRY(run_node_memory_stop(self, &kept));
     if (kept && self->rank->comm->rank == 0)

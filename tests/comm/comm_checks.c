@@ -348,6 +348,11 @@ mics_status checks_agree(mics_comm *comm)
     }
     RANKS_EXPECT(mics_comm_agree(comm, MICS_ERR_FORMAT) == MICS_ERR_FORMAT);
     RANKS_EXPECT(mics_comm_agree(comm, MICS_OK) == MICS_OK);
+    for (int32_t says = -1; says < comm->ranks; says++) {
+        bool any = says < 0;
+        RANKS_EXPECT(mics_comm_any(comm, comm->rank == says, &any) == MICS_OK);
+        RANKS_EXPECT(any == (says >= 0));
+    }
     return MICS_OK;
 }
 

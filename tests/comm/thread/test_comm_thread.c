@@ -459,6 +459,11 @@ static mics_status run_agree_broken(ranks_self *self)
     MICS_TRY(fault_open_take(self->memory, self->comm, 1, &self->comm));
     RANKS_EXPECT(mics_comm_agree(self->comm, MICS_OK) == MICS_ERR_COMM);
     RANKS_EXPECT(mics_comm_agree(self->comm, MICS_ERR_IO) == MICS_ERR_IO);
+    for (int mine = 0; mine < 2; mine++) {
+        bool any = mine == 0; // stays
+        RANKS_EXPECT(mics_comm_any(self->comm, mine == 1, &any) == MICS_ERR_COMM);
+        RANKS_EXPECT(any == (mine == 0));
+    }
     return MICS_OK;
 }
 
