@@ -230,6 +230,15 @@ mics_status mics_checkpoint_steps(mics_memory *memory, const char *dir, int64_t 
  */
 mics_status mics_checkpoint_mark(mics_memory *memory, const char *path, const char *why);
 
+/* Takes back the checkpoint of a step: its manifest is gone from the disk on return, so no start
+ * counts it, and the next save or mics_checkpoint_clean removes the rest. One that is not there is
+ * no error.
+ *
+ * Needs:   no save of that step under way.
+ * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_MEMORY: it may still count.
+ */
+mics_status mics_checkpoint_withdraw(mics_memory *memory, const char *dir, int64_t step);
+
 /* Opens a checkpoint folder and checks manifest, sizes and headers before anything is read.
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what; or a version newer than 2,

@@ -48,16 +48,24 @@ bool mics_file_plain_name(const char *name)
            strcmp(name, "..") != 0;
 }
 
+// Returns errno, or 0.
+static int sync_file(int fd)
+{
+    int cause = 0;
+    while ((cause = fsync(fd) == 0 ? 0 : errno) == EINTR)
+        continue;
+    return cause;
+}
+
 mics_status mics_file_sync_dir(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return mics_fail(MICS_ERR_IO, "%s: cannot open the folder: %s", path, strerror(errno));
-    int failed = fsync(fd);
-    // Some file systems cannot sync a folder and say EINVAL; their metadata is written through.
-    int cause = failed != 0 && errno != EINVAL ? errno : 0;
+    const int cause = sync_file(fd);
     close(fd);
-    if (cause != 0)
+    // Some file systems cannot sync a folder and say EINVAL; their metadata is written through.
+    if (cause != 0 && cause != EINVAL)
         return mics_fail(MICS_ERR_IO, "%s: cannot sync the folder: %s", path, strerror(cause));
     return MICS_OK;
 }
@@ -188,11 +196,7 @@ mics_status mics_file_write_at(int fd, const char *path, const void *data, size_
 
 mics_status mics_file_close_written(int fd, const char *path, mics_status status)
 {
-    int cause = 0;
-    if (status == MICS_OK) {
-        while ((cause = fsync(fd) == 0 ? 0 : errno) == EINTR)
-            continue;
-    }
+    int cause = status == MICS_OK ? sync_file(fd) : 0;
     if (close(fd) != 0 && cause == 0 && errno != EINTR)
         cause = errno;
     if (status == MICS_OK && cause != 0)

@@ -14,7 +14,6 @@
 #include "node_alone.h"
 #include "trainer.h"
 #include <stdio.h>
-#include <unistd.h>
 
 // ---- when a save has ended, on all ranks alike ----
 
@@ -187,10 +186,21 @@ mics_status run_saving_settle(run_trainer *self)
     return mics_comm_set_timeout(self->rank->comm, self->job->run->comm_timeout_s);
 }
 
+static void withdraw(const run_trainer *self, int64_t step)
+{
+    const char *dir = self->job->checkpoints_dir;
+    const bool before = mics_log_demote(true);
+    if (mics_checkpoint_withdraw(self->rank->memory, dir, step) != MICS_OK)
+        mics_log(MICS_LOG_WARNING,
+                 "%s/step-%08lld holds a state in which replicas differ; remove the folder before "
+                 "the run is started again",
+                 dir, (long long)step);
+    mics_log_demote(before);
+}
+
 static void drop_own(run_trainer *self)
 {
     run_saver *saver = &self->saver;
-    char path[RUN_PATH_BYTES];
     if (run_saver_state(saver, &saver->direct) == RUN_SAVE_NONE)
         return;
     const bool done = run_saver_await_done(saver, &saver->direct, true) == MICS_OK;
@@ -198,11 +208,8 @@ static void drop_own(run_trainer *self)
         run_stop_drop_kept(&self->job->stop);
         run_alone_drop(self);
     }
-    if (done && self->rank->comm->rank == 0) { // it was whole already
-        snprintf(path, sizeof path, "%s/step-%08lld/manifest.json", self->job->checkpoints_dir,
-                 (long long)saver->direct.step);
-        unlink(path);
-    }
+    if (done && self->rank->comm->rank == 0) // it was whole already
+        withdraw(self, saver->direct.step);
     run_saver_end(saver, &saver->direct, true);
 }
 

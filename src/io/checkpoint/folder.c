@@ -419,6 +419,22 @@ mics_status mics_checkpoint_mark(mics_memory *memory, const char *path, const ch
 
 // ---- removing ----
 
+mics_status mics_checkpoint_withdraw(mics_memory *memory, const char *dir, int64_t step)
+{
+    char *folder = NULL, *manifest = NULL;
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_file_join(memory, dir, mics_ckpt_step_name(step).text, &folder));
+    MICS_TRY_OUT(mics_file_join(memory, folder, MICS_MANIFEST_NAME, &manifest));
+    if (unlink(manifest) == 0)
+        status = mics_file_sync_dir(folder);
+    else if (errno != ENOENT)
+        status = mics_fail(MICS_ERR_IO, "%s: cannot remove: %s", manifest, strerror(errno));
+out:
+    mics_free(memory, manifest);
+    mics_free(memory, folder);
+    return status;
+}
+
 static void warn_removal(const char *path, const char *name)
 {
     if (errno != ENOENT)

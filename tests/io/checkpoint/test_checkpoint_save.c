@@ -492,6 +492,32 @@ static void only_the_newest_are_kept_and_strangers_stay(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+static void one_that_is_withdrawn_does_not_count(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    capture seen;
+    ASSERT_OK(mics_memory_open(&memory));
+    scratch place;
+    scratch_make(&place);
+    ASSERT_OK(save_small(memory, place.dir, 1, 11, 0));
+    ASSERT_OK(save_small(memory, place.dir, 2, 12, 0));
+    ASSERT_OK(mics_checkpoint_withdraw(memory, place.dir, 2));
+    expect_small(memory, place.dir, 1, 11);
+    ASSERT_OK(mics_checkpoint_withdraw(memory, place.dir, 2)); // it is gone
+    ASSERT_OK(mics_checkpoint_withdraw(memory, place.dir, 3)); // there never was one
+    mkdir(scratch_path(&place, "step-00000004"), 0777);
+    mkdir(scratch_path(&place, "step-00000004/manifest.json"), 0777);
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_IO, mics_checkpoint_withdraw(memory, place.dir, 4));
+    ASSERT_SAID(&seen, "step-00000004/manifest.json: cannot remove: ");
+    capture_end();
+    ASSERT_OK(mics_checkpoint_clean(memory, place.dir));
+    assert_false(file_exists(scratch_path(&place, "step-00000002")));
+    scratch_remove(&place);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void a_step_can_be_saved_again(void **state)
 {
     (void)state;
@@ -906,6 +932,7 @@ int main(void)
         cmocka_unit_test(units_have_states_of_their_own),
         cmocka_unit_test(a_save_says_how_the_run_was_resolved),
         cmocka_unit_test(only_the_newest_are_kept_and_strangers_stay),
+        cmocka_unit_test(one_that_is_withdrawn_does_not_count),
         cmocka_unit_test(a_step_can_be_saved_again),
         cmocka_unit_test(a_rank_that_fails_fails_the_save),
         cmocka_unit_test(ranks_save_without_a_word),
