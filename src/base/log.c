@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The log sink, with what the process' errors came to (the library's only mutable globals), the
-// rank that a thread speaks for, and the line that it keeps back.
+// The log sink, with what the process' errors came to, the rank that a thread speaks for, and the
+// line that it keeps back. The library's other mutable global is the list of unfinished files that
+// a signal removes (file.c); what is found out about other libraries is kept once a process.
 #include "mics/log.h"
 #include "base/text.h"
 #include <errno.h>
