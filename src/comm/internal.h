@@ -4,6 +4,7 @@
 #ifndef MICS_COMM_INTERNAL_H
 #define MICS_COMM_INTERNAL_H
 
+#include "base/hash.h"
 #include "mics/comm.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -109,12 +110,14 @@ static inline int32_t comm_block_of(const mics_comm_group *over, int32_t member)
     return over->block_of != NULL ? over->block_of[member] : member;
 }
 
-/* Tells orders of blocks apart: FNV-1a over the blocks by member. */
+/* Tells orders of blocks apart. */
 static inline uint64_t comm_order_hash(const mics_comm_group *over)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (int32_t m = 0; m < over->group.size; m++)
-        hash = (hash ^ (uint32_t)comm_block_of(over, m)) * 0x100000001b3u;
+    uint64_t hash = MICS_FNV1A_BEGIN;
+    for (int32_t m = 0; m < over->group.size; m++) {
+        const int32_t block = comm_block_of(over, m);
+        hash = mics_fnv1a(hash, &block, sizeof block);
+    }
     return hash;
 }
 

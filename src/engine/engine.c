@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's public calls: opening, initial values, a training step, an evaluation.
 #include "base/clock.h"
+#include "base/hash.h"
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 #include <math.h>
@@ -223,14 +224,10 @@ void mics_engine_close(mics_engine *engine)
 
 // ---- initial values ----
 
-// FNV-1a: names a parameter's stream of random numbers (Fowler, Noll, Vo; offset basis and prime of
-// the 64-bit form).
+// Names a parameter's stream of random numbers.
 static uint64_t name_hash(const char *name)
 {
-    uint64_t hash = 14695981039346656037u;
-    for (; *name != '\0'; name++)
-        hash = (hash ^ (uint64_t)(unsigned char)*name) * 1099511628211u;
-    return hash;
+    return mics_fnv1a(MICS_FNV1A_BEGIN, name, strlen(name));
 }
 
 // Elements [begin, end) of a parameter, in the host's memory; values_out[0] is element `begin`.

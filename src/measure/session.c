@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's session of mics bench: who shares a machine with whom, clocks, and figures of all ranks.
 #include "base/clock.h"
+#include "base/hash.h"
 #include "measure/internal.h"
 #include "mics/device.h"
 #include "mics/log.h"
@@ -30,10 +31,7 @@ static double machine_id(int32_t node)
     }
     if (got == 0)
         return (double)node;
-    uint64_t hash = 0xcbf29ce484222325U; // FNV-1a
-    for (size_t i = 0; i < got; i++)
-        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3U;
-    return (double)(hash >> 12); // exact in a double
+    return (double)(mics_fnv1a(MICS_FNV1A_BEGIN, text, got) >> 12); // exact in a double
 }
 
 enum { MACHINE, CORES, FIRST_CORE, MEMORY, PLACE_FIGURES };

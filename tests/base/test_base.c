@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Status, log, sizes, clock and counted memory.
+// Status, log, sizes, clock, hash and counted memory.
 #include "base/capture.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/size.h"
 #include "mics/memory.h"
 #include "mics/mesh.h"
@@ -293,6 +294,22 @@ static void test_condition_wait(void **state)
     pthread_cond_destroy(&condition);
 }
 
+// Source: draft-eastlake-fnv, appendix C: 64-bit FNV-1a of texts without their NUL.
+static void test_fnv1a_known_answers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t hash;
+    } cases[] = {
+        {"", 0xcbf29ce484222325}, {"a", 0xaf63dc4c8601ec8c}, {"foobar", 0x85944171f73967e8}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_true(mics_fnv1a(MICS_FNV1A_BEGIN, cases[i].text, strlen(cases[i].text)) ==
+                    cases[i].hash);
+    const uint64_t first = mics_fnv1a(MICS_FNV1A_BEGIN, "foo", 3);
+    assert_true(mics_fnv1a(first, "bar", 3) == cases[2].hash);
+}
+
 static void test_group(void **state)
 {
     (void)state;
@@ -501,6 +518,7 @@ int main(void)
         cmocka_unit_test(test_size_texts),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_condition_wait),
+        cmocka_unit_test(test_fnv1a_known_answers),
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_memory_counts),
         cmocka_unit_test(test_memory_block_bytes),

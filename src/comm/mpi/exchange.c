@@ -9,6 +9,7 @@
 // exchanges it, and not on what its receiver does with it. Each channel has its own tags and
 // staging.
 #include "base/clock.h"
+#include "base/hash.h"
 #include "comm/mpi/transport.h"
 #include "mics/comm.h"
 #include "mics/log.h"
@@ -125,15 +126,6 @@ static mics_status post_send(comm_mpi *self, transfer *moving, size_t chunk)
                                     tag_of(moving, TAG_CHUNK), self->world,
                                     &out->requests[chunk % out->window]),
                           exchange->what);
-}
-
-// FNV-1a.
-static uint64_t hash_text(const char *text)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *text != '\0'; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return hash;
 }
 
 // Receives are posted before sends, so that data finds its place.
@@ -456,7 +448,7 @@ mics_status comm_mpi_exchange(void *ctx, const mics_exchange *exchange)
     mics_status status = MICS_OK;
     // A direction that is not used has nothing to do.
     transfer moving = {.exchange = exchange,
-                       .hash = hash_text(exchange->what),
+                       .hash = mics_fnv1a(MICS_FNV1A_BEGIN, exchange->what, strlen(exchange->what)),
                        .in = lane_with(self, exchange->from, exchange->bytes),
                        .out = lane_with(self, exchange->to, exchange->bytes),
                        .header_in = MPI_REQUEST_NULL,

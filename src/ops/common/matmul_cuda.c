@@ -13,6 +13,7 @@
 //   pointers.
 #include "ops/common/matmul_cuda.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "ops/common/def.h"
 #include <cublasLt.h>
 #include <pthread.h>
@@ -127,14 +128,9 @@ static matmul *matmul_of(mics_device *device)
 
 // ---- the table of plans ----
 
-// FNV-1a, 64 bits.
 static uint64_t hash_of(const plan_key *key)
 {
-    const unsigned char *bytes = (const unsigned char *)key;
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < sizeof *key; ++i)
-        hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
-    return hash;
+    return mics_fnv1a(MICS_FNV1A_BEGIN, key, sizeof *key);
 }
 
 // Where a key's plan is, or would be put.
