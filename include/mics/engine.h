@@ -24,10 +24,10 @@ typedef struct mics_engine mics_engine;
 
 // How losses are scaled so that gradients stay within fp16's range: DeepSpeed's keys and meaning.
 typedef struct mics_loss_scaling {
-    double fixed;       // loss_scale: always this; 0: dynamic
-    double initial;     // 2 to the initial_scale_power
-    int64_t window;     // loss_scale_window: after so many steps without overflow it doubles
-    int32_t hysteresis; // overflows until it is halved
+    double fixed;                // loss_scale: always this; 0: dynamic
+    double initial;              // 2 to the initial_scale_power
+    int64_t window;              // loss_scale_window: steps without overflow until it doubles
+    int32_t hysteresis;          // overflows until it is halved
     bool consecutive_hysteresis; // any step without overflow gives the hysteresis back
     double min;                  // min_loss_scale; an overflow there ends the run
 } mics_loss_scaling;
@@ -40,8 +40,8 @@ typedef struct mics_scaler {
     double scale;
     int64_t steps;         // training steps so far
     int64_t last_overflow; // the newest of them that overflowed; -1: none
-    int64_t skipped;       // that overflowed: no parameter changed, the optimizer counts them not
-    int32_t hysteresis;    // overflows left until the scale is halved
+    int64_t skipped; // steps that overflowed: no parameter changed, no optimizer step was counted
+    int32_t hysteresis; // overflows left until the scale is halved
 } mics_scaler;
 
 /* Before the first step. Pure. */
@@ -98,7 +98,7 @@ typedef struct mics_batch_source {
 // What became of a training step. Every rank draws it from the same numbers.
 typedef enum mics_verdict {
     MICS_VERDICT_UPDATED,
-    MICS_VERDICT_OVERFLOW, // fp16: left out, and the loss scale follows; the optimizer counts it not
+    MICS_VERDICT_OVERFLOW, // fp16: left out, not counted by the optimizer; the loss scale follows
     MICS_VERDICT_SPIKE,    // left out: the loss is above mics_step_limits.max_loss
     // Left out: ranks that own the same optimizer shard have updated it, in the step before, with
     // other gradients (mics_engine_compare_grads).

@@ -93,7 +93,7 @@ mics_status mics_alloc(mics_memory *memory, mics_memory_tag tag, size_t bytes, v
  * pointer_out: the address of a pointer to such elements.
  * Units:   elem_bytes: bytes.
  * Needs:   count >= 0; 0 gives a valid block of no use.
- * Returns: MICS_OK; MICS_ERR_MEMORY, also for a size that is none (*pointer_out untouched).
+ * Returns: MICS_OK; MICS_ERR_MEMORY, also if the size overflows (*pointer_out untouched).
  * Owns:    the block is the caller's; give it back with mics_free.      Threads: any.
  */
 mics_status mics_new(mics_memory *memory, size_t count, size_t elem_bytes, void *pointer_out);

@@ -56,7 +56,7 @@ typedef struct mics_run_values {
     mics_sharding sharding;   // all 0: "auto"
 } mics_run_values;
 
-// Builds a model that is none of ours, with the calls of model.h. A description in JSON says which:
+// Builds a model of the program's own, with the calls of model.h. A description in JSON says which:
 // what the builder would read from a file. Checkpoints and exports hold it as config.json.
 typedef struct mics_model_builder {
     void *ctx;
@@ -98,7 +98,7 @@ typedef struct mics_job_spec {
     mics_model_builder builder;
     const char *description; // borrowed for the call
     int32_t ranks;           // 0: MPI's under its launcher, else 1 thread
-    int32_t nodes;           // treat the ranks as so many nodes; 0: what MPI finds, or 1
+    int32_t nodes;           // as how many nodes ranks count; 0: what MPI finds, or 1
     const char *resume; // "auto" (or NULL): the output folder's newest checkpoint; "none"; a folder
     mics_job_callbacks callbacks;
     // What this process came to before: a failure (its line kept back by mics_log_hold) is then
@@ -116,7 +116,7 @@ bool mics_job_is_launched(void);
 typedef struct mics_sampling {
     int64_t tokens;     // to draw
     double temperature; // 0: always the most likely token
-    int64_t top_k;      // draw among so many; 0: all
+    int64_t top_k;      // tokens to draw among; 0: all
     double top_p;       // of these among the likeliest with this share of probability; 0 or 1: all
     double min_p;       // of these among those with this share of the likeliest's; 0: all
     // Logits of tokens that the text has, prompt included, are divided by it where positive, else
@@ -148,7 +148,7 @@ typedef struct mics_sampling {
  */
 mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out);
 
-/* Settles and sizes a run, on so many ranks of machines like this one, without running anything: no
+/* Resolves and sizes a run on spec->ranks ranks of machines like this one, and runs nothing: no
  * data are read, no folder is written, and "cuda" needs no GPU. What comes out answers
  * mics_job_run, _model, _schedule and _facts_get, and nothing else.
  *
@@ -219,7 +219,7 @@ mics_status mics_job_save(mics_job *job);
 
 // How parameters are exported.
 typedef struct mics_export_spec {
-    // Several files of at most so many bytes each, or one tensor; 0: one file.
+    // Several files, none larger than this unless one tensor is; 0: one file.
     int64_t max_file_bytes;
     mics_dtype dtype; // of the tensors
 } mics_export_spec;

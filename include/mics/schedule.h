@@ -234,8 +234,8 @@ typedef struct mics_schedule_spec {
     mics_algorithm gather, reduce, boundary;
     // Units of fewer elements stay whole on every rank: they are sharded as 1 | 1 | O.
     int64_t param_persistence_threshold;
-    // Units of fewer elements, padded, share messages of at most so many: second hop and parameter
-    // sync. 0: none.
+    // Units of fewer elements, padded, share messages of at most this many, in second hop and
+    // parameter sync. 0: none.
     int64_t coalesce_below;
     // With MIXED parameters and gradients are sent as BF16, whatever is given. First-hop reductions
     // then send each block to its owner directly, who adds in fp32 and rounds once a hop; over

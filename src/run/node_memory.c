@@ -329,7 +329,7 @@ static mics_status copy_state(run_trainer *self, int64_t step, bool stops, bool 
         run_stop_kept(&self->job->stop, step);
     } else if (status == MICS_OK && self->rank->comm->rank == 0) {
         mics_log(MICS_LOG_WARNING, "step %lld is not kept in node memory; %s", (long long)step,
-                 stops ? "it goes to disk, for as long as that is let"
+                 stops ? "it goes to disk until run.grace_s is over"
                        : "training goes on, and the copy before it counts");
     }
     run_copy_close(&copy);

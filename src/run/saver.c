@@ -156,10 +156,9 @@ static void keep_if_late(run_saver *self, run_save *save)
     if (save->kept && trainer->rank->comm->rank == 0)
         mics_log(MICS_LOG_INFO, "step %lld is in node memory", (long long)save->step);
     if (save->lost && trainer->rank->comm->rank == 0)
-        mics_log(
-            MICS_LOG_WARNING,
-            "step %lld is not kept in node memory; it goes to disk, for as long as that is let",
-            (long long)save->step);
+        mics_log(MICS_LOG_WARNING,
+                 "step %lld is not kept in node memory; it goes to disk until run.grace_s is over",
+                 (long long)save->step);
 }
 
 static void serve_save(run_saver *self, run_save *save)

@@ -231,7 +231,7 @@ static bool find_late(run_trainer *self, double asked_us, bool writes_older)
                  (long long)self->step, needed_s, mics_size_text(bytes, text, sizeof text),
                  left_s > 0 ? left_s : 0,
                  self->step < self->job->run->steps ? "it goes to node memory first"
-                                                    : "it goes on for as long as it is let");
+                                                    : "it goes on until run.grace_s is over");
     return true;
 }
 

@@ -117,7 +117,7 @@ export NO_MEMORY
 begin placeless "step 1/" --steps 100000 --set run.checkpoint_every=0 --set run.grace_s=0.01
 kill -USR1 $pid
 ends 75
-contains placeless.err "is not kept in node memory; it goes to disk, for as long as that is let"
+contains placeless.err "is not kept in node memory; it goes to disk until run.grace_s is over"
 contains placeless.err "mics: stopped by SIGUSR1 after step"
 [ -e placeless/checkpoints/latest ] || fail "placeless: the step is not on disk"
 exit 0

@@ -201,7 +201,7 @@ mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *
     return MICS_OK;
 }
 
-// ---- numbers that are none ----
+// ---- numbers that are not finite ----
 
 mics_status mics_checkpoint_check_finite(const mics_checkpoint *checkpoint, const char *unit_name,
                                          const char *state, int64_t begin, int64_t end,

@@ -299,7 +299,7 @@ mics_status mics_rank_file_write_over(mics_memory *memory, int fd, const char *p
     return write_planned(memory, &out, &plan, id, shards, count, hash_out);
 }
 
-// ---- numbers that are none ----
+// ---- numbers that are not finite ----
 
 // An exponent of ones says so. Blocks are counted first, which compilers make vectors of.
 int64_t mics_rank_file_find_not_finite(const float *data, int64_t elems)
