@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-# Tables of defaults.sh's rows: PART SHARDING ROUND TOKENS/S STEP_MS EXPOSED_MS MIB HOP_EXPOSED LINK COMPUTE UNIT.
+# Tables of defaults.sh's rows: PART SHARDING ROUND TOKENS/S STEP_MS EXPOSED_MS MIB HOP_EXPOSED LINK COMPUTE UNIT MEMBER.
+# MEMBER is P|G|O. Figures may be "-". Rows that were kept before there was a MEMBER counted reductions between nodes as
+# gathers: of those only the figures of mics(P) are taken, which has none.
 
 # The median of a list in `text`, a number a word; its least and most are left in low and high.
 function median(text,    n, i, j, swap, list) {
@@ -70,6 +72,11 @@ function compared(part, kind, base) {
     return base == "apart" ? ranged(over(part, kind, base, 100), "%.1f") : ranged(over(part, kind, base, 1), "%.2f")
 }
 
+# A sharding's name, and the member of the family that auto took.
+function called(part, kind) {
+    return kind == "auto" && (part, kind) in member ? kind " " member[part, kind] : kind
+}
+
 function print_speeds(part,    i, kind, base, head) {
     base = base_of(part)
     if (base != "")
@@ -77,24 +84,31 @@ function print_speeds(part,    i, kind, base, head) {
     printf "\n%-7s %-13s %22s %10s %10s %8s   %s\n", "part", "sharding", "tokens/s", "step_ms", "exposed", "MiB", head
     for (i = 1; i <= cases[part]; i++) {
         kind = name[part, i]
-        printf "%-7s %-13s %22s %10.1f %10.1f %8.1f   %s\n", part, kind, ranged(column(part, kind, 4), "%.0f"),
-            median(column(part, kind, 5)), median(column(part, kind, 6)), median(column(part, kind, 7)),
-            compared(part, kind, base)
+        printf "%-7s %-13s %22s %10.1f %10.1f %8.1f   %s\n", part, called(part, kind),
+            ranged(column(part, kind, 4), "%.0f"), median(column(part, kind, 5)), median(column(part, kind, 6)),
+            median(column(part, kind, 7)), compared(part, kind, base)
     }
 }
 
-function print_hops(    p, i, part, kind, ratio) {
+function print_hop(part, kind,    ratio) {
+    ratio = over_bound(part, kind)
+    if (bound == 0) {
+        printf "%-7s %-13s %12s %9s %9s %9s %9s   %s\n", part, called(part, kind), "-", "-", "-", "-", "-", "-"
+        return
+    }
+    printf "%-7s %-13s %12.1f %9.1f %9.1f %9.1f %9.1f   %s\n", part, called(part, kind), median(column(part, kind, 8)),
+        median(column(part, kind, 9)), median(column(part, kind, 10)), median(column(part, kind, 11)), bound,
+        ranged(ratio, "%.2f")
+}
+
+function print_hops(    p, i, kind) {
     printf "\n%-7s %-13s %12s %9s %9s %9s %9s   %s\n", "hop, ms", "sharding", "exposed", "link", "compute", "unit",
         "bound", "exposed / bound"
     for (p = 1; p <= parts; p++)
         for (i = 1; i <= cases[part_name[p]]; i++) {
-            part = part_name[p]; kind = name[part, i]
-            ratio = over_bound(part, kind)
-            if (kind ~ /^zero3/ || bound == 0)
-                continue
-            printf "%-7s %-13s %12.1f %9.1f %9.1f %9.1f %9.1f   %s\n", part, kind, median(column(part, kind, 8)),
-                median(column(part, kind, 9)), median(column(part, kind, 10)), median(column(part, kind, 11)), bound,
-                ranged(ratio, "%.2f")
+            kind = name[part_name[p], i]
+            if (kind != "apart" && kind !~ /^zero3/)
+                print_hop(part_name[p], kind)
         }
 }
 
@@ -105,8 +119,12 @@ function print_hops(    p, i, part, kind, ratio) {
         name[$1, ++cases[$1]] = $2
     seen[$1, $2] = 1
     rounds = $3 > rounds ? $3 + 0 : rounds
-    for (field = 4; field <= 11; field++)
-        value[$1, $2, $3, field] = $field + 0
+    if (NF > 11)
+        member[$1, $2] = $12
+    last = NF > 11 || $2 ~ /^mics\(/ ? 11 : 7
+    for (field = 4; field <= last; field++)
+        if ($field != "-")
+            value[$1, $2, $3, field] = $field + 0
 }
 
 END {

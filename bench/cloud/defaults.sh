@@ -17,8 +17,11 @@
 #            round alone. `apart`: 8 nodes that train at once, each for itself, without a network
 #   bytes    the links' counters beside the ledger, in every mode
 #
-# The second hop's bound is max(0, LINK - COMPUTE) + UNIT: the time on a node's link of a step's second hop, with the
-# parameter sync, less all computation of that step, and the time on the link of the largest unit.
+# The hop's bound is max(0, LINK - COMPUTE) + UNIT: the time on a node's link of what a step sends between nodes beside
+# gathers, less all computation of that step, and the time on the link of the largest unit (ledger_of and hop_of of
+# lib.sh). For mics(2) that is the second hop; where gradients are reduced between nodes or a parameter sync follows the
+# update, these are part of it, so one bound holds for whatever auto takes. Where parameters are gathered between nodes
+# too, as zero3 does, the table has no figures ("-"), nor of rows that were kept by a script without MEMBER.
 #
 # All takes some 35 minutes. No case begins after SECONDS_MAX seconds; the tables are of what there is. With RESULTS a
 # next call goes on.
@@ -60,7 +63,7 @@ steps_of() { # PART SHARDING
     esac
 }
 
-# A row: tokens/s, step_ms, exposed ms, MiB of a rank, and of the second hop: exposed, LINK, COMPUTE, UNIT.
+# A row: tokens/s, step_ms, exposed ms, MiB of a rank, and of the hop: exposed, LINK, COMPUTE, UNIT, MEMBER.
 measure() { # PART SHARDING
     local kind=$2 node
     take_part "$1"
@@ -71,7 +74,7 @@ measure() { # PART SHARDING
         for ((node = 0; node < nodes_of; node++)); do
             echo "$(median "run$node" tokens_per_s) $(median "run$node" step_ms) $(median "run$node" exposed_comm_ms)"
         done | awk -v mib="$(mib_of run0)" '{ rate += $1; step += $2; waited += $3 }
-            END { print rate, step / NR, waited / NR, mib, 0, 0, 0, 0 }'
+            END { print rate, step / NR, waited / NR, mib, "- - - - -" }'
         return
     fi
     [ "$kind" != zero3-ring ] || kind=zero3-ring@$units

@@ -138,9 +138,10 @@ total() { # NAME FIELD
         } END { printf "%.0f\n", sum }' "$work/$1/metrics.jsonl"
 }
 
-# What the schedule of a run that ended sends between nodes in a step: "BYTES HOP UNIT", where HOP are the bytes of the
-# second hop, with the parameter sync, and UNIT those of them that its largest unit sends. Ranks are the standing
-# cloud's.
+# What the schedule of a run that ended sends between nodes in a step: "BYTES HOP UNIT". HOP are the bytes of all but
+# gathers, all-to-alls and the agreement: gradients on their way to the optimizer shards, and what comes back of them.
+# UNIT are those of HOP that the largest unit sends last: its way there in the last layered group, and its way back.
+# Ranks are the standing cloud's.
 ledger_of() { # NAME
     "$mics" explain "$work/$1/resolved.json" --ranks "$ranks" --nodes "$nodes" --json 2>/dev/null | awk '
         # Of a line: the value behind a key, from a place on.
@@ -148,34 +149,54 @@ ledger_of() { # NAME
             at = index(substr($0, from), "\"" key "\": ")
             return at ? substr($0, from + at + length(key) + 3) + 0 : 0
         }
+        # Of a line: what the kinds of a name, in all their stages, send between nodes.
+        function sent(kinds,    rest, sum) {
+            rest = $0
+            while (match(rest, "\"(" kinds ")( intra| inter)?\": \\{\"intra\": [0-9]*, \"inter\": ")) {
+                rest = substr(rest, RSTART + RLENGTH)
+                sum += rest + 0
+            }
+            return sum + 0
+        }
         /^ *"parameters": [0-9]/ { elems = behind("parameters", 1) }
         /"max_elems"/ { most = behind("max_elems", 1) > most ? behind("max_elems", 1) : most }
-        /"sent_bytes"/ {
-            all = behind("inter", index($0, "\"all\": "))
-            hop = all
-            rest = $0
-            while (match(rest, /"(gather|reduce|agree)[^"]*": \{"intra": [0-9]*, "inter": /)) {
-                rest = substr(rest, RSTART + RLENGTH)
-                hop -= rest + 0
-            }
+        /^ *"layered": / {
+            groups = int((behind("of", 1) + behind("micro_steps", 1) - 1) / behind("micro_steps", 1))
         }
-        END { printf "%.0f %.0f %.0f\n", all, hop, elems ? hop * most / elems : 0 }'
+        /"sent_bytes"/ {
+            all = sent("all")
+            hop = all - sent("gather|all-to-all|agree")
+            reduced = sent("reduce")
+        }
+        END {
+            last = hop - (groups > 1 ? reduced * (1 - 1 / groups) : 0)
+            printf "%.0f %.0f %.0f\n", all, hop, elems ? last * most / elems : 0
+        }'
 }
 
-# How much of the second hop a run waited for, beside the least that can be had: "EXPOSED LINK COMPUTE UNIT", in ms. A
-# node's link is busy for LINK with the second hop, a step computes for COMPUTE, and the largest unit's hop takes UNIT;
-# so at least max(0, LINK - COMPUTE) is exposed, and what the last unit sends. A parameter sync is waited for as a
-# gather; where gathers stay in a node nothing else is.
+# How much a run waited for what ledger_of calls HOP, beside the least that can be had: "EXPOSED LINK COMPUTE UNIT
+# MEMBER", in ms, where MEMBER is P|G|O. A node's link is busy for LINK with it, a step computes for COMPUTE, and UNIT of
+# LINK is the largest unit's; so at least max(0, LINK - COMPUTE) is exposed, and what the last unit sends. EXPOSED is the
+# wait for the second hop; for reductions, where gradients are reduced between nodes; and for parameters, where a
+# parameter sync brings them. Where parameters are gathered between nodes, gathers are on the link too, and waits for
+# them cannot be told from the others': there the figures are "-".
 hop_of() { # NAME MBIT
     local bytes
     read -ra bytes <<<"$(ledger_of "$1")"
     awk -v hop="${bytes[1]}" -v unit="${bytes[2]}" -v nodes="$nodes" -v mbit="$2" -v step="$(median "$1" step_ms)" \
         -v exposed="$(median "$1" exposed_comm_ms)" -v waited="$(median "$1" exposed_second_hop_ms)" \
-        -v gather="$(median "$1" exposed_gather_ms)" -v mesh="$(mesh_of "$1")" -v per_node="$per_node" 'BEGIN {
+        -v gather="$(median "$1" exposed_gather_ms)" -v reduce="$(median "$1" exposed_reduce_ms)" \
+        -v mesh="$(mesh_of "$1")" -v per_node="$per_node" 'BEGIN {
             split(mesh, degrees, " ")
-            if (degrees[1] <= per_node && degrees[3] > degrees[1]) waited += gather
+            member = degrees[1] "|" degrees[2] "|" degrees[3]
+            if (degrees[1] > per_node) {
+                print "- - - -", member
+                exit
+            }
+            if (degrees[2] > per_node) waited += reduce
+            if (degrees[3] > degrees[1]) waited += gather
             ms = 8 / nodes / mbit / 1000
-            printf "%.1f %.1f %.1f %.1f\n", waited, hop * ms, step - exposed, unit * ms
+            printf "%.1f %.1f %.1f %.1f %s\n", waited, hop * ms, step - exposed, unit * ms, member
         }'
 }
 
