@@ -38,8 +38,8 @@ typedef struct structures {
     struct structures *next;
     structure_kind kind; // of experts, where ranks keep different ones: all else is gathered
     bool shares;         // partition groups share their parameters
-    bool defers, syncs;  // what the head of the list brings: O < ranks, O > P
-    bool far;            // and over nodes
+    // Of a mixture, what the head of the list brings: O < ranks, and over nodes; O > P.
+    bool defers, far, syncs;
     int32_t prefetch, layered_micro_steps;
     int32_t uneven; // micro-steps, where groups differ in length; 0
     bool recompute;
@@ -84,6 +84,7 @@ struct mics_planner {
     mics_planner *first, *next; // the one of E = 1 (there NULL); of another E that was asked for
     mics_simulate_options simulate;
     int32_t ranks, ranks_per_node;
+    bool mixture; // has units of experts
     double available_bytes;
     int32_t degrees[MAX_DEGREES]; // that the mesh allows, ascending
     int32_t degree_count;

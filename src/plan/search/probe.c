@@ -50,6 +50,7 @@ mics_status probe_classes(mics_planner *planner)
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, units * sizeof(int32_t), &block));
     planner->class_of = block;
     for (size_t u = 0; u < units; u++) {
+        planner->mixture = planner->mixture || !mics_unit_computes(&model->units[u]);
         const int64_t elems = model->units[u].elems;
         const int32_t experts = mics_unit_computes(&model->units[u]) ? 1 : planner->experts;
         mics_mesh held = mesh; // by those that keep the same experts
@@ -140,12 +141,15 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
     const int32_t layered_micro_steps =
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     const mics_sharding *sharding = &choice->sharding;
-    const bool defers = sharding->optimizer < planner->ranks && !choice->all_reduces;
+    // Units of experts stand between others of another size. Then the order of gathers says which
+    // slots there are, and so does what the head of the list brings.
+    const bool defers =
+        planner->mixture && sharding->optimizer < planner->ranks && !choice->all_reduces;
     const structures wanted = {
         .kind = structure_of(planner, sharding),
         .shares = degree_shares(planner, sharding->params),
         .defers = defers,
-        .syncs = sharding->optimizer > sharding->params,
+        .syncs = planner->mixture && sharding->optimizer > sharding->params,
         .far = defers && sharding->optimizer > planner->ranks_per_node,
         .prefetch = choice->prefetch,
         .layered_micro_steps = layered_micro_steps,
