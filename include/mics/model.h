@@ -215,6 +215,10 @@ static inline int64_t mics_unit_expert_elems(const mics_unit *unit)
     return unit->elems / unit->experts;
 }
 
+/* Whether mics_model_spread can make one of those ranks: the model has experts, all as many times as
+ * ranks, and one mixture a unit.     Needs: experts >= 1. Pure. */
+bool mics_model_can_spread(const mics_model *model, int32_t experts);
+
 /* The same model for ranks of which `experts` keep different experts: rows of tokens travel to them
  * and back. Units and parameters are those of `model`, in the same order.
  *

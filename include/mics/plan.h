@@ -3,8 +3,8 @@
 // Searches shardings and batches for a model on a cluster: makes their schedules, takes their
 // memory from the ledger, runs them on clocks, and says why the best is the best.
 //
-// The space is the whole family P | G | O that the mesh allows, times every micro-batch x
-// accumulation that gives the global batch, recomputation, units gathered ahead, layered
+// The space is the whole family P | G | O that the mesh allows (on CPUs with every E of a model with
+// experts), times every micro-batch x accumulation that gives the global batch, recomputation, units gathered ahead, layered
 // micro-steps (1, 2, 4, 8 or all), and gathers and reductions by one ring or in two stages where
 // their groups span nodes. What does not fit is left out by memory, which is known without making
 // the schedule; what cannot be among the best by a lower bound on its time (computation alone,
@@ -65,6 +65,7 @@ typedef struct mics_plan_request {
 // One way to run it.
 typedef struct mics_plan_choice {
     mics_sharding sharding;
+    int32_t experts; // ranks that keep different experts (mics_mesh.experts); 0 counts as 1
     int64_t micro_batch;
     int32_t micro_steps; // micro_batch x micro_steps x ranks is the global batch
     int32_t prefetch;
@@ -108,8 +109,9 @@ typedef struct mics_plan_entry {
     double compute_us; // forwards and backwards, slowed by what runs beside
     double update_us;  // norm and optimizer
     double exposed_param_sync_us, exposed_gather_us, exposed_reduce_us, exposed_second_hop_us;
-    double exposed_other_us; // agreement; MEGATRON: the bubble, and what its passes wait for
-    double exposed_us;       // all of them
+    double exposed_all_to_all_us; // of rows to experts, and back
+    double exposed_other_us;      // agreement; MEGATRON: the bubble, and what its passes wait for
+    double exposed_us;            // all of them
     double overhead_us;
     mics_step_kind limit; // of the longest chain; forward and backward count together
     mics_step_stage limit_stage;
@@ -141,6 +143,7 @@ typedef struct mics_plan_space {
     mics_plan_family family;
     int64_t micro_batch;         // > 0: this one alone
     mics_plan_pipeline pipeline; // MEGATRON: what of it is above 0 stands fixed
+    int32_t experts;             // > 0: ranks that keep different experts, this number alone
     int32_t params;              // > 0: shardings with this P alone
     int32_t min_replicas;        // > 0: in place of the request's
     int32_t prefetch;            // where given
@@ -197,7 +200,7 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
 
 /* Searches.
  *
- * Ties are broken, in this order, by: time (whole ns), inter-node bytes, memory, smaller P, G, O,
+ * Ties are broken, in this order, by: time (whole ns), inter-node bytes, memory, smaller P, G, O, E,
  * larger micro-batch, no recomputation, smaller prefetch, smaller layered_micro_steps, rings.
  * Needs:   top >= 1.
  * Returns: MICS_OK, also where nothing fits (count 0); MICS_ERR_INVALID, logged: the space is

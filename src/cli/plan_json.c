@@ -36,6 +36,8 @@ static void print_times(const mics_plan_entry *entry)
     print_ms("exposed_gather_ms", entry->exposed_gather_us, ", ");
     print_ms("exposed_reduce_ms", entry->exposed_reduce_us, ", ");
     print_ms("exposed_second_hop_ms", entry->exposed_second_hop_us, ", ");
+    if (entry->choice.experts > 1)
+        print_ms("exposed_all_to_all_ms", entry->exposed_all_to_all_us, ", ");
     print_ms("exposed_other_ms", entry->exposed_other_us, ", ");
     print_ms("overhead_ms", entry->overhead_us, ", ");
 }

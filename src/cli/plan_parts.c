@@ -125,12 +125,12 @@ static void print_pipeline(const mics_plan_pipeline *p)
 void cli_plan_choice_json(const mics_plan_entry *entry)
 {
     const mics_plan_choice *c = &entry->choice;
-    printf("\"name\": \"%s\", \"params\": %d, \"grads\": %d, \"optimizer\": %d, "
-           "\"micro_batch\": %lld, \"accumulation\": %d, \"layered_micro_steps\": %d, "
-           "\"recompute\": %s, "
-           "\"prefetch\": %d, "
-           "\"gather\": \"%s\", \"reduce\": \"%s\", ",
-           entry->name, (int)c->sharding.params, (int)c->sharding.grads, (int)c->sharding.optimizer,
+    printf("\"name\": \"%s\", \"params\": %d, \"grads\": %d, \"optimizer\": %d, ", entry->name,
+           (int)c->sharding.params, (int)c->sharding.grads, (int)c->sharding.optimizer);
+    if (c->experts > 1)
+        printf("\"experts\": %d, ", (int)c->experts);
+    printf("\"micro_batch\": %lld, \"accumulation\": %d, \"layered_micro_steps\": %d, "
+           "\"recompute\": %s, \"prefetch\": %d, \"gather\": \"%s\", \"reduce\": \"%s\", ",
            (long long)c->micro_batch, (int)c->micro_steps, (int)cli_plan_layered(c),
            c->recompute ? "true" : "false", (int)c->prefetch,
            c->gather_two_stage ? "two-stage" : "ring", c->reduce_two_stage ? "two-stage" : "ring");

@@ -55,6 +55,9 @@ static const char *sharding_text(const mics_plan_entry *entry, char text[48])
         snprintf(text, 48, "--");
     else if (p->stages > 0) // without "megatron "
         snprintf(text, 48, "%s", strchr(entry->name, ' ') + 1);
+    else if (entry->choice.experts > 1)
+        snprintf(text, 48, "%d|%d|%d E%d", (int)s->params, (int)s->grads, (int)s->optimizer,
+                 (int)entry->choice.experts);
     else
         snprintf(text, 48, "%d|%d|%d", (int)s->params, (int)s->grads, (int)s->optimizer);
     return text;
@@ -100,7 +103,7 @@ static void print_wide(const mics_plan *plan, const mics_plan_entry *e)
     print_ms(e->exposed_reduce_us);
     print_ms(e->exposed_second_hop_us);
     print_ms(e->update_us);
-    print_ms(e->exposed_other_us + e->overhead_us);
+    print_ms(e->exposed_all_to_all_us + e->exposed_other_us + e->overhead_us);
     printf("%8.1f%7.1f%6.1f ", e->tflops_per_gpu, e->hardware_tflops_per_gpu, 100 * e->mfu);
     print_figure(e->tokens_per_s);
     print_price(plan, e);
@@ -189,6 +192,20 @@ static void print_memory(const rows *all)
 
 // ---- the whole ----
 
+static void print_experts(const mics_plan *plan)
+{
+    if (plan->experts == 0)
+        return;
+    if (plan->accelerator)
+        printf("each layer's %d experts are gathered like other parameters; megatron's may be "
+               "spread over ranks\n(mics spreads them on CPUs alone: sharding.experts)\n",
+               (int)plan->experts);
+    else
+        printf("each layer's %d experts are gathered like other parameters, or where a row says E, "
+               "tokens travel:\nE ranks keep different ones (sharding.experts)\n",
+               (int)plan->experts);
+}
+
 static void print_head(const mics_plan *plan, const mics_plan_found *found)
 {
     const int32_t ranks = mics_planner_ranks(found->planner);
@@ -208,11 +225,7 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
     if (plan->by_shapes)
         printf("planned by its shapes: this version cannot train model_type %s yet\n",
                plan->model->architecture);
-    if (plan->experts > 0)
-        printf("each layer's %d experts are gathered like other parameters; megatron's may be "
-               "spread over "
-               "ranks\n",
-               (int)plan->experts);
+    print_experts(plan);
     printf("%d node%s of %s: %d ranks, %s of memory each for the run", (int)nodes,
            nodes == 1 ? "" : "s", plan->cluster.name, (int)ranks,
            mics_size_text(mics_planner_memory_bytes(found->planner), memory, sizeof memory));
@@ -250,8 +263,9 @@ static const char footnotes[] =
 
 static const char footnote_wide[] =
     "gather, reduce, 2nd hop: time that computation waits for them; gather holds parameter sync; "
-    "other: agreement,\n"
-    "overhead, and megatron's bubble, collectives and sends. hw: TFLOP/s with recomputation.\n";
+    "other: all-to-alls,\n"
+    "agreement, overhead, and megatron's bubble, collectives and sends. hw: TFLOP/s with "
+    "recomputation.\n";
 
 static const char footnote_narrow[] =
     "comm: time that computation waits for communication (megatron: and the bubble); other: update "

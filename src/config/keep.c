@@ -152,6 +152,7 @@ static void keep_mesh(config *run)
     run->kept_degrees[0] = int_at(json, "sharding.params");
     run->kept_degrees[1] = int_at(json, "sharding.grads");
     run->kept_degrees[2] = int_at(json, "sharding.optimizer");
+    run->kept_degrees[3] = int_at(json, "sharding.experts");
 }
 
 static void keep_precision(config *run)

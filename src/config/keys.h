@@ -126,7 +126,7 @@ typedef struct config {
     int64_t kept_train;      // of the stored run: its global batch; 0: none
     int64_t kept_micro;      // its micro-batch
     int64_t kept_ranks;      // its ranks; 0: none
-    int64_t kept_degrees[3]; // its sharding; 0: said in other words
+    int64_t kept_degrees[4]; // its P, G, O and E; 0: said in other words, and E 1 of before it was
     text_list train, validation;
     double dropout;
     const char *device, *precision; // as asked for; after mics_run_resolve_device as they are

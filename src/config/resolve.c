@@ -347,10 +347,11 @@ static bool is_auto(const config *run)
 // What was chosen for as many ranks, and is possible on these nodes.
 static bool keeps_sharding(const config *run, int32_t ranks, int32_t ranks_per_node)
 {
-    const int64_t *of = run->kept_degrees;
+    const int64_t *of = run->kept_degrees, experts = of[3] > 0 ? of[3] : 1;
     return is_auto(run) && run->kept_ranks == ranks && of[0] >= 1 && of[1] >= 1 && of[2] >= 1 &&
            of[2] <= ranks / run->run.min_replicas && fits(of[0], 1, ranks, ranks_per_node) &&
-           fits(of[1], of[0], ranks, ranks_per_node) && fits(of[2], of[1], ranks, ranks_per_node);
+           fits(of[1], of[0], ranks, ranks_per_node) && fits(of[2], of[1], ranks, ranks_per_node) &&
+           of[0] % experts == 0 && fits(experts, 1, ranks, ranks_per_node);
 }
 
 static request request_kept(const config *run)
@@ -459,9 +460,11 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     run->run.micro_steps = (int32_t)sizes.steps;
     run->run.sharding = (mics_sharding){(int32_t)sharding.params, (int32_t)sharding.grads,
                                         (int32_t)sharding.optimizer};
-    run->run.experts = (int32_t)run->experts;
+    const bool keeps = keeps_sharding(run, ranks, ranks / nodes);
+    run->run.experts =
+        (int32_t)(keeps && run->kept_degrees[3] > 0 ? run->kept_degrees[3] : run->experts);
     run->run.sharding_open = is_auto(run);
-    run->run.sharding_auto = is_auto(run) && !keeps_sharding(run, ranks, ranks / nodes);
+    run->run.sharding_auto = is_auto(run) && !keeps;
     run->run.kept_sharding =
         (mics_sharding){(int32_t)run->kept_degrees[0], (int32_t)run->kept_degrees[1],
                         (int32_t)run->kept_degrees[2]};

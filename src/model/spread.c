@@ -34,6 +34,26 @@ static bool has_experts(const mics_unit *unit)
     return false;
 }
 
+static int32_t count_mixtures(const mics_unit *unit)
+{
+    int32_t count = 0;
+    for (int32_t o = 0; o < unit->op_count; o++)
+        count += unit->ops[o].kind == MICS_OP_EXPERTS_IN;
+    return count;
+}
+
+bool mics_model_can_spread(const mics_model *model, int32_t experts)
+{
+    bool any = false;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        const mics_unit *unit = &model->units[u];
+        any = any || !mics_unit_computes(unit);
+        if (count_mixtures(unit) > 1 || unit->experts % experts != 0)
+            return false;
+    }
+    return any;
+}
+
 static mics_status check_experts(const mics_unit *unit, int32_t experts)
 {
     if (unit->experts % experts == 0)

@@ -93,6 +93,7 @@ static mics_plan_space space_of(const mics_run *run)
     static const mics_sharding any = {0, 0, 0};
     return (mics_plan_space){
         .sharding = run->sharding_auto ? any : run->sharding,
+        .experts = run->sharding_auto ? 0 : run->experts,
         .micro_batch = run->batch_auto ? 0 : run->micro_batch,
         .recompute_given = !run->recompute_auto,
         .recompute = run->recompute,
@@ -231,6 +232,7 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
 static void take(const mics_plan_choice *choice, mics_run *run)
 {
     run->sharding = choice->sharding;
+    run->experts = choice->experts;
     run->micro_batch = choice->micro_batch;
     run->micro_steps = choice->micro_steps;
     run->recompute = choice->recompute;
@@ -262,22 +264,9 @@ out:
     return status;
 }
 
-// Choices are weighed where all ranks have the same experts.
-static mics_status check_experts(const mics_run *run)
-{
-    if (run->experts == 1)
-        return MICS_OK;
-    return mics_json_fail(run->json, "sharding.experts", MICS_ERR_UNSUPPORTED,
-                          "is %d, and what \"auto\" leaves open is chosen for 1; say "
-                          "train_micro_batch_size_per_gpu, gradient_accumulation_steps and "
-                          "run.recompute, or take 1",
-                          (int)run->experts);
-}
-
 mics_status run_plan_auto(mics_memory *memory, mics_run *run, const mics_model *model,
                           const run_budget *budget, mics_schedule **schedule_out)
 {
-    MICS_TRY(check_experts(run));
     mics_schedule *schedule = NULL;
     size_t unplanned = 0;
     say_changed(run, budget);

@@ -40,6 +40,7 @@ static mics_status choose_open(const mics_run *run, mics_plan_found *found,
     MICS_TRY(run_plan_search(found->planner, run, 0, &result));
     const mics_plan_choice *chosen = &run_plan_pick(result)->choice;
     choice->sharding = chosen->sharding;
+    choice->experts = chosen->experts;
     choice->micro_batch = chosen->micro_batch;
     choice->micro_steps = chosen->micro_steps;
     choice->recompute = chosen->recompute;
@@ -58,6 +59,7 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
         const bool two = run->collectives != MICS_COLLECTIVES_RING;
         mics_plan_choice choice = {
             .sharding = run->sharding,
+            .experts = run->experts,
             .micro_batch = run->micro_batch,
             .micro_steps = run->micro_steps,
             .prefetch = run->prefetch,
@@ -160,8 +162,9 @@ static bool same_choice(const mics_plan_entry *left, const mics_plan_entry *righ
 {
     const mics_plan_choice *a = &left->choice, *b = &right->choice;
     return a->sharding.params == b->sharding.params && a->sharding.grads == b->sharding.grads &&
-           a->sharding.optimizer == b->sharding.optimizer && a->micro_batch == b->micro_batch &&
-           a->micro_steps == b->micro_steps && a->recompute == b->recompute;
+           a->sharding.optimizer == b->sharding.optimizer && a->experts == b->experts &&
+           a->micro_batch == b->micro_batch && a->micro_steps == b->micro_steps &&
+           a->recompute == b->recompute;
 }
 
 const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found)

@@ -255,18 +255,6 @@ static mics_status take_reserve(mics_plan *plan, const mics_plan_spec *spec)
 
 // ---- model ----
 
-// The family is searched where all ranks have the same experts.
-static mics_status check_experts(const mics_run *run)
-{
-    static const char key[] = "sharding.experts";
-    const mics_json_value *experts = mics_json_at(run->json, key);
-    if (mics_json_type_of(experts) != MICS_JSON_INT || mics_json_int(experts) == 1)
-        return MICS_OK;
-    return mics_json_fail(
-        run->json, key, MICS_ERR_UNSUPPORTED,
-        "plans are made for 1; leave it out (mics explain shows a run with more)");
-}
-
 static int32_t count_experts(const mics_model *model)
 {
     int32_t most = 0;
@@ -333,7 +321,6 @@ static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
     plan->pipeline = spec->pipeline;
     MICS_TRY(
         mics_json_load(plan->memory, plan->run->model_config, MAX_CONFIG_BYTES, &plan->config));
-    MICS_TRY(check_experts(plan->run));
     MICS_TRY(open_model(plan));
     plan->experts = count_experts(plan->model);
     plan->length = mics_plan_request_of(plan->run, plan->model).length;

@@ -85,6 +85,21 @@ contains shapes.out "Of trainings with experts none is known: the range is wider
 run 0 untrainable "$mics" plan phimoe.json --cluster p5.48xlarge:1 --top 1 --json
 contains untrainable.out '"trainable": false'
 contains untrainable.out '"published_rows": 0'
+# On CPUs ranks may keep different experts.
+sed 's/phimoe/mixtral/' phimoe.json >mixtral.json
+cat >cpus.json <<'END'
+{"name": "cpus", "pipelined": false, "rings": 1, "accelerator": {"memory_gib": 64, "tflops_fp32": 0.5, "memory_gb_per_s": 20},
+ "tiers": {"node": {"fan_out": 2, "gb_per_s": 1}, "network": {"gbit_per_s": 1}}}
+END
+run 0 spread "$mics" plan mixtral.json --cluster cpus.json:2 --top 3 --set data.sequence_length=16 --set train_batch_size=4
+first spread.out | grep -q ', E = 2' || fail "E = 2 should be best: $(first spread.out)"
+contains spread.out "or where a row says E, tokens travel"
+contains spread.out "|4 E2"
+contains spread.out "tokens travel to experts on 2 ranks"
+run 0 spread_json "$mics" plan mixtral.json --cluster cpus.json:2 --set data.sequence_length=16 --set train_batch_size=4 --json
+contains spread_json.out '"experts": 2'
+contains spread_json.out '"exposed_all_to_all_ms": '
+narrow spread.out
 run 0 several "$mics" plan bert.json --cluster p4d.24xlarge:4 --cluster p5.48xlarge:2 --tokens 1e12
 first several.out | grep -qE '^(p4d.24xlarge:4|p5.48xlarge:2)\. Take ' || fail "no cluster is chosen: $(first several.out)"
 [ "$(grep -cE '^[* ][! ]p(4d|5)' several.out)" = 2 ] || fail "two clusters should be two rows"

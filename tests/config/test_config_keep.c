@@ -64,6 +64,30 @@ static void test_a_real_one(void **state)
     mics_run_close(run);
 }
 
+// With a sharding that was chosen its E; one of before E, or one that does not divide P, has none.
+static void test_experts(void **state)
+{
+    static const struct {
+        const char *experts;
+        int32_t kept; // 0: chosen anew
+    } cases[] = {{", \"experts\": 2", 2}, {", \"experts\": 3", 0}, {"", 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char stored[512];
+        snprintf(stored, sizeof stored,
+                 "{\"model\": {\"config\": \"m\"}, \"data\": {\"train\": [\"t\"]}, \"run\": "
+                 "{\"steps\": 1}, \"train_batch_size\": 8, \"gradient_accumulation_steps\": 1, "
+                 "\"train_micro_batch_size_per_gpu\": 1, \"sharding\": {\"params\": 4, \"grads\": "
+                 "4, \"optimizer\": 8%s}}",
+                 cases[i].experts);
+        mics_run *run = load_kept(RUN_PLAIN, stored);
+        ASSERT_OK(mics_run_resolve(run, 8, 2));
+        assert_int_equal(run->sharding_auto, cases[i].kept == 0);
+        assert_int_equal(run->experts, cases[i].kept > 0 ? cases[i].kept : 1);
+        mics_run_close(run);
+    }
+}
+
 // A value that the key's default is not.
 static void other_value(const key *row, char *text, size_t capacity)
 {
@@ -518,6 +542,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_real_one, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_experts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_every_key, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_file_goes_before, setup, teardown),
         cmocka_unit_test_setup_teardown(test_layered, setup, teardown),

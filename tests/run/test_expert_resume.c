@@ -18,6 +18,11 @@ static const char model[] =
     "\"num_key_value_heads\": 1, \"hidden_size\": 12, \"intermediate_size\": 10, "
     "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
     "\"max_position_embeddings\": 19, \"vocab_size\": 256}";
+// Links so slow that parameters of experts should not be gathered.
+static const char links[] =
+    "{\"name\": \"links\", \"pipelined\": false, \"rings\": 1, \"accelerator\": "
+    "{\"memory_gib\": 4, \"tflops_fp32\": 0.1, \"memory_gb_per_s\": 20}, \"tiers\": "
+    "{\"node\": {\"fan_out\": 2, \"gb_per_s\": 0.01}, \"network\": {\"gb_per_s\": 0.001}}}";
 static const char dense[] =
     "{\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 3, \"n_embd\": 12, "
     "\"n_positions\": 19, \"vocab_size\": 256}";
@@ -39,8 +44,9 @@ static void hear_step(void *ctx, const mics_metrics *metrics)
 static mics_status open_job(mics_memory *memory, spread_run *run, mics_job **job_out)
 {
     static const char *const texts[] = {"text.txt"};
-    const char *const sets[] = {"run.threads=1", "run.device=cpu", "run.comm_timeout_s=60",
-                                "run.validate_every=0", run->experts};
+    const char *const sets[] = {"run.threads=1",         "run.device=cpu",
+                                "run.comm_timeout_s=60", "run.validate_every=0",
+                                "train_batch_size=8",    run->experts};
     const mics_run_values values = {.model_config = run->config,
                                     .train = texts,
                                     .train_count = 1,
@@ -55,7 +61,7 @@ static mics_status open_job(mics_memory *memory, spread_run *run, mics_job **job
     const mics_job_spec spec = {.memory = memory,
                                 .values = &values,
                                 .sets = sets,
-                                .set_count = 5,
+                                .set_count = 6,
                                 .ranks = run->ranks,
                                 .nodes = run->nodes,
                                 .resume = run->resume,
@@ -74,6 +80,18 @@ static void go(spread_run *run, int64_t steps)
         ASSERT_OK(mics_job_save(job));
     ASSERT_OK(mics_job_close(job));
     assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static int32_t experts_of(spread_run *run)
+{
+    mics_memory *memory = NULL;
+    mics_job *job = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_OK(open_job(memory, run, &job));
+    const int32_t experts = mics_job_run(job)->experts;
+    ASSERT_OK(mics_job_close(job));
+    assert_int_equal(mics_memory_close(memory), 0);
+    return experts;
 }
 
 static void check_losses(const spread_run *run, const spread_run *reference, int from, int to)
@@ -149,12 +167,41 @@ static void test_refused(void **state)
     run.experts = "sharding.experts=2";
     run.config = "dense.json";
     check_refused(run, "the model has no experts; only 1 would work");
-    run.config = "mixture.json";
-    run.ranks = 8;
-    run.sharding = (mics_sharding){8, 8, 8};
-    run.experts = "sharding.experts=8";
-    run.open_batch = true;
-    check_refused(run, "train_micro_batch_size_per_gpu");
+}
+
+// What "auto" leaves open is chosen for the E that is given; and E with the sharding, which stays in
+// checkpoints.
+static void test_chosen(void **state)
+{
+    (void)state;
+    spread_run open = {.out = "open",
+                       .resume = "none",
+                       .config = "mixture.json",
+                       .experts = "sharding.experts=2",
+                       .ranks = 4,
+                       .nodes = 2,
+                       .sharding = {2, 2, 2},
+                       .open_batch = true};
+    assert_int_equal(experts_of(&open), 2);
+    spread_run chosen = {.out = "chosen",
+                         .resume = "none",
+                         .config = "mixture.json",
+                         .experts = "run.cluster=links.json",
+                         .ranks = 4,
+                         .nodes = 2};
+    spread_run one = chosen;
+    one.out = "alone";
+    one.ranks = one.nodes = 1;
+    one.experts = "run.min_replicas=1";
+    go(&one, 3);
+    const int32_t experts = experts_of(&chosen);
+    assert_true(experts > 1);
+    go(&chosen, 2);
+    chosen.resume = "auto";
+    chosen.experts = "run.cluster=none"; // what was chosen stays
+    assert_int_equal(experts_of(&chosen), experts);
+    go(&chosen, 1);
+    check_losses(&chosen, &one, 1, 3);
 }
 
 static void write_text(const char *path, const char *text)
@@ -173,6 +220,7 @@ static int setup(void **state)
         return -1;
     write_text("mixture.json", model);
     write_text("dense.json", dense);
+    write_text("links.json", links);
     FILE *file = fopen("text.txt", "w");
     for (int i = 0; file != NULL && i < 400; i++)
         fprintf(file, "the %d. line of %d. ", i, i * i % 97);
@@ -184,6 +232,7 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_resume_on_another_mesh),
+                                       cmocka_unit_test(test_chosen),
                                        cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, setup, NULL);
 }

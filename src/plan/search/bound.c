@@ -10,7 +10,8 @@
 //   each stream   the collectives that run on it, one after the other
 //   each tier     the bytes through its busiest link
 //   cores         the work of all ranks, where they share cores
-// Collectives that compress count nothing.
+// Computation waits for all-to-alls, which stand between its parts. Collectives that compress count
+// nothing.
 #include "base/size.h"
 #include "plan/search/internal.h"
 
@@ -31,7 +32,10 @@ static void add_cost(comm_cost *sum, const comm_cost *cost, double times)
 typedef struct pricing {
     const mics_planner *planner;
     mics_mesh mesh;
-    mics_sharding unit; // of the class that is priced
+    // Of the class that is priced:
+    mics_sharding unit;
+    bool whole, experts;
+    int32_t ranks, per_node; // that keep the same of it
     int64_t padded_elems;
 } pricing;
 
@@ -54,20 +58,16 @@ static mics_cost_use use_of(const mics_planner *planner, const mics_collective *
     return mics_cost_collective(cluster, planner->ranks, c);
 }
 
-// One stage of it, or the whole, into `blocks` of the unit.
-static comm_cost price(const pricing *p, const asked *a, mics_collective_kind kind,
-                       mics_group_scope scope, int32_t blocks)
+// SEND: each member sends every other its block.
+static comm_cost price_bytes(const pricing *p, mics_collective_kind kind, mics_group_axis axis,
+                             mics_group_scope scope, size_t block_bytes)
 {
-    const bool inter = mics_mesh_spans_nodes(&p->mesh, a->axis, scope);
-    const mics_comm_dtype dtype = inter ? a->dtypes.inter : a->dtypes.intra;
+    const bool inter = mics_mesh_spans_nodes(&p->mesh, axis, scope);
+    const mics_collective c = {.kind = kind,
+                               .group = mics_mesh_group(&p->mesh, axis, scope, 0),
+                               .block_bytes = (double)block_bytes};
+    const mics_cost_use use = use_of(p->planner, &c, kind == MICS_COLLECTIVE_SEND);
     comm_cost cost = {0};
-    if (a->compresses && dtype != MICS_COMM_FP32)
-        return cost;
-    const mics_collective c = {.kind = a->direct ? MICS_COLLECTIVE_SEND : kind,
-                               .group = mics_mesh_group(&p->mesh, a->axis, scope, 0),
-                               .block_bytes =
-                                   (double)mics_comm_dtype_bytes(dtype, p->padded_elems / blocks)};
-    const mics_cost_use use = use_of(p->planner, &c, a->direct);
     const double slow_us = use.us * use.slowdown / (1 + use.slowdown);
     cost.us = use.us;
     cost.core_us = use.core_us;
@@ -78,12 +78,24 @@ static comm_cost price(const pricing *p, const asked *a, mics_collective_kind ki
     return cost;
 }
 
+// One stage of it, or the whole, into `blocks` of the unit.
+static comm_cost price(const pricing *p, const asked *a, mics_collective_kind kind,
+                       mics_group_scope scope, int32_t blocks)
+{
+    const bool inter = mics_mesh_spans_nodes(&p->mesh, a->axis, scope);
+    const mics_comm_dtype dtype = inter ? a->dtypes.inter : a->dtypes.intra;
+    if (a->compresses && dtype != MICS_COMM_FP32)
+        return (comm_cost){0};
+    return price_bytes(p, a->direct ? MICS_COLLECTIVE_SEND : kind, a->axis, scope,
+                       mics_comm_dtype_bytes(dtype, p->padded_elems / blocks));
+}
+
 static comm_cost price_all(const pricing *p, const asked *a)
 {
     if (!a->staged)
         return price(p, a, a->kind, MICS_SCOPE_WHOLE, a->blocks);
     comm_cost cost = price(p, a, a->kind, MICS_SCOPE_INTER, a->blocks);
-    const comm_cost there = price(p, a, a->kind, MICS_SCOPE_INTRA, p->planner->ranks_per_node);
+    const comm_cost there = price(p, a, a->kind, MICS_SCOPE_INTRA, p->per_node);
     add_cost(&cost, &there, 1);
     return cost;
 }
@@ -98,15 +110,21 @@ static bool is_mixed(const mics_planner *planner)
     return planner->request.precision == MICS_PRECISION_MIXED;
 }
 
+// Whether a group of the first `degree` ranks that share it has several in a node, and several nodes.
+static bool is_staged(const pricing *p, int32_t degree)
+{
+    return 1 < p->per_node && p->per_node < degree;
+}
+
 static comm_cost price_gather(const pricing *p, bool two_stage)
 {
     const mics_planner *planner = p->planner;
     const asked a = {.kind = MICS_COLLECTIVE_ALL_GATHER,
-                     .axis = MICS_AXIS_PARTITION,
+                     .axis = p->experts ? MICS_AXIS_EXPERT_PARTITION : MICS_AXIS_PARTITION,
                      .blocks = p->unit.params,
-                     .staged = two_stage && degree_has_stages(planner, p->unit.params),
+                     .staged = two_stage && is_staged(p, p->unit.params),
                      .dtypes = is_mixed(planner) ? both_bf16 : planner->request.params_dtype};
-    if (p->unit.params == 1 || degree_shares(planner, p->unit.params)) // no bytes
+    if (p->unit.params == 1 || degree_shares(planner, p->mesh.sharding.params)) // no bytes
         return nothing;
     return price_all(p, &a);
 }
@@ -116,10 +134,9 @@ static comm_cost price_reduce(const pricing *p, const mics_plan_choice *choice)
     const mics_planner *planner = p->planner;
     const bool direct = sums_directly(planner, choice), mixed = is_mixed(planner);
     const asked a = {.kind = MICS_COLLECTIVE_REDUCE_SCATTER,
-                     .axis = MICS_AXIS_GRADIENT,
+                     .axis = p->experts ? MICS_AXIS_EXPERT_GRADIENT : MICS_AXIS_GRADIENT,
                      .blocks = p->unit.grads,
-                     .staged = (direct || choice->reduce_two_stage) &&
-                               degree_has_stages(planner, p->unit.grads),
+                     .staged = (direct || choice->reduce_two_stage) && is_staged(p, p->unit.grads),
                      .direct = direct,
                      .dtypes = mixed ? both_bf16 : planner->request.grads_dtype,
                      .compresses = !mixed};
@@ -129,8 +146,7 @@ static comm_cost price_reduce(const pricing *p, const mics_plan_choice *choice)
 // Whether a group from one degree to another has several members a node and several nodes.
 static bool has_stages(const pricing *p, bool two_stage, int32_t inner, int32_t outer)
 {
-    const int32_t per_node = p->planner->ranks_per_node;
-    return two_stage && inner < per_node && per_node < outer;
+    return two_stage && inner < p->per_node && p->per_node < outer;
 }
 
 // From one degree up to a larger one, at the boundary.
@@ -140,12 +156,21 @@ static comm_cost price_boundary(const pricing *p, bool two_stage, int32_t inner,
     return inner == a.blocks ? nothing : price_all(p, &a);
 }
 
+// Between a unit's own degree and O: units that stay whole where others are cut begin at the first.
+static mics_group_axis boundary_axis(const pricing *p, int32_t mesh_degree, mics_group_axis same)
+{
+    const bool differs = p->whole && mesh_degree > (p->experts ? p->mesh.experts : 1);
+    if (!differs)
+        return same;
+    return p->experts ? MICS_AXIS_EXPERT_OPTIMIZER : MICS_AXIS_OPTIMIZER;
+}
+
 static comm_cost price_scatter(const pricing *p, bool two_stage)
 {
-    const bool same = p->unit.grads == p->mesh.sharding.grads;
+    const mics_group_axis axis = boundary_axis(p, p->mesh.sharding.grads, MICS_AXIS_SCATTER);
     return price_boundary(p, two_stage, p->unit.grads,
                           (asked){.kind = MICS_COLLECTIVE_REDUCE_SCATTER,
-                                  .axis = same ? MICS_AXIS_SCATTER : MICS_AXIS_OPTIMIZER,
+                                  .axis = axis,
                                   .blocks = p->unit.optimizer,
                                   .dtypes = p->planner->request.boundary_dtype,
                                   .compresses = true});
@@ -157,7 +182,7 @@ static comm_cost price_replicas(const pricing *p, bool two_stage, mics_collectiv
     return price_boundary(p, two_stage, p->unit.optimizer,
                           (asked){.kind = kind,
                                   .axis = MICS_AXIS_REPLICATION,
-                                  .blocks = p->planner->ranks,
+                                  .blocks = p->ranks,
                                   .dtypes = p->planner->request.boundary_dtype,
                                   .compresses = true});
 }
@@ -165,15 +190,17 @@ static comm_cost price_replicas(const pricing *p, bool two_stage, mics_collectiv
 // As parameters are gathered, where that rounds them; else whole.
 static comm_cost price_param_sync(const pricing *p, bool two_stage)
 {
-    const bool same = p->unit.params == p->mesh.sharding.params;
+    const mics_group_axis axis = boundary_axis(p, p->mesh.sharding.params, MICS_AXIS_PARAM_SYNC);
+    const mics_group_axis gather_axis =
+        p->experts ? MICS_AXIS_EXPERT_PARTITION : MICS_AXIS_PARTITION;
     const mics_comm_dtypes whole = {MICS_COMM_FP32, MICS_COMM_FP32};
     const mics_comm_dtypes gathers = p->planner->request.params_dtype;
-    const bool inter = mics_mesh_spans_nodes(&p->mesh, MICS_AXIS_PARTITION, MICS_SCOPE_WHOLE);
+    const bool inter = mics_mesh_spans_nodes(&p->mesh, gather_axis, MICS_SCOPE_WHOLE);
     const bool rounds =
         p->unit.params > 1 && (inter ? gathers.inter : gathers.intra) != MICS_COMM_FP32;
     return price_boundary(p, two_stage, p->unit.params,
                           (asked){.kind = MICS_COLLECTIVE_ALL_GATHER,
-                                  .axis = same ? MICS_AXIS_PARAM_SYNC : MICS_AXIS_OPTIMIZER,
+                                  .axis = axis,
                                   .blocks = p->unit.optimizer,
                                   .dtypes = is_mixed(p->planner) ? both_bf16
                                             : rounds             ? gathers
@@ -196,16 +223,41 @@ static comm_cost price_once(const pricing *p, bool two_stage, bool all_reduces)
     return cost;
 }
 
+static void take_class(pricing *p, const unit_class *class)
+{
+    const mics_planner *planner = p->planner;
+    const int32_t experts = class->experts ? planner->experts : 1, k = planner->ranks_per_node;
+    p->unit = class_sharding(planner, class, p->mesh.sharding);
+    p->whole = class->whole;
+    p->experts = class->experts;
+    p->ranks = planner->ranks / experts;
+    p->per_node = k > experts ? k / experts : 1;
+    p->padded_elems = class->padded_elems;
+}
+
+comm_cost price_all_to_alls(const mics_planner *planner, const mics_schedule *schedule)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    const pricing p = {.planner = planner, .mesh = schedule->spec.mesh};
+    comm_cost sum = {0};
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        if (step->kind != MICS_STEP_ALL_TO_ALL)
+            continue;
+        const comm_cost cost =
+            price_bytes(&p, MICS_COLLECTIVE_SEND, step->axis, MICS_SCOPE_WHOLE, step->block_bytes);
+        add_cost(&sum, &cost, 1);
+    }
+    return sum;
+}
+
 mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *choice,
                            class_cost *classes)
 {
     pricing p = {.planner = planner};
-    MICS_TRY(mics_mesh_init(planner->ranks, planner->request.nodes, choice->sharding, &p.mesh));
+    MICS_TRY(choice_mesh(planner, choice->sharding, &p.mesh));
     for (int32_t c = 0; c < planner->class_count; c++) {
-        p.unit = choice->sharding;
-        if (planner->classes[c].whole)
-            p.unit.params = p.unit.grads = 1;
-        p.padded_elems = planner->classes[c].padded_elems;
+        take_class(&p, &planner->classes[c]);
         classes[c] =
             (class_cost){.gather = price_gather(&p, choice->gather_two_stage),
                          .reduce = price_reduce(&p, choice),
@@ -245,15 +297,17 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     MICS_TRY(probe_batch(planner, choice, &batch));
     MICS_TRY(probe_boundary(planner, choice->sharding.optimizer, choice->all_reduces, &boundary_us,
                             &update_us));
-    const comm_cost sum = sum_costs(planner, choice, s, classes);
+    comm_cost sum = sum_costs(planner, choice, s, classes);
+    add_cost(&sum, &batch->all_to_alls, choice->micro_steps);
     const class_cost *first = &classes[planner->first_class];
     // Deferred updates run beside collectives; others behind all.
     const bool defers = choice->sharding.optimizer < planner->ranks && !choice->all_reduces;
     const double compute_us = batch->compute_us * choice->micro_steps + (defers ? update_us : 0);
     boundary_us += defers ? 0 : update_us;
-    // No computation runs before the first pass and behind the last. What runs there instead slows
-    // none, so either of the two counts, not both.
-    const double ends_us = first->gather.us + first->reduce.us + first->once.us;
+    // No computation runs before the first pass, behind the last and beside all-to-alls. What runs
+    // there instead slows none, so either of the two counts, not both.
+    const double ends_us = first->gather.us + first->reduce.us + first->once.us +
+                           choice->micro_steps * batch->all_to_alls.us;
     double us = compute_us + larger(ends_us, larger(sum.intra_slow_us, sum.inter_slow_us));
     us = larger(us, larger(sum.intra_us, sum.inter_us));
     for (int t = 0; t < cluster->tier_count; t++)
@@ -269,6 +323,7 @@ mics_status mics_planner_bound(mics_planner *planner, const mics_plan_choice *ch
                                double *us_out)
 {
     void *block = NULL;
+    MICS_TRY(planner_of(planner, choice->experts, &planner));
     MICS_TRY(check_choice(planner, choice));
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
                         (size_t)planner->class_count * sizeof(class_cost), &block));
@@ -298,20 +353,22 @@ static void hold_direct(const unit_class *class, int64_t members, int64_t blocks
 // What comes for the owner of a block before it is added, on each stream.
 static size_t direct_bytes(const mics_planner *planner, const mics_plan_choice *choice)
 {
-    const int64_t grads = choice->sharding.grads, per_node = planner->ranks_per_node;
-    const bool stages = degree_has_stages(planner, choice->sharding.grads);
+    const bool spans = choice->sharding.grads > planner->ranks_per_node;
+    pricing p = {.planner = planner, .mesh = {.sharding = choice->sharding}};
     size_t intra = 0, inter = 0;
-    if (!sums_directly(planner, choice) || grads == 1)
+    if (!sums_directly(planner, choice))
         return 0;
     for (int32_t c = 0; c < planner->class_count; c++) {
         const unit_class *class = &planner->classes[c];
-        if (class->whole)
+        take_class(&p, class);
+        const int64_t grads = p.unit.grads, per_node = p.per_node;
+        if (grads == 1)
             continue;
-        if (stages) {
+        if (is_staged(&p, p.unit.grads)) {
             hold_direct(class, per_node, per_node, &intra);
             hold_direct(class, grads / per_node, grads, &inter);
         } else {
-            hold_direct(class, grads, grads, grads > per_node ? &inter : &intra);
+            hold_direct(class, grads, grads, spans ? &inter : &intra);
         }
     }
     return intra + inter;
@@ -324,9 +381,10 @@ size_t choice_state_bytes(const mics_planner *planner, const mics_sharding *shar
     for (int32_t c = 0; c < planner->class_count; c++) {
         const unit_class *class = &planner->classes[c];
         const size_t elems = (size_t) class->padded_elems, units = (size_t) class->units;
-        params += units * (elems / (size_t)(class->whole ? 1 : sharding->params));
-        grads += units * (elems / (size_t)(class->whole ? 1 : sharding->grads));
-        optimizer += units * (elems / (size_t)sharding->optimizer);
+        const mics_sharding s = class_sharding(planner, class, *sharding);
+        params += units * (elems / (size_t)s.params);
+        grads += units * (elems / (size_t)s.grads);
+        optimizer += units * (elems / (size_t)s.optimizer);
     }
     return counted(params * mics_precision_bytes(precision, MICS_MEM_PARAMS)) +
            counted(grads * mics_precision_bytes(precision, MICS_MEM_GRADS)) +
@@ -355,6 +413,7 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
 mics_status mics_planner_memory(mics_planner *planner, const mics_plan_choice *choice,
                                 double *bytes_out)
 {
+    MICS_TRY(planner_of(planner, choice->experts, &planner));
     MICS_TRY(check_choice(planner, choice));
     return choice_memory(planner, choice, bytes_out);
 }

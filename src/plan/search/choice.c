@@ -39,11 +39,20 @@ mics_status check_batch(const mics_planner *planner)
                      (long long)(batch - batch % ranks + ranks));
 }
 
+mics_status choice_mesh(const mics_planner *planner, mics_sharding sharding, mics_mesh *mesh_out)
+{
+    mics_mesh mesh;
+    MICS_TRY(mics_mesh_init(planner->ranks, planner->request.nodes, sharding, &mesh));
+    MICS_TRY(mics_mesh_spread_experts(&mesh, planner->experts));
+    *mesh_out = mesh;
+    return MICS_OK;
+}
+
 mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice)
 {
     const int64_t batch = planner->request.global_batch;
     mics_mesh mesh;
-    MICS_TRY(mics_mesh_init(planner->ranks, planner->request.nodes, choice->sharding, &mesh));
+    MICS_TRY(choice_mesh(planner, choice->sharding, &mesh));
     MICS_TRY(check_batch(planner));
     if (choice->micro_batch < 1 || choice->micro_steps < 1 ||
         batch / planner->ranks % choice->micro_batch != 0 ||
@@ -110,6 +119,6 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .comm_staging_bytes = request->staging_bytes,
         .like = probed_batch(planner, choice).schedule,
     };
-    MICS_TRY(mics_mesh_init(planner->ranks, request->nodes, choice->sharding, &spec.mesh));
+    MICS_TRY(choice_mesh(planner, choice->sharding, &spec.mesh));
     return mics_schedule_open(planner->memory, &spec, schedule_out);
 }

@@ -150,7 +150,8 @@ static mics_status simulate_steps(mics_planner *planner, const mics_plan_choice 
 {
     mics_simulate_options options = planner->simulate;
     mics_plan_choice even = *choice;
-    options.pass_us = probed_batch(planner, choice).pass_us[choice->sharding.grads > 1];
+    options.pass_us =
+        probed_batch(planner, choice).pass_us[choice->sharding.grads > planner->experts];
     even.layered_micro_steps =
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     MICS_TRY(open_schedule(planner, &even, micro_steps, &run->schedule));
@@ -217,6 +218,8 @@ static void take_times(const mics_simulation *s, double sign, mics_plan_entry *e
             entry->exposed_reduce_us += exposed_us;
         if (part == MICS_PART_SECOND_HOP)
             entry->exposed_second_hop_us += exposed_us;
+        if (part == MICS_PART_ALL_TO_ALL)
+            entry->exposed_all_to_all_us += exposed_us;
     }
     entry->exposed_other_us += sign * kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].exposed_us;
     entry->exposed_us += sign * s->exposed_us;
@@ -295,7 +298,7 @@ static void name_choice(const mics_planner *planner, const mics_sharding *shardi
                         size_t capacity)
 {
     mics_mesh mesh;
-    if (mics_mesh_init(planner->ranks, planner->request.nodes, *sharding, &mesh) == MICS_OK)
+    if (choice_mesh(planner, *sharding, &mesh) == MICS_OK)
         mics_mesh_name(&mesh, text, capacity);
     else
         snprintf(text, capacity, "?");
@@ -307,6 +310,7 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
     simulated run = {0}, more = {0};
     mics_status status = MICS_OK;
     mics_plan_entry entry = {.choice = *choice};
+    MICS_TRY(planner_of(planner, choice->experts, &planner));
     MICS_TRY(check_choice(planner, choice));
     MICS_TRY_OUT(simulate_choice(planner, choice, &run));
     take_times(run.simulation, 1, &entry);

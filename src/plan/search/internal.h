@@ -13,18 +13,17 @@ enum { MAX_DEGREES = 256, PROBED_GROUPS = 3 };
 // Units of the same length are alike for everything but computation.
 typedef struct unit_class {
     int64_t padded_elems;
-    bool whole; // sharded as 1 | 1 | O
+    bool whole;   // sharded as 1 | 1 | O
+    bool experts; // ranks keep different ones: a rank's block of them
     int32_t units;
     int32_t held; // of them, those of mics_layered_holds
 } unit_class;
 
 // What is sharded, whatever the degrees: decides which steps a list has and which slots they need.
 typedef enum structure_kind {
-    STRUCTURE_WHOLE,  // P = G = 1
-    STRUCTURE_GRADS,  // P = 1 < G
-    STRUCTURE_PARAMS, // 1 < P
-    STRUCTURE_SHARED, // 1 < P, and nothing is gathered (mics_schedule_spec.share_params)
-    STRUCTURES
+    STRUCTURE_WHOLE, // P = G = E
+    STRUCTURE_GRADS, // P = E < G
+    STRUCTURE_PARAMS // E < P
 } structure_kind;
 
 // Of one list.
@@ -37,13 +36,25 @@ typedef struct structure {
 // layered groups differ in length there is one list, with all micro-steps.
 typedef struct structures {
     struct structures *next;
-    structure_kind kind;
+    structure_kind kind; // of experts, where ranks keep different ones: all else is gathered
+    bool shares;         // partition groups share their parameters
+    // Of a mixture, what the head of the list brings: O < ranks, and over nodes; O > P.
+    bool defers, far, syncs;
     int32_t prefetch, layered_micro_steps;
     int32_t uneven; // micro-steps, where groups differ in length; 0
     bool recompute;
     int32_t probed; // lists measured so far
     structure by_groups[PROBED_GROUPS];
 } structures;
+
+// What collectives cost.
+typedef struct comm_cost {
+    double us;                           // alone
+    double intra_us, inter_us;           // of it, by stream
+    double intra_slow_us, inter_slow_us; // that computation loses beside it, at least
+    double busy_us[MICS_CLUSTER_TIERS];
+    double core_us;
+} comm_cost;
 
 // Of one micro-batch size, with or without recomputation.
 typedef struct batch_probe {
@@ -53,8 +64,9 @@ typedef struct batch_probe {
     size_t momentum_bytes;                  // of the largest unit that is orthogonalised
     size_t workspace_bytes;
     double compute_us;       // of one micro-step: all forwards and backwards
+    comm_cost all_to_alls;   // of one micro-step
     mics_schedule *schedule; // that it was taken from, for others to be like it
-    double *pass_us[2];      // of mics_simulate_options: G = 1, G > 1
+    double *pass_us[2];      // of mics_simulate_options: G = E, G > E
 } batch_probe;
 
 // Of one optimizer degree.
@@ -64,11 +76,15 @@ typedef struct boundary_probe {
     double update_us;
 } boundary_probe;
 
+// Of one E: everything that is measured holds for it alone.
 struct mics_planner {
     mics_memory *memory;
     mics_plan_request request;
+    int32_t experts;            // E; 1 of the first
+    mics_planner *first, *next; // the one of E = 1 (there NULL); of another E that was asked for
     mics_simulate_options simulate;
     int32_t ranks, ranks_per_node;
+    bool mixture; // has units of experts
     double available_bytes;
     int32_t degrees[MAX_DEGREES]; // that the mesh allows, ascending
     int32_t degree_count;
@@ -82,6 +98,10 @@ struct mics_planner {
     batch_probe *batches;       // by micro-batch, 2 each
     boundary_probe *boundaries; // by degree, 2 each: [1] with all_reduces
 };
+
+/* How a class is sharded: of experts over the ranks that keep the same ones. */
+mics_sharding class_sharding(const mics_planner *planner, const unit_class *class,
+                             mics_sharding mesh);
 
 /* Each is measured when it is first asked for. */
 mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choice,
@@ -106,7 +126,21 @@ double structure_gathers(const structures *s, int32_t class, int32_t groups);
 /* The structure of a list with so many layered groups. */
 const structure *structure_at(const structures *s, int32_t groups);
 
+// ---- planner.c ----
+
+/* The planner of an E, which is opened when it is first asked for. `planner` may be of any.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: the mesh or the model has no such E; MICS_ERR_MEMORY.
+ */
+mics_status planner_of(mics_planner *planner, int32_t experts, mics_planner **of_out);
+
+/* Whether runs can have that E, with the right P. */
+bool can_spread(const mics_planner *planner, int32_t experts);
+
 // ---- choice.c ----
+
+/* The mesh of a choice's sharding, with this planner's E. */
+mics_status choice_mesh(const mics_planner *planner, mics_sharding sharding, mics_mesh *mesh_out);
 
 /* Whether the ranks can share the global batch evenly, as the family needs it.
  *
@@ -151,14 +185,8 @@ void fill_rates(const mics_planner *planner, mics_plan_entry *entry);
 
 // ---- bound.c ----
 
-// What collectives of one sharding cost, by class, independent of the batch.
-typedef struct comm_cost {
-    double us;                           // alone
-    double intra_us, inter_us;           // of it, by stream
-    double intra_slow_us, inter_slow_us; // that computation loses beside it, at least
-    double busy_us[MICS_CLUSTER_TIERS];
-    double core_us;
-} comm_cost;
+/* What all-to-alls of a micro-step cost, by a schedule of one. */
+comm_cost price_all_to_alls(const mics_planner *planner, const mics_schedule *schedule);
 
 // By class, of the three kinds that repeat differently.
 typedef struct class_cost {

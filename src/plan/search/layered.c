@@ -16,7 +16,7 @@ static size_t held_bytes(const mics_planner *planner, const mics_plan_choice *ch
     size_t elems = 0;
     for (int32_t c = 0; precision == MICS_PRECISION_MIXED && c < planner->class_count; c++) {
         const unit_class *class = &planner->classes[c];
-        if (class->whole || choice->sharding.grads == 1)
+        if (class_sharding(planner, class, choice->sharding).grads == 1)
             elems += (size_t) class->held * (size_t) class->padded_elems;
     }
     return elems * mics_precision_bytes(precision, MICS_MEM_REDUCE);
@@ -61,6 +61,7 @@ mics_status layered_by_rule(mics_planner *planner, const mics_plan_choice *choic
 mics_status mics_planner_layered(mics_planner *planner, const mics_plan_choice *choice,
                                  int32_t *number_out)
 {
+    MICS_TRY(planner_of(planner, choice->experts, &planner));
     MICS_TRY(check_choice(planner, choice));
     return layered_by_rule(planner, choice, number_out);
 }

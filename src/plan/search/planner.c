@@ -83,10 +83,31 @@ static mics_status open_tables(mics_planner *planner)
     return probe_classes(planner);
 }
 
+static void close_planner(mics_planner *planner)
+{
+    mics_memory *memory = planner->memory;
+    close_structures(planner);
+    mics_free(memory, planner->micro_batches);
+    mics_free(memory, planner->classes);
+    mics_free(memory, planner->class_of);
+    close_batches(planner);
+    mics_free(memory, planner->boundaries);
+    mics_free(memory, planner);
+}
+
+void mics_planner_close(mics_planner *planner)
+{
+    while (planner != NULL) {
+        mics_planner *next = planner->next;
+        close_planner(planner);
+        planner = next;
+    }
+}
+
 // ---- from outside ----
 
-mics_status mics_planner_open(mics_memory *memory, const mics_plan_request *request,
-                              mics_planner **planner_out)
+static mics_status open_planner(mics_memory *memory, const mics_plan_request *request,
+                                int32_t experts, mics_planner **planner_out)
 {
     int32_t ranks = 0;
     void *block = NULL;
@@ -95,6 +116,7 @@ mics_status mics_planner_open(mics_memory *memory, const mics_plan_request *requ
     mics_planner *planner = block;
     const mics_accelerator *device = &request->cluster.accelerator;
     planner->memory = memory;
+    planner->experts = experts;
     planner->request = *request;
     planner->request.cluster = mics_cluster_on_nodes(&request->cluster, request->nodes);
     planner->ranks = ranks;
@@ -116,18 +138,33 @@ mics_status mics_planner_open(mics_memory *memory, const mics_plan_request *requ
     return MICS_OK;
 }
 
-void mics_planner_close(mics_planner *planner)
+mics_status mics_planner_open(mics_memory *memory, const mics_plan_request *request,
+                              mics_planner **planner_out)
 {
-    if (planner == NULL)
-        return;
-    mics_memory *memory = planner->memory;
-    close_structures(planner);
-    mics_free(memory, planner->micro_batches);
-    mics_free(memory, planner->classes);
-    mics_free(memory, planner->class_of);
-    close_batches(planner);
-    mics_free(memory, planner->boundaries);
-    mics_free(memory, planner);
+    return open_planner(memory, request, 1, planner_out);
+}
+
+bool can_spread(const mics_planner *planner, int32_t experts)
+{
+    return experts == 1 || (!planner->request.accelerator &&
+                            mics_model_can_spread(planner->request.model, experts));
+}
+
+// The first one holds the others.
+mics_status planner_of(mics_planner *planner, int32_t experts, mics_planner **of_out)
+{
+    const int32_t wanted = experts > 0 ? experts : 1;
+    mics_planner *first = planner->first != NULL ? planner->first : planner, *of = first;
+    while (of != NULL && of->experts != wanted)
+        of = of->next;
+    if (of == NULL) {
+        MICS_TRY(open_planner(planner->memory, &planner->request, wanted, &of));
+        of->first = first;
+        of->next = first->next;
+        first->next = of;
+    }
+    *of_out = of;
+    return MICS_OK;
 }
 
 int32_t mics_planner_ranks(const mics_planner *planner)

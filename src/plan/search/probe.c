@@ -16,11 +16,26 @@ static int32_t find_class(mics_planner *planner, const unit_class *wanted)
     int32_t at = 0;
     while (at < planner->class_count &&
            (planner->classes[at].padded_elems != wanted->padded_elems ||
-            planner->classes[at].whole != wanted->whole))
+            planner->classes[at].whole != wanted->whole ||
+            planner->classes[at].experts != wanted->experts))
         at++;
     if (at == planner->class_count)
         planner->classes[planner->class_count++] = *wanted;
     return at;
+}
+
+mics_sharding class_sharding(const mics_planner *planner, const unit_class *class,
+                             mics_sharding mesh)
+{
+    const int32_t experts = class->experts ? planner->experts : 1;
+    const mics_sharding s = {mesh.params / experts, mesh.grads / experts, mesh.optimizer / experts};
+    return class->whole ? (mics_sharding){1, 1, s.optimizer} : s;
+}
+
+// As little as E allows, with that O.
+static mics_sharding plain_sharding(const mics_planner *planner, int32_t optimizer)
+{
+    return (mics_sharding){planner->experts, planner->experts, optimizer};
 }
 
 mics_status probe_classes(mics_planner *planner)
@@ -29,16 +44,20 @@ mics_status probe_classes(mics_planner *planner)
     const size_t units = (size_t)model->unit_count;
     mics_mesh mesh;
     void *block = NULL;
-    MICS_TRY(
-        mics_mesh_init(planner->ranks, planner->request.nodes, (mics_sharding){1, 1, 1}, &mesh));
+    MICS_TRY(choice_mesh(planner, plain_sharding(planner, planner->experts), &mesh));
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, units * sizeof(unit_class), &block));
     planner->classes = block;
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, units * sizeof(int32_t), &block));
     planner->class_of = block;
     for (size_t u = 0; u < units; u++) {
+        planner->mixture = planner->mixture || !mics_unit_computes(&model->units[u]);
         const int64_t elems = model->units[u].elems;
-        const unit_class wanted = {.padded_elems = mics_mesh_padded(&mesh, elems),
-                                   .whole = elems < planner->request.param_persistence_threshold};
+        const int32_t experts = mics_unit_computes(&model->units[u]) ? 1 : planner->experts;
+        mics_mesh held = mesh; // by those that keep the same experts
+        held.ranks /= experts;
+        const unit_class wanted = {
+            .padded_elems = mics_mesh_padded(&held, elems / experts),
+            .whole = elems<planner->request.param_persistence_threshold, .experts = experts> 1};
         planner->class_of[u] = find_class(planner, &wanted);
         planner->classes[planner->class_of[u]].units++;
         planner->classes[planner->class_of[u]].held += mics_layered_holds(model, (int32_t)u);
@@ -51,9 +70,9 @@ mics_status probe_classes(mics_planner *planner)
 
 static structure_kind structure_of(const mics_planner *planner, const mics_sharding *s)
 {
-    if (s->params > 1)
-        return degree_shares(planner, s->params) ? STRUCTURE_SHARED : STRUCTURE_PARAMS;
-    return s->grads > 1 ? STRUCTURE_GRADS : STRUCTURE_WHOLE;
+    if (s->params > planner->experts)
+        return STRUCTURE_PARAMS;
+    return s->grads > planner->experts ? STRUCTURE_GRADS : STRUCTURE_WHOLE;
 }
 
 static mics_status measure_structure(mics_planner *planner, const mics_plan_choice *choice,
@@ -81,7 +100,8 @@ static mics_status measure_structure(mics_planner *planner, const mics_plan_choi
 
 static bool is_structure(const structures *s, const structures *wanted)
 {
-    return s->kind == wanted->kind && s->prefetch == wanted->prefetch &&
+    return s->kind == wanted->kind && s->shares == wanted->shares && s->defers == wanted->defers &&
+           s->syncs == wanted->syncs && s->far == wanted->far && s->prefetch == wanted->prefetch &&
            s->layered_micro_steps == wanted->layered_micro_steps && s->uneven == wanted->uneven &&
            s->recompute == wanted->recompute;
 }
@@ -120,8 +140,17 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
 {
     const int32_t layered_micro_steps =
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
+    const mics_sharding *sharding = &choice->sharding;
+    // Units of experts stand between others of another size. Then the order of gathers says which
+    // slots there are, and so does what the head of the list brings.
+    const bool defers =
+        planner->mixture && sharding->optimizer < planner->ranks && !choice->all_reduces;
     const structures wanted = {
-        .kind = structure_of(planner, &choice->sharding),
+        .kind = structure_of(planner, sharding),
+        .shares = degree_shares(planner, sharding->params),
+        .defers = defers,
+        .syncs = planner->mixture && sharding->optimizer > sharding->params,
+        .far = defers && sharding->optimizer > planner->ranks_per_node,
         .prefetch = choice->prefetch,
         .layered_micro_steps = layered_micro_steps,
         .uneven = choice->micro_steps % layered_micro_steps != 0 ? choice->micro_steps : 0,
@@ -209,7 +238,7 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
     const size_t activation =
         mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
     mics_plan_choice plain = *choice;
-    plain.sharding = (mics_sharding){1, 1, 1};
+    plain.sharding = plain_sharding(planner, planner->experts);
     plain.prefetch = 1;
     MICS_TRY(simulate_plain(planner, &plain, &schedule, &simulation));
     *probe = (batch_probe){
@@ -222,6 +251,7 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
         .compute_us = simulation->kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].alone_us +
                       simulation->kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].alone_us,
         .schedule = schedule,
+        .all_to_alls = price_all_to_alls(planner, schedule),
         .pass_us = {probe->pass_us[0], probe->pass_us[1]},
     };
     mics_simulation_close(simulation);
@@ -248,7 +278,7 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduc
     mics_schedule *schedule = NULL;
     mics_simulation *simulation = NULL;
     if (!probe->known) {
-        const mics_plan_choice choice = {.sharding = {1, 1, degree},
+        const mics_plan_choice choice = {.sharding = plain_sharding(planner, degree),
                                          .micro_batch = 1,
                                          .micro_steps = 1,
                                          .prefetch = 1,

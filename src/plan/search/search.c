@@ -24,7 +24,8 @@ typedef struct found {
 } found;
 
 typedef struct search {
-    mics_planner *planner;
+    mics_planner *planner; // of E = 1
+    mics_planner *at;      // of the E whose choices are listed
     const mics_plan_space *space;
     int32_t max_found;
     candidate *candidates;
@@ -49,6 +50,7 @@ static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
         {a->sharding.params, b->sharding.params},
         {a->sharding.grads, b->sharding.grads},
         {a->sharding.optimizer, b->sharding.optimizer},
+        {a->experts, b->experts},
         {-(double)a->micro_batch, -(double)b->micro_batch},
         {a->recompute, b->recompute},
         {a->prefetch, b->prefetch},
@@ -108,8 +110,8 @@ static bool fits(const search *s, double memory_bytes)
 static mics_status list_choice(search *s, const mics_plan_choice *choice)
 {
     candidate c = {.choice = *choice};
-    MICS_TRY(choice_memory(s->planner, choice, &c.memory_bytes));
-    MICS_TRY(choice_bound(s->planner, choice, s->classes, &c.bound_us));
+    MICS_TRY(choice_memory(s->at, choice, &c.memory_bytes));
+    MICS_TRY(choice_bound(s->at, choice, s->classes, &c.bound_us));
     if (s->listed == 0 || c.memory_bytes < s->smallest.memory_bytes)
         s->smallest = c;
     s->listed++;
@@ -124,10 +126,10 @@ static mics_status list_layered(search *s, mics_plan_choice choice)
     bool all = false;
     choice.layered_micro_steps = s->space->layered_micro_steps;
     if (choice.layered_micro_steps == 0 && s->space->layered_by_rule)
-        MICS_TRY(layered_by_rule(s->planner, &choice, &choice.layered_micro_steps));
+        MICS_TRY(layered_by_rule(s->at, &choice, &choice.layered_micro_steps));
     if (choice.layered_micro_steps > 0)
         return list_choice(s, &choice);
-    MICS_TRY(tries_all_layered(s->planner, &choice, &all));
+    MICS_TRY(tries_all_layered(s->at, &choice, &all));
     for (choice.layered_micro_steps = 1;
          choice.layered_micro_steps <= MICS_PLAN_MAX_LAYERED_MICRO_STEPS &&
          choice.micro_steps % choice.layered_micro_steps == 0;
@@ -160,7 +162,7 @@ static mics_status is_hopeless(search *s, mics_plan_choice choice, bool *hopeles
 {
     const batch_probe *probe = NULL;
     choice.recompute = true;
-    MICS_TRY(probe_batch(s->planner, &choice, &probe));
+    MICS_TRY(probe_batch(s->at, &choice, &probe));
     *hopeless_out = (double)probe->activation_bytes > 4 * s->planner->available_bytes;
     return MICS_OK;
 }
@@ -190,6 +192,7 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
     const bool reduces = degree_has_stages(s->planner, sharding.grads);
     for (int way = 0; way < 4; way++) {
         const mics_plan_choice choice = {.sharding = sharding,
+                                         .experts = s->at->experts,
                                          .gather_two_stage = (way & 1) != 0,
                                          .reduce_two_stage = (way & 2) != 0,
                                          .boundary_two_stage =
@@ -204,8 +207,23 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
             (choice.gather_two_stage != (space->gather_two_stage && gathers) ||
              (!direct && choice.reduce_two_stage != (space->reduce_two_stage && reduces))))
             continue;
-        MICS_TRY(price_sharding(s->planner, &choice, s->classes));
+        MICS_TRY(price_sharding(s->at, &choice, s->classes));
         MICS_TRY(list_batches(s, choice));
+    }
+    return MICS_OK;
+}
+
+// Every E of one sharding.
+static mics_status list_experts(search *s, mics_sharding sharding)
+{
+    const mics_planner *planner = s->planner;
+    for (int32_t i = 0; i < planner->degree_count; i++) {
+        const int32_t experts = planner->degrees[i];
+        if (sharding.params % experts != 0 || !can_spread(planner, experts) ||
+            (s->space->experts > 0 && s->space->experts != experts))
+            continue;
+        MICS_TRY(planner_of(s->planner, experts, &s->at));
+        MICS_TRY(list_collectives(s, sharding));
     }
     return MICS_OK;
 }
@@ -240,13 +258,13 @@ static mics_status list_space(search *s)
     const mics_planner *planner = s->planner;
     const int32_t *degrees = planner->degrees, count = planner->degree_count;
     if (s->space->sharding.params > 0)
-        return list_collectives(s, s->space->sharding);
+        return list_experts(s, s->space->sharding);
     for (int32_t p = 0; p < count; p++) {
         for (int32_t g = p; g < count; g++) {
             for (int32_t o = g; o < count && degrees[g] % degrees[p] == 0; o++) {
                 const mics_sharding sharding = {degrees[p], degrees[g], degrees[o]};
                 if (degrees[o] % degrees[g] == 0 && in_family(s, sharding))
-                    MICS_TRY(list_collectives(s, sharding));
+                    MICS_TRY(list_experts(s, sharding));
             }
         }
     }
@@ -255,15 +273,17 @@ static mics_status list_space(search *s)
 
 // ---- simulation, best bound first ----
 
-static bool same_sharding(const mics_sharding *a, const mics_sharding *b)
+static bool same_sharding(const mics_plan_choice *left, const mics_plan_choice *right)
 {
-    return a->params == b->params && a->grads == b->grads && a->optimizer == b->optimizer;
+    const mics_sharding *a = &left->sharding, *b = &right->sharding;
+    return a->params == b->params && a->grads == b->grads && a->optimizer == b->optimizer &&
+           left->experts == right->experts;
 }
 
-static int32_t index_of_sharding(const search *s, const mics_sharding *sharding)
+static int32_t index_of_sharding(const search *s, const mics_plan_choice *choice)
 {
     int32_t at = 0;
-    while (at < s->found_count && !same_sharding(&s->found[at].choice.sharding, sharding))
+    while (at < s->found_count && !same_sharding(&s->found[at].choice, choice))
         at++;
     return at;
 }
@@ -299,7 +319,7 @@ static mics_status compare_found(search *s, found *a, found *b, int *order_out)
 
 static mics_status insert_found(search *s, found f)
 {
-    int32_t at = index_of_sharding(s, &f.choice.sharding);
+    int32_t at = index_of_sharding(s, &f.choice);
     const bool full = at == s->found_count && s->found_count == s->max_found;
     int order = 1;
     if (full)
@@ -326,7 +346,9 @@ static mics_status simulate_candidate(search *s, const candidate *c)
 {
     found f = {.choice = c->choice, .inter_bytes = -1};
     mics_memory_ledger ledger;
-    MICS_TRY(time_choice(s->planner, &c->choice, &f.step_us, &ledger));
+    mics_planner *of = NULL;
+    MICS_TRY(planner_of(s->planner, c->choice.experts, &of));
+    MICS_TRY(time_choice(of, &c->choice, &f.step_us, &ledger));
     s->simulated++;
     f.memory_bytes = (double)ledger.total; // buffers of compression are in the ledger alone
     return fits(s, f.memory_bytes) ? insert_found(s, f) : MICS_OK;
@@ -342,7 +364,7 @@ static mics_status simulate_candidates(search *s)
         const bool full = s->found_count == s->max_found;
         if (!all && full && is_above(c->bound_us, s->found[s->max_found - 1].step_us))
             break;
-        const int32_t same = index_of_sharding(s, &c->choice.sharding);
+        const int32_t same = index_of_sharding(s, &c->choice);
         if (!fits(s, c->memory_bytes) ||
             (!all && same < s->found_count && is_above(c->bound_us, s->found[same].step_us)))
             continue;
@@ -397,7 +419,8 @@ static mics_status open_search(search *s)
 {
     void *block = NULL;
     MICS_TRY(mics_alloc(s->planner->memory, MICS_MEM_HOST,
-                        (size_t)s->planner->class_count * sizeof(class_cost), &block));
+                        (size_t)s->planner->request.model->unit_count * sizeof(class_cost),
+                        &block));
     s->classes = block;
     MICS_TRY(mics_alloc(s->planner->memory, MICS_MEM_HOST, (size_t)s->max_found * sizeof(found),
                         &block));
@@ -430,6 +453,15 @@ static mics_status check_space(const search *s, int32_t top)
     return MICS_OK;
 }
 
+static mics_status fail_experts(const search *s)
+{
+    return mics_fail(MICS_ERR_INVALID,
+                     "there is nothing to choose from: %d ranks cannot keep different experts of "
+                     "this model%s; 1 works",
+                     (int)s->space->experts,
+                     s->planner->request.accelerator ? " on accelerators" : ", batch and ranks");
+}
+
 mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t top,
                                 mics_plan_result **result_out)
 {
@@ -444,6 +476,8 @@ mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *sp
     result->memory = planner->memory;
     MICS_TRY_OUT(open_search(&s));
     MICS_TRY_OUT(list_space(&s));
+    if (s.listed == 0 && s.space->experts > 1)
+        MICS_TRY_OUT(fail_experts(&s));
     if (s.listed == 0)
         MICS_TRY_OUT(mics_fail(MICS_ERR_INVALID,
                                "there is nothing to choose from: micro-batch %lld does not divide "

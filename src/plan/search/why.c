@@ -69,6 +69,7 @@ static const char *work_text(mics_step_kind kind)
         [MICS_STEP_SCATTER] = "the second hop",
         [MICS_STEP_REPLICA_SCATTER] = "the second hop",
         [MICS_STEP_REPLICA_GATHER] = "the second hop",
+        [MICS_STEP_ALL_TO_ALL] = "all-to-alls",
         [MICS_STEP_PARAM_SYNC] = "parameter sync",
         [MICS_STEP_NORM] = "the gradient's norm",
         [MICS_STEP_AGREE] = "agreement",
@@ -121,6 +122,9 @@ static void explain_reach(const mics_planner *planner, mics_plan_entry *entry)
     else
         add(entry, "parameters are gathered over %d nodes%s; ",
             (int)(c->sharding.params / per_node), c->gather_two_stage ? " in two stages" : "");
+    if (c->experts > 1)
+        add(entry, "tokens travel to experts on %d ranks%s; ", (int)c->experts,
+            c->experts > per_node ? " of several nodes" : "");
     if (planner->request.nodes > 1 && c->sharding.grads <= per_node && c->sharding.grads > 1 &&
         c->micro_steps > 1)
         add(entry, "gradients leave the node once in %d micro-steps; ", (int)c->micro_steps);
@@ -169,6 +173,7 @@ static void explain_parts(const mics_plan_entry *best, double more_us, mics_plan
         {"exposed gathers", entry->exposed_gather_us - best->exposed_gather_us},
         {"exposed reductions", entry->exposed_reduce_us - best->exposed_reduce_us},
         {"exposed second hop", entry->exposed_second_hop_us - best->exposed_second_hop_us},
+        {"exposed all-to-alls", entry->exposed_all_to_all_us - best->exposed_all_to_all_us},
         {entry->pipeline.stages > 0 ? "bubble, collectives and sends" : "agreement",
          entry->exposed_other_us - best->exposed_other_us},
     };

@@ -131,6 +131,8 @@ mics_part mics_part_of(mics_step_kind kind)
     case MICS_STEP_REPLICA_SCATTER:
     case MICS_STEP_REPLICA_GATHER:
         return MICS_PART_SECOND_HOP;
+    case MICS_STEP_ALL_TO_ALL:
+        return MICS_PART_ALL_TO_ALL;
     case MICS_STEP_PARAM_SYNC:
     case MICS_STEP_MOMENTUM_GATHER:
         return MICS_PART_PARAM_SYNC;

@@ -5,6 +5,7 @@
 #define MICS_TEST_PLANS_H
 
 #include "mics/json.h"
+#include "mics/log.h"
 #include "mics/plan.h"
 #include "test.h"
 #include <stdio.h>
@@ -15,6 +16,7 @@ typedef struct fixture {
     mics_model *model;
     mics_planner *planner;
     mics_plan_request request;
+    int experts; // of a layer; 0: none
 } fixture;
 
 static inline mics_model *plan_model(mics_memory *memory, int layers, int heads, int width,
@@ -32,6 +34,26 @@ static inline mics_model *plan_model(mics_memory *memory, int layers, int heads,
     ASSERT_OK(mics_model_from_config(memory, json, false, &model));
     mics_json_close(json);
     return model;
+}
+
+// Of `experts` a layer, 2 a token, on CPUs.
+static inline void take_mixture(fixture *f, int experts)
+{
+    char text[512];
+    mics_json *json = NULL;
+    const int length = snprintf(
+        text, sizeof text,
+        "{\"model_type\": \"mixtral\", \"hidden_size\": 64, \"num_hidden_layers\": 3, "
+        "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 96, "
+        "\"num_local_experts\": %d, \"num_experts_per_tok\": 2, \"vocab_size\": 300, "
+        "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5}",
+        experts);
+    mics_model_close(f->model);
+    ASSERT_OK(mics_json_parse(f->memory, "model", text, (size_t)length, &json));
+    ASSERT_OK(mics_model_from_config(f->memory, json, false, &f->model));
+    mics_json_close(json);
+    f->request.model = f->model;
+    f->experts = experts;
 }
 
 // A machine of `per_node` ranks whose links and kernels are slow enough for everything to matter.
@@ -76,6 +98,14 @@ static inline void close_plans(fixture *f)
     mics_planner_close(f->planner);
     mics_model_close(f->model);
     assert_int_equal(mics_memory_close(f->memory), 0);
+}
+
+static inline void drop_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
+{
+    (void)ctx;
+    (void)level;
+    (void)rank;
+    (void)line;
 }
 
 static inline void assert_near(double value, double expected, double share, const char *what)
