@@ -7,6 +7,12 @@
 //   computation   all passes, and what comes before the first and must follow the last; or what
 //                 collectives cost computation beside them, which takes 1 + slowdown times:
 //                 us x slowdown / (1 + slowdown)
+//   gathers       that nothing is computed beside, as units are gathered when they are needed; and
+//                 all passes
+//   phases        one after the other: the first forward, which waits for replica gathers and
+//                 parameter sync; the forwards and backwards of all layered groups, with the
+//                 collectives inside each; the last backward, which the last reductions and the
+//                 second hop follow
 //   each stream   the collectives that run on it, one after the other
 //   each tier     the bytes through its busiest link
 //   cores         the work of all ranks, where they share cores
@@ -209,18 +215,20 @@ static comm_cost price_param_sync(const pricing *p, bool two_stage)
 
 // Units that may share a message count nothing: what each of them adds to it nobody waits for
 // alone.
-static comm_cost price_once(const pricing *p, bool two_stage, bool all_reduces)
+static void price_once(const pricing *p, const mics_plan_choice *choice, class_cost *class)
 {
-    comm_cost cost = {0};
+    const bool two_stage = choice->boundary_two_stage;
+    const bool trees = choice->all_reduces && p->planner->simulate.trees;
     if (p->padded_elems < p->planner->request.coalesce_below)
-        return cost;
-    const comm_cost parts[] = {
-        price_scatter(p, two_stage), price_replicas(p, two_stage, MICS_COLLECTIVE_REDUCE_SCATTER),
-        price_replicas(p, two_stage, MICS_COLLECTIVE_ALL_GATHER), price_param_sync(p, two_stage)};
-    const bool trees = all_reduces && p->planner->simulate.trees;
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        add_cost(&cost, &parts[i], trees && (i == 1 || i == 2) ? 0 : 1);
-    return cost;
+        return;
+    class->head = price_param_sync(p, two_stage);
+    class->tail = price_scatter(p, two_stage);
+    if (trees)
+        return;
+    const comm_cost there = price_replicas(p, two_stage, MICS_COLLECTIVE_REDUCE_SCATTER);
+    const comm_cost back = price_replicas(p, two_stage, MICS_COLLECTIVE_ALL_GATHER);
+    add_cost(&class->tail, &there, 1);
+    add_cost(choice->all_reduces ? &class->tail : &class->head, &back, 1);
 }
 
 static void take_class(pricing *p, const unit_class *class)
@@ -258,10 +266,9 @@ mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *
     MICS_TRY(choice_mesh(planner, choice->sharding, &p.mesh));
     for (int32_t c = 0; c < planner->class_count; c++) {
         take_class(&p, &planner->classes[c]);
-        classes[c] =
-            (class_cost){.gather = price_gather(&p, choice->gather_two_stage),
-                         .reduce = price_reduce(&p, choice),
-                         .once = price_once(&p, choice->boundary_two_stage, choice->all_reduces)};
+        classes[c] = (class_cost){.gather = price_gather(&p, choice->gather_two_stage),
+                                  .reduce = price_reduce(&p, choice)};
+        price_once(&p, choice, &classes[c]);
     }
     return MICS_OK;
 }
@@ -274,16 +281,57 @@ static comm_cost sum_costs(const mics_planner *planner, const mics_plan_choice *
     comm_cost sum = {0};
     for (int32_t c = 0; c < planner->class_count; c++) {
         const double units = planner->classes[c].units;
-        add_cost(&sum, &classes[c].gather, structure_gathers(s, c, choice_groups(choice)));
+        add_cost(&sum, &classes[c].gather,
+                 structure_count(s, COUNT_GATHERS, c, choice_groups(choice)));
         add_cost(&sum, &classes[c].reduce, units * choice_groups(choice));
-        add_cost(&sum, &classes[c].once, units);
+        add_cost(&sum, &classes[c].head, units);
+        add_cost(&sum, &classes[c].tail, units);
     }
     return sum;
+}
+
+static double bare_us(const mics_planner *planner, const mics_plan_choice *choice,
+                      const structures *s, const class_cost *classes)
+{
+    double us = 0;
+    for (int32_t c = 0; c < planner->class_count; c++)
+        us += structure_count(s, COUNT_BARE, c, choice_groups(choice)) * classes[c].gather.us;
+    return us;
 }
 
 static double larger(double a, double b)
 {
     return a > b ? a : b;
+}
+
+// What computation and the collectives beside it take.
+static double beside_us(double compute_us, const comm_cost *cost)
+{
+    return larger(compute_us + larger(cost->intra_slow_us, cost->inter_slow_us),
+                  larger(cost->intra_us, cost->inter_us));
+}
+
+// The first forward with all that it waits for, the last backward with all that follows it, and
+// between them the forwards and the backwards with what is inside them.
+static double phases_us(const mics_planner *planner, const mics_plan_choice *choice,
+                        const structures *s, const batch_probe *batch, const class_cost *classes)
+{
+    const int32_t groups = choice_groups(choice);
+    const double each = (double)choice->micro_steps / groups;
+    const double forward_us = each * batch->forward_us, backward_us = each * batch->backward_us;
+    comm_cost head = {0}, tail = {0}, forward = {0}, backward = {0};
+    for (int32_t c = 0; c < planner->class_count && s->uneven == 0; c++) {
+        const unit_class *class = &planner->classes[c];
+        const class_cost *cost = &classes[c];
+        add_cost(&head, &cost->head, class->forwarded);
+        add_cost(&tail, &cost->tail, class->units);
+        add_cost(&tail, &cost->reduce, class->units);
+        add_cost(&forward, &cost->gather, structure_count(s, COUNT_FORWARD_GATHER, c, groups));
+        add_cost(&backward, &cost->gather, structure_count(s, COUNT_BACKWARD_GATHER, c, groups));
+        add_cost(&backward, &cost->reduce, structure_count(s, COUNT_BACKWARD_REDUCE, c, groups));
+    }
+    return beside_us(forward_us, &head) + beside_us((groups - 1) * forward_us, &forward) +
+           beside_us((groups - 1) * backward_us, &backward) + beside_us(backward_us, &tail);
 }
 
 mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
@@ -302,13 +350,16 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     const class_cost *first = &classes[planner->first_class];
     // Deferred updates run beside collectives; others behind all.
     const bool defers = choice->sharding.optimizer < planner->ranks && !choice->all_reduces;
-    const double compute_us = batch->compute_us * choice->micro_steps + (defers ? update_us : 0);
+    const double compute_us =
+        (batch->forward_us + batch->backward_us) * choice->micro_steps + (defers ? update_us : 0);
     boundary_us += defers ? 0 : update_us;
     // No computation runs before the first pass, behind the last and beside all-to-alls. What runs
     // there instead slows none, so either of the two counts, not both.
-    const double ends_us = first->gather.us + first->reduce.us + first->once.us +
-                           choice->micro_steps * batch->all_to_alls.us;
-    double us = compute_us + larger(ends_us, larger(sum.intra_slow_us, sum.inter_slow_us));
+    const double first_us = first->gather.us + first->reduce.us + first->head.us + first->tail.us +
+                            choice->micro_steps * batch->all_to_alls.us;
+    double us = compute_us + larger(first_us, larger(sum.intra_slow_us, sum.inter_slow_us));
+    us = larger(us, compute_us + bare_us(planner, choice, s, classes));
+    us = larger(us, phases_us(planner, choice, s, batch, classes));
     us = larger(us, larger(sum.intra_us, sum.inter_us));
     for (int t = 0; t < cluster->tier_count; t++)
         us = larger(us, sum.busy_us[t]);

@@ -16,7 +16,8 @@ typedef struct unit_class {
     bool whole;   // sharded as 1 | 1 | O
     bool experts; // ranks keep different ones: a rank's block of them
     int32_t units;
-    int32_t held; // of them, those of mics_layered_holds
+    int32_t held;      // of them, those of mics_layered_holds
+    int32_t forwarded; // of them, those that a forward pass reads: the loss has none in training
 } unit_class;
 
 // What is sharded, whatever the degrees: decides which steps a list has and which slots they need.
@@ -26,10 +27,22 @@ typedef enum structure_kind {
     STRUCTURE_PARAMS // E < P
 } structure_kind;
 
+// Collectives of a list that are counted. A phase is all forwards, or all backwards, of a layered
+// group; what is inside one waits for a pass of it and is waited for by another. Those of the first
+// forward and of the last backward are left out: the bound looks at these two by themselves.
+typedef enum list_count {
+    COUNT_GATHERS,        // all
+    COUNT_BARE,           // gathers that wait for one pass and are waited for by the next
+    COUNT_FORWARD_GATHER, // inside a forward
+    COUNT_BACKWARD_GATHER,
+    COUNT_BACKWARD_REDUCE,
+    COUNTS
+} list_count;
+
 // Of one list.
 typedef struct structure {
     size_t gather_bytes, reduce_bytes; // of slots
-    int32_t *gathers;                  // by class
+    int32_t *counts[COUNTS];           // by class
 } structure;
 
 // Of lists with 1, 2 and PROBED_GROUPS layered groups, as many of them as were asked for. Where
@@ -63,8 +76,8 @@ typedef struct batch_probe {
     size_t token_bytes;                     // of each
     size_t momentum_bytes;                  // of the largest unit that is orthogonalised
     size_t workspace_bytes;
-    double compute_us;       // of one micro-step: all forwards and backwards
-    comm_cost all_to_alls;   // of one micro-step
+    double forward_us, backward_us; // of one micro-step, all units
+    comm_cost all_to_alls;          // of one micro-step
     mics_schedule *schedule; // that it was taken from, for others to be like it
     double *pass_us[2];      // of mics_simulate_options: G = E, G > E
 } batch_probe;
@@ -120,8 +133,8 @@ void close_batches(mics_planner *planner);
 /* Turns of a choice. */
 int32_t choice_groups(const mics_plan_choice *choice);
 
-/* Gathers of a class in a step of so many layered groups. */
-double structure_gathers(const structures *s, int32_t class, int32_t groups);
+/* Collectives of a class in a step of so many layered groups. */
+double structure_count(const structures *s, list_count what, int32_t class, int32_t groups);
 
 /* The structure of a list with so many layered groups. */
 const structure *structure_at(const structures *s, int32_t groups);
@@ -191,7 +204,8 @@ comm_cost price_all_to_alls(const mics_planner *planner, const mics_schedule *sc
 // By class, of the three kinds that repeat differently.
 typedef struct class_cost {
     comm_cost gather, reduce;
-    comm_cost once; // second hop and parameter sync
+    comm_cost head; // once a step: what forward passes wait for, replica gathers and parameter sync
+    comm_cost tail; // once a step: what the last gradients are sent with
 } class_cost;
 
 /* Prices the collectives of a sharding; `classes` holds all. */

@@ -38,6 +38,21 @@ static mics_sharding plain_sharding(const mics_planner *planner, int32_t optimiz
     return (mics_sharding){planner->experts, planner->experts, optimizer};
 }
 
+static void count_forwarded(mics_planner *planner, int32_t unit)
+{
+    const mics_model *model = planner->request.model;
+    for (int32_t u = 0; u < model->unit_count - 1; u++) { // the last ends with the loss
+        for (int32_t op = 0; op < model->units[u].op_count; op++) {
+            for (int i = 0; i < MICS_OP_PARAMS; i++) {
+                if (model->units[u].ops[op].params[i].unit == unit) {
+                    planner->classes[planner->class_of[unit]].forwarded++;
+                    return;
+                }
+            }
+        }
+    }
+}
+
 mics_status probe_classes(mics_planner *planner)
 {
     const mics_model *model = planner->request.model;
@@ -61,6 +76,7 @@ mics_status probe_classes(mics_planner *planner)
         planner->class_of[u] = find_class(planner, &wanted);
         planner->classes[planner->class_of[u]].units++;
         planner->classes[planner->class_of[u]].held += mics_layered_holds(model, (int32_t)u);
+        count_forwarded(planner, (int32_t)u);
     }
     planner->first_class = planner->class_of[0];
     return MICS_OK;
@@ -75,27 +91,98 @@ static structure_kind structure_of(const mics_planner *planner, const mics_shard
     return s->grads > planner->experts ? STRUCTURE_GRADS : STRUCTURE_WHOLE;
 }
 
+static int32_t next_compute(const mics_step_list *list, int32_t at)
+{
+    do {
+        at++;
+    } while (at < list->count && list->steps[at].stream != MICS_STREAM_COMPUTE);
+    return at;
+}
+
+// Whether a gather waits for one pass, and the next one waits for it.
+static bool is_bare(const mics_step_list *list, int32_t gather)
+{
+    const mics_step *step = &list->steps[gather];
+    const int32_t before = step->wait[MICS_STREAM_COMPUTE];
+    if (before < 0)
+        return false;
+    const int32_t next = next_compute(list, before);
+    return next < list->count && list->steps[next].wait[step->stream] == gather;
+}
+
+// Which phase of the list a step is a pass of; -1: none that counts.
+static int32_t phase_of(const mics_schedule *schedule, const mics_step *step)
+{
+    const mics_schedule_spec *spec = &schedule->spec;
+    const bool backward = step->kind == MICS_STEP_BACKWARD;
+    const int32_t group = step->micro_step / spec->layered_micro_steps;
+    const int32_t last = (spec->micro_steps - 1) / spec->layered_micro_steps;
+    if ((!backward && step->kind != MICS_STEP_FORWARD) || (backward ? group == last : group == 0))
+        return -1;
+    return 2 * group + backward;
+}
+
+// Counts collectives inside phases. waited[phase][stream] is the last step of the stream that a
+// pass of the phase waits for; zeros at first.
+static void count_inside(const mics_planner *planner, const mics_schedule *schedule,
+                         int32_t (*waited)[MICS_STREAMS], structure *s)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    for (int32_t i = 0; i < list->count; i++) {
+        const int32_t phase = phase_of(schedule, &list->steps[i]);
+        for (int stream = 0; phase >= 0 && stream < MICS_STREAMS; stream++) {
+            const int32_t wait = list->steps[i].wait[stream];
+            waited[phase][stream] = wait > waited[phase][stream] ? wait : waited[phase][stream];
+        }
+    }
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        const int32_t after = step->wait[MICS_STREAM_COMPUTE];
+        const bool reduces = step->kind == MICS_STEP_REDUCE;
+        if ((!reduces && step->kind != MICS_STEP_GATHER) || after < 0)
+            continue;
+        const int32_t phase = phase_of(schedule, &list->steps[after]);
+        if (phase < 0 || i > waited[phase][step->stream])
+            continue;
+        const list_count what = reduces          ? COUNT_BACKWARD_REDUCE
+                                : phase % 2 == 1 ? COUNT_BACKWARD_GATHER
+                                                 : COUNT_FORWARD_GATHER;
+        s->counts[what][planner->class_of[step->unit]]++;
+    }
+}
+
+static mics_status count_list(const mics_planner *planner, const mics_schedule *schedule,
+                              structure *s)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    int32_t(*waited)[MICS_STREAMS] = NULL;
+    for (int what = 0; what < COUNTS; what++) {
+        if (s->counts[what] == NULL)
+            MICS_TRY(MICS_NEW(planner->memory, planner->class_count, &s->counts[what]));
+        memset(s->counts[what], 0, (size_t)planner->class_count * sizeof(int32_t));
+    }
+    for (int32_t i = 0; i < list->count; i++) {
+        if (list->steps[i].kind != MICS_STEP_GATHER || list->steps[i].stage == MICS_STAGE_INTER)
+            continue;
+        s->counts[COUNT_GATHERS][planner->class_of[list->steps[i].unit]]++;
+        s->counts[COUNT_BARE][planner->class_of[list->steps[i].unit]] += is_bare(list, i);
+    }
+    MICS_TRY(MICS_NEW(planner->memory, 2 * (size_t)schedule->spec.micro_steps, &waited));
+    count_inside(planner, schedule, waited, s);
+    mics_free(planner->memory, waited);
+    return MICS_OK;
+}
+
 static mics_status measure_structure(mics_planner *planner, const mics_plan_choice *choice,
                                      int32_t micro_steps, structure *s)
 {
     mics_schedule *schedule = NULL;
-    void *block = NULL;
-    if (s->gathers == NULL) {
-        MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
-                            (size_t)planner->class_count * sizeof(int32_t), &block));
-        s->gathers = block;
-    }
-    memset(s->gathers, 0, (size_t)planner->class_count * sizeof(int32_t));
     MICS_TRY(open_schedule(planner, choice, micro_steps, &schedule));
-    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
-    for (int32_t i = 0; i < list->count; i++) {
-        if (list->steps[i].kind == MICS_STEP_GATHER && list->steps[i].stage != MICS_STAGE_INTER)
-            s->gathers[planner->class_of[list->steps[i].unit]]++;
-    }
+    const mics_status status = count_list(planner, schedule, s);
     s->gather_bytes = schedule->ledger.bytes[MICS_MEM_GATHER];
     s->reduce_bytes = schedule->ledger.bytes[MICS_MEM_REDUCE];
     mics_schedule_close(schedule);
-    return MICS_OK;
+    return status;
 }
 
 static bool is_structure(const structures *s, const structures *wanted)
@@ -169,8 +256,8 @@ void close_structures(mics_planner *planner)
     while (planner->structures != NULL) {
         structures *s = planner->structures;
         planner->structures = s->next;
-        for (int32_t groups = 0; groups < PROBED_GROUPS; groups++)
-            mics_free(planner->memory, s->by_groups[groups].gathers);
+        for (int i = 0; i < PROBED_GROUPS * COUNTS; i++)
+            mics_free(planner->memory, s->by_groups[i / COUNTS].counts[i % COUNTS]);
         mics_free(planner->memory, s);
     }
 }
@@ -187,13 +274,13 @@ const structure *structure_at(const structures *s, int32_t groups)
     return &s->by_groups[(groups < PROBED_GROUPS ? groups : PROBED_GROUPS) - 1];
 }
 
-double structure_gathers(const structures *s, int32_t class, int32_t groups)
+double structure_count(const structures *s, list_count what, int32_t class, int32_t groups)
 {
-    const double last = structure_at(s, groups)->gathers[class];
+    const double last = structure_at(s, groups)->counts[what][class];
     if (groups <= PROBED_GROUPS || s->uneven > 0)
         return last;
     return last +
-           (groups - PROBED_GROUPS) * (last - s->by_groups[PROBED_GROUPS - 2].gathers[class]);
+           (groups - PROBED_GROUPS) * (last - s->by_groups[PROBED_GROUPS - 2].counts[what][class]);
 }
 
 // ---- computation ----
@@ -248,8 +335,8 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
         .token_bytes = (size_t)schedule->data_elems * sizeof(int32_t),
         .momentum_bytes = (size_t)schedule->momentum_elems * sizeof(float),
         .workspace_bytes = schedule->ledger.bytes[MICS_MEM_WORKSPACE],
-        .compute_us = simulation->kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].alone_us +
-                      simulation->kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].alone_us,
+        .forward_us = simulation->kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].alone_us,
+        .backward_us = simulation->kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].alone_us,
         .schedule = schedule,
         .all_to_alls = price_all_to_alls(planner, schedule),
         .pass_us = {probe->pass_us[0], probe->pass_us[1]},

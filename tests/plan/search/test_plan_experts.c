@@ -51,7 +51,6 @@ static void test_bounds(void **state)
 {
     (void)state;
     tightest = 0;
-    loosest = 1;
     for (int i = 0; i < 3; i++)
         visit_mixtures(&machines[i], i == 2 ? 6 : 4, check_bound);
     if (tightest < 0.97)

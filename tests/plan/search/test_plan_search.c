@@ -94,8 +94,8 @@ static void check_bounds(int nodes, int per_node, int64_t batch, const char *mor
 static void test_bounds_are_below_simulated_times(void **state)
 {
     (void)state;
-    tightest = 0;
-    loosest = 1;
+    tightest = sum_of_bounds = 0;
+    bounds = 0;
     check_bounds(2, 4, 32, "", false, MICS_COMM_FP32, false);
     check_bounds(4, 2, 16, "\"cores\": 3", true, MICS_COMM_FP32, false);
     check_bounds(2, 2, 16, "\"pipelined\": false, \"step_overhead_us\": 500", true, MICS_COMM_BF16,
@@ -108,6 +108,8 @@ static void test_bounds_are_below_simulated_times(void **state)
     // Bounds that say nothing would also be below.
     if (tightest < 0.97)
         fail_msg("the tightest bound is %.3f of its time", tightest);
+    if (sum_of_bounds < 0.82 * (double)bounds)
+        fail_msg("bounds are %.4f of their times on average", sum_of_bounds / (double)bounds);
 }
 
 static void check_extensions(int nodes, int per_node, int64_t batch, const char *more)
