@@ -3,6 +3,7 @@
 // What a unit's passes consist of: parts with all-to-alls between them, and the units that each part
 // reads and writes.
 #include "schedule/builder.h"
+#include <assert.h>
 
 static void add_params(const mics_op *op, unit_set *set)
 {
@@ -48,6 +49,7 @@ static void end_part(pass_part *parts, int32_t *count, mics_step_part next, int3
     parts[*count].op = op;
     parts[*count].call = call;
     ++*count;
+    assert(*count < MAX_PARTS); // mics_model_spread refuses two mixtures in a unit
     parts[*count] = (pass_part){.range = next, .op = -1, .call = -1};
 }
 
