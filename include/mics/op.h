@@ -298,14 +298,6 @@ mics_op_shape mics_op_shape_cut(const mics_op_shape *shape, int32_t parts, bool 
  */
 int64_t mics_experts_capacity(mics_experts experts, int64_t length, bool training);
 
-/* Rows that `held` of the experts together can get at most from a micro-batch of `sequences`
- * sequences of `length` tokens, in training and in evaluation.
- *
- * Needs:   1 <= held <= experts.count; sequences, length >= 0.
- */
-int64_t mics_experts_max_rows(mics_experts experts, int64_t sequences, int64_t length,
-                              int32_t held);
-
 /* Elements of q, k and v side by side. */
 static inline int64_t mics_heads_width(mics_heads heads)
 {

@@ -32,8 +32,9 @@ typedef struct cli_source {
          0,                                                                                        \
          0},                                                                                       \
     {                                                                                              \
-        "tokenizer", CLI_TEXT, "FILE|FOLDER", "data.tokenizer: a tokenizer.json or its folder",    \
-            &(source)->tokenizer, 0, 0                                                             \
+        "tokenizer", CLI_TEXT, "FILE|FOLDER",                                                      \
+            "data.tokenizer: a tokenizer.json, a vocab.txt, or its folder", &(source)->tokenizer,  \
+            0, 0                                                                                   \
     }
 
 // The user's own sets, and behind them those of the flags.

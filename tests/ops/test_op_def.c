@@ -166,12 +166,6 @@ static void test_capacity(void **state)
         assert_int_equal(mics_experts_capacity(e, cases[i].length, true), cases[i].training);
         assert_int_equal(mics_experts_capacity(e, cases[i].length, false), cases[i].evaluation);
     }
-    const mics_experts all = {8, 2, 0, 0, 1}, few = {8, 2, 1, 1.5, 1};
-    assert_int_equal(mics_experts_max_rows(all, 3, 64, 8), 3 * 64 * 2);
-    assert_int_equal(mics_experts_max_rows(all, 3, 64, 1), 3 * 64); // a token chooses it once
-    assert_int_equal(mics_experts_max_rows(few, 3, 64, 8), 3 * 64 * 2);
-    assert_int_equal(mics_experts_max_rows(few, 3, 64, 2), 3 * 24 * 2);
-    assert_int_equal(mics_experts_max_rows(few, 0, 0, 8), 0);
 }
 
 int main(void)

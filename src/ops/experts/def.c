@@ -20,14 +20,6 @@ int64_t mics_experts_capacity(mics_experts experts, int64_t length, bool trainin
     return mics_smaller(mics_larger((int64_t)rounded, experts.min_capacity), length);
 }
 
-int64_t mics_experts_max_rows(mics_experts experts, int64_t sequences, int64_t length, int32_t held)
-{
-    const int64_t taken = mics_larger(mics_experts_capacity(experts, length, true),
-                                      mics_experts_capacity(experts, length, false));
-    const int64_t chosen = mics_smaller(experts.chosen, held);
-    return sequences * mics_smaller(length * chosen, taken * held);
-}
-
 mics_status mics_experts_check(const mics_op_shape *shape)
 {
     const mics_experts e = shape->op->experts;
