@@ -92,12 +92,12 @@ cat >cpus.json <<'END'
  "tiers": {"node": {"fan_out": 2, "gb_per_s": 1}, "network": {"gbit_per_s": 1}}}
 END
 run 0 spread "$mics" plan mixtral.json --cluster cpus.json:2 --top 3 --set data.sequence_length=16 --set train_batch_size=4
-first spread.out | grep -q ', E = 2' || fail "E = 2 should be best: $(first spread.out)"
+first spread.out | grep -q ', E = 4' || fail "E = 4 should be best: $(first spread.out)"
 contains spread.out "or where a row says E, tokens travel"
-contains spread.out "|4 E2"
-contains spread.out "tokens travel to experts on 2 ranks"
+contains spread.out "|4 E4"
+contains spread.out "tokens travel to experts on 4 ranks"
 run 0 spread_json "$mics" plan mixtral.json --cluster cpus.json:2 --set data.sequence_length=16 --set train_batch_size=4 --json
-contains spread_json.out '"experts": 2'
+contains spread_json.out '"experts": 4'
 contains spread_json.out '"exposed_all_to_all_ms": '
 narrow spread.out
 run 0 several "$mics" plan bert.json --cluster p4d.24xlarge:4 --cluster p5.48xlarge:2 --tokens 1e12
