@@ -77,9 +77,8 @@ typedef struct batch_probe {
     size_t momentum_bytes;                  // of the largest unit that is orthogonalised
     size_t workspace_bytes;
     double forward_us, backward_us; // of one micro-step, all units
-    comm_cost all_to_alls;          // of one micro-step
-    mics_schedule *schedule; // that it was taken from, for others to be like it
-    double *pass_us[2];      // of mics_simulate_options: G = E, G > E
+    mics_schedule *schedule;        // that it was taken from, for others to be like it
+    double *pass_us[2];             // of mics_simulate_options: G = E, G > E
 } batch_probe;
 
 // Of one optimizer degree.
@@ -197,9 +196,6 @@ mics_status time_choice(mics_planner *planner, const mics_plan_choice *choice, d
 void fill_rates(const mics_planner *planner, mics_plan_entry *entry);
 
 // ---- bound.c ----
-
-/* What all-to-alls of a micro-step cost, by a schedule of one. */
-comm_cost price_all_to_alls(const mics_planner *planner, const mics_schedule *schedule);
 
 // By class, of the three kinds that repeat differently.
 typedef struct class_cost {
