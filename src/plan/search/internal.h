@@ -66,8 +66,8 @@ typedef struct batch_probe {
     size_t momentum_bytes;                  // of the largest unit that is orthogonalised
     size_t workspace_bytes;
     double forward_us, backward_us; // of one micro-step, all units
-    mics_schedule *schedule; // that it was taken from, for others to be like it
-    double *pass_us[2];      // of mics_simulate_options: G = 1, G > 1
+    mics_schedule *schedule;        // that it was taken from, for others to be like it
+    double *pass_us[2];             // of mics_simulate_options: G = 1, G > 1
 } batch_probe;
 
 // Of one optimizer degree.
