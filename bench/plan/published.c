@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Published throughputs beside what plans say: rows, errors by group, and which of two is faster.
 //
-// usage: published FILE.jsonl [--set PATH=VALUE ...] [--rows]
+// usage: published FILE.jsonl SOURCES.jsonl [--set PATH=VALUE ...] [--rows]
+//
+// SOURCES.jsonl says what is known of the software behind rows (sources.h), for those that do not say
+// it themselves.
 //
 // --set changes a figure of every row's cluster file, as in accelerator.launch_us=2. --rows prints
 // each row. Plans are evaluated at the published sharding and batch: nothing is searched but what a
@@ -19,6 +22,7 @@
 #include "mics/json.h"
 #include "mics/log.h"
 #include "mics/plan.h"
+#include "sources.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +65,7 @@ typedef struct row {
 
 typedef struct study {
     mics_memory *memory;
+    source_rules rules;
     const char *sets[MAX_SETS];
     int32_t set_count;
     bool print_rows;
@@ -75,24 +80,6 @@ typedef struct study {
 static int64_t number(const mics_json_value *object, const char *key)
 {
     return mics_json_int(mics_json_get(object, key));
-}
-
-static mics_status open_model(mics_memory *memory, const mics_json_value *shape,
-                              mics_model **model_out)
-{
-    char text[512];
-    mics_json *json = NULL;
-    const int bytes =
-        snprintf(text, sizeof text,
-                 "{\"model_type\": \"gpt2\", \"n_layer\": %lld, \"n_embd\": %lld, \"n_head\": %lld,"
-                 " \"n_inner\": %lld, \"n_positions\": %lld, \"vocab_size\": %lld}",
-                 (long long)number(shape, "layers"), (long long)number(shape, "hidden"),
-                 (long long)number(shape, "heads"), (long long)number(shape, "inner"),
-                 (long long)number(shape, "seq"), (long long)number(shape, "vocab"));
-    MICS_TRY(mics_json_parse(memory, "model", text, (size_t)bytes, &json));
-    const mics_status status = mics_model_from_config(memory, json, true, model_out);
-    mics_json_close(json);
-    return status;
 }
 
 // The text of the object that stands under "cluster" in a line.
@@ -110,13 +97,15 @@ static size_t cluster_text(const char *line, const char **text_out)
     return bytes;
 }
 
-static mics_status open_cluster(const study *s, const char *line, mics_cluster *cluster_out)
+static mics_status open_cluster(const study *s, const mics_json_value *of_row, const char *line,
+                                mics_cluster *cluster_out)
 {
     const char *text = NULL;
     const size_t bytes = cluster_text(line, &text);
     mics_json *json = NULL;
     mics_status status = MICS_OK;
     MICS_TRY(mics_json_parse(s->memory, "cluster", text, bytes, &json));
+    status = sources_set(&s->rules, of_row, json);
     for (int32_t i = 0; status == MICS_OK && i < s->set_count; i++) {
         char path[NAME_BYTES] = "";
         const char *equals = strchr(s->sets[i], '=');
@@ -153,8 +142,8 @@ static mics_megatron_era era_of(int64_t year)
 }
 
 // What it takes at the published batch, recomputed or not.
-static mics_status step_us(mics_planner *planner, const mics_json_value *line, bool recompute,
-                           double *us_out)
+static mics_status step_us(const study *s, mics_planner *planner, const mics_json_value *line,
+                           bool recompute, double *us_out)
 {
     const char *name = mics_json_string(mics_json_get(line, "sharding"));
     const mics_json_value *given = mics_json_get(line, "cut");
@@ -167,7 +156,8 @@ static mics_status step_us(mics_planner *planner, const mics_json_value *line, b
             .pipeline = {.tensor = (int32_t)number(given, "t"),
                          .stages = (int32_t)number(given, "p"),
                          .chunks = (int32_t)number(given, "v"),
-                         .era = era_of(number(given, "era"))}};
+                         .era = era_of(number(given, "era") > 0 ? number(given, "era")
+                                                                : sources_era(&s->rules, line))}};
         MICS_TRY(mics_planner_baseline(planner, &space, MICS_PLAN_MEGATRON, &entry));
     } else {
         const mics_plan_choice choice = {.sharding = sharding_of(name, mics_planner_ranks(planner)),
@@ -184,14 +174,15 @@ static mics_status step_us(mics_planner *planner, const mics_json_value *line, b
 }
 
 // A share of the layers recomputed takes that share of the difference.
-static mics_status predict(mics_planner *planner, const mics_json_value *line, double *us_out)
+static mics_status predict(const study *s, mics_planner *planner, const mics_json_value *line,
+                           double *us_out)
 {
     const double share = mics_json_real(mics_json_get(line, "recompute"));
     double kept = 0, again = 0;
     if (share < 1)
-        MICS_TRY(step_us(planner, line, false, &kept));
+        MICS_TRY(step_us(s, planner, line, false, &kept));
     if (share > 0)
-        MICS_TRY(step_us(planner, line, true, &again));
+        MICS_TRY(step_us(s, planner, line, true, &again));
     *us_out = (1 - share) * kept + share * again;
     return MICS_OK;
 }
@@ -223,7 +214,7 @@ static mics_status tokens_per_s(const study *s, const mics_plan_request *asked,
     set_constants(c, &request.cluster);
     slow_links(&request.cluster, request.nodes, exponent);
     MICS_TRY(mics_planner_open(s->memory, &request, &planner));
-    const mics_status status = predict(planner, line, &us);
+    const mics_status status = predict(s, planner, line, &us);
     mics_planner_close(planner);
     *out =
         (double)(request.global_batch * request.length) / (double)number(line, "gpus") / us * 1e6;
@@ -245,8 +236,8 @@ static mics_status plan_row(study *s, const mics_json_value *line, const char *t
     memcpy(out->shape, sizes, sizeof sizes);
     request.global_batch =
         batch > 0 ? batch : gpus * number(line, "micro_batch") * number(line, "accumulation");
-    MICS_TRY(open_cluster(s, text, &request.cluster));
-    MICS_TRY(open_model(s->memory, shape, &model));
+    MICS_TRY(open_cluster(s, line, text, &request.cluster));
+    MICS_TRY(sources_model(&s->rules, s->memory, line, &model));
     request.model = model;
     mics_status status = tokens_per_s(s, &request, line, &catalogue, 0, &out->predicted);
     for (int i = 0; status == MICS_OK && i < TRIED; i++)
@@ -473,12 +464,6 @@ static void print_exponents(const study *s)
     printf(".\n");
 }
 
-// Whether torch.compile made the kernels, which plans do not know of: its rows' names say so.
-static bool is_compiled(const row *r)
-{
-    return strstr(r->id, "-compile") != NULL;
-}
-
 // One model of one group on two chips: what the second is worth of the first, measured and planned.
 static void print_chips(const study *s)
 {
@@ -490,9 +475,8 @@ static void print_chips(const study *s)
             const double predicted = b->predicted / a->predicted;
             if (a->group == b->group && strcmp(a->chip, b->chip) != 0 && measured > 1 &&
                 memcmp(a->shape, b->shape, sizeof a->shape) == 0)
-                printf("| %s over %s | %s, %s | %.2f | %.2f | %+.0f %%%s |\n", b->chip, a->chip,
-                       b->id, a->id, measured, predicted, 100 * (predicted / measured - 1),
-                       is_compiled(a) == is_compiled(b) ? "" : "; one is compiled");
+                printf("| %s over %s | %s, %s | %.2f | %.2f | %+.0f %% |\n", b->chip, a->chip,
+                       b->id, a->id, measured, predicted, 100 * (predicted / measured - 1));
         }
     }
 }
@@ -573,7 +557,7 @@ static mics_status print_study(const study *s)
 int main(int argc, char **argv)
 {
     static study s;
-    for (int i = 2; i < argc; i++) {
+    for (int i = 3; i < argc; i++) {
         if (strcmp(argv[i], "--rows") == 0) {
             s.print_rows = true;
         } else if (strcmp(argv[i], "--set") == 0 && i + 1 < argc && s.set_count < MAX_SETS &&
@@ -584,11 +568,14 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (argc < 2 || mics_memory_open(&s.memory) != MICS_OK)
+    if (argc < 3 || mics_memory_open(&s.memory) != MICS_OK)
         return 2;
-    if (read_rows(&s, argv[1]) != MICS_OK)
-        return 1;
-    const mics_status status = print_study(&s);
+    mics_status status = sources_open(s.memory, argv[2], &s.rules);
+    if (status == MICS_OK)
+        status = read_rows(&s, argv[1]);
+    if (status == MICS_OK)
+        status = print_study(&s);
+    sources_close(&s.rules);
     mics_memory_close(s.memory);
     return status == MICS_OK ? 0 : 1;
 }

@@ -10,6 +10,8 @@
 # --rows prints each row; --set changes a figure of every cluster, as in accelerator.memory_kept=1. Takes seconds.
 #
 #   BUILD=build    a build folder made with -DMICS_BENCH=ON
+#   ROWS=FILE      rows of your own, in the form of throughput.jsonl; sources.jsonl says what is known of
+#                  the software behind them
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-exec "${BUILD:-$here/../../build}/bench/published" "$here/throughput.jsonl" "$@"
+exec "${BUILD:-$here/../../build}/bench/published" "${ROWS:-$here/throughput.jsonl}" "$here/sources.jsonl" "$@"

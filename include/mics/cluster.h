@@ -80,6 +80,9 @@ typedef struct mics_accelerator {
     char attention[16]; // the kernel whose curve attention_efficiency is, if that is not given
     double watts;       // that it may draw
     double matmul_kept, attention_kept, memory_kept; // 0: all
+    // Kernels between GEMMs: "separate", as of PyTorch without torch.compile, or "fused", which move
+    // what they must and keep all of their rate; "": not said, memory_kept stands between the two.
+    char kernels[16];
     double failures_per_day;    // of a node, for each of its accelerators; 0: not known
     double step_low, step_high; // of a predicted step fast and slow trainings take; 0: not known
     int32_t published_rows;     // published trainings that plans were compared with; 0: none
@@ -143,6 +146,9 @@ double mics_curve_at(const mics_curve *curve, double size, double otherwise);
  * Needs:   nothing; any number.
  */
 mics_curve mics_curve_constant(double value);
+
+/* Whether an accelerator's kernels are said to be `what`: "separate" or "fused". Pure. */
+bool mics_kernels_are(const mics_accelerator *accelerator, const char *what);
 
 /* "unfused", "flash1", "flash2", "flash3", "cudnn"; never NULL. */
 const char *mics_attention_kernel_text(mics_attention_kernel kernel);

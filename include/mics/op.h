@@ -206,6 +206,7 @@ typedef struct mics_op_pass {
     bool input_gradient;         // backward: it is wanted
     bool zeroed[MICS_OP_PARAMS]; // backward: this parameter's gradient is cleared first
     bool keeps_logits;  // the loss keeps all logits from forward to backward, as other programs do
+    bool separate;      // kernels are separate: mics_op_def.separate_forward, separate_backward
     int32_t elem_bytes; // of parameters and activations
 } mics_op_pass;
 
@@ -243,6 +244,9 @@ typedef struct mics_op_def {
     bool backward_second;       // the second input has a gradient of its own, never added to
     bool travels;               // a collective, among ranks that keep different experts: no kernel
     bool multiplies;            // by the GEMM library, which may pick its algorithms on a first run
+    // What PyTorch's separate kernels of it move, in times of what one kernel moves; 0: the same,
+    // as it has one kernel there too. Of the logits: of what makes losses of them.
+    double separate_forward, separate_backward;
     mics_op_cut cut;
 
     /* Checks widths and parameters; gives the widths of the output (0: none) and of stats.

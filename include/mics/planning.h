@@ -27,6 +27,7 @@ typedef struct mics_plan_spec {
     bool any_nodes;      // NODES may be left out, as in a sweep over them
     bool
         any_precision; // also one, and a kernel, that the cluster's chip does not have: offers say so
+    const char *kernels;         // "separate", "fused"; NULL: the chip's own (mics_accelerator)
     const char *attention;       // kernel, as mics_attention_kernel_text; NULL: the chip's own
     bool has_reserve;            // reserve_bytes holds; else 1 % of the chip's memory
     double reserve_bytes;        // of a rank's memory that plans leave free

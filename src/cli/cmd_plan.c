@@ -12,7 +12,7 @@ typedef struct plan_options {
     cli_list sets, clusters;
     cli_source source;
     cli_sets joined;
-    const char *precision, *attention, *sweep, *svg;
+    const char *precision, *attention, *kernels, *sweep, *svg;
     mics_plan_goal goal;
     int64_t steps, top, tensor, context, pipeline, virtual_stages, expert;
     // Below 0: not given. GB/s: 0.
@@ -66,6 +66,9 @@ static mics_status parse(cli_call *call, plan_options *options)
         {"attention", CLI_TEXT, "KERNEL",
          "unfused, flash1, flash2, flash3 or cudnn; default: the GPU's usual one",
          &options->attention, 0, 0},
+        {"kernels", CLI_TEXT, "WHAT",
+         "separate, as of PyTorch without torch.compile, or fused; default: between the two",
+         &options->kernels, 0, 0},
         {"reserve", CLI_REAL, "GIB", "memory of a GPU to leave free; default 1 % of it",
          &options->reserve_gib, 0, MAX_RESERVE_GIB},
         {"tensor", CLI_INT, "T", "of megatron's plan: tensor-parallel ranks", &options->tensor, 1,
@@ -214,6 +217,7 @@ static mics_status run_plan(cli_call *call, const plan_options *options, cli_wor
         .any_nodes = options->sweep != NULL && strncmp(options->sweep, "nodes", 5) == 0,
         .precision = options->precision,
         .attention = options->attention,
+        .kernels = options->kernels,
         .has_reserve = options->reserve_gib >= 0,
         .reserve_bytes = options->reserve_gib * (1 << 30),
         .pipeline = {.tensor = (int32_t)options->tensor,

@@ -237,6 +237,8 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
            (long long)found->result->fitting, (long long)found->result->simulated);
     if (plan->attention != NULL)
         printf("; attention by %s", plan->attention);
+    if (plan->cluster.accelerator.kernels[0] != '\0')
+        printf("; kernels %s", plan->cluster.accelerator.kernels);
     printf("; the best of each sharding:\n");
 }
 

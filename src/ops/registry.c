@@ -25,7 +25,8 @@ int32_t mics_op_works(const mics_op_shape *shape, const mics_op_pass *pass,
     if (def->work != NULL)
         return def->work(shape, pass, works_out);
     const mics_op_cost cost = def->cost(shape);
-    const double bytes = pass->backward ? cost.bytes_backward : cost.bytes_forward;
+    const double bytes =
+        (pass->backward ? cost.bytes_backward : cost.bytes_forward) * mics_op_separate(def, pass);
     works_out[0] = mics_work_moved(pass->backward ? cost.flops_backward : cost.flops_forward,
                                    bytes * pass->elem_bytes / (double)sizeof(float));
     return 1;

@@ -237,6 +237,18 @@ static mics_status choose_attention(mics_plan *plan, const mics_plan_spec *spec)
                      kernels_text(NULL, all));
 }
 
+static mics_status choose_kernels(mics_plan *plan, const char *kernels)
+{
+    mics_accelerator *chip = &plan->cluster.accelerator;
+    if (kernels == NULL)
+        return MICS_OK;
+    if (strcmp(kernels, "separate") != 0 && strcmp(kernels, "fused") != 0)
+        return mics_fail(MICS_ERR_INVALID, "--kernels %s is not known; separate and fused are",
+                         kernels);
+    snprintf(chip->kernels, sizeof chip->kernels, "%s", kernels);
+    return MICS_OK;
+}
+
 // ---- reserve ----
 
 static mics_status take_reserve(mics_plan *plan, const mics_plan_spec *spec)
@@ -317,6 +329,7 @@ static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
                               spec->precision != NULL ? spec->precision : file_precision(plan->run),
                               spec->any_precision));
     MICS_TRY(choose_attention(plan, spec));
+    MICS_TRY(choose_kernels(plan, spec->kernels));
     MICS_TRY(take_reserve(plan, spec));
     plan->pipeline = spec->pipeline;
     MICS_TRY(

@@ -35,6 +35,7 @@ less "$(step third.out)" "$(step own.out)"
 less "$(step own.out)" "$(step unfused.out)"
 run 0 said "$mics" plan plan.json --cluster p5.48xlarge:2 --top 1 --attention cudnn
 contains said.out "attention by cudnn"
+refused "--kernels quick is not known; separate and fused are" plan.json --cluster p5.48xlarge:2 --kernels quick
 refused "--attention flash4 is not known; unfused, flash1, flash2, flash3 and cudnn are" plan.json --cluster p5.48xlarge:2 \
     --attention flash4
 refused "no rates of it are known on A100-SXM4-40GB; of unfused, flash1, flash2 and cudnn" plan.json \

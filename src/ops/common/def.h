@@ -36,6 +36,13 @@ static inline int64_t mics_part_floats(int64_t bytes)
     return mics_size_round_up(bytes, MICS_PART_BYTES) / (int64_t)sizeof(float);
 }
 
+/* Times of its bytes that an op moves in a pass: above 1 where separate kernels move more. */
+static inline double mics_op_separate(const mics_op_def *def, const mics_op_pass *pass)
+{
+    const double times = pass->backward ? def->separate_backward : def->separate_forward;
+    return pass->separate && times > 0 ? times : 1;
+}
+
 /* An op that moves memory alone: inputs and output once forward, twice backward. */
 static inline mics_op_cost mics_cost_moved(const mics_op_shape *s)
 {

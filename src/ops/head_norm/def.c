@@ -29,6 +29,8 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     return cost;
 }
 
+// Separate kernels, in bytes a number of bf16: a copy in fp32 (2 + 4), square (8), mean (4), times the
+// root (8), back (4 + 2), times the weight (4); backward of each, and what they are multiplied with.
 const mics_op_def mics_op_def_head_norm = {.name = "head_norm",
                                            .inputs = 1,
                                            .params = 2,
@@ -40,4 +42,6 @@ const mics_op_def mics_op_def_head_norm = {.name = "head_norm",
                                            .backward_adds = true,
                                            .cut = MICS_CUT_WIDTH,
                                            .make = make,
+                                           .separate_forward = 36.0 / 4,
+                                           .separate_backward = 64.0 / 8,
                                            .cost = cost_of};

@@ -89,6 +89,8 @@ static mics_op_cost cost_of(const mics_op_shape *s)
 
 // Logits of some rows: made, read twice and written once as they become losses (or gradients), and
 // in backward multiplied with the table and with the inputs. They are held as activations are.
+extern const mics_op_def mics_op_def_lm_head;
+
 static int32_t add_rows(const mics_op_shape *s, const mics_op_pass *pass, int64_t rows,
                         int64_t times, mics_op_work *works)
 {
@@ -98,7 +100,8 @@ static int32_t add_rows(const mics_op_shape *s, const mics_op_pass *pass, int64_
     int32_t count = 0;
     if (!(pass->backward && pass->keeps_logits)) {
         works[count++] = mics_work_gemm(rows, V, C);
-        works[count++] = mics_work_moved(0, 3 * bytes * (double)rows * (double)V);
+        works[count++] = mics_work_moved(0, 3 * bytes * (double)rows * (double)V *
+                                                mics_op_separate(&mics_op_def_lm_head, pass));
     }
     if (pass->backward) {
         works[count++] = mics_work_gemm(rows, C, V);
@@ -132,6 +135,10 @@ const mics_op_def mics_op_def_lm_head = {.name = "lm_head",
                                          .backward_reads_in = true,
                                          .backward_reads_params = true,
                                          .multiplies = true,
+                                         // Bytes a logit in bf16: a copy in fp32 (6), log_softmax
+                                         // (8), its gradient (16, zeros first), a copy (6)
+                                         .separate_forward = 36.0 / 6,
+                                         .separate_backward = 36.0 / 6,
                                          .cut = MICS_CUT_ROWS,
                                          .make = make,
                                          .cost = cost_of,

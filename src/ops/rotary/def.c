@@ -28,10 +28,14 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     return cost;
 }
 
+// Separate kernels, in bytes a number of bf16: a copy in fp32 (2 + 4), the rotation of complex numbers
+// (8), back (4 + 2); backward alike.
 const mics_op_def mics_op_def_rotary = {.name = "rotary",
                                         .inputs = 1,
                                         .backward_in_place = true,
                                         .backward_adds = true,
                                         .cut = MICS_CUT_WIDTH,
                                         .make = make,
+                                        .separate_forward = 20.0 / 4,
+                                        .separate_backward = 20.0 / 4,
                                         .cost = cost_of};

@@ -41,10 +41,14 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     return cost;
 }
 
+// Separate kernels, in bytes a number of bf16: the SiLU (4), the product (6); backward of the product
+// (12), of the SiLU (6).
 const mics_op_def mics_op_def_swiglu = {.name = "swiglu",
                                         .inputs = 1,
                                         .backward_reads_in = true,
                                         .backward_adds = true,
                                         .cut = MICS_CUT_WIDTH,
                                         .make = make,
+                                        .separate_forward = 10.0 / 6,
+                                        .separate_backward = 18.0 / 10,
                                         .cost = cost_of};

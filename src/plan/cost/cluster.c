@@ -22,7 +22,7 @@
 // Of the rate of single GEMMs trainings keep KEPT_A_WATT x (watts / TFLOP/s)^(1/3): a chip that may
 // draw less for each of its FLOPs lowers its clock, and power grows with the clock's cube. Fitted to
 // bench/plan/throughput.jsonl, 2026-11.
-#define KEPT_A_WATT 0.79
+#define KEPT_A_WATT 0.80
 
 enum { PATH_BYTES = 3 * MICS_CLUSTER_NAME_BYTES };
 
@@ -157,6 +157,16 @@ static mics_status check_curve(const mics_json *json, const mics_cluster *cluste
     return MICS_OK;
 }
 
+static mics_status check_kernels(const mics_json *json, const mics_cluster *cluster)
+{
+    const mics_accelerator *accelerator = &cluster->accelerator;
+    if (accelerator->kernels[0] == '\0' || mics_kernels_are(accelerator, "separate") ||
+        mics_kernels_are(accelerator, "fused"))
+        return MICS_OK;
+    return refuse(json, cluster, "accelerator.kernels", "must be separate or fused, not %s",
+                  accelerator->kernels);
+}
+
 static mics_status check_section(const mics_json *json, const mics_cluster *cluster,
                                  cost_section section, const char *prefix, const void *object)
 {
@@ -243,6 +253,7 @@ mics_status cost_finish(const mics_json *json, mics_cluster *cluster)
         cluster->rings = 1;
     MICS_TRY(check_section(json, cluster, COST_TOP, "", cluster));
     MICS_TRY(check_section(json, cluster, COST_ACCELERATOR, "accelerator.", &cluster->accelerator));
+    MICS_TRY(check_kernels(json, cluster));
     if (cluster->accelerator.reserve_bytes >= cluster->accelerator.memory_bytes)
         return refuse(json, cluster, "accelerator.reserve_gib", "must be less than memory_gib");
     int64_t ranks = 1;

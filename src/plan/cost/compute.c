@@ -10,6 +10,13 @@ static double kept_of(double kept)
     return kept > 0.0 ? kept : 1.0;
 }
 
+// In whole trainings. Where it is known what kernels move, they keep all.
+static double memory_bytes_per_s(const mics_accelerator *accelerator)
+{
+    const double kept = accelerator->kernels[0] != '\0' ? 1.0 : kept_of(accelerator->memory_kept);
+    return accelerator->memory_bytes_per_s * accelerator->memory_efficiency * kept;
+}
+
 // Of a rank that has a core of its own.
 static double flops_per_s(const mics_accelerator *accelerator, const mics_cost_op *op)
 {
@@ -44,10 +51,8 @@ double mics_cost_op_us(const mics_cluster *cluster, const mics_cost_op *op,
                        mics_cost_limit *limit_out)
 {
     const mics_accelerator *accelerator = &cluster->accelerator;
-    const double memory = op->kind == MICS_COST_UPDATE
-                              ? accelerator->update_bytes_per_s
-                              : accelerator->memory_bytes_per_s * accelerator->memory_efficiency *
-                                    kept_of(accelerator->memory_kept);
+    const double memory = op->kind == MICS_COST_UPDATE ? accelerator->update_bytes_per_s
+                                                       : memory_bytes_per_s(accelerator);
     const double by_flops =
         op->flops / flops_per_s(accelerator, op) * 1e6 + casts_bytes(op) / memory * 1e6;
     const double by_memory = op->bytes / memory * 1e6;

@@ -3,6 +3,7 @@
 // Figures that depend on a size.
 #include "plan/cost/keys.h"
 #include <math.h>
+#include <string.h>
 
 double mics_curve_at(const mics_curve *curve, double size, double otherwise)
 {
@@ -46,6 +47,11 @@ const char *mics_attention_kernel_text(mics_attention_kernel kernel)
     static const char *const texts[MICS_ATTENTION_KERNELS] = {"unfused", "flash1", "flash2",
                                                               "flash3", "cudnn"};
     return (unsigned)kernel < MICS_ATTENTION_KERNELS ? texts[kernel] : "unknown";
+}
+
+bool mics_kernels_are(const mics_accelerator *accelerator, const char *what)
+{
+    return strcmp(accelerator->kernels, what) == 0;
 }
 
 const char *mics_math_text(mics_math math)

@@ -34,10 +34,12 @@ static bool cuts_tokens(const cut *c)
 
 static mics_op_pass pass_of(const walk *w, bool backward)
 {
-    return (mics_op_pass){.backward = backward,
-                          .input_gradient = true,
-                          .keeps_logits = true,
-                          .elem_bytes = w->elem_bytes};
+    return (mics_op_pass){
+        .backward = backward,
+        .input_gradient = true,
+        .keeps_logits = true,
+        .separate = mics_kernels_are(&w->planner->request.cluster.accelerator, "separate"),
+        .elem_bytes = w->elem_bytes};
 }
 
 static double work_us(const walk *w, const mics_op_work *work, const mics_cost_op *cost)

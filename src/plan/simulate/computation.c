@@ -10,6 +10,7 @@ typedef struct pass {
     mics_math math;
     const mics_unit *unit;
     int32_t elem_bytes; // of activations and parameters
+    bool separate;      // kernels
     double us, flops;
 } pass;
 
@@ -20,8 +21,9 @@ static pass pass_begin(const mics_schedule *schedule, const mics_cluster *cluste
                   .cluster = cluster,
                   .math = math,
                   .unit = &schedule->spec.model->units[unit],
-                  .elem_bytes = (int32_t)mics_precision_bytes(schedule->spec.precision,
-                                                              MICS_MEM_ACTIVATIONS)};
+                  .elem_bytes =
+                      (int32_t)mics_precision_bytes(schedule->spec.precision, MICS_MEM_ACTIVATIONS),
+                  .separate = mics_kernels_are(&cluster->accelerator, "separate")};
 }
 
 static void add_op(pass *p, const mics_cost_op *op)
@@ -52,7 +54,7 @@ static void add_works(pass *p, const mics_op *op, const mics_op_pass *of)
 
 static void add_forward(pass *p, const mics_op *op)
 {
-    const mics_op_pass of = {.elem_bytes = p->elem_bytes};
+    const mics_op_pass of = {.elem_bytes = p->elem_bytes, .separate = p->separate};
     add_works(p, op, &of);
 }
 
@@ -61,8 +63,10 @@ static void add_forward(pass *p, const mics_op *op)
 static void add_backward(pass *p, const mics_grad_call *call)
 {
     const mics_op *op = &p->unit->ops[call->op];
-    mics_op_pass of = {
-        .backward = true, .input_gradient = call->din >= 0, .elem_bytes = p->elem_bytes};
+    mics_op_pass of = {.backward = true,
+                       .input_gradient = call->din >= 0,
+                       .separate = p->separate,
+                       .elem_bytes = p->elem_bytes};
     for (int i = 0; i < MICS_OP_PARAMS; i++) {
         const int32_t unit = op->params[i].unit;
         of.zeroed[i] = unit >= 0 && !call->add_params[i] && p->schedule->sharding[unit].grads > 1;

@@ -147,6 +147,22 @@ static void test_attention_kernels(void **state)
     assert_near(mics_curve_at(&c.accelerator.attention_efficiency, 8192, 0), 0.1, 1e-12);
 }
 
+// Where it is said what kernels move, memory keeps its rate; other words are refused.
+static void test_kernels(void **state)
+{
+    (void)state;
+    const mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = 1e9};
+    mics_cluster typical, fused, wrong;
+    ASSERT_OK(mics_cluster_find("dgx-h100", &typical));
+    fused = parse_good("{\"base\": \"dgx-h100\", \"accelerator\": {\"kernels\": \"fused\"}}");
+    assert_true(mics_kernels_are(&fused.accelerator, "fused"));
+    assert_near(mics_cost_op_us(&fused, &op, NULL) / mics_cost_op_us(&typical, &op, NULL),
+                typical.accelerator.memory_kept, 1e-12);
+    wrong = fused;
+    snprintf(wrong.accelerator.kernels, sizeof wrong.accelerator.kernels, "quick");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_cluster_finish(&wrong));
+}
+
 // More work never takes less time.
 static void test_monotonic(void **state)
 {
@@ -175,6 +191,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_fp8, setup, teardown),
         cmocka_unit_test_setup_teardown(test_watts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_attention_kernels, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_kernels, setup, teardown),
         cmocka_unit_test_setup_teardown(test_monotonic, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What is known of the software behind published throughputs.
+#include "sources.h"
+#include "mics/log.h"
+#include <string.h>
+
+enum { MAX_LINE = 4096, MAX_MODEL = 512 };
+
+mics_status sources_open(mics_memory *memory, const char *path, source_rules *rules_out)
+{
+    char line[MAX_LINE];
+    mics_status status = MICS_OK;
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return mics_fail(MICS_ERR_IO, "%s cannot be read", path);
+    while (status == MICS_OK && fgets(line, sizeof line, file) != NULL) {
+        if (rules_out->count == MAX_RULES)
+            status = mics_fail(MICS_ERR_INVALID, "%s has more than %d rules", path, MAX_RULES);
+        else
+            status = mics_json_parse(memory, "rule", line, strlen(line),
+                                     &rules_out->rules[rules_out->count]);
+        rules_out->count += status == MICS_OK;
+    }
+    fclose(file);
+    return status;
+}
+
+void sources_close(source_rules *rules)
+{
+    for (int32_t i = 0; i < rules->count; i++)
+        mics_json_close(rules->rules[i]);
+}
+
+static bool matches(const mics_json_value *rule, const mics_json_value *row)
+{
+    static const char *const keys[] = {"id", "source", "note"};
+    const char *wanted = mics_json_string(mics_json_get(rule, "match"));
+    for (int i = 0; wanted != NULL && i < 3; i++) {
+        const char *text = mics_json_string(mics_json_get(row, keys[i]));
+        if (text != NULL && strstr(text, wanted) != NULL)
+            return true;
+    }
+    return false;
+}
+
+mics_status sources_set(const source_rules *rules, const mics_json_value *row, mics_json *cluster)
+{
+    for (int32_t i = 0; i < rules->count; i++) {
+        const mics_json_value *rule = mics_json_root(rules->rules[i]);
+        const mics_json_value *sets = mics_json_get(rule, "set"), *value = NULL;
+        const char *path = NULL;
+        while (matches(rule, row) && (value = mics_json_next(sets, &path)) != NULL) {
+            if (mics_json_at(cluster, path) == NULL)
+                MICS_TRY(mics_json_set(cluster, path, mics_json_string(value)));
+        }
+    }
+    return MICS_OK;
+}
+
+// The first rule that says it.
+static const mics_json_value *said(const source_rules *rules, const mics_json_value *row,
+                                   const char *key)
+{
+    for (int32_t i = 0; i < rules->count; i++) {
+        const mics_json_value *rule = mics_json_root(rules->rules[i]);
+        if (matches(rule, row) && mics_json_get(rule, key) != NULL)
+            return mics_json_get(rule, key);
+    }
+    return NULL;
+}
+
+int64_t sources_era(const source_rules *rules, const mics_json_value *row)
+{
+    const mics_json_value *era = said(rules, row, "era");
+    return era != NULL ? mics_json_int(era) : 0;
+}
+
+static long long number(const mics_json_value *object, const char *key)
+{
+    return (long long)mics_json_int(mics_json_get(object, key));
+}
+
+static int write_llama(const mics_json_value *shape, char text[MAX_MODEL])
+{
+    return snprintf(text, MAX_MODEL,
+                    "{\"model_type\": \"llama\", \"num_hidden_layers\": %lld, \"hidden_size\": "
+                    "%lld, \"num_attention_heads\": %lld, \"intermediate_size\": %lld, "
+                    "\"max_position_embeddings\": %lld, \"vocab_size\": %lld, "
+                    "\"tie_word_embeddings\": false}",
+                    number(shape, "layers"), number(shape, "hidden"), number(shape, "heads"),
+                    number(shape, "inner") * 2 / 3, number(shape, "seq"), number(shape, "vocab"));
+}
+
+static int write_gpt2(const mics_json_value *shape, char text[MAX_MODEL])
+{
+    return snprintf(text, MAX_MODEL,
+                    "{\"model_type\": \"gpt2\", \"n_layer\": %lld, \"n_embd\": %lld, \"n_head\": "
+                    "%lld, \"n_inner\": %lld, \"n_positions\": %lld, \"vocab_size\": %lld}",
+                    number(shape, "layers"), number(shape, "hidden"), number(shape, "heads"),
+                    number(shape, "inner"), number(shape, "seq"), number(shape, "vocab"));
+}
+
+mics_status sources_model(const source_rules *rules, mics_memory *memory,
+                          const mics_json_value *row, mics_model **model_out)
+{
+    char text[MAX_MODEL];
+    mics_json *json = NULL;
+    const mics_json_value *shape = mics_json_get(row, "model");
+    const int bytes =
+        said(rules, row, "family") != NULL ? write_llama(shape, text) : write_gpt2(shape, text);
+    MICS_TRY(mics_json_parse(memory, "model", text, (size_t)bytes, &json));
+    const mics_status status = mics_model_from_config(memory, json, true, model_out);
+    mics_json_close(json);
+    return status;
+}
