@@ -205,7 +205,13 @@ typedef struct mics_run {
 mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
                           int32_t set_count, mics_run **run_out);
 
-/* The same for the text of a run file; error lines call it `name`, and without run.out it trains
+/* Whether a document is a model's configuration (config.json) rather than a run file.
+ *
+ * Returns: true for one with "model_type", without "model" and without arguments of a Trainer.
+ */
+bool mics_run_is_model(const mics_json *json);
+
+/* The same as mics_run_load for the text of a run file; error lines call it `name`, and without run.out it trains
  * into runs/`name`.
  *
  * Needs:   as mics_run_load.

@@ -21,7 +21,8 @@ typedef struct level {
 typedef struct writer {
     const char *name;
     mics_text json;
-    size_t line; // where `json` ends, from 0
+    size_t line;       // where `json` ends, from 0
+    size_t line_start; // bytes of `json` before that line
     int32_t depth;
     level levels[MAX_DEPTH + 1]; // 0: the document
 } writer;
@@ -125,7 +126,9 @@ static bool wants_key(const writer *w)
     return here->mapping && !here->valued;
 }
 
-// What stands between the value or key before and the next one, and the lines up to it.
+// What stands between the value or key before and the next one, and the lines up to it, for keys
+// also the columns, so that JSON's errors name the place in the file. Where JSON is longer, the rest
+// of the line stands behind its place.
 static void write_gap(writer *w, yaml_mark_t mark)
 {
     level *here = &w->levels[w->depth];
@@ -133,8 +136,12 @@ static void write_gap(writer *w, yaml_mark_t mark)
         mics_text_printf(&w->json, ": ");
     else if (here->filled)
         mics_text_printf(&w->json, ",");
-    for (; w->line < mark.line; w->line++)
+    for (; w->line < mark.line; w->line++) {
         mics_text_printf(&w->json, "\n");
+        w->line_start = w->json.used;
+    }
+    if (wants_key(w) && w->json.used < w->line_start + mark.column)
+        mics_text_printf(&w->json, "%*s", (int)(w->line_start + mark.column - w->json.used), "");
     here->valued = here->mapping && !here->valued;
     here->filled = true;
 }

@@ -59,6 +59,8 @@ static mics_status parse_half(cli_call *call, bench_options *options)
         {"force", CLI_FLAG, NULL, "write the file even where it mispredicts a step twofold",
          &spec->force, 0, 0},
         {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
+        {"quiet", CLI_FLAG, NULL, "print nothing but warnings, errors and what --json does",
+         &options->spec.quiet, 0, 0},
     };
     const int32_t first = compute ? 0 : COMPUTE_FLAGS;
     const cli_spec words = {
@@ -147,7 +149,8 @@ static mics_status bench(cli_call *call, bench_options *options)
         return MICS_OK;
     if (options->json)
         return cli_bench_json(call->memory, spec->out, &report);
-    cli_bench_text(spec->out, &report);
+    if (!spec->quiet)
+        cli_bench_text(spec->out, &report);
     return MICS_OK;
 }
 
@@ -156,5 +159,6 @@ mics_status cmd_bench(cli_call *call)
     bench_options options = {.spec = {.out = "cluster.json", .seconds = 20}};
     mics_log_hold(mics_job_is_launched()); // until it is known who speaks
     options.spec.status = parse(call, &options);
+    cli_log_quiet(options.spec.quiet);
     return call->helped ? MICS_OK : bench(call, &options);
 }

@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "mics/log.h"
 #include "mics/run.h"
+#include "signals.h"
 #include "work.h"
 #include <errno.h>
 #include <stdio.h>
@@ -386,5 +387,7 @@ mics_status cmd_generate(cli_call *call)
     MICS_TRY(parse(call, &options));
     if (call->helped)
         return MICS_OK;
+    cli_signals_word("the text is not complete");
+    MICS_TRY(cli_signals_start());
     return options.fill != NULL ? fill(call, &options) : generate(call, &options);
 }

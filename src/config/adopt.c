@@ -5,8 +5,10 @@
 #include "config/adopt.h"
 #include "base/text.h"
 #include "config/value.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TEXT_BYTES = 4096, MAX_FILE_BYTES = 1 << 20, MAX_NESTED = 8 };
 
@@ -49,6 +51,9 @@ static mics_status lift(config *run, const mics_json_value *object, const char *
 static mics_status lift_file(config *run, const char *path, const char *target, const char *source)
 {
     mics_json *json = NULL;
+    if (access(path, R_OK) != 0)
+        return mics_json_fail(run->run.json, source, MICS_ERR_IO, "%s: %s%s", path, strerror(errno),
+                              *path != '/' ? "; paths are relative to the working directory" : "");
     MICS_TRY(mics_json_load(run->memory, path, MAX_FILE_BYTES, &json));
     mics_status status = MICS_OK;
     if (mics_json_type_of(mics_json_root(json)) == MICS_JSON_OBJECT)
@@ -195,7 +200,8 @@ mics_status mics_config_adopt(config *run)
     const mics_json_value *root = mics_json_root(run->run.json);
     if (mics_json_type_of(root) != MICS_JSON_OBJECT)
         return MICS_OK; // mics_config_check says it better
-    const bool trainer = mics_adopt_is_trainer(run), only_auto = !trainer && !is_for_trainer(run);
+    const bool trainer = mics_adopt_names_trainer(run->run.json),
+               only_auto = !trainer && !is_for_trainer(run);
     MICS_TRY(mics_adopt_precision(run));
     MICS_TRY(lift_in_place(run, "fsdp_config"));
     MICS_TRY(lift_in_place(run, "accelerator_config"));

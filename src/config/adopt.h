@@ -58,7 +58,7 @@ bool mics_adopt_says(const config *run, const char *path);
 // ---- adopt_trainer.c ----
 
 /* True when the file itself holds an argument of the Trainer, and no section `run`. */
-bool mics_adopt_is_trainer(const config *run);
+bool mics_adopt_names_trainer(const mics_json *json);
 const adopted_key *mics_adopt_trainer_keys(int32_t *count_out);
 /* "bf16": true and the like, which are sections here; before anything else is read. */
 mics_status mics_adopt_precision(config *run);

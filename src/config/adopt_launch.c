@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// FSDP's options as the Trainer and accelerate write them, accelerate's own file, and torchtitan's
-// degrees.
+// FSDP's options as the Trainer and accelerate write them, accelerate's own file, torchtitan's
+// degrees, and SageMaker's numbers that have other names here.
 //
 // Source: accelerate's docs, "FSDP" and "DeepSpeed"; transformers/training_args.py (fsdp);
 // torchtitan/config/job_config.py (parallelism).
@@ -359,6 +359,10 @@ static mics_status put_parallelism(config *run, const adopted_key *row,
 }
 
 static const adopted_key rows[] = {
+    // SageMaker's model parallelism
+    ADOPTED("sdp_gradient_clipping", "gradient_clipping", NULL),
+    ADOPTED("random_seed", "run.seed", NULL),
+    // the Trainer, accelerate, torchtitan
     ADOPTED("fsdp", "fsdp_sharding_strategy", put_fsdp),
     ADOPTED("fsdp_config", "fsdp_sharding_strategy", put_fsdp_config),
     ADOPTED("mixed_precision", "run.precision", put_mixed),

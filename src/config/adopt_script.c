@@ -4,6 +4,7 @@
 //
 // Source: transformers/examples/pytorch/language-modeling/run_clm.py of transformers 5.23; TRL's
 // ModelConfig, ScriptArguments and SFTConfig of 0.25.
+#include "base/text.h"
 #include "config/adopt.h"
 #include "config/value.h"
 
@@ -20,7 +21,7 @@ static mics_status put_unless_said(config *run, const adopted_key *row,
     return mics_adopt_put(run, row->target, text, row->path, row->origin);
 }
 
-// Weights too, also where config_name has the model's configuration, but not where --model has it.
+// Weights too, where a folder is named, also where config_name has the model's configuration, but not where --model has it.
 static mics_status put_model(config *run, const adopted_key *row, const mics_json_value *value)
 {
     adopted_key init = *row;
@@ -28,6 +29,8 @@ static mics_status put_model(config *run, const adopted_key *row, const mics_jso
     if (mics_adopt_has(run, row->target) && !named)
         return MICS_OK;
     MICS_TRY(put_unless_said(run, row, value));
+    if (mics_json_string(value) != NULL && mics_text_ends(mics_json_string(value), ".json"))
+        return MICS_OK; // a configuration alone
     init.target = "model.init";
     return put_unless_said(run, &init, value);
 }

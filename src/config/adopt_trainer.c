@@ -114,6 +114,8 @@ static const struct {
     {"adamw_hf", "\"AdamW\""},        {"adamw_apex_fused", "\"AdamW\""},
     {"adamw_torch_xla", "\"AdamW\""}, {"sgd", "\"SGD\""},
     {"lion_32bit", "\"Lion\""},       {"lion", "\"Lion\""},
+    {"paged_lion_32bit", "\"Lion\""}, {"paged_adamw_32bit", "\"AdamW\""},
+    {"paged_adamw", "\"AdamW\""},
 };
 
 static mics_status put_optimizer(config *run, const adopted_key *row, const mics_json_value *value)
@@ -125,7 +127,32 @@ static mics_status put_optimizer(config *run, const adopted_key *row, const mics
                        : mics_adopt_put(run, row->target, optimizers[i].ours, row->path,
                                         row->origin);
     }
-    return put_value(run, row, value);
+    char text[TEXT_BYTES];
+    return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
+                              "%s is not built; adamw_torch and other names of AdamW in 32 bits, "
+                              "sgd and lion_32bit are",
+                              mics_config_value_text(value, text, sizeof text));
+}
+
+// DeepSpeed's rate of Muon's matrices. It goes before lr, which stays that of the rest.
+static mics_status put_muon_lr(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    static const char rest_key[] = "optimizer.params.adam_lr";
+    const mics_json_value *lr = at(run, row->target);
+    char text[TEXT_BYTES], rest[TEXT_BYTES];
+    if (!is_number(value) || !is_text(at(run, "optimizer.type"), "Muon"))
+        return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
+                                  "must be a number, and is for optimizer.type \"Muon\" alone");
+    if (is_number(lr) && mics_json_line(run->run.json, row->target) == 0)
+        return MICS_OK; // --set goes before
+    const bool keeps = is_number(lr) && mics_json_real(lr) != mics_json_real(value) &&
+                       !mics_adopt_says(run, rest_key);
+    mics_config_value_text(value, text, sizeof text);
+    mics_config_value_text(lr, rest, sizeof rest);
+    if (keeps)
+        MICS_TRY(mics_adopt_put(run, rest_key, rest, row->target, "auto: optimizer.params.lr"));
+    run->adopted[mics_config_find(row->target)] = row->origin;
+    return mics_json_set_from(run->run.json, row->target, text, row->path);
 }
 
 // Whether the optimizer has a number. The Trainer's arguments hold AdamW's, whatever it is.
@@ -227,6 +254,7 @@ static const adopted_key rows[] = {
     ADOPTED("learning_rate", "optimizer.params.lr", NULL, .deepspeed = "0.001", .trainer = "5e-5"),
     ADOPTED("weight_decay", "optimizer.params.weight_decay", NULL, .deepspeed = "0"),
     ADOPTED("optim", "optimizer.type", put_optimizer), // before its numbers
+    ADOPTED("optimizer.params.muon_lr", "optimizer.params.lr", put_muon_lr),
     ADOPTED("adam_epsilon", "optimizer.params.eps", put_eps, .deepspeed = "1e-08"),
     ADOPTED("adam_beta1", "optimizer.params.betas", put_betas, .deepspeed = "0.9"),
     ADOPTED("adam_beta2", "optimizer.params.betas", put_betas, .deepspeed = "0.999"),
@@ -269,7 +297,7 @@ const adopted_key *mics_adopt_trainer_keys(int32_t *count_out)
     return rows;
 }
 
-bool mics_adopt_is_trainer(const config *run)
+bool mics_adopt_names_trainer(const mics_json *json)
 {
     static const char *const names[] = {"per_device_train_batch_size",
                                         "num_train_epochs",
@@ -286,9 +314,9 @@ bool mics_adopt_is_trainer(const config *run)
                                         "compute_environment"};
     bool found = false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        found =
-            found || (mics_adopt_has(run, names[i]) && mics_json_line(run->run.json, names[i]) > 0);
-    return found && mics_json_line(run->run.json, "run") == 0;
+        found = found || (mics_json_type_of(mics_json_at(json, names[i])) != MICS_JSON_NULL &&
+                          mics_json_line(json, names[i]) > 0);
+    return found && mics_json_line(json, "run") == 0;
 }
 
 // ---- precision ----
@@ -298,6 +326,8 @@ static mics_status put_switch(config *run, const char *path, const char *origin,
 {
     char text[TEXT_BYTES], enabled[TEXT_BYTES];
     const mics_json_value *value = at(run, path);
+    if (mics_adopt_is_auto(value))
+        return mics_json_set_from(run->run.json, section, "{\"enabled\": \"auto\"}", path);
     if (mics_json_type_of(value) == MICS_JSON_STRING)
         return mics_json_fail(run->run.json, path, MICS_ERR_FORMAT,
                               "must be true or false, without quotes, or an object");

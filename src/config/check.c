@@ -1,10 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Walks a run file beside the tables of keys: every key is known, and is taken or refused.
-#include "config/keys.h"
+#include "base/text.h"
+#include "config/adopt.h"
 #include "config/value.h"
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { LIST_BYTES = 400, KEY_SHOWN_BYTES = 64 };
 
@@ -146,8 +148,9 @@ static mics_status check_foreign(config *run, int32_t index, const mics_json_val
         state_of(was_set(run, row->path, run->foreign_states[index]), is_auto);
     if (row->only == NULL || is_auto)
         return MICS_OK;
-    if (strcmp(row->only, FOREIGN_OFF) == 0)
-        return mics_config_value_off(value)
+    const bool one = strcmp(row->only, FOREIGN_ONE) == 0;
+    if (one || strcmp(row->only, FOREIGN_OFF) == 0)
+        return (one ? mics_config_value_one(value) : mics_config_value_off(value))
                    ? MICS_OK
                    : mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
                                         "cannot be honoured: %s", row->why);
@@ -181,10 +184,31 @@ static mics_status check_member(config *run, const char *parent, const char *nam
     return check_section(run, path, value); // one level down; the tables have three
 }
 
+// The parameters of an optimizer or scheduler that is refused say nothing about what is built.
+static bool is_of_refused(const config *run, const char *parent)
+{
+    static const char end[] = ".params";
+    char path[CONFIG_PATH_BYTES];
+    if (!mics_text_ends(parent, end))
+        return false;
+    snprintf(path, sizeof path, "%.*s.type", (int)(strlen(parent) - (sizeof end - 1)), parent);
+    const int32_t index = mics_config_find(path);
+    const char *type = mics_json_string(mics_json_at(run->run.json, path));
+    if (index < 0 || mics_config_key(index)->choices == NULL || type == NULL ||
+        mics_adopt_is_auto(mics_json_at(run->run.json, path)))
+        return false;
+    const char *const *choices = mics_config_key(index)->choices;
+    while (*choices != NULL && strcasecmp(*choices, type) != 0)
+        choices++;
+    return *choices == NULL;
+}
+
 static mics_status check_section(config *run, const char *parent, const mics_json_value *object)
 {
     const char *name = NULL;
     const mics_json_value *value = NULL;
+    if (is_of_refused(run, parent))
+        return MICS_OK;
     while ((value = mics_json_next(object, &name)) != NULL) {
         if (is_odd(name))
             return mics_json_fail(run->run.json, parent, MICS_ERR_INVALID,

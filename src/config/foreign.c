@@ -7,6 +7,7 @@
 
 #define HINT NULL
 #define OFF FOREIGN_OFF
+#define ONE FOREIGN_ONE
 
 #define WHOLE_UNITS "a unit is gathered and reduced whole, in one call"
 #define ONE_BUFFER "a unit is one flat buffer"
@@ -21,6 +22,10 @@
 #define CHANGES_LOSS "it would change the loss; leave it out"
 #define NO_STAIRS "OneCycle rises and falls without stairs; use 0"
 #define NOT_BUILT "it is not built; leave it out"
+#define SAME_MEAN "gradients are averaged once, in fp32, which gives the same mean"
+#define ONLY_DATA "only data parallelism is built; use 1"
+#define FOR_PIPELINES "it is for pipelines"
+#define FOR_ADAPTERS "it is for adapters and quantised weights"
 
 static const foreign_key rows[] = {
     // ---- optimizer, scheduler ----
@@ -101,7 +106,30 @@ static const foreign_key rows[] = {
     {"zero_optimization.zenflow", OFF, "ZenFlow is not built; leave it out"},
     {"sdp_reduce_bucket_size", HINT, WHOLE_UNITS},
     {"sdp_max_live_parameters", HINT, WHOLE_UNITS},
-    {"sdp_gradient_clipping", OFF, "write it as gradient_clipping"},
+    {"ddp", HINT, BY_LAUNCHER},
+    {"ddp_dist_backend", HINT, BY_LAUNCHER},
+    {"shard_optimizer_state", HINT, "\"sharding\" says what is sharded"},
+    {"tensor_parallel_degree", ONE, ONLY_DATA},
+    {"pipeline_parallel_degree", ONE, ONLY_DATA},
+    {"partitions", ONE, ONLY_DATA},
+    {"context_parallel_degree", ONE, ONLY_DATA},
+    {"expert_parallel_degree", ONE, "sharding.experts says it; use 1"},
+    {"sequence_parallel_size", ONE, ONLY_DATA},
+    {"prescaled_batch", OFF, "the batch is that of each rank; use false"},
+    {"microbatches", HINT, FOR_PIPELINES},
+    {"active_microbatches", HINT, FOR_PIPELINES},
+    {"auto_partition", HINT, FOR_PIPELINES},
+    {"default_partition", HINT, FOR_PIPELINES},
+    {"load_partition", HINT, FOR_PIPELINES},
+    {"memory_weight", HINT, FOR_PIPELINES},
+    {"optimize", HINT, FOR_PIPELINES},
+    {"skip_tracing", HINT, FOR_PIPELINES},
+    {"placement_strategy", HINT, "ranks are numbered by their nodes"},
+    {"delayed_parameter_initialization", HINT, "each rank makes its own part"},
+    {"offload_activations", HINT, NO_OFFLOAD},
+    {"sm_activation_offloading", HINT, NO_OFFLOAD},
+    {"activation_loading_horizon", HINT, NO_OFFLOAD},
+    {"fp8", OFF, "FP8 is not built; use false"},
     // ---- precision ----
     {"bf16.immediate_grad_update", HINT, "gradients are summed in fp32 at once"},
     {"bf16.check_grad_overflow", HINT, "gradients that are not finite always end the run"},
@@ -110,8 +138,8 @@ static const foreign_key rows[] = {
     {"amp", OFF, "write bf16.enabled or fp16.enabled instead"},
     {"torch_autocast", OFF, "write bf16.enabled or fp16.enabled instead"},
     {"data_types", HINT, "gradients are accumulated in fp32"},
-    {"prescale_gradients", OFF, "gradients are averaged once, in fp32; use false"},
-    {"gradient_predivide_factor", "1", "gradients are averaged once, in fp32; use 1"},
+    {"prescale_gradients", HINT, SAME_MEAN},
+    {"gradient_predivide_factor", HINT, SAME_MEAN},
     {"sparse_gradients", HINT, "gradients are dense, which gives the same sums"},
     {"gradient_allreduce_op", "\"mean\"", "gradients are averaged; use \"mean\""},
     {"managed_gradient_accumulation", "true", "steps are counted by the library; use true"},
@@ -308,6 +336,38 @@ static const foreign_key rows[] = {
     {"dtype", HINT, "master weights are fp32, as with DeepSpeed and FSDP"},
     {"validation_split_percentage", "5", "the last twentieth is held out; or give data.validation"},
     {"packing", "true", "samples are cut from one stream of tokens; use true"},
+    {"model_type", HINT, "model.config says it"},
+    {"config_overrides", OFF, "write its values into model.config's file"},
+    {"max_eval_samples", HINT,
+     "run.validate_every and run.validation_batches say what is validated"},
+    {"mlm_probability", "0.15", "15 % of the tokens are hidden; use 0.15"},
+    {"line_by_line", OFF, "samples are cut from one stream of tokens; use false"},
+    {"pad_to_max_length", HINT, "samples are cut from one stream of tokens"},
+    {"pad_to_multiple_of", HINT, "samples are cut from one stream of tokens"},
+    {"padding_free", HINT, "samples are cut from one stream of tokens"},
+    {"packing_strategy", HINT, "samples are cut from one stream of tokens"},
+    {"eval_packing", HINT, "samples are cut from one stream of tokens"},
+    {"pad_token", HINT, "samples are cut from one stream of tokens"},
+    {"eos_token", OFF, "documents end with the tokenizer's own end; leave it out"},
+    {"chat_template_path", OFF, "texts are trained on as they are; leave it out"},
+    {"dataset_kwargs", OFF, "texts are trained on as they are; leave it out"},
+    {"dataset_streaming", HINT, OWN_DATA},
+    {"shuffle_dataset", HINT, OWN_DATA},
+    {"activation_offloading", HINT, NO_OFFLOAD},
+    {"gradient_checkpointing_use_reentrant", HINT, "a unit is recomputed at a time"},
+    {"model_init_kwargs", OFF, "write its values into model.config's file"},
+    {"loss_type", "\"nll\"", "the loss is cross-entropy; use \"nll\""},
+    {"lora_r", HINT, FOR_ADAPTERS},
+    {"lora_alpha", HINT, FOR_ADAPTERS},
+    {"lora_dropout", HINT, FOR_ADAPTERS},
+    {"lora_target_modules", HINT, FOR_ADAPTERS},
+    {"lora_modules_to_save", HINT, FOR_ADAPTERS},
+    {"lora_task_type", HINT, FOR_ADAPTERS},
+    {"use_rslora", HINT, FOR_ADAPTERS},
+    {"use_dora", HINT, FOR_ADAPTERS},
+    {"bnb_4bit_quant_type", HINT, FOR_ADAPTERS},
+    {"bnb_4bit_compute_dtype", HINT, FOR_ADAPTERS},
+    {"use_bnb_nested_quant", HINT, FOR_ADAPTERS},
     {"max_train_samples", OFF, "all of data.train is read; leave it out"},
     {"use_peft", OFF, "all parameters are trained; leave it out"},
     {"load_in_8bit", OFF, "weights are not quantised; leave it out"},
@@ -325,11 +385,12 @@ static const foreign_key rows[] = {
     {"fp8_config", OFF, NOT_BUILT},
     {"megatron_lm_config", OFF, NOT_BUILT},
     // ---- other ways of training ----
-    {"elasticity", OFF, "it chooses the batch; any mesh reads any checkpoint without it"},
+    {"elasticity", OFF,
+     "it chooses the batch: write train_batch_size; any mesh reads any checkpoint"},
     {"autotuning", OFF, "\"sharding\": \"auto\" chooses the sharding; leave it out"},
     {"sparse_attention", OFF, "attention is dense; leave it out"},
-    {"pipeline", OFF, "pipelines are not built; leave it out"},
-    {"tensor_parallel", OFF, "tensor parallelism is not built; leave it out"},
+    {"pipeline", ONE, "pipelines are not built; leave it out"},
+    {"tensor_parallel", ONE, "tensor parallelism is not built; leave it out"},
     {"expert_parallel", OFF, "experts are sharded as all parameters are; leave it out"},
     {"hybrid_engine", OFF, NOT_BUILT},
     {"weight_quantization", OFF, "all weights are trained as they are; leave it out"},

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "base/yaml.h"
-#include "config/keys.h"
+#include "config/adopt.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <stdio.h>
@@ -262,15 +262,15 @@ static mics_status fill(config *run)
     return check_file(run, "model.config", run->run.model_config);
 }
 
-// A model's configuration rather than a run file.
-static bool is_model(const mics_json *json)
+bool mics_run_is_model(const mics_json *json)
 {
-    return mics_json_at(json, "model_type") != NULL && mics_json_line(json, "model") == 0;
+    return mics_json_at(json, "model_type") != NULL && mics_json_line(json, "model") == 0 &&
+           !mics_adopt_names_trainer(json); // run_clm.py has such an argument too
 }
 
 static mics_status check_kind(const config *run)
 {
-    if (!is_model(run->run.json))
+    if (!mics_run_is_model(run->run.json))
         return MICS_OK;
     return mics_json_fail(run->run.json, "model_type", MICS_ERR_FORMAT,
                           "this is a model's configuration and no run file; --data FILE trains it "
@@ -340,10 +340,16 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
     MICS_TRY(enter_folder(memory, &file, "config.json", NULL, &inside));
     if (access(file, F_OK) != 0)
         file = path; // a folder of something else
+    if (mics_text_ends(file, ".toml"))
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: TOML is not read; torchtitan's degrees go as they are into a run "
+                         "file in JSON or YAML, as \"parallelism\": {...}; docs/migrating.md, "
+                         "\"torchtitan and FSDP2\", has the other keys",
+                         file);
     const mics_status loaded = mics_json_load(memory, file, MAX_RUN_FILE_BYTES, &json);
     mics_free(memory, inside);
     MICS_TRY(loaded);
-    if (is_model(json) && sets_data(sets, set_count)) {
+    if (mics_run_is_model(json) && sets_data(sets, set_count)) {
         const mics_status status = replace_model(memory, path, &json);
         if (status != MICS_OK) {
             mics_json_close(json);

@@ -100,6 +100,20 @@ bool mics_config_value_off(const mics_json_value *value)
     return off;
 }
 
+bool mics_config_value_one(const mics_json_value *value)
+{
+    static const char *const degrees[] = {"autotp_size", "tp_size", "stages"};
+    if (mics_config_value_off(value) || mics_json_real(value) == 1.0)
+        return true;
+    bool one =
+        mics_json_type_of(value) == MICS_JSON_OBJECT && mics_json_get(value, "enabled") == NULL;
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++) {
+        const mics_json_value *degree = mics_json_get(value, degrees[i]);
+        one = one && (mics_config_value_off(degree) || mics_json_real(degree) == 1.0);
+    }
+    return one;
+}
+
 int mics_config_index_of(const char *const *choices, const char *text)
 {
     int at = 0;

@@ -17,6 +17,10 @@ bool mics_config_bytes_parse(const char *text, int64_t *bytes_out);
  * "enabled" or "device" off, or an object or array that holds nothing else than such values. */
 bool mics_config_value_off(const mics_json_value *value);
 
+/* The same of a degree, or of a section with degrees ("autotp_size", "tp_size", "stages"), which may
+ * also be 1. A section that is "enabled" is not off. */
+bool mics_config_value_one(const mics_json_value *value);
+
 /* Where a text stands in a list of choices, which it was taken from; the list ends with NULL. */
 int mics_config_index_of(const char *const *choices, const char *text);
 

@@ -111,6 +111,7 @@ static mics_status run_rank_main(void *ctx, run_rank *rank)
     measure_session session = {.rank = NULL};
     mics_status status =
         measure_session_open(&session, rank, self->subject.batch.threads, self->gpu);
+    session.quiet = self->spec->quiet;
     if (status == MICS_OK && self->gpu)
         status = measure_gpu_open(&session);
     if (status == MICS_OK)

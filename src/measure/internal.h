@@ -17,6 +17,7 @@ typedef struct measure_session {
     run_rank *rank;
     measure_place place;
     double *all; // (ranks, MEASURE_FIGURES): what every rank said last
+    bool quiet;  // measure_say says nothing
 } measure_session;
 
 /* Opens a session: finds out which ranks share machines. `threads` 0: an equal share of the

@@ -33,6 +33,7 @@ typedef struct measure_spec {
     mics_run_device device;  // AUTO: GPUs where every process has one
     double seconds;          // of wall clock, all together
     const char *out;         // the cluster file, made or updated
+    bool quiet;              // say nothing of what is being measured
     bool force;              // write the file even where it mispredicts a step
     mics_status status;      // of what the caller did before: an error ends all ranks
 } measure_spec;

@@ -231,7 +231,7 @@ void measure_say(const measure_session *self, const char *format, ...)
 {
     char line[256];
     va_list args;
-    if (self->rank->comm->rank != 0)
+    if (self->quiet || self->rank->comm->rank != 0)
         return;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);

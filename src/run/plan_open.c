@@ -37,8 +37,7 @@ static mics_status look_into(mics_memory *memory, const char *path, given *given
         return MICS_OK;
     }
     MICS_TRY(mics_json_load(memory, path, MAX_CONFIG_BYTES, &json));
-    given_out->bare =
-        mics_json_at(json, "model_type") != NULL && mics_json_at(json, "model") == NULL;
+    given_out->bare = mics_run_is_model(json);
     given_out->data = is_there(json, "data.train");
     given_out->steps = is_there(json, "run.steps") || is_there(json, "max_steps") ||
                        is_there(json, "num_train_epochs");

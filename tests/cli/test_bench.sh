@@ -40,6 +40,8 @@ for key in '"node": {' '"network": {' '"fan_out": 2' '"ramp": [[1024, ' '"core_u
     contains links.json "$key"
 done
 bench 0 compute compute run.json --ranks 2 --out node.json
+bench 0 quiet compute run.json --ranks 2 --out node.json --quiet
+[ ! -s quiet.out ] && [ ! -s quiet.err ] || fail "bench --quiet says: $(cat quiet.out quiet.err)"
 grep -q '"network"' node.json && fail "a network was measured in one node"
 
 [ "${MICS_TEST_BENCH:-}" != once ] || exit 0

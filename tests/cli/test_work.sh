@@ -19,6 +19,7 @@ interrupt() { # NAME WORD COMMAND...
     contains "$name.err" "mics: stopped by SIGTERM; $word"
     [ ! -s "$name.out" ] || fail "$name: half a result"
 }
+interrupt generate 'the text is not complete' "$mics" generate out --samples 2 --tokens 100000000
 interrupt eval 'no loss was found' "$mics" eval out --data long.txt --sequence 8
 
 # Results alone on standard output, and nothing at all where nobody wants to read it.

@@ -106,4 +106,18 @@ static inline int teardown(void **state)
     return mics_memory_close(memory) == 0 ? 0 : 1;
 }
 
+// A file without a section of ours that says how it is trained.
+#define FOREIGN(more)                                                                              \
+    "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": [\"a.txt\"]},\n" more "}"
+
+static inline void check_value(const char *text, const char *path, const char *value)
+{
+    mics_run *run = load_good(text);
+    const mics_run_row row = find_row(run, path);
+    if (row.key == NULL || strcmp(row.value, value) != 0)
+        fail_msg("%s: %s is %s, expected %s", text, path, row.key != NULL ? row.value : "absent",
+                 value);
+    mics_run_close(run);
+}
+
 #endif

@@ -5,20 +5,6 @@
 #include "config/run_file.h"
 #include <math.h>
 
-// A file without a section of ours that says how it is trained.
-#define FOREIGN(more)                                                                              \
-    "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": [\"a.txt\"]},\n" more "}"
-
-static void check_value(const char *text, const char *path, const char *value)
-{
-    mics_run *run = load_good(text);
-    const mics_run_row row = find_row(run, path);
-    if (row.key == NULL || strcmp(row.value, value) != 0)
-        fail_msg("%s: %s is %s, expected %s", text, path, row.key != NULL ? row.value : "absent",
-                 value);
-    mics_run_close(run);
-}
-
 // ---- the same in two places ----
 
 static void test_says_the_same_twice(void **state)
@@ -140,7 +126,7 @@ static void test_keys_of_other_optimizers(void **state)
     check_refused(OPTIMIZER("\"SGD\"", "\"momentum\": 1"), MICS_ERR_INVALID,
                   "momentum: must be 0 to 0.9999999");
     check_refused(FOREIGN("\"max_steps\": 9, \"optim\": \"lion_8bit\""), MICS_ERR_UNSUPPORTED,
-                  "optim: must be");
+                  "optim: \"lion_8bit\" is not built");
     mics_run *run = load_good(OPTIMIZER("\"SGD\"", ""));
     assert_null(find_row(run, "optimizer.params.betas").key);
     assert_null(find_row(run, "optimizer.params.adam_w_mode").key);
@@ -317,8 +303,8 @@ static void test_odd_values(void **state)
          "write gradient_accumulation_steps"},
         {"\"max_steps\": 9, \"accelerator_config\": {\"split\": true}",
          "is no key of accelerate's"},
-        {"\"max_steps\": 9, \"accelerator_config\": \"a.json\"", "a.json: cannot open"},
-        {"\"max_steps\": 9, \"fsdp_config\": \"a.json\"", "a.json: cannot open"},
+        {"\"max_steps\": 9, \"accelerator_config\": \"a.json\"", "a.json: No such file"},
+        {"\"max_steps\": 9, \"fsdp_config\": \"a.json\"", "a.json: No such file"},
         {"\"max_steps\": 9, \"fsdp_config\": 3", "must be an object"},
         {"\"max_steps\": 9, \"dtype\": 1, \"packing\": false", "packing: must be true"},
         {"\"max_steps\": 9, \"use_peft\": true", "use_peft: cannot be honoured"},
@@ -372,6 +358,68 @@ static void test_scripts(void **state)
     ASSERT_SAID(&seen, "run.json:1: model_name_or_path: openai/gpt2: No such file");
 }
 
+// A configuration alone brings no weights, and an argument model_type makes no configuration.
+static void test_models_of_scripts(void **state)
+{
+    (void)state;
+    static const char named[] = "{\"model_name_or_path\": \"model.json\", \"train_file\": "
+                                "\"a.txt\", \"block_size\": 16, \"max_steps\": 9}";
+    static const char typed[] = "{\"model_type\": \"gpt2\", \"config_name\": \"model.json\", "
+                                "\"train_file\": \"a.txt\", \"block_size\": 16, \"max_steps\": 9}";
+    check_value(named, "model.config", "\"model.json\"");
+    check_value(named, "model.init", "\"random\"");
+    check_value(typed, "run.steps", "9");
+    const char *const sets[] = {"data.train=[\"a.txt\"]"};
+    mics_run *run = NULL;
+    write_file("typed.json", typed);
+    ASSERT_OK(mics_run_load(memory, "typed.json", sets, 1, &run));
+    assert_int_equal(run->steps, 9);
+    mics_run_close(run);
+}
+
+#define MUON(params) OPTIMIZER("\"Muon\"", params)
+
+// Muon's rate goes before lr, which the rest keeps.
+static void test_rates_of_muon(void **state)
+{
+    (void)state;
+    check_value(MUON("\"lr\": 0.001, \"muon_lr\": 0.02"), "optimizer.params.lr", "0.02");
+    check_value(MUON("\"lr\": 0.001, \"muon_lr\": 0.02"), "optimizer.params.adam_lr", "0.001");
+    check_value(MUON("\"lr\": 0.001, \"muon_lr\": 0.02, \"adam_lr\": 0.003"),
+                "optimizer.params.adam_lr", "0.003");
+    check_value(MUON("\"muon_lr\": 0.02"), "optimizer.params.lr", "0.02");
+    check_refused(OPTIMIZER("\"AdamW\"", "\"muon_lr\": 0.02"), MICS_ERR_INVALID,
+                  "is for optimizer.type \"Muon\" alone");
+    check_refused(MUON("\"muon_lr\": true"), MICS_ERR_INVALID, "must be a number");
+}
+
+// What is said of an optimizer that is not built is one thing, not one a parameter.
+static void test_parameters_of_a_refused_optimizer(void **state)
+{
+    (void)state;
+    check_refused(OPTIMIZER("\"OneBitAdam\"", "\"lr\": 1, \"freeze_step\": 400, \"cuda_aware\": 1"),
+                  MICS_ERR_UNSUPPORTED, "optimizer.type: must be \"Adam\"");
+    check_refused(OPTIMIZER("\"AdamW\"", "\"freeze_step\": 400"), MICS_ERR_INVALID,
+                  "freeze_step: unknown key");
+    check_refused(RUN_WITH("\"optim\": \"adamw_8bit\""), MICS_ERR_UNSUPPORTED,
+                  "optim: \"adamw_8bit\" is not built; adamw_torch");
+}
+
+// Degrees of 1 are what is built.
+static void test_degrees(void **state)
+{
+    (void)state;
+    check_value(RUN_WITH("\"tensor_parallel\": {\"autotp_size\": 1}"), "run.seed", "1");
+    check_value(RUN_WITH("\"tensor_parallel_degree\": 1, \"partitions\": 1"), "run.seed", "1");
+    check_value(RUN_WITH("\"pipeline\": {\"seed_layers\": true, \"stages\": 1}"), "run.seed", "1");
+    check_refused(RUN_WITH("\"tensor_parallel\": {\"autotp_size\": 4}"), MICS_ERR_UNSUPPORTED,
+                  "tensor parallelism is not built");
+    check_refused(RUN_WITH("\"tensor_parallel_degree\": 2"), MICS_ERR_UNSUPPORTED,
+                  "only data parallelism is built; use 1");
+    check_refused(RUN_WITH("\"pipeline\": {\"stages\": 2}"), MICS_ERR_UNSUPPORTED,
+                  "pipelines are not built");
+}
+
 // A section that is the path of a file, also one in YAML.
 static void test_files_of_sections(void **state)
 {
@@ -388,6 +436,8 @@ static void test_files_of_sections(void **state)
                 "0.5");
     check_refused(FOREIGN("\"max_steps\": 9, \"deepspeed\": \"bad.yaml\""), MICS_ERR_FORMAT,
                   "bad.yaml:2:1: did not find");
+    check_refused(FOREIGN("\"max_steps\": 9,\n\"deepspeed\": \"none.json\""), MICS_ERR_IO,
+                  "run.json:3: deepspeed: none.json: No such file or directory; paths are");
     check_refused(FOREIGN("\"max_steps\": 9, \"fsdp_config\": \"ds.yaml\""), MICS_ERR_INVALID,
                   "fsdp_config.gradient_clipping: is no key of FSDP's");
 }
@@ -434,147 +484,62 @@ static void test_long_paths(void **state)
     check_refused(text, MICS_ERR_INVALID, "gives a path of more than 1024 bytes");
 }
 
-// ---- epochs ----
-
-static int64_t steps_of(const char *text, int64_t sequences)
-{
-    mics_run *run = load_good(text);
-    ASSERT_OK(mics_run_resolve(run, 1, 1));
-    ASSERT_OK(mics_run_resolve_epochs(run, sequences));
-    const int64_t steps = run->steps;
-    mics_run_close(run);
-    return steps;
-}
-
-static void test_epochs(void **state)
-{
-    (void)state;
-#define EPOCHS "\"num_train_epochs\": 2, \"per_device_train_batch_size\": 4"
-    assert_int_equal(steps_of(FOREIGN(EPOCHS), 10), 6); // 3 batches
-    assert_int_equal(steps_of(FOREIGN(EPOCHS ", \"dataloader_drop_last\": true"), 10), 4);
-    assert_int_equal(steps_of(FOREIGN(EPOCHS ", \"dataloader_drop_last\": true, "
-                                             "\"gradient_accumulation_steps\": 2"),
-                              14),
-                     4); // 3 whole micro-batches are 2 steps
-}
-
-// When it saves and validates, and what it keeps.
-static void test_strategies(void **state)
-{
-    (void)state;
-    static const char save_key[] = "run.checkpoint_every", eval_key[] = "run.validate_every";
-#define TRAINED "\"max_steps\": 2000, "
-    check_value(FOREIGN("\"max_steps\": 2000"), save_key, "500");
-    check_value(FOREIGN("\"max_steps\": 2000"), eval_key, "0");
-    check_value(FOREIGN("\"max_steps\": 2000"), "run.keep_checkpoints", "0");
-    check_value(FOREIGN(TRAINED "\"save_total_limit\": null"), "run.keep_checkpoints", "0");
-    check_value(FOREIGN(TRAINED "\"save_strategy\": \"no\", \"save_steps\": 500"), save_key, "0");
-    check_value(FOREIGN(TRAINED "\"save_strategy\": \"epoch\", \"save_steps\": 500"), save_key,
-                "\"auto\"");
-    check_value(FOREIGN(TRAINED "\"save_strategy\": \"best\", \"eval_strategy\": \"steps\""),
-                "run.keep_best", "true");
-    check_value(FOREIGN(TRAINED "\"eval_strategy\": \"steps\""), eval_key, "500");
-    check_value(FOREIGN(TRAINED "\"eval_strategy\": \"steps\", \"logging_steps\": 20"), eval_key,
-                "20");
-    check_value(FOREIGN(TRAINED "\"evaluation_strategy\": \"steps\", \"eval_steps\": 0.1"),
-                eval_key, "200");
-    check_value(FOREIGN(TRAINED "\"eval_strategy\": \"no\", \"eval_steps\": 10"), eval_key, "0");
-    check_value(FOREIGN(TRAINED "\"load_best_model_at_end\": true, \"eval_strategy\": \"steps\", "
-                                "\"metric_for_best_model\": \"loss\""),
-                "run.keep_best", "true");
-    check_value(FOREIGN(TRAINED "\"early_stopping_patience\": 3"), "run.stop_after_no_improvement",
-                "3");
-    check_refused(FOREIGN(TRAINED "\"save_strategy\": \"often\""), MICS_ERR_INVALID,
-                  "\"epoch\" or \"steps\"");
-    check_refused(FOREIGN(TRAINED "\"load_best_model_at_end\": true, "
-                                  "\"metric_for_best_model\": \"accuracy\""),
-                  MICS_ERR_UNSUPPORTED, "eval_loss");
-    check_refused(FOREIGN(TRAINED "\"save_strategy\": \"epoch\", \"run\": "
-                                  "{\"checkpoint_every\": 100}"),
-                  MICS_ERR_INVALID, "\"epoch\" contradicts run.checkpoint_every 100");
-    check_value(FOREIGN(TRAINED "\"train_micro_batch_size_per_gpu\": 8, \"run\": "
-                                "{\"checkpoint_every\": 1000000000000}"),
-                save_key,
-                "1000000000000"); // a number as others
-    mics_run *run = load_good(FOREIGN("\"num_train_epochs\": 2, \"save_strategy\": \"epoch\", "
-                                      "\"eval_strategy\": \"epoch\""));
-    ASSERT_OK(mics_run_resolve(run, 1, 1));
-    ASSERT_OK(mics_run_resolve_epochs(run, 80)); // 10 batches of 8
-    assert_int_equal(run->checkpoint_every, 10);
-    assert_int_equal(run->validate_every, 10);
-    mics_run_close(run);
-}
+// ---- names ----
 
 // accelerate's sizes, and DeepSpeed's names without stage3_ and of old.
 static void test_other_names(void **state)
 {
     (void)state;
-    check_value(FOREIGN(TRAINED "\"parallelism_config\": {\"dp_shard_size\": 8, \"tp_size\": 1}"),
-                "data_parallel_shard_degree", "8");
-    check_value(FOREIGN(TRAINED "\"parallelism_config\": {\"dp_replicate_size\": 4}"),
+    check_value(
+        FOREIGN(
+            "\"max_steps\": 2000, \"parallelism_config\": {\"dp_shard_size\": 8, \"tp_size\": 1}"),
+        "data_parallel_shard_degree", "8");
+    check_value(FOREIGN("\"max_steps\": 2000, \"parallelism_config\": {\"dp_replicate_size\": 4}"),
                 "data_parallel_shard_degree", "1");
-    check_value(FOREIGN(TRAINED "\"parallelism_config\": {\"dp_shard_size\": 1, \"cp_size\": 1}"),
-                "run.steps", "2000");
-    check_refused(FOREIGN(TRAINED "\"parallelism_config\": {\"tp_size\": 2}"), MICS_ERR_UNSUPPORTED,
-                  "must be 1");
-    check_value(FOREIGN(TRAINED "\"zero_optimization\": {\"param_persistence_threshold\": 7}"),
-                "run.param_persistence_threshold", "7");
-    check_refused(FOREIGN(TRAINED "\"gradient_allreduce_op\": \"sum\", \"no_such_key\": 1"),
-                  MICS_ERR_UNSUPPORTED, "2 keys cannot be honoured");
+    check_value(
+        FOREIGN(
+            "\"max_steps\": 2000, \"parallelism_config\": {\"dp_shard_size\": 1, \"cp_size\": 1}"),
+        "run.steps", "2000");
+    check_refused(FOREIGN("\"max_steps\": 2000, \"parallelism_config\": {\"tp_size\": 2}"),
+                  MICS_ERR_UNSUPPORTED, "must be 1");
+    check_value(
+        FOREIGN("\"max_steps\": 2000, \"zero_optimization\": {\"param_persistence_threshold\": 7}"),
+        "run.param_persistence_threshold", "7");
+    check_refused(
+        FOREIGN("\"max_steps\": 2000, \"gradient_allreduce_op\": \"sum\", \"no_such_key\": 1"),
+        MICS_ERR_UNSUPPORTED, "2 keys cannot be honoured");
 }
 
 // DeepSpeed's old name of bf16, where it may stand; and tf32 beside 16 bits.
 static void test_old_precision(void **state)
 {
     (void)state;
-    check_value(FOREIGN(TRAINED "\"bfloat16\": {\"enabled\": true}"), "bf16.enabled", "true");
-    check_value(FOREIGN(TRAINED "\"deepspeed\": {\"bfloat16\": {\"enabled\": true}}"),
+    check_value(FOREIGN("\"max_steps\": 2000, \"bfloat16\": {\"enabled\": true}"), "bf16.enabled",
+                "true");
+    check_value(FOREIGN("\"max_steps\": 2000, \"deepspeed\": {\"bfloat16\": {\"enabled\": true}}"),
                 "bf16.enabled", "true");
-    check_value(FOREIGN(TRAINED "\"bf16\": true, "
-                                "\"deepspeed\": {\"bfloat16\": {\"enabled\": \"auto\"}}"),
+    check_value(FOREIGN("\"max_steps\": 2000, \"bf16\": true, "
+                        "\"deepspeed\": {\"bfloat16\": {\"enabled\": \"auto\"}}"),
                 "bf16.enabled", "true");
     write_file("own.json", "{\"bfloat16\": {\"enabled\": true}}");
-    check_value(FOREIGN(TRAINED "\"deepspeed\": \"own.json\""), "bf16.enabled", "true");
+    check_value(FOREIGN("\"max_steps\": 2000, \"deepspeed\": \"own.json\""), "bf16.enabled",
+                "true");
     remove("own.json");
-    check_refused(FOREIGN(TRAINED "\"bfloat16\": {\"enabled\": \"true\"}"), MICS_ERR_FORMAT,
-                  "bfloat16.enabled: must be true or false");
-    check_refused(FOREIGN(TRAINED "\"deepspeed\": {\"bfloat16\": {\"enabled\": \"true\"}}"),
+    check_refused(FOREIGN("\"max_steps\": 2000, \"bfloat16\": {\"enabled\": \"true\"}"),
                   MICS_ERR_FORMAT, "bfloat16.enabled: must be true or false");
-    check_refused(FOREIGN(TRAINED "\"bfloat16\": true"), MICS_ERR_FORMAT, "must be an object");
-    check_refused(FOREIGN(TRAINED "\"bfloat16\": {\"enabled\": true, \"no_such_key\": 1}"),
-                  MICS_ERR_INVALID, "no_such_key");
-    check_value(FOREIGN(TRAINED "\"tf32\": true, \"deepspeed\": {\"bf16\": {\"enabled\": true}}"),
-                "bf16.enabled", "true");
-    check_value(FOREIGN(TRAINED "\"tf32\": true"), "run.precision", "\"tf32\"");
-}
-
-// What follows from a number of steps that is not known is not shown as one.
-static void test_rows_of_unknown_steps(void **state)
-{
-    (void)state;
-    static const char total[] = "scheduler.params.total_num_steps";
-    static const char text[] = FOREIGN("\"num_train_epochs\": 2, \"warmup_ratio\": 0.1");
-    check_value(text, total, "\"auto\"");
-    mics_run *run = load_good(text);
-    assert_null(find_row(run, "scheduler.params.warmup_num_steps").key);
-    ASSERT_OK(mics_run_resolve(run, 1, 1));
-    ASSERT_OK(mics_run_resolve_epochs(run, 80)); // 10 batches of 8
-    assert_string_equal(find_row(run, total).value, "20");
-    assert_string_equal(find_row(run, "scheduler.params.warmup_num_steps").value, "2");
-    mics_run_close(run);
-}
-
-// A resumed run keeps no number of steps that its file says as a share.
-static void test_resume_with_a_share(void **state)
-{
-    (void)state;
-    mics_run *run = load_good(FOREIGN("\"max_steps\": 20, \"warmup_ratio\": 0.1"));
-    ASSERT_OK(mics_run_keep(run, "stored",
-                            "{\"scheduler\": {\"type\": \"linear\", \"params\": "
-                            "{\"warmup_num_steps\": 2, \"warmup_ratio\": 0.1}}}"));
-    assert_null(strstr(mics_run_kept_text(run), "warmup_num_steps"));
-    assert_int_equal(run->lr.warmup_steps, 2);
-    mics_run_close(run);
+    check_refused(
+        FOREIGN("\"max_steps\": 2000, \"deepspeed\": {\"bfloat16\": {\"enabled\": \"true\"}}"),
+        MICS_ERR_FORMAT, "bfloat16.enabled: must be true or false");
+    check_refused(FOREIGN("\"max_steps\": 2000, \"bfloat16\": true"), MICS_ERR_FORMAT,
+                  "must be an object");
+    check_refused(
+        FOREIGN("\"max_steps\": 2000, \"bfloat16\": {\"enabled\": true, \"no_such_key\": 1}"),
+        MICS_ERR_INVALID, "no_such_key");
+    check_value(
+        FOREIGN(
+            "\"max_steps\": 2000, \"tf32\": true, \"deepspeed\": {\"bf16\": {\"enabled\": true}}"),
+        "bf16.enabled", "true");
+    check_value(FOREIGN("\"max_steps\": 2000, \"tf32\": true"), "run.precision", "\"tf32\"");
 }
 
 int main(void)
@@ -593,15 +558,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_warmup_beside_deepspeed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_odd_values, setup, teardown),
         cmocka_unit_test_setup_teardown(test_scripts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_models_of_scripts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rates_of_muon, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_parameters_of_a_refused_optimizer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_degrees, setup, teardown),
         cmocka_unit_test_setup_teardown(test_files_of_sections, setup, teardown),
         cmocka_unit_test_setup_teardown(test_values_that_are_taken, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_paths, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_epochs, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_strategies, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_old_precision, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_rows_of_unknown_steps, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_resume_with_a_share, setup, teardown),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

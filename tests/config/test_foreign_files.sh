@@ -4,7 +4,7 @@
 # Files with the keys and values that the documentation of DeepSpeed, Hugging Face's Trainer,
 # accelerate and others names: which train as they are, which are refused, and why. Prints a table,
 # and fails where it is not the one in docs/migrating.md; UPDATE=1 writes it there.
-# usage: test_foreign.sh MICS SOURCE
+# usage: test_foreign_files.sh MICS SOURCE
 set -eu
 mics=$1 source=$2
 work=$(mktemp -d)
