@@ -211,8 +211,8 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
  */
 bool mics_run_is_model(const mics_json *json);
 
-/* The same as mics_run_load for the text of a run file; error lines call it `name`, and without run.out it trains
- * into runs/`name`.
+/* The same as mics_run_load for the text of a run file; error lines call it `name`, and without
+ * run.out it trains into runs/`name`.
  *
  * Needs:   as mics_run_load.
  * Returns: as mics_run_load.

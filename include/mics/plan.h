@@ -4,12 +4,12 @@
 // memory from the ledger, runs them on clocks, and says why the best is the best.
 //
 // The space is the whole family P | G | O that the mesh allows (on CPUs with every E of a model with
-// experts), times every micro-batch x accumulation that gives the global batch, recomputation, units gathered ahead, layered
-// micro-steps (1, 2, 4, 8 or all), and gathers and reductions by one ring or in two stages where
-// their groups span nodes. What does not fit is left out by memory, which is known without making
-// the schedule; what cannot be among the best by a lower bound on its time (computation alone,
-// bytes over links) that never exceeds what the simulation says. So the best is that of the whole
-// space.
+// experts), times every micro-batch x accumulation that gives the global batch, recomputation, units
+// gathered ahead, layered micro-steps (1, 2, 4, 8 or all), and gathers and reductions by one ring
+// or in two stages where their groups span nodes. What does not fit is left out by memory, which is
+// known without making the schedule; what cannot be among the best by a lower bound on its time
+// (computation alone, bytes over links, passes that wait for them) that never exceeds what the
+// simulation says. So the best is that of the whole space.
 //
 // Long accumulations are periodic. Once two layered groups in the middle of a simulated step take
 // the same times in all their parts, every further one does, and the step is extended by so many of

@@ -21,7 +21,8 @@ static mics_status put_unless_said(config *run, const adopted_key *row,
     return mics_adopt_put(run, row->target, text, row->path, row->origin);
 }
 
-// Weights too, where a folder is named, also where config_name has the model's configuration, but not where --model has it.
+// Weights too, where a folder is named, also where config_name has the model's configuration, but
+// not where --model has it.
 static mics_status put_model(config *run, const adopted_key *row, const mics_json_value *value)
 {
     adopted_key init = *row;

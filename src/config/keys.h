@@ -84,8 +84,7 @@ typedef struct foreign_key {
     const char *path;
     // What it may say: NULL, anything, as it cannot change results (a hint); FOREIGN_OFF, only
     // values that switch it off; FOREIGN_ONE, only those and degrees of 1; else only this value, as
-    // JSON. "auto" is always taken: it is the
-    // other engine's default, which is off.
+    // JSON. "auto" is always taken: it is the other engine's default, which is off.
     const char *only;
     const char *why; // what is here in its place; for what is not taken also what would work
 } foreign_key;

@@ -197,7 +197,7 @@ void fill_rates(const mics_planner *planner, mics_plan_entry *entry);
 
 // ---- bound.c ----
 
-// By class, of the three kinds that repeat differently.
+// By class: what repeats with layered groups, and what a step has once.
 typedef struct class_cost {
     comm_cost gather, reduce;
     comm_cost head; // once a step: what forward passes wait for, replica gathers and parameter sync

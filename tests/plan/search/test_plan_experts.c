@@ -66,7 +66,7 @@ static void test_extensions(void **state)
 
 // ---- search ----
 
-static void compare_with_exhaustive(const machine *on, double memory_bytes, int *most_out)
+static void compare_with_exhaustive(const machine *on, double memory_bytes, int *largest_out)
 {
     const mics_plan_space every = {.exhaustive = true};
     mics_plan_result *pruned = NULL, *all = NULL;
@@ -80,7 +80,7 @@ static void compare_with_exhaustive(const machine *on, double memory_bytes, int 
     assert_true(pruned->simulated <= all->simulated);
     for (int32_t i = 0; i < pruned->count; i++) {
         const mics_plan_entry *e = &pruned->entries[i];
-        *most_out = e->choice.experts > *most_out ? e->choice.experts : *most_out;
+        *largest_out = e->choice.experts > *largest_out ? e->choice.experts : *largest_out;
         assert_int_equal(strstr(e->name, ", E = ") != NULL, e->choice.experts > 1);
         assert_int_equal(e->exposed_all_to_all_us > 0, e->choice.experts > 1);
         assert_near(e->compute_us + e->update_us + e->exposed_us + e->overhead_us, e->step_us, 1e-9,
