@@ -41,7 +41,9 @@ for key in '"node": {' '"network": {' '"fan_out": 2' '"ramp": [[1024, ' '"core_u
 done
 bench 0 compute compute run.json --ranks 2 --out node.json
 bench 0 quiet compute run.json --ranks 2 --out node.json --quiet
-[ ! -s quiet.out ] && [ ! -s quiet.err ] || fail "bench --quiet says: $(cat quiet.out quiet.err)"
+# A machine that is busy with other tests disturbs a measurement: that warning stands with --quiet too.
+grep -v 'the figures predict .* --force asks$' quiet.err >quiet.rest
+[ ! -s quiet.out ] && [ ! -s quiet.rest ] || fail "bench --quiet says: $(cat quiet.out quiet.rest)"
 grep -q '"network"' node.json && fail "a network was measured in one node"
 
 [ "${MICS_TEST_BENCH:-}" != once ] || exit 0
