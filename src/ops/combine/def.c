@@ -18,8 +18,8 @@ static mics_op_cost cost_of(const mics_op_shape *s)
                           .flops_backward = 3 * rows,
                           .bytes_forward = 4 * (rows + (double)s->N * (double)s->out),
                           .bytes_backward = 4 * (2 * rows + (double)s->N * (double)s->out),
-                          .workspace_forward = mics_experts_first_floats(s->op->experts),
-                          .workspace_backward = mics_experts_first_floats(s->op->experts)};
+                          .workspace_forward = mics_experts_sent_floats(s),
+                          .workspace_backward = mics_experts_sent_floats(s)};
 }
 
 const mics_op_def mics_op_def_combine = {.name = "combine",

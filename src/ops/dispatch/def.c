@@ -17,8 +17,8 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     const double elems = (double)s->N * (double)(s->op->experts.chosen + 1) * (double)s->in[0];
     return (mics_op_cost){.bytes_forward = 4 * elems,
                           .bytes_backward = 4 * elems,
-                          .workspace_forward = mics_experts_first_floats(s->op->experts),
-                          .workspace_backward = mics_experts_first_floats(s->op->experts)};
+                          .workspace_forward = mics_experts_sent_floats(s),
+                          .workspace_backward = mics_experts_sent_floats(s)};
 }
 
 const mics_op_def mics_op_def_dispatch = {

@@ -84,7 +84,7 @@ static inline int64_t mics_experts_came_width(const mics_op_shape *shape)
     return shape->routes / mics_experts_all_rows(shape->op) - 1;
 }
 
-/* Floats of where each expert's rows begin and end in each block. */
+/* Floats of where each expert's rows begin and end in each block, on the CPU. */
 static inline int64_t mics_experts_runs_floats(const mics_op *op)
 {
     return mics_size_round_up((int64_t)op->experts.count + op->expert_ranks, 16);
@@ -111,6 +111,21 @@ static inline int64_t mics_experts_rows_floats(int64_t rows, int64_t width, int6
 static inline int64_t mics_experts_route_floats(mics_experts e, int64_t rows)
 {
     return mics_part_floats((2 * rows + 2 * ((int64_t)e.count + 1)) * (int64_t)sizeof(int32_t));
+}
+
+/* Floats of where each row goes that a rank sends: on the CPU the first row of each block. */
+static inline int64_t mics_experts_sent_floats(const mics_op_shape *shape)
+{
+    const mics_experts e = shape->op->experts;
+    return shape->accelerator_bytes > 0 ? mics_experts_route_floats(e, shape->N * e.chosen)
+                                        : mics_experts_first_floats(e);
+}
+
+/* Floats of where the rows and tiles of each expert in each block that came begin. */
+static inline int64_t mics_experts_came_floats(const mics_op *op)
+{
+    const int64_t runs = (int64_t)op->experts.count + op->expert_ranks;
+    return mics_part_floats(2 * (runs + 1) * (int64_t)sizeof(int32_t));
 }
 
 /* For descriptors: that experts are some, and that the op names a router of the same.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What the ops of experts share on a GPU: rows sorted by expert, and GEMMs of them, each row at its
-// expert. Nothing here waits for the device: how many rows an expert has, the host never knows.
+// What the ops of experts share on a GPU: rows sorted by expert, or those that came from other ranks
+// where they lie, and GEMMs of them, each row at its expert. Nothing here waits for the device: how many rows an expert has, the host never knows.
 // Shapes: N tokens, k chosen experts, R = N * k rows; see ops/experts/def.h.
 #ifndef MICS_OPS_EXPERTS_CUDA_H
 #define MICS_OPS_EXPERTS_CUDA_H
@@ -14,13 +14,15 @@ extern "C" {
 
 enum { MICS_CUDA_EXPERTS_TILE = 128 }; // rows of an expert that a block multiplies
 
-// Where rows come from, in a call's workspace.
+// Where rows come from, in a call's workspace. Runs are rows of one expert that lie together: one an
+// expert where rows are sorted; of rows that came, one an expert in each block, and behind them the
+// rows of the block that are of no use.
 typedef struct mics_cuda_routes {
-    int32_t *tokens;  // (R): whose row it is
-    int32_t *experts; // (R), which do not fall; their count of rows that are dropped
-    int32_t *first;   // (experts + 1): each expert's first row, and the first that is dropped
-    int32_t *tiles;   // (experts + 1): its first tile, and how many there are
-    void *rows;       // (R, width) of the call's dtype, behind them
+    int32_t *tokens;  // (R): whose row it is; NULL of rows that came
+    int32_t *experts; // (R), which do not fall; their count of rows that are dropped; or NULL
+    int32_t *first;   // (runs + 1): each run's first row, and the first that is dropped
+    int32_t *tiles;   // (runs + 1): its first tile, and how many there are
+    void *rows;       // (R, width) of the call's dtype, behind them; or NULL
 } mics_cuda_routes;
 
 /* Lays out the workspace of a call and enqueues what fills it, but for `rows`.
@@ -28,6 +30,12 @@ typedef struct mics_cuda_routes {
  * Needs:   call->routes of a router's forward, and a workspace by mics_experts_cost.
  */
 mics_cuda_routes mics_cuda_experts_route(const mics_op_call *call);
+
+/* The same of rows that came, which call->routes are.
+ *
+ * Needs:   a workspace by mics_experts_came_floats.
+ */
+mics_cuda_routes mics_cuda_experts_came(const mics_op_call *call);
 
 // GEMMs of weights (O, I), one an expert, which lie `expert_elems` apart.
 typedef struct mics_cuda_experts_gemm {
@@ -37,6 +45,8 @@ typedef struct mics_cuda_experts_gemm {
     int64_t rows, I, O;
     int64_t expert_elems;
     const void *weight;
+    int32_t blocks; // of rows that came; 0: rows are sorted
+    int64_t x_gap;  // elements between the rows of two blocks of x, and of its gradient
 } mics_cuda_experts_gemm;
 
 typedef struct mics_cuda_experts_rows {
@@ -77,6 +87,8 @@ typedef struct mics_cuda_experts_sum {
     const void *rows, *weights;
     int64_t width;
     bool add;
+    const mics_cuda_routes *routes; // of rows that lie in blocks; NULL: they are sorted
+    int64_t tensor_width;           // and of the tensor of blocks
 } mics_cuda_experts_sum;
 
 void mics_cuda_experts_add_up(const mics_op_call *call, const mics_cuda_experts_sum *sum);

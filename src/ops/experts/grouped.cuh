@@ -8,7 +8,8 @@
 // Two kernels, of any of the ways to multiply below:
 //   rows:    C (rows, N) = A B, B being (K, N) of the row's expert, stored (N, K) or (K, N)
 //   weights: C (M, N) of each expert (+)= A^T B over the expert's rows of A (., M) and B (., N)
-// Rows of one operand may be those of tokens, in place of sorted ones.
+// Rows of one operand may be those of tokens, in place of sorted ones. Rows that came from other
+// ranks lie in blocks: an expert has a run in each, and its weights add up runs in their order.
 //
 // A block of 8 warps makes 128 x 128 numbers, 64 x 32 a warp, from slices of K that are 64 bytes
 // deep: two are on their way to shared memory while one is multiplied. A number is summed in the
@@ -252,8 +253,19 @@ template <typename T, bool A_ALONG, bool B_ALONG> struct stage_of {
     static constexpr size_t BLOCK_BYTES = STAGES * ELEMS * sizeof(T);
 };
 
-// All products of two operands over K; a warp whose numbers do not exist leaves its out. Afterwards
-// `space` is free.
+__device__ __forceinline__ void clear(warp_sums &sum)
+{
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; ++m)
+#pragma unroll
+        for (int n = 0; n < COLUMN_TILES; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                sum[m][n][i] = 0;
+}
+
+// Adds all products of two operands over K; a warp whose numbers do not exist leaves its out.
+// Afterwards `space` is free.
 template <typename Math, bool A_ALONG, bool B_ALONG>
 __device__ __forceinline__ void
 add_products(warp_sums &sum, const loader<typename Math::T, A_ALONG> &a,
@@ -263,13 +275,6 @@ add_products(warp_sums &sum, const loader<typename Math::T, A_ALONG> &a,
     constexpr int DEPTH = slice<T, true>::DEPTH, A_ELEMS = slice<T, A_ALONG>::ELEMS;
     constexpr int STAGE = stage_of<T, A_ALONG, B_ALONG>::ELEMS;
     const bool busy = warp_row() < a.of.count && warp_column() < b.of.count;
-#pragma unroll
-    for (int m = 0; m < ROW_TILES; ++m)
-#pragma unroll
-        for (int n = 0; n < COLUMN_TILES; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                sum[m][n][i] = 0;
 #pragma unroll
     for (int stage = 0; stage < STAGES - 1; ++stage) {
         if (stage * DEPTH < a.K) {
@@ -362,21 +367,21 @@ __device__ __forceinline__ void put_sums(const target<Out> &c, const warp_sums &
 
 // ---- kernels ----
 
-// C = A B of rows sorted by expert, or where `tiles` is NULL, of `rows` rows and one matrix.
+// C = A B of rows in runs, or where `tiles` is NULL, of `rows` rows and one matrix.
 template <typename T, typename Out> struct rows_problem {
     const T *a, *b;
     Out *c;
-    const int32_t *tokens, *first, *tiles; // tokens: a's rows are theirs; NULL: sorted ones
-    int32_t experts;
+    const int32_t *tokens, *first, *tiles; // tokens: a's rows are theirs; NULL: those of runs
+    int32_t runs, block_runs;              // of a block
+    int64_t a_gap, c_gap;                  // elements between the rows of two blocks
     int64_t rows, N, K, expert_elems, ldc, row_tiles, column_tiles;
     bool vectors, c_vectors;
 };
 
-// The last expert whose first tile is not behind `tile`.
-__device__ __forceinline__ int32_t expert_of_tile(const int32_t *tiles, int32_t experts,
-                                                  int64_t tile)
+// The last run whose first tile is not behind `tile`.
+__device__ __forceinline__ int32_t run_of_tile(const int32_t *tiles, int32_t runs, int64_t tile)
 {
-    int32_t low = 0, high = experts;
+    int32_t low = 0, high = runs;
     while (high - low > 1) {
         const int32_t middle = (low + high) / 2;
         if (tiles[middle] <= tile)
@@ -393,32 +398,38 @@ __global__ void __launch_bounds__(THREADS, Math::BLOCKS)
 {
     typedef typename Math::T T;
     MICS_DYNAMIC_SHARED(T, space);
+    __shared__ Out *to[1]; // where the tile goes: registers are all in use meanwhile
     const int64_t band = static_cast<int64_t>(blockIdx.x) / (p.row_tiles * BESIDE) * BESIDE;
     const int64_t within = blockIdx.x - band * p.row_tiles, left = p.column_tiles - band;
     const int64_t beside = left < BESIDE ? left : BESIDE;
     const int64_t tile = within / beside, column = (band + within % beside) * TILE;
-    int64_t first = tile * TILE, end = p.rows, expert = 0, K = p.K;
-    if (p.tiles != nullptr && tile >= p.tiles[p.experts]) {
-        first = p.first[p.experts] + (tile - p.tiles[p.experts]) * TILE;
+    int64_t first = tile * TILE, end = p.rows, expert = 0, block = 0, K = p.K;
+    if (p.tiles != nullptr && tile >= p.tiles[p.runs]) {
+        first = p.first[p.runs] + (tile - p.tiles[p.runs]) * TILE;
         K = 0;
         if (first >= end)
             return;
     } else if (p.tiles != nullptr) {
-        expert = expert_of_tile(p.tiles, p.experts, tile);
-        first = p.first[expert] + (tile - p.tiles[expert]) * TILE;
-        end = p.first[expert + 1];
+        const int32_t run = run_of_tile(p.tiles, p.runs, tile);
+        expert = run % p.block_runs;
+        block = run / p.block_runs;
+        first = p.first[run] + (tile - p.tiles[run]) * TILE;
+        end = p.first[run + 1];
     }
     const int64_t rows = end - first < TILE ? end - first : TILE;
     const int64_t columns = p.N - column < TILE ? p.N - column : TILE;
     const T *b = p.b + expert * p.expert_elems + (B_ALONG ? column * p.K : column);
-    const operand<T> a_of = {p.tokens != nullptr ? p.a : p.a + first * p.K, p.K,
+    const operand<T> a_of = {p.tokens != nullptr ? p.a : p.a + first * p.K + block * p.a_gap, p.K,
                              p.tokens != nullptr ? p.tokens + first : nullptr, rows};
     const operand<T> b_of = {b, B_ALONG ? p.K : p.N, nullptr, columns};
     const loader<T, true> a(a_of, K, p.vectors);
     const loader<T, B_ALONG> b_slices(b_of, K, p.vectors);
+    if (threadIdx.x == 0)
+        to[0] = p.c + first * p.ldc + block * p.c_gap + column;
     warp_sums sum;
+    clear(sum);
     add_products<Math, true, B_ALONG>(sum, a, b_slices, space);
-    const target<Out> c = {p.c + first * p.ldc + column, p.ldc, rows, columns, false, p.c_vectors};
+    const target<Out> c = {to[0], p.ldc, rows, columns, false, p.c_vectors};
     put_sums(c, sum, reinterpret_cast<float *>(space));
 }
 
@@ -426,7 +437,9 @@ __global__ void __launch_bounds__(THREADS, Math::BLOCKS)
 template <typename T> struct weights_problem {
     const T *a, *b;
     T *c;
-    const int32_t *tokens, *first; // tokens: b's rows are theirs; NULL: sorted ones
+    const int32_t *tokens, *first; // tokens: b's rows are theirs; NULL: those of runs
+    int32_t blocks, block_runs;
+    int64_t b_gap; // elements between the rows of two blocks
     int64_t M, N, expert_elems, row_tiles, column_tiles;
     bool add, vectors;
 };
@@ -440,17 +453,27 @@ __global__ void __launch_bounds__(THREADS, Math::BLOCKS)
     const int64_t tiles = p.row_tiles * p.column_tiles, expert = blockIdx.x / tiles;
     const int64_t row = blockIdx.x % tiles / p.column_tiles * TILE;
     const int64_t column = blockIdx.x % p.column_tiles * TILE;
-    const int64_t first = p.first[expert], K = p.first[expert + 1] - first;
-    if (K == 0 && p.add)
-        return;
     const int64_t rows = p.M - row < TILE ? p.M - row : TILE;
     const int64_t columns = p.N - column < TILE ? p.N - column : TILE;
-    const operand<T> a_of = {p.a + first * p.M + row, p.M, nullptr, rows};
-    const operand<T> b_of = {p.b + (p.tokens != nullptr ? 0 : first * p.N) + column, p.N,
-                             p.tokens != nullptr ? p.tokens + first : nullptr, columns};
-    const loader<T, false> a(a_of, K, p.vectors), b(b_of, K, p.vectors);
+    bool any = false;
     warp_sums sum;
-    add_products<Math, false, false>(sum, a, b, space);
+    clear(sum);
+#pragma unroll 1
+    for (int32_t block = 0; block < p.blocks; ++block) {
+        const int64_t run = block * p.block_runs + expert;
+        const int64_t first = p.first[run], K = p.first[run + 1] - first;
+        if (K == 0)
+            continue;
+        const operand<T> a_of = {p.a + first * p.M + row, p.M, nullptr, rows};
+        const operand<T> b_of = {p.b + (p.tokens != nullptr ? 0 : first * p.N + block * p.b_gap) +
+                                     column,
+                                 p.N, p.tokens != nullptr ? p.tokens + first : nullptr, columns};
+        const loader<T, false> a(a_of, K, p.vectors), b(b_of, K, p.vectors);
+        add_products<Math, false, false>(sum, a, b, space);
+        any = true;
+    }
+    if (!any && p.add)
+        return;
     T *to = p.c + expert * p.expert_elems + row * p.N + column;
     put_sums(target<T>{to, p.N, rows, columns, p.add, p.vectors}, sum,
              reinterpret_cast<float *>(space));
@@ -464,6 +487,12 @@ inline bool on_sixteen(const void *a, const void *b, const void *c)
             reinterpret_cast<uintptr_t>(c)) %
                16 ==
            0;
+}
+
+// Runs of a block: of sorted rows, which are one, an expert each.
+inline int32_t block_runs_of(const mics_cuda_experts_gemm *g)
+{
+    return g->blocks > 0 ? g->experts + 1 : g->experts;
 }
 
 template <typename Math, bool B_ALONG, typename Out>
@@ -480,18 +509,21 @@ void launch_rows(const mics_cuda_experts_gemm *g, const mics_cuda_experts_rows *
     p.tokens = r->by_token ? routes->tokens : nullptr;
     p.first = routes != nullptr ? routes->first : nullptr;
     p.tiles = routes != nullptr ? routes->tiles : nullptr;
-    p.experts = g->experts;
+    p.block_runs = block_runs_of(g);
+    p.runs = p.block_runs * (g->blocks > 0 ? g->blocks : 1);
+    p.a_gap = B_ALONG ? g->x_gap : 0;
+    p.c_gap = B_ALONG ? 0 : g->x_gap;
     p.rows = g->rows;
     p.N = B_ALONG ? g->O : g->I;
     p.K = B_ALONG ? g->I : g->O;
     p.expert_elems = g->expert_elems;
     p.ldc = r->stride > 0 ? r->stride : p.N;
-    p.row_tiles = ceil_div(p.rows, TILE) + (routes != nullptr ? p.experts : 0);
+    p.row_tiles = ceil_div(p.rows, TILE) + (routes != nullptr ? p.runs : 0);
     p.column_tiles = ceil_div(p.N, TILE);
     p.vectors = on_sixteen(p.a, p.b, nullptr) && p.K % PACK == 0 && p.expert_elems % PACK == 0 &&
-                (B_ALONG || p.N % PACK == 0);
+                p.a_gap % PACK == 0 && (B_ALONG || p.N % PACK == 0);
     p.c_vectors = on_sixteen(p.c, nullptr, nullptr) && p.N % (16 / sizeof(Out)) == 0 &&
-                  p.ldc % (16 / sizeof(Out)) == 0;
+                  p.ldc % (16 / sizeof(Out)) == 0 && p.c_gap % (16 / sizeof(Out)) == 0;
     const cudaStream_t stream = stream_of(g->at);
     if (MICS_ALLOW_SHARED((grouped_rows<Math, B_ALONG, Out>), BYTES))
         MICS_LAUNCH((grouped_rows<Math, B_ALONG, Out>),
@@ -510,6 +542,9 @@ void launch_weights(const mics_cuda_experts_gemm *g, const mics_cuda_experts_wei
     p.c = static_cast<T *>(w->dweight);
     p.tokens = w->by_token ? g->routes->tokens : nullptr;
     p.first = g->routes->first;
+    p.blocks = g->blocks > 0 ? g->blocks : 1;
+    p.block_runs = block_runs_of(g);
+    p.b_gap = g->x_gap;
     p.M = g->O;
     p.N = g->I;
     p.expert_elems = g->expert_elems;
@@ -517,7 +552,7 @@ void launch_weights(const mics_cuda_experts_gemm *g, const mics_cuda_experts_wei
     p.column_tiles = ceil_div(p.N, TILE);
     p.add = w->add;
     p.vectors = on_sixteen(p.a, p.b, p.c) && p.M % PACK == 0 && p.N % PACK == 0 &&
-                p.expert_elems % PACK == 0;
+                p.expert_elems % PACK == 0 && p.b_gap % PACK == 0;
     const cudaStream_t stream = stream_of(g->at);
     if (MICS_ALLOW_SHARED((grouped_weights<Math>), BYTES))
         MICS_LAUNCH((grouped_weights<Math>),

@@ -81,7 +81,9 @@ mics_cuda_experts_gemm gemm_of(const mics_op_call *call, const mics_cuda_routes 
             call->shape.in[0] / e.chosen,
             call->shape.out,
             call->shape.expert_elems,
-            call->params[0]};
+            call->params[0],
+            0,
+            0};
 }
 
 template <typename T, int COUNT>
@@ -120,7 +122,8 @@ void run_forward(const mics_op_call *call)
     const mics_cuda_routes routes = mics_cuda_experts_route(call);
     const mics_cuda_experts_gemm gemm = gemm_of(call, &routes);
     const mics_cuda_experts_rows rows = {call->in[0], false, routes.rows, 0};
-    const mics_cuda_experts_sum sum = {call->out, routes.rows, call->in[1], gemm.O, false};
+    const mics_cuda_experts_sum sum = {call->out, routes.rows, call->in[1], gemm.O, false, nullptr,
+                                       0};
     mics_cuda_experts_forward(&gemm, &rows);
     mics_cuda_experts_add_up(call, &sum);
 }

@@ -20,6 +20,10 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     mics_op_cost cost = mics_experts_cost(s, s->params[0][1], s->params[0][0], 0);
+    if (s->accelerator_bytes > 0) {
+        cost.workspace_forward = cost.workspace_backward = mics_experts_came_floats(s->op);
+        return cost;
+    }
     cost.workspace_forward += mics_experts_runs_floats(s->op);
     cost.workspace_backward += mics_experts_runs_floats(s->op);
     return cost;

@@ -339,8 +339,8 @@ void scores(const mics_op_call *call, const router_random &random)
 {
     const mics_op_shape *s = &call->shape;
     const mics_experts e = s->op->experts;
-    mics_cuda_experts_gemm gemm = {call->at, nullptr, 1, s->N,
-                                   s->in[0], e.count, 0, call->params[0]};
+    mics_cuda_experts_gemm gemm = {call->at, nullptr,         1, s->N, s->in[0], e.count,
+                                   0,        call->params[0], 0, 0};
     mics_cuda_experts_rows rows = {call->in[0], false, call->stats, mics_route_floats(e)};
     if (random.jitter > 0) {
         float *x = static_cast<float *>(call->at->workspace) + mics_router_wide_of(e, s->N);

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // y = g s(g) u, with s(g) = 1 / (1 + e^-g), and its gradients, as in cpu.c. A block a row: gate and
-// up lie I numbers apart in a row of 2 I. Bytes an output, of a dtype of s bytes: forward 3 s,
+// up lie I numbers apart in a row of 2 I. Of rows that travelled, those that hold something. Bytes an output, of a dtype of s bytes: forward 3 s,
 // backward 5 s (7 s when it adds). A thread computes 16 bytes of results at a time where rows are
 // aligned, by the quick instructions, as in gelu/cuda.cu.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/launch.cuh"
-#include "ops/common/numbers.cuh"
+#include "ops/experts/rows.cuh"
 
 namespace
 {
@@ -23,9 +23,11 @@ template <typename T> __device__ __forceinline__ float sigmoid(float e)
 
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(MAX_THREADS)
-    swiglu_forward(T *y, const T *x, int64_t N, int64_t I)
+    swiglu_forward(T *y, const T *x, tags_of_rows<T> tags, int64_t N, int64_t I)
 {
     for (int64_t n = blockIdx.x; n < N; n += gridDim.x) {
+        if (!tags.holds(n))
+            continue;
         const T *gate_I = x + 2 * n * I, *up_I = gate_I + I;
         for (int64_t i = threadIdx.x * COUNT; i < I; i += (int64_t)blockDim.x * COUNT) {
             const auto gate = load_pack<COUNT>(gate_I + i), up = load_pack<COUNT>(up_I + i);
@@ -44,9 +46,11 @@ __global__ void __launch_bounds__(MAX_THREADS)
 // s (1 + g (1 - s)) u dy and g s dy, with 1 - s = e^-g s, which does not cancel.
 template <typename T, int COUNT, bool ADD>
 __global__ void __launch_bounds__(MAX_THREADS)
-    swiglu_backward(T *dx, const T *dy, const T *x, int64_t N, int64_t I)
+    swiglu_backward(T *dx, const T *dy, const T *x, tags_of_rows<T> tags, int64_t N, int64_t I)
 {
     for (int64_t n = blockIdx.x; n < N; n += gridDim.x) {
+        if (!tags.holds(n))
+            continue;
         const T *gate_I = x + 2 * n * I, *up_I = gate_I + I;
         T *dgate_I = dx + 2 * n * I, *dup_I = dgate_I + I;
         for (int64_t i = threadIdx.x * COUNT; i < I; i += (int64_t)blockDim.x * COUNT) {
@@ -75,8 +79,10 @@ __global__ void __launch_bounds__(MAX_THREADS)
 // Rows: of tokens, or of tokens at their experts.
 int64_t rows_of(const mics_op_call *call)
 {
-    const mics_experts *experts = &call->shape.op->experts;
-    return call->shape.N * (experts->count > 0 ? experts->chosen : 1);
+    const mics_op *op = call->shape.op;
+    if (op->expert_ranks > 0)
+        return call->shape.N * mics_experts_all_rows(op);
+    return call->shape.N * (op->experts.count > 0 ? op->experts.chosen : 1);
 }
 int64_t outputs_of(const mics_op_call *call)
 {
@@ -94,7 +100,7 @@ template <typename T, int COUNT> void launch_forward(const mics_op_call *call)
     const int64_t N = rows_of(call), I = outputs_of(call);
     MICS_LAUNCH((swiglu_forward<T, COUNT>), grid_of(N, 1), row_threads(ceil_div(I, COUNT)), 0,
                 stream_of(call->at), static_cast<T *>(call->out),
-                static_cast<const T *>(call->in[0]), N, I);
+                static_cast<const T *>(call->in[0]), tags_that_came<T>(call), N, I);
 }
 
 template <typename T, int COUNT, bool ADD> void launch_backward(const mics_op_call *call)
@@ -102,7 +108,8 @@ template <typename T, int COUNT, bool ADD> void launch_backward(const mics_op_ca
     const int64_t N = rows_of(call), I = outputs_of(call);
     MICS_LAUNCH((swiglu_backward<T, COUNT, ADD>), grid_of(N, 1), row_threads(ceil_div(I, COUNT)), 0,
                 stream_of(call->at), static_cast<T *>(call->din),
-                static_cast<const T *>(call->dout), static_cast<const T *>(call->in[0]), N, I);
+                static_cast<const T *>(call->dout), static_cast<const T *>(call->in[0]),
+                tags_that_came<T>(call), N, I);
 }
 
 template <typename T> void forward(const mics_op_call *call)
