@@ -59,7 +59,7 @@ static mics_status check_ops(const mics_engine_spec *spec)
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t o = 0; o < model->units[u].op_count; o++) {
             const mics_op_kind kind = model->units[u].ops[o].kind;
-            if (spec->kernels->ops[kind]->forward == NULL)
+            if (spec->kernels->ops[kind]->forward == NULL && !mics_op_def_get(kind)->travels)
                 return mics_fail(MICS_ERR_UNSUPPORTED,
                                  "unit %s: this version has %s on CPUs only; set run.device to cpu",
                                  model->units[u].name, mics_op_def_get(kind)->name);

@@ -26,10 +26,16 @@ static bool same_use(const mics_step_use *a, const mics_step_use *b)
            a->accumulate == b->accumulate && a->fold == b->fold;
 }
 
+static bool same_part(const mics_step *a, const mics_step *b)
+{
+    return a->part.op == b->part.op && a->part.op_end == b->part.op_end &&
+           a->part.call == b->part.call && a->part.call_end == b->part.call_end;
+}
+
 static bool same_calls(const mics_step *a, const mics_step *b)
 {
     if (a->kind != b->kind || a->unit != b->unit || a->in_flight != b->in_flight ||
-        a->use_count != b->use_count)
+        a->use_count != b->use_count || !same_part(a, b))
         return false;
     for (int32_t i = 0; i < a->use_count; i++) {
         if (!same_use(&a->uses[i], &b->uses[i]))

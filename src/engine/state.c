@@ -216,9 +216,13 @@ mics_status state_share(mics_engine *engine)
 mics_status state_register(mics_engine *engine)
 {
     void *const arenas[MICS_MEM_TAGS] = {
-        [MICS_MEM_PARAMS] = engine->params,        [MICS_MEM_GRADS] = engine->grads,
-        [MICS_MEM_GATHER] = engine->gather,        [MICS_MEM_REDUCE] = engine->reduce,
+        [MICS_MEM_PARAMS] = engine->params,
+        [MICS_MEM_GRADS] = engine->grads,
+        [MICS_MEM_GATHER] = engine->gather,
+        [MICS_MEM_REDUCE] = engine->reduce,
         [MICS_MEM_MESSAGES] = engine->messages[0],
+        [MICS_MEM_ACTIVATIONS] =
+            engine->schedule->spec.mesh.experts > 1 ? engine->activations : NULL, // rows travel
     };
     mics_comm_buffer buffers[MICS_COMM_MAX_BUFFERS];
     int32_t count = 0;

@@ -457,11 +457,6 @@ static mics_status spread_model(mics_schedule *schedule)
     const int32_t experts = schedule->spec.mesh.experts;
     if (experts == 1)
         return MICS_OK;
-    if (schedule->spec.accelerator)
-        return mics_fail(MICS_ERR_UNSUPPORTED,
-                         "sharding.experts = %d: tokens travel to experts on CPUs alone; take 1, "
-                         "or set run.device to cpu",
-                         (int)experts);
     MICS_TRY(mics_model_spread(schedule->spec.model, experts, &schedule->spread));
     schedule->spec.model = schedule->spread;
     return MICS_OK;

@@ -7,7 +7,7 @@
 #include "mics/engine.h"
 #include "ranks.h"
 
-enum { NCCL_RINGS_MOST = MICS_AXIS_EXPERTS * MICS_SCOPES, NCCL_RANKS_MOST = 8 };
+enum { NCCL_RINGS_MOST = MICS_AXES * MICS_SCOPES, NCCL_RANKS_MOST = 8 };
 
 // This rank's group of each kind, on the channel of its stream.
 static inline int32_t nccl_rings(const mics_schedule *schedule, int32_t rank,
@@ -15,7 +15,7 @@ static inline int32_t nccl_rings(const mics_schedule *schedule, int32_t rank,
 {
     const mics_mesh *mesh = &schedule->spec.mesh;
     int32_t count = 0;
-    for (int i = 0; i < MICS_AXIS_EXPERTS * MICS_SCOPES; i++) { // experts are spread on CPUs
+    for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++) {
         const mics_group_axis axis = (mics_group_axis)(i / MICS_SCOPES);
         const mics_group_scope scope = (mics_group_scope)(i % MICS_SCOPES);
         const mics_group group = mics_mesh_group(mesh, axis, scope, rank);

@@ -249,6 +249,72 @@ static void test_mixtures(void **state)
     check_mixture(gshard);
 }
 
+// ---- ranks that keep different experts ----
+
+// 4 experts, of which rows of a capacity are dropped, and a shared one.
+static const char spread_config[] =
+    "{\"model_type\": \"qwen2_moe\", \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
+    "\"num_key_value_heads\": 1, \"hidden_size\": 16, \"moe_intermediate_size\": 11, "
+    "\"shared_expert_intermediate_size\": 10, \"num_experts\": 4, \"num_experts_per_tok\": 3, "
+    "\"expert_capacity_factor\": 0.9, \"output_router_logits\": true, "
+    "\"max_position_embeddings\": 19, \"vocab_size\": 29, \"tie_word_embeddings\": %s}";
+
+typedef struct spread_case {
+    gpu_case of;
+    int32_t experts;
+    bool nccl, graphs, recompute;
+    int32_t layered, coalesce_below;
+} spread_case;
+
+static void check_spread(const spread_case *c, const fixture_run *reference)
+{
+    fixture_run run = {.want = reference->want};
+    run.want.open_device = c->nccl ? nccl_open_default : open_staged;
+    run.want.kernels = mics_kernels_cuda();
+    run.want.ranks = c->of.ranks;
+    run.want.nodes = c->of.nodes;
+    run.want.sharding = c->of.sharding;
+    run.want.experts = c->experts;
+    run.want.dtype = c->of.dtype;
+    run.want.hierarchical = c->of.nodes > 1;
+    run.want.graphs = c->graphs;
+    run.want.recompute = c->recompute;
+    run.want.layered_micro_steps = c->layered;
+    run.want.coalesce_below = c->coalesce_below;
+    fixture_go(&run);
+    check_losses(&run, reference);
+    if (c->of.dtype != MICS_DTYPE_FP32)
+        return;
+    check_routers(&run, reference);
+    for (int32_t step = 0; step < run.want.steps; step++) // experts in each other's place: 3e-5
+        assert_true(fabs(run.losses[step] / reference->losses[step] - 1) <= 2e-6);
+    assert_true(fabs(run.eval_loss / reference->eval_loss - 1) <= 2e-6);
+}
+
+// E inside nodes and over them, with P, G and O equal to it and above.
+static void test_expert_ranks(void **state)
+{
+    (void)state;
+    static const spread_case cases[] = {
+        {{4, 2, {4, 4, 4}, MICS_DTYPE_FP32}, 4, true, false, false, 0, 0},
+        {{2, 1, {2, 2, 2}, MICS_DTYPE_FP32}, 2, false, false, false, 0, 0},
+        {{2, 2, {2, 2, 2}, MICS_DTYPE_BF16}, 2, true, true, false, 2, 0},
+        {{4, 2, {2, 4, 4}, MICS_DTYPE_FP32}, 2, true, true, true, 0, 1 << 20},
+        {{4, 2, {4, 4, 4}, MICS_DTYPE_FP16}, 2, true, false, true, 0, 0},
+        {{4, 1, {4, 4, 4}, MICS_DTYPE_BF16}, 4, false, false, true, 0, 0},
+        {{4, 2, {2, 2, 2}, MICS_DTYPE_FP32}, 2, false, true, false, 2, 0},
+        {{4, 2, {4, 4, 4}, MICS_DTYPE_FP32}, 4, false, false, false, 0, 0},
+    };
+    fixture_case like = on_gpu(MICS_DTYPE_FP32);
+    like.config = spread_config;
+    like.rehearse = true;
+    needs_gpus(4);
+    const fixture_run reference = on_cpu(&like);
+    assert_true(reference.results[0].router_sums[MICS_ROUTER_DROPPED] > 0);
+    for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++)
+        check_spread(&cases[i], &reference);
+}
+
 // The same run twice gives the same bits.
 static void test_repeats(void **state)
 {
@@ -409,15 +475,11 @@ static void test_flips_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank),
-        cmocka_unit_test(test_shardings_staged),
-        cmocka_unit_test(test_optimizers),
-        cmocka_unit_test(test_shardings_nccl),
-        cmocka_unit_test(test_mixtures),
-        cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_overflow_is_skipped),
-        cmocka_unit_test(test_graphs),
-        cmocka_unit_test(test_breadth),
+        cmocka_unit_test(test_one_rank),        cmocka_unit_test(test_shardings_staged),
+        cmocka_unit_test(test_optimizers),      cmocka_unit_test(test_shardings_nccl),
+        cmocka_unit_test(test_mixtures),        cmocka_unit_test(test_expert_ranks),
+        cmocka_unit_test(test_repeats),         cmocka_unit_test(test_overflow_is_skipped),
+        cmocka_unit_test(test_graphs),          cmocka_unit_test(test_breadth),
         cmocka_unit_test(test_flips_are_found),
     };
     const int missing = gpu_missing();

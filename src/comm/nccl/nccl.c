@@ -24,7 +24,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { NCCL_MAX_GROUPS = 16, INTRA_CTAS = 24, INTER_CTAS = 8 };
+enum { NCCL_MAX_GROUPS = 64, INTRA_CTAS = 24, INTER_CTAS = 8 };
 
 // One group's communicator. `mutex` guards every use of it but abort.
 typedef struct nccl_group {
