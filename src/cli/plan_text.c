@@ -196,14 +196,9 @@ static void print_experts(const mics_plan *plan)
 {
     if (plan->experts == 0)
         return;
-    if (plan->accelerator)
-        printf("each layer's %d experts are gathered like other parameters; megatron's may be "
-               "spread over ranks\n(mics spreads them on CPUs alone: sharding.experts)\n",
-               (int)plan->experts);
-    else
-        printf("each layer's %d experts are gathered like other parameters, or where a row says E, "
-               "tokens travel:\nE ranks keep different ones (sharding.experts)\n",
-               (int)plan->experts);
+    printf("each layer's %d experts are gathered like other parameters, or where a row says E, "
+           "tokens travel:\nE ranks keep different ones (sharding.experts)\n",
+           (int)plan->experts);
 }
 
 static void print_head(const mics_plan *plan, const mics_plan_found *found)

@@ -261,7 +261,7 @@ static const key rows[] = {
          .help = "ranks over which master weights and moments are sharded (O)")},
     {INT("sharding.experts", experts, 1, MAX_RANKS, 1, SHOW(run.experts),
          .help = "of a mixture, ranks that keep different experts, to which tokens travel (E): "
-                 "divides sharding.params and the experts; 1: none do (more on CPUs alone)")},
+                 "divides sharding.params and the experts; 1: none do")},
     // ---- batch ----
     {INT("train_batch_size", train_batch, 1, 1e12, 0, SHOW(run.global_batch),
          .automatic = "auto: micro-batch x micro-steps x ranks",

@@ -146,8 +146,6 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     mics_status status = MICS_OK;
     if (!run->sharding_auto)
         MICS_TRY(mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes));
-    if (run->sharding_open && budget->accelerator.used)
-        as.experts = 1; // of a checkpoint whose ranks were CPUs
     if (run->layered_auto)
         as.layered_micro_steps = 0; // what was kept, or chosen before, counts below
     MICS_TRY(open_first(memory, &as, model, budget, &schedule));

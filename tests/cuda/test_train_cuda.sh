@@ -84,6 +84,18 @@ exact experts_bf16
 train 0 experts_tf32 $mixture --ranks 1 --set sharding=null --set run.precision=tf32
 near 1e-3 experts_tf32 experts_cpu
 run 0 eval "$program" eval experts_bf16 --data text.txt
+# Tokens travel; resumed where they do not, and chosen.
+spread='--ranks 4 --nodes 2 --set sharding={"params":4,"experts":2}'
+# shellcheck disable=SC2086
+train 0 spread $mixture $spread --set run.precision=fp32 --set run.checkpoint_every=2
+contains spread.out "E = 2"
+near 1e-5 spread experts_cpu
+exact spread
+cp -r spread gathered
+rm -r gathered/checkpoints/step-00000004
+# shellcheck disable=SC2086
+train 0 gathered $mixture --ranks 2 --set run.precision=fp32 --set sharding=null
+near 1e-5 gathered experts_cpu
 
 # ---- several ranks on one GPU ----
 # shellcheck disable=SC2086

@@ -146,8 +146,7 @@ mics_status mics_planner_open(mics_memory *memory, const mics_plan_request *requ
 
 bool can_spread(const mics_planner *planner, int32_t experts)
 {
-    return experts == 1 || (!planner->request.accelerator &&
-                            mics_model_can_spread(planner->request.model, experts));
+    return experts == 1 || mics_model_can_spread(planner->request.model, experts);
 }
 
 // The first one holds the others.

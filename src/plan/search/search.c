@@ -457,9 +457,8 @@ static mics_status fail_experts(const search *s)
 {
     return mics_fail(MICS_ERR_INVALID,
                      "there is nothing to choose from: %d ranks cannot keep different experts of "
-                     "this model%s; 1 works",
-                     (int)s->space->experts,
-                     s->planner->request.accelerator ? " on accelerators" : ", batch and ranks");
+                     "this model, batch and ranks; 1 works",
+                     (int)s->space->experts);
 }
 
 mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t top,

@@ -36,7 +36,7 @@ static inline mics_model *plan_model(mics_memory *memory, int layers, int heads,
     return model;
 }
 
-// Of `experts` a layer, 2 a token, on CPUs.
+// Of `experts` a layer, 2 a token.
 static inline void take_mixture(fixture *f, int experts)
 {
     char text[512];

@@ -23,10 +23,11 @@ static void open_mixture(fixture *f, const machine *on, bool bf16, int experts)
 
 static void visit_mixtures(const machine *on, int experts, visitor visit)
 {
-    for (int variant = 0; variant < 3; variant++) {
+    for (int variant = 0; variant < 4; variant++) {
         fixture f;
-        open_mixture(&f, on, variant == 1, experts);
+        open_mixture(&f, on, variant % 2 == 1, experts);
         f.request.share_params = variant == 0;
+        f.request.accelerator = variant == 3;
         // Layers whole, experts not; or all.
         f.request.param_persistence_threshold = variant == 2 ? 30000 : 0;
         ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
@@ -123,35 +124,30 @@ static void test_few_tokens_travel(void **state)
     }
 }
 
-// Accelerators run E = 1; so do models without experts.
+// Models without experts run E = 1.
 static void test_one_alone(void **state)
 {
     (void)state;
     const mics_plan_space two = {.experts = 2};
-    for (int variant = 0; variant < 2; variant++) {
-        fixture f;
-        mics_plan_result *result = NULL;
-        const mics_plan_choice choice = {
-            .sharding = {2, 2, 2}, .experts = 2, .micro_batch = 1, .micro_steps = 2};
-        const mics_plan_choice odd = {
-            .sharding = {1, 1, 2}, .experts = 2, .micro_batch = 1, .micro_steps = 2};
-        mics_plan_entry entry;
-        open_mixture(&f, &machines[0], false, 4);
-        f.request.accelerator = variant == 0;
-        if (variant == 1) {
-            mics_model_close(f.model);
-            f.request.model = f.model = plan_model(f.memory, 2, 2, 32, 64, 200);
-        }
-        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
-        ASSERT_OK(mics_planner_search(f.planner, NULL, 100, &result));
-        for (int32_t i = 0; i < result->count; i++)
-            assert_int_equal(result->entries[i].choice.experts, 1);
-        mics_plan_result_close(result);
-        ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, &two, 1, &result));
-        assert_int_not_equal(mics_planner_evaluate(f.planner, &choice, &entry), MICS_OK);
-        ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_evaluate(f.planner, &odd, &entry));
-        close_plans(&f);
-    }
+    const mics_plan_choice choice = {
+        .sharding = {2, 2, 2}, .experts = 2, .micro_batch = 1, .micro_steps = 2};
+    const mics_plan_choice odd = {
+        .sharding = {1, 1, 2}, .experts = 2, .micro_batch = 1, .micro_steps = 2};
+    mics_plan_result *result = NULL;
+    mics_plan_entry entry;
+    fixture f;
+    open_mixture(&f, &machines[0], false, 4);
+    mics_model_close(f.model);
+    f.request.model = f.model = plan_model(f.memory, 2, 2, 32, 64, 200);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_search(f.planner, NULL, 100, &result));
+    for (int32_t i = 0; i < result->count; i++)
+        assert_int_equal(result->entries[i].choice.experts, 1);
+    mics_plan_result_close(result);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, &two, 1, &result));
+    assert_int_not_equal(mics_planner_evaluate(f.planner, &choice, &entry), MICS_OK);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_evaluate(f.planner, &odd, &entry));
+    close_plans(&f);
 }
 
 int main(void)
