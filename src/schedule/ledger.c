@@ -462,7 +462,7 @@ static mics_status check_direct(const mics_schedule *schedule)
         const mics_step *step = &list->steps[i];
         if (step->kind == MICS_STEP_REPLICA_GATHER)
             add_direct(schedule, step, &all[MICS_STEP_REPLICA_SCATTER][step->stage]);
-        else if (step->algorithm == MICS_ALGORITHM_DIRECT)
+        else if (step->algorithm == MICS_ALGORITHM_DIRECT && mics_step_sums(step))
             add_direct(schedule, step, &all[step->kind][step->stage]);
     }
     for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {

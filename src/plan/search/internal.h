@@ -77,6 +77,7 @@ typedef struct batch_probe {
     size_t momentum_bytes;                  // of the largest unit that is orthogonalised
     size_t workspace_bytes;
     double forward_us, backward_us; // of one micro-step, all units
+    comm_cost all_to_alls;          // of one micro-step
     mics_schedule *schedule;        // that it was taken from, for others to be like it
     double *pass_us[2];             // of mics_simulate_options: G = E, G > E
 } batch_probe;
@@ -203,6 +204,9 @@ typedef struct class_cost {
     comm_cost head; // once a step: what forward passes wait for, replica gathers and parameter sync
     comm_cost tail; // once a step: what the last gradients are sent with
 } class_cost;
+
+/* Prices the all-to-alls of a schedule of one micro-step; all 0 where E is 1. */
+comm_cost price_all_to_alls(const mics_planner *planner, const mics_schedule *schedule);
 
 /* Prices the collectives of a sharding; `classes` holds all. */
 mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *choice,
