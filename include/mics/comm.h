@@ -83,7 +83,9 @@ typedef struct mics_heartbeat {
 typedef enum mics_comm_call_kind {
     MICS_COMM_CALL_ALL_GATHER, // as mics_comm_all_gather
     // Each member sends each other its block of `buffer`. `incoming` gets this member's block from
-    // the others: its block h - 1 is from member index - h (modulo the size), h = 1, 2, ...
+    // the others: its block h - 1 is from member index - h (modulo the size), h = 1, 2, ... By
+    // owner, it lies as `buffer` does: block b is from the owner of block b, and this member's own
+    // block of it stays as it was.
     MICS_COMM_CALL_ALL_TO_ALL,
     MICS_COMM_CALL_REDUCE_SCATTER, // as mics_comm_reduce_scatter; fp32
     MICS_COMM_CALL_ALL_REDUCE,     // over group.size blocks, as mics_comm_all_reduce; fp32
@@ -94,7 +96,8 @@ typedef struct mics_comm_call {
     mics_comm_call_kind kind;
     const mics_comm_group *over; // channel c is stream c + 1 of a device
     void *buffer;                // group.size blocks; member m's lies at block_of[m]
-    void *incoming;              // ALL_TO_ALL: group.size - 1 blocks; else NULL
+    void *incoming; // ALL_TO_ALL: group.size - 1 blocks, by owner group.size; else NULL
+    bool by_owner;  // ALL_TO_ALL
     int64_t block_elems;
     mics_dtype dtype;
 } mics_comm_call;
@@ -333,17 +336,6 @@ mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange);
 mics_status mics_comm_all_gather(mics_comm *comm, const mics_comm_group *over, void *buffer,
                                  size_t block_bytes);
 
-/* Block m of `send` goes to member m, whose block for this member comes to block m of `recv`; this
- * member's own block is copied. Sends (size - 1) * block_bytes, a block to each. In host memory.
- *
- * Shapes:  send, recv: (group.size, block_bytes), apart from each other.
- * Units:   bytes.
- * Needs:   this rank is group.index; block_of is not used.
- * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
- */
-mics_status mics_comm_all_to_all(mics_comm *comm, const mics_comm_group *over, const void *send,
-                                 void *recv, size_t block_bytes);
-
 /* In place: afterwards this member's block holds the sum over all members (order: head of this
  * file), and the other blocks hold partial sums of no use. Sends (size - 1) * block_elems * 4
  * bytes.
@@ -373,7 +365,8 @@ mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_comm_group
  * hop).
  *
  * A counting comm counts a ring's bytes to the next member; ALL_TO_ALL what goes to each.
- * Shapes:  buffer: (group.size, block_elems); incoming: (group.size - 1, block_elems).
+ * Shapes:  buffer: (group.size, block_elems); incoming: (group.size - 1, block_elems), by owner
+ *          (group.size, block_elems), and apart from the buffer.
  * Units:   elements of the call's dtype.
  * Needs:   block_elems >= 0; fp32 where sums are made.
  * Returns: as mics_comm_exchange; MICS_ERR_DEVICE.   Collective: over the group.

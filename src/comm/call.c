@@ -37,7 +37,7 @@ static mics_status all_to_all(mics_comm *comm, const mics_comm_call *call, size_
             .to = mics_group_rank(over->group, to),
             .from = mics_group_rank(over->group, from),
             .send = comm_block(call->buffer, comm_block_of(over, to), block_bytes),
-            .recv = comm_block(call->incoming, hop - 1, block_bytes),
+            .recv = comm_incoming(call, hop, comm_block_of(over, from), block_bytes),
             .bytes = block_bytes,
             .reduce = MICS_REDUCE_COPY,
             .channel = over->channel,

@@ -127,6 +127,13 @@ static inline void *comm_block(void *buffer, int32_t index, size_t block_bytes)
     return block_bytes > 0 ? (char *)buffer + (size_t)index * block_bytes : buffer;
 }
 
+/* Where an ALL_TO_ALL puts what the owner of block `block` sends, who is `hop` members before. */
+static inline void *comm_incoming(const mics_comm_call *call, int32_t hop, int32_t block,
+                                  size_t block_bytes)
+{
+    return comm_block(call->incoming, call->by_owner ? block : hop - 1, block_bytes);
+}
+
 /* What SUM_F32 does with `elems` received numbers that belong at element `first` of the exchange:
  * the one addition of every transport, so that all give the same bits. */
 static inline void comm_add_f32(const mics_exchange *exchange, size_t first,

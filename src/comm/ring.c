@@ -92,33 +92,6 @@ mics_status mics_comm_all_gather(mics_comm *comm, const mics_comm_group *over, v
     return go_round(comm, over, buffer, block_bytes, 0, MICS_REDUCE_COPY, (ring_end){0});
 }
 
-mics_status mics_comm_all_to_all(mics_comm *comm, const mics_comm_group *over, const void *send,
-                                 void *recv, size_t block_bytes)
-{
-    const mics_group *group = &over->group;
-    MICS_TRY(comm_check_group(comm, over, recv, block_bytes));
-    if (send == NULL && block_bytes > 0)
-        return mics_fail(MICS_ERR_INVALID, "%s: no buffer to send", over->what);
-    if (block_bytes > 0)
-        memcpy(comm_block(recv, group->index, block_bytes),
-               (const char *)send + (size_t)group->index * block_bytes, block_bytes);
-    for (int32_t hop = 1; hop < group->size; hop++) {
-        const int32_t to = (group->index + hop) % group->size;
-        const int32_t from = (group->index + group->size - hop) % group->size;
-        const mics_exchange exchange = {
-            .to = mics_group_rank(*group, to),
-            .from = mics_group_rank(*group, from),
-            .send = block_bytes > 0 ? (const char *)send + (size_t)to * block_bytes : send,
-            .recv = comm_block(recv, from, block_bytes),
-            .bytes = block_bytes,
-            .reduce = MICS_REDUCE_COPY,
-            .channel = over->channel,
-            .what = over->what};
-        MICS_TRY(mics_comm_exchange(comm, &exchange));
-    }
-    return MICS_OK;
-}
-
 // Sending the previous member's block first makes that block's sum start with this member and end
 // at its owner.
 mics_status mics_comm_reduce_scatter(mics_comm *comm, const mics_comm_group *over, float *buffer,

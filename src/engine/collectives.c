@@ -400,15 +400,25 @@ static mics_status run_boundary(const mics_engine *engine, const mics_step *step
     return run_on(engine, step, over, boundary_at(engine, step, step->unit, step->block_elems));
 }
 
-// Rows of tokens, or their gradients, to the experts or back.
+// Rows of tokens, or their gradients, to the experts or back. The owner of block b keeps the experts
+// that block b is for.
 static mics_status all_to_all(const mics_engine *engine, const mics_step *step,
                               const mics_comm_group *over)
 {
     const mics_schedule *schedule = engine->schedule;
     const int64_t from = mics_schedule_in_flight_at(schedule, step->from, step->in_flight),
                   to = mics_schedule_in_flight_at(schedule, step->to, step->in_flight);
-    return mics_comm_all_to_all(engine->spec.comm, over, elem_at(engine, engine->activations, from),
-                                elem_at(engine, engine->activations, to), step->block_bytes);
+    const int64_t own = group_of(engine, step)->own_block * step->block_elems;
+    const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_TO_ALL,
+                                 .over = over,
+                                 .buffer = elem_at(engine, engine->activations, from),
+                                 .incoming = elem_at(engine, engine->activations, to),
+                                 .by_owner = true,
+                                 .block_elems = step->block_elems,
+                                 .dtype = engine->dtype};
+    copy_elems(engine, step, elem_at(engine, call.incoming, own), elem_at(engine, call.buffer, own),
+               step->block_elems, engine->dtype);
+    return mics_comm_collective(engine->spec.comm, &call);
 }
 
 // The one place of a training step where the host waits for the device.

@@ -133,27 +133,31 @@ static mics_status check_buffer(const call_case *at, mics_comm_call_kind kind, m
     return MICS_OK;
 }
 
-// Block h - 1 is this rank's block as the member h before it has it.
-static mics_status check_incoming(const call_case *at, mics_dtype dtype,
+// Block h - 1 is this rank's block as the member h before it has it; by owner, it lies where that
+// member's own does, and this rank's is as it was.
+static mics_status check_incoming(const call_case *at, mics_dtype dtype, bool by_owner,
                                   const checked_buffer *incoming)
 {
     const size_t bytes = mics_dtype_bytes(dtype);
     char expected[4];
     MICS_TRY(check_guards(incoming));
-    for (int32_t hop = 1; hop < at->group.size; hop++) {
+    for (int32_t hop = by_owner ? 0 : 1; hop < at->group.size; hop++) {
         const int32_t from = (at->group.index + at->group.size - hop) % at->group.size;
+        const int32_t block = by_owner ? block_of(at, from) : hop - 1;
         for (int64_t i = 0; i < at->elems; i++) {
             const int64_t place = block_of(at, at->group.index) * at->elems + i;
             put(dtype, expected, mics_group_rank(at->group, from), place);
-            RANKS_EXPECT(
-                memcmp(incoming->host + GUARD + (size_t)((hop - 1) * at->elems + i) * bytes,
-                       expected, bytes) == 0);
+            if (hop == 0)
+                memset(expected, GUARD_BYTE, sizeof expected);
+            RANKS_EXPECT(memcmp(incoming->host + GUARD + (size_t)(block * at->elems + i) * bytes,
+                                expected, bytes) == 0);
         }
     }
     return MICS_OK;
 }
 
-static mics_status check_kind(const call_case *at, mics_comm_call_kind kind, mics_dtype dtype)
+static mics_status check_kind(const call_case *at, mics_comm_call_kind kind, mics_dtype dtype,
+                              bool by_owner)
 {
     const size_t bytes = mics_dtype_bytes(dtype), block_bytes = (size_t)at->elems * bytes;
     const mics_comm_group ring = {.group = at->group,
@@ -163,7 +167,7 @@ static mics_status check_kind(const call_case *at, mics_comm_call_kind kind, mic
     checked_buffer buffer = {0}, incoming = {0};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(buffer_open(at, block_bytes * (size_t)at->group.size, &buffer));
-    MICS_TRY_OUT(buffer_open(at, block_bytes * (size_t)(at->group.size - 1), &incoming));
+    MICS_TRY_OUT(buffer_open(at, block_bytes * (size_t)(at->group.size - !by_owner), &incoming));
     for (int64_t i = 0; i < at->elems * at->group.size; i++)
         put(dtype, buffer.sent + GUARD + (size_t)i * bytes, at->comm->rank, i);
     upload(at, &buffer);
@@ -173,6 +177,7 @@ static mics_status check_kind(const call_case *at, mics_comm_call_kind kind, mic
         .over = &ring,
         .buffer = (char *)buffer.device + GUARD,
         .incoming = kind == MICS_COMM_CALL_ALL_TO_ALL ? (char *)incoming.device + GUARD : NULL,
+        .by_owner = by_owner,
         .block_elems = at->elems,
         .dtype = dtype};
     MICS_TRY_OUT(mics_comm_collective(at->comm, &call));
@@ -180,7 +185,7 @@ static mics_status check_kind(const call_case *at, mics_comm_call_kind kind, mic
     MICS_TRY_OUT(download(at, &incoming));
     MICS_TRY_OUT(check_buffer(at, kind, dtype, &buffer));
     if (kind == MICS_COMM_CALL_ALL_TO_ALL)
-        MICS_TRY_OUT(check_incoming(at, dtype, &incoming));
+        MICS_TRY_OUT(check_incoming(at, dtype, by_owner, &incoming));
 out:
     buffer_close(at, &incoming);
     buffer_close(at, &buffer);
@@ -194,7 +199,9 @@ mics_status checks_calls(const call_case *at)
             const bool sums =
                 kind == MICS_COMM_CALL_REDUCE_SCATTER || kind == MICS_COMM_CALL_ALL_REDUCE;
             if (!sums || dtype == MICS_DTYPE_FP32)
-                MICS_TRY(check_kind(at, (mics_comm_call_kind)kind, (mics_dtype)dtype));
+                MICS_TRY(check_kind(at, (mics_comm_call_kind)kind, (mics_dtype)dtype, false));
+            if (kind == MICS_COMM_CALL_ALL_TO_ALL)
+                MICS_TRY(check_kind(at, (mics_comm_call_kind)kind, (mics_dtype)dtype, true));
         }
     }
     return MICS_OK;

@@ -170,23 +170,6 @@ static mics_status check_reduce_scatter_into(const ring_case *at, float *into)
     return MICS_OK;
 }
 
-// Block m of member i comes to block i of member m.
-static mics_status check_all_to_all(const ring_case *at, float *send)
-{
-    const mics_group group = at->ring.group;
-    fill(at);
-    for (int64_t i = 0; i < group.size * at->elems; i++)
-        send[i] = value_of(at->comm->rank, i + 1);
-    for (int32_t member = 0; member < group.size; member++) {
-        for (int64_t i = 0; i < at->elems; i++)
-            at->expected[member * at->elems + i] =
-                value_of(mics_group_rank(group, member), group.index * at->elems + i + 1);
-    }
-    MICS_TRY(mics_comm_all_to_all(at->comm, &at->ring, send, at->buffer,
-                                  (size_t)at->elems * sizeof(float)));
-    return check_same(at, "all-to-all", 0, group.size * at->elems);
-}
-
 static mics_status check_all_reduce(const ring_case *at)
 {
     mics_group group = at->ring.group;
@@ -203,12 +186,11 @@ static mics_status check_all_reduce(const ring_case *at)
 mics_status checks_ring(mics_comm *comm, mics_memory *memory, mics_group group, int32_t order,
                         int64_t elems, int32_t channel)
 {
-    void *buffer = NULL, *expected = NULL, *block_of = NULL, *into = NULL, *send = NULL;
+    void *buffer = NULL, *expected = NULL, *block_of = NULL, *into = NULL;
     size_t bytes = (size_t)(group.size * elems + 2 * GUARD_ELEMS) * sizeof(float);
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, bytes, &buffer));
     MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, bytes, &expected));
-    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, bytes, &send));
     MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, (size_t)elems * sizeof(float), &into));
     MICS_TRY_OUT(
         mics_alloc(memory, MICS_MEM_HOST, (size_t)group.size * sizeof(int32_t), &block_of));
@@ -227,9 +209,7 @@ mics_status checks_ring(mics_comm *comm, mics_memory *memory, mics_group group, 
     MICS_TRY_OUT(check_reduce_scatter(&at));
     MICS_TRY_OUT(check_reduce_scatter_into(&at, into));
     MICS_TRY_OUT(check_all_reduce(&at));
-    MICS_TRY_OUT(check_all_to_all(&at, send));
 out:
-    mics_free(memory, send);
     mics_free(memory, block_of);
     mics_free(memory, into);
     mics_free(memory, expected);

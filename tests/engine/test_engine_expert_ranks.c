@@ -5,6 +5,9 @@
 #include "fixture.h"
 #include <math.h>
 
+// Of fp32's losses: two experts in each other's place change them by 3e-5.
+static const double TOLERANCE = 2e-6;
+
 // 4 experts, 2 for each token, in both layers, and losses of the router.
 static const char config[] =
     "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
@@ -62,7 +65,7 @@ static int32_t check_sharding(const fixture_case *like, const fixture_run *refer
         run.want.coalesce_below = cases % 7 == 4 ? 1 << 20 : 0;
         run.want.layered_micro_steps = cases % 3 == 0 ? 2 : 0;
         fixture_go(&run);
-        check_curve(&run, reference, run.want.dtype == MICS_DTYPE_BF16 ? 2e-3 : 1e-4);
+        check_curve(&run, reference, run.want.dtype == MICS_DTYPE_BF16 ? 2e-3 : TOLERANCE);
         cases++;
     }
     return cases;

@@ -189,7 +189,7 @@ static ncclResult_t all_to_all(const nccl_comm *self, const nccl_group *own,
         const int32_t to = comm_block_of(over, (index + hop) % size);
         const int32_t from = comm_block_of(over, (index + size - hop) % size);
         result = send_and_receive(self, own, call, to, from,
-                                  comm_block(call->incoming, hop - 1, block_bytes), stream);
+                                  comm_incoming(call, hop, from, block_bytes), stream);
     }
     const ncclResult_t ended = self->nccl->GroupEnd();
     return goes_on(result) ? ended : result;
