@@ -462,7 +462,8 @@ static mics_status spread_model(mics_schedule *schedule)
                          "sharding.experts = %d: tokens travel to experts on CPUs alone; take 1, "
                          "or set run.device to cpu",
                          (int)experts);
-    MICS_TRY(mics_model_spread(schedule->spec.model, experts, &schedule->spread));
+    MICS_TRY(mics_model_spread(schedule->spec.model, experts, schedule->spec.batch.length,
+                               &schedule->spread));
     schedule->spec.model = schedule->spread;
     return MICS_OK;
 }
