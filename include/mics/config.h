@@ -190,6 +190,7 @@ typedef struct mics_run {
     bool sharding_open;          // the run file leaves it to "auto"
     bool sharding_auto;          // and no checkpoint has one that can stay: the caller plans it
     mics_sharding kept_sharding; // of the checkpoint that mics_run_keep read; params 0: none
+    int32_t kept_experts;        // of that; 1: none were spread
     int32_t kept_ranks;          // of that
 } mics_run;
 

@@ -220,14 +220,17 @@ static inline int64_t mics_unit_expert_elems(const mics_unit *unit)
 bool mics_model_can_spread(const mics_model *model, int32_t experts);
 
 /* The same model for ranks of which `experts` keep different experts: rows of tokens travel to them
- * and back. Units and parameters are those of `model`, in the same order.
+ * and back, in tensors for sequences of `length` tokens. Units and parameters are those of `model`,
+ * in the same order.
  *
- * Needs:   a model that mics_model_finish has passed, and that outlives the new one; experts > 1.
+ * Needs:   a model that mics_model_finish has passed, and that outlives the new one; experts > 1;
+ *          length >= 1.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: no experts, or `experts` does not divide them, with
  *          the numbers that would work; MICS_ERR_MEMORY.
  * Owns:    close with mics_model_close.
  */
-mics_status mics_model_spread(const mics_model *model, int32_t experts, mics_model **model_out);
+mics_status mics_model_spread(const mics_model *model, int32_t experts, int64_t length,
+                              mics_model **model_out);
 
 /* What stands where there is no parameter. */
 static inline mics_param_ref mics_param_none(void)
@@ -345,6 +348,7 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
                         {0, 0, 0, 0, 0},
                         {false, 0, 0, 0, false},
                         -1,
+                        0,
                         0,
                         0};
     return op;

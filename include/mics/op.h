@@ -123,6 +123,7 @@ typedef struct mics_op {
     // Of ops on rows that travel between so many ranks (ops/experts/def.h): `routes` is then the
     // stats of the router, or the tensor of the rows that came. 0: no rows travel.
     int32_t expert_ranks;
+    int32_t travel_rows;    // of a token, in all blocks (mics_experts_travel_rows)
     int64_t first_position; // of an embedding: row of positions that a sequence's first token has
 } mics_op;
 
@@ -301,6 +302,15 @@ mics_op_shape mics_op_shape_cut(const mics_op_shape *shape, int32_t parts, bool 
  * Needs:   experts.count >= 1, length >= 1.
  */
 int64_t mics_experts_capacity(mics_experts experts, int64_t length, bool training);
+
+/* Rows of a token for which a tensor of rows that travel between so many ranks has room, over all
+ * its blocks: so many that a block holds what a sequence of `length` tokens can have for the experts
+ * of one rank, in training and in evaluation. A block has B * length * rows / ranks of them.
+ *
+ * Needs:   ranks >= 1 divides experts.count, length >= 1.
+ * Returns: from 1 to ranks * chosen; ranks divides length times that.
+ */
+int32_t mics_experts_travel_rows(mics_experts experts, int32_t ranks, int64_t length);
 
 /* Elements of q, k and v side by side. */
 static inline int64_t mics_heads_width(mics_heads heads)

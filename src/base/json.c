@@ -93,6 +93,19 @@ static const char *extra_of(const mics_json *json, size_t bytes, const json_erro
                : NULL;
 }
 
+// Integers may be larger than int64, as Python's are: transformers writes a model_max_length of
+// 1000000000000000019884624838656 for none. They become reals; `text` stays as it was read.
+static mics_status parse_wide(mics_json *json, size_t bytes, size_t flags, json_error_t *error)
+{
+    char *wide = NULL;
+    MICS_TRY(MICS_NEW(json->memory, bytes + 1, &wide));
+    memcpy(wide, json->text, bytes);
+    mics_json_text_widen(wide, bytes);
+    json->root = json_loadb(wide, bytes, flags, error);
+    mics_free(json->memory, wide);
+    return MICS_OK;
+}
+
 static mics_status parse_text(mics_json *json, size_t bytes, size_t flags)
 {
     mics_json_place place = {0};
@@ -102,7 +115,10 @@ static mics_status parse_text(mics_json *json, size_t bytes, size_t flags)
         return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: nested deeper than %d levels", json->name,
                          (int)place.line, (int)place.column, MAX_DEPTH);
     json_error_t error;
-    json->root = json_loadb(json->text, bytes, JSON_REJECT_DUPLICATES | flags, &error);
+    flags |= JSON_REJECT_DUPLICATES;
+    json->root = json_loadb(json->text, bytes, flags, &error);
+    if (json->root == NULL && json_error_code(&error) == json_error_numeric_overflow)
+        MICS_TRY(parse_wide(json, bytes, flags, &error));
     if (json->root != NULL)
         return MICS_OK;
     if (json_error_code(&error) == json_error_out_of_memory)

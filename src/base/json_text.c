@@ -3,6 +3,8 @@
 // A scanner over JSON text. It trusts the parser for the grammar and only keeps its place, yet it
 // never steps over the NUL that ends the text.
 #include "base/json_text.h"
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct cursor {
@@ -171,4 +173,34 @@ uint64_t mics_json_text_tree_bytes(const char *text, size_t bytes)
         in_string = c == '"';
     }
     return tree;
+}
+
+// Widens the integer at `digits` if it is one that int64 does not hold; returns what is behind it.
+static char *widen(char *digits)
+{
+    char *end = digits;
+    errno = 0;
+    (void)strtoll(digits, &end, 10);
+    if (errno == ERANGE && strchr(".eE", *end) == NULL) {
+        end[-2] = 'e'; // no double has as many digits as stay
+        end[-1] = '2';
+    }
+    return end > digits ? end : digits + 1; // a sign alone
+}
+
+void mics_json_text_widen(char *text, size_t bytes)
+{
+    bool in_string = false;
+    for (char *at = text; at < text + bytes;) {
+        if (!in_string && is_digit(*at)) {
+            at = widen(at);
+            at += strspn(at, "0123456789.eE+-"); // the rest of a real
+            continue;
+        }
+        if (in_string && *at == '\\')
+            at++;
+        else if (*at == '"')
+            in_string = !in_string;
+        at++;
+    }
 }

@@ -24,6 +24,13 @@ bool mics_json_text_too_deep(const char *text, size_t bytes, int32_t limit,
  */
 uint64_t mics_json_text_tree_bytes(const char *text, size_t bytes);
 
+/* Turns integers beyond int64 into reals of as many characters: 10000000000000000000 into
+ * 100000000000000000e2. What that changes is less than half of a double's last bit.
+ *
+ * Needs:   text that is followed by a NUL, and may hold anything else.
+ */
+void mics_json_text_widen(char *text, size_t bytes);
+
 /* Line of the key at a dotted path; 0 when there is none, or it is written with escapes.
  *
  * Needs:   text that a JSON parser has accepted, and is followed by a NUL.

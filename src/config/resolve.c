@@ -468,6 +468,7 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     run->run.kept_sharding =
         (mics_sharding){(int32_t)run->kept_degrees[0], (int32_t)run->kept_degrees[1],
                         (int32_t)run->kept_degrees[2]};
+    run->run.kept_experts = (int32_t)(run->kept_degrees[3] > 0 ? run->kept_degrees[3] : 1);
     run->run.kept_ranks = (int32_t)run->kept_ranks;
     run->run.prefetch = run->prefetch; // what was chosen for another mesh counts no more
     run->run.layered_micro_steps = run->layered_micro_steps; // nor this

@@ -37,9 +37,28 @@ bool mics_model_family(const char *model_type, mics_family *family_out)
     return row != NULL;
 }
 
+// What no family here has, by the keys that say it: "; it needs latent attention (kv_lora_rank)".
+static const char *needs_text(const mics_json *config, char *text, size_t capacity)
+{
+    static const struct {
+        const char *key, *what;
+    } needs[] = {{"kv_lora_rank", "latent attention"},
+                 {"n_shared_experts", "DeepSeek's shared experts"},
+                 {"n_routed_experts", "DeepSeek's routing"}};
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof needs / sizeof needs[0] && used < capacity; i++) {
+        if (mics_json_type_of(mics_json_at(config, needs[i].key)) == MICS_JSON_NULL)
+            continue;
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s (%s)",
+                                 used == 0 ? "; it needs " : ", ", needs[i].what, needs[i].key);
+    }
+    return text;
+}
+
 static mics_status find_builder(const mics_json *config, builder *build_out)
 {
-    char found[80] = "missing";
+    char found[80] = "missing", needs[192];
     const mics_json_value *value = mics_json_at(config, "model_type");
     const char *type = mics_json_string(value);
     const family_row *row = find_family(type);
@@ -52,8 +71,10 @@ static mics_status find_builder(const mics_json *config, builder *build_out)
     else if (value != NULL)
         snprintf(found, sizeof found, "must be a text, not %s",
                  mics_json_type_text(mics_json_type_of(value)));
-    return mics_json_fail(config, "model_type", MICS_ERR_UNSUPPORTED, "%s; this version builds %s",
-                          found, names + 2);
+    return mics_json_fail(config, "model_type", MICS_ERR_UNSUPPORTED,
+                          "%s; this version builds %s%s%s", found, names + 2,
+                          needs_text(config, needs, sizeof needs),
+                          type != NULL ? "; mics plan takes other models by their shapes" : "");
 }
 
 // Weights of a few bits, which no family reads.

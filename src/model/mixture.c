@@ -42,12 +42,35 @@ static void read_losses(config_reader *reader, int64_t with_experts, mics_router
     router->z = (float)(z / (double)with_experts);
 }
 
+// Refuses what is nearly a key of ours: transformers passes over keys that it does not know, and a run
+// would drop nothing where somebody meant it to.
+static void check_near(config_reader *reader)
+{
+    static const char *const ours[] = {"expert_capacity_factor", "expert_eval_capacity_factor",
+                                       "expert_min_capacity", "second_expert_policy",
+                                       "router_z_loss_coef"};
+    // Of transformers, and near.
+    static const char *const others[] = {"router_aux_loss_coef", "router_jitter_noise"};
+    const char *key = NULL;
+    const mics_json_value *root = mics_json_root(reader->json);
+    while (reader->status == MICS_OK && mics_json_next(root, &key) != NULL) {
+        const char *near = mics_json_nearest(key, ours, sizeof ours / sizeof ours[0]);
+        bool known = near == NULL || strcmp(near, key) == 0;
+        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+            known = known || strcmp(others[i], key) == 0;
+        if (!known)
+            reader->status = mics_json_fail(reader->json, key, MICS_ERR_INVALID,
+                                            "unknown key; did you mean %s?", near);
+    }
+}
+
 // Capacity, and what is random in training: keys of ours, but for the jitter's.
 static void read_recipe(config_reader *reader, mixture *self)
 {
     static const char training[] = "expert_capacity_factor", second[] = "second_expert_policy";
     static const char evaluation[] = "expert_eval_capacity_factor", least[] = "expert_min_capacity";
     mics_experts *experts = &self->experts;
+    check_near(reader);
     experts->capacity = config_real(reader, training, 0, 1e6, 0);
     experts->eval_capacity = config_real(reader, evaluation, 0, 1e6, experts->capacity);
     experts->min_capacity = (int32_t)config_int(reader, least, 1, 1 << 30, 1);

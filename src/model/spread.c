@@ -21,6 +21,8 @@ typedef struct spreading {
     mics_model *model;
     mics_unit *unit;  // that is made
     int32_t experts;  // ranks
+    int64_t length;   // of a sequence
+    int32_t rows;     // that travel of a token, in the mixture under way
     int32_t came;     // tensor of the rows that came, in the mixture under way; -1: none is
     int32_t mixtures; // of the unit so far
 } spreading;
@@ -99,6 +101,7 @@ static mics_status add_op(const spreading *s, mics_op op, int32_t out, int32_t *
     int64_t width = 0, stats = 0;
     op.out = op.stats = -1;
     op.expert_ranks = s->experts;
+    op.travel_rows = s->rows;
     const mics_op_shape shape = mics_op_shape_get(s->model, s->unit, &op, none);
     MICS_TRY(def->make(&shape, &width, &stats));
     if (out < 0)
@@ -127,6 +130,7 @@ static mics_status spread_in(spreading *s, const mics_op *of)
                          "unit %s: tokens travel to the experts of one mixture a unit; make "
                          "sharding.experts 1, or two units",
                          s->unit->name);
+    s->rows = mics_experts_travel_rows(of->experts, s->experts, s->length);
     mics_op dispatch = op_like(of, MICS_OP_DISPATCH, of->in[0], of->routes);
     dispatch.in[1] = of->in[1];
     MICS_TRY(add_op(s, dispatch, -1, &x));
@@ -191,7 +195,8 @@ static mics_status spread_unit(spreading *s, const mics_unit *from)
     return MICS_OK;
 }
 
-mics_status mics_model_spread(const mics_model *model, int32_t experts, mics_model **model_out)
+mics_status mics_model_spread(const mics_model *model, int32_t experts, int64_t length,
+                              mics_model **model_out)
 {
     MICS_TRY(check_model(model, experts));
     mics_model *made = NULL;
@@ -203,7 +208,8 @@ mics_status mics_model_spread(const mics_model *model, int32_t experts, mics_mod
     MICS_TRY_OUT(MICS_NEW(model->memory, model->unit_count, &made->units));
     memcpy(made->units, model->units, (size_t)model->unit_count * sizeof *made->units);
     for (int32_t u = 0; u < model->unit_count; u++) {
-        spreading s = {.model = made, .unit = &made->units[u], .experts = experts};
+        spreading s = {
+            .model = made, .unit = &made->units[u], .experts = experts, .length = length};
         if (has_experts(&model->units[u]))
             MICS_TRY_OUT(spread_unit(&s, &model->units[u]));
     }

@@ -29,21 +29,6 @@ static mics_status refuse_where(mics_memory *memory, const char *dir, const char
     return status;
 }
 
-mics_status run_beside_check(mics_memory *memory, const char *dir)
-{
-    static const char *const of_runs[] = {"manifest.json", "checkpoints", "latest"};
-    static const char *const ours[] = {"config.json", "generation_config.json", "tokenizer.json",
-                                       "tokenizer_config.json"};
-    for (size_t i = 0; i < sizeof of_runs / sizeof of_runs[0]; i++)
-        MICS_TRY(refuse_where(memory, dir, of_runs[i],
-                              "is a run's, and no model is exported beside it"));
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
-        MICS_TRY(refuse_where(memory, dir, ours[i], "exists, and is not overwritten"));
-    for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++)
-        MICS_TRY(refuse_where(memory, dir, copied[i], "exists, and is not overwritten"));
-    return MICS_OK;
-}
-
 // ---- JSON values as text ----
 
 static void write_real(mics_text *text, double value)
@@ -456,6 +441,27 @@ static mics_status write_tokenizer(const mics_saved *saved, const char *dir)
     if (status == MICS_OK)
         status = copy_files(saved, dir);
     mics_json_close(tokenizer);
+    return status;
+}
+
+mics_status run_beside_check(const mics_saved *saved, const char *dir)
+{
+    mics_memory *memory = saved->memory;
+    mics_json *config = NULL;
+    static const char *const of_runs[] = {"manifest.json", "checkpoints", "latest"};
+    static const char *const ours[] = {"config.json", "generation_config.json", "tokenizer.json",
+                                       "tokenizer_config.json"};
+    for (size_t i = 0; i < sizeof of_runs / sizeof of_runs[0]; i++)
+        MICS_TRY(refuse_where(memory, dir, of_runs[i],
+                              "is a run's, and no model is exported beside it"));
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        MICS_TRY(refuse_where(memory, dir, ours[i], "exists, and is not overwritten"));
+    for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++)
+        MICS_TRY(refuse_where(memory, dir, copied[i], "exists, and is not overwritten"));
+    if (saved->tokenizer == NULL)
+        return MICS_OK;
+    const mics_status status = load_tokenizer_config(saved, &config);
+    mics_json_close(config);
     return status;
 }
 

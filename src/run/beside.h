@@ -8,10 +8,11 @@
 #include "mics/dtype.h"
 #include "saved.h"
 
-/* Refuses a folder that holds any of these files, and a run's.
+/* Before weights are written: refuses a folder that holds any of these files, and a run's, and reads
+ * the tokenizer_config.json that is to be written again.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY. */
-mics_status run_beside_check(mics_memory *memory, const char *dir);
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged; as run_beside_write. */
+mics_status run_beside_check(const mics_saved *saved, const char *dir);
 
 /* Writes config.json with the weights' dtype, generation_config.json, and where the tokenizer is
  * known tokenizer.json and tokenizer_config.json, the latter from a downloaded folder if that has

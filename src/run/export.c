@@ -147,7 +147,7 @@ mics_status mics_saved_export(const mics_saved *saved, const char *dir,
 {
     static const mics_export_spec plain = {.dtype = MICS_DTYPE_FP32};
     const mics_export_spec *as = spec != NULL ? spec : &plain;
-    MICS_TRY(run_beside_check(saved->memory, dir));
+    MICS_TRY(run_beside_check(saved, dir));
     mics_log_hold(false);
     MICS_TRY(run_saved_speak(write_model(saved, dir, as)));
     return run_beside_write(saved, dir, as->dtype);

@@ -145,20 +145,25 @@ mics_status run_plan_search(mics_planner *planner, const mics_run *run, int32_t 
 static void say_changed(const mics_run *run, const run_budget *budget)
 {
     const mics_sharding *kept = &run->kept_sharding;
+    char experts[24] = "";
     if (!run->sharding_auto || kept->params < 1 || run->kept_ranks < 1)
         return;
+    if (run->kept_experts > 1)
+        snprintf(experts, sizeof experts, ", E = %d,", (int)run->kept_experts);
     if (run->kept_ranks == budget->ranks)
-        mics_log(MICS_LOG_INFO,
-                 "\"sharding\": \"auto\" is chosen anew: the checkpoint's P | G | O = %d | %d | %d "
-                 "does not do for %d nodes and run.min_replicas %d",
-                 (int)kept->params, (int)kept->grads, (int)kept->optimizer, (int)budget->nodes,
-                 (int)run->min_replicas);
+        mics_log(
+            MICS_LOG_INFO,
+            "\"sharding\": \"auto\" is chosen anew: the checkpoint's P | G | O = %d | %d | %d%s "
+            "does not do for %d nodes and run.min_replicas %d",
+            (int)kept->params, (int)kept->grads, (int)kept->optimizer, experts, (int)budget->nodes,
+            (int)run->min_replicas);
     else
-        mics_log(MICS_LOG_INFO,
-                 "\"sharding\": \"auto\" is chosen anew: the checkpoint's P | G | O = %d | %d | %d "
-                 "is of %d ranks, and there are %d",
-                 (int)kept->params, (int)kept->grads, (int)kept->optimizer, (int)run->kept_ranks,
-                 (int)budget->ranks);
+        mics_log(
+            MICS_LOG_INFO,
+            "\"sharding\": \"auto\" is chosen anew: the checkpoint's P | G | O = %d | %d | %d%s "
+            "is of %d ranks, and there are %d",
+            (int)kept->params, (int)kept->grads, (int)kept->optimizer, experts,
+            (int)run->kept_ranks, (int)budget->ranks);
 }
 
 // "1.23", "47503".

@@ -457,7 +457,8 @@ static mics_status spread_model(mics_schedule *schedule)
     const int32_t experts = schedule->spec.mesh.experts;
     if (experts == 1)
         return MICS_OK;
-    MICS_TRY(mics_model_spread(schedule->spec.model, experts, &schedule->spread));
+    MICS_TRY(mics_model_spread(schedule->spec.model, experts, schedule->spec.batch.length,
+                               &schedule->spread));
     schedule->spec.model = schedule->spread;
     return MICS_OK;
 }

@@ -174,8 +174,8 @@ static void test_refuses_malformed(void **state)
         {"{\"a\": \"\xff\"}", "run.json:1:"},
         {"{\"a\": 1} x", "run.json:1:"},
         {"3", "expected near '3': it must be a JSON object or array"},
-        {"{\"a\": 123456789012345678901234567890}", "too big"},
         {"{\"a\": 1e999}", "overflow"},
+        {"{\"a\": 123456789012345678901234567890,\n \"b\": }", "run.json:2:7: unexpected token"},
         {"{\"a\": 1,\n}", "run.json:2:1: string or '}' expected near '}': JSON has no comma after"},
         {"{\"a\": [1, ]}", "JSON has no comma after the last one"},
         {"{\"a\": 1, // one\n}", "JSON has no comments"},
@@ -197,6 +197,30 @@ static void test_refuses_malformed(void **state)
     ASSERT_STATUS(MICS_ERR_FORMAT, mics_json_parse(memory, "run.json", deep, 200, &json));
     ASSERT_SAID(&seen, "run.json:1:65: nested deeper than 64");
     ASSERT_OK(mics_json_parse(memory, "run.json", deep + 36, 128, &json));
+    mics_json_close(json);
+}
+
+static void test_integers_beyond_int64(void **state)
+{
+    (void)state;
+    mics_json *json =
+        parse("{\"most\": [9223372036854775807, -9223372036854775808], "
+              "\"more\": [9223372036854775808, -9223372036854775809, 18446744073709551615, "
+              "1000000000000000019884624838656, 12345678901234567890.5, 12345678901234567890e2], "
+              "\"\\\"99999999999999999999\": \"99999999999999999999\"}");
+    static const double more[] = {9223372036854775808.0,  -9223372036854775809.0,
+                                  18446744073709551615.0, 1e30,
+                                  12345678901234567890.5, 12345678901234567890e2};
+    const mics_json_value *list = mics_json_at(json, "most");
+    assert_true(mics_json_int(mics_json_element(list, 0)) == INT64_MAX);
+    assert_true(mics_json_int(mics_json_element(list, 1)) == INT64_MIN);
+    list = mics_json_at(json, "more");
+    for (int32_t i = 0; i < (int32_t)(sizeof more / sizeof *more); i++) {
+        assert_int_equal(mics_json_type_of(mics_json_element(list, i)), MICS_JSON_REAL);
+        assert_true(mics_json_real(mics_json_element(list, i)) == more[i]);
+    }
+    assert_string_equal(mics_json_string(mics_json_at(json, "\"99999999999999999999")),
+                        "99999999999999999999");
     mics_json_close(json);
 }
 
@@ -313,6 +337,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_fail_names_the_place, setup, teardown),
         cmocka_unit_test_setup_teardown(test_set, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refuses_malformed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_integers_beyond_int64, setup, teardown),
         cmocka_unit_test_setup_teardown(test_load, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nearest, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocation_failures, setup, teardown),

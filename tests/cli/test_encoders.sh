@@ -51,6 +51,18 @@ for file in exported/*; do
 done
 run 0 import "$mics" train run.json --ranks 2 --steps 1 --out imported $with --set model.init=exported
 
+# The tokenizer_config.json of transformers, whose number for no maximum is beyond int64; and a damaged one, which is
+# known before weights are written.
+cp -r exported huge
+sed 's/"model_max_length": [0-9]*/"model_max_length": 1000000000000000019884624838656/' exported/tokenizer_config.json \
+    >huge/tokenizer_config.json
+run 0 huge "$mics" convert huge huge_again
+contains huge_again/tokenizer_config.json '"model_max_length": 1e+30'
+echo "{" >huge/tokenizer_config.json
+run 2 damaged "$mics" convert huge damaged
+contains damaged.err "huge/tokenizer_config.json:2:"
+[ -e damaged/model.safetensors ] && fail "weights were written beside a tokenizer_config.json that cannot be read"
+
 # vocab.txt in place of the tokenizer.json: the same losses and words, and a tokenizer.json in what is made of it.
 cp -r exported older
 rm older/tokenizer.json older/tokenizer_config.json

@@ -32,13 +32,23 @@ done
 run 0 import "$mics" train examples/mixtral.json --ranks 2 --steps 1 --out imported --set model.init=exported
 
 # GShard's recipe: the same losses of two ranks, and over a stop on four; an evaluation takes its own capacity.
-gshard() { # RANKS STEPS OUT
-    run 0 "gshard$1" "$mics" train examples/gshard.json --ranks "$1" --steps "$2" --out "$3" --set run.validate_every=0 \
-        --set run.checkpoint_every=0 --set train_batch_size=16 --set "gradient_accumulation_steps=$((8 / $1))"
+gshard() { # RANKS STEPS OUT FLAGS...
+    ranks=$1 steps=$2 out=$3
+    shift 3
+    run 0 "gshard$ranks" "$mics" train examples/gshard.json --ranks "$ranks" --steps "$steps" --out "$out" --set run.validate_every=0 \
+        --set run.checkpoint_every=0 --set train_batch_size=16 --set "gradient_accumulation_steps=$((8 / ranks))" "$@"
 }
 gshard 2 6 alone
 gshard 4 4 split
 gshard 2 6 split
+# Spread over ranks: the same, with blocks for what the capacity lets experts take, as told before and as counted.
+gshard 8 6 spread --nodes 4 --set zero_optimization=null --set 'sharding={"params": 8, "experts": 8}'
+grep -aE '[0-9] [KMG]?i?B +[0-9.]+ [KMG]?i?B' gshard8.out >sizes.txt
+[ "$(grep -c ' exact$' sizes.txt)" = "$(wc -l <sizes.txt)" ] && grep -q "inter-node" sizes.txt || fail "bytes or memory are not exact"
+losses spread >spread.txt
+losses alone >alone.txt
+paste -d' ' alone.txt spread.txt | awk '$1 != $3 || ($2 - $4) ^ 2 > 1e-8 { bad = 1 } END { exit bad || NR != 6 }' ||
+    fail "losses differ where experts are spread"
 losses alone >alone.txt
 losses split >split.txt
 paste -d' ' alone.txt split.txt | awk '$1 != $3 || ($2 - $4) ^ 2 > 1e-8 { bad = 1 } END { exit bad || NR != 6 }' ||

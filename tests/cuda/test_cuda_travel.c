@@ -24,11 +24,16 @@ static const shape shapes[] = {
     {1, {.count = 3, .chosen = 2}, 8, 9, 4, 4, true, 0},      // rows stay
     {2, {.count = 2, .chosen = 2}, 150, 8, 136, 0, false, 1}, // two tiles of rows a block
     {2, {.count = 4, .chosen = 2}, 3, 300, 5, 1, false, 0},   // all are dropped
+    // Blocks of what a capacity lets experts take: of 12 rows, which are no whole number a token.
+    {4, {.count = 8, .chosen = 3, .capacity = 1, .eval_capacity = 1}, 16, 8, 16, 5, true, 0},
 };
 
 static mics_op op_of(const shape *s, mics_op_kind kind)
 {
-    return (mics_op){.kind = kind, .experts = s->experts, .expert_ranks = s->ranks};
+    return (mics_op){.kind = kind,
+                     .experts = s->experts,
+                     .expert_ranks = s->ranks,
+                     .travel_rows = mics_experts_travel_rows(s->experts, s->ranks, s->N)};
 }
 
 static int64_t kept_of(const shape *s)
@@ -40,7 +45,7 @@ static int64_t kept_of(const shape *s)
 static int64_t block_of(const shape *s)
 {
     const mics_op op = op_of(s, MICS_OP_DISPATCH);
-    return s->N * mics_experts_block_rows(&op);
+    return s->N * op.travel_rows / s->ranks;
 }
 
 static int64_t rows_of(const shape *s)
@@ -146,6 +151,19 @@ static void place(const shape *s, const routes *r)
         }
 }
 
+// Drops what is beyond an expert's capacity, of best choices first.
+static void drop(const shape *s, const routes *r)
+{
+    const int64_t k = s->experts.chosen, capacity = mics_experts_capacity(s->experts, s->N, true);
+    int64_t taken[8] = {0};
+    for (int64_t j = 0; j < k; ++j)
+        for (int64_t n = 0; n < s->N; ++n) {
+            int32_t *choice = &r->chosen[n * k + j];
+            if (*choice >= 0 && taken[*choice]++ >= capacity)
+                *choice = ~*choice;
+        }
+}
+
 // The fp32 number of these bits.
 static double number_of(int32_t bits)
 {
@@ -168,6 +186,7 @@ static routes route(cu_case *c, const shape *s)
             ((int32_t)drawn->values[i / k * k] + (int32_t)(i % k)) % s->experts.count;
         r.chosen[i] = s->drops > 0 && i % s->drops == 0 ? ~expert : expert;
     }
+    drop(s, &r);
     place(s, &r);
     cu_buffer *stats = cu_input(c, "routes", MICS_DTYPE_FP32, s->N * floats, 0, 1);
     for (int64_t i = 0; i < choices; ++i) {

@@ -254,6 +254,10 @@ static const refusal refusals[] = {
     {"mixtral", "\"num_experts\": 4, \"num_local_experts\": 8", "num_local_experts",
      "is 8, but num_experts, another name of it, is 4"},
     {"qwen3_moe", "\"mlp_only_layers\": [-1]", "mlp_only_layers", "numbers of layers"},
+    {"deepseek_v3", "\"kv_lora_rank\": 512, \"n_shared_experts\": 1, \"n_routed_experts\": null",
+     "model_type",
+     "it needs latent attention (kv_lora_rank), DeepSeek's shared experts (n_shared_experts); mics "
+     "plan takes other models by their shapes"},
     {"mixtral", "\"expert_capacity_factor\": -1", "expert_capacity_factor", "number"},
     {"mixtral", "\"expert_capacity_factor\": true", "expert_capacity_factor", "number"},
     {"mixtral", "\"expert_eval_capacity_factor\": \"2\"", "expert_eval_capacity_factor", "number"},
@@ -261,6 +265,10 @@ static const refusal refusals[] = {
     {"mixtral", "\"router_jitter_noise\": 1", "router_jitter_noise", "number"},
     {"mixtral", "\"second_expert_policy\": \"sampling\"", "second_expert_policy",
      "\"all\" or \"random\""},
+    {"mixtral", "\"expert_capacity_facto\": 1", "expert_capacity_facto",
+     "unknown key; did you mean expert_capacity_factor?"},
+    {"qwen3_moe", "\"capacity_factor\": 1", "capacity_factor", "mean expert_capacity_factor?"},
+    {"mixtral", "\"router_z_loss\": 0.1", "router_z_loss", "mean router_z_loss_coef?"},
     {"qwen3_moe", "\"second_expert_policy\": \"random\", \"num_experts_per_tok\": 3",
      "second_expert_policy", "is for num_experts_per_tok = 2, not 3"},
     {"qwen2_moe", "\"shared_expert_intermediate_size\": 0", "shared_expert_intermediate_size",
@@ -385,6 +393,8 @@ static void test_taken(void **state)
         {"qwen2_moe", "\"qkv_bias\": false", NULL, NULL},
         {"mixtral", "\"expert_capacity_factor\": null, \"second_expert_policy\": \"all\"", NULL,
          NULL},
+        {"mixtral", "\"router_jitter_noise\": 0, \"router_aux_loss_coef\": 0.1", NULL, NULL},
+        {"llama", "\"capacity_factor\": 1", NULL, NULL},
         {"qwen3_moe", "\"mlp_only_layers\": [0, 40]", NULL, NULL}, // of more layers than are left
     };
     mics_memory *memory = NULL;

@@ -15,7 +15,8 @@ enum { MAX_RANKS = 4 };
 typedef struct travel {
     int32_t ranks, experts, chosen;
     int64_t N, C, I;
-    int32_t drops; // every so many choices one; 0: none
+    int32_t drops;   // every so many choices one; 0: none
+    double capacity; // factor; 0: none
 } travel;
 
 typedef struct rank_data {
@@ -58,18 +59,24 @@ static int64_t expert_elems(const travel *t)
 
 static mics_experts experts_of(const travel *t)
 {
-    return (mics_experts){.count = t->experts, .chosen = t->chosen};
+    return (mics_experts){.count = t->experts,
+                          .chosen = t->chosen,
+                          .capacity = t->capacity,
+                          .eval_capacity = t->capacity};
 }
 
 static mics_op op_of(const travel *t, mics_op_kind kind)
 {
-    return (mics_op){.kind = kind, .experts = experts_of(t), .expert_ranks = t->ranks};
+    return (mics_op){.kind = kind,
+                     .experts = experts_of(t),
+                     .expert_ranks = t->ranks,
+                     .travel_rows = mics_experts_travel_rows(experts_of(t), t->ranks, t->N)};
 }
 
 static int64_t rows_of(const travel *t)
 {
     const mics_op op = op_of(t, MICS_OP_DISPATCH);
-    return t->N * mics_experts_all_rows(&op);
+    return t->N * op.travel_rows;
 }
 
 // Each token's experts at random, all different; those of some choices are dropped.
@@ -93,6 +100,20 @@ static void choose(const travel *t, rank_data *d, uint32_t *state)
     }
 }
 
+// What is beyond an expert's capacity.
+static void drop(const travel *t, rank_data *d)
+{
+    const mics_experts e = experts_of(t);
+    const int64_t capacity = mics_experts_capacity(e, t->N, true);
+    int64_t taken[16] = {0};
+    for (int32_t j = 0; j < t->chosen; j++)
+        for (int64_t n = 0; n < t->N; n++) {
+            int32_t *choice = (int32_t *)mics_route_chosen(d->routes, e, n) + j;
+            if (*choice >= 0 && taken[*choice]++ >= capacity)
+                *choice = ~*choice;
+        }
+}
+
 // With the rows of the router: those that are dropped are behind the others.
 static void route(const travel *t, rank_data *d, uint32_t *state)
 {
@@ -100,6 +121,7 @@ static void route(const travel *t, rank_data *d, uint32_t *state)
     int32_t row = 0;
     d->routes = drawn(t->N * mics_route_floats(e), state);
     choose(t, d, state);
+    drop(t, d);
     for (int32_t expert = 0; expert <= t->experts; expert++)
         for (int64_t n = 0; n < t->N; n++)
             for (int32_t j = 0; j < t->chosen; j++) {
@@ -323,9 +345,13 @@ static void check(const mics_kernels *k, const travel *t)
 static void matches_plain_sums(void **state)
 {
     static const travel cases[] = {
-        {2, 4, 2, 5, 6, 3, 0},  {4, 4, 2, 7, 8, 5, 0}, {2, 8, 5, 3, 4, 4, 0},
-        {4, 8, 1, 1, 16, 2, 0}, {4, 4, 4, 6, 5, 7, 0}, {1, 3, 2, 4, 9, 2, 0},
-        {2, 4, 2, 9, 6, 3, 3},  {4, 8, 3, 7, 5, 4, 2}, {2, 4, 2, 5, 4, 3, 1}, // none is left
+        {2, 4, 2, 5, 6, 3, 0, 0},     {4, 4, 2, 7, 8, 5, 0, 0},
+        {2, 8, 5, 3, 4, 4, 0, 0},     {4, 8, 1, 1, 16, 2, 0, 0},
+        {4, 4, 4, 6, 5, 7, 0, 0},     {1, 3, 2, 4, 9, 2, 0, 0},
+        {2, 4, 2, 9, 6, 3, 3, 0},     {4, 8, 3, 7, 5, 4, 2, 0},
+        {2, 4, 2, 5, 4, 3, 1, 0}, // none is left
+        {4, 8, 2, 40, 6, 3, 0, 0.5},  {4, 4, 2, 18, 5, 3, 0, 0.6},
+        {2, 16, 3, 21, 4, 2, 5, 1.1},
     };
     (void)state;
     for (int32_t index = 0; index < mics_kernels_count(); index++)
@@ -334,8 +360,43 @@ static void matches_plain_sums(void **state)
             check(mics_kernels_at(index), &cases[i]);
 }
 
+// A block has room for what the experts of a rank take of each sequence, and little more.
+static void rows_follow_capacities(void **state)
+{
+    (void)state;
+    const mics_experts all = {.count = 8, .chosen = 2};
+    mics_experts some = {.count = 8, .chosen = 2, .capacity = 1, .eval_capacity = 1};
+    assert_int_equal(mics_experts_travel_rows(all, 2, 64), 4);
+    assert_int_equal(mics_experts_travel_rows(all, 8, 64), 8);
+    assert_int_equal(mics_experts_travel_rows(some, 8, 64), 2);
+    assert_int_equal(mics_experts_travel_rows(some, 4, 50), 4); // 3 do not divide into 4 blocks
+    some.eval_capacity = 2;
+    assert_int_equal(mics_experts_travel_rows(some, 8, 64), 4); // an evaluation has more
+    some.eval_capacity = 0;
+    assert_int_equal(mics_experts_travel_rows(some, 8, 64), 8); // and here all
+    for (int32_t ranks = 1; ranks <= 8; ranks *= 2)
+        for (int64_t length = 1; length < 70; length++)
+            for (int32_t chosen = 1; chosen <= 8; chosen++)
+                for (int32_t quarters = 0; quarters < 12; quarters++) {
+                    const mics_experts e = {.count = 8,
+                                            .chosen = chosen,
+                                            .capacity = 0.25 * quarters,
+                                            .eval_capacity = 0.25 * quarters};
+                    const int64_t rows = mics_experts_travel_rows(e, ranks, length),
+                                  kept = 8 / ranks;
+                    const int64_t each = mics_smaller(chosen, kept);
+                    const int64_t most =
+                        mics_smaller(length * each, kept * mics_experts_capacity(e, length, true));
+                    assert_int_equal(rows * length % ranks, 0);
+                    assert_true(rows * length / ranks >= most);
+                    assert_true(rows <= ranks * each);
+                    assert_true(rows < ranks || (rows - ranks) * length / ranks < most);
+                }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(matches_plain_sums)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(matches_plain_sums),
+                                       cmocka_unit_test(rows_follow_capacities)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

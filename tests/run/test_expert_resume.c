@@ -169,6 +169,14 @@ static void test_refused(void **state)
     check_refused(run, "the model has no experts; only 1 would work");
 }
 
+static void hear_anew(void *ctx, mics_log_level level, int32_t rank, const char *line)
+{
+    (void)level;
+    (void)rank;
+    if (strstr(line, "chosen anew") != NULL)
+        snprintf(ctx, 512, "%s", line);
+}
+
 // What "auto" leaves open is chosen for the E that is given; and E with the sharding, which stays in
 // checkpoints.
 static void test_chosen(void **state)
@@ -202,6 +210,16 @@ static void test_chosen(void **state)
     assert_int_equal(experts_of(&chosen), experts);
     go(&chosen, 1);
     check_losses(&chosen, &one, 1, 3);
+    // On fewer ranks another one, and the old one is named.
+    char said[512] = "", kept[16];
+    chosen.ranks = 2;
+    chosen.nodes = 1;
+    mics_log_set_sink(hear_anew, said);
+    experts_of(&chosen);
+    mics_log_set_sink(NULL, NULL);
+    snprintf(kept, sizeof kept, ", E = %d, is of", (int)experts);
+    if (strstr(said, kept) == NULL)
+        fail_msg("said \"%s\", without \"%s\"", said, kept);
 }
 
 static void write_text(const char *path, const char *text)

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Writes the tokenizer.json, so that there is one reader of tokenizers, and exports have one.
-// Source: transformers 5.23, models/bert/tokenization_bert.py; tokenizers 0.23,
-// WordPiece::read_file.
+// Source: transformers 5.24, models/bert/tokenization_bert.py, and tokenization_utils_base.py, where
+// special_tokens_map.json counts; tokenizers 0.23, WordPiece::read_file.
 #include "io/data/vocab_txt.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char file_name[] = "vocab.txt", settings_name[] = "tokenizer_config.json";
+static const char file_name[] = "vocab.txt", settings_name[] = "tokenizer_config.json",
+                  specials_name[] = "special_tokens_map.json";
 enum { MAX_SETTINGS_BYTES = 1 << 24 };
 
 // Special tokens: the key that names each, and its usual text.
@@ -22,7 +23,7 @@ static const char *const usual[SPECIALS] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", 
 
 typedef struct vocab {
     const char *name;
-    const mics_json *settings; // NULL: none
+    mics_vocab_txt_beside beside;
     const char *special[SPECIALS];
     int32_t id[SPECIALS]; // -1: not found yet
     mics_text json;
@@ -36,10 +37,10 @@ bool mics_vocab_txt_is(const char *path)
 
 // ---- settings ----
 
-static const mics_json_value *setting(const vocab *self, const char *key)
+// NULL: absent or null.
+static const mics_json_value *setting(const mics_json *of, const char *key)
 {
-    const mics_json_value *value =
-        self->settings != NULL ? mics_json_at(self->settings, key) : NULL;
+    const mics_json_value *value = of != NULL ? mics_json_at(of, key) : NULL;
     return mics_json_type_of(value) != MICS_JSON_NULL ? value : NULL;
 }
 
@@ -47,12 +48,13 @@ static const mics_json_value *setting(const vocab *self, const char *key)
 static mics_status read_switch(const vocab *self, const char *key, const char *fallback,
                                const char **text_out)
 {
-    const mics_json_value *value = setting(self, key);
+    const mics_json *settings = self->beside.settings;
+    const mics_json_value *value = setting(settings, key);
     *text_out = fallback;
     if (value == NULL)
         return MICS_OK;
     if (mics_json_type_of(value) != MICS_JSON_BOOL)
-        return mics_json_fail(self->settings, key, MICS_ERR_INVALID, "must be true or false");
+        return mics_json_fail(settings, key, MICS_ERR_INVALID, "must be true or false");
     *text_out = mics_json_bool(value) ? "true" : "false";
     return MICS_OK;
 }
@@ -61,7 +63,9 @@ static mics_status read_switch(const vocab *self, const char *key, const char *f
 static mics_status read_special(vocab *self, int index)
 {
     const char *key = special_keys[index];
-    const mics_json_value *value = setting(self, key);
+    const bool mapped = setting(self->beside.specials, key) != NULL;
+    const mics_json *of = mapped ? self->beside.specials : self->beside.settings;
+    const mics_json_value *value = setting(of, key);
     self->special[index] = usual[index];
     self->id[index] = -1;
     if (value == NULL)
@@ -70,22 +74,31 @@ static mics_status read_special(vocab *self, int index)
         value = mics_json_get(value, "content");
     self->special[index] = mics_json_string(value);
     if (self->special[index] == NULL || self->special[index][0] == '\0')
-        return mics_json_fail(self->settings, key, MICS_ERR_INVALID,
+        return mics_json_fail(of, key, MICS_ERR_INVALID,
                               "must be a token's text, or an object with it as \"content\"");
     return MICS_OK;
+}
+
+static mics_status check_object(const mics_json *json)
+{
+    if (json == NULL || mics_json_type_of(mics_json_root(json)) == MICS_JSON_OBJECT)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_FORMAT, "%s: must be an object", mics_json_name(json));
 }
 
 static mics_status read_settings(vocab *self)
 {
     static const char key[] = "tokenizer_class";
-    if (self->settings != NULL &&
-        mics_json_type_of(mics_json_root(self->settings)) != MICS_JSON_OBJECT)
-        return mics_fail(MICS_ERR_FORMAT, "%s: must be an object", mics_json_name(self->settings));
-    const mics_json_value *value = setting(self, key);
+    const mics_json *settings = self->beside.settings;
+    MICS_TRY(check_object(settings));
+    MICS_TRY(check_object(self->beside.specials));
+    if (settings != NULL && mics_json_at(settings, "added_tokens_decoder") != NULL)
+        self->beside.specials = NULL; // transformers then passes over it
+    const mics_json_value *value = setting(settings, key);
     const char *class = mics_json_string(value);
     if (value != NULL && (class == NULL || (strcmp(class, "BertTokenizer") != 0 &&
                                             strcmp(class, "BertTokenizerFast") != 0)))
-        return mics_json_fail(self->settings, key, MICS_ERR_UNSUPPORTED,
+        return mics_json_fail(settings, key, MICS_ERR_UNSUPPORTED,
                               "a vocab.txt is read for BertTokenizer alone; save the tokenizer "
                               "with transformers, which writes a tokenizer.json");
     for (int i = 0; i < SPECIALS; i++)
@@ -104,30 +117,30 @@ static bool is_special(const vocab *self, const mics_json_value *token)
     return known;
 }
 
-static mics_status refuse_more(const vocab *self, const char *key)
+static mics_status refuse_more(const mics_json *of, const char *key)
 {
-    return mics_json_fail(self->settings, key, MICS_ERR_UNSUPPORTED,
+    return mics_json_fail(of, key, MICS_ERR_UNSUPPORTED,
                           "has more than the special tokens; save the tokenizer with "
                           "transformers, which writes a tokenizer.json");
 }
 
 // Tokens beyond the vocabulary's own special ones.
-static mics_status check_added(const vocab *self)
+static mics_status check_added(const vocab *self, const mics_json *of)
 {
     static const char *const keys[] = {"added_tokens_decoder", "additional_special_tokens",
                                        "extra_special_tokens"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const mics_json_value *added = setting(self, keys[i]), *token = NULL;
+    for (size_t i = 0; of != NULL && i < sizeof keys / sizeof *keys; i++) {
+        const mics_json_value *added = setting(of, keys[i]), *token = NULL;
         const mics_json_type type = mics_json_type_of(added);
         if (type != MICS_JSON_NULL && type != MICS_JSON_OBJECT && type != MICS_JSON_ARRAY)
-            return refuse_more(self, keys[i]);
+            return refuse_more(of, keys[i]);
         for (const char *id = NULL; (token = mics_json_next(added, &id)) != NULL;) {
             if (!is_special(self, token))
-                return refuse_more(self, keys[i]);
+                return refuse_more(of, keys[i]);
         }
         for (int32_t at = 0; type == MICS_JSON_ARRAY && at < mics_json_count(added); at++) {
             if (!is_special(self, mics_json_element(added, at)))
-                return refuse_more(self, keys[i]);
+                return refuse_more(of, keys[i]);
         }
     }
     return MICS_OK;
@@ -250,12 +263,13 @@ static mics_status put_rules(vocab *self)
 }
 
 mics_status mics_vocab_txt_parse(mics_memory *memory, const char *name, char *text, size_t bytes,
-                                 const mics_json *settings, mics_json **json_out)
+                                 const mics_vocab_txt_beside *beside, mics_json **json_out)
 {
-    vocab self = {.name = name, .settings = settings, .json = {.memory = memory}};
+    vocab self = {.name = name, .beside = *beside, .json = {.memory = memory}};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(read_settings(&self));
-    MICS_TRY_OUT(check_added(&self));
+    MICS_TRY_OUT(check_added(&self, self.beside.settings));
+    MICS_TRY_OUT(check_added(&self, self.beside.specials));
     mics_text_printf(&self.json, "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, "
                                  "\"model\": {\"type\": \"WordPiece\", \"unk_token\": ");
     mics_text_quoted(&self.json, self.special[UNK]);
@@ -304,16 +318,19 @@ static mics_status refuse_added(mics_memory *memory, const char *path)
 mics_status mics_vocab_txt_load(mics_memory *memory, const char *path, size_t max_bytes,
                                 mics_json **json_out)
 {
-    mics_json *settings = NULL;
+    mics_json *settings = NULL, *specials = NULL;
     char *text = NULL;
     size_t bytes = 0;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(refuse_added(memory, path));
     MICS_TRY_OUT(load_beside(memory, path, settings_name, &settings));
+    MICS_TRY_OUT(load_beside(memory, path, specials_name, &specials));
+    const mics_vocab_txt_beside beside = {settings, specials};
     MICS_TRY_OUT(mics_file_read_whole(memory, path, max_bytes, &text, &bytes));
-    MICS_TRY_OUT(mics_vocab_txt_parse(memory, path, text, bytes, settings, json_out));
+    MICS_TRY_OUT(mics_vocab_txt_parse(memory, path, text, bytes, &beside, json_out));
 out:
     mics_free(memory, text);
+    mics_json_close(specials);
     mics_json_close(settings);
     return status;
 }

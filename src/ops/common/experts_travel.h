@@ -39,7 +39,7 @@ static inline uint32_t experts_tag_get(const mics_elem *from)
 /* The first tag of a block of the tensor that came to the experts, of rows of `width`. */
 static inline int64_t experts_tags_at(const mics_op_call *call, experts_blocks of, int64_t block)
 {
-    return block * of.stride + call->shape.N * mics_experts_block_rows(call->shape.op) * of.width;
+    return block * of.stride + mics_experts_block_rows(&call->shape) * of.width;
 }
 
 /* At the sender: how many rows go to the blocks before each one (expert_ranks, in the workspace);
@@ -86,7 +86,7 @@ static inline void experts_runs(const mics_op_call *call, int32_t *runs)
     const experts_blocks tags = experts_came(call);
     const mics_op *op = call->shape.op;
     const int32_t kept = mics_experts_kept(op);
-    const int64_t rows = call->shape.N * mics_experts_block_rows(op);
+    const int64_t rows = mics_experts_block_rows(&call->shape);
     const mics_elem *came = (const mics_elem *)(const void *)call->routes;
     memset(runs, 0, (size_t)op->expert_ranks * (size_t)(kept + 1) * sizeof *runs);
     for (int32_t b = 0; b < op->expert_ranks; ++b) {
@@ -106,7 +106,7 @@ static inline void experts_runs(const mics_op_call *call, int32_t *runs)
 /* At the experts: rows of a block. */
 static inline int64_t experts_rows_in(const mics_op_call *call, int64_t block)
 {
-    const int64_t rows = call->shape.N * mics_experts_block_rows(call->shape.op);
+    const int64_t rows = mics_experts_block_rows(&call->shape);
     const mics_elem *tag = (const mics_elem *)(const void *)call->routes +
                            experts_tags_at(call, experts_came(call), block);
     int64_t count = 0;

@@ -7,7 +7,7 @@ static void put_tags(const mics_op_call *call, experts_blocks of)
 {
     const mics_op *op = call->shape.op;
     const int32_t kept = mics_experts_kept(op);
-    const int64_t rows = call->shape.N * mics_experts_block_rows(op);
+    const int64_t rows = mics_experts_block_rows(&call->shape);
     const int32_t *first = call->at->workspace;
     mics_elem *y = call->out;
     for (int32_t b = 0; b < op->expert_ranks; ++b)

@@ -55,7 +55,7 @@ template <typename T> void send(const mics_op_call *call, const mics_cuda_routes
 {
     constexpr int COUNT = 16 / sizeof(T);
     const mics_op *op = call->shape.op;
-    const int64_t C = call->shape.in[0], rows = call->shape.N * mics_experts_block_rows(op);
+    const int64_t C = call->shape.in[0], rows = mics_experts_block_rows(&call->shape);
     const rows_of_tokens of = sent_rows(call, routes, C, call->shape.out);
     if (packs_fit<T, COUNT>(call->in[0], C) && packs_fit<T, COUNT>(call->out, C) &&
         of.block_elems % COUNT == 0)

@@ -20,6 +20,20 @@ int64_t mics_experts_capacity(mics_experts experts, int64_t length, bool trainin
     return mics_smaller(mics_larger((int64_t)rounded, experts.min_capacity), length);
 }
 
+int32_t mics_experts_travel_rows(mics_experts experts, int32_t ranks, int64_t length)
+{
+    const int64_t kept = experts.count / ranks;
+    const int64_t capacity = mics_larger(mics_experts_capacity(experts, length, true),
+                                         mics_experts_capacity(experts, length, false));
+    // Of a sequence, in one block: no two of a token's experts are the same.
+    const int64_t block =
+        mics_smaller(length * mics_smaller(experts.chosen, kept), capacity * kept);
+    int64_t rows = (block * ranks + length - 1) / length;
+    while (rows * length % ranks != 0) // blocks are alike
+        rows++;
+    return (int32_t)rows;
+}
+
 mics_status mics_experts_check(const mics_op_shape *shape)
 {
     const mics_experts e = shape->op->experts;

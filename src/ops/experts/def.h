@@ -51,11 +51,11 @@ static inline int64_t mics_route_rows_floats(int64_t experts)
 //
 // E ranks keep count / E experts each. A tensor of rows that travel is E equal blocks, one a rank of
 // the expert group: where a token's numbers go to, or come from. A block has room for the most rows
-// that a rank can have for the experts of one other, since shapes alone decide what is sent; a
-// capacity makes it no smaller, since widths are of a token, and capacities of a sequence. Rows lie
-// sorted by expert, then by token, without those that are dropped; rows behind the last are of no
-// use. On the way to the experts a tag a row, in one number, follows the rows of a block: the expert
-// among those of its rank, or none.
+// that a rank can have for the experts of one other, since shapes alone decide what is sent: those of
+// all tokens, or what the capacities of its experts let them take of each sequence, as a whole number
+// of rows a token in all blocks (mics_experts_travel_rows). Rows lie sorted by expert, then by token,
+// without those that are dropped; rows behind the last are of no use. On the way to the experts a tag
+// a row, in one number, follows the rows of a block: the expert among those of its rank, or none.
 
 enum { MICS_ROW_NONE = 0xffff };
 
@@ -65,23 +65,16 @@ static inline int32_t mics_experts_kept(const mics_op *op)
     return op->experts.count / op->expert_ranks;
 }
 
-/* Rows of a token that a block has room for: no two of a token's experts are the same. */
-static inline int64_t mics_experts_block_rows(const mics_op *op)
+/* Rows that a block has room for. */
+static inline int64_t mics_experts_block_rows(const mics_op_shape *shape)
 {
-    const int32_t kept = mics_experts_kept(op);
-    return op->experts.chosen < kept ? op->experts.chosen : kept;
-}
-
-/* The same of all blocks. */
-static inline int64_t mics_experts_all_rows(const mics_op *op)
-{
-    return op->expert_ranks * mics_experts_block_rows(op);
+    return shape->N * shape->op->travel_rows / shape->op->expert_ranks;
 }
 
 /* Numbers of a row that came, without its tag. */
 static inline int64_t mics_experts_came_width(const mics_op_shape *shape)
 {
-    return shape->routes / mics_experts_all_rows(shape->op) - 1;
+    return shape->routes / shape->op->travel_rows - 1;
 }
 
 /* Floats of where each expert's rows begin and end in each block, on the CPU. */

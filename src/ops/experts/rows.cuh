@@ -105,7 +105,7 @@ template <typename T> static inline tags_of_rows<T> tags_that_came(const mics_op
     const mics_op_shape *s = &call->shape;
     if (s->op->expert_ranks == 0)
         return {nullptr, 0, 1};
-    const int64_t rows = s->N * mics_experts_block_rows(s->op);
+    const int64_t rows = mics_experts_block_rows(s);
     const T *came = static_cast<const T *>(static_cast<const void *>(call->routes));
     return {came + rows * mics_experts_came_width(s), s->N * s->routes / s->op->expert_ranks, rows};
 }

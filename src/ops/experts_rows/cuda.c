@@ -10,7 +10,7 @@
 static mics_cuda_experts_gemm gemm_of(const mics_op_call *call, const mics_cuda_routes *routes)
 {
     const mics_op_shape *s = &call->shape;
-    const int64_t rows = s->N * mics_experts_block_rows(s->op), I = s->params[0][1];
+    const int64_t rows = mics_experts_block_rows(s), I = s->params[0][1];
     return (mics_cuda_experts_gemm){.at = call->at,
                                     .routes = routes,
                                     .experts = mics_experts_kept(s->op),

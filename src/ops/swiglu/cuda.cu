@@ -81,7 +81,7 @@ int64_t rows_of(const mics_op_call *call)
 {
     const mics_op *op = call->shape.op;
     if (op->expert_ranks > 0)
-        return call->shape.N * mics_experts_all_rows(op);
+        return call->shape.N * op->travel_rows;
     return call->shape.N * (op->experts.count > 0 ? op->experts.chosen : 1);
 }
 int64_t outputs_of(const mics_op_call *call)

@@ -10,7 +10,7 @@
 static int64_t rows_of(const mics_op *op)
 {
     if (op->expert_ranks > 0)
-        return mics_experts_all_rows(op);
+        return op->travel_rows;
     return op->experts.count > 0 ? op->experts.chosen : 1;
 }
 

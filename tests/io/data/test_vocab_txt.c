@@ -77,44 +77,88 @@ static void test_frame(void **state)
 typedef struct refused {
     const char *lines, *settings;
     mics_status status;
-    const char *said;
+    const char *said, *specials;
 } refused;
 
 static const refused cases[] = {
-    {"", NULL, MICS_ERR_FORMAT, "v: no line is [PAD], the pad_token"},
-    {"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", NULL, MICS_ERR_FORMAT, "no line is [MASK], the mask_token"},
-    {LINES "a\nb\na\n", NULL, MICS_ERR_FORMAT, "v:8:"},
-    {LINES "a\x80\n", NULL, MICS_ERR_FORMAT, "v:6: is no text in UTF-8"},
-    {LINES, "[]", MICS_ERR_FORMAT, "must be an object"},
-    {LINES, "{\"do_lower_case\": 1}", MICS_ERR_INVALID, "do_lower_case: must be true or false"},
-    {LINES, "{\"strip_accents\": \"x\"}", MICS_ERR_INVALID, "strip_accents: must be true"},
-    {LINES, "{\"mask_token\": {\"text\": \"x\"}}", MICS_ERR_INVALID, "mask_token: must be a token"},
-    {LINES, "{\"cls_token\": \"\"}", MICS_ERR_INVALID, "cls_token: must be a token"},
-    {LINES, "{\"sep_token\": \"</s>\"}", MICS_ERR_FORMAT, "no line is </s>, the sep_token"},
+    {"", NULL, MICS_ERR_FORMAT, "v: no line is [PAD], the pad_token", NULL},
+    {"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", NULL, MICS_ERR_FORMAT, "no line is [MASK], the mask_token",
+     NULL},
+    {LINES "a\nb\na\n", NULL, MICS_ERR_FORMAT, "v:8:", NULL},
+    {LINES "a\x80\n", NULL, MICS_ERR_FORMAT, "v:6: is no text in UTF-8", NULL},
+    {LINES, "[]", MICS_ERR_FORMAT, "must be an object", NULL},
+    {LINES, "{\"do_lower_case\": 1}", MICS_ERR_INVALID, "do_lower_case: must be true or false",
+     NULL},
+    {LINES, "{\"strip_accents\": \"x\"}", MICS_ERR_INVALID, "strip_accents: must be true", NULL},
+    {LINES, "{\"mask_token\": {\"text\": \"x\"}}", MICS_ERR_INVALID, "mask_token: must be a token",
+     NULL},
+    {LINES, "{\"cls_token\": \"\"}", MICS_ERR_INVALID, "cls_token: must be a token", NULL},
+    {LINES, "{\"sep_token\": \"</s>\"}", MICS_ERR_FORMAT, "no line is </s>, the sep_token", NULL},
     {LINES, "{\"tokenizer_class\": \"BertJapaneseTokenizer\"}", MICS_ERR_UNSUPPORTED,
-     "tokenizer_class: a vocab.txt is read for BertTokenizer alone"},
-    {LINES, "{\"tokenizer_class\": 5}", MICS_ERR_UNSUPPORTED, "tokenizer_class: a vocab.txt"},
+     "tokenizer_class: a vocab.txt is read for BertTokenizer alone", NULL},
+    {LINES, "{\"tokenizer_class\": 5}", MICS_ERR_UNSUPPORTED, "tokenizer_class: a vocab.txt", NULL},
     {LINES,
      "{\"added_tokens_decoder\": {\"4\": {\"content\": \"[MASK]\"}, \"5\": {\"content\": \"x\"}}}",
-     MICS_ERR_UNSUPPORTED, "added_tokens_decoder: has more than the special tokens"},
+     MICS_ERR_UNSUPPORTED, "added_tokens_decoder: has more than the special tokens", NULL},
     {LINES, "{\"added_tokens_decoder\": \"x\"}", MICS_ERR_UNSUPPORTED,
-     "added_tokens_decoder: has more"},
+     "added_tokens_decoder: has more", NULL},
     {LINES, "{\"additional_special_tokens\": [\"[MASK]\", \"[E1]\"]}", MICS_ERR_UNSUPPORTED,
-     "additional_special_tokens: has more"},
+     "additional_special_tokens: has more", NULL},
     {LINES, "{\"extra_special_tokens\": {\"e\": \"[E1]\"}}", MICS_ERR_UNSUPPORTED,
-     "extra_special_tokens: has more"},
+     "extra_special_tokens: has more", NULL},
+    {LINES, NULL, MICS_ERR_FORMAT, "m: must be an object", "[]"},
+    {LINES, "{}", MICS_ERR_INVALID, "m:1: mask_token: must be a token", "{\"mask_token\": 5}"},
+    {LINES, "{\"sep_token\": \"[SEP]\"}", MICS_ERR_FORMAT, "no line is </s>, the sep_token",
+     "{\"sep_token\": \"</s>\"}"},
+    {LINES, NULL, MICS_ERR_UNSUPPORTED, "m:1: additional_special_tokens: has more",
+     "{\"additional_special_tokens\": [\"[E1]\"]}"},
 };
+
+static mics_status parse_all(const char *lines, const char *settings, const char *specials,
+                             mics_json **json_out)
+{
+    char text[256];
+    mics_json *of = NULL, *map = NULL;
+    mics_status status = MICS_OK;
+    if (settings != NULL)
+        MICS_TRY_OUT(mics_json_parse(memory, "s", settings, strlen(settings), &of));
+    if (specials != NULL)
+        MICS_TRY_OUT(mics_json_parse(memory, "m", specials, strlen(specials), &map));
+    snprintf(text, sizeof text, "%s", lines);
+    status = mics_vocab_txt_parse(memory, "v", text, strlen(text),
+                                  &(mics_vocab_txt_beside){of, map}, json_out);
+out:
+    mics_json_close(map);
+    mics_json_close(of);
+    return status;
+}
 
 static mics_status parse(const char *lines, const char *settings, mics_json **json_out)
 {
-    char text[256];
-    mics_json *of = NULL;
-    if (settings != NULL)
-        MICS_TRY(mics_json_parse(memory, "s", settings, strlen(settings), &of));
-    snprintf(text, sizeof text, "%s", lines);
-    const mics_status status = mics_vocab_txt_parse(memory, "v", text, strlen(text), of, json_out);
-    mics_json_close(of);
-    return status;
+    return parse_all(lines, settings, NULL, json_out);
+}
+
+// The map's tokens count, unless the settings say which tokens were added.
+static void test_specials(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *settings, *specials, *mask;
+    } maps[] = {
+        {NULL, "{\"mask_token\": \"<m>\"}", "<m>"},
+        {"{\"mask_token\": \"[MASK]\"}", "{\"mask_token\": {\"content\": \"<m>\"}}", "<m>"},
+        {"{\"mask_token\": \"<m>\"}", "{\"mask_token\": null, \"bos_token\": \"x\"}", "<m>"},
+        {"{\"added_tokens_decoder\": {}}", "{\"mask_token\": \"<m>\"}", "[MASK]"},
+        {"{\"added_tokens_decoder\": null}", "{\"mask_token\": 5}", "[MASK]"},
+    };
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+        mics_json *json = NULL;
+        ASSERT_OK(parse_all(LINES "<m>\n", maps[i].settings, maps[i].specials, &json));
+        const mics_json_value *added = mics_json_at(json, "added_tokens");
+        const mics_json_value *last = mics_json_element(added, mics_json_count(added) - 1);
+        assert_string_equal(mics_json_string(mics_json_get(last, "content")), maps[i].mask);
+        mics_json_close(json);
+    }
 }
 
 static void test_refusals(void **state)
@@ -123,7 +167,8 @@ static void test_refusals(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mics_json *json = NULL;
         capture_begin(&seen);
-        const mics_status status = parse(cases[i].lines, cases[i].settings, &json);
+        const mics_status status =
+            parse_all(cases[i].lines, cases[i].settings, cases[i].specials, &json);
         capture_end();
         ASSERT_STATUS(cases[i].status, status);
         ASSERT_SAID(&seen, cases[i].said);
@@ -155,7 +200,8 @@ static void test_allocations(void **state)
         mics_json *json = NULL;
         mics_memory_fail_after(memory, at);
         capture_begin(&seen);
-        const mics_status status = parse(LINES, "{\"do_lower_case\": false}", &json);
+        const mics_status status =
+            parse_all(LINES, "{\"do_lower_case\": false}", "{\"cls_token\": \"[CLS]\"}", &json);
         capture_end();
         mics_memory_fail_after(memory, -1);
         mics_json_close(json);
@@ -171,6 +217,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_ids, setup, teardown),
         cmocka_unit_test_setup_teardown(test_frame, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_specials, setup, teardown),
         cmocka_unit_test_setup_teardown(test_taken, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocations, setup, teardown),
     };
