@@ -400,8 +400,8 @@ static mics_status run_boundary(const mics_engine *engine, const mics_step *step
     return run_on(engine, step, over, boundary_at(engine, step, step->unit, step->block_elems));
 }
 
-// Rows of tokens, or their gradients, to the experts or back. The owner of block b keeps the experts
-// that block b is for.
+// Rows of tokens, or their gradients, to the experts or back. The owner of block b keeps the
+// experts that block b is for.
 static mics_status all_to_all(const mics_engine *engine, const mics_step *step,
                               const mics_comm_group *over)
 {

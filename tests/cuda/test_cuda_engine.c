@@ -308,11 +308,13 @@ static void test_expert_ranks(void **state)
     fixture_case like = on_gpu(MICS_DTYPE_FP32);
     like.config = spread_config;
     like.rehearse = true;
-    needs_gpus(4);
+    needs_gpus(1);
     const fixture_run reference = on_cpu(&like);
     assert_true(reference.results[0].router_sums[MICS_ROUTER_DROPPED] > 0);
-    for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++)
-        check_spread(&cases[i], &reference);
+    for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++) {
+        if (!cases[i].nccl || mics_cuda_find()->devices >= cases[i].of.ranks)
+            check_spread(&cases[i], &reference);
+    }
 }
 
 // The same run twice gives the same bits.

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the ops of experts share on a GPU: rows sorted by expert, or those that came from other ranks
-// where they lie, and GEMMs of them, each row at its expert. Nothing here waits for the device: how many rows an expert has, the host never knows.
+// where they lie, and GEMMs of them, each row at its expert. Nothing here waits for the device: how
+// many rows an expert has, the host never knows.
 // Shapes: N tokens, k chosen experts, R = N * k rows; see ops/experts/def.h.
 #ifndef MICS_OPS_EXPERTS_CUDA_H
 #define MICS_OPS_EXPERTS_CUDA_H

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(ADD_THREADS)
 #pragma unroll
             for (int c = 0; c < COUNT; ++c)
                 sum[c] = to_float(pack.at[c]);
-#pragma unroll 1
+#pragma unroll(COUNT > 1 ? 4 : 1) // rows whose loads are on their way together
             for (int j = 0; j < chosen; ++j) {
                 const int64_t at = of.place(n, j);
                 if (at < 0)
