@@ -85,6 +85,13 @@ run 0 old "$mics" convert "$golden/bert_tanh" old
 grep -q "pooler\|gamma\|seq_relationship" old/model.safetensors && fail "an old name was written"
 contains old/model.safetensors "LayerNorm.weight"
 
+# Saved without its LM head.
+cp -r "$golden/bert_tanh" headless
+LC_ALL=C sed 's/"bert\.\([a-z]*\.\)/     "\1/g' "$golden/bert_tanh/model.safetensors" >headless/model.safetensors
+run 2 headless "$mics" convert headless headed
+contains headless.err "save it as BertForMaskedLM"
+one_line headless.err
+
 refused() { # TEXT OPTION...
     text=$1
     shift
