@@ -20,7 +20,7 @@ extern "C" {
 typedef struct mics_tokenizer mics_tokenizer;
 
 /* Opens "bytes" (token = byte, 256 of them) or a Hugging Face tokenizer.json with a BPE or
- * WordPiece model.
+ * WordPiece model, BERT's vocab.txt, or a folder with one of these files.
  *
  * Supported: byte-level BPE (GPT-2, Llama 3, Qwen, NeoX) with a token for every byte, and BPE by
  * characters with byte_fallback or unk_token (Llama 2, Mistral); docs/formats.md lists normalizers,

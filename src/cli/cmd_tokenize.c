@@ -24,7 +24,8 @@ static mics_status parse(cli_call *call, tokenize_options *options)
 {
     const cli_option table[] = {
         {"tokenizer", CLI_TEXT, "bytes|FILE",
-         "\"bytes\" (default), a tokenizer.json, or BERT's vocab.txt", &options->tokenizer, 0, 0},
+         "\"bytes\" (default), a tokenizer.json or its folder, or BERT's vocab.txt",
+         &options->tokenizer, 0, 0},
         {"out", CLI_TEXT, "SHARD.bin", "the shard; must not exist", &options->out, 0, 0},
         {"text-field", CLI_TEXT, "NAME",
          "field of JSON Lines (.jsonl) that holds the text; default \"text\"", &options->text_field,

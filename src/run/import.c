@@ -238,6 +238,17 @@ static void mark_unit(const mics_unit *unit, const mics_safetensors *reader, boo
     }
 }
 
+static mics_status refuse_extra(const mics_model *model, const char *path, const char *name)
+{
+    static const char base[] = "embeddings.";
+    const bool headless = model->masked && strncmp(name, base, sizeof base - 1) == 0;
+    return mics_fail(
+        MICS_ERR_INVALID, "%s: tensor \"%s\" belongs to no parameter of this model%s", path, name,
+        headless ? ": the encoder was saved without its LM head (BertModel); save it as "
+                   "BertForMaskedLM or RobertaForMaskedLM"
+                 : "");
+}
+
 static mics_status check_extra(const mics_model *model, const mics_safetensors *reader,
                                const char *path)
 {
@@ -250,9 +261,7 @@ static mics_status check_extra(const mics_model *model, const mics_safetensors *
     for (int32_t i = 0; i < count && status == MICS_OK; i++) {
         const char *name = mics_safetensors_at(reader, i)->name;
         if (!known[i] && !is_no_parameter(model, name))
-            status =
-                mics_fail(MICS_ERR_INVALID,
-                          "%s: tensor \"%s\" belongs to no parameter of this model", path, name);
+            status = refuse_extra(model, path, name);
     }
     mics_free(model->memory, known);
     return status;

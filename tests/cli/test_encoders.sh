@@ -6,6 +6,18 @@
 . "$(dirname "$0")/lib.sh"
 
 cp "$golden/tokenizers/bert.json" tokenizer.json
+# A folder stands for its tokenizer.json or vocab.txt.
+mkdir folder
+cp tokenizer.json folder/
+run 0 by_file "$mics" tokenize text.txt --tokenizer tokenizer.json --out file.bin
+run 0 by_folder "$mics" tokenize text.txt --tokenizer folder --out folder.bin
+cmp file.bin folder.bin || fail "a folder's tokenizer gives other tokens"
+mv folder/tokenizer.json folder/other.json
+run 2 no_tokenizer "$mics" tokenize text.txt --tokenizer folder --out none.bin
+contains no_tokenizer.err "folder/tokenizer.json"
+cp "$golden/vocab_txt/plain/vocab.txt" folder/
+run 0 by_vocab "$mics" tokenize text.txt --tokenizer folder --out vocab.bin
+cmp file.bin vocab.bin || fail "a folder's vocab.txt gives other tokens"
 cat >model.json <<'JSON'
 {"model_type": "bert", "vocab_size": 1500, "hidden_size": 24, "num_hidden_layers": 2,
  "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 40,
@@ -84,6 +96,13 @@ one_line twice_said.err
 run 0 old "$mics" convert "$golden/bert_tanh" old
 grep -q "pooler\|gamma\|seq_relationship" old/model.safetensors && fail "an old name was written"
 contains old/model.safetensors "LayerNorm.weight"
+
+# Saved without its LM head.
+cp -r "$golden/bert_tanh" headless
+LC_ALL=C sed 's/"bert\.\([a-z]*\.\)/     "\1/g' "$golden/bert_tanh/model.safetensors" >headless/model.safetensors
+run 2 headless "$mics" convert headless headed
+contains headless.err "save it as BertForMaskedLM"
+one_line headless.err
 
 refused() { # TEXT OPTION...
     text=$1

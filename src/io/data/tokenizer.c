@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokenizers by their table of functions, and the one whose tokens are bytes.
 #include "io/data/tokenizer.h"
+#include "base/file.h"
 #include "mics/log.h"
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 // ---- bytes ----
@@ -41,6 +44,25 @@ static const mics_tokenizer_ops bytes_ops = {
 
 // ---- every kind ----
 
+// A folder stands for its tokenizer.json, or where it has none its vocab.txt.
+static mics_status open_path(mics_memory *memory, const char *path, mics_tokenizer *tokenizer_out)
+{
+    struct stat found;
+    char *file = NULL, *older = NULL;
+    if (stat(path, &found) != 0 || !S_ISDIR(found.st_mode))
+        return mics_bpe_open(memory, path, tokenizer_out);
+    mics_status status = mics_file_join(memory, path, "tokenizer.json", &file);
+    if (status == MICS_OK)
+        status = mics_file_join(memory, path, "vocab.txt", &older);
+    if (status == MICS_OK) {
+        const bool old = access(file, F_OK) != 0 && access(older, F_OK) == 0;
+        status = mics_bpe_open(memory, old ? older : file, tokenizer_out);
+    }
+    mics_free(memory, older);
+    mics_free(memory, file);
+    return status;
+}
+
 mics_status mics_tokenizer_open(mics_memory *memory, const char *name_or_path,
                                 mics_tokenizer **tokenizer_out)
 {
@@ -50,7 +72,7 @@ mics_status mics_tokenizer_open(mics_memory *memory, const char *name_or_path,
     if (strcmp(name_or_path, "bytes") == 0)
         *tokenizer = (mics_tokenizer){.ops = &bytes_ops, .vocab = 256, .separator = 0, .mask = -1};
     else
-        status = mics_bpe_open(memory, name_or_path, tokenizer);
+        status = open_path(memory, name_or_path, tokenizer);
     tokenizer->memory = memory;
     if (status != MICS_OK) {
         mics_free(memory, tokenizer);
