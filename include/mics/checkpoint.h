@@ -55,6 +55,14 @@ typedef struct mics_checkpoint_scaler {
     int64_t hysteresis;
 } mics_checkpoint_scaler;
 
+enum { MICS_CHECKPOINT_LOSSES = 100 };
+
+// The newest losses that a spike is told by, oldest first.
+typedef struct mics_checkpoint_losses {
+    int32_t count;
+    double list[MICS_CHECKPOINT_LOSSES]; // (count), finite
+} mics_checkpoint_losses;
+
 // Ranks that shared one copy of each state.
 typedef struct mics_checkpoint_sharding {
     int32_t params, grads, optimizer;
@@ -73,6 +81,7 @@ typedef struct mics_checkpoint_meta {
     size_t tokenizer_bytes;
     const char *run_json; // the resolved run, for people; may be NULL
     mics_checkpoint_scaler scaler;
+    mics_checkpoint_losses recent; // none: as at step 0
     // How the run was resolved. A checkpoint of version 1 does not say: NULL and 0.
     const char *precision; // "fp32", "tf32", "bf16", "fp16"
     const char *optimizer; // "AdamW", "SGD", "Lion", "Muon"

@@ -283,7 +283,6 @@ static mics_status go_back(run_trainer *self, run_guard_source *source_out)
     if (source_out->step < self->prune_due) // what is newer was not gone back to
         self->prune_due = 0;
     self->begin_us = mics_clock_us();
-    self->guard.loss_count = 0;
     self->guard.agreed_step = source_out->step;
     return MICS_OK;
 }

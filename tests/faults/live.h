@@ -67,7 +67,9 @@ typedef struct live_run {
     uint64_t digest;                   // of masters and moments of this process' ranks
     int32_t heard_steps;               // a step that was run again counts again
     int32_t errors, warnings;
+    int32_t skipped;                 // steps left out as spikes
     char error[1024], warning[1024]; // the newest
+    char rewound[1024];              // the newest line about going back
 } live_run;
 
 // ---- a kernel table that flips ----
@@ -218,6 +220,9 @@ static inline void live_line(void *ctx, mics_log_level level, int32_t rank, cons
         snprintf(run->error, sizeof run->error, "%s", line);
     if (level == MICS_LOG_WARNING && run->warnings++ >= 0)
         snprintf(run->warning, sizeof run->warning, "%s", line);
+    if (strstr(line, "the run goes back to step") != NULL)
+        snprintf(run->rewound, sizeof run->rewound, "%s", line);
+    run->skipped += strstr(line, "the step is left out") != NULL;
     pthread_mutex_unlock(&lock);
 }
 
@@ -316,7 +321,8 @@ static inline void live_go(live_run *run, bool keep)
                                 .callbacks = {.ctx = run, .step = live_step}};
     mics_job_spec with = spec;
     run->heard_steps = run->errors = run->warnings = 0;
-    run->error[0] = run->warning[0] = '\0';
+    run->skipped = 0;
+    run->error[0] = run->warning[0] = run->rewound[0] = '\0';
     live_arm = (live_armed){.base = NULL};
     mics_log_set_sink(live_line, run);
     run->status = mics_memory_open(&memory);
