@@ -95,7 +95,7 @@ typedef struct mics_checkpoint_writer {
     int32_t rank;    // rank 0 writes the manifest
     int32_t writers; // ranks 0 .. writers - 1 pass shards
     int32_t keep;    // newest folders kept; 0 keeps all
-    // Returns MICS_OK when every rank passed MICS_OK, and otherwise `mine` or MICS_ERR_PEER;
+    // Returns MICS_OK when every rank passed MICS_OK, and otherwise as mics_engine_agree;
     // called by every rank, equally often. NULL in a world of one. Ranks wait in it for the slowest
     // one's files, which may take longer than a collective: see mics_comm_set_timeout.
     mics_status (*agree)(void *ctx, mics_status mine);

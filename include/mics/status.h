@@ -9,9 +9,12 @@ extern "C" {
 #endif
 
 // X(name, text). Ordered by severity: of several failures of a process, the largest value counts.
+// MICS_ERR_PEER is an answer, which all ranks have: their world goes on, and may do the next thing.
+// After MICS_ERR_ABORTED there is no world to do it in.
 #define MICS_STATUS_LIST(X)                                                                        \
     X(MICS_OK, "ok")                                                                               \
     X(MICS_ERR_PEER, "another rank failed")                                                        \
+    X(MICS_ERR_ABORTED, "another rank has ended the run")                                          \
     X(MICS_ERR_INTERRUPTED, "interrupted")                                                         \
     X(MICS_ERR_UNSUPPORTED, "not supported")                                                       \
     X(MICS_ERR_INVALID, "invalid argument or configuration")                                       \

@@ -183,6 +183,20 @@ static void test_damaged_checkpoint(void **state)
     expect(run.error, "no state that the run could go back to");
 }
 
+// A rank that fails while all go back ends the run: that the others cannot go on says nothing of the
+// states that there are.
+static void test_world_ends_on_the_way_back(void **state)
+{
+    (void)state;
+    live_run run = run_of(&LAYOUTS[1]);
+    run.flip = (live_flip){.kind = LIVE_MASTERS, .rank = 1, .after = 11, .elem = 3, .bit = 9};
+    run.ends_loading = 1;
+    live_go(&run, false);
+    ASSERT_STATUS(MICS_ERR_ABORTED, run.status);
+    assert_int_equal(run.errors, 0); // who ends the world says why
+    assert_string_equal(run.rewound, "");
+}
+
 // ---- node memory ----
 
 // Copies of steps 2, 4, ... in it; checkpoints of 5 and 10, if any.
@@ -524,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_limit),
         cmocka_unit_test(test_stop_at_divergence),
         cmocka_unit_test(test_damaged_checkpoint),
+        cmocka_unit_test(test_world_ends_on_the_way_back),
         cmocka_unit_test(test_goes_back_to_node_memory),
         cmocka_unit_test(test_goes_back_twice),
         cmocka_unit_test(test_repair),

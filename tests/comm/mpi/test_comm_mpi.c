@@ -181,7 +181,7 @@ static mics_status come_too_late(mics_comm *comm, const mics_comm_group *ring)
         usleep(1200 * 1000);
     mics_status status = mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
     if (comm->rank == 1)
-        return mics_fail(MICS_ERR_PEER, "came too late and got %s", mics_status_name(status));
+        return mics_fail(MICS_ERR_COMM, "came too late and got %s", mics_status_name(status));
     sleep(3);
     return status;
 }
