@@ -38,7 +38,7 @@ static int exit_status(mics_status status, bool running)
         return EXIT_GOOD;
     if (status == MICS_ERR_INTERRUPTED)
         return CLI_EXIT_STOPPED;
-    if (running || (status == MICS_ERR_IO && mics_log_disk_failed()))
+    if (running)
         return EXIT_FAILED;
     switch (status) {
     case MICS_ERR_INVALID:

@@ -230,7 +230,7 @@ static mics_status find_sources(run_trainer *self, source_list *sources)
 // On this rank, or on another one.
 static bool is_unreadable(mics_status status)
 {
-    return status == MICS_ERR_FORMAT || status == MICS_ERR_IO || status == MICS_ERR_NUMERIC ||
+    return status == MICS_ERR_FORMAT || mics_status_is_io(status) || status == MICS_ERR_NUMERIC ||
            status == MICS_ERR_PEER;
 }
 
