@@ -208,8 +208,7 @@ size_t mics_comm_mpi_staging_bytes(void);
 
 /* Initialises MPI, unless the program has, and opens MPI_COMM_WORLD. One caller a process.
  *
- * For Open MPI it sets OMPI_MCA_mpi_yield_when_idle and OMPI_MCA_opal_event_include in the
- * environment, where they are not set: no other thread may read or change the environment meanwhile.
+ * The environment stays as it is; docs/library.md says what Open MPI is better told there.
  * The comm may be used by threads other than the opener; MPI_THREAD_SERIALIZED is enough. With more
  * than one rank it has a thread of its own, which calls MPI a few times a second until closing: a
  * program that calls MPI meanwhile needs MPI_THREAD_MULTIPLE.

@@ -143,7 +143,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    cli_bound_spinning(argv);
+    cli_prepare_environment(argv);
     open_standard_files();
     cli_log_install();
     if (!mics_job_is_launched())

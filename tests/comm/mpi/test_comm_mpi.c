@@ -230,6 +230,13 @@ static int open_poor(mics_memory *memory, const char *countdown)
     return mics_memory_close(memory) == 0 && right ? 0 : 1;
 }
 
+// The environment is the program's, not the library's.
+static bool is_told(void)
+{
+    return getenv("OMPI_MCA_mpi_yield_when_idle") != NULL ||
+           getenv("OMPI_MCA_opal_event_include") != NULL;
+}
+
 static void on_terminate(int signal_number)
 {
     (void)signal_number;
@@ -249,9 +256,12 @@ int main(int argc, char **argv)
                                  strcmp(how, "told") == 0 || strcmp(how, "told-once") == 0 ||
                                  strcmp(how, "withdrawn") == 0);
     double timeout_s = brief ? 0.5 : 60;
+    const bool told = is_told();
     mics_status status = mics_comm_mpi_open(memory, timeout_s, &comm);
     if (status == MICS_ERR_UNSUPPORTED)
         return 77;
+    if (is_told() != told)
+        status = mics_fail(MICS_ERR_INVALID, "opening has changed the environment");
     if (status != MICS_OK)
         return 1;
     mics_log_set_rank(comm->rank);
