@@ -4,7 +4,7 @@
 //
 // cmocka's assertions must not fire on those threads: a rank function returns a status, and
 // RANKS_EXPECT ends it with a line that names the place. When one rank fails the others are woken
-// (they get MICS_ERR_PEER), so a broken test ends instead of hanging.
+// (they get MICS_ERR_ABORTED), so a broken test ends instead of hanging.
 #ifndef MICS_TEST_RANKS_H
 #define MICS_TEST_RANKS_H
 

@@ -249,6 +249,7 @@ static void bench_mpi(bench *b)
 int main(int argc, char **argv)
 {
     bench b = {0};
+    (void)setenv("OMPI_MCA_opal_event_include", "epoll", 0); // as mics does
     if (argc != 6)
         stop("usage: collectives gather|reduce ring|two-stage|mpi MIB REPEATS SECONDS");
     b.elems = strtol(argv[3], NULL, 10) * 1024 * 1024 / (int64_t)sizeof(float);

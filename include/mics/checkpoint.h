@@ -55,6 +55,14 @@ typedef struct mics_checkpoint_scaler {
     int64_t hysteresis;
 } mics_checkpoint_scaler;
 
+enum { MICS_CHECKPOINT_LOSSES = 100 };
+
+// The newest losses that a spike is told by, oldest first.
+typedef struct mics_checkpoint_losses {
+    int32_t count;
+    double list[MICS_CHECKPOINT_LOSSES]; // (count), finite
+} mics_checkpoint_losses;
+
 // Ranks that shared one copy of each state.
 typedef struct mics_checkpoint_sharding {
     int32_t params, grads, optimizer;
@@ -73,6 +81,7 @@ typedef struct mics_checkpoint_meta {
     size_t tokenizer_bytes;
     const char *run_json; // the resolved run, for people; may be NULL
     mics_checkpoint_scaler scaler;
+    mics_checkpoint_losses recent; // none: as at step 0
     // How the run was resolved. A checkpoint of version 1 does not say: NULL and 0.
     const char *precision; // "fp32", "tf32", "bf16", "fp16"
     const char *optimizer; // "AdamW", "SGD", "Lion", "Muon"
@@ -86,7 +95,7 @@ typedef struct mics_checkpoint_writer {
     int32_t rank;    // rank 0 writes the manifest
     int32_t writers; // ranks 0 .. writers - 1 pass shards
     int32_t keep;    // newest folders kept; 0 keeps all
-    // Returns MICS_OK when every rank passed MICS_OK, and otherwise `mine` or MICS_ERR_PEER;
+    // Returns MICS_OK when every rank passed MICS_OK, and otherwise as mics_engine_agree;
     // called by every rank, equally often. NULL in a world of one. Ranks wait in it for the slowest
     // one's files, which may take longer than a collective: see mics_comm_set_timeout.
     mics_status (*agree)(void *ctx, mics_status mine);

@@ -211,8 +211,7 @@ size_t mics_comm_mpi_staging_bytes(void);
 
 /* Initialises MPI, unless the program has, and opens MPI_COMM_WORLD. One caller a process.
  *
- * For Open MPI it sets OMPI_MCA_mpi_yield_when_idle and OMPI_MCA_opal_event_include in the
- * environment, where they are not set: no other thread may read or change the environment meanwhile.
+ * The environment stays as it is; docs/library.md says what Open MPI is better told there.
  * The comm may be used by threads other than the opener; MPI_THREAD_SERIALIZED is enough. With more
  * than one rank it has a thread of its own, which calls MPI a few times a second until closing: a
  * program that calls MPI meanwhile needs MPI_THREAD_MULTIPLE.
@@ -319,8 +318,9 @@ mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
  * Shapes:  send, recv, into: `bytes` long; of floats where the exchange adds.
  * Needs:   other ranks as the structure says; for a sum, bytes divisible by 4.
  * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_COMM (also: the partner sends another number of
- *          bytes, or another `what`); MICS_ERR_TIMEOUT; MICS_ERR_PEER: another rank aborted. PEER
- * is not logged: the rank that aborted has said why, and one line in all is what people read.
+ *          bytes, or another `what`); MICS_ERR_TIMEOUT; MICS_ERR_ABORTED: another rank
+ *          has ended the world. It is not logged: that rank has said why, and one line in all is
+ *          what people read.
  * Blocks:  yes.
  */
 mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange);
@@ -428,14 +428,16 @@ void mics_comm_unshare(mics_comm *comm, void *memory);
  *
  * Sends 4 bytes in each of ceil(log2(ranks)) rounds, on channel 0; in round k to the rank 2^k
  * further on.
- * Returns: MICS_OK when every rank said MICS_OK; `mine` when this rank failed; MICS_ERR_PEER when
- *          only others did (not logged: they have said why); or why the agreement itself failed.
+ * Returns: MICS_OK when every rank said MICS_OK; `mine` when this rank failed, whatever became of
+ *          the agreement; MICS_ERR_PEER when only others did (not logged: they have said why), and
+ *          the world goes on; else why the agreement itself failed, as mics_comm_exchange. A rank
+ *          that failed and would go on asks again, with MICS_OK, whether there is a world to do so.
  * Collective: world.   Blocks: yes.
  */
 mics_status mics_comm_agree(mics_comm *comm, mics_status mine);
 
 /* Whether any rank of the world says true. Unlike an agreement's, its status is of the collective
- * alone: MICS_ERR_PEER is never an answer.
+ * alone.
  *
  * Sends as mics_comm_agree.
  * Returns: MICS_OK, and *any_out the same on all ranks; as mics_comm_exchange (*any_out untouched).

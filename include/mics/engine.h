@@ -183,10 +183,10 @@ mics_status mics_engine_autotune(mics_engine *engine);
  * every rank, before any parameter changes, and the next step, or the same one again, may follow;
  * the result is filled. MICS_OK too may leave a step out: see mics_verdict. After any other failure
  * the world has ended (mics_comm_abort): a rank that needed nothing more of the one that failed
- * returns MICS_OK, and MICS_ERR_PEER from its next collective.
+ * returns MICS_OK, and MICS_ERR_ABORTED from its next collective.
  * Units:   lr: the optimizer's, a step.
  * Needs:   `step` >= 1 (bias correction counts from 1); step, lr and source the run's on all ranks.
- * Returns: MICS_OK; MICS_ERR_NUMERIC; what the source or a collective returned; MICS_ERR_PEER;
+ * Returns: MICS_OK; MICS_ERR_NUMERIC; what the source or a collective returned;
  *          MICS_ERR_INVALID (the schedule is for evaluation only; alike on every rank).
  * Collective: yes.
  */
@@ -255,7 +255,8 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
 mics_status mics_engine_logits(mics_engine *engine, int64_t first, int64_t count,
                                float *logits_out);
 
-/* Calls comm's agreement from a communication thread.
+/* Agrees as mics_comm_agree does, from a communication thread. If the agreement itself fails, the
+ * world ends.
  *
  * Returns: as mics_comm_agree.     Collective: yes.
  */

@@ -101,13 +101,6 @@ bool mics_log_release(bool speak, int32_t rank);
  */
 bool mics_log_mute(bool on);
 
-/* Whether an error line of this process, kept back or not, named a disk that is full, read-only or
- * broken: a failure of the system, and not of what was asked for.
- *
- * Threads: any.
- */
-bool mics_log_disk_failed(void);
-
 #ifdef __cplusplus
 }
 #endif

@@ -142,7 +142,7 @@ typedef struct mics_sampling {
  * Returns: MICS_OK; else what was wrong, logged once by one of all processes, and the same on all:
  *          MICS_ERR_INVALID (also: processes were not given the same job, or another run writes
  *          into the folder), MICS_ERR_UNSUPPORTED, MICS_ERR_FORMAT, MICS_ERR_IO, MICS_ERR_MEMORY
- *          (with what would fit), MICS_ERR_COMM, MICS_ERR_PEER.
+ *          (with what would fit), MICS_ERR_COMM, MICS_ERR_ABORTED.
  * Owns:    close with mics_job_close.    Threads: one job a process under MPI.
  * Collective: over processes.
  */
@@ -166,8 +166,7 @@ mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out);
  *          (mics_job_facts.no_improvement); MICS_ERR_INTERRUPTED: a rank was told to
  *          stop, the step that was done last is saved, and training may go on; MICS_ERR_NUMERIC: a
  *          loss or norm cannot be right, or replicas differ again and again; MICS_ERR_COMM,
- *          MICS_ERR_PEER, MICS_ERR_IO, MICS_ERR_MEMORY,
- *          logged by a rank that failed. After a failure only mics_job_close has an effect; other
+ *          MICS_ERR_ABORTED, MICS_ERR_IO, MICS_ERR_MEMORY, logged by a rank that failed. After a failure only mics_job_close has an effect; other
  *          calls return that status again.
  * Collective: over processes.     Blocks: while it trains.
  */

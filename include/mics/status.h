@@ -4,19 +4,28 @@
 #ifndef MICS_STATUS_H
 #define MICS_STATUS_H
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 // X(name, text). Ordered by severity: of several failures of a process, the largest value counts.
+// MICS_ERR_PEER is an answer, which all ranks have: their world goes on, and may do the next thing.
+// After MICS_ERR_ABORTED there is no world to do it in.
+//
+// MICS_ERR_DISK is an MICS_ERR_IO of which the system itself is the cause, and not what was asked
+// for. Whatever is said to return MICS_ERR_IO returns it then.
 #define MICS_STATUS_LIST(X)                                                                        \
     X(MICS_OK, "ok")                                                                               \
     X(MICS_ERR_PEER, "another rank failed")                                                        \
+    X(MICS_ERR_ABORTED, "another rank has ended the run")                                          \
     X(MICS_ERR_INTERRUPTED, "interrupted")                                                         \
     X(MICS_ERR_UNSUPPORTED, "not supported")                                                       \
     X(MICS_ERR_INVALID, "invalid argument or configuration")                                       \
     X(MICS_ERR_MEMORY, "not enough memory")                                                        \
     X(MICS_ERR_IO, "input or output failed")                                                       \
+    X(MICS_ERR_DISK, "a disk is full, read-only or broken")                                        \
     X(MICS_ERR_FORMAT, "malformed file")                                                           \
     X(MICS_ERR_NUMERIC, "numbers are not finite")                                                  \
     X(MICS_ERR_TIMEOUT, "timed out")                                                               \
@@ -41,6 +50,17 @@ const char *mics_status_text(mics_status status);
  * Owns:    nothing; the text is static.      Threads: any.
  */
 const char *mics_status_name(mics_status status);
+
+/* What a system call's failure is, by its errno.
+ *
+ * Needs:   any value.
+ * Returns: MICS_ERR_DISK: the disk is full, read-only or broken; else MICS_ERR_IO.
+ * Threads: any.
+ */
+mics_status mics_status_of_errno(int cause);
+
+/* Whether it is MICS_ERR_IO or MICS_ERR_DISK.     Threads: any. */
+bool mics_status_is_io(mics_status status);
 
 // Returns from the calling function when `expr` fails; for functions that own nothing yet.
 #define MICS_TRY(expr)                                                                             \

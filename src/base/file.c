@@ -39,7 +39,8 @@ mics_status mics_file_rename(const char *from, const char *to)
 {
     if (rename(from, to) == 0)
         return MICS_OK;
-    return mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
+    return mics_fail(mics_status_of_errno(errno), "%s: cannot rename to %s: %s", from, to,
+                     strerror(errno));
 }
 
 bool mics_file_plain_name(const char *name)
@@ -61,12 +62,14 @@ mics_status mics_file_sync_dir(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot open the folder: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot open the folder: %s", path,
+                         strerror(errno));
     const int cause = sync_file(fd);
     close(fd);
     // Some file systems cannot sync a folder and say EINVAL; their metadata is written through.
     if (cause != 0 && cause != EINVAL)
-        return mics_fail(MICS_ERR_IO, "%s: cannot sync the folder: %s", path, strerror(cause));
+        return mics_fail(mics_status_of_errno(cause), "%s: cannot sync the folder: %s", path,
+                         strerror(cause));
     return MICS_OK;
 }
 
@@ -92,7 +95,8 @@ static mics_status make_dir(const char *path)
     // Some file systems name another cause than EEXIST for a folder that exists.
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return MICS_OK;
-    return mics_fail(MICS_ERR_IO, "%s: cannot make the folder: %s", path, strerror(cause));
+    return mics_fail(mics_status_of_errno(cause), "%s: cannot make the folder: %s", path,
+                     strerror(cause));
 }
 
 mics_status mics_file_make_dirs(mics_memory *memory, const char *path)
@@ -121,8 +125,8 @@ static mics_status write_failed(const char *path, int64_t bytes, int cause)
     char text[32];
     mics_size_text((double)bytes, text, sizeof text);
     bool full = cause == ENOSPC || cause == EDQUOT;
-    return mics_fail(MICS_ERR_IO, "%s: cannot write %lld bytes (%s): %s%s", path, (long long)bytes,
-                     text, strerror(cause), full ? "; free space there" : "");
+    return mics_fail(mics_status_of_errno(cause), "%s: cannot write %lld bytes (%s): %s%s", path,
+                     (long long)bytes, text, strerror(cause), full ? "; free space there" : "");
 }
 
 // Refuses what the process's file size limit forbids: passing it raises SIGXFSZ, which kills.
@@ -154,7 +158,8 @@ static mics_status create(const char *path, int flags, int64_t bytes, int *fd_ou
     MICS_TRY(check_size_limit(path, bytes));
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
     if (fd < 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot create: %s", path,
+                         strerror(errno));
     const mics_status status = mics_file_reserve(fd, path, bytes);
     if (status != MICS_OK) {
         close(fd);
@@ -173,7 +178,8 @@ mics_status mics_file_create(const char *path, int64_t bytes, int *fd_out)
 mics_status mics_file_create_new(const char *path, int64_t bytes, int *fd_out)
 {
     if (unlink(path) != 0 && errno != ENOENT)
-        return mics_fail(MICS_ERR_IO, "%s: cannot replace: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot replace: %s", path,
+                         strerror(errno));
     return create(path, O_EXCL | O_NOFOLLOW, bytes, fd_out);
 }
 
@@ -200,7 +206,8 @@ mics_status mics_file_close_written(int fd, const char *path, mics_status status
     if (close(fd) != 0 && cause == 0 && errno != EINTR)
         cause = errno;
     if (status == MICS_OK && cause != 0)
-        status = mics_fail(MICS_ERR_IO, "%s: cannot bring it to disk: %s", path, strerror(cause));
+        status = mics_fail(mics_status_of_errno(cause), "%s: cannot bring it to disk: %s", path,
+                           strerror(cause));
     return status;
 }
 
@@ -208,7 +215,7 @@ mics_status mics_file_open_read(const char *path, int *fd_out, int64_t *bytes_ou
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", path, strerror(errno));
     struct stat info;
     int cause = fstat(fd, &info) == 0 ? 0 : errno;
     if (cause == 0 && !S_ISREG(info.st_mode)) {
@@ -218,7 +225,8 @@ mics_status mics_file_open_read(const char *path, int *fd_out, int64_t *bytes_ou
     }
     if (cause != 0) {
         close(fd);
-        return mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s", path, strerror(cause));
+        return mics_fail(mics_status_of_errno(cause), "%s: cannot look at it: %s", path,
+                         strerror(cause));
     }
     *fd_out = fd;
     *bytes_out = info.st_size;
@@ -234,7 +242,8 @@ mics_status mics_file_read_up_to(int fd, const char *path, void *data, size_t by
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return mics_fail(MICS_ERR_IO, "%s: offset %lld: cannot read %zu bytes: %s", path,
+            return mics_fail(mics_status_of_errno(errno),
+                             "%s: offset %lld: cannot read %zu bytes: %s", path,
                              (long long)(offset + (int64_t)done), bytes - done, strerror(errno));
         if (got == 0)
             break;
@@ -423,7 +432,8 @@ mics_status mics_temp_dir_init(mics_temp_dir *dir_out)
         parent = "/tmp";
     int length = snprintf(path, sizeof path, "%s/mics-XXXXXX", parent);
     if (length < 0 || (size_t)length >= sizeof path || mkdtemp(path) == NULL)
-        return mics_fail(MICS_ERR_IO, "%s: no temporary folder: %s", parent, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: no temporary folder: %s", parent,
+                         strerror(errno));
     memcpy(dir_out->path, path, sizeof path);
     pthread_mutex_lock(&mutex);
     dir_out->next = temp_dirs;

@@ -1,13 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The log sink, with what the process' errors came to, the rank that a thread speaks for, and the
-// line that it keeps back. The library's other mutable global is the list of unfinished files that
-// a signal removes (file.c); what is found out about other libraries is kept once a process.
+// The log sink, the rank that a thread speaks for, and the line that it keeps back. The library's
+// other mutable global is the list of unfinished files that a signal removes (file.c); what is found
+// out about other libraries is kept once a process.
 #include "mics/log.h"
 #include "base/text.h"
-#include <errno.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +32,6 @@ static void *current_ctx;
 static _Thread_local int32_t thread_rank = -1;
 static _Thread_local bool thread_demotes, thread_muted;
 static _Thread_local held_line held;
-static atomic_bool disk_failed;
 
 void mics_log_set_sink(mics_log_sink sink, void *ctx)
 {
@@ -97,23 +94,6 @@ bool mics_log_release(bool speak, int32_t rank)
     return any;
 }
 
-bool mics_log_disk_failed(void)
-{
-    return atomic_load(&disk_failed);
-}
-
-// The causes that name the machine and not what the user wrote, in the system's words, with which
-// error lines say them.
-static bool names_failed_disk(const char *line)
-{
-    static const int causes[] = {ENOSPC, EDQUOT, EROFS, EIO};
-    for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++) {
-        if (strstr(line, strerror(causes[i])) != NULL)
-            return true;
-    }
-    return false;
-}
-
 // Keeps an error back, or drops what a quiet thread says; else false.
 static bool keep_back(mics_log_level level, const char *line)
 {
@@ -149,8 +129,6 @@ static void log_line(mics_log_level level, const char *format, va_list args)
         level = MICS_LOG_WARNING;
     mics_text_vformat(line, sizeof line, format, args);
     replace_controls(line);
-    if (level == MICS_LOG_ERROR && names_failed_disk(line))
-        atomic_store(&disk_failed, true);
     if (!keep_back(level, line))
         current_sink(current_ctx, level, thread_rank, line);
 }

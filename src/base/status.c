@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Texts of the status codes, from the same list as the enum.
 #include "mics/status.h"
+#include <errno.h>
 
 const char *mics_status_text(mics_status status)
 {
@@ -21,4 +22,15 @@ const char *mics_status_name(mics_status status)
 #undef MICS_STATUS_NAME
     };
     return (unsigned)status < MICS_STATUS_COUNT ? names[status] : "unknown";
+}
+
+mics_status mics_status_of_errno(int cause)
+{
+    const bool disk = cause == ENOSPC || cause == EDQUOT || cause == EROFS || cause == EIO;
+    return disk ? MICS_ERR_DISK : MICS_ERR_IO;
+}
+
+bool mics_status_is_io(mics_status status)
+{
+    return status == MICS_ERR_IO || status == MICS_ERR_DISK;
 }

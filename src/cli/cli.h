@@ -37,9 +37,9 @@ void cli_log_quiet(bool on);
 /* Whether an error was written. */
 bool cli_log_has_error(void);
 
-/* spin.c: starts the program again where threads would spin for long while they wait, unless the
- * environment says how long they do. Does not return then. */
-void cli_bound_spinning(char **argv);
+/* environment.c: sets what MPI, NCCL and OpenMP read, where it is not set. Starts the program again,
+ * and does not return, where threads would spin for long while they wait. Needs: no other thread. */
+void cli_prepare_environment(char **argv);
 
 /* last_words.c: where the program ends in any other way than by cli_last_words_leave and a return
  * from main, a line says so. Not under a launcher: MPI has handlers of its own, and says it. */

@@ -120,7 +120,7 @@ static mics_status read_all(FILE *from, const char *name, char **text_out)
     errno = 0;
     const ssize_t got = getdelim(text_out, &capacity, '\0', from);
     if (ferror(from) != 0 || (got < 0 && !feof(from)))
-        return mics_fail(MICS_ERR_IO, "%s: cannot read: %s", name, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot read: %s", name, strerror(errno));
     if (got > 0 && (*text_out)[got - 1] == '\0')
         return mics_fail(MICS_ERR_INVALID, "%s: a prompt is text, and byte %lld is a NUL", name,
                          (long long)got - 1);
@@ -143,7 +143,7 @@ static mics_status read_prompt(generate_options *options, char **text_out)
     const bool input = strcmp(path, "-") == 0;
     FILE *from = input ? stdin : fopen(path, "re");
     if (from == NULL)
-        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", path, strerror(errno));
     const mics_status status = read_all(from, input ? "standard input" : path, text_out);
     if (!input)
         fclose(from);

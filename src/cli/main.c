@@ -38,7 +38,7 @@ static int exit_status(mics_status status, bool running)
         return EXIT_GOOD;
     if (status == MICS_ERR_INTERRUPTED)
         return CLI_EXIT_STOPPED;
-    if (running || (status == MICS_ERR_IO && mics_log_disk_failed()))
+    if (running)
         return EXIT_FAILED;
     switch (status) {
     case MICS_ERR_INVALID:
@@ -143,7 +143,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    cli_bound_spinning(argv);
+    cli_prepare_environment(argv);
     open_standard_files();
     cli_log_install();
     if (!mics_job_is_launched())

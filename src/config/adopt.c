@@ -52,7 +52,8 @@ static mics_status lift_file(config *run, const char *path, const char *target, 
 {
     mics_json *json = NULL;
     if (access(path, R_OK) != 0)
-        return mics_json_fail(run->run.json, source, MICS_ERR_IO, "%s: %s%s", path, strerror(errno),
+        return mics_json_fail(run->run.json, source, mics_status_of_errno(errno), "%s: %s%s", path,
+                              strerror(errno),
                               *path != '/' ? "; paths are relative to the working directory" : "");
     MICS_TRY(mics_json_load(run->memory, path, MAX_FILE_BYTES, &json));
     mics_status status = MICS_OK;

@@ -81,11 +81,11 @@ static mics_status check_file(const config *run, const char *key_path, const cha
     char beside[PATH_BYTES];
     snprintf(beside, sizeof beside, "%.*s%s", (int)folder_bytes(run_file), run_file, path);
     if (*path != '/' && folder_bytes(run_file) != 0 && access(beside, R_OK) == 0)
-        return mics_json_fail(run->run.json, key_path, MICS_ERR_IO,
+        return mics_json_fail(run->run.json, key_path, mics_status_of_errno(reason),
                               "%s: %s; paths are relative to the working directory, and there is "
                               "%s: write that",
                               path, strerror(reason), beside);
-    return mics_json_fail(run->run.json, key_path, MICS_ERR_IO, "%s: %s%s%s", path,
+    return mics_json_fail(run->run.json, key_path, mics_status_of_errno(reason), "%s: %s%s%s", path,
                           strerror(reason),
                           *path != '/' ? "; paths are relative to the working directory" : "",
                           is_of_hub(key_path, path)

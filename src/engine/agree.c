@@ -10,13 +10,18 @@ mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
     return status;
 }
 
-// That other ranks failed is an answer; that the agreement itself failed ends the world.
+// That ranks failed is an answer; that the agreement itself failed ends the world.
 static mics_status agree_job(mics_engine *engine, mics_stream stream)
 {
     (void)stream;
-    mics_status status = mics_comm_agree(engine->spec.comm, engine->agree_mine);
-    engine->all_know = status == MICS_ERR_PEER || status == engine->agree_mine;
-    return end_world_unless_ok(engine, status);
+    const mics_status mine = engine->agree_mine;
+    bool failed = false;
+    const mics_status asked = mics_comm_any(engine->spec.comm, mine != MICS_OK, &failed);
+    engine->all_know = asked == MICS_OK;
+    (void)end_world_unless_ok(engine, asked);
+    if (mine != MICS_OK || asked != MICS_OK)
+        return mine != MICS_OK ? mine : asked;
+    return failed ? MICS_ERR_PEER : MICS_OK;
 }
 
 static mics_status any_job(mics_engine *engine, mics_stream stream)
@@ -24,7 +29,7 @@ static mics_status any_job(mics_engine *engine, mics_stream stream)
     (void)stream;
     const mics_status status =
         mics_comm_any(engine->spec.comm, engine->any_mine, &engine->any_found);
-    engine->all_know = status == MICS_ERR_PEER; // another rank has ended the world
+    engine->all_know = false;
     return end_world_unless_ok(engine, status);
 }
 

@@ -86,8 +86,8 @@ mics_status measure_file_open(mics_memory *memory, const char *path, int32_t per
     const char *name = NULL;
     MICS_TRY(split(path, folder, &name));
     if (access(folder, W_OK | X_OK) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: %s; give an --out that can be written", folder,
-                         strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: %s; give an --out that can be written",
+                         folder, strerror(errno));
     *there_out = access(path, F_OK) == 0;
     if (!*there_out) {
         measure_file_begin(per_node, path, cluster_out);

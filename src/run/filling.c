@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a rank begins with, at the start of a run and where it goes back to an older state: its
-// optimizer shards, its loss scale, and the lines of its reports.
+// optimizer shards, its loss scale, the losses that tell a spike, and the lines of its reports.
 #include "base/file.h"
 #include "import.h"
 #include "trainer.h"
@@ -26,7 +26,9 @@ mics_status run_filling_state(run_trainer *self, const mics_checkpoint *checkpoi
         .ctx = job->callbacks.ctx,
         .progress = self->rank->comm->rank == 0 ? job->callbacks.work : NULL,
     };
+    self->guard.recent = (mics_checkpoint_losses){0};
     if (checkpoint != NULL) {
+        self->guard.recent = mics_checkpoint_meta_get(checkpoint)->recent;
         take_scaler(self, checkpoint);
         return run_resume_fill(job->model, &job->run->optimizer, checkpoint, &listener,
                                self->engine);

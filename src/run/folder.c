@@ -125,8 +125,9 @@ static mics_status write_mark(const char *path, run_folder *out)
         snprintf(text, sizeof text, "%s%016llx\n", lock_title, (unsigned long long)out->mark);
     MICS_TRY(mics_file_write_at(out->lock_file, path, text, (size_t)bytes, 0));
     // Other nodes read it.
-    return fsync(out->lock_file) == 0 ? MICS_OK
-                                      : mics_fail(MICS_ERR_IO, "%s: %s", path, strerror(errno));
+    return fsync(out->lock_file) == 0
+               ? MICS_OK
+               : mics_fail(mics_status_of_errno(errno), "%s: %s", path, strerror(errno));
 }
 
 static mics_status open_files(const char *path, const char *lock, bool *new_out, run_folder *out)
@@ -137,8 +138,8 @@ static mics_status open_files(const char *path, const char *lock, bool *new_out,
     if (out->lock_file < 0 && errno == EEXIST)
         out->lock_file = open(lock, O_RDWR | O_CLOEXEC);
     if (out->lock_file < 0 || out->folder < 0)
-        return mics_fail(MICS_ERR_IO, "%s: %s; give an --out that can be written", lock,
-                         strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: %s; give an --out that can be written",
+                         lock, strerror(errno));
     return MICS_OK;
 }
 

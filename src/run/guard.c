@@ -20,7 +20,8 @@ enum { LEAST_LOSSES = 20, TEXT_BYTES = 1024 };
 mics_status run_guard_open(run_trainer *self)
 {
     run_guard *guard = &self->guard;
-    *guard = (run_guard){.scaler = mics_engine_scaler(self->engine),
+    *guard = (run_guard){.recent = guard->recent,
+                         .scaler = mics_engine_scaler(self->engine),
                          .agreed_step = self->step,
                          .diverged_step = -1,
                          .rewound_step = -1};
@@ -46,32 +47,38 @@ typedef struct window {
     double mean, deviation;
 } window;
 
-static window window_of(const run_guard *guard)
+// From the oldest on, so that a run which resumes sums in the same order.
+static window window_of(const mics_checkpoint_losses *recent)
 {
-    const int64_t count =
-        guard->loss_count < RUN_SPIKE_WINDOW ? guard->loss_count : RUN_SPIKE_WINDOW;
     double sum = 0, squares = 0;
-    for (int64_t i = 0; i < count; i++)
-        sum += guard->losses[i];
-    const double mean = count > 0 ? sum / (double)count : 0;
-    for (int64_t i = 0; i < count; i++)
-        squares += (guard->losses[i] - mean) * (guard->losses[i] - mean);
-    return (window){mean, count > 0 ? sqrt(squares / (double)count) : 0};
+    for (int32_t i = 0; i < recent->count; i++)
+        sum += recent->list[i];
+    const double mean = recent->count > 0 ? sum / recent->count : 0;
+    for (int32_t i = 0; i < recent->count; i++)
+        squares += (recent->list[i] - mean) * (recent->list[i] - mean);
+    return (window){mean, recent->count > 0 ? sqrt(squares / recent->count) : 0};
+}
+
+static void add_loss(mics_checkpoint_losses *recent, double loss)
+{
+    if (recent->count == MICS_CHECKPOINT_LOSSES)
+        memmove(recent->list, recent->list + 1, (size_t)--recent->count * sizeof *recent->list);
+    recent->list[recent->count++] = loss;
 }
 
 // The loss from where on a step is a spike; infinity: none is.
 static double spike_loss(const run_trainer *self)
 {
     const double zscore = self->job->run->spike_zscore;
-    const window recent = window_of(&self->guard);
-    if (zscore <= 0 || self->guard.loss_count < LEAST_LOSSES || recent.deviation <= 0)
+    const window recent = window_of(&self->guard.recent);
+    if (zscore <= 0 || self->guard.recent.count < LEAST_LOSSES || recent.deviation <= 0)
         return INFINITY;
     return recent.mean + zscore * recent.deviation;
 }
 
 static void say_spike(const run_trainer *self, int64_t step, const char *then)
 {
-    const window recent = window_of(&self->guard);
+    const window recent = window_of(&self->guard.recent);
     if (speaks(self))
         mics_log(MICS_LOG_WARNING,
                  "step %lld: loss %g is %.1f standard deviations above the mean of the steps "
@@ -120,14 +127,13 @@ static bool is_held(const run_trainer *self)
 static mics_status accept(const attempt *a)
 {
     run_trainer *self = a->self;
-    run_guard *guard = &self->guard;
     const bool spike = self->newest.loss > a->spike;
     if (spike && self->newest.verdict == MICS_VERDICT_SPIKE)
         say_spike(self, a->step, "; the step is left out");
     else if (spike)
         say_spike(self, a->step, "");
     if (self->newest.verdict != MICS_VERDICT_SPIKE && isfinite(self->newest.loss))
-        guard->losses[guard->loss_count++ % RUN_SPIKE_WINDOW] = self->newest.loss;
+        add_loss(&self->guard.recent, self->newest.loss);
     self->step = a->step;
     return MICS_OK;
 }

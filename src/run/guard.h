@@ -7,15 +7,13 @@
 #define MICS_RUN_GUARD_H
 
 #include "job.h"
+#include "mics/checkpoint.h"
 #include "mics/engine.h"
 
-enum { RUN_SPIKE_WINDOW = 100 };
-
 typedef struct run_guard {
-    mics_scaler scaler;              // of the run's start
-    double losses[RUN_SPIKE_WINDOW]; // newest, in a ring; a run that resumes or rewinds begins anew
-    int64_t loss_count;              // so far
-    int64_t agreed_step;             // newest state in which replicas agreed, or that was loaded
+    mics_scaler scaler;            // of the run's start
+    mics_checkpoint_losses recent; // a part of the state: saved and loaded with it
+    int64_t agreed_step;           // newest state in which replicas agreed, or that was loaded
     // The newest difference, and how often replicas have differed since a state behind it agreed.
     mics_divergence newest;
     int64_t diverged_step, rewound_step;
@@ -23,7 +21,8 @@ typedef struct run_guard {
     mics_agreement *first; // by rank: of a suspicious step, before it is run again
 } run_guard;
 
-/* Begins, with the engine open and its state loaded.   Returns: MICS_OK; MICS_ERR_MEMORY. */
+/* Begins, with the engine open and its state loaded, guard.recent included.
+ * Returns: MICS_OK; MICS_ERR_MEMORY. */
 mics_status run_guard_open(run_trainer *self);
 void run_guard_close(run_trainer *self);
 

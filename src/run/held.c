@@ -30,7 +30,8 @@ static mics_status write_first(run_held *held, size_t count, FILE *out)
     const bool good = fwrite(held->bytes, 1, count, out) == count && fflush(out) == 0;
     held->count -= count;
     memmove(held->bytes, held->bytes + count, held->count);
-    return good ? MICS_OK : mics_fail(MICS_ERR_IO, "writing the text: %s", strerror(errno));
+    return good ? MICS_OK
+                : mics_fail(mics_status_of_errno(errno), "writing the text: %s", strerror(errno));
 }
 
 // Whether a stop begins at a place, as far as there are bytes; *whole_out: all of one is there.

@@ -10,7 +10,7 @@
 bool run_newest_is_damage(const mics_job *job, mics_status status)
 {
     return status == MICS_ERR_FORMAT || status == MICS_ERR_NUMERIC ||
-           (status == MICS_ERR_IO && job->node.taken); // then there is still the disk
+           (mics_status_is_io(status) && job->node.taken); // then there is still the disk
 }
 
 static int64_t step_of(const char *path)

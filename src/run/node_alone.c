@@ -51,7 +51,8 @@ static mics_status write_note(const run_alone *alone, const char *name, int64_t 
     MICS_TRY(folder_of(self->job, memory, &folder));
     mics_status status = MICS_OK;
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        status = mics_fail(MICS_ERR_IO, "%s: cannot make the folder: %s", folder, strerror(errno));
+        status = mics_fail(mics_status_of_errno(errno), "%s: cannot make the folder: %s", folder,
+                           strerror(errno));
     if (status == MICS_OK)
         status = mics_file_replace(memory, folder, name, (const char *)&note, sizeof note);
     mics_free(memory, folder);

@@ -232,8 +232,8 @@ static mics_status open_ends(const run_copying *copy, transfer_end *out, transfe
     MICS_TRY(mics_node_open_file(memory, copy->slot, theirs.file, true, &in->fd, &in->path));
     MICS_TRY(mics_file_reserve(in->fd, in->path, in->bytes));
     if (ftruncate(in->fd, in->bytes) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot make it %lld bytes long: %s", in->path,
-                         (long long)in->bytes, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot make it %lld bytes long: %s",
+                         in->path, (long long)in->bytes, strerror(errno));
     return MICS_OK;
 }
 

@@ -361,8 +361,8 @@ static mics_status make_folder(mics_job *job, const run_found_copy *found, outli
         return MICS_OK;
     MICS_TRY(mics_node_make_root(job->node.root));
     if (mkdir(found->folder, 0700) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot make the folder: %s", found->folder,
-                         strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot make the folder: %s",
+                         found->folder, strerror(errno));
     MICS_TRY(mics_file_replace(job->memory, found->folder, MICS_MANIFEST_NAME, from->manifest,
                                (size_t)from->manifest_bytes));
     MICS_TRY(mics_file_join(job->memory, found->folder, MICS_MANIFEST_NAME, &path));

@@ -227,9 +227,10 @@ static mics_status find_sources(run_trainer *self, source_list *sources)
     return MICS_OK;
 }
 
+// On this rank, or on another one.
 static bool is_unreadable(mics_status status)
 {
-    return status == MICS_ERR_FORMAT || status == MICS_ERR_IO || status == MICS_ERR_NUMERIC ||
+    return status == MICS_ERR_FORMAT || mics_status_is_io(status) || status == MICS_ERR_NUMERIC ||
            status == MICS_ERR_PEER;
 }
 
@@ -240,11 +241,15 @@ static mics_status load_newest(run_trainer *self, const source_list *sources,
     mics_status status = MICS_ERR_IO;
     for (int32_t which = 0; which < sources->count; which++) {
         *source_out = sources->list[which];
+        if (which > 0) // of a rank that could not read, the answer does not say it
+            MICS_TRY(mics_engine_agree(self->engine, MICS_OK));
         const bool before = mics_log_demote(true);
         status = mics_engine_agree(self->engine, load_state(self, source_out));
         mics_log_demote(before);
         if (status == MICS_OK)
             return MICS_OK;
+        if (status == MICS_ERR_ABORTED) // who ended the world has said why
+            return status;
         if (!is_unreadable(status))
             return mics_fail(status, "the state of step %lld cannot be loaded: %s",
                              (long long)source_out->step, mics_status_text(status));
@@ -283,7 +288,6 @@ static mics_status go_back(run_trainer *self, run_guard_source *source_out)
     if (source_out->step < self->prune_due) // what is newer was not gone back to
         self->prune_due = 0;
     self->begin_us = mics_clock_us();
-    self->guard.loss_count = 0;
     self->guard.agreed_step = source_out->step;
     return MICS_OK;
 }

@@ -71,7 +71,7 @@ mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **fo
     bool is_checkpoint = false, has_checkpoints = false;
     char *dir = NULL, *found = NULL;
     if (access(path, F_OK) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: %s", path, strerror(errno));
     MICS_TRY(find_named(memory, path, &found));
     if (found != NULL) {
         *folder_out = found;

@@ -72,7 +72,7 @@ static mics_status await_save(run_trainer *self, run_save *save)
     return status;
 }
 
-// The save behind, if there is one. Its failure is no error.
+// The save behind, if there is one. Its failure is no error, but the world's end is one.
 static mics_status settle_behind(run_trainer *self)
 {
     const int64_t step = self->saver.behind.step;
@@ -82,7 +82,8 @@ static mics_status settle_behind(run_trainer *self)
     const mics_status status = await_save(self, &self->saver.behind);
     end_save(self, &self->saver.behind, status != MICS_OK);
     if (status != MICS_OK) {
-        // A state that is not finite ends the run, on all ranks; no other save that fails does.
+        // A state that is not finite ends the run, on all ranks; no other save that fails does. The
+        // question fails where there is no world any more.
         bool poisoned = false;
         MICS_TRY(mics_engine_any(self->engine, status == MICS_ERR_NUMERIC, &poisoned));
         if (poisoned)

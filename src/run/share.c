@@ -94,6 +94,7 @@ mics_checkpoint_meta run_share_meta(const run_trainer *self, int64_t step)
         .sharding = {run->sharding.params, run->sharding.grads, run->sharding.optimizer},
         .layered_micro_steps =
             mics_schedule_layered_micro_steps(run->micro_steps, run->layered_micro_steps),
+        .recent = self->guard.recent,
     };
     if (job->run->precision == MICS_RUN_PRECISION_FP16)
         meta.scaler = scaler_of(self->engine);

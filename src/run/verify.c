@@ -142,10 +142,10 @@ static mics_status verify_metrics(verification *v, const char *path)
     int64_t lines = 0;
     mics_log_hold(false);
     const mics_status status = mics_metrics_verify(v->memory, path, hear_problem, v, &lines);
-    if (status == MICS_ERR_IO)
+    if (mics_status_is_io(status))
         problem(v, "%s: cannot be read", path);
     finish(v, (mics_verified){.path = path, .step = -1, .files = 1, .lines = lines});
-    return status == MICS_ERR_IO ? MICS_OK : status;
+    return mics_status_is_io(status) ? MICS_OK : status;
 }
 
 static mics_status verify_resolved(verification *v, const char *path)
@@ -195,7 +195,7 @@ static mics_status verify_path(verification *v, const char *path)
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     struct stat info;
     if (stat(path, &info) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: %s", path, strerror(errno));
     if (!S_ISDIR(info.st_mode))
         return mics_fail(MICS_ERR_INVALID,
                          "%s: is no folder; give that of a run, or a step's in its checkpoints/",

@@ -32,6 +32,12 @@ static mics_status gather_all(mics_comm *comm, void *gathered, size_t bytes, con
     return mics_comm_all_gather(comm, &all, gathered, bytes);
 }
 
+// A rank that fails because of another one has nothing to say.
+static bool is_anothers(mics_status status)
+{
+    return status == MICS_ERR_PEER || status == MICS_ERR_ABORTED;
+}
+
 // *heard_out: the agreement itself went well, so all ranks know.
 static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_status mine,
                                    bool *heard_out)
@@ -45,10 +51,9 @@ static mics_status agree_one_voice(mics_memory *memory, mics_comm *comm, mics_st
     statuses[comm->rank] = (int32_t)mine;
     status = gather_all(comm, statuses, sizeof(int32_t), "agreement in setup");
     *heard_out = status == MICS_OK;
-    // A rank that fails because of another one has nothing to say.
     for (int32_t rank = 0; *heard_out && rank < comm->ranks; rank++) {
         const mics_status of = (mics_status)statuses[rank];
-        if (of != MICS_OK && (speaker < 0 || (status == MICS_ERR_PEER && of != MICS_ERR_PEER))) {
+        if (of != MICS_OK && (speaker < 0 || (is_anothers(status) && !is_anothers(of)))) {
             status = of;
             speaker = rank;
         }

@@ -168,11 +168,6 @@ static void test_log_held(void **state)
     assert_int_equal(seen.lines, 2);
     (void)mics_fail(MICS_ERR_IO, "at once");
     assert_int_equal(seen.lines, 3);
-    assert_false(mics_log_disk_failed());
-    mics_log_hold(true);
-    (void)mics_fail(MICS_ERR_IO, "out: %s", strerror(ENOSPC));
-    (void)mics_log_release(false, -1);
-    assert_true(mics_log_disk_failed()); // whoever spoke
     mics_log_set_sink(NULL, NULL);
 }
 
@@ -195,6 +190,20 @@ static void test_log_demoted(void **state)
     ASSERT_STATUS(MICS_ERR_IO, mics_fail(MICS_ERR_IO, "not made good"));
     assert_int_equal(seen.level, MICS_LOG_ERROR);
     mics_log_set_sink(NULL, NULL);
+}
+
+static void test_status_of_errno(void **state)
+{
+    (void)state;
+    static const int disk[] = {ENOSPC, EDQUOT, EROFS, EIO}, asked[] = {ENOENT, EACCES, EISDIR, 0};
+    for (int i = 0; i < 4; i++) {
+        ASSERT_STATUS(MICS_ERR_DISK, mics_status_of_errno(disk[i]));
+        ASSERT_STATUS(MICS_ERR_IO, mics_status_of_errno(asked[i]));
+    }
+    for (int i = 0; i < MICS_STATUS_COUNT; i++)
+        assert_int_equal(mics_status_is_io((mics_status)i), i == MICS_ERR_IO || i == MICS_ERR_DISK);
+    // What the log says does not decide it.
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_fail(MICS_ERR_INVALID, "%s", strerror(ENOSPC)));
 }
 
 // ---- sizes ----
@@ -510,6 +519,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_status_texts),
+        cmocka_unit_test(test_status_of_errno),
         cmocka_unit_test(test_status_macros),
         cmocka_unit_test(test_log),
         cmocka_unit_test(test_log_held),

@@ -123,7 +123,7 @@ static mics_status run_abort_of_both(ranks_self *self)
     RANKS_EXPECT(pthread_create(&thread, NULL, waiting_side_main, &other) == 0);
     waiting_side_main(&own);
     pthread_join(thread, NULL);
-    RANKS_EXPECT(own.status == MICS_ERR_PEER && other.status == MICS_ERR_PEER);
+    RANKS_EXPECT(own.status == MICS_ERR_ABORTED && other.status == MICS_ERR_ABORTED);
     return MICS_OK;
 }
 

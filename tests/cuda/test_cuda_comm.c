@@ -249,9 +249,9 @@ static mics_status gather_alone(mics_comm *comm, mics_device *device, const mics
     for (int32_t channel = 0; channel < MICS_CHANNELS; channel++) {
         const mics_comm_call call = {.over = &rings[channel], .buffer = block, .block_elems = 64};
         device->ops->synchronize(device->ctx, channel + 1);
-        RANKS_EXPECT(mics_comm_collective(comm, &call) == MICS_ERR_PEER);
+        RANKS_EXPECT(mics_comm_collective(comm, &call) == MICS_ERR_ABORTED);
     }
-    RANKS_EXPECT(mics_comm_check(comm) == MICS_ERR_PEER);
+    RANKS_EXPECT(mics_comm_check(comm) == MICS_ERR_ABORTED);
     return MICS_OK;
 }
 

@@ -235,10 +235,10 @@ static mics_status run_aborted(ranks_self *self)
     for (int32_t channel = 0; channel < MICS_CHANNELS; channel++) {
         call.over = &s.rings[channel];
         MICS_TRY(s.device->ops->synchronize(s.device->ctx, channel + 1));
-        RANKS_EXPECT(to_itself(s.comm, &call) == MICS_ERR_PEER);
-        RANKS_EXPECT(mics_comm_collective(s.comm, &call) == MICS_ERR_PEER);
+        RANKS_EXPECT(to_itself(s.comm, &call) == MICS_ERR_ABORTED);
+        RANKS_EXPECT(mics_comm_collective(s.comm, &call) == MICS_ERR_ABORTED);
     }
-    RANKS_EXPECT(mics_comm_check(s.comm) == MICS_ERR_PEER);
+    RANKS_EXPECT(mics_comm_check(s.comm) == MICS_ERR_ABORTED);
     smoke_close(self, &s);
     return MICS_OK;
 }

@@ -59,6 +59,8 @@ typedef struct live_run {
     live_flip flip;
     const char *out, *resume;
     const char *command; // run by the shell where the bit is flipped
+    int32_t
+        ends_loading; // behind the flip, rank 0 ends the world the n-th time that it loads; 0: no
     // What came of it.
     mics_status status;
     int32_t due; // units whose update was due where the bit was flipped
@@ -67,7 +69,10 @@ typedef struct live_run {
     uint64_t digest;                   // of masters and moments of this process' ranks
     int32_t heard_steps;               // a step that was run again counts again
     int32_t errors, warnings;
+    int32_t skipped;                 // steps left out as spikes
     char error[1024], warning[1024]; // the newest
+    char rewound[1024];              // the newest line about going back
+    mics_job *flipped;               // while it trains on
 } live_run;
 
 // ---- a kernel table that flips ----
@@ -218,6 +223,9 @@ static inline void live_line(void *ctx, mics_log_level level, int32_t rank, cons
         snprintf(run->error, sizeof run->error, "%s", line);
     if (level == MICS_LOG_WARNING && run->warnings++ >= 0)
         snprintf(run->warning, sizeof run->warning, "%s", line);
+    if (strstr(line, "the run goes back to step") != NULL)
+        snprintf(run->rewound, sizeof run->rewound, "%s", line);
+    run->skipped += strstr(line, "the step is left out") != NULL;
     pthread_mutex_unlock(&lock);
 }
 
@@ -227,6 +235,16 @@ static inline void live_step(void *ctx, const mics_metrics *metrics)
     run->heard_steps++;
     if (metrics->step <= LIVE_MAX_STEPS)
         run->losses[metrics->step] = metrics->loss;
+}
+
+static inline void live_work(void *ctx, const char *what, int64_t done, int64_t total)
+{
+    live_run *run = (live_run *)ctx;
+    (void)done;
+    (void)total;
+    if (run->flipped != NULL && strcmp(what, "saving") != 0 && run->ends_loading > 0 &&
+        --run->ends_loading == 0)
+        mics_comm_abort(run->flipped->trainers[0].rank->comm, NULL);
 }
 
 static inline uint64_t live_digest(const mics_job *job)
@@ -276,6 +294,7 @@ static inline mics_status live_train(mics_job *job, live_run *run)
         MICS_TRY(mics_job_train(job, run->flip.after));
     run->due = job->trainers[0].engine->pending.left;
     live_flip_now(job, &run->flip);
+    run->flipped = job;
     if (run->command != NULL && system(run->command) != 0)
         return MICS_ERR_IO;
     return mics_job_train(job, 0);
@@ -313,10 +332,12 @@ static inline void live_go(live_run *run, bool keep)
                                 .ranks = run->ranks,
                                 .nodes = run->nodes > 0 ? run->nodes : 1,
                                 .resume = run->resume != NULL ? run->resume : "none",
-                                .callbacks = {.ctx = run, .step = live_step}};
+                                .callbacks = {.ctx = run, .step = live_step, .work = live_work}};
     mics_job_spec with = spec;
     run->heard_steps = run->errors = run->warnings = 0;
-    run->error[0] = run->warning[0] = '\0';
+    run->skipped = 0;
+    run->flipped = NULL;
+    run->error[0] = run->warning[0] = run->rewound[0] = '\0';
     live_arm = (live_armed){.base = NULL};
     mics_log_set_sink(live_line, run);
     run->status = mics_memory_open(&memory);

@@ -183,6 +183,20 @@ static void test_damaged_checkpoint(void **state)
     expect(run.error, "no state that the run could go back to");
 }
 
+// A rank that fails while all go back ends the run: that the others cannot go on says nothing of the
+// states that there are.
+static void test_world_ends_on_the_way_back(void **state)
+{
+    (void)state;
+    live_run run = run_of(&LAYOUTS[1]);
+    run.flip = (live_flip){.kind = LIVE_MASTERS, .rank = 1, .after = 11, .elem = 3, .bit = 9};
+    run.ends_loading = 1;
+    live_go(&run, false);
+    ASSERT_STATUS(MICS_ERR_ABORTED, run.status);
+    assert_int_equal(run.errors, 0); // who ends the world says why
+    assert_string_equal(run.rewound, "");
+}
+
 // ---- node memory ----
 
 // Copies of steps 2, 4, ... in it; checkpoints of 5 and 10, if any.
@@ -424,6 +438,81 @@ static void test_spikes(void **state)
     assert_int_equal(run.errors, 1);
 }
 
+// Losses that only waver: many of those behind the 20th are spikes, and left out.
+static live_run wavering(const layout *of)
+{
+    live_run run = run_of(of);
+    run.steps = 60;
+    run.sets[1] = "run.checkpoint_every=25";
+    run.sets[2] = "run.spike_zscore=0.1";
+    run.sets[3] = "run.on_spike=skip";
+    run.sets[4] = "optimizer.params.lr=1e-5";
+    run.sets[5] = "run.keep_checkpoints=0";
+    return run;
+}
+
+// What is a spike is told by the losses before it, which checkpoints keep: a run that goes back, or
+// is stopped and resumes, leaves out the same steps.
+static void test_spikes_after_going_back(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LAYOUT_COUNT; i++) {
+        live_run undisturbed = wavering(&LAYOUTS[i]), run = undisturbed;
+        live_go(&undisturbed, true);
+        ASSERT_OK(undisturbed.status);
+        assert_true(undisturbed.skipped > 3);
+        for (int64_t step = 25; step <= 50; step += 25) {
+            char from[48];
+            snprintf(from, sizeof from, "out/checkpoints/step-%08d", (int)step);
+            run.resume = from;
+            live_go(&run, true);
+            ASSERT_OK(run.status);
+            assert_true(live_same(&run, &undisturbed, step + 1));
+        }
+        assert_int_equal(system("rm -r out"), 0);
+        run.resume = NULL;
+        run.flip = (live_flip){
+            .kind = LIVE_MASTERS, .rank = LAYOUTS[i].ranks - 1, .after = 40, .elem = 3, .bit = 19};
+        live_go(&run, false);
+        ASSERT_OK(run.status);
+        assert_true(live_same(&run, &undisturbed, 1));
+        // From node memory, and from what it began with.
+        run.sets[1] = "run.checkpoint_every=0";
+        run.flip.after = 30;
+        live_go(&run, false);
+        ASSERT_OK(run.status);
+        assert_true(live_same(&run, &undisturbed, 1));
+        run.sets[6] = "run.memory_checkpoint_every=13";
+        live_go(&run, false);
+        ASSERT_OK(run.status);
+        expect(run.rewound, "in node memory");
+        assert_true(live_same(&run, &undisturbed, 1));
+    }
+}
+
+// On another mesh losses differ by rounding alone, so the same steps are left out.
+static void test_spikes_on_another_mesh(void **state)
+{
+    (void)state;
+    static const layout meshes[] = {
+        {"mics(2)", 4, {2, 2, 2}}, {"alone", 1, {1, 1, 1}}, {"zero3", 2, {2, 2, 2}}};
+    live_run run = wavering(&meshes[0]);
+    int32_t skipped = 0;
+    live_go(&run, true);
+    ASSERT_OK(run.status);
+    for (int i = 0; i < 3; i++) {
+        run.ranks = meshes[i].ranks;
+        run.sharding = meshes[i].sharding;
+        run.resume = "out/checkpoints/step-00000025";
+        live_go(&run, true);
+        ASSERT_OK(run.status);
+        assert_true(run.skipped > 0);
+        assert_true(i == 0 || run.skipped == skipped);
+        skipped = run.skipped;
+    }
+    assert_int_equal(system("rm -r out"), 0);
+}
+
 static int open_work(void **state)
 {
     (void)state;
@@ -449,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_limit),
         cmocka_unit_test(test_stop_at_divergence),
         cmocka_unit_test(test_damaged_checkpoint),
+        cmocka_unit_test(test_world_ends_on_the_way_back),
         cmocka_unit_test(test_goes_back_to_node_memory),
         cmocka_unit_test(test_goes_back_twice),
         cmocka_unit_test(test_repair),
@@ -458,6 +548,8 @@ int main(void)
         cmocka_unit_test(test_recheck_tells_a_machine),
         cmocka_unit_test(test_recheck_tells_the_data),
         cmocka_unit_test(test_spikes),
+        cmocka_unit_test(test_spikes_after_going_back),
+        cmocka_unit_test(test_spikes_on_another_mesh),
     };
     return cmocka_run_group_tests(tests, open_work, close_work);
 }

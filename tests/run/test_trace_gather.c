@@ -175,7 +175,7 @@ static void test_allocations_fail(void **state)
             // Rank 0 has what it wants of a rank before it fails, or the rank is told.
             for (int32_t rank = 0; rank < RANKS; rank++)
                 assert_true(statuses[rank] == MICS_OK || rank == failing[f] ||
-                            (!good && statuses[rank] == MICS_ERR_PEER));
+                            (!good && statuses[rank] == MICS_ERR_ABORTED));
             assert_true((access("trace.json", F_OK) == 0) == (statuses[0] == MICS_OK));
             assert_int_not_equal(glob("trace.json.*.tmp", 0, NULL, &(glob_t){0}), 0);
         }

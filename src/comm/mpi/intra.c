@@ -143,7 +143,7 @@ static mics_status read_memory(const comm_intra_box *box, const char *what, size
         if (!*there_out)
             return MICS_OK;
         if (got <= 0 && atomic_load(&box->withdrawn))
-            return MICS_ERR_PEER; // and freed what it had offered
+            return MICS_ERR_ABORTED; // and freed what it had offered
         if (got <= 0)
             return mics_fail(MICS_ERR_COMM, "%s: cannot read %zu bytes of process %d: %s", what,
                              bytes, (int)box->process, got == 0 ? "no data" : strerror(errno));
@@ -178,7 +178,7 @@ mics_status comm_intra_take(comm_mpi *self, const mics_exchange *exchange, bool 
         MICS_TRY(take_piece(self, exchange, at, left < most ? left : most, there_out));
     }
     if (atomic_load(&box->withdrawn))
-        return MICS_ERR_PEER;
+        return MICS_ERR_ABORTED;
     if (*there_out) {
         atomic_store(&box->taken, (uint32_t)(atomic_load(&box->offered) >> 32));
         ring_bell(box);

@@ -189,7 +189,7 @@ bool comm_intra_is_offered(const comm_mpi *self, int32_t from, int32_t channel, 
 /* Takes what is offered; the sizes are the same. *there_out is false when the other process is
  * gone; then something may have been added, and this must not be tried again.
  *
- * Returns: MICS_OK; MICS_ERR_COMM; MICS_ERR_PEER when the sender has withdrawn.
+ * Returns: MICS_OK; MICS_ERR_COMM; MICS_ERR_ABORTED when the sender has withdrawn.
  */
 mics_status comm_intra_take(comm_mpi *self, const mics_exchange *exchange, bool *there_out);
 

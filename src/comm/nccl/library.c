@@ -54,11 +54,8 @@ static bool find_functions(void)
 #endif
 }
 
-// From 2.26 on NCCL runs the communicators' kernels in the order in which the host launched them,
-// if it is asked to; the engine's order is the same on all ranks.
 static void look(void)
 {
-    (void)setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     const bool all = find_functions();
     // As NCCL counts since 2.9: 22809 is 2.28.9.
     if (library.GetVersion != NULL && library.GetVersion(&library.version) == ncclSuccess)

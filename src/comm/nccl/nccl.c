@@ -54,7 +54,7 @@ typedef struct nccl_comm {
 static mics_status fail(nccl_comm *self, ncclResult_t result, ncclComm_t comm, const char *what)
 {
     if (self->aborted)
-        return MICS_ERR_PEER;
+        return MICS_ERR_ABORTED;
     if (atomic_exchange(&self->told, true))
         return MICS_ERR_COMM;
     const char *more = comm != NULL ? self->nccl->GetLastError(comm) : NULL;
@@ -73,7 +73,7 @@ static mics_status settle(nccl_comm *self, ncclComm_t comm, ncclResult_t result,
     mics_patience patience = mics_patience_begin(self->timeout_s);
     while (result == ncclInProgress) {
         if (self->aborted)
-            return MICS_ERR_PEER;
+            return MICS_ERR_ABORTED;
         if (mics_patience_ends(&patience)) {
             if (!atomic_exchange(&self->told, true))
                 mics_log(MICS_LOG_ERROR,
@@ -236,7 +236,7 @@ static mics_status run_call(nccl_comm *self, nccl_group *own, const mics_comm_ca
     cudaStream_t stream =
         self->device->ops->stream_handle(self->device->ctx, call->over->channel + 1);
     pthread_mutex_lock(&own->mutex);
-    mics_status status = self->aborted ? MICS_ERR_PEER : MICS_OK;
+    mics_status status = self->aborted ? MICS_ERR_ABORTED : MICS_OK;
     if (status == MICS_OK)
         status = settle(self, own->comm, enqueue_call(self, own, call, stream), call->over->what);
     pthread_mutex_unlock(&own->mutex);
@@ -265,7 +265,7 @@ static mics_status nccl_check(void *ctx)
 {
     nccl_comm *self = ctx;
     if (self->aborted)
-        return MICS_ERR_PEER;
+        return MICS_ERR_ABORTED;
     for (int32_t i = 0; i < self->group_count; i++) {
         nccl_group *own = &self->groups[i];
         ncclResult_t result = ncclSuccess;
@@ -273,7 +273,7 @@ static mics_status nccl_check(void *ctx)
             continue; // who holds it asks
         if (self->aborted) {
             pthread_mutex_unlock(&own->mutex);
-            return MICS_ERR_PEER;
+            return MICS_ERR_ABORTED;
         }
         const ncclResult_t asked = self->nccl->CommGetAsyncError(own->comm, &result);
         if (asked != ncclSuccess)

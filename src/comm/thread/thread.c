@@ -170,7 +170,7 @@ static mics_status offer(thread_comm *self, const mics_exchange *exchange)
         pthread_cond_broadcast(&mine->offered);
     }
     pthread_mutex_unlock(&mine->mutex);
-    return aborted ? MICS_ERR_PEER : MICS_OK;
+    return aborted ? MICS_ERR_ABORTED : MICS_OK;
 }
 
 // Waits, with the sender's cell locked, until it offers a message to this rank.
@@ -183,7 +183,7 @@ static mics_status await_offer(thread_comm *self, cell *source)
             return MICS_ERR_TIMEOUT;
         expired = wait_patiently(&source->offered, &source->mutex, &patience);
     }
-    return source->aborted ? MICS_ERR_PEER : MICS_OK;
+    return source->aborted ? MICS_ERR_ABORTED : MICS_OK;
 }
 
 // The sender's cell is locked and FULL. Its rank cannot leave while the state is TAKING, so the
@@ -247,7 +247,7 @@ static mics_status await_taken(thread_comm *self, cell *mine, bool failed)
         return MICS_OK;
     if (end == CELL_REFUSED)
         return MICS_ERR_COMM; // logged by the receiver
-    return mine->aborted ? MICS_ERR_PEER : MICS_ERR_TIMEOUT;
+    return mine->aborted ? MICS_ERR_ABORTED : MICS_ERR_TIMEOUT;
 }
 
 // `status` is how receiving went; returns how the exchange did.

@@ -130,7 +130,8 @@ static mics_status list_steps(mics_memory *memory, const char *dir, int64_t **st
     struct dirent **entries = NULL;
     int count = scandir(dir, &entries, names_step, alphasort);
     if (count < 0 && errno != ENOENT)
-        return mics_fail(MICS_ERR_IO, "%s: cannot list the folder: %s", dir, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot list the folder: %s", dir,
+                         strerror(errno));
     count = count < 0 ? 0 : count;
     const mics_status status = MICS_NEW(memory, count, steps_out);
     for (int i = 0; i < count; i++) {
@@ -156,7 +157,8 @@ static mics_status has_length(mics_memory *memory, const char *folder,
     else if (errno == ENOENT)
         *so_out = false;
     else
-        status = mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s", path, strerror(errno));
+        status = mics_fail(mics_status_of_errno(errno), "%s: cannot look at it: %s", path,
+                           strerror(errno));
     if (status == MICS_OK && !*so_out)
         mics_log(MICS_LOG_WARNING, "%s: missing, or not of %lld bytes as its manifest says", path,
                  (long long)file->bytes);
@@ -412,7 +414,8 @@ mics_status mics_checkpoint_mark(mics_memory *memory, const char *path, const ch
         status = mics_file_replace(memory, path, MICS_PASSED_OVER_NAME, why, strlen(why));
     else if ((status = mics_file_join(memory, path, MICS_PASSED_OVER_NAME, &mark)) == MICS_OK &&
              unlink(mark) != 0 && errno != ENOENT)
-        status = mics_fail(MICS_ERR_IO, "%s: cannot remove: %s", mark, strerror(errno));
+        status =
+            mics_fail(mics_status_of_errno(errno), "%s: cannot remove: %s", mark, strerror(errno));
     mics_free(memory, mark);
     return status;
 }
@@ -428,7 +431,8 @@ mics_status mics_checkpoint_withdraw(mics_memory *memory, const char *dir, int64
     if (unlink(manifest) == 0)
         status = mics_file_sync_dir(folder);
     else if (errno != ENOENT)
-        status = mics_fail(MICS_ERR_IO, "%s: cannot remove: %s", manifest, strerror(errno));
+        status = mics_fail(mics_status_of_errno(errno), "%s: cannot remove: %s", manifest,
+                           strerror(errno));
 out:
     mics_free(memory, manifest);
     mics_free(memory, folder);

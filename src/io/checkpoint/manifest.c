@@ -7,6 +7,7 @@
 #include "mics/log.h"
 #include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +59,15 @@ static void write_scaler(mics_text *text, const mics_checkpoint_scaler *scaler)
         scaler->scale, scaler->steps, scaler->since_overflow, scaler->skipped, scaler->hysteresis);
 }
 
+// 17 digits bring a double back bit for bit.
+static void write_losses(mics_text *text, const mics_checkpoint_losses *recent)
+{
+    mics_text_printf(text, "  \"recent_losses\": [");
+    for (int32_t i = 0; i < recent->count; i++)
+        mics_text_printf(text, "%s%.17g", i == 0 ? "" : ", ", recent->list[i]);
+    mics_text_printf(text, "],\n");
+}
+
 // How the run was resolved: what a later default must not change.
 static void write_resolved(const mics_checkpoint_meta *meta, mics_text *text)
 {
@@ -100,6 +110,8 @@ void mics_manifest_write(const mics_manifest *manifest, mics_text *text)
     mics_text_printf(text, ",\n");
     if (meta->scaler.scale > 0)
         write_scaler(text, &meta->scaler);
+    if (meta->recent.count > 0)
+        write_losses(text, &meta->recent);
     write_lists(manifest, text);
     if (mics_text_status(text) != MICS_OK)
         return;
@@ -226,6 +238,26 @@ static mics_status read_scaler(const place *root, mics_checkpoint_scaler *scaler
     return member_count(&in, "hysteresis", &scaler->hysteresis);
 }
 
+// Checkpoints from before these were kept have none.
+static mics_status read_losses(const place *root, mics_checkpoint_losses *recent)
+{
+    const mics_json_value *array = NULL;
+    if (mics_json_get(root->object, "recent_losses") == NULL)
+        return MICS_OK;
+    MICS_TRY(member(root, "recent_losses", MICS_JSON_ARRAY, &array));
+    if (mics_json_count(array) > MICS_CHECKPOINT_LOSSES)
+        return bad_member(root, "recent_losses", "has more than 100 elements");
+    for (int32_t i = 0; i < mics_json_count(array); i++) {
+        const mics_json_value *loss = mics_json_element(array, i);
+        const mics_json_type type = mics_json_type_of(loss);
+        if ((type != MICS_JSON_INT && type != MICS_JSON_REAL) || !isfinite(mics_json_real(loss)))
+            return bad_member(root, "recent_losses", "has an element that is no finite number");
+        recent->list[i] = mics_json_real(loss);
+    }
+    recent->count = mics_json_count(array);
+    return MICS_OK;
+}
+
 static mics_status member_degree(const place *in, const char *key, int32_t *degree_out)
 {
     int64_t count = 0;
@@ -291,7 +323,8 @@ static mics_status read_meta(const place *root, int64_t version, mics_manifest *
     else if (run == NULL || mics_json_type_of(run) != MICS_JSON_NULL)
         return mics_fail(MICS_ERR_FORMAT, "%s: \"run\" is neither a string nor null",
                          mics_json_name(root->json));
-    return read_scaler(root, &meta->scaler);
+    MICS_TRY(read_scaler(root, &meta->scaler));
+    return read_losses(root, &meta->recent);
 }
 
 static mics_status find_array(const place *root, const char *key, const mics_json_value **array_out)

@@ -58,7 +58,8 @@ mics_status mics_node_check_root(const char *root, bool *there_out)
     if (lstat(root, &info) != 0) {
         if (errno == ENOENT)
             return MICS_OK;
-        return mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s", root, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot look at it: %s", root,
+                         strerror(errno));
     }
     if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
         return mics_fail(MICS_ERR_INVALID,
@@ -73,7 +74,7 @@ mics_status mics_node_make_root(const char *root)
 {
     bool there = false;
     if (mkdir(root, 0700) != 0 && errno != EEXIST)
-        return mics_fail(MICS_ERR_IO,
+        return mics_fail(mics_status_of_errno(errno),
                          "%s: cannot make the folder: %s; MICS_SHM_DIR names another tmpfs", root,
                          strerror(errno));
     MICS_TRY(mics_node_check_root(root, &there));
@@ -178,8 +179,9 @@ mics_status mics_node_space(const char *root, int64_t *used_out, int64_t *free_o
     const bool there = root != NULL && access(root, F_OK) == 0;
     const char *at = there ? root : mics_node_base();
     if (statvfs(at, &info) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s; MICS_SHM_DIR names another tmpfs",
-                         at, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno),
+                         "%s: cannot look at it: %s; MICS_SHM_DIR names another tmpfs", at,
+                         strerror(errno));
     *used_out = there ? used_below(AT_FDCWD, root, DEPTH) : 0;
     *free_out = (int64_t)info.f_bavail * (int64_t)info.f_frsize;
     return MICS_OK;
@@ -191,7 +193,8 @@ static mics_status make_dir(const char *path)
 {
     if (mkdir(path, 0700) == 0 || errno == EEXIST)
         return MICS_OK;
-    return mics_fail(MICS_ERR_IO, "%s: cannot make the folder: %s", path, strerror(errno));
+    return mics_fail(mics_status_of_errno(errno), "%s: cannot make the folder: %s", path,
+                     strerror(errno));
 }
 
 // What is counted is the manifest, so that goes first.
@@ -203,7 +206,8 @@ static mics_status empty_slot(mics_memory *memory, const char *slot)
     const bool gone = unlink(manifest) == 0 || errno == ENOENT;
     mics_status status = MICS_OK;
     if (!gone)
-        status = mics_fail(MICS_ERR_IO, "%s: cannot be removed: %s", manifest, strerror(errno));
+        status = mics_fail(mics_status_of_errno(errno), "%s: cannot be removed: %s", manifest,
+                           strerror(errno));
     mics_free(memory, manifest);
     return status;
 }
@@ -238,8 +242,8 @@ mics_status mics_node_open_file(mics_memory *memory, const char *slot, int32_t f
         *path_out = path;
         return MICS_OK;
     }
-    const mics_status status =
-        mics_fail(MICS_ERR_IO, "%s: cannot be opened as a file: %s", path, strerror(errno));
+    const mics_status status = mics_fail(
+        mics_status_of_errno(errno), "%s: cannot be opened as a file: %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);
     mics_free(memory, path);

@@ -124,7 +124,8 @@ mics_status mics_node_scan(mics_memory *memory, const char *root, mics_node_copi
     *copies_out = copies;
     const int count = there ? scandir(root, &entries, names_node, alphasort) : 0;
     if (count < 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot list the folder: %s", root, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot list the folder: %s", root,
+                         strerror(errno));
     for (int i = 0; i < count; i++) {
         if (status == MICS_OK)
             status = add_node(memory, root, entries[i]->d_name, &copies);
@@ -259,8 +260,8 @@ mics_status mics_node_write_stub(mics_memory *memory, const char *folder, int32_
     MICS_TRY(mics_node_open_file(memory, folder, file, true, &fd, &path));
     mics_status status = mics_file_write_at(fd, path, head, (size_t)head_bytes, 0);
     if (status == MICS_OK && ftruncate(fd, bytes) != 0)
-        status = mics_fail(MICS_ERR_IO, "%s: cannot make it %lld bytes long: %s", path,
-                           (long long)bytes, strerror(errno));
+        status = mics_fail(mics_status_of_errno(errno), "%s: cannot make it %lld bytes long: %s",
+                           path, (long long)bytes, strerror(errno));
     close(fd);
     mics_free(memory, path);
     return status;
@@ -290,7 +291,8 @@ mics_status mics_node_link(mics_memory *memory, const char *slot, int32_t file, 
     MICS_TRY_OUT(mics_file_join(memory, slot, mics_ckpt_rank_name(file, 0).text, &from));
     MICS_TRY_OUT(mics_file_join(memory, folder, mics_ckpt_rank_name(file, 0).text, &to));
     if (link(from, to) != 0)
-        status = mics_fail(MICS_ERR_IO, "%s: cannot get a second name: %s", from, strerror(errno));
+        status = mics_fail(mics_status_of_errno(errno), "%s: cannot get a second name: %s", from,
+                           strerror(errno));
 out:
     mics_free(memory, to);
     mics_free(memory, from);

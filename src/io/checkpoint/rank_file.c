@@ -239,8 +239,8 @@ static mics_status write_data(stream *out, const mics_optimizer_shard *shards, i
 {
     // Sets the length first: the gaps between the states then read as zeros.
     if (ftruncate(out->fd, out->file_bytes) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot make it %lld bytes long: %s", out->path,
-                         (long long)out->file_bytes, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot make it %lld bytes long: %s",
+                         out->path, (long long)out->file_bytes, strerror(errno));
     for (int32_t i = 0; i < count; i++) {
         for (int32_t state = 0; state < shards[i].state_count; state++)
             MICS_TRY(

@@ -194,7 +194,7 @@ static mics_status open_path(mics_safetensors *reader, const char *path)
 {
     struct stat info;
     if (stat(path, &info) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", path, strerror(errno));
     if (S_ISDIR(info.st_mode))
         MICS_TRY(open_folder(reader, path));
     else if (mics_text_ends(path, ".json"))

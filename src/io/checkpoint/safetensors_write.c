@@ -259,7 +259,7 @@ static mics_status prepare_folder(mics_safetensors_writer *writer)
     MICS_TRY(mics_file_make_dirs(writer->memory, writer->dir));
     DIR *folder = opendir(writer->dir);
     if (folder == NULL)
-        return mics_fail(MICS_ERR_IO, "%s: cannot list the folder: %s", writer->dir,
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot list the folder: %s", writer->dir,
                          strerror(errno));
     mics_status status = MICS_OK;
     struct dirent *entry;

@@ -129,7 +129,8 @@ static mics_status read_generation(mics_memory *memory, const char *path, int64_
     if (access(path, F_OK) != 0) {
         if (errno == ENOENT)
             return MICS_OK;
-        return mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot look at it: %s", path,
+                         strerror(errno));
     }
     mics_status status = mics_manifest_try_load(memory, path, &manifest);
     if (status == MICS_ERR_FORMAT) {
@@ -213,7 +214,7 @@ static mics_status check_shared(const save_job *job, int32_t rank)
     mics_status status = MICS_OK;
     MICS_TRY(mics_file_join(job->memory, job->folder, job->names[rank].text, &path));
     if (access(path, F_OK) != 0)
-        status = mics_fail(MICS_ERR_IO,
+        status = mics_fail(mics_status_of_errno(errno),
                            "%s: rank %d has written it, but rank 0 does not find it: %s; "
                            "checkpoints need a file system that all nodes share",
                            path, (int)rank, strerror(errno));
@@ -324,8 +325,9 @@ mics_status mics_checkpoint_name_best(mics_memory *memory, const char *dir, int6
     MICS_TRY(mics_file_join(memory, dir, MICS_BEST_NAME, &path));
     const bool gone = unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR;
     const int cause = errno;
-    const mics_status status =
-        gone ? MICS_OK : mics_fail(MICS_ERR_IO, "%s: cannot be removed: %s", path, strerror(cause));
+    const mics_status status = gone ? MICS_OK
+                                    : mics_fail(mics_status_of_errno(cause),
+                                                "%s: cannot be removed: %s", path, strerror(cause));
     mics_free(memory, path);
     return status;
 }

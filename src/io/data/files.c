@@ -86,7 +86,8 @@ static mics_status add_entry(walk *self, const char *folder, const char *name, i
     MICS_TRY(mics_file_join(self->files->memory, folder, name, &path));
     mics_status status = MICS_OK;
     if (stat(path, &facts) != 0)
-        status = mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s", path, strerror(errno));
+        status = mics_fail(mics_status_of_errno(errno), "%s: cannot look at it: %s", path,
+                           strerror(errno));
     else if (S_ISDIR(facts.st_mode))
         status = add_folder(self, path, depth + 1);
     else if (is_data(name))
@@ -106,7 +107,8 @@ static mics_status add_folder(walk *self, const char *folder, int depth)
                          folder, MAX_DEPTH, self->folder);
     DIR *entries = opendir(folder);
     if (entries == NULL)
-        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", folder, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", folder,
+                         strerror(errno));
     mics_status status = MICS_OK;
     for (const struct dirent *entry; status == MICS_OK && (entry = readdir(entries)) != NULL;) {
         if (entry->d_name[0] != '.')

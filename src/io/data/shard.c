@@ -78,7 +78,8 @@ mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer
     const int cause = errno;
     mics_file_unlist(&writer->listed);
     XXH3_freeState(writer->hash);
-    return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", writer->partial, strerror(cause));
+    return mics_fail(mics_status_of_errno(cause), "%s: cannot create: %s", writer->partial,
+                     strerror(cause));
 }
 
 static mics_status write_at(const mics_shard_writer *writer, const void *data, size_t bytes,
@@ -132,7 +133,8 @@ static mics_status complete(mics_shard_writer *writer)
                                                   (uint32_t)(hash >> 32)};
     MICS_TRY(write_at(writer, head, sizeof head, 0));
     if (fsync(writer->file) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot sync: %s", writer->partial, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot sync: %s", writer->partial,
+                         strerror(errno));
     MICS_TRY(mics_file_rename(writer->partial, writer->path));
     return mics_file_sync_dir_of(writer->path);
 }
@@ -252,15 +254,16 @@ mics_status mics_shard_go_on(const char *path, int32_t vocab, mics_shard_writer 
     if (writer->file < 0) {
         const int cause = errno;
         XXH3_freeState(writer->hash);
-        return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", writer->partial, strerror(cause));
+        return mics_fail(mics_status_of_errno(cause), "%s: cannot create: %s", writer->partial,
+                         strerror(cause));
     }
     const int64_t keep = find_begun(writer, mark_out)
                              ? MICS_SHARD_HEADER_BYTES + writer->count * writer->token_bytes
                              : 0;
     if (ftruncate(writer->file, keep) == 0)
         return MICS_OK;
-    return mics_shard_finish(
-        writer, mics_fail(MICS_ERR_IO, "%s: cannot be cut: %s", writer->partial, strerror(errno)));
+    return mics_shard_finish(writer, mics_fail(mics_status_of_errno(errno), "%s: cannot be cut: %s",
+                                               writer->partial, strerror(errno)));
 }
 
 // ---- the end ----
@@ -298,7 +301,8 @@ static mics_status read_stamp(int file, const char *path, mics_shard_stamp *stam
 {
     struct stat info;
     if (fstat(file, &info) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot look at it: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot look at it: %s", path,
+                         strerror(errno));
     *stamp_out = (mics_shard_stamp){
         .device = (uint64_t)info.st_dev,
         .inode = (uint64_t)info.st_ino,

@@ -43,6 +43,6 @@ mics_status mics_compare_print(FILE *stream, const char *title, const mics_compa
                 mics_size_text((double)rows[i].measured, measured, sizeof measured), verdict);
     }
     if (fflush(stream) != 0 || ferror(stream) != 0)
-        return mics_fail(MICS_ERR_IO, "cannot print a table: %s", strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "cannot print a table: %s", strerror(errno));
     return MICS_OK;
 }

@@ -75,7 +75,9 @@ static mics_status close_stream(FILE *stream, const char *path)
         good = false;
         cause = errno;
     }
-    return good ? MICS_OK : mics_fail(MICS_ERR_IO, "%s: cannot write: %s", path, strerror(cause));
+    return good ? MICS_OK
+                : mics_fail(mics_status_of_errno(cause), "%s: cannot write: %s", path,
+                            strerror(cause));
 }
 
 // `from` NULL: there is no file yet.
@@ -87,7 +89,8 @@ static mics_status write_aside(const mics_csv *csv, FILE *from, const char *head
     MICS_TRY(mics_file_begin_aside(csv->memory, csv->path, 0, &aside, &fd));
     FILE *to = fdopen(fd, "w");
     if (to == NULL) {
-        status = mics_fail(MICS_ERR_IO, "%s: cannot write: %s", aside.path, strerror(errno));
+        status = mics_fail(mics_status_of_errno(errno), "%s: cannot write: %s", aside.path,
+                           strerror(errno));
         close(fd);
         goto out;
     }
@@ -140,8 +143,8 @@ static mics_status keep_old(const mics_csv *csv)
     mics_status status = MICS_OK;
     MICS_TRY(name_old(csv, &old));
     if (rename(csv->path, old) != 0)
-        status =
-            mics_fail(MICS_ERR_IO, "%s: cannot rename to %s: %s", csv->path, old, strerror(errno));
+        status = mics_fail(mics_status_of_errno(errno), "%s: cannot rename to %s: %s", csv->path,
+                           old, strerror(errno));
     else
         mics_log(MICS_LOG_INFO, "%s: the rows of an earlier run are in %s now", csv->path, old);
     mics_free(csv->memory, old);
@@ -154,7 +157,8 @@ static mics_status cut(const mics_csv *csv, const char *header, int64_t last)
     FILE *from = fopen(csv->path, "re");
     mics_status status = MICS_OK;
     if (from == NULL && errno != ENOENT)
-        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", csv->path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", csv->path,
+                         strerror(errno));
     if (from != NULL && (fstat(fileno(from), &facts) != 0 || !S_ISREG(facts.st_mode)))
         status = mics_fail(MICS_ERR_INVALID, "%s: is not a regular file", csv->path);
     else if (from != NULL && last < 0 && has_rows(header, from))
@@ -194,7 +198,8 @@ static mics_status open_path(mics_csv *csv, int64_t resume_step)
     MICS_TRY(status);
     csv->stream = fopen(csv->path, "ae");
     if (csv->stream == NULL)
-        return mics_fail(MICS_ERR_IO, "%s: cannot write: %s", csv->path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot write: %s", csv->path,
+                         strerror(errno));
     (void)fseeko(csv->stream, 0, SEEK_END);
     csv->end = ftello(csv->stream);
     return MICS_OK;
@@ -242,7 +247,8 @@ static mics_status end_row(mics_csv *csv, bool written)
     clearerr(csv->stream);
     if (csv->end >= 0 && ftruncate(fileno(csv->stream), csv->end) != 0)
         mics_log(MICS_LOG_WARNING, "%s: holds part of a row: %s", csv->path, strerror(errno));
-    return mics_fail(MICS_ERR_IO, "%s: cannot write: %s", csv->path, strerror(cause));
+    return mics_fail(mics_status_of_errno(cause), "%s: cannot write: %s", csv->path,
+                     strerror(cause));
 }
 
 static bool put_real(FILE *to, double value)

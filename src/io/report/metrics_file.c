@@ -119,7 +119,7 @@ static mics_status copy_lines(mics_memory *memory, const char *path, FILE *from,
             fputs(line.text, to);
     }
     if (ferror(from) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot read: %s", path, strerror(errno));
     if (zeros)
         mics_log(MICS_LOG_WARNING, "%s: lines with NULs in them are left out", path);
     return MICS_OK;
@@ -134,7 +134,9 @@ static mics_status finish_stream(FILE *stream, const char *path)
         good = false;
         reason = errno;
     }
-    return good ? MICS_OK : mics_fail(MICS_ERR_IO, "%s: cannot write: %s", path, strerror(reason));
+    return good ? MICS_OK
+                : mics_fail(mics_status_of_errno(reason), "%s: cannot write: %s", path,
+                            strerror(reason));
 }
 
 static mics_status write_aside(mics_memory *memory, const char *path, FILE *from, int64_t last)
@@ -145,7 +147,8 @@ static mics_status write_aside(mics_memory *memory, const char *path, FILE *from
     MICS_TRY(mics_file_begin_aside(memory, path, 0, &aside, &fd));
     FILE *to = fdopen(fd, "w");
     if (to == NULL) {
-        status = mics_fail(MICS_ERR_IO, "%s: cannot write: %s", aside.path, strerror(errno));
+        status = mics_fail(mics_status_of_errno(errno), "%s: cannot write: %s", aside.path,
+                           strerror(errno));
         close(fd);
         goto out;
     }
@@ -170,7 +173,7 @@ static mics_status cut(mics_memory *memory, const char *path, int64_t last)
     if (from == NULL && errno == ENOENT)
         return MICS_OK;
     if (from == NULL)
-        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", path, strerror(errno));
     if (fstat(fileno(from), &facts) != 0 || !S_ISREG(facts.st_mode)) {
         status = mics_fail(MICS_ERR_IO, "%s: is not a regular file", path);
         goto out;
@@ -247,7 +250,8 @@ static mics_status verify_lines(metrics_reader *r, FILE *from)
         r->lines += line.whole || line.zeros ? 1 : 0;
     }
     if (ferror(from) != 0)
-        return mics_fail(MICS_ERR_IO, "%s: cannot read: %s", r->path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot read: %s", r->path,
+                         strerror(errno));
     return MICS_OK;
 }
 
@@ -260,7 +264,7 @@ mics_status mics_metrics_verify(mics_memory *memory, const char *path,
     char more[LINE_BYTES + 100];
     FILE *from = fopen(path, "re");
     if (from == NULL)
-        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", path, strerror(errno));
     mics_log_hold(false);
     const mics_status status = verify_lines(&reader, from);
     mics_log_release(status != MICS_OK, -1);
@@ -290,7 +294,7 @@ mics_status mics_metrics_validations(mics_memory *memory, const char *path, int6
     if (from == NULL && errno == ENOENT)
         return MICS_OK;
     if (from == NULL)
-        return mics_fail(MICS_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", path, strerror(errno));
     const bool muted = mics_log_mute(true); // damage was told when the file was opened for writing
     while (next_line(from, &line)) {
         mics_json *json = NULL;
@@ -324,7 +328,8 @@ mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t res
     MICS_TRY_OUT(cut(memory, path, resume_step > 0 ? resume_step : -1));
     file->stream = fopen(path, "ae");
     if (file->stream == NULL) {
-        status = mics_fail(MICS_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
+        status =
+            mics_fail(mics_status_of_errno(errno), "%s: cannot write: %s", path, strerror(errno));
         goto out;
     }
     (void)fseeko(file->stream, 0, SEEK_END);
@@ -348,7 +353,8 @@ static mics_status flush_line(mics_metrics_file *file, bool written)
     clearerr(file->stream);
     if (file->end >= 0 && ftruncate(fileno(file->stream), file->end) != 0)
         mics_log(MICS_LOG_WARNING, "%s: holds part of a line: %s", file->path, strerror(errno));
-    return mics_fail(MICS_ERR_IO, "%s: cannot write: %s", file->path, strerror(cause));
+    return mics_fail(mics_status_of_errno(cause), "%s: cannot write: %s", file->path,
+                     strerror(cause));
 }
 
 // Writes `, "name": value` with as many digits as give its bits back, so that runs can be compared;

@@ -198,7 +198,8 @@ static mics_status create(mics_tensorboard *file, const char *folder)
         MICS_TRY(mics_file_join(file->memory, folder, name, &file->path));
         file->fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (file->fd < 0 && errno != EEXIST)
-            return mics_fail(MICS_ERR_IO, "%s: cannot create: %s", file->path, strerror(errno));
+            return mics_fail(mics_status_of_errno(errno), "%s: cannot create: %s", file->path,
+                             strerror(errno));
     }
     return MICS_OK;
 }

@@ -181,7 +181,7 @@ static mics_status come_too_late(mics_comm *comm, const mics_comm_group *ring)
         usleep(1200 * 1000);
     mics_status status = mics_comm_all_gather(comm, ring, buffer, sizeof buffer[0]);
     if (comm->rank == 1)
-        return mics_fail(MICS_ERR_PEER, "came too late and got %s", mics_status_name(status));
+        return mics_fail(MICS_ERR_COMM, "came too late and got %s", mics_status_name(status));
     sleep(3);
     return status;
 }
@@ -230,6 +230,13 @@ static int open_poor(mics_memory *memory, const char *countdown)
     return mics_memory_close(memory) == 0 && right ? 0 : 1;
 }
 
+// The environment is the program's, not the library's.
+static bool is_told(void)
+{
+    return getenv("OMPI_MCA_mpi_yield_when_idle") != NULL ||
+           getenv("OMPI_MCA_opal_event_include") != NULL;
+}
+
 static void on_terminate(int signal_number)
 {
     (void)signal_number;
@@ -249,9 +256,12 @@ int main(int argc, char **argv)
                                  strcmp(how, "told") == 0 || strcmp(how, "told-once") == 0 ||
                                  strcmp(how, "withdrawn") == 0);
     double timeout_s = brief ? 0.5 : 60;
+    const bool told = is_told();
     mics_status status = mics_comm_mpi_open(memory, timeout_s, &comm);
     if (status == MICS_ERR_UNSUPPORTED)
         return 77;
+    if (is_told() != told)
+        status = mics_fail(MICS_ERR_INVALID, "opening has changed the environment");
     if (status != MICS_OK)
         return 1;
     mics_log_set_rank(comm->rank);

@@ -189,7 +189,7 @@ static bool fault_at(int32_t ranks, int32_t rank, int64_t countdown)
         return false;
     }
     assert_int_equal(statuses[rank], MICS_ERR_COMM);
-    assert_int_equal(good + count_of(statuses, ranks, MICS_ERR_PEER), ranks - 1);
+    assert_int_equal(good + count_of(statuses, ranks, MICS_ERR_ABORTED), ranks - 1);
     if (captured.lines != 1)
         fail_msg("%d lines, the last: %s", captured.lines, captured.last);
     assert_logged("was told to fail");
@@ -253,7 +253,7 @@ static void test_timeout_names_who_is_late(void **state)
         assert_true(mics_clock_us() - start_us < 5e6);
         assert_true(count_of(statuses, 4, MICS_ERR_TIMEOUT) >= 1);
         assert_int_equal(
-            count_of(statuses, 4, MICS_ERR_TIMEOUT) + count_of(statuses, 4, MICS_ERR_PEER), 3);
+            count_of(statuses, 4, MICS_ERR_TIMEOUT) + count_of(statuses, 4, MICS_ERR_ABORTED), 3);
         assert_int_equal(captured.lines, 1);
         assert_logged("late gather: rank ");
         assert_logged("waited 0.2 s for rank");
@@ -426,8 +426,8 @@ static void test_abort_while_a_message_is_read(void **state)
     mics_status statuses[3];
     for (int i = 0; i < 5; i++) {
         ranks_run_timeout(3, RANKS_TIMEOUT_S, run_abort_while_read, NULL, statuses);
-        assert_int_equal(statuses[0], MICS_ERR_PEER);
-        assert_int_equal(statuses[1], MICS_ERR_PEER);
+        assert_int_equal(statuses[0], MICS_ERR_ABORTED);
+        assert_int_equal(statuses[1], MICS_ERR_ABORTED);
         assert_int_equal(statuses[2], MICS_OK);
     }
     assert_int_equal(captured.lines, 0);
@@ -448,7 +448,7 @@ static void test_abort_says_why_once(void **state)
     (void)state;
     mics_status statuses[4];
     ranks_run_timeout(4, RANKS_TIMEOUT_S, run_abort_reason, NULL, statuses);
-    assert_int_equal(count_of(statuses, 4, MICS_ERR_PEER), 4);
+    assert_int_equal(count_of(statuses, 4, MICS_ERR_ABORTED), 4);
     assert_int_equal(captured.lines, 1);
     assert_logged("the disk is full");
 }

@@ -58,19 +58,20 @@ static mics_status world_agree(void *ctx, mics_status mine)
 
 static mics_checkpoint_meta meta_of(int64_t step, int64_t salt)
 {
-    return model_meta(
-        (mics_checkpoint_meta){.step = step,
-                               .samples = salt,
-                               .seed = UINT64_MAX - 1,
-                               .corpus_hash = 0x8000000000000001u,
-                               .model_json = "{\"n_layer\": 2, \"t\": \"\\u00e9 \xc3\xa9\\n\"}\n",
-                               .tokenizer = "bytes",
-                               .run_json = "tab\t quote\" back\\slash\r\n \x01\x7f",
-                               .scaler = {.scale = salt % 2 == 0 ? 0 : 0.375,
-                                          .steps = salt,
-                                          .since_overflow = 3,
-                                          .skipped = 2,
-                                          .hysteresis = 1}});
+    return model_meta((mics_checkpoint_meta){
+        .step = step,
+        .samples = salt,
+        .seed = UINT64_MAX - 1,
+        .corpus_hash = 0x8000000000000001u,
+        .model_json = "{\"n_layer\": 2, \"t\": \"\\u00e9 \xc3\xa9\\n\"}\n",
+        .tokenizer = "bytes",
+        .run_json = "tab\t quote\" back\\slash\r\n \x01\x7f",
+        .scaler = {.scale = salt % 2 == 0 ? 0 : 0.375,
+                   .steps = salt,
+                   .since_overflow = 3,
+                   .skipped = 2,
+                   .hysteresis = 1},
+        .recent = {salt % 2 == 0 ? 0 : 4, {0.1, 3, -2.5e-310, 1.7976931348623157e308}}});
 }
 
 static void *save_rank(void *ctx)
@@ -238,6 +239,8 @@ static void meta_and_texts_come_back(void **state)
         assert_memory_equal(&back->scaler, &meta.scaler, sizeof meta.scaler);
     else
         assert_true(back->scaler.scale == 0);
+    assert_int_equal(back->recent.count, 4);
+    assert_memory_equal(back->recent.list, meta.recent.list, 4 * sizeof meta.recent.list[0]);
     size_t bytes = 0;
     unsigned char *text = file_read(back->tokenizer, &bytes);
     assert_string_equal((char *)text, "{\"model\": {}}");
