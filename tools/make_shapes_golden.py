@@ -6,7 +6,7 @@
 usage: tools/make_shapes_golden.py [FOLDER]
 
 Each file is a config.json with one key more, "counted": the parameters of transformers' own model of
-it, made on torch's meta device, so without memory. Encoders are counted without their pooler.
+it, made on torch's meta device, so without memory. Encoders have their head for masked tokens.
 """
 import json
 import os
@@ -79,7 +79,44 @@ MODELS = {
     "starcoder2-7b": ("Starcoder2", None, {
         "hidden_size": 4608, "intermediate_size": 18432, "num_attention_heads": 36, "num_key_value_heads": 4,
         "num_hidden_layers": 32, "vocab_size": 49152}),
+    "apertus-8b": ("Apertus", None, {
+        "hidden_size": 4096, "intermediate_size": 21504, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "num_hidden_layers": 32, "hidden_act": "xielu", "vocab_size": 131072, "tie_word_embeddings": False}),
+    "arcee-4b": ("Arcee", None, {
+        "hidden_size": 2560, "intermediate_size": 18432, "num_attention_heads": 20, "num_key_value_heads": 4,
+        "num_hidden_layers": 36, "hidden_act": "relu2", "vocab_size": 128004, "tie_word_embeddings": False}),
+    "dbrx": ("Dbrx", None, {
+        "d_model": 6144, "n_heads": 48, "n_layers": 40, "vocab_size": 100352, "tie_word_embeddings": False,
+        "attn_config": {"kv_n_heads": 8, "rope_theta": 500000},
+        "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4}}),
+    "deepseek-v2-lite": ("DeepseekV2", None, {
+        "hidden_size": 2048, "intermediate_size": 10944, "moe_intermediate_size": 1408, "num_hidden_layers": 27,
+        "num_attention_heads": 16, "num_key_value_heads": 16, "n_routed_experts": 64, "n_shared_experts": 2,
+        "num_experts_per_tok": 6, "first_k_dense_replace": 1, "q_lora_rank": None, "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 102400}),
+    "distilbert": ("DistilBert", None, {
+        "dim": 768, "hidden_dim": 3072, "n_heads": 12, "n_layers": 6, "max_position_embeddings": 512,
+        "vocab_size": 30522}),
+    # As published: the rest is the class's.
+    "gemma-3-27b": ("Gemma3", "gemma3_text", {
+        "hidden_size": 5376, "intermediate_size": 21504, "num_attention_heads": 32, "num_key_value_heads": 16,
+        "head_dim": 128, "num_hidden_layers": 62, "sliding_window": 1024}),
+    "llama-4-maverick": ("Llama4", "llama4_text", {
+        "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_attention_heads": 40,
+        "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 48, "num_local_experts": 128,
+        "num_experts_per_tok": 1, "interleave_moe_layer_step": 2, "vocab_size": 202048}),
+    "minicpm3-4b": ("MiniCPM3", None, {
+        "hidden_size": 2560, "intermediate_size": 6400, "num_attention_heads": 40, "num_key_value_heads": 40,
+        "num_hidden_layers": 62, "q_lora_rank": 768, "kv_lora_rank": 256, "qk_nope_head_dim": 64,
+        "qk_rope_head_dim": 32, "vocab_size": 73448}),
+    "modernbert-base": ("ModernBert", None, {
+        "hidden_size": 768, "intermediate_size": 1152, "num_attention_heads": 12, "num_hidden_layers": 22,
+        "hidden_activation": "gelu", "vocab_size": 50368, "local_attention": 128, "global_attn_every_n_layers": 3}),
+    "xlm-roberta-large": ("XLMRoberta", None, {
+        "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16, "num_hidden_layers": 24,
+        "max_position_embeddings": 514, "vocab_size": 250002}),
 }
+ENCODERS = ["Bert", "DistilBert", "ModernBert", "XLMRoberta"]
 
 
 def config_class(name, model_type):
@@ -90,10 +127,8 @@ def config_class(name, model_type):
 def count(name, model_type, sizes):
     config = config_class(name, model_type)(**sizes)
     with torch.device("meta"):
-        if name == "Bert":
-            model = transformers.BertModel(config, add_pooling_layer=False)
-        else:
-            model = getattr(transformers, f"{name}ForCausalLM")(config)
+        head = "MaskedLM" if name in ENCODERS else "CausalLM"
+        model = getattr(transformers, f"{name}For{head}")(config)
     # parameters() names what is tied once.
     return config.model_type, sum(parameter.numel() for parameter in model.parameters())
 

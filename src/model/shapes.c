@@ -4,7 +4,7 @@
 // and the ops that cost most.
 //
 // Latent attention (DeepSeek-V2, 2024, arXiv:2405.04434) has queries, keys and values made from two
-// narrow vectors. Here one chain of two GEMMs has the parameters of both, and heads are as wide as
+// narrow vectors. Here one chain of three GEMMs has the parameters of all, and heads are as wide as
 // its values.
 #include "model/shapes.h"
 #include <stdio.h>
@@ -32,24 +32,30 @@ static int32_t activation(mics_model *model, const shapes *s, int32_t in)
     return s->gated ? mics_op_swiglu(model, in) : mics_op_gelu(model, in, false);
 }
 
-// Inputs of a GEMM that has the parameters of both that follow the narrow vectors.
+// Elements of the narrow vectors. Without a rank of their own queries are made at once.
+static int64_t narrow_elems(const shapes *s)
+{
+    const int64_t queries =
+        s->query_rank > 0 ? s->query_rank : s->heads.query * (s->plain_dim + s->rotary_dim);
+    return queries + s->pair_rank + s->rotary_dim;
+}
+
+// Width between two GEMMs that have the parameters of both that follow the narrow vectors.
 static int64_t latent_width(const shapes *s)
 {
     const int64_t queries = s->query_rank * (s->plain_dim + s->rotary_dim);
     const int64_t pairs = s->pair_rank * (s->plain_dim + s->value_dim);
-    const int64_t width = (queries + pairs) / (3 * s->heads.dim);
+    const int64_t elems = s->heads.query * (queries + pairs);
+    const int64_t width = elems / (narrow_elems(s) + mics_heads_width(s->heads));
     return width > 0 ? width : 1;
 }
 
 static int32_t heads_of(mics_model *model, const shapes *s, const char *layer, int32_t x)
 {
-    const int64_t width = mics_heads_width(s->heads), narrow = latent_width(s);
+    const int64_t width = mics_heads_width(s->heads);
     if (s->pair_rank == 0)
         return linear(model, layer, "attention.qkv", x, s->hidden, width);
-    // Without a rank of their own queries are made at once.
-    const int64_t queries =
-        s->query_rank > 0 ? s->query_rank : s->heads.query * (s->plain_dim + s->rotary_dim);
-    const int64_t down = queries + s->pair_rank + s->rotary_dim;
+    const int64_t down = narrow_elems(s), narrow = latent_width(s);
     x = linear(model, layer, "attention.down", x, s->hidden, down);
     x = linear(model, layer, "attention.latent", x, down, narrow);
     return linear(model, layer, "attention.up", x, narrow, width);
@@ -129,8 +135,8 @@ static void build_layer(mics_model *model, const shapes *s, int64_t index)
     x = attention(model, s, layer, shapes_window(s, index), x);
     const int32_t middle = mics_op_add(model, 0, x);
     x = norm(model, layer, "mlp_norm", middle, s->hidden);
-    const bool dense = s->experts == 0 || index < s->dense_layers;
-    x = dense ? mlp(model, s, layer, "mlp", x, s->inner) : experts(model, s, layer, x);
+    x = shapes_has_experts(s, index) ? experts(model, s, layer, x)
+                                     : mlp(model, s, layer, "mlp", x, s->inner);
     mics_model_unit_end(model, mics_op_add(model, middle, x));
 }
 
@@ -138,14 +144,18 @@ static void build(mics_model *model, const shapes *s)
 {
     mics_model_unit(model, "embed", 0);
     const mics_param_ref tokens = model_matrix(model, "tokens", s->vocab, s->hidden, 0.02);
-    const mics_param_ref positions =
-        s->learned_positions ? model_matrix(model, "positions", s->positions, s->hidden, 0.02)
-                             : mics_param_none();
-    mics_model_unit_end(model, mics_op_embedding(model, tokens, positions));
+    mics_op op = mics_op_of(MICS_OP_EMBEDDING, -1, tokens, mics_param_none());
+    if (s->learned_positions)
+        op.params[1] =
+            model_matrix(model, "positions", s->first_position + s->positions, s->hidden, 0.02);
+    op.first_position = s->first_position;
+    mics_model_unit_end(model, mics_model_add_op(model, op));
     for (int64_t layer = 0; layer < s->layers; layer++)
         build_layer(model, s, layer);
     mics_model_unit(model, "head", s->hidden);
-    const int32_t x = norm(model, "head", "norm", 0, s->hidden);
+    int32_t x = norm(model, "head", "norm", 0, s->hidden);
+    if (s->both_ways) // the transform of masked language models
+        x = mics_op_gelu(model, linear(model, "head", "transform", x, s->hidden, s->hidden), true);
     mics_op_lm_head(model, x,
                     s->tied ? tokens : model_matrix(model, "lm_head", s->vocab, s->hidden, 0.02));
     mics_model_unit_end(model, -1);

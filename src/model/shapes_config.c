@@ -9,11 +9,17 @@ enum { MAX_ALIASES = 8, MAX_RATIO = 64 };
 
 typedef const char *aliases[MAX_ALIASES];
 
-static const mics_json_value *find(const mics_json *config, const char *key)
+// Objects within a config.json whose keys count like its own: a language model's of one that sees
+// images too, and DBRX's.
+static const char *const objects[] = {"text_config", "attn_config", "ffn_config"};
+
+const mics_json_value *shapes_find(const mics_json *config, const char *key)
 {
     const mics_json_value *root = mics_json_root(config);
     const mics_json_value *value = mics_json_get(root, key);
-    return value != NULL ? value : mics_json_get(mics_json_get(root, "text_config"), key);
+    for (size_t i = 0; value == NULL && i < sizeof objects / sizeof *objects; i++)
+        value = mics_json_get(mics_json_get(root, objects[i]), key);
+    return value;
 }
 
 // What a list has for each layer: one number, if that is the same for all.
@@ -26,15 +32,10 @@ static mics_status read_list(const mics_json *config, const char *name, const mi
         if (mics_json_type_of(other) != MICS_JSON_INT ||
             mics_json_int(other) != mics_json_int(first))
             return mics_json_fail(config, name, MICS_ERR_UNSUPPORTED,
-                                  "cannot be honoured: planned are decoders of equal layers");
+                                  "cannot be honoured: planned are layers of one size");
     }
     *value_out = first;
     return MICS_OK;
-}
-
-const char *shapes_type(const mics_json *config)
-{
-    return mics_json_string(find(config, "model_type"));
 }
 
 // The first of the names that holds a whole number; `fallback` < 0: one must.
@@ -44,7 +45,7 @@ static mics_status read_size(const mics_json *config, const aliases names, int64
 {
     static const int64_t max_size = (int64_t)1 << 26;
     for (int i = 0; i < MAX_ALIASES && names[i] != NULL; i++) {
-        const mics_json_value *value = find(config, names[i]);
+        const mics_json_value *value = shapes_find(config, names[i]);
         if (mics_json_type_of(value) == MICS_JSON_ARRAY)
             MICS_TRY(read_list(config, names[i], value, &value));
         if (mics_json_type_of(value) == MICS_JSON_NULL)
@@ -59,8 +60,8 @@ static mics_status read_size(const mics_json *config, const aliases names, int64
         return mics_json_fail(config, names[i], MICS_ERR_INVALID, "must be 1 to %lld, not %lld",
                               (long long)max_size, (long long)*size_out);
     }
-    *size_out = fallback;
-    if (fallback >= 0)
+    *size_out = shapes_default(config, names[0], fallback);
+    if (*size_out >= 0)
         return MICS_OK;
     return mics_json_fail(config, names[0], MICS_ERR_INVALID,
                           "missing: a model is planned by its sizes");
@@ -83,19 +84,9 @@ static bool is_neutral(const mics_json_value *value)
     }
 }
 
-static bool is_one_of(const char *name, const char *const *names, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
 static bool is_mpt(const mics_json *config)
 {
-    const char *type = shapes_type(config);
-    return type != NULL && strcmp(type, "mpt") == 0;
+    return shapes_is(config, "mpt");
 }
 
 // What gives some layers another shape than the rest, or a model of another kind.
@@ -103,28 +94,23 @@ static mics_status refuse_others(const mics_json *config)
 {
     static const char *const keys[] = {
         "is_encoder_decoder",      "attn_layer_period", "expert_layer_period",
-        "decoder_sparse_step",     "moe_layer_freq",    "interleave_moe_layer_step",
-        "full_attention_interval", "use_cla",           "moe_layer_interval",
+        "full_attention_interval", "use_cla",           "hidden_size_per_layer_input",
         "mlp_only_layers",         "attn_config",       "ffn_config"};
-    // Encoder-decoders, layers of several kinds, layers with states in place of attention, and those
-    // with parameters in common.
-    static const char *const types[] = {
-        "t5",        "mt5",        "umt5",       "jamba",   "dbrx",         "mamba",
-        "mamba2",    "bamba",      "zamba",      "zamba2",  "falcon_mamba", "rwkv",
-        "falcon_h1", "nemotron_h", "albert",     "minimax", "qwen3_next",   "recurrent_gemma",
-        "xlnet",     "deberta",    "deberta-v2", "lfm2",    "lfm2_moe",     "kimi_linear",
-        "reformer",  "longformer", "big_bird"};
     const char *type = shapes_type(config);
-    if (type != NULL && is_one_of(type, types, sizeof types / sizeof *types))
-        return mics_json_fail(config, "model_type", MICS_ERR_UNSUPPORTED,
-                              "%s is no decoder of equal layers, which is all that is planned",
-                              type);
+    if (shapes_is_other(config))
+        return mics_json_fail(
+            config, "model_type", MICS_ERR_UNSUPPORTED,
+            "%s cannot be planned: planned are encoders and decoders whose layers "
+            "all have softmax attention and parameters of their own",
+            type);
     const size_t count = sizeof keys / sizeof *keys;
-    const size_t checked = is_mpt(config) ? count - 2 : count; // MPT's two objects are read
+    // MPT's and DBRX's two objects are read.
+    const size_t checked = is_mpt(config) || shapes_is(config, "dbrx") ? count - 2 : count;
     for (size_t i = 0; i < checked; i++) {
-        if (!is_neutral(find(config, keys[i])))
+        if (!is_neutral(shapes_find(config, keys[i])))
             return mics_json_fail(config, keys[i], MICS_ERR_UNSUPPORTED,
-                                  "cannot be honoured: planned are decoders of equal layers");
+                                  "cannot be honoured: planned are encoders and decoders whose "
+                                  "layers differ in windows and experts alone");
     }
     return MICS_OK;
 }
@@ -134,7 +120,7 @@ static mics_status refuse_others(const mics_json *config)
 static mics_status refuse_lightning(const mics_json *config)
 {
     static const char key[] = "attn_type_list";
-    const mics_json_value *list = find(config, key);
+    const mics_json_value *list = shapes_find(config, key);
     for (int32_t i = 0; i < mics_json_count(list); i++) {
         if (mics_json_int(mics_json_element(list, i)) != 1)
             return mics_json_fail(config, key, MICS_ERR_UNSUPPORTED,
@@ -144,25 +130,18 @@ static mics_status refuse_lightning(const mics_json *config)
     return MICS_OK;
 }
 
-// A family that is one of these, or begins like it.
-static bool has_type(const mics_json *config, const char *const *types, size_t count)
-{
-    const char *type = shapes_type(config);
-    return type != NULL && is_one_of(type, types, count);
-}
-
 // ---- windows ----
 
 static bool is_full(const char *type)
 {
     static const char *const full[] = {"full_attention", "attention", "global"};
-    return is_one_of(type, full, sizeof full / sizeof *full);
+    return shapes_is_one_of(type, full, sizeof full / sizeof *full);
 }
 
 static bool is_windowed(const char *type)
 {
     static const char *const windowed[] = {"sliding_attention", "chunked_attention", "local"};
-    return is_one_of(type, windowed, sizeof windowed / sizeof *windowed);
+    return shapes_is_one_of(type, windowed, sizeof windowed / sizeof *windowed);
 }
 
 static mics_status check_layer_types(const mics_json *config, const char *key, const shapes *s)
@@ -190,15 +169,14 @@ static mics_status check_layer_types(const mics_json *config, const char *key, c
 // Where a family's key has another meaning, or other layers without a list of them.
 static void read_pattern(const mics_json *config, shapes *s)
 {
-    static const char *const alternating[] = {"gemma2", "gpt_oss"};
     const char *type = shapes_type(config);
-    const mics_json_value *pattern = find(config, "sliding_window_pattern");
-    const mics_json_value *modern = find(config, "global_attn_every_n_layers");
-    const mics_json_value *used = find(config, "use_sliding_window");
+    const mics_json_value *pattern = shapes_find(config, "sliding_window_pattern");
+    const mics_json_value *modern = shapes_find(config, "global_attn_every_n_layers");
+    const mics_json_value *used = shapes_find(config, "use_sliding_window");
     const bool qwen = type != NULL && strncmp(type, "qwen", 4) == 0;
     if ((used != NULL || qwen) && !mics_json_bool(used))
         s->window = 0;
-    s->full_every = has_type(config, alternating, 2) ? 2 : 0;
+    s->full_every = shapes_is(config, "gemma2") || shapes_is(config, "gpt_oss") ? 2 : 0;
     if (mics_json_type_of(pattern) == MICS_JSON_INT)
         s->full_every = mics_json_int(pattern);
     s->first_full = s->full_every - 1;
@@ -216,10 +194,10 @@ static mics_status read_windows(const mics_json *config, shapes *s)
     int64_t chunk_size = 0;
     MICS_TRY(read_size(config, windows, 0, &s->window));
     MICS_TRY(read_size(config, chunk, 0, &chunk_size));
-    s->layer_types = find(config, key);
+    s->layer_types = shapes_find(config, key);
     if (mics_json_type_of(s->layer_types) != MICS_JSON_ARRAY) {
         key = "attention_layers"; // GPT-Neo's
-        s->layer_types = find(config, key);
+        s->layer_types = shapes_find(config, key);
     }
     const bool listed = mics_json_type_of(s->layer_types) == MICS_JSON_ARRAY;
     // A token sees half of its chunk on the average.
@@ -244,55 +222,13 @@ int64_t shapes_window(const shapes *s, int64_t layer)
     return s->full_every > 0 && layer % s->full_every == s->first_full ? 0 : s->window;
 }
 
-// ---- families ----
-
-// Encoders: each token sees all others, and has a learned position.
-static bool is_encoder(const mics_json *config)
-{
-    static const char *const types[] = {"bert",    "roberta",    "xlm-roberta", "camembert",
-                                        "electra", "distilbert", "modernbert"};
-    return has_type(config, types, sizeof types / sizeof *types) &&
-           !mics_json_bool(find(config, "is_decoder"));
-}
-
-static bool has_learned_positions(const mics_json *config)
-{
-    static const char *const types[] = {"bert",      "roberta",     "xlm-roberta",
-                                        "camembert", "electra",     "distilbert",
-                                        "opt",       "gpt_bigcode", "gpt_neo"};
-    return has_type(config, types, sizeof types / sizeof *types);
-}
-
-// Families whose LM head is the embedding where the key is missing: Hugging Face's default.
-static bool is_tied(const mics_json *config)
-{
-    static const char *const tied[] = {"bert",       "bloom",       "cohere",    "cohere2",
-                                       "distilbert", "falcon",      "electra",   "gpt_bigcode",
-                                       "gpt_neo",    "mpt",         "opt",       "roberta",
-                                       "starcoder2", "xlm-roberta", "camembert", "modernbert"};
-    const mics_json_value *said = find(config, "tie_word_embeddings");
-    const char *type = shapes_type(config);
-    if (said != NULL || type == NULL)
-        return mics_json_bool(said);
-    return strncmp(type, "gemma", 5) == 0 || is_one_of(type, tied, sizeof tied / sizeof *tied);
-}
-
-// Families whose feed-forward layers have two matrices, not three.
-static bool is_gated(const mics_json *config)
-{
-    static const char *const plain[] = {
-        "bert", "bloom",    "codegen", "falcon",  "gpt_bigcode", "gpt_neo",    "gptj",
-        "mpt",  "nemotron", "opt",     "phi",     "persimmon",   "roberta",    "starcoder2",
-        "gpt2", "gpt_neox", "xlnet",   "electra", "camembert",   "distilbert", "xlm-roberta"};
-    const char *type = shapes_type(config);
-    return type == NULL || !is_one_of(type, plain, sizeof plain / sizeof *plain);
-}
+// ---- heads ----
 
 // MPT's object of attention.
 static const char *mpt_attention(const mics_json *config)
 {
     return is_mpt(config)
-               ? mics_json_string(mics_json_get(find(config, "attn_config"), "attn_type"))
+               ? mics_json_string(mics_json_get(shapes_find(config, "attn_config"), "attn_type"))
                : NULL;
 }
 
@@ -305,8 +241,8 @@ static bool is_multi_query(const mics_json *config)
 static mics_status read_mpt_heads(const mics_json *config, shapes *s)
 {
     const char *type = mpt_attention(config);
-    const mics_json_value *pairs = mics_json_get(find(config, "attn_config"), "kv_n_heads");
-    const mics_json_value *ffn = mics_json_get(find(config, "ffn_config"), "ffn_type");
+    const mics_json_value *pairs = mics_json_get(shapes_find(config, "attn_config"), "kv_n_heads");
+    const mics_json_value *ffn = mics_json_get(shapes_find(config, "ffn_config"), "ffn_type");
     const char *name = mics_json_string(ffn);
     if (name != NULL && strcmp(name, "mptmlp") != 0)
         return mics_json_fail(config, "ffn_config", MICS_ERR_UNSUPPORTED,
@@ -322,26 +258,19 @@ static mics_status read_mpt_heads(const mics_json *config, shapes *s)
 // Falcon's first architecture has one pair of keys and values whatever num_kv_heads says.
 static bool is_old_falcon(const mics_json *config)
 {
-    const char *type = mics_json_string(find(config, "model_type"));
-    return type != NULL && strcmp(type, "falcon") == 0 &&
-           mics_json_bool(find(config, "multi_query")) &&
-           !mics_json_bool(find(config, "new_decoder_architecture"));
-}
-
-// Qwen's first version counts both of the gated MLP's matrices in intermediate_size.
-static bool counts_both(const mics_json *config)
-{
-    const char *type = mics_json_string(find(config, "model_type"));
-    return type != NULL && strcmp(type, "qwen") == 0;
+    return shapes_is(config, "falcon") && mics_json_bool(shapes_find(config, "multi_query")) &&
+           !mics_json_bool(shapes_find(config, "new_decoder_architecture"));
 }
 
 static mics_status read_heads(const mics_json *config, shapes *s)
 {
     static const aliases query = {"num_attention_heads", "n_head", "n_heads", "num_heads"};
-    static const aliases pairs = {"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads"};
-    static const aliases dims = {"head_dim"}, ranks[] = {{"q_lora_rank"}, {"kv_lora_rank"}};
+    static const aliases pairs = {"num_key_value_heads", "num_kv_heads", "n_head_kv",
+                                  "n_kv_heads",          "kv_n_heads",   "multi_query_group_num"};
+    static const aliases dims = {"head_dim", "kv_channels"},
+                         ranks[] = {{"q_lora_rank"}, {"kv_lora_rank"}};
     static const aliases parts[] = {{"qk_rope_head_dim"}, {"qk_nope_head_dim"}, {"v_head_dim"}};
-    const bool one = mics_json_bool(find(config, "multi_query")) || is_multi_query(config);
+    const bool one = mics_json_bool(shapes_find(config, "multi_query")) || is_multi_query(config);
     MICS_TRY(read_size(config, query, -1, &s->heads.query));
     MICS_TRY(read_size(config, pairs, one ? 1 : s->heads.query, &s->heads.key_value));
     if (is_old_falcon(config))
@@ -353,7 +282,7 @@ static mics_status read_heads(const mics_json *config, shapes *s)
     MICS_TRY(read_size(config, ranks[1], 0, &s->pair_rank));
     MICS_TRY(read_size(config, parts[0], 0, &s->rotary_dim));
     MICS_TRY(read_size(config, parts[1], 0, &s->plain_dim));
-    MICS_TRY(read_size(config, parts[2], 0, &s->value_dim));
+    MICS_TRY(read_size(config, parts[2], s->pair_rank > 0 ? s->heads.dim : 0, &s->value_dim));
     if (s->heads.key_value < 1 || s->heads.query % s->heads.key_value != 0 || s->heads.dim < 1 ||
         s->heads.dim > CONFIG_MAX_HEAD_DIM)
         return mics_json_fail(config, query[0], MICS_ERR_INVALID,
@@ -379,6 +308,64 @@ static mics_status refuse_chosen(const mics_json *config, const aliases names)
                           "a token cannot go to %lld of no experts", (long long)chosen);
 }
 
+// A list of which layers have experts: 0 and 1, or names.
+static mics_status read_expert_list(const mics_json *config, shapes *s)
+{
+    static const char *const keys[] = {"mlp_layer_types", "moe_layer_freq"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const mics_json_value *list = shapes_find(config, keys[i]);
+        if (mics_json_type_of(list) != MICS_JSON_ARRAY)
+            continue;
+        s->expert_list = list;
+        if (mics_json_count(list) != s->layers)
+            return mics_json_fail(config, keys[i], MICS_ERR_INVALID,
+                                  "has %d layers, and the model %lld", (int)mics_json_count(list),
+                                  (long long)s->layers);
+    }
+    return MICS_OK;
+}
+
+static bool is_listed(const mics_json_value *list, int64_t layer)
+{
+    const mics_json_value *value = mics_json_element(list, (int32_t)layer);
+    const char *name = mics_json_string(value);
+    return name != NULL ? strcmp(name, "dense") != 0 : mics_json_int(value) != 0;
+}
+
+// Which layers have experts, and how wide the others are.
+static mics_status read_dense_layers(const mics_json *config, shapes *s)
+{
+    static const aliases first = {"first_k_dense_replace", "moe_layer_num_skipped",
+                                  "moe_layer_start_index", "num_dense_layers"};
+    // Every so many-th layer has them, counted from the one after as many; DeepSeek's from the first.
+    static const aliases every = {"interleave_moe_layer_step", "decoder_sparse_step",
+                                  "moe_layer_interval"};
+    static const aliases from_first = {"moe_layer_freq"}, inner = {"intermediate_size_mlp"};
+    int64_t from = 1;
+    MICS_TRY(read_expert_list(config, s));
+    MICS_TRY(read_size(config, first, 0, &s->dense_layers));
+    MICS_TRY(read_size(config, every, 1, &s->experts_every));
+    if (s->expert_list == NULL)
+        MICS_TRY(read_size(config, from_first, 1, &from));
+    MICS_TRY(read_size(config, inner, s->inner, &s->inner));
+    if (s->experts_every < 1 || from < 1)
+        return mics_json_fail(config, from < 1 ? from_first[0] : every[0], MICS_ERR_INVALID,
+                              "must be at least 1");
+    s->first_experts = s->experts_every - 1;
+    if (from > 1) {
+        s->experts_every = from;
+        s->first_experts = 0;
+    }
+    return MICS_OK;
+}
+
+bool shapes_has_experts(const shapes *s, int64_t layer)
+{
+    if (s->experts == 0 || s->expert_list != NULL)
+        return s->experts > 0 && is_listed(s->expert_list, layer);
+    return layer >= s->dense_layers && layer % s->experts_every == s->first_experts;
+}
+
 static mics_status read_experts(const mics_json *config, shapes *s)
 {
     static const aliases experts = {"num_local_experts", "n_routed_experts", "num_experts",
@@ -387,15 +374,13 @@ static mics_status read_experts(const mics_json *config, shapes *s)
         "num_experts_per_tok",  "moe_top_k", "num_experts_per_token", "moe_topk", "top_k_experts",
         "num_selected_experts", "moe_k"};
     static const aliases inner = {"moe_intermediate_size"};
-    static const aliases dense = {"first_k_dense_replace", "moe_layer_num_skipped",
-                                  "moe_layer_start_index"};
     static const aliases shared = {"n_shared_experts", "num_shared_expert", "num_shared_experts",
                                    "moe_num_shared_experts"};
     static const aliases width = {"shared_expert_intermediate_size", "shared_intermediate_size"};
-    const mics_json_value *mixed = find(config, "use_mixed_mlp_moe"); // HunYuan's
+    const mics_json_value *mixed = shapes_find(config, "use_mixed_mlp_moe"); // HunYuan's
     // Llama 4 always has one, and no key for it.
-    const char *type = shapes_type(config);
-    int64_t shared_experts = type != NULL && strncmp(type, "llama4", 6) == 0 ? 1 : 0;
+    const bool llama4 = shapes_is(config, "llama4") || shapes_is(config, "llama4_text");
+    int64_t shared_experts = llama4 ? 1 : 0;
     MICS_TRY(read_size(config, experts, 0, &s->experts));
     if (s->experts == 1) // dense models of families that have experts
         s->experts = 0;
@@ -403,7 +388,7 @@ static mics_status read_experts(const mics_json *config, shapes *s)
         return refuse_chosen(config, chosen);
     MICS_TRY(read_size(config, chosen, -1, &s->chosen));
     MICS_TRY(read_size(config, inner, s->inner, &s->expert_inner));
-    MICS_TRY(read_size(config, dense, 0, &s->dense_layers));
+    MICS_TRY(read_dense_layers(config, s));
     MICS_TRY(read_size(config, shared, shared_experts, &shared_experts));
     if (mixed != NULL && !mics_json_bool(mixed))
         shared_experts = 0;
@@ -420,7 +405,7 @@ static mics_status refuse_factors(const mics_json *config, const shapes *s)
 {
     static const char *const keys[] = {"embedding_size", "word_embed_proj_dim"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const mics_json_value *value = find(config, keys[i]);
+        const mics_json_value *value = shapes_find(config, keys[i]);
         if (mics_json_type_of(value) == MICS_JSON_INT && mics_json_int(value) != s->hidden)
             return mics_json_fail(config, keys[i], MICS_ERR_UNSUPPORTED,
                                   "embeddings of another width than hidden_size are not planned");
@@ -428,11 +413,27 @@ static mics_status refuse_factors(const mics_json *config, const shapes *s)
     return MICS_OK;
 }
 
+// RoBERTa's positions begin behind the row of its padding token.
+static mics_status read_padding(const mics_json *config, shapes *s)
+{
+    static const aliases padding = {"pad_token_id"};
+    int64_t row = 0;
+    if (!shapes_pads_positions(config))
+        return MICS_OK;
+    MICS_TRY(read_size(config, padding, 1, &row));
+    s->first_position = row + 1;
+    s->positions -= s->first_position;
+    if (s->positions > 0)
+        return MICS_OK;
+    return mics_json_fail(config, padding[0], MICS_ERR_INVALID,
+                          "%lld leaves no positions behind its row", (long long)row);
+}
+
 mics_status shapes_read(const mics_json *config, shapes *s)
 {
     static const aliases layers = {"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
     static const aliases hidden = {"hidden_size", "n_embd", "d_model", "dim"},
-                         vocab = {"vocab_size"};
+                         vocab = {"vocab_size", "padded_vocab_size"};
     static const aliases inner = {"intermediate_size", "n_inner", "ffn_dim",
                                   "ffn_hidden_size",   "d_ff",    "hidden_dim"};
     static const aliases positions = {"max_position_embeddings", "n_positions", "max_seq_len",
@@ -442,6 +443,7 @@ mics_status shapes_read(const mics_json *config, shapes *s)
     MICS_TRY(read_size(config, hidden, -1, &s->hidden));
     MICS_TRY(read_size(config, vocab, -1, &s->vocab));
     MICS_TRY(read_size(config, positions, 4096, &s->positions));
+    MICS_TRY(read_padding(config, s));
     static const aliases ratio = {"expansion_ratio"}; // MPT's
     int64_t inners = 4;
     MICS_TRY(refuse_lightning(config));
@@ -451,12 +453,12 @@ mics_status shapes_read(const mics_json *config, shapes *s)
         s->inner = inners * s->hidden;
     if (inners > MAX_RATIO)
         return mics_json_fail(config, ratio[0], MICS_ERR_INVALID, "must be 1 to %d", MAX_RATIO);
-    s->gated = is_gated(config);
-    if (counts_both(config))
+    s->gated = shapes_is_gated(config);
+    if (shapes_is(config, "qwen")) // its first version counts both of the gated MLP's matrices
         s->inner /= 2;
-    s->tied = is_tied(config);
-    s->both_ways = is_encoder(config);
-    s->learned_positions = has_learned_positions(config);
+    s->tied = shapes_is_tied(config);
+    s->both_ways = shapes_is_encoder(config);
+    s->learned_positions = shapes_has_positions(config);
     MICS_TRY(refuse_factors(config, s));
     MICS_TRY(read_windows(config, s));
     if (s->layers > CONFIG_MAX_LAYERS)

@@ -100,8 +100,8 @@ mics_op_cost mics_experts_cost(const mics_op_shape *s, int64_t I, int64_t O, int
 int32_t mics_experts_works(const mics_op_shape *s, const mics_op_pass *pass, int64_t I, int64_t O,
                            mics_op_work *works)
 {
-    const int64_t taken = taken_of(s);
-    const int64_t experts = mics_smaller(s->op->experts.count, taken), rows = taken / experts;
+    const int64_t taken = taken_of(s), kept = mics_experts_kept(s->op);
+    const int64_t experts = mics_smaller(kept, taken), rows = taken / experts;
     int32_t count = 0;
     if (!pass->backward)
         works[count++] = mics_work_gemm(rows, O, I);

@@ -62,7 +62,7 @@ enum { MICS_ROW_NONE = 0xffff };
 /* Experts that one of the ranks keeps. */
 static inline int32_t mics_experts_kept(const mics_op *op)
 {
-    return op->experts.count / op->expert_ranks;
+    return op->experts.count / (op->expert_ranks > 0 ? op->expert_ranks : 1);
 }
 
 /* Rows that a block has room for. */

@@ -59,7 +59,7 @@ static mics_op_shape shape_of(const walk *w, const mics_op *op, mics_batch batch
         const mics_op_shape whole = mics_op_shape_get(model, w->unit, local, batch);
         return mics_op_shape_cut(&whole, w->c->p.tensor, by_columns);
     }
-    local->experts.count /= w->c->p.expert;
+    local->expert_ranks = w->c->p.expert;
     mics_op_shape shape = mics_op_shape_get(model, w->unit, local, batch);
     shape.N = shape.N > w->c->p.tensor ? shape.N / w->c->p.tensor : 1;
     return shape;

@@ -298,6 +298,26 @@ static void test_experts(void **state)
     close_plans(&f);
 }
 
+// A rank with one expert gets as many rows as it sends, two a token: where only FLOPs count, no
+// number of experts a rank makes a layer faster.
+static void test_rows_of_few_experts(void **state)
+{
+    (void)state;
+    fixture f;
+    open_mixture(&f, 2, 4, 8, 0);
+    f.planner->request.cluster.accelerator.launch_us = 0;
+    f.planner->request.cluster.accelerator.memory_bytes_per_s = 1e18;
+    const cut whole = cut_into(1, 1, 1, &f);
+    const unit_time a = tensor_unit(f.planner, 1, &whole);
+    for (int expert = 2; expert <= 8; expert *= 2) {
+        const cut spread = cut_into(1, 1, expert, &f);
+        const unit_time b = tensor_unit(f.planner, 1, &spread);
+        assert_near(b.forward_us, a.forward_us, 1e-9, "forward");
+        assert_near(b.backward_us, a.backward_us, 1e-9, "backward");
+    }
+    close_plans(&f);
+}
+
 static mics_plan_entry plan_of(const fixture *f, mics_plan_pipeline degrees)
 {
     mics_plan_entry entry;
@@ -388,6 +408,7 @@ int main(void)
         cmocka_unit_test(test_context),
         cmocka_unit_test(test_ring_hides_behind_attention),
         cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_rows_of_few_experts),
         cmocka_unit_test(test_degrees_are_searched),
         cmocka_unit_test(test_impossible_degrees),
     };
