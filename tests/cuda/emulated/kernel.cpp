@@ -72,6 +72,8 @@ struct runner {
     int count, arrived;
     int in_warp[32]; // by warp: threads that wait in an operation of it
     fiber *current;
+    const std::vector<int> *group; // whose turns it is,
+    size_t turn;                   // and who comes next in it
 #if defined(__x86_64__)
     void *sp;
 #else
@@ -125,22 +127,15 @@ __asm__(".text\n.local mics_emulated_switch\n.type mics_emulated_switch,@functio
         "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
         ".size mics_emulated_switch,.-mics_emulated_switch\n");
 
-static void to_fiber(runner *self, fiber *f)
+// From and to are each the runner or a fiber.
+template <typename From, typename To> static void change(From *from, To *to)
 {
-    mics_emulated_switch(&self->sp, f->sp);
-}
-static void to_runner(runner *self, fiber *f)
-{
-    mics_emulated_switch(&f->sp, self->sp);
+    mics_emulated_switch(&from->sp, to->sp);
 }
 #else
-static void to_fiber(runner *self, fiber *f)
+template <typename From, typename To> static void change(From *from, To *to)
 {
-    swapcontext(&self->context, &f->context);
-}
-static void to_runner(runner *self, fiber *f)
-{
-    swapcontext(&f->context, &self->context);
+    swapcontext(&from->context, &to->context);
 }
 #endif
 
@@ -150,7 +145,7 @@ static void fiber_main()
     fiber *f = self->current;
     (*self->thread_main)();
     f->state = FIBER_DONE;
-    to_runner(self, f);
+    change(f, self);
     abort(); // nobody comes back
 }
 
@@ -199,23 +194,42 @@ static void prepare(runner *self, fiber *f)
 #endif
 }
 
-static void run_fiber(runner *self, fiber *f)
+// The next of the group whose turns it is that can go on; NULL: none after those that had their turn.
+static fiber *next_fiber(runner *self)
 {
-    if (f->state == FIBER_NEW)
-        prepare(self, f);
-    f->state = FIBER_READY;
-    self->current = f;
-    here = &f->at;
-    to_fiber(self, f);
-    if (f->state == FIBER_DONE) {
-        uint64_t canary;
-        std::memcpy(&canary, f->stack, sizeof canary);
-        if (canary != CANARY)
-            defect("its local variables exceed %zu bytes, the stack here", STACK_BYTES);
-        self->stacks.push_back(f->stack);
-        f->stack = nullptr;
+    while (self->turn < self->group->size()) {
+        fiber *f = &self->fibers[(size_t)(*self->group)[self->turn++]];
+        if (f->state != FIBER_NEW && f->state != FIBER_READY)
+            continue;
+        if (f->state == FIBER_NEW)
+            prepare(self, f);
+        f->state = FIBER_READY;
+        self->current = f;
+        here = &f->at;
+        return f;
     }
-    here = nullptr;
+    return nullptr;
+}
+
+// A thread that waits hands over to the next one of its group, or where none can go on to the runner.
+static void wait_turn(runner *self, fiber *f)
+{
+    fiber *next = next_fiber(self);
+    if (next != nullptr)
+        change(f, next);
+    else
+        change(f, self);
+}
+
+// A stack is free when nobody runs on it any more.
+static void leave_stack(runner *self, fiber *f)
+{
+    uint64_t canary;
+    std::memcpy(&canary, f->stack, sizeof canary);
+    if (canary != CANARY)
+        defect("its local variables exceed %zu bytes, the stack here", STACK_BYTES);
+    self->stacks.push_back(f->stack);
+    f->stack = nullptr;
 }
 
 // ---- waiting for each other ----
@@ -239,7 +253,7 @@ int barrier(barrier_sum sum, int value, const char *file, int line)
     f->line = line;
     f->state = FIBER_AT_BARRIER;
     if (++self->arrived < self->count) {
-        to_runner(self, f);
+        wait_turn(self, f);
         return f->sum_value;
     }
     self->arrived = 0;
@@ -272,20 +286,21 @@ void warp(warp_call *call)
     runner *self = running;
     fiber *f = self->current;
     const int first = f->number / 32 * 32;
-    warp_call *by_lane[32] = {};
-    bool all = true;
     if ((call->mask >> (f->number - first) & 1u) == 0)
         defect("%s in %s:%d: mask %08x lacks the lane that calls", call->name, call->file,
                call->line, call->mask);
     f->pending = call;
     const int exist = std::min(32, self->count - first);
     const unsigned there = exist == 32 ? 0xffffffffu : (1u << exist) - 1;
+    const unsigned due = call->mask & there;
     // Most threads come before the last one, and need not look.
-    if (++self->in_warp[first / 32] < __builtin_popcount(call->mask & there)) {
+    if (++self->in_warp[first / 32] < (due == 0xffffffffu ? 32 : __builtin_popcount(due))) {
         f->state = FIBER_IN_WARP;
-        to_runner(self, f);
+        wait_turn(self, f);
         return;
     }
+    warp_call *by_lane[32] = {};
+    bool all = true;
     for (int i = 0; i < 32 && first + i < self->count; i++) {
         if ((call->mask >> i & 1u) == 0)
             continue;
@@ -300,7 +315,7 @@ void warp(warp_call *call)
     }
     if (!all) {
         f->state = FIBER_IN_WARP;
-        to_runner(self, f);
+        wait_turn(self, f);
         return;
     }
     call->run(by_lane);
@@ -360,14 +375,18 @@ static void check_shared(const runner *self)
 static bool take_turns(runner *self, const std::vector<int> &group, int *done)
 {
     bool moved = false;
-    for (int number : group) {
-        fiber *f = &self->fibers[(size_t)number];
-        if (f->state != FIBER_NEW && f->state != FIBER_READY)
-            continue;
-        run_fiber(self, f);
-        *done += f->state == FIBER_DONE;
+    self->group = &group;
+    self->turn = 0;
+    while (fiber *f = next_fiber(self)) {
+        change(self, f);
+        // It may have handed over to others; only the last of them comes back.
+        if (self->current->state == FIBER_DONE) {
+            leave_stack(self, self->current);
+            *done += 1;
+        }
         moved = true;
     }
+    here = nullptr;
     return moved;
 }
 
