@@ -7,9 +7,11 @@
 // Deferred updates (mics_schedule_defers). The list ends with the agreement. Replica gathers and
 // updates are the head of the next list, unit by unit in the order in which forward reads them.
 // Computation waits for a unit's replica gather in its update, which is therefore listed as late as
-// can be: before the first pass that reads the unit, or before the collective that sends what is
-// updated. Where replica gathers are whole and between nodes, they are listed one visit ahead: such
-// a collective may be on their stream, and wait for computation.
+// can be: before the first pass that reads the unit, or one visit ahead if a collective sends what
+// is updated. A replica gather is listed with the update. Where that collective goes between nodes,
+// it is on the stream of the replica gathers and waits for computation. So the next visit's replica
+// gathers are ahead of it, for links to have work meanwhile; more of them would keep the first
+// forward waiting.
 //
 // Small units share messages: those that follow each other, up to coalesce_below elements in all.
 // They keep no slots at the boundary, so waiting for each other costs no memory but the message.
@@ -119,10 +121,9 @@ mics_status list_replica_gather(builder *b, int32_t unit)
                : list_at_head(b, MICS_STEP_REPLICA_GATHER, unit, b->brought_back);
 }
 
-int32_t replica_gathers_ahead(const builder *b)
+bool sends_far(const builder *b)
 {
-    return b->spans_nodes[MICS_AXIS_REPLICATION][MICS_SCOPE_WHOLE] &&
-           !b->facts[0].stages[MICS_STEP_REPLICA_GATHER];
+    return defers_updates(b) && b->spans_nodes[MICS_AXIS_OPTIMIZER][MICS_SCOPE_WHOLE];
 }
 
 bool is_sent_when_updated(const builder *b, int32_t unit)

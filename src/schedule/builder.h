@@ -68,7 +68,6 @@ typedef struct builder {
     pass *passes;
     int32_t pass_count;
     int32_t gathered;      // passes whose gathers are listed
-    int32_t renewed;       // passes whose units are updated, where they are then sent
     int32_t brought;       // passes whose replica gathers are listed
     int32_t *ready;        // by unit: the step that made its whole values readable; -1: none
     int32_t *synced;       // by unit: its param sync; -1: none
@@ -176,11 +175,12 @@ static inline const unit_set *units_written(const builder *b, pass p)
     return p.backward ? &b->facts[p.unit].writes : &none;
 }
 
-/* Ahead of a pass: all units that it reads, but for those that are to be updated first. */
+/* Ahead of a pass: all units that it reads; of those that are to be updated first, with their
+ * updates, the ones that are then sent. */
 mics_status list_gathers(builder *b, pass p);
 
-/* Of a pass's units those that are sent when they are updated. */
-mics_status list_renewed(builder *b, pass p);
+/* Whether the gathers of a pass begin with updates, which are not listed yet. */
+bool sends_updated(const builder *b, pass p);
 
 mics_status list_replica_gathers(builder *b, pass p);
 
@@ -214,8 +214,8 @@ bool defers_updates(const builder *b);
 mics_status list_replica_gather(builder *b, int32_t unit);
 mics_status list_deferred_update(builder *b, int32_t unit);
 
-/* How many visits before the window replica gathers are listed. */
-int32_t replica_gathers_ahead(const builder *b);
+/* Whether updates are deferred, and what sends the updated units goes between nodes. */
+bool sends_far(const builder *b);
 
 /* Whether others wait for a unit's update: its gather, or its parameter sync. */
 bool is_sent_when_updated(const builder *b, int32_t unit);

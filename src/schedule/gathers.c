@@ -42,42 +42,29 @@ static mics_status list_readable(builder *b, int32_t unit, int32_t micro_step)
                : MICS_OK;
 }
 
-// Whether what sends an updated unit goes between nodes. It takes long, so the update comes as
-// early as the gathers; before others it would keep computation waiting for a replica gather.
-static bool is_sent_far(const builder *b, int32_t unit)
-{
-    const mics_sharding *s = sharding_of(b, unit);
-    const mics_step_kind kind = s->optimizer > s->params ? MICS_STEP_PARAM_SYNC : MICS_STEP_GATHER;
-    return is_sent_when_updated(b, unit) &&
-           b->spans_nodes[axis_of(b, kind, unit)][MICS_SCOPE_WHOLE];
-}
-
 // Whether a unit's update comes in this list and is not there yet.
 static bool is_pending(const builder *b, int32_t unit)
 {
     return defers_updates(b) && b->updated[unit] < 0;
 }
 
-// The same of all units that a pass reads, ahead of it, but for those that are to be updated first.
+bool sends_updated(const builder *b, pass p)
+{
+    const unit_set *reads = units_read(b, p);
+    for (int32_t i = 0; i < reads->count; i++) {
+        if (is_pending(b, reads->units[i]) && is_sent_when_updated(b, reads->units[i]))
+            return true;
+    }
+    return false;
+}
+
+// Units that are updated and not sent come later (list_late_updates).
 mics_status list_gathers(builder *b, pass p)
 {
     const unit_set *reads = units_read(b, p);
     for (int32_t i = 0; i < reads->count; i++) {
         const int32_t unit = reads->units[i];
-        if (!is_pending(b, unit) || is_sent_far(b, unit))
-            MICS_TRY(list_readable(b, unit, p.micro_step));
-    }
-    return MICS_OK;
-}
-
-// Of a pass's units those that are sent when they are updated; some already are, with another
-// unit's message.
-mics_status list_renewed(builder *b, pass p)
-{
-    const unit_set *reads = units_read(b, p);
-    for (int32_t i = 0; i < reads->count; i++) {
-        const int32_t unit = reads->units[i];
-        if (defers_updates(b) && is_sent_when_updated(b, unit))
+        if (!is_pending(b, unit) || is_sent_when_updated(b, unit))
             MICS_TRY(list_readable(b, unit, p.micro_step));
     }
     return MICS_OK;

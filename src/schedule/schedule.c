@@ -4,9 +4,9 @@
 //
 // A list is made from `passes`: the order in which units are computed, one visit of a unit after
 // the other, in each a pass for every micro-batch in flight. Before a pass of visit v is listed,
-// the gathers of visits v .. v + prefetch are, so they run beside the passes before them. A unit
-// stays gathered when it is needed again within that window (the last layer, between its forward
-// and its backward).
+// the gathers of visits v .. v + prefetch are, so they run beside the passes before them; where they
+// begin with updates, those of v and v + 1. A unit stays gathered when it is needed again within
+// that window (the last layer, between its forward and its backward).
 #include "schedule/activations.h"
 #include "schedule/builder.h"
 #include "schedule/check.h"
@@ -33,17 +33,37 @@ static bool is_ahead(const builder *b, int32_t index, int32_t of, int32_t visits
     return index < b->pass_count && b->passes[index].visit - b->passes[of].visit <= visits;
 }
 
-// Whether it is of the `prefetch` visits behind it, or of `ahead` more.
-static bool is_in_window(const builder *b, int32_t index, int32_t of, int32_t ahead)
+// Whether it is of the `prefetch` visits behind it.
+static bool is_in_window(const builder *b, int32_t index, int32_t of)
 {
-    return is_ahead(b, index, of, b->schedule->spec.prefetch + ahead);
+    return is_ahead(b, index, of, b->schedule->spec.prefetch);
 }
 
 // How many visits ahead of a pass units are updated that are then sent. Computation waits there for
-// their replica gathers, so no further than the next one, and before the visit's last pass.
-static int32_t renewals_ahead(const builder *b, pass p)
+// their replica gathers, so no further than the next one; and, unless the way to other nodes takes
+// all of the visit, before its last pass.
+static int32_t updates_ahead(const builder *b, pass p)
 {
-    return p.last && b->schedule->spec.prefetch > 0;
+    return b->schedule->spec.prefetch > 0 && (p.last || sends_far(b));
+}
+
+// Whether the next pass whose gathers are not listed may have them before pass `of`: all in their
+// order, so none overtakes those of units that are to be updated first.
+static bool may_gather(const builder *b, int32_t of)
+{
+    const int32_t next = b->gathered;
+    return is_in_window(b, next, of) && (is_ahead(b, next, of, updates_ahead(b, b->passes[of])) ||
+                                         !sends_updated(b, b->passes[next]));
+}
+
+// Where both go between nodes, the replica gathers of the next visit come before what sends this
+// one's units, which waits for their updates, and no others do.
+static mics_status list_next_gathers(builder *b)
+{
+    const int32_t next = b->gathered++;
+    for (; sends_far(b) && is_ahead(b, b->brought, next, 1); b->brought++)
+        MICS_TRY(list_replica_gathers(b, b->passes[b->brought]));
+    return list_gathers(b, b->passes[next]);
 }
 
 // Gives up the slots of parameters that no pass of the coming window reads.
@@ -55,7 +75,7 @@ static void release_params(builder *b, int32_t index)
     for (int32_t at = b->params.held_count - 1; at >= 0; at--) {
         const int32_t unit = b->params.held[at];
         bool needed = false;
-        for (int32_t next = coming; !needed && is_in_window(b, next, coming, 0); next++)
+        for (int32_t next = coming; !needed && is_in_window(b, next, coming); next++)
             needed = pass_reads(b, b->passes[next], unit);
         if (!needed)
             slots_give(&b->params, unit);
@@ -215,16 +235,10 @@ static mics_status list_reductions(builder *b, pass p)
 
 static mics_status list_passes(builder *b)
 {
-    const int32_t ahead = replica_gathers_ahead(b);
     for (int32_t i = 0; i < b->pass_count; i++) {
-        for (; is_in_window(b, b->brought, i, ahead); b->brought++)
-            MICS_TRY(list_replica_gathers(b, b->passes[b->brought]));
-        for (; is_in_window(b, b->gathered, i, 0); b->gathered++)
-            MICS_TRY(list_gathers(b, b->passes[b->gathered]));
-        const int32_t ahead_now = renewals_ahead(b, b->passes[i]);
-        for (; is_ahead(b, b->renewed, i, ahead_now); b->renewed++)
-            MICS_TRY(list_renewed(b, b->passes[b->renewed]));
         MICS_TRY(list_late_updates(b, b->passes[i]));
+        while (may_gather(b, i))
+            MICS_TRY(list_next_gathers(b));
         MICS_TRY(list_late_reductions(b));
         MICS_TRY(list_pass(b, b->passes[i]));
         MICS_TRY(list_reductions(b, b->passes[i]));
@@ -384,7 +398,7 @@ static mics_status open_list(builder *b, mics_phase phase)
 static mics_status build_list(builder *b, mics_phase phase)
 {
     b->list = &b->schedule->lists[phase];
-    b->gathered = b->renewed = b->brought = 0;
+    b->gathered = b->brought = 0;
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         b->newest[stream] = -1;
     idle_slots(&b->params);

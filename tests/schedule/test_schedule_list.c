@@ -486,20 +486,15 @@ static void check_late(const order *o, int32_t unit, int32_t update)
         fail_at(o, update, "is earlier than it must be");
 }
 
-// Where what sends an updated unit stays in the node, one other visit's passes at most are between
-// the update and the first that touches the unit: computation waits for no later replica gather. A
-// unit that shares its message with others is updated with the first of them.
+// One other visit's passes at most are between a unit's update and the first that touches the unit:
+// computation waits for no later replica gather. A unit that shares its message with others is
+// updated with the first of them.
 static void check_not_early(const order *o, int32_t unit, int32_t update)
 {
     const mics_step *visit = NULL;
     int32_t visits = 0;
     for (int32_t i = 0; i < o->list->count; i++) {
-        const mics_step *step = &o->list->steps[i];
-        if (step->kind == MICS_STEP_PARAM_SYNC &&
-            (step->member_count > 0 || (step->unit == unit && step->stream == MICS_STREAM_INTER)))
-            return;
-        if (step->kind == MICS_STEP_GATHER && step->unit == unit &&
-            step->stream == MICS_STREAM_INTER)
+        if (o->list->steps[i].kind == MICS_STEP_PARAM_SYNC && o->list->steps[i].member_count > 0)
             return;
     }
     for (int32_t i = update + 1; i < o->list->count; i++) {
@@ -513,6 +508,49 @@ static void check_not_early(const order *o, int32_t unit, int32_t update)
     }
     if (visits > 1)
         fail_at(o, update, "waits for what a later visit needs");
+}
+
+// How many visits come before the first that touches a unit.
+static int32_t visits_before(const order *o, int32_t unit)
+{
+    const mics_step *visit = NULL;
+    int32_t visits = -1;
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *step = &o->list->steps[i];
+        if (!computes(step))
+            continue;
+        visits += visit == NULL || visit->unit != step->unit || visit->kind != step->kind;
+        visit = step;
+        if (step->unit == unit || reads(o, step, unit) || writes(o, step, unit))
+            break;
+    }
+    return visits;
+}
+
+enum { MAX_UNITS = 16 }; // of this file's models
+
+// What sends a unit after its update waits on its stream for replica gathers of one visit more than
+// its own, not for those of all that is gathered ahead.
+static void check_back_in_turn(const order *o)
+{
+    bool sent[MAX_UNITS] = {false};
+    assert_in_range(o->schedule->spec.model->unit_count, 1, MAX_UNITS);
+    if (o->schedule->spec.coalesce_below > 0)
+        return;
+    for (int32_t i = 0; i < o->list->count; i++) {
+        const mics_step *send = &o->list->steps[i];
+        const bool sends = send->kind == MICS_STEP_GATHER || send->kind == MICS_STEP_PARAM_SYNC;
+        if (!sends || send->stream != MICS_STREAM_INTER || sent[send->unit])
+            continue;
+        const int32_t visits = visits_before(o, send->unit);
+        sent[send->unit] = true;
+        for (int32_t back = 0; back < i; back++) {
+            const mics_step *step = &o->list->steps[back];
+            if (step->kind == MICS_STEP_REPLICA_GATHER && step->stream == MICS_STREAM_INTER &&
+                visits_before(o, step->unit) > visits + 1)
+                fail_at(o, i, "is behind a replica gather that a later visit needs");
+        }
+    }
 }
 
 // Second hop and parameter sync (of units with parameters) and update of one unit: once each, in
@@ -556,6 +594,7 @@ static void check_boundary(const order *o)
     must_precede(o, norm, agree, "agrees on no norm");
     for (int32_t u = 0; u < o->schedule->spec.model->unit_count; u++)
         check_boundary_unit(o, u, norm, agree);
+    check_back_in_turn(o);
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *step = &o->list->steps[i];
         if (step->kind == MICS_STEP_GATHER || computes(step))
@@ -679,29 +718,38 @@ static void check_schedule(mics_memory *memory, const mics_schedule_spec *spec)
     mics_schedule_close(schedule);
 }
 
-// Every sharding of 8 ranks, for several numbers of micro-steps and units gathered ahead.
+// One mesh, for several numbers of micro-steps and units gathered ahead.
+static void check_mesh(mics_memory *memory, const mics_model *model, const mics_mesh *mesh)
+{
+    mics_schedule_spec spec = {
+        .model = model, .mesh = *mesh, .batch = {.sequences = 1, .length = 3, .threads = 1}};
+    for (int variant = 0; variant < 64; variant++) {
+        spec.micro_steps = variant % 2 == 0 ? 1 : 5;
+        spec.prefetch = variant % 8 / 2;
+        spec.recompute = variant % 8 >= 4;
+        spec.gather = spec.reduce = spec.boundary =
+            variant % 16 >= 8 ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
+        // Some units stay whole: the last ones of most models are the smallest.
+        spec.param_persistence_threshold = variant % 32 >= 16 ? model->units[0].elems : 0;
+        // Some share messages, and not all of these one.
+        spec.coalesce_below = variant >= 32 ? 3 * model->units[0].elems : 0;
+        spec.share_params = variant % 3 == 0;
+        spec.layered_micro_steps = variant % 5;
+        check_schedule(memory, &spec);
+    }
+}
+
+// Every sharding of 8 ranks on 2 nodes; on 4 nodes those whose replicas and optimizer shards are
+// both on several.
 static void check_model(mics_memory *memory, const mics_model *model)
 {
-    mics_schedule_spec spec = {.model = model,
-                               .batch = {.sequences = 1, .length = 3, .threads = 1}};
+    mics_mesh mesh;
     for (int32_t p = 1; p <= 8; p *= 2) {
         for (int32_t g = p; g <= 8; g *= 2) {
             for (int32_t o = g; o <= 8; o *= 2) {
-                ASSERT_OK(mics_mesh_init(8, 2, (mics_sharding){p, g, o}, &spec.mesh));
-                for (int variant = 0; variant < 64; variant++) {
-                    spec.micro_steps = variant % 2 == 0 ? 1 : 5;
-                    spec.prefetch = variant % 8 / 2;
-                    spec.recompute = variant % 8 >= 4;
-                    spec.gather = spec.reduce = spec.boundary =
-                        variant % 16 >= 8 ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
-                    // Some units stay whole: the last ones of most models are the smallest.
-                    spec.param_persistence_threshold =
-                        variant % 32 >= 16 ? model->units[0].elems : 0;
-                    // Some share messages, and not all of these one.
-                    spec.coalesce_below = variant >= 32 ? 3 * model->units[0].elems : 0;
-                    spec.share_params = variant % 3 == 0;
-                    spec.layered_micro_steps = variant % 5;
-                    check_schedule(memory, &spec);
+                for (int32_t nodes = 2; nodes <= (o == 4 ? 4 : 2); nodes *= 2) {
+                    ASSERT_OK(mics_mesh_init(8, nodes, (mics_sharding){p, g, o}, &mesh));
+                    check_mesh(memory, model, &mesh);
                 }
             }
         }

@@ -51,7 +51,8 @@ typedef struct structures {
     struct structures *next;
     structure_kind kind; // of experts, where ranks keep different ones: all else is gathered
     bool shares;         // partition groups share their parameters
-    // Of a mixture, what the head of the list brings: O < ranks, and over nodes; O > P.
+    // What the head of the list brings, where slots follow from it: O < ranks, and over nodes; of a
+    // mixture O > P.
     bool defers, far, syncs;
     int32_t prefetch, layered_micro_steps;
     int32_t uneven; // micro-steps, where groups differ in length; 0

@@ -228,13 +228,15 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
     const int32_t layered_micro_steps =
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     const mics_sharding *sharding = &choice->sharding;
-    // Units of experts stand between others of another size. Then the order of gathers says which
-    // slots there are, and so does what the head of the list brings.
-    const bool defers =
-        planner->mixture && sharding->optimizer < planner->ranks && !choice->all_reduces;
+    const structure_kind kind = structure_of(planner, sharding);
+    const bool shares = degree_shares(planner, sharding->params);
+    // The order of gathers says which slots there are, as units differ in size; and what the head
+    // of the list brings says which order that is.
+    const bool ordered = planner->mixture || (kind == STRUCTURE_PARAMS && !shares);
+    const bool defers = ordered && sharding->optimizer < planner->ranks && !choice->all_reduces;
     const structures wanted = {
-        .kind = structure_of(planner, sharding),
-        .shares = degree_shares(planner, sharding->params),
+        .kind = kind,
+        .shares = shares,
         .defers = defers,
         .syncs = planner->mixture && sharding->optimizer > sharding->params,
         .far = defers && sharding->optimizer > planner->ranks_per_node,
