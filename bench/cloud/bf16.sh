@@ -7,7 +7,7 @@
 # For each sharding (mics(2):1) on NODES=4 x 2 ranks: tokens/s and step of a run in fp32 and one in bf16, in turns, and
 # what the links' own counters say was sent in all steps. Ends with the medians of the rounds' ratios.
 #
-#   NODES=4  RATE_MBIT=1000  MICRO_STEPS=4  STEPS=4  ROUNDS=3
+#   NODES=4  RATE_MBIT=1000  MICRO_STEPS=4  STEPS=5  ROUNDS=3
 #   LENGTH=4            tokens of a micro-batch
 #   SETTINGS="key=value ..."   of the run file, for all runs
 . "$(dirname "$0")/lib.sh"
@@ -18,7 +18,7 @@ up "${NODES:-4}" "${RATE_MBIT:-1000}mbit"
 grep -m 1 'model name' /proc/cpuinfo
 
 measure() { # SHARDING PRECISION: leaves "tokens/s bytes-on-links" in `row`
-    train "$2" "$1" "$micro_steps" "run.steps=${STEPS:-4}" "data.sequence_length=${LENGTH:-4}" run.prefetch=1 \
+    train "$2" "$1" "$micro_steps" "run.steps=${STEPS:-5}" "data.sequence_length=${LENGTH:-4}" run.prefetch=1 \
         "run.precision=$2" ${settings[@]+"${settings[@]}"}
     row="$(median "$2" tokens_per_s) $(cat "$work/$2/links")"
     printf '%s %s: %.0f tokens/s, %.1f ms a step, %.1f ms of it waiting; links %.1f MB in all, %.1f MB counted\n' \

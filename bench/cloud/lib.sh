@@ -115,14 +115,16 @@ spread() {
         }'
 }
 
-# The median of a field of metrics.jsonl over all steps but the first and, of three or more, the last: where n > O, the
-# first has no replica gathers, and the last has those of the step before and its own.
+# The median of a field of metrics.jsonl over the steps that are like any other of a long run. Where n > O, the first has
+# no replica gathers; the second has the first updates, for which the system first finds the memory of the moments, which
+# takes as long as a step or more; and the last has replica gathers of the step before and its own. So of four steps or
+# more the first two and the last are left out, of three the first and the last, of two the first.
 median() { # NAME FIELD
     awk -v field="\"$2\": " '/"step_ms"/ {
             at = index($0, field)
             if (at) { split(substr($0, at + length(field)), rest, /[,}]/); value[++steps] = rest[1] }
-        } END { for (i = 2; i <= (steps > 2 ? steps - 1 : steps); i++) print value[i] }' "$work/$1/metrics.jsonl" |
-        spread | cut -d' ' -f1
+        } END { for (i = steps > 3 ? 3 : 2; i <= (steps > 2 ? steps - 1 : steps); i++) print value[i] }' \
+        "$work/$1/metrics.jsonl" | spread | cut -d' ' -f1
 }
 
 # The peak memory of rank 0, MiB.

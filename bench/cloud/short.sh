@@ -47,9 +47,9 @@ round() { # adds a line to $work/rounds
     up 4 ${mbit}mbit
     run 2 "zero3-ring@$prefetch" "${small[@]}"
     row="$rate $memory"
-    run 3 'mics(2)' "${small[@]}"
+    run 4 'mics(2)' "${small[@]}"
     row+=" $rate $memory"
-    run 3 'mics(2)' "${large[@]}"
+    run 4 'mics(2)' "${large[@]}"
     row+=" $rate $(hop_of run $mbit)"
     up 1 1gbit
     run 5 'mics(2)' "${large[@]}"

@@ -14,7 +14,7 @@
 #   RATE_MBIT=1000      of each link; DILATE=1: divided by the nodes, which share this machine's cores
 #   MICRO_STEPS="1 4 16"  SHARDINGS="zero3-ring@1 ..."   names as in lib.sh
 #   LENGTH=auto         tokens of a micro-batch; auto: 2, 4, 8, 16, 32 or 64
-#   STEPS=              of a case; 6, 4 and 2 with 1, 4 and 16 micro-steps
+#   STEPS=              of a case; 7, 5 and 4 with 1, 4 and 16 micro-steps
 #   SETTINGS="key=value ..."   of the run file, for all runs
 #   RESULTS=FILE        keeps rows, and takes those that it has
 . "$(dirname "$0")/lib.sh"
@@ -27,7 +27,7 @@ rate=${RATE_MBIT:-1000} dilate=${DILATE:-0}
 open_results "rate $rate dilate $dilate per_node $per_node steps ${STEPS:-} length ${LENGTH:-auto} ${settings[*]-}"
 
 steps_for() { # MICRO_STEPS
-    echo "${STEPS:-$(($1 >= 16 ? 3 : $1 >= 4 ? 4 : 6))}"
+    echo "${STEPS:-$(($1 >= 16 ? 4 : $1 >= 4 ? 5 : 7))}"
 }
 
 measure() { # NODES MICRO_STEPS SHARDING

@@ -20,14 +20,14 @@
 #
 # A machine's speed drifts within minutes. One node is measured before and after each case, which is compared with the
 # mean of both; all cases are measured ROUNDS times in turns, and the table at the end has medians and ranges.
-# Rows are medians over all steps but the first and the last. A round of 8 nodes with 16 micro-steps takes some 8 minutes; with RESULTS
-# what was done is not done again.
+# Rows are medians over steps (median of lib.sh). A round of 8 nodes with 16 micro-steps takes some 10 minutes; with
+# RESULTS what was done is not done again.
 #
 #   RATE_MBIT=1000        of a link, before dilation
 #   ROUNDS=3
 #   MICRO_STEPS="1 4 16"  SHARDINGS="zero3-ring zero3 mics(2):1 mics(2) mics+(2) auto"
 #   SHARE=37              or LENGTH and SEQUENCES of a micro-batch, and PREFETCH=2 of zero3-ring
-#   STEPS=                of a case; 6, 4 and 3 with 1, 4 and 16 micro-steps, and more where they are short
+#   STEPS=                of a case; 7, 5 and 4 with 1, 4 and 16 micro-steps, and more where they are short
 #   SETTINGS="key=value ..."   of the run file, for all runs
 #   RESULTS=FILE          keeps figures, and takes those that it has
 . "$(dirname "$0")/lib.sh"
@@ -41,7 +41,7 @@ open_results "rate ${RATE_MBIT:-1000} per_node $per_node steps ${STEPS:-} share 
     "${PREFETCH:-} ${settings[*]}"
 
 steps_for() { # MICRO_STEPS NODES
-    local steps=${STEPS:-$(($1 >= 16 ? 3 : $1 >= 4 ? 4 : 6))}
+    local steps=${STEPS:-$(($1 >= 16 ? 4 : $1 >= 4 ? 5 : 7))}
     echo $(($2 > 1 ? steps : 2 * steps))
 }
 

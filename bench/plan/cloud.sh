@@ -16,13 +16,13 @@
 # differ by over 3 % and are put in the right order, and the regret: how much slower the sharding is
 # that the plans put first, than the fastest measured one. Cases are compared within a rate.
 #
-#   MICRO_STEPS="1 4"   STEPS=4: three times as many on one node, where they are short   SECONDS_EACH=20: of the two benches
+#   MICRO_STEPS="1 4"   STEPS=5: three times as many on one node, where they are short   SECONDS_EACH=20: of the two benches
 #   RESULTS=FILE        keeps measured steps there, and cluster files in FILE.RATE.json, and takes those that are there;
 #                       plans are made anew
 . "$(dirname "$0")/../cloud/lib.sh"
 [ $# -gt 0 ] || set -- 1000:1,2,4,8 300:2,4
 read -ra micro_steps <<<"${MICRO_STEPS:-1 4}"
-seconds=${SECONDS_EACH:-20} steps=${STEPS:-4}
+seconds=${SECONDS_EACH:-20} steps=${STEPS:-5}
 open_results "per_node $per_node steps $steps seconds $seconds"
 
 shardings() { # NODES MICRO_STEPS: prints those that differ, one a line
