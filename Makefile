@@ -1,6 +1,8 @@
 # The front door; CMake does the work. `make help` lists the targets.
 BUILD ?= build
 JOBS ?= $(shell nproc)
+# Tests wait for a good part of their time, for ranks, signals and time-outs: one more than cores runs at once.
+TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 
 MAKEFLAGS += --no-print-directory
 
@@ -17,7 +19,7 @@ build: configure
 	@cmake --build $(BUILD) -j $(JOBS)
 
 test: build ## build and run the quick test suite
-	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -LE slow && status=0 || status=$$?; \
+	@ctest --test-dir $(BUILD) -j $(TEST_JOBS) --output-on-failure --no-tests=error -LE slow && status=0 || status=$$?; \
 	    awk '/^[0-9]+\/[0-9]+ Test: / { name = $$3 } /^skipped / { print name ": " $$0 }' \
 	    $(BUILD)/Testing/Temporary/LastTest.log; exit $$status
 

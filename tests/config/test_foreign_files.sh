@@ -26,7 +26,7 @@ reason() {
 # fp16 is for GPUs, where nothing is run here.
 try() {
     name=$1
-    model="--model $source/configs/gpt2-tiny.json --data text.txt --set data.sequence_length=32"
+    model="--model $source/configs/gpt2-tiny.json --data text.txt --set data.sequence_length=${MICS_TEST_SEQUENCE:-32}"
     # shellcheck disable=SC2086
     if tr -d ' \n' <"$2" | grep -q -e '"fp16":true' -e '"fp16":{"enabled":true' -e 'mixed_precision:fp16'; then
         "$mics" explain "$2" $model --set run.steps=2 --set run.device=cuda >said.out 2>said.err &&

@@ -99,7 +99,7 @@ int op_run_twice(const struct CMUnitTest *tests, size_t count);
 void op_run(op_case *c, op_run_fn run, const void *args);
 
 /* Checks an fp64 gradient of `objective` against central differences at up to `samples` of the
- * elements of `at`, which is restored. */
+ * elements of `at`, which is restored; in bf16 and under sanitizers at one. */
 void op_check_gradient(const op_case *c, const char *name, double (*objective)(const void *ctx),
                        const void *ctx, double *at, int64_t elems, const double *gradient,
                        int64_t samples);

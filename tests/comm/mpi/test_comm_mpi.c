@@ -205,8 +205,8 @@ static mics_status be_told_once(mics_comm *comm, const mics_comm_group *ring)
                                                                                 : "not both late");
 }
 
-// Rank 0 gives up and changes what it sent; only then rank 1 comes, and it ends the world. A semaphore
-// tells it, which is named by the launcher, since who has given up says nothing more over MPI.
+// Rank 0 gives up and changes what it sent; only then rank 1 comes, and it ends the world. A
+// semaphore tells it, which is named by the launcher, since who has given up says nothing over MPI.
 static mics_status come_too_late(mics_comm *comm, const mics_comm_group *ring)
 {
     float buffer[2] = {0};

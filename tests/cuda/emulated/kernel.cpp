@@ -194,7 +194,7 @@ static void prepare(runner *self, fiber *f)
 #endif
 }
 
-// The next of the group whose turns it is that can go on; NULL: none after those that had their turn.
+// The next of the group whose turns it is that can go on; NULL: none behind those that had theirs.
 static fiber *next_fiber(runner *self)
 {
     while (self->turn < self->group->size()) {
@@ -211,7 +211,7 @@ static fiber *next_fiber(runner *self)
     return nullptr;
 }
 
-// A thread that waits hands over to the next one of its group, or where none can go on to the runner.
+// A thread that waits hands over to the next of its group, or where none can go on to the runner.
 static void wait_turn(runner *self, fiber *f)
 {
     fiber *next = next_fiber(self);
