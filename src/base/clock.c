@@ -24,6 +24,25 @@ mics_status mics_condition_init(pthread_cond_t *condition_out)
                  : mics_fail(MICS_ERR_MEMORY, "the system has no condition variable left");
 }
 
+mics_status mics_locks_init(pthread_mutex_t *mutex, pthread_cond_t *const *conditions,
+                            int32_t count)
+{
+    mics_status status = MICS_OK;
+    int32_t ready = 0;
+    if (pthread_mutex_init(mutex, NULL) != 0)
+        return mics_fail(MICS_ERR_MEMORY, "the system has no mutex left");
+    while (status == MICS_OK && ready < count) {
+        status = mics_condition_init(conditions[ready]);
+        ready += status == MICS_OK;
+    }
+    if (status == MICS_OK)
+        return MICS_OK;
+    while (ready > 0)
+        pthread_cond_destroy(conditions[--ready]);
+    pthread_mutex_destroy(mutex);
+    return status;
+}
+
 void mics_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, double us)
 {
     const long whole_s = (long)(us * 1e-6);

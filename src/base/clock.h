@@ -23,6 +23,17 @@ double mics_clock_us(void);
  */
 mics_status mics_condition_init(pthread_cond_t *condition_out);
 
+/* Opens a mutex and the conditions that go with it, as mics_condition_init does: all of them, or
+ * none.
+ *
+ * Shapes:  conditions: (count).
+ * Needs:   count >= 0.
+ * Returns: MICS_OK; MICS_ERR_MEMORY, logged.
+ * Owns:    end them with pthread_mutex_destroy and pthread_cond_destroy.      Threads: any.
+ */
+mics_status mics_locks_init(pthread_mutex_t *mutex, pthread_cond_t *const *conditions,
+                            int32_t count);
+
 /* Waits for a signal, `us` microseconds at most. They pass by the clock of mics_clock_us, so a wait
  * is no longer where somebody sets the machine's time. As any wait for a condition it may end early.
  *

@@ -446,7 +446,7 @@ mics_status mics_plugin_device_open(int32_t index, int32_t events, mics_device *
     assert(events >= 0);
     cuda_device *self = calloc(1, sizeof *self);
     void **list = calloc((size_t)events + 1, sizeof(cudaEvent_t));
-    if (self == NULL || list == NULL) {
+    if (self == NULL || list == NULL || pthread_mutex_init(&self->mutex, NULL) != 0) {
         free(self);
         free(list);
         return mics_fail(MICS_ERR_MEMORY, "no memory for a device of %d events", (int)events);
@@ -455,7 +455,6 @@ mics_status mics_plugin_device_open(int32_t index, int32_t events, mics_device *
     self->index = (int)index;
     self->event_count = events;
     self->events = (cudaEvent_t *)(void *)list;
-    pthread_mutex_init(&self->mutex, NULL);
     mics_cuda_forget(index);
     cudaError_t error = cudaSetDevice(self->index); // makes the context
     if (error == cudaSuccess)

@@ -8,6 +8,7 @@
 //   2. Who sleeps counted itself in `sleepers` before it looked for the last time at what it waits
 //      for, and that changes before `sleepers` is looked at: so nobody is left asleep.
 #include "team.h"
+#include "base/clock.h"
 #include "mics/log.h"
 #include <pthread.h>
 #include <signal.h>
@@ -150,9 +151,12 @@ mics_status mics_team_open(mics_memory *memory, int32_t threads, mics_team **tea
     MICS_TRY(MICS_NEW(memory, 1, &team));
     team->memory = memory;
     team->threads = threads;
-    pthread_mutex_init(&team->mutex, NULL);
-    pthread_cond_init(&team->changed, NULL);
-    mics_status status = MICS_NEW(memory, threads, &team->members);
+    mics_status status = mics_locks_init(&team->mutex, (pthread_cond_t *[]){&team->changed}, 1);
+    if (status != MICS_OK) {
+        mics_free(memory, team);
+        return status;
+    }
+    status = MICS_NEW(memory, threads, &team->members);
     if (status == MICS_OK)
         status = start_members(team);
     if (status == MICS_OK)

@@ -283,11 +283,7 @@ mics_status run_saver_open(run_trainer *trainer, run_saver *saver)
         MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, job->save_copy_bytes, &copy));
         saver->copy = copy;
     }
-    MICS_TRY(mics_condition_init(&saver->changed));
-    if (pthread_mutex_init(&saver->mutex, NULL) != 0) {
-        pthread_cond_destroy(&saver->changed);
-        return mics_fail(MICS_ERR_MEMORY, "no mutex for saving");
-    }
+    MICS_TRY(mics_locks_init(&saver->mutex, (pthread_cond_t *[]){&saver->changed}, 1));
     saver->locks_open = true;
     if (pthread_create(&saver->thread, NULL, serve, saver) != 0)
         return mics_fail(MICS_ERR_MEMORY, "the system starts no more threads (saving)");

@@ -6,6 +6,7 @@
 // lowest one that failed speaks. Once ranks run, an error is one rank's own and is written at once;
 // the others learn of it from their communicators, which do not log it.
 #include "world.h"
+#include "base/clock.h"
 #include "mics/log.h"
 #include <stdatomic.h>
 #include <string.h>
@@ -140,10 +141,13 @@ mics_status run_world_open(mics_memory *memory, const run_world_spec *spec, run_
     run_world *world = NULL;
     MICS_TRY(MICS_NEW(memory, 1, &world));
     world->memory = memory;
-    pthread_mutex_init(&world->mutex, NULL);
-    pthread_cond_init(&world->asked, NULL);
-    pthread_cond_init(&world->answered, NULL);
-    mics_status status = mics_comm_check_launcher();
+    mics_status status =
+        mics_locks_init(&world->mutex, (pthread_cond_t *[]){&world->asked, &world->answered}, 2);
+    if (status != MICS_OK) {
+        mics_free(memory, world);
+        return status;
+    }
+    status = mics_comm_check_launcher();
     if (status == MICS_OK)
         status = mics_comm_mpi_launched() ? open_mpi(world, spec) : open_threads(world, spec);
     if (status != MICS_OK) {

@@ -167,12 +167,8 @@ static mics_status start_thread(comm_mpi *self)
 
 static mics_status init_locks(comm_heartbeat *beat)
 {
-    if (pthread_mutex_init(&beat->mutex, NULL) != 0)
-        return mics_fail(MICS_ERR_MEMORY, "no mutex for heartbeats");
-    const mics_status status = mics_condition_init(&beat->wake);
+    const mics_status status = mics_locks_init(&beat->mutex, (pthread_cond_t *[]){&beat->wake}, 1);
     beat->ready = status == MICS_OK;
-    if (!beat->ready)
-        pthread_mutex_destroy(&beat->mutex);
     return status;
 }
 

@@ -25,12 +25,8 @@ enum {
 
 mics_status comm_turn_init(comm_turn *turn)
 {
-    if (pthread_mutex_init(&turn->mutex, NULL) != 0)
-        return mics_fail(MICS_ERR_MEMORY, "no mutex for the MPI transport");
-    const mics_status status = mics_condition_init(&turn->next);
+    const mics_status status = mics_locks_init(&turn->mutex, (pthread_cond_t *[]){&turn->next}, 1);
     turn->ready = status == MICS_OK;
-    if (!turn->ready)
-        pthread_mutex_destroy(&turn->mutex);
     return status;
 }
 

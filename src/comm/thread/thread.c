@@ -401,16 +401,8 @@ static void thread_close(void *ctx)
 
 static mics_status cell_init(cell *at)
 {
-    MICS_TRY(mics_condition_init(&at->offered));
-    mics_status status = mics_condition_init(&at->taken);
-    if (status == MICS_OK && pthread_mutex_init(&at->mutex, NULL) != 0) {
-        status = mics_fail(MICS_ERR_MEMORY, "no mutex for a rank");
-        pthread_cond_destroy(&at->taken);
-    }
-    if (status != MICS_OK)
-        pthread_cond_destroy(&at->offered);
     at->waits_for = MICS_RANK_NONE;
-    return status;
+    return mics_locks_init(&at->mutex, (pthread_cond_t *[]){&at->offered, &at->taken}, 2);
 }
 
 mics_status mics_thread_world_open(mics_memory *memory, int32_t ranks, double timeout_s,

@@ -3,6 +3,7 @@
 // Invariant of a queue: taken <= begun <= given <= taken + slots, where job number n lies in slot
 // n modulo slots. Only the caller's thread changes `given` and `taken`.
 #include "io/data/ordered.h"
+#include "base/clock.h"
 #include "mics/log.h"
 #include <pthread.h>
 #include <string.h>
@@ -73,10 +74,13 @@ mics_status mics_ordered_open(mics_memory *memory, int32_t threads, mics_ordered
     queue->memory = memory;
     queue->jobs = jobs;
     queue->slots = mics_ordered_slots(threads);
-    pthread_mutex_init(&queue->mutex, NULL);
-    pthread_cond_init(&queue->more, NULL);
-    pthread_cond_init(&queue->done, NULL);
-    mics_status status = MICS_NEW(memory, queue->slots, &queue->is_done);
+    mics_status status =
+        mics_locks_init(&queue->mutex, (pthread_cond_t *[]){&queue->more, &queue->done}, 2);
+    if (status != MICS_OK) {
+        mics_free(memory, queue);
+        return status;
+    }
+    status = MICS_NEW(memory, queue->slots, &queue->is_done);
     if (status == MICS_OK)
         status = MICS_NEW(memory, threads, &queue->threads);
     if (status != MICS_OK) {

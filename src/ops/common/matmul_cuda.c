@@ -95,11 +95,12 @@ static void matmul_close(void *object)
 static matmul *matmul_open(mics_device *device)
 {
     matmul *m = calloc(1, sizeof *m);
-    if (!m)
+    if (!m || pthread_mutex_init(&m->lock, NULL) != 0) {
+        free(m);
         return NULL;
+    }
     m->slots = calloc(FIRST_SLOTS, sizeof(plan *));
     m->slot_count = m->slots ? FIRST_SLOTS : 0;
-    pthread_mutex_init(&m->lock, NULL);
     const cublasStatus_t status = cublasLtCreate(&m->handle);
     if (!m->slots || status != CUBLAS_STATUS_SUCCESS) {
         fail(device, "cublasLtCreate", m->slots ? status : CUBLAS_STATUS_ALLOC_FAILED);
