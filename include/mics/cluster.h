@@ -182,7 +182,7 @@ int32_t mics_cluster_ranks_per_node(const mics_cluster *cluster);
 int64_t mics_cluster_child_ranks(const mics_cluster *cluster, int32_t tier);
 
 /* A cluster as a training on `nodes` of its nodes sees it: everybody waits for the slowest node, so
- * computation keeps less.
+ * computation keeps less. What is returned has no jitter left, so a second call changes nothing.
  *
  * Of n normal times the largest is about sqrt(2 ln n) deviations above the mean.
  * Needs:   a finished cluster; nodes >= 1.

@@ -296,6 +296,7 @@ mics_cluster mics_cluster_on_nodes(const mics_cluster *cluster, int32_t nodes)
                             &seen.accelerator.memory_kept};
     for (int i = 0; i < 3; i++)
         *kept[i] = (*kept[i] > 0.0 ? *kept[i] : 1.0) / slower;
+    seen.jitter = 0.0;
     return seen;
 }
 

@@ -55,11 +55,55 @@ static void choose_collectives(mics_plan_baseline baseline, mics_plan_space *spa
         space->family != MICS_PLAN_FAMILY_MICS && space->family != MICS_PLAN_FAMILY_MICS_PLUS;
 }
 
+static mics_status search_one(mics_planner *planner, const mics_plan_space *space,
+                              mics_plan_entry *entry_out)
+{
+    mics_plan_result *result = NULL;
+    MICS_TRY(mics_planner_search(planner, space, 1, &result));
+    *entry_out = result->count > 0 ? result->entries[0] : result->nearest;
+    mics_plan_result_close(result);
+    return MICS_OK;
+}
+
+// ---- buckets ----
+
+// Elements of the messages in which layers share a sum of gradients or a gather of parameters:
+// Megatron Core's bucket_size of 40 million (distributed_data_parallel_config.py; read 2026-11), and
+// DeepSpeed's reduce_bucket_size and allgather_bucket_size of 5e8 (its configuration page).
+static const int64_t buckets[] = {40000000, 500000000};
+
+// Whether layers are so small that rings of one layer each would mostly be latency, and what is sent
+// once a step would be faster together. Those systems have that choice, so their rows take the best.
+static bool shares_buckets(const mics_planner *planner, mics_plan_baseline baseline)
+{
+    const mics_model *model = planner->request.model;
+    const bool once =
+        baseline == MICS_PLAN_DDP || baseline == MICS_PLAN_ZERO1 || baseline == MICS_PLAN_ZERO2;
+    return once && planner->ranks > 1 &&
+           mics_model_param_count(model) / model->unit_count < buckets[0];
+}
+
+static mics_status search_bucket(const mics_planner *planner, const mics_plan_space *space,
+                                 int64_t bucket, mics_plan_entry *best)
+{
+    mics_plan_request request = planner->request;
+    mics_planner *other = NULL;
+    mics_plan_entry entry;
+    request.coalesce_below = bucket;
+    MICS_TRY(mics_planner_open(planner->memory, &request, &other));
+    const mics_status status = search_one(other, space, &entry);
+    mics_planner_close(other);
+    MICS_TRY(status);
+    if (entry.fits && (!best->fits || entry.step_us < best->step_us))
+        *best = entry;
+    return MICS_OK;
+}
+
 mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *space,
                                   mics_plan_baseline baseline, mics_plan_entry *entry_out)
 {
     mics_plan_space within = space != NULL ? *space : (mics_plan_space){0};
-    mics_plan_result *result = NULL;
+    mics_plan_entry best;
     if (baseline == MICS_PLAN_MEGATRON)
         return plan_megatron(planner, &within, entry_out);
     choose_shardings(baseline, planner->ranks, &within);
@@ -67,8 +111,10 @@ mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *
     within.fitting_only = true;
     if (baseline == MICS_PLAN_MICS)
         MICS_TRY(choose_smallest(planner, &within));
-    MICS_TRY(mics_planner_search(planner, &within, 1, &result));
-    *entry_out = result->count > 0 ? result->entries[0] : result->nearest;
-    mics_plan_result_close(result);
+    MICS_TRY(search_one(planner, &within, &best));
+    for (size_t i = 0; i < sizeof buckets / sizeof *buckets && shares_buckets(planner, baseline);
+         i++)
+        MICS_TRY(search_bucket(planner, &within, buckets[i], &best));
+    *entry_out = best;
     return MICS_OK;
 }

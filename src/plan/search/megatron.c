@@ -104,9 +104,21 @@ static void sum_memory(const cuts *all, const cut *c, const stage_times *times,
 // norm; update; parameters gathered, where masters are sharded. Each alone.
 typedef struct boundary {
     double reduce_us, gather_us, table_us, update_us;
-    double slowdown; // of computation beside the first two
+    double slowdown;  // of computation beside the first two
+    int32_t messages; // in which they are sent
     bool overlaps;
 } boundary;
+
+// Layers share messages of at least so many parameters, or so many times the replicas (Megatron
+// Core, distributed_data_parallel.py: bucket_size; read 2026-11).
+static const double bucket_elems = 40e6, bucket_elems_each = 1e6;
+
+static int32_t messages_of(const cuts *all, const cut *c, double elems)
+{
+    const double bucket = fmax(bucket_elems, bucket_elems_each * c->p.context * c->p.data);
+    const double most = stage_layers(c, all->sizes.layers, 0);
+    return (int32_t)fmax(fmin(elems / bucket, most), 1);
+}
 
 // `bytes` that every stride-th rank of a stage has.
 static void add_replicas(const cuts *all, const cut *c, int32_t stride, double bytes, boundary *b)
@@ -116,10 +128,12 @@ static void add_replicas(const cuts *all, const cut *c, int32_t stride, double b
         b->reduce_us += exchange_gradients_us(planner, c, stride, bytes);
         return;
     }
+    const double part = bytes / b->messages;
     const mics_cost_use reduce =
-        exchange_shards(planner, c, stride, MICS_COLLECTIVE_REDUCE_SCATTER, bytes);
-    b->reduce_us += reduce.us;
-    b->gather_us += exchange_shards(planner, c, stride, MICS_COLLECTIVE_ALL_GATHER, bytes).us;
+        exchange_shards(planner, c, stride, MICS_COLLECTIVE_REDUCE_SCATTER, part);
+    b->reduce_us += b->messages * reduce.us;
+    b->gather_us +=
+        b->messages * exchange_shards(planner, c, stride, MICS_COLLECTIVE_ALL_GATHER, part).us;
     b->slowdown = fmax(b->slowdown, reduce.slowdown);
 }
 
@@ -132,7 +146,8 @@ static boundary boundary_of(const cuts *all, const cut *c)
     const double elem_bytes = mixed ? 2 : sizeof(float); // gradients travel as parameters
     const rank_elems own = elems_of(all, c, 0);
     const bool spread = c->p.expert > 1;
-    boundary b = {.overlaps = c->p.era != MICS_MEGATRON_2021};
+    boundary b = {.overlaps = c->p.era != MICS_MEGATRON_2021,
+                  .messages = messages_of(all, c, own.dense + own.experts)};
     add_replicas(all, c, c->p.tensor, elem_bytes * (own.dense + (spread ? 0 : own.experts)), &b);
     if (spread)
         add_replicas(all, c, c->p.expert, elem_bytes * own.experts, &b);
@@ -156,11 +171,11 @@ typedef struct waiting {
     double us, slow_us;
 } waiting;
 
-// Layers send as soon as they are differentiated, and are gathered one after the other: what one
-// layer sends is waited for, and what takes longer than the pass.
-static waiting wait_beside(double us, double pass_us, int32_t layers, double slowdown)
+// Layers send as soon as those of a message are differentiated, and are gathered one message after
+// the other: one is waited for, and what takes longer than the pass.
+static waiting wait_beside(double us, double pass_us, int32_t messages, double slowdown)
 {
-    const double hidden_us = fmin(us * (layers - 1) / layers, pass_us);
+    const double hidden_us = fmin(us * (messages - 1) / messages, pass_us);
     return (waiting){.us = us - hidden_us, .slow_us = hidden_us * slowdown};
 }
 
@@ -170,9 +185,9 @@ static waiting wait_for(const cuts *all, const cut *c, const boundary *b, const 
     if (!b->overlaps)
         return (waiting){.us = b->reduce_us + b->table_us};
     const waiting reduce =
-        wait_beside(b->reduce_us, layers * times->layer.backward_us, layers, b->slowdown);
+        wait_beside(b->reduce_us, layers * times->layer.backward_us, b->messages, b->slowdown);
     const waiting gather =
-        wait_beside(b->gather_us, layers * times->layer.forward_us, layers, b->slowdown);
+        wait_beside(b->gather_us, layers * times->layer.forward_us, b->messages, b->slowdown);
     return (waiting){.us = reduce.us + gather.us + b->table_us,
                      .slow_us = reduce.slow_us + gather.slow_us};
 }
@@ -240,6 +255,13 @@ static mics_status list_chunks(cuts *all, cut c, const stage_times *units)
     return MICS_OK;
 }
 
+// Ranks that each have a whole model are ZeRO-1, or ddp where the optimizer is not sharded: their
+// row is that one's, by its schedule.
+static bool is_whole(const mics_plan_pipeline *p)
+{
+    return p->tensor == 1 && p->context == 1 && p->stages == 1 && p->expert == 1;
+}
+
 // All with one tensor, context and expert degree and one micro-batch, whose units take the same.
 static mics_status list_stages(cuts *all, cut c)
 {
@@ -252,8 +274,9 @@ static mics_status list_stages(cuts *all, cut c)
     for (int32_t p = 1; p <= sizes->layers && (int64_t)p * together <= sizes->ranks; p++) {
         c.p.stages = p;
         c.p.data = sizes->ranks / (p * together);
-        if (!is_given(all->space->pipeline.stages, p) || !cut_is_possible(sizes, &c.p) ||
-            batch % c.p.data != 0 || batch / c.p.data % c.micro_batch != 0)
+        if (is_whole(&c.p) || !is_given(all->space->pipeline.stages, p) ||
+            !cut_is_possible(sizes, &c.p) || batch % c.p.data != 0 ||
+            batch / c.p.data % c.micro_batch != 0)
             continue;
         if (!known)
             tensor_units(all->planner, &c, &units);
@@ -395,6 +418,42 @@ static mics_status evaluate_cut(const cuts *all, const cut *c, mics_plan_entry *
     return MICS_OK;
 }
 
+static mics_status evaluate_whole(mics_planner *planner, const mics_plan_space *space,
+                                  mics_plan_entry *entry_out)
+{
+    const mics_plan_pipeline *given = &space->pipeline;
+    const mics_plan_baseline same =
+        given->era == MICS_MEGATRON_2021 ? MICS_PLAN_DDP : MICS_PLAN_ZERO1;
+    mics_plan_entry entry;
+    MICS_TRY(mics_planner_baseline(planner, space, same, &entry));
+    entry.pipeline = (mics_plan_pipeline){.tensor = 1,
+                                          .context = 1,
+                                          .stages = 1,
+                                          .data = planner->ranks,
+                                          .chunks = 1,
+                                          .expert = 1,
+                                          .era = given->era};
+    entry.choice.sharding = (mics_sharding){1, 1, 1};
+    write_name(&entry.pipeline, entry.name);
+    *entry_out = entry;
+    return MICS_OK;
+}
+
+static bool may_be_whole(const mics_planner *planner, const mics_plan_pipeline *given)
+{
+    return planner->request.global_batch % planner->ranks == 0 && is_given(given->tensor, 1) &&
+           is_given(given->context, 1) && is_given(given->stages, 1) &&
+           is_given(given->chunks, 1) && is_given(given->expert, 1);
+}
+
+// The better one: of those that fit the faster, else what takes less memory.
+static bool is_better(const mics_plan_entry *entry, const mics_plan_entry *best)
+{
+    if (best->step_us == 0 || entry->fits != best->fits)
+        return best->step_us == 0 || entry->fits;
+    return entry->fits ? entry->step_us < best->step_us : entry->memory.total < best->memory.total;
+}
+
 mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
                           mics_plan_entry *entry_out)
 {
@@ -415,6 +474,12 @@ mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
     }
     if (all.count == 0 && all.any)
         MICS_TRY_OUT(evaluate_cut(&all, &all.smallest, &best));
+    if (all.sizes.layers > 0 && may_be_whole(planner, &space->pipeline)) {
+        MICS_TRY_OUT(evaluate_whole(planner, space, &entry));
+        if (is_better(&entry, &best))
+            best = entry;
+        all.any = true;
+    }
     if (!all.any) // nothing repeats that could be cut
         snprintf(best.name, sizeof best.name, "megatron");
     *entry_out = best;

@@ -100,6 +100,8 @@ static void add_op(walk *w, const mics_op *op, bool by_columns, bool backward)
 {
     const mics_op_pass pass = pass_of(w, backward);
     mics_op local;
+    if (backward && mics_op_def_get(op->kind)->backward_passes)
+        return; // its gradient is its inputs'
     const mics_op_shape shape = shape_of(w, op, w->mine, by_columns, &local);
     mics_op_work works[MICS_OP_WORKS];
     const int32_t count = mics_op_works(&shape, &pass, works);

@@ -88,6 +88,8 @@ static void test_kept(void **state)
     assert_near(mics_cost_op_us(&late, &gemm, NULL), alone, 1e-12);
     late = mics_cluster_on_nodes(&c, 64);
     assert_near(mics_cost_op_us(&late, &gemm, NULL), alone * (1 + 0.1 * sqrt(2 * log(64))), 1e-12);
+    late = mics_cluster_on_nodes(&late, 64); // planners of other choices are opened from one
+    assert_near(mics_cost_op_us(&late, &gemm, NULL), alone * (1 + 0.1 * sqrt(2 * log(64))), 1e-12);
 }
 
 // GEMMs in fp8 pay for the casts of their operands; what is no GEMM computes in bf16.

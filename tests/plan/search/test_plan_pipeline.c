@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Megatron's parallelism: bubbles as in the paper, sums over the cuts, rings, all-to-alls, memory.
+#include "checks.h"
 #include "plan/search/megatron.h"
+#include "plan/simulate/internal.h"
 #include "plans.h"
 
 // Layers of one us forward and two backward; nothing else takes time.
@@ -28,10 +30,10 @@ static void test_bubbles(void **state)
                             {4, 2, 16}, {4, 4, 32}, {4, 4, 4},  {8, 2, 8},  {16, 1, 3}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int p = cases[i][0], v = cases[i][1], m = cases[i][2];
-        const double work = m * 3.0 * 16 / p;
+        const double busy = m * 3.0 * 16 / p;
         const pipeline_time time = run(memory, p, v, m, &plain);
-        assert_near(time.compute_us, work, 1e-12, "work of a stage");
-        assert_near(time.us, work * (1 + (p - 1.0) / (v * m)), 1e-12, "with its bubble");
+        assert_near(time.compute_us, busy, 1e-12, "work of a stage");
+        assert_near(time.us, busy * (1 + (p - 1.0) / (v * m)), 1e-12, "with its bubble");
     }
     assert_int_equal(mics_memory_close(memory), 0);
 }
@@ -159,6 +161,59 @@ static void test_eras(void **state)
     assert_true(now.memory.bytes[MICS_MEM_ACTIVATIONS] < then.memory.bytes[MICS_MEM_ACTIVATIONS]);
     assert_true(now.update_us < then.update_us);
     assert_true(now.step_us < then.step_us);
+    close_plans(&f);
+}
+
+// Ranks that each have a whole model are the same thing, whatever the row is called.
+static void test_whole_models(void **state)
+{
+    (void)state;
+    static const struct {
+        mics_megatron_era era;
+        mics_plan_baseline same;
+    } eras[] = {{MICS_MEGATRON_NOW, MICS_PLAN_ZERO1}, {MICS_MEGATRON_2021, MICS_PLAN_DDP}};
+    fixture f;
+    open_plans(&f, 2, 4, 32);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    for (int64_t micro = 0; micro <= 4; micro += 2) { // 0: the best
+        for (int i = 0; i < 4; i++) {
+            mics_plan_entry a, b;
+            mics_plan_space space = {
+                .micro_batch = micro,
+                .recompute_given = micro > 0,
+                .recompute = i / 2 > 0,
+                .pipeline = {.tensor = 1, .stages = 1, .era = eras[i % 2].era}};
+            ASSERT_OK(mics_planner_baseline(f.planner, &space, MICS_PLAN_MEGATRON, &a));
+            ASSERT_OK(mics_planner_baseline(f.planner, &space, eras[i % 2].same, &b));
+            assert_string_equal(a.name, "megatron t1 p1 d8 v1");
+            assert_near(a.step_us, b.step_us, 0, "step");
+            assert_int_equal(a.memory.total, b.memory.total);
+            assert_int_equal(a.choice.micro_batch, b.choice.micro_batch);
+            assert_int_equal(a.choice.recompute, b.choice.recompute);
+        }
+    }
+    close_plans(&f);
+}
+
+// Uncut, a layer takes as long as in schedules.
+static void test_layer_is_the_schedules(void **state)
+{
+    (void)state;
+    fixture f;
+    open_plans(&f, 1, 4, 16);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    const mics_plan_choice choice = {.sharding = {1, 1, 1}, .micro_batch = 2, .micro_steps = 2};
+    const cut whole = {
+        .p = {.tensor = 1, .context = 1, .stages = 1, .data = 4, .chunks = 1, .expert = 1},
+        .micro_batch = 2};
+    mics_schedule *schedule = schedule_of(&f, &choice);
+    const mics_cluster *cluster = &f.planner->request.cluster;
+    const unit_time time = tensor_unit(f.planner, 1, &whole);
+    assert_near(time.forward_us, unit_forward_us(schedule, cluster, f.request.math, 1, NULL), 1e-9,
+                "forward");
+    assert_near(time.backward_us, unit_backward_us(schedule, cluster, f.request.math, 1, NULL),
+                1e-9, "backward");
+    mics_schedule_close(schedule);
     close_plans(&f);
 }
 
@@ -347,14 +402,14 @@ static void test_degrees_are_searched(void **state)
     assert_string_equal(
         plan_of(&f, (mics_plan_pipeline){.tensor = 2, .context = 2, .stages = 1, .expert = 4}).name,
         "megatron t2c2 p1 d2e4");
-    // Whole experts on fewer ranks: a rank of 8 has 1 of 8, and shares all else.
-    const mics_plan_pipeline one = {.tensor = 1, .context = 1, .stages = 1, .expert = 1};
-    mics_plan_pipeline eight = one;
+    // Whole experts: of 2 ranks each has 4 of 8, of 8 ranks 1; all else is the same.
+    const mics_plan_pipeline two = {.tensor = 1, .context = 1, .stages = 1, .expert = 2};
+    mics_plan_pipeline eight = two;
     eight.expert = 8;
     const double experts = 3.0 * 8 * 3 * 128 * 64; // layers, experts, matrices
-    const mics_plan_entry a = plan_of(&f, one), b = plan_of(&f, eight);
+    const mics_plan_entry a = plan_of(&f, two), b = plan_of(&f, eight);
     assert_near((double)(a.memory.bytes[MICS_MEM_PARAMS] - b.memory.bytes[MICS_MEM_PARAMS]),
-                2 * experts * 7 / 8, 1e-6, "parameters");
+                2 * experts * 3 / 8, 1e-6, "parameters");
     close_plans(&f);
 }
 
@@ -404,6 +459,8 @@ int main(void)
         cmocka_unit_test(test_cutting_products),
         cmocka_unit_test(test_uneven_stages),
         cmocka_unit_test(test_eras),
+        cmocka_unit_test(test_whole_models),
+        cmocka_unit_test(test_layer_is_the_schedules),
         cmocka_unit_test(test_best_cut),
         cmocka_unit_test(test_context),
         cmocka_unit_test(test_ring_hides_behind_attention),

@@ -346,6 +346,30 @@ static void test_baselines(void **state)
     close_plans(&f);
 }
 
+// Small layers share messages where that is faster: rows of other systems are as good as those are.
+static void test_buckets(void **state)
+{
+    (void)state;
+    fixture f;
+    open_plans(&f, 8, 4, 64);
+    f.request.coalesce_below = 1;
+    f.request.cluster.tiers[1].latency_us = 1000; // rings that are all latency
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    static const mics_sharding shardings[] = {{1, 1, 1}, {1, 1, 32}};
+    static const mics_plan_baseline rows[] = {MICS_PLAN_DDP, MICS_PLAN_ZERO1};
+    for (int i = 0; i < 2; i++) {
+        mics_plan_entry row, alone;
+        ASSERT_OK(mics_planner_baseline(f.planner, NULL, rows[i], &row));
+        mics_plan_choice choice = row.choice;
+        assert_int_equal(choice.sharding.optimizer, shardings[i].optimizer);
+        ASSERT_OK(mics_planner_evaluate(f.planner, &choice, &alone)); // a message a layer
+        if (row.step_us > 0.5 * alone.step_us)
+            fail_msg("%s: %.0f us, a message a layer %.0f us", row.name, row.step_us,
+                     alone.step_us);
+    }
+    close_plans(&f);
+}
+
 // A batch that the ranks cannot share evenly is Megatron's alone: 6 sequences on 4 ranks.
 static void test_uneven_batch(void **state)
 {
@@ -461,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_min_replicas),
         cmocka_unit_test(test_rates),
         cmocka_unit_test(test_baselines),
+        cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_uneven_batch),
         cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_failed_allocations),
