@@ -85,8 +85,9 @@ train() { # NAME SHARDING MICRO_STEPS [SETTING...]
         tee >(awk '{ printf "%.0f\n", $1 - 66 * $2 }' >"$work/$1/payload") | cut -d' ' -f1 >"$work/$1/links"
 }
 
-# Trains on nodes that have nothing to do with each other, all at once, each a cloud of its own. Leaves metrics.jsonl in
-# $work/NAME0, $work/NAME1 ... Jobs of a script do not hear an interrupt from the terminal; tools/cloud does end on TERM.
+# Trains on nodes that have nothing to do with each other, all at once, each a cloud of its own. Leaves
+# metrics.jsonl in $work/NAME0, $work/NAME1 ... Jobs of a script do not hear an interrupt from the terminal;
+# tools/cloud does end on TERM.
 train_apart() { # NODES NAME SHARDING MICRO_STEPS [SETTING...]
     local node jobs=() status=0
     trap 'kill -TERM "${jobs[@]}" 2>/dev/null || true; wait; exit 130' INT TERM
@@ -177,9 +178,9 @@ ledger_of() { # NAME
 }
 
 # How much a run waited for what ledger_of calls HOP, beside the least that can be had: "EXPOSED LINK COMPUTE UNIT
-# MEMBER", in ms, where MEMBER is P|G|O. A node's link is busy for LINK with it, a step computes for COMPUTE, and UNIT of
-# LINK is the largest unit's; so at least max(0, LINK - COMPUTE) is exposed, and what the last unit sends. EXPOSED is the
-# wait for the second hop; for reductions, where gradients are reduced between nodes; and for parameters, where a
+# MEMBER", in ms, where MEMBER is P|G|O. A node's link is busy for LINK with it, a step computes for COMPUTE, and UNIT
+# of LINK is the largest unit's; so at least max(0, LINK - COMPUTE) is exposed, and what the last unit sends. EXPOSED is
+# the wait for the second hop; for reductions, where gradients are reduced between nodes; and for parameters, where a
 # parameter sync brings them. Where parameters are gathered between nodes, gathers are on the link too, and waits for
 # them cannot be told from the others': there the figures are "-".
 hop_of() { # NAME MBIT

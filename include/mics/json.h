@@ -53,7 +53,8 @@ mics_status mics_json_parse(mics_memory *memory, const char *name, const char *t
                             mics_json **json_out);
 
 /* The same for a line of somebody else's data: integers are taken as real numbers, since they may be
- * beyond 64 bits, and strings may hold NULs (mics_json_string_bytes).
+ * beyond 64 bits, and strings may hold NULs (mics_json_string_bytes). `name` says which line it is, so
+ * errors give the column alone.
  *
  * Needs:   `line` has `bytes` bytes.
  * Returns: as mics_json_parse.

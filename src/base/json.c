@@ -32,6 +32,7 @@ struct mics_json {
     char *name;
     char *text;
     json_t *root;
+    bool is_line;      // the name says which line of a file it is
     json_t *overrides; // array of strings
     json_t *sources;   // object of strings
 };
@@ -48,6 +49,14 @@ static const mics_json_value *value_of(const json_t *tree)
 
 // ---- reading ----
 
+static mics_status fail_at(const mics_json *json, int line, int column, const char *what,
+                           const char *more)
+{
+    if (json->is_line)
+        return mics_fail(MICS_ERR_FORMAT, "%s, column %d: %s%s", json->name, column, what, more);
+    return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: %s%s", json->name, line, column, what, more);
+}
+
 // Refuses what jansson would pass over: it takes no notice of a NUL behind a number, where a text
 // ends for everybody else.
 static mics_status check_nul(const mics_json *json, size_t bytes)
@@ -61,8 +70,7 @@ static mics_status check_nul(const mics_json *json, size_t bytes)
         place.line += ends_line ? 1 : 0;
         place.column = ends_line ? 1 : place.column + 1;
     }
-    return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: a NUL in the text", json->name, (int)place.line,
-                     (int)place.column);
+    return fail_at(json, (int)place.line, (int)place.column, "a NUL in the text", "");
 }
 
 static mics_status check_tree(const mics_json *json, size_t bytes)
@@ -111,9 +119,11 @@ static mics_status parse_text(mics_json *json, size_t bytes, size_t flags)
     mics_json_place place = {0};
     MICS_TRY(check_nul(json, bytes));
     MICS_TRY(check_tree(json, bytes));
-    if (mics_json_text_too_deep(json->text, bytes, MAX_DEPTH, &place))
-        return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: nested deeper than %d levels", json->name,
-                         (int)place.line, (int)place.column, MAX_DEPTH);
+    if (mics_json_text_too_deep(json->text, bytes, MAX_DEPTH, &place)) {
+        char levels[48];
+        snprintf(levels, sizeof levels, "nested deeper than %d levels", MAX_DEPTH);
+        return fail_at(json, (int)place.line, (int)place.column, levels, "");
+    }
     json_error_t error;
     flags |= JSON_REJECT_DUPLICATES;
     json->root = json_loadb(json->text, bytes, flags, &error);
@@ -126,13 +136,12 @@ static mics_status parse_text(mics_json *json, size_t bytes, size_t flags)
     const char *why = extra_of(json, bytes, &error);
     if (why == NULL && strncmp(error.text, "'[' or '{' expected", 19) == 0)
         why = ": it must be a JSON object or array";
-    return mics_fail(MICS_ERR_FORMAT, "%s:%d:%d: %s%s", json->name, error.line, error.column,
-                     error.text, why != NULL ? why : "");
+    return fail_at(json, error.line, error.column, error.text, why != NULL ? why : "");
 }
 
 // Takes `text` over, in success and failure; its bytes are followed by a NUL.
 static mics_status open_take(mics_memory *memory, const char *name, char *text, size_t bytes,
-                             size_t flags, mics_json **json_out)
+                             bool is_line, mics_json **json_out)
 {
     mics_json *json = NULL;
     mics_status status = MICS_NEW(memory, 1, &json);
@@ -142,8 +151,9 @@ static mics_status open_take(mics_memory *memory, const char *name, char *text, 
     }
     json->memory = memory;
     json->text = text;
+    json->is_line = is_line;
     MICS_TRY_OUT(mics_strdup(memory, name, &json->name));
-    MICS_TRY_OUT(parse_text(json, bytes, flags));
+    MICS_TRY_OUT(parse_text(json, bytes, is_line ? JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL : 0));
     *json_out = json;
     json = NULL;
 out:
@@ -163,29 +173,29 @@ mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_byt
         mics_free(memory, yaml);
         MICS_TRY(status);
     }
-    return open_take(memory, path, text, bytes, 0, json_out);
+    return open_take(memory, path, text, bytes, false, json_out);
 }
 
 static mics_status open_copy(mics_memory *memory, const char *name, const char *text, size_t bytes,
-                             size_t flags, mics_json **json_out)
+                             bool is_line, mics_json **json_out)
 {
     char *copy = NULL;
     MICS_TRY(MICS_NEW(memory, bytes + 1, &copy));
     if (bytes != 0)
         memcpy(copy, text, bytes);
-    return open_take(memory, name, copy, bytes, flags, json_out);
+    return open_take(memory, name, copy, bytes, is_line, json_out);
 }
 
 mics_status mics_json_parse(mics_memory *memory, const char *name, const char *text, size_t bytes,
                             mics_json **json_out)
 {
-    return open_copy(memory, name, text, bytes, 0, json_out);
+    return open_copy(memory, name, text, bytes, false, json_out);
 }
 
 mics_status mics_json_parse_line(mics_memory *memory, const char *name, const char *line,
                                  size_t bytes, mics_json **json_out)
 {
-    return open_copy(memory, name, line, bytes, JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, json_out);
+    return open_copy(memory, name, line, bytes, true, json_out);
 }
 
 void mics_json_close(mics_json *json)

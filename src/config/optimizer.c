@@ -32,13 +32,10 @@ static mics_status fill_warmup_rates(config *run)
     lr->start = run->warmup_min_lr;
     if (mics_config_valued(run, path))
         lr->peak = run->warmup_max_lr;
-    else if (lr->kind == MICS_LR_WARMUP_DECAY && !mics_config_given(run, path) &&
-             lr->peak != DECAY_MAX_LR)
-        return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
-                              "is missing: DeepSpeed would take 0.001 here and not "
-                              "optimizer.params.lr = %g; write the number, or \"auto\" for the "
-                              "optimizer's",
-                              run->lr);
+    else if (lr->kind == MICS_LR_WARMUP_DECAY && !mics_config_given(run, path)) {
+        lr->peak = DECAY_MAX_LR;
+        mics_config_set_origin(run, path, "default");
+    }
     run->warmup_max_lr = lr->peak;
     if (lr->start > lr->peak)
         return mics_json_fail(run->run.json, "scheduler.params.warmup_min_lr", MICS_ERR_INVALID,

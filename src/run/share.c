@@ -214,6 +214,12 @@ static double bytes_to_write(const run_trainer *self, bool writes_older)
     return (double)run_share_copy_bytes(self->job->schedule, states) * (writes_older ? 2 : 1);
 }
 
+// Of seconds that are compared: 0.4 s are too many where 0.3 s are left.
+static int decimals(double seconds)
+{
+    return seconds >= 10 ? 0 : seconds >= 1 ? 1 : 2;
+}
+
 static bool find_late(run_trainer *self, double asked_us, bool writes_older)
 {
     const double bytes = bytes_to_write(self, writes_older);
@@ -227,9 +233,10 @@ static bool find_late(run_trainer *self, double asked_us, bool writes_older)
         return false;
     if (self->rank->comm->rank == 0)
         mics_log(MICS_LOG_WARNING,
-                 "saving step %lld to disk takes some %.0f s, as each rank has %s to write, and "
-                 "%.0f s of run.grace_s are left; %s",
-                 (long long)self->step, needed_s, mics_size_text(bytes, text, sizeof text),
+                 "saving step %lld to disk takes some %.*f s, as each rank has %s to write, and "
+                 "%.*f s of run.grace_s are left; %s",
+                 (long long)self->step, decimals(needed_s), needed_s,
+                 mics_size_text(bytes, text, sizeof text), decimals(left_s),
                  left_s > 0 ? left_s : 0,
                  self->step < self->job->run->steps ? "it goes to node memory first"
                                                     : "it goes on until run.grace_s is over");

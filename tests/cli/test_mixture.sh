@@ -27,7 +27,7 @@ for shards in 1 2; do
 done
 contains whole1.out "75.00 % of text.txt: "
 contains whole1.out "25.00 % of folder: 5002 tokens"
-contains whole1.err "folder: 2 files, in the order of their paths; 1 that end otherwise are passed over, as readme.pdf"
+contains whole1.err "folder: 2 files, in the order of their paths; 1 others are passed over, as readme.pdf"
 losses whole1 >left.txt
 losses whole2 >right.txt
 paste left.txt right.txt | awk '{ d = $2 - $4; if (d > 1e-4 || d < -1e-4 || $1 != $3) exit 1 }' ||

@@ -455,7 +455,19 @@ static void test_schedulers(void **state)
     assert_true(run->lr.peak == 0.25);
     mics_run_close(run);
     run = load_good(RUN_WITH("\"scheduler\": {\"type\": \"WarmupDecayLR\"}"));
-    assert_true(run->lr.peak == 1e-3); // where DeepSpeed's two defaults agree
+    assert_true(run->lr.peak == 1e-3);
+    mics_run_close(run);
+    // DeepSpeed's default, whatever the optimizer's rate; "auto" is that rate.
+    run =
+        load_good(RUN_WITH("\"optimizer\": {\"params\": {\"lr\": 0.5}}, \"scheduler\": {\"type\": "
+                           "\"WarmupDecayLR\"}"));
+    assert_true(run->lr.peak == 1e-3);
+    check_row(run, "scheduler.params.warmup_max_lr", "0.001", "default");
+    mics_run_close(run);
+    run =
+        load_good(RUN_WITH("\"optimizer\": {\"params\": {\"lr\": 0.5}}, \"scheduler\": {\"type\": "
+                           "\"WarmupDecayLR\", \"params\": {\"warmup_max_lr\": \"auto\"}}"));
+    assert_true(run->lr.peak == 0.5);
     mics_run_close(run);
     run =
         load_good(RUN_WITH("\"scheduler\": {\"type\": \"WSD\", \"params\": {\"warmup_num_steps\": "
@@ -479,8 +491,6 @@ static void test_scheduler_refusals(void **state)
          MICS_ERR_INVALID, "must be at least 1 for WarmupLR"},
         {"\"scheduler\": {\"type\": \"WSD\"}", MICS_ERR_INVALID,
          "1000 + decay_num_steps 10 are more than total_num_steps 100"},
-        {"\"optimizer\": {\"params\": {\"lr\": 0.5}}, \"scheduler\": {\"type\": \"WarmupDecayLR\"}",
-         MICS_ERR_INVALID, "warmup_max_lr: is missing: DeepSpeed would take 0.001"},
         {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 1}}",
          MICS_ERR_INVALID, "1 is above the learning rate after the warm-up, 0.001"},
         {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_type\": \"cubic\"}}",

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,7 +23,8 @@ typedef struct walk {
     mics_files *files;
     const char *folder;
     int32_t number;
-    int64_t passed; // files whose names end otherwise
+    mics_files about; // what tells of data rather than being it
+    int64_t passed;   // files whose names end otherwise
     char first_passed[NAME_MAX + 1];
 } walk;
 
@@ -77,6 +79,25 @@ static bool is_data(const char *name)
            (mics_reader_ends(name, ".json") && !mics_text_ends(name, ".json"));
 }
 
+// What lies beside a data set and tells of it, whatever it ends in.
+static bool is_about_data(const char *name)
+{
+    static const char *const stems[] = {"README",    "LICENSE", "LICENCE",      "COPYING",
+                                        "CHANGELOG", "NOTICE",  "CONTRIBUTING", "CITATION"};
+    const size_t bytes = strcspn(name, ".");
+    for (size_t i = 0; i < sizeof stems / sizeof *stems; i++) {
+        if (strlen(stems[i]) == bytes && strncasecmp(name, stems[i], bytes) == 0)
+            return mics_text_ends(name, ".md") || mics_text_ends(name, ".txt");
+    }
+    return false;
+}
+
+static void pass_over(walk *self, const char *name)
+{
+    if (self->passed++ == 0)
+        snprintf(self->first_passed, sizeof self->first_passed, "%s", name);
+}
+
 static mics_status add_folder(walk *self, const char *folder, int depth);
 
 static mics_status add_entry(walk *self, const char *folder, const char *name, int depth)
@@ -90,10 +111,12 @@ static mics_status add_entry(walk *self, const char *folder, const char *name, i
                            strerror(errno));
     else if (S_ISDIR(facts.st_mode))
         status = add_folder(self, path, depth + 1);
+    else if (is_about_data(name))
+        status = add(&self->about, path, self->number);
     else if (is_data(name))
         status = add(self->files, path, self->number);
-    else if (!mics_text_ends(name, ".idx") && self->passed++ == 0)
-        snprintf(self->first_passed, sizeof self->first_passed, "%s", name);
+    else if (!mics_text_ends(name, ".idx"))
+        pass_over(self, name);
     mics_free(self->files->memory, path);
     return status;
 }
@@ -118,14 +141,35 @@ static mics_status add_folder(walk *self, const char *folder, int depth)
     return status;
 }
 
+// Where there is nothing else, it is the data.
+static mics_status settle_about(walk *self, int64_t first)
+{
+    const bool alone = self->files->count == first;
+    mics_status status = MICS_OK;
+    sort_from(&self->about, 0);
+    for (int64_t i = 0; i < self->about.count && status == MICS_OK; i++) {
+        const char *path = self->about.items[i].path;
+        if (alone)
+            status = add(self->files, path, self->number);
+        else
+            pass_over(self, strrchr(path, '/') + 1);
+    }
+    mics_files_fini(&self->about);
+    return status;
+}
+
 static mics_status add_whole_folder(mics_files *files, const char *folder, int32_t number)
 {
     static const char taken[] = ".bin, .txt, .text, .md, .jsonl and .ndjson, and all but .bin also "
                                 "with .gz or .zst, as .json is then";
-    walk self = {.files = files, .folder = folder, .number = number};
+    walk self = {
+        .files = files, .folder = folder, .number = number, .about = {.memory = files->memory}};
     const int64_t first = files->count;
     char passed[NAME_MAX + 160] = "";
-    MICS_TRY(add_folder(&self, folder, 0));
+    const mics_status walked = add_folder(&self, folder, 0);
+    const mics_status settled = settle_about(&self, first);
+    MICS_TRY(walked);
+    MICS_TRY(settled);
     if (files->count == first)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: this folder has no file whose name ends in %s; name other files "
@@ -133,7 +177,7 @@ static mics_status add_whole_folder(mics_files *files, const char *folder, int32
                          folder, taken);
     sort_from(files, first);
     if (self.passed > 0)
-        snprintf(passed, sizeof passed, "; %lld that end otherwise are passed over, as %s",
+        snprintf(passed, sizeof passed, "; %lld others are passed over, as %s",
                  (long long)self.passed, self.first_passed);
     mics_log(MICS_LOG_INFO, "%s: %lld files, in the order of their paths%s", folder,
              (long long)(files->count - first), passed);

@@ -136,8 +136,12 @@ static void test_folder(void **state)
     copy_to(golden("nanogpt.bin"), files_path("set/.hidden.bin"));
     copy_to(golden("nanogpt.bin"), files_path("set/c.data"));
     expect_tokens(files_path("set"), "uint16", 2);
-    assert_non_null(strstr(seen.info, "2 files, in the order of their paths; 1 that end otherwise "
+    assert_non_null(strstr(seen.info, "2 files, in the order of their paths; 1 others "
                                       "are passed over, as c.data"));
+    files_write(files_path("set/b/ReadMe.md"), "about", 5); // a data set's card is no data
+    files_write(files_path("set/license.txt"), "may", 3);
+    expect_tokens(files_path("set"), "uint16", 2);
+    assert_non_null(strstr(seen.info, "2 files, in the order of their paths; 3 others"));
     assert_int_equal(symlink(".", files_path("set/b/loop")), 0);
     mics_corpus *corpus = NULL;
     ASSERT_STATUS(MICS_ERR_INVALID, open_one(files_path("set"), "uint16", 18, &corpus));

@@ -155,7 +155,7 @@ static void test_wrong_lines(void **state)
     WRITE_TEXT("other.jsonl", "{\"text\": \"a\"}\n{\"content\": \"b\"}\n");
     expect_error("other.jsonl", MICS_ERR_INVALID, "other.jsonl, line 2: has no \"text\"");
     WRITE_TEXT("broken.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \"b\n");
-    expect_error("broken.jsonl", MICS_ERR_FORMAT, "broken.jsonl, line 3");
+    expect_error("broken.jsonl", MICS_ERR_FORMAT, "broken.jsonl, line 3, column ");
     WRITE_TEXT("number.jsonl", "{\"text\": 7}\n");
     expect_error("number.jsonl", MICS_ERR_INVALID, "line 1: \"text\" is no string");
     WRITE_TEXT("array.jsonl", "[\"text\"]\n");
