@@ -9,19 +9,6 @@ enum { MAX_ALIASES = 8, MAX_RATIO = 64 };
 
 typedef const char *aliases[MAX_ALIASES];
 
-// Objects within a config.json whose keys count like its own: a language model's of one that sees
-// images too, and DBRX's.
-static const char *const objects[] = {"text_config", "attn_config", "ffn_config"};
-
-const mics_json_value *shapes_find(const mics_json *config, const char *key)
-{
-    const mics_json_value *root = mics_json_root(config);
-    const mics_json_value *value = mics_json_get(root, key);
-    for (size_t i = 0; value == NULL && i < sizeof objects / sizeof *objects; i++)
-        value = mics_json_get(mics_json_get(root, objects[i]), key);
-    return value;
-}
-
 // What a list has for each layer: one number, if that is the same for all.
 static mics_status read_list(const mics_json *config, const char *name, const mics_json_value *list,
                              const mics_json_value **value_out)

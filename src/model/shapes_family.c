@@ -5,6 +5,19 @@
 #include "model/shapes.h"
 #include <string.h>
 
+// Objects within a config.json whose keys count like its own: a language model's of one that sees
+// images too, and DBRX's.
+static const char *const objects[] = {"text_config", "attn_config", "ffn_config"};
+
+const mics_json_value *shapes_find(const mics_json *config, const char *key)
+{
+    const mics_json_value *root = mics_json_root(config);
+    const mics_json_value *value = mics_json_get(root, key);
+    for (size_t i = 0; value == NULL && i < sizeof objects / sizeof *objects; i++)
+        value = mics_json_get(mics_json_get(root, objects[i]), key);
+    return value;
+}
+
 const char *shapes_type(const mics_json *config)
 {
     return mics_json_string(shapes_find(config, "model_type"));

@@ -83,7 +83,8 @@ static void watch(mics_sharding sharding, int32_t nodes, bool between)
     assert_int_equal(seen.errors, 1);
     // "reduce of h.1 over the gradient group (step 2, micro-step 2, no. 2.24) is late: rank 0 waited ..."
     assert_non_null(strstr(seen.line, " is late: rank "));
-    assert_non_null(strstr(seen.line, between ? "agreement" : "(step 2, micro-step 2, no. "));
+    assert_non_null(
+        strstr(seen.line, between ? "question to all ranks" : "(step 2, micro-step 2, no. "));
     assert_non_null(strstr(seen.line, "not entered by "));
     assert_null(strstr(seen.line, "no sign of life"));
     assert_null(strstr(seen.line, "stands still"));

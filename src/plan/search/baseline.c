@@ -99,13 +99,11 @@ static mics_status search_bucket(const mics_planner *planner, const mics_plan_sp
     return MICS_OK;
 }
 
-mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *space,
-                                  mics_plan_baseline baseline, mics_plan_entry *entry_out)
+static mics_status search_shardings(mics_planner *planner, const mics_plan_space *space,
+                                    mics_plan_baseline baseline, mics_plan_entry *entry_out)
 {
-    mics_plan_space within = space != NULL ? *space : (mics_plan_space){0};
+    mics_plan_space within = *space;
     mics_plan_entry best;
-    if (baseline == MICS_PLAN_MEGATRON)
-        return plan_megatron(planner, &within, entry_out);
     choose_shardings(baseline, planner->ranks, &within);
     choose_collectives(baseline, &within);
     within.fitting_only = true;
@@ -117,4 +115,18 @@ mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *
         MICS_TRY(search_bucket(planner, &within, buckets[i], &best));
     *entry_out = best;
     return MICS_OK;
+}
+
+mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *space,
+                                  mics_plan_baseline baseline, mics_plan_entry *entry_out)
+{
+    const mics_plan_space within = space != NULL ? *space : (mics_plan_space){0};
+    mics_plan_entry whole;
+    if (baseline != MICS_PLAN_MEGATRON)
+        return search_shardings(planner, &within, baseline, entry_out);
+    if (!plan_megatron_may_be_whole(planner, &within.pipeline))
+        return plan_megatron(planner, &within, NULL, entry_out);
+    const bool is_ddp = within.pipeline.era == MICS_MEGATRON_2021;
+    MICS_TRY(search_shardings(planner, &within, is_ddp ? MICS_PLAN_DDP : MICS_PLAN_ZERO1, &whole));
+    return plan_megatron(planner, &within, &whole, entry_out);
 }

@@ -243,7 +243,8 @@ static void take_class(pricing *p, const unit_class *class)
     p->padded_elems = class->padded_elems;
 }
 
-comm_cost price_all_to_alls(const mics_planner *planner, const mics_schedule *schedule)
+// Of a schedule of one micro-step; all 0 where E is 1.
+static comm_cost price_all_to_alls(const mics_planner *planner, const mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     const pricing p = {.planner = planner, .mesh = schedule->spec.mesh};
@@ -346,7 +347,8 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     MICS_TRY(probe_boundary(planner, choice->sharding.optimizer, choice->all_reduces, &boundary_us,
                             &update_us));
     comm_cost sum = sum_costs(planner, choice, s, classes);
-    add_cost(&sum, &batch->all_to_alls, choice->micro_steps);
+    const comm_cost all_to_alls = price_all_to_alls(planner, batch->schedule);
+    add_cost(&sum, &all_to_alls, choice->micro_steps);
     const class_cost *first = &classes[planner->first_class];
     // Deferred updates run beside collectives; others behind all.
     const bool defers = choice->sharding.optimizer < planner->ranks && !choice->all_reduces;
@@ -356,7 +358,7 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     // No computation runs before the first pass, behind the last and beside all-to-alls. What runs
     // there instead slows none, so either of the two counts, not both.
     const double first_us = first->gather.us + first->reduce.us + first->head.us + first->tail.us +
-                            choice->micro_steps * batch->all_to_alls.us;
+                            choice->micro_steps * all_to_alls.us;
     double us = compute_us + larger(first_us, larger(sum.intra_slow_us, sum.inter_slow_us));
     us = larger(us, compute_us + bare_us(planner, choice, s, classes));
     us = larger(us, phases_us(planner, choice, s, batch, classes));

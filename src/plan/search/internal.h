@@ -78,7 +78,6 @@ typedef struct batch_probe {
     size_t momentum_bytes;                  // of the largest unit that is orthogonalised
     size_t workspace_bytes;
     double forward_us, backward_us; // of one micro-step, all units
-    comm_cost all_to_alls;          // of one micro-step
     mics_schedule *schedule;        // that it was taken from, for others to be like it
     double *pass_us[2];             // of mics_simulate_options: G = E, G > E
 } batch_probe;
@@ -206,9 +205,6 @@ typedef struct class_cost {
     comm_cost tail; // once a step: what the last gradients are sent with
 } class_cost;
 
-/* Prices the all-to-alls of a schedule of one micro-step; all 0 where E is 1. */
-comm_cost price_all_to_alls(const mics_planner *planner, const mics_schedule *schedule);
-
 /* Prices the collectives of a sharding; `classes` holds all. */
 mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *choice,
                            class_cost *classes);
@@ -241,8 +237,12 @@ mics_status least_memory(mics_planner *planner, const mics_plan_space *space,
 
 // ---- megatron.c ----
 
+/* Whether layers may stay whole: t1 p1, which is ddp or zero1 by another name. */
+bool plan_megatron_may_be_whole(const mics_planner *planner, const mics_plan_pipeline *given);
+
+/* `whole`: that row, or NULL where layers are cut in any case. */
 mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
-                          mics_plan_entry *entry_out);
+                          const mics_plan_entry *whole, mics_plan_entry *entry_out);
 
 /* Bytes that the optimizer keeps of a parameter. */
 static inline size_t kept_bytes(const mics_plan_request *request)

@@ -418,30 +418,26 @@ static mics_status evaluate_cut(const cuts *all, const cut *c, mics_plan_entry *
     return MICS_OK;
 }
 
-static mics_status evaluate_whole(mics_planner *planner, const mics_plan_space *space,
-                                  mics_plan_entry *entry_out)
+static mics_plan_entry name_whole(const mics_planner *planner, mics_megatron_era era,
+                                  const mics_plan_entry *whole)
 {
-    const mics_plan_pipeline *given = &space->pipeline;
-    const mics_plan_baseline same =
-        given->era == MICS_MEGATRON_2021 ? MICS_PLAN_DDP : MICS_PLAN_ZERO1;
-    mics_plan_entry entry;
-    MICS_TRY(mics_planner_baseline(planner, space, same, &entry));
+    mics_plan_entry entry = *whole;
     entry.pipeline = (mics_plan_pipeline){.tensor = 1,
                                           .context = 1,
                                           .stages = 1,
                                           .data = planner->ranks,
                                           .chunks = 1,
                                           .expert = 1,
-                                          .era = given->era};
+                                          .era = era};
     entry.choice.sharding = (mics_sharding){1, 1, 1};
     write_name(&entry.pipeline, entry.name);
-    *entry_out = entry;
-    return MICS_OK;
+    return entry;
 }
 
-static bool may_be_whole(const mics_planner *planner, const mics_plan_pipeline *given)
+bool plan_megatron_may_be_whole(const mics_planner *planner, const mics_plan_pipeline *given)
 {
-    return planner->request.global_batch % planner->ranks == 0 && is_given(given->tensor, 1) &&
+    return cut_sizes_of(planner).layers > 0 &&
+           planner->request.global_batch % planner->ranks == 0 && is_given(given->tensor, 1) &&
            is_given(given->context, 1) && is_given(given->stages, 1) &&
            is_given(given->chunks, 1) && is_given(given->expert, 1);
 }
@@ -455,7 +451,7 @@ static bool is_better(const mics_plan_entry *entry, const mics_plan_entry *best)
 }
 
 mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
-                          mics_plan_entry *entry_out)
+                          const mics_plan_entry *whole, mics_plan_entry *entry_out)
 {
     cuts all = {.planner = planner, .space = space, .sizes = cut_sizes_of(planner)};
     mics_plan_entry best = {0}, entry = {0};
@@ -474,8 +470,8 @@ mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
     }
     if (all.count == 0 && all.any)
         MICS_TRY_OUT(evaluate_cut(&all, &all.smallest, &best));
-    if (all.sizes.layers > 0 && may_be_whole(planner, &space->pipeline)) {
-        MICS_TRY_OUT(evaluate_whole(planner, space, &entry));
+    if (whole != NULL) {
+        entry = name_whole(planner, space->pipeline.era, whole);
         if (is_better(&entry, &best))
             best = entry;
         all.any = true;

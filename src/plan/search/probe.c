@@ -339,7 +339,6 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
         .workspace_bytes = schedule->ledger.bytes[MICS_MEM_WORKSPACE],
         .forward_us = simulation->kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].alone_us,
         .backward_us = simulation->kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].alone_us,
-        .all_to_alls = price_all_to_alls(planner, schedule),
         .schedule = schedule,
         .pass_us = {probe->pass_us[0], probe->pass_us[1]},
     };
