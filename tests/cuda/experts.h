@@ -27,4 +27,26 @@ static inline void experts_place(mics_experts e, int64_t N, const int32_t *chose
                 rows_Nk[at] = row++;
 }
 
+// What cu_run runs.
+typedef struct call {
+    mics_op op;
+    mics_op_call call;
+} call;
+
+static inline void run_forward(const mics_exec *at, const void *args)
+{
+    const call *c = args;
+    mics_op_call of = c->call;
+    of.at = at;
+    op_forward(mics_kernels_cuda(), c->op, of);
+}
+
+static inline void run_backward(const mics_exec *at, const void *args)
+{
+    const call *c = args;
+    mics_op_call of = c->call;
+    of.at = at;
+    op_backward(mics_kernels_cuda(), c->op, of);
+}
+
 #endif

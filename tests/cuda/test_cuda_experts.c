@@ -55,27 +55,6 @@ static mics_op_shape sizes_of(const shape *s, bool out)
                            .expert_elems = stride_of(s)};
 }
 
-typedef struct call {
-    mics_op op;
-    mics_op_call call;
-} call;
-
-static void run_forward(const mics_exec *at, const void *args)
-{
-    const call *c = args;
-    mics_op_call of = c->call;
-    of.at = at;
-    op_forward(mics_kernels_cuda(), c->op, of);
-}
-
-static void run_backward(const mics_exec *at, const void *args)
-{
-    const call *c = args;
-    mics_op_call of = c->call;
-    of.at = at;
-    op_backward(mics_kernels_cuda(), c->op, of);
-}
-
 // ---- in fp64 ----
 
 static const double *x_at(const wide *w, int64_t at)

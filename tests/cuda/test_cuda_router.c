@@ -213,27 +213,6 @@ static void metrics(const router *r, double sums[MICS_ROUTER_SUMS])
 
 // ---- cases ----
 
-typedef struct call {
-    mics_op op;
-    mics_op_call call;
-} call;
-
-static void run_forward(const mics_exec *at, const void *args)
-{
-    const call *c = args;
-    mics_op_call of = c->call;
-    of.at = at;
-    op_forward(mics_kernels_cuda(), c->op, of);
-}
-
-static void run_backward(const mics_exec *at, const void *args)
-{
-    const call *c = args;
-    mics_op_call of = c->call;
-    of.at = at;
-    op_backward(mics_kernels_cuda(), c->op, of);
-}
-
 static call begin(cu_case *c, const shape *s, mics_dtype dtype, const char *name)
 {
     call of = {.op = op_of(s)};

@@ -53,27 +53,6 @@ static int64_t rows_of(const shape *s)
     return s->ranks * block_of(s);
 }
 
-typedef struct call {
-    mics_op op;
-    mics_op_call call;
-} call;
-
-static void run_forward(const mics_exec *at, const void *args)
-{
-    const call *c = args;
-    mics_op_call of = c->call;
-    of.at = at;
-    op_forward(mics_kernels_cuda(), c->op, of);
-}
-
-static void run_backward(const mics_exec *at, const void *args)
-{
-    const call *c = args;
-    mics_op_call of = c->call;
-    of.at = at;
-    op_backward(mics_kernels_cuda(), c->op, of);
-}
-
 static void begin(cu_case *c, const shape *s, mics_dtype dtype, const call *of, bool backward)
 {
     cu_begin(c, dtype, op_workspace_of(dtype, of->op, of->call.shape),
@@ -164,14 +143,6 @@ static void drop(const shape *s, const routes *r)
         }
 }
 
-// The fp32 number of these bits.
-static double number_of(int32_t bits)
-{
-    float number = 0;
-    memcpy(&number, &bits, sizeof number);
-    return (double)number;
-}
-
 static routes route(cu_case *c, const shape *s)
 {
     const int64_t k = s->experts.chosen, choices = s->N * k, floats = mics_route_floats(s->experts);
@@ -191,8 +162,8 @@ static routes route(cu_case *c, const shape *s)
     cu_buffer *stats = cu_input(c, "routes", MICS_DTYPE_FP32, s->N * floats, 0, 1);
     for (int64_t i = 0; i < choices; ++i) {
         const int64_t at = i / k * floats + s->experts.count + 2 + i % k;
-        stats->values[at] = number_of(r.chosen[i] < 0 ? 0 : r.chosen[i]);
-        stats->values[at + k] = number_of(r.rows[i]);
+        stats->values[at] = experts_bits(r.chosen[i] < 0 ? 0 : r.chosen[i]);
+        stats->values[at + k] = experts_bits(r.rows[i]);
     }
     cu_changed(stats);
     for (int64_t i = 0; i < choices; ++i) // NaN in fp32, whose bits a double does not keep
