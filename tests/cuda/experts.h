@@ -28,14 +28,14 @@ static inline void experts_place(mics_experts e, int64_t N, const int32_t *chose
 }
 
 // What cu_run runs.
-typedef struct call {
+typedef struct experts_call {
     mics_op op;
     mics_op_call call;
-} call;
+} experts_call;
 
 static inline void run_forward(const mics_exec *at, const void *args)
 {
-    const call *c = args;
+    const experts_call *c = args;
     mics_op_call of = c->call;
     of.at = at;
     op_forward(mics_kernels_cuda(), c->op, of);
@@ -43,7 +43,7 @@ static inline void run_forward(const mics_exec *at, const void *args)
 
 static inline void run_backward(const mics_exec *at, const void *args)
 {
-    const call *c = args;
+    const experts_call *c = args;
     mics_op_call of = c->call;
     of.at = at;
     op_backward(mics_kernels_cuda(), c->op, of);

@@ -160,7 +160,7 @@ static void expect_gaps(const shape *s, double *want, double *sum)
 }
 
 // The second op rounds rows of gradients on their way to both, the first to x's alone.
-static void expect_gradients(cu_case *c, wide *w, const pass *p, call *of, double exact)
+static void expect_gradients(cu_case *c, wide *w, const pass *p, experts_call *of, double exact)
 {
     const shape *s = w->s;
     const mics_op_shape *sizes = &of->call.shape;
@@ -190,7 +190,7 @@ static void expect_gradients(cu_case *c, wide *w, const pass *p, call *of, doubl
 static void experts_case(const shape *s, const pass *p)
 {
     cu_case c;
-    call of = {
+    experts_call of = {
         .op = {.kind = p->out ? MICS_OP_EXPERTS_OUT : MICS_OP_EXPERTS_IN, .experts = s->experts}};
     const mics_op_shape sizes = sizes_of(s, p->out);
     const int64_t xs = s->N * sizes.in[0], ys = s->N * sizes.out, rows = rows_of(s);

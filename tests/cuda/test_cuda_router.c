@@ -213,9 +213,9 @@ static void metrics(const router *r, double sums[MICS_ROUTER_SUMS])
 
 // ---- cases ----
 
-static call begin(cu_case *c, const shape *s, mics_dtype dtype, const char *name)
+static experts_call begin(cu_case *c, const shape *s, mics_dtype dtype, const char *name)
 {
-    call of = {.op = op_of(s)};
+    experts_call of = {.op = op_of(s)};
     cu_begin(c, dtype, op_workspace_of(dtype, of.op, sizes_of(s)),
              "%s B=%d T=%d C=%d experts %d of %d normalised %d add %d masked %d", name, (int)s->B,
              (int)s->T, (int)s->C, (int)s->experts.chosen, (int)s->experts.count, s->normalised,
@@ -241,7 +241,7 @@ static void check_places(const cu_case *c, const router *r, const cu_buffer *sta
 static void forward_case(const shape *s, mics_dtype dtype)
 {
     cu_case c;
-    call of = begin(&c, s, dtype, "router_forward");
+    experts_call of = begin(&c, s, dtype, "router_forward");
     const int64_t N = tokens_of(s), E = s->experts.count, k = s->experts.chosen;
     const int64_t floats = N * mics_route_floats(s->experts);
     const cu_buffer *x = cu_input(&c, "x", (int)dtype, N * s->C, 0, 1);
@@ -275,7 +275,7 @@ static void expect_added(cu_buffer *b, double *const want[2])
 static void backward_case(const shape *s, mics_dtype dtype)
 {
     cu_case c;
-    call of = begin(&c, s, dtype, "router_backward");
+    experts_call of = begin(&c, s, dtype, "router_backward");
     const int64_t N = tokens_of(s), E = s->experts.count, k = s->experts.chosen, C = s->C;
     const cu_buffer *x = cu_input(&c, "x", (int)dtype, N * C, 0, 1);
     const cu_buffer *w = cu_input(&c, "weight", (int)dtype, E * C, 0, 0.5);
@@ -370,7 +370,7 @@ static void equal_scores_choose_the_first(void **state)
     static const int32_t want[N][K] = {{2, 37, 0}, {2, 37, 0}, {0, 1, 2}, {5, 2, 37}};
     for (int dtype = 0; dtype < MICS_DTYPES; ++dtype) {
         cu_case c;
-        call of = begin(&c, &s, (mics_dtype)dtype, "equal scores");
+        experts_call of = begin(&c, &s, (mics_dtype)dtype, "equal scores");
         cu_buffer *x = cu_input(&c, "x", dtype, N * C, 0, 1);
         cu_buffer *w = cu_input(&c, "weight", dtype, E * C, 0, 1);
         cu_buffer *gates = cu_output(&c, "weights", dtype, N * K, 0);

@@ -53,7 +53,8 @@ static int64_t rows_of(const shape *s)
     return s->ranks * block_of(s);
 }
 
-static void begin(cu_case *c, const shape *s, mics_dtype dtype, const call *of, bool backward)
+static void begin(cu_case *c, const shape *s, mics_dtype dtype, const experts_call *of,
+                  bool backward)
 {
     cu_begin(c, dtype, op_workspace_of(dtype, of->op, of->call.shape),
              "%s %s E=%d, %d of %d experts, N=%d C=%d I=%d drops %d add %d",
@@ -188,10 +189,10 @@ static int64_t tag_at(const shape *s, int64_t row, int64_t width)
 }
 
 // `combine` or else dispatch.
-static call token_call(const shape *s, bool combine)
+static experts_call token_call(const shape *s, bool combine)
 {
     const int64_t rows = rows_of(s) / s->N, k = s->experts.chosen;
-    call of = {.op = op_of(s, combine ? MICS_OP_COMBINE : MICS_OP_DISPATCH)};
+    experts_call of = {.op = op_of(s, combine ? MICS_OP_COMBINE : MICS_OP_DISPATCH)};
     of.call.shape = (mics_op_shape){.B = 1,
                                     .T = s->N,
                                     .N = s->N,
@@ -203,7 +204,7 @@ static call token_call(const shape *s, bool combine)
 static void dispatch_forward(const shape *s, mics_dtype dtype)
 {
     cu_case c;
-    call of = token_call(s, false);
+    experts_call of = token_call(s, false);
     begin(&c, s, dtype, &of, false);
     const int64_t ys = rows_of(s) * (s->C + 1), k = s->experts.chosen;
     const routes r = route(&c, s);
@@ -233,7 +234,7 @@ static void dispatch_forward(const shape *s, mics_dtype dtype)
 static void dispatch_backward(const shape *s, mics_dtype dtype)
 {
     cu_case c;
-    call of = token_call(s, false);
+    experts_call of = token_call(s, false);
     begin(&c, s, dtype, &of, true);
     const int64_t ys = rows_of(s) * (s->C + 1), xs = s->N * s->C, k = s->experts.chosen;
     const routes r = route(&c, s);
@@ -254,7 +255,7 @@ static void dispatch_backward(const shape *s, mics_dtype dtype)
 static void combine_forward(const shape *s, mics_dtype dtype)
 {
     cu_case c;
-    call of = token_call(s, true);
+    experts_call of = token_call(s, true);
     begin(&c, s, dtype, &of, false);
     const int64_t ys = s->N * s->C, k = s->experts.chosen;
     const routes r = route(&c, s);
@@ -276,7 +277,7 @@ static void combine_forward(const shape *s, mics_dtype dtype)
 static void combine_backward(const shape *s, mics_dtype dtype)
 {
     cu_case c;
-    call of = token_call(s, true);
+    experts_call of = token_call(s, true);
     begin(&c, s, dtype, &of, true);
     const int64_t xs = rows_of(s) * s->C, k = s->experts.chosen, choices = s->N * k;
     const routes r = route(&c, s);
@@ -368,7 +369,7 @@ static int64_t weight_at(const rows_case *w, int64_t row)
     return w->experts[row] * (w->s->C * w->s->I + w->s->gap);
 }
 
-static void expect_outputs(cu_case *c, const rows_case *w, call *of)
+static void expect_outputs(cu_case *c, const rows_case *w, experts_call *of)
 {
     const int64_t ys = rows_of(w->s) * w->outputs;
     cu_buffer *y = cu_output(c, "y", c->at.dtype, ys, 0);
@@ -396,7 +397,7 @@ static void expect_gaps(const rows_case *w, double *want, double *magnitude)
             expect_nothing(want, magnitude, i);
 }
 
-static void expect_gradients(cu_case *c, const rows_case *w, call *of)
+static void expect_gradients(cu_case *c, const rows_case *w, experts_call *of)
 {
     const shape *s = w->s;
     const int64_t xs = w->x->elems;
@@ -432,7 +433,7 @@ static void rows_match(const shape *s, const rows_pass *p)
                    .inputs = p->down ? s->I : s->C,
                    .outputs = p->down ? s->C : s->I,
                    .params = kept_of(s) * (s->C * s->I + s->gap)};
-    call of = {.op = op_of(s, MICS_OP_EXPERTS_ROWS)};
+    experts_call of = {.op = op_of(s, MICS_OP_EXPERTS_ROWS)};
     of.call.shape = (mics_op_shape){.B = 1,
                                     .T = s->N,
                                     .N = s->N,
@@ -466,7 +467,7 @@ static void swiglu_match(const shape *s, mics_dtype dtype, bool backward)
 {
     cu_case c;
     const int64_t rows = rows_of(s) / s->N, I = s->I, ys = rows_of(s) * I;
-    call of = {.op = op_of(s, MICS_OP_SWIGLU)};
+    experts_call of = {.op = op_of(s, MICS_OP_SWIGLU)};
     of.call.shape = (mics_op_shape){.B = 1,
                                     .T = s->N,
                                     .N = s->N,
