@@ -9,7 +9,7 @@
 #include "mics/engine.h"
 #include "mics/json.h"
 #include "mics/kernels.h"
-#include "run/draw.h"
+#include "run/text/draw.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "measure/measure.h"
 #include "mics/kernels.h"
 #include "mics/schedule.h"
-#include "run/world.h"
+#include "run/ranks/world.h"
 
 // ---- one rank's session (session.c) ----
 

@@ -11,7 +11,7 @@
 #include "mics/engine.h"
 #include "mics/log.h"
 #include "mics/simulate.h"
-#include "run/precision.h"
+#include "run/ranks/precision.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

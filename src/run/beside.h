@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "mics/dtype.h"
-#include "saved.h"
+#include "run/save/saved.h"
 
 /* Before weights are written: refuses a folder that holds any of these files, and a run's, and reads
  * the tokenizer_config.json that is to be written again.

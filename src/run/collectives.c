@@ -3,9 +3,9 @@
 #include "collectives.h"
 #include "base/clock.h"
 #include "base/size.h"
-#include "gpu.h"
 #include "job.h"
 #include "mics/log.h"
+#include "run/ranks/gpu.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

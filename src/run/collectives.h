@@ -9,7 +9,7 @@
 
 #include "mics/schedule.h"
 #include "mics/status.h"
-#include "world.h"
+#include "run/ranks/world.h"
 #include <stdbool.h>
 #include <stddef.h>
 

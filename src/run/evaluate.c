@@ -7,10 +7,10 @@
 #include "masking.h"
 #include "mics/engine.h"
 #include "mics/log.h"
+#include "run/ranks/world.h"
+#include "run/save/saved.h"
+#include "run/save/saved_engine.h"
 #include "samples.h"
-#include "saved.h"
-#include "saved_engine.h"
-#include "world.h"
 #include <string.h>
 
 enum {

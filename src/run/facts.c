@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What is known of a job.
-#include "gpu.h"
 #include "job.h"
 #include "mics/device.h"
-#include "precision.h"
+#include "run/ranks/gpu.h"
+#include "run/ranks/precision.h"
 #include "trainer.h"
 #include <math.h>
 #include <stdio.h>

@@ -3,10 +3,10 @@
 // Opening and closing what a process' ranks share.
 #include "job.h"
 #include "base/file.h"
-#include "gpu.h"
-#include "import.h"
 #include "mics/log.h"
-#include "saved.h"
+#include "run/ranks/gpu.h"
+#include "run/save/import.h"
+#include "run/save/saved.h"
 #include "trainer.h"
 #include <errno.h>
 #include <fcntl.h>

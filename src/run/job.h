@@ -14,11 +14,11 @@
 #include "mics/model.h"
 #include "mics/run.h"
 #include "mics/schedule.h"
-#include "node_memory.h"
+#include "run/node_memory/node_memory.h"
+#include "run/ranks/stop.h"
+#include "run/ranks/world.h"
 #include "samples.h"
 #include "sizing.h"
-#include "stop.h"
-#include "world.h"
 
 enum { RUN_PATH_BYTES = 4096 };
 

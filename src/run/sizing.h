@@ -60,7 +60,7 @@ static inline mics_precision run_budget_precision(const run_budget *budget)
     return budget->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
 }
 
-/* Makes the schedule of a resolved run; with "sharding": "auto" what plan_auto.c chooses, which is
+/* Makes the schedule of a resolved run; with "sharding": "auto" what planning/auto.c chooses, which is
  * stored in run->sharding, and then, with run.prefetch "auto", the deepest prefetch that fits, in
  * run->prefetch (0 when none fits). Before that, with run.layered_micro_steps "auto", what layered.c chooses, in
  * run->layered_micro_steps and *layered_out.
@@ -107,7 +107,7 @@ mics_status run_layered_choose(mics_memory *memory, mics_run *run, const mics_mo
 void run_layered_warn(const mics_run *run, const mics_layered_choice *choice,
                       const mics_schedule *schedule, const run_budget *budget);
 
-// ---- plan_auto.c ----
+// ---- planning/auto.c ----
 
 /* What the run file leaves open of sharding, micro-batch with micro-steps, and recomputation: the
  * fastest that keeps run.min_replicas copies (run_plan_pick), for the run's batch and collectives, on run.cluster or usual links, with the budget's ranks and

@@ -8,11 +8,11 @@
 // validation_batches global batches, always the same ones.
 #include "trainer.h"
 #include "base/clock.h"
-#include "gpu.h"
 #include "mics/log.h"
-#include "overlap.h"
-#include "restore.h"
-#include "sample_text.h"
+#include "run/ranks/gpu.h"
+#include "run/report/overlap.h"
+#include "run/save/restore.h"
+#include "run/text/sample_text.h"
 #include <math.h>
 
 // ---- batches ----

@@ -4,14 +4,14 @@
 #ifndef MICS_RUN_TRAINER_H
 #define MICS_RUN_TRAINER_H
 
-#include "best.h"
 #include "guard.h"
 #include "job.h"
 #include "mics/engine.h"
-#include "reports.h"
-#include "saver.h"
-#include "trace.h"
-#include "world.h"
+#include "run/ranks/world.h"
+#include "run/report/reports.h"
+#include "run/report/trace.h"
+#include "run/save/best.h"
+#include "run/save/saver.h"
 
 // What only rank 0 has is NULL elsewhere; the rest of what was done is alike on all ranks.
 struct run_trainer {

@@ -8,12 +8,13 @@
 #   The pure half: goodput, mesh, op < model, cost < schedule < simulate < search, config. The running half:
 #   device < comm < ops, optim < engine, which also uses mesh, model and schedule. data, checkpoint and report
 #   stand beside engine and use base alone. run joins them. measure, beside run, times what runs, on ranks that
-#   run/world.h gives it. cli uses run, measure/measure.h, what is pure, and data, checkpoint and report, but not
+#   run/ranks/world.h gives it. cli uses run, measure/measure.h, what is pure, and data, checkpoint and report, but not
 #   what runs: engine, comm, device, ops. Foreign headers live where they are wrapped, and never in include/mics.
 set -u
 cd "$1" || exit 1
 
-{ for file in include/mics/*.h src/*/*.[ch] src/*/*.cu src/*/*.cuh src/*/*/*.[ch] src/*/*/*.cu src/*/*/*.cuh; do
+{ for file in include/mics/*.h src/*/*.[ch] src/*/*.cu src/*/*.cuh src/*/*/*.[ch] src/*/*/*.cu src/*/*/*.cuh \
+    src/*/*/*/*.[ch]; do
     [ -f "$file" ] && echo "$file"
 done; } | awk '
 BEGIN {
@@ -36,8 +37,8 @@ BEGIN {
     free = "^include/mics/mics\\.h$"
     # Private headers that one other module may include.
     lent["device/cuda_launch.h"] = "ops"
-    lent["run/world.h"] = "measure"
-    lent["run/precision.h"] = "measure"
+    lent["run/ranks/world.h"] = "measure"
+    lent["run/ranks/precision.h"] = "measure"
     lent["io/checkpoint/node.h"] = "run"
     lent["measure/measure.h"] = "cli"
     # Public headers that are not called like their module.

@@ -3,8 +3,8 @@
 // A tokenizer_config.json, behind a NUL a special_tokens_map.json, and behind another one a vocab.txt:
 // a tokenizer.json is made of them, which must be one.
 #include "fuzz.h"
-#include "io/data/bpe.h"
-#include "io/data/vocab_txt.h"
+#include "io/data/tokenizer/bpe.h"
+#include "io/data/tokenizer/vocab_txt.h"
 #include <stdlib.h>
 #include <string.h>
 

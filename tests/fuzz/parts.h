@@ -5,7 +5,7 @@
 #define MICS_FUZZ_PARTS_H
 
 #include "fuzz.h"
-#include "io/data/tokenizer.h"
+#include "io/data/tokenizer/tokenizer.h"
 #include <stdlib.h>
 #include <string.h>
 

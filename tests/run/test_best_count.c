@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Which validation counts as the best.
-#include "run/best.h"
+#include "run/save/best.h"
 #include "test.h"
 #include <math.h>
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What ranks have of cores that launchers bind them to.
-#include "run/cores.h"
+#include "run/ranks/cores.h"
 #include "test.h"
 
 static cpu_set_t cores(size_t first, size_t count)

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drawing against a plain one that sorts, and against the shares of a softmax.
 #include "base/rng.h"
-#include "run/draw.h"
+#include "run/text/draw.h"
 #include "test.h"
 #include <math.h>
 #include <stdlib.h>

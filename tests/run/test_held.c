@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Texts that end a text, however it is cut into tokens, against a search in the whole of it.
 #include "base/rng.h"
-#include "run/held.h"
+#include "run/text/held.h"
 #include "test.h"
 #include <stdlib.h>
 #include <string.h>

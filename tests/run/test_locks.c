@@ -6,7 +6,7 @@
 #include "engine/team.h"
 #include "io/data/ordered.h"
 #include "mics/memory.h"
-#include "run/world.h"
+#include "run/ranks/world.h"
 #include "test.h"
 #include <dlfcn.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 // The sums of a step: busy streams, what nothing hides, and the ideal, on lists made by hand; and
 // that no order of a schedule's collectives beats the ideal.
 #include "base/rng.h"
-#include "run/overlap.h"
+#include "run/report/overlap.h"
 #include "schedule/models.h"
 #include <math.h>
 

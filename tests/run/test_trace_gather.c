@@ -5,8 +5,8 @@
 #include "base/capture.h"
 #include "mics/json.h"
 #include "ranks.h"
-#include "run/overlap.h"
-#include "run/trace.h"
+#include "run/report/overlap.h"
+#include "run/report/trace.h"
 #include "schedule/models.h"
 #include <glob.h>
 #include <math.h>

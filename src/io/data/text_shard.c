@@ -5,7 +5,7 @@
 #include "io/data/shard.h"
 #include "io/data/text_window.h"
 #include "io/data/tokenize.h"
-#include "io/data/tokenizer.h"
+#include "io/data/tokenizer/tokenizer.h"
 #include "mics/log.h"
 #include <dirent.h>
 #include <errno.h>

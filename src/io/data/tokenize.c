@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/size.h"
 #include "io/data/ordered.h"
-#include "io/data/tokenizer.h"
+#include "io/data/tokenizer/tokenizer.h"
 #include "mics/json.h"
 #include "mics/log.h"
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 // back.
 #include "base/watched.h"
 #include "hostile.h"
-#include "io/data/bpe.h"
+#include "io/data/tokenizer/bpe.h"
 #include "test.h"
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 // soon.
 #include "base/watched.h"
 #include "io/data/scratch.h"
-#include "io/data/tokenizer.h"
+#include "io/data/tokenizer/tokenizer.h"
 #include <stdlib.h>
 #include <time.h>
 

@@ -5,9 +5,9 @@
 #include "base/utf8.h"
 #include "base/watched.h"
 #include "hostile.h"
-#include "io/data/bpe.h"
-#include "io/data/pattern.h"
-#include "io/data/split_known.h"
+#include "io/data/tokenizer/bpe.h"
+#include "io/data/tokenizer/pattern.h"
+#include "io/data/tokenizer/split_known.h"
 #include "test.h"
 #include <stdlib.h>
 

@@ -3,13 +3,13 @@
 // Patterns that need more time or memory than a text is worth are errors, soon; those of known
 // tokenizers, and ones that seldom match, are not.
 #include "base/watched.h"
-#include "io/data/split.h"
-#include "io/data/split_known.h"
+#include "io/data/tokenizer/split.h"
+#include "io/data/tokenizer/split_known.h"
 #include "test.h"
 #include <stdlib.h>
 #include <time.h>
 
-// Much above what is allowed (src/io/data/pattern.c), for slow machines and sanitizers.
+// Much above what is allowed (src/io/data/tokenizer/pattern.c), for slow machines and sanitizers.
 static const double TIME_MAX_S = 20;
 
 #define AS "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"

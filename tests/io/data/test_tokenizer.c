@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/utf8.h"
-#include "io/data/bpe.h"
 #include "io/data/scratch.h"
+#include "io/data/tokenizer/bpe.h"
 #include <pthread.h>
 
 static mics_memory *memory;

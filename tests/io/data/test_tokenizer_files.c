@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that are no tokenizer, or not one that is known: one line that names the file and what.
 #include "base/watched.h"
-#include "io/data/bpe.h"
 #include "io/data/scratch.h"
+#include "io/data/tokenizer/bpe.h"
 
 // Opens a golden tokenizer.json with the value at `path` replaced by `value`.
 static mics_status open_changed(const char *name, const char *path, const char *value)

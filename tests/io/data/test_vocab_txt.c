@@ -4,8 +4,8 @@
 // is refused.
 #include "base/watched.h"
 #include "hostile.h"
-#include "io/data/tokenizer.h"
-#include "io/data/vocab_txt.h"
+#include "io/data/tokenizer/tokenizer.h"
+#include "io/data/tokenizer/vocab_txt.h"
 #include "test.h"
 #include <stdlib.h>
 

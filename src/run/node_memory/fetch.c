@@ -1,0 +1,174 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What nodes get from one another of a copy in node memory that the run goes on from.
+#include "base/file.h"
+#include "found.h"
+#include "node_memory.h"
+#include "run/job.h"
+#include <string.h>
+#include <unistd.h>
+
+enum { PIECE_BYTES = 4 << 20 }; // of a file, that travels at a time
+
+// Which rank files the ranks of each node need: needs[node * files + file].
+typedef struct demand {
+    const mics_job *job;
+    const run_found_copy *found;
+    bool *needs;
+    int64_t *bytes;   // of a file
+    int32_t *rank_at; // the first rank that owns a block of the optimizer sharding
+} demand;
+
+static int32_t unit_called(const mics_model *model, const char *name)
+{
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        if (strcmp(model->units[u].name, name) == 0)
+            return u;
+    }
+    return -1;
+}
+
+static void add_block(demand *self, int32_t file, int64_t block)
+{
+    const mics_mesh *mesh = &self->job->schedule->spec.mesh;
+    for (int32_t rank = self->rank_at[block]; rank < mesh->ranks; rank += mesh->sharding.optimizer)
+        self->needs[(size_t)(rank / self->found->group) * (size_t)self->found->key.files +
+                    (size_t)file] = true;
+}
+
+static void add_shard(void *ctx, int32_t file, const char *unit_name, int64_t begin, int64_t end)
+{
+    demand *self = ctx;
+    const mics_schedule *schedule = self->job->schedule;
+    const int32_t unit = unit_called(self->job->model, unit_name);
+    if (unit < 0 || begin == end)
+        return;
+    const int32_t degree = schedule->sharding[unit].optimizer;
+    const int64_t elems = schedule->padded_elems[unit] / degree;
+    const int64_t whole = self->job->model->units[unit].elems / schedule->experts[unit];
+    for (int64_t at = begin; at < end;) { // shard by shard, of one rank's experts after the other's
+        const int64_t in_whole = at % whole, shard = in_whole / elems;
+        const int64_t next = at - in_whole + elems * (shard + 1);
+        add_block(self, file, at / whole * degree + shard);
+        at = next < at - in_whole + whole ? next : at - in_whole + whole;
+    }
+}
+
+static mics_status find_demand(demand *self)
+{
+    const mics_mesh *mesh = &self->job->schedule->spec.mesh;
+    const size_t nodes = (size_t)(self->found->processes / self->found->group);
+    MICS_TRY(MICS_NEW(self->job->memory, nodes * (size_t)self->found->key.files, &self->needs));
+    MICS_TRY(MICS_NEW(self->job->memory, self->found->key.files, &self->bytes));
+    MICS_TRY(MICS_NEW(self->job->memory, mesh->sharding.optimizer, &self->rank_at));
+    for (int32_t rank = 0; rank < mesh->sharding.optimizer; rank++)
+        self->rank_at[mics_mesh_position(mesh, rank, mesh->sharding.optimizer)] = rank;
+    for (int32_t file = 0; file < self->found->key.files; file++)
+        MICS_TRY(mics_node_visit(self->job->memory, self->found->folder, file, add_shard, self,
+                                 &self->bytes[file]));
+    return MICS_OK;
+}
+
+// The process that sends a file to `to`: of those that have it, the next one.
+static int32_t sender_of(const run_found_copy *found, int32_t file, int32_t to)
+{
+    for (int32_t i = 1; i <= found->processes; i++) {
+        const int32_t p = (to + i) % found->processes;
+        if (found->places[(size_t)p * (size_t)found->key.files + (size_t)file] != 0)
+            return p;
+    }
+    return to;
+}
+
+// A file's way to a process that lacks it: this one sends, or receives.
+typedef struct passage {
+    mics_comm *comm;
+    mics_exchange exchange;
+    void *piece;
+    int fd; // -1: it cannot be read or written
+    char *path;
+    mics_status local; // of reading and writing, which do not stop the exchange
+} passage;
+
+static mics_status pass_pieces(passage *self, int64_t bytes)
+{
+    const bool sends = self->exchange.to != MICS_RANK_NONE;
+    self->exchange.send = self->exchange.recv = self->piece;
+    for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
+        self->exchange.bytes = (size_t)(bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES);
+        if (sends && self->local == MICS_OK)
+            self->local =
+                mics_file_read_at(self->fd, self->path, self->piece, self->exchange.bytes, at);
+        MICS_TRY(mics_comm_exchange(self->comm, &self->exchange));
+        if (!sends && self->local == MICS_OK)
+            self->local =
+                mics_file_write_at(self->fd, self->path, self->piece, self->exchange.bytes, at);
+    }
+    return MICS_OK;
+}
+
+static mics_status pass_file(const demand *self, passage *over, int32_t file, int32_t from,
+                             int32_t to)
+{
+    const run_found_copy *found = self->found;
+    mics_memory *memory = self->job->memory;
+    const int32_t me = self->job->world->first;
+    const int64_t bytes = self->bytes[file];
+    over->exchange = (mics_exchange){.to = me == from ? to : MICS_RANK_NONE,
+                                     .from = me == to ? from : MICS_RANK_NONE,
+                                     .what = "a copy in node memory"};
+    const char *slot = found->folder;
+    if (me == from)
+        slot = found->copies
+                   .list[found->places[(size_t)me * (size_t)found->key.files + (size_t)file] - 1]
+                   .folder;
+    over->fd = -1;
+    over->path = NULL;
+    if (over->local == MICS_OK)
+        over->local = mics_node_open_file(memory, slot, file, me == to, &over->fd, &over->path);
+    const mics_status status = pass_pieces(over, bytes);
+    if (over->fd >= 0)
+        close(over->fd);
+    mics_free(memory, over->path);
+    return status;
+}
+
+// All processes walk the same list in the same order, and each waits for its own entries alone: so
+// nobody waits in a circle.
+static mics_status pass_all(const demand *self, passage *over)
+{
+    const run_found_copy *found = self->found;
+    const int32_t nodes = found->processes / found->group, me = self->job->world->first;
+    for (int32_t node = 0; node < nodes; node++) {
+        for (int32_t file = 0; file < found->key.files; file++) {
+            if (!self->needs[(size_t)node * (size_t)found->key.files + (size_t)file] ||
+                run_found_place(found, node, file) != 0)
+                continue;
+            const int32_t to = node * found->group + file % found->group;
+            const int32_t from = sender_of(found, file, to);
+            if (me == from || me == to)
+                MICS_TRY(pass_file(self, over, file, from, to));
+        }
+    }
+    return over->local;
+}
+
+mics_status run_node_fetch(mics_job *job)
+{
+    mics_comm *comm = job->world->here[0].rank.comm;
+    demand wanted = {.job = job, .found = job->node.found};
+    passage over = {.comm = comm, .fd = -1};
+    if (!job->world->mpi) // its one process has all
+        return MICS_OK;
+    mics_status status = find_demand(&wanted);
+    if (status == MICS_OK)
+        status = mics_alloc(job->memory, MICS_MEM_HOST, PIECE_BYTES, &over.piece);
+    status = run_world_agree(job->world, status);
+    if (status == MICS_OK)
+        status = pass_all(&wanted, &over);
+    mics_free(job->memory, over.piece);
+    mics_free(job->memory, wanted.needs);
+    mics_free(job->memory, wanted.bytes);
+    mics_free(job->memory, wanted.rank_at);
+    return status;
+}

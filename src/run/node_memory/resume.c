@@ -1,0 +1,535 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Going on from copies in node memory: what all processes together have of the newest, and a
+// checkpoint folder that stands for it on each node.
+//
+// Every process learns every other's findings, so all decide alike. A process answers for the files
+// whose number modulo the processes of its node is its own: so each is hashed once on a node. What
+// one process alone cannot do it counts as not found; nobody waits for it.
+#include "base/file.h"
+#include "found.h"
+#include "io/checkpoint/node.h"
+#include "mics/log.h"
+#include "node_memory.h"
+#include "run/job.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    MAX_KEYS = 8,     // copies that a node tells of, the newest
+    MAX_PLACES = 255, // copies on one machine, among which a place counts
+    MAX_FOLDER_NAME = 64,
+};
+
+// ---- processes ----
+
+static int32_t processes_of(const mics_job *job)
+{
+    return job->world->mpi ? job->world->ranks : 1;
+}
+
+static int32_t group_of(const mics_job *job)
+{
+    return job->world->mpi ? run_world_node_ranks(job->world) : 1;
+}
+
+static bool leads(const mics_job *job)
+{
+    return job->world->first % group_of(job) == 0;
+}
+
+static mics_status broadcast(const mics_job *job, int32_t root, void *buffer, size_t bytes)
+{
+    return job->world->mpi && bytes > 0
+               ? mics_comm_broadcast(job->world->here[0].rank.comm, root, buffer, bytes)
+               : MICS_OK;
+}
+
+// Whether all processes could; the same on all.
+static mics_status all_could(const mics_job *job, mics_status mine, bool *all_out)
+{
+    int64_t worst = (int64_t)mine;
+    MICS_TRY(run_world_max(job->world, &worst, 1));
+    *all_out = worst == MICS_OK;
+    return MICS_OK;
+}
+
+// In setup one process speaks for all, but what is wrong with a node's memory only its own processes
+// see: those say it.
+static bool begin_own_words(const mics_job *job, bool speaks)
+{
+    mics_log_set_quiet(!speaks);
+    if (job->world->mpi)
+        mics_log_set_rank(job->world->first);
+    return mics_log_demote(true);
+}
+
+static void end_own_words(const mics_job *job, bool before)
+{
+    mics_log_demote(before);
+    mics_log_set_rank(-1);
+    mics_log_set_quiet(job->world->first != 0);
+}
+
+// ---- who has what ----
+
+// The ID that the run's copies have, of the first process: "" where there are none.
+static mics_status read_id(mics_job *job)
+{
+    char *path = NULL, *text = NULL;
+    size_t bytes = 0;
+    run_node_memory *node = &job->node;
+    mics_status status = MICS_OK;
+    if (job->world->first == 0)
+        status = mics_file_join(job->memory, job->run->out, "run-id", &path);
+    if (path != NULL && access(path, F_OK) == 0) {
+        const bool before = mics_log_demote(true);
+        if (mics_file_read_whole(job->memory, path, sizeof node->id, &text, &bytes) == MICS_OK) {
+            text[strcspn(text, "\n")] = '\0';
+            if (mics_node_is_id(text))
+                memcpy(node->id, text, sizeof node->id);
+            else
+                mics_log(MICS_LOG_WARNING,
+                         "%s: holds no ID, so copies in node memory are not "
+                         "looked for",
+                         path);
+        }
+        mics_log_demote(before);
+    }
+    mics_free(job->memory, text);
+    mics_free(job->memory, path);
+    MICS_TRY(run_world_agree(job->world, status));
+    return broadcast(job, 0, node->id, sizeof node->id);
+}
+
+// What this machine has; nothing where that cannot be told.
+static void scan(mics_job *job, mics_node_copies *copies)
+{
+    const bool before = begin_own_words(job, leads(job));
+    if (mics_node_scan(job->memory, job->node.root, copies) != MICS_OK)
+        *copies = (mics_node_copies){0};
+    end_own_words(job, before);
+}
+
+static int compare_keys(const void *left, const void *right)
+{
+    return mics_node_compare(left, right);
+}
+
+// Every different key that some process has, newest first. The caller frees *keys_out.
+static mics_status gather_keys(mics_job *job, const mics_node_copies *copies,
+                               mics_node_key **keys_out, int32_t *count_out)
+{
+    mics_node_key mine[MAX_KEYS] = {{0}};
+    mics_node_key *keys = NULL;
+    const int32_t total = processes_of(job) * MAX_KEYS;
+    int32_t told = 0, count = 0;
+    for (int32_t i = 0; i < copies->count && i < MAX_PLACES && told < MAX_KEYS; i++) {
+        if (told == 0 || mics_node_compare(&mine[told - 1], &copies->list[i].key) != 0)
+            mine[told++] = copies->list[i].key;
+    }
+    MICS_TRY(run_world_agree(job->world, MICS_NEW(job->memory, total, &keys)));
+    const mics_status status = run_world_gather(job->world, mine, sizeof mine, keys);
+    if (status != MICS_OK)
+        mics_free(job->memory, keys);
+    MICS_TRY(status);
+    qsort(keys, (size_t)total, sizeof *keys, compare_keys);
+    for (int32_t i = 0; i < total; i++) {
+        if (keys[i].files > 0 && (count == 0 || mics_node_compare(&keys[count - 1], &keys[i]) != 0))
+            keys[count++] = keys[i];
+    }
+    *keys_out = keys;
+    *count_out = count;
+    return MICS_OK;
+}
+
+// Where this process finds the files that it answers for.
+static void find_places(mics_job *job, const run_found_copy *found, uint8_t *mine)
+{
+    const bool before = begin_own_words(job, true);
+    const int32_t own = job->world->first % found->group;
+    for (int32_t file = own; file < found->key.files; file += found->group) {
+        for (int32_t i = 0; i < found->copies.count && i < MAX_PLACES && mine[file] == 0; i++) {
+            bool good = false;
+            if (mics_node_compare(&found->copies.list[i].key, &found->key) == 0 &&
+                mics_node_check_file(job->memory, &found->copies.list[i], file, &good) == MICS_OK &&
+                good)
+                mine[file] = (uint8_t)(i + 1);
+        }
+    }
+    end_own_words(job, before);
+}
+
+// The first process that has a file; -1: none.
+static int32_t holder_of(const run_found_copy *found, int32_t file)
+{
+    for (int32_t p = 0; p < found->processes; p++) {
+        if (found->places[(size_t)p * (size_t)found->key.files + (size_t)file] != 0)
+            return p;
+    }
+    return -1;
+}
+
+// *missing_out: files that no process has.
+static mics_status gather_places(mics_job *job, run_found_copy *found, int32_t *missing_out)
+{
+    const size_t files = (size_t)found->key.files;
+    uint8_t *mine = NULL;
+    mics_status status = MICS_NEW(job->memory, files, &mine);
+    if (status == MICS_OK)
+        status = MICS_NEW(job->memory, files * (size_t)found->processes, &found->places);
+    status = run_world_agree(job->world, status);
+    if (status == MICS_OK) {
+        find_places(job, found, mine);
+        status = run_world_gather(job->world, mine, files, found->places);
+    }
+    mics_free(job->memory, mine);
+    MICS_TRY(status);
+    *missing_out = 0;
+    for (int32_t file = 0; file < found->key.files; file++)
+        *missing_out += holder_of(found, file) < 0;
+    return MICS_OK;
+}
+
+// ---- the folder that stands for it ----
+
+// What all nodes must have of a copy to open it: from the first process that has its manifest, and
+// of each file's head from the first that has the file.
+typedef struct outline {
+    char *manifest, *tokenizer;
+    unsigned char *heads; // of all processes, each `heads_bytes` long: its files' heads in order
+    int64_t manifest_bytes, tokenizer_bytes, heads_bytes;
+    const char *tokenizer_name; // inside `parsed`
+    mics_manifest parsed;
+} outline;
+
+static const mics_node_copy *own_copy(const run_found_copy *found)
+{
+    for (int32_t i = 0; i < found->copies.count; i++) {
+        if (mics_node_compare(&found->copies.list[i].key, &found->key) == 0)
+            return &found->copies.list[i];
+    }
+    return NULL;
+}
+
+// The texts, by the process that has them.
+static mics_status read_texts(mics_job *job, const mics_node_copy *copy, outline *out)
+{
+    const char *manifest = mics_json_text(copy->manifest.json);
+    const char *name = copy->manifest.tokenizer.name;
+    char *path = NULL;
+    size_t bytes = 0;
+    MICS_TRY(mics_strdup(job->memory, manifest, &out->manifest));
+    out->manifest_bytes = (int64_t)strlen(manifest);
+    if (name == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_file_join(job->memory, copy->folder, name, &path));
+    const mics_status status =
+        mics_file_read_whole(job->memory, path, MICS_FILE_MAX_WHOLE, &out->tokenizer, &bytes);
+    mics_free(job->memory, path);
+    out->tokenizer_bytes = (int64_t)bytes;
+    return status;
+}
+
+static mics_status make_place(mics_memory *memory, int64_t bytes, char **text)
+{
+    return *text != NULL ? MICS_OK : MICS_NEW(memory, bytes + 1, text);
+}
+
+static mics_status share_texts(mics_job *job, const run_found_copy *found, outline *out,
+                               bool *all_out)
+{
+    const mics_node_copy *copy = own_copy(found);
+    int64_t has = copy != NULL ? (int64_t)found->processes - job->world->first : 0;
+    const int64_t mine = has;
+    mics_status status = MICS_OK;
+    MICS_TRY(run_world_max(job->world, &has, 1)); // the lowest one that has it
+    if (copy != NULL && has == mine)
+        status = read_texts(job, copy, out);
+    int64_t sizes[] = {out->manifest_bytes, out->tokenizer_bytes};
+    MICS_TRY(run_world_max(job->world, sizes, 2));
+    out->manifest_bytes = sizes[0];
+    out->tokenizer_bytes = sizes[1];
+    if (status == MICS_OK)
+        status = make_place(job->memory, sizes[0], &out->manifest);
+    if (status == MICS_OK)
+        status = make_place(job->memory, sizes[1], &out->tokenizer);
+    MICS_TRY(all_could(job, status, all_out));
+    if (!*all_out)
+        return MICS_OK;
+    const int32_t root = (int32_t)(found->processes - has);
+    MICS_TRY(broadcast(job, root, out->manifest, (size_t)sizes[0]));
+    return broadcast(job, root, out->tokenizer, (size_t)sizes[1]);
+}
+
+// Appends the heads of the files that this process is the first to have.
+static mics_status collect_heads(mics_job *job, const run_found_copy *found, unsigned char **mine,
+                                 int64_t *bytes_out)
+{
+    void *heads = NULL;
+    for (int32_t file = 0; file < found->key.files; file++) {
+        unsigned char *head = NULL;
+        int64_t bytes = 0;
+        const int32_t me = job->world->first;
+        if (holder_of(found, file) != me)
+            continue;
+        const int32_t place = found->places[(size_t)me * (size_t)found->key.files + (size_t)file];
+        mics_status status = mics_node_read_head(job->memory, found->copies.list[place - 1].folder,
+                                                 file, &head, &bytes);
+        if (status == MICS_OK)
+            status = mics_realloc(job->memory, MICS_MEM_HOST, (size_t)(*bytes_out + bytes), &heads);
+        *mine = heads;
+        if (status == MICS_OK)
+            memcpy(*mine + *bytes_out, head, (size_t)bytes);
+        mics_free(job->memory, head);
+        MICS_TRY(status);
+        *bytes_out += bytes;
+    }
+    return MICS_OK;
+}
+
+static mics_status share_heads(mics_job *job, const run_found_copy *found, outline *out,
+                               bool *all_out)
+{
+    unsigned char *mine = NULL;
+    int64_t bytes = 0;
+    mics_status status = collect_heads(job, found, &mine, &bytes);
+    int64_t most = bytes;
+    void *grown = mine;
+    mics_status gathered = run_world_max(job->world, &most, 1);
+    if (status == MICS_OK)
+        status = mics_realloc(job->memory, MICS_MEM_HOST, (size_t)most + 1, &grown);
+    if (status == MICS_OK)
+        status = MICS_NEW(job->memory, most * found->processes + 1, &out->heads);
+    out->heads_bytes = most;
+    if (gathered == MICS_OK)
+        gathered = all_could(job, status, all_out);
+    if (gathered == MICS_OK && *all_out)
+        gathered = run_world_gather(job->world, grown, (size_t)most, out->heads);
+    mics_free(job->memory, grown);
+    return gathered;
+}
+
+// The head of a file among those that all processes sent.
+static mics_status find_head(const run_found_copy *found, const outline *from, int32_t file,
+                             const unsigned char **head_out, int64_t *bytes_out)
+{
+    const int32_t holder = holder_of(found, file);
+    const unsigned char *at = from->heads + holder * from->heads_bytes;
+    int64_t left = from->heads_bytes;
+    for (int32_t before = 0; before < file; before++) {
+        const int64_t bytes =
+            holder_of(found, before) == holder ? mics_node_head_bytes(at, left) : 0;
+        at += bytes;
+        left -= bytes;
+    }
+    *head_out = at;
+    *bytes_out = mics_node_head_bytes(at, left);
+    return *bytes_out > 0
+               ? MICS_OK
+               : mics_fail(MICS_ERR_FORMAT, "node memory: file %d has no head", (int)file);
+}
+
+static mics_status place_files(mics_job *job, const run_found_copy *found, const outline *from)
+{
+    const int32_t node = job->world->first / found->group;
+    for (int32_t file = 0; file < found->key.files; file++) {
+        const unsigned char *head = NULL;
+        int64_t bytes = 0;
+        const int32_t place = run_found_place(found, node, file);
+        if (place > 0) {
+            MICS_TRY(mics_node_link(job->memory, found->copies.list[place - 1].folder, file,
+                                    found->folder));
+            continue;
+        }
+        MICS_TRY(find_head(found, from, file, &head, &bytes));
+        MICS_TRY(mics_node_write_stub(job->memory, found->folder, file, head, bytes,
+                                      from->parsed.files[file].bytes));
+    }
+    return MICS_OK;
+}
+
+// By the first process of each node.
+static mics_status make_folder(mics_job *job, const run_found_copy *found, outline *from)
+{
+    char *path = NULL;
+    if (!leads(job))
+        return MICS_OK;
+    MICS_TRY(mics_node_make_root(job->node.root));
+    if (mkdir(found->folder, 0700) != 0)
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot make the folder: %s",
+                         found->folder, strerror(errno));
+    MICS_TRY(mics_file_replace(job->memory, found->folder, MICS_MANIFEST_NAME, from->manifest,
+                               (size_t)from->manifest_bytes));
+    MICS_TRY(mics_file_join(job->memory, found->folder, MICS_MANIFEST_NAME, &path));
+    mics_status status = mics_manifest_load(job->memory, path, &from->parsed);
+    mics_free(job->memory, path);
+    MICS_TRY(status);
+    if (from->parsed.file_count != found->key.files)
+        return mics_fail(MICS_ERR_FORMAT, "node memory: a manifest of %d files, not %d",
+                         (int)from->parsed.file_count, (int)found->key.files);
+    if (from->parsed.tokenizer.name != NULL)
+        MICS_TRY(mics_file_replace(job->memory, found->folder, from->parsed.tokenizer.name,
+                                   from->tokenizer, (size_t)from->tokenizer_bytes));
+    return place_files(job, found, from);
+}
+
+// Of this start alone: another one that is refused later, as the output folder is locked, must not
+// touch it.
+static mics_status name_folder(mics_job *job, run_found_copy *found)
+{
+    enum { SHOWN = 12 };
+    char name[MAX_FOLDER_NAME], mark[MICS_NODE_ID_BYTES] = "";
+    mics_status status = MICS_OK;
+    if (job->world->first == 0)
+        status = mics_node_draw_id(mark);
+    MICS_TRY(run_world_agree(job->world, status));
+    MICS_TRY(broadcast(job, 0, mark, sizeof mark));
+    snprintf(name, sizeof name, "resume-%.*s-%d", SHOWN, mark,
+             (int)run_world_node_number(job->world, job->world->first));
+    return run_world_agree(job->world,
+                           mics_file_join(job->memory, job->node.root, name, &found->folder));
+}
+
+// *all_out: it stands on every node.
+static mics_status assemble(mics_job *job, run_found_copy *found, bool *all_out)
+{
+    outline parts = {0};
+    MICS_TRY(name_folder(job, found));
+    const bool before = begin_own_words(job, leads(job));
+    mics_status status = share_texts(job, found, &parts, all_out);
+    if (status == MICS_OK && *all_out)
+        status = share_heads(job, found, &parts, all_out);
+    if (status == MICS_OK && *all_out)
+        status = all_could(job, make_folder(job, found, &parts), all_out);
+    end_own_words(job, before);
+    mics_manifest_fini(job->memory, &parts.parsed);
+    mics_free(job->memory, parts.manifest);
+    mics_free(job->memory, parts.tokenizer);
+    mics_free(job->memory, parts.heads);
+    return status;
+}
+
+// ---- looking for a copy ----
+
+static void say_incomplete(const mics_job *job, const run_found_copy *found, int32_t missing)
+{
+    if (job->world->first == 0)
+        mics_log(MICS_LOG_WARNING,
+                 "node memory: step %lld is not whole: %d of its %d files are on none of these "
+                 "nodes, or damaged",
+                 (long long)found->key.step, (int)missing, (int)found->key.files);
+}
+
+// Takes the first key whose copy is whole; found->key.files is 0 when there is none.
+static mics_status choose(mics_job *job, run_found_copy *found, const mics_node_key *keys,
+                          int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        int32_t missing = 0;
+        bool stands = false;
+        // The last step is saved on disk, and what is past it no run goes on from.
+        if (keys[i].step >= job->run->steps)
+            continue;
+        found->key = keys[i];
+        MICS_TRY(gather_places(job, found, &missing));
+        if (missing == 0)
+            MICS_TRY(assemble(job, found, &stands));
+        else
+            say_incomplete(job, found, missing);
+        if (stands)
+            return MICS_OK;
+        mics_free(job->memory, found->places);
+        mics_free(job->memory, found->folder);
+        found->places = NULL;
+        found->folder = NULL;
+    }
+    found->key = (mics_node_key){0};
+    return MICS_OK;
+}
+
+static mics_status look(mics_job *job)
+{
+    mics_node_key *keys = NULL;
+    int32_t count = 0;
+    run_found_copy *found = NULL;
+    MICS_TRY(run_world_agree(job->world, MICS_NEW(job->memory, 1, &found)));
+    job->node.found = found;
+    found->processes = processes_of(job);
+    found->group = group_of(job);
+    scan(job, &found->copies);
+    MICS_TRY(gather_keys(job, &found->copies, &keys, &count));
+    const mics_status status = choose(job, found, keys, count);
+    mics_free(job->memory, keys);
+    if (status == MICS_OK && found->key.files == 0)
+        run_node_forget_found(job);
+    return status;
+}
+
+mics_status run_node_memory_find(mics_job *job, const char *resume)
+{
+    MICS_TRY(read_id(job));
+    if (job->node.id[0] == '\0')
+        return MICS_OK;
+    MICS_TRY(
+        run_world_agree(job->world, mics_node_root(job->memory, job->node.id, &job->node.root)));
+    if (strcmp(resume, "auto") != 0)
+        return MICS_OK;
+    mics_comm *comm = job->world->here[0].rank.comm;
+    if (job->world->mpi)
+        MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(job)));
+    const mics_status status = look(job);
+    if (status == MICS_OK && job->world->mpi)
+        return mics_comm_set_timeout(comm, job->run->comm_timeout_s);
+    return status;
+}
+
+mics_status run_node_memory_find_again(mics_job *job)
+{
+    return job->node.root != NULL ? look(job) : MICS_OK;
+}
+
+void run_node_forget_found(mics_job *job)
+{
+    run_found_copy *found = job->node.found;
+    if (found == NULL)
+        return;
+    if (found->folder != NULL)
+        mics_node_remove(found->folder);
+    mics_node_copies_fini(job->memory, &found->copies);
+    mics_free(job->memory, found->places);
+    mics_free(job->memory, found->folder);
+    mics_free(job->memory, found);
+    job->node.found = NULL;
+    job->node.passed = false;
+}
+
+int64_t run_node_memory_step(const mics_job *job)
+{
+    const run_node_memory *node = &job->node;
+    return node->found != NULL && !node->passed ? node->found->key.step : -1;
+}
+
+int32_t run_node_memory_next_slot(const mics_job *job)
+{
+    return (job->node.found->key.slot + 1) % MICS_NODE_SLOTS;
+}
+
+void run_node_memory_take(mics_job *job, bool takes)
+{
+    run_node_memory *node = &job->node;
+    node->taken = takes;
+    if (!takes)
+        return;
+    node->serial = node->found->key.serial + 1;
+    node->slot = run_node_memory_next_slot(job);
+}
+
+const char *run_node_memory_path(const mics_job *job)
+{
+    return job->node.found != NULL ? job->node.found->folder : NULL;
+}

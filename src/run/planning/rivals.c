@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Baselines that need words of their own: Megatron's with fixed degrees, batches that only it can
+// run, and the paper's sharding where ZeRO-3 beats it.
+#include "rivals.h"
+#include "base/size.h"
+#include "mics/log.h"
+#include <stdio.h>
+#include <string.h>
+
+mics_status run_find_megatron(const mics_plan *plan, mics_plan_found *found)
+{
+    const mics_plan_space space = {.pipeline = plan->pipeline};
+    return mics_planner_baseline(found->planner, &space, MICS_PLAN_MEGATRON,
+                                 &found->baselines[MICS_PLAN_MEGATRON]);
+}
+
+void run_rival_text(const mics_plan *plan, const mics_plan_found *found, char *text, size_t bytes)
+{
+    const mics_plan_space space = {.pipeline = plan->pipeline};
+    mics_plan_entry entry = {.fits = false};
+    const mics_status status =
+        mics_planner_baseline(found->planner, &space, MICS_PLAN_MEGATRON, &entry);
+    text[0] = '\0';
+    if (status == MICS_OK && entry.fits && entry.choice.micro_batch > 0)
+        snprintf(text, bytes, "; %s would take %.3g s a step; mics cannot run it", entry.name,
+                 entry.step_us * 1e-6);
+}
+
+static void explain_uneven(int64_t batch, mics_plan_found *found)
+{
+    mics_plan_entry *megatron = &found->baselines[MICS_PLAN_MEGATRON];
+    for (int b = 0; b < MICS_PLAN_MEGATRON; b++) {
+        mics_plan_entry *entry = &found->baselines[b];
+        snprintf(entry->name, sizeof entry->name, "%s",
+                 mics_plan_baseline_text((mics_plan_baseline)b));
+        snprintf(entry->why, sizeof entry->why, "%d ranks cannot share %lld sequences evenly",
+                 (int)mics_planner_ranks(found->planner), (long long)batch);
+    }
+    snprintf(megatron->why, sizeof megatron->why,
+             "its %d replicas share the batch; the bubble takes %.1f %% of the step, collectives "
+             "and sends between computations %.1f %%",
+             (int)megatron->pipeline.data, 100 * megatron->pipeline.bubble_us / megatron->step_us,
+             100 * (megatron->exposed_other_us - megatron->pipeline.bubble_us) / megatron->step_us);
+}
+
+mics_status run_find_uneven(const mics_plan *plan, int64_t batch, mics_plan_found *found)
+{
+    void *block = NULL;
+    const mics_plan_entry *megatron = &found->baselines[MICS_PLAN_MEGATRON];
+    MICS_TRY(run_find_megatron(plan, found));
+    if (!megatron->fits || megatron->choice.micro_batch == 0)
+        return mics_planner_search(found->planner, NULL, 1, &found->result); // says what would work
+    MICS_TRY(mics_alloc(plan->memory, MICS_MEM_HOST, sizeof(mics_plan_result), &block));
+    found->result = block;
+    found->result->memory = plan->memory;
+    found->uneven = true;
+    explain_uneven(batch, found);
+    return MICS_OK;
+}
+
+// ---- why ----
+
+bool run_fixes_degrees(const mics_plan_pipeline *p)
+{
+    return p->tensor > 0 || p->stages > 0 || p->chunks > 0 || p->context > 0 || p->expert > 0;
+}
+
+static bool has_no_cut(const mics_plan *plan, const mics_plan_found *found)
+{
+    return run_fixes_degrees(&plan->pipeline) && found->planner != NULL &&
+           found->baselines[MICS_PLAN_MEGATRON].choice.micro_batch == 0;
+}
+
+// Degrees that the ranks have, but whose replicas cannot share the batch, or whose micro-batches
+// are no multiple of the stages.
+static void explain_no_cut(const mics_plan *plan, mics_plan_found *found)
+{
+    char *why = found->baselines[MICS_PLAN_MEGATRON].why;
+    if (!has_no_cut(plan, found))
+        return;
+    mics_planner_no_cut(found->planner, &plan->pipeline, why, MICS_PLAN_WHY_BYTES);
+    if (why[0] == '\0')
+        snprintf(
+            why, MICS_PLAN_WHY_BYTES,
+            "no cut with these degrees: the replicas share the batch evenly, and micro-steps are "
+            "a multiple of p where v > 1");
+}
+
+mics_status mics_plan_check_degrees(const mics_plan *plan, const mics_plan_found *found)
+{
+    const mics_plan_entry *megatron = &found->baselines[MICS_PLAN_MEGATRON];
+    char why[MICS_PLAN_WHY_BYTES] = "";
+    if (!has_no_cut(plan, found))
+        return MICS_OK;
+    if (found->result->count == 0) // megatron was not looked for then
+        mics_planner_no_cut(found->planner, &plan->pipeline, why, sizeof why);
+    else
+        snprintf(why, sizeof why, "%s", megatron->why);
+    if (why[0] == '\0')
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID, "megatron on %d ranks: %s",
+                     (int)mics_planner_ranks(found->planner), why);
+}
+
+static double state_bytes(const mics_plan_entry *entry)
+{
+    const size_t *bytes = entry->memory.bytes;
+    return (double)(bytes[MICS_MEM_PARAMS] + bytes[MICS_MEM_GRADS] + bytes[MICS_MEM_OPTIMIZER]);
+}
+
+// Shards of the paper's size hold more than ZeRO-3's. What that takes from activations costs
+// gathers: smaller micro-batches are more micro-steps, and each gathers again.
+static void explain_mics(const mics_plan_found *found, mics_plan_entry *mics)
+{
+    const mics_plan_entry *zero3 = &found->baselines[MICS_PLAN_ZERO3];
+    const mics_plan_choice *own = &mics->choice, *other = &zero3->choice;
+    const size_t used = strlen(mics->why);
+    char more[32], less[32], so[96] = "";
+    if (!mics->fits || !zero3->fits || mics->step_us <= 1.01 * zero3->step_us)
+        return;
+    if (own->micro_batch < other->micro_batch)
+        snprintf(so, sizeof so, "micro-batch %lld x %d, not %lld x %d", (long long)own->micro_batch,
+                 (int)own->micro_steps, (long long)other->micro_batch, (int)other->micro_steps);
+    else if (own->recompute && !other->recompute)
+        snprintf(so, sizeof so, "recomputation");
+    else
+        return;
+    snprintf(mics->why + used, sizeof mics->why - used,
+             "; slower than zero3, as its states take %s a rank, not %s: memory is left for %s",
+             mics_size_text(state_bytes(mics), more, sizeof more),
+             mics_size_text(state_bytes(zero3), less, sizeof less), so);
+}
+
+void run_explain_rivals(const mics_plan *plan, mics_plan_found *found)
+{
+    explain_no_cut(plan, found);
+    explain_mics(found, &found->baselines[MICS_PLAN_MICS]);
+}

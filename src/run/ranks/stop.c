@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Stopping a run before its end.
+#include "stop.h"
+#include "base/clock.h"
+#include "mics/log.h"
+#include "run/job.h"
+#include "run/trainer.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const double look_every_us = 0.3e6;
+
+void run_stop_ask(run_stop *stop, run_stop_reason reason)
+{
+    int none = RUN_STOP_NONE;
+    if (run_stop_is_asked(stop))
+        return;
+    atomic_store(&stop->asked_us, mics_clock_us());
+    atomic_compare_exchange_strong(&stop->reason, &none, (int)reason);
+}
+
+bool run_stop_is_asked(const run_stop *stop)
+{
+    return atomic_load(&stop->reason) != RUN_STOP_NONE;
+}
+
+void run_stop_begins(run_stop *stop, int64_t step, bool saved)
+{
+    atomic_store(&stop->step, step);
+    atomic_store(&stop->saved_step, saved ? step : 0);
+    atomic_store(&stop->saved, saved);
+}
+
+void run_stop_saved(run_stop *stop, int64_t step)
+{
+    atomic_store(&stop->saved_step, step);
+    atomic_store(&stop->saved, true);
+}
+
+void run_stop_kept(run_stop *stop, int64_t step)
+{
+    atomic_store(&stop->kept_step, step);
+    atomic_store(&stop->kept, true);
+}
+
+void run_stop_drop_kept(run_stop *stop)
+{
+    atomic_store(&stop->kept, false);
+}
+
+void run_stop_writes(run_stop *stop, bool begins)
+{
+    atomic_fetch_add(&stop->writing, begins ? 1 : -1);
+}
+
+// The save must end before the limit, and so must a step on the way to it.
+static bool is_out_of_time(const mics_job *job)
+{
+    const run_stop *stop = &job->stop;
+    const double limit_s = job->run->max_hours * 3600,
+                 needed_s = 1.5 * atomic_load(&stop->save_s) + atomic_load(&stop->step_s);
+    return limit_s > 0 && (mics_clock_us() - stop->opened_us) / 1e6 + needed_s >= limit_s;
+}
+
+// The file is removed when it is seen: the next start is to go on.
+static bool takes_file(const mics_job *job)
+{
+    char path[RUN_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/stop", job->run->out);
+    if (access(path, F_OK) != 0)
+        return false;
+    if (unlink(path) != 0)
+        mics_log(MICS_LOG_WARNING, "%s: cannot be removed, and would stop the next start too: %s",
+                 path, strerror(errno));
+    return true;
+}
+
+void run_stop_look(run_trainer *trainer)
+{
+    mics_job *job = trainer->job;
+    const double now_us = mics_clock_us();
+    if (run_stop_is_asked(&job->stop) || now_us - trainer->saver.looked_us < look_every_us)
+        return;
+    trainer->saver.looked_us = now_us;
+    if (is_out_of_time(job))
+        run_stop_ask(&job->stop, RUN_STOP_HOURS);
+    else if (takes_file(job))
+        run_stop_ask(&job->stop, RUN_STOP_FILE);
+}
+
+void mics_job_stop(mics_job *job)
+{
+    run_stop_ask(&job->stop, RUN_STOP_PROGRAM);
+}
+
+mics_job_standing mics_job_standing_get(const mics_job *job)
+{
+    const run_stop *stop = &job->stop;
+    return (mics_job_standing){
+        .rank = job->world->mpi ? job->world->first : -1,
+        .step = atomic_load(&stop->step),
+        .saved = atomic_load(&stop->saved),
+        .saved_step = atomic_load(&stop->saved_step),
+        .kept = atomic_load(&stop->kept),
+        .kept_step = atomic_load(&stop->kept_step),
+        .writing = atomic_load(&stop->writing) > 0,
+        .save_s = atomic_load(&stop->save_s),
+        .asked_by_run = atomic_load(&stop->reason) == RUN_STOP_FILE    ? "the file stop"
+                        : atomic_load(&stop->reason) == RUN_STOP_HOURS ? "run.max_hours"
+                                                                       : NULL,
+    };
+}

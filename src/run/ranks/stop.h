@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What asks a run to stop, and where the run stands while it does: written by ranks and their
+// savers, read by any thread of the process.
+#ifndef MICS_RUN_RANKS_STOP_H
+#define MICS_RUN_RANKS_STOP_H
+
+#include "mics/run.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct run_trainer run_trainer;
+
+typedef enum run_stop_reason {
+    RUN_STOP_NONE,
+    RUN_STOP_PROGRAM, // mics_job_stop
+    RUN_STOP_FILE,    // OUT/stop
+    RUN_STOP_HOURS    // run.max_hours
+} run_stop_reason;
+
+typedef struct run_stop {
+    double opened_us; // the job was; run.max_hours counts from here
+    atomic_int reason;
+    _Atomic double asked_us;       // since when
+    _Atomic int64_t step;          // done
+    _Atomic int64_t saved_step;    // of the newest checkpoint
+    atomic_bool saved;             // there is one
+    _Atomic int64_t kept_step;     // of the newest copy in node memory
+    atomic_bool kept;              // there is one
+    atomic_int writing;            // ranks of this process that write, or wait for each other to
+    _Atomic double step_s, save_s; // that the newest step, and the newest save, took
+} run_stop;
+
+/* Asks to stop; the first reason counts. */
+void run_stop_ask(run_stop *stop, run_stop_reason reason);
+bool run_stop_is_asked(const run_stop *stop);
+
+/* The run begins at a step, of which there is a checkpoint if `saved`. */
+void run_stop_begins(run_stop *stop, int64_t step, bool saved);
+
+/* A checkpoint of a step is whole. */
+void run_stop_saved(run_stop *stop, int64_t step);
+
+/* A copy of a step in node memory is whole on all nodes; or, of no step any more. */
+void run_stop_kept(run_stop *stop, int64_t step);
+void run_stop_drop_kept(run_stop *stop);
+
+/* A rank begins, or ends, to write. */
+void run_stop_writes(run_stop *stop, bool begins);
+
+/* On rank 0: looks, a few times a second, whether the run's clock or OUT/stop ask to stop. */
+void run_stop_look(run_trainer *trainer);
+
+#endif

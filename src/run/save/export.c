@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint as Hugging Face safetensors, tensor by tensor in bounded memory.
+#include "mics/checkpoint.h"
+#include "mics/log.h"
+#include "run/beside.h"
+#include "saved.h"
+
+enum { WINDOW_ELEMS = 1 << 20 };
+
+// ---- tensors ----
+
+static int32_t count_tensors(const mics_model *model)
+{
+    mics_param_tensor tensor;
+    int32_t count = 0;
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        for (int32_t i = 0; i < model->units[unit].param_count; i++) {
+            for (int32_t part = 0;
+                 mics_param_next_tensor(&model->units[unit].params[i], &part, &tensor);)
+                count++;
+        }
+    }
+    return count;
+}
+
+static mics_safetensors_entry entry_of(const mics_param_tensor *tensor, mics_dtype dtype)
+{
+    mics_safetensors_entry entry = {.name = tensor->name, .dims = tensor->dims, .dtype = dtype};
+    for (int32_t dim = 0; dim < tensor->dims; dim++)
+        entry.shape[dim] = tensor->shape[dim];
+    return entry;
+}
+
+// In the model's order; write_tensors follows it.
+static void list_tensors(const mics_model *model, mics_dtype dtype, mics_safetensors_entry *entries)
+{
+    mics_param_tensor tensor;
+    int32_t count = 0;
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        for (int32_t i = 0; i < model->units[unit].param_count; i++) {
+            for (int32_t part = 0;
+                 mics_param_next_tensor(&model->units[unit].params[i], &part, &tensor);)
+                entries[count++] = entry_of(&tensor, dtype);
+        }
+    }
+}
+
+// What was read last of a parameter: small parts of one, such as the heads of a bias, are read
+// together.
+typedef struct read_window {
+    const mics_saved *saved;
+    int32_t unit;
+    mics_range range; // of the unit
+    float *elems;     // (WINDOW_ELEMS)
+    int64_t written;  // parameters, so far
+} read_window;
+
+// Moves the window to `at` unless it is there; it ends at `end` at the latest.
+static mics_status move_window(read_window *window, int64_t at, int64_t end)
+{
+    if (at >= window->range.begin && at < window->range.end)
+        return MICS_OK;
+    window->range = (mics_range){at, end - at < WINDOW_ELEMS ? end : at + WINDOW_ELEMS};
+    return run_saved_read(window->saved, window->unit, window->range, window->elems);
+}
+
+static mics_status write_part(read_window *window, const mics_param *param,
+                              const mics_param_part *part, mics_safetensors_writer *writer)
+{
+    const int64_t row_elems = mics_param_row_elems(param);
+    int64_t at = param->offset + part->row * row_elems;
+    const int64_t end = at + part->rows * row_elems;
+    while (at < end) {
+        MICS_TRY(move_window(window, at, param->offset + param->elems));
+        const int64_t next = end < window->range.end ? end : window->range.end;
+        MICS_TRY(
+            mics_safetensors_append(writer, window->elems + (at - window->range.begin), next - at));
+        window->written += next - at;
+        mics_work_tell(&window->saved->listener, "writing parameters", window->written,
+                       mics_model_param_count(window->saved->model));
+        at = next;
+    }
+    return MICS_OK;
+}
+
+// A parameter's parts are in the order of its tensors.
+static mics_status write_unit(read_window *window, int32_t index, mics_safetensors_writer *writer)
+{
+    const mics_unit *unit = &window->saved->model->units[index];
+    window->unit = index;
+    window->range = (mics_range){0, 0};
+    for (int32_t i = 0; i < unit->param_count; i++) {
+        for (int32_t part = 0; part < unit->params[i].part_count; part++)
+            MICS_TRY(write_part(window, &unit->params[i], &unit->params[i].parts[part], writer));
+    }
+    return MICS_OK;
+}
+
+static mics_status write_tensors(const mics_saved *saved, mics_safetensors_writer *writer)
+{
+    read_window window = {.saved = saved};
+    MICS_TRY(MICS_NEW(saved->memory, WINDOW_ELEMS, &window.elems));
+    mics_status status = MICS_OK;
+    for (int32_t u = 0; u < saved->model->unit_count && status == MICS_OK; u++)
+        status = write_unit(&window, u, writer);
+    mics_free(saved->memory, window.elems);
+    return status;
+}
+
+// A tensor is never cut, so a file may be larger than what was asked for.
+static void warn_large(const mics_safetensors_entry *entries, int32_t count, int64_t max_bytes)
+{
+    int32_t larger = 0;
+    for (int32_t i = 0; i < count && max_bytes > 0; i++) {
+        int64_t elems = 1;
+        for (int32_t dim = 0; dim < entries[i].dims; dim++)
+            elems *= entries[i].shape[dim];
+        larger += elems > max_bytes / (int64_t)mics_dtype_bytes(entries[i].dtype);
+    }
+    if (larger > 0)
+        mics_log(MICS_LOG_WARNING,
+                 "%d tensors are larger than --max-shard-bytes %lld; each has a larger file of its "
+                 "own",
+                 (int)larger, (long long)max_bytes);
+}
+
+static mics_status write_model(const mics_saved *saved, const char *dir,
+                               const mics_export_spec *spec)
+{
+    mics_safetensors_entry *entries = NULL;
+    mics_safetensors_writer *writer = NULL;
+    int32_t count = count_tensors(saved->model);
+    MICS_TRY(MICS_NEW(saved->memory, count, &entries));
+    list_tensors(saved->model, spec->dtype, entries);
+    warn_large(entries, count, spec->max_file_bytes);
+    mics_status status =
+        mics_safetensors_create(saved->memory, dir, entries, count, spec->max_file_bytes, &writer);
+    if (status == MICS_OK)
+        status = mics_safetensors_finish(writer, write_tensors(saved, writer));
+    mics_free(saved->memory, entries);
+    return status;
+}
+
+mics_status mics_saved_export(const mics_saved *saved, const char *dir,
+                              const mics_export_spec *spec)
+{
+    static const mics_export_spec plain = {.dtype = MICS_DTYPE_FP32};
+    const mics_export_spec *as = spec != NULL ? spec : &plain;
+    MICS_TRY(run_beside_check(saved, dir));
+    mics_log_hold(false);
+    MICS_TRY(run_saved_speak(write_model(saved, dir, as)));
+    return run_beside_write(saved, dir, as->dtype);
+}

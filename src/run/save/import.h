@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Where a run's first parameters come from: safetensors, or a checkpoint; each rank reads only the
+// ranges that it holds.
+#ifndef MICS_RUN_SAVE_IMPORT_H
+#define MICS_RUN_SAVE_IMPORT_H
+
+#include "mics/checkpoint.h"
+#include "mics/engine.h"
+#include "mics/mesh.h"
+#include "mics/model.h"
+#include "mics/optimizer.h"
+#include "mics/status.h"
+#include "mics/work.h"
+#include <stdbool.h>
+
+/* Opens safetensors (a file, an index, or a folder as it is downloaded), and checks that they have
+ * every tensor of the model in the right shape and nothing else. Attention masks, rotary
+ * frequencies, and a tied LM head that is the same as the embeddings, may be there.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, naming the tensor; MICS_ERR_UNSUPPORTED (a folder with
+ *          pytorch_model.bin alone: says how to convert it); what mics_safetensors_open returned.
+ * Owns:    close with mics_safetensors_close.
+ */
+mics_status run_import_open(mics_memory *memory, const mics_model *model, const char *path,
+                            mics_safetensors **reader_out);
+
+/* Whether a folder holds safetensors under the names that Hugging Face gives them. Returns:
+ * MICS_OK; MICS_ERR_UNSUPPORTED (pytorch_model.bin alone: says how to convert it);
+ * MICS_ERR_MEMORY. */
+mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is_out);
+
+/* Reads the generation_config.json of a folder: an object, whose eos_token_id names tokens.
+ *
+ * Returns: MICS_OK, with *json_out as it was where there is none; MICS_ERR_IO, MICS_ERR_FORMAT,
+ *          MICS_ERR_INVALID (eos_token_id), MICS_ERR_MEMORY, logged.
+ * Owns:    close with mics_json_close.
+ */
+mics_status run_import_generation(mics_memory *memory, const char *folder, mics_json **json_out);
+
+/* Reads elements `range` of a unit's flat buffer; those between parameters are left as they are.
+ *
+ * Shapes:  data_out: (range.end - range.begin).
+ * Needs:   a reader that run_import_open gave.
+ * Returns: MICS_OK; what reading returned.        Threads: any, on one reader.
+ */
+mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
+                            float *data_out);
+
+/* Fills this rank's parameter shards, and tells the listener by units.
+ *
+ * Needs:   a reader that run_import_open gave.
+ * Returns: MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite, logged with
+ *          its tensor.
+ * Threads: any, on one reader.        Collective: no.
+ */
+mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
+                            const mics_work_listener *listener, mics_engine *engine);
+
+/* The same with this rank's optimizer shards, moments included; then call mics_engine_complete.
+ *
+ * Returns: MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite.
+ * Threads: any, on one checkpoint.    Collective: no.
+ */
+mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
+                            const mics_checkpoint *checkpoint, const mics_work_listener *listener,
+                            mics_engine *engine);
+
+#endif

@@ -1,0 +1,18 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a run that resumes takes its state from: the newest checkpoint that is good on every rank.
+#ifndef MICS_RUN_SAVE_RESTORE_H
+#define MICS_RUN_SAVE_RESTORE_H
+
+#include "run/trainer.h"
+
+/* Fills this rank's optimizer shards and loss scale from the job's checkpoint. If that was the newest
+ * (job->resumes_newest) and is damaged on some rank, or has numbers that are not finite, the next
+ * older one takes its place on all, with job->start_step and this trainer's step.
+ *
+ * Returns: MICS_OK; as run_job_open_newest (newest.h); MICS_ERR_NUMERIC. The caller agrees on it.
+ * Collective: over ranks, before the engine has run.
+ */
+mics_status run_trainer_restore(run_trainer *self);
+
+#endif

@@ -1,0 +1,361 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Whether a run resumes from a checkpoint, and whether that is the same run. The mesh may be
+// another; what decides data and mathematics may not.
+#include "base/file.h"
+#include "mics/log.h"
+#include "newest.h"
+#include "run/job.h"
+#include "saved.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUN_MAX_BYTES = 1 << 20 };
+
+static mics_status differs(const mics_job *job, const char *what, const char *theirs,
+                           const char *ours)
+{
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: was made with %s %s, this run has %s; restore it, or begin anew with "
+                     "another --out",
+                     job->checkpoint_path, what, theirs, ours);
+}
+
+static mics_status differs_int(const mics_job *job, const char *what, int64_t theirs, int64_t ours)
+{
+    char left[32], right[32];
+    snprintf(left, sizeof left, "%lld", (long long)theirs);
+    snprintf(right, sizeof right, "%lld", (long long)ours);
+    return theirs == ours ? MICS_OK : differs(job, what, left, right);
+}
+
+// ---- the model's config, key by key: its text may be laid out in another way ----
+
+static bool is_nested(const mics_json_value *value)
+{
+    const mics_json_type type = mics_json_type_of(value);
+    return type == MICS_JSON_ARRAY || type == MICS_JSON_OBJECT;
+}
+
+static bool same_plain(const mics_json_value *a, const mics_json_value *b)
+{
+    mics_json_type type = mics_json_type_of(a);
+    bool number = type == MICS_JSON_INT || type == MICS_JSON_REAL;
+    mics_json_type other = mics_json_type_of(b);
+    if (number && (other == MICS_JSON_INT || other == MICS_JSON_REAL)) {
+        double difference = mics_json_real(a) - mics_json_real(b);
+        return !(difference < 0) && !(difference > 0);
+    }
+    if (type != other)
+        return false;
+    switch (type) {
+    case MICS_JSON_BOOL:
+        return mics_json_bool(a) == mics_json_bool(b);
+    case MICS_JSON_STRING:
+        return strcmp(mics_json_string(a), mics_json_string(b)) == 0;
+    default: // null
+        return true;
+    }
+}
+
+// Values nest no deeper than mics_json_parse lets them.
+// NOLINTNEXTLINE(misc-no-recursion)
+static bool same_value(const mics_json_value *a, const mics_json_value *b)
+{
+    const char *key = NULL;
+    const mics_json_value *member;
+    if (a == NULL || b == NULL)
+        return a == b;
+    if (!is_nested(a) || mics_json_type_of(a) != mics_json_type_of(b))
+        return same_plain(a, b);
+    bool same = mics_json_count(a) == mics_json_count(b);
+    if (mics_json_type_of(a) == MICS_JSON_ARRAY) {
+        for (int32_t i = 0; same && i < mics_json_count(a); i++)
+            same = same_value(mics_json_element(a, i), mics_json_element(b, i));
+        return same;
+    }
+    while (same && (member = mics_json_next(a, &key)) != NULL)
+        same = same_value(member, mics_json_get(b, key));
+    return same;
+}
+
+// What is nested says nothing about the mathematics, but for these.
+static bool is_nested_remark(const char *key, const mics_json_value *value)
+{
+    static const char *const keys[] = {"rope_scaling", "rope_parameters", "layer_types"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (strcmp(key, keys[i]) == 0)
+            return false;
+    }
+    return is_nested(value);
+}
+
+bool run_config_is_remark(const char *key)
+{
+    static const char *const keys[] = {"_name_or_path", "architectures", "transformers_version",
+                                       "torch_dtype", "dtype"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (strcmp(key, keys[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static mics_status compare_configs(const mics_job *job, const mics_json_value *theirs,
+                                   const mics_json_value *ours)
+{
+    const mics_json_value *const walks[] = {theirs, ours};
+    for (int walk = 0; walk < 2; walk++) {
+        const char *key = NULL;
+        const mics_json_value *value;
+        while ((value = mics_json_next(walks[walk], &key)) != NULL) {
+            const mics_json_value *other = mics_json_get(walks[1 - walk], key);
+            if (run_config_is_remark(key) || same_value(value, other) ||
+                (is_nested_remark(key, value) && is_nested_remark(key, other)))
+                continue;
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: was made with another \"%s\" in the model's config than %s has; "
+                             "restore it, or begin anew with another --out",
+                             job->checkpoint_path, key, job->run->model_config);
+        }
+    }
+    return MICS_OK;
+}
+
+static mics_status check_model(const mics_job *job, const mics_checkpoint_meta *meta)
+{
+    mics_json *json = NULL;
+    if (strcmp(meta->model_json, mics_json_text(job->config)) == 0)
+        return MICS_OK;
+    MICS_TRY(mics_json_parse(job->memory, job->checkpoint_path, meta->model_json,
+                             strlen(meta->model_json), &json));
+    mics_status status = compare_configs(job, mics_json_root(json), mics_json_root(job->config));
+    mics_json_close(json);
+    return status;
+}
+
+// ---- data ----
+
+// The text that this run's tokens were made with, which its file need not hold any more.
+static mics_status check_tokenizer(const mics_job *job, const mics_checkpoint_meta *meta)
+{
+    size_t our_bytes = 0, their_bytes = 0;
+    const char *ours = mics_tokenizer_text(job->tokenizer, &our_bytes);
+    char *theirs = NULL;
+    if (strcmp(meta->tokenizer, "bytes") != 0)
+        MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, MICS_FILE_MAX_WHOLE, &theirs,
+                                      &their_bytes));
+    bool same = (ours == NULL) == (theirs == NULL) && our_bytes == their_bytes &&
+                (ours == NULL || memcmp(ours, theirs, our_bytes) == 0);
+    mics_free(job->memory, theirs);
+    return same ? MICS_OK : differs(job, "tokenizer", meta->tokenizer, job->run->tokenizer);
+}
+
+static mics_status check_data(const mics_job *job, const mics_checkpoint_meta *meta)
+{
+    MICS_TRY(check_tokenizer(job, meta));
+    if (meta->corpus_hash != run_samples_hash(&job->train_samples))
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: was made with other training text (data.train) than this run's%s; "
+                         "restore it, or begin anew with another --out",
+                         job->checkpoint_path,
+                         job->run->train_weights != NULL ? ", or with other weights" : "");
+    return MICS_OK;
+}
+
+// What is held out for validation does not train, so it decides the order of all that does.
+static mics_status check_hold_out(const mics_job *job, const mics_json *theirs)
+{
+    static const char *const shares[] = {"nothing", "the last twentieth"};
+    const mics_run *run = job->run;
+    bool held = mics_json_int(mics_json_at(theirs, "run.validation_batches")) > 0 &&
+                mics_json_count(mics_json_at(theirs, "data.validation")) == 0;
+    bool holds = run->validation_batches > 0 && run->validation_count == 0;
+    if (held == holds)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: was made with %s of data.train held out for validation, this run holds "
+                     "out %s; restore run.validation_batches and data.validation, or begin anew "
+                     "with another --out",
+                     job->checkpoint_path, shares[held], shares[holds]);
+}
+
+// Which windows of the text train: run_json, which is for people, is who knows.
+static mics_status check_windows(const mics_job *job, const mics_checkpoint_meta *meta)
+{
+    mics_json *json = NULL;
+    if (meta->run_json == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_json_parse(job->memory, job->checkpoint_path, meta->run_json,
+                             strlen(meta->run_json), &json));
+    const mics_json_value *value = mics_json_at(json, "data.sequence_length");
+    int64_t theirs = mics_json_int(value);
+    if (theirs == 0) // the model's positions
+        theirs = job->model->positions;
+    mics_status status = differs_int(job, "data.sequence_length", theirs, run_job_sequence(job));
+    if (status == MICS_OK)
+        status = check_hold_out(job, json);
+    mics_json_close(json);
+    return status;
+}
+
+// Version 1 does not say it, and had AdamW alone.
+static mics_status check_optimizer(const mics_job *job, const mics_checkpoint_meta *meta)
+{
+    const char *theirs = meta->optimizer != NULL
+                             ? meta->optimizer
+                             : mics_optimizer_def_get(MICS_OPTIMIZER_ADAMW)->name;
+    const char *ours = mics_optimizer_def_get(job->run->optimizer.kind)->name;
+    return strcmp(theirs, ours) == 0 ? MICS_OK : differs(job, "optimizer.type", theirs, ours);
+}
+
+static mics_status check_same_run(const mics_job *job)
+{
+    const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
+    MICS_TRY(check_model(job, meta));
+    MICS_TRY(check_optimizer(job, meta));
+    MICS_TRY(differs_int(job, "run.seed", (int64_t)meta->seed, (int64_t)job->run->seed));
+    MICS_TRY(check_data(job, meta));
+    MICS_TRY(check_windows(job, meta));
+    if (meta->step > 0)
+        MICS_TRY(differs_int(job, "train_batch_size", meta->samples / meta->step,
+                             job->run->global_batch));
+    return MICS_OK;
+}
+
+// ---- the decision ----
+
+// Whether the folder at `path` lies directly in `dir`.
+static bool lies_in(const char *path, const char *dir)
+{
+    char *a = realpath(path, NULL), *b = realpath(dir, NULL);
+    char *slash = a != NULL ? strrchr(a, '/') : NULL;
+    if (slash != NULL)
+        *slash = '\0';
+    bool same = a != NULL && b != NULL && strcmp(a, b) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
+// Whether what is resumed from is of this run: a step's folder, or one that was saved aside.
+static bool is_own(const mics_job *job)
+{
+    char aside[RUN_PATH_BYTES];
+    snprintf(aside, sizeof aside, "%s/aside", job->run->out);
+    return lies_in(job->checkpoint_path, job->checkpoints_dir) ||
+           lies_in(job->checkpoint_path, aside);
+}
+
+// Sets checkpoint_path when there is something to resume from. An older step of the same folder is
+// a way back: the next save is the newest then, whatever its step, and replaces a step of its name.
+static mics_status choose(mics_job *job, const char *resume)
+{
+    const bool named = strcmp(resume, "none") != 0;
+    MICS_TRY(mics_checkpoint_latest(job->memory, job->checkpoints_dir, &job->newest_path));
+    const char *newest = job->newest_path;
+    mics_status status = MICS_OK;
+    if (named)
+        status = run_checkpoint_find(job->memory, resume, &job->checkpoint_path);
+    bool ours = status == MICS_OK && named && is_own(job);
+    if (status == MICS_OK && newest != NULL && !ours)
+        status = mics_fail(MICS_ERR_INVALID,
+                           "%s: holds checkpoints, which are not overwritten; use --resume auto to "
+                           "go on from the newest (%s), or another --out",
+                           job->run->out, newest);
+    return status;
+}
+
+void run_job_advise_older(const mics_job *job)
+{
+    const char *dash = strrchr(job->checkpoint_path, '-');
+    const int64_t step = dash != NULL ? strtoll(dash + 1, NULL, 10) : -1;
+    char text[RUN_PATH_BYTES + 100], *other = NULL;
+    const bool muted = mics_log_mute(true); // what is wrong with others is not asked
+    if (lies_in(job->checkpoint_path, job->checkpoints_dir))
+        (void)mics_checkpoint_other(job->memory, job->checkpoints_dir, &step, 1, &other);
+    mics_log_mute(muted);
+    if (other != NULL)
+        snprintf(text, sizeof text, "--resume %s goes on from that step", other);
+    else
+        snprintf(text, sizeof text, "restore it, or resume from another checkpoint");
+    mics_free(job->memory, other);
+    mics_log_add(text);
+}
+
+static mics_status open_chosen(mics_job *job, const char *resume)
+{
+    MICS_TRY(choose(job, resume));
+    if (job->checkpoint_path == NULL)
+        return MICS_OK;
+    mics_status opened = mics_checkpoint_open(job->memory, job->checkpoint_path, &job->checkpoint);
+    if (opened == MICS_ERR_FORMAT)
+        run_job_advise_older(job);
+    return opened;
+}
+
+mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
+{
+    const bool newest = strcmp(resume, "auto") == 0;
+    MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
+    MICS_TRY(newest ? run_job_open_newest(job) : open_chosen(job, resume));
+    if (job->checkpoint == NULL)
+        return MICS_OK;
+    const char *stored = mics_checkpoint_meta_get(job->checkpoint)->run_json;
+    return mics_run_keep(job->run, job->checkpoint_path, stored != NULL ? stored : "{}");
+}
+
+// The checkpoint was chosen before the output folder was locked, as the run's keys depend on it.
+// Another run may have saved there in between, and ended.
+static mics_status check_newest(const mics_job *job)
+{
+    char *newest = NULL;
+    const bool before = mics_log_mute(true); // what is wrong there was said when it was chosen
+    const mics_status status = mics_checkpoint_latest(job->memory, job->checkpoints_dir, &newest);
+    mics_log_mute(before);
+    if (status != MICS_OK)
+        return mics_fail(status, "%s: cannot be looked at again: %s", job->checkpoints_dir,
+                         mics_status_text(status));
+    const bool same = newest == NULL || job->newest_path == NULL
+                          ? newest == job->newest_path
+                          : strcmp(newest, job->newest_path) == 0;
+    mics_free(job->memory, newest);
+    return same ? MICS_OK
+                : mics_fail(MICS_ERR_INVALID,
+                            "%s: another run saved there while this one started; start it again",
+                            job->run->out);
+}
+
+mics_status run_job_take_checkpoint(mics_job *job)
+{
+    MICS_TRY(check_same_run(job));
+    job->start_step = mics_checkpoint_meta_get(job->checkpoint)->step;
+    if (job->start_step > job->run->steps)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: is at step %lld already, and run.steps is %lld; raise it, or use "
+                         "another --out",
+                         job->checkpoint_path, (long long)job->start_step,
+                         (long long)job->run->steps);
+    return MICS_OK;
+}
+
+// What a run that was killed left of the files that it writes aside. The folder is locked.
+static void sweep_out(const mics_job *job)
+{
+    static const char *const names[] = {"run.json", "resolved.json", "metrics.jsonl", "trace.json",
+                                        "products.bin"};
+    for (size_t i = 0; job->world->first == 0 && i < sizeof names / sizeof *names; i++)
+        mics_file_sweep(job->run->out, names[i]);
+}
+
+mics_status run_job_resume(mics_job *job)
+{
+    sweep_out(job);
+    MICS_TRY(check_newest(job));
+    if (job->checkpoint == NULL)
+        return MICS_OK;
+    MICS_TRY(run_job_take_checkpoint(job));
+    job->finished = job->start_step == job->run->steps;
+    return MICS_OK;
+}
