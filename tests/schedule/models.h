@@ -257,7 +257,7 @@ static inline mics_model *model_build(mics_memory *memory, const model_kind *kin
         tied ? model_param(model, "wpe", MODEL_POSITIONS, MODEL_WIDTH) : mics_param_none();
     mics_model_unit_end(model, mics_op_embedding(model, table, places));
     for (int layer = 0; layer < 2; layer++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "layer.%d", layer);
         mics_model_unit(model, name, MODEL_WIDTH);
         mics_model_unit_end(model, kind->layers[layer](model));
