@@ -67,7 +67,7 @@ run 2 bare one --out bare --set 'data.train=["nanogpt.bin"]'
 contains bare.err 'set data.dtype to "uint16"'
 
 # Stopped, the same command goes on.
-awk 'BEGIN { for (i = 0; i < 2000000; i++) printf "%d words of a line\n", i * 7919 }' >long.txt
+awk 'BEGIN { for (i = 0; i < 700000; i++) printf "%d words of a line\n", i * 7919 }' >long.txt
 "$mics" tokenize long.txt --out long.bin --tokenizer "$golden/tokenizer/gpt2.json" >stopped.out 2>stopped.err &
 pid=$!
 for _ in $(seq 600); do
