@@ -11,7 +11,8 @@
 //
 // Where the optimizer state has replicas (O < ranks), a training list ends with each rank's 1 /
 // ranks of the sums, their norm and the agreement. The replica gathers and the updates are the head
-// of the next list (mics_schedule_defers), so that they run beside its forward.
+// of the next list (mics_schedule_defers), so that they run beside its forward; or the gathers are
+// in the list itself, so that they run beside its backward (mics_schedule_gathers_early).
 #ifndef MICS_SCHEDULE_H
 #define MICS_SCHEDULE_H
 
@@ -363,14 +364,22 @@ static inline bool mics_schedule_shares(const mics_schedule *schedule, int32_t u
     return schedule->spec.share_params && schedule->sharding[unit].params > 1;
 }
 
-/* Whether the replica gathers and updates of a step are the head of the next list: O < ranks, and
- * no all_reduces. Pure.
+/* Whether the updates of a step are the head of the next list, and its replica gathers, unless they
+ * are early: O < ranks, and no all_reduces. Pure.
  */
 static inline bool mics_schedule_defers(const mics_schedule *schedule)
 {
     return schedule->spec.mesh.sharding.optimizer < schedule->spec.mesh.ranks &&
            !schedule->spec.all_reduces;
 }
+
+/* Whether each replica gather directly follows its replica scatter, behind backward, though the
+ * update is deferred (boundary.c says when, and why). Pure.
+ *
+ * Needs:   of the spec its mesh, precision, all_reduces, and the inter-node dtypes of parameters
+ *          and boundary.
+ */
+bool mics_schedule_gathers_early(const mics_schedule_spec *spec);
 
 /* Where in the activation arena lies what a unit's plan says, for one micro-batch in flight. Pure.
  *
@@ -390,12 +399,14 @@ static inline int64_t mics_schedule_in_flight_at(const mics_schedule *schedule, 
  */
 bool mics_schedule_orthogonalises(const mics_schedule *schedule, int32_t unit);
 
-/* Whether a collective is part of what the step before left, and nothing is sent where that left
- * nothing: replica gathers, and momentum gathers where updates are deferred. Pure. */
-static inline bool mics_schedule_is_left_over(const mics_schedule *schedule, const mics_step *step)
+/* Whether all collectives of a kind are part of what the step before left, and nothing is sent
+ * where that left nothing: momentum gathers where updates are deferred, and replica gathers that are
+ * not early. Pure. */
+static inline bool mics_schedule_is_left_over(const mics_schedule *schedule, mics_step_kind kind)
 {
-    return step->kind == MICS_STEP_REPLICA_GATHER ||
-           (step->kind == MICS_STEP_MOMENTUM_GATHER && mics_schedule_defers(schedule));
+    return mics_schedule_defers(schedule) &&
+           (kind == MICS_STEP_MOMENTUM_GATHER ||
+            (kind == MICS_STEP_REPLICA_GATHER && !mics_schedule_gathers_early(&schedule->spec)));
 }
 
 // What AGREE sends to every rank.

@@ -5,8 +5,8 @@
 //
 // A discrete simulation. A rank has the streams of the engine, each in list order. A step begins
 // when its stream is free and all steps that it names are done. Alone it takes what cost says. The
-// list begins with what the step before left (replica gathers and updates, or the parameter sync of
-// what it updated), so one run of it is a step of a steady state.
+// list begins with what the step before left (updates, with replica gathers unless these are early,
+// or the parameter sync of what it updated), so one run of it is a step of a steady state.
 //
 // What runs at once shares (a fluid: shares are divided anew whenever something begins or ends):
 //   links       Collectives go at full speed while their shares of each tier's links add up to at

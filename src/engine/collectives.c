@@ -393,7 +393,7 @@ static mics_status run_coalesced(const mics_engine *engine, const mics_step *ste
 static mics_status run_boundary(const mics_engine *engine, const mics_step *step,
                                 const mics_comm_group *over)
 {
-    if (mics_schedule_is_left_over(engine->schedule, step) && !engine->brings_back)
+    if (mics_schedule_is_left_over(engine->schedule, step->kind) && !engine->brings_back)
         return MICS_OK;
     if (step->member_count > 0)
         return run_coalesced(engine, step, over);

@@ -281,15 +281,17 @@ static mics_status check_bytes(const char *what, mics_bytes sent, mics_bytes exp
 static mics_bytes left_over(const run_trainer *self,
                             mics_bytes (*sent)(const run_trainer *self, mics_step_kind kind))
 {
-    mics_bytes sum = sent(self, MICS_STEP_REPLICA_GATHER);
-    if (mics_schedule_defers(self->job->schedule))
-        add_bytes(&sum, 1, sent(self, MICS_STEP_MOMENTUM_GATHER));
+    mics_bytes sum = {0, 0};
+    for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
+        if (mics_schedule_is_left_over(self->job->schedule, (mics_step_kind)kind))
+            add_bytes(&sum, 1, sent(self, (mics_step_kind)kind));
+    }
     return sum;
 }
 
 // What this rank sent must be what the schedule says it sends. Each rank checks its own share, so
 // the schedule's total over all ranks is a measured one, without a message to gather it. A step
-// that has nothing to complete sends no replica gathers.
+// that has nothing to complete sends none of what is left over.
 static mics_status check_sent(const run_trainer *self)
 {
     const mics_completions *done = &self->completions;

@@ -13,6 +13,18 @@
 // gathers are ahead of it, for links to have work meanwhile; more of them would keep the first
 // forward waiting.
 //
+// Early replica gathers (mics_schedule_gathers_early). A replica gather brings back sums, so it needs
+// no norm, and may directly follow its replica scatter. That takes it from the first forward to the
+// last backward, which computes twice as long. It pays where links hold up the forward, and can cost
+// where they hold up the backward. So it is done where the last backward then has at most twice the
+// first forward's bytes between nodes: a backward hides them wherever the forward hides its own. Let
+// N be all nodes and M those of one optimizer shard's group; a node sends, of a unit's bytes,
+//   scatter or reduction, and parameter sync   (M - 1) / M each
+//   replica scatter, and replica gather        (N - M) / (N M) each
+// so that (M - 1) / M + 2 (N - M) / (N M) <= 2 (M - 1) / M. If P spans nodes, if nothing is sent
+// behind updates between nodes (M = 1), or if parameters travel in fewer bytes than sums, it does not
+// hold. If a gather rounds, it stays behind the norm, which is of whole numbers.
+//
 // Small units share messages: those that follow each other, up to coalesce_below elements in all.
 // They keep no slots at the boundary, so waiting for each other costs no memory but the message.
 #include "schedule/builder.h"
@@ -43,6 +55,12 @@ static void name_members(const builder *b, const int32_t *units, int32_t count, 
 static int32_t *new_members(const builder *b)
 {
     return b->schedule->members + b->schedule->member_count;
+}
+
+// Whether a replica gather directly follows its replica scatter.
+static bool gathers_early(const builder *b)
+{
+    return b->schedule->spec.all_reduces || mics_schedule_gathers_early(&b->schedule->spec);
 }
 
 // ---- what the step before left: replica gathers, updates, parameter sync ----
@@ -108,6 +126,19 @@ mics_status list_param_sync(builder *b, int32_t unit)
     return MICS_OK;
 }
 
+bool mics_schedule_gathers_early(const mics_schedule_spec *spec)
+{
+    const mics_mesh *mesh = &spec->mesh;
+    const mics_sharding *s = &mesh->sharding;
+    const int64_t per_node = mesh->ranks_per_node, nodes = mesh->ranks / per_node,
+                  of_shard = s->optimizer / per_node;
+    const bool rounds = spec->precision != MICS_PRECISION_FP32 ||
+                        spec->params_dtype.inter != MICS_COMM_FP32 ||
+                        spec->boundary_dtype.inter != MICS_COMM_FP32;
+    return !rounds && !spec->all_reduces && s->params <= per_node && s->optimizer < mesh->ranks &&
+           2 * (nodes - of_shard) <= nodes * (of_shard - 1);
+}
+
 bool defers_updates(const builder *b)
 {
     return is_training(b) && mics_schedule_defers(b->schedule);
@@ -116,7 +147,7 @@ bool defers_updates(const builder *b)
 mics_status list_replica_gather(builder *b, int32_t unit)
 {
     const bool listed = b->brought_back[unit] >= 0 || unit_of(b, unit)->param_count == 0;
-    return !defers_updates(b) || listed
+    return !defers_updates(b) || gathers_early(b) || listed
                ? MICS_OK
                : list_at_head(b, MICS_STEP_REPLICA_GATHER, unit, b->brought_back);
 }
@@ -197,7 +228,7 @@ static mics_status list_hop(builder *b, const int32_t *units, int32_t count)
         MICS_TRY(list_hop_part(b, MICS_STEP_SCATTER, units, count, &before));
     if (replicas)
         MICS_TRY(list_hop_part(b, MICS_STEP_REPLICA_SCATTER, units, count, &before));
-    if (replicas && b->schedule->spec.all_reduces)
+    if (replicas && gathers_early(b))
         MICS_TRY(list_hop_part(b, MICS_STEP_REPLICA_GATHER, units, count, &before));
     return MICS_OK;
 }

@@ -111,10 +111,12 @@ static mics_status check_synced(const validator *v, int32_t unit)
     return MICS_OK;
 }
 
-static bool all_reduces(const validator *v)
+// Whether sums come back in the list that makes them.
+static bool gathers_early(const validator *v)
 {
-    return v->schedule->spec.all_reduces &&
-           v->schedule->spec.mesh.sharding.optimizer < v->schedule->spec.mesh.ranks;
+    const mics_schedule_spec *spec = &v->schedule->spec;
+    return (spec->all_reduces && spec->mesh.sharding.optimizer < spec->mesh.ranks) ||
+           mics_schedule_gathers_early(spec);
 }
 
 // Whether the replica scatter of a unit is done.
@@ -131,10 +133,10 @@ mics_status check_replica_gather(validator *v, const mics_step *step)
     const int32_t *units = mics_schedule_members(v->schedule, step, &count);
     for (int32_t i = 0; i < count; i++) {
         chain_state *back = &v->units[units[i]].back;
-        if (!(defers(v) || all_reduces(v)) || unit_of(v, units[i])->param_count == 0 ||
+        if (!(defers(v) || gathers_early(v)) || unit_of(v, units[i])->param_count == 0 ||
             is_complete(back))
             return validator_broken(v, 10, "it comes back twice, or need not");
-        if (all_reduces(v) && !is_scattered(v, units[i]))
+        if (gathers_early(v) && !is_scattered(v, units[i]))
             return validator_broken(v, 9, "what it gathers is not summed yet");
         MICS_TRY(go_on(v, back));
     }
@@ -351,7 +353,8 @@ mics_status check_norm(validator *v)
         if (hops &&
             (!is_complete(&unit->hop) || (reduces && unit->hop.kind != MICS_STEP_REPLICA_SCATTER)))
             return validator_broken(v, 9, "a unit has not had its second hop");
-        if (all_reduces(v) && !(is_complete(&unit->back) && validator_precedes(v, unit->back.last)))
+        if (gathers_early(v) &&
+            !(is_complete(&unit->back) && validator_precedes(v, unit->back.last)))
             return validator_broken(v, 9, "a unit's sums have not come back");
         if (!validator_precedes(v, unit->reduce.last) || !validator_precedes(v, unit->hop.last) ||
             !validator_precedes(v, unit->writer))
@@ -375,7 +378,7 @@ mics_status check_agree(validator *v)
 static mics_status check_due(const validator *v, const mics_step *step)
 {
     const unit_state *unit = &v->units[step->unit];
-    const bool sums = unit_of(v, step->unit)->param_count > 0;
+    const bool sums = unit_of(v, step->unit)->param_count > 0 && !gathers_early(v);
     if (defers(v) && sums && !(is_complete(&unit->back) && validator_precedes(v, unit->back.last)))
         return validator_broken(v, 10, "its gradient has not come back");
     return MICS_OK;

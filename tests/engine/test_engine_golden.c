@@ -444,6 +444,7 @@ static void test_shardings(void **state)
     golden_open(&g, "gpt2");
     check_family(&g, 3, 1, 1, 1); // the batch of 3, one sequence a rank
     check_family(&g, 4, 2, 3, 1); // everybody has the whole batch
+    check_family(&g, 4, 4, 3, 1);
     golden_close(&g);
     golden_open(&g, "gpt2_untied");
     check_family(&g, 2, 2, 1, 1);

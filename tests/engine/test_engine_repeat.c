@@ -216,6 +216,7 @@ static const fixture_case cases[] = {
     {.ranks = 4, .nodes = 2, .sharding = {2, 2, 4}},
     {.ranks = 4, .nodes = 1, .sharding = {4, 4, 4}},
     {.ranks = 8, .nodes = 2, .sharding = {2, 4, 8}},
+    {.ranks = 8, .nodes = 4, .sharding = {1, 1, 4}}, // early replica gathers
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 

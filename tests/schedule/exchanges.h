@@ -28,7 +28,7 @@ static inline int64_t step_exchanges_of(const mics_schedule *schedule, int32_t r
     int64_t exchanges = exchanges_of(schedule, MICS_PHASE_TRAIN, rank);
     for (int32_t i = 0; !completes && i < schedule->lists[MICS_PHASE_TRAIN].count; i++) {
         const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[i];
-        if (mics_schedule_is_left_over(schedule, step))
+        if (mics_schedule_is_left_over(schedule, step->kind))
             exchanges -= step_exchanges(schedule, step, rank);
     }
     return exchanges;
@@ -39,7 +39,7 @@ static inline mics_bytes step_bytes_of(const mics_schedule *schedule, int32_t ra
     mics_bytes bytes = mics_schedule_rank_bytes(schedule, MICS_PHASE_TRAIN, rank);
     for (int32_t i = 0; !completes && i < schedule->lists[MICS_PHASE_TRAIN].count; i++) {
         const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[i];
-        if (!mics_schedule_is_left_over(schedule, step))
+        if (!mics_schedule_is_left_over(schedule, step->kind))
             continue;
         const mics_bytes gathered = mics_schedule_step_bytes(schedule, step, rank);
         bytes.intra -= gathered.intra;

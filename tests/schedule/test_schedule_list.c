@@ -420,8 +420,9 @@ static void check_param_sync(const order *o, int32_t unit, int32_t sync)
 enum { HOP_STAGES = 2 * MICS_STAGES };
 
 // A chain of stages of the second hop (of the scatter, then of the replica scatter), each `there`
-// or not: once each, in order, and all between the last gradient and the norm.
-static void check_hop(const order *o, int32_t unit, int32_t norm, const bool there[HOP_STAGES])
+// or not: once each, in order, and all between the last gradient and the norm. Returns the last
+// step; -1: none.
+static int32_t check_hop(const order *o, int32_t unit, int32_t norm, const bool there[HOP_STAGES])
 {
     static const mics_step_stage order_of[] = {MICS_STAGE_WHOLE, MICS_STAGE_INTRA,
                                                MICS_STAGE_INTER};
@@ -438,6 +439,7 @@ static void check_hop(const order *o, int32_t unit, int32_t norm, const bool the
             must_precede(o, before, at, "the second hop is in the wrong order");
         before = at;
     }
+    return before;
 }
 
 // A gather of once a list, of a unit, in one stage or two, or not at all: its last step; -1: none.
@@ -453,11 +455,38 @@ static int32_t check_once(const order *o, mics_step_kind kind, int32_t unit, boo
     return last;
 }
 
-// What the step before left of a unit: its gradient comes back, then it is updated, and then its
-// parameters are sent or read, and its accumulator written.
+// A gradient that comes back early does so behind its sum, and ahead of the end.
+static void check_early(const order *o, int32_t summed, int32_t back, int32_t norm)
+{
+    must_precede(o, summed, back, "brings back what is not summed");
+    must_precede(o, back, norm, "ends before all has come back");
+}
+
+static int64_t sent_between_nodes(const order *o, mics_step_kind kind)
+{
+    int64_t sum = 0;
+    for (int stage = 0; stage < MICS_STAGES; stage++)
+        sum += mics_schedule_kind_bytes(o->schedule, o->phase, kind, (mics_step_stage)stage).inter;
+    return sum;
+}
+
+// Gradients come back early if parameter syncs are twice as many bytes between nodes. (A ring is a
+// little more than two stages, which the rule goes by.)
+static void check_if_early(const order *o)
+{
+    const mics_schedule_spec *spec = &o->schedule->spec;
+    const int64_t back = sent_between_nodes(o, MICS_STEP_REPLICA_GATHER),
+                  sync = sent_between_nodes(o, MICS_STEP_PARAM_SYNC);
+    const bool syncs = spec->mesh.sharding.params <= spec->mesh.ranks_per_node;
+    if (back > 0 && spec->boundary == MICS_ALGORITHM_TWO_STAGE)
+        assert_int_equal(mics_schedule_gathers_early(spec), syncs && 2 * back <= sync);
+}
+
+// What the step before left of a unit: its gradient comes back, unless it has, then it is updated,
+// and then its parameters are sent or read, and its accumulator written.
 static void check_deferred(const order *o, int32_t unit, int32_t back, int32_t update, int32_t sync)
 {
-    if (back >= 0)
+    if (back >= 0 && !mics_schedule_gathers_early(&o->schedule->spec))
         must_precede(o, back, update, "updates with what has not come back");
     if (sync >= 0)
         must_precede(o, update, sync, "is synchronised before it is updated");
@@ -535,7 +564,7 @@ static void check_back_in_turn(const order *o)
 {
     bool sent[MAX_UNITS] = {false};
     assert_in_range(o->schedule->spec.model->unit_count, 1, MAX_UNITS);
-    if (o->schedule->spec.coalesce_below > 0)
+    if (o->schedule->spec.coalesce_below > 0 || mics_schedule_gathers_early(&o->schedule->spec))
         return;
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *send = &o->list->steps[i];
@@ -574,7 +603,9 @@ static void check_boundary_unit(const order *o, int32_t unit, int32_t norm, int3
     int32_t update = -1;
     must_count(o, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, unit, -1, 1, &update);
     check_after_gradients(o, unit, norm);
-    check_hop(o, unit, norm, hop);
+    const int32_t last = check_hop(o, unit, norm, hop);
+    if (back >= 0 && mics_schedule_gathers_early(&o->schedule->spec))
+        check_early(o, last, back, norm);
     if (sync >= 0)
         check_param_sync(o, unit, sync);
     if (mesh->ranks > s.optimizer) {
@@ -595,6 +626,7 @@ static void check_boundary(const order *o)
     for (int32_t u = 0; u < o->schedule->spec.model->unit_count; u++)
         check_boundary_unit(o, u, norm, agree);
     check_back_in_turn(o);
+    check_if_early(o);
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *step = &o->list->steps[i];
         if (step->kind == MICS_STEP_GATHER || computes(step))
@@ -783,6 +815,47 @@ static void test_other_models(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// ---- early replica gathers ----
+
+static void test_which_gathers_are_early(void **state)
+{
+    (void)state;
+    static const mics_comm_dtypes bf16_inter = {MICS_COMM_FP32, MICS_COMM_BF16};
+    static const struct {
+        const char *why_not;
+        int32_t ranks, nodes;
+        mics_sharding sharding;
+        bool early;
+    } cases[] = {
+        {"", 16, 8, {1, 1, 8}, true},
+        {"", 16, 8, {2, 2, 8}, true},
+        {"", 16, 8, {2, 8, 8}, true},
+        {"", 64, 8, {8, 8, 32}, true},
+        {"", 8, 4, {1, 1, 4}, true},
+        {"", 4, 4, {1, 1, 2}, true},
+        {"", 128, 64, {1, 1, 8}, true},
+        {"more than half of a parameter sync comes back", 16, 8, {1, 1, 4}, false},
+        {"the same", 128, 64, {1, 1, 4}, false},
+        {"nothing comes back", 16, 8, {1, 1, 16}, false},
+        {"what is updated stays in the node", 16, 8, {2, 2, 2}, false},
+        {"the same", 16, 8, {1, 1, 1}, false},
+        {"parameters are gathered between nodes", 16, 8, {4, 4, 8}, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mics_schedule_spec spec = {.micro_steps = 1};
+        ASSERT_OK(mics_mesh_init(cases[i].ranks, cases[i].nodes, cases[i].sharding, &spec.mesh));
+        if (mics_schedule_gathers_early(&spec) != cases[i].early)
+            fail_msg("case %d: %s", (int)i, cases[i].early ? "not early" : cases[i].why_not);
+        mics_schedule_spec others[] = {spec, spec, spec, spec};
+        others[0].precision = MICS_PRECISION_MIXED; // sums are twice the bytes of parameters
+        others[1].boundary_dtype = bf16_inter;      // the norm is of numbers that are not rounded
+        others[2].params_dtype = bf16_inter;
+        others[3].all_reduces = true;
+        for (int other = 0; other < 4; other++)
+            assert_false(mics_schedule_gathers_early(&others[other]));
+    }
+}
+
 // ---- arguments ----
 
 static void test_arguments(void **state)
@@ -829,6 +902,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_other_models),
+        cmocka_unit_test(test_which_gathers_are_early),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -396,6 +396,18 @@ static void gather_before_the_sum(mics_schedule *s)
     *scatter = first;
 }
 
+// The same where gathers are early and updates deferred.
+static void gather_early_before_the_sum(mics_schedule *s)
+{
+    gather_before_the_sum(s);
+}
+
+static void norm_before_the_early_gather(mics_schedule *s)
+{
+    mics_step *norm = find(s, MICS_STEP_NORM, MICS_STAGE_WHOLE, 0);
+    norm->wait[MICS_STREAM_INTER]--;
+}
+
 static void norm_before_the_gather(mics_schedule *s)
 {
     find(s, MICS_STEP_NORM, MICS_STAGE_WHOLE, 0)->wait[MICS_STREAM_INTER]--;
@@ -479,6 +491,8 @@ static const mutant mutants[] = {
     {"summed twice", "invariant 9:", {8, 8, 16}, false, sum_another_unit},
     {"gathered unsummed", "invariant 9:", {8, 8, 8}, true, gather_before_the_sum},
     {"norm before the gather", "invariant 9:", {8, 8, 8}, true, norm_before_the_gather},
+    {"gathered early, unsummed", "invariant 9:", {1, 1, 8}, false, gather_early_before_the_sum},
+    {"norm before it", "invariant 9:", {1, 1, 8}, false, norm_before_the_early_gather},
     {"sync too late", "invariant 10:", {8, 8, 16}, false, gather_before_the_sync},
     {"not come back", "invariant 10:", {2, 2, 4}, false, update_before_it_comes_back},
     {"comes back twice", "invariant 10:", {2, 2, 4}, false, bring_one_unit_back_twice},
@@ -500,6 +514,8 @@ static void check_mutant(mics_memory *memory, const mics_model *model, const mut
     const bool joins = m->spoil == take_no_room_to_join;
     const bool whole = m->spoil == gather_before_the_momentum || m->spoil == hold_two_momenta ||
                        m->spoil == update_before_momentum_is_whole;
+    const bool early =
+        m->spoil == gather_early_before_the_sum || m->spoil == norm_before_the_early_gather;
     mics_schedule_spec spec = {.model = model,
                                .batch = {.sequences = 1, .length = 5, .threads = 1},
                                .micro_steps = 4,
@@ -511,8 +527,9 @@ static void check_mutant(mics_memory *memory, const mics_model *model, const mut
                                .optimizer = whole ? MICS_OPTIMIZER_MUON : MICS_OPTIMIZER_ADAMW};
     mics_schedule *schedule = NULL;
     capture seen;
-    ASSERT_OK(mics_mesh_init(16, 2, m->sharding, &spec.mesh));
+    ASSERT_OK(mics_mesh_init(16, early ? 8 : 2, m->sharding, &spec.mesh));
     ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
+    assert_int_equal(mics_schedule_gathers_early(&spec), early);
     ASSERT_OK(mics_schedule_validate(schedule));
     m->spoil(schedule);
     capture_begin(&seen);

@@ -213,6 +213,18 @@ static comm_cost price_param_sync(const pricing *p, bool two_stage)
                                                                  : whole});
 }
 
+// Whether the sums of a step come back behind its last backward.
+static bool gathers_early(const pricing *p, const mics_plan_choice *choice)
+{
+    const mics_plan_request *request = &p->planner->request;
+    const mics_schedule_spec spec = {.mesh = p->mesh,
+                                     .precision = request->precision,
+                                     .params_dtype = request->params_dtype,
+                                     .boundary_dtype = request->boundary_dtype,
+                                     .all_reduces = choice->all_reduces};
+    return choice->all_reduces || mics_schedule_gathers_early(&spec);
+}
+
 // Units that may share a message count nothing: what each of them adds to it nobody waits for
 // alone.
 static void price_once(const pricing *p, const mics_plan_choice *choice, class_cost *class)
@@ -228,7 +240,7 @@ static void price_once(const pricing *p, const mics_plan_choice *choice, class_c
     const comm_cost there = price_replicas(p, two_stage, MICS_COLLECTIVE_REDUCE_SCATTER);
     const comm_cost back = price_replicas(p, two_stage, MICS_COLLECTIVE_ALL_GATHER);
     add_cost(&class->tail, &there, 1);
-    add_cost(choice->all_reduces ? &class->tail : &class->head, &back, 1);
+    add_cost(gathers_early(p, choice) ? &class->tail : &class->head, &back, 1);
 }
 
 static void take_class(pricing *p, const unit_class *class)

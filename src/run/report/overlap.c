@@ -10,11 +10,10 @@
 
 // ---- the ends ----
 
-// What brings gradients together.
+// What brings gradients together, and early ones back.
 static bool is_reduction(const mics_step *step)
 {
-    return step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_SCATTER ||
-           step->kind == MICS_STEP_REPLICA_SCATTER;
+    return step->kind == MICS_STEP_REDUCE || mics_step_is_second_hop(step);
 }
 
 // When the first computation can begin.
