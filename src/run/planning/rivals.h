@@ -15,7 +15,8 @@ void run_rival_text(const mics_plan *plan, const mics_plan_found *found, char *t
 
 /* Where nothing of the family fits: writes what lacks the least memory, and looks for MEGATRON's
  * plan, which it names where there is one. */
-mics_status run_note_nothing(const mics_plan *plan, mics_plan_found *found, char *text, size_t bytes);
+mics_status run_note_nothing(const mics_plan *plan, mics_plan_found *found, char *text,
+                             size_t bytes);
 
 /* Of a batch that the ranks cannot share: MEGATRON alone, whose replicas are fewer.
  *
