@@ -108,6 +108,13 @@ typedef struct mics_model {
 mics_status mics_model_from_shapes(mics_memory *memory, const mics_json *config,
                                    mics_model **model_out);
 
+/* Whether mics_model_from_shapes does not know the family of a config.json. Writes what it takes it
+ * for then: "a decoder with causal attention, gated feed-forward layers of 14336 ..."; else "".
+ *
+ * Needs:   a config that mics_model_from_shapes takes.          Pure.
+ */
+bool mics_model_is_guess(const mics_json *config, char *text, size_t capacity);
+
 /* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral,
  * qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, gpt_neox, bert or roberta (docs/config.md).
  *

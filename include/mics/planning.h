@@ -34,6 +34,7 @@ typedef struct mics_plan_spec {
     mics_plan_pipeline pipeline; // MEGATRON: degrees above 0 stand fixed
     const char *
         precision; // "auto", "mixed", or as mics_math_text; NULL: the run file's. fp8 can be planned, not trained
+    bool silent_guess;           // no warning of a family that is not known
     mics_work_listener listener; // hears of sweeps, and of plans for several clusters
 } mics_plan_spec;
 
@@ -223,10 +224,10 @@ typedef struct mics_plan_offer {
     mics_plan_range days, usd;
     // As typical, also where nothing is asked. Without a known price no budget is met.
     bool meets_days, meets_usd;
-    bool meets;     // both
-    bool never;     // training never gets done: no tokens, days or money, no goal met
-    bool front;     // of those compared none is both faster and cheaper
-    char note[160]; // why there is no plan; else ""
+    bool meets; // both
+    bool never; // training never gets done: no tokens, days or money, no goal met
+    bool front; // of those compared none is both faster and cheaper
+    char note[MICS_PLAN_WHY_BYTES]; // why there is no plan; else ""
 } mics_plan_offer;
 
 /* With less goodput training never gets done: there are no days and no price. */
@@ -279,7 +280,7 @@ typedef struct mics_plan_point {
     int64_t global_batch;
     mics_plan_entry curves[MICS_PLAN_MAX_CURVES]; // by curve
     bool has[MICS_PLAN_MAX_CURVES];               // there is one, and it fits
-    char note[160];                               // why there is none
+    char note[MICS_PLAN_WHY_BYTES];               // why there is none
 } mics_plan_point;
 
 typedef struct mics_plan_sweep {

@@ -73,10 +73,10 @@ static mics_status check_nul(const mics_json *json, size_t bytes)
     return fail_at(json, (int)place.line, (int)place.column, "a NUL in the text", "");
 }
 
-static mics_status check_tree(const mics_json *json, size_t bytes)
+static mics_status check_tree(const mics_json *json, const char *text, size_t bytes)
 {
     char needed[32], most[32];
-    const uint64_t tree = mics_json_text_tree_bytes(json->text, bytes);
+    const uint64_t tree = mics_json_text_tree_bytes(text, bytes);
     if (tree <= MAX_TREE_BYTES)
         return MICS_OK;
     return mics_fail(MICS_ERR_FORMAT,
@@ -101,24 +101,37 @@ static const char *extra_of(const mics_json *json, size_t bytes, const json_erro
                : NULL;
 }
 
-// Integers may be larger than int64, as Python's are: transformers writes a model_max_length of
-// 1000000000000000019884624838656 for none. They become reals; `text` stays as it was read.
-static mics_status parse_wide(mics_json *json, size_t bytes, size_t flags, json_error_t *error)
+// Python's json writes what JSON has not. Integers may be larger than int64: transformers writes a
+// model_max_length of 1000000000000000019884624838656 for none. They become reals. Numbers that are
+// not finite become strings, as hybrids have for a time step without a limit: an error where one
+// is used as a number. `text` stays as it was read.
+static mics_status parse_python(mics_json *json, size_t bytes, size_t flags, json_error_t *error)
 {
-    char *wide = NULL;
-    MICS_TRY(MICS_NEW(json->memory, bytes + 1, &wide));
-    memcpy(wide, json->text, bytes);
-    mics_json_text_widen(wide, bytes);
-    json->root = json_loadb(wide, bytes, flags, error);
-    mics_free(json->memory, wide);
-    return MICS_OK;
+    char *copy = NULL;
+    MICS_TRY(MICS_NEW(json->memory, 2 * bytes + 1, &copy));
+    const size_t quoted = mics_json_text_quote_nonfinite(json->text, bytes, copy);
+    mics_json_text_widen(copy, quoted);
+    const mics_status status = check_tree(json, copy, quoted);
+    if (status == MICS_OK)
+        json->root = json_loadb(copy, quoted, flags, error);
+    mics_free(json->memory, copy);
+    return status;
+}
+
+// jansson ends a word at its first sign: "-" of -Infinity.
+static bool is_python(const json_error_t *error)
+{
+    const json_error_t *e = error;
+    return json_error_code(e) == json_error_numeric_overflow ||
+           strstr(e->text, "Infinity") != NULL || strstr(e->text, "NaN") != NULL ||
+           strstr(e->text, "near '-'") != NULL;
 }
 
 static mics_status parse_text(mics_json *json, size_t bytes, size_t flags)
 {
     mics_json_place place = {0};
     MICS_TRY(check_nul(json, bytes));
-    MICS_TRY(check_tree(json, bytes));
+    MICS_TRY(check_tree(json, json->text, bytes));
     if (mics_json_text_too_deep(json->text, bytes, MAX_DEPTH, &place)) {
         char levels[48];
         snprintf(levels, sizeof levels, "nested deeper than %d levels", MAX_DEPTH);
@@ -127,8 +140,8 @@ static mics_status parse_text(mics_json *json, size_t bytes, size_t flags)
     json_error_t error;
     flags |= JSON_REJECT_DUPLICATES;
     json->root = json_loadb(json->text, bytes, flags, &error);
-    if (json->root == NULL && json_error_code(&error) == json_error_numeric_overflow)
-        MICS_TRY(parse_wide(json, bytes, flags, &error));
+    if (json->root == NULL && is_python(&error))
+        MICS_TRY(parse_python(json, bytes, flags, &error));
     if (json->root != NULL)
         return MICS_OK;
     if (json_error_code(&error) == json_error_out_of_memory)

@@ -204,3 +204,39 @@ void mics_json_text_widen(char *text, size_t bytes)
         at++;
     }
 }
+
+// Length of the word at `at` that Python's json writes for a number that is not finite; 0: none.
+static size_t nonfinite(const char *at)
+{
+    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t length = strlen(words[i]);
+        const char *behind = at + length;
+        if (strncmp(at, words[i], length) == 0)
+            return behind[strspn(behind, " \t\r\n")] == ':' ? 0 : length; // a key is no number
+    }
+    return 0;
+}
+
+size_t mics_json_text_quote_nonfinite(const char *text, size_t bytes, char *out)
+{
+    bool in_string = false;
+    char *to = out;
+    for (const char *at = text; at < text + bytes;) {
+        const size_t word = in_string ? 0 : nonfinite(at);
+        if (word > 0) {
+            *to++ = '"';
+            memcpy(to, at, word);
+            to += word;
+            *to++ = '"';
+            at += word;
+            continue;
+        }
+        if (in_string && *at == '\\' && at + 1 < text + bytes)
+            *to++ = *at++;
+        else if (*at == '"')
+            in_string = !in_string;
+        *to++ = *at++;
+    }
+    return (size_t)(to - out);
+}

@@ -31,6 +31,14 @@ uint64_t mics_json_text_tree_bytes(const char *text, size_t bytes);
  */
 void mics_json_text_widen(char *text, size_t bytes);
 
+/* Copies a text with NaN, Infinity and -Infinity in quotes: Python's json writes these words, and
+ * JSON has no such numbers. Lines stay as they are.
+ *
+ * Needs:   text that is followed by a NUL, and may hold anything else; `out` of 2 * bytes.
+ * Returns: bytes of the copy, which has no NUL at its end; as many as the text's if nothing changed.
+ */
+size_t mics_json_text_quote_nonfinite(const char *text, size_t bytes, char *out);
+
 /* Line of the key at a dotted path; 0 when there is none, or it is written with escapes.
  *
  * Needs:   text that a JSON parser has accepted, and is followed by a NUL.

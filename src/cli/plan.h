@@ -4,6 +4,7 @@
 #ifndef MICS_CLI_PLAN_H
 #define MICS_CLI_PLAN_H
 
+#include "mics/log.h"
 #include "mics/planning.h"
 
 /* How a precision is called: "fp32", "bf16 with fp32 masters". */
@@ -12,11 +13,22 @@ const char *cli_plan_precision_text(const mics_plan *plan);
 /* Layered micro-steps of a choice; 1 where there is no choice. */
 int32_t cli_plan_layered(const mics_plan_choice *choice);
 
+enum { CLI_PLAN_DEGREES_BYTES = 48 };
+
+/* Degrees alone: "8|64|512 E4", "t2 p4 d64e8 v14"; "--" where there is no choice. */
+const char *cli_plan_degrees(const mics_plan_entry *entry, char text[CLI_PLAN_DEGREES_BYTES]);
+
+/* The name, in a table; of a long one the degrees alone. */
+const char *cli_plan_short_name(const mics_plan_entry *entry, char text[CLI_PLAN_DEGREES_BYTES]);
+
 // Of tables without --wide.
 enum { CLI_PLAN_COLUMNS = 120 };
 
 /* Prints a text in lines of at most so many columns; all but the first begin with `indent` spaces. */
 void cli_plan_wrapped(const char *text, int indent);
+
+/* Prints one line, or where it is longer lines of at most CLI_PLAN_COLUMNS. */
+MICS_PRINTF(1, 2) void cli_plan_say(const char *format, ...);
 
 /* Prints a sentence in lines as wide as the terminal, at most CLI_PLAN_COLUMNS, cut behind commas and
  * colons where a line has one; all but the first are indented. */

@@ -89,20 +89,23 @@ static void print_spot(const mics_plan_goodput *g, bool accelerator)
     char text[TEXT_BYTES];
     if (g->spot_usd_per_node_hour == 0)
         return;
-    printf("Spot nodes at $%.4g an hour", g->spot_usd_per_node_hour);
+    char goodput[96] = "", saves[128] = "", price[64] = "", until[64] = "";
     if (g->preemptions_known)
-        printf(", %.3g preemptions a node and day: goodput %s %%", g->preemptions_per_node_day,
-               percent(g->spot.goodput, text));
+        snprintf(goodput, sizeof goodput, ", %.3g preemptions a node and day: goodput %s %%",
+                 g->preemptions_per_node_day, percent(g->spot.goodput, text));
     if (g->spot.steps > 0)
-        printf(" with saves every %s (%s %lld)", duration(g->spot.interval_s, text),
-               key_of(g->saving), (long long)g->spot.steps);
+        snprintf(saves, sizeof saves, " with saves every %s (%s %lld)",
+                 duration(g->spot.interval_s, text), key_of(g->saving), (long long)g->spot.steps);
     if (g->spot_price_ratio > 0)
-        printf(", %s %% of the price", percent(g->spot_price_ratio, text));
+        snprintf(price, sizeof price, ", %s %% of the price", percent(g->spot_price_ratio, text));
     if (g->break_even > 0)
-        printf("; cheaper up to %.3g preemptions a node and day", g->break_even);
+        snprintf(until, sizeof until, "; cheaper up to %.3g preemptions a node and day",
+                 g->break_even);
     else if (g->break_even < 0)
-        printf("; never cheaper");
-    printf(".\n%s %s of the ", accelerator ? "A step and a save take" : "A save takes",
+        snprintf(until, sizeof until, "; never cheaper");
+    cli_plan_say("Spot nodes at $%.4g an hour%s%s%s%s.", g->spot_usd_per_node_hour, goodput, saves,
+                 price, until);
+    printf("%s %s of the ", accelerator ? "A step and a save take" : "A save takes",
            duration(g->spot_save_s, text));
     printf("%s that notice and run.grace_s leave: %s.\n", duration(g->spot_notice_s, text),
            g->spot_saves_in_time ? "no work is lost" : "each preemption is as a failure");

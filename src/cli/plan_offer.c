@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MIN_PUBLISHED_ROWS = 3 };
+enum { MIN_PUBLISHED_ROWS = 3, NOTE_COLUMN = 38 };
 
 // ---- the answer ----
 
@@ -66,14 +66,16 @@ static void print_basis(const mics_plan_offer *offer)
         printf("Times are from rates as the cluster file gives them.\n");
         return;
     }
-    printf("Times are typical of published trainings, in brackets of fast and slow ones. ");
+    sentence basis = {
+        "Times are typical of published trainings, in brackets of fast and slow ones. "};
     if (offer->unpublished != NULL)
-        printf("Of trainings %s none is known: the range is wider.\n", offer->unpublished);
+        add(&basis, "Of trainings %s none is known: the range is wider.", offer->unpublished);
     else if (offer->published_rows >= MIN_PUBLISHED_ROWS)
-        printf("%d are of %s.\n", (int)offer->published_rows, offer->chip);
+        add(&basis, "%d are of %s.", (int)offer->published_rows, offer->chip);
     else
-        printf("Of %s %s: its rates are estimated from those of other chips.\n", offer->chip,
-               offer->published_rows == 0 ? "none is known" : "too few are known");
+        add(&basis, "Of %s %s: its rates are estimated from those of other chips.", offer->chip,
+            offer->published_rows == 0 ? "none is known" : "too few are known");
+    cli_plan_wrapped(basis.text, 0);
     if (offer->straggling > 0)
         printf("On %d GPUs slow ones may make steps %.3g times as long (arXiv:2410.12588).\n",
                (int)offer->ranks, offer->straggling);
@@ -121,8 +123,8 @@ void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal, c
     cli_plan_goodput_text(offer);
     print_basis(offer);
     if (*faster != '\0')
-        printf("%s would take %s s; mics cannot run it.\n", faster,
-               cli_plan_figure(faster_us * 1e-6, text));
+        cli_plan_say("%s would take %s s; mics cannot run it.", faster,
+                     cli_plan_figure(faster_us * 1e-6, text));
     printf("\n");
 }
 
@@ -148,14 +150,15 @@ static void print_batch(const mics_plan_offer *offer)
 static void print_offer(const mics_plan_offer *offer, const offer_columns *columns)
 {
     char name[MICS_CLUSTER_NAME_BYTES + 16], text[CLI_PLAN_FIGURE_BYTES];
+    char degrees[CLI_PLAN_DEGREES_BYTES];
     snprintf(name, sizeof name, "%s:%d", offer->cluster, (int)offer->nodes);
     printf("%c%c%-29s%6d ", offer->front ? '*' : ' ',
            offer->note[0] == '\0' && !offer->meets ? '!' : ' ', name, (int)offer->ranks);
     if (offer->note[0] != '\0') {
-        printf("%s\n", offer->note);
+        cli_plan_wrapped(offer->note, NOTE_COLUMN);
         return;
     }
-    printf("%-18s ", offer->entry.name);
+    printf("%-18s ", cli_plan_short_name(&offer->entry, degrees));
     print_batch(offer);
     printf("%8s", cli_plan_figure(offer->step_s.typical, text));
     if (columns->wide || !columns->tokens)
@@ -213,22 +216,18 @@ static void print_faster(const mics_plan_offers *offers)
     for (int32_t i = 1; i < offers->count; i++) {
         const mics_plan_offer *offer = &offers->items[i];
         if (offer->faster[0] != '\0')
-            printf("%s:%d: %s would take %s s; mics cannot run it.\n", offer->cluster,
-                   (int)offer->nodes, offer->faster,
-                   cli_plan_figure(offer->faster_us * 1e-6, text));
+            cli_plan_say("%s:%d: %s would take %s s; mics cannot run it.", offer->cluster,
+                         (int)offer->nodes, offer->faster,
+                         cli_plan_figure(offer->faster_us * 1e-6, text));
     }
 }
 
 static void print_no_cuts(const mics_plan_offers *offers)
 {
-    char text[MICS_CLUSTER_NAME_BYTES + MICS_PLAN_WHY_BYTES + 32];
     for (int32_t i = 0; i < offers->count; i++) {
         const mics_plan_offer *offer = &offers->items[i];
-        if (offer->no_cut[0] == '\0')
-            continue;
-        mics_text_format(text, sizeof text, "%s:%d: megatron: %s", offer->cluster,
-                         (int)offer->nodes, offer->no_cut);
-        cli_plan_wrapped(text, 0);
+        if (offer->no_cut[0] != '\0')
+            cli_plan_say("%s:%d: megatron: %s", offer->cluster, (int)offer->nodes, offer->no_cut);
     }
 }
 

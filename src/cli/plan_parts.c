@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What several of plan's printers share: names, figures, lines, and a choice as JSON.
+#include "base/text.h"
 #include "plan.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -28,6 +30,31 @@ int32_t cli_plan_layered(const mics_plan_choice *choice)
     return choice->micro_steps > 0
                ? mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps)
                : 1;
+}
+
+const char *cli_plan_degrees(const mics_plan_entry *entry, char text[CLI_PLAN_DEGREES_BYTES])
+{
+    const mics_plan_pipeline *p = &entry->pipeline;
+    const mics_sharding *s = &entry->choice.sharding;
+    if (entry->choice.micro_batch == 0) // there is none
+        snprintf(text, CLI_PLAN_DEGREES_BYTES, "--");
+    else if (p->stages > 0) // without "megatron "
+        snprintf(text, CLI_PLAN_DEGREES_BYTES, "%s", strchr(entry->name, ' ') + 1);
+    else if (entry->choice.experts > 1)
+        snprintf(text, CLI_PLAN_DEGREES_BYTES, "%d|%d|%d E%d", (int)s->params, (int)s->grads,
+                 (int)s->optimizer, (int)entry->choice.experts);
+    else
+        snprintf(text, CLI_PLAN_DEGREES_BYTES, "%d|%d|%d", (int)s->params, (int)s->grads,
+                 (int)s->optimizer);
+    return text;
+}
+
+const char *cli_plan_short_name(const mics_plan_entry *entry, char text[CLI_PLAN_DEGREES_BYTES])
+{
+    enum { NAME_COLUMNS = 18 };
+    if (strlen(entry->name) > NAME_COLUMNS)
+        return cli_plan_degrees(entry, text);
+    return entry->name;
 }
 
 const char *cli_plan_figure(double value, char text[CLI_PLAN_FIGURE_BYTES])
@@ -67,6 +94,17 @@ void cli_plan_wrapped(const char *text, int indent)
         text += length + (text[length] == ' ');
     }
     printf("%s\n", text);
+}
+
+void cli_plan_say(const char *format, ...)
+{
+    enum { LINE_BYTES = 4096 + 1024 }; // a path, and what is said of it
+    char text[LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    mics_text_vformat(text, sizeof text, format, args);
+    va_end(args);
+    cli_plan_wrapped(text, 0);
 }
 
 // Columns of the terminal, within reason.

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { NOTE_COLUMN = 14 };
+
 // ---- table ----
 
 // What a table of a sweep has beside the best plan.
@@ -44,15 +46,16 @@ static void print_point(const mics_plan *plan, const mics_plan_sweep *sweep,
                         const sweep_columns *columns, const mics_plan_point *point)
 {
     const mics_plan_entry *best = &point->curves[0];
-    char batch[32];
+    char batch[32], degrees[CLI_PLAN_DEGREES_BYTES];
     if (!point->has[0]) {
-        printf("%5d %6d  %s\n", (int)point->size, (int)point->ranks, point->note);
+        printf("%5d %6d  ", (int)point->size, (int)point->ranks);
+        cli_plan_wrapped(point->note, NOTE_COLUMN);
         return;
     }
     snprintf(batch, sizeof batch, "%lld x %d%s", (long long)best->choice.micro_batch,
              (int)best->choice.micro_steps, best->choice.recompute ? " rec" : "");
-    printf("%5d %6d  %-18s %-12s %8.1f ", (int)point->size, (int)point->ranks, best->name, batch,
-           best->step_us * 1e-3);
+    printf("%5d %6d  %-18s %-12s %8.1f ", (int)point->size, (int)point->ranks,
+           cli_plan_short_name(best, degrees), batch, best->step_us * 1e-3);
     printf(best->tokens_per_s < 9999.5 ? "%9.4g" : "%9.0f", best->tokens_per_s);
     if (columns->whole) {
         const mics_plan_offer offer = mics_plan_offer_get(plan, point->nodes, best, columns->goal);

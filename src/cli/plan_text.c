@@ -47,22 +47,6 @@ static void list_rows(const mics_plan_found *found, rows *all)
 
 // ---- times ----
 
-static const char *sharding_text(const mics_plan_entry *entry, char text[48])
-{
-    const mics_plan_pipeline *p = &entry->pipeline;
-    const mics_sharding *s = &entry->choice.sharding;
-    if (entry->choice.micro_batch == 0) // there is none
-        snprintf(text, 48, "--");
-    else if (p->stages > 0) // without "megatron "
-        snprintf(text, 48, "%s", strchr(entry->name, ' ') + 1);
-    else if (entry->choice.experts > 1)
-        snprintf(text, 48, "%d|%d|%d E%d", (int)s->params, (int)s->grads, (int)s->optimizer,
-                 (int)entry->choice.experts);
-    else
-        snprintf(text, 48, "%d|%d|%d", (int)s->params, (int)s->grads, (int)s->optimizer);
-    return text;
-}
-
 // How gathers and reductions run: r ring, 2 two stages, - none.
 static void print_batch(const mics_plan_entry *entry)
 {
@@ -128,8 +112,8 @@ static void print_narrow(const mics_plan *plan, const mics_plan_entry *e)
 static void print_time(const mics_plan *plan, const row *r, bool wide)
 {
     const mics_plan_entry *e = r->entry;
-    char text[48];
-    printf("%-9s %-16s ", r->label, sharding_text(e, text));
+    char text[CLI_PLAN_DEGREES_BYTES];
+    printf("%-9s %-16s ", r->label, cli_plan_degrees(e, text));
     if (e->choice.micro_batch == 0) {
         printf("%s\n", e->why);
         return;
@@ -167,11 +151,11 @@ static void print_memory_row(const row *r)
     const double gib = 1.0 / (1 << 30);
     const size_t buffers = bytes[MICS_MEM_WORKSPACE] + bytes[MICS_MEM_COMM] +
                            bytes[MICS_MEM_MESSAGES] + bytes[MICS_MEM_DATA];
-    char text[48];
+    char text[CLI_PLAN_DEGREES_BYTES];
     if (e->choice.micro_batch == 0)
         return;
     printf("%-9s %-16s %9.2f%9.2f%9.2f%9.2f%9.2f%9.2f%9.2f%9.2f%9.2f", r->label,
-           sharding_text(e, text), gib * (double)bytes[MICS_MEM_PARAMS],
+           cli_plan_degrees(e, text), gib * (double)bytes[MICS_MEM_PARAMS],
            gib * (double)bytes[MICS_MEM_GRADS], gib * (double)bytes[MICS_MEM_OPTIMIZER],
            gib * (double)(bytes[MICS_MEM_GATHER] + bytes[MICS_MEM_REDUCE]),
            gib * (double)bytes[MICS_MEM_ACTIVATIONS], gib * (double)buffers,
@@ -201,6 +185,21 @@ static void print_experts(const mics_plan *plan)
            (int)plan->experts);
 }
 
+static void print_ranks(const mics_plan *plan, const mics_plan_found *found, int32_t nodes)
+{
+    char memory[32], left[64] = "", price[64] = "";
+    if (plan->run->memory_limit_bytes == 0 && plan->reserve_bytes > 0)
+        snprintf(left, sizeof left, " (%s left free)",
+                 mics_size_text(plan->reserve_bytes, memory, sizeof memory));
+    if (plan->cluster.usd_per_node_hour > 0)
+        snprintf(price, sizeof price, ", %.2f USD/h together",
+                 plan->cluster.usd_per_node_hour * nodes);
+    cli_plan_say("%d node%s of %s: %d ranks, %s of memory each for the run%s%s", (int)nodes,
+                 nodes == 1 ? "" : "s", plan->cluster.name, (int)mics_planner_ranks(found->planner),
+                 mics_size_text(mics_planner_memory_bytes(found->planner), memory, sizeof memory),
+                 left, price);
+}
+
 static void print_head(const mics_plan *plan, const mics_plan_found *found)
 {
     const int32_t ranks = mics_planner_ranks(found->planner);
@@ -208,27 +207,20 @@ static void print_head(const mics_plan *plan, const mics_plan_found *found)
     const double params = (double)mics_model_param_count(plan->model);
     const int64_t batch = mics_plan_request_get(plan, nodes).global_batch;
     const int64_t asked = mics_plan_batch_asked(plan, nodes);
-    char memory[32];
-    printf("%s: %.4g %s parameters, %lld sequences of %lld tokens a step, %s\n",
-           plan->run->model_config, params * (params < 1e9 ? 1e-6 : 1e-9),
-           params < 1e9 ? "million" : "billion", (long long)batch, (long long)plan->length,
-           cli_plan_precision_text(plan));
+    cli_plan_say("%s: %.4g %s parameters, %lld sequences of %lld tokens a step, %s",
+                 plan->run->model_config, params * (params < 1e9 ? 1e-6 : 1e-9),
+                 params < 1e9 ? "million" : "billion", (long long)batch, (long long)plan->length,
+                 cli_plan_precision_text(plan));
     if (batch > asked)
         printf("some 4 million tokens a step would be %lld sequences: raised to what %d ranks can "
                "share evenly\n",
                (long long)asked, (int)ranks);
     if (plan->by_shapes)
-        printf("planned by its shapes: this version cannot train model_type %s yet\n",
-               plan->model->architecture);
+        cli_plan_say("planned by its shapes: this version cannot train model_type %s yet",
+                     plan->model->architecture);
     print_experts(plan);
-    printf("%d node%s of %s: %d ranks, %s of memory each for the run", (int)nodes,
-           nodes == 1 ? "" : "s", plan->cluster.name, (int)ranks,
-           mics_size_text(mics_planner_memory_bytes(found->planner), memory, sizeof memory));
-    if (plan->run->memory_limit_bytes == 0 && plan->reserve_bytes > 0)
-        printf(" (%s left free)", mics_size_text(plan->reserve_bytes, memory, sizeof memory));
-    if (plan->cluster.usd_per_node_hour > 0)
-        printf(", %.2f USD/h together", plan->cluster.usd_per_node_hour * nodes);
-    printf("\n%lld choices, %lld fit, %lld simulated", (long long)found->result->space,
+    print_ranks(plan, found, nodes);
+    printf("%lld choices, %lld fit, %lld simulated", (long long)found->result->space,
            (long long)found->result->fitting, (long long)found->result->simulated);
     if (plan->attention != NULL)
         printf("; attention by %s", plan->attention);
@@ -294,14 +286,14 @@ static void print_replicas(const mics_plan_found *found)
     if (best->choice.sharding.optimizer < mics_planner_ranks(found->planner) ||
         mics_planner_ranks(found->planner) == 1)
         return;
-    printf("\n%s keeps masters and moments once, so they cannot be compared or repaired. "
-           "run.min_replicas 2: ",
-           best->name);
+    char cost[sizeof twice->name + 64] = "nothing that keeps them twice fits";
     if (found->has_twice)
-        printf("%s,\n%+.4g ms a step (%+.2g %%).\n", twice->name, more_us * 1e-3,
-               100 * more_us / best->step_us);
-    else
-        printf("nothing\nthat keeps them twice fits.\n");
+        snprintf(cost, sizeof cost, "%s, %+.4g ms a step (%+.2g %%)", twice->name, more_us * 1e-3,
+                 100 * more_us / best->step_us);
+    printf("\n");
+    cli_plan_say("%s keeps masters and moments once, so they cannot be compared or repaired. "
+                 "run.min_replicas 2: %s.",
+                 best->name, cost);
 }
 
 // The batch is no multiple of the ranks, as all plans of mics need it.
@@ -314,11 +306,13 @@ static void print_uneven(const mics_plan *plan, const mics_plan_found *found)
     char below[32] = "", text[CLI_PLAN_FIGURE_BYTES];
     if (batch > ranks)
         snprintf(below, sizeof below, "%lld or ", (long long)less);
-    printf("mics has no plan: %d ranks cannot share %lld sequences evenly; %s%lld would work.\n",
-           (int)ranks, (long long)batch, below, (long long)more);
-    printf("%s, micro-batch %lld x %d, would take %s s a step; mics cannot run it.\n\n",
-           rival->name, (long long)rival->choice.micro_batch, (int)rival->choice.micro_steps,
-           cli_plan_figure(rival->step_us * 1e-6, text));
+    cli_plan_say(
+        "mics has no plan: %d ranks cannot share %lld sequences evenly; %s%lld would work.",
+        (int)ranks, (long long)batch, below, (long long)more);
+    cli_plan_say("%s, micro-batch %lld x %d, would take %s s a step; mics cannot run it.",
+                 rival->name, (long long)rival->choice.micro_batch, (int)rival->choice.micro_steps,
+                 cli_plan_figure(rival->step_us * 1e-6, text));
+    printf("\n");
 }
 
 void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal,

@@ -161,6 +161,23 @@ static void build(mics_model *model, const shapes *s)
     mics_model_unit_end(model, -1);
 }
 
+bool mics_model_is_guess(const mics_json *config, char *text, size_t capacity)
+{
+    shapes s = {.layers = 0};
+    char experts[64] = "";
+    text[0] = '\0';
+    if (shapes_is_known(config) || shapes_read(config, &s) != MICS_OK)
+        return false;
+    if (s.experts > 0)
+        snprintf(experts, sizeof experts, " or %lld experts", (long long)s.experts);
+    snprintf(text, capacity,
+             "a decoder with causal attention, no learned positions, %s feed-forward layers of "
+             "%lld%s, and %s",
+             s.gated ? "gated" : "plain", (long long)s.inner, experts,
+             s.tied ? "the embedding as its LM head" : "an LM head of its own");
+    return true;
+}
+
 mics_status mics_model_from_shapes(mics_memory *memory, const mics_json *config,
                                    mics_model **model_out)
 {

@@ -224,6 +224,35 @@ static void test_integers_beyond_int64(void **state)
     mics_json_close(json);
 }
 
+// As Python's json writes them: kept as strings, so that nobody takes one for a number.
+static void test_nonfinite(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"limits\": [0.0, Infinity, -Infinity, NaN,99999999999999999999],\n"
+        "\"\\\"NaN\": \"Infinity, \\\\\",\n\"last\":NaN}";
+    mics_json *json = parse(text);
+    static const char *const words[] = {"Infinity", "-Infinity", "NaN"};
+    const mics_json_value *list = mics_json_at(json, "limits");
+    assert_int_equal(mics_json_count(list), 5);
+    for (int32_t i = 0; i < 3; i++)
+        assert_string_equal(mics_json_string(mics_json_element(list, i + 1)), words[i]);
+    assert_true(mics_json_real(mics_json_element(list, 4)) == 1e20);
+    assert_string_equal(mics_json_string(mics_json_at(json, "\"NaN")), "Infinity, \\");
+    assert_string_equal(mics_json_string(mics_json_at(json, "last")), "NaN");
+    assert_int_equal(mics_json_line(json, "last"), 3);
+    assert_string_equal(mics_json_text(json), text);
+    mics_json_close(json);
+    static const char *const bad[] = {"{NaN: 1}", "[Infinity,]",      "[Infinit]", "[-Inf]",
+                                      "[NaNNaN]", "[1, Infinity, x]", "NaN",       "[-]"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        json = NULL;
+        ASSERT_STATUS(MICS_ERR_FORMAT,
+                      mics_json_parse(memory, "run.json", bad[i], strlen(bad[i]), &json));
+        assert_null(json);
+    }
+}
+
 static void write_file(const char *path, const char *text)
 {
     FILE *file = fopen(path, "wb");
@@ -338,6 +367,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_set, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refuses_malformed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_integers_beyond_int64, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_nonfinite, setup, teardown),
         cmocka_unit_test_setup_teardown(test_load, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nearest, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocation_failures, setup, teardown),

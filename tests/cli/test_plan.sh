@@ -42,11 +42,14 @@ first() { # FILE: the sentence, whose other lines are indented
 first text.out | grep -qE '^Take .*: [0-9.]+ s a step \([0-9.]+ to [0-9.]+\), .* for 1e9 tokens, .* to spare' ||
     fail "no answer first: $(first text.out)"
 contains text.out "are of A100-SXM4-40GB"
+says() { # FILE WORDS, which lines may cut
+    tr '\n' ' ' <"$1" | grep -qF -- "$2" || fail "$1 does not say: $2"
+}
 run 0 whole "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --tokens 300e9 --days 1
 first whole.out | grep -qE ' days \(.* and \$[0-9,]+ \(.* for 3e\+11 tokens' || fail "no days and dollars: $(first whole.out)"
 contains whole.out "It does not meet 1.00 days."
 run 0 few "$mics" plan plan.json --cluster p6-b200.48xlarge:4 --top 1
-contains few.out "too few are known: its rates are estimated from those of other chips"
+says few.out "too few are known: its rates are estimated from those of other chips"
 run 0 money "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --budget 1000
 first money.out | grep -qE 'and \$1,000 for [0-9.e+]+ \([0-9.e+]+ to [0-9.e+]+\) tokens' || fail "no range of tokens: $(first money.out)"
 
@@ -86,10 +89,35 @@ END
 run 0 shapes "$mics" plan phimoe.json --cluster p5.48xlarge:1 --top 1
 contains shapes.out "cannot train model_type phimoe yet"
 contains shapes.out "each layer's 8 experts are gathered like other parameters, or where a row says E, tokens travel:"
-contains shapes.out "Of trainings with experts none is known: the range is wider."
+says shapes.out "Of trainings with experts none is known: the range is wider."
 run 0 untrainable "$mics" plan phimoe.json --cluster p5.48xlarge:1 --top 1 --json
 contains untrainable.out '"trainable": false'
 contains untrainable.out '"published_rows": 0'
+narrow shapes.out
+# Paths are as long as they are; a family that nobody knows is taken for a decoder, with a warning.
+mkdir -p a/folder/whose/name/is/long/so/that/the/line/of/the/model/has/more/columns/than/a/table
+sed 's/phimoe/novel/' phimoe.json >a/folder/whose/name/is/long/so/that/the/line/of/the/model/has/more/columns/than/a/table/novel.json
+run 0 novel "$mics" plan a/folder/whose/name/is/long/so/that/the/line/of/the/model/has/more/columns/than/a/table/novel.json \
+    --cluster p5.48xlarge:1 --top 1
+narrow novel.out
+one_line novel.err
+contains novel.err "model_type: novel is not known, and taken for a decoder with causal attention, no learned positions, gated"
+contains novel.err "of 3584 or 8 experts, and an LM head of its own"
+sed 's/"model_type": "phimoe", //' phimoe.json >typeless.json
+# Where nothing of the family fits, the rival that does is named: in one answer, of several clusters and of a sweep.
+cat >broad.json <<'END'
+{"model_type": "phi3", "hidden_size": 24576, "intermediate_size": 98304, "num_attention_heads": 192, "num_key_value_heads": 8,
+ "num_hidden_layers": 8, "vocab_size": 32000, "hidden_act": "silu"}
+END
+run 2 broad "$mics" plan broad.json --cluster p5.48xlarge:8
+contains broad.err "; megatron t8"
+run 0 broad "$mics" plan broad.json --cluster p5.48xlarge:8 --cluster p6-b300.48xlarge:8
+narrow broad.out
+says broad.out "nothing fits: zero3 lacks the least"
+contains broad.out "; megatron t8"
+run 0 broad "$mics" plan broad.json --cluster p5.48xlarge --sweep nodes=8,16
+narrow broad.out
+contains broad.out "; megatron t8"
 # Ranks may keep different experts.
 sed 's/phimoe/mixtral/' phimoe.json >mixtral.json
 cat >cpus.json <<'END'
@@ -154,7 +182,7 @@ contains machines.out '{"name": "p4d.24xlarge", "gpus_per_node": 8, "gpu": "A100
 contains machines.out '"usd_per_node_hour": null, "price_date": null}'
 run 0 eight "$mics" plan plan.json --cluster p5.48xlarge:4 --top 1 --precision fp8
 contains eight.out "GEMMs in fp8"
-contains eight.out "Of trainings in fp8 none is known: the range is wider."
+says eight.out "Of trainings in fp8 none is known: the range is wider."
 contains list.out "p5.48xlarge"
 
 # ---- JSON ----
@@ -277,6 +305,7 @@ refused() { # TEXT ARGUMENTS...
     [ -s refused.out ] && fail "printed although refused: $*"
     contains refused.err "$refused_text"
 }
+refused "typeless.json: model_type: missing from a model's configuration" typeless.json --cluster p5.48xlarge:1
 refused "--list prints the whole catalogue; remove H100" --list H100
 refused "needs --cluster" plan.json
 refused "of one cluster" plan.json --cluster p4d.24xlarge:4 --cluster p4d.24xlarge:8 --sweep P

@@ -43,7 +43,9 @@ plan spot --spot-price 7
 contains spot.out "Spot nodes at \$7 an hour; cheaper up to "
 plan preempted --spot-price 7 --preemptions-per-node-day 0.1
 contains preempted.out "0.1 preemptions a node and day: goodput "
-grep -q "Spot nodes .* with saves every .* (run.checkpoint_every [0-9]*)" preempted.out || fail "no interval on spot nodes"
+tr '\n' ' ' <preempted.out | grep -q "Spot nodes .* with saves every .* (run.checkpoint_every [0-9]*), [0-9.]* % of the price" ||
+    fail "no interval on spot nodes"
+awk 'length($0) > 120 { print; exit 1 }' preempted.out || fail "a line of more than 120 columns"
 plan dear --spot-price 70
 contains dear.out "never cheaper"
 

@@ -146,6 +146,94 @@ static void test_moved(void **state)
     }
 }
 
+// PyTorch's kernels of an op that is one kernel here, in bf16: bytes that each reads and writes of
+// every number that the op writes, or of a logit.
+enum { HALF = 2, FULL = 4, KERNELS = 9 };
+static const struct {
+    const char *label;
+    mics_op_kind kind;
+    bool backward;
+    int bytes[KERNELS];
+} separate[] = {
+    // to fp32, square, mean, times the root, back, times the weight
+    {"norm",
+     MICS_OP_RMSNORM,
+     false,
+     {HALF + FULL, FULL + FULL, FULL, FULL + FULL, FULL + HALF, HALF + HALF}},
+    {"norm of heads",
+     MICS_OP_HEAD_NORM,
+     false,
+     {HALF + FULL, FULL + FULL, FULL, FULL + FULL, FULL + HALF, HALF + HALF}},
+    // times the weight, the weight's gradient; to fp32; times the root, the root's gradient and its
+    // sum; of the square; both together; back
+    {"norm, backward",
+     MICS_OP_RMSNORM,
+     true,
+     {HALF + HALF, HALF + HALF, HALF + FULL, FULL + FULL, 3 * FULL, FULL, FULL + FULL, 3 * FULL,
+      FULL + HALF}},
+    {"norm of heads, backward",
+     MICS_OP_HEAD_NORM,
+     true,
+     {HALF + HALF, HALF + HALF, HALF + FULL, FULL + FULL, 3 * FULL, FULL, FULL + FULL, 3 * FULL,
+      FULL + HALF}},
+    // to fp32, times a complex number, back
+    {"rotary", MICS_OP_ROTARY, false, {HALF + FULL, FULL + FULL, FULL + HALF}},
+    {"rotary, backward", MICS_OP_ROTARY, true, {HALF + FULL, FULL + FULL, FULL + HALF}},
+    // SiLU, product; the product's two gradients, SiLU's
+    {"gated", MICS_OP_SWIGLU, false, {HALF + HALF, 3 * HALF}},
+    {"gated, backward", MICS_OP_SWIGLU, true, {3 * HALF, 3 * HALF, 3 * HALF}},
+    // to fp32, log_softmax; its gradient of zeros, one number set, softmax's; back
+    {"loss", MICS_OP_LM_HEAD, true, {HALF + FULL, FULL + FULL, FULL, 3 * FULL, FULL + HALF}},
+};
+
+static double moved_bytes(const mics_op_shape *shape, bool backward, bool apart)
+{
+    mics_op_work works[MICS_OP_WORKS];
+    const mics_op_pass pass = {.backward = backward, .separate = apart, .elem_bytes = HALF};
+    const int32_t count = mics_op_works(shape, &pass, works);
+    double bytes = 0;
+    for (int32_t i = 0; i < count; i++)
+        bytes += works[i].kind == MICS_WORK_MEMORY ? works[i].bytes * (double)works[i].times : 0;
+    return bytes;
+}
+
+// What a plan with accelerator.kernels "separate" moves is what those kernels move, one by one.
+static void test_separate(void **state)
+{
+    (void)state;
+    enum { VOCAB = 100 };
+    const mics_rotary_spec rotary = {.dims = 40, .scale = 1};
+    for (size_t i = 0; i < sizeof separate / sizeof *separate; i++) {
+        const bool loss = separate[i].kind == MICS_OP_LM_HEAD;
+        const mics_op op = {.kind = separate[i].kind, .heads = {6, 2, 40}};
+        mics_op_shape shape = {.op = &op,
+                               .unit = "unit",
+                               .B = B,
+                               .T = T,
+                               .N = B * T,
+                               .in = {400},
+                               .vocab = VOCAB,
+                               .heads = op.heads,
+                               .rotary = &rotary,
+                               .accelerator_bytes = HALF,
+                               .threads = 1};
+        shape.params[0][0] = loss ? VOCAB : (op.kind == MICS_OP_RMSNORM ? 400 : 40);
+        shape.params[0][1] = loss ? 400 : 0;
+        shape.params[1][0] = op.kind == MICS_OP_HEAD_NORM ? 40 : 0;
+        int64_t stats = 0;
+        ASSERT_OK(mics_op_def_get(op.kind)->make(&shape, &shape.out, &stats));
+        const double numbers = (double)(B * T) * (double)(loss ? VOCAB : shape.out);
+        double bytes = 0;
+        for (int k = 0; k < KERNELS; k++)
+            bytes += separate[i].bytes[k] * numbers;
+        const double one = moved_bytes(&shape, separate[i].backward, false);
+        const double apart = moved_bytes(&shape, separate[i].backward, true);
+        if (fabs(apart - bytes) > 1e-9 * bytes || one >= apart)
+            fail_msg("%s: %g bytes in separate kernels, and they move %g; %g in one",
+                     separate[i].label, apart, bytes, one);
+    }
+}
+
 static void test_capacity(void **state)
 {
     (void)state;
@@ -173,7 +261,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention),    cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_bad_dropouts), cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_moved),        cmocka_unit_test(test_capacity),
+        cmocka_unit_test(test_moved),        cmocka_unit_test(test_separate),
+        cmocka_unit_test(test_capacity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

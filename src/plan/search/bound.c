@@ -255,13 +255,13 @@ static void take_class(pricing *p, const unit_class *class)
     p->padded_elems = class->padded_elems;
 }
 
-// Of a schedule of one micro-step; all 0 where E is 1.
+// Of a schedule of one micro-step.
 static comm_cost price_all_to_alls(const mics_planner *planner, const mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     const pricing p = {.planner = planner, .mesh = schedule->spec.mesh};
     comm_cost sum = {0};
-    for (int32_t i = 0; planner->experts > 1 && i < list->count; i++) {
+    for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
         if (step->kind != MICS_STEP_ALL_TO_ALL)
             continue;
@@ -270,6 +270,18 @@ static comm_cost price_all_to_alls(const mics_planner *planner, const mics_sched
         add_cost(&sum, &cost, 1);
     }
     return sum;
+}
+
+// Of one micro-step of a batch that is probed, priced once; all 0 where E is 1.
+static comm_cost all_to_alls_of(mics_planner *planner, const mics_plan_choice *choice)
+{
+    batch_probe *batch =
+        &planner->batches[2 * batch_index(planner, choice->micro_batch) + choice->recompute];
+    if (planner->experts > 1 && !batch->has_all_to_alls) {
+        batch->all_to_alls = price_all_to_alls(planner, batch->schedule);
+        batch->has_all_to_alls = true;
+    }
+    return batch->all_to_alls;
 }
 
 mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *choice,
@@ -359,7 +371,7 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     MICS_TRY(probe_boundary(planner, choice->sharding.optimizer, choice->all_reduces, &boundary_us,
                             &update_us));
     comm_cost sum = sum_costs(planner, choice, s, classes);
-    const comm_cost all_to_alls = price_all_to_alls(planner, batch->schedule);
+    const comm_cost all_to_alls = all_to_alls_of(planner, choice);
     add_cost(&sum, &all_to_alls, choice->micro_steps);
     const class_cost *first = &classes[planner->first_class];
     // Deferred updates run beside collectives; others behind all.

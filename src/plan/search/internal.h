@@ -80,6 +80,8 @@ typedef struct batch_probe {
     double forward_us, backward_us; // of one micro-step, all units
     mics_schedule *schedule;        // that it was taken from, for others to be like it
     double *pass_us[2];             // of mics_simulate_options: G = E, G > E
+    comm_cost all_to_alls;          // of one micro-step, where has_all_to_alls
+    bool has_all_to_alls;
 } batch_probe;
 
 // Of one optimizer degree.

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Plans as a buyer compares them: time and price of a whole training, on one cluster or several.
-#include "base/size.h"
 #include "mics/log.h"
 #include "mics/planning.h"
 #include "rivals.h"
@@ -248,13 +247,6 @@ static void take_faster(const mics_plan *plan, const mics_plan_found *found, mic
     offer->faster_us = faster->step_us;
 }
 
-static void note_nothing(const mics_plan_entry *nearest, mics_plan_offer *offer)
-{
-    char missing[32];
-    snprintf(offer->note, sizeof offer->note, "nothing fits: %s lacks the least, %s a rank",
-             nearest->name, mics_size_text(-nearest->spare_bytes, missing, sizeof missing));
-}
-
 static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, int32_t nodes,
                              const mics_plan_goal *goal)
 {
@@ -272,7 +264,7 @@ static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, in
             offer = mics_plan_offer_get(plan, nodes, &found.result->entries[0], goal);
             take_faster(plan, &found, &offer);
         } else if (status == MICS_OK) {
-            note_nothing(&found.result->nearest, &offer);
+            status = run_note_nothing(plan, &found, offer.note, sizeof offer.note);
         }
     }
     if (status == MICS_OK)
@@ -306,6 +298,7 @@ static mics_status fill(mics_plan_offers *offers, const mics_plan_spec *spec,
         mics_plan_spec one = *spec;
         one.cluster = clusters[i];
         one.any_nodes = one.any_precision = true;
+        one.silent_guess = i > 0; // said of the first
         MICS_TRY(add_cluster(offers, &one, goal));
         mics_work_tell(&spec->listener, "planning", i + 1, count);
     }

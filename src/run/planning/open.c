@@ -28,6 +28,14 @@ static bool is_there(const mics_json *json, const char *path)
     return mics_json_type_of(mics_json_at(json, path)) != MICS_JSON_NULL;
 }
 
+// A model's sizes without its family; no run file has them.
+static bool lacks_type(const mics_json *json)
+{
+    return !is_there(json, "model_type") && !is_there(json, "model") &&
+           (is_there(json, "num_hidden_layers") || is_there(json, "n_layer")) &&
+           (is_there(json, "hidden_size") || is_there(json, "n_embd"));
+}
+
 static mics_status look_into(mics_memory *memory, const char *path, given *given_out)
 {
     struct stat found;
@@ -37,6 +45,13 @@ static mics_status look_into(mics_memory *memory, const char *path, given *given
         return MICS_OK;
     }
     MICS_TRY(mics_json_load(memory, path, MAX_CONFIG_BYTES, &json));
+    if (lacks_type(json)) {
+        const mics_status status =
+            mics_json_fail(json, "model_type", MICS_ERR_FORMAT,
+                           "missing from a model's configuration; add it, as in \"llama\"");
+        mics_json_close(json);
+        return status;
+    }
     given_out->bare = mics_run_is_model(json);
     given_out->data = is_there(json, "data.train");
     given_out->steps = is_there(json, "run.steps") || is_there(json, "max_steps") ||
@@ -278,14 +293,28 @@ static int32_t count_experts(const mics_model *model)
     return most;
 }
 
+// The family decides what its config.json does not say.
+static void warn_guess(const mics_plan *plan, const mics_plan_spec *spec, const char *type)
+{
+    char text[256];
+    if (!spec->silent_guess && mics_model_is_guess(plan->config, text, sizeof text))
+        mics_log(MICS_LOG_WARNING,
+                 "%s:%d: model_type: %.64s is not known, and taken for %s; check the number of "
+                 "parameters",
+                 mics_json_name(plan->config), (int)mics_json_line(plan->config, "model_type"),
+                 type, text);
+}
+
 // A family that cannot be trained yet is planned by its shapes.
-static mics_status open_model(mics_plan *plan)
+static mics_status open_model(mics_plan *plan, const mics_plan_spec *spec)
 {
     const char *type = mics_json_string(mics_json_at(plan->config, "model_type"));
     mics_family family;
     plan->by_shapes = type != NULL && !mics_model_family(type, &family);
     if (plan->by_shapes)
         MICS_TRY(mics_model_from_shapes(plan->memory, plan->config, &plan->model));
+    if (plan->by_shapes)
+        warn_guess(plan, spec, type);
     else
         MICS_TRY(mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
                                         &plan->model));
@@ -333,7 +362,7 @@ static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
     plan->pipeline = spec->pipeline;
     MICS_TRY(
         mics_json_load(plan->memory, plan->run->model_config, MAX_CONFIG_BYTES, &plan->config));
-    MICS_TRY(open_model(plan));
+    MICS_TRY(open_model(plan, spec));
     plan->experts = count_experts(plan->model);
     plan->length = mics_plan_request_of(plan->run, plan->model).length;
     if (plan->bare && plan->run->sequence_length == 0 && plan->length > BARE_LENGTH)

@@ -15,16 +15,32 @@ mics_status run_find_megatron(const mics_plan *plan, mics_plan_found *found)
                                  &found->baselines[MICS_PLAN_MEGATRON]);
 }
 
+static void write_rival(const mics_plan_entry *entry, char *text, size_t bytes)
+{
+    text[0] = '\0';
+    if (entry->fits && entry->choice.micro_batch > 0)
+        snprintf(text, bytes, "; %s would take %.3g s a step; mics cannot run it", entry->name,
+                 entry->step_us * 1e-6);
+}
+
 void run_rival_text(const mics_plan *plan, const mics_plan_found *found, char *text, size_t bytes)
 {
     const mics_plan_space space = {.pipeline = plan->pipeline};
     mics_plan_entry entry = {.fits = false};
-    const mics_status status =
-        mics_planner_baseline(found->planner, &space, MICS_PLAN_MEGATRON, &entry);
-    text[0] = '\0';
-    if (status == MICS_OK && entry.fits && entry.choice.micro_batch > 0)
-        snprintf(text, bytes, "; %s would take %.3g s a step; mics cannot run it", entry.name,
-                 entry.step_us * 1e-6);
+    (void)mics_planner_baseline(found->planner, &space, MICS_PLAN_MEGATRON, &entry);
+    write_rival(&entry, text, bytes);
+}
+
+mics_status run_note_nothing(const mics_plan *plan, mics_plan_found *found, char *text,
+                             size_t bytes)
+{
+    const mics_plan_entry *nearest = &found->result->nearest;
+    char missing[32], rival[128];
+    MICS_TRY(run_find_megatron(plan, found));
+    write_rival(&found->baselines[MICS_PLAN_MEGATRON], rival, sizeof rival);
+    snprintf(text, bytes, "nothing fits: %s lacks the least, %s a rank%s", nearest->name,
+             mics_size_text(-nearest->spare_bytes, missing, sizeof missing), rival);
+    return MICS_OK;
 }
 
 static void explain_uneven(int64_t batch, mics_plan_found *found)
@@ -117,7 +133,8 @@ static void explain_mics(const mics_plan_found *found, mics_plan_entry *mics)
     const mics_plan_choice *own = &mics->choice, *other = &zero3->choice;
     const size_t used = strlen(mics->why);
     char more[32], less[32], so[96] = "";
-    if (!mics->fits || !zero3->fits || mics->step_us <= 1.01 * zero3->step_us)
+    if (!mics->fits || !zero3->fits || mics->step_us <= 1.01 * zero3->step_us ||
+        state_bytes(mics) <= state_bytes(zero3)) // no group is smaller than all ranks
         return;
     if (own->micro_batch < other->micro_batch)
         snprintf(so, sizeof so, "micro-batch %lld x %d, not %lld x %d", (long long)own->micro_batch,

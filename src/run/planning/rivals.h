@@ -13,6 +13,11 @@ mics_status run_find_megatron(const mics_plan *plan, mics_plan_found *found);
  * step; mics cannot run it"; "" where it has no plan either. */
 void run_rival_text(const mics_plan *plan, const mics_plan_found *found, char *text, size_t bytes);
 
+/* Where nothing of the family fits: writes what lacks the least memory, and looks for MEGATRON's
+ * plan, which it names where there is one. */
+mics_status run_note_nothing(const mics_plan *plan, mics_plan_found *found, char *text,
+                             size_t bytes);
+
 /* Of a batch that the ranks cannot share: MEGATRON alone, whose replicas are fewer.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged with batches that work: MEGATRON has no plan that

@@ -175,7 +175,8 @@ static mics_status plan_nodes(const mics_plan *plan, mics_plan_point *point)
         return plan_uneven(plan, point);
     mics_status status = mics_plan_find(plan, point->nodes, 0, &found);
     if (status == MICS_OK && found.result->count == 0) {
-        note_missing(point, &found.result->nearest);
+        status = run_note_nothing(plan, &found, point->note, sizeof point->note);
+        take_curve(point, 1 + MICS_PLAN_MEGATRON, &found.baselines[MICS_PLAN_MEGATRON]);
     } else if (status == MICS_OK) {
         take_curve(point, 0, &found.result->entries[0]);
         for (int b = 0; b < MICS_PLAN_BASELINES; b++)
