@@ -25,6 +25,16 @@ static mics_status read_list(const mics_json *config, const char *name, const mi
     return MICS_OK;
 }
 
+// The name that the file has, for errors.
+static const char *name_said(const mics_json *config, const aliases names)
+{
+    for (int i = 0; i < MAX_ALIASES && names[i] != NULL; i++) {
+        if (mics_json_type_of(shapes_find(config, names[i])) != MICS_JSON_NULL)
+            return names[i];
+    }
+    return names[0];
+}
+
 // The first of the names that holds a whole number; `fallback` < 0: one must.
 // Products of two of them and some small numbers are far from overflow.
 static mics_status read_size(const mics_json *config, const aliases names, int64_t fallback,
@@ -272,7 +282,7 @@ static mics_status read_heads(const mics_json *config, shapes *s)
     MICS_TRY(read_size(config, parts[2], s->pair_rank > 0 ? s->heads.dim : 0, &s->value_dim));
     if (s->heads.key_value < 1 || s->heads.query % s->heads.key_value != 0 || s->heads.dim < 1 ||
         s->heads.dim > CONFIG_MAX_HEAD_DIM)
-        return mics_json_fail(config, query[0], MICS_ERR_INVALID,
+        return mics_json_fail(config, name_said(config, query), MICS_ERR_INVALID,
                               "%lld query heads and %lld of keys and values of %lld elements are "
                               "no attention",
                               (long long)s->heads.query, (long long)s->heads.key_value,
@@ -291,7 +301,7 @@ static mics_status refuse_chosen(const mics_json *config, const aliases names)
     MICS_TRY(read_size(config, names, 0, &chosen));
     if (chosen <= 1)
         return MICS_OK;
-    return mics_json_fail(config, names[0], MICS_ERR_INVALID,
+    return mics_json_fail(config, name_said(config, names), MICS_ERR_INVALID,
                           "a token cannot go to %lld of no experts", (long long)chosen);
 }
 
@@ -381,7 +391,7 @@ static mics_status read_experts(const mics_json *config, shapes *s)
         shared_experts = 0;
     MICS_TRY(read_size(config, width, shared_experts * s->expert_inner, &s->shared_inner));
     if (s->chosen > s->experts || s->experts > 1 << 16)
-        return mics_json_fail(config, experts[0], MICS_ERR_INVALID,
+        return mics_json_fail(config, name_said(config, experts), MICS_ERR_INVALID,
                               "a token cannot go to %lld of %lld experts", (long long)s->chosen,
                               (long long)s->experts);
     return MICS_OK;

@@ -364,6 +364,7 @@ sed 's/"hidden_size": 1024/"hidden_size": 8192/; s/3584/28672/; s/"num_local_exp
     phimoe.json >many_experts.json
 refused "a step; mics cannot run it" many_experts.json --cluster p4d.24xlarge:64
 grep -q '; megatron t[0-9c]* p[0-9]* d[0-9]*e[0-9]* .*would take' refused.err || fail "no plan of spread experts"
+refused "64 such nodes would do (with a batch of at least 512)" many_experts.json --cluster p5.48xlarge:4
 refused "no point of the sweep" plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --set model.config=huge.json
 
 # ---- "sharding": "auto" ----

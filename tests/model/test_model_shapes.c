@@ -158,6 +158,37 @@ static void test_nested(void **state)
 #define SMALL                                                                                      \
     "\"hidden_size\": 64, \"num_attention_heads\": 4, \"num_hidden_layers\": 2, \"vocab_size\": 9"
 
+// A family that is not known is said to be taken for a decoder; within text_config it may be known.
+static void test_guess(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *taken;
+    } cases[] = {
+        {"{\"model_type\": \"novel\", " SMALL "}",
+         "gated feed-forward layers of 256, and an LM head"},
+        {"{\"model_type\": \"novel\", " SMALL ", \"hidden_act\": \"gelu\", \"num_experts\": 4, "
+         "\"num_experts_per_tok\": 2, \"tie_word_embeddings\": true}",
+         "plain feed-forward layers of 256 or 4 experts, and the embedding as its LM head"},
+        {"{\"model_type\": \"novel\", \"text_config\": {\"model_type\": \"qwen3\", " SMALL "}}",
+         NULL},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL "}", NULL},
+        {"{\"model_type\": \"modernbert\", " SMALL "}", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mics_json *json = NULL;
+        char text[256];
+        ASSERT_OK(
+            mics_json_parse(memory, "config.json", cases[i].text, strlen(cases[i].text), &json));
+        assert_true(mics_model_is_guess(json, text, sizeof text) == (cases[i].taken != NULL));
+        if (cases[i].taken != NULL)
+            assert_non_null(strstr(text, cases[i].taken));
+        else
+            assert_string_equal(text, "");
+        mics_json_close(json);
+    }
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -182,6 +213,27 @@ static void test_refused(void **state)
         mics_model *model = NULL;
         ASSERT_STATUS(MICS_ERR_INVALID, build(bad[i], &model));
         assert_null(model);
+    }
+}
+
+// Errors have the name that the file has.
+static void test_names_in_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *said;
+    } named[] = {
+        {"{" SMALL ", \"n_routed_experts\": 4, \"moe_top_k\": 5}",
+         "n_routed_experts: a token cannot go to 5 of 4 experts"},
+        {"{" SMALL ", \"moe_top_k\": 5}", "moe_top_k: a token cannot go to 5 of no experts"},
+    };
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        mics_model *model = NULL;
+        capture_begin(&seen);
+        const mics_status status = build(named[i].text, &model);
+        capture_end();
+        assert_int_equal(status, MICS_ERR_INVALID);
+        ASSERT_SAID(&seen, named[i].said);
     }
 }
 
@@ -441,12 +493,13 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published),      cmocka_unit_test(test_counted),
-        cmocka_unit_test(test_nested),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_other_models),   cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_encoders),       cmocka_unit_test(test_mpt),
-        cmocka_unit_test(test_shared_experts), cmocka_unit_test(test_failing_allocations),
-        cmocka_unit_test(test_dense_layers),   cmocka_unit_test(test_padded_positions),
+        cmocka_unit_test(test_published),       cmocka_unit_test(test_counted),
+        cmocka_unit_test(test_nested),          cmocka_unit_test(test_guess),
+        cmocka_unit_test(test_names_in_errors), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_other_models),    cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_encoders),        cmocka_unit_test(test_mpt),
+        cmocka_unit_test(test_shared_experts),  cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_dense_layers),    cmocka_unit_test(test_padded_positions),
         cmocka_unit_test(test_gates),
     };
     return cmocka_run_group_tests(tests, begin, end);

@@ -185,6 +185,22 @@ const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found)
 
 // ---- nothing fits ----
 
+// Of a mixture with any experts a rank.
+static mics_status least_of_experts(const mics_plan *plan, mics_planner *planner,
+                                    mics_plan_choice choice, double *bytes_out)
+{
+    MICS_TRY(mics_planner_memory(planner, &choice, bytes_out));
+    for (int32_t e = 2; e <= plan->experts; e++) {
+        double bytes = 0;
+        choice.experts = e;
+        if (plan->experts % e == 0 && choice.sharding.params % e == 0 &&
+            mics_model_can_spread(plan->model, e) &&
+            mics_planner_memory(planner, &choice, &bytes) == MICS_OK && bytes < *bytes_out)
+            *bytes_out = bytes;
+    }
+    return MICS_OK;
+}
+
 // Least memory a rank on so many nodes: everything over as many ranks as leave so many replicas,
 // one sequence, recomputed.
 static mics_status least_bytes(const mics_plan *plan, int32_t nodes, int32_t replicas,
@@ -201,7 +217,7 @@ static mics_status least_bytes(const mics_plan *plan, int32_t nodes, int32_t rep
         .sharding = {p, p, p}, .micro_batch = 1, .micro_steps = 1, .recompute = true};
     request.global_batch = ranks;
     MICS_TRY(mics_planner_open(plan->memory, &request, &planner));
-    const mics_status status = mics_planner_memory(planner, &choice, bytes_out);
+    const mics_status status = least_of_experts(plan, planner, choice, bytes_out);
     *available_out = mics_planner_memory_bytes(planner);
     mics_planner_close(planner);
     return status;
