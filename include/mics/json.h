@@ -52,9 +52,7 @@ mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_byt
 mics_status mics_json_parse(mics_memory *memory, const char *name, const char *text, size_t bytes,
                             mics_json **json_out);
 
-/* The same for a line of somebody else's data: integers are taken as real numbers, since they may be
- * beyond 64 bits, and strings may hold NULs (mics_json_string_bytes). `name` says which line it is, so
- * errors give the column alone.
+/* The same for a line of a file. `name` says which line it is, so errors give the column alone.
  *
  * Needs:   `line` has `bytes` bytes.
  * Returns: as mics_json_parse.
@@ -62,6 +60,16 @@ mics_status mics_json_parse(mics_memory *memory, const char *name, const char *t
  */
 mics_status mics_json_parse_line(mics_memory *memory, const char *name, const char *line,
                                  size_t bytes, mics_json **json_out);
+
+/* The same for a line of somebody else's data: integers are taken as real numbers, since they may be
+ * beyond 64 bits, and strings may hold NULs (mics_json_string_bytes).
+ *
+ * Needs:   `line` has `bytes` bytes.
+ * Returns: as mics_json_parse.
+ * Owns:    close with mics_json_close; the line is copied.
+ */
+mics_status mics_json_parse_foreign_line(mics_memory *memory, const char *name, const char *line,
+                                         size_t bytes, mics_json **json_out);
 
 /* Closes; NULL is allowed. Its values are gone then. */
 void mics_json_close(mics_json *json);

@@ -39,16 +39,6 @@ typedef struct mics_exec {
 // How the threads of a generation divide an op's work; the library's own.
 typedef struct mics_shares mics_shares;
 
-// What a router adds up in backward, over the sequences of a micro-batch.
-typedef enum mics_router_sum {
-    MICS_ROUTER_SEQUENCES, // how many
-    MICS_ROUTER_ENTROPY,   // mean of a token's probabilities' entropy, nats
-    MICS_ROUTER_FULLEST,   // tokens that chose the fullest expert, relative to the mean expert
-    MICS_ROUTER_BALANCE,   // the loss that balances, without its factor
-    MICS_ROUTER_DROPPED,   // share of the choices that full experts did not take
-    MICS_ROUTER_SUMS
-} mics_router_sum;
-
 // One pass of one op. What an op lacks is NULL, and so is a gradient that is not wanted.
 typedef struct mics_op_call {
     const mics_exec *at;

@@ -96,6 +96,16 @@ typedef struct mics_router_spec {
     bool random_second;
 } mics_router_spec;
 
+// What a router adds up in backward, over the sequences of a micro-batch.
+typedef enum mics_router_sum {
+    MICS_ROUTER_SEQUENCES, // how many
+    MICS_ROUTER_ENTROPY,   // mean of a token's probabilities' entropy, nats
+    MICS_ROUTER_FULLEST,   // tokens that chose the fullest expert, relative to the mean expert
+    MICS_ROUTER_BALANCE,   // the loss that balances, without its factor
+    MICS_ROUTER_DROPPED,   // share of the choices that full experts did not take
+    MICS_ROUTER_SUMS
+} mics_router_sum;
+
 // One op of a unit. Who adds it to a model fills in kind, inputs, parameters and attributes.
 typedef struct mics_op {
     mics_op_kind kind;

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-// What the routers of a mixture of experts did in a step: means over rank 0's sequences and layers.
+// What the routers of a mixture of experts did in a step: means over all sequences and layers.
 typedef struct mics_router_metrics {
     bool any;       // false: the model has no experts
     double entropy; // of a token's probabilities, nats
@@ -32,7 +32,7 @@ typedef struct mics_metrics {
     int64_t tokens;               // trained on since the run began, this step's included
     double tokens_per_s, step_ms; // since the end of the step before
     double mfu;                   // share of the machine's peak; NaN when that is not known
-    int64_t memory_peak_bytes;    // of rank 0, so far
+    int64_t memory_peak_bytes;    // of the rank that has held most, so far
     int64_t sent_intra_bytes, sent_inter_bytes; // in this step
     // How long rank 0's computation waited for collectives: in all, and its parts.
     double exposed_comm_ms;

@@ -20,6 +20,7 @@
 #include "mics/memory.h"
 #include "mics/mesh.h"
 #include "mics/model.h"
+#include "mics/op.h"
 #include "mics/optimizer.h"
 #include "mics/status.h"
 #include <stdbool.h>
@@ -411,11 +412,13 @@ static inline bool mics_schedule_is_left_over(const mics_schedule *schedule, mic
 
 // What AGREE sends to every rank.
 typedef struct mics_agreement {
-    double loss;            // sum over the rank's tokens
-    double sum_squares;     // of its 1 / ranks of the gradients
-    double updated_squares; // of the gradients that the updates before this step's forward took
-    int64_t counted;        // of the rank's tokens, those that have a part in the loss
-    uint64_t told;          // what the rank tells all others
+    double loss;               // sum over the rank's tokens
+    double sum_squares;        // of its 1 / ranks of the gradients
+    double updated_squares;    // of the gradients that the updates before this step's forward took
+    int64_t counted;           // of the rank's tokens, those that have a part in the loss
+    uint64_t told;             // what the rank tells all others
+    int64_t memory_peak_bytes; // of the rank, so far
+    double router_sums[MICS_ROUTER_SUMS]; // over the rank's sequences and layers
 } mics_agreement;
 
 /* A step's layered groups of at most `layered_micro_steps` micro-steps, as even as can be. Pure.

@@ -86,10 +86,12 @@ mics_status mics_file_sync_dir_of(const char *path)
 }
 
 // Makes one folder whose parent exists.
-static mics_status make_dir(const char *path)
+static mics_status make_dir(const char *path, int32_t *made)
 {
-    if (mkdir(path, 0777) == 0)
+    if (mkdir(path, 0777) == 0) {
+        ++*made;
         return mics_file_sync_dir_of(path);
+    }
     int cause = errno;
     struct stat info;
     // Some file systems name another cause than EEXIST for a folder that exists.
@@ -99,25 +101,60 @@ static mics_status make_dir(const char *path)
                      strerror(cause));
 }
 
-mics_status mics_file_make_dirs(mics_memory *memory, const char *path)
+// The path's length without slashes at its end.
+static size_t trimmed(const char *path)
 {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    return end;
+}
+
+mics_status mics_file_make_new_dirs(mics_memory *memory, const char *path, int32_t *made_out)
+{
+    *made_out = 0;
     if (path[0] == '\0')
         return mics_fail(MICS_ERR_INVALID, "the name of a folder to make is empty");
     char *copy = NULL;
     mics_status status = mics_strdup(memory, path, &copy);
-    size_t end = status == MICS_OK ? strlen(copy) : 0;
-    while (end > 1 && copy[end - 1] == '/')
-        copy[--end] = '\0';
+    const size_t end = trimmed(path);
+    if (status == MICS_OK)
+        copy[end] = '\0';
     for (size_t i = 1; status == MICS_OK && i <= end; i++) {
         const char kept = copy[i];
         if ((kept != '/' && kept != '\0') || copy[i - 1] == '/')
             continue;
         copy[i] = '\0';
-        status = make_dir(copy);
+        status = make_dir(copy, made_out);
         copy[i] = kept;
     }
     mics_free(memory, copy);
     return status;
+}
+
+mics_status mics_file_make_dirs(mics_memory *memory, const char *path)
+{
+    int32_t made = 0;
+    return mics_file_make_new_dirs(memory, path, &made);
+}
+
+void mics_file_remove_dirs(mics_memory *memory, const char *path, int32_t made)
+{
+    char *copy = NULL;
+    if (made == 0 || mics_strdup(memory, path, &copy) != MICS_OK)
+        return;
+    while (made > 0) {
+        copy[trimmed(copy)] = '\0';
+        char *slash = strrchr(copy, '/');
+        if (rmdir(copy) == 0)
+            made--;
+        else if (errno != ENOENT) // which the last ones are if making them failed
+            break;
+        if (slash == NULL)
+            break;
+        *slash = '\0';
+    }
+    mics_free(memory, copy);
 }
 
 static mics_status write_failed(const char *path, int64_t bytes, int cause)

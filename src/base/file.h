@@ -27,6 +27,13 @@ bool mics_file_plain_name(const char *name);
 /* Makes a folder and its parents; what exists stays. New entries are on disk on return. */
 mics_status mics_file_make_dirs(mics_memory *memory, const char *path);
 
+/* The same, and says for mics_file_remove_dirs how many folders it made, also after a failure. */
+mics_status mics_file_make_new_dirs(mics_memory *memory, const char *path, int32_t *made_out);
+
+/* Takes mics_file_make_new_dirs back: removes `made` folders, `path` and its parents, while they are
+ * empty. */
+void mics_file_remove_dirs(mics_memory *memory, const char *path, int32_t made);
+
 /* fsync of a folder: what was created, renamed or removed in it is on disk. */
 mics_status mics_file_sync_dir(const char *path);
 

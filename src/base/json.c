@@ -154,7 +154,7 @@ static mics_status parse_text(mics_json *json, size_t bytes, size_t flags)
 
 // Takes `text` over, in success and failure; its bytes are followed by a NUL.
 static mics_status open_take(mics_memory *memory, const char *name, char *text, size_t bytes,
-                             bool is_line, mics_json **json_out)
+                             bool is_line, size_t flags, mics_json **json_out)
 {
     mics_json *json = NULL;
     mics_status status = MICS_NEW(memory, 1, &json);
@@ -166,7 +166,7 @@ static mics_status open_take(mics_memory *memory, const char *name, char *text, 
     json->text = text;
     json->is_line = is_line;
     MICS_TRY_OUT(mics_strdup(memory, name, &json->name));
-    MICS_TRY_OUT(parse_text(json, bytes, is_line ? JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL : 0));
+    MICS_TRY_OUT(parse_text(json, bytes, flags));
     *json_out = json;
     json = NULL;
 out:
@@ -186,29 +186,36 @@ mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_byt
         mics_free(memory, yaml);
         MICS_TRY(status);
     }
-    return open_take(memory, path, text, bytes, false, json_out);
+    return open_take(memory, path, text, bytes, false, 0, json_out);
 }
 
 static mics_status open_copy(mics_memory *memory, const char *name, const char *text, size_t bytes,
-                             bool is_line, mics_json **json_out)
+                             bool is_line, size_t flags, mics_json **json_out)
 {
     char *copy = NULL;
     MICS_TRY(MICS_NEW(memory, bytes + 1, &copy));
     if (bytes != 0)
         memcpy(copy, text, bytes);
-    return open_take(memory, name, copy, bytes, is_line, json_out);
+    return open_take(memory, name, copy, bytes, is_line, flags, json_out);
 }
 
 mics_status mics_json_parse(mics_memory *memory, const char *name, const char *text, size_t bytes,
                             mics_json **json_out)
 {
-    return open_copy(memory, name, text, bytes, false, json_out);
+    return open_copy(memory, name, text, bytes, false, 0, json_out);
 }
 
 mics_status mics_json_parse_line(mics_memory *memory, const char *name, const char *line,
                                  size_t bytes, mics_json **json_out)
 {
-    return open_copy(memory, name, line, bytes, true, json_out);
+    return open_copy(memory, name, line, bytes, true, 0, json_out);
+}
+
+mics_status mics_json_parse_foreign_line(mics_memory *memory, const char *name, const char *line,
+                                         size_t bytes, mics_json **json_out)
+{
+    return open_copy(memory, name, line, bytes, true, JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL,
+                     json_out);
 }
 
 void mics_json_close(mics_json *json)

@@ -429,8 +429,10 @@ static mics_status agree(mics_engine *engine, const mics_step *step, const mics_
     mine->loss = engine->host_sums->loss;
     mine->sum_squares = engine->host_sums->sum_squares;
     mine->updated_squares = engine->host_sums->updated_squares;
-    memcpy(engine->result.router_sums, engine->host_sums->router,
-           sizeof engine->result.router_sums);
+    memcpy(mine->router_sums, engine->host_sums->router, sizeof mine->router_sums);
+    mics_memory_stats stats;
+    mics_memory_stats_get(engine->spec.memory, &stats);
+    mine->memory_peak_bytes = (int64_t)stats.total_peak;
     MICS_TRY(mics_comm_all_gather(engine->spec.comm, over, engine->agreements, step->block_bytes));
     engine->agreed_us = mics_clock_us();
     return MICS_OK;

@@ -374,6 +374,19 @@ static void begin_update(mics_engine *engine, double factor)
     pthread_mutex_unlock(&engine->mutex);
 }
 
+// What steps report and nothing depends on.
+static void settle_report(mics_engine *engine)
+{
+    mics_step_result *result = &engine->result;
+    for (int32_t rank = 0; rank < engine->schedule->spec.mesh.ranks; rank++) {
+        const mics_agreement *of = &engine->agreements[rank];
+        if (of->memory_peak_bytes > result->memory_peak_bytes)
+            result->memory_peak_bytes = of->memory_peak_bytes;
+        for (int sum = 0; sum < MICS_ROUTER_SUMS; sum++)
+            result->router_sums[sum] += of->router_sums[sum];
+    }
+}
+
 // Every rank has every rank's sums and draws the same conclusions from them, so nobody is left
 // waiting.
 mics_status settle_step(mics_engine *engine)
@@ -383,6 +396,7 @@ mics_status settle_step(mics_engine *engine)
     for (int32_t rank = 0; rank < mesh->ranks; rank++)
         sum += engine->agreements[rank].sum_squares;
     settle_loss(engine);
+    settle_report(engine);
     const double counts = count_factor(engine), clip = engine->spec.clip;
     const double norm_all = sqrt(sum) / engine->loss_scale * counts;
     engine->result.grad_norm = norm_all;

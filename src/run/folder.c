@@ -148,7 +148,7 @@ static mics_status lock_it(mics_memory *memory, const char *path, const char *lo
 {
     char text[LOCK_BYTES];
     bool is_new = false;
-    MICS_TRY(mics_file_make_dirs(memory, path));
+    MICS_TRY(mics_file_make_new_dirs(memory, path, &out->made_folders));
     MICS_TRY(open_files(path, lock, &is_new, out));
     MICS_TRY(await_locks(path, out));
     MICS_TRY(read_lock(lock, out->lock_file, text));
@@ -202,7 +202,7 @@ void run_folder_forget(mics_memory *memory, const char *path, const run_folder *
     static const char *const names[] = {"run-id", "metrics.jsonl", "trace.json", "checkpoints"};
     static const char *const ours[] = {"resolved.json", "lock"};
     char *name = NULL;
-    for (size_t i = 0; out->made && i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (has_name(memory, path, names[i]))
             return;
     }
@@ -212,6 +212,7 @@ void run_folder_forget(mics_memory *memory, const char *path, const run_folder *
         mics_free(memory, name);
         name = NULL;
     }
+    mics_file_remove_dirs(memory, path, out->made_folders);
 }
 
 void run_folder_unlock(run_folder *out)

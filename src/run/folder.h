@@ -10,10 +10,11 @@
 
 // Begins as RUN_FOLDER_NONE.
 typedef struct run_folder {
-    int lock_file; // OUT/lock, byte 0 of which is locked; -1: none
-    int folder;    // OUT itself, locked too: a lock file can be removed; -1: none
-    uint64_t mark; // in OUT/lock, new for each run of several processes: all of them see it
-    bool made;     // the lock, and the run has not begun
+    int lock_file;        // OUT/lock, byte 0 of which is locked; -1: none
+    int folder;           // OUT itself, locked too: a lock file can be removed; -1: none
+    uint64_t mark;        // in OUT/lock, new for each run of several processes: all of them see it
+    bool made;            // the lock, and the run has not begun
+    int32_t made_folders; // OUT and its parents, of those that were not there
 } run_folder;
 
 #define RUN_FOLDER_NONE ((run_folder){.lock_file = -1, .folder = -1})
@@ -36,9 +37,9 @@ typedef enum run_folder_role {
 mics_status run_folder_lock(mics_memory *memory, const char *path, run_folder_role role,
                             bool holds_run, run_folder *out);
 
-/* After a run that was refused: removes the lock that run_folder_lock made, unless the folder holds
- * anything of a run by now, so that the folder counts as nobody's again. Call before run_folder_unlock.
- */
+/* After a run that was refused: removes the lock and the folders that run_folder_lock made, unless
+ * the folder holds anything of a run by now, so that all is as it was before. Call before
+ * run_folder_unlock. */
 void run_folder_forget(mics_memory *memory, const char *path, const run_folder *out);
 
 /* Gives the locks up. */

@@ -361,8 +361,6 @@ static mics_status report_step(run_trainer *self, int64_t step, double step_us, 
     const mics_run *run = self->job->run;
     int64_t tokens = run->global_batch * run_job_sequence(self->job);
     const mics_bytes sent = sent_by_all(self);
-    mics_memory_stats stats;
-    mics_memory_stats_get(self->rank->memory, &stats);
     mics_metrics metrics = {
         .step = step,
         .steps = run->steps,
@@ -373,7 +371,7 @@ static mics_status report_step(run_trainer *self, int64_t step, double step_us, 
         .tokens_per_s = (double)tokens * 1e6 / step_us,
         .step_ms = step_us / 1e3,
         .mfu = utilisation(self, (double)tokens * 1e6 / step_us),
-        .memory_peak_bytes = (int64_t)stats.total_peak,
+        .memory_peak_bytes = result->memory_peak_bytes,
         .sent_intra_bytes = sent.intra,
         .sent_inter_bytes = sent.inter,
         .save_ms = (self->save_us + self->copy_us) / 1e3,

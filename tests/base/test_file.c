@@ -169,6 +169,36 @@ static void end_like_a_signal(void)
     _exit(0);
 }
 
+static int32_t made_of(const char *path)
+{
+    int32_t made = -1;
+    ASSERT_OK(mics_file_make_new_dirs(memory, path, &made));
+    return made;
+}
+
+// What was made is removed again, and nothing else.
+static void test_folders(void **state)
+{
+    (void)state;
+    assert_int_equal(made_of("one//two/three/"), 3);
+    assert_int_equal(made_of("one/two/three"), 0);
+    assert_int_equal(made_of("one/two/four/five"), 2);
+    mics_file_remove_dirs(memory, "one/two/three", 0);
+    assert_int_equal(count_of("one/two/three"), 1);
+    mics_file_remove_dirs(memory, "one/two/four/five", 2);
+    assert_int_equal(count_of("one/two/four"), 0);
+    assert_int_equal(count_of("one/two"), 1);
+    assert_int_equal(made_of("one/two/four/five"), 2);
+    touch("one/two/four/theirs");
+    mics_file_remove_dirs(memory, "one/two/four/five/", 2);
+    assert_int_equal(count_of("one/two/four/five"), 0);
+    assert_int_equal(count_of("one/two/four/theirs"), 1);
+    assert_int_equal(unlink("one/two/four/theirs"), 0);
+    assert_int_equal(rmdir("one/two/four"), 0);
+    mics_file_remove_dirs(memory, "one//two/three/none/", 3);
+    assert_int_equal(count_of("one"), 0);
+}
+
 static void test_signal(void **state)
 {
     (void)state;
@@ -187,8 +217,8 @@ static void test_signal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stem),  cmocka_unit_test(test_aside),  cmocka_unit_test(test_links),
-        cmocka_unit_test(test_sweep), cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_stem),  cmocka_unit_test(test_aside),   cmocka_unit_test(test_links),
+        cmocka_unit_test(test_sweep), cmocka_unit_test(test_folders), cmocka_unit_test(test_signal),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -18,10 +18,10 @@ has_precision() { # OUT TEXT
 bytes() { # OUT HOP
     sed -n "s/^{\"step\": 8,.*\"sent_$2_bytes\": \([0-9]*\).*/\1/p" "$1/metrics.jsonl"
 }
-# All but the agreement's 40 bytes a rank, which go round once.
+# All but the agreement's 88 bytes a rank, which go round once.
 halves() { # OUT OUT
     for hop in intra inter; do
-        [ $((2 * $(bytes "$1" $hop))) = $(($(bytes "$2" $hop) + 240)) ] ||
+        [ $((2 * $(bytes "$1" $hop))) = $(($(bytes "$2" $hop) + 528)) ] ||
             fail "$1 sends $(bytes "$1" $hop) bytes $hop, $2 $(bytes "$2" $hop)"
     done
 }

@@ -9,6 +9,11 @@ on_disk() { # MOUNT-OPTIONS ARGUMENTS...
     shift
     unshare -rm sh -c 'mount -t tmpfs -o "$0" none disk && exec "$@"' "$on_disk_options" "$@"
 }
+# Refused: one line, and nothing is left of what this start made.
+refused() { # MOUNT-OPTIONS ARGUMENTS...
+    run 1 disk on_disk "$1" sh -c '"$@"; status=$?; find disk/* >&2 2>/dev/null; exit $status' "$@"
+    one_line disk.err
+}
 on_disk size=64k true || { echo "skipped: no file system can be mounted here"; exit 77; }
 
 run 0 train "$mics" train run.json --ranks 2 --steps 2
@@ -21,5 +26,14 @@ for options in size=64k ro; do
     run 1 disk on_disk $options "$mics" train run.json --ranks 2 --out disk/out \
         --set 'data.train=["long.txt"]'
     one_line disk.err
+done
+# Room for few bytes, or for few files and folders, one of which is the root.
+for options in size=4k size=16k nr_inodes=2 nr_inodes=3 nr_inodes=4; do
+    refused $options "$mics" tokenize long.txt --out disk/a/out.bin
+    refused $options "$mics" train run.json --ranks 2 --out disk/a/out --set 'data.train=["long.txt"]'
+done
+# An export's weights stay when a file beside them does not fit.
+for options in size=4k size=16k nr_inodes=2 nr_inodes=3; do
+    refused $options "$mics" convert out disk/a/out
 done
 exit 0

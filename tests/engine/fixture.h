@@ -302,6 +302,10 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
     mics_status same = fixture_compare_replicas(run, rank);
     if (memcmp(&run->results[rank].loss, &run->results[0].loss, 2 * sizeof(double)) != 0)
         same = mics_fail(MICS_ERR_INVALID, "loss or norm differs from rank 0's");
+    if (run->results[rank].memory_peak_bytes != run->results[0].memory_peak_bytes ||
+        memcmp(run->results[rank].router_sums, run->results[0].router_sums,
+               sizeof run->results[0].router_sums) != 0)
+        same = mics_fail(MICS_ERR_INVALID, "peak or routers' sums differ from rank 0's");
     return mics_engine_agree(engine, same); // nobody begins the next step before all have compared
 }
 

@@ -99,11 +99,46 @@ static void test_agreement_that_fails(void **state)
     go(1, broken_rank);
 }
 
+// The figure of memory is the largest of all ranks, and comes with the agreement of the step.
+static mics_status step_rank(ranks_self *self)
+{
+    enum { MORE_BYTES = 1 << 20 };
+    agreeing *of = self->arg;
+    const int32_t rank = self->comm->rank;
+    mics_engine *engine = NULL;
+    void *more = NULL;
+    mics_step_result result;
+    mics_memory_stats stats;
+    fixture_source source = {.run = &of->run, .rank = rank, .step = 1};
+    const mics_batch_source read = {.read = fixture_read, .ctx = &source};
+    MICS_TRY(open_rank(of, self, &engine));
+    MICS_TRY(mics_engine_step(engine, 1, 1e-3f, &read, &result));
+    mics_memory_stats_get(self->memory, &stats);
+    RANKS_EXPECT(result.memory_peak_bytes == (int64_t)stats.total_peak); // shards are alike
+    if (rank == 2) {
+        MICS_TRY(mics_alloc(self->memory, MICS_MEM_DATA, MORE_BYTES, &more));
+        mics_free(self->memory, more);
+    }
+    source.step = 2;
+    MICS_TRY(mics_engine_step(engine, 2, 1e-3f, &read, &result));
+    RANKS_EXPECT(result.memory_peak_bytes == (int64_t)stats.total_peak + MORE_BYTES);
+    MICS_TRY(mics_engine_complete(engine));
+    mics_engine_close(engine);
+    return MICS_OK;
+}
+
+static void test_largest_memory(void **state)
+{
+    (void)state;
+    go(0, step_rank);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_agreement_that_fails),
+        cmocka_unit_test(test_largest_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,8 +18,8 @@ enum {
     LAYER = 1920, // ln 4 * 16, c_attn 432 + 48, c_proj 144 + 16, c_fc 576 + 48, c_proj 576 + 16
     HEAD = 128,   // ln_f 2 * 16 -> 128
     HEAD_UNTIED = 384,        // and 29 * 12 -> 352
-    AGREE_INTRA = 6 * 7 * 40, // each rank's 40 bytes over 7 of 8 links
-    AGREE_INTER = 2 * 7 * 40,
+    AGREE_INTRA = 6 * 7 * 88, // each rank's 88 bytes over 7 of 8 links
+    AGREE_INTER = 2 * 7 * 88,
 };
 
 // Bytes that all ranks send in a step, in multiples of what one micro-step gathers (A), of the

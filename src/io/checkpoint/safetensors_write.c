@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -49,7 +48,7 @@ typedef struct planned {
 struct mics_safetensors_writer {
     mics_memory *memory;
     char *dir;
-    bool made_dir;
+    int32_t made_dirs; // the folder and its parents, of those that were not there
     planned *tensors;
     int32_t tensor_count;
     shard *shards;
@@ -251,12 +250,8 @@ static bool is_model_file(const char *name)
     return strncmp(name, "model-", 6) == 0 && mics_text_ends(name, ".safetensors");
 }
 
-// Makes the folder, or sees that it holds no model.
-static mics_status prepare_folder(mics_safetensors_writer *writer)
+static mics_status check_folder(const mics_safetensors_writer *writer)
 {
-    struct stat info;
-    writer->made_dir = stat(writer->dir, &info) != 0 && errno == ENOENT;
-    MICS_TRY(mics_file_make_dirs(writer->memory, writer->dir));
     DIR *folder = opendir(writer->dir);
     if (folder == NULL)
         return mics_fail(mics_status_of_errno(errno), "%s: cannot list the folder: %s", writer->dir,
@@ -270,6 +265,17 @@ static mics_status prepare_folder(mics_safetensors_writer *writer)
                                writer->dir, entry->d_name);
     }
     closedir(folder);
+    return status;
+}
+
+// Makes the folder, or sees that it holds no model.
+static mics_status prepare_folder(mics_safetensors_writer *writer)
+{
+    mics_status status = mics_file_make_new_dirs(writer->memory, writer->dir, &writer->made_dirs);
+    if (status == MICS_OK)
+        status = check_folder(writer);
+    if (status != MICS_OK)
+        mics_file_remove_dirs(writer->memory, writer->dir, writer->made_dirs);
     return status;
 }
 
@@ -378,8 +384,7 @@ static void discard(mics_safetensors_writer *writer)
         mics_file_drop(writer->memory, &writer->shards[i].aside);
         unlink(writer->shards[i].path);
     }
-    if (writer->made_dir)
-        rmdir(writer->dir);
+    mics_file_remove_dirs(writer->memory, writer->dir, writer->made_dirs);
 }
 
 mics_status mics_safetensors_create(mics_memory *memory, const char *dir,

@@ -169,8 +169,13 @@ static mics_status find_or_make(mics_text_window *window, const text_files *file
         return mics_fail(MICS_ERR_INVALID, "%s: the path is too long", spec->cache_dir);
     if (access(shard_path, F_OK) == 0)
         return MICS_OK;
-    MICS_TRY(mics_file_make_dirs(window->reader.memory, spec->cache_dir));
-    return make_once(window, files, hash, shard_path, empty_out);
+    int32_t made = 0;
+    mics_status status = mics_file_make_new_dirs(window->reader.memory, spec->cache_dir, &made);
+    if (status == MICS_OK)
+        status = make_once(window, files, hash, shard_path, empty_out);
+    if (status != MICS_OK) // unless what is done so far is kept there
+        mics_file_remove_dirs(window->reader.memory, spec->cache_dir, made);
+    return status;
 }
 
 mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, const char *path,

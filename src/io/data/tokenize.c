@@ -155,7 +155,7 @@ static mics_status encode_line(const tokenizing *self, mics_encoder *encoder, co
     if (is_blank(line + mark, bytes - mark))
         return MICS_OK;
     snprintf(name, sizeof name, "%s, line %" PRId64, self->window->reader.path, number);
-    MICS_TRY(mics_json_parse_line(self->memory, name, line + mark, bytes - mark, &json));
+    MICS_TRY(mics_json_parse_foreign_line(self->memory, name, line + mark, bytes - mark, &json));
     mics_status status = find_text(self->spec, json, name, &text);
     if (status == MICS_OK)
         status =

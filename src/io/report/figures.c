@@ -23,7 +23,7 @@ void metrics_figures(const mics_metrics *m, metrics_figure figures_out[METRICS_F
         real("tokens_per_s", "speed/tokens_per_s", "tokens a second", m->tokens_per_s),
         real("step_ms", "speed/step_ms", "time of a step, ms", m->step_ms),
         real("mfu", "speed/mfu", "share of the machine's peak FLOP/s", m->mfu),
-        count("memory_peak_bytes", "memory/peak_bytes", "most memory of rank 0 so far",
+        count("memory_peak_bytes", "memory/peak_bytes", "most memory that a rank has held so far",
               m->memory_peak_bytes),
         count("sent_intra_bytes", "communication/sent_intra_bytes", "sent inside nodes in the step",
               m->sent_intra_bytes),

@@ -38,7 +38,7 @@ static mics_status read_step(mics_memory *memory, const char *name, const char *
                              int64_t *step_out)
 {
     mics_json *json = NULL;
-    MICS_TRY(mics_json_parse(memory, name, line, bytes, &json));
+    MICS_TRY(mics_json_parse_line(memory, name, line, bytes, &json));
     const mics_json_value *step = mics_json_get(mics_json_root(json), "step");
     mics_status status = MICS_OK;
     if (mics_json_type_of(step) != MICS_JSON_INT || mics_json_int(step) < 0)

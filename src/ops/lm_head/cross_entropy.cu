@@ -93,6 +93,21 @@ static __device__ __forceinline__ void put_slopes(G *gradients, const T *logits,
     store_pack<COUNT>(gradients + v, out);
 }
 
+// The gradients of a row that does not count.
+template <typename G, int COUNT, int TEAM>
+static __device__ __forceinline__ void clear_row(G *gradients, int64_t V, int64_t member)
+{
+    const int64_t packs = V / COUNT, last = packs * COUNT + member;
+    mics_pack<G, COUNT> zeros;
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k)
+        zeros.at[k] = from_float<G>(0.0F);
+    for (int64_t i = member; i < packs; i += TEAM)
+        store_pack<COUNT>(gradients + i * COUNT, zeros);
+    if (last < V)
+        gradients[last] = zeros.at[0];
+}
+
 // A row, by a team whose thread number `member` this is. A team without a row (r >= R), or with one
 // that does not count, comes to the barriers.
 template <typename T, typename G, int COUNT, int TEAM>
@@ -120,8 +135,8 @@ static __device__ __forceinline__ void entropy_row(const mics_cuda_logits &a, in
     else
         __syncwarp();
     G *gradients = static_cast<G *>(a.gradients) + r * a.stride;
-    for (int64_t v = member; r < a.R && !counts && v < a.V; v += TEAM)
-        gradients[v] = from_float<G>(0.0F);
+    if (r < a.R && !counts)
+        clear_row<G, COUNT, TEAM>(gradients, a.V, member);
     const float factor = a.scale / row.sum;
 #pragma unroll 2
     for (int64_t i = member; i < packs; i += TEAM)

@@ -186,7 +186,7 @@ static void test_foreign_files(void **state)
     static const struct {
         const char *text, *part;
     } cases[] = {
-        {"not json\n{\"step\": 2}\n", "f.jsonl, line 1:1:"},
+        {"not json\n{\"step\": 2}\n", "f.jsonl, line 1, column 3: "},
         {"{\"step\": -1}\n", "line 1: no \"step\" that counts"},
         {"{\"step\": 1.5}\n", "no \"step\""},
         {"{\"loss\": 1}\n", "no \"step\""},
