@@ -128,7 +128,7 @@ median() { # NAME FIELD
         "$work/$1/metrics.jsonl" | spread | cut -d' ' -f1
 }
 
-# The peak memory of rank 0, MiB.
+# The most memory that a rank held, MiB.
 mib_of() { # NAME
     awk -v bytes="$(median "$1" memory_peak_bytes)" 'BEGIN { printf "%.1f\n", bytes / 1048576 }'
 }
