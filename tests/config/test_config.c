@@ -318,8 +318,10 @@ static void test_hostile_values(void **state)
     static const refusal cases[] = {
         {"\"gradient_clipping\": -1", MICS_ERR_INVALID, "must be 0 or more, not -1"},
         {"\"gradient_clipping\": 1e999", MICS_ERR_FORMAT, "run.json:4:"},
-        {"\"gradient_clipping\": NaN", MICS_ERR_FORMAT, "run.json:4:"},
-        {"\"gradient_clipping\": Infinity", MICS_ERR_FORMAT, "run.json:4:"},
+        {"\"gradient_clipping\": NaN", MICS_ERR_FORMAT,
+         "run.json:4: gradient_clipping: must be a number"},
+        {"\"gradient_clipping\": Infinity", MICS_ERR_FORMAT,
+         "run.json:4: gradient_clipping: must be a number"},
         {"\"gradient_accumulation_steps\": 99999999999999999999", MICS_ERR_INVALID, "run.json:4:"},
         {"\"gradient_accumulation_steps\": 1.5", MICS_ERR_INVALID,
          "must be a whole number, not "
