@@ -15,12 +15,12 @@ enum { STEPS = 2 };
 enum { STEPS = 20 };
 #endif
 
-// Tolerances that the project promises; all relative, the gradients' by a tensor's norm.
-static const double logit_tolerance = 1e-4, grad_tolerance = 1e-3, loss_tolerance = 1e-3;
-static const double alike_tolerance = 1e-4;
-// Of what 20 steps change a parameter by: those that take signs or divide by small moments make
-// steps of roundings.
-static const double change_tolerance = 1e-2;
+// Some three times what was seen (AVX-512): 6e-6 of logits, 6e-6 of a gradient's norm, 1.4e-7 of an
+// evaluation.
+static const double logit_tolerance = 2e-5, grad_tolerance = 2e-5, evaluation_tolerance = 1e-6;
+// Over 20 steps more: optimizers that take signs or divide by small moments make steps of roundings.
+// Seen were 1.6e-5 of a loss, 2.0e-5 between meshes, 2.4e-4 of what a parameter changes by.
+static const double loss_tolerance = 5e-5, alike_tolerance = 5e-5, change_tolerance = 1e-3;
 
 enum { SEQUENCES = 4, LENGTH = 10, N = SEQUENCES * LENGTH, VOCAB = 11, SEED = 9 };
 static const float rate = 5e-3F;
@@ -287,7 +287,7 @@ static void check(const experts_run *run)
                      losses[step], e->losses[step]);
     if (run->logits == NULL) // an evaluation of a part of the batch
         return;
-    assert_true(fabs(run->evaluated - e->evaluated) <= loss_tolerance * e->evaluated);
+    assert_true(fabs(run->evaluated - e->evaluated) <= evaluation_tolerance * e->evaluated);
     for (int64_t i = 0; i < N * VOCAB; i++)
         assert_true(fabs((double)run->logits[i] - e->logits[i]) <=
                     logit_tolerance * (1 + fabs(e->logits[i])));

@@ -97,7 +97,7 @@ static int32_t experts_of(spread_run *run)
 static void check_losses(const spread_run *run, const spread_run *reference, int from, int to)
 {
     for (int step = from; step <= to; step++) {
-        if (!(fabs(run->losses[step] - reference->losses[step]) <= 1e-4 * reference->losses[step]))
+        if (!(fabs(run->losses[step] - reference->losses[step]) <= 2e-6 * reference->losses[step]))
             fail_msg("%s, %s: step %d: loss %.9g, one rank has %.9g", run->out, run->experts, step,
                      run->losses[step], reference->losses[step]);
     }
