@@ -161,6 +161,9 @@ static void test_stop_at_divergence(void **state)
     assert_int_equal(system("rm -r out"), 0);
 }
 
+// A save whose files go while it is under way waits for them.
+#define SAVED "while ! [ -e out/checkpoints/step-00000010/manifest.json ]; do sleep 0.01; done; "
+
 // The newest checkpoint is damaged: the one before it. None is left: an error.
 static void test_damaged_checkpoint(void **state)
 {
@@ -168,15 +171,13 @@ static void test_damaged_checkpoint(void **state)
     live_run undisturbed, run = run_of(&LAYOUTS[1]);
     go_undisturbed(&LAYOUTS[1], &undisturbed);
     run.flip = (live_flip){.kind = LIVE_MASTERS, .rank = 1, .after = 11, .elem = 3, .bit = 9};
-    run.command =
-        "while ! [ -e out/checkpoints/step-00000010/manifest.json ]; do sleep 0.01; done; "
-        "for f in out/checkpoints/step-00000010/rank-*; do "
-        "printf damage | dd of=$f bs=1 seek=9000 conv=notrunc 2>/dev/null; done";
+    run.command = SAVED "for f in out/checkpoints/step-00000010/rank-*; do "
+                        "printf damage | dd of=$f bs=1 seek=9000 conv=notrunc 2>/dev/null; done";
     live_go(&run, false);
     ASSERT_OK(run.status);
     expect(run.warning, "goes back to step 5");
     assert_true(live_same(&run, &undisturbed, 1));
-    run.command = "rm -r out/checkpoints/step-*";
+    run.command = SAVED "rm -r out/checkpoints/step-*";
     live_go(&run, false);
     assert_int_not_equal(run.status, MICS_OK);
     assert_int_equal(run.errors, 1);
