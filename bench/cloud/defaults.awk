@@ -1,8 +1,7 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-# Tables of defaults.sh's rows: PART SHARDING ROUND TOKENS/S STEP_MS EXPOSED_MS MIB HOP_EXPOSED LINK COMPUTE UNIT MEMBER.
-# MEMBER is P|G|O. Figures may be "-". Rows that were kept before there was a MEMBER counted reductions between nodes as
-# gathers: of those only the figures of mics(P) are taken, which has none.
+# Tables of defaults.sh's rows: PART SHARDING ROUND TOKENS/S STEP_MS EXPOSED_MS MIB HOP_EXPOSED LINK COMPUTE UNIT MEMBER
+# HOP_EXPOSED_OF_RANK_0. MEMBER is P|G|O. Figures may be "-".
 
 # The median of a list in `text`, a number a word; its least and most are left in low and high.
 function median(text,    n, i, j, swap, list) {
@@ -93,17 +92,18 @@ function print_speeds(part,    i, kind, base, head) {
 function print_hop(part, kind,    ratio) {
     ratio = over_bound(part, kind)
     if (bound == 0) {
-        printf "%-7s %-13s %12s %9s %9s %9s %9s   %s\n", part, called(part, kind), "-", "-", "-", "-", "-", "-"
+        printf "%-7s %-13s %9s %9s %9s %9s %9s %9s   %s\n", part, called(part, kind), "-", "-", "-", "-", "-", "-", "-"
         return
     }
-    printf "%-7s %-13s %12.1f %9.1f %9.1f %9.1f %9.1f   %s\n", part, called(part, kind), median(column(part, kind, 8)),
+    printf "%-7s %-13s %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f   %s\n", part, called(part, kind),
+        median(column(part, kind, 13)), median(column(part, kind, 8)),
         median(column(part, kind, 9)), median(column(part, kind, 10)), median(column(part, kind, 11)), bound,
         ranged(ratio, "%.2f")
 }
 
 function print_hops(    p, i, kind) {
-    printf "\n%-7s %-13s %12s %9s %9s %9s %9s   %s\n", "hop, ms", "sharding", "exposed", "link", "compute", "unit",
-        "bound", "exposed / bound"
+    printf "\n%-7s %-13s %9s %9s %9s %9s %9s %9s   %s\n", "hop, ms", "sharding", "rank 0", "exposed", "link",
+        "compute", "unit", "bound", "exposed / bound"
     for (p = 1; p <= parts; p++)
         for (i = 1; i <= cases[part_name[p]]; i++) {
             kind = name[part_name[p], i]
@@ -119,11 +119,10 @@ function print_hops(    p, i, kind) {
         name[$1, ++cases[$1]] = $2
     seen[$1, $2] = 1
     rounds = $3 > rounds ? $3 + 0 : rounds
-    if (NF > 11)
+    if ($12 != "-")
         member[$1, $2] = $12
-    last = NF > 11 || $2 ~ /^mics\(/ ? 11 : 7
-    for (field = 4; field <= last; field++)
-        if ($field != "-")
+    for (field = 4; field <= NF; field++)
+        if (field != 12 && $field != "-")
             value[$1, $2, $3, field] = $field + 0
 }
 

@@ -21,7 +21,8 @@
 # gathers, less all computation of that step, and the time on the link of the largest unit (ledger_of and hop_of of
 # lib.sh). For mics(2) that is the second hop; where gradients are reduced between nodes or a parameter sync follows the
 # update, these are part of it, so one bound holds for whatever auto takes. Where parameters are gathered between nodes
-# too, as zero3 does, the table has no figures ("-"), nor of rows that were kept by a script without MEMBER.
+# too, as zero3 does, the table has no figures ("-"). "exposed" is of the rank that waits least: ranks which share cores
+# end their computation at different times, and the others wait for the last as well; "rank 0" is an example.
 #
 # All takes some 40 minutes. No case begins after SECONDS_MAX seconds; the tables are of what there is. With RESULTS a
 # next call goes on.
@@ -36,7 +37,7 @@ read -ra settings <<<"${SETTINGS:-}"
 read -ra of_steps <<<"${STEPS_SHARDINGS:-zero3-ring@1 zero3-ring@2 zero3-ring@4 zero3 mics(2) auto}"
 read -ra of_hop <<<"${HOP_SHARDINGS:-zero3-ring@4 mics(2) auto}"
 read -ra of_weak <<<"${WEAK_SHARDINGS:-apart zero3-ring mics(2) auto}"
-open_results "per_node $per_node share ${SHARE:-37} ${settings[*]-}"
+open_results "per_node $per_node share ${SHARE:-37}, hops of the rank that waits least ${settings[*]-}"
 
 # Leaves what a part runs on in nodes_of, mbit, micro_steps and shape, and its shardings in `cases`.
 take_part() { # PART
@@ -63,23 +64,25 @@ steps_of() { # PART SHARDING
     esac
 }
 
-# A row: tokens/s, step_ms, exposed ms, MiB of a rank, and of the hop: exposed, LINK, COMPUTE, UNIT, MEMBER.
+# A row: tokens/s, step_ms, exposed ms, MiB of a rank, and of the hop: exposed, LINK, COMPUTE, UNIT, MEMBER, rank 0's.
 measure() { # PART SHARDING
-    local kind=$2 node
+    local kind=$2 node steps
+    steps=$(steps_of "$1" "$2")
     take_part "$1"
-    local all=("run.steps=$(steps_of "$1" "$2")" "${shape[@]}" ${settings[@]+"${settings[@]}"})
+    local all=("run.steps=$steps" "${shape[@]}" ${settings[@]+"${settings[@]}"})
     if [ "$kind" = apart ]; then
         "$cloud" down && standing=
         train_apart "$nodes_of" run "mics($per_node)" "$micro_steps" "${all[@]}" || return 1
         for ((node = 0; node < nodes_of; node++)); do
             echo "$(median "run$node" tokens_per_s) $(median "run$node" step_ms) $(median "run$node" exposed_comm_ms)"
         done | awk -v mib="$(mib_of run0)" '{ rate += $1; step += $2; waited += $3 }
-            END { print rate, step / NR, waited / NR, mib, "- - - - -" }'
+            END { print rate, step / NR, waited / NR, mib, "- - - - - -" }'
         return
     fi
     [ "$kind" != zero3-ring ] || kind=zero3-ring@$units
     up "$nodes_of" "${mbit}mbit"
-    train run "$kind" "$micro_steps" "${all[@]}" || return 1
+    # shellcheck disable=SC2046
+    train run "$kind" "$micro_steps" "${all[@]}" $(tracing "$steps") || return 1
     echo "$(median run tokens_per_s) $(median run step_ms) $(median run exposed_comm_ms) $(mib_of run)" \
         "$(hop_of run "$mbit")"
 }

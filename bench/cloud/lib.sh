@@ -177,29 +177,43 @@ ledger_of() { # NAME
         }'
 }
 
-# How much a run waited for what ledger_of calls HOP, beside the least that can be had: "EXPOSED LINK COMPUTE UNIT
-# MEMBER", in ms, where MEMBER is P|G|O. A node's link is busy for LINK with it, a step computes for COMPUTE, and UNIT
-# of LINK is the largest unit's; so at least max(0, LINK - COMPUTE) is exposed, and what the last unit sends. EXPOSED is
-# the wait for the second hop; for reductions, where gradients are reduced between nodes; and for parameters, where a
-# parameter sync brings them. Where parameters are gathered between nodes, gathers are on the link too, and waits for
-# them cannot be told from the others': there the figures are "-".
+# Settings with which a run of so many steps traces those that median() counts.
+tracing() { # STEPS
+    local first=$(($1 > 3 ? 3 : $1 > 1 ? 2 : 1)) last=$(($1 > 2 ? $1 - 1 : $1))
+    echo "run.trace_step=$first run.trace_steps=$((last - first + 1))"
+}
+
+# How much a traced run waited for what ledger_of calls HOP, beside the least that can be had: "EXPOSED LINK COMPUTE UNIT
+# MEMBER FIRST", in ms, where MEMBER is P|G|O. A node's link is busy for LINK with it, a step computes for COMPUTE, and
+# UNIT of LINK is the largest unit's; so at least max(0, LINK - COMPUTE) is exposed, and what the last unit sends.
+# EXPOSED is the wait for the second hop; for reductions, where gradients are reduced between nodes; and for parameters,
+# where a parameter sync brings them. EXPOSED and COMPUTE are of the rank that waits least in all: it computes longest,
+# so nobody keeps it waiting, and links alone do. The others wait for it too, since ranks that share cores never end
+# together; FIRST is what rank 0 waits, which metrics.jsonl has. Where parameters are gathered between nodes, gathers are
+# on the link too, and waits for them cannot be told from the others': there the figures are "-".
 hop_of() { # NAME MBIT
-    local bytes
+    local bytes field fields=(exposed exposed_second_hop exposed_reduce exposed_gather compute_busy)
     read -ra bytes <<<"$(ledger_of "$1")"
-    awk -v hop="${bytes[1]}" -v unit="${bytes[2]}" -v nodes="$nodes" -v mbit="$2" -v step="$(median "$1" step_ms)" \
-        -v exposed="$(median "$1" exposed_comm_ms)" -v waited="$(median "$1" exposed_second_hop_ms)" \
-        -v gather="$(median "$1" exposed_gather_ms)" -v reduce="$(median "$1" exposed_reduce_ms)" \
-        -v mesh="$(mesh_of "$1")" -v per_node="$per_node" 'BEGIN {
+    for field in "${fields[@]}"; do
+        sed -n "s/^\"${field}_us_by_rank\": \[\(.*\)\],*$/\1/p" "$work/$1/trace.json" | tr -d ,
+    done | awk -v hop="${bytes[1]}" -v unit="${bytes[2]}" -v nodes="$nodes" -v mbit="$2" -v mesh="$(mesh_of "$1")" \
+        -v per_node="$per_node" '
+        { for (rank = 1; rank <= NF; rank++) us[NR, rank] = $rank }
+        END {
             split(mesh, degrees, " ")
             member = degrees[1] "|" degrees[2] "|" degrees[3]
             if (degrees[1] > per_node) {
-                print "- - - -", member
+                print "- - - -", member, "-"
                 exit
             }
-            if (degrees[2] > per_node) waited += reduce
-            if (degrees[3] > degrees[1]) waited += gather
+            for (rank = least = 1; rank <= NF; rank++) {
+                if (us[1, rank] < us[1, least]) least = rank
+                waited[rank] = us[2, rank] + (degrees[2] > per_node ? us[3, rank] : 0) + \
+                    (degrees[3] > degrees[1] ? us[4, rank] : 0)
+            }
             ms = 8 / nodes / mbit / 1000
-            printf "%.1f %.1f %.1f %.1f %s\n", waited, hop * ms, step - exposed, unit * ms, member
+            printf "%.1f %.1f %.1f %.1f %s %.1f\n", waited[least] / 1e3, hop * ms, us[5, least] / 1e3, unit * ms, member,
+                waited[1] / 1e3
         }'
 }
 

@@ -18,7 +18,7 @@
 #   speedup                                 mics over zero3, of a round
 #   weak_scaling                            mics: tokens/s of 4 nodes over that of 1, of a round, with micro-batches
 #                                           of 192 tokens
-#   second_hop_exposed_ms                   what mics waited for the second hop there
+#   second_hop_exposed_ms                   what mics waited for the second hop there, on the rank that waits least
 #   second_hop_bound_ms                     the least that can be had of it: max(0, time on the link - computation), and
 #                                           the largest unit's time on the link
 #   inter_bytes_counted, inter_bytes_links  sent between nodes in all runs of the rounds on 4 nodes, all steps: as
@@ -32,7 +32,9 @@ large=(data.sequence_length=64 train_micro_batch_size_per_gpu=3)
 mbit=250
 
 run() { # STEPS SHARDING SETTING...: leaves tokens/s of a run in `rate`, its memory in `memory`
-    train run "$2" 4 "run.steps=${STEPS:-$1}" "${@:3}"
+    local steps=${STEPS:-$1}
+    # shellcheck disable=SC2046
+    train run "$2" 4 "run.steps=$steps" $(tracing "$steps") "${@:3}"
     rate=$(median run tokens_per_s) memory=$(median run memory_peak_bytes)
     if [ "$nodes" -gt 1 ]; then
         counted=$((counted + $(total run sent_inter_bytes)))

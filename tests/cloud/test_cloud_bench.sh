@@ -9,14 +9,14 @@ export CLOUD="f$$"
 trap '"$cloud" down; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
 
 cat >rows <<'ROWS'
-steps zero3-ring@1 1 30 4000 3900 80 190 0.1 100 0
-steps zero3-ring@4 1 40 3000 2900 110 190 0.1 100 0
-steps mics(2) 1 140 900 700 130 600 600 200 150
-steps zero3-ring@1 2 30 4000 3900 80 190 0.1 100 0
-steps zero3-ring@4 2 40 3000 2900 110 190 0.1 100 0
-steps mics(2) 2 160 800 500 130 500 600 300 150
-weak16 apart 1 10000 1000 2 50 0 0 0 0
-weak16 mics(2) 1 9300 1100 100 50 80 1300 2000 100
+steps zero3-ring@1 1 30 4000 3900 80 - - - - 8|8|8 -
+steps zero3-ring@4 1 40 3000 2900 110 - - - - 8|8|8 -
+steps mics(2) 1 140 900 700 130 600 600 200 150 2|2|2 610
+steps zero3-ring@1 2 30 4000 3900 80 - - - - 8|8|8 -
+steps zero3-ring@4 2 40 3000 2900 110 - - - - 8|8|8 -
+steps mics(2) 2 160 800 500 130 500 600 300 150 2|2|2 540
+weak16 apart 1 10000 1000 2 50 - - - - - -
+weak16 auto 1 9300 1100 100 50 80 1300 2000 100 1|1|8 95
 ROWS
 awk -f "$source_dir/bench/cloud/defaults.awk" rows >tables || fail "defaults.awk: status $?"
 row() { # WORDS...: there is a line with these words in this order
@@ -25,9 +25,9 @@ row() { # WORDS...: there is a line with these words in this order
 }
 # Over the best prefetch, within a round; bounds are 600 - 200 + 150 and 600 - 300 + 150, and a unit's where all can be hidden.
 row 'steps mics(2) 150 (140 to 160) 3.75 (3.50 to 4.00)'
-row 'weak16 mics(2) 93.0 (93.0 to 93.0)'
-row 'steps mics(2) 550.0 500.0 1.10 (1.09 to 1.11)'
-row 'weak16 mics(2) 80.0 100.0 0.80'
+row 'weak16 auto 1|1|8 93.0 (93.0 to 93.0)'
+row 'steps mics(2) 575.0 550.0 500.0 1.10 (1.09 to 1.11)'
+row 'weak16 auto 1|1|8 95.0 80.0 100.0 0.80'
 
 "$cloud" check >check.out 2>check.err
 case $? in
