@@ -25,6 +25,7 @@ ls traced/*.tmp >left.out 2>&1 && fail "the trace was not put into place"
 contains traced.out "trace of steps 3 to 4 written to traced/trace.json"
 contains traced.out "ui.perfetto.dev"
 contains traced.out "computation waited"
+contains traced.out "waited least"
 contains traced.out "at least, whatever the order of collectives: "
 contains traced/trace.json '"name": "gather inter h.1", "cat": "gather inter"'
 contains traced/trace.json '"name": "backward head"'

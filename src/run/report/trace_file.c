@@ -322,6 +322,17 @@ static double ms_of(const run_trace_file *file, figure which)
     return mean_of(file, which) / 1e3;
 }
 
+// The rank that computes longest as a rule: nobody keeps it waiting, so what it waits for are links.
+static int32_t waits_least(const run_trace_file *file)
+{
+    int32_t least = 0;
+    for (int32_t rank = 1; rank < file->ranks; rank++) {
+        if (*figure_of(file, EXPOSED, rank) < *figure_of(file, EXPOSED, least))
+            least = rank;
+    }
+    return least;
+}
+
 static void tell_summary(const run_trace_file *file)
 {
     const long long first = file->first_step, last = first + file->count - 1;
@@ -342,6 +353,12 @@ static void tell_summary(const run_trace_file *file)
                  "agree %.2f",
                  ms_of(file, EXPOSED), ms_of(file, EXPOSED_GATHER), ms_of(file, EXPOSED_REDUCE),
                  ms_of(file, EXPOSED_SECOND_HOP), ms_of(file, EXPOSED_AGREE));
+    const int32_t least = waits_least(file);
+    if (file->ranks > 1)
+        run_job_note(file->job,
+                     "  rank %d waited least, %.2f ms; what others waited beyond that, "
+                     "they waited for late ranks",
+                     (int)least, *figure_of(file, EXPOSED, least) / 1e3);
     run_job_note(file->job,
                  "  at least, whatever the order of collectives: %.2f ms (first gather %.2f, "
                  "last reduce %.2f); the step took %.2f times that",
