@@ -462,6 +462,7 @@ static void test_allocations(void **state)
         mics_saved_close(saved);
         assert_int_equal(mics_memory_close(memory), 0);
         assert_true(status == MICS_OK || status == MICS_ERR_MEMORY);
+        assert_int_equal(access(scratch_path(&place, "out"), F_OK), status == MICS_OK ? 0 : -1);
         scratch_remove(&place);
     }
 }
@@ -493,6 +494,7 @@ static void test_tokenizer_allocations(void **state)
         mics_saved_close(saved);
         assert_int_equal(mics_memory_close(memory), 0);
         assert_true(status == MICS_OK || status == MICS_ERR_MEMORY);
+        assert_int_equal(access(scratch_path(&out, "out"), F_OK), status == MICS_OK ? 0 : -1);
         scratch_remove(&out);
     }
     scratch_remove(&place);
