@@ -57,7 +57,7 @@ train 0 metrics --steps 5 --out before
 cmp kept.json before/run.json || fail "an earlier version's run.json was overwritten"
 
 for file in resolved.json metrics.jsonl trace.json products.bin checkpoints/latest; do
-    mkdir -p theirs/checkpoints
+    mkdir -p "$(dirname "theirs/$file")"
     echo mine >"theirs/$file"
     train 2 theirs --out theirs
     [ "$(grep -c "^mics: error" theirs.err)" = 1 ] || fail "one error line is due"
