@@ -81,6 +81,16 @@ same_losses closed open
 same_weights closed/checkpoints/step-00000004 open/checkpoints/step-00000004
 grep -q "parameters over" -r closed --exclude-dir=checkpoints && fail "a file of the run holds what was printed"
 
+# Names that JSON would write otherwise, or read as something else.
+for out in "$(printf 'a\tb')" '"quoted"' 'a\b' 12 null '{}'; do
+    train 0 odd --out "$out"
+    [ -d "$out/checkpoints" ] || fail "the folder is not called $out: $(ls -Q)"
+done
+train 2 latin --out "$(printf 'caf\351')"
+contains latin.err "run.out: the value is not UTF-8"
+sed 's/.*/{"1": "&"}/' text.txt >fields.jsonl
+train 0 field --out field --data fields.jsonl --text-field 1
+
 # Names that are patterns to a shell.
 train 0 pattern --out 'a[1]*?\b'
 train 0 plain --out plain
