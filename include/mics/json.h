@@ -33,8 +33,9 @@ typedef enum mics_json_type {
 
 /* Reads a file, refusing more than max_bytes, values that would take more than 512 MiB of memory,
  * duplicate keys, nesting over 64 levels, NULs and invalid UTF-8. Integers beyond int64 are reals;
- * NaN, Infinity and -Infinity, which Python writes, are strings. A file called *.yaml or *.yml is
- * read as YAML, without aliases and tags; its lines are those of errors.
+ * NaN, Infinity and -Infinity, which Python writes, are strings. A byte order mark is passed over. A
+ * file called *.yaml or *.yml is read as YAML, without aliases and tags; its lines are those of
+ * errors.
  *
  * Needs:   max_bytes >= 1: 0 refuses every file.
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT ("FILE:LINE:COLUMN: what"); MICS_ERR_MEMORY.

@@ -503,7 +503,7 @@ mics_status mics_saved_evaluate(const mics_saved *saved, const mics_evaluation_s
 /* Writes the parameters as Hugging Face safetensors into a folder, tensor by tensor, in bounded
  * memory; with config.json and generation_config.json, and where the tokenizer is known
  * tokenizer.json and tokenizer_config.json (docs/formats.md). transformers reads the same model and
- * the same tokens from it.
+ * the same tokens from it. After a failure nothing of it is left.
  *
  * spec:    NULL: one file of fp32.
  * Needs:   none of these files in the folder, which is made if need be; max_file_bytes >= 0.

@@ -180,6 +180,11 @@ mics_status mics_json_load(mics_memory *memory, const char *path, size_t max_byt
     char *text = NULL;
     size_t bytes = 0;
     MICS_TRY(mics_file_read_whole(memory, path, max_bytes, &text, &bytes));
+    // Editors of Windows begin a file with a mark.
+    if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+        bytes -= 3;
+        memmove(text, text + 3, bytes + 1); // with the NUL
+    }
     if (mics_yaml_is_named(path)) {
         char *yaml = text;
         const mics_status status = mics_yaml_to_json(memory, path, yaml, bytes, &text, &bytes);

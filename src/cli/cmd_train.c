@@ -7,7 +7,6 @@
 #include "train.h"
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 static const char about[] =
     "Trains the model that a run file (JSON, or YAML by its name) describes. Under mpirun or srun\n"
@@ -61,21 +60,12 @@ static mics_status parse(cli_call *call, train_options *options)
     return cli_parse(call, &spec);
 }
 
-enum { OUT_BYTES = 4096 };
-
 // --steps and --out are sets too, after the user's own. The caller closes `sets`, in any case.
-static mics_status join_sets(mics_memory *memory, const train_options *options, char *out,
-                             cli_sets *sets)
+static mics_status join_sets(mics_memory *memory, const train_options *options, cli_sets *sets)
 {
     MICS_TRY(cli_sets_init(sets, memory, &options->sets, &options->source, 2));
     cli_sets_steps(sets, options->steps);
-    if (options->out != NULL) {
-        // In quotes, lest a folder called 12 be taken as a number.
-        bool plain = strpbrk(options->out, "\"\\") == NULL;
-        snprintf(out, OUT_BYTES, plain ? "run.out=\"%s\"" : "run.out=%s", options->out);
-        sets->items[sets->count++] = out;
-    }
-    return MICS_OK;
+    return cli_sets_text(sets, "run.out", options->out);
 }
 
 // ---- what is heard of the job ----
@@ -206,7 +196,6 @@ static mics_status train(cli_call *call, const train_options *options, mics_stat
     mics_memory *memory = call->memory;
     cli_train self = {.memory = memory, .json = options->json, .quiet = options->quiet};
     mics_job *job = NULL;
-    char out[OUT_BYTES];
     mics_job_spec spec = {
         .memory = memory,
         .file = parsed == MICS_OK ? call->arguments.items[0] : NULL,
@@ -218,7 +207,7 @@ static mics_status train(cli_call *call, const train_options *options, mics_stat
                       show_note, NULL, show_sample, show_work},
     };
     cli_sets sets = {0};
-    mics_status status = join_sets(memory, options, out, &sets);
+    mics_status status = join_sets(memory, options, &sets);
     spec.sets = sets.items;
     spec.set_count = sets.count;
     if (status == MICS_OK)

@@ -4,31 +4,32 @@
 #include "source.h"
 #include "base/text.h"
 #include <stdio.h>
-#include <string.h>
 
 // Takes what was written as the next set.
-static mics_status add_take(cli_sets *sets, int32_t at, mics_text *text)
+static mics_status add_take(cli_sets *sets, mics_text *text)
 {
     const mics_status status = mics_text_status(text);
     if (status != MICS_OK) {
         mics_text_fini(text);
         return status;
     }
-    sets->made[at] = text->bytes;
+    sets->made[sets->made_count++] = text->bytes;
     sets->items[sets->count++] = text->bytes;
     return MICS_OK;
 }
 
-static mics_status add_text(cli_sets *sets, int32_t at, const char *key, const char *said)
+// In quotes, lest a name such as 12 be taken as a number.
+mics_status cli_sets_text(cli_sets *sets, const char *key, const char *said)
 {
     mics_text text = {.memory = sets->memory};
     if (said == NULL)
         return MICS_OK;
-    mics_text_printf(&text, "%s=%s", key, said);
-    return add_take(sets, at, &text);
+    mics_text_printf(&text, "%s=", key);
+    mics_text_quoted(&text, said);
+    return add_take(sets, &text);
 }
 
-static mics_status add_data(cli_sets *sets, int32_t at, const cli_list *data)
+static mics_status add_data(cli_sets *sets, const cli_list *data)
 {
     mics_text text = {.memory = sets->memory};
     if (data->count == 0)
@@ -39,7 +40,7 @@ static mics_status add_data(cli_sets *sets, int32_t at, const cli_list *data)
         mics_text_quoted(&text, data->items[i]);
     }
     mics_text_printf(&text, "]");
-    return add_take(sets, at, &text);
+    return add_take(sets, &text);
 }
 
 mics_status cli_sets_init(cli_sets *sets, mics_memory *memory, const cli_list *own,
@@ -52,10 +53,10 @@ mics_status cli_sets_init(cli_sets *sets, mics_memory *memory, const cli_list *o
     sets->items = block;
     for (; sets->count < own->count; sets->count++)
         sets->items[sets->count] = own->items[sets->count];
-    MICS_TRY(add_text(sets, 0, "model.config", source->model));
-    MICS_TRY(add_data(sets, 1, &source->data));
-    MICS_TRY(add_text(sets, 2, "data.tokenizer", source->tokenizer));
-    return add_text(sets, 3, "data.text_field", source->text_field);
+    MICS_TRY(cli_sets_text(sets, "model.config", source->model));
+    MICS_TRY(add_data(sets, &source->data));
+    MICS_TRY(cli_sets_text(sets, "data.tokenizer", source->tokenizer));
+    return cli_sets_text(sets, "data.text_field", source->text_field);
 }
 
 void cli_sets_steps(cli_sets *sets, int64_t steps)
@@ -68,7 +69,7 @@ void cli_sets_steps(cli_sets *sets, int64_t steps)
 
 void cli_sets_fini(cli_sets *sets)
 {
-    for (size_t i = 0; i < sizeof sets->made / sizeof *sets->made; i++)
+    for (int32_t i = 0; i < sets->made_count; i++)
         mics_free(sets->memory, sets->made[i]);
     mics_free(sets->memory, sets->items);
     *sets = (cli_sets){0};

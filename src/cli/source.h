@@ -42,7 +42,8 @@ typedef struct cli_sets {
     const char **items;
     int32_t count;
     mics_memory *memory;
-    char *made[4];  // texts of the flags
+    char *made[5]; // texts of the flags, and of --out
+    int32_t made_count;
     char steps[48]; // the same of --steps
 } cli_sets;
 
@@ -53,6 +54,9 @@ typedef struct cli_sets {
  */
 mics_status cli_sets_init(cli_sets *sets, mics_memory *memory, const cli_list *own,
                           const cli_source *source, int32_t more);
+/* Adds a flag's text as the value of a key, in the space of one more; NULL: it is not given. Returns:
+ * as cli_sets_init. */
+mics_status cli_sets_text(cli_sets *sets, const char *key, const char *said);
 /* Adds --steps, in the space of one more; 0: it is not given. Needs: `sets` stays where it is. */
 void cli_sets_steps(cli_sets *sets, int64_t steps);
 void cli_sets_fini(cli_sets *sets);

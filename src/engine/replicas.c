@@ -303,10 +303,11 @@ static mics_status gather_units(mics_engine *engine)
 
 mics_status mics_engine_hosts(mics_engine *engine, char (*hosts_out)[MICS_HOST_BYTES])
 {
-    char *mine = hosts_out[engine->rank];
-    memset(hosts_out, 0, (size_t)mesh_of(engine)->ranks * MICS_HOST_BYTES);
-    if (gethostname(mine, MICS_HOST_BYTES - 1) != 0 || mine[0] == '\0')
+    char mine[MICS_HOST_BYTES] = "";
+    if (gethostname(mine, sizeof mine - 1) != 0 || mine[0] == '\0')
         memcpy(mine, "?", sizeof "?");
+    memset(hosts_out, 0, (size_t)mesh_of(engine)->ranks * MICS_HOST_BYTES);
+    memcpy(hosts_out[engine->rank], mine, sizeof mine);
     return gather_ranks(engine, hosts_out, MICS_HOST_BYTES, "names of machines");
 }
 

@@ -5,11 +5,16 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "mics/log.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { BYTE_TOKENS = 256 };
+
+// What is written.
+static const char *const ours[] = {"config.json", "generation_config.json", "tokenizer.json",
+                                   "tokenizer_config.json"};
 
 // What tokenizers have beside tokenizer.json; copied as it is.
 static const char *const copied[] = {"special_tokens_map.json", "chat_template.jinja"};
@@ -449,8 +454,6 @@ mics_status run_beside_check(const mics_saved *saved, const char *dir)
     mics_memory *memory = saved->memory;
     mics_json *config = NULL;
     static const char *const of_runs[] = {"manifest.json", "checkpoints", "latest"};
-    static const char *const ours[] = {"config.json", "generation_config.json", "tokenizer.json",
-                                       "tokenizer_config.json"};
     for (size_t i = 0; i < sizeof of_runs / sizeof of_runs[0]; i++)
         MICS_TRY(refuse_where(memory, dir, of_runs[i],
                               "is a run's, and no model is exported beside it"));
@@ -471,4 +474,17 @@ mics_status run_beside_write(const mics_saved *saved, const char *dir, mics_dtyp
     MICS_TRY(write_generation(saved, dir));
     MICS_TRY(write_tokenizer(saved, dir));
     return mics_file_sync_dir(dir);
+}
+
+// Without a path of its own, as memory may be what it lacks.
+void run_beside_remove(const char *dir)
+{
+    const int folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return;
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        (void)unlinkat(folder, ours[i], 0);
+    for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++)
+        (void)unlinkat(folder, copied[i], 0);
+    close(folder);
 }

@@ -22,6 +22,9 @@ mics_status run_beside_check(const mics_saved *saved, const char *dir);
  *          MICS_ERR_MEMORY. */
 mics_status run_beside_write(const mics_saved *saved, const char *dir, mics_dtype dtype);
 
+/* Removes what run_beside_write has written into a folder that held none of it. */
+void run_beside_remove(const char *dir);
+
 /* Appends the byte tokenizer as a tokenizer.json: a byte-level vocabulary without merges. Returns:
  * the text's status. */
 mics_status run_beside_byte_tokenizer(mics_text *text);

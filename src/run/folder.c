@@ -153,9 +153,9 @@ static mics_status lock_it(mics_memory *memory, const char *path, const char *lo
     MICS_TRY(await_locks(path, out));
     MICS_TRY(read_lock(lock, out->lock_file, text));
     mics_status status = MICS_OK;
-    out->made = is_new;
     if (is_new && !holds_run)
         status = check_foreign(memory, path);
+    out->made = is_new && status == MICS_OK; // else what is there may be somebody else's
     if (status != MICS_OK)
         (void)unlink(lock); // lest the folder count as a run's next time
     return status == MICS_OK && (is_new || marks) ? write_mark(lock, out) : status;

@@ -126,6 +126,19 @@ static mics_status find_document(const mics_job *job, int32_t *token_out)
                           run->tokenizer);
 }
 
+// Where a text ends, and another begins, is then nowhere in the stream.
+static void say_no_separator(const mics_job *job, int64_t texts)
+{
+    const mics_run *run = job->run;
+    if (texts > 0 && job->world->first == 0 && !job->model->masked && !run->add_special_tokens &&
+        mics_tokenizer_separator(job->tokenizer) < 0)
+        mics_log(MICS_LOG_INFO,
+                 "%s has no token that stands between texts (<|endoftext|>, <|end_of_text|>, </s> "
+                 "or <eos>), so they follow one another; \"data.add_special_tokens\": true puts "
+                 "what its post_processor has around each",
+                 run->tokenizer);
+}
+
 // Each source on its own: among others nobody would notice that the mask hides nothing there.
 static mics_status check_documents(const mics_job *job, const char *const *paths, int32_t count,
                                    const mics_corpus *corpus, int32_t token)
@@ -185,6 +198,7 @@ static mics_status open_corpora(mics_job *job)
     mics_free(job->memory, cache);
     MICS_TRY(status);
     MICS_TRY(check_texts(job));
+    say_no_separator(job, mics_corpus_texts(job->train));
     return divide(job, document);
 }
 

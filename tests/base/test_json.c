@@ -283,6 +283,15 @@ static void test_load(void **state)
     unlink(path);
     ASSERT_STATUS(MICS_ERR_IO, mics_json_load(memory, folder, 1000, &json));
     ASSERT_SAID(&seen, "is a folder");
+    write_file(path, "\xef\xbb\xbf{\"a\": 7}"); // a byte order mark
+    ASSERT_OK(mics_json_load(memory, path, 1000, &json));
+    assert_int_equal(mics_json_int(mics_json_at(json, "a")), 7);
+    assert_string_equal(mics_json_text(json), "{\"a\": 7}");
+    mics_json_close(json);
+    json = NULL;
+    write_file(path, "\xef\xbb\xbf");
+    ASSERT_STATUS(MICS_ERR_FORMAT, mics_json_load(memory, path, 1000, &json));
+    unlink(path);
     assert_null(json);
 }
 

@@ -143,6 +143,20 @@ wrong 2 "too few" train run.json --ranks 2 --set 'data.train=["short.txt"]'
 wrong 2 "data.validation" train run.json --ranks 2 --set 'data.validation=["short.txt"]'
 wrong 2 "false.bin" train run.json --ranks 2 --set 'data.train=["false.bin"]'
 wrong 2 "half.bin" train run.json --ranks 2 --set 'data.train=["half.bin"]'
+# What is no text, whatever it is called.
+printf 'PAR1\025\004\025\000' >table.parquet
+printf '\377\377\377\377\020\000' >stream.arrow
+printf 'PK\003\004\024' >texts.zip
+printf '\037\213\010\000' >packed.txt
+printf '\377\376T\000e\000' >wide.txt
+mkdir texts && cp text.txt texts && tar -czf texts.tar.gz texts
+for file in table.parquet:Parquet stream.arrow:Arrow texts.zip:ZIP packed.txt:.gz wide.txt:UTF-16 texts.tar.gz:tar; do
+    wrong 2 "${file%%:*}: is " train run.json --ranks 2 --set "data.train=[\"${file%%:*}\"]"
+    contains wrong.err "${file##*:}"
+    wrong 2 "${file%%:*}: is " eval good --data "${file%%:*}"
+    wrong 2 "${file%%:*}: is " tokenize "${file%%:*}" --out never.bin
+done
+[ -e never.bin.parts ] && fail "a folder for tokens of no text stayed"
 sed 's/"vocab_size": 256/"vocab_size": 100/' model.json >few.json
 wrong 2 "vocab_size" train run.json --ranks 2 --set model.config=few.json
 wrong 2 "none" train run.json --ranks 2 --set data.tokenizer=none.json

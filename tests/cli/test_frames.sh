@@ -103,4 +103,14 @@ printf '\377\377\377\177' |
 # shellcheck disable=SC2086
 run 1 nan "$mics" train $fine --out nan
 contains nan.err "model.init: element 31 of tensor \"transformer.ln_f.bias\" is nan"
+
+# Where nothing stands between texts, a line says so; DeepSeek's token is one that does.
+tokenizer null
+sed 's/<\/s>/<end>/g' letters.json >apart.json
+sed 's/<\/s>/<｜end▁of▁sentence｜>/g' letters.json >deepseek.json
+run 0 apart "$mics" train run.json --ranks 2 --steps 1 --out apart --set data.tokenizer=apart.json
+one_line apart.err
+contains apart.err "apart.json has no token that stands between texts"
+run 0 deepseek "$mics" train run.json --ranks 2 --steps 1 --out deepseek --set data.tokenizer=deepseek.json
+[ ! -s deepseek.err ] || fail "a separator is not known: $(cat deepseek.err)"
 exit 0

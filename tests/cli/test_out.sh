@@ -57,7 +57,7 @@ train 0 metrics --steps 5 --out before
 cmp kept.json before/run.json || fail "an earlier version's run.json was overwritten"
 
 for file in resolved.json metrics.jsonl trace.json products.bin checkpoints/latest; do
-    mkdir -p theirs/checkpoints
+    mkdir -p "$(dirname "theirs/$file")"
     echo mine >"theirs/$file"
     train 2 theirs --out theirs
     [ "$(grep -c "^mics: error" theirs.err)" = 1 ] || fail "one error line is due"
@@ -80,6 +80,16 @@ contains theirs/lock "a lock of something else"
 same_losses closed open
 same_weights closed/checkpoints/step-00000004 open/checkpoints/step-00000004
 grep -q "parameters over" -r closed --exclude-dir=checkpoints && fail "a file of the run holds what was printed"
+
+# Names that JSON would write otherwise, or read as something else.
+for out in "$(printf 'a\tb')" '"quoted"' 'a\b' 12 null '{}'; do
+    train 0 odd --out "$out"
+    [ -d "$out/checkpoints" ] || fail "the folder is not called $out: $(ls -Q)"
+done
+train 2 latin --out "$(printf 'caf\351')"
+contains latin.err "run.out: the value is not UTF-8"
+sed 's/.*/{"1": "&"}/' text.txt >fields.jsonl
+train 0 field --out field --data fields.jsonl --text-field 1
 
 # Names that are patterns to a shell.
 train 0 pattern --out 'a[1]*?\b'

@@ -220,6 +220,42 @@ static void test_tokenizer_config(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// What transformers puts around a text, and the tokenizer.json does not, is said.
+static void test_switches(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tokenizer, *config;
+        int warnings;
+    } cases[] = {
+        {"qwen2", "{\"add_bos_token\": true, \"add_eos_token\": true}", 2},
+        {"qwen2", "{\"add_bos_token\": true}", 1},
+        {"qwen2", "{\"add_bos_token\": false, \"add_eos_token\": null}", 0},
+        {"qwen2", "{\"add_bos_token\": tru", 0},
+        {"qwen2", "[]", 0},
+        {"llama2", "{\"add_bos_token\": true, \"add_eos_token\": false}", 0},
+    };
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mics_saved *saved = NULL;
+        scratch place;
+        capture seen;
+        scratch_make_fast(&place);
+        make_folder(&place, "qwen3_single", cases[i].tokenizer, NULL, NULL);
+        file_write(scratch_path(&place, "tokenizer_config.json"), cases[i].config,
+                   strlen(cases[i].config));
+        capture_begin(&seen);
+        ASSERT_OK(mics_saved_open(memory, place.dir, NULL, &saved));
+        capture_end();
+        if (seen.warnings != cases[i].warnings)
+            fail_msg("case %zu: %d warnings, expected %d", i, seen.warnings, cases[i].warnings);
+        mics_saved_close(saved);
+        scratch_remove(&place);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void test_bad_tokenizer_config(void **state)
 {
     (void)state;
@@ -462,6 +498,7 @@ static void test_allocations(void **state)
         mics_saved_close(saved);
         assert_int_equal(mics_memory_close(memory), 0);
         assert_true(status == MICS_OK || status == MICS_ERR_MEMORY);
+        assert_int_equal(access(scratch_path(&place, "out"), F_OK), status == MICS_OK ? 0 : -1);
         scratch_remove(&place);
     }
 }
@@ -493,6 +530,7 @@ static void test_tokenizer_allocations(void **state)
         mics_saved_close(saved);
         assert_int_equal(mics_memory_close(memory), 0);
         assert_true(status == MICS_OK || status == MICS_ERR_MEMORY);
+        assert_int_equal(access(scratch_path(&out, "out"), F_OK), status == MICS_OK ? 0 : -1);
         scratch_remove(&out);
     }
     scratch_remove(&place);
@@ -501,12 +539,19 @@ static void test_tokenizer_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_rounded),
-        cmocka_unit_test(test_tensors),          cmocka_unit_test(test_stacked_bits),
-        cmocka_unit_test(test_stacked_tensors),  cmocka_unit_test(test_files),
-        cmocka_unit_test(test_allocations),      cmocka_unit_test(test_qwen2_tokenizers),
-        cmocka_unit_test(test_tokenizer_config), cmocka_unit_test(test_bad_tokenizer_config),
-        cmocka_unit_test(test_too_large),        cmocka_unit_test(test_tokenizer_allocations),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_rounded),
+        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_stacked_bits),
+        cmocka_unit_test(test_stacked_tensors),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_qwen2_tokenizers),
+        cmocka_unit_test(test_tokenizer_config),
+        cmocka_unit_test(test_bad_tokenizer_config),
+        cmocka_unit_test(test_switches),
+        cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_tokenizer_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,6 +50,14 @@ mics_status mics_reader_hash(mics_reader *reader, uint64_t seed, XXH128_hash_t *
 /* The hash of what was read since it was rewound. */
 XXH128_hash_t mics_reader_digest(const mics_reader *reader);
 
+// ---- foreign.c ----
+
+/* Refuses a file, unpacked, that begins as Parquet, archives and other files without text do, or as
+ * UTF-16; mics_reader_rewind begins it again.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged; as mics_reader_read. */
+mics_status mics_reader_check_text(mics_reader *reader);
+
 // ---- unpack.c ----
 
 /* Makes what unpacks a file by its name; *out NULL: nothing needs to. */

@@ -3,6 +3,7 @@
 // The best cut of a model into tensor-parallel ranks, stages and replicas; megatron.h says what is
 // modelled.
 #include "plan/search/megatron.h"
+#include "base/text.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -377,8 +378,9 @@ static void write_name(const mics_plan_pipeline *p, char name[MICS_PLAN_NAME_BYT
         snprintf(expert, sizeof expert, "e%d", (int)p->expert);
     if (p->chunks > 1 || (p->context == 1 && p->expert == 1))
         snprintf(chunks, sizeof chunks, " v%d", (int)p->chunks);
-    snprintf(name, MICS_PLAN_NAME_BYTES, "megatron t%d%s p%d d%d%s%s", (int)p->tensor, context,
-             (int)p->stages, (int)p->data, expert, chunks);
+    // It fits, as there are at most 2^24 ranks; compilers cannot know that.
+    mics_text_format(name, MICS_PLAN_NAME_BYTES, "megatron t%d%s p%d d%d%s%s", (int)p->tensor,
+                     context, (int)p->stages, (int)p->data, expert, chunks);
 }
 
 static mics_status evaluate_cut(const cuts *all, const cut *c, mics_plan_entry *entry_out)

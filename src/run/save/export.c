@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint as Hugging Face safetensors, tensor by tensor in bounded memory.
+#include "base/file.h"
 #include "mics/checkpoint.h"
 #include "mics/log.h"
 #include "run/beside.h"
@@ -125,6 +126,7 @@ static void warn_large(const mics_safetensors_entry *entries, int32_t count, int
                  (int)larger, (long long)max_bytes);
 }
 
+// The weights are renamed into place last: where they stand, all stands.
 static mics_status write_model(const mics_saved *saved, const char *dir,
                                const mics_export_spec *spec)
 {
@@ -136,9 +138,15 @@ static mics_status write_model(const mics_saved *saved, const char *dir,
     warn_large(entries, count, spec->max_file_bytes);
     mics_status status =
         mics_safetensors_create(saved->memory, dir, entries, count, spec->max_file_bytes, &writer);
-    if (status == MICS_OK)
-        status = mics_safetensors_finish(writer, write_tensors(saved, writer));
     mics_free(saved->memory, entries);
+    MICS_TRY(status);
+    mics_log_hold(false);
+    status = run_saved_speak(write_tensors(saved, writer));
+    if (status == MICS_OK)
+        status = run_beside_write(saved, dir, spec->dtype);
+    status = mics_safetensors_finish(writer, status);
+    if (status != MICS_OK)
+        run_beside_remove(dir);
     return status;
 }
 
@@ -148,7 +156,11 @@ mics_status mics_saved_export(const mics_saved *saved, const char *dir,
     static const mics_export_spec plain = {.dtype = MICS_DTYPE_FP32};
     const mics_export_spec *as = spec != NULL ? spec : &plain;
     MICS_TRY(run_beside_check(saved, dir));
-    mics_log_hold(false);
-    MICS_TRY(run_saved_speak(write_model(saved, dir, as)));
-    return run_beside_write(saved, dir, as->dtype);
+    int32_t made_dirs = 0;
+    mics_status status = mics_file_make_new_dirs(saved->memory, dir, &made_dirs);
+    if (status == MICS_OK)
+        status = write_model(saved, dir, as);
+    if (status != MICS_OK)
+        mics_file_remove_dirs(saved->memory, dir, made_dirs);
+    return status;
 }

@@ -219,6 +219,40 @@ static mics_status is_byte_tokenizer(mics_memory *memory, const char *path, bool
     return status;
 }
 
+// With these switches classes of transformers 4 put a token around a text, whatever the
+// tokenizer.json says. Tokenizers of DeepSeek's models are published so.
+static void warn_of_switch(const mics_json *config, const char *key, const char *where,
+                           int64_t tokens)
+{
+    if (tokens == 0 && mics_json_bool(mics_json_at(config, key)))
+        mics_log(MICS_LOG_WARNING,
+                 "%s:%d: %s is true, but the tokenizer.json puts no token %s a text, and counts "
+                 "here; where the model expects one, save the tokenizer with transformers 4 "
+                 "(save_pretrained), which writes it there",
+                 mics_json_name(config), (int)mics_json_line(config, key), key, where);
+}
+
+// A tokenizer_config.json that cannot be read is no error: nothing else is taken from it.
+static void warn_of_frame(const mics_saved *saved)
+{
+    char *path = NULL;
+    mics_json *config = NULL;
+    mics_token_frame frame = {0};
+    const bool muted = mics_log_mute(true);
+    mics_status status = mics_file_join(saved->memory, saved->path, "tokenizer_config.json", &path);
+    if (status == MICS_OK)
+        status = mics_json_load(saved->memory, path, MICS_FILE_MAX_WHOLE, &config);
+    if (status == MICS_OK)
+        status = mics_tokenizer_frame(saved->tokenizer, &frame);
+    mics_log_mute(muted);
+    if (status == MICS_OK) {
+        warn_of_switch(config, "add_bos_token", "before", frame.before_count);
+        warn_of_switch(config, "add_eos_token", "behind", frame.after_count);
+    }
+    mics_json_close(config);
+    mics_free(saved->memory, path);
+}
+
 // The tokenizer may be missing: then no text is read or written.
 static mics_status open_downloaded_tokenizer(mics_saved *saved)
 {
@@ -233,7 +267,9 @@ static mics_status open_downloaded_tokenizer(mics_saved *saved)
     bool is_bytes = false;
     MICS_TRY(is_byte_tokenizer(saved->memory, saved->tokenizer_path, &is_bytes));
     saved->downloaded.tokenizer = is_bytes ? "bytes" : saved->tokenizer_path;
-    return mics_tokenizer_open(saved->memory, saved->downloaded.tokenizer, &saved->tokenizer);
+    MICS_TRY(mics_tokenizer_open(saved->memory, saved->downloaded.tokenizer, &saved->tokenizer));
+    warn_of_frame(saved);
+    return MICS_OK;
 }
 
 // Weights, config.json and tokenizer.json as Hugging Face's folders hold them.

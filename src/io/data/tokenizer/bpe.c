@@ -491,8 +491,9 @@ static int32_t find_named(const mics_json *json, const char *const *names, size_
 // The token that models set between documents.
 static int32_t find_separator(const mics_json *json)
 {
-    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>",
-                                        "[SEP]"};
+    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>",
+                                        "</s>",          "<eos>",
+                                        "[SEP]",         "<\uff5cend\u2581of\u2581sentence\uff5c>"};
     return find_named(json, names, sizeof names / sizeof *names);
 }
 
