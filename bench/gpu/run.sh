@@ -368,8 +368,8 @@ phase_sanitizer() {
     [ -z "$emulated" ] || { say "left out compute-sanitizer: the GPU is emulated"; return; }
     sanitizer=$(tool_of compute-sanitizer) || { say "left out compute-sanitizer: it is not installed"; return; }
     for pair in memcheck:test_cuda_op_rows racecheck:test_cuda_op_rows memcheck:test_cuda_attention \
-        racecheck:test_cuda_attention memcheck:test_cuda_op_flat memcheck:test_cuda_linear synccheck:test_cuda_attention \
-        initcheck:test_cuda_op_rows; do
+        racecheck:test_cuda_attention memcheck:test_cuda_op_flat memcheck:test_cuda_op_sums memcheck:test_cuda_linear \
+        synccheck:test_cuda_attention initcheck:test_cuda_op_rows; do
         tool=${pair%%:*} name=${pair#*:}
         program=$(program_in "$bin" "$name")
         [ -n "$program" ] || { bad "$name: was not built"; continue; }

@@ -248,6 +248,19 @@ mics_status mics_file_close_written(int fd, const char *path, mics_status status
     return status;
 }
 
+mics_status mics_file_close_stream(FILE *stream, const char *path)
+{
+    bool good = fflush(stream) == 0 && ferror(stream) == 0 && fsync(fileno(stream)) == 0;
+    int cause = errno;
+    if (fclose(stream) != 0 && good) {
+        good = false;
+        cause = errno;
+    }
+    return good ? MICS_OK
+                : mics_fail(mics_status_of_errno(cause), "%s: cannot write: %s", path,
+                            strerror(cause));
+}
+
 mics_status mics_file_open_read(const char *path, int *fd_out, int64_t *bytes_out)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* "dir/name". Owns: the caller frees *path_out with mics_free. */
 mics_status mics_file_join(mics_memory *memory, const char *dir, const char *name, char **path_out);
@@ -57,6 +58,9 @@ mics_status mics_file_write_at(int fd, const char *path, const void *data, size_
 
 /* fsync and close; closes in any case. `status` not MICS_OK only closes, and is returned. */
 mics_status mics_file_close_written(int fd, const char *path, mics_status status);
+
+/* Brings all of a stream to disk, and closes it; closes in any case. */
+mics_status mics_file_close_stream(FILE *stream, const char *path);
 
 /* Opens a regular file for reading; never waits (a FIFO is refused). */
 mics_status mics_file_open_read(const char *path, int *fd_out, int64_t *bytes_out);

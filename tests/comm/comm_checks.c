@@ -318,6 +318,14 @@ out:
     return status;
 }
 
+int64_t checks_hops(int32_t ranks)
+{
+    int64_t hops = 0;
+    for (int64_t reach = 1; reach < ranks; reach *= 2)
+        hops++;
+    return hops;
+}
+
 mics_status checks_agree(mics_comm *comm)
 {
     RANKS_EXPECT(mics_comm_agree(comm, MICS_OK) == MICS_OK);

@@ -30,6 +30,9 @@ mics_status checks_exchanges(mics_comm *comm, mics_memory *memory, size_t bytes)
 /* A broadcast of `bytes` from every root. */
 mics_status checks_broadcast(mics_comm *comm, mics_memory *memory, size_t bytes);
 
+/* Exchanges that a rank makes in an agreement. */
+int64_t checks_hops(int32_t ranks);
+
 /* Agreement with nobody failing, each rank alone, and all. */
 mics_status checks_agree(mics_comm *comm);
 

@@ -3,18 +3,10 @@
 // Whole trainings through mics/run.h: calls in any order, with the bits of one call; runs filled in C; what
 // stops them; errors, each said once; and checkpoints as one process reads them.
 #include "base/capture.h"
-#include "mics/run.h"
-#include "test.h"
+#include "run/jobs.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-enum { STEPS = 8, RANKS = 2, MOST_STEPS = 32 };
-
-static char work[] = "/tmp/mics-run-XXXXXX";
-static mics_memory *memory;
+enum { MOST_STEPS = 32 };
 
 // What was heard of a job.
 typedef struct heard {
@@ -66,43 +58,23 @@ static bool stop(void *ctx)
     return self->stop_after > 0 && self->step >= self->stop_after;
 }
 
-static const char *const texts[] = {"text.txt"};
-
-// Two ranks share a small model's state; the run is the same in each test but for `out`.
-static mics_run_values values_of(const char *out)
+static mics_job_spec heard_spec(const mics_run_values *values, heard *ears)
 {
-    return (mics_run_values){.model_config = "model.json",
-                             .train = texts,
-                             .train_count = 1,
-                             .sequence_length = 16,
-                             .steps = STEPS,
-                             .seed = 3,
-                             .out = out,
-                             .micro_batch = 2,
-                             .micro_steps = 2,
-                             .learning_rate = 3e-3,
-                             .sharding = {2, 2, 2}};
-}
-
-static const char *const sets[] = {"run.validation_batches=2", "run.threads=1", "run.device=cpu",
-                                   "run.comm_timeout_s=60"};
-
-static mics_job_spec spec_of(const mics_run_values *values, heard *ears)
-{
-    return (mics_job_spec){.memory = memory,
-                           .values = values,
-                           .sets = sets,
-                           .set_count = sizeof sets / sizeof sets[0],
-                           .ranks = RANKS,
-                           .nodes = 1,
-                           .callbacks = {ears, hear_start, hear_step, hear_validation, hear_saving,
-                                         hear_checkpoint, NULL, stop}};
+    mics_job_spec spec = spec_of(values);
+    spec.callbacks = (mics_job_callbacks){.ctx = ears,
+                                          .start = hear_start,
+                                          .step = hear_step,
+                                          .validation = hear_validation,
+                                          .saving = hear_saving,
+                                          .checkpoint = hear_checkpoint,
+                                          .should_stop = stop};
+    return spec;
 }
 
 static mics_job *open_good(const char *out, heard *ears, const char *resume)
 {
     const mics_run_values values = values_of(out);
-    mics_job_spec spec = spec_of(&values, ears);
+    mics_job_spec spec = heard_spec(&values, ears);
     mics_job *job = NULL;
     spec.resume = resume;
     ASSERT_OK(mics_job_open(&spec, &job));
@@ -280,7 +252,7 @@ static mics_job *open_large(const char *out, const char *init, heard *ears)
     values.model_config = "large.json";
     values.model_init = init;
     values.sharding = (mics_sharding){1, 1, 1};
-    mics_job_spec spec = spec_of(&values, ears);
+    mics_job_spec spec = heard_spec(&values, ears);
     spec.ranks = 1;
     ASSERT_OK(mics_job_open(&spec, &job));
     return job;
@@ -345,8 +317,7 @@ static void test_errors(void **state)
     static const char *const small[] = {"run.memory_limit=\"10KiB\""};
     static const char *const unknown[] = {"run.stepz=3"};
     mics_run_values values = values_of("errors");
-    mics_job_spec spec = spec_of(&values, NULL);
-    spec.callbacks = (mics_job_callbacks){0};
+    mics_job_spec spec = spec_of(&values);
     values.sharding = (mics_sharding){3, 3, 3};
     expect_failure(&spec, MICS_ERR_INVALID, "sharding");
     values = values_of("errors");
@@ -381,9 +352,8 @@ static void test_wrong_calls(void **state)
     capture seen;
     double loss = -1;
     const mics_run_values values = values_of("wrong");
-    mics_job_spec spec = spec_of(&values, NULL);
+    mics_job_spec spec = spec_of(&values);
     mics_job *job = NULL;
-    spec.callbacks = (mics_job_callbacks){0}; // nobody listens
     spec.sets = nothing_held;
     spec.set_count = 2;
     ASSERT_OK(mics_job_open(&spec, &job));
@@ -416,8 +386,7 @@ static void test_allocations(void **state)
         capture seen;
         mics_memory *scarce = NULL;
         ASSERT_OK(mics_memory_open(&scarce));
-        mics_job_spec spec = spec_of(&values, NULL);
-        spec.callbacks = (mics_job_callbacks){0};
+        mics_job_spec spec = spec_of(&values);
         spec.memory = scarce;
         mics_memory_fail_after(scarce, n);
         capture_begin(&seen);
@@ -442,7 +411,7 @@ static void test_size(void **state)
 {
     (void)state;
     const mics_run_values values = values_of("sized");
-    mics_job_spec spec = spec_of(&values, NULL);
+    mics_job_spec spec = spec_of(&values);
     mics_job *job = NULL;
     spec.ranks = 8;
     spec.nodes = 4;
@@ -454,165 +423,6 @@ static void test_size(void **state)
     assert_non_null(strstr(mics_job_facts_get(job).device_why, "run.device"));
     ASSERT_OK(mics_job_close(job));
     assert_int_not_equal(access("sized", F_OK), 0); // nothing was written
-}
-
-// ---- a model of the program's own ----
-
-typedef struct own_model {
-    bool fails, forgets,
-        breaks;            // the builder says so; gives no model; one with an unused parameter
-    int64_t built, layers; // times; as described, the last time
-    const char *out;       // NULL: "own"
-} own_model;
-
-static mics_param_ref own_matrix(mics_model *model, const char *name, int64_t rows, int64_t cols)
-{
-    const mics_param_spec spec = {2, {rows, cols}, MICS_INIT_NORMAL, 0.02, true};
-    return mics_model_add_param(model, name, &spec);
-}
-
-static mics_status build_own(void *ctx, mics_memory *builder_memory, const mics_json *description,
-                             mics_model **model_out)
-{
-    own_model *self = ctx;
-    const mics_model_spec spec = {"own", 256, 16, 32};
-    const mics_param_spec ones = {1, {32}, MICS_INIT_ONES, 0, false};
-    self->built++;
-    self->layers = mics_json_int(mics_json_at(description, "layers"));
-    if (self->fails)
-        return MICS_ERR_UNSUPPORTED;
-    if (self->forgets)
-        return MICS_OK;
-    ASSERT_OK(mics_model_open(builder_memory, &spec, model_out));
-    mics_model *model = *model_out;
-    mics_model_unit(model, "embed", 0);
-    const mics_param_ref tokens = own_matrix(model, "tokens", 256, 32);
-    mics_model_unit_end(model, mics_op_embedding(model, tokens, mics_param_none()));
-    mics_model_unit(model, "head", 32);
-    if (self->breaks)
-        own_matrix(model, "unused", 2, 2);
-    const int32_t x = mics_op_rmsnorm(model, 0, mics_model_add_param(model, "norm", &ones), 1e-5f);
-    mics_op_lm_head(model, x, own_matrix(model, "head", 256, 32));
-    mics_model_unit_end(model, -1);
-    return MICS_OK;
-}
-
-static mics_status open_own(own_model *self, const char *description, mics_job **job_out)
-{
-    mics_run_values values = values_of(self->out != NULL ? self->out : "own");
-    values.model_config = NULL;
-    mics_job_spec spec = spec_of(&values, NULL);
-    spec.callbacks = (mics_job_callbacks){0};
-    spec.builder = (mics_model_builder){self, build_own};
-    spec.description = description;
-    return mics_job_open(&spec, job_out);
-}
-
-static void test_own_model(void **state)
-{
-    (void)state;
-    static const char description[] = "{\"layers\": 7}";
-    own_model own = {0};
-    mics_job *job = NULL;
-    mics_saved *saved = NULL;
-    capture seen;
-    ASSERT_OK(open_own(&own, description, &job));
-    assert_int_equal(own.built, 1);
-    assert_false(mics_job_model(job)->tied);
-    ASSERT_OK(mics_job_train(job, 0));
-    ASSERT_OK(mics_job_close(job));
-    ASSERT_OK(mics_saved_open(memory, "own", &(mics_model_builder){&own, build_own}, &saved));
-    assert_int_equal(own.layers, 7); // from the checkpoint
-    assert_string_equal(mics_saved_facts_get(saved).model->architecture, "own");
-    ASSERT_OK(mics_saved_load(saved, MICS_DTYPE_FP32));
-    mics_saved_close(saved);
-    saved = NULL;
-    capture_begin(&seen);
-    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_saved_open(memory, "own", NULL, &saved));
-    ASSERT_SAID(&seen, "model_type");
-    capture_begin(&seen);
-    ASSERT_STATUS(MICS_ERR_INVALID, open_own(&own, "{\"layers\": 8}", &job));
-    ASSERT_SAID(&seen, "another \"layers\" in the model's config than the program's model has");
-    capture_end();
-    // The same description in another layout is the same model.
-    ASSERT_OK(open_own(&own, "{ \"layers\" : 7 }", &job));
-    assert_true(mics_job_facts_get(job).finished);
-    ASSERT_OK(mics_job_close(job));
-}
-
-// A builder during whose work another run saves in the same folder, and ends.
-static mics_status build_beside(void *ctx, mics_memory *builder_memory,
-                                const mics_json *description, mics_model **model_out)
-{
-    own_model *self = ctx;
-    if (self->built == 0) {
-        own_model other = {.out = self->out};
-        mics_job *job = NULL;
-        ASSERT_OK(open_own(&other, "{}", &job));
-        ASSERT_OK(mics_job_train(job, 1));
-        ASSERT_OK(mics_job_save(job));
-        ASSERT_OK(mics_job_close(job));
-    }
-    return build_own(ctx, builder_memory, description, model_out);
-}
-
-static void test_saved_beside(void **state)
-{
-    (void)state;
-    own_model own = {0};
-    mics_run_values values = values_of("own");
-    values.model_config = NULL;
-    mics_job_spec spec = spec_of(&values, NULL);
-    spec.callbacks = (mics_job_callbacks){0};
-    spec.builder = (mics_model_builder){&own, build_beside};
-    spec.description = "{}";
-    mics_job *job = NULL;
-    capture seen;
-    static const char *const ways[] = {"auto", "none"};
-    for (int i = 0; i < 2; i++) {
-        own = (own_model){.out = i == 0 ? "beside-auto" : "beside-none"};
-        values.out = own.out;
-        spec.resume = ways[i];
-        capture_begin(&seen);
-        ASSERT_STATUS(MICS_ERR_INVALID, mics_job_open(&spec, &job));
-        ASSERT_SAID(&seen, "another run saved there while this one started");
-        capture_end();
-    }
-    spec.resume = "auto"; // now it is there from the start
-    ASSERT_OK(mics_job_open(&spec, &job));
-    assert_int_equal(mics_job_facts_get(job).step, 1);
-    ASSERT_OK(mics_job_close(job));
-}
-
-static void test_own_model_wrong(void **state)
-{
-    (void)state;
-    static const struct {
-        own_model own;
-        const char *description;
-        mics_status status;
-        const char *said;
-    } cases[] = {
-        {{0}, NULL, MICS_ERR_INVALID, "mics_job_spec.description: missing"},
-        {{0}, "[]", MICS_ERR_INVALID, "must be an object"},
-        {{0}, "{", MICS_ERR_FORMAT, "mics_job_spec.description:1"},
-        {{.forgets = true}, "{}", MICS_ERR_INVALID, "returned MICS_OK and no model"},
-        {{.breaks = true}, "{}", MICS_ERR_INVALID, "parameter unused is not used by any op"},
-        {{.fails = true}, "{}", MICS_ERR_UNSUPPORTED, NULL}, // the builder has logged why
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        own_model own = cases[i].own;
-        mics_job *job = NULL;
-        capture seen;
-        capture_begin(&seen);
-        ASSERT_STATUS(cases[i].status, open_own(&own, cases[i].description, &job));
-        if (cases[i].said != NULL)
-            ASSERT_SAID(&seen, cases[i].said);
-        else
-            assert_int_equal(seen.errors, 0);
-        capture_end();
-        assert_null(job);
-    }
 }
 
 // ---- what was saved ----
@@ -672,51 +482,6 @@ static void test_saved(void **state)
     mics_saved_close(NULL);
 }
 
-// ---- the tests ----
-
-static void write_file(const char *path, const char *text)
-{
-    FILE *out = fopen(path, "w");
-    assert_non_null(out);
-    fputs(text, out);
-    assert_int_equal(fclose(out), 0);
-}
-
-static void write_model(const char *path, int vocab)
-{
-    char text[512];
-    snprintf(text, sizeof text,
-             "{\"model_type\": \"gpt2\", \"activation_function\": \"gelu_new\", \"n_embd\": 16, "
-             "\"n_head\": 2, \"n_layer\": 2, \"n_positions\": 32, \"vocab_size\": %d, "
-             "\"attn_pdrop\": 0.0, \"embd_pdrop\": 0.0, \"resid_pdrop\": 0.0}",
-             vocab);
-    write_file(path, text);
-}
-
-static int begin(void **state)
-{
-    char text[4096] = "";
-    (void)state;
-    for (size_t i = 0; i + 32 < sizeof text; i += 26)
-        snprintf(text + i, sizeof text - i, "the lark at break of day%c\n", (char)('a' + i % 26));
-    if (mkdtemp(work) == NULL || chdir(work) != 0 || mics_memory_open(&memory) != MICS_OK)
-        return 1;
-    write_file("text.txt", text);
-    write_file("short.txt", "");
-    write_model("model.json", 256);
-    write_model("large.json", 80000);
-    return 0;
-}
-
-static int end(void **state)
-{
-    char command[64];
-    (void)state;
-    const int64_t leaks = mics_memory_close(memory);
-    snprintf(command, sizeof command, "rm -rf %s", work);
-    return system(command) == 0 && leaks == 0 ? 0 : 1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -725,8 +490,7 @@ int main(void)
         cmocka_unit_test(test_large_tensor),  cmocka_unit_test(test_stop),
         cmocka_unit_test(test_errors),        cmocka_unit_test(test_wrong_calls),
         cmocka_unit_test(test_allocations),   cmocka_unit_test(test_size),
-        cmocka_unit_test(test_own_model),     cmocka_unit_test(test_own_model_wrong),
-        cmocka_unit_test(test_saved_beside),  cmocka_unit_test(test_saved),
+        cmocka_unit_test(test_saved),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

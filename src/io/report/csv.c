@@ -67,19 +67,6 @@ static mics_status copy_rows(const char *path, FILE *from, const char *header, i
     return ferror(from) == 0 ? MICS_OK : mics_fail(MICS_ERR_IO, "%s: cannot read", path);
 }
 
-static mics_status close_stream(FILE *stream, const char *path)
-{
-    bool good = fflush(stream) == 0 && ferror(stream) == 0 && fsync(fileno(stream)) == 0;
-    int cause = errno;
-    if (fclose(stream) != 0 && good) {
-        good = false;
-        cause = errno;
-    }
-    return good ? MICS_OK
-                : mics_fail(mics_status_of_errno(cause), "%s: cannot write: %s", path,
-                            strerror(cause));
-}
-
 // `from` NULL: there is no file yet.
 static mics_status write_aside(const mics_csv *csv, FILE *from, const char *header, int64_t last)
 {
@@ -98,7 +85,7 @@ static mics_status write_aside(const mics_csv *csv, FILE *from, const char *head
         status = copy_rows(csv->path, from, header, last, to);
     else
         fputs(header, to);
-    const mics_status closed = close_stream(to, aside.path);
+    const mics_status closed = mics_file_close_stream(to, aside.path);
     status = status != MICS_OK ? status : closed;
     if (status == MICS_OK)
         status = mics_file_place(csv->memory, &aside, csv->path);
@@ -227,7 +214,7 @@ mics_status mics_csv_close(mics_csv *csv)
     if (csv == NULL)
         return MICS_OK;
     if (csv->stream != NULL)
-        status = close_stream(csv->stream, csv->path);
+        status = mics_file_close_stream(csv->stream, csv->path);
     mics_free(csv->memory, csv->path);
     mics_free(csv->memory, csv);
     return status;

@@ -125,20 +125,6 @@ static mics_status copy_lines(mics_memory *memory, const char *path, FILE *from,
     return MICS_OK;
 }
 
-// Everything of a stream is on disk when this returns MICS_OK. The stream is closed in any case.
-static mics_status finish_stream(FILE *stream, const char *path)
-{
-    bool good = fflush(stream) == 0 && ferror(stream) == 0 && fsync(fileno(stream)) == 0;
-    int reason = errno;
-    if (fclose(stream) != 0 && good) {
-        good = false;
-        reason = errno;
-    }
-    return good ? MICS_OK
-                : mics_fail(mics_status_of_errno(reason), "%s: cannot write: %s", path,
-                            strerror(reason));
-}
-
 static mics_status write_aside(mics_memory *memory, const char *path, FILE *from, int64_t last)
 {
     mics_file_aside aside = {0};
@@ -154,7 +140,7 @@ static mics_status write_aside(mics_memory *memory, const char *path, FILE *from
     }
     status = copy_lines(memory, path, from, last, to);
     if (status == MICS_OK)
-        status = finish_stream(to, aside.path);
+        status = mics_file_close_stream(to, aside.path);
     else
         fclose(to);
     if (status == MICS_OK)
@@ -445,7 +431,7 @@ mics_status mics_metrics_close(mics_metrics_file *file)
         return MICS_OK;
     mics_status status = MICS_OK;
     if (file->stream != NULL)
-        status = finish_stream(file->stream, file->path);
+        status = mics_file_close_stream(file->stream, file->path);
     mics_free(file->memory, file->path);
     mics_free(file->memory, file);
     return status;

@@ -43,6 +43,15 @@ static inline double mics_op_separate(const mics_op_def *def, const mics_op_pass
     return pass->separate && times > 0 ? times : 1;
 }
 
+/* Floats that the sums of a norm's gradients take, of `elems` parameters. */
+static inline int64_t mics_norm_sums(const mics_op_shape *s, int64_t elems)
+{
+    int64_t blocks = MICS_NORM_BLOCKS;
+    if (s->accelerator_bytes > 0)
+        blocks = mics_smaller(s->N, MICS_NORM_ACCELERATOR_BLOCKS);
+    return blocks * elems;
+}
+
 /* An op that moves memory alone: inputs and output once forward, twice backward. */
 static inline mics_op_cost mics_cost_moved(const mics_op_shape *s)
 {

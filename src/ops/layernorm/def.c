@@ -17,10 +17,7 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     mics_op_cost cost = mics_cost_moved(s);
     cost.flops_forward = 8 * (double)s->N * (double)s->in[0];
     cost.flops_backward = 14 * (double)s->N * (double)s->in[0];
-    cost.workspace_backward =
-        2 * s->in[0] *
-        (s->accelerator_bytes > 0 ? mics_smaller(s->N, MICS_NORM_ACCELERATOR_BLOCKS)
-                                  : MICS_NORM_BLOCKS);
+    cost.workspace_backward = mics_norm_sums(s, 2 * s->in[0]);
     return cost;
 }
 

@@ -17,9 +17,7 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     mics_op_cost cost = mics_cost_moved(s);
     cost.flops_forward = 4 * (double)s->N * (double)s->in[0];
     cost.flops_backward = 10 * (double)s->N * (double)s->in[0];
-    cost.workspace_backward =
-        s->in[0] * (s->accelerator_bytes > 0 ? mics_smaller(s->N, MICS_NORM_ACCELERATOR_BLOCKS)
-                                             : MICS_NORM_BLOCKS);
+    cost.workspace_backward = mics_norm_sums(s, s->in[0]);
     return cost;
 }
 

@@ -36,14 +36,14 @@ void run_newest_say(const mics_job *job, mics_status mine, int32_t me, int32_t m
     values_out[RUN_SAYS_MINUS_STEP] = says_step ? -run_newest_step(job) : INT64_MIN;
 }
 
-run_outcome run_newest_outcome(const int64_t *values)
+static run_outcome outcome_of(const int64_t *values)
 {
     if (values[RUN_SAYS_FAILED] > 0)
         return RUN_FAILED;
     return values[RUN_SAYS_DAMAGED] > 0 ? RUN_DAMAGED : RUN_GOOD;
 }
 
-mics_status run_newest_check_step(const mics_job *job, const int64_t *values)
+static mics_status check_step(const mics_job *job, const int64_t *values)
 {
     const int64_t newest = values[RUN_SAYS_STEP], oldest = -values[RUN_SAYS_MINUS_STEP];
     if (newest == oldest)
@@ -52,6 +52,22 @@ mics_status run_newest_check_step(const mics_job *job, const int64_t *values)
                      "%s: some ranks find step %lld there to resume from, others step %lld; all "
                      "nodes must share that folder (start again if they do)",
                      job->checkpoints_dir, (long long)newest, (long long)oldest);
+}
+
+mics_status run_newest_hear(const mics_job *job, const int64_t *values, mics_comm *comm,
+                            run_outcome *outcome_out, char *why_out)
+{
+    *outcome_out = outcome_of(values);
+    if (*outcome_out == RUN_FAILED)
+        return MICS_OK;
+    MICS_TRY(check_step(job, values));
+    if (*outcome_out == RUN_GOOD)
+        return MICS_OK;
+    (void)mics_log_take(why_out, RUN_WHY_BYTES);
+    return comm != NULL
+               ? mics_comm_broadcast(comm, (int32_t)(comm->ranks - values[RUN_SAYS_DAMAGED]),
+                                     why_out, RUN_WHY_BYTES)
+               : MICS_OK;
 }
 
 // ---- the candidates ----
@@ -153,17 +169,8 @@ static mics_status settle_processes(mics_job *job, mics_status mine, run_outcome
     int64_t values[RUN_SAYS];
     run_newest_say(job, mine, world->first, world->ranks, true, values);
     MICS_TRY(run_world_max(world, values, RUN_SAYS));
-    *outcome_out = run_newest_outcome(values);
-    if (*outcome_out == RUN_FAILED)
-        return MICS_OK;
-    MICS_TRY(run_newest_check_step(job, values));
-    if (*outcome_out == RUN_GOOD)
-        return MICS_OK;
-    (void)mics_log_take(why_out, RUN_WHY_BYTES);
-    return world->mpi ? mics_comm_broadcast(world->here[0].rank.comm,
-                                            (int32_t)(world->ranks - values[RUN_SAYS_DAMAGED]),
-                                            why_out, RUN_WHY_BYTES)
-                      : MICS_OK;
+    return run_newest_hear(job, values, world->mpi ? world->here[0].rank.comm : NULL, outcome_out,
+                           why_out);
 }
 
 mics_status run_job_open_newest(mics_job *job)

@@ -28,14 +28,20 @@ bool run_newest_is_damage(const mics_job *job, mics_status status);
 /* Step of the candidate that is open; -1: none. */
 int64_t run_newest_step(const mics_job *job);
 
-/* What member `me` of `members` says (the candidate's step only if `says_step`), and what came of
- * all: who speaks is `members` less the largest RUN_SAYS_DAMAGED. */
+/* What member `me` of `members` says (the candidate's step only if `says_step`). */
 void run_newest_say(const mics_job *job, mics_status mine, int32_t me, int32_t members,
                     bool says_step, int64_t *values_out);
-run_outcome run_newest_outcome(const int64_t *values);
 
-/* Returns: MICS_OK; MICS_ERR_INVALID, alike on all: members have different candidates. */
-mics_status run_newest_check_step(const mics_job *job, const int64_t *values);
+/* What came of all, by the largest values that were said. Of damage, why_out (RUN_WHY_BYTES) is
+ * what the lowest member that found it says.
+ *
+ * comm:    whose ranks are the members; NULL: there is one alone.
+ * Returns: MICS_OK; MICS_ERR_INVALID, alike on all: members have different candidates; what the
+ *          transport returned.
+ * Collective: over members.
+ */
+mics_status run_newest_hear(const mics_job *job, const int64_t *values, mics_comm *comm,
+                            run_outcome *outcome_out, char *why_out);
 
 /* Opens the newest state that was not passed over, in place of the one that is open. None was ever
  * saved: that is good too. Returns: as mics_checkpoint_open; MICS_ERR_INVALID: none is left. */

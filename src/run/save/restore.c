@@ -22,15 +22,7 @@ static mics_status settle_ranks(const mics_job *job, run_rank *rank, mics_status
     const bool first = is_first_here(rank); // another one does not look at the job now
     run_newest_say(job, mine, comm->rank, comm->ranks, first, values);
     MICS_TRY(run_rank_max(rank, values, RUN_SAYS));
-    *outcome_out = run_newest_outcome(values);
-    if (*outcome_out == RUN_FAILED)
-        return MICS_OK;
-    MICS_TRY(run_newest_check_step(job, values));
-    if (*outcome_out == RUN_GOOD)
-        return MICS_OK;
-    (void)mics_log_take(why_out, RUN_WHY_BYTES);
-    return mics_comm_broadcast(comm, (int32_t)(comm->ranks - values[RUN_SAYS_DAMAGED]), why_out,
-                               RUN_WHY_BYTES);
+    return run_newest_hear(job, values, comm, outcome_out, why_out);
 }
 
 // Arrays element by element; no key that is kept is an object.
