@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A run that stops behind a step whose validation is due, before that validation: when it goes on, in this process or in
-// another one, it finds the same best step, and ends where one ends that never stopped.
+// A run that stops behind a step whose validation is due, before that validation or in it: when it goes on, in this process
+// or in another one, it finds the same best step, and ends where one ends that never stopped.
 #include "mics/run.h"
+#include "run/job.h"
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,9 @@ static mics_memory *memory;
 
 typedef struct heard {
     mics_job *job;
-    int64_t stop_at; // 0: never
-    int64_t step;    // newest
+    int64_t stop_at;     // 0: never
+    int64_t validate_at; // the run is asked to stop as the validation of this step begins; 0: never
+    int64_t step;        // newest
     bool stopped;
     int32_t validations[STEPS + 1]; // by step
 } heard;
@@ -26,6 +28,8 @@ static void hear_step(void *ctx, const mics_metrics *metrics)
 {
     heard *self = ctx;
     self->step = metrics->step;
+    if (metrics->step == self->validate_at)
+        run_stop_ask(&self->job->stop, RUN_STOP_FILE);
 }
 
 static void hear_validation(void *ctx, int64_t step, double loss)
@@ -46,9 +50,12 @@ static bool should_stop(void *ctx)
 // Training on one letter makes the loss on another one rise: step 2 is the best.
 static mics_job *open_job(const char *out, const char *resume, heard *ears)
 {
+    // Long enough for ranks to begin to save meanwhile, and no grace in which a step could end.
+    const bool slow = ears->validate_at > 0;
     static const char *const texts[] = {"a.txt"};
     const char *const sets[] = {"data.validation=b.txt",
-                                "run.validation_batches=1",
+                                slow ? "run.validation_batches=500" : "run.validation_batches=1",
+                                slow ? "run.grace_s=0" : "run.grace_s=25",
                                 "run.validate_every=2",
                                 "run.keep_best=true",
                                 "run.stop_after_no_improvement=3",
@@ -138,6 +145,22 @@ static void one_that_resumes(void **state)
     stop_and_resume("last", 8);
 }
 
+// The step that is validated is saved by ranks that are to stop, and as the best: once.
+static void one_that_is_to_stop_while_it_validates(void **state)
+{
+    (void)state;
+    heard ears = {.validate_at = 2};
+    mics_job *job = open_job("during", NULL, &ears);
+    ASSERT_STATUS(MICS_ERR_INTERRUPTED, mics_job_train(job, 0));
+    assert_int_equal(mics_job_facts_get(job).step, 2);
+    assert_int_equal(mics_job_facts_get(job).saved_step, 2);
+    ASSERT_OK(mics_job_train(job, 0));
+    assert_int_equal(ears.validations[2], 1);
+    assert_int_equal(mics_job_facts_get(job).saved_step, 8);
+    assert_int_equal(access("during/checkpoints/step-00000008/manifest.json", F_OK), 0);
+    check_end(job, "during");
+}
+
 static void write_file(const char *name, const char *text)
 {
     FILE *file = fopen(name, "w");
@@ -178,6 +201,7 @@ int main(void)
         cmocka_unit_test(a_run_that_never_stops),
         cmocka_unit_test(one_that_goes_on_in_the_same_process),
         cmocka_unit_test(one_that_resumes),
+        cmocka_unit_test(one_that_is_to_stop_while_it_validates),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
