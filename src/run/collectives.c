@@ -246,10 +246,11 @@ static mics_status settle_rank(void *ctx, run_rank *rank)
     return MICS_OK;
 }
 
-static mics_status open_with_rings(mics_job *job)
+mics_status run_collectives_take_rings(mics_job *job)
 {
     mics_schedule_spec spec = job->schedule->spec;
     mics_schedule *schedule = NULL;
+    spec.model = job->model; // the schedule's own may be spread, and goes with it
     spec.gather = MICS_ALGORITHM_RING;
     MICS_TRY(mics_schedule_open(job->memory, &spec, &schedule));
     mics_schedule_close(job->schedule);
@@ -265,7 +266,7 @@ static mics_status choose(mics_job *job)
     if (job->world->first == 0)
         say(&job->gather_times);
     if (ring)
-        MICS_TRY(open_with_rings(job));
+        MICS_TRY(run_collectives_take_rings(job));
     return run_job_write_resolved(job);
 }
 

@@ -41,6 +41,13 @@ bool run_gathers_prefer_ring(const run_gather_times *times);
 /* Whether the timing is due: "auto", and gathers in two stages. Pure. */
 bool run_collectives_is_open(const struct mics_job *job);
 
+/* Makes the job's schedule again, with gathers in one ring.
+ *
+ * Needs:   a schedule of job->model, which nobody uses.
+ * Returns: MICS_OK; as mics_schedule_open and run_check_memory.
+ */
+mics_status run_collectives_take_rings(struct mics_job *job);
+
 /* Settles run.collectives before training, where that is open: times gathers, makes the schedule again
  * where one ring is faster, and writes resolved.json with what was chosen. Rank 0 says it in one line.
  *

@@ -132,6 +132,7 @@ mics_status run_trainer_open(void *ctx, run_rank *rank)
                           .saved = job->checkpoint != NULL && !job->node.taken,
                           .saved_step = job->node.taken ? 0 : job->start_step,
                           .memory_slot = job->node.slot,
+                          .validated = -1,
                           .validation_first = NAN,
                           .validation_last = NAN};
     if (rank->comm->rank == 0 && job->callbacks.start != NULL)
@@ -194,6 +195,7 @@ static mics_status validate(run_trainer *self, int64_t step)
     const mics_status status = find_loss(self, &self->validation_last);
     run_saver_in_step(&self->saver, false);
     MICS_TRY(status);
+    self->validated = step;
     if (isnan(self->validation_first))
         self->validation_first = self->validation_last;
     if (self->rank->comm->rank != 0)
@@ -504,11 +506,20 @@ static mics_status train_step(run_trainer *self, int64_t step)
     return MICS_ERR_INTERRUPTED;
 }
 
+// Where a run begins, and where it goes on behind a step with which it stopped before validating it.
+static bool validates_first(const run_trainer *self)
+{
+    return !self->begun ||
+           (is_due(self->job->run->validate_every, self->step) && self->validated != self->step);
+}
+
 static mics_status train(run_trainer *self, int64_t until)
 {
     MICS_TRY(run_best_load(self));
-    if (!self->begun)
+    if (validates_first(self)) {
         MICS_TRY(validate(self, self->step));
+        MICS_TRY(run_best_begin(self));
+    }
     self->begun = true;
     self->begin_us = mics_clock_us();
     while (self->step < until && !run_best_ended(self))

@@ -170,6 +170,37 @@ static void test_when_it_is_due(void **state)
     assert_false(is_open(MICS_COLLECTIVES_RING_GATHERS, 2, RANKS, false));
 }
 
+// ---- the schedule with rings ----
+
+// Where ranks keep different experts, a schedule has a model of its own, which it takes along.
+static void test_rings_of_experts(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
+        "\"num_key_value_heads\": 1, \"hidden_size\": 12, \"intermediate_size\": 10, "
+        "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"max_position_embeddings\": 19, "
+        "\"vocab_size\": 29}";
+    mics_run run = {.micro_batch = 1};
+    mics_job job = {.memory = memory, .run = &run, .budget = {.limit_bytes = SIZE_MAX}};
+    mics_json *json = NULL;
+    ASSERT_OK(mics_json_parse(memory, "model", text, sizeof text - 1, &json));
+    ASSERT_OK(mics_model_from_config(memory, json, false, &job.model));
+    mics_json_close(json);
+    mics_schedule_spec spec = {.model = job.model,
+                               .batch = {.sequences = 1, .length = 8, .threads = 1},
+                               .micro_steps = 1,
+                               .gather = MICS_ALGORITHM_TWO_STAGE};
+    ASSERT_OK(mics_mesh_init(RANKS, 2, (mics_sharding){RANKS, RANKS, RANKS}, &spec.mesh));
+    ASSERT_OK(mics_mesh_spread_experts(&spec.mesh, 2));
+    ASSERT_OK(mics_schedule_open(memory, &spec, &job.schedule));
+    ASSERT_OK(run_collectives_take_rings(&job));
+    assert_int_equal(job.schedule->spec.gather, MICS_ALGORITHM_RING);
+    assert_ptr_equal(job.schedule->spread->base, job.model); // not the model of the one before
+    mics_schedule_close(job.schedule);
+    mics_model_close(job.model);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -205,6 +236,7 @@ int main(void)
         cmocka_unit_test(test_allocations_fail),
         cmocka_unit_test(test_exchanges_fail),
         cmocka_unit_test(test_when_it_is_due),
+        cmocka_unit_test(test_rings_of_experts),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

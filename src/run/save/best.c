@@ -130,3 +130,13 @@ mics_status run_best_follow(run_trainer *self, int64_t step)
         run_reports_stop(&self->reports, step, best->step, best->step > 0 ? best->loss : NAN);
     return MICS_OK;
 }
+
+// What a run begins with from another one's folder is no step of this run, nor in its checkpoints.
+mics_status run_best_begin(run_trainer *self)
+{
+    run_best counted = self->best;
+    if (!is_used(self->job->run) || !(self->begun || self->job->resumes_newest))
+        return MICS_OK;
+    run_best_count(&counted, self->job->run, self->step, self->validation_last);
+    return counted.newest != self->best.newest ? run_best_follow(self, self->step) : MICS_OK;
+}

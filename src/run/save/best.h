@@ -5,7 +5,8 @@
 //
 // What a run has found so far stands in metrics.jsonl and nowhere else, so a run that resumes, or goes
 // back to an older step, counts as one that was never disturbed. Of its validations those count that
-// are due after a step; a run that resumes validates besides where it begins.
+// are due after a step. A run that resumes validates besides where it begins, which counts if it is
+// due there and the run ended before it.
 #ifndef MICS_RUN_SAVE_BEST_H
 #define MICS_RUN_SAVE_BEST_H
 
@@ -40,6 +41,12 @@ mics_status run_best_load(run_trainer *self);
  *
  * Returns: MICS_OK; as run_guard_check and run_saving_begin.    Collective: over ranks. */
 mics_status run_best_follow(run_trainer *self, int64_t step);
+
+/* The same before training, after the validation of the step that the run goes on from: if that is due
+ * there, and not known.
+ *
+ * Returns: as run_best_follow.    Collective: over ranks. */
+mics_status run_best_begin(run_trainer *self);
 
 /* Whether the run has ended early. The same on all ranks. */
 bool run_best_ended(const run_trainer *self);

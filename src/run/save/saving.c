@@ -240,10 +240,23 @@ static mics_status save_waiting(run_trainer *self)
     return status;
 }
 
+// Whether savers have begun by themselves to save the step that was done last: the run is to stop, and
+// was asked while it validated.
+static mics_status is_being_saved(run_trainer *self, bool *some_out)
+{
+    run_saver *saver = &self->saver;
+    const bool begun = run_saver_state(saver, &saver->direct) != RUN_SAVE_NONE;
+    return mics_engine_any(self->engine, begun, some_out);
+}
+
 mics_status run_saving_begin(run_trainer *self)
 {
     const mics_job_callbacks *callbacks = &self->job->callbacks;
     run_saver *saver = &self->saver;
+    bool begun = false;
+    MICS_TRY(is_being_saved(self, &begun));
+    if (begun) // by some ranks; two saves of a step would wait for each other's files
+        return run_saving_save(self);
     if (self->pending || saver->copy == NULL)
         MICS_TRY(mics_comm_set_timeout(self->rank->comm, run_job_files_timeout_s(self->job)));
     MICS_TRY(settle_behind(self));
