@@ -261,7 +261,8 @@ static bool is_old_falcon(const mics_json *config)
 
 static mics_status read_heads(const mics_json *config, shapes *s)
 {
-    static const aliases query = {"num_attention_heads", "n_head", "n_heads", "num_heads"};
+    static const aliases query = {"num_attention_heads", "n_head", "n_heads", "num_heads",
+                                  "attention_heads"};
     static const aliases pairs = {"num_key_value_heads", "num_kv_heads", "n_head_kv",
                                   "n_kv_heads",          "kv_n_heads",   "multi_query_group_num"};
     static const aliases dims = {"head_dim", "kv_channels"},

@@ -85,6 +85,9 @@ static const struct {
      "\"moe_intermediate_size\": [3072, 3072], \"num_shared_expert\": [1, 1], "
      "\"use_mixed_mlp_moe\": true, \"tie_word_embeddings\": true, \"vocab_size\": 128167}",
      80.4, 13},
+    {"{\"model_type\": \"xglm\", \"activation_function\": \"gelu\", \"attention_heads\": 16, "
+     "\"d_model\": 1024, \"ffn_dim\": 4096, \"num_layers\": 24, \"vocab_size\": 256008}",
+     0.5645, 0.5645},
 };
 
 static void test_published(void **state)
