@@ -37,7 +37,7 @@ signal_rank() { # SIGNAL RANK
 disturb() { # NAME SHARDING COMMAND...: leaves the run's status, and when what was asked was done
     name=$1 degree=$2
     shift 2
-    "$cloud" run "$mics" train "$work/run.json" --out "$work/$name" --steps 100000 --set run.comm_timeout_s=3 \
+    "$cloud" run "$mics" train "$work/run.json" --out "$work/$name" --steps 100000 --set run.comm_timeout_s=5 \
         --set run.collectives=two-stage --set run.validation_batches=0 --set run.checkpoint_every=0 \
         --set sharding.params="$degree" --set sharding.grads="$degree" --set sharding.optimizer="$degree" \
         >"$name.out" 2>"$name.err" </dev/null &
@@ -73,10 +73,10 @@ told() { # NAME PATTERN...: in the first error line
 for degree in 2 4; do
     disturb "stopped-$degree" $degree signal_rank STOP 3
     [ $status = 1 ] || fail "stopped-$degree: exit status $status, not 1"
-    told "stopped-$degree" 'is late: rank 0 waited 3' ' of .* (step [0-9]*' 'rank 3 (last seen \([2-9]\|[1-9][0-9]\)\.[0-9] s ago, '
+    told "stopped-$degree" 'is late: rank 0 waited 5' ' of .* (step [0-9]*' 'rank 3 (last seen \([4-9]\|[1-9][0-9]\)\.[0-9] s ago, '
 done
 disturb first 2 signal_rank STOP 0
-told first 'is late: rank 3 waited 3' 'rank 0 (last seen \([2-9]\|[1-9][0-9]\)\.[0-9] s ago, '
+told first 'is late: rank 3 waited 5' 'rank 0 (last seen \([4-9]\|[1-9][0-9]\)\.[0-9] s ago, '
 disturb killed 2 signal_rank KILL 2
 [ $status = 137 ] || fail "killed: exit status $status, not 137"
 while [ -n "$(training)" ]; do
@@ -86,5 +86,5 @@ done
 [ $(($(date +%s) - done_at)) -le 25 ] || fail "killed: the run ended only after $(($(date +%s) - done_at)) s"
 disturb cable 2 "$cloud" link 1 down
 [ $status = 143 ] || fail "cable: exit status $status after SIGTERM, not 143"
-told cable 'is late: rank 0 waited 3' 'no sign of life from rank 2 (last seen '
+told cable 'is late: rank 0 waited 5' 'no sign of life from rank 2 (last seen '
 exit 0
