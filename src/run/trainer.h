@@ -26,8 +26,8 @@ struct run_trainer {
     int32_t *row;                             // scratch of run_samples_read
     const run_samples *samples;               // what the batch source reads now
     int64_t first_sample;                     // of the running step, or validation batch
-    bool begun;                               // training: validated before its first step
     int64_t validated;                        // step of the newest validation; -1: none
+    bool begun;                               // training: validated before its first step
     bool no_samples;                          // a text could not be written
     int64_t step;                             // done
     double begin_us;                          // of the running step
