@@ -520,16 +520,18 @@ mics_status mics_bpe_open(mics_memory *memory, const char *path, mics_tokenizer 
     MICS_TRY_OUT(mics_strdup(memory, mics_json_text(json), &text)); // JSON holds no NUL
     MICS_TRY_OUT(mics_bpe_load(memory, json, &bpe));
     MICS_TRY_OUT(mics_bpe_load_template(memory, json, bpe->vocab, &frame, &refused));
-    // Other versions of Unicode split and normalize otherwise.
+    // Other versions of Unicode split and normalize otherwise, and a separator may not be known to
+    // every version of this file.
     const uint64_t identity = XXH3_64bits_withSeed(text, strlen(text), IDENTITY_VERSION);
-    const uint64_t version = mics_chars_version();
+    const int32_t separator = find_separator(json);
+    const uint64_t beside[] = {mics_chars_version(), (uint64_t)(int64_t)separator};
     *tokenizer_out = (mics_tokenizer){
         .ops = &bpe_ops,
         .ctx = bpe,
         .vocab = bpe->vocab,
-        .separator = find_separator(json),
+        .separator = separator,
         .mask = find_mask(json),
-        .identity = XXH3_64bits_withSeed(&version, sizeof version, identity),
+        .identity = XXH3_64bits_withSeed(beside, sizeof beside, identity),
         .file_text = text,
         .frame = frame,
         .frame_refused = refused,
