@@ -7,7 +7,7 @@
 #include "cuda_op.h"
 
 static const int64_t SIZES[] = {1, 2, 3, 7, 8, 9, 31, 64, 65, 257, 1000, 4096, 4099};
-enum { SIZE_COUNT = sizeof SIZES / sizeof *SIZES, MOST_OFFSET = 8 };
+enum { SIZE_COUNT = sizeof SIZES / sizeof *SIZES, MAX_OFFSET = 8 };
 
 // Every size at some offsets of each buffer: the same, which packs can follow, or not.
 typedef struct shape {
@@ -26,8 +26,8 @@ static inline void over_shapes(shape_fn test)
                 for (int b = 0; b < 5; ++b)
                     s.offset[b] = kind == 0   ? 0
                                   : kind == 1 ? 3
-                                  : kind == 2 ? (i + b) % MOST_OFFSET
-                                              : i % MOST_OFFSET;
+                                  : kind == 2 ? (i + b) % MAX_OFFSET
+                                              : i % MAX_OFFSET;
                 test(&s);
             }
 }

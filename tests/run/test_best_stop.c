@@ -2,18 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run that stops behind a step whose validation is due, before that validation or in it: when it goes on, in this process
 // or in another one, it finds the same best step, and ends where one ends that never stopped.
-#include "mics/run.h"
 #include "run/job.h"
-#include "test.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "run/jobs.h"
 
-enum { STEPS = 12, RANKS = 2 };
-
-static char work[] = "/tmp/mics-best-stop-XXXXXX";
-static mics_memory *memory;
+enum { MAX_STEPS = 12 };
 
 typedef struct heard {
     mics_job *job;
@@ -21,7 +13,7 @@ typedef struct heard {
     int64_t validate_at; // the run is asked to stop as the validation of this step begins; 0: never
     int64_t step;        // newest
     bool stopped;
-    int32_t validations[STEPS + 1]; // by step
+    int32_t validations[MAX_STEPS + 1]; // by step
 } heard;
 
 static void hear_step(void *ctx, const mics_metrics *metrics)
@@ -52,38 +44,27 @@ static mics_job *open_job(const char *out, const char *resume, heard *ears)
 {
     // Long enough for ranks to begin to save meanwhile, and no grace in which a step could end.
     const bool slow = ears->validate_at > 0;
-    static const char *const texts[] = {"a.txt"};
-    const char *const sets[] = {"data.validation=b.txt",
-                                slow ? "run.validation_batches=500" : "run.validation_batches=1",
-                                slow ? "run.grace_s=0" : "run.grace_s=25",
-                                "run.validate_every=2",
-                                "run.keep_best=true",
-                                "run.stop_after_no_improvement=3",
-                                "run.threads=1",
-                                "run.device=cpu",
-                                "run.comm_timeout_s=60"};
-    const mics_run_values values = {.model_config = "model.json",
-                                    .train = texts,
-                                    .train_count = 1,
-                                    .sequence_length = 16,
-                                    .steps = STEPS,
-                                    .seed = 3,
-                                    .out = out,
-                                    .micro_batch = 2,
-                                    .micro_steps = 1,
-                                    .learning_rate = 1e-2,
-                                    .sharding = {RANKS, RANKS, RANKS}};
-    const mics_job_spec spec = {.memory = memory,
-                                .values = &values,
-                                .sets = sets,
-                                .set_count = sizeof sets / sizeof sets[0],
-                                .ranks = RANKS,
-                                .nodes = 1,
-                                .resume = resume,
-                                .callbacks = {.ctx = ears,
-                                              .step = hear_step,
-                                              .validation = hear_validation,
-                                              .should_stop = should_stop}};
+    static const char *const letters[] = {"a.txt"};
+    const char *const own[] = {"data.validation=b.txt",
+                               slow ? "run.validation_batches=500" : "run.validation_batches=1",
+                               slow ? "run.grace_s=0" : "run.grace_s=25",
+                               "run.validate_every=2",
+                               "run.keep_best=true",
+                               "run.stop_after_no_improvement=3",
+                               "run.threads=1",
+                               "run.device=cpu",
+                               "run.comm_timeout_s=60"};
+    mics_run_values values = values_of(out);
+    values.train = letters;
+    values.steps = MAX_STEPS;
+    values.micro_steps = 1;
+    values.learning_rate = 1e-2;
+    mics_job_spec spec = spec_of(&values);
+    spec.sets = own;
+    spec.set_count = sizeof own / sizeof own[0];
+    spec.resume = resume;
+    spec.callbacks = (mics_job_callbacks){
+        .ctx = ears, .step = hear_step, .validation = hear_validation, .should_stop = should_stop};
     ASSERT_OK(mics_job_open(&spec, &ears->job));
     return ears->job;
 }
@@ -161,38 +142,16 @@ static void one_that_is_to_stop_while_it_validates(void **state)
     check_end(job, "during");
 }
 
-static void write_file(const char *name, const char *text)
-{
-    FILE *file = fopen(name, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
-static int begin(void **state)
+static int begin_with_letters(void **state)
 {
     char text[4096] = "";
-    (void)state;
-    if (mkdtemp(work) == NULL || chdir(work) != 0 || mics_memory_open(&memory) != MICS_OK)
+    if (begin(state) != 0)
         return 1;
     memset(text, 'a', sizeof text - 1);
     write_file("a.txt", text);
     memset(text, 'b', sizeof text - 1);
     write_file("b.txt", text);
-    write_file("model.json",
-               "{\"model_type\": \"gpt2\", \"n_embd\": 16, \"n_head\": 2, \"n_layer\": 1, "
-               "\"n_positions\": 16, \"vocab_size\": 256, \"attn_pdrop\": 0, \"embd_pdrop\": 0, "
-               "\"resid_pdrop\": 0, \"tie_word_embeddings\": true}");
     return 0;
-}
-
-static int end(void **state)
-{
-    char command[64];
-    (void)state;
-    const int64_t leaks = mics_memory_close(memory);
-    snprintf(command, sizeof command, "rm -rf %s", work);
-    return system(command) == 0 && leaks == 0 ? 0 : 1;
 }
 
 int main(void)
@@ -203,5 +162,5 @@ int main(void)
         cmocka_unit_test(one_that_resumes),
         cmocka_unit_test(one_that_is_to_stop_while_it_validates),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, begin_with_letters, end);
 }

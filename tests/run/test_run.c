@@ -6,12 +6,12 @@
 #include "run/jobs.h"
 #include <math.h>
 
-enum { MOST_STEPS = 32 };
+enum { MAX_STEPS = 32 };
 
 // What was heard of a job.
 typedef struct heard {
     const mics_job *job;
-    double loss[MOST_STEPS + 1]; // by step
+    double loss[MAX_STEPS + 1]; // by step
     int steps, validations, savings, checkpoints, starts;
     int64_t stop_after; // step; 0: never
     int64_t step;
