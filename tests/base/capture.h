@@ -14,7 +14,7 @@ typedef struct capture {
     int warnings;    // warning lines
     int infos;       // information lines
     char line[1024]; // the last error line
-    char info[1024]; // the last information line
+    char info[4096]; // the information lines, as many as fit
 } capture;
 
 // Ranks may speak at once.
@@ -30,8 +30,9 @@ static inline void capture_line(void *ctx, mics_log_level level, int32_t rank, c
     } else if (level == MICS_LOG_WARNING) {
         seen->warnings++;
     } else {
+        const size_t used = strlen(seen->info);
         seen->infos++;
-        snprintf(seen->info, sizeof seen->info, "%s", line);
+        snprintf(seen->info + used, sizeof seen->info - used, "%s\n", line);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "io/data/cached.h"
 #include "mics/data.h"
+#include <glob.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/wait.h>
@@ -101,16 +102,16 @@ static void test_first_error(void **state)
     mics_tokenizer_close(tokenizer);
 }
 
-// Where the first mark of a begun shard lies in a folder; false: there is none yet.
+// Where the first file of a folder lies whose name ends so; false: there is none yet.
 static bool find_mark(const char *folder, const char *ending, char *path, size_t capacity)
 {
-    char command[500];
-    snprintf(command, sizeof command, "ls %s/%s/*%s 2>/dev/null", cache, folder, ending);
-    FILE *list = popen(command, "r");
-    assert_non_null(list);
-    const bool found = fgets(path, (int)capacity, list) != NULL;
-    pclose(list);
-    path[strcspn(path, "\n")] = '\0';
+    char pattern[500];
+    glob_t marks = {0};
+    snprintf(pattern, sizeof pattern, "%s/%s/*%s", cache, folder, ending);
+    const bool found = glob(pattern, GLOB_NOSORT, NULL, &marks) == 0;
+    if (found)
+        snprintf(path, capacity, "%s", marks.gl_pathv[0]);
+    globfree(&marks);
     return found;
 }
 
