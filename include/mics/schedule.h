@@ -264,6 +264,9 @@ typedef struct mics_schedule_spec {
     // The second hop over replicas as other systems run it: each replica gather directly behind its
     // replica scatter, which is an all-reduce, and updates at the end. To plan, not to run.
     bool all_reduces;
+    // Rounded sums are listed also where they send more between nodes than whole ones, which is
+    // refused otherwise. To plan, not to run.
+    bool any_rounding;
     mics_optimizer_kind optimizer; // whose states are counted
     // (optional) A schedule of the same model, batch, precision, accelerator, recompute, optimizer
     // and evaluation_only. Where its activations lie is taken over instead of being found again,

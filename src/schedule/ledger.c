@@ -458,7 +458,7 @@ static mics_status check_direct(const mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     direct_sums all[MICS_STEP_KINDS][MICS_STAGES] = {{{.step = NULL}}};
-    for (int32_t i = 0; i < list->count; i++) {
+    for (int32_t i = 0; i < list->count && !schedule->spec.any_rounding; i++) {
         const mics_step *step = &list->steps[i];
         if (step->kind == MICS_STEP_REPLICA_GATHER)
             add_direct(schedule, step, &all[MICS_STEP_REPLICA_SCATTER][step->stage]);

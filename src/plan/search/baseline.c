@@ -99,8 +99,8 @@ static mics_status search_bucket(const mics_planner *planner, const mics_plan_sp
     return MICS_OK;
 }
 
-static mics_status search_shardings(mics_planner *planner, const mics_plan_space *space,
-                                    mics_plan_baseline baseline, mics_plan_entry *entry_out)
+static mics_status search_rounded(mics_planner *planner, const mics_plan_space *space,
+                                  mics_plan_baseline baseline, mics_plan_entry *entry_out)
 {
     mics_plan_space within = *space;
     mics_plan_entry best;
@@ -115,6 +115,35 @@ static mics_status search_shardings(mics_planner *planner, const mics_plan_space
         MICS_TRY(search_bucket(planner, &within, buckets[i], &best));
     *entry_out = best;
     return MICS_OK;
+}
+
+// ---- rounding ----
+
+// Those systems sum in rings, in which each of several ranks on a node would send rounded numbers to
+// every other one: so their sums are whole there, and parameters that are whole between nodes are so
+// inside them.
+static mics_plan_request without_rounding(const mics_planner *planner)
+{
+    mics_plan_request request = planner->request;
+    request.grads_dtype = request.boundary_dtype = mics_comm_dtypes_both(MICS_COMM_FP32);
+    if (request.params_dtype.inter == MICS_COMM_FP32)
+        request.params_dtype.intra = MICS_COMM_FP32;
+    return request;
+}
+
+static mics_status search_shardings(mics_planner *planner, const mics_plan_space *space,
+                                    mics_plan_baseline baseline, mics_plan_entry *entry_out)
+{
+    const mics_plan_request request = without_rounding(planner);
+    const bool rings = baseline != MICS_PLAN_MICS_PLUS && planner->ranks_per_node > 1 &&
+                       planner->ranks > planner->ranks_per_node;
+    mics_planner *other = NULL;
+    if (!rings || !request_rounds(&planner->request))
+        return search_rounded(planner, space, baseline, entry_out);
+    MICS_TRY(mics_planner_open(planner->memory, &request, &other));
+    const mics_status status = search_rounded(other, space, baseline, entry_out);
+    mics_planner_close(other);
+    return status;
 }
 
 mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *space,

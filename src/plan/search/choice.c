@@ -89,7 +89,7 @@ batch_probe probed_batch(const mics_planner *planner, const mics_plan_choice *ch
 }
 
 mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
-                          int32_t micro_steps, mics_schedule **schedule_out)
+                          int32_t micro_steps, bool probes, mics_schedule **schedule_out)
 {
     const mics_plan_request *request = &planner->request;
     const mics_algorithm ring = MICS_ALGORITHM_RING, two = MICS_ALGORITHM_TWO_STAGE;
@@ -112,6 +112,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .accelerator = request->accelerator,
         .sums_by_ring = choice->sums_by_ring,
         .all_reduces = choice->all_reduces,
+        .any_rounding = probes,
         .params_dtype = request->params_dtype,
         .grads_dtype = request->grads_dtype,
         .boundary_dtype = request->boundary_dtype,
@@ -121,4 +122,33 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
     };
     MICS_TRY(choice_mesh(planner, choice->sharding, &spec.mesh));
     return mics_schedule_open(planner->memory, &spec, schedule_out);
+}
+
+// ---- rounding ----
+
+static bool rounds(mics_comm_dtypes dtypes)
+{
+    return dtypes.intra != MICS_COMM_FP32 || dtypes.inter != MICS_COMM_FP32;
+}
+
+bool request_rounds(const mics_plan_request *request)
+{
+    return rounds(request->boundary_dtype) ||
+           (request->precision == MICS_PRECISION_FP32 &&
+            (rounds(request->params_dtype) || rounds(request->grads_dtype)));
+}
+
+mics_status check_rounding(mics_planner *planner, const mics_plan_choice *choice)
+{
+    mics_schedule *schedule = NULL;
+    const batch_probe *batch = NULL;
+    mics_plan_choice least = *choice; // what a schedule sends as what is the same with any batch
+    if (!request_rounds(&planner->request) || planner->ranks_per_node == 1)
+        return MICS_OK;
+    least.micro_batch = planner->micro_batches[0];
+    least.micro_steps = least.layered_micro_steps = 1;
+    MICS_TRY(probe_batch(planner, &least, &batch));
+    MICS_TRY(open_schedule(planner, &least, 1, false, &schedule));
+    mics_schedule_close(schedule);
+    return MICS_OK;
 }

@@ -154,7 +154,7 @@ static mics_status simulate_steps(mics_planner *planner, const mics_plan_choice 
         probed_batch(planner, choice).pass_us[choice->sharding.grads > planner->experts];
     even.layered_micro_steps =
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
-    MICS_TRY(open_schedule(planner, &even, micro_steps, &run->schedule));
+    MICS_TRY(open_schedule(planner, &even, micro_steps, false, &run->schedule));
     return mics_simulate(planner->memory, run->schedule, &planner->request.cluster, &options,
                          &run->simulation);
 }

@@ -174,9 +174,21 @@ int32_t batch_index(const mics_planner *planner, int64_t micro_batch);
 /* What is known of a choice's batch, if it was probed; else zeros. */
 batch_probe probed_batch(const mics_planner *planner, const mics_plan_choice *choice);
 
-/* The schedule of a choice with `micro_steps` in place of its own. */
+/* The schedule of a choice with `micro_steps` in place of its own; of one that `probes`, whatever
+ * rounding sends (mics_schedule_spec.any_rounding). */
 mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
-                          int32_t micro_steps, mics_schedule **schedule_out);
+                          int32_t micro_steps, bool probes, mics_schedule **schedule_out);
+
+/* Whether anything is sent as fewer bits than it is held in. Mixed precision sends parameters, and
+ * gradients of a micro-step, as they are held. */
+bool request_rounds(const mics_plan_request *request);
+
+/* Whether runs can have what the request rounds with a choice's sharding and collectives, whatever
+ * its batch.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: rounded numbers would be more bytes between nodes than
+ *          whole ones; MICS_ERR_MEMORY. */
+mics_status check_rounding(mics_planner *planner, const mics_plan_choice *choice);
 
 /* Whether first-hop reductions send each block to its owner directly, and so in two stages wherever
  * their groups have them. */

@@ -177,7 +177,7 @@ static mics_status measure_structure(mics_planner *planner, const mics_plan_choi
                                      int32_t micro_steps, structure *s)
 {
     mics_schedule *schedule = NULL;
-    MICS_TRY(open_schedule(planner, choice, micro_steps, &schedule));
+    MICS_TRY(open_schedule(planner, choice, micro_steps, true, &schedule));
     const mics_status status = count_list(planner, schedule, s);
     s->gather_bytes = schedule->ledger.bytes[MICS_MEM_GATHER];
     s->reduce_bytes = schedule->ledger.bytes[MICS_MEM_REDUCE];
@@ -291,7 +291,7 @@ static mics_status simulate_plain(mics_planner *planner, const mics_plan_choice 
                                   mics_schedule **schedule_out, mics_simulation **simulation_out)
 {
     mics_schedule *schedule = NULL;
-    MICS_TRY(open_schedule(planner, choice, 1, &schedule));
+    MICS_TRY(open_schedule(planner, choice, 1, true, &schedule));
     const mics_status status = mics_simulate(planner->memory, schedule, &planner->request.cluster,
                                              &planner->simulate, simulation_out);
     if (status != MICS_OK)

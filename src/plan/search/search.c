@@ -33,6 +33,8 @@ typedef struct search {
     found *found; // ascending
     int32_t found_count;
     candidate smallest; // of the least memory
+    mics_planner *refused_at;
+    mics_plan_choice refused; // the first that rounding rules out, where refused_at != NULL
     int64_t listed, fitting, simulated;
     class_cost *classes;
 } search;
@@ -185,6 +187,25 @@ static mics_status list_batches(search *s, mics_plan_choice choice)
     return MICS_OK;
 }
 
+// Every batch of one sharding and its collectives, unless rounding rules them out.
+static mics_status list_sharding(search *s, const mics_plan_choice *choice)
+{
+    const bool muted = mics_log_mute(true);
+    const mics_status status = check_rounding(s->at, choice);
+    (void)mics_log_mute(muted);
+    if (status != MICS_OK && status != MICS_ERR_INVALID)
+        return status;
+    if (status == MICS_OK) {
+        MICS_TRY(price_sharding(s->at, choice, s->classes));
+        return list_batches(s, *choice);
+    }
+    if (s->refused_at == NULL) {
+        s->refused_at = s->at;
+        s->refused = *choice;
+    }
+    return MICS_OK;
+}
+
 static mics_status list_collectives(search *s, mics_sharding sharding)
 {
     const mics_plan_space *space = s->space;
@@ -207,8 +228,7 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
             (choice.gather_two_stage != (space->gather_two_stage && gathers) ||
              (!direct && choice.reduce_two_stage != (space->reduce_two_stage && reduces))))
             continue;
-        MICS_TRY(price_sharding(s->at, &choice, s->classes));
-        MICS_TRY(list_batches(s, choice));
+        MICS_TRY(list_sharding(s, &choice));
     }
     return MICS_OK;
 }
@@ -453,12 +473,22 @@ static mics_status check_space(const search *s, int32_t top)
     return MICS_OK;
 }
 
-static mics_status fail_experts(const search *s)
+// Why nothing was listed.
+static mics_status fail_empty(const search *s)
 {
+    const mics_planner *planner = s->planner;
+    if (s->refused_at != NULL)
+        return check_rounding(s->refused_at, &s->refused);
+    if (s->space->experts > 1)
+        return mics_fail(MICS_ERR_INVALID,
+                         "there is nothing to choose from: %d ranks cannot keep different experts "
+                         "of this model, batch and ranks; 1 works",
+                         (int)s->space->experts);
     return mics_fail(MICS_ERR_INVALID,
-                     "there is nothing to choose from: %d ranks cannot keep different experts of "
-                     "this model, batch and ranks; 1 works",
-                     (int)s->space->experts);
+                     "there is nothing to choose from: micro-batch %lld does not divide a rank's "
+                     "share of the global batch, %lld sequences",
+                     (long long)s->space->micro_batch,
+                     (long long)(planner->request.global_batch / planner->ranks));
 }
 
 mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t top,
@@ -475,14 +505,8 @@ mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *sp
     result->memory = planner->memory;
     MICS_TRY_OUT(open_search(&s));
     MICS_TRY_OUT(list_space(&s));
-    if (s.listed == 0 && s.space->experts > 1)
-        MICS_TRY_OUT(fail_experts(&s));
     if (s.listed == 0)
-        MICS_TRY_OUT(mics_fail(MICS_ERR_INVALID,
-                               "there is nothing to choose from: micro-batch %lld does not divide "
-                               "a rank's share of the global batch, %lld sequences",
-                               (long long)s.space->micro_batch,
-                               (long long)(planner->request.global_batch / planner->ranks)));
+        MICS_TRY_OUT(fail_empty(&s));
     MICS_TRY_OUT(simulate_candidates(&s));
     MICS_TRY_OUT(fill_entries(&s, result));
     result->space = s.listed;
