@@ -32,9 +32,9 @@ extern "C" {
 #endif
 
 enum {
+    // That are searched; more are evaluated. Layered micro-steps: powers of two, and all where they
+    // are few.
     MICS_PLAN_MAX_PREFETCH = 3,
-    // That are searched, as powers of two, and all micro-steps where they are few; more are
-    // evaluated.
     MICS_PLAN_MAX_LAYERED_MICRO_STEPS = 8,
     MICS_PLAN_MAX_ALL_LAYERED = 64,
     MICS_PLAN_WHY_BYTES = 320,

@@ -62,9 +62,9 @@ mics_status check_choice(const mics_planner *planner, const mics_plan_choice *ch
             "micro-batch %lld x %d micro-steps x %d ranks is not the global batch %lld",
             (long long)choice->micro_batch, (int)choice->micro_steps, (int)planner->ranks,
             (long long)batch);
-    if (choice->prefetch < 0 || choice->prefetch > MICS_PLAN_MAX_PREFETCH)
-        return mics_fail(MICS_ERR_INVALID, "%d units gathered ahead: 0 to %d are planned",
-                         (int)choice->prefetch, (int)MICS_PLAN_MAX_PREFETCH);
+    if (choice->prefetch < 0)
+        return mics_fail(MICS_ERR_INVALID, "%d units gathered ahead: at least 0",
+                         (int)choice->prefetch);
     if (choice->layered_micro_steps < 0)
         return mics_fail(MICS_ERR_INVALID, "%d layered micro-steps: at least 1 (0 counts as 1)",
                          (int)choice->layered_micro_steps);

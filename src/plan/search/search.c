@@ -149,11 +149,10 @@ static mics_status list_batch(search *s, mics_plan_choice choice)
         choice.recompute = recompute;
         if (space->recompute_given && space->recompute != choice.recompute)
             continue;
-        for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_MAX_PREFETCH; choice.prefetch++) {
-            if (choice.prefetch >= space->prefetch_least &&
-                (!space->prefetch_given || space->prefetch == choice.prefetch))
-                MICS_TRY(list_layered(s, choice));
-        }
+        choice.prefetch = space->prefetch_given ? space->prefetch : space->prefetch_least;
+        const int32_t deepest = space->prefetch_given ? space->prefetch : MICS_PLAN_MAX_PREFETCH;
+        for (; choice.prefetch <= deepest; choice.prefetch++)
+            MICS_TRY(list_layered(s, choice));
     }
     return MICS_OK;
 }

@@ -98,7 +98,7 @@ static mics_plan_space space_of(const mics_run *run)
         .recompute_given = !run->recompute_auto,
         .recompute = run->recompute,
         .prefetch_given = !run->prefetch_auto,
-        .prefetch = run->prefetch < MICS_PLAN_MAX_PREFETCH ? run->prefetch : MICS_PLAN_MAX_PREFETCH,
+        .prefetch = run->prefetch,
         .layered_micro_steps = run->layered_kept > 0 ? run->layered_kept : run->layered_micro_steps,
         .layered_by_rule = run->layered_auto && run->layered_kept == 0,
         .collectives_given = true,

@@ -28,12 +28,12 @@ static inline void visit_batches(fixture *f, mics_plan_choice choice, visitor vi
             choice.recompute = way & 1;
             choice.gather_two_stage = way & 2;
             choice.reduce_two_stage = way & 4;
-            for (choice.prefetch = 0; choice.prefetch <= MICS_PLAN_MAX_PREFETCH;
-                 choice.prefetch++) {
-                choice.boundary_two_stage = (way / 2 + choice.prefetch) % 2 == 0;
-                choice.sums_by_ring = choice.prefetch == 2; // of accelerators
-                choice.all_reduces = choice.prefetch == 1;
-                choice.layered_micro_steps = breadths[(way + choice.prefetch + (int)micro) % 6];
+            for (int ahead = 0; ahead <= MICS_PLAN_MAX_PREFETCH; ahead++) {
+                choice.prefetch = ahead == MICS_PLAN_MAX_PREFETCH && way % 2 == 1 ? 6 : ahead;
+                choice.boundary_two_stage = (way / 2 + ahead) % 2 == 0;
+                choice.sums_by_ring = ahead == 2; // of accelerators
+                choice.all_reduces = ahead == 1;
+                choice.layered_micro_steps = breadths[(way + ahead + (int)micro) % 6];
                 visit(f, &choice);
             }
         }

@@ -261,6 +261,8 @@ static void test_spaces_are_kept_to(void **state)
                                    .prefetch = 2,
                                    .layered_micro_steps = 2,
                                    .collectives_given = true};
+    const mics_plan_space deep = {
+        .sharding = {2, 2, 4}, .prefetch_given = true, .prefetch = 2 * MICS_PLAN_MAX_PREFETCH};
     const mics_plan_space none = {.micro_batch = 3};
     const mics_plan_space odd = {.sharding = {3, 3, 3}};
     mics_plan_result *result = NULL;
@@ -275,6 +277,9 @@ static void test_spaces_are_kept_to(void **state)
     assert_int_equal(c->prefetch, 2);
     assert_int_equal(c->layered_micro_steps, 2);
     assert_true(c->recompute && !c->gather_two_stage && !c->reduce_two_stage);
+    mics_plan_result_close(result);
+    ASSERT_OK(mics_planner_search(f.planner, &deep, 5, &result));
+    assert_int_equal(result->entries[0].choice.prefetch, deep.prefetch);
     mics_plan_result_close(result);
     ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, &none, 1, &result));
     ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, &odd, 1, &result));
@@ -454,7 +459,7 @@ static void test_bad_requests(void **state)
         {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 3},
         {.sharding = {1, 1, 1}, .micro_batch = 0, .micro_steps = 4},
         {.sharding = {1, 1, 1}, .micro_batch = 4, .micro_steps = -1},
-        {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 4, .prefetch = 9},
+        {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 4, .prefetch = -1},
         {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 4, .layered_micro_steps = -1},
         {.sharding = {2, 1, 1}, .micro_batch = 1, .micro_steps = 4},
     };
