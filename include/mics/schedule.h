@@ -540,6 +540,16 @@ mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_st
  */
 size_t mics_schedule_node_bytes(const mics_schedule *schedule);
 
+/* Its parts: what a rank's copies take whatever the model, and what a unit adds of `padded_elems`
+ * parameters whose optimizer states are cut over `owners` ranks. Pure.
+ *
+ * Units:   bytes.
+ * Needs:   owners >= 1.
+ */
+size_t mics_schedule_node_file_bytes(const mics_mesh *mesh);
+size_t mics_schedule_node_unit_bytes(const mics_mesh *mesh, mics_optimizer_kind optimizer,
+                                     int64_t padded_elems, int32_t owners);
+
 /* Bytes that `rank` sends in one whole run of a list. Pure.
  *
  * Needs:   0 <= rank < ranks of the mesh.

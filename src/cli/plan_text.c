@@ -150,7 +150,7 @@ static void print_memory_row(const row *r)
     const size_t *bytes = e->memory.bytes;
     const double gib = 1.0 / (1 << 30);
     const size_t buffers = bytes[MICS_MEM_WORKSPACE] + bytes[MICS_MEM_COMM] +
-                           bytes[MICS_MEM_MESSAGES] + bytes[MICS_MEM_DATA];
+                           bytes[MICS_MEM_MESSAGES] + bytes[MICS_MEM_DATA] + bytes[MICS_MEM_NODE];
     char text[CLI_PLAN_DEGREES_BYTES];
     if (e->choice.micro_batch == 0)
         return;

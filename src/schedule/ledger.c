@@ -178,26 +178,42 @@ static mics_status place_residuals(mics_schedule *schedule)
     return MICS_OK;
 }
 
-// Of a rank: two copies of its part of the state, one of which is whole at any time, and as much
-// again where it keeps a part of another node's (mics_mesh_keep). Each state of a unit has a
-// checksum a MiB, and stands on a boundary of its own; the rest of the files is some KiB (assumed:
-// 64, names of 100 bytes).
+// Copies in node memory. Of a rank: two of its part of the state, one of which is whole at any time,
+// and as much again where it keeps a part of another node's (mics_mesh_keep). Each state of a unit
+// has a checksum a MiB, and stands on a boundary of its own; the rest of the files is some KiB
+// (assumed: 64, names of 100 bytes).
+static size_t node_copies(const mics_mesh *mesh)
+{
+    return mics_mesh_keep(mesh, 0).to >= 0 ? 4 : 2;
+}
+
+size_t mics_schedule_node_file_bytes(const mics_mesh *mesh)
+{
+    static const size_t FILE_BYTES = 64 << 10;
+    return node_copies(mesh) * FILE_BYTES;
+}
+
+size_t mics_schedule_node_unit_bytes(const mics_mesh *mesh, mics_optimizer_kind optimizer,
+                                     int64_t padded_elems, int32_t owners)
+{
+    static const size_t UNIT_BYTES = 256, CHUNK = 1 << 20, HASH = 8;
+    const size_t states = 1 + (size_t)mics_optimizer_def_get(optimizer)->states;
+    const size_t kept = (size_t)owners * (size_t)mics_mesh_keep(mesh, 0).parts;
+    const size_t state_bytes = ((size_t)padded_elems + kept - 1) / kept * sizeof(float);
+    return node_copies(mesh) *
+           (UNIT_BYTES +
+            states * (state_bytes + (state_bytes / CHUNK + 1) * HASH + 2 * (size_t)MICS_ALIGNMENT));
+}
+
 size_t mics_schedule_node_bytes(const mics_schedule *schedule)
 {
-    static const size_t COPIES = 2, UNIT_BYTES = 256, FILE_BYTES = 64 << 10, CHUNK = 1 << 20,
-                        HASH = 8;
     const mics_schedule_spec *spec = &schedule->spec;
-    const mics_keep keep = mics_mesh_keep(&spec->mesh, 0);
-    const size_t states = 1 + (size_t)mics_optimizer_def_get(spec->optimizer)->states;
-    size_t bytes = FILE_BYTES;
-    for (int32_t u = 0; u < spec->model->unit_count; u++) {
-        const size_t kept = (size_t)schedule->sharding[u].optimizer * (size_t)keep.parts;
-        const size_t elems = ((size_t)schedule->padded_elems[u] + kept - 1) / kept;
-        const size_t state_bytes = elems * sizeof(float);
-        bytes += UNIT_BYTES + states * (state_bytes + (state_bytes / CHUNK + 1) * HASH +
-                                        2 * (size_t)MICS_ALIGNMENT);
-    }
-    return COPIES * (keep.to >= 0 ? 2u : 1u) * bytes;
+    size_t bytes = mics_schedule_node_file_bytes(&spec->mesh);
+    for (int32_t u = 0; u < spec->model->unit_count; u++)
+        bytes +=
+            mics_schedule_node_unit_bytes(&spec->mesh, spec->optimizer, schedule->padded_elems[u],
+                                          schedule->sharding[u].optimizer);
+    return bytes;
 }
 
 static void lay_out_data(mics_schedule *schedule)

@@ -468,12 +468,35 @@ size_t choice_state_bytes(const mics_planner *planner, const mics_sharding *shar
            counted(optimizer * kept_bytes(&planner->request));
 }
 
+// Copies of the state, where ranks have no other memory.
+static mics_status node_bytes(const mics_planner *planner, const mics_plan_choice *choice,
+                              size_t *bytes_out)
+{
+    const mics_plan_request *request = &planner->request;
+    mics_mesh mesh;
+    *bytes_out = 0;
+    if (!request->node_memory || request->accelerator)
+        return MICS_OK;
+    MICS_TRY(choice_mesh(planner, choice->sharding, &mesh));
+    *bytes_out = mics_schedule_node_file_bytes(&mesh);
+    for (int32_t c = 0; c < planner->class_count; c++) {
+        const unit_class *class = &planner->classes[c];
+        const int32_t owners = class_sharding(planner, class, choice->sharding).optimizer;
+        *bytes_out +=
+            (size_t) class->units *
+            mics_schedule_node_unit_bytes(&mesh, request->optimizer, class->padded_elems, owners);
+    }
+    return MICS_OK;
+}
+
 mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out)
 {
+    size_t copies = 0;
     const structures *s = NULL;
     const batch_probe *batch = NULL;
     MICS_TRY(probe_structure(planner, choice, &s));
     MICS_TRY(probe_batch(planner, choice, &batch));
+    MICS_TRY(node_bytes(planner, choice, &copies));
     const structure *slots = structure_at(s, choice_groups(choice));
     const size_t in_flight =
         (size_t)mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
@@ -483,7 +506,7 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
                  counted(batch->activation_bytes + (in_flight - 1) * batch->layered_bytes) +
                  batch->workspace_bytes + counted(in_flight * batch->token_bytes) +
                  counted(direct_bytes(planner, choice) + batch->momentum_bytes) +
-                 counted(planner->request.staging_bytes));
+                 counted(planner->request.staging_bytes) + counted(copies));
     return MICS_OK;
 }
 

@@ -118,6 +118,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .boundary_dtype = request->boundary_dtype,
         .share_params = request->share_params,
         .comm_staging_bytes = request->staging_bytes,
+        .node_memory = request->node_memory,
         .like = probed_batch(planner, choice).schedule,
     };
     MICS_TRY(choice_mesh(planner, choice->sharding, &spec.mesh));

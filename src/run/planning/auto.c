@@ -85,8 +85,7 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
     return mics_planner_open(memory, &request, planner_out);
 }
 
-// What the run file leaves open. Deeper prefetches than are planned cost no less memory, so they
-// are left to what fits afterwards.
+// What the run file leaves open.
 static mics_plan_space space_of(const mics_run *run)
 {
     const bool two_stage = run->collectives != MICS_COLLECTIVES_RING;
@@ -276,7 +275,7 @@ mics_status run_plan_auto(mics_memory *memory, mics_run *run, const mics_model *
     size_t unplanned = 0;
     say_changed(run, budget);
     mics_status status = plan(memory, run, model, budget, &unplanned, &schedule);
-    if (status == MICS_OK && unplanned > 0) { // copies in node memory are of the run alone
+    if (status == MICS_OK && unplanned > 0) { // this machine's threads have workspaces of their own
         mics_schedule_close(schedule);
         schedule = NULL;
         status = plan(memory, run, model, budget, &unplanned, &schedule);

@@ -409,6 +409,7 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
         .boundary_dtype = run->boundary_dtype,
         .threads = run->threads,
         .min_replicas = run->min_replicas,
+        .node_memory = run->memory_checkpoint_every > 0,
     };
 }
 

@@ -85,6 +85,7 @@ static inline mics_schedule *schedule_of(fixture *f, const mics_plan_choice *cho
         .grads_dtype = r->grads_dtype,
         .boundary_dtype = r->boundary_dtype,
         .comm_staging_bytes = r->staging_bytes,
+        .node_memory = r->node_memory,
     };
     ASSERT_OK(
         mics_mesh_init(mics_planner_ranks(f->planner), r->nodes, choice->sharding, &spec.mesh));

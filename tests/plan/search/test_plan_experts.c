@@ -28,6 +28,7 @@ static void visit_mixtures(const machine *on, int experts, visitor visit)
         open_mixture(&f, on, variant % 2 == 1, experts);
         f.request.share_params = variant == 0;
         f.request.accelerator = variant == 3;
+        f.request.node_memory = variant < 2;
         // Layers whole, experts not; or all.
         f.request.param_persistence_threshold = variant == 2 ? 30000 : 0;
         ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));

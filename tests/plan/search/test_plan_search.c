@@ -21,6 +21,7 @@ static void test_memory_is_the_ledgers(void **state)
             variant == 1 || variant == 4 ? 200000 : 0; // layers whole, tables not
         f.request.staging_bytes = variant == 2 ? 12345 : 0;
         f.request.share_params = variant == 1;
+        f.request.node_memory = variant % 3 != 0; // nothing on accelerators
         ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
         visit_all(&f, check_memory);
         visit_all(&f, check_layered);
@@ -40,6 +41,7 @@ static void test_memory_over_nodes(void **state)
         mics_model_close(f.model);
         f.request.model = f.model = plan_model(f.memory, 5, 4, 128, 64, vocab);
         f.request.precision = MICS_PRECISION_FP32;
+        f.request.node_memory = vocab < 2000;
         ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
         visit_all(&f, check_memory);
         close_plans(&f);
