@@ -138,18 +138,3 @@ bool request_rounds(const mics_plan_request *request)
            (request->precision == MICS_PRECISION_FP32 &&
             (rounds(request->params_dtype) || rounds(request->grads_dtype)));
 }
-
-mics_status check_rounding(mics_planner *planner, const mics_plan_choice *choice)
-{
-    mics_schedule *schedule = NULL;
-    const batch_probe *batch = NULL;
-    mics_plan_choice least = *choice; // what a schedule sends as what is the same with any batch
-    if (!request_rounds(&planner->request) || planner->ranks_per_node == 1)
-        return MICS_OK;
-    least.micro_batch = planner->micro_batches[0];
-    least.micro_steps = least.layered_micro_steps = 1;
-    MICS_TRY(probe_batch(planner, &least, &batch));
-    MICS_TRY(open_schedule(planner, &least, 1, false, &schedule));
-    mics_schedule_close(schedule);
-    return MICS_OK;
-}

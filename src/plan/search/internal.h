@@ -126,6 +126,13 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
 mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduces, double *us_out,
                            double *update_us_out);
 
+/* Whether runs can have what the request rounds with a choice's sharding and collectives, whatever
+ * its batch.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: rounded numbers would be more bytes between nodes than
+ *          whole ones; MICS_ERR_MEMORY. */
+mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice);
+
 /* Sorts units into classes. */
 mics_status probe_classes(mics_planner *planner);
 
@@ -182,13 +189,6 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
 /* Whether anything is sent as fewer bits than it is held in. Mixed precision sends parameters, and
  * gradients of a micro-step, as they are held. */
 bool request_rounds(const mics_plan_request *request);
-
-/* Whether runs can have what the request rounds with a choice's sharding and collectives, whatever
- * its batch.
- *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged: rounded numbers would be more bytes between nodes than
- *          whole ones; MICS_ERR_MEMORY. */
-mics_status check_rounding(mics_planner *planner, const mics_plan_choice *choice);
 
 /* Whether first-hop reductions send each block to its owner directly, and so in two stages wherever
  * their groups have them. */

@@ -384,3 +384,20 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduc
     *update_us_out = probe->update_us;
     return MICS_OK;
 }
+
+// ---- rounding ----
+
+mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice)
+{
+    mics_schedule *schedule = NULL;
+    const batch_probe *batch = NULL;
+    mics_plan_choice least = *choice; // what a schedule sends as what is the same with any batch
+    if (!request_rounds(&planner->request) || planner->ranks_per_node == 1)
+        return MICS_OK;
+    least.micro_batch = planner->micro_batches[0];
+    least.micro_steps = least.layered_micro_steps = 1;
+    MICS_TRY(probe_batch(planner, &least, &batch));
+    MICS_TRY(open_schedule(planner, &least, 1, false, &schedule));
+    mics_schedule_close(schedule);
+    return MICS_OK;
+}

@@ -190,7 +190,7 @@ static mics_status list_batches(search *s, mics_plan_choice choice)
 static mics_status list_sharding(search *s, const mics_plan_choice *choice)
 {
     const bool muted = mics_log_mute(true);
-    const mics_status status = check_rounding(s->at, choice);
+    const mics_status status = probe_rounding(s->at, choice);
     (void)mics_log_mute(muted);
     if (status != MICS_OK && status != MICS_ERR_INVALID)
         return status;
@@ -477,7 +477,7 @@ static mics_status fail_empty(const search *s)
 {
     const mics_planner *planner = s->planner;
     if (s->refused_at != NULL)
-        return check_rounding(s->refused_at, &s->refused);
+        return probe_rounding(s->refused_at, &s->refused);
     if (s->space->experts > 1)
         return mics_fail(MICS_ERR_INVALID,
                          "there is nothing to choose from: %d ranks cannot keep different experts "
