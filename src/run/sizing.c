@@ -130,6 +130,15 @@ static mics_status open_first(mics_memory *memory, mics_run *run, const mics_mod
                 : run_schedule_make(memory, run, model, budget, schedule_out);
 }
 
+// What a sharding that was chosen has no use for is no error: another number of ranks may have one.
+static mics_status check_comm_dtypes(const mics_run *run, const run_budget *budget)
+{
+    const bool before = mics_log_demote(run->sharding_auto);
+    const mics_status status = mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes);
+    (void)mics_log_demote(before);
+    return run->sharding_auto && status == MICS_ERR_INVALID ? MICS_OK : status;
+}
+
 mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
                               const run_budget *budget, mics_schedule **schedule_out,
                               mics_layered_choice *layered_out)
@@ -163,7 +172,7 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
         mics_run_resolve_layered(run, as.layered_micro_steps, layered.why);
         run_layered_warn(run, &layered, schedule, budget);
     }
-    MICS_TRY_OUT(mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes));
+    MICS_TRY_OUT(check_comm_dtypes(run, budget));
     *schedule_out = schedule;
     *layered_out = layered;
     return MICS_OK;

@@ -126,6 +126,16 @@ explain_auto all --set run.min_replicas=8
 contains all.out "8 ranks, 2 nodes of 4: ddp"
 run 2 many "$mics" explain run.json --ranks 8 --set sharding='"auto"' --set run.min_replicas=9
 contains many.err "9 copies of every state need 9 ranks, and there are 8; 1 to 8 would work"
+# A communication dtype that the chosen sharding has no use for: a warning; of a given one an error.
+explain_auto idle --set run.comm_dtype.grads=bf16 --set run.min_replicas=8
+contains idle.err 'warning: run.json, --set run.comm_dtype.grads: "bf16" would have no effect'
+contains idle.out "8 ranks, 2 nodes of 4: ddp"
+run 2 idle "$mics" explain run.json --ranks 8 --nodes 2 --set sharding='{"params": 1}' \
+    --set run.comm_dtype.grads=bf16
+contains idle.err 'error: run.json, --set run.comm_dtype.grads: "bf16" would have no effect'
+# In one ring rounding rules out gradients over nodes of several ranks, and not the whole plan.
+explain_auto rounded --set run.comm_dtype.grads=bf16 --set run.collectives=ring
+contains rounded.out "  fits: "
 explain_auto tight --set run.memory_limit=$((total - 1))
 [ "$(mesh_line tight)" != "$(mesh_line auto)" ] || fail "it does not fit there"
 contains tight.out "  fits: "
