@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `mics train` prints before and after.
 #include "base/size.h"
+#include "base/utf8.h"
 #include "cli.h"
 #include "replicas.h"
 #include "train.h"
@@ -175,33 +176,26 @@ void cli_print_beginning(const mics_job *job)
 
 // ---- after ----
 
-// Bytes of the character at `text`: of a whole UTF-8 sequence, else 1.
-static size_t character_bytes(const char *text, size_t bytes)
+// Whether a character steers a terminal: below U+0020, and U+007F to U+009F.
+static bool is_control(const char *text, int32_t bytes)
 {
     const unsigned char *c = (const unsigned char *)text;
-    size_t length = c[0] >= 0xf0 && c[0] < 0xf5 ? 4 : c[0] >= 0xe0 ? 3 : c[0] >= 0xc2 ? 2 : 1;
-    if (c[0] >= 0xf5 || length > bytes)
-        return 1;
-    for (size_t i = 1; i < length; i++) {
-        if ((c[i] & 0xc0) != 0x80)
-            return 1;
-    }
-    return length;
+    return bytes == 1 ? c[0] < 0x20 || c[0] == 0x7f : c[0] == 0xc2 && c[1] < 0xa0;
 }
 
 // What is no character, or steers a terminal, becomes a point.
 static void print_sample(const char *text, size_t bytes, FILE *out)
 {
     fprintf(out, "  | ");
-    for (size_t i = 0, length; i < bytes; i += length) {
-        unsigned char c = (unsigned char)text[i];
-        length = character_bytes(text + i, bytes - i);
-        if (c == '\n')
+    for (size_t at = 0; at < bytes;) {
+        const int32_t length = mics_utf8_char(text + at, bytes - at);
+        if (text[at] == '\n')
             fprintf(out, "\n  | ");
-        else if (length > 1 || (c >= 0x20 && c < 0x7f))
-            fprintf(out, "%.*s", (int)length, text + i);
+        else if (length > 0 && !is_control(text + at, length))
+            fwrite(text + at, 1, (size_t)length, out);
         else
             fputc('.', out);
+        at += length > 0 ? (size_t)length : 1;
     }
 }
 

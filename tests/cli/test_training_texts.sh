@@ -46,3 +46,16 @@ contains other.err 'line 1: "id" is no string'
 run 0 tokenize "$mics" tokenize lines.jsonl.gz --text-field body --out lines.bin
 run 0 shard "$mics" eval plain --data lines.bin
 cmp -s eval.out shard.out || fail "tokenize writes other tokens than eval reads"
+
+# A model that knows nothing writes bytes of any kind: what is printed of them is UTF-8.
+cat >tiny.json <<'END'
+{"model_type": "gpt2", "n_layer": 1, "n_head": 1, "n_embd": 8, "n_positions": 32, "vocab_size": 256}
+END
+seed=1
+while [ $seed -le 12 ]; do
+    rm -rf odd
+    train 0 odd --set model.config=tiny.json --set data.train="$text" --set run.seed=$seed
+    contains odd.out "  | "
+    iconv -f UTF-8 -t UTF-8 odd.out >/dev/null || fail "seed $seed: what is printed is not UTF-8"
+    seed=$((seed + 1))
+done
