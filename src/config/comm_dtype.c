@@ -118,13 +118,16 @@ static mics_status check_inter(const config *run, const reach *r, const dtype_ke
 
 static mics_status check_intra(const config *run, const reach *r, links all)
 {
+    const mics_run_precision precision = run->run.precision;
+    const bool mixed = // parameters are sent as they are held
+        precision == MICS_RUN_PRECISION_BF16 || precision == MICS_RUN_PRECISION_FP16;
     if (!run->bf16_intra_node || !mics_config_given(run, intra_key))
         return MICS_OK;
     if (!all.intra)
         return refuse(run, r, intra_key, "true", "nothing is sent intra-node",
                       r->per_node > 1 && !r->stages ? ", or take run.collectives \"two-stage\""
                                                     : "");
-    if (r->sharding.params > r->per_node && strcmp(run->params_dtype, "fp32") == 0)
+    if (!mixed && r->sharding.params > r->per_node && strcmp(run->params_dtype, "fp32") == 0)
         return mics_json_fail(run->run.json, intra_key, MICS_ERR_INVALID,
                               "parameters as bf16 intra-node and fp32 inter-node would save "
                               "where it costs least; write %s \"bf16\" too",

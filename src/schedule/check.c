@@ -29,7 +29,7 @@ static mics_status check_uses(const mics_model *model, const mics_unit *unit)
 }
 
 // Rounded to fewer bits inside nodes than between them, a gather in two stages would save where it
-// costs least.
+// costs least. Mixed precision gathers what it holds.
 static mics_status check_dtypes(const mics_schedule_spec *spec)
 {
     const mics_comm_dtypes gather = spec->params_dtype, reduce = spec->grads_dtype,
@@ -41,8 +41,8 @@ static mics_status check_dtypes(const mics_schedule_spec *spec)
                              i < 2 ? "parameters are gathered" : "gradients are reduced",
                              mics_comm_dtype_text(two[i]));
     }
-    if (gather.intra == MICS_COMM_BF16 && gather.inter == MICS_COMM_FP32 &&
-        spec->mesh.sharding.params > spec->mesh.ranks_per_node)
+    if (spec->precision == MICS_PRECISION_FP32 && gather.intra == MICS_COMM_BF16 &&
+        gather.inter == MICS_COMM_FP32 && spec->mesh.sharding.params > spec->mesh.ranks_per_node)
         return mics_fail(MICS_ERR_INVALID,
                          "parameters are gathered as bf16 inside nodes and as fp32 between them; "
                          "over %d ranks, %d a node, take bf16 between nodes too",

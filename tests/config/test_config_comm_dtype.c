@@ -82,6 +82,7 @@ static void test_keys_without_effect(void **state)
         {DTYPES(INTRA), "8, 8, 8", 2,
          "would save where it costs least; write run.comm_dtype.params \"bf16\" too"},
         {DTYPES(INTRA ", " PARAMS), "8, 8, 8", 2, NULL},
+        {DTYPES(INTRA) ", \"precision\": \"bf16\"", "8, 8, 8", 2, NULL}, // as they are held
         {DTYPES(INTRA ", " INT8), "1, 1, 8", 2, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)

@@ -392,7 +392,7 @@ mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice
     mics_schedule *schedule = NULL;
     const batch_probe *batch = NULL;
     mics_plan_choice least = *choice; // what a schedule sends as what is the same with any batch
-    if (!request_rounds(&planner->request) || planner->ranks_per_node == 1)
+    if (!request_rounds(&planner->request))
         return MICS_OK;
     least.micro_batch = planner->micro_batches[0];
     least.micro_steps = least.layered_micro_steps = 1;

@@ -156,6 +156,19 @@ static void test_parameters_rounded_inside_nodes(void **state)
     mics_plan_result_close(result);
     ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_ZERO3, &zero3));
     assert_int_equal(zero3.choice.sharding.params, RANKS);
+    mics_planner_close(f.planner);
+    f.request.cluster = plan_cluster(f.memory, 1, "");
+    f.request.nodes = RANKS; // of one rank each
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_search(f.planner, NULL, 100, &result));
+    assert_int_equal(result->count, 10); // G|O over P = 1
+    mics_plan_result_close(result);
+    mics_planner_close(f.planner);
+    f.request.precision = MICS_PRECISION_MIXED; // parameters are sent as they are held
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_search(f.planner, NULL, 100, &result));
+    assert_int_equal(result->count, 20);
+    mics_plan_result_close(result);
     close_plans(&f);
 }
 
