@@ -16,7 +16,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { RANKS_TIMEOUT_S = 60 };
+// Ends hangs: ranks of a busy machine, or under a sanitizer, may be seconds apart.
+enum { RANKS_TIMEOUT_S = 300 };
 
 // What a rank function gets. It may replace `comm` by a wrapper that took it; whatever stands there
 // at the end is closed.

@@ -132,7 +132,7 @@ static mics_status stage(ranks_self *self, mics_device *device)
     const mics_device_comm_spec spec = {.device = device,
                                         .transport = MICS_TRANSPORT_STAGED,
                                         .piece_bytes = PIECE_BYTES,
-                                        .timeout_s = 10};
+                                        .timeout_s = RANKS_TIMEOUT_S};
     return mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm);
 }
 

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes on beside exchanges when ranks are threads: two channels at once, the heartbeat, late
 // handlers; through wrappers, too.
-#include "base/clock.h"
 #include "captured.h"
 #include "comm/fault.h"
 #include "comm_checks.h"
@@ -235,6 +234,9 @@ static mics_status run_told(ranks_self *self)
     MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, 1, &self->comm));
     MICS_TRY(fault_open_take(self->memory, self->comm, 0, &self->comm));
     mics_comm_set_timeout_handler(self->comm, hear, told);
+    // Ranks may start seconds apart: only when all have met they wait for a moment alone.
+    MICS_TRY(mics_comm_agree(self->comm, MICS_OK));
+    MICS_TRY(mics_comm_set_timeout(self->comm, LATE_S));
     told->threads[self->comm->rank][told->channel] = pthread_self();
     told_side side = {.self = self};
     pthread_t thread;
@@ -256,7 +258,7 @@ static void test_late_handler(void **state)
     for (int32_t channel = 0; channel < MICS_CHANNELS; channel++) {
         mics_status statuses[4];
         told_case told = {.mutex = PTHREAD_MUTEX_INITIALIZER, .channel = channel, .absent = 2};
-        ranks_run_timeout(4, LATE_S, run_told, &told, statuses);
+        ranks_run_timeout(4, RANKS_TIMEOUT_S, run_told, &told, statuses);
         assert_int_equal(statuses[2], MICS_OK);
         assert_true(count_of(statuses, 4, MICS_ERR_TIMEOUT) >= 1);
         assert_int_equal(captured.lines, 0);

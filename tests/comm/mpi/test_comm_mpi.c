@@ -95,7 +95,7 @@ static mics_status check_opened(const mics_comm *comm, const mics_memory *memory
 // Stays away, longer than CTest waits for a test: who does not end it has failed.
 static void stay_away(void)
 {
-    sleep(600);
+    sleep(3600);
 }
 
 // Whether the heartbeat that a rank posts comes to be read, however busy the machine is.
@@ -183,7 +183,9 @@ static void tell_for_long(void *ctx, const mics_timeout *late)
     (void)late;
     for (int turn = 0; turn < MAX_TURNS && !atomic_load(&side->waits); turn++)
         usleep(TURN_US);
-    usleep((useconds_t)(10 * BRIEF_S * 1e6));
+    // In turns: what passes while the machine stands still does not count for the channel.
+    for (int turn = 0; turn < (int)(10 * BRIEF_S * 1e6 / TURN_US); turn++)
+        usleep(TURN_US);
     atomic_fetch_add(&side->told_times, 1);
 }
 
@@ -264,7 +266,7 @@ static int open_poor(mics_memory *memory, const char *countdown)
     mics_comm *comm = NULL;
     bool poor = mics_comm_mpi_announced_rank() == mics_comm_mpi_announced_ranks() - 1;
     mics_memory_fail_after(memory, poor ? strtoll(countdown, NULL, 10) : 0);
-    mics_status status = mics_comm_mpi_open(memory, 60, &comm);
+    mics_status status = mics_comm_mpi_open(memory, RANKS_TIMEOUT_S, &comm);
     bool right = status == (poor ? MICS_ERR_MEMORY : MICS_ERR_PEER) && comm == NULL;
     if (!right)
         mics_log(MICS_LOG_ERROR, "opening without memory gave %s", mics_status_name(status));
@@ -297,7 +299,7 @@ int main(int argc, char **argv)
                                  strcmp(how, "told") == 0 || strcmp(how, "told-once") == 0 ||
                                  strcmp(how, "withdrawn") == 0);
     const bool told = is_told();
-    mics_status status = mics_comm_mpi_open(memory, 60, &comm);
+    mics_status status = mics_comm_mpi_open(memory, RANKS_TIMEOUT_S, &comm);
     if (status == MICS_ERR_UNSUPPORTED)
         return 77;
     if (is_told() != told)

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SLOW_US = 300 * 1000, LATE_S = 2, NOT_LATE_S = 60 };
+enum { SLOW_US = 300 * 1000, LATE_S = 2, NOT_LATE_S = RANKS_TIMEOUT_S };
 
 static bool stops, sleeps;
 
