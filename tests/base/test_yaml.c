@@ -167,25 +167,29 @@ static void test_loads_by_name(void **state)
 {
     (void)state;
     static const char text[] = "# accelerate's\nfsdp_config:\n  a: 1\n\n  b: [x]\n  a: 2\n";
-    const char *const paths[] = {"/tmp/mics-test-yaml.yaml", "/tmp/mics-test-yaml.yml"};
+    const char *const names[] = {"test.yaml", "test.yml"};
+    char folder[] = "/tmp/mics-yaml-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
     for (int i = 0; i < 2; i++) {
         mics_json *json = NULL;
-        FILE *file = fopen(paths[i], "w");
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        FILE *file = fopen(path, "w");
         fputs(text, file);
         fclose(file);
-        ASSERT_STATUS(MICS_ERR_FORMAT, mics_json_load(memory, paths[i], 1000, &json));
+        ASSERT_STATUS(MICS_ERR_FORMAT, mics_json_load(memory, path, 1000, &json));
         ASSERT_SAID(&seen, "duplicate object key");
-        assert_non_null(strstr(seen.line, i == 0 ? "yaml.yaml:6:5" : "yaml.yml:6:5"));
-        file = fopen(paths[i], "w");
+        assert_non_null(strstr(seen.line, i == 0 ? "test.yaml:6:5" : "test.yml:6:5"));
+        file = fopen(path, "w");
         fwrite(text, 1, strlen(text) - 7, file);
         fclose(file);
-        ASSERT_OK(mics_json_load(memory, paths[i], 1000, &json));
+        ASSERT_OK(mics_json_load(memory, path, 1000, &json));
         assert_int_equal(mics_json_line(json, "fsdp_config"), 2);
         assert_int_equal(mics_json_line(json, "fsdp_config.b"), 5);
         assert_int_equal(mics_json_int(mics_json_at(json, "fsdp_config.a")), 1);
         mics_json_close(json);
-        unlink(paths[i]);
+        unlink(path);
     }
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void test_failing_allocations(void **state)
