@@ -297,7 +297,7 @@ static void test_condition_wait(void **state)
         for (; (passed_us = mics_clock_us() - begin_us) < waits_us[i]; early++)
             mics_condition_wait(&condition, &mutex, waits_us[i] - passed_us);
         assert_true(early < 10);
-        assert_true(passed_us < waits_us[i] + 5e6);
+        assert_true(passed_us < waits_us[i] + 60e6); // the machine may stand still
     }
     pthread_mutex_unlock(&mutex);
     pthread_cond_destroy(&condition);

@@ -88,8 +88,8 @@ typedef struct absence {
 static void go_alone(void *ctx, int32_t thread)
 {
     absence *a = ctx;
-    for (int i = 0; thread == 1 && atomic_load(&a->done) == 0 && i < 30000; i++)
-        nap(); // at most 9 s
+    for (int i = 0; thread == 1 && atomic_load(&a->done) == 0 && i < 300000; i++)
+        nap(); // a minute and a half at least, before it has failed
     if (thread == 1)
         atomic_store(&a->waited, atomic_load(&a->done));
     for (int stage = 0; stage < STAGES; stage++) {

