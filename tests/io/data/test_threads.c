@@ -115,20 +115,37 @@ static bool find_mark(const char *folder, const char *ending, char *path, size_t
     return found;
 }
 
-static void kill_while_it_tokenizes(const char *name, const char *folder)
+// Returns whether the process was killed before it was done.
+static bool is_killed_while_it_tokenizes(const char *name, const char *folder)
 {
     const struct timespec awhile = {.tv_nsec = 1000000};
     char mark[600];
+    int code = 0;
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         mics_corpus *corpus = NULL;
         _exit(open_corpus(name, folder, 1, &corpus) == MICS_OK ? 0 : 1);
     }
-    while (!find_mark(folder, ".begun.at", mark, sizeof mark) && waitpid(child, NULL, WNOHANG) == 0)
+    while (!find_mark(folder, ".begun.at", mark, sizeof mark)) {
+        if (waitpid(child, &code, WNOHANG) == child)
+            return false;
         nanosleep(&awhile, NULL);
+    }
     kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
+    assert_int_equal(waitpid(child, &code, 0), child);
+    return WIFSIGNALED(code);
+}
+
+static void kill_while_it_tokenizes(const char *name, const char *folder)
+{
+    char command[500];
+    snprintf(command, sizeof command, "rm -rf %s/%s", cache, folder);
+    int times = 0;
+    while (!is_killed_while_it_tokenizes(name, folder)) {
+        assert_true(++times < 20);
+        assert_int_equal(system(command), 0);
+    }
 }
 
 static void test_goes_on(void **state)
