@@ -64,7 +64,7 @@ static mics_status run_with(ranks_self *self, const comm_test *test, mics_device
                                         .piece_bytes = 1 << 10,
                                         .groups = rings,
                                         .group_count = fill_rings(self->comm, rings),
-                                        .timeout_s = 20};
+                                        .timeout_s = RANKS_TIMEOUT_S};
     MICS_TRY(mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm));
     RANKS_EXPECT(strcmp(self->comm->ops->name, test->name) == 0);
     MICS_TRY(check_all(self, device, rings, spec.group_count));
@@ -178,7 +178,7 @@ static mics_status run_registered(ranks_self *self)
                                         .piece_bytes = 1 << 10,
                                         .groups = &ring,
                                         .group_count = 1,
-                                        .timeout_s = 20};
+                                        .timeout_s = RANKS_TIMEOUT_S};
     MICS_TRY(mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm));
     for (int i = 0; i < 2; i++)
         MICS_TRY(device->ops->alloc(device->ctx, bytes, &blocks[i]));
@@ -272,7 +272,7 @@ static mics_status run_left_alone(ranks_self *self)
                                         .piece_bytes = 1 << 10,
                                         .groups = rings,
                                         .group_count = MICS_CHANNELS,
-                                        .timeout_s = 20};
+                                        .timeout_s = RANKS_TIMEOUT_S};
     MICS_TRY(mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm));
     MICS_TRY(device->ops->alloc(device->ctx, 1 << 10, &block));
     if (self->comm->rank == 0)
@@ -308,7 +308,7 @@ static mics_status run_unconnected(ranks_self *self)
                                         .piece_bytes = 1 << 10,
                                         .groups = self->comm->rank == 0 ? &both : &ring,
                                         .group_count = 1,
-                                        .timeout_s = 0.3};
+                                        .timeout_s = self->comm->rank == 0 ? 0.3 : RANKS_TIMEOUT_S};
     mics_status status = mics_comm_device_open_take(self->memory, self->comm, &spec, &comm);
     if (self->comm->rank == 1) {  // gives its address and goes
         char ids[2][128] = {{0}}; // of an ncclUniqueId each
