@@ -39,13 +39,15 @@ trap 'kill -9 $(jobs -p) 2>/dev/null; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
 train() { # OUT FLAGS...: four ranks, under the launcher where one is given
     local out=$1
     shift
+    # What is asked for stands behind, where it counts.
+    set -- --steps "${until:-$steps}" --set run.checkpoint_every=3 --set run.validation_batches=0 \
+        --set run.comm_timeout_s=60 --set run.log_every=1 "$@"
     if [ -n "$launcher" ]; then
         set -- $launcher "$mics" train run.json --nodes 2 --out "$out" "$@"
     else
         set -- "$mics" train run.json --ranks 4 --nodes 2 --out "$out" "$@"
     fi
-    exec "$@" --steps "${until:-$steps}" --set run.checkpoint_every=3 --set run.validation_batches=0 \
-        --set run.comm_timeout_s=20 --set run.log_every=1
+    exec "$@"
 }
 
 # ---- what is tried, and whether it held ----
@@ -83,7 +85,7 @@ same_end() { # OUT
 start() { # OUT FLAGS...
     (train "$@") >newest.out 2>newest.err </dev/null &
     pid=$!
-    for _ in $(seq 600); do
+    for _ in $(seq 6000); do
         [ "$(losses "$1" 2>/dev/null | wc -l)" -gt "${begun:-3}" ] && return 0
         kill -0 $pid 2>/dev/null || return 0
         sleep 0.02
@@ -163,15 +165,15 @@ pause_runs() {
     local out=pause whole
     for ((i = 0; i < rounds; i++)); do
         rm -rf $out
-        (train $out --set run.comm_timeout_s=2) >newest.out 2>newest.err </dev/null &
+        (train $out --set run.comm_timeout_s=4) >newest.out 2>newest.err </dev/null &
         pid=$!
-        for _ in $(seq 600); do
+        for _ in $(seq 6000); do
             [ "$(losses $out 2>/dev/null | wc -l)" -gt 3 ] && break
             sleep 0.02
         done
         whole=($(family $pid))
         kill -STOP "${whole[@]}"
-        sleep 4
+        sleep 8
         kill -CONT "${whole[@]}"
         wait $pid && as_undisturbed $out && count pause "all ranks asleep for twice the time-out" yes ||
             count pause "all ranks asleep for twice the time-out" no
@@ -253,7 +255,7 @@ change_data() {
             "$mics" tokenize text.txt --out tokens.bin >newest.out 2>&1 || return
             (until=100000 train data --set 'data.train=["tokens.bin"]' ) >newest.out 2>newest.err </dev/null &
             pid=$!
-            for _ in $(seq 600); do
+            for _ in $(seq 6000); do
                 [ "$(losses data 2>/dev/null | wc -l)" -gt 3 ] && break
                 sleep 0.02
             done
@@ -262,7 +264,7 @@ change_data() {
             else
                 dd if=/dev/urandom of=tokens.bin bs=1k seek=1 count=4 conv=notrunc 2>/dev/null
             fi
-            for _ in $(seq 500); do
+            for _ in $(seq 6000); do
                 kill -0 $pid 2>/dev/null || break
                 sleep 0.02
             done
