@@ -240,8 +240,8 @@ static void stop_often(const char *out, int32_t replicas, const char *set, bool 
 static void a_stopped_run_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
-    stop_often("parts", 1, NULL, false);
-    stop_often("due", 2, NULL, false); // updates are in the next step
+    stop_often("parts", 1, "run.grace_s=1000", false);
+    stop_often("due", 2, "run.grace_s=1000", false); // updates are in the next step
 }
 
 // Without any time for the disk: each stop is in node memory first, and then on disk too.
