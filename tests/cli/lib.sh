@@ -35,8 +35,35 @@ contains() { # FILE TEXT
     grep -qF -- "$2" "$1" || fail "$1 lacks: $2"
 }
 
+# The lines of a file, but for those that are due after seconds, so on a machine that is slow or stands still.
+lines_of() { # FILE
+    grep -v '^mics: .*\(tokenizing .* s left\|verifying .*: .* of .*\|another run writes there; waits up to .*\)$' "$1"
+}
+
 one_line() { # FILE
-    [ "$(wc -l <"$1")" = 1 ] || fail "$1 should have one line"
+    [ "$(lines_of "$1" | wc -l)" = 1 ] || fail "$1 should have one line: $(cat "$1")"
+}
+
+no_line() { # FILE
+    [ -z "$(lines_of "$1")" ] || fail "$1 should have no line: $(cat "$1")"
+}
+
+# Waits until a command holds. In turns, as what passes while the machine stands still is no more than one: they end hangs,
+# after five minutes at least.
+await() { # WHAT COMMAND...
+    await_what=$1
+    shift
+    await_turns=0
+    until "$@"; do
+        await_turns=$((await_turns + 1))
+        [ $await_turns -lt 6000 ] || fail "in five minutes not seen: $await_what"
+        sleep 0.05
+    done
+}
+
+# Whether a process of ours, and all its threads, stand still after SIGSTOP.
+stands_still() { # PID
+    ! cat /proc/"$1"/task/*/stat 2>/dev/null | grep -qv ') [TtZX] '
 }
 
 # Steps and losses of a run, with all digits.
