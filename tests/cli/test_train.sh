@@ -63,14 +63,17 @@ same_losses unvalidated ignored
 run 0 beside "$mics" train run.json --ranks 2 --out beside --set 'data.validation=["text.txt"]'
 same_losses unvalidated beside
 
-# Validations are no part of step_ms: here they are nearly all of the time.
-begin=$(date +%s%N)
-run 0 often "$mics" train run.json --ranks 1 --out often --set run.validate_every=1 \
-    --set run.validation_batches=50 --set sharding=null
-taken=$(($(date +%s%N) - begin))
-sed -n 's/.*"step_ms": \([0-9.e+]*\).*/\1/p' often/metrics.jsonl | awk -v taken="$taken" '
-    { sum += $1 * 1e6 } END { exit !(NR == 8 && sum > 0 && sum < taken / 2) }' ||
-    fail "step_ms counts validations"
+# Validations are no part of step_ms: here they are nearly all of the time, where the machine does not stand still in a step.
+has_short_steps() {
+    rm -rf often
+    begin=$(date +%s%N)
+    run 0 often "$mics" train run.json --ranks 1 --out often --set run.validate_every=1 \
+        --set run.validation_batches=50 --set sharding=null
+    taken=$(($(date +%s%N) - begin))
+    sed -n 's/.*"step_ms": \([0-9.e+]*\).*/\1/p' often/metrics.jsonl | awk -v taken="$taken" '
+        { sum += $1 * 1e6 } END { exit !(NR == 8 && sum > 0 && sum < taken / 2) }'
+}
+has_short_steps || has_short_steps || has_short_steps || fail "step_ms counts validations"
 
 # The same run file gives the same bits, in two ways of saying it.
 run 0 twice "$mics" train run.json --ranks 4 --nodes=2 --out twice

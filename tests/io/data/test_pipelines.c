@@ -10,7 +10,7 @@
 #include <time.h>
 
 // Much above what is needed, for slow machines and sanitizers.
-static const double TIME_MAX_S = 10;
+static const double TIME_MAX_S = 60;
 
 // The members of a file besides the model, where there are any.
 typedef struct parts_of_file {
