@@ -36,20 +36,28 @@ begin() { # OUT LINE FLAGS...: a run in the background, until it has printed tha
     (exec $launch sh node.sh "$mics" train run.json $ranks 2 --set run.log_every=1 --out "$out" "$@") \
         >"$out.out" 2>"$out.err" </dev/null &
     pid=$!
-    for _ in $(seq 600); do
-        grep -qs "^$line" "$out.out" && return
-        sleep 0.1
+    await "$out: line $line" grep -qs "^$line" "$out.out"
+}
+# Begins a run as above and stops it by SIGUSR1, which launchers pass on: with $in_step in the middle of step 2. Tried again
+# where the machine stood still until the grace was over, an error by right, or for as long as a step takes.
+stop() { # OUT LINE FLAGS...: leaves the milliseconds that stopping took in $waited_ms, those of step 1 in $step_ms
+    for _ in 1 2 3 4 5; do
+        rm -rf "$1" "$1.out" shm/[01]/*
+        begin "$@"
+        [ -z "$in_step" ] || sleep 0.3
+        begun=$(date +%s%N)
+        kill -USR1 $pid
+        wait "$pid"
+        status=$?
+        waited_ms=$((($(date +%s%N) - begun) / 1000000))
+        step_ms=$(sed -n 's/.*"step": 1,.*"step_ms": \([0-9]*\).*/\1/p' "$1/metrics.jsonl")
+        grep -q 'not all ranks have finished or saved their step within' "$1.err" && continue
+        [ -n "$in_step" ] && [ $waited_ms -ge "$step_ms" ] || break
     done
-    fail "$out: no line $line"
+    [ $status = 75 ] || fail "$out: exit status $status, expected 75"
 }
-ends() { # STATUS
-    wait "$pid"
-    status=$?
-    [ $status = "$1" ] || fail "$out: exit status $status, expected $1"
-}
-kept() { # stops by SIGUSR1, which launchers pass on; the step, which is in memory alone, is left in $step
-    kill -USR1 $pid
-    ends 75
+kept() { # OUT LINE FLAGS...: likewise; the step, which is in memory alone, is left in $step
+    stop "$@"
     contains "$out.err" "of run.grace_s are left; it goes to node memory first"
     contains "$out.err" "mics: stopped by SIGUSR1 after step"
     step=$(sed -n 's/.* after step \([0-9]*\), which is in node memory and not on disk.*/\1/p' "$out.err")
@@ -72,27 +80,23 @@ goes_on() { # OUT STEP FLAGS...: from memory, to two steps later, with the losse
 # Between short steps.
 DISK_S=600
 export DISK_S
-begin between "step 1/" --steps 100000 --set run.checkpoint_every=0 --set run.grace_s=0.01
-kept
+in_step=
+kept between "step 1/" --steps 100000 --set run.checkpoint_every=0 --set run.grace_s=0.01
 [ -e between/checkpoints/latest ] && fail "nothing should be on disk"
 DISK_S=
 goes_on between "$step" --set run.checkpoint_every=0
 
 # The same, found late by what the save before took; a newer one may be under way.
 DISK_S=3
-begin measured "checkpoint step 20 written" --steps 100000 --set run.checkpoint_every=20 --set run.grace_s=1.5
-kept
+kept measured "checkpoint step 20 written" --steps 100000 --set run.checkpoint_every=20 --set run.grace_s=1.5
 DISK_S=
 goes_on measured "$step" --set run.checkpoint_every=0
 
 # In the middle of a long one, which is not waited for; each shard is on one node alone.
 DISK_S=600
-begin long "step 1/" --steps 3 --set run.checkpoint_every=0 --set run.grace_s=0.01 $long $zero3
-sleep 0.3
-begun=$(date +%s%N)
-kept
-waited_ms=$((($(date +%s%N) - begun) / 1000000))
-step_ms=$(sed -n 's/.*"step": 1,.*"step_ms": \([0-9]*\).*/\1/p' long/metrics.jsonl)
+in_step=yes
+kept long "step 1/" --steps 3 --set run.checkpoint_every=0 --set run.grace_s=0.01 $long $zero3
+in_step=
 [ "$step" = 1 ] || fail "step 1 was done last, not $step"
 [ $waited_ms -lt "$step_ms" ] || fail "stopping took $waited_ms ms, and a step $step_ms ms"
 [ -e long/checkpoints/latest ] && fail "nothing should be on disk"
@@ -114,9 +118,7 @@ contains lost.err "the run was stopped with step 1 in node memory, which these n
 # Nodes whose memory has no place: a line says so, and the save to disk goes on.
 NO_MEMORY=$work/nowhere
 export NO_MEMORY
-begin placeless "step 1/" --steps 100000 --set run.checkpoint_every=0 --set run.grace_s=0.01
-kill -USR1 $pid
-ends 75
+stop placeless "step 1/" --steps 100000 --set run.checkpoint_every=0 --set run.grace_s=0.01
 contains placeless.err "is not kept in node memory; it goes to disk until run.grace_s is over"
 contains placeless.err "mics: stopped by SIGUSR1 after step"
 [ -e placeless/checkpoints/latest ] || fail "placeless: the step is not on disk"
