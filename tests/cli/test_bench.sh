@@ -89,11 +89,14 @@ if command -v python3 >/dev/null; then
 fi
 
 # ---- wall clock ----
-# Of 6 seconds in all at least half are used, and no more than 15, on a machine that has time for it.
-begun=$(date +%s)
-bench 0 clock compute --config model.json --sequence 16 --batch 2 --ranks 2 --out clock.json --seconds 6
-took=$(($(date +%s) - begun))
-[ "$took" -ge 3 ] || fail "6 seconds of measuring took $took"
+# Of 6 seconds in all at least half are used, and no more than 15, on a machine that has time for it and does not stand still.
+for _ in 1 2 3; do
+    begun=$(date +%s)
+    bench 0 clock compute --config model.json --sequence 16 --batch 2 --ranks 2 --out clock.json --seconds 6
+    took=$(($(date +%s) - begun))
+    [ "$took" -ge 3 ] || fail "6 seconds of measuring took $took"
+    [ "$took" -gt 15 ] || break
+done
 [ "$took" -le 15 ] || [ "$(cut -d . -f 1 /proc/loadavg)" -ge "$(nproc)" ] || fail "6 seconds of measuring took $took"
 contains clock.out "a step at the end: measured"
 

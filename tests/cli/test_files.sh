@@ -17,12 +17,9 @@ changed() {
     "$mics" train run.json --ranks 2 --out "$run_name" --steps 100000 --set run.log_every=1 \
         --set run.checkpoint_every=0 --set 'data.train=["corpus.bin"]' "$@" >"$run_name.out" 2>"$run_name.err" &
     pid=$!
-    for _ in $(seq 300); do
-        grep -qs '^step 2/' "$run_name.out" && break
-        sleep 0.05
-    done
+    await "$run_name: step 2" grep -qs '^step 2/' "$run_name.out"
     kill -STOP $pid
-    sleep 0.2 # until all its threads stand still
+    await "$run_name stands still" stands_still $pid
     eval "$how"
     kill -CONT $pid
     wait $pid
@@ -53,7 +50,7 @@ contains verify.out "kept/checkpoints/step-00000004: good: step 4, 4 files, "
 contains verify.out "kept/checkpoints/step-00000008: good: step 8, 4 files, "
 contains verify.out "kept/checkpoints/latest: good"
 contains verify.out "kept/metrics.jsonl: good: "
-[ ! -s verify.err ] || fail "a good run has no error"
+no_line verify.err
 run 0 verify "$mics" verify kept/checkpoints/step-00000004/
 one_line verify.out
 run 0 verify "$mics" verify "$golden/before/out" # version 1
@@ -89,17 +86,26 @@ contains verify.err "holds no checkpoint"
 mkdir tmp
 for _ in 1 2 3 4; do cat text.txt text.txt text.txt text.txt; done >large.txt
 for _ in 1 2 3 4 5 6; do cat large.txt large.txt large.txt >larger.txt && mv larger.txt large.txt; done
-for signal in TERM INT; do
-    rm -rf large.bin.parts
-    TMPDIR=$work/tmp "$mics" tokenize large.txt --out large.bin >signal.out 2>signal.err &
-    pid=$!
-    for _ in $(seq 1000); do
-        [ -n "$(ls large.bin.parts 2>/dev/null)" ] && break
-        sleep 0.005
+has_parts() {
+    [ -n "$(ls large.bin.parts 2>/dev/null)" ]
+}
+# Tried again where it was done before the signal came.
+stop_tokenize() { # SIGNAL: leaves the status
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        rm -rf large.bin*
+        TMPDIR=$work/tmp "$mics" tokenize large.txt --out large.bin >signal.out 2>signal.err &
+        pid=$!
+        until has_parts || [ -e large.bin ]; do
+            sleep 0.005
+        done
+        kill -"$1" $pid
+        wait $pid
+        status=$?
+        [ $status = 0 ] || break
     done
-    kill -$signal $pid
-    wait $pid
-    status=$?
+}
+for signal in TERM INT; do
+    stop_tokenize $signal
     [ $status -gt 128 ] || fail "tokenize should end by SIG$signal, not with $status"
     [ -z "$(ls tmp)" ] || fail "tokenize left $(ls tmp/*)"
     [ "$(ls -d large.bin*)" = large.bin.parts ] || fail "tokenize left $(ls -d large.bin*)"

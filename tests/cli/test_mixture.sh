@@ -70,10 +70,10 @@ contains bare.err 'set data.dtype to "uint16"'
 awk 'BEGIN { for (i = 0; i < 700000; i++) printf "%d words of a line\n", i * 7919 }' >long.txt
 "$mics" tokenize long.txt --out long.bin --tokenizer "$golden/tokenizer/gpt2.json" >stopped.out 2>stopped.err &
 pid=$!
-for _ in $(seq 600); do
-    ls long.bin.parts/*.begun.at >/dev/null 2>&1 && break
-    sleep 0.05
-done
+marked() {
+    ls long.bin.parts/*.begun.at >/dev/null 2>&1
+}
+await "a mark" marked
 kill -INT $pid
 wait $pid
 [ ! -e long.bin ] || fail "a stopped command left its shard"

@@ -62,9 +62,9 @@ contains wrong.err "run.stepz"
     fail "a wrong flag was accepted"
 [ "$(grep -c '^mics: error' wrong.err)" = 1 ] || fail "one error line is due"
 
-# Not dead, and no zombie that waits for its parent.
-is_alive() {
-    grep -q '^State:.[^ZX]' "/proc/$1/status" 2>/dev/null
+# Dead, or a zombie that waits for its parent.
+is_gone() { # PID
+    ! grep -q '^State:.[^ZX]' "/proc/$1/status" 2>/dev/null
 }
 
 # A mistake that one process alone finds is said by that one, with its rank.
@@ -80,17 +80,14 @@ contains wrong.err "mics: error: rank 2: "
 
 # SIGTERM to the ranks: the step that was done last is saved, and the run goes on from there.
 cat >rank.sh <<'SH'
-echo $$ >"pids/$$"
+echo "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-none}}" >"pids/$$"
 exec "$@"
 SH
 start() { # FLAGS...: mpirun in the background, until steps are seen
     rm -rf pids killed.out && mkdir pids
     "$@" >killed.out 2>killed.err </dev/null &
     launcher=$!
-    for _ in $(seq 300); do
-        grep -qs '^step' killed.out && break
-        sleep 0.1
-    done
+    await "a step" grep -qs '^step' killed.out
 }
 start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out stopped \
     --set run.checkpoint_every=0 --set run.log_every=1
@@ -123,37 +120,33 @@ start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out twic
     --set run.log_every=1 --set run.grace_s=1000
 kill -STOP "$(ls pids | sed -n 2p)"
 (cd pids && kill -USR1 *)
-sleep 1.5
-(cd pids && kill -INT * 2>/dev/null)
-for _ in $(seq 300); do
+# A signal within a second of the first is the same request.
+for _ in $(seq 100); do
+    sleep 1.5
+    (cd pids && kill -INT * 2>/dev/null)
     grep -qs 'nothing is saved yet' killed.err && break
-    sleep 0.1
 done
 (cd pids && kill -9 * 2>/dev/null)
 wait $launcher && fail "a rank that is told twice should fail"
 contains killed.err "asked again before that was done; nothing is saved yet"
 
-# Killing one rank ends the others soon, and the run goes on from its last complete checkpoint,
-# with the losses of a run that never stopped. It saves after each step, so that most kills hit it
+# Killing one rank ends the others long before a collective is late, and the run goes on from its last complete
+# checkpoint, with the losses of a run that never stopped. It saves after each step, so that most kills hit it
 # while it saves.
 kill_one() { # PID
     kill -9 "$1" || fail "the run ended before it was killed"
     begin=$(date +%s)
     wait $launcher && fail "a killed run should fail"
-    [ $(($(date +%s) - begin)) -le 30 ] || fail "survivors took too long to end"
+    [ $(($(date +%s) - begin)) -le 120 ] || fail "survivors took too long to end"
     for pid in $(ls pids); do
-        for _ in $(seq 200); do
-            is_alive "$pid" || break
-            sleep 0.1
-        done
-        is_alive "$pid" && fail "process $pid still runs"
+        await "the end of process $pid" is_gone "$pid"
     done
     # We, or the launcher, or what the MPI library says when its peer is gone.
     grep -q 'resume auto goes on from step\|nothing is saved yet\|[Ss]ignal\|No such process' \
         killed.err killed.out || fail "nobody said what happened"
 }
 for delay in 0 0.11; do
-    start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out killed \
+    start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out killed --set run.comm_timeout_s=600 \
         --set run.checkpoint_every=1 --set run.log_every=1 --set run.keep_checkpoints=1
     sleep $delay
     kill_one "$(ls pids | head -n 1)"
@@ -172,25 +165,25 @@ goes_on() { # OUT LAUNCHER...: from its newest checkpoint, with the losses of an
 goes_on killed "$@"
 
 # Certainly in the middle of a save: the newest step's folder has no manifest, and a rank that is
-# stopped keeps it so. The model is large enough for a save to take its time.
+# stopped before its part is whole keeps it so. The model is large enough for a save to take its time.
 sed -i 's/"n_embd": 32/"n_embd": 256/' model.json
 unfinished() { # prints the folder of a save that is under way
     newest=torn/checkpoints/$(ls torn/checkpoints | grep step | tail -n 1)
     [ ! -f "$newest/manifest.json" ] && echo "$newest"
 }
-start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out torn \
+lacks_a_part() { # FOLDER: the victim's, but for a file aside
+    ! ls "$1"/rank-0000"$(cat "pids/$victim")"*.mics 2>/dev/null | grep -v '\.part\.mics$' | grep -q .
+}
+start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out torn --set run.comm_timeout_s=600 \
     --set run.checkpoint_every=1 --set run.log_every=1
-for _ in $(seq 300); do
-    [ -f torn/checkpoints/latest ] && break
-    sleep 0.1
-done
+await "a checkpoint" [ -f torn/checkpoints/latest ]
 victim=$(ls pids | sed -n 2p)
 torn=
-for _ in $(seq 2000); do
+for _ in $(seq 20000); do
     torn=$(unfinished) || continue
     kill -STOP "$victim" || fail "the run ended before it was killed"
-    sleep 0.3
-    [ "$(unfinished)" = "$torn" ] && break
+    await "the victim stands still" stands_still "$victim"
+    [ "$(unfinished)" = "$torn" ] && lacks_a_part "$torn" && break
     torn=
     kill -CONT "$victim"
 done

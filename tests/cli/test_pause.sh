@@ -15,27 +15,23 @@ mkdir pids
 threads="--ranks 4"
 [ $# -gt 0 ] && threads=
 "$@" sh rank.sh "$mics" train run.json $threads --nodes 2 --steps 1000000 --set run.checkpoint_every=0 \
-    --set run.comm_timeout_s=1.5 --set run.validation_batches=0 >paused.out 2>paused.err </dev/null &
+    --set run.comm_timeout_s=2.5 --set run.validation_batches=0 >paused.out 2>paused.err </dev/null &
 run_name=paused
 started=$!
 trap 'kill -9 $(ls pids) 2>/dev/null; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
 steps() {
     wc -l <out/metrics.jsonl
 }
-for _ in $(seq 300); do
-    [ -s out/metrics.jsonl ] && break
-    sleep 0.1
-done
-for seconds in 2.6 2.7; do
+went_on() {
+    [ "$(steps)" -gt $((before + 20)) ]
+}
+await "a step" [ -s out/metrics.jsonl ]
+for seconds in 3.6 3.7; do
     (cd pids && kill -STOP *)
     sleep $seconds
     before=$(steps)
     (cd pids && kill -CONT *)
-    for _ in $(seq 600); do
-        [ "$(steps)" -gt $((before + 20)) ] && break
-        sleep 0.1
-    done
-    [ "$(steps)" -gt $((before + 20)) ] || fail "it did not go on after a pause"
+    await "steps after a pause" went_on
 done
 (cd pids && kill -TERM *)
 wait $started

@@ -42,13 +42,10 @@ losses whole/halved >right.txt
 diff left.txt right.txt >/dev/null && fail "int8 should change the last digits of losses"
 
 # A signal: the step that was done last is saved, one line says so, and the run goes on from there.
-(cd signal && exec "$mics" train run.json --ranks 4 --nodes 2 --steps 3000 \
+(cd signal && exec "$mics" train run.json --ranks 4 --nodes 2 --steps 100000 \
     --set run.checkpoint_every=0 --set run.log_every=1) >signal.out 2>signal.err &
 pid=$!
-for _ in $(seq 300); do
-    grep -qs '^step 2/' signal.out && break
-    sleep 0.1
-done
+await "step 2" grep -qs '^step 2/' signal.out
 kill -INT $pid
 wait $pid
 [ $? = 75 ] || fail "a stopped run should exit with 75"
@@ -71,10 +68,7 @@ words() { # FLAGS...
 }
 (words --steps 100000) >words.out 2>words.err &
 pid=$!
-for _ in $(seq 300); do
-    grep -qs '^step 2/' words.out && break
-    sleep 0.1
-done
+await "step 2" grep -qs '^step 2/' words.out
 sed 's/"version":"1.0"/"version":"1.1"/' whole/words.json >whole/edited.json
 mv whole/edited.json whole/words.json
 kill -INT $pid

@@ -23,13 +23,11 @@ done
 
 # kill -9 at random moments.
 for delay in 0.4 0.75 0.55 0.9 0.65; do
+    rm -f killed.out
     "$mics" train run.json --ranks 4 --nodes 2 --set run.layered_micro_steps=1 --out killed --steps 100000 --set run.checkpoint_every=1 \
         --set run.log_every=1 >killed.out 2>killed.err &
     pid=$!
-    for _ in $(seq 300); do
-        grep -qs '^checkpoint step' killed.out && break
-        sleep 0.1
-    done
+    await "a checkpoint" grep -qs '^checkpoint step' killed.out
     sleep $delay
     kill -9 $pid
     wait $pid 2>wait.err
@@ -59,13 +57,13 @@ cat >full.sh <<'SH'
 mount -t tmpfs -o size=1500k none disk && head -c 1200000 /dev/zero >disk/filler || exit 3
 "$@" --steps 100000 --set run.checkpoint_every=5 --set run.keep_checkpoints=1 >full.out 2>full.err &
 pid=$!
-for _ in $(seq 300); do
+for _ in $(seq 3000); do
     grep -q 'could not be saved' full.err && break
     sleep 0.1
 done
 kill -0 $pid || exit 4
 rm disk/filler
-for _ in $(seq 300); do
+for _ in $(seq 3000); do
     grep -q '^checkpoint step' full.out && break
     sleep 0.1
 done

@@ -6,13 +6,17 @@
 
 run 0 train "$mics" train run.json --ranks 2
 yes "the lark at break of day arising" | head -c 20000000 >long.txt
+takes_signals() { # PID: SIGTERM is blocked, for a thread that waits for it
+    grep -qs '^SigBlk:.*[4-7c-f]...$' "/proc/$1/status"
+}
 interrupt() { # NAME WORD COMMAND...
     name=$1 word=$2
     run_name=$name
     shift 2
     "$@" >"$name.out" 2>"$name.err" </dev/null &
     pid=$!
-    sleep 1
+    await "$name takes signals" takes_signals $pid
+    sleep 0.5 # into its work
     kill -TERM $pid || fail "$name ended before it was interrupted"
     wait $pid
     [ $? = 143 ] || fail "$name: not ended by SIGTERM"
