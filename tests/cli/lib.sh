@@ -48,15 +48,25 @@ no_line() { # FILE
     [ -z "$(lines_of "$1")" ] || fail "$1 should have no line: $(cat "$1")"
 }
 
-# Waits until a command holds. In turns, as what passes while the machine stands still is no more than one: they end hangs,
-# after five minutes at least.
-await() { # WHAT COMMAND...
-    await_what=$1
-    shift
+# Dead, or a zombie that waits for its parent.
+is_gone() { # PID
+    ! grep -qs '^State:.[^ZX]' "/proc/$1/status"
+}
+
+# Waits until a command holds, as it will while that process lives. In turns, as what passes while the machine stands still is
+# no more than one: they end hangs, after five minutes at least.
+await() { # PID WHAT COMMAND...
+    await_pid=$1 await_what=$2
+    shift 2
     await_turns=0
     until "$@"; do
+        # It may have come to hold at the very end.
+        if is_gone "$await_pid"; then
+            "$@" && return
+            fail "not seen before process $await_pid had ended: $await_what"
+        fi
         await_turns=$((await_turns + 1))
-        [ $await_turns -lt 6000 ] || fail "in five minutes not seen: $await_what"
+        [ $await_turns -lt 6000 ] || fail "not seen in five minutes: $await_what"
         sleep 0.05
     done
 }

@@ -17,9 +17,9 @@ changed() {
     "$mics" train run.json --ranks 2 --out "$run_name" --steps 100000 --set run.log_every=1 \
         --set run.checkpoint_every=0 --set 'data.train=["corpus.bin"]' "$@" >"$run_name.out" 2>"$run_name.err" &
     pid=$!
-    await "$run_name: step 2" grep -qs '^step 2/' "$run_name.out"
+    await $pid "$run_name: step 2" grep -qs '^step 2/' "$run_name.out"
     kill -STOP $pid
-    await "$run_name stands still" stands_still $pid
+    await $pid "$run_name stands still" stands_still $pid
     eval "$how"
     kill -CONT $pid
     wait $pid

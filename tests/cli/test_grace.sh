@@ -36,7 +36,7 @@ begin() { # OUT LINE FLAGS...: a run in the background, until it has printed tha
     (exec $launch sh node.sh "$mics" train run.json $ranks 2 --set run.log_every=1 --out "$out" "$@") \
         >"$out.out" 2>"$out.err" </dev/null &
     pid=$!
-    await "$out: line $line" grep -qs "^$line" "$out.out"
+    await $pid "$out: line $line" grep -qs "^$line" "$out.out"
 }
 # Begins a run as above and stops it by SIGUSR1, which launchers pass on: with $in_step in the middle of step 2. Tried again
 # where the machine stood still until the grace was over, an error by right, or for as long as a step takes.

@@ -73,7 +73,7 @@ pid=$!
 marked() {
     ls long.bin.parts/*.begun.at >/dev/null 2>&1
 }
-await "a mark" marked
+await $pid "a mark" marked
 kill -INT $pid
 wait $pid
 [ ! -e long.bin ] || fail "a stopped command left its shard"

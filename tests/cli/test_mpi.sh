@@ -62,11 +62,6 @@ contains wrong.err "run.stepz"
     fail "a wrong flag was accepted"
 [ "$(grep -c '^mics: error' wrong.err)" = 1 ] || fail "one error line is due"
 
-# Dead, or a zombie that waits for its parent.
-is_gone() { # PID
-    ! grep -q '^State:.[^ZX]' "/proc/$1/status" 2>/dev/null
-}
-
 # A mistake that one process alone finds is said by that one, with its rank.
 mkdir elsewhere
 cat >apart.sh <<'SH'
@@ -87,7 +82,7 @@ start() { # FLAGS...: mpirun in the background, until steps are seen
     rm -rf pids killed.out && mkdir pids
     "$@" >killed.out 2>killed.err </dev/null &
     launcher=$!
-    await "a step" grep -qs '^step' killed.out
+    await $launcher "a step" grep -qs '^step' killed.out
 }
 start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out stopped \
     --set run.checkpoint_every=0 --set run.log_every=1
@@ -139,7 +134,7 @@ kill_one() { # PID
     wait $launcher && fail "a killed run should fail"
     [ $(($(date +%s) - begin)) -le 120 ] || fail "survivors took too long to end"
     for pid in $(ls pids); do
-        await "the end of process $pid" is_gone "$pid"
+        await "$pid" "the end of process $pid" is_gone "$pid"
     done
     # We, or the launcher, or what the MPI library says when its peer is gone.
     grep -q 'resume auto goes on from step\|nothing is saved yet\|[Ss]ignal\|No such process' \
@@ -176,13 +171,13 @@ lacks_a_part() { # FOLDER: the victim's, but for a file aside
 }
 start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out torn --set run.comm_timeout_s=600 \
     --set run.checkpoint_every=1 --set run.log_every=1
-await "a checkpoint" [ -f torn/checkpoints/latest ]
+await $launcher "a checkpoint" [ -f torn/checkpoints/latest ]
 victim=$(ls pids | sed -n 2p)
 torn=
 for _ in $(seq 20000); do
     torn=$(unfinished) || continue
     kill -STOP "$victim" || fail "the run ended before it was killed"
-    await "the victim stands still" stands_still "$victim"
+    await $launcher "the victim stands still" stands_still "$victim"
     [ "$(unfinished)" = "$torn" ] && lacks_a_part "$torn" && break
     torn=
     kill -CONT "$victim"

@@ -28,7 +28,7 @@ has_copy() { # STEP: of that step or later
     [ "$(newest_copy)" -ge "$1" ] 2>copies.err
 }
 wait_for_copy() { # STEP
-    await "a copy of step $1" has_copy "$1"
+    await $launcher "a copy of step $1" has_copy "$1"
 }
 # start OUT FLAGS...: in the background, until a copy is STEPS steps further on
 start() {
@@ -135,7 +135,7 @@ for delay in 0.31 0.17 0.23 0.37 0.41; do
     "$mics" train run.json --ranks 4 --nodes 2 --steps $end --out torn $zero3 --set run.checkpoint_every=0 \
         --set run.memory_checkpoint_every=1 >torn.out 2>torn.err </dev/null &
     pid=$!
-    await "a step" grep -qs "^{" torn/metrics.jsonl
+    await $pid "a step" grep -qs "^{" torn/metrics.jsonl
     sleep $delay
     kill -9 $pid || fail "the run ended before it was killed"
     wait $pid

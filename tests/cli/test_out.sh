@@ -15,7 +15,7 @@ start() { # OUT: a run in the background, until it has a step
     "$mics" train run.json --ranks 2 --steps 1000000 --out "$1" --set run.log_every=1 \
         --set run.validation_batches=0 --set run.checkpoint_every=0 >"$1.log" 2>&1 </dev/null &
     begun=$!
-    (await "$1: a step" [ -s "$1/metrics.jsonl" ]) || fail "the run did not begin: $(cat "$1.log")"
+    (await $begun "$1: a step" [ -s "$1/metrics.jsonl" ]) || fail "the run did not begin: $(cat "$1.log")"
 }
 start busy
 first=$begun
@@ -29,7 +29,7 @@ for _ in 1 2 3 4 5; do
     start ended
     "$mics" train run.json --ranks 2 --steps 4 --out ended >third.out 2>third.err </dev/null &
     third=$!
-    await "it waits" grep -qs 'waits' third.err
+    await $third "it waits" grep -qs 'waits' third.err
     contains third.err "ended: another run writes there; waits up to 10 s for its end"
     kill -9 $begun
     wait $third

@@ -25,13 +25,13 @@ steps() {
 went_on() {
     [ "$(steps)" -gt $((before + 20)) ]
 }
-await "a step" [ -s out/metrics.jsonl ]
+await $started "a step" [ -s out/metrics.jsonl ]
 for seconds in 3.6 3.7; do
     (cd pids && kill -STOP *)
     sleep $seconds
     before=$(steps)
     (cd pids && kill -CONT *)
-    await "steps after a pause" went_on
+    await $started "steps after a pause" went_on
 done
 (cd pids && kill -TERM *)
 wait $started

@@ -45,7 +45,7 @@ diff left.txt right.txt >/dev/null && fail "int8 should change the last digits o
 (cd signal && exec "$mics" train run.json --ranks 4 --nodes 2 --steps 100000 \
     --set run.checkpoint_every=0 --set run.log_every=1) >signal.out 2>signal.err &
 pid=$!
-await "step 2" grep -qs '^step 2/' signal.out
+await $pid "step 2" grep -qs '^step 2/' signal.out
 kill -INT $pid
 wait $pid
 [ $? = 75 ] || fail "a stopped run should exit with 75"
@@ -68,7 +68,7 @@ words() { # FLAGS...
 }
 (words --steps 100000) >words.out 2>words.err &
 pid=$!
-await "step 2" grep -qs '^step 2/' words.out
+await $pid "step 2" grep -qs '^step 2/' words.out
 sed 's/"version":"1.0"/"version":"1.1"/' whole/words.json >whole/edited.json
 mv whole/edited.json whole/words.json
 kill -INT $pid

@@ -27,7 +27,7 @@ for delay in 0.4 0.75 0.55 0.9 0.65; do
     "$mics" train run.json --ranks 4 --nodes 2 --set run.layered_micro_steps=1 --out killed --steps 100000 --set run.checkpoint_every=1 \
         --set run.log_every=1 >killed.out 2>killed.err &
     pid=$!
-    await "a checkpoint" grep -qs '^checkpoint step' killed.out
+    await $pid "a checkpoint" grep -qs '^checkpoint step' killed.out
     sleep $delay
     kill -9 $pid
     wait $pid 2>wait.err

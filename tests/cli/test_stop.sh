@@ -4,14 +4,17 @@
 # a step is, and the run goes on with the bits of one that never stopped.
 . "$(dirname "$0")/lib.sh"
 
-begin() { # OUT FLAGS...: a run in the background, until its first step is seen
+launch() { # OUT FLAGS...: a run in the background
     out=$1
     shift
     run_name=$out
     "$mics" train run.json --ranks 4 --nodes 2 --out "$out" --set run.checkpoint_every=0 \
         --set run.log_every=1 --set run.grace_s=600 "$@" >"$out.out" 2>"$out.err" </dev/null &
     pid=$!
-    await "$out: a step" grep -qs '^step 1/' "$out.out"
+}
+begin() { # OUT FLAGS...: likewise, until its first step is seen
+    launch "$@"
+    await $pid "$out: a step" grep -qs '^step 1/' "$out.out"
 }
 ends() { # STATUS
     wait "$pid"
@@ -42,7 +45,7 @@ touch file/stop
 stopped "the file stop"
 [ -e file/stop ] && fail "the file stop should be gone"
 
-begin hours --steps 100000 --set run.max_hours=0.0005
+launch hours --steps 100000 --set run.max_hours=0.0005
 stopped run.max_hours
 
 # In the middle of a long step: the step before is saved, and what is left of the step is not waited for.

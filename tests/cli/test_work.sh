@@ -15,7 +15,7 @@ interrupt() { # NAME WORD COMMAND...
     shift 2
     "$@" >"$name.out" 2>"$name.err" </dev/null &
     pid=$!
-    await "$name takes signals" takes_signals $pid
+    await $pid "$name takes signals" takes_signals $pid
     sleep 0.5 # into its work
     kill -TERM $pid || fail "$name ended before it was interrupted"
     wait $pid

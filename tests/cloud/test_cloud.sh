@@ -146,7 +146,7 @@ pid=$!
 has_job() {
     ls /run/mics-cloud/"$CLOUD"/job-* >/dev/null 2>&1
 }
-await "a job" has_job
+await $pid "a job" has_job
 sleep 0.5
 kill -TERM $pid
 wait $pid

@@ -43,7 +43,7 @@ disturb() { # NAME SHARDING COMMAND...: leaves the run's status, and when what w
         >"$name.out" 2>"$name.err" </dev/null &
     pid=$!
     run_name=$name
-    await "$name: step 2" grep -qs '"step": 2,' "$name/metrics.jsonl"
+    await $pid "$name: step 2" grep -qs '"step": 2,' "$name/metrics.jsonl"
     [ "$(training | wc -l)" = 4 ] || fail "$name: 4 processes are due: $(training)"
     "$@"
     done_at=$(date +%s)
