@@ -1,6 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded: a disk that takes MICS_TEST_DISK_S seconds for each rank file of a checkpoint.
+// Preloaded: a disk that takes MICS_TEST_DISK_S seconds for each rank file of a checkpoint. Of the
+// file MICS_TEST_FILE, which is given as step-00000010/rank-00002.mics, it takes MICS_TEST_FOLDER_S
+// seconds until its folder is on disk, or it loses it once it has its name (MICS_TEST_LOSES).
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,17 +13,38 @@
 #include <unistd.h>
 
 int fsync(int fd);
+int rename(const char *from, const char *to);
+
+static _Thread_local bool named; // the thread has given the file its name, and syncs its folder next
+
+static void sleep_for(const char *variable)
+{
+    const char *seconds = getenv(variable);
+    const struct timespec length = {.tv_sec = seconds != NULL ? strtol(seconds, NULL, 10) : 0};
+    nanosleep(&length, NULL);
+}
 
 int fsync(int fd)
 {
-    const char *seconds = getenv("MICS_TEST_DISK_S");
     char link[64], path[4096] = "";
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     const ssize_t bytes = readlink(link, path, sizeof path - 1);
-    if (seconds != NULL && bytes > 0 && strstr(path, "/checkpoints/") != NULL &&
-        strstr(path, "rank-") != NULL) {
-        const struct timespec length = {.tv_sec = strtol(seconds, NULL, 10)};
-        nanosleep(&length, NULL);
-    }
+    if (bytes > 0 && strstr(path, "/checkpoints/") != NULL && strstr(path, "rank-") != NULL)
+        sleep_for("MICS_TEST_DISK_S");
+    if (named)
+        sleep_for("MICS_TEST_FOLDER_S");
+    named = false;
     return (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    const char *file = getenv("MICS_TEST_FILE");
+    const int result = (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+    if (file == NULL || strstr(to, file) == NULL)
+        return result;
+    named = true;
+    if (getenv("MICS_TEST_LOSES") != NULL)
+        (void)unlink(to);
+    return result;
 }

@@ -6,7 +6,8 @@
 // to its update (mics_engine_spec.before_update), and writes the copy. The *direct*
 // one writes from the engine's memory, which stands still then: between steps, or in a step that is
 // held (mics_engine_hold). Ranks need no word for one another: rank 0 commits when it finds the
-// files of all. What became of a save, each rank says with the next step (saving.c).
+// files of all. A file can be found before its rank is done with it, so what became of a save each
+// rank says with the next step, and the save ends when all are done (saving.c).
 //
 // A direct save that the thread begins by itself, and that cannot end within run.grace_s, goes to
 // node memory first (node_memory/alone.h), and then to disk as far as it comes.
@@ -39,6 +40,7 @@ typedef enum run_save_state {
 typedef struct run_save {
     run_save_state state;
     bool gives_up; // another rank has failed
+    bool written;  // all ranks have said that they have written
     bool hurries;  // KEEPING: the rank waits, so other ranks are not waited for
     bool alone;    // the thread has begun it by itself
     bool kept;     // that brought it into node memory; no rank tries again if `lost`
@@ -99,6 +101,9 @@ void run_saver_await_kept(run_saver *saver, run_save *save);
 
 /* Waits until the rank has written its share. Returns: MICS_OK; why it could not. */
 mics_status run_saver_await_written(run_saver *saver, run_save *save);
+
+/* All ranks have said that they have written: rank 0 does not wait long for their files any more. */
+void run_saver_all_written(run_saver *saver, run_save *save);
 
 /* Waits until the thread has done with a save, on rank 0 with its commit, unless others have
  * failed. Returns: MICS_OK; why it failed. */

@@ -66,6 +66,8 @@ static mics_status await_save(run_trainer *self, run_save *save)
     run_saver *saver = &self->saver;
     mics_status mine = run_saver_await_written(saver, save);
     mics_status status = mics_engine_agree(self->engine, mine);
+    if (status == MICS_OK)
+        run_saver_all_written(saver, save);
     mine = run_saver_await_done(saver, save, status != MICS_OK);
     if (status == MICS_OK)
         status = mics_engine_agree(self->engine, mine);
@@ -300,9 +302,24 @@ void run_saving_enter_step(run_trainer *self)
                              (behind->status == MICS_ERR_NUMERIC ? RUN_TELL_POISONED : 0));
     if (self->pending && state == RUN_SAVE_DONE && self->rank->comm->rank == 0)
         mics_engine_tell(self->engine, RUN_TELL_SAVED);
+    if (self->pending && state < RUN_SAVE_WAITING)
+        mics_engine_tell(self->engine, RUN_TELL_WRITES);
     if (run_stop_is_asked(&self->job->stop))
         (void)mics_engine_hold(self->engine);
     run_saver_in_step(&self->saver, true);
+}
+
+// What ranks have said of the save behind, when no rank has failed. It goes on where a rank is not done
+// with its part, though rank 0 may have found the file and committed: the rank's thread would take the
+// next save for this one.
+static void hear_of_behind(run_trainer *self)
+{
+    if ((self->newest.told & RUN_TELL_WRITES) != 0)
+        return;
+    if ((self->newest.told & RUN_TELL_SAVED) != 0)
+        end_save(self, &self->saver.behind, false);
+    else
+        run_saver_all_written(&self->saver, &self->saver.behind);
 }
 
 mics_status run_saving_leave_step(run_trainer *self, mics_status status)
@@ -319,8 +336,8 @@ mics_status run_saving_leave_step(run_trainer *self, mics_status status)
         if ((self->newest.told & RUN_TELL_POISONED) != 0)
             return MICS_ERR_NUMERIC; // a rank has said which state
         warn_unsaved(self, step);
-    } else if (self->pending && (self->newest.told & RUN_TELL_SAVED) != 0) {
-        end_save(self, behind, false);
+    } else if (self->pending) {
+        hear_of_behind(self);
     }
     // A good step came after the save, also where somebody waited for that.
     if (self->prune_due > 0 && self->newest.verdict == MICS_VERDICT_UPDATED) {
