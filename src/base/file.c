@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -73,14 +74,20 @@ mics_status mics_file_sync_dir(const char *path)
     return MICS_OK;
 }
 
+// The folder that holds `path`; false: its name is too long.
+static bool folder_of(const char *path, char folder[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    const int bytes = slash == path ? 1 : (int)(slash - path);
+    if (slash == NULL)
+        return snprintf(folder, PATH_MAX, ".") > 0;
+    return snprintf(folder, PATH_MAX, "%.*s", bytes, path) < PATH_MAX;
+}
+
 mics_status mics_file_sync_dir_of(const char *path)
 {
     char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    if (slash == NULL)
-        return mics_file_sync_dir(".");
-    int bytes = slash == path ? 1 : (int)(slash - path);
-    if (snprintf(folder, sizeof folder, "%.*s", bytes, path) >= (int)sizeof folder)
+    if (!folder_of(path, folder))
         return mics_fail(MICS_ERR_INVALID, "%s: the path is too long", path);
     return mics_file_sync_dir(folder);
 }
@@ -405,12 +412,36 @@ void mics_file_unlist(mics_file_aside *aside)
 static void end_aside(mics_memory *memory, mics_file_aside *aside)
 {
     const char *path = aside->path;
+    if (aside->held)
+        close(aside->lock);
     mics_file_unlist(aside);
     mics_free(memory, (void *)path);
 }
 
-mics_status mics_file_begin_aside(mics_memory *memory, const char *path, int64_t bytes,
-                                  mics_file_aside *aside_out, int *fd_out)
+bool mics_file_hold(int fd)
+{
+    struct stat info;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return false;
+    return fstat(fd, &info) != 0 || info.st_nlink > 0;
+}
+
+// The lock goes with the last descriptor, and the caller closes its own before the file has its name.
+static mics_status hold_aside(mics_file_aside *aside, int fd, bool *held_out)
+{
+    *held_out = mics_file_hold(fd);
+    if (!*held_out)
+        return MICS_OK;
+    aside->lock = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    aside->held = aside->lock >= 0;
+    return aside->held ? MICS_OK
+                       : mics_fail(mics_status_of_errno(errno), "%s: cannot be held: %s",
+                                   aside->path, strerror(errno));
+}
+
+// `held_out`: false where somebody took the file for a dead process' before it was held.
+static mics_status try_aside(mics_memory *memory, const char *path, int64_t bytes,
+                             mics_file_aside *aside_out, int *fd_out, bool *held_out)
 {
     mics_file_secret secret;
     char suffix[1 + sizeof secret.text + sizeof aside_end], *name = NULL;
@@ -418,10 +449,28 @@ mics_status mics_file_begin_aside(mics_memory *memory, const char *path, int64_t
     snprintf(suffix, sizeof suffix, ".%s%s", secret.text, aside_end);
     MICS_TRY(mics_file_suffixed(memory, path, suffix, &name));
     mics_file_list(aside_out, name);
-    const mics_status status = create(name, O_EXCL | O_NOFOLLOW, bytes, fd_out);
-    if (status != MICS_OK)
+    mics_status status = create(name, O_EXCL | O_NOFOLLOW, bytes, fd_out);
+    if (status != MICS_OK) {
         end_aside(memory, aside_out);
+        return status;
+    }
+    status = hold_aside(aside_out, *fd_out, held_out);
+    if (status != MICS_OK || !*held_out) {
+        close(*fd_out);
+        mics_file_drop(memory, aside_out);
+    }
     return status;
+}
+
+mics_status mics_file_begin_aside(mics_memory *memory, const char *path, int64_t bytes,
+                                  mics_file_aside *aside_out, int *fd_out)
+{
+    enum { MAX_TRIES = 8 };
+    bool held = false;
+    for (int i = 0; i < MAX_TRIES && !held; i++)
+        MICS_TRY(try_aside(memory, path, bytes, aside_out, fd_out, &held));
+    return held ? MICS_OK
+                : mics_fail(MICS_ERR_IO, "%s: somebody removes what is written for it", path);
 }
 
 mics_status mics_file_place(mics_memory *memory, mics_file_aside *aside, const char *path)
@@ -441,17 +490,61 @@ void mics_file_drop(mics_memory *memory, mics_file_aside *aside)
     end_aside(memory, aside);
 }
 
+static bool is_aside_of(const char *file, const char *name)
+{
+    const size_t stem = mics_file_aside_stem(file);
+    return stem > 0 && stem == strlen(name) && memcmp(file, name, stem) == 0;
+}
+
 void mics_file_sweep(const char *dir, const char *name)
 {
     DIR *entries = opendir(dir);
     const struct dirent *entry;
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
-        const size_t stem = mics_file_aside_stem(entry->d_name);
-        if (stem > 0 && stem == strlen(name) && memcmp(entry->d_name, name, stem) == 0)
+        if (is_aside_of(entry->d_name, name))
             (void)unlinkat(dirfd(entries), entry->d_name, 0);
     }
     if (entries != NULL)
         closedir(entries);
+}
+
+// A lock that is shared needs no right to write.
+static void remove_if_dead(int folder, const char *name)
+{
+    const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat info;
+    if (fd < 0)
+        return;
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && flock(fd, LOCK_SH | LOCK_NB) == 0)
+        (void)unlinkat(folder, name, 0);
+    close(fd);
+}
+
+void mics_file_sweep_dead(const char *dir, bool (*is_ours)(const char *file, const char *name),
+                          const char *name)
+{
+    DIR *entries = opendir(dir);
+    const struct dirent *entry;
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        if (is_ours(entry->d_name, name))
+            remove_if_dead(dirfd(entries), entry->d_name);
+    }
+    if (entries != NULL)
+        closedir(entries);
+}
+
+void mics_file_sweep_dead_beside(const char *path,
+                                 bool (*is_ours)(const char *file, const char *name))
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (folder_of(path, folder))
+        mics_file_sweep_dead(folder, is_ours, slash != NULL ? slash + 1 : path);
+}
+
+void mics_file_sweep_dead_of(const char *path)
+{
+    mics_file_sweep_dead_beside(path, is_aside_of);
 }
 
 mics_status mics_file_replace(mics_memory *memory, const char *dir, const char *name,

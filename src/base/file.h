@@ -82,12 +82,16 @@ enum { MICS_FILE_MAX_WHOLE = 256 << 20 }; // bytes of files whose length nothing
 // ---- files written aside ----
 // A file that is to appear whole is written under a name beside its own that nobody can foresee,
 // NAME.<16 hexadecimal digits>.tmp, which must not exist and is no link; then it is renamed. All
-// such names of the process are known, so that a signal that ends it leaves none behind.
+// such names of the process are known, so that a signal that ends it leaves none behind. SIGKILL does:
+// a process holds its files with a lock (flock), which the system gives up for it, so that others can
+// tell those of the dead.
 
 // One of them. Zeroed it is none; it must stay where it is until it is placed or dropped.
 typedef struct mics_file_aside {
     const char *path;             // NULL: none
     struct mics_file_aside *next; // of the process' others
+    bool held;                    // by `lock`
+    int lock;
 } mics_file_aside;
 
 /* Begins the file that will be `path`, and reserves `bytes`.
@@ -116,6 +120,22 @@ size_t mics_file_aside_stem(const char *file);
 
 /* Removes what killed processes left of `name` in a folder. Needs: nobody writes it there now. */
 void mics_file_sweep(const char *dir, const char *name);
+
+/* Holds an open file of ours, just created, until its last descriptor is closed. Returns: whether it
+ * is there: somebody may have removed it as a dead process'. True where there are no locks. */
+bool mics_file_hold(int fd);
+
+/* Removes the files of a folder of which `is_ours` is true, and that no process holds; it is given
+ * `name`, too. Nothing where there are no locks. */
+void mics_file_sweep_dead(const char *dir, bool (*is_ours)(const char *file, const char *name),
+                          const char *name);
+
+/* The same in the folder that holds `path`, with the last part of that as `name`. */
+void mics_file_sweep_dead_beside(const char *path,
+                                 bool (*is_ours)(const char *file, const char *name));
+
+/* The same of what killed processes wrote aside for `path`. */
+void mics_file_sweep_dead_of(const char *path);
 
 /* 16 hexadecimal digits that nobody can foresee, and a NUL. */
 typedef struct mics_file_secret {

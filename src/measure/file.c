@@ -198,6 +198,7 @@ mics_status measure_file_write(mics_memory *memory, const char *path, const mics
     const char *name = NULL;
     MICS_TRY(split(path, folder, &name));
     MICS_TRY(mics_cluster_text(memory, cluster, &text));
+    mics_file_sweep_dead_of(path);
     mics_status status = mics_file_replace(memory, folder, name, text, strlen(text));
     if (status == MICS_OK)
         status = mics_file_sync_dir(folder);

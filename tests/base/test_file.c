@@ -136,6 +136,25 @@ static void test_sweep(void **state)
     assert_int_equal(count_of("s.json*"), 3);
 }
 
+// Those of the dead go; one that a process holds stays, also between its writing and its name.
+static void test_sweep_dead(void **state)
+{
+    (void)state;
+    mics_file_aside alive = {0};
+    int fd = -1;
+    assert_int_equal(mkdir("held", 0777), 0);
+    ASSERT_OK(mics_file_begin_aside(memory, "held/h.json", 0, &alive, &fd));
+    assert_int_equal(close(fd), 0);
+    touch("held/h.json.0123456789abcdef.tmp");
+    touch("held/i.json.0123456789abcdef.tmp");
+    mics_file_sweep_dead_of("held/h.json");
+    mics_file_sweep_dead_of("nowhere/h.json");
+    assert_int_equal(count_of("held/*"), 2);
+    ASSERT_OK(mics_file_place(memory, &alive, "held/h.json"));
+    assert_int_equal(access("held/h.json", F_OK), 0);
+    assert_int_equal(access("held/i.json.0123456789abcdef.tmp", F_OK), 0);
+}
+
 static void *begin_another(void *ctx)
 {
     mics_file_aside aside;
@@ -217,8 +236,10 @@ static void test_signal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stem),  cmocka_unit_test(test_aside),   cmocka_unit_test(test_links),
-        cmocka_unit_test(test_sweep), cmocka_unit_test(test_folders), cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_stem),       cmocka_unit_test(test_aside),
+        cmocka_unit_test(test_links),      cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_sweep_dead), cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_signal),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded: a disk that takes MICS_TEST_DISK_S seconds for each rank file of a checkpoint. Of the
 // file MICS_TEST_FILE, which is given as step-00000010/rank-00002.mics, it takes MICS_TEST_FOLDER_S
-// seconds until its folder is on disk, or it loses it once it has its name (MICS_TEST_LOSES).
+// seconds until its folder is on disk, or it loses it once it has its name (MICS_TEST_LOSES), or the
+// process is killed before that (MICS_TEST_KILLS).
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,8 @@
 int fsync(int fd);
 int rename(const char *from, const char *to);
 
-static _Thread_local bool named; // the thread has given the file its name, and syncs its folder next
+static _Thread_local bool
+    named; // the thread has given the file its name, and syncs its folder next
 
 static void sleep_for(const char *variable)
 {
@@ -37,14 +40,21 @@ int fsync(int fd)
     return (int)syscall(SYS_fsync, fd);
 }
 
-int rename(const char *from, const char *to)
+static bool is_meant(const char *path)
 {
     const char *file = getenv("MICS_TEST_FILE");
+    const size_t bytes = file != NULL ? strlen(file) : 0, all = strlen(path);
+    return bytes > 0 && bytes <= all && strcmp(path + all - bytes, file) == 0;
+}
+
+int rename(const char *from, const char *to)
+{
+    const bool meant = is_meant(to);
+    if (meant && getenv("MICS_TEST_KILLS") != NULL)
+        (void)raise(SIGKILL);
     const int result = (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
-    if (file == NULL || strstr(to, file) == NULL)
-        return result;
-    named = true;
-    if (getenv("MICS_TEST_LOSES") != NULL)
+    named = named || meant;
+    if (meant && getenv("MICS_TEST_LOSES") != NULL)
         (void)unlink(to);
     return result;
 }

@@ -268,13 +268,28 @@ static mics_status check_folder(const mics_safetensors_writer *writer)
     return status;
 }
 
+// What a process that was killed left of a model; no model is there.
+static bool is_dead_model(const char *file, const char *name)
+{
+    char stem[64];
+    const size_t bytes = mics_file_aside_stem(file);
+    (void)name;
+    if (bytes == 0 || bytes >= sizeof stem)
+        return false;
+    memcpy(stem, file, bytes);
+    stem[bytes] = '\0';
+    return is_model_file(stem);
+}
+
 // Makes the folder, or sees that it holds no model.
 static mics_status prepare_folder(mics_safetensors_writer *writer)
 {
     mics_status status = mics_file_make_new_dirs(writer->memory, writer->dir, &writer->made_dirs);
     if (status == MICS_OK)
         status = check_folder(writer);
-    if (status != MICS_OK)
+    if (status == MICS_OK)
+        mics_file_sweep_dead(writer->dir, is_dead_model, NULL);
+    else
         mics_file_remove_dirs(writer->memory, writer->dir, writer->made_dirs);
     return status;
 }

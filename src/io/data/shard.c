@@ -57,6 +57,22 @@ static mics_status begin(const char *path, int32_t vocab, mics_shard_writer *wri
     return MICS_OK;
 }
 
+// NAME.HOST-<16 hexadecimal digits>.partial: of this machine, where its locks hold.
+static bool is_partial_of(const char *file, const char *name)
+{
+    const mics_shard_host host = mics_shard_host_get();
+    const size_t stem = strlen(name), digits = 16;
+    char rest[sizeof host.name + 32];
+    if (strncmp(file, name, stem) != 0)
+        return false;
+    snprintf(rest, sizeof rest, ".%s-", host.name);
+    file += stem;
+    if (strncmp(file, rest, strlen(rest)) != 0)
+        return false;
+    file += strlen(rest);
+    return strspn(file, "0123456789abcdef") == digits && strcmp(file + digits, ".partial") == 0;
+}
+
 mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer *writer)
 {
     mics_file_secret secret;
@@ -68,14 +84,17 @@ mics_status mics_shard_create(const char *path, int32_t vocab, mics_shard_writer
         XXH3_freeState(writer->hash);
         return status;
     }
+    mics_file_sweep_dead_beside(writer->path, is_partial_of); // of killed processes
     snprintf(writer->partial, sizeof writer->partial, "%.*s.%s-%s.partial",
              (int)strlen(writer->path), writer->path, host.name, secret.text);
     mics_file_list(&writer->listed, writer->partial);
     writer->file =
         open(writer->partial, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (writer->file >= 0)
+    if (writer->file >= 0 && mics_file_hold(writer->file))
         return MICS_OK;
-    const int cause = errno;
+    const int cause = writer->file < 0 ? errno : EAGAIN; // another one took it for a dead one's
+    if (writer->file >= 0)
+        close(writer->file);
     mics_file_unlist(&writer->listed);
     XXH3_freeState(writer->hash);
     return mics_fail(mics_status_of_errno(cause), "%s: cannot create: %s", writer->partial,

@@ -340,18 +340,50 @@ mics_status run_job_take_checkpoint(mics_job *job)
     return MICS_OK;
 }
 
-// What a run that was killed left of the files that it writes aside. The folder is locked.
-static void sweep_out(const mics_job *job)
+// What ranks write to find how fast the disk is (share.c).
+static bool is_speed(const char *file, const char *name)
 {
-    static const char *const names[] = {"run.json", "resolved.json", "metrics.jsonl", "trace.json",
+    const size_t begin = strlen(name);
+    if (strncmp(file, name, begin) != 0)
+        return false;
+    const size_t digits = strspn(file + begin, "0123456789");
+    return digits > 0 && strcmp(file + begin + digits, ".tmp") == 0;
+}
+
+// Of states that were saved aside.
+static void sweep_aside(const mics_job *job)
+{
+    char *path = NULL;
+    const bool before = mics_log_demote(true);
+    if (mics_file_join(job->memory, job->run->out, "aside", &path) == MICS_OK)
+        (void)mics_checkpoint_clean(job->memory, path);
+    mics_log_demote(before);
+    mics_free(job->memory, path);
+}
+
+// What a run that was killed left of the files that it writes aside. The folder is locked; others
+// may write where else reports go.
+static void sweep(const mics_job *job)
+{
+    static const char *const names[] = {"run.json",      "resolved.json", "run-id",
+                                        "metrics.jsonl", "samples.jsonl", "trace.json",
                                         "products.bin"};
-    for (size_t i = 0; job->world->first == 0 && i < sizeof names / sizeof *names; i++)
-        mics_file_sweep(job->run->out, names[i]);
+    const mics_run *run = job->run;
+    if (job->world->first != 0)
+        return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        mics_file_sweep(run->out, names[i]);
+    mics_file_sweep_dead(run->out, is_speed, "speed-");
+    if (strcmp(run->csv, "none") != 0)
+        mics_file_sweep_dead_of(run->csv);
+    if (strcmp(run->prometheus, "none") != 0)
+        mics_file_sweep_dead_of(run->prometheus);
+    sweep_aside(job);
 }
 
 mics_status run_job_resume(mics_job *job)
 {
-    sweep_out(job);
+    sweep(job);
     MICS_TRY(check_newest(job));
     if (job->checkpoint == NULL)
         return MICS_OK;
