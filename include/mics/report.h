@@ -154,6 +154,13 @@ mics_status mics_metrics_write_sample(mics_metrics_file *file, int64_t step, con
 mics_status mics_metrics_validations(mics_memory *memory, const char *path, int64_t last,
                                      void (*each)(void *ctx, int64_t step, double loss), void *ctx);
 
+/* The largest step of a line that has `key` in such a file, or in one of texts; -1: none has.
+ *
+ * Returns: MICS_OK; MICS_ERR_IO (also: there is no file).
+ */
+mics_status mics_metrics_newest(mics_memory *memory, const char *path, const char *key,
+                                int64_t *step_out);
+
 /* Closes; NULL is allowed.
  *
  * Returns: MICS_OK; MICS_ERR_IO when the last bytes could not be written. Frees in any case.

@@ -305,7 +305,7 @@ typedef struct mics_job_facts {
     const char *checkpoints_dir;
     bool from_memory;    // resumed from a copy in node memory, which is no more
     bool imported;       // began with safetensors
-    bool finished;       // no step is left
+    bool finished;       // no step is left, and nothing that is due behind the last
     bool no_improvement; // the run has ended before its last step; training again does nothing
     int64_t start_step;  // optimizer steps that were done before
     int64_t step;        // that are done

@@ -105,6 +105,7 @@ static void fill_progress(const mics_job *job, mics_job_facts *facts)
     facts->imported = job->import != NULL;
     facts->start_step = facts->step = facts->saved_step = job->start_step;
     facts->validation_first = facts->validation_last = NAN;
+    bool ended = job->finished;
     // Before a rank is open it has done nothing.
     const run_trainer *trainer = job->trainers;
     if (trainer != NULL && trainer->job != NULL) {
@@ -115,9 +116,10 @@ static void fill_progress(const mics_job *job, mics_job_facts *facts)
         facts->best_step = trainer->best.step;
         facts->best_loss = trainer->best.loss;
         facts->no_improvement = run_best_ended(trainer);
+        ended = ended || trainer->begun;
         memcpy(facts->peak_bytes, trainer->peak_bytes, sizeof facts->peak_bytes);
     }
-    facts->finished = facts->step == job->run->steps;
+    facts->finished = ended && facts->step == job->run->steps;
 }
 
 mics_job_facts mics_job_facts_get(const mics_job *job)

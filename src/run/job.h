@@ -121,6 +121,18 @@ static inline double run_job_files_timeout_s(const mics_job *job)
 /* Tells the program a line. */
 void run_job_note(const mics_job *job, const char *format, ...) MICS_PRINTF(2, 3);
 
+// ---- left_out.c ----
+
+/* A run that has done its last step is not finished if it was killed before what is due behind that:
+ * rank 0 looks, and all processes hear of it. Returns: MICS_OK; what the collective returned. */
+mics_status run_job_settle_finished(mics_job *job);
+
+/* Whether the validation of the step that the run goes on from was left out, where it is the last. */
+bool run_left_out_validation(const mics_job *job);
+
+/* Whether a text is due behind `step`, and was left out. */
+bool run_left_out_text(const mics_job *job, int64_t step);
+
 // ---- model.c ----
 
 /* Builds the model that a configuration describes: by the builder, or one of ours where that is

@@ -196,6 +196,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     run_gpu_why(job);
     MICS_TRY(run_world_first(job->world, open_data, job));
     MICS_TRY(run_same_data(job));
+    MICS_TRY(run_job_settle_finished(job));
     MICS_TRY(run_world_agree(job->world, run_job_write_resolved(job)));
     if (job->finished)
         return MICS_OK;
@@ -294,7 +295,7 @@ mics_status mics_job_train(mics_job *job, int64_t steps)
     if (steps < 0)
         return mics_fail(MICS_ERR_INVALID, "mics_job_train: %lld steps; 0 trains to the end",
                          (long long)steps);
-    if (left == 0)
+    if (mics_job_facts_get(job).finished)
         return MICS_OK;
     if (job->interrupted) // by what was asked then
         atomic_store(&job->stop.reason, RUN_STOP_NONE);

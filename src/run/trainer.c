@@ -133,6 +133,7 @@ mics_status run_trainer_open(void *ctx, run_rank *rank)
                           .saved_step = job->node.taken ? 0 : job->start_step,
                           .memory_slot = job->node.slot,
                           .validated = -1,
+                          .sampled = -1,
                           .validation_first = NAN,
                           .validation_last = NAN};
     if (rank->comm->rank == 0 && job->callbacks.start != NULL)
@@ -520,6 +521,10 @@ static mics_status train(run_trainer *self, int64_t until)
         MICS_TRY(validate(self, self->step));
         MICS_TRY(run_best_begin(self));
     }
+    if (self->begun || self->job->resumes_newest)
+        MICS_TRY(run_sample_make_up(self));
+    if (self->step == self->job->run->steps) // the run was killed behind its last step
+        MICS_TRY(run_saving_end(self));
     self->begun = true;
     self->begin_us = mics_clock_us();
     while (self->step < until && !run_best_ended(self))

@@ -27,6 +27,7 @@ struct run_trainer {
     const run_samples *samples;               // what the batch source reads now
     int64_t first_sample;                     // of the running step, or validation batch
     int64_t validated;                        // step of the newest validation; -1: none
+    int64_t sampled;                          // and of the newest text that was due; -1: none
     bool begun;                               // training: validated before its first step
     bool no_samples;                          // a text could not be written
     int64_t step;                             // done

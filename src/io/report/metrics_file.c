@@ -301,6 +301,32 @@ mics_status mics_metrics_validations(mics_memory *memory, const char *path, int6
     return failed ? mics_fail(MICS_ERR_IO, "%s: cannot read", path) : MICS_OK;
 }
 
+mics_status mics_metrics_newest(mics_memory *memory, const char *path, const char *key,
+                                int64_t *step_out)
+{
+    text_line line;
+    FILE *from = fopen(path, "re");
+    *step_out = -1;
+    if (from == NULL)
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", path, strerror(errno));
+    const bool muted = mics_log_mute(true); // damage is told when the file is opened for writing
+    while (next_line(from, &line)) {
+        mics_json *json = NULL;
+        if (!line.whole || strstr(line.text, key) == NULL ||
+            mics_json_parse(memory, path, line.text, line.bytes, &json) != MICS_OK)
+            continue;
+        const mics_json_value *step = mics_json_at(json, "step");
+        if (mics_json_at(json, key) != NULL && mics_json_type_of(step) == MICS_JSON_INT &&
+            mics_json_int(step) > *step_out)
+            *step_out = mics_json_int(step);
+        mics_json_close(json);
+    }
+    mics_log_mute(muted);
+    const bool failed = ferror(from) != 0;
+    fclose(from);
+    return failed ? mics_fail(MICS_ERR_IO, "%s: cannot read", path) : MICS_OK;
+}
+
 // ---- writing ----
 
 mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t resume_step,

@@ -72,6 +72,7 @@ mics_status run_sample_follow(run_trainer *self, int64_t step)
     mics_comm *comm = self->rank->comm;
     if (every == 0 || step % every != 0 || job->tokenizer == NULL)
         return MICS_OK;
+    self->sampled = step;
     MICS_TRY(run_guard_check(self, step, true));
     if (self->step != step)
         return MICS_OK;
@@ -89,4 +90,15 @@ mics_status run_sample_follow(run_trainer *self, int64_t step)
     }
     MICS_TRY(mics_engine_agree(self->engine, MICS_OK));
     return mics_comm_set_timeout(comm, job->run->comm_timeout_s);
+}
+
+mics_status run_sample_make_up(run_trainer *self)
+{
+    const int64_t step = self->step;
+    bool due = false;
+    if (self->job->run->sample_every == 0 || self->sampled == step)
+        return MICS_OK;
+    const bool mine = self->rank->comm->rank == 0 && run_left_out_text(self->job, step);
+    MICS_TRY(mics_engine_any(self->engine, mine, &due));
+    return due ? run_sample_follow(self, step) : MICS_OK;
 }

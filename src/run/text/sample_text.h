@@ -16,4 +16,9 @@ typedef struct run_trainer run_trainer;
  * Returns: MICS_OK; as run_guard_check and run_saving_begin.     Collective: over ranks. */
 mics_status run_sample_follow(run_trainer *self, int64_t step);
 
+/* The same of the step that the run goes on from, if it ended before the text that was due there.
+ *
+ * Returns: as run_sample_follow; what a collective returned.     Collective: over ranks. */
+mics_status run_sample_make_up(run_trainer *self);
+
 #endif
