@@ -71,8 +71,10 @@ typedef struct live_run {
     int32_t errors, warnings;
     int32_t skipped;                 // steps left out as spikes
     char error[1024], warning[1024]; // the newest
-    char rewound[1024];              // the newest line about going back
-    mics_job *flipped;               // while it trains on
+    int64_t
+        saved[LIVE_MAX_STEPS + 1]; // by step, as losses: the newest that is saved then, for stops
+    char rewound[1024];            // the newest line about going back
+    mics_job *flipped;             // while it trains on
 } live_run;
 
 // ---- a kernel table that flips ----
@@ -233,8 +235,12 @@ static inline void live_step(void *ctx, const mics_metrics *metrics)
 {
     live_run *run = (live_run *)ctx;
     run->heard_steps++;
-    if (metrics->step <= LIVE_MAX_STEPS)
-        run->losses[metrics->step] = metrics->loss;
+    if (metrics->step > LIVE_MAX_STEPS)
+        return;
+    run->losses[metrics->step] = metrics->loss;
+    if (run->flipped != NULL &&
+        run->flipped->trainers[0].saved_step == mics_job_standing_get(run->flipped).saved_step)
+        run->saved[metrics->step] = run->flipped->trainers[0].saved_step;
 }
 
 static inline void live_work(void *ctx, const char *what, int64_t done, int64_t total)

@@ -177,6 +177,7 @@ static void test_damaged_checkpoint(void **state)
     ASSERT_OK(run.status);
     expect(run.warning, "goes back to step 5");
     assert_true(live_same(&run, &undisturbed, 1));
+    assert_int_equal(run.saved[6], 5); // a stop with step 10 saves that again
     run.command = SAVED "rm -r out/checkpoints/step-*";
     live_go(&run, false);
     assert_int_not_equal(run.status, MICS_OK);

@@ -40,6 +40,12 @@ void run_stop_saved(run_stop *stop, int64_t step)
     atomic_store(&stop->saved, true);
 }
 
+void run_stop_lost(run_stop *stop, int64_t step, bool saved)
+{
+    atomic_store(&stop->saved, saved);
+    atomic_store(&stop->saved_step, step);
+}
+
 void run_stop_kept(run_stop *stop, int64_t step)
 {
     atomic_store(&stop->kept_step, step);

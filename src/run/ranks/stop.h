@@ -42,6 +42,9 @@ void run_stop_begins(run_stop *stop, int64_t step, bool saved);
 /* A checkpoint of a step is whole. */
 void run_stop_saved(run_stop *stop, int64_t step);
 
+/* Newer ones turn out to be unreadable: there is one of `step`, if `saved`. */
+void run_stop_lost(run_stop *stop, int64_t step, bool saved);
+
 /* A copy of a step in node memory is whole on all nodes; or, of no step any more. */
 void run_stop_kept(run_stop *stop, int64_t step);
 void run_stop_drop_kept(run_stop *stop);

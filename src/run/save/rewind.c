@@ -185,6 +185,7 @@ enum { MAX_SAVED = 2, MAX_SOURCES = MAX_SAVED + 1 };
 typedef struct source_list {
     run_guard_source list[MAX_SOURCES];
     int32_t count;
+    int32_t read; // the one that the run goes back to
 } source_list;
 
 // Rank 0 looks at the disk for all: others might not see the same there.
@@ -235,11 +236,12 @@ static bool is_unreadable(mics_status status)
 }
 
 // The newest state that can be read, on all ranks alike.
-static mics_status load_newest(run_trainer *self, const source_list *sources,
+static mics_status load_newest(run_trainer *self, source_list *sources,
                                run_guard_source *source_out)
 {
     mics_status status = MICS_ERR_IO;
     for (int32_t which = 0; which < sources->count; which++) {
+        sources->read = which;
         *source_out = sources->list[which];
         if (which > 0) // of a rank that could not read, the answer does not say it
             MICS_TRY(mics_engine_agree(self->engine, MICS_OK));
@@ -259,11 +261,26 @@ static mics_status load_newest(run_trainer *self, const source_list *sources,
                         : status;
 }
 
+// A newer checkpoint that could not be read counts as none: its step is saved again.
+static void forget_unreadable(run_trainer *self, const source_list *sources)
+{
+    int32_t at = sources->read;
+    if (!self->saved || sources->list[at].step >= self->saved_step)
+        return;
+    while (at < sources->count && sources->list[at].in_memory)
+        at++;
+    self->saved = at < sources->count && sources->list[at].path[0] != '\0';
+    self->saved_step = self->saved ? sources->list[at].step : 0;
+    if (is_first_here(self))
+        run_stop_lost(&self->job->stop, self->saved_step, self->saved);
+}
+
 static mics_status load(run_trainer *self, run_guard_source *source_out)
 {
     source_list sources = {.count = 0};
     MICS_TRY(find_sources(self, &sources));
     MICS_TRY(load_newest(self, &sources, source_out));
+    forget_unreadable(self, &sources);
     if (source_out->in_memory) // the next one must not take its place
         self->memory_slot = run_node_memory_next_slot(self->job);
     MICS_TRY(mics_engine_agree(self->engine, MICS_OK)); // all have looked at it
