@@ -329,27 +329,19 @@ typedef struct group_links {
     mics_bytes ring, direct;
 } group_links;
 
-// Nodes are alike, as a group lies in one or takes whole ones: the first node's, times nodes.
+// A group lies in a node or takes whole ones, with as many members on each: the last member of a node
+// goes on to another one, and ranks are alike otherwise.
 static group_links count_links(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope)
 {
-    const int32_t per_node = mesh->ranks_per_node;
-    group_links links = {.size = mics_mesh_group(mesh, axis, scope, 0).size};
-    for (int32_t rank = 0; rank < per_node; rank++) {
-        const mics_group group = mics_mesh_group(mesh, axis, scope, rank);
-        const int32_t next = mics_group_rank(group, (group.index + 1) % group.size);
-        // Other members on the node: those before, and those behind that the node still holds.
-        const int32_t last = mics_group_rank(group, group.size - 1);
-        const int32_t end = per_node - 1 < last ? per_node - 1 : last;
-        const int32_t intra = group.index + (end - rank) / group.stride;
-        add_bytes(&links.ring, bytes_to(mesh, rank, next, 1));
-        add_bytes(&links.direct, (mics_bytes){intra, group.size - 1 - intra});
-    }
-    mics_bytes *const sums[] = {&links.ring, &links.direct};
-    for (int i = 0; i < 2; i++) {
-        sums[i]->intra *= mesh->ranks / per_node;
-        sums[i]->inter *= mesh->ranks / per_node;
-    }
-    return links;
+    const mics_group group = mics_mesh_group(mesh, axis, scope, 0);
+    const int64_t per_node = mesh->ranks_per_node, ranks = mesh->ranks;
+    const int64_t most = group.stride < per_node ? per_node / group.stride : 1;
+    const int64_t on_node = group.size < most ? group.size : most;
+    const int64_t leaving = group.size > on_node ? ranks / on_node : 0;
+    return (group_links){
+        .size = group.size,
+        .ring = {.intra = ranks - leaving, .inter = leaving},
+        .direct = {.intra = ranks * (on_node - 1), .inter = ranks * (group.size - on_node)}};
 }
 
 // `total` is what all kinds of a phase have so far: together they stay a number of 63 bits, and so
@@ -436,36 +428,31 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)
 // of such sums counts with them.
 typedef struct direct_sums {
     const mics_step *step; // the newest that sums; NULL: none
-    const mics_step *last; // the newest of all, and what it added
-    double last_direct_bytes, last_ring_bytes;
     double direct_bytes, ring_bytes;
 } direct_sums;
 
-// Of one kind and stage.
-static bool sends_as(const mics_step *a, const mics_step *b)
+// Of a node's ranks.
+static double inter_bytes(const mics_schedule *schedule, const mics_step *step)
 {
-    return a->axis == b->axis && a->algorithm == b->algorithm && a->block_bytes == b->block_bytes &&
-           a->block_elems == b->block_elems;
+    const mics_mesh *mesh = &schedule->spec.mesh;
+    const group_links links = count_links(mesh, step->axis, mics_step_scope(step));
+    const int64_t blocks = step->algorithm == MICS_ALGORITHM_DIRECT
+                               ? links.direct.inter
+                               : links.ring.inter * (links.size - 1);
+    return (double)(blocks / (mesh->ranks / mesh->ranks_per_node)) * (double)step->block_bytes;
 }
 
+// Of one kind and stage.
 static void add_direct(const mics_schedule *schedule, const mics_step *step, direct_sums *sums)
 {
     mics_step ring = *step;
     if (mics_step_sums(step))
         sums->step = step;
-    const bool known = sums->last != NULL && sends_as(sums->last, step);
-    if (!known)
-        sums->last_direct_bytes = sums->last_ring_bytes = 0;
     ring.algorithm = MICS_ALGORITHM_RING;
     ring.dtype = (mics_step_dtypes){MICS_COMM_FP32, MICS_COMM_FP32};
     ring.block_bytes = mics_comm_dtype_bytes(MICS_COMM_FP32, ring.block_elems);
-    for (int32_t rank = 0; !known && rank < schedule->spec.mesh.ranks_per_node; rank++) {
-        sums->last_direct_bytes += (double)mics_schedule_step_bytes(schedule, step, rank).inter;
-        sums->last_ring_bytes += (double)mics_schedule_step_bytes(schedule, &ring, rank).inter;
-    }
-    sums->last = step;
-    sums->direct_bytes += sums->last_direct_bytes;
-    sums->ring_bytes += sums->last_ring_bytes;
+    sums->direct_bytes += inter_bytes(schedule, step);
+    sums->ring_bytes += inter_bytes(schedule, &ring);
 }
 
 // Where a group has several members a node, a direct sum can be more between nodes than a ring of
