@@ -40,6 +40,7 @@ wrong 2 "error: -: cannot open" train - # an argument, no flag
 wrong 2 "error: --json: cannot open" explain -- --json
 wrong 2 "do not divide" train run.json --ranks 4 --nodes 3
 wrong 2 "do not divide" explain run.json --ranks 4 --nodes 3
+wrong 2 "of which 1024 are the most" train run.json --ranks 3000 --set train_batch_size=6000
 wrong 2 "--data FILES is missing" eval good
 
 if [ -w /dev/full ]; then

@@ -87,11 +87,29 @@ static mics_status open_rank(run_world *world, int32_t index, mics_comm *inner)
     return status;
 }
 
+// A collective takes as many rounds as there are ranks, so exchanges grow with their square: 1000
+// ranks on two cores take a minute for a step of a model that is nothing.
+static mics_status check_threads(const run_world *world)
+{
+    enum { MAX_THREADS = 1024, MAX_A_CORE = 64 };
+    mics_machine machine;
+    if (world->ranks > MAX_THREADS)
+        return mics_fail(MICS_ERR_INVALID,
+                         "--ranks %d: ranks of one process are threads, of which %d are the most; "
+                         "an MPI launcher starts more, and mics explain and mics plan size them",
+                         (int)world->ranks, (int)MAX_THREADS);
+    if (mics_machine_read(&machine) == MICS_OK && world->ranks > MAX_A_CORE * machine.cores)
+        mics_log(MICS_LOG_INFO, "%d ranks share %d cores: a step can take a minute",
+                 (int)world->ranks, (int)machine.cores);
+    return MICS_OK;
+}
+
 static mics_status open_threads(run_world *world, const run_world_spec *spec)
 {
     world->ranks = world->ranks_here = spec->ranks > 0 ? spec->ranks : 1;
     world->nodes = spec->nodes > 0 ? spec->nodes : 1;
     MICS_TRY(check_nodes(world));
+    MICS_TRY(check_threads(world));
     MICS_TRY(MICS_NEW(world->memory, world->ranks, &world->here));
     world->here_count = world->ranks;
     MICS_TRY(mics_thread_world_open(world->memory, world->ranks, spec->timeout_s, &world->threads));
