@@ -175,10 +175,10 @@ bool mics_checkpoint_save_is_committed(const mics_checkpoint_saving *saving);
  */
 void mics_checkpoint_save_close(mics_checkpoint_saving *saving, bool failed);
 
-/* Removes all complete checkpoints but the `keep` saved last, that of `step`, and the one that is
- * named best; 0 keeps all.
+/* Removes all complete checkpoints but the `keep` saved last, that of `step`, those of later steps,
+ * and the one that is named best; 0 keeps all.
  *
- * Needs:   rank 0 alone; no save under way.
+ * Needs:   rank 0 alone; no save under way but of later steps.
  * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_MEMORY. What cannot be removed is a warning.
  */
 mics_status mics_checkpoint_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step);

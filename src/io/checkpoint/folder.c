@@ -574,7 +574,8 @@ mics_status mics_checkpoint_best(mics_memory *memory, const char *dir, int64_t *
 
 // What was passed over is no way back: it does not count among those that are kept, and goes when
 // there are enough newer ones. What was saved after `step` stays: no good step came after it yet.
-mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step)
+mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step,
+                            int64_t last)
 {
     step_state *states = NULL;
     size_t count = 0;
@@ -586,6 +587,8 @@ mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, 
         first++;
     int32_t kept = 1; // that of `step`
     for (size_t i = first + 1; status == MICS_OK && i < count && states[i].complete; i++) {
+        if (states[i].step > last)
+            continue;
         const bool fits = kept < keep;
         kept += states[i].passed_over ? 0 : 1;
         if (fits || states[i].step == best)

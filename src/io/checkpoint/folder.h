@@ -51,7 +51,9 @@ mics_status mics_ckpt_clean(mics_memory *memory, const char *dir);
 void mics_ckpt_remove_unlisted(const char *folder, const mics_manifest *manifest, bool mark_too);
 
 /* Removes all complete checkpoints but the `keep` saved last and that of `step`, the manifest of
- * each first; marked ones do not count (mics_checkpoint_mark). What cannot be removed is a warning. */
-mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step);
+ * each first; marked ones do not count (mics_checkpoint_mark). Steps behind `last` are left alone.
+ * What cannot be removed is a warning. */
+mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step,
+                            int64_t last);
 
 #endif

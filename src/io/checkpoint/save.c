@@ -338,8 +338,8 @@ static void tidy(const save_job *job)
     const mics_checkpoint_writer *writer = job->writer;
     bool before = mics_log_demote(true);
     mics_ckpt_remove_unlisted(job->folder, &job->manifest, true);
-    if (writer->keep > 0 &&
-        mics_ckpt_prune(job->memory, writer->dir, writer->keep, job->meta->step) != MICS_OK)
+    if (writer->keep > 0 && mics_ckpt_prune(job->memory, writer->dir, writer->keep, job->meta->step,
+                                            INT64_MAX) != MICS_OK)
         mics_log(MICS_LOG_WARNING, "%s: old checkpoints were not removed", writer->dir);
     mics_log_demote(before);
 }
@@ -531,7 +531,9 @@ void mics_checkpoint_save_close(mics_checkpoint_saving *saving, bool failed)
     mics_free(memory, saving);
 }
 
+// A run that went back comes to later steps again. Other ranks may be saving one by now, in the folder
+// of what was saved there before.
 mics_status mics_checkpoint_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step)
 {
-    return keep > 0 ? mics_ckpt_prune(memory, dir, keep, step) : MICS_OK;
+    return keep > 0 ? mics_ckpt_prune(memory, dir, keep, step, step) : MICS_OK;
 }
