@@ -78,9 +78,9 @@ mics_status mics_file_sync_dir(const char *path)
 static bool folder_of(const char *path, char folder[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
-    const int bytes = slash == path ? 1 : (int)(slash - path);
     if (slash == NULL)
         return snprintf(folder, PATH_MAX, ".") > 0;
+    const int bytes = slash == path ? 1 : (int)(slash - path);
     return snprintf(folder, PATH_MAX, "%.*s", bytes, path) < PATH_MAX;
 }
 
