@@ -439,7 +439,8 @@ static double inter_bytes(const mics_schedule *schedule, const mics_step *step)
     const int64_t blocks = step->algorithm == MICS_ALGORITHM_DIRECT
                                ? links.direct.inter
                                : links.ring.inter * (links.size - 1);
-    return (double)(blocks / (mesh->ranks / mesh->ranks_per_node)) * (double)step->block_bytes;
+    const int64_t of_node = blocks / (mesh->ranks / mesh->ranks_per_node);
+    return (double)of_node * (double)step->block_bytes;
 }
 
 // Of one kind and stage.
