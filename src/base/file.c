@@ -457,6 +457,7 @@ static mics_status try_aside(mics_memory *memory, const char *path, int64_t byte
     status = hold_aside(aside_out, *fd_out, held_out);
     if (status != MICS_OK || !*held_out) {
         close(*fd_out);
+        *fd_out = -1; // callers close what they hold
         mics_file_drop(memory, aside_out);
     }
     return status;

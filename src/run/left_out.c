@@ -43,8 +43,9 @@ static bool lacks_last_text(const mics_job *job)
 {
     const int64_t step = job->start_step;
     int64_t newest = -1;
-    return run_left_out_text(job, step) && newest_of(job, "samples.jsonl", "text", &newest) &&
-           (newest < 0 ? 0 : newest) == step - job->run->sample_every;
+    return job->resumes_newest && run_left_out_text(job, step) &&
+           newest_of(job, "samples.jsonl", "text", &newest) && newest > 0 &&
+           newest == step - job->run->sample_every;
 }
 
 mics_status run_job_settle_finished(mics_job *job)
