@@ -155,6 +155,7 @@ mics_status mics_metrics_validations(mics_memory *memory, const char *path, int6
                                      void (*each)(void *ctx, int64_t step, double loss), void *ctx);
 
 /* The largest step of a line that has `key` in such a file, or in one of texts; -1: none has.
+ * Lines that are damaged, or longer than those of ours, do not count.
  *
  * Returns: MICS_OK; MICS_ERR_IO (also: there is no file).
  */

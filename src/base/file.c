@@ -427,16 +427,14 @@ bool mics_file_hold(int fd)
 }
 
 // The lock goes with the last descriptor, and the caller closes its own before the file has its name.
-static mics_status hold_aside(mics_file_aside *aside, int fd, bool *held_out)
+// A process without a descriptor to spare holds it until then. Returns: whether it is there.
+static bool hold_aside(mics_file_aside *aside, int fd)
 {
-    *held_out = mics_file_hold(fd);
-    if (!*held_out)
-        return MICS_OK;
+    if (!mics_file_hold(fd))
+        return false;
     aside->lock = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     aside->held = aside->lock >= 0;
-    return aside->held ? MICS_OK
-                       : mics_fail(mics_status_of_errno(errno), "%s: cannot be held: %s",
-                                   aside->path, strerror(errno));
+    return true;
 }
 
 // `held_out`: false where somebody took the file for a dead process' before it was held.
@@ -449,18 +447,20 @@ static mics_status try_aside(mics_memory *memory, const char *path, int64_t byte
     snprintf(suffix, sizeof suffix, ".%s%s", secret.text, aside_end);
     MICS_TRY(mics_file_suffixed(memory, path, suffix, &name));
     mics_file_list(aside_out, name);
-    mics_status status = create(name, O_EXCL | O_NOFOLLOW, bytes, fd_out);
+    int fd = -1;
+    const mics_status status = create(name, O_EXCL | O_NOFOLLOW, bytes, &fd);
     if (status != MICS_OK) {
         end_aside(memory, aside_out);
         return status;
     }
-    status = hold_aside(aside_out, *fd_out, held_out);
-    if (status != MICS_OK || !*held_out) {
-        close(*fd_out);
-        *fd_out = -1; // callers close what they hold
-        mics_file_drop(memory, aside_out);
+    *held_out = hold_aside(aside_out, fd);
+    if (*held_out) {
+        *fd_out = fd;
+        return MICS_OK;
     }
-    return status;
+    close(fd);
+    mics_file_drop(memory, aside_out);
+    return MICS_OK;
 }
 
 mics_status mics_file_begin_aside(mics_memory *memory, const char *path, int64_t bytes,

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -155,6 +156,37 @@ static void test_sweep_dead(void **state)
     assert_int_equal(access("held/i.json.0123456789abcdef.tmp", F_OK), 0);
 }
 
+// Without a descriptor to spare a file is written all the same, and without any nothing is closed.
+static void test_few_descriptors(void **state)
+{
+    (void)state;
+    mics_file_aside aside = {0};
+    struct rlimit before, few;
+    int fd = -1;
+    const int lowest = dup(0);
+    assert_int_equal(close(lowest), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t)lowest + 1;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const mics_status one = mics_file_begin_aside(memory, "few.txt", 0, &aside, &fd);
+    few.rlim_cur = (rlim_t)lowest;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    mics_file_aside other = {0};
+    int none = -1;
+    capture seen;
+    capture_begin(&seen);
+    const mics_status two = mics_file_begin_aside(memory, "few.txt", 0, &other, &none);
+    capture_end();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    ASSERT_OK(one);
+    assert_true(two != MICS_OK && none == -1);
+    ASSERT_SAID(&seen, "few.txt");
+    assert_int_equal(close(fd), 0);
+    ASSERT_OK(mics_file_place(memory, &aside, "few.txt"));
+    assert_int_equal(count_of("few.txt*"), 1);
+}
+
 static void *begin_another(void *ctx)
 {
     mics_file_aside aside;
@@ -238,8 +270,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stem),       cmocka_unit_test(test_aside),
         cmocka_unit_test(test_links),      cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_sweep_dead), cmocka_unit_test(test_folders),
-        cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_sweep_dead), cmocka_unit_test(test_few_descriptors),
+        cmocka_unit_test(test_folders),    cmocka_unit_test(test_signal),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
