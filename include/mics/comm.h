@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Communicators: one rank's end of a world. A transport is one required function, `exchange`; the
-// collectives are rings built from it, so every transport adds in the same order and gives the same
-// bits, and a wrapper that counts, delays or fails sees every byte that is sent.
+// collectives are rings built from it, and small ones rounds of doubling. So every transport adds in
+// the same order and gives the same bits, and a wrapper that counts, delays or fails sees every byte
+// that is sent.
 //
 // Ring order. Members are in ascending rank order, so a ring crosses each node boundary once. A
 // block b that is reduced starts at the member after its owner and ends at the owner: the sum is
@@ -335,6 +336,19 @@ mics_status mics_comm_exchange(mics_comm *comm, const mics_exchange *exchange);
  */
 mics_status mics_comm_all_gather(mics_comm *comm, const mics_comm_group *over, void *buffer,
                                  size_t block_bytes);
+
+/* The same for small blocks, whose latency counts: in ceil(log2(nodes)) exchanges between equal
+ * local ranks, then ceil(log2(members of a node)) inside each node (mics_group_doubling; nodes of
+ * comm->ranks_per_node). Sends size - 1 blocks too, nodes - 1 of them to other nodes. Of no bytes it
+ * is a barrier: who returns knows that all members have come.
+ *
+ * Shapes:  buffer, work: (group.size, block_bytes), apart; both may be NULL where blocks are empty.
+ * Units:   bytes.
+ * Needs:   as mics_comm_all_gather. What `work` holds afterwards is of no use.
+ * Returns: as mics_comm_exchange.   Collective: over the group.   Blocks: yes.
+ */
+mics_status mics_comm_all_gather_doubling(mics_comm *comm, const mics_comm_group *over,
+                                          void *buffer, void *work, size_t block_bytes);
 
 /* In place: afterwards this member's block holds the sum over all members (order: head of this
  * file), and the other blocks hold partial sums of no use. Sends (size - 1) * block_elems * 4

@@ -97,6 +97,8 @@ typedef enum mics_collective_kind {
     MICS_COLLECTIVE_REDUCE_SCATTER,  // ring: the same, backwards, with sums
     MICS_COLLECTIVE_ALL_REDUCE,      // ring: both, one after the other
     MICS_COLLECTIVE_ALL_REDUCE_TREE, // up and down a pair of inter-node binary trees
+    // between equal local ranks and then inside each node, in rounds that double what each has
+    MICS_COLLECTIVE_ALL_GATHER_DOUBLING,
     MICS_COLLECTIVE_SEND, // one step: each member to the next, as between pipeline stages
     MICS_COLLECTIVE_KINDS
 } mics_collective_kind;

@@ -40,6 +40,34 @@ static inline int32_t mics_group_rank(mics_group group, int32_t member)
     return group.first + member * group.stride;
 }
 
+/* How many members of a group share a node of `per_node` ranks: all of them, or as many on each of
+ * its nodes. Needs a group of a mesh's, which lies in a node or takes whole ones. */
+static inline int32_t mics_group_on_node(mics_group group, int32_t per_node)
+{
+    const int32_t fit = group.stride < per_node ? per_node / group.stride : 1;
+    return fit < group.size ? fit : group.size;
+}
+
+// A round of an all-gather by doubling (mics_comm_all_gather_doubling), as one member sees it: it
+// sends the first `blocks` blocks that it has, and receives as many behind them.
+typedef struct mics_doubling {
+    int32_t to, from; // members
+    int32_t blocks;
+} mics_doubling;
+
+/* The round of a member that has `have` blocks, its own first. The next one begins with have +
+ * blocks, and the last ends with group.size. First come rounds between equal local ranks, which
+ * double the nodes that blocks are from; then rounds inside each node, which double its ranks.
+ *
+ * Needs:   1 <= have < group.size, from the round before; per_node >= 1.       Pure.
+ * Source:  Bruck et al., IEEE TPDS 8(11), 1997 (all-gather in ceil(log2 p) rounds).
+ */
+mics_doubling mics_group_doubling(mics_group group, int32_t per_node, int32_t have);
+
+/* The member whose block lies at `place` when all rounds are done: round the nodes from its own on,
+ * for each local rank from its own on.        Needs: 0 <= place < group.size.       Pure. */
+int32_t mics_group_doubled(mics_group group, int32_t per_node, int32_t place);
+
 // ---- mesh ----
 
 // Ranks that share one copy of each state; 1 <= params | grads | optimizer | ranks.

@@ -41,9 +41,9 @@ extern "C" {
 // All zeros: fp32, rings as the engine runs them.
 typedef struct mics_simulate_options {
     mics_math math; // that GEMMs and attention compute in
-    // All-reduces (of the agreement, and where the schedule says so of the second hop) take the
-    // faster of a ring and a pair of trees, as NCCL's do; else a ring. Reduce-scatters and
-    // all-gathers have rings alone. What is counted as sent stays the schedule's.
+    // All-reduces (where the schedule says so of the second hop) take the faster of a ring and a
+    // pair of trees, as NCCL's do; else a ring. Reduce-scatters and all-gathers have rings alone.
+    // What is counted as sent stays the schedule's.
     bool trees;
     // (optional) What passes take alone, us: forwards by unit, and behind them backwards; below 0
     // is not known, and filled in. For schedules of the same model, batch, precision and recompute

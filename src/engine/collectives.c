@@ -433,7 +433,9 @@ static mics_status agree(mics_engine *engine, const mics_step *step, const mics_
     mics_memory_stats stats;
     mics_memory_stats_get(engine->spec.memory, &stats);
     mine->memory_peak_bytes = (int64_t)stats.total_peak;
-    MICS_TRY(mics_comm_all_gather(engine->spec.comm, over, engine->agreements, step->block_bytes));
+    MICS_TRY(mics_comm_all_gather_doubling(engine->spec.comm, over, engine->agreements,
+                                           engine->agreements + over->group.size,
+                                           step->block_bytes));
     engine->agreed_us = mics_clock_us();
     return MICS_OK;
 }

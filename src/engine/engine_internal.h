@@ -127,7 +127,7 @@ struct mics_engine {
 
     arena_map map;
     engine_group groups[MICS_AXES][MICS_SCOPES];
-    mics_agreement *agreements; // by rank
+    mics_agreement *agreements; // by rank; behind them as much memory to gather them in
     mics_step_time *times;
 
     worker workers[MICS_STREAMS]; // not started for computation, nor for a stream without steps

@@ -191,7 +191,8 @@ mics_status state_open(mics_engine *engine)
     MICS_TRY(
         map_slots(engine, schedule->param_slots, schedule->param_slot_count, &map->param_slots));
     MICS_TRY(map_slots(engine, schedule->grad_slots, schedule->grad_slot_count, &map->grad_slots));
-    MICS_TRY(MICS_NEW(engine->spec.memory, schedule->spec.mesh.ranks, &engine->agreements));
+    MICS_TRY(
+        MICS_NEW(engine->spec.memory, 2 * (int64_t)schedule->spec.mesh.ranks, &engine->agreements));
     MICS_TRY(
         MICS_NEW(engine->spec.memory, schedule->lists[MICS_PHASE_TRAIN].count, &engine->times));
     MICS_TRY(MICS_NEW(engine->spec.memory, schedule->spec.layered_micro_steps,

@@ -173,6 +173,47 @@ bool mics_mesh_spans_nodes(const mics_mesh *mesh, mics_group_axis axis, mics_gro
     return mics_group_rank(group, group.size - 1) >= mesh->ranks_per_node;
 }
 
+// ---- doubling ----
+
+// The members of one node; of a group that cuts nodes unevenly each is alone.
+static int32_t members_inside(mics_group group, int32_t per_node)
+{
+    const int32_t inside = mics_group_on_node(group, per_node);
+    return group.size % inside == 0 ? inside : 1;
+}
+
+// `steps` members further on in the ring of `size` members from `first` on.
+static int32_t member_behind(int32_t first, int32_t size, int32_t member, int64_t steps)
+{
+    return first + (int32_t)((member - first + steps) % size);
+}
+
+mics_doubling mics_group_doubling(mics_group group, int32_t per_node, int32_t have)
+{
+    const int32_t local = members_inside(group, per_node), nodes = group.size / local;
+    const int32_t node = group.index - group.index % local; // its first member
+    if (have < nodes) {
+        const int64_t hop = (int64_t)have * local;
+        return (mics_doubling){.to = member_behind(0, group.size, group.index, group.size - hop),
+                               .from = member_behind(0, group.size, group.index, hop),
+                               .blocks = have < nodes - have ? have : nodes - have};
+    }
+    const int32_t hop = have / nodes;
+    return (mics_doubling){.to = member_behind(node, local, group.index, local - hop),
+                           .from = member_behind(node, local, group.index, hop),
+                           .blocks = nodes * (hop < local - hop ? hop : local - hop)};
+}
+
+int32_t mics_group_doubled(mics_group group, int32_t per_node, int32_t place)
+{
+    const int32_t local = members_inside(group, per_node), nodes = group.size / local;
+    const int32_t column =
+        member_behind(group.index - group.index % local, local, group.index, place / nodes);
+    return member_behind(0, group.size, column, (int64_t)(place % nodes) * local);
+}
+
+// ---- positions ----
+
 int32_t mics_mesh_position(const mics_mesh *mesh, int32_t rank, int32_t degree)
 {
     int32_t position = 0;

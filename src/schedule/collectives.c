@@ -218,10 +218,12 @@ mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage
 {
     mics_step step = blank_step(kind, count > 0 ? units[0] : -1, micro_step);
     step.stage = stage;
-    if (count > 0)
+    if (count > 0) {
         place_units(b, units, count, &step);
-    else
-        step.block_bytes = sizeof(mics_agreement); // over the world
+    } else { // over the world
+        step.algorithm = MICS_ALGORITHM_DOUBLING;
+        step.block_bytes = sizeof(mics_agreement);
+    }
     step.stream = spans_nodes(b, &step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
     return step;
 }

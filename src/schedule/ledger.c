@@ -302,6 +302,20 @@ static mics_bytes direct_bytes(const mics_mesh *mesh, mics_group group, int32_t 
     return sum;
 }
 
+// A message a round.
+static mics_bytes doubling_bytes(const mics_mesh *mesh, mics_group group, int32_t rank,
+                                 size_t block_bytes)
+{
+    mics_bytes sum = {0, 0};
+    for (int32_t have = 1; have < group.size;) {
+        const mics_doubling round = mics_group_doubling(group, mesh->ranks_per_node, have);
+        add_bytes(&sum, bytes_to(mesh, rank, mics_group_rank(group, round.to),
+                                 round.blocks * (int64_t)block_bytes));
+        have += round.blocks;
+    }
+    return sum;
+}
+
 mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_step *step,
                                     int32_t rank)
 {
@@ -309,9 +323,14 @@ mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_st
     if (!mics_step_is_comm(step))
         return (mics_bytes){0, 0};
     const mics_group group = step_group(schedule, step, rank);
-    return step->algorithm == MICS_ALGORITHM_DIRECT
-               ? direct_bytes(mesh, group, rank, step->block_bytes)
-               : ring_bytes(mesh, group, rank, step->block_bytes);
+    switch (step->algorithm) {
+    case MICS_ALGORITHM_DIRECT:
+        return direct_bytes(mesh, group, rank, step->block_bytes);
+    case MICS_ALGORITHM_DOUBLING:
+        return doubling_bytes(mesh, group, rank, step->block_bytes);
+    default:
+        return ring_bytes(mesh, group, rank, step->block_bytes);
+    }
 }
 
 mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank)
@@ -322,11 +341,11 @@ mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase ph
     return sum;
 }
 
-// Of all ranks, pairs (rank, next member of its ring) and pairs (rank, other member), inside nodes
-// and between them.
+// Of all ranks, inside nodes and between them: pairs (rank, next member of its ring), pairs (rank,
+// other member), and blocks sent by doubling.
 typedef struct group_links {
     int32_t size; // of one group
-    mics_bytes ring, direct;
+    mics_bytes ring, direct, doubling;
 } group_links;
 
 // A group lies in a node or takes whole ones, with as many members on each: the last member of a node
@@ -334,14 +353,14 @@ typedef struct group_links {
 static group_links count_links(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope)
 {
     const mics_group group = mics_mesh_group(mesh, axis, scope, 0);
-    const int64_t per_node = mesh->ranks_per_node, ranks = mesh->ranks;
-    const int64_t most = group.stride < per_node ? per_node / group.stride : 1;
-    const int64_t on_node = group.size < most ? group.size : most;
+    const int64_t ranks = mesh->ranks, on_node = mics_group_on_node(group, mesh->ranks_per_node);
     const int64_t leaving = group.size > on_node ? ranks / on_node : 0;
+    const int64_t nodes = group.size / on_node;
     return (group_links){
         .size = group.size,
         .ring = {.intra = ranks - leaving, .inter = leaving},
-        .direct = {.intra = ranks * (on_node - 1), .inter = ranks * (group.size - on_node)}};
+        .direct = {.intra = ranks * (on_node - 1), .inter = ranks * (group.size - on_node)},
+        .doubling = {.intra = ranks * (group.size - nodes), .inter = ranks * (nodes - 1)}};
 }
 
 // `total` is what all kinds of a phase have so far: together they stay a number of 63 bits, and so
@@ -365,11 +384,15 @@ static mics_status add_times(mics_bytes *sum, double *total, mics_bytes links, i
 static mics_status add_step_bytes(mics_schedule *schedule, mics_phase phase, const mics_step *step,
                                   const group_links *links, double *total)
 {
-    const int64_t rounds = links->size - 1;
     mics_bytes *sum = &schedule->kind_bytes[phase][step->kind][step->stage];
-    return step->algorithm == MICS_ALGORITHM_DIRECT
-               ? add_times(sum, total, links->direct, 1, step->block_bytes)
-               : add_times(sum, total, links->ring, rounds, step->block_bytes);
+    switch (step->algorithm) {
+    case MICS_ALGORITHM_DIRECT:
+        return add_times(sum, total, links->direct, 1, step->block_bytes);
+    case MICS_ALGORITHM_DOUBLING:
+        return add_times(sum, total, links->doubling, 1, step->block_bytes);
+    default:
+        return add_times(sum, total, links->ring, links->size - 1, step->block_bytes);
+    }
 }
 
 // All groups of a kind have the same size, so a step's bytes are one rank's times the links.

@@ -41,6 +41,8 @@ const char *mics_algorithm_text(mics_algorithm algorithm)
         return "direct";
     case MICS_ALGORITHM_SHARED:
         return "shared";
+    case MICS_ALGORITHM_DOUBLING:
+        return "doubling";
     default:
         return "unknown algorithm";
     }

@@ -18,10 +18,11 @@ has_precision() { # OUT TEXT
 bytes() { # OUT HOP
     sed -n "s/^{\"step\": 8,.*\"sent_$2_bytes\": \([0-9]*\).*/\1/p" "$1/metrics.jsonl"
 }
-# All but the agreement's 88 bytes a rank, which go round once.
+# All but the agreement: each rank sends 88 bytes to the other node, and then those of two ranks in its own.
 halves() { # OUT OUT
     for hop in intra inter; do
-        [ $((2 * $(bytes "$1" $hop))) = $(($(bytes "$2" $hop) + 528)) ] ||
+        [ $hop = intra ] && agreement=$((4 * 2 * 88)) || agreement=$((4 * 88))
+        [ $((2 * $(bytes "$1" $hop))) = $(($(bytes "$2" $hop) + agreement)) ] ||
             fail "$1 sends $(bytes "$1" $hop) bytes $hop, $2 $(bytes "$2" $hop)"
     done
 }

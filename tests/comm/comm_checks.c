@@ -144,6 +144,19 @@ static mics_status check_all_gather(const ring_case *at)
     return check_same(at, "all-gather", 0, group.size * at->elems);
 }
 
+// By doubling: the ring's bits, whatever lay in the memory that it works in.
+static mics_status check_doubling(const ring_case *at, void *work)
+{
+    mics_group group = at->ring.group;
+    const size_t bytes = (size_t)at->elems * sizeof(float);
+    fill(at);
+    MICS_TRY(mics_comm_all_gather(at->comm, &at->ring, at->buffer, bytes));
+    memcpy(at->expected, at->buffer, (size_t)group.size * bytes);
+    fill(at);
+    MICS_TRY(mics_comm_all_gather_doubling(at->comm, &at->ring, at->buffer, work, bytes));
+    return check_same(at, "all-gather by doubling", 0, group.size * at->elems);
+}
+
 static mics_status check_reduce_scatter(const ring_case *at)
 {
     mics_group group = at->ring.group;
@@ -192,12 +205,13 @@ static mics_status check_all_reduce(const ring_case *at)
 mics_status checks_ring(mics_comm *comm, mics_memory *memory, mics_group group, int32_t order,
                         int64_t elems, int32_t channel)
 {
-    void *buffer = NULL, *expected = NULL, *block_of = NULL, *into = NULL;
+    void *buffer = NULL, *expected = NULL, *block_of = NULL, *into = NULL, *work = NULL;
     size_t bytes = (size_t)(group.size * elems + 2 * GUARD_ELEMS) * sizeof(float);
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, bytes, &buffer));
     MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, bytes, &expected));
     MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, (size_t)elems * sizeof(float), &into));
+    MICS_TRY_OUT(mics_alloc(memory, MICS_MEM_DATA, bytes, &work));
     MICS_TRY_OUT(
         mics_alloc(memory, MICS_MEM_HOST, (size_t)group.size * sizeof(int32_t), &block_of));
     make_order(order, group.size, block_of);
@@ -212,11 +226,13 @@ mics_status checks_ring(mics_comm *comm, mics_memory *memory, mics_group group, 
     if (order == 0)
         at.ring.block_of = NULL;
     MICS_TRY_OUT(check_all_gather(&at));
+    MICS_TRY_OUT(check_doubling(&at, work));
     MICS_TRY_OUT(check_reduce_scatter(&at));
     MICS_TRY_OUT(check_reduce_scatter_into(&at, into));
     MICS_TRY_OUT(check_all_reduce(&at));
 out:
     mics_free(memory, block_of);
+    mics_free(memory, work);
     mics_free(memory, into);
     mics_free(memory, expected);
     mics_free(memory, buffer);

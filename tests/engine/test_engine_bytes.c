@@ -9,8 +9,8 @@
 // two layers, head).
 enum { MODEL_BYTES = 4 * (640 + 2 * 1920 + 64) };
 
-// A ring over 4 ranks on 2 nodes has two links between them, and each carries 3 blocks of 88 bytes.
-enum { AGREE_INTER_BYTES = 2 * 3 * 88 };
+// Each of 4 ranks sends its 88 bytes to its partner on the other node.
+enum { AGREE_INTER_BYTES = 4 * 88 };
 
 static mics_bytes sent_in_a_step(mics_sharding sharding, int32_t micro_steps)
 {

@@ -7,9 +7,12 @@
 #include <stdatomic.h>
 #include <time.h>
 
-static atomic_bool sleeps_between, given_up;
+typedef enum watched { IN_STEP, BETWEEN_STEPS, IN_EVALUATION } watched;
 
-enum { WATCH_RANKS = 4, SLEEPER = 2, SLEEPS_IN = 1 };
+static _Atomic watched sleeps;
+static atomic_bool given_up;
+
+enum { WATCH_RANKS = 4, SLEEPER = 2, STEPS = 3 };
 
 // Longer than a rank may be silent over MPI: threads are never called so. And longer than ranks that
 // compute are apart, which a sanitizer slows down.
@@ -27,8 +30,10 @@ static mics_status slow_read(void *ctx, int32_t micro_step, int32_t *inputs_out,
                              int32_t *targets_out)
 {
     const fixture_source *source = ctx;
-    if (source->rank == SLEEPER && micro_step == SLEEPS_IN && source->step == 2 &&
-        !atomic_load(&sleeps_between))
+    const bool late = atomic_load(&sleeps) == IN_STEP         ? source->step == 2 && micro_step == 1
+                      : atomic_load(&sleeps) == IN_EVALUATION ? source->step > STEPS
+                                                              : false;
+    if (source->rank == SLEEPER && late)
         be_late();
     return fixture_read(ctx, micro_step, inputs_out, targets_out);
 }
@@ -44,8 +49,10 @@ static mics_status watched_rank(ranks_self *self)
     MICS_TRY(fixture_count(self, run));
     MICS_TRY(fixture_open_engine(self, run, &engine));
     mics_engine_init_random(engine, 1);
-    for (source.step = 1; source.step <= 3 && status == MICS_OK; source.step++)
+    for (source.step = 1; source.step <= STEPS && status == MICS_OK; source.step++)
         status = mics_engine_step(engine, source.step, 1e-3f, &read, &result);
+    if (status == MICS_OK && atomic_load(&sleeps) == IN_EVALUATION)
+        status = mics_engine_eval(engine, &read, &result);
     // As in a save: the others agree while one is still busy.
     if (status == MICS_OK && source.rank == SLEEPER)
         be_late();
@@ -57,8 +64,19 @@ static mics_status watched_rank(ranks_self *self)
     return status;
 }
 
-// In the middle of step 2, or between steps.
-static void watch(mics_sharding sharding, int32_t nodes, bool between)
+// What the line has: the collective that is late, and the culprit, who is also named where its victims
+// are in the group that is late and it is not.
+static const struct {
+    const char *late, *culprit;
+} lines[] = {
+    [IN_STEP] = {"(step 2, micro-step 2, no. ",
+                 "rank 2 (in forward of embed in step 2, micro-step 2)"},
+    [BETWEEN_STEPS] = {"question to all ranks", "rank 2 (between steps after step 3)"},
+    [IN_EVALUATION] = {"agree of loss and norm over the world (evaluation after step 3, no. ",
+                       "rank 2 (in forward of embed in an evaluation after step 3, micro-step 1)"},
+};
+
+static void watch(mics_sharding sharding, int32_t nodes, watched when)
 {
     capture seen;
     mics_memory *memory = NULL;
@@ -72,7 +90,7 @@ static void watch(mics_sharding sharding, int32_t nodes, bool between)
                                 .hierarchical = true}};
     assert_int_equal(mics_memory_open(&memory), MICS_OK);
     fixture_open(memory, &run);
-    atomic_store(&sleeps_between, between);
+    atomic_store(&sleeps, when);
     atomic_store(&given_up, false);
     capture_begin(&seen);
     ranks_run_timeout(WATCH_RANKS, timeout_s, watched_rank, &run, statuses);
@@ -84,29 +102,34 @@ static void watch(mics_sharding sharding, int32_t nodes, bool between)
     assert_int_equal(seen.errors, 1);
     // "reduce of h.1 over the gradient group (step 2, micro-step 2, no. 2.24) is late: rank 0 waited ..."
     assert_non_null(strstr(seen.line, " is late: rank "));
-    assert_non_null(
-        strstr(seen.line, between ? "question to all ranks" : "(step 2, micro-step 2, no. "));
+    assert_non_null(strstr(seen.line, lines[when].late));
     assert_non_null(strstr(seen.line, "not entered by "));
     assert_null(strstr(seen.line, "no sign of life"));
     assert_null(strstr(seen.line, "stands still"));
-    // The culprit is named, also where its victims are in the group that is late and it is not.
-    assert_non_null(strstr(seen.line, between ? "rank 2 (between steps after step 3)"
-                                              : "rank 2 (in forward of embed in step 2, "
-                                                "micro-step 2)"));
+    assert_non_null(strstr(seen.line, lines[when].culprit));
 }
 
 static void test_the_rank_that_is_late_is_named(void **state)
 {
     (void)state;
-    watch((mics_sharding){4, 4, 4}, 1, false);
-    watch((mics_sharding){4, 4, 4}, 2, false);
-    watch((mics_sharding){1, 4, 4}, 1, false);
+    watch((mics_sharding){4, 4, 4}, 1, IN_STEP);
+    watch((mics_sharding){4, 4, 4}, 2, IN_STEP);
+    watch((mics_sharding){1, 4, 4}, 1, IN_STEP);
 }
 
 static void test_between_steps(void **state)
 {
     (void)state;
-    watch((mics_sharding){2, 2, 2}, 2, true);
+    watch((mics_sharding){2, 2, 2}, 2, BETWEEN_STEPS);
+}
+
+// With whole parameters an evaluation has no other collective: one rank is late for its rounds, on
+// its own node and beyond.
+static void test_the_agreement_is_late(void **state)
+{
+    (void)state;
+    for (int32_t nodes = 1; nodes <= WATCH_RANKS; nodes *= 2)
+        watch((mics_sharding){1, 1, 1}, nodes, IN_EVALUATION);
 }
 
 int main(void)
@@ -114,6 +137,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_rank_that_is_late_is_named),
         cmocka_unit_test(test_between_steps),
+        cmocka_unit_test(test_the_agreement_is_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "mics/mesh.h"
 #include "test.h"
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_RANKS = 64 };
@@ -568,6 +569,113 @@ static void test_refusals(void **state)
     }
 }
 
+// ---- doubling ----
+
+// What each member has: members whose blocks lie in its memory, in order.
+typedef struct held {
+    int32_t *of; // (members, members)
+    int32_t size;
+} held;
+
+static int32_t *blocks_of(const held *all, int32_t member)
+{
+    return all->of + (int64_t)member * all->size;
+}
+
+static mics_group seen_by(mics_group group, int32_t member)
+{
+    group.index = member;
+    return group;
+}
+
+static int32_t rounds_of(int32_t size)
+{
+    int32_t rounds = 0;
+    for (int32_t have = 1; have < size; have *= 2)
+        rounds++;
+    return rounds;
+}
+
+// A round of all members, each of whom has `have` blocks.
+static int32_t double_all(const held *all, mics_group group, int32_t per_node, int32_t have)
+{
+    const int32_t blocks = mics_group_doubling(group, per_node, have).blocks;
+    assert_true(blocks >= 1 && blocks <= have && have + blocks <= group.size);
+    for (int32_t m = 0; m < group.size; m++) {
+        const mics_doubling mine = mics_group_doubling(seen_by(group, m), per_node, have);
+        const mics_doubling theirs = mics_group_doubling(seen_by(group, mine.from), per_node, have);
+        assert_int_equal(mine.blocks, blocks);
+        assert_int_equal(theirs.to, m);
+        assert_true(mine.from != m);
+        memcpy(blocks_of(all, m) + have, blocks_of(all, mine.from),
+               (size_t)blocks * sizeof(int32_t));
+    }
+    return blocks;
+}
+
+static bool shares_node(mics_group group, int32_t per_node, int32_t a, int32_t b)
+{
+    return mics_group_rank(group, a) / per_node == mics_group_rank(group, b) / per_node;
+}
+
+// Every block once, where mics_group_doubled says; each other node's blocks come to a node once for
+// each of its ranks; as few rounds as there can be.
+static void check_doubling(mics_group group, int32_t per_node)
+{
+    const int32_t size = group.size, local = mics_group_on_node(group, per_node);
+    held all = {.of = calloc((size_t)size * (size_t)size, sizeof(int32_t)), .size = size};
+    int32_t rounds = 0, inter = 0;
+    assert_non_null(all.of);
+    for (int32_t m = 0; m < size; m++)
+        *blocks_of(&all, m) = m;
+    for (int32_t have = 1; have < size; rounds++) {
+        const mics_doubling first = mics_group_doubling(group, per_node, have);
+        const int32_t blocks = double_all(&all, group, per_node, have);
+        inter += shares_node(group, per_node, group.index, first.to) ? 0 : blocks;
+        have += blocks;
+    }
+    assert_int_equal(rounds, rounds_of(size / local) + rounds_of(local));
+    assert_int_equal(inter, size / local - 1);
+    for (int32_t m = 0; m < size; m++) {
+        uint64_t seen[MAX_RANKS * MAX_RANKS / 64 + 1] = {0};
+        for (int32_t place = 0; place < size; place++) {
+            const int32_t block = blocks_of(&all, m)[place];
+            assert_int_equal(block, mics_group_doubled(seen_by(group, m), per_node, place));
+            assert_true((seen[block / 64] >> block % 64 & 1) == 0);
+            seen[block / 64] |= (uint64_t)1 << block % 64;
+        }
+    }
+    free(all.of);
+}
+
+// All groups of every mesh, and worlds of numbers of nodes and ranks that are no powers of two.
+static void check_doublings(const mics_mesh *mesh)
+{
+    for (int axis = 0; axis < MICS_AXES; axis++) {
+        for (int scope = 0; scope < MICS_SCOPES; scope++)
+            check_doubling(mics_mesh_group(mesh, (mics_group_axis)axis, (mics_group_scope)scope, 0),
+                           mesh->ranks_per_node);
+    }
+}
+
+static void test_doubling_reaches_all(void **state)
+{
+    (void)state;
+    static const int32_t nodes[] = {1, 2, 3, 5, 7, 8, 13, 64};
+    each_mesh(check_doublings);
+    for (size_t n = 0; n < sizeof nodes / sizeof nodes[0]; n++) {
+        for (int32_t per_node = 1; per_node <= 8; per_node++)
+            check_doubling((mics_group){.stride = 1, .size = nodes[n] * per_node}, per_node);
+    }
+    // Groups that take nodes unevenly are one level.
+    const mics_group uneven = {.first = 1, .stride = 2, .size = 5};
+    for (int32_t have = 1, rounds = 0; have < 5; rounds++) {
+        const mics_doubling round = mics_group_doubling(uneven, 6, have);
+        assert_int_equal(round.from, 1 << rounds);
+        have += round.blocks;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -582,6 +690,7 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_nodes_keep_enough),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_doubling_reaches_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,17 @@ static inline int64_t step_exchanges(const mics_schedule *schedule, const mics_s
 {
     const mics_group group =
         mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), rank);
-    return mics_step_is_comm(step) ? group.size - 1 : 0;
+    if (!mics_step_is_comm(step))
+        return 0;
+    if (step->algorithm != MICS_ALGORITHM_DOUBLING)
+        return group.size - 1;
+    const int32_t local = mics_group_on_node(group, schedule->spec.mesh.ranks_per_node);
+    int64_t rounds = 0;
+    for (int32_t have = 1; have < group.size / local; have *= 2)
+        rounds++;
+    for (int32_t have = 1; have < local; have *= 2)
+        rounds++;
+    return rounds;
 }
 
 static inline int64_t exchanges_of(const mics_schedule *schedule, mics_phase phase, int32_t rank)

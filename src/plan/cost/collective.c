@@ -263,6 +263,36 @@ static void go_round(const ring *r, double steps, double block, bool reduces, mi
         occupy(r, t, steps * block, use);
 }
 
+// A round: each member sends `blocks` blocks to the one `hop` members before it.
+static void go_shift(const mics_cluster *cluster, int32_t ranks, const mics_collective *collective,
+                     int32_t hop, int32_t members, double blocks, mics_cost_use *use)
+{
+    mics_collective shift = *collective;
+    shift.group.stride = collective->group.stride * hop;
+    shift.group.size = members / hop > 1 ? members / hop : 2;
+    const ring r = ring_of(cluster, ranks, &shift);
+    go_round(&r, 1.0, blocks * collective->block_bytes, false, use);
+}
+
+// The rounds of mics_group_doubling. What long messages are behind in the beginning (half_bytes), few
+// bytes are not: they take the latency.
+static void go_doubling(const mics_cluster *cluster, int32_t ranks,
+                        const mics_collective *collective, mics_cost_use *use)
+{
+    const mics_group group = collective->group;
+    const int32_t local = mics_group_on_node(group, mics_cluster_ranks_per_node(cluster));
+    const int32_t nodes = group.size / local;
+    mics_cluster few = *cluster;
+    for (int32_t t = 0; t < cluster->tier_count; t++)
+        few.tiers[t].half_bytes = 0.0;
+    for (int32_t have = 1; have < nodes; have *= 2)
+        go_shift(&few, ranks, collective, have * local, group.size,
+                 (double)least(have, nodes - have), use);
+    for (int32_t have = 1; have < local; have *= 2)
+        go_shift(&few, ranks, collective, have, local,
+                 (double)nodes * (double)least(have, local - have), use);
+}
+
 // How often a tree's buffer passes the busiest link of a tier, whose children of the group are
 // `children`. Between nodes each of two trees takes half of it, and who is inside one is a leaf of
 // the other, so all links carry alike: children - 1 edges, up and down. Inside a node it is a
@@ -313,6 +343,9 @@ mics_cost_use mics_cost_collective(const mics_cluster *cluster, int32_t ranks,
     switch (collective->kind) {
     case MICS_COLLECTIVE_ALL_REDUCE_TREE:
         go_tree(&r, block * size, &use);
+        break;
+    case MICS_COLLECTIVE_ALL_GATHER_DOUBLING:
+        go_doubling(cluster, ranks, collective, &use);
         break;
     case MICS_COLLECTIVE_SEND:
         go_round(&r, 1.0, block, false, &use);
@@ -417,9 +450,7 @@ mics_cost_use mics_cost_direct(const mics_cluster *cluster, int32_t ranks,
                                const mics_collective *collective)
 {
     const mics_group group = collective->group;
-    const int32_t per_node = mics_cluster_ranks_per_node(cluster);
-    const int32_t fit = group.stride < per_node ? per_node / group.stride : 1;
-    const int32_t local = fit < group.size ? fit : group.size; // members on a node
+    const int32_t local = mics_group_on_node(group, mics_cluster_ranks_per_node(cluster));
     const double start_us = cluster->collective_us;
     mics_collective intra = *collective, inter = *collective;
     intra.group = (mics_group){.first = group.first, .stride = group.stride, .size = local};

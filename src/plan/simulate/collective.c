@@ -73,22 +73,6 @@ static void add_local(const mics_cluster *cluster, double bytes, mics_cost_use *
 
 // ---- steps ----
 
-static mics_cost_use faster(mics_cost_use a, mics_cost_use b)
-{
-    return b.us < a.us ? b : a;
-}
-
-// Every rank's few numbers to all.
-static mics_cost_use agreement_use(const mics_schedule *schedule, const mics_cluster *cluster,
-                                   mics_group world, double block_bytes, bool trees)
-{
-    mics_cost_use use = price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER, world, block_bytes);
-    if (trees) // a sum of them tells the same
-        use = faster(use, price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE_TREE, world,
-                                block_bytes / world.size));
-    return use;
-}
-
 static mics_cost_use half(mics_cost_use use)
 {
     use.us /= 2;
@@ -125,8 +109,8 @@ static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_clu
                                    const mics_step *step, mics_group group, bool trees)
 {
     const double block_bytes = (double)step->block_bytes;
-    if (step->kind == MICS_STEP_AGREE)
-        return agreement_use(schedule, cluster, group, block_bytes, trees);
+    if (step->algorithm == MICS_ALGORITHM_DOUBLING)
+        return price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, group, block_bytes);
     if (step->algorithm == MICS_ALGORITHM_DIRECT)
         return direct_use(schedule, cluster, group, block_bytes);
     const mics_cost_use ring =

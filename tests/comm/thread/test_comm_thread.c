@@ -144,6 +144,52 @@ static void test_counted_bytes(void **state)
     }
 }
 
+// ---- doubling ----
+
+enum { CARD_BYTES = 88, MAX_CARDS = 40 };
+
+// The ring's bits and as many bytes as the ring sends, of which each rank sends one block to another
+// node for each of them, in as few exchanges as there can be. An empty one is a barrier.
+static mics_status run_doubling(ranks_self *self)
+{
+    const count_case *at = self->arg;
+    const int32_t ranks = self->comm->ranks, per_node = at->ranks_per_node;
+    const int32_t nodes = ranks / per_node;
+    static const size_t blocks[] = {CARD_BYTES, 1, 0};
+    unsigned char gathered[MAX_CARDS * CARD_BYTES], work[MAX_CARDS * CARD_BYTES] = {0};
+    MICS_TRY(mics_comm_count_open_take(self->memory, self->comm, per_node, &self->comm));
+    mics_comm_group world = {.what = "cards"};
+    checks_group(ranks, self->comm->rank, 0, &world.group);
+    mics_traffic before = {0};
+    for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
+        const size_t bytes = blocks[b];
+        memset(gathered, 0xee, sizeof gathered);
+        for (size_t i = 0; i < bytes; i++)
+            gathered[(size_t)self->comm->rank * bytes + i] =
+                (unsigned char)(self->comm->rank * 37 + (int32_t)i);
+        MICS_TRY(mics_comm_all_gather_doubling(self->comm, &world, gathered, work, bytes));
+        const mics_traffic sent = since(self->comm, &before);
+        for (size_t i = 0; i < (size_t)ranks * bytes; i++)
+            RANKS_EXPECT(gathered[i] == (unsigned char)(i / bytes * 37 + i % bytes));
+        RANKS_EXPECT(sent.inter_bytes == (nodes - 1) * (int64_t)bytes);
+        RANKS_EXPECT(sent.intra_bytes == (ranks - nodes) * (int64_t)bytes);
+        RANKS_EXPECT(sent.exchanges == checks_hops(nodes) + checks_hops(per_node));
+    }
+    return MICS_OK;
+}
+
+static void test_doubling(void **state)
+{
+    (void)state;
+    static const int32_t nodes[] = {1, 2, 3, 5, 8};
+    for (size_t n = 0; n < sizeof nodes / sizeof nodes[0]; n++) {
+        for (int32_t per_node = 1; per_node <= 5; per_node++) {
+            count_case at = {.ranks_per_node = per_node};
+            ranks_run_ok(nodes[n] * per_node, run_doubling, &at);
+        }
+    }
+}
+
 // ---- arguments and memory ----
 
 static void test_exchange_arguments(void **state)
@@ -213,11 +259,13 @@ static void test_ring_arguments(void **state)
     bad[10].channel = MICS_CHANNELS;
     for (int i = 0; i < 11; i++) {
         ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_gather(comm, &bad[i], a, 4));
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_gather_doubling(comm, &bad[i], a, a + 8, 4));
         ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_reduce_scatter(comm, &bad[i], a, 1));
         ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_reduce(comm, &bad[i], a, 4));
     }
     ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_gather(comm, &good, a, SIZE_MAX / 2 + 1));
     ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_gather(comm, &good, NULL, 4));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_gather_doubling(comm, &good, a, NULL, 4));
     ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_reduce_scatter(comm, &good, a, -1));
     ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_reduce_scatter(comm, &good, a, INT64_MAX));
     ASSERT_STATUS(MICS_ERR_INVALID, mics_comm_all_reduce(comm, &good, a, 3)); // 2 do not divide it
@@ -299,10 +347,15 @@ static void test_every_allocation_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),        cmocka_unit_test(test_exchanges_broadcast_agree),
-        cmocka_unit_test(test_interleaved_groups), cmocka_unit_test(test_counted_bytes),
-        CAPTURED(test_exchange_arguments),         CAPTURED(test_ring_arguments),
-        CAPTURED(test_opening_arguments),          CAPTURED(test_every_allocation_fails),
+        cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_exchanges_broadcast_agree),
+        cmocka_unit_test(test_interleaved_groups),
+        cmocka_unit_test(test_counted_bytes),
+        cmocka_unit_test(test_doubling),
+        CAPTURED(test_exchange_arguments),
+        CAPTURED(test_ring_arguments),
+        CAPTURED(test_opening_arguments),
+        CAPTURED(test_every_allocation_fails),
     };
     return cmocka_run_group_tests_name("comm thread", tests, NULL, NULL);
 }

@@ -286,6 +286,40 @@ static void test_walked(void **state)
     check_walk(&four, 48);
 }
 
+// Rounds between nodes, which share their links, then inside them: 1, 2, ... blocks, and what is
+// left in the last. Each block of another node comes to each node once for all its ranks.
+static void test_doubling(void **state)
+{
+    (void)state;
+    mics_cluster c = two_tiers();
+    for (int32_t nodes = 1; nodes <= 13; nodes++) {
+        double us = 0;
+        for (int32_t have = 1; have < nodes; have *= 2)
+            us += 20.0 + 400.0 * (have < nodes - have ? have : nodes - have);
+        for (int32_t have = 1; have < 4; have *= 2)
+            us += 2.0 + 10.0 * nodes * have;
+        const mics_cost_use use =
+            cost(&c, 4 * nodes, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, 1, 4 * nodes, 1e6);
+        assert_near(use.us, us, 1e-12);
+        assert_near(use.bytes[0], 3e6 * nodes, 1e-12);
+        assert_near(use.bytes[1], 4e6 * (nodes - 1), 1e-12);
+    }
+    // 4096 ranks: 10 latencies and 2 in place of 4095.
+    const mics_cost_use few = cost(&c, 4096, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, 1, 4096, 0);
+    assert_near(few.latency_us, 10 * 20.0 + 2 * 2.0, 1e-12);
+    assert_near(cost(&c, 4096, MICS_COLLECTIVE_ALL_GATHER, 1, 4096, 0).latency_us, 4095 * 20.0,
+                1e-12);
+    // Beyond the node every round passes the hall once its ranks are a rack's or more apart.
+    mics_cluster four = four_tiers(); // pairs, nodes of 2 pairs, racks of 3 nodes
+    const mics_cost_use deep = cost(&four, 48, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, 1, 48, 1e6);
+    assert_near(deep.bytes[2], 4 * 11e6, 1e-12); // 4 ranks of a node, 11 blocks each
+    assert_near(deep.bytes[3], 4e6 + 2 * 8e6 + 4 * 12e6 + 4 * 12e6, 1e-12); // of a rack's 12 ranks
+    c.pipelined = true;
+    c.tiers[1].half_bytes = 1e6; // is of long messages
+    assert_near(cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, 1, 16, 1e-9).us,
+                2 * 20.0 + 2 * 2.0, 1e-12);
+}
+
 static void test_deep_time(void **state)
 {
     (void)state;
@@ -500,6 +534,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_pipelined, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tree, setup, teardown),
         cmocka_unit_test_setup_teardown(test_walked, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_doubling, setup, teardown),
         cmocka_unit_test_setup_teardown(test_deep_time, setup, teardown),
         cmocka_unit_test_setup_teardown(test_two_stages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sane, setup, teardown),

@@ -21,13 +21,37 @@ static void test_trees_are_taken_where_faster(void **state)
     for (int32_t nodes = 1; nodes <= 32; nodes *= 2) {
         world w;
         world_open(&w, nodes, 2, (mics_sharding){2, 2, 2});
+        w.spec.all_reduces = true;
         const mics_simulation *s = world_simulate(&w, NULL);
-        const double ring = s->step_us,
-                     agree = s->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].alone_us;
+        const double ring = s->step_us, hop = hop_us(s);
         s = world_simulate(&w, &trees);
         assert_true(s->step_us <= ring);
         if (nodes >= 8)
-            assert_true(s->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].alone_us < agree / 2);
+            assert_true(hop_us(s) < hop);
+        world_close(&w);
+    }
+}
+
+// An agreement is priced as its rounds, with trees or without.
+static void test_agreement_by_doubling(void **state)
+{
+    (void)state;
+    static const int32_t nodes[] = {1, 2, 3, 5, 8, 512};
+    const mics_simulate_options trees = {.trees = true};
+    for (size_t n = 0; n < sizeof nodes / sizeof nodes[0]; n++) {
+        world w;
+        world_open(&w, nodes[n], 2, (mics_sharding){2, 2, 2});
+        const mics_collective rounds = {
+            .kind = MICS_COLLECTIVE_ALL_GATHER_DOUBLING,
+            .group = mics_mesh_group(&w.spec.mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE, 0),
+            .block_bytes = sizeof(mics_agreement)};
+        const double us = mics_cost_collective(&w.cluster, w.spec.mesh.ranks, &rounds).us;
+        for (int tree = 0; tree < 2; tree++) {
+            const mics_simulation *s = world_simulate(&w, tree ? &trees : NULL);
+            const mics_simulated_kind *agree = &s->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE];
+            assert_int_equal(agree->steps, 1);
+            assert_near("agreement", agree->alone_us, us, 1e-12);
+        }
         world_close(&w);
     }
 }
@@ -187,6 +211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trees_are_taken_where_faster),
+        cmocka_unit_test(test_agreement_by_doubling),
         cmocka_unit_test(test_all_reduces_take_trees),
         cmocka_unit_test(test_gemms_compute_in_what_is_asked),
         cmocka_unit_test(test_mixed_precision_moves_less),
