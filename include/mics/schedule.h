@@ -81,7 +81,7 @@ typedef enum mics_algorithm {
     MICS_ALGORITHM_TWO_STAGE, // between equal local ranks and inside each node; a ring in one node
     MICS_ALGORITHMS,          // that can be chosen. The others follow from what travels:
     MICS_ALGORITHM_DIRECT,    // sums: each member sends each other its block, who adds it in fp32
-    MICS_ALGORITHM_SHARED,    // gathers of what all members see: nothing moves
+    MICS_ALGORITHM_SHARED,    // gathers of what all members see: nothing moves, a barrier
     MICS_ALGORITHM_DOUBLING   // agreements: mics_comm_all_gather_doubling
 } mics_algorithm;
 

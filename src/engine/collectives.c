@@ -246,7 +246,7 @@ static mics_status gather(const mics_engine *engine, const mics_step *step,
     const int64_t padded = engine->schedule->padded_elems[step->unit];
     const int64_t at = share_at(engine, step, step->block_elems);
     if (step->algorithm == MICS_ALGORITHM_SHARED) // all shards are where they are read
-        return mics_comm_all_gather(engine->spec.comm, over, NULL, 0);
+        return mics_comm_all_gather_doubling(engine->spec.comm, over, NULL, NULL, 0);
     char *slot = elem_at(engine, engine->gather, engine->map.param_slots[step->uses[0].param_slot]);
     if (compressed && inter && engine->schedule->spec.params_dtype.intra == MICS_COMM_FP32)
         return gather_share(engine, step, over, (float *)(void *)slot + at);

@@ -35,6 +35,7 @@ struct replicas {
     unit_hashes *all;
     // What the job on the communication thread is about.
     void *buffer;
+    char *work; // as large
     size_t block_bytes;
     const char *what;
 };
@@ -262,8 +263,8 @@ static mics_status gather_job(mics_engine *engine, mics_stream stream)
     const mics_comm_group over = {
         .group = mics_mesh_group(mesh_of(engine), MICS_AXIS_WORLD, MICS_SCOPE_WHOLE, engine->rank),
         .what = self->what};
-    const mics_status status =
-        mics_comm_all_gather(engine->spec.comm, &over, self->buffer, self->block_bytes);
+    const mics_status status = mics_comm_all_gather_doubling(engine->spec.comm, &over, self->buffer,
+                                                             self->work, self->block_bytes);
     if (status != MICS_OK)
         mics_comm_abort(engine->spec.comm, NULL);
     return status;
@@ -284,10 +285,14 @@ static mics_status gather_ranks(mics_engine *engine, void *buffer, size_t block_
                                 const char *what)
 {
     struct replicas *self = engine->replicas;
+    MICS_TRY(
+        MICS_NEW(engine->spec.memory, (size_t)mesh_of(engine)->ranks * block_bytes, &self->work));
     self->buffer = buffer;
     self->block_bytes = block_bytes;
     self->what = what;
-    return run_job(engine, gather_job);
+    const mics_status status = run_job(engine, gather_job);
+    mics_free(engine->spec.memory, self->work);
+    return status;
 }
 
 static mics_status gather_units(mics_engine *engine)

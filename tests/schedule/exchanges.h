@@ -13,7 +13,7 @@ static inline int64_t step_exchanges(const mics_schedule *schedule, const mics_s
         mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), rank);
     if (!mics_step_is_comm(step))
         return 0;
-    if (step->algorithm != MICS_ALGORITHM_DOUBLING)
+    if (step->algorithm != MICS_ALGORITHM_DOUBLING && step->algorithm != MICS_ALGORITHM_SHARED)
         return group.size - 1;
     const int32_t local = mics_group_on_node(group, schedule->spec.mesh.ranks_per_node);
     int64_t rounds = 0;

@@ -109,7 +109,7 @@ static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_clu
                                    const mics_step *step, mics_group group, bool trees)
 {
     const double block_bytes = (double)step->block_bytes;
-    if (step->algorithm == MICS_ALGORITHM_DOUBLING)
+    if (step->algorithm == MICS_ALGORITHM_DOUBLING || step->algorithm == MICS_ALGORITHM_SHARED)
         return price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, group, block_bytes);
     if (step->algorithm == MICS_ALGORITHM_DIRECT)
         return direct_use(schedule, cluster, group, block_bytes);
