@@ -5,6 +5,7 @@
 # Static checks over the files that git tracks. Ends with status 1 if any finds something.
 #
 #   tools/lint.sh format         clang-format in check mode
+#   tools/lint.sh words          words of ours where the field has one, beyond what tools/lint/words.txt allows
 #   tools/lint.sh tidy BUILD     clang-tidy; BUILD is a folder configured by CMake
 #   tools/lint.sh cppcheck
 #   tools/lint.sh spills BUILD   registers that nvcc spills, by BUILD/nvcc.log, beyond tools/lint/spills.txt
@@ -14,6 +15,34 @@ jobs=${JOBS:-$(nproc)}
 
 check_format() {
     git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' | xargs -0 clang-format --dry-run -Werror
+}
+
+# The text of the tree and the names of its files; what others wrote, and what happened once, is left out.
+words_text() {
+    local files=(include src tests examples bench tools '*.md' ':!CHANGELOG.md' ':!bench/results' ':!examples/corpus'
+        ':!tests/golden' ':!tests/fuzz/corpus' ':!tests/docs/test_words.sh' ':!tools/lint/words.txt')
+    git ls-files "${files[@]}"
+    git ls-files -z "${files[@]}" | xargs -0 cat --
+}
+
+check_words() {
+    local text row most ours theirs uses case status=0
+    text=$(mktemp)
+    words_text >"$text"
+    while IFS= read -r row; do
+        theirs=${row##*=} ours=${row%=*} case=-i
+        most=${ours%% *} ours=${ours#* }
+        [[ $ours != *[A-Z]* ]] || case=
+        uses=$({ LC_ALL=C grep -aoE $case -- "(^|[^A-Za-z])($ours)([^A-Za-z]|\$)" "$text" || true; } | wc -l)
+        if [ "$uses" -gt "$most" ]; then
+            echo "words: $ours: $uses uses, where tools/lint/words.txt allows $most (say: $theirs); git grep -nE $case '$ours'"
+            status=1
+        elif [ "$uses" -lt "$most" ]; then
+            echo "words: $ours: $uses uses left; lower the $most in tools/lint/words.txt"
+        fi
+    done < <(grep '^[0-9]' tools/lint/words.txt)
+    rm -f "$text"
+    return $status
 }
 
 # clang-tidy checks a file once for each command that compiles it, and a kernel has one for each dtype and
@@ -85,8 +114,9 @@ check_spills() {
 
 case ${1:-} in
 format) check_format ;;
+words) check_words ;;
 tidy) check_tidy "${2:?tools/lint.sh tidy BUILD}" ;;
 cppcheck) check_cppcheck ;;
 spills) check_spills "${2:?tools/lint.sh spills BUILD}" ;;
-*) sed -n '5,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '5,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
