@@ -19,6 +19,7 @@ start() { # OUT: a run in the background, until it has a step
 }
 start busy
 first=$begun
+kill -STOP "$first" # a folder is held as well by a run that takes no time of the CPU
 trap 'kill -9 $first 2>/dev/null; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
 rm busy/lock
 "$mics" train run.json --ranks 2 --steps 4 --out busy >second.out 2>second.err </dev/null &
