@@ -6,8 +6,11 @@
 #
 #   tools/lint.sh format         clang-format in check mode
 #   tools/lint.sh words          words of ours where the field has one, beyond what tools/lint/words.txt allows
-#   tools/lint.sh tidy BUILD     clang-tidy; BUILD is a folder configured by CMake
-#   tools/lint.sh cppcheck
+#   tools/lint.sh tidy BUILD [COMMIT]
+#                                clang-tidy; BUILD is a folder configured by CMake
+#   tools/lint.sh cppcheck [COMMIT]
+#   tools/lint.sh since COMMIT [FILE...]
+#                                the sources, or those of FILE, that differ since a commit or include what does
 #   tools/lint.sh spills BUILD   registers that nvcc spills, by BUILD/nvcc.log, beyond tools/lint/spills.txt
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -45,6 +48,31 @@ check_words() {
     return $status
 }
 
+# Sources of src, or those named, which differ since a commit, or include a file that does. A change of what checks them
+# makes all of them differ. With COMMIT, tidy and cppcheck look at these alone.
+sources_since() { # COMMIT [FILE...]
+    local base=$1 changed
+    shift
+    [ $# -gt 0 ] || mapfile -t < <(git ls-files 'src/*.c')
+    [ $# -gt 0 ] || set -- "${MAPFILE[@]}"
+    changed=$(git diff --name-only "$base" --)
+    if grep -qE '^(\.clang-tidy|tools/lint\.sh|tools/lint/(analyzer\.h|cppcheck\.txt)|cmake/MicsCompile\.cmake)$' <<<"$changed"; then
+        printf '%s\n' "$@"
+        return
+    fi
+    "${CC:-cc}" -x c -MM -MG -D_GNU_SOURCE -Iinclude -Isrc "$@" |
+        awk 'NR == FNR { changed[$0]; next }
+             { more = sub(/\\$/, ""); text = text " " $0 }
+             !more {
+                 count = split(text, part, " ")
+                 for (i = 2; i <= count && !(part[i] in changed); i++)
+                     ;
+                 if (i <= count)
+                     print part[2]
+                 text = ""
+             }' <(printf '%s\n' "$changed") -
+}
+
 # clang-tidy checks a file once for each command that compiles it, and a kernel has one for each dtype and
 # instruction set. Instruction sets differ in flags and in the number of lanes alone: of each dtype the
 # last command stays, which is of the widest registers.
@@ -69,24 +97,35 @@ commands_once() {
 # Files that the build did not compile (another processor's kernels) are left out, since nothing
 # says how to compile them. Files that define what analyzer.h stands in for go without it.
 check_tidy() {
-    local build=$1 analyzer=(--extra-arg=-include "--extra-arg=$PWD/tools/lint/analyzer.h")
+    local build=$1 base=${2:-} analyzer=(--extra-arg=-include "--extra-arg=$PWD/tools/lint/analyzer.h")
     mkdir -p "$build/tidy"
     commands_once "$build/compile_commands.json" >"$build/tidy/compile_commands.json"
     sed -n 's/^ *"file": "\(.*\)"$/\1/p' "$build/tidy/compile_commands.json" | sort -u |
         grep "^$PWD/src/.*\.c$" >"$build/tidy.list"
+    if [ -n "$base" ]; then
+        sources_since "$base" | sed "s|^|$PWD/|" | sort | comm -12 - "$build/tidy.list" >"$build/tidy.since"
+        mv "$build/tidy.since" "$build/tidy.list"
+        echo "tidy: $(wc -l <"$build/tidy.list") sources differ since $base"
+    fi
     local plain='/src/base/\(log\|json\)\.c$'
     {
-        grep -v "$plain" "$build/tidy.list" |
-            xargs -P "$jobs" -n 2 clang-tidy --quiet -p "$build/tidy" "${analyzer[@]}" &&
-            grep "$plain" "$build/tidy.list" | xargs -P "$jobs" -n 1 clang-tidy --quiet -p "$build/tidy"
+        sed "\\#$plain#d" "$build/tidy.list" |
+            xargs -r -P "$jobs" -n 2 clang-tidy --quiet -p "$build/tidy" "${analyzer[@]}" &&
+            sed -n "\\#$plain#p" "$build/tidy.list" | xargs -r -P "$jobs" -n 1 clang-tidy --quiet -p "$build/tidy"
     } 2>"$build/tidy.err" || { grep -v 'warnings\? generated' "$build/tidy.err" >&2; return 1; }
 }
 
 check_cppcheck() {
+    local sources=(src)
+    if [ $# -gt 0 ]; then
+        mapfile -t sources < <(sources_since "$1")
+        echo "cppcheck: ${#sources[@]} sources differ since $1"
+        [ ${#sources[@]} -gt 0 ] || return 0
+    fi
     cppcheck --quiet -j "$jobs" --std=c11 --language=c --library=posix --inline-suppr \
         --enable=warning,performance,portability --suppress=missingIncludeSystem \
         --suppressions-list=tools/lint/cppcheck.txt --error-exitcode=1 \
-        -D_GNU_SOURCE -I include -I src src
+        -D_GNU_SOURCE -I include -I src "${sources[@]}"
 }
 
 # The table is of one release of nvcc; another one's spills are shown, and fail nothing.
@@ -115,8 +154,9 @@ check_spills() {
 case ${1:-} in
 format) check_format ;;
 words) check_words ;;
-tidy) check_tidy "${2:?tools/lint.sh tidy BUILD}" ;;
-cppcheck) check_cppcheck ;;
+tidy) check_tidy "${2:?tools/lint.sh tidy BUILD}" "${3:-}" ;;
+cppcheck) check_cppcheck "${@:2}" ;;
+since) sources_since "${@:2}" ;;
 spills) check_spills "${2:?tools/lint.sh spills BUILD}" ;;
-*) sed -n '5,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '5,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
