@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The one table of kernels on CPUs other than x86.
+// The one table of kernels on CPUs other than x86, and of builds with MICS_NATIVE_KERNELS.
 #include "ops/common/kernels_list.h"
 
 extern const mics_kernels mics_kernels_generic;
