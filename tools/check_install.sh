@@ -7,7 +7,7 @@
 # ask no package manager, and packs it by `make package`. Moves the folder, unpacks the packages
 # elsewhere, runs the program of each and compiles programs against them.
 #
-#   tools/check_install.sh
+#   tools/check_install.sh [CMAKE_OPTION...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 
 git -c advice.detachedHead=false clone -q --no-hardlinks . "$work/clone"
 cmake -S "$work/clone" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DMICS_WERROR=ON \
-    -DMICS_MPI=OFF -DMICS_TESTS=OFF -DMICS_BENCH=OFF -DMICS_CUDA=OFF >"$work/log" || { cat "$work/log"; exit 1; }
+    -DMICS_MPI=OFF -DMICS_TESTS=OFF -DMICS_BENCH=OFF -DMICS_CUDA=OFF "$@" >"$work/log" || { cat "$work/log"; exit 1; }
 cmake --build "$work/build" -j "${JOBS:-$(nproc)}" --target mics_cli >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 mkdir "$work/managers"
 for manager in apt-get apt-cache sudo; do
