@@ -273,8 +273,8 @@ int mics_comm_is_counting(const mics_comm *comm);
 
 // How collectives on a device's buffers travel.
 typedef enum mics_device_transport {
-    // NCCL (2.22 or newer) where each rank has it, and a GPU of its own; else staged, and where it
-    // is NCCL that is missing, rank 0 logs a warning
+    // NCCL (2.22 or newer) where each rank has it, and a GPU of its own or an NCCL that lets ranks
+    // share one; else staged, and where it is NCCL that is missing, rank 0 logs a warning
     MICS_TRANSPORT_AUTO,
     MICS_TRANSPORT_STAGED, // through page-locked host memory, by the inner comm
     MICS_TRANSPORT_NCCL,
@@ -295,7 +295,8 @@ typedef struct mics_device_comm_spec {
  *
  * Staged: a collective waits for its stream and is done on return; two pieces of `piece_bytes` of
  * host memory a channel. Good for any transport and for several ranks on one GPU, which NCCL
- * refuses; slow. NCCL: one communicator for each of `groups` (this rank's group of each kind that
+ * refuses before 2.30, and then without NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment of each;
+ * slow. NCCL: one communicator for each of `groups` (this rank's group of each kind that
  * will be used, each on one channel); a collective enqueues and returns, and who waits for the
  * device keeps the deadline; the time-out of the inner comm's opening holds for what the host does
  * (connecting). At most one kernel of NCCL a channel runs at once, and both together leave most of

@@ -10,9 +10,23 @@
 #include "cli.h"
 #include <stdlib.h>
 
+static void set_all(const char *const settings[][2], size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        (void)setenv(settings[i][0], settings[i][1], 0);
+}
+
 // A user's own settings stay.
 static void set_defaults(void)
 {
+    // Ranks that share a GPU, as NCCL 2.30 allows, wait for each other's kernels. CUDA has 8 queues
+    // for all streams of a process unless it is told of more, and in one queue a kernel waits for
+    // those before it: with fewer queues than streams ranks may wait in a circle. NCCL's manual has
+    // NVLS as not compatible with it.
+    static const char *const sharing[][2] = {
+        {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
+        {"NCCL_NVLS_ENABLE", "0"},
+    };
     static const char *const settings[][2] = {
         // Open MPI's polls yield when its launcher was asked for more ranks than cores; see the head
         // of comm/mpi/wait.c for what that does. And they ask each of its connections, where epoll
@@ -25,8 +39,10 @@ static void set_defaults(void)
         // field for it.
         {"NCCL_LAUNCH_ORDER_IMPLICIT", "1"},
     };
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        (void)setenv(settings[i][0], settings[i][1], 0);
+    const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    set_all(settings, sizeof settings / sizeof *settings);
+    if (shares != NULL && strtol(shares, NULL, 0) != 0)
+        set_all(sharing, sizeof sharing / sizeof *sharing);
 }
 
 #if defined(_OPENMP)

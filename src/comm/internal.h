@@ -5,6 +5,7 @@
 #define MICS_COMM_INTERNAL_H
 
 #include "base/hash.h"
+#include "base/nccl.h"
 #include "mics/comm.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -59,12 +60,18 @@ mics_status comm_call_by_rings(mics_comm *comm, const mics_comm_call *call);
 mics_status comm_staged_open_take(mics_memory *memory, mics_comm *inner, mics_device *device,
                                   size_t piece_bytes, mics_comm **comm_out);
 
+// What the ranks' cards (on_device.c) come to for NCCL, the same on all.
+typedef struct comm_nccl_terms {
+    mics_nccl_ctas ctas;
+} comm_nccl_terms;
+
 // What the plugin exports as MICS_CUDA_COMM_OPEN: opens a comm over NCCL, as
-// mics_comm_device_open_take, once that has found that each rank has a GPU of its own. Every ring
-// gets a communicator, also one of a single rank, whose collectives then go through NCCL.
+// mics_comm_device_open_take, once that has found that NCCL takes these ranks and their GPUs. Every
+// ring gets a communicator, also one of a single rank, whose collectives then go through NCCL.
 #define MICS_CUDA_COMM_OPEN "mics_cuda_comm_open_take"
 typedef mics_status (*comm_nccl_open_take)(mics_memory *memory, mics_comm *inner,
-                                           const mics_device_comm_spec *spec, mics_comm **comm_out);
+                                           const mics_device_comm_spec *spec,
+                                           const comm_nccl_terms *terms, mics_comm **comm_out);
 
 // What the plugin exports as MICS_CUDA_COMM_WHY_NOT: why this process has no NCCL that will do;
 // NULL: it has.

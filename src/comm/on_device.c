@@ -5,18 +5,25 @@
 #include "internal.h"
 #include "mics/log.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+// The first that lets ranks share a GPU, where NCCL_MULTI_RANK_GPU_ENABLE says so.
+enum { SHARING_VERSION = 230 };
 
 // What a rank tells of itself.
 typedef struct rank_card {
     char device[48];   // mics_device_info.id
     char why_not[128]; // why it has no NCCL; empty: it has
+    int32_t version;   // NCCL's: 230 is 2.30
+    int32_t may_share; // NCCL_MULTI_RANK_GPU_ENABLE is set
 } rank_card;
 
 // Why not all ranks can use NCCL.
 typedef struct verdict {
-    bool lacks;    // some rank has none; else ranks share a GPU
-    char why[256]; // empty: all can
+    bool lacks;      // some rank has none; else ranks share a GPU
+    char why[320];   // empty: all can
+    int32_t sharers; // ranks of the GPU that has most
 } verdict;
 
 // Why this process has no NCCL that will do; NULL: it has.
@@ -28,30 +35,71 @@ static const char *why_no_nccl(void)
     return why_not != NULL ? why_not() : "the plugin was built without it";
 }
 
+// As NCCL reads a number from the environment.
+static int64_t setting(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL ? strtoll(text, NULL, 0) : 0;
+}
+
 static void fill_card(const mics_device *device, rank_card *card)
 {
     const char *why_not = why_no_nccl();
     mics_device_info info = {.name = ""};
+    int major = 0, minor = 0;
     device->ops->info(device->ctx, &info);
     snprintf(card->device, sizeof card->device, "%s", info.id);
     snprintf(card->why_not, sizeof card->why_not, "%s", why_not != NULL ? why_not : "");
+    if (sscanf(mics_cuda_find()->nccl, "%d.%d", &major, &minor) == 2)
+        card->version = 100 * major + minor;
+    card->may_share = setting("NCCL_MULTI_RANK_GPU_ENABLE") != 0;
 }
 
-// Ranks that share a GPU would not be helped by NCCL.
+// How many ranks up to `rank` are on its GPU, and the one before it.
+static int32_t count_sharers(const rank_card *cards, int32_t rank, int32_t *before_out)
+{
+    int32_t sharers = 1;
+    for (int32_t other = 0; other < rank; other++) {
+        if (strcmp(cards[rank].device, cards[other].device) != 0)
+            continue;
+        *before_out = other;
+        sharers++;
+    }
+    return sharers;
+}
+
+// Whether NCCL takes ranks that share a GPU, and that many: all ranks must let it.
+static void judge_sharing(const rank_card *cards, int32_t ranks, verdict *found)
+{
+    int32_t first = 0, second = 0, refuser = 0;
+    for (int32_t rank = 0, before = 0; rank < ranks; rank++) {
+        const int32_t sharers = count_sharers(cards, rank, &before);
+        if (sharers <= found->sharers)
+            continue;
+        found->sharers = sharers;
+        first = before;
+        second = rank;
+    }
+    while (refuser < ranks && cards[refuser].version >= SHARING_VERSION && cards[refuser].may_share)
+        refuser++;
+    if (found->sharers > 1 && refuser < ranks)
+        snprintf(found->why, sizeof found->why,
+                 "ranks %d and %d share GPU %s, which NCCL refuses; 2.30 or newer takes it with "
+                 "NCCL_MULTI_RANK_GPU_ENABLE=1 on all ranks, and rank %d has %d.%d%s",
+                 (int)first, (int)second, cards[second].device, (int)refuser,
+                 (int)cards[refuser].version / 100, (int)cards[refuser].version % 100,
+                 cards[refuser].may_share ? "" : " without it");
+    else if (found->sharers > MICS_NCCL_MAX_SHARERS)
+        snprintf(found->why, sizeof found->why,
+                 "%d ranks share GPU %s, and at most %d, whose kernels wait for each other, fit",
+                 (int)found->sharers, cards[second].device, MICS_NCCL_MAX_SHARERS);
+}
+
 static verdict judge(const rank_card *cards, int32_t ranks)
 {
     verdict found = {.lacks = false};
-    for (int32_t rank = 0; rank < ranks; rank++) {
-        for (int32_t other = 0; other < rank; other++) {
-            if (strcmp(cards[rank].device, cards[other].device) == 0) {
-                snprintf(found.why, sizeof found.why,
-                         "ranks %d and %d share GPU %s, which NCCL refuses", (int)other, (int)rank,
-                         cards[rank].device);
-                return found;
-            }
-        }
-    }
-    for (int32_t rank = 0; rank < ranks && !found.lacks; rank++) {
+    judge_sharing(cards, ranks, &found);
+    for (int32_t rank = 0; rank < ranks && found.why[0] == '\0'; rank++) {
         if (cards[rank].why_not[0] == '\0')
             continue;
         found.lacks = true;
@@ -89,8 +137,10 @@ static mics_status refuse(const mics_comm *inner, const verdict *found)
 
 // Groups of one get no communicator: they have nobody to tell anything.
 static mics_status open_nccl(mics_memory *memory, mics_comm *inner,
-                             const mics_device_comm_spec *spec, mics_comm **comm_out)
+                             const mics_device_comm_spec *spec, const verdict *found,
+                             mics_comm **comm_out)
 {
+    const comm_nccl_terms terms = {.ctas = mics_nccl_choose_ctas(found->sharers)};
     mics_device_comm_spec several = *spec;
     void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_OPEN);
     comm_nccl_open_take open = NULL;
@@ -103,7 +153,7 @@ static mics_status open_nccl(mics_memory *memory, mics_comm *inner,
         if (spec->groups[i].group.size > 1)
             groups[several.group_count++] = spec->groups[i];
     }
-    const mics_status status = open(memory, inner, &several, comm_out);
+    const mics_status status = open(memory, inner, &several, &terms, comm_out);
     mics_free(memory, groups);
     return status;
 }
@@ -134,5 +184,5 @@ mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
         return comm_staged_open_take(memory, inner, spec->device, spec->piece_bytes, comm_out);
     for (int32_t i = 0; i < spec->group_count; i++)
         MICS_TRY(comm_check_group(inner, &spec->groups[i], NULL, 0));
-    return open_nccl(memory, inner, spec, comm_out);
+    return open_nccl(memory, inner, spec, &found, comm_out);
 }

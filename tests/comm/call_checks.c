@@ -189,6 +189,8 @@ static mics_status check_kind(const call_case *at, mics_comm_call_kind kind, mic
 out:
     buffer_close(at, &incoming);
     buffer_close(at, &buffer);
+    if (status == MICS_OK && at->frees_together)
+        status = mics_comm_agree(at->comm, MICS_OK);
     return status;
 }
 

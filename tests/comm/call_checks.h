@@ -15,6 +15,9 @@ typedef struct call_case {
     const int32_t *block_of; // NULL: identity
     int32_t channel;
     int64_t elems; // of a block
+    // Ranks share the device, on which freeing waits for all that is enqueued: nobody goes on before
+    // all have freed.
+    bool frees_together;
 } call_case;
 
 /* Each kind of collective once, in each number format that it takes, between guards. Terms are whole numbers, so that sums do

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A GPU a rank, with NCCL for the groups of a schedule's collectives.
+// GPUs for ranks, in turn, with NCCL for the groups of a schedule's collectives.
 #ifndef MICS_TEST_NCCL_RINGS_H
 #define MICS_TEST_NCCL_RINGS_H
 
@@ -40,7 +40,8 @@ static inline mics_status nccl_open(ranks_self *self, const mics_schedule *sched
     mics_comm_group rings[NCCL_RINGS_MOST];
     int32_t blocks[NCCL_RINGS_MOST * NCCL_RANKS_MOST];
     const int32_t rank = self->comm->rank;
-    MICS_TRY(mics_device_cuda_open(rank, mics_engine_events(schedule), device_out));
+    MICS_TRY(mics_device_cuda_open(rank % mics_cuda_find()->devices, mics_engine_events(schedule),
+                                   device_out));
     const mics_device_comm_spec spec = {.device = *device_out,
                                         .transport = MICS_TRANSPORT_NCCL,
                                         .groups = rings,

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on GPU buffers: by NCCL where each rank has a GPU, staged where they share one. Ranks
-// are threads.
+// Collectives on GPU buffers: by NCCL where each rank has a GPU, or NCCL lets ranks share one;
+// staged where it does not. Ranks are threads.
 #include "comm/call_checks.h"
 #include "comm/captured.h"
 #include "comm/comm_checks.h"
@@ -32,7 +32,7 @@ static int32_t fill_rings(const mics_comm *comm, mics_comm_group *rings)
 }
 
 static mics_status check_all(ranks_self *self, mics_device *device, const mics_comm_group *rings,
-                             int32_t count)
+                             int32_t count, bool shared)
 {
     static const int64_t sizes[] = {0, 1, 5, 24, 100, 1000};
     for (int32_t r = 0; r < count; r++) {
@@ -43,7 +43,8 @@ static mics_status check_all(ranks_self *self, mics_device *device, const mics_c
                                   .group = rings[r].group,
                                   .block_of = rings[r].block_of,
                                   .channel = rings[r].channel,
-                                  .elems = sizes[i]};
+                                  .elems = sizes[i],
+                                  .frees_together = shared};
             MICS_TRY(checks_calls(&at));
         }
     }
@@ -67,7 +68,7 @@ static mics_status run_with(ranks_self *self, const comm_test *test, mics_device
                                         .timeout_s = RANKS_TIMEOUT_S};
     MICS_TRY(mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm));
     RANKS_EXPECT(strcmp(self->comm->ops->name, test->name) == 0);
-    MICS_TRY(check_all(self, device, rings, spec.group_count));
+    MICS_TRY(check_all(self, device, rings, spec.group_count, test->shared));
     MICS_TRY(mics_comm_check(self->comm));
     // Control goes the inner comm's way.
     return mics_comm_agree(self->comm, MICS_OK);
@@ -131,12 +132,42 @@ static mics_status run_shared(ranks_self *self)
     return MICS_OK;
 }
 
-static void test_shared_gpu(void **state)
+// The line says what would work.
+static void test_shared_gpu_is_refused(void **state)
 {
     (void)state;
+    if (gpu_is_shared_by_nccl())
+        skip();
     ranks_run_ok(2, run_shared, NULL);
     assert_int_equal(captured.lines, 1);
     assert_logged("ranks 0 and 1 share GPU");
+    assert_logged("2.30 or newer takes it with NCCL_MULTI_RANK_GPU_ENABLE=1 on all ranks");
+    assert_logged("MICS_TRANSPORT_STAGED goes through host memory");
+}
+
+static mics_status run_crowded(ranks_self *self)
+{
+    comm_test test = {MICS_TRANSPORT_NCCL, true, "nccl"};
+    mics_device *device = NULL;
+    MICS_TRY(mics_device_cuda_open(0, EVENTS, &device));
+    const mics_status refused = run_with(self, &test, device);
+    mics_comm_close(self->comm);
+    self->comm = NULL;
+    mics_device_close(device);
+    RANKS_EXPECT(refused == MICS_ERR_UNSUPPORTED);
+    return MICS_OK;
+}
+
+static void test_shared_gpu(void **state)
+{
+    (void)state;
+    if (!gpu_is_shared_by_nccl())
+        skip();
+    on_worlds((comm_test){MICS_TRANSPORT_NCCL, true, "nccl"});
+    on_worlds((comm_test){MICS_TRANSPORT_AUTO, true, "nccl"});
+    assert_int_equal(captured.lines, 0);
+    ranks_run_ok(9, run_crowded, NULL);
+    assert_logged("9 ranks share GPU");
 }
 
 // ---- registered buffers ----
@@ -342,6 +373,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nccl, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_staged, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_auto, capture_start, capture_end),
+        cmocka_unit_test_setup_teardown(test_shared_gpu_is_refused, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_shared_gpu, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_registered_buffers, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_refused_buffers, capture_start, capture_end),

@@ -171,6 +171,23 @@ static void test_shardings_nccl(void **state)
         check_case(&cases[i], true, &reference);
 }
 
+// By NCCL too, where it lets ranks share a GPU.
+static void test_shardings_on_one_gpu(void **state)
+{
+    (void)state;
+    static const gpu_case cases[] = {
+        {2, 1, {1, 1, 2}, MICS_DTYPE_BF16}, {2, 1, {2, 2, 2}, MICS_DTYPE_FP32},
+        {2, 2, {1, 2, 2}, MICS_DTYPE_FP16}, {4, 1, {4, 4, 4}, MICS_DTYPE_BF16},
+        {4, 2, {1, 1, 1}, MICS_DTYPE_BF16}, {4, 2, {2, 2, 4}, MICS_DTYPE_FP32},
+    };
+    needs_gpus(1);
+    if (mics_cuda_find()->devices > 1 || !gpu_is_shared_by_nccl())
+        skip();
+    const fixture_run reference = short_reference();
+    for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++)
+        check_case(&cases[i], true, &reference);
+}
+
 // ---- mixtures of experts ----
 
 // Rows of whole vectors and others, weights that are normalised, both losses of the router.
@@ -472,7 +489,7 @@ static void test_flips_are_found(void **state)
     }
 }
 
-int main(void)
+int main(int count, char **names)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_rank),        cmocka_unit_test(test_shardings_staged),
@@ -480,8 +497,10 @@ int main(void)
         cmocka_unit_test(test_mixtures),        cmocka_unit_test(test_expert_ranks),
         cmocka_unit_test(test_repeats),         cmocka_unit_test(test_overflow_is_skipped),
         cmocka_unit_test(test_graphs),          cmocka_unit_test(test_breadth),
-        cmocka_unit_test(test_flips_are_found),
+        cmocka_unit_test(test_flips_are_found), cmocka_unit_test(test_shardings_on_one_gpu),
     };
+    if (count > 1)
+        cmocka_set_test_filter(names[1]);
     const int missing = gpu_missing();
     return missing != 0 ? missing : cmocka_run_group_tests(tests, NULL, NULL);
 }

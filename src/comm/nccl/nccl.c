@@ -11,9 +11,9 @@
 // a collective does for which some ranks have registered theirs and others have not.
 //
 // Two communicators may run at once, one a stream. Their kernels are launched in one order on all
-// ranks, as the engine has one thread do so; CTAs are limited so that both fit on the GPU together
-// all the same (INTRA_CTAS + INTER_CTAS of the 108 or more multiprocessors of the GPUs that this is
-// for). Links between nodes need few.
+// ranks, as the engine has one thread do so; CTAs are limited (base/nccl.h) so that both fit on the
+// GPU together all the same, and so do those of all ranks that share it. NVLS, which cannot have
+// two ranks on one GPU, NCCL leaves out itself where it finds them.
 #include "base/clock.h"
 #include "comm/internal.h"
 #include "comm/nccl/library.h"
@@ -24,7 +24,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { NCCL_MAX_GROUPS = 64, INTRA_CTAS = 24, INTER_CTAS = 8 };
+enum { NCCL_MAX_GROUPS = 64 };
 
 // One group's communicator. `mutex` guards every use of it but abort.
 typedef struct nccl_group {
@@ -43,6 +43,7 @@ typedef struct nccl_comm {
     mics_device *device;
     const nccl_library *nccl;
     double timeout_s;
+    comm_nccl_terms terms;
     nccl_group groups[NCCL_MAX_GROUPS];
     int32_t group_count;
     _Atomic bool aborted;
@@ -121,7 +122,7 @@ static mics_status open_group(nccl_comm *self, const mics_comm_group *over)
     ncclUniqueId id;
     config.blocking = 0;
     config.minCTAs = 1;
-    config.maxCTAs = over->channel == 0 ? INTRA_CTAS : INTER_CTAS;
+    config.maxCTAs = over->channel == 0 ? self->terms.ctas.intra : self->terms.ctas.inter;
     *own = (nccl_group){.group = over->group,
                         .own_block = comm_block_of(over, over->group.index),
                         .order = comm_order_hash(over),
@@ -421,7 +422,8 @@ static const mics_comm_ops nccl_ops = {
 
 /* The plugin's entries: internal.h, MICS_CUDA_COMM_OPEN, _WHY_NOT and _TO_ITSELF. */
 mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
-                                     const mics_device_comm_spec *spec, mics_comm **comm_out);
+                                     const mics_device_comm_spec *spec,
+                                     const comm_nccl_terms *terms, mics_comm **comm_out);
 const char *mics_cuda_comm_why_not(void);
 mics_status mics_cuda_comm_to_itself(mics_comm *comm, const mics_comm_call *call);
 
@@ -431,7 +433,8 @@ const char *mics_cuda_comm_why_not(void)
 }
 
 mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
-                                     const mics_device_comm_spec *spec, mics_comm **comm_out)
+                                     const mics_device_comm_spec *spec,
+                                     const comm_nccl_terms *terms, mics_comm **comm_out)
 {
     const nccl_library *nccl = nccl_get();
     if (nccl == NULL)
@@ -445,6 +448,7 @@ mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
     self->device = spec->device;
     self->nccl = nccl;
     self->timeout_s = spec->timeout_s;
+    self->terms = *terms;
     self->base = *inner;
     self->base.inner = inner;
     self->base.ops = &nccl_ops;

@@ -10,6 +10,9 @@
 // A communicator that has registered buffers takes no others, since NCCL leaves open what comes of
 // collectives in which registered buffers meet others. What is registered is deregistered before
 // its communicator is destroyed and before its memory is freed; an abort does it itself.
+//
+// Ranks of a communicator may share a GPU from version 2.30 on, where NCCL_MULTI_RANK_GPU_ENABLE
+// says so.
 #include "emulated.h"
 #include <chrono>
 #include <condition_variable>
@@ -49,6 +52,7 @@ struct World {
     std::mutex mutex;
     std::condition_variable changed;
     int ranks = 0, joined = 0;
+    std::vector<int> devices; // of those that have joined
     std::vector<const Part *> parts; // of the collective that ranks are in
     int here = 0;
     long turn = 0; // collectives done
@@ -101,6 +105,37 @@ bool alike(const World &world)
             mics_emulated::defect_in("NCCL", "some ranks of a communicator have registered buffers, and others have not");
     }
     return true;
+}
+
+// At most so many CTAs of each of a rank's two kernels fit where ranks share a GPU.
+const int SHARED_CTAS = 8;
+
+int version()
+{
+    const char *text = std::getenv("MICS_EMULATED_NCCL");
+    return text != nullptr ? std::atoi(text) : 22809;
+}
+
+bool may_share()
+{
+    const char *text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    return version() >= 23000 && text != nullptr && std::atoi(text) != 0;
+}
+
+// Called with the world's mutex, by each rank that joins.
+void join(World &world, int ranks, int device, int max_ctas)
+{
+    for (const int other : world.devices) {
+        if (other == device && !may_share())
+            world.error = ncclInvalidUsage;
+        if (other == device && max_ctas > SHARED_CTAS)
+            mics_emulated::defect_in("ncclCommInitRankConfig", "ranks that share GPU %d ask for %d CTAs", device,
+                                     max_ctas);
+    }
+    world.devices.push_back(device);
+    world.ranks = ranks;
+    world.parts.resize(static_cast<size_t>(ranks));
+    world.joined++;
 }
 
 void sum_blocks(const World &world, size_t first, size_t count, std::vector<float> &sum)
@@ -264,8 +299,7 @@ extern "C" {
 
 ncclResult_t ncclGetVersion(int *version)
 {
-    const char *text = std::getenv("MICS_EMULATED_NCCL");
-    *version = text != nullptr ? std::atoi(text) : 22809;
+    *version = ::version();
     return ncclSuccess;
 }
 
@@ -302,11 +336,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
     if (!world)
         world = std::make_shared<World>();
     std::lock_guard<std::mutex> inside(world->mutex);
-    world->ranks = ranks;
-    world->parts.resize(static_cast<size_t>(ranks));
-    world->joined++;
     *comm = new emulated_nccl_comm{world, rank, 0, {}};
     cudaGetDevice(&(*comm)->device);
+    join(*world, ranks, (*comm)->device, config->maxCTAs);
     open_comms[(*comm)->device]++;
     return ncclInProgress;
 }
