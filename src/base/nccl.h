@@ -15,11 +15,13 @@ typedef struct mics_nccl_ctas {
     int32_t intra, inter;
 } mics_nccl_ctas;
 
-/* CTAs of a rank's two channels, where up to `sharers` ranks are on one GPU.
+/* CTAs of a rank's two channels, where up to `sharers` ranks are on one GPU and a node's network
+ * cards have `node_bytes_per_s` together (base/network.h; 0: not known).
  *
  * Needs:   1 <= sharers <= MICS_NCCL_MAX_SHARERS.
+ * Units:   bytes per second.
  * Returns: both at least 1.      Threads: any.
  */
-mics_nccl_ctas mics_nccl_choose_ctas(int32_t sharers);
+mics_nccl_ctas mics_nccl_choose_ctas(int32_t sharers, double node_bytes_per_s);
 
 #endif

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics doctor: prints what this build and this machine can do (src/measure/machine.c).
+#include "base/nccl.h"
+#include "base/network.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "cli.h"
@@ -64,6 +66,7 @@ static void print_links(const int32_t pairs[MICS_CUDA_LINK_FAST + 1])
 static void print_gpus(const measure_machine *found)
 {
     const mics_cuda_findings *cuda = found->cuda;
+    const double network = mics_network_bytes_per_s(NULL);
     char total[32];
     if (cuda->devices == 0)
         printf("GPU       none can be used: %s\n", cuda->why_not);
@@ -81,6 +84,9 @@ static void print_gpus(const measure_machine *found)
                    : "not found (libnccl.so.2): several GPUs need it; one GPU does not");
     }
     print_links(found->gpu_pairs);
+    if (network > 0)
+        printf("network   RDMA ports of %.0f Gb/s together: NCCL has up to %d CTAs between nodes\n",
+               network * 8e-9, (int)mics_nccl_choose_ctas(1, network).inter);
 }
 
 static void print_text(const measure_machine *found)

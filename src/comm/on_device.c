@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which way collectives on a device's buffers travel. Ranks tell each other what they have, and all
 // choose by the same table.
+#include "base/network.h"
 #include "internal.h"
 #include "mics/log.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,17 +15,19 @@ enum { SHARING_VERSION = 230 };
 
 // What a rank tells of itself.
 typedef struct rank_card {
-    char device[48];   // mics_device_info.id
-    char why_not[128]; // why it has no NCCL; empty: it has
-    int32_t version;   // NCCL's: 230 is 2.30
-    int32_t may_share; // NCCL_MULTI_RANK_GPU_ENABLE is set
+    char device[48];            // mics_device_info.id
+    char why_not[128];          // why it has no NCCL; empty: it has
+    int32_t version;            // NCCL's: 230 is 2.30
+    int32_t may_share;          // NCCL_MULTI_RANK_GPU_ENABLE is set
+    double network_bytes_per_s; // of its machine's cards; 0: not known
 } rank_card;
 
 // Why not all ranks can use NCCL.
 typedef struct verdict {
-    bool lacks;      // some rank has none; else ranks share a GPU
-    char why[320];   // empty: all can
-    int32_t sharers; // ranks of the GPU that has most
+    bool lacks;                 // some rank has none; else ranks share a GPU
+    char why[320];              // empty: all can
+    int32_t sharers;            // ranks of the GPU that has most
+    double network_bytes_per_s; // of the slowest machine's cards
 } verdict;
 
 // Why this process has no NCCL that will do; NULL: it has.
@@ -53,6 +57,7 @@ static void fill_card(const mics_device *device, rank_card *card)
     if (sscanf(mics_cuda_find()->nccl, "%d.%d", &major, &minor) == 2)
         card->version = 100 * major + minor;
     card->may_share = setting("NCCL_MULTI_RANK_GPU_ENABLE") != 0;
+    card->network_bytes_per_s = mics_network_bytes_per_s(NULL);
 }
 
 // How many ranks up to `rank` are on its GPU, and the one before it.
@@ -97,8 +102,11 @@ static void judge_sharing(const rank_card *cards, int32_t ranks, verdict *found)
 
 static verdict judge(const rank_card *cards, int32_t ranks)
 {
-    verdict found = {.lacks = false};
+    verdict found = {.network_bytes_per_s = cards[0].network_bytes_per_s};
     judge_sharing(cards, ranks, &found);
+    for (int32_t rank = 1; rank < ranks; rank++)
+        found.network_bytes_per_s =
+            fmin(found.network_bytes_per_s, cards[rank].network_bytes_per_s);
     for (int32_t rank = 0; rank < ranks && found.why[0] == '\0'; rank++) {
         if (cards[rank].why_not[0] == '\0')
             continue;
@@ -135,12 +143,21 @@ static mics_status refuse(const mics_comm *inner, const verdict *found)
                      found->why);
 }
 
+// NCCL_MAX_CTAS is NCCL's own, and goes before what a configuration says.
+static mics_nccl_ctas choose_ctas(const verdict *found)
+{
+    const int64_t set = setting("NCCL_MAX_CTAS");
+    if (set > 0 && set <= INT32_MAX)
+        return (mics_nccl_ctas){.intra = (int32_t)set, .inter = (int32_t)set};
+    return mics_nccl_choose_ctas(found->sharers, found->network_bytes_per_s);
+}
+
 // Groups of one get no communicator: they have nobody to tell anything.
 static mics_status open_nccl(mics_memory *memory, mics_comm *inner,
                              const mics_device_comm_spec *spec, const verdict *found,
                              mics_comm **comm_out)
 {
-    const comm_nccl_terms terms = {.ctas = mics_nccl_choose_ctas(found->sharers)};
+    const comm_nccl_terms terms = {.ctas = choose_ctas(found)};
     mics_device_comm_spec several = *spec;
     void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_OPEN);
     comm_nccl_open_take open = NULL;
