@@ -103,6 +103,20 @@ static void test_nccl(void **state)
     on_worlds((comm_test){MICS_TRANSPORT_NCCL, false, "nccl"});
 }
 
+// Calls that are made while their thread asks, and while it sleeps.
+static void test_calls_in_progress(void **state)
+{
+    comm_test test = {MICS_TRANSPORT_NCCL, false, "nccl"};
+    (void)state;
+    if (mics_cuda_find()->devices < 2 || getenv("MICS_CUDA_PLUGIN") == NULL)
+        skip();
+    setenv("MICS_EMULATED_NCCL_CALL_US", "5", 1);
+    ranks_run_ok(2, run, &test);
+    setenv("MICS_EMULATED_NCCL_CALL_US", "100", 1);
+    ranks_run_ok(2, run, &test);
+    unsetenv("MICS_EMULATED_NCCL_CALL_US");
+}
+
 static void test_staged(void **state)
 {
     (void)state;
@@ -371,6 +385,7 @@ int main(void)
         return missing;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_nccl, capture_start, capture_end),
+        cmocka_unit_test_setup_teardown(test_calls_in_progress, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_staged, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_auto, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_shared_gpu_is_refused, capture_start, capture_end),

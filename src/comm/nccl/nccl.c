@@ -19,6 +19,7 @@
 #include "comm/nccl/library.h"
 #include "mics/log.h"
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,14 +64,24 @@ static mics_status fail(nccl_comm *self, ncclResult_t result, ncclComm_t comm, c
                      more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
 }
 
-static void sleep_us(long us)
+// A call of a non-blocking communicator is made by a thread that NCCL starts for it, within tens of
+// microseconds. A sleep of any length lasts the timer's slack of 50 us more, so the first of them
+// would be most of what a collective costs its thread.
+#define POLL_US 30.0
+
+// Lets others run, which may be that thread; after POLL_US it sleeps.
+static void wait_a_little(double begin_us)
 {
-    nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+    if (mics_clock_us() - begin_us < POLL_US)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000}, NULL);
 }
 
 // Waits for a call of a non-blocking communicator to have done what it does on the host.
 static mics_status settle(nccl_comm *self, ncclComm_t comm, ncclResult_t result, const char *what)
 {
+    const double begin_us = mics_clock_us();
     mics_patience patience = mics_patience_begin(self->timeout_s);
     while (result == ncclInProgress) {
         if (self->aborted)
@@ -87,7 +98,7 @@ static mics_status settle(nccl_comm *self, ncclComm_t comm, ncclResult_t result,
         if (asked != ncclSuccess)
             result = asked;
         if (result == ncclInProgress)
-            sleep_us(20);
+            wait_a_little(begin_us);
     }
     return result == ncclSuccess ? MICS_OK : fail(self, result, comm, what);
 }
