@@ -111,6 +111,9 @@ typedef struct mics_comm_buffer {
 
 enum { MICS_COMM_MAX_BUFFERS = 8 };
 
+// Runs each collective that will be used once, and waits for the device.
+typedef mics_status (*mics_comm_warm_up_run)(void *ctx);
+
 // A wrapper leaves out what it does as its inner comm does; a transport what is optional.
 typedef struct mics_comm_ops {
     const char *name; // "thread", "mpi", ...
@@ -139,6 +142,8 @@ typedef struct mics_comm_ops {
     // do.
     mics_status (*register_buffers)(void *ctx, const mics_comm_buffer *buffers, int32_t count);
     void (*unregister_buffers)(void *ctx);
+    // (optional) As mics_comm_warm_up; without it `run` alone is called.
+    mics_status (*warm_up)(void *ctx, mics_comm_warm_up_run run, void *run_ctx);
     // (optional) As mics_comm_share and mics_comm_unshare.
     mics_status (*share)(void *ctx, const mics_comm_group *over, size_t bytes, void **memory_out);
     void (*unshare)(void *ctx, void *memory);
@@ -408,6 +413,18 @@ mics_status mics_comm_register(mics_comm *comm, const mics_comm_buffer *buffers,
 /* Takes that back. Needs: nothing of this comm under way on the device, unless the world has ended.
  * Collective: no. */
 void mics_comm_unregister(mics_comm *comm);
+
+/* Lets `run` run each collective that will be used once, so that a library connects now what it
+ * connects at a first use, and looks at what that has left of the device's memory.
+ *
+ * Needs:   `run` runs the same collectives on all members, of the sizes that will be used, as what
+ *          NCCL connects depends on them.
+ * Returns: MICS_OK; what `run` returned; MICS_ERR_MEMORY, logged with the figures, where NCCL has
+ *          taken more than it was counted with, or less than 256 MiB are free; as
+ *          mics_comm_exchange.
+ * Collective: world.   Blocks: yes.
+ */
+mics_status mics_comm_warm_up(mics_comm *comm, mics_comm_warm_up_run run, void *run_ctx);
 
 /* Sum over the members, the same bits on each: reduce-scatter, then all-gather. Needs elems
  * divisible by the group's size.

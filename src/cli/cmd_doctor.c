@@ -86,7 +86,7 @@ static void print_gpus(const measure_machine *found)
     print_links(found->gpu_pairs);
     if (network > 0)
         printf("network   RDMA ports of %.0f Gb/s together: NCCL has up to %d CTAs between nodes\n",
-               network * 8e-9, (int)mics_nccl_choose_ctas(1, network).inter);
+               network * 8e-9, (int)mics_nccl_read_ctas(1, network).inter);
 }
 
 static void print_text(const measure_machine *found)

@@ -7,6 +7,7 @@
 // It does not see other processes: where ranks or other programs want the same cores, each barrier
 // then waits until the spinning ends. It reads its settings before main begins, so they are given
 // to a second start of the same program.
+#include "base/nccl.h"
 #include "cli.h"
 #include <stdlib.h>
 
@@ -38,10 +39,13 @@ static void set_defaults(void)
         // them, if it is asked to; the engine's order is the same on all ranks. ncclConfig_t has no
         // field for it.
         {"NCCL_LAUNCH_ORDER_IMPLICIT", "1"},
+        // Both bound its buffers (base/nccl.c). PAT, a tree between nodes, would have those of a ring
+        // twice for each doubling of the nodes.
+        {"NCCL_MAX_P2P_NCHANNELS", "16"},
+        {"NCCL_PAT_ENABLE", "0"},
     };
-    const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     set_all(settings, sizeof settings / sizeof *settings);
-    if (shares != NULL && strtol(shares, NULL, 0) != 0)
+    if (mics_nccl_may_share())
         set_all(sharing, sizeof sharing / sizeof *sharing);
 }
 

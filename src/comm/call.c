@@ -95,3 +95,9 @@ void mics_comm_unregister(mics_comm *comm)
     if (comm->ops->unregister_buffers != NULL)
         comm->ops->unregister_buffers(comm->ctx);
 }
+
+mics_status mics_comm_warm_up(mics_comm *comm, mics_comm_warm_up_run run, void *run_ctx)
+{
+    COMM_FIND(comm, warm_up);
+    return comm->ops->warm_up != NULL ? comm->ops->warm_up(comm->ctx, run, run_ctx) : run(run_ctx);
+}

@@ -63,6 +63,7 @@ mics_status comm_staged_open_take(mics_memory *memory, mics_comm *inner, mics_de
 // What the ranks' cards (on_device.c) come to for NCCL, the same on all.
 typedef struct comm_nccl_terms {
     mics_nccl_ctas ctas;
+    int32_t sharers; // ranks of the GPU that has most
 } comm_nccl_terms;
 
 // What the plugin exports as MICS_CUDA_COMM_OPEN: opens a comm over NCCL, as

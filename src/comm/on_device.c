@@ -7,7 +7,6 @@
 #include "mics/log.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 // The first that lets ranks share a GPU, where NCCL_MULTI_RANK_GPU_ENABLE says so.
@@ -39,13 +38,6 @@ static const char *why_no_nccl(void)
     return why_not != NULL ? why_not() : "the plugin was built without it";
 }
 
-// As NCCL reads a number from the environment.
-static int64_t setting(const char *name)
-{
-    const char *text = getenv(name);
-    return text != NULL ? strtoll(text, NULL, 0) : 0;
-}
-
 static void fill_card(const mics_device *device, rank_card *card)
 {
     const char *why_not = why_no_nccl();
@@ -56,7 +48,7 @@ static void fill_card(const mics_device *device, rank_card *card)
     snprintf(card->why_not, sizeof card->why_not, "%s", why_not != NULL ? why_not : "");
     if (sscanf(mics_cuda_find()->nccl, "%d.%d", &major, &minor) == 2)
         card->version = 100 * major + minor;
-    card->may_share = setting("NCCL_MULTI_RANK_GPU_ENABLE") != 0;
+    card->may_share = mics_nccl_may_share();
     card->network_bytes_per_s = mics_network_bytes_per_s(NULL);
 }
 
@@ -143,21 +135,14 @@ static mics_status refuse(const mics_comm *inner, const verdict *found)
                      found->why);
 }
 
-// NCCL_MAX_CTAS is NCCL's own, and goes before what a configuration says.
-static mics_nccl_ctas choose_ctas(const verdict *found)
-{
-    const int64_t set = setting("NCCL_MAX_CTAS");
-    if (set > 0 && set <= INT32_MAX)
-        return (mics_nccl_ctas){.intra = (int32_t)set, .inter = (int32_t)set};
-    return mics_nccl_choose_ctas(found->sharers, found->network_bytes_per_s);
-}
-
 // Groups of one get no communicator: they have nobody to tell anything.
 static mics_status open_nccl(mics_memory *memory, mics_comm *inner,
                              const mics_device_comm_spec *spec, const verdict *found,
                              mics_comm **comm_out)
 {
-    const comm_nccl_terms terms = {.ctas = choose_ctas(found)};
+    const comm_nccl_terms terms = {
+        .ctas = mics_nccl_read_ctas(found->sharers, found->network_bytes_per_s),
+        .sharers = found->sharers};
     mics_device_comm_spec several = *spec;
     void *symbol = mics_plugin_symbol(MICS_CUDA_COMM_OPEN);
     comm_nccl_open_take open = NULL;

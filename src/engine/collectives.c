@@ -440,11 +440,9 @@ static mics_status agree(mics_engine *engine, const mics_step *step, const mics_
     return MICS_OK;
 }
 
-mics_status run_comm_step(mics_engine *engine, const mics_step *step)
+static mics_status run_as(mics_engine *engine, const mics_step *step, const char *what)
 {
     const engine_group *group = group_of(engine, step);
-    char what[STEP_NAME_BYTES];
-    name_step(engine, step, what, sizeof what);
     const mics_comm_group over = {.group = group->group,
                                   .block_of = group->block_of,
                                   .channel = step->stream == MICS_STREAM_INTER ? 1 : 0,
@@ -463,55 +461,77 @@ mics_status run_comm_step(mics_engine *engine, const mics_step *step)
     }
 }
 
+mics_status run_comm_step(mics_engine *engine, const mics_step *step)
+{
+    char what[STEP_NAME_BYTES];
+    name_step(engine, step, what, sizeof what);
+    return run_as(engine, step, what);
+}
+
 // ---- warm-up ----
+//
+// A library connects what a collective needs when it first comes, by its kind and its size. So each
+// step that differs in them from those before runs once, on arenas that hold zeros, and leaves
+// zeros.
 
-static mics_comm_call_kind call_of(const mics_step *step)
+static bool connects_alike(const mics_step *a, const mics_step *b)
 {
-    return step->algorithm == MICS_ALGORITHM_DIRECT ? MICS_COMM_CALL_ALL_TO_ALL
-           : mics_step_sums(step)                   ? MICS_COMM_CALL_REDUCE_SCATTER
-                                                    : MICS_COMM_CALL_ALL_GATHER;
+    return a->kind == b->kind && a->axis == b->axis && a->stage == b->stage &&
+           a->stream == b->stream && a->algorithm == b->algorithm &&
+           a->dtype.sent == b->dtype.sent && a->block_elems == b->block_elems;
 }
 
-// A number a block, which nobody counts, of zeros in an arena that is registered: accumulators, or
-// slots where nothing is trained.
-static mics_status warm_up(const mics_engine *engine, const mics_step *step)
+// Steps that have run so far; of more different ones some run twice.
+typedef struct known_steps {
+    const mics_step *steps[256];
+    int32_t count;
+} known_steps;
+
+static bool is_new(known_steps *known, const mics_step *step)
 {
-    const engine_group *group = group_of(engine, step);
+    const int32_t most = sizeof known->steps / sizeof known->steps[0];
+    for (int32_t i = 0; i < known->count; i++) {
+        if (connects_alike(known->steps[i], step))
+            return false;
+    }
+    if (known->count < most)
+        known->steps[known->count++] = step;
+    return true;
+}
+
+static mics_status run_each(mics_engine *engine)
+{
+    known_steps known = {.count = 0};
     char what[96];
-    snprintf(what, sizeof what, "warm-up of the %s",
-             mics_group_text(step->axis, mics_step_scope(step)));
-    const mics_comm_group over = {.group = group->group,
-                                  .block_of = group->block_of,
-                                  .channel = step->stream == MICS_STREAM_INTER ? 1 : 0,
-                                  .what = what};
-    const mics_memory_tag tag = engine->grads != NULL ? MICS_MEM_GRADS : MICS_MEM_GATHER;
-    float *buffer = engine->grads != NULL ? engine->grads : engine->gather;
-    const mics_comm_call call = {.kind = call_of(step),
-                                 .over = &over,
-                                 .buffer = buffer,
-                                 .incoming = buffer + group->group.size,
-                                 .block_elems = 1,
-                                 .dtype = MICS_DTYPE_FP32};
-    const size_t needed = 2 * (size_t)group->group.size * sizeof(float);
-    if (needed > engine->schedule->ledger.bytes[tag])
-        return MICS_OK;
-    return mics_comm_collective(mics_comm_count_inner(engine->spec.comm), &call);
-}
-
-mics_status collectives_warm_up(mics_engine *engine)
-{
-    bool seen[MICS_AXES][MICS_SCOPES][MICS_COMM_CALLS] = {{{false}}};
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         const mics_step_list *list = &engine->schedule->lists[phase];
         for (int32_t i = 0; i < list->count; i++) {
             const mics_step *step = &list->steps[i];
-            bool *known = &seen[step->axis][mics_step_scope(step)][call_of(step)];
-            if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE || *known)
+            if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE || !is_new(&known, step))
                 continue;
-            *known = true;
-            MICS_TRY(warm_up(engine, step));
+            snprintf(what, sizeof what, "warm-up of the %s",
+                     mics_group_text(step->axis, mics_step_scope(step)));
+            MICS_TRY(run_as(engine, step, what));
         }
     }
     device_end_streams(engine, engine->home);
     return device_drain(engine);
+}
+
+// What it sends nobody counts.
+static mics_status run_uncounted(void *ctx)
+{
+    mics_engine *engine = ctx;
+    mics_comm *counting = engine->spec.comm;
+    engine->spec.comm = mics_comm_count_inner(counting);
+    engine->brings_back = true; // what completes a step before runs too
+    const mics_status status = run_each(engine);
+    engine->brings_back = false;
+    engine->spec.comm = counting;
+    return status;
+}
+
+mics_status collectives_warm_up(mics_engine *engine)
+{
+    return mics_comm_warm_up(engine->spec.comm, run_uncounted, engine);
 }

@@ -242,9 +242,9 @@ mics_status run_streams(mics_engine *engine);
 mics_status run_comm_step(mics_engine *engine, const mics_step *step);
 mics_status run_compute_step(mics_engine *engine, const mics_step *step);
 
-/* Runs each kind of collective over each group of the schedule once on a device, in list order:
- * connections are there then, and kernels loaded, before a step waits for them.   Collective: over
- * the world. */
+/* Runs each collective of the schedule that differs in kind or size once on a device, in list
+ * order: connections are there then, and kernels loaded, before a step waits for them. Arenas hold
+ * zeros before and after.   Collective: over the world. */
 mics_status collectives_warm_up(mics_engine *engine);
 
 enum { TOLD_HOLD = 1 << 30 }; // the bit of mics_agreement.told that mics_engine_hold sets

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules for a run, their memory, and what would fit when they do not.
 #include "sizing.h"
+#include "base/nccl.h"
+#include "base/network.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "mics/device.h"
@@ -24,19 +26,29 @@ MICS_PRINTF(2, 3) static void append(char text[TEXT_BYTES], const char *format, 
     va_end(args);
 }
 
-// What a GPU has for a rank's arenas: less what the context, NCCL's buffers and the libraries' own
-// take, some 1.5 GiB on an H200 with CUDA 13 (assumed), of small ones an eighth.
-static size_t gpu_bytes(void)
+// What NCCL has of a GPU, of all ranks that share it; 0 where they go through the host.
+static size_t nccl_bytes(int32_t ranks, int32_t ranks_here, int32_t sharers)
+{
+    const mics_nccl_ctas ctas = mics_nccl_read_ctas(sharers, mics_network_bytes_per_s(NULL));
+    if (sharers > 1 && !mics_nccl_may_share())
+        return 0;
+    return mics_nccl_reserve(ranks, ranks_here, &ctas) * (size_t)sharers;
+}
+
+// What a GPU has for arenas: less what NCCL has, and what the context and the libraries' own
+// take, some 1.5 GiB on an H200 with CUDA 13 (assumed), of small ones all together an eighth.
+static size_t gpu_bytes(int32_t ranks, int32_t ranks_here, int32_t sharers)
 {
     mics_device_info info;
     if (mics_cuda_device_info(0, &info) != MICS_OK)
         return 0;
-    const size_t reserve = (size_t)3 << 29, eighth = info.memory_total_bytes / 8;
+    const size_t reserve = ((size_t)3 << 29) + nccl_bytes(ranks, ranks_here, sharers);
+    const size_t eighth = info.memory_total_bytes / 8;
     return info.memory_total_bytes - (reserve < eighth ? reserve : eighth);
 }
 
 // Memory that a rank may have, of all that its machine has.
-static size_t share_bytes(const mics_machine *machine, int32_t ranks_here,
+static size_t share_bytes(const mics_machine *machine, int32_t ranks, int32_t ranks_here,
                           const run_accelerator *accelerator, size_t *available_out)
 {
     if (!accelerator->used) {
@@ -49,8 +61,9 @@ static size_t share_bytes(const mics_machine *machine, int32_t ranks_here,
         return SIZE_MAX;
     }
     const int32_t sharers = (ranks_here + devices - 1) / devices; // of the fullest GPU
-    *available_out = gpu_bytes() * (size_t)(ranks_here < devices ? ranks_here : devices);
-    return gpu_bytes() / (size_t)sharers;
+    const size_t bytes = gpu_bytes(ranks, ranks_here, sharers);
+    *available_out = bytes * (size_t)(ranks_here < devices ? ranks_here : devices);
+    return bytes / (size_t)sharers;
 }
 
 // Of a machine's own memory, what others take: the system, and processes beside the run (assumed).
@@ -74,7 +87,7 @@ mics_status run_budget_read(const mics_run *run, int32_t ranks, int32_t nodes, i
     int32_t share = machine.cores / ranks_here;
     bool set = run->memory_limit_bytes > 0;
     size_t available = 0;
-    const size_t equal = share_bytes(&machine, ranks_here, accelerator, &available);
+    const size_t equal = share_bytes(&machine, ranks, ranks_here, accelerator, &available);
     *budget_out = (run_budget){
         .ranks = ranks,
         .nodes = nodes,

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What ends a run on GPUs ends it on every rank, with a reason: a rank whose tokens
-// cannot be read, one that does not come, a kernel that fails. Collectives are enqueued by NCCL, so
-// that nobody waits in them but the device.
+// cannot be read, one that does not come, a kernel that fails, an NCCL that takes too much memory.
+// Collectives are enqueued by NCCL, so that nobody waits in them but the device.
 #include "../engine/fixture.h"
+#include "comm/captured.h"
 #include "gpu.h"
 #include "nccl_rings.h"
 #include <stdatomic.h>
@@ -20,6 +21,15 @@ typedef struct faulty {
     mics_status statuses[RANKS];
     atomic_bool given_up; // a rank's training has failed
 } faulty;
+
+// How often the emulation's communicators have connected; 0 where NCCL is the real one.
+static long connections(void)
+{
+    void *symbol = mics_plugin_symbol("mics_cuda_emulated_nccl_connections");
+    long (*count)(void) = NULL;
+    memcpy(&count, &symbol, sizeof count);
+    return count != NULL ? count() : 0;
+}
 
 static mics_status faulty_read(void *ctx, int32_t micro_step, int32_t *inputs_out,
                                int32_t *targets_out)
@@ -55,9 +65,12 @@ static mics_status train(faulty *f, ranks_self *self)
                                    .dtype = f->run.want.dtype,
                                    .timeout_s = f->timeout_s};
     MICS_TRY_OUT(mics_engine_open(&spec, &engine));
+    const long warm = connections(); // all ranks have done so
     MICS_TRY_OUT(mics_engine_init_random(engine, 1));
     for (source.step = 1; source.step <= 3; source.step++)
         MICS_TRY_OUT(mics_engine_step(engine, source.step, 1e-3f, &read, &f->run.results[rank]));
+    if (connections() != warm || (warm == 0 && getenv("MICS_CUDA_PLUGIN") != NULL))
+        status = mics_fail(MICS_ERR_INVALID, "steps connect what the warm-up has not");
 out:
     if (status != MICS_OK)
         atomic_store(&f->given_up, true);
@@ -129,13 +142,58 @@ static void test_a_late_rank(void **state)
     assert_int_not_equal(f.statuses[1], MICS_OK);
 }
 
-int main(void)
+// ---- memory that NCCL takes in the warm-up, emulated ----
+
+static size_t gpu_bytes(void)
+{
+    mics_device_info info = {.name = ""};
+    (void)mics_cuda_device_info(0, &info);
+    return info.memory_total_bytes;
+}
+
+static void go_with_nccl_taking(const char *bytes)
+{
+    faulty f = {.fault = FAULT_NONE, .timeout_s = RANKS_TIMEOUT_S};
+    setenv("MICS_EMULATED_NCCL_TAKES", bytes, 1);
+    go(&f);
+    unsetenv("MICS_EMULATED_NCCL_TAKES");
+    for (int rank = 0; rank < RANKS; rank++)
+        ASSERT_STATUS(MICS_ERR_MEMORY, f.statuses[rank]);
+}
+
+// In MiB: 64 for each of 7 communicators, 24 channels of 12 and 16 of 12 for sends of the one that
+// is used, and 128.
+static void test_more_than_was_counted(void **state)
+{
+    (void)state;
+    if (getenv("MICS_CUDA_PLUGIN") == NULL)
+        skip();
+    go_with_nccl_taking("400000000");
+    assert_logged("after the warm-up NCCL holds");
+    assert_logged("1.03 GiB were counted for it");
+}
+
+static void test_too_little_is_left(void **state)
+{
+    (void)state;
+    if (getenv("MICS_CUDA_PLUGIN") == NULL || gpu_bytes() > (size_t)1 << 30)
+        skip();
+    go_with_nccl_taking("50000000");
+    assert_logged("of its GPU are free, and 256 MiB are needed");
+    assert_logged("1.03 GiB were counted for it");
+}
+
+int main(int count, char **names)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_fails),
         cmocka_unit_test(test_a_failed_read),
         cmocka_unit_test(test_a_late_rank),
+        cmocka_unit_test_setup_teardown(test_more_than_was_counted, capture_start, capture_end),
+        cmocka_unit_test_setup_teardown(test_too_little_is_left, capture_start, capture_end),
     };
+    if (count > 1)
+        cmocka_set_test_filter(names[1]);
     const int missing = gpu_missing();
     return missing != 0 ? missing : cmocka_run_group_tests(tests, NULL, NULL);
 }

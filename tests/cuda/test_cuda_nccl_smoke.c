@@ -67,7 +67,7 @@ static mics_status smoke_open(ranks_self *self, int32_t channels, smoke *s)
                                         .groups = s->rings,
                                         .group_count = channels,
                                         .timeout_s = TIMEOUT_S};
-    const comm_nccl_terms terms = {.ctas = mics_nccl_choose_ctas(1, 0)};
+    const comm_nccl_terms terms = {.ctas = mics_nccl_choose_ctas(1, 0), .sharers = 1};
     MICS_TRY(open_take(self->memory, self->comm, &spec, &terms, &s->comm));
     self->comm = s->comm; // for ranks.h, should the test end early
     MICS_TRY(s->device->ops->alloc(s->device->ctx, 2 * s->half_bytes, &block));

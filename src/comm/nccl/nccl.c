@@ -15,6 +15,7 @@
 // GPU together all the same, and so do those of all ranks that share it. NVLS, which cannot have
 // two ranks on one GPU, NCCL leaves out itself where it finds them.
 #include "base/clock.h"
+#include "base/size.h"
 #include "comm/internal.h"
 #include "comm/nccl/library.h"
 #include "mics/log.h"
@@ -35,6 +36,7 @@ typedef struct nccl_group {
     int32_t channel;
     ncclComm_t comm;
     pthread_mutex_t mutex;
+    bool used[MICS_COMM_CALLS];
     void *handles[MICS_COMM_MAX_BUFFERS]; // of registered buffers; an abort frees them itself
 } nccl_group;
 
@@ -45,6 +47,7 @@ typedef struct nccl_comm {
     const nccl_library *nccl;
     double timeout_s;
     comm_nccl_terms terms;
+    double opened_bytes; // of the GPU's memory, that opening took, of all ranks that share it
     nccl_group groups[NCCL_MAX_GROUPS];
     int32_t group_count;
     _Atomic bool aborted;
@@ -104,6 +107,21 @@ static mics_status settle(nccl_comm *self, ncclComm_t comm, ncclResult_t result,
 }
 
 // ---- opening ----
+
+static double free_bytes(const nccl_comm *self)
+{
+    mics_device_info info = {.name = ""};
+    self->device->ops->info(self->device->ctx, &info);
+    return (double)info.memory_free_bytes;
+}
+
+// What is free of the GPU while no rank allocates: those that share it have come here, and stay.
+static mics_status read_free(const nccl_comm *self, double *bytes_out)
+{
+    MICS_TRY(mics_comm_agree(self->base.inner, MICS_OK));
+    *bytes_out = free_bytes(self);
+    return mics_comm_agree(self->base.inner, MICS_OK);
+}
 
 // The address of the owner of block 0 goes to all members.
 static mics_status share_id(nccl_comm *self, const mics_comm_group *over, ncclUniqueId *id_out)
@@ -270,6 +288,7 @@ static mics_status nccl_collective(void *ctx, const mics_comm_call *call)
     nccl_group *own = find_group(self, call->over);
     if (own == NULL)
         return call->over->group.size == 1 ? MICS_OK : no_group(call);
+    own->used[call->kind] = true;
     return run_call(self, own, call, enqueue);
 }
 
@@ -362,6 +381,76 @@ static mics_status nccl_register(void *ctx, const mics_comm_buffer *buffers, int
     return MICS_OK;
 }
 
+// ---- memory ----
+
+#define LEAST_FREE_BYTES ((double)((size_t)256 << 20))
+
+static int32_t ranks_here(const nccl_comm *self, const mics_group *group)
+{
+    const int32_t per_node = self->base.ranks_per_node;
+    int32_t here = 0;
+    for (int32_t member = 0; member < group->size; member++)
+        here += mics_group_rank(*group, member) / per_node == self->base.rank / per_node;
+    return here;
+}
+
+// What the communicators of this rank may take, as they were used.
+static double counted_bytes(const nccl_comm *self)
+{
+    size_t bytes = 0;
+    for (int32_t i = 0; i < self->group_count; i++) {
+        const nccl_group *own = &self->groups[i];
+        const mics_nccl_use use = {.ranks = own->group.size,
+                                   .ranks_here = ranks_here(self, &own->group),
+                                   .ctas = own->channel == 0 ? self->terms.ctas.intra
+                                                             : self->terms.ctas.inter,
+                                   .message_ctas = self->terms.ctas.messages,
+                                   .rings = own->used[MICS_COMM_CALL_ALL_GATHER] ||
+                                            own->used[MICS_COMM_CALL_REDUCE_SCATTER] ||
+                                            own->used[MICS_COMM_CALL_ALL_REDUCE],
+                                   .messages = own->used[MICS_COMM_CALL_ALL_TO_ALL]};
+        bytes += mics_nccl_bytes(&use);
+    }
+    return (double)(bytes + MICS_NCCL_PROCESS_BYTES) * self->terms.sharers;
+}
+
+// What a rank's GPU has in the end; ranks that share one have the same figures.
+static mics_status check_memory(const nccl_comm *self, double held, double left)
+{
+    const double counted = counted_bytes(self);
+    char texts[3][32];
+    if (held <= counted && left >= LEAST_FREE_BYTES)
+        return MICS_OK;
+    mics_size_text(held, texts[0], sizeof texts[0]);
+    mics_size_text(counted, texts[1], sizeof texts[1]);
+    mics_size_text(left, texts[2], sizeof texts[2]);
+    if (held > counted)
+        return mics_fail(MICS_ERR_MEMORY,
+                         "rank %d: after the warm-up NCCL holds %s of its GPU, and %s were counted "
+                         "for it; fewer CTAs (NCCL_MAX_CTAS, NCCL_MAX_P2P_NCHANNELS) or "
+                         "NCCL_PAT_ENABLE=0 would help",
+                         (int)self->base.rank, texts[0], texts[1]);
+    return mics_fail(MICS_ERR_MEMORY,
+                     "rank %d: after the warm-up %s of its GPU are free, and 256 MiB are needed; "
+                     "NCCL holds %s, and %s were counted for it; a lower run.memory_limit would "
+                     "help",
+                     (int)self->base.rank, texts[2], texts[0], texts[1]);
+}
+
+// A rank whose run fails leaves at once: its caller ends the world.
+static mics_status nccl_warm_up(void *ctx, mics_comm_warm_up_run run, void *run_ctx)
+{
+    const nccl_comm *self = ctx;
+    double before = 0, after = 0;
+    MICS_TRY(read_free(self, &before));
+    MICS_TRY(run(run_ctx));
+    MICS_TRY(read_free(self, &after));
+    if (self->group_count == 0)
+        return mics_comm_agree(self->base.inner, MICS_OK);
+    return mics_comm_agree(self->base.inner,
+                           check_memory(self, self->opened_bytes + before - after, after));
+}
+
 // ---- ends ----
 
 // Kernels that wait for other ranks end, and with them whoever waits for this device. What belongs
@@ -429,6 +518,7 @@ static const mics_comm_ops nccl_ops = {
     .check = nccl_check,
     .register_buffers = nccl_register,
     .unregister_buffers = nccl_unregister,
+    .warm_up = nccl_warm_up,
 };
 
 /* The plugin's entries: internal.h, MICS_CUDA_COMM_OPEN, _WHY_NOT and _TO_ITSELF. */
@@ -441,6 +531,16 @@ mics_status mics_cuda_comm_to_itself(mics_comm *comm, const mics_comm_call *call
 const char *mics_cuda_comm_why_not(void)
 {
     return nccl_get() != NULL ? NULL : nccl_why_not();
+}
+
+static mics_status open_groups(nccl_comm *self, const mics_device_comm_spec *spec)
+{
+    double before = 0;
+    MICS_TRY(read_free(self, &before));
+    for (int32_t i = 0; i < spec->group_count; i++)
+        MICS_TRY(open_group(self, &spec->groups[i]));
+    self->opened_bytes = before - free_bytes(self);
+    return MICS_OK;
 }
 
 mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
@@ -465,9 +565,7 @@ mics_status mics_cuda_comm_open_take(mics_memory *memory, mics_comm *inner,
     self->base.ops = &nccl_ops;
     self->base.ctx = self;
     self->base.ranks_sharing = 1;
-    mics_status status = MICS_OK;
-    for (int32_t i = 0; i < spec->group_count && status == MICS_OK; i++)
-        status = open_group(self, &spec->groups[i]);
+    const mics_status status = open_groups(self, spec);
     if (status != MICS_OK) {
         self->told = true;
         close_groups(self);

@@ -30,6 +30,8 @@ enum memory_kind { MEMORY_PAGEABLE, MEMORY_PINNED, MEMORY_DEVICE };
 memory_kind memory_of(const void *pointer, size_t bytes, const char *what);
 // Counts who has told a library of (part of) a device block, by +1 and -1; a block that somebody has may not be freed.
 void keep_block(const void *pointer, int by);
+// A library takes memory of a device without cudaMalloc, or gives it back.
+void take_memory(int device, ptrdiff_t bytes);
 // Looks at what lies around every device block; a changed byte is a defect, told with the name of what ran last.
 void check_guards(const char *after);
 

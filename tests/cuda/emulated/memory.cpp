@@ -7,6 +7,7 @@
 // that is looked at after each kernel. New blocks are filled with 0xff: NaN in every format.
 #include "emulated.h"
 #include "state.h"
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -45,9 +46,11 @@ size_t page_bytes()
     return bytes;
 }
 
+std::map<int, size_t> libraries; // bytes, by device
+
 size_t used_bytes(int device)
 {
-    size_t sum = 0;
+    size_t sum = libraries[device];
     for (const auto &entry : blocks())
         if (entry.second.kind == MEMORY_DEVICE && entry.second.device == device)
             sum += entry.second.bytes;
@@ -143,6 +146,12 @@ void keep_block(const void *pointer, int by)
     (--blocks().upper_bound(reinterpret_cast<uintptr_t>(pointer)))->second.kept += by;
 }
 
+void take_memory(int device, ptrdiff_t bytes)
+{
+    std::lock_guard<std::mutex> lock(blocks_mutex);
+    libraries[device] += static_cast<size_t>(bytes);
+}
+
 void check_guards(const char *after)
 {
     std::lock_guard<std::mutex> lock(blocks_mutex);
@@ -212,7 +221,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
         return note(error);
     std::lock_guard<std::mutex> lock(blocks_mutex);
     *total_bytes = settings().memory_bytes;
-    *free_bytes = settings().memory_bytes - used_bytes(current_device());
+    *free_bytes = settings().memory_bytes - std::min(used_bytes(current_device()), settings().memory_bytes);
     return cudaSuccess;
 }
 

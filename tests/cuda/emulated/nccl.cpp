@@ -11,9 +11,15 @@
 // collectives in which registered buffers meet others. What is registered is deregistered before
 // its communicator is destroyed and before its memory is freed; an abort does it itself.
 //
+// A communicator connects when a kind of call first comes, or a larger one than before, as NCCL
+// chooses algorithms by kind and size; each time it takes memory of its GPU
+// (MICS_EMULATED_NCCL_TAKES), which it has until it ends.
+//
 // Ranks of a communicator may share a GPU from version 2.30 on, where NCCL_MULTI_RANK_GPU_ENABLE
 // says so.
 #include "emulated.h"
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -64,6 +70,7 @@ std::mutex worlds_mutex;
 std::map<std::string, std::shared_ptr<World>> worlds;
 std::map<int, int> open_comms; // by device
 long ids = 0;
+std::atomic<long> connections{0};
 
 struct Queued {
     ncclComm_t comm;
@@ -84,6 +91,8 @@ struct emulated_nccl_comm {
     std::shared_ptr<World> world;
     int rank = 0, device = 0;
     double made_us = 0; // when the newest call has been made
+    std::map<Kind, size_t> connected; // the largest call of a kind
+    size_t taken = 0;
     std::vector<std::pair<char *, size_t>> registered; // used by the threads of a rank one at a time, as NCCL asks
 };
 
@@ -254,8 +263,29 @@ void check_buffers(const emulated_nccl_comm &comm, const Part &part)
     check_registered(comm, part.recv, part.kind == Kind::all_gather ? ranks * bytes : bytes);
 }
 
+size_t largest(const Part &part)
+{
+    size_t bytes = bytes_of(part.count, part.type);
+    for (const Message &message : part.messages)
+        bytes = std::max(bytes, message.bytes);
+    return bytes;
+}
+
+void connect(emulated_nccl_comm &comm, const Part &part)
+{
+    const char *text = std::getenv("MICS_EMULATED_NCCL_TAKES");
+    const size_t bytes = text != nullptr ? std::strtoul(text, nullptr, 10) : 0;
+    if (comm.connected.count(part.kind) != 0 && comm.connected[part.kind] >= largest(part))
+        return;
+    comm.connected[part.kind] = largest(part);
+    connections++;
+    comm.taken += bytes;
+    mics_emulated::take_memory(comm.device, static_cast<ptrdiff_t>(bytes));
+}
+
 ncclResult_t enqueue(ncclComm_t comm, Part part, cudaStream_t stream)
 {
+    connect(*comm, part);
     check_buffers(*comm, part);
     part.registered = !comm->registered.empty();
     {
@@ -339,7 +369,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
     if (!world)
         world = std::make_shared<World>();
     std::lock_guard<std::mutex> inside(world->mutex);
-    *comm = new emulated_nccl_comm{world, rank, 0, 0, {}};
+    *comm = new emulated_nccl_comm{world, rank, 0, 0, {}, 0, {}};
     cudaGetDevice(&(*comm)->device);
     join(*world, ranks, (*comm)->device, config->maxCTAs);
     open_comms[(*comm)->device]++;
@@ -406,8 +436,17 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
                                  comm->registered.size());
     std::lock_guard<std::mutex> lock(worlds_mutex);
     open_comms[comm->device]--;
+    mics_emulated::take_memory(comm->device, -static_cast<ptrdiff_t>(comm->taken));
     delete comm;
     return ncclSuccess;
+}
+
+// For tests: how often a communicator of this process has connected.
+long mics_cuda_emulated_nccl_connections(void);
+
+long mics_cuda_emulated_nccl_connections(void)
+{
+    return connections;
 }
 
 // Frees memory of the device, which waits for the kernels of its other communicators too.
@@ -428,6 +467,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     }
     for (const auto &block : comm->registered)
         mics_emulated::keep_block(block.first, -1);
+    mics_emulated::take_memory(comm->device, -static_cast<ptrdiff_t>(comm->taken));
     delete comm;
     return ncclSuccess;
 }
