@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What `mics train` prints before and after.
+#include "base/nccl.h"
 #include "base/size.h"
 #include "base/utf8.h"
 #include "cli.h"
@@ -102,8 +103,8 @@ static void print_device(const mics_job_facts *facts)
            (int)facts->devices, plural(facts->devices), facts->device_name,
            mics_size_text((double)facts->device_memory_bytes, memory, sizeof memory));
     if (facts->ranks_here > facts->devices)
-        printf(", shared by %d ranks, whose collectives go through the host's memory",
-               (int)facts->ranks_here);
+        printf(", shared by %d ranks%s", (int)facts->ranks_here,
+               mics_nccl_may_share() ? "" : ", whose collectives go through the host's memory");
     printf("\n");
 }
 

@@ -23,7 +23,7 @@ typedef struct rank_card {
 
 // Why not all ranks can use NCCL.
 typedef struct verdict {
-    bool lacks;                 // some rank has none; else ranks share a GPU
+    bool expected;              // some rank has none, or ranks were to share a GPU: worth a warning
     char why[320];              // empty: all can
     int32_t sharers;            // ranks of the GPU that has most
     double network_bytes_per_s; // of the slowest machine's cards
@@ -90,6 +90,7 @@ static void judge_sharing(const rank_card *cards, int32_t ranks, verdict *found)
         snprintf(found->why, sizeof found->why,
                  "%d ranks share GPU %s, and at most %d, whose kernels wait for each other, fit",
                  (int)found->sharers, cards[second].device, MICS_NCCL_MAX_SHARERS);
+    found->expected = found->why[0] != '\0' && cards[0].may_share;
 }
 
 static verdict judge(const rank_card *cards, int32_t ranks)
@@ -102,7 +103,7 @@ static verdict judge(const rank_card *cards, int32_t ranks)
     for (int32_t rank = 0; rank < ranks && found.why[0] == '\0'; rank++) {
         if (cards[rank].why_not[0] == '\0')
             continue;
-        found.lacks = true;
+        found.expected = true;
         snprintf(found.why, sizeof found.why, "rank %d has no NCCL that will do: %s", (int)rank,
                  cards[rank].why_not);
     }
@@ -163,7 +164,7 @@ static mics_status open_nccl(mics_memory *memory, mics_comm *inner,
 mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
                                        const mics_device_comm_spec *spec, mics_comm **comm_out)
 {
-    verdict found = {.lacks = false};
+    verdict found = {.why = ""};
     if (spec->device->is_host) { // its buffers are the inner comm's
         *comm_out = inner;
         return MICS_OK;
@@ -179,7 +180,7 @@ mics_status mics_comm_device_open_take(mics_memory *memory, mics_comm *inner,
     const bool possible = found.why[0] == '\0';
     if (spec->transport == MICS_TRANSPORT_NCCL && !possible)
         return refuse(inner, &found);
-    if (found.lacks && inner->rank == 0 && inner->ranks > 1)
+    if (found.expected && inner->rank == 0 && inner->ranks > 1)
         mics_log(MICS_LOG_WARNING, "collectives go through the host's memory, which is slow: %s",
                  found.why);
     if (spec->transport == MICS_TRANSPORT_STAGED || !possible)

@@ -159,6 +159,21 @@ static void test_shared_gpu_is_refused(void **state)
     assert_logged("MICS_TRANSPORT_STAGED goes through host memory");
 }
 
+// A user who asks for it, and whose NCCL is too old, hears it.
+static void test_old_nccl_is_not_shared(void **state)
+{
+    (void)state;
+    if (getenv("NCCL_MULTI_RANK_GPU_ENABLE") != NULL || getenv("MICS_CUDA_PLUGIN") == NULL)
+        skip();
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+    comm_test test = {MICS_TRANSPORT_AUTO, true, "staged"};
+    ranks_run_ok(2, run, &test);
+    unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    assert_int_equal(captured.lines, 1);
+    assert_logged("collectives go through the host's memory, which is slow: ranks");
+    assert_logged("rank 0 has 2.28");
+}
+
 static mics_status run_crowded(ranks_self *self)
 {
     comm_test test = {MICS_TRANSPORT_NCCL, true, "nccl"};
@@ -389,6 +404,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_staged, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_auto, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_shared_gpu_is_refused, capture_start, capture_end),
+        cmocka_unit_test_setup_teardown(test_old_nccl_is_not_shared, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_shared_gpu, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_registered_buffers, capture_start, capture_end),
         cmocka_unit_test_setup_teardown(test_refused_buffers, capture_start, capture_end),

@@ -206,6 +206,16 @@ export MICS_EMULATED_ORDER=eager
 train 0 eager --ranks 1 --set sharding=null
 same_losses eager bf16
 unset MICS_EMULATED_ORDER MICS_EMULATED_DEVICES
+# All ranks on one GPU, by an NCCL that lets them.
+export MICS_EMULATED_NCCL=23000 NCCL_MULTI_RANK_GPU_ENABLE=1
+# shellcheck disable=SC2086
+train 0 shared $mesh
+contains shared.out "shared by 4 ranks"
+grep -q "host's memory" shared.out && fail "ranks that share a GPU by NCCL are said to use the host's memory"
+same_losses shared staged
+exact shared
+[ -s shared.err ] && fail "a run whose ranks share a GPU by NCCL says something"
+unset MICS_EMULATED_NCCL NCCL_MULTI_RANK_GPU_ENABLE
 
 # A kernel that fails ends the run, on all ranks, in one line.
 export MICS_EMULATED_FAIL=200
