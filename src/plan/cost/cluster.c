@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Clusters: defaults, what follows from other figures, checks, and the size of the tree.
+#include "base/nccl.h"
 #include "base/text.h"
 #include "mics/log.h"
 #include "plan/cost/keys.h"
@@ -15,9 +16,10 @@
 #define DEFAULT_LAUNCH_US 4.0          // a GPU's; NCCL and PyTorch measure 3 to 5 us
 #define DEFAULT_FP32_SHARE 16.0        // of the fastest precision: A100 312 / 19.5
 #define DEFAULT_RESERVE_BYTES 2147483648.0
-#define DEFAULT_RESERVE_SHARE 16.0 // and at most 1 / 16 of the memory
-#define NODE_LATENCY_US 3.4        // NCCL 2.11, src/graph/tuning.cc, 2021-09: ring, NVLink
-#define NETWORK_LATENCY_US 9.6     // the same: ring, network
+#define BESIDE_NCCL_BYTES 1610612736.0 // context and libraries, where NCCL is counted (assumed)
+#define DEFAULT_RESERVE_SHARE 16.0     // and at most 1 / 16 of the memory
+#define NODE_LATENCY_US 3.4            // NCCL 2.11, src/graph/tuning.cc, 2021-09: ring, NVLink
+#define NETWORK_LATENCY_US 9.6         // the same: ring, network
 #define MAX_RANKS 16777216
 // Of the rate of single GEMMs trainings keep KEPT_A_WATT x (watts / TFLOP/s)^(1/3): a chip that may
 // draw less for each of its FLOPs lowers its clock, and power grows with the clock's cube. Fitted to
@@ -86,13 +88,28 @@ static void derive_attention(mics_accelerator *accelerator)
         accelerator->attention_efficiency = accelerator->matmul_efficiency;
 }
 
+// NCCL's buffers too, where it runs the collectives.
+static void derive_reserve(mics_cluster *cluster)
+{
+    mics_accelerator *accelerator = &cluster->accelerator;
+    const int32_t beyond = cluster->node_tier + 1, here = mics_cluster_ranks_per_node(cluster);
+    const bool several = beyond < cluster->tier_count;
+    double bytes = DEFAULT_RESERVE_BYTES;
+    if (accelerator->reserve_bytes >= 0.0)
+        return;
+    if (cluster->pipelined && here >= 1) {
+        const mics_nccl_ctas ctas =
+            mics_nccl_choose_ctas(1, several ? cluster->tiers[beyond].bytes_per_s : 0);
+        bytes =
+            BESIDE_NCCL_BYTES + (double)mics_nccl_reserve(several ? 2 * here : here, here, &ctas);
+    }
+    accelerator->reserve_bytes = fmin(bytes, accelerator->memory_bytes / DEFAULT_RESERVE_SHARE);
+}
+
 static void derive(mics_cluster *cluster)
 {
     mics_accelerator *accelerator = &cluster->accelerator;
     derive_precisions(accelerator);
-    if (accelerator->reserve_bytes < 0.0)
-        accelerator->reserve_bytes =
-            fmin(DEFAULT_RESERVE_BYTES, accelerator->memory_bytes / DEFAULT_RESERVE_SHARE);
     if (accelerator->update_bytes_per_s == 0.0)
         accelerator->update_bytes_per_s =
             accelerator->memory_bytes_per_s * accelerator->memory_efficiency;
@@ -108,6 +125,7 @@ static void derive(mics_cluster *cluster)
         if (strcmp(tier->name, "node") == 0)
             cluster->node_tier = t;
     }
+    derive_reserve(cluster);
 }
 
 // ---- checks ----

@@ -63,6 +63,28 @@ static void test_base_and_overrides(void **state)
     assert_near(c.accelerator.memory_bytes, 80 * 1073741824.0, 1e-12);
 }
 
+// MiB: 1536, and of NCCL 128, 64 + 24 x 12 + 24 x 8 x 2 + 7 x 16 x 12 in a node of 8, and
+// 64 + 8 x 20 + 8 x 4 between nodes.
+static void test_reserve_has_what_nccl_takes(void **state)
+{
+    static const struct {
+        double memory_gib;
+        const char *pipelined;
+        double reserve_mib;
+    } cases[] = {{80, "true", 4000}, {80, "false", 2048}, {40, "true", 2560}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{\"accelerator\": {\"memory_gib\": %g, \"tflops_bf16\": 312, "
+                 "\"memory_gb_per_s\": 2000}, \"pipelined\": %s, \"tiers\": {\"node\": "
+                 "{\"fan_out\": 8, \"gb_per_s\": 300}, \"network\": {\"gbit_per_s\": 400}}}",
+                 cases[i].memory_gib, cases[i].pipelined);
+        const mics_cluster c = parse_good(text);
+        assert_near(c.accelerator.reserve_bytes, cases[i].reserve_mib * 1048576, 1e-12);
+    }
+}
+
 static void test_deep_trees(void **state)
 {
     (void)state;
@@ -451,6 +473,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_shortest_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_precisions_follow, setup, teardown),
         cmocka_unit_test_setup_teardown(test_base_and_overrides, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reserve_has_what_nccl_takes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_deep_trees, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_texts, setup, teardown),
