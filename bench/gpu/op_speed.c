@@ -6,13 +6,13 @@
 // program just before, and stand at the head of what it prints.
 //
 //   gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype
-//   fp32|bf16|fp16] [--tiny] [--json]
+//   fp32|bf16|fp16] [--only NAME,NAME...] [--tiny] [--json]
 //
 // Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/kernels.h.
-// --tiny: sizes for an emulated GPU, one launch a sample, to see that it runs. Times are medians
-// (samples.h) on random numbers (random_data.h). Each subject's buffers are laid out several times
-// and used in turn, so that no call finds its data in the chip's cache, unless they are larger than
-// that.
+// --only: the entries of these names alone, for a profiler say. --tiny: sizes for an emulated GPU,
+// one launch a sample, to see that it runs. Times are medians (samples.h) on random numbers
+// (random_data.h). Each subject's buffers are laid out several times and used in turn, so that no
+// call finds its data in the chip's cache, unless they are larger than that.
 #include "base/rng.h"
 #include "mics/log.h"
 #include "op_calls.h"
@@ -176,7 +176,7 @@ static mics_status measure_machine(bench *b)
 
 static bool parse(bench *b, int count, char **words)
 {
-    enum { TINY = 1, JSON, CHANNELS, ROWS, LENGTH, HEADS, WORDS, DTYPE };
+    enum { TINY = 1, JSON, CHANNELS, ROWS, LENGTH, HEADS, WORDS, DTYPE, ONLY };
     static const struct option options[] = {{"tiny", no_argument, NULL, TINY},
                                             {"json", no_argument, NULL, JSON},
                                             {"channels", required_argument, NULL, CHANNELS},
@@ -185,6 +185,7 @@ static bool parse(bench *b, int count, char **words)
                                             {"heads", required_argument, NULL, HEADS},
                                             {"words", required_argument, NULL, WORDS},
                                             {"dtype", required_argument, NULL, DTYPE},
+                                            {"only", required_argument, NULL, ONLY},
                                             {NULL, 0, NULL, 0}};
     int option;
     while ((option = getopt_long(count, words, "", options, NULL)) != -1) {
@@ -198,9 +199,12 @@ static bool parse(bench *b, int count, char **words)
                          .shard = 1003,
                          .tiny = true,
                          .json = b->json,
-                         .dtype = b->dtype};
+                         .dtype = b->dtype,
+                         .only = b->only};
         } else if (option == JSON) {
             b->json = true;
+        } else if (option == ONLY) {
+            b->only = optarg;
         } else if (option == DTYPE) {
             int dtype = 0;
             while (dtype < MICS_DTYPES && strcmp(optarg, mics_dtype_text((mics_dtype)dtype)) != 0)
@@ -276,12 +280,44 @@ static mics_status set_up(bench *b)
                               &b->random);
 }
 
+static bool is_name(const char *name, const char *word, size_t length)
+{
+    return strlen(name) == length && strncmp(name, word, length) == 0;
+}
+
+// Keeps the subjects that --only names, and counts them down.
+static mics_status choose(const char *only, subject *list, int *subjects)
+{
+    bool chosen[SUBJECTS] = {false};
+    int kept = 0;
+    for (const char *word = only; word; word = strchr(word, ',') ? strchr(word, ',') + 1 : NULL) {
+        const size_t length = strcspn(word, ",");
+        bool known = false;
+        for (int i = 0; i < *subjects; ++i) {
+            if (is_name(list[i].name, word, length))
+                chosen[i] = known = true;
+        }
+        if (!known)
+            return mics_fail(MICS_ERR_INVALID,
+                             "--only: nothing is called \"%.*s\"; a run without it shows all names",
+                             (int)length, word);
+    }
+    for (int i = 0; i < *subjects; ++i) {
+        if (chosen[i])
+            list[kept++] = list[i];
+    }
+    *subjects = kept;
+    return MICS_OK;
+}
+
 static mics_status run_all(bench *b)
 {
     subject list[SUBJECTS];
     MICS_TRY(set_up(b));
+    int subjects = subjects_list(b, list);
+    if (b->only)
+        MICS_TRY(choose(b->only, list, &subjects));
     MICS_TRY(measure_machine(b));
-    const int subjects = subjects_list(b, list);
     for (int i = 0; i < subjects; ++i)
         MICS_TRY(show(b, &list[i]));
     return MICS_OK;
@@ -299,7 +335,7 @@ int main(int count, char **words)
     if (!parse(&b, count, words)) {
         fprintf(stderr,
                 "usage: gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] "
-                "[--words V] [--dtype fp32|bf16|fp16] [--tiny] [--json]\n"
+                "[--words V] [--dtype fp32|bf16|fp16] [--only NAME,NAME...] [--tiny] [--json]\n"
                 "       (N in whole sequences of T, C in whole heads; --tiny comes first)\n");
         return 2;
     }
