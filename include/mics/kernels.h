@@ -102,6 +102,17 @@ typedef struct mics_op_kernels {
     bool decode_divides;
 } mics_op_kernels;
 
+// What a call of an optimizer does. An optimizer that orthogonalises takes three calls for a matrix
+// of a hidden layer; the second is of its owner alone.
+typedef enum mics_update_phase {
+    MICS_UPDATE_ALL,      // the step of a part
+    MICS_UPDATE_MOMENTUM, // a part's momentum; what is to be made orthogonal goes to `direction`
+    // `direction` is the matrix, (rows, columns), made orthogonal in place. Takes
+    // mics_optimizer_workspace floats of the workspace; of the rest only optimizer, rows, columns.
+    MICS_UPDATE_ORTHOGONALISE,
+    MICS_UPDATE_APPLY // moves a part along `direction`
+} mics_update_phase;
+
 // One step of an optimizer on a part of one parameter.
 typedef struct mics_optimizer_update {
     const mics_optimizer *optimizer;
@@ -116,11 +127,8 @@ typedef struct mics_optimizer_update {
     float *masters;
     float *states[MICS_OPTIMIZER_STATES]; // as the descriptor names them
     const float *grads;
-    // Of an optimizer that orthogonalises, for a matrix of a hidden layer: (rows, columns),
-    // gathered between two calls. The first, which `begins`, takes the gradients and writes its
-    // part; the second reads it whole, and takes mics_optimizer_workspace floats of the workspace.
-    float *whole;
-    bool begins;
+    mics_update_phase phase;
+    float *direction; // (elems), or a whole matrix; NULL in ALL
 } mics_optimizer_update;
 
 // All kernels for one device, or one instruction set of the CPU.

@@ -42,10 +42,11 @@ typedef struct mics_optimizer_def {
     const char *name;
     int32_t states;                                 // fp32 numbers that it keeps of a parameter
     const char *state_names[MICS_OPTIMIZER_STATES]; // as PyTorch has them
-    // (optional) It takes the momentum of a hidden layer's matrix whole, which is gathered over the
-    // owners once a step: floats of the workspace that one matrix's step takes. By default a
-    // number's step depends on its own gradient alone.
+    // (optional, both or none) It makes the momentum of a hidden layer's matrix orthogonal, once a
+    // step: floats of the workspace that this takes, and FLOPs. By default a number's step depends
+    // on its own gradient alone.
     int64_t (*matrix_workspace)(int64_t rows, int64_t columns);
+    double (*matrix_flops)(int64_t rows, int64_t columns);
     int32_t settings;
     mics_optimizer_setting setting[MICS_OPTIMIZER_SETTINGS];
 } mics_optimizer_def;
@@ -69,11 +70,17 @@ mics_optimizer mics_optimizer_standard(mics_optimizer_kind kind);
 /* Bytes that are kept of a parameter: its states, and in mixed precision its fp32 master. */
 int32_t mics_optimizer_kept_bytes(mics_optimizer_kind kind, bool mixed);
 
-/* What the step of one whole matrix takes of the workspace; 0 where none is taken whole.
+/* What it takes of the workspace to make one matrix orthogonal; 0 where none is.
  *
  * Units:   floats.       Needs:   rows, columns >= 1.
  */
 int64_t mics_optimizer_workspace(mics_optimizer_kind kind, int64_t rows, int64_t columns);
+
+/* FLOPs that this takes, with the standard number of iterations; 0 where none is.
+ *
+ * Needs:   rows, columns >= 1.
+ */
+double mics_optimizer_matrix_flops(mics_optimizer_kind kind, int64_t rows, int64_t columns);
 
 /* Bytes that a step reads and writes of a parameter: value, states and gradient, and in mixed
  * precision what forward reads, which is written beside the master. */

@@ -57,12 +57,15 @@ typedef enum mics_step_kind {
     MICS_STEP_SCATTER, // comm: second hop, reduce-scatter the accumulator, G down to O
     // comm: second hop, reduce-scatter the optimizer shard over its replicas
     MICS_STEP_REPLICA_SCATTER,
-    MICS_STEP_NORM,     // compute: sum of squares of the rank's 1 / ranks of the gradients
-    MICS_STEP_AGREE,    // comm: every rank's loss and sum of squares to all
-    MICS_STEP_MOMENTUM, // compute: of an optimizer that orthogonalises, the rank's part of a unit's
-                        // momentum
-    MICS_STEP_MOMENTUM_GATHER, // comm: all-gather of that over the optimizer group
-    MICS_STEP_UPDATE,          // compute: optimizer on a unit's shard
+    MICS_STEP_NORM,  // compute: sum of squares of the rank's 1 / ranks of the gradients
+    MICS_STEP_AGREE, // comm: every rank's loss and sum of squares to all
+    // Of an optimizer that orthogonalises, in rounds of several units (mics_round), of which all
+    // but the first and the last kind name the first.
+    MICS_STEP_MOMENTUM,           // compute: the rank's part of a unit's momentum
+    MICS_STEP_MOMENTUM_TO_OWNERS, // comm: all-to-all of that in the optimizer group
+    MICS_STEP_ORTHOGONALISE,      // compute: the matrices that the rank owns
+    MICS_STEP_MOMENTUM_BACK,      // comm: all-to-all of what became of the momentum
+    MICS_STEP_UPDATE,             // compute: optimizer on a unit's shard
     MICS_STEP_KINDS
 } mics_step_kind;
 
@@ -155,6 +158,13 @@ static inline bool mics_step_sums(const mics_step *step)
 {
     return step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_SCATTER ||
            step->kind == MICS_STEP_REPLICA_SCATTER;
+}
+
+// Whether a step is an all-to-all, which goes from one buffer to another and sums nothing.
+static inline bool mics_step_exchanges(const mics_step *step)
+{
+    return step->kind == MICS_STEP_ALL_TO_ALL || step->kind == MICS_STEP_MOMENTUM_TO_OWNERS ||
+           step->kind == MICS_STEP_MOMENTUM_BACK;
 }
 
 // Whether a step is of the second hop: on accumulators, in fp32.
@@ -287,6 +297,21 @@ typedef struct mics_bytes {
     int64_t intra, inter; // sent intra-node, inter-node
 } mics_bytes;
 
+// A matrix that the optimizer makes orthogonal.
+typedef struct mics_matrix {
+    int64_t first, rows, columns; // its first element in the unit's block
+    double flops;                 // of making it orthogonal
+    int32_t param;                // of the block's
+    int32_t owner;                // block of the optimizer group whose owner does that
+} mics_matrix;
+
+// Units whose matrices are made orthogonal together (owners.c): at most O, all of one length.
+typedef struct mics_round {
+    int32_t at, count; // they are schedule->members from `at` on; none where a unit has no matrices
+    int32_t index;     // of the unit among them
+    int32_t busiest;   // owner with the most FLOPs
+} mics_round;
+
 typedef struct mics_schedule {
     mics_memory *memory;
     mics_schedule_spec spec;
@@ -314,7 +339,10 @@ typedef struct mics_schedule {
     // By stream, on 64: rounded blocks of one collective, and behind them, within the same bytes,
     // the message that small units share.
     size_t message_bytes[MICS_STREAMS], coalesced_bytes[MICS_STREAMS];
-    int64_t momentum_elems; // floats: the largest unit whose momentum is gathered, padded; 0: none
+    mics_round *rounds;     // by unit
+    mics_matrix *matrices;  // by unit, largest first
+    int32_t *matrix_at;     // by unit, and behind the last one: where they begin
+    int64_t momentum_elems; // floats: what a round's momentum takes, the largest; 0: none
     int64_t *residual_at;   // by unit: where what int8 lost of its gradients lies, floats; -1: none
     int64_t residual_elems;
     int32_t *members; // units of steps that stand for several
@@ -398,19 +426,40 @@ static inline int64_t mics_schedule_in_flight_at(const mics_schedule *schedule, 
                                                      : at;
 }
 
-/* Whether a unit has matrices whose momentum the optimizer takes whole. Pure.
+/* Whether a unit has matrices that the optimizer makes orthogonal. Pure.
  *
  * Needs:   0 <= unit < units of the model.
  */
 bool mics_schedule_orthogonalises(const mics_schedule *schedule, int32_t unit);
 
+/* The unit of a round that an owner (a block of the optimizer group) takes matrices of. Pure.
+ *
+ * Needs:   a unit of the round.
+ */
+static inline int32_t mics_schedule_owned_unit(const mics_schedule *schedule, int32_t unit,
+                                               int32_t owner)
+{
+    const mics_round round = schedule->rounds[unit];
+    return schedule->members[round.at + owner % round.count];
+}
+
+/* Floats that the momentum of a round takes whose units have so many elements (padded): a block for
+ * each owner, and one from each for what the rank owns, which are the same where it owns all. Pure.
+ *
+ * Needs:   padded_elems >= 0, optimizer >= 1.
+ */
+static inline int64_t mics_schedule_round_elems(int64_t padded_elems, int32_t optimizer)
+{
+    return optimizer > 1 ? 2 * padded_elems : padded_elems;
+}
+
 /* Whether all collectives of a kind are part of what the step before left, and nothing is sent
- * where that left nothing: momentum gathers where updates are deferred, and replica gathers that are
- * not early. Pure. */
+ * where that left nothing: those of momentum where updates are deferred, and replica gathers that
+ * are not early. Pure. */
 static inline bool mics_schedule_is_left_over(const mics_schedule *schedule, mics_step_kind kind)
 {
     return mics_schedule_defers(schedule) &&
-           (kind == MICS_STEP_MOMENTUM_GATHER ||
+           (kind == MICS_STEP_MOMENTUM_TO_OWNERS || kind == MICS_STEP_MOMENTUM_BACK ||
             (kind == MICS_STEP_REPLICA_GATHER && !mics_schedule_gathers_early(&schedule->spec)));
 }
 

@@ -25,9 +25,7 @@ static bool is_compressed(const mics_step *step)
 // What a step's buffers hold, as a caller of the communicator names it.
 static mics_dtype held_dtype(const mics_engine *engine, const mics_step *step)
 {
-    return mics_step_is_second_hop(step) || step->kind == MICS_STEP_MOMENTUM_GATHER
-               ? MICS_DTYPE_FP32
-               : engine->dtype;
+    return mics_step_is_second_hop(step) ? MICS_DTYPE_FP32 : engine->dtype;
 }
 
 static mics_exec exec_in_bf16(const mics_engine *engine, const mics_step *step)
@@ -328,8 +326,6 @@ static void *boundary_at(const mics_engine *engine, const mics_step *step, int32
     const int64_t at = share_at(engine, step, block_elems);
     if (step->kind == MICS_STEP_PARAM_SYNC)
         return elem_at(engine, shard_at(engine, unit), at);
-    if (step->kind == MICS_STEP_MOMENTUM_GATHER)
-        return engine->momentum + at;
     if (step->axis == MICS_AXIS_REPLICATION)
         return owned_grads(engine, unit) + at;
     return engine->grads + engine->map.grads[unit] + at;
@@ -400,6 +396,23 @@ static mics_status run_boundary(const mics_engine *engine, const mics_step *step
     return run_on(engine, step, over, boundary_at(engine, step, step->unit, step->block_elems));
 }
 
+// Block b of `from` goes to its owner, whose block comes to where `to` has it.
+static mics_status exchange(const mics_engine *engine, const mics_step *step,
+                            const mics_comm_group *over, void *from, void *to, mics_dtype dtype)
+{
+    const size_t own =
+        (size_t)(group_of(engine, step)->own_block * step->block_elems) * mics_dtype_bytes(dtype);
+    const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_TO_ALL,
+                                 .over = over,
+                                 .buffer = from,
+                                 .incoming = to,
+                                 .by_owner = true,
+                                 .block_elems = step->block_elems,
+                                 .dtype = dtype};
+    copy_elems(engine, step, (char *)to + own, (char *)from + own, step->block_elems, dtype);
+    return mics_comm_collective(engine->spec.comm, &call);
+}
+
 // Rows of tokens, or their gradients, to the experts or back. The owner of block b keeps the
 // experts that block b is for.
 static mics_status all_to_all(const mics_engine *engine, const mics_step *step,
@@ -408,17 +421,20 @@ static mics_status all_to_all(const mics_engine *engine, const mics_step *step,
     const mics_schedule *schedule = engine->schedule;
     const int64_t from = mics_schedule_in_flight_at(schedule, step->from, step->in_flight),
                   to = mics_schedule_in_flight_at(schedule, step->to, step->in_flight);
-    const int64_t own = group_of(engine, step)->own_block * step->block_elems;
-    const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_TO_ALL,
-                                 .over = over,
-                                 .buffer = elem_at(engine, engine->activations, from),
-                                 .incoming = elem_at(engine, engine->activations, to),
-                                 .by_owner = true,
-                                 .block_elems = step->block_elems,
-                                 .dtype = engine->dtype};
-    copy_elems(engine, step, elem_at(engine, call.incoming, own), elem_at(engine, call.buffer, own),
-               step->block_elems, engine->dtype);
-    return mics_comm_collective(engine->spec.comm, &call);
+    return exchange(engine, step, over, elem_at(engine, engine->activations, from),
+                    elem_at(engine, engine->activations, to), engine->dtype);
+}
+
+// A round's momentum, to the owners of its matrices or back.
+static mics_status exchange_momentum(const mics_engine *engine, const mics_step *step,
+                                     const mics_comm_group *over)
+{
+    float *shards = engine->momentum, *owned = owned_momentum(engine, step->unit);
+    const bool back = step->kind == MICS_STEP_MOMENTUM_BACK;
+    if (mics_schedule_is_left_over(engine->schedule, step->kind) && !engine->brings_back)
+        return MICS_OK;
+    return exchange(engine, step, over, back ? owned : shards, back ? shards : owned,
+                    MICS_DTYPE_FP32);
 }
 
 // The one place of a training step where the host waits for the device.
@@ -454,6 +470,9 @@ static mics_status run_as(mics_engine *engine, const mics_step *step, const char
         return reduce(engine, step, &over);
     case MICS_STEP_ALL_TO_ALL:
         return all_to_all(engine, step, &over);
+    case MICS_STEP_MOMENTUM_TO_OWNERS:
+    case MICS_STEP_MOMENTUM_BACK:
+        return exchange_momentum(engine, step, &over);
     case MICS_STEP_AGREE:
         return agree(engine, step, &over);
     default:

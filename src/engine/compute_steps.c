@@ -208,7 +208,8 @@ static void norm(mics_engine *engine)
 }
 
 // The numbers of a unit that an optimizer is called for at once: call->rows of a parameter that
-// begin at element `first` of the unit. This rank's part of them, if there is one.
+// begin at element `first` of the unit. This rank's part of them, if there is one; the direction is
+// that of all that it owns of the unit.
 static void call_optimizer(mics_engine *engine, int32_t unit, int64_t first,
                            mics_optimizer_update *call)
 {
@@ -227,6 +228,7 @@ static void call_optimizer(mics_engine *engine, int32_t unit, int64_t first,
     call->grads = owned_grads(engine, unit) + from;
     for (int s = 0; s < MICS_OPTIMIZER_STATES; s++)
         call->states[s] = held.states[s] == NULL ? NULL : held.states[s] + from;
+    call->direction = call->direction == NULL ? NULL : call->direction + from;
     engine->ops->update[engine->spec.optimizer.kind](&at, call);
 }
 
@@ -239,42 +241,43 @@ static mics_optimizer_update begin_call(const mics_engine *engine, const mics_pa
                                    .decays = param->decay};
 }
 
-// Of a parameter whose matrices the optimizer takes whole: each by itself, in two passes.
-static void update_matrices(mics_engine *engine, int32_t unit, const mics_param *param, bool begins)
+// The rank's part of each matrix that is made orthogonal.
+static void update_matrices(mics_engine *engine, int32_t unit, mics_update_phase phase)
 {
-    const int64_t base = mics_schedule_unit_block(engine->schedule, unit, engine->rank).begin;
-    int64_t row = 0, rows = 0;
-    for (int32_t part = 0; mics_param_next_matrix(param, &part, &row, &rows);) {
-        const int64_t first = param->offset + row * param->shape[1];
-        mics_optimizer_update call = begin_call(engine, param);
-        call.rows = rows;
-        call.columns = param->shape[1];
-        call.whole = engine->momentum + first - base;
-        call.begins = begins;
-        call_optimizer(engine, unit, first, &call);
+    const mics_schedule *schedule = engine->schedule;
+    const int64_t base = mics_schedule_unit_block(schedule, unit, engine->rank).begin;
+    const int64_t params = mics_schedule_unit_params(schedule, unit, engine->rank).begin;
+    for (int32_t m = schedule->matrix_at[unit]; m < schedule->matrix_at[unit + 1]; m++) {
+        const mics_matrix *matrix = &schedule->matrices[m];
+        const int32_t owner =
+            phase == MICS_UPDATE_APPLY ? matrix->owner : schedule->rounds[unit].index;
+        mics_optimizer_update call =
+            begin_call(engine, &schedule->spec.model->units[unit].params[params + matrix->param]);
+        call.phase = phase;
+        call.rows = matrix->rows;
+        call.columns = matrix->columns;
+        call.direction = momentum_for(engine, unit, owner);
+        call_optimizer(engine, unit, base + matrix->first, &call);
     }
 }
 
-// Decay differs by tensor. `begins`: the first pass, of matrices alone.
-static void update_params(mics_engine *engine, int32_t unit_index, bool begins)
+// Decay differs by tensor.
+static void update_params(mics_engine *engine, int32_t unit_index)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
-    const bool whole = mics_schedule_orthogonalises(engine->schedule, unit_index);
+    const bool matrices = engine->schedule->rounds[unit_index].count > 0;
     const mics_range params = mics_schedule_unit_params(engine->schedule, unit_index, engine->rank);
     for (int64_t p = params.begin; p < params.end; p++) {
         const mics_param *param = &unit->params[p];
-        if (whole && param->hidden) {
-            update_matrices(engine, unit_index, param, begins);
-            continue;
-        }
         mics_optimizer_update call = begin_call(engine, param);
         call.rows = param->dims > 1 ? param->shape[0] : 1;
         call.columns = param->elems / call.rows;
         if (engine->spec.other_rate > 0)
             call.lr = (float)((double)call.lr * engine->spec.other_rate);
-        if (!begins)
+        if (!(matrices && param->hidden))
             call_optimizer(engine, unit_index, param->offset, &call);
     }
+    update_matrices(engine, unit_index, MICS_UPDATE_APPLY);
 }
 
 // Replicas of a deferred update are compared in the agreement of the step that runs it.
@@ -295,13 +298,13 @@ static void tell_update(mics_engine *engine)
     engine->pending.begun = true;
 }
 
-// The rank's part of what is gathered next.
 static void momentum(mics_engine *engine, int32_t unit)
 {
     if (engine->pending.left == 0)
         return;
     tell_update(engine);
-    update_params(engine, unit, true);
+    update_matrices(engine, unit, MICS_UPDATE_MOMENTUM);
+    copy_to_owners(engine, unit);
 }
 
 static void update(mics_engine *engine, int32_t unit)
@@ -311,7 +314,7 @@ static void update(mics_engine *engine, int32_t unit)
         return;
     tell_update(engine);
     sum_updated(engine, unit);
-    update_params(engine, unit, false);
+    update_params(engine, unit);
     pthread_mutex_lock(&engine->mutex);
     pending->left--;
     pthread_mutex_unlock(&engine->mutex);
@@ -497,8 +500,7 @@ mics_status fail_verdict(const mics_engine *engine)
 // The first step behind the agreement, where updates are not deferred.
 static bool begins_updates(const mics_engine *engine, const mics_step *step)
 {
-    const bool first =
-        step->kind == MICS_STEP_MOMENTUM || !mics_schedule_orthogonalises(engine->schedule, 0);
+    const bool first = step->kind == MICS_STEP_MOMENTUM || engine->schedule->rounds[0].count == 0;
     return first && step->unit == 0 && !mics_schedule_defers(engine->schedule);
 }
 
@@ -514,6 +516,10 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
         return MICS_OK;
     case MICS_STEP_NORM:
         norm(engine);
+        return MICS_OK;
+    case MICS_STEP_ORTHOGONALISE:
+        if (engine->pending.left > 0)
+            orthogonalise(engine, step->unit);
         return MICS_OK;
     default: // MOMENTUM, UPDATE
         if (begins_updates(engine, step))

@@ -112,8 +112,10 @@ struct mics_engine {
     float *losses;                // one a token
     char *messages[MICS_STREAMS]; // compressed blocks of the collective under way; one arena
     float *residual;              // behind them: what int8 lost, by unit
-    float *momentum;              // behind that: of the unit whose matrices are gathered
-    int32_t *tokens;              // by micro-batch in flight: in_flight_tokens
+    // Behind that, of a round: this rank's shards, a block for each owner; then what it owns
+    // (matrices.c).
+    float *momentum;
+    int32_t *tokens; // by micro-batch in flight: in_flight_tokens
 
     // Where computation adds up what the ranks agree on: in own_sums, or on a device, from where
     // it comes to host_sums.
@@ -208,7 +210,8 @@ bool stream_served(const mics_engine *engine, mics_stream thread, mics_stream st
 /* Whether a step runs: of mics_engine_complete only what completes the newest step. */
 static inline bool step_runs(const mics_engine *engine, const mics_step *step)
 {
-    const bool updates = step->kind == MICS_STEP_UPDATE || step->kind == MICS_STEP_MOMENTUM;
+    const bool updates = step->kind == MICS_STEP_UPDATE || step->kind == MICS_STEP_MOMENTUM ||
+                         step->kind == MICS_STEP_ORTHOGONALISE;
     return !engine->completing || step->kind == MICS_STEP_PARAM_SYNC ||
            mics_schedule_is_left_over(engine->schedule, step->kind) ||
            (updates && mics_schedule_defers(engine->schedule));
@@ -265,6 +268,24 @@ mics_status settle_evaluation(mics_engine *engine);
 
 /* Logs what the newest training step's verdict means, on rank 0.    Returns: MICS_ERR_NUMERIC. */
 mics_status fail_verdict(const mics_engine *engine);
+
+// ---- matrices.c: momentum of a round that is made orthogonal ----
+
+/* This rank's shard of a unit's momentum as an owner (a block of the optimizer group) gets it, or has
+ * sent it back. */
+float *momentum_for(const mics_engine *engine, int32_t unit, int32_t owner);
+
+/* All momentum of the unit that this rank takes matrices of in a unit's round. Where O = 1, which
+ * sends nothing, it is momentum_for. */
+float *owned_momentum(const mics_engine *engine, int32_t unit);
+
+/* A unit's momentum, which its first owner has, for its other owners. */
+void copy_to_owners(const mics_engine *engine, int32_t unit);
+
+/* Makes the matrices orthogonal that this rank owns in a unit's round. */
+void orthogonalise(const mics_engine *engine, int32_t unit);
+
+// ---- compute_steps.c, run_op.c ----
 
 void autotune_gemms(mics_engine *engine); // compute_steps.c
 void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op);

@@ -33,6 +33,11 @@ int64_t mics_optimizer_workspace(mics_optimizer_kind kind, int64_t rows, int64_t
     return defs[kind]->matrix_workspace != NULL ? defs[kind]->matrix_workspace(rows, columns) : 0;
 }
 
+double mics_optimizer_matrix_flops(mics_optimizer_kind kind, int64_t rows, int64_t columns)
+{
+    return defs[kind]->matrix_flops != NULL ? defs[kind]->matrix_flops(rows, columns) : 0;
+}
+
 int32_t mics_optimizer_moved_bytes(mics_optimizer_kind kind, bool mixed)
 {
     const int32_t gradient = sizeof(float), rounded = mixed ? 2 : 0;

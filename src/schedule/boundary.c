@@ -28,6 +28,7 @@
 // Small units share messages: those that follow each other, up to coalesce_below elements in all.
 // They keep no slots at the boundary, so waiting for each other costs no memory but the message.
 #include "schedule/builder.h"
+#include "schedule/owners.h"
 
 // Whether a unit may share a message.
 static bool is_small(const builder *b, int32_t unit)
@@ -163,34 +164,57 @@ bool is_sent_when_updated(const builder *b, int32_t unit)
     return s->optimizer > s->params || (s->params > 1 && !mics_schedule_shares(b->schedule, unit));
 }
 
-// An update behind `before` (-1: nothing). Momentum has one place, which the next unit's update
-// frees: computation is in order.
-static mics_status list_update(builder *b, int32_t unit, int32_t before, int32_t *update_out)
+// A round's momentum, made orthogonal, behind `before` (-1: nothing) and the units' gradients. It has
+// one place, which the updates behind it free: computation is in order.
+static mics_status list_round(builder *b, const int32_t *units, int32_t count, int32_t before,
+                              int32_t *last_out)
 {
-    mics_step update = blank_step(MICS_STEP_UPDATE, unit, -1);
-    wait_on(b, &update, before);
-    if (mics_schedule_orthogonalises(b->schedule, unit)) {
-        mics_step momentum = blank_step(MICS_STEP_MOMENTUM, unit, -1);
-        int32_t index = -1;
+    const bool sends = sharding_of(b, units[0])->optimizer > 1;
+    for (int32_t i = 0; i < count; i++) {
+        mics_step momentum = blank_step(MICS_STEP_MOMENTUM, units[i], -1);
         wait_on(b, &momentum, before);
-        MICS_TRY(add_step(b, momentum, &index));
-        const stage_list stages = stages_of(b, MICS_STEP_MOMENTUM_GATHER, unit);
-        for (int32_t at = 0; sharding_of(b, unit)->optimizer > 1 && at < stages.count; at++) {
-            mics_step gather = comm_step(b, MICS_STEP_MOMENTUM_GATHER, stages.at[at], &unit, 1, -1);
-            wait_on(b, &gather, index);
-            MICS_TRY(add_step(b, gather, &index));
-        }
-        wait_on(b, &update, index);
+        wait_on(b, &momentum, b->brought_back[units[i]]);
+        MICS_TRY(add_step(b, momentum, last_out));
     }
-    return add_step(b, update, update_out);
+    for (int kind = MICS_STEP_MOMENTUM_TO_OWNERS; kind <= MICS_STEP_MOMENTUM_BACK; kind++) {
+        const bool computes = kind == MICS_STEP_ORTHOGONALISE;
+        if (!computes && !sends)
+            continue;
+        mics_step step = computes
+                             ? blank_step(MICS_STEP_ORTHOGONALISE, units[0], -1)
+                             : comm_step(b, (mics_step_kind)kind, MICS_STAGE_WHOLE, units, 1, -1);
+        if (computes)
+            step.flops = owner_flops(b->schedule, units[0], b->schedule->rounds[units[0]].busiest);
+        wait_on(b, &step, *last_out);
+        MICS_TRY(add_step(b, step, last_out));
+    }
+    return MICS_OK;
+}
+
+// The updates of a unit and of all others of its round, behind `before` (-1: nothing).
+static mics_status list_updates(builder *b, int32_t unit, int32_t before)
+{
+    const mics_round round = b->schedule->rounds[unit];
+    const int32_t *units = round.count > 0 ? b->schedule->members + round.at : &unit;
+    const int32_t count = round.count > 0 ? round.count : 1;
+    int32_t orthogonal = -1;
+    for (int32_t i = 0; i < count; i++)
+        MICS_TRY(list_replica_gather(b, units[i]));
+    if (round.count > 0)
+        MICS_TRY(list_round(b, units, count, before, &orthogonal));
+    for (int32_t i = 0; i < count; i++) {
+        mics_step update = blank_step(MICS_STEP_UPDATE, units[i], -1);
+        wait_on(b, &update, before);
+        wait_on(b, &update, b->brought_back[units[i]]);
+        wait_on(b, &update, orthogonal);
+        MICS_TRY(add_step(b, update, &b->updated[units[i]]));
+    }
+    return MICS_OK;
 }
 
 mics_status list_deferred_update(builder *b, int32_t unit)
 {
-    if (!defers_updates(b) || b->updated[unit] >= 0)
-        return MICS_OK;
-    MICS_TRY(list_replica_gather(b, unit));
-    return list_update(b, unit, b->brought_back[unit], &b->updated[unit]);
+    return defers_updates(b) && b->updated[unit] < 0 ? list_updates(b, unit, -1) : MICS_OK;
 }
 
 // ---- second hop ----
@@ -283,7 +307,9 @@ mics_status list_boundary(builder *b)
     wait_on_all(b, &norm, b->newest);
     MICS_TRY(add_step(b, norm, &index));
     MICS_TRY(list_agreement(b, &agree));
-    for (int32_t unit = 0; !defers_updates(b) && unit < b->schedule->spec.model->unit_count; unit++)
-        MICS_TRY(list_update(b, unit, agree, &index));
+    for (int32_t unit = 0; unit < b->schedule->spec.model->unit_count; unit++) {
+        if (!defers_updates(b) && b->updated[unit] < 0)
+            MICS_TRY(list_updates(b, unit, agree));
+    }
     return MICS_OK;
 }

@@ -38,7 +38,6 @@ void find_stages(const builder *b, int32_t unit, bool stages[MICS_STEP_KINDS])
     stages[MICS_STEP_SCATTER] = boundary && s->grads < k && k < s->optimizer;
     stages[MICS_STEP_REPLICA_SCATTER] = stages[MICS_STEP_REPLICA_GATHER] =
         boundary && s->optimizer < k && k < ranks;
-    stages[MICS_STEP_MOMENTUM_GATHER] = boundary && 1 < k && k < s->optimizer;
     stages[MICS_STEP_PARAM_SYNC] = boundary && s->params < k && k < s->optimizer;
 }
 
@@ -70,7 +69,8 @@ mics_group_axis axis_of(const builder *b, mics_step_kind kind, int32_t unit)
     case MICS_STEP_REPLICA_SCATTER:
     case MICS_STEP_REPLICA_GATHER:
         return MICS_AXIS_REPLICATION;
-    case MICS_STEP_MOMENTUM_GATHER:
+    case MICS_STEP_MOMENTUM_TO_OWNERS:
+    case MICS_STEP_MOMENTUM_BACK:
         return optimizer;
     default: // PARAM_SYNC
         return s->params != mesh.params ? optimizer : MICS_AXIS_PARAM_SYNC;
@@ -91,7 +91,7 @@ static int32_t blocks_of(const builder *b, const mics_step *step)
     case MICS_STEP_REPLICA_SCATTER: // the optimizer shard, cut once more over the replicas
     case MICS_STEP_REPLICA_GATHER:
         return mics_schedule_unit_ranks(b->schedule, step->unit);
-    default: // SCATTER, PARAM_SYNC, MOMENTUM_GATHER
+    default: // SCATTER, PARAM_SYNC, MOMENTUM_TO_OWNERS, MOMENTUM_BACK
         return s->optimizer;
     }
 }
@@ -112,7 +112,7 @@ static mics_comm_dtype hop_of(const builder *b, const mics_step *step, mics_comm
 static mics_comm_dtype held_as(const builder *b, const mics_step *step)
 {
     const bool mixed = b->schedule->spec.precision == MICS_PRECISION_MIXED;
-    const bool wide = mics_step_is_second_hop(step) || step->kind == MICS_STEP_MOMENTUM_GATHER;
+    const bool wide = mics_step_is_second_hop(step) || mics_step_exchanges(step);
     return mixed && !wide ? MICS_COMM_BF16 : MICS_COMM_FP32;
 }
 
@@ -157,7 +157,8 @@ static mics_comm_dtype sent_as(const builder *b, const mics_step *step)
                                             : held_as(b, step);
     case MICS_STEP_REDUCE:
         return hop_of(b, step, spec->grads_dtype);
-    case MICS_STEP_MOMENTUM_GATHER:
+    case MICS_STEP_MOMENTUM_TO_OWNERS:
+    case MICS_STEP_MOMENTUM_BACK:
         return MICS_COMM_FP32;
     default: // the second hop
         return second_hop_sends(b, step);
@@ -177,6 +178,8 @@ static mics_algorithm algorithm_of(const builder *b, const mics_step *step)
         return step->dtype.sent != step->dtype.held || sums_directly(b, step->kind)
                    ? MICS_ALGORITHM_DIRECT
                    : MICS_ALGORITHM_RING;
+    if (mics_step_exchanges(step))
+        return MICS_ALGORITHM_DIRECT;
     return step->kind == MICS_STEP_GATHER && mics_schedule_shares(b->schedule, step->unit)
                ? MICS_ALGORITHM_SHARED
                : MICS_ALGORITHM_RING;

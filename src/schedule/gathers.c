@@ -42,10 +42,11 @@ static mics_status list_readable(builder *b, int32_t unit, int32_t micro_step)
                : MICS_OK;
 }
 
-// Whether a unit's update comes in this list and is not there yet.
+// Whether a unit is updated in this list and nobody has made it readable since. Its update may be
+// there, with its round's; gathers come in the same order as without rounds.
 static bool is_pending(const builder *b, int32_t unit)
 {
-    return defers_updates(b) && b->updated[unit] < 0;
+    return defers_updates(b) && b->ready[unit] < 0;
 }
 
 bool sends_updated(const builder *b, pass p)

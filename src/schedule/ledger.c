@@ -21,39 +21,24 @@ size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
 
 // ---- memory ----
 
-bool mics_schedule_orthogonalises(const mics_schedule *schedule, int32_t unit)
+// Floats that the largest matrix takes that is made orthogonal.
+static int64_t matrix_workspace(const mics_schedule *schedule)
 {
-    const mics_unit *of = &schedule->spec.model->units[unit];
-    const bool takes = mics_optimizer_def_get(schedule->spec.optimizer)->matrix_workspace != NULL;
-    bool found = false;
-    for (int32_t p = 0; takes && p < of->param_count; p++)
-        found = found || of->params[p].hidden;
-    return found && !schedule->spec.evaluation_only;
-}
-
-// Floats that the update of a unit's largest matrix takes.
-static int64_t update_workspace(const mics_schedule *schedule, int32_t unit)
-{
-    const mics_unit *of = &schedule->spec.model->units[unit];
-    int64_t most = 0, row = 0, rows = 0;
-    const bool takes = mics_schedule_orthogonalises(schedule, unit);
-    for (int32_t p = 0; takes && p < of->param_count; p++) {
-        const mics_param *param = &of->params[p];
-        for (int32_t part = 0;
-             param->hidden && mics_param_next_matrix(param, &part, &row, &rows);) {
-            const int64_t need =
-                mics_optimizer_workspace(schedule->spec.optimizer, rows, param->shape[1]);
-            most = need > most ? need : most;
-        }
+    int64_t most = 0;
+    for (int32_t m = 0; m < schedule->matrix_at[schedule->spec.model->unit_count]; m++) {
+        const mics_matrix *matrix = &schedule->matrices[m];
+        const int64_t need =
+            mics_optimizer_workspace(schedule->spec.optimizer, matrix->rows, matrix->columns);
+        most = need > most ? need : most;
     }
     return most;
 }
 
-// The largest of an op or an update, floats.
+// The largest of an op or a matrix, floats.
 static int64_t op_workspace(const mics_schedule *schedule)
 {
     const mics_model *model = schedule->spec.model;
-    int64_t most = 0;
+    int64_t most = matrix_workspace(schedule);
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t o = 0; o < model->units[u].op_count; o++) {
             mics_op_cost cost = mics_op_cost_get(model, &model->units[u], &model->units[u].ops[o],
@@ -64,19 +49,17 @@ static int64_t op_workspace(const mics_schedule *schedule)
             if (need > most)
                 most = need;
         }
-        const int64_t update = update_workspace(schedule, u);
-        most = update > most ? update : most;
     }
     return most;
 }
 
-// The largest unit that is orthogonalised, padded.
 static int64_t momentum_elems(const mics_schedule *schedule)
 {
     int64_t most = 0;
     for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
-        if (mics_schedule_orthogonalises(schedule, u) && schedule->padded_elems[u] > most)
-            most = schedule->padded_elems[u];
+        const int64_t need =
+            mics_schedule_round_elems(schedule->padded_elems[u], schedule->sharding[u].optimizer);
+        most = schedule->rounds[u].count > 0 && need > most ? need : most;
     }
     return most;
 }
@@ -115,7 +98,7 @@ size_t step_compressed_bytes(const mics_schedule *schedule, const mics_step *ste
 {
     const bool compressed = step->dtype.sent != step->dtype.held;
     const bool direct = step->algorithm == MICS_ALGORITHM_DIRECT;
-    if ((!compressed && !direct) || step->kind == MICS_STEP_ALL_TO_ALL)
+    if ((!compressed && !direct) || mics_step_exchanges(step))
         return 0;
     const size_t members = (size_t)step_group(schedule, step, 0).size;
     if (!compressed) // what the other members send, at once

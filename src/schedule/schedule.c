@@ -11,6 +11,7 @@
 #include "schedule/builder.h"
 #include "schedule/check.h"
 #include "schedule/ledger.h"
+#include "schedule/owners.h"
 #include <assert.h>
 
 // ---- what a pass touches ----
@@ -310,7 +311,7 @@ static mics_status open_builder(builder *b)
     MICS_TRY(slots_open(memory, units * b->schedule->spec.layered_micro_steps, &b->grads));
     MICS_TRY(MICS_NEW(memory, passes, &b->passes));
     MICS_TRY(MICS_NEW(memory, units, &b->facts));
-    MICS_TRY(MICS_NEW(memory, 3 * (size_t)units, &b->schedule->members));
+    MICS_TRY(MICS_NEW(memory, 4 * (size_t)units, &b->schedule->members));
     for (size_t i = 0; i < sizeof by_unit / sizeof by_unit[0]; i++) {
         MICS_TRY(MICS_NEW(memory, units, &*by_unit[i]));
     }
@@ -428,6 +429,7 @@ static mics_status build(mics_schedule *schedule)
     builder b = {.schedule = schedule};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(open_builder(&b));
+    MICS_TRY_OUT(find_owners(schedule));
     find_facts(&b);
     find_last_writers(&b);
     if (!schedule->spec.evaluation_only)
@@ -578,6 +580,9 @@ void mics_schedule_close(mics_schedule *schedule)
     mics_free(memory, schedule->experts);
     mics_free(memory, schedule->residual_at);
     mics_free(memory, schedule->members);
+    mics_free(memory, schedule->rounds);
+    mics_free(memory, schedule->matrices);
+    mics_free(memory, schedule->matrix_at);
     mics_free(memory, schedule->param_slots);
     mics_free(memory, schedule->grad_slots);
     mics_model_close(schedule->spread);

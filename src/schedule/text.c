@@ -23,7 +23,9 @@ const char *mics_step_text(mics_step_kind kind, mics_step_stage stage)
         [MICS_STEP_NORM] = STAGES_OF("norm"),
         [MICS_STEP_AGREE] = STAGES_OF("agree"),
         [MICS_STEP_MOMENTUM] = STAGES_OF("momentum"),
-        [MICS_STEP_MOMENTUM_GATHER] = STAGES_OF("momentum gather"),
+        [MICS_STEP_MOMENTUM_TO_OWNERS] = STAGES_OF("momentum to owners"),
+        [MICS_STEP_ORTHOGONALISE] = STAGES_OF("orthogonalise"),
+        [MICS_STEP_MOMENTUM_BACK] = STAGES_OF("momentum back"),
         [MICS_STEP_UPDATE] = STAGES_OF("update"),
     };
     return (unsigned)kind < MICS_STEP_KINDS && (unsigned)stage < MICS_STAGES ? texts[kind][stage]

@@ -35,15 +35,17 @@
 //  11. Norm behind all sums, agreement behind it and behind all that reads parameters; then, where
 //      none is deferred, each unit's update: once each. An evaluation has the agreement alone,
 //      behind its computations.
-//      Of a unit with matrices that the optimizer orthogonalises the momentum comes before, behind
-//      what the update waits for, and where O > 1 is gathered between. One unit's is held at a
-//      time.
+//      Of a round of units whose matrices are made orthogonal each one's momentum comes before,
+//      behind what its update waits for; then, where O > 1, what goes to owners; then their
+//      matrices; and, where O > 1, what comes back. One round's is held at a time, up to its last
+//      update. Owners are as owners.c says.
 //  12. The traffic ledger is the sum over steps, and what is compressed or coalesced has room on
 //      its stream.
 //  13. A computation is whole, or its parts follow each other, each behind the all-to-all that ends
 //      the one before.
 #include "schedule/validate.h"
 #include "schedule/ledger.h"
+#include "schedule/owners.h"
 
 static const clock3 at_the_start = {{-1, -1, -1}};
 
@@ -95,7 +97,8 @@ static mics_group group_of(const validator *v, const mics_step *step)
 static mics_status check_place(const validator *v, const mics_step *step)
 {
     const bool comm = !computes(step) && step->kind != MICS_STEP_NORM &&
-                      step->kind != MICS_STEP_MOMENTUM && step->kind != MICS_STEP_UPDATE;
+                      step->kind != MICS_STEP_MOMENTUM && step->kind != MICS_STEP_ORTHOGONALISE &&
+                      step->kind != MICS_STEP_UPDATE;
     if (comm != mics_step_is_comm(step))
         return validator_broken(v, 2, "its kind is not of its stream");
     if (!comm)
@@ -267,8 +270,10 @@ static mics_status check_kind(validator *v, const mics_step *step)
         return check_agree(v);
     case MICS_STEP_MOMENTUM:
         return check_momentum(v, step);
-    case MICS_STEP_MOMENTUM_GATHER:
-        return check_momentum_gather(v, step);
+    case MICS_STEP_MOMENTUM_TO_OWNERS:
+    case MICS_STEP_ORTHOGONALISE:
+    case MICS_STEP_MOMENTUM_BACK:
+        return check_round_step(v, step);
     default:
         return check_update(v, step);
     }
@@ -322,7 +327,7 @@ static mics_status open_validator(validator *v)
     const int32_t slots = s->param_slot_count + s->grad_slot_count;
     void *block = NULL;
     v->begun = v->readers = at_the_start;
-    v->norm = v->agreement = v->gathering = v->pass = v->exchange = -1;
+    v->norm = v->agreement = v->round = v->pass = v->exchange = -1;
     MICS_TRY(open_array(v, v->list->count, sizeof *v->known, &block));
     v->known = block;
     MICS_TRY(open_array(v, slots + 1, sizeof *v->params, &block));
@@ -333,16 +338,8 @@ static mics_status open_validator(validator *v)
     MICS_TRY(open_array(v, units_of(v), sizeof *v->units, &block));
     v->units = block;
     for (int32_t u = 0; u < units_of(v); u++)
-        v->units[u] = (unit_state){{.last = -1},
-                                   {.last = -1},
-                                   {.last = -1},
-                                   {.last = -1},
-                                   {.last = -1},
-                                   {.last = -1},
-                                   0,
-                                   -1,
-                                   -1,
-                                   -1};
+        v->units[u] = (unit_state){
+            {.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, 0, -1, -1};
     MICS_TRY(open_array(v, units_of(v), sizeof *v->order, &block));
     v->order = block;
     for (int32_t u = 0; u < units_of(v); u++) {
@@ -377,6 +374,7 @@ static mics_status check_list(const mics_schedule *schedule, mics_phase phase)
 
 mics_status mics_schedule_validate(const mics_schedule *schedule)
 {
+    MICS_TRY(check_owners(schedule));
     if (!schedule->spec.evaluation_only)
         MICS_TRY(check_list(schedule, MICS_PHASE_TRAIN));
     return check_list(schedule, MICS_PHASE_EVAL);

@@ -25,11 +25,10 @@ typedef struct chain_state {
 } chain_state;
 
 typedef struct unit_state {
-    chain_state back, sync, gather, reduce, hop, momenta;
-    int32_t reduced;  // micro-steps
-    int32_t writer;   // newest step that wrote its gradient; -1: none
-    int32_t momentum; // the rank's part of it; -1: none
-    int32_t updated;  // its update; -1: none
+    chain_state back, sync, gather, reduce, hop;
+    int32_t reduced; // micro-steps
+    int32_t writer;  // newest step that wrote its gradient; -1: none
+    int32_t updated; // its update; -1: none
 } unit_state;
 
 typedef struct validator {
@@ -48,7 +47,8 @@ typedef struct validator {
     int32_t *passes;         // by micro-step: computed so far
     int32_t *in_flight;      // by micro-batch in flight: its micro-step; -1: none
     int32_t norm, agreement; // steps; -1: none
-    int32_t gathering;       // unit whose momentum is held; -1: none
+    int32_t round;           // newest step of the round whose momentum is held; -1: none
+    int32_t in_round;        // of its units, those that have had that kind of step
     int32_t pass, exchange;  // newest computation, and all-to-all; -1: none
 } validator;
 
@@ -90,7 +90,7 @@ mics_status check_hop(validator *v, const mics_step *step);
 mics_status check_norm(validator *v);
 mics_status check_agree(validator *v);
 mics_status check_momentum(validator *v, const mics_step *step);
-mics_status check_momentum_gather(validator *v, const mics_step *step);
+mics_status check_round_step(validator *v, const mics_step *step);
 mics_status check_update(validator *v, const mics_step *step);
 
 #endif

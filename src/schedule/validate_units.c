@@ -384,40 +384,72 @@ static mics_status check_due(const validator *v, const mics_step *step)
     return MICS_OK;
 }
 
+// What the newest step of the round that is held was.
+static mics_step_kind newest_in_round(const validator *v)
+{
+    return v->list->steps[v->round].kind;
+}
+
+static bool is_of_round(const validator *v, int32_t unit)
+{
+    return v->schedule->rounds[unit].at == v->schedule->rounds[v->list->steps[v->round].unit].at;
+}
+
 mics_status check_momentum(validator *v, const mics_step *step)
 {
-    unit_state *unit = &v->units[step->unit];
-    if (!mics_schedule_orthogonalises(v->schedule, step->unit) || !is_training(v))
-        return validator_broken(v, 11, "its update takes no matrix whole");
-    if (unit->momentum >= 0 || v->gathering >= 0)
-        return validator_broken(v, 11, "another unit's momentum is held");
+    const mics_round *round = &v->schedule->rounds[step->unit];
+    const int32_t before = v->round < 0 ? 0 : v->in_round;
+    if (round->count == 0 || !is_training(v))
+        return validator_broken(v, 11, "its update makes no matrix orthogonal");
+    if (v->round >= 0 && (newest_in_round(v) != MICS_STEP_MOMENTUM || !is_of_round(v, step->unit)))
+        return validator_broken(v, 11, "another round's momentum is held");
+    if (round->index != before)
+        return validator_broken(v, 11, "it is not the next unit of its round");
     if (!defers(v) && (v->agreement < 0 || !validator_precedes(v, v->agreement)))
         return validator_broken(v, 11, "it is not behind the agreement");
-    unit->momentum = v->index;
-    v->gathering = step->unit;
+    v->in_round = before + 1;
+    v->round = v->index;
     return check_due(v, step);
 }
 
-mics_status check_momentum_gather(validator *v, const mics_step *step)
+// Whether a kind of step may follow the newest one of the round that is held, which is done.
+static bool may_follow(const validator *v, const mics_step *step)
 {
-    unit_state *unit = &v->units[step->unit];
-    if (v->gathering != step->unit || !validator_precedes(v, unit->momentum) ||
-        is_complete(&unit->momenta))
-        return validator_broken(v, 11, "there is no momentum to gather");
-    return go_on(v, &unit->momenta);
+    const mics_round *round = &v->schedule->rounds[step->unit];
+    const bool sends = sharding_of(v, step->unit)->optimizer > 1;
+    if (v->round < 0 || !is_of_round(v, step->unit) || !validator_precedes(v, v->round))
+        return false;
+    switch (newest_in_round(v)) {
+    case MICS_STEP_MOMENTUM:
+        return v->in_round == round->count &&
+               step->kind == (sends ? MICS_STEP_MOMENTUM_TO_OWNERS : MICS_STEP_ORTHOGONALISE);
+    case MICS_STEP_MOMENTUM_TO_OWNERS:
+        return step->kind == MICS_STEP_ORTHOGONALISE;
+    case MICS_STEP_ORTHOGONALISE:
+        return step->kind == (sends ? MICS_STEP_MOMENTUM_BACK : MICS_STEP_UPDATE);
+    default: // MOMENTUM_BACK, UPDATE
+        return step->kind == MICS_STEP_UPDATE;
+    }
 }
 
-// The momentum of the unit, if its update takes that whole, is whole.
-static mics_status check_whole(validator *v, const mics_step *step)
+mics_status check_round_step(validator *v, const mics_step *step)
 {
-    const unit_state *unit = &v->units[step->unit];
-    if (!mics_schedule_orthogonalises(v->schedule, step->unit))
+    if (!may_follow(v, step))
+        return validator_broken(v, 11, "the round's step before it is missing, or not done");
+    v->round = v->index;
+    v->in_round = 0;
+    return MICS_OK;
+}
+
+// The unit's momentum, if it is made orthogonal, is.
+static mics_status check_orthogonal(validator *v, const mics_step *step)
+{
+    const mics_round *round = &v->schedule->rounds[step->unit];
+    if (round->count == 0)
         return MICS_OK;
-    if (v->gathering != step->unit || !validator_precedes(v, unit->momentum) ||
-        (sharding_of(v, step->unit)->optimizer > 1 &&
-         !(is_complete(&unit->momenta) && validator_precedes(v, unit->momenta.last))))
-        return validator_broken(v, 11, "its momentum is not whole");
-    v->gathering = -1;
+    if (!may_follow(v, step))
+        return validator_broken(v, 11, "its momentum is not orthogonal");
+    v->round = ++v->in_round < round->count ? v->index : -1;
     return MICS_OK;
 }
 
@@ -425,7 +457,7 @@ mics_status check_update(validator *v, const mics_step *step)
 {
     unit_state *unit = &v->units[step->unit];
     MICS_TRY(check_due(v, step));
-    MICS_TRY(check_whole(v, step));
+    MICS_TRY(check_orthogonal(v, step));
     if (unit->updated >= 0 ||
         (!defers(v) && (v->agreement < 0 || !validator_precedes(v, v->agreement))))
         return validator_broken(v, 11, "units are updated once, behind the agreement");

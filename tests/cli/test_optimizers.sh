@@ -52,5 +52,5 @@ losses wholeMuon >right.txt
 cmp -s left.txt right.txt && fail "adam_lr changes nothing"
 
 "$mics" explain run.json --ranks 4 --set "$optimizer" >explained.txt || fail "explain of $type"
-contains explained.txt "momentum gather"
+for step in "momentum to owners" orthogonalise "momentum back"; do contains explained.txt "$step"; done
 echo "optimizers: ok"

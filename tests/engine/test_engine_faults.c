@@ -235,6 +235,29 @@ static void test_each_exchange_of_a_step(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// Momentum on its way to owners and back, too.
+static void test_each_exchange_of_muon(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (int i = 0; i < SHARDINGS; i++) {
+        fault_run fault;
+        fault_open(memory, shardings[i], i % 2, &fault);
+        fixture_close(&fault.run);
+        fault.run.want.optimizer = fixture_optimizers[MICS_OPTIMIZER_MUON];
+        fixture_open(memory, &fault.run);
+        fault.call = two_steps;
+        fail_each_exchange(&fault, exchanges_of_steps(&fault, 2));
+        fault.exchange = 0;
+        go(&fault, fault_rank);
+        for (int32_t rank = 0; rank < FAULT_RANKS; rank++)
+            ASSERT_OK(fault.statuses[rank]);
+        fault_close(&fault);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void test_each_exchange_of_other_calls(void **state)
 {
     (void)state;
@@ -600,6 +623,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_exchange_of_a_step),
+        cmocka_unit_test(test_each_exchange_of_muon),
         cmocka_unit_test(test_each_exchange_of_other_calls),
         cmocka_unit_test(test_shared_parameters),
         cmocka_unit_test(test_data_of_one_rank),

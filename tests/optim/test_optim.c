@@ -162,7 +162,18 @@ static void check_values(const mics_json_value *one, const char *what, const mic
     }
 }
 
-// Of a matrix two owners' parts, which begin both before one goes on.
+static void orthogonalise(const mics_kernels *k, const mics_exec *at,
+                          const mics_optimizer_update *all, float *matrix)
+{
+    const mics_optimizer_update call = {.optimizer = all->optimizer,
+                                        .phase = MICS_UPDATE_ORTHOGONALISE,
+                                        .rows = all->rows,
+                                        .columns = all->columns,
+                                        .direction = matrix};
+    k->update[all->optimizer->kind](at, &call);
+}
+
+// Of a matrix two ranks' parts, between which it is made orthogonal.
 static void update(const mics_kernels *k, mics_optimizer_update call)
 {
     static float space[WORKSPACE], whole[MAX_ELEMS];
@@ -173,8 +184,12 @@ static void update(const mics_kernels *k, mics_optimizer_update call)
     assert_true(mics_optimizer_workspace(all.optimizer->kind, all.rows, all.columns) <= WORKSPACE);
     for (int part = 0; part < 4; part++) {
         const int64_t begin = part % 2 == 0 ? 0 : cut, end = part % 2 == 0 ? cut : all.elems;
-        call.whole = matrix ? whole : NULL;
-        call.begins = part < 2;
+        if (matrix && part == 2)
+            orthogonalise(k, &at, &all, whole);
+        call.direction = matrix ? whole + begin : NULL;
+        call.phase = !matrix    ? MICS_UPDATE_ALL
+                     : part < 2 ? MICS_UPDATE_MOMENTUM
+                                : MICS_UPDATE_APPLY;
         call.begin = begin;
         call.elems = end - begin;
         call.masters = all.masters + begin;

@@ -424,21 +424,58 @@ static void update_before_the_agreement(mics_schedule *s)
     forget_waits(find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 0));
 }
 
-// Of an optimizer that takes matrices whole.
-static void gather_before_the_momentum(mics_schedule *s)
+// Of an optimizer that makes matrices orthogonal. The layers of the model are one round.
+static void send_before_the_momentum(mics_schedule *s)
 {
-    forget_waits(find(s, MICS_STEP_MOMENTUM_GATHER, MICS_STAGE_WHOLE, 1));
+    forget_waits(find(s, MICS_STEP_MOMENTUM_TO_OWNERS, MICS_STAGE_WHOLE, 0));
 }
 
-static void update_before_momentum_is_whole(mics_schedule *s)
+static void orthogonalise_before_it_comes(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_ORTHOGONALISE, MICS_STAGE_WHOLE, 0));
+}
+
+static void send_back_before_it_is_orthogonal(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_MOMENTUM_BACK, MICS_STAGE_WHOLE, 0));
+}
+
+static void update_before_momentum_is_back(mics_schedule *s)
 {
     forget_waits(find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 1));
 }
 
-static void hold_two_momenta(mics_schedule *s)
+static void hold_two_rounds(mics_schedule *s)
 {
-    mics_step *update = find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 1);
-    update->kind = MICS_STEP_MOMENTUM;
+    find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 1)->kind = MICS_STEP_MOMENTUM;
+}
+
+static void take_one_momentum_twice(mics_schedule *s)
+{
+    find(s, MICS_STEP_MOMENTUM, MICS_STAGE_WHOLE, 1)->unit =
+        find(s, MICS_STEP_MOMENTUM, MICS_STAGE_WHOLE, 0)->unit;
+}
+
+static void update_without_the_owners(mics_schedule *s)
+{
+    mics_step *step = find(s, MICS_STEP_ORTHOGONALISE, MICS_STAGE_WHOLE, 0);
+    step->kind = MICS_STEP_UPDATE;
+}
+
+static void leave_a_unit_out_of_rounds(mics_schedule *s)
+{
+    s->rounds[1].count = 0;
+}
+
+static void own_another_units_matrix(mics_schedule *s)
+{
+    s->matrices[0].owner++;
+}
+
+static void own_all_of_a_unit(mics_schedule *s)
+{
+    for (int32_t m = s->matrix_at[1]; m < s->matrix_at[2]; m++)
+        s->matrices[m].owner = s->rounds[1].index;
 }
 
 static void update_one_unit_twice(mics_schedule *s)
@@ -501,19 +538,32 @@ static const mutant mutants[] = {
     {"read too early", "invariant 10:", {1, 1, 1}, false, read_before_the_update},
     {"no agreement", "invariant 11:", {8, 8, 16}, false, update_before_the_agreement},
     {"updated twice", "invariant 11:", {8, 8, 16}, false, update_one_unit_twice},
-    {"momentum gathered too early", "invariant 11:", {2, 2, 4}, false, gather_before_the_momentum},
-    {"momentum in part", "invariant 11:", {2, 2, 4}, false, update_before_momentum_is_whole},
-    {"momentum twice", "invariant 11:", {2, 2, 4}, false, hold_two_momenta},
     {"norm too early", "invariant 11:", {2, 2, 4}, false, norm_before_the_sums},
     {"ledger", "invariant 12:", {2, 2, 4}, false, count_a_byte_more},
     {"no room", "invariant 12:", {8, 8, 16}, false, take_no_room_to_join},
 };
 
-static void check_mutant(mics_memory *memory, const mics_model *model, const mutant *m)
+static const mutant of_matrices[] = {
+    {"sent before the momentum", "invariant 11:", {2, 2, 4}, false, send_before_the_momentum},
+    {"orthogonal too early", "invariant 11:", {2, 2, 4}, false, orthogonalise_before_it_comes},
+    {"back too early", "invariant 11:", {2, 2, 4}, false, send_back_before_it_is_orthogonal},
+    {"before it is back", "invariant 11:", {2, 2, 4}, false, update_before_momentum_is_back},
+    {"two rounds", "invariant 11:", {2, 2, 4}, false, hold_two_rounds},
+    {"momentum twice", "invariant 11:", {2, 2, 4}, false, take_one_momentum_twice},
+    {"no owners", "invariant 11:", {2, 2, 4}, false, update_without_the_owners},
+    {"no round",
+     "owners of unit 1 break invariant 1:",
+     {2, 2, 4},
+     false,
+     leave_a_unit_out_of_rounds},
+    {"another unit's", "invariant 2:", {2, 2, 4}, false, own_another_units_matrix},
+    {"too many", "owners of unit 1 break invariant 3:", {2, 2, 4}, false, own_all_of_a_unit},
+};
+
+static void check_mutant(mics_memory *memory, const mics_model *model, const mutant *m,
+                         mics_optimizer_kind optimizer)
 {
     const bool joins = m->spoil == take_no_room_to_join;
-    const bool whole = m->spoil == gather_before_the_momentum || m->spoil == hold_two_momenta ||
-                       m->spoil == update_before_momentum_is_whole;
     const bool early =
         m->spoil == gather_early_before_the_sum || m->spoil == norm_before_the_early_gather;
     mics_schedule_spec spec = {.model = model,
@@ -524,7 +574,7 @@ static void check_mutant(mics_memory *memory, const mics_model *model, const mut
                                .boundary = MICS_ALGORITHM_TWO_STAGE,
                                .coalesce_below = joins ? 1 << 20 : 0,
                                .all_reduces = m->all_reduces,
-                               .optimizer = whole ? MICS_OPTIMIZER_MUON : MICS_OPTIMIZER_ADAMW};
+                               .optimizer = optimizer};
     mics_schedule *schedule = NULL;
     capture seen;
     ASSERT_OK(mics_mesh_init(16, early ? 8 : 2, m->sharding, &spec.mesh));
@@ -548,7 +598,9 @@ static void test_each_invariant_fails(void **state)
     ASSERT_OK(mics_memory_open(&memory));
     mics_model *model = model_gpt2(memory, 3, false);
     for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++)
-        check_mutant(memory, model, &mutants[i]);
+        check_mutant(memory, model, &mutants[i], MICS_OPTIMIZER_ADAMW);
+    for (size_t i = 0; i < sizeof of_matrices / sizeof of_matrices[0]; i++)
+        check_mutant(memory, model, &of_matrices[i], MICS_OPTIMIZER_MUON);
     mics_model_close(model);
     assert_int_equal(mics_memory_close(memory), 0);
 }

@@ -1,17 +1,18 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Muon: the momentum of a part of a matrix, and the step of a part by the whole matrix's momentum
-// made orthogonal, by cuBLASLt's GEMMs in fp32. AdamW's step for what is no matrix. The norm stays
-// on the device.
+// Muon: the momentum of a part of a matrix, a matrix made orthogonal by cuBLASLt's GEMMs, and the
+// step of a part along that. AdamW's step for what is no matrix. The norm stays on the device.
+//
+// Where a run's numbers have 16 bits, GEMMs read bf16, and the matrix itself stays in fp32.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"
 #include "ops/common/matmul_cuda.h"
 #include "optim/muon/factors.h"
 
-// m = momentum * m + keep * g; whole = by_grad * g + by_moment * m.
+// m = momentum * m + keep * g; u = by_grad * g + by_moment * m.
 struct muon_momentum_op {
     static const int PACK = 4, UNROLL = 2;
-    float *moment, *whole;
+    float *moment, *direction;
     const float *grads;
     muon_factors by;
 
@@ -33,53 +34,80 @@ struct muon_momentum_op {
             u.at[k] = by.by_grad * g + by.by_moment * m.at[k];
         }
         store_pack<COUNT>(moment + i, m);
-        store_pack<COUNT>(whole + i, u);
+        store_pack<COUNT>(direction + i, u);
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<float, PACK>(moment + i, 0) && packs_fit<float, PACK>(whole + i, 0) &&
+        return packs_fit<float, PACK>(moment + i, 0) && packs_fit<float, PACK>(direction + i, 0) &&
                packs_fit<float, PACK>(grads + i, 0);
     }
 };
 
-// y = by_x * x / norm + by_y * y, without norm (NULL) or y (by_y = 0, when it is not read).
-struct muon_sum_op {
+// copy = x / norm, or x without norm (NULL); x = MUON_A * the same.
+template <typename T> struct muon_copy_op {
     static const int PACK = 4, UNROLL = 2;
-    float *y;
-    const float *x;
-    float by_x, by_y;
+    T *copy;
+    float *x;
     const double *squares; // of the norm
 
     template <int COUNT> struct input {
-        mics_pack<float, COUNT> x, y;
+        mics_pack<float, COUNT> x;
     };
     template <int COUNT> __device__ input<COUNT> load(int64_t i) const
     {
-        input<COUNT> in;
-        in.x = load_pack<COUNT>(x + i);
-        if (by_y != 0)
-            in.y = load_pack<COUNT>(static_cast<const float *>(y) + i);
-        return in;
+        return {load_pack<COUNT>(static_cast<const float *>(x) + i)};
     }
     template <int COUNT> __device__ void store(int64_t i, const input<COUNT> &in) const
     {
-        mics_pack<float, COUNT> out;
-        float scale = by_x;
+        mics_pack<T, COUNT> rounded;
+        mics_pack<float, COUNT> scaled;
+        float scale = 1;
         if (squares != nullptr) {
             const double norm = sqrt(*squares);
-            scale = static_cast<float>(by_x / (norm > MUON_NORM_EPS ? norm : MUON_NORM_EPS));
+            scale = static_cast<float>(1 / (norm > MUON_NORM_EPS ? norm : MUON_NORM_EPS));
         }
 #pragma unroll
         for (int k = 0; k < COUNT; ++k) {
-            out.at[k] = scale * in.x.at[k];
-            if (by_y != 0)
-                out.at[k] += by_y * in.y.at[k];
+            const float value = scale * in.x.at[k];
+            rounded.at[k] = from_float<T>(value);
+            scaled.at[k] = MUON_A * value;
         }
-        store_pack<COUNT>(y + i, out);
+        store_pack<COUNT>(copy + i, rounded);
+        store_pack<COUNT>(x + i, scaled);
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<float, PACK>(y + i, 0) && packs_fit<float, PACK>(x + i, 0);
+        return packs_fit<T, PACK>(copy + i, 0) && packs_fit<float, PACK>(x + i, 0);
+    }
+};
+
+// gram = MUON_B * gram + MUON_C * quadratic.
+template <typename T> struct muon_polynomial_op {
+    static const int PACK = 4, UNROLL = 2;
+    T *gram;
+    const float *quadratic;
+
+    template <int COUNT> struct input {
+        mics_pack<T, COUNT> gram;
+        mics_pack<float, COUNT> quadratic;
+    };
+    template <int COUNT> __device__ input<COUNT> load(int64_t i) const
+    {
+        return {load_pack<COUNT>(static_cast<const T *>(gram) + i),
+                load_pack<COUNT>(quadratic + i)};
+    }
+    template <int COUNT> __device__ void store(int64_t i, const input<COUNT> &in) const
+    {
+        mics_pack<T, COUNT> out;
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k)
+            out.at[k] =
+                from_float<T>(MUON_B * to_float(in.gram.at[k]) + MUON_C * in.quadratic.at[k]);
+        store_pack<COUNT>(gram + i, out);
+    }
+    bool fits(int64_t i) const
+    {
+        return packs_fit<T, PACK>(gram + i, 0) && packs_fit<float, PACK>(quadratic + i, 0);
     }
 };
 
@@ -125,82 +153,95 @@ static void multiply(const mics_exec *at, const mics_cuda_gemm &gemm)
     mics_cuda_matmul(at, &gemm, nullptr, 0);
 }
 
-// One iteration: space.next from space.x.
-static void iterate(const mics_exec *at, const muon_space &space, int64_t rows, int64_t columns)
+// One iteration, in place.
+template <typename T>
+static void iterate(const mics_exec *at, const muon_space &space, const mics_optimizer_update *u,
+                    const double *squares)
 {
-    const int64_t side = space.side, square = side * side;
+    const int64_t side = space.side, rows = u->rows, columns = u->columns;
     const bool tall = rows > columns;
+    T *copy = reinterpret_cast<T *>(space.copy), *gram = reinterpret_cast<T *>(space.gram);
     mics_cuda_gemm gemm = {};
-    gemm.a = gemm.b = space.x;
-    gemm.c = space.gram;
+    map(at, muon_copy_op<T>{copy, u->direction, squares}, rows * columns);
+    gemm.a = gemm.b = copy;
+    gemm.c = gram;
     gemm.transpose_a = tall;
     gemm.transpose_b = !tall;
     gemm.M = gemm.N = gemm.ldc = side;
     gemm.K = tall ? rows : columns;
     gemm.lda = gemm.ldb = columns;
     multiply(at, gemm);
-    gemm.a = gemm.b = space.gram;
+    gemm.a = gemm.b = gram;
     gemm.c = space.quadratic;
     gemm.transpose_a = gemm.transpose_b = false;
+    gemm.wide = true;
     gemm.K = gemm.lda = gemm.ldb = side;
     multiply(at, gemm);
-    map(at, muon_sum_op{space.quadratic, space.gram, MUON_B, MUON_C, nullptr}, square);
-    map(at, muon_sum_op{space.next, space.x, MUON_A, 0, nullptr}, rows * columns);
-    gemm.a = tall ? space.x : space.quadratic;
-    gemm.b = tall ? space.quadratic : space.x;
-    gemm.c = space.next;
+    map(at, muon_polynomial_op<T>{gram, space.quadratic}, side * side);
+    gemm.a = tall ? copy : gram;
+    gemm.b = tall ? gram : copy;
+    gemm.c = u->direction;
     gemm.add = true;
     gemm.M = rows;
     gemm.N = gemm.ldb = gemm.ldc = columns;
     multiply(at, gemm);
 }
 
-// The whole matrix, made orthogonal, in the workspace.
-static const float *orthogonalise(const mics_exec *at, const mics_optimizer_update *u,
-                                  int32_t steps)
+template <typename T>
+static void orthogonalise(const mics_exec *at, const mics_optimizer_update *u, int32_t steps)
 {
-    muon_space space = muon_space_of(at, u);
-    const int64_t elems = u->rows * u->columns;
+    const muon_space space = muon_space_of(at, u);
     double *squares = space.sums;
     mics_exec summing = *at;
     summing.workspace = squares + 32; // 256 bytes further on
     summing.workspace_bytes = MICS_CUDA_SUM_BYTES;
     cudaMemsetAsync(squares, 0, sizeof *squares, stream_of(at));
-    mics_cuda_sum_squares(&summing, squares, u->whole, elems);
-    map(at, muon_sum_op{space.x, u->whole, 1, 0, squares}, elems);
-    for (int32_t step = 0; step < steps; ++step) {
-        iterate(at, space, u->rows, u->columns);
-        float *last = space.x;
-        space.x = space.next;
-        space.next = last;
+    mics_cuda_sum_squares(&summing, squares, u->direction, u->rows * u->columns);
+    for (int32_t step = 0; step < steps; ++step)
+        iterate<T>(at, space, u, step == 0 ? squares : nullptr);
+}
+
+// In bf16 whatever 16-bit numbers the run has: fp16 has too small a range.
+static void orthogonalise_in(const mics_exec *at, const mics_optimizer_update *u, int32_t steps)
+{
+    mics_exec in = *at;
+    if (at->dtype == MICS_DTYPE_FP32) {
+        orthogonalise<float>(at, u, steps);
+        return;
     }
-    return space.x;
+    in.dtype = MICS_DTYPE_BF16;
+    orthogonalise<__nv_bfloat16>(&in, u, steps);
 }
 
 template <typename T>
-static void apply_to(const mics_exec *at, const mics_optimizer_update *u, const muon_factors &by,
-                     const float *step)
+static void apply_to(const mics_exec *at, const mics_optimizer_update *u, const muon_factors &by)
 {
-    map(at, muon_apply_op<T, true>{static_cast<T *>(u->params), u->masters, step, by}, u->elems);
+    map(at, muon_apply_op<T, true>{static_cast<T *>(u->params), u->masters, u->direction, by},
+        u->elems);
+}
+
+static void apply(const mics_exec *at, const mics_optimizer_update *u, const muon_factors &by)
+{
+    if (u->params)
+        MICS_BY_DTYPE(at->dtype, apply_to, at, u, by);
+    else
+        map(at, muon_apply_op<float, false>{nullptr, u->masters, u->direction, by}, u->elems);
 }
 
 void mics_cuda_muon_update(const mics_exec *at, const mics_optimizer_update *u)
 {
     const muon_factors by = muon_factors_of(u);
-    if (!u->whole) {
+    switch (u->phase) {
+    case MICS_UPDATE_MOMENTUM:
+        map(at, muon_momentum_op{u->states[ADAMW_MOMENT1], u->direction, u->grads, by}, u->elems);
+        break;
+    case MICS_UPDATE_ORTHOGONALISE:
+        orthogonalise_in(at, u, by.steps);
+        break;
+    case MICS_UPDATE_APPLY:
+        apply(at, u, by);
+        break;
+    default: // ALL
         mics_cuda_adamw_update(at, u);
-        return;
     }
-    if (u->begins) {
-        map(at, muon_momentum_op{u->states[ADAMW_MOMENT1], u->whole + u->begin, u->grads, by},
-            u->elems);
-        return;
-    }
-    mics_exec wide = *at;
-    wide.dtype = MICS_DTYPE_FP32;
-    const float *step = orthogonalise(&wide, u, by.steps) + u->begin;
-    if (u->params)
-        MICS_BY_DTYPE(at->dtype, apply_to, at, u, by, step);
-    else
-        map(at, muon_apply_op<float, false>{nullptr, u->masters, step, by}, u->elems);
 }

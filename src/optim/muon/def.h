@@ -16,9 +16,11 @@ enum {
     MUON_SETTINGS
 };
 
-// What the step of one matrix has in the workspace, each part on 256 bytes: offsets, floats.
+enum { MUON_ITERATIONS = 5 }; // of MUON_STEPS, where nobody says
+
+// What a matrix has in the workspace, each part on 256 bytes: offsets, floats. A copy of it, as its
+// GEMMs read it, lies at the beginning.
 typedef struct muon_layout {
-    int64_t next;            // (rows, columns); the matrix lies before it
     int64_t gram, quadratic; // (side, side), of the smaller of rows and columns
     int64_t sums;            // a GPU's: the norm, and what its sum takes
     int64_t end;
@@ -32,9 +34,8 @@ static inline int64_t muon_rounded(int64_t floats)
 
 static inline muon_layout muon_layout_of(int64_t rows, int64_t columns)
 {
-    muon_layout at = {0, 0, 0, 0, 0, rows < columns ? rows : columns};
-    at.next = muon_rounded(rows * columns);
-    at.gram = at.next + muon_rounded(rows * columns);
+    muon_layout at = {0, 0, 0, 0, rows < columns ? rows : columns};
+    at.gram = muon_rounded(rows * columns);
     at.quadratic = at.gram + muon_rounded(at.side * at.side);
     at.sums = at.quadratic + muon_rounded(at.side * at.side);
     at.end = at.sums + 4096;

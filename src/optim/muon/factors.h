@@ -50,7 +50,7 @@ static inline muon_factors muon_factors_of(const mics_optimizer_update *update)
 
 // Where the workspace has what.
 typedef struct muon_space {
-    float *x, *next;         // (rows, columns)
+    float *copy;             // (rows, columns); 16-bit numbers where GEMMs read these, as in gram
     float *gram, *quadratic; // (side, side)
     double *sums;
     int64_t side; // the smaller of rows and columns
@@ -60,11 +60,10 @@ static inline muon_space muon_space_of(const mics_exec *at, const mics_optimizer
 {
     const muon_layout layout = muon_layout_of(update->rows, update->columns);
     muon_space space;
-    space.x = (float *)at->workspace;
-    space.next = space.x + layout.next;
-    space.gram = space.x + layout.gram;
-    space.quadratic = space.x + layout.quadratic;
-    space.sums = (double *)(void *)(space.x + layout.sums);
+    space.copy = (float *)at->workspace;
+    space.gram = space.copy + layout.gram;
+    space.quadratic = space.copy + layout.quadratic;
+    space.sums = (double *)(void *)(space.copy + layout.sums);
     space.side = layout.side;
     return space;
 }

@@ -489,6 +489,20 @@ static mics_status node_bytes(const mics_planner *planner, const mics_plan_choic
     return MICS_OK;
 }
 
+// The largest round's momentum. Which units have rounds any schedule of the model says.
+static size_t momentum_bytes(const mics_planner *planner, const mics_plan_choice *choice,
+                             const mics_schedule *schedule)
+{
+    int64_t most = 0;
+    for (int32_t u = 0; u < planner->request.model->unit_count; u++) {
+        const unit_class *class = &planner->classes[planner->class_of[u]];
+        const int64_t elems = mics_schedule_round_elems(
+            class->padded_elems, class_sharding(planner, class, choice->sharding).optimizer);
+        most = schedule->rounds[u].count > 0 && elems > most ? elems : most;
+    }
+    return (size_t)most * sizeof(float);
+}
+
 mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out)
 {
     size_t copies = 0;
@@ -505,7 +519,8 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
                  slots->reduce_bytes +
                  counted(batch->activation_bytes + (in_flight - 1) * batch->layered_bytes) +
                  batch->workspace_bytes + counted(in_flight * batch->token_bytes) +
-                 counted(direct_bytes(planner, choice) + batch->momentum_bytes) +
+                 counted(direct_bytes(planner, choice) +
+                         momentum_bytes(planner, choice, batch->schedule)) +
                  counted(planner->request.staging_bytes) + counted(copies));
     return MICS_OK;
 }

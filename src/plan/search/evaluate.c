@@ -206,6 +206,7 @@ static void take_times(const mics_simulation *s, double sign, mics_plan_entry *e
                                  kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].busy_us);
     entry->update_us += sign * (kinds[MICS_STEP_NORM][MICS_STAGE_WHOLE].busy_us +
                                 kinds[MICS_STEP_MOMENTUM][MICS_STAGE_WHOLE].busy_us +
+                                kinds[MICS_STEP_ORTHOGONALISE][MICS_STAGE_WHOLE].busy_us +
                                 kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].busy_us);
     for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
         const mics_part part = mics_part_of((mics_step_kind)(i / MICS_STAGES));

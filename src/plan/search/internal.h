@@ -75,7 +75,6 @@ typedef struct batch_probe {
     bool known;
     size_t layered_bytes, activation_bytes; // of each further micro-batch in flight; of the first
     size_t token_bytes;                     // of each
-    size_t momentum_bytes;                  // of the largest unit that is orthogonalised
     size_t workspace_bytes;
     double forward_us, backward_us; // of one micro-step, all units
     mics_schedule *schedule;        // that it was taken from, for others to be like it

@@ -335,7 +335,6 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
         .layered_bytes = (size_t)schedule->in_flight_elems * activation,
         .activation_bytes = (size_t)schedule->activation_elems * activation,
         .token_bytes = (size_t)schedule->data_elems * sizeof(int32_t),
-        .momentum_bytes = (size_t)schedule->momentum_elems * sizeof(float),
         .workspace_bytes = schedule->ledger.bytes[MICS_MEM_WORKSPACE],
         .forward_us = simulation->kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].alone_us,
         .backward_us = simulation->kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].alone_us,
@@ -375,6 +374,7 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduc
         probe->us = simulation->kinds[MICS_STEP_NORM][MICS_STAGE_WHOLE].alone_us +
                     simulation->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].alone_us;
         probe->update_us = simulation->kinds[MICS_STEP_MOMENTUM][MICS_STAGE_WHOLE].alone_us +
+                           simulation->kinds[MICS_STEP_ORTHOGONALISE][MICS_STAGE_WHOLE].alone_us +
                            simulation->kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].alone_us;
         probe->known = true;
         mics_simulation_close(simulation);

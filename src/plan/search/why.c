@@ -74,7 +74,9 @@ static const char *work_text(mics_step_kind kind)
         [MICS_STEP_NORM] = "the gradient's norm",
         [MICS_STEP_AGREE] = "agreement",
         [MICS_STEP_MOMENTUM] = "the update",
-        [MICS_STEP_MOMENTUM_GATHER] = "momentum gathers",
+        [MICS_STEP_MOMENTUM_TO_OWNERS] = "momentum to owners",
+        [MICS_STEP_ORTHOGONALISE] = "the update",
+        [MICS_STEP_MOMENTUM_BACK] = "momentum from owners",
         [MICS_STEP_UPDATE] = "the update",
     };
     return (unsigned)kind < MICS_STEP_KINDS ? texts[kind] : "?";

@@ -154,62 +154,58 @@ double norm_us(const mics_schedule *schedule, const mics_cluster *cluster)
 
 enum { ITERATIONS = 5 }; // of a matrix, as is usual
 
-static double matrix_us(const mics_cluster *cluster, int64_t rows, int64_t columns)
+static double matrix_us(const mics_cluster *cluster, mics_math math, const mics_matrix *matrix)
 {
+    const int64_t rows = matrix->rows, columns = matrix->columns;
     const int64_t side = rows < columns ? rows : columns, length = rows < columns ? columns : rows;
-    const mics_cost_op gemms[] = {
-        mics_cost_matmul(side, side, length, sizeof(float), MICS_MATH_FP32),
-        mics_cost_matmul(side, side, side, sizeof(float), MICS_MATH_FP32),
-        mics_cost_matmul(side, length, side, sizeof(float), MICS_MATH_FP32)};
+    const int32_t bytes = math == MICS_MATH_BF16 ? 2 : sizeof(float);
+    const mics_cost_op ops[] = {mics_cost_matmul(side, side, length, bytes, math),
+                                mics_cost_matmul(side, side, side, bytes, math),
+                                mics_cost_matmul(side, length, side, bytes, math),
+                                {.kind = MICS_COST_ELEMENTWISE,
+                                 .math = MICS_MATH_FP32,
+                                 .bytes = (2.0 * sizeof(float) + bytes) * (double)(rows * columns) +
+                                          (sizeof(float) + 2.0 * bytes) * (double)(side * side),
+                                 .kernels = 2}};
     double us = 0;
-    for (int i = 0; i < 3; i++)
-        us += ITERATIONS * mics_cost_op_us(cluster, &gemms[i], NULL);
+    for (int i = 0; i < 4; i++)
+        us += ITERATIONS * mics_cost_op_us(cluster, &ops[i], NULL);
     return us;
 }
 
-// Adds a parameter's matrices to the optimizer shards that have a part of them.
-static void add_matrices(const mics_cluster *cluster, const mics_param *param, int64_t owned,
-                         double *shard_us)
+// Of the busiest owner of a round. GPUs multiply 16-bit numbers in bf16, CPUs in fp32.
+double orthogonalise_us(const mics_schedule *schedule, const mics_cluster *cluster, mics_math math,
+                        int32_t unit)
 {
-    int64_t row = 0, rows = 0;
-    for (int32_t part = 0; param->hidden && mics_param_next_matrix(param, &part, &row, &rows);) {
-        const int64_t begin = param->offset + row * param->shape[1];
-        const int64_t last = begin + rows * param->shape[1] - 1;
-        const double us = matrix_us(cluster, rows, param->shape[1]);
-        for (int64_t shard = begin / owned; shard <= last / owned; shard++)
-            shard_us[shard] += us;
+    const int32_t owner = schedule->rounds[unit].busiest;
+    const int32_t owned = mics_schedule_owned_unit(schedule, unit, owner);
+    double us = 0;
+    if (!schedule->spec.accelerator)
+        math = MICS_MATH_FP32;
+    else if (schedule->spec.precision == MICS_PRECISION_MIXED)
+        math = MICS_MATH_BF16;
+    for (int32_t m = schedule->matrix_at[owned]; m < schedule->matrix_at[owned + 1]; m++) {
+        if (schedule->matrices[m].owner == owner)
+            us += matrix_us(cluster, math, &schedule->matrices[m]);
     }
+    return us;
 }
 
-// Of the rank whose optimizer shard meets the most: each makes the matrices whole that it has a
-// part of.
-static double matrices_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit,
-                          double *shard_us)
-{
-    const mics_unit *of = &schedule->spec.model->units[unit];
-    const int32_t shards = schedule->sharding[unit].optimizer;
-    double most = 0;
-    for (int32_t i = 0; i < shards; i++)
-        shard_us[i] = 0;
-    for (int32_t p = 0; p < of->param_count; p++)
-        add_matrices(cluster, &of->params[p], owned_elems(schedule, unit), shard_us);
-    for (int32_t i = 0; i < shards; i++)
-        most = shard_us[i] > most ? shard_us[i] : most;
-    return most;
-}
-
-// Reads gradients and momentum, writes momentum and what is gathered.
+// Reads gradients and momentum, writes momentum and what is sent; copies that for further owners.
 double momentum_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit)
 {
+    const mics_round *round = &schedule->rounds[unit];
+    const int32_t owners =
+        (schedule->sharding[unit].optimizer - round->index + round->count - 1) / round->count;
     const mics_cost_op op = {.kind = MICS_COST_UPDATE,
                              .math = MICS_MATH_FP32,
-                             .bytes = 4.0 * sizeof(float) * (double)owned_elems(schedule, unit)};
+                             .bytes = (4.0 + 2.0 * (owners - 1)) * sizeof(float) *
+                                      (double)owned_elems(schedule, unit)};
     return mics_cost_op_us(cluster, &op, NULL);
 }
 
 // Where it is deferred, the gradients that it takes are summed before it, for replicas to compare.
-double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit,
-                 double *shard_us)
+double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit)
 {
     const double elems = (double)owned_elems(schedule, unit);
     const bool mixed = schedule->spec.precision == MICS_PRECISION_MIXED;
@@ -218,8 +214,5 @@ double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int
                              .bytes = mics_optimizer_moved_bytes(schedule->spec.optimizer, mixed) *
                                       elems};
     const double compared_us = mics_schedule_defers(schedule) ? squares_us(cluster, elems, 1) : 0;
-    const double whole_us = mics_schedule_orthogonalises(schedule, unit)
-                                ? matrices_us(schedule, cluster, unit, shard_us)
-                                : 0;
-    return compared_us + whole_us + mics_cost_op_us(cluster, &op, NULL);
+    return compared_us + mics_cost_op_us(cluster, &op, NULL);
 }

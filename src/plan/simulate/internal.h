@@ -49,9 +49,9 @@ double unit_backward_us(const mics_schedule *schedule, const mics_cluster *clust
 
 double norm_us(const mics_schedule *schedule, const mics_cluster *cluster);
 double momentum_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit);
-/* shard_us: scratch, a number for each optimizer shard of the unit. */
-double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit,
-                 double *shard_us);
+double orthogonalise_us(const mics_schedule *schedule, const mics_cluster *cluster, mics_math math,
+                        int32_t unit);
+double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit);
 
 /* What a collective of the schedule takes, with the packing and adding that its thread does. */
 mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *cluster,

@@ -134,7 +134,8 @@ mics_part mics_part_of(mics_step_kind kind)
     case MICS_STEP_ALL_TO_ALL:
         return MICS_PART_ALL_TO_ALL;
     case MICS_STEP_PARAM_SYNC:
-    case MICS_STEP_MOMENTUM_GATHER:
+    case MICS_STEP_MOMENTUM_TO_OWNERS:
+    case MICS_STEP_MOMENTUM_BACK:
         return MICS_PART_PARAM_SYNC;
     default:
         return MICS_PART_UPDATE;

@@ -12,19 +12,10 @@ typedef struct pricing {
     double *own_us;             // where the options have none
     double *forward, *backward; // by unit, us; below 0: not yet
     int32_t *known;             // by kind, stage and unit: its collective; -1: not yet
-    double *shard_us;           // scratch of update_us
     // By kind and stage: the newest collective that was priced, and for which step.
     int32_t last[MICS_STEP_KINDS * MICS_STAGES];
     const mics_step *last_step[MICS_STEP_KINDS * MICS_STAGES];
 } pricing;
-
-static int32_t max_shards(const mics_schedule *schedule)
-{
-    int32_t most = 1;
-    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++)
-        most = schedule->sharding[u].optimizer > most ? schedule->sharding[u].optimizer : most;
-    return most;
-}
 
 static mics_status pricing_open(pricing *p)
 {
@@ -39,9 +30,6 @@ static mics_status pricing_open(pricing *p)
     }
     p->forward = p->own_us != NULL ? p->own_us : p->options->pass_us;
     p->backward = p->forward + units;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, (size_t)max_shards(p->schedule) * sizeof(double),
-                        &block));
-    p->shard_us = block;
     const size_t stages = MICS_STEP_KINDS * MICS_STAGES * units;
     MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, stages * sizeof(int32_t), &block));
     p->known = block;
@@ -53,7 +41,6 @@ static mics_status pricing_open(pricing *p)
 static void pricing_close(pricing *p)
 {
     mics_free(p->table->memory, p->own_us);
-    mics_free(p->table->memory, p->shard_us);
     mics_free(p->table->memory, p->known);
 }
 
@@ -80,8 +67,10 @@ static double computation_us(pricing *p, const mics_step *step)
         return norm_us(p->schedule, p->cluster);
     case MICS_STEP_MOMENTUM:
         return momentum_us(p->schedule, p->cluster, step->unit);
+    case MICS_STEP_ORTHOGONALISE:
+        return orthogonalise_us(p->schedule, p->cluster, p->options->math, step->unit);
     default: // UPDATE
-        return update_us(p->schedule, p->cluster, step->unit, p->shard_us);
+        return update_us(p->schedule, p->cluster, step->unit);
     }
 }
 

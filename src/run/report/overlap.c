@@ -190,7 +190,8 @@ run_exposed run_exposed_sum(const double exposed_us[MICS_STEP_KINDS])
         const double us = exposed_us[kind];
         switch ((mics_step_kind)kind) {
         case MICS_STEP_PARAM_SYNC:
-        case MICS_STEP_MOMENTUM_GATHER:
+        case MICS_STEP_MOMENTUM_TO_OWNERS:
+        case MICS_STEP_MOMENTUM_BACK:
         case MICS_STEP_GATHER:
             sum.gather += us;
             break;

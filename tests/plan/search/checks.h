@@ -86,6 +86,7 @@ static inline mics_schedule *schedule_of(fixture *f, const mics_plan_choice *cho
         .boundary_dtype = r->boundary_dtype,
         .comm_staging_bytes = r->staging_bytes,
         .node_memory = r->node_memory,
+        .optimizer = r->optimizer,
     };
     ASSERT_OK(
         mics_mesh_init(mics_planner_ranks(f->planner), r->nodes, choice->sharding, &spec.mesh));
@@ -102,8 +103,9 @@ static inline void check_memory(fixture *f, const mics_plan_choice *choice)
     mics_schedule *schedule = schedule_of(f, choice);
     double bytes = 0;
     ASSERT_OK(mics_planner_memory(f->planner, choice, &bytes));
-    // What is sent directly is counted, messages that units share are not.
-    const double packed = f->request.accelerator || f->request.precision == MICS_PRECISION_MIXED
+    // What is sent directly is counted, and momentum; messages that units share are not.
+    const double packed = f->request.accelerator || f->request.precision == MICS_PRECISION_MIXED ||
+                                  f->request.optimizer == MICS_OPTIMIZER_MUON
                               ? 0
                               : (double)schedule->ledger.bytes[MICS_MEM_MESSAGES];
     const double expected = (double)schedule->ledger.total - packed;

@@ -29,6 +29,29 @@ static void test_memory_is_the_ledgers(void **state)
     }
 }
 
+// Two buffers of a layer's momentum, or one where nothing is sent of it; on nodes of several GPUs
+// and of one. Rounds change the order of updates, and so that of gathers.
+static void test_muon(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 6; variant++) {
+        fixture f;
+        open_plans(&f, 2, variant % 3 == 0 ? 1 : 4, 32);
+        f.request.optimizer = MICS_OPTIMIZER_MUON;
+        f.request.precision = variant < 3 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32;
+        f.request.accelerator = variant != 2;
+        f.request.param_persistence_threshold = variant == 1 ? 200000 : 0;
+        if (variant == 4) {
+            mics_model_close(f.model);
+            f.request.model = f.model = plan_model(f.memory, 5, 4, 128, 64, 1600);
+        }
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        visit_all(&f, check_memory);
+        visit_all(&f, check_bound);
+        close_plans(&f);
+    }
+}
+
 // Where units are updated before they are gathered between nodes, they are gathered one visit ahead
 // in the first forward. The tables are 0.7 to 2.7 times as large as a layer, so the order of gathers
 // says which slots there are.
@@ -518,6 +541,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_is_the_ledgers),
+        cmocka_unit_test(test_muon),
         cmocka_unit_test(test_memory_over_nodes),
         cmocka_unit_test(test_layered_is_the_runs),
         cmocka_unit_test(test_packed_numbers_only_add_memory),
