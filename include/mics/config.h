@@ -177,8 +177,10 @@ typedef struct mics_run {
     mics_run_precision kept_precision; // of the checkpoint that mics_run_keep read; AUTO: none
     mics_loss_scale loss_scale;        // only for fp16
     mics_optimizer optimizer;
-    double other_rate; // of what it takes no matrices of, over lr; 0: the same
-    double clip;       // 0: no clipping
+    mics_state_dtype state_dtype; // its states are held in
+    bool rounded_sums;            // mics_schedule_spec's, as data_types.grad_accum_dtype
+    double other_rate;            // of what it takes no matrices of, over lr; 0: the same
+    double clip;                  // 0: no clipping
     mics_lr lr;
     // Set by mics_run_resolve:
     int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank

@@ -293,17 +293,19 @@ typedef struct mics_engine_optimizer_shard {
 mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine,
                                                             int32_t unit);
 
-/* On a device with memory of its own, the optimizer shards that callers see are host copies. In
+/* On a device with memory of its own, the optimizer shards that callers see are host copies, and so
+ * they are where states are held in fewer bits (mics_state_dtype); their states are fp32. In
  * mixed precision on the CPU `shard_params` is one, with `params` inside; once it is released,
  * `params` and `states` are seen in place. In fp32 on the CPU the calls copy nothing.
  *   download         copies the device's values to the host copies, at any time between steps; on
  *                    the CPU to those that there are
  *   download_params  the same, and on the CPU too `shard_params` is there
- *   upload           takes what the caller wrote, and rounds it to bf16 or fp16; an update that is
+ *   upload           takes what the caller wrote, and rounds it to what is held (what download
+ *                    gave, to the same bits); an update that is
  *                    due is dropped, in fp32 on the CPU too
  *   release          frees the host copies; the next download allocates them again
  *
- * Needs:   upload: on a device no release since the newest download, or since opening.
+ * Needs:   upload: of such copies no release since the newest download, or since opening.
  * Returns: MICS_OK; MICS_ERR_DEVICE, MICS_ERR_COMM, MICS_ERR_TIMEOUT (of what was enqueued before);
  *          download: MICS_ERR_MEMORY; upload: MICS_ERR_INVALID (a need).
  * Collective: no.   Blocks: yes.
@@ -313,8 +315,12 @@ mics_status mics_engine_download_params(mics_engine *engine);
 mics_status mics_engine_upload(mics_engine *engine);
 void mics_engine_release(mics_engine *engine);
 
-/* Bytes of the host copies of a rank: 4 an element of its parameter shards, and for accelerators 4
- * an optimizer state of the optimizer shards; none in fp32 on the CPU. Pure.
+/* Whether callers see copies of the states, which are there from download to release; otherwise they
+ * are seen where computation has them. Pure. */
+bool mics_engine_copies_states(const mics_schedule *schedule);
+
+/* Bytes of the host copies of a rank: 4 an element of its parameter shards, and where states are
+ * copied 4 an optimizer state of the optimizer shards; none otherwise in fp32. Pure.
  */
 size_t mics_engine_copy_bytes(const mics_schedule *schedule);
 

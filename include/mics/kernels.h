@@ -127,9 +127,30 @@ typedef struct mics_optimizer_update {
     float *masters;
     float *states[MICS_OPTIMIZER_STATES]; // as the descriptor names them
     const float *grads;
+    const void
+        *rounded_grads; // (optional) of dtype, in place of `grads`; not where matrices are whole
     mics_update_phase phase;
     float *direction; // (elems), or a whole matrix; NULL in ALL
 } mics_optimizer_update;
+
+// What one state of a part of a shard is rounded at random with, or no state where it is held as
+// 8BIT: element i has the 16 bits of number (first + i) % 8 in block (first + i) / 8 of random bits
+// (Philox4x32-10) of `key` and `state`, low ones first.
+typedef struct mics_state_draw {
+    uint64_t key;
+    int64_t first; // a multiple of 8
+    uint32_t state;
+} mics_state_draw;
+
+// One state of a part of a shard as it is held (mics_state_dtype), BF16 or 8BIT. The part begins
+// with a block.
+typedef struct mics_state_part {
+    mics_state_dtype dtype;
+    bool squares;  // mics_optimizer_def.squares
+    float *scales; // (blocks), of 8BIT
+    void *held;    // (elems), on 16 bytes
+    int64_t elems;
+} mics_state_part;
 
 // All kernels for one device, or one instruction set of the CPU.
 typedef struct mics_kernels {
@@ -148,8 +169,16 @@ typedef struct mics_kernels {
     // *sum += squares of x, in fp64, in an order that depends on elems alone. Not finite where x is
     // not.
     void (*sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems);
+    // (optional) The same bits of the same numbers in dtype, where that has 2 bytes.
+    void (*sum_squares_rounded)(const mics_exec *at, double *sum, const void *x, int64_t elems);
     // By mics_optimizer_kind.
     void (*update[MICS_OPTIMIZER_KINDS])(const mics_exec *at, const mics_optimizer_update *update);
+    // To a state as it is held, from fp32 and back. BF16 rounds with the draw; without one, to
+    // nearest, as 8BIT always does. `values`: on 16 bytes. What unpack gives, pack makes the same
+    // bytes of, with any draw.
+    void (*pack_state)(const mics_exec *at, const mics_state_part *part, const float *values,
+                       const mics_state_draw *draw);
+    void (*unpack_state)(const mics_exec *at, float *values, const mics_state_part *part);
     // sum[i] (+)= own[i] + blocks[0][i] + ... + blocks[count - 1][i], in that order, in fp32. The
     // blocks lie `stride` elements apart and, as own, hold numbers of dtype. Overwrites unless
     // `add`.

@@ -8,6 +8,7 @@
 #define MICS_OPTIMIZER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -40,8 +41,9 @@ typedef struct mics_optimizer_setting {
 
 typedef struct mics_optimizer_def {
     const char *name;
-    int32_t states;                                 // fp32 numbers that it keeps of a parameter
+    int32_t states;                                 // numbers that it keeps of a parameter
     const char *state_names[MICS_OPTIMIZER_STATES]; // as PyTorch has them
+    bool squares[MICS_OPTIMIZER_STATES];            // never below 0, and divided by
     // (optional, both or none) It makes the momentum of a hidden layer's matrix orthogonal, once a
     // step: floats of the workspace that this takes, and FLOPs. By default a number's step depends
     // on its own gradient alone.
@@ -58,6 +60,45 @@ typedef struct mics_optimizer {
     double weight_decay; // of tensors that decay; as the optimizer's own source applies it
 } mics_optimizer;
 
+// What states are held in. An update computes in fp32, and checkpoints hold fp32.
+typedef enum mics_state_dtype {
+    MICS_STATE_FP32,
+    // Rounded at random, so that the mean is right: to nearest, a second moment of bf16's 8 bits
+    // would lose changes below 0.2 %, which those of beta2 = 0.999 are (Gupta et al., 2015,
+    // arXiv:1502.02551).
+    MICS_STATE_BF16,
+    // Blocks of MICS_STATE_BLOCK elements, counted from the shard's beginning: one fp32 scale and a
+    // byte each, of the dynamic code of Dettmers et al., 2022, arXiv:2110.02861. The scale is the
+    // element of the largest magnitude with its sign, so that quantising what a block stands for
+    // gives the same bytes. It is 0, and so are the elements, below 2^-100. What is above 0 stays
+    // above 0 in squares.
+    MICS_STATE_8BIT,
+    MICS_STATE_DTYPES
+} mics_state_dtype;
+
+enum { MICS_STATE_BLOCK = 256 };
+
+/* "fp32", "bf16", "8bit"; never NULL. */
+const char *mics_state_dtype_text(mics_state_dtype dtype);
+
+/* Bytes of one number of a state, without scales. */
+size_t mics_state_elem_bytes(mics_state_dtype dtype);
+
+/* Bytes of one state of a shard: scales first, then elements, each rounded up to 16 unless fp32.
+ *
+ * Needs:   elems >= 0.
+ */
+size_t mics_state_bytes(mics_state_dtype dtype, int64_t elems);
+
+/* Of those, the scales'. Needs elems >= 0. */
+size_t mics_state_scale_bytes(mics_state_dtype dtype, int64_t elems);
+
+/* Elements of a shard whose states are in fp32 at a time during an update, where they are held in
+ * fewer bits: what stays in a cache of the device (L2: 32 MiB of 40 or more on accelerators since
+ * 2020; 512 KiB of a core's 1 MiB or more). A multiple of MICS_STATE_BLOCK.
+ */
+int64_t mics_state_part_elems(bool accelerator);
+
 /* The descriptor of a kind.
  *
  * Needs:   a valid kind.     Returns: never NULL.     Owns: nothing; static.
@@ -67,8 +108,12 @@ const mics_optimizer_def *mics_optimizer_def_get(mics_optimizer_kind kind);
 /* An optimizer with the standard settings and no decay. */
 mics_optimizer mics_optimizer_standard(mics_optimizer_kind kind);
 
-/* Bytes that are kept of a parameter: its states, and in mixed precision its fp32 master. */
-int32_t mics_optimizer_kept_bytes(mics_optimizer_kind kind, bool mixed);
+/* Bytes that are kept of a shard: its states, and in mixed precision its fp32 masters.
+ *
+ * Needs:   elems >= 0.
+ */
+size_t mics_optimizer_kept_bytes(mics_optimizer_kind kind, mics_state_dtype dtype, bool mixed,
+                                 int64_t elems);
 
 /* What it takes of the workspace to make one matrix orthogonal; 0 where none is.
  *
@@ -83,8 +128,13 @@ int64_t mics_optimizer_workspace(mics_optimizer_kind kind, int64_t rows, int64_t
 double mics_optimizer_matrix_flops(mics_optimizer_kind kind, int64_t rows, int64_t columns);
 
 /* Bytes that a step reads and writes of a parameter: value, states and gradient, and in mixed
- * precision what forward reads, which is written beside the master. */
-int32_t mics_optimizer_moved_bytes(mics_optimizer_kind kind, bool mixed);
+ * precision what forward reads, which is written beside the master. States of fewer bits are made
+ * fp32 and rounded again in passes of their own. `grad_bytes`: of one number of the gradient.
+ *
+ * Needs:   a valid kind and dtype.
+ */
+int32_t mics_optimizer_moved_bytes(mics_optimizer_kind kind, mics_state_dtype dtype, bool mixed,
+                                   size_t grad_bytes);
 
 #ifdef __cplusplus
 }

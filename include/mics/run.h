@@ -286,7 +286,7 @@ typedef struct mics_job_facts {
     // Memory of a rank.
     size_t limit_bytes;       // that it may have; SIZE_MAX: nobody knows
     bool limit_is_set;        // by run.memory_limit
-    size_t host_copy_bytes;   // beside a GPU's, on the host, to load and save
+    size_t host_copy_bytes;   // on the host, to load and save: of a GPU, or of states in fewer bits
     size_t node_memory_bytes; // of copies in node memory, of the host's; 0: none are made
     // Beside all that, on the host: saves are written from it while training goes on; 0: they stop
     // it.

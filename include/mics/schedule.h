@@ -93,7 +93,7 @@ enum { MICS_STEP_USES = 4 }; // units whose parameters one step may read
 typedef struct mics_step_use {
     int32_t unit;
     int32_t param_slot; // -1: the persistent buffer (P = 1, or shared), or not needed
-    int32_t grad_slot;  // -1: the accumulator (G = 1), or no gradient
+    int32_t grad_slot;  // -1: the accumulator, or no gradient
     bool accumulate;    // BACKWARD and REDUCE: add to what is there of the gradient: in the slot
                         // (of micro-batches in flight before), or in the accumulator
     bool fold; // BACKWARD, MIXED with G = 1: the slot is whole, and goes to the accumulator
@@ -278,9 +278,11 @@ typedef struct mics_schedule_spec {
     // Rounded sums are listed also where they send more between nodes than whole ones, which is
     // refused otherwise. To plan, not to run.
     bool any_rounding;
+    bool rounded_sums;             // see mics_schedule_rounds_sums
     mics_optimizer_kind optimizer; // whose states are counted
-    // (optional) A schedule of the same model, batch, precision, accelerator, recompute, optimizer
-    // and evaluation_only. Where its activations lie is taken over instead of being found again,
+    mics_state_dtype state_dtype;  // they are held in; FP32 of one that takes matrices whole
+    // (optional) A schedule of the same model, batch, precision, accelerator, recompute, optimizer,
+    // state_dtype and evaluation_only. Where its activations lie is taken over instead of being found again,
     // which is most of the work of short lists. Needed during mics_schedule_open alone: the
     // schedule's own spec has NULL.
     const struct mics_schedule *like;
@@ -551,6 +553,18 @@ void mics_schedule_close(mics_schedule *schedule);
  * Threads: any.
  */
 mics_status mics_schedule_validate(const mics_schedule *schedule);
+
+/* Whether accumulators hold numbers of 2 bytes: gradients are written where the optimizer reads them,
+ * and added to rounded. In mixed precision on one rank, as nobody sums over ranks, if there is one
+ * micro-step (then nothing is rounded either) or spec.rounded_sums allows it; not of an optimizer
+ * that takes matrices whole. Pure.
+ *
+ * Needs:   of the spec its precision, mesh, micro_steps, rounded_sums and optimizer.
+ */
+bool mics_schedule_rounds_sums(const mics_schedule_spec *spec);
+
+/* Bytes of one number of accumulators. Needs what mics_schedule_rounds_sums does. */
+size_t mics_schedule_sum_bytes(const mics_schedule_spec *spec);
 
 /* Bytes of one element of what a tag counts; 4 for what is counted in other ways. What is held for
  * the optimizer is mics_optimizer_kept_bytes. Pure.

@@ -102,10 +102,11 @@ static void print_memory(const mics_job *job)
     }
     printf("  %-28s %12s %16zu B\n", "in all",
            mics_size_text((double)ledger->total, text, sizeof text), ledger->total);
-    if (mics_job_facts_get(job).accelerator) {
-        const size_t host = mics_job_facts_get(job).host_copy_bytes;
+    const size_t host = mics_job_facts_get(job).host_copy_bytes;
+    if (host > 0)
         printf("  %-28s %12s %16zu B\n", "host, to load and save",
                mics_size_text((double)host, text, sizeof text), host);
+    if (mics_job_facts_get(job).accelerator) {
         const size_t copies = mics_job_facts_get(job).node_memory_bytes;
         if (copies > 0)
             printf("  %-28s %12s %16zu B\n", "host, copies in node memory",

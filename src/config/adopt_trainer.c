@@ -108,29 +108,43 @@ static mics_status put_cpu(config *run, const adopted_key *row, const mics_json_
 
 // Its names for an optimizer here; an implementation makes no difference.
 static const struct {
-    const char *theirs, *ours;
+    const char *theirs, *ours, *state_dtype; // NULL: nothing is said
 } optimizers[] = {
-    {"adamw_torch", "\"AdamW\""},     {"adamw_torch_fused", "\"AdamW\""},
-    {"adamw_hf", "\"AdamW\""},        {"adamw_apex_fused", "\"AdamW\""},
-    {"adamw_torch_xla", "\"AdamW\""}, {"sgd", "\"SGD\""},
-    {"lion_32bit", "\"Lion\""},       {"lion", "\"Lion\""},
-    {"paged_lion_32bit", "\"Lion\""}, {"paged_adamw_32bit", "\"AdamW\""},
-    {"paged_adamw", "\"AdamW\""},
+    {"adamw_torch", "\"AdamW\"", NULL},
+    {"adamw_torch_fused", "\"AdamW\"", NULL},
+    {"adamw_hf", "\"AdamW\"", NULL},
+    {"adamw_apex_fused", "\"AdamW\"", NULL},
+    {"adamw_torch_xla", "\"AdamW\"", NULL},
+    {"sgd", "\"SGD\"", NULL},
+    {"lion_32bit", "\"Lion\"", NULL},
+    {"lion", "\"Lion\"", NULL},
+    {"paged_lion_32bit", "\"Lion\"", NULL},
+    {"paged_adamw_32bit", "\"AdamW\"", NULL},
+    {"paged_adamw", "\"AdamW\"", NULL},
+    {"adamw_8bit", "\"AdamW\"", "\"8bit\""},
+    {"adamw_bnb_8bit", "\"AdamW\"", "\"8bit\""},
+    {"paged_adamw_8bit", "\"AdamW\"", "\"8bit\""},
+    {"lion_8bit", "\"Lion\"", "\"8bit\""},
+    {"paged_lion_8bit", "\"Lion\"", "\"8bit\""},
 };
 
 static mics_status put_optimizer(config *run, const adopted_key *row, const mics_json_value *value)
 {
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
-        if (is_text(value, optimizers[i].theirs))
-            return at(run, "optimizer.type") != NULL
-                       ? MICS_OK // DeepSpeed's goes before
-                       : mics_adopt_put(run, row->target, optimizers[i].ours, row->path,
-                                        row->origin);
+        if (!is_text(value, optimizers[i].theirs))
+            continue;
+        if (at(run, "optimizer.type") != NULL) // DeepSpeed's goes before
+            return MICS_OK;
+        MICS_TRY(mics_adopt_put(run, row->target, optimizers[i].ours, row->path, row->origin));
+        return optimizers[i].state_dtype == NULL
+                   ? MICS_OK
+                   : mics_adopt_put(run, "optimizer.params.state_dtype", optimizers[i].state_dtype,
+                                    row->path, row->origin);
     }
     char text[TEXT_BYTES];
     return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
-                              "%s is not built; adamw_torch and other names of AdamW in 32 bits, "
-                              "sgd and lion_32bit are",
+                              "%s is not built; adamw_torch and other names of AdamW in 8 or 32 "
+                              "bits, sgd, lion_8bit and lion_32bit are",
                               mics_config_value_text(value, text, sizeof text));
 }
 

@@ -26,6 +26,8 @@
 #define ONLY_DATA "only data parallelism is built; use 1"
 #define FOR_PIPELINES "it is for pipelines"
 #define FOR_ADAPTERS "it is for adapters and quantised weights"
+#define IN_STATE_DTYPE                                                                             \
+    "write \"optimizer\": {\"params\": {\"state_dtype\": \"bf16\"}} instead, or use false"
 
 static const foreign_key rows[] = {
     // ---- optimizer, scheduler ----
@@ -137,7 +139,6 @@ static const foreign_key rows[] = {
     {"fp16.fp16_master_weights_and_grads", OFF, "master weights are fp32; use false"},
     {"amp", OFF, "write bf16.enabled or fp16.enabled instead"},
     {"torch_autocast", OFF, "write bf16.enabled or fp16.enabled instead"},
-    {"data_types", HINT, "gradients are accumulated in fp32"},
     {"prescale_gradients", HINT, SAME_MEAN},
     {"gradient_predivide_factor", HINT, SAME_MEAN},
     {"sparse_gradients", HINT, "gradients are dense, which gives the same sums"},
@@ -159,8 +160,8 @@ static const foreign_key rows[] = {
     {"zero_optimization.mics_hierarchial_params_gather", HINT,
      "write it as mics_hierarchical_params_gather"},
     {"bf16.bf16_master_weights_and_grads", OFF, "master weights are fp32; use false"},
-    {"bf16.bf16_optimizer_states", OFF, "optimizer states are fp32; use false"},
-    {"fp16.fp16_optimizer_states", OFF, "optimizer states are fp32; use false"},
+    {"bf16.bf16_optimizer_states", OFF, IN_STATE_DTYPE},
+    {"fp16.fp16_optimizer_states", OFF, IN_STATE_DTYPE},
     {"seq_parallel_communication_data_type", HINT, "sequences are not cut"},
     {"dataloader_drop_last", HINT, "every step has a whole batch; epochs are counted by it"},
     {"nebula", HINT, "run.checkpoint_every says what is saved"},

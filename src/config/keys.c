@@ -27,6 +27,8 @@ static const char *const boundary_dtypes[] = {"auto", "fp32", "bf16", "int8", NU
 static const char *const optimizers[] = {"Adam", "AdamW", "FusedAdam", "DeepSpeedCPUAdam",
                                          "SGD",  "Lion",  "FusedLion", "DeepSpeedCPULion",
                                          "Muon", NULL};
+static const char *const sum_dtypes[] = {"fp32", "bf16", "fp16", NULL};
+static const char *const state_dtypes[] = {"fp32", "bf16", "8bit", NULL};
 static const char *const rate_adjustments[] = {"original", "match_rms_adamw", NULL};
 // In the order of mics_lr_kind, MICS_LR_CONSTANT apart.
 static const char *const schedulers[] = {"WarmupLR",
@@ -272,6 +274,10 @@ static const key rows[] = {
     {INT("gradient_accumulation_steps", micro_steps, 1, MAX_RANKS, 0, SHOW(run.micro_steps),
          .automatic = "auto: train_batch_size / (micro-batch x ranks), or 1",
          .help = "micro-steps of a step")},
+    {SECTION("data_types", .help = "of what is not said elsewhere")},
+    {CHOICE("data_types.grad_accum_dtype", sum_dtype, sum_dtypes, "fp32", .flags = KEY_KEPT,
+            .help = "what gradients of micro-steps are added up in: fp32, or on one rank "
+                    "run.precision's bf16 or fp16, where each sum is rounded")},
     {REAL("gradient_clipping", run.clip, 0, 1e30, 0, .flags = KEY_KEPT,
           .help = "largest norm of all gradients together; 0: no clipping")},
     // ---- optimizer ----
@@ -327,6 +333,9 @@ static const key rows[] = {
     {REAL("optimizer.params.adam_lr", adam_lr, 0, 1e6, 0, .flags = KEY_KEPT,
           .help =
               "Muon: learning rate of what it leaves to AdamW, which changes as lr does; 0: lr")},
+    {CHOICE("optimizer.params.state_dtype", state_dtype, state_dtypes, "fp32", .flags = KEY_KEPT,
+            .help = "what AdamW, SGD and Lion hold their states in: fp32; bf16, rounded at random; "
+                    "8bit, bitsandbytes' dynamic code in blocks of 256. Checkpoints hold fp32")},
     {REAL("optimizer.params.weight_decay", run.optimizer.weight_decay, 0, 1e3, 0, .flags = KEY_KEPT,
           .help = "weight decay of matrices and embeddings: decoupled, but SGD adds it to the "
                   "gradient, as torch does")},

@@ -145,7 +145,7 @@ typedef struct config {
     // Optimizer and scheduler as written; mics_run has what becomes of them.
     const char *optimizer, *scheduler, *warmup_type;
     bool adam_w_mode;
-    const char *adjust_lr;
+    const char *adjust_lr, *state_dtype, *sum_dtype;
     double adam_lr;
     double lr;
     double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio, min_ratio;

@@ -208,6 +208,19 @@ static mics_status fill_muon(config *run)
                                 "must be a whole number, not %g", settings[steps]);
 }
 
+static mics_status fill_state_dtype(config *run)
+{
+    static const char path[] = "optimizer.params.state_dtype";
+    mics_state_dtype dtype = MICS_STATE_FP32;
+    while (strcmp(run->state_dtype, mics_state_dtype_text(dtype)) != 0)
+        dtype++;
+    run->run.state_dtype = dtype;
+    if (dtype == MICS_STATE_FP32 || run->run.optimizer.kind != MICS_OPTIMIZER_MUON)
+        return MICS_OK;
+    return mics_json_fail(run->run.json, path, MICS_ERR_UNSUPPORTED,
+                          "Muon takes its states as fp32; use \"fp32\", or AdamW, SGD or Lion");
+}
+
 // The schedule is of one rate, so the other one is a multiple of it.
 static mics_status fill_adam_lr(config *run)
 {
@@ -238,6 +251,7 @@ mics_status mics_config_fill_optimizer(config *run)
     MICS_TRY(check_optimizer_keys(run));
     MICS_TRY(check_nesterov(run));
     MICS_TRY(fill_muon(run));
+    MICS_TRY(fill_state_dtype(run));
     if (!run->adam_w_mode && run->run.optimizer.weight_decay != 0.0)
         return mics_json_fail(run->run.json, adam_mode_key, MICS_ERR_UNSUPPORTED,
                               "weight decay that is added to the gradient is not built; use true, "

@@ -200,34 +200,39 @@ static void norm(mics_engine *engine)
     for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++) {
         int64_t elems =
             engine->schedule->padded_elems[unit] / mics_schedule_unit_ranks(engine->schedule, unit);
-        engine->ops->sum_squares(&at, &engine->sums->sum_squares, summed_grads(engine, unit),
-                                 elems);
+        if (mics_schedule_rounds_sums(&engine->schedule->spec))
+            engine->ops->sum_squares_rounded(&at, &engine->sums->sum_squares,
+                                             rounded_grads(engine, unit), elems);
+        else
+            engine->ops->sum_squares(&at, &engine->sums->sum_squares, summed_grads(engine, unit),
+                                     elems);
     }
     engine->agreements[engine->rank].told = give_word(engine);
     send_sums(engine);
 }
 
 // The numbers of a unit that an optimizer is called for at once: call->rows of a parameter that
-// begin at element `first` of the unit. This rank's part of them, if there is one; the direction is
-// that of all that it owns of the unit.
-static void call_optimizer(mics_engine *engine, int32_t unit, int64_t first,
+// begin at element `first` of the unit. The part of them that is held, if there is one; the direction
+// is that of all that is held.
+static void call_optimizer(mics_engine *engine, const optimizer_shard *held, int64_t first,
                            mics_optimizer_update *call)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
-    const optimizer_shard held = optimizer_shard_of(engine, unit);
     const int64_t last = first + call->rows * call->columns;
-    const int64_t begin = first > held.range.begin ? first : held.range.begin;
-    const int64_t end = last < held.range.end ? last : held.range.end;
+    const int64_t begin = first > held->range.begin ? first : held->range.begin;
+    const int64_t end = last < held->range.end ? last : held->range.end;
     if (begin >= end)
         return;
-    const int64_t from = begin - held.range.begin;
+    const int64_t from = begin - held->range.begin;
     call->begin = begin - first;
     call->elems = end - begin;
-    call->params = held.params == NULL ? NULL : elem_at(engine, held.params, from);
-    call->masters = held.masters + from;
-    call->grads = owned_grads(engine, unit) + from;
+    call->params = held->params == NULL ? NULL : elem_at(engine, held->params, from);
+    call->masters = held->masters + from;
+    call->grads = held->grads == NULL ? NULL : held->grads + from;
+    if (held->rounded_grads != NULL)
+        call->rounded_grads = elem_at(engine, held->rounded_grads, from);
     for (int s = 0; s < MICS_OPTIMIZER_STATES; s++)
-        call->states[s] = held.states[s] == NULL ? NULL : held.states[s] + from;
+        call->states[s] = held->states[s] == NULL ? NULL : held->states[s] + from;
     call->direction = call->direction == NULL ? NULL : call->direction + from;
     engine->ops->update[engine->spec.optimizer.kind](&at, call);
 }
@@ -242,7 +247,8 @@ static mics_optimizer_update begin_call(const mics_engine *engine, const mics_pa
 }
 
 // The rank's part of each matrix that is made orthogonal.
-static void update_matrices(mics_engine *engine, int32_t unit, mics_update_phase phase)
+static void update_matrices(mics_engine *engine, int32_t unit, const optimizer_shard *held,
+                            mics_update_phase phase)
 {
     const mics_schedule *schedule = engine->schedule;
     const int64_t base = mics_schedule_unit_block(schedule, unit, engine->rank).begin;
@@ -257,12 +263,12 @@ static void update_matrices(mics_engine *engine, int32_t unit, mics_update_phase
         call.rows = matrix->rows;
         call.columns = matrix->columns;
         call.direction = momentum_for(engine, unit, owner);
-        call_optimizer(engine, unit, base + matrix->first, &call);
+        call_optimizer(engine, held, base + matrix->first, &call);
     }
 }
 
 // Decay differs by tensor.
-static void update_params(mics_engine *engine, int32_t unit_index)
+static void update_params(mics_engine *engine, int32_t unit_index, const optimizer_shard *held)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
     const bool matrices = engine->schedule->rounds[unit_index].count > 0;
@@ -275,9 +281,77 @@ static void update_params(mics_engine *engine, int32_t unit_index)
         if (engine->spec.other_rate > 0)
             call.lr = (float)((double)call.lr * engine->spec.other_rate);
         if (!(matrices && param->hidden))
-            call_optimizer(engine, unit_index, param->offset, &call);
+            call_optimizer(engine, held, param->offset, &call);
     }
-    update_matrices(engine, unit_index, MICS_UPDATE_APPLY);
+    update_matrices(engine, unit_index, held, MICS_UPDATE_APPLY);
+}
+
+// ---- states that are held in fewer bits ----
+
+// Random streams of a run's seed that belong to rounding, one a unit; see dropout_stream.
+static const uint64_t rounding_stream = (uint64_t)0x5C << 56;
+
+// What a state of a shard is rounded with from element `begin` on: the same on every replica, and
+// whatever O.
+static mics_state_draw draw_of(const mics_engine *engine, int32_t unit, int32_t state,
+                               int64_t begin)
+{
+    const int32_t degree = engine->schedule->sharding[unit].optimizer;
+    return (mics_state_draw){.key =
+                                 mics_rng_bits(engine->spec.seed, rounding_stream + (uint64_t)unit,
+                                               (uint64_t)engine->pending.step),
+                             .first = unit_range(engine, unit, degree).begin + begin,
+                             .state = (uint32_t)state};
+}
+
+// `elems` of a shard from element `begin` on, with their states in the workspace.
+static optimizer_shard part_of(const mics_engine *engine, const optimizer_shard *held,
+                               int64_t begin, int64_t elems)
+{
+    const int32_t states = mics_optimizer_def_get(engine->spec.optimizer.kind)->states;
+    optimizer_shard part = *held;
+    part.range.begin += begin;
+    part.range.end = part.range.begin + elems;
+    part.masters += begin;
+    if (held->grads != NULL)
+        part.grads += begin;
+    if (held->rounded_grads != NULL)
+        part.rounded_grads = elem_at(engine, held->rounded_grads, begin);
+    part.params = held->params == NULL ? NULL : elem_at(engine, held->params, begin);
+    for (int32_t s = 0; s < states; s++)
+        part.states[s] = engine->workspace + s * state_part_elems(engine);
+    return part;
+}
+
+// Part by part: states are made fp32, updated, and rounded again.
+static void update_packed(mics_engine *engine, int32_t unit, const optimizer_shard *held)
+{
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
+    const int32_t states = mics_optimizer_def_get(engine->spec.optimizer.kind)->states;
+    const int64_t elems = held->range.end - held->range.begin, most = state_part_elems(engine);
+    for (int64_t begin = 0; begin < elems; begin += most) {
+        const int64_t count = elems - begin < most ? elems - begin : most;
+        const optimizer_shard part = part_of(engine, held, begin, count);
+        for (int32_t s = 0; s < states; s++) {
+            const mics_state_part state = state_part(engine, unit, s, begin, count);
+            engine->ops->unpack_state(&at, part.states[s], &state);
+        }
+        update_params(engine, unit, &part);
+        for (int32_t s = 0; s < states; s++) {
+            const mics_state_part state = state_part(engine, unit, s, begin, count);
+            const mics_state_draw draw = draw_of(engine, unit, s, begin);
+            engine->ops->pack_state(&at, &state, part.states[s], &draw);
+        }
+    }
+}
+
+static void update_shard(mics_engine *engine, int32_t unit)
+{
+    const optimizer_shard held = optimizer_shard_of(engine, unit);
+    if (engine->schedule->spec.state_dtype == MICS_STATE_FP32)
+        update_params(engine, unit, &held);
+    else
+        update_packed(engine, unit, &held);
 }
 
 // Replicas of a deferred update are compared in the agreement of the step that runs it.
@@ -302,8 +376,9 @@ static void momentum(mics_engine *engine, int32_t unit)
 {
     if (engine->pending.left == 0)
         return;
+    const optimizer_shard held = optimizer_shard_of(engine, unit);
     tell_update(engine);
-    update_matrices(engine, unit, MICS_UPDATE_MOMENTUM);
+    update_matrices(engine, unit, &held, MICS_UPDATE_MOMENTUM);
     copy_to_owners(engine, unit);
 }
 
@@ -314,7 +389,7 @@ static void update(mics_engine *engine, int32_t unit)
         return;
     tell_update(engine);
     sum_updated(engine, unit);
-    update_params(engine, unit);
+    update_shard(engine, unit);
     pthread_mutex_lock(&engine->mutex);
     pending->left--;
     pthread_mutex_unlock(&engine->mutex);

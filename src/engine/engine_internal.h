@@ -11,7 +11,9 @@
 
 // Where units and slots begin in their arenas, elements.
 typedef struct arena_map {
-    int64_t *params, *grads, *moments; // by unit
+    int64_t *params, *grads, *moments; // by unit; `moments`: of a state that is fp32, of masters
+    int64_t *states;                   // by unit: of one state as it is held, bytes
+    int64_t states_end;                // of one state of all units
     int64_t *copies;                   // by unit: of this rank's shards, side by side
     int64_t params_end;                // of the arena
     int64_t *param_slots, *grad_slots; // by slot
@@ -100,10 +102,10 @@ struct mics_engine {
     // Arenas, one block each, in the device's memory. Those of `void *` hold numbers of dtype and
     // are walked by elem_at.
     void *params; // by unit: the shard at P; in fp32 with the optimizer shard (masters) in place
-    float *grads; // by unit: the accumulator at G; fp32
-    // Of the optimizer: by unit, one state of the optimizer shard at O, then the next; then masters
-    // (MIXED).
-    float *moments;
+    float *grads; // by unit: the accumulator at G; fp32, or numbers of dtype
+    // Of the optimizer: by unit, one state of the optimizer shard at O as it is held, then the
+    // next; then masters (MIXED).
+    void *moments;
     void *gather; // parameter slots
     void *reduce; // gradient slots
     void *activations;
@@ -380,7 +382,10 @@ mics_range unit_elems_of(const mics_engine *engine, int32_t unit, mics_range ran
 /* This rank's elements of a unit, or of its block of one of experts, at a degree. */
 mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree);
 
-/* Of a unit's accumulator the optimizer shard, and the rank's 1 / ranks, which lies inside: what the
+/* A unit's accumulator where it holds numbers of dtype (mics_schedule_rounds_sums). */
+void *rounded_grads(const mics_engine *engine, int32_t unit);
+
+/* Of one that holds fp32 the optimizer shard, and the rank's 1 / ranks, which lies inside: what the
  * second hop leaves. */
 float *owned_grads(const mics_engine *engine, int32_t unit);
 float *summed_grads(const mics_engine *engine, int32_t unit);
@@ -402,13 +407,29 @@ void *shard_at(const mics_engine *engine, int32_t unit);
 /* Where kernels run that belong to a stream; computation alone has a workspace. */
 mics_exec exec_on(const mics_engine *engine, mics_stream stream);
 
-// The optimizer shard of a unit, in the device's memory.
+// The optimizer shard of a unit, or a part of it, in the device's memory.
 typedef struct optimizer_shard {
     mics_range range; // of the unit's elements (no padding), cut at its own length
-    float *masters, *states[MICS_OPTIMIZER_STATES];
-    void *params; // the same numbers of dtype; NULL: the masters are the parameters
+    float *masters;
+    float *states[MICS_OPTIMIZER_STATES]; // NULL: held in fewer bits (state_part)
+    void *params;        // the same numbers of dtype; NULL: the masters are the parameters
+    const float *grads;  // of an engine that trains
+    void *rounded_grads; // in its place, of dtype (mics_schedule_rounds_sums)
 } optimizer_shard;
 optimizer_shard optimizer_shard_of(const mics_engine *engine, int32_t unit);
+
+/* Elements of a unit's optimizer shard with padding, and where one of its states is. */
+int64_t owned_elems(const mics_engine *engine, int32_t unit);
+void *state_at(const mics_engine *engine, int32_t unit, int32_t state);
+
+/* Elements whose states, as fp32, fill the workspace or the device's cache. */
+int64_t state_part_elems(const mics_engine *engine);
+
+/* So many elements of a state as it is held, from element `begin` of the shard on; those of padding
+ * are neither written nor read.
+ * Needs:   begin a multiple of MICS_STATE_BLOCK. */
+mics_state_part state_part(const mics_engine *engine, int32_t unit, int32_t state, int64_t begin,
+                           int64_t elems);
 
 // ---- replicas.c ----
 

@@ -4,9 +4,9 @@
 //
 // In fp32 on the CPU that is the same memory. Otherwise callers see a copy on the host, which is
 // there from opening on until it is released: the parameter shards in fp32 with the masters inside,
-// then, of a device with memory of its own, the optimizer's states. In bf16 on the CPU masters and
-// states have their place in fp32, which callers see once the copy is released, so that saves copy
-// nothing.
+// then the optimizer's states, of a device with memory of its own or where they are held in fewer
+// bits. In bf16 on the CPU masters and states have their place in fp32, which callers see once the
+// copy is released, so that saves copy nothing.
 #include "engine/engine_internal.h"
 #include "mics/log.h"
 
@@ -15,13 +15,16 @@ static int64_t at_most(int64_t value, int64_t limit)
     return value < limit ? value : limit;
 }
 
-// Floats of one state of all optimizer shards.
-static int64_t owned_elems(const mics_engine *engine)
+int64_t owned_elems(const mics_engine *engine, int32_t unit)
 {
-    int64_t elems = 0;
-    for (int32_t u = 0; u < engine->schedule->spec.model->unit_count; u++)
-        elems += engine->schedule->padded_elems[u] / engine->schedule->sharding[u].optimizer;
-    return elems;
+    return engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].optimizer;
+}
+
+// Floats of one state of all optimizer shards.
+static int64_t all_owned_elems(const mics_engine *engine)
+{
+    const int32_t last = engine->schedule->spec.model->unit_count - 1;
+    return engine->map.moments[last] + owned_elems(engine, last);
 }
 
 static int32_t state_count(const mics_engine *engine)
@@ -43,10 +46,20 @@ static int64_t all_shard_elems(const mics_engine *engine)
     return elems;
 }
 
-// Whether the optimizer's states that callers see are a copy, as the device has its own memory.
 static bool is_remote(const mics_engine *engine)
 {
     return !engine->device->is_host;
+}
+
+// Whether states are held in fewer bits.
+static bool is_packed(const mics_schedule_spec *spec)
+{
+    return spec->state_dtype != MICS_STATE_FP32 && !spec->evaluation_only;
+}
+
+bool mics_engine_copies_states(const mics_schedule *schedule)
+{
+    return schedule->spec.accelerator || is_packed(&schedule->spec);
 }
 
 static bool is_mixed(const mics_engine *engine)
@@ -57,7 +70,7 @@ static bool is_mixed(const mics_engine *engine)
 // Whether callers see a copy, and not the memory that computation uses.
 static bool is_copied(const mics_engine *engine)
 {
-    return is_remote(engine) || is_mixed(engine);
+    return mics_engine_copies_states(engine->schedule) || is_mixed(engine);
 }
 
 // Elements by which the optimizer shard begins behind the parameter shard.
@@ -65,6 +78,32 @@ static int64_t offset_in_shard(const mics_engine *engine, int32_t unit)
 {
     const mics_sharding *s = &engine->schedule->sharding[unit];
     return unit_range(engine, unit, s->optimizer).begin - unit_range(engine, unit, s->params).begin;
+}
+
+void *state_at(const mics_engine *engine, int32_t unit, int32_t state)
+{
+    return (char *)engine->moments + state * engine->map.states_end + engine->map.states[unit];
+}
+
+int64_t state_part_elems(const mics_engine *engine)
+{
+    const int64_t capacity = (int64_t)(engine->workspace_bytes / sizeof(float));
+    return at_most(mics_state_part_elems(engine->schedule->spec.accelerator),
+                   capacity / state_count(engine) / MICS_STATE_BLOCK * MICS_STATE_BLOCK);
+}
+
+mics_state_part state_part(const mics_engine *engine, int32_t unit, int32_t state, int64_t begin,
+                           int64_t elems)
+{
+    const mics_state_dtype dtype = engine->schedule->spec.state_dtype;
+    const size_t scales = mics_state_scale_bytes(dtype, owned_elems(engine, unit));
+    char *at = state_at(engine, unit, state);
+    return (mics_state_part){
+        .dtype = dtype,
+        .squares = mics_optimizer_def_get(engine->spec.optimizer.kind)->squares[state],
+        .scales = (float *)(void *)at + begin / MICS_STATE_BLOCK,
+        .held = at + scales + begin * (int64_t)mics_state_elem_bytes(dtype),
+        .elems = elems};
 }
 
 optimizer_shard optimizer_shard_of(const mics_engine *engine, int32_t unit)
@@ -76,12 +115,23 @@ optimizer_shard optimizer_shard_of(const mics_engine *engine, int32_t unit)
                             .masters = is_mixed(engine) ? NULL : params};
     if (engine->moments == NULL) // an engine for evaluation
         return held;
-    float *next = engine->moments + engine->map.moments[unit];
-    for (int32_t s = 0; s < state_count(engine); s++, next += owned_elems(engine))
-        held.states[s] = next;
-    if (is_mixed(engine))
-        held.masters = next;
+    if (mics_schedule_rounds_sums(&engine->schedule->spec))
+        held.rounded_grads = rounded_grads(engine, unit);
+    else
+        held.grads = owned_grads(engine, unit);
+    for (int32_t s = 0; s < state_count(engine) && !is_packed(&engine->schedule->spec); s++)
+        held.states[s] = state_at(engine, unit, s);
+    if (is_mixed(engine)) {
+        char *masters = (char *)engine->moments + state_count(engine) * engine->map.states_end;
+        held.masters = (float *)(void *)masters + engine->map.moments[unit];
+    }
     return held;
+}
+
+static float *copied_state(const mics_engine *engine, int32_t unit, int32_t state)
+{
+    return engine->host_copy + all_shard_elems(engine) + engine->map.moments[unit] +
+           state * all_owned_elems(engine);
 }
 
 // What a unit's optimizer shard has beside its parameters, in place or in the copy.
@@ -90,10 +140,9 @@ static void place_states(const mics_engine *engine, int32_t unit,
 {
     if (engine->moments == NULL) // an engine for evaluation
         return;
-    float *moments =
-        is_remote(engine) ? engine->host_copy + all_shard_elems(engine) : engine->moments;
+    const bool copied = mics_engine_copies_states(engine->schedule);
     for (int32_t s = 0; s < state_count(engine); s++)
-        result->states[s] = moments + engine->map.moments[unit] + s * owned_elems(engine);
+        result->states[s] = copied ? copied_state(engine, unit, s) : state_at(engine, unit, s);
 }
 
 mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine, int32_t unit)
@@ -108,7 +157,8 @@ mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *e
     };
     if (released && is_remote(engine))
         return result;
-    place_states(engine, unit, &result);
+    if (!released || !mics_engine_copies_states(engine->schedule))
+        place_states(engine, unit, &result);
     if (released) {
         result.params = optimizer_shard_of(engine, unit).masters;
         return result;
@@ -124,10 +174,10 @@ mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *e
 size_t mics_engine_copy_bytes(const mics_schedule *schedule)
 {
     const mics_schedule_spec *spec = &schedule->spec;
-    const bool states = spec->accelerator && !spec->evaluation_only;
+    const bool states = mics_engine_copies_states(schedule) && !spec->evaluation_only;
     const int64_t count = states ? mics_optimizer_def_get(spec->optimizer)->states : 0;
     int64_t elems = 0;
-    if (!spec->accelerator && spec->precision == MICS_PRECISION_FP32)
+    if (!mics_engine_copies_states(schedule) && spec->precision == MICS_PRECISION_FP32)
         return 0;
     for (int32_t u = 0; u < spec->model->unit_count; u++) {
         const mics_sharding *s = &schedule->sharding[u];
@@ -160,13 +210,50 @@ static void copy_floats(const mics_engine *engine, float *to, const float *from,
                               (size_t)elems * sizeof(float));
 }
 
+// A part of a state that is held in fewer bits; of a device by way of the ops' workspace.
+static void convert_state_part(const mics_engine *engine, const mics_state_part *part, float *here,
+                               bool upload)
+{
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
+    float *values = is_remote(engine) ? engine->workspace : here;
+    if (upload && values != here)
+        copy_floats(engine, values, here, part->elems);
+    if (upload)
+        engine->ops->pack_state(&at, part, values, NULL);
+    else
+        engine->ops->unpack_state(&at, values, part);
+    if (!upload && values != here)
+        copy_floats(engine, here, values, part->elems);
+}
+
+static void convert_states(const mics_engine *engine, int32_t unit, bool upload)
+{
+    const mics_range range = optimizer_shard_of(engine, unit).range;
+    const int64_t elems = range.end - range.begin;
+    const int64_t most = is_remote(engine) ? state_part_elems(engine) : elems;
+    for (int32_t s = 0; s < state_count(engine); s++) {
+        float *here = copied_state(engine, unit, s);
+        for (int64_t begin = 0; begin < elems; begin += most) {
+            const mics_state_part part =
+                state_part(engine, unit, s, begin, at_most(most, elems - begin));
+            convert_state_part(engine, &part, here + begin, upload);
+        }
+    }
+}
+
 // All states of all units lie one behind the other, here and there.
 static void copy_moments(const mics_engine *engine, bool upload)
 {
     float *here = engine->host_copy + all_shard_elems(engine), *there = engine->moments;
-    if (there != NULL && is_remote(engine))
+    if (there == NULL || !mics_engine_copies_states(engine->schedule))
+        return;
+    if (!is_packed(&engine->schedule->spec)) {
         copy_floats(engine, upload ? there : here, upload ? here : there,
-                    state_count(engine) * owned_elems(engine));
+                    state_count(engine) * all_owned_elems(engine));
+        return;
+    }
+    for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++)
+        convert_states(engine, unit, upload);
 }
 
 // Numbers of a device go through the ops' workspace, where they are rounded (upload) or widened.
@@ -201,8 +288,7 @@ static void convert(const mics_engine *engine, void *there, float *here, int64_t
 // The masters are not rounded: they lie over what is.
 static void copy_masters(const mics_engine *engine, int32_t unit, bool upload)
 {
-    const int64_t elems =
-        engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].optimizer;
+    const int64_t elems = owned_elems(engine, unit);
     float *here = engine->host_copy + engine->map.copies[unit] + offset_in_shard(engine, unit);
     float *there = optimizer_shard_of(engine, unit).masters;
     if (there != NULL)
@@ -211,8 +297,13 @@ static void copy_masters(const mics_engine *engine, int32_t unit, bool upload)
 
 static void copy_unit(const mics_engine *engine, int32_t unit, bool upload)
 {
-    convert(engine, shard_at(engine, unit), engine->host_copy + engine->map.copies[unit],
-            shard_elems(engine, unit), upload);
+    float *here = engine->host_copy + engine->map.copies[unit], *there = shard_at(engine, unit);
+    if (!is_mixed(engine)) {
+        copy_floats(engine, upload ? there : here, upload ? here : there,
+                    shard_elems(engine, unit));
+        return;
+    }
+    convert(engine, there, here, shard_elems(engine, unit), upload);
     copy_masters(engine, unit, upload);
 }
 
@@ -221,19 +312,15 @@ static mics_status copy_shards(mics_engine *engine, bool upload)
     MICS_TRY(device_drain(engine));
     mics_op_set_threads(engine->schedule->spec.batch.threads);
     copy_moments(engine, upload);
-    if (!is_mixed(engine))
-        copy_floats(engine, upload ? engine->params : engine->host_copy,
-                    upload ? engine->host_copy : engine->params, all_shard_elems(engine));
-    for (int32_t unit = 0; is_mixed(engine) && unit < engine->schedule->spec.model->unit_count;
-         unit++)
+    for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++)
         copy_unit(engine, unit, upload);
     return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
 }
 
 mics_status mics_engine_download(mics_engine *engine)
 {
-    return is_remote(engine) || engine->host_copy != NULL ? mics_engine_download_params(engine)
-                                                          : MICS_OK;
+    const bool copies = mics_engine_copies_states(engine->schedule);
+    return copies || engine->host_copy != NULL ? mics_engine_download_params(engine) : MICS_OK;
 }
 
 mics_status mics_engine_download_params(mics_engine *engine)
@@ -269,7 +356,7 @@ mics_status mics_engine_upload(mics_engine *engine)
         return MICS_OK;
     if (engine->host_copy != NULL)
         return copy_shards(engine, true);
-    if (is_remote(engine))
+    if (mics_engine_copies_states(engine->schedule))
         return mics_fail(MICS_ERR_INVALID,
                          "optimizer shards were released, so there is nothing to upload; "
                          "call mics_engine_download first");

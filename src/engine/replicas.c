@@ -218,19 +218,36 @@ static mics_status hash_params(const mics_engine *engine, int32_t unit, uint64_t
     return hash_bytes(engine, shard_at(engine, unit), (size_t)elems * engine->elem_bytes, hash_out);
 }
 
+// As they are held, without padding.
+static mics_status hash_states(const mics_engine *engine, int32_t unit, int64_t elems,
+                               uint64_t *hash_out)
+{
+    const int32_t states = mics_optimizer_def_get(engine->spec.optimizer.kind)->states;
+    const mics_state_dtype dtype = engine->schedule->spec.state_dtype;
+    const int64_t blocks = (elems + MICS_STATE_BLOCK - 1) / MICS_STATE_BLOCK;
+    for (int32_t s = 0; s < states; s++) {
+        const mics_state_part part = state_part(engine, unit, s, 0, elems);
+        const size_t bytes = (size_t)elems * mics_state_elem_bytes(dtype);
+        uint64_t scales = 0, hash = 0;
+        if (dtype == MICS_STATE_8BIT)
+            MICS_TRY(
+                hash_bytes(engine, part.scales, (size_t)blocks * sizeof *part.scales, &scales));
+        MICS_TRY(hash_bytes(engine, part.held, bytes + bytes % 2, &hash)); // of 16 bytes
+        *hash_out = join(*hash_out, join(scales, hash));
+    }
+    return MICS_OK;
+}
+
 static mics_status hash_unit(const mics_engine *engine, int32_t unit)
 {
     unit_hashes *hashes = &engine->replicas->units[unit];
     const optimizer_shard held = optimizer_shard_of(engine, unit);
     const size_t bytes = (size_t)(held.range.end - held.range.begin) * sizeof(float);
-    uint64_t hash = 0;
     *hashes = (unit_hashes){{0}};
     if (is_compared(engine, unit, MICS_REPLICA_MASTERS)) {
         MICS_TRY(hash_bytes(engine, held.masters, bytes, &hashes->of[MICS_REPLICA_MASTERS]));
-        for (int s = 0; s < MICS_OPTIMIZER_STATES && held.states[s] != NULL; s++) {
-            MICS_TRY(hash_bytes(engine, held.states[s], bytes, &hash));
-            hashes->of[MICS_REPLICA_MOMENTS] = join(hashes->of[MICS_REPLICA_MOMENTS], hash);
-        }
+        MICS_TRY(hash_states(engine, unit, held.range.end - held.range.begin,
+                             &hashes->of[MICS_REPLICA_MOMENTS]));
     }
     if (is_compared(engine, unit, MICS_REPLICA_PARAMS))
         MICS_TRY(hash_params(engine, unit, &hashes->of[MICS_REPLICA_PARAMS]));

@@ -29,6 +29,11 @@ static void map_params(mics_engine *engine)
     engine->map.params_end = end;
 }
 
+static int64_t state_bytes(const mics_engine *engine, int32_t unit)
+{
+    return (int64_t)mics_state_bytes(engine->schedule->spec.state_dtype, owned_elems(engine, unit));
+}
+
 static mics_status map_units(mics_engine *engine)
 {
     const mics_schedule *schedule = engine->schedule;
@@ -38,12 +43,16 @@ static mics_status map_units(mics_engine *engine)
     MICS_TRY(open_offsets(engine, units, &map->copies));
     MICS_TRY(open_offsets(engine, units, &map->grads));
     MICS_TRY(open_offsets(engine, units, &map->moments));
+    MICS_TRY(open_offsets(engine, units, &map->states));
     map_params(engine);
+    map->states_end = state_bytes(engine, 0);
     for (int32_t u = 0; u + 1 < units; u++) {
         const mics_sharding *s = &schedule->sharding[u];
         map->copies[u + 1] = map->copies[u] + schedule->padded_elems[u] / s->params;
         map->grads[u + 1] = map->grads[u] + schedule->padded_elems[u] / s->grads;
-        map->moments[u + 1] = map->moments[u] + schedule->padded_elems[u] / s->optimizer;
+        map->moments[u + 1] = map->moments[u] + owned_elems(engine, u);
+        map->states[u + 1] = map->states_end;
+        map->states_end += state_bytes(engine, u + 1);
     }
     return MICS_OK;
 }
@@ -269,8 +278,8 @@ void state_close(mics_engine *engine)
 {
     mics_memory *memory = engine->spec.memory;
     arena_map *map = &engine->map;
-    int64_t *const maps[] = {map->params,  map->copies,      map->grads,
-                             map->moments, map->param_slots, map->grad_slots};
+    int64_t *const maps[] = {map->params, map->copies,      map->grads,     map->moments,
+                             map->states, map->param_slots, map->grad_slots};
     close_device(engine);
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         mics_free(memory, maps[i]);
@@ -303,6 +312,11 @@ static float *grads_at(const mics_engine *engine, int32_t unit, int32_t degree)
 {
     return engine->grads + engine->map.grads[unit] + unit_range(engine, unit, degree).begin -
            unit_range(engine, unit, engine->schedule->sharding[unit].grads).begin;
+}
+
+void *rounded_grads(const mics_engine *engine, int32_t unit)
+{
+    return elem_at(engine, engine->grads, engine->map.grads[unit]);
 }
 
 float *owned_grads(const mics_engine *engine, int32_t unit)
@@ -372,6 +386,5 @@ void *used_grads(const mics_engine *engine, const mics_step *step, int32_t unit)
         return NULL;
     if (use->grad_slot >= 0)
         return elem_at(engine, engine->reduce, engine->map.grad_slots[use->grad_slot]);
-    return engine->schedule->sharding[unit].grads == 1 ? engine->grads + engine->map.grads[unit]
-                                                       : NULL;
+    return engine->schedule->sharding[unit].grads == 1 ? rounded_grads(engine, unit) : NULL;
 }

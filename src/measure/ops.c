@@ -328,7 +328,8 @@ static mics_status time_others(measure_ops *self, const measure_subject *subject
     self->stream_bytes_per_s = 3.0 * (double)self->elem_bytes * (double)stream.shape.N / us * 1e6;
     MICS_TRY(measure_call_run(self, &update, allowed_us, &us));
     self->update_bytes_per_s =
-        mics_optimizer_moved_bytes(MICS_OPTIMIZER_ADAMW, false) * (double)update.m / us * 1e6;
+        mics_optimizer_moved_bytes(MICS_OPTIMIZER_ADAMW, MICS_STATE_FP32, false, sizeof(float)) *
+        (double)update.m / us * 1e6;
     return measure_call_run(self, &tiny, allowed_us, &self->launch_us);
 }
 

@@ -8,10 +8,11 @@
 
 /* Defines MICS_OP(NAME_update) from what an optimizer has of its own: NAME_factors_of(update), and
  *
- *     update_part(update, factors, begin, elems, rounds)
+ *     update_part(update, factors, begin, elems, rounds, narrow)
  *
  * inline, for elements [begin, begin + elems) of the shard. `rounds`, whether parameters are wanted
- * in the same pass, is a constant where it is inlined.
+ * in the same pass, and `narrow`, whether gradients are mics_elem, are constants where it is
+ * inlined. Who has narrow gradients has parameters.
  */
 // As it stands: the formatter joins the pragma and the loop.
 // clang-format off
@@ -19,10 +20,12 @@
     static void update_block(const mics_optimizer_update *update, const name##_factors *by,        \
                              int64_t begin, int64_t elems)                                         \
     {                                                                                              \
-        if (update->params)                                                                        \
-            update_part(update, by, begin, elems, true);                                           \
+        if (update->rounded_grads)                                                                 \
+            update_part(update, by, begin, elems, true, true);                                     \
+        else if (update->params)                                                                   \
+            update_part(update, by, begin, elems, true, false);                                    \
         else                                                                                       \
-            update_part(update, by, begin, elems, false);                                          \
+            update_part(update, by, begin, elems, false, false);                                   \
     }                                                                                              \
                                                                                                    \
     void MICS_OP(name##_update)(const mics_exec *at, const mics_optimizer_update *update)          \

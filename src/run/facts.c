@@ -53,6 +53,8 @@ static void fill_device(const mics_job *job, mics_job_facts *facts)
     facts->save_copy_bytes = job->saves_behind ? job->save_copy_bytes : 0;
     if (job->schedule != NULL && job->run->memory_checkpoint_every > 0)
         facts->node_memory_bytes = mics_schedule_node_bytes(job->schedule);
+    if (job->schedule != NULL && mics_engine_copies_states(job->schedule))
+        facts->host_copy_bytes = mics_engine_copy_bytes(job->schedule);
     if (!accelerator->used) {
         // A build without the plugin is not worth a word each time; one whose GPUs cannot be used
         // is.
@@ -60,7 +62,6 @@ static void fill_device(const mics_job *job, mics_job_facts *facts)
             facts->no_device = mics_cuda_find()->why_not;
         return;
     }
-    facts->host_copy_bytes = mics_engine_copy_bytes(job->schedule);
     if (accelerator->devices > 0)
         (void)mics_cuda_device_info(0, &info);
     snprintf(facts->device_name, sizeof facts->device_name, "%s", info.name);

@@ -36,6 +36,8 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
         .accelerator = budget->accelerator.used,
         .precision = run_budget_precision(budget),
         .optimizer = run->optimizer.kind,
+        .state_dtype = run->state_dtype,
+        .rounded_sums = run->rounded_sums,
     };
     choose_collectives(run, &spec);
     MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, run->sharding, &spec.mesh));

@@ -198,7 +198,9 @@ bool run_fits_save_copy(const mics_schedule *schedule, const run_budget *budget,
 {
     if (budget->accelerator.used)
         return mics_engine_copy_bytes(schedule) + copy_bytes <= budget->host_bytes;
-    return schedule->ledger.total + copy_bytes <= budget->limit_bytes;
+    const size_t states =
+        mics_engine_copies_states(schedule) ? mics_engine_copy_bytes(schedule) : 0;
+    return schedule->ledger.total + states + copy_bytes <= budget->limit_bytes;
 }
 
 // ---- advice ----

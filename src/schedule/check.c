@@ -115,18 +115,29 @@ static mics_status check_like(const mics_schedule_spec *spec)
     const mics_model *model = like == NULL           ? NULL
                               : like->spread != NULL ? like->spread->base
                                                      : like->spec.model;
-    if (like != NULL && (model != spec->model || like->spec.mesh.experts != spec->mesh.experts ||
-                         like->spec.optimizer != spec->optimizer ||
-                         like->spec.evaluation_only != spec->evaluation_only))
+    if (like != NULL &&
+        (model != spec->model || like->spec.mesh.experts != spec->mesh.experts ||
+         like->spec.optimizer != spec->optimizer || like->spec.state_dtype != spec->state_dtype ||
+         like->spec.evaluation_only != spec->evaluation_only))
         return mics_fail(
             MICS_ERR_INVALID,
             "a schedule is like one of the same model, experts, optimizer and purpose only");
     return MICS_OK;
 }
 
+static mics_status check_states(const mics_schedule_spec *spec)
+{
+    const mics_optimizer_def *def = mics_optimizer_def_get(spec->optimizer);
+    if (spec->state_dtype == MICS_STATE_FP32 || def->matrix_workspace == NULL)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID, "%s takes its states as fp32, not %s", def->name,
+                     mics_state_dtype_text(spec->state_dtype));
+}
+
 mics_status check_schedule_spec(const mics_schedule_spec *spec)
 {
     MICS_TRY(check_like(spec));
+    MICS_TRY(check_states(spec));
     for (int32_t u = 0; u < spec->model->unit_count; u++)
         MICS_TRY(check_uses(spec->model, &spec->model->units[u]));
     const mics_batch *batch = &spec->batch;

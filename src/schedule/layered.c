@@ -30,9 +30,10 @@ bool mics_layered_holds(const mics_model *model, int32_t unit)
 static size_t held_bytes(const mics_schedule *schedule)
 {
     const mics_precision precision = schedule->spec.precision;
+    const bool slots =
+        precision == MICS_PRECISION_MIXED && !mics_schedule_rounds_sums(&schedule->spec);
     int64_t elems = 0;
-    for (int32_t u = 0; precision == MICS_PRECISION_MIXED && u < schedule->spec.model->unit_count;
-         u++) {
+    for (int32_t u = 0; slots && u < schedule->spec.model->unit_count; u++) {
         if (schedule->sharding[u].grads == 1 && mics_layered_holds(schedule->spec.model, u))
             elems += schedule->padded_elems[u];
     }

@@ -19,6 +19,18 @@ size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
     }
 }
 
+bool mics_schedule_rounds_sums(const mics_schedule_spec *spec)
+{
+    return spec->precision == MICS_PRECISION_MIXED && spec->mesh.ranks == 1 &&
+           (spec->micro_steps == 1 || spec->rounded_sums) &&
+           mics_optimizer_def_get(spec->optimizer)->matrix_workspace == NULL;
+}
+
+size_t mics_schedule_sum_bytes(const mics_schedule_spec *spec)
+{
+    return mics_schedule_rounds_sums(spec) ? 2 : sizeof(float);
+}
+
 // ---- memory ----
 
 // Floats that the largest matrix takes that is made orthogonal.
@@ -34,11 +46,26 @@ static int64_t matrix_workspace(const mics_schedule *schedule)
     return most;
 }
 
+// Floats of the states that an update has in fp32 at a time, where they are held in fewer bits.
+static int64_t state_workspace(const mics_schedule *schedule)
+{
+    const mics_schedule_spec *spec = &schedule->spec;
+    const int64_t part = mics_state_part_elems(spec->accelerator);
+    int64_t most = 0;
+    if (spec->evaluation_only || spec->state_dtype == MICS_STATE_FP32)
+        return 0;
+    for (int32_t u = 0; u < spec->model->unit_count; u++)
+        most = spec->model->units[u].elems > most ? spec->model->units[u].elems : most;
+    most = mics_size_round_up(most, MICS_STATE_BLOCK);
+    return mics_optimizer_def_get(spec->optimizer)->states * (most < part ? most : part);
+}
+
 // The largest of an op or a matrix, floats.
 static int64_t op_workspace(const mics_schedule *schedule)
 {
     const mics_model *model = schedule->spec.model;
-    int64_t most = matrix_workspace(schedule);
+    const int64_t states = state_workspace(schedule), matrices = matrix_workspace(schedule);
+    int64_t most = states > matrices ? states : matrices;
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t o = 0; o < model->units[u].op_count; o++) {
             mics_op_cost cost = mics_op_cost_get(model, &model->units[u], &model->units[u].ops[o],
@@ -221,17 +248,18 @@ static void sum_memory(mics_schedule *schedule)
         bytes[MICS_MEM_PARAMS] += elems / (size_t)s->params;
         if (spec->evaluation_only)
             continue;
-        bytes[MICS_MEM_GRADS] += elems / (size_t)s->grads;
-        bytes[MICS_MEM_OPTIMIZER] += elems / (size_t)s->optimizer;
+        bytes[MICS_MEM_GRADS] += elems / (size_t)s->grads * mics_schedule_sum_bytes(spec);
+        bytes[MICS_MEM_OPTIMIZER] += mics_optimizer_kept_bytes(
+            spec->optimizer, spec->state_dtype, spec->precision == MICS_PRECISION_MIXED,
+            schedule->padded_elems[u] / s->optimizer);
     }
     bytes[MICS_MEM_GATHER] = sum_elems(schedule->param_slots, schedule->param_slot_count);
     bytes[MICS_MEM_REDUCE] = sum_elems(schedule->grad_slots, schedule->grad_slot_count);
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)schedule->activation_elems;
     bytes[MICS_MEM_WORKSPACE] = (size_t)schedule->workspace_elems;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) // so far elements
-        bytes[tag] *= tag == MICS_MEM_OPTIMIZER
-                          ? (size_t)mics_optimizer_kept_bytes(
-                                spec->optimizer, spec->precision == MICS_PRECISION_MIXED)
+        bytes[tag] *= tag == MICS_MEM_OPTIMIZER || tag == MICS_MEM_GRADS
+                          ? 1
                           : mics_precision_bytes(spec->precision, (mics_memory_tag)tag);
     bytes[MICS_MEM_COMM] = spec->comm_staging_bytes;
     // A GPU's memory holds none of it.

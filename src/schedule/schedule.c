@@ -86,7 +86,9 @@ static void release_params(builder *b, int32_t index)
 // Whether gradients of a micro-step lie elsewhere than in the accumulator.
 static bool has_grad_slot(const builder *b, int32_t unit)
 {
-    return sharding_of(b, unit)->grads > 1 || b->schedule->spec.precision == MICS_PRECISION_MIXED;
+    const mics_schedule_spec *spec = &b->schedule->spec;
+    return sharding_of(b, unit)->grads > 1 ||
+           (spec->precision == MICS_PRECISION_MIXED && !mics_schedule_rounds_sums(spec));
 }
 
 // Slots for the gradients that a backward begins to write.

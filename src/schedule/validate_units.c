@@ -217,7 +217,9 @@ static mics_status check_read(validator *v, const mics_step *step, int32_t unit)
 
 static bool has_grad_slot(const validator *v, int32_t unit)
 {
-    return sharding_of(v, unit)->grads > 1 || v->schedule->spec.precision == MICS_PRECISION_MIXED;
+    const mics_schedule_spec *spec = &v->schedule->spec;
+    return sharding_of(v, unit)->grads > 1 ||
+           (spec->precision == MICS_PRECISION_MIXED && !mics_schedule_rounds_sums(spec));
 }
 
 static mics_status check_write(validator *v, const mics_step *step, int32_t unit)

@@ -125,12 +125,42 @@ static void test_keys_of_other_optimizers(void **state)
     check_refused(OPTIMIZER("\"SGD\"", "\"nesterov\": 1"), MICS_ERR_FORMAT, "true or false");
     check_refused(OPTIMIZER("\"SGD\"", "\"momentum\": 1"), MICS_ERR_INVALID,
                   "momentum: must be 0 to 0.9999999");
-    check_refused(FOREIGN("\"max_steps\": 9, \"optim\": \"lion_8bit\""), MICS_ERR_UNSUPPORTED,
-                  "optim: \"lion_8bit\" is not built");
-    mics_run *run = load_good(OPTIMIZER("\"SGD\"", ""));
+    check_refused(FOREIGN("\"max_steps\": 9, \"optim\": \"adafactor\""), MICS_ERR_UNSUPPORTED,
+                  "optim: \"adafactor\" is not built");
+    check_refused(OPTIMIZER("\"Muon\"", "\"state_dtype\": \"8bit\""), MICS_ERR_UNSUPPORTED,
+                  "state_dtype: Muon takes its states as fp32");
+    check_refused(OPTIMIZER("\"AdamW\"", "\"state_dtype\": \"int8\""), MICS_ERR_UNSUPPORTED,
+                  "state_dtype: must be \"fp32\" or \"bf16\" or \"8bit\"");
+    mics_run *run = load_good(OPTIMIZER("\"AdamW\"", "\"state_dtype\": \"bf16\""));
+    assert_int_equal(run->state_dtype, MICS_STATE_BF16);
+    mics_run_close(run);
+    run = load_good(OPTIMIZER("\"SGD\"", ""));
+    assert_int_equal(run->state_dtype, MICS_STATE_FP32);
     assert_null(find_row(run, "optimizer.params.betas").key);
     assert_null(find_row(run, "optimizer.params.adam_w_mode").key);
     mics_run_close(run);
+}
+
+// The Trainer's names of bitsandbytes' optimizers.
+static void test_8bit_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        mics_optimizer_kind kind;
+    } cases[] = {
+        {FOREIGN("\"max_steps\": 9, \"optim\": \"adamw_8bit\""), MICS_OPTIMIZER_ADAMW},
+        {FOREIGN("\"max_steps\": 9, \"optim\": \"adamw_bnb_8bit\""), MICS_OPTIMIZER_ADAMW},
+        {FOREIGN("\"max_steps\": 9, \"optim\": \"paged_adamw_8bit\""), MICS_OPTIMIZER_ADAMW},
+        {FOREIGN("\"max_steps\": 9, \"optim\": \"lion_8bit\""), MICS_OPTIMIZER_LION},
+        {FOREIGN("\"max_steps\": 9, \"optim\": \"paged_lion_8bit\""), MICS_OPTIMIZER_LION},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mics_run *run = load_good(cases[i].text);
+        assert_int_equal(run->optimizer.kind, cases[i].kind);
+        assert_int_equal(run->state_dtype, MICS_STATE_8BIT);
+        mics_run_close(run);
+    }
 }
 
 // ---- OneCycle ----
@@ -401,8 +431,8 @@ static void test_parameters_of_a_refused_optimizer(void **state)
                   MICS_ERR_UNSUPPORTED, "optimizer.type: must be \"Adam\"");
     check_refused(OPTIMIZER("\"AdamW\"", "\"freeze_step\": 400"), MICS_ERR_INVALID,
                   "freeze_step: unknown key");
-    check_refused(RUN_WITH("\"optim\": \"adamw_8bit\""), MICS_ERR_UNSUPPORTED,
-                  "optim: \"adamw_8bit\" is not built; adamw_torch");
+    check_refused(RUN_WITH("\"optim\": \"rmsprop_bnb_8bit\""), MICS_ERR_UNSUPPORTED,
+                  "optim: \"rmsprop_bnb_8bit\" is not built; adamw_torch");
 }
 
 // Degrees of 1 are what is built.
@@ -549,6 +579,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_contradicts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_optimizers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_keys_of_other_optimizers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_8bit_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_cycle, setup, teardown),
         cmocka_unit_test_setup_teardown(test_defaults_beside_deepspeed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_without_effect_in_the_trainer, setup, teardown),

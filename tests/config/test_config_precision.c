@@ -46,6 +46,40 @@ static void test_auto(void **state)
     mics_run_close(run);
 }
 
+// What sums are rounded to is what gradients are, of one rank alone.
+static void test_sums(void **state)
+{
+    (void)state;
+#define SUMS_IN(dtype, more) RUN_WITH("\"data_types\": {\"grad_accum_dtype\": \"" dtype "\"}" more)
+    static const struct {
+        const char *text, *why;
+        int32_t ranks;
+        bool rounded;
+    } cases[] = {
+        {RUN_PLAIN, NULL, 1, false},
+        {SUMS_IN("fp32", ""), NULL, 4, false},
+        {SUMS_IN("bf16", ""), NULL, 1, true},
+        {SUMS_IN("fp16", ", \"fp16\": {\"enabled\": true}"), NULL, 1, true},
+        {SUMS_IN("bf16", ""), "sums in bf16 are for one rank, and there are 4", 4, false},
+        {SUMS_IN("fp16", ""), "run.precision is bf16; use \"fp32\", or that", 1, false},
+        {SUMS_IN("bf16", ", \"optimizer\": {\"type\": \"Muon\"}"), "Muon takes gradients in fp32",
+         1, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mics_run *run = load_good(cases[i].text);
+        ASSERT_OK(mics_run_resolve_device(run, NULL, NULL));
+        if (cases[i].why == NULL) {
+            ASSERT_OK(mics_run_resolve(run, cases[i].ranks, 1));
+            assert_int_equal(run->rounded_sums, cases[i].rounded);
+        } else {
+            assert_int_not_equal(mics_run_resolve(run, cases[i].ranks, 1), MICS_OK);
+            ASSERT_SAID(&seen, cases[i].why);
+        }
+        mics_run_close(run);
+    }
+#undef SUMS_IN
+}
+
 static void test_said(void **state)
 {
     (void)state;
@@ -198,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_auto, setup, teardown),
         cmocka_unit_test_setup_teardown(test_said, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sums, setup, teardown),
         cmocka_unit_test_setup_teardown(test_contradictions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unusable, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bf16_on_cpu, setup, teardown),

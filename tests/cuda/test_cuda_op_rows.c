@@ -33,6 +33,9 @@ static void entries_are_where_they_belong(void **state)
     ASSERT_ENTRY(accumulate);
     ASSERT_ENTRY(sum_losses);
     ASSERT_ENTRY(sum_squares);
+    ASSERT_ENTRY(sum_squares_rounded);
+    ASSERT_ENTRY(pack_state);
+    ASSERT_ENTRY(unpack_state);
     ASSERT_ENTRY(sum_blocks);
     ASSERT_ENTRY(sum_blocks_rounded);
     ASSERT_ENTRY(round);

@@ -5,6 +5,7 @@
 #include "../engine/wide_optimizer.h"
 #include "cuda_op.h"
 #include <math.h>
+#include <string.h>
 
 static const int64_t SIZES[] = {1, 3, 4, 31, 257, 4099};
 enum { SIZE_COUNT = sizeof SIZES / sizeof *SIZES };
@@ -253,13 +254,190 @@ static void muon_on_matrices(void **state)
             matrix_case((mics_dtype)dtype, shapes[i][0], shapes[i][1], i % 3);
 }
 
+// ---- states in fewer bits ----
+
+enum { MAX_STATE = 4099, STATE_BYTES = 2 * MAX_STATE + 256 };
+
+static void *on_device(size_t bytes)
+{
+    void *block = NULL;
+    mics_device *device = cu_device();
+    ASSERT_OK(device->ops->alloc(device->ctx, bytes, &block));
+    return block;
+}
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+    mics_device *device = cu_device();
+    device->ops->copy(device->ctx, 0, to, from, bytes);
+    ASSERT_OK(device->ops->synchronize(device->ctx, 0));
+}
+
+static mics_state_part part_in(char *bytes, mics_state_dtype dtype, bool squares, int64_t elems)
+{
+    return (mics_state_part){.dtype = dtype,
+                             .squares = squares,
+                             .scales = (float *)(void *)bytes,
+                             .held = bytes + mics_state_scale_bytes(dtype, elems),
+                             .elems = elems};
+}
+
+// What the CPU makes of `values` in `want`, and of that in `wide`.
+static void pack_on_cpu(const mics_state_part *part, const mics_state_draw *draw,
+                        const float *values, float *wide)
+{
+    const mics_kernels *cpu = mics_kernels_get("generic");
+    const mics_exec at = {.threads = 1};
+    cpu->pack_state(&at, part, values, draw);
+    cpu->unpack_state(&at, wide, part);
+}
+
+// Bytes and numbers are the CPU's, and nothing is written behind what a state takes.
+static void states_case(mics_state_dtype dtype, bool squares, int64_t elems,
+                        const mics_state_draw *draw, const float *values)
+{
+    static _Alignas(16) char want[STATE_BYTES], got[STATE_BYTES];
+    static float wide[MAX_STATE], back[MAX_STATE];
+    mics_device *device = cu_device();
+    const mics_exec at = {.device = device};
+    const size_t bytes = mics_state_bytes(dtype, elems);
+    char *held = on_device(STATE_BYTES);
+    float *numbers = on_device(sizeof wide);
+    const mics_state_part on_cpu = part_in(want, dtype, squares, elems),
+                          on_gpu = part_in(held, dtype, squares, elems);
+    memset(want, 0x5A, sizeof want);
+    memset(wide, 0x5A, sizeof wide);
+    copy(held, want, sizeof want);
+    copy(numbers, values, (size_t)elems * sizeof(float));
+    pack_on_cpu(&on_cpu, draw, values, wide);
+    table()->pack_state(&at, &on_gpu, numbers, draw);
+    memset(back, 0x5A, sizeof back);
+    copy(numbers, back, sizeof back);
+    table()->unpack_state(&at, numbers, &on_gpu);
+    copy(got, held, sizeof got);
+    copy(back, numbers, sizeof back);
+    const size_t scales =
+        dtype == MICS_STATE_8BIT ? (size_t)(elems + MICS_STATE_BLOCK - 1) / MICS_STATE_BLOCK : 0;
+    const size_t begin = mics_state_scale_bytes(dtype, elems);
+    assert_memory_equal(got, want, scales * sizeof(float));
+    assert_memory_equal(got + begin, want + begin, (size_t)elems * mics_state_elem_bytes(dtype));
+    assert_memory_equal(got + bytes, want + bytes, STATE_BYTES - bytes);
+    assert_memory_equal(back, wide, sizeof back);
+    device->ops->free(device->ctx, held);
+    device->ops->free(device->ctx, numbers);
+}
+
+// Of 11 decades; a block of zeros, and one below all scales.
+static void fill_state(float *values, int64_t elems, bool squares, int seed)
+{
+    for (int64_t i = 0; i < elems; i++) {
+        const double value = pow(10, -(double)(i % 11)) * sin((double)(i + 3 * seed));
+        values[i] = (float)(squares ? value * value : value);
+        if (i / MICS_STATE_BLOCK == 2)
+            values[i] = 0;
+        if (i / MICS_STATE_BLOCK == 3)
+            values[i] *= 1e-35F;
+    }
+    if (elems > 600 && seed % 4 >= 2)
+        values[300] = seed % 4 == 2 ? -INFINITY : NAN;
+}
+
+static void states_as_on_the_cpu(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 3, 8, 255, 256, 259, 2049, MAX_STATE};
+    static float values[MAX_STATE];
+    const mics_state_draw draw = {
+        .key = 0x123456789abcdefULL, .first = (int64_t)1 << 36, .state = 1};
+    for (int i = 0; i < 8 * 4; i++) {
+        const int64_t elems = sizes[i / 4];
+        fill_state(values, elems, i % 2 == 1, i);
+        states_case(MICS_STATE_8BIT, i % 2 == 1, elems, i % 3 == 0 ? &draw : NULL, values);
+        states_case(MICS_STATE_BF16, i % 2 == 1, elems, i % 3 == 0 ? NULL : &draw, values);
+    }
+}
+
+// ---- gradients in 2 bytes ----
+
+// Gradients as they are give the bits of the same ones in fp32, and so does their norm.
+static void rounded_case(mics_dtype dtype, mics_optimizer optimizer, int64_t elems, int64_t offset)
+{
+    enum { BUFFERS = 4, MAX = MAX_STATE + 16 };
+    static float start[BUFFERS][MAX], end[2][BUFFERS][MAX];
+    static uint16_t params[2][MAX];
+    mics_device *device = cu_device();
+    double squares[2] = {0, 0};
+    const size_t floats = sizeof start[0];
+    float *buffers[BUFFERS], *workspace = on_device(MICS_CUDA_SUM_BYTES);
+    uint16_t *halves = on_device(sizeof params[0]), *rounded = on_device(sizeof params[0]);
+    double *sum = on_device(sizeof *sum);
+    const mics_exec at = {.device = device,
+                          .dtype = dtype,
+                          .workspace = workspace,
+                          .workspace_bytes = MICS_CUDA_SUM_BYTES};
+    for (int b = 0; b < BUFFERS; b++) {
+        buffers[b] = on_device(floats);
+        for (int64_t i = 0; i < MAX; i++)
+            start[b][i] = (float)sin(0.37 * (double)i + b) + (b == 2 ? 1.5F : 0);
+    }
+    copy(buffers[3], start[3], floats);
+    table()->round(&at, halves, buffers[3], MAX);
+    table()->widen(&at, buffers[3], halves, MAX); // the same in fp32
+    for (int way = 0; way < 2; way++) {
+        for (int b = 0; b < 3; b++)
+            copy(buffers[b], start[b], floats);
+        const mics_optimizer_update update = {.optimizer = &optimizer,
+                                              .lr = 3e-2F,
+                                              .grad_scale = 0.37F,
+                                              .decays = true,
+                                              .step = 3,
+                                              .rows = 1,
+                                              .columns = elems,
+                                              .elems = elems,
+                                              .params = rounded + offset,
+                                              .masters = buffers[0] + offset,
+                                              .states = {buffers[1] + offset, buffers[2] + offset},
+                                              .grads = way == 0 ? buffers[3] + offset : NULL,
+                                              .rounded_grads = way == 0 ? NULL : halves + offset};
+        table()->update[optimizer.kind](&at, &update);
+        for (int b = 0; b < 3; b++)
+            copy(end[way][b], buffers[b], floats);
+        copy(params[way], rounded, sizeof params[way]);
+        device->ops->zero(device->ctx, 0, sum, sizeof *sum);
+        if (way == 0)
+            table()->sum_squares(&at, sum, buffers[3] + offset, elems);
+        else
+            table()->sum_squares_rounded(&at, sum, halves + offset, elems);
+        copy(&squares[way], sum, sizeof *sum);
+    }
+    assert_true(squares[0] > 0);
+    assert_memory_equal(&squares[0], &squares[1], sizeof squares[0]);
+    assert_memory_equal(end[0], end[1], 3 * floats);
+    assert_memory_not_equal(end[0][0], start[0], floats);
+    assert_memory_equal(params[0] + offset, params[1] + offset, (size_t)elems * 2);
+    void *const blocks[] = {buffers[0], buffers[1], buffers[2], buffers[3],
+                            workspace,  halves,     rounded,    sum};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        device->ops->free(device->ctx, blocks[i]);
+}
+
+static void rounded_gradients(void **state)
+{
+    (void)state;
+    static const mics_optimizer optimizers[] = {{MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0.1},
+                                                {MICS_OPTIMIZER_SGD, {0.9, 1}, 0.1},
+                                                {MICS_OPTIMIZER_LION, {0.9, 0.99}, 0.1}};
+    for (int i = 0; i < 3 * SIZE_COUNT; i++)
+        for (int dtype = MICS_DTYPE_BF16; dtype < MICS_DTYPES; dtype++)
+            rounded_case((mics_dtype)dtype, optimizers[i % 3], SIZES[i / 3], i % 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sgd_on_shards),
-        cmocka_unit_test(lion_on_shards),
-        cmocka_unit_test(muon_on_parts),
-        cmocka_unit_test(muon_on_matrices),
+        cmocka_unit_test(sgd_on_shards),        cmocka_unit_test(lion_on_shards),
+        cmocka_unit_test(muon_on_parts),        cmocka_unit_test(muon_on_matrices),
+        cmocka_unit_test(states_as_on_the_cpu), cmocka_unit_test(rounded_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,6 +73,8 @@ typedef struct fixture_case {
     mics_dtype dtype;
     mics_loss_scaling scaling;
     mics_optimizer optimizer; // all zeros: AdamW
+    mics_state_dtype state_dtype;
+    bool rounded_sums;
 } fixture_case;
 
 typedef struct fixture_run {
@@ -455,7 +457,9 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .precision =
             run->want.dtype != MICS_DTYPE_FP32 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32,
         .accelerator = run->want.open_device != NULL,
-        .optimizer = fixture_optimizer(&run->want).kind};
+        .optimizer = fixture_optimizer(&run->want).kind,
+        .state_dtype = run->want.state_dtype,
+        .rounded_sums = run->want.rounded_sums};
     assert_int_equal(spec.batch.sequences * run->want.ranks * run->want.micro_steps,
                      run->want.sequences);
     assert_int_equal(

@@ -16,11 +16,13 @@ typedef struct flips_run {
     mics_divergence found[FIXTURE_RANKS];
 } flips_run;
 
-static inline void flips_bit(float *value)
+// So high that what the number is held in has it too: bf16, or 8 bits of the dynamic code.
+static inline void flips_bit(const flips_run *f, float *value)
 {
+    const bool coarse = f->place == FLIPS_MOMENTS && f->run.want.state_dtype == MICS_STATE_8BIT;
     uint32_t bits;
     memcpy(&bits, value, sizeof bits);
-    bits ^= 1u << 16; // so high that bf16 has it too
+    bits ^= 1u << (coarse ? 23 : 16);
     memcpy(value, &bits, sizeof bits);
 }
 
@@ -35,13 +37,13 @@ static inline mics_status flips_here(const flips_run *f, mics_engine *engine)
         others += owned;
     RANKS_EXPECT(owned > 0 || f->place == FLIPS_PARAMS);
     if (f->place == FLIPS_MASTERS)
-        flips_bit(held.params + owned - 1);
+        flips_bit(f, held.params + owned - 1);
     else if (f->place == FLIPS_MOMENTS)
-        flips_bit(held.states[1] + own % owned);
+        flips_bit(f, held.states[1] + own % owned);
     else if (f->place == FLIPS_PARAMS)
-        flips_bit(others);
+        flips_bit(f, others);
     else
-        flips_bit(held.states[0] + owned); // behind the unit's end
+        flips_bit(f, held.states[0] + owned); // behind the unit's end
     return mics_engine_upload(engine);
 }
 

@@ -327,6 +327,14 @@ static void later_sum_squares(const mics_exec *at, double *sum, const float *x, 
     mics_kernels_get(NULL)->sum_squares(at, sum, x, elems);
 }
 
+static void later_sum_squares_rounded(const mics_exec *at, double *sum, const void *x,
+                                      int64_t elems)
+{
+    float *wide = later_in(at, x, elems);
+    later_sum_squares(at, sum, wide, elems);
+    free(wide);
+}
+
 static void later_hash(const mics_exec *at, uint64_t *hash_out, const void *x, size_t bytes)
 {
     mics_kernels_get(NULL)->hash(at, hash_out, x, bytes);
@@ -335,8 +343,13 @@ static void later_hash(const mics_exec *at, uint64_t *hash_out, const void *x, s
 static void later_update(const mics_exec *at, const mics_optimizer_update *update)
 {
     mics_optimizer_update wide = *update;
+    float *grads = later_in(at, update->rounded_grads, update->elems);
     wide.params = NULL;
+    wide.rounded_grads = NULL;
+    if (grads != NULL)
+        wide.grads = grads;
     mics_kernels_get(NULL)->update[update->optimizer->kind](at, &wide);
+    free(grads);
     if (update->params != NULL)
         later_narrow(at, update->params, update->masters, update->elems);
 }
@@ -368,13 +381,27 @@ static void later_sum_blocks_rounded(const mics_exec *at, void *out, const void 
 #define LATER_OP(NAME, op)                                                                         \
     [MICS_OP_##NAME] = MICS_OP_##NAME == MICS_OP_LINEAR ? &later_linear : &later_op,
 #define LATER_UPDATE(NAME, optimizer) [MICS_OPTIMIZER_##NAME] = later_update,
+static void later_pack_state(const mics_exec *at, const mics_state_part *part, const float *values,
+                             const mics_state_draw *draw)
+{
+    mics_kernels_get(NULL)->pack_state(at, part, values, draw);
+}
+
+static void later_unpack_state(const mics_exec *at, float *values, const mics_state_part *part)
+{
+    mics_kernels_get(NULL)->unpack_state(at, values, part);
+}
+
 static const mics_kernels later_table = {
     .name = "later",
     .ops = {MICS_OPS(LATER_OP)},
     .accumulate = later_accumulate,
     .sum_losses = later_sum_losses,
     .sum_squares = later_sum_squares,
+    .sum_squares_rounded = later_sum_squares_rounded,
     .update = {MICS_OPTIMIZERS(LATER_UPDATE)},
+    .pack_state = later_pack_state,
+    .unpack_state = later_unpack_state,
     .sum_blocks = later_sum_blocks,
     .sum_blocks_rounded = later_sum_blocks_rounded,
     .round = later_narrow,

@@ -257,13 +257,39 @@ static void test_refusals(void **state)
     }
 }
 
+// Accumulators in bf16: of one micro-step as it is, of several rounded. fixture.h checks memory.
+static void test_rounded_sums(void **state)
+{
+    (void)state;
+    const fixture_run reference = one_rank(NULL, MICS_DTYPE_BF16);
+    for (int i = 0; i < 6; i++) {
+        fixture_run run = {.want = reference.want};
+        run.want.rounded_sums = i != 0;
+        run.want.micro_steps = i == 0 ? 1 : i == 1 ? 4 : 2;
+        run.want.layered_micro_steps = i == 3 ? 2 : 0;
+        run.want.recompute = i == 4;
+        run.want.state_dtype = i == 5 ? MICS_STATE_8BIT : MICS_STATE_FP32;
+        fixture_go(&run);
+        assert_true(mics_schedule_rounds_sums(
+            &(mics_schedule_spec){.precision = MICS_PRECISION_MIXED,
+                                  .mesh = {.ranks = 1},
+                                  .micro_steps = run.want.micro_steps,
+                                  .rounded_sums = run.want.rounded_sums}));
+        for (int32_t step = 0; step < run.want.steps; step++)
+            if (!(fabs(run.losses[step] - reference.losses[step]) <= 0.01 * reference.losses[step]))
+                fail_msg("case %d, step %d: loss %.9g, %.9g with sums in fp32", i, (int)step + 1,
+                         run.losses[step], reference.losses[step]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tied),    cmocka_unit_test(test_decoder),
-        cmocka_unit_test(test_dropout), cmocka_unit_test(test_beside_fp32),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_flips_are_found),
-        cmocka_unit_test(test_copies),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_tied),         cmocka_unit_test(test_decoder),
+        cmocka_unit_test(test_dropout),      cmocka_unit_test(test_beside_fp32),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_flips_are_found),
+        cmocka_unit_test(test_copies),       cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_rounded_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,6 +89,35 @@ static void test_family(void **state)
     check_family(2, MICS_DTYPE_FP16, &reference);
 }
 
+// One rank's accumulators in two bytes, of one micro-step and of several.
+static void test_rounded_sums(void **state)
+{
+    (void)state;
+    const fixture_run reference = on_cpu();
+    for (int i = 0; i < 4; i++) {
+        fixture_run run = {.want = on_device(i % 2 == 0 ? MICS_DTYPE_BF16 : MICS_DTYPE_FP16)};
+        run.want.rounded_sums = true;
+        run.want.micro_steps = i < 2 ? 1 : 2;
+        fixture_go(&run);
+        check_losses(&run, &reference);
+    }
+}
+
+// States in fewer bits, which pass the workspace on their way to and from the host.
+static void test_packed_states(void **state)
+{
+    (void)state;
+    const fixture_run reference = on_cpu();
+    for (int dtype = MICS_STATE_BF16; dtype < MICS_STATE_DTYPES; dtype++) {
+        fixture_run run = {.want = on_device(MICS_DTYPE_BF16)};
+        run.want.state_dtype = (mics_state_dtype)dtype;
+        run.want.ranks = 2;
+        run.want.sharding = (mics_sharding){1, 2, 2};
+        fixture_go(&run);
+        check_losses(&run, &reference);
+    }
+}
+
 // The second hop in bf16, in one stage and in two, of fp32 and of mixed precision.
 static void test_second_hop_in_bf16(void **state)
 {
@@ -516,6 +545,8 @@ int main(void)
         cmocka_unit_test(test_copies_come_and_go),
         cmocka_unit_test(test_second_hop_in_bf16),
         cmocka_unit_test(test_family),
+        cmocka_unit_test(test_packed_states),
+        cmocka_unit_test(test_rounded_sums),
         cmocka_unit_test(test_one_launch_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,6 +85,22 @@ static void test_shared_parameters(void **state)
     flips_go(&want, FLIPS_MOMENTS, 0, 0, 2);
 }
 
+// As bytes and scales, and as bf16; what repairs gives fp32.
+static void test_packed_moments(void **state)
+{
+    (void)state;
+    for (int dtype = MICS_STATE_BF16; dtype < MICS_STATE_DTYPES; dtype++) {
+        fixture_case want = case_of(4, (mics_sharding){1, 1, 2});
+        want.state_dtype = (mics_state_dtype)dtype;
+        flips_go(&want, FLIPS_MOMENTS, 0, 1, 2);
+        flips_go(&want, FLIPS_MASTERS, 3, 0, 2);
+        flips_go(&want, FLIPS_PADDING, 1, 0, 2);
+        want = case_of(3, (mics_sharding){1, 1, 1});
+        want.state_dtype = (mics_state_dtype)dtype;
+        flips_go(&want, FLIPS_MOMENTS, 2, 1, 3);
+    }
+}
+
 // Nobody reads what lies behind a unit's end.
 static void test_padding(void **state)
 {
@@ -96,9 +112,13 @@ static void test_padding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masters_and_moments), cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_persistent_units),    cmocka_unit_test(test_rounded_parameters),
-        cmocka_unit_test(test_shared_parameters),   cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_masters_and_moments),
+        cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_packed_moments),
+        cmocka_unit_test(test_persistent_units),
+        cmocka_unit_test(test_rounded_parameters),
+        cmocka_unit_test(test_shared_parameters),
+        cmocka_unit_test(test_padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

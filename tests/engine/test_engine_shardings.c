@@ -220,6 +220,48 @@ static void test_optimizers(void **state)
     }
 }
 
+// States in fewer bits, as in fixture.h wherever and however many: bits of replicas, ledger, bytes.
+// Blocks of 8 bits lie elsewhere on every mesh, and both round, so losses are near those of fp32, at
+// rates that make the most of 20 steps.
+static void test_packed_states(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t ranks, nodes;
+        mics_sharding sharding;
+        mics_dtype dtype;
+        bool shared;
+    } cases[] = {
+        {1, 1, {1, 1, 1}, MICS_DTYPE_FP32, false}, {2, 1, {1, 1, 2}, MICS_DTYPE_BF16, false},
+        {4, 2, {2, 2, 4}, MICS_DTYPE_FP32, true},  {4, 2, {2, 2, 2}, MICS_DTYPE_BF16, false},
+        {4, 1, {1, 1, 1}, MICS_DTYPE_FP32, false},
+    };
+    for (int kind = 0; kind < MICS_OPTIMIZER_KINDS; kind++) {
+        fixture_run reference = one_rank(48, 2, false);
+        reference.want.optimizer = fixture_optimizers[kind];
+        if (mics_optimizer_def_get(reference.want.optimizer.kind)->matrix_workspace != NULL)
+            continue;
+        fixture_go(&reference);
+        for (int i = 0; i < 2 * (int)(sizeof cases / sizeof *cases); i++) {
+            fixture_run run = {.want = reference.want};
+            run.want.state_dtype = i % 2 == 0 ? MICS_STATE_8BIT : MICS_STATE_BF16;
+            run.want.ranks = cases[i / 2].ranks;
+            run.want.nodes = cases[i / 2].nodes;
+            run.want.sharding = cases[i / 2].sharding;
+            run.want.dtype = cases[i / 2].dtype;
+            run.want.share_params = cases[i / 2].shared;
+            fixture_go(&run);
+            for (int32_t step = 0; step < run.want.steps; step++)
+                if (!(fabs(run.losses[step] - reference.losses[step]) <=
+                      0.05 * reference.losses[step]))
+                    fail_msg("%s as %s, case %d, step %d: loss %.9g, %.9g in fp32",
+                             mics_optimizer_def_get(run.want.optimizer.kind)->name,
+                             mics_state_dtype_text(run.want.state_dtype), i / 2, (int)step + 1,
+                             run.losses[step], reference.losses[step]);
+        }
+    }
+}
+
 static void test_64_ranks(void **state)
 {
     (void)state;
@@ -400,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_family_up_to_4_ranks),
         cmocka_unit_test(test_family_of_8_ranks),
         cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_packed_states),
         cmocka_unit_test(test_two_stages),
         cmocka_unit_test(test_untied_head),
         cmocka_unit_test(test_breadth),

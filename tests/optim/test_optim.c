@@ -128,6 +128,62 @@ static void test_lion(void **unused)
     }
 }
 
+// ---- gradients in 2 bytes ----
+
+enum { ROUNDED_ELEMS = 70001 };
+
+// Gradients as they are give the bits of the same ones in fp32, and so does their norm.
+static void rounded_case(const mics_kernels *k, mics_optimizer optimizer, int64_t elems)
+{
+    static float wide[ROUNDED_ELEMS], state[2][3][ROUNDED_ELEMS];
+    static uint16_t halves[ROUNDED_ELEMS], params[2][ROUNDED_ELEMS];
+    const mics_exec at = {.dtype = MICS_DTYPE_BF16, .threads = 1};
+    double squares[2] = {0.5, 0.5};
+    for (int64_t i = 0; i < elems; i++) {
+        wide[i] = (float)sin(0.37 * (double)i) * (i % 11 == 0 ? 1e-6F : 1.0F);
+        state[0][0][i] = state[1][0][i] = cosf((float)i);
+        state[0][1][i] = state[1][1][i] = 0.1F * sinf((float)i);
+        state[0][2][i] = state[1][2][i] = 0.01F + 0.01F * cosf(3 * (float)i);
+    }
+    mics_kernels_get(NULL)->pack_bf16(halves, wide, elems);
+    mics_kernels_get(NULL)->unpack_bf16(wide, halves, elems);
+    for (int way = 0; way < 2; way++) {
+        const mics_optimizer_update update = {.optimizer = &optimizer,
+                                              .lr = 3e-2F,
+                                              .grad_scale = 0.37F,
+                                              .decays = true,
+                                              .step = 3,
+                                              .rows = 1,
+                                              .columns = elems,
+                                              .elems = elems,
+                                              .params = params[way],
+                                              .masters = state[way][0],
+                                              .states = {state[way][1], state[way][2]},
+                                              .grads = way == 0 ? wide : NULL,
+                                              .rounded_grads = way == 0 ? NULL : halves};
+        k->update[optimizer.kind](&at, &update);
+    }
+    for (int s = 0; s < 3; s++)
+        assert_memory_equal(state[0][s], state[1][s], (size_t)elems * sizeof(float));
+    assert_memory_equal(params[0], params[1], (size_t)elems * sizeof(uint16_t));
+    k->sum_squares(&at, &squares[0], wide, elems);
+    k->sum_squares_rounded(&at, &squares[1], halves, elems);
+    assert_true(squares[0] > 1 || elems < 10);
+    assert_memory_equal(&squares[0], &squares[1], sizeof(double));
+}
+
+static void test_rounded_gradients(void **unused)
+{
+    (void)unused;
+    static const mics_optimizer optimizers[] = {{MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0.1},
+                                                {MICS_OPTIMIZER_SGD, {0.9, 1}, 0.1},
+                                                {MICS_OPTIMIZER_LION, {0.9, 0.99}, 0.1}};
+    static const int64_t sizes[] = {1, 7, 33, 4095, 4096, 4097, ROUNDED_ELEMS};
+    for (int32_t k = 0; k < mics_kernels_count(); k++)
+        for (size_t i = 0; mics_kernels_at(k) != NULL && i < 3 * 7; i++)
+            rounded_case(mics_kernels_at(k)->bf16, optimizers[i % 3], sizes[i / 3]);
+}
+
 // ---- 20 steps ----
 
 enum { MAX_ELEMS = 64, GOLDEN_BYTES = 1 << 20, RUN_BYTES = 2048, WORKSPACE = 1 << 13 };
@@ -273,6 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_lion),
+        cmocka_unit_test(test_rounded_gradients),
         cmocka_unit_test(test_golden),
     };
     return op_run_tests(tests);

@@ -59,6 +59,66 @@ static void test_memory_by_hand(void **state)
     pair_close(&p);
 }
 
+static const mics_schedule_spec one_rank = {
+    .batch = {.sequences = 1, .length = TOKENS, .threads = 1},
+    .micro_steps = 1,
+    .precision = MICS_PRECISION_MIXED};
+
+static void open_one(pair *p, mics_schedule_spec spec)
+{
+    ASSERT_OK(mics_memory_open(&p->memory));
+    p->fp32 = NULL;
+    spec.model = p->model = model_gpt2(p->memory, 2, true);
+    ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
+    ASSERT_OK(mics_schedule_open(p->memory, &spec, &p->mixed));
+    ASSERT_OK(mics_schedule_validate(p->mixed));
+}
+
+// 2 bytes of sums and no slots where one micro-step is all, or more may be rounded; not of Muon.
+static void test_rounded_sums(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        mics_schedule_spec spec = one_rank;
+        pair p;
+        spec.micro_steps = i == 0 ? 1 : 3;
+        spec.rounded_sums = i == 1 || i == 4;
+        spec.layered_micro_steps = i == 4 ? 2 : 0;
+        spec.optimizer = i == 3 ? MICS_OPTIMIZER_MUON : MICS_OPTIMIZER_ADAMW;
+        const bool rounded = i < 2 || i == 4;
+        open_one(&p, spec);
+        const size_t *bytes = p.mixed->ledger.bytes;
+        size_t elems = 0;
+        for (int32_t u = 0; u < p.model->unit_count; u++)
+            elems += (size_t)p.mixed->padded_elems[u];
+        assert_int_equal(bytes[MICS_MEM_GRADS], mics_memory_block_bytes((rounded ? 2 : 4) * elems));
+        assert_int_equal(bytes[MICS_MEM_REDUCE] == 0, rounded);
+        pair_close(&p);
+    }
+}
+
+// Bytes of one rank's states: of each layer and table one fp32 scale for 256 of them, 16 bytes at
+// least; with masters.
+static void test_packed_states(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        mics_schedule_spec spec = one_rank;
+        pair p;
+        size_t want = 0;
+        spec.state_dtype = i % 2 == 0 ? MICS_STATE_8BIT : MICS_STATE_BF16;
+        spec.optimizer = i < 2 ? MICS_OPTIMIZER_ADAMW : MICS_OPTIMIZER_LION;
+        open_one(&p, spec);
+        for (int32_t u = 0; u < p.model->unit_count; u++) {
+            const size_t elems = (size_t)p.mixed->padded_elems[u];
+            const size_t scales = ((elems + 255) / 256 * 4 + 15) / 16 * 16;
+            want += (i < 2 ? 2 : 1) * (i % 2 == 0 ? scales + elems : 2 * elems) + 4 * elems;
+        }
+        assert_int_equal(p.mixed->ledger.bytes[MICS_MEM_OPTIMIZER], mics_memory_block_bytes(want));
+        pair_close(&p);
+    }
+}
+
 // One rank: 18 bytes a parameter, padding included, and slots for gradients of a micro-step: of
 // the tied table and the last norm, while a layer has its own.
 static void test_eighteen_bytes_a_parameter(void **state)
@@ -139,6 +199,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_by_hand),
+        cmocka_unit_test(test_rounded_sums),
+        cmocka_unit_test(test_packed_states),
         cmocka_unit_test(test_eighteen_bytes_a_parameter),
         cmocka_unit_test(test_statistics_stay_fp32),
         cmocka_unit_test(test_traffic),

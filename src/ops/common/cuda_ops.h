@@ -54,6 +54,10 @@ void mics_cuda_round(const mics_exec *at, void *out, const float *x, int64_t ele
 void mics_cuda_widen(const mics_exec *at, float *out, const void *x, int64_t elems);
 void mics_cuda_sum_losses(const mics_exec *at, double *sum, const float *loss_N, int64_t N);
 void mics_cuda_sum_squares(const mics_exec *at, double *sum, const float *x, int64_t elems);
+void mics_cuda_sum_squares_rounded(const mics_exec *at, double *sum, const void *x, int64_t elems);
+void mics_cuda_pack_state(const mics_exec *at, const mics_state_part *part, const float *values,
+                          const mics_state_draw *draw);
+void mics_cuda_unpack_state(const mics_exec *at, float *values, const mics_state_part *part);
 void mics_cuda_sum_blocks(const mics_exec *at, float *sum, const void *own, const void *blocks,
                           int32_t count, int64_t stride, int64_t elems, bool add);
 void mics_cuda_sum_blocks_rounded(const mics_exec *at, void *out, const void *own,

@@ -46,6 +46,10 @@ void MICS_OP(add)(mics_elem *y, const mics_elem *a, const mics_elem *b, int64_t 
 void MICS_OP(accumulate)(const mics_exec *at, void *y, const void *x, int64_t elems);
 void MICS_ISA_OP(sum_losses)(const mics_exec *at, double *sum, const float *loss_N, int64_t N);
 void MICS_ISA_OP(sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems);
+void MICS_ISA_OP(pack_state)(const mics_exec *at, const mics_state_part *part, const float *values,
+                             const mics_state_draw *draw);
+void MICS_ISA_OP(unpack_state)(const mics_exec *at, float *values, const mics_state_part *part);
+void MICS_ISA_OP(sum_squares_bf16)(const mics_exec *at, double *sum, const void *x, int64_t elems);
 void MICS_OP(sum_blocks)(const mics_exec *at, float *sum, const void *own, const void *blocks,
                          int32_t count, int64_t stride, int64_t elems, bool add);
 void MICS_OP(sum_blocks_rounded)(const mics_exec *at, void *out, const void *own,

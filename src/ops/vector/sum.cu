@@ -15,10 +15,10 @@ enum { SUM_THREADS = 256, SUM_PACK = 4, SUM_UNROLL = 4, FINAL_THREADS = 1024 };
 
 // ---- squares and losses ----
 
-template <bool ALIGNED>
-static __device__ __forceinline__ mics_pack<float, SUM_PACK> load_four(const float *x)
+template <bool ALIGNED, typename T>
+static __device__ __forceinline__ mics_pack<T, SUM_PACK> load_four(const T *x)
 {
-    mics_pack<float, SUM_PACK> pack;
+    mics_pack<T, SUM_PACK> pack;
     if constexpr (ALIGNED) {
         pack = load_pack<SUM_PACK>(x);
     } else {
@@ -29,21 +29,22 @@ static __device__ __forceinline__ mics_pack<float, SUM_PACK> load_four(const flo
     return pack;
 }
 
-static __device__ __forceinline__ double square(float x)
+template <typename T> static __device__ __forceinline__ double square(T x)
 {
-    return static_cast<double>(x) * static_cast<double>(x);
+    const double wide = static_cast<double>(to_float(x));
+    return wide * wide;
 }
 
 // partial[block] = squares of the packs that are this block's.
-template <bool ALIGNED>
+template <bool ALIGNED, typename T>
 __global__ void __launch_bounds__(SUM_THREADS)
-    squares_kernel(double *partial, const float *x, int64_t elems)
+    squares_kernel(double *partial, const T *x, int64_t elems)
 {
     __shared__ double shared[MAX_WARPS];
     const int64_t packs = elems / SUM_PACK, thread = grid_thread(), threads = grid_threads();
     double sum = 0;
     for (int64_t first = thread; first < packs; first += threads * SUM_UNROLL) {
-        mics_pack<float, SUM_PACK> in[SUM_UNROLL];
+        mics_pack<T, SUM_PACK> in[SUM_UNROLL];
 #pragma unroll
         for (int u = 0; u < SUM_UNROLL; ++u)
             if (first + u * threads < packs)
@@ -80,22 +81,34 @@ void mics_cuda_sum_losses(const mics_exec *at, double *sum, const float *loss_N,
     MICS_LAUNCH(add_up_kernel<float>, 1, FINAL_THREADS, 0, stream_of(at), sum, loss_N, N);
 }
 
-void mics_cuda_sum_squares(const mics_exec *at, double *sum, const float *x, int64_t elems)
+template <typename T>
+static void sum_squares(const mics_exec *at, double *sum, const void *numbers, int64_t elems)
 {
+    const T *x = static_cast<const T *>(numbers);
     const cudaStream_t stream = stream_of(at);
     double *partial = static_cast<double *>(at->workspace);
     const int64_t most = ceil_div(elems, SUM_PACK * SUM_THREADS);
     const int64_t blocks = most < 1                      ? 1
                            : most < MICS_CUDA_SUM_BLOCKS ? most
                                                          : int64_t{MICS_CUDA_SUM_BLOCKS};
-    if (packs_fit<float, SUM_PACK>(x, 0))
-        MICS_LAUNCH(squares_kernel<true>, static_cast<unsigned>(blocks), SUM_THREADS, 0, stream,
-                    partial, x, elems);
+    if (packs_fit<T, SUM_PACK>(x, 0))
+        MICS_LAUNCH((squares_kernel<true, T>), static_cast<unsigned>(blocks), SUM_THREADS, 0,
+                    stream, partial, x, elems);
     else
-        MICS_LAUNCH(squares_kernel<false>, static_cast<unsigned>(blocks), SUM_THREADS, 0, stream,
-                    partial, x, elems);
+        MICS_LAUNCH((squares_kernel<false, T>), static_cast<unsigned>(blocks), SUM_THREADS, 0,
+                    stream, partial, x, elems);
     MICS_LAUNCH(add_up_kernel<double>, 1, FINAL_THREADS, 0, stream, sum,
                 static_cast<const double *>(partial), blocks);
+}
+
+void mics_cuda_sum_squares(const mics_exec *at, double *sum, const float *x, int64_t elems)
+{
+    sum_squares<float>(at, sum, x, elems);
+}
+
+void mics_cuda_sum_squares_rounded(const mics_exec *at, double *sum, const void *x, int64_t elems)
+{
+    MICS_BY_DTYPE(at->dtype, sum_squares, at, sum, x, elems);
 }
 
 // ---- blocks of other ranks ----

@@ -30,9 +30,17 @@ static double sum_squares_block(const float *x, int64_t elems)
     return (a + b) + (c + d);
 }
 
-void MICS_ISA_OP(sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems)
+// Of numbers in bf16 by way of fp32, so that the order of sums is the same.
+static double sum_squares_bf16(const uint16_t *x, int64_t elems)
 {
-    (void)at;
+    float wide[MICS_OP_BLOCK];
+    MICS_ISA_OP(unpack_bf16)(wide, x, elems);
+    return sum_squares_block(wide, elems);
+}
+
+// x: fp32, or bf16 where it is `halves`.
+static void sum_all(double *sum, const float *x, const uint16_t *halves, int64_t elems)
+{
     // A batch of block sums fits on the stack; batches and blocks are added in order.
     enum { BATCH_BLOCKS = 1024 };
     const int64_t batch = (int64_t)BATCH_BLOCKS * MICS_OP_BLOCK;
@@ -44,12 +52,25 @@ void MICS_ISA_OP(sum_squares)(const mics_exec *at, double *sum, const float *x, 
         for (int64_t block = 0; block < blocks; ++block) {
             int64_t begin = block * MICS_OP_BLOCK;
             int64_t size = count - begin < MICS_OP_BLOCK ? count - begin : MICS_OP_BLOCK;
-            sums[block] = sum_squares_block(x + first + begin, size);
+            sums[block] = halves != NULL ? sum_squares_bf16(halves + first + begin, size)
+                                         : sum_squares_block(x + first + begin, size);
         }
         for (int64_t block = 0; block < blocks; ++block)
             total += sums[block];
     }
     *sum += total;
+}
+
+void MICS_ISA_OP(sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems)
+{
+    (void)at;
+    sum_all(sum, x, NULL, elems);
+}
+
+void MICS_ISA_OP(sum_squares_bf16)(const mics_exec *at, double *sum, const void *x, int64_t elems)
+{
+    (void)at;
+    sum_all(sum, NULL, x, elems);
 }
 
 // In token order, so the bits do not depend on threads.

@@ -8,6 +8,7 @@ const mics_optimizer_def mics_optimizer_def_adamw = {
     .name = "AdamW",
     .states = ADAMW_STATES,
     .state_names = {[ADAMW_MOMENT1] = "exp_avg", [ADAMW_MOMENT2] = "exp_avg_sq"},
+    .squares = {[ADAMW_MOMENT2] = true},
     .settings = ADAMW_SETTINGS,
     .setting = {[ADAMW_BETA1] = {"beta1", 0, 0.9999999, 0.9},
                 [ADAMW_BETA2] = {"beta2", 0, 0.9999999, 0.999},

@@ -7,15 +7,17 @@
 #include "ops/common/map.cuh"
 #include "optim/lion/factors.h"
 
-template <typename T, bool ROUND> struct lion_op {
+// G: of gradients.
+template <typename T, bool ROUND, typename G> struct lion_op {
     static const int PACK = 4, UNROLL = 2;
     T *params;
     float *masters, *moment;
-    const float *grads;
+    const G *grads;
     lion_factors by;
 
     template <int COUNT> struct input {
-        mics_pack<float, COUNT> p, m, g;
+        mics_pack<float, COUNT> p, m;
+        mics_pack<G, COUNT> g;
     };
     template <int COUNT> __device__ input<COUNT> load(int64_t i) const
     {
@@ -29,7 +31,7 @@ template <typename T, bool ROUND> struct lion_op {
         mics_pack<T, COUNT> rounded;
 #pragma unroll
         for (int k = 0; k < COUNT; ++k) {
-            const float g = in.g.at[k] * by.grad_scale;
+            const float g = to_float(in.g.at[k]) * by.grad_scale;
             const float c = by.beta1 * in.m.at[k] + by.keep1 * g;
             const float sign = static_cast<float>(c > 0) - static_cast<float>(c < 0);
             m.at[k] = by.beta2 * in.m.at[k] + by.keep2 * g;
@@ -45,18 +47,27 @@ template <typename T, bool ROUND> struct lion_op {
     bool fits(int64_t i) const
     {
         return packs_fit<float, PACK>(masters + i, 0) && packs_fit<float, PACK>(moment + i, 0) &&
-               packs_fit<float, PACK>(grads + i, 0) &&
-               (!ROUND || packs_fit<T, PACK>(params + i, 0));
+               packs_fit<G, PACK>(grads + i, 0) && (!ROUND || packs_fit<T, PACK>(params + i, 0));
     }
 };
+
+template <typename T, typename G>
+static void update_from(const mics_exec *at, const mics_optimizer_update *u, const G *grads,
+                        const lion_factors &by)
+{
+    map(at,
+        lion_op<T, true, G>{static_cast<T *>(u->params), u->masters, u->states[LION_MOMENT], grads,
+                            by},
+        u->elems);
+}
 
 template <typename T>
 static void update_to(const mics_exec *at, const mics_optimizer_update *u, const lion_factors &by)
 {
-    map(at,
-        lion_op<T, true>{static_cast<T *>(u->params), u->masters, u->states[LION_MOMENT], u->grads,
-                         by},
-        u->elems);
+    if (u->rounded_grads)
+        update_from<T>(at, u, static_cast<const T *>(u->rounded_grads), by);
+    else
+        update_from<T>(at, u, u->grads, by);
 }
 
 void mics_cuda_lion_update(const mics_exec *at, const mics_optimizer_update *u)
@@ -65,6 +76,7 @@ void mics_cuda_lion_update(const mics_exec *at, const mics_optimizer_update *u)
     if (u->params)
         MICS_BY_DTYPE(at->dtype, update_to, at, u, by);
     else
-        map(at, lion_op<float, false>{nullptr, u->masters, u->states[LION_MOMENT], u->grads, by},
+        map(at,
+            lion_op<float, false, float>{nullptr, u->masters, u->states[LION_MOMENT], u->grads, by},
             u->elems);
 }

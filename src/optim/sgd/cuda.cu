@@ -6,15 +6,17 @@
 #include "ops/common/map.cuh"
 #include "optim/sgd/factors.h"
 
-template <typename T, bool ROUND> struct sgd_op {
+// G: of gradients.
+template <typename T, bool ROUND, typename G> struct sgd_op {
     static const int PACK = 4, UNROLL = 2;
     T *params;
     float *masters, *buffer;
-    const float *grads;
+    const G *grads;
     sgd_factors by;
 
     template <int COUNT> struct input {
-        mics_pack<float, COUNT> p, b, g;
+        mics_pack<float, COUNT> p, b;
+        mics_pack<G, COUNT> g;
     };
     template <int COUNT> __device__ input<COUNT> load(int64_t i) const
     {
@@ -28,7 +30,7 @@ template <typename T, bool ROUND> struct sgd_op {
         mics_pack<T, COUNT> rounded;
 #pragma unroll
         for (int k = 0; k < COUNT; ++k) {
-            const float g = in.g.at[k] * by.grad_scale + by.weight_decay * in.p.at[k];
+            const float g = to_float(in.g.at[k]) * by.grad_scale + by.weight_decay * in.p.at[k];
             b.at[k] = by.momentum * in.b.at[k] + g;
             p.at[k] = in.p.at[k] - (by.by_grad * g + by.by_buffer * b.at[k]);
             if (ROUND)
@@ -42,18 +44,27 @@ template <typename T, bool ROUND> struct sgd_op {
     bool fits(int64_t i) const
     {
         return packs_fit<float, PACK>(masters + i, 0) && packs_fit<float, PACK>(buffer + i, 0) &&
-               packs_fit<float, PACK>(grads + i, 0) &&
-               (!ROUND || packs_fit<T, PACK>(params + i, 0));
+               packs_fit<G, PACK>(grads + i, 0) && (!ROUND || packs_fit<T, PACK>(params + i, 0));
     }
 };
+
+template <typename T, typename G>
+static void update_from(const mics_exec *at, const mics_optimizer_update *u, const G *grads,
+                        const sgd_factors &by)
+{
+    map(at,
+        sgd_op<T, true, G>{static_cast<T *>(u->params), u->masters, u->states[SGD_BUFFER], grads,
+                           by},
+        u->elems);
+}
 
 template <typename T>
 static void update_to(const mics_exec *at, const mics_optimizer_update *u, const sgd_factors &by)
 {
-    map(at,
-        sgd_op<T, true>{static_cast<T *>(u->params), u->masters, u->states[SGD_BUFFER], u->grads,
-                        by},
-        u->elems);
+    if (u->rounded_grads)
+        update_from<T>(at, u, static_cast<const T *>(u->rounded_grads), by);
+    else
+        update_from<T>(at, u, u->grads, by);
 }
 
 void mics_cuda_sgd_update(const mics_exec *at, const mics_optimizer_update *u)
@@ -62,6 +73,7 @@ void mics_cuda_sgd_update(const mics_exec *at, const mics_optimizer_update *u)
     if (u->params)
         MICS_BY_DTYPE(at->dtype, update_to, at, u, by);
     else
-        map(at, sgd_op<float, false>{nullptr, u->masters, u->states[SGD_BUFFER], u->grads, by},
+        map(at,
+            sgd_op<float, false, float>{nullptr, u->masters, u->states[SGD_BUFFER], u->grads, by},
             u->elems);
 }

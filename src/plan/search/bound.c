@@ -451,21 +451,20 @@ static size_t direct_bytes(const mics_planner *planner, const mics_plan_choice *
     return intra + inter;
 }
 
-size_t choice_state_bytes(const mics_planner *planner, const mics_sharding *sharding)
+size_t choice_state_bytes(const mics_planner *planner, const mics_plan_choice *choice)
 {
     const mics_precision precision = planner->request.precision;
     size_t params = 0, grads = 0, optimizer = 0;
     for (int32_t c = 0; c < planner->class_count; c++) {
         const unit_class *class = &planner->classes[c];
         const size_t elems = (size_t) class->padded_elems, units = (size_t) class->units;
-        const mics_sharding s = class_sharding(planner, class, *sharding);
+        const mics_sharding s = class_sharding(planner, class, choice->sharding);
         params += units * (elems / (size_t)s.params);
         grads += units * (elems / (size_t)s.grads);
-        optimizer += units * (elems / (size_t)s.optimizer);
+        optimizer += units * kept_bytes(&planner->request, class->padded_elems / s.optimizer);
     }
     return counted(params * mics_precision_bytes(precision, MICS_MEM_PARAMS)) +
-           counted(grads * mics_precision_bytes(precision, MICS_MEM_GRADS)) +
-           counted(optimizer * kept_bytes(&planner->request));
+           counted(grads * (rounds_sums(planner, choice) ? 2 : sizeof(float))) + counted(optimizer);
 }
 
 // Copies of the state, where ranks have no other memory.
@@ -515,8 +514,7 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
     const size_t in_flight =
         (size_t)mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     *bytes_out =
-        (double)(choice_state_bytes(planner, &choice->sharding) + slots->gather_bytes +
-                 slots->reduce_bytes +
+        (double)(choice_state_bytes(planner, choice) + slots->gather_bytes + slots->reduce_bytes +
                  counted(batch->activation_bytes + (in_flight - 1) * batch->layered_bytes) +
                  batch->workspace_bytes + counted(in_flight * batch->token_bytes) +
                  counted(direct_bytes(planner, choice) +

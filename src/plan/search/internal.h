@@ -223,7 +223,7 @@ mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *
                            class_cost *classes);
 
 /* Parameters, accumulators and optimizer of a rank. */
-size_t choice_state_bytes(const mics_planner *planner, const mics_sharding *sharding);
+size_t choice_state_bytes(const mics_planner *planner, const mics_plan_choice *choice);
 
 mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out);
 
@@ -257,11 +257,23 @@ bool plan_megatron_may_be_whole(const mics_planner *planner, const mics_plan_pip
 mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
                           const mics_plan_entry *whole, mics_plan_entry *entry_out);
 
-/* Bytes that the optimizer keeps of a parameter. */
-static inline size_t kept_bytes(const mics_plan_request *request)
+/* Whether accumulators hold 2 bytes a number. */
+static inline bool rounds_sums(const mics_planner *planner, const mics_plan_choice *choice)
 {
-    return (size_t)mics_optimizer_kept_bytes(request->optimizer,
-                                             request->precision == MICS_PRECISION_MIXED);
+    const mics_plan_request *request = &planner->request;
+    const mics_schedule_spec spec = {.precision = request->precision,
+                                     .mesh = {.ranks = planner->ranks},
+                                     .micro_steps = choice->micro_steps,
+                                     .rounded_sums = request->rounded_sums,
+                                     .optimizer = request->optimizer};
+    return mics_schedule_rounds_sums(&spec);
+}
+
+/* Bytes that the optimizer keeps of a shard. */
+static inline size_t kept_bytes(const mics_plan_request *request, int64_t elems)
+{
+    return mics_optimizer_kept_bytes(request->optimizer, request->state_dtype,
+                                     request->precision == MICS_PRECISION_MIXED, elems);
 }
 
 #endif

@@ -30,7 +30,7 @@ static mics_status need_of(mics_planner *planner, const mics_plan_choice *choice
     *need_out = (mics_layered_need){.micro_steps = choice->micro_steps,
                                     .crosses_nodes = planner->ranks > planner->ranks_per_node,
                                     .rounds = rounds(planner, choice),
-                                    .state_bytes = choice_state_bytes(planner, &choice->sharding),
+                                    .state_bytes = choice_state_bytes(planner, choice),
                                     .each_bytes = batch->layered_bytes + batch->token_bytes +
                                                   held_bytes(planner, choice)};
     return MICS_OK;

@@ -78,8 +78,7 @@ static void sum_stage(const cuts *all, const cut *c, const stage_times *times, i
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_PARAMS));
     bytes[MICS_MEM_GRADS] =
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_GRADS));
-    bytes[MICS_MEM_OPTIMIZER] =
-        (size_t)(owned_elems(c, &own) * (double)kept_bytes(&planner->request));
+    bytes[MICS_MEM_OPTIMIZER] = kept_bytes(&planner->request, (int64_t)owned_elems(c, &own));
     // One gradient of activations beside what is kept; logits and their gradients in fp32.
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)(activations + 2 * layer->whole_bytes);
     bytes[MICS_MEM_WORKSPACE] = (size_t)(2 * sizeof(float) * logits);
@@ -158,8 +157,10 @@ static boundary boundary_of(const cuts *all, const cut *c)
     const double elems = owned_elems(c, &own);
     const mics_cost_op update = {.kind = MICS_COST_UPDATE,
                                  .math = MICS_MATH_FP32,
-                                 .bytes =
-                                     mics_optimizer_moved_bytes(request->optimizer, mixed) * elems};
+                                 .bytes = mics_optimizer_moved_bytes(request->optimizer,
+                                                                     request->state_dtype, mixed,
+                                                                     sizeof(float)) *
+                                          elems};
     const mics_cost_op norm = {
         .kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = sizeof(float) * elems};
     b.update_us = tensor_crowd(planner) *

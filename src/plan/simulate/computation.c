@@ -209,10 +209,12 @@ double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int
 {
     const double elems = (double)owned_elems(schedule, unit);
     const bool mixed = schedule->spec.precision == MICS_PRECISION_MIXED;
-    const mics_cost_op op = {.kind = MICS_COST_UPDATE,
-                             .math = MICS_MATH_FP32,
-                             .bytes = mics_optimizer_moved_bytes(schedule->spec.optimizer, mixed) *
-                                      elems};
+    const mics_cost_op op = {
+        .kind = MICS_COST_UPDATE,
+        .math = MICS_MATH_FP32,
+        .bytes = mics_optimizer_moved_bytes(schedule->spec.optimizer, schedule->spec.state_dtype,
+                                            mixed, mics_schedule_sum_bytes(&schedule->spec)) *
+                 elems};
     const double compared_us = mics_schedule_defers(schedule) ? squares_us(cluster, elems, 1) : 0;
     return compared_us + mics_cost_op_us(cluster, &op, NULL);
 }

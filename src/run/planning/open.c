@@ -402,6 +402,8 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
         .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
         .global_batch = run->global_batch,
         .optimizer = run->optimizer.kind,
+        .state_dtype = run->state_dtype,
+        .rounded_sums = run->rounded_sums,
         .param_persistence_threshold = run->param_persistence_threshold,
         .coalesce_below = run->coalesce_below,
         .params_dtype = run->params_dtype,

@@ -213,13 +213,13 @@ static bool ends_soon(const mics_job *job)
     return step_s > 0 && step_s < SOON_S && step_s < OF_GRACE * job->run->grace_s;
 }
 
-// The state of the step before may be written while the rank computes what nobody will use. A
-// device's engine copies between steps alone.
+// The state of the step before may be written while the rank computes what nobody will use. What is
+// seen as a copy, the engine copies between steps alone.
 static bool begins_direct(run_saver *self)
 {
     run_trainer *trainer = self->trainer;
     if (!self->in_step || self->direct.state != RUN_SAVE_NONE ||
-        !mics_engine_hold(trainer->engine) || trainer->job->budget.accelerator.used ||
+        !mics_engine_hold(trainer->engine) || mics_engine_copies_states(trainer->job->schedule) ||
         run_share_is_saved(trainer) || ends_soon(trainer->job))
         return false;
     run_share_fill_direct(trainer);

@@ -271,8 +271,8 @@ mics_status run_saving_begin(run_trainer *self)
     }
     MICS_TRY(mics_engine_download(self->engine));
     saver->behind.warns = true;
-    // A device's shards are copied at once, as others may ask for host copies.
-    saver->behind.copies = !self->job->budget.accelerator.used;
+    // Copies of shards are copied at once, as others may ask for them.
+    saver->behind.copies = !mics_engine_copies_states(self->job->schedule);
     run_share_describe(self, &saver->behind);
     if (!saver->behind.copies)
         run_share_copy(self);

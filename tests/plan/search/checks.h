@@ -87,6 +87,8 @@ static inline mics_schedule *schedule_of(fixture *f, const mics_plan_choice *cho
         .comm_staging_bytes = r->staging_bytes,
         .node_memory = r->node_memory,
         .optimizer = r->optimizer,
+        .rounded_sums = r->rounded_sums,
+        .state_dtype = r->state_dtype,
     };
     ASSERT_OK(
         mics_mesh_init(mics_planner_ranks(f->planner), r->nodes, choice->sharding, &spec.mesh));

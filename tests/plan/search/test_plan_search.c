@@ -52,6 +52,27 @@ static void test_muon(void **state)
     }
 }
 
+// One rank's sums in 2 bytes, and states in fewer bits on any mesh.
+static void test_memory_in_fewer_bytes(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 6; variant++) {
+        fixture f;
+        open_plans(&f, 1, variant < 4 ? 1 : 4, 8);
+        f.request.precision = MICS_PRECISION_MIXED;
+        f.request.accelerator = variant % 2 == 1;
+        f.request.rounded_sums = variant % 4 >= 2;
+        f.request.state_dtype = variant == 1   ? MICS_STATE_8BIT
+                                : variant == 2 ? MICS_STATE_BF16
+                                : variant > 3  ? MICS_STATE_8BIT
+                                               : MICS_STATE_FP32;
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        visit_all(&f, check_memory);
+        visit_all(&f, check_layered);
+        close_plans(&f);
+    }
+}
+
 // Where units are updated before they are gathered between nodes, they are gathered one visit ahead
 // in the first forward. The tables are 0.7 to 2.7 times as large as a layer, so the order of gathers
 // says which slots there are.
@@ -542,6 +563,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_is_the_ledgers),
         cmocka_unit_test(test_muon),
+        cmocka_unit_test(test_memory_in_fewer_bytes),
         cmocka_unit_test(test_memory_over_nodes),
         cmocka_unit_test(test_layered_is_the_runs),
         cmocka_unit_test(test_packed_numbers_only_add_memory),
