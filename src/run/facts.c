@@ -109,14 +109,18 @@ static void fill_progress(const mics_job *job, mics_job_facts *facts)
     bool ended = job->finished;
     // Before a rank is open it has done nothing.
     const run_trainer *trainer = job->trainers;
-    if (trainer != NULL && trainer->job != NULL) {
-        facts->step = trainer->step;
-        facts->saved_step = trainer->saved_step;
-        facts->validation_first = trainer->validation_first;
-        facts->validation_last = trainer->validation_last;
-        facts->best_step = trainer->best.step;
-        facts->best_loss = trainer->best.loss;
-        facts->no_improvement = run_best_ended(trainer);
+    if (trainer != NULL && trainer->context.job != NULL) {
+        const run_progress *progress = &trainer->progress;
+        facts->step = progress->step;
+        facts->saved_step = progress->saved != RUN_NO_STEP ? progress->saved : 0;
+    }
+    if (trainer != NULL && trainer->open) {
+        const run_followers *followers = &trainer->followers;
+        facts->validation_first = followers->validation.loss_first;
+        facts->validation_last = followers->validation.loss_last;
+        facts->best_step = followers->best.found.step;
+        facts->best_loss = followers->best.found.loss;
+        facts->no_improvement = run_best_ended(&followers->best);
         ended = ended || trainer->begun;
         memcpy(facts->peak_bytes, trainer->peak_bytes, sizeof facts->peak_bytes);
     }

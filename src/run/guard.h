@@ -1,75 +1,78 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a rank that trains does about numbers that cannot be right: steps whose loss is not finite,
-// impossible or a spike, and replicas that differ. Every rank takes every decision alike, as it
-// takes it by numbers that the ranks have exchanged.
+// What is done about a step, or about replicas that differ, as a function of what is known. Pure:
+// every rank knows the same and decides alike. judge.c finds out, trainer.c acts.
+//
+// A step is suspicious if its loss or norm is not finite, if its loss is no cross-entropy, or a spike
+// that must not train, or if replicas updated the step before with different gradients. The engine
+// updates with none of its own gradients then, so there are three questions, in this order:
+//   1. Do replicas hold the same? If not, that explains every number.
+//   2. Does the step give the same numbers again (run.recheck)? If not, a machine is bad.
+//   3. Else it is the data or the hyperparameters: the run ends, or goes on without the step.
 #ifndef MICS_RUN_GUARD_H
 #define MICS_RUN_GUARD_H
 
-#include "job.h"
 #include "mics/checkpoint.h"
 #include "mics/engine.h"
 
-typedef struct run_guard {
-    mics_scaler scaler;            // of the run's start
-    mics_checkpoint_losses recent; // a part of the state: saved and loaded with it
-    int64_t agreed_step;           // newest state in which replicas agreed, or that was loaded
-    // The newest difference, and how often replicas have differed since a state behind it agreed.
+// What the run file says.
+typedef struct run_rules {
+    const char *on_spike, *on_divergence;
+    double spike_zscore;
+    bool recheck;
+    bool repeats; // a step can be run again with the same bits
+} run_rules;
+
+// What is known of a step.
+typedef struct run_evidence {
+    mics_verdict verdict;
+    bool impossible; // the engine counts its numbers as an error
+    bool compared;   // replicas, behind it
+    bool differs;    // and what they hold differs
+    bool again;      // it was run a second time
+} run_evidence;
+
+typedef enum run_action {
+    RUN_ACCEPT,
+    RUN_HOLD,    // a rank has to stop: the step counts as not done
+    RUN_COMPARE, // replicas first
+    RUN_RECHECK, // run the step again and compare its numbers
+    RUN_RETAKE,  // take the step again: nothing was trained
+    RUN_GO_BACK, // to the newest state on which replicas agreed
+    RUN_REPAIR,  // give the odd replica what most hold
+    RUN_GIVE_UP  // end the run
+} run_action;
+
+/* What is done about a step. */
+run_action run_guard_step(const run_rules *rules, const run_evidence *known);
+
+// Differences between replicas since a state behind the newest one agreed.
+typedef struct run_divergences {
     mics_divergence newest;
-    int64_t diverged_step, rewound_step;
-    int32_t tries;
-    mics_agreement *first; // by rank: of a suspicious step, before it is run again
-} run_guard;
+    int64_t diverged_step; // of the newest; RUN_NO_STEP: none
+    int64_t rewound_step;  // that the run went back to; RUN_NO_STEP: it has not
+    int32_t count;         // with the one that was just found
+} run_divergences;
 
-/* Begins, with the engine open and its state loaded, guard.recent included.
- * Returns: MICS_OK; MICS_ERR_MEMORY. */
-mics_status run_guard_open(run_trainer *self);
-void run_guard_close(run_trainer *self);
+/* What is done about replicas that differ, by what was found before: RUN_GO_BACK, RUN_REPAIR or
+ * RUN_GIVE_UP. `agreed_step` is the newest state on which they agreed. */
+run_action run_guard_divergence(const run_rules *rules, const run_divergences *before,
+                                int64_t agreed_step, const mics_divergence *found,
+                                bool *repeated_out);
 
-/* Trains a step: self->step becomes `step`, and self->newest its result. self->step is less than
- * that if the step has to be run again, from the state that self->step then names, or was held.
- *
- * Returns: MICS_OK; MICS_ERR_NUMERIC, logged by rank 0, the same on all ranks; as mics_engine_step
- *          and run_guard_check.
- * Collective: over ranks. */
-mics_status run_guard_step(run_trainer *self, int64_t step, float lr,
-                           const mics_batch_source *source);
+// ---- spikes ----
 
-/* Compares replicas after a step if that is due, or `saves`. Afterwards self->step is less than
- * `step` if the run went back to an older state.
- *
- * Returns: as run_guard_step; what reading the older state returned. Collective: over ranks. */
-mics_status run_guard_check(run_trainer *self, int64_t step, bool saves);
+typedef struct run_spread {
+    double mean, deviation;
+} run_spread;
 
-// ---- rewind.c ----
+/* Of the newest losses, summed from the oldest on, so that a run that resumes has the same bits. */
+run_spread run_guard_spread(const mics_checkpoint_losses *recent);
 
-/* Goes on after replicas were found to differ, as run.on_divergence says: the state is then good,
- * and self->step names it. Returns: as run_guard_check. */
-mics_status run_guard_diverged(run_trainer *self, int64_t step, const mics_divergence *found);
+/* The loss from where on a step is a spike; INFINITY: none is. */
+double run_guard_spike_loss(const run_rules *rules, const mics_checkpoint_losses *recent);
 
-/* Compares replicas before a state is saved to stop.
- *
- * Returns: as run_guard_check, but MICS_ERR_NUMERIC where they differ: nobody may change a state that
- *          is being written. Collective: over ranks. */
-mics_status run_guard_check_stop(run_trainer *self);
-
-// Where a state comes from that is good as far as anybody knows.
-typedef struct run_guard_source {
-    int64_t step;
-    char path[RUN_PATH_BYTES]; // of a checkpoint; "": what the run began with, or node memory
-    bool in_memory;            // the copy that was found there (node_memory.h)
-} run_guard_source;
-
-/* The newest such state that is not in node memory: number `which` of them, newest first. Returns:
- * false: there are no more. */
-bool run_guard_newest_saved(const run_trainer *self, int32_t which, run_guard_source *source_out);
-
-// ---- aside.c ----
-
-/* Saves the state as it is, that of step `step`, as OUT/aside/step-N, if it is finite and replicas
- * agree on it, and not among the checkpoints already. Writes into `text` where it is, or why not.
- *
- * Returns: MICS_OK, also when it could not be saved; as mics_engine_agree. Collective. */
-mics_status run_guard_save_aside(run_trainer *self, int64_t step, char *text, size_t capacity);
+/* Adds a loss, in place of the oldest where there are enough. */
+void run_guard_add_loss(mics_checkpoint_losses *recent, double loss);
 
 #endif

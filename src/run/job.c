@@ -4,10 +4,11 @@
 #include "job.h"
 #include "base/file.h"
 #include "mics/log.h"
+#include "run/followers/best.h"
 #include "run/ranks/gpu.h"
 #include "run/save/import.h"
 #include "run/save/saved.h"
-#include "trainer.h"
+#include "share.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

@@ -14,11 +14,14 @@
 #include "mics/model.h"
 #include "mics/run.h"
 #include "mics/schedule.h"
+#include "progress.h"
 #include "run/node_memory/node_memory.h"
 #include "run/ranks/stop.h"
 #include "run/ranks/world.h"
 #include "samples.h"
 #include "sizing.h"
+
+typedef struct run_trainer run_trainer;
 
 enum { RUN_PATH_BYTES = 4096 };
 
@@ -66,6 +69,7 @@ struct mics_job {
     char *run_json;         // resolved, as text
     size_t save_copy_bytes; // of a rank, if so
     run_stop stop;
+    run_standing standing;
     run_node_memory node; // copies of the state in the memory of nodes
     int64_t start_step;   // optimizer steps that were done before
     bool finished;        // nothing was left to do
@@ -120,18 +124,6 @@ static inline double run_job_files_timeout_s(const mics_job *job)
 
 /* Tells the program a line. */
 void run_job_note(const mics_job *job, const char *format, ...) MICS_PRINTF(2, 3);
-
-// ---- left_out.c ----
-
-/* A run that has done its last step is not finished if it was killed before what is due behind that:
- * rank 0 looks, and all processes hear of it. Returns: MICS_OK; what the collective returned. */
-mics_status run_job_settle_finished(mics_job *job);
-
-/* Whether the validation of the step that the run goes on from was left out, where it is the last. */
-bool run_left_out_validation(const mics_job *job);
-
-/* Whether a text is due behind `step`, and was left out. */
-bool run_left_out_text(const mics_job *job, int64_t step);
 
 // ---- model.c ----
 

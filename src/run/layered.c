@@ -6,7 +6,6 @@
 #include "base/size.h"
 #include "mics/log.h"
 #include "sizing.h"
-#include "trainer.h"
 #include <stdio.h>
 
 static int64_t inter_bytes(const mics_schedule *schedule)

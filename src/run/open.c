@@ -33,6 +33,8 @@ static mics_status open_job(mics_memory *memory, mics_job **job_out)
     job->memory = memory;
     job->out = RUN_FOLDER_NONE;
     job->stop.opened_us = mics_clock_us();
+    run_standing_begin(&job->standing, 0, false);
+    run_standing_keep(&job->standing, RUN_NO_STEP);
     *job_out = job;
     return MICS_OK;
 }
@@ -177,8 +179,20 @@ static mics_status start(mics_job *job)
     const int32_t here = job->world->mpi ? 1 : job->world->ranks;
     MICS_TRY(run_collectives_settle(job));
     MICS_TRY(run_world_agree(job->world, MICS_NEW(job->memory, here, &job->trainers)));
-    run_stop_begins(&job->stop, job->start_step, job->checkpoint != NULL && !job->node.taken);
+    run_standing_begin(&job->standing, job->start_step,
+                       job->checkpoint != NULL && !job->node.taken);
     return run_world_run(job->world, run_trainer_open, job);
+}
+
+// A run that has done its last step is not finished if it was killed before what is due behind that:
+// rank 0 looks, and all processes hear of it.
+static mics_status settle_finished(mics_job *job)
+{
+    int64_t lacks = job->finished && job->world->first == 0 &&
+                    (run_validation_is_left_out(job, job->start_step) || run_texts_lack_last(job));
+    MICS_TRY(run_world_max(job->world, &lacks, 1));
+    job->finished = job->finished && lacks == 0;
+    return MICS_OK;
 }
 
 static mics_status open_all(mics_job *job, const char *resume, mics_status loaded)
@@ -196,7 +210,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     run_gpu_why(job);
     MICS_TRY(run_world_first(job->world, open_data, job));
     MICS_TRY(run_same_data(job));
-    MICS_TRY(run_job_settle_finished(job));
+    MICS_TRY(settle_finished(job));
     MICS_TRY(run_world_agree(job->world, run_job_write_resolved(job)));
     if (job->finished)
         return MICS_OK;
@@ -320,7 +334,7 @@ mics_status mics_job_evaluate(mics_job *job, double *loss_out)
 static bool is_saved(const mics_job *job)
 {
     const run_trainer *trainer = job->trainers; // NULL: finished before, so saved
-    return trainer == NULL ? job->finished : trainer->saved && trainer->step == trainer->saved_step;
+    return trainer == NULL ? job->finished : trainer->progress.step == trainer->progress.saved;
 }
 
 mics_status mics_job_save(mics_job *job)

@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a rank writes into checkpoints: its share of the state, and what is said with it.
+#include "share.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/size.h"
 #include "mics/log.h"
-#include "trainer.h"
+#include "run/save/saver.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,14 +34,14 @@ static void add_state(mics_optimizer_shard *shard, const char *name, const float
         (mics_shard_state){.name = name, .dtype = MICS_DTYPE_FP32, .data = data};
 }
 
-void run_share_fill(const run_trainer *self, int64_t part, int64_t parts,
+void run_share_fill(const run_context *context, int64_t part, int64_t parts,
                     mics_optimizer_shard *shards)
 {
-    const mics_model *model = self->job->model;
-    const mics_optimizer_def *def = mics_optimizer_def_get(self->job->run->optimizer.kind);
+    const mics_model *model = context->job->model;
+    const mics_optimizer_def *def = mics_optimizer_def_get(context->job->run->optimizer.kind);
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         const mics_engine_optimizer_shard owned =
-            mics_engine_optimizer_shard_get(self->engine, unit);
+            mics_engine_optimizer_shard_get(context->engine, unit);
         const int64_t elems = owned.range.end - owned.range.begin;
         const int64_t from = cut(elems, parts, part);
         mics_optimizer_shard *shard = &shards[unit];
@@ -54,11 +55,11 @@ void run_share_fill(const run_trainer *self, int64_t part, int64_t parts,
     }
 }
 
-void run_share_copy(const run_trainer *self)
+void run_share_copy(run_saver *saver)
 {
-    float *to = self->saver.copy;
-    for (int32_t u = 0; u < self->job->model->unit_count; u++) {
-        mics_optimizer_shard *shard = &self->saver.behind.shards[u];
+    float *to = saver->copy;
+    for (int32_t u = 0; u < saver->context->job->model->unit_count; u++) {
+        mics_optimizer_shard *shard = &saver->behind.shards[u];
         const size_t elems = (size_t)(shard->end - shard->begin);
         for (int32_t s = 0; s < shard->state_count; s++, to += elems) {
             memcpy(to, shard->states[s].data, elems * sizeof *to);
@@ -77,9 +78,9 @@ static mics_checkpoint_scaler scaler_of(const mics_engine *engine)
                                     .hysteresis = scaler.hysteresis};
 }
 
-mics_checkpoint_meta run_share_meta(const run_trainer *self, int64_t step)
+mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step)
 {
-    const mics_job *job = self->job;
+    const mics_job *job = context->job;
     const mics_run *run = job->run;
     mics_checkpoint_meta meta = {
         .step = step,
@@ -94,33 +95,27 @@ mics_checkpoint_meta run_share_meta(const run_trainer *self, int64_t step)
         .sharding = {run->sharding.params, run->sharding.grads, run->sharding.optimizer},
         .layered_micro_steps =
             mics_schedule_layered_micro_steps(run->micro_steps, run->layered_micro_steps),
-        .recent = self->guard.recent,
+        .recent = *context->recent,
     };
     if (job->run->precision == MICS_RUN_PRECISION_FP16)
-        meta.scaler = scaler_of(self->engine);
+        meta.scaler = scaler_of(context->engine);
     meta.tokenizer_text = mics_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
     return meta;
 }
 
-void run_share_describe(const run_trainer *self, run_save *save)
+void run_share_describe(const run_context *context, run_save *save)
 {
-    const int32_t owners = self->job->run->sharding.optimizer;
-    save->step = self->step;
-    save->meta = run_share_meta(self, self->step);
-    run_share_fill(self, self->rank->comm->rank / owners, self->rank->comm->ranks / owners,
+    const int32_t owners = context->job->run->sharding.optimizer;
+    save->step = context->progress->step;
+    save->meta = run_share_meta(context, save->step);
+    run_share_fill(context, context->rank->comm->rank / owners, context->rank->comm->ranks / owners,
                    save->shards);
 }
 
-void run_share_fill_direct(run_trainer *self)
+void run_share_fill_direct(run_saver *saver)
 {
-    self->saver.direct.warns = false;
-    run_share_describe(self, &self->saver.direct);
-}
-
-bool run_share_is_saved(const run_trainer *self)
-{
-    return (self->saved && self->saved_step == self->step) ||
-           (self->pending && self->saver.behind.step == self->step);
+    saver->direct.warns = false;
+    run_share_describe(saver->context, &saver->direct);
 }
 
 // Whether all are finite: no exponent has all its bits.
@@ -141,10 +136,8 @@ static bool are_finite(const float *data, int64_t elems)
     return true;
 }
 
-mics_status run_share_check_finite(const run_trainer *self, const mics_optimizer_shard *shards,
-                                   int64_t step)
+mics_status run_share_check_finite(const mics_optimizer_shard *shards, int32_t units, int64_t step)
 {
-    const int32_t units = self->job->model->unit_count;
     for (int32_t u = 0; u < units; u++) {
         const mics_optimizer_shard *shard = &shards[u];
         for (int32_t s = 0; s < shard->state_count; s++) {
@@ -161,13 +154,13 @@ mics_status run_share_check_finite(const run_trainer *self, const mics_optimizer
 
 // ---- older checkpoints ----
 
-void run_share_prune(const run_trainer *self, int64_t step)
+void run_share_prune(const run_context *context, int64_t step)
 {
     const bool before = mics_log_demote(true);
-    if (mics_checkpoint_prune(self->rank->memory, self->job->checkpoints_dir,
-                              (int32_t)self->job->run->keep_checkpoints, step) != MICS_OK)
+    if (mics_checkpoint_prune(context->rank->memory, context->job->checkpoints_dir,
+                              (int32_t)context->job->run->keep_checkpoints, step) != MICS_OK)
         mics_log(MICS_LOG_WARNING, "%s: old checkpoints were not removed",
-                 self->job->checkpoints_dir);
+                 context->job->checkpoints_dir);
     mics_log_demote(before);
 }
 
@@ -185,17 +178,17 @@ static double time_write(const char *path, const void *block, size_t bytes)
 
 // What short writes to the run's folder say of the disk, larger ones as long as they take no time
 // that a save would lack.
-static double probe_rate(const run_trainer *self)
+static double probe_rate(const run_context *context)
 {
     static const size_t LEAST_BYTES = 256 << 10, MAX_BYTES = 8 << 20;
     static const double SHORT_S = 0.25;
     char path[RUN_PATH_BYTES];
     void *block = NULL;
     double rate = 0;
-    snprintf(path, sizeof path, "%s/speed-%d.tmp", self->job->run->out,
-             (int)self->rank->comm->rank);
+    snprintf(path, sizeof path, "%s/speed-%d.tmp", context->job->run->out,
+             (int)context->rank->comm->rank);
     const bool muted = mics_log_mute(true); // whoever saves finds the same mistakes
-    if (mics_alloc(self->rank->memory, MICS_MEM_HOST, MAX_BYTES, &block) == MICS_OK) {
+    if (mics_alloc(context->rank->memory, MICS_MEM_HOST, MAX_BYTES, &block) == MICS_OK) {
         for (size_t bytes = LEAST_BYTES; bytes <= MAX_BYTES; bytes *= 2) {
             rate = time_write(path, block, bytes);
             if (rate <= 0 || (double)bytes / rate > SHORT_S)
@@ -203,15 +196,15 @@ static double probe_rate(const run_trainer *self)
         }
     }
     mics_log_mute(muted);
-    mics_free(self->rank->memory, block);
+    mics_free(context->rank->memory, block);
     return rate;
 }
 
 // Until the step that was done last is on disk: also of an older save that is still under way.
-static double bytes_to_write(const run_trainer *self, bool writes_older)
+static double bytes_to_write(const run_context *context, bool writes_older)
 {
-    const int32_t states = mics_optimizer_def_get(self->job->run->optimizer.kind)->states;
-    return (double)run_share_copy_bytes(self->job->schedule, states) * (writes_older ? 2 : 1);
+    const int32_t states = mics_optimizer_def_get(context->job->run->optimizer.kind)->states;
+    return (double)run_share_copy_bytes(context->job->schedule, states) * (writes_older ? 2 : 1);
 }
 
 // Of seconds that are compared: 0.4 s are too many where 0.3 s are left.
@@ -220,38 +213,39 @@ static int decimals(double seconds)
     return seconds >= 10 ? 0 : seconds >= 1 ? 1 : 2;
 }
 
-static bool find_late(run_trainer *self, double asked_us, bool writes_older)
+static bool find_late(run_saver *saver, double asked_us, bool writes_older)
 {
-    const double bytes = bytes_to_write(self, writes_older);
-    double rate = atomic_load(&self->saver.rate);
+    const run_context *context = saver->context;
+    const int64_t step = context->progress->step;
+    const double bytes = bytes_to_write(context, writes_older);
+    double rate = atomic_load(&saver->rate);
     char text[32];
     if (rate <= 0)
-        rate = probe_rate(self);
+        rate = probe_rate(context);
     const double asked_s = (mics_clock_us() - asked_us) / 1e6,
-                 left_s = self->job->run->grace_s - asked_s, needed_s = bytes / rate;
+                 left_s = context->job->run->grace_s - asked_s, needed_s = bytes / rate;
     if (rate <= 0 || needed_s <= left_s)
         return false;
-    if (self->rank->comm->rank == 0)
+    if (context->rank->comm->rank == 0)
         mics_log(MICS_LOG_WARNING,
                  "saving step %lld to disk takes some %.*f s, as each rank has %s to write, and "
                  "%.*f s of run.grace_s are left; %s",
-                 (long long)self->step, decimals(needed_s), needed_s,
+                 (long long)step, decimals(needed_s), needed_s,
                  mics_size_text(bytes, text, sizeof text), decimals(left_s),
                  left_s > 0 ? left_s : 0,
-                 self->step < self->job->run->steps ? "it goes to node memory first"
-                                                    : "it goes on until run.grace_s is over");
+                 step < context->job->run->steps ? "it goes to node memory first"
+                                                 : "it goes on until run.grace_s is over");
     return true;
 }
 
-bool run_share_is_late(run_trainer *self, bool writes_older)
+bool run_share_is_late(run_saver *saver, bool writes_older)
 {
-    const run_stop *stop = &self->job->stop;
-    run_saver *saver = &self->saver;
+    const run_stop *stop = &saver->context->job->stop;
     const double asked_us = atomic_load(&stop->asked_us);
     if (atomic_load(&stop->reason) != RUN_STOP_PROGRAM)
         return false;
     if (saver->late_asked_us < asked_us)
-        saver->late = find_late(self, asked_us, writes_older);
+        saver->late = find_late(saver, asked_us, writes_older);
     saver->late_asked_us = asked_us;
     return saver->late;
 }

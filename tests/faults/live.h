@@ -202,8 +202,9 @@ static inline void live_flip_now(mics_job *job, const live_flip *flip)
     if (flip->kind == LIVE_NONE || here < 0 || here >= job->world->here_count)
         return;
     run_trainer *trainer = &job->trainers[here];
-    mics_engine *engine = trainer->engine;
-    run_saver_await_copied(&trainer->saver, &trainer->saver.behind); // it reads the state
+    mics_engine *engine = trainer->context.engine;
+    run_saver *saver = &trainer->followers.saving.saver;
+    run_saver_await_copied(saver, &saver->behind); // it reads the state
     if (flip->kind >= LIVE_GRADS)
         live_arm_engine(engine, flip);
     else
@@ -238,9 +239,11 @@ static inline void live_step(void *ctx, const mics_metrics *metrics)
     if (metrics->step > LIVE_MAX_STEPS)
         return;
     run->losses[metrics->step] = metrics->loss;
-    if (run->flipped != NULL &&
-        run->flipped->trainers[0].saved_step == mics_job_standing_get(run->flipped).saved_step)
-        run->saved[metrics->step] = run->flipped->trainers[0].saved_step;
+    if (run->flipped == NULL)
+        return;
+    const int64_t saved = run->flipped->trainers[0].progress.saved;
+    if (saved == atomic_load(&run->flipped->standing.saved))
+        run->saved[metrics->step] = saved != RUN_NO_STEP ? saved : 0;
 }
 
 static inline void live_work(void *ctx, const char *what, int64_t done, int64_t total)
@@ -250,7 +253,7 @@ static inline void live_work(void *ctx, const char *what, int64_t done, int64_t 
     (void)total;
     if (run->flipped != NULL && strcmp(what, "saving") != 0 && run->ends_loading > 0 &&
         --run->ends_loading == 0)
-        mics_comm_abort(run->flipped->trainers[0].rank->comm, NULL);
+        mics_comm_abort(run->flipped->trainers[0].context.rank->comm, NULL);
 }
 
 static inline uint64_t live_digest(const mics_job *job)
@@ -260,7 +263,7 @@ static inline uint64_t live_digest(const mics_job *job)
     for (int32_t rank = 0; rank < job->world->here_count; rank++) {
         for (int32_t unit = 0; unit < job->model->unit_count; unit++) {
             const mics_engine_optimizer_shard held =
-                mics_engine_optimizer_shard_get(job->trainers[rank].engine, unit);
+                mics_engine_optimizer_shard_get(job->trainers[rank].context.engine, unit);
             const size_t bytes = (size_t)(held.range.end - held.range.begin) * sizeof(float);
             const float *const parts[] = {held.params, held.states[0], held.states[1]};
             for (int part = 0; part < 3; part++) {
@@ -298,7 +301,7 @@ static inline mics_status live_train(mics_job *job, live_run *run)
 {
     if (run->flip.after > 0)
         MICS_TRY(mics_job_train(job, run->flip.after));
-    run->due = job->trainers[0].engine->pending.left;
+    run->due = job->trainers[0].context.engine->pending.left;
     live_flip_now(job, &run->flip);
     run->flipped = job;
     if (run->command != NULL && system(run->command) != 0)
@@ -353,7 +356,7 @@ static inline void live_go(live_run *run, bool keep)
     if (run->status == MICS_OK)
         run->status = live_train(job, run);
     if (job != NULL && job->trainers != NULL) {
-        run->step = job->trainers[0].step;
+        run->step = job->trainers[0].progress.step;
         run->digest = live_digest(job);
     }
     (void)mics_job_close(job);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Which validation counts as the best.
-#include "run/save/best.h"
+#include "run/followers/best.h"
 #include "test.h"
 #include <math.h>
 
@@ -10,7 +10,7 @@ static const mics_run every_step = {.steps = 10, .validate_every = 1};
 static void the_lowest_is_the_best(void **state)
 {
     (void)state;
-    run_best best = {0};
+    run_best_record best = {0};
     run_best_count(&best, &every_step, 1, 3);
     run_best_count(&best, &every_step, 2, 2);
     run_best_count(&best, &every_step, 3, 2);
@@ -23,7 +23,7 @@ static void the_lowest_is_the_best(void **state)
 static void what_is_no_number_is_never_the_best(void **state)
 {
     (void)state;
-    run_best best = {0};
+    run_best_record best = {0};
     run_best_count(&best, &every_step, 1, NAN);
     assert_int_equal(best.step, 0);
     assert_int_equal(best.since, 1);

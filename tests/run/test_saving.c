@@ -34,7 +34,7 @@ typedef struct heard {
 static void poison(const mics_job *job)
 {
     const mics_engine_optimizer_shard shard =
-        mics_engine_optimizer_shard_get(job->trainers[0].engine, 1);
+        mics_engine_optimizer_shard_get(job->trainers[0].context.engine, 1);
     shard.states[1][0] = INFINITY;
 }
 

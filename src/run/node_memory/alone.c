@@ -44,7 +44,7 @@ static mics_status folder_of(const mics_job *job, mics_memory *memory, char **fo
 static mics_status write_note(const run_alone *alone, const char *name, int64_t bytes,
                               uint64_t hash)
 {
-    const run_trainer *self = alone->copy.self;
+    const run_context *self = alone->copy.of->context;
     mics_memory *memory = self->rank->memory;
     const alone_note note = {alone->copy.step, self->job->node.serial, bytes, hash};
     char *folder = NULL;
@@ -73,7 +73,7 @@ static bool read_note(int folder, const char *name, alone_note *note_out)
 static bool find_note(const run_alone *alone, int folder, const char *name, alone_note *note_out)
 {
     return read_note(folder, name, note_out) && note_out->step == alone->copy.step &&
-           note_out->serial == alone->copy.self->job->node.serial;
+           note_out->serial == alone->copy.of->context->job->node.serial;
 }
 
 // Opened, a folder is read anew over a network. -1: there is none.
@@ -89,15 +89,15 @@ static int open_folder(const mics_job *job, mics_memory *memory)
 
 // ---- a copy ----
 
-mics_status run_alone_begin(run_alone *alone, run_trainer *trainer, int64_t step)
+mics_status run_alone_begin(run_alone *alone, run_copies *copies, int64_t step)
 {
     mics_node_file file = {0};
-    *alone = (run_alone){.copy = {.self = trainer, .step = step}};
+    *alone = (run_alone){.copy = {.of = copies, .step = step}};
     const bool before = mics_log_demote(true);
     mics_status status = run_copy_open(&alone->copy);
     if (status == MICS_OK) {
         const bool wrote = run_copy_write(&alone->copy, &file) == MICS_OK;
-        status = write_note(alone, name_of("rank", trainer->rank->comm->rank).text,
+        status = write_note(alone, name_of("rank", copies->context->rank->comm->rank).text,
                             wrote ? file.bytes : -1, file.hash);
     }
     mics_log_demote(before);
@@ -107,7 +107,7 @@ mics_status run_alone_begin(run_alone *alone, run_trainer *trainer, int64_t step
 // The first rank of a node: waits for the parts of all ranks, as the manifest lists them.
 static void look_for_ranks(run_alone *alone, int folder)
 {
-    const run_trainer *self = alone->copy.self;
+    const run_context *self = alone->copy.of->context;
     alone_note note;
     while (!alone->failed && alone->seen < self->rank->comm->ranks &&
            find_note(alone, folder, name_of("rank", alone->seen).text, &note)) {
@@ -131,7 +131,7 @@ static void look_for_ranks(run_alone *alone, int folder)
 // Rank 0.
 static void look_for_nodes(run_alone *alone, int folder)
 {
-    const run_trainer *self = alone->copy.self;
+    const run_context *self = alone->copy.of->context;
     const int32_t nodes = self->rank->comm->ranks / run_world_node_ranks(self->job->world);
     alone_note note;
     if (alone->seen > nodes)
@@ -151,7 +151,7 @@ static void look_for_nodes(run_alone *alone, int folder)
 
 run_alone_state run_alone_look(run_alone *alone)
 {
-    const run_trainer *self = alone->copy.self;
+    const run_context *self = alone->copy.of->context;
     const int folder = open_folder(self->job, self->rank->memory);
     alone_note note;
     run_alone_state state = RUN_ALONE_WAITS;
@@ -169,38 +169,40 @@ run_alone_state run_alone_look(run_alone *alone)
 
 void run_alone_end(run_alone *alone)
 {
-    if (alone->copy.self != NULL)
+    if (alone->copy.of != NULL)
         run_copy_close(&alone->copy);
     *alone = (run_alone){0};
 }
 
-void run_alone_tell(run_trainer *trainer)
+void run_alone_tell(run_copies *copies)
 {
-    const run_alone alone = {.copy = {.self = trainer, .step = trainer->step}};
+    const run_context *context = copies->context;
+    const run_alone alone = {.copy = {.of = copies, .step = context->progress->step}};
     const bool before = mics_log_demote(true);
-    if (trainer->rank->comm->rank == 0)
+    if (run_is_rank_0(context))
         (void)write_note(&alone, WHOLE, 0, 0);
     mics_log_demote(before);
 }
 
 // ---- giving up ----
 
-void run_alone_drop(const run_trainer *trainer)
+void run_alone_drop(const run_copies *copies)
 {
-    const mics_job *job = trainer->job;
-    const int32_t rank = trainer->rank->comm->rank, ranks = run_world_node_ranks(job->world);
-    mics_memory *memory = trainer->rank->memory;
+    const run_context *context = copies->context;
+    const mics_job *job = context->job;
+    const int32_t rank = context->rank->comm->rank, ranks = run_world_node_ranks(job->world);
+    mics_memory *memory = context->rank->memory;
     char *slot = NULL;
-    if (run_copy_leads(trainer) &&
+    if (run_copy_leads(context) &&
         mics_node_slot(memory, job->node.root, run_world_node_number(job->world, rank),
-                       trainer->memory_slot, &slot) == MICS_OK)
+                       copies->slot, &slot) == MICS_OK)
         mics_node_remove(slot);
     mics_free(memory, slot);
     const int folder = open_folder(job, memory);
     if (folder < 0)
         return;
     unlinkat(folder, name_of("rank", rank).text, 0);
-    if (run_copy_leads(trainer))
+    if (run_copy_leads(context))
         unlinkat(folder, name_of("node", rank / ranks).text, 0);
     if (rank == 0)
         unlinkat(folder, WHOLE, 0);

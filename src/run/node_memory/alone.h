@@ -38,7 +38,7 @@ typedef struct run_alone {
  * Returns: MICS_OK, also where the part could not be written, which the others learn and a warning
  *          says; else nobody learns anything: MICS_ERR_IO, MICS_ERR_MEMORY, logged as a warning.
  */
-mics_status run_alone_begin(run_alone *alone, run_trainer *trainer, int64_t step);
+mics_status run_alone_begin(run_alone *alone, run_copies *copies, int64_t step);
 
 /* Does what this rank can do now, without waiting, and says what has become of the copy. */
 run_alone_state run_alone_look(run_alone *alone);
@@ -47,9 +47,9 @@ run_alone_state run_alone_look(run_alone *alone);
 void run_alone_end(run_alone *alone);
 
 /* For a copy that the ranks made together to stop, which counts: says so in the same place. */
-void run_alone_tell(run_trainer *trainer);
+void run_alone_tell(run_copies *copies);
 
 /* Gives a copy up that is not to count, kept or not: this rank's share in that. */
-void run_alone_drop(const run_trainer *trainer);
+void run_alone_drop(const run_copies *copies);
 
 #endif

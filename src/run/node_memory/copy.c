@@ -5,21 +5,21 @@
 #include "base/size.h"
 #include "mics/device.h"
 #include "mics/log.h"
-#include "run/job.h"
+#include "run/share.h"
 #include <stdlib.h>
 #include <string.h>
 
 mics_status run_copy_open(run_copying *copy)
 {
-    run_trainer *self = copy->self;
-    mics_memory *memory = self->rank->memory;
-    copy->keep = mics_mesh_keep(&self->job->schedule->spec.mesh, self->rank->comm->rank);
-    return MICS_NEW(memory, self->rank->comm->ranks, &copy->reports);
+    const run_context *context = copy->of->context;
+    const int32_t rank = context->rank->comm->rank;
+    copy->keep = mics_mesh_keep(&context->job->schedule->spec.mesh, rank);
+    return MICS_NEW(context->rank->memory, context->rank->comm->ranks, &copy->reports);
 }
 
 void run_copy_close(run_copying *copy)
 {
-    mics_memory *memory = copy->self->rank->memory;
+    mics_memory *memory = copy->of->context->rank->memory;
     mics_free(memory, copy->slot);
     mics_free(memory, copy->pieces);
     mics_free(memory, copy->reports);
@@ -33,10 +33,11 @@ void run_copy_close(run_copying *copy)
 // For a copy that the run makes to stop, which nothing has counted before: on this node, in `slot`.
 static mics_status check_stop_room(const run_copying *copy)
 {
-    const run_world *world = copy->self->job->world;
+    const run_world *world = copy->of->context->job->world;
     const int32_t ranks = run_world_node_ranks(world);
     const int64_t needed = // of one slot
-        (int64_t)mics_schedule_node_bytes(copy->self->job->schedule) / MICS_NODE_SLOTS * ranks;
+        (int64_t)mics_schedule_node_bytes(copy->of->context->job->schedule) / MICS_NODE_SLOTS *
+        ranks;
     int64_t used = 0, left = 0;
     mics_machine machine;
     char all[32], there[32];
@@ -48,7 +49,7 @@ static mics_status check_stop_room(const run_copying *copy)
     if (needed <= used + left)
         return MICS_OK;
     // Its ranks find the same.
-    const bool muted = mics_log_mute(copy->self->rank->comm->rank % ranks != 0);
+    const bool muted = mics_log_mute(copy->of->context->rank->comm->rank % ranks != 0);
     const mics_status status =
         mics_fail(MICS_ERR_MEMORY, "a copy of the state takes %s of a node's memory, %s has %s",
                   mics_size_text((double)needed, all, sizeof all),
@@ -62,8 +63,8 @@ static mics_status check_stop_room(const run_copying *copy)
 static void cut_shards(const run_copying *copy)
 {
     const mics_keep *keep = &copy->keep;
-    for (int32_t u = 0; u < copy->self->job->model->unit_count; u++) {
-        mics_optimizer_shard *shard = &copy->self->shards[u];
+    for (int32_t u = 0; u < copy->of->context->job->model->unit_count; u++) {
+        mics_optimizer_shard *shard = &copy->of->shards[u];
         const int64_t elems = shard->end - shard->begin;
         const int64_t first = elems * keep->part / keep->parts;
         shard->end = shard->begin + elems * (keep->part + 1) / keep->parts;
@@ -75,21 +76,21 @@ static void cut_shards(const run_copying *copy)
 
 mics_status run_copy_write(run_copying *copy, mics_node_file *file_out)
 {
-    run_trainer *self = copy->self;
-    const mics_job *job = self->job;
-    mics_memory *memory = self->rank->memory;
+    const run_context *context = copy->of->context;
+    const mics_job *job = context->job;
+    mics_memory *memory = context->rank->memory;
     const bool stops_only = job->run->memory_checkpoint_every == 0;
-    run_share_fill(self, 0, 1, self->shards);
+    run_share_fill(context, 0, 1, copy->of->shards);
     cut_shards(copy);
-    MICS_TRY(run_share_check_finite(self, self->shards, copy->step));
+    MICS_TRY(run_share_check_finite(copy->of->shards, job->model->unit_count, copy->step));
     MICS_TRY(mics_node_make_root(job->node.root)); // somebody may have removed it
     MICS_TRY(mics_node_begin(memory, job->node.root,
-                             run_world_node_number(job->world, self->rank->comm->rank),
-                             self->memory_slot, &copy->slot));
+                             run_world_node_number(job->world, context->rank->comm->rank),
+                             copy->of->slot, &copy->slot));
     if (stops_only)
         MICS_TRY(check_stop_room(copy));
     return mics_node_write(memory, copy->slot, copy->step, copy->keep.file, copy->keep.files,
-                           self->shards, job->model->unit_count, file_out);
+                           copy->of->shards, job->model->unit_count, file_out);
 }
 
 // ---- the commit ----
@@ -109,10 +110,10 @@ typedef struct listing {
 
 static mics_status fill_listing(const run_copying *copy, bool partners, listing *lists)
 {
-    const mics_job *job = copy->self->job;
-    mics_memory *memory = copy->self->rank->memory;
+    const mics_job *job = copy->of->context->job;
+    mics_memory *memory = copy->of->context->rank->memory;
     const mics_mesh *mesh = &job->schedule->spec.mesh;
-    const int32_t units = job->model->unit_count, mine = copy->self->rank->comm->rank;
+    const int32_t units = job->model->unit_count, mine = copy->of->context->rank->comm->rank;
     MICS_TRY(MICS_NEW(memory, units, &lists->units));
     MICS_TRY(MICS_NEW(memory, copy->keep.files, &lists->files));
     MICS_TRY(MICS_NEW(memory, copy->keep.files, &lists->keeps));
@@ -137,18 +138,18 @@ static mics_status fill_listing(const run_copying *copy, bool partners, listing 
 
 mics_status run_copy_commit(const run_copying *copy, bool partners)
 {
-    run_trainer *self = copy->self;
-    const mics_job *job = self->job;
-    mics_memory *memory = self->rank->memory;
+    const run_context *context = copy->of->context;
+    const mics_job *job = context->job;
+    mics_memory *memory = context->rank->memory;
     listing lists = {0};
-    const mics_checkpoint_meta meta = run_share_meta(self, copy->step);
+    const mics_checkpoint_meta meta = run_share_meta(context, copy->step);
     mics_status status = fill_listing(copy, partners, &lists);
     const mics_node_manifest manifest = {.meta = &meta,
                                          .files = lists.files,
                                          .file_count = copy->keep.files,
                                          .units = lists.units,
                                          .unit_count = job->model->unit_count,
-                                         .slot = self->memory_slot,
+                                         .slot = copy->of->slot,
                                          .serial = job->node.serial};
     if (status == MICS_OK)
         status = mics_node_commit(memory, copy->slot, &manifest, lists.keeps);

@@ -8,7 +8,16 @@
 
 #include "io/checkpoint/node.h"
 #include "mics/mesh.h"
-#include "run/trainer.h"
+#include "run/context.h"
+
+// A rank's copies; zero before they are opened.
+typedef struct run_copies {
+    const run_context *context;
+    mics_optimizer_shard *shards; // by unit: scratch
+    int32_t slot;                 // where the next goes
+    bool booked;                  // their memory is counted
+    bool told;                    // the program was told of the first
+} run_copies;
 
 // What a rank tells the others of the file that it wrote.
 typedef struct run_copy_report {
@@ -19,7 +28,7 @@ typedef struct run_copy_report {
 
 // A copy under way, as a rank has it.
 typedef struct run_copying {
-    run_trainer *self;
+    run_copies *of;
     mics_keep keep;
     int64_t step;
     char *slot;               // folder
@@ -28,12 +37,12 @@ typedef struct run_copying {
 } run_copying;
 
 /* Whether the rank is the first of its node. */
-static inline bool run_copy_leads(const run_trainer *self)
+static inline bool run_copy_leads(const run_context *context)
 {
-    return self->rank->comm->rank % run_world_node_ranks(self->job->world) == 0;
+    return context->rank->comm->rank % run_world_node_ranks(context->job->world) == 0;
 }
 
-/* Readies a copy whose `self` and `step` are set.
+/* Readies a copy whose `of` and `step` are set.
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY.     Owns: free with run_copy_close. */
 mics_status run_copy_open(run_copying *copy);

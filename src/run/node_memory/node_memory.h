@@ -25,7 +25,6 @@
 #include <stdint.h>
 
 typedef struct mics_job mics_job;
-typedef struct run_trainer run_trainer;
 typedef struct run_found_copy run_found_copy;
 
 // A job's; zero before it is opened.
@@ -90,27 +89,6 @@ mics_status run_node_memory_begin(mics_job *job);
 
 /* Frees; removes the copies too where `saved`: the state is on disk. */
 void run_node_memory_close(mics_job *job, bool saved);
-
-/* Counts the memory that a rank's copies take, as the ledger has it; unbook: no more. Returns:
- * MICS_OK; MICS_ERR_MEMORY. */
-mics_status run_node_memory_book(run_trainer *self);
-void run_node_memory_unbook(run_trainer *self);
-
-/* After a step: makes a copy where one is due (run.memory_checkpoint_every). One that fails is a
- * warning: training goes on, and the copy before it counts.
- *
- * Returns: MICS_OK; what a collective returned.     Collective: over ranks.
- */
-mics_status run_node_memory_follow(run_trainer *self, int64_t step);
-
-/* The same for who has no time to save the step that was done last to disk, due or not.
- *
- * kept_out: whether it counts, alike on all ranks. */
-mics_status run_node_memory_stop(run_trainer *self, bool *kept_out);
-
-/* The state of a step is on disk: where copies are made only to stop, one that is no newer is
- * outdated, and its memory is given back. Any rank; the first of each node does it. */
-void run_node_memory_outdate(const run_trainer *self, int64_t step);
 
 // ---- resume.c, for node_memory.c and rewind.c ----
 

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "mics/log.h"
 #include "run/job.h"
-#include "run/trainer.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,36 +24,6 @@ void run_stop_ask(run_stop *stop, run_stop_reason reason)
 bool run_stop_is_asked(const run_stop *stop)
 {
     return atomic_load(&stop->reason) != RUN_STOP_NONE;
-}
-
-void run_stop_begins(run_stop *stop, int64_t step, bool saved)
-{
-    atomic_store(&stop->step, step);
-    atomic_store(&stop->saved_step, saved ? step : 0);
-    atomic_store(&stop->saved, saved);
-}
-
-void run_stop_saved(run_stop *stop, int64_t step)
-{
-    atomic_store(&stop->saved_step, step);
-    atomic_store(&stop->saved, true);
-}
-
-void run_stop_lost(run_stop *stop, int64_t step, bool saved)
-{
-    atomic_store(&stop->saved, saved);
-    atomic_store(&stop->saved_step, step);
-}
-
-void run_stop_kept(run_stop *stop, int64_t step)
-{
-    atomic_store(&stop->kept_step, step);
-    atomic_store(&stop->kept, true);
-}
-
-void run_stop_drop_kept(run_stop *stop)
-{
-    atomic_store(&stop->kept, false);
 }
 
 void run_stop_writes(run_stop *stop, bool begins)
@@ -84,13 +53,12 @@ static bool takes_file(const mics_job *job)
     return true;
 }
 
-void run_stop_look(run_trainer *trainer)
+void run_stop_look(mics_job *job, double *looked_us)
 {
-    mics_job *job = trainer->job;
     const double now_us = mics_clock_us();
-    if (run_stop_is_asked(&job->stop) || now_us - trainer->saver.looked_us < look_every_us)
+    if (run_stop_is_asked(&job->stop) || now_us - *looked_us < look_every_us)
         return;
-    trainer->saver.looked_us = now_us;
+    *looked_us = now_us;
     if (is_out_of_time(job))
         run_stop_ask(&job->stop, RUN_STOP_HOURS);
     else if (takes_file(job))
@@ -105,13 +73,15 @@ void mics_job_stop(mics_job *job)
 mics_job_standing mics_job_standing_get(const mics_job *job)
 {
     const run_stop *stop = &job->stop;
+    const int64_t saved = atomic_load(&job->standing.saved),
+                  kept = atomic_load(&job->standing.kept);
     return (mics_job_standing){
         .rank = job->world->mpi ? job->world->first : -1,
-        .step = atomic_load(&stop->step),
-        .saved = atomic_load(&stop->saved),
-        .saved_step = atomic_load(&stop->saved_step),
-        .kept = atomic_load(&stop->kept),
-        .kept_step = atomic_load(&stop->kept_step),
+        .step = atomic_load(&job->standing.step),
+        .saved = saved != RUN_NO_STEP,
+        .saved_step = saved != RUN_NO_STEP ? saved : 0,
+        .kept = kept != RUN_NO_STEP,
+        .kept_step = kept != RUN_NO_STEP ? kept : 0,
         .writing = atomic_load(&stop->writing) > 0,
         .save_s = atomic_load(&stop->save_s),
         .asked_by_run = atomic_load(&stop->reason) == RUN_STOP_FILE    ? "the file stop"

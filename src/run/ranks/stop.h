@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What asks a run to stop, and where the run stands while it does: written by ranks and their
-// savers, read by any thread of the process.
+// What asks a run to stop, and what it is busy with then: written by ranks and their savers, read by
+// any thread of the process.
 #ifndef MICS_RUN_RANKS_STOP_H
 #define MICS_RUN_RANKS_STOP_H
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct run_trainer run_trainer;
+typedef struct mics_job mics_job;
 
 typedef enum run_stop_reason {
     RUN_STOP_NONE,
@@ -23,11 +23,6 @@ typedef struct run_stop {
     double opened_us; // the job was; run.max_hours counts from here
     atomic_int reason;
     _Atomic double asked_us;       // since when
-    _Atomic int64_t step;          // done
-    _Atomic int64_t saved_step;    // of the newest checkpoint
-    atomic_bool saved;             // there is one
-    _Atomic int64_t kept_step;     // of the newest copy in node memory
-    atomic_bool kept;              // there is one
     atomic_int writing;            // ranks of this process that write, or wait for each other to
     _Atomic double step_s, save_s; // that the newest step, and the newest save, took
 } run_stop;
@@ -36,23 +31,11 @@ typedef struct run_stop {
 void run_stop_ask(run_stop *stop, run_stop_reason reason);
 bool run_stop_is_asked(const run_stop *stop);
 
-/* The run begins at a step, of which there is a checkpoint if `saved`. */
-void run_stop_begins(run_stop *stop, int64_t step, bool saved);
-
-/* A checkpoint of a step is whole. */
-void run_stop_saved(run_stop *stop, int64_t step);
-
-/* Newer ones turn out to be unreadable: there is one of `step`, if `saved`. */
-void run_stop_lost(run_stop *stop, int64_t step, bool saved);
-
-/* A copy of a step in node memory is whole on all nodes; or, of no step any more. */
-void run_stop_kept(run_stop *stop, int64_t step);
-void run_stop_drop_kept(run_stop *stop);
-
 /* A rank begins, or ends, to write. */
 void run_stop_writes(run_stop *stop, bool begins);
 
-/* On rank 0: looks, a few times a second, whether the run's clock or OUT/stop ask to stop. */
-void run_stop_look(run_trainer *trainer);
+/* On rank 0: looks, a few times a second, whether the run's clock or OUT/stop ask to stop. looked_us:
+ * when it last did. */
+void run_stop_look(mics_job *job, double *looked_us);
 
 #endif

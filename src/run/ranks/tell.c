@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the program of a job is told by more than one file.
 #include "base/text.h"
-#include "run/trainer.h"
+#include "run/job.h"
 #include <stdarg.h>
 #include <stdio.h>
 

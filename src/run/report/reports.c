@@ -209,6 +209,19 @@ void run_reports_sample(run_reports *reports, int64_t step, const char *prompt, 
     mics_log_demote(before);
 }
 
+bool run_reports_newest(mics_memory *memory, const mics_run *run, const char *name, const char *key,
+                        int64_t *step_out)
+{
+    char *path = NULL;
+    const bool muted = mics_log_mute(true);
+    mics_status status = mics_file_join(memory, run->out, name, &path);
+    if (status == MICS_OK)
+        status = mics_metrics_newest(memory, path, key, step_out);
+    mics_log_mute(muted);
+    mics_free(memory, path);
+    return status == MICS_OK;
+}
+
 mics_status run_reports_close(run_reports *reports)
 {
     if (!run_reports_opened(reports))

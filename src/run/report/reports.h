@@ -46,6 +46,11 @@ void run_reports_stop(run_reports *reports, int64_t step, int64_t best_step, dou
 /* A text that the model wrote after a step, in OUT/samples.jsonl. */
 void run_reports_sample(run_reports *reports, int64_t step, const char *prompt, const char *text);
 
+/* The largest step of a line with `key` in a report of a run's folder; -1: none has. Returns: false:
+ * there is no such file that can be read (step_out untouched). */
+bool run_reports_newest(mics_memory *memory, const mics_run *run, const char *name, const char *key,
+                        int64_t *step_out);
+
 /* Returns: MICS_OK; MICS_ERR_IO: the last lines of metrics.jsonl did not reach the disk. */
 mics_status run_reports_close(run_reports *reports);
 

@@ -6,9 +6,9 @@
 //
 // Ranks come one by one and are not kept, so the file's size is not bounded by memory. What is
 // compared between ranks is summed up as they come.
+#include "trace_file.h"
 #include "base/file.h"
 #include "overlap.h"
-#include "trace.h"
 #include <stdio.h>
 
 enum { NAME_BYTES = 128, MAX_ARGS = 8 };

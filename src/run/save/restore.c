@@ -3,23 +3,18 @@
 // The ranks' part of resuming from the newest checkpoint that is good (newest.h). The first rank of
 // each process changes the job, while the others wait for it in the next agreement.
 #include "restore.h"
+#include "filling.h"
 #include "mics/log.h"
 #include "newest.h"
 #include <stdio.h>
 #include <string.h>
-
-// One rank a process hears what is asked of the process.
-static bool is_first_here(const run_rank *rank)
-{
-    return rank->comm->rank == rank->world->first;
-}
 
 static mics_status settle_ranks(const mics_job *job, run_rank *rank, mics_status mine,
                                 run_outcome *outcome_out, char *why_out)
 {
     int64_t values[RUN_SAYS];
     mics_comm *comm = rank->comm;
-    const bool first = is_first_here(rank); // another one does not look at the job now
+    const bool first = comm->rank == rank->world->first; // another one does not look at the job now
     run_newest_say(job, mine, comm->rank, comm->ranks, first, values);
     MICS_TRY(run_rank_max(rank, values, RUN_SAYS));
     return run_newest_hear(job, values, comm, outcome_out, why_out);
@@ -105,18 +100,11 @@ static void set_marks(const mics_job *job)
 }
 
 // What all ranks read is good; `older` than what they began with.
-static void begin_there(run_trainer *self, bool older)
+static void begin_there(const run_context *context, bool older)
 {
-    mics_job *job = self->job;
-    const bool saved = !job->node.taken;
-    self->step = job->start_step;
-    self->saved = saved;
-    self->saved_step = saved ? job->start_step : 0;
-    self->prune_due = 0;
-    self->memory_slot = job->node.slot;
-    if (is_first_here(self->rank) && older)
-        run_stop_begins(&job->stop, job->start_step, saved);
-    if (self->rank->comm->rank != 0)
+    mics_job *job = context->job;
+    run_progress_begin(context->progress, &job->standing, job->start_step, !job->node.taken);
+    if (!run_is_rank_0(context))
         return;
     if (older)
         run_newest_say_instead(job);
@@ -124,38 +112,39 @@ static void begin_there(run_trainer *self, bool older)
 }
 
 // What this node lacks of a copy in node memory comes from others first.
-static mics_status fill(run_trainer *self)
+static mics_status fill(const run_context *context, mics_checkpoint_losses *recent_out)
 {
-    mics_job *job = self->job;
-    if (job->node.taken && is_first_here(self->rank))
+    mics_job *job = context->job;
+    if (job->node.taken && run_is_first_local(context))
         MICS_TRY(run_node_fetch(job));
-    return run_filling_state(self, job->checkpoint);
+    return run_filling_state(context, job->checkpoint, recent_out);
 }
 
-mics_status run_trainer_restore(run_trainer *self)
+mics_status run_restore(const run_context *context, mics_checkpoint_losses *recent_out)
 {
-    mics_job *job = self->job;
+    mics_job *job = context->job;
+    run_rank *rank = context->rank;
     bool older = false;
     char why[RUN_WHY_BYTES] = "";
     run_outcome found = RUN_GOOD;
-    mics_status mine = fill(self);
+    mics_status mine = fill(context, recent_out);
     if (!job->resumes_newest) {
         if (run_newest_is_damage(job, mine))
             run_job_advise_older(job);
         return mine;
     }
-    MICS_TRY(settle_ranks(job, self->rank, mine, &found, why));
+    MICS_TRY(settle_ranks(job, rank, mine, &found, why));
     while (found == RUN_DAMAGED) {
         older = true;
-        mine = is_first_here(self->rank) ? take_older(job, why) : MICS_OK;
-        MICS_TRY(settle_ranks(job, self->rank, mine, &found, why));
+        mine = run_is_first_local(context) ? take_older(job, why) : MICS_OK;
+        MICS_TRY(settle_ranks(job, rank, mine, &found, why));
         if (found != RUN_GOOD)
             continue;
-        mine = fill(self);
-        MICS_TRY(settle_ranks(job, self->rank, mine, &found, why));
+        mine = fill(context, recent_out);
+        MICS_TRY(settle_ranks(job, rank, mine, &found, why));
     }
     if (found == RUN_FAILED)
         return mine;
-    begin_there(self, older);
+    begin_there(context, older);
     return MICS_OK;
 }

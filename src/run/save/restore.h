@@ -4,15 +4,15 @@
 #ifndef MICS_RUN_SAVE_RESTORE_H
 #define MICS_RUN_SAVE_RESTORE_H
 
-#include "run/trainer.h"
+#include "run/context.h"
 
-/* Fills this rank's optimizer shards and loss scale from the job's checkpoint. If that was the newest
+/* Fills this rank's optimizer shards and loss scale, and the losses before, from the job's checkpoint. If that was the newest
  * (job->resumes_newest) and is damaged on some rank, or has numbers that are not finite, the next
- * older one takes its place on all, with job->start_step and this trainer's step.
+ * older one takes its place on all, with job->start_step and the rank's progress.
  *
  * Returns: MICS_OK; as run_job_open_newest (newest.h); MICS_ERR_NUMERIC. The caller agrees on it.
  * Collective: over ranks, before the engine has run.
  */
-mics_status run_trainer_restore(run_trainer *self);
+mics_status run_restore(const run_context *context, mics_checkpoint_losses *recent_out);
 
 #endif

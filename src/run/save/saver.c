@@ -6,7 +6,7 @@
 #include "mics/log.h"
 #include "run/node_memory/alone.h"
 #include "run/ranks/stop.h"
-#include "run/trainer.h"
+#include "run/share.h"
 #include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -50,19 +50,19 @@ static void note_written(void *ctx, const char *what, int64_t done, int64_t tota
 // A failing write is told by who calls for the save; see `warns`.
 static mics_status write_share(run_saver *self, run_save *save)
 {
-    const run_trainer *trainer = self->trainer;
-    const mics_job *job = trainer->job;
+    const run_context *context = self->context;
+    const mics_job *job = context->job;
     const int32_t units = job->model->unit_count;
     const mics_checkpoint_writer writer = {.dir = job->checkpoints_dir,
-                                           .rank = trainer->rank->comm->rank,
-                                           .writers = trainer->rank->comm->ranks,
+                                           .rank = context->rank->comm->rank,
+                                           .writers = context->rank->comm->ranks,
                                            .listener = {.ctx = self, .progress = note_written}};
     const double begin_us = mics_clock_us();
     atomic_store(&self->written, 0);
-    MICS_TRY(run_share_check_finite(trainer, save->shards, save->step));
+    MICS_TRY(run_share_check_finite(save->shards, units, save->step));
     const bool before = mics_log_demote(save->warns);
     mics_status status =
-        mics_checkpoint_save_open(trainer->rank->memory, &writer, &save->meta, &save->saving);
+        mics_checkpoint_save_open(context->rank->memory, &writer, &save->meta, &save->saving);
     if (status == MICS_OK)
         status = mics_checkpoint_save_write(save->saving, save->shards, units);
     mics_log_demote(before);
@@ -92,7 +92,7 @@ static bool all_have_written(run_saver *self, const run_save *save)
 // far as a network's file system makes it so; of what does not come then the commit says the name.
 static mics_status await_files(run_saver *self, const run_save *save)
 {
-    const mics_job *job = self->trainer->job;
+    const mics_job *job = self->context->job;
     double begin_us = mics_clock_us(), limit_us = run_job_files_timeout_s(job) * 1e6;
     bool written = false;
     for (int wait_ms = 1; !mics_checkpoint_save_is_written(save->saving);) {
@@ -118,7 +118,7 @@ static mics_status await_files(run_saver *self, const run_save *save)
 
 static mics_status commit(run_saver *self, run_save *save)
 {
-    mics_job *job = self->trainer->job;
+    mics_job *job = self->context->job;
     set_state(self, save, RUN_SAVE_WAITING);
     MICS_TRY(await_files(self, save));
     set_state(self, save, RUN_SAVE_WRITING);
@@ -127,7 +127,7 @@ static mics_status commit(run_saver *self, run_save *save)
     const mics_status status = mics_checkpoint_save_commit(save->saving);
     mics_log_demote(before);
     if (status == MICS_OK)
-        run_stop_saved(&job->stop, save->step);
+        run_standing_save(&job->standing, save->step);
     run_stop_writes(&job->stop, false);
     return status;
 }
@@ -159,22 +159,22 @@ static run_alone_state await_all_kept(run_saver *self, const run_save *save, run
 
 static void keep_if_late(run_saver *self, run_save *save)
 {
-    run_trainer *trainer = self->trainer;
+    const run_context *context = self->context;
     run_alone alone = {0};
     run_alone_state state = RUN_ALONE_WAITS;
     set_state(self, save, RUN_SAVE_KEEPING);
-    if (!run_share_is_late(trainer, run_saver_writes_older(self)))
+    if (!run_share_is_late(self, run_saver_writes_older(self)))
         return;
-    if (run_alone_begin(&alone, trainer, save->step) == MICS_OK)
+    if (run_alone_begin(&alone, self->copies, save->step) == MICS_OK)
         state = await_all_kept(self, save, &alone);
     run_alone_end(&alone);
     save->kept = state == RUN_ALONE_KEPT;
     save->lost = state == RUN_ALONE_FAILED;
     if (save->kept)
-        run_stop_kept(&trainer->job->stop, save->step);
-    if (save->kept && trainer->rank->comm->rank == 0)
+        run_standing_keep(&context->job->standing, save->step);
+    if (save->kept && context->rank->comm->rank == 0)
         mics_log(MICS_LOG_INFO, "step %lld is in node memory", (long long)save->step);
-    if (save->lost && trainer->rank->comm->rank == 0)
+    if (save->lost && context->rank->comm->rank == 0)
         mics_log(MICS_LOG_WARNING,
                  "step %lld is not kept in node memory; it goes to disk until run.grace_s is over",
                  (long long)save->step);
@@ -182,7 +182,7 @@ static void keep_if_late(run_saver *self, run_save *save)
 
 static void serve_save(run_saver *self, run_save *save)
 {
-    run_stop *stop = &self->trainer->job->stop;
+    run_stop *stop = &self->context->job->stop;
     if (save->alone) {
         run_stop_writes(stop, true);
         keep_if_late(self, save);
@@ -191,13 +191,13 @@ static void serve_save(run_saver *self, run_save *save)
     const double begin_us = mics_clock_us();
     if (save->copies) {
         set_state(self, save, RUN_SAVE_COPYING);
-        run_share_copy(self->trainer);
+        run_share_copy(self);
     }
     set_state(self, save, RUN_SAVE_WRITING);
     run_stop_writes(stop, true);
     save->status = write_share(self, save);
     run_stop_writes(stop, false);
-    if (save->status == MICS_OK && self->trainer->rank->comm->rank == 0)
+    if (save->status == MICS_OK && self->context->rank->comm->rank == 0)
         save->status = commit(self, save);
     atomic_store(&stop->save_s, (mics_clock_us() - begin_us) / 1e6);
     set_state(self, save, save->status == MICS_OK ? RUN_SAVE_DONE : RUN_SAVE_FAILED);
@@ -217,12 +217,12 @@ static bool ends_soon(const mics_job *job)
 // seen as a copy, the engine copies between steps alone.
 static bool begins_direct(run_saver *self)
 {
-    run_trainer *trainer = self->trainer;
+    const run_context *context = self->context;
     if (!self->in_step || self->direct.state != RUN_SAVE_NONE ||
-        !mics_engine_hold(trainer->engine) || mics_engine_copies_states(trainer->job->schedule) ||
-        run_share_is_saved(trainer) || ends_soon(trainer->job))
+        !mics_engine_hold(context->engine) || mics_engine_copies_states(context->job->schedule) ||
+        run_progress_is_saved(context->progress) || ends_soon(context->job))
         return false;
-    run_share_fill_direct(trainer);
+    run_share_fill_direct(self);
     self->direct.alone = true;
     self->direct.state = RUN_SAVE_QUEUED;
     return true;
@@ -233,12 +233,12 @@ static bool begins_direct(run_saver *self)
 static void look_for_commit(run_saver *self)
 {
     const run_save *save = &self->direct;
-    run_stop *stop = &self->trainer->job->stop;
+    run_standing *standing = &self->context->job->standing;
     if (!save->alone || save->state != RUN_SAVE_DONE)
         return;
-    const bool known = atomic_load(&stop->saved) && atomic_load(&stop->saved_step) == save->step;
-    if (!known && mics_checkpoint_save_is_committed(save->saving))
-        run_stop_saved(stop, save->step);
+    if (atomic_load(&standing->saved) != save->step &&
+        mics_checkpoint_save_is_committed(save->saving))
+        run_standing_save(standing, save->step);
 }
 
 static void sleep_awhile(run_saver *self)
@@ -257,7 +257,7 @@ static run_save *next_save(run_saver *self)
 static void *serve(void *argument)
 {
     run_saver *self = argument;
-    const run_rank *rank = self->trainer->rank;
+    const run_rank *rank = self->context->rank;
     mics_log_set_rank(rank->comm->ranks > 1 ? rank->comm->rank : -1);
     pthread_mutex_lock(&self->mutex);
     for (;;) {
@@ -272,16 +272,16 @@ static void *serve(void *argument)
             self->prunes = false;
             const int64_t step = self->prune_step;
             pthread_mutex_unlock(&self->mutex);
-            run_share_prune(self->trainer, step);
+            run_share_prune(self->context, step);
             pthread_mutex_lock(&self->mutex);
             continue;
         }
         if (self->closing)
             break;
         if (rank->comm->rank == 0)
-            run_stop_look(self->trainer);
+            run_stop_look(self->context->job, &self->looked_us);
         look_for_commit(self);
-        if (!run_stop_is_asked(&self->trainer->job->stop) || !begins_direct(self))
+        if (!run_stop_is_asked(&self->context->job->stop) || !begins_direct(self))
             sleep_awhile(self);
     }
     pthread_mutex_unlock(&self->mutex);
@@ -290,18 +290,14 @@ static void *serve(void *argument)
 
 // ---- for the rank ----
 
-mics_status run_saver_open(run_trainer *trainer, run_saver *saver)
+mics_status run_saver_open(const run_context *context, float *copy, run_saver *saver)
 {
-    const mics_job *job = trainer->job;
-    mics_memory *memory = trainer->rank->memory;
-    void *copy = NULL;
-    saver->trainer = trainer;
-    MICS_TRY(MICS_NEW(memory, job->model->unit_count, &saver->behind.shards));
-    MICS_TRY(MICS_NEW(memory, job->model->unit_count, &saver->direct.shards));
-    if (job->saves_behind) {
-        MICS_TRY(mics_alloc(memory, MICS_MEM_HOST, job->save_copy_bytes, &copy));
-        saver->copy = copy;
-    }
+    const int32_t units = context->job->model->unit_count;
+    mics_memory *memory = context->rank->memory;
+    saver->context = context;
+    saver->copy = copy;
+    MICS_TRY(MICS_NEW(memory, units, &saver->behind.shards));
+    MICS_TRY(MICS_NEW(memory, units, &saver->direct.shards));
     MICS_TRY(mics_locks_init(&saver->mutex, (pthread_cond_t *[]){&saver->changed}, 1));
     saver->locks_open = true;
     if (pthread_create(&saver->thread, NULL, serve, saver) != 0)
@@ -312,7 +308,7 @@ mics_status run_saver_open(run_trainer *trainer, run_saver *saver)
 
 void run_saver_close(run_saver *saver)
 {
-    if (saver->trainer == NULL)
+    if (saver->context == NULL)
         return;
     if (saver->started) {
         pthread_mutex_lock(&saver->mutex);
@@ -325,10 +321,9 @@ void run_saver_close(run_saver *saver)
         pthread_cond_destroy(&saver->changed);
         pthread_mutex_destroy(&saver->mutex);
     }
-    mics_memory *memory = saver->trainer->rank->memory;
+    mics_memory *memory = saver->context->rank->memory;
     mics_checkpoint_save_close(saver->behind.saving, saver->behind.state == RUN_SAVE_FAILED);
     mics_checkpoint_save_close(saver->direct.saving, saver->direct.state == RUN_SAVE_FAILED);
-    mics_free(memory, saver->copy);
     mics_free(memory, saver->behind.shards);
     mics_free(memory, saver->direct.shards);
     *saver = (run_saver){0};
@@ -362,7 +357,7 @@ bool run_saver_writes_older(run_saver *saver)
 {
     const run_save_state state = run_saver_state(saver, &saver->behind);
     return state >= RUN_SAVE_QUEUED && state <= RUN_SAVE_WRITING &&
-           saver->behind.step != saver->trainer->step;
+           saver->behind.step != saver->context->progress->step;
 }
 
 void run_saver_await_copied(run_saver *saver, run_save *save)
@@ -386,9 +381,9 @@ void run_saver_await_kept(run_saver *saver, run_save *save)
 // must not hold.
 static void tell_written(run_saver *saver)
 {
-    const mics_job *job = saver->trainer->job;
+    const mics_job *job = saver->context->job;
     const long long total = atomic_load(&saver->to_write), done = atomic_load(&saver->written);
-    if (job->callbacks.work == NULL || saver->trainer->rank->comm->rank != 0 || done == 0)
+    if (job->callbacks.work == NULL || saver->context->rank->comm->rank != 0 || done == 0)
         return;
     pthread_mutex_unlock(&saver->mutex);
     job->callbacks.work(job->callbacks.ctx, "saving", done < total ? done : total - 1, total);
@@ -398,8 +393,8 @@ static void tell_written(run_saver *saver)
 // What was shown goes.
 static void tell_all_written(const run_saver *saver)
 {
-    const mics_job *job = saver->trainer->job;
-    if (job->callbacks.work != NULL && saver->trainer->rank->comm->rank == 0)
+    const mics_job *job = saver->context->job;
+    if (job->callbacks.work != NULL && saver->context->rank->comm->rank == 0)
         job->callbacks.work(job->callbacks.ctx, "saving", 1, 1);
 }
 
@@ -437,7 +432,7 @@ mics_status run_saver_await_done(run_saver *saver, run_save *save, bool others_f
 void run_saver_prune(run_saver *saver, int64_t step)
 {
     pthread_mutex_lock(&saver->mutex);
-    saver->prunes = saver->trainer->rank->comm->rank == 0;
+    saver->prunes = saver->context->rank->comm->rank == 0;
     saver->prune_step = step;
     pthread_cond_broadcast(&saver->changed);
     pthread_mutex_unlock(&saver->mutex);

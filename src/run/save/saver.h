@@ -19,8 +19,8 @@
 #ifndef MICS_RUN_SAVE_SAVER_H
 #define MICS_RUN_SAVE_SAVER_H
 
-#include "mics/checkpoint.h"
-#include "run/job.h"
+#include "run/context.h"
+#include "run/node_memory/copy.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -55,10 +55,11 @@ typedef struct run_save {
 } run_save;
 
 typedef struct run_saver {
-    run_trainer *trainer;
+    const run_context *context; // NULL: not open
+    run_copies *copies;         // in node memory
     run_save behind, direct;
-    float *copy;                    // what `behind` writes; NULL: saves wait until it is written
-    _Atomic double rate;            // bytes a second of the newest write; 0: none yet
+    float *copy;         // borrowed: what `behind` writes; NULL: saves wait until it is written
+    _Atomic double rate; // bytes a second of the newest write; 0: none yet
     atomic_llong written, to_write; // bytes of the file that is being written; 0: none yet
     bool prunes;                    // rank 0: older checkpoints than that of prune_step may go
     int64_t prune_step;
@@ -72,10 +73,11 @@ typedef struct run_saver {
     pthread_cond_t changed;
 } run_saver;
 
-/* Opens a rank's saver, zeroed before, and starts its thread.
+/* Opens a rank's saver, zeroed before but for `copies`, and starts its thread. `copy` (optional) is
+ * the job's save_copy_bytes long.
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY, logged; then too it is closed with run_saver_close. */
-mics_status run_saver_open(run_trainer *trainer, run_saver *saver);
+mics_status run_saver_open(const run_context *context, float *copy, run_saver *saver);
 
 /* Ends the thread when it has written what it writes, and frees; a zeroed saver is allowed. */
 void run_saver_close(run_saver *saver);
@@ -118,22 +120,19 @@ void run_saver_end(run_saver *saver, run_save *save, bool failed);
 // ---- share.c ----
 
 /* Fills a save with what the rank has now; that one with the direct save. */
-void run_share_describe(const run_trainer *self, run_save *save);
-void run_share_fill_direct(run_trainer *self);
+void run_share_describe(const run_context *context, run_save *save);
+void run_share_fill_direct(run_saver *saver);
 
 /* Copies what the save behind the steps is to write. */
-void run_share_copy(const run_trainer *self);
+void run_share_copy(run_saver *saver);
 
-/* Removes them. */
-void run_share_prune(const run_trainer *self, int64_t step);
+/* Removes older checkpoints than that of a step, as the run says. */
+void run_share_prune(const run_context *context, int64_t step);
 
 /* Whether what is left of run.grace_s is too short for a save of the rank's share, and of an older
  * one if that is still being written; found and said once for each time that the run is asked to
  * stop. It may write some MiB to find how fast the disk is. Threads: the rank's or the saver's, one
  * at a time. */
-bool run_share_is_late(run_trainer *self, bool writes_older);
-
-/* Whether the newest step that is done is saved already, or about to be by the save behind. */
-bool run_share_is_saved(const run_trainer *self);
+bool run_share_is_late(run_saver *saver, bool writes_older);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The schedule of what a run says.
+#include "share.h"
 #include "sizing.h"
-#include "trainer.h"
 
 // Which algorithms run.collectives stands for; "auto", until gathers were timed (collectives.h).
 static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)

@@ -17,16 +17,6 @@
 
 enum { ROUND_TRIPS = 16 };
 
-struct run_trace {
-    const mics_job *job;
-    run_rank *rank;
-    int64_t first, last; // steps to trace
-    int32_t count;       // of them kept
-    int32_t entries;     // of the training list
-    run_traced_step *steps;
-    mics_step_time *times; // by step, by entry
-};
-
 // ---- memory ----
 
 static mics_status alloc_kept(mics_memory *memory, int64_t steps, int32_t entries,
@@ -36,48 +26,27 @@ static mics_status alloc_kept(mics_memory *memory, int64_t steps, int32_t entrie
     return MICS_NEW(memory, steps * entries, times_out);
 }
 
-mics_status run_trace_open(const mics_job *job, run_rank *rank, run_trace **trace_out)
+// What the run file names and is still to come.
+static int64_t first_of(const mics_job *job)
 {
     const mics_run *run = job->run;
-    const int64_t last = run->trace_step + run->trace_steps - 1;
-    const int64_t first = run->trace_step > job->start_step ? run->trace_step : job->start_step + 1;
-    *trace_out = NULL;
-    if (run->trace_step == 0 || first > last)
-        return MICS_OK;
-    run_trace *trace = NULL;
-    MICS_TRY(MICS_NEW(rank->memory, 1, &trace));
-    trace->job = job;
-    trace->rank = rank;
-    trace->first = first;
-    trace->last = last;
-    trace->entries = job->schedule->lists[MICS_PHASE_TRAIN].count;
-    mics_status status =
-        alloc_kept(rank->memory, last - first + 1, trace->entries, &trace->steps, &trace->times);
-    if (status == MICS_OK)
-        *trace_out = trace;
-    else
-        run_trace_close(trace);
-    return status;
+    return run->trace_step > job->start_step ? run->trace_step : job->start_step + 1;
 }
 
-void run_trace_close(run_trace *trace)
+static int64_t steps_of(const mics_job *job)
 {
-    if (trace == NULL)
-        return;
-    mics_memory *memory = trace->rank->memory;
-    mics_free(memory, trace->steps);
-    mics_free(memory, trace->times);
-    mics_free(memory, trace);
+    const int64_t end = job->run->trace_step + job->run->trace_steps;
+    return job->run->trace_step > 0 && first_of(job) < end ? end - first_of(job) : 0;
 }
 
-static void keep(run_trace *trace, const mics_engine *engine, int64_t step,
-                 const mics_step_result *result)
+static void keep(run_trace *trace, int64_t step, const mics_step_result *result)
 {
     run_traced_step *kept = &trace->steps[trace->count];
     kept->step = step;
     kept->step_us = result->step_us;
     memcpy(kept->exposed_us, result->exposed_us, sizeof kept->exposed_us);
-    memcpy(trace->times + (int64_t)trace->count * trace->entries, mics_engine_times(engine),
+    memcpy(trace->times + (int64_t)trace->count * trace->entries,
+           mics_engine_times(trace->context->engine),
            (size_t)trace->entries * sizeof *trace->times);
     trace->count++;
 }
@@ -104,7 +73,7 @@ static const char clock_what[] = "clock of a rank, for the trace";
 static const char steps_what[] = "traced steps of a rank";
 static const char times_what[] = "times of a rank, for the trace";
 
-static mics_status tell_clock(mics_comm *comm)
+static mics_status send_clock(mics_comm *comm)
 {
     for (int trip = 0; trip < ROUND_TRIPS; trip++) {
         double us = 0;
@@ -146,8 +115,8 @@ static size_t times_bytes(const run_trace *trace)
 
 static mics_status give(const run_trace *trace)
 {
-    mics_comm *comm = trace->rank->comm;
-    MICS_TRY(tell_clock(comm));
+    mics_comm *comm = trace->context->rank->comm;
+    MICS_TRY(send_clock(comm));
     MICS_TRY(send(comm, 0, trace->steps, steps_bytes(trace), steps_what));
     return send(comm, 0, trace->times, times_bytes(trace), times_what);
 }
@@ -158,7 +127,7 @@ static mics_status give(const run_trace *trace)
 static mics_status take_others(const run_trace *trace, run_trace_file *file, run_traced_step *steps,
                                mics_step_time *times)
 {
-    mics_comm *comm = trace->rank->comm;
+    mics_comm *comm = trace->context->rank->comm;
     for (int32_t rank = 1; rank < comm->ranks; rank++) {
         run_traced theirs = {.rank = rank, .count = trace->count, .steps = steps, .times = times};
         MICS_TRY(ask_clock(comm, &theirs));
@@ -171,14 +140,14 @@ static mics_status take_others(const run_trace *trace, run_trace_file *file, run
 
 static mics_status take(const run_trace *trace)
 {
-    mics_memory *memory = trace->rank->memory;
+    mics_memory *memory = trace->context->rank->memory;
     const run_traced mine = {.count = trace->count, .steps = trace->steps, .times = trace->times};
     run_trace_file *file = NULL;
     run_traced_step *steps = NULL;
     mics_step_time *times = NULL;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(alloc_kept(memory, trace->count, trace->entries, &steps, &times));
-    MICS_TRY_OUT(run_trace_file_open(trace->job, memory, trace->count, &file));
+    MICS_TRY_OUT(run_trace_file_open(trace->context->job, memory, trace->count, &file));
     run_trace_file_add(file, &mine);
     MICS_TRY_OUT(take_others(trace, file, steps, times));
     MICS_TRY_OUT(run_trace_file_finish(file));
@@ -189,18 +158,43 @@ out:
     return status;
 }
 
-mics_status run_trace_step(run_trace *trace, const mics_engine *engine, int64_t step,
-                           const mics_step_result *result)
+// ---- the follower ----
+
+static size_t bytes(const mics_job *job)
 {
+    const size_t steps = (size_t)steps_of(job);
+    const size_t entries = (size_t)job->schedule->lists[MICS_PHASE_TRAIN].count;
+    return steps * (sizeof(run_traced_step) + entries * sizeof(mics_step_time));
+}
+
+static mics_status open_trace(void *state, const run_context *context, void *memory)
+{
+    const mics_job *job = context->job;
+    run_trace *self = state;
+    *self = (run_trace){.context = context,
+                        .first = first_of(job),
+                        .last = first_of(job) + steps_of(job) - 1,
+                        .entries = job->schedule->lists[MICS_PHASE_TRAIN].count,
+                        .steps = memory};
+    if (memory != NULL)
+        self->times = (mics_step_time *)(self->steps + steps_of(job));
+    return MICS_OK;
+}
+
+static mics_status before_complete(void *state, const run_step *step)
+{
+    run_trace *self = state;
     // A step that a run comes to a second time, having gone back, was kept the first time.
-    if (trace == NULL || step < trace->first + trace->count || step > trace->last)
+    if (step->number < self->first + self->count || step->number > self->last)
         return MICS_OK;
-    keep(trace, engine, step, result);
-    if (step < trace->last && (result->told & RUN_TELL_STOP) == 0)
+    keep(self, step->number, &step->result);
+    if (step->number < self->last && !step->stops)
         return MICS_OK;
     // The others wait while rank 0 writes.
-    mics_comm *comm = trace->rank->comm;
-    MICS_TRY(mics_comm_set_timeout(comm, run_job_files_timeout_s(trace->job)));
-    MICS_TRY(comm->rank == 0 ? take(trace) : give(trace));
-    return mics_comm_set_timeout(comm, trace->job->run->comm_timeout_s);
+    MICS_TRY(run_await_files(self->context));
+    MICS_TRY(run_is_rank_0(self->context) ? take(self) : give(self));
+    return run_await_collectives(self->context);
 }
+
+const run_follower run_trace_follower = {
+    .name = "trace", .bytes = bytes, .open = open_trace, .before_complete = before_complete};

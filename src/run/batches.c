@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+#include "batches.h"
+
+mics_status run_batches_open(run_batches *self, const run_context *context)
+{
+    *self = (run_batches){.context = context};
+    return MICS_NEW(context->rank->memory, run_job_sequence(context->job) + 1, &self->row);
+}
+
+void run_batches_close(run_batches *self)
+{
+    if (self->context != NULL)
+        mics_free(self->context->rank->memory, self->row);
+    *self = (run_batches){0};
+}
+
+static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out,
+                              int32_t *targets_out)
+{
+    const run_batches *self = ctx;
+    const mics_comm *comm = self->context->rank->comm;
+    const int64_t count = self->context->job->run->micro_batch;
+    const int64_t place = (int64_t)micro_step * comm->ranks + comm->rank;
+    return run_samples_read(self->samples, self->first + place * count, count, self->row,
+                            inputs_out, targets_out);
+}
+
+static mics_status read_documents(void *ctx, int32_t micro_step, const int32_t *inputs,
+                                  int32_t *segments_out)
+{
+    const run_batches *self = ctx;
+    const run_samples *samples = self->samples;
+    (void)micro_step;
+    run_samples_number(samples->document, inputs, self->context->job->run->micro_batch,
+                       samples->sequence, segments_out);
+    return MICS_OK;
+}
+
+mics_batch_source run_batches_at(run_batches *self, const run_samples *samples, int64_t first)
+{
+    const bool masked = self->context->job->run->document_mask;
+    self->samples = samples;
+    self->first = first;
+    return (mics_batch_source){
+        .read = read_batch, .read_segments = masked ? read_documents : NULL, .ctx = self};
+}

@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a rank reads: micro-batch m of rank r begins at sample `first` + (m * ranks + r) * micro-batch,
+// so the order of data is the same whatever the mesh.
+#ifndef MICS_RUN_BATCHES_H
+#define MICS_RUN_BATCHES_H
+
+#include "context.h"
+
+typedef struct run_batches {
+    const run_context *context;
+    int32_t *row; // scratch of run_samples_read
+    const run_samples *samples;
+    int64_t first; // sample
+} run_batches;
+
+/* Returns: MICS_OK; MICS_ERR_MEMORY.     Owns: close with run_batches_close. */
+mics_status run_batches_open(run_batches *self, const run_context *context);
+void run_batches_close(run_batches *self);
+
+/* A source of the global batch that begins at sample `first`; good until the next call. */
+mics_batch_source run_batches_at(run_batches *self, const run_samples *samples, int64_t first);
+
+#endif

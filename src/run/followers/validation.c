@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+#include "validation.h"
+#include "mics/log.h"
+#include <math.h>
+
+mics_status run_validation_find_loss(run_validation *self, double *loss_out)
+{
+    const run_context *context = self->context;
+    const mics_run *run = context->job->run;
+    const int64_t calls = run->validation_batches * run->micro_steps;
+    const int64_t samples = run->micro_batch * context->rank->comm->ranks;
+    double sum = 0, counted = 0;
+    for (int64_t call = 0; call < calls; call++) {
+        mics_step_result result;
+        const mics_batch_source source =
+            run_batches_at(&self->batches, &context->job->validation_samples, call * samples);
+        MICS_TRY(mics_engine_eval(context->engine, &source, &result));
+        sum += result.counted > 0 ? result.loss * (double)result.counted : 0;
+        counted += (double)result.counted;
+    }
+    if (counted == 0)
+        return mics_fail(MICS_ERR_INVALID, "data.validation: no token counts: all are special "
+                                           "tokens, which are not hidden");
+    *loss_out = sum / counted;
+    return MICS_OK;
+}
+
+bool run_validation_is_left_out(const mics_job *job, int64_t step)
+{
+    int64_t newest = RUN_NO_STEP;
+    return job->run->validation_batches > 0 &&
+           run_reports_newest(job->memory, job->run, "metrics.jsonl", "validation_loss", &newest) &&
+           newest < step;
+}
+
+// ---- the follower ----
+
+static mics_status open_validation(void *state, const run_context *context, void *memory)
+{
+    run_validation *self = state;
+    (void)memory;
+    *self = (run_validation){.context = context, .loss_first = NAN, .loss_last = NAN};
+    return run_batches_open(&self->batches, context);
+}
+
+// Also where a run goes on behind a step with which it stopped before validating it.
+static bool is_due(const run_validation *self, const run_step *step)
+{
+    const mics_run *run = self->context->job->run;
+    const bool due = run_is_due(run->validate_every, step->number);
+    if (run->validation_batches == 0)
+        return false;
+    if (step->begins)
+        return step->first || (due && self->context->progress->validated != step->number);
+    return step->last || (due && !step->stops);
+}
+
+static run_need needs(void *state, const run_step *step)
+{
+    return is_due(state, step) ? RUN_NEEDS_STATE : RUN_NEEDS_NOTHING;
+}
+
+static mics_status after_step(void *state, run_step *step)
+{
+    run_validation *self = state;
+    const run_context *context = self->context;
+    const mics_job_callbacks *callbacks = &context->job->callbacks;
+    if (!is_due(self, step))
+        return MICS_OK;
+    MICS_TRY(run_validation_find_loss(self, &self->loss_last));
+    run_progress_validate(context->progress);
+    step->validated = true;
+    step->validation_loss = self->loss_last;
+    if (isnan(self->loss_first))
+        self->loss_first = self->loss_last;
+    if (run_is_rank_0(context) && callbacks->validation != NULL)
+        callbacks->validation(callbacks->ctx, step->number, self->loss_last);
+    run_reports_validation(context->reports, step->number, self->loss_last);
+    return MICS_OK;
+}
+
+// Of step 0 no line is kept, as no run resumes there.
+static mics_status rewind_validation(void *state, const run_source *source)
+{
+    const run_validation *self = state;
+    if (source->step == 0 && !isnan(self->loss_first))
+        run_reports_validation(self->context->reports, 0, self->loss_first);
+    return MICS_OK;
+}
+
+static mics_status close_validation(void *state)
+{
+    run_batches_close(&((run_validation *)state)->batches);
+    return MICS_OK;
+}
+
+const run_follower run_validation_follower = {.name = "validation",
+                                              .open = open_validation,
+                                              .needs = needs,
+                                              .after_step = after_step,
+                                              .rewind = rewind_validation,
+                                              .close = close_validation};

@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a rank writes into checkpoints: its share of the state, and what is said with it.
+#ifndef MICS_RUN_SHARE_H
+#define MICS_RUN_SHARE_H
+
+#include "context.h"
+
+/* Bytes of the copy that a rank saves from while it trains on, for an optimizer of so many states;
+ * the largest of all ranks. Pure. */
+size_t run_share_copy_bytes(const mics_schedule *schedule, int32_t states);
+
+/* Fills `shards`, by unit, with one of `parts` equal parts of what this rank owns, as the engine has
+ * it on the host (mics_engine_download, until mics_engine_release). */
+void run_share_fill(const run_context *context, int64_t part, int64_t parts,
+                    mics_optimizer_shard *shards);
+
+/* Whether all numbers of `shards`, by unit, are finite: what a save holds must be.
+ * Returns: MICS_OK; MICS_ERR_NUMERIC, logged with the state of which unit is not. */
+mics_status run_share_check_finite(const mics_optimizer_shard *shards, int32_t units, int64_t step);
+
+/* What is saved with a step. */
+mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step);
+
+#endif
