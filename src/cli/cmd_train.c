@@ -170,17 +170,17 @@ static mics_status print_end(const cli_train *self, const mics_job *job)
     return self->json || self->quiet ? MICS_OK : cli_print_end(self->memory, job);
 }
 
-static mics_status run_job(cli_train *self, mics_job *job, bool first)
+static void show_finished(const cli_train *self, const mics_job *job)
 {
-    if (mics_job_facts_get(job).finished) {
-        if (first && self->json)
-            cli_print_end_json(job, NULL);
-        else if (first && !self->quiet)
-            print_finished(job);
-        return MICS_OK;
-    }
-    cli_signals_serve(job);
-    const mics_status status = mics_job_train(job, 0);
+    if (self->json)
+        cli_print_end_json(job, NULL);
+    else if (!self->quiet)
+        print_finished(job);
+}
+
+// Of the process that speaks for all.
+static mics_status show_end(cli_train *self, const mics_job *job, bool first, mics_status status)
+{
     if (status == MICS_OK)
         cli_signals_word("training had ended, and its last step is saved");
     cli_signals_done();
@@ -191,39 +191,34 @@ static mics_status run_job(cli_train *self, mics_job *job, bool first)
     return status == MICS_OK && first ? print_end(self, job) : status;
 }
 
-static mics_status train(cli_call *call, const train_options *options, mics_status parsed)
+static mics_status open_job(cli_call *call, const train_options *options, mics_status parsed,
+                            cli_train *self, mics_job **job_out)
 {
-    mics_memory *memory = call->memory;
-    cli_train self = {.memory = memory, .json = options->json, .quiet = options->quiet};
-    mics_job *job = NULL;
     mics_job_spec spec = {
-        .memory = memory,
+        .memory = call->memory,
         .file = parsed == MICS_OK ? call->arguments.items[0] : NULL,
         .ranks = (int32_t)options->ranks,
         .nodes = (int32_t)options->nodes,
         .resume = options->resume,
         .status = parsed,
-        .callbacks = {&self, begin, show_step, show_validation, show_saving, show_checkpoint,
+        .callbacks = {self, begin, show_step, show_validation, show_saving, show_checkpoint,
                       show_note, NULL, show_sample, show_work},
     };
     cli_sets sets = {0};
-    mics_status status = join_sets(memory, options, &sets);
+    mics_status status = join_sets(call->memory, options, &sets);
     spec.sets = sets.items;
     spec.set_count = sets.count;
     if (status == MICS_OK)
-        status = mics_job_open(&spec, &job);
+        status = mics_job_open(&spec, job_out);
     call->running = status == MICS_OK;
-    if (status == MICS_OK)
-        status = run_job(&self, job, mics_job_facts_get(job).first_rank == 0);
-    mics_progress_close(self.progress);
-    const mics_status closed = mics_job_close(job);
     cli_sets_fini(&sets);
-    return status != MICS_OK ? status : closed;
+    return status;
 }
 
 mics_status cmd_train(cli_call *call)
 {
     train_options options = {0};
+    mics_job *job = NULL;
     // Whoever reads our output may leave; training goes on.
     signal(SIGPIPE, SIG_IGN);
     // Until the world is open this process does not know whether it is the one that speaks.
@@ -233,9 +228,23 @@ mics_status cmd_train(cli_call *call)
         return MICS_OK;
     cli_log_quiet(options.quiet);
     cli_signals_word("no step was trained");
-    const mics_status started = cli_signals_start();
-    if (started == MICS_OK)
-        return train(call, &options, parsed);
-    mics_log_release(true, -1);
-    return started;
+    mics_status status = cli_signals_start();
+    if (status != MICS_OK) {
+        mics_log_release(true, -1);
+        return status;
+    }
+    cli_train self = {.memory = call->memory, .json = options.json, .quiet = options.quiet};
+    status = open_job(call, &options, parsed, &self, &job);
+    const bool first = status == MICS_OK && mics_job_facts_get(job).first_rank == 0;
+    if (status == MICS_OK && mics_job_facts_get(job).finished) {
+        if (first)
+            show_finished(&self, job);
+    } else if (status == MICS_OK) {
+        cli_signals_serve(job);
+        status = mics_job_train(job, 0);
+        status = show_end(&self, job, first, status);
+    }
+    mics_progress_close(self.progress);
+    const mics_status closed = mics_job_close(job);
+    return status != MICS_OK ? status : closed;
 }

@@ -581,13 +581,20 @@ static bool begins_updates(const mics_engine *engine, const mics_step *step)
 
 mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 {
+    const bool graphs = engine->graphs[engine->phase] != NULL;
     switch (step->kind) {
     case MICS_STEP_FORWARD:
         MICS_TRY(read_tokens(engine, step));
-        graphs_run(engine, step, forward);
+        if (graphs)
+            graphs_run(engine, step, forward);
+        else
+            forward(engine, step);
         return MICS_OK;
     case MICS_STEP_BACKWARD:
-        graphs_run(engine, step, backward);
+        if (graphs)
+            graphs_run(engine, step, backward);
+        else
+            backward(engine, step);
         return MICS_OK;
     case MICS_STEP_NORM:
         norm(engine);

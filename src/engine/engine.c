@@ -274,18 +274,23 @@ static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_s
     engine->agreements[engine->rank] = (mics_agreement){0};
     engine->own_sums = (step_sums){0};
     engine->loss_scale = engine->dtype == MICS_DTYPE_FP16 ? engine->scaler.scale : 1;
-}
-
-static mics_status run_list(mics_engine *engine)
-{
-    mics_traffic before, after;
-    mics_comm_count_get(engine->spec.comm, &before);
     engine->begin_us = mics_clock_us();
     status_call(engine, ENGINE_LIST);
-    const mics_status status = run_streams(engine);
-    status_call(engine, ENGINE_IDLE);
-    mics_comm_count_get(engine->spec.comm, &after);
+}
+
+static mics_traffic sent_so_far(const mics_engine *engine)
+{
+    mics_traffic sent;
+    mics_comm_count_get(engine->spec.comm, &sent);
+    return sent;
+}
+
+// The figures of a list that has run; `before`: what was sent until it began. Returns: `status`.
+static mics_status end_list(mics_engine *engine, mics_traffic before, mics_status status)
+{
     mics_step_result *result = &engine->result;
+    status_call(engine, ENGINE_IDLE);
+    const mics_traffic after = sent_so_far(engine);
     if (status == MICS_OK)
         device_read_exposed(engine);
     result->step_us = mics_clock_us() - engine->begin_us;
@@ -321,10 +326,11 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
         return mics_fail(MICS_ERR_INVALID,
                          "the schedule is for evaluation only; it has no training step");
     mics_engine_end_word(engine);
-    begin_list(engine, MICS_PHASE_TRAIN, source);
     engine->step = step;
     engine->lr = lr;
-    mics_status status = run_list(engine);
+    const mics_traffic before = sent_so_far(engine);
+    begin_list(engine, MICS_PHASE_TRAIN, source);
+    mics_status status = end_list(engine, before, run_streams(engine));
     if (status == MICS_OK && mics_schedule_defers(engine->schedule))
         status = settle_step(engine);
     status = end_step(engine, status);
@@ -350,8 +356,9 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
 {
     if (engine->stale)
         MICS_TRY(mics_engine_complete(engine));
+    const mics_traffic before = sent_so_far(engine);
     begin_list(engine, MICS_PHASE_EVAL, source);
-    MICS_TRY(run_list(engine));
+    MICS_TRY(end_list(engine, before, run_streams(engine)));
     MICS_TRY(settle_evaluation(engine));
     *result_out = engine->result;
     return MICS_OK;

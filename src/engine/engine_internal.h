@@ -189,9 +189,6 @@ typedef mics_status step_job(mics_engine *engine, const mics_step *step);
  * for, it waits for. A failure makes every wait of this list fail; the first one stays. */
 mics_status stream_run(mics_engine *engine, mics_stream thread, step_job *run);
 
-/* One of them alone, between its events; the caller has waited for what it needs. */
-mics_status stream_run_step(mics_engine *engine, int32_t index, step_job *run);
-
 // ---- status.c ----
 
 /* Begins a call of the engine, which every rank makes alike: a new number in the heartbeat. */
@@ -309,7 +306,7 @@ bool is_fused_backward(const mics_engine *engine, int32_t unit, int32_t call);
 mics_status graphs_open(mics_engine *engine);
 void graphs_close(mics_engine *engine);
 
-/* Enqueues `calls`, or a graph of them. */
+/* Enqueues `calls`, or a graph of them. Needs: a device with graphs (engine->graphs). */
 void graphs_run(mics_engine *engine, const mics_step *step, step_calls *calls);
 
 // ---- events.c ----

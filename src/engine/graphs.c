@@ -94,10 +94,6 @@ void graphs_run(mics_engine *engine, const mics_step *step, step_calls *calls)
 {
     const mics_device *device = engine->device;
     step_graph *all = engine->graphs[engine->phase];
-    if (all == NULL) {
-        calls(engine, step);
-        return;
-    }
     step_graph *own = &all[all[step - engine->list->steps].shared];
     if (!own->ran) {
         own->ran = true;

@@ -190,14 +190,6 @@ static void end(mics_engine *engine, int32_t index, mics_status status)
     }
 }
 
-mics_status stream_run_step(mics_engine *engine, int32_t index, step_job *run)
-{
-    device_begin_step(engine, index);
-    const mics_status status = run(engine, &engine->list->steps[index]);
-    device_end_step(engine, index);
-    return status;
-}
-
 mics_status stream_run(mics_engine *engine, mics_stream thread, step_job *run)
 {
     mics_status status = MICS_OK;
@@ -207,8 +199,11 @@ mics_status stream_run(mics_engine *engine, mics_stream thread, step_job *run)
             !step_runs(engine, &engine->list->steps[i]))
             continue;
         status = begin(engine, thread, i);
-        if (status == MICS_OK)
-            status = stream_run_step(engine, i, run);
+        if (status == MICS_OK) {
+            device_begin_step(engine, i);
+            status = run(engine, &engine->list->steps[i]);
+            device_end_step(engine, i);
+        }
         end(engine, i, status);
     }
     device_end_streams(engine, thread);

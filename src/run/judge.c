@@ -173,14 +173,14 @@ static mics_status find_out(run_judge *judge, run_action *action_out)
 }
 
 mics_status run_judge_step(run_judge *judge, int64_t step, const mics_step_result *result,
-                           mics_status status, run_action *action_out)
+                           bool impossible, run_action *action_out)
 {
     char again[TEXT_BYTES] = "";
     judge->known.verdict = result->verdict;
-    judge->known.impossible = status != MICS_OK;
+    judge->known.impossible = impossible;
     if (judge->known.again && result->verdict != MICS_VERDICT_HELD) {
         MICS_TRY(compare_attempts(judge, again));
-        if (status == MICS_OK && run_is_rank_0(judge->context))
+        if (!impossible && run_is_rank_0(judge->context))
             mics_log(MICS_LOG_WARNING, "%s%s", judge->first_says, again);
     }
     MICS_TRY(find_out(judge, action_out));

@@ -26,13 +26,12 @@ void run_judge_close(run_judge *judge);
 /* What the engine may train in the next attempt at a step. */
 mics_step_limits run_judge_limits(const run_judge *judge);
 
-/* Judges an attempt at a step by its result, and what mics_engine_step returned (MICS_OK, or
- * MICS_ERR_NUMERIC).
+/* Judges an attempt at a step by its result. `impossible`: the engine says MICS_ERR_NUMERIC of it.
  *
  * action_out: RUN_ACCEPT, RUN_HOLD, RUN_RECHECK, RUN_RETAKE or RUN_GO_BACK.
  * Returns:    MICS_OK; MICS_ERR_NUMERIC: the run is to end, as rank 0 has logged; the same on all
  *             ranks; what a collective returned.      Collective: over ranks. */
 mics_status run_judge_step(run_judge *judge, int64_t step, const mics_step_result *result,
-                           mics_status status, run_action *action_out);
+                           bool impossible, run_action *action_out);
 
 #endif

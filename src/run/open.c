@@ -339,7 +339,10 @@ static bool is_saved(const mics_job *job)
 
 mics_status mics_job_save(mics_job *job)
 {
-    return is_saved(job) ? job->failed : ask(job, run_trainer_save);
+    if (is_saved(job))
+        return job->failed;
+    job->train_until = mics_job_facts_get(job).step;
+    return ask(job, run_trainer_save);
 }
 
 // ---- what one rank writes of a saved job ----

@@ -15,35 +15,40 @@ static mics_status count_step(run_trainer *self);
 static mics_status follow(run_trainer *self);
 static mics_status go_back(run_trainer *self, int64_t step, const mics_divergence *found);
 static mics_status stop(run_trainer *self);
+static mics_status end(run_trainer *self, mics_status status);
 
-static mics_status train(run_trainer *self, int64_t until)
+mics_status run_trainer_train(void *ctx, run_rank *rank)
 {
-    const mics_job *job = self->context.job;
+    mics_job *job = ctx;
+    run_trainer *self = run_trainer_of(job, rank);
     const run_progress *progress = &self->progress;
     run_step *step = &self->step;
-    MICS_TRY(begin(self)); // what a stop or a kill left out behind the step before
-    while (progress->step < until && !run_best_ended(&self->followers.best)) {
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(begin(self)); // what a stop or a kill left out behind the step before
+    while (progress->step < job->train_until && !run_best_ended(&self->followers.best)) {
         run_action action = RUN_RECHECK;
         begin_step(self);
         const mics_batch_source batch = run_batches_at(&self->batches, &job->train_samples,
                                                        (step->number - 1) * job->run->global_batch);
         while (action == RUN_RECHECK) { // twice at most
             before_attempt(self);
-            const mics_status status = mics_engine_step(self->context.engine, step->number,
-                                                        (float)step->lr, &batch, &step->result);
-            MICS_TRY(end_attempt(self, status));
-            MICS_TRY(run_judge_step(&self->judge, step->number, &step->result, status, &action));
+            MICS_TRY_OUT(
+                end_attempt(self, mics_engine_step(self->context.engine, step->number,
+                                                   (float)step->lr, &batch, &step->result)));
+            MICS_TRY_OUT(run_judge_step(&self->judge, step->number, &step->result, step->impossible,
+                                        &action));
         }
         if (action == RUN_GO_BACK)
-            MICS_TRY(go_back(self, step->number - 1, &self->judge.found));
+            MICS_TRY_OUT(go_back(self, step->number - 1, &self->judge.found));
         if (action == RUN_ACCEPT) {
-            MICS_TRY(count_step(self));
-            MICS_TRY(follow(self));
+            MICS_TRY_OUT(count_step(self));
+            MICS_TRY_OUT(follow(self));
         }
         if ((action == RUN_HOLD || step->stops) && progress->step != job->run->steps)
-            return stop(self);
+            MICS_TRY_OUT(stop(self));
     }
-    return MICS_OK;
+out:
+    return end(self, status);
 }
 
 // ---- a step ----
@@ -102,7 +107,8 @@ static mics_status end_attempt(run_trainer *self, mics_status status)
 {
     self->step.told |= self->step.result.told;
     self->step.stops = (self->step.told & RUN_TELL_STOP) != 0;
-    if (status == MICS_ERR_NUMERIC)
+    self->step.impossible = status == MICS_ERR_NUMERIC;
+    if (self->step.impossible)
         status = MICS_OK;
     FOR_EACH_FOLLOWER(row, end_step)
     status = row->follower->end_step(state_of(self, row), &self->step, status);
@@ -186,6 +192,7 @@ static mics_status follow(run_trainer *self)
 
 static mics_status begin(run_trainer *self)
 {
+    mics_log_release(false, -1);
     self->step = (run_step){.number = self->progress.step,
                             .begins = true,
                             .first = !self->begun,
@@ -278,18 +285,14 @@ static mics_status measure_memory(run_trainer *self)
     return run_rank_max(self->context.rank, self->peak_bytes, MICS_MEM_TAGS + 1);
 }
 
-mics_status run_trainer_train(void *ctx, run_rank *rank)
+static mics_status end(run_trainer *self, mics_status status)
 {
-    mics_job *job = ctx;
-    run_trainer *self = run_trainer_of(job, rank);
-    mics_log_release(false, -1);
-    const mics_status status = train(self, job->train_until);
     if (status == MICS_ERR_NUMERIC) // what is being saved was good
         (void)run_saving_settle(&self->followers.saving);
     if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
         MICS_TRY(measure_memory(self));
     // Every rank was told to stop, or found the same numbers, so nobody waits for another.
-    rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC;
+    self->context.rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC;
     return status;
 }
 
@@ -300,12 +303,11 @@ mics_status run_trainer_evaluate(void *ctx, run_rank *rank)
     return run_validation_find_loss(&self->followers.validation, &self->evaluated);
 }
 
-// If the run has to go back for it, it trains up to this step again.
-static mics_status save_checked(run_trainer *self, int64_t step)
+static mics_status save(run_trainer *self)
 {
     MICS_TRY(compare(self));
-    if (self->progress.step != step)
-        MICS_TRY(train(self, step));
+    if (self->progress.step != self->context.job->train_until) // it went back
+        MICS_TRY(run_trainer_train(self->context.job, self->context.rank));
     return run_saving_provide(&self->followers.saving, RUN_NEEDS_SAVED);
 }
 
@@ -313,7 +315,7 @@ mics_status run_trainer_save(void *ctx, run_rank *rank)
 {
     run_trainer *self = run_trainer_of(ctx, rank);
     mics_log_release(false, -1);
-    const mics_status status = save_checked(self, self->progress.step);
+    const mics_status status = save(self);
     rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC;
     return status;
 }

@@ -37,7 +37,7 @@ mics_status run_trainer_train(void *ctx, run_rank *rank);
 /* Finds the validation loss. Returns: as mics_job_evaluate. */
 mics_status run_trainer_evaluate(void *ctx, run_rank *rank);
 
-/* Saves the newest step unless it is saved. Returns: as mics_job_save. */
+/* Saves the newest step, job->train_until, unless it is saved. Returns: as mics_job_save. */
 mics_status run_trainer_save(void *ctx, run_rank *rank);
 
 /* Calls job->write once, on rank 0, while the others wait for it as for files. Returns: what it
