@@ -11,6 +11,7 @@
 #include "mics/json.h"
 #include "mics/memory.h"
 #include "mics/mesh.h"
+#include "mics/model.h"
 #include "mics/optimizer.h"
 #include "mics/status.h"
 #include <stdbool.h>
@@ -363,6 +364,12 @@ typedef struct mics_run_row {
  */
 int32_t mics_run_row_count(const mics_run *run);
 mics_run_row mics_run_row_at(const mics_run *run, int32_t index);
+
+/* Keeps attention of the model within documents, where the run says so.
+ *
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, logged: the model is an encoder.
+ */
+mics_status mics_run_mask_documents(const mics_run *run, mics_model *model);
 
 #ifdef __cplusplus
 }

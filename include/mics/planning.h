@@ -302,6 +302,17 @@ mics_status mics_plan_sweep_open(const mics_plan *plan, const char *points,
                                  mics_plan_sweep **sweep_out);
 void mics_plan_sweep_close(mics_plan_sweep *sweep);
 
+// ---- clusters ----
+
+/* A cluster by name or file ("p4d.24xlarge:8", "cluster.json:8"); *nodes_out is 0 when nobody says
+ * how many.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_IO, MICS_ERR_FORMAT, logged.
+ * Owns:    nothing is kept open.
+ */
+mics_status mics_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
+                              int32_t *nodes_out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -547,17 +547,6 @@ mics_status mics_verify(mics_memory *memory, const char *path, const mics_verify
                         void (*verified)(void *ctx, const mics_verified *what),
                         mics_verification *found_out);
 
-// ---- clusters ----
-
-/* A cluster by name or file ("p4d.24xlarge:8", "cluster.json:8"); *nodes_out is 0 when nobody says
- * how many.
- *
- * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_IO, MICS_ERR_FORMAT, logged.
- * Owns:    nothing is kept open.
- */
-mics_status mics_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
-                              int32_t *nodes_out);
-
 #ifdef __cplusplus
 }
 #endif

@@ -136,12 +136,8 @@ void run_job_note(const mics_job *job, const char *format, ...) MICS_PRINTF(2, 3
 mics_status run_model_build(mics_memory *memory, const mics_model_builder *builder,
                             const mics_json *config, bool ignore_dropout, mics_model **model_out);
 
-/* Attention of the model stays within documents, where the run says so. Returns: MICS_OK;
- * MICS_ERR_UNSUPPORTED: an encoder. */
-mics_status run_model_take_documents(const mics_run *run, mics_model *model);
-
 /* Reads job->config, from the file that the run names where the program has not described its own
- * model, and builds job->model. Returns: as run_model_build, run_model_take_documents; MICS_ERR_IO,
+ * model, and builds job->model. Returns: as run_model_build, mics_run_mask_documents; MICS_ERR_IO,
  * MICS_ERR_FORMAT. */
 mics_status run_job_build_model(mics_job *job);
 

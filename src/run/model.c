@@ -23,19 +23,6 @@ mics_status run_model_build(mics_memory *memory, const mics_model_builder *build
     return status;
 }
 
-mics_status run_model_take_documents(const mics_run *run, mics_model *model)
-{
-    if (!run->document_mask)
-        return MICS_OK;
-    if (model->masked)
-        return mics_json_fail(run->json, "data.document_mask", MICS_ERR_UNSUPPORTED,
-                              "is for models that continue a text, and %s is an encoder; leave the "
-                              "key out",
-                              run->model_config);
-    mics_model_set_segments(model);
-    return MICS_OK;
-}
-
 mics_status run_job_take_builder(mics_job *job, const mics_job_spec *spec)
 {
     static const char name[] = "mics_job_spec.description";
@@ -67,5 +54,5 @@ mics_status run_job_build_model(mics_job *job)
     }
     MICS_TRY(
         run_model_build(job->memory, &job->builder, job->config, run->ignore_dropout, &job->model));
-    return run_model_take_documents(run, job->model);
+    return mics_run_mask_documents(run, job->model);
 }

@@ -60,7 +60,7 @@ static inline mics_precision run_budget_precision(const run_budget *budget)
     return budget->dtype == MICS_DTYPE_FP32 ? MICS_PRECISION_FP32 : MICS_PRECISION_MIXED;
 }
 
-/* Makes the schedule of a resolved run; with "sharding": "auto" what planning/auto.c chooses, which is
+/* Makes the schedule of a resolved run; with "sharding": "auto" what auto.c chooses, which is
  * stored in run->sharding, and then, with run.prefetch "auto", the deepest prefetch that fits, in
  * run->prefetch (0 when none fits). Before that, with run.layered_micro_steps "auto", what layered.c chooses, in
  * run->layered_micro_steps and *layered_out.
@@ -107,10 +107,10 @@ mics_status run_layered_choose(mics_memory *memory, mics_run *run, const mics_mo
 void run_layered_warn(const mics_run *run, const mics_layered_choice *choice,
                       const mics_schedule *schedule, const run_budget *budget);
 
-// ---- planning/auto.c ----
+// ---- auto.c ----
 
 /* What the run file leaves open of sharding, micro-batch with micro-steps, and recomputation: the
- * fastest that keeps run.min_replicas copies (run_plan_pick), for the run's batch and collectives, on run.cluster or usual links, with the budget's ranks and
+ * fastest that keeps run.min_replicas copies (offers_pick), for the run's batch and collectives, on run.cluster or usual links, with the budget's ranks and
  * auto_bytes; where none fits that which lacks the least. It is stored in the run, with the prefetch
  * that it was planned with where that is "auto". A line says what was chosen, why,
  * and what keeping every state twice would cost.
@@ -121,20 +121,6 @@ void run_layered_warn(const mics_run *run, const mics_layered_choice *choice,
  */
 mics_status run_plan_auto(mics_memory *memory, mics_run *run, const mics_model *model,
                           const run_budget *budget, mics_schedule **schedule_out);
-
-/* Whether a resolved run leaves sharding, micro-batch or recomputation to the planner. */
-bool run_plan_is_open(const mics_run *run);
-
-/* Searches for what the run file leaves open. min_replicas above 0: in place of the run's.
- *
- * Returns and Owns: as mics_planner_search.
- */
-mics_status run_plan_search(mics_planner *planner, const mics_run *run, int32_t min_replicas,
-                            mics_plan_result **result_out);
-
-/* What training takes of that: of those that are within 1 % of the fastest what sends the fewest
- * inter-node bytes; where nothing fits what lacks the least. Pure. */
-const mics_plan_entry *run_plan_pick(const mics_plan_result *result);
 
 // ---- usual.c ----
 

@@ -5,7 +5,7 @@
 #
 #   A module is a folder of src; plan and io hold several, and the descriptors of ops are one, `op`. base is
 #   free for all, its private headers too.
-#   The pure half: goodput, mesh, op < model, cost < schedule < simulate < search, config. The running half:
+#   The pure half: goodput, mesh, op < model, cost < schedule < simulate < search, config < offers. The running half:
 #   device < comm < ops, optim < engine, which also uses mesh, model and schedule. data, checkpoint and report
 #   stand beside engine and use base alone. run joins them. measure, beside run, times what runs, on ranks that
 #   run/ranks/world.h gives it. cli uses run, measure/measure.h, what is pure, and data, checkpoint and report, but not
@@ -27,12 +27,13 @@ BEGIN {
     may["schedule"] = "op optimizer mesh model"
     may["simulate"] = "op optimizer mesh model cost schedule"
     may["search"] = "op optimizer mesh model cost schedule simulate"
+    may["offers"] = "op optimizer mesh model cost schedule simulate search goodput config"
     may["config"] = "op optimizer mesh model schedule"
     may["ops"] = may["optim"] = "device comm op optimizer ops"
     may["engine"] = "op optimizer device comm ops mesh model schedule"
-    may["run"] = "op optimizer mesh model cost schedule simulate search goodput config device comm ops engine data checkpoint report"
+    may["run"] = "op optimizer mesh model cost schedule simulate search goodput config offers device comm ops engine data checkpoint report"
     may["measure"] = "op optimizer mesh model cost schedule simulate config device comm ops engine"
-    may["cli"] = "op optimizer mesh model cost schedule simulate search goodput config data checkpoint report run"
+    may["cli"] = "op optimizer mesh model cost schedule simulate search goodput config offers data checkpoint report run"
     may["mics"] = ""
     free = "^include/mics/mics\\.h$"
     # Private headers that one other module may include.
@@ -40,6 +41,7 @@ BEGIN {
     lent["run/ranks/world.h"] = "measure"
     lent["run/ranks/precision.h"] = "measure"
     lent["io/checkpoint/node.h"] = "run"
+    lent["plan/offers/pick.h"] = "run"
     lent["measure/measure.h"] = "cli"
     # Public headers that are not called like their module.
     split("status log memory json dtype work", base, " ")
@@ -47,7 +49,7 @@ BEGIN {
         owner[base[i]] = "base"
     owner["cluster"] = "cost"
     owner["plan"] = "search"
-    owner["planning"] = "run"
+    owner["planning"] = "offers"
     owner["kernels"] = "ops"
     # Files (as patterns) that may include a foreign header (as a pattern).
     only["^mpi\\.h$"] = "^src/comm/mpi/"

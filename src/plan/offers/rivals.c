@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-mics_status run_find_megatron(const mics_plan *plan, mics_plan_found *found)
+mics_status offers_find_megatron(const mics_plan *plan, mics_plan_found *found)
 {
     const mics_plan_space space = {.pipeline = plan->pipeline};
     return mics_planner_baseline(found->planner, &space, MICS_PLAN_MEGATRON,
@@ -23,7 +23,8 @@ static void write_rival(const mics_plan_entry *entry, char *text, size_t bytes)
                  entry->step_us * 1e-6);
 }
 
-void run_rival_text(const mics_plan *plan, const mics_plan_found *found, char *text, size_t bytes)
+void offers_rival_text(const mics_plan *plan, const mics_plan_found *found, char *text,
+                       size_t bytes)
 {
     const mics_plan_space space = {.pipeline = plan->pipeline};
     mics_plan_entry entry = {.fits = false};
@@ -31,12 +32,12 @@ void run_rival_text(const mics_plan *plan, const mics_plan_found *found, char *t
     write_rival(&entry, text, bytes);
 }
 
-mics_status run_note_nothing(const mics_plan *plan, mics_plan_found *found, char *text,
-                             size_t bytes)
+mics_status offers_note_nothing(const mics_plan *plan, mics_plan_found *found, char *text,
+                                size_t bytes)
 {
     const mics_plan_entry *nearest = &found->result->nearest;
     char missing[32], rival[128];
-    MICS_TRY(run_find_megatron(plan, found));
+    MICS_TRY(offers_find_megatron(plan, found));
     write_rival(&found->baselines[MICS_PLAN_MEGATRON], rival, sizeof rival);
     snprintf(text, bytes, "nothing fits: %s lacks the least, %s a rank%s", nearest->name,
              mics_size_text(-nearest->spare_bytes, missing, sizeof missing), rival);
@@ -60,11 +61,11 @@ static void explain_uneven(int64_t batch, mics_plan_found *found)
              100 * (megatron->exposed_other_us - megatron->pipeline.bubble_us) / megatron->step_us);
 }
 
-mics_status run_find_uneven(const mics_plan *plan, int64_t batch, mics_plan_found *found)
+mics_status offers_find_uneven(const mics_plan *plan, int64_t batch, mics_plan_found *found)
 {
     void *block = NULL;
     const mics_plan_entry *megatron = &found->baselines[MICS_PLAN_MEGATRON];
-    MICS_TRY(run_find_megatron(plan, found));
+    MICS_TRY(offers_find_megatron(plan, found));
     if (!megatron->fits || megatron->choice.micro_batch == 0)
         return mics_planner_search(found->planner, NULL, 1, &found->result); // says what would work
     MICS_TRY(mics_alloc(plan->memory, MICS_MEM_HOST, sizeof(mics_plan_result), &block));
@@ -77,14 +78,14 @@ mics_status run_find_uneven(const mics_plan *plan, int64_t batch, mics_plan_foun
 
 // ---- why ----
 
-bool run_fixes_degrees(const mics_plan_pipeline *p)
+bool offers_fixes_degrees(const mics_plan_pipeline *p)
 {
     return p->tensor > 0 || p->stages > 0 || p->chunks > 0 || p->context > 0 || p->expert > 0;
 }
 
 static bool has_no_cut(const mics_plan *plan, const mics_plan_found *found)
 {
-    return run_fixes_degrees(&plan->pipeline) && found->planner != NULL &&
+    return offers_fixes_degrees(&plan->pipeline) && found->planner != NULL &&
            found->baselines[MICS_PLAN_MEGATRON].choice.micro_batch == 0;
 }
 
@@ -149,7 +150,7 @@ static void explain_mics(const mics_plan_found *found, mics_plan_entry *mics)
              mics_size_text(state_bytes(zero3), less, sizeof less), so);
 }
 
-void run_explain_rivals(const mics_plan *plan, mics_plan_found *found)
+void offers_explain_rivals(const mics_plan *plan, mics_plan_found *found)
 {
     explain_no_cut(plan, found);
     explain_mics(found, &found->baselines[MICS_PLAN_MICS]);

@@ -239,7 +239,7 @@ static void take_faster(const mics_plan *plan, const mics_plan_found *found, mic
 {
     const mics_plan_entry *faster = mics_plan_faster_baseline(found);
     const mics_plan_entry *megatron = &found->baselines[MICS_PLAN_MEGATRON];
-    if (run_fixes_degrees(&plan->pipeline) && megatron->choice.micro_batch == 0)
+    if (offers_fixes_degrees(&plan->pipeline) && megatron->choice.micro_batch == 0)
         snprintf(offer->no_cut, sizeof offer->no_cut, "%s", megatron->why);
     if (faster == NULL)
         return;
@@ -264,7 +264,7 @@ static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, in
             offer = mics_plan_offer_get(plan, nodes, &found.result->entries[0], goal);
             take_faster(plan, &found, &offer);
         } else if (status == MICS_OK) {
-            status = run_note_nothing(plan, &found, offer.note, sizeof offer.note);
+            status = offers_note_nothing(plan, &found, offer.note, sizeof offer.note);
         }
     }
     if (status == MICS_OK)

@@ -5,7 +5,8 @@
 #include "mics/log.h"
 #include "mics/planning.h"
 #include "mics/run.h"
-#include "run/sizing.h"
+#include "plan/offers/pick.h"
+#include "sizing.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,59 +86,6 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
     return mics_planner_open(memory, &request, planner_out);
 }
 
-// What the run file leaves open.
-static mics_plan_space space_of(const mics_run *run)
-{
-    const bool two_stage = run->collectives != MICS_COLLECTIVES_RING;
-    static const mics_sharding any = {0, 0, 0};
-    return (mics_plan_space){
-        .sharding = run->sharding_auto ? any : run->sharding,
-        .experts = run->sharding_auto ? 0 : run->experts,
-        .micro_batch = run->batch_auto ? 0 : run->micro_batch,
-        .recompute_given = !run->recompute_auto,
-        .recompute = run->recompute,
-        .prefetch_given = !run->prefetch_auto,
-        .prefetch = run->prefetch,
-        .layered_micro_steps = run->layered_kept > 0 ? run->layered_kept : run->layered_micro_steps,
-        .layered_by_rule = run->layered_auto && run->layered_kept == 0,
-        .collectives_given = true,
-        .gather_two_stage = two_stage && run->collectives != MICS_COLLECTIVES_RING_GATHERS,
-        .reduce_two_stage = two_stage,
-        .boundary_two_stage = two_stage,
-    };
-}
-
-// Times nearer to each other than this are ties: no figure of a cluster is better known.
-static const double tie_share = 0.01;
-
-enum { MAX_TIES = 16 };
-
-bool run_plan_is_open(const mics_run *run)
-{
-    return run->sharding_auto || run->batch_auto || run->recompute_auto;
-}
-
-const mics_plan_entry *run_plan_pick(const mics_plan_result *result)
-{
-    const mics_plan_entry *best = result->entries;
-    for (int32_t i = 1; i < result->count; i++) {
-        const mics_plan_entry *entry = &result->entries[i];
-        if (entry->step_us <= (1 + tie_share) * result->entries[0].step_us &&
-            entry->sent.inter < best->sent.inter)
-            best = entry;
-    }
-    return result->count > 0 ? best : &result->nearest;
-}
-
-mics_status run_plan_search(mics_planner *planner, const mics_run *run, int32_t min_replicas,
-                            mics_plan_result **result_out)
-{
-    mics_plan_space space = space_of(run);
-    space.min_replicas = min_replicas;
-    space.fitting_only = true;
-    return mics_planner_search(planner, &space, MAX_TIES, result_out);
-}
-
 // ---- what is said ----
 
 // A checkpoint's sharding that could not stay.
@@ -183,12 +131,12 @@ static mics_status price_replicas(mics_planner *planner, const mics_run *run,
     const int32_t ranks = mics_planner_ranks(planner);
     if (!run->sharding_auto || ranks == 1 || ranks / best->choice.sharding.optimizer > 1)
         return MICS_OK;
-    MICS_TRY(run_plan_search(planner, run, 2, &result));
+    MICS_TRY(offers_search(planner, run, 2, &result));
     if (result->count == 0) {
         snprintf(text, capacity,
                  "; masters and moments exist once, and nothing that keeps them twice fits");
     } else {
-        const mics_plan_entry *twice = run_plan_pick(result);
+        const mics_plan_entry *twice = offers_pick(result);
         const double more_us = twice->step_us - best->step_us;
         snprintf(text, capacity,
                  "; masters and moments exist once: run.min_replicas=2 would take %s, %s ms a step "
@@ -252,8 +200,8 @@ static mics_status plan(mics_memory *memory, mics_run *run, const mics_model *mo
     mics_plan_result *result = NULL;
     mics_status status = MICS_OK;
     MICS_TRY(open_planner(memory, run, model, budget, *unplanned, &planner));
-    MICS_TRY_OUT(run_plan_search(planner, run, 0, &result));
-    const mics_plan_entry *best = run_plan_pick(result);
+    MICS_TRY_OUT(offers_search(planner, run, 0, &result));
+    const mics_plan_entry *best = offers_pick(result);
     take(&best->choice, run);
     MICS_TRY_OUT(run_schedule_make(memory, run, model, budget, schedule_out));
     const size_t total = (*schedule_out)->ledger.total;

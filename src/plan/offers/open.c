@@ -5,8 +5,6 @@
 #include "base/text.h"
 #include "mics/log.h"
 #include "mics/planning.h"
-#include "mics/run.h"
-#include "run/job.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -318,7 +316,7 @@ static mics_status open_model(mics_plan *plan, const mics_plan_spec *spec)
     else
         MICS_TRY(mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
                                         &plan->model));
-    return run_model_take_documents(plan->run, plan->model);
+    return mics_run_mask_documents(plan->run, plan->model);
 }
 
 // ---- batch ----

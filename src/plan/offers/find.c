@@ -5,8 +5,8 @@
 #include "base/size.h"
 #include "mics/log.h"
 #include "mics/planning.h"
+#include "pick.h"
 #include "rivals.h"
-#include "run/sizing.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -35,10 +35,10 @@ static mics_status choose_open(const mics_run *run, mics_plan_found *found,
                                mics_plan_choice *choice)
 {
     mics_plan_result *result = NULL;
-    if (!run_plan_is_open(run))
+    if (!offers_is_open(run))
         return MICS_OK;
-    MICS_TRY(run_plan_search(found->planner, run, 0, &result));
-    const mics_plan_choice *chosen = &run_plan_pick(result)->choice;
+    MICS_TRY(offers_search(found->planner, run, 0, &result));
+    const mics_plan_choice *chosen = &offers_pick(result)->choice;
     choice->sharding = chosen->sharding;
     choice->experts = chosen->experts;
     choice->micro_batch = chosen->micro_batch;
@@ -108,18 +108,18 @@ mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
     const mics_plan_request request = mics_plan_request_get(plan, nodes);
     MICS_TRY(mics_planner_open(plan->memory, &request, &found->planner));
     if (request.global_batch % mics_planner_ranks(found->planner) != 0)
-        return run_find_uneven(plan, request.global_batch, found);
+        return offers_find_uneven(plan, request.global_batch, found);
     const mics_plan_space space = {.fitting_only = top == 0};
     MICS_TRY(mics_planner_search(found->planner, &space, top > 0 ? top : 1, &found->result));
     if (found->result->count == 0)
         return MICS_OK;
-    MICS_TRY(run_find_megatron(plan, found));
+    MICS_TRY(offers_find_megatron(plan, found));
     for (int b = 0; b < MICS_PLAN_MEGATRON; b++)
         MICS_TRY(mics_planner_baseline(found->planner, NULL, (mics_plan_baseline)b,
                                        &found->baselines[b]));
     found->has_file = top > 0 && !plan->bare && evaluate_file(plan, nodes, found);
     explain_all(found);
-    run_explain_rivals(plan, found);
+    offers_explain_rivals(plan, found);
     return MICS_OK;
 }
 
@@ -269,7 +269,7 @@ mics_status mics_plan_fail_fit(const mics_plan *plan, const mics_plan_found *fou
                  "no number of such nodes would do: take shorter sequences, a smaller model or "
                  "accelerators with more memory");
     char rival[128];
-    run_rival_text(plan, found, rival, sizeof rival);
+    offers_rival_text(plan, found, rival, sizeof rival);
     return mics_fail(
         MICS_ERR_MEMORY,
         "%s fits nowhere on %d node%s of %s: what takes the least, %s with micro-batch "

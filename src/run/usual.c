@@ -4,7 +4,7 @@
 // compares with links, so these are of the same year and class; what a step takes there is no
 // prediction of what it takes here.
 #include "mics/cluster.h"
-#include "run/sizing.h"
+#include "sizing.h"
 #include <stdio.h>
 
 // GPUs: the catalogue's eight H100 with one 100 Gb/s port. Fast links inside the node, slow ones

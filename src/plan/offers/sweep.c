@@ -94,7 +94,7 @@ static mics_status read_params(const mics_plan *plan, mics_plan_sweep *sweep)
 static mics_status read_sweep(const mics_plan *plan, const char *text, mics_plan_sweep *sweep)
 {
     if (strcmp(text, "P") == 0) {
-        if (run_fixes_degrees(&plan->pipeline))
+        if (offers_fixes_degrees(&plan->pipeline))
             return mics_fail(MICS_ERR_INVALID,
                              "--sweep P has no row of megatron, whose degrees are "
                              "given; leave them out, or give --sweep nodes=1..64");
@@ -175,7 +175,7 @@ static mics_status plan_nodes(const mics_plan *plan, mics_plan_point *point)
         return plan_uneven(plan, point);
     mics_status status = mics_plan_find(plan, point->nodes, 0, &found);
     if (status == MICS_OK && found.result->count == 0) {
-        status = run_note_nothing(plan, &found, point->note, sizeof point->note);
+        status = offers_note_nothing(plan, &found, point->note, sizeof point->note);
         take_curve(point, 1 + MICS_PLAN_MEGATRON, &found.baselines[MICS_PLAN_MEGATRON]);
     } else if (status == MICS_OK) {
         take_curve(point, 0, &found.result->entries[0]);

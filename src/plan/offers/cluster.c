@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "mics/json.h"
 #include "mics/log.h"
-#include "mics/run.h"
+#include "mics/planning.h"
 #include <string.h>
 #include <unistd.h>
 
