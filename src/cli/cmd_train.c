@@ -152,7 +152,7 @@ static const char *stopped_by(const mics_job *job)
 }
 
 // All ranks stopped, as they were asked to: nobody's error.
-static void say_stopped(const cli_train *self, const mics_job *job)
+static void log_stopped(const cli_train *self, const mics_job *job)
 {
     const mics_job_facts facts = mics_job_facts_get(job);
     mics_progress_break(self->progress);
@@ -185,7 +185,7 @@ static mics_status show_end(cli_train *self, const mics_job *job, bool first, mi
         cli_signals_word("training had ended, and its last step is saved");
     cli_signals_done();
     if (status == MICS_ERR_INTERRUPTED && first)
-        say_stopped(self, job);
+        log_stopped(self, job);
     mics_progress_close(self->progress);
     self->progress = NULL;
     return status == MICS_OK && first ? print_end(self, job) : status;

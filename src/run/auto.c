@@ -89,7 +89,7 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
 // ---- what is said ----
 
 // A checkpoint's sharding that could not stay.
-static void say_changed(const mics_run *run, const run_budget *budget)
+static void log_changed(const mics_run *run, const run_budget *budget)
 {
     const mics_sharding *kept = &run->kept_sharding;
     char experts[24] = "";
@@ -221,7 +221,7 @@ mics_status run_plan_auto(mics_memory *memory, mics_run *run, const mics_model *
 {
     mics_schedule *schedule = NULL;
     size_t unplanned = 0;
-    say_changed(run, budget);
+    log_changed(run, budget);
     mics_status status = plan(memory, run, model, budget, &unplanned, &schedule);
     if (status == MICS_OK && unplanned > 0) { // this machine's threads have workspaces of their own
         mics_schedule_close(schedule);

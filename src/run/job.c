@@ -128,7 +128,7 @@ static mics_status find_document(const mics_job *job, int32_t *token_out)
 }
 
 // Where a text ends, and another begins, is then nowhere in the stream.
-static void say_no_separator(const mics_job *job, int64_t texts)
+static void log_no_separator(const mics_job *job, int64_t texts)
 {
     const mics_run *run = job->run;
     if (texts > 0 && job->world->first == 0 && !job->model->masked && !run->add_special_tokens &&
@@ -199,7 +199,7 @@ static mics_status open_corpora(mics_job *job)
     mics_free(job->memory, cache);
     MICS_TRY(status);
     MICS_TRY(check_texts(job));
-    say_no_separator(job, mics_corpus_texts(job->train));
+    log_no_separator(job, mics_corpus_texts(job->train));
     return divide(job, document);
 }
 

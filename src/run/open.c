@@ -84,7 +84,7 @@ static mics_status open_model(mics_job *job)
     return MICS_OK;
 }
 
-static void say_saves_wait(const mics_job *job)
+static void log_saves_wait(const mics_job *job)
 {
     char bytes[32];
     mics_log(MICS_LOG_INFO,
@@ -98,7 +98,7 @@ static mics_status open_schedule(mics_job *job)
     MICS_TRY(run_job_open_schedule(job));
     MICS_TRY(run_check_memory(job->memory, job->run, job->schedule, &job->budget));
     if (job->run->checkpoint_every > 0 && !job->saves_behind && job->world->first == 0)
-        say_saves_wait(job);
+        log_saves_wait(job);
     return MICS_OK;
 }
 
@@ -127,7 +127,7 @@ static mics_status open_data(void *ctx)
 }
 
 // What the run file says for another engine, and has no effect here, is named once.
-static void say_hints(const mics_run *run)
+static void log_hints(const mics_run *run)
 {
     char names[512] = "";
     size_t used = 0;
@@ -143,7 +143,7 @@ static void say_hints(const mics_run *run)
 }
 
 // Offload that the file asks for is left out: the state fits, which was checked.
-static void say_offload(const mics_job *job)
+static void log_offload(const mics_job *job)
 {
     const mics_run *run = job->run;
     char needed[32], there[32];
@@ -159,7 +159,7 @@ static void say_offload(const mics_job *job)
                  mics_size_text((double)job->budget.limit_bytes, there, sizeof there));
 }
 
-static void say_kept(const mics_job *job)
+static void log_kept(const mics_job *job)
 {
     const mics_run *run = job->run;
     const char *kept = mics_run_kept_text(run);
@@ -215,9 +215,9 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     if (job->finished)
         return MICS_OK;
     if (job->world->first == 0) {
-        say_hints(job->run);
-        say_offload(job);
-        say_kept(job);
+        log_hints(job->run);
+        log_offload(job);
+        log_kept(job);
         run_precision_say(job);
     }
     MICS_TRY(run_node_memory_check(job));

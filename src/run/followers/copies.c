@@ -211,7 +211,7 @@ mics_status run_copies_stop(run_copies *self, bool *kept_out)
 {
     MICS_TRY(copy_between_steps(self, true, kept_out));
     if (*kept_out)
-        run_alone_tell(self);
+        run_alone_send(self);
     return MICS_OK;
 }
 

@@ -174,7 +174,7 @@ void run_alone_end(run_alone *alone)
     *alone = (run_alone){0};
 }
 
-void run_alone_tell(run_copies *copies)
+void run_alone_send(run_copies *copies)
 {
     const run_context *context = copies->context;
     const run_alone alone = {.copy = {.of = copies, .step = context->progress->step}};

@@ -47,7 +47,7 @@ run_alone_state run_alone_look(run_alone *alone);
 void run_alone_end(run_alone *alone);
 
 /* For a copy that the ranks made together to stop, which counts: says so in the same place. */
-void run_alone_tell(run_copies *copies);
+void run_alone_send(run_copies *copies);
 
 /* Gives a copy up that is not to count, kept or not: this rank's share in that. */
 void run_alone_drop(const run_copies *copies);

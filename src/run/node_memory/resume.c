@@ -416,7 +416,7 @@ static mics_status assemble(mics_job *job, run_found_copy *found, bool *all_out)
 
 // ---- looking for a copy ----
 
-static void say_incomplete(const mics_job *job, const run_found_copy *found, int32_t missing)
+static void log_incomplete(const mics_job *job, const run_found_copy *found, int32_t missing)
 {
     if (job->world->first == 0)
         mics_log(MICS_LOG_WARNING,
@@ -440,7 +440,7 @@ static mics_status choose(mics_job *job, run_found_copy *found, const mics_node_
         if (missing == 0)
             MICS_TRY(assemble(job, found, &stands));
         else
-            say_incomplete(job, found, missing);
+            log_incomplete(job, found, missing);
         if (stands)
             return MICS_OK;
         mics_free(job->memory, found->places);

@@ -333,7 +333,7 @@ static int32_t waits_least(const run_trace_file *file)
     return least;
 }
 
-static void tell_summary(const run_trace_file *file)
+static void note_summary(const run_trace_file *file)
 {
     const long long first = file->first_step, last = first + file->count - 1;
     if (file->count == 1)
@@ -371,6 +371,6 @@ mics_status run_trace_file_finish(run_trace_file *file)
     note_run(file);
     note_figures(file);
     MICS_TRY(mics_trace_finish(file->trace));
-    tell_summary(file);
+    note_summary(file);
     return MICS_OK;
 }

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "mics/checkpoint.h"
 #include "mics/log.h"
-#include "run/beside.h"
+#include "run/hf_metadata.h"
 #include "saved.h"
 
 enum { WINDOW_ELEMS = 1 << 20 };
@@ -143,10 +143,10 @@ static mics_status write_model(const mics_saved *saved, const char *dir,
     mics_log_hold(false);
     status = run_saved_speak(write_tensors(saved, writer));
     if (status == MICS_OK)
-        status = run_beside_write(saved, dir, spec->dtype);
+        status = run_hf_metadata_write(saved, dir, spec->dtype);
     status = mics_safetensors_finish(writer, status);
     if (status != MICS_OK)
-        run_beside_remove(dir);
+        run_hf_metadata_remove(dir);
     return status;
 }
 
@@ -155,7 +155,7 @@ mics_status mics_saved_export(const mics_saved *saved, const char *dir,
 {
     static const mics_export_spec plain = {.dtype = MICS_DTYPE_FP32};
     const mics_export_spec *as = spec != NULL ? spec : &plain;
-    MICS_TRY(run_beside_check(saved, dir));
+    MICS_TRY(run_hf_metadata_check(saved, dir));
     int32_t made_dirs = 0;
     mics_status status = mics_file_make_new_dirs(saved->memory, dir, &made_dirs);
     if (status == MICS_OK)

@@ -26,8 +26,8 @@ int64_t run_newest_step(const mics_job *job)
 
 // ---- agreement ----
 
-void run_newest_say(const mics_job *job, mics_status mine, int32_t me, int32_t members,
-                    bool says_step, int64_t *values_out)
+void run_newest_send(const mics_job *job, mics_status mine, int32_t me, int32_t members,
+                     bool says_step, int64_t *values_out)
 {
     const bool damaged = mine != MICS_OK && run_newest_is_damage(job, mine);
     values_out[RUN_SAYS_DAMAGED] = damaged ? members - me : 0; // the lowest one's is largest
@@ -54,7 +54,7 @@ static mics_status check_step(const mics_job *job, const int64_t *values)
                      job->checkpoints_dir, (long long)newest, (long long)oldest);
 }
 
-mics_status run_newest_hear(const mics_job *job, const int64_t *values, mics_comm *comm,
+mics_status run_newest_recv(const mics_job *job, const int64_t *values, mics_comm *comm,
                             run_outcome *outcome_out, char *why_out)
 {
     *outcome_out = outcome_of(values);
@@ -152,7 +152,7 @@ mics_status run_newest_pass_over(mics_job *job, const char *why)
     return MICS_OK;
 }
 
-void run_newest_say_instead(const mics_job *job)
+void run_newest_log_instead(const mics_job *job)
 {
     if (has_passed(job))
         mics_log(MICS_LOG_WARNING, "resumes from %s instead of step %lld",
@@ -167,9 +167,9 @@ static mics_status settle_processes(mics_job *job, mics_status mine, run_outcome
 {
     run_world *world = job->world;
     int64_t values[RUN_SAYS];
-    run_newest_say(job, mine, world->first, world->ranks, true, values);
+    run_newest_send(job, mine, world->first, world->ranks, true, values);
     MICS_TRY(run_world_max(world, values, RUN_SAYS));
-    return run_newest_hear(job, values, world->mpi ? world->here[0].rank.comm : NULL, outcome_out,
+    return run_newest_recv(job, values, world->mpi ? world->here[0].rank.comm : NULL, outcome_out,
                            why_out);
 }
 
@@ -188,6 +188,6 @@ mics_status run_job_open_newest(mics_job *job)
         MICS_TRY(settle_processes(job, mine, &found, why));
     } while (found == RUN_DAMAGED);
     if (found == RUN_GOOD && job->world->first == 0)
-        run_newest_say_instead(job);
+        run_newest_log_instead(job);
     return mine;
 }

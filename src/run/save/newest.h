@@ -29,8 +29,8 @@ bool run_newest_is_damage(const mics_job *job, mics_status status);
 int64_t run_newest_step(const mics_job *job);
 
 /* What member `me` of `members` says (the candidate's step only if `says_step`). */
-void run_newest_say(const mics_job *job, mics_status mine, int32_t me, int32_t members,
-                    bool says_step, int64_t *values_out);
+void run_newest_send(const mics_job *job, mics_status mine, int32_t me, int32_t members,
+                     bool says_step, int64_t *values_out);
 
 /* What came of all, by the largest values that were said. Of damage, why_out (RUN_WHY_BYTES) is
  * what the lowest member that found it says.
@@ -40,7 +40,7 @@ void run_newest_say(const mics_job *job, mics_status mine, int32_t me, int32_t m
  *          transport returned.
  * Collective: over members.
  */
-mics_status run_newest_hear(const mics_job *job, const int64_t *values, mics_comm *comm,
+mics_status run_newest_recv(const mics_job *job, const int64_t *values, mics_comm *comm,
                             run_outcome *outcome_out, char *why_out);
 
 /* Opens the newest state that was not passed over, in place of the one that is open. None was ever
@@ -52,7 +52,7 @@ mics_status run_newest_open_next(mics_job *job);
 mics_status run_newest_pass_over(mics_job *job, const char *why);
 
 /* Names what is resumed from, if something was passed over. */
-void run_newest_say_instead(const mics_job *job);
+void run_newest_log_instead(const mics_job *job);
 
 /* Opens the newest state, in job->checkpoints_dir or node memory, whose manifest and headers are good,
  * the same one in all processes; none when none was ever saved. What is damaged is a warning, and

@@ -15,9 +15,9 @@ static mics_status settle_ranks(const mics_job *job, run_rank *rank, mics_status
     int64_t values[RUN_SAYS];
     mics_comm *comm = rank->comm;
     const bool first = comm->rank == rank->world->first; // another one does not look at the job now
-    run_newest_say(job, mine, comm->rank, comm->ranks, first, values);
+    run_newest_send(job, mine, comm->rank, comm->ranks, first, values);
     MICS_TRY(run_rank_max(rank, values, RUN_SAYS));
-    return run_newest_hear(job, values, comm, outcome_out, why_out);
+    return run_newest_recv(job, values, comm, outcome_out, why_out);
 }
 
 // Arrays element by element; no key that is kept is an object.
@@ -107,7 +107,7 @@ static void begin_there(const run_context *context, bool older)
     if (!run_is_rank_0(context))
         return;
     if (older)
-        run_newest_say_instead(job);
+        run_newest_log_instead(job);
     set_marks(job);
 }
 

@@ -9,7 +9,7 @@
 #include "mics/device.h"
 #include "mics/kernels.h"
 #include "mics/log.h"
-#include "run/beside.h"
+#include "run/hf_metadata.h"
 #include "run/job.h"
 #include <errno.h>
 #include <string.h>
@@ -210,7 +210,7 @@ static mics_status is_byte_tokenizer(mics_memory *memory, const char *path, bool
     char *read = NULL;
     size_t bytes = 0;
     mics_text text = {.memory = memory};
-    mics_status status = run_beside_byte_tokenizer(&text);
+    mics_status status = run_hf_metadata_byte_tokenizer(&text);
     if (status == MICS_OK)
         status = mics_file_read_whole(memory, path, MICS_FILE_MAX_WHOLE, &read, &bytes);
     *is_out = status == MICS_OK && bytes == text.used && memcmp(read, text.bytes, bytes) == 0;

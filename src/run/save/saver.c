@@ -379,7 +379,7 @@ void run_saver_await_kept(run_saver *saver, run_save *save)
 
 // Rank 0's file stands for all: they are about as long. Called with the mutex, which a slow terminal
 // must not hold.
-static void tell_written(run_saver *saver)
+static void send_written(run_saver *saver)
 {
     const mics_job *job = saver->context->job;
     const long long total = atomic_load(&saver->to_write), done = atomic_load(&saver->written);
@@ -391,7 +391,7 @@ static void tell_written(run_saver *saver)
 }
 
 // What was shown goes.
-static void tell_all_written(const run_saver *saver)
+static void send_all_written(const run_saver *saver)
 {
     const mics_job *job = saver->context->job;
     if (job->callbacks.work != NULL && saver->context->rank->comm->rank == 0)
@@ -403,11 +403,11 @@ mics_status run_saver_await_written(run_saver *saver, run_save *save)
     pthread_mutex_lock(&saver->mutex);
     while (save->state != RUN_SAVE_NONE && save->state < RUN_SAVE_WAITING) {
         sleep_awhile(saver);
-        tell_written(saver);
+        send_written(saver);
     }
     const mics_status status = save->state == RUN_SAVE_FAILED ? save->status : MICS_OK;
     pthread_mutex_unlock(&saver->mutex);
-    tell_all_written(saver);
+    send_all_written(saver);
     return status;
 }
 

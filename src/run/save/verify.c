@@ -24,14 +24,14 @@ typedef struct verification {
     int64_t problems; // of what is looked at now
 } verification;
 
-static void hear_problem(void *ctx, const char *line)
+static void recv_problem(void *ctx, const char *line)
 {
     verification *v = ctx;
     v->problems++;
     v->listener->problem(v->listener->ctx, line);
 }
 
-static void hear_progress(void *ctx, const char *path, int64_t done, int64_t bytes)
+static void recv_progress(void *ctx, const char *path, int64_t done, int64_t bytes)
 {
     const verification *v = ctx;
     if (v->listener->progress != NULL)
@@ -46,7 +46,7 @@ static void problem(verification *v, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    hear_problem(v, line);
+    recv_problem(v, line);
 }
 
 // Hands over what was found since the last call.
@@ -63,7 +63,7 @@ static void finish(verification *v, mics_verified what)
 
 static mics_status verify_checkpoint(verification *v, const char *path)
 {
-    const mics_verify_listener listener = {hear_problem, hear_progress, v};
+    const mics_verify_listener listener = {recv_problem, recv_progress, v};
     mics_checkpoint_verified found = {0};
     MICS_TRY(mics_checkpoint_verify(v->memory, path, &listener, &found));
     v->found.checkpoints++;
@@ -141,7 +141,7 @@ static mics_status verify_metrics(verification *v, const char *path)
 {
     int64_t lines = 0;
     mics_log_hold(false);
-    const mics_status status = mics_metrics_verify(v->memory, path, hear_problem, v, &lines);
+    const mics_status status = mics_metrics_verify(v->memory, path, recv_problem, v, &lines);
     if (mics_status_is_io(status))
         problem(v, "%s: cannot be read", path);
     finish(v, (mics_verified){.path = path, .step = -1, .files = 1, .lines = lines});
@@ -156,7 +156,7 @@ static mics_status verify_resolved(verification *v, const char *path)
     const mics_status status = mics_json_load(v->memory, path, MAX_RESOLVED, &json);
     mics_json_close(json);
     if (status != MICS_OK && status != MICS_ERR_MEMORY && mics_log_take(line, sizeof line))
-        hear_problem(v, line);
+        recv_problem(v, line);
     mics_log_release(status == MICS_ERR_MEMORY, -1);
     finish(v, (mics_verified){.path = path, .step = -1, .files = 1});
     return status == MICS_ERR_MEMORY ? status : MICS_OK;

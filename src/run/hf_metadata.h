@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What stands beside exported weights, so that transformers reads the same model and tokens.
-#ifndef MICS_RUN_BESIDE_H
-#define MICS_RUN_BESIDE_H
+#ifndef MICS_RUN_HF_METADATA_H
+#define MICS_RUN_HF_METADATA_H
 
 #include "base/text.h"
 #include "mics/dtype.h"
@@ -11,8 +11,8 @@
 /* Before weights are written: refuses a folder that holds any of these files, and a run's, and reads
  * the tokenizer_config.json that is to be written again.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged; as run_beside_write. */
-mics_status run_beside_check(const mics_saved *saved, const char *dir);
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged; as run_hf_metadata_write. */
+mics_status run_hf_metadata_check(const mics_saved *saved, const char *dir);
 
 /* Writes config.json with the weights' dtype, generation_config.json, and where the tokenizer is
  * known tokenizer.json and tokenizer_config.json, the latter from a downloaded folder if that has
@@ -20,13 +20,13 @@ mics_status run_beside_check(const mics_saved *saved, const char *dir);
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (the folder's tokenizer_config.json);
  *          MICS_ERR_MEMORY. */
-mics_status run_beside_write(const mics_saved *saved, const char *dir, mics_dtype dtype);
+mics_status run_hf_metadata_write(const mics_saved *saved, const char *dir, mics_dtype dtype);
 
-/* Removes what run_beside_write has written into a folder that held none of it. */
-void run_beside_remove(const char *dir);
+/* Removes what run_hf_metadata_write has written into a folder that held none of it. */
+void run_hf_metadata_remove(const char *dir);
 
 /* Appends the byte tokenizer as a tokenizer.json: a byte-level vocabulary without merges. Returns:
  * the text's status. */
-mics_status run_beside_byte_tokenizer(mics_text *text);
+mics_status run_hf_metadata_byte_tokenizer(mics_text *text);
 
 #endif

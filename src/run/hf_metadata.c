@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // config.json, generation_config.json, tokenizer.json and tokenizer_config.json of an export.
-#include "beside.h"
+#include "hf_metadata.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "mics/log.h"
@@ -195,7 +195,7 @@ static void write_code_point(mics_text *text, int32_t point)
     mics_text_quoted(text, utf8);
 }
 
-mics_status run_beside_byte_tokenizer(mics_text *text)
+mics_status run_hf_metadata_byte_tokenizer(mics_text *text)
 {
     mics_text_printf(text,
                      "{\n  \"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n"
@@ -221,7 +221,7 @@ mics_status run_beside_byte_tokenizer(mics_text *text)
 static mics_status write_byte_tokenizer(const mics_saved *saved, const char *dir)
 {
     mics_text text = {.memory = saved->memory};
-    (void)run_beside_byte_tokenizer(&text);
+    (void)run_hf_metadata_byte_tokenizer(&text);
     return replace(saved, dir, "tokenizer.json", &text);
 }
 
@@ -449,7 +449,7 @@ static mics_status write_tokenizer(const mics_saved *saved, const char *dir)
     return status;
 }
 
-mics_status run_beside_check(const mics_saved *saved, const char *dir)
+mics_status run_hf_metadata_check(const mics_saved *saved, const char *dir)
 {
     mics_memory *memory = saved->memory;
     mics_json *config = NULL;
@@ -468,7 +468,7 @@ mics_status run_beside_check(const mics_saved *saved, const char *dir)
     return status;
 }
 
-mics_status run_beside_write(const mics_saved *saved, const char *dir, mics_dtype dtype)
+mics_status run_hf_metadata_write(const mics_saved *saved, const char *dir, mics_dtype dtype)
 {
     MICS_TRY(write_config(saved, dir, dtype));
     MICS_TRY(write_generation(saved, dir));
@@ -477,7 +477,7 @@ mics_status run_beside_write(const mics_saved *saved, const char *dir, mics_dtyp
 }
 
 // Without a path of its own, as memory may be what it lacks.
-void run_beside_remove(const char *dir)
+void run_hf_metadata_remove(const char *dir)
 {
     const int folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
