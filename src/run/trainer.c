@@ -83,7 +83,7 @@ static void before_attempt(run_trainer *self)
     const mics_step_limits limits = run_judge_limits(&self->judge);
     mics_engine_set_limits(self->context.engine, &limits);
     FOR_EACH_FOLLOWER(row, before_step)
-    row->follower->before_step(state_of(self, row));
+        row->follower->before_step(state_of(self, row));
 }
 
 void run_trainer_before_update(void *ctx)
@@ -91,7 +91,7 @@ void run_trainer_before_update(void *ctx)
     run_trainer *self = ctx;
     const double begin_us = mics_clock_us();
     FOR_EACH_FOLLOWER(row, before_update)
-    row->follower->before_update(state_of(self, row));
+        row->follower->before_update(state_of(self, row));
     self->step.copy_us += mics_clock_us() - begin_us;
 }
 
@@ -99,7 +99,7 @@ void run_trainer_saved(void *ctx, int64_t step)
 {
     run_trainer *self = ctx;
     FOR_EACH_FOLLOWER(row, saved)
-    row->follower->saved(state_of(self, row), step);
+        row->follower->saved(state_of(self, row), step);
 }
 
 // Numbers that are wrong are the judge's.
@@ -111,7 +111,7 @@ static mics_status end_attempt(run_trainer *self, mics_status status)
     if (self->step.impossible)
         status = MICS_OK;
     FOR_EACH_FOLLOWER(row, end_step)
-    status = row->follower->end_step(state_of(self, row), &self->step, status);
+        status = row->follower->end_step(state_of(self, row), &self->step, status);
     return status;
 }
 
@@ -132,10 +132,12 @@ static mics_status count_step(run_trainer *self)
     run_need need = RUN_NEEDS_NOTHING;
     run_progress_step(&self->progress, step->number);
     FOR_EACH_FOLLOWER(row, before_complete)
-    MICS_TRY(row->follower->before_complete(state_of(self, row), step));
+        MICS_TRY(row->follower->before_complete(state_of(self, row), step));
     const double begin_us = mics_clock_us(), copy_us = step->copy_us;
-    FOR_EACH_FOLLOWER(row, needs)
-    need = need_of(self, row) > need ? need_of(self, row) : need;
+    FOR_EACH_FOLLOWER(row, needs) {
+        const run_need own = need_of(self, row);
+        need = own > need ? own : need;
+    }
     if (need > RUN_NEEDS_NOTHING)
         MICS_TRY(mics_engine_complete(self->context.engine));
     step->complete_us = mics_clock_us() - begin_us - (step->copy_us - copy_us);
@@ -198,7 +200,7 @@ static mics_status begin(run_trainer *self)
                             .first = !self->begun,
                             .last = self->progress.step == self->context.job->run->steps};
     FOR_EACH_FOLLOWER(row, begin)
-    MICS_TRY(row->follower->begin(state_of(self, row)));
+        MICS_TRY(row->follower->begin(state_of(self, row)));
     MICS_TRY(follow(self));
     self->begun = true;
     self->begin_us = mics_clock_us();
@@ -213,7 +215,7 @@ static mics_status rewind_to_agreed(run_trainer *self, const char *what)
     MICS_TRY(run_rewind_load(&self->context, &self->scaler, &self->judge.recent, &source));
     run_progress_go_back(&self->progress, source.step);
     FOR_EACH_FOLLOWER(row, rewind)
-    MICS_TRY(row->follower->rewind(state_of(self, row), &source));
+        MICS_TRY(row->follower->rewind(state_of(self, row), &source));
     self->begin_us = mics_clock_us();
     if (run_is_rank_0(&self->context))
         mics_log(MICS_LOG_WARNING, "%s; the run goes back to step %lld (%s)", what,
