@@ -120,8 +120,8 @@ static double count_factor(const mics_engine *engine)
     return engine->result.counted > 0 ? tokens / (double)engine->result.counted : 1;
 }
 
-// The step's ops of its unit.
-static void run_ops(mics_engine *engine, const mics_step *step)
+// The step's ops of its unit. In training the loss is of the backward.
+static void forward(mics_engine *engine, const mics_step *step)
 {
     const int32_t end = step->part.op_end;
     for (int32_t op = step->part.op; op < end; op++) {
@@ -130,13 +130,8 @@ static void run_ops(mics_engine *engine, const mics_step *step)
         else
             run_op_forward(engine, step, op);
     }
-}
-
-static void forward(mics_engine *engine, const mics_step *step)
-{
-    run_ops(engine, step);
-    if (engine->schedule->units[step->unit].loss &&
-        mics_schedule_ends_pass(engine->schedule, step)) { // of an evaluation
+    if (engine->phase == MICS_PHASE_EVAL && engine->schedule->units[step->unit].loss &&
+        mics_schedule_ends_pass(engine->schedule, step)) {
         collect_losses(engine);
         send_sums(engine);
     }
@@ -176,7 +171,7 @@ static void fold_grads(mics_engine *engine, const mics_step *step)
 static void backward(mics_engine *engine, const mics_step *step)
 {
     const mics_unit_plan *plan = &engine->schedule->units[step->unit];
-    run_ops(engine, step);
+    forward(engine, step);
     for (int32_t i = 0; i < step->use_count; i++) {
         void *grads = used_grads(engine, step, step->uses[i].unit);
         if (grads != NULL)

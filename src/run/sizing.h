@@ -81,7 +81,7 @@ mics_status run_check_memory(mics_memory *memory, const mics_run *run,
  * the host copies), so that saves need not stop training. Pure. */
 bool run_fits_save_copy(const mics_schedule *schedule, const run_budget *budget, size_t copy_bytes);
 
-// ---- making.c ----
+// ---- run_schedule.c ----
 
 /* The schedule of what the run says now. Returns and Owns: as run_schedule_open. */
 mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mics_model *model,
