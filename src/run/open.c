@@ -251,7 +251,7 @@ mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out)
     }
     if (job != NULL)
         job->failed = status;
-    if (job != NULL && job->run != NULL)
+    if (job != NULL && job->run != NULL && job->run->out != NULL) // NULL: no memory to keep it
         run_folder_forget(job->memory, job->run->out, &job->out);
     (void)mics_job_close(job);
     return status;
