@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints: a folder a step with one file for each rank that holds something, and a manifest
 // that is renamed into place last. A folder without a manifest does not count. Reading is by range
-// of a unit and by name of a state, so any mesh can read what any other wrote. Saved is version 2,
-// read are 1 and 2. docs/formats.md describes the files.
+// of a unit and by name of a state, so any mesh can read what any other wrote. docs/formats.md
+// describes the files.
 //
-//   DIR/step-00000200/rank-00000.mics ...  config.json  tokenizer.json  manifest.json
+//   DIR/step-00000200/rank-00000.safetensors ...  config.json  tokenizer.json  manifest.json
 //   DIR/latest (names the folder that was saved last)
 //
 // A run has a folder DIR of its own, which all nodes share, and saves one step at a time.
@@ -32,7 +32,7 @@ enum { MICS_MAX_SHARD_STATES = 8 };
 
 // One state of a shard.
 typedef struct mics_shard_state {
-    const char *name;
+    const char *name; // without dots
     mics_dtype dtype; // MICS_DTYPE_FP32, the only one that checkpoints hold so far
     const void *data; // of every element of the shard; may be NULL when that has none
 } mics_shard_state;
@@ -82,7 +82,7 @@ typedef struct mics_checkpoint_meta {
     const char *run_json; // the resolved run, for people; may be NULL
     mics_checkpoint_scaler scaler;
     mics_checkpoint_losses recent; // none: as at step 0
-    // How the run was resolved. A checkpoint of version 1 does not say: NULL and 0.
+    // How the run was resolved.
     const char *precision; // "fp32", "tf32", "bf16", "fp16"
     const char *optimizer; // "AdamW", "SGD", "Lion", "Muon"
     mics_checkpoint_sharding sharding;
@@ -250,7 +250,7 @@ mics_status mics_checkpoint_withdraw(mics_memory *memory, const char *dir, int64
 
 /* Opens a checkpoint folder and checks manifest, sizes and headers before anything is read.
  *
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what; or a version newer than 2,
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what; or another version,
  *          and the program that wrote it); MICS_ERR_MEMORY.
  * Owns:    close with mics_checkpoint_close.
  */
@@ -266,7 +266,7 @@ void mics_checkpoint_close(mics_checkpoint *checkpoint);
 const mics_checkpoint_meta *mics_checkpoint_meta_get(const mics_checkpoint *checkpoint);
 
 /* Reads elements [begin, end) of a state of a unit, checking the checksum of every chunk that it
- * touches. Version 1 has the states "param", "exp_avg" and "exp_avg_sq".
+ * touches.
  *
  * Shapes:  data_out: (end - begin).
  * Units:   elements, fp32.
@@ -308,8 +308,8 @@ typedef struct mics_checkpoint_verified {
 } mics_checkpoint_verified;
 
 /* Reads every byte of a checkpoint folder: manifest, tokenizer and config, headers, checksums of
- * the data, zeros between them, and that units are tiled and numbers finite. Each problem is told,
- * and the next file is looked at; only a damaged manifest ends it. Reads versions 1 and 2.
+ * the data, and that units are tiled and numbers finite. Each problem is told, and the next file is
+ * looked at; only a damaged manifest ends it.
  *
  * Units:   bytes.
  * Needs:   listener->problem.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded: a disk that takes MICS_TEST_DISK_S seconds for each rank file of a checkpoint. Of the
-// file MICS_TEST_FILE, which is given as step-00000010/rank-00002.mics, it takes MICS_TEST_FOLDER_S
+// file MICS_TEST_FILE, which is given as step-00000010/rank-00002.safetensors, it takes MICS_TEST_FOLDER_S
 // seconds until its folder is on disk, or it loses it once it has its name (MICS_TEST_LOSES), or the
 // process is killed before that (MICS_TEST_KILLS).
 #include <fcntl.h>

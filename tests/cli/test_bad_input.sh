@@ -179,7 +179,7 @@ done
 wrong 2 "short" generate short
 wrong 2 "short" train run.json --ranks 2 --steps 4 --out fresh --resume short
 cp -r good/checkpoints/step-00000002 flipped
-printf 'XXXX' | dd of=flipped/rank-00000.mics bs=1 seek=5000 conv=notrunc 2>/dev/null
+printf 'XXXX' | dd of=flipped/rank-00000.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null
 cp -r good/checkpoints/step-00000002 manifest
 head -c 200 good/checkpoints/step-00000002/manifest.json >manifest/manifest.json
 cp -r good/checkpoints/step-00000002 edited

@@ -53,13 +53,13 @@ contains verify.out "kept/metrics.jsonl: good: "
 no_line verify.err
 run 0 verify "$mics" verify kept/checkpoints/step-00000004/
 one_line verify.out
-run 0 verify "$mics" verify "$golden/before/out" # version 1
-grep -q 'problem' verify.out && fail "a checkpoint of version 1 is good"
+run 0 verify "$mics" verify "$golden/checkpoint/step-00000008"
+contains verify.out "good: step 8, 6 files, "
 damage() { # FILE OFFSET
     printf '\252' | dd of="kept/$1" bs=1 seek="$2" conv=notrunc 2>dd.err
 }
-damage checkpoints/step-00000004/rank-00000.mics 5000
-damage checkpoints/step-00000008/rank-00001.mics 100
+damage checkpoints/step-00000004/rank-00000.safetensors 5000
+damage checkpoints/step-00000008/rank-00001.safetensors 100
 rm kept/checkpoints/step-00000008/config.json
 echo step-00000012 >kept/checkpoints/latest
 sed '3d' kept/metrics.jsonl >lines && sed -n 3p kept/metrics.jsonl >>lines && printf '{"step": 9' >>lines
@@ -67,8 +67,8 @@ cp lines kept/metrics.jsonl
 run 1 verify "$mics" verify kept
 one_line verify.err
 contains verify.err "mics: error: kept: 6 problems; 0 of 2 checkpoints are good"
-contains verify.out "step-00000004/rank-00000.mics: offset 768: 18432 bytes (1 checksum) of unit embed, state param, differ"
-contains verify.out "step-00000008/rank-00001.mics: offset 16: the header differs from its checksum"
+contains verify.out "step-00000004/rank-00000.safetensors: offset 1856: 18432 bytes (1 checksum) of unit embed, state param, differ"
+contains verify.out "step-00000008/rank-00001.safetensors: offset 73: the header differs from its checksum"
 contains verify.out "step-00000008/config.json: cannot open"
 contains verify.out "latest: does not name one of the 2 checkpoints"
 contains verify.out "metrics.jsonl, line 11: is cut short"
@@ -126,9 +126,9 @@ run 0 left "$mics" train run.json --ranks 2 --out left
 echo mine >mine
 cp -r left linked
 rm linked/checkpoints/step-00000008/manifest.json linked/metrics.jsonl
-ln -sf "$work/mine" linked/checkpoints/step-00000008/rank-00000.mics
+ln -sf "$work/mine" linked/checkpoints/step-00000008/rank-00000.safetensors
 run 0 linked "$mics" train run.json --ranks 2 --out linked
 [ "$(cat mine)" = mine ] || fail "a link was followed"
-[ -f linked/checkpoints/step-00000008/rank-00000.mics ] && [ ! -L linked/checkpoints/step-00000008/rank-00000.mics ] ||
+[ -f linked/checkpoints/step-00000008/rank-00000.safetensors ] && [ ! -L linked/checkpoints/step-00000008/rank-00000.safetensors ] ||
     fail "the link should be a file now"
 exit 0

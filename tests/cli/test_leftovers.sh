@@ -10,7 +10,7 @@ killed_at() { # FILE COMMAND...: the process dies before that file has its name,
     run 137 killed env LD_PRELOAD="$disk" MICS_TEST_KILLS=1 MICS_TEST_FILE="$file" "$@"
 }
 left() { # FOLDER: names that are no file's own
-    find "$1" -name '*.tmp' -o -name '*.partial' -o -name '*.part.mics' | sort
+    find "$1" -name '*.tmp' -o -name '*.partial' -o -name '*.part.safetensors' | sort
 }
 some_left() { # FOLDER
     [ -n "$(left "$1")" ] || fail "the kill left nothing in $1"
@@ -27,7 +27,7 @@ export MICS="$mics"
 
 # A run's: in its folder, and where else its reports go.
 for name in out/run-id out/resolved.json reports/rows.csv reports/run.prom out/checkpoints/latest \
-    step-00000004/rank-00001.mics step-00000004/manifest.json; do
+    step-00000004/rank-00001.safetensors step-00000004/manifest.json; do
     rm -rf out reports
     mkdir reports
     killed_at $name sh train.sh
@@ -46,7 +46,7 @@ for name in metrics samples; do
 done
 # Of a state saved aside, and of what tells how fast the disk is.
 mkdir -p out/aside/step-00000003
-: >out/aside/step-00000003/rank-00001.part.mics
+: >out/aside/step-00000003/rank-00001.part.safetensors
 : >out/speed-12.tmp
 run 0 aside sh train.sh --steps 14
 none_left .

@@ -22,15 +22,15 @@ done
 same_losses two-stage ring-gathers
 same_losses two-stage auto
 same_weights two-stage/checkpoints/step-00000004 ring-gathers/checkpoints/step-00000004
-cmp -s ring/checkpoints/step-00000004/rank-00000.mics \
-    two-stage/checkpoints/step-00000004/rank-00000.mics && fail "ring and two-stage are the same"
+cmp -s ring/checkpoints/step-00000004/rank-00000.safetensors \
+    two-stage/checkpoints/step-00000004/rank-00000.safetensors && fail "ring and two-stage are the same"
 grep -q 'exact$' mpi.out || fail "predicted and measured are missing"
 
 # The data of one rank's file are damaged: all ranks pass that checkpoint over, and one line says so.
 cp -r mpi hurt
-printf XXXX | dd of=hurt/checkpoints/step-00000008/rank-00001.mics bs=1 seek=5000 conv=notrunc 2>dd.err
+printf XXXX | dd of=hurt/checkpoints/step-00000008/rank-00001.safetensors bs=1 seek=5000 conv=notrunc 2>dd.err
 run 0 hurt "$@" "$mics" train run.json --nodes 2 --out hurt --steps 9
-contains hurt.err "step-00000008/rank-00001.mics: offset "
+contains hurt.err "step-00000008/rank-00001.safetensors: offset "
 [ "$(grep -c 'resumes from hurt/checkpoints/step-00000004 instead of step 8' hurt.err)" = 1 ] ||
     fail "the checkpoint that is taken instead should be named once"
 losses threads >left.txt
@@ -167,7 +167,7 @@ unfinished() { # prints the folder of a save that is under way
     [ ! -f "$newest/manifest.json" ] && echo "$newest"
 }
 lacks_a_part() { # FOLDER: the victim's, but for a file aside
-    ! ls "$1"/rank-0000"$(cat "pids/$victim")"*.mics 2>/dev/null | grep -v '\.part\.mics$' | grep -q .
+    ! ls "$1"/rank-0000"$(cat "pids/$victim")"*.safetensors 2>/dev/null | grep -v '\.part\.safetensors$' | grep -q .
 }
 start "$@" sh rank.sh "$mics" train run.json --nodes 2 --steps 100000 --out torn --set run.comm_timeout_s=600 \
     --set run.checkpoint_every=1 --set run.log_every=1

@@ -114,7 +114,7 @@ until [ "$newest" -gt 0 ] && [ "$copy" -gt "$newest" ]; do
 done
 rm -rf shm/1/*
 slot=$(grep -l "\"step\": $(newest_copy)," shm/0/mics-*/node-*/slot-*/manifest.json)
-for file in shm/0/mics-*/node-*/slot-*/rank-00001.mics; do
+for file in shm/0/mics-*/node-*/slot-*/rank-00001.safetensors; do
     # Bytes move by one: a single byte that is written may be there already.
     cp "$file" before
     tail -c 2999 before | head -c 64 | dd of="$file" bs=1 seek=$(($(wc -c <"$file") - 3000)) conv=notrunc 2>dd.err

@@ -167,7 +167,7 @@ rm -rf before/cache whole/out/cache # texts that were read are kept as tokens
 diff -r whole/out before || fail "a refused run was changed"
 
 # Damaged checkpoints: the newest whole one counts; with none left, nothing is begun over them.
-rm before/checkpoints/step-00000008/rank-00001.mics
+rm before/checkpoints/step-00000008/rank-00001.safetensors
 (cd whole && cp -r ../before older && cp -r older lost)
 run 0 older train whole --out older --steps 5
 contains older.out "resumed from older/checkpoints/step-00000004"
@@ -185,13 +185,13 @@ done
 # Damaged bytes in the newest step. Asked for by name it is refused, and the error names an older one; else the newest
 # that is good is gone on from, and what is saved then is the newest, whatever its step.
 run 0 torn train whole --out torn --steps 8
-printf XXXX | dd of=whole/torn/checkpoints/step-00000008/rank-00000.mics bs=1 seek=5000 \
+printf XXXX | dd of=whole/torn/checkpoints/step-00000008/rank-00000.safetensors bs=1 seek=5000 \
     conv=notrunc 2>/dev/null
 run 2 torn train whole --out torn --steps 9 --resume torn/checkpoints/step-00000008
 one_line torn.err
 contains torn.err "--resume torn/checkpoints/step-00000004"
 run 0 back train whole --out torn --steps 9
-contains back.err "mics: warning: rank 0: torn/checkpoints/step-00000008/rank-00000.mics: offset "
+contains back.err "mics: warning: rank 0: torn/checkpoints/step-00000008/rank-00000.safetensors: offset "
 contains back.err "differ from their checksum"
 contains back.err "resumes from torn/checkpoints/step-00000004 instead of step 8"
 losses whole/out >left.txt

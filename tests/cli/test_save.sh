@@ -13,7 +13,7 @@ train() { # OUT FLAGS...
 # All ranks write, each its part; and memory that is too small for a copy changes no byte.
 run 0 behind train behind --set run.checkpoint_every=2 --set run.keep_checkpoints=0
 [ "$(ls behind/checkpoints/step-00000002/rank-* | wc -l)" = 4 ] || fail "each of 4 ranks should write"
-[ -e behind/checkpoints/step-00000002/rank-00000.part.mics ] && fail "a part is left"
+[ -e behind/checkpoints/step-00000002/rank-00000.part.safetensors ] && fail "a part is left"
 limit=$("$mics" explain run.json --ranks 4 --nodes 2 --set run.layered_micro_steps=1 | sed -n '/^  in all/{s/.* \([0-9]*\) B$/\1/p;q}')
 run 0 waiting train waiting --set run.checkpoint_every=2 --set run.keep_checkpoints=0 --set run.memory_limit="$limit"
 contains waiting.err "saves stop training until they are on disk"
@@ -37,7 +37,7 @@ for delay in 0.4 0.75 0.55 0.9 0.65; do
 done
 run 0 onward train killed --steps $((newest + 1))
 contains onward.out "step $newest, resumed"
-ls killed/checkpoints/*/*.part.mics 2>ls.err && fail "parts of saves that were killed are left"
+ls killed/checkpoints/*/*.part.safetensors 2>ls.err && fail "parts of saves that were killed are left"
 run 0 straight train straight --steps $((newest + 1)) --set run.checkpoint_every=0
 same_losses straight killed
 

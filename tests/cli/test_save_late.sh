@@ -7,7 +7,7 @@ slow=$2
 train() { # OUT VARIABLE=VALUE FLAGS...: with that disk
     out=$1 disk=$2
     shift 2
-    env LD_PRELOAD="$slow" MICS_TEST_FILE=step-00000010/rank-00002.mics "$disk" timeout -s KILL 60 \
+    env LD_PRELOAD="$slow" MICS_TEST_FILE=step-00000010/rank-00002.safetensors "$disk" timeout -s KILL 60 \
         "$mics" train run.json --ranks 4 --nodes 2 --steps 30 --set run.checkpoint_every=10 --set run.log_every=1 \
         --set run.validation_batches=0 --set run.keep_checkpoints=0 --out "$out" "$@"
 }
@@ -23,7 +23,7 @@ done
 
 # All ranks have said that they have written, so nothing comes any more: the save fails soon, by name, and training goes on.
 run 0 lost train lost MICS_TEST_LOSES=1 --set run.comm_timeout_s=1
-contains lost.err "step-00000010/rank-00002.mics: rank 2 has written it, but rank 0 does not find it"
+contains lost.err "step-00000010/rank-00002.safetensors: rank 2 has written it, but rank 0 does not find it"
 contains lost.err "step 10 could not be saved; training goes on"
 same_losses lost straight
 [ -e lost/checkpoints/step-00000010 ] && fail "something is left of step 10"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint's manifest, of version 1 or 2, beside rank files that are good. It is tried as it is,
+// A checkpoint's manifest beside rank files that are good. It is tried as it is,
 // and with a checksum that fits, since no mutation would pass that.
 #include "checkpoint.h"
 #include "fuzz.h"
@@ -11,19 +11,19 @@
 
 enum { FILES = 4, UNIT_ELEMS = 2720 };
 
-// From a checkpoint of version 1: 4 rank files.
+// From the golden checkpoint: 4 rank files.
 static void set_up(void)
 {
     char from[96], to[48];
-    fuzz_make_dir("step-00000004");
+    fuzz_make_dir("step-00000008");
     for (int i = 0; i < FILES; i++) {
-        snprintf(to, sizeof to, "step-00000004/rank-0000%d.mics", i);
-        snprintf(from, sizeof from, "before/out/checkpoints/%s", to);
+        snprintf(to, sizeof to, "step-00000008/rank-0000%d.safetensors", i);
+        snprintf(from, sizeof from, "checkpoint/%s", to);
         fuzz_part file = fuzz_data(from);
         fuzz_write(to, file.text, file.bytes);
         free(file.text);
     }
-    fuzz_write("latest", "step-00000004\n", strlen("step-00000004\n"));
+    fuzz_write("latest", "step-00000008\n", strlen("step-00000008\n"));
 }
 
 static void read_all(const mics_checkpoint *checkpoint)
@@ -42,12 +42,12 @@ static void open_it(const char *text, size_t bytes)
     mics_memory *memory = fuzz_begin();
     mics_checkpoint *checkpoint = NULL;
     char *newest = NULL;
-    fuzz_write("step-00000004/manifest.json", text, bytes);
+    fuzz_write("step-00000008/manifest.json", text, bytes);
     const bool good =
-        fuzz_good(mics_checkpoint_open(memory, fuzz_path("step-00000004"), &checkpoint));
+        fuzz_good(mics_checkpoint_open(memory, fuzz_path("step-00000008"), &checkpoint));
     if (good)
         read_all(checkpoint);
-    fuzz_verify(memory, fuzz_path("step-00000004"), good);
+    fuzz_verify(memory, fuzz_path("step-00000008"), good);
     const bool found = fuzz_good(mics_checkpoint_latest(memory, fuzz_path(NULL), &newest));
     fuzz_check(!good || (found && newest != NULL), "a good checkpoint that is not found");
     mics_free(memory, newest);

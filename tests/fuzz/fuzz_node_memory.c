@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (sealed.text != NULL)
         fuzz_write(FUZZED "/manifest.json", sealed.text, sealed.bytes);
     if (bytes > 0)
-        fuzz_write(FUZZED "/rank-00000.mics", data, bytes);
+        fuzz_write(FUZZED "/rank-00000.safetensors", data, bytes);
     fuzz_check(fuzz_good(mics_node_scan(memory, fuzz_path(ROOT), &copies)), "a scan");
     fuzz_check(finds_good_copy(memory, &copies), "the good copy is not found");
     mics_node_copies_fini(memory, &copies);

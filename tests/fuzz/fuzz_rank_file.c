@@ -1,52 +1,55 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint's only rank file, of version 1 or 2, under a manifest that fits it: as it is, and
-// with a checksum of its header that fits.
+// A checkpoint's only rank file, under a manifest that fits it: as it is, and with a checksum of its
+// header that fits.
 #include "checkpoint.h"
 #include "fuzz.h"
 #include "mics/checkpoint.h"
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-enum { PREFIX_BYTES = 24, HEADER_BYTES_AT = 8, HASH_AT = 16, MANIFEST_BYTES = 1024 };
-enum { A_ELEMS = 20, B_ELEMS = 8 }; // of the units that the corpus' files have
+// As docs/formats.md has it: the checksum's digits stand at HASH_AT.
+#define BEGIN "{\"__metadata__\":{\"format\":\"mics-rank-file\",\"version\":\"3\",\"xxh3\":\""
 
-static uint64_t u64_at(const uint8_t *data)
-{
-    uint64_t value;
-    memcpy(&value, data, sizeof value);
-    return value;
-}
+enum { PREFIX = 8, HASH_AT = PREFIX + sizeof BEGIN - 1, DIGITS = 16, HASHED_AT = HASH_AT + DIGITS };
+enum { MANIFEST_BYTES = 1024 };
+enum { A_ELEMS = 20, B_ELEMS = 8, STEP = 8 }; // of the units that the corpus' files have
 
 // Writes the header's checksum, as far as there is a header.
 static void seal(uint8_t *data, size_t bytes)
 {
-    if (bytes < PREFIX_BYTES)
+    uint64_t claimed = 0;
+    char digits[DIGITS + 1];
+    if (bytes >= PREFIX)
+        memcpy(&claimed, data, PREFIX);
+    if (bytes < HASHED_AT || claimed > bytes - PREFIX || PREFIX + claimed < HASHED_AT)
         return;
-    const uint64_t claimed = u64_at(data + HEADER_BYTES_AT), room = bytes - PREFIX_BYTES;
-    if (claimed > room)
-        return;
-    const uint64_t hash = XXH3_64bits(data + PREFIX_BYTES, claimed);
-    memcpy(data + HASH_AT, &hash, sizeof hash);
+    snprintf(digits, sizeof digits, "%016llx",
+             (unsigned long long)XXH3_64bits(data + HASHED_AT, PREFIX + claimed - HASHED_AT));
+    memcpy(data + HASH_AT, digits, DIGITS);
 }
 
 static void write_manifest(const uint8_t *data, size_t bytes)
 {
-    char text[MANIFEST_BYTES];
-    const uint64_t step = bytes >= PREFIX_BYTES + 8 ? u64_at(data + PREFIX_BYTES) : 0;
-    const uint64_t hash = bytes >= PREFIX_BYTES ? u64_at(data + HASH_AT) : 0;
+    char text[MANIFEST_BYTES], digits[DIGITS + 1] = "0000000000000000";
+    for (int i = 0; i < DIGITS && bytes >= HASHED_AT; i++) {
+        const char digit = (char)data[HASH_AT + i];
+        digits[i] = digit != '\0' && strchr("0123456789abcdef", digit) != NULL ? digit : '0';
+    }
     const int length = snprintf(
         text, sizeof text,
-        "{\"format\": \"mics-checkpoint\", \"version\": 1, \"generation\": 0, \"serial\": 0, "
-        "\"step\": %" PRIu64 ", \"samples\": 1, \"seed\": \"0000000000000003\", "
+        "{\"format\": \"mics-checkpoint\", \"version\": 3, \"program\": \"0\", "
+        "\"precision\": \"fp32\", \"optimizer\": \"SGD\", \"layered_micro_steps\": 1, "
+        "\"sharding\": {\"params\": 1, \"grads\": 1, \"optimizer\": 1}, "
+        "\"generation\": 0, \"serial\": 0, "
+        "\"step\": %d, \"samples\": 1, \"seed\": \"0000000000000003\", "
         "\"corpus_hash\": \"f46face766cf997b\", \"tokenizer\": \"bytes\", \"config\": \"{}\", "
         "\"run\": null, \"units\": [{\"name\": \"a\", \"elems\": %d}, {\"name\": \"b\", "
-        "\"elems\": %d}], \"files\": [{\"name\": \"rank-00000.mics\", \"bytes\": %zu, "
-        "\"xxh3\": \"%016" PRIx64 "\"}],\n",
-        step & INT64_MAX, A_ELEMS, B_ELEMS, bytes, hash);
+        "\"elems\": %d}], \"files\": [{\"name\": \"rank-00000.safetensors\", \"bytes\": %zu, "
+        "\"xxh3\": \"%s\"}],\n",
+        STEP, A_ELEMS, B_ELEMS, bytes, digits);
     fuzz_check(length > 0 && length < (int)sizeof text, "the manifest's length");
     fuzz_part sealed = fuzz_seal_manifest((const uint8_t *)text, (size_t)length);
     fuzz_write("step/manifest.json", sealed.text, sealed.bytes);
@@ -59,7 +62,7 @@ static void open_it(const uint8_t *data, size_t bytes)
     float elems[A_ELEMS];
     mics_memory *memory = fuzz_begin();
     mics_checkpoint *checkpoint = NULL;
-    fuzz_write("step/rank-00000.mics", data, bytes);
+    fuzz_write("step/rank-00000.safetensors", data, bytes);
     write_manifest(data, bytes);
     const bool good = fuzz_good(mics_checkpoint_open(memory, fuzz_path("step"), &checkpoint));
     if (good) {

@@ -57,7 +57,7 @@ static void test_too_much_lost(void **state)
     (void)state;
     training again = make("lost", ZERO3);
     interrupted("lost", ZERO3);
-    shell("rm shm/*/node-*/slot-*/rank-00002.mics%s%s", "", "");
+    shell("rm shm/*/node-*/slot-*/rank-00002.safetensors%s%s", "", "");
     listen();
     run(&again, STEPS);
     assert_said("warning", "step 4 is not whole: 1 of its 4 files");

@@ -25,7 +25,7 @@ static void test_damage_is_passed_over(void **state)
     static const struct {
         const char *file, *said;
         long at;
-    } damages[] = {{"rank-00001.mics", "differ from their checksum", 5000},
+    } damages[] = {{"rank-00001.safetensors", "differ from their checksum", 5000},
                    {"manifest.json", "differs from its checksum", 8}};
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         training again = make("damaged", ZERO3);
@@ -47,8 +47,8 @@ static void test_damage_on_one_node(void **state)
     (void)state;
     training again = make("one", MICS2);
     interrupted("one", MICS2);
-    flip(slot_file(0, "rank-00001.mics"), 5000);
-    shell("truncate -s -1 %s%s", slot_file(1, "rank-00000.mics"), "");
+    flip(slot_file(0, "rank-00001.safetensors"), 5000);
+    shell("truncate -s -1 %s%s", slot_file(1, "rank-00000.safetensors"), "");
     listen();
     assert_goes_on(&again, true, KEPT);
     assert_said("warning", "differ from their checksum");
@@ -62,11 +62,12 @@ static void test_disk_that_is_damaged(void **state)
     static const struct {
         const char *command, *said;
     } damages[] = {
-        {"cd damaged/checkpoints/step-00000005 && printf x | dd of=rank-00001.mics bs=1 seek=5001 "
+        {"cd damaged/checkpoints/step-00000005 && printf x | dd of=rank-00001.safetensors bs=1 "
+         "seek=5001 "
          "conv=notrunc 2>/dev/null",
          "differ from their checksum"},
         {"truncate -s 300 damaged/checkpoints/step-00000005/manifest.json", "manifest.json"},
-        {"rm damaged/checkpoints/step-00000005/rank-00003.mics", "missing"},
+        {"rm damaged/checkpoints/step-00000005/rank-00003.safetensors", "missing"},
     };
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         training first = make("damaged", ZERO3), again = first;

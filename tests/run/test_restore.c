@@ -131,31 +131,37 @@ static void test_damage(void **state)
         const char *damage, *said;
         int64_t from;
     } cases[] = {
-        {FLIP("step-00000008/rank-00000.mics", 2001), "step-00000008/rank-00000.mics: offset", 6},
-        {FLIP("step-00000008/rank-00001.mics", 9001), "differ from their checksum", 6},
-        {FLIP("step-00000008/rank-00001.mics", 100), "the header differs from its checksum", 6},
-        {"dd if=/dev/zero of=step-00000008/rank-00001.mics bs=4096 seek=1 count=1 conv=notrunc "
+        {FLIP("step-00000008/rank-00000.safetensors", 2001),
+         "step-00000008/rank-00000.safetensors: offset", 6},
+        {FLIP("step-00000008/rank-00001.safetensors", 9001), "differ from their checksum", 6},
+        {FLIP("step-00000008/rank-00001.safetensors", 100), "the header differs from its checksum",
+         6},
+        {"dd if=/dev/zero of=step-00000008/rank-00001.safetensors bs=4096 seek=1 count=1 "
+         "conv=notrunc "
          "2>/dev/null",
-         "rank-00001.mics: offset", 6},
-        {"truncate -s -1 step-00000008/rank-00001.mics", "not of", 6},
-        {"truncate -s 0 step-00000008/rank-00000.mics", "not of", 6},
-        {"rm step-00000008/rank-00001.mics", "missing", 6},
-        {"cp step-00000006/rank-00001.mics step-00000008/rank-00001.mics",
+         "rank-00001.safetensors: offset", 6},
+        {"truncate -s -1 step-00000008/rank-00001.safetensors", "not of", 6},
+        {"truncate -s 0 step-00000008/rank-00000.safetensors", "not of", 6},
+        {"rm step-00000008/rank-00001.safetensors", "missing", 6},
+        {"cp step-00000006/rank-00001.safetensors step-00000008/rank-00001.safetensors",
          "written by rank 1 of 2 at step 6", 6},
-        {"cp step-00000008/rank-00001.mics step-00000008/rank-00000.mics", "not of", 6},
+        {"cp step-00000008/rank-00001.safetensors step-00000008/rank-00000.safetensors", "not of",
+         6},
         {"truncate -s 300 step-00000008/manifest.json", "step-00000008/manifest.json", 6},
         {FLIP("step-00000008/manifest.json", 500), "step-00000008/manifest.json", 6},
         {"cp step-00000006/manifest.json step-00000008/manifest.json", "is of step 6", 6},
-        {"echo nonsense >latest && truncate -s 0 step-00000008/rank-00000.mics",
+        {"echo nonsense >latest && truncate -s 0 step-00000008/rank-00000.safetensors",
          "latest: does not name a step's folder", 6},
-        {"rm latest; rm step-00000008/rank-00001.mics", "missing", 6},
-        {"echo step-00000099 >latest; echo >step-00000008/rank-00000.mics", "not complete", 6},
+        {"rm latest; rm step-00000008/rank-00001.safetensors", "missing", 6},
+        {"echo step-00000099 >latest; echo >step-00000008/rank-00000.safetensors", "not complete",
+         6},
         // Several, of different kinds.
-        {FLIP("step-00000008/rank-00000.mics", 2001) "; " FLIP("step-00000006/rank-00001.mics",
-                                                               100),
+        {FLIP("step-00000008/rank-00000.safetensors",
+              2001) "; " FLIP("step-00000006/rank-00001.safetensors", 100),
          "resumes from hurt/checkpoints/step-00000004 instead of step 8", 4},
-        {"rm step-00000008/rank-00001.mics; " FLIP("step-00000006/rank-00001.mics", 3000) "; " FLIP(
-             "step-00000004/rank-00000.mics", 3000),
+        {"rm step-00000008/rank-00001.safetensors; " FLIP(
+             "step-00000006/rank-00001.safetensors",
+             3000) "; " FLIP("step-00000004/rank-00000.safetensors", 3000),
          "resumes from hurt/checkpoints/step-00000002 instead of step 6", 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -169,7 +175,7 @@ static void test_no_way_back(void **state)
     mics_job *job = NULL;
     run_command("rm -rf hurt && cp -r good hurt && cd hurt/checkpoints && for s in */; do %s; done"
                 "; rm -rf ../cache; cp -r .. ../../before%s",
-                FLIP("$s/rank-00001.mics", 3000), "");
+                FLIP("$s/rank-00001.safetensors", 3000), "");
     ASSERT_STATUS(MICS_ERR_INVALID, open_run("hurt", STEPS, 0, losses, &job));
     assert_null(job);
     assert_int_equal(errors, 1);
@@ -243,7 +249,7 @@ static void test_not_finite(void **state)
         snprintf(part, sizeof part, "element %d of unit %s, state %s, is", (int)cases[i].element,
                  cases[i].unit, cases[i].state);
         expect_said(part);
-        expect_said("hurt/checkpoints/step-00000008/rank-00000-g1.mics: offset");
+        expect_said("hurt/checkpoints/step-00000008/rank-00000-g1.safetensors: offset");
         assert_int_equal(mics_job_facts_get(job).step, 6);
         assert_int_equal(mics_job_facts_get(job).saved_step, 6);
         ASSERT_OK(mics_job_train(job, 0));
@@ -260,7 +266,7 @@ static void test_pruning(void **state)
     double losses[STEPS + 1] = {0};
     mics_job *job = NULL;
     run_command("rm -rf hurt && cp -r good hurt && cd hurt/checkpoints && %s%s",
-                FLIP("step-00000008/rank-00001.mics", 3000), "");
+                FLIP("step-00000008/rank-00001.safetensors", 3000), "");
     ASSERT_OK(open_run("hurt", STEPS, 3, losses, &job));
     run_command("grep -q checksum hurt/checkpoints/step-00000008/passed-over%s%s", "", "");
     ASSERT_OK(mics_job_train(job, 1));
@@ -283,12 +289,13 @@ static void test_restored(void **state)
     double losses[STEPS + 1] = {0};
     mics_job *job = NULL;
     run_command("rm -rf hurt && cp -r good hurt && cd hurt/checkpoints && %s%s",
-                FLIP("step-00000008/rank-00001.mics", 3000), "");
+                FLIP("step-00000008/rank-00001.safetensors", 3000), "");
     ASSERT_OK(open_run("hurt", STEPS, 0, losses, &job));
     ASSERT_OK(mics_job_close(job));
-    run_command("cp good/checkpoints/step-00000008/rank-00001.mics hurt/checkpoints/step-00000008%s"
-                "%s",
-                "", "");
+    run_command(
+        "cp good/checkpoints/step-00000008/rank-00001.safetensors hurt/checkpoints/step-00000008%s"
+        "%s",
+        "", "");
     ASSERT_OK(open_run("hurt", STEPS, 0, losses, &job));
     assert_string_equal(said, "");
     assert_int_equal(mics_job_facts_get(job).step, 8);
@@ -302,7 +309,7 @@ static void test_allocations(void **state)
     (void)state;
     bool passed = false;
     run_command("rm -rf hurt && cp -r good hurt && cd hurt/checkpoints && %s%s",
-                FLIP("step-00000008/rank-00001.mics", 3000), "");
+                FLIP("step-00000008/rank-00001.safetensors", 3000), "");
     for (int64_t n = 1; !passed; n += n < 400 ? 7 : 1 + n / 5) {
         double losses[STEPS + 1] = {0};
         mics_job *job = NULL;

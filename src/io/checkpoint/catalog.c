@@ -21,13 +21,7 @@ static mics_status load_files(mics_memory *memory, const char *folder,
         mics_free(memory, path);
         MICS_TRY(status);
         catalog->file_count = i + 1;
-        if (file->id.step != step || file->id.rank != i || file->id.writers != count)
-            return mics_fail(MICS_ERR_FORMAT,
-                             "%s: offset %d: written by rank %d of %d at step %lld; expected rank "
-                             "%d of %d at step %lld",
-                             file->path, MICS_RANK_FILE_PREFIX, (int)file->id.rank,
-                             (int)file->id.writers, (long long)file->id.step, (int)i, (int)count,
-                             (long long)step);
+        MICS_TRY(mics_rank_file_check_id(file, (mics_rank_file_id){step, i, count}));
     }
     return MICS_OK;
 }

@@ -29,11 +29,10 @@ mics_ckpt_name mics_ckpt_step_name(int64_t step)
 mics_ckpt_name mics_ckpt_rank_name(int32_t rank, int64_t generation)
 {
     mics_ckpt_name name;
-    if (generation == 0)
-        snprintf(name.text, sizeof name.text, "rank-%05d.mics", (int)rank);
-    else
-        snprintf(name.text, sizeof name.text, "rank-%05d-g%lld.mics", (int)rank,
-                 (long long)generation);
+    char suffix[32] = "";
+    if (generation > 0)
+        snprintf(suffix, sizeof suffix, "-g%lld", (long long)generation);
+    snprintf(name.text, sizeof name.text, "rank-%05d%s" MICS_RANK_FILE_SUFFIX, (int)rank, suffix);
     return name;
 }
 
@@ -80,16 +79,13 @@ static bool placed_by_save(const char *name, size_t length)
     return length > 11 && memcmp(name, "tokenizer-g", 11) == 0 && ends_in_json(name, length);
 }
 
-// True for the names of files that a save writes into a step's folder; NAME.tmp is what earlier
-// versions wrote aside.
+// True for the names of files that a save writes into a step's folder.
 static bool written_by_save(const char *name)
 {
     const size_t length = strlen(name), stem = mics_file_aside_stem(name);
     if (strncmp(name, "rank-", 5) == 0)
-        return mics_text_ends(name, ".mics");
-    if (stem > 0)
-        return placed_by_save(name, stem);
-    return placed_by_save(name, mics_text_ends(name, ".json.tmp") ? length - 4 : length);
+        return mics_text_ends(name, MICS_RANK_FILE_SUFFIX);
+    return placed_by_save(name, stem > 0 ? stem : length);
 }
 
 // ---- folders ----

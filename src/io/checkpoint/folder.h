@@ -17,14 +17,18 @@
 // In a step's folder: why a run that resumed went on from another.
 #define MICS_PASSED_OVER_NAME "passed-over"
 
+#define MICS_RANK_FILE_SUFFIX ".safetensors"
+#define MICS_RANK_FILE_PART ".part" MICS_RANK_FILE_SUFFIX // while it is written
+
 enum { MICS_CKPT_NAME_BYTES = 64 };
 typedef struct mics_ckpt_name {
     char text[MICS_CKPT_NAME_BYTES];
 } mics_ckpt_name;
 
-mics_ckpt_name mics_ckpt_step_name(int64_t step);                     // "step-00000200"
-mics_ckpt_name mics_ckpt_rank_name(int32_t rank, int64_t generation); // "rank-00003-g1.mics"
-mics_ckpt_name mics_ckpt_tokenizer_name(int64_t generation);          // "tokenizer.json"
+mics_ckpt_name mics_ckpt_step_name(int64_t step); // "step-00000200"
+// "rank-00003-g1.safetensors"
+mics_ckpt_name mics_ckpt_rank_name(int32_t rank, int64_t generation);
+mics_ckpt_name mics_ckpt_tokenizer_name(int64_t generation); // "tokenizer.json"
 
 // What a run's folder holds.
 typedef struct mics_ckpt_newest_found {

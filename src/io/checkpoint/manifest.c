@@ -16,7 +16,7 @@
 
 #define FORMAT_NAME "mics-checkpoint"
 
-enum { FORMAT_VERSION = 2, MAX_LIST = 1 << 20 };
+enum { FORMAT_VERSION = 3, MAX_LIST = 1 << 20 };
 static const size_t MAX_TEXT = (size_t)256 << 20;
 
 // The end of the text, which the checksum does not cover: prefix, 16 hexadecimal digits, suffix.
@@ -238,7 +238,7 @@ static mics_status read_scaler(const place *root, mics_checkpoint_scaler *scaler
     return member_count(&in, "hysteresis", &scaler->hysteresis);
 }
 
-// Checkpoints from before these were kept have none.
+// Absent where there are none.
 static mics_status read_losses(const place *root, mics_checkpoint_losses *recent)
 {
     const mics_json_value *array = NULL;
@@ -269,7 +269,6 @@ static mics_status member_degree(const place *in, const char *key, int32_t *degr
     return MICS_OK;
 }
 
-// Version 1 does not say any of this.
 static mics_status read_resolved(const place *root, mics_checkpoint_meta *meta)
 {
     place sharding = {root->json, NULL, "the sharding"};
@@ -283,32 +282,32 @@ static mics_status read_resolved(const place *root, mics_checkpoint_meta *meta)
     return member_degree(&sharding, "optimizer", &meta->sharding.optimizer);
 }
 
-// Also before the checksum is looked at, which a newer version may keep elsewhere.
-static mics_status read_version(const place *root, int64_t *version_out)
+// Also before the checksum is looked at, which another version may keep elsewhere.
+static mics_status check_version(const place *root)
 {
     const char *name = mics_json_name(root->json), *format = NULL;
+    int64_t version = 0;
     MICS_TRY(member_text(root, "format", &format));
-    MICS_TRY(member_count(root, "version", version_out));
-    if (strcmp(format, FORMAT_NAME) != 0 || *version_out < 1)
+    MICS_TRY(member_count(root, "version", &version));
+    if (strcmp(format, FORMAT_NAME) == 0 && version == FORMAT_VERSION)
+        return MICS_OK;
+    if (strcmp(format, FORMAT_NAME) != 0 || version < FORMAT_VERSION)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: format \"%s\", version %lld; this program reads \"" FORMAT_NAME
-                         "\", versions 1 to %d",
-                         name, format, (long long)*version_out, FORMAT_VERSION);
-    if (*version_out <= FORMAT_VERSION)
-        return MICS_OK;
+                         "\", version %d",
+                         name, format, (long long)version, FORMAT_VERSION);
     const char *program = mics_json_string(mics_json_get(root->object, "program"));
     return mics_fail(MICS_ERR_FORMAT,
                      "%s: is of version %lld, and mics " MICS_VERSION
-                     " reads versions 1 to %d; use mics %s, which saved it, or a later one",
-                     name, (long long)*version_out, FORMAT_VERSION,
+                     " reads version %d; use mics %s, which saved it, or a later one",
+                     name, (long long)version, FORMAT_VERSION,
                      program != NULL ? program : "(of an unknown version)");
 }
 
-static mics_status read_meta(const place *root, int64_t version, mics_manifest *manifest)
+static mics_status read_meta(const place *root, mics_manifest *manifest)
 {
     mics_checkpoint_meta *meta = &manifest->meta;
-    if (version > 1)
-        MICS_TRY(read_resolved(root, meta));
+    MICS_TRY(read_resolved(root, meta));
     MICS_TRY(member_count(root, "generation", &manifest->generation));
     MICS_TRY(member_count(root, "serial", &manifest->serial));
     MICS_TRY(member_count(root, "step", &meta->step));
@@ -376,13 +375,12 @@ static mics_status read_units(mics_memory *memory, const place *root, mics_manif
 mics_status mics_manifest_load(mics_memory *memory, const char *path, mics_manifest *manifest_out)
 {
     mics_manifest manifest = {0};
-    int64_t version = 0;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_json_load(memory, path, MAX_TEXT, &manifest.json));
     const place root = {manifest.json, mics_json_root(manifest.json), "the manifest"};
-    MICS_TRY_OUT(read_version(&root, &version));
+    MICS_TRY_OUT(check_version(&root));
     MICS_TRY_OUT(check_tail(path, mics_json_text(manifest.json)));
-    MICS_TRY_OUT(read_meta(&root, version, &manifest));
+    MICS_TRY_OUT(read_meta(&root, &manifest));
     MICS_TRY_OUT(read_files(memory, &root, &manifest));
     MICS_TRY_OUT(read_units(memory, &root, &manifest));
     *manifest_out = manifest;

@@ -3,7 +3,7 @@
 // A run's state in the memory of a node: files in a tmpfs, which outlive the processes that wrote
 // them. Two slots are written in turn, so that the newest copy is whole while the next is made.
 //
-//   BASE/mics-UID-ID/node-0/slot-0/rank-00003.mics ...  manifest.json  (tokenizer.json)
+//   BASE/mics-UID-ID/node-0/slot-0/rank-00003.safetensors ...  manifest.json  (tokenizer.json)
 //                           slot-1/...
 //
 // A slot is a checkpoint folder (mics/checkpoint.h) from which rank files may be missing: other

@@ -4,7 +4,6 @@
 // checkpoint folder. Nothing found is trusted: manifests and headers are parsed as those of any
 // checkpoint are, and a file counts once all its data has been hashed.
 #include "base/file.h"
-#include "io/checkpoint/bytes.h"
 #include "io/checkpoint/folder.h"
 #include "io/checkpoint/node.h"
 #include "io/checkpoint/rank_file.h"
@@ -165,26 +164,17 @@ static mics_status check_shard(mics_memory *memory, const char *path, const mics
     return MICS_OK;
 }
 
-static mics_status check_listed(const mics_rank_file *found, const mics_node_copy *copy,
-                                int32_t file)
-{
-    const mics_manifest_file *listed = &copy->manifest.files[file];
-    const bool same = found->file_bytes == listed->bytes && found->header_hash == listed->hash &&
-                      found->id.step == copy->key.step && found->id.rank == file &&
-                      found->id.writers == copy->key.files;
-    return same ? MICS_OK
-                : mics_fail(MICS_ERR_FORMAT, "%s: is not the file that the manifest lists",
-                            found->path);
-}
-
 static mics_status check_data(mics_memory *memory, const char *path, const mics_node_copy *copy,
                               int32_t file)
 {
+    const mics_manifest_file *listed = &copy->manifest.files[file];
     mics_rank_file found = {0};
     float *scratch = NULL;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_rank_file_load(memory, path, &found));
-    MICS_TRY_OUT(check_listed(&found, copy, file));
+    MICS_TRY_OUT(mics_rank_file_check_id(
+        &found, (mics_rank_file_id){copy->key.step, file, copy->key.files}));
+    MICS_TRY_OUT(mics_rank_file_check_listed(&found, listed->bytes, listed->hash));
     MICS_TRY_OUT(MICS_NEW(memory, CHECK_ELEMS, &scratch));
     for (int32_t i = 0; i < found.count; i++)
         MICS_TRY_OUT(check_shard(memory, path, &found.shards[i], scratch));
@@ -213,23 +203,23 @@ mics_status mics_node_check_file(mics_memory *memory, const mics_node_copy *copy
 
 int64_t mics_node_head_bytes(const unsigned char *at, int64_t left)
 {
-    if (left < MICS_RANK_FILE_PREFIX)
+    if (left < MICS_SAFETENSORS_PREFIX)
         return 0;
-    const uint64_t header = get_u64(at + 8);
-    if (header > (uint64_t)MICS_RANK_FILE_MAX_HEADER ||
-        (int64_t)header > left - MICS_RANK_FILE_PREFIX)
+    uint64_t header = 0;
+    memcpy(&header, at, sizeof header);
+    if (header > MICS_SAFETENSORS_MAX_HEADER || (int64_t)header > left - MICS_SAFETENSORS_PREFIX)
         return 0;
-    return MICS_RANK_FILE_PREFIX + (int64_t)header;
+    return MICS_SAFETENSORS_PREFIX + (int64_t)header;
 }
 
 static mics_status read_head(mics_memory *memory, int fd, const char *path,
                              unsigned char **head_out, int64_t *bytes_out)
 {
-    unsigned char prefix[MICS_RANK_FILE_PREFIX];
+    unsigned char prefix[MICS_SAFETENSORS_PREFIX];
     MICS_TRY(mics_file_read_at(fd, path, prefix, sizeof prefix, 0));
     const int64_t bytes = mics_node_head_bytes(prefix, INT64_MAX);
     if (bytes == 0)
-        return mics_fail(MICS_ERR_FORMAT, "%s: offset 8: no length of a header", path);
+        return mics_fail(MICS_ERR_FORMAT, "%s: offset 0: no length of a header", path);
     MICS_TRY(MICS_NEW(memory, bytes, head_out));
     const mics_status status = mics_file_read_at(fd, path, *head_out, (size_t)bytes, 0);
     if (status != MICS_OK) {

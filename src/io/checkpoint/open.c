@@ -29,18 +29,8 @@ static mics_status compare_files(const mics_checkpoint *checkpoint)
     const mics_manifest *manifest = &checkpoint->manifest;
     for (int32_t i = 0; i < manifest->file_count; i++) {
         const mics_manifest_file *listed = &manifest->files[i];
-        const mics_rank_file *found = &checkpoint->catalog.files[i];
-        if (listed->bytes != found->file_bytes)
-            return mics_fail(MICS_ERR_FORMAT,
-                             "%s: %lld bytes, the manifest says %lld; restore the file, or use an "
-                             "older checkpoint",
-                             found->path, (long long)found->file_bytes, (long long)listed->bytes);
-        if (listed->hash != found->header_hash)
-            return mics_fail(MICS_ERR_FORMAT,
-                             "%s: offset 16: the header's checksum is not the one in the manifest; "
-                             "the file belongs to another save: restore it, or use an older "
-                             "checkpoint",
-                             found->path);
+        MICS_TRY(mics_rank_file_check_listed(&checkpoint->catalog.files[i], listed->bytes,
+                                             listed->hash));
     }
     return MICS_OK;
 }

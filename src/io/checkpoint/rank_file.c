@@ -4,16 +4,18 @@
 // headers.
 //
 // Writing: the header's length is known before the data, so the data is streamed first and the
-// header, which carries the checksums, is written last. An interrupted file therefore has no magic.
+// header, which carries the checksums, is written last. An interrupted file therefore begins with
+// zeros, a header of no bytes.
 #include "io/checkpoint/rank_file.h"
 #include "base/file.h"
-#include "base/size.h"
-#include "io/checkpoint/bytes.h"
+#include "base/text.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -22,8 +24,6 @@ enum {
     CHUNK_ELEMS = MICS_RANK_FILE_CHUNK / 4,
     WRITEBACK_BYTES = 32 << 20 // after so many bytes the kernel is told to begin writing them out
 };
-
-static const char magic[8] = MICS_RANK_FILE_MAGIC "2"; // without the NUL
 
 int64_t mics_rank_file_chunks(int64_t elems)
 {
@@ -44,6 +44,9 @@ static mics_status check_state(const mics_optimizer_shard *shard, int32_t index)
         return mics_fail(MICS_ERR_INVALID,
                          "checkpoint: state %d of unit %s has no name of 1 to %d bytes", (int)index,
                          shard->unit, (int)MICS_RANK_FILE_MAX_NAME);
+    if (strchr(state->name, '.') != NULL)
+        return mics_fail(MICS_ERR_INVALID, "checkpoint: state %s of unit %s has a dot in its name",
+                         state->name, shard->unit);
     for (int32_t i = 0; i < index; i++) {
         if (strcmp(shard->states[i].name, state->name) == 0)
             return mics_fail(MICS_ERR_INVALID, "checkpoint: unit %s has two states called %s",
@@ -91,109 +94,111 @@ mics_status mics_rank_file_check(const mics_optimizer_shard *shards, int32_t cou
 
 // ---- writing ----
 
-// Sizes of a file, from its shards alone.
+// A file to be written.
 typedef struct layout {
-    int64_t states; // of all shards
-    int64_t names_bytes;
-    int64_t header_bytes;
-    int64_t data_at;
+    mics_text head; // the header, from the file's start; padded, so that data is aligned
+    mics_text name; // scratch
+    uint64_t *hashes;
     int64_t file_bytes;
+    uint64_t hash; // the header's
 } layout;
 
-static int64_t names_bytes_of(const mics_optimizer_shard *shard)
+enum { DATA_ALIGN = 64 };
+
+void mics_rank_file_range_text(int64_t begin, int64_t end, int64_t elems,
+                               char text[MICS_RANK_FILE_RANGE_BYTES])
 {
-    int64_t bytes = (int64_t)strlen(shard->unit) + 1;
-    for (int32_t i = 0; i < shard->state_count; i++)
-        bytes += (int64_t)strlen(shard->states[i].name) + 1;
-    return bytes;
+    snprintf(text, MICS_RANK_FILE_RANGE_BYTES, "[%" PRId64 ":%" PRId64 " of %" PRId64 "]", begin,
+             end, elems);
 }
 
-static mics_status plan_layout(const char *path, const mics_optimizer_shard *shards, int32_t count,
-                               layout *layout_out)
+static const char *name_tensor(layout *plan, const mics_optimizer_shard *shard, int32_t state)
 {
-    int64_t states = 0, names = 0, hashes = 0, data = 0;
+    char range[MICS_RANK_FILE_RANGE_BYTES];
+    mics_rank_file_range_text(shard->begin, shard->end, shard->unit_elems, range);
+    plan->name.used = 0;
+    mics_text_printf(&plan->name, "%s.%s%s", shard->unit, shard->states[state].name, range);
+    return mics_text_status(&plan->name) == MICS_OK ? plan->name.bytes : "";
+}
+
+// Appends a tensor's checksums to the metadata. Returns: the next tensor's.
+static const uint64_t *put_hashes(mics_text *head, const char *name, const uint64_t *hashes,
+                                  int64_t count)
+{
+    mics_text_printf(head, ",");
+    mics_text_quoted(head, name);
+    mics_text_printf(head, ":\"");
+    for (int64_t i = 0; i < count; i++)
+        mics_text_printf(head, "%016" PRIx64, hashes[i]);
+    mics_text_printf(head, "\"");
+    return hashes + count;
+}
+
+// The header with the checksums of now. Its length is the same whatever they are.
+static mics_status compose_header(layout *plan, const char *path, mics_rank_file_id id,
+                                  const mics_optimizer_shard *shards, int32_t count)
+{
+    mics_text *head = &plan->head;
+    const uint64_t *hashes = plan->hashes;
+    int64_t offset = 0;
+    head->used = 0;
+    mics_text_printf(head,
+                     "%*s" MICS_RANK_FILE_BEGIN "%0*d\",\"step\":\"%" PRId64
+                     "\",\"rank\":\"%d\",\"writers\":\"%d\"",
+                     MICS_SAFETENSORS_PREFIX, "", MICS_RANK_FILE_HASH_DIGITS, 0, id.step,
+                     (int)id.rank, (int)id.writers);
     for (int32_t i = 0; i < count; i++) {
-        const int64_t elems = shards[i].end - shards[i].begin;
-        states += shards[i].state_count;
-        names += names_bytes_of(&shards[i]);
-        hashes += shards[i].state_count * mics_rank_file_chunks(elems);
-        data += shards[i].state_count * mics_size_round_up(elems * 4, MICS_RANK_FILE_ALIGN);
-        if (data > MICS_RANK_FILE_MAX_ELEMS || names > UINT32_MAX - 8)
-            return mics_fail(MICS_ERR_INVALID, "%s: the shards are too large for one file", path);
+        const int64_t chunks = mics_rank_file_chunks(shards[i].end - shards[i].begin);
+        for (int32_t s = 0; s < shards[i].state_count; s++)
+            hashes = put_hashes(head, name_tensor(plan, &shards[i], s), hashes, chunks);
     }
-    names = mics_size_round_up(names, 8);
-    int64_t header = MICS_RANK_FILE_FIXED + (int64_t)count * MICS_RANK_FILE_SHARD_BYTES +
-                     states * MICS_RANK_FILE_STATE_BYTES + names +
-                     hashes * MICS_RANK_FILE_HASH_BYTES;
-    if (header > MICS_RANK_FILE_MAX_HEADER)
-        return mics_fail(MICS_ERR_INVALID, "%s: the shards are too many for one file", path);
-    int64_t data_at = mics_size_round_up(MICS_RANK_FILE_PREFIX + header, MICS_RANK_FILE_ALIGN);
-    *layout_out = (layout){.states = states,
-                           .names_bytes = names,
-                           .header_bytes = header,
-                           .data_at = data_at,
-                           .file_bytes = data_at + data};
+    mics_text_printf(head, "}");
+    for (int32_t i = 0; i < count; i++) {
+        mics_safetensors_entry entry = {.dims = 1, .shape = {shards[i].end - shards[i].begin}};
+        for (int32_t s = 0; s < shards[i].state_count; s++) {
+            entry.name = name_tensor(plan, &shards[i], s);
+            mics_safetensors_write_tensor(head, &entry, &offset);
+        }
+    }
+    MICS_TRY(mics_text_status(&plan->name));
+    MICS_TRY(mics_safetensors_end_header(head, path, DATA_ALIGN));
+    plan->hash =
+        XXH3_64bits(head->bytes + MICS_RANK_FILE_HASHED_AT, head->used - MICS_RANK_FILE_HASHED_AT);
+    mics_rank_file_put_hash(head->bytes + MICS_RANK_FILE_HASH_AT, plan->hash);
+    plan->file_bytes = (int64_t)head->used + offset;
     return MICS_OK;
 }
 
-// Where the next records and names of a header go.
-typedef struct encoder {
-    unsigned char *shard, *state;
-    unsigned char *names;
-    uint32_t names_used;
-    int64_t data_offset;
-} encoder;
-
-// Appends a name and describes it at `record`.
-static void encode_name(encoder *out, const char *name, unsigned char *record)
+static mics_status count_hashes(const char *path, const mics_optimizer_shard *shards, int32_t count,
+                                int64_t *hashes_out)
 {
-    const uint32_t bytes = (uint32_t)strlen(name);
-    put_u32(record, out->names_used);
-    put_u32(record + 4, bytes);
-    memcpy(out->names + out->names_used, name, (size_t)bytes + 1);
-    out->names_used += bytes + 1;
-}
-
-static void encode_shard(encoder *out, const mics_optimizer_shard *shard)
-{
-    put_u64(out->shard, (uint64_t)shard->unit_elems);
-    put_u64(out->shard + 8, (uint64_t)shard->begin);
-    put_u64(out->shard + 16, (uint64_t)shard->end);
-    encode_name(out, shard->unit, out->shard + 24);
-    put_u32(out->shard + 32, (uint32_t)shard->state_count);
-    out->shard += MICS_RANK_FILE_SHARD_BYTES;
-    for (int32_t i = 0; i < shard->state_count; i++) {
-        put_u64(out->state, (uint64_t)out->data_offset);
-        encode_name(out, shard->states[i].name, out->state + 8);
-        memcpy(out->state + 16, MICS_RANK_FILE_FP32, sizeof MICS_RANK_FILE_FP32);
-        out->state += MICS_RANK_FILE_STATE_BYTES;
-        out->data_offset +=
-            mics_size_round_up((shard->end - shard->begin) * 4, MICS_RANK_FILE_ALIGN);
+    int64_t data = 0;
+    *hashes_out = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const int64_t elems = shards[i].end - shards[i].begin;
+        *hashes_out += shards[i].state_count * mics_rank_file_chunks(elems);
+        data += shards[i].state_count * elems * 4;
+        if (data > MICS_RANK_FILE_MAX_ELEMS)
+            return mics_fail(MICS_ERR_INVALID, "%s: the shards are too large for one file", path);
     }
+    return MICS_OK;
 }
 
-// Fills prefix and header but for the checksums, which begin at the place returned.
-static unsigned char *encode_header(unsigned char *file, const layout *plan, mics_rank_file_id id,
-                                    const mics_optimizer_shard *shards, int32_t count)
+static mics_status plan_layout(mics_memory *memory, const char *path, mics_rank_file_id id,
+                               const mics_optimizer_shard *shards, int32_t count, layout *plan_out)
 {
-    memcpy(file, magic, sizeof magic);
-    put_u64(file + 8, (uint64_t)plan->header_bytes);
-    unsigned char *header = file + MICS_RANK_FILE_PREFIX;
-    put_u64(header, (uint64_t)id.step);
-    put_u32(header + 8, (uint32_t)id.rank);
-    put_u32(header + 12, (uint32_t)id.writers);
-    put_u32(header + 16, MICS_RANK_FILE_CHUNK);
-    put_u32(header + 20, (uint32_t)plan->states);
-    put_u64(header + 24, (uint64_t)plan->file_bytes);
-    put_u32(header + 32, (uint32_t)count);
-    put_u32(header + 36, (uint32_t)plan->names_bytes);
+    int64_t hashes = 0;
+    *plan_out = (layout){.head.memory = memory, .name.memory = memory};
+    MICS_TRY(count_hashes(path, shards, count, &hashes));
+    MICS_TRY(MICS_NEW(memory, hashes, &plan_out->hashes));
+    return compose_header(plan_out, path, id, shards, count);
+}
 
-    encoder out = {.shard = header + MICS_RANK_FILE_FIXED, .data_offset = plan->data_at};
-    out.state = out.shard + (int64_t)count * MICS_RANK_FILE_SHARD_BYTES;
-    out.names = out.state + plan->states * MICS_RANK_FILE_STATE_BYTES;
-    for (int32_t i = 0; i < count; i++)
-        encode_shard(&out, &shards[i]);
-    return out.names + plan->names_bytes;
+static void layout_fini(mics_memory *memory, layout *plan)
+{
+    mics_text_fini(&plan->head);
+    mics_text_fini(&plan->name);
+    mics_free(memory, plan->hashes);
 }
 
 // A file being written: where the next data and checksum go.
@@ -204,7 +209,7 @@ typedef struct stream {
     int64_t started; // up to here the kernel was told to write
     int64_t file_bytes;
     const mics_work_listener *listener; // (optional)
-    unsigned char *next_hash;
+    uint64_t *next_hash;
 } stream;
 
 // A hint, so that the disk works while we hash; fsync at the end is what counts.
@@ -225,19 +230,16 @@ static mics_status write_state(stream *out, const float *data, int64_t elems)
     for (int64_t at = 0; at < elems; at += CHUNK_ELEMS) {
         int64_t left = elems - at;
         size_t bytes = (size_t)(left < CHUNK_ELEMS ? left : CHUNK_ELEMS) * 4;
-        put_u64(out->next_hash, XXH3_64bits(data + at, bytes));
-        out->next_hash += MICS_RANK_FILE_HASH_BYTES;
+        *out->next_hash++ = XXH3_64bits(data + at, bytes);
         MICS_TRY(mics_file_write_at(out->fd, out->path, data + at, bytes, out->offset));
         out->offset += (int64_t)bytes;
         begin_writeback(out);
     }
-    out->offset = mics_size_round_up(out->offset, MICS_RANK_FILE_ALIGN);
     return MICS_OK;
 }
 
 static mics_status write_data(stream *out, const mics_optimizer_shard *shards, int32_t count)
 {
-    // Sets the length first: the gaps between the states then read as zeros.
     if (ftruncate(out->fd, out->file_bytes) != 0)
         return mics_fail(mics_status_of_errno(errno), "%s: cannot make it %lld bytes long: %s",
                          out->path, (long long)out->file_bytes, strerror(errno));
@@ -249,24 +251,16 @@ static mics_status write_data(stream *out, const mics_optimizer_shard *shards, i
     return MICS_OK;
 }
 
-// Writes data and header into an open file; *hash_out is the header's.
-static mics_status write_planned(mics_memory *memory, stream *out, const layout *plan,
-                                 mics_rank_file_id id, const mics_optimizer_shard *shards,
-                                 int32_t count, uint64_t *hash_out)
+// Writes data and header into an open file.
+static mics_status write_planned(stream *out, layout *plan, mics_rank_file_id id,
+                                 const mics_optimizer_shard *shards, int32_t count)
 {
-    const size_t head_bytes = (size_t)(MICS_RANK_FILE_PREFIX + plan->header_bytes);
-    unsigned char *head = NULL;
-    MICS_TRY(MICS_NEW(memory, head_bytes, &head));
-    out->offset = plan->data_at;
+    out->offset = (int64_t)plan->head.used;
     out->file_bytes = plan->file_bytes;
-    out->next_hash = encode_header(head, plan, id, shards, count);
-    mics_status status = write_data(out, shards, count);
-    *hash_out = XXH3_64bits(head + MICS_RANK_FILE_PREFIX, (size_t)plan->header_bytes);
-    put_u64(head + 16, *hash_out);
-    if (status == MICS_OK)
-        status = mics_file_write_at(out->fd, out->path, head, head_bytes, 0);
-    mics_free(memory, head);
-    return status;
+    out->next_hash = plan->hashes;
+    MICS_TRY(write_data(out, shards, count));
+    MICS_TRY(compose_header(plan, out->path, id, shards, count));
+    return mics_file_write_at(out->fd, out->path, plan->head.bytes, plan->head.used, 0);
 }
 
 mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_rank_file_id id,
@@ -275,13 +269,15 @@ mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_ran
 {
     layout plan = {0};
     stream out = {.fd = -1, .path = path, .listener = listener};
-    uint64_t hash = 0;
-    MICS_TRY(plan_layout(path, shards, count, &plan));
-    MICS_TRY(mics_file_create_new(path, plan.file_bytes, &out.fd));
-    mics_status status = write_planned(memory, &out, &plan, id, shards, count, &hash);
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(plan_layout(memory, path, id, shards, count, &plan));
+    MICS_TRY_OUT(mics_file_create_new(path, plan.file_bytes, &out.fd));
+    status = write_planned(&out, &plan, id, shards, count);
     status = mics_file_close_written(out.fd, path, status);
     if (status != MICS_OK)
         unlink(path);
+out:
+    layout_fini(memory, &plan);
     return status;
 }
 
@@ -289,14 +285,19 @@ mics_status mics_rank_file_write_over(mics_memory *memory, int fd, const char *p
                                       mics_rank_file_id id, const mics_optimizer_shard *shards,
                                       int32_t count, int64_t *bytes_out, uint64_t *hash_out)
 {
-    static const unsigned char nothing[MICS_RANK_FILE_PREFIX];
+    static const unsigned char nothing[MICS_SAFETENSORS_PREFIX];
     layout plan = {0};
     stream out = {.fd = fd, .path = path};
-    MICS_TRY(plan_layout(path, shards, count, &plan));
-    MICS_TRY(mics_file_write_at(fd, path, nothing, sizeof nothing, 0)); // what it held is gone
-    MICS_TRY(mics_file_reserve(fd, path, plan.file_bytes));
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(plan_layout(memory, path, id, shards, count, &plan));
+    MICS_TRY_OUT(mics_file_write_at(fd, path, nothing, sizeof nothing, 0)); // what it held is gone
+    MICS_TRY_OUT(mics_file_reserve(fd, path, plan.file_bytes));
+    MICS_TRY_OUT(write_planned(&out, &plan, id, shards, count));
     *bytes_out = plan.file_bytes;
-    return write_planned(memory, &out, &plan, id, shards, count, hash_out);
+    *hash_out = plan.hash;
+out:
+    layout_fini(memory, &plan);
+    return status;
 }
 
 // ---- numbers that are not finite ----
@@ -339,7 +340,7 @@ static mics_status read_chunk(const reading *in, int64_t chunk, int64_t elems, v
     int64_t offset = in->state->data_offset + chunk * MICS_RANK_FILE_CHUNK;
     size_t bytes = (size_t)elems * 4;
     MICS_TRY(mics_file_read_at(in->fd, in->path, to, bytes, offset));
-    if (XXH3_64bits(to, bytes) != get_u64(in->state->hashes + chunk * MICS_RANK_FILE_HASH_BYTES))
+    if (XXH3_64bits(to, bytes) != in->state->hashes[chunk])
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset %lld: %zu bytes of unit %s differ from their checksum; the "
                          "file is damaged",

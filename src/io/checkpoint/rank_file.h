@@ -1,39 +1,35 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A rank file: what one rank held, with a checksum for each MiB. Written is version 2, read are 1
-// and 2; docs/formats.md describes them.
-//
-// Every offset follows from the lengths before it, and a reader refuses any other. Version 1
-// ("MICSCKP1") has 3 states a shard, which stand in the shards' records: unit_elems, begin, end,
-// data_offset[3] (8 bytes each), name_at, name_bytes (4 each). `states` is 3.
+// A rank file: what one rank held, as a .safetensors file with a checksum for each MiB.
+// docs/formats.md describes it: a tensor is a state of a shard, called UNIT.STATE[BEGIN:END of
+// ELEMS], and the header's metadata holds checksums and who wrote it.
 #ifndef MICS_CHECKPOINT_RANK_FILE_H
 #define MICS_CHECKPOINT_RANK_FILE_H
 
+#include "io/checkpoint/safetensors_file.h"
 #include "mics/checkpoint.h"
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stdint.h>
 
 enum {
-    MICS_RANK_FILE_PREFIX = 24,
-    MICS_RANK_FILE_FIXED = 40,       // bytes of the header before its shards
-    MICS_RANK_FILE_SHARD_BYTES = 40, // a shard's, of version 2
-    MICS_RANK_FILE_STATE_BYTES = 24, // a state's
-    MICS_RANK_FILE_HASH_BYTES = 8,
-    MICS_RANK_FILE_ALIGN = 64,      // of data
     MICS_RANK_FILE_CHUNK = 1 << 20, // bytes of data under one checksum
-    MICS_RANK_FILE_MAX_NAME = 4096  // bytes of a name
+    MICS_RANK_FILE_MAX_NAME = 4096  // bytes of a name that is written
 };
-
-#define MICS_RANK_FILE_MAGIC "MICSCKP" // before one character that is the version's
-#define MICS_RANK_FILE_FP32 "F32"      // as safetensors calls it
-
-// The header of 1 TB of data has 8 MB. A file that claims more than this asks for memory, not to be
-// read.
-#define MICS_RANK_FILE_MAX_HEADER ((int64_t)1 << 30)
 
 // A unit of 2^55 elements is beyond any machine, and its bytes and offsets still fit in 63 bits.
 #define MICS_RANK_FILE_MAX_ELEMS ((int64_t)1 << 55)
+
+// Every header begins so, then come the 16 digits of the checksum of the bytes behind them.
+#define MICS_RANK_FILE_STEM "{\"__metadata__\":{\"format\":\"mics-rank-file\",\"version\":\""
+#define MICS_RANK_FILE_BEGIN MICS_RANK_FILE_STEM "3\",\"xxh3\":\""
+
+enum {
+    MICS_RANK_FILE_HASH_DIGITS = 16,
+    MICS_RANK_FILE_HASH_AT = MICS_SAFETENSORS_PREFIX + sizeof MICS_RANK_FILE_BEGIN - 1,
+    MICS_RANK_FILE_HASHED_AT = MICS_RANK_FILE_HASH_AT + MICS_RANK_FILE_HASH_DIGITS,
+    MICS_RANK_FILE_RANGE_BYTES = 80 // of a name's end
+};
 
 // Who wrote a rank file, and when.
 typedef struct mics_rank_file_id {
@@ -44,13 +40,13 @@ typedef struct mics_rank_file_id {
 
 // One state of a shard, fp32.
 typedef struct mics_rank_state {
-    const char *name;            // inside the file's header, or constant
-    int64_t data_offset;         // bytes from the file's start
-    const unsigned char *hashes; // one little-endian u64 a chunk, inside the header
+    const char *name;       // inside the file's names
+    int64_t data_offset;    // bytes from the file's start
+    const uint64_t *hashes; // one a chunk, inside the file's
 } mics_rank_state;
 
 typedef struct mics_rank_shard {
-    const char *unit; // inside the file's header
+    const char *unit; // inside the file's names
     int64_t unit_elems;
     int64_t begin, end;
     int32_t state_count;           // 1 to MICS_MAX_SHARD_STATES, with different names
@@ -60,12 +56,12 @@ typedef struct mics_rank_shard {
 // A file's header as read. Zero it before; free it with mics_rank_file_fini.
 typedef struct mics_rank_file {
     char *path;
-    unsigned char *header;
+    char *names;
+    uint64_t *hashes;
     mics_rank_shard *shards;
     mics_rank_state *states; // of all shards
     int32_t count;           // shards
     mics_rank_file_id id;
-    int64_t header_bytes;
     int64_t file_bytes;
     uint64_t header_hash;
 } mics_rank_file;
@@ -90,7 +86,7 @@ mics_status mics_rank_file_write_over(mics_memory *memory, int fd, const char *p
                                       mics_rank_file_id id, const mics_optimizer_shard *shards,
                                       int32_t count, int64_t *bytes_out, uint64_t *hash_out);
 
-/* Reads and checks a file's header, of version 1 or 2; the data is not touched.
+/* Reads and checks a file's header; the data is not touched.
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY.
  * Owns:    free with mics_rank_file_fini.
@@ -99,11 +95,25 @@ mics_status mics_rank_file_load(mics_memory *memory, const char *path, mics_rank
 
 void mics_rank_file_fini(mics_memory *memory, mics_rank_file *file);
 
+/* Whether a file is that of `id`. Returns: MICS_OK; MICS_ERR_FORMAT. */
+mics_status mics_rank_file_check_id(const mics_rank_file *file, mics_rank_file_id id);
+
+/* Whether a file has the length and the header that its manifest lists. Returns: MICS_OK;
+ * MICS_ERR_FORMAT. */
+mics_status mics_rank_file_check_listed(const mics_rank_file *file, int64_t bytes, uint64_t hash);
+
 /* Chunks of `elems` fp32. */
 int64_t mics_rank_file_chunks(int64_t elems);
 
 /* Index of the first number that is not finite; -1: none. */
 int64_t mics_rank_file_find_not_finite(const float *data, int64_t elems);
+
+/* Writes the digits of a checksum, without a NUL. */
+void mics_rank_file_put_hash(char *digits_out, uint64_t hash);
+
+/* The end of a tensor's name: "[BEGIN:END of ELEMS]". */
+void mics_rank_file_range_text(int64_t begin, int64_t end, int64_t elems,
+                               char text[MICS_RANK_FILE_RANGE_BYTES]);
 
 /* The state called `name`, or NULL. */
 const mics_rank_state *mics_rank_shard_find(const mics_rank_shard *shard, const char *name);

@@ -4,7 +4,6 @@
 // Source: https://github.com/huggingface/safetensors, README "Format", version 0.5.
 #include "io/checkpoint/safetensors_file.h"
 #include "base/file.h"
-#include "io/checkpoint/bytes.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdbool.h>
@@ -13,6 +12,9 @@
 #include <unistd.h>
 
 #define METADATA_KEY "__metadata__"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "checkpoint and safetensors data need a little-endian machine");
 
 // ---- dtypes ----
 
@@ -261,14 +263,16 @@ static mics_status check_metadata(const opening *in, const mics_json_value *meta
     return MICS_OK;
 }
 
-// By offset; empty tensors first where they share one.
+// By offset; empty tensors first where they share one, in the header's order.
 static int compare_slots(const void *left, const void *right)
 {
     const mics_safetensors_slot *a = left;
     const mics_safetensors_slot *b = right;
     if (a->offset != b->offset)
         return a->offset < b->offset ? -1 : 1;
-    return a->bytes < b->bytes ? -1 : a->bytes > b->bytes;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? -1 : 1;
+    return a->place - b->place;
 }
 
 // No byte of the data may belong to two tensors, or to none.
@@ -305,10 +309,12 @@ static mics_status read_slots(mics_memory *memory, const opening *in, int32_t nu
     while ((value = mics_json_next(root, &name)) != NULL) {
         if (strcmp(name, METADATA_KEY) == 0) {
             MICS_TRY(check_metadata(in, value));
+            file->metadata = value;
             continue;
         }
-        mics_safetensors_slot *slot = &file->slots[file->count++];
+        mics_safetensors_slot *slot = &file->slots[file->count];
         slot->file = number;
+        slot->place = file->count++;
         MICS_TRY(read_tensor(in, name, value, slot));
     }
     qsort(file->slots, (size_t)file->count, sizeof *file->slots, compare_slots);
@@ -316,12 +322,12 @@ static mics_status read_slots(mics_memory *memory, const opening *in, int32_t nu
 }
 
 // Reads the header's text and parses it.
-static mics_status read_header(mics_memory *memory, const char *path, int64_t size,
+static mics_status read_header(mics_memory *memory, const char *path, mics_safetensors_check *check,
                                mics_safetensors_file *file, opening *in_out)
 {
-    unsigned char prefix[MICS_SAFETENSORS_PREFIX];
-    MICS_TRY(mics_file_read_at(file->fd, path, prefix, sizeof prefix, 0));
-    uint64_t bytes = get_u64(prefix);
+    const int64_t size = file->bytes;
+    uint64_t bytes = 0;
+    MICS_TRY(mics_file_read_at(file->fd, path, &bytes, sizeof bytes, 0));
     if (bytes > MICS_SAFETENSORS_MAX_HEADER || (int64_t)bytes > size - MICS_SAFETENSORS_PREFIX)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset 0: a header of %llu bytes in a file of %lld; not a "
@@ -331,6 +337,8 @@ static mics_status read_header(mics_memory *memory, const char *path, int64_t si
     MICS_TRY(MICS_NEW(memory, bytes, &text));
     mics_status status =
         mics_file_read_at(file->fd, path, text, (size_t)bytes, MICS_SAFETENSORS_PREFIX);
+    if (status == MICS_OK && check != NULL)
+        status = check(path, text, (size_t)bytes);
     if (status == MICS_OK)
         status = mics_json_parse(memory, path, text, (size_t)bytes, &file->header);
     mics_free(memory, text);
@@ -341,15 +349,15 @@ static mics_status read_header(mics_memory *memory, const char *path, int64_t si
 }
 
 mics_status mics_safetensors_file_open(mics_memory *memory, const char *path, int32_t number,
+                                       mics_safetensors_check *check,
                                        mics_safetensors_file *file_out)
 {
     mics_safetensors_file file = {.fd = -1};
-    int64_t size = 0;
     opening in = {0};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_strdup(memory, path, &file.path));
-    MICS_TRY_OUT(mics_file_open_read(path, &file.fd, &size));
-    MICS_TRY_OUT(read_header(memory, path, size, &file, &in));
+    MICS_TRY_OUT(mics_file_open_read(path, &file.fd, &file.bytes));
+    MICS_TRY_OUT(read_header(memory, path, check, &file, &in));
     MICS_TRY_OUT(read_slots(memory, &in, number, &file));
     *file_out = file;
     return MICS_OK;
@@ -366,4 +374,37 @@ void mics_safetensors_file_fini(mics_memory *memory, mics_safetensors_file *file
     mics_json_close(file->header);
     mics_free(memory, file->path);
     *file = (mics_safetensors_file){0};
+}
+
+// ---- headers that are written ----
+
+void mics_safetensors_write_tensor(mics_text *text, const mics_safetensors_entry *entry,
+                                   int64_t *offset)
+{
+    const mics_safetensors_dtype *dtype = mics_safetensors_dtype_of(entry->dtype);
+    const int64_t begin = *offset;
+    int64_t elems = 1;
+    mics_text_printf(text, ",");
+    mics_text_quoted(text, entry->name);
+    mics_text_printf(text, ":{\"dtype\":\"%s\",\"shape\":[", dtype->name);
+    for (int32_t d = 0; d < entry->dims; d++) {
+        mics_text_printf(text, "%s%lld", d == 0 ? "" : ",", (long long)entry->shape[d]);
+        elems *= entry->shape[d];
+    }
+    *offset = begin + elems * (dtype->bits / 8);
+    mics_text_printf(text, "],\"data_offsets\":[%lld,%lld]}", (long long)begin, (long long)*offset);
+}
+
+mics_status mics_safetensors_end_header(mics_text *text, const char *path, size_t align)
+{
+    mics_text_printf(text, "}");
+    mics_text_printf(text, "%*s", (int)((align - text->used % align) % align), "");
+    MICS_TRY(mics_text_status(text));
+    const uint64_t json_bytes = text->used - MICS_SAFETENSORS_PREFIX;
+    if (json_bytes > MICS_SAFETENSORS_MAX_HEADER)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: a header of %llu bytes; readers take at most %d: make smaller files",
+                         path, (unsigned long long)json_bytes, MICS_SAFETENSORS_MAX_HEADER);
+    memcpy(text->bytes, &json_bytes, sizeof json_bytes);
+    return MICS_OK;
 }

@@ -4,6 +4,7 @@
 #ifndef MICS_CHECKPOINT_SAFETENSORS_FILE_H
 #define MICS_CHECKPOINT_SAFETENSORS_FILE_H
 
+#include "base/text.h"
 #include "mics/checkpoint.h"
 #include "mics/json.h"
 #include "mics/memory.h"
@@ -37,6 +38,7 @@ typedef struct mics_safetensors_slot {
     mics_tensor_info info;
     const mics_safetensors_dtype *dtype;
     int32_t file;
+    int32_t place;  // in the header
     int64_t offset; // from the file's start, in bytes
     int64_t bytes;
 } mics_safetensors_slot;
@@ -44,20 +46,40 @@ typedef struct mics_safetensors_slot {
 typedef struct mics_safetensors_file {
     char *path;
     int fd;
-    mics_json *header;            // names live in it
-    mics_safetensors_slot *slots; // as opened: by offset, and they tile the data exactly
+    int64_t bytes;
+    mics_json *header;               // names live in it
+    const mics_json_value *metadata; // strings by name; NULL: none
+    mics_safetensors_slot *slots;    // as opened: by offset, and they tile the data exactly
     int32_t count;
 } mics_safetensors_file;
 
-/* Opens a file and checks its header. `number` becomes the slots' `file`.
+// Judges a header's text before it is parsed.
+typedef mics_status mics_safetensors_check(const char *path, const char *text, size_t bytes);
+
+/* Opens a file and checks its header, first by `check` (optional). `number` becomes the slots'
+ * `file`.
  *
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (file, offset, what); MICS_ERR_MEMORY; as `check`.
  * Owns:    free with mics_safetensors_file_fini.
  */
 mics_status mics_safetensors_file_open(mics_memory *memory, const char *path, int32_t number,
+                                       mics_safetensors_check *check,
                                        mics_safetensors_file *file_out);
 
 /* Closes a file; one that is all zeros is allowed. */
 void mics_safetensors_file_fini(mics_memory *memory, mics_safetensors_file *file);
+
+// ---- headers that are written ----
+
+/* Appends a tensor behind a comma, and moves `offset` past its data. */
+void mics_safetensors_write_tensor(mics_text *text, const mics_safetensors_entry *entry,
+                                   int64_t *offset);
+
+/* Ends a header: closes the object, pads it with spaces so that data begins at a multiple of
+ * `align`, and fills in the length, for which the text begins with MICS_SAFETENSORS_PREFIX bytes.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_INVALID (longer than readers take).
+ */
+mics_status mics_safetensors_end_header(mics_text *text, const char *path, size_t align);
 
 #endif

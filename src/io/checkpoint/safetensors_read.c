@@ -34,7 +34,7 @@ struct mics_safetensors {
 static mics_status open_single(mics_safetensors *reader, const char *path)
 {
     MICS_TRY(MICS_NEW(reader->memory, 1, &reader->files));
-    MICS_TRY(mics_safetensors_file_open(reader->memory, path, 0, &reader->files[0]));
+    MICS_TRY(mics_safetensors_file_open(reader->memory, path, 0, NULL, &reader->files[0]));
     reader->file_count = 1;
     MICS_TRY(MICS_NEW(reader->memory, reader->files[0].count, &reader->slots));
     reader->count = reader->files[0].count;
@@ -124,7 +124,7 @@ static mics_status open_promised(mics_safetensors *reader, const char *index, co
     MICS_TRY(mics_file_join(reader->memory, dir, promises[0].file, &path));
     int32_t number = reader->file_count;
     mics_status status =
-        mics_safetensors_file_open(reader->memory, path, number, &reader->files[number]);
+        mics_safetensors_file_open(reader->memory, path, number, NULL, &reader->files[number]);
     mics_free(reader->memory, path);
     MICS_TRY(status);
     reader->file_count++;

@@ -9,7 +9,6 @@
 //   3. buffer holds the last `buffered` bytes of the current file, which are not written yet.
 #include "base/file.h"
 #include "base/text.h"
-#include "io/checkpoint/bytes.h"
 #include "io/checkpoint/safetensors_file.h"
 #include "mics/checkpoint.h"
 #include "mics/log.h"
@@ -171,32 +170,14 @@ static mics_status compose_header(mics_safetensors_writer *writer,
     mics_text text = {.memory = writer->memory};
     mics_text_printf(&text, "%*s{\"__metadata__\":{\"format\":\"pt\"}", MICS_SAFETENSORS_PREFIX,
                      "");
-    int64_t begin = 0;
-    for (int32_t i = now->first; i < now->first + now->count; i++) {
-        const int64_t end = begin + bytes_of(&writer->tensors[i]);
-        mics_text_printf(&text, ",");
-        mics_text_quoted(&text, entries[i].name);
-        mics_text_printf(&text, ":{\"dtype\":\"%s\",\"shape\":[", writer->tensors[i].dtype->name);
-        for (int32_t d = 0; d < entries[i].dims; d++)
-            mics_text_printf(&text, "%s%lld", d == 0 ? "" : ",", (long long)entries[i].shape[d]);
-        mics_text_printf(&text, "],\"data_offsets\":[%lld,%lld]}", (long long)begin,
-                         (long long)end);
-        begin = end;
-    }
-    mics_text_printf(&text, "}");
-    mics_text_printf(&text, "%*s", (int)((8 - text.used % 8) % 8), "");
-    mics_status status = mics_text_status(&text);
-    size_t json_bytes = text.used - MICS_SAFETENSORS_PREFIX;
-    if (status == MICS_OK && json_bytes > MICS_SAFETENSORS_MAX_HEADER)
-        status =
-            mics_fail(MICS_ERR_INVALID,
-                      "%s: a header of %zu bytes; readers take at most %d: allow smaller files",
-                      now->path, json_bytes, MICS_SAFETENSORS_MAX_HEADER);
+    int64_t offset = 0;
+    for (int32_t i = now->first; i < now->first + now->count; i++)
+        mics_safetensors_write_tensor(&text, &entries[i], &offset);
+    const mics_status status = mics_safetensors_end_header(&text, now->path, 8);
     if (status != MICS_OK) {
         mics_text_fini(&text);
         return status;
     }
-    put_u64((unsigned char *)text.bytes, json_bytes);
     now->header = text.bytes;
     now->header_bytes = text.used;
     return MICS_OK;

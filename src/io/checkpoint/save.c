@@ -160,7 +160,7 @@ static mics_status find_generation(save_job *job)
 static mics_ckpt_name aside_name(int32_t rank, int64_t generation)
 {
     mics_ckpt_name name = mics_ckpt_rank_name(rank, generation);
-    snprintf(strrchr(name.text, '.'), sizeof ".part.mics", ".part.mics");
+    snprintf(strrchr(name.text, '.'), sizeof MICS_RANK_FILE_PART, MICS_RANK_FILE_PART);
     return name;
 }
 

@@ -1,12 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Every byte of a checkpoint, read once: manifest, texts, headers, data, and the zeros between.
+// Every byte of a checkpoint, read once: manifest, texts, headers and data.
 //
 // What the loaders of this folder refuse they say in an error line, which is kept back here and
 // handed to the listener; then the next file is looked at.
 #include "base/file.h"
-#include "base/size.h"
-#include "io/checkpoint/bytes.h"
 #include "io/checkpoint/folder.h"
 #include "io/checkpoint/manifest.h"
 #include "io/checkpoint/rank_file.h"
@@ -136,8 +134,7 @@ static mics_status verify_state(verifier *v, const walk *in, const mics_rank_sha
         const int64_t count = elems - at < step ? elems - at : step;
         const int64_t offset = state->data_offset + 4 * at;
         MICS_TRY(mics_file_read_at(in->fd, in->path, v->chunk, (size_t)count * 4, offset));
-        if (XXH3_64bits(v->chunk, (size_t)count * 4) !=
-            get_u64(state->hashes + at / step * MICS_RANK_FILE_HASH_BYTES)) {
+        if (XXH3_64bits(v->chunk, (size_t)count * 4) != state->hashes[at / step]) {
             bad.first = bad.chunks == 0 ? offset : bad.first;
             bad.end = offset + 4 * count;
             bad.chunks++;
@@ -161,35 +158,15 @@ static mics_status verify_state(verifier *v, const walk *in, const mics_rank_sha
     return MICS_OK;
 }
 
-// What lies between header and states, to align them, was written as zeros.
-static mics_status verify_gap(verifier *v, const walk *in, int64_t begin)
-{
-    unsigned char gap[MICS_RANK_FILE_ALIGN];
-    const int64_t end = mics_size_round_up(begin, MICS_RANK_FILE_ALIGN);
-    MICS_TRY(mics_file_read_at(in->fd, in->path, gap, (size_t)(end - begin), begin));
-    for (int64_t i = 0; i < end - begin; i++) {
-        if (gap[i] == 0)
-            continue;
-        problem(v, "%s: offset %" PRId64 ": a byte between two states is %d, not 0", in->path,
-                begin + i, gap[i]);
-        break;
-    }
-    return MICS_OK;
-}
-
 static mics_status verify_data(verifier *v, const mics_rank_file *file)
 {
     walk in = {.path = file->path, .fd = -1};
     mics_status status = MICS_OK;
     MICS_TRY(mics_file_open_read(file->path, &in.fd, &in.file_bytes));
-    MICS_TRY_OUT(verify_gap(v, &in, MICS_RANK_FILE_PREFIX + file->header_bytes));
     for (int32_t i = 0; i < file->count; i++) {
         const mics_rank_shard *shard = &file->shards[i];
-        for (int32_t s = 0; s < shard->state_count; s++) {
-            const mics_rank_state *state = &shard->states[s];
-            MICS_TRY_OUT(verify_state(v, &in, shard, state));
-            MICS_TRY_OUT(verify_gap(v, &in, state->data_offset + 4 * (shard->end - shard->begin)));
-        }
+        for (int32_t s = 0; s < shard->state_count; s++)
+            MICS_TRY_OUT(verify_state(v, &in, shard, &shard->states[s]));
     }
 out:
     close(in.fd);
@@ -198,37 +175,21 @@ out:
 
 // ---- rank files ----
 
-static mics_status compare_file(const verifier *v, int32_t index, const mics_rank_file *file)
-{
-    const mics_manifest_file *listed = &v->manifest.files[index];
-    const mics_rank_file_id id = file->id;
-    if (id.step != v->manifest.meta.step || id.rank != index ||
-        id.writers != v->manifest.file_count)
-        return mics_fail(
-            MICS_ERR_FORMAT,
-            "%s: offset %d: written by rank %d of %d at step %lld; expected rank %d of "
-            "%d at step %lld",
-            file->path, MICS_RANK_FILE_PREFIX, (int)id.rank, (int)id.writers, (long long)id.step,
-            (int)index, (int)v->manifest.file_count, (long long)v->manifest.meta.step);
-    if (listed->bytes != file->file_bytes || listed->hash != file->header_hash)
-        return mics_fail(MICS_ERR_FORMAT,
-                         "%s: offset 16: its %lld bytes and the header's checksum are not those in "
-                         "the manifest (%lld bytes); it belongs to another save",
-                         file->path, (long long)file->file_bytes, (long long)listed->bytes);
-    return MICS_OK;
-}
-
 static mics_status verify_file(verifier *v, int32_t index)
 {
+    const mics_manifest_file *listed = &v->manifest.files[index];
+    const mics_rank_file_id id = {v->manifest.meta.step, index, v->manifest.file_count};
     char *path = NULL;
     mics_rank_file file = {0};
-    MICS_TRY(mics_file_join(v->memory, v->folder, v->manifest.files[index].name, &path));
+    MICS_TRY(mics_file_join(v->memory, v->folder, listed->name, &path));
     mics_status status = mics_rank_file_load(v->memory, path, &file);
     if (status == MICS_OK) {
         v->found.files++;
         v->found.bytes += file.file_bytes;
-        status = compare_file(v, index, &file);
+        status = mics_rank_file_check_id(&file, id);
     }
+    if (status == MICS_OK)
+        status = mics_rank_file_check_listed(&file, listed->bytes, listed->hash);
     if (status == MICS_OK)
         status = verify_data(v, &file);
     mics_rank_file_fini(v->memory, &file);

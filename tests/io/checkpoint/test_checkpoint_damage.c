@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 static const model_unit UNITS[] = {{"embed", 300001}, {"h.0", 50}};
-enum { UNIT_COUNT = 2, SHARDS = 3 }; // the first unit's elements come as two shards
+enum { UNIT_COUNT = 2 }; // the first unit's elements come as two shards
 
 // A saved checkpoint in `folder`, and its files as they were.
 typedef struct victim {
@@ -23,8 +23,11 @@ typedef struct victim {
     unsigned char *manifest;
     size_t manifest_bytes;
     unsigned char *rank;
-    size_t rank_bytes;
+    size_t rank_bytes, header_bytes; // without the 8 bytes of its length
 } victim;
+
+#define BEGIN "{\"__metadata__\":{\"format\":\"mics-rank-file\",\"version\":\"3\",\"xxh3\":\""
+enum { PREFIX = 8, HASH_AT = PREFIX + sizeof BEGIN - 1, HASHED_AT = HASH_AT + 16 };
 
 static void victim_make(victim *it)
 {
@@ -45,9 +48,12 @@ static void victim_make(victim *it)
     snprintf(it->manifest_path, sizeof it->manifest_path, "%s",
              scratch_path(&it->place, "step-00000005/manifest.json"));
     snprintf(it->rank_path, sizeof it->rank_path, "%s",
-             scratch_path(&it->place, "step-00000005/rank-00000.mics"));
+             scratch_path(&it->place, "step-00000005/rank-00000.safetensors"));
     it->manifest = file_read(it->manifest_path, &it->manifest_bytes);
     it->rank = file_read(it->rank_path, &it->rank_bytes);
+    memcpy(&it->header_bytes, it->rank, PREFIX);
+    assert_memory_equal(it->rank + PREFIX, BEGIN, sizeof BEGIN - 1);
+    assert_int_equal((PREFIX + it->header_bytes) % 64, 0);
 }
 
 static void victim_end(victim *it)
@@ -137,10 +143,11 @@ static void a_manifest_with_wrong_contents(void **state)
     victim_make(&it);
     static const char *const cases[][3] = {
         {"mics-checkpoint", "other", "format \"other\""},
-        {"\"version\": 2", "\"version\": 0", "version 0; this program reads"},
-        {"\"version\": 2", "\"version\": 3", "is of version 3, and mics "},
-        {"\"version\": 2,\n  \"program\": \"", "\"version\": 4,\n  \"program\": \"7.",
-         "reads versions 1 to 2; use mics 7."},
+        {"\"version\": 3", "\"version\": 2",
+         "version 2; this program reads \"mics-checkpoint\", version 3"},
+        {"\"version\": 3", "\"version\": 4", "is of version 4, and mics "},
+        {"\"version\": 3,\n  \"program\": \"", "\"version\": 4,\n  \"program\": \"7.",
+         "reads version 3; use mics 7."},
         {"\"program\": \"", "\"program\": [], \"other\": \"", "\"program\" is an array"},
         {"\"precision\"", "\"precise\"", "lacks \"precision\""},
         {"\"optimizer\": \"", "\"optimizer\": 3, \"other\": \"", "\"optimizer\" is"},
@@ -153,9 +160,10 @@ static void a_manifest_with_wrong_contents(void **state)
         {"\"step\": 5", "\"step\": \"5\"", "\"step\" is a string"},
         {"\"samples\": 4", "\"sample\": 4", "lacks \"samples\""},
         {"\"seed\": \"0", "\"seed\": \"x", "16 hexadecimal digits"},
-        {"\"name\": \"rank-00000.mics\"", "\"name\": \"../rank-00000.mics\"", "plain file name"},
-        {"\"name\": \"rank-00000.mics\"", "\"name\": \"..\"", "plain file name"},
-        {"\"name\": \"rank-00000.mics\"", "\"name\": \"/etc/passwd\"", "plain file name"},
+        {"\"name\": \"rank-00000.safetensors\"", "\"name\": \"../rank-00000.safetensors\"",
+         "plain file name"},
+        {"\"name\": \"rank-00000.safetensors\"", "\"name\": \"..\"", "plain file name"},
+        {"\"name\": \"rank-00000.safetensors\"", "\"name\": \"/etc/passwd\"", "plain file name"},
         {"\"name\": \"tokenizer.json\"", "\"name\": \"../tokenizer.json\"", "plain file name"},
         {"\"name\": \"embed\"", "\"name\": \"embedding\"", "in the rank files it is embed"},
         {"\"name\": \"embed\"", "\"name\": \"z\"", "not in order"},
@@ -182,18 +190,18 @@ static void a_rank_file_cut_anywhere(void **state)
     victim_make(&it);
     for (size_t bytes = 0; bytes < it.rank_bytes; bytes += bytes < 1000 ? 1 : 9973) {
         file_write(it.rank_path, it.rank, bytes);
-        expect_refused(&it, "rank-00000.mics: offset");
+        expect_refused(&it, "rank-00000.safetensors: offset");
     }
     file_write(it.rank_path, it.rank, it.rank_bytes - 1);
-    expect_refused(&it, "rank-00000.mics: offset");
+    expect_refused(&it, "rank-00000.safetensors: offset");
     it.rank[it.rank_bytes] = 0;
     file_write(it.rank_path, it.rank, it.rank_bytes + 1);
-    expect_refused(&it, "rank-00000.mics: offset");
+    expect_refused(&it, "rank-00000.safetensors: offset");
     unlink(it.rank_path);
     capture seen;
     capture_begin(&seen);
     ASSERT_STATUS(MICS_ERR_IO, try_open(&it));
-    ASSERT_SAID(&seen, "rank-00000.mics");
+    ASSERT_SAID(&seen, "rank-00000.safetensors");
     assert_int_equal(mkfifo(it.rank_path, 0600), 0);
     ASSERT_STATUS(MICS_ERR_IO, try_open(&it));
     ASSERT_SAID(&seen, "not a regular file");
@@ -206,11 +214,10 @@ static void a_header_changed_anywhere(void **state)
     (void)state;
     victim it;
     victim_make(&it);
-    size_t header_end = 24 + (size_t)it.rank[8] + ((size_t)it.rank[9] << 8);
-    for (size_t at = 0; at < header_end; at++) {
+    for (size_t at = 0; at < PREFIX + it.header_bytes; at++) {
         unsigned char bad = (unsigned char)(it.rank[at] ^ (1u << at % 8));
         overwrite(it.rank_path, (int64_t)at, &bad, 1);
-        expect_refused(&it, "rank-00000.mics: offset");
+        expect_refused(&it, "rank-00000.safetensors: offset");
         overwrite(it.rank_path, (int64_t)at, &it.rank[at], 1);
     }
     ASSERT_OK(try_open(&it));
@@ -240,7 +247,7 @@ static void damaged_data_is_not_returned(void **state)
     capture_begin(&seen);
     ASSERT_STATUS(MICS_ERR_FORMAT, mics_checkpoint_read(checkpoint, "embed", 300001, "exp_avg_sq",
                                                         299990, 299994, data));
-    ASSERT_SAID(&seen, "rank-00000.mics: offset");
+    ASSERT_SAID(&seen, "rank-00000.safetensors: offset");
     capture_end();
     model_check_range(checkpoint, UNITS, 0, 2, 0, 200000, 4); // the chunk before
     model_check_range(checkpoint, UNITS, 0, 1, 0, 300001, 4);
@@ -255,17 +262,41 @@ static void damaged_data_is_not_returned(void **state)
     victim_end(&it);
 }
 
-// Writes the rank file with a header whose checksum is right, whatever it says.
-static void forge_header(victim *it, size_t header_bytes)
+// Gives a header the length and the checksum that are right, whatever it says.
+static void seal_header(unsigned char *rank, size_t header_bytes)
 {
-    uint64_t hash = XXH3_64bits(it->rank + 24, header_bytes);
-    memcpy(it->rank + 16, &hash, 8);
-    memcpy(it->rank + 8, &header_bytes, 8);
+    char digits[17];
+    const uint64_t hash = XXH3_64bits(rank + HASHED_AT, PREFIX + header_bytes - HASHED_AT);
+    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)hash);
+    memcpy(rank + HASH_AT, digits, 16);
+    memcpy(rank, &header_bytes, PREFIX);
 }
 
-static void set_u64(victim *it, size_t at, uint64_t value)
+// Writes the rank file with another header, without the data if there is none of it.
+static void write_forged(const victim *it, const char *header, bool with_data)
 {
-    memcpy(it->rank + at, &value, 8);
+    const size_t bytes = strlen(header), data = it->rank_bytes - PREFIX - it->header_bytes;
+    unsigned char *forged = malloc(PREFIX + bytes + 1 + data);
+    if (forged == NULL)
+        fail();
+    memcpy(forged + PREFIX, header, bytes + 1);
+    seal_header(forged, bytes);
+    memcpy(forged + PREFIX + bytes, it->rank + PREFIX + it->header_bytes, data);
+    file_write(it->rank_path, forged, PREFIX + bytes + (with_data ? data : 0));
+    free(forged);
+}
+
+// Replaces the first `from` in the header by `to`.
+static void forge_header(const victim *it, const char *from, const char *to)
+{
+    char header[8192];
+    const char *text = (const char *)it->rank + PREFIX;
+    const char *at = memmem(text, it->header_bytes, from, strlen(from));
+    if (at == NULL)
+        fail_msg("the header has no %s", from);
+    snprintf(header, sizeof header, "%.*s%s%.*s", (int)(at - text), text, to,
+             (int)(it->header_bytes - (size_t)(at - text) - strlen(from)), at + strlen(from));
+    write_forged(it, header, true);
 }
 
 static void hostile_headers(void **state)
@@ -273,77 +304,121 @@ static void hostile_headers(void **state)
     (void)state;
     victim it;
     victim_make(&it);
-    uint64_t header_bytes = 0;
-    memcpy(&header_bytes, it.rank + 8, 8);
-    unsigned char *kept = malloc(24 + header_bytes);
-    assert_non_null(kept);
-    memcpy(kept, it.rank, 24 + header_bytes);
-    const size_t shard = 24 + 40, states = shard + (size_t)40 * SHARDS;
-    static const uint64_t far = UINT64_MAX;
-    uint64_t twice = 0; // the name of the first state, for the second
-    memcpy(&twice, kept + states + 8, 8);
-    const struct {
-        size_t at;
-        uint64_t value;
-        const char *said;
-    } cases[] = {
-        {24, far, "step is negative"},
-        {32, (uint64_t)1 << 32 | 1, "rank is not below"},
-        {40, 1, "chunks"},
-        {40, (uint64_t)0xffffffff << 32 | 1 << 20, "do not fit"},
-        {48, 1, "its header says 1"},
-        {56, (uint64_t)0x7fffffff, "do not fit"},
-        {56, (uint64_t)0xffffffff << 32 | SHARDS, "do not fit"},
-        {shard, far, "of a unit of"},
-        {shard, 0, "of a unit of 0"},
-        {shard + 8, far, "elements 18446744073709551615"},
-        {shard + 16, (uint64_t)1 << 54, "of a unit of"},
-        {shard + 24, (uint64_t)6 << 32 | 0, "does not end"},
-        {shard + 24, (uint64_t)5 << 32 | 0xffffff00u, "outside the names"},
-        {shard + 24, (uint64_t)0xffffffff << 32, "outside the names"},
-        {shard + 32, 0, "a shard with 0 states"},
-        {shard + 32, 9, "a shard with 9 states; 1 to 8"},
-        {shard + 32, far >> 32, "a shard with 4294967295 states"},
-        {shard + 32, 2, "does not lie"},
-        {shard + 32, (uint64_t)1 << 32 | 3, "a shard with 3 states"},
-        {shard + 80 + 32, 4, "more states than the header says"},
-        {shard + 80 + 32, 2, "more states than the shards have"},
-        {states, 64, "does not lie"},
-        {states + 24, far - 63, "does not lie"},
-        {states + 8, (uint64_t)5 << 32 | 0xffffff00u, "outside the names"},
-        {states + 8, (uint64_t)4 << 32 | 6, "does not end"},
-        {states + 24 + 8, twice, "name of another of its shard"},
-        {states + 16, 0x36314642, "state param is of dtype \"BF16\"; this program reads \"F32\""},
-        {states + 16, 0x0a0a0a0a, "of dtype \"????\""},
-        {states + 16, (uint64_t)1 << 32 | 0x323346, "ends in no 0"},
+#define NAME(range) "\"embed.param" range "\":{"
+#define FIRST NAME("[0:37 of 300001]")
+#define NO_NAME "its name is not UNIT.STATE[BEGIN:END of ELEMS]"
+    static const char *const cases[][3] = {
+        {"mics-rank-file", "mics-rank-fill", "does not begin as rank files do"},
+        {"\"version\":\"3\"", "\"version\":\"4\"", "is not of version 3"},
+        {"\"step\":\"5\"", "\"step\":\"-5\"", "\"step\" is no number from 0 to"},
+        {"\"step\":\"5\"", "\"step\":\"05\"", "\"step\" is no number from 0 to"},
+        {"\"step\":\"5\"", "\"step\":\"99999999999999999999\"", "\"step\" is no number"},
+        {"\"step\":\"5\",", "", "\"step\" is no number from 0 to"},
+        {"\"step\":\"5\"", "\"step\":5", "is no object of strings"},
+        {"\"writers\":\"1\"", "\"writers\":\"4294967297\"", "\"writers\" is no number"},
+        {"\"writers\":\"1\"", "\"writers\":\"0\"", "\"rank\" is no number from 0 to -1"},
+        {"\"rank\":\"0\"", "\"rank\":\"1\"", "\"rank\" is no number from 0 to 0"},
+        {FIRST, NAME("[0:38 of 300001]"), "has not the shape that its name says"},
+        {FIRST, NAME("[00:37 of 300001]"), NO_NAME},
+        {FIRST, NAME("[-1:36 of 300001]"), NO_NAME},
+        {FIRST, NAME("[38:37 of 300001]"), NO_NAME},
+        {FIRST, NAME("[0:37 of 36]"), NO_NAME},
+        {FIRST, NAME("[0:37 of 36028797018963969]"), NO_NAME}, // 2^55 + 1
+        {FIRST, NAME("[0:37 of 18446744073709551653]"), NO_NAME},
+        {FIRST, NAME("[0:37]"), NO_NAME},
+        {FIRST, NAME("[0:37 of 300001] "), NO_NAME},
+        {FIRST, NAME("[0:37 of 300001"), NO_NAME},
+        {FIRST, NAME("["), NO_NAME},
+        {FIRST, NAME(""), NO_NAME},
+        {FIRST, "\"embed[0:37 of 300001]\":{", NO_NAME},
+        {FIRST, "\".param[0:37 of 300001]\":{", NO_NAME},
+        {FIRST, "\"embed.[0:37 of 300001]\":{", NO_NAME},
+        {FIRST, "\"\":{", NO_NAME},
+        {FIRST, NAME("s[0:37 of 300001]"), "has not 16 digits for each of its MiB"},
+        {FIRST, "\"embed.exp_avg[0:37 of 300001]\":{", "duplicate"},
+        {"37 of 300001]\":\"", "37 of 300001]\":\"0", "has not 16 digits"},
+        {"\"h.0.exp_avg_sq[0:50 of 50]\":\"", "\"h.0.exp_avg_sq[0:50 of 50]\":\"\",\"x\":\"",
+         "has not 16 digits"},
+        {"\"dtype\":\"F32\"", "\"dtype\":\"I32\"", "is not of dtype F32"},
+        {"\"dtype\":\"F32\"", "\"dtype\":\"BF16\"", "37 elements of BF16"},
+        {"\"shape\":[37]", "\"shape\":[1,37]", "has not the shape that its name says"},
+        {"\"shape\":[37]", "\"shape\":[36]", "has 148 bytes, but 36 elements"},
+        {"[0,148]", "[4,152]", "a hole before tensor"},
+        {"[148,296]", "[144,292]", "another tensor overlaps"},
+        {"[148,296]", "[148,9223372036854775807]", "lies at 148 to"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        memcpy(it.rank, kept, 24 + header_bytes);
-        set_u64(&it, cases[i].at, cases[i].value);
-        forge_header(&it, header_bytes);
-        overwrite(it.rank_path, 0, it.rank, 24 + header_bytes);
-        expect_refused(&it, cases[i].said);
+        forge_header(&it, cases[i][0], cases[i][1]);
+        expect_refused(&it, cases[i][2]);
     }
-    // Other lengths of the header.
-    memcpy(it.rank, kept, 24 + header_bytes);
+    // Other lengths of the header, sealed or not.
     static const int64_t changes[] = {-8, 8, -64, 64};
-    for (size_t i = 0; i < 4; i++) {
-        forge_header(&it, (size_t)((int64_t)header_bytes + changes[i]));
-        overwrite(it.rank_path, 0, it.rank, 24 + header_bytes);
-        expect_refused(&it, "rank-00000.mics: offset");
+    unsigned char *kept = malloc(it.rank_bytes);
+    assert_non_null(kept);
+    for (size_t i = 0; i < 8; i++) {
+        const uint64_t bytes = it.header_bytes + (uint64_t)changes[i % 4];
+        memcpy(kept, it.rank, it.rank_bytes);
+        memcpy(kept, &bytes, PREFIX);
+        if (i < 4)
+            seal_header(kept, bytes);
+        file_write(it.rank_path, kept, it.rank_bytes);
+        expect_refused(&it, "rank-00000.safetensors:");
     }
-    set_u64(&it, 8, far);
-    overwrite(it.rank_path, 0, it.rank, 24);
+    free(kept);
+    victim_end(&it);
+}
+
+static void too_many_states(void **state)
+{
+    (void)state;
+    victim it;
+    char header[4096];
+    victim_make(&it);
+    int used = snprintf(header, sizeof header,
+                        BEGIN "0123456789abcdef\",\"step\":\"5\",\"rank\":\"0\",\"writers\":\"1\"");
+    for (int i = 0; i < 9; i++)
+        used +=
+            snprintf(header + used, sizeof header - (size_t)used, ",\"a.s%d[3:3 of 9]\":\"\"", i);
+    used += snprintf(header + used, sizeof header - (size_t)used, "}");
+    for (int i = 0; i < 9; i++)
+        used += snprintf(header + used, sizeof header - (size_t)used,
+                         ",\"a.s%d[3:3 of 9]\":{\"dtype\":\"F32\",\"shape\":[0],"
+                         "\"data_offsets\":[0,0]}",
+                         i);
+    snprintf(header + used, sizeof header - (size_t)used, "}");
+    write_forged(&it, header, false);
+    expect_refused(&it, "tensor \"a.s8[3:3 of 9]\": its shard has more than 8 states");
+    victim_end(&it);
+}
+
+static void huge_headers(void **state)
+{
+    (void)state;
+    victim it;
+    victim_make(&it);
+    uint64_t bytes = UINT64_MAX;
+    overwrite(it.rank_path, 0, &bytes, PREFIX);
     expect_refused(&it, "a header of 18446744073709551615 bytes");
     // A file of holes costs its maker nothing; it must not cost its reader as much memory.
-    set_u64(&it, 8, (uint64_t)2 << 30);
-    overwrite(it.rank_path, 0, it.rank, 24);
+    bytes = (uint64_t)2 << 30;
+    overwrite(it.rank_path, 0, &bytes, PREFIX);
     assert_int_equal(truncate(it.rank_path, (off_t)3 << 30), 0);
     expect_refused(&it, "a header of 2147483648 bytes");
+    // So must its data not.
+    char header[1024];
+    snprintf(header, sizeof header,
+             BEGIN
+             "0123456789abcdef\",\"step\":\"5\",\"rank\":\"0\",\"writers\":\"1\",\"a.s[0:%lld of "
+             "%lld]\":\"\"},\"a.s[0:%lld of %lld]\":{\"dtype\":\"F32\",\"shape\":[%lld],"
+             "\"data_offsets\":[0,%lld]}}",
+             1LL << 40, 1LL << 40, 1LL << 40, 1LL << 40, 1LL << 40, 4LL << 40);
+    write_forged(&it, header, false);
+    assert_int_equal(truncate(it.rank_path, (off_t)(PREFIX + strlen(header)) + ((off_t)4 << 40)),
+                     0);
+    expect_refused(&it, "has not 16 digits for each of its MiB");
     mics_memory_stats stats;
     mics_memory_stats_get(it.memory, &stats);
-    assert_true(stats.total_peak < (size_t)1 << 30);
-    free(kept);
+    assert_true(stats.total_peak < (size_t)16 << 20);
     victim_end(&it);
 }
 
@@ -352,21 +427,22 @@ static void random_headers_never_crash(void **state)
     (void)state;
     victim it;
     victim_make(&it);
-    uint64_t header_bytes = 0;
-    memcpy(&header_bytes, it.rank + 8, 8);
-    unsigned char *kept = malloc(24 + header_bytes);
+    const size_t head_bytes = PREFIX + it.header_bytes;
+    unsigned char *kept = malloc(head_bytes);
     assert_non_null(kept);
-    memcpy(kept, it.rank, 24 + header_bytes);
+    memcpy(kept, it.rank, head_bytes);
     uint64_t random = 7;
     capture seen;
     capture_begin(&seen);
     for (int round = 0; round < 3000; round++) {
-        memcpy(it.rank, kept, 24 + header_bytes);
+        memcpy(it.rank, kept, head_bytes);
         for (uint64_t i = next_random(&random) % 4; i < 4; i++)
-            it.rank[24 + next_random(&random) % header_bytes] =
-                (unsigned char)(next_random(&random) % 3 == 0 ? 0xff : next_random(&random));
-        forge_header(&it, header_bytes);
-        overwrite(it.rank_path, 0, it.rank, 24 + header_bytes);
+            it.rank[PREFIX + next_random(&random) % it.header_bytes] =
+                next_random(&random) % 3 == 0
+                    ? (unsigned char)next_random(&random)
+                    : kept[PREFIX + next_random(&random) % it.header_bytes];
+        seal_header(it.rank, it.header_bytes);
+        overwrite(it.rank_path, 0, it.rank, head_bytes);
         mics_rank_file file = {0};
         seen.errors = 0;
         mics_status status = mics_rank_file_load(it.memory, it.rank_path, &file);
@@ -374,7 +450,7 @@ static void random_headers_never_crash(void **state)
         assert_int_equal(seen.errors, status == MICS_OK ? 0 : 1);
         mics_rank_file_fini(it.memory, &file);
         assert_int_equal(try_open(&it) == MICS_OK,
-                         memcmp(it.rank, kept, 24 + header_bytes) == 0); // the manifest knows
+                         memcmp(it.rank, kept, head_bytes) == 0); // the manifest knows
     }
     capture_end();
     free(kept);
@@ -422,6 +498,8 @@ int main(void)
         cmocka_unit_test(a_header_changed_anywhere),
         cmocka_unit_test(damaged_data_is_not_returned),
         cmocka_unit_test(hostile_headers),
+        cmocka_unit_test(too_many_states),
+        cmocka_unit_test(huge_headers),
         cmocka_unit_test(random_headers_never_crash),
         cmocka_unit_test(a_changed_tokenizer_is_noticed),
         cmocka_unit_test(files_of_two_saves_do_not_mix),

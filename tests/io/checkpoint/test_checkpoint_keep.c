@@ -12,10 +12,11 @@ static void only_the_newest_are_kept_and_strangers_stay(void **state)
           0777); // ours by name, but with a stranger in it
     file_write(scratch_path(&at->place, "step-00000050/notes.txt"), "x", 1);
     mkdir(scratch_path(&at->place, "step-00000060"), 0777); // a left-over of a failed save
-    file_write(scratch_path(&at->place, "step-00000060/rank-00000.mics"), "x", 1);
-    file_write(scratch_path(&at->place, "step-00000060/manifest.json.tmp"), "x", 1);
+    file_write(scratch_path(&at->place, "step-00000060/rank-00000.safetensors"), "x", 1);
+    file_write(scratch_path(&at->place, "step-00000060/manifest.json.0123456789abcdef.tmp"), "x",
+               1);
     mkdir(scratch_path(&at->place, "elsewhere"), 0777);
-    file_write(scratch_path(&at->place, "elsewhere/rank-00000.mics"), "x", 1);
+    file_write(scratch_path(&at->place, "elsewhere/rank-00000.safetensors"), "x", 1);
     assert_int_equal(symlink("elsewhere", scratch_path(&at->place, "step-00000070")), 0);
 
     for (int64_t step = 1; step <= 4; step++)
@@ -27,7 +28,7 @@ static void only_the_newest_are_kept_and_strangers_stay(void **state)
     assert_true(file_exists(scratch_path(&at->place, "step-7")));
     assert_true(file_exists(scratch_path(&at->place, "step-00000050/notes.txt")));
     assert_false(file_exists(scratch_path(&at->place, "step-00000060")));
-    assert_true(file_exists(scratch_path(&at->place, "elsewhere/rank-00000.mics")));
+    assert_true(file_exists(scratch_path(&at->place, "elsewhere/rank-00000.safetensors")));
 
     // A run that went back to step 2 keeps what it saved last, not the highest steps.
     ASSERT_OK(save_small(at->memory, at->place.dir, 2, 20, 2));
@@ -66,14 +67,14 @@ static void a_step_can_be_saved_again(void **state)
         ASSERT_OK(save_small(at->memory, at->place.dir, 9, salt, 3));
         expect_small(at->memory, at->place.dir, 9, salt);
     }
-    assert_false(file_exists(scratch_path(&at->place, "step-00000009/rank-00000.mics")));
-    assert_true(file_exists(scratch_path(&at->place, "step-00000009/rank-00000-g3.mics")));
+    assert_false(file_exists(scratch_path(&at->place, "step-00000009/rank-00000.safetensors")));
+    assert_true(file_exists(scratch_path(&at->place, "step-00000009/rank-00000-g3.safetensors")));
     // By fewer ranks than before, and after a save by more that failed.
     save_case failing = {
         .ranks = 4, .writers = 4, .step = 9, .salt = 5, .fail_rank = 2, .fail_call = 2};
     ASSERT_STATUS(MICS_ERR_COMM, save_world(at->memory, at->place.dir, failing));
     expect_small(at->memory, at->place.dir, 9, 4);
-    assert_false(file_exists(scratch_path(&at->place, "step-00000009/rank-00003-g4.mics")));
+    assert_false(file_exists(scratch_path(&at->place, "step-00000009/rank-00003-g4.safetensors")));
 }
 
 // Two ranks save by themselves; a file that an earlier save left does not pass for one of theirs.
@@ -86,8 +87,8 @@ static void ranks_save_without_a_word(void **state)
     ASSERT_OK(mics_checkpoint_clean(at->memory, scratch_path(&at->place, "none")));
     ASSERT_OK(save_small(at->memory, at->place.dir, 6, 4, 0));
     ASSERT_OK(save_small(at->memory, at->place.dir, 7, 4, 0));
-    static const char *const left[] = {"step-00000007/rank-00001-g1.mics",
-                                       "step-00000007/rank-00000-g1.part.mics"};
+    static const char *const left[] = {"step-00000007/rank-00001-g1.safetensors",
+                                       "step-00000007/rank-00000-g1.part.safetensors"};
     for (int i = 0; i < 2; i++)
         file_write(scratch_path(&at->place, left[i]), "left", 4);
     ASSERT_OK(mics_checkpoint_clean(at->memory, at->place.dir));

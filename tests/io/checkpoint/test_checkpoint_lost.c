@@ -29,7 +29,7 @@ static void latest_may_be_lost(void **state)
     }
     // The newest has lost a file, the one before its manifest.
     file_write(scratch_path(&at->place, "latest"), "step-00000003\n", 14);
-    unlink(scratch_path(&at->place, "step-00000003/rank-00000.mics"));
+    unlink(scratch_path(&at->place, "step-00000003/rank-00000.safetensors"));
     expect_small(at->memory, at->place.dir, 2, 2);
     file_write(scratch_path(&at->place, "step-00000002/manifest.json"), "{}", 2);
     capture seen;
@@ -47,7 +47,7 @@ static void a_folder_without_a_complete_one_is_an_error(void **state)
     saves *at = *state;
     ASSERT_OK(save_small(at->memory, at->place.dir, 1, 1, 0));
     ASSERT_OK(save_small(at->memory, at->place.dir, 2, 2, 0));
-    unlink(scratch_path(&at->place, "step-00000002/rank-00000.mics"));
+    unlink(scratch_path(&at->place, "step-00000002/rank-00000.safetensors"));
     file_write(scratch_path(&at->place, "step-00000001/manifest.json"), "{}", 2);
     char *path = NULL;
     capture seen;
@@ -159,7 +159,7 @@ static void a_file_size_limit_is_an_error_not_a_signal(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     capture_end();
     assert_int_equal(status, MICS_ERR_IO);
-    ASSERT_SAID(&seen, "step-00000002/rank-00000.part.mics: cannot write 12352 bytes");
+    ASSERT_SAID(&seen, "step-00000002/rank-00000.part.safetensors: cannot write 12576 bytes");
     assert_false(file_exists(scratch_path(&at->place, "step-00000002")));
     expect_small(at->memory, at->place.dir, 1, 1);
 }

@@ -36,8 +36,8 @@ static void ranks_beyond_the_writers_take_part(void **state)
     saves *at = *state;
     save_case how = {.ranks = 4, .writers = 2, .step = 1, .salt = 2};
     ASSERT_OK(save_world(at->memory, at->place.dir, how));
-    assert_true(file_exists(scratch_path(&at->place, "step-00000001/rank-00001.mics")));
-    assert_false(file_exists(scratch_path(&at->place, "step-00000001/rank-00002.mics")));
+    assert_true(file_exists(scratch_path(&at->place, "step-00000001/rank-00001.safetensors")));
+    assert_false(file_exists(scratch_path(&at->place, "step-00000001/rank-00002.safetensors")));
     mics_checkpoint *checkpoint = NULL;
     ASSERT_OK(
         mics_checkpoint_open(at->memory, scratch_path(&at->place, "step-00000001"), &checkpoint));
@@ -183,7 +183,10 @@ static void bad_shards_are_not_saved(void **state)
         {{plain("u", 10, 4, 4)}, MICS_ERR_FORMAT, "empty in every file"},
         {{plain("u", 10, 0, 11)}, MICS_ERR_INVALID, "elements 0 to 11"},
         {{plain("", 10, 0, 10)}, MICS_ERR_INVALID, "no unit name"},
-        {{plain("\xff", 10, 0, 10)}, MICS_ERR_FORMAT, "manifest.json"},
+        {{with_state(0, 10, (mics_shard_state){.name = "a.b", .data = data})},
+         MICS_ERR_INVALID,
+         "state a.b of unit u has a dot in its name"},
+        {{plain("\xff", 10, 0, 10)}, MICS_ERR_FORMAT, "rank-00000.safetensors:1:"},
         {{with_count(0)}, MICS_ERR_INVALID, "has 0 states; 1 to 8"},
         {{with_count(9)}, MICS_ERR_INVALID, "has 9 states; 1 to 8"},
         {{with_state(0, 10, (mics_shard_state){"sum", MICS_DTYPE_FP32, NULL})},

@@ -149,12 +149,12 @@ static void test_refusals(void **state)
     // A rank file that is a link, or a folder, is not written through.
     ASSERT_OK(mics_node_begin(memory, root, 0, 0, &folder));
     char file[SCRATCH_PATH * 4];
-    snprintf(file, sizeof file, "%s/rank-00000.mics", folder);
+    snprintf(file, sizeof file, "%s/rank-00000.safetensors", folder);
     file_write(scratch_path(&place, "victim"), "as it was", 9);
     assert_int_equal(symlink(scratch_path(&place, "victim"), file), 0);
     capture_begin(&seen);
     ASSERT_STATUS(MICS_ERR_IO, mics_node_open_file(memory, folder, 0, true, &fd, &path));
-    ASSERT_SAID(&seen, "rank-00000.mics: cannot be opened as a file");
+    ASSERT_SAID(&seen, "rank-00000.safetensors: cannot be opened as a file");
     assert_int_equal(unlink(file), 0);
     assert_int_equal(mkdir(file, 0700), 0);
     ASSERT_STATUS(MICS_ERR_IO, mics_node_open_file(memory, folder, 0, true, &fd, &path));
