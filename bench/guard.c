@@ -32,7 +32,7 @@ static mics_status compare(void *ctx, run_rank *rank)
 {
     const mics_job *job = ctx;
     mics_divergence found;
-    mics_engine *engine = job->trainers[rank->comm->rank].engine;
+    mics_engine *engine = job->trainers[rank->comm->rank].context.engine;
     MICS_TRY(mics_engine_compare(engine, &found));
     return found.found ? mics_fail(MICS_ERR_NUMERIC, "replicas differ") : MICS_OK;
 }

@@ -9,6 +9,7 @@
 #include "mics/comm.h"
 #include "mics/cost.h"
 #include "mics/memory.h"
+#include "mics/planning.h"
 #include "mics/run.h"
 #include "mics/schedule.h"
 #include <stdio.h>

@@ -168,8 +168,6 @@ static mics_status check_member(config *run, const char *parent, const char *nam
     char path[CONFIG_PATH_BYTES];
     snprintf(path, sizeof path, "%s%s%s", parent, *parent != '\0' ? "." : "", name);
     const int32_t index = mics_config_find(path), foreign = mics_config_find_foreign(path);
-    if (mics_config_refuse_renamed(run, path, value))
-        return MICS_OK;
     if (index < 0 && foreign < 0 && mics_config_is_adopted(path))
         return MICS_OK;
     if (index < 0 && foreign < 0)

@@ -4,7 +4,6 @@
 // decide what is computed, where the run file leaves them open.
 #include "config/keys.h"
 #include "config/value.h"
-#include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -98,14 +97,10 @@ static mics_status keep_value(config *run, int32_t index)
     const key *row = mics_config_key(index);
     const mics_json_value *value = mics_json_at(run->kept, row->path);
     char before[VALUE_TEXT_BYTES];
-    const bool unlayered = value == NULL && strcmp(row->path, layered_key) == 0;
-    if ((row->flags & KEY_KEPT) == 0 || (value == NULL && !unlayered) || !is_open(run, row))
+    if ((row->flags & KEY_KEPT) == 0 || value == NULL || !is_open(run, row))
         return MICS_OK;
     asked_text(run, row, before, sizeof before);
-    if (unlayered) // of before there was the key: one micro-step after the other
-        run->layered_micro_steps = 1;
-    else
-        MICS_TRY(mics_config_take(run, row, value));
+    MICS_TRY(mics_config_take(run, row, value));
     run->states[index] = KEY_FROM_CHECKPOINT;
     list_kept(run, row, before);
     return MICS_OK;
@@ -166,23 +161,8 @@ static void keep_precision(config *run)
 
 // ---- the beginning ----
 
-// Rounding intra-node is one switch now; what was rounded in part is not rounded from here on.
-static void warn_mixed(const config *run, bool mixed)
+void mics_config_begin_keep(config *run)
 {
-    if (mixed && !mics_config_given(run, "run.comm_dtype.bf16_intra_node"))
-        mics_log(MICS_LOG_WARNING,
-                 "%s: some of what is sent intra-node was rounded to bf16 (run.wire), which no "
-                 "key says any more; it is sent as it is held now. "
-                 "run.comm_dtype.bf16_intra_node true rounds all of it",
-                 mics_json_name(run->kept));
-}
-
-mics_status mics_config_begin_keep(config *run)
-{
-    bool mixed = false;
-    MICS_TRY(mics_config_translate(run->kept, &mixed));
-    warn_mixed(run, mixed);
     keep_mesh(run);
     keep_precision(run);
-    return MICS_OK;
 }

@@ -233,13 +233,14 @@ bool mics_config_is_of_optimizer(const config *run, const key *row);
 /* explain.c: the value in a key's field, as JSON. Needs a key with a field. */
 void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity);
 
-/* keep.c: translates run->kept, and takes its sharding; then stores what it says for keys that the
- * file leaves open, or nothing where it is NULL.
+/* keep.c: takes sharding and precision of run->kept. */
+void mics_config_begin_keep(config *run);
+
+/* keep.c: stores what run->kept says for keys that the file leaves open, or nothing where it is NULL.
  *
  * Returns: MICS_OK; MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, MICS_ERR_MEMORY, one
  *          line that names the stored text.
  */
-mics_status mics_config_begin_keep(config *run);
 mics_status mics_config_keep(config *run);
 
 /* refuse.c: keeps a key that cannot be honoured, so that the others are told too; MICS_OK. */
@@ -247,23 +248,6 @@ mics_status mics_config_refuse(config *run, const char *path, mics_status status
                                const char *format, ...) MICS_PRINTF(4, 5);
 /* MICS_OK when none was kept; else the first one's status, one line with all. */
 mics_status mics_config_fail_refused(const config *run);
-
-// ---- renamed.c: keys by the names that they had once ----
-
-/* Gives the values of a stored run their keys' names of today; old names stay beside them.
- *
- * *mixed_out: what was sent intra-node was rounded in part, which no key says any more; then
- * run.comm_dtype.bf16_intra_node is false.
- * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_INVALID, where an old name's section is no object.
- */
-mics_status mics_config_translate(mics_json *json, bool *mixed_out);
-
-/* Refuses a key by a name that it had once, or that is no key any more, and says what to write
- * instead (mics_config_refuse). Returns: false when `path` is no such key. */
-bool mics_config_refuse_renamed(config *run, const char *path, const mics_json_value *value);
-
-/* What to write in place of a text that a key took once; NULL: it never did. */
-const char *mics_config_renamed_text(const char *path, const char *text);
 
 // ---- the parts of a load, in their order ----
 

@@ -371,9 +371,8 @@ mics_status mics_run_keep(mics_run *public_run, const char *name, const char *te
 {
     config *run = (config *)public_run; // invariant 1 of keys.h
     MICS_TRY(mics_json_parse(run->memory, name, text, strlen(text), &run->kept));
-    mics_status status = mics_config_begin_keep(run);
-    if (status == MICS_OK)
-        status = fill(run);
+    mics_config_begin_keep(run);
+    const mics_status status = fill(run);
     mics_json_close(run->kept);
     run->kept = NULL;
     return status;

@@ -195,10 +195,6 @@ static mics_status take_choice(config *run, const key *row, const mics_json_valu
         used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%s\"", i == 0 ? "" : " or ",
                                  row->choices[i]); // a few short names
     }
-    const char *now = mics_config_renamed_text(row->path, mics_json_string(value));
-    if (now != NULL)
-        return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
-                                  "\"%s\" is gone: write \"%s\"", mics_json_string(value), now);
     return fail_value(run, row, MICS_ERR_UNSUPPORTED, list, value);
 }
 

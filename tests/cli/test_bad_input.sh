@@ -62,7 +62,6 @@ wrong 2 "run.hierarchical" train run.json --set run.hierarchical=true
 wrong 2 'must be "auto" or' train run.json --set run.collectives=tree
 wrong 2 "run.param_persistence_threshold: must be 0 or more" train run.json --set run.param_persistence_threshold=-1
 wrong 2 "run.comm_dtype.params: must be" train run.json --set run.comm_dtype.params=int8
-wrong 2 '"library" is gone: write "two-stage"' train run.json --ranks 2 --set run.collectives=library
 mkfifo pipe
 mkdir folder
 printf '\377\000{' >noise.json

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a resumed run keeps of a stored one: no later default changes it, and old names still count.
+// What a resumed run keeps of a stored one: no later default changes it.
 #include "config/keys.h"
 #include "config/run_file.h"
 #include "config/value.h"
@@ -8,7 +8,7 @@
 static char *read_golden(void)
 {
     static char text[8192];
-    FILE *file = fopen(MICS_TEST_GOLDEN "/run/before_renaming.json", "r");
+    FILE *file = fopen(MICS_TEST_GOLDEN "/run/stored.json", "r");
     assert_non_null(file);
     size_t bytes = fread(text, 1, sizeof text - 1, file);
     assert_int_equal(ferror(file), 0);
@@ -307,16 +307,13 @@ static void test_the_file_goes_before(void **state)
     mics_run_close(run);
 }
 
-// "auto" is settled once: a run that goes on keeps the number, and one of before there was the key
-// goes on with 1.
+// "auto" is settled once: a run that goes on keeps the number.
 static void test_layered(void **state)
 {
     (void)state;
     static const struct {
         const char *file, *stored, *value, *origin;
     } rows[] = {
-        {"", "{\"run\": {\"steps\": 4}}", "1", "checkpoint"},
-        {"", "{}", "1", "checkpoint"},
         {"", "{\"run\": {\"layered_micro_steps\": 4}}", "4", "checkpoint"},
         {", \"layered_micro_steps\": \"auto\"", "{\"run\": {\"layered_micro_steps\": 4}}", "4",
          "checkpoint"},
@@ -355,83 +352,6 @@ static void test_layered_is_settled(void **state)
     mics_run_close(run);
 }
 
-static void test_old_names(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *old_path, *new_path;
-    } rows[] = {
-        {"run.breadth", "run.layered_micro_steps"},
-        {"run.whole_below", "run.param_persistence_threshold"},
-        {"run.join_below", "run.coalesce_below"},
-        {"run.time_products", "run.gemm_autotune"},
-        {"run.wire.gather", "run.comm_dtype.params"},
-        {"run.wire.reduce", "run.comm_dtype.grads"},
-        {"run.wire.second_hop", "run.comm_dtype.boundary"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char value[64], stored[512];
-        const key *row = mics_config_key(mics_config_find(rows[i].new_path));
-        other_value(row, value, sizeof value);
-        make_stored(rows[i].old_path, value, NULL, stored, sizeof stored);
-        mics_run *run = load_kept(RUN_PLAIN, stored);
-        check_row(run, rows[i].new_path, value, "checkpoint");
-        mics_run_close(run);
-    }
-}
-
-// A run that is resumed has its gathers timed, as "auto" does.
-static void test_old_texts(void **state)
-{
-    (void)state;
-    mics_run *run = load_kept("{" RUN_BASE ", \"train_batch_size\": 1}",
-                              "{\"run\": {\"collectives\": \"measured\"}}");
-    check_row(run, "run.collectives", "\"auto\"", "checkpoint");
-    mics_run_close(run);
-    run = load_kept("{" RUN_BASE ", \"train_batch_size\": 1}",
-                    "{\"run\": {\"collectives\": \"library\"}}");
-    check_row(run, "run.collectives", "\"two-stage\"", "checkpoint");
-    mics_run_close(run);
-}
-
-// Six keys became four: what they said together is kept where it can still be said. What was
-// rounded in part intra-node is not rounded there any more, and a warning says so.
-static void test_old_dtypes(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *wire;
-        const char *intra;
-        bool in_part;
-    } cases[] = {
-        {"", "false", false},
-        {"\"second_hop\": \"int8\"", "false", false},
-        {"\"gather\": \"bf16\", \"reduce\": \"bf16\", \"second_hop\": \"bf16\"", "true", false},
-        {"\"gather\": \"bf16\", \"gather_inside\": \"fp32\"", "false", false},
-        {"\"gather_inside\": \"bf16\", \"reduce_inside\": \"bf16\", \"second_hop_inside\": "
-         "\"bf16\"",
-         "true", false},
-        {"\"gather\": \"bf16\"", "false", true},
-        {"\"second_hop\": \"bf16\"", "false", true},
-        {"\"reduce\": \"bf16\", \"second_hop\": \"bf16\"", "false", true},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char stored[512];
-        snprintf(stored, sizeof stored, "{\"run\": {\"wire\": {%s}}}", cases[i].wire);
-        mics_run *run = load_good(RUN_PLAIN);
-        seen.warnings = 0;
-        ASSERT_OK(mics_run_keep(run, "stored", stored));
-        check_row(run, "run.comm_dtype.bf16_intra_node", cases[i].intra, "checkpoint");
-        assert_int_equal(seen.warnings, cases[i].in_part ? 1 : 0);
-        mics_run_close(run);
-    }
-    mics_run *run = load_kept(RUN_WITH("\"communication_data_type\": \"bf16\""),
-                              "{\"communication_data_type\": \"bf16\", \"run\": {\"wire\": "
-                              "{\"reduce\": \"bf16\", \"second_hop\": \"bf16\"}}}");
-    check_row(run, "run.comm_dtype.bf16_intra_node", "false", "checkpoint");
-    mics_run_close(run);
-}
-
 static void test_bad_text(void **state)
 {
     (void)state;
@@ -445,7 +365,8 @@ static void test_bad_text(void **state)
          "stored:1: gradient_clipping: must be 0 or more, not -1"},
         {"{\"run\": {\"collectives\": \"tree\"}}", MICS_ERR_UNSUPPORTED,
          "stored:1: run.collectives: must be"},
-        {"{\"run\": {\"breadth\": 0}}", MICS_ERR_INVALID, "run.layered_micro_steps: must be 1 to"},
+        {"{\"run\": {\"layered_micro_steps\": 0}}", MICS_ERR_INVALID,
+         "run.layered_micro_steps: must be 1 to"},
         {"{\"train_batch_size\": 9223372036854775807, \"train_micro_batch_size_per_gpu\": -1}",
          MICS_OK, NULL},
     };
@@ -547,9 +468,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_file_goes_before, setup, teardown),
         cmocka_unit_test_setup_teardown(test_layered, setup, teardown),
         cmocka_unit_test_setup_teardown(test_layered_is_settled, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_old_names, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_old_texts, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_old_dtypes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_global_batch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_text, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocations_fail, setup, teardown),

@@ -83,10 +83,6 @@ static void test_collectives(void **state)
         "{\"run\": {\"collectives\": \"tree\"}}", MICS_ERR_UNSUPPORTED,
         "run.collectives: must be \"auto\" or \"ring\" or \"two-stage\" or \"ring-gathers\", not "
         "\"tree\"");
-    check_refused("{\"run\": {\"collectives\": \"measured\"}}", MICS_ERR_UNSUPPORTED,
-                  "run.collectives: \"measured\" is gone: write \"auto\"");
-    check_refused("{\"run\": {\"collectives\": \"Library\"}}", MICS_ERR_UNSUPPORTED,
-                  "run.collectives: \"Library\" is gone: write \"two-stage\"");
     check_refused("{\"run\": {\"collectives\": true}}", MICS_ERR_FORMAT, "must be a string");
     check_refused(RUN_WITH("\"run\": {\"steps\": 1, \"hierarchical\": false}"), MICS_ERR_FORMAT,
                   "duplicate");

@@ -11,7 +11,7 @@ words=$(sed -n '/^\[pages and code\]/,/^\[code\]/s/^[0-9]* //p' tools/lint/words
 
 # Without code, tables of what a key was called before, and keys' rows, which are the program's own texts (test_config).
 prose() { # PAGE
-    sed -e '/^ *```/,/^ *```/s/.*//' -e '/^## Keys that were renamed/,/^## [^K]/s/.*//' \
+    sed -e '/^ *```/,/^ *```/s/.*//' \
         -e '/^ *| was | is |/,/^ *$/s/.*//' -e '/^| `[a-z_0-9.]*` | .* | .* |/s/.*//' -e 's/`products\.bin`//' "$1"
 }
 
