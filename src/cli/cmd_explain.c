@@ -3,9 +3,18 @@
 // mics explain: what a run would be, without running anything.
 #include "base/size.h"
 #include "cli.h"
-#include "explain.h"
 #include "mics/log.h"
+#include "mics/memory.h"
+#include "mics/run.h"
+#include "mics/schedule.h"
+#include "printer.h"
+#include "replicas.h"
 #include "source.h"
+#include <stdio.h>
+#include <string.h>
+
+// A longer schedule shows its first and its last steps.
+enum { STEPS_FIRST = 24, STEPS_LAST = 24, MAX_OPERATIONS = 24 };
 
 static const char about[] =
     "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
@@ -46,6 +55,454 @@ static mics_status parse(cli_call *call, explain_options *options)
     return cli_parse(call, &spec);
 }
 
+// ---- collectives ----
+
+// One operation on all units that it runs alike on.
+typedef struct operation {
+    mics_step_kind kind; // PARAM_SYNC, GATHER, REDUCE, SCATTER, REPLICA_SCATTER or REPLICA_GATHER
+    const char *algorithm;
+    mics_comm_dtype dtype;
+    mics_group_axis axis;
+    int32_t units;
+    int64_t min_elems, max_elems; // of a unit
+} operation;
+
+typedef struct operations {
+    operation rows[MAX_OPERATIONS];
+    int32_t count;
+    int32_t whole_units; // that stay whole on every rank, where others are sharded
+    int64_t whole_elems; // of them together
+} operations;
+
+// "ring", "direct", ..., and "two-stage" for what runs in stages.
+static const char *algorithm_text(const mics_step *step)
+{
+    return mics_algorithm_text(step->stage == MICS_STAGE_WHOLE ? step->algorithm
+                                                               : MICS_ALGORITHM_TWO_STAGE);
+}
+
+// The stage that stands for a collective: of a gather the last, of a sum the inter-node one.
+static bool stands_for_all(const mics_step *step)
+{
+    return step->stage == MICS_STAGE_WHOLE ||
+           step->stage == (mics_step_sums(step) ? MICS_STAGE_INTER : MICS_STAGE_INTRA);
+}
+
+static operation row_of(const mics_schedule *schedule, const mics_step *step, int32_t unit)
+{
+    const int64_t elems = schedule->spec.model->units[unit].elems;
+    return (operation){.kind = step->kind,
+                       .algorithm = algorithm_text(step),
+                       .dtype = step->dtype.sent,
+                       .axis = step->axis,
+                       .units = 1,
+                       .min_elems = elems,
+                       .max_elems = elems};
+}
+
+static void add_row(operations *rows, const operation *row)
+{
+    for (int32_t i = 0; i < rows->count; i++) {
+        operation *one = &rows->rows[i];
+        // Algorithms are named by one text each.
+        if (one->kind != row->kind || one->algorithm != row->algorithm ||
+            one->dtype != row->dtype || one->axis != row->axis)
+            continue;
+        one->units++;
+        one->min_elems = row->min_elems < one->min_elems ? row->min_elems : one->min_elems;
+        one->max_elems = row->max_elems > one->max_elems ? row->max_elems : one->max_elems;
+        return;
+    }
+    if (rows->count < MAX_OPERATIONS)
+        rows->rows[rows->count++] = *row;
+}
+
+static void count_whole_units(const mics_schedule *schedule, operations *rows)
+{
+    const mics_sharding *mesh = &schedule->spec.mesh.sharding;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+        const mics_sharding *s = &schedule->sharding[u];
+        const int32_t experts = schedule->experts[u];
+        if (s->params * experts == mesh->params && s->grads * experts == mesh->grads)
+            continue;
+        rows->whole_units++;
+        rows->whole_elems += schedule->spec.model->units[u].elems;
+    }
+}
+
+// The collectives of a training step over units, in the order in which they come.
+static mics_status list_operations(mics_memory *memory, const mics_schedule *schedule,
+                                   operations *rows_out)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    operations rows = {.count = 0};
+    void *block = NULL;
+    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST,
+                        (size_t)schedule->spec.model->unit_count * sizeof(uint32_t), &block));
+    uint32_t *seen = block; // by unit: kinds, as bits
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        int32_t count = 0;
+        const int32_t *units = mics_schedule_members(schedule, step, &count);
+        if (!mics_step_is_comm(step) || !stands_for_all(step))
+            continue;
+        for (int32_t u = 0; u < count; u++) {
+            if ((seen[units[u]] >> step->kind & 1) != 0)
+                continue;
+            seen[units[u]] |= UINT32_C(1) << step->kind;
+            const operation row = row_of(schedule, step, units[u]);
+            add_row(&rows, &row);
+        }
+    }
+    mics_free(memory, block);
+    count_whole_units(schedule, &rows);
+    *rows_out = rows;
+    return MICS_OK;
+}
+
+// ---- the report ----
+
+// A column as wide as its longest entry, within bounds.
+static int width_of(int width, const char *text, int max)
+{
+    const int length = (int)strlen(text);
+    return length > width ? (length < max ? length : max) : width;
+}
+
+static void print_keys(cli_report *r, const mics_run *run)
+{
+    int keys = 0, values = 0, origins = 0;
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        const mics_run_row row = mics_run_row_at(run, i);
+        keys = width_of(keys, row.key, 60);
+        values = width_of(values, row.value, 40);
+        origins = width_of(origins, row.origin, 48);
+    }
+    cli_print(r, "keys\n");
+    cli_open(r, "keys", '[', true);
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        const mics_run_row row = mics_run_row_at(run, i);
+        cli_print(r, "  %-*s  %-*s  %-*s  %s%s\n", keys, row.key, values, row.value, origins,
+                  row.origin, row.hint ? "no effect here: " : "", row.help);
+        // Values as text: long ones are cut, and then no JSON.
+        CLI_OBJECT(r, NULL, cli_words("key", row.key), cli_words("value", row.value),
+                   cli_words("origin", row.origin));
+    }
+    cli_close(r);
+}
+
+static void print_model(cli_report *r, const mics_job *job)
+{
+    const mics_model *model = mics_job_model(job);
+    const mics_job_facts facts = mics_job_facts_get(job);
+    const int64_t params = mics_model_param_count(model);
+    cli_print(r, "\nmodel\n  %s, %lld parameters in %d units\n", model->architecture,
+              (long long)params, (int)model->unit_count);
+    CLI_ROW(r, cli_int("parameters", params));
+    cli_print(r, "\ndevice\n  %s, %s; %s\n", facts.device, facts.numbers, facts.device_why);
+    CLI_OBJECT(r, "device", cli_words("name", facts.device),
+               cli_words("precision", mics_run_precision_text(mics_job_run(job)->precision)),
+               cli_words("why", facts.device_why));
+}
+
+// Ranks of a group, as many as a line holds.
+static void print_group(const cli_report *r, mics_group group)
+{
+    enum { SHOWN = 16 };
+    for (int32_t i = 0; i < group.size && i < SHOWN; i++)
+        cli_print(r, "%s%d", i > 0 ? ", " : "", (int)mics_group_rank(group, i));
+    if (group.size > SHOWN)
+        cli_print(r, ", ... %d", (int)mics_group_rank(group, group.size - 1));
+}
+
+// The groups of several ranks that rank 0 is in; the others are alike, shifted.
+static void print_groups(const cli_report *r, const mics_mesh *mesh)
+{
+    for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++) {
+        const mics_group_axis axis = (mics_group_axis)(i / MICS_SCOPES);
+        const mics_group_scope scope = (mics_group_scope)(i % MICS_SCOPES);
+        const mics_group group = mics_mesh_group(mesh, axis, scope, 0);
+        const bool part = scope != MICS_SCOPE_WHOLE; // stages need both
+        const bool spread = mesh->experts > 1 || axis < MICS_AXIS_EXPERTS;
+        if (group.size < 2 || !spread ||
+            (part && group.size == mics_mesh_group(mesh, axis, MICS_SCOPE_WHOLE, 0).size))
+            continue;
+        cli_print(r, "  %-30s %4d ranks: ", mics_group_text(axis, scope), (int)group.size);
+        print_group(r, group);
+        cli_print(r, " (of rank 0)\n");
+    }
+}
+
+static void print_mesh(cli_report *r, const mics_mesh *mesh)
+{
+    char name[64];
+    const int32_t nodes = mesh->ranks / mesh->ranks_per_node;
+    mics_mesh_name(mesh, name, sizeof name);
+    cli_print(r, "\nmesh\n  %d rank%s, %d node%s of %d: %s\n", (int)mesh->ranks,
+              cli_plural(mesh->ranks), (int)nodes, cli_plural(nodes), (int)mesh->ranks_per_node,
+              name);
+    CLI_OBJECT(r, "mesh", cli_int("ranks", mesh->ranks),
+               cli_int("ranks_per_node", mesh->ranks_per_node),
+               cli_int("params", mesh->sharding.params), cli_int("grads", mesh->sharding.grads),
+               cli_int("optimizer", mesh->sharding.optimizer), cli_words("name", name));
+    print_groups(r, mesh);
+}
+
+static void print_replicas(cli_report *r, const mics_job *job)
+{
+    const mics_replicas replicas = mics_mesh_replicas(&mics_job_schedule(job)->spec.mesh);
+    char text[320];
+    cli_print(r, "\nreplicas\n  %s\n", cli_replicas_text(job, text, sizeof text));
+    CLI_OBJECT(r, "replicas", cli_int("params", replicas.params), cli_int("grads", replicas.grads),
+               cli_int("optimizer", replicas.optimizer),
+               cli_flag("compares_params", replicas.compares_params),
+               cli_flag("compares_optimizer", replicas.compares_optimizer),
+               cli_int("every", mics_job_run(job)->check_replicas_every));
+}
+
+// A line of the memory, unless it is `hidden` from people.
+static void print_share(cli_report *r, const char *key, const char *what, size_t bytes, bool hidden)
+{
+    char size[32];
+    const char *heading = hidden ? NULL : "";
+    CLI_ROW(r, CLI_SHOWN(-31, heading, "  %s", what),
+            CLI_SHOWN(13, heading, "%s ", mics_size_text((double)bytes, size, sizeof size)),
+            cli_column(cli_int(key, (int64_t)bytes), 19, heading, "%zu B\n", bytes));
+}
+
+static void print_limit(const cli_report *r, const mics_job *job)
+{
+    const mics_job_facts facts = mics_job_facts_get(job);
+    char text[32];
+    if (facts.limit_bytes == SIZE_MAX)
+        cli_print(r, "  there is no GPU here that says what a rank may use; run.memory_limit says "
+                     "it\n");
+    else
+        cli_print(r, "  %s: a rank may use %s%s\n",
+                  mics_job_schedule(job)->ledger.total <= facts.limit_bytes ? "fits"
+                                                                            : "DOES NOT FIT",
+                  mics_size_text((double)facts.limit_bytes, text, sizeof text),
+                  facts.limit_is_set  ? " (run.memory_limit)"
+                  : facts.accelerator ? ", its share of what this machine's GPUs have"
+                                      : ", its share of what this machine has available");
+}
+
+static void print_memory(cli_report *r, const mics_job *job)
+{
+    const mics_memory_ledger *ledger = &mics_job_schedule(job)->ledger;
+    const mics_job_facts facts = mics_job_facts_get(job);
+    cli_print(r, "\nmemory of a rank\n");
+    cli_open(r, "memory_bytes", '{', false);
+    for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
+        const char *name = mics_memory_tag_text((mics_memory_tag)tag);
+        if (!r->json || tag != MICS_MEM_HOST)
+            print_share(r, name, name, ledger->bytes[tag], ledger->bytes[tag] == 0);
+    }
+    print_share(r, "total", "in all", ledger->total, false);
+    cli_close(r);
+    print_share(r, "host_copy_bytes", "host, to load and save", facts.host_copy_bytes,
+                facts.host_copy_bytes == 0);
+    print_share(r, "node_memory_bytes", "host, copies in node memory", facts.node_memory_bytes,
+                !facts.accelerator || facts.node_memory_bytes == 0);
+    print_share(r, "save_copy_bytes", "host, to save behind steps", facts.save_copy_bytes,
+                facts.save_copy_bytes == 0);
+    print_limit(r, job);
+}
+
+static void print_operation(cli_report *r, const operation *row)
+{
+    const char *kind = mics_step_text(row->kind, MICS_STAGE_WHOLE);
+    const char *dtype = mics_comm_dtype_text(row->dtype);
+    const char *group = mics_group_text(row->axis, MICS_SCOPE_WHOLE);
+    char most[32] = "";
+    if (row->max_elems > row->min_elems)
+        snprintf(most, sizeof most, " to %lld", (long long)row->max_elems);
+    cli_print(r, "  %-15s  %-9s  %-5s  %-20s  %d unit%s of %lld%s elements\n", kind, row->algorithm,
+              dtype, group, (int)row->units, cli_plural(row->units), (long long)row->min_elems,
+              most);
+    CLI_OBJECT(r, NULL, cli_words("kind", kind), cli_words("algorithm", row->algorithm),
+               cli_words("dtype", dtype), cli_words("group", group), cli_int("units", row->units),
+               cli_int("min_elems", row->min_elems), cli_int("max_elems", row->max_elems));
+}
+
+static void print_operations(cli_report *r, const mics_schedule *schedule, const operations *all)
+{
+    cli_print(r, all->count > 0 ? "\ncollectives over units\n" : "");
+    cli_open(r, "collectives", '[', true);
+    for (int32_t i = 0; i < all->count; i++)
+        print_operation(r, &all->rows[i]);
+    cli_close(r);
+    if (all->count > 0 && all->whole_units > 0)
+        cli_print(r,
+                  "  %d unit%s of %lld elements in all stay%s whole on every rank, being smaller "
+                  "than run.param_persistence_threshold %lld\n",
+                  (int)all->whole_units, cli_plural(all->whole_units), (long long)all->whole_elems,
+                  all->whole_units == 1 ? "s" : "",
+                  (long long)schedule->spec.param_persistence_threshold);
+    CLI_OBJECT(r, "whole", cli_int("units", all->whole_units), cli_int("elems", all->whole_elems));
+}
+
+static void print_sent(cli_report *r, const char *key, const char *what, mics_bytes bytes)
+{
+    char intra[32], inter[32];
+    cli_print(r, "  %-28s %14s %14s\n", what,
+              mics_size_text((double)bytes.intra, intra, sizeof intra),
+              mics_size_text((double)bytes.inter, inter, sizeof inter));
+    CLI_OBJECT(r, key, cli_int("intra", bytes.intra), cli_int("inter", bytes.inter));
+}
+
+static void print_bytes(cli_report *r, const mics_schedule *schedule)
+{
+    cli_print(r, "\nbytes sent in a step, all ranks together\n  %-28s %14s %14s\n", "",
+              "intra-node", "inter-node");
+    cli_open(r, "sent_bytes", '{', false);
+    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
+        const mics_step_kind kind = (mics_step_kind)(i / MICS_STAGES);
+        const mics_step_stage stage = (mics_step_stage)(i % MICS_STAGES);
+        const mics_bytes bytes = mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, kind, stage);
+        if (bytes.intra > 0 || bytes.inter > 0)
+            print_sent(r, mics_step_text(kind, stage), mics_step_text(kind, stage), bytes);
+    }
+    print_sent(r, "all", "in all", mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN));
+    cli_close(r);
+}
+
+// What "auto" chose, where there was a choice.
+static void print_layered_choice(const cli_report *r, const mics_layered_choice *layered,
+                                 int32_t of)
+{
+    char bytes[32], before[32], more[32], each[32], state[32];
+    cli_print(r, "\nlayered accumulation\n  %d of %d micro-steps (%s)\n", (int)layered->number,
+              (int)of, layered->why);
+    cli_print(r, "  %s between nodes, with one %s; %s more memory of a rank\n",
+              mics_size_text((double)layered->inter_bytes, bytes, sizeof bytes),
+              mics_size_text((double)layered->inter_bytes_of_one, before, sizeof before),
+              mics_size_text((double)layered->more_bytes, more, sizeof more));
+    cli_print(r, "  each further one takes %s; the state of a rank is %s\n",
+              mics_size_text((double)layered->each_bytes, each, sizeof each),
+              mics_size_text((double)layered->state_bytes, state, sizeof state));
+}
+
+static void print_layered(cli_report *r, const mics_job *job)
+{
+    const mics_layered_choice layered = mics_job_facts_get(job).layered;
+    const mics_schedule_spec *spec = &mics_job_schedule(job)->spec;
+    if (layered.automatic && spec->micro_steps > 1 && spec->mesh.ranks > spec->mesh.ranks_per_node)
+        print_layered_choice(r, &layered, spec->micro_steps);
+    cli_open(r, "layered", '{', false);
+    CLI_ROW(r, cli_int("micro_steps", spec->layered_micro_steps), cli_int("of", spec->micro_steps));
+    if (layered.automatic)
+        CLI_ROW(r, cli_words("why", layered.why), cli_int("sent_inter_bytes", layered.inter_bytes),
+                cli_int("sent_inter_bytes_of_one", layered.inter_bytes_of_one),
+                cli_int("more_memory_bytes", (int64_t)layered.more_bytes),
+                cli_int("each_bytes", (int64_t)layered.each_bytes),
+                cli_int("state_bytes", (int64_t)layered.state_bytes));
+    cli_close(r);
+}
+
+// What a step moves or computes.
+static const char *work_text(const mics_step *step, char text[64])
+{
+    char size[32];
+    if (!mics_step_is_comm(step))
+        snprintf(text, 64, "%.3g MFLOP", step->flops / 1e6);
+    else if (step->block_bytes == 0)
+        snprintf(text, 64, "shared     ");
+    else
+        snprintf(text, 64, "%s %s", mics_size_text((double)step->block_bytes, size, sizeof size),
+                 step->unit >= 0 ? mics_comm_dtype_text(step->dtype.sent) : "    ");
+    return text;
+}
+
+static void print_step(cli_report *r, const mics_schedule *schedule, int32_t index)
+{
+    const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[index];
+    const mics_unit *units = schedule->spec.model->units;
+    char work[64], micro[16] = "-", name[MICS_NAME_BYTES + 16];
+    if (step->micro_step >= 0)
+        snprintf(micro, sizeof micro, "%d", (int)step->micro_step);
+    snprintf(name, sizeof name, "%s", step->unit >= 0 ? units[step->unit].name : "-");
+    if (step->member_count > 0)
+        snprintf(name, sizeof name, "%s +%d", units[step->unit].name, (int)step->member_count - 1);
+    cli_print(r, "  %5d %-8s %-17s %-16s %5s %18s", (int)index, mics_stream_text(step->stream),
+              mics_step_text(step->kind, step->stage), name, micro, work_text(step, work));
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        cli_print(r, step->wait[stream] >= 0 ? " %5d" : "     -", (int)step->wait[stream]);
+    cli_print(r, "\n");
+}
+
+static void write_step(cli_report *r, const mics_schedule *schedule, const mics_step *step)
+{
+    int32_t count = 0;
+    (void)mics_schedule_members(schedule, step, &count);
+    cli_open(r, NULL, '{', false);
+    CLI_ROW(r, cli_words("stream", mics_stream_text(step->stream)),
+            cli_words("kind", mics_step_text(step->kind, step->stage)), cli_int("unit", step->unit),
+            cli_int("units", count), cli_int("micro_step", step->micro_step),
+            cli_int("block_bytes", (int64_t)step->block_bytes),
+            cli_words("dtype", mics_comm_dtype_text(step->dtype.sent)));
+    if (mics_step_is_comm(step))
+        CLI_ROW(r, cli_words("algorithm", algorithm_text(step)));
+    CLI_ROW(r, cli_rounded("flops", step->flops));
+    cli_open(r, "wait", '[', false);
+    for (int stream = 0; stream < MICS_STREAMS; stream++)
+        CLI_ROW(r, cli_int(NULL, step->wait[stream]));
+    cli_close(r);
+    cli_close(r);
+}
+
+// The text leaves out the middle of a long schedule, unless `all_steps`.
+static void print_steps(cli_report *r, const mics_schedule *schedule, bool all_steps)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    const int32_t last = list->count - STEPS_LAST;
+    cli_print(r,
+              "\nschedule of a step: %d entries, %.3g GFLOP a rank, on three streams at once: "
+              "compute, intra\n(intra-node collectives) and inter (inter-node); a step waits for "
+              "those named on each\n",
+              (int)list->count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9);
+    if (schedule->spec.layered_micro_steps > 1)
+        cli_print(r, "  %d of %d micro-steps are layered\n",
+                  (int)schedule->spec.layered_micro_steps, (int)schedule->spec.micro_steps);
+    cli_print(r, "  %5s %-8s %-17s %-16s %5s %18s %17s\n", "", "stream", "kind", "unit", "micro",
+              "block or work", "waits for");
+    cli_open(r, "steps", '[', true);
+    for (int32_t i = 0; i < list->count; i++) {
+        if (!r->json && !all_steps && i == STEPS_FIRST && last > i + 1) {
+            cli_print(r, "  ... %d more; --all-steps shows them\n", (int)(last - i));
+            i = last;
+        }
+        if (r->json)
+            write_step(r, schedule, &list->steps[i]);
+        else
+            print_step(r, schedule, i);
+    }
+    cli_close(r);
+}
+
+static mics_status print_report(mics_memory *memory, const mics_job *job,
+                                const explain_options *options)
+{
+    const mics_schedule *schedule = mics_job_schedule(job);
+    cli_report report = {.json = options->json};
+    operations all;
+    MICS_TRY(list_operations(memory, schedule, &all));
+    cli_open(&report, NULL, '{', true);
+    print_keys(&report, mics_job_run(job));
+    print_model(&report, job);
+    print_mesh(&report, &schedule->spec.mesh);
+    print_replicas(&report, job);
+    print_memory(&report, job);
+    print_operations(&report, schedule, &all);
+    print_bytes(&report, schedule);
+    print_layered(&report, job);
+    print_steps(&report, schedule, options->all_steps);
+    cli_close(&report);
+    return MICS_OK;
+}
+
+// ---- the whole ----
+
 // What does not fit would not be trained, so it is no success.
 static mics_status check_fits(const mics_job *job)
 {
@@ -71,8 +528,7 @@ static mics_status explain(cli_call *call, const explain_options *options, const
                                 .ranks = (int32_t)options->ranks,
                                 .nodes = (int32_t)options->nodes};
     MICS_TRY(mics_job_size(&spec, &job));
-    mics_status status = options->json ? cli_explain_json(call->memory, job)
-                                       : cli_explain_text(call->memory, job, options->all_steps);
+    mics_status status = print_report(call->memory, job, options);
     if (status == MICS_OK)
         status = check_fits(job);
     (void)mics_job_close(job);
