@@ -117,8 +117,14 @@ static void take_losses(plan_options *options)
     losses->checkpoint_bytes_per_s = options->checkpoint_gb_per_s * 1e9;
 }
 
+static cli_report report_of(const plan_options *options)
+{
+    return (cli_report){.json = options->json, .digits = 9};
+}
+
 static mics_status plan_once(const mics_plan *plan, const plan_options *options)
 {
+    cli_report report = report_of(options);
     mics_plan_found found = {.planner = NULL};
     mics_status status = mics_plan_find(plan, plan->nodes, (int32_t)options->top, &found);
     if (status == MICS_OK)
@@ -127,26 +133,23 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
         status = mics_plan_check_degrees(plan, &found);
     if (status == MICS_OK && found.result->count == 0 && !found.uneven)
         status = mics_plan_fail_fit(plan, &found);
-    if (status == MICS_OK && options->json)
-        cli_plan_json(plan, &found, &options->goal);
-    else if (status == MICS_OK)
-        cli_plan_text(plan, &found, &options->goal, options->wide);
+    if (status == MICS_OK)
+        cli_plan_found(&report, plan, &found, &options->goal, options->wide);
     mics_plan_found_close(&found);
     return status;
 }
 
 static mics_status plan_sweep(const mics_plan *plan, const plan_options *options, cli_work *work)
 {
+    cli_report report = report_of(options);
     mics_plan_sweep *sweep = NULL;
     mics_status status = mics_plan_sweep_open(plan, options->sweep, &sweep);
     cli_work_close(work);
     MICS_TRY(status);
     if (options->svg != NULL)
-        status = cli_sweep_svg(plan, sweep, options->svg);
-    if (status == MICS_OK && options->json)
-        cli_sweep_json(plan, sweep, &options->goal);
-    else if (status == MICS_OK)
-        cli_sweep_text(plan, sweep, &options->goal, options->wide);
+        status = cli_plan_sweep_svg(plan, sweep, options->svg);
+    if (status == MICS_OK)
+        cli_plan_sweep(&report, plan, sweep, &options->goal, options->wide);
     mics_plan_sweep_close(sweep);
     return status;
 }
@@ -154,6 +157,7 @@ static mics_status plan_sweep(const mics_plan *plan, const plan_options *options
 static mics_status compare_clusters(cli_call *call, const plan_options *options,
                                     const mics_plan_spec *spec, cli_work *work)
 {
+    cli_report report = report_of(options);
     mics_plan_offers *offers = NULL;
     if (options->sweep != NULL)
         return mics_fail(MICS_ERR_INVALID, "--sweep is of one cluster; give one --cluster");
@@ -163,10 +167,8 @@ static mics_status compare_clusters(cli_call *call, const plan_options *options,
     MICS_TRY(status);
     if (options->svg != NULL)
         status = cli_plan_offers_svg(offers, spec->file, options->svg);
-    if (status == MICS_OK && options->json)
-        cli_plan_offers_json(offers);
-    else if (status == MICS_OK)
-        cli_plan_offers_text(offers, &options->goal, options->wide);
+    if (status == MICS_OK)
+        cli_plan_offers(&report, offers, &options->goal, options->wide);
     mics_plan_offers_close(offers);
     return status;
 }
@@ -269,5 +271,6 @@ mics_status cmd_plan(cli_call *call)
     if (call->arguments.count > 0)
         return mics_fail(MICS_ERR_INVALID, "--list prints the whole catalogue; remove %s",
                          call->arguments.items[0]);
-    return cli_plan_list(call->memory, options.json);
+    cli_report report = report_of(&options);
+    return cli_plan_list(&report, call->memory);
 }

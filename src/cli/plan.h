@@ -4,82 +4,79 @@
 #ifndef MICS_CLI_PLAN_H
 #define MICS_CLI_PLAN_H
 
-#include "mics/log.h"
 #include "mics/planning.h"
+#include "printer.h"
+
+// ---- plan_words.c ----
 
 /* How a precision is called: "fp32", "bf16 with fp32 masters". */
 const char *cli_plan_precision_text(const mics_plan *plan);
 
-/* Layered micro-steps of a choice; 1 where there is no choice. */
-int32_t cli_plan_layered(const mics_plan_choice *choice);
-
-enum { CLI_PLAN_DEGREES_BYTES = 48 };
-
 /* Degrees alone: "8|64|512 E4", "t2 p4 d64e8 v14"; "--" where there is no choice. */
-const char *cli_plan_degrees(const mics_plan_entry *entry, char text[CLI_PLAN_DEGREES_BYTES]);
+cli_word cli_plan_degrees(const mics_plan_entry *entry);
 
 /* The name, in a table; of a long one the degrees alone. */
-const char *cli_plan_short_name(const mics_plan_entry *entry, char text[CLI_PLAN_DEGREES_BYTES]);
+cli_word cli_plan_short_name(const mics_plan_entry *entry);
 
-// Of tables without --wide.
-enum { CLI_PLAN_COLUMNS = 120 };
+/* Three digits, and large ones whole, with commas: "0.534", "53.4", "49,650". */
+cli_word cli_plan_figure(double value);
 
-/* Prints a text in lines of at most so many columns; all but the first begin with `indent` spaces. */
-void cli_plan_wrapped(const char *text, int indent);
+/* Four digits, and large ones whole. */
+cli_word cli_plan_rate(double value);
 
-/* Prints one line, or where it is longer lines of at most CLI_PLAN_COLUMNS. */
-MICS_PRINTF(1, 2) void cli_plan_say(const char *format, ...);
+/* "32 x 2 rec": micro-batch, micro-steps, recomputed. */
+cli_word cli_plan_batch(const mics_plan_choice *choice);
 
-/* Prints a sentence in lines as wide as the terminal, at most CLI_PLAN_COLUMNS, cut behind commas and
+/* Prints a sentence in lines as wide as the terminal, at most CLI_COLUMNS, cut behind commas and
  * colons where a line has one; all but the first are indented. */
 void cli_plan_phrases(const char *text);
 
-// ---- plans: tables, and JSON ----
+// ---- plan_found.c: the plans of one cluster ----
 
-void cli_plan_text(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal,
-                   bool wide);
-void cli_plan_json(const mics_plan *plan, const mics_plan_found *found, const mics_plan_goal *goal);
-void cli_plan_entry_json(const mics_plan *plan, const mics_plan_entry *entry);
+void cli_plan_found(cli_report *report, const mics_plan *plan, const mics_plan_found *found,
+                    const mics_plan_goal *goal, bool wide);
 
-/* "name" to "pipeline", without braces. */
-void cli_plan_choice_json(const mics_plan_entry *entry);
+/* An entry as JSON, `key` NULL in lists; null for NULL. */
+void cli_plan_entry(cli_report *report, const char *key, const mics_plan *plan,
+                    const mics_plan_entry *entry);
 
-// ---- what a buyer reads ----
+/* Members "name" to "pipeline" of JSON; in the text columns "P|G|O" to "g/r". */
+void cli_plan_choice(cli_report *report, const mics_plan_entry *entry);
 
-enum { CLI_PLAN_FIGURE_BYTES = 32 };
+// ---- plan_offer.c: what a buyer reads ----
 
-/* Three digits, and large ones whole, with commas: "0.534", "53.4", "49,650". Returns `text`. */
-const char *cli_plan_figure(double value, char text[CLI_PLAN_FIGURE_BYTES]);
+/* The answer in sentences that begin with `where`, what its figures rest on, and what is `faster`
+ * ("": nothing known). Of the text alone. */
+void cli_plan_answer(cli_report *report, const mics_plan_offer *offer, const mics_plan_goal *goal,
+                     const char *where, const char *faster, double faster_us);
 
-/* The answer in a sentence that begins with `where`, what its figures rest on, and what is `faster`
- * ("": nothing known). */
-void cli_plan_answer(const mics_plan_offer *offer, const mics_plan_goal *goal, const char *where,
-                     const char *faster, double faster_us);
-/* What failures and checkpoints leave of a training: some lines; members of a JSON object. */
-void cli_plan_goodput_text(const mics_plan_offer *offer);
-void cli_plan_goodput_json(const mics_plan_goodput *goodput);
-void cli_plan_offer_json(const mics_plan_offer *offer);
+/* An offer as JSON, `key` NULL in lists. */
+void cli_plan_offer(cli_report *report, const char *key, const mics_plan_offer *offer);
 
-/* ", "tokens"" to ", "meets_goal"", without braces. */
-void cli_plan_cost_json(const mics_plan_offer *offer);
-void cli_plan_offers_text(const mics_plan_offers *offers, const mics_plan_goal *goal, bool wide);
-void cli_plan_offers_json(const mics_plan_offers *offers);
+/* Members "tokens" to "meets_goal" of JSON. */
+void cli_plan_cost(cli_report *report, const mics_plan_offer *offer);
 
-/* Time and price of the offers of one model, as a picture. */
+void cli_plan_offers(cli_report *report, const mics_plan_offers *offers, const mics_plan_goal *goal,
+                     bool wide);
+
+/* The catalogue, a line a machine. */
+mics_status cli_plan_list(cli_report *report, mics_memory *memory);
+
+/* plan_goodput.c: what failures and checkpoints leave of a training: lines; members of JSON. */
+void cli_plan_goodput(cli_report *report, const mics_plan_offer *offer);
+
+// ---- plan_sweep.c ----
+
+void cli_plan_sweep(cli_report *report, const mics_plan *plan, const mics_plan_sweep *sweep,
+                    const mics_plan_goal *goal, bool wide);
+
+// ---- plan_svg.c: pictures ----
+
+/* Curves of a sweep. */
+mics_status cli_plan_sweep_svg(const mics_plan *plan, const mics_plan_sweep *sweep,
+                               const char *path);
+
+/* Time and price of the offers of one model. */
 mics_status cli_plan_offers_svg(const mics_plan_offers *offers, const char *file, const char *path);
-
-/* "configs/bert-10b.json" is "bert-10b". */
-void cli_plan_model_name(const char *path, char *text, size_t capacity);
-
-/* The catalogue, one line a machine, or as JSON. */
-mics_status cli_plan_list(mics_memory *memory, bool as_json);
-
-// ---- a sweep: a table, JSON, and a picture ----
-
-void cli_sweep_text(const mics_plan *plan, const mics_plan_sweep *sweep, const mics_plan_goal *goal,
-                    bool wide);
-void cli_sweep_json(const mics_plan *plan, const mics_plan_sweep *sweep,
-                    const mics_plan_goal *goal);
-mics_status cli_sweep_svg(const mics_plan *plan, const mics_plan_sweep *sweep, const char *path);
 
 #endif

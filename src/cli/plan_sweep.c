@@ -1,271 +1,164 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A sweep as a table, as JSON, and as a picture.
-#include "base/file.h"
-#include "base/text.h"
-#include "mics/report.h"
+// A sweep: the best plan and the baselines by the size of the cluster, or by P.
 #include "plan.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { NOTE_COLUMN = 14 };
 
-// ---- table ----
-
 // What a table of a sweep has beside the best plan.
-typedef struct sweep_columns {
+typedef struct table {
+    const mics_plan *plan;
+    const mics_plan_sweep *sweep;
     const mics_plan_goal *goal;
     bool wide;
     bool whole; // a goal says how many tokens: days and price
-} sweep_columns;
+} table;
 
 // Without --wide those that most readers compare with; with days and price fewer.
-static bool is_shown(const mics_plan_sweep *sweep, const sweep_columns *columns, int32_t curve)
+static bool is_shown(const table *t, int32_t curve)
 {
     static const char *const always[] = {"best", "zero3", "mics", "megatron"};
     static const char *const with_space[] = {"mics+", "hpz"};
-    const char *name = sweep->names[curve];
-    bool shown = columns->wide || sweep->over_params;
+    const char *name = t->sweep->names[curve];
+    bool shown = t->wide || t->sweep->over_params;
     for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
         shown = shown || strcmp(name, always[i]) == 0;
-    for (size_t i = 0; !columns->whole && i < sizeof with_space / sizeof with_space[0]; i++)
+    for (size_t i = 0; !t->whole && i < sizeof with_space / sizeof with_space[0]; i++)
         shown = shown || strcmp(name, with_space[i]) == 0;
     return shown;
 }
 
-static void print_cost(const mics_plan_offer *offer)
+// What JSON says of the best plan and of what it is compared with.
+static void write_curves(cli_report *r, const table *t, const mics_plan_point *point)
 {
-    char text[CLI_PLAN_FIGURE_BYTES];
-    printf("%7s", cli_plan_figure(offer->days.typical, text));
-    printf("%12s%c", offer->usd.typical > 0 ? cli_plan_figure(offer->usd.typical, text) : "-",
-           offer->meets ? ' ' : '!');
+    cli_plan_entry(r, "plan", t->plan, point->has[0] ? &point->curves[0] : NULL);
+    cli_open(r, "baselines", '{', false);
+    for (int32_t c = 1; point->curves[0].step_us > 0 && c < t->sweep->curve_count; c++)
+        cli_plan_entry(r, t->sweep->names[c], t->plan, &point->curves[c]);
+    cli_close(r);
 }
 
-static void print_point(const mics_plan *plan, const mics_plan_sweep *sweep,
-                        const sweep_columns *columns, const mics_plan_point *point)
+static void print_best(cli_report *r, const mics_plan_entry *best)
 {
-    const mics_plan_entry *best = &point->curves[0];
-    char batch[32], degrees[CLI_PLAN_DEGREES_BYTES];
-    if (!point->has[0]) {
-        printf("%5d %6d  ", (int)point->size, (int)point->ranks);
-        cli_plan_wrapped(point->note, NOTE_COLUMN);
-        return;
-    }
-    snprintf(batch, sizeof batch, "%lld x %d%s", (long long)best->choice.micro_batch,
-             (int)best->choice.micro_steps, best->choice.recompute ? " rec" : "");
-    printf("%5d %6d  %-18s %-12s %8.1f ", (int)point->size, (int)point->ranks,
-           cli_plan_short_name(best, degrees), batch, best->step_us * 1e-3);
-    printf(best->tokens_per_s < 9999.5 ? "%9.4g" : "%9.0f", best->tokens_per_s);
-    if (columns->whole) {
-        const mics_plan_offer offer = mics_plan_offer_get(plan, point->nodes, best, columns->goal);
-        print_cost(&offer);
-    }
-    for (int32_t c = 0; c < sweep->curve_count; c++) {
-        if (!is_shown(sweep, columns, c))
-            continue;
-        if (point->has[c])
-            printf(" %8.1f", point->curves[c].tflops_per_gpu);
-        else
-            printf(" %8s", "-");
-    }
-    printf("\n");
+    CLI_ROW(r, CLI_SHOWN(-19, "best plan", "%s ", cli_plan_short_name(best).text),
+            CLI_SHOWN(-13, "micro-batch", "%s ", cli_plan_batch(&best->choice).text),
+            CLI_SHOWN(9, "step ms ", "%.1f ", best->step_us * 1e-3),
+            CLI_SHOWN(9, "tokens/s", "%s", cli_plan_rate(best->tokens_per_s).text));
 }
 
-static bool has_goal(const mics_plan_goal *goal)
+static void print_cost(cli_report *r, const table *t, const mics_plan_point *point)
 {
-    return goal->tokens > 0 || goal->days > 0 || goal->usd > 0;
+    mics_plan_offer offer = {.nodes = 0};
+    if (!r->headings)
+        offer = mics_plan_offer_get(t->plan, point->nodes, &point->curves[0], t->goal);
+    const double usd = offer.usd.typical;
+    cli_plan_cost(r, &offer);
+    if (t->whole)
+        CLI_ROW(r, CLI_SHOWN(7, "days", "%s", cli_plan_figure(offer.days.typical).text),
+                CLI_SHOWN(13, "USD ", "%s%c", usd > 0 ? cli_plan_figure(usd).text : "-",
+                          offer.meets ? ' ' : '!'));
 }
 
-static void print_sweep_head(const mics_plan *plan, const mics_plan_sweep *sweep,
-                             const sweep_columns *columns)
+static void print_point(cli_report *r, const table *t, const mics_plan_point *point)
 {
-    printf("%s on %s, sequences of %lld tokens, %s\n", plan->run->model_config, plan->cluster.name,
-           (long long)plan->length, cli_plan_precision_text(plan));
-    printf("TFLOP/s a GPU (model FLOPs, without recomputation) of the best plan and of what it is "
-           "compared with; -: does not fit\n");
-    if (columns->whole)
-        printf("days and USD: of %s, typical; !: misses the goal\n",
-               columns->goal->tokens > 0 ? "all tokens" : "what the goal is enough for");
-    printf("\n%5s %6s  %-18s %-12s %8s %9s", sweep->over_params ? "P" : "nodes", "ranks",
-           "best plan", "micro-batch", "step ms", "tokens/s");
-    if (columns->whole)
-        printf("%7s%12s ", "days", "USD");
-    for (int32_t c = 0; c < sweep->curve_count; c++) {
-        if (is_shown(sweep, columns, c))
-            printf(" %8s", sweep->names[c]);
+    const bool over_params = t->sweep->over_params;
+    const bool planned = point->has[0] || r->headings;
+    cli_open(r, NULL, '{', false);
+    CLI_ROW(r,
+            cli_column(cli_int(over_params ? "params" : "size", point->size), 6,
+                       over_params ? "P " : "nodes ", "%d ", (int)point->size),
+            cli_int("nodes", point->nodes),
+            cli_column(cli_int("ranks", point->ranks), 8, "ranks  ", "%d  ", (int)point->ranks),
+            cli_int("global_batch", point->global_batch), cli_name("note", point->note));
+    if (r->json)
+        write_curves(r, t, point);
+    else if (!planned)
+        cli_say(r, NOTE_COLUMN, "%s", point->note);
+    else
+        print_best(r, &point->curves[0]);
+    if (planned)
+        print_cost(r, t, point);
+    for (int32_t c = 0; planned && c < t->sweep->curve_count; c++) {
+        if (is_shown(t, c))
+            CLI_ROW(r, CLI_SHOWN(9, t->sweep->names[c], point->has[c] ? "%.1f" : "-",
+                                 point->curves[c].tflops_per_gpu));
     }
-    printf("\n");
+    if (planned)
+        cli_print(r, "\n");
+    cli_close(r);
+}
+
+static void print_head(cli_report *r, const table *t)
+{
+    const mics_plan *plan = t->plan;
+    cli_print(r, "%s on %s, sequences of %lld tokens, %s\n", plan->run->model_config,
+              plan->cluster.name, (long long)plan->length, cli_plan_precision_text(plan));
+    CLI_ROW(r, cli_words("sweep", t->sweep->over_params ? "P" : "nodes"),
+            cli_words("config", plan->run->model_config), cli_words("cluster", plan->cluster.name),
+            cli_int("sequence_length", plan->length),
+            cli_words("math", mics_math_text(plan->math)));
+    cli_print(r,
+              "TFLOP/s a GPU (model FLOPs, without recomputation) of the best plan and of what it "
+              "is compared with; -: does not fit\n");
+    if (t->whole)
+        cli_print(r, "days and USD: of %s, typical; !: misses the goal\n",
+                  t->goal->tokens > 0 ? "all tokens" : "what the goal is enough for");
+    cli_print(r, "\n");
 }
 
 // Why the paper's sharding loses where ZeRO-3 beats it.
-static void print_losses(const mics_plan_sweep *sweep)
+static void print_losses(const cli_report *r, const mics_plan_sweep *sweep)
 {
     for (int32_t i = 0; !sweep->over_params && i < sweep->point_count; i++) {
         const mics_plan_point *point = &sweep->points[i];
         const mics_plan_entry *mics = &point->curves[1 + MICS_PLAN_MICS];
         const mics_plan_entry *zero3 = &point->curves[1 + MICS_PLAN_ZERO3];
-        char text[sizeof mics->name + sizeof mics->why + 32];
         if (!point->has[1 + MICS_PLAN_MICS] || !point->has[1 + MICS_PLAN_ZERO3] ||
             mics->step_us <= 1.01 * zero3->step_us)
             continue;
-        snprintf(text, sizeof text, "%s on %d node%s: %s", mics->name, (int)point->nodes,
-                 point->nodes == 1 ? "" : "s", mics->why);
-        printf("\n");
-        cli_plan_wrapped(text, 0);
+        cli_print(r, "\n");
+        cli_say(r, 0, "%s on %d node%s: %s", mics->name, (int)point->nodes,
+                cli_plural(point->nodes), mics->why);
     }
 }
 
 // Why there is a dash where it is not for memory; a reason that stays the same is said once.
-static void print_no_cuts(const mics_plan_sweep *sweep)
+static void print_no_cuts(const cli_report *r, const mics_plan_sweep *sweep)
 {
-    const int megatron = 1 + MICS_PLAN_MEGATRON;
     const char *said = "";
-    char text[MICS_PLAN_WHY_BYTES + 64];
     for (int32_t i = 0; !sweep->over_params && i < sweep->point_count; i++) {
         const mics_plan_point *point = &sweep->points[i];
-        const char *why = point->curves[megatron].why;
-        if (!point->has[0] || point->curves[megatron].choice.micro_batch > 0 ||
-            strcmp(why, said) == 0)
+        const mics_plan_entry *megatron = &point->curves[1 + MICS_PLAN_MEGATRON];
+        if (!point->has[0] || megatron->choice.micro_batch > 0 || strcmp(megatron->why, said) == 0)
             continue;
-        said = why;
-        mics_text_format(text, sizeof text, "megatron on %d node%s: %s", (int)point->nodes,
-                         point->nodes == 1 ? "" : "s", why);
-        printf("\n");
-        cli_plan_wrapped(text, 0);
+        said = megatron->why;
+        cli_print(r, "\n");
+        cli_say(r, 0, "megatron on %d node%s: %s", (int)point->nodes, cli_plural(point->nodes),
+                megatron->why);
     }
 }
 
-void cli_sweep_text(const mics_plan *plan, const mics_plan_sweep *sweep, const mics_plan_goal *goal,
-                    bool wide)
+void cli_plan_sweep(cli_report *r, const mics_plan *plan, const mics_plan_sweep *sweep,
+                    const mics_plan_goal *goal, bool wide)
 {
-    const sweep_columns columns = {.goal = goal, .wide = wide, .whole = has_goal(goal)};
-    print_sweep_head(plan, sweep, &columns);
+    const table columns = {.plan = plan,
+                           .sweep = sweep,
+                           .goal = goal,
+                           .wide = wide,
+                           .whole = goal->tokens > 0 || goal->days > 0 || goal->usd > 0};
+    cli_open(r, NULL, '{', true);
+    print_head(r, &columns);
+    r->headings = !r->json;
+    if (r->headings)
+        print_point(r, &columns, &sweep->points[0]);
+    r->headings = false;
+    cli_open(r, "points", '[', true);
     for (int32_t i = 0; i < sweep->point_count; i++)
-        print_point(plan, sweep, &columns, &sweep->points[i]);
-    print_losses(sweep);
-    print_no_cuts(sweep);
-}
-
-// ---- JSON ----
-
-static void print_curves(const mics_plan *plan, const mics_plan_sweep *sweep,
-                         const mics_plan_goal *goal, const mics_plan_point *point)
-{
-    const bool any = point->curves[0].step_us > 0;
-    printf("\"plan\": ");
-    if (point->has[0])
-        cli_plan_entry_json(plan, &point->curves[0]);
-    else
-        printf("null");
-    printf(", \"baselines\": {");
-    for (int32_t c = 1; any && c < sweep->curve_count; c++) {
-        printf("%s\"%s\": ", c > 1 ? ", " : "", sweep->names[c]);
-        cli_plan_entry_json(plan, &point->curves[c]);
-    }
-    printf("}");
-    if (point->has[0]) {
-        const mics_plan_offer offer =
-            mics_plan_offer_get(plan, point->nodes, &point->curves[0], goal);
-        cli_plan_cost_json(&offer);
-    }
-}
-
-void cli_sweep_json(const mics_plan *plan, const mics_plan_sweep *sweep, const mics_plan_goal *goal)
-{
-    printf("{\n  \"sweep\": \"%s\", \"config\": ", sweep->over_params ? "P" : "nodes");
-    mics_text_write_quoted(stdout, plan->run->model_config);
-    printf(", \"cluster\": ");
-    mics_text_write_quoted(stdout, plan->cluster.name);
-    printf(", \"sequence_length\": %lld, \"math\": \"%s\",\n  \"points\": [",
-           (long long)plan->length, mics_math_text(plan->math));
-    for (int32_t i = 0; i < sweep->point_count; i++) {
-        const mics_plan_point *point = &sweep->points[i];
-        printf("%s\n    {\"%s\": %d, \"nodes\": %d, \"ranks\": %d, \"global_batch\": %lld, "
-               "\"note\": ",
-               i > 0 ? "," : "", sweep->over_params ? "params" : "size", (int)point->size,
-               (int)point->nodes, (int)point->ranks, (long long)point->global_batch);
-        if (point->note[0] != '\0')
-            mics_text_write_quoted(stdout, point->note);
-        else
-            printf("null");
-        printf(", ");
-        print_curves(plan, sweep, goal, point);
-        printf("}");
-    }
-    printf("\n  ]\n}\n");
-}
-
-// ---- picture ----
-
-typedef struct picture {
-    double y[MICS_PLAN_MAX_CURVES][MICS_PLAN_MAX_POINTS];
-    char ticks[MICS_PLAN_MAX_POINTS][16];
-    const char *tick_texts[MICS_PLAN_MAX_POINTS];
-    char title[256], subtitle[256];
-} picture;
-
-static void fill_picture(const mics_plan *plan, const mics_plan_sweep *sweep, picture *p,
-                         mics_chart *chart)
-{
-    char model[96];
-    cli_plan_model_name(plan->run->model_config, model, sizeof model);
-    for (int32_t i = 0; i < sweep->point_count; i++) {
-        const mics_plan_point *point = &sweep->points[i];
-        snprintf(p->ticks[i], sizeof p->ticks[i], "%d", (int)point->size);
-        p->tick_texts[i] = p->ticks[i];
-        for (int32_t c = 0; c < sweep->curve_count; c++)
-            p->y[c][i] = point->has[c] ? point->curves[c].tflops_per_gpu : NAN;
-    }
-    const mics_plan_point *last = &sweep->points[sweep->point_count - 1];
-    snprintf(p->title, sizeof p->title, "%s on %s", model, plan->cluster.name);
-    if (sweep->over_params)
-        snprintf(p->subtitle, sizeof p->subtitle,
-                 "%d nodes, %lld sequences of %lld tokens a step, %s", (int)plan->nodes,
-                 (long long)last->global_batch, (long long)plan->length,
-                 cli_plan_precision_text(plan));
-    else if (plan->train_batch > 0)
-        snprintf(p->subtitle, sizeof p->subtitle, "%lld sequences of %lld tokens a step, %s",
-                 (long long)plan->train_batch, (long long)plan->length,
-                 cli_plan_precision_text(plan));
-    else
-        snprintf(p->subtitle, sizeof p->subtitle,
-                 "%lld sequences of %lld tokens a GPU and step, %s", (long long)plan->rank_batch,
-                 (long long)plan->length, cli_plan_precision_text(plan));
-    chart->title = p->title;
-    chart->subtitle = p->subtitle;
-    chart->x_texts = p->tick_texts;
-    chart->x_count = sweep->point_count;
-}
-
-// Of nine curves the picture holds eight: ddp, which fits small models alone, stands back.
-static void take_series(const mics_plan_sweep *sweep, const picture *p, mics_chart *chart)
-{
-    for (int32_t c = 0; c < sweep->curve_count; c++) {
-        if (sweep->curve_count > MICS_CHART_SERIES && strcmp(sweep->names[c], "ddp") == 0)
-            continue;
-        chart->series[chart->series_count++] =
-            (mics_chart_series){c == 0 ? "best plan" : sweep->names[c], p->y[c]};
-    }
-}
-
-mics_status cli_sweep_svg(const mics_plan *plan, const mics_plan_sweep *sweep, const char *path)
-{
-    mics_chart chart = {
-        .x_label = sweep->over_params ? "P: GPUs that parameters are sharded over" : "nodes",
-        .y_label = "TFLOP/s per GPU (model FLOPs)",
-        .note = "Predicted by mics plan. Curves end where the model does not fit. Recomputation is "
-                "not counted as work.",
-    };
-    char *svg = NULL;
-    void *block = NULL;
-    MICS_TRY(mics_alloc(plan->memory, MICS_MEM_HOST, sizeof(picture), &block));
-    fill_picture(plan, sweep, block, &chart);
-    take_series(sweep, block, &chart);
-    mics_status status = mics_chart_svg(plan->memory, &chart, &svg);
-    if (status == MICS_OK)
-        status = mics_file_write_whole(path, svg, strlen(svg));
-    mics_free(plan->memory, svg);
-    mics_free(plan->memory, block);
-    return status;
+        print_point(r, &columns, &sweep->points[i]);
+    cli_close(r);
+    cli_close(r);
+    print_losses(r, sweep);
+    print_no_cuts(r, sweep);
 }
