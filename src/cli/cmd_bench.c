@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics bench: measures links and computation where it runs (src/measure), and prints them.
-#include "bench.h"
 #include "cli.h"
+#include "measure/measure.h"
 #include "mics/run.h"
+#include "printer.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -128,6 +129,198 @@ static mics_status check(const cli_call *call, const bench_options *options)
                                        "and --set; leave one out");
 }
 
+// ---- the report ----
+
+static void write_curve(cli_report *r, const char *key, const mics_curve *curve, double unit)
+{
+    cli_open(r, key, '[', false);
+    for (int32_t i = 0; i < curve->count; i++) {
+        cli_open(r, NULL, '[', false);
+        CLI_ROW(r, cli_number(NULL, curve->size[i]), cli_number(NULL, curve->value[i] / unit));
+        cli_close(r);
+    }
+    cli_close(r);
+}
+
+// A line of the text: sizes of a curve, or its values in `unit`.
+static void print_sizes(const cli_report *r, const char *title, const mics_curve *curve, int digits)
+{
+    cli_print(r, "  %-21s", title);
+    for (int32_t i = 0; i < curve->count; i++)
+        cli_print(r, " %9.*g", digits, curve->size[i]);
+    cli_print(r, "\n");
+}
+
+static void print_values(const cli_report *r, const char *title, const mics_curve *curve,
+                         double unit, int decimals)
+{
+    cli_print(r, "  %-21s", title);
+    for (int32_t i = 0; i < curve->count; i++)
+        cli_print(r, " %9.*f", decimals, curve->value[i] / unit);
+    cli_print(r, "\n");
+}
+
+static void print_tier(cli_report *r, const char *key, const char *name, const measure_tier *tier)
+{
+    if (tier->ramp.count == 0) {
+        CLI_ROW(r, cli_null(key));
+        return;
+    }
+    cli_print(r,
+              "%s: latency %.1f us, link %.3f GB/s, %.0f us of a core a MB; computation beside it "
+              "takes %.2f times\n  message of one rank  ",
+              name, tier->latency_us, tier->link_bytes_per_s / 1e9, tier->core_us_per_byte * 1e6,
+              1 + tier->slowdown);
+    for (int32_t i = 0; i < tier->ramp.count; i++)
+        cli_print(r, " %9s", cli_size(tier->ramp.size[i]).text);
+    cli_print(r, "\n");
+    print_values(r, "GB/s, copied", &tier->ramp, 1e9, 3);
+    print_values(r, "GB/s, added", &tier->reduce_ramp, 1e9, 3);
+    print_sizes(r, "threads a core", &tier->beside_us, 3);
+    print_values(r, "late by us a message", &tier->beside_us, 1, 0);
+    print_values(r, "and by us a MB", &tier->beside_us_per_byte, 1e-6, 0);
+    cli_open(r, key, '{', false);
+    CLI_ROW(r, cli_number("latency_us", tier->latency_us),
+            cli_number("link_gb_per_s", tier->link_bytes_per_s / 1e9),
+            cli_number("core_us_per_mb", tier->core_us_per_byte * 1e6),
+            cli_number("slowdown", tier->slowdown));
+    write_curve(r, "rank_gb_per_s", &tier->ramp, 1e9);
+    write_curve(r, "reduce_gb_per_s", &tier->reduce_ramp, 1e9);
+    write_curve(r, "beside_us", &tier->beside_us, 1);
+    write_curve(r, "beside_us_per_mb", &tier->beside_us_per_byte, 1e-6);
+    cli_close(r);
+}
+
+static void print_place(const cli_report *r, const measure_place *place)
+{
+    cli_print(r, "%d node%s of %d rank%s (%s), ", (int)place->nodes, cli_plural(place->nodes),
+              (int)place->per_node, cli_plural(place->per_node),
+              place->mpi ? "MPI processes" : "threads of one process");
+    if (place->gpu)
+        cli_print(r, "each on a GPU: %s; collectives %s\n", place->chip,
+                  strcmp(place->transport, "nccl") == 0 ? "by NCCL" : "through host memory");
+    else
+        cli_print(r, "%d thread%s a rank%s\n", (int)place->threads, cli_plural(place->threads),
+                  place->shared ? "; all share the cores of one machine" : "");
+}
+
+static void print_collective(cli_report *r, const measure_row *row)
+{
+    const double bytes = row->collective.block_bytes;
+    cli_print(r, "%-28s %10s %12.0f %12.0f\n", row->name, cli_size(bytes).text, row->us,
+              row->predicted_us);
+    CLI_OBJECT(r, NULL, cli_words("collective", row->name), cli_rounded("block_bytes", bytes),
+               cli_number("us", row->us), cli_number("predicted_us", row->predicted_us));
+}
+
+static void print_links(cli_report *r, const measure_place *place, const measure_links *links)
+{
+    const double reduce = links->reduce_bytes_per_s / 1e9;
+    print_place(r, place);
+    cli_open(r, "comm", '{', false);
+    CLI_ROW(r, cli_number("seconds", links->took_s));
+    print_tier(r, "node", "intra-node", &links->intra);
+    print_tier(r, "network", "inter-node", &links->inter);
+    if (reduce > 0)
+        cli_print(r, "what is received is added at %.2f GB/s\n", reduce);
+    CLI_ROW(r, cli_number("reduce_gb_per_s", reduce));
+    if (links->row_count > 0)
+        cli_print(r, "%-28s %10s %12s %12s\n", "collective", "block", "measured us",
+                  "predicted us");
+    cli_open(r, "collectives", '[', false);
+    for (int32_t i = 0; i < links->row_count; i++)
+        print_collective(r, &links->rows[i]);
+    cli_close(r);
+    cli_close(r);
+}
+
+static void print_efficiency(cli_report *r, const char *key, const char *title,
+                             const mics_curve *curve, double flops_per_s)
+{
+    if (curve->count > 0 && !r->json) {
+        print_sizes(r, title, curve, 9);
+        print_values(r, "GFLOP/s", curve, 1e9 / flops_per_s, 1);
+    }
+    write_curve(r, key, curve, 1);
+}
+
+static void print_rates(const cli_report *r, const measure_compute *c)
+{
+    cli_print(
+        r,
+        "  memory %.2f GB/s, the model's ops that move it %.2f GB/s, update %.2f GB/s, launch "
+        "%.2f us\n  in training a pass of a micro-step takes %.1f ms, %.2f times the sum of "
+        "its ops alone (counted in above); a step %.1f ms more\n",
+        c->stream_bytes_per_s / 1e9, c->elementwise_bytes_per_s / 1e9, c->update_bytes_per_s / 1e9,
+        c->launch_us, c->pass_us / 1e3, c->training_factor, c->step_overhead_us / 1e3);
+    if (c->host_bytes_per_s > 0)
+        cli_print(r, "  TFLOP/s in fp32 %.3g, tf32 %.3g, fp16 %.3g; copies to the host %.3g GB/s\n",
+                  c->gpu_flops_per_s[MICS_MATH_FP32] / 1e12,
+                  c->gpu_flops_per_s[MICS_MATH_TF32] / 1e12,
+                  c->gpu_flops_per_s[MICS_MATH_FP16] / 1e12, c->host_bytes_per_s / 1e9);
+    cli_print(r, "  a step at the end: measured %.1f ms, predicted %.1f ms\n", c->check_us / 1e3,
+              c->check_predicted_us / 1e3);
+}
+
+static void print_compute(cli_report *r, const measure_place *place, const measure_compute *c)
+{
+    print_place(r, place);
+    cli_print(r, "%s: fastest GEMM %.1f GFLOP/s, which counts as the peak\n", c->cpu_name,
+              c->flops_per_s / 1e9);
+    cli_open(r, "compute", '{', false);
+    CLI_ROW(r, cli_number("seconds", c->took_s), cli_words("processor", c->cpu_name),
+            cli_number("gflops", c->flops_per_s / 1e9));
+    if (c->bf16_flops_per_s > 0) {
+        cli_print(r, "  in bf16 %.1f GFLOP/s, as steps in it say\n", c->bf16_flops_per_s / 1e9);
+        CLI_ROW(r, cli_number("bf16_gflops", c->bf16_flops_per_s / 1e9));
+    }
+    print_efficiency(r, "matmul_efficiency", "smallest dimension", &c->matmul_efficiency,
+                     c->flops_per_s);
+    print_efficiency(r, "attention_efficiency", "attention, length", &c->attention_efficiency,
+                     c->flops_per_s);
+    print_rates(r, c);
+    CLI_ROW(r, cli_number("memory_gb_per_s", c->stream_bytes_per_s / 1e9),
+            cli_number("elementwise_gb_per_s", c->elementwise_bytes_per_s / 1e9),
+            cli_number("update_gb_per_s", c->update_bytes_per_s / 1e9),
+            cli_number("launch_us", c->launch_us), cli_number("pass_ms", c->pass_us / 1e3),
+            cli_number("training_factor", c->training_factor),
+            cli_number("step_overhead_us", c->step_overhead_us),
+            cli_number("host_gb_per_s", c->host_bytes_per_s / 1e9),
+            cli_number("step_ms", c->check_us / 1e3),
+            cli_number("predicted_step_ms", c->check_predicted_us / 1e3));
+    cli_close(r);
+}
+
+// The file's own text is a member of the JSON.
+static mics_status print_report(mics_memory *memory, const char *file, bool json,
+                                const measure_report *report)
+{
+    const measure_place *place = &report->place;
+    const char *transport = place->mpi ? "mpi" : "threads";
+    cli_report r = {.json = json, .digits = 6};
+    char *cluster = NULL;
+    MICS_TRY(mics_cluster_text(memory, &report->cluster, &cluster));
+    cli_open(&r, NULL, '{', false);
+    CLI_ROW(&r, cli_words("file", file), cli_int("ranks", place->ranks),
+            cli_int("nodes", place->nodes), cli_int("threads", place->threads),
+            cli_words("transport", transport), cli_words("device", place->gpu ? "cuda" : "cpu"),
+            cli_words("collectives_by", place->gpu ? place->transport : transport),
+            cli_flag("shared_cores", place->shared));
+    if (report->has_links)
+        print_links(&r, place, &report->links);
+    else
+        CLI_ROW(&r, cli_null("comm"));
+    if (report->has_compute)
+        print_compute(&r, place, &report->compute);
+    else
+        CLI_ROW(&r, cli_null("compute"));
+    CLI_ROW(&r, cli_written("cluster", cluster));
+    cli_print(&r, "%s %s\n", file, report->updated ? "updated" : "written");
+    cli_close(&r);
+    mics_free(memory, cluster);
+    return MICS_OK;
+}
+
 // ---- the whole ----
 
 static mics_status bench(cli_call *call, bench_options *options)
@@ -147,11 +340,9 @@ static mics_status bench(cli_call *call, bench_options *options)
     MICS_TRY(measure_cluster(call->memory, spec, &call->running, &report));
     if (!report.first)
         return MICS_OK;
-    if (options->json)
-        return cli_bench_json(call->memory, spec->out, &report);
-    if (!spec->quiet)
-        cli_bench_text(spec->out, &report);
-    return MICS_OK;
+    if (spec->quiet && !options->json)
+        return MICS_OK;
+    return print_report(call->memory, spec->out, options->json, &report);
 }
 
 mics_status cmd_bench(cli_call *call)
