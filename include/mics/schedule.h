@@ -583,6 +583,9 @@ const char *mics_stream_text(mics_stream stream);
 /* Name of an algorithm: "ring", "two-stage", "direct"; never NULL. */
 const char *mics_algorithm_text(mics_algorithm algorithm);
 
+/* "ring", "direct", ..., and "two-stage" for what runs in stages; never NULL. */
+const char *mics_step_algorithm_text(const mics_step *step);
+
 /* The units of a collective: &step->unit where it is one alone. Pure.
  *
  * Returns: never NULL; `*count_out` of them.     Owns: they are the schedule's.
@@ -629,6 +632,32 @@ mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase ph
 
 /* FLOPs a rank computes in one run of a list, recomputation included. Pure. */
 double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase);
+
+// One kind of collective on all units that it runs alike on.
+typedef struct mics_operation {
+    mics_step_kind kind;   // PARAM_SYNC, GATHER, REDUCE, SCATTER, REPLICA_SCATTER or REPLICA_GATHER
+    const char *algorithm; // mics_step_algorithm_text
+    mics_comm_dtype dtype;
+    mics_group_axis axis;
+    int32_t units;
+    int64_t min_elems, max_elems; // of a unit
+} mics_operation;
+
+enum { MICS_MAX_OPERATIONS = 24 };
+
+typedef struct mics_operations {
+    mics_operation rows[MICS_MAX_OPERATIONS];
+    int32_t count;
+    int32_t whole_units; // that stay whole on every rank, where others are sharded
+    int64_t whole_elems; // of them together
+} mics_operations;
+
+/* The collectives of a training step over units, in the order in which they come.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY.
+ */
+mics_status mics_schedule_operations(mics_memory *memory, const mics_schedule *schedule,
+                                     mics_operations *operations_out);
 
 #ifdef __cplusplus
 }

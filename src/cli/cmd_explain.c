@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics explain: what a run would be, without running anything.
-#include "base/size.h"
 #include "cli.h"
 #include "mics/log.h"
 #include "mics/memory.h"
@@ -10,11 +9,10 @@
 #include "printer.h"
 #include "replicas.h"
 #include "source.h"
-#include <stdio.h>
 #include <string.h>
 
 // A longer schedule shows its first and its last steps.
-enum { STEPS_FIRST = 24, STEPS_LAST = 24, MAX_OPERATIONS = 24 };
+enum { STEPS_FIRST = 24, STEPS_LAST = 24 };
 
 static const char about[] =
     "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
@@ -53,111 +51,6 @@ static mics_status parse(cli_call *call, explain_options *options)
         .max_arguments = 1,
     };
     return cli_parse(call, &spec);
-}
-
-// ---- collectives ----
-
-// One operation on all units that it runs alike on.
-typedef struct operation {
-    mics_step_kind kind; // PARAM_SYNC, GATHER, REDUCE, SCATTER, REPLICA_SCATTER or REPLICA_GATHER
-    const char *algorithm;
-    mics_comm_dtype dtype;
-    mics_group_axis axis;
-    int32_t units;
-    int64_t min_elems, max_elems; // of a unit
-} operation;
-
-typedef struct operations {
-    operation rows[MAX_OPERATIONS];
-    int32_t count;
-    int32_t whole_units; // that stay whole on every rank, where others are sharded
-    int64_t whole_elems; // of them together
-} operations;
-
-// "ring", "direct", ..., and "two-stage" for what runs in stages.
-static const char *algorithm_text(const mics_step *step)
-{
-    return mics_algorithm_text(step->stage == MICS_STAGE_WHOLE ? step->algorithm
-                                                               : MICS_ALGORITHM_TWO_STAGE);
-}
-
-// The stage that stands for a collective: of a gather the last, of a sum the inter-node one.
-static bool stands_for_all(const mics_step *step)
-{
-    return step->stage == MICS_STAGE_WHOLE ||
-           step->stage == (mics_step_sums(step) ? MICS_STAGE_INTER : MICS_STAGE_INTRA);
-}
-
-static operation row_of(const mics_schedule *schedule, const mics_step *step, int32_t unit)
-{
-    const int64_t elems = schedule->spec.model->units[unit].elems;
-    return (operation){.kind = step->kind,
-                       .algorithm = algorithm_text(step),
-                       .dtype = step->dtype.sent,
-                       .axis = step->axis,
-                       .units = 1,
-                       .min_elems = elems,
-                       .max_elems = elems};
-}
-
-static void add_row(operations *rows, const operation *row)
-{
-    for (int32_t i = 0; i < rows->count; i++) {
-        operation *one = &rows->rows[i];
-        // Algorithms are named by one text each.
-        if (one->kind != row->kind || one->algorithm != row->algorithm ||
-            one->dtype != row->dtype || one->axis != row->axis)
-            continue;
-        one->units++;
-        one->min_elems = row->min_elems < one->min_elems ? row->min_elems : one->min_elems;
-        one->max_elems = row->max_elems > one->max_elems ? row->max_elems : one->max_elems;
-        return;
-    }
-    if (rows->count < MAX_OPERATIONS)
-        rows->rows[rows->count++] = *row;
-}
-
-static void count_whole_units(const mics_schedule *schedule, operations *rows)
-{
-    const mics_sharding *mesh = &schedule->spec.mesh.sharding;
-    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
-        const mics_sharding *s = &schedule->sharding[u];
-        const int32_t experts = schedule->experts[u];
-        if (s->params * experts == mesh->params && s->grads * experts == mesh->grads)
-            continue;
-        rows->whole_units++;
-        rows->whole_elems += schedule->spec.model->units[u].elems;
-    }
-}
-
-// The collectives of a training step over units, in the order in which they come.
-static mics_status list_operations(mics_memory *memory, const mics_schedule *schedule,
-                                   operations *rows_out)
-{
-    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
-    operations rows = {.count = 0};
-    void *block = NULL;
-    MICS_TRY(mics_alloc(memory, MICS_MEM_HOST,
-                        (size_t)schedule->spec.model->unit_count * sizeof(uint32_t), &block));
-    uint32_t *seen = block; // by unit: kinds, as bits
-    for (int32_t i = 0; i < list->count; i++) {
-        const mics_step *step = &list->steps[i];
-        int32_t count = 0;
-        const int32_t *units = mics_schedule_members(schedule, step, &count);
-        if (!mics_step_is_comm(step) || !stands_for_all(step))
-            continue;
-        for (int32_t u = 0; u < count; u++) {
-            if ((seen[units[u]] >> step->kind & 1) != 0)
-                continue;
-            seen[units[u]] |= UINT32_C(1) << step->kind;
-            const operation row = row_of(schedule, step, units[u]);
-            add_row(&rows, &row);
-        }
-    }
-    mics_free(memory, block);
-    count_whole_units(schedule, &rows);
-    *rows_out = rows;
-    return MICS_OK;
 }
 
 // ---- the report ----
@@ -263,17 +156,15 @@ static void print_replicas(cli_report *r, const mics_job *job)
 // A line of the memory, unless it is `hidden` from people.
 static void print_share(cli_report *r, const char *key, const char *what, size_t bytes, bool hidden)
 {
-    char size[32];
     const char *heading = hidden ? NULL : "";
     CLI_ROW(r, CLI_SHOWN(-31, heading, "  %s", what),
-            CLI_SHOWN(13, heading, "%s ", mics_size_text((double)bytes, size, sizeof size)),
+            CLI_SHOWN(13, heading, "%s ", cli_size((double)bytes).text),
             cli_column(cli_int(key, (int64_t)bytes), 19, heading, "%zu B\n", bytes));
 }
 
 static void print_limit(const cli_report *r, const mics_job *job)
 {
     const mics_job_facts facts = mics_job_facts_get(job);
-    char text[32];
     if (facts.limit_bytes == SIZE_MAX)
         cli_print(r, "  there is no GPU here that says what a rank may use; run.memory_limit says "
                      "it\n");
@@ -281,7 +172,7 @@ static void print_limit(const cli_report *r, const mics_job *job)
         cli_print(r, "  %s: a rank may use %s%s\n",
                   mics_job_schedule(job)->ledger.total <= facts.limit_bytes ? "fits"
                                                                             : "DOES NOT FIT",
-                  mics_size_text((double)facts.limit_bytes, text, sizeof text),
+                  cli_size((double)facts.limit_bytes).text,
                   facts.limit_is_set  ? " (run.memory_limit)"
                   : facts.accelerator ? ", its share of what this machine's GPUs have"
                                       : ", its share of what this machine has available");
@@ -309,23 +200,23 @@ static void print_memory(cli_report *r, const mics_job *job)
     print_limit(r, job);
 }
 
-static void print_operation(cli_report *r, const operation *row)
+static void print_operation(cli_report *r, const mics_operation *row)
 {
     const char *kind = mics_step_text(row->kind, MICS_STAGE_WHOLE);
     const char *dtype = mics_comm_dtype_text(row->dtype);
     const char *group = mics_group_text(row->axis, MICS_SCOPE_WHOLE);
-    char most[32] = "";
-    if (row->max_elems > row->min_elems)
-        snprintf(most, sizeof most, " to %lld", (long long)row->max_elems);
     cli_print(r, "  %-15s  %-9s  %-5s  %-20s  %d unit%s of %lld%s elements\n", kind, row->algorithm,
               dtype, group, (int)row->units, cli_plural(row->units), (long long)row->min_elems,
-              most);
+              row->max_elems > row->min_elems
+                  ? cli_word_of(" to %lld", (long long)row->max_elems).text
+                  : "");
     CLI_OBJECT(r, NULL, cli_words("kind", kind), cli_words("algorithm", row->algorithm),
                cli_words("dtype", dtype), cli_words("group", group), cli_int("units", row->units),
                cli_int("min_elems", row->min_elems), cli_int("max_elems", row->max_elems));
 }
 
-static void print_operations(cli_report *r, const mics_schedule *schedule, const operations *all)
+static void print_operations(cli_report *r, const mics_schedule *schedule,
+                             const mics_operations *all)
 {
     cli_print(r, all->count > 0 ? "\ncollectives over units\n" : "");
     cli_open(r, "collectives", '[', true);
@@ -344,10 +235,8 @@ static void print_operations(cli_report *r, const mics_schedule *schedule, const
 
 static void print_sent(cli_report *r, const char *key, const char *what, mics_bytes bytes)
 {
-    char intra[32], inter[32];
-    cli_print(r, "  %-28s %14s %14s\n", what,
-              mics_size_text((double)bytes.intra, intra, sizeof intra),
-              mics_size_text((double)bytes.inter, inter, sizeof inter));
+    cli_print(r, "  %-28s %14s %14s\n", what, cli_size((double)bytes.intra).text,
+              cli_size((double)bytes.inter).text);
     CLI_OBJECT(r, key, cli_int("intra", bytes.intra), cli_int("inter", bytes.inter));
 }
 
@@ -371,16 +260,15 @@ static void print_bytes(cli_report *r, const mics_schedule *schedule)
 static void print_layered_choice(const cli_report *r, const mics_layered_choice *layered,
                                  int32_t of)
 {
-    char bytes[32], before[32], more[32], each[32], state[32];
     cli_print(r, "\nlayered accumulation\n  %d of %d micro-steps (%s)\n", (int)layered->number,
               (int)of, layered->why);
     cli_print(r, "  %s between nodes, with one %s; %s more memory of a rank\n",
-              mics_size_text((double)layered->inter_bytes, bytes, sizeof bytes),
-              mics_size_text((double)layered->inter_bytes_of_one, before, sizeof before),
-              mics_size_text((double)layered->more_bytes, more, sizeof more));
+              cli_size((double)layered->inter_bytes).text,
+              cli_size((double)layered->inter_bytes_of_one).text,
+              cli_size((double)layered->more_bytes).text);
     cli_print(r, "  each further one takes %s; the state of a rank is %s\n",
-              mics_size_text((double)layered->each_bytes, each, sizeof each),
-              mics_size_text((double)layered->state_bytes, state, sizeof state));
+              cli_size((double)layered->each_bytes).text,
+              cli_size((double)layered->state_bytes).text);
 }
 
 static void print_layered(cli_report *r, const mics_job *job)
@@ -401,31 +289,26 @@ static void print_layered(cli_report *r, const mics_job *job)
 }
 
 // What a step moves or computes.
-static const char *work_text(const mics_step *step, char text[64])
+static cli_word work_word(const mics_step *step)
 {
-    char size[32];
     if (!mics_step_is_comm(step))
-        snprintf(text, 64, "%.3g MFLOP", step->flops / 1e6);
-    else if (step->block_bytes == 0)
-        snprintf(text, 64, "shared     ");
-    else
-        snprintf(text, 64, "%s %s", mics_size_text((double)step->block_bytes, size, sizeof size),
-                 step->unit >= 0 ? mics_comm_dtype_text(step->dtype.sent) : "    ");
-    return text;
+        return cli_word_of("%.3g MFLOP", step->flops / 1e6);
+    if (step->block_bytes == 0)
+        return cli_word_of("shared     ");
+    return cli_word_of("%s %s", cli_size((double)step->block_bytes).text,
+                       step->unit >= 0 ? mics_comm_dtype_text(step->dtype.sent) : "    ");
 }
 
 static void print_step(cli_report *r, const mics_schedule *schedule, int32_t index)
 {
     const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[index];
     const mics_unit *units = schedule->spec.model->units;
-    char work[64], micro[16] = "-", name[MICS_NAME_BYTES + 16];
-    if (step->micro_step >= 0)
-        snprintf(micro, sizeof micro, "%d", (int)step->micro_step);
-    snprintf(name, sizeof name, "%s", step->unit >= 0 ? units[step->unit].name : "-");
-    if (step->member_count > 0)
-        snprintf(name, sizeof name, "%s +%d", units[step->unit].name, (int)step->member_count - 1);
+    const char *unit = step->unit >= 0 ? units[step->unit].name : "-";
+    const cli_word micro = cli_word_of(step->micro_step >= 0 ? "%d" : "-", (int)step->micro_step);
+    const cli_word members = cli_word_of(" +%d", (int)step->member_count - 1);
+    const cli_word name = cli_word_of("%s%s", unit, step->member_count > 0 ? members.text : "");
     cli_print(r, "  %5d %-8s %-17s %-16s %5s %18s", (int)index, mics_stream_text(step->stream),
-              mics_step_text(step->kind, step->stage), name, micro, work_text(step, work));
+              mics_step_text(step->kind, step->stage), name.text, micro.text, work_word(step).text);
     for (int stream = 0; stream < MICS_STREAMS; stream++)
         cli_print(r, step->wait[stream] >= 0 ? " %5d" : "     -", (int)step->wait[stream]);
     cli_print(r, "\n");
@@ -442,7 +325,7 @@ static void write_step(cli_report *r, const mics_schedule *schedule, const mics_
             cli_int("block_bytes", (int64_t)step->block_bytes),
             cli_words("dtype", mics_comm_dtype_text(step->dtype.sent)));
     if (mics_step_is_comm(step))
-        CLI_ROW(r, cli_words("algorithm", algorithm_text(step)));
+        CLI_ROW(r, cli_words("algorithm", mics_step_algorithm_text(step)));
     CLI_ROW(r, cli_rounded("flops", step->flops));
     cli_open(r, "wait", '[', false);
     for (int stream = 0; stream < MICS_STREAMS; stream++)
@@ -485,8 +368,8 @@ static mics_status print_report(mics_memory *memory, const mics_job *job,
 {
     const mics_schedule *schedule = mics_job_schedule(job);
     cli_report report = {.json = options->json};
-    operations all;
-    MICS_TRY(list_operations(memory, schedule, &all));
+    mics_operations all;
+    MICS_TRY(mics_schedule_operations(memory, schedule, &all));
     cli_open(&report, NULL, '{', true);
     print_keys(&report, mics_job_run(job));
     print_model(&report, job);
@@ -506,7 +389,6 @@ static mics_status print_report(mics_memory *memory, const mics_job *job,
 // What does not fit would not be trained, so it is no success.
 static mics_status check_fits(const mics_job *job)
 {
-    char needed[32], there[32];
     const double total = (double)mics_job_schedule(job)->ledger.total;
     const size_t limit = mics_job_facts_get(job).limit_bytes;
     if (limit == SIZE_MAX || total <= (double)limit)
@@ -514,8 +396,7 @@ static mics_status check_fits(const mics_job *job)
     return mics_fail(MICS_ERR_MEMORY,
                      "the run does not fit: a rank needs %s and may use %s; mics train says what "
                      "would fit",
-                     mics_size_text(total, needed, sizeof needed),
-                     mics_size_text((double)limit, there, sizeof there));
+                     cli_size(total).text, cli_size((double)limit).text);
 }
 
 static mics_status explain(cli_call *call, const explain_options *options, const cli_sets *sets)

@@ -332,6 +332,34 @@ static void test_one_rank_sends_nothing(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// What runs on units, alike ones together, as explain shows it.
+static void test_operations_over_units(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    mics_model *model = model_gpt2(memory, 2, true);
+    setting want = {.micro_steps = 3, .prefetch = 1, .tied = true, .hierarchical = true};
+    ASSERT_OK(mics_mesh_init(RANKS, NODES, (mics_sharding){8, 8, 8}, &want.mesh));
+    mics_schedule *schedule = open_schedule(memory, model, &want);
+    mics_operations all;
+    ASSERT_OK(mics_schedule_operations(memory, schedule, &all));
+    assert_int_equal(all.count, 2);
+    assert_int_equal(all.whole_units, 0);
+    assert_int_equal(all.rows[0].kind, MICS_STEP_GATHER);
+    assert_int_equal(all.rows[1].kind, MICS_STEP_REDUCE);
+    for (int32_t i = 0; i < all.count; i++) {
+        // In stages and in each micro-step, and each unit counts once.
+        assert_string_equal(all.rows[i].algorithm, "two-stage");
+        assert_int_equal(all.rows[i].units, model->unit_count);
+        assert_int_equal(all.rows[i].min_elems, 32); // ln_f 2 * 16
+        assert_int_equal(all.rows[i].max_elems, LAYER);
+    }
+    mics_schedule_close(schedule);
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_absurd_sizes_are_refused),
         cmocka_unit_test(test_small_units_share_messages),
         cmocka_unit_test(test_one_rank_sends_nothing),
+        cmocka_unit_test(test_operations_over_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
