@@ -71,6 +71,9 @@ typedef struct mics_plan {
 mics_status mics_plan_open(mics_memory *memory, const mics_plan_spec *spec, mics_plan **plan_out);
 void mics_plan_close(mics_plan *plan);
 
+/* How its precision is called: "fp32", "bf16 with fp32 masters"; never NULL. */
+const char *mics_plan_precision_text(const mics_plan *plan);
+
 /* What a run says of a request: batch, dtypes and thresholds; no cluster, nodes or precision. */
 mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *model);
 
@@ -301,6 +304,17 @@ typedef struct mics_plan_sweep {
 mics_status mics_plan_sweep_open(const mics_plan *plan, const char *points,
                                  mics_plan_sweep **sweep_out);
 void mics_plan_sweep_close(mics_plan_sweep *sweep);
+
+/* Writes a picture of a sweep's curves, or of the offers' time and price, of the model in `file`, to
+ * the SVG file `path`.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_IO; MICS_ERR_INVALID where no offer has a price,
+ *          logged.
+ */
+mics_status mics_plan_sweep_svg(const mics_plan *plan, const mics_plan_sweep *sweep,
+                                const char *path);
+mics_status mics_plan_offers_svg(const mics_plan_offers *offers, const char *file,
+                                 const char *path);
 
 // ---- clusters ----
 

@@ -147,7 +147,7 @@ static mics_status plan_sweep(const mics_plan *plan, const plan_options *options
     cli_work_close(work);
     MICS_TRY(status);
     if (options->svg != NULL)
-        status = cli_plan_sweep_svg(plan, sweep, options->svg);
+        status = mics_plan_sweep_svg(plan, sweep, options->svg);
     if (status == MICS_OK)
         cli_plan_sweep(&report, plan, sweep, &options->goal, options->wide);
     mics_plan_sweep_close(sweep);
@@ -166,7 +166,7 @@ static mics_status compare_clusters(cli_call *call, const plan_options *options,
     cli_work_close(work);
     MICS_TRY(status);
     if (options->svg != NULL)
-        status = cli_plan_offers_svg(offers, spec->file, options->svg);
+        status = mics_plan_offers_svg(offers, spec->file, options->svg);
     if (status == MICS_OK)
         cli_plan_offers(&report, offers, &options->goal, options->wide);
     mics_plan_offers_close(offers);

@@ -9,9 +9,6 @@
 
 // ---- plan_words.c ----
 
-/* How a precision is called: "fp32", "bf16 with fp32 masters". */
-const char *cli_plan_precision_text(const mics_plan *plan);
-
 /* Degrees alone: "8|64|512 E4", "t2 p4 d64e8 v14"; "--" where there is no choice. */
 cli_word cli_plan_degrees(const mics_plan_entry *entry);
 
@@ -26,10 +23,6 @@ cli_word cli_plan_rate(double value);
 
 /* "32 x 2 rec": micro-batch, micro-steps, recomputed. */
 cli_word cli_plan_batch(const mics_plan_choice *choice);
-
-/* Prints a sentence in lines as wide as the terminal, at most CLI_COLUMNS, cut behind commas and
- * colons where a line has one; all but the first are indented. */
-void cli_plan_phrases(const char *text);
 
 // ---- plan_found.c: the plans of one cluster ----
 
@@ -69,14 +62,5 @@ void cli_plan_goodput(cli_report *report, const mics_plan_offer *offer);
 
 void cli_plan_sweep(cli_report *report, const mics_plan *plan, const mics_plan_sweep *sweep,
                     const mics_plan_goal *goal, bool wide);
-
-// ---- plan_svg.c: pictures ----
-
-/* Curves of a sweep. */
-mics_status cli_plan_sweep_svg(const mics_plan *plan, const mics_plan_sweep *sweep,
-                               const char *path);
-
-/* Time and price of the offers of one model. */
-mics_status cli_plan_offers_svg(const mics_plan_offers *offers, const char *file, const char *path);
 
 #endif

@@ -277,7 +277,7 @@ static void print_model(cli_report *r, const mics_plan *plan, int64_t batch)
     cli_say(r, 0, "%s: %.4g %s parameters, %lld sequences of %lld tokens a step, %s",
             plan->run->model_config, params * (params < 1e9 ? 1e-6 : 1e-9),
             params < 1e9 ? "million" : "billion", (long long)batch, (long long)plan->length,
-            cli_plan_precision_text(plan));
+            mics_plan_precision_text(plan));
     CLI_OBJECT(r, "model", cli_words("config", plan->run->model_config),
                cli_int("parameters", count), cli_int("sequence_length", plan->length),
                cli_words("precision", mics_precision_text(request.precision)),

@@ -1,10 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan answers a buyer: one sentence, a table of several clusters, the catalogue.
-#include "base/text.h"
 #include "plan.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { MIN_PUBLISHED_ROWS = 3, NOTE_COLUMN = 38 };
@@ -32,10 +30,9 @@ static cli_word whole_text(const mics_plan_offer *offer)
                        range_text(&offer->days).text, usd.text, tokens->typical, range.text);
 }
 
-static void print_take(const mics_plan_offer *offer, const char *where)
+static void print_take(const cli_report *r, const mics_plan_offer *offer, const char *where)
 {
     const mics_plan_choice *c = &offer->entry.choice;
-    char text[1024];
     cli_word whole = {""};
     if (offer->never)
         whole = cli_word_of(", training never gets done");
@@ -44,15 +41,14 @@ static void print_take(const mics_plan_offer *offer, const char *where)
     else if (offer->entry.usd_per_gtoken > 0)
         whole =
             cli_word_of(", $%s for 1e9 tokens", cli_plan_figure(offer->entry.usd_per_gtoken).text);
-    mics_text_format(text, sizeof text,
-                     "%sTake %s, micro-batch %lld x %d x %d ranks = %lld sequences%s: %s s a "
-                     "step%s%s, %s a rank to spare.",
-                     where, offer->entry.name, (long long)c->micro_batch, (int)c->micro_steps,
-                     (int)offer->ranks, (long long)offer->global_batch,
-                     c->recompute ? ", recomputed" : "",
-                     cli_plan_figure(offer->step_s.typical).text, range_text(&offer->step_s).text,
-                     whole.text, cli_size(offer->entry.spare_bytes).text);
-    cli_plan_phrases(text);
+    cli_phrases(r,
+                "%sTake %s, micro-batch %lld x %d x %d ranks = %lld sequences%s: %s s a "
+                "step%s%s, %s a rank to spare.",
+                where, offer->entry.name, (long long)c->micro_batch, (int)c->micro_steps,
+                (int)offer->ranks, (long long)offer->global_batch,
+                c->recompute ? ", recomputed" : "", cli_plan_figure(offer->step_s.typical).text,
+                range_text(&offer->step_s).text, whole.text,
+                cli_size(offer->entry.spare_bytes).text);
 }
 
 // What the figures rest on.
@@ -96,7 +92,7 @@ void cli_plan_answer(cli_report *r, const mics_plan_offer *offer, const mics_pla
 {
     if (r->json)
         return;
-    print_take(offer, where);
+    print_take(r, offer, where);
     if (!offer->meets)
         print_missed(r, offer, goal);
     cli_plan_goodput(r, offer);

@@ -94,7 +94,7 @@ static void print_head(cli_report *r, const table *t)
 {
     const mics_plan *plan = t->plan;
     cli_print(r, "%s on %s, sequences of %lld tokens, %s\n", plan->run->model_config,
-              plan->cluster.name, (long long)plan->length, cli_plan_precision_text(plan));
+              plan->cluster.name, (long long)plan->length, mics_plan_precision_text(plan));
     CLI_ROW(r, cli_words("sweep", t->sweep->over_params ? "P" : "nodes"),
             cli_words("config", plan->run->model_config), cli_words("cluster", plan->cluster.name),
             cli_int("sequence_length", plan->length),

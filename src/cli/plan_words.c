@@ -1,22 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Names, figures and sentences of plans.
+// Names and figures of plans.
 #include "plan.h"
-#include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
-const char *cli_plan_precision_text(const mics_plan *plan)
-{
-    static const char *const texts[MICS_MATHS] = {
-        [MICS_MATH_BF16] = "bf16 with fp32 masters",
-        [MICS_MATH_FP16] = "fp16 with fp32 masters",
-        [MICS_MATH_FP8] = "GEMMs in fp8, bf16 with fp32 masters",
-        [MICS_MATH_TF32] = "fp32, GEMMs in tf32",
-    };
-    return texts[plan->math] != NULL ? texts[plan->math] : "fp32";
-}
 
 cli_word cli_plan_degrees(const mics_plan_entry *entry)
 {
@@ -66,46 +52,4 @@ cli_word cli_plan_batch(const mics_plan_choice *choice)
 {
     return cli_word_of("%lld x %d%s", (long long)choice->micro_batch, (int)choice->micro_steps,
                        choice->recompute ? " rec" : "");
-}
-
-// Columns of the terminal, within reason.
-static int phrase_columns(void)
-{
-    enum { LEAST = 60 };
-    struct winsize size;
-    if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 ||
-        size.ws_col < LEAST || size.ws_col > CLI_COLUMNS)
-        return CLI_COLUMNS;
-    return size.ws_col;
-}
-
-// Where the last phrase ends that begins and ends within so many columns: at its space; else the last
-// space; 0: there is none.
-static int phrase_end(const char *text, int columns)
-{
-    int space = 0;
-    for (int at = columns; at > 1; at--) {
-        if (text[at] != ' ')
-            continue;
-        if (text[at - 1] == ',' || text[at - 1] == ':')
-            return at;
-        space = space == 0 ? at : space;
-    }
-    return space;
-}
-
-void cli_plan_phrases(const char *text)
-{
-    enum { INDENT = 2 };
-    const int columns = phrase_columns();
-    int indent = 0;
-    while ((int)strlen(text) > columns - indent) {
-        const int end = phrase_end(text, columns - indent);
-        if (end == 0)
-            break;
-        printf("%*s%.*s\n", indent, "", end, text);
-        text += end + 1;
-        indent = INDENT;
-    }
-    printf("%*s%s\n", indent, "", text);
 }

@@ -3,10 +3,13 @@
 #include "printer.h"
 #include "base/size.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 // ---- cells ----
 
@@ -25,9 +28,14 @@ cli_cell cli_rounded(const char *key, double value)
     return cli_int(key, llrint(value));
 }
 
+cli_cell cli_bytes(const char *key, const char *text, size_t bytes)
+{
+    return (cli_cell){.kind = CLI_WORDS, .key = key, .words = text, .whole = (int64_t)bytes};
+}
+
 cli_cell cli_words(const char *key, const char *value)
 {
-    return (cli_cell){.kind = value != NULL ? CLI_WORDS : CLI_NULL, .key = key, .words = value};
+    return value != NULL ? cli_bytes(key, value, strlen(value)) : cli_null(key);
 }
 
 cli_cell cli_name(const char *key, const char *value)
@@ -78,6 +86,24 @@ static void begin_part(cli_report *r, const char *key)
         printf("\"%s\": ", key);
 }
 
+static void print_words(const char *text, size_t bytes)
+{
+    putchar('"');
+    for (size_t at = 0; at < bytes;) {
+        const int32_t length = mics_utf8_char(text + at, bytes - at);
+        if (text[at] == '"' || text[at] == '\\')
+            printf("\\%c", text[at]);
+        else if ((unsigned char)text[at] < 0x20)
+            printf("\\u%04x", (unsigned char)text[at]);
+        else if (length > 0)
+            fwrite(text + at, 1, (size_t)length, stdout);
+        else
+            fputs("\\ufffd", stdout);
+        at += length > 0 ? (size_t)length : 1;
+    }
+    putchar('"');
+}
+
 static void print_value(const cli_report *r, const cli_cell *cell)
 {
     char text[32];
@@ -88,7 +114,7 @@ static void print_value(const cli_report *r, const cli_cell *cell)
     else if (cell->kind == CLI_NUMBER)
         printf("%s", mics_text_real(cell->number, text, sizeof text));
     else if (cell->kind == CLI_WORDS)
-        mics_text_write_quoted(stdout, cell->words);
+        print_words(cell->words, (size_t)cell->whole);
     else if (cell->kind == CLI_JSON)
         printf("%s", cell->words);
     else if (cell->kind == CLI_TRUTH)
@@ -144,26 +170,66 @@ void cli_print(const cli_report *r, const char *format, ...)
     va_end(args);
 }
 
+// Columns of the terminal, within reason.
+static int terminal_columns(void)
+{
+    enum { LEAST = 60 };
+    struct winsize size;
+    if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 ||
+        size.ws_col < LEAST || size.ws_col > CLI_COLUMNS)
+        return CLI_COLUMNS;
+    return size.ws_col;
+}
+
+// Where a line ends that has so many columns at most: at its last space, or the last one behind a
+// phrase; where there is none within a word.
+static int line_end(const char *text, int columns, bool phrases)
+{
+    int space = 0;
+    for (int at = columns; at > 0; at--) {
+        if (text[at] != ' ')
+            continue;
+        if (!phrases || text[at - 1] == ',' || text[at - 1] == ':')
+            return at;
+        space = space == 0 ? at : space;
+    }
+    return space > 0 ? space : columns;
+}
+
+// `used` columns of the first line are printed already.
+static void print_lines(const char *text, int columns, int used, int indent, bool phrases)
+{
+    while ((int)strlen(text) > columns - used) {
+        const int end = line_end(text, columns - used, phrases);
+        printf("%.*s\n%*s", end, text, indent, "");
+        text += end + (text[end] == ' ');
+        used = indent;
+    }
+    printf("%s\n", text);
+}
+
 void cli_say(const cli_report *r, int indent, const char *format, ...)
 {
     enum { TEXT_BYTES = 4096 + 1024 }; // a path, and what is said of it
-    const int columns = CLI_COLUMNS - indent;
-    char buffer[TEXT_BYTES];
-    const char *text = buffer;
+    char text[TEXT_BYTES];
     va_list args;
     va_start(args, format);
-    mics_text_vformat(buffer, sizeof buffer, format, args);
+    mics_text_vformat(text, sizeof text, format, args);
     va_end(args);
-    while (!r->json && (int)strlen(text) > columns) {
-        int length = columns;
-        while (length > 0 && text[length] != ' ')
-            length--;
-        if (length == 0) // a word longer than a line
-            length = columns;
-        printf("%.*s\n%*s", length, text, indent, "");
-        text += length + (text[length] == ' ');
-    }
-    cli_print(r, "%s\n", text);
+    if (!r->json)
+        print_lines(text, CLI_COLUMNS, indent, indent, false);
+}
+
+void cli_phrases(const cli_report *r, const char *format, ...)
+{
+    enum { TEXT_BYTES = 1024, INDENT = 2 };
+    char text[TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    mics_text_vformat(text, sizeof text, format, args);
+    va_end(args);
+    if (!r->json)
+        print_lines(text, terminal_columns(), 0, INDENT, true);
 }
 
 cli_word cli_word_of(const char *format, ...)

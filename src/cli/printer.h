@@ -8,6 +8,7 @@
 
 #include "mics/log.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { CLI_COLUMNS = 120, CLI_SHOWN_BYTES = 160, CLI_NESTING = 8 };
@@ -26,7 +27,7 @@ typedef enum cli_kind {
 typedef struct cli_cell {
     cli_kind kind;
     const char *key; // NULL in lists
-    int64_t whole;
+    int64_t whole;   // of WORDS: their bytes
     double number;
     const char *words;
     const char *heading; // NULL: in JSON alone
@@ -67,6 +68,9 @@ cli_cell cli_words(const char *key, const char *value);
 /* A text; null where it is NULL or empty. */
 cli_cell cli_name(const char *key, const char *value);
 
+/* A text of so many bytes, with any in it: those that are no characters become U+FFFD. */
+cli_cell cli_bytes(const char *key, const char *text, size_t bytes);
+
 /* What is written as JSON already. */
 cli_cell cli_written(const char *key, const char *json);
 
@@ -102,6 +106,10 @@ void cli_print(const cli_report *report, const char *format, ...) MICS_PRINTF(2,
 /* Lines of at most CLI_COLUMNS; all but the first begin with `indent` spaces, as many as were printed
  * before the first. */
 void cli_say(const cli_report *report, int indent, const char *format, ...) MICS_PRINTF(3, 4);
+
+/* A sentence in lines as wide as the terminal, at most CLI_COLUMNS, cut behind commas and colons where
+ * a line has one; all but the first are indented. */
+void cli_phrases(const cli_report *report, const char *format, ...) MICS_PRINTF(2, 3);
 
 /* A formatted text as a value. */
 cli_word cli_word_of(const char *format, ...) MICS_PRINTF(1, 2);

@@ -466,3 +466,14 @@ mics_plan_request mics_plan_request_get(const mics_plan *plan, int32_t nodes)
         request.boundary_dtype.inter = MICS_COMM_BF16; // as mics_run_resolve has it
     return request;
 }
+
+const char *mics_plan_precision_text(const mics_plan *plan)
+{
+    static const char *const texts[MICS_MATHS] = {
+        [MICS_MATH_BF16] = "bf16 with fp32 masters",
+        [MICS_MATH_FP16] = "fp16 with fp32 masters",
+        [MICS_MATH_FP8] = "GEMMs in fp8, bf16 with fp32 masters",
+        [MICS_MATH_TF32] = "fp32, GEMMs in tf32",
+    };
+    return texts[plan->math] != NULL ? texts[plan->math] : "fp32";
+}

@@ -1,23 +1,25 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of mics plan --svg: curves of a sweep, and time and price of several clusters.
+// Pictures of plans: curves of a sweep, and time and price of several clusters.
 #include "base/file.h"
 #include "mics/log.h"
+#include "mics/planning.h"
 #include "mics/report.h"
-#include "plan.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+enum { TEXT_BYTES = 256, NAME_BYTES = MICS_CLUSTER_NAME_BYTES + 16, TICK_BYTES = 16 };
+
 // "configs/bert-10b.json" is "bert-10b".
-static cli_word model_name(const char *path)
+static const char *model_name(const char *path, char *text, size_t capacity)
 {
     const char *slash = strrchr(path, '/');
-    cli_word name = cli_word_of("%s", slash != NULL ? slash + 1 : path);
-    char *dot = strrchr(name.text, '.');
-    if (dot != NULL && dot != name.text)
+    snprintf(text, capacity, "%s", slash != NULL ? slash + 1 : path);
+    char *dot = strrchr(text, '.');
+    if (dot != NULL && dot != text)
         *dot = '\0';
-    return name;
+    return text;
 }
 
 // Writes what was drawn, if it was, and frees it.
@@ -33,23 +35,23 @@ static mics_status write_drawn(mics_memory *memory, mics_status status, char *sv
 
 typedef struct curves {
     double y[MICS_PLAN_MAX_CURVES][MICS_PLAN_MAX_POINTS];
-    cli_word ticks[MICS_PLAN_MAX_POINTS];
+    char ticks[MICS_PLAN_MAX_POINTS][TICK_BYTES];
     const char *tick_texts[MICS_PLAN_MAX_POINTS];
 } curves;
 
-static cli_word sweep_batch(const mics_plan *plan, const mics_plan_sweep *sweep)
+// What is planned for.
+static void write_subtitle(const mics_plan *plan, const mics_plan_sweep *sweep, char *text)
 {
-    const char *precision = cli_plan_precision_text(plan);
+    const mics_plan_point *last = &sweep->points[sweep->point_count - 1];
+    const char *precision = mics_plan_precision_text(plan);
     const long long length = plan->length;
     if (sweep->over_params)
-        return cli_word_of("%d nodes, %lld sequences of %lld tokens a step, %s", (int)plan->nodes,
-                           (long long)sweep->points[sweep->point_count - 1].global_batch, length,
-                           precision);
-    if (plan->train_batch > 0)
-        return cli_word_of("%lld sequences of %lld tokens a step, %s", (long long)plan->train_batch,
-                           length, precision);
-    return cli_word_of("%lld sequences of %lld tokens a GPU and step, %s",
-                       (long long)plan->rank_batch, length, precision);
+        snprintf(text, TEXT_BYTES, "%d nodes, %lld sequences of %lld tokens a step, %s",
+                 (int)plan->nodes, (long long)last->global_batch, length, precision);
+    else
+        snprintf(text, TEXT_BYTES, "%lld sequences of %lld tokens a %sstep, %s",
+                 (long long)(plan->train_batch > 0 ? plan->train_batch : plan->rank_batch), length,
+                 plan->train_batch > 0 ? "" : "GPU and ", precision);
 }
 
 // Of nine curves the picture holds eight: ddp, which fits small models alone, stands back.
@@ -57,8 +59,8 @@ static void fill_curves(const mics_plan_sweep *sweep, curves *to, mics_chart *ch
 {
     for (int32_t i = 0; i < sweep->point_count; i++) {
         const mics_plan_point *point = &sweep->points[i];
-        to->ticks[i] = cli_word_of("%d", (int)point->size);
-        to->tick_texts[i] = to->ticks[i].text;
+        snprintf(to->ticks[i], TICK_BYTES, "%d", (int)point->size);
+        to->tick_texts[i] = to->ticks[i];
         for (int32_t c = 0; c < sweep->curve_count; c++)
             to->y[c][i] = point->has[c] ? point->curves[c].tflops_per_gpu : NAN;
     }
@@ -72,15 +74,16 @@ static void fill_curves(const mics_plan_sweep *sweep, curves *to, mics_chart *ch
     }
 }
 
-mics_status cli_plan_sweep_svg(const mics_plan *plan, const mics_plan_sweep *sweep,
-                               const char *path)
+mics_status mics_plan_sweep_svg(const mics_plan *plan, const mics_plan_sweep *sweep,
+                                const char *path)
 {
-    const cli_word model = model_name(plan->run->model_config);
-    const cli_word title = cli_word_of("%s on %s", model.text, plan->cluster.name);
-    const cli_word subtitle = sweep_batch(plan, sweep);
+    char model[96], title[TEXT_BYTES], subtitle[TEXT_BYTES];
+    model_name(plan->run->model_config, model, sizeof model);
+    snprintf(title, sizeof title, "%s on %s", model, plan->cluster.name);
+    write_subtitle(plan, sweep, subtitle);
     mics_chart chart = {
-        .title = title.text,
-        .subtitle = subtitle.text,
+        .title = title,
+        .subtitle = subtitle,
         .x_label = sweep->over_params ? "P: GPUs that parameters are sharded over" : "nodes",
         .y_label = "TFLOP/s per GPU (model FLOPs)",
         .note = "Predicted by mics plan. Curves end where the model does not fit. Recomputation is "
@@ -99,7 +102,7 @@ mics_status cli_plan_sweep_svg(const mics_plan *plan, const mics_plan_sweep *swe
 
 typedef struct points {
     mics_scatter_point items[MICS_PLAN_MAX_OFFERS];
-    cli_word names[MICS_PLAN_MAX_OFFERS];
+    char names[MICS_PLAN_MAX_OFFERS][NAME_BYTES];
 } points;
 
 // Days and price of all tokens; where none are asked for hours and price of 1e9. Returns: whether
@@ -113,28 +116,29 @@ static bool fill_points(const mics_plan_offers *offers, bool whole, points *to)
         const double time = whole ? offer->days.typical : 1e9 / offer->entry.tokens_per_s / 3600;
         const bool planned = offer->note[0] == '\0', known = planned && usd > 0;
         priced = priced || (planned && offer->entry.usd_per_gtoken > 0);
-        to->names[i] = cli_word_of("%s:%d", offer->cluster, (int)offer->nodes);
-        to->items[i] = (mics_scatter_point){to->names[i].text, known ? time : NAN,
-                                            known ? usd : NAN, offer->front};
+        snprintf(to->names[i], NAME_BYTES, "%s:%d", offer->cluster, (int)offer->nodes);
+        to->items[i] =
+            (mics_scatter_point){to->names[i], known ? time : NAN, known ? usd : NAN, offer->front};
     }
     return priced;
 }
 
-mics_status cli_plan_offers_svg(const mics_plan_offers *offers, const char *file, const char *path)
+mics_status mics_plan_offers_svg(const mics_plan_offers *offers, const char *file, const char *path)
 {
     const mics_plan_range *tokens = &offers->items[0].tokens;
     // Days or money as the goal: each has as many tokens as they are enough for, and no price in common.
     const bool whole = tokens->typical > 0 && tokens->low == tokens->high;
-    const cli_word title = cli_word_of("%s: time and price", model_name(file).text);
-    const cli_word subtitle = whole ? cli_word_of("%.4g tokens; typical times", tokens->typical)
-                                    : cli_word_of("1e9 tokens; typical times");
+    char model[96], title[TEXT_BYTES], subtitle[TEXT_BYTES];
+    snprintf(title, sizeof title, "%s: time and price", model_name(file, model, sizeof model));
+    snprintf(subtitle, sizeof subtitle,
+             whole ? "%.4g tokens; typical times" : "1e9 tokens; typical times", tokens->typical);
     void *block = NULL;
     char *svg = NULL;
     MICS_TRY(mics_alloc(offers->memory, MICS_MEM_HOST, sizeof(points), &block));
     points *drawn = block;
     const mics_scatter scatter = {
-        .title = title.text,
-        .subtitle = subtitle.text,
+        .title = title,
+        .subtitle = subtitle,
         .x_label = whole ? "days" : "hours for 1e9 tokens",
         .y_label = whole ? "USD" : "USD for 1e9 tokens",
         .points = drawn->items,
