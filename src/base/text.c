@@ -122,18 +122,3 @@ void mics_text_fini(mics_text *text)
     mics_free(text->memory, text->bytes);
     *text = (mics_text){.memory = text->memory};
 }
-
-void mics_text_write_quoted(FILE *out, const char *text)
-{
-    fputc('"', out);
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(out, "\\u%04x", c);
-        else
-            fputc(c, out);
-    }
-    fputc('"', out);
-}

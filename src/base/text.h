@@ -36,9 +36,6 @@ void mics_text_printf(mics_text *text, const char *format, ...) MICS_PRINTF(2, 3
 /* Appends `string` as a JSON string with its quotes. Bytes from 0x80 on are taken as UTF-8. */
 void mics_text_quoted(mics_text *text, const char *string);
 
-/* Writes a JSON string with its quotes to a stream; bytes from 0x80 on as they are. */
-void mics_text_write_quoted(FILE *out, const char *text);
-
 /* A number with as few digits as give its bits back (but up to 6 in any case, which "%g" shortens);
  * 32 bytes hold any. Returns `text`. */
 char *mics_text_real(double value, char *text, size_t capacity);

@@ -2,13 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics convert: a checkpoint as Hugging Face safetensors. (The other way is model.init of a run
 // file.)
-#include "base/text.h"
 #include "cli.h"
 #include "mics/log.h"
 #include "mics/run.h"
+#include "printer.h"
 #include "signals.h"
 #include "work.h"
-#include <stdio.h>
 #include <string.h>
 
 static const char about[] = "Writes a checkpoint's parameters as Hugging Face safetensors, with "
@@ -61,17 +60,13 @@ static mics_status choose_dtype(convert_options *options)
 static void print_result(const char *dir, const mics_saved *saved, const convert_options *options)
 {
     const mics_saved_facts facts = mics_saved_facts_get(saved);
-    const long long params = mics_model_param_count(facts.model);
-    if (options->json) {
-        printf("{\"folder\": ");
-        mics_text_write_quoted(stdout, dir);
-        printf(", \"checkpoint\": ");
-        mics_text_write_quoted(stdout, facts.path);
-        printf(", \"step\": %lld, \"parameters\": %lld, \"dtype\": \"%s\"}\n",
-               (long long)facts.step, params, options->dtype);
-    } else if (!options->quiet) {
-        printf("%s: %lld parameters of %s\n", dir, params, facts.path);
-    }
+    const int64_t params = mics_model_param_count(facts.model);
+    cli_report r = {.json = options->json};
+    if (!options->quiet)
+        cli_print(&r, "%s: %lld parameters of %s\n", dir, (long long)params, facts.path);
+    CLI_OBJECT(&r, NULL, cli_words("folder", dir), cli_words("checkpoint", facts.path),
+               cli_int("step", facts.step), cli_int("parameters", params),
+               cli_words("dtype", options->dtype));
 }
 
 static mics_status convert(cli_call *call, const convert_options *options)

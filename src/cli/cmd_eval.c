@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics eval: loss and perplexity of a checkpoint on texts.
-#include "base/text.h"
 #include "cli.h"
 #include "mics/run.h"
+#include "printer.h"
 #include "signals.h"
 #include "work.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char about[] =
@@ -62,27 +61,24 @@ static void print_result(const mics_saved *saved, const mics_evaluation *evaluat
     const double loss = evaluation->loss, bits = loss / log(2);
     // Only where a token is a byte.
     const bool bytes = facts.tokenizer != NULL && strcmp(facts.tokenizer, "bytes") == 0;
-    if (json) {
-        printf("{\"checkpoint\": ");
-        mics_text_write_quoted(stdout, facts.path);
-        printf(", \"step\": %lld, \"sequence\": %lld, \"tokens\": %lld, "
-               "\"ranks\": %d, \"loss\": %.9g, \"perplexity\": %.9g",
-               (long long)facts.step, (long long)evaluation->sequence,
-               (long long)evaluation->tokens, (int)evaluation->ranks, loss, exp(loss));
-        if (bytes)
-            printf(", \"bits_per_byte\": %.9g", bits);
-        printf("}\n");
-        return;
+    cli_report r = {.json = json, .digits = 9};
+    cli_open(&r, NULL, '{', false);
+    cli_print(&r, "%s, step %lld\nloss %.6f, perplexity %.4f", facts.path, (long long)facts.step,
+              loss, exp(loss));
+    CLI_ROW(&r, cli_words("checkpoint", facts.path), cli_int("step", facts.step),
+            cli_int("sequence", evaluation->sequence), cli_int("tokens", evaluation->tokens),
+            cli_int("ranks", evaluation->ranks), cli_number("loss", loss),
+            cli_number("perplexity", exp(loss)));
+    if (bytes) {
+        cli_print(&r, ", %.4f bits per byte", bits);
+        CLI_ROW(&r, cli_number("bits_per_byte", bits));
     }
-    printf("%s, step %lld\n", facts.path, (long long)facts.step);
-    printf("loss %.6f, perplexity %.4f", loss, exp(loss));
-    if (bytes)
-        printf(", %.4f bits per byte", bits);
-    printf(" over %lld %stokens in windows of %lld", (long long)evaluation->tokens,
-           facts.model->masked ? "hidden " : "", (long long)evaluation->sequence);
+    cli_print(&r, " over %lld %stokens in windows of %lld", (long long)evaluation->tokens,
+              facts.model->masked ? "hidden " : "", (long long)evaluation->sequence);
     if (evaluation->ranks > 1)
-        printf(", by %d ranks", (int)evaluation->ranks);
-    printf("\n");
+        cli_print(&r, ", by %d ranks", (int)evaluation->ranks);
+    cli_print(&r, "\n");
+    cli_close(&r);
 }
 
 // Every process opens the checkpoint; of their errors one is said (mics_saved_evaluate).

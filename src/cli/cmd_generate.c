@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics generate: text that continues a prompt.
-#include "base/text.h"
-#include "base/utf8.h"
 #include "cli.h"
 #include "mics/log.h"
 #include "mics/run.h"
+#include "printer.h"
 #include "signals.h"
 #include "work.h"
 #include <errno.h>
@@ -204,43 +203,23 @@ static mics_status open_texts(kept_text *texts, FILE **outs, int32_t count)
     return MICS_OK;
 }
 
-// Bytes that are no characters, as a text may end inside one, become U+FFFD.
-static void write_json_text(const char *text, size_t bytes)
-{
-    putchar('"');
-    for (size_t at = 0; at < bytes;) {
-        const int32_t length = mics_utf8_char(text + at, bytes - at);
-        const bool quoted = text[at] == '"' || text[at] == '\\' || (unsigned char)text[at] < 0x20;
-        if (quoted)
-            printf("\\u%04x", (unsigned char)text[at]);
-        else if (length > 0)
-            fwrite(text + at, 1, (size_t)length, stdout);
-        else
-            fputs("\\ufffd", stdout);
-        at += length > 0 ? (size_t)length : 1;
-    }
-    putchar('"');
-}
-
 static void print_json(const mics_saved *saved, const kept_text *texts,
                        const generate_options *options, const mics_generated *generated)
 {
     const mics_saved_facts facts = mics_saved_facts_get(saved);
-    printf("{\"checkpoint\": ");
-    mics_text_write_quoted(stdout, facts.path);
-    printf(", \"step\": %lld, \"prompt\": ", (long long)facts.step);
-    write_json_text(options->prompt, strlen(options->prompt));
-    printf(", \"prompt_tokens\": %lld, \"tokens\": %lld, \"first_token_s\": %.6f, "
-           "\"other_tokens_s\": %.6f, \"texts\": [",
-           (long long)generated->prompt_tokens, (long long)generated->tokens, generated->first_s,
-           generated->rest_s);
-    for (int32_t i = 0; i < options->samples; i++) {
-        printf("%s{\"seed\": %llu, \"text\": ", i > 0 ? ", " : "",
-               (unsigned long long)options->seed + (unsigned)i);
-        write_json_text(texts[i].bytes, texts[i].count);
-        putchar('}');
-    }
-    printf("]}\n");
+    cli_report r = {.json = true, .digits = 9};
+    cli_open(&r, NULL, '{', false);
+    CLI_ROW(&r, cli_words("checkpoint", facts.path), cli_int("step", facts.step),
+            cli_words("prompt", options->prompt),
+            cli_int("prompt_tokens", generated->prompt_tokens),
+            cli_int("tokens", generated->tokens), cli_number("first_token_s", generated->first_s),
+            cli_number("other_tokens_s", generated->rest_s));
+    cli_open(&r, "texts", '[', false);
+    for (int32_t i = 0; i < options->samples; i++)
+        CLI_OBJECT(&r, NULL, cli_int("seed", options->seed + i),
+                   cli_bytes("text", texts[i].bytes, texts[i].count));
+    cli_close(&r);
+    cli_close(&r);
 }
 
 // Several: one after the other, each under its seed.
@@ -322,29 +301,24 @@ static mics_status write_texts(cli_call *call, mics_saved *saved, generate_optio
 
 // ---- filling in ----
 
-static void print_choices_json(const mics_fill_choice *choices, int32_t masks)
+static void print_choices(cli_report *r, const mics_fill_choice *choices, int32_t masks)
 {
-    printf("{\"masks\": [");
-    for (int32_t i = 0; i < masks * FILL_CHOICES; i++) {
-        const mics_fill_choice *of = &choices[i];
-        printf("%s{\"token\": %d, \"probability\": %.9g, \"text\": ",
-               i == 0                  ? "["
-               : i % FILL_CHOICES == 0 ? "], ["
-                                       : ", ",
-               (int)of->token, of->probability);
-        write_json_text(of->text, strlen(of->text));
-        putchar('}');
+    cli_open(r, NULL, '{', false);
+    cli_open(r, "masks", '[', false);
+    for (int32_t mask = 0; mask < masks; mask++) {
+        cli_open(r, NULL, '[', false);
+        if (masks > 1)
+            cli_print(r, "%smask %d\n", mask > 0 ? "\n" : "", (int)(mask + 1));
+        for (int32_t i = 0; i < FILL_CHOICES; i++) {
+            const mics_fill_choice *of = &choices[mask * FILL_CHOICES + i];
+            cli_print(r, "%8.4f  %s\n", of->probability, of->text);
+            CLI_OBJECT(r, NULL, cli_int("token", of->token),
+                       cli_number("probability", of->probability), cli_words("text", of->text));
+        }
+        cli_close(r);
     }
-    printf("]]}\n");
-}
-
-static void print_choices(const mics_fill_choice *choices, int32_t masks)
-{
-    for (int32_t i = 0; i < masks * FILL_CHOICES; i++) {
-        if (masks > 1 && i % FILL_CHOICES == 0)
-            printf("%smask %d\n", i > 0 ? "\n" : "", (int)(i / FILL_CHOICES + 1));
-        printf("%8.4f  %s\n", choices[i].probability, choices[i].text);
-    }
+    cli_close(r);
+    cli_close(r);
 }
 
 static mics_status fill(cli_call *call, const generate_options *options)
@@ -356,10 +330,9 @@ static mics_status fill(cli_call *call, const generate_options *options)
     if (status == MICS_OK)
         status = mics_saved_fill(saved, options->fill, FILL_CHOICES, (int32_t)options->threads,
                                  &choices, &masks);
-    if (status == MICS_OK && options->json)
-        print_choices_json(choices, masks);
-    else if (status == MICS_OK)
-        print_choices(choices, masks);
+    cli_report r = {.json = options->json, .digits = 9};
+    if (status == MICS_OK)
+        print_choices(&r, choices, masks);
     mics_free(call->memory, choices);
     mics_saved_close(saved);
     return status;

@@ -2,11 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics tokenize: a token shard from texts, the same stream that training on them reads.
 #include "base/file.h"
-#include "base/text.h"
 #include "cli.h"
 #include "mics/data.h"
+#include "printer.h"
 #include "signals.h"
-#include <stdio.h>
 #include <unistd.h>
 
 static const char about[] =
@@ -58,16 +57,12 @@ static mics_status parse(cli_call *call, tokenize_options *options)
 
 static void print_result(const tokenize_options *options, int64_t tokens, int32_t vocab)
 {
-    if (options->json) {
-        printf("{\"shard\": ");
-        mics_text_write_quoted(stdout, options->out);
-        printf(", \"tokens\": %lld, \"vocabulary\": %d, \"tokenizer\": ", (long long)tokens,
-               (int)vocab);
-        mics_text_write_quoted(stdout, options->tokenizer);
-        printf("}\n");
-    } else if (!options->quiet) {
-        printf("%s: %lld tokens, vocabulary %d\n", options->out, (long long)tokens, (int)vocab);
-    }
+    cli_report r = {.json = options->json};
+    if (!options->quiet)
+        cli_print(&r, "%s: %lld tokens, vocabulary %d\n", options->out, (long long)tokens,
+                  (int)vocab);
+    CLI_OBJECT(&r, NULL, cli_words("shard", options->out), cli_int("tokens", tokens),
+               cli_int("vocabulary", vocab), cli_words("tokenizer", options->tokenizer));
 }
 
 static mics_status tokenize(cli_call *call, const tokenize_options *options)

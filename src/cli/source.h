@@ -14,28 +14,21 @@ typedef struct cli_source {
 } cli_source;
 
 // Rows of a table of options.
-#define CLI_SOURCE_OPTIONS(source)                                                                 \
-    {"model",                                                                                      \
-     CLI_TEXT,                                                                                     \
-     "CONFIG|FOLDER",                                                                              \
-     "model.config: a config.json or its folder",                                                  \
-     &(source)->model,                                                                             \
-     0,                                                                                            \
-     0},                                                                                           \
-        {"data",          CLI_MANY, "FILE...", "data.train: texts, globs or token shards",         \
-         &(source)->data, 0,        0},                                                            \
-        {"text-field",                                                                             \
-         CLI_TEXT,                                                                                 \
-         "NAME",                                                                                   \
-         "data.text_field: field of JSON Lines that holds the text",                               \
-         &(source)->text_field,                                                                    \
-         0,                                                                                        \
-         0},                                                                                       \
+#define CLI_SOURCE_ROW(name, kind, value, help, target)                                            \
     {                                                                                              \
-        "tokenizer", CLI_TEXT, "FILE|FOLDER",                                                      \
-            "data.tokenizer: a tokenizer.json, a vocab.txt, or its folder", &(source)->tokenizer,  \
-            0, 0                                                                                   \
+        name, kind, value, help, target, 0, 0                                                      \
     }
+#define CLI_SOURCE_OPTIONS(source)                                                                 \
+    CLI_SOURCE_ROW("model", CLI_TEXT, "CONFIG|FOLDER",                                             \
+                   "model.config: a config.json or its folder", &(source)->model),                 \
+        CLI_SOURCE_ROW("data", CLI_MANY, "FILE...", "data.train: texts, globs or token shards",    \
+                       &(source)->data),                                                           \
+        CLI_SOURCE_ROW("text-field", CLI_TEXT, "NAME",                                             \
+                       "data.text_field: field of JSON Lines that holds the text",                 \
+                       &(source)->text_field),                                                     \
+        CLI_SOURCE_ROW("tokenizer", CLI_TEXT, "FILE|FOLDER",                                       \
+                       "data.tokenizer: a tokenizer.json, a vocab.txt, or its folder",             \
+                       &(source)->tokenizer)
 
 // The user's own sets, and behind them those of the flags.
 typedef struct cli_sets {

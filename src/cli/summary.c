@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `mics train` prints before and after.
 #include "base/nccl.h"
-#include "base/size.h"
 #include "base/utf8.h"
 #include "cli.h"
+#include "printer.h"
 #include "replicas.h"
 #include "train.h"
 #include <errno.h>
@@ -17,11 +17,6 @@
 enum { SAMPLE_TOKENS = 320 };
 
 // ---- before ----
-
-static const char *plural(int64_t count)
-{
-    return count == 1 ? "" : "s";
-}
 
 // Whoever names a folder with weights may have wanted them.
 static void print_weights_beside(const char *config)
@@ -92,7 +87,6 @@ static void print_data(const mics_job *job, const mics_job_facts *facts)
 
 static void print_device(const mics_job_facts *facts)
 {
-    char memory[32];
     if (!facts->accelerator) {
         printf("device    cpu, %s%s%s%s%s\n", facts->numbers, facts->hint != NULL ? "; " : "",
                facts->hint != NULL ? facts->hint : "", facts->no_device != NULL ? "; no GPU: " : "",
@@ -100,8 +94,8 @@ static void print_device(const mics_job_facts *facts)
         return;
     }
     printf("device    cuda, %s; %d GPU%s on this machine: %s, %s", facts->numbers,
-           (int)facts->devices, plural(facts->devices), facts->device_name,
-           mics_size_text((double)facts->device_memory_bytes, memory, sizeof memory));
+           (int)facts->devices, cli_plural(facts->devices), facts->device_name,
+           cli_size((double)facts->device_memory_bytes).text);
     if (facts->ranks_here > facts->devices)
         printf(", shared by %d ranks%s", (int)facts->ranks_here,
                mics_nccl_may_share() ? "" : ", whose collectives go through the host's memory");
@@ -114,18 +108,17 @@ static void print_ranks(const mics_job *job, const mics_job_facts *facts)
     char name[64];
     printf("ranks     %d on %d node%s, %s: parameters over %d, gradients over %d, optimizer over "
            "%d; %s, %d thread%s each\n",
-           (int)facts->ranks, (int)facts->nodes, plural(facts->nodes),
+           (int)facts->ranks, (int)facts->nodes, cli_plural(facts->nodes),
            mics_mesh_name(mesh, name, sizeof name), (int)mesh->sharding.params,
            (int)mesh->sharding.grads, (int)mesh->sharding.optimizer,
            facts->mpi ? "MPI processes" : "threads of this process", (int)facts->threads,
-           plural(facts->threads));
+           cli_plural(facts->threads));
 }
 
 // What "auto" brings and costs, where there was a choice.
 static void print_layered(const mics_job *job, const mics_layered_choice *layered)
 {
     const mics_schedule_spec *spec = &mics_job_schedule(job)->spec;
-    char more[32], bytes[32], before[32];
     if (!layered->automatic || spec->micro_steps == 1 ||
         spec->mesh.ranks == spec->mesh.ranks_per_node)
         return;
@@ -133,17 +126,15 @@ static void print_layered(const mics_job *job, const mics_layered_choice *layere
            (int)layered->number, layered->number == 1 ? "" : "es");
     if (layered->number == 1)
         printf("a second one takes %s, and the state of a rank %s\n",
-               mics_size_text((double)layered->each_bytes, more, sizeof more),
-               mics_size_text((double)layered->state_bytes, before, sizeof before));
+               cli_size((double)layered->each_bytes).text,
+               cli_size((double)layered->state_bytes).text);
     else if (layered->inter_bytes < layered->inter_bytes_of_one)
-        printf("%s between nodes a step, not %s; ",
-               mics_size_text((double)layered->inter_bytes, bytes, sizeof bytes),
-               mics_size_text((double)layered->inter_bytes_of_one, before, sizeof before));
+        printf("%s between nodes a step, not %s; ", cli_size((double)layered->inter_bytes).text,
+               cli_size((double)layered->inter_bytes_of_one).text);
     else
         printf("the second hop overlaps with all their backwards; ");
     if (layered->number > 1)
-        printf("%s more memory a rank\n",
-               mics_size_text((double)layered->more_bytes, more, sizeof more));
+        printf("%s more memory a rank\n", cli_size((double)layered->more_bytes).text);
 }
 
 void cli_print_beginning(const mics_job *job)
@@ -152,7 +143,7 @@ void cli_print_beginning(const mics_job *job)
     const mics_model *model = mics_job_model(job);
     const mics_schedule *schedule = mics_job_schedule(job);
     const mics_job_facts facts = mics_job_facts_get(job);
-    char memory[32], replicas[320];
+    char replicas[320];
     printf("model     %s, %.2f million parameters, %d units (%s)\n", model->architecture,
            (double)mics_model_param_count(model) / 1e6, (int)model->unit_count, run->model_config);
     print_ranks(job, &facts);
@@ -161,15 +152,14 @@ void cli_print_beginning(const mics_job *job)
     print_device(&facts);
     printf("batch     %lld sequences of %lld tokens a step: %d micro-step%s of %lld on %d rank%s",
            (long long)run->global_batch, (long long)schedule->spec.batch.length,
-           (int)run->micro_steps, plural(run->micro_steps), (long long)run->micro_batch,
-           (int)facts.ranks, plural(facts.ranks));
+           (int)run->micro_steps, cli_plural(run->micro_steps), (long long)run->micro_batch,
+           (int)facts.ranks, cli_plural(facts.ranks));
     if (schedule->spec.layered_micro_steps > 1)
         printf(", layered %d at a time", (int)schedule->spec.layered_micro_steps);
     printf("\n");
     print_layered(job, &facts.layered);
     print_data(job, &facts);
-    printf("memory    %s a rank\n",
-           mics_size_text((double)schedule->ledger.total, memory, sizeof memory));
+    printf("memory    %s a rank\n", cli_size((double)schedule->ledger.total).text);
     print_start(job, &facts);
     printf("\n");
     fflush(stdout);
@@ -321,4 +311,26 @@ mics_status cli_print_end(mics_memory *memory, const mics_job *job)
     if (facts.saved_step > 0)
         print_next(job, &facts);
     return MICS_OK;
+}
+
+void cli_print_end_json(const mics_job *job, const char *stopped)
+{
+    const mics_job_facts facts = mics_job_facts_get(job);
+    const mics_run *run = mics_job_run(job);
+    const bool best = facts.best_step > 0;
+    char checkpoint[4096];
+    cli_report r = {.json = true};
+    snprintf(checkpoint, sizeof checkpoint, "%s/step-%08lld", facts.checkpoints_dir,
+             (long long)facts.saved_step);
+    CLI_OBJECT(&r, NULL, cli_int("step", facts.step), cli_int("steps", run->steps),
+               cli_int("start_step", facts.start_step), cli_int("ranks", facts.ranks),
+               cli_int("nodes", facts.nodes), cli_words("out", run->out),
+               cli_words("checkpoint", facts.saved_step > 0 ? checkpoint : NULL),
+               cli_words("resumed_from", facts.checkpoint), cli_words("stopped_by", stopped),
+               cli_flag("ended_early", facts.no_improvement),
+               cli_number("validation_loss_before", facts.validation_first),
+               cli_number("validation_loss", facts.validation_last),
+               best ? cli_int("best_step", facts.best_step) : cli_null("best_step"),
+               cli_number("best_validation_loss", best ? facts.best_loss : NAN),
+               cli_int("memory_peak_bytes", facts.peak_bytes[MICS_MEM_TAGS]));
 }

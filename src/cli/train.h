@@ -28,8 +28,6 @@ void cli_print_sample_of_step(mics_progress *progress, int64_t step, const char 
  */
 mics_status cli_print_end(mics_memory *memory, const mics_job *job);
 
-// ---- train_json.c ----
-
 /* What came of it as one JSON object. `stopped`: by what before its end; NULL: by nothing. */
 void cli_print_end_json(const mics_job *job, const char *stopped);
 

@@ -5,7 +5,7 @@
 #
 #   A module is a folder of src; plan and io hold several, and the descriptors of ops are one, `op`. base is
 #   free for all, its private headers too.
-#   The pure half: goodput, mesh, op < model, cost < schedule < simulate < search, config < offers. The running half:
+#   The pure half: goodput, mesh, op < model, cost < schedule < simulate < search, config < offers, whose pictures are report's. The running half:
 #   device < comm < ops, optim < engine, which also uses mesh, model and schedule. data, checkpoint and report
 #   stand beside engine and use base alone. run joins them. measure, beside run, times what runs, on ranks that
 #   run/ranks/world.h gives it. cli uses run, measure/measure.h, what is pure, and data, checkpoint and report, but not
@@ -27,7 +27,7 @@ BEGIN {
     may["schedule"] = "op optimizer mesh model"
     may["simulate"] = "op optimizer mesh model cost schedule"
     may["search"] = "op optimizer mesh model cost schedule simulate"
-    may["offers"] = "op optimizer mesh model cost schedule simulate search goodput config"
+    may["offers"] = "op optimizer mesh model cost schedule simulate search goodput config report"
     may["config"] = "op optimizer mesh model schedule"
     may["ops"] = may["optim"] = "device comm op optimizer ops"
     may["engine"] = "op optimizer device comm ops mesh model schedule"
