@@ -48,7 +48,7 @@ contains finished.out '{"step": 4, "steps": 4, "start_step": 4'
 run 0 tokens "$mics" tokenize text.txt --out shard.bin --json
 contains tokens.out '{"shard": "shard.bin", "tokens": '
 run 0 texts "$mics" generate out --prompt 'the "lark"' --tokens 5 --samples 2 --seed 7 --json
-contains texts.out '"prompt": "the \u0022lark\u0022", "prompt_tokens": 10, "tokens": 10,'
+contains texts.out '"prompt": "the \"lark\"", "prompt_tokens": 10, "tokens": 10,'
 contains texts.out '{"seed": 8, "text": "'
 [ ! -s texts.err ] || fail "generate --json: $(cat texts.err)"
 if command -v python3 >/dev/null; then
