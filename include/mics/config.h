@@ -88,6 +88,13 @@ typedef enum mics_run_precision {
     MICS_RUN_PRECISION_FP16  // with fp32 masters and loss scaling
 } mics_run_precision;
 
+// run.attention, on GPUs. AUTO is settled by mics_run_resolve_attention.
+typedef enum mics_run_attention {
+    MICS_RUN_ATTENTION_AUTO, // cuDNN where it can, else our own kernels
+    MICS_RUN_ATTENTION_OWN,
+    MICS_RUN_ATTENTION_CUDNN
+} mics_run_attention;
+
 // How fp16 keeps small gradients: the loss is multiplied by a factor, gradients are divided by it.
 // DeepSpeed's rules: a step whose gradients are not finite is left out; after `hysteresis` of them
 // the factor halves, after `window` good ones in a row it doubles.
@@ -169,12 +176,17 @@ typedef struct mics_run {
     bool layered_auto;           // it is found for the sharding (mics_run_resolve_layered)
     int32_t layered_kept; // of the checkpoint that mics_run_keep read, taken where it fits; 0: none
     mics_run_device device;
-    bool device_auto;   // it was, and is what mics_run_resolve_device made of it
-    bool graphs;        // on GPUs
-    bool boundary_auto; // boundary_dtype was, and is what mics_run_resolve made of it
+    bool device_auto; // it was, and is what mics_run_resolve_device made of it
+    bool graphs;      // on GPUs
+    mics_run_attention attention;
+    bool attention_auto; // it was, and is what mics_run_resolve_attention made of it
+    const char *cudnn;   // the version that is asked for, or was found: "9.19.0"; "any"
+    bool boundary_auto;  // boundary_dtype was, and is what mics_run_resolve made of it
     mics_run_precision precision;
     bool precision_auto; // it was, in whatever words
     bool fell_back;      // bf16 was asked for, but is slow on the CPUs, so precision is fp32
+    mics_run_attention kept_attention; // of the checkpoint that mics_run_keep read; AUTO: none
+    char kept_cudnn[16];               // and its run.cudnn_version
     mics_run_precision kept_precision; // of the checkpoint that mics_run_keep read; AUTO: none
     mics_loss_scale loss_scale;        // only for fp16
     mics_optimizer optimizer;
@@ -295,6 +307,18 @@ mics_status mics_run_resolve_epochs(mics_run *run, int64_t sequences);
  */
 mics_status mics_run_resolve_device(mics_run *run, const char *why_not, const char *no_bf16);
 
+/* Settles run.attention and run.cudnn_version, once run.device is settled and it is known what can
+ * be used.
+ *
+ * `version`: "9.19.0", of the cuDNN that all machines have, as long as the run lives; NULL: nobody
+ *            looked, as the run is only sized. "auto" is cuDNN then, which takes more memory.
+ * `why_not`: NULL when it can be used; else why it cannot, in one line.
+ * Returns: MICS_OK: attention is OWN or CUDNN, as rows of explain say; MICS_ERR_UNSUPPORTED, one
+ *          line: "cudnn" that cannot be used, or another version than the run file asks for. May be
+ *          called again.
+ */
+mics_status mics_run_resolve_attention(mics_run *run, const char *version, const char *why_not);
+
 /* Settles run.collectives, where it is "auto", once gathers were timed: rows of explain and the
  * resolved run say what was chosen, so that a run which goes on from there keeps it.
  */
@@ -311,6 +335,7 @@ void mics_run_resolve_layered(mics_run *run, int32_t number, const char *why);
 /* "cpu", "bf16" and the like, as run files say it; never NULL. */
 const char *mics_run_device_text(mics_run_device device);
 const char *mics_run_precision_text(mics_run_precision precision);
+const char *mics_run_attention_text(mics_run_attention attention);
 
 /* Refuses a key of run.comm_dtype that would have no effect with the run's sharding, once that is
  * known. A single rank sends nothing and is refused nothing.

@@ -52,6 +52,13 @@ typedef struct mics_device_info {
     char detail[160];          // "compute capability 9.0, driver 13.0, PCI 0000:1b:00.0"
 } mics_device_info;
 
+// Who keeps something beside a device.
+typedef enum mics_device_keeper {
+    MICS_DEVICE_GEMMS,
+    MICS_DEVICE_ATTENTION,
+    MICS_DEVICE_KEEPERS
+} mics_device_keeper;
+
 typedef struct mics_device_ops {
     const char *name; // "cpu", "cuda"
 
@@ -107,11 +114,11 @@ typedef struct mics_device_ops {
     // not supported"), logs it once, and tells it from then on as a failure of enqueued work. NULL
     // on the CPU.
     void (*fail)(void *ctx, const char *what);
-    // What the GEMMs keep beside a device (a library's handle, its plans): NULL until it is set.
+    // What kernels keep beside a device (a library's handle, its plans): NULL until it is set.
     // The device's own close calls `close`, after all streams have ended and before ctx goes. Any
     // thread, one at a time; NULL on the CPU.
-    void *(*gemms)(void *ctx);
-    void (*set_gemms)(void *ctx, void *object, void (*close)(void *object));
+    void *(*kept)(void *ctx, mics_device_keeper keeper);
+    void (*keep)(void *ctx, mics_device_keeper keeper, void *object, void (*close)(void *object));
     void (*info)(void *ctx, mics_device_info *info_out);
     // Waits for all streams; frees what is left, ctx and the mics_device that holds it.
     void (*close)(void *ctx);
@@ -149,11 +156,13 @@ void mics_device_close(mics_device *device);
 typedef struct mics_cuda_findings {
     bool plugin; // libmics_cuda.so was opened and is of this build's version
     char plugin_path[256];
-    int32_t devices;   // that can be used; 0 when anything is missing
-    char driver[32];   // "13.0"; empty when there is none
-    char runtime[32];  // CUDA runtime that the plugin was built with
-    char nccl[32];     // "2.28.9"; empty when it is missing
-    char why_not[256]; // why `devices` is 0, in one line with what would help; else empty
+    int32_t devices;    // that can be used; 0 when anything is missing
+    char driver[32];    // "13.0"; empty when there is none
+    char runtime[32];   // CUDA runtime that the plugin was built with
+    char nccl[32];      // "2.28.9"; empty when it is missing
+    char cudnn[32];     // "9.19.0"; empty when it is missing
+    char no_cudnn[256]; // why it cannot be used; empty when it can
+    char why_not[256];  // why `devices` is 0, in one line with what would help; else empty
 } mics_cuda_findings;
 
 /* Looks for the plugin ($MICS_CUDA_PLUGIN, "none" for none; else beside libmics or the program, in

@@ -92,6 +92,11 @@ typedef struct mics_op_kernels {
     void (*backward)(const mics_op_call *call); // (optional) none where mics_op_def.backward_passes
     void (*logits)(const mics_op_call *call);   // of a loss alone
     const mics_op_pair *pair;                   // (optional)
+    // (optional) Makes what a library needs for calls of one shape, before the first of them. They
+    // run by our own kernels until then, and where it gives a reason why not (the device's; not
+    // logged).
+    const char *(*prepare)(const mics_exec *at, const mics_op_shape *shape);
+    void (*forget)(mics_device *device); // (with prepare) drops all of it
     // ---- generation, on the CPU ----
     // (optional) By default forward. Each row's result depends on its sequence alone: not on the
     // rows beside it, save that those of several tokens (T > 1) may be a GEMM.

@@ -520,6 +520,7 @@ typedef struct mics_batch {
     // in by its own precision.
     int32_t accelerator_bytes;
     bool cpu_bf16; // on the CPU, by mics_kernels.bf16; a schedule fills it in too
+    bool library;  // on an accelerator: ops by a library's kernels where they can (mics_op_shape)
 } mics_batch;
 
 /* Attention of the whole model from now on looks at segments: a token sees none of another one.

@@ -188,6 +188,8 @@ typedef struct mics_op_shape {
     int32_t threads;                // of the rank
     int32_t accelerator_bytes;      // of a number there, 4 or 2; 0: on the CPU
     bool cpu_bf16;                  // on the CPU, by mics_kernels.bf16
+    bool
+        library; // on an accelerator: by a library's kernels, where mics_op_def.library_lacks allows
 } mics_op_shape;
 
 typedef struct mics_op_cost {
@@ -281,6 +283,13 @@ typedef struct mics_op_def {
      * Source:  Chowdhery et al., PaLM, 2022, arXiv:2204.02311, appendix B, halved for the causal
      *          mask. */
     double (*model_flops)(const mics_op_shape *shape);
+
+    /* (optional) What keeps a library's kernels from computing it where mics_op_shape.library asks
+     * for them, and what would work: "attention has dropout; set it to 0". By default no library has
+     * any.
+     *
+     * Returns: NULL where nothing does. */
+    const char *(*library_lacks)(const mics_op_shape *shape);
 
     /* (optional) What it keeps in generation of sequences of at most `capacity` tokens; by default
      * nothing. */

@@ -150,6 +150,15 @@ static void keep_mesh(config *run)
     run->kept_degrees[3] = int_at(json, "sharding.experts");
 }
 
+static void keep_attention(config *run)
+{
+    const char *text = mics_json_string(mics_json_at(run->kept, "run.attention"));
+    run->run.kept_attention = text == NULL || strcmp(text, "cudnn") != 0 ? MICS_RUN_ATTENTION_OWN
+                                                                         : MICS_RUN_ATTENTION_CUDNN;
+    text = mics_json_string(mics_json_at(run->kept, "run.cudnn_version"));
+    snprintf(run->run.kept_cudnn, sizeof run->run.kept_cudnn, "%s", text != NULL ? text : "any");
+}
+
 static void keep_precision(config *run)
 {
     const char *text = mics_json_string(mics_json_at(run->kept, precision_key));
@@ -165,4 +174,5 @@ void mics_config_begin_keep(config *run)
 {
     keep_mesh(run);
     keep_precision(run);
+    keep_attention(run);
 }

@@ -7,9 +7,10 @@
 #include <assert.h>
 #include <string.h>
 
-// In the order of mics_run_device, mics_run_precision and mics_collectives.
+// In the order of mics_run_device, mics_run_precision, mics_run_attention and mics_collectives.
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
+static const char *const attentions[] = {"auto", "own", "cudnn", NULL};
 static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gathers", NULL};
 static const char *const token_types[] = {"none",  "uint8", "uint16", "uint32", "int8",
                                           "int16", "int32", "int64",  NULL};
@@ -199,6 +200,13 @@ static const key rows[] = {
     {SWITCH("run.gemm_autotune", run.gemm_autotune, false, .flags = KEY_KEPT,
             .help = "on cuda: true: each GEMM by the algorithm that is fastest here, kept in "
                     "OUT/products.bin; false: by cuBLASLt's first choice")},
+    {CHOICE("run.attention", attention, attentions, "own", .flags = KEY_KEPT,
+            .help = "on cuda: who computes attention: our own kernels, or cuDNN's (bf16 and fp16, "
+                    "heads of at most 128); \"auto\": cuDNN's where they can, else our own",
+            .refusal = "no other library is built in")},
+    {TEXT("run.cudnn_version", run.cudnn, .text = "any",
+          .help = "cuDNN that run.attention needs, as 9.19.0; \"any\": the one that is found, "
+                  "9.16.0 or newer")},
     {SWITCH("run.graphs", run.graphs, false,
             .help = "on cuda: the kernels of a unit's forward or backward are launched as one CUDA "
                     "graph; same bits")},
@@ -566,6 +574,16 @@ mics_run_device mics_config_device(const char *text)
 mics_run_precision mics_config_precision(const char *text)
 {
     return (mics_run_precision)mics_config_index_of(precisions, text);
+}
+
+mics_run_attention mics_config_attention(const char *text)
+{
+    return (mics_run_attention)mics_config_index_of(attentions, text);
+}
+
+const char *mics_run_attention_text(mics_run_attention attention)
+{
+    return attentions[attention];
 }
 
 const char *mics_run_device_text(mics_run_device device)

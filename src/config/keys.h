@@ -131,7 +131,9 @@ typedef struct config {
     text_list train, validation;
     double dropout;
     const char *device, *precision; // as asked for; after mics_run_resolve_device as they are
+    const char *attention;          // the same, by mics_run_resolve_attention
     mics_run_device asked_device;   // in the run file
+    mics_run_attention asked_attention;
     mics_run_precision asked_precision;
     const char *asked_origin;               // of that; NULL: the key itself
     bool bf16, fp16;                        // the same as precision, in DeepSpeed's words
@@ -210,6 +212,7 @@ mics_comm_dtype mics_config_comm_dtype(const char *text);
 const char *mics_config_collectives_text(mics_collectives of);
 mics_run_device mics_config_device(const char *text);
 mics_run_precision mics_config_precision(const char *text);
+mics_run_attention mics_config_attention(const char *text);
 
 /* Whether CPUs compute in it. */
 bool mics_config_is_of_cpu(mics_run_precision precision);

@@ -1,13 +1,15 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// run.device and run.precision: what the file says of them, in our words and in DeepSpeed's, and
-// what they become.
+// run.device, run.precision and run.attention: what the file says of them, in our words and in
+// DeepSpeed's, and what they become.
 #include "config/keys.h"
 #include <math.h>
 #include <string.h>
 
 static const char device_key[] = "run.device";
 static const char precision_key[] = "run.precision";
+static const char attention_key[] = "run.attention";
+static const char cudnn_key[] = "run.cudnn_version";
 
 // ---- what the file says ----
 
@@ -58,6 +60,7 @@ mics_status mics_config_join_precision(config *run)
     MICS_TRY(join_switch(run, "fp16.enabled", run->fp16, "fp16", "auto: fp16.enabled"));
     run->run.device = run->asked_device = mics_config_device(run->device);
     run->run.precision = run->asked_precision = mics_config_precision(run->precision);
+    run->run.attention = run->asked_attention = mics_config_attention(run->attention);
     run->run.precision_auto = run->asked_precision == MICS_RUN_PRECISION_AUTO && !is_bf16_off(run);
     run->asked_origin = run->origins[mics_config_find(precision_key)];
     return fill_loss_scale(run);
@@ -142,4 +145,48 @@ mics_status mics_run_resolve_device(mics_run *public_run, const char *why_not, c
     if (run->run.gemm_autotune)
         return fail_switch(run, "run.gemm_autotune");
     return run->run.graphs ? fail_switch(run, "run.graphs") : MICS_OK;
+}
+
+// ---- attention ----
+
+static void settle_auto(config *run, const char *why_not)
+{
+    const bool cuda = run->run.device == MICS_RUN_DEVICE_CUDA, found = cuda && why_not == NULL;
+    run->run.attention = found ? MICS_RUN_ATTENTION_CUDNN : MICS_RUN_ATTENTION_OWN;
+    mics_config_set_origin(run, attention_key,
+                           found  ? "auto: cuDNN was found"
+                           : cuda ? "auto: cuDNN cannot be used"
+                                  : "auto: own on cpu");
+}
+
+static mics_status settle_version(config *run, const char *version)
+{
+    const char *asked = run->run.cudnn;
+    if (mics_config_given(run, cudnn_key) && strcmp(asked, "any") != 0 &&
+        strcmp(asked, version) != 0)
+        return mics_json_fail(run->run.json, cudnn_key, MICS_ERR_UNSUPPORTED,
+                              "%s is not what was found, %s; install it, or leave the key out",
+                              asked, version);
+    run->run.cudnn = version;
+    if (!mics_config_given(run, cudnn_key))
+        mics_config_set_origin(run, cudnn_key, "auto: what was found");
+    return MICS_OK;
+}
+
+mics_status mics_run_resolve_attention(mics_run *public_run, const char *version,
+                                       const char *why_not)
+{
+    config *run = (config *)public_run; // invariant 1 of keys.h
+    const bool cpu = run->run.device == MICS_RUN_DEVICE_CPU;
+    run->run.attention = run->asked_attention;
+    run->run.attention_auto = run->asked_attention == MICS_RUN_ATTENTION_AUTO;
+    if (run->run.attention_auto)
+        settle_auto(run, why_not);
+    run->attention = mics_run_attention_text(run->run.attention);
+    if (run->run.attention == MICS_RUN_ATTENTION_OWN)
+        return MICS_OK;
+    if (cpu || why_not != NULL)
+        return mics_json_fail(run->run.json, attention_key, MICS_ERR_UNSUPPORTED,
+                              "\"cudnn\": %s; \"own\" works", cpu ? "it is for GPUs" : why_not);
+    return version != NULL ? settle_version(run, version) : MICS_OK;
 }

@@ -42,8 +42,10 @@ typedef struct cuda_device {
     cudaStream_t clock_stream; // always idle
     cudaEvent_t reference;
     double reference_us;
-    void *gemms; // of the GEMM library, closed by close_gemms
-    void (*close_gemms)(void *object);
+    struct {
+        void *object;
+        void (*close)(void *object);
+    } kept[MICS_DEVICE_KEEPERS];
     pthread_mutex_t mutex; // of blocks and the reference
     block *blocks;
 } cuda_device;
@@ -318,17 +320,18 @@ static void cuda_fail(void *ctx, const char *what)
     mics_cuda_keep(self->index, "a library's call failed", what);
 }
 
-static void *cuda_gemms(void *ctx)
+static void *cuda_kept(void *ctx, mics_device_keeper keeper)
 {
     const cuda_device *self = ctx;
-    return self->gemms;
+    return self->kept[keeper].object;
 }
 
-static void cuda_set_gemms(void *ctx, void *object, void (*close)(void *object))
+static void cuda_keep(void *ctx, mics_device_keeper keeper, void *object,
+                      void (*close)(void *object))
 {
     cuda_device *self = ctx;
-    self->gemms = object;
-    self->close_gemms = close;
+    self->kept[keeper].object = object;
+    self->kept[keeper].close = close;
 }
 
 static void cuda_info(void *ctx, mics_device_info *info_out)
@@ -363,8 +366,9 @@ static void cuda_close(void *ctx)
     for (int stream = 0; stream < MICS_DEVICE_STREAMS; stream++)
         if (self->streams[stream] != NULL)
             cudaStreamSynchronize(self->streams[stream]);
-    if (self->gemms != NULL)
-        self->close_gemms(self->gemms);
+    for (int keeper = 0; keeper < MICS_DEVICE_KEEPERS; keeper++)
+        if (self->kept[keeper].object != NULL)
+            self->kept[keeper].close(self->kept[keeper].object);
     while (self->blocks != NULL) {
         block *entry = self->blocks;
         self->blocks = entry->next;
@@ -400,8 +404,8 @@ static const mics_device_ops cuda_ops = {
     .range_end = cuda_range_end,
     .stream_handle = cuda_stream_handle,
     .fail = cuda_fail,
-    .gemms = cuda_gemms,
-    .set_gemms = cuda_set_gemms,
+    .kept = cuda_kept,
+    .keep = cuda_keep,
     .info = cuda_info,
     .close = cuda_close,
 };

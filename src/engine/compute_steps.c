@@ -611,10 +611,12 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 
 // ---- autotuning ----
 
-// Experts have kernels of their own, and no routes here.
-static bool is_gemm(const mics_unit *unit, int32_t op)
+// What a library computes. Experts have kernels of their own, and no routes here.
+static bool is_librarys(const mics_engine *engine, const mics_unit *unit, int32_t op)
 {
-    return mics_op_def_get(unit->ops[op].kind)->multiplies && unit->ops[op].routes < 0;
+    const mics_op_def *def = mics_op_def_get(unit->ops[op].kind);
+    const bool asked = engine->schedule->spec.batch.library && def->library_lacks != NULL;
+    return (def->multiplies && unit->ops[op].routes < 0) || asked;
 }
 
 static void autotune_forward(mics_engine *engine, const mics_step *step)
@@ -624,7 +626,7 @@ static void autotune_forward(mics_engine *engine, const mics_step *step)
     for (int32_t op = step->part.op; op < end; op++) {
         if (op + 1 < end && is_fused_forward(engine, step->unit, op))
             run_fused_forward(engine, step, op++);
-        else if (is_gemm(unit, op))
+        else if (is_librarys(engine, unit, op))
             run_op_forward(engine, step, op);
     }
 }
@@ -638,7 +640,7 @@ static void autotune_backward(mics_engine *engine, const mics_step *step)
         const mics_grad_call *call = &plan->grads[i];
         if (is_fused_backward(engine, step->unit, i))
             run_fused_backward(engine, step, i++);
-        else if (call->kind == MICS_GRAD_OP && is_gemm(unit, call->op))
+        else if (call->kind == MICS_GRAD_OP && is_librarys(engine, unit, call->op))
             run_grad_call(engine, step, call);
     }
 }

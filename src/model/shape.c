@@ -20,7 +20,8 @@ mics_op_shape mics_op_shape_get(const mics_model *model, const mics_unit *unit, 
                            .positions = model->positions,
                            .threads = batch.threads,
                            .accelerator_bytes = batch.accelerator_bytes,
-                           .cpu_bf16 = batch.cpu_bf16};
+                           .cpu_bf16 = batch.cpu_bf16,
+                           .library = batch.library && batch.accelerator_bytes > 0};
     for (int i = 0; i < MICS_OP_INPUTS; i++)
         shape.in[i] = op->in[i] >= 0 ? unit->tensors[op->in[i]].width : 0;
     shape.routes = op->routes >= 0 && op->expert_ranks > 0 ? unit->tensors[op->routes].width : 0;

@@ -96,6 +96,7 @@ static void log_saves_wait(const mics_job *job)
 static mics_status open_schedule(mics_job *job)
 {
     MICS_TRY(run_job_open_schedule(job));
+    MICS_TRY(run_gpu_check_library(job));
     MICS_TRY(run_check_memory(job->memory, job->run, job->schedule, &job->budget));
     if (job->run->checkpoint_every > 0 && !job->saves_behind && job->world->first == 0)
         log_saves_wait(job);
@@ -273,7 +274,8 @@ static mics_status size(mics_job *job, const mics_job_spec *spec)
     MICS_TRY(run_job_open_model(job, ranks, nodes, ranks / nodes,
                                 mics_comm_mpi_launched() ? mics_comm_mpi_staging_bytes() : 0));
     run_gpu_why(job);
-    return run_job_open_schedule(job);
+    MICS_TRY(run_job_open_schedule(job));
+    return run_gpu_check_library(job);
 }
 
 mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out)

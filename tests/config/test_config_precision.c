@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// run.device, run.precision, and DeepSpeed's words for the latter.
+// run.device, run.precision, and DeepSpeed's words for the latter; run.attention.
 #include "config/run_file.h"
 
 #define RUN_ON(run, more)                                                                          \
@@ -227,10 +227,89 @@ static void test_loss_scale(void **state)
     mics_run_close(run);
 }
 
+static void check_attention(const char *more, const char *device_why_not, const char *version,
+                            const char *why_not, const char *value, const char *origin)
+{
+    char text[512];
+    snprintf(text, sizeof text,
+             "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": \"a\"}, "
+             "\"train_batch_size\": 1, \"run\": {\"steps\": 1%s}}",
+             more);
+    mics_run *run = load_good(text);
+    ASSERT_OK(mics_run_resolve_device(run, device_why_not, NULL));
+    for (int again = 0; again < 2; again++) {
+        const mics_status status = mics_run_resolve_attention(run, version, why_not);
+        if (value == NULL) {
+            assert_int_equal(status, MICS_ERR_UNSUPPORTED);
+            ASSERT_SAID(&seen, origin);
+            break;
+        }
+        ASSERT_OK(status);
+        check_row(run, "run.attention", value, origin);
+        assert_string_equal(
+            run->cudnn, run->attention == MICS_RUN_ATTENTION_CUDNN && version ? version : "any");
+    }
+    mics_run_close(run);
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    static const char old[] = "it is of version 9.1.0", v[] = "9.19.0";
+    check_attention("", NULL, v, NULL, "\"own\"", "default");
+    check_attention("", NULL, v, old, "\"own\"", "default");
+    check_attention(", \"attention\": \"cudnn\"", NULL, v, NULL, "\"cudnn\"", "file");
+    check_attention(", \"attention\": \"cudnn\"", NULL, NULL, NULL, "\"cudnn\"", "file");
+    check_attention(", \"attention\": \"auto\"", NULL, v, NULL, "\"cudnn\"",
+                    "auto: cuDNN was found");
+    check_attention(", \"attention\": \"auto\"", NULL, v, old, "\"own\"",
+                    "auto: cuDNN cannot be used");
+    check_attention(", \"attention\": \"auto\"", none, v, NULL, "\"own\"", "auto: own on cpu");
+    check_attention(", \"attention\": \"cudnn\", \"cudnn_version\": \"9.19.0\"", NULL, v, NULL,
+                    "\"cudnn\"", "file");
+    check_attention(", \"attention\": \"cudnn\"", NULL, v, old, NULL,
+                    "run.attention: \"cudnn\": it is of version 9.1.0; \"own\" works");
+    check_attention(", \"attention\": \"cudnn\"", none, v, NULL, NULL,
+                    "run.attention: \"cudnn\": it is for GPUs; \"own\" works");
+    check_attention(", \"attention\": \"cudnn\", \"cudnn_version\": \"9.20.0\"", NULL, v, NULL,
+                    NULL, "run.cudnn_version: 9.20.0 is not what was found, 9.19.0");
+}
+
+// A run that goes on keeps the choice, and takes the cuDNN that is found.
+static void test_kept_attention(void **state)
+{
+    (void)state;
+    static const char stored[] =
+        "{\"run\": {\"attention\": \"cudnn\", \"cudnn_version\": \"9.18.1\"}}";
+    mics_run *run = load_good(RUN_ON("", ""));
+    assert_int_equal(run->kept_attention, MICS_RUN_ATTENTION_AUTO);
+    ASSERT_OK(mics_run_keep(run, "stored", stored));
+    assert_int_equal(run->kept_attention, MICS_RUN_ATTENTION_CUDNN);
+    assert_string_equal(run->kept_cudnn, "9.18.1");
+    ASSERT_OK(mics_run_resolve_device(run, NULL, NULL));
+    ASSERT_OK(mics_run_resolve_attention(run, "9.19.0", NULL));
+    check_row(run, "run.attention", "\"cudnn\"", "checkpoint");
+    check_row(run, "run.cudnn_version", "\"9.19.0\"", "auto: what was found");
+    mics_run_close(run);
+    run = load_good(RUN_ON(", \"attention\": \"own\"", ""));
+    ASSERT_OK(mics_run_keep(run, "stored", stored));
+    ASSERT_OK(mics_run_resolve_device(run, NULL, NULL));
+    ASSERT_OK(mics_run_resolve_attention(run, "9.19.0", NULL));
+    check_row(run, "run.attention", "\"own\"", "file");
+    assert_int_equal(run->kept_attention, MICS_RUN_ATTENTION_CUDNN);
+    mics_run_close(run);
+    run = load_good(RUN_ON("", "")); // of before there was the key
+    ASSERT_OK(mics_run_keep(run, "stored", "{}"));
+    assert_int_equal(run->kept_attention, MICS_RUN_ATTENTION_OWN);
+    mics_run_close(run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_auto, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_attention, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_kept_attention, setup, teardown),
         cmocka_unit_test_setup_teardown(test_said, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sums, setup, teardown),
         cmocka_unit_test_setup_teardown(test_contradictions, setup, teardown),

@@ -214,14 +214,47 @@ static double largest(const double *values, int64_t count)
     return most;
 }
 
+// Whether cases run by cuDNN. It keeps (B, H, T) of the reference's (B, T, H) log-sum-exps.
+static bool by_library;
+
+static const double *turned(gpu_case *c, const shape *s, const double *values_BTH)
+{
+    const int64_t H = s->heads.query, T = s->T;
+    double *out = gpu_doubles(c, s->B * T * H);
+    for (int64_t i = 0; i < s->B * T * H; ++i)
+        out[(i / H / T * H + i % H) * T + i / H % T] = values_BTH[i];
+    return out;
+}
+
+// Forward, or with `dqkv` backward.
+static void run_pass(const mics_exec *at, mics_op op, mics_op_shape sizes, mics_op_call call)
+{
+    sizes.op = &op;
+    sizes.library = by_library;
+    sizes.accelerator_bytes = (int32_t)mics_dtype_bytes(at->dtype);
+    call.at = at;
+    call.shape = sizes;
+    const mics_op_kernels *kernels = mics_kernels_cuda()->ops[op.kind];
+    if (by_library && call.din == NULL) {
+        const char *why_not = kernels->prepare(at, &sizes);
+        if (why_not != NULL)
+            fail_msg("no plan: %s", why_not);
+    }
+    if (call.din != NULL)
+        kernels->backward(&call);
+    else
+        kernels->forward(&call);
+}
+
 static void attention_case(mics_dtype dtype, const shape *s, double spread)
 {
-    const mics_kernels *kernels = mics_kernels_cuda();
     const int64_t B = s->B, T = s->T, D = s->heads.dim, rows = B * T * s->heads.query;
     const int64_t elems = B * T * mics_heads_width(s->heads);
     gpu_case c;
+    mics_op_shape sizes = op_attention_shape(B, T, s->heads);
+    sizes.library = by_library;
     gpu_begin(&c, dtype,
-              op_workspace_bytes(dtype, MICS_OP_ATTENTION, op_attention_shape(B, T, s->heads)),
+              op_workspace_of(dtype, op_attention_of(s->heads, s->sight, s->dropout), sizes),
               "attention B=%d T=%d heads=%d/%d D=%d window=%d%s%s spread %g p=%g", (int)B, (int)T,
               (int)s->heads.query, (int)s->heads.key_value, (int)D, (int)s->sight.window,
               s->sight.both_ways ? " both ways" : "", s->sight.segments ? " segments" : "", spread,
@@ -242,12 +275,18 @@ static void attention_case(mics_dtype dtype, const shape *s, double spread)
     op_sight sight = s->sight; // with the device's segments
     if (sight.segments)
         sight.segments = gpu_integers(&c, sight.segments, B * T);
+    const mics_op op = op_attention_of(s->heads, sight, dropout);
+    mics_op_call call = {
+        .in = {qkv}, .out = y, .stats = lse, .segments = sight.segments, .draw = dropout.draw};
     for (int run = 0; run < RUNS; ++run) {
-        op_attention_forward(kernels, &c.at, y, lse, qkv, B, T, s->heads, sight, dropout);
-        op_attention_backward(kernels, &c.at, dqkv, dy, y, lse, qkv, B, T, s->heads, sight,
-                              dropout);
+        call.din = NULL;
+        run_pass(&c.at, op, sizes, call);
+        call.dout = dy;
+        call.din = dqkv;
+        run_pass(&c.at, op, sizes, call);
         gpu_expect(&c, "y", y, dtype, rows * D, r.y, r.y_sum, 1.01, tolerance);
-        gpu_expect(&c, "lse", lse, MICS_DTYPE_FP32, rows, r.lse, r.lse_sum, 2, 2e-6);
+        gpu_expect(&c, "lse", lse, MICS_DTYPE_FP32, rows, by_library ? turned(&c, s, r.lse) : r.lse,
+                   by_library ? turned(&c, s, r.lse_sum) : r.lse_sum, 2, 2e-6);
         gpu_expect(&c, "dqkv", dqkv, dtype, elems, r.dqkv, r.dqkv_sum, 1.01, 2 * tolerance);
         void *y_now = gpu_bytes(&c, y, y_bytes), *dqkv_now = gpu_bytes(&c, dqkv, dqkv_bytes);
         if (run > 0) {
@@ -324,6 +363,33 @@ static void attention_in_fp32(void **state)
 {
     (void)state;
     shapes(MICS_DTYPE_FP32, 2 * FEWER);
+}
+
+// By cuDNN: causal and both ways, at the borders of its tiles, with keys that are shared, and (in
+// the emulated plugin, whose bound is low) in pieces of sequences and of heads.
+static void attention_by_cudnn(void **state)
+{
+    (void)state;
+    if (mics_cuda_find()->no_cudnn[0] != '\0') {
+        print_message("skipped: cuDNN %s\n", mics_cuda_find()->no_cudnn);
+        skip();
+    }
+    by_library = true;
+    for (int i = 0; i < SHAPE_COUNT; i += FEWER) {
+        const int64_t *of = SHAPES[i];
+        shape s = {of[0], of[1], op_heads(of[2], of[3]), {0}, NO_DROPOUT};
+        if (s.heads.dim % 8 != 0 || s.heads.dim > 128)
+            continue;
+        attention_case(i % 3 == 2 ? MICS_DTYPE_FP16 : MICS_DTYPE_BF16, &s, 1.0);
+        s.sight.both_ways = true;
+        attention_case(i % 3 == 1 ? MICS_DTYPE_FP16 : MICS_DTYPE_BF16, &s, 1.0);
+    }
+    const shape shared[] = {{2, 9, {5, 1, 40}, {0, false, NULL}, NO_DROPOUT},
+                            {2, 66, {6, 2, 40}, {0, false, NULL}, NO_DROPOUT},
+                            {3, 65, {4, 2, 8}, {1000, false, NULL}, NO_DROPOUT}};
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; ++i)
+        attention_case(MICS_DTYPE_BF16, &shared[i], 1.0);
+    by_library = false;
 }
 
 // The masks of every kernel that there is for a type.
@@ -457,6 +523,7 @@ int main(void)
         cmocka_unit_test(attention_in_bf16),
         cmocka_unit_test(attention_in_fp16),
         cmocka_unit_test(attention_in_fp32),
+        cmocka_unit_test(attention_by_cudnn),
         cmocka_unit_test(attention_with_dropout),
         cmocka_unit_test(attention_both_ways_and_in_segments),
     };

@@ -178,9 +178,13 @@ static void test_what_is_kept_beside(void **state)
     void *left;
     mics_device_info info;
     ASSERT_OK(mics_device_cuda_open(0, 0, &other));
-    assert_null(other->ops->gemms(other->ctx));
-    other->ops->set_gemms(other->ctx, &one, count_close);
-    assert_ptr_equal(other->ops->gemms(other->ctx), &one);
+    static int second = 10;
+    for (int i = 0; i < MICS_DEVICE_KEEPERS; i++)
+        assert_null(other->ops->kept(other->ctx, (mics_device_keeper)i));
+    other->ops->keep(other->ctx, MICS_DEVICE_GEMMS, &one, count_close);
+    other->ops->keep(other->ctx, MICS_DEVICE_ATTENTION, &second, count_close);
+    assert_ptr_equal(other->ops->kept(other->ctx, MICS_DEVICE_GEMMS), &one);
+    assert_ptr_equal(other->ops->kept(other->ctx, MICS_DEVICE_ATTENTION), &second);
     other->ops->info(other->ctx, &info);
     assert_true(info.memory_free_bytes > 0 && info.memory_free_bytes <= info.memory_total_bytes);
     other->ops->range_begin(other->ctx, "unit 3");
@@ -191,7 +195,7 @@ static void test_what_is_kept_beside(void **state)
     ASSERT_OK(other->ops->alloc(other->ctx, 100, &left));
     ASSERT_OK(other->ops->alloc_host(other->ctx, 100, &left));
     mics_device_close(other);
-    assert_int_equal(closed, 1);
+    assert_int_equal(closed, 11);
 }
 
 static void test_failure_is_kept(void **state)

@@ -5,6 +5,7 @@
 #include "ops/attention/def.h"
 #include "test.h"
 #include <math.h>
+#include <string.h>
 
 enum { B = 2, T = 11 };
 
@@ -54,6 +55,88 @@ static void test_attention(void **state)
         const mics_op_decode decode = def->decode(&shape, 9);
         assert_int_equal(decode.cache, 2 * 2 * 40 * 9);
         assert_int_equal(decode.workspace, MICS_ATTENTION_PROMPT_ROWS * 9);
+    }
+}
+
+// What cuDNN 9.19 asks for backward of compute capability 9.0 (tests/cuda/test_cudnn_real.c asks it),
+// and how much of it is computed at once: pieces have a bound, and divide sequences and heads.
+static void test_cudnn(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t B, T;
+        mics_heads heads;
+        mics_cudnn_piece piece;
+        int64_t asked; // of the piece
+    } cases[] = {
+        {8, 1024, {25, 25, 64}, {8, 25}, 419430656},  {8, 1024, {16, 16, 128}, {8, 16}, 268435712},
+        {16, 1024, {25, 25, 64}, {8, 25}, 419430656}, {1, 8192, {32, 8, 128}, {1, 1}, 553648384},
+        {2, 1032, {4, 1, 128}, {2, 1}, 24281344},     {3, 130, {5, 1, 72}, {3, 1}, 2036480},
+        {1, 65536, {4, 4, 64}, {1, 1}, 8589934848},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int64_t b = cases[i].B, t = cases[i].T;
+        const mics_heads heads = cases[i].heads;
+        const mics_cudnn_piece piece = mics_cudnn_piece_of(b, t, heads);
+        assert_int_equal(piece.sequences, cases[i].piece.sequences);
+        assert_int_equal(piece.heads, cases[i].piece.heads);
+        assert_in_range(mics_cudnn_bytes(t, heads, piece), cases[i].asked,
+                        cases[i].asked + cases[i].asked / 4 + 4096);
+        const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = heads};
+        mics_op_shape shape = {.op = &op,
+                               .B = b,
+                               .T = t,
+                               .N = b * t,
+                               .heads = heads,
+                               .threads = 1,
+                               .accelerator_bytes = 2};
+        const mics_op_def *def = mics_op_def_get(op.kind);
+        assert_int_equal(def->cost(&shape).workspace_backward, b * t * heads.query);
+        shape.library = true;
+        assert_true(def->cost(&shape).workspace_backward * 4 >=
+                    mics_cudnn_bytes(t, heads, piece) + mics_cudnn_sums_bytes(t, heads, piece));
+        assert_true(def->cost(&shape).workspace_backward >= b * t * heads.query);
+        assert_int_equal(def->cost(&shape).workspace_forward * 4, MICS_CUDNN_SMALL_BYTES);
+    }
+}
+
+// Each thing that cuDNN does not compute has its reason, and costs what our own kernels do.
+static void test_cudnn_lacks(void **state)
+{
+    (void)state;
+    static const struct {
+        mics_op op;
+        int32_t bytes;
+        const char *lacks; // NULL: nothing
+    } cases[] = {
+        {{.heads = {4, 2, 64}}, 2, NULL},
+        {{.heads = {4, 2, 128}, .both_ways = true}, 2, NULL},
+        {{.heads = {4, 2, 64}, .window = T}, 2, NULL},
+        {{.heads = {4, 2, 64}, .window = T - 1}, 2, "has a window"},
+        {{.heads = {4, 2, 64}, .dropout = 0.1F}, 2, "has dropout"},
+        {{.heads = {4, 2, 64}, .segments = true}, 2, "within documents"},
+        {{.heads = {4, 2, 64}}, 4, "in fp32"},
+        {{.heads = {4, 2, 136}}, 2, "heads of at most 128"},
+        {{.heads = {4, 2, 60}}, 2, "multiples of 8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mics_op op = cases[i].op;
+        op.kind = MICS_OP_ATTENTION;
+        const mics_op_def *def = mics_op_def_get(op.kind);
+        mics_op_shape shape = {.op = &op,
+                               .B = B,
+                               .T = T,
+                               .N = B * T,
+                               .heads = op.heads,
+                               .threads = 1,
+                               .accelerator_bytes = cases[i].bytes,
+                               .library = true};
+        const char *lacks = def->library_lacks(&shape);
+        assert_int_equal(lacks == NULL, cases[i].lacks == NULL);
+        const int64_t own = shape.N * op.heads.query;
+        assert_int_equal(def->cost(&shape).workspace_backward == own, lacks != NULL);
+        if (lacks != NULL)
+            assert_non_null(strstr(lacks, cases[i].lacks));
     }
 }
 
@@ -262,7 +345,8 @@ int main(void)
         cmocka_unit_test(test_attention),    cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_bad_dropouts), cmocka_unit_test(test_cut),
         cmocka_unit_test(test_moved),        cmocka_unit_test(test_separate),
-        cmocka_unit_test(test_capacity),
+        cmocka_unit_test(test_capacity),     cmocka_unit_test(test_cudnn),
+        cmocka_unit_test(test_cudnn_lacks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

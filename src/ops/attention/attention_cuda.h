@@ -32,6 +32,14 @@ void mics_cuda_attention_tiles_backward(const mics_exec *at, const mics_cuda_att
 void mics_cuda_attention_plain_forward(const mics_exec *at, const mics_cuda_attention *a);
 void mics_cuda_attention_plain_backward(const mics_exec *at, const mics_cuda_attention *a);
 
+// ---- cuDNN (cudnn.c) ----
+
+// mics_op_kernels.prepare and forget.
+const char *mics_cuda_attention_prepare(const mics_exec *at, const mics_op_shape *shape);
+void mics_cuda_attention_forget(mics_device *device);
+// False where no plan is prepared for the call: nothing is done.
+bool mics_cuda_attention_by_cudnn(const mics_exec *at, const mics_cuda_attention *a);
+
 #ifdef __cplusplus
 }
 #endif

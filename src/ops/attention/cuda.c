@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Attention on a GPU: on tensor cores (tiles_*.cu: bf16 and fp16, D <= 256), or in plain fp32
-// arithmetic (fp32.cu: any type, any D).
+// Attention on a GPU: by cuDNN, where a plan of it is prepared; on tensor cores (tiles_*.cu: bf16 and
+// fp16, D <= 256), or in plain fp32 arithmetic (fp32.cu: any type, any D).
 #include "ops/attention/attention_cuda.h"
 #include "ops/common/cuda_ops.h"
 
@@ -29,6 +29,8 @@ static bool on_tensor_cores(const mics_exec *at, int64_t D)
 static void forward(const mics_op_call *call)
 {
     const mics_cuda_attention a = arguments(call);
+    if (mics_cuda_attention_by_cudnn(call->at, &a))
+        return;
     if (on_tensor_cores(call->at, a.heads.dim))
         mics_cuda_attention_tiles_forward(call->at, &a);
     else
@@ -38,10 +40,15 @@ static void forward(const mics_op_call *call)
 static void backward(const mics_op_call *call)
 {
     const mics_cuda_attention a = arguments(call);
+    if (mics_cuda_attention_by_cudnn(call->at, &a))
+        return;
     if (on_tensor_cores(call->at, a.heads.dim))
         mics_cuda_attention_tiles_backward(call->at, &a);
     else
         mics_cuda_attention_plain_backward(call->at, &a);
 }
 
-const mics_op_kernels mics_cuda_attention_kernels = {.forward = forward, .backward = backward};
+const mics_op_kernels mics_cuda_attention_kernels = {.forward = forward,
+                                                     .backward = backward,
+                                                     .prepare = mics_cuda_attention_prepare,
+                                                     .forget = mics_cuda_attention_forget};

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Self-attention, causal or both ways. in: q, k, v side by side; out: (query heads * D); stats:
-// log-sum-exp of each query head. Several query heads may read one key-value head (Ainslie et al.,
-// 2023, arXiv:2305.13245), and a token only the window of tokens before it (Jiang et al., Mistral
-// 7B, 2023, arXiv:2310.06825), or on both sides of it (Warner et al., ModernBERT, 2024,
-// arXiv:2412.13663). Tokens of other segments (documents, padding) are hidden; costs are those
-// without segments. Dropout is of the probabilities, after the softmax; its masks are made anew in
-// backward.
+// log-sum-exp of each query head, (N, H); what cuDNN's kernels leave there, and read, is (B, H, T).
+// Several query heads may read one key-value head (Ainslie et al., 2023, arXiv:2305.13245), and a
+// token only the window of tokens before it (Jiang et al., Mistral 7B, 2023, arXiv:2310.06825), or
+// on both sides of it (Warner et al., ModernBERT, 2024, arXiv:2412.13663). Tokens of other segments
+// (documents, padding) are hidden; costs are those without segments. Dropout is of the
+// probabilities, after the softmax; its masks are made anew in backward.
 #include "ops/attention/def.h"
 #include "mics/log.h"
 #include "ops/common/def.h"
@@ -36,6 +36,16 @@ static double keys_seen_twice(const mics_op_shape *s)
 }
 
 // Two products forward, five backward (one of them the recomputed scores).
+// Our own kernels may take the place of the library's, so there is room for either.
+static void add_library(const mics_op_shape *s, mics_op_cost *cost)
+{
+    const mics_cudnn_piece piece = mics_cudnn_piece_of(s->B, s->T, s->heads);
+    const int64_t bytes =
+        mics_cudnn_sums_bytes(s->T, s->heads, piece) + mics_cudnn_bytes(s->T, s->heads, piece);
+    cost->workspace_forward = MICS_CUDNN_SMALL_BYTES / (int64_t)sizeof(float);
+    cost->workspace_backward = mics_larger(cost->workspace_backward, mics_part_floats(bytes));
+}
+
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     const double tokens = (double)s->N, touched = 4 * tokens * (double)(s->in[0] + s->out);
@@ -59,6 +69,8 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     if (s->accelerator_bytes > 0) { // a number for each query of each head
         cost.workspace_forward = 0;
         cost.workspace_backward = s->N * s->heads.query;
+        if (s->library && mics_cudnn_lacks(s) == NULL)
+            add_library(s, &cost);
     }
     return cost;
 }
@@ -107,4 +119,5 @@ const mics_op_def mics_op_def_attention = {.name = "attention",
                                            .cost = cost_of,
                                            .work = work,
                                            .model_flops = model_flops,
+                                           .library_lacks = mics_cudnn_lacks,
                                            .decode = decode};

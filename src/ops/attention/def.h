@@ -4,7 +4,7 @@
 #ifndef MICS_OPS_ATTENTION_DEF_H
 #define MICS_OPS_ATTENTION_DEF_H
 
-#include "mics/op.h"
+#include "ops/common/def.h"
 
 // The CPU's kernels work in square tiles.
 enum { MICS_ATTENTION_TILE = 64 };
@@ -32,6 +32,101 @@ static inline int64_t mics_attention_workspace(int64_t D)
 static inline int64_t mics_attention_workspace_bf16(int64_t T, int64_t shared, int64_t D)
 {
     return mics_attention_workspace(D) + shared * T * ((D + 15) / 16 * 16);
+}
+
+// ---- cuDNN ----
+//
+// cuDNN's flash attention adds up queries' gradients by atomics, or, always in one order, out of the
+// scores' gradients, which it then keeps: 2 bytes for each query and key of each head. Ours is the
+// latter, and takes some heads of some sequences at a time, so that they stay below a bound.
+
+enum {
+    MICS_CUDNN_MAX_DIM = 128,        // of a head
+    MICS_CUDNN_TILE = 128,           // both sides of the scores are rounded up to it
+    MICS_CUDNN_SMALL_BYTES = 4 << 10 // besides, in either pass; 256 in version 9.19
+};
+// Of the scores' gradients, but for those of one key-value head. Tests have a plugin with less, so
+// that small shapes have pieces too.
+#ifndef MICS_CUDNN_SCORES_BYTES
+#define MICS_CUDNN_SCORES_BYTES (INT64_C(512) << 20)
+#endif
+
+/* mics_op_def.library_lacks. */
+static inline const char *mics_cudnn_lacks(const mics_op_shape *s)
+{
+    if (s->op->dropout > 0)
+        return "attention has dropout, which cuDNN draws by other masks; 0 works (model.dropout)";
+    if (s->op->segments)
+        return "attention stays within documents, which cuDNN does not see; data.document_mask "
+               "false works";
+    if (s->op->window > 0 && s->op->window < s->T)
+        return "attention has a window, which is not built for cuDNN; a sequence within the window "
+               "works";
+    if (s->accelerator_bytes != 2)
+        return "attention computes in fp32, which cuDNN's does not; run.precision bf16 or fp16 "
+               "works";
+    if (s->heads.dim > MICS_CUDNN_MAX_DIM || s->heads.dim % 8 != 0)
+        return "cuDNN's attention takes heads of at most 128 numbers, in multiples of 8; this "
+               "model "
+               "has others";
+    return NULL;
+}
+
+// What one call of cuDNN computes: `heads` key-value heads, and the query heads that read them, of
+// `sequences` sequences. Both divide all of them.
+typedef struct mics_cudnn_piece {
+    int64_t sequences, heads;
+} mics_cudnn_piece;
+
+static inline int64_t mics_cudnn_round_up(int64_t value, int64_t multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+// The largest divisor of `count` that is at most `most`, or 1.
+static inline int64_t mics_cudnn_divisor(int64_t count, int64_t most)
+{
+    int64_t divisor = mics_larger(mics_smaller(count, most), 1);
+    while (count % divisor != 0)
+        divisor--;
+    return divisor;
+}
+
+static inline int64_t mics_cudnn_scores_bytes(int64_t T)
+{
+    const int64_t rows = mics_cudnn_round_up(T, MICS_CUDNN_TILE);
+    return 2 * rows * rows;
+}
+
+/* The largest piece of backward whose scores stay below the bound; at least one key-value head. */
+static inline mics_cudnn_piece mics_cudnn_piece_of(int64_t B, int64_t T, mics_heads heads)
+{
+    const int64_t one = heads.query / heads.key_value * mics_cudnn_scores_bytes(T);
+    const int64_t most = MICS_CUDNN_SCORES_BYTES / one;
+    const int64_t fits = mics_cudnn_divisor(heads.key_value, most);
+    return (mics_cudnn_piece){
+        .sequences = fits < heads.key_value ? 1 : mics_cudnn_divisor(B, most / heads.key_value),
+        .heads = fits};
+}
+
+/* Bytes of the sums of dy * y of a piece's queries, which stand before cuDNN's own workspace. */
+static inline int64_t mics_cudnn_sums_bytes(int64_t T, mics_heads heads, mics_cudnn_piece piece)
+{
+    const int64_t queries = piece.sequences * piece.heads * (heads.query / heads.key_value) * T;
+    return mics_cudnn_round_up(queries * (int64_t)sizeof(float), 256);
+}
+
+/* The most that cuDNN may ask for backward of a piece: the scores' gradients, and gradients of keys
+ * and values for each query head where several share them.
+ *
+ * Source:  what cuDNN 9.19 asks for on compute capability 8.0, 9.0, 10.0 and 12.0. */
+static inline int64_t mics_cudnn_bytes(int64_t T, mics_heads heads, mics_cudnn_piece piece)
+{
+    const int64_t shared = heads.query / heads.key_value;
+    const int64_t count = piece.sequences * piece.heads * shared;
+    const int64_t gradients = mics_cudnn_round_up(2 * count * T * heads.dim, 256);
+    return count * mics_cudnn_scores_bytes(T) + (shared > 1 ? 2 * gradients : 0) +
+           MICS_CUDNN_SMALL_BYTES;
 }
 
 #endif

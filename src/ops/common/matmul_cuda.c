@@ -117,11 +117,11 @@ static matmul *matmul_of(mics_device *device)
     device->ops->stream_handle(device->ctx, 0);
     static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&opening);
-    matmul *m = device->ops->gemms(device->ctx);
+    matmul *m = device->ops->kept(device->ctx, MICS_DEVICE_GEMMS);
     if (!m) {
         m = matmul_open(device);
         if (m)
-            device->ops->set_gemms(device->ctx, m, matmul_close);
+            device->ops->keep(device->ctx, MICS_DEVICE_GEMMS, m, matmul_close);
     }
     pthread_mutex_unlock(&opening);
     return m;

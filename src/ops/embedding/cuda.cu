@@ -308,5 +308,5 @@ static void run_backward(const mics_op_call *call)
         types_backward(call->at, c);
 }
 
-const mics_op_kernels mics_cuda_embedding_kernels = {run_forward, run_backward, nullptr,
-                                                     nullptr,     nullptr,      false};
+const mics_op_kernels mics_cuda_embedding_kernels = {run_forward, run_backward, nullptr, nullptr,
+                                                     nullptr,     nullptr,      nullptr, false};

@@ -142,5 +142,5 @@ void run_backward(const mics_op_call *call)
 
 } // namespace
 
-const mics_op_kernels mics_cuda_experts_out_kernels = {run_forward, run_backward, nullptr,
-                                                       nullptr,     nullptr,      false};
+const mics_op_kernels mics_cuda_experts_out_kernels = {run_forward, run_backward, nullptr, nullptr,
+                                                       nullptr,     nullptr,      nullptr, false};

@@ -169,5 +169,5 @@ void mics_cuda_gelu_backward_in_place(const mics_op_call *gelu)
     MICS_BY_DTYPE(gelu->at->dtype, backward, gelu, gelu->din, false);
 }
 
-const mics_op_kernels mics_cuda_gelu_kernels = {run_forward, run_backward, nullptr,
-                                                nullptr,     nullptr,      false};
+const mics_op_kernels mics_cuda_gelu_kernels = {run_forward, run_backward, nullptr, nullptr,
+                                                nullptr,     nullptr,      nullptr, false};

@@ -8,4 +8,6 @@ const mics_op_kernels mics_cuda_layernorm_kernels = {norm_passes<true>::run_forw
                                                      nullptr,
                                                      nullptr,
                                                      nullptr,
+                                                     nullptr,
+                                                     nullptr,
                                                      false};

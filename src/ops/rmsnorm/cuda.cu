@@ -8,4 +8,6 @@ const mics_op_kernels mics_cuda_rmsnorm_kernels = {norm_passes<false>::run_forwa
                                                    nullptr,
                                                    nullptr,
                                                    nullptr,
+                                                   nullptr,
+                                                   nullptr,
                                                    false};

@@ -153,5 +153,5 @@ void backward(const mics_op_call *call)
 
 } // namespace
 
-const mics_op_kernels mics_cuda_rotary_kernels = {forward, backward, nullptr,
-                                                  nullptr, nullptr,  false};
+const mics_op_kernels mics_cuda_rotary_kernels = {forward, backward, nullptr, nullptr,
+                                                  nullptr, nullptr,  nullptr, false};

@@ -239,8 +239,13 @@ static mics_status choose_attention(mics_plan *plan, const mics_plan_spec *spec)
 {
     char all[KERNELS_BYTES];
     plan->attention = own_kernel(&plan->cluster.accelerator);
-    if (spec->attention == NULL)
-        return MICS_OK;
+    if (spec->attention == NULL) { // what the run file says, where its rates are known
+        const int cudnn = MICS_ATTENTION_CUDNN;
+        const bool known = plan->cluster.accelerator.attention_kernels[cudnn].count > 0;
+        return known && plan->accelerator && plan->run->attention == MICS_RUN_ATTENTION_CUDNN
+                   ? take_kernel(plan, spec, cudnn)
+                   : MICS_OK;
+    }
     for (int i = 0; i < MICS_ATTENTION_KERNELS; i++) {
         if (strcmp(spec->attention, mics_attention_kernel_text((mics_attention_kernel)i)) == 0)
             return take_kernel(plan, spec, i);
@@ -408,6 +413,7 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
         .grads_dtype = run->grads_dtype,
         .boundary_dtype = run->boundary_dtype,
         .threads = run->threads,
+        .library = run->attention != MICS_RUN_ATTENTION_OWN,
         .min_replicas = run->min_replicas,
         .node_memory = run->memory_checkpoint_every > 0,
     };

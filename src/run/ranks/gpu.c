@@ -45,7 +45,107 @@ static const char *why_not_for(const mics_run *run)
 mics_status run_gpu_resolve_unseen(mics_run *run)
 {
     const bool asked = run->device == MICS_RUN_DEVICE_CUDA;
-    return mics_run_resolve_device(run, asked ? NULL : why_not_for(run), run_precision_no_bf16());
+    MICS_TRY(
+        mics_run_resolve_device(run, asked ? NULL : why_not_for(run), run_precision_no_bf16()));
+    return mics_run_resolve_attention(run, NULL, NULL);
+}
+
+// ---- cuDNN ----
+
+// "9.19.0" as 91900; 0: there is none.
+static int64_t cudnn_number(const char *version)
+{
+    int major = 0, minor = 0, patch = 0;
+    return sscanf(version, "%d.%d.%d", &major, &minor, &patch) == 3
+               ? (int64_t)major * 10000 + (int64_t)minor * 100 + patch
+               : 0;
+}
+
+// A run that goes on by other kernels does not have the bits that it would have had.
+static void say_other_kernels(const mics_run *run)
+{
+    if (run->kept_attention != MICS_RUN_ATTENTION_AUTO && run->kept_attention != run->attention)
+        mics_log(
+            MICS_LOG_INFO,
+            "run.attention: %s from here on, and %s before: losses differ in their last digits",
+            mics_run_attention_text(run->attention), mics_run_attention_text(run->kept_attention));
+    else if (run->kept_attention == MICS_RUN_ATTENTION_CUDNN &&
+             strcmp(run->kept_cudnn, run->cudnn) != 0)
+        mics_log(MICS_LOG_INFO,
+                 "run.attention: by cuDNN %s from here on, and %s before: losses differ in their "
+                 "last digits",
+                 run->cudnn, run->kept_cudnn);
+}
+
+// All machines take cuDNN of one version, or none does.
+static mics_status resolve_attention(run_world *world, mics_run *run)
+{
+    static const mics_cuda_findings nothing;
+    const bool cuda = run->device == MICS_RUN_DEVICE_CUDA;
+    const mics_cuda_findings *found = cuda ? mics_cuda_find() : &nothing;
+    const char *why_not = found->no_cudnn[0] != '\0' ? found->no_cudnn : NULL;
+    const int64_t version = cudnn_number(found->cudnn);
+    int64_t all[] = {why_not != NULL, version, -version};
+    MICS_TRY(run_world_max(world, all, 3));
+    if (all[0] && why_not == NULL)
+        why_not = "another machine of this run has none that can be used (see `mics doctor` there)";
+    else if (!all[0] && all[1] != -all[2])
+        why_not = "the machines of this run have several versions of it (see `mics doctor`); "
+                  "install one on all";
+    MICS_TRY(run_world_agree(world, mics_run_resolve_attention(run, found->cudnn, why_not)));
+    if (world->first == 0 && run->attention_auto && cuda && why_not != NULL)
+        mics_log(MICS_LOG_INFO, "run.attention: our own kernels, as cuDNN cannot be used: %s",
+                 why_not);
+    if (world->first == 0)
+        say_other_kernels(run);
+    return MICS_OK;
+}
+
+// Calls `visit` with each op that a library's kernels are asked for.
+static mics_status visit_library_ops(const mics_job *job, void *ctx,
+                                     mics_status (*visit)(void *ctx, const mics_op_shape *shape))
+{
+    const mics_schedule_spec *spec = &job->schedule->spec;
+    for (int32_t u = 0; u < spec->model->unit_count; u++) {
+        const mics_unit *unit = &spec->model->units[u];
+        for (int32_t o = 0; o < unit->op_count; o++) {
+            const mics_op_shape shape =
+                mics_op_shape_get(spec->model, unit, &unit->ops[o], spec->batch);
+            if (shape.library && mics_op_def_get(unit->ops[o].kind)->library_lacks != NULL)
+                MICS_TRY(visit(ctx, &shape));
+        }
+    }
+    return MICS_OK;
+}
+
+// What is told of the ops of a run, or once of a reason.
+typedef struct library_check {
+    const mics_job *job;
+    const char *said;
+} library_check;
+
+static mics_status check_op(void *ctx, const mics_op_shape *shape)
+{
+    library_check *check = ctx;
+    const char *lacks = mics_op_def_get(shape->op->kind)->library_lacks(shape);
+    if (lacks == NULL || lacks == check->said)
+        return MICS_OK;
+    if (!check->job->run->attention_auto)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "run.attention is \"cudnn\", but in unit %s %s; \"auto\" takes our own "
+                         "kernels there",
+                         shape->unit, lacks);
+    check->said = lacks;
+    if (check->job->world == NULL || check->job->world->first == 0)
+        mics_log(MICS_LOG_INFO, "run.attention: our own kernels from unit %s on, as %s",
+                 shape->unit, lacks);
+    return MICS_OK;
+}
+
+mics_status run_gpu_check_library(const mics_job *job)
+{
+    library_check check = {.job = job};
+    return visit_library_ops(job, &check, check_op);
 }
 
 mics_status run_gpu_resolve_all(run_world *world, mics_run *run, const char **no_bf16_out)
@@ -58,7 +158,8 @@ mics_status run_gpu_resolve_all(run_world *world, mics_run *run, const char **no
     if (lacks[1] && no_bf16 == NULL)
         no_bf16 = "a machine of this run has neither AVX512_BF16 nor AMX";
     *no_bf16_out = no_bf16;
-    return run_world_agree(world, mics_run_resolve_device(run, why_not, no_bf16));
+    MICS_TRY(run_world_agree(world, mics_run_resolve_device(run, why_not, no_bf16)));
+    return resolve_attention(world, run);
 }
 
 run_accelerator run_gpu_accelerator(const mics_run *run)
@@ -163,11 +264,62 @@ static mics_status equip_comm(const mics_job *job, run_rank *rank, int32_t *bloc
     return MICS_OK;
 }
 
+// The plans of a rank's library.
+typedef struct library_plans {
+    mics_exec at;
+    const mics_kernels *kernels;
+    const char *why_not; // of the first that there is none for
+} library_plans;
+
+static mics_status prepare_op(void *ctx, const mics_op_shape *shape)
+{
+    library_plans *plans = ctx;
+    const mics_op_kernels *kernels = plans->kernels->ops[shape->op->kind];
+    if (plans->why_not == NULL && mics_op_def_get(shape->op->kind)->library_lacks(shape) == NULL)
+        plans->why_not = kernels->prepare(&plans->at, shape);
+    return MICS_OK;
+}
+
+static mics_status forget_op(void *ctx, const mics_op_shape *shape)
+{
+    const library_plans *plans = ctx;
+    plans->kernels->ops[shape->op->kind]->forget(plans->at.device);
+    return MICS_OK;
+}
+
+// All ranks have the library's plans, or none has.
+static mics_status prepare_library(const mics_job *job, run_rank *rank)
+{
+    library_plans plans = {.at = {.device = rank->device,
+                                  .dtype = job->run->precision == MICS_RUN_PRECISION_BF16
+                                               ? MICS_DTYPE_BF16
+                                               : MICS_DTYPE_FP16},
+                           .kernels = job->budget.accelerator.kernels};
+    if (job->run->attention == MICS_RUN_ATTENTION_OWN)
+        return MICS_OK;
+    mics_status status = visit_library_ops(job, &plans, prepare_op);
+    if (plans.why_not != NULL && !job->run->attention_auto)
+        status = mics_fail(MICS_ERR_UNSUPPORTED,
+                           "run.attention is \"cudnn\": %s; \"own\" works, and \"auto\" where "
+                           "it must",
+                           plans.why_not);
+    int64_t lacks[] = {plans.why_not != NULL};
+    MICS_TRY(run_rank_agree(rank, status));
+    MICS_TRY(run_rank_max(rank, lacks, 1));
+    if (!lacks[0])
+        return MICS_OK;
+    if (rank->comm->rank == 0)
+        mics_log(MICS_LOG_WARNING, "run.attention: our own kernels, as %s",
+                 plans.why_not != NULL ? plans.why_not : "cuDNN has no plan on another rank");
+    return visit_library_ops(job, &plans, forget_op);
+}
+
 mics_status run_gpu_open(const mics_job *job, run_rank *rank)
 {
     if (!on_gpu(job) || rank->device != NULL)
         return MICS_OK;
     MICS_TRY(run_rank_agree(rank, open_device(job, rank)));
+    MICS_TRY(prepare_library(job, rank));
     int32_t *blocks = NULL;
     MICS_TRY(MICS_NEW(rank->memory, (int64_t)MAX_GROUPS * rank->comm->ranks, &blocks));
     const mics_status status = equip_comm(job, rank, blocks);

@@ -8,22 +8,32 @@
 #include "run/job.h"
 #include "world.h"
 
-/* Settles run.device and run.precision (mics_run_resolve_device) of what is sized and not run:
- * "cuda" needs no GPU then. */
+/* Settles run.device, run.precision and run.attention (mics_run_resolve_device,
+ * mics_run_resolve_attention) of what is sized and not run: "cuda" needs no GPU then, and "cudnn" no
+ * cuDNN. */
 mics_status run_gpu_resolve_unseen(mics_run *run);
 
-/* The same for all processes: "auto" is the CPU where one of them has no GPU. *no_bf16_out: why one
+/* The same for all processes: "auto" is the CPU where one of them has no GPU, and our own kernels
+ * where they have no cuDNN of one version. *no_bf16_out: why one
  * of their CPUs is slow in bf16, static; NULL: none is.   Collective: over processes, in setup. */
 mics_status run_gpu_resolve_all(run_world *world, mics_run *run, const char **no_bf16_out);
 
 /* What ops and numbers a run on GPUs computes with; all 0 for the CPU. Needs run.device settled. */
 run_accelerator run_gpu_accelerator(const mics_run *run);
 
+/* What a library's kernels lack for the run's ops (run.attention), where they are asked for: one line
+ * of each reason where the run takes our own instead.
+ *
+ * Needs:   the schedule.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, logged: the run takes no others. */
+mics_status run_gpu_check_library(const mics_job *job);
+
 // The next two do nothing for a run on the CPU. They return MICS_OK, or what was wrong, logged and
 // agreed on by all ranks.       Collective: over ranks.
 
-/* Opens a rank's GPU, and lets its collectives take the GPU's buffers: before the engine; nothing
- * where that was done before. The world closes it. */
+/* Opens a rank's GPU with the plans of run.attention, which all ranks have or none, and lets its
+ * collectives take the GPU's buffers: before the engine; nothing where that was done before. The
+ * world closes it. */
 mics_status run_gpu_open(const mics_job *job, run_rank *rank);
 
 /* Runs each GEMM of a step once, so that the library loads its kernels before collectives run. With
