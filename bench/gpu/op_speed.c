@@ -6,7 +6,7 @@
 // program just before, and stand at the head of what it prints.
 //
 //   gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype
-//   fp32|bf16|fp16] [--only NAME,NAME...] [--tiny] [--json]
+//   fp32|bf16|fp16] [--attention own|cudnn] [--only NAME,NAME...] [--tiny] [--json]
 //
 // Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/kernels.h.
 // --only: the entries of these names alone, for a profiler say. --tiny: sizes for an emulated GPU,
@@ -176,7 +176,7 @@ static mics_status measure_machine(bench *b)
 
 static bool parse(bench *b, int count, char **words)
 {
-    enum { TINY = 1, JSON, CHANNELS, ROWS, LENGTH, HEADS, WORDS, DTYPE, ONLY };
+    enum { TINY = 1, JSON, CHANNELS, ROWS, LENGTH, HEADS, WORDS, DTYPE, ONLY, ATTENTION };
     static const struct option options[] = {{"tiny", no_argument, NULL, TINY},
                                             {"json", no_argument, NULL, JSON},
                                             {"channels", required_argument, NULL, CHANNELS},
@@ -186,6 +186,7 @@ static bool parse(bench *b, int count, char **words)
                                             {"words", required_argument, NULL, WORDS},
                                             {"dtype", required_argument, NULL, DTYPE},
                                             {"only", required_argument, NULL, ONLY},
+                                            {"attention", required_argument, NULL, ATTENTION},
                                             {NULL, 0, NULL, 0}};
     int option;
     while ((option = getopt_long(count, words, "", options, NULL)) != -1) {
@@ -200,6 +201,7 @@ static bool parse(bench *b, int count, char **words)
                          .tiny = true,
                          .json = b->json,
                          .dtype = b->dtype,
+                         .library = b->library,
                          .only = b->only};
         } else if (option == JSON) {
             b->json = true;
@@ -212,6 +214,10 @@ static bool parse(bench *b, int count, char **words)
             if (dtype == MICS_DTYPES)
                 return false;
             b->dtype = (mics_dtype)dtype;
+        } else if (option == ATTENTION) {
+            b->library = strcmp(optarg, "cudnn") == 0;
+            if (!b->library && strcmp(optarg, "own") != 0)
+                return false;
         } else if (option == '?' || number < 1) {
             return false;
         } else {
@@ -237,7 +243,8 @@ static void set_workspace(bench *b)
                                  .heads = op_heads(b->H, b->C / b->H),
                                  .rotary = &rotary,
                                  .vocab = b->V,
-                                 .accelerator_bytes = (int32_t)mics_dtype_bytes(b->dtype)};
+                                 .accelerator_bytes = (int32_t)mics_dtype_bytes(b->dtype),
+                                 .library = b->library};
     b->chunk_rows = mics_op_def_get(head.kind)->cost(&shape).chunk_rows;
     for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
         if (b->table->ops[kind]->forward == NULL)
@@ -246,6 +253,20 @@ static void set_workspace(bench *b)
         const size_t bytes = op_workspace_of(b->dtype, op, shape);
         b->at.workspace_bytes = bytes > b->at.workspace_bytes ? bytes : b->at.workspace_bytes;
     }
+}
+
+static mics_status prepare_library(const bench *b)
+{
+    const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = op_heads(b->H, b->C / b->H)};
+    mics_op_shape shape = op_attention_shape(b->N / b->T, b->T, op.heads);
+    shape.op = &op;
+    shape.library = true;
+    shape.accelerator_bytes = (int32_t)mics_dtype_bytes(b->dtype);
+    const char *why_not = mics_op_def_get(op.kind)->library_lacks(&shape);
+    if (why_not == NULL)
+        why_not = b->table->ops[op.kind]->prepare(&b->at, &shape);
+    return why_not == NULL ? MICS_OK
+                           : mics_fail(MICS_ERR_UNSUPPORTED, "--attention cudnn: %s", why_not);
 }
 
 static mics_status set_up(bench *b)
@@ -258,6 +279,8 @@ static mics_status set_up(bench *b)
         return mics_fail(MICS_ERR_UNSUPPORTED, "the plugin has no kernels");
     b->at = (mics_exec){.device = b->device, .dtype = b->dtype, .threads = 1};
     set_workspace(b);
+    if (b->library)
+        MICS_TRY(prepare_library(b));
     MICS_TRY(ops->alloc(ctx, b->at.workspace_bytes, &b->at.workspace));
     const size_t bytes = (size_t)b->N * sizeof(int32_t);
     void *tokens, *order;
@@ -335,7 +358,8 @@ int main(int count, char **words)
     if (!parse(&b, count, words)) {
         fprintf(stderr,
                 "usage: gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] "
-                "[--words V] [--dtype fp32|bf16|fp16] [--only NAME,NAME...] [--tiny] [--json]\n"
+                "[--words V] [--dtype fp32|bf16|fp16] [--attention own|cudnn] "
+                "[--only NAME,NAME...] [--tiny] [--json]\n"
                 "       (N in whole sequences of T, C in whole heads; --tiny comes first)\n");
         return 2;
     }

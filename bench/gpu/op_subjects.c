@@ -145,16 +145,30 @@ static void run_linear_gelu_backward(const bench *b, const subject *s, void *con
                             MICS_WEIGHT_IN_OUT, s->N, s->I, s->O, false, false);
 }
 
+static mics_op_call attention_call(const bench *b, const subject *s, void *const *p)
+{
+    mics_op_call call = {.at = &b->at,
+                         .shape =
+                             op_attention_shape(s->N / b->T, b->T, op_heads(b->H, s->I / b->H)),
+                         .in = {p[2]},
+                         .out = p[0],
+                         .stats = p[1]};
+    call.shape.library = b->library;
+    return call;
+}
+
 static void run_attention_forward(const bench *b, const subject *s, void *const *p)
 {
-    op_attention_forward(b->table, &b->at, p[0], p[1], p[2], s->N / b->T, b->T,
-                         op_heads(b->H, s->I / b->H), (op_sight){0}, (op_dropout){0});
+    const mics_op_call call = attention_call(b, s, p);
+    op_forward(b->table, op_attention_of(call.shape.heads, (op_sight){0}, (op_dropout){0}), call);
 }
 
 static void run_attention_backward(const bench *b, const subject *s, void *const *p)
 {
-    op_attention_backward(b->table, &b->at, p[3], p[4], p[0], p[1], p[2], s->N / b->T, b->T,
-                          op_heads(b->H, s->I / b->H), (op_sight){0}, (op_dropout){0});
+    mics_op_call call = attention_call(b, s, p);
+    call.dout = p[4];
+    call.din = p[3];
+    op_backward(b->table, op_attention_of(call.shape.heads, (op_sight){0}, (op_dropout){0}), call);
 }
 
 static void run_lm_head_backward(const bench *b, const subject *s, void *const *p)

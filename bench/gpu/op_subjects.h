@@ -12,8 +12,8 @@ enum { BUFFERS = 8, SUBJECTS = 48 };
 typedef struct bench {
     int64_t N, T, C, H, V, shard, chunk_rows;
     mics_dtype dtype;
-    bool tiny, json;
-    const char *only; // names of subjects with commas between them; NULL: all
+    bool tiny, json, library; // library: attention by cuDNN
+    const char *only;         // names of subjects with commas between them; NULL: all
     mics_device *device;
     const mics_kernels *table;
     mics_exec at;
