@@ -156,13 +156,11 @@ void mics_device_close(mics_device *device);
 typedef struct mics_cuda_findings {
     bool plugin; // libmics_cuda.so was opened and is of this build's version
     char plugin_path[256];
-    int32_t devices;    // that can be used; 0 when anything is missing
-    char driver[32];    // "13.0"; empty when there is none
-    char runtime[32];   // CUDA runtime that the plugin was built with
-    char nccl[32];      // "2.28.9"; empty when it is missing
-    char cudnn[32];     // "9.19.0"; empty when it is missing
-    char no_cudnn[256]; // why it cannot be used; empty when it can
-    char why_not[256];  // why `devices` is 0, in one line with what would help; else empty
+    int32_t devices;   // that can be used; 0 when anything is missing
+    char driver[32];   // "13.0"; empty when there is none
+    char runtime[32];  // CUDA runtime that the plugin was built with
+    char nccl[32];     // "2.28.9"; empty when it is missing
+    char why_not[256]; // why `devices` is 0, in one line with what would help; else empty
 } mics_cuda_findings;
 
 /* Looks for the plugin ($MICS_CUDA_PLUGIN, "none" for none; else beside libmics or the program, in
@@ -173,6 +171,15 @@ typedef struct mics_cuda_findings {
  * Returns: never NULL; the findings are the library's.
  */
 const mics_cuda_findings *mics_cuda_find(void);
+
+/* The version of cuDNN on this machine, "9.19.0"; "" where there is none. Opens its library, at the
+ * first call of a process.
+ *
+ * *why_not_out: why it cannot be used, in one line; NULL where it can.
+ * Threads: any.     Owns: both texts are the library's.
+ * Returns: never NULL.
+ */
+const char *mics_cuda_find_cudnn(const char **why_not_out);
 
 /* What is known of a GPU without opening it.
  *

@@ -188,8 +188,7 @@ typedef struct mics_op_shape {
     int32_t threads;                // of the rank
     int32_t accelerator_bytes;      // of a number there, 4 or 2; 0: on the CPU
     bool cpu_bf16;                  // on the CPU, by mics_kernels.bf16
-    bool
-        library; // on an accelerator: by a library's kernels, where mics_op_def.library_lacks allows
+    bool library; // on an accelerator: by a library's, where mics_op_def.library_lacks allows
 } mics_op_shape;
 
 typedef struct mics_op_cost {

@@ -85,12 +85,14 @@ static void print_gpus(cli_report *r, const measure_machine *found)
 {
     const mics_cuda_findings *cuda = found->cuda;
     const double network = mics_network_bytes_per_s(NULL);
+    const char *why_not = NULL, *cudnn = mics_cuda_find_cudnn(&why_not);
     if (cuda->devices == 0)
         cli_print(r, "GPU       none can be used: %s\n", cuda->why_not);
     cli_open(r, "gpu", '{', false);
     CLI_ROW(r, cli_flag("usable", cuda->devices > 0), cli_name("why_not", cuda->why_not),
             cli_name("plugin", cuda->plugin_path), cli_name("driver", cuda->driver),
-            cli_name("runtime", cuda->runtime), cli_name("nccl", cuda->nccl));
+            cli_name("runtime", cuda->runtime), cli_name("nccl", cuda->nccl),
+            cli_name("cudnn", cudnn));
     cli_open(r, "devices", '[', false);
     for (int32_t i = 0; i < cuda->devices; i++)
         print_gpu(r, i, cuda->devices);
@@ -102,6 +104,9 @@ static void print_gpus(cli_report *r, const measure_machine *found)
                   cuda->nccl[0] != '\0'
                       ? cuda->nccl
                       : "not found (libnccl.so.2): several GPUs need it; one GPU does not");
+    if (cuda->plugin)
+        cli_print(r, "cuDNN     %s%s%s\n", cudnn, cudnn[0] != '\0' ? " " : "",
+                  why_not != NULL ? why_not : "(for run.attention)");
     print_link_pairs(r, found->gpu_pairs);
     if (network > 0)
         cli_print(r,

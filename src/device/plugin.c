@@ -158,22 +158,17 @@ static bool open_library(void)
 static bool take_functions(void)
 {
     void (*find)(mics_cuda_findings * findings) = NULL;
-    const char *(*nccl_version)(void) = NULL;                      // comm's part of the plugin
-    const char *(*cudnn_version)(const char **why_not_out) = NULL; // attention's
-    const char *no_cudnn = NULL;
+    const char *(*nccl_version)(void) = NULL; // comm's part of the plugin
     // Objects of the same size and representation, which POSIX promises for functions.
     const bool all = take("mics_plugin_find", (any_function *)(void *)&find) &&
                      take("mics_plugin_device_info", (any_function *)(void *)&found.device_info) &&
                      take("mics_plugin_link", (any_function *)(void *)&found.link) &&
                      take("mics_plugin_device_open", (any_function *)(void *)&found.device_open) &&
-                     take("mics_cuda_comm_version", (any_function *)(void *)&nccl_version) &&
-                     take("mics_cuda_attention_version", (any_function *)(void *)&cudnn_version);
+                     take("mics_cuda_comm_version", (any_function *)(void *)&nccl_version);
     if (!all)
         return false;
     find(&found.findings);
     snprintf(found.findings.nccl, sizeof found.findings.nccl, "%s", nccl_version());
-    snprintf(found.findings.cudnn, sizeof found.findings.cudnn, "%s", cudnn_version(&no_cudnn));
-    snprintf(found.findings.no_cudnn, sizeof found.findings.no_cudnn, "%s", no_cudnn);
     return true;
 }
 
@@ -224,4 +219,15 @@ mics_status mics_device_cuda_open(int32_t index, int32_t events, mics_device **d
 void *mics_plugin_symbol(const char *name)
 {
     return mics_cuda_find()->plugin ? dlsym(found.library, name) : NULL;
+}
+
+const char *mics_cuda_find_cudnn(const char **why_not_out)
+{
+    const char *(*version)(const char **why_not_out) = NULL; // attention's part of the plugin
+    if (!mics_cuda_find()->plugin ||
+        !take("mics_cuda_attention_version", (any_function *)(void *)&version)) {
+        *why_not_out = "the plugin of GPUs is missing, or has no part for it";
+        return "";
+    }
+    return version(why_not_out);
 }

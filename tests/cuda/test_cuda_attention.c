@@ -370,8 +370,10 @@ static void attention_in_fp32(void **state)
 static void attention_by_cudnn(void **state)
 {
     (void)state;
-    if (mics_cuda_find()->no_cudnn[0] != '\0') {
-        print_message("skipped: cuDNN %s\n", mics_cuda_find()->no_cudnn);
+    const char *why_not = NULL;
+    mics_cuda_find_cudnn(&why_not);
+    if (why_not != NULL) {
+        print_message("skipped: cuDNN %s\n", why_not);
         skip();
     }
     by_library = true;

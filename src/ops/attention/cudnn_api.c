@@ -83,13 +83,11 @@ const char *cudnn_why_not(void)
     return why_not;
 }
 
-/* For src/device/plugin.c, which finds it by name: "9.19.0", too old or not; "" where there is
- * none. *why_not_out: "" where it can be used. */
+/* mics_cuda_find_cudnn, which finds it by name. */
 const char *mics_cuda_attention_version(const char **why_not_out);
 
 const char *mics_cuda_attention_version(const char **why_not_out)
 {
-    pthread_once(&once, look);
-    *why_not_out = why_not;
+    *why_not_out = cudnn_get() != NULL ? NULL : why_not;
     return version;
 }

@@ -35,8 +35,7 @@ static double keys_seen_twice(const mics_op_shape *s)
     return window > 0 && window < T ? window * (2 * T - window + 1) / T : T + 1;
 }
 
-// Two products forward, five backward (one of them the recomputed scores).
-// Our own kernels may take the place of the library's, so there is room for either.
+// Our own kernels may take the place of the library's, so there is memory for either.
 static void add_library(const mics_op_shape *s, mics_op_cost *cost)
 {
     const mics_cudnn_piece piece = mics_cudnn_piece_of(s->B, s->T, s->heads);
@@ -46,6 +45,7 @@ static void add_library(const mics_op_shape *s, mics_op_cost *cost)
     cost->workspace_backward = mics_larger(cost->workspace_backward, mics_part_floats(bytes));
 }
 
+// Two products forward, five backward (one of them the recomputed scores).
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     const double tokens = (double)s->N, touched = 4 * tokens * (double)(s->in[0] + s->out);

@@ -62,7 +62,7 @@ static int64_t cudnn_number(const char *version)
 }
 
 // A run that goes on by other kernels does not have the bits that it would have had.
-static void say_other_kernels(const mics_run *run)
+static void log_other_kernels(const mics_run *run)
 {
     if (run->kept_attention != MICS_RUN_ATTENTION_AUTO && run->kept_attention != run->attention)
         mics_log(
@@ -80,11 +80,10 @@ static void say_other_kernels(const mics_run *run)
 // All machines take cuDNN of one version, or none does.
 static mics_status resolve_attention(run_world *world, mics_run *run)
 {
-    static const mics_cuda_findings nothing;
-    const bool cuda = run->device == MICS_RUN_DEVICE_CUDA;
-    const mics_cuda_findings *found = cuda ? mics_cuda_find() : &nothing;
-    const char *why_not = found->no_cudnn[0] != '\0' ? found->no_cudnn : NULL;
-    const int64_t version = cudnn_number(found->cudnn);
+    const bool asked = run->attention != MICS_RUN_ATTENTION_OWN || run->attention_auto;
+    const bool looks = asked && run->device == MICS_RUN_DEVICE_CUDA;
+    const char *why_not = NULL, *found = looks ? mics_cuda_find_cudnn(&why_not) : "";
+    const int64_t version = cudnn_number(found);
     int64_t all[] = {why_not != NULL, version, -version};
     MICS_TRY(run_world_max(world, all, 3));
     if (all[0] && why_not == NULL)
@@ -92,12 +91,12 @@ static mics_status resolve_attention(run_world *world, mics_run *run)
     else if (!all[0] && all[1] != -all[2])
         why_not = "the machines of this run have several versions of it (see `mics doctor`); "
                   "install one on all";
-    MICS_TRY(run_world_agree(world, mics_run_resolve_attention(run, found->cudnn, why_not)));
-    if (world->first == 0 && run->attention_auto && cuda && why_not != NULL)
+    MICS_TRY(run_world_agree(world, mics_run_resolve_attention(run, found, why_not)));
+    if (world->first == 0 && run->attention_auto && looks && why_not != NULL)
         mics_log(MICS_LOG_INFO, "run.attention: our own kernels, as cuDNN cannot be used: %s",
                  why_not);
     if (world->first == 0)
-        say_other_kernels(run);
+        log_other_kernels(run);
     return MICS_OK;
 }
 

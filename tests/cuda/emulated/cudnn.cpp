@@ -280,7 +280,7 @@ operation operation_of(const descriptor &d)
             &d, {tensor_of(d.of(CUDNN_POINTWISE_OP_X))}, tensor_of(d.of(CUDNN_POINTWISE_OP_Y))};
         for (int name : {CUDNN_POINTWISE_OP_B, CUDNN_POINTWISE_OP_T})
             if (d.has(name))
-                o.reads.push_back(tensor_of(d.of(name)));
+                o.reads.emplace_back(tensor_of(d.of(name)));
         return o;
     }
     }
@@ -290,7 +290,7 @@ std::vector<operation> operations_of(const descriptor &graph)
 {
     std::vector<operation> all;
     for (const descriptor *op : graph.values.at(CUDNN_GRAPH_OPS).as<const descriptor *>())
-        all.push_back(operation_of(*op));
+        all.emplace_back(operation_of(*op));
     return all;
 }
 
@@ -304,7 +304,7 @@ int check_graph(const descriptor &d)
             return fail(BAD, "a graph has what is no operation");
     for (const operation &o : operations_of(d)) {
         std::vector<tensor> all = o.reads;
-        all.push_back(o.writes);
+        all.emplace_back(o.writes);
         for (const tensor &t : all)
             if (known.emplace(t.uid, t.from).first->second != t.from)
                 return fail(BAD, "two tensors of a graph have one number");
@@ -520,7 +520,7 @@ std::vector<double> pointwise(const run &r, const operation &o)
     }
     std::vector<std::vector<float>> in;
     for (const tensor &t : o.reads)
-        in.push_back(r.read(t));
+        in.emplace_back(r.read(t));
     for (int64_t i = 0; i < y.elems(); i++) {
         double x[3] = {0, 0, 0};
         for (size_t n = 0; n < in.size(); n++)
@@ -611,7 +611,7 @@ int execute(handle *h, const descriptor &plan, const descriptor &pack)
             return fail(BAD, "a pack names a tensor twice");
     for (const operation &o : operations) {
         std::vector<tensor> all = o.reads;
-        all.push_back(o.writes);
+        all.emplace_back(o.writes);
         for (const tensor &t : all) {
             if (t.is_virtual || !used.insert(t.uid).second)
                 continue;
@@ -637,7 +637,10 @@ int execute(handle *h, const descriptor &plan, const descriptor &pack)
 
 size_t get_version()
 {
-    return (size_t)number("MICS_EMULATED_CUDNN", 91900);
+    const int64_t version = number("MICS_EMULATED_CUDNN", 91900);
+    if (version < 0)
+        std::abort();
+    return (size_t)version;
 }
 
 void get_last_error(char *message, size_t bytes)
