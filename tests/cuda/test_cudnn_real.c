@@ -177,7 +177,7 @@ static void test_less_workspace(void **state)
 static void check_shape(const shape *s, int type, bool causal, const char *name)
 {
     const int64_t shared = s->heads.query / s->heads.key_value;
-    const mics_cudnn_piece piece = mics_cudnn_piece_of(s->B, s->T, s->heads);
+    const mics_cudnn_chunk chunk = mics_cudnn_chunk_of(s->B, s->T, s->heads);
     cudnn_attention of = {.sequences = s->B,
                           .T = s->T,
                           .heads = s->heads,
@@ -186,10 +186,10 @@ static void check_shape(const shape *s, int type, bool causal, const char *name)
                           .causal = causal};
     check(&of, MICS_CUDNN_SMALL_BYTES, name);
     of.backward = true;
-    of.sequences = piece.sequences;
-    of.heads.query = piece.heads * shared;
-    of.heads.key_value = piece.heads;
-    check(&of, mics_cudnn_bytes(s->T, s->heads, piece), name);
+    of.sequences = chunk.sequences;
+    of.heads.query = chunk.heads * shared;
+    of.heads.key_value = chunk.heads;
+    check(&of, mics_cudnn_bytes(s->T, s->heads, chunk), name);
 }
 
 static void test_shapes(void **state)

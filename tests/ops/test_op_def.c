@@ -59,15 +59,15 @@ static void test_attention(void **state)
 }
 
 // What cuDNN 9.19 asks for backward of compute capability 9.0 (tests/cuda/test_cudnn_real.c asks it),
-// and how much of it is computed at once: pieces have a bound, and divide sequences and heads.
+// and how much of it is computed at once: chunks have a bound, and divide sequences and heads.
 static void test_cudnn(void **state)
 {
     (void)state;
     static const struct {
         int64_t B, T;
         mics_heads heads;
-        mics_cudnn_piece piece;
-        int64_t asked; // of the piece
+        mics_cudnn_chunk chunk;
+        int64_t asked; // of the chunk
     } cases[] = {
         {8, 1024, {25, 25, 64}, {8, 25}, 419430656},  {8, 1024, {16, 16, 128}, {8, 16}, 268435712},
         {16, 1024, {25, 25, 64}, {8, 25}, 419430656}, {1, 8192, {32, 8, 128}, {1, 1}, 553648384},
@@ -77,10 +77,10 @@ static void test_cudnn(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int64_t b = cases[i].B, t = cases[i].T;
         const mics_heads heads = cases[i].heads;
-        const mics_cudnn_piece piece = mics_cudnn_piece_of(b, t, heads);
-        assert_int_equal(piece.sequences, cases[i].piece.sequences);
-        assert_int_equal(piece.heads, cases[i].piece.heads);
-        assert_in_range(mics_cudnn_bytes(t, heads, piece), cases[i].asked,
+        const mics_cudnn_chunk chunk = mics_cudnn_chunk_of(b, t, heads);
+        assert_int_equal(chunk.sequences, cases[i].chunk.sequences);
+        assert_int_equal(chunk.heads, cases[i].chunk.heads);
+        assert_in_range(mics_cudnn_bytes(t, heads, chunk), cases[i].asked,
                         cases[i].asked + cases[i].asked / 4 + 4096);
         const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = heads};
         mics_op_shape shape = {.op = &op,
@@ -94,7 +94,7 @@ static void test_cudnn(void **state)
         assert_int_equal(def->cost(&shape).workspace_backward, b * t * heads.query);
         shape.library = true;
         assert_true(def->cost(&shape).workspace_backward * 4 >=
-                    mics_cudnn_bytes(t, heads, piece) + mics_cudnn_sums_bytes(t, heads, piece));
+                    mics_cudnn_bytes(t, heads, chunk) + mics_cudnn_sums_bytes(t, heads, chunk));
         assert_true(def->cost(&shape).workspace_backward >= b * t * heads.query);
         assert_int_equal(def->cost(&shape).workspace_forward * 4, MICS_CUDNN_SMALL_BYTES);
     }

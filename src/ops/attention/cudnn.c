@@ -17,7 +17,7 @@ typedef struct entry {
     mics_heads heads;
     int type;
     bool causal;
-    mics_cudnn_piece piece; // of backward; forward computes all at once
+    mics_cudnn_chunk chunk; // of backward; forward computes all at once
     cudnn_plan *forward, *backward;
     float scale, lowest, one; // read when a call runs
 } entry;
@@ -104,11 +104,11 @@ static void open_plans(keeper *k, entry *e)
     if (e->forward == NULL)
         return;
     of.backward = true;
-    of.sequences = e->piece.sequences;
-    of.heads.key_value = e->piece.heads;
-    of.heads.query = e->piece.heads * shared;
+    of.sequences = e->chunk.sequences;
+    of.heads.key_value = e->chunk.heads;
+    of.heads.query = e->chunk.heads * shared;
     e->backward =
-        cudnn_plan_open(k->library, k->handle, &of, mics_cudnn_bytes(e->T, e->heads, e->piece),
+        cudnn_plan_open(k->library, k->handle, &of, mics_cudnn_bytes(e->T, e->heads, e->chunk),
                         k->why_not, sizeof k->why_not);
 }
 
@@ -133,7 +133,7 @@ const char *mics_cuda_attention_prepare(const mics_exec *at, const mics_op_shape
                  .heads = s->heads,
                  .type = type_of(at),
                  .causal = !s->op->both_ways,
-                 .piece = mics_cudnn_piece_of(s->B, s->T, s->heads),
+                 .chunk = mics_cudnn_chunk_of(s->B, s->T, s->heads),
                  .scale = 1.0F / sqrtf((float)s->heads.dim),
                  .lowest = -INFINITY,
                  .one = 1};
@@ -161,7 +161,7 @@ static char *moved(const void *address, int64_t elems, size_t elem_bytes)
     return (char *)(uintptr_t)address + (size_t)elems * elem_bytes;
 }
 
-// Addresses of the piece that begins with sequence b and key-value head k.
+// Addresses of the chunk that begins with sequence b and key-value head k.
 static void fill_parts(entry *e, const mics_cuda_attention *a, int64_t b, int64_t k,
                        void *parts[CUDNN_PARTS])
 {
@@ -186,10 +186,10 @@ static void fill_parts(entry *e, const mics_cuda_attention *a, int64_t b, int64_
 
 static int run_backward(entry *e, const mics_exec *at, const mics_cuda_attention *a)
 {
-    const int64_t sums = mics_cudnn_sums_bytes(e->T, e->heads, e->piece);
+    const int64_t sums = mics_cudnn_sums_bytes(e->T, e->heads, e->chunk);
     void *parts[CUDNN_PARTS] = {[CUDNN_PART_SUMS] = at->workspace};
-    for (int64_t b = 0; b < e->B; b += e->piece.sequences) {
-        for (int64_t k = 0; k < e->heads.key_value; k += e->piece.heads) {
+    for (int64_t b = 0; b < e->B; b += e->chunk.sequences) {
+        for (int64_t k = 0; k < e->heads.key_value; k += e->chunk.heads) {
             fill_parts(e, a, b, k, parts);
             const int status = cudnn_plan_run(e->backward, parts, moved(at->workspace, sums, 1));
             if (status != CUDNN_OK)

@@ -17,7 +17,7 @@ typedef enum cudnn_part {
     CUDNN_PART_K,
     CUDNN_PART_V,
     CUDNN_PART_Y,
-    CUDNN_PART_LSE,    // (b, h, T) of the piece's, within (B, H, T)
+    CUDNN_PART_LSE,    // (b, h, T) of the chunk's, within (B, H, T)
     CUDNN_PART_SCALE,  // numbers of the host
     CUDNN_PART_LOWEST, // of causal attention
     CUDNN_FORWARD_PARTS,
@@ -33,7 +33,7 @@ typedef enum cudnn_part {
 // One pass over some heads of some sequences of (B, T) tokens.
 typedef struct cudnn_attention {
     int64_t sequences, T;
-    mics_heads heads; // of the piece
+    mics_heads heads; // of the chunk
     mics_heads all;   // that lie in a token's row
     int type;         // CUDNN_BF16, CUDNN_HALF
     bool causal, backward;

@@ -38,9 +38,9 @@ static double keys_seen_twice(const mics_op_shape *s)
 // Our own kernels may take the place of the library's, so there is memory for either.
 static void add_library(const mics_op_shape *s, mics_op_cost *cost)
 {
-    const mics_cudnn_piece piece = mics_cudnn_piece_of(s->B, s->T, s->heads);
+    const mics_cudnn_chunk chunk = mics_cudnn_chunk_of(s->B, s->T, s->heads);
     const int64_t bytes =
-        mics_cudnn_sums_bytes(s->T, s->heads, piece) + mics_cudnn_bytes(s->T, s->heads, piece);
+        mics_cudnn_sums_bytes(s->T, s->heads, chunk) + mics_cudnn_bytes(s->T, s->heads, chunk);
     cost->workspace_forward = MICS_CUDNN_SMALL_BYTES / (int64_t)sizeof(float);
     cost->workspace_backward = mics_larger(cost->workspace_backward, mics_part_floats(bytes));
 }

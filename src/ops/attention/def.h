@@ -46,7 +46,7 @@ enum {
     MICS_CUDNN_SMALL_BYTES = 4 << 10 // besides, in either pass; 256 in version 9.19
 };
 // Of the scores' gradients, but for those of one key-value head. Tests have a plugin with less, so
-// that small shapes have pieces too.
+// that small shapes have chunks too.
 #ifndef MICS_CUDNN_SCORES_BYTES
 #define MICS_CUDNN_SCORES_BYTES (INT64_C(512) << 20)
 #endif
@@ -74,9 +74,9 @@ static inline const char *mics_cudnn_lacks(const mics_op_shape *s)
 
 // What one call of cuDNN computes: `heads` key-value heads, and the query heads that read them, of
 // `sequences` sequences. Both divide all of them.
-typedef struct mics_cudnn_piece {
+typedef struct mics_cudnn_chunk {
     int64_t sequences, heads;
-} mics_cudnn_piece;
+} mics_cudnn_chunk;
 
 static inline int64_t mics_cudnn_round_up(int64_t value, int64_t multiple)
 {
@@ -98,32 +98,32 @@ static inline int64_t mics_cudnn_scores_bytes(int64_t T)
     return 2 * rows * rows;
 }
 
-/* The largest piece of backward whose scores stay below the bound; at least one key-value head. */
-static inline mics_cudnn_piece mics_cudnn_piece_of(int64_t B, int64_t T, mics_heads heads)
+/* The largest chunk of backward whose scores stay below the bound; at least one key-value head. */
+static inline mics_cudnn_chunk mics_cudnn_chunk_of(int64_t B, int64_t T, mics_heads heads)
 {
     const int64_t one = heads.query / heads.key_value * mics_cudnn_scores_bytes(T);
     const int64_t most = MICS_CUDNN_SCORES_BYTES / one;
     const int64_t fits = mics_cudnn_divisor(heads.key_value, most);
-    return (mics_cudnn_piece){
+    return (mics_cudnn_chunk){
         .sequences = fits < heads.key_value ? 1 : mics_cudnn_divisor(B, most / heads.key_value),
         .heads = fits};
 }
 
-/* Bytes of the sums of dy * y of a piece's queries, which stand before cuDNN's own workspace. */
-static inline int64_t mics_cudnn_sums_bytes(int64_t T, mics_heads heads, mics_cudnn_piece piece)
+/* Bytes of the sums of dy * y of a chunk's queries, which stand before cuDNN's own workspace. */
+static inline int64_t mics_cudnn_sums_bytes(int64_t T, mics_heads heads, mics_cudnn_chunk chunk)
 {
-    const int64_t queries = piece.sequences * piece.heads * (heads.query / heads.key_value) * T;
+    const int64_t queries = chunk.sequences * chunk.heads * (heads.query / heads.key_value) * T;
     return mics_cudnn_round_up(queries * (int64_t)sizeof(float), 256);
 }
 
-/* The most that cuDNN may ask for backward of a piece: the scores' gradients, and gradients of keys
+/* The most that cuDNN may ask for backward of a chunk: the scores' gradients, and gradients of keys
  * and values for each query head where several share them.
  *
  * Source:  what cuDNN 9.19 asks for on compute capability 8.0, 9.0, 10.0 and 12.0. */
-static inline int64_t mics_cudnn_bytes(int64_t T, mics_heads heads, mics_cudnn_piece piece)
+static inline int64_t mics_cudnn_bytes(int64_t T, mics_heads heads, mics_cudnn_chunk chunk)
 {
     const int64_t shared = heads.query / heads.key_value;
-    const int64_t count = piece.sequences * piece.heads * shared;
+    const int64_t count = chunk.sequences * chunk.heads * shared;
     const int64_t gradients = mics_cudnn_round_up(2 * count * T * heads.dim, 256);
     return count * mics_cudnn_scores_bytes(T) + (shared > 1 ? 2 * gradients : 0) +
            MICS_CUDNN_SMALL_BYTES;
