@@ -156,6 +156,7 @@ typedef struct mics_run {
     const char *prometheus;  // file of the newest step's figures, or "none"
     const char *csv;         // file of the figures of metrics.jsonl, or "none"
     const char *cluster;     // file or name that "sharding": "auto" is planned for, or "none"
+    const char *cudnn;       // the version that is asked for, or was found: "9.19.0"; "any"
     int32_t min_replicas;    // copies of every state that "sharding": "auto" keeps at least
     int64_t trace_step;      // first step of trace.json; 0: none
     int64_t trace_steps;
@@ -166,6 +167,7 @@ typedef struct mics_run {
     bool prefetch_auto; // `prefetch` is the depth that the sharding is chosen with; then the
                         // caller takes the first of mics_prefetch_candidate that fits
     bool recompute;
+    bool rounded_sums;  // mics_schedule_spec's, as data_types.grad_accum_dtype
     bool gemm_autotune; // on GPUs
     bool share_params;  // in memory that the ranks of a node see, where that can be
     mics_collectives collectives;
@@ -180,20 +182,18 @@ typedef struct mics_run {
     bool graphs;      // on GPUs
     mics_run_attention attention;
     bool attention_auto; // it was, and is what mics_run_resolve_attention made of it
-    const char *cudnn;   // the version that is asked for, or was found: "9.19.0"; "any"
     bool boundary_auto;  // boundary_dtype was, and is what mics_run_resolve made of it
     mics_run_precision precision;
     bool precision_auto; // it was, in whatever words
     bool fell_back;      // bf16 was asked for, but is slow on the CPUs, so precision is fp32
-    mics_run_attention kept_attention; // of the checkpoint that mics_run_keep read; AUTO: none
-    char kept_cudnn[16];               // and its run.cudnn_version
     mics_run_precision kept_precision; // of the checkpoint that mics_run_keep read; AUTO: none
+    mics_run_attention kept_attention; // likewise
+    char kept_cudnn[16];               // and its run.cudnn_version
+    mics_state_dtype state_dtype;      // the optimizer's states are held in
     mics_loss_scale loss_scale;        // only for fp16
     mics_optimizer optimizer;
-    mics_state_dtype state_dtype; // its states are held in
-    bool rounded_sums;            // mics_schedule_spec's, as data_types.grad_accum_dtype
-    double other_rate;            // of what it takes no matrices of, over lr; 0: the same
-    double clip;                  // 0: no clipping
+    double other_rate; // of what it takes no matrices of, over lr; 0: the same
+    double clip;       // 0: no clipping
     mics_lr lr;
     // Set by mics_run_resolve:
     int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank

@@ -5,6 +5,7 @@
 #include "base/network.h"
 #include <glob.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PATH_BYTES = 4096, LINE_BYTES = 64 };
@@ -25,10 +26,11 @@ static void read_line(const char *folder, const char *name, char line[LINE_BYTES
 static double port_bytes_per_s(const char *port)
 {
     char state[LINE_BYTES], rate[LINE_BYTES];
-    double gbits = 0;
+    char *unit = NULL;
     read_line(port, "state", state);
     read_line(port, "rate", rate);
-    if (strstr(state, "ACTIVE") == NULL || sscanf(rate, "%lf Gb/sec", &gbits) != 1 || gbits < 0)
+    const double gbits = strtod(rate, &unit);
+    if (strstr(state, "ACTIVE") == NULL || strncmp(unit, " Gb/sec", 7) != 0 || !(gbits > 0))
         return 0;
     return gbits * BYTES_A_GBIT;
 }

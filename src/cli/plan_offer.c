@@ -54,7 +54,7 @@ static void print_take(const cli_report *r, const mics_plan_offer *offer, const 
 // What the figures rest on.
 static void print_basis(const cli_report *r, const mics_plan_offer *offer)
 {
-    cli_word of = {""};
+    cli_word of;
     if (offer->step_s.low == offer->step_s.high) {
         cli_print(r, "Times are from rates as the cluster file gives them.\n");
         return;

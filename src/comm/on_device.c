@@ -7,6 +7,7 @@
 #include "mics/log.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // The first that lets ranks share a GPU, where NCCL_MULTI_RANK_GPU_ENABLE says so.
@@ -42,12 +43,13 @@ static void fill_card(const mics_device *device, rank_card *card)
 {
     const char *why_not = why_no_nccl();
     mics_device_info info = {.name = ""};
-    int major = 0, minor = 0;
+    char *end = NULL;
     device->ops->info(device->ctx, &info);
     snprintf(card->device, sizeof card->device, "%s", info.id);
     snprintf(card->why_not, sizeof card->why_not, "%s", why_not != NULL ? why_not : "");
-    if (sscanf(mics_cuda_find()->nccl, "%d.%d", &major, &minor) == 2)
-        card->version = 100 * major + minor;
+    const long major = strtol(mics_cuda_find()->nccl, &end, 10);
+    if (*end == '.')
+        card->version = (int32_t)(100 * major + strtol(end + 1, NULL, 10));
     card->may_share = mics_nccl_may_share();
     card->network_bytes_per_s = mics_network_bytes_per_s(NULL);
 }
