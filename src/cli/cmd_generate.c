@@ -216,7 +216,7 @@ static void print_json(const mics_saved *saved, const kept_text *texts,
             cli_number("other_tokens_s", generated->rest_s));
     cli_open(&r, "texts", '[', false);
     for (int32_t i = 0; i < options->samples; i++)
-        CLI_OBJECT(&r, NULL, cli_int("seed", options->seed + i),
+        CLI_OBJECT(&r, NULL, cli_int("seed", (int64_t)((uint64_t)options->seed + (uint64_t)i)),
                    cli_bytes("text", texts[i].bytes, texts[i].count));
     cli_close(&r);
     cli_close(&r);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Names and figures of plans.
+// Names, figures and choices of plans.
 #include "plan.h"
 #include <string.h>
 
@@ -52,4 +52,57 @@ cli_word cli_plan_batch(const mics_plan_choice *choice)
 {
     return cli_word_of("%lld x %d%s", (long long)choice->micro_batch, (int)choice->micro_steps,
                        choice->recompute ? " rec" : "");
+}
+
+// ---- a choice ----
+
+// How gathers or reductions run: ring, two stages, none.
+static char way(int32_t degree, bool two_stage)
+{
+    return degree == 1 ? '-' : (two_stage ? '2' : 'r');
+}
+
+static cli_word ways_text(const mics_plan_choice *c)
+{
+    return cli_word_of("%c%c", way(c->sharding.params, c->gather_two_stage),
+                       way(c->sharding.grads, c->reduce_two_stage));
+}
+
+static void print_pipeline(cli_report *r, const mics_plan_pipeline *p)
+{
+    if (p->stages == 0)
+        CLI_ROW(r, cli_null("pipeline"));
+    else
+        CLI_OBJECT(r, "pipeline", cli_int("tensor", p->tensor), cli_int("context", p->context),
+                   cli_int("stages", p->stages), cli_int("data", p->data),
+                   cli_int("chunks", p->chunks), cli_int("expert", p->expert),
+                   cli_number("bubble_ms", p->bubble_us * 1e-3));
+}
+
+void cli_plan_choice(cli_report *r, const mics_plan_entry *entry)
+{
+    const mics_plan_choice *c = &entry->choice;
+    const int32_t layered =
+        c->micro_steps > 0
+            ? mics_schedule_layered_micro_steps(c->micro_steps, c->layered_micro_steps)
+            : 1;
+    const bool family = entry->pipeline.stages == 0;
+    CLI_ROW(r, cli_words("name", entry->name), cli_int("params", c->sharding.params),
+            cli_int("grads", c->sharding.grads), cli_int("optimizer", c->sharding.optimizer));
+    if (c->experts > 1)
+        CLI_ROW(r, cli_int("experts", c->experts));
+    CLI_ROW(r,
+            cli_column(cli_int("micro_batch", c->micro_batch), 14, "micro-batches ",
+                       "%5lld x %-5d ", (long long)c->micro_batch, (int)c->micro_steps),
+            cli_int("accumulation", c->micro_steps),
+            cli_column(cli_flag("recompute", c->recompute), 3, "rec", c->recompute ? "yes" : "no"),
+            cli_column(cli_int("prefetch", c->prefetch), 4, "pre", family ? "%d" : "-",
+                       (int)c->prefetch),
+            cli_column(cli_int("layered_micro_steps", layered), 4, "lay", family ? "%d" : "-",
+                       (int)layered),
+            CLI_SHOWN(5, "g/r ", "%s ", family ? ways_text(c).text : "--"),
+            cli_words("gather", c->gather_two_stage ? "two-stage" : "ring"),
+            cli_words("reduce", c->reduce_two_stage ? "two-stage" : "ring"));
+    if (r->json)
+        print_pipeline(r, &entry->pipeline);
 }

@@ -15,11 +15,6 @@ static int64_t at_most(int64_t value, int64_t limit)
     return value < limit ? value : limit;
 }
 
-int64_t owned_elems(const mics_engine *engine, int32_t unit)
-{
-    return engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].optimizer;
-}
-
 // Floats of one state of all optimizer shards.
 static int64_t all_owned_elems(const mics_engine *engine)
 {

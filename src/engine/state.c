@@ -294,6 +294,11 @@ void state_close(mics_engine *engine)
 
 // ---- where things are ----
 
+int64_t owned_elems(const mics_engine *engine, int32_t unit)
+{
+    return engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].optimizer;
+}
+
 mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree)
 {
     return mics_schedule_unit_range(engine->schedule, unit, engine->rank, degree);

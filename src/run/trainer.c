@@ -154,8 +154,11 @@ static mics_status compare(run_trainer *self)
 {
     mics_divergence found;
     MICS_TRY(run_replicas_compare(&self->followers.replicas, &found));
-    self->step.compared = !found.found;
-    return found.found ? go_back(self, self->progress.step, &found) : MICS_OK;
+    if (found.found)
+        MICS_TRY(go_back(self, self->progress.step, &found));
+    // A state that was repaired was compared again; one that was gone back to is another step's.
+    self->step.compared = self->progress.step == self->step.number;
+    return MICS_OK;
 }
 
 // Provides what a follower needs, unless the run goes back for it.

@@ -1,9 +1,32 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a unit's passes consist of: parts with all-to-alls between them, and the units that each part
-// reads and writes.
+// Which part of a unit is a rank's, and what a unit's passes consist of: parts with all-to-alls between
+// them, and the units that each part reads and writes.
 #include "schedule/builder.h"
 #include <assert.h>
+
+// ---- a rank's part of a unit ----
+
+// Part 1 / E of `all`, in the ownership order.
+static mics_range block_of(const mics_schedule *schedule, int32_t unit, int32_t rank, int64_t all)
+{
+    const int32_t experts = schedule->experts[unit];
+    const int64_t part = all / experts;
+    const int64_t begin = part * mics_mesh_position(&schedule->spec.mesh, rank, experts);
+    return (mics_range){begin, begin + part};
+}
+
+mics_range mics_schedule_unit_block(const mics_schedule *schedule, int32_t unit, int32_t rank)
+{
+    return block_of(schedule, unit, rank, schedule->spec.model->units[unit].elems);
+}
+
+mics_range mics_schedule_unit_params(const mics_schedule *schedule, int32_t unit, int32_t rank)
+{
+    return block_of(schedule, unit, rank, schedule->spec.model->units[unit].param_count);
+}
+
+// ---- parts of passes ----
 
 static void add_params(const mics_op *op, unit_set *set)
 {

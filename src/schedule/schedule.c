@@ -491,25 +491,6 @@ mics_range mics_schedule_unit_range(const mics_schedule *schedule, int32_t unit,
     return (mics_range){block * position, block * (position + 1)};
 }
 
-// Part 1 / E of `all`, in the ownership order.
-static mics_range block_of(const mics_schedule *schedule, int32_t unit, int32_t rank, int64_t all)
-{
-    const int32_t experts = schedule->experts[unit];
-    const int64_t part = all / experts;
-    const int64_t begin = part * mics_mesh_position(&schedule->spec.mesh, rank, experts);
-    return (mics_range){begin, begin + part};
-}
-
-mics_range mics_schedule_unit_block(const mics_schedule *schedule, int32_t unit, int32_t rank)
-{
-    return block_of(schedule, unit, rank, schedule->spec.model->units[unit].elems);
-}
-
-mics_range mics_schedule_unit_params(const mics_schedule *schedule, int32_t unit, int32_t rank)
-{
-    return block_of(schedule, unit, rank, schedule->spec.model->units[unit].param_count);
-}
-
 bool mics_schedule_ends_pass(const mics_schedule *schedule, const mics_step *step)
 {
     return step->kind == MICS_STEP_BACKWARD

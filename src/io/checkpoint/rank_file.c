@@ -25,11 +25,6 @@ enum {
     WRITEBACK_BYTES = 32 << 20 // after so many bytes the kernel is told to begin writing them out
 };
 
-int64_t mics_rank_file_chunks(int64_t elems)
-{
-    return (elems + CHUNK_ELEMS - 1) / CHUNK_ELEMS;
-}
-
 // ---- checking ----
 
 static bool is_name(const char *name)
@@ -104,13 +99,6 @@ typedef struct layout {
 } layout;
 
 enum { DATA_ALIGN = 64 };
-
-void mics_rank_file_range_text(int64_t begin, int64_t end, int64_t elems,
-                               char text[MICS_RANK_FILE_RANGE_BYTES])
-{
-    snprintf(text, MICS_RANK_FILE_RANGE_BYTES, "[%" PRId64 ":%" PRId64 " of %" PRId64 "]", begin,
-             end, elems);
-}
 
 static const char *name_tensor(layout *plan, const mics_optimizer_shard *shard, int32_t state)
 {

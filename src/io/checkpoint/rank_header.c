@@ -11,6 +11,18 @@
 #include <string.h>
 #include <xxhash.h>
 
+int64_t mics_rank_file_chunks(int64_t elems)
+{
+    return (elems + MICS_RANK_FILE_CHUNK / 4 - 1) / (MICS_RANK_FILE_CHUNK / 4);
+}
+
+void mics_rank_file_range_text(int64_t begin, int64_t end, int64_t elems,
+                               char text[MICS_RANK_FILE_RANGE_BYTES])
+{
+    snprintf(text, MICS_RANK_FILE_RANGE_BYTES, "[%" PRId64 ":%" PRId64 " of %" PRId64 "]", begin,
+             end, elems);
+}
+
 static mics_status malformed(const char *path, int64_t offset, const char *what)
 {
     return mics_fail(MICS_ERR_FORMAT, "%s: offset %" PRId64 ": %s", path, offset, what);

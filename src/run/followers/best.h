@@ -30,9 +30,6 @@ typedef struct run_best {
 /* Whether the run can do what its keys ask for.    Returns: MICS_OK; MICS_ERR_INVALID, logged. Pure. */
 mics_status run_best_check(const mics_run *run);
 
-/* Whether the run can do what its keys ask for.    Returns: MICS_OK; MICS_ERR_INVALID, logged. Pure. */
-mics_status run_best_check(const mics_run *run);
-
 /* Counts an evaluation after `step`, if it is due there and is not that of `best->newest`. Pure. */
 void run_best_count(run_best_record *best, const mics_run *run, int64_t step, double loss);
 

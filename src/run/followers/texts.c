@@ -91,6 +91,7 @@ static mics_status begin(void *state)
     const int64_t step = context->progress->step;
     int64_t newest;
     bool due = false;
+    self->left_out = RUN_NO_STEP;
     if (context->job->run->sample_every == 0 || context->progress->sampled == step)
         return MICS_OK;
     const bool mine = run_is_rank_0(context) && is_left_out(context->job, step, &newest);
