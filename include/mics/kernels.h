@@ -118,15 +118,19 @@ typedef enum mics_update_phase {
     MICS_UPDATE_APPLY // moves a part along `direction`
 } mics_update_phase;
 
-// One step of an optimizer on a part of one parameter.
+enum { MICS_UPDATE_FLIPS = 16 };
+
+// One step of an optimizer on a part of one parameter, or in ALL of neighbouring ones.
 typedef struct mics_optimizer_update {
     const mics_optimizer *optimizer;
     float lr;
     float grad_scale; // gradients are multiplied by it first (clipping, loss scaling)
-    bool decays;      // the optimizer's weight decay applies
-    int64_t step;     // 1, 2, ...; skipped ones do not count
+    bool decays;      // the optimizer's weight decay applies; after each flip the reverse
+    int32_t flip_count;
+    int64_t flips[MICS_UPDATE_FLIPS]; // elements of the part, ascending, above 0 and below elems
+    int64_t step;                     // 1, 2, ...; skipped ones do not count
     // What lies in rows: of a vector one row.
-    int64_t rows, columns; // of the whole parameter
+    int64_t rows, columns; // of the whole parameter; of neighbouring ones as of a vector
     int64_t begin, elems;  // the part: elements [begin, begin + elems)
     void *params;          // (optional) of dtype: gets the masters, rounded; may not be the masters
     float *masters;

@@ -206,6 +206,20 @@ static void norm(mics_engine *engine)
     send_sums(engine);
 }
 
+// Of the whole call's flips those of its part.
+static void cut_flips(mics_optimizer_update *call)
+{
+    int32_t kept = 0;
+    for (int32_t f = 0; f < call->flip_count; f++) {
+        const int64_t at = call->flips[f] - call->begin;
+        if (at <= 0)
+            call->decays = !call->decays;
+        else if (at < call->elems)
+            call->flips[kept++] = at;
+    }
+    call->flip_count = kept;
+}
+
 // The numbers of a unit that an optimizer is called for at once: call->rows of a parameter that
 // begin at element `first` of the unit. The part of them that is held, if there is one; the direction
 // is that of all that is held.
@@ -221,6 +235,7 @@ static void call_optimizer(mics_engine *engine, const optimizer_shard *held, int
     const int64_t from = begin - held->range.begin;
     call->begin = begin - first;
     call->elems = end - begin;
+    cut_flips(call);
     call->params = held->params == NULL ? NULL : elem_at(engine, held->params, from);
     call->masters = held->masters + from;
     call->grads = held->grads == NULL ? NULL : held->grads + from;
@@ -262,21 +277,44 @@ static void update_matrices(mics_engine *engine, int32_t unit, const optimizer_s
     }
 }
 
-// Decay differs by tensor.
+// Joins what follows a call's first parameter, gaps between them included, whose numbers are 0 and
+// stay so: up to a matrix that is made orthogonal, or where there are more flips than a call takes.
+// Returns the first parameter that has not joined.
+static int64_t join_params(const mics_unit *unit, mics_range params, bool matrices,
+                           mics_optimizer_update *call)
+{
+    const mics_param *first = &unit->params[params.begin];
+    int64_t p = params.begin;
+    for (; p < params.end && !(matrices && unit->params[p].hidden); p++) {
+        const mics_param *param = &unit->params[p];
+        if (p > params.begin && param->decay != param[-1].decay) {
+            if (call->flip_count == MICS_UPDATE_FLIPS)
+                break;
+            call->flips[call->flip_count++] = param->offset - first->offset;
+        }
+        call->columns = param->offset + param->elems - first->offset;
+    }
+    return p;
+}
+
+// What differs by tensor is decay alone, so that neighbours are updated at once.
 static void update_params(mics_engine *engine, int32_t unit_index, const optimizer_shard *held)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];
     const bool matrices = engine->schedule->rounds[unit_index].count > 0;
     const mics_range params = mics_schedule_unit_params(engine->schedule, unit_index, engine->rank);
-    for (int64_t p = params.begin; p < params.end; p++) {
+    for (int64_t p = params.begin; p < params.end;) {
         const mics_param *param = &unit->params[p];
+        if (matrices && param->hidden) {
+            p++;
+            continue;
+        }
         mics_optimizer_update call = begin_call(engine, param);
-        call.rows = param->dims > 1 ? param->shape[0] : 1;
-        call.columns = param->elems / call.rows;
+        call.rows = 1;
         if (engine->spec.other_rate > 0)
             call.lr = (float)((double)call.lr * engine->spec.other_rate);
-        if (!(matrices && param->hidden))
-            call_optimizer(engine, held, param->offset, &call);
+        p = join_params(unit, (mics_range){p, params.end}, matrices, &call);
+        call_optimizer(engine, held, param->offset, &call);
     }
     update_matrices(engine, unit_index, held, MICS_UPDATE_APPLY);
 }

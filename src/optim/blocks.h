@@ -6,7 +6,8 @@
 
 #include "ops/common/kernels_isa.h"
 
-/* Defines MICS_OP(NAME_update) from what an optimizer has of its own: NAME_factors_of(update), and
+/* Defines MICS_OP(NAME_update) from what an optimizer has of its own: NAME_factors_of(update,
+ * decays), of where weight decay applies and where it does not, and
  *
  *     update_part(update, factors, begin, elems, rounds, narrow)
  *
@@ -28,15 +29,24 @@
             update_part(update, by, begin, elems, false, false);                                   \
     }                                                                                              \
                                                                                                    \
+    static void update_run(const mics_optimizer_update *update, bool decays, int64_t first,        \
+                           int64_t end)                                                            \
+    {                                                                                              \
+        const name##_factors by = name##_factors_of(update, decays);                               \
+        _Pragma("omp parallel for if (end - first >= MICS_OP_PARALLEL)")                           \
+        for (int64_t begin = first; begin < end; begin += MICS_OP_BLOCK)                           \
+            update_block(update, &by, begin,                                                       \
+                         end - begin < MICS_OP_BLOCK ? end - begin : MICS_OP_BLOCK);               \
+    }                                                                                              \
+                                                                                                   \
     void MICS_OP(name##_update)(const mics_exec *at, const mics_optimizer_update *update)          \
     {                                                                                              \
-        const name##_factors by = name##_factors_of(update);                                       \
-        const int64_t elems = update->elems;                                                       \
+        const int32_t count = update->flip_count;                                                  \
         (void)at;                                                                                  \
-        _Pragma("omp parallel for if (elems >= MICS_OP_PARALLEL)")                                 \
-        for (int64_t begin = 0; begin < elems; begin += MICS_OP_BLOCK)                             \
-            update_block(update, &by, begin,                                                       \
-                         elems - begin < MICS_OP_BLOCK ? elems - begin : MICS_OP_BLOCK);           \
+        for (int32_t run = 0; run <= count; run++)                                                 \
+            update_run(update, update->decays != (run % 2 != 0),                                   \
+                       run == 0 ? 0 : update->flips[run - 1],                                      \
+                       run == count ? update->elems : update->flips[run]);                         \
     }
 // clang-format on
 

@@ -432,12 +432,83 @@ static void rounded_gradients(void **state)
             rounded_case((mics_dtype)dtype, optimizers[i % 3], SIZES[i / 3], i % 4);
 }
 
+// ---- neighbouring parameters in one call ----
+
+// One call with flips gives the bits of a call for each run, of shards that begin anywhere.
+static void flips_case(mics_dtype dtype, mics_optimizer optimizer, const int64_t *ends,
+                       int64_t offset)
+{
+    enum { RUNS = 4, BUFFERS = 4, MAX = 4128 };
+    static float start[BUFFERS][MAX], end[2][BUFFERS][MAX];
+    static uint16_t params[2][MAX];
+    mics_device *device = cu_device();
+    const mics_exec at = {.device = device, .dtype = dtype};
+    float *buffers[BUFFERS];
+    uint16_t *rounded = on_device(sizeof params[0]);
+    for (int b = 0; b < BUFFERS; b++) {
+        buffers[b] = on_device(sizeof start[0]);
+        for (int64_t i = 0; i < MAX; i++)
+            start[b][i] = (float)sin(0.37 * (double)i + b) + (b == 0 || b == 2 ? 1.5F : 0);
+    }
+    for (int way = 0; way < 2; way++) {
+        for (int b = 0; b < BUFFERS; b++)
+            copy(buffers[b], start[b], sizeof start[0]);
+        device->ops->zero(device->ctx, 0, rounded, sizeof params[0]);
+        for (int run = 0; run < (way == 0 ? 1 : RUNS); run++) {
+            const int64_t begin = run == 0 ? 0 : ends[run - 1], from = begin + offset;
+            mics_optimizer_update update = {.optimizer = &optimizer,
+                                            .lr = 3e-2F,
+                                            .grad_scale = 0.37F,
+                                            .decays = run % 2 != 0,
+                                            .step = 3,
+                                            .rows = 1,
+                                            .elems = ends[way == 0 ? RUNS - 1 : run] - begin,
+                                            .params = rounded + from,
+                                            .masters = buffers[0] + from,
+                                            .states = {buffers[1] + from, buffers[2] + from},
+                                            .grads = buffers[3] + from};
+            update.columns = update.elems;
+            update.flip_count = way == 0 ? RUNS - 1 : 0;
+            for (int f = 0; f < update.flip_count; f++)
+                update.flips[f] = ends[f];
+            table()->update[optimizer.kind](&at, &update);
+        }
+        for (int b = 0; b < BUFFERS; b++)
+            copy(end[way][b], buffers[b], sizeof start[0]);
+        copy(params[way], rounded, sizeof params[way]);
+    }
+    assert_memory_equal(end[0], end[1], sizeof end[0]);
+    assert_memory_equal(params[0], params[1], sizeof params[0]);
+    assert_memory_not_equal(end[0][0], start[0], sizeof start[0]);
+    for (int b = 0; b < BUFFERS; b++)
+        device->ops->free(device->ctx, buffers[b]);
+    device->ops->free(device->ctx, rounded);
+}
+
+static void flips(void **state)
+{
+    (void)state;
+    static const mics_optimizer optimizers[] = {{MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0.1},
+                                                {MICS_OPTIMIZER_SGD, {0.9, 1}, 0.1},
+                                                {MICS_OPTIMIZER_LION, {0.9, 0.99}, 0.1}};
+    static const int64_t aligned[] = {64, 128, 4032, 4099}, not_aligned[] = {1, 67, 2050, 4099};
+    for (int i = 0; i < 3 * 4; i++)
+        for (int dtype = MICS_DTYPE_BF16; dtype < MICS_DTYPES; dtype++) {
+            flips_case((mics_dtype)dtype, optimizers[i % 3], aligned, i / 3);
+            flips_case((mics_dtype)dtype, optimizers[i % 3], not_aligned, i / 3);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sgd_on_shards),        cmocka_unit_test(lion_on_shards),
-        cmocka_unit_test(muon_on_parts),        cmocka_unit_test(muon_on_matrices),
-        cmocka_unit_test(states_as_on_the_cpu), cmocka_unit_test(rounded_gradients),
+        cmocka_unit_test(sgd_on_shards),
+        cmocka_unit_test(lion_on_shards),
+        cmocka_unit_test(muon_on_parts),
+        cmocka_unit_test(muon_on_matrices),
+        cmocka_unit_test(states_as_on_the_cpu),
+        cmocka_unit_test(rounded_gradients),
+        cmocka_unit_test(flips),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,6 +184,71 @@ static void test_rounded_gradients(void **unused)
             rounded_case(mics_kernels_at(k)->bf16, optimizers[i % 3], sizes[i / 3]);
 }
 
+// ---- neighbouring parameters in one call ----
+
+enum { FLIP_ELEMS = 40001 };
+
+// The bits of a call for each run, whatever their lengths.
+static void flips_case(const mics_kernels *k, mics_optimizer optimizer, const int64_t *ends,
+                       int32_t runs, bool decays)
+{
+    static float values[2][3][FLIP_ELEMS], grads[FLIP_ELEMS];
+    const mics_exec at = {.dtype = MICS_DTYPE_FP32, .threads = 1};
+    for (int64_t i = 0; i < FLIP_ELEMS; i++) {
+        grads[i] = sinf((float)i);
+        values[0][0][i] = values[1][0][i] = 1.5F + cosf((float)i);
+        values[0][1][i] = values[1][1][i] = 0.1F * sinf(2 * (float)i);
+        values[0][2][i] = values[1][2][i] = 0.01F + 0.01F * cosf(3 * (float)i);
+    }
+    mics_optimizer_update whole = {.optimizer = &optimizer,
+                                   .lr = 3e-2F,
+                                   .grad_scale = 0.37F,
+                                   .decays = decays,
+                                   .flip_count = runs - 1,
+                                   .step = 3,
+                                   .rows = 1,
+                                   .columns = ends[runs - 1],
+                                   .elems = ends[runs - 1],
+                                   .masters = values[0][0],
+                                   .states = {values[0][1], values[0][2]},
+                                   .grads = grads};
+    for (int32_t run = 0; run < runs; run++) {
+        const int64_t begin = run == 0 ? 0 : ends[run - 1];
+        mics_optimizer_update part = whole;
+        part.flip_count = 0;
+        part.decays = decays != (run % 2 != 0);
+        part.columns = part.elems = ends[run] - begin;
+        part.masters = values[1][0] + begin;
+        part.states[0] = values[1][1] + begin;
+        part.states[1] = values[1][2] + begin;
+        part.grads = grads + begin;
+        k->update[optimizer.kind](&at, &part);
+        if (run < runs - 1)
+            whole.flips[run] = ends[run];
+    }
+    k->update[optimizer.kind](&at, &whole);
+    assert_memory_equal(values[0], values[1], sizeof values[0]);
+}
+
+static void test_flips(void **unused)
+{
+    (void)unused;
+    static const mics_optimizer optimizers[] = {{MICS_OPTIMIZER_ADAMW, {0.9, 0.95, 1e-8}, 0.1},
+                                                {MICS_OPTIMIZER_SGD, {0.9, 1}, 0.1},
+                                                {MICS_OPTIMIZER_LION, {0.9, 0.99}, 0.1}};
+    static const int64_t few[] = {64, 20000, 20004, FLIP_ELEMS}, one[] = {FLIP_ELEMS};
+    int64_t most[MICS_UPDATE_FLIPS + 1];
+    for (int32_t run = 0; run <= MICS_UPDATE_FLIPS; run++)
+        most[run] = 1 + run * 2353;
+    for (int32_t k = 0; k < mics_kernels_count(); k++)
+        for (int i = 0; mics_kernels_at(k) != NULL && i < 6; i++) {
+            flips_case(mics_kernels_at(k), optimizers[i / 2], few, 4, i % 2 == 0);
+            flips_case(mics_kernels_at(k), optimizers[i / 2], one, 1, i % 2 == 0);
+            flips_case(mics_kernels_at(k), optimizers[i / 2], most, MICS_UPDATE_FLIPS + 1,
+                       i % 2 == 0);
+        }
+}
+
 // ---- 20 steps ----
 
 enum { MAX_ELEMS = 64, GOLDEN_BYTES = 1 << 20, RUN_BYTES = 2048, WORKSPACE = 1 << 13 };
@@ -330,6 +395,7 @@ int main(void)
         cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_lion),
         cmocka_unit_test(test_rounded_gradients),
+        cmocka_unit_test(test_flips),
         cmocka_unit_test(test_golden),
     };
     return op_run_tests(tests);

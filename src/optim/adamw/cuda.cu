@@ -8,6 +8,7 @@
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"
 #include "optim/adamw/factors.h"
+#include "optim/flips.cuh"
 
 // G: of gradients.
 template <typename T, bool ROUND, typename G> struct adamw_op {
@@ -15,7 +16,8 @@ template <typename T, bool ROUND, typename G> struct adamw_op {
     T *params;
     float *masters, *moment1, *moment2;
     const G *grads;
-    adamw_factors by;
+    adamw_factors by; // its decay: where that applies
+    update_flips flips;
 
     template <int COUNT> struct input {
         mics_pack<float, COUNT> p, m, v;
@@ -32,13 +34,14 @@ template <typename T, bool ROUND, typename G> struct adamw_op {
     {
         mics_pack<float, COUNT> p, m, v;
         mics_pack<T, COUNT> rounded;
+        const float decay = flips.decays_at(i) ? by.decay : 0;
 #pragma unroll
         for (int k = 0; k < COUNT; ++k) {
             const float g = to_float(in.g.at[k]) * by.grad_scale;
             m.at[k] = by.beta1 * in.m.at[k] + by.keep1 * g;
             v.at[k] = by.beta2 * in.v.at[k] + by.keep2 * (g * g);
             p.at[k] = in.p.at[k] - (by.rate * m.at[k] / (sqrtf(v.at[k]) * by.root_scale + by.eps) +
-                                    by.decay * in.p.at[k]);
+                                    decay * in.p.at[k]);
             if (ROUND)
                 rounded.at[k] = from_float<T>(p.at[k]);
         }
@@ -50,9 +53,9 @@ template <typename T, bool ROUND, typename G> struct adamw_op {
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<float, PACK>(masters + i, 0) && packs_fit<float, PACK>(moment1 + i, 0) &&
-               packs_fit<float, PACK>(moment2 + i, 0) && packs_fit<G, PACK>(grads + i, 0) &&
-               (!ROUND || packs_fit<T, PACK>(params + i, 0));
+        return flips.fit<PACK>(i) && packs_fit<float, PACK>(masters + i, 0) &&
+               packs_fit<float, PACK>(moment1 + i, 0) && packs_fit<float, PACK>(moment2 + i, 0) &&
+               packs_fit<G, PACK>(grads + i, 0) && (!ROUND || packs_fit<T, PACK>(params + i, 0));
     }
 };
 
@@ -62,7 +65,7 @@ static void update_from(const mics_exec *at, const mics_optimizer_update *u, con
 {
     map(at,
         adamw_op<T, true, G>{static_cast<T *>(u->params), u->masters, u->states[ADAMW_MOMENT1],
-                             u->states[ADAMW_MOMENT2], grads, by},
+                             u->states[ADAMW_MOMENT2], grads, by, flips_of(u)},
         u->elems);
 }
 
@@ -77,12 +80,12 @@ static void update_to(const mics_exec *at, const mics_optimizer_update *u, const
 
 void mics_cuda_adamw_update(const mics_exec *at, const mics_optimizer_update *u)
 {
-    const adamw_factors by = adamw_factors_of(u);
+    const adamw_factors by = adamw_factors_of(u, true);
     if (u->params)
         MICS_BY_DTYPE(at->dtype, update_to, at, u, by);
     else
         map(at,
             adamw_op<float, false, float>{nullptr, u->masters, u->states[ADAMW_MOMENT1],
-                                          u->states[ADAMW_MOMENT2], u->grads, by},
+                                          u->states[ADAMW_MOMENT2], u->grads, by, flips_of(u)},
             u->elems);
 }

@@ -15,14 +15,15 @@ typedef struct adamw_factors {
     float grad_scale, rate, decay, root_scale, eps;
 } adamw_factors;
 
-static inline adamw_factors adamw_factors_of(const mics_optimizer_update *update)
+// `decays`: whether weight decay applies.
+static inline adamw_factors adamw_factors_of(const mics_optimizer_update *update, bool decays)
 {
     const double *settings = update->optimizer->settings;
     const float beta1 = (float)settings[ADAMW_BETA1], beta2 = (float)settings[ADAMW_BETA2];
     const double step = (double)update->step;
     const float bias1 = (float)(1 - pow((double)beta1, step)),
                 bias2 = (float)(1 - pow((double)beta2, step));
-    const float weight_decay = update->decays ? (float)update->optimizer->weight_decay : 0;
+    const float weight_decay = decays ? (float)update->optimizer->weight_decay : 0;
     adamw_factors factors = {beta1,
                              beta2,
                              1.0F - beta1,

@@ -5,6 +5,7 @@
 // gradient), writes 8 and the parameter's.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"
+#include "optim/flips.cuh"
 #include "optim/lion/factors.h"
 
 // G: of gradients.
@@ -13,7 +14,8 @@ template <typename T, bool ROUND, typename G> struct lion_op {
     T *params;
     float *masters, *moment;
     const G *grads;
-    lion_factors by;
+    lion_factors by; // its decay: where that applies
+    update_flips flips;
 
     template <int COUNT> struct input {
         mics_pack<float, COUNT> p, m;
@@ -29,13 +31,14 @@ template <typename T, bool ROUND, typename G> struct lion_op {
     {
         mics_pack<float, COUNT> p, m;
         mics_pack<T, COUNT> rounded;
+        const float decay = flips.decays_at(i) ? by.decay : 0;
 #pragma unroll
         for (int k = 0; k < COUNT; ++k) {
             const float g = to_float(in.g.at[k]) * by.grad_scale;
             const float c = by.beta1 * in.m.at[k] + by.keep1 * g;
             const float sign = static_cast<float>(c > 0) - static_cast<float>(c < 0);
             m.at[k] = by.beta2 * in.m.at[k] + by.keep2 * g;
-            p.at[k] = in.p.at[k] - (by.rate * sign + by.decay * in.p.at[k]);
+            p.at[k] = in.p.at[k] - (by.rate * sign + decay * in.p.at[k]);
             if (ROUND)
                 rounded.at[k] = from_float<T>(p.at[k]);
         }
@@ -46,8 +49,9 @@ template <typename T, bool ROUND, typename G> struct lion_op {
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<float, PACK>(masters + i, 0) && packs_fit<float, PACK>(moment + i, 0) &&
-               packs_fit<G, PACK>(grads + i, 0) && (!ROUND || packs_fit<T, PACK>(params + i, 0));
+        return flips.fit<PACK>(i) && packs_fit<float, PACK>(masters + i, 0) &&
+               packs_fit<float, PACK>(moment + i, 0) && packs_fit<G, PACK>(grads + i, 0) &&
+               (!ROUND || packs_fit<T, PACK>(params + i, 0));
     }
 };
 
@@ -57,7 +61,7 @@ static void update_from(const mics_exec *at, const mics_optimizer_update *u, con
 {
     map(at,
         lion_op<T, true, G>{static_cast<T *>(u->params), u->masters, u->states[LION_MOMENT], grads,
-                            by},
+                            by, flips_of(u)},
         u->elems);
 }
 
@@ -72,11 +76,12 @@ static void update_to(const mics_exec *at, const mics_optimizer_update *u, const
 
 void mics_cuda_lion_update(const mics_exec *at, const mics_optimizer_update *u)
 {
-    const lion_factors by = lion_factors_of(u);
+    const lion_factors by = lion_factors_of(u, true);
     if (u->params)
         MICS_BY_DTYPE(at->dtype, update_to, at, u, by);
     else
         map(at,
-            lion_op<float, false, float>{nullptr, u->masters, u->states[LION_MOMENT], u->grads, by},
+            lion_op<float, false, float>{nullptr, u->masters, u->states[LION_MOMENT], u->grads, by,
+                                         flips_of(u)},
             u->elems);
 }

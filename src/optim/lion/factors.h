@@ -15,11 +15,12 @@ typedef struct lion_factors {
     float rate, decay;
 } lion_factors;
 
-static inline lion_factors lion_factors_of(const mics_optimizer_update *update)
+// `decays`: whether weight decay applies.
+static inline lion_factors lion_factors_of(const mics_optimizer_update *update, bool decays)
 {
     const double *settings = update->optimizer->settings;
     const float beta1 = (float)settings[LION_BETA1], beta2 = (float)settings[LION_BETA2];
-    const float weight_decay = update->decays ? (float)update->optimizer->weight_decay : 0;
+    const float weight_decay = decays ? (float)update->optimizer->weight_decay : 0;
     lion_factors factors = {
         update->grad_scale,       beta1, beta2, 1.0F - beta1, 1.0F - beta2, update->lr,
         update->lr * weight_decay};

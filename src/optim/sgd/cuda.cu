@@ -4,6 +4,7 @@
 // same pass. Bytes an element: reads 12 (master, momentum, gradient), writes 8 and the parameter's.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"
+#include "optim/flips.cuh"
 #include "optim/sgd/factors.h"
 
 // G: of gradients.
@@ -12,7 +13,8 @@ template <typename T, bool ROUND, typename G> struct sgd_op {
     T *params;
     float *masters, *buffer;
     const G *grads;
-    sgd_factors by;
+    sgd_factors by; // its decay: where that applies
+    update_flips flips;
 
     template <int COUNT> struct input {
         mics_pack<float, COUNT> p, b;
@@ -28,9 +30,10 @@ template <typename T, bool ROUND, typename G> struct sgd_op {
     {
         mics_pack<float, COUNT> p, b;
         mics_pack<T, COUNT> rounded;
+        const float decay = flips.decays_at(i) ? by.weight_decay : 0;
 #pragma unroll
         for (int k = 0; k < COUNT; ++k) {
-            const float g = to_float(in.g.at[k]) * by.grad_scale + by.weight_decay * in.p.at[k];
+            const float g = to_float(in.g.at[k]) * by.grad_scale + decay * in.p.at[k];
             b.at[k] = by.momentum * in.b.at[k] + g;
             p.at[k] = in.p.at[k] - (by.by_grad * g + by.by_buffer * b.at[k]);
             if (ROUND)
@@ -43,8 +46,9 @@ template <typename T, bool ROUND, typename G> struct sgd_op {
     }
     bool fits(int64_t i) const
     {
-        return packs_fit<float, PACK>(masters + i, 0) && packs_fit<float, PACK>(buffer + i, 0) &&
-               packs_fit<G, PACK>(grads + i, 0) && (!ROUND || packs_fit<T, PACK>(params + i, 0));
+        return flips.fit<PACK>(i) && packs_fit<float, PACK>(masters + i, 0) &&
+               packs_fit<float, PACK>(buffer + i, 0) && packs_fit<G, PACK>(grads + i, 0) &&
+               (!ROUND || packs_fit<T, PACK>(params + i, 0));
     }
 };
 
@@ -54,7 +58,7 @@ static void update_from(const mics_exec *at, const mics_optimizer_update *u, con
 {
     map(at,
         sgd_op<T, true, G>{static_cast<T *>(u->params), u->masters, u->states[SGD_BUFFER], grads,
-                           by},
+                           by, flips_of(u)},
         u->elems);
 }
 
@@ -69,11 +73,12 @@ static void update_to(const mics_exec *at, const mics_optimizer_update *u, const
 
 void mics_cuda_sgd_update(const mics_exec *at, const mics_optimizer_update *u)
 {
-    const sgd_factors by = sgd_factors_of(u);
+    const sgd_factors by = sgd_factors_of(u, true);
     if (u->params)
         MICS_BY_DTYPE(at->dtype, update_to, at, u, by);
     else
         map(at,
-            sgd_op<float, false, float>{nullptr, u->masters, u->states[SGD_BUFFER], u->grads, by},
+            sgd_op<float, false, float>{nullptr, u->masters, u->states[SGD_BUFFER], u->grads, by,
+                                        flips_of(u)},
             u->elems);
 }

@@ -14,12 +14,13 @@ typedef struct sgd_factors {
     float grad_scale, weight_decay, momentum, by_grad, by_buffer;
 } sgd_factors;
 
-static inline sgd_factors sgd_factors_of(const mics_optimizer_update *update)
+// `decays`: whether weight decay applies.
+static inline sgd_factors sgd_factors_of(const mics_optimizer_update *update, bool decays)
 {
     const double *settings = update->optimizer->settings;
     const float momentum = (float)settings[SGD_MOMENTUM];
     const bool nesterov = settings[SGD_NESTEROV] != 0;
-    const float weight_decay = update->decays ? (float)update->optimizer->weight_decay : 0;
+    const float weight_decay = decays ? (float)update->optimizer->weight_decay : 0;
     sgd_factors factors = {update->grad_scale, weight_decay, momentum, nesterov ? update->lr : 0,
                            nesterov ? update->lr * momentum : update->lr};
     return factors;
