@@ -29,9 +29,9 @@ MICS_PRINTF(2, 3) static void append(char text[TEXT_BYTES], const char *format, 
 // What NCCL has of a GPU, of all ranks that share it; 0 where they go through the host.
 static size_t nccl_bytes(int32_t ranks, int32_t ranks_here, int32_t sharers)
 {
-    const mics_nccl_ctas ctas = mics_nccl_read_ctas(sharers, mics_network_bytes_per_s(NULL));
-    if (sharers > 1 && !mics_nccl_may_share())
+    if (sharers > 1 && (!mics_nccl_may_share() || sharers > MICS_NCCL_MAX_SHARERS))
         return 0;
+    const mics_nccl_ctas ctas = mics_nccl_read_ctas(sharers, mics_network_bytes_per_s(NULL));
     return mics_nccl_reserve(ranks, ranks_here, &ctas) * (size_t)sharers;
 }
 

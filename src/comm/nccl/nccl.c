@@ -535,11 +535,12 @@ const char *mics_cuda_comm_why_not(void)
 
 static mics_status open_groups(nccl_comm *self, const mics_device_comm_spec *spec)
 {
-    double before = 0;
+    double before = 0, after = 0;
     MICS_TRY(read_free(self, &before));
     for (int32_t i = 0; i < spec->group_count; i++)
         MICS_TRY(open_group(self, &spec->groups[i]));
-    self->opened_bytes = before - free_bytes(self);
+    MICS_TRY(read_free(self, &after));
+    self->opened_bytes = before - after;
     return MICS_OK;
 }
 
