@@ -157,11 +157,11 @@ typedef struct mics_run {
     const char *csv;         // file of the figures of metrics.jsonl, or "none"
     const char *cluster;     // file or name that "sharding": "auto" is planned for, or "none"
     const char *cudnn;       // the version that is asked for, or was found: "9.19.0"; "any"
-    int32_t min_replicas;    // copies of every state that "sharding": "auto" keeps at least
     int64_t trace_step;      // first step of trace.json; 0: none
     int64_t trace_steps;
     double comm_timeout_s;
     int64_t memory_limit_bytes; // a rank; 0: what the machine has
+    int32_t min_replicas;       // copies of every state that "sharding": "auto" keeps at least
     int32_t threads;            // a rank; 0: cores / ranks of the node
     int32_t prefetch;           // units gathered ahead
     bool prefetch_auto; // `prefetch` is the depth that the sharding is chosen with; then the
@@ -175,15 +175,15 @@ typedef struct mics_run {
     int64_t coalesce_below;              // elements; smaller units share messages at the boundary
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype; // what is sent as which type
     int32_t layered_micro_steps; // micro-batches in flight, at most; 0: "auto", not settled yet
-    bool layered_auto;           // it is found for the sharding (mics_run_resolve_layered)
     int32_t layered_kept; // of the checkpoint that mics_run_keep read, taken where it fits; 0: none
     mics_run_device device;
-    bool device_auto; // it was, and is what mics_run_resolve_device made of it
-    bool graphs;      // on GPUs
     mics_run_attention attention;
-    bool attention_auto; // it was, and is what mics_run_resolve_attention made of it
-    bool boundary_auto;  // boundary_dtype was, and is what mics_run_resolve made of it
     mics_run_precision precision;
+    bool device_auto;    // it was, and is what mics_run_resolve_device made of it
+    bool attention_auto; // likewise, of mics_run_resolve_attention
+    bool boundary_auto;  // boundary_dtype was, and is what mics_run_resolve made of it
+    bool layered_auto;   // layered_micro_steps is found for the sharding (mics_run_resolve_layered)
+    bool graphs;         // on GPUs
     bool precision_auto; // it was, in whatever words
     bool fell_back;      // bf16 was asked for, but is slow on the CPUs, so precision is fp32
     mics_run_precision kept_precision; // of the checkpoint that mics_run_keep read; AUTO: none

@@ -58,7 +58,10 @@ static void warn_spike(const run_judge *judge, int64_t step, double loss, const 
 
 static bool same_bits(double a, double b)
 {
-    return memcmp(&a, &b, sizeof a) == 0;
+    uint64_t of_a, of_b;
+    memcpy(&of_a, &a, sizeof of_a);
+    memcpy(&of_b, &b, sizeof of_b);
+    return of_a == of_b;
 }
 
 // Of both attempts, the number of a rank that is compared.

@@ -38,9 +38,11 @@ static double sum_squares_bf16(const uint16_t *x, int64_t elems)
     return sum_squares_block(wide, elems);
 }
 
-// x: fp32, or bf16 where it is `halves`.
-static void sum_all(double *sum, const float *x, const uint16_t *halves, int64_t elems)
+// x: fp32, or bf16 where it is `halved`.
+static void sum_all(double *sum, const void *x, bool halved, int64_t elems)
 {
+    const float *whole = x;
+    const uint16_t *halves = x;
     // A batch of block sums fits on the stack; batches and blocks are added in order.
     enum { BATCH_BLOCKS = 1024 };
     const int64_t batch = (int64_t)BATCH_BLOCKS * MICS_OP_BLOCK;
@@ -52,8 +54,8 @@ static void sum_all(double *sum, const float *x, const uint16_t *halves, int64_t
         for (int64_t block = 0; block < blocks; ++block) {
             int64_t begin = block * MICS_OP_BLOCK;
             int64_t size = count - begin < MICS_OP_BLOCK ? count - begin : MICS_OP_BLOCK;
-            sums[block] = halves != NULL ? sum_squares_bf16(halves + first + begin, size)
-                                         : sum_squares_block(x + first + begin, size);
+            sums[block] = halved ? sum_squares_bf16(halves + first + begin, size)
+                                 : sum_squares_block(whole + first + begin, size);
         }
         for (int64_t block = 0; block < blocks; ++block)
             total += sums[block];
@@ -64,13 +66,13 @@ static void sum_all(double *sum, const float *x, const uint16_t *halves, int64_t
 void MICS_ISA_OP(sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems)
 {
     (void)at;
-    sum_all(sum, x, NULL, elems);
+    sum_all(sum, x, false, elems);
 }
 
 void MICS_ISA_OP(sum_squares_bf16)(const mics_exec *at, double *sum, const void *x, int64_t elems)
 {
     (void)at;
-    sum_all(sum, NULL, x, elems);
+    sum_all(sum, x, true, elems);
 }
 
 // In token order, so the bits do not depend on threads.

@@ -7,6 +7,7 @@
 #include "mics/log.h"
 #include "precision.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -55,10 +56,14 @@ mics_status run_gpu_resolve_unseen(mics_run *run)
 // "9.19.0" as 91900; 0: there is none.
 static int64_t cudnn_number(const char *version)
 {
-    int major = 0, minor = 0, patch = 0;
-    return sscanf(version, "%d.%d.%d", &major, &minor, &patch) == 3
-               ? (int64_t)major * 10000 + (int64_t)minor * 100 + patch
-               : 0;
+    char *end = NULL;
+    int64_t number = strtol(version, &end, 10);
+    for (int part = 0; part < 2; part++) {
+        if (*end != '.')
+            return 0;
+        number = 100 * number + strtol(end + 1, &end, 10);
+    }
+    return number;
 }
 
 // A run that goes on by other kernels does not have the bits that it would have had.
