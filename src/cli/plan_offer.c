@@ -12,8 +12,8 @@ enum { MIN_PUBLISHED_ROWS = 3, NOTE_COLUMN = 38 };
 static cli_word range_text(const mics_plan_range *range)
 {
     const cli_word low = cli_plan_figure(range->low), high = cli_plan_figure(range->high);
-    return strcmp(low.text, high.text) == 0 ? (cli_word){""}
-                                            : cli_word_of(" (%s to %s)", low.text, high.text);
+    const bool alike = strcmp(low.text, high.text) == 0;
+    return alike ? cli_word_of("%s", "") : cli_word_of(" (%s to %s)", low.text, high.text);
 }
 
 // Time and money of all tokens.

@@ -234,7 +234,7 @@ void cli_phrases(const cli_report *r, const char *format, ...)
 
 cli_word cli_word_of(const char *format, ...)
 {
-    cli_word word;
+    cli_word word = {""};
     va_list args;
     va_start(args, format);
     mics_text_vformat(word.text, sizeof word.text, format, args);
@@ -244,7 +244,7 @@ cli_word cli_word_of(const char *format, ...)
 
 cli_word cli_size(double bytes)
 {
-    cli_word word;
+    cli_word word = {""};
     mics_size_text(bytes, word.text, sizeof word.text);
     return word;
 }
