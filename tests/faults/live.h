@@ -48,7 +48,6 @@ typedef struct live_flip {
     int64_t elem;  // modulo the elements
     int32_t bit;   // 0 to 31, or what becomes of the number
     int32_t times; // in a step: so many calls in turn; 0: 1
-    int64_t every; // steps until it is flipped again; 0: it is not
 } live_flip;
 
 typedef struct live_run {
@@ -305,11 +304,6 @@ static inline mics_status live_train(mics_job *job, live_run *run)
     run->due = job->trainers[0].context.engine->pending.left;
     live_flip_now(job, &run->flip);
     run->flipped = job;
-    for (int64_t at = run->flip.after + run->flip.every; run->flip.every > 0 && at < run->steps;
-         at += run->flip.every) {
-        MICS_TRY(mics_job_train(job, at));
-        live_flip_now(job, &run->flip);
-    }
     if (run->command != NULL && system(run->command) != 0)
         return MICS_ERR_IO;
     return mics_job_train(job, 0);

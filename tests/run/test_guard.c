@@ -298,28 +298,6 @@ static void test_repair(void **state)
     }
 }
 
-// A machine that is wrong before each comparison is not repaired for ever, also where saves need
-// the same comparison.
-static void test_repairs_end(void **state)
-{
-    (void)state;
-    live_run run = run_of(&LAYOUTS[2]);
-    run.steps = LIVE_MAX_STEPS;
-    run.sets[0] = "run.check_replicas_every=3";
-    run.sets[1] = "run.checkpoint_every=3";
-    run.sets[2] = "run.on_divergence=repair";
-    run.flip = (live_flip){.kind = LIVE_MASTERS,
-                           .rank = run.ranks - 1,
-                           .after = 4,
-                           .unit = 2,
-                           .elem = 8,
-                           .bit = 12,
-                           .every = 3};
-    live_go(&run, false);
-    ASSERT_STATUS(MICS_ERR_NUMERIC, run.status);
-    expect(run.error, "the same happens again and again");
-}
-
 // ---- losses that cannot be right ----
 
 // A learning rate that no model stands. What was good is saved aside, and the run resumes from it.
@@ -566,7 +544,6 @@ int main(void)
         cmocka_unit_test(test_goes_back_to_node_memory),
         cmocka_unit_test(test_goes_back_twice),
         cmocka_unit_test(test_repair),
-        cmocka_unit_test(test_repairs_end),
         cmocka_unit_test(test_saved_aside),
         cmocka_unit_test(test_impossible_losses),
         cmocka_unit_test(test_nan_of_a_replica),
