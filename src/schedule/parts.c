@@ -26,7 +26,24 @@ mics_range mics_schedule_unit_params(const mics_schedule *schedule, int32_t unit
     return block_of(schedule, unit, rank, schedule->spec.model->units[unit].param_count);
 }
 
+mics_range mics_schedule_unit_range(const mics_schedule *schedule, int32_t unit, int32_t rank,
+                                    int32_t degree)
+{
+    const int32_t experts = schedule->experts[unit];
+    const int64_t block = schedule->padded_elems[unit] / degree;
+    const int32_t position =
+        mics_mesh_position(&schedule->spec.mesh, rank, degree * experts) % degree;
+    return (mics_range){block * position, block * (position + 1)};
+}
+
 // ---- parts of passes ----
+
+bool mics_schedule_ends_pass(const mics_schedule *schedule, const mics_step *step)
+{
+    return step->kind == MICS_STEP_BACKWARD
+               ? step->part.call_end == schedule->units[step->unit].grad_count
+               : step->part.op_end == schedule->spec.model->units[step->unit].op_count;
+}
 
 static void add_params(const mics_op *op, unit_set *set)
 {

@@ -115,12 +115,17 @@ static double free_bytes(const nccl_comm *self)
     return (double)info.memory_free_bytes;
 }
 
-// What is free of the GPU while no rank allocates: those that share it have come here, and stay.
+// Ranks that share a GPU read what is free of it while none of them allocates.
+static mics_status meet_sharers(const nccl_comm *self)
+{
+    return self->terms.sharers > 1 ? mics_comm_agree(self->base.inner, MICS_OK) : MICS_OK;
+}
+
 static mics_status read_free(const nccl_comm *self, double *bytes_out)
 {
-    MICS_TRY(mics_comm_agree(self->base.inner, MICS_OK));
+    MICS_TRY(meet_sharers(self));
     *bytes_out = free_bytes(self);
-    return mics_comm_agree(self->base.inner, MICS_OK);
+    return meet_sharers(self);
 }
 
 // The address of the owner of block 0 goes to all members.
