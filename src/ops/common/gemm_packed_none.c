@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// On CPUs other than x86, and in builds with MICS_NATIVE_KERNELS.
+// On CPUs other than x86.
 #include "ops/common/gemm_packed.h"
 
 bool mics_gemm_packed(const mics_exec *at, const mics_gemm_spec *gemm)
