@@ -4,11 +4,12 @@
 // that only reads, then a prompt and tokens by the decoder. Medians over rounds, of the ratios too:
 // machines drift.
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/rng.h"
 #include "engine/team.h"
-#include "mics/engine.h"
-#include "mics/json.h"
-#include "mics/kernels.h"
+#include "mics/core/engine.h"
+#include "model/from_config.h"
+#include "ops/kernels.h"
 #include "run/text/draw.h"
 #include <stdio.h>
 #include <stdlib.h>

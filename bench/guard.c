@@ -7,7 +7,7 @@
 // Trains STEPS steps of 4 sequences of 256 tokens a rank, ranks as threads, then compares as often,
 // and prints the medians and their ratio at run.check_replicas_every 100.
 #include "base/clock.h"
-#include "mics/engine.h"
+#include "mics/core/engine.h"
 #include "mics/run.h"
 #include "run/job.h"
 #include "run/trainer.h"

@@ -9,10 +9,10 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/shares.h"
-#include "mics/kernels.h"
 #include "op_calls.h"
 #include "ops/attention/def.h"
 #include "ops/gemm/def.h"
+#include "ops/kernels.h"
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef MICS_BENCH_OP_SPEED_H
 #define MICS_BENCH_OP_SPEED_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -9,9 +9,12 @@
 // The sides take turns, round by round, and medians of the rounds' ratios are reported: machines
 // drift.
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/rng.h"
-#include "mics/engine.h"
-#include "mics/json.h"
+#include "mics/core/device.h"
+#include "mics/core/engine.h"
+#include "model/from_config.h"
+#include "ops/kernels.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -18,8 +18,9 @@ endfunction()
 
 # A plugin serves the build whose headers it was compiled with: version, and a number made of the headers that both sides share.
 set(abi_text "")
-foreach(header device dtype op optimizer kernels comm mesh memory log status)
-    set(path ${PROJECT_SOURCE_DIR}/include/mics/${header}.h)
+foreach(header include/mics/core/device include/mics/core/dtype include/mics/op include/mics/core/optimizer src/ops/kernels
+        include/mics/core/comm include/mics/core/mesh include/mics/memory include/mics/log include/mics/status)
+    set(path ${PROJECT_SOURCE_DIR}/${header}.h)
     file(READ ${path} text)
     # What stands in comments makes no difference.
     string(REGEX REPLACE "/[*]([^*]|[*]+[^*/])*[*]+/|//[^\n]*" "" text "${text}")

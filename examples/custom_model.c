@@ -12,11 +12,6 @@ static const char description[] =
     "{\"model_type\": \"rms-decoder\", \"layers\": 2, \"hidden\": 64, "
     "\"heads\": 4, \"positions\": 64, \"vocab\": 256}";
 
-static int64_t number(const mics_json *json, const char *key)
-{
-    return mics_json_int(mics_json_at(json, key));
-}
-
 // Adds the parameter "UNIT.NAME.weight" to the newest unit: a matrix, or ones where cols is 0.
 static mics_param_ref param(mics_model *model, const char *unit, const char *name, int64_t rows,
                             int64_t cols)
@@ -63,18 +58,23 @@ static mics_status build(void *ctx, mics_memory *memory, const mics_json *json,
                          mics_model **model_out)
 {
     (void)ctx;
-    const int64_t hidden = number(json, "hidden");
-    const mics_model_spec spec = {"rms-decoder", number(json, "vocab"), number(json, "positions"),
-                                  hidden};
+    mics_model_spec spec = {.architecture = "rms-decoder"};
+    int64_t layers = 0, heads = 0;
+    MICS_TRY(mics_description_int(json, "vocab", &spec.vocab));
+    MICS_TRY(mics_description_int(json, "positions", &spec.positions));
+    MICS_TRY(mics_description_int(json, "hidden", &spec.hidden));
+    MICS_TRY(mics_description_int(json, "layers", &layers));
+    MICS_TRY(mics_description_int(json, "heads", &heads));
     MICS_TRY(mics_model_open(memory, &spec, model_out));
     mics_model *model = *model_out;
     mics_model_unit(model, "embed", 0);
-    const mics_param_ref tokens = param(model, "embed", "tokens", spec.vocab, hidden);
-    const mics_param_ref positions = param(model, "embed", "positions", spec.positions, hidden);
+    const mics_param_ref tokens = param(model, "embed", "tokens", spec.vocab, spec.hidden);
+    const mics_param_ref positions =
+        param(model, "embed", "positions", spec.positions, spec.hidden);
     mics_model_unit_end(model, mics_op_embedding(model, tokens, positions));
-    for (int64_t i = 0; i < number(json, "layers"); i++)
-        layer(model, i, number(json, "heads"));
-    mics_model_unit(model, "head", hidden);
+    for (int64_t i = 0; i < layers; i++)
+        layer(model, i, heads);
+    mics_model_unit(model, "head", spec.hidden);
     mics_op_lm_head(model, norm(model, "head", "norm", 0), tokens); // tied: the embedding's table
     mics_model_unit_end(model, -1);
     return MICS_OK;

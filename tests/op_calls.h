@@ -6,7 +6,7 @@
 #ifndef MICS_TESTS_OP_CALLS_H
 #define MICS_TESTS_OP_CALLS_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 
 typedef enum mics_weight_order { MICS_WEIGHT_IN_OUT, MICS_WEIGHT_OUT_IN } mics_weight_order;
 

@@ -8,7 +8,7 @@
 #ifndef MICS_TEST_RANKS_H
 #define MICS_TEST_RANKS_H
 
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "test.h"

@@ -35,7 +35,7 @@ mv "$work"/build/mics_*.deb "$work/mics.deb" 2>/dev/null || true
 rm -rf "$work/build"
 
 mkdir "$work/user"
-(cd "$work/installed/include" && printf '#include "%s"\n' mics/*.h) >"$work/user/every_header.h"
+(cd "$work/installed/include" && printf '#include "%s"\n' mics/*.h mics/core/*.h) >"$work/user/every_header.h"
 flags=(-Wall -Wextra -Wpedantic -Werror -I"$work/user")
 consumer=$PWD/tests/install/consumer.c
 
@@ -58,7 +58,7 @@ check_program() {
 
 # Programs of a user, against the library in a prefix.
 check_library() {
-    local prefix=$1 libdir=$2 out=$work/user/${1##*/}
+    local prefix=$1 libdir=$2 out=$work/user/${1##*/} own=0 program
     export PKG_CONFIG_PATH=$libdir/pkgconfig
     mkdir "$out"
     # Word splitting of pkg-config's answers is meant.
@@ -70,7 +70,7 @@ check_library() {
             -o "$out/cxx" $(pkg-config --libs mics)
         "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) "$consumer" -o "$out/static" \
             "$libdir/libmics.a" $(pkg-config --static --libs mics)
-        for example in train custom_model; do
+        for example in train custom_model own_loop; do
             "${CC:-cc}" -std=c11 "${flags[@]}" $(pkg-config --cflags mics) examples/$example.c -o "$out/$example" \
                 $(pkg-config --libs mics)
         done
@@ -94,6 +94,12 @@ check_library() {
     test -s "$out/export/model.safetensors"
     LD_LIBRARY_PATH=$libdir "$out/cmake/custom_model" "$out/custom" "$out/again" examples/corpus/sonnets-001-*.txt >"$out/steps"
     if grep '^step' "$out/steps"; then exit 1; fi
+    # A loop of the program's own, which the other program resumes.
+    for program in "$out/own_loop" "$out/cmake/own_loop"; do
+        LD_LIBRARY_PATH=$libdir "$program" configs/llama-tiny.json examples/corpus/sonnets-001-035.txt "$out/own" 5 >"$out/steps$((own += 1))"
+    done
+    grep -q '^step 5  loss ' "$out/steps1"
+    test ! -s "$out/steps2"
 }
 
 # What a .deb says of itself, and its files in a folder in place of the system's root.

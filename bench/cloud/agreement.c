@@ -6,12 +6,12 @@
 //   agreement measured ROUNDS       under MPI: medians of rounds of 40 each, in us
 //   agreement planned CLUSTER:NODES what the planner's costs are, in us
 #include "base/clock.h"
-#include "mics/comm.h"
-#include "mics/cost.h"
+#include "mics/core/comm.h"
+#include "mics/core/schedule.h"
 #include "mics/memory.h"
-#include "mics/planning.h"
 #include "mics/run.h"
-#include "mics/schedule.h"
+#include "plan/cost/cost.h"
+#include "plan/offers/planning.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

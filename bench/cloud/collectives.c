@@ -10,9 +10,9 @@
 // library's MPI_Allgather or MPI_Reduce_scatter_block, by its default choice of algorithm. After a
 // first one as many run as SECONDS allow, at least 3 and at most REPEATS.
 #include "base/clock.h"
-#include "mics/comm.h"
+#include "mics/core/comm.h"
+#include "mics/core/mesh.h"
 #include "mics/memory.h"
-#include "mics/mesh.h"
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #ifndef BENCH_GPU_OP_SUBJECTS_H
 #define BENCH_GPU_OP_SUBJECTS_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include "random_data.h"
 
 enum { BUFFERS = 8, SUBJECTS = 48 };

@@ -5,8 +5,8 @@
 #ifndef MICS_BENCH_RANDOM_DATA_H
 #define MICS_BENCH_RANDOM_DATA_H
 
-#include "mics/device.h"
-#include "mics/kernels.h"
+#include "mics/core/device.h"
+#include "ops/kernels.h"
 
 // A prime, so that numbers do not repeat row by row. 64 MiB of a 2-byte type.
 enum { RANDOM_ELEMS = 33554393 };

@@ -5,7 +5,7 @@
 //
 //   gpu_random_tokens VOCABULARY TOKENS SHARD.bin
 #include "base/rng.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 #include <stdio.h>
 #include <stdlib.h>
 

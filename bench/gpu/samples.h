@@ -4,7 +4,7 @@
 #ifndef MICS_BENCH_SAMPLES_H
 #define MICS_BENCH_SAMPLES_H
 
-#include "mics/device.h"
+#include "mics/core/device.h"
 
 // The device is opened with SAMPLE_EVENTS events or more, of which these are the first.
 enum { SAMPLES = 15, SAMPLE_EVENTS = SAMPLES + 1 };

@@ -18,10 +18,10 @@
 // Links between many nodes are said to be slower than between two: collected medians of all-reduces
 // of 256 MB on 1, 2, 4 ... 64 nodes of H100 are 436, 362, 160, 100, 85, 65 and 33 GB/s. So each row
 // is also predicted with (n / 2)^-a of the catalogue's bandwidth between n nodes; a = 0.69 is theirs.
-#include "mics/cost.h"
-#include "mics/json.h"
+#include "base/json.h"
 #include "mics/log.h"
-#include "mics/plan.h"
+#include "plan/cost/cost.h"
+#include "plan/search/plan.h"
 #include "sources.h"
 #include <math.h>
 #include <stdio.h>

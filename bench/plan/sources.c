@@ -3,6 +3,7 @@
 // What is known of the software behind published throughputs.
 #include "sources.h"
 #include "mics/log.h"
+#include "model/from_config.h"
 #include <string.h>
 
 enum { MAX_LINE = 4096, MAX_MODEL = 512 };

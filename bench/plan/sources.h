@@ -5,7 +5,7 @@
 #ifndef MICS_BENCH_PLAN_SOURCES_H
 #define MICS_BENCH_PLAN_SOURCES_H
 
-#include "mics/json.h"
+#include "base/json.h"
 #include "mics/model.h"
 #include <stdint.h>
 #include <stdio.h>

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models, clusters, and ZeRO-3 as it ran then.
 #include "study.h"
-#include "mics/json.h"
+#include "base/json.h"
 #include "mics/log.h"
+#include "model/from_config.h"
 #include <string.h>
 
 enum { CONFIG_MAX_BYTES = 1 << 20 };

@@ -4,7 +4,7 @@
 #ifndef MICS_BENCH_STUDY_H
 #define MICS_BENCH_STUDY_H
 
-#include "mics/plan.h"
+#include "plan/search/plan.h"
 
 typedef struct study {
     mics_memory *memory;

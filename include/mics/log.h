@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// One-line messages. The function that first decides an error logs it once, with mics_fail().
+// One-line messages, and how far long work is. The function that first decides an error logs it once, with mics_fail().
 #ifndef MICS_LOG_H
 #define MICS_LOG_H
 
@@ -100,6 +100,23 @@ bool mics_log_release(bool speak, int32_t rank);
  * Returns: what was before, to be set again.
  */
 bool mics_log_mute(bool on);
+
+// ---- how far long work is ----
+
+// Who hears how far long work is: loading, evaluating, exporting, planning. `progress` is called
+// now and then, on the thread that does the work, with 0 <= done <= total; done == total is the last.
+typedef struct mics_work_listener {
+    void *ctx;
+    void (*progress)(void *ctx, const char *what, int64_t done, int64_t total); // NULL: nobody
+} mics_work_listener;
+
+/* Tells it.        Needs: 0 <= done <= total. */
+static inline void mics_work_tell(const mics_work_listener *listener, const char *what,
+                                  int64_t done, int64_t total)
+{
+    if (listener->progress != NULL)
+        listener->progress(listener->ctx, what, done, total);
+}
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,6 @@
 #ifndef MICS_MODEL_H
 #define MICS_MODEL_H
 
-#include "mics/json.h"
 #include "mics/memory.h"
 #include "mics/op.h"
 #include "mics/status.h"
@@ -19,6 +18,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// A document of JSON: what a builder's description is read as.
+typedef struct mics_json mics_json;
 
 enum { MICS_NAME_BYTES = 96 };
 
@@ -96,58 +98,31 @@ typedef struct mics_model {
 
 // ---- made from a configuration ----
 
-/* A model of the shapes that any Hugging Face config.json of a decoder or encoder gives: for plans,
- * never to be run. It knows grouped heads, gated layers, experts, windows and latent attention (of
- * the size of its parameters), under the keys that families have for them, also below text_config;
- * biases and rotary embeddings are left out.
+/* Builds the model that a Hugging Face config.json describes (docs/config.md has the families).
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged: a size is missing, or is none; MICS_ERR_UNSUPPORTED,
- *          logged: no decoder, or its layers have several shapes; MICS_ERR_MEMORY.
+ * Errors name file, line and key.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT; MICS_ERR_INVALID; MICS_ERR_UNSUPPORTED (another
+ *          model_type, or a key that cannot be honoured); MICS_ERR_MEMORY.
  * Owns:    close with mics_model_close.
  */
-mics_status mics_model_from_shapes(mics_memory *memory, const mics_json *config,
-                                   mics_model **model_out);
+mics_status mics_model_load(mics_memory *memory, const char *path, mics_model **model_out);
 
-/* Whether mics_model_from_shapes does not know the family of a config.json. Writes what it takes it
- * for then: "a decoder with causal attention, gated feed-forward layers of 14336 ..."; else "".
- *
- * Needs:   a config that mics_model_from_shapes takes.          Pure.
- */
-bool mics_model_is_guess(const mics_json *config, char *text, size_t capacity);
-
-/* Builds the model that a Hugging Face config.json describes: model_type gpt2, llama, mistral,
- * qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, gpt_neox, bert or roberta (docs/config.md).
- *
- * Errors name file, line and key. A key that changes the model and cannot be honoured (another
- * activation) is an error. `ignore_dropout` builds the model without its dropouts. An absent
- * dropout key counts as 0.
- * Returns: MICS_OK; MICS_ERR_INVALID; MICS_ERR_UNSUPPORTED (other model_type); MICS_ERR_MEMORY.
- * Owns:    close with mics_model_close.
- */
-mics_status mics_model_from_config(mics_memory *memory, const mics_json *config,
-                                   bool ignore_dropout, mics_model **model_out);
+/* Closes; NULL is allowed. */
 void mics_model_close(mics_model *model);
 
-// What other programs call a family.
-typedef struct mics_family {
-    const char *model_type; // "gpt2"
-    const char *class_name; // of its language model in transformers
-    const char *layers_key; // of config.json: number of layers
-} mics_family;
-
-/* Finds a family by its model_type, which may be NULL.
+/* What a program's own builder reads of its description (mics_model_builder), at a dotted path.
  *
- * Returns: whether it is known (family_out untouched if not).
+ * Units:   as the description has it.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: it is absent, or of another type; the output is
+ *          untouched then.
+ * Owns:    the text lives as long as the description.
  */
-bool mics_model_family(const char *model_type, mics_family *family_out);
-
-/* Whether the eos_token_id of a config.json or generation_config.json is a token's id, a list of
- * such, null or absent.
- *
- * Needs:   an object.
- * Returns: MICS_OK; MICS_ERR_INVALID, naming file, line and key.
- */
-mics_status mics_model_check_ends(const mics_json *config);
+mics_status mics_description_int(const mics_json *description, const char *path,
+                                 int64_t *value_out);
+mics_status mics_description_real(const mics_json *description, const char *path,
+                                  double *value_out);
+mics_status mics_description_text(const mics_json *description, const char *path,
+                                  const char **text_out);
 
 /* Parameters, padding excluded; those of tied tables once. */
 int64_t mics_model_param_count(const mics_model *model);

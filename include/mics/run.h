@@ -16,15 +16,13 @@
 #ifndef MICS_RUN_H
 #define MICS_RUN_H
 
-#include "mics/checkpoint.h"
-#include "mics/cluster.h"
-#include "mics/config.h"
-#include "mics/dtype.h"
-#include "mics/mesh.h"
+#include "mics/core/checkpoint.h"
+#include "mics/core/dtype.h"
+#include "mics/core/mesh.h"
+#include "mics/core/schedule.h"
+#include "mics/log.h"
 #include "mics/model.h"
 #include "mics/report.h"
-#include "mics/schedule.h"
-#include "mics/work.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -337,12 +335,6 @@ typedef struct mics_job_source {
  * Needs:   0 <= source < mics_job_facts' sources; see mics_job_facts_get.
  */
 mics_job_source mics_job_source_get(const mics_job *job, int32_t source);
-
-/* The run as resolved: sharding, batch and prefetch are those that run.
- *
- * Returns: never NULL.    Owns: it is the job's.
- */
-const mics_run *mics_job_run(const mics_job *job);
 
 /* The model that is trained.
  *

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Names of number formats.
-#include "mics/dtype.h"
+#include "mics/core/dtype.h"
 
 const char *mics_dtype_text(mics_dtype dtype)
 {

@@ -8,7 +8,7 @@
 //   2. `text` is what was read, or of YAML the JSON of the same lines; `overrides` has the paths that
 //      mics_json_set changed since.
 //   3. `sources` maps paths that mics_json_set_from made to where their values stand in the text.
-#include "mics/json.h"
+#include "base/json.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/size.h"

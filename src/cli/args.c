@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The argument parser and the help it prints.
 #include "args.h"
-#include "mics/json.h"
+#include "base/json.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <math.h>

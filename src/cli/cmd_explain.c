@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics explain: what a run would be, without running anything.
 #include "cli.h"
+#include "mics/core/schedule.h"
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "mics/run.h"
-#include "mics/schedule.h"
 #include "printer.h"
 #include "replicas.h"
+#include "run/settings.h"
 #include "source.h"
 #include <string.h>
 

@@ -3,7 +3,7 @@
 // mics tokenize: a token shard from texts, the same stream that training on them reads.
 #include "base/file.h"
 #include "cli.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 #include "printer.h"
 #include "signals.h"
 #include <unistd.h>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics train: command line, signals, and what is printed of a job (mics/run.h).
 #include "cli.h"
+#include "run/settings.h"
 #include "signals.h"
 #include "source.h"
 #include "train.h"

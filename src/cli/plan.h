@@ -4,7 +4,7 @@
 #ifndef MICS_CLI_PLAN_H
 #define MICS_CLI_PLAN_H
 
-#include "mics/planning.h"
+#include "plan/offers/planning.h"
 #include "printer.h"
 
 // ---- plan_words.c ----

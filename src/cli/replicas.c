@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run compares of what several ranks hold alike, in words.
 #include "replicas.h"
+#include "run/settings.h"
 #include <stdio.h>
 
 static const char *compared(const mics_replicas *replicas)

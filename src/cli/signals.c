@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "mics/log.h"
+#include "run/settings.h"
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>

@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "printer.h"
 #include "replicas.h"
+#include "run/settings.h"
 #include "train.h"
 #include <errno.h>
 #include <math.h>

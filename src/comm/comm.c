@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public side of a communicator: checks the arguments once, so that transports need not, and
 // builds agreement and broadcast from exchanges.
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "internal.h"
 #include "mics/log.h"
 

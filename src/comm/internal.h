@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 #include "base/nccl.h"
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // data.document_mask
-#include "mics/config.h"
+#include "config/config.h"
 
 mics_status mics_run_mask_documents(const mics_run *run, mics_model *model)
 {

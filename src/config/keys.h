@@ -10,7 +10,7 @@
 #ifndef MICS_CONFIG_KEYS_H
 #define MICS_CONFIG_KEYS_H
 
-#include "mics/config.h"
+#include "config/config.h"
 
 typedef enum key_type {
     KEY_SECTION, // an object; its keys have rows of their own

@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening and closing a run file.
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "base/yaml.h"
 #include "config/adopt.h"
+#include "config/config.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #ifndef MICS_CONFIG_VALUE_H
 #define MICS_CONFIG_VALUE_H
 
-#include "mics/json.h"
+#include "base/json.h"
 
 /* A whole number, also one written as a real (5e8) up to 2^53. False: it is none. */
 bool mics_config_value_int(const mics_json_value *value, int64_t *number_out);

@@ -4,7 +4,7 @@
 // an event is the moment at which it was recorded, nobody waits for one, and a failure cannot come
 // later.
 #include "base/clock.h"
-#include "mics/device.h"
+#include "mics/core/device.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <stdlib.h>

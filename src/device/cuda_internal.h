@@ -4,7 +4,7 @@
 #ifndef MICS_DEVICE_CUDA_INTERNAL_H
 #define MICS_DEVICE_CUDA_INTERNAL_H
 
-#include "mics/device.h"
+#include "mics/core/device.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stdint.h>

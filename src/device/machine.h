@@ -4,7 +4,7 @@
 #ifndef MICS_DEVICE_MACHINE_H
 #define MICS_DEVICE_MACHINE_H
 
-#include "mics/device.h"
+#include "mics/core/device.h"
 
 /* Reads ROOT/proc and ROOT/sys/fs/cgroup; `cores` are those of the affinity mask.
  *

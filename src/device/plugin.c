@@ -8,7 +8,7 @@
 #include "device/plugin.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "mics/dtype.h"
+#include "mics/core/dtype.h"
 #include "mics/log.h"
 #include "mics/memory.h"
 #include <dlfcn.h>

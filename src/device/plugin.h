@@ -6,7 +6,7 @@
 #ifndef MICS_DEVICE_PLUGIN_H
 #define MICS_DEVICE_PLUGIN_H
 
-#include "mics/device.h"
+#include "mics/core/device.h"
 
 /* The plugin's build: version, and a number made of the headers that both sides share. */
 extern const char mics_plugin_build[];

@@ -8,8 +8,9 @@
 // before are complete; a thread that comes late finds nothing to do and goes on.
 #include "base/shares.h"
 #include "base/size.h"
-#include "mics/engine.h"
+#include "mics/core/engine.h"
 #include "mics/log.h"
+#include "ops/kernels.h"
 #include "team.h"
 #include <string.h>
 

@@ -36,16 +36,18 @@ static bool is_remote(const mics_engine_spec *spec)
     return spec->device != NULL && !spec->device->is_host;
 }
 
-// The CPU's kernels, where the spec leaves them open.
-static const mics_kernels *host_kernels(const mics_engine_spec *spec)
+// Those of where it computes, where the spec leaves them open; NULL: there are none.
+static const mics_kernels *kernels_of(const mics_engine_spec *spec)
 {
-    return spec->kernels != NULL ? spec->kernels : mics_kernels_get(NULL);
+    if (spec->kernels != NULL)
+        return spec->kernels;
+    return is_remote(spec) ? mics_kernels_cuda() : mics_kernels_get(NULL);
 }
 
 static mics_status check_host(const mics_engine_spec *spec)
 {
     const bool lacks = spec->dtype == MICS_DTYPE_FP16 ||
-                       (spec->dtype == MICS_DTYPE_BF16 && host_kernels(spec)->bf16 == NULL);
+                       (spec->dtype == MICS_DTYPE_BF16 && kernels_of(spec)->bf16 == NULL);
     if (lacks)
         return mics_fail(MICS_ERR_UNSUPPORTED, "the CPU has no kernels in %s; fp32 and bf16 work",
                          mics_dtype_text(spec->dtype));
@@ -56,10 +58,14 @@ static mics_status check_host(const mics_engine_spec *spec)
 static mics_status check_ops(const mics_engine_spec *spec)
 {
     const mics_model *model = spec->schedule->spec.model;
+    const mics_kernels *kernels = kernels_of(spec);
+    if (kernels == NULL)
+        return mics_fail(MICS_ERR_UNSUPPORTED, "there are no kernels for the device; build the "
+                                               "plugin again");
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t o = 0; o < model->units[u].op_count; o++) {
             const mics_op_kind kind = model->units[u].ops[o].kind;
-            if (spec->kernels->ops[kind]->forward == NULL && !mics_op_def_get(kind)->travels)
+            if (kernels->ops[kind]->forward == NULL && !mics_op_def_get(kind)->travels)
                 return mics_fail(MICS_ERR_UNSUPPORTED,
                                  "unit %s: this version has %s on CPUs only; set run.device to cpu",
                                  model->units[u].name, mics_op_def_get(kind)->name);
@@ -92,8 +98,6 @@ static mics_status check_device(const mics_engine_spec *spec)
                          "false");
     if (on_host)
         return check_host(spec);
-    if (spec->kernels == NULL)
-        return mics_fail(MICS_ERR_INVALID, "a device needs kernels, such as mics_kernels_cuda()");
     MICS_TRY(check_ops(spec));
     return check_steps(spec->schedule);
 }
@@ -144,8 +148,7 @@ static mics_status open_device(mics_engine *engine)
     }
     engine->dtype = spec->dtype;
     engine->elem_bytes = mics_dtype_bytes(spec->dtype);
-    if (!is_remote(spec))
-        engine->spec.kernels = host_kernels(spec);
+    engine->spec.kernels = kernels_of(spec);
     const bool bf16_on_host = !is_remote(spec) && spec->dtype == MICS_DTYPE_BF16;
     engine->ops = bf16_on_host ? engine->spec.kernels->bf16 : engine->spec.kernels;
     if (spec->timeout_s <= 0)

@@ -4,8 +4,8 @@
 #ifndef MICS_ENGINE_INTERNAL_H
 #define MICS_ENGINE_INTERNAL_H
 
-#include "mics/engine.h"
-#include "mics/kernels.h"
+#include "mics/core/engine.h"
+#include "ops/kernels.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

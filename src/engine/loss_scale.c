@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loss scaling for fp16, step by step as DeepSpeed's DynamicLossScaler does it
 // (deepspeed/runtime/fp16/ loss_scaler.py), so that a run file of that project means the same here.
-#include "mics/engine.h"
+#include "mics/core/engine.h"
 #include <math.h>
 
 static const double FACTOR = 2;

@@ -4,7 +4,7 @@
 #ifndef MICS_ENGINE_VOTE_H
 #define MICS_ENGINE_VOTE_H
 
-#include "mics/engine.h"
+#include "mics/core/engine.h"
 
 // What the replicas of one part hold.
 typedef struct vote {

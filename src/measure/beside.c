@@ -17,8 +17,8 @@
 // computes).
 #include "base/clock.h"
 #include "measure/internal.h"
-#include "mics/kernels.h"
 #include "mics/log.h"
+#include "ops/kernels.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,8 +5,8 @@
 #define MICS_MEASURE_INTERNAL_H
 
 #include "measure/measure.h"
-#include "mics/kernels.h"
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
+#include "ops/kernels.h"
 #include "run/ranks/world.h"
 
 // ---- one rank's session (session.c) ----

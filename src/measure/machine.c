@@ -4,8 +4,8 @@
 // off.
 #include "base/clock.h"
 #include "measure/measure.h"
-#include "mics/comm.h"
-#include "mics/kernels.h"
+#include "mics/core/comm.h"
+#include "ops/kernels.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,12 +9,12 @@
 #ifndef MICS_MEASURE_MEASURE_H
 #define MICS_MEASURE_MEASURE_H
 
-#include "mics/cluster.h"
-#include "mics/config.h"
-#include "mics/cost.h"
-#include "mics/device.h"
+#include "config/config.h"
+#include "mics/core/device.h"
 #include "mics/memory.h"
 #include "mics/status.h"
+#include "plan/cost/cluster.h"
+#include "plan/cost/cost.h"
 #include <stdbool.h>
 #include <stdint.h>
 

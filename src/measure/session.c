@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "measure/internal.h"
-#include "mics/device.h"
+#include "mics/core/device.h"
 #include "mics/log.h"
 #include <sched.h>
 #include <stdarg.h>

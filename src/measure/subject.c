@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the model, its batch, and how many layers of it to measure. Layers are alike.
 #include "base/size.h"
+#include "config/config.h"
 #include "measure/internal.h"
-#include "mics/config.h"
+#include "mics/core/schedule.h"
 #include "mics/log.h"
+#include "model/from_config.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_CONFIG_BYTES = 1 << 20, MAX_SEQUENCE = 128 };
+enum { MAX_SEQUENCE = 128 };
 
 // A pass of the model may count so many FLOPs for each second that there is.
 static const double FLOPS_A_SECOND = 2e9, GPU_FLOPS_A_SECOND = 1e13;
@@ -47,7 +49,7 @@ static mics_status load_config(mics_memory *memory, const char *path, bool ignor
                                measure_subject *subject)
 {
     if (path != NULL)
-        MICS_TRY(mics_json_load(memory, path, MAX_CONFIG_BYTES, &subject->config));
+        MICS_TRY(mics_json_load(memory, path, MICS_MODEL_CONFIG_MAX_BYTES, &subject->config));
     else
         MICS_TRY(mics_json_parse(memory, "gpt2", gpt2, strlen(gpt2), &subject->config));
     return mics_model_from_config(memory, subject->config, ignore_dropout, &subject->model);

@@ -8,9 +8,9 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "measure/internal.h"
-#include "mics/engine.h"
+#include "mics/core/engine.h"
 #include "mics/log.h"
-#include "mics/simulate.h"
+#include "plan/simulate/simulate.h"
 #include "run/ranks/precision.h"
 #include <math.h>
 #include <stdio.h>

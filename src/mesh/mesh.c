@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The mesh, its groups and the ownership order. All closed forms: no group is ever listed.
-#include "mics/mesh.h"
+#include "mics/core/mesh.h"
 #include "base/size.h"
 #include "mics/log.h"
 #include "mics/memory.h"

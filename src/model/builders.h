@@ -4,6 +4,7 @@
 #ifndef MICS_MODEL_BUILDERS_H
 #define MICS_MODEL_BUILDERS_H
 
+#include "base/json.h"
 #include "mics/model.h"
 
 // What every builder reads from a Hugging Face configuration; errors name file, line and key.

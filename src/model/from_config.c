@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The builder that a Hugging Face config.json names by its model_type.
+#include "model/from_config.h"
 #include "mics/log.h"
 #include "model/builders.h"
 #include <stdio.h>
@@ -140,4 +141,13 @@ mics_status mics_model_from_config(mics_memory *memory, const mics_json *config,
     }
     *model_out = model;
     return MICS_OK;
+}
+
+mics_status mics_model_load(mics_memory *memory, const char *path, mics_model **model_out)
+{
+    mics_json *config = NULL;
+    MICS_TRY(mics_json_load(memory, path, MICS_MODEL_CONFIG_MAX_BYTES, &config));
+    const mics_status status = mics_model_from_config(memory, config, false, model_out);
+    mics_json_close(config);
+    return status;
 }

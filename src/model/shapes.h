@@ -5,6 +5,7 @@
 #define MICS_MODEL_SHAPES_H
 
 #include "model/builders.h"
+#include "model/from_config.h"
 
 typedef struct shapes {
     int64_t layers, hidden, vocab, positions, inner;

@@ -5,7 +5,7 @@
 #ifndef MICS_OPTIM_FLIPS_CUH
 #define MICS_OPTIM_FLIPS_CUH
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 
 struct update_flips {
     bool decays;

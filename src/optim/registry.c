@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The descriptors, by kind, and what follows from each.
-#include "mics/optimizer.h"
+#include "mics/core/optimizer.h"
 #include <stddef.h>
 
 #define DECLARE(NAME, folder) extern const mics_optimizer_def mics_optimizer_def_##folder;

@@ -7,7 +7,7 @@
 #ifndef MICS_RUN_COLLECTIVES_H
 #define MICS_RUN_COLLECTIVES_H
 
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 #include "mics/status.h"
 #include "run/ranks/world.h"
 #include <stdbool.h>

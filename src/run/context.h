@@ -5,8 +5,8 @@
 #define MICS_RUN_CONTEXT_H
 
 #include "job.h"
-#include "mics/checkpoint.h"
-#include "mics/engine.h"
+#include "mics/core/checkpoint.h"
+#include "mics/core/engine.h"
 #include "progress.h"
 #include "run/ranks/world.h"
 #include "run/report/reports.h"

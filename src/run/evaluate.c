@@ -5,7 +5,7 @@
 // encoder the same windows are samples, of which the same tokens are hidden each time.
 #include "base/file.h"
 #include "masking.h"
-#include "mics/engine.h"
+#include "mics/core/engine.h"
 #include "mics/log.h"
 #include "run/ranks/world.h"
 #include "run/save/saved.h"

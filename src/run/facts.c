@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is known of a job.
 #include "job.h"
-#include "mics/device.h"
+#include "mics/core/device.h"
 #include "run/ranks/gpu.h"
 #include "run/ranks/precision.h"
+#include "run/settings.h"
 #include "trainer.h"
 #include <math.h>
 #include <stdio.h>

@@ -12,8 +12,8 @@
 #ifndef MICS_RUN_GUARD_H
 #define MICS_RUN_GUARD_H
 
-#include "mics/checkpoint.h"
-#include "mics/engine.h"
+#include "mics/core/checkpoint.h"
+#include "mics/core/engine.h"
 
 // What the run file says.
 typedef struct run_rules {

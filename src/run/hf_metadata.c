@@ -3,8 +3,10 @@
 // config.json, generation_config.json, tokenizer.json and tokenizer_config.json of an export.
 #include "hf_metadata.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "mics/log.h"
+#include "model/from_config.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #define MICS_RUN_HF_METADATA_H
 
 #include "base/text.h"
-#include "mics/dtype.h"
+#include "mics/core/dtype.h"
 #include "run/save/saved.h"
 
 /* Before weights are written: refuses a folder that holds any of these files, and a run's, and reads

@@ -5,15 +5,16 @@
 #ifndef MICS_RUN_JOB_H
 #define MICS_RUN_JOB_H
 
+#include "base/json.h"
 #include "collectives.h"
+#include "config/config.h"
 #include "folder.h"
-#include "mics/checkpoint.h"
-#include "mics/config.h"
-#include "mics/data.h"
-#include "mics/json.h"
+#include "io/data/data.h"
+#include "mics/core/checkpoint.h"
+#include "mics/core/schedule.h"
 #include "mics/model.h"
 #include "mics/run.h"
-#include "mics/schedule.h"
+#include "model/from_config.h"
 #include "progress.h"
 #include "run/node_memory/node_memory.h"
 #include "run/ranks/stop.h"
@@ -33,8 +34,6 @@ enum {
     RUN_TELL_POISONED = 8, // and that because the state is not finite
     RUN_TELL_WRITES = 16   // the rank is not done with its part of it
 };
-
-enum { RUN_CONFIG_MAX_BYTES = 1 << 20 }; // of a config.json
 
 struct mics_job {
     mics_memory *memory;

@@ -11,7 +11,7 @@
 #ifndef MICS_RUN_MASKING_H
 #define MICS_RUN_MASKING_H
 
-#include "mics/data.h"
+#include "io/data/data.h"
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stdbool.h>

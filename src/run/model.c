@@ -3,6 +3,7 @@
 // A run's model: one that a config.json describes, or one that the program builds by itself.
 #include "job.h"
 #include "mics/log.h"
+#include "model/from_config.h"
 #include <string.h>
 
 mics_status run_model_build(mics_memory *memory, const mics_model_builder *builder,
@@ -49,8 +50,8 @@ mics_status run_job_build_model(mics_job *job)
             return mics_json_fail(run->json, "model.config", MICS_ERR_UNSUPPORTED,
                                   "the model was built by a program's own code "
                                   "(mics_job_spec.builder); only that program can train it");
-        MICS_TRY(
-            mics_json_load(job->memory, run->model_config, RUN_CONFIG_MAX_BYTES, &job->config));
+        MICS_TRY(mics_json_load(job->memory, run->model_config, MICS_MODEL_CONFIG_MAX_BYTES,
+                                &job->config));
     }
     MICS_TRY(
         run_model_build(job->memory, &job->builder, job->config, run->ignore_dropout, &job->model));

@@ -4,8 +4,8 @@
 #ifndef MICS_RUN_SAMPLES_H
 #define MICS_RUN_SAMPLES_H
 
+#include "io/data/data.h"
 #include "masking.h"
-#include "mics/data.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,10 +6,10 @@
 #include "base/network.h"
 #include "base/size.h"
 #include "base/text.h"
-#include "mics/device.h"
-#include "mics/engine.h"
+#include "mics/core/device.h"
+#include "mics/core/engine.h"
 #include "mics/log.h"
-#include "mics/planning.h"
+#include "plan/offers/planning.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,14 +4,14 @@
 #ifndef MICS_RUN_SIZING_H
 #define MICS_RUN_SIZING_H
 
-#include "mics/cluster.h"
-#include "mics/config.h"
-#include "mics/kernels.h"
+#include "config/config.h"
+#include "mics/core/schedule.h"
 #include "mics/model.h"
-#include "mics/plan.h"
 #include "mics/run.h"
-#include "mics/schedule.h"
 #include "mics/status.h"
+#include "ops/kernels.h"
+#include "plan/cost/cluster.h"
+#include "plan/search/plan.h"
 
 // What ranks on GPUs compute with.
 typedef struct run_accelerator {

@@ -5,7 +5,7 @@
 #ifndef MICS_SCHEDULE_ACTIVATIONS_H
 #define MICS_SCHEDULE_ACTIVATIONS_H
 
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 
 /* Fills schedule->units and schedule->activation_elems from schedule->spec. On failure the caller
  * closes the schedule. */

@@ -4,7 +4,7 @@
 #ifndef MICS_SCHEDULE_BUILDER_H
 #define MICS_SCHEDULE_BUILDER_H
 
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 #include "schedule/slots.h"
 
 // One computation of one unit.

@@ -4,7 +4,7 @@
 #ifndef MICS_SCHEDULE_CHECK_H
 #define MICS_SCHEDULE_CHECK_H
 
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 
 /* Refuses what cannot be scheduled, with a line that says why; after it no sum or product of sizes
  * can overflow.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // How many micro-batches are in flight where nobody says it.
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 
 // A slot of bf16 numbers is off by some 2^-9 of the sum for each time that one is added: 8 times
 // stay below a third of a percent, and fp16 loses 3 of its bits' range.

@@ -4,7 +4,7 @@
 #ifndef MICS_SCHEDULE_LEDGER_H
 #define MICS_SCHEDULE_LEDGER_H
 
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 
 /* Fills the sizes of workspace, compressed numbers and residuals, the memory ledger, and the bytes
  * that all ranks send, once lists, slots and activations are known.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The collectives of a schedule over units, alike ones together.
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 
 const char *mics_step_algorithm_text(const mics_step *step)
 {

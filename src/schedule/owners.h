@@ -4,7 +4,7 @@
 #ifndef MICS_SCHEDULE_OWNERS_H
 #define MICS_SCHEDULE_OWNERS_H
 
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 
 /* Fills a schedule's rounds and matrices, from its units' lengths and sharding. Appends to members.
  *

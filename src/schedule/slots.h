@@ -5,7 +5,7 @@
 #ifndef MICS_SCHEDULE_SLOTS_H
 #define MICS_SCHEDULE_SLOTS_H
 
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 
 typedef struct slot {
     int64_t elems;

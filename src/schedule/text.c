@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the parts of a schedule are called.
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 
 #define STAGES_OF(name)                                                                            \
     {                                                                                              \

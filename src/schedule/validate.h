@@ -5,7 +5,7 @@
 #ifndef MICS_SCHEDULE_VALIDATE_H
 #define MICS_SCHEDULE_VALIDATE_H
 
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 
 typedef struct clock3 {
     int32_t newest[MICS_STREAMS]; // step of each stream; -1: none

@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/size.h"
+#include "mics/core/mesh.h"
 #include "mics/memory.h"
-#include "mics/mesh.h"
 #include "test.h"
 #include <errno.h>
 #include <pthread.h>

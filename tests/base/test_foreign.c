@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What foreign texts must not do: steer a terminal, say one thing to one reader and another to the
 // next, take more memory than their bytes are worth.
+#include "base/json.h"
 #include "base/json_text.h"
 #include "base/watched.h"
-#include "mics/json.h"
 #include "mics/memory.h"
 #include "test.h"
 #include <malloc.h>

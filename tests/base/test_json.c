@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON documents: what is read, where errors are said to be, and what --set does.
 #include "base/capture.h"
+#include "base/json.h"
 #include "base/rng.h"
-#include "mics/json.h"
 #include "test.h"
 #include <stdlib.h>
 #include <sys/stat.h>

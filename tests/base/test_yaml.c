@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // YAML: what becomes of its words and shapes, on which lines, and what is refused where.
 #include "base/capture.h"
+#include "base/json.h"
 #include "base/yaml.h"
-#include "mics/json.h"
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>

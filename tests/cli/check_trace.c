@@ -3,8 +3,8 @@
 // check_trace TRACE.json RANKS ENTRIES FIRST_STEP STEPS [AHEAD_S]: whether a trace has every rank, its three
 // tracks, and every entry of the schedule once a step, in order and without overlap; whether ranks met where they
 // all have to; and that the last rank's clock is AHEAD_S (0) ahead of rank 0's. Says the first thing that is wrong.
-#include "mics/json.h"
-#include "mics/schedule.h"
+#include "base/json.h"
+#include "mics/core/schedule.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef MICS_TEST_CALL_CHECKS_H
 #define MICS_TEST_CALL_CHECKS_H
 
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "mics/memory.h"
 
 typedef struct call_case {

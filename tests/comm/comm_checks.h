@@ -5,7 +5,7 @@
 #ifndef MICS_TEST_COMM_CHECKS_H
 #define MICS_TEST_COMM_CHECKS_H
 
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "mics/memory.h"
 #include <stdbool.h>
 

@@ -5,7 +5,7 @@
 #define MICS_TEST_RUN_FILE_H
 
 #include "base/capture.h"
-#include "mics/config.h"
+#include "config/config.h"
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>

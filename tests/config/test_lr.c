@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learning rates against values worked out by hand from DeepSpeed's formulas, and against those of
 // transformers and DeepSpeed themselves (tools/make_lr_golden.py).
+#include "config/config.h"
 #include "config/value.h"
-#include "mics/config.h"
 #include "test.h"
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #ifndef MICS_TEST_GPU_H
 #define MICS_TEST_GPU_H
 
-#include "mics/device.h"
+#include "mics/core/device.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
 #define MICS_TESTS_GPU_CASE_H
 
 #include "gpu.h"
-#include "mics/kernels.h"
 #include "op_calls.h"
+#include "ops/kernels.h"
 #include "test.h"
 
 typedef struct gpu_case {

@@ -4,7 +4,7 @@
 #ifndef MICS_TEST_NCCL_RINGS_H
 #define MICS_TEST_NCCL_RINGS_H
 
-#include "mics/engine.h"
+#include "mics/core/engine.h"
 #include "ranks.h"
 
 enum { NCCL_RINGS_MOST = MICS_AXES * MICS_SCOPES, NCCL_RANKS_MOST = 8 };

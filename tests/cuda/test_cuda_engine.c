@@ -9,7 +9,9 @@
 // wait for what it needs gives other losses than the CPU's.
 #include "../engine/flips.h"
 #include "gpu.h"
+#include "mics/core/dtype.h"
 #include "nccl_rings.h"
+#include "ops/kernels.h"
 #include <math.h>
 
 enum { PIECE_BYTES = 4096 };

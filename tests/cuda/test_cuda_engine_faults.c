@@ -6,7 +6,9 @@
 #include "../engine/fixture.h"
 #include "comm/captured.h"
 #include "gpu.h"
+#include "mics/core/device.h"
 #include "nccl_rings.h"
+#include "ops/kernels.h"
 #include <stdatomic.h>
 #include <time.h>
 

@@ -5,9 +5,9 @@
 #include "../comm/captured.h"
 #include "../engine/golden.h"
 #include "gpu.h"
-#include "mics/device.h"
-#include "mics/engine.h"
-#include "mics/kernels.h"
+#include "mics/core/device.h"
+#include "mics/core/engine.h"
+#include "ops/kernels.h"
 #include <math.h>
 
 enum { PIECE_BYTES = 4096 };

@@ -4,7 +4,7 @@
 #include "base/capture.h"
 #include "base/clock.h"
 #include "cuda/gpu.h"
-#include "mics/device.h"
+#include "mics/core/device.h"
 #include "test.h"
 #include <string.h>
 #include <unistd.h>

@@ -6,9 +6,12 @@
 #ifndef MICS_TEST_FIXTURE_H
 #define MICS_TEST_FIXTURE_H
 
+#include "ops/kernels.h"
+
+#include "base/json.h"
 #include "base/rng.h"
-#include "mics/engine.h"
-#include "mics/json.h"
+#include "mics/core/engine.h"
+#include "model/from_config.h"
 #include "ranks.h"
 #include "schedule/exchanges.h"
 #include <math.h>

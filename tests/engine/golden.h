@@ -5,9 +5,10 @@
 #ifndef MICS_TEST_GOLDEN_H
 #define MICS_TEST_GOLDEN_H
 
-#include "mics/checkpoint.h"
-#include "mics/json.h"
+#include "base/json.h"
+#include "mics/core/checkpoint.h"
 #include "mics/model.h"
+#include "model/from_config.h"
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "fixture.h"
-#include "mics/device.h"
-#include "mics/kernels.h"
+#include "mics/core/device.h"
+#include "ops/kernels.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

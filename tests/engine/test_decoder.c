@@ -4,8 +4,8 @@
 // bf16, any number of threads; and what it refuses.
 #include "base/capture.h"
 #include "golden.h"
-#include "mics/engine.h"
-#include "mics/kernels.h"
+#include "mics/core/engine.h"
+#include "ops/kernels.h"
 #include <math.h>
 
 static const double logit_tolerance = 1e-4;

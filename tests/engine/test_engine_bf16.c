@@ -5,6 +5,7 @@
 // bytes and memory.
 #include "fixture.h"
 #include "flips.h"
+#include "mics/core/device.h"
 
 static const float clip = 0.5f;
 

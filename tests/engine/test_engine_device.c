@@ -4,6 +4,9 @@
 // rank on the CPU; loss scaling; faults. In every step fixture.h checks replicas, bytes and memory.
 #include "fixture.h"
 #include "later.h"
+#include "mics/core/device.h"
+#include "mics/core/dtype.h"
+#include "ops/kernels.h"
 #include <pthread.h>
 
 static mics_status open_later(ranks_self *self, const mics_schedule *schedule,

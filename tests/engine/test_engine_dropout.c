@@ -5,9 +5,10 @@
 // them, and what does not drop.
 //
 // Legend: N = SEQUENCES * LENGTH tokens, C hidden size, I inner size, H heads of D, V vocabulary.
+#include "base/json.h"
 #include "engine/engine_internal.h"
 #include "masks.h"
-#include "mics/json.h"
+#include "model/from_config.h"
 #include "ranks.h"
 #include <math.h>
 #include <stdio.h>

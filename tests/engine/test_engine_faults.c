@@ -5,6 +5,7 @@
 // for the others' time-out.
 #include "comm/fault.h"
 #include "fixture.h"
+#include "model/from_config.h"
 #include <math.h>
 #include <stdatomic.h>
 

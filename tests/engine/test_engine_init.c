@@ -3,6 +3,7 @@
 // Initial parameters: drawn with the statistics that the model asks for, the same on every mesh,
 // other ones for another seed.
 #include "fixture.h"
+#include "model/from_config.h"
 #include <math.h>
 
 typedef struct init_run {

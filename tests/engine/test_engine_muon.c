@@ -3,6 +3,8 @@
 // Muon over ranks: every sharding gives one rank's losses, with all that fixture.h checks, and each
 // matrix is made orthogonal once a step in each optimizer group.
 #include "fixture.h"
+#include "mics/core/schedule.h"
+#include "ops/kernels.h"
 #include <stdatomic.h>
 
 enum { STEPS = FIXTURE_STEPS_RUN < 4 ? FIXTURE_STEPS_RUN : 4 };

@@ -4,7 +4,7 @@
 // mesh a resumed run has the same losses within rounding.
 #include "fixture.h"
 #include "io/checkpoint/scratch.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include <math.h>
 
 enum { STEPS = 8, STOP = 5, SEQUENCES = 16, UNITS = 8, STATES = 1 + MICS_OPTIMIZER_STATES };

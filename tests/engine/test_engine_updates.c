@@ -3,6 +3,7 @@
 // How often a step calls its optimizer: once for all tensors of a rank's part of a unit, or a few
 // times where more of them than a call takes differ in decay.
 #include "fixture.h"
+#include "ops/kernels.h"
 #include <stdatomic.h>
 
 enum { STEPS = FIXTURE_STEPS_RUN < 2 ? FIXTURE_STEPS_RUN : 2 };

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The descriptors' workspaces are those that the kernels ask for.
+#include "base/json.h"
 #include "base/size.h"
-#include "mics/json.h"
 #include "mics/model.h"
+#include "model/from_config.h"
 #include "ops/attention/def.h"
 #include "ops/common/def.h"
 #include "ops/linear/def.h"

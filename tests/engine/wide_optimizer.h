@@ -5,8 +5,8 @@
 #ifndef MICS_TEST_WIDE_OPTIMIZER_H
 #define MICS_TEST_WIDE_OPTIMIZER_H
 
+#include "mics/core/optimizer.h"
 #include "mics/model.h"
-#include "mics/optimizer.h"
 #include "test.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

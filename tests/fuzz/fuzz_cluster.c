@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A cluster file. What is read and written again is the same when it is read and written again.
+#include "base/json.h"
 #include "fuzz.h"
-#include "mics/cluster.h"
-#include "mics/json.h"
+#include "plan/cost/cluster.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
 // A text file as a corpus: tokenized into a shard of a cache, and read back; of some, a second time
 // from the cache.
 #include "fuzz.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 #include <stdlib.h>
 #include <string.h>
 

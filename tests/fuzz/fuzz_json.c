@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON itself: a document, and behind NULs a path and a value for --set. What parses is walked
 // through, and each of its keys has a line.
+#include "base/json.h"
 #include "fuzz.h"
-#include "mics/json.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // run.json of an older folder: what a run that is resumed keeps of it.
+#include "config/config.h"
 #include "fuzz.h"
-#include "mics/config.h"
 #include <stdlib.h>
 
 // Says little, so that much is kept.

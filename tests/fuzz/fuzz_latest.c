@@ -3,7 +3,7 @@
 // The file `latest` of a folder with one checkpoint: that one is found, whatever `latest` says.
 #include "checkpoint.h"
 #include "fuzz.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include <string.h>
 
 enum { ELEMS = 4 };

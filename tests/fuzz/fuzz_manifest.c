@@ -4,7 +4,7 @@
 // and with a checksum that fits, since no mutation would pass that.
 #include "checkpoint.h"
 #include "fuzz.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

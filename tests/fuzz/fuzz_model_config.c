@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A Hugging Face config.json, to the model that it describes, and to one of its shapes.
+#include "base/json.h"
 #include "fuzz.h"
-#include "mics/json.h"
 #include "mics/model.h"
+#include "model/from_config.h"
 #include <math.h>
 
 static void look_at(const mics_model *model)

@@ -4,7 +4,7 @@
 // header that fits.
 #include "checkpoint.h"
 #include "fuzz.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

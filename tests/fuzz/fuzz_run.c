@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run file, and behind NULs what --set says; resolved for one of several meshes, listed as
 // `mics explain` does, and its learning rates.
+#include "config/config.h"
 #include "fuzz.h"
-#include "mics/config.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

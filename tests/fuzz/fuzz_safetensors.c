@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A .safetensors file. Every tensor is read, in two parts and whole.
 #include "fuzz.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include <stdlib.h>
 #include <string.h>
 

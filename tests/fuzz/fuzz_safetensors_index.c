@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // model.safetensors.index.json beside two files that are good.
 #include "fuzz.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A token shard, whole and with a stranger's tokens.
 #include "fuzz.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 #include <stdlib.h>
 
 enum { VOCAB = 300 };

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A text, by a tokenizer that its first byte chooses: in parts it has the same tokens, and of some
 // tokenizers it comes back.
-#include "mics/data.h"
+#include "io/data/data.h"
 #include "parts.h"
 
 enum { TOKENIZERS = 8, EXACT = 4 }; // the first give every text back

@@ -3,7 +3,7 @@
 // Files of several texts and packed ones as corpora: the first byte chooses the name's ending. What
 // is good is good a second time, with the same tokens.
 #include "fuzz.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 #include <stdio.h>
 #include <stdlib.h>
 

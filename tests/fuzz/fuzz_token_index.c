@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Megatron index beside a .bin of 32 bytes.
 #include "fuzz.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 
 enum { VOCAB = 300 };
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A tokenizer.json, and behind a NUL a text for it: its regular expressions are as foreign.
-#include "mics/data.h"
+#include "io/data/data.h"
 #include "parts.h"
 
 static void check_tokens(const mics_tokenizer *tokenizer, const int32_t *tokens, int64_t count)

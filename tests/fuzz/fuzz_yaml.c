@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // YAML as JSON: what is converted has no NUL and no more lines than the input, and goes to the reader
 // of JSON, which refuses keys that stand twice, and numbers that are too large.
+#include "base/json.h"
 #include "base/yaml.h"
 #include "fuzz.h"
-#include "mics/json.h"
 #include <string.h>
 
 static size_t lines_of(const char *text, size_t bytes)

@@ -3,7 +3,7 @@
 // The mesh over every P | G | O of many worlds: who is in which group, who owns what, and that all
 // collectives are in place.
 #include "base/capture.h"
-#include "mics/mesh.h"
+#include "mics/core/mesh.h"
 #include "test.h"
 #include <stdbool.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 // rotary embeddings as transformers computes them, and what is refused.
 #include "base/capture.h"
 #include "engine/golden.h"
+#include "model/from_config.h"
 #include <math.h>
 
 static mics_status build(mics_memory *memory, const char *text, mics_model **model_out)

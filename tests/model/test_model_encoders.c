@@ -3,6 +3,7 @@
 // BERT and RoBERTa from configurations: sizes, names and shapes as published, and what is refused.
 #include "base/watched.h"
 #include "engine/golden.h"
+#include "model/from_config.h"
 
 #define LAYERS                                                                                     \
     "\"hidden_size\": 768, \"num_hidden_layers\": 12, \"num_attention_heads\": 12, "               \

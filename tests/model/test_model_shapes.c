@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models of other families by their shapes: as many parameters, and FLOPs, as published.
 #include "base/capture.h"
-#include "mics/json.h"
+#include "base/json.h"
 #include "mics/model.h"
+#include "model/from_config.h"
 #include "test.h"
 #include <math.h>
 #include <stdio.h>

@@ -19,8 +19,8 @@
 #ifndef MICS_OP_HARNESS_H
 #define MICS_OP_HARNESS_H
 
-#include "mics/kernels.h"
 #include "op_calls.h"
+#include "ops/kernels.h"
 #include "test.h"
 
 // About 8 roundings of fp32.

@@ -5,7 +5,7 @@
 #define MICS_TESTS_OP_SHARED_H
 
 #include "base/shares.h"
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include "test.h"
 #include <pthread.h>
 

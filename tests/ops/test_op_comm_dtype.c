@@ -5,7 +5,7 @@
 // A buffer of a test has any number of bytes. It ends at a page that may not be touched, so its
 // alignment is that of its size; what stands before it must stay as it was.
 #include "base/rng.h"
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include "test.h"
 #include <float.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Choice of a table, and what the matrix library says of itself.
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include "test.h"
 #include <string.h>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Initial weights: every table that this CPU can run draws what mics_rng_normal says, bit for bit.
 #include "base/rng.h"
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include "test.h"
 #include <stdlib.h>
 #include <string.h>

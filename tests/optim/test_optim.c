@@ -4,8 +4,8 @@
 // and the authors' own rules (tools/make_optimizer_golden.py). AdamW's single step is tested beside
 // the ops.
 #include "../ops/op_harness.h"
+#include "config/config.h"
 #include "config/value.h"
-#include "mics/config.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

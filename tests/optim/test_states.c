@@ -3,7 +3,7 @@
 // States of optimizers in fewer bits: the code, the nearest of it, the same bytes again, what is
 // lost, and bits that are alike on every instruction set and with any number of threads.
 #include "base/rng.h"
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include "ops/vector/state_code.h"
 #include "test.h"
 #include <math.h>

@@ -4,7 +4,7 @@
 #ifndef MICS_TEST_LINKS_H
 #define MICS_TEST_LINKS_H
 
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "mics/log.h"
 #include "mics/memory.h"
 #include <stdbool.h>

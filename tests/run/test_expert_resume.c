@@ -4,6 +4,7 @@
 // of them, they go on as one rank does that never stopped.
 #include "base/capture.h"
 #include "mics/run.h"
+#include "run/settings.h"
 #include "test.h"
 #include <math.h>
 #include <stdio.h>

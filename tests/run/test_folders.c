@@ -3,8 +3,9 @@
 // Folders as Hugging Face has them, in place of a checkpoint: exported again they have the same
 // bits; what is wrong in them is one line.
 #include "base/capture.h"
+#include "base/json.h"
 #include "io/checkpoint/scratch.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include "mics/run.h"
 #include "test.h"
 #include <stdio.h>

@@ -3,6 +3,7 @@
 // Runs of a model that the program builds: what is kept of its description, builders that are wrong, and one
 // during whose work another run saves.
 #include "base/capture.h"
+#include "base/json.h"
 #include "run/jobs.h"
 
 typedef struct own_model {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Resuming past damage: every kind of it in the newest checkpoint leads to the newest that is good,
 // with the losses of a run that was never damaged, and a line that says what is wrong where.
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include "mics/log.h"
 #include "mics/run.h"
 #include "test.h"

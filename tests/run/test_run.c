@@ -4,6 +4,7 @@
 // stops them; errors, each said once; and checkpoints as one process reads them.
 #include "base/capture.h"
 #include "run/jobs.h"
+#include "run/settings.h"
 #include <math.h>
 
 enum { MAX_STEPS = 32 };

@@ -3,7 +3,7 @@
 // What rank 0 makes of the ranks' times: the figures of times made by hand, a run that ends early, and
 // allocations that fail on any rank.
 #include "base/capture.h"
-#include "mics/json.h"
+#include "base/json.h"
 #include "ranks.h"
 #include "run/followers/followers.h"
 #include "run/report/overlap.h"

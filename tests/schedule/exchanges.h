@@ -4,7 +4,7 @@
 #ifndef MICS_TEST_EXCHANGES_H
 #define MICS_TEST_EXCHANGES_H
 
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 
 static inline int64_t step_exchanges(const mics_schedule *schedule, const mics_step *step,
                                      int32_t rank)

@@ -8,7 +8,7 @@
 #ifndef MICS_TEST_LIST_CHECKS_H
 #define MICS_TEST_LIST_CHECKS_H
 
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 #include "models.h"
 #include <stdlib.h>
 #include <string.h>

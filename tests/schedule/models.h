@@ -5,8 +5,9 @@
 #ifndef MICS_TEST_MODELS_H
 #define MICS_TEST_MODELS_H
 
-#include "mics/json.h"
+#include "base/json.h"
 #include "mics/model.h"
+#include "model/from_config.h"
 #include "test.h"
 #include <stdio.h>
 #include <string.h>

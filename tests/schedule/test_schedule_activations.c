@@ -8,7 +8,7 @@
 // Terms of a gradient in a unit: one an op, what that op's backward gives to its input, and one for
 // the gradient of the unit's output, which the next unit left. A sum hands its gradient on as it
 // is.
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 #include "models.h"
 #include <stdlib.h>
 

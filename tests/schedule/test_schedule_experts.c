@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // All-to-alls of a mixture's schedule against sizes written out by hand.
-#include "mics/json.h"
-#include "mics/schedule.h"
+#include "base/json.h"
+#include "mics/core/schedule.h"
+#include "model/from_config.h"
 #include "test.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // How many micro-batches are in flight where nobody says it.
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 #include "schedule/models.h"
 #include "test.h"
 #include <string.h>

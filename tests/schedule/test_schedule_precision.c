@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Mixed precision: the ledgers by hand, and beside those of fp32.
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 #include "models.h"
 
 // On 4 ranks each tensor takes a multiple of 16 elements, each unit one of 64: embedding 592 -> 640, two

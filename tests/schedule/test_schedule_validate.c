@@ -3,7 +3,8 @@
 // The invariants of a finished schedule (validate.c): they hold over a grid of meshes and options,
 // and each of them is seen to fail when a schedule is spoiled in one place.
 #include "base/capture.h"
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
+#include "model/from_config.h"
 #include "models.h"
 
 // ---- the grid ----

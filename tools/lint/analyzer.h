@@ -6,7 +6,7 @@
 #ifndef MICS_LINT_ANALYZER_H
 #define MICS_LINT_ANALYZER_H
 
-#include "mics/json.h"
+#include "base/json.h"
 #include "mics/log.h"
 
 #define mics_fail(status, ...) ((void)(mics_fail)((status), __VA_ARGS__), (status))

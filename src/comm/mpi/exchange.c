@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "comm/mpi/transport.h"
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "mics/log.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a build without MPI says in place of the MPI transport.
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "mics/log.h"
 
 const char *mics_comm_mpi_version(void)

@@ -3,7 +3,7 @@
 // Ranks as MPI processes: how such a world opens and ends. Works with Open MPI and MPICH. Only
 // this folder's files know MPI; transport.h states what holds among them.
 #include "comm/mpi/transport.h"
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "mics/log.h"
 #include <signal.h>
 #include <string.h>

@@ -15,7 +15,7 @@
 //   5. A cell meets cells of its own channel only.
 #include "base/clock.h"
 #include "comm/internal.h"
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "mics/log.h"
 #include <math.h>
 #include <pthread.h>

@@ -5,9 +5,9 @@
 #ifndef MICS_CHECKPOINT_MANIFEST_H
 #define MICS_CHECKPOINT_MANIFEST_H
 
+#include "base/json.h"
 #include "base/text.h"
-#include "mics/checkpoint.h"
-#include "mics/json.h"
+#include "mics/core/checkpoint.h"
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stdint.h>

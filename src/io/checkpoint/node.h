@@ -16,7 +16,7 @@
 #define MICS_CHECKPOINT_NODE_H
 
 #include "io/checkpoint/manifest.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stdbool.h>

@@ -8,7 +8,7 @@
 #include "io/checkpoint/catalog.h"
 #include "io/checkpoint/folder.h"
 #include "io/checkpoint/manifest.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include "mics/log.h"
 #include <stdbool.h>
 #include <stdio.h>

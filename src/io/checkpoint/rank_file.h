@@ -7,7 +7,7 @@
 #define MICS_CHECKPOINT_RANK_FILE_H
 
 #include "io/checkpoint/safetensors_file.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stdint.h>

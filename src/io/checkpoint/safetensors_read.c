@@ -5,9 +5,10 @@
 // Invariant: `slots` are in ascending order of names, and no two are equal. An open reader is not
 // changed, so any number of threads may read it.
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "io/checkpoint/safetensors_file.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <stdbool.h>

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "io/checkpoint/safetensors_file.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include "mics/log.h"
 #include <dirent.h>
 #include <errno.h>

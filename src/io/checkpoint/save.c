@@ -26,7 +26,7 @@
 #include "io/checkpoint/folder.h"
 #include "io/checkpoint/manifest.h"
 #include "io/checkpoint/rank_file.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <fcntl.h>

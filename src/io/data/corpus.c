@@ -6,10 +6,10 @@
 //   1. Part p holds tokens [begin[p], begin[p] + count) of the stream, begin[0] = 0, without gaps.
 //   2. Every token is in [0, vocab): looked at when the corpus is opened, and whenever it is read.
 #include "base/text.h"
+#include "io/data/data.h"
 #include "io/data/files.h"
 #include "io/data/shard.h"
 #include "io/data/tokenize.h"
-#include "mics/data.h"
 #include "mics/log.h"
 #include <stdbool.h>
 #include <stdlib.h>

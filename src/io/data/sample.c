@@ -8,7 +8,7 @@
 // part has had its share, but for at most as many samples as there are parts; and which sample
 // number n is follows from n alone.
 #include "base/rng.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 #include <math.h>
 
 // Streams of random numbers that belong to the order of samples: one an epoch. The high byte keeps

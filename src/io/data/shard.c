@@ -7,7 +7,7 @@
 // that of its opening, so what changes under a run is an error before a step is made of it.
 #include "io/data/shard.h"
 #include "base/file.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 #include "mics/log.h"
 #include <ctype.h>
 #include <errno.h>

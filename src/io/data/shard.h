@@ -13,7 +13,7 @@
 #define MICS_DATA_SHARD_H
 
 #include "base/file.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 #include "mics/status.h"
 #include <limits.h>
 #include <stdbool.h>

@@ -9,10 +9,10 @@
 // passing over as many batches as are written.
 #include "io/data/tokenize.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/size.h"
 #include "io/data/ordered.h"
 #include "io/data/tokenizer/tokenizer.h"
-#include "mics/json.h"
 #include "mics/log.h"
 #include <inttypes.h>
 #include <sched.h>

@@ -4,9 +4,9 @@
 #ifndef MICS_DATA_TOKENIZE_H
 #define MICS_DATA_TOKENIZE_H
 
+#include "io/data/data.h"
 #include "io/data/shard.h"
 #include "io/data/text_window.h"
-#include "mics/data.h"
 
 /* What a file's tokens depend on besides its contents: the tokenizer, how its name says that it is
  * packed, and of files with several texts the field that has them. */

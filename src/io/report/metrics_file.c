@@ -7,10 +7,10 @@
 //   in its last ones.
 //   2. What a resume drops is dropped by renaming a complete file over the old one.
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "io/report/figures.h"
-#include "mics/json.h"
 #include "mics/log.h"
 #include "mics/report.h"
 #include <errno.h>

@@ -4,7 +4,7 @@
 #ifndef MICS_OP_BIAS_CUDA_H
 #define MICS_OP_BIAS_CUDA_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,7 +6,7 @@
 #ifndef MICS_OP_CUDA_OPS_H
 #define MICS_OP_CUDA_OPS_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,7 +5,7 @@
 #define MICS_OPS_COMMON_EXPERTS_DECODE_H
 
 #include "base/shares.h"
-#include "mics/dtype.h"
+#include "mics/core/dtype.h"
 #include "ops/common/kernels_isa.h"
 #include "ops/experts/def.h"
 

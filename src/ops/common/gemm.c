@@ -4,8 +4,8 @@
 // its code by the instructions that the CPU has, so a CPU newer than the library does not fall back
 // to slow code.
 #include "ops/common/gemm.h"
-#include "mics/kernels.h"
 #include "mics/log.h"
+#include "ops/kernels.h"
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #ifndef MICS_OP_GEMM_H
 #define MICS_OP_GEMM_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 
 // Row-major C (M, N) (+)= op(A) op(B) + bias. Numbers are of the kernels' dtype. Sums are fp32, and
 // of bf16 rounded once. lda, ldb, ldc: elements between rows as stored.

@@ -5,7 +5,7 @@
 #define MICS_OP_GEMV_H
 
 #include "base/shares.h"
-#include "mics/dtype.h"
+#include "mics/core/dtype.h"
 #include "ops/common/kernels_isa.h"
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,9 +6,9 @@
 #ifndef MICS_OP_KERNELS_ISA_H
 #define MICS_OP_KERNELS_ISA_H
 
-#include "mics/kernels.h"
 #include "ops/common/elem.h"
 #include "ops/common/gemm.h"
+#include "ops/kernels.h"
 
 #define MICS_OP_JOIN_(name, isa) mics_##name##_##isa
 #define MICS_OP_JOIN(name, isa) MICS_OP_JOIN_(name, isa)

@@ -4,7 +4,7 @@
 #ifndef MICS_OP_KERNELS_LIST_H
 #define MICS_OP_KERNELS_LIST_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 
 typedef struct mics_kernels_entry {
     const mics_kernels *kernels;

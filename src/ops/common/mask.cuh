@@ -5,7 +5,7 @@
 #ifndef MICS_OP_MASK_CUH
 #define MICS_OP_MASK_CUH
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include <cuda_runtime.h>
 
 // The masks of a call's op. The draw is read by kernels, since a graph of them is run again for

@@ -12,7 +12,7 @@
 #ifndef MICS_OP_MATMUL_CUDA_H
 #define MICS_OP_MATMUL_CUDA_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,7 +6,7 @@
 #ifndef MICS_OP_NUMBERS_CUH
 #define MICS_OP_NUMBERS_CUH
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads of kernels by OpenMP. The setting belongs to the calling thread, so ranks that are
 // threads of one process each have their own; the matrix library obeys it too.
-#include "mics/kernels.h"
 #include "ops/common/threads.h"
+#include "ops/kernels.h"
 #include <omp.h>
 
 void mics_op_set_threads(int32_t threads)

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels without threads of their own (MICS_OPENMP=OFF). The matrix library still has its own,
 // which OMP_NUM_THREADS sets.
-#include "mics/kernels.h"
 #include "ops/common/threads.h"
+#include "ops/kernels.h"
 
 void mics_op_set_threads(int32_t threads)
 {

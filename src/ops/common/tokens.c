@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What libmics has of the CUDA kernels: finding them in the plugin, and the order of tokens, which
 // they take from the host.
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include <string.h>
 
 const mics_kernels *mics_kernels_cuda(void)

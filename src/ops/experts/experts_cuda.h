@@ -7,7 +7,7 @@
 #ifndef MICS_OPS_EXPERTS_CUDA_H
 #define MICS_OPS_EXPERTS_CUDA_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -10,7 +10,7 @@
 #ifndef MICS_OP_STATE_CODE_H
 #define MICS_OP_STATE_CODE_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include <string.h>
 
 // Kernels of a GPU call what is marked so.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // AdamW (Loshchilov and Hutter, 2019, arXiv:1711.05101).
 #include "optim/adamw/def.h"
-#include "mics/optimizer.h"
+#include "mics/core/optimizer.h"
 
 const mics_optimizer_def mics_optimizer_def_adamw = {
     .name = "AdamW",

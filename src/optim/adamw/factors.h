@@ -5,7 +5,7 @@
 #ifndef MICS_OPTIM_ADAMW_FACTORS_H
 #define MICS_OPTIM_ADAMW_FACTORS_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include "optim/adamw/def.h"
 #include <math.h>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lion (Chen et al., 2023, arXiv:2302.06675, algorithm 2); the state's name is the authors'.
 #include "optim/lion/def.h"
-#include "mics/optimizer.h"
+#include "mics/core/optimizer.h"
 
 const mics_optimizer_def mics_optimizer_def_lion = {
     .name = "Lion",

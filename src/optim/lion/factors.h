@@ -6,7 +6,7 @@
 #ifndef MICS_OPTIM_LION_FACTORS_H
 #define MICS_OPTIM_LION_FACTORS_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include "optim/lion/def.h"
 
 // The numbers of one step, in fp32 as the kernels take them.

@@ -4,7 +4,7 @@
 // orthogonal before it is added. All that are not matrices of hidden layers have AdamW's rule. A
 // matrix's momentum is a mean of gradients, as AdamW's first moment, and has its place.
 #include "optim/muon/def.h"
-#include "mics/optimizer.h"
+#include "mics/core/optimizer.h"
 
 static int64_t muon_workspace(int64_t rows, int64_t columns)
 {

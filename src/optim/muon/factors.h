@@ -9,7 +9,7 @@
 #ifndef MICS_OPTIM_MUON_FACTORS_H
 #define MICS_OPTIM_MUON_FACTORS_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include "optim/muon/def.h"
 #include <math.h>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SGD with momentum, as torch.optim.SGD has it, without dampening (Sutskever et al., ICML 2013).
 #include "optim/sgd/def.h"
-#include "mics/optimizer.h"
+#include "mics/core/optimizer.h"
 
 const mics_optimizer_def mics_optimizer_def_sgd = {
     .name = "SGD",

@@ -6,7 +6,7 @@
 #ifndef MICS_OPTIM_SGD_FACTORS_H
 #define MICS_OPTIM_SGD_FACTORS_H
 
-#include "mics/kernels.h"
+#include "ops/kernels.h"
 #include "optim/sgd/def.h"
 
 // The numbers of one step: p -= by_grad * g + by_buffer * b.

@@ -10,7 +10,7 @@
 //
 // Note on rings. R rings carry 1 / R of each block by different routes, so up to R ranks of a group
 // share the way out of a child; the bytes on its link are the same.
-#include "mics/cost.h"
+#include "plan/cost/cost.h"
 #include <math.h>
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Computation: a roofline whose ceilings depend on what is computed.
-#include "mics/cost.h"
+#include "plan/cost/cost.h"
 #include <stddef.h>
 
 // Share of a rate that is kept; 0: all.

@@ -4,7 +4,7 @@
 #ifndef MICS_COST_KEYS_H
 #define MICS_COST_KEYS_H
 
-#include "mics/cluster.h"
+#include "plan/cost/cluster.h"
 
 typedef enum cost_section { COST_TOP, COST_ACCELERATOR, COST_TIER, COST_SECTIONS } cost_section;
 

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Reads cluster files: each key by its row of the table; errors name file, line and key.
+#include "base/json.h"
 #include "base/text.h"
 #include "plan/cost/catalogue.h"
 #include <math.h>

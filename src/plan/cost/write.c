@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes cluster files, by the table that reads them.
 #include "base/text.h"
+#include "plan/cost/cluster.h"
 #include "plan/cost/keys.h"
 #include <stdio.h>
 

@@ -16,7 +16,7 @@
 // Note 2: the best interval. Restarts and w multiply the time of every interval alike. What is left
 // to minimise is (e^(r (t + b)) - 1) / t for t >= w, whose minimum solves 1 - rt = e^(-r (t + b)).
 // Below w every interval has cycles of the same length, so the longest is best.
-#include "mics/goodput.h"
+#include "plan/goodput/goodput.h"
 #include <math.h>
 
 static const double max_steps = 9e18; // what an int64_t holds

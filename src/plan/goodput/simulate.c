@@ -6,7 +6,7 @@
 //   1. committed_s <= pending_s, where a save is pending, and pending_s <= done_s.
 //   2. Only training and blocked time pass here one event at a time; a restart is one event.
 #include "base/rng.h"
-#include "mics/goodput.h"
+#include "plan/goodput/goodput.h"
 #include <math.h>
 #include <stdbool.h>
 

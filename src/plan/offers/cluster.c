@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Clusters by name or file.
+#include "base/json.h"
 #include "base/text.h"
-#include "mics/json.h"
 #include "mics/log.h"
-#include "mics/planning.h"
+#include "plan/offers/planning.h"
 #include <string.h>
 #include <unistd.h>
 

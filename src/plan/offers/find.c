@@ -4,8 +4,8 @@
 // itself says.
 #include "base/size.h"
 #include "mics/log.h"
-#include "mics/planning.h"
 #include "pick.h"
+#include "plan/offers/planning.h"
 #include "rivals.h"
 #include <math.h>
 #include <stdio.h>

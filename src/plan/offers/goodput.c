@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What failures and checkpoints cost a plan: bytes and rates become the seconds that goodput.h asks
 // for, as this library saves (saving.c, node_memory.c) and resumes.
-#include "mics/planning.h"
+#include "plan/offers/planning.h"
 #include <math.h>
 
 static const double day_s = 86400, hour_s = 3600;

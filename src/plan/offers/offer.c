@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans as a buyer compares them: time and price of a whole training, on one cluster or several.
 #include "mics/log.h"
-#include "mics/planning.h"
+#include "plan/offers/planning.h"
 #include "rivals.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,16 +1,19 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan is asked: run file, model, cluster, precision.
+#include "base/json.h"
 #include "base/size.h"
 #include "base/text.h"
+#include "config/config.h"
 #include "mics/log.h"
-#include "mics/planning.h"
+#include "model/from_config.h"
+#include "plan/offers/planning.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 // What a config.json is planned with where nothing else is said: as Llama 2 was trained.
-enum { MAX_CONFIG_BYTES = 1 << 20, BARE_LENGTH = 4096, BARE_TOKENS = 1 << 22, KERNELS_BYTES = 96 };
+enum { BARE_LENGTH = 4096, BARE_TOKENS = 1 << 22, KERNELS_BYTES = 96 };
 
 // ---- run ----
 
@@ -42,7 +45,7 @@ static mics_status look_into(mics_memory *memory, const char *path, given *given
         given_out->bare = true;
         return MICS_OK;
     }
-    MICS_TRY(mics_json_load(memory, path, MAX_CONFIG_BYTES, &json));
+    MICS_TRY(mics_json_load(memory, path, MICS_MODEL_CONFIG_MAX_BYTES, &json));
     if (lacks_type(json)) {
         const mics_status status =
             mics_json_fail(json, "model_type", MICS_ERR_FORMAT,
@@ -363,8 +366,8 @@ static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
     MICS_TRY(choose_kernels(plan, spec->kernels));
     MICS_TRY(take_reserve(plan, spec));
     plan->pipeline = spec->pipeline;
-    MICS_TRY(
-        mics_json_load(plan->memory, plan->run->model_config, MAX_CONFIG_BYTES, &plan->config));
+    MICS_TRY(mics_json_load(plan->memory, plan->run->model_config, MICS_MODEL_CONFIG_MAX_BYTES,
+                            &plan->config));
     MICS_TRY(open_model(plan, spec));
     plan->experts = count_experts(plan->model);
     plan->length = mics_plan_request_of(plan->run, plan->model).length;

@@ -4,8 +4,8 @@
 #ifndef MICS_PLAN_OFFERS_PICK_H
 #define MICS_PLAN_OFFERS_PICK_H
 
-#include "mics/config.h"
-#include "mics/plan.h"
+#include "config/config.h"
+#include "plan/search/plan.h"
 
 /* Whether a resolved run leaves sharding, micro-batch or recomputation to the planner. */
 bool offers_is_open(const mics_run *run);

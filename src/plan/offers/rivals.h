@@ -4,7 +4,7 @@
 #ifndef MICS_PLAN_OFFERS_RIVALS_H
 #define MICS_PLAN_OFFERS_RIVALS_H
 
-#include "mics/planning.h"
+#include "plan/offers/planning.h"
 
 /* MEGATRON's best within the degrees that the plan fixes; found->planner is open. */
 mics_status offers_find_megatron(const mics_plan *plan, mics_plan_found *found);

@@ -3,8 +3,8 @@
 // Pictures of plans: curves of a sweep, and time and price of several clusters.
 #include "base/file.h"
 #include "mics/log.h"
-#include "mics/planning.h"
 #include "mics/report.h"
+#include "plan/offers/planning.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 // Plans over several cluster sizes, or over several P.
 #include "base/size.h"
 #include "mics/log.h"
-#include "mics/planning.h"
+#include "plan/offers/planning.h"
 #include "rivals.h"
 #include <errno.h>
 #include <stdio.h>

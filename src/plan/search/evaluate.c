@@ -9,8 +9,10 @@
 // they began was the same; so a further layered group between them would take that constant, and so
 // would every other. Then the step of t layered groups takes t - PERIOD_GROUPS constants more.
 // Otherwise twice as many are simulated; and all of them where layered groups differ.
+#include "mics/core/schedule.h"
 #include "mics/log.h"
 #include "plan/search/internal.h"
+#include "plan/simulate/simulate.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

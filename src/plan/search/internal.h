@@ -4,7 +4,7 @@
 #ifndef MICS_PLAN_INTERNAL_H
 #define MICS_PLAN_INTERNAL_H
 
-#include "mics/plan.h"
+#include "plan/search/plan.h"
 
 enum { MAX_DEGREES = 256, PROBED_GROUPS = 3 };
 

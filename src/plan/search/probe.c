@@ -7,6 +7,7 @@
 // each is like the one before. Activations and computation depend on the micro-batch and
 // recomputation. The boundary depends on the optimizer's degree.
 #include "plan/search/internal.h"
+#include "plan/simulate/simulate.h"
 #include <string.h>
 
 // ---- classes of units ----

@@ -4,7 +4,7 @@
 #ifndef MICS_SIMULATE_INTERNAL_H
 #define MICS_SIMULATE_INTERNAL_H
 
-#include "mics/simulate.h"
+#include "plan/simulate/simulate.h"
 
 // ---- work.c: what steps take alone ----
 

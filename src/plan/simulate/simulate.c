@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A simulation from outside: what is asked for is checked, everything taken, run and summed up.
-#include "mics/simulate.h"
+#include "plan/simulate/simulate.h"
 #include "mics/log.h"
 #include "plan/simulate/internal.h"
 

@@ -4,7 +4,7 @@
 // has read of metrics.jsonl.
 #include "best.h"
 #include "base/file.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdio.h>

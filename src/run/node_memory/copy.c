@@ -3,7 +3,7 @@
 // A rank's parts of a copy in node memory.
 #include "copy.h"
 #include "base/size.h"
-#include "mics/device.h"
+#include "mics/core/device.h"
 #include "mics/log.h"
 #include "run/share.h"
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #define MICS_RUN_NODE_MEMORY_COPY_H
 
 #include "io/checkpoint/node.h"
-#include "mics/mesh.h"
+#include "mics/core/mesh.h"
 #include "run/context.h"
 
 // A rank's copies; zero before they are opened.

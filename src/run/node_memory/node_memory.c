@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/size.h"
 #include "io/checkpoint/node.h"
-#include "mics/device.h"
+#include "mics/core/device.h"
 #include "mics/log.h"
 #include "run/job.h"
 #include <errno.h>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who may run where, as the machine's ranks tell each other.
 #include "cores.h"
-#include "mics/device.h"
+#include "mics/core/device.h"
 
 static int32_t sharers_of(const cpu_set_t *masks, int32_t ranks, size_t core)
 {

@@ -4,7 +4,7 @@
 #ifndef MICS_RUN_RANKS_GPU_H
 #define MICS_RUN_RANKS_GPU_H
 
-#include "mics/engine.h"
+#include "mics/core/engine.h"
 #include "run/job.h"
 #include "world.h"
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "precision.h"
-#include "mics/device.h"
+#include "mics/core/device.h"
 #include "mics/log.h"
 #include "run/job.h"
 #include <stdlib.h>

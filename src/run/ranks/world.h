@@ -5,7 +5,7 @@
 #ifndef MICS_RUN_RANKS_WORLD_H
 #define MICS_RUN_RANKS_WORLD_H
 
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <pthread.h>

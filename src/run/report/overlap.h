@@ -4,7 +4,7 @@
 #ifndef MICS_RUN_REPORT_OVERLAP_H
 #define MICS_RUN_REPORT_OVERLAP_H
 
-#include "mics/schedule.h"
+#include "mics/core/schedule.h"
 
 // All in microseconds.
 typedef struct run_overlap {

@@ -3,8 +3,8 @@
 #include "reports.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
-#include "mics/json.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #ifndef MICS_RUN_REPORT_REPORTS_H
 #define MICS_RUN_REPORT_REPORTS_H
 
-#include "mics/config.h"
+#include "config/config.h"
 #include "mics/report.h"
 
 typedef struct run_reports {

@@ -4,7 +4,7 @@
 #ifndef MICS_RUN_REPORT_TRACE_FILE_H
 #define MICS_RUN_REPORT_TRACE_FILE_H
 
-#include "mics/engine.h"
+#include "mics/core/engine.h"
 #include "mics/report.h"
 #include "run/job.h"
 

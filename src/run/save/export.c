@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint as Hugging Face safetensors, tensor by tensor in bounded memory.
 #include "base/file.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include "mics/log.h"
 #include "run/hf_metadata.h"
 #include "saved.h"

@@ -3,8 +3,11 @@
 // Reading parameters by range into the engine.
 #include "import.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
+#include "config/config.h"
 #include "mics/log.h"
+#include "model/from_config.h"
 #include "run/job.h"
 #include <math.h>
 #include <stdio.h>
@@ -327,7 +330,7 @@ mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is
 static mics_status load_generation(mics_memory *memory, const char *path, mics_json **json_out)
 {
     mics_json *json = NULL;
-    MICS_TRY(mics_json_load(memory, path, RUN_CONFIG_MAX_BYTES, &json));
+    MICS_TRY(mics_json_load(memory, path, MICS_MODEL_CONFIG_MAX_BYTES, &json));
     mics_status status = MICS_OK;
     if (mics_json_type_of(mics_json_root(json)) != MICS_JSON_OBJECT)
         status = mics_fail(MICS_ERR_FORMAT, "%s: must be an object; correct it or remove it", path);

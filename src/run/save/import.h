@@ -5,13 +5,13 @@
 #ifndef MICS_RUN_SAVE_IMPORT_H
 #define MICS_RUN_SAVE_IMPORT_H
 
-#include "mics/checkpoint.h"
-#include "mics/engine.h"
-#include "mics/mesh.h"
+#include "mics/core/checkpoint.h"
+#include "mics/core/engine.h"
+#include "mics/core/mesh.h"
+#include "mics/core/optimizer.h"
+#include "mics/log.h"
 #include "mics/model.h"
-#include "mics/optimizer.h"
 #include "mics/status.h"
-#include "mics/work.h"
 #include <stdbool.h>
 
 /* Opens safetensors (a file, an index, or a folder as it is downloaded), and checks that they have

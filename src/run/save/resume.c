@@ -3,6 +3,8 @@
 // Whether a run resumes from a checkpoint, and whether that is the same run. The mesh may be
 // another; what decides data and mathematics may not.
 #include "base/file.h"
+#include "base/json.h"
+#include "config/config.h"
 #include "mics/log.h"
 #include "newest.h"
 #include "run/job.h"

@@ -6,9 +6,10 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "import.h"
-#include "mics/device.h"
-#include "mics/kernels.h"
+#include "mics/core/device.h"
 #include "mics/log.h"
+#include "model/from_config.h"
+#include "ops/kernels.h"
 #include "run/hf_metadata.h"
 #include "run/job.h"
 #include <errno.h>
@@ -166,7 +167,7 @@ static mics_status load_config(mics_saved *saved, const char *folder)
     char *file = NULL;
     MICS_TRY(mics_file_join(saved->memory, folder, "config.json", &file));
     const mics_status status =
-        mics_json_load(saved->memory, file, RUN_CONFIG_MAX_BYTES, &saved->config);
+        mics_json_load(saved->memory, file, MICS_MODEL_CONFIG_MAX_BYTES, &saved->config);
     mics_free(saved->memory, file);
     return status;
 }

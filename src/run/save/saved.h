@@ -5,10 +5,10 @@
 #ifndef MICS_RUN_SAVE_SAVED_H
 #define MICS_RUN_SAVE_SAVED_H
 
-#include "mics/checkpoint.h"
-#include "mics/data.h"
-#include "mics/engine.h"
-#include "mics/json.h"
+#include "base/json.h"
+#include "io/data/data.h"
+#include "mics/core/checkpoint.h"
+#include "mics/core/engine.h"
 #include "mics/model.h"
 #include "mics/run.h"
 #include "mics/status.h"

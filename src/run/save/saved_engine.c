@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A saved model in an engine of one rank.
 #include "saved_engine.h"
-#include "mics/device.h"
+#include "mics/core/device.h"
+#include "mics/core/schedule.h"
 
 static mics_status open_schedule(const mics_saved *saved, int64_t sequences, int64_t length,
                                  int32_t processes, int32_t threads, const char *what,

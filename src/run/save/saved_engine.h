@@ -4,8 +4,8 @@
 #ifndef MICS_RUN_SAVE_SAVED_ENGINE_H
 #define MICS_RUN_SAVE_SAVED_ENGINE_H
 
-#include "mics/comm.h"
-#include "mics/engine.h"
+#include "mics/core/comm.h"
+#include "mics/core/engine.h"
 #include "saved.h"
 
 typedef struct run_saved_engine {

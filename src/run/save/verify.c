@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifying what a run has stored.
 #include "base/file.h"
-#include "mics/json.h"
+#include "base/json.h"
 #include "mics/log.h"
 #include "mics/report.h"
 #include "mics/run.h"

@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "draw.h"
 #include "held.h"
-#include "mics/device.h"
-#include "mics/engine.h"
+#include "mics/core/device.h"
+#include "mics/core/engine.h"
 #include "mics/log.h"
 #include "run/save/saved.h"
 #include <math.h>

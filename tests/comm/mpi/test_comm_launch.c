@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the environment tells of a launcher.
 #include "comm/internal.h"
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "test.h"
 #include <stdlib.h>
 

@@ -20,7 +20,7 @@
 #include "comm/comm_checks.h"
 #include "comm/fault.h"
 #include "comm/internal.h"
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "ranks.h"
 #include <errno.h>
 #include <fcntl.h>

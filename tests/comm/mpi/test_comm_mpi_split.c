@@ -5,7 +5,7 @@
 //   absent   the last rank stops itself (SIGSTOP) before it opens the world: the others say so in time
 //   world    likewise in MPI_Comm_split_type
 //   slow     it is late there, but not too late
-#include "mics/comm.h"
+#include "mics/core/comm.h"
 #include "ranks.h"
 #include <mpi.h>
 #include <signal.h>

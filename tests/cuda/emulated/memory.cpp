@@ -96,7 +96,8 @@ cudaError_t take(void **block_out, size_t bytes, memory_kind kind)
     std::memset(begin + bytes, GUARD, held - bytes);
     mprotect(low, page, PROT_NONE);
     mprotect(high, page, PROT_NONE);
-    blocks()[reinterpret_cast<uintptr_t>(begin)] = {bytes, kind, current_device(), low, map_bytes, 0};
+    blocks()[reinterpret_cast<uintptr_t>(begin)] = {bytes, kind,      current_device(),
+                                                    low,   map_bytes, 0};
     *block_out = begin;
     return cudaSuccess;
 }
@@ -221,7 +222,8 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
         return note(error);
     std::lock_guard<std::mutex> lock(blocks_mutex);
     *total_bytes = settings().memory_bytes;
-    *free_bytes = settings().memory_bytes - std::min(used_bytes(current_device()), settings().memory_bytes);
+    *free_bytes =
+        settings().memory_bytes - std::min(used_bytes(current_device()), settings().memory_bytes);
     return cudaSuccess;
 }
 

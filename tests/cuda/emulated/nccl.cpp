@@ -31,7 +31,8 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace
+{
 
 enum class Kind { all_gather, reduce_scatter, all_reduce, messages };
 
@@ -58,7 +59,7 @@ struct World {
     std::mutex mutex;
     std::condition_variable changed;
     int ranks = 0, joined = 0;
-    std::vector<int> devices; // of those that have joined
+    std::vector<int> devices;        // of those that have joined
     std::vector<const Part *> parts; // of the collective that ranks are in
     int here = 0;
     long turn = 0; // collectives done
@@ -90,13 +91,15 @@ size_t bytes_of(size_t count, ncclDataType_t type)
 struct emulated_nccl_comm {
     std::shared_ptr<World> world;
     int rank = 0, device = 0;
-    double made_us = 0; // when the newest call has been made
+    double made_us = 0;               // when the newest call has been made
     std::map<Kind, size_t> connected; // the largest call of a kind
     size_t taken = 0;
-    std::vector<std::pair<char *, size_t>> registered; // used by the threads of a rank one at a time, as NCCL asks
+    std::vector<std::pair<char *, size_t>>
+        registered; // used by the threads of a rank one at a time, as NCCL asks
 };
 
-namespace {
+namespace
+{
 
 // An entry of a stream.
 struct Call {
@@ -112,7 +115,9 @@ bool alike(const World &world)
             part->type != world.parts[0]->type)
             return false;
         if (part->registered != world.parts[0]->registered)
-            mics_emulated::defect_in("NCCL", "some ranks of a communicator have registered buffers, and others have not");
+            mics_emulated::defect_in(
+                "NCCL",
+                "some ranks of a communicator have registered buffers, and others have not");
     }
     return true;
 }
@@ -139,8 +144,8 @@ void join(World &world, int ranks, int device, int max_ctas)
         if (other == device && !may_share())
             world.error = ncclInvalidUsage;
         if (other == device && max_ctas > SHARED_CTAS)
-            mics_emulated::defect_in("ncclCommInitRankConfig", "ranks that share GPU %d ask for %d CTAs", device,
-                                     max_ctas);
+            mics_emulated::defect_in("ncclCommInitRankConfig",
+                                     "ranks that share GPU %d ask for %d CTAs", device, max_ctas);
     }
     world.devices.push_back(device);
     world.ranks = ranks;
@@ -161,7 +166,8 @@ void sum_blocks(const World &world, size_t first, size_t count, std::vector<floa
 ncclResult_t move_messages(const World &world)
 {
     for (int rank = 0; rank < world.ranks; rank++) {
-        std::vector<size_t> next(static_cast<size_t>(world.ranks), 0); // of each peer's sends to this rank
+        std::vector<size_t> next(static_cast<size_t>(world.ranks),
+                                 0); // of each peer's sends to this rank
         for (const Message &recv : world.parts[static_cast<size_t>(rank)]->messages) {
             if (recv.sends)
                 continue;
@@ -247,8 +253,10 @@ void check_registered(const emulated_nccl_comm &comm, const void *buffer, size_t
         if (begin >= block.first && begin + bytes <= block.first + block.second)
             return;
     if (!comm.registered.empty())
-        mics_emulated::defect_in("NCCL", "rank %d: %zu bytes of a collective are not in any of its %zu registered buffers",
-                                 comm.rank, bytes, comm.registered.size());
+        mics_emulated::defect_in(
+            "NCCL",
+            "rank %d: %zu bytes of a collective are not in any of its %zu registered buffers",
+            comm.rank, bytes, comm.registered.size());
 }
 
 void check_buffers(const emulated_nccl_comm &comm, const Part &part)
@@ -310,10 +318,15 @@ ncclResult_t whole(Kind kind, const void *send, void *recv, size_t count, ncclDa
         return ncclInvalidArgument; // nothing of mics sums less than fp32 here
     if (group_depth > 0)
         return ncclInvalidUsage; // of this emulation
-    return enqueue(
-        comm,
-        Part{kind, static_cast<const char *>(send), static_cast<char *>(recv), count, type, {}, false},
-        stream);
+    return enqueue(comm,
+                   Part{kind,
+                        static_cast<const char *>(send),
+                        static_cast<char *>(recv),
+                        count,
+                        type,
+                        {},
+                        false},
+                   stream);
 }
 
 ncclResult_t message(bool sends, const void *buffer, size_t count, ncclDataType_t type, int peer,
@@ -338,11 +351,11 @@ ncclResult_t ncclGetVersion(int *version)
 
 const char *ncclGetErrorString(ncclResult_t result)
 {
-    return result == ncclInvalidUsage    ? "invalid usage"
+    return result == ncclInvalidUsage      ? "invalid usage"
            : result == ncclInvalidArgument ? "invalid argument"
-           : result == ncclRemoteError   ? "remote process exited or there was a network error"
-           : result == ncclSuccess       ? "no error"
-                                         : "an error of the emulation";
+           : result == ncclRemoteError     ? "remote process exited or there was a network error"
+           : result == ncclSuccess         ? "no error"
+                                           : "an error of the emulation";
 }
 
 const char *ncclGetLastError(ncclComm_t)
@@ -380,11 +393,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     std::lock_guard<std::mutex> lock(comm->world->mutex);
     const World &world = *comm->world;
-    *error = world.aborted                      ? ncclRemoteError
-             : world.error != ncclSuccess       ? world.error
-             : world.joined < world.ranks       ? ncclInProgress
+    *error = world.aborted                             ? ncclRemoteError
+             : world.error != ncclSuccess              ? world.error
+             : world.joined < world.ranks              ? ncclInProgress
              : mics_emulated::now_us() < comm->made_us ? ncclInProgress
-                                                : ncclSuccess;
+                                                       : ncclSuccess;
     return ncclSuccess;
 }
 
@@ -408,8 +421,8 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buffer, size_t bytes,
     char *begin = static_cast<char *>(buffer);
     for (const auto &block : comm->registered)
         if (begin < block.first + block.second && block.first < begin + bytes)
-            mics_emulated::defect_in("ncclCommRegister", "rank %d has registered this memory already",
-                                     comm->rank);
+            mics_emulated::defect_in("ncclCommRegister",
+                                     "rank %d has registered this memory already", comm->rank);
     mics_emulated::keep_block(buffer, 1);
     comm->registered.emplace_back(begin, bytes);
     *handle = buffer;
@@ -426,14 +439,15 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
         all.erase(block);
         return ncclSuccess;
     }
-    mics_emulated::defect_in("ncclCommDeregister", "rank %d has not registered %p", comm->rank, handle);
+    mics_emulated::defect_in("ncclCommDeregister", "rank %d has not registered %p", comm->rank,
+                             handle);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     if (!comm->registered.empty())
-        mics_emulated::defect_in("ncclCommDestroy", "rank %d still has %zu registered buffers", comm->rank,
-                                 comm->registered.size());
+        mics_emulated::defect_in("ncclCommDestroy", "rank %d still has %zu registered buffers",
+                                 comm->rank, comm->registered.size());
     std::lock_guard<std::mutex> lock(worlds_mutex);
     open_comms[comm->device]--;
     mics_emulated::take_memory(comm->device, -static_cast<ptrdiff_t>(comm->taken));

@@ -5,7 +5,7 @@
 #ifndef MICS_TEST_CHECKPOINT_MODEL_H
 #define MICS_TEST_CHECKPOINT_MODEL_H
 
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include "test.h"
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 // A committed checkpoint of 4 ranks, which tools/check_checkpoint.py has read with Python's
 // safetensors: what is read here are the same numbers, on this and on another mesh.
 #include "base/capture.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>

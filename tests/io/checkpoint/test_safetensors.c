@@ -3,7 +3,7 @@
 // safetensors: files of the reference implementation, and our own.
 #include "base/capture.h"
 #include "io/checkpoint/scratch.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 #include <glob.h>
 #include <math.h>
 #include <sys/resource.h>

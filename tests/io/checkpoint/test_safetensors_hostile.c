@@ -3,7 +3,7 @@
 // Hostile safetensors: headers and indexes that lie, any number of entries, bytes changed at random.
 #include "base/capture.h"
 #include "io/checkpoint/scratch.h"
-#include "mics/checkpoint.h"
+#include "mics/core/checkpoint.h"
 
 // Writes a file with this header and `data_bytes` zeros.
 static void write_file(const char *path, const char *header, size_t data_bytes)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The order of samples: every epoch visits every window once.
-#include "mics/data.h"
+#include "io/data/data.h"
 #include "test.h"
 #include <math.h>
 #include <stdlib.h>

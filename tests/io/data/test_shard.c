@@ -4,9 +4,9 @@
 // way a shard can be wrong is one clear error.
 #include "base/rng.h"
 #include "base/watched.h"
+#include "io/data/data.h"
 #include "io/data/scratch.h"
 #include "io/data/shard.h"
-#include "mics/data.h"
 #include <fcntl.h>
 #include <stdbool.h>
 #include <sys/stat.h>

@@ -3,8 +3,8 @@
 // Token shards that others made (tools/make_shards_golden.py), whole and damaged; and what folders
 // and paths without endings name.
 #include "base/watched.h"
+#include "io/data/data.h"
 #include "io/data/scratch.h"
-#include "mics/data.h"
 #include <sys/stat.h>
 #include <unistd.h>
 

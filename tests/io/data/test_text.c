@@ -4,7 +4,7 @@
 // by one process or by several at once.
 #include "base/rng.h"
 #include "io/data/cached.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 #include <fcntl.h>
 #include <stdbool.h>
 #include <sys/file.h>

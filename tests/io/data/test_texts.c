@@ -4,7 +4,7 @@
 // alone, whatever the file is called and however it was packed.
 #include "base/rng.h"
 #include "io/data/cached.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 #include <stdbool.h>
 #include <zlib.h>
 #include <zstd.h>

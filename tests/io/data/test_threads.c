@@ -4,7 +4,7 @@
 // process that is killed leaves what it has done to the next one.
 #include "base/rng.h"
 #include "io/data/cached.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 #include <glob.h>
 #include <signal.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // metrics.jsonl: what is written, what a resume keeps, and what is refused.
 #include "base/capture.h"
-#include "mics/json.h"
+#include "base/json.h"
 #include "mics/report.h"
 #include "test.h"
 #include <glob.h>

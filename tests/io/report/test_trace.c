@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces: what a viewer needs is there, whatever the names; and what is there when writing fails.
 #include "base/capture.h"
-#include "mics/json.h"
+#include "base/json.h"
 #include "mics/report.h"
 #include "test.h"
 #include <glob.h>

@@ -5,7 +5,7 @@
 #define MICS_TEST_CLUSTERS_H
 
 #include "base/capture.h"
-#include "mics/cost.h"
+#include "plan/cost/cost.h"
 #include "test.h"
 #include <string.h>
 

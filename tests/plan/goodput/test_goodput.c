@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Goodput: the closed form against published ones and against simulated trainings, the best interval
 // against its neighbours, and what more failures, slower disks and slower restarts do.
-#include "mics/goodput.h"
+#include "plan/goodput/goodput.h"
 #include "test.h"
 #include <math.h>
 

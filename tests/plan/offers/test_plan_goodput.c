@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Goodput of plans: seconds from bytes and rates by hand, failures by machine, what the run file
 // says, spot nodes, and what days and money become.
-#include "mics/planning.h"
+#include "plan/offers/planning.h"
 #include "test.h"
 #include <math.h>
 #include <stdio.h>

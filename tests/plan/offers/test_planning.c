@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics/planning.h as a program uses it: plans, sweeps, what is refused, and failing allocations.
 #include "base/capture.h"
-#include "mics/planning.h"
+#include "plan/offers/planning.h"
 #include "test.h"
 #include <math.h>
 #include <stdlib.h>

@@ -4,9 +4,10 @@
 #ifndef MICS_TEST_PLANS_H
 #define MICS_TEST_PLANS_H
 
-#include "mics/json.h"
+#include "base/json.h"
 #include "mics/log.h"
-#include "mics/plan.h"
+#include "model/from_config.h"
+#include "plan/search/plan.h"
 #include "test.h"
 #include <stdio.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Megatron's parallelism: bubbles as in the paper, sums over the cuts, rings, all-to-alls, memory.
 #include "checks.h"
+#include "model/from_config.h"
 #include "plan/search/megatron.h"
 #include "plan/simulate/internal.h"
 #include "plans.h"

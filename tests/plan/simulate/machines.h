@@ -5,7 +5,7 @@
 #define MICS_TEST_MACHINES_H
 
 #include "base/capture.h"
-#include "mics/simulate.h"
+#include "plan/simulate/simulate.h"
 #include "schedule/models.h"
 #include <math.h>
 

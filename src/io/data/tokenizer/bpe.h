@@ -16,11 +16,11 @@
 #ifndef MICS_DATA_TOKENIZER_BPE_H
 #define MICS_DATA_TOKENIZER_BPE_H
 
+#include "base/json.h"
 #include "io/data/tokenizer/bpe_decode.h"
 #include "io/data/tokenizer/normal.h"
 #include "io/data/tokenizer/split.h"
 #include "io/data/tokenizer/tokenizer.h"
-#include "mics/json.h"
 
 // What a token stands for: `bytes` bytes of the blob from `begin`.
 typedef struct mics_bpe_span {

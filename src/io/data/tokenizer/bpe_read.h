@@ -4,8 +4,8 @@
 #ifndef MICS_DATA_TOKENIZER_BPE_READ_H
 #define MICS_DATA_TOKENIZER_BPE_READ_H
 
+#include "base/json.h"
 #include "io/data/tokenizer/split.h"
-#include "mics/json.h"
 
 /* A member that is true or false. Leaves *value_out as it is when it is absent.
  * Returns: MICS_OK; MICS_ERR_FORMAT (of another type; `path` is the place). */

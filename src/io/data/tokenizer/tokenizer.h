@@ -6,7 +6,7 @@
 #define MICS_DATA_TOKENIZER_TOKENIZER_H
 
 #include "io/data/buffer.h"
-#include "mics/data.h"
+#include "io/data/data.h"
 #include <stdbool.h>
 
 // A growing array of tokens. Zeroed but for `memory` it is empty; mics_token_list_fini ends it.

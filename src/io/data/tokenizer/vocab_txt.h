@@ -5,7 +5,7 @@
 #ifndef MICS_DATA_VOCAB_TXT_H
 #define MICS_DATA_VOCAB_TXT_H
 
-#include "mics/json.h"
+#include "base/json.h"
 
 /* Whether a path is that of such a file, by its name. */
 bool mics_vocab_txt_is(const char *path);

@@ -3,5 +3,5 @@
 // The program runs nothing itself, so this breaks the layers.
 #include "measure/internal.h"
 #include "measure/measure.h"
-#include "mics/engine.h"
+#include "mics/core/engine.h"
 #include "run/job.h"

@@ -16,12 +16,12 @@
 #ifndef MICS_SCHEDULE_H
 #define MICS_SCHEDULE_H
 
-#include "mics/dtype.h"
+#include "mics/core/dtype.h"
+#include "mics/core/mesh.h"
+#include "mics/core/optimizer.h"
 #include "mics/memory.h"
-#include "mics/mesh.h"
 #include "mics/model.h"
 #include "mics/op.h"
-#include "mics/optimizer.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,12 +7,12 @@
 #ifndef MICS_CONFIG_H
 #define MICS_CONFIG_H
 
-#include "mics/dtype.h"
-#include "mics/json.h"
+#include "base/json.h"
+#include "mics/core/dtype.h"
+#include "mics/core/mesh.h"
+#include "mics/core/optimizer.h"
 #include "mics/memory.h"
-#include "mics/mesh.h"
 #include "mics/model.h"
-#include "mics/optimizer.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stddef.h>

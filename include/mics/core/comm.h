@@ -14,10 +14,10 @@
 #ifndef MICS_COMM_H
 #define MICS_COMM_H
 
-#include "mics/device.h"
-#include "mics/dtype.h"
+#include "mics/core/device.h"
+#include "mics/core/dtype.h"
+#include "mics/core/mesh.h"
 #include "mics/memory.h"
-#include "mics/mesh.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stddef.h>

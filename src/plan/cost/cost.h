@@ -18,9 +18,9 @@
 #ifndef MICS_COST_H
 #define MICS_COST_H
 
-#include "mics/cluster.h"
-#include "mics/mesh.h"
+#include "mics/core/mesh.h"
 #include "mics/op.h"
+#include "plan/cost/cluster.h"
 #include <stdint.h>
 
 #ifdef __cplusplus

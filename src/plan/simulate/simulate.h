@@ -25,11 +25,11 @@
 #ifndef MICS_SIMULATE_H
 #define MICS_SIMULATE_H
 
-#include "mics/cluster.h"
-#include "mics/cost.h"
+#include "mics/core/schedule.h"
 #include "mics/memory.h"
-#include "mics/schedule.h"
 #include "mics/status.h"
+#include "plan/cost/cluster.h"
+#include "plan/cost/cost.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

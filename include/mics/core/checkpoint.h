@@ -12,10 +12,10 @@
 #ifndef MICS_CHECKPOINT_H
 #define MICS_CHECKPOINT_H
 
-#include "mics/dtype.h"
+#include "mics/core/dtype.h"
+#include "mics/log.h"
 #include "mics/memory.h"
 #include "mics/status.h"
-#include "mics/work.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

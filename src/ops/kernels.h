@@ -13,10 +13,10 @@
 #ifndef MICS_KERNELS_H
 #define MICS_KERNELS_H
 
-#include "mics/device.h"
-#include "mics/dtype.h"
+#include "mics/core/device.h"
+#include "mics/core/dtype.h"
+#include "mics/core/optimizer.h"
 #include "mics/op.h"
-#include "mics/optimizer.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,10 +6,10 @@
 #ifndef MICS_PLANNING_H
 #define MICS_PLANNING_H
 
-#include "mics/config.h"
-#include "mics/goodput.h"
-#include "mics/plan.h"
-#include "mics/work.h"
+#include "config/config.h"
+#include "mics/log.h"
+#include "plan/goodput/goodput.h"
+#include "plan/search/plan.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -17,12 +17,12 @@
 #ifndef MICS_PLAN_H
 #define MICS_PLAN_H
 
-#include "mics/cluster.h"
+#include "mics/core/schedule.h"
 #include "mics/memory.h"
 #include "mics/model.h"
-#include "mics/schedule.h"
-#include "mics/simulate.h"
 #include "mics/status.h"
+#include "plan/cost/cluster.h"
+#include "plan/simulate/simulate.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -6,10 +6,11 @@
 #ifndef MICS_ENGINE_H
 #define MICS_ENGINE_H
 
-#include "mics/comm.h"
-#include "mics/kernels.h"
+#include "mics/core/comm.h"
+#include "mics/core/optimizer.h"
+#include "mics/core/schedule.h"
 #include "mics/memory.h"
-#include "mics/schedule.h"
+#include "mics/op.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +20,7 @@ extern "C" {
 #endif
 
 typedef struct mics_engine mics_engine;
+typedef struct mics_kernels mics_kernels; // a device's tables of functions
 
 // ---- loss scaling, for fp16 ----
 
@@ -58,10 +60,11 @@ void mics_scaler_update(const mics_loss_scaling *scaling, bool overflow, mics_sc
 typedef struct mics_engine_spec {
     mics_memory *memory; // all are borrowed and outlive the engine
     const mics_schedule *schedule;
-    mics_comm *comm;             // made by mics_comm_count_open_take; of the schedule's mesh
-    const mics_kernels *kernels; // of the device; on the CPU NULL: the best that it runs (its fp32
-                                 // table, whatever the dtype)
-    mics_optimizer optimizer;    // of the schedule's kind
+    mics_comm *comm; // made by mics_comm_count_open_take; of the schedule's mesh
+    // NULL: those of the device, or the best that the CPU runs. Of a CPU its fp32 table, whatever
+    // the dtype.
+    const mics_kernels *kernels;
+    mics_optimizer optimizer; // of the schedule's kind
     // Of an optimizer that takes matrices whole: the rate of all other parameters over theirs. 0:
     // the same.
     double other_rate;

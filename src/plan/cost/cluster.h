@@ -15,7 +15,7 @@
 #ifndef MICS_CLUSTER_H
 #define MICS_CLUSTER_H
 
-#include "mics/json.h"
+#include "base/json.h"
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stdbool.h>
