@@ -5,7 +5,6 @@
 // Started again it resumes from its newest checkpoint, with the same bits.
 //
 //   own_loop CONFIG.json TEXT OUT STEPS     CONFIG.json: of a Hugging Face decoder, at least 256 tokens
-#include <math.h>
 #include <mics/core/checkpoint.h>
 #include <mics/core/engine.h>
 #include <mics/mics.h>
@@ -158,12 +157,12 @@ static mics_status begin(rank *self)
 
 // ---- the loop ----
 
-// Linear warm-up over a tenth of the steps, then a cosine to 0.
+// Linear warm-up over a tenth of the steps, then linear decay.
 static float rate(int64_t step, int64_t steps)
 {
-    const double warmup = (double)steps / 10, at = (double)step;
-    const double part = (at - warmup) / ((double)steps - warmup);
-    return (float)(2e-3 * (at < warmup ? at / warmup : 0.5 * (1 + cos(3.14159265358979 * part))));
+    const int64_t warmup = steps / 10, left = steps - step + 1;
+    return 2e-3F *
+           (step <= warmup ? (float)step / (float)warmup : (float)left / (float)(steps - warmup));
 }
 
 static mics_status train(rank *self)
@@ -261,18 +260,18 @@ static mics_status read_file(const char *path, char **text_out, size_t *bytes_ou
 {
     FILE *file = fopen(path, "rb");
     char *text = NULL;
-    size_t bytes = 0, room = 0;
+    size_t bytes = 0, capacity = 0;
     if (file == NULL)
         return mics_fail(MICS_ERR_IO, "%s cannot be opened; check the path", path);
     do {
-        room = 2 * room + 4096;
-        char *longer = realloc(text, room + 1);
+        capacity = 2 * capacity + 4096;
+        char *longer = realloc(text, capacity + 1);
         if (longer == NULL)
             break;
         text = longer;
-        bytes += fread(text + bytes, 1, room - bytes, file);
-    } while (bytes == room);
-    const bool failed = ferror(file) != 0 || text == NULL || bytes == room;
+        bytes += fread(text + bytes, 1, capacity - bytes, file);
+    } while (bytes == capacity);
+    const bool failed = ferror(file) != 0 || text == NULL || bytes == capacity;
     fclose(file);
     *text_out = text;
     if (failed)
