@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The agreement of all ranks outside of a list, and questions to all of them.
-#include "engine/engine_internal.h"
+#include "engine/agree.h"
+#include "engine/status.h"
+#include "engine/streams.h"
 
 mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
 {

@@ -10,8 +10,12 @@
 // group has k members a node, k of them cross to each other node where a ring crosses once. In two
 // stages only equal local ranks meet across nodes. On the host blocks come one after the other, on
 // a device all at once.
+#include "engine/collectives.h"
 #include "base/clock.h"
-#include "engine/engine_internal.h"
+#include "engine/events.h"
+#include "engine/matrices.h"
+#include "engine/state.h"
+#include "engine/status.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A run of all streams: of a whole list for engine.c, or of what completes the newest step.
-#include "engine/engine_internal.h"
+#include "engine/complete.h"
+#include "engine/agree.h"
+#include "engine/collectives.h"
+#include "engine/compute_steps.h"
+#include "engine/events.h"
+#include "engine/status.h"
+#include "engine/streams.h"
 #include "mics/log.h"
 
 void begin_streams(mics_engine *engine, mics_phase phase)

@@ -2,8 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The computing steps of a schedule: units forward and backward, the norm, clipping and the
 // optimizer.
+#include "engine/compute_steps.h"
 #include "base/rng.h"
-#include "engine/engine_internal.h"
+#include "engine/ballot.h"
+#include "engine/fusion.h"
+#include "engine/graphs.h"
+#include "engine/matrices.h"
+#include "engine/run_op.h"
+#include "engine/state.h"
+#include "engine/status.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdio.h>
@@ -202,7 +209,7 @@ static void norm(mics_engine *engine)
             engine->ops->sum_squares(&at, &engine->sums->sum_squares, summed_grads(engine, unit),
                                      elems);
     }
-    engine->agreements[engine->rank].told = give_word(engine);
+    engine->agreements[engine->rank].told = cast_ballot(engine);
     send_sums(engine);
 }
 

@@ -3,7 +3,16 @@
 // The engine's public calls: opening, initial values, a training step, an evaluation.
 #include "base/clock.h"
 #include "base/hash.h"
-#include "engine/engine_internal.h"
+#include "engine/collectives.h"
+#include "engine/complete.h"
+#include "engine/compute_steps.h"
+#include "engine/events.h"
+#include "engine/host_copy.h"
+#include "engine/replicas.h"
+#include "engine/state.h"
+#include "engine/status.h"
+#include "engine/streams.h"
+#include "engine/watch.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdatomic.h>
@@ -328,7 +337,7 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     if (engine->schedule->spec.evaluation_only)
         return mics_fail(MICS_ERR_INVALID,
                          "the schedule is for evaluation only; it has no training step");
-    mics_engine_end_word(engine);
+    mics_engine_open_ballot(engine);
     engine->step = step;
     engine->lr = lr;
     const mics_traffic before = sent_so_far(engine);

@@ -3,8 +3,10 @@
 // The events of a list: between streams, for times, and to wait for a device that is done later
 // than the host, which says what it was doing when it is late. The threads of the streams enqueue;
 // only what waits for the agreement waits for the device.
+#include "engine/events.h"
 #include "base/clock.h"
-#include "engine/engine_internal.h"
+#include "engine/status.h"
+#include "engine/watch.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <time.h>

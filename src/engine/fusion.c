@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Which neighbouring ops run as one call, where the first one's kernels say so (mics_op_pair).
-#include "engine/engine_internal.h"
+#include "engine/fusion.h"
 
 static bool is_pair(const mics_engine *engine, const mics_op *first, const mics_op *next)
 {

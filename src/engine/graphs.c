@@ -13,7 +13,7 @@
 //      change from step to step (of FORWARD and BACKWARD the loss scale alone) is what the graph
 //      was captured with.
 //   2. graphs[phase][i].shared <= i; step i uses that step's graph. -1: it has none.
-#include "engine/engine_internal.h"
+#include "engine/graphs.h"
 
 static bool has_graph(const mics_step *step)
 {

@@ -7,7 +7,9 @@
 // then the optimizer's states, of a device with memory of its own or where they are held in fewer
 // bits. In bf16 on the CPU masters and states have their place in fp32, which callers see once the
 // copy is released, so that saves copy nothing.
-#include "engine/engine_internal.h"
+#include "engine/host_copy.h"
+#include "engine/events.h"
+#include "engine/state.h"
 #include "mics/log.h"
 
 static int64_t at_most(int64_t value, int64_t limit)

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Where a round's momentum lies, and what its owners do with it (schedule/owners.c says who).
-#include "engine/engine_internal.h"
+#include "engine/matrices.h"
+#include "engine/state.h"
 
 float *momentum_for(const mics_engine *engine, int32_t unit, int32_t owner)
 {

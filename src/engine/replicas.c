@@ -8,7 +8,11 @@
 // all ranks exchange three hashes of those hashes: of masters and moments, of the parameters that
 // are cut by the mesh's P, and of those that are whole on every rank, which have other replicas.
 // Only if one of them differs, the units' hashes go round.
-#include "engine/engine_internal.h"
+#include "engine/replicas.h"
+#include "engine/events.h"
+#include "engine/state.h"
+#include "engine/status.h"
+#include "engine/streams.h"
 #include "engine/vote.h"
 #include "mics/log.h"
 #include <string.h>

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the model's ops to calls of kernels: here pointers are found; kernels know no model, and
 // nothing here knows a kind of op.
+#include "engine/run_op.h"
 #include "base/size.h"
-#include "engine/engine_internal.h"
+#include "engine/state.h"
 #include "mics/log.h"
 
 // ---- calls ----

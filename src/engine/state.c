@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an engine holds: arenas as the ledger says, where units and slots lie in them, and the
 // groups of this rank.
-#include "engine/engine_internal.h"
+#include "engine/state.h"
+#include "engine/graphs.h"
 
 static mics_status open_offsets(mics_engine *engine, int32_t count, int64_t **offsets_out)
 {

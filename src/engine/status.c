@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank says of itself: where each of its streams is, for the others to read, and what its
 // steps are called.
-#include "engine/engine_internal.h"
+#include "engine/status.h"
+#include "engine/state.h"
 #include <stdio.h>
 #include <string.h>
 

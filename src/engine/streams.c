@@ -14,7 +14,9 @@
 //   2. After `failure` is set no wait blocks, so all streams end and the list is joined.
 //   3. A thread's steps are in list order, and a step waits for earlier ones only: threads never
 //      wait for each other in a circle.
-#include "engine/engine_internal.h"
+#include "engine/streams.h"
+#include "engine/events.h"
+#include "engine/status.h"
 #include "mics/log.h"
 
 // ---- threads ----

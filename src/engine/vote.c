@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A vote among replicas; that on the gradients is taken in a step's agreement.
 #include "engine/vote.h"
-#include "engine/engine_internal.h"
+#include "engine/internal.h"
 #include <string.h>
 
 // Boyer and Moore's majority, 1981: what is left over when different votes have been paired off.

@@ -7,8 +7,10 @@
 // what people read. Rank 0 reads all heartbeats and speaks at once, as do ranks that are threads;
 // the last rank, which reads them too, waits for rank 0 to end the world, in case rank 0 is the one
 // that hangs; others, who know least, wait longest.
+#include "engine/watch.h"
 #include "base/text.h"
-#include "engine/engine_internal.h"
+#include "engine/state.h"
+#include "engine/status.h"
 #include "mics/log.h"
 #include <stdarg.h>
 #include <stdio.h>

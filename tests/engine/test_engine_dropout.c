@@ -6,7 +6,7 @@
 //
 // Legend: N = SEQUENCES * LENGTH tokens, C hidden size, I inner size, H heads of D, V vocabulary.
 #include "base/json.h"
-#include "engine/engine_internal.h"
+#include "engine/state.h"
 #include "masks.h"
 #include "model/from_config.h"
 #include "ranks.h"

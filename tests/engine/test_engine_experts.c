@@ -4,7 +4,7 @@
 // and with shared experts, against plain fp64: logits, gradients, and 20 steps of each optimizer,
 // under shardings, other splits of the batch, and with experts that are spread over ranks.
 #include "base/json.h"
-#include "engine/engine_internal.h"
+#include "engine/state.h"
 #include "model/from_config.h"
 #include "ranks.h"
 #include "wide_model.h"

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine against PyTorch's and transformers' results: logits, gradients, and 20 steps of AdamW,
 // under several shardings and with every kernel table.
-#include "engine/engine_internal.h"
+#include "engine/state.h"
 #include "golden.h"
 #include "ranks.h"
 #include <math.h>

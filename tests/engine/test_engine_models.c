@@ -5,7 +5,7 @@
 // the loss, and under shardings against those of one rank; logits token by token against those of a
 // whole sequence.
 #include "base/rng.h"
-#include "engine/engine_internal.h"
+#include "engine/state.h"
 #include "ranks.h"
 #include "schedule/models.h"
 #include <math.h>

@@ -9,7 +9,7 @@
 #ifndef MICS_TEST_LIVE_H
 #define MICS_TEST_LIVE_H
 
-#include "engine/engine_internal.h"
+#include "engine/internal.h"
 #include "mics/log.h"
 #include "mics/run.h"
 #include "run/job.h"

@@ -225,7 +225,7 @@ void mics_engine_tell(mics_engine *engine, uint32_t bits);
 /* Holds the state of the newest step that is done: on no rank does the step that runs, or else the
  * next one, train anything, and it counts as not done. Until mics_engine_step returns from it,
  * threads may read what optimizer shards hold, where the engine computes in the host's memory. Too
- * late for a step for which this rank has given its word to the others.
+ * late for a step for which this rank has cast its ballot.
  *
  * Returns: whether it is held, and may be read; false only while a step ends, or the update of the
  *          one before is due yet, so that a later call may succeed.
@@ -239,7 +239,7 @@ bool mics_engine_hold(mics_engine *engine);
  * Needs:   no step that runs.
  * Threads: that of mics_engine_step.
  */
-void mics_engine_end_word(mics_engine *engine);
+void mics_engine_open_ballot(mics_engine *engine);
 
 /* Mean loss of one micro-batch a rank, without training. Includes mics_engine_complete.
  *

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a rank tells all others with a step's agreement.
-#include "engine/engine_internal.h"
+#include "engine/ballot.h"
 #include <stdatomic.h>
 
 void mics_engine_tell(mics_engine *engine, uint32_t bits)
@@ -9,26 +9,26 @@ void mics_engine_tell(mics_engine *engine, uint32_t bits)
     atomic_fetch_or(&engine->telling, bits);
 }
 
-uint32_t give_word(mics_engine *engine)
+uint32_t cast_ballot(mics_engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
-    engine->word_given = true;
+    engine->ballot_cast = true;
     const uint32_t hold = engine->holding ? TOLD_HOLD : 0;
     pthread_mutex_unlock(&engine->mutex);
     return hold | atomic_exchange(&engine->telling, 0);
 }
 
-void mics_engine_end_word(mics_engine *engine)
+void mics_engine_open_ballot(mics_engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
-    engine->word_given = false;
+    engine->ballot_cast = false;
     pthread_mutex_unlock(&engine->mutex);
 }
 
 bool mics_engine_hold(mics_engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
-    const bool holds = engine->holding || !engine->word_given;
+    const bool holds = engine->holding || !engine->ballot_cast;
     engine->holding = holds;
     const bool stands = engine->pending.left == 0;
     pthread_mutex_unlock(&engine->mutex);

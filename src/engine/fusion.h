@@ -1,0 +1,13 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Ops that run as one call with the next one.
+#ifndef MICS_ENGINE_FUSION_H
+#define MICS_ENGINE_FUSION_H
+
+#include "engine/internal.h"
+
+/* Whether a unit's op, or gradient call, runs as one call with the next one. */
+bool is_fused_forward(const mics_engine *engine, int32_t unit, int32_t op);
+bool is_fused_backward(const mics_engine *engine, int32_t unit, int32_t call);
+
+#endif
