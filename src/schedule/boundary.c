@@ -27,7 +27,9 @@
 //
 // Small units share messages: those that follow each other, up to coalesce_below elements in all.
 // They keep no slots at the boundary, so waiting for each other costs no memory but the message.
-#include "schedule/builder.h"
+#include "schedule/boundary.h"
+#include "schedule/collectives.h"
+#include "schedule/listing.h"
 #include "schedule/owners.h"
 
 // Whether a unit may share a message.

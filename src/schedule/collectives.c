@@ -6,7 +6,8 @@
 // nodes where inner < ranks of a node < outer. The ownership order then makes a node's share of the
 // buffer one contiguous block, of 1 / ranks of a node, so that a stage inside the node and one
 // between equal local ranks are both in place.
-#include "schedule/builder.h"
+#include "schedule/collectives.h"
+#include "schedule/listing.h"
 
 // Whether the owner of a block adds what each other member sends it, in two bytes a number.
 static bool sums_directly(const builder *b, mics_step_kind kind)

@@ -1,7 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What makes units readable, and when: replica gathers, deferred updates, parameter sync, gathers.
-#include "schedule/builder.h"
+#include "schedule/gathers.h"
+#include "schedule/boundary.h"
+#include "schedule/collectives.h"
+#include "schedule/listing.h"
 
 // Of a unit whose members see each other's shards: nothing moves, and nothing changes until the
 // step ends, so one barrier is enough.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Steps and the list that takes them.
-#include "schedule/builder.h"
+#include "schedule/listing.h"
 
 mics_status add_step(builder *b, mics_step step, int32_t *index_out)
 {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which part of a unit is a rank's, and what a unit's passes consist of: parts with all-to-alls between
 // them, and the units that each part reads and writes.
-#include "schedule/builder.h"
+#include "schedule/parts.h"
 #include <assert.h>
 
 // ---- a rank's part of a unit ----

@@ -7,7 +7,10 @@
 // stages listed one behind the other, the network would be idle for two intra-node stages a unit.
 // So the reduction's is listed behind the next gathers, which run meanwhile. It is listed before
 // the next pass, which takes gradient slots, so they are held no longer.
-#include "schedule/builder.h"
+#include "schedule/reductions.h"
+#include "schedule/boundary.h"
+#include "schedule/collectives.h"
+#include "schedule/listing.h"
 
 void mark_slots(builder *b, const mics_step *step, int32_t index)
 {

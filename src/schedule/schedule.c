@@ -8,10 +8,15 @@
 // begin with updates, those of v and v + 1. A unit stays gathered when it is needed again within
 // that window (the last layer, between its forward and its backward).
 #include "schedule/activations.h"
-#include "schedule/builder.h"
+#include "schedule/boundary.h"
 #include "schedule/check.h"
+#include "schedule/collectives.h"
+#include "schedule/gathers.h"
 #include "schedule/ledger.h"
+#include "schedule/listing.h"
 #include "schedule/owners.h"
+#include "schedule/parts.h"
+#include "schedule/reductions.h"
 #include <assert.h>
 
 // ---- what a pass touches ----

@@ -8,9 +8,11 @@
 // receiver's, or into staging when it is to be added. The chunks of a message depend on who
 // exchanges it, and not on what its receiver does with it. Each channel has its own tags and
 // staging.
+#include "comm/mpi/exchange.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "comm/mpi/transport.h"
+#include "comm/mpi/intra.h"
+#include "comm/mpi/wait.h"
 #include "mics/core/comm.h"
 #include "mics/log.h"
 #include <string.h>

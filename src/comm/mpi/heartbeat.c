@@ -10,8 +10,9 @@
 //      closing waited for ever.
 //   2. A monitor has one receive posted for each other rank that has not said goodbye.
 //   3. A rank's last message is its goodbye; so when all have parted, nothing is under way.
+#include "comm/mpi/heartbeat.h"
 #include "base/clock.h"
-#include "comm/mpi/transport.h"
+#include "comm/mpi/wait.h"
 #include "mics/log.h"
 #include <signal.h>
 #include <string.h>

@@ -19,8 +19,10 @@
 //      `taken`.
 //   3. A sender that gives up marks its box as withdrawn before it returns, and a receiver looks
 //      for that after it has read. So what it read too late never becomes data.
+#include "comm/mpi/intra.h"
 #include "base/clock.h"
-#include "comm/mpi/transport.h"
+#include "comm/mpi/share.h"
+#include "comm/mpi/wait.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <linux/futex.h>

@@ -7,7 +7,8 @@
 // told otherwise, and takes no pages. With Open MPI 4.1.4, 2 ranks and a window of 100 MiB there,
 // no rank came back from it in 10 minutes, and nothing was said. MPI_Win_free is collective, so a
 // rank that failed could not give its memory back. A window's block is not aligned either.
-#include "comm/mpi/transport.h"
+#include "comm/mpi/share.h"
+#include "comm/mpi/intra.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <fcntl.h>

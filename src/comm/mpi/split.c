@@ -6,8 +6,9 @@
 // hold all others for ever. So a thread splits, and its rank waits for it as long as for any
 // collective. When that is over the rank gives the thread up, which stays in MPI until the program
 // ends; and the transport is broken, so nobody else calls MPI but to abort.
+#include "comm/mpi/split.h"
 #include "base/clock.h"
-#include "comm/mpi/transport.h"
+#include "comm/mpi/wait.h"
 #include "mics/log.h"
 
 static const char split_what[] = "finding the ranks of a node";

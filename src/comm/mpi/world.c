@@ -2,7 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as MPI processes: how such a world opens and ends. Works with Open MPI and MPICH. Only
 // this folder's files know MPI; transport.h states what holds among them.
-#include "comm/mpi/transport.h"
+#include "comm/mpi/exchange.h"
+#include "comm/mpi/heartbeat.h"
+#include "comm/mpi/intra.h"
+#include "comm/mpi/share.h"
+#include "comm/mpi/split.h"
+#include "comm/mpi/wait.h"
 #include "mics/core/comm.h"
 #include "mics/log.h"
 #include <signal.h>

@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The mics authors
+// Which stages, group, numbers and algorithm a collective has.
+#ifndef MICS_SCHEDULE_COLLECTIVES_H
+#define MICS_SCHEDULE_COLLECTIVES_H
+
+#include "schedule/builder.h"
+
+/* Which of a unit's collectives run in stages. */
+void find_stages(const builder *b, int32_t unit, bool stages[MICS_STEP_KINDS]);
+
+/* The stages of a unit's collective of some kind, in order. */
+typedef struct stage_list {
+    mics_step_stage at[2];
+    int32_t count;
+} stage_list;
+stage_list stages_of(const builder *b, mics_step_kind kind, int32_t unit);
+
+/* Along which axis a unit's collective of some kind runs. */
+mics_group_axis axis_of(const builder *b, mics_step_kind kind, int32_t unit);
+
+/* The all-to-all of a unit's rows between two tensors, or their gradients; `elems` of one. */
+mics_step all_to_all_step(const builder *b, pass p, int64_t from, int64_t to, int64_t elems);
+
+/* A collective of `count` units, which are alike sharded, or a stage of it; or AGREE, of none. */
+mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage,
+                    const int32_t *units, int32_t count, int32_t micro_step);
+
+#endif

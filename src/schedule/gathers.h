@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The mics authors
+// What makes units readable.
+#ifndef MICS_SCHEDULE_GATHERS_H
+#define MICS_SCHEDULE_GATHERS_H
+
+#include "schedule/builder.h"
+
+// Units whose parameters' values the pass reads, and whose gradients it writes.
+static inline const unit_set *units_read(const builder *b, pass p)
+{
+    return &b->facts[p.unit].reads[p.backward];
+}
+
+static inline const unit_set *units_written(const builder *b, pass p)
+{
+    static const unit_set none = {.count = 0};
+    return p.backward ? &b->facts[p.unit].writes : &none;
+}
+
+/* Ahead of a pass: all units that it reads; of those that are to be updated first, with their
+ * updates, the ones that are then sent. */
+mics_status list_gathers(builder *b, pass p);
+
+/* Whether the gathers of a pass begin with updates, which are not listed yet. */
+bool sends_updated(const builder *b, pass p);
+
+mics_status list_replica_gathers(builder *b, pass p);
+
+/* Directly before a pass: deferred updates of all that it touches. */
+mics_status list_late_updates(builder *b, pass p);
+
+#endif
