@@ -18,7 +18,7 @@ uint32_t cast_ballot(mics_engine *engine)
     return hold | atomic_exchange(&engine->telling, 0);
 }
 
-void mics_engine_open_ballot(mics_engine *engine)
+void mics_engine_next_ballot(mics_engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
     engine->ballot_cast = false;

@@ -337,7 +337,7 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     if (engine->schedule->spec.evaluation_only)
         return mics_fail(MICS_ERR_INVALID,
                          "the schedule is for evaluation only; it has no training step");
-    mics_engine_open_ballot(engine);
+    mics_engine_next_ballot(engine);
     engine->step = step;
     engine->lr = lr;
     const mics_traffic before = sent_so_far(engine);

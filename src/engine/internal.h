@@ -160,7 +160,7 @@ struct mics_engine {
     _Atomic uint32_t telling; // what the next agreement says
     // Guarded by `mutex`; see mics_engine_hold.
     bool holding;               // the next agreement says that no rank is to update
-    bool ballot_cast;            // in this step's agreement
+    bool ballot_cast;           // in this step's agreement
     double begin_us, agreed_us; // of the list; when the ranks had agreed
     const mics_step_list *list;
     const mics_batch_source *source;

@@ -239,7 +239,7 @@ bool mics_engine_hold(mics_engine *engine);
  * Needs:   no step that runs.
  * Threads: that of mics_engine_step.
  */
-void mics_engine_open_ballot(mics_engine *engine);
+void mics_engine_next_ballot(mics_engine *engine);
 
 /* Mean loss of one micro-batch a rank, without training. Includes mics_engine_complete.
  *

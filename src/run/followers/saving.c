@@ -345,7 +345,7 @@ static mics_status end_step(void *state, const run_step *at, mics_status status)
     const int64_t step = behind->step;
     run_saving_stands(self, false);
     // Not before: the saver would take this step's state for the last's.
-    mics_engine_open_ballot(self->context->engine);
+    mics_engine_next_ballot(self->context->engine);
     MICS_TRY(status);
     if (is_pending(self) && (at->told & RUN_TELL_UNSAVED) != 0) {
         (void)run_saver_await_done(&self->saver, behind, true);
