@@ -14,7 +14,7 @@ enum { MAX_OPTIONS = 32, HELP_COLUMN = 26 };
 
 typedef struct parser {
     cli_call *call;
-    const cli_spec *spec;
+    char *options;
     int next; // of call->argv
 } parser;
 
@@ -28,24 +28,50 @@ static void print_option(const char *name, const char *value, const char *help)
     printf("  %-*s %s\n", HELP_COLUMN, left, help);
 }
 
-static void print_help(const cli_spec *spec)
+static void print_parts(const cli_verb *verb)
 {
-    printf("usage: mics %s%s%s%s\n\n%s\n", spec->verb, spec->arguments[0] != '\0' ? " " : "",
-           spec->arguments, spec->option_count > 0 ? " [flags]" : "", spec->about);
+    for (const cli_verb *const *part = verb->parts; *part != NULL; part++)
+        printf("%s mics %s%s%s [flags]\n", part == verb->parts ? "usage:" : "      ", (*part)->name,
+               (*part)->arguments[0] != '\0' ? " " : "", (*part)->arguments);
+    for (const cli_verb *const *part = verb->parts; *part != NULL; part++)
+        printf("\n%s\n", (*part)->about);
+    printf("\n");
+    for (const cli_verb *const *part = verb->parts; *part != NULL; part++)
+        printf("%smics %s --help", part == verb->parts ? "" : " and ", (*part)->name);
+    printf(" list the flags.\n");
+}
+
+void cli_print_help(const cli_verb *verb)
+{
+    if (verb->parts != NULL) {
+        print_parts(verb);
+        return;
+    }
+    printf("usage: mics %s%s%s%s\n\n%s\n", verb->name, verb->arguments[0] != '\0' ? " " : "",
+           verb->arguments, verb->option_count > 0 ? " [flags]" : "", verb->about);
     printf("\nflags:\n");
-    for (int32_t i = 0; i < spec->option_count; i++)
-        print_option(spec->options[i].name, spec->options[i].value, spec->options[i].help);
+    for (int32_t i = 0; i < verb->option_count; i++)
+        print_option(verb->options[i].name, verb->options[i].value, verb->options[i].help);
     print_option("help", NULL, "this text");
-    if (spec->notes != NULL)
-        printf("\n%s\n", spec->notes);
+    if (verb->notes != NULL)
+        printf("\n%s\n", verb->notes);
+}
+
+bool cli_asks_help(const cli_call *call)
+{
+    for (int i = 0; i < call->argc && strcmp(call->argv[i], "--") != 0; i++) {
+        if (strcmp(call->argv[i], "--help") == 0 || strcmp(call->argv[i], "-h") == 0)
+            return true;
+    }
+    return false;
 }
 
 // ---- values ----
 
-static mics_status wrong(const cli_spec *spec, const char *what, const char *which)
+static mics_status wrong(const cli_verb *verb, const char *what, const char *which)
 {
-    return mics_fail(MICS_ERR_INVALID, "mics %s: %s%s; see mics %s --help", spec->verb, what, which,
-                     spec->verb);
+    return mics_fail(MICS_ERR_INVALID, "mics %s: %s%s; see mics %s --help", verb->name, what, which,
+                     verb->name);
 }
 
 const char *cli_nearest(const char *name, const char *const *names, int32_t count)
@@ -60,35 +86,36 @@ const char *cli_nearest(const char *name, const char *const *names, int32_t coun
     return near;
 }
 
-static mics_status unknown_flag(const cli_spec *spec, const char *name)
+static mics_status unknown_flag(const cli_verb *verb, const char *name)
 {
     const char *names[MAX_OPTIONS + 1];
     int32_t count = 0;
-    for (; count < spec->option_count && count < MAX_OPTIONS; count++)
-        names[count] = spec->options[count].name;
+    for (; count < verb->option_count && count < MAX_OPTIONS; count++)
+        names[count] = verb->options[count].name;
     names[count++] = "help";
     const char *near = cli_nearest(name, names, count);
     if (near != NULL)
-        return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; did you mean --%s?", spec->verb,
+        return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; did you mean --%s?", verb->name,
                          name, near);
-    return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; see mics %s --help", spec->verb,
-                     name, spec->verb);
+    return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; see mics %s --help", verb->name,
+                     name, verb->name);
 }
 
-static mics_status bad_number(const cli_spec *spec, const cli_option *option, const char *text)
+static mics_status bad_number(const cli_verb *verb, const cli_option *option, const char *text)
 {
     char max[40] = "";
     if (option->max > 0)
         snprintf(max, sizeof max, " and at most %lld", (long long)option->max);
     if (option->kind == CLI_POSITIVE)
-        return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs a number above 0%s", spec->verb,
+        return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs a number above 0%s", verb->name,
                          option->name, text, max);
-    return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs %s of at least %lld%s", spec->verb,
+    return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs %s of at least %lld%s", verb->name,
                      option->name, text, option->kind == CLI_INT ? "a whole number" : "a number",
                      (long long)option->min, max);
 }
 
-static mics_status read_number(const cli_spec *spec, const cli_option *option, const char *text)
+static mics_status read_number(const cli_verb *verb, const cli_option *option, const char *text,
+                               void *target)
 {
     char *end = NULL;
     errno = 0;
@@ -105,11 +132,11 @@ static mics_status read_number(const cli_spec *spec, const cli_option *option, c
              (option->max == 0 || real <= (double)option->max);
     }
     if (end == text || *end != '\0' || errno != 0 || !ok)
-        return bad_number(spec, option, text);
+        return bad_number(verb, option, text);
     if (whole)
-        *(int64_t *)option->target = number;
+        *(int64_t *)target = number;
     else
-        *(double *)option->target = real;
+        *(double *)target = real;
     return MICS_OK;
 }
 
@@ -129,65 +156,61 @@ static mics_status list_add(cli_call *call, cli_list *list, const char *text)
 
 static mics_status read_value(parser *parsing, const cli_option *option, const char *text)
 {
+    void *target = parsing->options + option->at;
     switch (option->kind) {
     case CLI_INT:
     case CLI_REAL:
     case CLI_POSITIVE:
-        return read_number(parsing->spec, option, text);
+        return read_number(parsing->call->verb, option, text, target);
     case CLI_TEXT:
-        *(const char **)option->target = text;
+        *(const char **)target = text;
         return MICS_OK;
     case CLI_EACH:
-        return list_add(parsing->call, option->target, text);
+        return list_add(parsing->call, target, text);
     case CLI_MANY:
-        MICS_TRY(list_add(parsing->call, option->target, text));
+        MICS_TRY(list_add(parsing->call, target, text));
         while (parsing->next < parsing->call->argc &&
                strncmp(parsing->call->argv[parsing->next], "--", 2) != 0)
-            MICS_TRY(list_add(parsing->call, option->target, parsing->call->argv[parsing->next++]));
+            MICS_TRY(list_add(parsing->call, target, parsing->call->argv[parsing->next++]));
         return MICS_OK;
     case CLI_FLAG:
         break;
     }
-    return wrong(parsing->spec, "takes no value: --", option->name);
+    return wrong(parsing->call->verb, "takes no value: --", option->name);
 }
 
 // `flag` is what stands behind the dashes; the next argument, or what follows "=", is its value.
 static mics_status read_flag(parser *parsing, const char *flag)
 {
-    const cli_spec *spec = parsing->spec;
+    const cli_verb *verb = parsing->call->verb;
     const char *equals = strchr(flag, '=');
     size_t length = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
     const cli_option *option = NULL;
-    for (int32_t i = 0; i < spec->option_count && option == NULL; i++) {
-        const char *name = spec->options[i].name;
+    for (int32_t i = 0; i < verb->option_count && option == NULL; i++) {
+        const char *name = verb->options[i].name;
         if (strlen(name) == length && strncmp(name, flag, length) == 0)
-            option = &spec->options[i];
+            option = &verb->options[i];
     }
     if (option == NULL) {
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)(length < 60 ? length : 60), flag);
-        return unknown_flag(spec, name);
+        return unknown_flag(verb, name);
     }
-    parsing->call->given |= UINT32_C(1) << (option - spec->options);
+    parsing->call->given |= UINT32_C(1) << (option - verb->options);
     if (option->kind == CLI_FLAG && equals == NULL) {
-        *(bool *)option->target = true;
+        *(bool *)(void *)(parsing->options + option->at) = true;
         return MICS_OK;
     }
     if (equals != NULL)
         return read_value(parsing, option, equals + 1);
     if (parsing->next == parsing->call->argc)
-        return wrong(spec, "a value is missing after --", option->name);
+        return wrong(verb, "a value is missing after --", option->name);
     return read_value(parsing, option, parsing->call->argv[parsing->next++]);
-}
-
-static bool is_help(const char *text)
-{
-    return strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0;
 }
 
 static mics_status read_all(parser *parsing)
 {
-    const cli_spec *spec = parsing->spec;
+    const cli_verb *verb = parsing->call->verb;
     cli_list *arguments = &parsing->call->arguments;
     bool only_arguments = false;
     while (parsing->next < parsing->call->argc) {
@@ -197,33 +220,19 @@ static mics_status read_all(parser *parsing)
         else if (strcmp(text, "--") == 0)
             only_arguments = true;
         else if (text[1] != '-')
-            return wrong(spec, "flags begin with two dashes: ", text);
+            return wrong(verb, "flags begin with two dashes: ", text);
         else
             MICS_TRY(read_flag(parsing, text + 2));
     }
-    if (arguments->count < spec->min_arguments)
-        return wrong(spec, "missing: ", spec->arguments);
-    if (arguments->count > spec->max_arguments)
-        return wrong(spec, "one argument too many: ", arguments->items[spec->max_arguments]);
+    if (arguments->count < verb->min_arguments)
+        return wrong(verb, "missing: ", verb->arguments);
+    if (arguments->count > verb->max_arguments)
+        return wrong(verb, "one argument too many: ", arguments->items[verb->max_arguments]);
     return MICS_OK;
 }
 
-mics_status cli_parse(cli_call *call, const cli_spec *spec)
+mics_status cli_parse(cli_call *call, void *options)
 {
-    if (call->describe != NULL) {
-        call->describe(spec, call->describe_ctx);
-        call->helped = true;
-        return MICS_OK;
-    }
-    for (int i = 0; i < call->argc; i++) {
-        if (strcmp(call->argv[i], "--") == 0)
-            break;
-        if (is_help(call->argv[i])) {
-            print_help(spec);
-            call->helped = true;
-            return MICS_OK;
-        }
-    }
-    parser parsing = {.call = call, .spec = spec};
+    parser parsing = {.call = call, .options = options};
     return read_all(&parsing);
 }

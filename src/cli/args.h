@@ -7,6 +7,7 @@
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 // Texts from the command line, in order; borrowed from argv, listed while the verb runs.
@@ -30,48 +31,71 @@ typedef struct cli_option {
     cli_option_kind kind;
     const char *value; // its placeholder in help: "N"
     const char *help;
-    void *target; // set when the flag is given, else left alone
-    int64_t min;  // of CLI_INT and CLI_REAL
-    int64_t max;  // of numbers; 0: none
+    size_t at;   // where in the verb's options its value is; else left alone
+    int64_t min; // of CLI_INT and CLI_REAL
+    int64_t max; // of numbers; 0: none
 } cli_option;
 
-typedef struct cli_spec {
-    const char *verb;
+typedef struct cli_call cli_call;
+typedef struct cli_verb cli_verb;
+
+// What the program can be asked to do.
+struct cli_verb {
+    const char *name;      // "plan"; "bench comm" of a part
+    const char *summary;   // in the list of verbs
     const char *arguments; // "RUN.json"; "" for none
     const char *about;     // sentences; may hold newlines
     const cli_option *options;
     int32_t option_count;
     int32_t min_arguments, max_arguments;
-    const char *notes; // (optional) after the flags
-} cli_spec;
+    // Returns: MICS_OK, or what failed, logged.
+    mics_status (*run)(cli_call *call);
+    const char *notes;            // (optional) after the flags
+    const cli_verb *const *parts; // (optional) verbs of two words, the last NULL
+    // (optional) What a signal that ends the verb means: "nothing was written"; "" needs no word.
+    // With it a file is whole or not there; without, signals end the process as they always do.
+    const char *stopped;
+};
+
+#define CLI_OPTIONS(table) .options = table, .option_count = sizeof table / sizeof table[0]
+
+// Rows that tables of several verbs have; `type` is the structure of the verb's options.
+#define CLI_JSON(type)                                                                             \
+    {                                                                                              \
+        "json", CLI_FLAG, NULL, "print one JSON object", offsetof(type, json), 0, 0                \
+    }
+#define CLI_SETS(type)                                                                             \
+    {                                                                                              \
+        "set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated",                  \
+            offsetof(type, sets), 0, 0                                                             \
+    }
 
 enum { CLI_MAX_LISTS = 4 };
 
-typedef struct cli_verb_entry cli_verb_entry; // cli.h
-
 // One call of a verb.
-typedef struct cli_call {
+struct cli_call {
+    const cli_verb *verb;
     mics_memory *memory;
     int argc; // behind the verb
     char **argv;
     cli_list arguments; // those without a flag; by cli_parse
-    uint32_t given;     // bit i: the spec's option i was; by cli_parse
-    bool helped;        // help was printed, and nothing is left to do
-    // Takes the verb's description instead of reading the command line; NULL: it is read.
-    void (*describe)(const cli_spec *spec, void *ctx);
-    void *describe_ctx;
-    const cli_verb_entry *verbs; // all of the program's
-    bool running;                // set by the verb: from now on a failure is the running system's
+    uint32_t given;     // bit i: the verb's option i was; by cli_parse
+    bool running;       // set by the verb: from now on a failure is the running system's
     const char **lists[CLI_MAX_LISTS]; // of cli_parse, freed by main
     int32_t list_count;
-} cli_call;
+};
 
-/* Reads the command line into the options' targets and call->arguments; prints help when asked to,
- * or gives `spec` to call->describe.
+/* Whether the command line asks for help. */
+bool cli_asks_help(const cli_call *call);
+
+void cli_print_help(const cli_verb *verb);
+
+/* Reads the command line into the verb's `options`, a structure that its table of options is of, and
+ * into call->arguments.
  *
- * Returns: MICS_OK, also where call->helped; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
  */
-mics_status cli_parse(cli_call *call, const cli_spec *spec);
+mics_status cli_parse(cli_call *call, void *options);
 
 /* The name that is meant by a mistyped one: the nearest by letters, else one that begins with it or
  * like it; NULL when there is none.

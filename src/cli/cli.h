@@ -14,17 +14,11 @@
 // More ranks than any machine has; keeps counts that are multiplied small.
 enum { CLI_MAX_RANKS = 1 << 20 };
 
-// What a verb does. Returns: MICS_OK, or what failed, logged.
-typedef mics_status cli_verb(cli_call *call);
+extern const cli_verb cmd_train, cmd_explain, cmd_generate, cmd_eval, cmd_tokenize, cmd_convert,
+    cmd_bench, cmd_doctor, cmd_plan, cmd_verify, cmd_completion;
 
-cli_verb cmd_train, cmd_explain, cmd_generate, cmd_eval, cmd_tokenize, cmd_convert, cmd_bench,
-    cmd_doctor, cmd_plan, cmd_verify, cmd_completion;
-
-// The last of several has no name.
-struct cli_verb_entry {
-    const char *name, *about;
-    cli_verb *run;
-};
+// main.c: all of the program's, in the order of the help; the last is NULL.
+extern const cli_verb *const cli_verbs[];
 
 /* Sends the library's messages to standard error, of errors the first alone: what follows it in a
  * process is a consequence.

@@ -16,8 +16,6 @@ static const char compute_about[] =
     "Measures the ops of a model as training runs them, on all ranks at once: of a run file, of a\n"
     "model configuration, or of GPT-2. Updates the computation of a cluster file for mics plan.";
 
-enum { COMPUTE_FLAGS = 4 }; // that bench compute alone takes, the first of the table
-
 typedef struct bench_options {
     measure_spec spec;
     cli_list sets;
@@ -28,76 +26,51 @@ typedef struct bench_options {
 
 // ---- arguments ----
 
-static mics_status parse_half(cli_call *call, bench_options *options)
-{
-    measure_spec *spec = &options->spec;
-    const bool compute = spec->compute;
-    const cli_option table[] = {
-        {"config", CLI_TEXT, "FILE", "a Hugging Face config.json, in place of a run file",
-         &spec->config, 0, 0},
-        {"batch", CLI_INT, "N", "sequences of a micro-step; default: the run's, or 1", &spec->batch,
-         1, 1 << 20},
-        {"sequence", CLI_INT, "N", "tokens of a sequence; default: the run's, or the model's most",
-         &spec->sequence, 1, 1 << 24},
-        {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
-         0, 0},
-        {"ranks", CLI_INT, "N",
-         compute ? "ranks, as threads of this process; default 1"
-                 : "ranks, as threads of this process",
-         &options->ranks, 1, CLI_MAX_RANKS},
-        {"nodes", CLI_INT, "M", "treat the ranks as M nodes; default: what MPI finds, or 1",
-         &options->nodes, 1, CLI_MAX_RANKS},
-        {"threads", CLI_INT, "N",
-         compute ? "of a rank; default: run.threads, or its share of the cores"
-                 : "that compute in a rank; default: its share of the cores",
-         &options->threads, 1, 4096},
-        {"out", CLI_TEXT, "FILE", "the cluster file, made or updated; default cluster.json",
-         &spec->out, 0, 0},
-        {"seconds", CLI_REAL, "S", "of wall clock, in all; default 20", &spec->seconds, 0, 0},
-        {"device", CLI_TEXT, "WHAT",
-         "cpu, cuda or auto; default: the run's, or auto: GPUs if there are", &options->device, 0,
-         0},
-        {"force", CLI_FLAG, NULL, "write the file even where it mispredicts a step twofold",
-         &spec->force, 0, 0},
-        {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
-        {"quiet", CLI_FLAG, NULL, "print nothing but warnings, errors and what --json does",
-         &options->spec.quiet, 0, 0},
-    };
-    const int32_t first = compute ? 0 : COMPUTE_FLAGS;
-    const cli_spec words = {
-        .verb = compute ? "bench compute" : "bench comm",
-        .arguments = compute ? "[RUN.json]" : "",
-        .about = compute ? compute_about : comm_about,
-        .options = table + first,
-        .option_count = (int32_t)(sizeof table / sizeof table[0]) - first,
-        .max_arguments = compute,
-    };
-    return cli_parse(call, &words);
-}
+#define AT(member) offsetof(bench_options, member)
+// Rows that both have.
+#define BENCH_OPTIONS(of_ranks, of_threads)                                                         \
+    {"ranks", CLI_INT, "N", of_ranks, AT(ranks), 1, CLI_MAX_RANKS},                                 \
+        {"nodes",      CLI_INT,                                                                     \
+         "M",          "treat the ranks as M nodes; default: what MPI finds, or 1",                 \
+         AT(nodes),    1,                                                                           \
+         CLI_MAX_RANKS},                                                                            \
+        {"threads", CLI_INT, "N", of_threads, AT(threads), 1, 4096},                                \
+        {"out",        CLI_TEXT, "FILE", "the cluster file, made or updated; default cluster.json", \
+         AT(spec.out), 0,        0},                                                                \
+        {"seconds", CLI_REAL, "S", "of wall clock, in all; default 20", AT(spec.seconds), 0, 0},    \
+        {"device",   CLI_TEXT,                                                                      \
+         "WHAT",     "cpu, cuda or auto; default: the run's, or auto: GPUs if there are",           \
+         AT(device), 0,                                                                             \
+         0},                                                                                        \
+        {"force",        CLI_FLAG, NULL, "write the file even where it mispredicts a step twofold", \
+         AT(spec.force), 0,        0},                                                              \
+        CLI_JSON(bench_options),                                                                    \
+    {                                                                                               \
+        "quiet", CLI_FLAG, NULL, "print nothing but warnings, errors and what --json does",         \
+            AT(spec.quiet), 0, 0                                                                    \
+    }
 
-static mics_status parse(cli_call *call, bench_options *options)
+static const cli_option comm_flags[] = {
+    BENCH_OPTIONS("ranks, as threads of this process",
+                  "that compute in a rank; default: its share of the cores"),
+};
+
+static const cli_option compute_flags[] = {
+    {"config", CLI_TEXT, "FILE", "a Hugging Face config.json, in place of a run file",
+     AT(spec.config), 0, 0},
+    {"batch", CLI_INT, "N", "sequences of a micro-step; default: the run's, or 1", AT(spec.batch),
+     1, 1 << 20},
+    {"sequence", CLI_INT, "N", "tokens of a sequence; default: the run's, or the model's most",
+     AT(spec.sequence), 1, 1 << 24},
+    CLI_SETS(bench_options),
+    BENCH_OPTIONS("ranks, as threads of this process; default 1",
+                  "of a rank; default: run.threads, or its share of the cores"),
+};
+
+static mics_status fail_part(const cli_call *call)
 {
     static const char *const names[] = {"comm", "compute"};
     const char *name = call->argc > 0 ? call->argv[0] : "";
-    if (call->describe != NULL) {
-        MICS_TRY(parse_half(call, options));
-        options->spec.compute = true;
-        return parse_half(call, options);
-    }
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
-        printf(
-            "usage: mics bench comm [flags]\n       mics bench compute [RUN.json] [flags]\n\n%s\n\n"
-            "%s\n\nmics bench comm --help and mics bench compute --help list the flags.\n",
-            comm_about, compute_about);
-        call->helped = true;
-        return MICS_OK;
-    }
-    options->spec.compute = strcmp(name, names[1]) == 0;
-    if (options->spec.compute || strcmp(name, names[0]) == 0) {
-        call->argc--;
-        call->argv++;
-        return parse_half(call, options);
-    }
     const char *near = call->argc > 0 ? cli_nearest(name, names, 2) : NULL;
     if (near != NULL)
         return mics_fail(MICS_ERR_INVALID,
@@ -345,11 +318,38 @@ static mics_status bench(cli_call *call, bench_options *options)
     return print_report(call->memory, spec->out, options->json, &report);
 }
 
-mics_status cmd_bench(cli_call *call)
+static mics_status run_bench(cli_call *call)
 {
     bench_options options = {.spec = {.out = "cluster.json", .seconds = 20}};
     mics_log_hold(mics_job_is_launched()); // until it is known who speaks
-    options.spec.status = parse(call, &options);
+    options.spec.compute = call->verb->options == compute_flags;
+    options.spec.status = call->verb->parts != NULL ? fail_part(call) : cli_parse(call, &options);
     cli_log_quiet(options.spec.quiet);
-    return call->helped ? MICS_OK : bench(call, &options);
+    return bench(call, &options);
 }
+
+static const cli_verb comm = {
+    .name = "bench comm",
+    .summary = "links intra-node and inter-node",
+    .arguments = "",
+    .about = comm_about,
+    CLI_OPTIONS(comm_flags),
+    .run = run_bench,
+};
+
+static const cli_verb compute = {
+    .name = "bench compute",
+    .summary = "the ops of a model",
+    .arguments = "[RUN.json]",
+    .about = compute_about,
+    CLI_OPTIONS(compute_flags),
+    .max_arguments = 1,
+    .run = run_bench,
+};
+
+const cli_verb cmd_bench = {
+    .name = "bench",
+    .summary = "measures links and computation for a cluster file",
+    .parts = (const cli_verb *const[]){&comm, &compute, NULL},
+    .run = run_bench,
+};

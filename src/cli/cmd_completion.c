@@ -1,7 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// mics completion: scripts that complete verbs, flags and values, made from the verbs' own tables.
+// mics completion: scripts that complete verbs, flags and values. All have one table, made from the
+// verbs' own, and code in the shell's language that reads it. The parts of a row, between tabs: a verb
+// (mics: before any), a word that may follow, its values (none, file, number, or those there are), its
+// placeholder, its help.
 #include "cli.h"
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,232 +16,173 @@ static const char notes[] =
     "zsh   mics completion zsh >DIR/_mics, DIR being one of $fpath\n"
     "fish  mics completion fish >~/.config/fish/completions/mics.fish";
 
-// What is printed of each verb.
-typedef void print_verb(const cli_spec *spec, void *ctx);
+// clang-format off: lines are those of the scripts
+static const char bash[] =
+    "_mics() {\n"
+    "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=mics at name "
+    "values rest words= given=none\n"
+    "    [ \"$COMP_CWORD\" -le 1 ] || verb=${COMP_WORDS[1]}\n"
+    "    [ \"$COMP_CWORD\" -le 2 ] || [ \"$verb\" != bench ] || verb=\"bench ${COMP_WORDS[2]}\"\n"
+    "    while IFS=$'\\t' read -r at name values rest; do\n"
+    "        [ \"$at\" = \"$verb\" ] || continue\n"
+    "        [ \"$name\" != \"$before\" ] || given=$values\n"
+    "        [[ $name = -* && $word != -* ]] || words+=\" $name\"\n"
+    "    done <<<\"$_mics_table\"\n"
+    "    [[ $given = @(none|file|number) ]] || words=$given\n"
+    "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\"; [ \"$verb\" = mics ] || "
+    "compgen -f -- \"$word\")\n"
+    "}\n"
+    "complete -o filenames -F _mics mics\n";
 
-static mics_status parse(cli_call *call)
+static const char zsh[] =
+    "_mics() {\n"
+    "    setopt localoptions extendedglob\n"
+    "    local verb=mics at name values placeholder help\n"
+    "    local -a others flags\n"
+    "    (( CURRENT <= 2 )) || { shift words; (( CURRENT-- )); verb=$words[1] }\n"
+    "    [[ $verb = bench ]] && (( CURRENT > 2 )) && { shift words; (( CURRENT-- )); verb=\"bench "
+    "$words[1]\" }\n"
+    "    while IFS=$'\\t' read -r at name values placeholder help; do\n"
+    "        [[ $at = $verb ]] || continue\n"
+    "        help=${help//(#m)[]:\\\\[]/\\\\$MATCH}\n"
+    "        case $name:$values in\n"
+    "            --*:none) flags+=(\"*${name}[$help]\") ;;\n"
+    "            --*:number) flags+=(\"*${name}[$help]:$placeholder:\") ;;\n"
+    "            --*:file) flags+=(\"*${name}[$help]:$placeholder:_files\") ;;\n"
+    "            --*) flags+=(\"*${name}[$help]:$placeholder:($values)\") ;;\n"
+    "            *) others+=(\"$name:$help\") ;;\n"
+    "        esac\n"
+    "    done <<<$_mics_table\n"
+    "    (( $#others )) && _describe word others\n"
+    "    [[ $verb = mics ]] || _arguments $flags '*: :_files'\n"
+    "}\n"
+    "if [ \"$funcstack[1]\" = _mics ]; then _mics \"$@\"; else compdef _mics mics; fi\n";
+
+static const char fish[] =
+    "for row in (string split \\n -- $_mics_table)\n"
+    "    set -l part (string split \\t -- $row)\n"
+    "    set -l at '__fish_seen_subcommand_from '(string replace ' ' '; and "
+    "__fish_seen_subcommand_from ' -- $part[1])\n"
+    "    test $part[1] = mics; and set at __fish_use_subcommand\n"
+    "    test $part[1] = bench; and set at \"$at; and not __fish_seen_subcommand_from comm "
+    "compute\"\n"
+    "    set -l flag (string sub -s 3 -- $part[2])\n"
+    "    switch \"$part[2] $part[3]\"\n"
+    "        case '--* none'\n"
+    "            complete -c mics -n $at -l $flag -d $part[5]\n"
+    "        case '--* file' '--* number'\n"
+    "            complete -c mics -n $at -l $flag -r -d $part[5]\n"
+    "        case '--*'\n"
+    "            complete -c mics -n $at -l $flag -x -a $part[3] -d $part[5]\n"
+    "        case '*'\n"
+    "            complete -c mics -n $at -f -a $part[2] -d $part[5]\n"
+    "    end\n"
+    "end\n";
+// clang-format on
+
+// What stands before the table, and behind it.
+static const struct {
+    const char *name, *head, *script;
+} shells[] = {
+    {"bash", "# Completion of mics in bash.\n_mics_table=", bash},
+    {"zsh", "#compdef mics\n# Completion of mics in zsh.\n_mics_table=", zsh},
+    {"fish", "# Completion of mics in fish.\nset -g _mics_table ", fish},
+};
+enum { SHELLS = sizeof shells / sizeof shells[0] };
+
+// Within single quotes of any of the shells.
+static void print_quoted(const char *text)
 {
-    const cli_spec spec = {
-        .verb = "completion",
-        .arguments = "SHELL",
-        .about = about,
-        .min_arguments = 1,
-        .max_arguments = 1,
-        .notes = notes,
-    };
-    return cli_parse(call, &spec);
+    for (; *text != '\0'; text++)
+        printf(*text == '\'' ? "'\\''" : "%c", *text);
 }
 
-static mics_status print_verbs(cli_call *call, print_verb *print)
+// "fp32|bf16", not "FILE|FOLDER".
+static bool names_values(const char *placeholder)
 {
-    for (const cli_verb_entry *verb = call->verbs; verb->name != NULL; verb++) {
-        cli_call asked = {.memory = call->memory, .describe = print};
-        MICS_TRY(verb->run(&asked));
-    }
-    return MICS_OK;
+    return placeholder != NULL && strchr(placeholder, '|') != NULL && islower(placeholder[0]);
 }
 
-// Prints a text between single quotes of a shell, with `quote` for each that is in it.
-static void print_quoted(const char *text, const char *quote)
+// Those that a placeholder names, not what stands for something: "auto none" of "auto|none|DIR".
+static void print_values(const char *placeholder)
 {
-    putchar('\'');
-    for (; *text != '\0'; text++) {
-        if (*text == '\'')
-            fputs(quote, stdout);
-        else
-            putchar(*text);
-    }
-    putchar('\'');
-}
-
-// Values that a flag's placeholder names ("fp32|bf16"), not what stands for something ("FILE").
-// Returns whether there are any.
-static bool print_values(const char *placeholder)
-{
-    bool any = false;
-    if (placeholder == NULL || strchr(placeholder, '|') == NULL)
-        return false;
-    for (const char *at = placeholder; *at != '\0';) {
+    const char *before = "";
+    for (const char *at = placeholder; *at != '\0'; at += *at == '|') {
         const size_t bytes = strcspn(at, "|");
-        const char first = at[0];
-        if (first >= 'a' && first <= 'z') {
-            printf("%s%.*s", any ? " " : "", (int)bytes, at);
-            any = true;
+        if (*at >= 'a' && *at <= 'z') {
+            printf("%s%.*s", before, (int)bytes, at);
+            before = " ";
         }
-        at += bytes + (at[bytes] == '|' ? 1 : 0);
-    }
-    return any;
-}
-
-// ---- bash ----
-
-static void print_bash_flags(const cli_spec *spec, void *ctx)
-{
-    (void)ctx;
-    printf("        '%s') flags='", spec->verb);
-    for (int32_t i = 0; i < spec->option_count; i++)
-        printf("--%s ", spec->options[i].name);
-    printf("--help' ;;\n");
-}
-
-static void print_bash_values(const cli_spec *spec, void *ctx)
-{
-    (void)ctx;
-    for (int32_t i = 0; i < spec->option_count; i++) {
-        const cli_option *option = &spec->options[i];
-        if (option->value == NULL || strchr(option->value, '|') == NULL)
-            continue;
-        printf("        '%s --%s') values='", spec->verb, option->name);
-        (void)print_values(option->value);
-        printf("' ;;\n");
+        at += bytes;
     }
 }
 
-static mics_status print_bash(cli_call *call)
+static void print_word(const char *verb, const char *word, const char *help)
 {
-    printf("# Completion of mics in bash.\n_mics() {\n"
-           "    local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]-} flags= values=\n"
-           "    COMPREPLY=()\n    [ \"$verb\" != bench ] || verb=\"bench ${COMP_WORDS[2]-}\"\n    "
-           "if [ \"$COMP_CWORD\" -le 1 ]; then\n        values='");
-    for (const cli_verb_entry *verb = call->verbs; verb->name != NULL; verb++)
-        printf("%s ", verb->name);
-    printf("help --help --version'\n        mapfile -t COMPREPLY < <(compgen -W \"$values\" -- "
-           "\"$word\")\n        return\n    fi\n    case $verb in\n");
-    MICS_TRY(print_verbs(call, print_bash_flags));
-    printf("    esac\n    case \"$verb ${COMP_WORDS[COMP_CWORD-1]}\" in\n"
-           "        'completion completion') values='bash zsh fish' ;;\n"
-           "        'bench '*' bench') values='comm compute' ;;\n");
-    MICS_TRY(print_verbs(call, print_bash_values));
-    printf("    esac\n    case $word in\n"
-           "        -*) mapfile -t COMPREPLY < <(compgen -W \"$flags\" -- \"$word\") ;;\n"
-           "        *) mapfile -t COMPREPLY < <(compgen -W \"$values\" -- \"$word\"; compgen -f -- "
-           "\"$word\") ;;\n    esac\n}\ncomplete -o filenames -F _mics mics\n");
-    return MICS_OK;
+    printf("%s\t%s\tnone\t-\t", verb, word);
+    print_quoted(help);
+    putchar('\n');
 }
 
-// ---- zsh ----
-
-// In a description of _arguments these end it.
-static void print_zsh_help(const char *help)
+static void print_flag(const char *verb, const cli_option *option)
 {
-    for (; *help != '\0'; help++) {
-        if (strchr("[]:\\", *help) != NULL)
-            putchar('\\');
-        if (*help == '\'')
-            fputs("'\\''", stdout);
-        else
-            putchar(*help);
-    }
+    const bool number = option->kind >= CLI_INT && option->kind <= CLI_POSITIVE;
+    printf("%s\t--%s\t", verb, option->name);
+    if (names_values(option->value))
+        print_values(option->value);
+    else
+        printf(option->kind == CLI_FLAG ? "none" : number ? "number" : "file");
+    printf("\t%s\t", option->value != NULL ? option->value : "-");
+    print_quoted(option->help);
+    putchar('\n');
 }
 
-static void print_zsh_verb(const cli_spec *spec, void *ctx)
+static void print_flags(const cli_verb *verb)
 {
-    (void)ctx;
-    printf("        '%s') _arguments", spec->verb);
-    for (int32_t i = 0; i < spec->option_count; i++) {
-        const cli_option *option = &spec->options[i];
-        printf(" \\\n            '*--%s[", option->name);
-        print_zsh_help(option->help);
-        putchar(']');
-        if (option->value != NULL) {
-            putchar(':');
-            print_zsh_help(option->value);
-            putchar(':');
-            if (strchr(option->value, '|') != NULL) {
-                putchar('(');
-                (void)print_values(option->value);
-                putchar(')');
-            } else if (option->kind == CLI_TEXT || option->kind >= CLI_EACH) {
-                fputs("_files", stdout);
-            }
+    for (int32_t i = 0; i < verb->option_count; i++)
+        print_flag(verb->name, &verb->options[i]);
+    print_word(verb->name, "--help", "this text");
+}
+
+static void print_table(void)
+{
+    static const char *const others[] = {"help", "--help", "--version"};
+    for (const cli_verb *const *verb = cli_verbs; *verb != NULL; verb++) {
+        print_word("mics", (*verb)->name, (*verb)->summary);
+        print_flags(*verb);
+        for (const cli_verb *const *part = (*verb)->parts; part != NULL && *part != NULL; part++) {
+            print_word((*verb)->name, strchr((*part)->name, ' ') + 1, (*part)->summary);
+            print_flags(*part);
         }
-        putchar('\'');
     }
-    printf(" \\\n            '--help[this text]' '*: :%s' ;;\n",
-           strcmp(spec->verb, "completion") == 0 ? "(bash zsh fish)" : "_files");
+    for (int i = 0; i < SHELLS; i++)
+        print_word("completion", shells[i].name, "a shell");
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        print_word("mics", others[i], "of the program");
 }
 
-static mics_status print_zsh(cli_call *call)
+static mics_status run_completion(cli_call *call)
 {
-    printf("#compdef mics\n# Completion of mics in zsh.\n_mics() {\n    local -a verbs=(\n");
-    for (const cli_verb_entry *verb = call->verbs; verb->name != NULL; verb++) {
-        printf("        '%s:", verb->name);
-        print_zsh_help(verb->about);
-        printf("'\n");
-    }
-    printf("    )\n    if (( CURRENT == 2 )); then\n        _describe verb verbs\n        return\n"
-           "    fi\n    shift words\n    (( CURRENT-- ))\n    if [ \"$words[1]\" = bench ]; then\n"
-           "        if (( CURRENT == 2 )); then\n            compadd comm compute\n"
-           "            return\n        fi\n        words[2]=\"bench $words[2]\"\n"
-           "        shift words\n        (( CURRENT-- ))\n    fi\n    case $words[1] in\n");
-    MICS_TRY(print_verbs(call, print_zsh_verb));
-    printf("    esac\n}\nif [ \"$funcstack[1]\" = _mics ]; then\n    _mics \"$@\"\nelse\n"
-           "    compdef _mics mics\nfi\n");
-    return MICS_OK;
-}
-
-// ---- fish ----
-
-// "bench comm" is a verb of two words.
-static void print_fish_seen(const char *verb)
-{
-    const size_t first = strcspn(verb, " ");
-    printf("complete -c mics -n '__fish_seen_subcommand_from %.*s", (int)first, verb);
-    if (verb[first] != '\0')
-        printf("; and __fish_seen_subcommand_from %s", verb + first + 1);
-    putchar('\'');
-}
-
-static void print_fish_verb(const cli_spec *spec, void *ctx)
-{
-    (void)ctx;
-    for (int32_t i = 0; i < spec->option_count; i++) {
-        const cli_option *option = &spec->options[i];
-        print_fish_seen(spec->verb);
-        printf(" -l %s", option->name);
-        if (option->value != NULL && strchr(option->value, '|') != NULL) {
-            fputs(" -x -a '", stdout);
-            (void)print_values(option->value);
-            putchar('\'');
-        } else if (option->kind != CLI_FLAG) {
-            fputs(" -r", stdout);
+    MICS_TRY(cli_parse(call, NULL));
+    for (int i = 0; i < SHELLS; i++) {
+        if (strcmp(call->arguments.items[0], shells[i].name) == 0) {
+            printf("%s'", shells[i].head);
+            print_table();
+            printf("'\n%s", shells[i].script);
+            return MICS_OK;
         }
-        fputs(" -d ", stdout);
-        print_quoted(option->help, "\\'");
-        putchar('\n');
     }
+    return mics_fail(MICS_ERR_INVALID, "mics completion: %s: bash, zsh and fish are known",
+                     call->arguments.items[0]);
 }
 
-static mics_status print_fish(cli_call *call)
-{
-    printf("# Completion of mics in fish.\n");
-    for (const cli_verb_entry *verb = call->verbs; verb->name != NULL; verb++) {
-        printf("complete -c mics -n __fish_use_subcommand -f -a %s -d ", verb->name);
-        print_quoted(verb->about, "\\'");
-        putchar('\n');
-    }
-    printf("complete -c mics -n '__fish_seen_subcommand_from bench; and not "
-           "__fish_seen_subcommand_from comm compute' -f -a 'comm compute'\n");
-    MICS_TRY(print_verbs(call, print_fish_verb));
-    printf("complete -c mics -n '__fish_seen_subcommand_from completion' -f -a 'bash zsh fish'\n");
-    return MICS_OK;
-}
-
-// ---- the verb ----
-
-mics_status cmd_completion(cli_call *call)
-{
-    static const struct {
-        const char *name;
-        mics_status (*print)(cli_call *call);
-    } shells[] = {{"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
-    MICS_TRY(parse(call));
-    for (size_t i = 0; !call->helped && i < sizeof shells / sizeof shells[0]; i++) {
-        if (strcmp(call->arguments.items[0], shells[i].name) == 0)
-            return shells[i].print(call);
-    }
-    return call->helped
-               ? MICS_OK
-               : mics_fail(MICS_ERR_INVALID, "mics completion: %s: bash, zsh and fish are known",
-                           call->arguments.items[0]);
-}
+const cli_verb cmd_completion = {
+    .name = "completion",
+    .summary = "prints a script that completes verbs and flags in a shell",
+    .arguments = "SHELL",
+    .about = about,
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .notes = notes,
+    .run = run_completion,
+};

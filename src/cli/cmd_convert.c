@@ -6,7 +6,6 @@
 #include "mics/log.h"
 #include "mics/run.h"
 #include "printer.h"
-#include "signals.h"
 #include "work.h"
 #include <string.h>
 
@@ -24,28 +23,15 @@ typedef struct convert_options {
     bool json, quiet;
 } convert_options;
 
-static mics_status parse(cli_call *call, convert_options *options)
-{
-    const cli_option table[] = {
-        {"max-shard-bytes", CLI_INT, "N",
-         "several files of at most N bytes each, or one tensor; default: one",
-         &options->spec.max_file_bytes, 1, 0},
-        {"dtype", CLI_TEXT, "fp32|bf16|fp16", "default: fp32", &options->dtype, 0, 0},
-        {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
-        {"quiet", CLI_FLAG, NULL, "print nothing but errors, and show no progress", &options->quiet,
-         0, 0},
-    };
-    const cli_spec spec = {
-        .verb = "convert",
-        .arguments = "CHECKPOINT OUTDIR",
-        .about = about,
-        .options = table,
-        .option_count = sizeof table / sizeof table[0],
-        .min_arguments = 2,
-        .max_arguments = 2,
-    };
-    return cli_parse(call, &spec);
-}
+#define AT(member) offsetof(convert_options, member)
+static const cli_option flags[] = {
+    {"max-shard-bytes", CLI_INT, "N",
+     "several files of at most N bytes each, or one tensor; default: one", AT(spec.max_file_bytes),
+     1, 0},
+    {"dtype", CLI_TEXT, "fp32|bf16|fp16", "default: fp32", AT(dtype), 0, 0},
+    CLI_JSON(convert_options),
+    {"quiet", CLI_FLAG, NULL, "print nothing but errors, and show no progress", AT(quiet), 0, 0},
+};
 
 static mics_status choose_dtype(convert_options *options)
 {
@@ -85,14 +71,22 @@ static mics_status convert(cli_call *call, const convert_options *options)
     return status;
 }
 
-mics_status cmd_convert(cli_call *call)
+static mics_status run_convert(cli_call *call)
 {
     convert_options options = {.dtype = "fp32"};
-    MICS_TRY(parse(call, &options));
-    if (call->helped)
-        return MICS_OK;
+    MICS_TRY(cli_parse(call, &options));
     MICS_TRY(choose_dtype(&options));
-    cli_signals_word("nothing was written");
-    MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
     return convert(call, &options);
 }
+
+const cli_verb cmd_convert = {
+    .name = "convert",
+    .summary = "makes Hugging Face safetensors from a checkpoint",
+    .arguments = "CHECKPOINT OUTDIR",
+    .about = about,
+    CLI_OPTIONS(flags),
+    .min_arguments = 2,
+    .max_arguments = 2,
+    .run = run_convert,
+    .stopped = "nothing was written",
+};

@@ -12,20 +12,7 @@ static const char about[] =
     "Prints what this build and this machine can do, times GEMMs for half a second, and says what\n"
     "could be better.";
 
-static mics_status parse(cli_call *call, bool *json)
-{
-    const cli_option table[] = {
-        {"json", CLI_FLAG, NULL, "print one JSON object", json, 0, 0},
-    };
-    const cli_spec spec = {
-        .verb = "doctor",
-        .arguments = "",
-        .about = about,
-        .options = table,
-        .option_count = sizeof table / sizeof table[0],
-    };
-    return cli_parse(call, &spec);
-}
+static const cli_option flags[] = {CLI_JSON(cli_report)};
 
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__
@@ -168,18 +155,24 @@ static void print_machine(cli_report *r, const measure_machine *found)
     cli_close(r);
 }
 
-mics_status cmd_doctor(cli_call *call)
+static mics_status run_doctor(cli_call *call)
 {
     measure_machine found;
-    bool json = false;
-    MICS_TRY(parse(call, &json));
-    if (call->helped)
-        return MICS_OK;
+    cli_report report = {.digits = 9};
+    MICS_TRY(cli_parse(call, &report));
     call->running = true;
     MICS_TRY(measure_machine_read(call->memory, &found));
-    cli_report report = {.json = json, .digits = 9};
     cli_open(&report, NULL, '{', false);
     print_machine(&report, &found);
     cli_close(&report);
     return MICS_OK;
 }
+
+const cli_verb cmd_doctor = {
+    .name = "doctor",
+    .summary = "what this build and this machine can do",
+    .arguments = "",
+    .about = about,
+    CLI_OPTIONS(flags),
+    .run = run_doctor,
+};

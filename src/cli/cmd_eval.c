@@ -4,7 +4,6 @@
 #include "cli.h"
 #include "mics/run.h"
 #include "printer.h"
-#include "signals.h"
 #include "work.h"
 #include <math.h>
 #include <string.h>
@@ -27,33 +26,16 @@ typedef struct eval_options {
     int64_t sequence;       // 0: what the model was trained with
 } eval_options;
 
-static mics_status parse(cli_call *call, eval_options *options)
-{
-    const cli_option table[] = {
-        {"data", CLI_MANY, "FILES...", "texts, or .bin token shards", &options->data, 0, 0},
-        {"text-field", CLI_TEXT, "NAME",
-         "field of JSON Lines that holds the text; default: as in training, or \"text\"",
-         &options->text_field, 0, 0},
-        {"sequence", CLI_INT, "N", "tokens of a window; default: as in training",
-         &options->sequence, 1, 0},
-        {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
-        {"quiet", CLI_FLAG, NULL, "show no progress", &options->quiet, 0, 0},
-    };
-    const cli_spec spec = {
-        .verb = "eval",
-        .arguments = "CHECKPOINT",
-        .about = about,
-        .options = table,
-        .option_count = sizeof table / sizeof table[0],
-        .min_arguments = 1,
-        .max_arguments = 1,
-        .notes = notes,
-    };
-    MICS_TRY(cli_parse(call, &spec));
-    if (!call->helped && options->data.count == 0)
-        return mics_fail(MICS_ERR_INVALID, "mics eval: --data FILES is missing");
-    return MICS_OK;
-}
+#define AT(member) offsetof(eval_options, member)
+static const cli_option flags[] = {
+    {"data", CLI_MANY, "FILES...", "texts, or .bin token shards", AT(data), 0, 0},
+    {"text-field", CLI_TEXT, "NAME",
+     "field of JSON Lines that holds the text; default: as in training, or \"text\"",
+     AT(text_field), 0, 0},
+    {"sequence", CLI_INT, "N", "tokens of a window; default: as in training", AT(sequence), 1, 0},
+    CLI_JSON(eval_options),
+    {"quiet", CLI_FLAG, NULL, "show no progress", AT(quiet), 0, 0},
+};
 
 static void print_result(const mics_saved *saved, const mics_evaluation *evaluation, bool json)
 {
@@ -82,7 +64,7 @@ static void print_result(const mics_saved *saved, const mics_evaluation *evaluat
 }
 
 // Every process opens the checkpoint; of their errors one is said (mics_saved_evaluate).
-static mics_status run_eval(cli_call *call, const eval_options *options)
+static mics_status evaluate(cli_call *call, const eval_options *options)
 {
     mics_saved *saved = NULL;
     mics_evaluation evaluation = {0};
@@ -106,13 +88,24 @@ static mics_status run_eval(cli_call *call, const eval_options *options)
     return status;
 }
 
-mics_status cmd_eval(cli_call *call)
+static mics_status run_eval(cli_call *call)
 {
     eval_options options = {0};
-    MICS_TRY(parse(call, &options));
-    if (call->helped)
-        return MICS_OK;
-    cli_signals_word("no loss was found");
-    MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
-    return run_eval(call, &options);
+    MICS_TRY(cli_parse(call, &options));
+    if (options.data.count == 0)
+        return mics_fail(MICS_ERR_INVALID, "mics eval: --data FILES is missing");
+    return evaluate(call, &options);
 }
+
+const cli_verb cmd_eval = {
+    .name = "eval",
+    .summary = "loss and perplexity of a checkpoint on a text",
+    .arguments = "CHECKPOINT",
+    .about = about,
+    CLI_OPTIONS(flags),
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .notes = notes,
+    .run = run_eval,
+    .stopped = "no loss was found",
+};

@@ -28,31 +28,16 @@ typedef struct explain_options {
     bool json, all_steps;
 } explain_options;
 
-static mics_status parse(cli_call *call, explain_options *options)
-{
-    const cli_option table[] = {
-        {"ranks", CLI_INT, "N", "ranks; default 1", &options->ranks, 1, CLI_MAX_RANKS},
-        {"nodes", CLI_INT, "M", "nodes of equally many ranks; default 1", &options->nodes, 1,
-         CLI_MAX_RANKS},
-        {"steps", CLI_INT, "N", "of N steps, whatever the file says", &options->steps, 1, 0},
-        CLI_SOURCE_OPTIONS(&options->source),
-        {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
-         0, 0},
-        {"all-steps", CLI_FLAG, NULL, "print the whole schedule, however long", &options->all_steps,
-         0, 0},
-        {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
-    };
-    const cli_spec spec = {
-        .verb = "explain",
-        .arguments = "RUN.json",
-        .about = about,
-        .options = table,
-        .option_count = sizeof table / sizeof table[0],
-        .min_arguments = 1,
-        .max_arguments = 1,
-    };
-    return cli_parse(call, &spec);
-}
+#define AT(member) offsetof(explain_options, member)
+static const cli_option flags[] = {
+    {"ranks", CLI_INT, "N", "ranks; default 1", AT(ranks), 1, CLI_MAX_RANKS},
+    {"nodes", CLI_INT, "M", "nodes of equally many ranks; default 1", AT(nodes), 1, CLI_MAX_RANKS},
+    {"steps", CLI_INT, "N", "of N steps, whatever the file says", AT(steps), 1, 0},
+    CLI_SOURCE_OPTIONS(explain_options),
+    CLI_SETS(explain_options),
+    {"all-steps", CLI_FLAG, NULL, "print the whole schedule, however long", AT(all_steps), 0, 0},
+    CLI_JSON(explain_options),
+};
 
 // ---- the report ----
 
@@ -417,12 +402,10 @@ static mics_status explain(cli_call *call, const explain_options *options, const
     return status;
 }
 
-mics_status cmd_explain(cli_call *call)
+static mics_status run_explain(cli_call *call)
 {
     explain_options options = {.ranks = 1, .nodes = 1};
-    MICS_TRY(parse(call, &options));
-    if (call->helped)
-        return MICS_OK;
+    MICS_TRY(cli_parse(call, &options));
     cli_sets sets = {0};
     mics_status status = cli_sets_init(&sets, call->memory, &options.sets, &options.source, 1);
     cli_sets_steps(&sets, options.steps);
@@ -431,3 +414,14 @@ mics_status cmd_explain(cli_call *call)
     cli_sets_fini(&sets);
     return status;
 }
+
+const cli_verb cmd_explain = {
+    .name = "explain",
+    .summary = "shows what a run would do: keys, mesh, memory, bytes, schedule",
+    .arguments = "RUN.json",
+    .about = about,
+    CLI_OPTIONS(flags),
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .run = run_explain,
+};

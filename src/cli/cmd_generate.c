@@ -5,7 +5,6 @@
 #include "mics/log.h"
 #include "mics/run.h"
 #include "printer.h"
-#include "signals.h"
 #include "work.h"
 #include <errno.h>
 #include <stdio.h>
@@ -39,76 +38,60 @@ typedef struct generate_options {
 } generate_options;
 
 // Refuses what means nothing where no text is drawn.
-static mics_status check_fill(const cli_call *call, const cli_spec *spec)
+static mics_status check_fill(const cli_call *call)
 {
     static const char *const known[] = {"fill", "threads", "json", "quiet"};
-    for (int32_t i = 0; i < spec->option_count; i++) {
+    for (int32_t i = 0; i < call->verb->option_count; i++) {
         bool means = (call->given >> i & 1) == 0;
         for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-            means = means || strcmp(spec->options[i].name, known[k]) == 0;
+            means = means || strcmp(call->verb->options[i].name, known[k]) == 0;
         if (!means)
             return mics_fail(MICS_ERR_INVALID,
                              "mics generate: --%s means nothing with --fill; leave one out",
-                             spec->options[i].name);
+                             call->verb->options[i].name);
     }
     return MICS_OK;
 }
 
-static mics_status parse(cli_call *call, generate_options *options)
-{
-    const cli_option table[] = {
-        {"prompt", CLI_TEXT, "TEXT", "text to continue; default: none", &options->prompt, 0, 0},
-        {"prompt-file", CLI_TEXT, "FILE", "the prompt is its text; -: standard input's",
-         &options->prompt_file, 0, 0},
-        {"fill", CLI_TEXT, "TEXT",
-         "of an encoder: the likeliest tokens for each mask token in TEXT", &options->fill, 0, 0},
-        {"tokens", CLI_INT, "N", "tokens to write; default 200", &options->sampling.tokens, 0, 0},
-        {"temperature", CLI_REAL, "T", "0: always the most likely token; default 0.8",
-         &options->sampling.temperature, 0, 0},
-        {"top-k", CLI_INT, "K", "draw among the K most likely tokens; 0: all; default 40",
-         &options->sampling.top_k, 0, 0},
-        {"top-p", CLI_POSITIVE, "P",
-         "of these among the likeliest that have this share of probability; default 1: all",
-         &options->sampling.top_p, 0, 1},
-        {"min-p", CLI_REAL, "P",
-         "of these among those with this share of the likeliest's probability; default 0: all",
-         &options->sampling.min_p, 0, 1},
-        {"repetition-penalty", CLI_POSITIVE, "R",
-         "above 1: tokens that the text has become less likely; default 1",
-         &options->sampling.repetition_penalty, 0, 0},
-        {"stop", CLI_EACH, "TEXT", "ends the text before TEXT; may be given again", &options->stops,
-         0, 0},
-        {"seed", CLI_INT, "S", "of the drawing; default 1", &options->seed, 0, 0},
-        {"samples", CLI_INT, "K",
-         "texts, computed together and printed when all have ended; the k-th is that of seed S + k "
-         "- 1",
-         &options->samples, 1, MAX_SAMPLES},
-        {"precision", CLI_TEXT, "fp32|bf16", "of weights in memory; default: as they are stored",
-         &options->precision, 0, 0},
-        {"threads", CLI_INT, "N", "default: all cores that the process may use", &options->threads,
-         1, MAX_THREADS},
-        {"stats", CLI_FLAG, NULL, "speed on standard error; by default where that is a terminal",
-         &options->stats, 0, 0},
-        {"json", CLI_FLAG, NULL, "print one JSON object, with the texts and the speed",
-         &options->json, 0, 0},
-        {"quiet", CLI_FLAG, NULL, "show neither progress nor speed", &options->quiet, 0, 0},
-        {"special-tokens", CLI_FLAG, NULL,
-         "special tokens that the prompt names are taken as such, not as text",
-         &options->sampling.special_tokens, 0, 0},
-    };
-    const cli_spec spec = {
-        .verb = "generate",
-        .arguments = "CHECKPOINT",
-        .about = about,
-        .options = table,
-        .option_count = sizeof table / sizeof table[0],
-        .min_arguments = 1,
-        .max_arguments = 1,
-        .notes = notes,
-    };
-    MICS_TRY(cli_parse(call, &spec));
-    return options->fill != NULL ? check_fill(call, &spec) : MICS_OK;
-}
+#define AT(member) offsetof(generate_options, member)
+static const cli_option flags[] = {
+    {"prompt", CLI_TEXT, "TEXT", "text to continue; default: none", AT(prompt), 0, 0},
+    {"prompt-file", CLI_TEXT, "FILE", "the prompt is its text; -: standard input's",
+     AT(prompt_file), 0, 0},
+    {"fill", CLI_TEXT, "TEXT", "of an encoder: the likeliest tokens for each mask token in TEXT",
+     AT(fill), 0, 0},
+    {"tokens", CLI_INT, "N", "tokens to write; default 200", AT(sampling.tokens), 0, 0},
+    {"temperature", CLI_REAL, "T", "0: always the most likely token; default 0.8",
+     AT(sampling.temperature), 0, 0},
+    {"top-k", CLI_INT, "K", "draw among the K most likely tokens; 0: all; default 40",
+     AT(sampling.top_k), 0, 0},
+    {"top-p", CLI_POSITIVE, "P",
+     "of these among the likeliest that have this share of probability; default 1: all",
+     AT(sampling.top_p), 0, 1},
+    {"min-p", CLI_REAL, "P",
+     "of these among those with this share of the likeliest's probability; default 0: all",
+     AT(sampling.min_p), 0, 1},
+    {"repetition-penalty", CLI_POSITIVE, "R",
+     "above 1: tokens that the text has become less likely; default 1",
+     AT(sampling.repetition_penalty), 0, 0},
+    {"stop", CLI_EACH, "TEXT", "ends the text before TEXT; may be given again", AT(stops), 0, 0},
+    {"seed", CLI_INT, "S", "of the drawing; default 1", AT(seed), 0, 0},
+    {"samples", CLI_INT, "K",
+     "texts, computed together and printed when all have ended; the k-th is that of seed S + k "
+     "- 1",
+     AT(samples), 1, MAX_SAMPLES},
+    {"precision", CLI_TEXT, "fp32|bf16", "of weights in memory; default: as they are stored",
+     AT(precision), 0, 0},
+    {"threads", CLI_INT, "N", "default: all cores that the process may use", AT(threads), 1,
+     MAX_THREADS},
+    {"stats", CLI_FLAG, NULL, "speed on standard error; by default where that is a terminal",
+     AT(stats), 0, 0},
+    {"json", CLI_FLAG, NULL, "print one JSON object, with the texts and the speed", AT(json), 0, 0},
+    {"quiet", CLI_FLAG, NULL, "show neither progress nor speed", AT(quiet), 0, 0},
+    {"special-tokens", CLI_FLAG, NULL,
+     "special tokens that the prompt names are taken as such, not as text",
+     AT(sampling.special_tokens), 0, 0},
+};
 
 // ---- the prompt ----
 
@@ -353,14 +336,26 @@ out:
     return status;
 }
 
-mics_status cmd_generate(cli_call *call)
+static mics_status run_generate(cli_call *call)
 {
     generate_options options = {
         .sampling = {.tokens = 200, .temperature = 0.8, .top_k = 40}, .seed = 1, .samples = 1};
-    MICS_TRY(parse(call, &options));
-    if (call->helped)
-        return MICS_OK;
-    cli_signals_word("the text is not complete");
-    MICS_TRY(cli_signals_start());
-    return options.fill != NULL ? fill(call, &options) : generate(call, &options);
+    MICS_TRY(cli_parse(call, &options));
+    if (options.fill == NULL)
+        return generate(call, &options);
+    MICS_TRY(check_fill(call));
+    return fill(call, &options);
 }
+
+const cli_verb cmd_generate = {
+    .name = "generate",
+    .summary = "writes text that continues a prompt",
+    .arguments = "CHECKPOINT",
+    .about = about,
+    CLI_OPTIONS(flags),
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .notes = notes,
+    .run = run_generate,
+    .stopped = "the text is not complete",
+};

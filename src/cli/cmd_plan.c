@@ -3,7 +3,6 @@
 // mics plan: which sharding and batch, how fast, at what price, before anything is rented.
 #include "cli.h"
 #include "plan.h"
-#include "signals.h"
 #include "source.h"
 #include "work.h"
 #include <string.h>
@@ -39,68 +38,53 @@ static const char notes[] =
     "  mics plan RUN.json --cluster cluster.json:8 --sweep nodes=1..64 --svg curve.svg\n"
     "--set train_batch_size=N sets the global batch; docs/plan.md says what is modelled.";
 
-#define PLAN_DEGREE(name, metavar, what, value)                                                    \
+#define PLAN_DEGREE(name, metavar, what, member)                                                   \
     {                                                                                              \
-        name, CLI_INT, metavar, "of megatron's plan: " what, value, 1, MAX_DEGREE                  \
+        name, CLI_INT, metavar, "of megatron's plan: " what, AT(member), 1, MAX_DEGREE             \
     }
 
-static mics_status parse(cli_call *call, plan_options *to)
-{
-    const cli_option table[] = {
-        {"cluster", CLI_EACH, "NAME:N", "cluster and its nodes, or FILE[:N]; several are compared",
-         &to->clusters, 0, 0},
-        {"tokens", CLI_REAL, "N", "tokens to train: days and price", &to->goal.tokens, 1, max_goal},
-        {"days", CLI_POSITIVE, "D", "time there is", &to->goal.days, 0, max_goal},
-        {"budget", CLI_POSITIVE, "USD", "money there is", &to->goal.usd, 0, max_goal},
-        {"failures-per-node-day", CLI_REAL, "X", "of a node; default: as published", &to->failures,
-         0, 10000},
-        {"checkpoint-bandwidth", CLI_POSITIVE, "GB/S", "of a node, to the disk of checkpoints",
-         &to->checkpoint_gb_per_s, 0, 100000},
-        {"restart-seconds", CLI_REAL, "S", "from a failure until checkpoints are read",
-         &to->restart_s, 0, 1000000},
-        {"spot-price", CLI_POSITIVE, "USD", "of a spot node and hour",
-         &to->goal.losses.spot_usd_per_node_hour, 0, 100000},
-        {"preemptions-per-node-day", CLI_REAL, "X", "of a spot node", &to->preemptions, 0, 10000},
-        {"list", CLI_FLAG, NULL, "print the catalogue's clusters", &to->list, 0, 0},
-        {"top", CLI_INT, "N", "plans to show; default 5", &to->top, 1, 100},
-        {"precision", CLI_TEXT, "WHAT",
-         "auto, bf16, fp16, fp8, mixed, tf32 or fp32; default: the run file's", &to->precision, 0,
-         0},
-        {"attention", CLI_TEXT, "KERNEL",
-         "unfused, flash1, flash2, flash3 or cudnn; default: the GPU's usual one", &to->attention,
-         0, 0},
-        {"kernels", CLI_TEXT, "WHAT",
-         "separate, as of PyTorch without torch.compile, or fused; default: between the two",
-         &to->kernels, 0, 0},
-        {"reserve", CLI_REAL, "GIB", "memory of a GPU to leave free; default 1 % of it",
-         &to->reserve_gib, 0, MAX_RESERVE_GIB},
-        PLAN_DEGREE("tensor", "T", "tensor-parallel ranks", &to->tensor),
-        PLAN_DEGREE("pipeline", "P", "pipeline stages", &to->pipeline),
-        PLAN_DEGREE("virtual", "V", "chunks of a stage, interleaved", &to->virtual_stages),
-        PLAN_DEGREE("context", "C", "context-parallel ranks", &to->context),
-        PLAN_DEGREE("expert", "E", "expert-parallel ranks", &to->expert),
-        {"sweep", CLI_TEXT, "WHAT", "curves: nodes=1..64, nodes=2,4,6, or P", &to->sweep, 0, 0},
-        {"svg", CLI_TEXT, "FILE",
-         "write a picture: of the sweep, or of the clusters' time and price", &to->svg, 0, 0},
-        {"steps", CLI_INT, "N", "of a run of N steps, whatever the file says", &to->steps, 1, 0},
-        CLI_SOURCE_OPTIONS(&to->source),
-        {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &to->sets, 0, 0},
-        {"wide", CLI_FLAG, NULL, "tables of more than 120 columns, with every figure", &to->wide, 0,
-         0},
-        {"json", CLI_FLAG, NULL, "print one JSON object", &to->json, 0, 0},
-        {"quiet", CLI_FLAG, NULL, "show no progress", &to->quiet, 0, 0},
-    };
-    const cli_spec spec = {
-        .verb = "plan",
-        .arguments = "RUN.json|config.json",
-        .about = about,
-        .options = table,
-        .option_count = sizeof table / sizeof table[0],
-        .max_arguments = 1,
-        .notes = notes,
-    };
-    return cli_parse(call, &spec);
-}
+#define AT(member) offsetof(plan_options, member)
+static const cli_option flags[] = {
+    {"cluster", CLI_EACH, "NAME:N", "cluster and its nodes, or FILE[:N]; several are compared",
+     AT(clusters), 0, 0},
+    {"tokens", CLI_REAL, "N", "tokens to train: days and price", AT(goal.tokens), 1, max_goal},
+    {"days", CLI_POSITIVE, "D", "time there is", AT(goal.days), 0, max_goal},
+    {"budget", CLI_POSITIVE, "USD", "money there is", AT(goal.usd), 0, max_goal},
+    {"failures-per-node-day", CLI_REAL, "X", "of a node; default: as published", AT(failures), 0,
+     10000},
+    {"checkpoint-bandwidth", CLI_POSITIVE, "GB/S", "of a node, to the disk of checkpoints",
+     AT(checkpoint_gb_per_s), 0, 100000},
+    {"restart-seconds", CLI_REAL, "S", "from a failure until checkpoints are read", AT(restart_s),
+     0, 1000000},
+    {"spot-price", CLI_POSITIVE, "USD", "of a spot node and hour",
+     AT(goal.losses.spot_usd_per_node_hour), 0, 100000},
+    {"preemptions-per-node-day", CLI_REAL, "X", "of a spot node", AT(preemptions), 0, 10000},
+    {"list", CLI_FLAG, NULL, "print the catalogue's clusters", AT(list), 0, 0},
+    {"top", CLI_INT, "N", "plans to show; default 5", AT(top), 1, 100},
+    {"precision", CLI_TEXT, "WHAT",
+     "auto, bf16, fp16, fp8, mixed, tf32 or fp32; default: the run file's", AT(precision), 0, 0},
+    {"attention", CLI_TEXT, "KERNEL",
+     "unfused, flash1, flash2, flash3 or cudnn; default: the GPU's usual one", AT(attention), 0, 0},
+    {"kernels", CLI_TEXT, "WHAT",
+     "separate, as of PyTorch without torch.compile, or fused; default: between the two",
+     AT(kernels), 0, 0},
+    {"reserve", CLI_REAL, "GIB", "memory of a GPU to leave free; default 1 % of it",
+     AT(reserve_gib), 0, MAX_RESERVE_GIB},
+    PLAN_DEGREE("tensor", "T", "tensor-parallel ranks", tensor),
+    PLAN_DEGREE("pipeline", "P", "pipeline stages", pipeline),
+    PLAN_DEGREE("virtual", "V", "chunks of a stage, interleaved", virtual_stages),
+    PLAN_DEGREE("context", "C", "context-parallel ranks", context),
+    PLAN_DEGREE("expert", "E", "expert-parallel ranks", expert),
+    {"sweep", CLI_TEXT, "WHAT", "curves: nodes=1..64, nodes=2,4,6, or P", AT(sweep), 0, 0},
+    {"svg", CLI_TEXT, "FILE", "write a picture: of the sweep, or of the clusters' time and price",
+     AT(svg), 0, 0},
+    {"steps", CLI_INT, "N", "of a run of N steps, whatever the file says", AT(steps), 1, 0},
+    CLI_SOURCE_OPTIONS(plan_options),
+    CLI_SETS(plan_options),
+    {"wide", CLI_FLAG, NULL, "tables of more than 120 columns, with every figure", AT(wide), 0, 0},
+    CLI_JSON(plan_options),
+    {"quiet", CLI_FLAG, NULL, "show no progress", AT(quiet), 0, 0},
+};
 
 // What is given as 0 is none, and not the default.
 static double given(double value)
@@ -205,7 +189,7 @@ static mics_status check_spot(const mics_plan *plan, const plan_options *options
                      plan->cluster.name);
 }
 
-static mics_status run_plan(cli_call *call, const plan_options *options, cli_work *work)
+static mics_status plan(cli_call *call, const plan_options *options, cli_work *work)
 {
     mics_plan_spec spec = {
         .sets = options->joined.items,
@@ -246,31 +230,39 @@ static mics_status run_plan(cli_call *call, const plan_options *options, cli_wor
     return status;
 }
 
-mics_status cmd_plan(cli_call *call)
+static mics_status run_plan(cli_call *call)
 {
     plan_options options = {
         .top = 5, .reserve_gib = -1, .failures = -1, .restart_s = -1, .preemptions = -1};
-    MICS_TRY(parse(call, &options));
-    if (call->helped)
-        return MICS_OK;
+    MICS_TRY(cli_parse(call, &options));
     MICS_TRY(check_losses(&options));
     take_losses(&options);
-    if (!options.list) {
-        cli_work work = {0};
-        cli_signals_word("nothing was written");
-        MICS_TRY(cli_signals_start());
-        mics_status status =
-            cli_sets_init(&options.joined, call->memory, &options.sets, &options.source, 1);
-        cli_sets_steps(&options.joined, options.steps);
-        if (status == MICS_OK)
-            status = run_plan(call, &options, &work);
-        cli_sets_fini(&options.joined);
-        cli_work_close(&work);
-        return status;
+    if (options.list) {
+        cli_report report = report_of(&options);
+        if (call->arguments.count > 0)
+            return mics_fail(MICS_ERR_INVALID, "--list prints the whole catalogue; remove %s",
+                             call->arguments.items[0]);
+        return cli_plan_list(&report, call->memory);
     }
-    if (call->arguments.count > 0)
-        return mics_fail(MICS_ERR_INVALID, "--list prints the whole catalogue; remove %s",
-                         call->arguments.items[0]);
-    cli_report report = report_of(&options);
-    return cli_plan_list(&report, call->memory);
+    cli_work work = {0};
+    mics_status status =
+        cli_sets_init(&options.joined, call->memory, &options.sets, &options.source, 1);
+    cli_sets_steps(&options.joined, options.steps);
+    if (status == MICS_OK)
+        status = plan(call, &options, &work);
+    cli_sets_fini(&options.joined);
+    cli_work_close(&work);
+    return status;
 }
+
+const cli_verb cmd_plan = {
+    .name = "plan",
+    .summary = "which sharding and batch for a cluster, how fast, at what price",
+    .arguments = "RUN.json|config.json",
+    .about = about,
+    CLI_OPTIONS(flags),
+    .max_arguments = 1,
+    .notes = notes,
+    .run = run_plan,
+    .stopped = "nothing was written",
+};

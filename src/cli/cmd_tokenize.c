@@ -5,7 +5,6 @@
 #include "cli.h"
 #include "io/data/data.h"
 #include "printer.h"
-#include "signals.h"
 #include <unistd.h>
 
 static const char about[] =
@@ -19,41 +18,23 @@ typedef struct tokenize_options {
     bool add_special_tokens, json, quiet;
 } tokenize_options;
 
-static mics_status parse(cli_call *call, tokenize_options *options)
-{
-    const cli_option table[] = {
-        {"tokenizer", CLI_TEXT, "bytes|FILE",
-         "\"bytes\" (default), a tokenizer.json or its folder, or BERT's vocab.txt",
-         &options->tokenizer, 0, 0},
-        {"out", CLI_TEXT, "SHARD.bin", "the shard; must not exist", &options->out, 0, 0},
-        {"text-field", CLI_TEXT, "NAME",
-         "field of JSON Lines (.jsonl) that holds the text; default \"text\"", &options->text_field,
-         0, 0},
-        {"dtype", CLI_TEXT, "TYPE", "of .bin files without a header, as \"uint16\"",
-         &options->dtype, 0, 0},
-        {"threads", CLI_INT, "N", "default: all cores that the process may use", &options->threads,
-         1, 256},
-        {"add-special-tokens", CLI_FLAG, NULL,
-         "around each text, what the tokenizer.json's post_processor puts there, and no separator",
-         &options->add_special_tokens, 0, 0},
-        {"json", CLI_FLAG, NULL, "print one JSON object", &options->json, 0, 0},
-        {"quiet", CLI_FLAG, NULL, "print nothing but warnings and errors, and show no progress",
-         &options->quiet, 0, 0},
-    };
-    const cli_spec spec = {
-        .verb = "tokenize",
-        .arguments = "FILES...",
-        .about = about,
-        .options = table,
-        .option_count = sizeof table / sizeof table[0],
-        .min_arguments = 1,
-        .max_arguments = INT32_MAX,
-    };
-    MICS_TRY(cli_parse(call, &spec));
-    if (!call->helped && options->out == NULL)
-        return mics_fail(MICS_ERR_INVALID, "mics tokenize: --out SHARD.bin is missing");
-    return MICS_OK;
-}
+#define AT(member) offsetof(tokenize_options, member)
+static const cli_option flags[] = {
+    {"tokenizer", CLI_TEXT, "bytes|FILE",
+     "\"bytes\" (default), a tokenizer.json or its folder, or BERT's vocab.txt", AT(tokenizer), 0,
+     0},
+    {"out", CLI_TEXT, "SHARD.bin", "the shard; must not exist", AT(out), 0, 0},
+    {"text-field", CLI_TEXT, "NAME",
+     "field of JSON Lines (.jsonl) that holds the text; default \"text\"", AT(text_field), 0, 0},
+    {"dtype", CLI_TEXT, "TYPE", "of .bin files without a header, as \"uint16\"", AT(dtype), 0, 0},
+    {"threads", CLI_INT, "N", "default: all cores that the process may use", AT(threads), 1, 256},
+    {"add-special-tokens", CLI_FLAG, NULL,
+     "around each text, what the tokenizer.json's post_processor puts there, and no separator",
+     AT(add_special_tokens), 0, 0},
+    CLI_JSON(tokenize_options),
+    {"quiet", CLI_FLAG, NULL, "print nothing but warnings and errors, and show no progress",
+     AT(quiet), 0, 0},
+};
 
 static void print_result(const tokenize_options *options, int64_t tokens, int32_t vocab)
 {
@@ -102,13 +83,24 @@ out:
     return status;
 }
 
-mics_status cmd_tokenize(cli_call *call)
+static mics_status run_tokenize(cli_call *call)
 {
     tokenize_options options = {.tokenizer = "bytes"};
-    MICS_TRY(parse(call, &options));
-    if (call->helped)
-        return MICS_OK;
+    MICS_TRY(cli_parse(call, &options));
+    if (options.out == NULL)
+        return mics_fail(MICS_ERR_INVALID, "mics tokenize: --out SHARD.bin is missing");
     cli_log_quiet(options.quiet);
-    MICS_TRY(cli_signals_start()); // so that a signal leaves no half a file
     return tokenize(call, &options);
 }
+
+const cli_verb cmd_tokenize = {
+    .name = "tokenize",
+    .summary = "makes a token shard from text",
+    .arguments = "FILES...",
+    .about = about,
+    CLI_OPTIONS(flags),
+    .min_arguments = 1,
+    .max_arguments = INT32_MAX,
+    .run = run_tokenize,
+    .stopped = "",
+};

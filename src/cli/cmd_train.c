@@ -27,39 +27,25 @@ typedef struct train_options {
     bool json, quiet;
 } train_options;
 
-static mics_status parse(cli_call *call, train_options *options)
-{
-    const cli_option table[] = {
-        {"ranks", CLI_INT, "N", "ranks, as threads of this process; default 1", &options->ranks, 1,
-         CLI_MAX_RANKS},
-        {"nodes", CLI_INT, "M", "treat the ranks as M nodes; default: what MPI finds, or 1",
-         &options->nodes, 1, CLI_MAX_RANKS},
-        {"steps", CLI_INT, "N", "end after step N, whatever the file says", &options->steps, 1, 0},
-        {"resume", CLI_TEXT, "auto|none|DIR",
-         "resume from the newest good checkpoint of the output folder, if there is one (auto, the "
-         "default), from none, or from DIR",
-         &options->resume, 0, 0},
-        {"out", CLI_TEXT, "DIR", "output folder", &options->out, 0, 0},
-        CLI_SOURCE_OPTIONS(&options->source),
-        {"set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated", &options->sets,
-         0, 0},
-        {"json", CLI_FLAG, NULL, "print one JSON object at the end, and progress on standard error",
-         &options->json, 0, 0},
-        {"quiet", CLI_FLAG, NULL, "print nothing but warnings, errors and what --json does",
-         &options->quiet, 0, 0},
-    };
-    const cli_spec spec = {
-        .verb = "train",
-        .arguments = "RUN.json",
-        .about = about,
-        .options = table,
-        .option_count = sizeof table / sizeof table[0],
-        .min_arguments = 1,
-        .max_arguments = 1,
-        .notes = notes,
-    };
-    return cli_parse(call, &spec);
-}
+#define AT(member) offsetof(train_options, member)
+static const cli_option flags[] = {
+    {"ranks", CLI_INT, "N", "ranks, as threads of this process; default 1", AT(ranks), 1,
+     CLI_MAX_RANKS},
+    {"nodes", CLI_INT, "M", "treat the ranks as M nodes; default: what MPI finds, or 1", AT(nodes),
+     1, CLI_MAX_RANKS},
+    {"steps", CLI_INT, "N", "end after step N, whatever the file says", AT(steps), 1, 0},
+    {"resume", CLI_TEXT, "auto|none|DIR",
+     "resume from the newest good checkpoint of the output folder, if there is one (auto, the "
+     "default), from none, or from DIR",
+     AT(resume), 0, 0},
+    {"out", CLI_TEXT, "DIR", "output folder", AT(out), 0, 0},
+    CLI_SOURCE_OPTIONS(train_options),
+    CLI_SETS(train_options),
+    {"json", CLI_FLAG, NULL, "print one JSON object at the end, and progress on standard error",
+     AT(json), 0, 0},
+    {"quiet", CLI_FLAG, NULL, "print nothing but warnings, errors and what --json does", AT(quiet),
+     0, 0},
+};
 
 // --steps and --out are sets too, after the user's own. The caller closes `sets`, in any case.
 static mics_status join_sets(mics_memory *memory, const train_options *options, cli_sets *sets)
@@ -216,7 +202,7 @@ static mics_status open_job(cli_call *call, const train_options *options, mics_s
     return status;
 }
 
-mics_status cmd_train(cli_call *call)
+static mics_status run_train(cli_call *call)
 {
     train_options options = {0};
     mics_job *job = NULL;
@@ -224,18 +210,10 @@ mics_status cmd_train(cli_call *call)
     signal(SIGPIPE, SIG_IGN);
     // Until the world is open this process does not know whether it is the one that speaks.
     mics_log_hold(mics_job_is_launched());
-    const mics_status parsed = parse(call, &options);
-    if (call->helped)
-        return MICS_OK;
+    const mics_status parsed = cli_parse(call, &options);
     cli_log_quiet(options.quiet);
-    cli_signals_word("no step was trained");
-    mics_status status = cli_signals_start();
-    if (status != MICS_OK) {
-        mics_log_release(true, -1);
-        return status;
-    }
     cli_train self = {.memory = call->memory, .json = options.json, .quiet = options.quiet};
-    status = open_job(call, &options, parsed, &self, &job);
+    mics_status status = open_job(call, &options, parsed, &self, &job);
     const bool first = status == MICS_OK && mics_job_facts_get(job).first_rank == 0;
     if (status == MICS_OK && mics_job_facts_get(job).finished) {
         if (first)
@@ -249,3 +227,16 @@ mics_status cmd_train(cli_call *call)
     const mics_status closed = mics_job_close(job);
     return status != MICS_OK ? status : closed;
 }
+
+const cli_verb cmd_train = {
+    .name = "train",
+    .summary = "trains a model",
+    .arguments = "RUN.json",
+    .about = about,
+    CLI_OPTIONS(flags),
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .notes = notes,
+    .run = run_train,
+    .stopped = "no step was trained",
+};

@@ -17,31 +17,18 @@ static const char notes[] =
 
 static const double PROGRESS_EVERY_US = 5e6;
 
-typedef struct verify_print {
+typedef struct verify_options {
     cli_report report;
     bool quiet;
     double shown_us; // when progress was shown last
-} verify_print;
+} verify_options;
 
-static mics_status parse(cli_call *call, verify_print *print)
-{
-    const cli_option table[] = {
-        {"json", CLI_FLAG, NULL, "print one JSON object", &print->report.json, 0, 0},
-        {"quiet", CLI_FLAG, NULL, "print nothing but what is wrong, and show no progress",
-         &print->quiet, 0, 0},
-    };
-    const cli_spec spec = {
-        .verb = "verify",
-        .arguments = "PATH",
-        .about = about,
-        .options = table,
-        .option_count = sizeof table / sizeof table[0],
-        .min_arguments = 1,
-        .max_arguments = 1,
-        .notes = notes,
-    };
-    return cli_parse(call, &spec);
-}
+#define AT(member) offsetof(verify_options, member)
+static const cli_option flags[] = {
+    {"json", CLI_FLAG, NULL, "print one JSON object", AT(report.json), 0, 0},
+    {"quiet", CLI_FLAG, NULL, "print nothing but what is wrong, and show no progress", AT(quiet), 0,
+     0},
+};
 
 enum { DEPTH_OF_ITEMS = 2 };
 
@@ -56,7 +43,7 @@ static void begin_item(cli_report *r)
 
 static void print_problem(void *ctx, const char *line)
 {
-    cli_report *r = &((verify_print *)ctx)->report;
+    cli_report *r = &((verify_options *)ctx)->report;
     cli_print(r, "%s\n", line);
     begin_item(r);
     CLI_ROW(r, cli_words(NULL, line));
@@ -64,7 +51,7 @@ static void print_problem(void *ctx, const char *line)
 
 static void show_progress(void *ctx, const char *path, int64_t done, int64_t bytes)
 {
-    verify_print *print = ctx;
+    verify_options *print = ctx;
     const double now_us = mics_clock_us();
     if (now_us - print->shown_us < PROGRESS_EVERY_US)
         return;
@@ -89,7 +76,7 @@ static void print_item_line(const cli_report *r, const mics_verified *what)
 
 static void print_item(void *ctx, const mics_verified *what)
 {
-    verify_print *print = ctx;
+    verify_options *print = ctx;
     cli_report *r = &print->report;
     if (!print->quiet || what->problems > 0)
         print_item_line(r, what);
@@ -103,7 +90,7 @@ static void print_item(void *ctx, const mics_verified *what)
     cli_close(r);
 }
 
-static mics_status verify(cli_call *call, verify_print *print)
+static mics_status verify(cli_call *call, verify_options *print)
 {
     const char *path = call->arguments.items[0];
     cli_report *r = &print->report;
@@ -129,12 +116,22 @@ static mics_status verify(cli_call *call, verify_print *print)
                      (int)found.checkpoints);
 }
 
-mics_status cmd_verify(cli_call *call)
+static mics_status run_verify(cli_call *call)
 {
-    verify_print print = {.shown_us = mics_clock_us()};
-    MICS_TRY(parse(call, &print));
-    if (call->helped)
-        return MICS_OK;
+    verify_options print = {.shown_us = mics_clock_us()};
+    MICS_TRY(cli_parse(call, &print));
     cli_log_quiet(print.quiet);
     return verify(call, &print);
 }
+
+const cli_verb cmd_verify = {
+    .name = "verify",
+    .summary = "every checksum and invariant of a checkpoint, or of all of a run's",
+    .arguments = "PATH",
+    .about = about,
+    CLI_OPTIONS(flags),
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .notes = notes,
+    .run = run_verify,
+};

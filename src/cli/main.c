@@ -13,20 +13,9 @@
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 }; // and CLI_EXIT_STOPPED
 enum { MAX_VERBS = 32 };
 
-// In the order of the help.
-static const cli_verb_entry verbs[] = {
-    {"train", "trains a model", cmd_train},
-    {"explain", "shows what a run would do: keys, mesh, memory, bytes, schedule", cmd_explain},
-    {"plan", "which sharding and batch for a cluster, how fast, at what price", cmd_plan},
-    {"generate", "writes text that continues a prompt", cmd_generate},
-    {"eval", "loss and perplexity of a checkpoint on a text", cmd_eval},
-    {"verify", "every checksum and invariant of a checkpoint, or of all of a run's", cmd_verify},
-    {"tokenize", "makes a token shard from text", cmd_tokenize},
-    {"convert", "makes Hugging Face safetensors from a checkpoint", cmd_convert},
-    {"bench", "measures links and computation for a cluster file", cmd_bench},
-    {"doctor", "what this build and this machine can do", cmd_doctor},
-    {"completion", "prints a script that completes verbs and flags in a shell", cmd_completion},
-    {NULL, NULL, NULL},
+const cli_verb *const cli_verbs[] = {
+    &cmd_train,    &cmd_explain, &cmd_plan,  &cmd_generate, &cmd_eval,       &cmd_verify,
+    &cmd_tokenize, &cmd_convert, &cmd_bench, &cmd_doctor,   &cmd_completion, NULL,
 };
 
 // Before anything runs, what is wrong is the usage, the configuration, a file it names, or a
@@ -57,22 +46,22 @@ static void print_usage(void)
     printf("mics %s: trains transformers with MiCS sharding on clusters of unequal links\n\n"
            "usage: mics VERB [arguments] [flags]\n\n",
            MICS_VERSION);
-    for (const cli_verb_entry *verb = verbs; verb->name != NULL; verb++)
-        printf("  %-10s %s\n", verb->name, verb->about);
+    for (const cli_verb *const *verb = cli_verbs; *verb != NULL; verb++)
+        printf("  %-10s %s\n", (*verb)->name, (*verb)->summary);
     printf("\nmics VERB --help lists a verb's flags; mics --version prints the version.\n"
            "Exit status: 0 good, 1 failed, 2 wrong usage or configuration,\n"
            "75 stopped as asked, with the state saved: start it again to resume.\n");
 }
 
-static const cli_verb_entry *find_verb(const char *name)
+static const cli_verb *find_verb(const char *name)
 {
     const char *names[MAX_VERBS];
     int32_t count = 0;
-    for (const cli_verb_entry *verb = verbs; verb->name != NULL; verb++) {
-        if (strcmp(verb->name, name) == 0)
-            return verb;
+    for (const cli_verb *const *verb = cli_verbs; *verb != NULL; verb++) {
+        if (strcmp((*verb)->name, name) == 0)
+            return *verb;
         if (count < MAX_VERBS)
-            names[count++] = verb->name;
+            names[count++] = (*verb)->name;
     }
     const char *near = cli_nearest(name, names, count);
     if (near != NULL)
@@ -82,15 +71,42 @@ static const cli_verb_entry *find_verb(const char *name)
     return NULL;
 }
 
+// A verb of two words begins with the verb's own.
+static void find_part(cli_call *call)
+{
+    const size_t first = strlen(call->verb->name) + 1;
+    for (const cli_verb *const *part = call->verb->parts; part != NULL && *part != NULL; part++) {
+        if (call->argc > 0 && strcmp(call->argv[0], (*part)->name + first) == 0) {
+            call->verb = *part;
+            call->argc--;
+            call->argv++;
+            return;
+        }
+    }
+}
+
+static mics_status run_call(cli_call *call)
+{
+    if (call->verb->stopped != NULL) {
+        cli_signals_word(call->verb->stopped);
+        MICS_TRY(cli_signals_start());
+    }
+    return call->verb->run(call);
+}
+
 static int run_verb(const char *name, int argc, char **argv)
 {
-    const cli_verb_entry *found = find_verb(name);
-    cli_call call = {.argc = argc, .argv = argv, .verbs = verbs};
-    if (found == NULL)
+    cli_call call = {.argc = argc, .argv = argv, .verb = find_verb(name)};
+    if (call.verb == NULL)
         return EXIT_USAGE;
+    find_part(&call);
+    if (cli_asks_help(&call)) {
+        cli_print_help(call.verb);
+        return EXIT_GOOD;
+    }
     if (mics_memory_open(&call.memory) != MICS_OK)
         return EXIT_FAILED;
-    const mics_status status = found->run(&call);
+    const mics_status status = run_call(&call);
     for (int32_t i = 0; i < call.list_count; i++)
         mics_free(call.memory, call.lists[i]);
     mics_memory_close(call.memory);

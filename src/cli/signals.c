@@ -71,7 +71,7 @@ static const char *name_of(int number)
 static void say_word(int number)
 {
     const char *word = atomic_load(&last_word);
-    if (word == NULL || mics_job_is_launched())
+    if (word == NULL || *word == '\0' || mics_job_is_launched())
         return; // the launcher says it
     fprintf(stderr, "%smics: stopped by %s; %s\n", isatty(STDERR_FILENO) ? "\n" : "",
             name_of(number), word);

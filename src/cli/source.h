@@ -13,22 +13,22 @@ typedef struct cli_source {
     cli_list data;
 } cli_source;
 
-// Rows of a table of options.
-#define CLI_SOURCE_ROW(name, kind, value, help, target)                                            \
+// Rows of a table of options; `type` is the structure of the verb's, with a `source`.
+#define CLI_SOURCE_ROW(name, kind, value, help, type, member)                                      \
     {                                                                                              \
-        name, kind, value, help, target, 0, 0                                                      \
+        name, kind, value, help, offsetof(type, source.member), 0, 0                               \
     }
-#define CLI_SOURCE_OPTIONS(source)                                                                 \
+#define CLI_SOURCE_OPTIONS(type)                                                                   \
     CLI_SOURCE_ROW("model", CLI_TEXT, "CONFIG|FOLDER",                                             \
-                   "model.config: a config.json or its folder", &(source)->model),                 \
+                   "model.config: a config.json or its folder", type, model),                      \
         CLI_SOURCE_ROW("data", CLI_MANY, "FILE...", "data.train: texts, globs or token shards",    \
-                       &(source)->data),                                                           \
+                       type, data),                                                                \
         CLI_SOURCE_ROW("text-field", CLI_TEXT, "NAME",                                             \
-                       "data.text_field: field of JSON Lines that holds the text",                 \
-                       &(source)->text_field),                                                     \
+                       "data.text_field: field of JSON Lines that holds the text", type,           \
+                       text_field),                                                                \
         CLI_SOURCE_ROW("tokenizer", CLI_TEXT, "FILE|FOLDER",                                       \
-                       "data.tokenizer: a tokenizer.json, a vocab.txt, or its folder",             \
-                       &(source)->tokenizer)
+                       "data.tokenizer: a tokenizer.json, a vocab.txt, or its folder", type,       \
+                       tokenizer)
 
 // The user's own sets, and behind them those of the flags.
 typedef struct cli_sets {
