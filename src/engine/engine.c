@@ -12,6 +12,7 @@
 #include "engine/state.h"
 #include "engine/status.h"
 #include "engine/streams.h"
+#include "engine/verdict.h"
 #include "engine/watch.h"
 #include "mics/log.h"
 #include <math.h>

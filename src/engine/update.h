@@ -1,0 +1,14 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The optimizer's steps. Nothing where the newest step left the parameters alone.
+#ifndef MICS_ENGINE_UPDATE_H
+#define MICS_ENGINE_UPDATE_H
+
+#include "engine/internal.h"
+
+/* The momentum of the matrices of a unit that are made orthogonal, and its copies for their owners. */
+void run_momentum(mics_engine *engine, int32_t unit);
+
+void run_update(mics_engine *engine, int32_t unit);
+
+#endif
