@@ -117,13 +117,13 @@ static size_t trimmed(const char *path)
     return end;
 }
 
-mics_status mics_file_make_new_dirs(mics_memory *memory, const char *path, int32_t *made_out)
+mics_status mics_file_make_dirs(mics_memory *memory, const char *path, int32_t *made_out)
 {
-    *made_out = 0;
-    if (path[0] == '\0')
-        return mics_fail(MICS_ERR_INVALID, "the name of a folder to make is empty");
+    int32_t made = 0;
     char *copy = NULL;
-    mics_status status = mics_strdup(memory, path, &copy);
+    mics_status status = path[0] != '\0'
+                             ? mics_strdup(memory, path, &copy)
+                             : mics_fail(MICS_ERR_INVALID, "the name of a folder to make is empty");
     const size_t end = trimmed(path);
     if (status == MICS_OK)
         copy[end] = '\0';
@@ -132,17 +132,13 @@ mics_status mics_file_make_new_dirs(mics_memory *memory, const char *path, int32
         if ((kept != '/' && kept != '\0') || copy[i - 1] == '/')
             continue;
         copy[i] = '\0';
-        status = make_dir(copy, made_out);
+        status = make_dir(copy, &made);
         copy[i] = kept;
     }
     mics_free(memory, copy);
+    if (made_out != NULL)
+        *made_out = made;
     return status;
-}
-
-mics_status mics_file_make_dirs(mics_memory *memory, const char *path)
-{
-    int32_t made = 0;
-    return mics_file_make_new_dirs(memory, path, &made);
 }
 
 void mics_file_remove_dirs(mics_memory *memory, const char *path, int32_t made)
@@ -168,18 +164,17 @@ static mics_status write_failed(const char *path, int64_t bytes, int cause)
 {
     char text[32];
     mics_size_text((double)bytes, text, sizeof text);
-    bool full = cause == ENOSPC || cause == EDQUOT;
     return mics_fail(mics_status_of_errno(cause), "%s: cannot write %lld bytes (%s): %s%s", path,
-                     (long long)bytes, text, strerror(cause), full ? "; free space there" : "");
+                     (long long)bytes, text, strerror(cause),
+                     cause == ENOSPC || cause == EDQUOT ? "; free space there" : "");
 }
 
 // Refuses what the process's file size limit forbids: passing it raises SIGXFSZ, which kills.
 static mics_status check_size_limit(const char *path, int64_t bytes)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        return MICS_OK;
-    if ((uint64_t)bytes <= (uint64_t)limit.rlim_cur)
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        (uint64_t)bytes <= (uint64_t)limit.rlim_cur)
         return MICS_OK;
     return mics_fail(MICS_ERR_IO,
                      "%s: cannot write %lld bytes: the file size limit of this process (ulimit -f) "
@@ -197,6 +192,8 @@ mics_status mics_file_reserve(int fd, const char *path, int64_t bytes)
                                                                 : MICS_OK;
 }
 
+// Creates a file, and reserves its bytes, so that a full disk or a file size limit shows before the
+// first is written.
 static mics_status create(const char *path, int flags, int64_t bytes, int *fd_out)
 {
     MICS_TRY(check_size_limit(path, bytes));
@@ -205,18 +202,13 @@ static mics_status create(const char *path, int flags, int64_t bytes, int *fd_ou
         return mics_fail(mics_status_of_errno(errno), "%s: cannot create: %s", path,
                          strerror(errno));
     const mics_status status = mics_file_reserve(fd, path, bytes);
-    if (status != MICS_OK) {
+    if (status == MICS_OK) {
+        *fd_out = fd;
+    } else {
         close(fd);
         unlink(path);
-        return status;
     }
-    *fd_out = fd;
-    return MICS_OK;
-}
-
-mics_status mics_file_create(const char *path, int64_t bytes, int *fd_out)
-{
-    return create(path, O_TRUNC, bytes, fd_out);
+    return status;
 }
 
 mics_status mics_file_create_new(const char *path, int64_t bytes, int *fd_out)
@@ -275,19 +267,17 @@ mics_status mics_file_open_read(const char *path, int *fd_out, int64_t *bytes_ou
         return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", path, strerror(errno));
     struct stat info;
     int cause = fstat(fd, &info) == 0 ? 0 : errno;
-    if (cause == 0 && !S_ISREG(info.st_mode)) {
-        close(fd);
-        return mics_fail(MICS_ERR_IO, "%s: is %s, not a regular file", path,
-                         S_ISDIR(info.st_mode) ? "a folder" : "a device or the like");
+    if (cause == 0 && S_ISREG(info.st_mode)) {
+        *fd_out = fd;
+        *bytes_out = info.st_size;
+        return MICS_OK;
     }
-    if (cause != 0) {
-        close(fd);
+    close(fd);
+    if (cause != 0)
         return mics_fail(mics_status_of_errno(cause), "%s: cannot look at it: %s", path,
                          strerror(cause));
-    }
-    *fd_out = fd;
-    *bytes_out = info.st_size;
-    return MICS_OK;
+    return mics_fail(MICS_ERR_IO, "%s: is %s, not a regular file", path,
+                     S_ISDIR(info.st_mode) ? "a folder" : "a device or the like");
 }
 
 mics_status mics_file_read_up_to(int fd, const char *path, void *data, size_t bytes, int64_t offset,
@@ -329,9 +319,9 @@ mics_status mics_file_read_whole(mics_memory *memory, const char *path, size_t m
     mics_status status = MICS_OK;
     MICS_TRY(mics_file_open_read(path, &fd, &bytes));
     if ((uint64_t)bytes > max_bytes)
-        status = mics_fail(MICS_ERR_FORMAT, "%s: has %lld bytes, more than the %zu expected of it",
-                           path, (long long)bytes, max_bytes);
-    MICS_TRY_OUT(status);
+        MICS_TRY_OUT(mics_fail(MICS_ERR_FORMAT,
+                               "%s: has %lld bytes, more than the %zu expected of it", path,
+                               (long long)bytes, max_bytes));
     MICS_TRY_OUT(MICS_NEW(memory, bytes + 1, &text));
     MICS_TRY_OUT(mics_file_read_at(fd, path, text, (size_t)bytes, 0));
     *text_out = text;
@@ -346,7 +336,7 @@ out:
 mics_status mics_file_write_whole(const char *path, const void *data, size_t bytes)
 {
     int fd = -1;
-    MICS_TRY(mics_file_create(path, (int64_t)bytes, &fd));
+    MICS_TRY(create(path, O_TRUNC, (int64_t)bytes, &fd));
     mics_status status = mics_file_write_at(fd, path, data, bytes, 0);
     status = mics_file_close_written(fd, path, status);
     if (status != MICS_OK)
@@ -359,11 +349,10 @@ mics_status mics_file_write_whole(const char *path, const void *data, size_t byt
 static const char aside_end[] = ".tmp";
 enum { SECRET_DIGITS = sizeof((mics_file_secret *)NULL)->text - 1 };
 
-// What a process that ends by a signal removes. `mutex` guards both lists, and is never given back
-// once all is abandoned.
+// What a process that ends by a signal removes: files, and temporary folders. `mutex` guards the list,
+// and is never given back once all is abandoned.
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static mics_file_aside *asides;
-static mics_temp_dir *temp_dirs;
 
 mics_status mics_file_secret_get(mics_file_secret *secret_out)
 {
@@ -399,12 +388,11 @@ void mics_file_list(mics_file_aside *aside, const char *path)
 void mics_file_unlist(mics_file_aside *aside)
 {
     pthread_mutex_lock(&mutex);
-    for (mics_file_aside **at = &asides; *at != NULL; at = &(*at)->next) {
-        if (*at == aside) {
-            *at = aside->next;
-            break;
-        }
-    }
+    mics_file_aside **at = &asides;
+    while (*at != NULL && *at != aside)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = aside->next;
     pthread_mutex_unlock(&mutex);
     *aside = (mics_file_aside){0};
 }
@@ -456,10 +444,10 @@ static mics_status try_aside(mics_memory *memory, const char *path, int64_t byte
     *held_out = hold_aside(aside_out, fd);
     if (*held_out) {
         *fd_out = fd;
-        return MICS_OK;
+    } else {
+        close(fd);
+        mics_file_drop(memory, aside_out);
     }
-    close(fd);
-    mics_file_drop(memory, aside_out);
     return MICS_OK;
 }
 
@@ -477,9 +465,7 @@ mics_status mics_file_begin_aside(mics_memory *memory, const char *path, int64_t
 mics_status mics_file_place(mics_memory *memory, mics_file_aside *aside, const char *path)
 {
     const mics_status status = mics_file_rename(aside->path, path);
-    if (status != MICS_OK)
-        unlink(aside->path);
-    end_aside(memory, aside);
+    mics_file_drop(memory, aside); // its name is gone already where it was renamed
     return status;
 }
 
@@ -497,41 +483,47 @@ static bool is_aside_of(const char *file, const char *name)
     return stem > 0 && stem == strlen(name) && memcmp(file, name, stem) == 0;
 }
 
-void mics_file_sweep(const char *dir, const char *name)
+// Calls `removes` for the files of a folder of which `is_ours` is true; NULL: for all.
+static void remove_files(const char *dir, bool (*is_ours)(const char *file, const char *name),
+                         const char *name, void (*removes)(int folder, const char *file))
 {
     DIR *entries = opendir(dir);
     const struct dirent *entry;
-    while (entries != NULL && (entry = readdir(entries)) != NULL) {
-        if (is_aside_of(entry->d_name, name))
-            (void)unlinkat(dirfd(entries), entry->d_name, 0);
+    if (entries == NULL)
+        return;
+    while ((entry = readdir(entries)) != NULL) {
+        if (is_ours == NULL || is_ours(entry->d_name, name))
+            removes(dirfd(entries), entry->d_name);
     }
-    if (entries != NULL)
-        closedir(entries);
+    closedir(entries);
+}
+
+static void remove_file(int folder, const char *file)
+{
+    (void)unlinkat(folder, file, 0); // "." and ".." stay
+}
+
+void mics_file_sweep(const char *dir, const char *name)
+{
+    remove_files(dir, is_aside_of, name, remove_file);
 }
 
 // A lock that is shared needs no right to write.
-static void remove_if_dead(int folder, const char *name)
+static void remove_if_dead(int folder, const char *file)
 {
-    const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const int fd = openat(folder, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat info;
     if (fd < 0)
         return;
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && flock(fd, LOCK_SH | LOCK_NB) == 0)
-        (void)unlinkat(folder, name, 0);
+        remove_file(folder, file);
     close(fd);
 }
 
 void mics_file_sweep_dead(const char *dir, bool (*is_ours)(const char *file, const char *name),
                           const char *name)
 {
-    DIR *entries = opendir(dir);
-    const struct dirent *entry;
-    while (entries != NULL && (entry = readdir(entries)) != NULL) {
-        if (is_ours(entry->d_name, name))
-            remove_if_dead(dirfd(entries), entry->d_name);
-    }
-    if (entries != NULL)
-        closedir(entries);
+    remove_files(dir, is_ours, name, remove_if_dead);
 }
 
 void mics_file_sweep_dead_beside(const char *path,
@@ -579,46 +571,30 @@ mics_status mics_temp_dir_init(mics_temp_dir *dir_out)
         return mics_fail(mics_status_of_errno(errno), "%s: no temporary folder: %s", parent,
                          strerror(errno));
     memcpy(dir_out->path, path, sizeof path);
-    pthread_mutex_lock(&mutex);
-    dir_out->next = temp_dirs;
-    temp_dirs = dir_out;
-    pthread_mutex_unlock(&mutex);
+    mics_file_list(&dir_out->listed, dir_out->path);
     return MICS_OK;
 }
 
-static void remove_temp_dir(const mics_temp_dir *dir)
+static void remove_temp_dir(const char *path)
 {
-    DIR *entries = opendir(dir->path);
-    const struct dirent *entry;
-    if (entries == NULL)
-        return;
-    while ((entry = readdir(entries)) != NULL)
-        (void)unlinkat(dirfd(entries), entry->d_name, 0); // "." and ".." stay
-    closedir(entries);
-    rmdir(dir->path);
+    remove_files(path, NULL, NULL, remove_file);
+    rmdir(path);
 }
 
 void mics_temp_dir_fini(mics_temp_dir *dir)
 {
     if (dir->path[0] == '\0')
         return;
-    remove_temp_dir(dir);
-    pthread_mutex_lock(&mutex);
-    for (mics_temp_dir **at = &temp_dirs; *at != NULL; at = &(*at)->next) {
-        if (*at == dir) {
-            *at = dir->next;
-            break;
-        }
-    }
-    pthread_mutex_unlock(&mutex);
+    remove_temp_dir(dir->path);
+    mics_file_unlist(&dir->listed);
     *dir = (mics_temp_dir){0};
 }
 
 void mics_file_abandon_all(void)
 {
     pthread_mutex_lock(&mutex); // and keeps it
-    for (const mics_file_aside *aside = asides; aside != NULL; aside = aside->next)
-        unlink(aside->path);
-    for (const mics_temp_dir *dir = temp_dirs; dir != NULL; dir = dir->next)
-        remove_temp_dir(dir);
+    for (const mics_file_aside *aside = asides; aside != NULL; aside = aside->next) {
+        if (unlink(aside->path) != 0) // a folder
+            remove_temp_dir(aside->path);
+    }
 }

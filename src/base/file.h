@@ -25,13 +25,11 @@ mics_status mics_file_rename(const char *from, const char *to);
 /* True when `name` is a plain file name: not empty, no '/', not "." or "..". */
 bool mics_file_plain_name(const char *name);
 
-/* Makes a folder and its parents; what exists stays. New entries are on disk on return. */
-mics_status mics_file_make_dirs(mics_memory *memory, const char *path);
+/* Makes a folder and its parents; what exists stays. New entries are on disk on return. Says for
+ * mics_file_remove_dirs, unless made_out is NULL, how many folders it made, also after a failure. */
+mics_status mics_file_make_dirs(mics_memory *memory, const char *path, int32_t *made_out);
 
-/* The same, and says for mics_file_remove_dirs how many folders it made, also after a failure. */
-mics_status mics_file_make_new_dirs(mics_memory *memory, const char *path, int32_t *made_out);
-
-/* Takes mics_file_make_new_dirs back: removes `made` folders, `path` and its parents, while they are
+/* Takes mics_file_make_dirs back: removes `made` folders, `path` and its parents, while they are
  * empty. */
 void mics_file_remove_dirs(mics_memory *memory, const char *path, int32_t made);
 
@@ -41,11 +39,9 @@ mics_status mics_file_sync_dir(const char *path);
 /* The same for the folder that holds `path`. */
 mics_status mics_file_sync_dir_of(const char *path);
 
-/* Creates or empties a file that a user named, for writing, and reserves `bytes`, so that a full
- * disk or a file size limit shows before the first byte is written. */
-mics_status mics_file_create(const char *path, int64_t bytes, int *fd_out);
-
-/* The same for a name of ours: what is there under it goes first, and a link is never followed. */
+/* Creates a file with a name of ours for writing, and reserves `bytes`, so that a full disk or a file
+ * size limit shows before the first byte is written. What is there under it goes first, and a link is
+ * never followed. */
 mics_status mics_file_create_new(const char *path, int64_t bytes, int *fd_out);
 
 /* Reserves the first `bytes` of an open file, as far as its file system can. Returns: MICS_OK;
@@ -155,7 +151,7 @@ mics_status mics_file_replace(mics_memory *memory, const char *dir, const char *
 // A folder under TMPDIR (or /tmp) that is gone afterwards.
 typedef struct mics_temp_dir {
     char path[256]; // "" until init
-    struct mics_temp_dir *next;
+    mics_file_aside listed;
 } mics_temp_dir;
 
 /* Needs: *dir_out stays where it is until fini. */

@@ -148,7 +148,7 @@ static mics_status lock_it(mics_memory *memory, const char *path, const char *lo
 {
     char text[LOCK_BYTES];
     bool is_new = false;
-    MICS_TRY(mics_file_make_new_dirs(memory, path, &out->made_folders));
+    MICS_TRY(mics_file_make_dirs(memory, path, &out->made_folders));
     MICS_TRY(open_files(path, lock, &is_new, out));
     MICS_TRY(await_locks(path, out));
     MICS_TRY(read_lock(lock, out->lock_file, text));

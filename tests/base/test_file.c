@@ -223,7 +223,7 @@ static void end_like_a_signal(void)
 static int32_t made_of(const char *path)
 {
     int32_t made = -1;
-    ASSERT_OK(mics_file_make_new_dirs(memory, path, &made));
+    ASSERT_OK(mics_file_make_dirs(memory, path, &made));
     return made;
 }
 

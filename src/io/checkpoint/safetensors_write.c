@@ -265,7 +265,7 @@ static bool is_dead_model(const char *file, const char *name)
 // Makes the folder, or sees that it holds no model.
 static mics_status prepare_folder(mics_safetensors_writer *writer)
 {
-    mics_status status = mics_file_make_new_dirs(writer->memory, writer->dir, &writer->made_dirs);
+    mics_status status = mics_file_make_dirs(writer->memory, writer->dir, &writer->made_dirs);
     if (status == MICS_OK)
         status = check_folder(writer);
     if (status == MICS_OK)

@@ -102,9 +102,9 @@ static mics_status prepare(save_job *job, const mics_optimizer_shard *shards, in
     MICS_TRY(check_shards(job, shards, count));
     if (job->writer->rank != 0)
         return MICS_OK;
-    MICS_TRY(mics_file_make_dirs(job->memory, job->writer->dir));
+    MICS_TRY(mics_file_make_dirs(job->memory, job->writer->dir, NULL));
     MICS_TRY(mics_ckpt_remove_leftovers(job->memory, job->writer->dir, job->meta->step));
-    return mics_file_make_dirs(job->memory, job->folder);
+    return mics_file_make_dirs(job->memory, job->folder, NULL);
 }
 
 // Beside a damaged manifest lie files of a generation that nobody knows, and rank 0 must not take
@@ -460,7 +460,7 @@ mics_status mics_checkpoint_save_open(mics_memory *memory, const mics_checkpoint
     job_settle(job);
     mics_status status = init(job);
     if (status == MICS_OK)
-        status = mics_file_make_dirs(memory, job->folder);
+        status = mics_file_make_dirs(memory, job->folder, NULL);
     if (status == MICS_OK) {
         *saving_out = job;
         return MICS_OK;

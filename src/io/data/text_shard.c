@@ -170,7 +170,7 @@ static mics_status find_or_make(mics_text_window *window, const text_files *file
     if (access(shard_path, F_OK) == 0)
         return MICS_OK;
     int32_t made = 0;
-    mics_status status = mics_file_make_new_dirs(window->reader.memory, spec->cache_dir, &made);
+    mics_status status = mics_file_make_dirs(window->reader.memory, spec->cache_dir, &made);
     if (status == MICS_OK)
         status = make_once(window, files, hash, shard_path, empty_out);
     if (status != MICS_OK) // unless what is done so far is kept there

@@ -168,7 +168,7 @@ static mics_status make_folder_of(const mics_csv *csv)
     mics_text_printf(&folder, "%.*s", (int)(name - csv->path), csv->path);
     mics_status status = mics_text_status(&folder);
     if (status == MICS_OK)
-        status = mics_file_make_dirs(csv->memory, folder.bytes);
+        status = mics_file_make_dirs(csv->memory, folder.bytes, NULL);
     mics_text_fini(&folder);
     return status;
 }

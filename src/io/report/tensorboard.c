@@ -212,7 +212,7 @@ mics_status mics_tensorboard_open(mics_memory *memory, const char *folder, int64
     mics_status status = MICS_OK;
     file->memory = memory;
     file->fd = -1;
-    MICS_TRY_OUT(mics_file_make_dirs(memory, folder));
+    MICS_TRY_OUT(mics_file_make_dirs(memory, folder, NULL));
     MICS_TRY_OUT(create(file, folder));
     status = write_begin(file, resume_step);
     if (status != MICS_OK)

@@ -157,7 +157,7 @@ mics_status mics_saved_export(const mics_saved *saved, const char *dir,
     const mics_export_spec *as = spec != NULL ? spec : &plain;
     MICS_TRY(run_hf_metadata_check(saved, dir));
     int32_t made_dirs = 0;
-    mics_status status = mics_file_make_new_dirs(saved->memory, dir, &made_dirs);
+    mics_status status = mics_file_make_dirs(saved->memory, dir, &made_dirs);
     if (status == MICS_OK)
         status = write_model(saved, dir, as);
     if (status != MICS_OK)
