@@ -23,9 +23,11 @@ static bool is_precision_open(const config *run)
 // Whether the file asks for another precision than the stored one; then "auto" decides anew.
 static bool is_precision_changed(const config *run)
 {
+    const mics_run_precision own =
+        (mics_run_precision)mics_config_choice(precision_key, run->precision);
     const mics_run_precision asked = run->bf16   ? MICS_RUN_PRECISION_BF16
                                      : run->fp16 ? MICS_RUN_PRECISION_FP16
-                                                 : mics_config_precision(run->precision);
+                                                 : own;
     return !is_precision_open(run) && asked != MICS_RUN_PRECISION_AUTO &&
            asked != run->run.kept_precision;
 }

@@ -551,34 +551,14 @@ void mics_config_set_origin(config *run, const char *path, const char *origin)
 
 // ---- values that are names ----
 
-mics_collectives mics_config_collectives(const char *text)
+int mics_config_choice(const char *path, const char *text)
 {
-    return (mics_collectives)mics_config_index_of(collectives, text);
+    return mics_config_index_of(mics_config_key(mics_config_find(path))->choices, text);
 }
 
 const char *mics_config_collectives_text(mics_collectives of)
 {
     return collectives[of];
-}
-
-mics_comm_dtype mics_config_comm_dtype(const char *text)
-{
-    return (mics_comm_dtype)mics_config_index_of(all_dtypes, text);
-}
-
-mics_run_device mics_config_device(const char *text)
-{
-    return (mics_run_device)mics_config_index_of(devices, text);
-}
-
-mics_run_precision mics_config_precision(const char *text)
-{
-    return (mics_run_precision)mics_config_index_of(precisions, text);
-}
-
-mics_run_attention mics_config_attention(const char *text)
-{
-    return (mics_run_attention)mics_config_index_of(attentions, text);
 }
 
 const char *mics_run_attention_text(mics_run_attention attention)
@@ -601,6 +581,11 @@ mics_lr_kind mics_config_lr_kind(const char *scheduler)
     if (scheduler == NULL || strcmp(scheduler, "constant") == 0)
         return MICS_LR_CONSTANT;
     return (mics_lr_kind)(MICS_LR_WARMUP + mics_config_index_of(schedulers, scheduler));
+}
+
+mics_comm_dtype mics_config_comm_dtype(const char *text)
+{
+    return (mics_comm_dtype)mics_config_index_of(all_dtypes, text);
 }
 
 mics_warmup_kind mics_config_warmup_kind(const char *shape)

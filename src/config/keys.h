@@ -206,13 +206,10 @@ void mics_config_set_origin(config *run, const char *path, const char *origin);
 mics_lr_kind mics_config_lr_kind(const char *scheduler);
 mics_warmup_kind mics_config_warmup_kind(const char *shape);
 
-/* What values of run.collectives, run.comm_dtype, run.device and run.precision name. */
-mics_collectives mics_config_collectives(const char *text);
+/* The place of a key's value among its choices: a value of the enum that their order is of. */
+int mics_config_choice(const char *path, const char *text);
 mics_comm_dtype mics_config_comm_dtype(const char *text);
 const char *mics_config_collectives_text(mics_collectives of);
-mics_run_device mics_config_device(const char *text);
-mics_run_precision mics_config_precision(const char *text);
-mics_run_attention mics_config_attention(const char *text);
 
 /* Whether CPUs compute in it. */
 bool mics_config_is_of_cpu(mics_run_precision precision);

@@ -58,9 +58,12 @@ mics_status mics_config_join_precision(config *run)
                               "bf16 and fp16 cannot both be enabled; leave one out");
     MICS_TRY(join_switch(run, "bf16.enabled", run->bf16, "bf16", "auto: bf16.enabled"));
     MICS_TRY(join_switch(run, "fp16.enabled", run->fp16, "fp16", "auto: fp16.enabled"));
-    run->run.device = run->asked_device = mics_config_device(run->device);
-    run->run.precision = run->asked_precision = mics_config_precision(run->precision);
-    run->run.attention = run->asked_attention = mics_config_attention(run->attention);
+    run->run.device = run->asked_device =
+        (mics_run_device)mics_config_choice("run.device", run->device);
+    run->run.precision = run->asked_precision =
+        (mics_run_precision)mics_config_choice("run.precision", run->precision);
+    run->run.attention = run->asked_attention =
+        (mics_run_attention)mics_config_choice("run.attention", run->attention);
     run->run.precision_auto = run->asked_precision == MICS_RUN_PRECISION_AUTO && !is_bf16_off(run);
     run->asked_origin = run->origins[mics_config_find(precision_key)];
     return fill_loss_scale(run);

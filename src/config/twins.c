@@ -39,7 +39,7 @@ static mics_status join_collectives(config *run)
                                "auto: zero_optimization.mics_hierarchical_params_gather"));
     MICS_TRY(join_hierarchical(run, "sdp_hierarchical_allgather", run->sdp_hierarchical,
                                "auto: sdp_hierarchical_allgather"));
-    run->run.collectives = mics_config_collectives(run->collectives);
+    run->run.collectives = (mics_collectives)mics_config_choice(collectives_key, run->collectives);
     return MICS_OK;
 }
 
