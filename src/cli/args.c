@@ -3,6 +3,7 @@
 // The argument parser and the help it prints.
 #include "args.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <math.h>
@@ -10,12 +11,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_OPTIONS = 32, HELP_COLUMN = 26 };
+enum { HELP_COLUMN = 26 };
+
+// Flags that stand for a key of the run file.
+static const struct {
+    const char *flag, *key;
+} keys[] = {{"steps", "run.steps"},
+            {"out", "run.out"},
+            {"model", "model.config"},
+            {"data", "data.train"},
+            {"text-field", "data.text_field"},
+            {"tokenizer", "data.tokenizer"}};
 
 typedef struct parser {
     cli_call *call;
     char *options;
-    int next; // of call->argv
+    int next;                        // of call->argv
+    cli_list keyed[CLI_MAX_OPTIONS]; // values of options that are a key's
 } parser;
 
 // ---- help ----
@@ -88,9 +100,9 @@ const char *cli_nearest(const char *name, const char *const *names, int32_t coun
 
 static mics_status unknown_flag(const cli_verb *verb, const char *name)
 {
-    const char *names[MAX_OPTIONS + 1];
+    const char *names[CLI_MAX_OPTIONS + 1];
     int32_t count = 0;
-    for (; count < verb->option_count && count < MAX_OPTIONS; count++)
+    for (; count < verb->option_count && count < CLI_MAX_OPTIONS; count++)
         names[count] = verb->options[count].name;
     names[count++] = "help";
     const char *near = cli_nearest(name, names, count);
@@ -110,7 +122,7 @@ static mics_status bad_number(const cli_verb *verb, const cli_option *option, co
         return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs a number above 0%s", verb->name,
                          option->name, text, max);
     return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs %s of at least %lld%s", verb->name,
-                     option->name, text, option->kind == CLI_INT ? "a whole number" : "a number",
+                     option->name, text, option->kind == CLI_REAL ? "a number" : "a whole number",
                      (long long)option->min, max);
 }
 
@@ -119,7 +131,7 @@ static mics_status read_number(const cli_verb *verb, const cli_option *option, c
 {
     char *end = NULL;
     errno = 0;
-    bool whole = option->kind == CLI_INT, ok;
+    bool whole = option->kind != CLI_REAL && option->kind != CLI_POSITIVE, ok;
     int64_t number = 0;
     double real = 0;
     if (whole) {
@@ -133,7 +145,9 @@ static mics_status read_number(const cli_verb *verb, const cli_option *option, c
     }
     if (end == text || *end != '\0' || errno != 0 || !ok)
         return bad_number(verb, option, text);
-    if (whole)
+    if (option->kind == CLI_COUNT)
+        *(int32_t *)target = (int32_t)number;
+    else if (whole)
         *(int64_t *)target = number;
     else
         *(double *)target = real;
@@ -148,7 +162,7 @@ static mics_status list_add(cli_call *call, cli_list *list, const char *text)
         MICS_TRY(mics_alloc(call->memory, MICS_MEM_HOST,
                             (size_t)(call->argc + 1) * sizeof *list->items, &items));
         list->items = items;
-        call->lists[call->list_count++] = items;
+        call->owned[call->owned_count++] = items;
     }
     list->items[list->count++] = text;
     return MICS_OK;
@@ -156,9 +170,12 @@ static mics_status list_add(cli_call *call, cli_list *list, const char *text)
 
 static mics_status read_value(parser *parsing, const cli_option *option, const char *text)
 {
-    void *target = parsing->options + option->at;
+    cli_list *keyed = &parsing->keyed[option - parsing->call->verb->options];
+    void *target = option->kind >= CLI_SET ? (void *)keyed : parsing->options + option->at;
+    int64_t number = 0;
     switch (option->kind) {
     case CLI_INT:
+    case CLI_COUNT:
     case CLI_REAL:
     case CLI_POSITIVE:
         return read_number(parsing->call->verb, option, text, target);
@@ -167,7 +184,17 @@ static mics_status read_value(parser *parsing, const cli_option *option, const c
         return MICS_OK;
     case CLI_EACH:
         return list_add(parsing->call, target, text);
+    case CLI_SET:
+        return list_add(parsing->call, &parsing->call->sets, text);
+    case CLI_KEY_INT:
+        MICS_TRY(read_number(parsing->call->verb, option, text, &number));
+        keyed->count = 0;
+        return list_add(parsing->call, keyed, text);
+    case CLI_KEY_TEXT:
+        keyed->count = 0;
+        return list_add(parsing->call, keyed, text);
     case CLI_MANY:
+    case CLI_KEY_TEXTS:
         MICS_TRY(list_add(parsing->call, target, text));
         while (parsing->next < parsing->call->argc &&
                strncmp(parsing->call->argv[parsing->next], "--", 2) != 0)
@@ -177,6 +204,27 @@ static mics_status read_value(parser *parsing, const cli_option *option, const c
         break;
     }
     return wrong(parsing->call->verb, "takes no value: --", option->name);
+}
+
+// Adds an option's values to the sets. Texts stand in quotes, lest a name such as 12 be a number.
+static mics_status add_set(cli_call *call, const cli_option *option, const cli_list *values)
+{
+    mics_text text = {.memory = call->memory};
+    size_t key = 0;
+    while (strcmp(keys[key].flag, option->name) != 0)
+        key++;
+    mics_text_printf(&text, "%s=%s", keys[key].key, option->kind == CLI_KEY_TEXTS ? "[" : "");
+    for (int32_t i = 0; i < values->count; i++) {
+        mics_text_printf(&text, "%s", i > 0 ? ", " : "");
+        if (option->kind == CLI_KEY_INT)
+            mics_text_printf(&text, "%lld", strtoll(values->items[i], NULL, 10));
+        else
+            mics_text_quoted(&text, values->items[i]);
+    }
+    mics_text_printf(&text, "%s", option->kind == CLI_KEY_TEXTS ? "]" : "");
+    call->owned[call->owned_count++] = text.bytes;
+    MICS_TRY(mics_text_status(&text));
+    return list_add(call, &call->sets, text.bytes);
 }
 
 // `flag` is what stands behind the dashes; the next argument, or what follows "=", is its value.
@@ -228,6 +276,10 @@ static mics_status read_all(parser *parsing)
         return wrong(verb, "missing: ", verb->arguments);
     if (arguments->count > verb->max_arguments)
         return wrong(verb, "one argument too many: ", arguments->items[verb->max_arguments]);
+    for (int32_t i = 0; i < verb->option_count; i++) {
+        if (parsing->keyed[i].count > 0)
+            MICS_TRY(add_set(parsing->call, &verb->options[i], &parsing->keyed[i]));
+    }
     return MICS_OK;
 }
 

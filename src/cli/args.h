@@ -19,11 +19,17 @@ typedef struct cli_list {
 typedef enum cli_option_kind {
     CLI_FLAG,     // bool *
     CLI_INT,      // int64_t *
+    CLI_COUNT,    // int32_t *
     CLI_REAL,     // double *
     CLI_POSITIVE, // double *, above 0
     CLI_TEXT,     // const char **
     CLI_EACH,     // cli_list *: one text each time the flag is given
-    CLI_MANY      // cli_list *: all texts up to the next flag
+    CLI_MANY,     // cli_list *: all texts up to the next flag
+    // The value of a key of the run file: a set in call->sets, behind those of --set.
+    CLI_SET, // the set itself: "a.b=v"
+    CLI_KEY_INT,
+    CLI_KEY_TEXT,
+    CLI_KEY_TEXTS // all texts up to the next flag
 } cli_option_kind;
 
 typedef struct cli_option {
@@ -32,7 +38,7 @@ typedef struct cli_option {
     const char *value; // its placeholder in help: "N"
     const char *help;
     size_t at;   // where in the verb's options its value is; else left alone
-    int64_t min; // of CLI_INT and CLI_REAL
+    int64_t min; // of CLI_INT, CLI_COUNT, CLI_KEY_INT and CLI_REAL
     int64_t max; // of numbers; 0: none
 } cli_option;
 
@@ -64,13 +70,29 @@ struct cli_verb {
     {                                                                                              \
         "json", CLI_FLAG, NULL, "print one JSON object", offsetof(type, json), 0, 0                \
     }
-#define CLI_SETS(type)                                                                             \
+#define CLI_SETS                                                                                   \
     {                                                                                              \
-        "set", CLI_EACH, "a.b=v", "set one key of the run file; may be repeated",                  \
-            offsetof(type, sets), 0, 0                                                             \
+        "set", CLI_SET, "a.b=v", "set one key of the run file; may be repeated", 0, 0, 0           \
+    }
+// What a file of another system leaves to its program.
+#define CLI_SOURCE                                                                                 \
+    {                                                                                              \
+        "model", CLI_KEY_TEXT, "CONFIG|FOLDER", "model.config: a config.json or its folder", 0, 0, \
+        0},                                                                                        \
+        {"data", CLI_KEY_TEXTS, "FILE...", "data.train: texts, globs or token shards", 0, 0, 0},   \
+        {"text-field",                                                                             \
+         CLI_KEY_TEXT,                                                                             \
+         "NAME",                                                                                   \
+         "data.text_field: field of JSON Lines that holds the text",                               \
+         0,                                                                                        \
+         0,                                                                                        \
+         0},                                                                                       \
+    {                                                                                              \
+        "tokenizer", CLI_KEY_TEXT, "FILE|FOLDER",                                                  \
+            "data.tokenizer: a tokenizer.json, a vocab.txt, or its folder", 0, 0, 0                \
     }
 
-enum { CLI_MAX_LISTS = 4 };
+enum { CLI_MAX_OPTIONS = 32 };
 
 // One call of a verb.
 struct cli_call {
@@ -78,11 +100,13 @@ struct cli_call {
     mics_memory *memory;
     int argc; // behind the verb
     char **argv;
-    cli_list arguments; // those without a flag; by cli_parse
-    uint32_t given;     // bit i: the verb's option i was; by cli_parse
-    bool running;       // set by the verb: from now on a failure is the running system's
-    const char **lists[CLI_MAX_LISTS]; // of cli_parse, freed by main
-    int32_t list_count;
+    cli_list arguments;           // those without a flag; by cli_parse
+    cli_list sets;                // of the run file's keys; by cli_parse
+    uint32_t given;               // bit i: the verb's option i was; by cli_parse
+    const cli_verb *const *verbs; // all of the program's; the last is NULL
+    bool running;                 // set by the verb: from now on a failure is the running system's
+    void *owned[2 * CLI_MAX_OPTIONS + 2]; // lists and sets of cli_parse, freed by main
+    int32_t owned_count;
 };
 
 /* Whether the command line asks for help. */

@@ -7,6 +7,8 @@
 #include "args.h"
 #include "mics/log.h"
 #include "mics/memory.h"
+#include "mics/report.h"
+#include "mics/run.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,9 +18,6 @@ enum { CLI_MAX_RANKS = 1 << 20 };
 
 extern const cli_verb cmd_train, cmd_explain, cmd_generate, cmd_eval, cmd_tokenize, cmd_convert,
     cmd_bench, cmd_doctor, cmd_plan, cmd_verify, cmd_completion;
-
-// main.c: all of the program's, in the order of the help; the last is NULL.
-extern const cli_verb *const cli_verbs[];
 
 /* Sends the library's messages to standard error, of errors the first alone: what follows it in a
  * process is a consequence.
@@ -39,5 +38,15 @@ void cli_prepare_environment(char **argv);
  * from main, a line says so. Not under a launcher: MPI has handlers of its own, and says it. */
 void cli_last_words_install(void);
 void cli_last_words_leave(void);
+
+/* work.c: opens the display of long work other than training, on standard error, as results go to
+ * standard output; unless `quiet`. One that cannot be opened is none. Needs: *work_out is NULL.
+ * Returns: the listener for the library; valid until cli_work_close. */
+mics_work_listener cli_work_open(mics_memory *memory, bool quiet, mics_progress **work_out);
+void cli_work_close(mics_progress **work);
+
+/* replicas.c: "parameters 4 times, gradients 2, optimizer 2; masters and moments are compared every
+ * 100 steps and before each save".   Returns: `text`. */
+char *cli_replicas_text(const mics_job *job, char *text, size_t capacity);
 
 #endif

@@ -8,18 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char comm_about[] =
-    "Measures messages intra-node and inter-node: latency, rate by size, what they take of a\n"
-    "core, and how computation fares beside them. Under mpirun or srun the ranks are MPI's,\n"
-    "otherwise --ranks threads of this process. Updates the links of a cluster file for mics plan.";
-static const char compute_about[] =
-    "Measures the ops of a model as training runs them, on all ranks at once: of a run file, of a\n"
-    "model configuration, or of GPT-2. Updates the computation of a cluster file for mics plan.";
-
 typedef struct bench_options {
     measure_spec spec;
-    cli_list sets;
-    int64_t ranks, nodes, threads;
     const char *device;
     bool json;
 } bench_options;
@@ -29,12 +19,15 @@ typedef struct bench_options {
 #define AT(member) offsetof(bench_options, member)
 // Rows that both have.
 #define BENCH_OPTIONS(of_ranks, of_threads)                                                         \
-    {"ranks", CLI_INT, "N", of_ranks, AT(ranks), 1, CLI_MAX_RANKS},                                 \
-        {"nodes",      CLI_INT,                                                                     \
-         "M",          "treat the ranks as M nodes; default: what MPI finds, or 1",                 \
-         AT(nodes),    1,                                                                           \
+    {"ranks", CLI_COUNT, "N", of_ranks, AT(spec.ranks), 1, CLI_MAX_RANKS},                          \
+        {"nodes",                                                                                   \
+         CLI_COUNT,                                                                                 \
+         "M",                                                                                       \
+         "treat the ranks as M nodes; default: what MPI finds, or 1",                               \
+         AT(spec.nodes),                                                                            \
+         1,                                                                                         \
          CLI_MAX_RANKS},                                                                            \
-        {"threads", CLI_INT, "N", of_threads, AT(threads), 1, 4096},                                \
+        {"threads", CLI_COUNT, "N", of_threads, AT(spec.threads), 1, 4096},                         \
         {"out",        CLI_TEXT, "FILE", "the cluster file, made or updated; default cluster.json", \
          AT(spec.out), 0,        0},                                                                \
         {"seconds", CLI_REAL, "S", "of wall clock, in all; default 20", AT(spec.seconds), 0, 0},    \
@@ -62,7 +55,7 @@ static const cli_option compute_flags[] = {
      1, 1 << 20},
     {"sequence", CLI_INT, "N", "tokens of a sequence; default: the run's, or the model's most",
      AT(spec.sequence), 1, 1 << 24},
-    CLI_SETS(bench_options),
+    CLI_SETS,
     BENCH_OPTIONS("ranks, as threads of this process; default 1",
                   "of a rank; default: run.threads, or its share of the cores"),
 };
@@ -96,7 +89,7 @@ static mics_status take_device(bench_options *options)
 
 static mics_status check(const cli_call *call, const bench_options *options)
 {
-    if (options->spec.config == NULL || (call->arguments.count == 0 && options->sets.count == 0))
+    if (options->spec.config == NULL || (call->arguments.count == 0 && call->sets.count == 0))
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID, "mics bench compute: --config stands in place of RUN.json "
                                        "and --set; leave one out");
@@ -305,11 +298,8 @@ static mics_status bench(cli_call *call, bench_options *options)
     if (spec->status == MICS_OK)
         spec->status = take_device(options);
     spec->run = call->arguments.count > 0 ? call->arguments.items[0] : NULL;
-    spec->sets = options->sets.items;
-    spec->set_count = options->sets.count;
-    spec->ranks = (int32_t)options->ranks;
-    spec->nodes = (int32_t)options->nodes;
-    spec->threads = (int32_t)options->threads;
+    spec->sets = call->sets.items;
+    spec->set_count = call->sets.count;
     MICS_TRY(measure_cluster(call->memory, spec, &call->running, &report));
     if (!report.first)
         return MICS_OK;
@@ -332,7 +322,11 @@ static const cli_verb comm = {
     .name = "bench comm",
     .summary = "links intra-node and inter-node",
     .arguments = "",
-    .about = comm_about,
+    .about =
+        "Measures messages intra-node and inter-node: latency, rate by size, what they take of a\n"
+        "core, and how computation fares beside them. Under mpirun or srun the ranks are MPI's,\n"
+        "otherwise --ranks threads of this process. Updates the links of a cluster file for mics "
+        "plan.",
     CLI_OPTIONS(comm_flags),
     .run = run_bench,
 };
@@ -341,7 +335,10 @@ static const cli_verb compute = {
     .name = "bench compute",
     .summary = "the ops of a model",
     .arguments = "[RUN.json]",
-    .about = compute_about,
+    .about = "Measures the ops of a model as training runs them, on all ranks at once: of a run "
+             "file, of a\n"
+             "model configuration, or of GPT-2. Updates the computation of a cluster file for mics "
+             "plan.",
     CLI_OPTIONS(compute_flags),
     .max_arguments = 1,
     .run = run_bench,

@@ -9,13 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char about[] =
-    "Prints a script that completes verbs, flags and their values in SHELL: bash, zsh or fish.";
-static const char notes[] =
-    "bash  mics completion bash >~/.local/share/bash-completion/completions/mics\n"
-    "zsh   mics completion zsh >DIR/_mics, DIR being one of $fpath\n"
-    "fish  mics completion fish >~/.config/fish/completions/mics.fish";
-
 // clang-format off: lines are those of the scripts
 static const char bash[] =
     "_mics() {\n"
@@ -144,10 +137,10 @@ static void print_flags(const cli_verb *verb)
     print_word(verb->name, "--help", "this text");
 }
 
-static void print_table(void)
+static void print_table(const cli_verb *const *verbs)
 {
     static const char *const others[] = {"help", "--help", "--version"};
-    for (const cli_verb *const *verb = cli_verbs; *verb != NULL; verb++) {
+    for (const cli_verb *const *verb = verbs; *verb != NULL; verb++) {
         print_word("mics", (*verb)->name, (*verb)->summary);
         print_flags(*verb);
         for (const cli_verb *const *part = (*verb)->parts; part != NULL && *part != NULL; part++) {
@@ -167,7 +160,7 @@ static mics_status run_completion(cli_call *call)
     for (int i = 0; i < SHELLS; i++) {
         if (strcmp(call->arguments.items[0], shells[i].name) == 0) {
             printf("%s'", shells[i].head);
-            print_table();
+            print_table(call->verbs);
             printf("'\n%s", shells[i].script);
             return MICS_OK;
         }
@@ -180,9 +173,12 @@ const cli_verb cmd_completion = {
     .name = "completion",
     .summary = "prints a script that completes verbs and flags in a shell",
     .arguments = "SHELL",
-    .about = about,
+    .about =
+        "Prints a script that completes verbs, flags and their values in SHELL: bash, zsh or fish.",
     .min_arguments = 1,
     .max_arguments = 1,
-    .notes = notes,
+    .notes = "bash  mics completion bash >~/.local/share/bash-completion/completions/mics\n"
+             "zsh   mics completion zsh >DIR/_mics, DIR being one of $fpath\n"
+             "fish  mics completion fish >~/.config/fish/completions/mics.fish",
     .run = run_completion,
 };

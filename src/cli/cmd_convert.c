@@ -6,16 +6,7 @@
 #include "mics/log.h"
 #include "mics/run.h"
 #include "printer.h"
-#include "work.h"
 #include <string.h>
-
-static const char about[] = "Writes a checkpoint's parameters as Hugging Face safetensors, with "
-                            "the files that transformers\n"
-                            "needs to read the same model and tokens. CHECKPOINT is a step's "
-                            "folder, or that of a run (its\n"
-                            "newest checkpoint is taken), or a folder from Hugging Face. The other "
-                            "way: \"model\": {\"init\":\n"
-                            "FOLDER} in a run file.";
 
 typedef struct convert_options {
     mics_export_spec spec;
@@ -59,7 +50,7 @@ static mics_status convert(cli_call *call, const convert_options *options)
 {
     const char *dir = call->arguments.items[1];
     mics_saved *saved = NULL;
-    cli_work work;
+    mics_progress *work = NULL;
     MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
     const mics_work_listener listener = cli_work_open(call->memory, options->quiet, &work);
     mics_saved_listen(saved, &listener);
@@ -83,7 +74,13 @@ const cli_verb cmd_convert = {
     .name = "convert",
     .summary = "makes Hugging Face safetensors from a checkpoint",
     .arguments = "CHECKPOINT OUTDIR",
-    .about = about,
+    .about = "Writes a checkpoint's parameters as Hugging Face safetensors, with "
+             "the files that transformers\n"
+             "needs to read the same model and tokens. CHECKPOINT is a step's "
+             "folder, or that of a run (its\n"
+             "newest checkpoint is taken), or a folder from Hugging Face. The other "
+             "way: \"model\": {\"init\":\n"
+             "FOLDER} in a run file.",
     CLI_OPTIONS(flags),
     .min_arguments = 2,
     .max_arguments = 2,

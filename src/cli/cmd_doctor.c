@@ -8,10 +8,6 @@
 #include "printer.h"
 #include <math.h>
 
-static const char about[] =
-    "Prints what this build and this machine can do, times GEMMs for half a second, and says what\n"
-    "could be better.";
-
 static const cli_option flags[] = {CLI_JSON(cli_report)};
 
 #if defined(__clang__)
@@ -172,7 +168,9 @@ const cli_verb cmd_doctor = {
     .name = "doctor",
     .summary = "what this build and this machine can do",
     .arguments = "",
-    .about = about,
+    .about = "Prints what this build and this machine can do, times GEMMs for half a second, and "
+             "says what\n"
+             "could be better.",
     CLI_OPTIONS(flags),
     .run = run_doctor,
 };

@@ -4,20 +4,8 @@
 #include "cli.h"
 #include "mics/run.h"
 #include "printer.h"
-#include "work.h"
 #include <math.h>
 #include <string.h>
-
-static const char about[] =
-    "Prints loss and perplexity of a checkpoint on texts or token shards, taken as one stream.\n"
-    "CHECKPOINT is a step's folder, or that of a run (its newest checkpoint is taken), or a "
-    "folder\n"
-    "with config.json, safetensors and tokenizer.json from Hugging Face.";
-static const char notes[] =
-    "Under mpirun or srun the ranks share the windows, and the first one prints.\n"
-    "The stream is cut into windows of --sequence tokens; each token is predicted from those "
-    "before\n"
-    "it in its window, and every token but the first of the stream counts once.";
 
 typedef struct eval_options {
     cli_list data;
@@ -68,7 +56,7 @@ static mics_status evaluate(cli_call *call, const eval_options *options)
 {
     mics_saved *saved = NULL;
     mics_evaluation evaluation = {0};
-    cli_work work;
+    mics_progress *work = NULL;
     const mics_work_listener listener = cli_work_open(call->memory, options->quiet, &work);
     mics_log_hold(mics_job_is_launched());
     const mics_evaluation_spec spec = {
@@ -101,11 +89,20 @@ const cli_verb cmd_eval = {
     .name = "eval",
     .summary = "loss and perplexity of a checkpoint on a text",
     .arguments = "CHECKPOINT",
-    .about = about,
+    .about =
+        "Prints loss and perplexity of a checkpoint on texts or token shards, taken as one "
+        "stream.\n"
+        "CHECKPOINT is a step's folder, or that of a run (its newest checkpoint is taken), or a "
+        "folder\n"
+        "with config.json, safetensors and tokenizer.json from Hugging Face.",
     CLI_OPTIONS(flags),
     .min_arguments = 1,
     .max_arguments = 1,
-    .notes = notes,
+    .notes =
+        "Under mpirun or srun the ranks share the windows, and the first one prints.\n"
+        "The stream is cut into windows of --sequence tokens; each token is predicted from those "
+        "before\n"
+        "it in its window, and every token but the first of the stream counts once.",
     .run = run_eval,
     .stopped = "no loss was found",
 };

@@ -7,34 +7,25 @@
 #include "mics/memory.h"
 #include "mics/run.h"
 #include "printer.h"
-#include "replicas.h"
 #include "run/settings.h"
-#include "source.h"
 #include <string.h>
 
 // A longer schedule shows its first and its last steps.
 enum { STEPS_FIRST = 24, STEPS_LAST = 24 };
 
-static const char about[] =
-    "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
-    "groups, memory, bytes intra-node and inter-node, and the schedule of a step. Runs nothing, "
-    "so\n"
-    "run.device \"cuda\" needs no GPU here.";
-
 typedef struct explain_options {
-    cli_list sets;
-    cli_source source;
-    int64_t ranks, nodes, steps;
+    mics_job_spec job;
     bool json, all_steps;
 } explain_options;
 
 #define AT(member) offsetof(explain_options, member)
 static const cli_option flags[] = {
-    {"ranks", CLI_INT, "N", "ranks; default 1", AT(ranks), 1, CLI_MAX_RANKS},
-    {"nodes", CLI_INT, "M", "nodes of equally many ranks; default 1", AT(nodes), 1, CLI_MAX_RANKS},
-    {"steps", CLI_INT, "N", "of N steps, whatever the file says", AT(steps), 1, 0},
-    CLI_SOURCE_OPTIONS(explain_options),
-    CLI_SETS(explain_options),
+    {"ranks", CLI_COUNT, "N", "ranks; default 1", AT(job.ranks), 1, CLI_MAX_RANKS},
+    {"nodes", CLI_COUNT, "M", "nodes of equally many ranks; default 1", AT(job.nodes), 1,
+     CLI_MAX_RANKS},
+    {"steps", CLI_KEY_INT, "N", "of N steps, whatever the file says", 0, 1, 0},
+    CLI_SOURCE,
+    CLI_SETS,
     {"all-steps", CLI_FLAG, NULL, "print the whole schedule, however long", AT(all_steps), 0, 0},
     CLI_JSON(explain_options),
 };
@@ -385,33 +376,19 @@ static mics_status check_fits(const mics_job *job)
                      cli_size(total).text, cli_size((double)limit).text);
 }
 
-static mics_status explain(cli_call *call, const explain_options *options, const cli_sets *sets)
+static mics_status run_explain(cli_call *call)
 {
+    explain_options options = {.job = {.memory = call->memory, .ranks = 1, .nodes = 1}};
     mics_job *job = NULL;
-    const mics_job_spec spec = {.memory = call->memory,
-                                .file = call->arguments.items[0],
-                                .sets = sets->items,
-                                .set_count = sets->count,
-                                .ranks = (int32_t)options->ranks,
-                                .nodes = (int32_t)options->nodes};
-    MICS_TRY(mics_job_size(&spec, &job));
-    mics_status status = print_report(call->memory, job, options);
+    MICS_TRY(cli_parse(call, &options));
+    options.job.file = call->arguments.items[0];
+    options.job.sets = call->sets.items;
+    options.job.set_count = call->sets.count;
+    MICS_TRY(mics_job_size(&options.job, &job));
+    mics_status status = print_report(call->memory, job, &options);
     if (status == MICS_OK)
         status = check_fits(job);
     (void)mics_job_close(job);
-    return status;
-}
-
-static mics_status run_explain(cli_call *call)
-{
-    explain_options options = {.ranks = 1, .nodes = 1};
-    MICS_TRY(cli_parse(call, &options));
-    cli_sets sets = {0};
-    mics_status status = cli_sets_init(&sets, call->memory, &options.sets, &options.source, 1);
-    cli_sets_steps(&sets, options.steps);
-    if (status == MICS_OK)
-        status = explain(call, &options, &sets);
-    cli_sets_fini(&sets);
     return status;
 }
 
@@ -419,7 +396,12 @@ const cli_verb cmd_explain = {
     .name = "explain",
     .summary = "shows what a run would do: keys, mesh, memory, bytes, schedule",
     .arguments = "RUN.json",
-    .about = about,
+    .about =
+        "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
+        "groups, memory, bytes intra-node and inter-node, and the schedule of a step. Runs "
+        "nothing, "
+        "so\n"
+        "run.device \"cuda\" needs no GPU here.",
     CLI_OPTIONS(flags),
     .min_arguments = 1,
     .max_arguments = 1,

@@ -5,27 +5,11 @@
 #include "mics/log.h"
 #include "mics/run.h"
 #include "printer.h"
-#include "work.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const char about[] =
-    "Writes the prompt and text that continues it to standard output, token by token.\n"
-    "CHECKPOINT is a step's folder, or that of a run (its newest checkpoint is taken), or a "
-    "folder\n"
-    "with config.json, safetensors and tokenizer.json from Hugging Face.";
-static const char notes[] =
-    "Text may grow past the positions that training used: when they are full, the newer half of "
-    "the\n"
-    "text is fed again and generation goes on from that. A longer prompt counts with its end.\n"
-    "What the tokenizer's template puts before a text (<s>) stands before the prompt; a token "
-    "that\n"
-    "the model's eos_token_id names ends the text. The same seed gives the same text.\n"
-    "An encoder (BERT, RoBERTa) continues no text; --fill shows what it expects for [MASK] or "
-    "<mask>.";
 
 enum { MAX_SAMPLES = 1024, MAX_THREADS = 4096, FILL_CHOICES = 5 };
 
@@ -33,7 +17,7 @@ typedef struct generate_options {
     const char *prompt, *prompt_file, *fill, *precision;
     cli_list stops;
     mics_sampling sampling;
-    int64_t seed, samples, threads;
+    int64_t seed, samples;
     bool stats, quiet, json;
 } generate_options;
 
@@ -82,8 +66,8 @@ static const cli_option flags[] = {
      AT(samples), 1, MAX_SAMPLES},
     {"precision", CLI_TEXT, "fp32|bf16", "of weights in memory; default: as they are stored",
      AT(precision), 0, 0},
-    {"threads", CLI_INT, "N", "default: all cores that the process may use", AT(threads), 1,
-     MAX_THREADS},
+    {"threads", CLI_COUNT, "N", "default: all cores that the process may use", AT(sampling.threads),
+     1, MAX_THREADS},
     {"stats", CLI_FLAG, NULL, "speed on standard error; by default where that is a terminal",
      AT(stats), 0, 0},
     {"json", CLI_FLAG, NULL, "print one JSON object, with the texts and the speed", AT(json), 0, 0},
@@ -261,7 +245,7 @@ static mics_status write_texts(cli_call *call, mics_saved *saved, generate_optio
 {
     mics_dtype dtype;
     mics_generated generated = {0};
-    cli_work work;
+    mics_progress *work = NULL;
     MICS_TRY(choose_dtype(options->precision, saved, &dtype));
     const mics_work_listener listener = cli_work_open(call->memory, options->quiet, &work);
     mics_saved_listen(saved, &listener);
@@ -271,7 +255,6 @@ static mics_status write_texts(cli_call *call, mics_saved *saved, generate_optio
     mics_saved_listen(saved, &(mics_work_listener){0});
     call->running = true;
     options->sampling.seed = (uint64_t)options->seed;
-    options->sampling.threads = (int32_t)options->threads;
     options->sampling.stops = options->stops.items;
     options->sampling.stop_count = options->stops.count;
     MICS_TRY(options->samples == 1 && !options->json
@@ -311,7 +294,7 @@ static mics_status fill(cli_call *call, const generate_options *options)
     int32_t masks = 0;
     mics_status status = mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved);
     if (status == MICS_OK)
-        status = mics_saved_fill(saved, options->fill, FILL_CHOICES, (int32_t)options->threads,
+        status = mics_saved_fill(saved, options->fill, FILL_CHOICES, options->sampling.threads,
                                  &choices, &masks);
     cli_report r = {.json = options->json, .digits = 9};
     if (status == MICS_OK)
@@ -351,11 +334,24 @@ const cli_verb cmd_generate = {
     .name = "generate",
     .summary = "writes text that continues a prompt",
     .arguments = "CHECKPOINT",
-    .about = about,
+    .about =
+        "Writes the prompt and text that continues it to standard output, token by token.\n"
+        "CHECKPOINT is a step's folder, or that of a run (its newest checkpoint is taken), or a "
+        "folder\n"
+        "with config.json, safetensors and tokenizer.json from Hugging Face.",
     CLI_OPTIONS(flags),
     .min_arguments = 1,
     .max_arguments = 1,
-    .notes = notes,
+    .notes =
+        "Text may grow past the positions that training used: when they are full, the newer half "
+        "of "
+        "the\n"
+        "text is fed again and generation goes on from that. A longer prompt counts with its end.\n"
+        "What the tokenizer's template puts before a text (<s>) stands before the prompt; a token "
+        "that\n"
+        "the model's eos_token_id names ends the text. The same seed gives the same text.\n"
+        "An encoder (BERT, RoBERTa) continues no text; --fill shows what it expects for [MASK] or "
+        "<mask>.",
     .run = run_generate,
     .stopped = "the text is not complete",
 };

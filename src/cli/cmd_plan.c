@@ -3,17 +3,14 @@
 // mics plan: which sharding and batch, how fast, at what price, before anything is rented.
 #include "cli.h"
 #include "plan.h"
-#include "source.h"
-#include "work.h"
 #include <string.h>
 
 typedef struct plan_options {
-    cli_list sets, clusters;
-    cli_source source;
-    cli_sets joined;
-    const char *precision, *attention, *kernels, *sweep, *svg;
+    mics_plan_spec spec;
+    cli_list clusters;
+    const char *sweep, *svg;
     mics_plan_goal goal;
-    int64_t steps, top, tensor, context, pipeline, virtual_stages, expert;
+    int32_t top;
     // Below 0: not given. GB/s: 0.
     double reserve_gib, failures, restart_s, preemptions, checkpoint_gb_per_s;
     bool json, list, wide, quiet;
@@ -24,23 +21,10 @@ enum { MAX_DEGREE = 1 << 20, MAX_RESERVE_GIB = 1 << 16 };
 // Far more than anybody has, and products of such are still finite.
 static const int64_t max_goal = 1000000000000000000;
 
-static const char about[] =
-    "Plans a run for a cluster: searches shardings P | G | O, micro-batches, recomputation and\n"
-    "collectives for the run file's global batch, makes their schedules, and times them on the\n"
-    "cluster's links and accelerators. Reads no data and runs nothing. A model's config.json "
-    "alone\n"
-    "is planned with sequences of 4096 tokens and some 4 million tokens a step.";
-
-static const char notes[] =
-    "A cluster is one of the catalogue, or a file of the same kind (docs/clusters.md):\n"
-    "  mics plan RUN.json --cluster p4d.24xlarge:8\n"
-    "  mics plan config.json --cluster p5.48xlarge:8 --cluster p4d.24xlarge:32 --tokens 300e9\n"
-    "  mics plan RUN.json --cluster cluster.json:8 --sweep nodes=1..64 --svg curve.svg\n"
-    "--set train_batch_size=N sets the global batch; docs/plan.md says what is modelled.";
-
 #define PLAN_DEGREE(name, metavar, what, member)                                                   \
     {                                                                                              \
-        name, CLI_INT, metavar, "of megatron's plan: " what, AT(member), 1, MAX_DEGREE             \
+        name, CLI_COUNT, metavar, "of megatron's plan: " what, AT(spec.pipeline.member), 1,        \
+            MAX_DEGREE                                                                             \
     }
 
 #define AT(member) offsetof(plan_options, member)
@@ -60,27 +44,29 @@ static const cli_option flags[] = {
      AT(goal.losses.spot_usd_per_node_hour), 0, 100000},
     {"preemptions-per-node-day", CLI_REAL, "X", "of a spot node", AT(preemptions), 0, 10000},
     {"list", CLI_FLAG, NULL, "print the catalogue's clusters", AT(list), 0, 0},
-    {"top", CLI_INT, "N", "plans to show; default 5", AT(top), 1, 100},
+    {"top", CLI_COUNT, "N", "plans to show; default 5", AT(top), 1, 100},
     {"precision", CLI_TEXT, "WHAT",
-     "auto, bf16, fp16, fp8, mixed, tf32 or fp32; default: the run file's", AT(precision), 0, 0},
+     "auto, bf16, fp16, fp8, mixed, tf32 or fp32; default: the run file's", AT(spec.precision), 0,
+     0},
     {"attention", CLI_TEXT, "KERNEL",
-     "unfused, flash1, flash2, flash3 or cudnn; default: the GPU's usual one", AT(attention), 0, 0},
+     "unfused, flash1, flash2, flash3 or cudnn; default: the GPU's usual one", AT(spec.attention),
+     0, 0},
     {"kernels", CLI_TEXT, "WHAT",
      "separate, as of PyTorch without torch.compile, or fused; default: between the two",
-     AT(kernels), 0, 0},
+     AT(spec.kernels), 0, 0},
     {"reserve", CLI_REAL, "GIB", "memory of a GPU to leave free; default 1 % of it",
      AT(reserve_gib), 0, MAX_RESERVE_GIB},
     PLAN_DEGREE("tensor", "T", "tensor-parallel ranks", tensor),
-    PLAN_DEGREE("pipeline", "P", "pipeline stages", pipeline),
-    PLAN_DEGREE("virtual", "V", "chunks of a stage, interleaved", virtual_stages),
+    PLAN_DEGREE("pipeline", "P", "pipeline stages", stages),
+    PLAN_DEGREE("virtual", "V", "chunks of a stage, interleaved", chunks),
     PLAN_DEGREE("context", "C", "context-parallel ranks", context),
     PLAN_DEGREE("expert", "E", "expert-parallel ranks", expert),
     {"sweep", CLI_TEXT, "WHAT", "curves: nodes=1..64, nodes=2,4,6, or P", AT(sweep), 0, 0},
     {"svg", CLI_TEXT, "FILE", "write a picture: of the sweep, or of the clusters' time and price",
      AT(svg), 0, 0},
-    {"steps", CLI_INT, "N", "of a run of N steps, whatever the file says", AT(steps), 1, 0},
-    CLI_SOURCE_OPTIONS(plan_options),
-    CLI_SETS(plan_options),
+    {"steps", CLI_KEY_INT, "N", "of a run of N steps, whatever the file says", 0, 1, 0},
+    CLI_SOURCE,
+    CLI_SETS,
     {"wide", CLI_FLAG, NULL, "tables of more than 120 columns, with every figure", AT(wide), 0, 0},
     CLI_JSON(plan_options),
     {"quiet", CLI_FLAG, NULL, "show no progress", AT(quiet), 0, 0},
@@ -110,7 +96,7 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
 {
     cli_report report = report_of(options);
     mics_plan_found found = {.planner = NULL};
-    mics_status status = mics_plan_find(plan, plan->nodes, (int32_t)options->top, &found);
+    mics_status status = mics_plan_find(plan, plan->nodes, options->top, &found);
     if (status == MICS_OK)
         status = mics_plan_find_twice(&found);
     if (status == MICS_OK)
@@ -123,7 +109,8 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
     return status;
 }
 
-static mics_status plan_sweep(const mics_plan *plan, const plan_options *options, cli_work *work)
+static mics_status plan_sweep(const mics_plan *plan, const plan_options *options,
+                              mics_progress **work)
 {
     cli_report report = report_of(options);
     mics_plan_sweep *sweep = NULL;
@@ -139,18 +126,19 @@ static mics_status plan_sweep(const mics_plan *plan, const plan_options *options
 }
 
 static mics_status compare_clusters(cli_call *call, const plan_options *options,
-                                    const mics_plan_spec *spec, cli_work *work)
+                                    mics_progress **work)
 {
     cli_report report = report_of(options);
     mics_plan_offers *offers = NULL;
     if (options->sweep != NULL)
         return mics_fail(MICS_ERR_INVALID, "--sweep is of one cluster; give one --cluster");
-    mics_status status = mics_plan_offers_open(call->memory, spec, options->clusters.items,
-                                               options->clusters.count, &options->goal, &offers);
+    mics_status status =
+        mics_plan_offers_open(call->memory, &options->spec, options->clusters.items,
+                              options->clusters.count, &options->goal, &offers);
     cli_work_close(work);
     MICS_TRY(status);
     if (options->svg != NULL)
-        status = mics_plan_offers_svg(offers, spec->file, options->svg);
+        status = mics_plan_offers_svg(offers, options->spec.file, options->svg);
     if (status == MICS_OK)
         cli_plan_offers(&report, offers, &options->goal, options->wide);
     mics_plan_offers_close(offers);
@@ -189,29 +177,20 @@ static mics_status check_spot(const mics_plan *plan, const plan_options *options
                      plan->cluster.name);
 }
 
-static mics_status plan(cli_call *call, const plan_options *options, cli_work *work)
+static mics_status plan(cli_call *call, plan_options *options, mics_progress **work)
 {
-    mics_plan_spec spec = {
-        .sets = options->joined.items,
-        .set_count = options->joined.count,
-        .any_nodes = options->sweep != NULL && strncmp(options->sweep, "nodes", 5) == 0,
-        .precision = options->precision,
-        .attention = options->attention,
-        .kernels = options->kernels,
-        .has_reserve = options->reserve_gib >= 0,
-        .reserve_bytes = options->reserve_gib * (1 << 30),
-        .pipeline = {.tensor = (int32_t)options->tensor,
-                     .context = (int32_t)options->context,
-                     .stages = (int32_t)options->pipeline,
-                     .chunks = (int32_t)options->virtual_stages,
-                     .expert = (int32_t)options->expert},
-        .listener = cli_work_open(call->memory, options->quiet, work),
-    };
+    mics_plan_spec *spec = &options->spec;
     mics_plan *plan = NULL;
+    spec->sets = call->sets.items;
+    spec->set_count = call->sets.count;
+    spec->any_nodes = options->sweep != NULL && strncmp(options->sweep, "nodes", 5) == 0;
+    spec->has_reserve = options->reserve_gib >= 0;
+    spec->reserve_bytes = options->reserve_gib * (1 << 30);
+    spec->listener = cli_work_open(call->memory, options->quiet, work);
     if (call->arguments.count == 0)
         return mics_fail(MICS_ERR_INVALID, "mics plan: missing: RUN.json, or a config.json; --list "
                                            "prints the clusters there are");
-    spec.file = call->arguments.items[0];
+    spec->file = call->arguments.items[0];
     if (options->clusters.count == 0)
         return mics_fail(MICS_ERR_INVALID, "mics plan needs --cluster, as in --cluster "
                                            "p4d.24xlarge:8 or --cluster cluster.json:8");
@@ -219,9 +198,9 @@ static mics_status plan(cli_call *call, const plan_options *options, cli_work *w
         return mics_fail(MICS_ERR_INVALID, "--svg draws a sweep, or several clusters; give --sweep "
                                            "nodes=1..64 or P, or another --cluster");
     if (is_several(options))
-        return compare_clusters(call, options, &spec, work);
-    spec.cluster = options->clusters.items[0];
-    MICS_TRY(mics_plan_open(call->memory, &spec, &plan));
+        return compare_clusters(call, options, work);
+    spec->cluster = options->clusters.items[0];
+    MICS_TRY(mics_plan_open(call->memory, spec, &plan));
     mics_status status = check_spot(plan, options);
     if (status == MICS_OK)
         status =
@@ -244,13 +223,8 @@ static mics_status run_plan(cli_call *call)
                              call->arguments.items[0]);
         return cli_plan_list(&report, call->memory);
     }
-    cli_work work = {0};
-    mics_status status =
-        cli_sets_init(&options.joined, call->memory, &options.sets, &options.source, 1);
-    cli_sets_steps(&options.joined, options.steps);
-    if (status == MICS_OK)
-        status = plan(call, &options, &work);
-    cli_sets_fini(&options.joined);
+    mics_progress *work = NULL;
+    const mics_status status = plan(call, &options, &work);
     cli_work_close(&work);
     return status;
 }
@@ -259,10 +233,22 @@ const cli_verb cmd_plan = {
     .name = "plan",
     .summary = "which sharding and batch for a cluster, how fast, at what price",
     .arguments = "RUN.json|config.json",
-    .about = about,
+    .about =
+        "Plans a run for a cluster: searches shardings P | G | O, micro-batches, recomputation "
+        "and\n"
+        "collectives for the run file's global batch, makes their schedules, and times them on "
+        "the\n"
+        "cluster's links and accelerators. Reads no data and runs nothing. A model's config.json "
+        "alone\n"
+        "is planned with sequences of 4096 tokens and some 4 million tokens a step.",
     CLI_OPTIONS(flags),
     .max_arguments = 1,
-    .notes = notes,
+    .notes =
+        "A cluster is one of the catalogue, or a file of the same kind (docs/clusters.md):\n"
+        "  mics plan RUN.json --cluster p4d.24xlarge:8\n"
+        "  mics plan config.json --cluster p5.48xlarge:8 --cluster p4d.24xlarge:32 --tokens 300e9\n"
+        "  mics plan RUN.json --cluster cluster.json:8 --sweep nodes=1..64 --svg curve.svg\n"
+        "--set train_batch_size=N sets the global batch; docs/plan.md says what is modelled.",
     .run = run_plan,
     .stopped = "nothing was written",
 };

@@ -7,14 +7,9 @@
 #include "printer.h"
 #include <unistd.h>
 
-static const char about[] =
-    "Makes one token shard (llm.c's .bin format) from texts, in the order given, documents\n"
-    "separated by the tokenizer's separator: the stream that a run on these files reads.\n"
-    "When it is stopped, the same command resumes from what was done, kept in SHARD.bin.parts.";
-
 typedef struct tokenize_options {
-    const char *tokenizer, *text_field, *dtype, *out;
-    int64_t threads;
+    mics_corpus_spec spec;
+    const char *tokenizer, *out;
     bool add_special_tokens, json, quiet;
 } tokenize_options;
 
@@ -25,9 +20,12 @@ static const cli_option flags[] = {
      0},
     {"out", CLI_TEXT, "SHARD.bin", "the shard; must not exist", AT(out), 0, 0},
     {"text-field", CLI_TEXT, "NAME",
-     "field of JSON Lines (.jsonl) that holds the text; default \"text\"", AT(text_field), 0, 0},
-    {"dtype", CLI_TEXT, "TYPE", "of .bin files without a header, as \"uint16\"", AT(dtype), 0, 0},
-    {"threads", CLI_INT, "N", "default: all cores that the process may use", AT(threads), 1, 256},
+     "field of JSON Lines (.jsonl) that holds the text; default \"text\"", AT(spec.text_field), 0,
+     0},
+    {"dtype", CLI_TEXT, "TYPE", "of .bin files without a header, as \"uint16\"", AT(spec.dtype), 0,
+     0},
+    {"threads", CLI_COUNT, "N", "default: all cores that the process may use", AT(spec.threads), 1,
+     256},
     {"add-special-tokens", CLI_FLAG, NULL,
      "around each text, what the tokenizer.json's post_processor puts there, and no separator",
      AT(add_special_tokens), 0, 0},
@@ -46,7 +44,7 @@ static void print_result(const tokenize_options *options, int64_t tokens, int32_
                cli_int("vocabulary", vocab), cli_words("tokenizer", options->tokenizer));
 }
 
-static mics_status tokenize(cli_call *call, const tokenize_options *options)
+static mics_status tokenize(cli_call *call, tokenize_options *options)
 {
     mics_tokenizer *tokenizer = NULL;
     mics_corpus *corpus = NULL;
@@ -60,15 +58,12 @@ static mics_status tokenize(cli_call *call, const tokenize_options *options)
         MICS_TRY_OUT(mics_tokenizer_frame_texts(tokenizer, "--add-special-tokens"));
     int32_t vocab = mics_tokenizer_vocab(tokenizer);
     MICS_TRY_OUT(mics_file_suffixed(call->memory, options->out, ".parts", &parts));
-    const mics_corpus_spec spec = {.patterns = call->arguments.items,
-                                   .pattern_count = call->arguments.count,
-                                   .vocab = vocab,
-                                   .tokenizer = tokenizer,
-                                   .cache_dir = parts,
-                                   .text_field = options->text_field,
-                                   .dtype = options->dtype,
-                                   .threads = (int32_t)options->threads};
-    MICS_TRY_OUT(mics_corpus_open(call->memory, &spec, &corpus));
+    options->spec.patterns = call->arguments.items;
+    options->spec.pattern_count = call->arguments.count;
+    options->spec.vocab = vocab;
+    options->spec.tokenizer = tokenizer;
+    options->spec.cache_dir = parts;
+    MICS_TRY_OUT(mics_corpus_open(call->memory, &options->spec, &corpus));
     call->running = true;
     MICS_TRY_OUT(mics_shard_write_corpus(call->memory, options->out, corpus, vocab));
     print_result(options, mics_corpus_tokens(corpus), vocab);
@@ -97,7 +92,10 @@ const cli_verb cmd_tokenize = {
     .name = "tokenize",
     .summary = "makes a token shard from text",
     .arguments = "FILES...",
-    .about = about,
+    .about =
+        "Makes one token shard (llm.c's .bin format) from texts, in the order given, documents\n"
+        "separated by the tokenizer's separator: the stream that a run on these files reads.\n"
+        "When it is stopped, the same command resumes from what was done, kept in SHARD.bin.parts.",
     CLI_OPTIONS(flags),
     .min_arguments = 1,
     .max_arguments = INT32_MAX,

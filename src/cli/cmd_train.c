@@ -4,56 +4,34 @@
 #include "cli.h"
 #include "run/settings.h"
 #include "signals.h"
-#include "source.h"
 #include "train.h"
 #include <signal.h>
 #include <stdio.h>
 
-static const char about[] =
-    "Trains the model that a run file (JSON, or YAML by its name) describes. Under mpirun or srun\n"
-    "the ranks are MPI's, otherwise they are threads of this process. Writes metrics and\n"
-    "checkpoints into the run's output folder (run.out).";
-static const char notes[] =
-    "SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, a file OUT/stop, and run.max_hours: saves the "
-    "step\n"
-    "that was done last, and exits with 75; a second SIGINT or SIGTERM ends at once.\n"
-    "Validation without data.validation holds out the last twentieth of the training text.";
-
 typedef struct train_options {
-    int64_t ranks, nodes, steps;
-    const char *resume, *out;
-    cli_list sets;
-    cli_source source;
+    mics_job_spec job;
     bool json, quiet;
 } train_options;
 
 #define AT(member) offsetof(train_options, member)
 static const cli_option flags[] = {
-    {"ranks", CLI_INT, "N", "ranks, as threads of this process; default 1", AT(ranks), 1,
+    {"ranks", CLI_COUNT, "N", "ranks, as threads of this process; default 1", AT(job.ranks), 1,
      CLI_MAX_RANKS},
-    {"nodes", CLI_INT, "M", "treat the ranks as M nodes; default: what MPI finds, or 1", AT(nodes),
-     1, CLI_MAX_RANKS},
-    {"steps", CLI_INT, "N", "end after step N, whatever the file says", AT(steps), 1, 0},
+    {"nodes", CLI_COUNT, "M", "treat the ranks as M nodes; default: what MPI finds, or 1",
+     AT(job.nodes), 1, CLI_MAX_RANKS},
+    {"steps", CLI_KEY_INT, "N", "end after step N, whatever the file says", 0, 1, 0},
     {"resume", CLI_TEXT, "auto|none|DIR",
      "resume from the newest good checkpoint of the output folder, if there is one (auto, the "
      "default), from none, or from DIR",
-     AT(resume), 0, 0},
-    {"out", CLI_TEXT, "DIR", "output folder", AT(out), 0, 0},
-    CLI_SOURCE_OPTIONS(train_options),
-    CLI_SETS(train_options),
+     AT(job.resume), 0, 0},
+    {"out", CLI_KEY_TEXT, "DIR", "output folder", 0, 0, 0},
+    CLI_SOURCE,
+    CLI_SETS,
     {"json", CLI_FLAG, NULL, "print one JSON object at the end, and progress on standard error",
      AT(json), 0, 0},
     {"quiet", CLI_FLAG, NULL, "print nothing but warnings, errors and what --json does", AT(quiet),
      0, 0},
 };
-
-// --steps and --out are sets too, after the user's own. The caller closes `sets`, in any case.
-static mics_status join_sets(mics_memory *memory, const train_options *options, cli_sets *sets)
-{
-    MICS_TRY(cli_sets_init(sets, memory, &options->sets, &options->source, 2));
-    cli_sets_steps(sets, options->steps);
-    return cli_sets_text(sets, "run.out", options->out);
-}
 
 // ---- what is heard of the job ----
 
@@ -178,27 +156,19 @@ static mics_status show_end(cli_train *self, const mics_job *job, bool first, mi
     return status == MICS_OK && first ? print_end(self, job) : status;
 }
 
-static mics_status open_job(cli_call *call, const train_options *options, mics_status parsed,
+static mics_status open_job(cli_call *call, mics_job_spec *spec, mics_status parsed,
                             cli_train *self, mics_job **job_out)
 {
-    mics_job_spec spec = {
-        .memory = call->memory,
-        .file = parsed == MICS_OK ? call->arguments.items[0] : NULL,
-        .ranks = (int32_t)options->ranks,
-        .nodes = (int32_t)options->nodes,
-        .resume = options->resume,
-        .status = parsed,
-        .callbacks = {self, begin, show_step, show_validation, show_saving, show_checkpoint,
-                      show_note, NULL, show_sample, show_work},
-    };
-    cli_sets sets = {0};
-    mics_status status = join_sets(call->memory, options, &sets);
-    spec.sets = sets.items;
-    spec.set_count = sets.count;
-    if (status == MICS_OK)
-        status = mics_job_open(&spec, job_out);
+    spec->memory = call->memory;
+    spec->file = parsed == MICS_OK ? call->arguments.items[0] : NULL;
+    spec->sets = call->sets.items;
+    spec->set_count = call->sets.count;
+    spec->status = parsed;
+    spec->callbacks = (mics_job_callbacks){self,        begin,           show_step, show_validation,
+                                           show_saving, show_checkpoint, show_note, NULL,
+                                           show_sample, show_work};
+    const mics_status status = mics_job_open(spec, job_out);
     call->running = status == MICS_OK;
-    cli_sets_fini(&sets);
     return status;
 }
 
@@ -213,7 +183,7 @@ static mics_status run_train(cli_call *call)
     const mics_status parsed = cli_parse(call, &options);
     cli_log_quiet(options.quiet);
     cli_train self = {.memory = call->memory, .json = options.json, .quiet = options.quiet};
-    mics_status status = open_job(call, &options, parsed, &self, &job);
+    mics_status status = open_job(call, &options.job, parsed, &self, &job);
     const bool first = status == MICS_OK && mics_job_facts_get(job).first_rank == 0;
     if (status == MICS_OK && mics_job_facts_get(job).finished) {
         if (first)
@@ -232,11 +202,18 @@ const cli_verb cmd_train = {
     .name = "train",
     .summary = "trains a model",
     .arguments = "RUN.json",
-    .about = about,
+    .about = "Trains the model that a run file (JSON, or YAML by its name) describes. Under mpirun "
+             "or srun\n"
+             "the ranks are MPI's, otherwise they are threads of this process. Writes metrics and\n"
+             "checkpoints into the run's output folder (run.out).",
     CLI_OPTIONS(flags),
     .min_arguments = 1,
     .max_arguments = 1,
-    .notes = notes,
+    .notes =
+        "SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, a file OUT/stop, and run.max_hours: saves the "
+        "step\n"
+        "that was done last, and exits with 75; a second SIGINT or SIGTERM ends at once.\n"
+        "Validation without data.validation holds out the last twentieth of the training text.",
     .run = run_train,
     .stopped = "no step was trained",
 };

@@ -6,15 +6,6 @@
 #include "mics/run.h"
 #include "printer.h"
 
-static const char about[] =
-    "Reads every byte of a checkpoint, or of all checkpoints and records of a run, and says what\n"
-    "is wrong where, one line each. PATH is a step's folder, or a run's.";
-static const char notes[] =
-    "Checked are manifests, tokenizer and config, headers, checksums of all data, that every unit\n"
-    "is there once, that numbers are finite, what `latest` names, and metrics.jsonl.\n"
-    "Exit status: 0 all is good, 1 something is not, 2 PATH is neither a step's folder nor a "
-    "run's.";
-
 static const double PROGRESS_EVERY_US = 5e6;
 
 typedef struct verify_options {
@@ -128,10 +119,17 @@ const cli_verb cmd_verify = {
     .name = "verify",
     .summary = "every checksum and invariant of a checkpoint, or of all of a run's",
     .arguments = "PATH",
-    .about = about,
+    .about = "Reads every byte of a checkpoint, or of all checkpoints and records of a run, and "
+             "says what\n"
+             "is wrong where, one line each. PATH is a step's folder, or a run's.",
     CLI_OPTIONS(flags),
     .min_arguments = 1,
     .max_arguments = 1,
-    .notes = notes,
+    .notes =
+        "Checked are manifests, tokenizer and config, headers, checksums of all data, that every "
+        "unit\n"
+        "is there once, that numbers are finite, what `latest` names, and metrics.jsonl.\n"
+        "Exit status: 0 all is good, 1 something is not, 2 PATH is neither a step's folder nor a "
+        "run's.",
     .run = run_verify,
 };

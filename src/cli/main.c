@@ -13,7 +13,8 @@
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 }; // and CLI_EXIT_STOPPED
 enum { MAX_VERBS = 32 };
 
-const cli_verb *const cli_verbs[] = {
+// In the order of the help.
+static const cli_verb *const verbs[] = {
     &cmd_train,    &cmd_explain, &cmd_plan,  &cmd_generate, &cmd_eval,       &cmd_verify,
     &cmd_tokenize, &cmd_convert, &cmd_bench, &cmd_doctor,   &cmd_completion, NULL,
 };
@@ -46,7 +47,7 @@ static void print_usage(void)
     printf("mics %s: trains transformers with MiCS sharding on clusters of unequal links\n\n"
            "usage: mics VERB [arguments] [flags]\n\n",
            MICS_VERSION);
-    for (const cli_verb *const *verb = cli_verbs; *verb != NULL; verb++)
+    for (const cli_verb *const *verb = verbs; *verb != NULL; verb++)
         printf("  %-10s %s\n", (*verb)->name, (*verb)->summary);
     printf("\nmics VERB --help lists a verb's flags; mics --version prints the version.\n"
            "Exit status: 0 good, 1 failed, 2 wrong usage or configuration,\n"
@@ -57,7 +58,7 @@ static const cli_verb *find_verb(const char *name)
 {
     const char *names[MAX_VERBS];
     int32_t count = 0;
-    for (const cli_verb *const *verb = cli_verbs; *verb != NULL; verb++) {
+    for (const cli_verb *const *verb = verbs; *verb != NULL; verb++) {
         if (strcmp((*verb)->name, name) == 0)
             return *verb;
         if (count < MAX_VERBS)
@@ -96,7 +97,7 @@ static mics_status run_call(cli_call *call)
 
 static int run_verb(const char *name, int argc, char **argv)
 {
-    cli_call call = {.argc = argc, .argv = argv, .verb = find_verb(name)};
+    cli_call call = {.argc = argc, .argv = argv, .verb = find_verb(name), .verbs = verbs};
     if (call.verb == NULL)
         return EXIT_USAGE;
     find_part(&call);
@@ -107,8 +108,8 @@ static int run_verb(const char *name, int argc, char **argv)
     if (mics_memory_open(&call.memory) != MICS_OK)
         return EXIT_FAILED;
     const mics_status status = run_call(&call);
-    for (int32_t i = 0; i < call.list_count; i++)
-        mics_free(call.memory, call.lists[i]);
+    for (int32_t i = 0; i < call.owned_count; i++)
+        mics_free(call.memory, call.owned[i]);
     mics_memory_close(call.memory);
     return exit_status(status, call.running);
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a run compares of what several ranks hold alike, in words.
-#include "replicas.h"
+#include "cli.h"
 #include "run/settings.h"
 #include <stdio.h>
 

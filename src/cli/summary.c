@@ -5,7 +5,6 @@
 #include "base/utf8.h"
 #include "cli.h"
 #include "printer.h"
-#include "replicas.h"
 #include "run/settings.h"
 #include "train.h"
 #include <errno.h>
