@@ -102,38 +102,37 @@ static void print_values(const char *placeholder)
     const char *before = "";
     for (const char *at = placeholder; *at != '\0'; at += *at == '|') {
         const size_t bytes = strcspn(at, "|");
-        if (*at >= 'a' && *at <= 'z') {
+        if (islower(*at))
             printf("%s%.*s", before, (int)bytes, at);
-            before = " ";
-        }
+        before = " ";
         at += bytes;
     }
 }
 
-static void print_word(const char *verb, const char *word, const char *help)
+static void print_row(const char *verb, const char *word, const cli_option *option,
+                      const char *help)
 {
-    printf("%s\t%s\tnone\t-\t", verb, word);
-    print_quoted(help);
-    putchar('\n');
-}
-
-static void print_flag(const char *verb, const cli_option *option)
-{
-    const bool number = option->kind >= CLI_INT && option->kind <= CLI_POSITIVE;
-    printf("%s\t--%s\t", verb, option->name);
+    const bool number = option->kind == CLI_KEY_INT || option->kind <= CLI_POSITIVE;
+    printf("%s\t%s%s\t", verb, option->name != NULL ? "--" : "", word);
     if (names_values(option->value))
         print_values(option->value);
     else
         printf(option->kind == CLI_FLAG ? "none" : number ? "number" : "file");
     printf("\t%s\t", option->value != NULL ? option->value : "-");
-    print_quoted(option->help);
+    print_quoted(help);
     putchar('\n');
+}
+
+// What is no flag, or one of all verbs.
+static void print_word(const char *verb, const char *word, const char *help)
+{
+    print_row(verb, word, &(cli_option){.kind = CLI_FLAG}, help);
 }
 
 static void print_flags(const cli_verb *verb)
 {
-    for (int32_t i = 0; i < verb->option_count; i++)
-        print_flag(verb->name, &verb->options[i]);
+    for (const cli_option *at = verb->options; at < verb->options + verb->option_count; at++)
+        print_row(verb->name, at->name, at, at->help);
     print_word(verb->name, "--help", "this text");
 }
 

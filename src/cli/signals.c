@@ -107,14 +107,11 @@ static bool takes_the_word(void)
 
 static const char *where_from(const mics_job_standing *at, char *text, size_t capacity)
 {
-    if (at->kept && (!at->saved || at->kept_step > at->saved_step)) {
-        snprintf(text, capacity, "--resume auto goes on from step %lld, in node memory",
-                 (long long)at->kept_step);
-        return text;
-    }
-    if (!at->saved)
+    const bool kept = at->kept && (!at->saved || at->kept_step > at->saved_step);
+    if (!kept && !at->saved)
         return "nothing is saved yet";
-    snprintf(text, capacity, "--resume auto goes on from step %lld", (long long)at->saved_step);
+    snprintf(text, capacity, "--resume auto goes on from step %lld%s",
+             (long long)(kept ? at->kept_step : at->saved_step), kept ? ", in node memory" : "");
     return text;
 }
 
@@ -145,33 +142,18 @@ static void end_unsaved(const mics_job_standing *at, const char *why)
     _exit(1);
 }
 
-static void begin_last_line(const mics_job_standing *at)
+// What the disk was too slow for within the grace is in node memory.
+static void end_stopped(const mics_job_standing *at, bool saved)
 {
+    char where[4096 + 128] = "in node memory and not on disk; --resume auto goes on from it on the "
+                             "same nodes";
+    if (saved)
+        snprintf(where, sizeof where, "saved in %s/checkpoints; --resume auto goes on",
+                 mics_job_run(served)->out);
     fflush(stdout);
-    if (at->rank <= 0 && isatty(STDERR_FILENO))
-        fputc('\n', stderr);
-}
-
-static void end_saved(const mics_job_standing *at)
-{
-    begin_last_line(at);
     if (at->rank <= 0)
-        fprintf(stderr,
-                "mics: stopped by %s after step %lld, which is saved in %s/checkpoints; --resume "
-                "auto goes on\n",
-                cli_signals_asked(), (long long)at->saved_step, mics_job_run(served)->out);
-    _exit(CLI_EXIT_STOPPED);
-}
-
-// The disk was too slow for the grace.
-static void end_kept(const mics_job_standing *at)
-{
-    begin_last_line(at);
-    if (at->rank <= 0)
-        fprintf(stderr,
-                "mics: stopped by %s after step %lld, which is in node memory and not on disk; "
-                "--resume auto goes on from it on the same nodes\n",
-                cli_signals_asked(), (long long)at->kept_step);
+        fprintf(stderr, "%smics: stopped by %s after step %lld, which is %s\n",
+                isatty(STDERR_FILENO) ? "\n" : "", cli_signals_asked(), (long long)at->step, where);
     _exit(CLI_EXIT_STOPPED);
 }
 
@@ -193,10 +175,8 @@ static void end_if_safe(const mics_job_standing *at, double gone_s, double grace
     const double wait_s = at->rank > 0 ? OTHERS_TOGETHER_S : TOGETHER_S;
     if (!again && (!ready || gone_s - *ready_s < (at->rank < 0 ? 0 : wait_s)))
         return;
-    if (safe)
-        end_saved(at);
-    if (kept)
-        end_kept(at);
+    if (safe || kept)
+        end_stopped(at, safe);
 }
 
 // What follows from where the job stands, so long after it was asked. Called with the mutex.
