@@ -99,11 +99,3 @@ double mics_goodput_young_s(const mics_goodput_spec *spec)
 {
     return sqrt(2 * spec->blocked_s / spec->failures_per_s);
 }
-
-double mics_goodput_daly_s(const mics_goodput_spec *spec)
-{
-    const double mean_s = 1 / spec->failures_per_s, half = spec->blocked_s / (2 * mean_s);
-    if (half >= 1)
-        return mean_s;
-    return mics_goodput_young_s(spec) * (1 + sqrt(half) / 3 + half / 9) - spec->blocked_s;
-}

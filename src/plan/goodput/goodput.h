@@ -55,14 +55,13 @@ mics_goodput mics_goodput_at(const mics_goodput_spec *spec, double interval_s);
  */
 mics_goodput mics_goodput_best(const mics_goodput_spec *spec);
 
-/* Young's and Daly's estimates of the best interval, for comparison: sqrt(2 d M), and the series of
- * higher order, for saves of d = blocked_s and a mean time M between failures.
+/* Young's estimate of the best interval, sqrt(2 d M), for saves of d = blocked_s and a mean time M
+ * between failures.
  *
  * Needs:   failures_per_s > 0.
- * Source:  Young, CACM 17(9), 1974; Daly, FGCS 22(3), 2006, equation 37.
+ * Source:  Young, CACM 17(9), 1974.
  */
 double mics_goodput_young_s(const mics_goodput_spec *spec);
-double mics_goodput_daly_s(const mics_goodput_spec *spec);
 
 /* Goodput of one simulated training of `work_s` with saves every `interval_s`: every failure,
  * preemption, save and restart is an event on a clock.
