@@ -370,20 +370,6 @@ mics_cost_use mics_cost_collective(const mics_cluster *cluster, int32_t ranks,
 
 // ---- composition ----
 
-int32_t mics_cost_meeting_tier(const mics_cluster *cluster, int32_t a, int32_t b)
-{
-    if (a == b)
-        return -1;
-    int32_t tier = 0;
-    while (tier + 1 < cluster->tier_count) {
-        int64_t c = mics_cluster_child_ranks(cluster, tier + 1);
-        if (a / c == b / c)
-            break;
-        tier++;
-    }
-    return tier;
-}
-
 int32_t mics_cost_stages(const mics_cluster *cluster, const mics_collective *collective,
                          mics_collective stages_out[3])
 {

@@ -89,9 +89,6 @@ mics_cost_op mics_cost_of_work(const mics_op_work *work, int32_t elem_bytes, mic
  */
 double mics_cost_message_us(const mics_tier *tier, double bytes);
 
-/* The tier in which two ranks meet; -1 for the same rank. Needs ranks that the tree holds. */
-int32_t mics_cost_meeting_tier(const mics_cluster *cluster, int32_t a, int32_t b);
-
 typedef enum mics_collective_kind {
     MICS_COLLECTIVE_ALL_GATHER,      // ring: size - 1 steps of a block
     MICS_COLLECTIVE_REDUCE_SCATTER,  // ring: the same, backwards, with sums

@@ -57,4 +57,19 @@ static inline int teardown(void **state)
     return mics_memory_close(memory) == 0 ? 0 : 1;
 }
 
+// The tier in which two ranks meet; -1 for the same rank.
+static inline int32_t meeting_tier(const mics_cluster *cluster, int32_t a, int32_t b)
+{
+    if (a == b)
+        return -1;
+    int32_t tier = 0;
+    while (tier + 1 < cluster->tier_count) {
+        int64_t c = mics_cluster_child_ranks(cluster, tier + 1);
+        if (a / c == b / c)
+            break;
+        tier++;
+    }
+    return tier;
+}
+
 #endif

@@ -103,11 +103,11 @@ static void test_deep_trees(void **state)
     ASSERT_STATUS(MICS_ERR_INVALID, mics_cluster_ranks(&c, 16, &ranks));
     ASSERT_SAID(&seen, "must have 1 to 15 nodes, not 16");
     assert_int_equal(ranks, 120);
-    assert_int_equal(mics_cost_meeting_tier(&c, 5, 5), -1);
-    assert_int_equal(mics_cost_meeting_tier(&c, 0, 1), 0);
-    assert_int_equal(mics_cost_meeting_tier(&c, 1, 2), 1);
-    assert_int_equal(mics_cost_meeting_tier(&c, 7, 8), 2);
-    assert_int_equal(mics_cost_meeting_tier(&c, 23, 24), 3);
+    assert_int_equal(meeting_tier(&c, 5, 5), -1);
+    assert_int_equal(meeting_tier(&c, 0, 1), 0);
+    assert_int_equal(meeting_tier(&c, 1, 2), 1);
+    assert_int_equal(meeting_tier(&c, 7, 8), 2);
+    assert_int_equal(meeting_tier(&c, 23, 24), 3);
     // One node is all that a tree without a tier beyond the node has.
     c = parse_good("{" CHIP ", \"tiers\": {\"node\": {\"fan_out\": 2, \"gb_per_s\": 5}}}");
     ASSERT_OK(mics_cluster_ranks(&c, 1, &ranks));

@@ -237,7 +237,7 @@ static void walk(const mics_cluster *c, int32_t ranks, int32_t stride, int32_t s
     for (int32_t rank = 0; rank < ranks; rank++) {
         int32_t block = rank / (stride * size) * (stride * size);
         int32_t next = block + (rank - block + stride) % (stride * size);
-        int32_t meet = mics_cost_meeting_tier(c, rank, next);
+        int32_t meet = meeting_tier(c, rank, next);
         int32_t first = meet <= c->node_tier ? meet : c->node_tier + 1;
         for (int32_t t = first; t <= meet; t++) {
             double *link = &sent[t][node_of(c, rank, t)];
