@@ -81,7 +81,7 @@ mics_status mics_node_make_root(const char *root)
     return there ? MICS_OK : mics_fail(MICS_ERR_IO, "%s: is gone again", root);
 }
 
-mics_status mics_node_dir(mics_memory *memory, const char *root, int32_t node, char **dir_out)
+static mics_status node_dir(mics_memory *memory, const char *root, int32_t node, char **dir_out)
 {
     char name[32];
     snprintf(name, sizeof name, "node-%d", (int)node);
@@ -94,7 +94,7 @@ mics_status mics_node_slot(mics_memory *memory, const char *root, int32_t node, 
     char name[32];
     char *dir = NULL;
     snprintf(name, sizeof name, "slot-%d", (int)slot);
-    MICS_TRY(mics_node_dir(memory, root, node, &dir));
+    MICS_TRY(node_dir(memory, root, node, &dir));
     const mics_status status = mics_file_join(memory, dir, name, slot_out);
     mics_free(memory, dir);
     return status;
@@ -217,7 +217,7 @@ mics_status mics_node_begin(mics_memory *memory, const char *root, int32_t node,
 {
     char *dir = NULL, *path = NULL;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_node_dir(memory, root, node, &dir));
+    MICS_TRY_OUT(node_dir(memory, root, node, &dir));
     MICS_TRY_OUT(make_dir(dir));
     MICS_TRY_OUT(mics_node_slot(memory, root, node, slot, &path));
     MICS_TRY_OUT(empty_slot(memory, path));

@@ -52,9 +52,6 @@ mics_status mics_node_check_root(const char *root, bool *there_out);
 /* Makes the folder, or finds it. Returns: as mics_node_check_root; MICS_ERR_IO. */
 mics_status mics_node_make_root(const char *root);
 
-/* A folder of `root`: "node-0". The caller frees *dir_out with mics_free. */
-mics_status mics_node_dir(mics_memory *memory, const char *root, int32_t node, char **dir_out);
-
 /* The folder of a slot, which need not be there. The caller frees *slot_out with mics_free. */
 mics_status mics_node_slot(mics_memory *memory, const char *root, int32_t node, int32_t slot,
                            char **slot_out);

@@ -401,7 +401,8 @@ static mics_status surroundings(const mics_tokenizer *tokenizer, mics_token_fram
     return MICS_OK;
 }
 
-int32_t mics_tokenize_threads(int32_t asked)
+// As many as asked for, or where that is below 1 as many as there are cores for this process.
+static int32_t threads_of(int32_t asked)
 {
     cpu_set_t cores;
     if (asked < 1)
@@ -420,7 +421,7 @@ static bool is_worth_threads(const tokenizing *self)
 static mics_status start(tokenizing *self)
 {
     const mics_ordered_jobs jobs = {.ctx = self, .work = encode_batch};
-    self->threads = is_worth_threads(self) ? mics_tokenize_threads(self->spec->threads) : 1;
+    self->threads = is_worth_threads(self) ? threads_of(self->spec->threads) : 1;
     MICS_TRY(MICS_NEW(self->memory, self->threads, &self->encoders));
     for (int32_t i = 0; i < self->threads; i++)
         MICS_TRY(mics_encoder_open(self->spec->tokenizer, false, &self->encoders[i]));

@@ -21,10 +21,6 @@ typedef struct mics_tokenize_progress {
     double shown_us;      // when it was last logged
 } mics_tokenize_progress;
 
-/* How many threads are used: as many as asked for, or where that is below 1 as many as there are
- * cores that this process may use. */
-int32_t mics_tokenize_threads(int32_t asked);
-
 /* Appends the tokens of a file that was rewound. A text file is one text; of JSON Lines each line's
  * field is one. Each stands behind the separator, if the tokenizer has one, or in its frame.
  *

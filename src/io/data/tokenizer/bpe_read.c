@@ -49,8 +49,8 @@ mics_status mics_read_char(const mics_json *json, const mics_json_value *object,
     return MICS_OK;
 }
 
-mics_status mics_read_type(const mics_json *json, const mics_json_value *object, const char *path,
-                           const char **type_out)
+static mics_status read_type(const mics_json *json, const mics_json_value *object, const char *path,
+                             const char **type_out)
 {
     if (mics_json_type_of(object) != MICS_JSON_OBJECT)
         return mics_json_fail(json, path, MICS_ERR_FORMAT, "is %s, expected an object or null",
@@ -106,7 +106,7 @@ static mics_status read_at(const sequence *s, const mics_json_value *object, int
 {
     enum { MAX_DEPTH = 8 };
     const char *type = "";
-    MICS_TRY(mics_read_type(s->json, object, s->path, &type));
+    MICS_TRY(read_type(s->json, object, s->path, &type));
     if (strcmp(type, "Sequence") != 0)
         return s->step(s->ctx, object, type);
     const mics_json_value *members = mics_json_get(object, s->list);

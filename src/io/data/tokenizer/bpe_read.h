@@ -21,10 +21,6 @@ mics_status mics_read_text(const mics_json *json, const mics_json_value *object,
 mics_status mics_read_char(const mics_json *json, const mics_json_value *object, const char *path,
                            const char *key, const char **text_out);
 
-/* An object's "type"; it must be an object and have one. */
-mics_status mics_read_type(const mics_json *json, const mics_json_value *object, const char *path,
-                           const char **type_out);
-
 /* "pattern": {"String": ...} or {"Regex": ...}. */
 mics_status mics_read_pattern(const mics_json *json, const mics_json_value *object,
                               const char *path, const char **text_out, bool *regex_out);
