@@ -69,7 +69,7 @@ static mics_status lift_file(config *run, const char *path, const char *target, 
 // An object that may also be the path of a file with it.
 static mics_status lift_in_place(config *run, const char *path)
 {
-    const char *file = mics_json_string(mics_json_at(run->run.json, path));
+    const char *file = mics_json_string(mics_adopt_at(run, path));
     char name[TEXT_BYTES];
     if (file == NULL || *file == '\0')
         return MICS_OK;
@@ -81,7 +81,7 @@ static mics_status lift_in_place(config *run, const char *path)
 
 static mics_status lift_at(config *run, const char *path)
 {
-    const mics_json_value *value = mics_json_at(run->run.json, path);
+    const mics_json_value *value = mics_adopt_at(run, path);
     if (mics_json_type_of(value) == MICS_JSON_OBJECT)
         return lift(run, value, "", path, 0);
     if (mics_json_string(value) != NULL)
@@ -127,7 +127,7 @@ static mics_status put_null(config *run, const adopted_key *row)
 
 static mics_status put_row(config *run, const adopted_key *row)
 {
-    const mics_json_value *value = mics_json_at(run->run.json, row->path);
+    const mics_json_value *value = mics_adopt_at(run, row->path);
     char text[TEXT_BYTES];
     if (mics_json_type_of(value) == MICS_JSON_NULL)
         return put_null(run, row);
@@ -141,30 +141,19 @@ static mics_status put_row(config *run, const adopted_key *row)
     return mics_adopt_put(run, row->target, text, row->path, row->origin);
 }
 
-static mics_status put_rows(config *run, const adopted_key *rows, int32_t count)
-{
-    for (int32_t i = 0; i < count; i++)
-        MICS_TRY(put_row(run, &rows[i]));
-    return MICS_OK;
-}
-
-static bool has_row(const adopted_key *rows, int32_t count, const char *path)
-{
-    for (int32_t i = 0; i < count; i++) {
-        if (strcmp(rows[i].path, path) == 0)
-            return true;
-    }
-    return false;
-}
+// In the order in which they are put.
+static const adopted_keys *const tables[] = {&mics_adopt_script, &mics_adopt_launch,
+                                             &mics_adopt_trainer};
+enum { TABLES = sizeof tables / sizeof *tables };
 
 bool mics_config_is_adopted(const char *path)
 {
-    int32_t trainer = 0, launch = 0, script = 0;
-    const adopted_key *of_trainer = mics_adopt_trainer_keys(&trainer);
-    const adopted_key *of_launch = mics_adopt_launch_keys(&launch);
-    const adopted_key *of_script = mics_adopt_script_keys(&script);
-    return strcmp(path, deepspeed_key) == 0 || has_row(of_trainer, trainer, path) ||
-           has_row(of_launch, launch, path) || has_row(of_script, script, path);
+    bool found = strcmp(path, deepspeed_key) == 0;
+    for (int t = 0; t < TABLES; t++) {
+        for (size_t i = 0; i < tables[t]->count; i++)
+            found = found || strcmp(tables[t]->rows[i].path, path) == 0;
+    }
+    return found;
 }
 
 // DeepSpeed's file as it is, for the Trainer, which fills in what says "auto".
@@ -178,7 +167,7 @@ static bool is_for_trainer(const config *run)
                                        "scheduler.params.warmup_num_steps"};
     bool found = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        found = found || mics_adopt_is_auto(mics_json_at(run->run.json, keys[i]));
+        found = found || mics_adopt_is_auto(mics_adopt_at(run, keys[i]));
     return found && mics_json_line(run->run.json, "run") == 0;
 }
 
@@ -197,7 +186,6 @@ static void note_deepspeed(config *run, bool trainer)
 
 mics_status mics_config_adopt(config *run)
 {
-    int32_t count = 0;
     const mics_json_value *root = mics_json_root(run->run.json);
     if (mics_json_type_of(root) != MICS_JSON_OBJECT)
         return MICS_OK; // mics_config_check says it better
@@ -210,12 +198,10 @@ mics_status mics_config_adopt(config *run)
     MICS_TRY(lift_at(run, "deepspeed_config.deepspeed_config_file"));
     MICS_TRY(mics_adopt_lifted_precision(run));
     note_deepspeed(run, trainer);
-    const adopted_key *rows = mics_adopt_script_keys(&count);
-    MICS_TRY(put_rows(run, rows, count));
-    rows = mics_adopt_launch_keys(&count);
-    MICS_TRY(put_rows(run, rows, count));
-    rows = mics_adopt_trainer_keys(&count);
-    MICS_TRY(put_rows(run, rows, count));
+    for (int t = 0; t < TABLES; t++) {
+        for (size_t i = 0; i < tables[t]->count; i++)
+            MICS_TRY(put_row(run, &tables[t]->rows[i]));
+    }
     MICS_TRY(mics_adopt_schedule(run, trainer));
     MICS_TRY(mics_adopt_saves(run, trainer));
     return mics_adopt_trainer_defaults(run, only_auto);

@@ -23,6 +23,11 @@ typedef struct adopted_key {
     const char *trainer;
 } adopted_key;
 
+typedef struct adopted_keys {
+    const adopted_key *rows;
+    size_t count;
+} adopted_keys;
+
 #define ADOPTED(name, to, ...)                                                                     \
     {                                                                                              \
         .path = (name), .target = (to), .origin = "auto: " name, .by = __VA_ARGS__                 \
@@ -48,6 +53,12 @@ mics_status mics_adopt_switch(config *run, const char *path, const mics_json_val
 const char *mics_adopt_word(const mics_json_value *value);
 /* True for the text "auto". */
 bool mics_adopt_is_auto(const mics_json_value *value);
+/* A value of the document; NULL: it is not there. */
+static inline const mics_json_value *mics_adopt_at(const config *run, const char *path)
+{
+    return mics_json_at(run->run.json, path);
+}
+
 /* True when the value is there, and not null. */
 bool mics_adopt_has(const config *run, const char *path);
 /* True where DeepSpeed's configuration is given beside the arguments, and not empty. */
@@ -59,7 +70,7 @@ bool mics_adopt_says(const config *run, const char *path);
 
 /* True when the file itself holds an argument of the Trainer, and no section `run`. */
 bool mics_adopt_names_trainer(const mics_json *json);
-const adopted_key *mics_adopt_trainer_keys(int32_t *count_out);
+extern const adopted_keys mics_adopt_trainer;
 /* "bf16": true and the like, which are sections here; before anything else is read. */
 mics_status mics_adopt_precision(config *run);
 /* DeepSpeed's "bfloat16", and "tf32" where no 16 bits are asked for; once all is lifted. */
@@ -83,11 +94,11 @@ mics_status mics_adopt_saves(config *run, bool trainer);
 // ---- adopt_launch.c ----
 
 /* FSDP's options, accelerate's file, torchtitan's degrees. */
-const adopted_key *mics_adopt_launch_keys(int32_t *count_out);
+extern const adopted_keys mics_adopt_launch;
 
 // ---- adopt_script.c ----
 
 /* Model and data, as training scripts name them. */
-const adopted_key *mics_adopt_script_keys(int32_t *count_out);
+extern const adopted_keys mics_adopt_script;
 
 #endif

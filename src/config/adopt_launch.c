@@ -16,11 +16,6 @@ enum { TEXT_BYTES = 256 };
 
 static const char strategy_key[] = "fsdp_sharding_strategy";
 
-static const mics_json_value *at(const config *run, const char *path)
-{
-    return mics_json_at(run->run.json, path);
-}
-
 static bool is_of(const char *const *names, const char *name)
 {
     size_t i = 0;
@@ -154,7 +149,7 @@ static mics_status put_fsdp_member(config *run, const char *name, const mics_jso
 static mics_status put_fsdp_config(config *run, const adopted_key *row,
                                    const mics_json_value *value)
 {
-    const mics_json_value *asked = at(run, "fsdp");
+    const mics_json_value *asked = mics_adopt_at(run, "fsdp");
     const bool off = asked != NULL && mics_json_count(asked) == 0 && !mics_json_bool(asked) &&
                      (mics_json_string(asked) == NULL || *mics_json_string(asked) == '\0');
     if (!off)
@@ -373,8 +368,4 @@ static const adopted_key rows[] = {
     ADOPTED("parallelism", "data_parallel_shard_degree", put_parallelism),
 };
 
-const adopted_key *mics_adopt_launch_keys(int32_t *count_out)
-{
-    *count_out = sizeof rows / sizeof *rows;
-    return rows;
-}
+const adopted_keys mics_adopt_launch = {rows, sizeof rows / sizeof *rows};

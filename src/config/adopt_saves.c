@@ -27,11 +27,6 @@ static const timing validations = {.strategy = "eval_strategy",
                                    .each_epoch = offsetof(config, validates_each_epoch),
                                    .by_epoch = "auto: eval_strategy"};
 
-static const mics_json_value *at(const config *run, const char *path)
-{
-    return mics_json_at(run->run.json, path);
-}
-
 // ---- when ----
 
 static mics_status put_steps(config *run, const timing *of, bool trainer)
@@ -40,7 +35,7 @@ static mics_status put_steps(config *run, const timing *of, bool trainer)
     if (!mics_adopt_has(run, row.path) && of->or_steps != NULL && mics_adopt_has(run, of->or_steps))
         row.path = of->or_steps;
     if (mics_adopt_has(run, row.path))
-        return mics_adopt_interval(run, &row, at(run, row.path));
+        return mics_adopt_interval(run, &row, mics_adopt_at(run, row.path));
     return trainer ? mics_adopt_default(run, row.target, "500", false) : MICS_OK;
 }
 
@@ -59,7 +54,8 @@ static mics_status put_timing(config *run, const timing *of, const char *usual, 
 {
     const bool old = !mics_adopt_has(run, of->strategy) && of->old_strategy != NULL;
     const char *path = old ? of->old_strategy : of->strategy;
-    const char *said = mics_adopt_has(run, path) ? mics_adopt_word(at(run, path)) : usual;
+    const char *said =
+        mics_adopt_has(run, path) ? mics_adopt_word(mics_adopt_at(run, path)) : usual;
     if (said != NULL && strcmp(said, "no") == 0)
         return MICS_OK;
     if (said != NULL && strcmp(said, "steps") == 0)
@@ -85,18 +81,18 @@ static bool is_loss(const mics_json_value *metric)
 static mics_status put_best(config *run)
 {
     bool on = false;
-    const char *strategy = mics_json_string(at(run, "save_strategy"));
-    MICS_TRY(
-        mics_adopt_switch(run, "load_best_model_at_end", at(run, "load_best_model_at_end"), &on));
+    const char *strategy = mics_json_string(mics_adopt_at(run, "save_strategy"));
+    MICS_TRY(mics_adopt_switch(run, "load_best_model_at_end",
+                               mics_adopt_at(run, "load_best_model_at_end"), &on));
     if (on)
         MICS_TRY(mics_adopt_put(run, "run.keep_best", "true", "load_best_model_at_end",
                                 "auto: load_best_model_at_end"));
     if (!on && (strategy == NULL || strcmp(strategy, "best") != 0))
         return MICS_OK; // the others have no effect then
-    if (!is_loss(at(run, "metric_for_best_model")))
+    if (!is_loss(mics_adopt_at(run, "metric_for_best_model")))
         return mics_config_refuse(run, "metric_for_best_model", MICS_ERR_UNSUPPORTED,
                                   "must be \"eval_loss\": the validation loss is what is measured");
-    return mics_json_bool(at(run, "greater_is_better"))
+    return mics_json_bool(mics_adopt_at(run, "greater_is_better"))
                ? mics_config_refuse(run, "greater_is_better", MICS_ERR_UNSUPPORTED,
                                     "must be false: the best validation loss is the lowest")
                : MICS_OK;

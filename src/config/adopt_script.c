@@ -26,7 +26,7 @@ static mics_status put_unless_said(config *run, const adopted_key *row,
 static mics_status put_model(config *run, const adopted_key *row, const mics_json_value *value)
 {
     adopted_key init = *row;
-    const bool named = mics_json_at(run->run.json, "config_name") != NULL;
+    const bool named = mics_adopt_at(run, "config_name") != NULL;
     if (mics_adopt_has(run, row->target) && !named)
         return MICS_OK;
     MICS_TRY(put_unless_said(run, row, value));
@@ -59,8 +59,4 @@ static const adopted_key rows[] = {
     ADOPTED("max_length", "data.sequence_length", NULL),
 };
 
-const adopted_key *mics_adopt_script_keys(int32_t *count_out)
-{
-    *count_out = sizeof rows / sizeof *rows;
-    return rows;
-}
+const adopted_keys mics_adopt_script = {rows, sizeof rows / sizeof *rows};

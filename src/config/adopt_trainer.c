@@ -14,21 +14,10 @@
 
 enum { TEXT_BYTES = 256, MAX_PATH_BYTES = 1024 };
 
-static const mics_json_value *at(const config *run, const char *path)
-{
-    return mics_json_at(run->run.json, path);
-}
-
 static bool is_text(const mics_json_value *value, const char *text)
 {
     const char *said = mics_json_string(value);
     return said != NULL && strcmp(said, text) == 0;
-}
-
-static bool is_number(const mics_json_value *value)
-{
-    const mics_json_type type = mics_json_type_of(value);
-    return type == MICS_JSON_INT || type == MICS_JSON_REAL;
 }
 
 static mics_status put_value(config *run, const adopted_key *row, const mics_json_value *value)
@@ -43,12 +32,12 @@ static mics_status put_value(config *run, const adopted_key *row, const mics_jso
 // -1 and 0 are the Trainer's "not given".
 static bool is_given(const mics_json_value *value)
 {
-    return !is_number(value) || mics_json_real(value) > 0.0;
+    return !mics_json_is_number(value) || mics_json_real(value) > 0.0;
 }
 
 static bool is_share(const mics_json_value *value)
 {
-    return is_number(value) && mics_json_real(value) > 0.0 && mics_json_real(value) < 1.0;
+    return mics_json_is_number(value) && mics_json_real(value) > 0.0 && mics_json_real(value) < 1.0;
 }
 
 static mics_status put_steps(config *run, const adopted_key *row, const mics_json_value *value)
@@ -62,11 +51,11 @@ static mics_status put_steps(config *run, const adopted_key *row, const mics_jso
 // Steps between two of a kind, also as a share of all, which max_steps must say then.
 mics_status mics_adopt_interval(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    const mics_json_value *steps = at(run, "run.steps");
+    const mics_json_value *steps = mics_adopt_at(run, "run.steps");
     char text[TEXT_BYTES];
     if (!is_share(value))
         return is_given(value) ? put_value(run, row, value) : MICS_OK;
-    if (!is_number(steps))
+    if (!mics_json_is_number(steps))
         return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
                                   "is a share of all steps, which only max_steps says beforehand; "
                                   "give max_steps, or 1 or more steps");
@@ -133,7 +122,7 @@ static mics_status put_optimizer(config *run, const adopted_key *row, const mics
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
         if (!is_text(value, optimizers[i].theirs))
             continue;
-        if (at(run, "optimizer.type") != NULL) // DeepSpeed's goes before
+        if (mics_adopt_at(run, "optimizer.type") != NULL) // DeepSpeed's goes before
             return MICS_OK;
         MICS_TRY(mics_adopt_put(run, row->target, optimizers[i].ours, row->path, row->origin));
         return optimizers[i].state_dtype == NULL
@@ -152,14 +141,14 @@ static mics_status put_optimizer(config *run, const adopted_key *row, const mics
 static mics_status put_muon_lr(config *run, const adopted_key *row, const mics_json_value *value)
 {
     static const char rest_key[] = "optimizer.params.adam_lr";
-    const mics_json_value *lr = at(run, row->target);
+    const mics_json_value *lr = mics_adopt_at(run, row->target);
     char text[TEXT_BYTES], rest[TEXT_BYTES];
-    if (!is_number(value) || !is_text(at(run, "optimizer.type"), "Muon"))
+    if (!mics_json_is_number(value) || !is_text(mics_adopt_at(run, "optimizer.type"), "Muon"))
         return mics_config_refuse(run, row->path, MICS_ERR_INVALID,
                                   "must be a number, and is for optimizer.type \"Muon\" alone");
-    if (is_number(lr) && mics_json_line(run->run.json, row->target) == 0)
+    if (mics_json_is_number(lr) && mics_json_line(run->run.json, row->target) == 0)
         return MICS_OK; // --set goes before
-    const bool keeps = is_number(lr) && mics_json_real(lr) != mics_json_real(value) &&
+    const bool keeps = mics_json_is_number(lr) && mics_json_real(lr) != mics_json_real(value) &&
                        !mics_adopt_says(run, rest_key);
     mics_config_value_text(value, text, sizeof text);
     mics_config_value_text(lr, rest, sizeof rest);
@@ -187,15 +176,19 @@ static mics_status put_eps(config *run, const adopted_key *row, const mics_json_
 static mics_status put_betas(config *run, const adopted_key *row, const mics_json_value *value)
 {
     char text[TEXT_BYTES], first[40], second[40];
-    const mics_json_value *beta1 = at(run, "adam_beta1"), *beta2 = at(run, "adam_beta2");
+    const mics_json_value *beta1 = mics_adopt_at(run, "adam_beta1"),
+                          *beta2 = mics_adopt_at(run, "adam_beta2");
     if (strcmp(row->path, "adam_beta2") == 0 && mics_json_type_of(beta1) != MICS_JSON_NULL)
         return MICS_OK; // both were put by the first
     if (!takes(run, "beta1"))
         return MICS_OK;
-    if (!is_number(value) || (mics_json_type_of(beta2) != MICS_JSON_NULL && !is_number(beta2)))
+    if (!mics_json_is_number(value) ||
+        (mics_json_type_of(beta2) != MICS_JSON_NULL && !mics_json_is_number(beta2)))
         return mics_config_refuse(run, row->path, MICS_ERR_FORMAT, "must be a number");
-    mics_text_real(is_number(beta1) ? mics_json_real(beta1) : DEFAULT_BETA1, first, sizeof first);
-    mics_text_real(is_number(beta2) ? mics_json_real(beta2) : DEFAULT_BETA2, second, sizeof second);
+    mics_text_real(mics_json_is_number(beta1) ? mics_json_real(beta1) : DEFAULT_BETA1, first,
+                   sizeof first);
+    mics_text_real(mics_json_is_number(beta2) ? mics_json_real(beta2) : DEFAULT_BETA2, second,
+                   sizeof second);
     mics_text_format(text, sizeof text, "[%s, %s]", first, second);
     return mics_adopt_put(run, row->target, text, row->path, row->origin);
 }
@@ -226,8 +219,8 @@ static mics_status put_path(config *run, const adopted_key *row, const char *fol
 
 static mics_status put_report(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    const char *folder = mics_json_string(at(run, "logging_dir"));
-    const char *out = mics_json_string(at(run, "output_dir"));
+    const char *folder = mics_json_string(mics_adopt_at(run, "logging_dir"));
+    const char *out = mics_json_string(mics_adopt_at(run, "output_dir"));
     if (!names_tensorboard(value))
         return MICS_OK;
     return folder != NULL ? put_path(run, row, folder, "", "")
@@ -305,11 +298,7 @@ static const adopted_key rows[] = {
     ADOPTED("warmup_ratio", "scheduler.params.warmup_ratio", put_nothing),
 };
 
-const adopted_key *mics_adopt_trainer_keys(int32_t *count_out)
-{
-    *count_out = sizeof rows / sizeof *rows;
-    return rows;
-}
+const adopted_keys mics_adopt_trainer = {rows, sizeof rows / sizeof *rows};
 
 bool mics_adopt_names_trainer(const mics_json *json)
 {
@@ -339,7 +328,7 @@ static mics_status put_switch(config *run, const char *path, const char *origin,
                               const char *section)
 {
     char text[TEXT_BYTES], enabled[TEXT_BYTES];
-    const mics_json_value *value = at(run, path);
+    const mics_json_value *value = mics_adopt_at(run, path);
     if (mics_adopt_is_auto(value))
         return mics_json_set_from(run->run.json, section, "{\"enabled\": \"auto\"}", path);
     if (mics_json_type_of(value) == MICS_JSON_STRING)
@@ -356,7 +345,7 @@ static mics_status put_switch(config *run, const char *path, const char *origin,
 
 mics_status mics_adopt_precision(config *run)
 {
-    const mics_json_value *mixed = at(run, "mixed_precision");
+    const mics_json_value *mixed = mics_adopt_at(run, "mixed_precision");
     MICS_TRY(put_switch(run, "bf16", "auto: bf16", "bf16"));
     MICS_TRY(put_switch(run, "fp16", "auto: fp16", "fp16"));
     if (is_text(mixed, "bf16"))
@@ -372,7 +361,7 @@ mics_status mics_adopt_precision(config *run)
 static mics_status put_bfloat16(config *run)
 {
     static const char old_section[] = "bfloat16";
-    const mics_json_value *section = at(run, old_section), *member = NULL;
+    const mics_json_value *section = mics_adopt_at(run, old_section), *member = NULL;
     const char *name = NULL;
     char from[CONFIG_PATH_BYTES], to[CONFIG_PATH_BYTES], text[TEXT_BYTES];
     if (mics_json_type_of(section) == MICS_JSON_NULL)
@@ -397,9 +386,9 @@ static mics_status put_bfloat16(config *run)
 mics_status mics_adopt_lifted_precision(config *run)
 {
     MICS_TRY(put_bfloat16(run));
-    const bool halves =
-        mics_json_bool(at(run, "bf16.enabled")) || mics_json_bool(at(run, "fp16.enabled"));
-    return mics_json_bool(at(run, "tf32")) && !halves
+    const bool halves = mics_json_bool(mics_adopt_at(run, "bf16.enabled")) ||
+                        mics_json_bool(mics_adopt_at(run, "fp16.enabled"));
+    return mics_json_bool(mics_adopt_at(run, "tf32")) && !halves
                ? mics_adopt_put(run, "run.precision", "\"tf32\"", "tf32", "auto: tf32")
                : MICS_OK;
 }
@@ -444,7 +433,7 @@ static mics_status put_kwarg(config *run, const char *name, const mics_json_valu
 static mics_status put_kwargs(config *run)
 {
     const char *name = NULL;
-    const mics_json_value *value = NULL, *object = at(run, "lr_scheduler_kwargs");
+    const mics_json_value *value = NULL, *object = mics_adopt_at(run, "lr_scheduler_kwargs");
     if (mics_json_type_of(object) != MICS_JSON_OBJECT &&
         mics_json_type_of(object) != MICS_JSON_NULL)
         return mics_config_refuse(run, "lr_scheduler_kwargs", MICS_ERR_FORMAT, "must be an object");
@@ -461,7 +450,8 @@ static const char warmup_key[] = "scheduler.params.warmup_num_steps";
 static mics_status put_warmup(config *run)
 {
     static const char ratio_key[] = "scheduler.params.warmup_ratio";
-    const mics_json_value *steps = at(run, "warmup_steps"), *ratio = at(run, "warmup_ratio");
+    const mics_json_value *steps = mics_adopt_at(run, "warmup_steps"),
+                          *ratio = mics_adopt_at(run, "warmup_ratio");
     char text[TEXT_BYTES];
     const bool shares = mics_json_real(steps) > 0.0 && mics_json_real(steps) < 1.0;
     if (mics_adopt_says(run, warmup_key))
@@ -482,8 +472,8 @@ static mics_status put_warmup(config *run)
 // Beside a scheduler that DeepSpeed's configuration gives, the Trainer fills in "auto" alone.
 static mics_status put_deepspeed_warmup(config *run)
 {
-    const bool by_steps = mics_json_real(at(run, "warmup_steps")) > 0.0;
-    const bool asks = by_steps || mics_json_real(at(run, "warmup_ratio")) > 0.0;
+    const bool by_steps = mics_json_real(mics_adopt_at(run, "warmup_steps")) > 0.0;
+    const bool asks = by_steps || mics_json_real(mics_adopt_at(run, "warmup_ratio")) > 0.0;
     if (mics_adopt_has(run, warmup_key) || !asks)
         return put_warmup(run);
     if (!mics_adopt_has_deepspeed(run))
@@ -496,9 +486,9 @@ static mics_status put_deepspeed_warmup(config *run)
 
 static mics_status check_number(config *run, const char *path)
 {
-    const mics_json_value *value = at(run, path);
+    const mics_json_value *value = mics_adopt_at(run, path);
     return mics_json_type_of(value) == MICS_JSON_NULL ||
-                   (is_number(value) && mics_json_real(value) >= 0.0)
+                   (mics_json_is_number(value) && mics_json_real(value) >= 0.0)
                ? MICS_OK
                : mics_config_refuse(run, path, MICS_ERR_FORMAT,
                                     "must be a number, 0 or more and without quotes");
@@ -507,7 +497,7 @@ static mics_status check_number(config *run, const char *path)
 mics_status mics_adopt_schedule(config *run, bool linear)
 {
     char text[TEXT_BYTES];
-    const mics_json_value *type = at(run, "lr_scheduler_type");
+    const mics_json_value *type = mics_adopt_at(run, "lr_scheduler_type");
     MICS_TRY(check_number(run, "warmup_steps"));
     MICS_TRY(check_number(run, "warmup_ratio"));
     if (mics_adopt_says(run, "scheduler.type"))
@@ -519,7 +509,7 @@ mics_status mics_adopt_schedule(config *run, bool linear)
     else if (linear)
         MICS_TRY(mics_adopt_default(run, "scheduler.type", "\"linear\"", false));
     MICS_TRY(put_kwargs(run));
-    return is_text(at(run, "scheduler.type"), "constant") ? MICS_OK : put_warmup(run);
+    return is_text(mics_adopt_at(run, "scheduler.type"), "constant") ? MICS_OK : put_warmup(run);
 }
 
 // ---- defaults ----
@@ -527,7 +517,7 @@ mics_status mics_adopt_schedule(config *run, bool linear)
 // What stands in "auto" of a warm-up under DeepSpeed, which counts at least 1.
 static mics_status default_warmup(config *run)
 {
-    const char *type = mics_json_string(at(run, "scheduler.type"));
+    const char *type = mics_json_string(mics_adopt_at(run, "scheduler.type"));
     const bool deepspeed = type != NULL && strncmp(type, "Warmup", 6) == 0;
     return mics_adopt_default(run, "scheduler.params.warmup_num_steps", deepspeed ? "1" : "0",
                               true);

@@ -34,7 +34,7 @@ bool mics_adopt_is_auto(const mics_json_value *value)
 
 bool mics_adopt_has(const config *run, const char *path)
 {
-    return mics_json_type_of(mics_json_at(run->run.json, path)) != MICS_JSON_NULL;
+    return mics_json_type_of(mics_adopt_at(run, path)) != MICS_JSON_NULL;
 }
 
 static bool is_filled(const mics_json_value *value)
@@ -45,13 +45,13 @@ static bool is_filled(const mics_json_value *value)
 
 bool mics_adopt_has_deepspeed(const config *run)
 {
-    return is_filled(mics_json_at(run->run.json, "deepspeed")) ||
-           is_filled(mics_json_at(run->run.json, "deepspeed_config"));
+    return is_filled(mics_adopt_at(run, "deepspeed")) ||
+           is_filled(mics_adopt_at(run, "deepspeed_config"));
 }
 
 bool mics_adopt_says(const config *run, const char *path)
 {
-    return mics_adopt_has(run, path) && !mics_adopt_is_auto(mics_json_at(run->run.json, path));
+    return mics_adopt_has(run, path) && !mics_adopt_is_auto(mics_adopt_at(run, path));
 }
 
 // Whether --set gave the value, and not the file.
@@ -60,12 +60,6 @@ static bool was_set(const config *run, const char *path)
     char source[CONFIG_PATH_BYTES];
     return mics_json_source(run->run.json, path, source, sizeof source) == path &&
            mics_json_line(run->run.json, path) == 0;
-}
-
-static bool is_number(const mics_json_value *value)
-{
-    const mics_json_type type = mics_json_type_of(value);
-    return type == MICS_JSON_INT || type == MICS_JSON_REAL;
 }
 
 // Whether a value and a JSON text say the same; 1 and 1.0 do.
@@ -81,7 +75,7 @@ static mics_status is_same(const config *run, const mics_json_value *value, cons
     MICS_TRY(
         mics_json_parse(run->memory, mics_json_name(run->run.json), array, (size_t)bytes, &parsed));
     const mics_json_value *said = mics_json_element(mics_json_root(parsed), 0);
-    if (is_number(value) && is_number(said))
+    if (mics_json_is_number(value) && mics_json_is_number(said))
         *same_out = mics_json_real(value) == mics_json_real(said);
     else
         *same_out = strcmp(mics_config_value_text(value, written, sizeof written),
@@ -105,7 +99,7 @@ static bool is_blocked(const config *run, const char *target)
     char above[CONFIG_PATH_BYTES];
     for (const char *dot = strchr(target, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
         snprintf(above, sizeof above, "%.*s", (int)(dot - target), target);
-        const mics_json_value *value = mics_json_at(run->run.json, above);
+        const mics_json_value *value = mics_adopt_at(run, above);
         if (value != NULL && mics_json_type_of(value) != MICS_JSON_OBJECT)
             return true;
     }
@@ -123,10 +117,10 @@ mics_status mics_adopt_put(config *run, const char *target, const char *text, co
         return set(run, target, text, source, origin);
     if (was_set(run, target) || strcmp(text, "\"auto\"") == 0)
         return MICS_OK;
-    MICS_TRY(is_same(run, mics_json_at(run->run.json, target), text, &same));
+    MICS_TRY(is_same(run, mics_adopt_at(run, target), text, &same));
     if (same)
         return MICS_OK;
-    mics_config_value_text(mics_json_at(run->run.json, target), value, sizeof value);
+    mics_config_value_text(mics_adopt_at(run, target), value, sizeof value);
     return mics_config_refuse(
         run, source, MICS_ERR_INVALID, "%s contradicts %s %s; leave one out", text,
         mics_json_source(run->run.json, target, written, sizeof written), value);
