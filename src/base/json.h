@@ -87,6 +87,13 @@ const mics_json_value *mics_json_root(const mics_json *json);
 /* A value's type; MICS_JSON_NULL for one that is not there. */
 mics_json_type mics_json_type_of(const mics_json_value *value);
 
+/* Whether a value is a number; false for one that is not there. */
+static inline bool mics_json_is_number(const mics_json_value *value)
+{
+    const mics_json_type type = mics_json_type_of(value);
+    return type == MICS_JSON_INT || type == MICS_JSON_REAL;
+}
+
 /* "a string", "an object", ...; never NULL. */
 const char *mics_json_type_text(mics_json_type type);
 

@@ -30,12 +30,11 @@ static mics_status take_weighted(config *run, const key *row, const mics_json_va
 {
     const mics_json_value *path = mics_json_get(value, "path");
     const mics_json_value *weight = mics_json_get(value, "weight");
-    const mics_json_type type = mics_json_type_of(weight);
     if (mics_json_type_of(value) != MICS_JSON_OBJECT)
         return fail_element(run, row, index, "has no weight, and others do", value);
     if (!is_name(path))
         return fail_element(run, row, index, "has no \"path\"", value);
-    if (weight == NULL || (type != MICS_JSON_INT && type != MICS_JSON_REAL))
+    if (!mics_json_is_number(weight))
         return fail_element(run, row, index, "has no \"weight\" that is a number", value);
     if (mics_json_count(value) != 2)
         return fail_element(run, row, index, "has other keys than \"path\" and \"weight\"", value);

@@ -137,8 +137,7 @@ static mics_status take_switch(config *run, const key *row, const mics_json_valu
 static mics_status take_int(config *run, const key *row, const mics_json_value *value)
 {
     int64_t number = 0;
-    mics_json_type type = mics_json_type_of(value);
-    if (type != MICS_JSON_INT && type != MICS_JSON_REAL)
+    if (!mics_json_is_number(value))
         return fail_type(run, row, value, "an integer");
     if (!mics_config_value_int(value, &number))
         return fail_value(run, row, MICS_ERR_INVALID, "a whole number", value);
@@ -150,8 +149,7 @@ static mics_status take_int(config *run, const key *row, const mics_json_value *
 
 static mics_status take_real(config *run, const key *row, const mics_json_value *value)
 {
-    mics_json_type type = mics_json_type_of(value);
-    if (type != MICS_JSON_INT && type != MICS_JSON_REAL)
+    if (!mics_json_is_number(value))
         return fail_type(run, row, value, "a number");
     double number = mics_json_real(value);
     if (!(number >= row->low && number <= row->high))
@@ -227,10 +225,8 @@ static mics_status take_settings(config *run, const key *row, const mics_json_va
     }
     bool good = alone || (mics_json_type_of(value) == MICS_JSON_ARRAY &&
                           mics_json_count(value) == row->count);
-    for (int32_t i = 0; good && i < row->count; i++) {
-        mics_json_type type = mics_json_type_of(alone ? value : mics_json_element(value, i));
-        good = type == MICS_JSON_INT || type == MICS_JSON_REAL;
-    }
+    for (int32_t i = 0; good && i < row->count; i++)
+        good = mics_json_is_number(alone ? value : mics_json_element(value, i));
     if (!good)
         return fail_type(run, row, value, alone ? "a number" : "two numbers, as in [0.9, 0.95]");
     for (int32_t i = 0; i < row->count; i++)

@@ -76,9 +76,8 @@ double config_real(config_reader *reader, const char *key, double min, double ma
     const mics_json_value *value = lookup(reader, key);
     if (value == NULL || mics_json_type_of(value) == MICS_JSON_NULL)
         return fallback;
-    mics_json_type type = mics_json_type_of(value);
-    bool number = type == MICS_JSON_INT || type == MICS_JSON_REAL;
-    if (!number || !(mics_json_real(value) >= min && mics_json_real(value) <= max)) {
+    if (!mics_json_is_number(value) ||
+        !(mics_json_real(value) >= min && mics_json_real(value) <= max)) {
         reader->status =
             mics_json_fail(reader->json, key, MICS_ERR_INVALID,
                            "must be a number from %g to %g, not %s", min, max, found(value, text));

@@ -249,8 +249,7 @@ static mics_status read_losses(const place *root, mics_checkpoint_losses *recent
         return bad_member(root, "recent_losses", "has more than 100 elements");
     for (int32_t i = 0; i < mics_json_count(array); i++) {
         const mics_json_value *loss = mics_json_element(array, i);
-        const mics_json_type type = mics_json_type_of(loss);
-        if ((type != MICS_JSON_INT && type != MICS_JSON_REAL) || !isfinite(mics_json_real(loss)))
+        if (!mics_json_is_number(loss) || !isfinite(mics_json_real(loss)))
             return bad_member(root, "recent_losses", "has an element that is no finite number");
         recent->list[i] = mics_json_real(loss);
     }

@@ -289,10 +289,8 @@ mics_status mics_metrics_validations(mics_memory *memory, const char *path, int6
             continue;
         const mics_json_value *step = mics_json_at(json, "step");
         const mics_json_value *loss = mics_json_at(json, "validation_loss");
-        const bool number =
-            mics_json_type_of(loss) == MICS_JSON_REAL || mics_json_type_of(loss) == MICS_JSON_INT;
         if (mics_json_type_of(step) == MICS_JSON_INT && mics_json_int(step) <= last)
-            each(ctx, mics_json_int(step), number ? mics_json_real(loss) : NAN);
+            each(ctx, mics_json_int(step), mics_json_is_number(loss) ? mics_json_real(loss) : NAN);
         mics_json_close(json);
     }
     mics_log_mute(muted);

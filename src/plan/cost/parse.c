@@ -32,18 +32,12 @@ static mics_status fail_at(const place *at, const char *name, mics_status status
     return mics_json_fail(at->json, path, status, "%s", what);
 }
 
-static bool is_number(const mics_json_value *value)
-{
-    mics_json_type type = mics_json_type_of(value);
-    return type == MICS_JSON_INT || type == MICS_JSON_REAL;
-}
-
 // ---- values ----
 
 static mics_status take_number(const place *at, const cost_key *key, const mics_json_value *value)
 {
     char what[160];
-    if (!is_number(value)) {
+    if (!mics_json_is_number(value)) {
         snprintf(what, sizeof what, "must be a number, not %s",
                  mics_json_type_text(mics_json_type_of(value)));
         return fail_at(at, key->name, MICS_ERR_FORMAT, what);
@@ -87,7 +81,7 @@ static mics_status take_point(const place *at, const cost_key *key, const mics_j
                               mics_curve *curve)
 {
     const mics_json_value *size = mics_json_element(pair, 0), *figure = mics_json_element(pair, 1);
-    if (mics_json_count(pair) != 2 || !is_number(size) || !is_number(figure))
+    if (mics_json_count(pair) != 2 || !mics_json_is_number(size) || !mics_json_is_number(figure))
         return fail_at(at, key->name, MICS_ERR_FORMAT,
                        "must hold pairs of numbers, as in [[1024, 0.6], [4096, 0.8]]");
     char what[160];
@@ -105,7 +99,7 @@ static mics_status take_point(const place *at, const cost_key *key, const mics_j
 static mics_status take_curve(const place *at, const cost_key *key, const mics_json_value *value)
 {
     mics_curve curve = {0};
-    if (key->type == COST_CURVE && is_number(value)) {
+    if (key->type == COST_CURVE && mics_json_is_number(value)) {
         double number = mics_json_real(value);
         char what[160];
         if (!(number >= key->low && number <= key->high)) {

@@ -69,7 +69,7 @@ mics_status mics_bpe_load_model(const mics_json *json, mics_bpe *bpe)
         refuse(json, model, "model.end_of_word_suffix", "end_of_word_suffix", "a suffix of words"));
     const mics_json_value *dropout = mics_json_get(model, "dropout");
     if (mics_json_type_of(dropout) != MICS_JSON_NULL && mics_json_real(dropout) == 0.0 &&
-        mics_json_type_of(dropout) != MICS_JSON_INT && mics_json_type_of(dropout) != MICS_JSON_REAL)
+        !mics_json_is_number(dropout))
         return mics_json_fail(json, "model.dropout", MICS_ERR_FORMAT, "is %s, expected a number",
                               mics_json_type_text(mics_json_type_of(dropout)));
     if (mics_json_real(dropout) != 0.0)
