@@ -46,28 +46,23 @@ static void print_result(const char *dir, const mics_saved *saved, const convert
                cli_words("dtype", options->dtype));
 }
 
-static mics_status convert(cli_call *call, const convert_options *options)
-{
-    const char *dir = call->arguments.items[1];
-    mics_saved *saved = NULL;
-    mics_progress *work = NULL;
-    MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
-    const mics_work_listener listener = cli_work_open(call->memory, options->quiet, &work);
-    mics_saved_listen(saved, &listener);
-    const mics_status status = mics_saved_export(saved, dir, &options->spec);
-    cli_work_close(&work);
-    if (status == MICS_OK)
-        print_result(dir, saved, options);
-    mics_saved_close(saved);
-    return status;
-}
-
 static mics_status run_convert(cli_call *call)
 {
     convert_options options = {.dtype = "fp32"};
+    mics_saved *saved = NULL;
+    mics_progress *work = NULL;
     MICS_TRY(cli_parse(call, &options));
     MICS_TRY(choose_dtype(&options));
-    return convert(call, &options);
+    const char *dir = call->arguments.items[1];
+    MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
+    const mics_work_listener listener = cli_work_open(call->memory, options.quiet, &work);
+    mics_saved_listen(saved, &listener);
+    const mics_status status = mics_saved_export(saved, dir, &options.spec);
+    cli_work_close(&work);
+    if (status == MICS_OK)
+        print_result(dir, saved, &options);
+    mics_saved_close(saved);
+    return status;
 }
 
 const cli_verb cmd_convert = {

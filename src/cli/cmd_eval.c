@@ -8,10 +8,9 @@
 #include <string.h>
 
 typedef struct eval_options {
+    mics_evaluation_spec spec;
     cli_list data;
     bool json, quiet;
-    const char *text_field; // NULL: as in training
-    int64_t sequence;       // 0: what the model was trained with
 } eval_options;
 
 #define AT(member) offsetof(eval_options, member)
@@ -19,8 +18,9 @@ static const cli_option flags[] = {
     {"data", CLI_MANY, "FILES...", "texts, or .bin token shards", AT(data), 0, 0},
     {"text-field", CLI_TEXT, "NAME",
      "field of JSON Lines that holds the text; default: as in training, or \"text\"",
-     AT(text_field), 0, 0},
-    {"sequence", CLI_INT, "N", "tokens of a window; default: as in training", AT(sequence), 1, 0},
+     AT(spec.text_field), 0, 0},
+    {"sequence", CLI_INT, "N", "tokens of a window; default: as in training", AT(spec.sequence), 1,
+     0},
     CLI_JSON(eval_options),
     {"quiet", CLI_FLAG, NULL, "show no progress", AT(quiet), 0, 0},
 };
@@ -52,37 +52,29 @@ static void print_result(const mics_saved *saved, const mics_evaluation *evaluat
 }
 
 // Every process opens the checkpoint; of their errors one is said (mics_saved_evaluate).
-static mics_status evaluate(cli_call *call, const eval_options *options)
+static mics_status run_eval(cli_call *call)
 {
+    eval_options options = {.json = false};
+    mics_evaluation_spec *spec = &options.spec;
     mics_saved *saved = NULL;
     mics_evaluation evaluation = {0};
     mics_progress *work = NULL;
-    const mics_work_listener listener = cli_work_open(call->memory, options->quiet, &work);
-    mics_log_hold(mics_job_is_launched());
-    const mics_evaluation_spec spec = {
-        .files = options->data.items,
-        .file_count = options->data.count,
-        .text_field = options->text_field,
-        .sequence = options->sequence,
-        .status = mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved),
-    };
-    if (spec.status == MICS_OK)
-        mics_saved_listen(saved, &listener);
-    const mics_status status = mics_saved_evaluate(saved, &spec, &call->running, &evaluation);
-    cli_work_close(&work);
-    if (status == MICS_OK && evaluation.first)
-        print_result(saved, &evaluation, options->json);
-    mics_saved_close(saved);
-    return status;
-}
-
-static mics_status run_eval(cli_call *call)
-{
-    eval_options options = {0};
     MICS_TRY(cli_parse(call, &options));
     if (options.data.count == 0)
         return mics_fail(MICS_ERR_INVALID, "mics eval: --data FILES is missing");
-    return evaluate(call, &options);
+    const mics_work_listener listener = cli_work_open(call->memory, options.quiet, &work);
+    mics_log_hold(mics_job_is_launched());
+    spec->files = options.data.items;
+    spec->file_count = options.data.count;
+    spec->status = mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved);
+    if (spec->status == MICS_OK)
+        mics_saved_listen(saved, &listener);
+    const mics_status status = mics_saved_evaluate(saved, spec, &call->running, &evaluation);
+    cli_work_close(&work);
+    if (status == MICS_OK && evaluation.first)
+        print_result(saved, &evaluation, options.json);
+    mics_saved_close(saved);
+    return status;
 }
 
 const cli_verb cmd_eval = {

@@ -8,12 +8,14 @@
 #include <signal.h>
 #include <stdio.h>
 
-typedef struct train_options {
+typedef struct training {
     mics_job_spec job;
     bool json, quiet;
-} train_options;
+    mics_progress *progress; // of rank 0's process, while it trains; NULL: nothing is shown
+    int64_t steps;           // of the run
+} training;
 
-#define AT(member) offsetof(train_options, member)
+#define AT(member) offsetof(training, member)
 static const cli_option flags[] = {
     {"ranks", CLI_COUNT, "N", "ranks, as threads of this process; default 1", AT(job.ranks), 1,
      CLI_MAX_RANKS},
@@ -37,7 +39,7 @@ static const cli_option flags[] = {
 
 static void begin(void *ctx, const mics_job *job)
 {
-    cli_train *self = ctx;
+    training *self = ctx;
     const mics_job_facts facts = mics_job_facts_get(job);
     self->steps = mics_job_run(job)->steps;
     if (self->quiet)
@@ -46,7 +48,7 @@ static void begin(void *ctx, const mics_job *job)
         cli_print_beginning(job);
     // Launchers give ranks terminals of their own, whatever becomes of their output.
     FILE *stream = self->json ? stderr : stdout;
-    if (mics_progress_open(self->memory, stream,
+    if (mics_progress_open(self->job.memory, stream,
                            facts.mpi ? MICS_PROGRESS_PLAIN : MICS_PROGRESS_AUTO,
                            mics_job_run(job)->log_every, &self->progress) != MICS_OK)
         self->progress = NULL; // said; training does without
@@ -54,12 +56,12 @@ static void begin(void *ctx, const mics_job *job)
 
 static void show_step(void *ctx, const mics_metrics *metrics)
 {
-    mics_progress_step(((cli_train *)ctx)->progress, metrics);
+    mics_progress_step(((training *)ctx)->progress, metrics);
 }
 
 static void show_validation(void *ctx, int64_t step, double loss)
 {
-    cli_train *self = ctx;
+    training *self = ctx;
     if (step == 0)
         mics_progress_note(self->progress, "validation loss %.4f before training", loss);
     else
@@ -69,30 +71,30 @@ static void show_validation(void *ctx, int64_t step, double loss)
 
 static void show_saving(void *ctx, int64_t step)
 {
-    cli_train *self = ctx;
+    training *self = ctx;
     if (step == self->steps)
         mics_progress_note(self->progress, "saving step %lld", (long long)step);
 }
 
 static void show_checkpoint(void *ctx, int64_t step, const char *path)
 {
-    mics_progress_note(((cli_train *)ctx)->progress, "checkpoint step %lld written to %s",
+    mics_progress_note(((training *)ctx)->progress, "checkpoint step %lld written to %s",
                        (long long)step, path);
 }
 
 static void show_note(void *ctx, const char *line)
 {
-    mics_progress_note(((cli_train *)ctx)->progress, "%s", line);
+    mics_progress_note(((training *)ctx)->progress, "%s", line);
 }
 
 static void show_sample(void *ctx, int64_t step, const char *text, size_t bytes)
 {
-    cli_print_sample_of_step(((cli_train *)ctx)->progress, step, text, bytes);
+    cli_print_sample_of_step(((training *)ctx)->progress, step, text, bytes);
 }
 
 static void show_work(void *ctx, const char *what, int64_t done, int64_t total)
 {
-    mics_progress_work(((cli_train *)ctx)->progress, what, done, total);
+    mics_progress_work(((training *)ctx)->progress, what, done, total);
 }
 
 // ---- the job ----
@@ -117,7 +119,7 @@ static const char *stopped_by(const mics_job *job)
 }
 
 // All ranks stopped, as they were asked to: nobody's error.
-static void log_stopped(const cli_train *self, const mics_job *job)
+static void log_stopped(const training *self, const mics_job *job)
 {
     const mics_job_facts facts = mics_job_facts_get(job);
     mics_progress_break(self->progress);
@@ -128,14 +130,14 @@ static void log_stopped(const cli_train *self, const mics_job *job)
         cli_print_end_json(job, stopped_by(job));
 }
 
-static mics_status print_end(const cli_train *self, const mics_job *job)
+static mics_status print_end(const training *self, const mics_job *job)
 {
     if (self->json)
         cli_print_end_json(job, NULL);
-    return self->json || self->quiet ? MICS_OK : cli_print_end(self->memory, job);
+    return self->json || self->quiet ? MICS_OK : cli_print_end(self->job.memory, job);
 }
 
-static void show_finished(const cli_train *self, const mics_job *job)
+static void show_finished(const training *self, const mics_job *job)
 {
     if (self->json)
         cli_print_end_json(job, NULL);
@@ -144,7 +146,7 @@ static void show_finished(const cli_train *self, const mics_job *job)
 }
 
 // Of the process that speaks for all.
-static mics_status show_end(cli_train *self, const mics_job *job, bool first, mics_status status)
+static mics_status show_end(training *self, const mics_job *job, bool first, mics_status status)
 {
     if (status == MICS_OK)
         cli_signals_word("training had ended, and its last step is saved");
@@ -156,17 +158,18 @@ static mics_status show_end(cli_train *self, const mics_job *job, bool first, mi
     return status == MICS_OK && first ? print_end(self, job) : status;
 }
 
-static mics_status open_job(cli_call *call, mics_job_spec *spec, mics_status parsed,
-                            cli_train *self, mics_job **job_out)
+static mics_status open_job(cli_call *call, training *self, mics_job **job_out)
 {
+    mics_job_spec *spec = &self->job;
     spec->memory = call->memory;
-    spec->file = parsed == MICS_OK ? call->arguments.items[0] : NULL;
+    spec->status = cli_parse(call, self);
+    spec->file = spec->status == MICS_OK ? call->arguments.items[0] : NULL;
     spec->sets = call->sets.items;
     spec->set_count = call->sets.count;
-    spec->status = parsed;
     spec->callbacks = (mics_job_callbacks){self,        begin,           show_step, show_validation,
                                            show_saving, show_checkpoint, show_note, NULL,
                                            show_sample, show_work};
+    cli_log_quiet(self->quiet);
     const mics_status status = mics_job_open(spec, job_out);
     call->running = status == MICS_OK;
     return status;
@@ -174,16 +177,13 @@ static mics_status open_job(cli_call *call, mics_job_spec *spec, mics_status par
 
 static mics_status run_train(cli_call *call)
 {
-    train_options options = {0};
+    training self = {.quiet = false};
     mics_job *job = NULL;
     // Whoever reads our output may leave; training goes on.
     signal(SIGPIPE, SIG_IGN);
     // Until the world is open this process does not know whether it is the one that speaks.
     mics_log_hold(mics_job_is_launched());
-    const mics_status parsed = cli_parse(call, &options);
-    cli_log_quiet(options.quiet);
-    cli_train self = {.memory = call->memory, .json = options.json, .quiet = options.quiet};
-    mics_status status = open_job(call, &options.job, parsed, &self, &job);
+    mics_status status = open_job(call, &self, &job);
     const bool first = status == MICS_OK && mics_job_facts_get(job).first_rank == 0;
     if (status == MICS_OK && mics_job_facts_get(job).finished) {
         if (first)

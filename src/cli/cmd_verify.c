@@ -81,12 +81,15 @@ static void print_item(void *ctx, const mics_verified *what)
     cli_close(r);
 }
 
-static mics_status verify(cli_call *call, verify_options *print)
+static mics_status run_verify(cli_call *call)
 {
-    const char *path = call->arguments.items[0];
-    cli_report *r = &print->report;
-    const mics_verify_listener listener = {print_problem, show_progress, print};
+    verify_options print = {.shown_us = mics_clock_us()};
+    cli_report *r = &print.report;
+    const mics_verify_listener listener = {print_problem, show_progress, &print};
     mics_verification found = {0};
+    MICS_TRY(cli_parse(call, &print));
+    const char *path = call->arguments.items[0];
+    cli_log_quiet(print.quiet);
     cli_open(r, NULL, '{', false);
     cli_open(r, "items", '[', false);
     const mics_status status = mics_verify(call->memory, path, &listener, print_item, &found);
@@ -105,14 +108,6 @@ static mics_status verify(cli_call *call, verify_options *print)
                      "above (--resume auto passes damaged checkpoints over)",
                      path, (long long)found.problems, cli_plural(found.problems), (int)found.good,
                      (int)found.checkpoints);
-}
-
-static mics_status run_verify(cli_call *call)
-{
-    verify_options print = {.shown_us = mics_clock_us()};
-    MICS_TRY(cli_parse(call, &print));
-    cli_log_quiet(print.quiet);
-    return verify(call, &print);
 }
 
 const cli_verb cmd_verify = {

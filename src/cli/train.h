@@ -1,20 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What mics train prints around a job.
+// What mics train prints around a job: summary.c.
 #ifndef MICS_CLI_TRAIN_H
 #define MICS_CLI_TRAIN_H
 
 #include "mics/report.h"
 #include "mics/run.h"
-
-typedef struct cli_train {
-    mics_memory *memory;
-    mics_progress *progress; // of rank 0's process, while it trains; NULL: nothing is shown
-    int64_t steps;           // of the run
-    bool json, quiet;
-} cli_train;
-
-// ---- summary.c ----
 
 /* Before training: what is trained, on what, and what it will take. For the first process. */
 void cli_print_beginning(const mics_job *job);
