@@ -132,8 +132,9 @@ static void forward(mics_engine *engine, const mics_step *step)
 {
     const int32_t end = step->part.op_end;
     for (int32_t op = step->part.op; op < end; op++) {
-        if (op + 1 < end && is_fused_forward(engine, step->unit, op))
-            run_fused_forward(engine, step, op++);
+        const mics_op_pair *pair = op + 1 < end ? fused_forward(engine, step->unit, op) : NULL;
+        if (pair != NULL)
+            run_fused_forward(engine, step, op++, pair);
         else
             run_op_forward(engine, step, op);
     }
@@ -185,8 +186,9 @@ static void backward(mics_engine *engine, const mics_step *step)
             zero_gaps(engine, step->uses[i].unit, grads);
     }
     for (int32_t i = step->part.call; i < step->part.call_end; i++) {
-        if (is_fused_backward(engine, step->unit, i))
-            run_fused_backward(engine, step, i++);
+        const mics_op_pair *pair = fused_backward(engine, step->unit, i);
+        if (pair != NULL)
+            run_fused_backward(engine, step, i++, pair);
         else
             run_grad_call(engine, step, &plan->grads[i]);
     }
@@ -669,8 +671,9 @@ static void autotune_forward(mics_engine *engine, const mics_step *step)
     const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
     const int32_t end = step->part.op_end;
     for (int32_t op = step->part.op; op < end; op++) {
-        if (op + 1 < end && is_fused_forward(engine, step->unit, op))
-            run_fused_forward(engine, step, op++);
+        const mics_op_pair *pair = op + 1 < end ? fused_forward(engine, step->unit, op) : NULL;
+        if (pair != NULL)
+            run_fused_forward(engine, step, op++, pair);
         else if (is_librarys(engine, unit, op))
             run_op_forward(engine, step, op);
     }
@@ -683,8 +686,9 @@ static void autotune_backward(mics_engine *engine, const mics_step *step)
     autotune_forward(engine, step);
     for (int32_t i = step->part.call; i < step->part.call_end; i++) {
         const mics_grad_call *call = &plan->grads[i];
-        if (is_fused_backward(engine, step->unit, i))
-            run_fused_backward(engine, step, i++);
+        const mics_op_pair *pair = fused_backward(engine, step->unit, i);
+        if (pair != NULL)
+            run_fused_backward(engine, step, i++, pair);
         else if (call->kind == MICS_GRAD_OP && is_librarys(engine, unit, call->op))
             run_grad_call(engine, step, call);
     }
