@@ -197,19 +197,24 @@ static void backward(mics_engine *engine, const mics_step *step)
         collect_losses(engine);
 }
 
-// Squares of the rank's part: over all ranks each element of the model is counted once.
-static void norm(mics_engine *engine)
+// Squares of what the rank has of a unit's gradients at a degree.
+static void add_squares(const mics_engine *engine, int32_t unit, int32_t degree, double *sum)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
+    const void *grads = grads_at(engine, unit, degree, 0);
+    const int64_t elems = engine->schedule->padded_elems[unit] / degree;
+    if (mics_schedule_rounds_sums(&engine->schedule->spec))
+        engine->ops->sum_squares_rounded(&at, sum, grads, elems);
+    else
+        engine->ops->sum_squares(&at, sum, grads, elems);
+}
+
+// Over all ranks each element of the model is counted once.
+static void norm(mics_engine *engine)
+{
     for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++) {
-        int64_t elems =
-            engine->schedule->padded_elems[unit] / mics_schedule_unit_ranks(engine->schedule, unit);
-        if (mics_schedule_rounds_sums(&engine->schedule->spec))
-            engine->ops->sum_squares_rounded(&at, &engine->sums->sum_squares,
-                                             rounded_grads(engine, unit), elems);
-        else
-            engine->ops->sum_squares(&at, &engine->sums->sum_squares, summed_grads(engine, unit),
-                                     elems);
+        const int32_t ranks = mics_schedule_unit_ranks(engine->schedule, unit);
+        add_squares(engine, unit, ranks, &engine->sums->sum_squares);
     }
     engine->agreements[engine->rank].told = cast_ballot(engine);
     send_sums(engine);
@@ -399,11 +404,9 @@ static void update_shard(mics_engine *engine, int32_t unit)
 // Replicas of a deferred update are compared in the agreement of the step that runs it.
 static void sum_updated(mics_engine *engine, int32_t unit)
 {
-    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const int32_t degree = engine->schedule->sharding[unit].optimizer;
     if (mics_schedule_defers(engine->schedule) && !engine->completing)
-        engine->ops->sum_squares(&at, &engine->sums->updated_squares, owned_grads(engine, unit),
-                                 engine->schedule->padded_elems[unit] / degree);
+        add_squares(engine, unit, degree, &engine->sums->updated_squares);
 }
 
 // Once, before the first number of the state changes.
