@@ -222,7 +222,30 @@ static inline void op_linear_gelu_forward(const mics_kernels *k, const mics_exec
                                .shape = {.op = &ops[1], .N = N, .in = {O}, .out = O},
                                .in = {pre_NO},
                                .out = y_NO};
-    k->ops[MICS_OP_LINEAR]->pair->forward(&linear, &gelu);
+    k->ops[MICS_OP_LINEAR]->pairs->forward(&linear, &gelu);
+}
+
+// What lies between is not read.
+static inline void op_linear_add_forward(const mics_kernels *k, const mics_exec *at, void *y_NO,
+                                         void *between_NO, const void *residual_NO,
+                                         const void *x_NI, const void *weight, const void *bias_O,
+                                         mics_weight_order order, int64_t N, int64_t I, int64_t O)
+{
+    const mics_op ops[] = {{.kind = MICS_OP_LINEAR, .weight_out_in = order == MICS_WEIGHT_OUT_IN},
+                           {.kind = MICS_OP_ADD}};
+    const mics_op_call linear = {.at = at,
+                                 .shape = {.op = &ops[0], .N = N, .in = {I}, .out = O},
+                                 .in = {x_NI},
+                                 .out = between_NO,
+                                 .params = {weight, bias_O}};
+    const mics_op_call add = {.at = at,
+                              .shape = {.op = &ops[1], .N = N, .in = {O, O}, .out = O},
+                              .in = {residual_NO, between_NO},
+                              .out = y_NO};
+    const mics_op_pair *pair = k->ops[MICS_OP_LINEAR]->pairs;
+    while (pair->next != MICS_OP_ADD)
+        pair++;
+    pair->forward(&linear, &add);
 }
 
 static inline void op_linear_gelu_backward(const mics_kernels *k, const mics_exec *at,
@@ -241,7 +264,7 @@ static inline void op_linear_gelu_backward(const mics_kernels *k, const mics_exe
                                .shape = {.op = &ops[1], .N = N, .in = {I}, .out = I},
                                .in = {pre_NI},
                                .din = dpre_NI};
-    k->ops[MICS_OP_LINEAR]->pair->backward(&linear, &gelu);
+    k->ops[MICS_OP_LINEAR]->pairs->backward(&linear, &gelu);
 }
 
 static inline void op_gelu_forward(const mics_kernels *k, const mics_exec *at, void *y,

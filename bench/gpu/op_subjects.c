@@ -439,7 +439,7 @@ static int list_gelu_products(const bench *b, subject *out)
     const int64_t x = N * C * s, wide = 4 * x, w = 4 * C * C * s, bias = 4 * C * s;
     const double flops = 8.0 * (double)N * (double)C * (double)C;
     int count = 0;
-    if (b->table->ops[MICS_OP_LINEAR]->pair)
+    if (b->table->ops[MICS_OP_LINEAR]->pairs)
         out[count++] = (subject){"linear_gelu_forward",
                                  b->dtype,
                                  (double)(x + 2 * wide + w),
@@ -449,7 +449,7 @@ static int list_gelu_products(const bench *b, subject *out)
                                  C,
                                  4 * C,
                                  run_linear_gelu_forward};
-    if (b->table->ops[MICS_OP_LINEAR]->pair)
+    if (b->table->ops[MICS_OP_LINEAR]->pairs)
         out[count++] = (subject){"linear_gelu_backward",
                                  b->dtype,
                                  (double)(x + 3 * wide + 2 * w),

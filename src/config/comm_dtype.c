@@ -135,6 +135,26 @@ static mics_status check_intra(const config *run, const reach *r, links all)
     return MICS_OK;
 }
 
+// Rounded sums are sent as they are held, and gradients that are split are added up in fp32.
+static mics_status check_sums(const config *run, const reach *r)
+{
+    static const char path[] = "data_types.grad_accum_dtype";
+    if (!run->run.rounded_sums)
+        return MICS_OK;
+    if (r->sharding.grads > 1)
+        return mics_json_fail(run->run.json, path, MICS_ERR_UNSUPPORTED,
+                              "sums in %s are of gradients that are not split, and sharding.grads "
+                              "is %d; use \"fp32\", or sharding.params and sharding.grads 1",
+                              run->sum_dtype, (int)r->sharding.grads);
+    if (!run->run.boundary_auto && mics_config_given(run, boundary_key) &&
+        strcmp(run->boundary_dtype, run->sum_dtype) != 0)
+        return mics_json_fail(run->run.json, boundary_key, MICS_ERR_INVALID,
+                              "\"%s\" would have no effect: sums in %s (%s) are sent as they are; "
+                              "leave it out, or sum in \"fp32\"",
+                              run->boundary_dtype, run->sum_dtype, path);
+    return MICS_OK;
+}
+
 // A run of one rank sends nothing, whatever it says: such files are tried out on one.
 mics_status mics_run_check_comm_dtypes(const mics_run *public_run, int32_t ranks, int32_t nodes)
 {
@@ -164,6 +184,7 @@ mics_status mics_run_check_comm_dtypes(const mics_run *public_run, int32_t ranks
     links all = {false, false};
     if (ranks == 1)
         return MICS_OK;
+    MICS_TRY(check_sums(run, &r));
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         MICS_TRY(check_inter(run, &r, &keys[i]));
         all = both(all, keys[i].links);

@@ -284,7 +284,7 @@ static const key rows[] = {
          .help = "micro-steps of a step")},
     {SECTION("data_types", .help = "of what is not said elsewhere")},
     {CHOICE("data_types.grad_accum_dtype", sum_dtype, sum_dtypes, "fp32", .flags = KEY_KEPT,
-            .help = "what gradients of micro-steps are added up in: fp32, or on one rank "
+            .help = "what gradients of micro-steps are added up in: fp32, or with sharding.grads 1 "
                     "run.precision's bf16 or fp16, where each sum is rounded")},
     {REAL("gradient_clipping", run.clip, 0, 1e30, 0, .flags = KEY_KEPT,
           .help = "largest norm of all gradients together; 0: no clipping")},

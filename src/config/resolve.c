@@ -447,8 +447,7 @@ static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t no
     return MICS_OK;
 }
 
-// Nobody but the rank itself may sum what is rounded.
-static mics_status resolve_sums(config *run, int32_t ranks)
+static mics_status resolve_sums(config *run)
 {
     static const char path[] = "data_types.grad_accum_dtype";
     const char *precision = mics_run_precision_text(run->run.precision);
@@ -456,11 +455,6 @@ static mics_status resolve_sums(config *run, int32_t ranks)
     run->run.rounded_sums = strcmp(run->sum_dtype, "fp32") != 0;
     if (!run->run.rounded_sums)
         return MICS_OK;
-    if (ranks > 1)
-        return mics_json_fail(run->run.json, path, MICS_ERR_UNSUPPORTED,
-                              "sums in %s are for one rank, and there are %d, which sum gradients "
-                              "in fp32; use \"fp32\", or shard them over more ranks",
-                              run->sum_dtype, (int)ranks);
     if (run->run.precision != MICS_RUN_PRECISION_AUTO && strcmp(precision, run->sum_dtype) != 0)
         return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
                               "sums in %s are of gradients in %s, and run.precision is %s; use "
@@ -480,7 +474,7 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     batch sizes = {0};
     MICS_TRY(resolve_sharding(run, ranks, nodes, &sharding));
     MICS_TRY(resolve_batch(run, ranks, &sizes));
-    MICS_TRY(resolve_sums(run, ranks));
+    MICS_TRY(resolve_sums(run));
     resolve_recompute(run);
     run->run.global_batch = sizes.train;
     run->run.micro_batch = sizes.micro;

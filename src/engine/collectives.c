@@ -29,7 +29,9 @@ static bool is_compressed(const mics_step *step)
 // What a step's buffers hold, as a caller of the communicator names it.
 static mics_dtype held_dtype(const mics_engine *engine, const mics_step *step)
 {
-    return mics_step_is_second_hop(step) ? MICS_DTYPE_FP32 : engine->dtype;
+    const bool wide =
+        mics_step_is_second_hop(step) && !mics_schedule_rounds_sums(&engine->schedule->spec);
+    return wide ? MICS_DTYPE_FP32 : engine->dtype;
 }
 
 static mics_exec exec_in_bf16(const mics_engine *engine, const mics_step *step)
@@ -179,10 +181,32 @@ static mics_status sum_at_once(const mics_engine *engine, const mics_step *step,
     return MICS_OK;
 }
 
+// Numbers that travel as they are held, each block to its owner: into the accumulator, or rounded to
+// where they lie, `own`.
+static mics_status sum_directly(const mics_engine *engine, const mics_step *step,
+                                const mics_comm_group *over, void *buffer, void *own,
+                                float *accumulator)
+{
+    const mics_exec at = exec_on(engine, step->stream);
+    const int64_t elems = step->block_elems;
+    const int32_t others = over->group.size - 1;
+    MICS_TRY(collective(engine, step, over, MICS_COMM_CALL_ALL_TO_ALL, engine->dtype, buffer));
+    if (accumulator == NULL)
+        engine->ops->sum_blocks_rounded(&at, own, own, engine->messages[step->stream], others,
+                                        elems, elems);
+    else
+        engine->ops->sum_blocks(&at, accumulator, own, engine->messages[step->stream], others,
+                                elems, elems, step->uses[0].accumulate);
+    return MICS_OK;
+}
+
 // This rank's block of `buffer` becomes the sum of all members'.
 static mics_status sum(const mics_engine *engine, const mics_step *step,
                        const mics_comm_group *over, void *buffer)
 {
+    const int64_t own = group_of(engine, step)->own_block * step->block_elems;
+    if (!is_compressed(step) && step->algorithm == MICS_ALGORITHM_DIRECT)
+        return sum_directly(engine, step, over, buffer, elem_at(engine, buffer, own), NULL);
     if (!is_compressed(step))
         return collective(engine, step, over, MICS_COMM_CALL_REDUCE_SCATTER, MICS_DTYPE_FP32,
                           buffer);
@@ -264,25 +288,6 @@ static mics_status gather(const mics_engine *engine, const mics_step *step,
 
 // ---- gradients of a micro-step ----
 
-// Numbers that travel as they are held, each block to its owner: into the accumulator, or where
-// they lie.
-static mics_status reduce_directly(const mics_engine *engine, const mics_step *step,
-                                   const mics_comm_group *over, void *buffer, void *own,
-                                   float *accumulator)
-{
-    const mics_exec at = exec_on(engine, step->stream);
-    const int64_t elems = step->block_elems;
-    const int32_t others = over->group.size - 1;
-    MICS_TRY(collective(engine, step, over, MICS_COMM_CALL_ALL_TO_ALL, engine->dtype, buffer));
-    if (step->stage == MICS_STAGE_INTRA)
-        engine->ops->sum_blocks_rounded(&at, own, own, engine->messages[step->stream], others,
-                                        elems, elems);
-    else
-        engine->ops->sum_blocks(&at, accumulator, own, engine->messages[step->stream], others,
-                                elems, elems, step->uses[0].accumulate);
-    return MICS_OK;
-}
-
 // A gather backwards: inside the node, which leaves its sum in this rank's block of the node, then
 // between nodes.
 static mics_status reduce(const mics_engine *engine, const mics_step *step,
@@ -296,7 +301,7 @@ static mics_status reduce(const mics_engine *engine, const mics_step *step,
     void *own = elem_at(engine, buffer, group_of(engine, step)->own_block * elems);
     float *accumulator = engine->grads + engine->map.grads[step->unit];
     if (step->algorithm == MICS_ALGORITHM_DIRECT && !is_compressed(step))
-        return reduce_directly(engine, step, over, buffer, own, accumulator);
+        return sum_directly(engine, step, over, buffer, own, last ? accumulator : NULL);
     if (last && !is_compressed(step) && engine->device->is_host) // in the pass that makes the sum
         return mics_comm_reduce_scatter_into(engine->spec.comm, over, buffer, elems, accumulator,
                                              add);
@@ -330,9 +335,9 @@ static void *boundary_at(const mics_engine *engine, const mics_step *step, int32
     const int64_t at = share_at(engine, step, block_elems);
     if (step->kind == MICS_STEP_PARAM_SYNC)
         return elem_at(engine, shard_at(engine, unit), at);
-    if (step->axis == MICS_AXIS_REPLICATION)
-        return owned_grads(engine, unit) + at;
-    return engine->grads + engine->map.grads[unit] + at;
+    const mics_sharding *degrees = &engine->schedule->sharding[unit];
+    return grads_at(engine, unit,
+                    step->axis == MICS_AXIS_REPLICATION ? degrees->optimizer : degrees->grads, at);
 }
 
 // A unit's part of a step's block, elements.

@@ -113,8 +113,9 @@ static void forward(mics_engine *engine, const mics_step *step)
 {
     const int32_t end = step->part.op_end;
     for (int32_t op = step->part.op; op < end; op++) {
-        if (op + 1 < end && is_fused_forward(engine, step->unit, op))
-            run_fused_forward(engine, step, op++);
+        const mics_op_pair *pair = op + 1 < end ? fused_forward(engine, step->unit, op) : NULL;
+        if (pair != NULL)
+            run_fused_forward(engine, step, op++, pair);
         else
             run_op_forward(engine, step, op);
     }
@@ -166,8 +167,9 @@ static void backward(mics_engine *engine, const mics_step *step)
             zero_gaps(engine, step->uses[i].unit, grads);
     }
     for (int32_t i = step->part.call; i < step->part.call_end; i++) {
-        if (is_fused_backward(engine, step->unit, i))
-            run_fused_backward(engine, step, i++);
+        const mics_op_pair *pair = fused_backward(engine, step->unit, i);
+        if (pair != NULL)
+            run_fused_backward(engine, step, i++, pair);
         else
             run_grad_call(engine, step, &plan->grads[i]);
     }
@@ -176,19 +178,12 @@ static void backward(mics_engine *engine, const mics_step *step)
         collect_losses(engine);
 }
 
-// Squares of the rank's part: over all ranks each element of the model is counted once.
+// Over all ranks each element of the model is counted once.
 static void norm(mics_engine *engine)
 {
-    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++) {
-        int64_t elems =
-            engine->schedule->padded_elems[unit] / mics_schedule_unit_ranks(engine->schedule, unit);
-        if (mics_schedule_rounds_sums(&engine->schedule->spec))
-            engine->ops->sum_squares_rounded(&at, &engine->sums->sum_squares,
-                                             rounded_grads(engine, unit), elems);
-        else
-            engine->ops->sum_squares(&at, &engine->sums->sum_squares, summed_grads(engine, unit),
-                                     elems);
+        const int32_t ranks = mics_schedule_unit_ranks(engine->schedule, unit);
+        add_squares(engine, unit, ranks, &engine->sums->sum_squares);
     }
     engine->agreements[engine->rank].told = cast_ballot(engine);
     send_sums(engine);
@@ -251,8 +246,9 @@ static void autotune_forward(mics_engine *engine, const mics_step *step)
     const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
     const int32_t end = step->part.op_end;
     for (int32_t op = step->part.op; op < end; op++) {
-        if (op + 1 < end && is_fused_forward(engine, step->unit, op))
-            run_fused_forward(engine, step, op++);
+        const mics_op_pair *pair = op + 1 < end ? fused_forward(engine, step->unit, op) : NULL;
+        if (pair != NULL)
+            run_fused_forward(engine, step, op++, pair);
         else if (is_librarys(engine, unit, op))
             run_op_forward(engine, step, op);
     }
@@ -265,8 +261,9 @@ static void autotune_backward(mics_engine *engine, const mics_step *step)
     autotune_forward(engine, step);
     for (int32_t i = step->part.call; i < step->part.call_end; i++) {
         const mics_grad_call *call = &plan->grads[i];
-        if (is_fused_backward(engine, step->unit, i))
-            run_fused_backward(engine, step, i++);
+        const mics_op_pair *pair = fused_backward(engine, step->unit, i);
+        if (pair != NULL)
+            run_fused_backward(engine, step, i++, pair);
         else if (call->kind == MICS_GRAD_OP && is_librarys(engine, unit, call->op))
             run_grad_call(engine, step, call);
     }

@@ -6,8 +6,8 @@
 
 #include "engine/internal.h"
 
-/* Whether a unit's op, or gradient call, runs as one call with the next one. */
-bool is_fused_forward(const mics_engine *engine, int32_t unit, int32_t op);
-bool is_fused_backward(const mics_engine *engine, int32_t unit, int32_t call);
+/* How a unit's op, or gradient call, runs as one call with the next one.   Returns: NULL: it does not. */
+const mics_op_pair *fused_forward(const mics_engine *engine, int32_t unit, int32_t op);
+const mics_op_pair *fused_backward(const mics_engine *engine, int32_t unit, int32_t call);
 
 #endif

@@ -112,10 +112,11 @@ optimizer_shard optimizer_shard_of(const mics_engine *engine, int32_t unit)
                             .masters = is_mixed(engine) ? NULL : params};
     if (engine->moments == NULL) // an engine for evaluation
         return held;
+    void *grads = grads_at(engine, unit, engine->schedule->sharding[unit].optimizer, 0);
     if (mics_schedule_rounds_sums(&engine->schedule->spec))
-        held.rounded_grads = rounded_grads(engine, unit);
+        held.rounded_grads = grads;
     else
-        held.grads = owned_grads(engine, unit);
+        held.grads = grads;
     for (int32_t s = 0; s < state_count(engine) && !is_packed(&engine->schedule->spec); s++)
         held.states[s] = state_at(engine, unit, s);
     if (is_mixed(engine)) {

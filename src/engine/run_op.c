@@ -139,21 +139,23 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
 
 // ---- two ops in one call ----
 
-void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op)
+void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op,
+                       const mics_op_pair *pair)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const mics_op_call first = call_of(engine, &at, step, op),
                        next = call_of(engine, &at, step, op + 1);
-    kernels_of(engine, &first)->pair->forward(&first, &next);
+    pair->forward(&first, &next);
 }
 
-void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at_call)
+void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at_call,
+                        const mics_op_pair *pair)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const mics_grad_call *calls = &engine->schedule->units[step->unit].grads[at_call];
     const mics_op_call first = grad_call_of(engine, &at, step, &calls[0]),
                        next = grad_call_of(engine, &at, step, &calls[1]);
-    kernels_of(engine, &first)->pair->backward(&first, &next);
+    pair->backward(&first, &next);
 }
 
 // ---- logits ----

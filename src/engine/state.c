@@ -313,26 +313,14 @@ mics_range unit_elems_of(const mics_engine *engine, int32_t unit, mics_range ran
                         block.begin + (range.end < elems ? range.end : elems)};
 }
 
-// What this rank has of a unit at a degree, in its accumulator.
-static float *grads_at(const mics_engine *engine, int32_t unit, int32_t degree)
+void *grads_at(const mics_engine *engine, int32_t unit, int32_t degree, int64_t at)
 {
-    return engine->grads + engine->map.grads[unit] + unit_range(engine, unit, degree).begin -
-           unit_range(engine, unit, engine->schedule->sharding[unit].grads).begin;
-}
-
-void *rounded_grads(const mics_engine *engine, int32_t unit)
-{
-    return elem_at(engine, engine->grads, engine->map.grads[unit]);
-}
-
-float *owned_grads(const mics_engine *engine, int32_t unit)
-{
-    return grads_at(engine, unit, engine->schedule->sharding[unit].optimizer);
-}
-
-float *summed_grads(const mics_engine *engine, int32_t unit)
-{
-    return grads_at(engine, unit, mics_schedule_unit_ranks(engine->schedule, unit));
+    const int32_t whole = engine->schedule->sharding[unit].grads;
+    const int64_t elems = engine->map.grads[unit] + at + unit_range(engine, unit, degree).begin -
+                          unit_range(engine, unit, whole).begin;
+    return mics_schedule_rounds_sums(&engine->schedule->spec)
+               ? elem_at(engine, engine->grads, elems)
+               : (void *)(engine->grads + elems);
 }
 
 const mics_step_use *step_use(const mics_step *step, int32_t unit)
@@ -392,5 +380,5 @@ void *used_grads(const mics_engine *engine, const mics_step *step, int32_t unit)
         return NULL;
     if (use->grad_slot >= 0)
         return elem_at(engine, engine->reduce, engine->map.grad_slots[use->grad_slot]);
-    return engine->schedule->sharding[unit].grads == 1 ? rounded_grads(engine, unit) : NULL;
+    return engine->schedule->sharding[unit].grads == 1 ? grads_at(engine, unit, 1, 0) : NULL;
 }

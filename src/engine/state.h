@@ -35,13 +35,10 @@ mics_range unit_elems_of(const mics_engine *engine, int32_t unit, mics_range ran
 /* This rank's elements of a unit, or of its block of one of experts, at a degree. */
 mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree);
 
-/* A unit's accumulator where it holds numbers of dtype (mics_schedule_rounds_sums). */
-void *rounded_grads(const mics_engine *engine, int32_t unit);
-
-/* Of one that holds fp32 the optimizer shard, and the rank's 1 / ranks, which lies inside: what the
+/* Element `at` of what this rank has of a unit at a degree, in its accumulator: fp32, or numbers of
+ * dtype (mics_schedule_rounds_sums). Degree G: all of it; O: the optimizer shard; ranks: what the
  * second hop leaves. */
-float *owned_grads(const mics_engine *engine, int32_t unit);
-float *summed_grads(const mics_engine *engine, int32_t unit);
+void *grads_at(const mics_engine *engine, int32_t unit, int32_t degree, int64_t at);
 
 /* How a step uses a unit; NULL when it does not. */
 const mics_step_use *step_use(const mics_step *step, int32_t unit);

@@ -25,7 +25,7 @@ static void *worker_main(void *arg)
 {
     worker *w = arg;
     mics_engine *engine = w->engine;
-    mics_log_set_rank(engine->spec.comm->ranks > 1 ? engine->rank : -1);
+    mics_log_set_rank(engine->schedule->spec.mesh.ranks > 1 ? engine->rank : -1);
     mics_op_set_threads(1); // additions of received data; the cores belong to computation
     pthread_mutex_lock(&engine->mutex);
     for (;;) {

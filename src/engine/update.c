@@ -6,6 +6,17 @@
 #include "engine/matrices.h"
 #include "engine/state.h"
 
+void add_squares(const mics_engine *engine, int32_t unit, int32_t degree, double *sum)
+{
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
+    const void *grads = grads_at(engine, unit, degree, 0);
+    const int64_t elems = engine->schedule->padded_elems[unit] / degree;
+    if (mics_schedule_rounds_sums(&engine->schedule->spec))
+        engine->ops->sum_squares_rounded(&at, sum, grads, elems);
+    else
+        engine->ops->sum_squares(&at, sum, grads, elems);
+}
+
 // Of the whole call's flips those of its part.
 static void cut_flips(mics_optimizer_update *call)
 {
@@ -191,11 +202,9 @@ static void update_shard(mics_engine *engine, int32_t unit)
 // Replicas of a deferred update are compared in the agreement of the step that runs it.
 static void sum_updated(mics_engine *engine, int32_t unit)
 {
-    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const int32_t degree = engine->schedule->sharding[unit].optimizer;
     if (mics_schedule_defers(engine->schedule) && !engine->completing)
-        engine->ops->sum_squares(&at, &engine->sums->updated_squares, owned_grads(engine, unit),
-                                 engine->schedule->padded_elems[unit] / degree);
+        add_squares(engine, unit, degree, &engine->sums->updated_squares);
 }
 
 // Once, before the first number of the state changes.

@@ -83,15 +83,18 @@ typedef struct mics_op_call {
 typedef struct mics_op_pair {
     mics_op_kind next; // reads what the first one makes
     void (*forward)(const mics_op_call *first, const mics_op_call *next);
-    // `first`'s input is what `next` made; first->din and next->dout are neither read nor written.
+    // (optional) `first`'s input is what `next` made; first->din and next->dout are neither read nor
+    // written.
     void (*backward)(const mics_op_call *first, const mics_op_call *next);
+    // forward need not write what lies between them, and so runs only where nobody else reads it.
+    bool skips_between;
 } mics_op_pair;
 
 typedef struct mics_op_kernels {
     void (*forward)(const mics_op_call *call);
     void (*backward)(const mics_op_call *call); // (optional) none where mics_op_def.backward_passes
     void (*logits)(const mics_op_call *call);   // of a loss alone
-    const mics_op_pair *pair;                   // (optional)
+    const mics_op_pair *pairs;                  // (optional) up to one without `forward`
     // (optional) Makes what a library needs for calls of one shape, before the first of them. They
     // run by our own kernels until then, and where it gives a reason why not (the device's; not
     // logged).

@@ -14,7 +14,7 @@ static bool sums_directly(const builder *b, mics_step_kind kind)
 {
     const mics_schedule_spec *spec = &b->schedule->spec;
     return spec->precision == MICS_PRECISION_MIXED && !spec->sums_by_ring &&
-           kind == MICS_STEP_REDUCE;
+           (kind == MICS_STEP_REDUCE || mics_schedule_rounds_sums(spec));
 }
 
 // ---- stages ----
@@ -112,9 +112,10 @@ static mics_comm_dtype hop_of(const builder *b, const mics_step *step, mics_comm
 // What the numbers of a collective are held in.
 static mics_comm_dtype held_as(const builder *b, const mics_step *step)
 {
-    const bool mixed = b->schedule->spec.precision == MICS_PRECISION_MIXED;
-    const bool wide = mics_step_is_second_hop(step) || mics_step_exchanges(step);
-    return mixed && !wide ? MICS_COMM_BF16 : MICS_COMM_FP32;
+    const mics_schedule_spec *spec = &b->schedule->spec;
+    const bool wide = mics_step_exchanges(step) ||
+                      (mics_step_is_second_hop(step) && !mics_schedule_rounds_sums(spec));
+    return spec->precision == MICS_PRECISION_MIXED && !wide ? MICS_COMM_BF16 : MICS_COMM_FP32;
 }
 
 // Whether whoever gathers a unit sees rounded values, the same ones everywhere.
@@ -162,7 +163,7 @@ static mics_comm_dtype sent_as(const builder *b, const mics_step *step)
     case MICS_STEP_MOMENTUM_BACK:
         return MICS_COMM_FP32;
     default: // the second hop
-        return second_hop_sends(b, step);
+        return mics_schedule_rounds_sums(spec) ? held_as(b, step) : second_hop_sends(b, step);
     }
 }
 

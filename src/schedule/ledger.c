@@ -21,8 +21,9 @@ size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
 
 bool mics_schedule_rounds_sums(const mics_schedule_spec *spec)
 {
-    return spec->precision == MICS_PRECISION_MIXED && spec->mesh.ranks == 1 &&
-           (spec->micro_steps == 1 || spec->rounded_sums) &&
+    const bool alone = spec->mesh.ranks == 1;
+    return spec->precision == MICS_PRECISION_MIXED && (alone || spec->mesh.sharding.grads == 1) &&
+           ((alone && spec->micro_steps == 1) || spec->rounded_sums) &&
            mics_optimizer_def_get(spec->optimizer)->matrix_workspace == NULL;
 }
 

@@ -111,9 +111,43 @@ static void test_what_is_let_pass(void **state)
                   MICS_ERR_UNSUPPORTED, "communication_data_type");
 }
 
+// Rounded sums are of gradients that are not split, and are sent as they are.
+static void test_rounded_sums(void **state)
+{
+    (void)state;
+#define SUMS(sharding, more)                                                                       \
+    "{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": [\"a.txt\"]}, \"run\": "      \
+    "{\"steps\": 1, \"precision\": \"bf16\"" more                                                  \
+    "}, \"data_types\": {\"grad_accum_dtype\": \"bf16\"}, "                                        \
+    "\"train_micro_batch_size_per_gpu\": 4, \"sharding\": {" sharding "}}"
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {SUMS("\"params\": 1, \"grads\": 1, \"optimizer\": 8", ""), NULL},
+        {SUMS("\"params\": 1, \"grads\": 1, \"optimizer\": 1", DTYPES("\"boundary\": \"bf16\"")),
+         NULL},
+        {SUMS("\"params\": 1, \"grads\": 4, \"optimizer\": 4", ""), "and sharding.grads is 4"},
+        {SUMS("\"params\": 1, \"grads\": 1, \"optimizer\": 8", DTYPES("\"boundary\": \"int8\"")),
+         "\"int8\" would have no effect: sums in bf16"},
+        {SUMS("\"params\": 1, \"grads\": 1, \"optimizer\": 8", DTYPES("\"boundary\": \"fp32\"")),
+         "\"fp32\" would have no effect: sums in bf16"},
+    };
+#undef SUMS
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mics_run *run = load_good(cases[i].text);
+        ASSERT_OK(mics_run_resolve_device(run, NULL, NULL));
+        ASSERT_OK(mics_run_resolve(run, 8, 2));
+        assert_int_equal(mics_run_check_comm_dtypes(run, 8, 2) == MICS_OK, cases[i].part == NULL);
+        if (cases[i].part != NULL)
+            ASSERT_SAID(&seen, cases[i].part);
+        mics_run_close(run);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_rounded_sums, setup, teardown),
         cmocka_unit_test_setup_teardown(test_keys_without_effect, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_let_pass, setup, teardown),
     };

@@ -140,6 +140,32 @@ static void gelu_forward_case(mics_dtype dtype, const int64_t shape[3], mics_wei
     gpu_end(&c);
 }
 
+// The sum goes to a place of its own, or to that of the residual.
+static void add_forward_case(mics_dtype dtype, const int64_t shape[3], mics_weight_order order,
+                             bool bias, bool in_place)
+{
+    gpu_case c;
+    gpu_begin(&c, dtype, WORKSPACE,
+              "linear_add_forward N=%d I=%d O=%d order %d bias %d in place %d", (int)shape[0],
+              (int)shape[1], (int)shape[2], order, bias, in_place);
+    const linear l = linear_of(&c, shape, order);
+    const int64_t elems = l.N * l.O;
+    double *want = gpu_doubles(&c, elems), *sum = gpu_doubles(&c, elems);
+    double *old = gpu_random(&c, elems, 2.0);
+    add_forward(&l, bias, want, sum);
+    for (int64_t i = 0; i < elems; ++i) {
+        want[i] += old[i];
+        sum[i] += fabs(old[i]);
+    }
+    void *residual = gpu_numbers(&c, old, elems), *between = gpu_poisoned(&c, gpu_size(&c, elems));
+    void *y = in_place ? residual : gpu_poisoned(&c, gpu_size(&c, elems));
+    op_linear_add_forward(mics_kernels_cuda(), &c.at, y, between, residual,
+                          gpu_numbers(&c, l.x, l.N * l.I), gpu_numbers(&c, l.w, l.I * l.O),
+                          bias ? gpu_numbers(&c, l.bias, l.O) : NULL, order, l.N, l.I, l.O);
+    gpu_expect(&c, "y", y, dtype, elems, want, sum, 1.01, EXACT + (bias ? gpu_unit(dtype) : 0));
+    gpu_end(&c);
+}
+
 // What is added to lies in `old`; its rounding is the same as that of what is expected.
 static void *destination(gpu_case *c, bool add, int64_t elems, double *want, double *sum)
 {
@@ -213,6 +239,8 @@ static void forward_matches(void **state)
                 forward_case((mics_dtype)dtype, SHAPES[i], order, k % 2);
                 gelu_forward_case((mics_dtype)dtype, SHAPES[i], order, k % 2, false);
                 gelu_forward_case((mics_dtype)dtype, SHAPES[i], order, k % 2, true);
+                add_forward_case((mics_dtype)dtype, SHAPES[i], order, k % 2, false);
+                add_forward_case((mics_dtype)dtype, SHAPES[i], order, k % 2, true);
             }
 }
 

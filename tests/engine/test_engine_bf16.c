@@ -283,6 +283,39 @@ static void test_rounded_sums(void **state)
     }
 }
 
+// On several ranks that do not split gradients: the second hop sends what accumulators hold, in one
+// stage, in two, with replicas and in shared messages.
+static void test_rounded_sums_of_ranks(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t ranks, nodes;
+        mics_sharding sharding;
+        int64_t coalesce_below;
+    } cases[] = {{2, 1, {1, 1, 1}, 0}, {2, 2, {1, 1, 2}, 0}, {4, 2, {1, 1, 4}, 0},
+                 {4, 2, {1, 1, 2}, 0}, {4, 2, {1, 1, 1}, 0}, {4, 2, {1, 1, 2}, 4096}};
+    const fixture_run reference = one_rank(NULL, MICS_DTYPE_BF16);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fixture_run run = {.want = reference.want};
+        run.want.ranks = cases[i].ranks;
+        run.want.nodes = cases[i].nodes;
+        run.want.sharding = cases[i].sharding;
+        run.want.coalesce_below = cases[i].coalesce_below;
+        run.want.micro_steps = 2;
+        run.want.rounded_sums = true;
+        fixture_go(&run);
+        assert_true(mics_schedule_rounds_sums(
+            &(mics_schedule_spec){.precision = MICS_PRECISION_MIXED,
+                                  .mesh = {.ranks = run.want.ranks, .sharding = run.want.sharding},
+                                  .micro_steps = run.want.micro_steps,
+                                  .rounded_sums = true}));
+        for (int32_t step = 0; step < run.want.steps; step++)
+            if (!(fabs(run.losses[step] - reference.losses[step]) <= 0.01 * reference.losses[step]))
+                fail_msg("case %d, step %d: loss %.9g, %.9g with sums in fp32", (int)i,
+                         (int)step + 1, run.losses[step], reference.losses[step]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,7 +323,7 @@ int main(void)
         cmocka_unit_test(test_dropout),      cmocka_unit_test(test_beside_fp32),
         cmocka_unit_test(test_threads),      cmocka_unit_test(test_flips_are_found),
         cmocka_unit_test(test_copies),       cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_rounded_sums),
+        cmocka_unit_test(test_rounded_sums), cmocka_unit_test(test_rounded_sums_of_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,15 +92,20 @@ static void test_family(void **state)
     check_family(2, MICS_DTYPE_FP16, &reference);
 }
 
-// One rank's accumulators in two bytes, of one micro-step and of several.
+// Accumulators in two bytes, of one micro-step and of several, and of ranks that do not split them.
 static void test_rounded_sums(void **state)
 {
     (void)state;
     const fixture_run reference = on_cpu();
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         fixture_run run = {.want = on_device(i % 2 == 0 ? MICS_DTYPE_BF16 : MICS_DTYPE_FP16)};
         run.want.rounded_sums = true;
         run.want.micro_steps = i < 2 ? 1 : 2;
+        if (i >= 4) {
+            run.want.ranks = 2;
+            run.want.micro_steps = 1;
+            run.want.sharding = (mics_sharding){1, 1, i - 3};
+        }
         fixture_go(&run);
         check_losses(&run, &reference);
     }

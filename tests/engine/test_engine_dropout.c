@@ -327,7 +327,10 @@ static mics_status check_slope(mics_engine *engine, int32_t unit, const mics_par
     RANKS_EXPECT(of->elems <= MOST);
     MICS_TRY(loss_at(engine, 1, &ahead)); // for its gradients
     memcpy(saved, values, (size_t)of->elems * sizeof(float));
-    memcpy(grads, owned_grads(engine, unit) + of->offset, (size_t)of->elems * sizeof(float));
+    memcpy(grads,
+           (const float *)grads_at(engine, unit, engine->schedule->sharding[unit].optimizer, 0) +
+               of->offset,
+           (size_t)of->elems * sizeof(float));
     for (int64_t i = 0; i < of->elems; i++)
         size += (double)grads[i] * (double)grads[i];
     size = sqrt(size);

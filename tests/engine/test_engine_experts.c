@@ -202,7 +202,9 @@ static void collect(experts_run *run, const mics_engine *engine, float *const *w
     for (int32_t u = 0; u < run->expected->model->unit_count; u++) {
         const mics_engine_optimizer_shard own = mics_engine_optimizer_shard_get(engine, u);
         if (engine->rank < run->want.sharding.optimizer)
-            memcpy(whole[u] + own.range.begin, grads ? owned_grads(engine, u) : own.params,
+            memcpy(whole[u] + own.range.begin,
+                   grads ? grads_at(engine, u, engine->schedule->sharding[u].optimizer, 0)
+                         : own.params,
                    (size_t)(own.range.end - own.range.begin) * sizeof(float));
     }
 }

@@ -90,7 +90,8 @@ static void collect(golden_run *run, const mics_engine *engine, float *whole, bo
         return;
     for (int32_t u = 0; u < run->golden->model->unit_count; u++) {
         const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, u);
-        const float *from = grads ? owned_grads(engine, u) : piece.params;
+        const float *from =
+            grads ? grads_at(engine, u, run->want.sharding.optimizer, 0) : piece.params;
         memcpy(whole + run->unit_at[u] + piece.range.begin, from,
                (size_t)(piece.range.end - piece.range.begin) * sizeof(float));
     }

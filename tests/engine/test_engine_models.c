@@ -40,7 +40,8 @@ static void collect(const model_run *run, const mics_engine *engine)
     for (int32_t u = 0; u < run->schedule->spec.model->unit_count; u++) {
         const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, u);
         if (engine->rank < run->schedule->spec.mesh.sharding.optimizer)
-            memcpy(run->grads + run->unit_at[u] + piece.range.begin, owned_grads(engine, u),
+            memcpy(run->grads + run->unit_at[u] + piece.range.begin,
+                   grads_at(engine, u, engine->schedule->sharding[u].optimizer, 0),
                    (size_t)(piece.range.end - piece.range.begin) * sizeof(float));
     }
 }

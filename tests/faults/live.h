@@ -151,7 +151,7 @@ static inline void live_arm_engine(mics_engine *engine, const live_flip *flip)
     live_arm.linear = *engine->ops->ops[MICS_OP_LINEAR];
     live_arm.linear.forward = live_forward;
     live_arm.linear.backward = live_backward;
-    live_arm.linear.pair = NULL;
+    live_arm.linear.pairs = NULL;
     live_arm.table.ops[MICS_OP_LINEAR] = &live_arm.linear;
     live_arm.table.sum_squares = live_sum_squares;
     live_arm.table.sum_losses = live_sum_losses;

@@ -555,9 +555,9 @@ void mics_schedule_close(mics_schedule *schedule);
 mics_status mics_schedule_validate(const mics_schedule *schedule);
 
 /* Whether accumulators hold numbers of 2 bytes: gradients are written where the optimizer reads them,
- * and added to rounded. In mixed precision on one rank, as nobody sums over ranks, if there is one
- * micro-step (then nothing is rounded either) or spec.rounded_sums allows it; not of an optimizer
- * that takes matrices whole. Pure.
+ * and added to rounded. In mixed precision with G = 1, if spec.rounded_sums allows it, or on one rank
+ * with one micro-step, where nothing is added; not of an optimizer that takes matrices whole. The
+ * second hop then sends them as they are, and its sums, made in fp32, are rounded once a stage. Pure.
  *
  * Needs:   of the spec its precision, mesh, micro_steps, rounded_sums and optimizer.
  */

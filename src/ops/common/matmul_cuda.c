@@ -29,7 +29,8 @@ typedef struct plan_key {
     mics_dtype dtype, dtype_c;
     mics_cuda_epilogue epilogue;
     uint8_t transpose_a, transpose_b, add, tf32;
-    uint8_t align_a, align_b, align_c, align_vector, align_aux, unused[11]; // no padding
+    uint8_t align_a, align_b, align_c, align_vector, align_aux, align_residual;
+    uint8_t unused[10]; // no padding
 } plan_key;
 
 typedef struct plan {
@@ -184,13 +185,14 @@ static plan_key key_of(const matmul *m, const mics_exec *at, const mics_cuda_gem
     key.epilogue = p->epilogue;
     key.transpose_a = p->transpose_a;
     key.transpose_b = p->transpose_b;
-    key.add = p->add;
+    key.add = p->add || p->residual;
     key.tf32 = m->tf32 && at->dtype == MICS_DTYPE_FP32;
     key.align_a = alignment_of(p->a);
     key.align_b = alignment_of(p->b);
     key.align_c = alignment_of(p->c);
     key.align_vector = alignment_of(p->vector);
     key.align_aux = alignment_of(p->aux);
+    key.align_residual = p->residual ? alignment_of(p->residual) : 0;
     return key;
 }
 
@@ -290,7 +292,8 @@ static bool prefer(cublasLtMatmulPreference_t preference, const plan_key *key)
         {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key->align_b},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key->align_a},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key->align_c},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+         key->align_residual ? key->align_residual : key->align_c},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key->align_c},
     };
     bool good = cublasLtMatmulPreferenceSetAttribute(
@@ -389,12 +392,12 @@ static cublasStatus_t enqueue(const matmul *m, const plan *p, const mics_exec *a
                               const mics_cuda_gemm *gemm, const cublasLtMatmulAlgo_t *algorithm,
                               void *workspace)
 {
-    const float one = 1.0F, beta = gemm->add ? 1.0F : 0.0F;
+    const float one = 1.0F, beta = p->key.add ? 1.0F : 0.0F;
+    const void *added = gemm->residual ? gemm->residual : gemm->c;
     if (!set_pointers(p, gemm->vector, gemm->aux))
         return CUBLAS_STATUS_INVALID_VALUE;
-    return cublasLtMatmul(m->handle, p->operation, &one, gemm->b, p->a, gemm->a, p->b, &beta,
-                          gemm->c, p->c, gemm->c, p->c, algorithm, workspace,
-                          p->key.workspace_bytes,
+    return cublasLtMatmul(m->handle, p->operation, &one, gemm->b, p->a, gemm->a, p->b, &beta, added,
+                          p->c, gemm->c, p->c, algorithm, workspace, p->key.workspace_bytes,
                           at->device->ops->stream_handle(at->device->ctx, at->stream));
 }
 
@@ -459,6 +462,12 @@ void mics_cuda_matmul_time(mics_device *device, double seconds)
 
 // ---- GEMMs ----
 
+// What a library may lack; the caller has another way then.
+static bool may_lack(const mics_cuda_gemm *gemm)
+{
+    return gemm->epilogue != MICS_CUDA_EPILOGUE_NONE || gemm->residual != NULL;
+}
+
 bool mics_cuda_matmul(const mics_exec *at, const mics_cuda_gemm *gemm, void *workspace,
                       size_t workspace_bytes)
 {
@@ -478,11 +487,11 @@ bool mics_cuda_matmul(const mics_exec *at, const mics_cuda_gemm *gemm, void *wor
     pthread_mutex_unlock(&m->lock);
     if (!p)
         fail(at->device, "a plan for cublasLtMatmul", CUBLAS_STATUS_ALLOC_FAILED);
-    else if (!usable && gemm->epilogue == MICS_CUDA_EPILOGUE_NONE)
+    else if (!usable && !may_lack(gemm))
         fail(at->device, "cublasLtMatmulAlgoGetHeuristic", CUBLAS_STATUS_NOT_SUPPORTED);
     else if (status != CUBLAS_STATUS_SUCCESS)
         fail(at->device, "cublasLtMatmul", status);
-    return usable || !p || gemm->epilogue == MICS_CUDA_EPILOGUE_NONE;
+    return usable || !p || !may_lack(gemm);
 }
 
 void mics_cuda_matmul_allow_tf32(mics_device *device, bool allow)

@@ -34,6 +34,7 @@ typedef enum mics_cuda_epilogue {
 // ldc: elements between rows as stored.
 typedef struct mics_cuda_gemm {
     const void *a, *b;
+    const void *residual; // (optional) stored as C: C = op(A) op(B) + residual; may be C
     void *c;
     bool transpose_a, transpose_b, add;
     int64_t M, N, K, lda, ldb, ldc;
@@ -46,9 +47,11 @@ typedef struct mics_cuda_gemm {
 /* Enqueues a GEMM. `workspace` lies in the workspace of `at`, on 256 bytes; MICS_GEMM_BYTES of it
  * are used, and with less some algorithms are left out.
  *
- * Needs:   add and an epilogue other than NONE do not meet, but for SUM_A and SUM_B.
+ * Needs:   add and an epilogue other than NONE do not meet, but for SUM_A and SUM_B; a residual
+ *          meets no `add`, and of epilogues NONE and BIAS alone.
  * Returns: false where the library has no algorithm for this shape, type and epilogue (nothing is
- *          enqueued; the same arguments always give the same answer, and NONE is always possible);
+ *          enqueued; the same arguments always give the same answer, and NONE is always possible
+ *          without a residual);
  *          true otherwise, also when the device failed, which its check tells.
  * Threads: any; one call at a time for each device gets past the search for its plan.
  */

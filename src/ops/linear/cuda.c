@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Linears as one GEMM each, with what belongs to them in its epilogue: bias, GELU in its tanh form
-// and its derivative, sums of rows. Where the library has no such epilogue for a shape or type, the
+// Linears as one GEMM each, with what belongs to them in its epilogue: bias, the residual that is
+// added next, GELU in its tanh form and its derivative, sums of rows. Where the library has no such epilogue for a shape or type, the
 // GEMM runs bare and a kernel does the rest. Shapes: see mics/kernels.h.
 //
 // Floors: 2 N I O flops a GEMM, and each matrix read or written once. A kernel beside it reads
@@ -17,13 +17,14 @@ static bool multiply(const mics_exec *at, const mics_cuda_gemm *gemm)
     return mics_cuda_matmul(at, gemm, at->workspace, at->workspace_bytes);
 }
 
-// y = x W, and what `epilogue` says. False: the library does not do that.
+// y = x W, with a `residual` added, and what `epilogue` says. False: the library does not do that.
 static bool forward_with(const mics_op_call *call, void *y_NO, mics_cuda_epilogue epilogue,
-                         void *pre_NO)
+                         void *pre_NO, const void *residual_NO)
 {
     const int64_t I = call->shape.in[0], O = call->shape.out;
     const bool out_in = call->shape.op->weight_out_in;
-    mics_cuda_gemm gemm = {.a = call->in[0], .b = call->params[0], .c = y_NO};
+    mics_cuda_gemm gemm = {
+        .a = call->in[0], .b = call->params[0], .residual = residual_NO, .c = y_NO};
     gemm.transpose_b = out_in;
     gemm.M = call->shape.N;
     gemm.N = O;
@@ -41,9 +42,9 @@ static bool forward_with(const mics_op_call *call, void *y_NO, mics_cuda_epilogu
 static void forward(const mics_op_call *call)
 {
     const void *bias_O = call->params[1];
-    if (bias_O && forward_with(call, call->out, MICS_CUDA_EPILOGUE_BIAS, NULL))
+    if (bias_O && forward_with(call, call->out, MICS_CUDA_EPILOGUE_BIAS, NULL, NULL))
         return;
-    forward_with(call, call->out, MICS_CUDA_EPILOGUE_NONE, NULL);
+    forward_with(call, call->out, MICS_CUDA_EPILOGUE_NONE, NULL, NULL);
     if (bias_O)
         mics_cuda_bias_add(call->at, call->out, bias_O, call->shape.N, call->shape.out,
                            call->shape.out);
@@ -53,10 +54,22 @@ static void forward_gelu(const mics_op_call *call, const mics_op_call *gelu)
 {
     const mics_cuda_epilogue epilogue =
         call->params[1] ? MICS_CUDA_EPILOGUE_BIAS_GELU : MICS_CUDA_EPILOGUE_GELU;
-    if (!gelu->shape.op->exact && forward_with(call, gelu->out, epilogue, call->out))
+    if (!gelu->shape.op->exact && forward_with(call, gelu->out, epilogue, call->out, NULL))
         return;
     forward(call);
     mics_cuda_gelu_forward(gelu);
+}
+
+// One rounding of the whole sum, where two calls round what lies between them too.
+static void forward_add(const mics_op_call *call, const mics_op_call *add)
+{
+    const void *residual = add->in[add->in[0] == call->out ? 1 : 0];
+    const mics_cuda_epilogue epilogue =
+        call->params[1] ? MICS_CUDA_EPILOGUE_BIAS : MICS_CUDA_EPILOGUE_NONE;
+    if (forward_with(call, add->out, epilogue, NULL, residual))
+        return;
+    forward(call);
+    mics_cuda_add(add->at, add->out, add->in[0], add->in[1], add->shape.N * add->shape.out);
 }
 
 // dx (+)= dy W^T, times gelu'(pre) when there is a `pre`. False: the library does not do that.
@@ -127,8 +140,10 @@ static void backward_gelu(const mics_op_call *call, const mics_op_call *gelu)
     backward_params(call);
 }
 
-static const mics_op_pair with_gelu = {
-    .next = MICS_OP_GELU, .forward = forward_gelu, .backward = backward_gelu};
+static const mics_op_pair pairs[] = {
+    {.next = MICS_OP_GELU, .forward = forward_gelu, .backward = backward_gelu},
+    {.next = MICS_OP_ADD, .forward = forward_add, .skips_between = true},
+    {.forward = NULL}};
 
 const mics_op_kernels mics_cuda_linear_kernels = {
-    .forward = forward, .backward = backward, .pair = &with_gelu};
+    .forward = forward, .backward = backward, .pairs = pairs};

@@ -261,11 +261,12 @@ mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
 static inline bool rounds_sums(const mics_planner *planner, const mics_plan_choice *choice)
 {
     const mics_plan_request *request = &planner->request;
-    const mics_schedule_spec spec = {.precision = request->precision,
-                                     .mesh = {.ranks = planner->ranks},
-                                     .micro_steps = choice->micro_steps,
-                                     .rounded_sums = request->rounded_sums,
-                                     .optimizer = request->optimizer};
+    const mics_schedule_spec spec = {
+        .precision = request->precision,
+        .mesh = {.ranks = planner->ranks, .sharding = choice->sharding},
+        .micro_steps = choice->micro_steps,
+        .rounded_sums = request->rounded_sums,
+        .optimizer = request->optimizer};
     return mics_schedule_rounds_sums(&spec);
 }
 
