@@ -9,6 +9,7 @@
 #include "newest.h"
 #include "run/job.h"
 #include "saved.h"
+#include "tier.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,8 +272,7 @@ static mics_status choose(mics_job *job, const char *resume)
 
 void run_job_advise_older(const mics_job *job)
 {
-    const char *dash = strrchr(job->checkpoint_path, '-');
-    const int64_t step = dash != NULL ? strtoll(dash + 1, NULL, 10) : -1;
+    const int64_t step = run_step_of(job->checkpoint_path);
     char text[RUN_PATH_BYTES + 100], *other = NULL;
     const bool muted = mics_log_mute(true); // what is wrong with others is not asked
     if (lies_in(job->checkpoint_path, job->checkpoints_dir))
