@@ -99,8 +99,7 @@ mics_status run_trainer_open(void *ctx, run_rank *rank)
                                       .progress = &self->progress,
                                       .recent = &self->judge.recent,
                                       .reports = &self->reports},
-                          .followers.saving = {.saved = run_trainer_saved,
-                                               .saved_ctx = self}};
+                          .followers.saving = {.saved = run_trainer_saved, .saved_ctx = self}};
     run_progress_begin(&self->progress, &job->standing, job->start_step,
                        job->checkpoint != NULL && !job->node.taken);
     if (run_is_rank_0(&self->context) && job->callbacks.start != NULL)
