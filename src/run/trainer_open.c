@@ -114,7 +114,7 @@ mics_status run_trainer_close(void *ctx, run_rank *rank)
     mics_status status = MICS_OK;
     if (self->context.rank == NULL)
         return MICS_OK;
-    for (int32_t i = 0; i < RUN_FOLLOWERS; i++) {
+    for (int32_t i = RUN_FOLLOWERS - 1; i >= 0; i--) { // a save's failure says more than a report's
         const run_follower_row *row = &run_follower_rows[i];
         mics_status closed = MICS_OK;
         if (row->follower->close != NULL)

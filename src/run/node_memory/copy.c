@@ -39,23 +39,23 @@ static run_copy_report *own_report(const run_save *save)
 // ---- staging and writing ----
 
 // For a copy that the run makes to stop, which nothing has counted before: on this node, in its slot.
-static mics_status check_stop_room(const run_save *save)
+static mics_status check_stop_space(const run_save *save)
 {
     const run_context *context = save->saver->context;
     const int32_t ranks = run_world_node_ranks(context->job->world);
     const int64_t needed = // of one slot
         (int64_t)mics_schedule_node_bytes(context->job->schedule) / MICS_NODE_SLOTS * ranks;
-    run_node_room room;
+    run_node_space space;
     char all[32], there[32];
-    MICS_TRY(run_node_room_read(save->copy.slot, true, &room));
-    if (needed <= room.bytes)
+    MICS_TRY(run_node_space_read(save->copy.slot, true, &space));
+    if (needed <= space.bytes)
         return MICS_OK;
     const bool muted = mics_log_mute(!leads(context)); // the node's other ranks find the same
     const mics_status status =
         mics_fail(MICS_ERR_MEMORY, "a copy of the state takes %s of a node's memory, %s has %s",
                   mics_size_text((double)needed, all, sizeof all),
-                  room.of_machine ? "the machine" : mics_node_base(),
-                  mics_size_text((double)room.bytes, there, sizeof there));
+                  space.of_machine ? "the machine" : mics_node_base(),
+                  mics_size_text((double)space.bytes, there, sizeof there));
     mics_log_mute(muted);
     return status;
 }
@@ -68,7 +68,7 @@ static mics_status make_slot(run_save *save)
     MICS_TRY(mics_node_begin(context->rank->memory, job->node.root,
                              run_world_node_number(job->world, context->rank->comm->rank),
                              save->saver->slot, &save->copy.slot));
-    return job->run->memory_checkpoint_every == 0 ? check_stop_room(save) : MICS_OK;
+    return job->run->memory_checkpoint_every == 0 ? check_stop_space(save) : MICS_OK;
 }
 
 static void stage(run_save *save)

@@ -107,14 +107,14 @@ void run_notes_clear(const mics_job *job);
 
 // ---- node_memory.c, for copy.c ----
 
-typedef struct run_node_room {
+typedef struct run_node_space {
     int64_t bytes;   // for copies, with those that are there
     bool of_machine; // its memory is less than what the file system has free
-} run_node_room;
+} run_node_space;
 
 /* What the file system of a folder has for copies, and the machine if it counts. Returns: MICS_OK;
  * MICS_ERR_IO. */
-mics_status run_node_room_read(const char *path, bool counts_machine, run_node_room *room_out);
+mics_status run_node_space_read(const char *path, bool counts_machine, run_node_space *space_out);
 
 // ---- fetch.c, for restore.c and rewind.c ----
 

@@ -11,7 +11,7 @@
 // Partner nodes get no copy: where a shard is on one node alone (O = n), losing that node loses this
 // copy.
 //
-// `whole` outlives the run. A start that does not go on from that step says so.
+// `whole` outlives the run. A start that resumes from another step says so.
 #ifndef MICS_RUN_NODE_MEMORY_NOTES_H
 #define MICS_RUN_NODE_MEMORY_NOTES_H
 
