@@ -3,7 +3,6 @@
 // Opening and closing a rank that trains.
 #include "mics/log.h"
 #include "run/ranks/gpu.h"
-#include "run/save/filling.h"
 #include "run/save/restore.h"
 #include "trainer.h"
 
@@ -34,7 +33,7 @@ static mics_status fill_state(run_trainer *self)
 {
     return self->context.job->checkpoint != NULL
                ? run_restore(&self->context, &self->judge.recent)
-               : run_filling_state(&self->context, NULL, &self->judge.recent);
+               : run_restore_fill(&self->context, NULL, &self->judge.recent);
 }
 
 static mics_status open_follower(run_trainer *self, int32_t index)

@@ -71,7 +71,7 @@ static int32_t sender_of(const run_found_copy *found, int32_t file, int32_t to)
 {
     for (int32_t i = 1; i <= found->processes; i++) {
         const int32_t p = (to + i) % found->processes;
-        if (found->places[(size_t)p * (size_t)found->key.files + (size_t)file] != 0)
+        if (*run_found_at(found, p, file) != 0)
             return p;
     }
     return to;
@@ -88,11 +88,8 @@ static mics_status pass_file(const demand *self, run_exchange *over, int32_t fil
     over->exchange = (mics_exchange){.to = sends ? to : MICS_RANK_NONE,
                                      .from = sends ? MICS_RANK_NONE : from,
                                      .what = "a copy in node memory"};
-    const char *slot = found->folder;
-    if (sends)
-        slot = found->copies
-                   .list[found->places[(size_t)me * (size_t)found->key.files + (size_t)file] - 1]
-                   .folder;
+    const char *slot =
+        sends ? run_found_folder(found, *run_found_at(found, me, file)) : found->folder;
     over->out = over->in = (run_exchange_end){.fd = -1};
     run_exchange_end *end = sends ? &over->out : &over->in;
     end->bytes = self->bytes[file];

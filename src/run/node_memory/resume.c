@@ -168,7 +168,7 @@ static void find_places(mics_job *job, const run_found_copy *found, uint8_t *min
 static int32_t holder_of(const run_found_copy *found, int32_t file)
 {
     for (int32_t p = 0; p < found->processes; p++) {
-        if (found->places[(size_t)p * (size_t)found->key.files + (size_t)file] != 0)
+        if (*run_found_at(found, p, file) != 0)
             return p;
     }
     return -1;
@@ -277,9 +277,9 @@ static mics_status collect_heads(mics_job *job, const run_found_copy *found, uns
         const int32_t me = job->world->first;
         if (holder_of(found, file) != me)
             continue;
-        const int32_t place = found->places[(size_t)me * (size_t)found->key.files + (size_t)file];
-        mics_status status = mics_node_read_head(job->memory, found->copies.list[place - 1].folder,
-                                                 file, &head, &bytes);
+        mics_status status = mics_node_read_head(
+            job->memory, run_found_folder(found, *run_found_at(found, me, file)), file, &head,
+            &bytes);
         if (status == MICS_OK)
             status = mics_realloc(job->memory, MICS_MEM_HOST, (size_t)(*bytes_out + bytes), &heads);
         *mine = heads;
@@ -342,8 +342,8 @@ static mics_status place_files(mics_job *job, const run_found_copy *found, const
         int64_t bytes = 0;
         const int32_t place = run_found_place(found, node, file);
         if (place > 0) {
-            MICS_TRY(mics_node_link(job->memory, found->copies.list[place - 1].folder, file,
-                                    found->folder));
+            MICS_TRY(
+                mics_node_link(job->memory, run_found_folder(found, place), file, found->folder));
             continue;
         }
         MICS_TRY(find_head(found, from, file, &head, &bytes));

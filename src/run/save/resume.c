@@ -64,7 +64,7 @@ static bool same_plain(const mics_json_value *a, const mics_json_value *b)
 
 // Values nest no deeper than mics_json_parse lets them.
 // NOLINTNEXTLINE(misc-no-recursion)
-static bool same_value(const mics_json_value *a, const mics_json_value *b)
+bool run_json_is_same(const mics_json_value *a, const mics_json_value *b)
 {
     const char *key = NULL;
     const mics_json_value *member;
@@ -75,11 +75,11 @@ static bool same_value(const mics_json_value *a, const mics_json_value *b)
     bool same = mics_json_count(a) == mics_json_count(b);
     if (mics_json_type_of(a) == MICS_JSON_ARRAY) {
         for (int32_t i = 0; same && i < mics_json_count(a); i++)
-            same = same_value(mics_json_element(a, i), mics_json_element(b, i));
+            same = run_json_is_same(mics_json_element(a, i), mics_json_element(b, i));
         return same;
     }
     while (same && (member = mics_json_next(a, &key)) != NULL)
-        same = same_value(member, mics_json_get(b, key));
+        same = run_json_is_same(member, mics_json_get(b, key));
     return same;
 }
 
@@ -114,7 +114,7 @@ static mics_status compare_configs(const mics_job *job, const mics_json_value *t
         const mics_json_value *value;
         while ((value = mics_json_next(walks[walk], &key)) != NULL) {
             const mics_json_value *other = mics_json_get(walks[1 - walk], key);
-            if (run_config_is_remark(key) || same_value(value, other) ||
+            if (run_config_is_remark(key) || run_json_is_same(value, other) ||
                 (is_nested_remark(key, value) && is_nested_remark(key, other)))
                 continue;
             return mics_fail(MICS_ERR_INVALID,

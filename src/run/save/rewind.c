@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewind.h"
 #include "mics/log.h"
-#include "run/save/filling.h"
+#include "restore.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -119,7 +119,7 @@ static mics_status load_state(const run_context *context, const mics_scaler *sca
     clear_state(context);
     mics_engine_set_scaler(context->engine, scaler);
     MICS_TRY(open_state(context, source, &checkpoint));
-    const mics_status status = run_filling_state(context, checkpoint, recent_out);
+    const mics_status status = run_restore_fill(context, checkpoint, recent_out);
     mics_checkpoint_close(checkpoint);
     return status;
 }
