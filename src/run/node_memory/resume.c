@@ -197,73 +197,61 @@ static mics_status gather_places(mics_job *job, run_found_copy *found, int32_t *
 
 // ---- the folder that stands for it ----
 
-// What all nodes must have of a copy to open it: from the first process that has its manifest, and
-// of each file's head from the first that has the file.
+// What all nodes must have of a copy to open it: its texts, from the first process that has its file 0,
+// and the head of each file, from the first that has the file.
 typedef struct outline {
-    char *manifest, *tokenizer;
+    char *texts;          // manifest, NUL, tokenizer, NUL
     unsigned char *heads; // of all processes, each `heads_bytes` long: its files' heads in order
     int64_t manifest_bytes, tokenizer_bytes, heads_bytes;
-    const char *tokenizer_name; // inside `parsed`
     mics_manifest parsed;
 } outline;
 
-static const mics_node_copy *own_copy(const run_found_copy *found)
+static const char *tokenizer_of(const outline *parts)
 {
-    for (int32_t i = 0; i < found->copies.count; i++) {
-        if (mics_node_compare(&found->copies.list[i].key, &found->key) == 0)
-            return &found->copies.list[i];
-    }
-    return NULL;
+    return parts->texts + parts->manifest_bytes + 1;
 }
 
-// The texts, by the process that has them.
+// By the process that has the copy.
 static mics_status read_texts(mics_job *job, const mics_node_copy *copy, outline *out)
 {
     const char *manifest = mics_json_text(copy->manifest.json);
     const char *name = copy->manifest.tokenizer.name;
-    char *path = NULL;
+    char *path = NULL, *tokenizer = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_strdup(job->memory, manifest, &out->manifest));
+    mics_status status = MICS_OK;
     out->manifest_bytes = (int64_t)strlen(manifest);
-    if (name == NULL)
-        return MICS_OK;
-    MICS_TRY(mics_file_join(job->memory, copy->folder, name, &path));
-    const mics_status status =
-        mics_file_read_whole(job->memory, path, MICS_FILE_MAX_WHOLE, &out->tokenizer, &bytes);
-    mics_free(job->memory, path);
+    if (name != NULL)
+        MICS_TRY(mics_file_join(job->memory, copy->folder, name, &path));
+    if (name != NULL)
+        status = mics_file_read_whole(job->memory, path, MICS_FILE_MAX_WHOLE, &tokenizer, &bytes);
     out->tokenizer_bytes = (int64_t)bytes;
+    if (status == MICS_OK)
+        status = MICS_NEW(job->memory, out->manifest_bytes + out->tokenizer_bytes + 2, &out->texts);
+    if (status == MICS_OK)
+        memcpy(out->texts, manifest, (size_t)out->manifest_bytes);
+    if (status == MICS_OK && bytes > 0)
+        memcpy(out->texts + out->manifest_bytes + 1, tokenizer, bytes);
+    mics_free(job->memory, tokenizer);
+    mics_free(job->memory, path);
     return status;
-}
-
-static mics_status make_place(mics_memory *memory, int64_t bytes, char **text)
-{
-    return *text != NULL ? MICS_OK : MICS_NEW(memory, bytes + 1, text);
 }
 
 static mics_status share_texts(mics_job *job, const run_found_copy *found, outline *out,
                                bool *all_out)
 {
-    const mics_node_copy *copy = own_copy(found);
-    int64_t has = copy != NULL ? (int64_t)found->processes - job->world->first : 0;
-    const int64_t mine = has;
+    const int32_t root = holder_of(found, 0);
     mics_status status = MICS_OK;
-    MICS_TRY(run_world_max(job->world, &has, 1)); // the lowest one that has it
-    if (copy != NULL && has == mine)
-        status = read_texts(job, copy, out);
+    if (root == job->world->first)
+        status = read_texts(job, &found->copies.list[*run_found_at(found, root, 0) - 1], out);
     int64_t sizes[] = {out->manifest_bytes, out->tokenizer_bytes};
     MICS_TRY(run_world_max(job->world, sizes, 2));
     out->manifest_bytes = sizes[0];
     out->tokenizer_bytes = sizes[1];
-    if (status == MICS_OK)
-        status = make_place(job->memory, sizes[0], &out->manifest);
-    if (status == MICS_OK)
-        status = make_place(job->memory, sizes[1], &out->tokenizer);
+    const int64_t bytes = sizes[0] + sizes[1] + 2;
+    if (root != job->world->first)
+        status = MICS_NEW(job->memory, bytes, &out->texts);
     MICS_TRY(all_could(job, status, all_out));
-    if (!*all_out)
-        return MICS_OK;
-    const int32_t root = (int32_t)(found->processes - has);
-    MICS_TRY(broadcast(job, root, out->manifest, (size_t)sizes[0]));
-    return broadcast(job, root, out->tokenizer, (size_t)sizes[1]);
+    return *all_out ? broadcast(job, root, out->texts, (size_t)bytes) : MICS_OK;
 }
 
 // Appends the heads of the files that this process is the first to have.
@@ -363,7 +351,7 @@ static mics_status make_folder(mics_job *job, const run_found_copy *found, outli
     if (mkdir(found->folder, 0700) != 0)
         return mics_fail(mics_status_of_errno(errno), "%s: cannot make the folder: %s",
                          found->folder, strerror(errno));
-    MICS_TRY(mics_file_replace(job->memory, found->folder, MICS_MANIFEST_NAME, from->manifest,
+    MICS_TRY(mics_file_replace(job->memory, found->folder, MICS_MANIFEST_NAME, from->texts,
                                (size_t)from->manifest_bytes));
     MICS_TRY(mics_file_join(job->memory, found->folder, MICS_MANIFEST_NAME, &path));
     mics_status status = mics_manifest_load(job->memory, path, &from->parsed);
@@ -374,7 +362,7 @@ static mics_status make_folder(mics_job *job, const run_found_copy *found, outli
                          (int)from->parsed.file_count, (int)found->key.files);
     if (from->parsed.tokenizer.name != NULL)
         MICS_TRY(mics_file_replace(job->memory, found->folder, from->parsed.tokenizer.name,
-                                   from->tokenizer, (size_t)from->tokenizer_bytes));
+                                   tokenizer_of(from), (size_t)from->tokenizer_bytes));
     return place_files(job, found, from);
 }
 
@@ -408,8 +396,7 @@ static mics_status assemble(mics_job *job, run_found_copy *found, bool *all_out)
         status = all_could(job, make_folder(job, found, &parts), all_out);
     end_own_words(job, before);
     mics_manifest_fini(job->memory, &parts.parsed);
-    mics_free(job->memory, parts.manifest);
-    mics_free(job->memory, parts.tokenizer);
+    mics_free(job->memory, parts.texts);
     mics_free(job->memory, parts.heads);
     return status;
 }
