@@ -140,7 +140,7 @@ static void look_for_commit(run_saver *self)
 {
     const run_save *save = &self->saves[RUN_DIRECT];
     run_standing *standing = &self->context->job->standing;
-    if (!save->by_saver || save->state != RUN_SAVE_DONE)
+    if (save->state != RUN_SAVE_DONE || !save->by_saver)
         return;
     if (atomic_load(&standing->saved) != save->step &&
         mics_checkpoint_save_is_committed(save->file))
@@ -276,7 +276,6 @@ void run_saver_stands(run_saver *saver, bool still)
 void run_saver_start(run_save *save)
 {
     describe(save, MICS_OK);
-    save->by_saver = false;
     // Host copies may be asked for by others as soon as this returns.
     if (save->stages && mics_engine_copies_states(save->saver->context->job->schedule)) {
         save->tier->stage(save);
@@ -287,7 +286,6 @@ void run_saver_start(run_save *save)
 
 mics_status run_saver_run(run_save *save, mics_status ready)
 {
-    save->by_saver = false;
     describe(save, ready);
     return pass(save);
 }
@@ -374,7 +372,7 @@ void run_saver_end(run_save *save, bool failed)
     pthread_mutex_lock(&save->saver->mutex); // the thread may be looking at it
     mics_checkpoint_save_close(save->file, failed);
     save->file = NULL;
-    save->by_saver = false;
+    save->by_saver = save->to_stop = false;
     if (save->state != RUN_SAVE_IDLE)
         enter(save, RUN_SAVE_IDLE);
     pthread_mutex_unlock(&save->saver->mutex);
