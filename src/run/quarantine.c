@@ -70,7 +70,7 @@ mics_status run_quarantine_save(const run_context *context, int64_t step, char *
     mics_divergence found;
     text[0] = '\0';
     run_source newest;
-    if (run_rewind_newest_saved(context, 0, &newest) && newest.step == step &&
+    if (run_rewind_newest_saved(context, &newest) && newest.step == step &&
         newest.path[0] != '\0') {
         snprintf(text, capacity, "the state of step %lld is in %s", (long long)step, newest.path);
         return MICS_OK;

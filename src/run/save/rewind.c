@@ -65,17 +65,10 @@ static bool begins_again(const mics_job *job)
     return job->import != NULL || strcmp(job->run->model_init, "random") == 0;
 }
 
-bool run_rewind_newest_saved(const run_context *context, int32_t which, run_source *source_out)
+bool run_rewind_newest_saved(const run_context *context, run_source *source_out)
 {
-    run_source newest = {.path = ""};
-    *source_out = newest;
-    if (!newest_saved(context, &newest))
-        return which == 0 && begins_again(context->job);
-    if (which == 0) {
-        *source_out = newest;
-        return true;
-    }
-    return which == 1 && saved_before(context, &newest, source_out);
+    *source_out = (run_source){.path = ""};
+    return newest_saved(context, source_out) || begins_again(context->job);
 }
 
 // ---- going back ----
@@ -125,7 +118,7 @@ static mics_status load_state(const run_context *context, const mics_scaler *sca
 }
 
 // The states to go back to, newest first.
-enum { MAX_SAVED = 2, MAX_SOURCES = MAX_SAVED + 1 };
+enum { MAX_SOURCES = 3 };
 typedef struct source_list {
     run_source list[MAX_SOURCES];
     int32_t count;
@@ -135,11 +128,10 @@ typedef struct source_list {
 // Rank 0 looks at the disk for all: others might not see the same there.
 static mics_status share_saved(const run_context *context, source_list *sources)
 {
-    if (run_is_rank_0(context)) {
-        while (sources->count < MAX_SAVED &&
-               run_rewind_newest_saved(context, sources->count, &sources->list[sources->count]))
-            sources->count++;
-    }
+    run_source *list = sources->list;
+    if (run_is_rank_0(context) && run_rewind_newest_saved(context, &list[0]))
+        sources->count =
+            list[0].path[0] != '\0' && saved_before(context, &list[0], &list[1]) ? 2 : 1;
     return mics_comm_broadcast(context->rank->comm, 0, sources, sizeof *sources);
 }
 
@@ -246,7 +238,7 @@ mics_status run_rewind_fail(const run_context *context, const char *what, const 
     char where[RUN_PATH_BYTES + 64] = "the run's start";
     if (!run_is_rank_0(context))
         return MICS_ERR_NUMERIC;
-    (void)run_rewind_newest_saved(context, 0, &newest);
+    (void)run_rewind_newest_saved(context, &newest);
     if (newest.path[0] != '\0')
         snprintf(where, sizeof where, "%s (--resume auto goes on from it)", newest.path);
     if (kept > newest.step)
