@@ -172,7 +172,7 @@ static int decimals(double seconds)
     return seconds >= 10 ? 0 : seconds >= 1 ? 1 : 2;
 }
 
-static bool find_late(const run_context *context, double rate, bool writes_older, double asked_us)
+static bool is_missed(const run_context *context, double rate, bool writes_older, double asked_us)
 {
     const int64_t step = context->progress->step;
     const double bytes = bytes_to_write(context, writes_older);
@@ -195,15 +195,15 @@ static bool find_late(const run_context *context, double rate, bool writes_older
     return true;
 }
 
-bool run_share_is_late(const run_context *context, double rate, bool writes_older,
-                       run_deadline *deadline)
+bool run_share_misses_deadline(const run_context *context, double rate, bool writes_older,
+                               run_deadline *deadline)
 {
     const run_stop *stop = &context->job->stop;
     const double asked_us = atomic_load(&stop->asked_us);
     if (atomic_load(&stop->reason) != RUN_STOP_PROGRAM)
         return false;
     if (deadline->asked_us < asked_us)
-        deadline->late = find_late(context, rate, writes_older, asked_us);
+        deadline->missed = is_missed(context, rate, writes_older, asked_us);
     deadline->asked_us = asked_us;
-    return deadline->late;
+    return deadline->missed;
 }

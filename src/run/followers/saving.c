@@ -132,10 +132,10 @@ static mics_status make_copy(run_saving *self, bool to_stop, bool *kept_out)
 
 // ---- saves that somebody waits for ----
 
-// What some rank cannot write to disk in time goes to node memory first; where savers have not brought
-// it there, all ranks together do. The last step of a run is for the disk alone: nothing goes on from
-// it.
-static mics_status copy_if_late(run_saving *self)
+// A state that some rank cannot write to disk before the deadline goes to node memory first. Where the
+// savers have made no copy in the middle of the step, all ranks make one here. The last step of a run
+// goes to disk only: no run resumes from it.
+static mics_status copy_before_deadline(run_saving *self)
 {
     const run_context *context = self->context;
     run_save *copy = save_of(self, RUN_COPY);
@@ -148,9 +148,9 @@ static mics_status copy_if_late(run_saving *self)
         count_copy(self);
         return MICS_OK;
     }
-    const bool late = run_saver_is_late(&self->saver) && mine != MICS_ERR_PEER;
+    const bool needed = run_saver_misses_deadline(&self->saver) && mine != MICS_ERR_PEER;
     const bool goes_on = context->progress->step < context->job->run->steps;
-    MICS_TRY(mics_engine_any(context->engine, late && goes_on, &some));
+    MICS_TRY(mics_engine_any(context->engine, needed && goes_on, &some));
     if (!some)
         return MICS_OK;
     MICS_TRY(make_copy(self, true, &some));
@@ -188,7 +188,7 @@ static mics_status save_now(run_saving *self)
 {
     if (is_saved(self))
         return settle_background(self);
-    MICS_TRY(copy_if_late(self)); // before the background save is waited for
+    MICS_TRY(copy_before_deadline(self)); // before the background save is waited for
     MICS_TRY(settle_background(self));
     if (is_saved(self))
         return MICS_OK;
@@ -226,7 +226,7 @@ static void drop_own(run_saving *self)
         return;
     (void)run_saver_await_done(copy, true);
     const bool done = run_saver_await_done(direct, true) == MICS_OK;
-    if (self->saver.deadline.late)
+    if (self->saver.deadline.missed)
         run_copy_withdraw(copy);
     if (done && run_is_rank_0(self->context)) // it was whole already
         run_disk_withdraw(direct);

@@ -4,8 +4,8 @@
 // checkpoint folder that stands for it on each node.
 //
 // Every process learns every other's findings, so all decide alike. A process answers for the files
-// whose number modulo the processes of its node is its own: so each is hashed once on a node. What
-// one process alone cannot do it counts as not found; nobody waits for it.
+// whose number modulo the processes of its node is its own: so each is hashed once on a node. A file
+// that one process fails to read counts as not found; nobody waits for it.
 #include "base/file.h"
 #include "found.h"
 #include "io/checkpoint/node.h"
@@ -58,9 +58,9 @@ static mics_status all_could(const mics_job *job, mics_status mine, bool *all_ou
     return MICS_OK;
 }
 
-// In setup one process speaks for all, but what is wrong with a node's memory only its own processes
-// see: those say it.
-static bool begin_own_words(const mics_job *job, bool speaks)
+// In setup the first process logs for all; but defects of a node's memory are seen, and logged, by the
+// processes of that node only.
+static bool begin_own_log(const mics_job *job, bool speaks)
 {
     mics_log_set_quiet(!speaks);
     if (job->world->mpi)
@@ -68,7 +68,7 @@ static bool begin_own_words(const mics_job *job, bool speaks)
     return mics_log_demote(true);
 }
 
-static void end_own_words(const mics_job *job, bool before)
+static void end_own_log(const mics_job *job, bool before)
 {
     mics_log_demote(before);
     mics_log_set_rank(-1);
@@ -106,13 +106,13 @@ static mics_status read_id(mics_job *job)
     return broadcast(job, 0, node->id, sizeof node->id);
 }
 
-// What this machine has; nothing where that cannot be told.
+// The copies on this machine; none where the folder cannot be read.
 static void scan(mics_job *job, mics_node_copies *copies)
 {
-    const bool before = begin_own_words(job, leads(job));
+    const bool before = begin_own_log(job, leads(job));
     if (mics_node_scan(job->memory, job->node.root, copies) != MICS_OK)
         *copies = (mics_node_copies){0};
-    end_own_words(job, before);
+    end_own_log(job, before);
 }
 
 static int compare_keys(const void *left, const void *right)
@@ -150,7 +150,7 @@ static mics_status gather_keys(mics_job *job, const mics_node_copies *copies,
 // Where this process finds the files that it answers for.
 static void find_places(mics_job *job, const run_found_copy *found, uint8_t *mine)
 {
-    const bool before = begin_own_words(job, true);
+    const bool before = begin_own_log(job, true);
     const int32_t own = job->world->first % found->group;
     for (int32_t file = own; file < found->key.files; file += found->group) {
         for (int32_t i = 0; i < found->copies.count && i < MAX_PLACES && mine[file] == 0; i++) {
@@ -161,7 +161,7 @@ static void find_places(mics_job *job, const run_found_copy *found, uint8_t *min
                 mine[file] = (uint8_t)(i + 1);
         }
     }
-    end_own_words(job, before);
+    end_own_log(job, before);
 }
 
 // The first process that has a file; -1: none.
@@ -366,8 +366,8 @@ static mics_status make_folder(mics_job *job, const run_found_copy *found, outli
     return place_files(job, found, from);
 }
 
-// Of this start alone: another one that is refused later, as the output folder is locked, must not
-// touch it.
+// The name is of this start only: another start, which is refused as the output folder is locked, must
+// not touch it.
 static mics_status name_folder(mics_job *job, run_found_copy *found)
 {
     enum { SHOWN = 12 };
@@ -388,13 +388,13 @@ static mics_status assemble(mics_job *job, run_found_copy *found, bool *all_out)
 {
     outline parts = {0};
     MICS_TRY(name_folder(job, found));
-    const bool before = begin_own_words(job, leads(job));
+    const bool before = begin_own_log(job, leads(job));
     mics_status status = share_texts(job, found, &parts, all_out);
     if (status == MICS_OK && *all_out)
         status = share_heads(job, found, &parts, all_out);
     if (status == MICS_OK && *all_out)
         status = all_could(job, make_folder(job, found, &parts), all_out);
-    end_own_words(job, before);
+    end_own_log(job, before);
     mics_manifest_fini(job->memory, &parts.parsed);
     mics_free(job->memory, parts.texts);
     mics_free(job->memory, parts.heads);

@@ -62,8 +62,8 @@ static mics_status write_part(run_save *save)
 
 // ---- the commit ----
 
-// Files that are there count, also behind the time limit. Of files that all ranks have written only a
-// network's file system can be late; the commit names the one that is lost.
+// Files that are there count, also behind the time limit. Files that all ranks have written can be
+// delayed only by a network's file system; the commit names the one that is lost.
 static mics_status await_files(run_save *save)
 {
     const mics_job *job = save->saver->context->job;
@@ -77,10 +77,10 @@ static mics_status await_files(run_save *save)
             begin_us = mics_clock_us();
             limit_us = job->run->comm_timeout_s * 1e6;
         }
-        const bool late = mics_clock_us() - begin_us > limit_us;
-        if (late && written)
+        const bool over = mics_clock_us() - begin_us > limit_us;
+        if (over && written)
             return MICS_OK;
-        if (late)
+        if (over)
             return mics_fail(MICS_ERR_TIMEOUT,
                              "step %lld is not saved: other ranks have not written their parts",
                              (long long)save->step);

@@ -119,7 +119,7 @@ static void set_marks(const mics_job *job)
     mics_log_demote(before);
 }
 
-// What all ranks read is good; `older` than what they began with.
+// All ranks have read a good state; `older`: than the first candidate.
 static void begin_there(const run_context *context, bool older)
 {
     mics_job *job = context->job;
@@ -131,7 +131,7 @@ static void begin_there(const run_context *context, bool older)
     set_marks(job);
 }
 
-// What this node lacks of a copy in node memory comes from others first.
+// Parts of a copy in node memory that this node lacks are fetched from other nodes first.
 static mics_status fill(const run_context *context, mics_checkpoint_losses *recent_out)
 {
     mics_job *job = context->job;

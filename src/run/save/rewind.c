@@ -22,8 +22,8 @@ static bool open_source(const run_context *context, const char *path, run_source
     return true;
 }
 
-// What this run saved was compared before; so was, or is as good as it gets, what it resumed from.
-// Of one that resumed from node memory that is the newest checkpoint on disk.
+// This run's newest checkpoint, whose state was compared before it was saved; or the one that it resumed
+// from; or, where it resumed from node memory, the newest one on disk.
 static bool newest_saved(const run_context *context, run_source *source_out)
 {
     const mics_job *job = context->job;
@@ -42,7 +42,7 @@ static bool newest_saved(const run_context *context, run_source *source_out)
     return true;
 }
 
-// The one before it, for when it is damaged.
+// The checkpoint before that, in case it is damaged.
 static bool saved_before(const run_context *context, const run_source *newest,
                          run_source *source_out)
 {
@@ -58,8 +58,8 @@ static bool saved_before(const run_context *context, const run_source *newest,
     return found;
 }
 
-// Whether what the run began with can be made again: weights that were read are open only where it
-// did not resume.
+// Whether the run's first state can be made again: the safetensors of model.init are open only in a run
+// that did not resume.
 static bool begins_again(const mics_job *job)
 {
     return job->import != NULL || strcmp(job->run->model_init, "random") == 0;
@@ -87,7 +87,7 @@ static void clear_state(const run_context *context)
     }
 }
 
-// What this node lacks of a copy in node memory comes from others first.
+// Parts of a copy in node memory that this node lacks are fetched from other nodes first.
 static mics_status open_state(const run_context *context, const run_source *source,
                               mics_checkpoint **checkpoint_out)
 {

@@ -88,19 +88,19 @@ static mics_status pass(run_save *save)
 
 // ---- the thread ----
 
-// A copy that the thread has begun is for a direct save that is late.
+// The thread's own copy is for a direct save that would miss the deadline.
 static void serve_save(run_save *save)
 {
     run_saver *self = save->saver;
     run_stop *stop = &self->context->job->stop;
     const double begin_us = mics_clock_us();
-    bool late = true;
+    bool needed = true;
     if (save == &self->saves[RUN_COPY]) {
         run_stop_writes(stop, true);
-        late = run_saver_is_late(self);
+        needed = run_saver_misses_deadline(self);
         run_stop_writes(stop, false);
     }
-    if (!late) {
+    if (!needed) {
         run_save_enter(save, RUN_SAVE_IDLE);
         return;
     }
@@ -349,13 +349,14 @@ mics_status run_saver_await_done(run_save *save, bool others_failed)
     return await_past(save, RUN_SAVE_COMMITTING);
 }
 
-bool run_saver_is_late(run_saver *saver)
+bool run_saver_misses_deadline(run_saver *saver)
 {
     run_save *older = &saver->saves[RUN_BACKGROUND];
     const run_save_state state = run_saver_state(older);
     const bool writes = state != RUN_SAVE_IDLE && state <= RUN_SAVE_WRITING &&
                         older->step != saver->context->progress->step;
-    return run_share_is_late(saver->context, atomic_load(&saver->rate), writes, &saver->deadline);
+    return run_share_misses_deadline(saver->context, atomic_load(&saver->rate), writes,
+                                     &saver->deadline);
 }
 
 void run_saver_prune(run_saver *saver, int64_t step)

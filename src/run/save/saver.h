@@ -120,7 +120,7 @@ mics_status run_saver_await_written(run_save *save);
 mics_status run_saver_await_done(run_save *save, bool others_failed);
 
 /* Whether the rest of run.grace_s is too short for the direct save. */
-bool run_saver_is_late(run_saver *saver);
+bool run_saver_misses_deadline(run_saver *saver);
 
 /* Lets the thread remove the checkpoints that that of a step makes needless. */
 void run_saver_prune(run_saver *saver, int64_t step);
