@@ -65,6 +65,7 @@ struct mics_job {
     bool saves_behind;      // the steps, from a copy of the state
     mics_json *passed_run;  // the stored run from which this one's kept keys are
     char *checkpoints_dir;  // OUT/checkpoints
+    char *quarantine_dir;   // OUT/aside
     char *run_json;         // resolved, as text
     size_t save_copy_bytes; // of a rank, if so
     run_stop stop;

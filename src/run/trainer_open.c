@@ -97,7 +97,8 @@ mics_status run_trainer_open(void *ctx, run_rank *rank)
                                       .rank = rank,
                                       .progress = &self->progress,
                                       .recent = &self->judge.recent,
-                                      .reports = &self->reports},
+                                      .reports = &self->reports,
+                                      .saving = &self->followers.saving},
                           .followers.saving = {.saved = run_trainer_saved, .saved_ctx = self}};
     run_progress_begin(&self->progress, &job->standing, job->start_step,
                        job->checkpoint != NULL && !job->node.taken);

@@ -157,17 +157,34 @@ static mics_status copy_before_deadline(run_saving *self)
     return run_await_files(context);
 }
 
-// What this rank's saver has not begun, it begins now.
+// From the engine's memory, which is released once the save has ended. What this rank's saver has not
+// begun, it begins now.
+static mics_status start_from_engine(run_saving *self, run_save *save)
+{
+    mics_engine *engine = self->context->engine;
+    const bool begun = run_saver_state(save) != RUN_SAVE_IDLE;
+    MICS_TRY(mics_engine_agree(engine, begun ? MICS_OK : mics_engine_download(engine)));
+    if (!begun)
+        run_saver_start(save);
+    return MICS_OK;
+}
+
 static mics_status save_direct(run_saving *self)
 {
     run_save *direct = save_of(self, RUN_DIRECT);
-    const bool begun = run_saver_state(direct) != RUN_SAVE_IDLE;
-    MICS_TRY(mics_engine_agree(self->context->engine,
-                               begun ? MICS_OK : mics_engine_download(self->context->engine)));
-    if (!begun)
-        run_saver_start(direct);
+    MICS_TRY(start_from_engine(self, direct));
     const mics_status status = await_save(self, direct);
     end_save(self, direct, status != MICS_OK);
+    mics_engine_release(self->context->engine);
+    return status;
+}
+
+mics_status run_saving_quarantine(run_saving *self)
+{
+    run_save *save = save_of(self, RUN_QUARANTINE);
+    MICS_TRY(start_from_engine(self, save));
+    const mics_status status = await_save(self, save);
+    run_saver_end(save, status != MICS_OK);
     mics_engine_release(self->context->engine);
     return status;
 }

@@ -8,14 +8,14 @@
 #include "follower.h"
 #include "run/save/saver.h"
 
-typedef struct run_saving {
+struct run_saving {
     const run_context *context;             // NULL: not open
     void (*saved)(void *ctx, int64_t step); // set before it is opened: a checkpoint is whole
     void *saved_ctx;
     run_saver saver;
     size_t booked;     // bytes of node memory that are counted
     int64_t prune_due; // older checkpoints than this go after the next good step; RUN_NO_STEP: none
-} run_saving;
+};
 
 /* Saves the step that was done last as far as `need` says (RUN_NEEDS_SAVING and more), unless it is
  * saved.
@@ -31,6 +31,12 @@ mics_status run_saving_settle(run_saving *self);
 /* Ends what savers have begun by themselves to save of the step that was done last, which is not to
  * count: on return it does on no node. Savers of some ranks may have begun, and others not. */
 void run_saving_drop(run_saving *self);
+
+/* Saves the step that was done last where no checkpoint is looked for (OUT/aside).
+ *
+ * Returns: MICS_OK; MICS_ERR_NUMERIC: it is not finite; why it is not on disk; what a collective
+ *          returned.    Collective: over ranks. */
+mics_status run_saving_quarantine(run_saving *self);
 
 /* Says whether the state stands still for a while: then the rank's saver may read it. */
 void run_saving_stands(run_saving *self, bool still);

@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool is_quarantine(const run_save *save)
+{
+    return save == &save->saver->saves[RUN_QUARANTINE];
+}
+
 // ---- staging and writing ----
 
 static void stage(run_save *save)
@@ -44,18 +49,21 @@ static mics_status write_part(run_save *save)
 {
     const run_context *context = save->saver->context;
     const int32_t units = context->job->model->unit_count;
-    const mics_checkpoint_writer writer = {.dir = context->job->checkpoints_dir,
+    const mics_checkpoint_writer writer = {.dir = save->dir,
                                            .rank = context->rank->comm->rank,
-                                           .writers = context->rank->comm->ranks,
+                                           .writers = save->writers,
                                            .listener = {save->saver, note_written}};
     const double begin_us = mics_clock_us();
     atomic_store(&save->saver->written, 0);
-    const bool before = mics_log_demote(false); // such a state ends the run
+    const bool before = mics_log_demote(false),     // such a state ends the run
+        muted = mics_log_mute(is_quarantine(save)); // and another one has
     const mics_status finite = run_share_check_finite(save->shards, units, save->step);
+    mics_log_mute(muted);
     mics_log_demote(before);
     MICS_TRY(finite);
     MICS_TRY(mics_checkpoint_save_open(context->rank->memory, &writer, &save->meta, &save->file));
-    MICS_TRY(mics_checkpoint_save_write(save->file, save->shards, units));
+    MICS_TRY(mics_checkpoint_save_write(save->file, save->shards,
+                                        writer.rank < writer.writers ? units : 0));
     note_rate(save, mics_clock_us() - begin_us);
     return MICS_OK;
 }
@@ -97,7 +105,7 @@ static mics_status commit(run_save *save)
     run_save_enter(save, RUN_SAVE_COMMITTING);
     run_stop_writes(&job->stop, true);
     const mics_status status = mics_checkpoint_save_commit(save->file);
-    if (status == MICS_OK)
+    if (status == MICS_OK && !is_quarantine(save))
         run_standing_save(&job->standing, save->step);
     run_stop_writes(&job->stop, false);
     return status;

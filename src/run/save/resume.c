@@ -242,13 +242,11 @@ static bool lies_in(const char *path, const char *dir)
     return same;
 }
 
-// Whether what is resumed from is of this run: a step's folder, or one that was saved aside.
+// Whether what is resumed from is of this run: a checkpoint, or a state in quarantine.
 static bool is_own(const mics_job *job)
 {
-    char aside[RUN_PATH_BYTES];
-    snprintf(aside, sizeof aside, "%s/aside", job->run->out);
     return lies_in(job->checkpoint_path, job->checkpoints_dir) ||
-           lies_in(job->checkpoint_path, aside);
+           lies_in(job->checkpoint_path, job->quarantine_dir);
 }
 
 // Sets checkpoint_path when there is something to resume from. An older step of the same folder is
@@ -301,6 +299,7 @@ mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
 {
     const bool newest = strcmp(resume, "auto") == 0;
     MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
+    MICS_TRY(mics_file_join(job->memory, job->run->out, "aside", &job->quarantine_dir));
     MICS_TRY(newest ? run_job_open_newest(job) : open_chosen(job, resume));
     if (job->checkpoint == NULL)
         return MICS_OK;
@@ -352,17 +351,6 @@ static bool is_speed(const char *file, const char *name)
     return digits > 0 && strcmp(file + begin + digits, ".tmp") == 0;
 }
 
-// Of states that were saved aside.
-static void sweep_aside(const mics_job *job)
-{
-    char *path = NULL;
-    const bool before = mics_log_demote(true);
-    if (mics_file_join(job->memory, job->run->out, "aside", &path) == MICS_OK)
-        (void)mics_checkpoint_clean(job->memory, path);
-    mics_log_demote(before);
-    mics_free(job->memory, path);
-}
-
 // What a run that was killed left of the files that it writes aside. The folder is locked; others
 // may write where else reports go.
 static void sweep(const mics_job *job)
@@ -380,7 +368,9 @@ static void sweep(const mics_job *job)
         mics_file_sweep_dead_of(run->csv);
     if (strcmp(run->prometheus, "none") != 0)
         mics_file_sweep_dead_of(run->prometheus);
-    sweep_aside(job);
+    const bool before = mics_log_demote(true);
+    (void)mics_checkpoint_clean(job->memory, job->quarantine_dir);
+    mics_log_demote(before);
 }
 
 mics_status run_job_resume(mics_job *job)

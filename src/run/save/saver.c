@@ -206,8 +206,11 @@ static mics_status open_save(run_saver *saver, run_save *save)
     const int32_t owners = context->job->run->sharding.optimizer;
     const bool copy = save == &saver->saves[RUN_COPY];
     save->saver = saver;
-    save->part = rank / owners;
-    save->parts = ranks / owners;
+    const bool quarantine = save == &saver->saves[RUN_QUARANTINE];
+    save->dir = quarantine ? context->job->quarantine_dir : context->job->checkpoints_dir;
+    save->writers = quarantine ? owners : ranks;
+    save->part = quarantine ? 0 : rank / owners;
+    save->parts = save->writers / owners;
     save->warns = save != &saver->saves[RUN_DIRECT];
     MICS_TRY(MICS_NEW(context->rank->memory, context->job->model->unit_count, &save->shards));
     if (!copy)

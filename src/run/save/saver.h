@@ -3,9 +3,10 @@
 // Saves of a rank's state: one way, on two tiers, node memory and disk. The rank takes a save along
 // it, or its saver does, a thread that works while the rank trains.
 //
-// A rank has three saves. The background save writes a staged copy of the state while the next steps
+// A rank has four saves. The background save writes a staged copy of the state while the next steps
 // run. The direct save, at the end or to stop, writes from the engine's memory, which stands still
 // then: between steps, or in a step that is held (mics_engine_hold). The copy goes to node memory.
+// A state before a step that cannot be trained goes to quarantine, where no checkpoint is looked for.
 //
 // In the middle of a step ranks do not communicate. Rank 0 commits a checkpoint when it finds the
 // files of all ranks; a copy is committed by notes in files (run/node_memory/notes.h). Each rank says
@@ -46,13 +47,15 @@ enum { RUN_SAVE_MOVES = 14 };
 extern const run_save_move run_save_moves[RUN_SAVE_MOVES];
 
 // In the order in which the thread takes them.
-enum { RUN_BACKGROUND, RUN_COPY, RUN_DIRECT, RUN_SAVES };
+enum { RUN_BACKGROUND, RUN_COPY, RUN_DIRECT, RUN_QUARANTINE, RUN_SAVES };
 
 // One save of one rank.
 struct run_save {
     run_saver *saver;
     const run_tier *tier;
     run_save_state state;
+    const char *dir;     // on disk
+    int32_t writers;     // the ranks before this one write
     int64_t part, parts; // of the rank's optimizer shards: the one that it writes
     int64_t step;
     bool stages;                  // it writes a staged copy, not from the engine's memory
