@@ -7,6 +7,7 @@
 #include "run/sizing.h"
 #include "run/trainer.h"
 #include "test.h"
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@ static mics_memory *memory;
 
 typedef struct heard {
     mics_job *job;
+    bool alone;             // one rank
     double loss[STEPS + 1]; // by step
     bool poisons;
     int32_t poisoned;   // rank
@@ -72,24 +74,26 @@ static mics_job *open_saving(const char *out, heard *ears, int64_t micro_steps, 
     static const char *const texts[] = {"text.txt"};
     const char *sets[] = {"run.validation_batches=0", "run.threads=1", "run.device=cpu",
                           "run.comm_timeout_s=60", set};
-    const mics_run_values values = {.model_config = "model.json",
-                                    .train = texts,
-                                    .train_count = 1,
-                                    .sequence_length = 16,
-                                    .steps = STEPS,
-                                    .seed = 3,
-                                    .out = out,
-                                    .checkpoint_every = every,
-                                    .micro_batch = 2,
-                                    .micro_steps = micro_steps,
-                                    .learning_rate = 3e-3,
-                                    .sharding = {2, 2, RANKS / replicas}};
+    mics_run_values values = {.model_config = "model.json",
+                              .train = texts,
+                              .train_count = 1,
+                              .sequence_length = 16,
+                              .steps = STEPS,
+                              .seed = 3,
+                              .out = out,
+                              .checkpoint_every = every,
+                              .micro_batch = 2,
+                              .micro_steps = micro_steps,
+                              .learning_rate = 3e-3,
+                              .sharding = {2, 2, RANKS / replicas}};
+    if (ears->alone)
+        values.sharding = (mics_sharding){1, 1, 1};
     const mics_job_spec spec = {
         .memory = memory,
         .values = &values,
         .sets = sets,
         .set_count = set != NULL ? 5 : 4,
-        .ranks = RANKS,
+        .ranks = ears->alone ? 1 : RANKS,
         .nodes = 1,
         .callbacks = {.ctx = ears, .step = hear_step, .checkpoint = hear_checkpoint}};
     ASSERT_OK(mics_job_open(&spec, &ears->job));
@@ -167,6 +171,33 @@ static void a_final_save_of_it_fails(void **state)
     mics_job_close(job);
     capture_end();
     assert_non_null(strstr(seen.line, "step 3 is not saved"));
+}
+
+// What is written to the open file goes to a disk that is full.
+static void fill_disk_of(const char *name)
+{
+    char link[64], path[4096];
+    for (int fd = 3; fd < 256; fd++) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        const ssize_t length = readlink(link, path, sizeof path - 1);
+        path[length > 0 ? length : 0] = '\0';
+        if (strstr(path, name) == NULL)
+            continue;
+        const int full = open("/dev/full", O_WRONLY);
+        assert_int_equal(dup2(full, fd), fd);
+        close(full);
+    }
+}
+
+// A save that was under way fails as the job is closed, and so do its metrics.
+static void the_error_at_the_end_is_that_of_a_save(void **state)
+{
+    (void)state;
+    heard ears = {.poisons = true, .alone = true};
+    mics_job *job = open_job("closed", &ears, SHORT, NULL);
+    ASSERT_OK(mics_job_train(job, POISON_AFTER + 1));
+    fill_disk_of("closed/metrics.jsonl");
+    ASSERT_STATUS(MICS_ERR_NUMERIC, mics_job_close(job));
 }
 
 // A save that a text waits for, too.
@@ -410,6 +441,7 @@ int main(void)
         cmocka_unit_test(nor_where_saves_wait),
         cmocka_unit_test(a_choice_leaves_memory_for_what_saves_behind),
         cmocka_unit_test(a_final_save_of_it_fails),
+        cmocka_unit_test(the_error_at_the_end_is_that_of_a_save),
         cmocka_unit_test(texts_leave_no_older_checkpoints),
         cmocka_unit_test(a_save_that_fails_before_a_text_is_a_warning),
         cmocka_unit_test(a_stopped_run_goes_on_with_the_same_bits),
