@@ -67,9 +67,10 @@ mics_status run_newest_recv(const mics_job *job, const int64_t *values, mics_com
 // Of two tiers with the same step the later one is taken: nothing need be read from disk then.
 static mics_status find_next(const mics_job *job, const run_tier **tier_out, char **path_out)
 {
-    static const run_tier *const tiers[] = {&run_disk_tier, &run_memory_tier};
+    enum { TIERS = 2 };
+    static const run_tier *const tiers[TIERS] = {&run_disk_tier, &run_memory_tier};
     int64_t newest = -1;
-    for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++) {
+    for (int i = 0; i < TIERS; i++) {
         int64_t step = -1;
         char *path = NULL;
         const mics_status status = tiers[i]->find(job, &step, &path);
