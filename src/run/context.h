@@ -11,6 +11,8 @@
 #include "run/ranks/world.h"
 #include "run/report/reports.h"
 
+typedef struct run_saving run_saving;
+
 typedef struct run_context {
     mics_job *job;
     run_rank *rank;
@@ -18,6 +20,7 @@ typedef struct run_context {
     run_progress *progress;
     const mics_checkpoint_losses *recent; // a part of the state: saved and loaded with it
     run_reports *reports;                 // open on rank 0 alone
+    run_saving *saving;                   // for states that go to quarantine
 } run_context;
 
 static inline bool run_is_rank_0(const run_context *context)

@@ -268,4 +268,5 @@ void run_job_close_parts(mics_job *job)
     mics_free(job->memory, job->passed_why);
     mics_free(job->memory, job->passed);
     mics_free(job->memory, job->checkpoints_dir);
+    mics_free(job->memory, job->quarantine_dir);
 }

@@ -65,6 +65,7 @@ struct mics_job {
     bool saves_behind;      // the steps, from a copy of the state
     mics_json *passed_run;  // the stored run from which this one's kept keys are
     char *checkpoints_dir;  // OUT/checkpoints
+    char *quarantine_dir;   // OUT/aside
     char *run_json;         // resolved, as text
     size_t save_copy_bytes; // of a rank, if so
     run_stop stop;
@@ -163,6 +164,9 @@ mics_status run_job_resume(mics_job *job);
 
 /* The second half of that: that job->checkpoint is of the same run, and start_step. */
 mics_status run_job_take_checkpoint(mics_job *job);
+
+/* Whether two values are the same, members of objects in any order; NULL: none. */
+bool run_json_is_same(const mics_json_value *a, const mics_json_value *b);
 
 /* Whether a key of a model's config says where that came from, and not what the model is. */
 bool run_config_is_remark(const char *key);

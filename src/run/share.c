@@ -6,7 +6,6 @@
 #include "base/file.h"
 #include "base/size.h"
 #include "mics/log.h"
-#include "run/save/saver.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,19 +54,6 @@ void run_share_fill(const run_context *context, int64_t part, int64_t parts,
     }
 }
 
-void run_share_copy(run_saver *saver)
-{
-    float *to = saver->copy;
-    for (int32_t u = 0; u < saver->context->job->model->unit_count; u++) {
-        mics_optimizer_shard *shard = &saver->behind.shards[u];
-        const size_t elems = (size_t)(shard->end - shard->begin);
-        for (int32_t s = 0; s < shard->state_count; s++, to += elems) {
-            memcpy(to, shard->states[s].data, elems * sizeof *to);
-            shard->states[s].data = to;
-        }
-    }
-}
-
 static mics_checkpoint_scaler scaler_of(const mics_engine *engine)
 {
     const mics_scaler scaler = mics_engine_scaler(engine);
@@ -103,21 +89,6 @@ mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step)
     return meta;
 }
 
-void run_share_describe(const run_context *context, run_save *save)
-{
-    const int32_t owners = context->job->run->sharding.optimizer;
-    save->step = context->progress->step;
-    save->meta = run_share_meta(context, save->step);
-    run_share_fill(context, context->rank->comm->rank / owners, context->rank->comm->ranks / owners,
-                   save->shards);
-}
-
-void run_share_fill_direct(run_saver *saver)
-{
-    saver->direct.warns = false;
-    run_share_describe(saver->context, &saver->direct);
-}
-
 // Whether all are finite: no exponent has all its bits.
 static bool are_finite(const float *data, int64_t elems)
 {
@@ -150,18 +121,6 @@ mics_status run_share_check_finite(const mics_optimizer_shard *shards, int32_t u
         }
     }
     return MICS_OK;
-}
-
-// ---- older checkpoints ----
-
-void run_share_prune(const run_context *context, int64_t step)
-{
-    const bool before = mics_log_demote(true);
-    if (mics_checkpoint_prune(context->rank->memory, context->job->checkpoints_dir,
-                              (int32_t)context->job->run->keep_checkpoints, step) != MICS_OK)
-        mics_log(MICS_LOG_WARNING, "%s: old checkpoints were not removed",
-                 context->job->checkpoints_dir);
-    mics_log_demote(before);
 }
 
 // ---- how long it takes ----
@@ -213,12 +172,10 @@ static int decimals(double seconds)
     return seconds >= 10 ? 0 : seconds >= 1 ? 1 : 2;
 }
 
-static bool find_late(run_saver *saver, double asked_us, bool writes_older)
+static bool is_missed(const run_context *context, double rate, bool writes_older, double asked_us)
 {
-    const run_context *context = saver->context;
     const int64_t step = context->progress->step;
     const double bytes = bytes_to_write(context, writes_older);
-    double rate = atomic_load(&saver->rate);
     char text[32];
     if (rate <= 0)
         rate = probe_rate(context);
@@ -238,14 +195,15 @@ static bool find_late(run_saver *saver, double asked_us, bool writes_older)
     return true;
 }
 
-bool run_share_is_late(run_saver *saver, bool writes_older)
+bool run_share_misses_deadline(const run_context *context, double rate, bool writes_older,
+                               run_deadline *deadline)
 {
-    const run_stop *stop = &saver->context->job->stop;
+    const run_stop *stop = &context->job->stop;
     const double asked_us = atomic_load(&stop->asked_us);
     if (atomic_load(&stop->reason) != RUN_STOP_PROGRAM)
         return false;
-    if (saver->late_asked_us < asked_us)
-        saver->late = find_late(saver, asked_us, writes_older);
-    saver->late_asked_us = asked_us;
-    return saver->late;
+    if (deadline->asked_us < asked_us)
+        deadline->missed = is_missed(context, rate, writes_older, asked_us);
+    deadline->asked_us = asked_us;
+    return deadline->missed;
 }

@@ -22,4 +22,17 @@ mics_status run_share_check_finite(const mics_optimizer_shard *shards, int32_t u
 /* What is saved with a step. */
 mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step);
 
+// What is known of the time that a stop leaves.
+typedef struct run_deadline {
+    double asked_us; // the request to stop that `missed` is about; 0: none
+    bool missed;     // the disk is too slow for it
+} run_deadline;
+
+/* Whether what is left of run.grace_s is too short for a save of the rank's share at `rate` bytes a
+ * second (0: not known), and of an older one if that is still being written; found and said once for
+ * each time that the run is asked to stop. It may write some MiB to find how fast the disk is.
+ * Threads: the rank's or the saver's, one at a time. */
+bool run_share_misses_deadline(const run_context *context, double rate, bool writes_older,
+                               run_deadline *deadline);
+
 #endif

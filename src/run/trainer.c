@@ -68,10 +68,15 @@ static void begin_step(run_trainer *self)
 {
     const mics_job_callbacks *callbacks = &self->context.job->callbacks;
     const mics_run *run = self->context.job->run;
+    const run_step before = self->step;
     self->step = (run_step){.number = self->progress.step + 1,
                             .lr = mics_lr_at(&run->lr, self->progress.step + 1),
                             .last = self->progress.step + 1 == run->steps,
-                            .save_us = self->step.behind_us};
+                            .save_us = before.behind_us};
+    if (before.number == self->step.number) { // it is taken again
+        self->step.save_us += before.save_us;
+        self->step.copy_us = before.copy_us;
+    }
     // One process may be told to stop, and not the next.
     if (run_is_first_local(&self->context) && callbacks->should_stop != NULL &&
         callbacks->should_stop(callbacks->ctx))

@@ -3,7 +3,6 @@
 // Opening and closing a rank that trains.
 #include "mics/log.h"
 #include "run/ranks/gpu.h"
-#include "run/save/filling.h"
 #include "run/save/restore.h"
 #include "trainer.h"
 
@@ -34,7 +33,7 @@ static mics_status fill_state(run_trainer *self)
 {
     return self->context.job->checkpoint != NULL
                ? run_restore(&self->context, &self->judge.recent)
-               : run_filling_state(&self->context, NULL, &self->judge.recent);
+               : run_restore_fill(&self->context, NULL, &self->judge.recent);
 }
 
 static mics_status open_follower(run_trainer *self, int32_t index)
@@ -98,10 +97,9 @@ mics_status run_trainer_open(void *ctx, run_rank *rank)
                                       .rank = rank,
                                       .progress = &self->progress,
                                       .recent = &self->judge.recent,
-                                      .reports = &self->reports},
-                          .followers.saving = {.copies = &self->followers.copies,
-                                               .saved = run_trainer_saved,
-                                               .saved_ctx = self}};
+                                      .reports = &self->reports,
+                                      .saving = &self->followers.saving},
+                          .followers.saving = {.saved = run_trainer_saved, .saved_ctx = self}};
     run_progress_begin(&self->progress, &job->standing, job->start_step,
                        job->checkpoint != NULL && !job->node.taken);
     if (run_is_rank_0(&self->context) && job->callbacks.start != NULL)
@@ -116,7 +114,7 @@ mics_status run_trainer_close(void *ctx, run_rank *rank)
     mics_status status = MICS_OK;
     if (self->context.rank == NULL)
         return MICS_OK;
-    for (int32_t i = 0; i < RUN_FOLLOWERS; i++) {
+    for (int32_t i = RUN_FOLLOWERS - 1; i >= 0; i--) { // a save's failure says more than a report's
         const run_follower_row *row = &run_follower_rows[i];
         mics_status closed = MICS_OK;
         if (row->follower->close != NULL)

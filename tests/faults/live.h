@@ -204,7 +204,7 @@ static inline void live_flip_now(mics_job *job, const live_flip *flip)
     run_trainer *trainer = &job->trainers[here];
     mics_engine *engine = trainer->context.engine;
     run_saver *saver = &trainer->followers.saving.saver;
-    run_saver_await_copied(saver, &saver->behind); // it reads the state
+    run_saver_await_staged(&saver->saves[RUN_BACKGROUND]); // it reads the state
     if (flip->kind >= LIVE_GRADS)
         live_arm_engine(engine, flip);
     else

@@ -219,8 +219,7 @@ static void test_order(void **state)
         check_before(RUN_FOLLOWER_metrics, row);
     // No state is kept or shown that replicas differ on; and none is shown that is not kept.
     check_before(RUN_FOLLOWER_replicas, RUN_FOLLOWER_saving);
-    check_before(RUN_FOLLOWER_saving, RUN_FOLLOWER_copies);
-    check_before(RUN_FOLLOWER_copies, RUN_FOLLOWER_validation);
+    check_before(RUN_FOLLOWER_saving, RUN_FOLLOWER_validation);
     check_before(RUN_FOLLOWER_validation, RUN_FOLLOWER_best);
     check_before(RUN_FOLLOWER_best, RUN_FOLLOWER_texts);
     // Lines of reports are cut before others are read from what is left.

@@ -7,6 +7,7 @@
 #include "run/sizing.h"
 #include "run/trainer.h"
 #include "test.h"
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define STATE_NAME(name) #name,
+
 enum { STEPS = 8, RANKS = 4, POISON_AFTER = 3, SHORT = 3, KEPT = 2 }; // SHORT: micro-steps
 
 static char work[] = "/tmp/mics-saving-XXXXXX";
@@ -22,8 +25,10 @@ static mics_memory *memory;
 
 typedef struct heard {
     mics_job *job;
+    bool alone;             // one rank
     double loss[STEPS + 1]; // by step
     bool poisons;
+    int32_t poisoned;   // rank
     int64_t saved;      // newest step that was reported
     int32_t held;       // checkpoints then
     const char *blocks; // a path where nothing can be saved, from POISON_AFTER on
@@ -31,10 +36,10 @@ typedef struct heard {
 
 // A second moment that overflows makes updates vanish, and no loss tells. It exists once, so that no
 // replica tells either.
-static void poison(const mics_job *job)
+static void poison(const mics_job *job, int32_t rank)
 {
     const mics_engine_optimizer_shard shard =
-        mics_engine_optimizer_shard_get(job->trainers[0].context.engine, 1);
+        mics_engine_optimizer_shard_get(job->trainers[rank].context.engine, 1);
     shard.states[1][0] = INFINITY;
 }
 
@@ -43,7 +48,7 @@ static void hear_step(void *ctx, const mics_metrics *metrics)
     heard *self = ctx;
     self->loss[metrics->step] = metrics->loss;
     if (self->poisons && metrics->step == POISON_AFTER)
-        poison(self->job);
+        poison(self->job, self->poisoned);
     if (self->blocks != NULL && metrics->step == POISON_AFTER)
         fclose(fopen(self->blocks, "w"));
 }
@@ -69,24 +74,26 @@ static mics_job *open_saving(const char *out, heard *ears, int64_t micro_steps, 
     static const char *const texts[] = {"text.txt"};
     const char *sets[] = {"run.validation_batches=0", "run.threads=1", "run.device=cpu",
                           "run.comm_timeout_s=60", set};
-    const mics_run_values values = {.model_config = "model.json",
-                                    .train = texts,
-                                    .train_count = 1,
-                                    .sequence_length = 16,
-                                    .steps = STEPS,
-                                    .seed = 3,
-                                    .out = out,
-                                    .checkpoint_every = every,
-                                    .micro_batch = 2,
-                                    .micro_steps = micro_steps,
-                                    .learning_rate = 3e-3,
-                                    .sharding = {2, 2, RANKS / replicas}};
+    mics_run_values values = {.model_config = "model.json",
+                              .train = texts,
+                              .train_count = 1,
+                              .sequence_length = 16,
+                              .steps = STEPS,
+                              .seed = 3,
+                              .out = out,
+                              .checkpoint_every = every,
+                              .micro_batch = 2,
+                              .micro_steps = micro_steps,
+                              .learning_rate = 3e-3,
+                              .sharding = {2, 2, RANKS / replicas}};
+    if (ears->alone)
+        values.sharding = (mics_sharding){1, 1, 1};
     const mics_job_spec spec = {
         .memory = memory,
         .values = &values,
         .sets = sets,
         .set_count = set != NULL ? 5 : 4,
-        .ranks = RANKS,
+        .ranks = ears->alone ? 1 : RANKS,
         .nodes = 1,
         .callbacks = {.ctx = ears, .step = hear_step, .checkpoint = hear_checkpoint}};
     ASSERT_OK(mics_job_open(&spec, &ears->job));
@@ -164,6 +171,33 @@ static void a_final_save_of_it_fails(void **state)
     mics_job_close(job);
     capture_end();
     assert_non_null(strstr(seen.line, "step 3 is not saved"));
+}
+
+// What is written to the open file goes to a disk that is full.
+static void fill_disk_of(const char *name)
+{
+    char link[64], path[4096];
+    for (int fd = 3; fd < 256; fd++) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        const ssize_t length = readlink(link, path, sizeof path - 1);
+        path[length > 0 ? length : 0] = '\0';
+        if (strstr(path, name) == NULL)
+            continue;
+        const int full = open("/dev/full", O_WRONLY);
+        assert_int_equal(dup2(full, fd), fd);
+        close(full);
+    }
+}
+
+// A save that was under way fails as the job is closed, and so do its metrics.
+static void the_error_at_the_end_is_that_of_a_save(void **state)
+{
+    (void)state;
+    heard ears = {.poisons = true, .alone = true};
+    mics_job *job = open_job("closed", &ears, SHORT, NULL);
+    ASSERT_OK(mics_job_train(job, POISON_AFTER + 1));
+    fill_disk_of("closed/metrics.jsonl");
+    ASSERT_STATUS(MICS_ERR_NUMERIC, mics_job_close(job));
 }
 
 // A save that a text waits for, too.
@@ -260,6 +294,119 @@ static void write_file(const char *name, const char *text)
     fclose(file);
 }
 
+// ---- the table of states ----
+
+static const char *const states[] = {RUN_SAVE_STATE_LIST(STATE_NAME)};
+
+// docs/reliability.md lists the moves of the code, in the same order.
+static void the_page_lists_all_moves(void **state)
+{
+    FILE *page = fopen(MICS_TEST_DATA "/../../docs/reliability.md", "r");
+    char line[512], from[16], to[16];
+    int moves = 0;
+    bool here = false;
+    (void)state;
+    assert_non_null(page);
+    while (fgets(line, sizeof line, page) != NULL) {
+        if (line[0] == '#')
+            here = strcmp(line, "## States of a save\n") == 0;
+        if (!here || sscanf(line, "| %15[A-Z] | %15[A-Z] |", from, to) != 2)
+            continue;
+        assert_in_range(moves, 0, RUN_SAVE_MOVES - 1);
+        assert_string_equal(from, states[run_save_moves[moves].from]);
+        assert_string_equal(to, states[run_save_moves[moves].to]);
+        moves++;
+    }
+    fclose(page);
+    assert_int_equal(moves, RUN_SAVE_MOVES);
+}
+
+static unsigned int moves_of(const mics_job *job)
+{
+    unsigned int moved = 0;
+    for (int rank = 0; rank < RANKS; rank++)
+        moved |= job->trainers[rank].followers.saving.saver.moved;
+    return moved;
+}
+
+static unsigned int close_walked(mics_job *job)
+{
+    const unsigned int moved = moves_of(job);
+    (void)mics_job_close(job);
+    return moved;
+}
+
+static unsigned int walk_to_the_end(void)
+{
+    heard ears = {0};
+    mics_job *job = open_saving("walk", &ears, SHORT, 2, 1, "run.memory_checkpoint_every=3");
+    ASSERT_OK(mics_job_train(job, 0));
+    return close_walked(job);
+}
+
+static unsigned int walk_a_save_that_one_rank_fails(void)
+{
+    heard ears = {.poisons = true, .poisoned = RANKS - 1};
+    mics_job *job = open_job("walk-poison", &ears, SHORT, NULL);
+    ASSERT_STATUS(MICS_ERR_NUMERIC, mics_job_train(job, 0));
+    return close_walked(job);
+}
+
+static unsigned int walk_a_commit_that_fails(void)
+{
+    heard ears = {0};
+    mics_job *job = open_job("walk-block", &ears, SHORT, NULL);
+    ASSERT_OK(mics_job_train(job, SHORT));
+    ASSERT_OK(mics_job_save(job));
+    assert_int_equal(unlink("walk-block/checkpoints/latest"), 0);
+    assert_int_equal(mkdir("walk-block/checkpoints/latest", 0700), 0);
+    write_file("walk-block/checkpoints/latest/file", "");
+    ASSERT_OK(mics_job_train(job, 2));
+    ASSERT_STATUS(MICS_ERR_IO, mics_job_save(job));
+    return close_walked(job);
+}
+
+static bool has_moved(unsigned int moved, run_save_state from, run_save_state to)
+{
+    int move = 0;
+    while (run_save_moves[move].from != from || run_save_moves[move].to != to)
+        move++;
+    return (moved >> move & 1U) != 0;
+}
+
+// In the first step, whose state the savers then write by themselves, with time enough for the disk.
+// Steps are longer each time, until one is long enough.
+static unsigned int walk_a_stop_in_a_step(void)
+{
+    unsigned int moved = 0;
+    for (int64_t micro_steps = 30;
+         !has_moved(moved, RUN_SAVE_QUEUED, RUN_SAVE_IDLE) && micro_steps < 30 << 12;
+         micro_steps *= 2) {
+        heard ears = {0};
+        pthread_t thread;
+        mics_job *job = open_saving("walk-stop", &ears, micro_steps, 0, 1, "run.grace_s=1000");
+        assert_int_equal(pthread_create(&thread, NULL, stop_soon, job), 0);
+        (void)mics_job_train(job, 0);
+        pthread_join(thread, NULL);
+        moved = close_walked(job);
+        assert_int_equal(system("rm -rf walk-stop"), 0);
+    }
+    return moved;
+}
+
+static void all_moves_are_made(void **state)
+{
+    (void)state;
+    const unsigned int moved = walk_to_the_end() | walk_a_save_that_one_rank_fails() |
+                               walk_a_commit_that_fails() | walk_a_stop_in_a_step();
+    assert_int_equal(moved >> RUN_SAVE_MOVES, 0); // one that is not in the table
+    for (int move = 0; move < RUN_SAVE_MOVES; move++) {
+        if ((moved >> move & 1U) == 0)
+            fail_msg("no save went from %s to %s", states[run_save_moves[move].from],
+                     states[run_save_moves[move].to]);
+    }
+}
+
 static int begin(void **state)
 {
     char text[4096] = "";
@@ -294,10 +441,13 @@ int main(void)
         cmocka_unit_test(nor_where_saves_wait),
         cmocka_unit_test(a_choice_leaves_memory_for_what_saves_behind),
         cmocka_unit_test(a_final_save_of_it_fails),
+        cmocka_unit_test(the_error_at_the_end_is_that_of_a_save),
         cmocka_unit_test(texts_leave_no_older_checkpoints),
         cmocka_unit_test(a_save_that_fails_before_a_text_is_a_warning),
         cmocka_unit_test(a_stopped_run_goes_on_with_the_same_bits),
         cmocka_unit_test(and_one_that_is_late_for_the_disk),
+        cmocka_unit_test(the_page_lists_all_moves),
+        cmocka_unit_test(all_moves_are_made),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -36,7 +36,7 @@ typedef struct run_step {
 // those before it.
 typedef enum run_need {
     RUN_NEEDS_NOTHING,
-    RUN_NEEDS_STATE,   // complete: it is read, and stands still
+    RUN_NEEDS_STATE,   // complete (where training begins, by its reader): it stands still
     RUN_NEEDS_AGREED,  // replicas agree on it
     RUN_NEEDS_SAVING,  // a save has begun, behind the steps
     RUN_NEEDS_SETTLED, // and has ended, well or not

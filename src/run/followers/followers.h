@@ -5,7 +5,6 @@
 #define MICS_RUN_FOLLOWERS_FOLLOWERS_H
 
 #include "best.h"
-#include "copies.h"
 #include "metrics.h"
 #include "replicas.h"
 #include "saving.h"
@@ -17,12 +16,11 @@
 //   trace, metrics  first: the figures of a step are its own, whatever follows it.
 //   replicas        before all that keep or show the state: no state is saved that they differ on.
 //   saving          before what may take long, so that a run that is killed in there has its step.
-//   copies          behind it: a step that goes to disk is the surer one.
-//   validation      behind both: it writes nothing that a run could go on from.
+//   validation      behind it: it writes nothing that a run could go on from.
 //   best            needs the validation of the same step.
 //   texts           last: they are drawn from the checkpoint.
 #define RUN_FOLLOWER_LIST(X)                                                                       \
-    X(trace) X(metrics) X(replicas) X(saving) X(copies) X(validation) X(best) X(texts)
+    X(trace) X(metrics) X(replicas) X(saving) X(validation) X(best) X(texts)
 
 #define RUN_FOLLOWER_STATE(name) run_##name name;
 #define RUN_FOLLOWER_ENUM(name) RUN_FOLLOWER_##name,

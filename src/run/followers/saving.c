@@ -1,21 +1,25 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of a rank that trains.
+// Saves of a rank that trains: when each begins, and what all ranks alike make of its end.
 //
-// Every rank writes: of the n / O ranks that hold an optimizer shard alike, each a part. A save
-// that the run asks for is copied and written behind the next steps (saver.h). Ranks say in each
-// step's agreement what became of it, so all take alike what follows: whether it is there, whether
-// it failed, and whether older checkpoints may go. Saves that somebody waits for, at the end or to
-// stop, are written from the engine's memory.
+// Of a checkpoint every rank writes: of the n / O ranks that hold an optimizer shard alike, each a
+// part. The background save is written behind the next steps. Ranks tell in each step's agreement
+// what became of it, so all learn alike whether it is there, whether it failed, and whether older
+// checkpoints may go. The direct save, at the end or to stop, is waited for.
+//
+// A copy in node memory is made between steps. One that fails is a warning: training goes on, and the
+// copy before it counts. To stop, a copy is made where the disk is too slow for run.grace_s.
 //
 // Older checkpoints are removed once a step after the newer one was good, or the run has ended.
 #include "saving.h"
 #include "base/clock.h"
-#include "copies.h"
 #include "mics/log.h"
-#include "run/node_memory/alone.h"
-#include "run/share.h"
 #include <stdio.h>
+
+static run_save *save_of(run_saving *self, int which)
+{
+    return &self->saver.saves[which];
+}
 
 // ---- when a save has ended, on all ranks alike ----
 
@@ -32,11 +36,12 @@ static void report_saved(const run_context *context, int64_t step)
 static void end_save(run_saving *self, run_save *save, bool failed)
 {
     const int64_t step = save->step;
-    run_saver_end(&self->saver, save, failed);
+    run_saver_end(save, failed);
     run_progress_end_save(self->context->progress, step, !failed);
     if (failed)
         return;
     self->prune_due = step;
+    run_memory_tier.prune(&self->saver, step);
     self->saved(self->saved_ctx, step);
     report_saved(self->context, step);
 }
@@ -58,15 +63,12 @@ static void warn_unsaved(const run_context *context, int64_t step)
 // Waits for a save on all ranks: their files first, then the commit.
 static mics_status await_save(run_saving *self, run_save *save)
 {
-    run_saver *saver = &self->saver;
-    mics_status mine = run_saver_await_written(saver, save);
-    mics_status status = mics_engine_agree(self->context->engine, mine);
+    mics_engine *engine = self->context->engine;
+    mics_status status = mics_engine_agree(engine, run_saver_await_written(save));
     if (status == MICS_OK)
-        run_saver_all_written(saver, save);
-    mine = run_saver_await_done(saver, save, status != MICS_OK);
-    if (status == MICS_OK)
-        status = mics_engine_agree(self->context->engine, mine);
-    return status;
+        atomic_store(&save->all_written, true);
+    const mics_status mine = run_saver_await_done(save, status != MICS_OK);
+    return status == MICS_OK ? mics_engine_agree(engine, mine) : status;
 }
 
 static bool is_pending(const run_saving *self)
@@ -74,15 +76,16 @@ static bool is_pending(const run_saving *self)
     return self->context->progress->saving != RUN_NO_STEP;
 }
 
-// The save behind, if there is one. Its failure is no error, but the world's end is one.
-static mics_status settle_behind(run_saving *self)
+// The background save, if there is one. Its failure is no error, but the world's end is one.
+static mics_status settle_background(run_saving *self)
 {
-    const int64_t step = self->saver.behind.step;
+    run_save *save = save_of(self, RUN_BACKGROUND);
+    const int64_t step = save->step;
     const double begin_us = mics_clock_us();
     if (!is_pending(self))
         return MICS_OK;
-    const mics_status status = await_save(self, &self->saver.behind);
-    end_save(self, &self->saver.behind, status != MICS_OK);
+    const mics_status status = await_save(self, save);
+    end_save(self, save, status != MICS_OK);
     if (status != MICS_OK) {
         // A state that is not finite ends the run, on all ranks; no other save that fails does. The
         // question fails where there is no world any more.
@@ -101,47 +104,87 @@ static mics_status settle_behind(run_saving *self)
     return MICS_OK;
 }
 
-// ---- saves that somebody waits for ----
+// ---- copies in node memory ----
 
-// What some rank cannot write in time goes to node memory first; where savers have not brought it
-// there (saver.h), all ranks together do. The last step of a run is for the disk alone: nothing goes
-// on from it.
-static mics_status keep_if_late(run_saving *self)
+static void count_copy(run_saving *self)
+{
+    self->saver.slot = (self->saver.slot + 1) % MICS_NODE_SLOTS;
+    run_progress_keep(self->context->progress);
+}
+
+// *kept_out: whether it counts, alike on all ranks.
+static mics_status make_copy(run_saving *self, bool to_stop, bool *kept_out)
 {
     const run_context *context = self->context;
-    run_saver *saver = &self->saver;
-    run_save *direct = &saver->direct;
-    bool kept = false, some = false;
-    run_saver_await_kept(saver, direct);
-    MICS_TRY(mics_engine_any(context->engine, direct->kept, &some));
+    run_save *copy = save_of(self, RUN_COPY);
+    MICS_TRY(run_await_files(context));
+    copy->to_stop = to_stop;
+    const mics_status status = run_saver_run(copy, mics_engine_download(context->engine));
+    run_saver_end(copy, status != MICS_OK);
+    *kept_out = status == MICS_OK;
+    MICS_TRY(status == MICS_ERR_PEER ? MICS_OK : status); // some rank could not
+    if (*kept_out)
+        count_copy(self);
+    // A run that goes on from here has none either.
+    mics_engine_forget_residual(context->engine);
+    return run_await_collectives(context);
+}
+
+// ---- saves that somebody waits for ----
+
+// A state that some rank cannot write to disk before the deadline goes to node memory first. Where the
+// savers have made no copy in the middle of the step, all ranks make one here. The last step of a run
+// goes to disk only: no run resumes from it.
+static mics_status copy_before_deadline(run_saving *self)
+{
+    const run_context *context = self->context;
+    run_save *copy = save_of(self, RUN_COPY);
+    bool some = false;
+    const mics_status mine = run_saver_await_done(copy, false);
+    const bool kept = run_saver_state(copy) == RUN_SAVE_DONE;
+    run_saver_end(copy, !kept);
+    MICS_TRY(mics_engine_any(context->engine, kept, &some));
     if (some) {
-        run_copies_keep(self->copies);
+        count_copy(self);
         return MICS_OK;
     }
-    const bool late = run_share_is_late(saver, run_saver_writes_older(saver)) && !direct->lost;
+    const bool needed = run_saver_misses_deadline(&self->saver) && mine != MICS_ERR_PEER;
     const bool goes_on = context->progress->step < context->job->run->steps;
-    MICS_TRY(mics_engine_any(context->engine, late && goes_on, &some));
+    MICS_TRY(mics_engine_any(context->engine, needed && goes_on, &some));
     if (!some)
         return MICS_OK;
-    MICS_TRY(run_copies_stop(self->copies, &kept));
-    if (kept && run_is_rank_0(context))
-        mics_log(MICS_LOG_INFO, "step %lld is in node memory", (long long)context->progress->step);
+    MICS_TRY(make_copy(self, true, &some));
     return run_await_files(context);
 }
 
-// What this rank has not begun by itself (saver.h), it begins now.
+// From the engine's memory, which is released once the save has ended. What this rank's saver has not
+// begun, it begins now.
+static mics_status start_from_engine(run_saving *self, run_save *save)
+{
+    mics_engine *engine = self->context->engine;
+    const bool begun = run_saver_state(save) != RUN_SAVE_IDLE;
+    MICS_TRY(mics_engine_agree(engine, begun ? MICS_OK : mics_engine_download(engine)));
+    if (!begun)
+        run_saver_start(save);
+    return MICS_OK;
+}
+
 static mics_status save_direct(run_saving *self)
 {
-    run_saver *saver = &self->saver;
-    const bool begun = run_saver_state(saver, &saver->direct) != RUN_SAVE_NONE;
-    MICS_TRY(mics_engine_agree(self->context->engine,
-                               begun ? MICS_OK : mics_engine_download(self->context->engine)));
-    if (!begun) {
-        run_share_fill_direct(saver);
-        run_saver_start(saver, &saver->direct);
-    }
-    const mics_status status = await_save(self, &saver->direct);
-    end_save(self, &saver->direct, status != MICS_OK);
+    run_save *direct = save_of(self, RUN_DIRECT);
+    MICS_TRY(start_from_engine(self, direct));
+    const mics_status status = await_save(self, direct);
+    end_save(self, direct, status != MICS_OK);
+    mics_engine_release(self->context->engine);
+    return status;
+}
+
+mics_status run_saving_quarantine(run_saving *self)
+{
+    run_save *save = save_of(self, RUN_QUARANTINE);
+    MICS_TRY(start_from_engine(self, save));
+    const mics_status status = await_save(self, save);
+    run_saver_end(save, status != MICS_OK);
     mics_engine_release(self->context->engine);
     return status;
 }
@@ -161,9 +204,9 @@ static bool is_saved(const run_saving *self)
 static mics_status save_now(run_saving *self)
 {
     if (is_saved(self))
-        return settle_behind(self);
-    MICS_TRY(keep_if_late(self)); // before a save behind the steps is waited for
-    MICS_TRY(settle_behind(self));
+        return settle_background(self);
+    MICS_TRY(copy_before_deadline(self)); // before the background save is waited for
+    MICS_TRY(settle_background(self));
     if (is_saved(self))
         return MICS_OK;
     announce(self->context);
@@ -189,35 +232,23 @@ mics_status run_saving_settle(run_saving *self)
     if (!is_pending(self))
         return MICS_OK;
     MICS_TRY(run_await_files(self->context));
-    MICS_TRY(settle_behind(self));
+    MICS_TRY(settle_background(self));
     return run_await_collectives(self->context);
-}
-
-static void withdraw(const run_context *context, int64_t step)
-{
-    const char *dir = context->job->checkpoints_dir;
-    const bool before = mics_log_demote(true);
-    if (mics_checkpoint_withdraw(context->rank->memory, dir, step) != MICS_OK)
-        mics_log(MICS_LOG_WARNING,
-                 "%s/step-%08lld holds a state in which replicas differ; remove the folder before "
-                 "the run is started again",
-                 dir, (long long)step);
-    mics_log_demote(before);
 }
 
 static void drop_own(run_saving *self)
 {
-    run_saver *saver = &self->saver;
-    if (run_saver_state(saver, &saver->direct) == RUN_SAVE_NONE)
+    run_save *copy = save_of(self, RUN_COPY), *direct = save_of(self, RUN_DIRECT);
+    if (run_saver_state(direct) == RUN_SAVE_IDLE)
         return;
-    const bool done = run_saver_await_done(saver, &saver->direct, true) == MICS_OK;
-    if (saver->late) {
-        run_standing_keep(&self->context->job->standing, RUN_NO_STEP);
-        run_alone_drop(self->copies);
-    }
+    (void)run_saver_await_done(copy, true);
+    const bool done = run_saver_await_done(direct, true) == MICS_OK;
+    if (self->saver.deadline.missed)
+        run_copy_withdraw(copy);
     if (done && run_is_rank_0(self->context)) // it was whole already
-        withdraw(self->context, saver->direct.step);
-    run_saver_end(saver, &saver->direct, true);
+        run_disk_withdraw(direct);
+    run_saver_end(copy, true);
+    run_saver_end(direct, true);
 }
 
 void run_saving_drop(run_saving *self)
@@ -230,50 +261,37 @@ void run_saving_drop(run_saving *self)
         (void)run_await_collectives(self->context);
 }
 
-// ---- saves behind steps ----
+// ---- the background save ----
 
-// Where there is no memory for a copy, the ranks wait, and a failure is still no error. Copies
-// of shards are copied at once, as others may ask for them.
-static mics_status start_behind(run_saving *self)
+// Where there is no memory to stage it, the ranks wait, and a failure is still no error.
+static mics_status start_background(run_saving *self)
 {
-    const run_context *context = self->context;
-    run_saver *saver = &self->saver;
-    run_save *behind = &saver->behind;
-    const bool waits = saver->copy == NULL,
-               copied = mics_engine_copies_states(context->job->schedule);
-    MICS_TRY(mics_engine_download(context->engine));
-    behind->warns = true;
-    behind->copies = !waits && !copied;
-    run_share_describe(context, behind);
-    if (!waits && copied)
-        run_share_copy(saver);
-    if (!waits)
-        mics_engine_release(context->engine);
-    run_progress_begin_save(context->progress);
-    run_saver_start(saver, behind);
-    if (!waits)
-        return MICS_OK;
-    const mics_status status = settle_behind(self);
-    mics_engine_release(context->engine);
+    mics_engine *engine = self->context->engine;
+    run_save *save = save_of(self, RUN_BACKGROUND);
+    MICS_TRY(mics_engine_download(engine));
+    save->stages = self->saver.staging != NULL;
+    run_progress_begin_save(self->context->progress);
+    run_saver_start(save);
+    const mics_status status = self->saver.staging == NULL ? settle_background(self) : MICS_OK;
+    mics_engine_release(engine);
     return status;
 }
 
 static mics_status begin(run_saving *self)
 {
-    run_saver *saver = &self->saver;
-    const bool begun = run_saver_state(saver, &saver->direct) != RUN_SAVE_NONE;
+    const bool begun = run_saver_state(save_of(self, RUN_DIRECT)) != RUN_SAVE_IDLE;
     bool some = false;
     // Savers have begun by themselves to save this step: the run is to stop, and was asked while it
     // validated. Two saves of a step would wait for each other's files.
     MICS_TRY(mics_engine_any(self->context->engine, begun, &some));
     if (some)
         return save_and_wait(self);
-    if (is_pending(self) || saver->copy == NULL)
+    if (is_pending(self) || self->saver.staging == NULL)
         MICS_TRY(run_await_files(self->context));
-    MICS_TRY(settle_behind(self));
+    MICS_TRY(settle_background(self));
     announce(self->context);
     mics_engine_forget_residual(self->context->engine);
-    MICS_TRY(start_behind(self));
+    MICS_TRY(start_background(self));
     return run_await_collectives(self->context);
 }
 
@@ -297,65 +315,68 @@ mics_status run_saving_provide(run_saving *self, run_need need)
 
 void run_saving_stands(run_saving *self, bool still)
 {
-    run_saver_in_step(&self->saver, still);
+    run_saver_stands(&self->saver, still);
 }
 
 static void before_update(void *state)
 {
-    run_saving *self = state;
-    run_saver_await_copied(&self->saver, &self->saver.behind);
+    run_saver_await_staged(save_of(state, RUN_BACKGROUND));
+}
+
+// What this rank tells the others of its background save.
+static uint32_t news_of(run_save *save, bool first)
+{
+    const run_save_state now = run_saver_state(save);
+    if (now == RUN_SAVE_FAILED)
+        return RUN_TELL_UNSAVED | (save->status == MICS_ERR_NUMERIC ? RUN_TELL_POISONED : 0);
+    if (now == RUN_SAVE_DONE)
+        return first ? RUN_TELL_SAVED : 0;
+    return now < RUN_SAVE_WAITING ? RUN_TELL_WRITES : 0;
 }
 
 static void before_step(void *state)
 {
     run_saving *self = state;
     mics_engine *engine = self->context->engine;
-    const run_save *behind = &self->saver.behind;
-    const run_save_state now = run_saver_state(&self->saver, behind);
-    const bool pending = is_pending(self);
-    if (pending && now == RUN_SAVE_FAILED)
-        mics_engine_tell(engine, RUN_TELL_UNSAVED |
-                                     (behind->status == MICS_ERR_NUMERIC ? RUN_TELL_POISONED : 0));
-    if (pending && now == RUN_SAVE_DONE && run_is_rank_0(self->context))
-        mics_engine_tell(engine, RUN_TELL_SAVED);
-    if (pending && now < RUN_SAVE_WAITING)
-        mics_engine_tell(engine, RUN_TELL_WRITES);
+    if (is_pending(self))
+        mics_engine_tell(engine,
+                         news_of(save_of(self, RUN_BACKGROUND), run_is_rank_0(self->context)));
     if (run_stop_is_asked(&self->context->job->stop))
         (void)mics_engine_hold(engine);
     run_saving_stands(self, true);
 }
 
-// What ranks have said of the save behind, when no rank has failed. It goes on where a rank is not done
+// What became of the background save, by the news of all ranks. It goes on where a rank is not done
 // with its part, though rank 0 may have found the file and committed: the rank's thread would take the
 // next save for this one.
-static void take_told(run_saving *self, uint32_t told)
+static mics_status take_news(run_saving *self, uint32_t told)
 {
-    if ((told & RUN_TELL_WRITES) != 0)
-        return;
-    if ((told & RUN_TELL_SAVED) != 0)
-        end_save(self, &self->saver.behind, false);
-    else
-        run_saver_all_written(&self->saver, &self->saver.behind);
+    run_save *save = save_of(self, RUN_BACKGROUND);
+    const int64_t step = save->step;
+    if ((told & RUN_TELL_UNSAVED) != 0) {
+        (void)run_saver_await_done(save, true);
+        end_save(self, save, true);
+        if ((told & RUN_TELL_POISONED) != 0)
+            return MICS_ERR_NUMERIC; // a rank has said which state
+        warn_unsaved(self->context, step);
+    } else if ((told & RUN_TELL_WRITES) == 0) {
+        if ((told & RUN_TELL_SAVED) != 0)
+            end_save(self, save, false);
+        else
+            atomic_store(&save->all_written, true);
+    }
+    return MICS_OK;
 }
 
 static mics_status end_step(void *state, const run_step *at, mics_status status)
 {
     run_saving *self = state;
-    run_save *behind = &self->saver.behind;
-    const int64_t step = behind->step;
     run_saving_stands(self, false);
     // Not before: the saver would take this step's state for the last's.
     mics_engine_next_ballot(self->context->engine);
     MICS_TRY(status);
-    if (is_pending(self) && (at->told & RUN_TELL_UNSAVED) != 0) {
-        (void)run_saver_await_done(&self->saver, behind, true);
-        end_save(self, behind, true);
-        if ((at->told & RUN_TELL_POISONED) != 0)
-            return MICS_ERR_NUMERIC; // a rank has said which state
-        warn_unsaved(self->context, step);
-    } else if (is_pending(self)) {
-        take_told(self, at->told);
-    }
+    if (is_pending(self))
+        MICS_TRY(take_news(self, at->told));
     // A good step came after the save, also where somebody waited for that.
     if (self->prune_due != RUN_NO_STEP && at->result.verdict == MICS_VERDICT_UPDATED) {
         run_saver_prune(&self->saver, self->prune_due);
@@ -374,13 +395,26 @@ static size_t bytes(const mics_job *job)
 static mics_status open_saving(void *state, const run_context *context, void *memory)
 {
     run_saving *self = state;
+    const size_t node_bytes = context->job->schedule->ledger.bytes[MICS_MEM_NODE];
     self->context = context;
     self->prune_due = RUN_NO_STEP;
-    self->saver.copies = self->copies;
-    return run_saver_open(context, memory, &self->saver);
+    for (int i = 0; i < RUN_SAVES; i++)
+        save_of(self, i)->tier = i == RUN_COPY ? &run_memory_tier : &run_disk_tier;
+    MICS_TRY(run_saver_open(context, memory, &self->saver));
+    if (node_bytes > 0)
+        MICS_TRY(mics_memory_book(context->rank->memory, MICS_MEM_NODE, node_bytes));
+    self->booked = node_bytes;
+    return MICS_OK;
 }
 
-// A run that was killed behind its last step is ended here too.
+static bool copy_is_due(const run_saving *self, const run_step *step)
+{
+    return run_is_due(self->context->job->run->memory_checkpoint_every, step->number) &&
+           !step->begins;
+}
+
+// A run that was killed behind its last step is ended here too. A copy that is due is a reason to
+// compare replicas, also where the disk gets the step.
 static run_need needs(void *state, const run_step *step)
 {
     const run_saving *self = state;
@@ -390,27 +424,41 @@ static run_need needs(void *state, const run_step *step)
         return RUN_NEEDS_NOTHING;
     if (step->stops)
         return RUN_NEEDS_SAVED;
-    return run_is_due(self->context->job->run->checkpoint_every, step->number) ? RUN_NEEDS_SAVING
-                                                                               : RUN_NEEDS_NOTHING;
+    if (run_is_due(self->context->job->run->checkpoint_every, step->number))
+        return RUN_NEEDS_SAVING;
+    return copy_is_due(self, step) ? RUN_NEEDS_AGREED : RUN_NEEDS_NOTHING;
 }
 
-// What is newer than the source was not gone back to.
+// The copy comes behind the checkpoint, which is the surer one.
+static mics_status after_step(void *state, run_step *step)
+{
+    bool kept = false;
+    return copy_is_due(state, step) && !step->last && !step->stops ? make_copy(state, false, &kept)
+                                                                   : MICS_OK;
+}
+
+// Checkpoints that are newer than the source were not gone back to; the next copy must not take the
+// place of a source in node memory.
 static mics_status rewind_saving(void *state, const run_source *source)
 {
     run_saving *self = state;
     if (source->step < self->prune_due)
         self->prune_due = RUN_NO_STEP;
+    if (source->in_memory)
+        self->saver.slot = source->next_slot;
     return MICS_OK;
 }
 
 static mics_status close_saving(void *state)
 {
     run_saving *self = state;
-    if (self->context == NULL)
+    const run_context *context = self->context;
+    if (context == NULL)
         return MICS_OK;
-    const mics_status status =
-        self->context->job->failed == MICS_OK ? run_saving_settle(self) : MICS_OK;
+    const mics_status status = context->job->failed == MICS_OK ? run_saving_settle(self) : MICS_OK;
     run_saver_close(&self->saver);
+    if (self->booked > 0)
+        mics_memory_unbook(context->rank->memory, MICS_MEM_NODE, self->booked);
     return status;
 }
 
@@ -421,5 +469,6 @@ const run_follower run_saving_follower = {.name = "saving",
                                           .end_step = end_step,
                                           .before_update = before_update,
                                           .needs = needs,
+                                          .after_step = after_step,
                                           .rewind = rewind_saving,
                                           .close = close_saving};

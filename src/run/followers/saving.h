@@ -1,21 +1,21 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of a rank that trains: the saves that other followers need (run_need), and what becomes
-// of them around steps.
+// Saves of a rank that trains: checkpoints that other followers need (run_need), copies in node memory
+// (run.memory_checkpoint_every), and what becomes of both around steps.
 #ifndef MICS_RUN_FOLLOWERS_SAVING_H
 #define MICS_RUN_FOLLOWERS_SAVING_H
 
 #include "follower.h"
 #include "run/save/saver.h"
 
-typedef struct run_saving {
-    const run_context *context; // NULL: not open
-    run_copies *copies;         // set before it is opened: where what is late for the disk goes
+struct run_saving {
+    const run_context *context;             // NULL: not open
     void (*saved)(void *ctx, int64_t step); // set before it is opened: a checkpoint is whole
     void *saved_ctx;
     run_saver saver;
+    size_t booked;     // bytes of node memory that are counted
     int64_t prune_due; // older checkpoints than this go after the next good step; RUN_NO_STEP: none
-} run_saving;
+};
 
 /* Saves the step that was done last as far as `need` says (RUN_NEEDS_SAVING and more), unless it is
  * saved.
@@ -28,9 +28,15 @@ mics_status run_saving_provide(run_saving *self, run_need need);
 /* Waits for a save that is under way. Returns: as run_saving_provide.   Collective: over ranks. */
 mics_status run_saving_settle(run_saving *self);
 
-/* Ends what ranks have begun to save by themselves of the step that was done last, which is not to
- * count: on return it does on no node. Some ranks may have begun, and others not. */
+/* Ends what savers have begun by themselves to save of the step that was done last, which is not to
+ * count: on return it does on no node. Savers of some ranks may have begun, and others not. */
 void run_saving_drop(run_saving *self);
+
+/* Saves the step that was done last where no checkpoint is looked for (OUT/aside).
+ *
+ * Returns: MICS_OK; MICS_ERR_NUMERIC: it is not finite; why it is not on disk; what a collective
+ *          returned.    Collective: over ranks. */
+mics_status run_saving_quarantine(run_saving *self);
 
 /* Says whether the state stands still for a while: then the rank's saver may read it. */
 void run_saving_stands(run_saving *self, bool still);

@@ -1,99 +1,103 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A rank's parts of a copy in node memory.
-#include "copy.h"
+// Node memory as a tier: copies of the state, two slots written in turn.
+//
+// A copy is written in place of the one before the newest, by all ranks at once:
+//   1. each rank: its part of its shards, as a file. All gather lengths and checksums, and learn
+//      whether all could.
+//   2. where a shard is on one node alone: each rank sends its file to its partner.
+//   3. all agree; the first rank of each node writes the manifest, which makes the slot count.
+// A node that dies before 3 leaves the other slot, which all nodes have: no rank begins the next copy
+// before all have taken part in a step after this one.
+//
+// Between steps ranks gather over the communicator, in the middle of one by notes in files (notes.h),
+// without 2.
+#include "base/clock.h"
+#include "base/file.h"
 #include "base/size.h"
+#include "exchange.h"
 #include "mics/core/device.h"
 #include "mics/log.h"
-#include "run/share.h"
+#include "node_memory.h"
+#include "notes.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-mics_status run_copy_open(run_copying *copy)
+// Whether the rank is the first of its node.
+static bool leads(const run_context *context)
 {
-    const run_context *context = copy->of->context;
-    const int32_t rank = context->rank->comm->rank;
-    copy->keep = mics_mesh_keep(&context->job->schedule->spec.mesh, rank);
-    return MICS_NEW(context->rank->memory, context->rank->comm->ranks, &copy->reports);
+    return context->rank->comm->rank % run_world_node_ranks(context->job->world) == 0;
 }
 
-void run_copy_close(run_copying *copy)
+static run_copy_report *own_report(const run_save *save)
 {
-    mics_memory *memory = copy->of->context->rank->memory;
-    mics_free(memory, copy->slot);
-    mics_free(memory, copy->pieces);
-    mics_free(memory, copy->reports);
-    copy->slot = NULL;
-    copy->pieces = NULL;
-    copy->reports = NULL;
+    return &save->copy.reports[save->saver->context->rank->comm->rank];
 }
 
-// ---- writing ----
+// ---- staging and writing ----
 
-// For a copy that the run makes to stop, which nothing has counted before: on this node, in `slot`.
-static mics_status check_stop_room(const run_copying *copy)
+// For a copy that the run makes to stop, which nothing has counted before: on this node, in its slot.
+static mics_status check_stop_space(const run_save *save)
 {
-    const run_world *world = copy->of->context->job->world;
-    const int32_t ranks = run_world_node_ranks(world);
+    const run_context *context = save->saver->context;
+    const int32_t ranks = run_world_node_ranks(context->job->world);
     const int64_t needed = // of one slot
-        (int64_t)mics_schedule_node_bytes(copy->of->context->job->schedule) / MICS_NODE_SLOTS *
-        ranks;
-    int64_t used = 0, left = 0;
-    mics_machine machine;
+        (int64_t)mics_schedule_node_bytes(context->job->schedule) / MICS_NODE_SLOTS * ranks;
+    run_node_space space;
     char all[32], there[32];
-    MICS_TRY(mics_node_space(copy->slot, &used, &left));
-    MICS_TRY(mics_machine_read(&machine));
-    const bool of_machine = (int64_t)machine.memory_available_bytes < left;
-    if (of_machine)
-        left = (int64_t)machine.memory_available_bytes;
-    if (needed <= used + left)
+    MICS_TRY(run_node_space_read(save->copy.slot, true, &space));
+    if (needed <= space.bytes)
         return MICS_OK;
-    // Its ranks find the same.
-    const bool muted = mics_log_mute(copy->of->context->rank->comm->rank % ranks != 0);
+    const bool muted = mics_log_mute(!leads(context)); // the node's other ranks find the same
     const mics_status status =
         mics_fail(MICS_ERR_MEMORY, "a copy of the state takes %s of a node's memory, %s has %s",
                   mics_size_text((double)needed, all, sizeof all),
-                  of_machine ? "the machine" : mics_node_base(),
-                  mics_size_text((double)(used + left), there, sizeof there));
+                  space.of_machine ? "the machine" : mics_node_base(),
+                  mics_size_text((double)space.bytes, there, sizeof there));
     mics_log_mute(muted);
     return status;
 }
 
-// Of this rank's shards, the part that it keeps.
-static void cut_shards(const run_copying *copy)
+static mics_status make_slot(run_save *save)
 {
-    const mics_keep *keep = &copy->keep;
-    for (int32_t u = 0; u < copy->of->context->job->model->unit_count; u++) {
-        mics_optimizer_shard *shard = &copy->of->shards[u];
-        const int64_t elems = shard->end - shard->begin;
-        const int64_t first = elems * keep->part / keep->parts;
-        shard->end = shard->begin + elems * (keep->part + 1) / keep->parts;
-        shard->begin += first;
-        for (int32_t s = 0; s < shard->state_count && elems > 0; s++)
-            shard->states[s].data = (const float *)shard->states[s].data + first;
-    }
-}
-
-mics_status run_copy_write(run_copying *copy, mics_node_file *file_out)
-{
-    const run_context *context = copy->of->context;
+    const run_context *context = save->saver->context;
     const mics_job *job = context->job;
-    mics_memory *memory = context->rank->memory;
-    const bool stops_only = job->run->memory_checkpoint_every == 0;
-    run_share_fill(context, 0, 1, copy->of->shards);
-    cut_shards(copy);
-    MICS_TRY(run_share_check_finite(copy->of->shards, job->model->unit_count, copy->step));
     MICS_TRY(mics_node_make_root(job->node.root)); // somebody may have removed it
-    MICS_TRY(mics_node_begin(memory, job->node.root,
+    MICS_TRY(mics_node_begin(context->rank->memory, job->node.root,
                              run_world_node_number(job->world, context->rank->comm->rank),
-                             copy->of->slot, &copy->slot));
-    if (stops_only)
-        MICS_TRY(check_stop_room(copy));
-    return mics_node_write(memory, copy->slot, copy->step, copy->keep.file, copy->keep.files,
-                           copy->of->shards, job->model->unit_count, file_out);
+                             save->saver->slot, &save->copy.slot));
+    return job->run->memory_checkpoint_every == 0 ? check_stop_space(save) : MICS_OK;
 }
 
-// ---- the commit ----
+static void stage(run_save *save)
+{
+    save->copy.begin_us = mics_clock_us();
+    if (save->status == MICS_OK)
+        save->status = make_slot(save);
+}
+
+// A failure is told to the others by the commit.
+static mics_status write_part(run_save *save)
+{
+    const run_context *context = save->saver->context;
+    const run_copy *copy = &save->copy;
+    const int32_t units = context->job->model->unit_count;
+    mics_node_file file = {0};
+    if (save->status == MICS_OK)
+        save->status = run_share_check_finite(save->shards, units, save->step);
+    if (save->status == MICS_OK)
+        save->status =
+            mics_node_write(context->rank->memory, copy->slot, save->step, copy->keep.file,
+                            copy->keep.files, save->shards, units, &file);
+    if (!save->by_saver)
+        mics_engine_release(context->engine);
+    *own_report(save) = (run_copy_report){file.bytes, file.hash, (int64_t)save->status};
+    return MICS_OK;
+}
+
+// ---- the manifest ----
 
 static int compare_units(const void *left, const void *right)
 {
@@ -108,53 +112,255 @@ typedef struct listing {
     bool *keeps;
 } listing;
 
-static mics_status fill_listing(const run_copying *copy, bool partners, listing *lists)
+static mics_status fill_listing(const run_save *save, listing *lists)
 {
-    const mics_job *job = copy->of->context->job;
-    mics_memory *memory = copy->of->context->rank->memory;
+    const run_context *context = save->saver->context;
+    const mics_job *job = context->job;
+    mics_memory *memory = context->rank->memory;
     const mics_mesh *mesh = &job->schedule->spec.mesh;
-    const int32_t units = job->model->unit_count, mine = copy->of->context->rank->comm->rank;
+    const int32_t units = job->model->unit_count, mine = context->rank->comm->rank,
+                  node_ranks = run_world_node_ranks(job->world);
     MICS_TRY(MICS_NEW(memory, units, &lists->units));
-    MICS_TRY(MICS_NEW(memory, copy->keep.files, &lists->files));
-    MICS_TRY(MICS_NEW(memory, copy->keep.files, &lists->keeps));
+    MICS_TRY(MICS_NEW(memory, save->copy.keep.files, &lists->files));
+    MICS_TRY(MICS_NEW(memory, save->copy.keep.files, &lists->keeps));
     for (int32_t u = 0; u < units; u++)
         lists->units[u] =
             (mics_manifest_unit){job->model->units[u].name, job->model->units[u].elems};
     qsort(lists->units, (size_t)units, sizeof *lists->units, compare_units);
     for (int32_t rank = 0; rank < mesh->ranks; rank++) {
         const mics_keep keep = mics_mesh_keep(mesh, rank);
-        const bool here =
-            rank / run_world_node_ranks(job->world) == mine / run_world_node_ranks(job->world);
-        lists->files[keep.file] =
-            (mics_node_file){copy->reports[rank].bytes, copy->reports[rank].hash};
-        if (!here)
+        const run_copy_report *report = &save->copy.reports[rank];
+        lists->files[keep.file] = (mics_node_file){report->bytes, report->hash};
+        if (rank / node_ranks != mine / node_ranks)
             continue;
         lists->keeps[keep.file] = true;
-        if (partners && keep.from >= 0)
+        if (!save->by_saver && keep.from >= 0)
             lists->keeps[mics_mesh_keep(mesh, keep.from).file] = true;
     }
     return MICS_OK;
 }
 
-mics_status run_copy_commit(const run_copying *copy, bool partners)
+// Makes the slot of this rank's node count.
+static mics_status write_manifest(const run_save *save)
 {
-    const run_context *context = copy->of->context;
-    const mics_job *job = context->job;
+    const run_context *context = save->saver->context;
     mics_memory *memory = context->rank->memory;
     listing lists = {0};
-    const mics_checkpoint_meta meta = run_share_meta(context, copy->step);
-    mics_status status = fill_listing(copy, partners, &lists);
-    const mics_node_manifest manifest = {.meta = &meta,
+    mics_status status = fill_listing(save, &lists);
+    const mics_node_manifest manifest = {.meta = &save->meta,
                                          .files = lists.files,
-                                         .file_count = copy->keep.files,
+                                         .file_count = save->copy.keep.files,
                                          .units = lists.units,
-                                         .unit_count = job->model->unit_count,
-                                         .slot = copy->of->slot,
-                                         .serial = job->node.serial};
+                                         .unit_count = context->job->model->unit_count,
+                                         .slot = save->saver->slot,
+                                         .serial = context->job->node.serial};
     if (status == MICS_OK)
-        status = mics_node_commit(memory, copy->slot, &manifest, lists.keeps);
+        status = mics_node_commit(memory, save->copy.slot, &manifest, lists.keeps);
     mics_free(memory, lists.keeps);
     mics_free(memory, lists.files);
     mics_free(memory, lists.units);
     return status;
 }
+
+// ---- the commit between steps ----
+
+// All learn what each has written. Returns: MICS_ERR_PEER: some rank could not, on all ranks.
+static mics_status gather_reports(run_save *save)
+{
+    mics_comm *comm = save->saver->context->rank->comm;
+    run_copy_report *reports = save->copy.reports;
+    const mics_comm_group all = {
+        .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
+        .what = "copies in node memory"};
+    own_report(save)->status = (int64_t)save->status;
+    MICS_TRY(mics_comm_all_gather(comm, &all, reports, sizeof *reports));
+    for (int32_t rank = 0; rank < comm->ranks; rank++) {
+        if (reports[rank].status != MICS_OK)
+            return MICS_ERR_PEER;
+    }
+    return MICS_OK;
+}
+
+static mics_status open_ends(const run_save *save, run_exchange *over)
+{
+    const run_context *context = save->saver->context;
+    mics_memory *memory = context->rank->memory;
+    const run_copy *copy = &save->copy;
+    const mics_keep theirs = mics_mesh_keep(&context->job->schedule->spec.mesh, copy->keep.from);
+    run_exchange_end *out = &over->out, *in = &over->in;
+    MICS_TRY(
+        mics_alloc(memory, MICS_MEM_HOST, (size_t)2 * RUN_EXCHANGE_PIECE_BYTES, &over->pieces));
+    MICS_TRY(mics_node_open_file(memory, copy->slot, copy->keep.file, false, &out->fd, &out->path));
+    MICS_TRY(mics_node_open_file(memory, copy->slot, theirs.file, true, &in->fd, &in->path));
+    MICS_TRY(mics_file_reserve(in->fd, in->path, in->bytes));
+    if (ftruncate(in->fd, in->bytes) != 0)
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot make it %lld bytes long: %s",
+                         in->path, (long long)in->bytes, strerror(errno));
+    return MICS_OK;
+}
+
+// Every rank has as much to send, to within what the ends of units make.
+static mics_status send_to_partner(run_save *save)
+{
+    const run_context *context = save->saver->context;
+    const run_copy *copy = &save->copy;
+    int64_t most = 0;
+    run_exchange over = {.comm = context->rank->comm,
+                         .exchange = {.to = copy->keep.to,
+                                      .from = copy->keep.from,
+                                      .what = "a partner's copy in node memory"},
+                         .out = {.fd = -1, .bytes = own_report(save)->bytes},
+                         .in = {.fd = -1, .bytes = copy->reports[copy->keep.from].bytes}};
+    for (int32_t rank = 0; rank < context->rank->comm->ranks; rank++)
+        most = copy->reports[rank].bytes > most ? copy->reports[rank].bytes : most;
+    over.local = open_ends(save, &over);
+    const mics_status status = run_exchange_files(&over, most);
+    save->status = over.local;
+    run_exchange_close_ends(context->rank->memory, &over);
+    mics_free(context->rank->memory, over.pieces);
+    return status;
+}
+
+// Folders of nodes that this machine no longer has, of a start with others, hold nothing that the
+// newest copy lacks.
+static void tidy(const run_context *context)
+{
+    const mics_job *job = context->job;
+    if (run_is_first_local(context))
+        mics_node_remove_from(job->node.root,
+                              job->world->ranks_here / run_world_node_ranks(job->world));
+}
+
+static mics_status commit_between_steps(run_save *save)
+{
+    MICS_TRY(gather_reports(save));
+    if (save->copy.keep.to >= 0) {
+        MICS_TRY(send_to_partner(save));
+        MICS_TRY(gather_reports(save));
+    }
+    run_save_enter(save, RUN_SAVE_COMMITTING);
+    if (leads(save->saver->context))
+        save->status = write_manifest(save);
+    MICS_TRY(gather_reports(save));
+    tidy(save->saver->context);
+    if (save->to_stop && run_is_rank_0(save->saver->context))
+        (void)run_note_write(save, "whole", 0, 0, 0);
+    return MICS_OK;
+}
+
+// ---- the commit in the middle of a step ----
+
+// The first rank of a node has all parts written, or knows that there will be none.
+static mics_status commit_node(run_save *save)
+{
+    const run_context *context = save->saver->context;
+    const int32_t ranks = context->rank->comm->ranks, rank = context->rank->comm->rank,
+                  node_ranks = run_world_node_ranks(context->job->world);
+    mics_status status = run_notes_await(save, "rank", ranks);
+    if (status == MICS_ERR_TIMEOUT)
+        return status;
+    run_save_enter(save, RUN_SAVE_COMMITTING);
+    if (status == MICS_OK)
+        status = write_manifest(save);
+    // Where a note cannot be written, all wait until the step ends.
+    (void)run_note_write(save, "node", rank / node_ranks, status == MICS_OK ? 0 : -1, 0);
+    if (rank != 0)
+        return MICS_OK;
+    status = run_notes_await(save, "node", ranks / node_ranks);
+    if (status != MICS_ERR_TIMEOUT)
+        (void)run_note_write(save, "whole", 0, status == MICS_OK ? 0 : -1, 0);
+    return status == MICS_ERR_TIMEOUT ? status : MICS_OK;
+}
+
+// Where nobody learns of this rank's part, the ranks try again together.
+static mics_status commit_in_step(run_save *save)
+{
+    const run_context *context = save->saver->context;
+    const run_copy_report *own = own_report(save);
+    if (run_note_write(save, "rank", context->rank->comm->rank,
+                       save->status == MICS_OK ? own->bytes : -1, own->hash) != MICS_OK)
+        return MICS_ERR_TIMEOUT;
+    if (leads(context))
+        MICS_TRY(commit_node(save));
+    MICS_TRY(run_notes_await(save, "whole", 1));
+    run_standing_keep(&context->job->standing, save->step);
+    return MICS_OK;
+}
+
+// What the program hears on rank 0; once, how much is copied, and what it costs.
+static void log_outcome(const run_save *save, mics_status status)
+{
+    run_saver *saver = save->saver;
+    const long long step = (long long)save->step;
+    char text[32];
+    if (status == MICS_OK && !save->by_saver && !saver->noted) {
+        run_job_note(saver->context->job, "step %lld is kept in node memory: %s a rank, in %.3g s",
+                     step, mics_size_text((double)own_report(save)->bytes, text, sizeof text),
+                     (mics_clock_us() - save->copy.begin_us) / 1e6);
+        saver->noted = true;
+    }
+    if (status == MICS_OK && save->to_stop)
+        mics_log(MICS_LOG_INFO, "step %lld is in node memory", step);
+    if (status == MICS_ERR_PEER)
+        mics_log(MICS_LOG_WARNING, "step %lld is not kept in node memory; %s", step,
+                 save->to_stop ? "it goes to disk until run.grace_s is over"
+                               : "training goes on, and the copy before it counts");
+}
+
+static mics_status commit(run_save *save)
+{
+    const run_context *context = save->saver->context;
+    run_stop_writes(&context->job->stop, true);
+    const mics_status status = save->by_saver ? commit_in_step(save) : commit_between_steps(save);
+    run_stop_writes(&context->job->stop, false);
+    if (run_is_rank_0(context))
+        log_outcome(save, status);
+    mics_free(context->rank->memory, save->copy.slot);
+    save->copy.slot = NULL;
+    return status;
+}
+
+// ---- finding and removing ----
+
+// Of the same step as on disk, the copy in memory is taken: nothing need be read from disk then.
+static mics_status find(const mics_job *job, int64_t *step_out, char **path_out)
+{
+    *step_out = run_node_memory_step(job);
+    return *step_out >= 0 ? mics_strdup(job->memory, run_node_memory_path(job), path_out) : MICS_OK;
+}
+
+static void remove_slot(const run_saver *saver, int32_t number)
+{
+    const run_context *context = saver->context;
+    const mics_job *job = context->job;
+    char *slot = NULL;
+    if (leads(context) &&
+        mics_node_slot(context->rank->memory, job->node.root,
+                       run_world_node_number(job->world, context->rank->comm->rank), number,
+                       &slot) == MICS_OK)
+        mics_node_remove(slot);
+    mics_free(context->rank->memory, slot);
+}
+
+// Where copies are made only to stop, one that is no newer than a checkpoint is outdated, and its
+// memory is given back.
+static void prune(run_saver *saver, int64_t step)
+{
+    const mics_job *job = saver->context->job;
+    if (job->run->memory_checkpoint_every == 0 && atomic_load(&job->standing.kept) <= step)
+        remove_slot(saver, (saver->slot + 1) % MICS_NODE_SLOTS);
+}
+
+void run_copy_withdraw(run_save *save)
+{
+    run_standing_keep(&save->saver->context->job->standing, RUN_NO_STEP);
+    remove_slot(save->saver, save->saver->slot);
+    run_notes_withdraw(save);
+}
+
+const run_tier run_memory_tier = {.name = "node memory",
+                                  .stage = stage,
+                                  .write = write_part,
+                                  .commit = commit,
+                                  .find = find,
+                                  .prune = prune};

@@ -1,14 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What nodes get from one another of a copy in node memory that the run goes on from.
-#include "base/file.h"
+#include "exchange.h"
 #include "found.h"
 #include "node_memory.h"
 #include "run/job.h"
 #include <string.h>
-#include <unistd.h>
-
-enum { PIECE_BYTES = 4 << 20 }; // of a file, that travels at a time
 
 // Which rank files the ranks of each node need: needs[node * files + file].
 typedef struct demand {
@@ -74,68 +71,38 @@ static int32_t sender_of(const run_found_copy *found, int32_t file, int32_t to)
 {
     for (int32_t i = 1; i <= found->processes; i++) {
         const int32_t p = (to + i) % found->processes;
-        if (found->places[(size_t)p * (size_t)found->key.files + (size_t)file] != 0)
+        if (*run_found_at(found, p, file) != 0)
             return p;
     }
     return to;
 }
 
-// A file's way to a process that lacks it: this one sends, or receives.
-typedef struct passage {
-    mics_comm *comm;
-    mics_exchange exchange;
-    void *piece;
-    int fd; // -1: it cannot be read or written
-    char *path;
-    mics_status local; // of reading and writing, which do not stop the exchange
-} passage;
-
-static mics_status pass_pieces(passage *self, int64_t bytes)
-{
-    const bool sends = self->exchange.to != MICS_RANK_NONE;
-    self->exchange.send = self->exchange.recv = self->piece;
-    for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
-        self->exchange.bytes = (size_t)(bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES);
-        if (sends && self->local == MICS_OK)
-            self->local =
-                mics_file_read_at(self->fd, self->path, self->piece, self->exchange.bytes, at);
-        MICS_TRY(mics_comm_exchange(self->comm, &self->exchange));
-        if (!sends && self->local == MICS_OK)
-            self->local =
-                mics_file_write_at(self->fd, self->path, self->piece, self->exchange.bytes, at);
-    }
-    return MICS_OK;
-}
-
-static mics_status pass_file(const demand *self, passage *over, int32_t file, int32_t from,
+// This process sends the file, or receives it.
+static mics_status pass_file(const demand *self, run_exchange *over, int32_t file, int32_t from,
                              int32_t to)
 {
     const run_found_copy *found = self->found;
     mics_memory *memory = self->job->memory;
     const int32_t me = self->job->world->first;
-    const int64_t bytes = self->bytes[file];
-    over->exchange = (mics_exchange){.to = me == from ? to : MICS_RANK_NONE,
-                                     .from = me == to ? from : MICS_RANK_NONE,
+    const bool sends = me == from;
+    over->exchange = (mics_exchange){.to = sends ? to : MICS_RANK_NONE,
+                                     .from = sends ? MICS_RANK_NONE : from,
                                      .what = "a copy in node memory"};
-    const char *slot = found->folder;
-    if (me == from)
-        slot = found->copies
-                   .list[found->places[(size_t)me * (size_t)found->key.files + (size_t)file] - 1]
-                   .folder;
-    over->fd = -1;
-    over->path = NULL;
+    const char *slot =
+        sends ? run_found_folder(found, *run_found_at(found, me, file)) : found->folder;
+    over->out = over->in = (run_exchange_end){.fd = -1};
+    run_exchange_end *end = sends ? &over->out : &over->in;
+    end->bytes = self->bytes[file];
     if (over->local == MICS_OK)
-        over->local = mics_node_open_file(memory, slot, file, me == to, &over->fd, &over->path);
-    const mics_status status = pass_pieces(over, bytes);
-    if (over->fd >= 0)
-        close(over->fd);
-    mics_free(memory, over->path);
+        over->local = mics_node_open_file(memory, slot, file, !sends, &end->fd, &end->path);
+    const mics_status status = run_exchange_files(over, end->bytes);
+    run_exchange_close_ends(memory, over);
     return status;
 }
 
 // All processes walk the same list in the same order, and each waits for its own entries alone: so
 // nobody waits in a circle.
-static mics_status pass_all(const demand *self, passage *over)
+static mics_status pass_all(const demand *self, run_exchange *over)
 {
     const run_found_copy *found = self->found;
     const int32_t nodes = found->processes / found->group, me = self->job->world->first;
@@ -157,16 +124,17 @@ mics_status run_node_fetch(mics_job *job)
 {
     mics_comm *comm = job->world->here[0].rank.comm;
     demand wanted = {.job = job, .found = job->node.found};
-    passage over = {.comm = comm, .fd = -1};
+    run_exchange over = {.comm = comm};
     if (!job->world->mpi) // its one process has all
         return MICS_OK;
     mics_status status = find_demand(&wanted);
     if (status == MICS_OK)
-        status = mics_alloc(job->memory, MICS_MEM_HOST, PIECE_BYTES, &over.piece);
+        status = mics_alloc(job->memory, MICS_MEM_HOST, (size_t)2 * RUN_EXCHANGE_PIECE_BYTES,
+                            &over.pieces);
     status = run_world_agree(job->world, status);
     if (status == MICS_OK)
         status = pass_all(&wanted, &over);
-    mics_free(job->memory, over.piece);
+    mics_free(job->memory, over.pieces);
     mics_free(job->memory, wanted.needs);
     mics_free(job->memory, wanted.bytes);
     mics_free(job->memory, wanted.rank_at);

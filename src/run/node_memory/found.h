@@ -17,15 +17,25 @@ struct run_found_copy {
     int32_t group; // processes of a node
 };
 
-// Where the processes of a node have a file among their copies; 0: nowhere.
+// Where a process has a file among its copies; 0: nowhere.
+static inline uint8_t *run_found_at(const run_found_copy *found, int32_t process, int32_t file)
+{
+    return &found->places[(size_t)process * (size_t)found->key.files + (size_t)file];
+}
+
+// The same of any process of a node.
 static inline int32_t run_found_place(const run_found_copy *found, int32_t node, int32_t file)
 {
-    for (int32_t p = node * found->group; p < (node + 1) * found->group; p++) {
-        const uint8_t place = found->places[(size_t)p * (size_t)found->key.files + (size_t)file];
-        if (place != 0)
-            return place;
-    }
-    return 0;
+    int32_t place = 0;
+    for (int32_t p = node * found->group; place == 0 && p < (node + 1) * found->group; p++)
+        place = *run_found_at(found, p, file);
+    return place;
+}
+
+// The folder of such a place.
+static inline const char *run_found_folder(const run_found_copy *found, int32_t place)
+{
+    return found->copies.list[place - 1].folder;
 }
 
 #endif

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of a run's state in the memory of its nodes: room for them, and the start.
 #include "node_memory.h"
-#include "alone.h"
 #include "base/file.h"
 #include "base/size.h"
 #include "io/checkpoint/node.h"
@@ -33,22 +32,28 @@ void run_node_memory_credit(mics_job *job)
         budget->limit_bytes += (size_t)used / (size_t)budget->ranks_here;
 }
 
+mics_status run_node_space_read(const char *path, bool counts_machine, run_node_space *space_out)
+{
+    int64_t used = 0, left = 0;
+    mics_machine machine;
+    MICS_TRY(mics_node_space(path, &used, &left));
+    MICS_TRY(mics_machine_read(&machine));
+    const int64_t available = (int64_t)machine.memory_available_bytes;
+    const bool of_machine = counts_machine && available < left;
+    *space_out = (run_node_space){used + (of_machine ? available : left), of_machine};
+    return MICS_OK;
+}
+
 // For copies every some steps. The file system, and on GPUs also the machine's memory: on CPUs the
 // ledger has the copies.
-static mics_status check_room(const mics_job *job)
+static mics_status check_space(const mics_job *job)
 {
     const int64_t of_rank = (int64_t)mics_schedule_node_bytes(job->schedule);
     const int64_t needed = of_rank * job->world->ranks_here;
-    int64_t used = 0, left = 0;
-    mics_machine machine;
+    run_node_space space;
     char all[32], each[32], there[32];
-    MICS_TRY(mics_node_space(job->node.root, &used, &left));
-    MICS_TRY(mics_machine_read(&machine));
-    const bool of_machine =
-        job->budget.accelerator.used && (int64_t)machine.memory_available_bytes < left;
-    if (of_machine)
-        left = (int64_t)machine.memory_available_bytes;
-    if (needed <= used + left)
+    MICS_TRY(run_node_space_read(job->node.root, job->budget.accelerator.used, &space));
+    if (needed <= space.bytes)
         return MICS_OK;
     return mics_fail(MICS_ERR_MEMORY,
                      "run.memory_checkpoint_every: copies of the state take %s of this machine (%d "
@@ -56,9 +61,10 @@ static mics_status check_room(const mics_job *job)
                      "%s has %s; what fits: %s, more nodes, or run.memory_checkpoint_every 0",
                      mics_size_text((double)needed, all, sizeof all), (int)job->world->ranks_here,
                      mics_size_text((double)of_rank, each, sizeof each),
-                     of_machine ? "its memory" : mics_node_base(),
-                     mics_size_text((double)(used + left), there, sizeof there),
-                     of_machine ? "a larger optimizer sharding" : "MICS_SHM_DIR on a larger tmpfs");
+                     space.of_machine ? "its memory" : mics_node_base(),
+                     mics_size_text((double)space.bytes, there, sizeof there),
+                     space.of_machine ? "a larger optimizer sharding"
+                                      : "MICS_SHM_DIR on a larger tmpfs");
 }
 
 // ---- the start ----
@@ -113,7 +119,7 @@ static mics_status make_folder(mics_job *job)
 mics_status run_node_memory_check(mics_job *job)
 {
     const bool keeps = job->run->memory_checkpoint_every > 0;
-    return run_world_agree(job->world, keeps ? check_room(job) : MICS_OK);
+    return run_world_agree(job->world, keeps ? check_space(job) : MICS_OK);
 }
 
 mics_status run_node_memory_begin(mics_job *job)
@@ -121,7 +127,7 @@ mics_status run_node_memory_begin(mics_job *job)
     run_node_forget_found(job);
     if (!job->node.taken)
         MICS_TRY(begin_anew(job));
-    run_node_alone_sweep(job);
+    run_notes_sweep(job);
     return run_world_agree(job->world, make_folder(job));
 }
 
@@ -130,7 +136,7 @@ void run_node_memory_close(mics_job *job, bool saved)
     run_node_forget_found(job);
     if (saved && job->node.root != NULL) {
         mics_node_remove(job->node.root);
-        run_node_alone_clear(job);
+        run_notes_clear(job);
     }
     mics_free(job->memory, job->node.root);
     job->node.root = NULL;

@@ -96,14 +96,25 @@ void run_node_memory_close(mics_job *job, bool saved);
  * itself stays until newer ones replace it, or the state is on disk. */
 void run_node_forget_found(mics_job *job);
 
-// ---- alone.c, for node_memory.c ----
+// ---- notes.c, for node_memory.c ----
 
 /* At a start: warns if the run was stopped with a later step in node memory than it goes on from, and
- * forgets that. By the first process. */
-void run_node_alone_sweep(const mics_job *job);
+ * removes the notes that say so. By the first process. */
+void run_notes_sweep(const mics_job *job);
 
-/* Forgets it, as the state is on disk. By the first process. */
-void run_node_alone_clear(const mics_job *job);
+/* Removes the notes, as the state is on disk. By the first process. */
+void run_notes_clear(const mics_job *job);
+
+// ---- node_memory.c, for copy.c ----
+
+typedef struct run_node_space {
+    int64_t bytes;   // for copies, with those that are there
+    bool of_machine; // its memory is less than what the file system has free
+} run_node_space;
+
+/* What the file system of a folder has for copies, and the machine if it counts. Returns: MICS_OK;
+ * MICS_ERR_IO. */
+mics_status run_node_space_read(const char *path, bool counts_machine, run_node_space *space_out);
 
 // ---- fetch.c, for restore.c and rewind.c ----
 

@@ -4,8 +4,8 @@
 // checkpoint folder that stands for it on each node.
 //
 // Every process learns every other's findings, so all decide alike. A process answers for the files
-// whose number modulo the processes of its node is its own: so each is hashed once on a node. What
-// one process alone cannot do it counts as not found; nobody waits for it.
+// whose number modulo the processes of its node is its own: so each is hashed once on a node. A file
+// that one process fails to read counts as not found; nobody waits for it.
 #include "base/file.h"
 #include "found.h"
 #include "io/checkpoint/node.h"
@@ -58,9 +58,9 @@ static mics_status all_could(const mics_job *job, mics_status mine, bool *all_ou
     return MICS_OK;
 }
 
-// In setup one process speaks for all, but what is wrong with a node's memory only its own processes
-// see: those say it.
-static bool begin_own_words(const mics_job *job, bool speaks)
+// In setup the first process logs for all; but defects of a node's memory are seen, and logged, by the
+// processes of that node only.
+static bool begin_own_log(const mics_job *job, bool speaks)
 {
     mics_log_set_quiet(!speaks);
     if (job->world->mpi)
@@ -68,7 +68,7 @@ static bool begin_own_words(const mics_job *job, bool speaks)
     return mics_log_demote(true);
 }
 
-static void end_own_words(const mics_job *job, bool before)
+static void end_own_log(const mics_job *job, bool before)
 {
     mics_log_demote(before);
     mics_log_set_rank(-1);
@@ -106,13 +106,13 @@ static mics_status read_id(mics_job *job)
     return broadcast(job, 0, node->id, sizeof node->id);
 }
 
-// What this machine has; nothing where that cannot be told.
+// The copies on this machine; none where the folder cannot be read.
 static void scan(mics_job *job, mics_node_copies *copies)
 {
-    const bool before = begin_own_words(job, leads(job));
+    const bool before = begin_own_log(job, leads(job));
     if (mics_node_scan(job->memory, job->node.root, copies) != MICS_OK)
         *copies = (mics_node_copies){0};
-    end_own_words(job, before);
+    end_own_log(job, before);
 }
 
 static int compare_keys(const void *left, const void *right)
@@ -150,7 +150,7 @@ static mics_status gather_keys(mics_job *job, const mics_node_copies *copies,
 // Where this process finds the files that it answers for.
 static void find_places(mics_job *job, const run_found_copy *found, uint8_t *mine)
 {
-    const bool before = begin_own_words(job, true);
+    const bool before = begin_own_log(job, true);
     const int32_t own = job->world->first % found->group;
     for (int32_t file = own; file < found->key.files; file += found->group) {
         for (int32_t i = 0; i < found->copies.count && i < MAX_PLACES && mine[file] == 0; i++) {
@@ -161,14 +161,14 @@ static void find_places(mics_job *job, const run_found_copy *found, uint8_t *min
                 mine[file] = (uint8_t)(i + 1);
         }
     }
-    end_own_words(job, before);
+    end_own_log(job, before);
 }
 
 // The first process that has a file; -1: none.
 static int32_t holder_of(const run_found_copy *found, int32_t file)
 {
     for (int32_t p = 0; p < found->processes; p++) {
-        if (found->places[(size_t)p * (size_t)found->key.files + (size_t)file] != 0)
+        if (*run_found_at(found, p, file) != 0)
             return p;
     }
     return -1;
@@ -197,73 +197,61 @@ static mics_status gather_places(mics_job *job, run_found_copy *found, int32_t *
 
 // ---- the folder that stands for it ----
 
-// What all nodes must have of a copy to open it: from the first process that has its manifest, and
-// of each file's head from the first that has the file.
+// What all nodes must have of a copy to open it: its texts, from the first process that has its file 0,
+// and the head of each file, from the first that has the file.
 typedef struct outline {
-    char *manifest, *tokenizer;
+    char *texts;          // manifest, NUL, tokenizer, NUL
     unsigned char *heads; // of all processes, each `heads_bytes` long: its files' heads in order
     int64_t manifest_bytes, tokenizer_bytes, heads_bytes;
-    const char *tokenizer_name; // inside `parsed`
     mics_manifest parsed;
 } outline;
 
-static const mics_node_copy *own_copy(const run_found_copy *found)
+static const char *tokenizer_of(const outline *parts)
 {
-    for (int32_t i = 0; i < found->copies.count; i++) {
-        if (mics_node_compare(&found->copies.list[i].key, &found->key) == 0)
-            return &found->copies.list[i];
-    }
-    return NULL;
+    return parts->texts + parts->manifest_bytes + 1;
 }
 
-// The texts, by the process that has them.
+// By the process that has the copy.
 static mics_status read_texts(mics_job *job, const mics_node_copy *copy, outline *out)
 {
     const char *manifest = mics_json_text(copy->manifest.json);
     const char *name = copy->manifest.tokenizer.name;
-    char *path = NULL;
+    char *path = NULL, *tokenizer = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_strdup(job->memory, manifest, &out->manifest));
+    mics_status status = MICS_OK;
     out->manifest_bytes = (int64_t)strlen(manifest);
-    if (name == NULL)
-        return MICS_OK;
-    MICS_TRY(mics_file_join(job->memory, copy->folder, name, &path));
-    const mics_status status =
-        mics_file_read_whole(job->memory, path, MICS_FILE_MAX_WHOLE, &out->tokenizer, &bytes);
-    mics_free(job->memory, path);
+    if (name != NULL)
+        MICS_TRY(mics_file_join(job->memory, copy->folder, name, &path));
+    if (name != NULL)
+        status = mics_file_read_whole(job->memory, path, MICS_FILE_MAX_WHOLE, &tokenizer, &bytes);
     out->tokenizer_bytes = (int64_t)bytes;
+    if (status == MICS_OK)
+        status = MICS_NEW(job->memory, out->manifest_bytes + out->tokenizer_bytes + 2, &out->texts);
+    if (status == MICS_OK)
+        memcpy(out->texts, manifest, (size_t)out->manifest_bytes);
+    if (status == MICS_OK && bytes > 0)
+        memcpy(out->texts + out->manifest_bytes + 1, tokenizer, bytes);
+    mics_free(job->memory, tokenizer);
+    mics_free(job->memory, path);
     return status;
-}
-
-static mics_status make_place(mics_memory *memory, int64_t bytes, char **text)
-{
-    return *text != NULL ? MICS_OK : MICS_NEW(memory, bytes + 1, text);
 }
 
 static mics_status share_texts(mics_job *job, const run_found_copy *found, outline *out,
                                bool *all_out)
 {
-    const mics_node_copy *copy = own_copy(found);
-    int64_t has = copy != NULL ? (int64_t)found->processes - job->world->first : 0;
-    const int64_t mine = has;
+    const int32_t root = holder_of(found, 0);
     mics_status status = MICS_OK;
-    MICS_TRY(run_world_max(job->world, &has, 1)); // the lowest one that has it
-    if (copy != NULL && has == mine)
-        status = read_texts(job, copy, out);
+    if (root == job->world->first)
+        status = read_texts(job, &found->copies.list[*run_found_at(found, root, 0) - 1], out);
     int64_t sizes[] = {out->manifest_bytes, out->tokenizer_bytes};
     MICS_TRY(run_world_max(job->world, sizes, 2));
     out->manifest_bytes = sizes[0];
     out->tokenizer_bytes = sizes[1];
-    if (status == MICS_OK)
-        status = make_place(job->memory, sizes[0], &out->manifest);
-    if (status == MICS_OK)
-        status = make_place(job->memory, sizes[1], &out->tokenizer);
+    const int64_t bytes = sizes[0] + sizes[1] + 2;
+    if (root != job->world->first)
+        status = MICS_NEW(job->memory, bytes, &out->texts);
     MICS_TRY(all_could(job, status, all_out));
-    if (!*all_out)
-        return MICS_OK;
-    const int32_t root = (int32_t)(found->processes - has);
-    MICS_TRY(broadcast(job, root, out->manifest, (size_t)sizes[0]));
-    return broadcast(job, root, out->tokenizer, (size_t)sizes[1]);
+    return *all_out ? broadcast(job, root, out->texts, (size_t)bytes) : MICS_OK;
 }
 
 // Appends the heads of the files that this process is the first to have.
@@ -277,9 +265,9 @@ static mics_status collect_heads(mics_job *job, const run_found_copy *found, uns
         const int32_t me = job->world->first;
         if (holder_of(found, file) != me)
             continue;
-        const int32_t place = found->places[(size_t)me * (size_t)found->key.files + (size_t)file];
-        mics_status status = mics_node_read_head(job->memory, found->copies.list[place - 1].folder,
-                                                 file, &head, &bytes);
+        mics_status status = mics_node_read_head(
+            job->memory, run_found_folder(found, *run_found_at(found, me, file)), file, &head,
+            &bytes);
         if (status == MICS_OK)
             status = mics_realloc(job->memory, MICS_MEM_HOST, (size_t)(*bytes_out + bytes), &heads);
         *mine = heads;
@@ -342,8 +330,8 @@ static mics_status place_files(mics_job *job, const run_found_copy *found, const
         int64_t bytes = 0;
         const int32_t place = run_found_place(found, node, file);
         if (place > 0) {
-            MICS_TRY(mics_node_link(job->memory, found->copies.list[place - 1].folder, file,
-                                    found->folder));
+            MICS_TRY(
+                mics_node_link(job->memory, run_found_folder(found, place), file, found->folder));
             continue;
         }
         MICS_TRY(find_head(found, from, file, &head, &bytes));
@@ -363,7 +351,7 @@ static mics_status make_folder(mics_job *job, const run_found_copy *found, outli
     if (mkdir(found->folder, 0700) != 0)
         return mics_fail(mics_status_of_errno(errno), "%s: cannot make the folder: %s",
                          found->folder, strerror(errno));
-    MICS_TRY(mics_file_replace(job->memory, found->folder, MICS_MANIFEST_NAME, from->manifest,
+    MICS_TRY(mics_file_replace(job->memory, found->folder, MICS_MANIFEST_NAME, from->texts,
                                (size_t)from->manifest_bytes));
     MICS_TRY(mics_file_join(job->memory, found->folder, MICS_MANIFEST_NAME, &path));
     mics_status status = mics_manifest_load(job->memory, path, &from->parsed);
@@ -374,12 +362,12 @@ static mics_status make_folder(mics_job *job, const run_found_copy *found, outli
                          (int)from->parsed.file_count, (int)found->key.files);
     if (from->parsed.tokenizer.name != NULL)
         MICS_TRY(mics_file_replace(job->memory, found->folder, from->parsed.tokenizer.name,
-                                   from->tokenizer, (size_t)from->tokenizer_bytes));
+                                   tokenizer_of(from), (size_t)from->tokenizer_bytes));
     return place_files(job, found, from);
 }
 
-// Of this start alone: another one that is refused later, as the output folder is locked, must not
-// touch it.
+// The name is of this start only: another start, which is refused as the output folder is locked, must
+// not touch it.
 static mics_status name_folder(mics_job *job, run_found_copy *found)
 {
     enum { SHOWN = 12 };
@@ -400,16 +388,15 @@ static mics_status assemble(mics_job *job, run_found_copy *found, bool *all_out)
 {
     outline parts = {0};
     MICS_TRY(name_folder(job, found));
-    const bool before = begin_own_words(job, leads(job));
+    const bool before = begin_own_log(job, leads(job));
     mics_status status = share_texts(job, found, &parts, all_out);
     if (status == MICS_OK && *all_out)
         status = share_heads(job, found, &parts, all_out);
     if (status == MICS_OK && *all_out)
         status = all_could(job, make_folder(job, found, &parts), all_out);
-    end_own_words(job, before);
+    end_own_log(job, before);
     mics_manifest_fini(job->memory, &parts.parsed);
-    mics_free(job->memory, parts.manifest);
-    mics_free(job->memory, parts.tokenizer);
+    mics_free(job->memory, parts.texts);
     mics_free(job->memory, parts.heads);
     return status;
 }

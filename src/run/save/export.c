@@ -11,20 +11,6 @@ enum { WINDOW_ELEMS = 1 << 20 };
 
 // ---- tensors ----
 
-static int32_t count_tensors(const mics_model *model)
-{
-    mics_param_tensor tensor;
-    int32_t count = 0;
-    for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        for (int32_t i = 0; i < model->units[unit].param_count; i++) {
-            for (int32_t part = 0;
-                 mics_param_next_tensor(&model->units[unit].params[i], &part, &tensor);)
-                count++;
-        }
-    }
-    return count;
-}
-
 static mics_safetensors_entry entry_of(const mics_param_tensor *tensor, mics_dtype dtype)
 {
     mics_safetensors_entry entry = {.name = tensor->name, .dims = tensor->dims, .dtype = dtype};
@@ -33,18 +19,22 @@ static mics_safetensors_entry entry_of(const mics_param_tensor *tensor, mics_dty
     return entry;
 }
 
-// In the model's order; write_tensors follows it.
-static void list_tensors(const mics_model *model, mics_dtype dtype, mics_safetensors_entry *entries)
+// Counts them, in the model's order, which write_tensors follows; entries NULL: they are counted alone.
+static int32_t list_tensors(const mics_model *model, mics_dtype dtype,
+                            mics_safetensors_entry *entries)
 {
     mics_param_tensor tensor;
     int32_t count = 0;
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         for (int32_t i = 0; i < model->units[unit].param_count; i++) {
             for (int32_t part = 0;
-                 mics_param_next_tensor(&model->units[unit].params[i], &part, &tensor);)
-                entries[count++] = entry_of(&tensor, dtype);
+                 mics_param_next_tensor(&model->units[unit].params[i], &part, &tensor); count++) {
+                if (entries != NULL)
+                    entries[count] = entry_of(&tensor, dtype);
+            }
         }
     }
+    return count;
 }
 
 // What was read last of a parameter: small parts of one, such as the heads of a bias, are read
@@ -132,9 +122,9 @@ static mics_status write_model(const mics_saved *saved, const char *dir,
 {
     mics_safetensors_entry *entries = NULL;
     mics_safetensors_writer *writer = NULL;
-    int32_t count = count_tensors(saved->model);
+    const int32_t count = list_tensors(saved->model, spec->dtype, NULL);
     MICS_TRY(MICS_NEW(saved->memory, count, &entries));
-    list_tensors(saved->model, spec->dtype, entries);
+    (void)list_tensors(saved->model, spec->dtype, entries);
     warn_large(entries, count, spec->max_file_bytes);
     mics_status status =
         mics_safetensors_create(saved->memory, dir, entries, count, spec->max_file_bytes, &writer);

@@ -3,9 +3,7 @@
 // The newest state that is good, as far as manifest and headers tell; newest.h says the rest.
 #include "newest.h"
 #include "mics/log.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tier.h"
 
 bool run_newest_is_damage(const mics_job *job, mics_status status)
 {
@@ -13,15 +11,9 @@ bool run_newest_is_damage(const mics_job *job, mics_status status)
            (mics_status_is_io(status) && job->node.taken); // then there is still the disk
 }
 
-static int64_t step_of(const char *path)
-{
-    const char *name = path != NULL ? strrchr(path, '-') : NULL;
-    return name != NULL ? strtoll(name + 1, NULL, 10) : -1;
-}
-
 int64_t run_newest_step(const mics_job *job)
 {
-    return job->node.taken ? run_node_memory_step(job) : step_of(job->checkpoint_path);
+    return job->node.taken ? run_node_memory_step(job) : run_step_of(job->checkpoint_path);
 }
 
 // ---- agreement ----
@@ -72,26 +64,27 @@ mics_status run_newest_recv(const mics_job *job, const int64_t *values, mics_com
 
 // ---- the candidates ----
 
-static mics_status next_on_disk(const mics_job *job, char **path_out)
+// Of two tiers with the same step the later one is taken: nothing need be read from disk then.
+static mics_status find_next(const mics_job *job, const run_tier **tier_out, char **path_out)
 {
-    if (job->passed_count > 0)
-        return mics_checkpoint_other(job->memory, job->checkpoints_dir, job->passed,
-                                     job->passed_count, path_out);
-    return job->newest_path != NULL ? mics_strdup(job->memory, job->newest_path, path_out)
-                                    : MICS_OK;
-}
-
-// Of the same step as on disk, the copy in memory is taken: nothing need be read from disk then.
-static mics_status find_next(const mics_job *job, char **path_out, bool *in_memory_out)
-{
-    MICS_TRY(next_on_disk(job, path_out));
-    const int64_t kept = run_node_memory_step(job);
-    *in_memory_out = kept >= 0 && kept >= step_of(*path_out);
-    if (!*in_memory_out)
-        return MICS_OK;
-    mics_free(job->memory, *path_out);
-    *path_out = NULL;
-    return mics_strdup(job->memory, run_node_memory_path(job), path_out);
+    enum { TIERS = 2 };
+    static const run_tier *const tiers[TIERS] = {&run_disk_tier, &run_memory_tier};
+    int64_t newest = -1;
+    for (int i = 0; i < TIERS; i++) {
+        int64_t step = -1;
+        char *path = NULL;
+        const mics_status status = tiers[i]->find(job, &step, &path);
+        if (status == MICS_OK && (path == NULL || step < newest)) {
+            mics_free(job->memory, path);
+            continue;
+        }
+        mics_free(job->memory, *path_out);
+        *path_out = path;
+        MICS_TRY(status);
+        *tier_out = tiers[i];
+        newest = step;
+    }
+    return MICS_OK;
 }
 
 static bool has_passed(const mics_job *job)
@@ -102,9 +95,9 @@ static bool has_passed(const mics_job *job)
 mics_status run_newest_open_next(mics_job *job)
 {
     char *path = NULL;
-    bool in_memory = false;
+    const run_tier *tier = NULL;
     mics_checkpoint *checkpoint = NULL;
-    MICS_TRY(find_next(job, &path, &in_memory));
+    MICS_TRY(find_next(job, &tier, &path));
     if (path == NULL && has_passed(job))
         return mics_fail(MICS_ERR_INVALID,
                          "%s: none of its checkpoints can be resumed from, as the warnings say; "
@@ -114,7 +107,7 @@ mics_status run_newest_open_next(mics_job *job)
     mics_free(job->memory, job->checkpoint_path);
     job->checkpoint = NULL;
     job->checkpoint_path = path;
-    run_node_memory_take(job, in_memory);
+    run_node_memory_take(job, tier == &run_memory_tier);
     if (path == NULL)
         return MICS_OK;
     MICS_TRY(mics_checkpoint_open(job->memory, path, &checkpoint));

@@ -3,11 +3,47 @@
 // The ranks' part of resuming from the newest checkpoint that is good (newest.h). The first rank of
 // each process changes the job, while the others wait for it in the next agreement.
 #include "restore.h"
-#include "filling.h"
+#include "import.h"
 #include "mics/log.h"
 #include "newest.h"
 #include <stdio.h>
 #include <string.h>
+
+// ---- what a rank begins with ----
+
+static void take_scaler(const run_context *context, const mics_checkpoint *checkpoint)
+{
+    const mics_checkpoint_scaler *saved = &mics_checkpoint_meta_get(checkpoint)->scaler;
+    const mics_scaler scaler = {.scale = saved->scale,
+                                .steps = saved->steps,
+                                .last_overflow = saved->steps - saved->since_overflow,
+                                .skipped = saved->skipped,
+                                .hysteresis = (int32_t)saved->hysteresis};
+    if (saved->scale > 0 && context->job->run->precision == MICS_RUN_PRECISION_FP16)
+        mics_engine_set_scaler(context->engine, &scaler);
+}
+
+mics_status run_restore_fill(const run_context *context, const mics_checkpoint *checkpoint,
+                             mics_checkpoint_losses *recent_out)
+{
+    const mics_job *job = context->job;
+    const mics_work_listener listener = {
+        .ctx = job->callbacks.ctx,
+        .progress = run_is_rank_0(context) ? job->callbacks.work : NULL,
+    };
+    *recent_out = (mics_checkpoint_losses){0};
+    if (checkpoint != NULL) {
+        *recent_out = mics_checkpoint_meta_get(checkpoint)->recent;
+        take_scaler(context, checkpoint);
+        return run_resume_fill(job->model, &job->run->optimizer, checkpoint, &listener,
+                               context->engine);
+    }
+    if (job->import != NULL)
+        return run_import_fill(job->model, job->import, &listener, context->engine);
+    return mics_engine_init_random(context->engine, job->run->seed);
+}
+
+// ---- resuming ----
 
 static mics_status settle_ranks(const mics_job *job, run_rank *rank, mics_status mine,
                                 run_outcome *outcome_out, char *why_out)
@@ -20,25 +56,6 @@ static mics_status settle_ranks(const mics_job *job, run_rank *rank, mics_status
     return run_newest_recv(job, values, comm, outcome_out, why_out);
 }
 
-// Arrays element by element; no key that is kept is an object.
-static bool same_json(const mics_json_value *a, const mics_json_value *b)
-{
-    const mics_json_type type = mics_json_type_of(a), other = mics_json_type_of(b);
-    const bool number = type == MICS_JSON_INT || type == MICS_JSON_REAL;
-    if (number && (other == MICS_JSON_INT || other == MICS_JSON_REAL))
-        return mics_json_real(a) <= mics_json_real(b) && mics_json_real(a) >= mics_json_real(b);
-    if (type != other)
-        return false;
-    if (type == MICS_JSON_STRING)
-        return strcmp(mics_json_string(a), mics_json_string(b)) == 0;
-    if (type == MICS_JSON_BOOL)
-        return mics_json_bool(a) == mics_json_bool(b);
-    bool same = type != MICS_JSON_ARRAY || mics_json_count(a) == mics_json_count(b);
-    for (int32_t i = 0; same && type == MICS_JSON_ARRAY && i < mics_json_count(a); i++)
-        same = same_json(mics_json_element(a, i), mics_json_element(b, i));
-    return same;
-}
-
 // A key that the run file leaves open was taken from the checkpoint that turned out to be damaged;
 // an older one that resolved it otherwise would go on as another run.
 static mics_status check_kept(const mics_job *job, const mics_json *from, const mics_json *older,
@@ -46,8 +63,11 @@ static mics_status check_kept(const mics_job *job, const mics_json *from, const 
 {
     for (int32_t i = 0; i < mics_run_row_count(job->run); i++) {
         const mics_run_row row = mics_run_row_at(job->run, i);
-        if (strcmp(row.origin, "checkpoint") != 0 ||
-            same_json(mics_json_at(from, row.key), mics_json_at(older, row.key)))
+        const mics_json_value *theirs = mics_json_at(from, row.key),
+                              *ours = mics_json_at(older, row.key);
+        const bool none = mics_json_type_of(theirs) == MICS_JSON_NULL &&
+                          mics_json_type_of(ours) == MICS_JSON_NULL;
+        if (strcmp(row.origin, "checkpoint") != 0 || none || run_json_is_same(theirs, ours))
             continue;
         return mics_fail(MICS_ERR_INVALID,
                          "%s: has another %s than the newer checkpoint, which is damaged; --resume "
@@ -99,7 +119,7 @@ static void set_marks(const mics_job *job)
     mics_log_demote(before);
 }
 
-// What all ranks read is good; `older` than what they began with.
+// All ranks have read a good state; `older`: than the first candidate.
 static void begin_there(const run_context *context, bool older)
 {
     mics_job *job = context->job;
@@ -111,13 +131,13 @@ static void begin_there(const run_context *context, bool older)
     set_marks(job);
 }
 
-// What this node lacks of a copy in node memory comes from others first.
+// Parts of a copy in node memory that this node lacks are fetched from other nodes first.
 static mics_status fill(const run_context *context, mics_checkpoint_losses *recent_out)
 {
     mics_job *job = context->job;
     if (job->node.taken && run_is_first_local(context))
         MICS_TRY(run_node_fetch(job));
-    return run_filling_state(context, job->checkpoint, recent_out);
+    return run_restore_fill(context, job->checkpoint, recent_out);
 }
 
 mics_status run_restore(const run_context *context, mics_checkpoint_losses *recent_out)

@@ -9,6 +9,7 @@
 #include "newest.h"
 #include "run/job.h"
 #include "saved.h"
+#include "tier.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +64,7 @@ static bool same_plain(const mics_json_value *a, const mics_json_value *b)
 
 // Values nest no deeper than mics_json_parse lets them.
 // NOLINTNEXTLINE(misc-no-recursion)
-static bool same_value(const mics_json_value *a, const mics_json_value *b)
+bool run_json_is_same(const mics_json_value *a, const mics_json_value *b)
 {
     const char *key = NULL;
     const mics_json_value *member;
@@ -74,11 +75,11 @@ static bool same_value(const mics_json_value *a, const mics_json_value *b)
     bool same = mics_json_count(a) == mics_json_count(b);
     if (mics_json_type_of(a) == MICS_JSON_ARRAY) {
         for (int32_t i = 0; same && i < mics_json_count(a); i++)
-            same = same_value(mics_json_element(a, i), mics_json_element(b, i));
+            same = run_json_is_same(mics_json_element(a, i), mics_json_element(b, i));
         return same;
     }
     while (same && (member = mics_json_next(a, &key)) != NULL)
-        same = same_value(member, mics_json_get(b, key));
+        same = run_json_is_same(member, mics_json_get(b, key));
     return same;
 }
 
@@ -113,7 +114,7 @@ static mics_status compare_configs(const mics_job *job, const mics_json_value *t
         const mics_json_value *value;
         while ((value = mics_json_next(walks[walk], &key)) != NULL) {
             const mics_json_value *other = mics_json_get(walks[1 - walk], key);
-            if (run_config_is_remark(key) || same_value(value, other) ||
+            if (run_config_is_remark(key) || run_json_is_same(value, other) ||
                 (is_nested_remark(key, value) && is_nested_remark(key, other)))
                 continue;
             return mics_fail(MICS_ERR_INVALID,
@@ -241,13 +242,11 @@ static bool lies_in(const char *path, const char *dir)
     return same;
 }
 
-// Whether what is resumed from is of this run: a step's folder, or one that was saved aside.
+// Whether what is resumed from is of this run: a checkpoint, or a state in quarantine.
 static bool is_own(const mics_job *job)
 {
-    char aside[RUN_PATH_BYTES];
-    snprintf(aside, sizeof aside, "%s/aside", job->run->out);
     return lies_in(job->checkpoint_path, job->checkpoints_dir) ||
-           lies_in(job->checkpoint_path, aside);
+           lies_in(job->checkpoint_path, job->quarantine_dir);
 }
 
 // Sets checkpoint_path when there is something to resume from. An older step of the same folder is
@@ -271,8 +270,7 @@ static mics_status choose(mics_job *job, const char *resume)
 
 void run_job_advise_older(const mics_job *job)
 {
-    const char *dash = strrchr(job->checkpoint_path, '-');
-    const int64_t step = dash != NULL ? strtoll(dash + 1, NULL, 10) : -1;
+    const int64_t step = run_step_of(job->checkpoint_path);
     char text[RUN_PATH_BYTES + 100], *other = NULL;
     const bool muted = mics_log_mute(true); // what is wrong with others is not asked
     if (lies_in(job->checkpoint_path, job->checkpoints_dir))
@@ -301,6 +299,7 @@ mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
 {
     const bool newest = strcmp(resume, "auto") == 0;
     MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
+    MICS_TRY(mics_file_join(job->memory, job->run->out, "aside", &job->quarantine_dir));
     MICS_TRY(newest ? run_job_open_newest(job) : open_chosen(job, resume));
     if (job->checkpoint == NULL)
         return MICS_OK;
@@ -352,17 +351,6 @@ static bool is_speed(const char *file, const char *name)
     return digits > 0 && strcmp(file + begin + digits, ".tmp") == 0;
 }
 
-// Of states that were saved aside.
-static void sweep_aside(const mics_job *job)
-{
-    char *path = NULL;
-    const bool before = mics_log_demote(true);
-    if (mics_file_join(job->memory, job->run->out, "aside", &path) == MICS_OK)
-        (void)mics_checkpoint_clean(job->memory, path);
-    mics_log_demote(before);
-    mics_free(job->memory, path);
-}
-
 // What a run that was killed left of the files that it writes aside. The folder is locked; others
 // may write where else reports go.
 static void sweep(const mics_job *job)
@@ -380,7 +368,9 @@ static void sweep(const mics_job *job)
         mics_file_sweep_dead_of(run->csv);
     if (strcmp(run->prometheus, "none") != 0)
         mics_file_sweep_dead_of(run->prometheus);
-    sweep_aside(job);
+    const bool before = mics_log_demote(true);
+    (void)mics_checkpoint_clean(job->memory, job->quarantine_dir);
+    mics_log_demote(before);
 }
 
 mics_status run_job_resume(mics_job *job)

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewind.h"
 #include "mics/log.h"
-#include "run/save/filling.h"
+#include "restore.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -22,8 +22,8 @@ static bool open_source(const run_context *context, const char *path, run_source
     return true;
 }
 
-// What this run saved was compared before; so was, or is as good as it gets, what it resumed from.
-// Of one that resumed from node memory that is the newest checkpoint on disk.
+// This run's newest checkpoint, whose state was compared before it was saved; or the one that it resumed
+// from; or, where it resumed from node memory, the newest one on disk.
 static bool newest_saved(const run_context *context, run_source *source_out)
 {
     const mics_job *job = context->job;
@@ -42,7 +42,7 @@ static bool newest_saved(const run_context *context, run_source *source_out)
     return true;
 }
 
-// The one before it, for when it is damaged.
+// The checkpoint before that, in case it is damaged.
 static bool saved_before(const run_context *context, const run_source *newest,
                          run_source *source_out)
 {
@@ -58,24 +58,17 @@ static bool saved_before(const run_context *context, const run_source *newest,
     return found;
 }
 
-// Whether what the run began with can be made again: weights that were read are open only where it
-// did not resume.
+// Whether the run's first state can be made again: the safetensors of model.init are open only in a run
+// that did not resume.
 static bool begins_again(const mics_job *job)
 {
     return job->import != NULL || strcmp(job->run->model_init, "random") == 0;
 }
 
-bool run_rewind_newest_saved(const run_context *context, int32_t which, run_source *source_out)
+bool run_rewind_newest_saved(const run_context *context, run_source *source_out)
 {
-    run_source newest = {.path = ""};
-    *source_out = newest;
-    if (!newest_saved(context, &newest))
-        return which == 0 && begins_again(context->job);
-    if (which == 0) {
-        *source_out = newest;
-        return true;
-    }
-    return which == 1 && saved_before(context, &newest, source_out);
+    *source_out = (run_source){.path = ""};
+    return newest_saved(context, source_out) || begins_again(context->job);
 }
 
 // ---- going back ----
@@ -94,7 +87,7 @@ static void clear_state(const run_context *context)
     }
 }
 
-// What this node lacks of a copy in node memory comes from others first.
+// Parts of a copy in node memory that this node lacks are fetched from other nodes first.
 static mics_status open_state(const run_context *context, const run_source *source,
                               mics_checkpoint **checkpoint_out)
 {
@@ -119,13 +112,13 @@ static mics_status load_state(const run_context *context, const mics_scaler *sca
     clear_state(context);
     mics_engine_set_scaler(context->engine, scaler);
     MICS_TRY(open_state(context, source, &checkpoint));
-    const mics_status status = run_filling_state(context, checkpoint, recent_out);
+    const mics_status status = run_restore_fill(context, checkpoint, recent_out);
     mics_checkpoint_close(checkpoint);
     return status;
 }
 
 // The states to go back to, newest first.
-enum { MAX_SAVED = 2, MAX_SOURCES = MAX_SAVED + 1 };
+enum { MAX_SOURCES = 3 };
 typedef struct source_list {
     run_source list[MAX_SOURCES];
     int32_t count;
@@ -135,11 +128,10 @@ typedef struct source_list {
 // Rank 0 looks at the disk for all: others might not see the same there.
 static mics_status share_saved(const run_context *context, source_list *sources)
 {
-    if (run_is_rank_0(context)) {
-        while (sources->count < MAX_SAVED &&
-               run_rewind_newest_saved(context, sources->count, &sources->list[sources->count]))
-            sources->count++;
-    }
+    run_source *list = sources->list;
+    if (run_is_rank_0(context) && run_rewind_newest_saved(context, &list[0]))
+        sources->count =
+            list[0].path[0] != '\0' && saved_before(context, &list[0], &list[1]) ? 2 : 1;
     return mics_comm_broadcast(context->rank->comm, 0, sources, sizeof *sources);
 }
 
@@ -246,7 +238,7 @@ mics_status run_rewind_fail(const run_context *context, const char *what, const 
     char where[RUN_PATH_BYTES + 64] = "the run's start";
     if (!run_is_rank_0(context))
         return MICS_ERR_NUMERIC;
-    (void)run_rewind_newest_saved(context, 0, &newest);
+    (void)run_rewind_newest_saved(context, &newest);
     if (newest.path[0] != '\0')
         snprintf(where, sizeof where, "%s (--resume auto goes on from it)", newest.path);
     if (kept > newest.step)

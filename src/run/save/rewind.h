@@ -15,9 +15,8 @@ typedef struct run_source {
     int32_t next_slot;         // of that copy: the one that it does not lie in
 } run_source;
 
-/* The newest such state that is not in node memory: number `which` of them, newest first. Returns:
- * false: there are no more. */
-bool run_rewind_newest_saved(const run_context *context, int32_t which, run_source *source_out);
+/* The newest such state that is not in node memory. Returns: false: there is none. */
+bool run_rewind_newest_saved(const run_context *context, run_source *source_out);
 
 /* Loads the newest state that can be read, on all ranks alike: this rank's optimizer shards, what
  * recent_out says, and the scaler, where the state has none `scaler`. Checkpoints that could not be

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Notes that commit a copy in node memory in the middle of a step, when ranks do not communicate: for
+// a save to disk that cannot end in time (run.grace_s). They are files of OUT/node-memory, of some
+// bytes each, which all nodes see:
+//   rank-00003  that rank has written its part: how long it is, and the hash of its header
+//   node-00001  that node has all of its parts, and its slot counts
+//   whole       all nodes have; from rank 0
+// A note is of a step, and may say that its writer failed: no later one of that step says otherwise.
+//
+// Partner nodes get no copy: where a shard is on one node alone (O = n), losing that node loses this
+// copy.
+//
+// `whole` outlives the run. A start that resumes from another step says so.
+#ifndef MICS_RUN_NODE_MEMORY_NOTES_H
+#define MICS_RUN_NODE_MEMORY_NOTES_H
+
+#include "run/save/saver.h"
+
+/* Writes the note of a copy: "rank", "node" with a number, or "whole". `bytes` -1: its writer failed.
+ * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_MEMORY, logged. */
+mics_status run_note_write(const run_save *copy, const char *what, int32_t number, int64_t bytes,
+                           uint64_t hash);
+
+/* Waits for the notes 0 to count - 1; of ranks, copy->copy.reports says what they hold.
+ * Returns: MICS_OK; MICS_ERR_PEER: a writer failed; MICS_ERR_TIMEOUT: one has not come, and the rank
+ *          waits for this. Neither is logged. */
+mics_status run_notes_await(run_save *copy, const char *what, int32_t count);
+
+/* Removes the notes of a rank on a copy that is not to count. */
+void run_notes_withdraw(const run_save *copy);
+
+#endif
