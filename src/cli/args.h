@@ -66,7 +66,7 @@ struct cli_verb {
 #define CLI_OPTIONS(table) .options = table, .option_count = sizeof table / sizeof table[0]
 
 // Rows that tables of several verbs have; `type` is the structure of the verb's options.
-#define CLI_JSON(type)                                                                             \
+#define CELL_JSON(type)                                                                            \
     {                                                                                              \
         "json", CLI_FLAG, NULL, "print one JSON object", offsetof(type, json), 0, 0                \
     }

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics bench: measures links and computation where it runs (src/measure), and prints them.
 #include "cli.h"
+#include "io/report/printer.h"
 #include "measure/measure.h"
 #include "mics/run.h"
-#include "printer.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ typedef struct bench_options {
          0},                                                                                        \
         {"force",        CLI_FLAG, NULL, "write the file even where it mispredicts a step twofold", \
          AT(spec.force), 0,        0},                                                              \
-        CLI_JSON(bench_options),                                                                    \
+        CELL_JSON(bench_options),                                                                   \
     {                                                                                               \
         "quiet", CLI_FLAG, NULL, "print nothing but warnings, errors and what --json does",         \
             AT(spec.quiet), 0, 0                                                                    \
@@ -97,110 +97,112 @@ static mics_status check(const cli_call *call, const bench_options *options)
 
 // ---- the report ----
 
-static void write_curve(cli_report *r, const char *key, const mics_curve *curve, double unit)
+static void write_curve(printer *r, const char *key, const mics_curve *curve, double unit)
 {
-    cli_open(r, key, '[', false);
+    printer_open(r, key, '[', false);
     for (int32_t i = 0; i < curve->count; i++) {
-        cli_open(r, NULL, '[', false);
-        CLI_ROW(r, cli_number(NULL, curve->size[i]), cli_number(NULL, curve->value[i] / unit));
-        cli_close(r);
+        printer_open(r, NULL, '[', false);
+        PRINTER_ROW(r, cell_number(NULL, curve->size[i]),
+                    cell_number(NULL, curve->value[i] / unit));
+        printer_close(r);
     }
-    cli_close(r);
+    printer_close(r);
 }
 
 // A line of the text: sizes of a curve, or its values in `unit`.
-static void print_sizes(const cli_report *r, const char *title, const mics_curve *curve, int digits)
+static void print_sizes(const printer *r, const char *title, const mics_curve *curve, int digits)
 {
-    cli_print(r, "  %-21s", title);
+    printer_text(r, "  %-21s", title);
     for (int32_t i = 0; i < curve->count; i++)
-        cli_print(r, " %9.*g", digits, curve->size[i]);
-    cli_print(r, "\n");
+        printer_text(r, " %9.*g", digits, curve->size[i]);
+    printer_text(r, "\n");
 }
 
-static void print_values(const cli_report *r, const char *title, const mics_curve *curve,
-                         double unit, int decimals)
+static void print_values(const printer *r, const char *title, const mics_curve *curve, double unit,
+                         int decimals)
 {
-    cli_print(r, "  %-21s", title);
+    printer_text(r, "  %-21s", title);
     for (int32_t i = 0; i < curve->count; i++)
-        cli_print(r, " %9.*f", decimals, curve->value[i] / unit);
-    cli_print(r, "\n");
+        printer_text(r, " %9.*f", decimals, curve->value[i] / unit);
+    printer_text(r, "\n");
 }
 
-static void print_tier(cli_report *r, const char *key, const char *name, const measure_tier *tier)
+static void print_tier(printer *r, const char *key, const char *name, const measure_tier *tier)
 {
     if (tier->ramp.count == 0) {
-        CLI_ROW(r, cli_null(key));
+        PRINTER_ROW(r, cell_null(key));
         return;
     }
-    cli_print(r,
-              "%s: latency %.1f us, link %.3f GB/s, %.0f us of a core a MB; computation beside it "
-              "takes %.2f times\n  message of one rank  ",
-              name, tier->latency_us, tier->link_bytes_per_s / 1e9, tier->core_us_per_byte * 1e6,
-              1 + tier->slowdown);
+    printer_text(
+        r,
+        "%s: latency %.1f us, link %.3f GB/s, %.0f us of a core a MB; computation beside it "
+        "takes %.2f times\n  message of one rank  ",
+        name, tier->latency_us, tier->link_bytes_per_s / 1e9, tier->core_us_per_byte * 1e6,
+        1 + tier->slowdown);
     for (int32_t i = 0; i < tier->ramp.count; i++)
-        cli_print(r, " %9s", cli_size(tier->ramp.size[i]).text);
-    cli_print(r, "\n");
+        printer_text(r, " %9s", text_size(tier->ramp.size[i]).text);
+    printer_text(r, "\n");
     print_values(r, "GB/s, copied", &tier->ramp, 1e9, 3);
     print_values(r, "GB/s, added", &tier->reduce_ramp, 1e9, 3);
     print_sizes(r, "threads a core", &tier->beside_us, 3);
     print_values(r, "late by us a message", &tier->beside_us, 1, 0);
     print_values(r, "and by us a MB", &tier->beside_us_per_byte, 1e-6, 0);
-    cli_open(r, key, '{', false);
-    CLI_ROW(r, cli_number("latency_us", tier->latency_us),
-            cli_number("link_gb_per_s", tier->link_bytes_per_s / 1e9),
-            cli_number("core_us_per_mb", tier->core_us_per_byte * 1e6),
-            cli_number("slowdown", tier->slowdown));
+    printer_open(r, key, '{', false);
+    PRINTER_ROW(r, cell_number("latency_us", tier->latency_us),
+                cell_number("link_gb_per_s", tier->link_bytes_per_s / 1e9),
+                cell_number("core_us_per_mb", tier->core_us_per_byte * 1e6),
+                cell_number("slowdown", tier->slowdown));
     write_curve(r, "rank_gb_per_s", &tier->ramp, 1e9);
     write_curve(r, "reduce_gb_per_s", &tier->reduce_ramp, 1e9);
     write_curve(r, "beside_us", &tier->beside_us, 1);
     write_curve(r, "beside_us_per_mb", &tier->beside_us_per_byte, 1e-6);
-    cli_close(r);
+    printer_close(r);
 }
 
-static void print_place(const cli_report *r, const measure_place *place)
+static void print_place(const printer *r, const measure_place *place)
 {
-    cli_print(r, "%d node%s of %d rank%s (%s), ", (int)place->nodes, cli_plural(place->nodes),
-              (int)place->per_node, cli_plural(place->per_node),
-              place->mpi ? "MPI processes" : "threads of one process");
+    printer_text(r, "%d node%s of %d rank%s (%s), ", (int)place->nodes, text_plural(place->nodes),
+                 (int)place->per_node, text_plural(place->per_node),
+                 place->mpi ? "MPI processes" : "threads of one process");
     if (place->gpu)
-        cli_print(r, "each on a GPU: %s; collectives %s\n", place->chip,
-                  strcmp(place->transport, "nccl") == 0 ? "by NCCL" : "through host memory");
+        printer_text(r, "each on a GPU: %s; collectives %s\n", place->chip,
+                     strcmp(place->transport, "nccl") == 0 ? "by NCCL" : "through host memory");
     else
-        cli_print(r, "%d thread%s a rank%s\n", (int)place->threads, cli_plural(place->threads),
-                  place->shared ? "; all share the cores of one machine" : "");
+        printer_text(r, "%d thread%s a rank%s\n", (int)place->threads, text_plural(place->threads),
+                     place->shared ? "; all share the cores of one machine" : "");
 }
 
-static void print_collective(cli_report *r, const measure_row *row)
+static void print_collective(printer *r, const measure_row *row)
 {
     const double bytes = row->collective.block_bytes;
-    cli_print(r, "%-28s %10s %12.0f %12.0f\n", row->name, cli_size(bytes).text, row->us,
-              row->predicted_us);
-    CLI_OBJECT(r, NULL, cli_words("collective", row->name), cli_rounded("block_bytes", bytes),
-               cli_number("us", row->us), cli_number("predicted_us", row->predicted_us));
+    printer_text(r, "%-28s %10s %12.0f %12.0f\n", row->name, text_size(bytes).text, row->us,
+                 row->predicted_us);
+    PRINTER_OBJECT(r, NULL, cell_words("collective", row->name), cell_rounded("block_bytes", bytes),
+                   cell_number("us", row->us), cell_number("predicted_us", row->predicted_us));
 }
 
-static void print_links(cli_report *r, const measure_place *place, const measure_links *links)
+static void print_links(printer *r, const measure_place *place, const measure_links *links)
 {
     const double reduce = links->reduce_bytes_per_s / 1e9;
     print_place(r, place);
-    cli_open(r, "comm", '{', false);
-    CLI_ROW(r, cli_number("seconds", links->took_s));
+    printer_open(r, "comm", '{', false);
+    PRINTER_ROW(r, cell_number("seconds", links->took_s));
     print_tier(r, "node", "intra-node", &links->intra);
     print_tier(r, "network", "inter-node", &links->inter);
     if (reduce > 0)
-        cli_print(r, "what is received is added at %.2f GB/s\n", reduce);
-    CLI_ROW(r, cli_number("reduce_gb_per_s", reduce));
+        printer_text(r, "what is received is added at %.2f GB/s\n", reduce);
+    PRINTER_ROW(r, cell_number("reduce_gb_per_s", reduce));
     if (links->row_count > 0)
-        cli_print(r, "%-28s %10s %12s %12s\n", "collective", "block", "measured us",
-                  "predicted us");
-    cli_open(r, "collectives", '[', false);
+        printer_text(r, "%-28s %10s %12s %12s\n", "collective", "block", "measured us",
+                     "predicted us");
+    printer_open(r, "collectives", '[', false);
     for (int32_t i = 0; i < links->row_count; i++)
         print_collective(r, &links->rows[i]);
-    cli_close(r);
-    cli_close(r);
+    printer_close(r);
+    printer_close(r);
 }
 
-static void print_efficiency(cli_report *r, const char *key, const char *title,
+static void print_efficiency(printer *r, const char *key, const char *title,
                              const mics_curve *curve, double flops_per_s)
 {
     if (curve->count > 0 && !r->json) {
@@ -210,9 +212,9 @@ static void print_efficiency(cli_report *r, const char *key, const char *title,
     write_curve(r, key, curve, 1);
 }
 
-static void print_rates(const cli_report *r, const measure_compute *c)
+static void print_rates(const printer *r, const measure_compute *c)
 {
-    cli_print(
+    printer_text(
         r,
         "  memory %.2f GB/s, the model's ops that move it %.2f GB/s, update %.2f GB/s, launch "
         "%.2f us\n  in training a pass of a micro-step takes %.1f ms, %.2f times the sum of "
@@ -220,41 +222,41 @@ static void print_rates(const cli_report *r, const measure_compute *c)
         c->stream_bytes_per_s / 1e9, c->elementwise_bytes_per_s / 1e9, c->update_bytes_per_s / 1e9,
         c->launch_us, c->pass_us / 1e3, c->training_factor, c->step_overhead_us / 1e3);
     if (c->host_bytes_per_s > 0)
-        cli_print(r, "  TFLOP/s in fp32 %.3g, tf32 %.3g, fp16 %.3g; copies to the host %.3g GB/s\n",
-                  c->gpu_flops_per_s[MICS_MATH_FP32] / 1e12,
-                  c->gpu_flops_per_s[MICS_MATH_TF32] / 1e12,
-                  c->gpu_flops_per_s[MICS_MATH_FP16] / 1e12, c->host_bytes_per_s / 1e9);
-    cli_print(r, "  a step at the end: measured %.1f ms, predicted %.1f ms\n", c->check_us / 1e3,
-              c->check_predicted_us / 1e3);
+        printer_text(
+            r, "  TFLOP/s in fp32 %.3g, tf32 %.3g, fp16 %.3g; copies to the host %.3g GB/s\n",
+            c->gpu_flops_per_s[MICS_MATH_FP32] / 1e12, c->gpu_flops_per_s[MICS_MATH_TF32] / 1e12,
+            c->gpu_flops_per_s[MICS_MATH_FP16] / 1e12, c->host_bytes_per_s / 1e9);
+    printer_text(r, "  a step at the end: measured %.1f ms, predicted %.1f ms\n", c->check_us / 1e3,
+                 c->check_predicted_us / 1e3);
 }
 
-static void print_compute(cli_report *r, const measure_place *place, const measure_compute *c)
+static void print_compute(printer *r, const measure_place *place, const measure_compute *c)
 {
     print_place(r, place);
-    cli_print(r, "%s: fastest GEMM %.1f GFLOP/s, which counts as the peak\n", c->cpu_name,
-              c->flops_per_s / 1e9);
-    cli_open(r, "compute", '{', false);
-    CLI_ROW(r, cli_number("seconds", c->took_s), cli_words("processor", c->cpu_name),
-            cli_number("gflops", c->flops_per_s / 1e9));
+    printer_text(r, "%s: fastest GEMM %.1f GFLOP/s, which counts as the peak\n", c->cpu_name,
+                 c->flops_per_s / 1e9);
+    printer_open(r, "compute", '{', false);
+    PRINTER_ROW(r, cell_number("seconds", c->took_s), cell_words("processor", c->cpu_name),
+                cell_number("gflops", c->flops_per_s / 1e9));
     if (c->bf16_flops_per_s > 0) {
-        cli_print(r, "  in bf16 %.1f GFLOP/s, as steps in it say\n", c->bf16_flops_per_s / 1e9);
-        CLI_ROW(r, cli_number("bf16_gflops", c->bf16_flops_per_s / 1e9));
+        printer_text(r, "  in bf16 %.1f GFLOP/s, as steps in it say\n", c->bf16_flops_per_s / 1e9);
+        PRINTER_ROW(r, cell_number("bf16_gflops", c->bf16_flops_per_s / 1e9));
     }
     print_efficiency(r, "matmul_efficiency", "smallest dimension", &c->matmul_efficiency,
                      c->flops_per_s);
     print_efficiency(r, "attention_efficiency", "attention, length", &c->attention_efficiency,
                      c->flops_per_s);
     print_rates(r, c);
-    CLI_ROW(r, cli_number("memory_gb_per_s", c->stream_bytes_per_s / 1e9),
-            cli_number("elementwise_gb_per_s", c->elementwise_bytes_per_s / 1e9),
-            cli_number("update_gb_per_s", c->update_bytes_per_s / 1e9),
-            cli_number("launch_us", c->launch_us), cli_number("pass_ms", c->pass_us / 1e3),
-            cli_number("training_factor", c->training_factor),
-            cli_number("step_overhead_us", c->step_overhead_us),
-            cli_number("host_gb_per_s", c->host_bytes_per_s / 1e9),
-            cli_number("step_ms", c->check_us / 1e3),
-            cli_number("predicted_step_ms", c->check_predicted_us / 1e3));
-    cli_close(r);
+    PRINTER_ROW(r, cell_number("memory_gb_per_s", c->stream_bytes_per_s / 1e9),
+                cell_number("elementwise_gb_per_s", c->elementwise_bytes_per_s / 1e9),
+                cell_number("update_gb_per_s", c->update_bytes_per_s / 1e9),
+                cell_number("launch_us", c->launch_us), cell_number("pass_ms", c->pass_us / 1e3),
+                cell_number("training_factor", c->training_factor),
+                cell_number("step_overhead_us", c->step_overhead_us),
+                cell_number("host_gb_per_s", c->host_bytes_per_s / 1e9),
+                cell_number("step_ms", c->check_us / 1e3),
+                cell_number("predicted_step_ms", c->check_predicted_us / 1e3));
+    printer_close(r);
 }
 
 // The file's own text is a member of the JSON.
@@ -263,26 +265,27 @@ static mics_status print_report(mics_memory *memory, const char *file, bool json
 {
     const measure_place *place = &report->place;
     const char *transport = place->mpi ? "mpi" : "threads";
-    cli_report r = {.json = json, .digits = 6};
+    printer r = {.json = json, .digits = 6};
     char *cluster = NULL;
     MICS_TRY(mics_cluster_text(memory, &report->cluster, &cluster));
-    cli_open(&r, NULL, '{', false);
-    CLI_ROW(&r, cli_words("file", file), cli_int("ranks", place->ranks),
-            cli_int("nodes", place->nodes), cli_int("threads", place->threads),
-            cli_words("transport", transport), cli_words("device", place->gpu ? "cuda" : "cpu"),
-            cli_words("collectives_by", place->gpu ? place->transport : transport),
-            cli_flag("shared_cores", place->shared));
+    printer_open(&r, NULL, '{', false);
+    PRINTER_ROW(&r, cell_words("file", file), cell_int("ranks", place->ranks),
+                cell_int("nodes", place->nodes), cell_int("threads", place->threads),
+                cell_words("transport", transport),
+                cell_words("device", place->gpu ? "cuda" : "cpu"),
+                cell_words("collectives_by", place->gpu ? place->transport : transport),
+                cell_flag("shared_cores", place->shared));
     if (report->has_links)
         print_links(&r, place, &report->links);
     else
-        CLI_ROW(&r, cli_null("comm"));
+        PRINTER_ROW(&r, cell_null("comm"));
     if (report->has_compute)
         print_compute(&r, place, &report->compute);
     else
-        CLI_ROW(&r, cli_null("compute"));
-    CLI_ROW(&r, cli_written("cluster", cluster));
-    cli_print(&r, "%s %s\n", file, report->updated ? "updated" : "written");
-    cli_close(&r);
+        PRINTER_ROW(&r, cell_null("compute"));
+    PRINTER_ROW(&r, cell_written("cluster", cluster));
+    printer_text(&r, "%s %s\n", file, report->updated ? "updated" : "written");
+    printer_close(&r);
     mics_free(memory, cluster);
     return MICS_OK;
 }

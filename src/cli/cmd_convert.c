@@ -3,9 +3,9 @@
 // mics convert: a checkpoint as Hugging Face safetensors. (The other way is model.init of a run
 // file.)
 #include "cli.h"
+#include "io/report/printer.h"
 #include "mics/log.h"
 #include "mics/run.h"
-#include "printer.h"
 #include <string.h>
 
 typedef struct convert_options {
@@ -20,7 +20,7 @@ static const cli_option flags[] = {
      "several files of at most N bytes each, or one tensor; default: one", AT(spec.max_file_bytes),
      1, 0},
     {"dtype", CLI_TEXT, "fp32|bf16|fp16", "default: fp32", AT(dtype), 0, 0},
-    CLI_JSON(convert_options),
+    CELL_JSON(convert_options),
     {"quiet", CLI_FLAG, NULL, "print nothing but errors, and show no progress", AT(quiet), 0, 0},
 };
 
@@ -38,12 +38,12 @@ static void print_result(const char *dir, const mics_saved *saved, const convert
 {
     const mics_saved_facts facts = mics_saved_facts_get(saved);
     const int64_t params = mics_model_param_count(facts.model);
-    cli_report r = {.json = options->json};
+    printer r = {.json = options->json};
     if (!options->quiet)
-        cli_print(&r, "%s: %lld parameters of %s\n", dir, (long long)params, facts.path);
-    CLI_OBJECT(&r, NULL, cli_words("folder", dir), cli_words("checkpoint", facts.path),
-               cli_int("step", facts.step), cli_int("parameters", params),
-               cli_words("dtype", options->dtype));
+        printer_text(&r, "%s: %lld parameters of %s\n", dir, (long long)params, facts.path);
+    PRINTER_OBJECT(&r, NULL, cell_words("folder", dir), cell_words("checkpoint", facts.path),
+                   cell_int("step", facts.step), cell_int("parameters", params),
+                   cell_words("dtype", options->dtype));
 }
 
 static mics_status run_convert(cli_call *call)

@@ -4,11 +4,11 @@
 #include "base/nccl.h"
 #include "base/network.h"
 #include "cli.h"
+#include "io/report/printer.h"
 #include "measure/measure.h"
-#include "printer.h"
 #include <math.h>
 
-static const cli_option flags[] = {CLI_JSON(cli_report)};
+static const cli_option flags[] = {CELL_JSON(printer)};
 
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__
@@ -24,7 +24,7 @@ static const cli_option flags[] = {CLI_JSON(cli_report)};
 
 // ---- GPUs ----
 
-static void print_link_pairs(const cli_report *r, const int32_t pairs[MICS_CUDA_LINK_FAST + 1])
+static void print_link_pairs(const printer *r, const int32_t pairs[MICS_CUDA_LINK_FAST + 1])
 {
     static const char *const ways[] = {[MICS_CUDA_LINK_HOST] = "through the host's memory",
                                        [MICS_CUDA_LINK_PEER] = "by PCIe directly",
@@ -34,85 +34,88 @@ static void print_link_pairs(const cli_report *r, const int32_t pairs[MICS_CUDA_
         all += pairs[link];
     if (all == 0)
         return;
-    cli_print(r, "links     %d pair%s", (int)all, cli_plural(all));
+    printer_text(r, "links     %d pair%s", (int)all, text_plural(all));
     const char *before = ": ";
     for (int link = MICS_CUDA_LINK_FAST; link >= 0; link--) {
         if (pairs[link] == 0)
             continue;
-        cli_print(r, "%s%d %s", before, (int)pairs[link], ways[link]);
+        printer_text(r, "%s%d %s", before, (int)pairs[link], ways[link]);
         before = ", ";
     }
-    cli_print(r, "\n");
+    printer_text(r, "\n");
 }
 
-static void print_gpu(cli_report *r, int32_t gpu, int32_t devices)
+static void print_gpu(printer *r, int32_t gpu, int32_t devices)
 {
     static const char *const links[] = {[MICS_CUDA_LINK_HOST] = "host",
                                         [MICS_CUDA_LINK_PEER] = "pcie",
                                         [MICS_CUDA_LINK_FAST] = "nvlink"};
     const mics_device_info info = measure_gpu_info(gpu);
-    cli_print(r, "GPU %-5d %s, %s; %s\n", (int)gpu, info.name,
-              cli_size((double)info.memory_total_bytes).text, info.detail);
-    cli_open(r, NULL, '{', false);
-    CLI_ROW(r, cli_name("name", info.name),
-            cli_int("memory_total_bytes", (int64_t)info.memory_total_bytes),
-            cli_name("detail", info.detail));
-    cli_open(r, "links", '[', false);
+    printer_text(r, "GPU %-5d %s, %s; %s\n", (int)gpu, info.name,
+                 text_size((double)info.memory_total_bytes).text, info.detail);
+    printer_open(r, NULL, '{', false);
+    PRINTER_ROW(r, cell_name("name", info.name),
+                cell_int("memory_total_bytes", (int64_t)info.memory_total_bytes),
+                cell_name("detail", info.detail));
+    printer_open(r, "links", '[', false);
     for (int32_t other = 0; r->json && other < devices; other++)
-        CLI_ROW(r, cli_words(NULL, other == gpu ? "self" : links[measure_gpu_link(gpu, other)]));
-    cli_close(r);
-    cli_close(r);
+        PRINTER_ROW(r,
+                    cell_words(NULL, other == gpu ? "self" : links[measure_gpu_link(gpu, other)]));
+    printer_close(r);
+    printer_close(r);
 }
 
-static void print_gpus(cli_report *r, const measure_machine *found)
+static void print_gpus(printer *r, const measure_machine *found)
 {
     const mics_cuda_findings *cuda = found->cuda;
     const double network = mics_network_bytes_per_s(NULL);
     const char *why_not = NULL, *cudnn = mics_cuda_find_cudnn(&why_not);
     if (cuda->devices == 0)
-        cli_print(r, "GPU       none can be used: %s\n", cuda->why_not);
-    cli_open(r, "gpu", '{', false);
-    CLI_ROW(r, cli_flag("usable", cuda->devices > 0), cli_name("why_not", cuda->why_not),
-            cli_name("plugin", cuda->plugin_path), cli_name("driver", cuda->driver),
-            cli_name("runtime", cuda->runtime), cli_name("nccl", cuda->nccl),
-            cli_name("cudnn", cudnn));
-    cli_open(r, "devices", '[', false);
+        printer_text(r, "GPU       none can be used: %s\n", cuda->why_not);
+    printer_open(r, "gpu", '{', false);
+    PRINTER_ROW(r, cell_flag("usable", cuda->devices > 0), cell_name("why_not", cuda->why_not),
+                cell_name("plugin", cuda->plugin_path), cell_name("driver", cuda->driver),
+                cell_name("runtime", cuda->runtime), cell_name("nccl", cuda->nccl),
+                cell_name("cudnn", cudnn));
+    printer_open(r, "devices", '[', false);
     for (int32_t i = 0; i < cuda->devices; i++)
         print_gpu(r, i, cuda->devices);
-    cli_close(r);
-    cli_close(r);
+    printer_close(r);
+    printer_close(r);
     if (cuda->plugin)
-        cli_print(r, "CUDA      %s, built for %s; driver for %s\nNCCL      %s\n", cuda->plugin_path,
-                  cuda->runtime, cuda->driver[0] != '\0' ? cuda->driver : "none",
-                  cuda->nccl[0] != '\0'
-                      ? cuda->nccl
-                      : "not found (libnccl.so.2): several GPUs need it; one GPU does not");
+        printer_text(r, "CUDA      %s, built for %s; driver for %s\nNCCL      %s\n",
+                     cuda->plugin_path, cuda->runtime,
+                     cuda->driver[0] != '\0' ? cuda->driver : "none",
+                     cuda->nccl[0] != '\0'
+                         ? cuda->nccl
+                         : "not found (libnccl.so.2): several GPUs need it; one GPU does not");
     if (cuda->plugin)
-        cli_print(r, "cuDNN     %s%s%s\n", cudnn, cudnn[0] != '\0' ? " " : "",
-                  why_not != NULL ? why_not : "(for run.attention)");
+        printer_text(r, "cuDNN     %s%s%s\n", cudnn, cudnn[0] != '\0' ? " " : "",
+                     why_not != NULL ? why_not : "(for run.attention)");
     print_link_pairs(r, found->gpu_pairs);
     if (network > 0)
-        cli_print(r,
-                  "network   RDMA ports of %.0f Gb/s together: NCCL has up to %d CTAs between "
-                  "nodes\n",
-                  network * 8e-9, (int)mics_nccl_read_ctas(1, network).inter);
-    CLI_ROW(r, cli_number("network_gb_per_s", network * 1e-9));
+        printer_text(r,
+                     "network   RDMA ports of %.0f Gb/s together: NCCL has up to %d CTAs between "
+                     "nodes\n",
+                     network * 8e-9, (int)mics_nccl_read_ctas(1, network).inter);
+    PRINTER_ROW(r, cell_number("network_gb_per_s", network * 1e-9));
 }
 
 // ---- the report ----
 
-static void print_kernels(const cli_report *r, const measure_machine *found)
+static void print_kernels(const printer *r, const measure_machine *found)
 {
-    cli_print(r, "kernels   %s", found->kernels);
+    printer_text(r, "kernels   %s", found->kernels);
     for (int32_t i = 0; i < found->other_kernel_count; i++)
-        cli_print(r, "%s%s", i == 0 ? " (also: " : ", ", found->other_kernels[i]);
-    cli_print(r, "%s\nGEMM      %s: %.0f GFLOP/s on one thread, %.0f on %d (fp32, %d x %d x %d)\n",
-              found->other_kernel_count > 0 ? ")" : "", found->gemm_library, found->gflops_one,
-              found->gflops_all, (int)found->machine.cores, (int)found->gemm_size,
-              (int)found->gemm_size, (int)found->gemm_size);
-    cli_print(r,
-              "          (OpenBLAS up to 0.3.21 takes newer Xeons for old ones and runs at a fifth "
-              "of their speed;\n           this program does not use OpenBLAS)\n");
+        printer_text(r, "%s%s", i == 0 ? " (also: " : ", ", found->other_kernels[i]);
+    printer_text(r,
+                 "%s\nGEMM      %s: %.0f GFLOP/s on one thread, %.0f on %d (fp32, %d x %d x %d)\n",
+                 found->other_kernel_count > 0 ? ")" : "", found->gemm_library, found->gflops_one,
+                 found->gflops_all, (int)found->machine.cores, (int)found->gemm_size,
+                 (int)found->gemm_size, (int)found->gemm_size);
+    printer_text(
+        r, "          (OpenBLAS up to 0.3.21 takes newer Xeons for old ones and runs at a fifth "
+           "of their speed;\n           this program does not use OpenBLAS)\n");
 }
 
 static double rounded(double value, double to)
@@ -120,47 +123,49 @@ static double rounded(double value, double to)
     return round(value * to) / to;
 }
 
-static void print_machine(cli_report *r, const measure_machine *found)
+static void print_machine(printer *r, const measure_machine *found)
 {
     const mics_machine *m = &found->machine;
-    cli_print(r, "mics      %s, %s, %s\n", MICS_VERSION, COMPILER, OPENMP);
-    CLI_ROW(r, cli_words("version", MICS_VERSION), cli_name("compiler", COMPILER),
-            cli_flag("openmp", OPENMP[0] == 'O'));
-    cli_print(r, "CPU       %s, %d core%s for this process; %s\n", m->cpu_name, (int)m->cores,
-              cli_plural(m->cores), m->isa);
-    cli_print(r, "memory    %s, %s available\n", cli_size((double)m->memory_total_bytes).text,
-              cli_size((double)m->memory_available_bytes).text);
-    CLI_ROW(r, cli_name("cpu", m->cpu_name), cli_name("isa", m->isa), cli_int("cores", m->cores),
-            cli_int("memory_total_bytes", (int64_t)m->memory_total_bytes),
-            cli_int("memory_available_bytes", (int64_t)m->memory_available_bytes));
+    printer_text(r, "mics      %s, %s, %s\n", MICS_VERSION, COMPILER, OPENMP);
+    PRINTER_ROW(r, cell_words("version", MICS_VERSION), cell_name("compiler", COMPILER),
+                cell_flag("openmp", OPENMP[0] == 'O'));
+    printer_text(r, "CPU       %s, %d core%s for this process; %s\n", m->cpu_name, (int)m->cores,
+                 text_plural(m->cores), m->isa);
+    printer_text(r, "memory    %s, %s available\n", text_size((double)m->memory_total_bytes).text,
+                 text_size((double)m->memory_available_bytes).text);
+    PRINTER_ROW(r, cell_name("cpu", m->cpu_name), cell_name("isa", m->isa),
+                cell_int("cores", m->cores),
+                cell_int("memory_total_bytes", (int64_t)m->memory_total_bytes),
+                cell_int("memory_available_bytes", (int64_t)m->memory_available_bytes));
     print_kernels(r, found);
-    CLI_ROW(r, cli_name("kernels", found->kernels), cli_name("matrix_library", found->gemm_library),
-            cli_number("gemm_gflops_one_thread", rounded(found->gflops_one, 10)),
-            cli_number("gemm_gflops_all_cores", rounded(found->gflops_all, 10)),
-            cli_number("cores_had", rounded(found->cores_had, 100)));
-    cli_print(r, "MPI       %s, %s\n", found->mpi != NULL ? found->mpi : "not in this build",
-              found->mpi_launched ? "under its launcher"
-                                  : "not under a launcher: ranks are threads");
-    CLI_ROW(r, cli_name("mpi", found->mpi), cli_flag("mpi_launched", found->mpi_launched));
+    PRINTER_ROW(r, cell_name("kernels", found->kernels),
+                cell_name("matrix_library", found->gemm_library),
+                cell_number("gemm_gflops_one_thread", rounded(found->gflops_one, 10)),
+                cell_number("gemm_gflops_all_cores", rounded(found->gflops_all, 10)),
+                cell_number("cores_had", rounded(found->cores_had, 100)));
+    printer_text(r, "MPI       %s, %s\n", found->mpi != NULL ? found->mpi : "not in this build",
+                 found->mpi_launched ? "under its launcher"
+                                     : "not under a launcher: ranks are threads");
+    PRINTER_ROW(r, cell_name("mpi", found->mpi), cell_flag("mpi_launched", found->mpi_launched));
     print_gpus(r, found);
-    cli_open(r, "advice", '[', false);
+    printer_open(r, "advice", '[', false);
     for (int32_t i = 0; i < found->advice_count; i++) {
-        cli_print(r, "advice    %s\n", found->advice[i]);
-        CLI_ROW(r, cli_words(NULL, found->advice[i]));
+        printer_text(r, "advice    %s\n", found->advice[i]);
+        PRINTER_ROW(r, cell_words(NULL, found->advice[i]));
     }
-    cli_close(r);
+    printer_close(r);
 }
 
 static mics_status run_doctor(cli_call *call)
 {
     measure_machine found;
-    cli_report report = {.digits = 9};
+    printer report = {.digits = 9};
     MICS_TRY(cli_parse(call, &report));
     call->running = true;
     MICS_TRY(measure_machine_read(call->memory, &found));
-    cli_open(&report, NULL, '{', false);
+    printer_open(&report, NULL, '{', false);
     print_machine(&report, &found);
-    cli_close(&report);
+    printer_close(&report);
     return MICS_OK;
 }
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics eval: loss and perplexity of a checkpoint on texts.
 #include "cli.h"
+#include "io/report/printer.h"
 #include "mics/run.h"
-#include "printer.h"
 #include <math.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static const cli_option flags[] = {
      AT(spec.text_field), 0, 0},
     {"sequence", CLI_INT, "N", "tokens of a window; default: as in training", AT(spec.sequence), 1,
      0},
-    CLI_JSON(eval_options),
+    CELL_JSON(eval_options),
     {"quiet", CLI_FLAG, NULL, "show no progress", AT(quiet), 0, 0},
 };
 
@@ -31,24 +31,24 @@ static void print_result(const mics_saved *saved, const mics_evaluation *evaluat
     const double loss = evaluation->loss, bits = loss / log(2);
     // Only where a token is a byte.
     const bool bytes = facts.tokenizer != NULL && strcmp(facts.tokenizer, "bytes") == 0;
-    cli_report r = {.json = json, .digits = 9};
-    cli_open(&r, NULL, '{', false);
-    cli_print(&r, "%s, step %lld\nloss %.6f, perplexity %.4f", facts.path, (long long)facts.step,
-              loss, exp(loss));
-    CLI_ROW(&r, cli_words("checkpoint", facts.path), cli_int("step", facts.step),
-            cli_int("sequence", evaluation->sequence), cli_int("tokens", evaluation->tokens),
-            cli_int("ranks", evaluation->ranks), cli_number("loss", loss),
-            cli_number("perplexity", exp(loss)));
+    printer r = {.json = json, .digits = 9};
+    printer_open(&r, NULL, '{', false);
+    printer_text(&r, "%s, step %lld\nloss %.6f, perplexity %.4f", facts.path, (long long)facts.step,
+                 loss, exp(loss));
+    PRINTER_ROW(&r, cell_words("checkpoint", facts.path), cell_int("step", facts.step),
+                cell_int("sequence", evaluation->sequence), cell_int("tokens", evaluation->tokens),
+                cell_int("ranks", evaluation->ranks), cell_number("loss", loss),
+                cell_number("perplexity", exp(loss)));
     if (bytes) {
-        cli_print(&r, ", %.4f bits per byte", bits);
-        CLI_ROW(&r, cli_number("bits_per_byte", bits));
+        printer_text(&r, ", %.4f bits per byte", bits);
+        PRINTER_ROW(&r, cell_number("bits_per_byte", bits));
     }
-    cli_print(&r, " over %lld %stokens in windows of %lld", (long long)evaluation->tokens,
-              facts.model->masked ? "hidden " : "", (long long)evaluation->sequence);
+    printer_text(&r, " over %lld %stokens in windows of %lld", (long long)evaluation->tokens,
+                 facts.model->masked ? "hidden " : "", (long long)evaluation->sequence);
     if (evaluation->ranks > 1)
-        cli_print(&r, ", by %d ranks", (int)evaluation->ranks);
-    cli_print(&r, "\n");
-    cli_close(&r);
+        printer_text(&r, ", by %d ranks", (int)evaluation->ranks);
+    printer_text(&r, "\n");
+    printer_close(&r);
 }
 
 // Every process opens the checkpoint; of their errors one is said (mics_saved_evaluate).

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics explain: what a run would be, without running anything.
 #include "cli.h"
+#include "io/report/printer.h"
 #include "mics/core/schedule.h"
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "mics/run.h"
-#include "printer.h"
 #include "run/settings.h"
 #include <string.h>
 
@@ -27,7 +27,7 @@ static const cli_option flags[] = {
     CLI_SOURCE,
     CLI_SETS,
     {"all-steps", CLI_FLAG, NULL, "print the whole schedule, however long", AT(all_steps), 0, 0},
-    CLI_JSON(explain_options),
+    CELL_JSON(explain_options),
 };
 
 // ---- the report ----
@@ -39,7 +39,7 @@ static int width_of(int width, const char *text, int max)
     return length > width ? (length < max ? length : max) : width;
 }
 
-static void print_keys(cli_report *r, const mics_run *run)
+static void print_keys(printer *r, const mics_run *run)
 {
     int keys = 0, values = 0, origins = 0;
     for (int32_t i = 0; i < mics_run_row_count(run); i++) {
@@ -48,45 +48,45 @@ static void print_keys(cli_report *r, const mics_run *run)
         values = width_of(values, row.value, 40);
         origins = width_of(origins, row.origin, 48);
     }
-    cli_print(r, "keys\n");
-    cli_open(r, "keys", '[', true);
+    printer_text(r, "keys\n");
+    printer_open(r, "keys", '[', true);
     for (int32_t i = 0; i < mics_run_row_count(run); i++) {
         const mics_run_row row = mics_run_row_at(run, i);
-        cli_print(r, "  %-*s  %-*s  %-*s  %s%s\n", keys, row.key, values, row.value, origins,
-                  row.origin, row.hint ? "no effect here: " : "", row.help);
+        printer_text(r, "  %-*s  %-*s  %-*s  %s%s\n", keys, row.key, values, row.value, origins,
+                     row.origin, row.hint ? "no effect here: " : "", row.help);
         // Values as text: long ones are cut, and then no JSON.
-        CLI_OBJECT(r, NULL, cli_words("key", row.key), cli_words("value", row.value),
-                   cli_words("origin", row.origin));
+        PRINTER_OBJECT(r, NULL, cell_words("key", row.key), cell_words("value", row.value),
+                       cell_words("origin", row.origin));
     }
-    cli_close(r);
+    printer_close(r);
 }
 
-static void print_model(cli_report *r, const mics_job *job)
+static void print_model(printer *r, const mics_job *job)
 {
     const mics_model *model = mics_job_model(job);
     const mics_job_facts facts = mics_job_facts_get(job);
     const int64_t params = mics_model_param_count(model);
-    cli_print(r, "\nmodel\n  %s, %lld parameters in %d units\n", model->architecture,
-              (long long)params, (int)model->unit_count);
-    CLI_ROW(r, cli_int("parameters", params));
-    cli_print(r, "\ndevice\n  %s, %s; %s\n", facts.device, facts.numbers, facts.device_why);
-    CLI_OBJECT(r, "device", cli_words("name", facts.device),
-               cli_words("precision", mics_run_precision_text(mics_job_run(job)->precision)),
-               cli_words("why", facts.device_why));
+    printer_text(r, "\nmodel\n  %s, %lld parameters in %d units\n", model->architecture,
+                 (long long)params, (int)model->unit_count);
+    PRINTER_ROW(r, cell_int("parameters", params));
+    printer_text(r, "\ndevice\n  %s, %s; %s\n", facts.device, facts.numbers, facts.device_why);
+    PRINTER_OBJECT(r, "device", cell_words("name", facts.device),
+                   cell_words("precision", mics_run_precision_text(mics_job_run(job)->precision)),
+                   cell_words("why", facts.device_why));
 }
 
 // Ranks of a group, as many as a line holds.
-static void print_group(const cli_report *r, mics_group group)
+static void print_group(const printer *r, mics_group group)
 {
     enum { SHOWN = 16 };
     for (int32_t i = 0; i < group.size && i < SHOWN; i++)
-        cli_print(r, "%s%d", i > 0 ? ", " : "", (int)mics_group_rank(group, i));
+        printer_text(r, "%s%d", i > 0 ? ", " : "", (int)mics_group_rank(group, i));
     if (group.size > SHOWN)
-        cli_print(r, ", ... %d", (int)mics_group_rank(group, group.size - 1));
+        printer_text(r, ", ... %d", (int)mics_group_rank(group, group.size - 1));
 }
 
 // The groups of several ranks that rank 0 is in; the others are alike, shifted.
-static void print_groups(const cli_report *r, const mics_mesh *mesh)
+static void print_groups(const printer *r, const mics_mesh *mesh)
 {
     for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++) {
         const mics_group_axis axis = (mics_group_axis)(i / MICS_SCOPES);
@@ -97,77 +97,78 @@ static void print_groups(const cli_report *r, const mics_mesh *mesh)
         if (group.size < 2 || !spread ||
             (part && group.size == mics_mesh_group(mesh, axis, MICS_SCOPE_WHOLE, 0).size))
             continue;
-        cli_print(r, "  %-30s %4d ranks: ", mics_group_text(axis, scope), (int)group.size);
+        printer_text(r, "  %-30s %4d ranks: ", mics_group_text(axis, scope), (int)group.size);
         print_group(r, group);
-        cli_print(r, " (of rank 0)\n");
+        printer_text(r, " (of rank 0)\n");
     }
 }
 
-static void print_mesh(cli_report *r, const mics_mesh *mesh)
+static void print_mesh(printer *r, const mics_mesh *mesh)
 {
     char name[64];
     const int32_t nodes = mesh->ranks / mesh->ranks_per_node;
     mics_mesh_name(mesh, name, sizeof name);
-    cli_print(r, "\nmesh\n  %d rank%s, %d node%s of %d: %s\n", (int)mesh->ranks,
-              cli_plural(mesh->ranks), (int)nodes, cli_plural(nodes), (int)mesh->ranks_per_node,
-              name);
-    CLI_OBJECT(r, "mesh", cli_int("ranks", mesh->ranks),
-               cli_int("ranks_per_node", mesh->ranks_per_node),
-               cli_int("params", mesh->sharding.params), cli_int("grads", mesh->sharding.grads),
-               cli_int("optimizer", mesh->sharding.optimizer), cli_words("name", name));
+    printer_text(r, "\nmesh\n  %d rank%s, %d node%s of %d: %s\n", (int)mesh->ranks,
+                 text_plural(mesh->ranks), (int)nodes, text_plural(nodes),
+                 (int)mesh->ranks_per_node, name);
+    PRINTER_OBJECT(
+        r, "mesh", cell_int("ranks", mesh->ranks), cell_int("ranks_per_node", mesh->ranks_per_node),
+        cell_int("params", mesh->sharding.params), cell_int("grads", mesh->sharding.grads),
+        cell_int("optimizer", mesh->sharding.optimizer), cell_words("name", name));
     print_groups(r, mesh);
 }
 
-static void print_replicas(cli_report *r, const mics_job *job)
+static void print_replicas(printer *r, const mics_job *job)
 {
     const mics_replicas replicas = mics_mesh_replicas(&mics_job_schedule(job)->spec.mesh);
     char text[320];
-    cli_print(r, "\nreplicas\n  %s\n", cli_replicas_text(job, text, sizeof text));
-    CLI_OBJECT(r, "replicas", cli_int("params", replicas.params), cli_int("grads", replicas.grads),
-               cli_int("optimizer", replicas.optimizer),
-               cli_flag("compares_params", replicas.compares_params),
-               cli_flag("compares_optimizer", replicas.compares_optimizer),
-               cli_int("every", mics_job_run(job)->check_replicas_every));
+    printer_text(r, "\nreplicas\n  %s\n", cli_replicas_text(job, text, sizeof text));
+    PRINTER_OBJECT(r, "replicas", cell_int("params", replicas.params),
+                   cell_int("grads", replicas.grads), cell_int("optimizer", replicas.optimizer),
+                   cell_flag("compares_params", replicas.compares_params),
+                   cell_flag("compares_optimizer", replicas.compares_optimizer),
+                   cell_int("every", mics_job_run(job)->check_replicas_every));
 }
 
 // A line of the memory, unless it is `hidden` from people.
-static void print_share(cli_report *r, const char *key, const char *what, size_t bytes, bool hidden)
+static void print_share(printer *r, const char *key, const char *what, size_t bytes, bool hidden)
 {
     const char *heading = hidden ? NULL : "";
-    CLI_ROW(r, CLI_SHOWN(-31, heading, "  %s", what),
-            CLI_SHOWN(13, heading, "%s ", cli_size((double)bytes).text),
-            cli_column(cli_int(key, (int64_t)bytes), 19, heading, "%zu B\n", bytes));
+    PRINTER_ROW(r, CELL_SHOWN(-31, heading, "  %s", what),
+                CELL_SHOWN(13, heading, "%s ", text_size((double)bytes).text),
+                cell_column(cell_int(key, (int64_t)bytes), 19, heading, "%zu B\n", bytes));
 }
 
-static void print_limit(const cli_report *r, const mics_job *job)
+static void print_limit(const printer *r, const mics_job *job)
 {
     const mics_job_facts facts = mics_job_facts_get(job);
     if (facts.limit_bytes == SIZE_MAX)
-        cli_print(r, "  there is no GPU here that says what a rank may use; run.memory_limit says "
+        printer_text(r,
+                     "  there is no GPU here that says what a rank may use; run.memory_limit says "
                      "it\n");
     else
-        cli_print(r, "  %s: a rank may use %s%s\n",
-                  mics_job_schedule(job)->ledger.total <= facts.limit_bytes ? "fits"
-                                                                            : "DOES NOT FIT",
-                  cli_size((double)facts.limit_bytes).text,
-                  facts.limit_is_set  ? " (run.memory_limit)"
-                  : facts.accelerator ? ", its share of what this machine's GPUs have"
-                                      : ", its share of what this machine has available");
+        printer_text(r, "  %s: a rank may use %s%s\n",
+                     mics_job_schedule(job)->ledger.total <= facts.limit_bytes ? "fits"
+                                                                               : "DOES NOT FIT",
+                     text_size((double)facts.limit_bytes).text,
+                     facts.limit_is_set  ? " (run.memory_limit)"
+                     : facts.accelerator ? ", its share of what this machine's GPUs have"
+                                         : ", its share of what this machine has available");
 }
 
-static void print_memory(cli_report *r, const mics_job *job)
+static void print_memory(printer *r, const mics_job *job)
 {
     const mics_memory_ledger *ledger = &mics_job_schedule(job)->ledger;
     const mics_job_facts facts = mics_job_facts_get(job);
-    cli_print(r, "\nmemory of a rank\n");
-    cli_open(r, "memory_bytes", '{', false);
+    printer_text(r, "\nmemory of a rank\n");
+    printer_open(r, "memory_bytes", '{', false);
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         const char *name = mics_memory_tag_text((mics_memory_tag)tag);
         if (!r->json || tag != MICS_MEM_HOST)
             print_share(r, name, name, ledger->bytes[tag], ledger->bytes[tag] == 0);
     }
     print_share(r, "total", "in all", ledger->total, false);
-    cli_close(r);
+    printer_close(r);
     print_share(r, "host_copy_bytes", "host, to load and save", facts.host_copy_bytes,
                 facts.host_copy_bytes == 0);
     print_share(r, "node_memory_bytes", "host, copies in node memory", facts.node_memory_bytes,
@@ -177,51 +178,52 @@ static void print_memory(cli_report *r, const mics_job *job)
     print_limit(r, job);
 }
 
-static void print_operation(cli_report *r, const mics_operation *row)
+static void print_operation(printer *r, const mics_operation *row)
 {
     const char *kind = mics_step_text(row->kind, MICS_STAGE_WHOLE);
     const char *dtype = mics_comm_dtype_text(row->dtype);
     const char *group = mics_group_text(row->axis, MICS_SCOPE_WHOLE);
-    cli_print(r, "  %-15s  %-9s  %-5s  %-20s  %d unit%s of %lld%s elements\n", kind, row->algorithm,
-              dtype, group, (int)row->units, cli_plural(row->units), (long long)row->min_elems,
-              row->max_elems > row->min_elems
-                  ? cli_word_of(" to %lld", (long long)row->max_elems).text
-                  : "");
-    CLI_OBJECT(r, NULL, cli_words("kind", kind), cli_words("algorithm", row->algorithm),
-               cli_words("dtype", dtype), cli_words("group", group), cli_int("units", row->units),
-               cli_int("min_elems", row->min_elems), cli_int("max_elems", row->max_elems));
+    printer_text(
+        r, "  %-15s  %-9s  %-5s  %-20s  %d unit%s of %lld%s elements\n", kind, row->algorithm,
+        dtype, group, (int)row->units, text_plural(row->units), (long long)row->min_elems,
+        row->max_elems > row->min_elems ? text_of(" to %lld", (long long)row->max_elems).text : "");
+    PRINTER_OBJECT(r, NULL, cell_words("kind", kind), cell_words("algorithm", row->algorithm),
+                   cell_words("dtype", dtype), cell_words("group", group),
+                   cell_int("units", row->units), cell_int("min_elems", row->min_elems),
+                   cell_int("max_elems", row->max_elems));
 }
 
-static void print_operations(cli_report *r, const mics_schedule *schedule,
-                             const mics_operations *all)
+static void print_operations(printer *r, const mics_schedule *schedule, const mics_operations *all)
 {
-    cli_print(r, all->count > 0 ? "\ncollectives over units\n" : "");
-    cli_open(r, "collectives", '[', true);
+    printer_text(r, all->count > 0 ? "\ncollectives over units\n" : "");
+    printer_open(r, "collectives", '[', true);
     for (int32_t i = 0; i < all->count; i++)
         print_operation(r, &all->rows[i]);
-    cli_close(r);
+    printer_close(r);
     if (all->count > 0 && all->whole_units > 0)
-        cli_print(r,
-                  "  %d unit%s of %lld elements in all stay%s whole on every rank, being smaller "
-                  "than run.param_persistence_threshold %lld\n",
-                  (int)all->whole_units, cli_plural(all->whole_units), (long long)all->whole_elems,
-                  all->whole_units == 1 ? "s" : "",
-                  (long long)schedule->spec.param_persistence_threshold);
-    CLI_OBJECT(r, "whole", cli_int("units", all->whole_units), cli_int("elems", all->whole_elems));
+        printer_text(
+            r,
+            "  %d unit%s of %lld elements in all stay%s whole on every rank, being smaller "
+            "than run.param_persistence_threshold %lld\n",
+            (int)all->whole_units, text_plural(all->whole_units), (long long)all->whole_elems,
+            all->whole_units == 1 ? "s" : "",
+            (long long)schedule->spec.param_persistence_threshold);
+    PRINTER_OBJECT(r, "whole", cell_int("units", all->whole_units),
+                   cell_int("elems", all->whole_elems));
 }
 
-static void print_sent(cli_report *r, const char *key, const char *what, mics_bytes bytes)
+static void print_sent(printer *r, const char *key, const char *what, mics_bytes bytes)
 {
-    cli_print(r, "  %-28s %14s %14s\n", what, cli_size((double)bytes.intra).text,
-              cli_size((double)bytes.inter).text);
-    CLI_OBJECT(r, key, cli_int("intra", bytes.intra), cli_int("inter", bytes.inter));
+    printer_text(r, "  %-28s %14s %14s\n", what, text_size((double)bytes.intra).text,
+                 text_size((double)bytes.inter).text);
+    PRINTER_OBJECT(r, key, cell_int("intra", bytes.intra), cell_int("inter", bytes.inter));
 }
 
-static void print_bytes(cli_report *r, const mics_schedule *schedule)
+static void print_bytes(printer *r, const mics_schedule *schedule)
 {
-    cli_print(r, "\nbytes sent in a step, all ranks together\n  %-28s %14s %14s\n", "",
-              "intra-node", "inter-node");
-    cli_open(r, "sent_bytes", '{', false);
+    printer_text(r, "\nbytes sent in a step, all ranks together\n  %-28s %14s %14s\n", "",
+                 "intra-node", "inter-node");
+    printer_open(r, "sent_bytes", '{', false);
     for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
         const mics_step_kind kind = (mics_step_kind)(i / MICS_STAGES);
         const mics_step_stage stage = (mics_step_stage)(i % MICS_STAGES);
@@ -230,106 +232,110 @@ static void print_bytes(cli_report *r, const mics_schedule *schedule)
             print_sent(r, mics_step_text(kind, stage), mics_step_text(kind, stage), bytes);
     }
     print_sent(r, "all", "in all", mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN));
-    cli_close(r);
+    printer_close(r);
 }
 
 // What "auto" chose, where there was a choice.
-static void print_layered_choice(const cli_report *r, const mics_layered_choice *layered,
-                                 int32_t of)
+static void print_layered_choice(const printer *r, const mics_layered_choice *layered, int32_t of)
 {
-    cli_print(r, "\nlayered accumulation\n  %d of %d micro-steps (%s)\n", (int)layered->number,
-              (int)of, layered->why);
-    cli_print(r, "  %s between nodes, with one %s; %s more memory of a rank\n",
-              cli_size((double)layered->inter_bytes).text,
-              cli_size((double)layered->inter_bytes_of_one).text,
-              cli_size((double)layered->more_bytes).text);
-    cli_print(r, "  each further one takes %s; the state of a rank is %s\n",
-              cli_size((double)layered->each_bytes).text,
-              cli_size((double)layered->state_bytes).text);
+    printer_text(r, "\nlayered accumulation\n  %d of %d micro-steps (%s)\n", (int)layered->number,
+                 (int)of, layered->why);
+    printer_text(r, "  %s between nodes, with one %s; %s more memory of a rank\n",
+                 text_size((double)layered->inter_bytes).text,
+                 text_size((double)layered->inter_bytes_of_one).text,
+                 text_size((double)layered->more_bytes).text);
+    printer_text(r, "  each further one takes %s; the state of a rank is %s\n",
+                 text_size((double)layered->each_bytes).text,
+                 text_size((double)layered->state_bytes).text);
 }
 
-static void print_layered(cli_report *r, const mics_job *job)
+static void print_layered(printer *r, const mics_job *job)
 {
     const mics_layered_choice layered = mics_job_facts_get(job).layered;
     const mics_schedule_spec *spec = &mics_job_schedule(job)->spec;
     if (layered.automatic && spec->micro_steps > 1 && spec->mesh.ranks > spec->mesh.ranks_per_node)
         print_layered_choice(r, &layered, spec->micro_steps);
-    cli_open(r, "layered", '{', false);
-    CLI_ROW(r, cli_int("micro_steps", spec->layered_micro_steps), cli_int("of", spec->micro_steps));
+    printer_open(r, "layered", '{', false);
+    PRINTER_ROW(r, cell_int("micro_steps", spec->layered_micro_steps),
+                cell_int("of", spec->micro_steps));
     if (layered.automatic)
-        CLI_ROW(r, cli_words("why", layered.why), cli_int("sent_inter_bytes", layered.inter_bytes),
-                cli_int("sent_inter_bytes_of_one", layered.inter_bytes_of_one),
-                cli_int("more_memory_bytes", (int64_t)layered.more_bytes),
-                cli_int("each_bytes", (int64_t)layered.each_bytes),
-                cli_int("state_bytes", (int64_t)layered.state_bytes));
-    cli_close(r);
+        PRINTER_ROW(r, cell_words("why", layered.why),
+                    cell_int("sent_inter_bytes", layered.inter_bytes),
+                    cell_int("sent_inter_bytes_of_one", layered.inter_bytes_of_one),
+                    cell_int("more_memory_bytes", (int64_t)layered.more_bytes),
+                    cell_int("each_bytes", (int64_t)layered.each_bytes),
+                    cell_int("state_bytes", (int64_t)layered.state_bytes));
+    printer_close(r);
 }
 
 // What a step moves or computes.
-static cli_word work_word(const mics_step *step)
+static short_text work_word(const mics_step *step)
 {
     if (!mics_step_is_comm(step))
-        return cli_word_of("%.3g MFLOP", step->flops / 1e6);
+        return text_of("%.3g MFLOP", step->flops / 1e6);
     if (step->block_bytes == 0)
-        return cli_word_of("shared     ");
-    return cli_word_of("%s %s", cli_size((double)step->block_bytes).text,
-                       step->unit >= 0 ? mics_comm_dtype_text(step->dtype.sent) : "    ");
+        return text_of("shared     ");
+    return text_of("%s %s", text_size((double)step->block_bytes).text,
+                   step->unit >= 0 ? mics_comm_dtype_text(step->dtype.sent) : "    ");
 }
 
-static void print_step(cli_report *r, const mics_schedule *schedule, int32_t index)
+static void print_step(printer *r, const mics_schedule *schedule, int32_t index)
 {
     const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[index];
     const mics_unit *units = schedule->spec.model->units;
     const char *unit = step->unit >= 0 ? units[step->unit].name : "-";
-    const cli_word micro = cli_word_of(step->micro_step >= 0 ? "%d" : "-", (int)step->micro_step);
-    const cli_word members = cli_word_of(" +%d", (int)step->member_count - 1);
-    const cli_word name = cli_word_of("%s%s", unit, step->member_count > 0 ? members.text : "");
-    cli_print(r, "  %5d %-8s %-17s %-16s %5s %18s", (int)index, mics_stream_text(step->stream),
-              mics_step_text(step->kind, step->stage), name.text, micro.text, work_word(step).text);
+    const short_text micro = text_of(step->micro_step >= 0 ? "%d" : "-", (int)step->micro_step);
+    const short_text members = text_of(" +%d", (int)step->member_count - 1);
+    const short_text name = text_of("%s%s", unit, step->member_count > 0 ? members.text : "");
+    printer_text(r, "  %5d %-8s %-17s %-16s %5s %18s", (int)index, mics_stream_text(step->stream),
+                 mics_step_text(step->kind, step->stage), name.text, micro.text,
+                 work_word(step).text);
     for (int stream = 0; stream < MICS_STREAMS; stream++)
-        cli_print(r, step->wait[stream] >= 0 ? " %5d" : "     -", (int)step->wait[stream]);
-    cli_print(r, "\n");
+        printer_text(r, step->wait[stream] >= 0 ? " %5d" : "     -", (int)step->wait[stream]);
+    printer_text(r, "\n");
 }
 
-static void write_step(cli_report *r, const mics_schedule *schedule, const mics_step *step)
+static void write_step(printer *r, const mics_schedule *schedule, const mics_step *step)
 {
     int32_t count = 0;
     (void)mics_schedule_members(schedule, step, &count);
-    cli_open(r, NULL, '{', false);
-    CLI_ROW(r, cli_words("stream", mics_stream_text(step->stream)),
-            cli_words("kind", mics_step_text(step->kind, step->stage)), cli_int("unit", step->unit),
-            cli_int("units", count), cli_int("micro_step", step->micro_step),
-            cli_int("block_bytes", (int64_t)step->block_bytes),
-            cli_words("dtype", mics_comm_dtype_text(step->dtype.sent)));
+    printer_open(r, NULL, '{', false);
+    PRINTER_ROW(r, cell_words("stream", mics_stream_text(step->stream)),
+                cell_words("kind", mics_step_text(step->kind, step->stage)),
+                cell_int("unit", step->unit), cell_int("units", count),
+                cell_int("micro_step", step->micro_step),
+                cell_int("block_bytes", (int64_t)step->block_bytes),
+                cell_words("dtype", mics_comm_dtype_text(step->dtype.sent)));
     if (mics_step_is_comm(step))
-        CLI_ROW(r, cli_words("algorithm", mics_step_algorithm_text(step)));
-    CLI_ROW(r, cli_rounded("flops", step->flops));
-    cli_open(r, "wait", '[', false);
+        PRINTER_ROW(r, cell_words("algorithm", mics_step_algorithm_text(step)));
+    PRINTER_ROW(r, cell_rounded("flops", step->flops));
+    printer_open(r, "wait", '[', false);
     for (int stream = 0; stream < MICS_STREAMS; stream++)
-        CLI_ROW(r, cli_int(NULL, step->wait[stream]));
-    cli_close(r);
-    cli_close(r);
+        PRINTER_ROW(r, cell_int(NULL, step->wait[stream]));
+    printer_close(r);
+    printer_close(r);
 }
 
 // The text leaves out the middle of a long schedule, unless `all_steps`.
-static void print_steps(cli_report *r, const mics_schedule *schedule, bool all_steps)
+static void print_steps(printer *r, const mics_schedule *schedule, bool all_steps)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
     const int32_t last = list->count - STEPS_LAST;
-    cli_print(r,
-              "\nschedule of a step: %d entries, %.3g GFLOP a rank, on three streams at once: "
-              "compute, intra\n(intra-node collectives) and inter (inter-node); a step waits for "
-              "those named on each\n",
-              (int)list->count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9);
+    printer_text(
+        r,
+        "\nschedule of a step: %d entries, %.3g GFLOP a rank, on three streams at once: "
+        "compute, intra\n(intra-node collectives) and inter (inter-node); a step waits for "
+        "those named on each\n",
+        (int)list->count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9);
     if (schedule->spec.layered_micro_steps > 1)
-        cli_print(r, "  %d of %d micro-steps are layered\n",
-                  (int)schedule->spec.layered_micro_steps, (int)schedule->spec.micro_steps);
-    cli_print(r, "  %5s %-8s %-17s %-16s %5s %18s %17s\n", "", "stream", "kind", "unit", "micro",
-              "block or work", "waits for");
-    cli_open(r, "steps", '[', true);
+        printer_text(r, "  %d of %d micro-steps are layered\n",
+                     (int)schedule->spec.layered_micro_steps, (int)schedule->spec.micro_steps);
+    printer_text(r, "  %5s %-8s %-17s %-16s %5s %18s %17s\n", "", "stream", "kind", "unit", "micro",
+                 "block or work", "waits for");
+    printer_open(r, "steps", '[', true);
     for (int32_t i = 0; i < list->count; i++) {
         if (!r->json && !all_steps && i == STEPS_FIRST && last > i + 1) {
-            cli_print(r, "  ... %d more; --all-steps shows them\n", (int)(last - i));
+            printer_text(r, "  ... %d more; --all-steps shows them\n", (int)(last - i));
             i = last;
         }
         if (r->json)
@@ -337,17 +343,17 @@ static void print_steps(cli_report *r, const mics_schedule *schedule, bool all_s
         else
             print_step(r, schedule, i);
     }
-    cli_close(r);
+    printer_close(r);
 }
 
 static mics_status print_report(mics_memory *memory, const mics_job *job,
                                 const explain_options *options)
 {
     const mics_schedule *schedule = mics_job_schedule(job);
-    cli_report report = {.json = options->json};
+    printer report = {.json = options->json};
     mics_operations all;
     MICS_TRY(mics_schedule_operations(memory, schedule, &all));
-    cli_open(&report, NULL, '{', true);
+    printer_open(&report, NULL, '{', true);
     print_keys(&report, mics_job_run(job));
     print_model(&report, job);
     print_mesh(&report, &schedule->spec.mesh);
@@ -357,7 +363,7 @@ static mics_status print_report(mics_memory *memory, const mics_job *job,
     print_bytes(&report, schedule);
     print_layered(&report, job);
     print_steps(&report, schedule, options->all_steps);
-    cli_close(&report);
+    printer_close(&report);
     return MICS_OK;
 }
 
@@ -373,7 +379,7 @@ static mics_status check_fits(const mics_job *job)
     return mics_fail(MICS_ERR_MEMORY,
                      "the run does not fit: a rank needs %s and may use %s; mics train says what "
                      "would fit",
-                     cli_size(total).text, cli_size((double)limit).text);
+                     text_size(total).text, text_size((double)limit).text);
 }
 
 static mics_status run_explain(cli_call *call)

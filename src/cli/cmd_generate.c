@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics generate: text that continues a prompt.
 #include "cli.h"
+#include "io/report/printer.h"
 #include "mics/log.h"
 #include "mics/run.h"
-#include "printer.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,19 +174,19 @@ static void print_json(const mics_saved *saved, const kept_text *texts,
                        const generate_options *options, const mics_generated *generated)
 {
     const mics_saved_facts facts = mics_saved_facts_get(saved);
-    cli_report r = {.json = true, .digits = 9};
-    cli_open(&r, NULL, '{', false);
-    CLI_ROW(&r, cli_words("checkpoint", facts.path), cli_int("step", facts.step),
-            cli_words("prompt", options->prompt),
-            cli_int("prompt_tokens", generated->prompt_tokens),
-            cli_int("tokens", generated->tokens), cli_number("first_token_s", generated->first_s),
-            cli_number("other_tokens_s", generated->rest_s));
-    cli_open(&r, "texts", '[', false);
+    printer r = {.json = true, .digits = 9};
+    printer_open(&r, NULL, '{', false);
+    PRINTER_ROW(
+        &r, cell_words("checkpoint", facts.path), cell_int("step", facts.step),
+        cell_words("prompt", options->prompt), cell_int("prompt_tokens", generated->prompt_tokens),
+        cell_int("tokens", generated->tokens), cell_number("first_token_s", generated->first_s),
+        cell_number("other_tokens_s", generated->rest_s));
+    printer_open(&r, "texts", '[', false);
     for (int32_t i = 0; i < options->samples; i++)
-        CLI_OBJECT(&r, NULL, cli_int("seed", (int64_t)((uint64_t)options->seed + (uint64_t)i)),
-                   cli_bytes("text", texts[i].bytes, texts[i].count));
-    cli_close(&r);
-    cli_close(&r);
+        PRINTER_OBJECT(&r, NULL, cell_int("seed", (int64_t)((uint64_t)options->seed + (uint64_t)i)),
+                       cell_bytes("text", texts[i].bytes, texts[i].count));
+    printer_close(&r);
+    printer_close(&r);
 }
 
 // Several: one after the other, each under its seed.
@@ -267,24 +267,25 @@ static mics_status write_texts(cli_call *call, mics_saved *saved, generate_optio
 
 // ---- filling in ----
 
-static void print_choices(cli_report *r, const mics_fill_choice *choices, int32_t masks)
+static void print_choices(printer *r, const mics_fill_choice *choices, int32_t masks)
 {
-    cli_open(r, NULL, '{', false);
-    cli_open(r, "masks", '[', false);
+    printer_open(r, NULL, '{', false);
+    printer_open(r, "masks", '[', false);
     for (int32_t mask = 0; mask < masks; mask++) {
-        cli_open(r, NULL, '[', false);
+        printer_open(r, NULL, '[', false);
         if (masks > 1)
-            cli_print(r, "%smask %d\n", mask > 0 ? "\n" : "", (int)(mask + 1));
+            printer_text(r, "%smask %d\n", mask > 0 ? "\n" : "", (int)(mask + 1));
         for (int32_t i = 0; i < FILL_CHOICES; i++) {
             const mics_fill_choice *of = &choices[mask * FILL_CHOICES + i];
-            cli_print(r, "%8.4f  %s\n", of->probability, of->text);
-            CLI_OBJECT(r, NULL, cli_int("token", of->token),
-                       cli_number("probability", of->probability), cli_words("text", of->text));
+            printer_text(r, "%8.4f  %s\n", of->probability, of->text);
+            PRINTER_OBJECT(r, NULL, cell_int("token", of->token),
+                           cell_number("probability", of->probability),
+                           cell_words("text", of->text));
         }
-        cli_close(r);
+        printer_close(r);
     }
-    cli_close(r);
-    cli_close(r);
+    printer_close(r);
+    printer_close(r);
 }
 
 static mics_status fill(cli_call *call, const generate_options *options)
@@ -296,7 +297,7 @@ static mics_status fill(cli_call *call, const generate_options *options)
     if (status == MICS_OK)
         status = mics_saved_fill(saved, options->fill, FILL_CHOICES, options->sampling.threads,
                                  &choices, &masks);
-    cli_report r = {.json = options->json, .digits = 9};
+    printer r = {.json = options->json, .digits = 9};
     if (status == MICS_OK)
         print_choices(&r, choices, masks);
     mics_free(call->memory, choices);

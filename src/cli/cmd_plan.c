@@ -68,7 +68,7 @@ static const cli_option flags[] = {
     CLI_SOURCE,
     CLI_SETS,
     {"wide", CLI_FLAG, NULL, "tables of more than 120 columns, with every figure", AT(wide), 0, 0},
-    CLI_JSON(plan_options),
+    CELL_JSON(plan_options),
     {"quiet", CLI_FLAG, NULL, "show no progress", AT(quiet), 0, 0},
 };
 
@@ -87,14 +87,14 @@ static void take_losses(plan_options *options)
     losses->checkpoint_bytes_per_s = options->checkpoint_gb_per_s * 1e9;
 }
 
-static cli_report report_of(const plan_options *options)
+static printer report_of(const plan_options *options)
 {
-    return (cli_report){.json = options->json, .digits = 9};
+    return (printer){.json = options->json, .digits = 9};
 }
 
 static mics_status plan_once(const mics_plan *plan, const plan_options *options)
 {
-    cli_report report = report_of(options);
+    printer report = report_of(options);
     mics_plan_found found = {.planner = NULL};
     mics_status status = mics_plan_find(plan, plan->nodes, options->top, &found);
     if (status == MICS_OK)
@@ -112,7 +112,7 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
 static mics_status plan_sweep(const mics_plan *plan, const plan_options *options,
                               mics_progress **work)
 {
-    cli_report report = report_of(options);
+    printer report = report_of(options);
     mics_plan_sweep *sweep = NULL;
     mics_status status = mics_plan_sweep_open(plan, options->sweep, &sweep);
     cli_work_close(work);
@@ -128,7 +128,7 @@ static mics_status plan_sweep(const mics_plan *plan, const plan_options *options
 static mics_status compare_clusters(cli_call *call, const plan_options *options,
                                     mics_progress **work)
 {
-    cli_report report = report_of(options);
+    printer report = report_of(options);
     mics_plan_offers *offers = NULL;
     if (options->sweep != NULL)
         return mics_fail(MICS_ERR_INVALID, "--sweep is of one cluster; give one --cluster");
@@ -217,7 +217,7 @@ static mics_status run_plan(cli_call *call)
     MICS_TRY(check_losses(&options));
     take_losses(&options);
     if (options.list) {
-        cli_report report = report_of(&options);
+        printer report = report_of(&options);
         if (call->arguments.count > 0)
             return mics_fail(MICS_ERR_INVALID, "--list prints the whole catalogue; remove %s",
                              call->arguments.items[0]);

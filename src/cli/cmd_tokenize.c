@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "cli.h"
 #include "io/data/data.h"
-#include "printer.h"
+#include "io/report/printer.h"
 #include <unistd.h>
 
 typedef struct tokenize_options {
@@ -29,19 +29,19 @@ static const cli_option flags[] = {
     {"add-special-tokens", CLI_FLAG, NULL,
      "around each text, what the tokenizer.json's post_processor puts there, and no separator",
      AT(add_special_tokens), 0, 0},
-    CLI_JSON(tokenize_options),
+    CELL_JSON(tokenize_options),
     {"quiet", CLI_FLAG, NULL, "print nothing but warnings and errors, and show no progress",
      AT(quiet), 0, 0},
 };
 
 static void print_result(const tokenize_options *options, int64_t tokens, int32_t vocab)
 {
-    cli_report r = {.json = options->json};
+    printer r = {.json = options->json};
     if (!options->quiet)
-        cli_print(&r, "%s: %lld tokens, vocabulary %d\n", options->out, (long long)tokens,
-                  (int)vocab);
-    CLI_OBJECT(&r, NULL, cli_words("shard", options->out), cli_int("tokens", tokens),
-               cli_int("vocabulary", vocab), cli_words("tokenizer", options->tokenizer));
+        printer_text(&r, "%s: %lld tokens, vocabulary %d\n", options->out, (long long)tokens,
+                     (int)vocab);
+    PRINTER_OBJECT(&r, NULL, cell_words("shard", options->out), cell_int("tokens", tokens),
+                   cell_int("vocabulary", vocab), cell_words("tokenizer", options->tokenizer));
 }
 
 static mics_status tokenize(cli_call *call, tokenize_options *options)

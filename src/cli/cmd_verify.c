@@ -3,13 +3,13 @@
 // mics verify: every checksum and invariant of a checkpoint, or of all of a run's.
 #include "base/clock.h"
 #include "cli.h"
+#include "io/report/printer.h"
 #include "mics/run.h"
-#include "printer.h"
 
 static const double PROGRESS_EVERY_US = 5e6;
 
 typedef struct verify_options {
-    cli_report report;
+    printer report;
     bool quiet;
     double shown_us; // when progress was shown last
 } verify_options;
@@ -24,20 +24,20 @@ static const cli_option flags[] = {
 enum { DEPTH_OF_ITEMS = 2 };
 
 // In JSON the problems of an item come before it, so they open the object that it ends.
-static void begin_item(cli_report *r)
+static void begin_item(printer *r)
 {
     if (r->depth > DEPTH_OF_ITEMS)
         return;
-    cli_open(r, NULL, '{', false);
-    cli_open(r, "problems", '[', false);
+    printer_open(r, NULL, '{', false);
+    printer_open(r, "problems", '[', false);
 }
 
 static void print_problem(void *ctx, const char *line)
 {
-    cli_report *r = &((verify_options *)ctx)->report;
-    cli_print(r, "%s\n", line);
+    printer *r = &((verify_options *)ctx)->report;
+    printer_text(r, "%s\n", line);
     begin_item(r);
-    CLI_ROW(r, cli_words(NULL, line));
+    PRINTER_ROW(r, cell_words(NULL, line));
 }
 
 static void show_progress(void *ctx, const char *path, int64_t done, int64_t bytes)
@@ -47,58 +47,58 @@ static void show_progress(void *ctx, const char *path, int64_t done, int64_t byt
     if (now_us - print->shown_us < PROGRESS_EVERY_US)
         return;
     print->shown_us = now_us;
-    mics_log(MICS_LOG_INFO, "verifying %s: %s of %s", path, cli_size((double)done).text,
-             cli_size((double)bytes).text);
+    mics_log(MICS_LOG_INFO, "verifying %s: %s of %s", path, text_size((double)done).text,
+             text_size((double)bytes).text);
 }
 
-static void print_item_line(const cli_report *r, const mics_verified *what)
+static void print_item_line(const printer *r, const mics_verified *what)
 {
-    cli_print(r, "%s: ", what->path);
+    printer_text(r, "%s: ", what->path);
     if (what->problems > 0)
-        cli_print(r, "%lld problem%s\n", (long long)what->problems, cli_plural(what->problems));
+        printer_text(r, "%lld problem%s\n", (long long)what->problems, text_plural(what->problems));
     else if (what->step >= 0)
-        cli_print(r, "good: step %lld, %d files, %s\n", (long long)what->step, (int)what->files,
-                  cli_size((double)what->bytes).text);
+        printer_text(r, "good: step %lld, %d files, %s\n", (long long)what->step, (int)what->files,
+                     text_size((double)what->bytes).text);
     else if (what->lines > 0)
-        cli_print(r, "good: %lld lines\n", (long long)what->lines);
+        printer_text(r, "good: %lld lines\n", (long long)what->lines);
     else
-        cli_print(r, "good\n");
+        printer_text(r, "good\n");
 }
 
 static void print_item(void *ctx, const mics_verified *what)
 {
     verify_options *print = ctx;
-    cli_report *r = &print->report;
+    printer *r = &print->report;
     if (!print->quiet || what->problems > 0)
         print_item_line(r, what);
     begin_item(r);
-    cli_close(r);
-    CLI_ROW(r, cli_words("path", what->path));
+    printer_close(r);
+    PRINTER_ROW(r, cell_words("path", what->path));
     if (what->step >= 0)
-        CLI_ROW(r, cli_int("step", what->step));
-    CLI_ROW(r, cli_int("files", what->files), cli_int("bytes", what->bytes),
-            cli_flag("good", what->problems == 0));
-    cli_close(r);
+        PRINTER_ROW(r, cell_int("step", what->step));
+    PRINTER_ROW(r, cell_int("files", what->files), cell_int("bytes", what->bytes),
+                cell_flag("good", what->problems == 0));
+    printer_close(r);
 }
 
 static mics_status run_verify(cli_call *call)
 {
     verify_options print = {.shown_us = mics_clock_us()};
-    cli_report *r = &print.report;
+    printer *r = &print.report;
     const mics_verify_listener listener = {print_problem, show_progress, &print};
     mics_verification found = {0};
     MICS_TRY(cli_parse(call, &print));
     const char *path = call->arguments.items[0];
     cli_log_quiet(print.quiet);
-    cli_open(r, NULL, '{', false);
-    cli_open(r, "items", '[', false);
+    printer_open(r, NULL, '{', false);
+    printer_open(r, "items", '[', false);
     const mics_status status = mics_verify(call->memory, path, &listener, print_item, &found);
     while (r->depth > 1) // an item that a failure cut short
-        cli_close(r);
-    CLI_ROW(r, cli_int("checkpoints", found.checkpoints), cli_int("good_checkpoints", found.good),
-            cli_int("bytes", found.bytes),
-            cli_flag("good", status == MICS_OK && found.problems == 0));
-    cli_close(r);
+        printer_close(r);
+    PRINTER_ROW(r, cell_int("checkpoints", found.checkpoints),
+                cell_int("good_checkpoints", found.good), cell_int("bytes", found.bytes),
+                cell_flag("good", status == MICS_OK && found.problems == 0));
+    printer_close(r);
     MICS_TRY(status);
     if (found.problems == 0)
         return MICS_OK;
@@ -106,7 +106,7 @@ static mics_status run_verify(cli_call *call)
     return mics_fail(MICS_ERR_FORMAT,
                      "%s: %lld problem%s; %d of %d checkpoints are good; restore what is named "
                      "above (--resume auto passes damaged checkpoints over)",
-                     path, (long long)found.problems, cli_plural(found.problems), (int)found.good,
+                     path, (long long)found.problems, text_plural(found.problems), (int)found.good,
                      (int)found.checkpoints);
 }
 

@@ -11,102 +11,104 @@ enum { MAX_ROWS = 128, REASON_INDENT = 12 };
 // ---- an entry ----
 
 // Milliseconds, in a column where they have a heading.
-static cli_cell ms(const char *key, const char *heading, double us)
+static report_cell ms(const char *key, const char *heading, double us)
 {
-    return cli_column(key != NULL ? cli_number(key, us * 1e-3) : (cli_cell){.kind = CLI_TEXT_ALONE},
-                      9, heading, us < 99.95e3 ? "%.2f" : "%.0f", us * 1e-3);
+    return cell_column(key != NULL ? cell_number(key, us * 1e-3) : (report_cell){.kind = CELL_TEXT},
+                       9, heading, us < 99.95e3 ? "%.2f" : "%.0f", us * 1e-3);
 }
 
-static void print_times(cli_report *r, const mics_plan_entry *e, bool wide)
+static void print_times(printer *r, const mics_plan_entry *e, bool wide)
 {
     const double other_us = wide ? e->exposed_all_to_all_us + e->exposed_other_us : e->update_us;
-    CLI_ROW(r, ms("step_ms", "step ms", e->step_us), ms("compute_ms", "compute", e->compute_us),
-            ms("exposed_comm_ms", wide ? NULL : "comm", e->exposed_us),
-            ms("exposed_param_sync_ms", NULL, e->exposed_param_sync_us),
-            ms("exposed_gather_ms", NULL, e->exposed_gather_us),
-            ms(NULL, wide ? "gather" : NULL, e->exposed_param_sync_us + e->exposed_gather_us),
-            ms("exposed_reduce_ms", wide ? "reduce" : NULL, e->exposed_reduce_us),
-            ms("exposed_second_hop_ms", wide ? "2nd hop" : NULL, e->exposed_second_hop_us),
-            ms("update_ms", wide ? "update" : NULL, e->update_us));
+    PRINTER_ROW(r, ms("step_ms", "step ms", e->step_us), ms("compute_ms", "compute", e->compute_us),
+                ms("exposed_comm_ms", wide ? NULL : "comm", e->exposed_us),
+                ms("exposed_param_sync_ms", NULL, e->exposed_param_sync_us),
+                ms("exposed_gather_ms", NULL, e->exposed_gather_us),
+                ms(NULL, wide ? "gather" : NULL, e->exposed_param_sync_us + e->exposed_gather_us),
+                ms("exposed_reduce_ms", wide ? "reduce" : NULL, e->exposed_reduce_us),
+                ms("exposed_second_hop_ms", wide ? "2nd hop" : NULL, e->exposed_second_hop_us),
+                ms("update_ms", wide ? "update" : NULL, e->update_us));
     if (e->choice.experts > 1)
-        CLI_ROW(r, ms("exposed_all_to_all_ms", NULL, e->exposed_all_to_all_us));
-    CLI_ROW(r, ms("exposed_other_ms", NULL, e->exposed_other_us),
-            ms("overhead_ms", NULL, e->overhead_us), ms(NULL, "other", other_us + e->overhead_us));
+        PRINTER_ROW(r, ms("exposed_all_to_all_ms", NULL, e->exposed_all_to_all_us));
+    PRINTER_ROW(r, ms("exposed_other_ms", NULL, e->exposed_other_us),
+                ms("overhead_ms", NULL, e->overhead_us),
+                ms(NULL, "other", other_us + e->overhead_us));
 }
 
-static void print_rates(cli_report *r, const mics_plan *plan, const mics_plan_entry *e, bool wide)
+static void print_rates(printer *r, const mics_plan *plan, const mics_plan_entry *e, bool wide)
 {
     const bool priced = plan->cluster.usd_per_node_hour > 0;
     const bool rated = e->fits || wide || r->headings; // else there is no speed, nor price
-    CLI_ROW(r,
-            cli_column(cli_number("tflops_per_gpu", e->tflops_per_gpu), 8, wide ? "TFLOP/s" : NULL,
-                       "%.1f", e->tflops_per_gpu),
-            cli_column(cli_number("hardware_tflops_per_gpu", e->hardware_tflops_per_gpu), 7,
-                       wide ? "hw" : NULL, "%.1f", e->hardware_tflops_per_gpu),
-            cli_column(cli_number("mfu", e->mfu), 7, "MFU % ", "%.1f ", 100 * e->mfu),
-            cli_column(cli_number("tokens_per_s", e->tokens_per_s), 10, rated ? "tokens/s" : NULL,
-                       "%s", cli_plan_rate(e->tokens_per_s).text),
-            cli_column(cli_number("usd_per_gtoken", priced ? e->usd_per_gtoken : NAN), 10,
-                       rated ? "USD/Gtok" : NULL, "%s",
-                       priced ? cli_plan_rate(e->usd_per_gtoken).text : "-"));
+    PRINTER_ROW(r,
+                cell_column(cell_number("tflops_per_gpu", e->tflops_per_gpu), 8,
+                            wide ? "TFLOP/s" : NULL, "%.1f", e->tflops_per_gpu),
+                cell_column(cell_number("hardware_tflops_per_gpu", e->hardware_tflops_per_gpu), 7,
+                            wide ? "hw" : NULL, "%.1f", e->hardware_tflops_per_gpu),
+                cell_column(cell_number("mfu", e->mfu), 7, "MFU % ", "%.1f ", 100 * e->mfu),
+                cell_column(cell_number("tokens_per_s", e->tokens_per_s), 10,
+                            rated ? "tokens/s" : NULL, "%s", cli_plan_rate(e->tokens_per_s).text),
+                cell_column(cell_number("usd_per_gtoken", priced ? e->usd_per_gtoken : NAN), 10,
+                            rated ? "USD/Gtok" : NULL, "%s",
+                            priced ? cli_plan_rate(e->usd_per_gtoken).text : "-"));
     if (!e->fits && !r->headings)
-        cli_print(r, wide ? "%14s" : "%20s", "does not fit");
+        printer_text(r, wide ? "%14s" : "%20s", "does not fit");
 }
 
-static cli_cell gib(const char *heading, double bytes)
+static report_cell gib(const char *heading, double bytes)
 {
-    return CLI_SHOWN(9, heading, "%.2f", bytes / (1 << 30));
+    return CELL_SHOWN(9, heading, "%.2f", bytes / (1 << 30));
 }
 
 // Gather slots and the like are small beside the rest and stand together.
-static void print_memory(cli_report *r, const mics_plan_entry *e)
+static void print_memory(printer *r, const mics_plan_entry *e)
 {
     const size_t *bytes = e->memory.bytes;
     const size_t buffers = bytes[MICS_MEM_WORKSPACE] + bytes[MICS_MEM_COMM] +
                            bytes[MICS_MEM_MESSAGES] + bytes[MICS_MEM_DATA] + bytes[MICS_MEM_NODE];
-    CLI_ROW(r, cli_int("memory_bytes", (int64_t)e->memory.total));
-    cli_open(r, "memory", '{', false);
+    PRINTER_ROW(r, cell_int("memory_bytes", (int64_t)e->memory.total));
+    printer_open(r, "memory", '{', false);
     for (int tag = 0; r->json && tag < MICS_MEM_TAGS; tag++) {
         if (tag != MICS_MEM_HOST)
-            CLI_ROW(r, cli_int(mics_memory_tag_text((mics_memory_tag)tag), (int64_t)bytes[tag]));
+            PRINTER_ROW(r,
+                        cell_int(mics_memory_tag_text((mics_memory_tag)tag), (int64_t)bytes[tag]));
     }
-    CLI_ROW(r, gib("params", (double)bytes[MICS_MEM_PARAMS]),
-            gib("grads", (double)bytes[MICS_MEM_GRADS]),
-            gib("optim.", (double)bytes[MICS_MEM_OPTIMIZER]),
-            gib("slots", (double)(bytes[MICS_MEM_GATHER] + bytes[MICS_MEM_REDUCE])),
-            gib("activ.", (double)bytes[MICS_MEM_ACTIVATIONS]), gib("buffers", (double)buffers),
-            gib("total", (double)e->memory.total), gib("reserve", e->reserve_bytes),
-            cli_rounded("reserve", e->reserve_bytes));
-    cli_close(r);
-    CLI_ROW(r, gib(r->headings ? NULL : "", fabs(e->spare_bytes)),
-            cli_rounded("spare_bytes", e->spare_bytes));
+    PRINTER_ROW(r, gib("params", (double)bytes[MICS_MEM_PARAMS]),
+                gib("grads", (double)bytes[MICS_MEM_GRADS]),
+                gib("optim.", (double)bytes[MICS_MEM_OPTIMIZER]),
+                gib("slots", (double)(bytes[MICS_MEM_GATHER] + bytes[MICS_MEM_REDUCE])),
+                gib("activ.", (double)bytes[MICS_MEM_ACTIVATIONS]), gib("buffers", (double)buffers),
+                gib("total", (double)e->memory.total), gib("reserve", e->reserve_bytes),
+                cell_rounded("reserve", e->reserve_bytes));
+    printer_close(r);
+    PRINTER_ROW(r, gib(r->headings ? NULL : "", fabs(e->spare_bytes)),
+                cell_rounded("spare_bytes", e->spare_bytes));
     if (!r->headings)
-        cli_print(r, e->fits ? " to spare" : " MISSING");
+        printer_text(r, e->fits ? " to spare" : " MISSING");
 }
 
-void cli_plan_entry(cli_report *r, const char *key, const mics_plan *plan,
+void cli_plan_entry(printer *r, const char *key, const mics_plan *plan,
                     const mics_plan_entry *entry)
 {
     if (entry == NULL) {
-        CLI_ROW(r, cli_null(key));
+        PRINTER_ROW(r, cell_null(key));
         return;
     }
-    cli_open(r, key, '{', false);
+    printer_open(r, key, '{', false);
     cli_plan_choice(r, entry);
-    CLI_ROW(r, cli_flag("fits", entry->fits));
+    PRINTER_ROW(r, cell_flag("fits", entry->fits));
     print_memory(r, entry);
     print_times(r, entry, false);
     print_rates(r, plan, entry, false);
-    CLI_ROW(r, cli_int("sent_intra_bytes", entry->sent.intra),
-            cli_int("sent_inter_bytes", entry->sent.inter), cli_words("why", entry->why));
-    cli_close(r);
+    PRINTER_ROW(r, cell_int("sent_intra_bytes", entry->sent.intra),
+                cell_int("sent_inter_bytes", entry->sent.inter), cell_words("why", entry->why));
+    printer_close(r);
 }
 
 // ---- tables ----
 
 // A line of the tables, and what it is in JSON.
 typedef struct row {
-    cli_word label;               // "": in JSON alone
+    short_text label;             // "": in JSON alone
     const char *key;              // NULL in a list
     const mics_plan_entry *entry; // NULL: there is none
 } row;
@@ -120,13 +122,13 @@ static void add_row(rows *all, const char *label, const char *key, const mics_pl
 {
     if (all->count == MAX_ROWS)
         return;
-    all->items[all->count++] = (row){cli_word_of("%s", label), key, entry};
+    all->items[all->count++] = (row){text_of("%s", label), key, entry};
 }
 
 static void list_rows(const mics_plan_found *found, rows *all)
 {
     for (int32_t i = 0; i < found->result->count; i++)
-        add_row(all, cli_word_of("%d", (int)i + 1).text, NULL, &found->result->entries[i]);
+        add_row(all, text_of("%d", (int)i + 1).text, NULL, &found->result->entries[i]);
     all->plans = all->count;
     for (int b = 0; b < MICS_PLAN_BASELINES; b++) {
         const char *name = mics_plan_baseline_text((mics_plan_baseline)b);
@@ -139,19 +141,19 @@ static void list_rows(const mics_plan_found *found, rows *all)
             found->result->has_faster ? &found->result->faster : NULL);
 }
 
-static void write_rows(cli_report *r, const mics_plan *plan, const mics_plan_found *found,
+static void write_rows(printer *r, const mics_plan *plan, const mics_plan_found *found,
                        const rows *all)
 {
     const int32_t baselines_end = all->plans + MICS_PLAN_BASELINES;
     const mics_plan_entry *faster = mics_plan_faster_baseline(found);
-    cli_open(r, "plans", '[', true);
+    printer_open(r, "plans", '[', true);
     for (int32_t i = 0; i < all->count; i++) {
         if (i == all->plans) {
-            cli_close(r);
-            cli_open(r, "baselines", '{', true);
+            printer_close(r);
+            printer_open(r, "baselines", '{', true);
         } else if (i == baselines_end) {
-            cli_close(r);
-            CLI_ROW(r, cli_words("faster_baseline", faster != NULL ? faster->name : NULL));
+            printer_close(r);
+            PRINTER_ROW(r, cell_words("faster_baseline", faster != NULL ? faster->name : NULL));
         }
         const mics_plan_entry *entry = all->items[i].entry; // of megatron perhaps without a cut
         cli_plan_entry(r, all->items[i].key, plan,
@@ -164,13 +166,13 @@ typedef struct table {
     bool memory, wide;
 } table;
 
-static void print_line(cli_report *r, const table *t, const row *line)
+static void print_line(printer *r, const table *t, const row *line)
 {
     const mics_plan_entry *e = line->entry;
-    CLI_ROW(r, CLI_SHOWN(-10, "", "%s ", line->label.text),
-            CLI_SHOWN(-17, t->memory ? "" : "P|G|O", "%s ", cli_plan_degrees(e).text));
+    PRINTER_ROW(r, CELL_SHOWN(-10, "", "%s ", line->label.text),
+                CELL_SHOWN(-17, t->memory ? "" : "P|G|O", "%s ", cli_plan_degrees(e).text));
     if (e->choice.micro_batch == 0 && !r->headings) {
-        cli_print(r, "%s\n", e->why);
+        printer_text(r, "%s\n", e->why);
         return;
     }
     if (t->memory) {
@@ -180,10 +182,10 @@ static void print_line(cli_report *r, const table *t, const row *line)
         print_times(r, e, t->wide);
         print_rates(r, t->plan, e, t->wide);
     }
-    cli_print(r, "\n");
+    printer_text(r, "\n");
 }
 
-static void print_table(cli_report *r, const table *t, const rows *all)
+static void print_table(printer *r, const table *t, const rows *all)
 {
     const mics_plan_entry any = {.fits = true};
     r->headings = true;
@@ -192,7 +194,7 @@ static void print_table(cli_report *r, const table *t, const rows *all)
     for (int32_t i = 0; i < all->count; i++) {
         const row *line = &all->items[i];
         if (i == all->plans && i > 0)
-            cli_print(r, "\n");
+            printer_text(r, "\n");
         if (line->label.text[0] != '\0' && line->entry != NULL &&
             (!t->memory || line->entry->choice.micro_batch > 0))
             print_line(r, t, line);
@@ -201,85 +203,89 @@ static void print_table(cli_report *r, const table *t, const rows *all)
 
 // ---- the whole ----
 
-static void print_ranks(cli_report *r, const mics_plan *plan, const mics_plan_found *found,
+static void print_ranks(printer *r, const mics_plan *plan, const mics_plan_found *found,
                         int32_t nodes)
 {
     const int32_t ranks = mics_planner_ranks(found->planner);
     const double bytes = mics_planner_memory_bytes(found->planner);
     const double usd = plan->cluster.usd_per_node_hour;
     const bool left = plan->run->memory_limit_bytes == 0 && plan->reserve_bytes > 0;
-    cli_say(r, 0, "%d node%s of %s: %d ranks, %s of memory each for the run%s%s", (int)nodes,
-            cli_plural(nodes), plan->cluster.name, (int)ranks, cli_size(bytes).text,
-            left ? cli_word_of(" (%s left free)", cli_size(plan->reserve_bytes).text).text : "",
-            usd > 0 ? cli_word_of(", %.2f USD/h together", usd * nodes).text : "");
-    CLI_OBJECT(r, "cluster", cli_words("name", plan->cluster.name), cli_int("nodes", nodes),
-               cli_int("ranks", ranks), cli_rounded("memory_bytes", bytes),
-               cli_rounded("left_free_bytes", plan->reserve_bytes),
-               cli_number("usd_per_node_hour", usd > 0 ? usd : NAN));
+    printer_wrapped(
+        r, 0, "%d node%s of %s: %d ranks, %s of memory each for the run%s%s", (int)nodes,
+        text_plural(nodes), plan->cluster.name, (int)ranks, text_size(bytes).text,
+        left ? text_of(" (%s left free)", text_size(plan->reserve_bytes).text).text : "",
+        usd > 0 ? text_of(", %.2f USD/h together", usd * nodes).text : "");
+    PRINTER_OBJECT(r, "cluster", cell_words("name", plan->cluster.name), cell_int("nodes", nodes),
+                   cell_int("ranks", ranks), cell_rounded("memory_bytes", bytes),
+                   cell_rounded("left_free_bytes", plan->reserve_bytes),
+                   cell_number("usd_per_node_hour", usd > 0 ? usd : NAN));
 }
 
-static void print_model(cli_report *r, const mics_plan *plan, int64_t batch)
+static void print_model(printer *r, const mics_plan *plan, int64_t batch)
 {
     const int64_t count = mics_model_param_count(plan->model);
     const double params = (double)count;
     const mics_plan_request request = mics_plan_request_get(plan, 1);
-    cli_say(r, 0, "%s: %.4g %s parameters, %lld sequences of %lld tokens a step, %s",
-            plan->run->model_config, params * (params < 1e9 ? 1e-6 : 1e-9),
-            params < 1e9 ? "million" : "billion", (long long)batch, (long long)plan->length,
-            mics_plan_precision_text(plan));
-    CLI_OBJECT(r, "model", cli_words("config", plan->run->model_config),
-               cli_int("parameters", count), cli_int("sequence_length", plan->length),
-               cli_words("precision", mics_precision_text(request.precision)),
-               cli_words("math", mics_math_text(request.math)),
-               cli_flag("trainable", !plan->by_shapes), cli_words("attention", plan->attention));
+    printer_wrapped(r, 0, "%s: %.4g %s parameters, %lld sequences of %lld tokens a step, %s",
+                    plan->run->model_config, params * (params < 1e9 ? 1e-6 : 1e-9),
+                    params < 1e9 ? "million" : "billion", (long long)batch, (long long)plan->length,
+                    mics_plan_precision_text(plan));
+    PRINTER_OBJECT(r, "model", cell_words("config", plan->run->model_config),
+                   cell_int("parameters", count), cell_int("sequence_length", plan->length),
+                   cell_words("precision", mics_precision_text(request.precision)),
+                   cell_words("math", mics_math_text(request.math)),
+                   cell_flag("trainable", !plan->by_shapes),
+                   cell_words("attention", plan->attention));
 }
 
-static void print_choices(cli_report *r, const mics_plan *plan, const mics_plan_result *result)
+static void print_choices(printer *r, const mics_plan *plan, const mics_plan_result *result)
 {
     const char *kernels = plan->cluster.accelerator.kernels;
-    cli_print(r, "%lld choices, %lld fit, %lld simulated%s%s%s%s; the best of each sharding:\n",
-              (long long)result->space, (long long)result->fitting, (long long)result->simulated,
-              plan->attention != NULL ? "; attention by " : "",
-              plan->attention != NULL ? plan->attention : "",
-              kernels[0] != '\0' ? "; kernels " : "", kernels);
-    CLI_OBJECT(r, "choices", cli_int("all", result->space), cli_int("fit", result->fitting),
-               cli_int("simulated", result->simulated));
+    printer_text(r, "%lld choices, %lld fit, %lld simulated%s%s%s%s; the best of each sharding:\n",
+                 (long long)result->space, (long long)result->fitting, (long long)result->simulated,
+                 plan->attention != NULL ? "; attention by " : "",
+                 plan->attention != NULL ? plan->attention : "",
+                 kernels[0] != '\0' ? "; kernels " : "", kernels);
+    PRINTER_OBJECT(r, "choices", cell_int("all", result->space), cell_int("fit", result->fitting),
+                   cell_int("simulated", result->simulated));
 }
 
-static void print_head(cli_report *r, const mics_plan *plan, const mics_plan_found *found)
+static void print_head(printer *r, const mics_plan *plan, const mics_plan_found *found)
 {
     const int32_t ranks = mics_planner_ranks(found->planner);
     const int32_t nodes = ranks / mics_cluster_ranks_per_node(&plan->cluster);
     const int64_t batch = mics_plan_request_get(plan, nodes).global_batch;
     const int64_t asked = mics_plan_batch_asked(plan, nodes);
     print_model(r, plan, batch);
-    CLI_ROW(r, cli_int("global_batch", batch));
+    PRINTER_ROW(r, cell_int("global_batch", batch));
     if (batch > asked)
-        cli_print(r,
-                  "some 4 million tokens a step would be %lld sequences: raised to what %d ranks "
-                  "can share evenly\n",
-                  (long long)asked, (int)ranks);
+        printer_text(
+            r,
+            "some 4 million tokens a step would be %lld sequences: raised to what %d ranks "
+            "can share evenly\n",
+            (long long)asked, (int)ranks);
     if (plan->by_shapes)
-        cli_say(r, 0, "planned by its shapes: this version cannot train model_type %s yet",
-                plan->model->architecture);
+        printer_wrapped(r, 0, "planned by its shapes: this version cannot train model_type %s yet",
+                        plan->model->architecture);
     if (plan->experts > 0)
-        cli_print(r,
-                  "each layer's %d experts are gathered like other parameters, or where a row says "
-                  "E, tokens travel:\nE ranks keep different ones (sharding.experts)\n",
-                  (int)plan->experts);
+        printer_text(
+            r,
+            "each layer's %d experts are gathered like other parameters, or where a row says "
+            "E, tokens travel:\nE ranks keep different ones (sharding.experts)\n",
+            (int)plan->experts);
     print_ranks(r, plan, found, nodes);
     print_choices(r, plan, found->result);
 }
 
-static void print_reasons(const cli_report *r, const rows *all)
+static void print_reasons(const printer *r, const rows *all)
 {
-    cli_print(r, "\nWhy\n");
+    printer_text(r, "\nWhy\n");
     for (int32_t i = 0; i < all->count; i++) {
         const row *line = &all->items[i];
         if (line->label.text[0] == '\0' || line->entry == NULL || line->entry->why[0] == '\0')
             continue;
-        cli_print(r, "  %-9s ", line->label.text);
-        cli_say(r, REASON_INDENT, "%s: %s", line->entry->name, line->entry->why);
+        printer_text(r, "  %-9s ", line->label.text);
+        printer_wrapped(r, REASON_INDENT, "%s: %s", line->entry->name, line->entry->why);
     }
 }
 
@@ -308,7 +314,7 @@ static const char footnotes_end[] =
     "Prices are the cluster file's, or the catalogue's, on demand. docs/plan.md says what is "
     "modelled, and what is not.\n";
 
-static void print_answer(cli_report *r, const mics_plan *plan, const mics_plan_found *found,
+static void print_answer(printer *r, const mics_plan *plan, const mics_plan_found *found,
                          const mics_plan_goal *goal)
 {
     mics_plan_offer offer =
@@ -321,48 +327,48 @@ static void print_answer(cli_report *r, const mics_plan *plan, const mics_plan_f
 }
 
 // Where the best plan keeps some states once, what keeping them twice costs.
-static void print_replicas(const cli_report *r, const mics_plan_found *found)
+static void print_replicas(const printer *r, const mics_plan_found *found)
 {
     const int32_t ranks = mics_planner_ranks(found->planner);
     const mics_plan_entry *best = found->result->entries, *twice = &found->twice;
     if (found->uneven || ranks == 1 || best->choice.sharding.optimizer < ranks)
         return;
     const double more_us = twice->step_us - best->step_us;
-    cli_word cost = {"nothing that keeps them twice fits"};
+    short_text cost = {"nothing that keeps them twice fits"};
     if (found->has_twice)
-        cost = cli_word_of("%s, %+.4g ms a step (%+.2g %%)", twice->name, more_us * 1e-3,
-                           100 * more_us / best->step_us);
-    cli_print(r, "\n");
-    cli_say(r, 0,
-            "%s keeps masters and moments once, so they cannot be compared or repaired. "
-            "run.min_replicas 2: %s.",
-            best->name, cost.text);
+        cost = text_of("%s, %+.4g ms a step (%+.2g %%)", twice->name, more_us * 1e-3,
+                       100 * more_us / best->step_us);
+    printer_text(r, "\n");
+    printer_wrapped(r, 0,
+                    "%s keeps masters and moments once, so they cannot be compared or repaired. "
+                    "run.min_replicas 2: %s.",
+                    best->name, cost.text);
 }
 
 // The batch is no multiple of the ranks, as all plans of mics need it.
-static void print_uneven(cli_report *r, const mics_plan *plan, const mics_plan_found *found)
+static void print_uneven(printer *r, const mics_plan *plan, const mics_plan_found *found)
 {
     const int64_t ranks = mics_planner_ranks(found->planner);
     const int64_t batch = mics_plan_request_get(plan, plan->nodes).global_batch;
     const int64_t less = batch - batch % ranks, more = less + ranks;
     const mics_plan_entry *rival = &found->baselines[MICS_PLAN_MEGATRON];
-    cli_say(r, 0,
-            "mics has no plan: %d ranks cannot share %lld sequences evenly; %s%lld would work.",
-            (int)ranks, (long long)batch,
-            batch > ranks ? cli_word_of("%lld or ", (long long)less).text : "", (long long)more);
-    cli_say(r, 0, "%s, micro-batch %lld x %d, would take %s s a step; mics cannot run it.",
-            rival->name, (long long)rival->choice.micro_batch, (int)rival->choice.micro_steps,
-            cli_plan_figure(rival->step_us * 1e-6).text);
-    cli_print(r, "\n");
-    CLI_ROW(r, cli_null("answer"));
+    printer_wrapped(
+        r, 0, "mics has no plan: %d ranks cannot share %lld sequences evenly; %s%lld would work.",
+        (int)ranks, (long long)batch,
+        batch > ranks ? text_of("%lld or ", (long long)less).text : "", (long long)more);
+    printer_wrapped(r, 0, "%s, micro-batch %lld x %d, would take %s s a step; mics cannot run it.",
+                    rival->name, (long long)rival->choice.micro_batch,
+                    (int)rival->choice.micro_steps, cli_plan_figure(rival->step_us * 1e-6).text);
+    printer_text(r, "\n");
+    PRINTER_ROW(r, cell_null("answer"));
 }
 
-void cli_plan_found(cli_report *r, const mics_plan *plan, const mics_plan_found *found,
+void cli_plan_found(printer *r, const mics_plan *plan, const mics_plan_found *found,
                     const mics_plan_goal *goal, bool wide)
 {
     rows all = {.count = 0};
     list_rows(found, &all);
-    cli_open(r, NULL, '{', true);
+    printer_open(r, NULL, '{', true);
     if (found->uneven)
         print_uneven(r, plan, found);
     else
@@ -371,13 +377,13 @@ void cli_plan_found(cli_report *r, const mics_plan *plan, const mics_plan_found 
     if (r->json) {
         write_rows(r, plan, found, &all);
     } else {
-        cli_print(r, "\n");
+        printer_text(r, "\n");
         print_table(r, &(table){.plan = plan, .wide = wide}, &all);
         print_replicas(r, found);
-        cli_print(r, "\nMemory of a rank, GiB\n");
+        printer_text(r, "\nMemory of a rank, GiB\n");
         print_table(r, &(table){.plan = plan, .memory = true}, &all);
         print_reasons(r, &all);
-        cli_print(r, "%s%s%s", footnotes, wide ? footnote_wide : footnote_narrow, footnotes_end);
+        printer_text(r, "%s%s%s", footnotes, wide ? footnote_wide : footnote_narrow, footnotes_end);
     }
-    cli_close(r);
+    printer_close(r);
 }

@@ -6,12 +6,12 @@
 #include <string.h>
 
 // "94.3", "99.97".
-static cli_word percent(double share)
+static short_text percent(double share)
 {
-    return cli_word_of(share > 0.99 ? "%.4g" : "%.3g", share * 100);
+    return text_of(share > 0.99 ? "%.4g" : "%.3g", share * 100);
 }
 
-static cli_word duration(double s)
+static short_text duration(double s)
 {
     static const struct {
         double s;
@@ -20,7 +20,7 @@ static cli_word duration(double s)
     int i = 0;
     while (i < 3 && s < 1.5 * units[i].s)
         i++;
-    return cli_word_of("%.3g %s", s / units[i].s, units[i].unit);
+    return text_of("%.3g %s", s / units[i].s, units[i].unit);
 }
 
 // A number that is known where it is above 0.
@@ -34,26 +34,26 @@ static const char *key_of(mics_plan_saving saving)
     return saving == MICS_PLAN_SAVE_MEMORY ? "run.memory_checkpoint_every" : "run.checkpoint_every";
 }
 
-static void print_failures(cli_report *r, const mics_plan_offer *offer)
+static void print_failures(printer *r, const mics_plan_offer *offer)
 {
     const mics_plan_goodput *g = &offer->goodput;
-    const cli_word low = percent(g->goodput.low), high = percent(g->goodput.high);
-    cli_print(r, "Goodput %s %%", percent(g->goodput.typical).text);
+    const short_text low = percent(g->goodput.low), high = percent(g->goodput.high);
+    printer_text(r, "Goodput %s %%", percent(g->goodput.typical).text);
     if (strcmp(low.text, high.text) != 0)
-        cli_print(r, " (%s to %s)", low.text, high.text);
+        printer_text(r, " (%s to %s)", low.text, high.text);
     if (g->failure_hours == 0)
-        cli_print(r, ": no failures are expected.\n");
+        printer_text(r, ": no failures are expected.\n");
     else
-        cli_print(r, ": a failure every %s on %d node%s (%s: %.3g a node and day).\n",
-                  duration(g->failure_hours * 3600).text, (int)offer->nodes,
-                  cli_plural(offer->nodes), g->failures_source, g->failures_per_node_day);
-    CLI_OBJECT(r, "goodput", cli_number("typical", g->goodput.typical),
-               cli_number("low", g->goodput.low), cli_number("high", g->goodput.high),
-               cli_number("simulated", known(g->simulated)));
+        printer_text(r, ": a failure every %s on %d node%s (%s: %.3g a node and day).\n",
+                     duration(g->failure_hours * 3600).text, (int)offer->nodes,
+                     text_plural(offer->nodes), g->failures_source, g->failures_per_node_day);
+    PRINTER_OBJECT(r, "goodput", cell_number("typical", g->goodput.typical),
+                   cell_number("low", g->goodput.low), cell_number("high", g->goodput.high),
+                   cell_number("simulated", known(g->simulated)));
 }
 
 // The best way to save, and what the others would leave.
-static void print_saves(const cli_report *r, const mics_plan_goodput *g)
+static void print_saves(const printer *r, const mics_plan_goodput *g)
 {
     const mics_goodput *best = &g->saves[g->saving].best;
     const bool in_memory = g->saving == MICS_PLAN_SAVE_MEMORY;
@@ -61,94 +61,96 @@ static void print_saves(const cli_report *r, const mics_plan_goodput *g)
         &g->saves[in_memory ? MICS_PLAN_SAVE_BEHIND : MICS_PLAN_SAVE_MEMORY];
     if (g->failure_hours == 0)
         return;
-    cli_print(r,
-              "Saves every %s (%s %lld) take %s %%, restarts %s %%, lost work %s %%.\n"
-              "Goodput with ",
-              duration(best->interval_s).text, key_of(g->saving), (long long)best->steps,
-              percent(best->saving).text, percent(best->restarting).text,
-              percent(best->redone).text);
+    printer_text(r,
+                 "Saves every %s (%s %lld) take %s %%, restarts %s %%, lost work %s %%.\n"
+                 "Goodput with ",
+                 duration(best->interval_s).text, key_of(g->saving), (long long)best->steps,
+                 percent(best->saving).text, percent(best->restarting).text,
+                 percent(best->redone).text);
     if (other->possible)
-        cli_print(r, "%s: %s %%; with ", in_memory ? "checkpoints alone" : "copies in node memory",
-                  percent(other->best.goodput).text);
-    cli_print(r, "saves that training waits for: %s %%.\n",
-              percent(g->saves[MICS_PLAN_SAVE_WAITING].best.goodput).text);
+        printer_text(r, "%s: %s %%; with ",
+                     in_memory ? "checkpoints alone" : "copies in node memory",
+                     percent(other->best.goodput).text);
+    printer_text(r, "saves that training waits for: %s %%.\n",
+                 percent(g->saves[MICS_PLAN_SAVE_WAITING].best.goodput).text);
 }
 
-static void write_saves(cli_report *r, const char *key, const mics_plan_saves *saves)
+static void write_saves(printer *r, const char *key, const mics_plan_saves *saves)
 {
     const mics_goodput *best = &saves->best;
     if (!saves->possible)
-        CLI_ROW(r, cli_null(key));
+        PRINTER_ROW(r, cell_null(key));
     else
-        CLI_OBJECT(r, key, cli_number("goodput", best->goodput), cli_int("steps", best->steps),
-                   cli_number("interval_s", best->interval_s),
-                   cli_number("blocked_s", saves->blocked_s), cli_number("write_s", saves->write_s),
-                   cli_number("restart_s", saves->restart_s), cli_number("saving", best->saving),
-                   cli_number("restarting", best->restarting), cli_number("redone", best->redone));
+        PRINTER_OBJECT(
+            r, key, cell_number("goodput", best->goodput), cell_int("steps", best->steps),
+            cell_number("interval_s", best->interval_s), cell_number("blocked_s", saves->blocked_s),
+            cell_number("write_s", saves->write_s), cell_number("restart_s", saves->restart_s),
+            cell_number("saving", best->saving), cell_number("restarting", best->restarting),
+            cell_number("redone", best->redone));
 }
 
-static void print_spot_nodes(const cli_report *r, const mics_plan_goodput *g)
+static void print_spot_nodes(const printer *r, const mics_plan_goodput *g)
 {
-    cli_word goodput = {""}, saves = {""}, price = {""}, until = {""};
+    short_text goodput = {""}, saves = {""}, price = {""}, until = {""};
     if (g->preemptions_known)
-        goodput = cli_word_of(", %.3g preemptions a node and day: goodput %s %%",
-                              g->preemptions_per_node_day, percent(g->spot.goodput).text);
+        goodput = text_of(", %.3g preemptions a node and day: goodput %s %%",
+                          g->preemptions_per_node_day, percent(g->spot.goodput).text);
     if (g->spot.steps > 0)
-        saves = cli_word_of(" with saves every %s (%s %lld)", duration(g->spot.interval_s).text,
-                            key_of(g->saving), (long long)g->spot.steps);
+        saves = text_of(" with saves every %s (%s %lld)", duration(g->spot.interval_s).text,
+                        key_of(g->saving), (long long)g->spot.steps);
     if (g->spot_price_ratio > 0)
-        price = cli_word_of(", %s %% of the price", percent(g->spot_price_ratio).text);
+        price = text_of(", %s %% of the price", percent(g->spot_price_ratio).text);
     if (g->break_even > 0)
-        until = cli_word_of("; cheaper up to %.3g preemptions a node and day", g->break_even);
+        until = text_of("; cheaper up to %.3g preemptions a node and day", g->break_even);
     else if (g->break_even < 0)
-        until = cli_word_of("; never cheaper");
-    cli_say(r, 0, "Spot nodes at $%.4g an hour%s%s%s%s.", g->spot_usd_per_node_hour, goodput.text,
-            saves.text, price.text, until.text);
-    cli_print(r, "%s %s of the %s that notice and run.grace_s leave: %s.\n",
-              g->spot_waits_step ? "A step and a save take" : "A save takes",
-              duration(g->spot_save_s).text, duration(g->spot_notice_s).text,
-              g->spot_saves_in_time ? "no work is lost" : "each preemption is as a failure");
+        until = text_of("; never cheaper");
+    printer_wrapped(r, 0, "Spot nodes at $%.4g an hour%s%s%s%s.", g->spot_usd_per_node_hour,
+                    goodput.text, saves.text, price.text, until.text);
+    printer_text(r, "%s %s of the %s that notice and run.grace_s leave: %s.\n",
+                 g->spot_waits_step ? "A step and a save take" : "A save takes",
+                 duration(g->spot_save_s).text, duration(g->spot_notice_s).text,
+                 g->spot_saves_in_time ? "no work is lost" : "each preemption is as a failure");
 }
 
-static void print_spot(cli_report *r, const mics_plan_goodput *g)
+static void print_spot(printer *r, const mics_plan_goodput *g)
 {
     const bool saves = g->spot.steps > 0;
     if (g->spot_usd_per_node_hour == 0) {
-        CLI_ROW(r, cli_null("spot"));
+        PRINTER_ROW(r, cell_null("spot"));
         return;
     }
     print_spot_nodes(r, g);
-    CLI_OBJECT(r, "spot", cli_number("usd_per_node_hour", g->spot_usd_per_node_hour),
-               cli_number("preemptions_per_node_day",
-                          g->preemptions_known ? g->preemptions_per_node_day : NAN),
-               cli_number("goodput", g->preemptions_known ? g->spot.goodput : NAN),
-               cli_number("steps", known((double)g->spot.steps)),
-               cli_number("interval_s", saves ? g->spot.interval_s : NAN),
-               cli_number("price_ratio", known(g->spot_price_ratio)),
-               cli_number("break_even_preemptions_per_node_day", known(g->break_even)),
-               cli_number("save_s", g->spot_save_s), cli_number("notice_s", g->spot_notice_s),
-               cli_flag("saves_in_time", g->spot_saves_in_time));
+    PRINTER_OBJECT(r, "spot", cell_number("usd_per_node_hour", g->spot_usd_per_node_hour),
+                   cell_number("preemptions_per_node_day",
+                               g->preemptions_known ? g->preemptions_per_node_day : NAN),
+                   cell_number("goodput", g->preemptions_known ? g->spot.goodput : NAN),
+                   cell_number("steps", known((double)g->spot.steps)),
+                   cell_number("interval_s", saves ? g->spot.interval_s : NAN),
+                   cell_number("price_ratio", known(g->spot_price_ratio)),
+                   cell_number("break_even_preemptions_per_node_day", known(g->break_even)),
+                   cell_number("save_s", g->spot_save_s), cell_number("notice_s", g->spot_notice_s),
+                   cell_flag("saves_in_time", g->spot_saves_in_time));
 }
 
-void cli_plan_goodput(cli_report *r, const mics_plan_offer *offer)
+void cli_plan_goodput(printer *r, const mics_plan_offer *offer)
 {
     const mics_plan_goodput *g = &offer->goodput;
     print_failures(r, offer);
     print_saves(r, g);
     if (g->file.steps > 0)
-        cli_print(r, "The run file's %s %lld is every %s: goodput %s %%.\n", key_of(g->saving),
-                  (long long)g->file.steps, duration(g->file.interval_s).text,
-                  percent(g->file.goodput).text);
-    cli_open(r, "losses", '{', false);
-    CLI_ROW(r, cli_number("failures_per_node_day", g->failures_per_node_day),
-            cli_words("failures_source", g->failures_source),
-            cli_number("failure_hours", known(g->failure_hours)),
-            cli_rounded("checkpoint_bytes", g->state_bytes),
-            cli_words("saving", g->saving == MICS_PLAN_SAVE_MEMORY ? "memory" : "behind"));
+        printer_text(r, "The run file's %s %lld is every %s: goodput %s %%.\n", key_of(g->saving),
+                     (long long)g->file.steps, duration(g->file.interval_s).text,
+                     percent(g->file.goodput).text);
+    printer_open(r, "losses", '{', false);
+    PRINTER_ROW(r, cell_number("failures_per_node_day", g->failures_per_node_day),
+                cell_words("failures_source", g->failures_source),
+                cell_number("failure_hours", known(g->failure_hours)),
+                cell_rounded("checkpoint_bytes", g->state_bytes),
+                cell_words("saving", g->saving == MICS_PLAN_SAVE_MEMORY ? "memory" : "behind"));
     write_saves(r, "waiting", &g->saves[MICS_PLAN_SAVE_WAITING]);
     write_saves(r, "behind", &g->saves[MICS_PLAN_SAVE_BEHIND]);
     write_saves(r, "memory", &g->saves[MICS_PLAN_SAVE_MEMORY]);
-    CLI_ROW(r, cli_number("file_goodput", g->file.steps > 0 ? g->file.goodput : NAN));
+    PRINTER_ROW(r, cell_number("file_goodput", g->file.steps > 0 ? g->file.goodput : NAN));
     print_spot(r, g);
-    cli_close(r);
+    printer_close(r);
 }

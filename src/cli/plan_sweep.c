@@ -31,24 +31,24 @@ static bool is_shown(const table *t, int32_t curve)
 }
 
 // What JSON says of the best plan and of what it is compared with.
-static void write_curves(cli_report *r, const table *t, const mics_plan_point *point)
+static void write_curves(printer *r, const table *t, const mics_plan_point *point)
 {
     cli_plan_entry(r, "plan", t->plan, point->has[0] ? &point->curves[0] : NULL);
-    cli_open(r, "baselines", '{', false);
+    printer_open(r, "baselines", '{', false);
     for (int32_t c = 1; point->curves[0].step_us > 0 && c < t->sweep->curve_count; c++)
         cli_plan_entry(r, t->sweep->names[c], t->plan, &point->curves[c]);
-    cli_close(r);
+    printer_close(r);
 }
 
-static void print_best(cli_report *r, const mics_plan_entry *best)
+static void print_best(printer *r, const mics_plan_entry *best)
 {
-    CLI_ROW(r, CLI_SHOWN(-19, "best plan", "%s ", cli_plan_short_name(best).text),
-            CLI_SHOWN(-13, "micro-batch", "%s ", cli_plan_batch(&best->choice).text),
-            CLI_SHOWN(9, "step ms ", "%.1f ", best->step_us * 1e-3),
-            CLI_SHOWN(9, "tokens/s", "%s", cli_plan_rate(best->tokens_per_s).text));
+    PRINTER_ROW(r, CELL_SHOWN(-19, "best plan", "%s ", cli_plan_short_name(best).text),
+                CELL_SHOWN(-13, "micro-batch", "%s ", cli_plan_batch(&best->choice).text),
+                CELL_SHOWN(9, "step ms ", "%.1f ", best->step_us * 1e-3),
+                CELL_SHOWN(9, "tokens/s", "%s", cli_plan_rate(best->tokens_per_s).text));
 }
 
-static void print_cost(cli_report *r, const table *t, const mics_plan_point *point)
+static void print_cost(printer *r, const table *t, const mics_plan_point *point)
 {
     mics_plan_offer offer = {.nodes = 0};
     if (!r->headings)
@@ -56,60 +56,61 @@ static void print_cost(cli_report *r, const table *t, const mics_plan_point *poi
     const double usd = offer.usd.typical;
     cli_plan_cost(r, &offer);
     if (t->whole)
-        CLI_ROW(r, CLI_SHOWN(7, "days", "%s", cli_plan_figure(offer.days.typical).text),
-                CLI_SHOWN(13, "USD ", "%s%c", usd > 0 ? cli_plan_figure(usd).text : "-",
-                          offer.meets ? ' ' : '!'));
+        PRINTER_ROW(r, CELL_SHOWN(7, "days", "%s", cli_plan_figure(offer.days.typical).text),
+                    CELL_SHOWN(13, "USD ", "%s%c", usd > 0 ? cli_plan_figure(usd).text : "-",
+                               offer.meets ? ' ' : '!'));
 }
 
-static void print_point(cli_report *r, const table *t, const mics_plan_point *point)
+static void print_point(printer *r, const table *t, const mics_plan_point *point)
 {
     const bool over_params = t->sweep->over_params;
     const bool planned = point->has[0] || r->headings;
-    cli_open(r, NULL, '{', false);
-    CLI_ROW(r,
-            cli_column(cli_int(over_params ? "params" : "size", point->size), 6,
-                       over_params ? "P " : "nodes ", "%d ", (int)point->size),
-            cli_int("nodes", point->nodes),
-            cli_column(cli_int("ranks", point->ranks), 8, "ranks  ", "%d  ", (int)point->ranks),
-            cli_int("global_batch", point->global_batch), cli_name("note", point->note));
+    printer_open(r, NULL, '{', false);
+    PRINTER_ROW(
+        r,
+        cell_column(cell_int(over_params ? "params" : "size", point->size), 6,
+                    over_params ? "P " : "nodes ", "%d ", (int)point->size),
+        cell_int("nodes", point->nodes),
+        cell_column(cell_int("ranks", point->ranks), 8, "ranks  ", "%d  ", (int)point->ranks),
+        cell_int("global_batch", point->global_batch), cell_name("note", point->note));
     if (r->json)
         write_curves(r, t, point);
     else if (!planned)
-        cli_say(r, NOTE_COLUMN, "%s", point->note);
+        printer_wrapped(r, NOTE_COLUMN, "%s", point->note);
     else
         print_best(r, &point->curves[0]);
     if (planned)
         print_cost(r, t, point);
     for (int32_t c = 0; planned && c < t->sweep->curve_count; c++) {
         if (is_shown(t, c))
-            CLI_ROW(r, CLI_SHOWN(9, t->sweep->names[c], point->has[c] ? "%.1f" : "-",
-                                 point->curves[c].tflops_per_gpu));
+            PRINTER_ROW(r, CELL_SHOWN(9, t->sweep->names[c], point->has[c] ? "%.1f" : "-",
+                                      point->curves[c].tflops_per_gpu));
     }
     if (planned)
-        cli_print(r, "\n");
-    cli_close(r);
+        printer_text(r, "\n");
+    printer_close(r);
 }
 
-static void print_head(cli_report *r, const table *t)
+static void print_head(printer *r, const table *t)
 {
     const mics_plan *plan = t->plan;
-    cli_print(r, "%s on %s, sequences of %lld tokens, %s\n", plan->run->model_config,
-              plan->cluster.name, (long long)plan->length, mics_plan_precision_text(plan));
-    CLI_ROW(r, cli_words("sweep", t->sweep->over_params ? "P" : "nodes"),
-            cli_words("config", plan->run->model_config), cli_words("cluster", plan->cluster.name),
-            cli_int("sequence_length", plan->length),
-            cli_words("math", mics_math_text(plan->math)));
-    cli_print(r,
-              "TFLOP/s a GPU (model FLOPs, without recomputation) of the best plan and of what it "
-              "is compared with; -: does not fit\n");
+    printer_text(r, "%s on %s, sequences of %lld tokens, %s\n", plan->run->model_config,
+                 plan->cluster.name, (long long)plan->length, mics_plan_precision_text(plan));
+    PRINTER_ROW(
+        r, cell_words("sweep", t->sweep->over_params ? "P" : "nodes"),
+        cell_words("config", plan->run->model_config), cell_words("cluster", plan->cluster.name),
+        cell_int("sequence_length", plan->length), cell_words("math", mics_math_text(plan->math)));
+    printer_text(
+        r, "TFLOP/s a GPU (model FLOPs, without recomputation) of the best plan and of what it "
+           "is compared with; -: does not fit\n");
     if (t->whole)
-        cli_print(r, "days and USD: of %s, typical; !: misses the goal\n",
-                  t->goal->tokens > 0 ? "all tokens" : "what the goal is enough for");
-    cli_print(r, "\n");
+        printer_text(r, "days and USD: of %s, typical; !: misses the goal\n",
+                     t->goal->tokens > 0 ? "all tokens" : "what the goal is enough for");
+    printer_text(r, "\n");
 }
 
 // Why the paper's sharding loses where ZeRO-3 beats it.
-static void print_losses(const cli_report *r, const mics_plan_sweep *sweep)
+static void print_losses(const printer *r, const mics_plan_sweep *sweep)
 {
     for (int32_t i = 0; !sweep->over_params && i < sweep->point_count; i++) {
         const mics_plan_point *point = &sweep->points[i];
@@ -118,14 +119,14 @@ static void print_losses(const cli_report *r, const mics_plan_sweep *sweep)
         if (!point->has[1 + MICS_PLAN_MICS] || !point->has[1 + MICS_PLAN_ZERO3] ||
             mics->step_us <= 1.01 * zero3->step_us)
             continue;
-        cli_print(r, "\n");
-        cli_say(r, 0, "%s on %d node%s: %s", mics->name, (int)point->nodes,
-                cli_plural(point->nodes), mics->why);
+        printer_text(r, "\n");
+        printer_wrapped(r, 0, "%s on %d node%s: %s", mics->name, (int)point->nodes,
+                        text_plural(point->nodes), mics->why);
     }
 }
 
 // Why there is a dash where it is not for memory; a reason that stays the same is said once.
-static void print_no_cuts(const cli_report *r, const mics_plan_sweep *sweep)
+static void print_no_cuts(const printer *r, const mics_plan_sweep *sweep)
 {
     const char *said = "";
     for (int32_t i = 0; !sweep->over_params && i < sweep->point_count; i++) {
@@ -134,13 +135,13 @@ static void print_no_cuts(const cli_report *r, const mics_plan_sweep *sweep)
         if (!point->has[0] || megatron->choice.micro_batch > 0 || strcmp(megatron->why, said) == 0)
             continue;
         said = megatron->why;
-        cli_print(r, "\n");
-        cli_say(r, 0, "megatron on %d node%s: %s", (int)point->nodes, cli_plural(point->nodes),
-                megatron->why);
+        printer_text(r, "\n");
+        printer_wrapped(r, 0, "megatron on %d node%s: %s", (int)point->nodes,
+                        text_plural(point->nodes), megatron->why);
     }
 }
 
-void cli_plan_sweep(cli_report *r, const mics_plan *plan, const mics_plan_sweep *sweep,
+void cli_plan_sweep(printer *r, const mics_plan *plan, const mics_plan_sweep *sweep,
                     const mics_plan_goal *goal, bool wide)
 {
     const table columns = {.plan = plan,
@@ -148,17 +149,17 @@ void cli_plan_sweep(cli_report *r, const mics_plan *plan, const mics_plan_sweep 
                            .goal = goal,
                            .wide = wide,
                            .whole = goal->tokens > 0 || goal->days > 0 || goal->usd > 0};
-    cli_open(r, NULL, '{', true);
+    printer_open(r, NULL, '{', true);
     print_head(r, &columns);
     r->headings = !r->json;
     if (r->headings)
         print_point(r, &columns, &sweep->points[0]);
     r->headings = false;
-    cli_open(r, "points", '[', true);
+    printer_open(r, "points", '[', true);
     for (int32_t i = 0; i < sweep->point_count; i++)
         print_point(r, &columns, &sweep->points[i]);
-    cli_close(r);
-    cli_close(r);
+    printer_close(r);
+    printer_close(r);
     print_losses(r, sweep);
     print_no_cuts(r, sweep);
 }

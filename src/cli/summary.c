@@ -4,7 +4,7 @@
 #include "base/nccl.h"
 #include "base/utf8.h"
 #include "cli.h"
-#include "printer.h"
+#include "io/report/printer.h"
 #include "run/settings.h"
 #include "train.h"
 #include <errno.h>
@@ -94,8 +94,8 @@ static void print_device(const mics_job_facts *facts)
         return;
     }
     printf("device    cuda, %s; %d GPU%s on this machine: %s, %s", facts->numbers,
-           (int)facts->devices, cli_plural(facts->devices), facts->device_name,
-           cli_size((double)facts->device_memory_bytes).text);
+           (int)facts->devices, text_plural(facts->devices), facts->device_name,
+           text_size((double)facts->device_memory_bytes).text);
     if (facts->ranks_here > facts->devices)
         printf(", shared by %d ranks%s", (int)facts->ranks_here,
                mics_nccl_may_share() ? "" : ", whose collectives go through the host's memory");
@@ -108,11 +108,11 @@ static void print_ranks(const mics_job *job, const mics_job_facts *facts)
     char name[64];
     printf("ranks     %d on %d node%s, %s: parameters over %d, gradients over %d, optimizer over "
            "%d; %s, %d thread%s each\n",
-           (int)facts->ranks, (int)facts->nodes, cli_plural(facts->nodes),
+           (int)facts->ranks, (int)facts->nodes, text_plural(facts->nodes),
            mics_mesh_name(mesh, name, sizeof name), (int)mesh->sharding.params,
            (int)mesh->sharding.grads, (int)mesh->sharding.optimizer,
            facts->mpi ? "MPI processes" : "threads of this process", (int)facts->threads,
-           cli_plural(facts->threads));
+           text_plural(facts->threads));
 }
 
 // What "auto" brings and costs, where there was a choice.
@@ -126,15 +126,15 @@ static void print_layered(const mics_job *job, const mics_layered_choice *layere
            (int)layered->number, layered->number == 1 ? "" : "es");
     if (layered->number == 1)
         printf("a second one takes %s, and the state of a rank %s\n",
-               cli_size((double)layered->each_bytes).text,
-               cli_size((double)layered->state_bytes).text);
+               text_size((double)layered->each_bytes).text,
+               text_size((double)layered->state_bytes).text);
     else if (layered->inter_bytes < layered->inter_bytes_of_one)
-        printf("%s between nodes a step, not %s; ", cli_size((double)layered->inter_bytes).text,
-               cli_size((double)layered->inter_bytes_of_one).text);
+        printf("%s between nodes a step, not %s; ", text_size((double)layered->inter_bytes).text,
+               text_size((double)layered->inter_bytes_of_one).text);
     else
         printf("the second hop overlaps with all their backwards; ");
     if (layered->number > 1)
-        printf("%s more memory a rank\n", cli_size((double)layered->more_bytes).text);
+        printf("%s more memory a rank\n", text_size((double)layered->more_bytes).text);
 }
 
 void cli_print_beginning(const mics_job *job)
@@ -152,14 +152,14 @@ void cli_print_beginning(const mics_job *job)
     print_device(&facts);
     printf("batch     %lld sequences of %lld tokens a step: %d micro-step%s of %lld on %d rank%s",
            (long long)run->global_batch, (long long)schedule->spec.batch.length,
-           (int)run->micro_steps, cli_plural(run->micro_steps), (long long)run->micro_batch,
-           (int)facts.ranks, cli_plural(facts.ranks));
+           (int)run->micro_steps, text_plural(run->micro_steps), (long long)run->micro_batch,
+           (int)facts.ranks, text_plural(facts.ranks));
     if (schedule->spec.layered_micro_steps > 1)
         printf(", layered %d at a time", (int)schedule->spec.layered_micro_steps);
     printf("\n");
     print_layered(job, &facts.layered);
     print_data(job, &facts);
-    printf("memory    %s a rank\n", cli_size((double)schedule->ledger.total).text);
+    printf("memory    %s a rank\n", text_size((double)schedule->ledger.total).text);
     print_start(job, &facts);
     printf("\n");
     fflush(stdout);
@@ -319,18 +319,18 @@ void cli_print_end_json(const mics_job *job, const char *stopped)
     const mics_run *run = mics_job_run(job);
     const bool best = facts.best_step > 0;
     char checkpoint[4096];
-    cli_report r = {.json = true};
+    printer r = {.json = true};
     snprintf(checkpoint, sizeof checkpoint, "%s/step-%08lld", facts.checkpoints_dir,
              (long long)facts.saved_step);
-    CLI_OBJECT(&r, NULL, cli_int("step", facts.step), cli_int("steps", run->steps),
-               cli_int("start_step", facts.start_step), cli_int("ranks", facts.ranks),
-               cli_int("nodes", facts.nodes), cli_words("out", run->out),
-               cli_words("checkpoint", facts.saved_step > 0 ? checkpoint : NULL),
-               cli_words("resumed_from", facts.checkpoint), cli_words("stopped_by", stopped),
-               cli_flag("ended_early", facts.no_improvement),
-               cli_number("validation_loss_before", facts.validation_first),
-               cli_number("validation_loss", facts.validation_last),
-               best ? cli_int("best_step", facts.best_step) : cli_null("best_step"),
-               cli_number("best_validation_loss", best ? facts.best_loss : NAN),
-               cli_int("memory_peak_bytes", facts.peak_bytes[MICS_MEM_TAGS]));
+    PRINTER_OBJECT(&r, NULL, cell_int("step", facts.step), cell_int("steps", run->steps),
+                   cell_int("start_step", facts.start_step), cell_int("ranks", facts.ranks),
+                   cell_int("nodes", facts.nodes), cell_words("out", run->out),
+                   cell_words("checkpoint", facts.saved_step > 0 ? checkpoint : NULL),
+                   cell_words("resumed_from", facts.checkpoint), cell_words("stopped_by", stopped),
+                   cell_flag("ended_early", facts.no_improvement),
+                   cell_number("validation_loss_before", facts.validation_first),
+                   cell_number("validation_loss", facts.validation_last),
+                   best ? cell_int("best_step", facts.best_step) : cell_null("best_step"),
+                   cell_number("best_validation_loss", best ? facts.best_loss : NAN),
+                   cell_int("memory_peak_bytes", facts.peak_bytes[MICS_MEM_TAGS]));
 }

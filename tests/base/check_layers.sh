@@ -44,6 +44,7 @@ BEGIN {
     lent["plan/offers/pick.h"] = "run"
     lent["measure/measure.h"] = "cli"
     lent["run/settings.h"] = "cli"
+    lent["io/report/printer.h"] = "cli"
     # Public headers that are not called like their module.
     split("status log memory dtype", base, " ")
     for (i in base)

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-#include "printer.h"
+#include "io/report/printer.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -13,52 +13,53 @@
 
 // ---- cells ----
 
-cli_cell cli_int(const char *key, int64_t value)
+report_cell cell_int(const char *key, int64_t value)
 {
-    return (cli_cell){.kind = CLI_WHOLE, .key = key, .whole = value};
+    return (report_cell){.kind = CELL_WHOLE, .key = key, .whole = value};
 }
 
-cli_cell cli_number(const char *key, double value)
+report_cell cell_number(const char *key, double value)
 {
-    return (cli_cell){.kind = isfinite(value) ? CLI_NUMBER : CLI_NULL, .key = key, .number = value};
+    return (report_cell){
+        .kind = isfinite(value) ? CELL_NUMBER : CELL_NULL, .key = key, .number = value};
 }
 
-cli_cell cli_rounded(const char *key, double value)
+report_cell cell_rounded(const char *key, double value)
 {
-    return cli_int(key, llrint(value));
+    return cell_int(key, llrint(value));
 }
 
-cli_cell cli_bytes(const char *key, const char *text, size_t bytes)
+report_cell cell_bytes(const char *key, const char *text, size_t bytes)
 {
-    return (cli_cell){.kind = CLI_WORDS, .key = key, .words = text, .whole = (int64_t)bytes};
+    return (report_cell){.kind = CELL_WORDS, .key = key, .words = text, .whole = (int64_t)bytes};
 }
 
-cli_cell cli_words(const char *key, const char *value)
+report_cell cell_words(const char *key, const char *value)
 {
-    return value != NULL ? cli_bytes(key, value, strlen(value)) : cli_null(key);
+    return value != NULL ? cell_bytes(key, value, strlen(value)) : cell_null(key);
 }
 
-cli_cell cli_name(const char *key, const char *value)
+report_cell cell_name(const char *key, const char *value)
 {
-    return cli_words(key, value == NULL || value[0] == '\0' ? NULL : value);
+    return cell_words(key, value == NULL || value[0] == '\0' ? NULL : value);
 }
 
-cli_cell cli_written(const char *key, const char *json)
+report_cell cell_written(const char *key, const char *json)
 {
-    return (cli_cell){.kind = CLI_JSON, .key = key, .words = json};
+    return (report_cell){.kind = CELL_JSON, .key = key, .words = json};
 }
 
-cli_cell cli_flag(const char *key, bool value)
+report_cell cell_flag(const char *key, bool value)
 {
-    return (cli_cell){.kind = CLI_TRUTH, .key = key, .whole = value};
+    return (report_cell){.kind = CELL_TRUTH, .key = key, .whole = value};
 }
 
-cli_cell cli_null(const char *key)
+report_cell cell_null(const char *key)
 {
-    return (cli_cell){.kind = CLI_NULL, .key = key};
+    return (report_cell){.kind = CELL_NULL, .key = key};
 }
 
-cli_cell cli_column(cli_cell cell, int width, const char *heading, const char *format, ...)
+report_cell cell_column(report_cell cell, int width, const char *heading, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -72,7 +73,7 @@ cli_cell cli_column(cli_cell cell, int width, const char *heading, const char *f
 // ---- JSON, and the text's tables ----
 
 // What stands before a part of what is open.
-static void begin_part(cli_report *r, const char *key)
+static void begin_part(printer *r, const char *key)
 {
     if (r->depth > 0) {
         const bool lines = r->open[r->depth - 1].lines;
@@ -104,29 +105,29 @@ static void print_words(const char *text, size_t bytes)
     putchar('"');
 }
 
-static void print_value(const cli_report *r, const cli_cell *cell)
+static void print_value(const printer *r, const report_cell *cell)
 {
     char text[32];
-    if (cell->kind == CLI_WHOLE)
+    if (cell->kind == CELL_WHOLE)
         printf("%lld", (long long)cell->whole);
-    else if (cell->kind == CLI_NUMBER && r->digits > 0)
+    else if (cell->kind == CELL_NUMBER && r->digits > 0)
         printf("%.*g", r->digits, cell->number);
-    else if (cell->kind == CLI_NUMBER)
+    else if (cell->kind == CELL_NUMBER)
         printf("%s", mics_text_real(cell->number, text, sizeof text));
-    else if (cell->kind == CLI_WORDS)
+    else if (cell->kind == CELL_WORDS)
         print_words(cell->words, (size_t)cell->whole);
-    else if (cell->kind == CLI_JSON)
+    else if (cell->kind == CELL_JSON)
         printf("%s", cell->words);
-    else if (cell->kind == CLI_TRUTH)
+    else if (cell->kind == CELL_TRUTH)
         printf(cell->whole != 0 ? "true" : "false");
     else
         printf("null");
 }
 
-void cli_row(cli_report *r, const cli_cell *cells)
+void printer_row(printer *r, const report_cell *cells)
 {
-    for (const cli_cell *cell = cells; cell->kind != CLI_END; cell++) {
-        if (r->json && cell->kind != CLI_TEXT_ALONE) {
+    for (const report_cell *cell = cells; cell->kind != CELL_END; cell++) {
+        if (r->json && cell->kind != CELL_TEXT) {
             begin_part(r, cell->key);
             print_value(r, cell);
         } else if (!r->json && cell->heading != NULL) {
@@ -135,11 +136,11 @@ void cli_row(cli_report *r, const cli_cell *cells)
     }
 }
 
-void cli_open(cli_report *r, const char *key, char bracket, bool lines)
+void printer_open(printer *r, const char *key, char bracket, bool lines)
 {
     if (!r->json)
         return;
-    assert(r->depth < CLI_NESTING);
+    assert(r->depth < PRINTER_NESTING);
     begin_part(r, key);
     printf("%c", bracket);
     r->open[r->depth].bracket = bracket;
@@ -147,7 +148,7 @@ void cli_open(cli_report *r, const char *key, char bracket, bool lines)
     r->open[r->depth++].any = false;
 }
 
-void cli_close(cli_report *r)
+void printer_close(printer *r)
 {
     if (!r->json)
         return;
@@ -161,7 +162,7 @@ void cli_close(cli_report *r)
 
 // ---- the text alone ----
 
-void cli_print(const cli_report *r, const char *format, ...)
+void printer_text(const printer *r, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -176,8 +177,8 @@ static int terminal_columns(void)
     enum { LEAST = 60 };
     struct winsize size;
     if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 ||
-        size.ws_col < LEAST || size.ws_col > CLI_COLUMNS)
-        return CLI_COLUMNS;
+        size.ws_col < LEAST || size.ws_col > PRINTER_COLUMNS)
+        return PRINTER_COLUMNS;
     return size.ws_col;
 }
 
@@ -208,7 +209,7 @@ static void print_lines(const char *text, int columns, int used, int indent, boo
     printf("%s\n", text);
 }
 
-void cli_say(const cli_report *r, int indent, const char *format, ...)
+void printer_wrapped(const printer *r, int indent, const char *format, ...)
 {
     enum { TEXT_BYTES = 4096 + 1024 }; // a path, and what is said of it
     char text[TEXT_BYTES];
@@ -217,10 +218,10 @@ void cli_say(const cli_report *r, int indent, const char *format, ...)
     mics_text_vformat(text, sizeof text, format, args);
     va_end(args);
     if (!r->json)
-        print_lines(text, CLI_COLUMNS, indent, indent, false);
+        print_lines(text, PRINTER_COLUMNS, indent, indent, false);
 }
 
-void cli_phrases(const cli_report *r, const char *format, ...)
+void printer_phrases(const printer *r, const char *format, ...)
 {
     enum { TEXT_BYTES = 1024, INDENT = 2 };
     char text[TEXT_BYTES];
@@ -232,9 +233,9 @@ void cli_phrases(const cli_report *r, const char *format, ...)
         print_lines(text, terminal_columns(), 0, INDENT, true);
 }
 
-cli_word cli_word_of(const char *format, ...)
+short_text text_of(const char *format, ...)
 {
-    cli_word word = {""};
+    short_text word = {""};
     va_list args;
     va_start(args, format);
     mics_text_vformat(word.text, sizeof word.text, format, args);
@@ -242,14 +243,14 @@ cli_word cli_word_of(const char *format, ...)
     return word;
 }
 
-cli_word cli_size(double bytes)
+short_text text_size(double bytes)
 {
-    cli_word word = {""};
+    short_text word = {""};
     mics_size_text(bytes, word.text, sizeof word.text);
     return word;
 }
 
-const char *cli_plural(int64_t count)
+const char *text_plural(int64_t count)
 {
     return count == 1 ? "" : "s";
 }
