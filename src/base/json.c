@@ -3,11 +3,9 @@
 // JSON documents over jansson. The wrapper's own blocks come from mics_memory; jansson's tree comes
 // from malloc, because its allocator can only be replaced for the whole process.
 //
-// Invariants:
-//   1. A mics_json_value is jansson's json_t, owned by the document's tree.
-//   2. `text` is what was read, or of YAML the JSON of the same lines; `overrides` has the paths that
-//      mics_json_set changed since.
-//   3. `sources` maps paths that mics_json_set_from made to where their values stand in the text.
+// A mics_json_value is jansson's json_t, owned by the document's tree. `text`: the text as read, or
+// of YAML the JSON of the same lines. `overrides`: paths that mics_json_set changed since.
+// `sources`: paths of mics_json_set_from, with their values' places in the text.
 #include "base/json.h"
 #include "base/file.h"
 #include "base/json_text.h"

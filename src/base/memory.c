@@ -2,11 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tagged, counted allocation.
 //
-// Invariants (guarded by `mutex`):
-//   1. now[tag] is the sum of mics_memory_block_bytes(size) over the live blocks with that tag.
-//   2. total_now is the sum of now[tag] over all tags but MICS_MEM_HOST; peaks are never below now.
-//   3. A block is preceded by its header, MICS_ALIGNMENT bytes before what the caller sees.
+// now[tag]: sum of mics_memory_block_bytes(size) over the tag's live blocks. A block's header lies
+// MICS_ALIGNMENT bytes before what the caller sees.
+//
+// Invariants (guarded by `mutex`), checked by is_balanced:
+//   1. total_now is the sum of now[tag] over all tags but MICS_MEM_HOST.
+//   2. Peaks are never below now.
+//   3. Live blocks are not negative in number, and none is smaller than MICS_ALIGNMENT.
 #include "mics/memory.h"
+#include "base/assert.h"
 #include "mics/log.h"
 #include <pthread.h>
 #include <stdbool.h>
@@ -100,6 +104,19 @@ static mics_status count_call(mics_memory *memory, mics_memory_tag tag, size_t b
                  : MICS_OK;
 }
 
+static bool is_balanced(const mics_memory_stats *stats)
+{
+    size_t total = 0, least = 0;
+    for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
+        total += tag != MICS_MEM_HOST ? stats->now[tag] : 0;
+        least += stats->now[tag] / MICS_ALIGNMENT;
+        if (stats->peak[tag] < stats->now[tag])
+            return false;
+    }
+    return stats->total_now == total && stats->total_peak >= total && stats->live_blocks >= 0 &&
+           (size_t)stats->live_blocks <= least;
+}
+
 static void book(mics_memory *memory, mics_memory_tag tag, size_t bytes)
 {
     mics_memory_stats *stats = &memory->stats;
@@ -112,6 +129,7 @@ static void book(mics_memory *memory, mics_memory_tag tag, size_t bytes)
         stats->total_now += bytes;
     if (stats->total_now > stats->total_peak)
         stats->total_peak = stats->total_now;
+    MICS_ASSERT(is_balanced(stats));
     pthread_mutex_unlock(&memory->mutex);
 }
 
@@ -122,6 +140,7 @@ static void unbook(mics_memory *memory, mics_memory_tag tag, size_t bytes)
     memory->stats.now[tag] -= bytes;
     if (tag != MICS_MEM_HOST)
         memory->stats.total_now -= bytes;
+    MICS_ASSERT(is_balanced(&memory->stats));
     pthread_mutex_unlock(&memory->mutex);
 }
 

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A growing text with JSON strings.
 //
-// Invariant: bytes == NULL, or used < capacity and bytes[used] == '\0'.
+// Invariant, checked by is_terminated: bytes == NULL, or used < capacity and bytes[used] == '\0'.
 #include "base/text.h"
+#include "base/assert.h"
 #include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,6 +12,12 @@
 #include <string.h>
 
 enum { FIRST_CAPACITY = 4096 };
+
+static bool is_terminated(const mics_text *text)
+{
+    return text->bytes == NULL ? text->used == 0
+                               : text->used < text->capacity && text->bytes[text->used] == '\0';
+}
 
 // Reserves `more` bytes and the NUL.
 static bool reserve(mics_text *text, size_t more)
@@ -39,6 +46,7 @@ static void append(mics_text *text, const char *bytes, size_t count)
     memcpy(text->bytes + text->used, bytes, count);
     text->used += count;
     text->bytes[text->used] = '\0';
+    MICS_ASSERT(is_terminated(text));
 }
 
 void mics_text_printf(mics_text *text, const char *format, ...)
@@ -53,6 +61,7 @@ void mics_text_printf(mics_text *text, const char *format, ...)
     mics_text_vformat(text->bytes + text->used, (size_t)count + 1, format, args);
     va_end(args);
     text->used += (size_t)count;
+    MICS_ASSERT(is_terminated(text));
 }
 
 // The two-character escape of a byte, or NULL.

@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Walks a run file beside the tables of keys: every key is known, and is taken or refused.
+#include "base/assert.h"
 #include "base/text.h"
 #include "config/adopt.h"
 #include "config/value.h"
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -237,6 +239,24 @@ static const mics_json *said_or_kept(const config *run, const char *path)
     return said || run->kept == NULL ? run->run.json : run->kept;
 }
 
+static bool is_consistent(const config *run)
+{
+    _Static_assert(offsetof(config, run) == 0, "a mics_run that was handed out is its config");
+    int32_t foreign = 0;
+    (void)mics_config_foreign(&foreign);
+    for (int32_t i = 0; i < CONFIG_MAX_KEYS; i++) {
+        const bool known = i < mics_config_key_count();
+        if (run->states[i] > (known ? KEY_FROM_CHECKPOINT : KEY_ABSENT) ||
+            (!known && run->origins[i] != NULL))
+            return false;
+    }
+    for (int32_t i = 0; i < CONFIG_MAX_FOREIGN; i++) {
+        if (run->foreign_states[i] > (i < foreign ? KEY_FROM_SET_AUTO : KEY_ABSENT))
+            return false;
+    }
+    return true;
+}
+
 mics_status mics_config_check(config *run)
 {
     run->run.optimizer =
@@ -251,5 +271,6 @@ mics_status mics_config_check(config *run)
     MICS_TRY(check_section(run, "", root));
     MICS_TRY(mics_config_fail_refused(run));
     MICS_TRY(mics_config_keep(run));
+    MICS_ASSERT(is_consistent(run));
     return check_required(run);
 }

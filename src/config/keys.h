@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The honoured keys, and the run that a file's values are stored into.
 //
-// Invariants of a config:
-//   1. `run` is its first member, so a mics_run that we handed out is its config.
-//   2. states[i] belongs to mics_config_key(i), foreign_states[i] to mics_config_foreign()[i].
-//   3. origins[i] belongs to it too; NULL: nothing but the key itself has a say.
-//   4. What a key with a field gives, or its default, lies in the field after mics_config_check.
+// A key's value, or its default, lies in its field after mics_config_check.
+//
+// Invariants of a config, checked by is_consistent in check.c:
+//   1. `run` is its first member, so a mics_run that was handed out is its config.
+//   2. states[i] and origins[i] belong to mics_config_key(i), foreign_states[i] to
+//      mics_config_foreign()[i].
 #ifndef MICS_CONFIG_KEYS_H
 #define MICS_CONFIG_KEYS_H
 

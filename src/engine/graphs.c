@@ -8,12 +8,13 @@
 // graph. The first of them to come runs as it is: GEMMs are planned then, which a capture may not
 // do. The second is captured.
 //
-// Invariants:
-//   1. A graph's pointers stay as long as the engine does (arenas, host_sums), and what else may
-//      change from step to step (of FORWARD and BACKWARD the loss scale alone) is what the graph
-//      was captured with.
-//   2. graphs[phase][i].shared <= i; step i uses that step's graph. -1: it has none.
+// A graph's pointers stay as long as the engine does (arenas, host_sums); of its arguments the loss
+// scale alone changes, and that captures anew.
+//
+// Invariant, checked by is_shared_backwards: step i uses the graph of step graphs[phase][i].shared
+// <= i, which has its own; -1: none.
 #include "engine/graphs.h"
+#include "base/assert.h"
 
 static bool has_graph(const mics_step *step)
 {
@@ -53,6 +54,12 @@ static int32_t first_alike(const mics_step_list *list, int32_t index)
     return index;
 }
 
+static bool is_shared_backwards(const step_graph *graphs, int32_t index)
+{
+    const int32_t shared = graphs[index].shared;
+    return shared == -1 || (shared >= 0 && shared <= index && graphs[shared].shared == shared);
+}
+
 mics_status graphs_open(mics_engine *engine)
 {
     if (!engine->spec.graphs)
@@ -62,9 +69,11 @@ mics_status graphs_open(mics_engine *engine)
         if (list->count == 0)
             continue;
         MICS_TRY(MICS_NEW(engine->spec.memory, list->count, &engine->graphs[phase]));
-        for (int32_t i = 0; i < list->count; i++)
+        for (int32_t i = 0; i < list->count; i++) {
             engine->graphs[phase][i].shared =
                 has_graph(&list->steps[i]) ? first_alike(list, i) : -1;
+            MICS_ASSERT(is_shared_backwards(engine->graphs[phase], i));
+        }
     }
     return MICS_OK;
 }

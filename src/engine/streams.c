@@ -7,14 +7,14 @@
 // ranks, so that no two ranks launch the kernels of two communicators in different orders. NCCL
 // asks for that.
 //
-// Invariants (guarded by engine->mutex):
-//   1. done[s] grows within a list; a step of stream s is done exactly when its index <= done[s].
-//      On a device that has memory of its own `done` means enqueued: what waits for it waits for
-//      its event too. AGREE is done for good there.
-//   2. After `failure` is set no wait blocks, so all streams end and the list is joined.
-//   3. A thread's steps are in list order, and a step waits for earlier ones only: threads never
-//      wait for each other in a circle.
+// done[s]: index of stream s's newest complete step (guarded by engine->mutex). On a device with
+// memory of its own: enqueued, and waits include its event; AGREE alone is complete. After a
+// failure no wait blocks, so all streams end and the list is joined.
+//
+// Invariant, checked by follows: a stream's steps end in list order, each behind what it waits for.
+// So threads never wait for each other in a circle.
 #include "engine/streams.h"
+#include "base/assert.h"
 #include "engine/events.h"
 #include "engine/status.h"
 #include "mics/log.h"
@@ -170,12 +170,20 @@ static mics_status begin(mics_engine *engine, mics_stream thread, int32_t index)
     return status;
 }
 
+// Called with the mutex.
+static bool follows(const mics_engine *engine, int32_t index)
+{
+    const mics_step *step = &engine->list->steps[index];
+    return engine->done[step->stream] < index && is_ready(engine, step);
+}
+
 // Wakes those threads alone that can go on: a thread that wakes for nothing costs two switches.
 static void end(mics_engine *engine, int32_t index, mics_status status)
 {
     const mics_stream stream = engine->list->steps[index].stream;
     bool wakes[MICS_STREAMS];
     pthread_mutex_lock(&engine->mutex);
+    MICS_ASSERT(follows(engine, index));
     if (status == MICS_OK)
         engine->done[stream] = index;
     else if (engine->failure == MICS_OK)

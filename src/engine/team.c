@@ -3,10 +3,9 @@
 // A team of threads. All of them, the caller's too, stand at the same barrier; a team at rest is
 // one in which the others wait there for the caller.
 //
-// Invariants:
-//   1. `phase` grows by one when the last of `threads` has come.
-//   2. Who sleeps counted itself in `sleepers` before it looked for the last time at what it waits
-//      for, and that changes before `sleepers` is looked at: so nobody is left asleep.
+// `phase`: number of complete barriers. No lost wake-up: a sleeper counts itself in `sleepers`
+// before its last look at its condition, and a waker changes the condition before its look at
+// `sleepers`.
 #include "team.h"
 #include "base/clock.h"
 #include "mics/log.h"

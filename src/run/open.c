@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "collectives.h"
 #include "job.h"
+#include "mics/core/schedule.h"
 #include "mics/log.h"
 #include "run/ranks/cores.h"
 #include "run/ranks/gpu.h"
@@ -178,7 +179,8 @@ static void log_kept(const mics_job *job)
 static mics_status start(mics_job *job)
 {
     const int32_t here = job->world->mpi ? 1 : job->world->ranks;
-    MICS_TRY(run_collectives_settle(job));
+    MICS_TRY(run_collectives_settle(job)); // the schedule is final
+    MICS_TRY(run_world_agree(job->world, mics_schedule_validate(job->schedule)));
     MICS_TRY(run_world_agree(job->world, MICS_NEW(job->memory, here, &job->trainers)));
     run_standing_begin(&job->standing, job->start_step,
                        job->checkpoint != NULL && !job->node.taken);

@@ -173,8 +173,9 @@ double owner_flops(const mics_schedule *schedule, int32_t unit, int32_t owner)
 
 static mics_status broken(int32_t unit, int number, const char *why)
 {
-    return mics_fail(MICS_ERR_INVALID, "owners of unit %d break invariant %d: %s", (int)unit,
-                     number, why);
+    return mics_fail(MICS_ERR_INVALID,
+                     "schedule: owners of unit %d break invariant %d: %s; this is a defect of mics",
+                     (int)unit, number, why);
 }
 
 static mics_status check_round(const mics_schedule *schedule, int32_t unit)

@@ -17,7 +17,6 @@
 #include "schedule/owners.h"
 #include "schedule/parts.h"
 #include "schedule/reductions.h"
-#include <assert.h>
 
 // ---- what a pass touches ----
 
@@ -522,11 +521,6 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
     MICS_TRY_OUT(build(schedule));
     MICS_TRY_OUT(fill_ledger(schedule));
     schedule->spec.like = NULL;
-#ifndef NDEBUG
-    status = mics_schedule_validate(schedule);
-    assert(status != MICS_ERR_INVALID);
-    MICS_TRY_OUT(status);
-#endif
     *schedule_out = schedule;
     return MICS_OK;
 out:

@@ -7,7 +7,7 @@
 // before b on its stream, waits for a, for one behind a on a's stream, or for a step that a
 // precedes: vector clocks, one entry a stream.
 //
-// Invariants:
+// Invariants, checked by mics_schedule_validate:
 //   1. A step waits for earlier steps only, of other streams only, each named under its own stream.
 //      So streams cannot wait for each other in a circle, and as all ranks have one list, they meet
 //      collectives in one order.

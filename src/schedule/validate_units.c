@@ -7,11 +7,13 @@
 mics_status validator_broken(const validator *v, int number, const char *why)
 {
     const mics_step *step = &v->list->steps[v->index];
-    return mics_fail(MICS_ERR_INVALID,
-                     "schedule, %s: step %d (%s of unit %d, micro-step %d) breaks invariant %d: %s",
-                     v->phase == MICS_PHASE_TRAIN ? "training" : "evaluation", (int)v->index,
-                     mics_step_text(step->kind, step->stage), (int)step->unit,
-                     (int)step->micro_step, number, why);
+    return mics_fail(
+        MICS_ERR_INVALID,
+        "schedule, %s: step %d (%s of unit %d, micro-step %d) breaks invariant %d: %s; "
+        "this is a defect of mics",
+        v->phase == MICS_PHASE_TRAIN ? "training" : "evaluation", (int)v->index,
+        mics_step_text(step->kind, step->stage), (int)step->unit, (int)step->micro_step, number,
+        why);
 }
 
 bool validator_precedes(const validator *v, int32_t step)

@@ -545,8 +545,8 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
 /* Closes; NULL is allowed. */
 void mics_schedule_close(mics_schedule *schedule);
 
-/* Asserts what must hold of every finished schedule: the numbered invariants of
- * src/schedule/validate.c. Debug builds do so when they open one.
+/* Checks a finished schedule against the numbered invariants of src/schedule/validate.c; a break is
+ * a defect of mics. A run's start does so once, planning never.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged with the invariant's number and the step;
  *          MICS_ERR_MEMORY.

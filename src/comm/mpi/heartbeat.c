@@ -3,13 +3,11 @@
 // Heartbeats over MPI: a thread of its own sends this rank's newest status to the monitors a
 // few times a second, whether the rank computes or is in an exchange.
 //
-// Invariants:
-//   1. A rank starts a message to a monitor only when MPI is done with the one before. They are few
-//      and small, so a monitor that stands still collects little. Not synchronous sends: with Open
-//      MPI 4.1.4 over TCP their acknowledgements got lost (2 nodes of 1 rank: in 4 of 4 runs), and
-//      closing waited for ever.
-//   2. A monitor has one receive posted for each other rank that has not said goodbye.
-//   3. A rank's last message is its goodbye; so when all have parted, nothing is under way.
+// A rank starts a message to a monitor only when MPI is done with the one before; they are few and
+// small, so a monitor that stands still collects little. No synchronous sends: with Open MPI 4.1.4
+// over TCP their acknowledgements got lost (2 nodes of 1 rank: in 4 of 4 runs), and closing waited
+// for ever. A monitor has one receive posted for each other rank up to that rank's goodbye, its last
+// message: after all goodbyes nothing is under way.
 #include "comm/mpi/heartbeat.h"
 #include "base/clock.h"
 #include "comm/mpi/wait.h"

@@ -12,14 +12,14 @@
 // permissions, so it is tried when the world opens; where it fails on any rank of a node, MPI
 // carries that node's exchanges as it carries those between nodes.
 //
-// Invariants, for each box:
-//   1. `offered` holds the number of the offer and to whom it goes; `taken` the number of the last
-//      offer that its receiver was done with. A sender offers again only when they are the same.
-//   2. The plain fields are written before `offered`; its addressee alone reads them, before
-//      `taken`.
-//   3. A sender that gives up marks its box as withdrawn before it returns, and a receiver looks
-//      for that after it has read. So what it read too late never becomes data.
+// A box: `offered` has the offer's number and addressee, `taken` the number of the last offer that
+// its receiver was done with. Plain fields are written before `offered`; the addressee alone reads
+// them, before `taken`. A sender that gives up marks its box as withdrawn before it returns; a
+// receiver looks for that after it has read, so data read too late is dropped.
+//
+// Invariant, checked by comm_intra_is_taken: a sender offers again only when its last offer is taken.
 #include "comm/mpi/intra.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "comm/mpi/share.h"
 #include "comm/mpi/wait.h"
@@ -88,6 +88,7 @@ void comm_intra_offer(comm_mpi *self, const mics_exchange *exchange, uint64_t ha
 {
     comm_intra_box *own = box_of(self, self->base.rank, exchange->channel);
     const uint64_t number = (uint32_t)(atomic_load(&own->offered) >> 32) + 1;
+    MICS_ASSERT(comm_intra_is_taken(self, exchange->channel));
     own->address = (uintptr_t)exchange->send;
     own->bytes = exchange->bytes;
     own->hash = hash;

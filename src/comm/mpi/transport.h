@@ -2,14 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of the MPI transport share, which are the only ones that know MPI.
 //
-// Invariants:
-//   1. After opening, every MPI call happens in the caller's turn; waiting gives it up. So the
-//      channels, heartbeats and an abort go on beside one another, and MPI_THREAD_SERIALIZED is
-//      enough.
-//   2. Outside of an exchange no request of its channel is active, unless `broken`.
-//   3. When `broken`, MPI is not called again except to abort: without progress, what a failed
-//      exchange left behind does not reach the caller's buffers, unless the network moves data by
-//      itself.
+// After opening, every MPI call happens in the caller's turn; waiting gives it up. So channels,
+// heartbeats and an abort go on beside one another, and MPI_THREAD_SERIALIZED is enough. Outside of
+// an exchange no request of its channel is active, unless `broken`. Then MPI is called only to abort:
+// without progress a failed exchange's messages do not reach the caller's buffers, unless the network
+// moves data by itself.
 #ifndef MICS_COMM_MPI_TRANSPORT_H
 #define MICS_COMM_MPI_TRANSPORT_H
 

@@ -6,13 +6,14 @@
 // A rank locks its own cell to offer and to see its message taken, and its sender's cell to take
 // one: never two at once, and no lock is shared by the world.
 //
-// Invariants (each cell guarded by its mutex):
-//   1. Only the cell's rank turns EMPTY into FULL, and FULL back into EMPTY (it withdraws).
-//   2. Only rank `to` turns FULL into TAKING or REFUSED, and TAKING into EMPTY.
-//   3. While a cell is TAKING, rank `to` reads `data`; its rank stays in the exchange until that
-//      ends, whatever fails.
-//   4. Outside of exchanges a cell is EMPTY.
-//   5. A cell meets cells of its own channel only.
+// A cell meets cells of its own channel only. While it is TAKING, rank `to` reads `data`, and its own
+// rank stays in the exchange until that ends, whatever fails.
+//
+// Invariants (each cell guarded by its mutex), checked by may_turn:
+//   1. The cell's rank alone turns EMPTY into FULL, and at its exchange's end FULL (it withdraws)
+//      or REFUSED into EMPTY: outside of exchanges a cell is EMPTY.
+//   2. Rank `to` alone turns FULL into TAKING or REFUSED, and TAKING into EMPTY.
+#include "base/assert.h"
 #include "base/clock.h"
 #include "comm/internal.h"
 #include "mics/core/comm.h"
@@ -80,6 +81,25 @@ typedef struct thread_comm {
 static cell *cell_of(const mics_thread_world *world, int32_t rank, int32_t channel)
 {
     return &world->cells[(int64_t)rank * MICS_CHANNELS + channel];
+}
+
+static bool may_turn(cell_state from, cell_state to, bool own)
+{
+    switch (to) {
+    case CELL_FULL:
+        return own && from == CELL_EMPTY;
+    case CELL_EMPTY:
+        return own ? from != CELL_TAKING : from == CELL_TAKING;
+    default:
+        return !own && from == CELL_FULL;
+    }
+}
+
+// Called with the cell's mutex; `own`: by its rank.
+static void turn(cell *at, cell_state to, bool own)
+{
+    MICS_ASSERT(may_turn(at->state, to, own));
+    at->state = to;
 }
 
 // ---- waiting ----
@@ -166,7 +186,7 @@ static mics_status offer(thread_comm *self, const mics_exchange *exchange)
         mine->data = exchange->send;
         mine->bytes = exchange->bytes;
         mine->what = exchange->what;
-        mine->state = CELL_FULL;
+        turn(mine, CELL_FULL, true);
         pthread_cond_broadcast(&mine->offered);
     }
     pthread_mutex_unlock(&mine->mutex);
@@ -190,14 +210,14 @@ static mics_status await_offer(thread_comm *self, cell *source)
 // copy needs no lock.
 static void take(cell *source, const mics_exchange *exchange)
 {
-    source->state = CELL_TAKING;
+    turn(source, CELL_TAKING, false);
     pthread_mutex_unlock(&source->mutex);
     if (exchange->reduce == MICS_REDUCE_SUM_F32)
         comm_add_f32(exchange, 0, source->data, exchange->bytes / sizeof(float));
     else if (exchange->bytes > 0)
         memcpy(exchange->recv, source->data, exchange->bytes);
     pthread_mutex_lock(&source->mutex);
-    source->state = CELL_EMPTY;
+    turn(source, CELL_EMPTY, false);
     pthread_cond_signal(&source->taken);
 }
 
@@ -222,7 +242,7 @@ static mics_status receive(thread_comm *self, const mics_exchange *exchange)
         take(source, exchange);
     } else if (status == MICS_OK) {
         status = refuse(self, exchange, source->bytes, source->what);
-        source->state = CELL_REFUSED;
+        turn(source, CELL_REFUSED, false);
         pthread_cond_signal(&source->taken);
     }
     pthread_mutex_unlock(&source->mutex);
@@ -242,7 +262,7 @@ static mics_status await_taken(thread_comm *self, cell *mine, bool failed)
     while (mine->state == CELL_TAKING)
         pthread_cond_wait(&mine->taken, &mine->mutex);
     cell_state end = mine->state;
-    mine->state = CELL_EMPTY;
+    turn(mine, CELL_EMPTY, true);
     if (end == CELL_EMPTY)
         return MICS_OK;
     if (end == CELL_REFUSED)

@@ -10,8 +10,8 @@
 // nodes keep those. Its manifest lists all of them; a slot without one does not count. BASE is
 // MICS_SHM_DIR, or /dev/shm; ID is the run's, drawn at random.
 //
-// Invariant: mics-UID-ID is a folder of this user, and nobody else may enter it. What lies in it was
-// therefore written by this user, and paths through it lead where they seem to.
+// mics-UID-ID is a folder of this user with mode 0700: all in it is this user's own, and no path
+// through it is another user's link.
 #ifndef MICS_CHECKPOINT_NODE_H
 #define MICS_CHECKPOINT_NODE_H
 

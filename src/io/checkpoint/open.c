@@ -3,7 +3,7 @@
 // Opening and reading checkpoints. Rank files are opened for each read, so a checkpoint of many
 // files costs no descriptors, however many ranks of one process have it open.
 //
-// Invariant: an open checkpoint is not changed, so any number of threads may read it.
+// An open checkpoint is constant: any number of threads may read it.
 #include "base/file.h"
 #include "io/checkpoint/catalog.h"
 #include "io/checkpoint/folder.h"

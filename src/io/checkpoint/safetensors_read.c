@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading safetensors: one file, or those that an index names, as one set of tensors.
 //
-// Invariant: `slots` are in ascending order of names, and no two are equal. An open reader is not
-// changed, so any number of threads may read it.
+// An open reader is constant: any number of threads may read it.
+//
+// Invariant, checked by is_sorted: names of `slots` ascend, no two equal.
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -191,6 +193,15 @@ out:
     return status;
 }
 
+static bool is_sorted(const mics_safetensors *reader)
+{
+    for (int32_t i = 1; i < reader->count; i++) {
+        if (strcmp(reader->slots[i - 1].info.name, reader->slots[i].info.name) >= 0)
+            return false;
+    }
+    return true;
+}
+
 static mics_status open_path(mics_safetensors *reader, const char *path)
 {
     struct stat info;
@@ -204,6 +215,7 @@ static mics_status open_path(mics_safetensors *reader, const char *path)
         MICS_TRY(open_single(reader, path));
     // JSON refuses a key that comes twice, so names differ within a file and within an index.
     qsort(reader->slots, (size_t)reader->count, sizeof *reader->slots, compare_slot_names);
+    MICS_ASSERT(is_sorted(reader));
     return MICS_OK;
 }
 

@@ -3,10 +3,14 @@
 // Writing safetensors, tensor by tensor. Shapes are known first, so every file's header is complete
 // before its data, and data is only ever appended.
 //
-// Invariants:
-//   1. shards[0 .. shard - 1] are written aside and on disk; shards[shard] is open when fd >= 0.
-//   2. left_elems is what the current tensor still lacks; tensors before it are complete.
-//   3. buffer holds the last `buffered` bytes of the current file, which are not written yet.
+// shards[0 .. shard - 1] are on disk, not yet under their names; tensors before the current one are
+// complete.
+//
+// Invariants, checked by is_consistent between appends and by is_whole:
+//   1. shards[shard] is open exactly when it exists, and has the current tensor.
+//   2. left_elems, the current tensor's missing elements, are at least 1 and at most its size.
+//   3. A file has its planned bytes: offset, but for those that the buffer holds; all at its end.
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "io/checkpoint/safetensors_file.h"
@@ -314,11 +318,18 @@ static mics_status put(mics_safetensors_writer *writer, const void *data, size_t
     return MICS_OK;
 }
 
+static bool is_whole(const mics_safetensors_writer *writer)
+{
+    const shard *now = &writer->shards[writer->shard];
+    return writer->offset == (int64_t)now->header_bytes + now->data_bytes;
+}
+
 // Brings the current file to disk and opens the next, if there is one.
 static mics_status close_shard(mics_safetensors_writer *writer)
 {
     int fd = writer->fd;
     const mics_status flushed = flush(writer);
+    MICS_ASSERT(flushed != MICS_OK || is_whole(writer));
     writer->fd = -1;
     MICS_TRY(mics_file_close_written(fd, writer->shards[writer->shard].aside.path, flushed));
     writer->shard++;
@@ -337,6 +348,20 @@ static mics_status advance(mics_safetensors_writer *writer)
             writer->left_elems = writer->tensors[writer->tensor].elems;
     }
     return MICS_OK;
+}
+
+static bool is_consistent(const mics_safetensors_writer *writer)
+{
+    if (writer->shard == writer->shard_count)
+        return writer->fd < 0 && writer->tensor == writer->tensor_count && writer->left_elems == 0;
+    const shard *now = &writer->shards[writer->shard];
+    const planned *tensor = &writer->tensors[writer->tensor];
+    const int64_t end =
+        writer->offset + (int64_t)writer->buffered + writer->left_elems * (tensor->dtype->bits / 8);
+    return writer->fd >= 0 && writer->tensor >= now->first &&
+           writer->tensor < now->first + now->count && writer->left_elems > 0 &&
+           writer->left_elems <= tensor->elems && writer->buffered <= BUFFER_BYTES &&
+           end <= (int64_t)now->header_bytes + now->data_bytes;
 }
 
 static mics_status begin(mics_safetensors_writer *writer)
@@ -403,6 +428,7 @@ mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
         discard(writer);
     else
         *writer_out = writer;
+    MICS_ASSERT(status != MICS_OK || is_consistent(writer));
 out:
     if (status != MICS_OK)
         free_writer(writer);
@@ -443,6 +469,7 @@ mics_status mics_safetensors_append(mics_safetensors_writer *writer, const float
         status = advance(writer);
     }
     writer->failed = status;
+    MICS_ASSERT(status != MICS_OK || is_consistent(writer));
     return status;
 }
 

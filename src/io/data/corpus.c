@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A corpus: shards, one behind the other.
 //
-// Invariants of an open corpus:
-//   1. Part p holds tokens [begin[p], begin[p] + count) of the stream, begin[0] = 0, without gaps.
-//   2. Every token is in [0, vocab): looked at when the corpus is opened, and whenever it is read.
+// Every token is in [0, vocab): input, checked when the corpus is opened and at each read.
+//
+// Invariant of an open corpus, checked by is_gapless: part p holds tokens [begin[p], begin[p] +
+// count) of the stream, begin[0] = 0, without gaps.
+#include "base/assert.h"
 #include "base/text.h"
 #include "io/data/data.h"
 #include "io/data/files.h"
@@ -222,6 +224,16 @@ static mics_status add_patterns(opening *o)
 
 // ---- the whole ----
 
+static bool is_gapless(const mics_corpus *corpus)
+{
+    int64_t end = 0;
+    for (int64_t p = 0; p < corpus->count; end += corpus->parts[p++].shard.count) {
+        if (corpus->parts[p].begin != end)
+            return false;
+    }
+    return end == corpus->tokens;
+}
+
 mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
                              mics_corpus **corpus_out)
 {
@@ -247,6 +259,7 @@ mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
     else if (o.empty > 1)
         mics_log(MICS_LOG_WARNING, "%s and %d more: are empty", o.first_empty, (int)o.empty - 1);
     o.corpus->hash = XXH3_64bits_digest(o.hash);
+    MICS_ASSERT(is_gapless(o.corpus));
     *corpus_out = o.corpus;
     o.corpus = NULL;
 out:

@@ -1,8 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Invariant of a queue: taken <= begun <= given <= taken + slots, where job number n lies in slot
-// n modulo slots. Only the caller's thread changes `given` and `taken`.
+// A queue of jobs for threads. Job n lies in slot n modulo slots; the caller's thread alone changes
+// `given` and `taken`.
+//
+// Invariant, checked by is_ordered: taken <= begun <= given <= taken + slots; without threads
+// nothing is begun.
 #include "io/data/ordered.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "mics/log.h"
 #include <pthread.h>
@@ -27,6 +31,14 @@ struct mics_ordered {
     bool *is_done; // (slots)
     bool closing;
 };
+
+// Called with the mutex, by the caller's thread.
+static bool is_ordered(const mics_ordered *queue)
+{
+    const bool begun = queue->taken <= queue->begun && queue->begun <= queue->given;
+    return queue->taken <= queue->given && queue->given <= queue->taken + queue->slots &&
+           (queue->count == 0 ? queue->begun == 0 : begun);
+}
 
 int32_t mics_ordered_slots(int32_t threads)
 {
@@ -134,6 +146,7 @@ void mics_ordered_give(mics_ordered *queue)
     pthread_mutex_lock(&queue->mutex);
     queue->is_done[slot] = queue->count == 0;
     queue->given++;
+    MICS_ASSERT(is_ordered(queue));
     pthread_cond_signal(&queue->more);
     pthread_mutex_unlock(&queue->mutex);
 }
@@ -144,7 +157,8 @@ int32_t mics_ordered_take(mics_ordered *queue)
     pthread_mutex_lock(&queue->mutex);
     while (!queue->is_done[slot])
         pthread_cond_wait(&queue->done, &queue->mutex);
-    pthread_mutex_unlock(&queue->mutex);
     queue->taken++;
+    MICS_ASSERT(is_ordered(queue));
+    pthread_mutex_unlock(&queue->mutex);
     return slot;
 }

@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // metrics.jsonl: one object a line, each handed to the system before the next step.
 //
-// Invariants:
-//   1. The file at `path` is at all times a sequence of whole lines, but for what a crash leaves
-//   in its last ones.
-//   2. What a resume drops is dropped by renaming a complete file over the old one.
+// The file at `path` is a sequence of whole lines, but for the last ones after a crash. A resume drops
+// lines by renaming a complete file over the old one.
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"

@@ -2,9 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The progress display: one line that is written over on a terminal, plain lines elsewhere.
 //
-// Invariants:
-//   1. `open` is true exactly when the terminal's cursor stands behind a live line.
-//   2. The display never fails a run: what cannot be printed is lost.
+// The display never fails a run: text that cannot be printed is lost.
 #include "base/clock.h"
 #include "base/text.h"
 #include "mics/report.h"
@@ -29,7 +27,8 @@ struct mics_progress {
     mics_progress_mode mode;
     int64_t log_every;
     bool colour;
-    bool started, open;
+    bool started;
+    bool open; // the terminal's cursor stands behind a live line
     double shown_us;
     // Time left is judged by the steps after the first, which is slower than the others.
     int64_t first_step;

@@ -6,8 +6,8 @@
 //   Event:  1 wall_time (double), 2 step (int64), 3 file_version (string), 5 summary, 7 session_log
 //   summary: 1 value { 1 tag (string), 2 simple_value (float) }, one for each figure
 //
-// Invariant: a record goes to the system whole or, on a failure, is taken back, so a reader that
-// follows the file never sees a damaged one.
+// A record goes to the system whole or, on a failure, is taken back: readers that follow the file see
+// no damaged one.
 //
 // Source: tensorflow/core/util/event.proto, framework/summary.proto, lib/io/record_writer.cc.
 #include "base/file.h"

@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces in Chrome's trace-event format, written as they come.
 //
-// Invariants:
-//   1. The file at `path` is never touched but by a rename of a trace that is whole and on disk.
-//   2. While `status` is MICS_OK, what was written and `text` together are whole entries.
+// The file at `path` changes only by a rename of a whole trace that is on disk. Without a failure
+// the bytes written and `text` together are whole entries.
 #include "base/file.h"
 #include "base/text.h"
 #include "base/utf8.h"

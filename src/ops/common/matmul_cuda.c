@@ -4,13 +4,10 @@
 // column-major (S, R) one, so C = A B is computed as C^T = B^T A^T, with our B as the library's A
 // and ours A as its B. Rows of its result are our columns.
 //
-// Invariants:
-// 1. A plan is found by everything that may change the choice of algorithm, alignments included,
-//   and never changes once made,
-//    save by measuring. So equal calls give equal bits.
-// 2. Plans are made at the first call with their key; later calls allocate nothing.
-// 3. `lock` is held while the table is searched and while a plan's descriptor carries a call's
-//   pointers.
+// A plan's key: all that may change the choice of algorithm, alignments included. A plan is made at
+// the first call with its key and changes by measuring alone: equal calls give equal bits, and later
+// calls allocate nothing. `lock` is held while the table is searched and while a plan's descriptor
+// carries a call's pointers.
 #include "ops/common/matmul_cuda.h"
 #include "base/clock.h"
 #include "base/hash.h"

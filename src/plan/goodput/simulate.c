@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training with failures, event by event. It shares nothing with the closed form, which it checks.
 //
-// Invariants:
-//   1. committed_s <= pending_s, where a save is pending, and pending_s <= done_s.
-//   2. Only training and blocked time pass here one event at a time; a restart is one event.
+// Training and blocked time pass one event at a time; a restart is one event.
+//
+// Invariant, checked by is_ordered: committed_s <= done_s, and where a save is pending committed_s
+// <= pending_s <= done_s.
+#include "base/assert.h"
 #include "base/rng.h"
 #include "plan/goodput/goodput.h"
 #include <math.h>
@@ -121,6 +123,12 @@ static void skip_whole(training *self, double work_s)
     self->blocked_until_s = self->now_s;
 }
 
+static bool is_ordered(const training *self)
+{
+    return self->pending ? self->committed_s <= self->pending_s && self->pending_s <= self->done_s
+                         : self->committed_s <= self->done_s;
+}
+
 // One stretch of training, and the save behind it.
 static void train_on(training *self, double work_s)
 {
@@ -142,7 +150,9 @@ double mics_goodput_simulate(const mics_goodput_spec *spec, double interval_s, d
 {
     training self = {.spec = spec, .interval_s = interval_s, .seed = seed};
     draw_both(&self);
-    for (; self.events < MICS_GOODPUT_MAX_EVENTS && self.done_s < work_s; self.events++)
+    for (; self.events < MICS_GOODPUT_MAX_EVENTS && self.done_s < work_s; self.events++) {
         train_on(&self, work_s);
+        MICS_ASSERT(is_ordered(&self));
+    }
     return self.done_s >= work_s ? work_s / self.now_s : 0;
 }

@@ -3,9 +3,10 @@
 // Events: jobs begin, rates are divided anew, the job that ends first ends. All ranks have the same
 // list and the same work, so they run in step, and one stands for all.
 //
-// Invariants:
+// Invariants, checked by is_consistent after each round:
 //   1. A stream is busy exactly while one job has its step on that stream.
-//   2. Time only grows, and every round either ends a job or there is none.
+//   2. Time only grows, and the round ended a job.
+#include "base/assert.h"
 #include "mics/log.h"
 #include "plan/simulate/internal.h"
 #include <math.h>
@@ -38,6 +39,18 @@ static void end_job(simulator *sim, const job *ended)
     sim->links_changed = sim->links_changed || ended->collective >= 0;
 }
 
+static bool is_consistent(const simulator *sim, double step_us, int32_t jobs_before)
+{
+    int32_t jobs[MICS_STREAMS] = {0};
+    for (int32_t i = 0; i < sim->job_count; i++)
+        jobs[sim->list->steps[sim->jobs[i].step].stream]++;
+    for (int stream = 0; stream < MICS_STREAMS; stream++) {
+        if (jobs[stream] != (sim->busy[stream] ? 1 : 0))
+            return false;
+    }
+    return step_us >= 0 && sim->job_count < jobs_before;
+}
+
 // Lets time pass until the first job ends, and ends it and those that end with it.
 static void advance(simulator *sim)
 {
@@ -56,6 +69,7 @@ static void advance(simulator *sim)
         else
             sim->jobs[sim->job_count++] = j;
     }
+    MICS_ASSERT(is_consistent(sim, step_us, count));
 }
 
 static mics_status check_end(const simulator *sim)

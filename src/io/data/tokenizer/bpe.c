@@ -10,6 +10,7 @@
 // Text that is not UTF-8: each longest run of bytes that belong to no character is one piece, and
 // what stands before and after it is normalized and split apart. Nothing is prepended behind it.
 #include "io/data/tokenizer/bpe.h"
+#include "base/assert.h"
 #include "base/utf8.h"
 #include "io/data/tokenizer/vocab_txt.h"
 #include "mics/log.h"
@@ -449,6 +450,40 @@ void mics_bpe_close(mics_bpe *bpe)
     mics_free(bpe->memory, bpe);
 }
 
+static bool is_id(const mics_bpe *bpe, int32_t token)
+{
+    return token >= 0 && token < bpe->vocab;
+}
+
+static bool is_merge(const mics_bpe *bpe, const mics_bpe_pair *pair)
+{
+    if (!is_id(bpe, pair->left) || !is_id(bpe, pair->right) || !is_id(bpe, pair->merged))
+        return false;
+    const mics_bpe_span *left = &bpe->spans[pair->left], *right = &bpe->spans[pair->right],
+                        *merged = &bpe->spans[pair->merged];
+    const char *text = bpe->blob + merged->begin;
+    return merged->bytes == left->bytes + right->bytes &&
+           memcmp(text, bpe->blob + left->begin, left->bytes) == 0 &&
+           memcmp(text + left->bytes, bpe->blob + right->begin, right->bytes) == 0;
+}
+
+static bool is_consistent(const mics_bpe *bpe)
+{
+    bool holds = bpe->unknown < bpe->vocab;
+    for (int byte = 0; byte < 256; byte++)
+        holds = holds && bpe->byte_token[byte] < bpe->vocab &&
+                (!bpe->byte_level || bpe->byte_token[byte] >= 0);
+    for (uint64_t i = 0; holds && i <= bpe->word_mask; i++)
+        holds = bpe->words[i] < bpe->vocab;
+    for (uint64_t i = 0; holds && bpe->pairs != NULL && i <= bpe->pair_mask; i++)
+        holds = bpe->pairs[i].merged < 0 || is_merge(bpe, &bpe->pairs[i]);
+    for (int set = 0; set < 2; set++) {
+        for (int32_t i = 0; holds && i < bpe->added[set].count; i++)
+            holds = is_id(bpe, bpe->added[set].items[i].token);
+    }
+    return holds;
+}
+
 mics_status mics_bpe_load(mics_memory *memory, const mics_json *json, mics_bpe **bpe_out)
 {
     mics_bpe *bpe = NULL;
@@ -467,6 +502,7 @@ mics_status mics_bpe_load(mics_memory *memory, const mics_json *json, mics_bpe *
         MICS_TRY_OUT(mics_bpe_load_joints(bpe));
     }
     MICS_TRY_OUT(mics_bpe_load_decoder(json, bpe));
+    MICS_ASSERT(is_consistent(bpe));
     *bpe_out = bpe;
     bpe = NULL;
 out:

@@ -9,9 +9,9 @@
 // by characters (Llama 2, Mistral), where bytes or an unknown token stand for a character that is
 // no token.
 //
-// Invariants of an open mics_bpe:
+// Invariants of an open mics_bpe, checked by is_consistent in bpe.c:
 //   1. Byte-level: every byte has a token, so every text can be encoded.
-//   2. Every id in the tables is in [0, vocab).
+//   2. Every id in the tables is in [0, vocab); -1: none.
 //   3. A merge's token stands for the text of its two parts.
 #ifndef MICS_DATA_TOKENIZER_BPE_H
 #define MICS_DATA_TOKENIZER_BPE_H

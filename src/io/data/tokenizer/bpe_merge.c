@@ -6,11 +6,12 @@
 // of the merges that were possible when they were pushed: O(n log n), so that a piece of a megabyte
 // is merged in less than a second. Short pieces repeat: their tokens are kept in a cache.
 //
-// Invariants while merging:
-//   1. token[p] >= 0 for the positions p where a symbol begins, -1 where one has been merged away;
-//      next[p] is where the next symbol begins, or the piece ends.
-//   2. A heap entry is still possible exactly when a symbol begins at its position and the next
-//      symbol ends where the entry says, because symbols only grow.
+// token[p]: -1 where a symbol has been merged away. Symbols only grow, so a heap entry is still
+// possible exactly where a symbol begins and the next one ends as the entry says.
+//
+// Invariant, checked by is_linked: at a symbol's beginning p, token[p] >= 0, next[p] is the next
+// symbol's beginning or the piece's end, and previous[p] the one before or -1.
+#include "base/assert.h"
 #include "base/utf8.h"
 #include "io/data/tokenizer/bpe.h"
 #include "mics/log.h"
@@ -215,6 +216,17 @@ static void add_chars(symbols *s, const char *text, int32_t bytes)
     }
 }
 
+static bool is_linked(const mics_bpe_merger *merger, int32_t first, int32_t bytes)
+{
+    int32_t before = -1, at = first;
+    while (at < bytes && merger->token[at] >= 0 && merger->previous[at] == before &&
+           merger->next[at] > at) {
+        before = at;
+        at = merger->next[at];
+    }
+    return at == bytes;
+}
+
 static mics_status merge_word(mics_bpe_merger *merger, const char *word, size_t bytes,
                               mics_token_list *list)
 {
@@ -238,6 +250,7 @@ static mics_status merge_word(mics_bpe_merger *merger, const char *word, size_t 
     for (int32_t i = s.first; i < length; i = merger->next[i])
         consider(merger, i, length);
     merge_all(merger, length);
+    MICS_ASSERT(is_linked(merger, s.first, length));
     int32_t count = 0; // tokens move to the front of their own array
     for (int32_t i = s.first; i < length; i = merger->next[i])
         merger->token[count++] = merger->token[i];

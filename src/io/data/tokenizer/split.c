@@ -3,9 +3,8 @@
 // Splitting, step by step.
 //
 // A step finds segments: matches, and what lies between two. They become pieces by the step's
-// behavior, and pieces are the texts of the next step. Invariants while a text is split:
-//   1. held.data is what of the text is in no piece yet; a segment begins at its front.
-//   2. What a step finds from a segment's beginning does not depend on what is before it.
+// behavior, and pieces are the texts of the next step. held.data: the text that is in no piece yet,
+// from a segment's beginning; what a step finds there does not depend on the text before it.
 #include "io/data/tokenizer/split.h"
 #include "base/utf8.h"
 #include "io/data/buffer.h"
