@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics plan: which sharding and batch, how fast, at what price, before anything is rented.
 #include "cli.h"
+#include "cli/plan_found.h"
+#include "cli/plan_offer.h"
+#include "cli/plan_sweep.h"
 #include "plan.h"
 #include <string.h>
 

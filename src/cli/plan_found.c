@@ -1,6 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The plans of one cluster: times, memory, and the reasons.
+#include "cli/plan_found.h"
+#include "cli/plan_offer.h"
+#include "cli/plan_words.h"
 #include "plan.h"
 #include <math.h>
 #include <stdio.h>

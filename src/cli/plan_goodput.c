@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan says of failures, checkpoints and spot nodes.
+#include "cli/plan_offer.h"
 #include "plan.h"
 #include <math.h>
 #include <string.h>

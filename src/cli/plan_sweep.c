@@ -1,6 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A sweep: the best plan and the baselines by the size of the cluster, or by P.
+#include "cli/plan_sweep.h"
+#include "cli/plan_found.h"
+#include "cli/plan_offer.h"
+#include "cli/plan_words.h"
 #include "plan.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Names, figures and choices of plans.
+#include "cli/plan_words.h"
+#include "cli/plan_found.h"
 #include "plan.h"
 #include <string.h>
 

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rewrites the files of others: first what is nested or in another file, then key by key, then
 // defaults.
-#include "config/adopt.h"
 #include "base/text.h"
+#include "config/adopt_launch.h"
+#include "config/adopt_saves.h"
+#include "config/adopt_script.h"
+#include "config/adopt_trainer.h"
 #include "config/value.h"
 #include <errno.h>
 #include <stdlib.h>

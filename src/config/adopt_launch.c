@@ -5,8 +5,8 @@
 //
 // Source: accelerate's docs, "FSDP" and "DeepSpeed"; transformers/training_args.py (fsdp);
 // torchtitan/config/job_config.py (parallelism).
+#include "config/adopt_launch.h"
 #include "base/text.h"
-#include "config/adopt.h"
 #include "config/value.h"
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,8 @@
 // When the Trainer saves and validates, and which checkpoint it keeps.
 //
 // Source: transformers/training_args.py of transformers 5.23.
-#include "config/adopt.h"
+#include "config/adopt_saves.h"
+#include "config/adopt_trainer.h"
 #include <stddef.h>
 #include <string.h>
 

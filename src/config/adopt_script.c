@@ -4,8 +4,8 @@
 //
 // Source: transformers/examples/pytorch/language-modeling/run_clm.py of transformers 5.23; TRL's
 // ModelConfig, ScriptArguments and SFTConfig of 0.25.
+#include "config/adopt_script.h"
 #include "base/text.h"
-#include "config/adopt.h"
 #include "config/value.h"
 
 // What --model, --data and --tokenizer say goes before the file, also where they name another kind.

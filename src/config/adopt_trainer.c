@@ -3,8 +3,8 @@
 // Arguments of Hugging Face's Trainer, and what it takes for those that nobody gives.
 //
 // Source: transformers/training_args.py and integrations/deepspeed.py of transformers 5.23.
+#include "config/adopt_trainer.h"
 #include "base/text.h"
-#include "config/adopt.h"
 #include "config/value.h"
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/yaml.h"
-#include "config/adopt.h"
+#include "config/adopt_trainer.h"
 #include "config/config.h"
 #include "mics/log.h"
 #include <errno.h>

@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // "sharding": "auto". Planned with what a machine has in all, never with what happens to be free:
 // the sharding decides the order of sums, so the same run must get the same one in each start.
+#include "run/auto.h"
 #include "mics/log.h"
 #include "mics/run.h"
 #include "plan/offers/pick.h"
 #include "plan/offers/planning.h"
+#include "run/run_schedule.h"
+#include "run/usual.h"
 #include "sizing.h"
 #include <math.h>
 #include <stdio.h>

@@ -5,8 +5,12 @@
 #include "base/file.h"
 #include "mics/log.h"
 #include "run/followers/best.h"
+#include "run/model.h"
 #include "run/ranks/gpu.h"
+#include "run/run_json.h"
+#include "run/run_schedule.h"
 #include "run/save/import.h"
+#include "run/save/resume.h"
 #include "run/save/saved.h"
 #include "share.h"
 #include <errno.h>

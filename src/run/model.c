@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A run's model: one that a config.json describes, or one that the program builds by itself.
+#include "run/model.h"
 #include "job.h"
 #include "mics/log.h"
 #include "model/from_config.h"

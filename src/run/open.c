@@ -10,11 +10,14 @@
 #include "job.h"
 #include "mics/core/schedule.h"
 #include "mics/log.h"
+#include "run/model.h"
 #include "run/ranks/cores.h"
 #include "run/ranks/gpu.h"
 #include "run/ranks/isa.h"
 #include "run/ranks/precision.h"
 #include "run/ranks/same.h"
+#include "run/save/resume.h"
+#include "run/values.h"
 #include "trainer.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The resolved run as a run file: the rows of its keys, nested again.
+#include "run/run_json.h"
 #include "base/text.h"
 #include "job.h"
 #include <stdlib.h>

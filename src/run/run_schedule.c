@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The schedule of what a run says.
+#include "run/run_schedule.h"
 #include "mics/core/schedule.h"
 #include "share.h"
 #include "sizing.h"

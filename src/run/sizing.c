@@ -10,6 +10,9 @@
 #include "mics/core/engine.h"
 #include "mics/log.h"
 #include "plan/offers/planning.h"
+#include "run/auto.h"
+#include "run/layered.h"
+#include "run/run_schedule.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

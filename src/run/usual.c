@@ -3,6 +3,7 @@
 // A cluster for plans without run.cluster. Which sharding is faster depends on how computation
 // compares with links, so these are of the same year and class; what a step takes there is no
 // prediction of what it takes here.
+#include "run/usual.h"
 #include "plan/cost/cluster.h"
 #include "sizing.h"
 #include <stdio.h>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run filled in C becomes the text of a run file, so that both are checked by one table of keys,
 // and error lines name the same keys.
+#include "run/values.h"
 #include "base/text.h"
 #include "job.h"
 #include <string.h>

@@ -4,6 +4,7 @@
 // said, its text parses, loads again, and resolves to the same.
 #include "config/run_file.h"
 #include "run/job.h"
+#include "run/run_json.h"
 
 static char *text_of(const char *text)
 {

@@ -4,6 +4,7 @@
 // in the middle of a step goes on with the bits of one that never was.
 #include "base/capture.h"
 #include "mics/run.h"
+#include "run/run_schedule.h"
 #include "run/sizing.h"
 #include "run/trainer.h"
 #include "test.h"

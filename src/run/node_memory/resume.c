@@ -6,12 +6,12 @@
 // Every process learns every other's findings, so all decide alike. A process answers for the files
 // whose number modulo the processes of its node is its own: so each is hashed once on a node. A file
 // that one process fails to read counts as not found; nobody waits for it.
+#include "run/save/resume.h"
 #include "base/file.h"
 #include "found.h"
 #include "io/checkpoint/node.h"
 #include "mics/log.h"
 #include "node_memory.h"
-#include "run/job.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

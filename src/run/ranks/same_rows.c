@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What must be the same on all processes, as rows.
+#include "run/save/resume.h"
 #include "same.h"
 #include <inttypes.h>
 #include <link.h>

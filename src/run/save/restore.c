@@ -6,6 +6,7 @@
 #include "import.h"
 #include "mics/log.h"
 #include "newest.h"
+#include "run/save/resume.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a run resumes from a checkpoint, and whether that is the same run. The mesh may be
 // another; what decides data and mathematics may not.
+#include "run/save/resume.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "config/config.h"
 #include "mics/log.h"
 #include "newest.h"
-#include "run/job.h"
 #include "saved.h"
 #include "tier.h"
 #include <stdio.h>

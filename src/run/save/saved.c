@@ -11,7 +11,7 @@
 #include "model/from_config.h"
 #include "ops/kernels.h"
 #include "run/hf_metadata.h"
-#include "run/job.h"
+#include "run/model.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,0 +1,19 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The plans of one cluster.
+#ifndef MICS_CLI_PLAN_FOUND_H
+#define MICS_CLI_PLAN_FOUND_H
+
+#include "cli/plan.h"
+
+void cli_plan_found(printer *report, const mics_plan *plan, const mics_plan_found *found,
+                    const mics_plan_goal *goal, bool wide);
+
+/* An entry as JSON, `key` NULL in lists; null for NULL. */
+void cli_plan_entry(printer *report, const char *key, const mics_plan *plan,
+                    const mics_plan_entry *entry);
+
+/* Members "name" to "pipeline" of JSON; in the text columns "P|G|O" to "g/r". */
+void cli_plan_choice(printer *report, const mics_plan_entry *entry);
+
+#endif

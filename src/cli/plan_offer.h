@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a buyer reads.
+#ifndef MICS_CLI_PLAN_OFFER_H
+#define MICS_CLI_PLAN_OFFER_H
+
+#include "cli/plan.h"
+
+/* The answer in sentences that begin with `where`, what its figures rest on, and what is `faster`
+ * ("": nothing known). Of the text alone. */
+void cli_plan_answer(printer *report, const mics_plan_offer *offer, const mics_plan_goal *goal,
+                     const char *where, const char *faster, double faster_us);
+
+/* An offer as JSON, `key` NULL in lists. */
+void cli_plan_offer(printer *report, const char *key, const mics_plan_offer *offer);
+
+/* Members "tokens" to "meets_goal" of JSON. */
+void cli_plan_cost(printer *report, const mics_plan_offer *offer);
+
+void cli_plan_offers(printer *report, const mics_plan_offers *offers, const mics_plan_goal *goal,
+                     bool wide);
+
+/* The catalogue, a line a machine. */
+mics_status cli_plan_list(printer *report, mics_memory *memory);
+
+/* plan_goodput.c: what failures and checkpoints leave of a training: lines; members of JSON. */
+void cli_plan_goodput(printer *report, const mics_plan_offer *offer);
+
+#endif

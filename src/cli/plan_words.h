@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Words for a plan's parts.
+#ifndef MICS_CLI_PLAN_WORDS_H
+#define MICS_CLI_PLAN_WORDS_H
+
+#include "cli/plan.h"
+
+/* Degrees alone: "8|64|512 E4", "t2 p4 d64e8 v14"; "--" where there is no choice. */
+short_text cli_plan_degrees(const mics_plan_entry *entry);
+
+/* The name, in a table; of a long one the degrees alone. */
+short_text cli_plan_short_name(const mics_plan_entry *entry);
+
+/* Three digits, and large ones whole, with commas: "0.534", "53.4", "49,650". */
+short_text cli_plan_figure(double value);
+
+/* Four digits, and large ones whole. */
+short_text cli_plan_rate(double value);
+
+/* "32 x 2 rec": micro-batch, micro-steps, recomputed. */
+short_text cli_plan_batch(const mics_plan_choice *choice);
+
+#endif
