@@ -21,7 +21,7 @@ typedef struct times {
     int32_t count;
 } times;
 
-static void hear_step(void *ctx, const mics_metrics *metrics)
+static void on_step(void *ctx, const mics_metrics *metrics)
 {
     times *steps = ctx;
     if (steps->count < MAX_STEPS)
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
                                     .micro_steps = 1,
                                     .learning_rate = 1e-4,
                                     .sharding = {atoi(argv[4]), atoi(argv[5]), atoi(argv[6])}};
-    const mics_job_callbacks callbacks = {.ctx = &trained, .step = hear_step};
+    const mics_job_callbacks callbacks = {.ctx = &trained, .step = on_step};
     mics_status status = mics_memory_open(&memory);
     const mics_job_spec spec = {.memory = memory,
                                 .values = &values,

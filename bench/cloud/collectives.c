@@ -102,7 +102,7 @@ static void wait_until(bench *b, int stage, int32_t count)
     pthread_mutex_unlock(&b->mutex);
 }
 
-static void tell_done(bench *b, int stage)
+static void report_done(bench *b, int stage)
 {
     pthread_mutex_lock(&b->mutex);
     b->done[stage]++;
@@ -117,7 +117,7 @@ static void *run_first(void *arg)
     for (int32_t i = 0; i < b->repeats; i++) {
         wait_until(b, 1, i - BUFFERS + 1);
         run_stage(b, b->gather, b->buffers[i % BUFFERS]);
-        tell_done(b, 0);
+        report_done(b, 0);
     }
     return NULL;
 }
@@ -131,7 +131,7 @@ static void run_two_stage(bench *b)
         wait_until(b, 0, i + 1);
         run_stage(b, !b->gather, b->buffers[i % BUFFERS]);
         b->ended_us[i] = mics_clock_us();
-        tell_done(b, 1);
+        report_done(b, 1);
     }
     pthread_join(first, NULL);
 }

@@ -68,7 +68,7 @@ static const char *name_of(int number)
 }
 
 // A live line of progress is left as it is.
-static void say_word(int number)
+static void log_signal(int number)
 {
     const char *word = atomic_load(&last_word);
     if (word == NULL || *word == '\0' || mics_job_is_launched())
@@ -87,7 +87,7 @@ static void end_by(int number)
 {
     sigset_t set;
     mics_file_abandon_all();
-    say_word(number);
+    log_signal(number);
     sigemptyset(&set);
     sigaddset(&set, number);
     signal(number, SIG_DFL);
@@ -115,7 +115,7 @@ static const char *where_from(const mics_job_standing *at, char *text, size_t ca
     return text;
 }
 
-static void say_asked(const mics_job_standing *at, int number)
+static void log_asked(const mics_job_standing *at, int number)
 {
     char from[96];
     if (at->rank <= 0 && number == SIGINT && isatty(STDERR_FILENO))
@@ -216,7 +216,7 @@ static bool ask(int number)
         const mics_job_standing at = mics_job_standing_get(served);
         atomic_store(&asked_signal, number);
         mics_job_stop(served);
-        say_asked(&at, number);
+        log_asked(&at, number);
     }
     pthread_mutex_unlock(&mutex);
     return runs;

@@ -261,8 +261,8 @@ bool mics_config_is_adopted(const char *path);
 mics_status mics_config_check(config *run);
 // resolve.c: what can be said about batch and sharding before the ranks are known.
 mics_status mics_config_check_sources(config *run);
-// twins.c: brings keys together that say the same in two ways.
-mics_status mics_config_join_twins(config *run);
+// aliases.c: brings keys together that say the same in two ways.
+mics_status mics_config_join_aliases(config *run);
 // comm_dtype.c: what is sent as which type, once they are; and what run.comm_dtype.boundary "auto"
 // comes to, once precision and nodes are known.
 void mics_config_fill_comm_dtypes(config *run);

@@ -240,7 +240,7 @@ static mics_status fill(config *run)
     reset(run);
     MICS_TRY(mics_config_check(run));
     MICS_TRY(mics_config_check_sources(run));
-    MICS_TRY(mics_config_join_twins(run));
+    MICS_TRY(mics_config_join_aliases(run));
     MICS_TRY(mics_config_join_precision(run));
     MICS_TRY(fill_steps(run));
     MICS_TRY(check_trace(run));

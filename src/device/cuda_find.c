@@ -19,7 +19,7 @@ static void version_text(int version, char text[32])
         snprintf(text, 32, "%d.%d", version / 1000, version % 1000 / 10);
 }
 
-static void say_none_seen(char *why_not, size_t bytes)
+static void log_none_seen(char *why_not, size_t bytes)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (visible != NULL)
@@ -34,7 +34,7 @@ static void say_none_seen(char *why_not, size_t bytes)
                  "with --gpus all), and a batch system must have granted them");
 }
 
-static void say_count_failed(cudaError_t error, const mics_cuda_findings *findings, char *why_not,
+static void log_count_failed(cudaError_t error, const mics_cuda_findings *findings, char *why_not,
                              size_t bytes)
 {
     if (findings->driver[0] == '\0')
@@ -46,7 +46,7 @@ static void say_count_failed(cudaError_t error, const mics_cuda_findings *findin
                  "the NVIDIA driver is for CUDA %s, and %s is needed; install a newer driver",
                  findings->driver, findings->runtime);
     else if (error == cudaErrorNoDevice || error == cudaSuccess)
-        say_none_seen(why_not, bytes);
+        log_none_seen(why_not, bytes);
     else
         snprintf(why_not, bytes, "the GPUs cannot be used: %s (%s); see nvidia-smi and dmesg",
                  cudaGetErrorString(error), cudaGetErrorName(error));
@@ -83,7 +83,7 @@ void mics_plugin_find(mics_cuda_findings *findings)
     const cudaError_t error = cudaGetDeviceCount(&count);
     cudaGetLastError(); // told here, and not to whoever launches first
     if (error != cudaSuccess || count < 1) {
-        say_count_failed(error, findings, findings->why_not, sizeof findings->why_not);
+        log_count_failed(error, findings, findings->why_not, sizeof findings->why_not);
         return;
     }
     count = count < MICS_CUDA_MAX_DEVICES ? count : MICS_CUDA_MAX_DEVICES;

@@ -69,7 +69,7 @@ static void close_library(void)
 
 // The loader's "libnccl.so.2: cannot open shared object file: ..." names a library that is missing,
 // not the plugin.
-static void say_loader_error(const char *path)
+static void log_loader_error(const char *path)
 {
     const char *error = dlerror();
     const char *missing = error != NULL ? strstr(error, ": cannot open shared object file") : NULL;
@@ -87,7 +87,7 @@ static bool open_at(const char *path)
     found.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     snprintf(found.findings.plugin_path, sizeof found.findings.plugin_path, "%s", path);
     if (found.library == NULL) {
-        say_loader_error(path);
+        log_loader_error(path);
         return false;
     }
     const char *build = dlsym(found.library, "mics_plugin_build");

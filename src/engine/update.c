@@ -208,7 +208,7 @@ static void sum_updated(mics_engine *engine, int32_t unit)
 }
 
 // Once, before the first number of the state changes.
-static void tell_update(mics_engine *engine)
+static void call_before_update(mics_engine *engine)
 {
     if (!engine->pending.begun && engine->spec.before_update != NULL)
         engine->spec.before_update(engine->spec.before_update_ctx);
@@ -220,7 +220,7 @@ void run_momentum(mics_engine *engine, int32_t unit)
     if (engine->pending.left == 0)
         return;
     const optimizer_shard held = optimizer_shard_of(engine, unit);
-    tell_update(engine);
+    call_before_update(engine);
     update_matrices(engine, unit, &held, MICS_UPDATE_MOMENTUM);
     copy_to_owners(engine, unit);
 }
@@ -230,7 +230,7 @@ void run_update(mics_engine *engine, int32_t unit)
     pending_update *pending = &engine->pending;
     if (pending->left == 0)
         return;
-    tell_update(engine);
+    call_before_update(engine);
     sum_updated(engine, unit);
     update_shard(engine, unit);
     pthread_mutex_lock(&engine->mutex);

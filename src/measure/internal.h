@@ -175,7 +175,7 @@ mics_status measure_traffic_run(measure_session *self, const measure_traffic *tr
 /* Sleeps, which is no load. */
 void measure_sleep_us(double us);
 
-// ---- links (links.c, beside.c) ----
+// ---- links (links.c, contention.c) ----
 
 /* Links, in about `seconds`.   Collective: world. */
 mics_status measure_links_run(measure_session *self, double seconds, measure_links *links_out);

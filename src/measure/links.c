@@ -8,7 +8,7 @@
 //             ranks of two nodes.
 //   link      all ranks of a node send to another node at once.
 //   core      processor time that a rank's thread takes for a byte.
-//   beside    computation and traffic at once (beside.c).
+//   beside    computation and traffic at once (contention.c).
 // In what is one figure for both, gathers count twice and reductions once, as in a micro-step.
 #include "measure/internal.h"
 #include <math.h>

@@ -60,7 +60,7 @@ typedef struct measure_tier {
     mics_curve reduce_ramp;  // the same in reductions, with the adding
     double link_bytes_per_s; // of one child's link: all ranks that share it at once
     double core_us_per_byte; // that a rank's thread works
-    double slowdown;         // of computation beside it; see beside.c
+    double slowdown;         // of computation beside it; see contention.c
     // What messages take longer beside computation, by the threads a core that compute.
     mics_curve beside_us, beside_us_per_byte;
 } measure_tier;

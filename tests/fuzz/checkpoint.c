@@ -31,7 +31,7 @@ fuzz_part fuzz_seal_manifest(const uint8_t *data, size_t bytes)
     return part;
 }
 
-static void hear_problem(void *ctx, const char *line)
+static void on_problem(void *ctx, const char *line)
 {
     fuzz_check(line[0] != '\0', "a problem without words");
     for (const char *c = line; *c != '\0'; c++)
@@ -42,7 +42,7 @@ static void hear_problem(void *ctx, const char *line)
 void fuzz_verify(mics_memory *memory, const char *path, bool opened)
 {
     int64_t problems = 0;
-    const mics_verify_listener listener = {hear_problem, NULL, &problems};
+    const mics_verify_listener listener = {on_problem, NULL, &problems};
     mics_checkpoint_verified found;
     fuzz_check(fuzz_good(mics_checkpoint_verify(memory, path, &listener, &found)), "verifying");
     fuzz_check(found.problems == problems, "the number of problems");

@@ -23,7 +23,7 @@ static int64_t cut(mics_memory *memory, const char *path)
     return info.st_size;
 }
 
-static void hear_problem(void *ctx, const char *line)
+static void on_problem(void *ctx, const char *line)
 {
     for (const char *c = line; *c != '\0'; c++)
         fuzz_check((unsigned char)*c >= ' ', "a control character in a problem's line");
@@ -34,7 +34,7 @@ static void hear_problem(void *ctx, const char *line)
 static int64_t verify(mics_memory *memory, const char *path)
 {
     int64_t problems = 0, lines = 0;
-    fuzz_check(fuzz_good(mics_metrics_verify(memory, path, hear_problem, &problems, &lines)),
+    fuzz_check(fuzz_good(mics_metrics_verify(memory, path, on_problem, &problems, &lines)),
                "verifying");
     fuzz_check(problems <= MAX_TOLD + 1, "too many are told");
     return problems;

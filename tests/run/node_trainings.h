@@ -35,7 +35,7 @@ typedef struct training {
     bool from_memory;
 } training;
 
-static inline void hear_step(void *ctx, const mics_metrics *metrics)
+static inline void on_step(void *ctx, const mics_metrics *metrics)
 {
     ((training *)ctx)->loss[metrics->step] = metrics->loss;
 }
@@ -72,7 +72,7 @@ static inline mics_status try_run(training *self, int64_t until, mics_memory *wi
                                 .ranks = self->ranks,
                                 .nodes = self->nodes,
                                 .resume = self->resume,
-                                .callbacks = {.ctx = self, .step = hear_step}};
+                                .callbacks = {.ctx = self, .step = on_step}};
     mics_job *job = NULL;
     mics_status status = mics_job_open(&spec, &job);
     if (status != MICS_OK)
@@ -99,7 +99,7 @@ static struct {
     char text[16384];
 } said = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static inline void hear_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
+static inline void on_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
 {
     static const char *const levels[] = {"error", "warning", "info"};
     (void)ctx;
@@ -113,7 +113,7 @@ static inline void hear_line(void *ctx, mics_log_level level, int32_t rank, cons
 static inline void listen(void)
 {
     said.text[0] = '\0';
-    mics_log_set_sink(hear_line, NULL);
+    mics_log_set_sink(on_line, NULL);
 }
 
 // Fails the test unless that was said, and ends listening.

@@ -16,7 +16,7 @@ typedef struct heard {
     int32_t validations[MAX_STEPS + 1]; // by step
 } heard;
 
-static void hear_step(void *ctx, const mics_metrics *metrics)
+static void on_step(void *ctx, const mics_metrics *metrics)
 {
     heard *self = ctx;
     self->step = metrics->step;
@@ -24,7 +24,7 @@ static void hear_step(void *ctx, const mics_metrics *metrics)
         run_stop_ask(&self->job->stop, RUN_STOP_FILE);
 }
 
-static void hear_validation(void *ctx, int64_t step, double loss)
+static void on_validation(void *ctx, int64_t step, double loss)
 {
     (void)loss;
     ((heard *)ctx)->validations[step]++;
@@ -64,7 +64,7 @@ static mics_job *open_job(const char *out, const char *resume, heard *ears)
     spec.set_count = sizeof own / sizeof own[0];
     spec.resume = resume;
     spec.callbacks = (mics_job_callbacks){
-        .ctx = ears, .step = hear_step, .validation = hear_validation, .should_stop = should_stop};
+        .ctx = ears, .step = on_step, .validation = on_validation, .should_stop = should_stop};
     ASSERT_OK(mics_job_open(&spec, &ears->job));
     return ears->job;
 }

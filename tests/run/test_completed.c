@@ -36,7 +36,7 @@ typedef struct read_run {
     mics_bytes sent;          // by all ranks, of all steps together
 } read_run;
 
-static void hear_step(void *ctx, const mics_metrics *metrics)
+static void on_step(void *ctx, const mics_metrics *metrics)
 {
     read_run *run = ctx;
     run->losses[metrics->step] = metrics->loss;
@@ -83,7 +83,7 @@ static void open_job(mics_memory *memory, read_run *run)
                                 .ranks = RANKS,
                                 .nodes = 2,
                                 .resume = "none",
-                                .callbacks = {.ctx = run, .step = hear_step}};
+                                .callbacks = {.ctx = run, .step = on_step}};
     ASSERT_OK(mics_job_open(&spec, &run->job));
 }
 

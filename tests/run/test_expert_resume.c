@@ -36,7 +36,7 @@ typedef struct spread_run {
     double losses[STEPS + 1]; // by step
 } spread_run;
 
-static void hear_step(void *ctx, const mics_metrics *metrics)
+static void on_step(void *ctx, const mics_metrics *metrics)
 {
     spread_run *run = ctx;
     run->losses[metrics->step] = metrics->loss;
@@ -66,7 +66,7 @@ static mics_status open_job(mics_memory *memory, spread_run *run, mics_job **job
                                 .ranks = run->ranks,
                                 .nodes = run->nodes,
                                 .resume = run->resume,
-                                .callbacks = {.ctx = run, .step = hear_step}};
+                                .callbacks = {.ctx = run, .step = on_step}};
     return mics_job_open(&spec, job_out);
 }
 
@@ -170,7 +170,7 @@ static void test_refused(void **state)
     check_refused(run, "the model has no experts; only 1 would work");
 }
 
-static void hear_anew(void *ctx, mics_log_level level, int32_t rank, const char *line)
+static void on_anew(void *ctx, mics_log_level level, int32_t rank, const char *line)
 {
     (void)level;
     (void)rank;
@@ -215,7 +215,7 @@ static void test_chosen(void **state)
     char said[512] = "", kept[16];
     chosen.ranks = 2;
     chosen.nodes = 1;
-    mics_log_set_sink(hear_anew, said);
+    mics_log_set_sink(on_anew, said);
     experts_of(&chosen);
     mics_log_set_sink(NULL, NULL);
     snprintf(kept, sizeof kept, ", E = %d, is of", (int)experts);

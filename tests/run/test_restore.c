@@ -46,7 +46,7 @@ static void expect_said(const char *part)
 
 static double whole_loss[STEPS + 1]; // of a run that is not disturbed
 
-static void hear_step(void *ctx, const mics_metrics *metrics)
+static void on_step(void *ctx, const mics_metrics *metrics)
 {
     ((double *)ctx)[metrics->step] = metrics->loss;
 }
@@ -80,7 +80,7 @@ static mics_status open_run(const char *out, int64_t steps, int64_t keep, double
                                 .set_count = 6,
                                 .ranks = RANKS,
                                 .nodes = 1,
-                                .callbacks = {.ctx = losses, .step = hear_step}};
+                                .callbacks = {.ctx = losses, .step = on_step}};
     said[0] = '\0';
     errors = 0;
     return mics_job_open(&spec, job_out);

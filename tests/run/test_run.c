@@ -18,13 +18,13 @@ typedef struct heard {
     int64_t step;
 } heard;
 
-static void hear_start(void *ctx, const mics_job *job)
+static void on_start(void *ctx, const mics_job *job)
 {
     ((heard *)ctx)->job = job;
     ((heard *)ctx)->starts++;
 }
 
-static void hear_step(void *ctx, const mics_metrics *metrics)
+static void on_step(void *ctx, const mics_metrics *metrics)
 {
     heard *self = ctx;
     self->loss[metrics->step] = metrics->loss;
@@ -32,20 +32,20 @@ static void hear_step(void *ctx, const mics_metrics *metrics)
     self->steps++;
 }
 
-static void hear_validation(void *ctx, int64_t step, double loss)
+static void on_validation(void *ctx, int64_t step, double loss)
 {
     (void)step;
     (void)loss;
     ((heard *)ctx)->validations++;
 }
 
-static void hear_saving(void *ctx, int64_t step)
+static void on_saving(void *ctx, int64_t step)
 {
     (void)step;
     ((heard *)ctx)->savings++;
 }
 
-static void hear_checkpoint(void *ctx, int64_t step, const char *path)
+static void on_checkpoint(void *ctx, int64_t step, const char *path)
 {
     char manifest[4096];
     (void)step;
@@ -63,11 +63,11 @@ static mics_job_spec heard_spec(const mics_run_values *values, heard *ears)
 {
     mics_job_spec spec = spec_of(values);
     spec.callbacks = (mics_job_callbacks){.ctx = ears,
-                                          .start = hear_start,
-                                          .step = hear_step,
-                                          .validation = hear_validation,
-                                          .saving = hear_saving,
-                                          .checkpoint = hear_checkpoint,
+                                          .start = on_start,
+                                          .step = on_step,
+                                          .validation = on_validation,
+                                          .saving = on_saving,
+                                          .checkpoint = on_checkpoint,
                                           .should_stop = stop};
     return spec;
 }

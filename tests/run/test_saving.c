@@ -44,7 +44,7 @@ static void poison(const mics_job *job, int32_t rank)
     shard.states[1][0] = INFINITY;
 }
 
-static void hear_step(void *ctx, const mics_metrics *metrics)
+static void on_step(void *ctx, const mics_metrics *metrics)
 {
     heard *self = ctx;
     self->loss[metrics->step] = metrics->loss;
@@ -54,7 +54,7 @@ static void hear_step(void *ctx, const mics_metrics *metrics)
         fclose(fopen(self->blocks, "w"));
 }
 
-static void hear_checkpoint(void *ctx, int64_t step, const char *path)
+static void on_checkpoint(void *ctx, int64_t step, const char *path)
 {
     char manifest[4096];
     snprintf(manifest, sizeof manifest, "%s/manifest.json", path);
@@ -96,7 +96,7 @@ static mics_job *open_saving(const char *out, heard *ears, int64_t micro_steps, 
         .set_count = set != NULL ? 5 : 4,
         .ranks = ears->alone ? 1 : RANKS,
         .nodes = 1,
-        .callbacks = {.ctx = ears, .step = hear_step, .checkpoint = hear_checkpoint}};
+        .callbacks = {.ctx = ears, .step = on_step, .checkpoint = on_checkpoint}};
     ASSERT_OK(mics_job_open(&spec, &ears->job));
     return ears->job;
 }

@@ -93,7 +93,7 @@ static void test_need(void **state)
 }
 
 // A tied embedding's gradient is written by two units; without tying, by one.
-static void test_held(void **state)
+static void test_stops(void **state)
 {
     (void)state;
     mics_memory *memory = NULL;
@@ -121,7 +121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rule),
         cmocka_unit_test(test_need),
-        cmocka_unit_test(test_held),
+        cmocka_unit_test(test_stops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,7 +117,7 @@ typedef struct walk {
     int64_t file_bytes;
 } walk;
 
-static void tell_progress(const verifier *v, const walk *in, int64_t done)
+static void report_progress(const verifier *v, const walk *in, int64_t done)
 {
     if (v->listener->progress != NULL)
         v->listener->progress(v->listener->ctx, in->path, done, in->file_bytes);
@@ -146,7 +146,7 @@ static mics_status verify_state(verifier *v, const walk *in, const mics_rank_sha
             first_foreign = at + found;
             foreign_value = ((const float *)v->chunk)[found];
         }
-        tell_progress(v, in, offset + 4 * count);
+        report_progress(v, in, offset + 4 * count);
     }
     end_damage(v, in->path, shard, state, &bad);
     if (foreign > 0)

@@ -86,7 +86,7 @@ static bool has_value(const difference *d, int32_t rank, const char *line, const
 }
 
 // "0-3, 6".
-static void say_ranks(difference *d, const char *line, const char *value)
+static void log_ranks(difference *d, const char *line, const char *value)
 {
     int32_t ranges = 0;
     for (int32_t rank = 0; rank < d->ranks; rank++) {
@@ -109,7 +109,7 @@ static void say_ranks(difference *d, const char *line, const char *value)
 }
 
 // "run.seed is 3 on ranks 0-2, 4 on rank 3".
-static void say_key(difference *d, const char *line)
+static void log_key(difference *d, const char *line)
 {
     mics_text_printf(&d->said, "%.*s is", (int)key_bytes(line), line);
     for (int32_t job = 0; job < d->job_count; job++) {
@@ -121,7 +121,7 @@ static void say_key(difference *d, const char *line)
             continue;
         mics_text_printf(&d->said, "%s %.*s", job > 0 ? "," : "", VALUE_BYTES,
                          value != NULL ? value : "(not given)");
-        say_ranks(d, line, value);
+        log_ranks(d, line, value);
     }
 }
 
@@ -143,7 +143,7 @@ static bool is_first_with(const difference *d, int32_t job, const char *line)
     return first;
 }
 
-static void say_keys(difference *d)
+static void log_keys(difference *d)
 {
     int32_t found = 0;
     for (int32_t job = 0; job < d->job_count; job++) {
@@ -153,7 +153,7 @@ static void say_keys(difference *d)
                 continue;
             if (found++ < NAMED_KEYS) {
                 mics_text_printf(&d->said, found > 1 ? "; " : "");
-                say_key(d, line);
+                log_key(d, line);
             }
         }
     }
@@ -169,7 +169,7 @@ mics_status run_same_fail(mics_memory *memory, const char *const *texts, int32_t
     for (; status == MICS_OK && d.job_count < job_count && d.job_count < MAX_JOBS; d.job_count++)
         status = split_rows(memory, texts[d.job_count], &d.jobs[d.job_count]);
     if (status == MICS_OK) {
-        say_keys(&d);
+        log_keys(&d);
         status = mics_text_status(&d.said);
     }
     if (status == MICS_OK)

@@ -283,7 +283,7 @@ static int32_t name_of(const run_rank *rank)
     return rank->comm->ranks > 1 ? rank->comm->rank : -1;
 }
 
-void run_rank_speaks(const run_rank *rank)
+void run_rank_begin_log(const run_rank *rank)
 {
     mics_log_set_rank(name_of(rank));
     mics_log_release(false, -1);

@@ -107,7 +107,7 @@ mics_status run_world_run(run_world *world, mics_status (*rank_main)(void *ctx, 
 
 /* From now on the calling thread's lines are those of a rank, and no line is held back: after calls that
  * are collective over processes. */
-void run_rank_speaks(const run_rank *rank);
+void run_rank_begin_log(const run_rank *rank);
 
 /* As run_world_agree, of ranks, before the engine. Marks a failure as agreed. */
 mics_status run_rank_agree(run_rank *rank, mics_status mine);

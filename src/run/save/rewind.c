@@ -95,7 +95,7 @@ static mics_status open_state(const run_context *context, const run_source *sour
     mics_status fetched = MICS_OK;
     if (source->in_memory && run_is_first_local(context)) {
         fetched = run_node_fetch(context->job);
-        run_rank_speaks(context->rank);
+        run_rank_begin_log(context->rank);
     }
     MICS_TRY(fetched);
     if (source->in_memory)
@@ -157,7 +157,7 @@ static mics_status find_sources(const run_context *context, source_list *sources
     MICS_TRY(share_saved(context, sources));
     if (run_is_first_local(context)) {
         found = run_node_memory_find_again(context->job);
-        run_rank_speaks(context->rank);
+        run_rank_begin_log(context->rank);
     }
     MICS_TRY(mics_engine_agree(context->engine, found));
     add_copy(context, sources);

@@ -4,11 +4,11 @@
 // ended is fed on, and nothing of it is written.
 #include "base/clock.h"
 #include "draw.h"
-#include "held.h"
 #include "mics/core/device.h"
 #include "mics/core/engine.h"
 #include "mics/log.h"
 #include "run/save/saved.h"
+#include "stops.h"
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ typedef struct text {
     FILE *out;
     int32_t *window; // (capacity) what it was fed
     bool *seen;      // (vocab) tokens that it has; NULL: nobody asks
-    run_held held;
+    run_stops held;
     bool ended;
 } text;
 
@@ -137,7 +137,7 @@ static mics_status write_token(const writer *self, text *of, int32_t token)
     mics_memory *memory = self->saved->memory;
     MICS_TRY(mics_tokenizer_decode_more(self->saved->tokenizer, &token, 1, &bytes, &count));
     const mics_status status =
-        run_held_write(&of->held, memory, self->sampling, bytes, count, of->out, &of->ended);
+        run_stops_write(&of->held, memory, self->sampling, bytes, count, of->out, &of->ended);
     mics_free(memory, bytes);
     return status;
 }
@@ -200,7 +200,7 @@ static mics_status write_all(writer *self)
     }
     self->generated.rest_s = passed_s(self) - self->generated.first_s;
     for (int32_t t = 0; t < self->count; t++)
-        MICS_TRY(run_held_end(&self->texts[t].held, self->texts[t].out));
+        MICS_TRY(run_stops_end(&self->texts[t].held, self->texts[t].out));
     return MICS_OK;
 }
 
@@ -291,7 +291,7 @@ mics_status mics_saved_generate_many(const mics_saved *saved, const char *prompt
     run_drawer_fini(&self.drawer, saved->memory);
     mics_free(saved->memory, self.prompt);
     for (int32_t t = 0; self.texts != NULL && t < texts; t++)
-        run_held_fini(&self.texts[t].held, saved->memory);
+        run_stops_fini(&self.texts[t].held, saved->memory);
     mics_free(saved->memory, self.seen);
     mics_free(saved->memory, self.texts);
     mics_free(saved->memory, self.newest);

@@ -177,7 +177,7 @@ static mics_status wait_on_both(mics_comm *comm, const mics_comm_group *ring)
 }
 
 // Speaks until the second channel has waited ten times as long as it may.
-static void tell_for_long(void *ctx, const mics_timeout *late)
+static void send_for_long(void *ctx, const mics_timeout *late)
 {
     waiting_side *side = ctx;
     (void)late;
@@ -195,7 +195,7 @@ static mics_status be_told_once(mics_comm *comm, const mics_comm_group *ring)
     float buffer[2] = {0};
     pthread_t thread;
     waiting_side side = {.comm = comm, .ring = *ring, .later_us = 200 * 1000};
-    mics_comm_set_timeout_handler(comm, tell_for_long, &side);
+    mics_comm_set_timeout_handler(comm, send_for_long, &side);
     if (comm->rank == 1)
         stay_away();
     RANKS_EXPECT(pthread_create(&thread, NULL, wait_beside, &side) == 0);

@@ -18,7 +18,7 @@ typedef struct told {
     char lines[8192];
 } told;
 
-static void hear_problem(void *ctx, const char *line)
+static void on_problem(void *ctx, const char *line)
 {
     told *self = ctx;
     const size_t used = strlen(self->lines);
@@ -26,7 +26,7 @@ static void hear_problem(void *ctx, const char *line)
     snprintf(self->lines + used, sizeof self->lines - used, "%s\n", line);
 }
 
-static void hear_progress(void *ctx, const char *path, int64_t done, int64_t bytes)
+static void on_progress(void *ctx, const char *path, int64_t done, int64_t bytes)
 {
     assert_non_null(path);
     assert_true(done > 0 && done <= bytes);
@@ -75,7 +75,7 @@ static int end(void **state)
 static told verify(mics_checkpoint_verified *found_out)
 {
     told heard = {0};
-    const mics_verify_listener listener = {hear_problem, hear_progress, &heard};
+    const mics_verify_listener listener = {on_problem, on_progress, &heard};
     *found_out = (mics_checkpoint_verified){0};
     ASSERT_OK(mics_checkpoint_verify(memory, folder, &listener, found_out));
     assert_int_equal(found_out->problems, heard.problems);
@@ -182,7 +182,7 @@ static void test_allocations(void **state)
     capture_begin(&seen);
     for (int64_t n = 1;; n++) {
         told heard = {0};
-        const mics_verify_listener listener = {hear_problem, NULL, &heard};
+        const mics_verify_listener listener = {on_problem, NULL, &heard};
         mics_checkpoint_verified found;
         mics_memory_fail_after(memory, n);
         const mics_status status = mics_checkpoint_verify(memory, folder, &listener, &found);

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-#include "held.h"
+#include "stops.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
 
-static mics_status append(run_held *held, mics_memory *memory, const char *bytes, size_t count)
+static mics_status append(run_stops *held, mics_memory *memory, const char *bytes, size_t count)
 {
     if (held->capacity - held->count < count) {
         const size_t capacity = 2 * (held->count + count);
@@ -25,7 +25,7 @@ static mics_status append(run_held *held, mics_memory *memory, const char *bytes
 }
 
 // Writes the first `count` bytes; the others stay.
-static mics_status write_first(run_held *held, size_t count, FILE *out)
+static mics_status write_first(run_stops *held, size_t count, FILE *out)
 {
     const bool good = fwrite(held->bytes, 1, count, out) == count && fflush(out) == 0;
     held->count -= count;
@@ -35,7 +35,7 @@ static mics_status write_first(run_held *held, size_t count, FILE *out)
 }
 
 // Whether a stop begins at a place, as far as there are bytes; *whole_out: all of one is there.
-static bool may_stop_at(const run_held *held, const mics_sampling *sampling, size_t at,
+static bool may_stop_at(const run_stops *held, const mics_sampling *sampling, size_t at,
                         bool *whole_out)
 {
     const size_t left = held->count - at;
@@ -51,8 +51,8 @@ static bool may_stop_at(const run_held *held, const mics_sampling *sampling, siz
     return may;
 }
 
-mics_status run_held_write(run_held *held, mics_memory *memory, const mics_sampling *sampling,
-                           const char *bytes, size_t count, FILE *out, bool *stopped_out)
+mics_status run_stops_write(run_stops *held, mics_memory *memory, const mics_sampling *sampling,
+                            const char *bytes, size_t count, FILE *out, bool *stopped_out)
 {
     size_t hold = SIZE_MAX; // first byte that may begin a stop
     MICS_TRY(append(held, memory, bytes, count));
@@ -68,12 +68,12 @@ mics_status run_held_write(run_held *held, mics_memory *memory, const mics_sampl
     return MICS_OK;
 }
 
-mics_status run_held_end(run_held *held, FILE *out)
+mics_status run_stops_end(run_stops *held, FILE *out)
 {
     return held->count > 0 ? write_first(held, held->count, out) : MICS_OK;
 }
 
-void run_held_fini(run_held *held, mics_memory *memory)
+void run_stops_fini(run_stops *held, mics_memory *memory)
 {
     mics_free(memory, held->bytes);
 }

@@ -159,7 +159,7 @@ static int32_t kept_layered(const config *run)
     return run->states[index] == KEY_FROM_CHECKPOINT ? run->layered_micro_steps : 0;
 }
 
-mics_status mics_config_join_twins(config *run)
+mics_status mics_config_join_aliases(config *run)
 {
     MICS_TRY(join_log(run));
     MICS_TRY(join_collectives(run));

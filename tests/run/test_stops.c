@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Texts that end a text, however it is cut into tokens, against a search in the whole of it.
 #include "base/rng.h"
-#include "run/text/held.h"
+#include "run/text/stops.h"
 #include "test.h"
 #include <stdlib.h>
 #include <string.h>
@@ -15,18 +15,18 @@ static char shown[256];
 static bool write_in_pieces(const char *text, size_t most, const mics_sampling *sampling,
                             uint64_t stream)
 {
-    run_held held = {0};
+    run_stops held = {0};
     FILE *out = fmemopen(shown, sizeof shown, "w");
     bool stopped = false;
     assert_non_null(out);
     for (size_t at = 0, i = 0; text[at] != '\0' && !stopped; i++) {
         const size_t left = strlen(text + at), piece = mics_rng_bits(3, stream, i) % (most + 1);
         const size_t count = piece < left ? piece : left;
-        ASSERT_OK(run_held_write(&held, memory, sampling, text + at, count, out, &stopped));
+        ASSERT_OK(run_stops_write(&held, memory, sampling, text + at, count, out, &stopped));
         at += count;
     }
-    ASSERT_OK(run_held_end(&held, out));
-    run_held_fini(&held, memory);
+    ASSERT_OK(run_stops_end(&held, out));
+    run_stops_fini(&held, memory);
     fputc('\0', out);
     fclose(out);
     return stopped;
@@ -74,19 +74,19 @@ static void test_held_as_long_as_needed(void **state)
     (void)state;
     static const char *const stops[] = {"###"};
     const mics_sampling sampling = {.stops = stops, .stop_count = 1};
-    run_held held = {0};
+    run_stops held = {0};
     bool stopped = false;
     FILE *out = fmemopen(shown, sizeof shown, "w");
-    ASSERT_OK(run_held_write(&held, memory, &sampling, "ab##", 4, out, &stopped));
+    ASSERT_OK(run_stops_write(&held, memory, &sampling, "ab##", 4, out, &stopped));
     assert_int_equal(ftell(out), 2);
-    ASSERT_OK(run_held_write(&held, memory, &sampling, "c#", 2, out, &stopped));
+    ASSERT_OK(run_stops_write(&held, memory, &sampling, "c#", 2, out, &stopped));
     assert_int_equal(ftell(out), 5);
-    ASSERT_OK(run_held_write(&held, memory, &sampling, "##d", 3, out, &stopped));
+    ASSERT_OK(run_stops_write(&held, memory, &sampling, "##d", 3, out, &stopped));
     assert_true(stopped);
     assert_int_equal(ftell(out), 5);
-    ASSERT_OK(run_held_end(&held, out));
+    ASSERT_OK(run_stops_end(&held, out));
     assert_int_equal(ftell(out), 5);
-    run_held_fini(&held, memory);
+    run_stops_fini(&held, memory);
     fclose(out);
     assert_memory_equal(shown, "ab##c", 5);
 }

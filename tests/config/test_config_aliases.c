@@ -3,7 +3,7 @@
 // Keys of communication, and those of others that say the same as one of ours.
 #include "config/run_file.h"
 
-static void test_twins(void **state)
+static void test_aliases(void **state)
 {
     (void)state;
     check_refused("{" RUN_BASE ", \"train_batch_size\": 1, \"steps_per_print\": 3, "
@@ -275,7 +275,7 @@ static void test_prefetch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_twins, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_aliases, setup, teardown),
         cmocka_unit_test_setup_teardown(test_collectives, setup, teardown),
         cmocka_unit_test_setup_teardown(test_resolved_collectives, setup, teardown),
         cmocka_unit_test_setup_teardown(test_comm_dtypes, setup, teardown),
