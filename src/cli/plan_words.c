@@ -4,6 +4,7 @@
 #include "cli/plan_words.h"
 #include "cli/plan_found.h"
 #include "plan.h"
+#include "schedule/layered.h"
 #include <string.h>
 
 short_text cli_plan_degrees(const mics_plan_entry *entry)

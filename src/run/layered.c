@@ -3,9 +3,10 @@
 // Settles run.layered_micro_steps "auto". The number decides the order of sums, so it follows from
 // model, run file and mesh (mics_layered_auto); memory that is not there is the one exception, and
 // is told. What a checkpoint has stays as long as it fits.
-#include "run/layered.h"
+#include "schedule/layered.h"
 #include "base/size.h"
 #include "mics/log.h"
+#include "run/layered.h"
 #include "run/run_schedule.h"
 #include "sizing.h"
 #include <stdio.h>

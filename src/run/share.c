@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/size.h"
 #include "mics/log.h"
+#include "schedule/layered.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

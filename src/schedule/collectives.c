@@ -7,6 +7,7 @@
 // buffer one contiguous block, of 1 / ranks of a node, so that a stage inside the node and one
 // between equal local ranks are both in place.
 #include "schedule/collectives.h"
+#include "schedule/ledger.h"
 #include "schedule/listing.h"
 
 // Whether the owner of a block adds what each other member sends it, in two bytes a number.

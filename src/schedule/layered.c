@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // How many micro-batches are in flight where nobody says it.
+#include "schedule/layered.h"
 #include "mics/core/schedule.h"
 
 // A slot of bf16 numbers is off by some 2^-9 of the sum for each time that one is added: 8 times

@@ -19,4 +19,11 @@ mics_status fill_ledger(mics_schedule *schedule);
 size_t step_compressed_bytes(const mics_schedule *schedule, const mics_step *step);
 size_t step_coalesced_bytes(const mics_schedule *schedule, const mics_step *step);
 
+// Whether a step is an all-to-all, which goes from one buffer to another and sums nothing.
+static inline bool mics_step_exchanges(const mics_step *step)
+{
+    return step->kind == MICS_STEP_ALL_TO_ALL || step->kind == MICS_STEP_MOMENTUM_TO_OWNERS ||
+           step->kind == MICS_STEP_MOMENTUM_BACK;
+}
+
 #endif

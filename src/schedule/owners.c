@@ -16,7 +16,8 @@
 #include "mics/log.h"
 #include <stdlib.h>
 
-bool mics_schedule_orthogonalises(const mics_schedule *schedule, int32_t unit)
+// Whether a unit has matrices that the optimizer makes orthogonal.
+static bool orthogonalises(const mics_schedule *schedule, int32_t unit)
 {
     const mics_unit *of = &schedule->spec.model->units[unit];
     const bool takes = mics_optimizer_def_get(schedule->spec.optimizer)->matrix_workspace != NULL;
@@ -31,8 +32,7 @@ bool mics_schedule_orthogonalises(const mics_schedule *schedule, int32_t unit)
 static bool alike(const mics_schedule *schedule, int32_t unit, int32_t other)
 {
     return schedule->padded_elems[unit] == schedule->padded_elems[other] &&
-           schedule->experts[unit] == schedule->experts[other] &&
-           mics_schedule_orthogonalises(schedule, other);
+           schedule->experts[unit] == schedule->experts[other] && orthogonalises(schedule, other);
 }
 
 // Puts all units like this one, from it on, into rounds.
@@ -147,7 +147,7 @@ mics_status find_owners(mics_schedule *schedule)
     double *loads = NULL;
     MICS_TRY(MICS_NEW(schedule->memory, units, &schedule->rounds));
     for (int32_t u = 0; u < units; u++) {
-        if (schedule->rounds[u].count == 0 && mics_schedule_orthogonalises(schedule, u))
+        if (schedule->rounds[u].count == 0 && orthogonalises(schedule, u))
             fill_rounds(schedule, u);
     }
     MICS_TRY(find_matrices(schedule));
@@ -181,7 +181,7 @@ static mics_status broken(int32_t unit, int number, const char *why)
 static mics_status check_round(const mics_schedule *schedule, int32_t unit)
 {
     const mics_round round = schedule->rounds[unit];
-    const bool takes = mics_schedule_orthogonalises(schedule, unit);
+    const bool takes = orthogonalises(schedule, unit);
     if (takes != (round.count > 0) || round.count > schedule->sharding[unit].optimizer)
         return broken(unit, 1, "it is in no round, or in one that is too long");
     if (!takes)

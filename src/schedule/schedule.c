@@ -12,6 +12,7 @@
 #include "schedule/check.h"
 #include "schedule/collectives.h"
 #include "schedule/gathers.h"
+#include "schedule/layered.h"
 #include "schedule/ledger.h"
 #include "schedule/listing.h"
 #include "schedule/owners.h"

@@ -59,6 +59,7 @@ BEGIN {
     face["plan/offers/planning.h"] = "offers"
     face["plan/search/plan.h"] = "search"
     face["plan/simulate/simulate.h"] = "simulate"
+    face["schedule/layered.h"] = "schedule"
     # Files (as patterns) that may include a foreign header (as a pattern).
     only["^mpi\\.h$"] = "^src/comm/mpi/"
     only["^nccl\\.h$"] = "^src/comm/nccl/"

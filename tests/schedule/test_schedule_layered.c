@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many micro-batches are in flight where nobody says it.
 #include "mics/core/schedule.h"
+#include "schedule/layered.h"
 #include "schedule/models.h"
 #include "test.h"
 #include <string.h>

@@ -160,13 +160,6 @@ static inline bool mics_step_sums(const mics_step *step)
            step->kind == MICS_STEP_REPLICA_SCATTER;
 }
 
-// Whether a step is an all-to-all, which goes from one buffer to another and sums nothing.
-static inline bool mics_step_exchanges(const mics_step *step)
-{
-    return step->kind == MICS_STEP_ALL_TO_ALL || step->kind == MICS_STEP_MOMENTUM_TO_OWNERS ||
-           step->kind == MICS_STEP_MOMENTUM_BACK;
-}
-
 // Whether a step is of the second hop: on accumulators, in fp32.
 static inline bool mics_step_is_second_hop(const mics_step *step)
 {
@@ -428,12 +421,6 @@ static inline int64_t mics_schedule_in_flight_at(const mics_schedule *schedule, 
                                                      : at;
 }
 
-/* Whether a unit has matrices that the optimizer makes orthogonal. Pure.
- *
- * Needs:   0 <= unit < units of the model.
- */
-bool mics_schedule_orthogonalises(const mics_schedule *schedule, int32_t unit);
-
 /* The unit of a round that an owner (a block of the optimizer group) takes matrices of. Pure.
  *
  * Needs:   a unit of the round.
@@ -475,60 +462,6 @@ typedef struct mics_agreement {
     int64_t memory_peak_bytes; // of the rank, so far
     double router_sums[MICS_ROUTER_SUMS]; // over the rank's sequences and layers
 } mics_agreement;
-
-/* A step's layered groups of at most `layered_micro_steps` micro-steps, as even as can be. Pure.
- *
- * Needs:   micro_steps >= 1, layered_micro_steps >= 0; 0 counts as 1.
- */
-static inline int32_t mics_schedule_layered_groups(int32_t micro_steps, int32_t layered_micro_steps)
-{
-    return layered_micro_steps > 1
-               ? micro_steps / layered_micro_steps + (micro_steps % layered_micro_steps != 0)
-               : micro_steps;
-}
-
-/* How many micro-steps the fullest of those groups has. Pure.
- *
- * Needs:   as mics_schedule_layered_groups.
- */
-static inline int32_t mics_schedule_layered_micro_steps(int32_t micro_steps,
-                                                        int32_t layered_micro_steps)
-{
-    const int32_t groups = mics_schedule_layered_groups(micro_steps, layered_micro_steps);
-    return micro_steps / groups + (micro_steps % groups != 0);
-}
-
-enum { MICS_LAYERED_MAX = 1024 }; // micro-batches in flight that are chosen, at most
-
-// What decides how many micro-batches are in flight where nobody says it: the model, the batch and
-// the mesh; no machine.
-typedef struct mics_layered_need {
-    int32_t micro_steps; // a step
-    bool crosses_nodes;  // gathers, reductions or the second hop
-    bool rounds;         // gradients are added up in slots of 2-byte numbers
-    size_t state_bytes;  // of a rank: parameters, accumulators, optimizer
-    size_t each_bytes;   // that each further micro-batch in flight takes
-} mics_layered_need;
-
-/* Whether several units write a unit's gradient, as with a tied embedding. If G = 1 and MIXED, each
- * micro-batch in flight then has a slot for it between the first backward and the last. Pure.
- *
- * Needs:   0 <= unit < units of the model.
- */
-bool mics_layered_holds(const mics_model *model, int32_t unit);
-
-/* That of a schedule, whatever its layered_micro_steps are. Pure. */
-mics_layered_need mics_schedule_layered_need(const mics_schedule *schedule);
-
-/* The most micro-batches in flight that take no more additional memory than a rank's state and one
- * of them, in groups as even as can be: so layered accumulation at most doubles what a rank holds.
- * 1 where nothing crosses nodes; with `rounds` at most 8. Pure.
- *
- * Owns:    `why_out` is static, "auto: ...".
- * Needs:   micro_steps >= 1.
- * Returns: mics_schedule_spec.layered_micro_steps.
- */
-int32_t mics_layered_auto(const mics_layered_need *need, const char **why_out);
 
 /* Makes the schedule.
  *

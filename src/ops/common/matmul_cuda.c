@@ -356,9 +356,8 @@ static plan *plan_open(const matmul *m, const plan_key *key, void *vector, void 
     cublasLtMatmulHeuristicResult_t best;
     if (!permitted(key))
         return p;
-    if (take_saved(m, p)) {
-        p->usable = true;
-    } else if (candidates(m, p, &best, 1) > 0) {
+    p->usable = take_saved(m, p);
+    if (!p->usable && candidates(m, p, &best, 1) > 0) {
         p->algorithm = best.algo;
         p->usable = true;
     }
@@ -478,9 +477,8 @@ bool mics_cuda_matmul(const mics_exec *at, const mics_cuda_gemm *gemm, void *wor
         mics_clock_us() < m->time_until_us)
         measure(m, p, at, gemm, workspace);
     const bool usable = p && p->usable;
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    if (usable)
-        status = enqueue(m, p, at, gemm, &p->algorithm, workspace);
+    const cublasStatus_t status =
+        usable ? enqueue(m, p, at, gemm, &p->algorithm, workspace) : CUBLAS_STATUS_SUCCESS;
     pthread_mutex_unlock(&m->lock);
     if (!p)
         fail(at->device, "a plan for cublasLtMatmul", CUBLAS_STATUS_ALLOC_FAILED);

@@ -20,6 +20,7 @@
 // nothing.
 #include "base/size.h"
 #include "plan/search/internal.h"
+#include "schedule/layered.h"
 
 // ---- what one collective costs ----
 

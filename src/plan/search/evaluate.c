@@ -13,6 +13,7 @@
 #include "mics/log.h"
 #include "plan/search/internal.h"
 #include "plan/simulate/simulate.h"
+#include "schedule/layered.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many micro-batches a plan has in flight: what the search tries, and what training takes where
 // the run file leaves it open.
+#include "schedule/layered.h"
 #include "plan/search/internal.h"
 
 static bool rounds(const mics_planner *planner, const mics_plan_choice *choice)

@@ -8,6 +8,7 @@
 // recomputation. The boundary depends on the optimizer's degree.
 #include "plan/search/internal.h"
 #include "plan/simulate/simulate.h"
+#include "schedule/layered.h"
 #include <string.h>
 
 // ---- classes of units ----

@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "plan/search/internal.h"
+#include "schedule/layered.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -5,6 +5,7 @@
 #define MICS_TEST_PLAN_CHECKS_H
 
 #include "plans.h"
+#include "schedule/layered.h"
 
 // ---- every choice of a planner ----
 
