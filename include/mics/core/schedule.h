@@ -3,16 +3,15 @@
 // The step as data: one list of steps for (model, mesh, batch), made once. The engine runs it, the
 // ledgers sum it, a simulator can time it, and `mics explain` prints it.
 //
-// Three streams, each in list order: computation, intra-node collectives, and inter-node ones. So
-// the slow hop of one unit runs behind the fast hop of another. A step waits for the steps that it
-// names on any stream; nothing else orders the streams. It names earlier steps only, and all ranks
-// have the same list, so collectives cannot be met in different orders, nor can the streams wait
-// for each other in a circle.
+// Three streams run in list order: computation, intra-node collectives, inter-node collectives. The
+// inter-node hop of one unit thus runs beside the intra-node hop of another. A step waits for the
+// earlier steps that it names, on any stream; nothing else orders the streams. All ranks have the
+// same list, so all meet collectives in one order, and no two streams wait for each other.
 //
-// Where the optimizer state has replicas (O < ranks), a training list ends with each rank's 1 /
-// ranks of the sums, their norm and the agreement. The replica gathers and the updates are the head
-// of the next list (mics_schedule_defers), so that they run beside its forward; or the gathers are
-// in the list itself, so that they run beside its backward (mics_schedule_gathers_early).
+// If the optimizer state has replicas (O < ranks), a training list ends with each rank's 1 / ranks
+// of the summed gradients, their norm and the agreement. Replica gathers and updates are the head of
+// the next list, beside its forward (mics_schedule_defers). Replica gathers may also be in the list
+// itself, beside its backward (mics_schedule_gathers_early).
 #ifndef MICS_SCHEDULE_H
 #define MICS_SCHEDULE_H
 
@@ -39,17 +38,17 @@ typedef enum mics_stream {
 
 // What a step does.
 typedef enum mics_step_kind {
-    // comm: all-gather of the gradients that the step before summed, over the optimizer shard's
-    // replicas: the second hop's way back. Comes first, before the unit's update.
+    // comm: second hop, all-gather of the previous step's summed gradients over the replicas of an
+    // optimizer shard; before the unit's update
     MICS_STEP_REPLICA_GATHER,
-    // comm: all-gather the shard that was updated last, O up to P. Comes first, so that it overlaps
-    // forward; see mics_engine_complete.
+    // comm: all-gather of the updated optimizer shard, O up to P, at the head of the next list
+    // beside forward; see mics_engine_complete
     MICS_STEP_PARAM_SYNC,
-    // comm: all-gather a unit's parameters into a slot; of shared ones no bytes: who is through
-    // knows that all members' shards are new
+    // comm: all-gather of a unit's parameters into a slot; of shared parameters a barrier without
+    // bytes, behind which all members' shards are up to date
     MICS_STEP_GATHER,
     MICS_STEP_FORWARD,  // compute
-    MICS_STEP_BACKWARD, // compute; with recomputation, or the loss, it runs forward first
+    MICS_STEP_BACKWARD, // compute; of a recomputed unit, or the loss, forward included
     // comm: reduce-scatter a unit's gradient slot into the accumulator, once a layered group
     MICS_STEP_REDUCE,
     // comm: all-to-all of rows of tokens in the expert group, between two parts of a computation
@@ -59,12 +58,12 @@ typedef enum mics_step_kind {
     MICS_STEP_REPLICA_SCATTER,
     MICS_STEP_NORM,  // compute: sum of squares of the rank's 1 / ranks of the gradients
     MICS_STEP_AGREE, // comm: every rank's loss and sum of squares to all
-    // Of an optimizer that orthogonalises, in rounds of several units (mics_round), of which all
-    // but the first and the last kind name the first.
+    // Of an optimizer that orthogonalises, in rounds of several units (mics_round). MOMENTUM and
+    // UPDATE are of each unit; the three between them name a round's first unit.
     MICS_STEP_MOMENTUM,           // compute: the rank's part of a unit's momentum
-    MICS_STEP_MOMENTUM_TO_OWNERS, // comm: all-to-all of that in the optimizer group
+    MICS_STEP_MOMENTUM_TO_OWNERS, // comm: all-to-all of momentum in the optimizer group
     MICS_STEP_ORTHOGONALISE,      // compute: the matrices that the rank owns
-    MICS_STEP_MOMENTUM_BACK,      // comm: all-to-all of what became of the momentum
+    MICS_STEP_MOMENTUM_BACK,      // comm: all-to-all of the orthogonal matrices, back to shards
     MICS_STEP_UPDATE,             // compute: optimizer on a unit's shard
     MICS_STEP_KINDS
 } mics_step_kind;
@@ -82,9 +81,9 @@ typedef enum mics_step_stage {
 typedef enum mics_algorithm {
     MICS_ALGORITHM_RING,      // one ring over the whole group
     MICS_ALGORITHM_TWO_STAGE, // between equal local ranks and inside each node; a ring in one node
-    MICS_ALGORITHMS,          // that can be chosen. The others follow from what travels:
-    MICS_ALGORITHM_DIRECT,    // sums: each member sends each other its block, who adds it in fp32
-    MICS_ALGORITHM_SHARED,    // gathers of what all members see: nothing moves, a barrier
+    MICS_ALGORITHMS,          // number of those to choose from; the others follow from the data:
+    MICS_ALGORITHM_DIRECT,    // sums: each block goes to its owner, which adds in fp32
+    MICS_ALGORITHM_SHARED,    // gathers of shared parameters: a barrier
     MICS_ALGORITHM_DOUBLING   // agreements: mics_comm_all_gather_doubling
 } mics_algorithm;
 
@@ -94,13 +93,13 @@ typedef struct mics_step_use {
     int32_t unit;
     int32_t param_slot; // -1: the persistent buffer (P = 1, or shared), or not needed
     int32_t grad_slot;  // -1: the accumulator, or no gradient
-    bool accumulate;    // BACKWARD and REDUCE: add to what is there of the gradient: in the slot
-                        // (of micro-batches in flight before), or in the accumulator
-    bool fold; // BACKWARD, MIXED with G = 1: the slot is whole, and goes to the accumulator
+    bool accumulate;    // BACKWARD and REDUCE: add to the gradient in the slot (of earlier
+                        // micro-batches in flight), or in the accumulator
+    bool fold;          // BACKWARD, MIXED with G = 1: then add the whole slot to the accumulator
 } mics_step_use;
 
-// What the numbers of a collective are: `held` in memory, and `sent`. What differs is rounded on
-// its way.
+// Dtypes of a collective's numbers, in memory and on the link. If they differ, numbers are rounded
+// to be sent.
 typedef struct mics_step_dtypes {
     mics_comm_dtype held, sent;
 } mics_step_dtypes;
@@ -119,23 +118,22 @@ typedef struct mics_step {
     mics_step_use uses[MICS_STEP_USES]; // compute: units read or differentiated; comm: uses[0]
     int32_t use_count;
     int32_t in_flight; // FORWARD, BACKWARD, ALL_TO_ALL: which of the micro-batches in flight
-    // FORWARD and BACKWARD: which of the unit's ops it runs forward, then which of its gradient
-    // calls. All of them, or a part, where all-to-alls come between: the first part begins at 0.
+    // FORWARD and BACKWARD: the unit's ops to run forward, then its gradient calls. Only a part of
+    // them where all-to-alls cut a pass; the first part begins at 0.
     mics_step_part part;
     double flops; // compute steps
-    // ALL_TO_ALL: block b of what lies at `from` goes to member b, whose block comes to `to`: offsets
+    // ALL_TO_ALL: block b at `from` goes to member b, whose block comes to block b at `to`. Offsets
     // in the activation arena of the first micro-batch in flight.
     int64_t from, to;
-    // comm steps: each member's block of the group along `axis`, of which the stage says the scope.
+    // comm steps: the group along `axis`, at the stage's scope, and each member's block.
     mics_step_stage stage;
     mics_group_axis axis;
     mics_algorithm algorithm; // of this stage
     mics_step_dtypes dtype;
     int64_t block_elems;
     size_t block_bytes; // as it travels
-    // Several small units in one message: schedule->members from member_at on, `unit` the first; 0:
-    // `unit` alone. Member m's block of the message is its block of each unit, one behind the
-    // other.
+    // Small units that share the message: schedule->members[member_at ...], `unit` the first; count
+    // 0: `unit` alone. A member's block of the message is its blocks of all units, in their order.
     int32_t member_at, member_count;
 } mics_step;
 
@@ -194,17 +192,17 @@ typedef struct mics_grad_call {
 } mics_grad_call;
 
 // Where a unit's tensors and gradients lie: offsets in the activation arena, of the first
-// micro-batch in flight. What lies below in_flight_elems is its own; each other one has it
-// in_flight_elems further on (mics_schedule_in_flight_at).
+// micro-batch in flight. Offsets below in_flight_elems are of this micro-batch alone; those of
+// micro-batch i are i * in_flight_elems further on (mics_schedule_in_flight_at).
 typedef struct mics_unit_plan {
     int64_t *tensor_at; // by tensor: floats; -1: tokens
     mics_grad_call *grads;
     int32_t grad_count;
-    bool loss; // the last unit, whose backward makes the losses; training has no forward of it
+    bool loss; // the last unit: backward computes the losses, and training lists no forward of it
     bool forward_in_backward; // recomputed, or the loss
-    int32_t forward_again; // how many leading ops backward then runs again: to the last that saves
-                           // anything
-    double flops[2];       // of a forward, and of a backward
+    int32_t forward_again;    // leading ops that backward runs again, up to the last that saves
+                              // a tensor for backward
+    double flops[2];          // of a forward, and of a backward
 } mics_unit_plan;
 
 // What numbers are held in.
@@ -226,37 +224,33 @@ typedef struct mics_schedule_spec {
     int32_t micro_steps; // a step
     int32_t prefetch;    // units gathered ahead; 0: each backward waits for the reduction before it
     bool recompute;      // keep only each unit's input; run its forward again in backward
-    // Micro-batches in flight, a layered group: a unit runs for all of them before the next
-    // one does, so it is gathered once for them, and what follows its last backward (the second
-    // hop) runs beside the backwards of units before it, of all of them. Each has activations
-    // and tokens of its own. Where G > 1 they add their gradients to one slot, which is reduced
-    // once: a sum is over a rank's micro-batches of a group first, then over ranks, then over
-    // groups. A slot of 2-byte numbers rounds each time that one is added. 0: 1. The schedule's
-    // own spec says how many there are (mics_schedule_layered_micro_steps; an evaluation's: 1).
+    // Micro-batches in flight, a layered group: a unit runs for the whole group before the next unit
+    // does. So it is gathered once a group, and its second hop runs beside the backwards of the
+    // units before it. Each micro-batch has its own activations and tokens. If G > 1, gradients of
+    // a group are added in one slot, which is reduced once: sums are over a rank's micro-batches of
+    // a group, then over ranks, then over groups. A slot of 2-byte numbers rounds at each addition.
+    // 0: 1. The schedule's own spec has the number in use (schedule/layered.h; evaluations: 1).
     int32_t layered_micro_steps;
-    // RING, or TWO_STAGE where a group has several members a node and several nodes: of the
-    // partition group's gathers; of the gradient group's reductions; of the second hop and
-    // parameter sync.
+    // RING, or TWO_STAGE for groups of several members a node and several nodes. Of gathers in the
+    // partition group; of reductions in the gradient group; of second hop and parameter sync.
     mics_algorithm gather, reduce, boundary;
     // Units of fewer elements stay whole on every rank: they are sharded as 1 | 1 | O.
     int64_t param_persistence_threshold;
-    // Units of fewer elements, padded, share messages of at most this many, in second hop and
-    // parameter sync. 0: none.
+    // Units of fewer padded elements share messages of at most so many, in second hop and parameter
+    // sync. 0: none.
     int64_t coalesce_below;
-    // With MIXED parameters and gradients are sent as BF16, whatever is given. First-hop reductions
-    // then send each block to its owner directly, who adds in fp32 and rounds once a hop; over
-    // several nodes of several ranks they run in two stages.
+    // MIXED: parameters and gradients are sent as BF16, whatever is given. First-hop reductions are
+    // DIRECT, rounded once a stage; over several nodes of several ranks they run in two stages.
     mics_precision precision;
     mics_comm_dtypes params_dtype; // of parameters: gathers and parameter sync; FP32 or BF16
     mics_comm_dtypes grads_dtype;  // of gradients, inside the gradient group; FP32 or BF16
-    // Of gradients at the boundary. INT8: with error feedback, and BF16 for what follows the first
-    // such reduction; of several nodes, only between them, and FP32 inside.
+    // Of gradients at the accumulation boundary. INT8: of the first reduction, with error feedback;
+    // BF16 for the collectives after it. On several nodes inter-node alone, and FP32 intra-node.
     mics_comm_dtypes boundary_dtype;
-    // Members of a partition group see each other's shards (mics_comm_share): a unit is read where
-    // they lie side by side, in no slot, and its gather, once a list, moves nothing and only waits
-    // for the other members. Where it cannot be the schedule's own spec says false: it needs
-    // 1 < P <= ranks of a node, and numbers that nobody rounds on their way or holds in a device's
-    // memory.
+    // Members of a partition group map one copy of the parameters (mics_comm_share). A unit is read
+    // there, in no slot, and its gather, once a list, is a barrier. Needs 1 < P <= ranks of a node,
+    // parameters that are sent as they are held, and no device memory; else the schedule's own spec
+    // says false.
     bool share_params;
     bool evaluation_only;      // no training list, no gradients, no optimizer state
     size_t comm_staging_bytes; // of the transport, a rank
@@ -264,20 +258,19 @@ typedef struct mics_schedule_spec {
     // For ranks on devices with memory of their own (mics_engine_spec.device): the ledger is of
     // that memory.
     bool accelerator;
-    bool sums_by_ring; // such reductions as other systems run them instead: to plan, not to run
+    bool sums_by_ring; // MIXED reductions by ring, as other systems have them: to plan, not to run
     // The second hop over replicas as other systems run it: each replica gather directly behind its
     // replica scatter, which is an all-reduce, and updates at the end. To plan, not to run.
     bool all_reduces;
-    // Rounded sums are listed also where they send more between nodes than whole ones, which is
-    // refused otherwise. To plan, not to run.
+    // Also rounded sums that send more inter-node bytes than fp32 sums, else refused. To plan, not
+    // to run.
     bool any_rounding;
     bool rounded_sums;             // see mics_schedule_rounds_sums
     mics_optimizer_kind optimizer; // whose states are counted
-    mics_state_dtype state_dtype;  // they are held in; FP32 of one that takes matrices whole
+    mics_state_dtype state_dtype;  // of the states; FP32 for an optimizer that orthogonalises
     // (optional) A schedule of the same model, batch, precision, accelerator, recompute, optimizer,
-    // state_dtype and evaluation_only. Where its activations lie is taken over instead of being found again,
-    // which is most of the work of short lists. Needed during mics_schedule_open alone: the
-    // schedule's own spec has NULL.
+    // state_dtype and evaluation_only, whose activation offsets are taken over: finding them is most
+    // of the work of short lists. Read by mics_schedule_open alone; NULL in the schedule's own spec.
     const struct mics_schedule *like;
 } mics_schedule_spec;
 
@@ -337,8 +330,8 @@ typedef struct mics_schedule {
     mics_round *rounds;     // by unit
     mics_matrix *matrices;  // by unit, largest first
     int32_t *matrix_at;     // by unit, and behind the last one: where they begin
-    int64_t momentum_elems; // floats: what a round's momentum takes, the largest; 0: none
-    int64_t *residual_at;   // by unit: where what int8 lost of its gradients lies, floats; -1: none
+    int64_t momentum_elems; // floats: momentum of the largest round; 0: none
+    int64_t *residual_at;   // by unit: int8's rounding errors (error feedback), floats; -1: none
     int64_t residual_elems;
     int32_t *members; // units of steps that stand for several
     int32_t member_count;
