@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What plans are compared with: other systems' shardings, each at its best.
-#include "plan/search/internal.h"
+#include "plan/search/choice.h"
+#include "plan/search/megatron.h"
+#include "plan/search/search.h"
 
 // The shardings of a baseline.
 static void choose_shardings(mics_plan_baseline baseline, int32_t ranks, mics_plan_space *space)

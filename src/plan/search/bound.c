@@ -18,8 +18,11 @@
 //   cores         the work of all ranks, where they share cores
 // Computation waits for all-to-alls, which stand between its parts. Collectives that compress count
 // nothing.
+#include "plan/search/bound.h"
 #include "base/size.h"
-#include "plan/search/internal.h"
+#include "plan/search/choice.h"
+#include "plan/search/planner.h"
+#include "plan/search/probe.h"
 #include "schedule/layered.h"
 
 // ---- what one collective costs ----

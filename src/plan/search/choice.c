@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What follows from a choice alone: whether it can be, how its collectives run, and its schedule.
+#include "plan/search/choice.h"
 #include "mics/log.h"
-#include "plan/search/internal.h"
+#include "plan/search/planner.h"
+#include "plan/search/probe.h"
 #include <stdio.h>
 
 bool degree_has_stages(const mics_planner *planner, int32_t degree)

@@ -9,9 +9,12 @@
 // they began was the same; so a further layered group between them would take that constant, and so
 // would every other. Then the step of t layered groups takes t - PERIOD_GROUPS constants more.
 // Otherwise twice as many are simulated; and all of them where layered groups differ.
+#include "plan/search/evaluate.h"
 #include "mics/core/schedule.h"
 #include "mics/log.h"
-#include "plan/search/internal.h"
+#include "plan/search/choice.h"
+#include "plan/search/planner.h"
+#include "plan/search/probe.h"
 #include "plan/simulate/simulate.h"
 #include "schedule/layered.h"
 #include <math.h>

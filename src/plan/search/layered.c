@@ -3,7 +3,11 @@
 // How many micro-batches a plan has in flight: what the search tries, and what training takes where
 // the run file leaves it open.
 #include "schedule/layered.h"
-#include "plan/search/internal.h"
+#include "plan/search/bound.h"
+#include "plan/search/choice.h"
+#include "plan/search/layered.h"
+#include "plan/search/planner.h"
+#include "plan/search/probe.h"
 
 static bool rounds(const mics_planner *planner, const mics_plan_choice *choice)
 {

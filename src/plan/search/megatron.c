@@ -4,6 +4,8 @@
 // modelled.
 #include "plan/search/megatron.h"
 #include "base/text.h"
+#include "plan/search/evaluate.h"
+#include "plan/search/planner.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

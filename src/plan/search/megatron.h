@@ -32,7 +32,7 @@
 #ifndef MICS_PLAN_MEGATRON_H
 #define MICS_PLAN_MEGATRON_H
 
-#include "plan/search/internal.h"
+#include "plan/search/planner.h"
 
 // One way to cut.
 typedef struct cut {
@@ -139,5 +139,12 @@ mics_status pipeline_run(mics_memory *memory, const cut *c, const stage_times *t
 
 /* Layers whose activations a stage holds at once. */
 double pipeline_layers_held(const cut *c, int32_t layers, int32_t stage);
+
+/* Whether layers may stay whole: t1 p1, which is ddp or zero1 by another name. */
+bool plan_megatron_may_be_whole(const mics_planner *planner, const mics_plan_pipeline *given);
+
+/* `whole`: that row, or NULL where layers are cut in any case. */
+mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
+                          const mics_plan_entry *whole, mics_plan_entry *entry_out);
 
 #endif

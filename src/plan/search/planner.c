@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A planner from outside: what is asked for is checked, and the space's axes are listed.
+#include "plan/search/planner.h"
 #include "mics/log.h"
-#include "plan/search/internal.h"
+#include "plan/search/probe.h"
 
 // A step has fewer sequences and tokens than that: sizes multiplied stay far from overflow.
 static const int64_t max_tokens = (int64_t)1 << 40;

@@ -6,7 +6,8 @@
 // ahead, recomputation, layered micro-steps and groups of them; from the second layered group on
 // each is like the one before. Activations and computation depend on the micro-batch and
 // recomputation. The boundary depends on the optimizer's degree.
-#include "plan/search/internal.h"
+#include "plan/search/probe.h"
+#include "plan/search/choice.h"
 #include "plan/simulate/simulate.h"
 #include "schedule/layered.h"
 #include <string.h>

@@ -2,8 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search: lists the space, drops what does not fit, and simulates the rest in the order of
 // their bounds until no bound is below what was found.
+#include "plan/search/search.h"
 #include "mics/log.h"
-#include "plan/search/internal.h"
+#include "plan/search/bound.h"
+#include "plan/search/choice.h"
+#include "plan/search/evaluate.h"
+#include "plan/search/layered.h"
+#include "plan/search/planner.h"
+#include "plan/search/probe.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Bounds of a choice's memory and time.
+#ifndef MICS_PLAN_SEARCH_BOUND_H
+#define MICS_PLAN_SEARCH_BOUND_H
+
+#include "plan/search/probe.h"
+
+// By class: what repeats with layered groups, and what a step has once.
+typedef struct class_cost {
+    comm_cost gather, reduce;
+    comm_cost head; // once a step: what forward passes wait for, replica gathers and parameter sync
+    comm_cost tail; // once a step: what the last gradients are sent with
+} class_cost;
+
+/* Prices the collectives of a sharding; `classes` holds all. */
+mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *choice,
+                           class_cost *classes);
+
+/* Parameters, accumulators and optimizer of a rank. */
+size_t choice_state_bytes(const mics_planner *planner, const mics_plan_choice *choice);
+
+mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out);
+
+/* With the sharding's collectives priced. */
+mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
+                         const class_cost *classes, double *us_out);
+
+#endif

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A choice of the planner's: its mesh, batch and schedule.
+#ifndef MICS_PLAN_SEARCH_CHOICE_H
+#define MICS_PLAN_SEARCH_CHOICE_H
+
+#include "plan/search/probe.h"
+
+/* The mesh of a choice's sharding, with this planner's E. */
+mics_status choice_mesh(const mics_planner *planner, mics_sharding sharding, mics_mesh *mesh_out);
+
+/* Whether the ranks can share the global batch evenly, as the family needs it.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged, with the batches around it that would work. */
+mics_status check_batch(const mics_planner *planner);
+
+/* Whether a choice is one of the planner's: a sharding that the mesh allows, a batch that gives the
+ * global batch.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged. */
+mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice);
+
+/* Where a micro-batch stands in the planner's list; the last place where it does not. */
+int32_t batch_index(const mics_planner *planner, int64_t micro_batch);
+
+/* What is known of a choice's batch, if it was probed; else zeros. */
+batch_probe probed_batch(const mics_planner *planner, const mics_plan_choice *choice);
+
+/* The schedule of a choice with `micro_steps` in place of its own; of one that `probes`, whatever
+ * rounding sends (mics_schedule_spec.any_rounding). */
+mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
+                          int32_t micro_steps, bool probes, mics_schedule **schedule_out);
+
+/* Whether anything is sent as fewer bits than it is held in. Mixed precision sends parameters, and
+ * gradients of a micro-step, as they are held. */
+bool request_rounds(const mics_plan_request *request);
+
+/* Whether first-hop reductions send each block to its owner directly, and so in two stages wherever
+ * their groups have them. */
+bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice);
+
+/* Whether partition groups of so many ranks share their parameters
+ * (mics_schedule_spec.share_params). */
+bool degree_shares(const mics_planner *planner, int32_t degree);
+
+/* Whether the groups that gather or reduce span nodes and have several ranks in each. */
+bool degree_has_stages(const mics_planner *planner, int32_t degree);
+
+#endif
