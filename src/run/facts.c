@@ -121,7 +121,7 @@ static void fill_progress(const mics_job *job, mics_job_facts *facts)
         facts->validation_last = followers->validation.loss_last;
         facts->best_step = followers->best.found.step;
         facts->best_loss = followers->best.found.loss;
-        facts->no_improvement = run_best_ended(&followers->best);
+        facts->no_improvement = run_best_stops_early(&followers->best);
         ended = ended || trainer->begun;
         memcpy(facts->peak_bytes, trainer->peak_bytes, sizeof facts->peak_bytes);
     }

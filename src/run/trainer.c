@@ -11,9 +11,9 @@ static mics_status begin(run_trainer *self);
 static void begin_step(run_trainer *self);
 static void before_attempt(run_trainer *self);
 static mics_status end_attempt(run_trainer *self, mics_status status);
-static mics_status count_step(run_trainer *self);
+static mics_status complete_step(run_trainer *self);
 static mics_status follow(run_trainer *self);
-static mics_status go_back(run_trainer *self, int64_t step, const mics_divergence *found);
+static mics_status recover(run_trainer *self, int64_t step, const mics_divergence *found);
 static mics_status stop(run_trainer *self);
 static mics_status end(run_trainer *self, mics_status status);
 
@@ -24,8 +24,8 @@ mics_status run_trainer_train(void *ctx, run_rank *rank)
     const run_progress *progress = &self->progress;
     run_step *step = &self->step;
     mics_status status = MICS_OK;
-    MICS_TRY_OUT(begin(self)); // what a stop or a kill left out behind the step before
-    while (progress->step < job->train_until && !run_best_ended(&self->followers.best)) {
+    MICS_TRY_OUT(begin(self)); // what was due after the last step and was not done
+    while (progress->step < job->train_until && !run_best_stops_early(&self->followers.best)) {
         run_action action = RUN_RECHECK;
         begin_step(self);
         const mics_batch_source batch = run_batches_at(&self->batches, &job->train_samples,
@@ -38,15 +38,15 @@ mics_status run_trainer_train(void *ctx, run_rank *rank)
             MICS_TRY_OUT(run_judge_step(&self->judge, step->number, &step->result, step->impossible,
                                         &action));
         }
-        if (action == RUN_GO_BACK)
-            MICS_TRY_OUT(go_back(self, step->number - 1, &self->judge.found));
+        if (action == RUN_GO_BACK) // replicas differ in the state before this step
+            MICS_TRY_OUT(recover(self, step->number - 1, &self->judge.found));
         if (action == RUN_ACCEPT) {
-            MICS_TRY_OUT(count_step(self));
+            MICS_TRY_OUT(complete_step(self));
             MICS_TRY_OUT(follow(self));
         }
         if ((action == RUN_HOLD || step->stops) && progress->step != job->run->steps)
-            MICS_TRY_OUT(stop(self));
-    }
+            MICS_TRY_OUT(stop(self)); // a finished run needs none
+    } // RUN_RETAKE: nothing was trained, and the loop takes the same step again
 out:
     return end(self, status);
 }
@@ -107,7 +107,7 @@ void run_trainer_saved(void *ctx, int64_t step)
         row->follower->saved(state_of(self, row), step);
 }
 
-// Numbers that are wrong are the judge's.
+// MICS_ERR_NUMERIC is left to the judge.
 static mics_status end_attempt(run_trainer *self, mics_status status)
 {
     self->step.told |= self->step.result.told;
@@ -127,40 +127,40 @@ static run_need need_of(run_trainer *self, const run_follower_row *row)
                                         : RUN_NEEDS_NOTHING;
 }
 
-// A step is done. Where its state is read behind it the step is completed first, so that the time and
-// bytes of that are in its metrics. A step lasts from the end of the one before to its own, so that
-// steps leave no time between them; the engine's own figure begins with its list.
-static mics_status count_step(run_trainer *self)
+// A step is done. If its state is read after it, it is completed first, so that the time and bytes of
+// that are in its metrics. A step lasts from the end of the one before to its own, so that steps
+// leave no time between them; the engine's own figure begins with its list.
+static mics_status complete_step(run_trainer *self)
 {
     run_step *step = &self->step;
-    const double traced_us = mics_clock_us(), begun_us = self->begin_us;
+    const double entered_us = mics_clock_us(), ended_us = self->begin_us;
     run_need need = RUN_NEEDS_NOTHING;
     run_progress_step(&self->progress, step->number);
     FOR_EACH_FOLLOWER(row, before_complete)
         MICS_TRY(row->follower->before_complete(state_of(self, row), step));
-    const double begin_us = mics_clock_us(), copy_us = step->copy_us;
+    const double complete_us = mics_clock_us(), copy_us = step->copy_us;
     FOR_EACH_FOLLOWER(row, needs) {
         const run_need own = need_of(self, row);
         need = own > need ? own : need;
     }
     if (need > RUN_NEEDS_NOTHING)
         MICS_TRY(mics_engine_complete(self->context.engine));
-    step->complete_us = mics_clock_us() - begin_us - (step->copy_us - copy_us);
+    step->complete_us = mics_clock_us() - complete_us - (step->copy_us - copy_us);
     step->completions = mics_engine_take_completions(self->context.engine);
     self->begin_us = mics_clock_us();
-    step->taken_us = self->begin_us - begun_us - (begin_us - traced_us) - step->copy_us;
+    step->taken_us = self->begin_us - ended_us - (complete_us - entered_us) - step->copy_us;
     atomic_store(&self->context.job->stop.step_s, step->taken_us / 1e6);
     return MICS_OK;
 }
 
-// ---- behind a step ----
+// ---- after a step ----
 
 static mics_status compare(run_trainer *self)
 {
     mics_divergence found;
     MICS_TRY(run_replicas_compare(&self->followers.replicas, &found));
     if (found.found)
-        MICS_TRY(go_back(self, self->progress.step, &found));
+        MICS_TRY(recover(self, self->progress.step, &found));
     // A state that was repaired was compared again; one that was gone back to is another step's.
     self->step.compared = self->progress.step == self->step.number;
     return MICS_OK;
@@ -179,7 +179,7 @@ static mics_status provide(run_trainer *self, run_need need)
     return MICS_OK;
 }
 
-// What is due behind a step. Its time is neither that step's nor the next one's.
+// What is due after a step. Its time is neither that step's nor the next one's.
 static mics_status follow(run_trainer *self)
 {
     const double begin_us = mics_clock_us();
@@ -190,9 +190,9 @@ static mics_status follow(run_trainer *self)
         MICS_TRY(provide(self, need));
         if (row->follower->after_step == NULL || self->progress.step != self->step.number)
             continue;
-        run_saving_stands(&self->followers.saving, need == RUN_NEEDS_STATE);
+        run_saving_allow_reading(&self->followers.saving, need == RUN_NEEDS_STATE);
         const mics_status status = row->follower->after_step(state_of(self, row), &self->step);
-        run_saving_stands(&self->followers.saving, false);
+        run_saving_allow_reading(&self->followers.saving, false);
         MICS_TRY(status);
     }
     if (self->progress.step == self->step.number) // else it begins where the run went back to
@@ -234,9 +234,9 @@ static mics_status rewind_to_agreed(run_trainer *self, const char *what)
     return MICS_OK;
 }
 
-// Goes on after replicas were found to differ behind `step`, as run.on_divergence says: the state is
-// good then, and progress->step names it.
-static mics_status go_back(run_trainer *self, int64_t step, const mics_divergence *found)
+// Goes on after replicas were found to differ in the state of `step`, as run.on_divergence says: by
+// repair, or from an earlier state. The state is good then, and progress->step names it.
+static mics_status recover(run_trainer *self, int64_t step, const mics_divergence *found)
 {
     run_replicas *replicas = &self->followers.replicas;
     char what[RUN_REPLICAS_TEXT_BYTES];
@@ -259,8 +259,8 @@ static mics_status go_back(run_trainer *self, int64_t step, const mics_divergenc
     return done ? MICS_OK : rewind_to_agreed(self, what);
 }
 
-// The step that was done last is saved, by all, also what the run has gone back to. Nobody may change
-// a state that is being written, so replicas that differ end the run.
+// The last step that was done is saved, by all, even if the run went back to it. Nobody may change a
+// state that is being written, so replicas that differ end the run.
 static mics_status stop(run_trainer *self)
 {
     mics_divergence found = {.found = false};

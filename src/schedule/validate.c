@@ -30,8 +30,8 @@
 //      gathers are early.
 //  10. Where updates are deferred, a training list has each unit's update once at its head: behind
 //      the unit's replica gather, if that is not early, ahead of all that sends or reads the unit's
-//      parameters or writes its accumulator. Parameter sync is once a training list where O > P, and precedes all that
-//      reads the unit.
+//      parameters or writes its accumulator. Parameter sync is once a training list where O > P,
+//      and precedes all that reads the unit.
 //  11. Norm behind all sums, agreement behind it and behind all that reads parameters; then, where
 //      none is deferred, each unit's update: once each. An evaluation has the agreement alone,
 //      behind its computations.

@@ -144,7 +144,7 @@ static mics_status load(void *state)
     return MICS_OK;
 }
 
-bool run_best_ended(const run_best *self)
+bool run_best_stops_early(const run_best *self)
 {
     const int64_t patience = self->context->job->run->stop_after_no_improvement;
     return patience > 0 && self->found.since >= patience;
@@ -162,7 +162,7 @@ static mics_status open_best(void *state, const run_context *context, void *memo
 
 static bool ends(const run_best *self, const run_step *step)
 {
-    return run_best_ended(self) && step->number < self->context->job->run->steps;
+    return run_best_stops_early(self) && step->number < self->context->job->run->steps;
 }
 
 // What a run begins with from another one's folder is no step of this run, nor in its checkpoints;

@@ -34,6 +34,6 @@ mics_status run_best_check(const mics_run *run);
 void run_best_count(run_best_record *best, const mics_run *run, int64_t step, double loss);
 
 /* Whether the run has ended early. The same on all ranks. */
-bool run_best_ended(const run_best *self);
+bool run_best_stops_early(const run_best *self);
 
 #endif

@@ -313,7 +313,7 @@ mics_status run_saving_provide(run_saving *self, run_need need)
 
 // ---- around a step ----
 
-void run_saving_stands(run_saving *self, bool still)
+void run_saving_allow_reading(run_saving *self, bool still)
 {
     run_saver_stands(&self->saver, still);
 }
@@ -343,7 +343,7 @@ static void before_step(void *state)
                          news_of(save_of(self, RUN_BACKGROUND), run_is_rank_0(self->context)));
     if (run_stop_is_asked(&self->context->job->stop))
         (void)mics_engine_hold(engine);
-    run_saving_stands(self, true);
+    run_saving_allow_reading(self, true);
 }
 
 // What became of the background save, by the news of all ranks. It goes on where a rank is not done
@@ -371,7 +371,7 @@ static mics_status take_news(run_saving *self, uint32_t told)
 static mics_status end_step(void *state, const run_step *at, mics_status status)
 {
     run_saving *self = state;
-    run_saving_stands(self, false);
+    run_saving_allow_reading(self, false);
     // Not before: the saver would take this step's state for the last's.
     mics_engine_next_ballot(self->context->engine);
     MICS_TRY(status);

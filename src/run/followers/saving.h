@@ -39,6 +39,6 @@ void run_saving_drop(run_saving *self);
 mics_status run_saving_quarantine(run_saving *self);
 
 /* Says whether the state stands still for a while: then the rank's saver may read it. */
-void run_saving_stands(run_saving *self, bool still);
+void run_saving_allow_reading(run_saving *self, bool still);
 
 #endif
