@@ -76,6 +76,9 @@ static const char *const fsdp_strategies[] = {"no_shard",     "shard_grad_op",  
 #define INT(name, ...) NUMBER(name, KEY_INT, __VA_ARGS__)
 #define REAL(name, ...) NUMBER(name, KEY_REAL, __VA_ARGS__)
 #define BYTES(name, ...) NUMBER(name, KEY_BYTES, __VA_ARGS__)
+#define SETTINGS(name, first, number, ...)                                                         \
+    .path = (name), .type = KEY_SETTINGS, .flags = KEY_KEPT, FIELD(run.optimizer.settings),        \
+    .setting = (first), .count = (number), __VA_ARGS__
 
 // Larger than any real run; what lies beyond is a mistake, and products stay far from overflow.
 #define MAX_STEPS 1e12
@@ -298,42 +301,19 @@ static const key rows[] = {
     {SECTION("optimizer.params", .help = "its numbers")},
     {REAL("optimizer.params.lr", lr, 0, 1e6, 1e-3, .flags = KEY_KEPT,
           .help = "learning rate; the scheduler's peak unless it has warmup_max_lr")},
-    {.path = "optimizer.params.betas",
-     .type = KEY_SETTINGS,
-     .flags = KEY_KEPT,
-     FIELD(run.optimizer.settings),
-     .setting = "beta1",
-     .count = 2,
-     .help = "decay of AdamW's two moments; Lion: of the average whose sign is taken, and of the "
-             "one that is kept, default [0.9, 0.99]"},
-    {.path = "optimizer.params.eps",
-     .type = KEY_SETTINGS,
-     .flags = KEY_KEPT,
-     FIELD(run.optimizer.settings),
-     .setting = "eps",
-     .count = 1,
-     .help = "AdamW and what Muon leaves to it: added to the root of the second moment"},
-    {.path = "optimizer.params.momentum",
-     .type = KEY_SETTINGS,
-     .flags = KEY_KEPT,
-     FIELD(run.optimizer.settings),
-     .setting = "momentum",
-     .count = 1,
-     .help = "SGD and Muon: decay of the momentum; Muon: default 0.95"},
-    {.path = "optimizer.params.nesterov",
-     .type = KEY_SETTINGS,
-     .flags = KEY_KEPT,
-     FIELD(run.optimizer.settings),
-     .setting = "nesterov",
-     .count = 1,
-     .help = "SGD and Muon: Nesterov's momentum; Muon: default true"},
-    {.path = "optimizer.params.ns_steps",
-     .type = KEY_SETTINGS,
-     .flags = KEY_KEPT,
-     FIELD(run.optimizer.settings),
-     .setting = "ns_steps",
-     .count = 1,
-     .help = "Muon: Newton-Schulz iterations a step"},
+    {SETTINGS(
+        "optimizer.params.betas", "beta1", 2,
+        .help =
+            "decay of AdamW's two moments; Lion: of the average whose sign is taken, and of the "
+            "one that is kept, default [0.9, 0.99]")},
+    {SETTINGS("optimizer.params.eps", "eps", 1,
+              .help = "AdamW and what Muon leaves to it: added to the root of the second moment")},
+    {SETTINGS("optimizer.params.momentum", "momentum", 1,
+              .help = "SGD and Muon: decay of the momentum; Muon: default 0.95")},
+    {SETTINGS("optimizer.params.nesterov", "nesterov", 1,
+              .help = "SGD and Muon: Nesterov's momentum; Muon: default true")},
+    {SETTINGS("optimizer.params.ns_steps", "ns_steps", 1,
+              .help = "Muon: Newton-Schulz iterations a step")},
     {CHOICE("optimizer.params.adjust_lr_fn", adjust_lr, rate_adjustments, "original",
             .flags = KEY_KEPT,
             .help = "Muon: a matrix's rate is lr times the root of rows / columns, at least 1; or "
