@@ -5,8 +5,8 @@
 // CMakeLists.txt runs it as on a GPU that grants a block 227 KiB of shared memory, 99 (compute
 // capability 8.6, 8.9, 12.x: other tiles) and 48 (none: refused).
 #include "gpu_case.h"
-#include "masks.h"
 #include "mics/log.h"
+#include "ops/common/cases_masks.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -310,46 +310,6 @@ static void experts_case(const shape *s, mics_op_kind kind, bool backward, mics_
     cu_end(&c);
 }
 
-// ---- the gate of shared experts ----
-
-static void gate_case(mics_dtype dtype, int64_t N, int64_t C, bool backward)
-{
-    cu_case c;
-    pass p = {.op = {.kind = MICS_OP_SIGMOID_GATE}, .backward = backward}, cpu;
-    p.call.shape = (mics_op_shape){.N = N, .in = {C, 1}, .out = C};
-    cu_begin(&c, dtype, 0, "sigmoid_gate N=%d C=%d backward %d", (int)N, (int)C, backward);
-    const cu_buffer *x = cu_input(&c, "x", (int)dtype, N * C, 0, 1);
-    const cu_buffer *gate = cu_input(&c, "gate", (int)dtype, N, 0, 3);
-    const output y = output_of(&c, "y", (int)dtype, N * C);
-    const output dgate = output_of(&c, "dgate", (int)dtype, N);
-    cpu = p;
-    cpu.call.in[0] = floats_of(&c, x), cpu.call.in[1] = floats_of(&c, gate);
-    p.call.in[0] = x->data, p.call.in[1] = gate->data;
-    cpu.call.out = cpu.call.din = y.wanted, p.call.out = p.call.din = y.buffer->data;
-    if (backward) {
-        const cu_buffer *dy = cu_input(&c, "dy", (int)dtype, N * C, 0, 1);
-        cpu.call.dout = floats_of(&c, dy), p.call.dout = dy->data;
-        cpu.call.din_second = dgate.wanted, p.call.din_second = dgate.buffer->data;
-    }
-    run_on_cpu(&cpu);
-    expect(&c, &y, 4, CU_TOLERANCE);
-    if (backward)
-        expect(&c, &dgate, 4 * (double)C, CU_TOLERANCE);
-    cu_run(&c, run_pass, &p);
-    cu_end(&c);
-}
-
-static void gates_match(void **state)
-{
-    static const int64_t sizes[][2] = {{1, 1}, {5, 7}, {9, 64}, {3, 2056}, {40, 33}};
-    (void)state;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i)
-        for (int dtype = 0; dtype < MICS_DTYPES; ++dtype) {
-            gate_case((mics_dtype)dtype, sizes[i][0], sizes[i][1], false);
-            gate_case((mics_dtype)dtype, sizes[i][0], sizes[i][1], true);
-        }
-}
-
 // ---- tests ----
 
 static const shape shapes[] = {
@@ -385,7 +345,6 @@ static void experts_leave_out_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(routers_drop_as_on_the_cpu),
-                                       cmocka_unit_test(experts_leave_out_rows),
-                                       cmocka_unit_test(gates_match)};
+                                       cmocka_unit_test(experts_leave_out_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

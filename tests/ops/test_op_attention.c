@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention, causal and both ways, with shared keys, windows and segments, against the plain one
 // with all T x T scores.
-#include "masks.h"
 #include "op_harness.h"
 #include "op_shared.h"
 #include "ops/attention/def.h"
+#include "ops/common/cases_masks.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The router of a mixture of experts: choices, capacity, chance and noise.
-#include "masks.h"
 #include "op_experts.h"
+#include "ops/common/cases_masks.h"
 #include <math.h>
 
 // ---- the router in fp64 ----
