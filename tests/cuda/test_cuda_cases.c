@@ -258,6 +258,8 @@ static void call(const mics_case_walker *self, const mics_op_case *of, bool is_b
 void op_walk(const mics_op_cases *cases)
 {
     cu_device();
+    if (cases->gpu == NULL)
+        skip();
     walked = cases;
     for (int dtype = 0; dtype < MICS_DTYPES; ++dtype) {
         const mics_case_walker walker = {(mics_dtype)dtype, true, call};

@@ -106,11 +106,13 @@ static void begin(walk *w, const mics_op_case *of, bool backward)
     w->c.depends_on_threads = w->def->multiplies;
     w->call = (mics_op_call){.shape = of->shape,
                              .draw = of->draws ? &of->draw : NULL,
+                             .segments = of->segments,
                              .chunk_rows = of->chunk_rows,
                              .loss_scale = of->loss_scale};
     w->call.shape.op = &w->op;
     w->call.shape.unit = "case";
     w->call.shape.cpu_bf16 = op_bf16();
+    w->call.shape.threads = OP_MAX_THREADS;
     w->v = (mics_case_values){.of = of, .dtype = op_bf16() ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32};
     make_inputs(w, of);
     walked->forward(&w->v);
@@ -147,15 +149,24 @@ static void forward(const mics_op_case *of)
     op_end(&w.c);
 }
 
+static float *kept(op_case *c, const char *name, const mics_case_numbers *numbers, bool fp32)
+{
+    float *data = op_input(c, name, numbers->elems, 1.0);
+    for (int64_t i = 0; i < numbers->elems; ++i)
+        data[i] = (float)numbers->at[i];
+    if (fp32)
+        op_fp32(c, data);
+    op_input_changed(c, data);
+    return data;
+}
+
 // What forward left, and what this op's backward does not read.
 static void make_kept(walk *w)
 {
-    if (w->v.stats.elems > 0) {
-        w->call.stats = op_fp32(&w->c, op_input(&w->c, "stats", w->v.stats.elems, 1.0));
-        for (int64_t i = 0; i < w->v.stats.elems; ++i)
-            w->call.stats[i] = (float)w->v.stats.at[i];
-        op_input_changed(&w->c, w->call.stats);
-    }
+    if (w->def->backward_reads_out)
+        w->call.out = kept(&w->c, "out", &w->v.out, false);
+    if (w->v.stats.elems > 0)
+        w->call.stats = kept(&w->c, "stats", &w->v.stats, true);
     for (int i = 0; i < MICS_OP_INPUTS && !w->def->backward_reads_in; ++i)
         w->call.in[i] = NULL;
     for (int p = 0; p < MICS_OP_PARAMS && !w->def->backward_reads_params; ++p)

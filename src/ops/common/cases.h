@@ -26,7 +26,8 @@ typedef struct mics_op_case {
     // (optional) Fills in tokens or targets, drawn from the vocabulary before, by `tokens`.
     void (*set_tokens)(const struct mics_op_case *c, int32_t *tokens_N);
     int32_t tokens;
-    int64_t chunk_rows; // of logits
+    const int32_t *segments; // (N), NULL: none
+    int64_t chunk_rows;      // of logits
     float loss_scale;
     size_t workspace_bytes; // 0: as the descriptor says
     bool tight;             // and too few for what it does best
@@ -68,9 +69,9 @@ typedef struct mics_case_walker {
 typedef struct mics_op_cases {
     mics_op_kind kind;
     void (*cpu)(const mics_case_walker *walker); // all of them, on each device
-    void (*gpu)(const mics_case_walker *walker);
-    void (*forward)(mics_case_values *v);  // fills out and stats
-    void (*backward)(mics_case_values *v); // (after forward) fills gradients, which hold 0
+    void (*gpu)(const mics_case_walker *walker); // (optional) none where a test has its own way
+    void (*forward)(mics_case_values *v);        // fills out and stats
+    void (*backward)(mics_case_values *v);       // (after forward) fills gradients, which hold 0
 } mics_op_cases;
 
 static inline void mics_case_forward(const mics_case_walker *walker, mics_op_case c)
