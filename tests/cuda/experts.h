@@ -16,14 +16,14 @@ static inline double experts_bits(int32_t integer)
     return (double)number;
 }
 
-/* Places of rows sorted by expert, then by token. */
+/* Places of rows sorted by expert, then by token; behind them of those that are dropped (below 0). */
 static inline void experts_place(mics_experts e, int64_t N, const int32_t *chosen_Nk,
                                  int32_t *rows_Nk)
 {
     int32_t row = 0;
-    for (int32_t expert = 0; expert < e.count; ++expert)
+    for (int32_t expert = 0; expert <= e.count; ++expert)
         for (int64_t at = 0; at < N * e.chosen; ++at)
-            if (chosen_Nk[at] == expert)
+            if (expert < e.count ? chosen_Nk[at] == expert : chosen_Nk[at] < 0)
                 rows_Nk[at] = row++;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Ops of experts on a GPU against fp64: grouped GEMMs in every type, experts without rows and with
-// many tiles of them, rows of whole vectors and others.
+// many tiles of them, rows that are dropped, rows of whole vectors and others.
 #include "cuda_op.h"
 #include "experts.h"
 #include <math.h>
@@ -11,7 +11,8 @@ typedef struct shape {
     mics_experts experts;
     int32_t used; // experts that tokens choose, the others have no rows
     bool add;
-    int64_t gap; // numbers between the weights of two experts
+    int64_t gap;   // numbers between the weights of two experts
+    int32_t drops; // every so many choices one; 0: none
 } shape;
 
 // What an op reads and makes, in fp64, and the sums of absolute terms.
@@ -71,7 +72,7 @@ static void forward(const wide *w, int64_t ys)
 {
     for (int64_t at = 0; at < rows_of(w->s); ++at) {
         const double gate = w->out ? w->gates[at] : 1;
-        for (int64_t o = 0; o < w->outputs; ++o) {
+        for (int64_t o = 0; w->chosen[at] >= 0 && o < w->outputs; ++o) {
             const double *row = w->w + w->chosen[at] * stride_of(w->s) + o * w->inputs;
             for (int64_t i = 0; i < w->inputs; ++i) {
                 const double term = gate * x_at(w, at)[i] * row[i];
@@ -87,7 +88,7 @@ static void backward(const wide *w, int64_t xs, int64_t params)
     for (int64_t at = 0; at < rows_of(w->s); ++at) {
         const double gate = w->out ? w->gates[at] : 1, *x = x_at(w, at);
         const int64_t dx_at = x - w->x;
-        for (int64_t o = 0; o < w->outputs; ++o) {
+        for (int64_t o = 0; w->chosen[at] >= 0 && o < w->outputs; ++o) {
             const double dy = w->dy[y_at(w, at) + o];
             for (int64_t i = 0; i < w->inputs; ++i) {
                 const int64_t p = w->chosen[at] * stride_of(w->s) + o * w->inputs + i;
@@ -117,15 +118,16 @@ static float *route(cu_case *c, const shape *s, wide *w)
     for (int64_t at = 0; at < rows; ++at) {
         const int32_t first = (int32_t)drawn->values[at / k * k];
         ints[at] = (int32_t)((first + at % k) % s->used) * (s->experts.count / s->used);
+        ints[at] = s->drops > 0 && at % s->drops == 0 ? ~ints[at] : ints[at];
     }
     experts_place(s->experts, s->N, w->chosen, w->rows);
     cu_buffer *routes = cu_input(c, "routes", MICS_DTYPE_FP32, s->N * floats, 0, 1);
-    for (int64_t at = 0; at < rows; ++at) {
-        double *row = routes->values + at / k * floats + s->experts.count + 2;
-        row[at % k] = experts_bits(w->chosen[at]);
-        row[k + at % k] = experts_bits(w->rows[at]);
+    for (int64_t at = 0; at < rows; ++at) { // by their bits: a dropped one's are NaN
+        float *row = (float *)(void *)(routes->before + routes->data_at) + at / k * floats;
+        int32_t *choice = (int32_t *)(void *)(row + s->experts.count + 2 + at % k);
+        choice[0] = w->chosen[at];
+        choice[k] = w->rows[at];
     }
-    cu_changed(routes);
     return routes->data;
 }
 
@@ -224,13 +226,19 @@ static void experts_case(const shape *s, const pass *p)
 // ---- tests ----
 
 static const shape shapes[] = {
-    {1, 1, 1, {.count = 1, .chosen = 1}, 1, false, 0},     // nothing is a vector
-    {5, 7, 3, {.count = 4, .chosen = 2}, 4, true, 3},      //
-    {40, 24, 40, {.count = 8, .chosen = 2}, 3, false, 64}, // most experts have no rows
-    {200, 8, 16, {.count = 3, .chosen = 2}, 3, true, 128}, // two tiles of rows an expert
+    {1, 1, 1, {.count = 1, .chosen = 1}, 1, false, 0, 0},     // nothing is a vector
+    {5, 7, 3, {.count = 4, .chosen = 2}, 4, true, 3, 0},      //
+    {40, 24, 40, {.count = 8, .chosen = 2}, 3, false, 64, 0}, // most experts have no rows
+    {200, 8, 16, {.count = 3, .chosen = 2}, 3, true, 128, 0}, // two tiles of rows an expert
     // several slices of K, and tiles of columns
-    {9, 160, 136, {.count = 6, .chosen = 3}, 6, false, 1},
-    {70, 33, 130, {.count = 300, .chosen = 1}, 10, true, 0},
+    {9, 160, 136, {.count = 6, .chosen = 3}, 6, false, 1, 0},
+    {70, 33, 130, {.count = 300, .chosen = 1}, 10, true, 0, 0},
+    // rows that are dropped: as many as a capacity leaves a workspace for stay
+    {80, 16, 8, {4, 2, 1, 0, 0}, 4, false, 0, 3},
+    {99, 20, 5, {5, 2, 0.5, 0, 0}, 5, false, 0, 2},
+    {600, 8, 3, {3, 1, 0.8, 0, 0}, 3, false, 0, 5},
+    {60, 7, 4, {.count = 6, .chosen = 2}, 6, true, 1, 4},
+    {3, 7, 4, {6, 2, 1, 1, 1}, 6, false, 0, 1}, // all
 };
 
 static void all_passes(const shape *s, mics_dtype dtype, double tf32)
@@ -252,7 +260,7 @@ static void experts_match(void **state)
 static void wide_rows(void **state)
 {
     (void)state;
-    static const shape s = {3, 8, 1112, {.count = 2, .chosen = 1}, 2, false, 16};
+    static const shape s = {3, 8, 1112, {.count = 2, .chosen = 1}, 2, false, 16, 0};
     experts_case(&s, &(pass){.dtype = MICS_DTYPE_BF16});
     experts_case(&s, &(pass){.dtype = MICS_DTYPE_BF16, .out = true, .backward = true});
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Kernels over flat arrays and shards, element by element: gelu, sums of two, conversions, AdamW. Shards begin and
+// Kernels over flat arrays and shards, element by element: sums of two, conversions, AdamW. Shards begin and
 // end anywhere.
 #include "flat.h"
 #include <math.h>
@@ -29,18 +29,6 @@ static void run_widen(const mics_exec *at, const void *args)
 {
     const flat_args *f = args;
     table()->widen(at, f->y, f->a, f->elems);
-}
-
-static void run_gelu_forward(const mics_exec *at, const void *args)
-{
-    const flat_args *f = args;
-    op_gelu_forward(table(), at, f->y, f->a, f->elems, f->exact);
-}
-
-static void run_gelu_backward(const mics_exec *at, const void *args)
-{
-    const flat_args *f = args;
-    op_gelu_backward(table(), at, f->y, f->a, f->b, f->elems, f->exact, f->add);
 }
 
 static void run_adamw(const mics_exec *at, const void *args)
@@ -178,107 +166,6 @@ static void conversions(void **state)
     over_shapes(widen_case);
 }
 
-// ---- gelu ----
-
-static double gelu_inner(double x)
-{
-    return sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x);
-}
-
-static double gelu(double x, bool exact)
-{
-    if (exact)
-        return isinf(x) ? (x > 0 ? x : 0) : 0.5 * x * erfc(-x / sqrt(2.0));
-    return isinf(x) ? (x > 0 ? x : 0) : 0.5 * x * (1 + tanh(gelu_inner(x)));
-}
-
-static double gelu_slope(double x, bool exact)
-{
-    if (isinf(x))
-        return x > 0 ? 1 : 0;
-    if (exact)
-        return 0.5 * erfc(-x / sqrt(2.0)) + x * exp(-x * x / 2) / sqrt(2 * acos(-1));
-    const double t = tanh(gelu_inner(x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / acos(-1)) * (1 + 3 * 0.044715 * x * x);
-}
-
-// Beside random numbers, what lies far out.
-static void far_out(cu_buffer *x)
-{
-    const double values[] = {0.0, 10.5, -10.5, 30000.0, -30000.0, 5.5, -5.5, 11.5, -12.0};
-    for (int64_t i = 0; i < x->elems && i < (int64_t)(sizeof values / sizeof *values); ++i)
-        x->values[i] = values[i];
-    if (x->elems > 30) {
-        x->values[30] = (double)NAN;
-        x->values[29] = (double)INFINITY;
-    }
-    cu_changed(x);
-}
-
-static double quick(mics_dtype dtype)
-{
-    return dtype == MICS_DTYPE_FP32 ? CU_TOLERANCE : CU_QUICK;
-}
-
-static void gelu_forward_case(const shape *s, bool exact)
-{
-    cu_case c;
-    cu_begin(&c, s->dtype, 0, "gelu_forward %lld exact %d", (long long)s->elems, exact);
-    cu_buffer *x = cu_input(&c, "x", (int)s->dtype, s->elems, s->offset[1], 2.0);
-    far_out(x);
-    cu_buffer *y = cu_output(&c, "y", (int)s->dtype, s->elems, s->offset[0]);
-    double *want = cu_doubles(&c, s->elems), *magnitude = cu_doubles(&c, s->elems);
-    for (int64_t i = 0; i < s->elems; ++i) {
-        want[i] = gelu(x->values[i], exact);
-        magnitude[i] = fabs(x->values[i]);
-    }
-    cu_expect(y, want, magnitude, quick(s->dtype));
-    const flat_args f = {.y = y->data, .a = x->data, .elems = s->elems, .exact = exact};
-    cu_run(&c, run_gelu_forward, &f);
-    cu_end(&c);
-}
-
-static void gelu_backward_case(const shape *s, bool exact, bool add, bool alias)
-{
-    cu_case c;
-    cu_begin(&c, s->dtype, 0, "gelu_backward %lld exact %d add %d alias %d", (long long)s->elems,
-             exact, add, alias);
-    cu_buffer *x = cu_input(&c, "x", (int)s->dtype, s->elems, s->offset[1], 2.0);
-    far_out(x);
-    cu_buffer *dy = cu_input(&c, "dy", (int)s->dtype, s->elems, s->offset[2], 1.0);
-    cu_buffer *dx = alias ? dy : cu_inout(&c, "dx", (int)s->dtype, s->elems, s->offset[0], add);
-    dx->role = alias ? CU_INOUT : dx->role;
-    double *want = cu_doubles(&c, s->elems), *magnitude = cu_doubles(&c, s->elems);
-    for (int64_t i = 0; i < s->elems; ++i) {
-        const double before = add ? dx->values[i] : 0, in = x->values[i];
-        want[i] = before + dy->values[i] * gelu_slope(in, exact);
-        magnitude[i] = fabs(before) + fabs(dy->values[i]) * (isfinite(in) ? 1.2 + fabs(in) : 1);
-        if (fabs(in) > 20 && isfinite(in)) // no terms cancel out there
-            magnitude[i] = fabs(before) + fabs(dy->values[i]);
-    }
-    cu_expect(dx, want, magnitude, quick(s->dtype));
-    const flat_args f = {
-        .y = dx->data, .a = dy->data, .b = x->data, .elems = s->elems, .add = add, .exact = exact};
-    cu_run(&c, run_gelu_backward, &f);
-    cu_end(&c);
-}
-
-static void test_gelu(const shape *s)
-{
-    for (int exact = 0; exact < 2; ++exact) {
-        gelu_forward_case(s, exact);
-        gelu_backward_case(s, exact, false, false);
-        gelu_backward_case(s, exact, true, false);
-        gelu_backward_case(s, exact, s->elems % 2, true);
-    }
-}
-
-static void gelu_and_gradient(void **state)
-{
-    (void)state;
-    over_shapes(test_gelu);
-}
-
 // ---- AdamW ----
 
 static void adamw_case(const shape *s, bool with_params, bool at_zero)
@@ -366,7 +253,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_of_two),
         cmocka_unit_test(conversions),
-        cmocka_unit_test(gelu_and_gradient),
         cmocka_unit_test(adamw_on_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,124 +1,73 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A router on a GPU against fp64: scores, choices, places, gradients with and without its losses,
-// and what it adds to the metrics; many tokens and many experts, equal scores, NaN.
+// and what it adds to the metrics; many tokens and many experts, equal scores, NaN; GShard's recipe.
 #include "experts.h"
+#include "ops/router/cases.h"
 
 typedef struct shape {
-    int64_t B, T, C;
-    mics_experts experts;
-    bool normalised, add, masked;
-    float balance, z;
+    router_shape of;
+    bool add;
 } shape;
 
 static const float LOSS_SCALE = 0.25F;
-
-typedef struct router {
-    const shape *s;
-    const double *x, *w, *dy;
-    double *p, *terms, *lse, *entropy, *gates; // (N, E), (N), (N), (N), (N, k)
-    double *count, *mean;                      // (B, E): tokens, and mean probability
-    int32_t *chosen, *rows;                    // (N, k)
-} router;
+static const mics_dropout_draw DRAW = {{12345, 678}, 5};
 
 static int64_t tokens_of(const shape *s)
 {
-    return s->B * s->T;
+    return s->of.B * s->of.T;
 }
 
 static mics_op op_of(const shape *s)
 {
     return (mics_op){.kind = MICS_OP_ROUTER,
-                     .experts = s->experts,
-                     .router = {.normalised = s->normalised, .balance = s->balance, .z = s->z}};
+                     .experts = s->of.experts,
+                     .mask = ROUTER_MASK,
+                     .router = s->of.spec};
 }
 
 static mics_op_shape sizes_of(const shape *s)
 {
-    return (mics_op_shape){.B = s->B,
-                           .T = s->T,
+    return (mics_op_shape){.B = s->of.B,
+                           .T = s->of.T,
                            .N = tokens_of(s),
-                           .in = {s->C},
-                           .out = s->experts.chosen,
-                           .params = {{s->experts.count, s->C}}};
+                           .in = {s->of.C},
+                           .out = s->of.experts.chosen,
+                           .params = {{s->of.experts.count, s->of.C}}};
 }
 
 // ---- in fp64 ----
 
-static void choose(const router *r, int64_t n, const double *scores)
+static router_values router_of(cu_case *c, const shape *s, const double *x, const double *w)
 {
-    const int32_t E = r->s->experts.count, k = r->s->experts.chosen;
-    for (int32_t j = 0; j < k; ++j) {
-        int32_t best = -1;
-        for (int32_t e = 0; e < E; ++e) {
-            bool taken = false;
-            for (int32_t i = 0; i < j; ++i)
-                taken = taken || r->chosen[n * k + i] == e;
-            if (!taken && (best < 0 || scores[e] > scores[best]))
-                best = e;
-        }
-        r->chosen[n * k + j] = best;
-        r->count[n / r->s->T * E + best] += 1;
-    }
-}
-
-static void route(const router *r, int64_t n)
-{
-    const int64_t E = r->s->experts.count, k = r->s->experts.chosen, C = r->s->C;
-    double *p = r->p + n * E, sum = 0, chosen = 0;
-    for (int64_t e = 0; e < E; ++e) {
-        double terms = 0;
-        for (int64_t c = 0; c < C; ++c) {
-            p[e] += r->x[n * C + c] * r->w[e * C + c];
-            terms += fabs(r->x[n * C + c] * r->w[e * C + c]);
-        }
-        r->terms[n] = fmax(r->terms[n], 1 + terms);
-    }
-    choose(r, n, p);
-    for (int64_t e = 0; e < E; ++e) {
-        p[e] = exp(p[e]);
-        sum += p[e];
-    }
-    r->lse[n] = log(sum);
-    for (int64_t e = 0; e < E; ++e) {
-        p[e] /= sum;
-        r->entropy[n] -= p[e] > 0 ? p[e] * log(p[e]) : 0;
-        r->mean[n / r->s->T * E + e] += p[e] / (double)r->s->T;
-    }
-    for (int64_t j = 0; j < k; ++j)
-        chosen += p[r->chosen[n * k + j]];
-    for (int64_t j = 0; j < k; ++j)
-        r->gates[n * k + j] = p[r->chosen[n * k + j]] / (r->s->normalised ? chosen : 1);
-}
-
-static router router_of(cu_case *c, const shape *s, const double *x, const double *w)
-{
-    const int64_t N = tokens_of(s), E = s->experts.count, k = s->experts.chosen;
-    router r = {.s = s,
-                .x = x,
-                .w = w,
-                .p = cu_doubles(c, N * E),
-                .terms = cu_doubles(c, N),
-                .lse = cu_doubles(c, N),
-                .entropy = cu_doubles(c, N),
-                .gates = cu_doubles(c, N * k),
-                .count = cu_doubles(c, s->B * E),
-                .mean = cu_doubles(c, s->B * E),
-                .chosen = (int32_t *)(void *)cu_doubles(c, N * k)};
+    const int64_t B = s->of.B, N = tokens_of(s), E = s->of.experts.count;
+    const int64_t k = s->of.experts.chosen;
+    router_values r = {.s = &s->of,
+                       .draw = DRAW,
+                       .loss_scale = (double)LOSS_SCALE,
+                       .x = x,
+                       .w = w,
+                       .p = cu_doubles(c, N * E),
+                       .terms = cu_doubles(c, N),
+                       .lse = cu_doubles(c, N),
+                       .entropy = cu_doubles(c, N),
+                       .gates = cu_doubles(c, N * k),
+                       .count = cu_doubles(c, B * E),
+                       .mean = cu_doubles(c, B * E),
+                       .full = cu_doubles(c, B),
+                       .chosen = (int32_t *)(void *)cu_doubles(c, N * k)};
     r.rows = r.chosen + N * k;
-    for (int64_t n = 0; n < N; ++n)
-        route(&r, n);
-    experts_place(s->experts, N, r.chosen, r.rows);
+    router_forward(&r);
     return r;
 }
 
 // A row of stats, and how exact its numbers are: terms of scores are their absolute error, in the
 // unit of tolerances.
-static void fill_stats(const router *r, double *stats, double *sums)
+static void fill_stats(const router_values *r, double *stats, double *sums)
 {
     const mics_experts e = r->s->experts;
     const int64_t floats = mics_route_floats(e), k = e.chosen;
-    for (int64_t n = 0; n < tokens_of(r->s); ++n) {
+    for (int64_t n = 0; n < r->s->B * r->s->T; ++n) {
         double *row = stats + n * floats, *sum = sums + n * floats;
         for (int32_t i = 0; i < e.count; ++i) {
             row[i] = r->p[n * e.count + i];
@@ -128,87 +77,24 @@ static void fill_stats(const router *r, double *stats, double *sums)
         row[e.count + 1] = r->entropy[n];
         sum[e.count] = sum[e.count + 1] = 4 * r->terms[n];
         for (int64_t j = 0; j < k; ++j) {
-            row[e.count + 2 + j] = experts_bits(r->chosen[n * k + j]);
+            const int32_t chosen = r->chosen[n * k + j];
+            row[e.count + 2 + j] = experts_bits(chosen);
             row[e.count + 2 + k + j] = experts_bits(r->rows[n * k + j]);
+            sum[e.count + 2 + j] = chosen < 0; // NaN in fp32; check_places compares its bits
         }
     }
 }
 
-static int32_t target_of(const shape *s, int64_t n)
+// What a case's kernels read of a draw.
+static const mics_dropout_draw *draw_input(cu_case *c)
 {
-    return s->masked && n % 3 == 1 ? -1 : 0;
-}
-
-static double scale_of(const shape *s, int64_t b)
-{
-    double counted = 0;
-    for (int64_t n = b * s->T; n < (b + 1) * s->T; ++n)
-        counted += target_of(s, n) >= 0;
-    return (double)LOSS_SCALE * counted / (double)s->T;
-}
-
-// Gradients of a token's scores, and sums of the absolute terms behind them.
-static void score_gradients(const router *r, int64_t n, double *d, double *sum)
-{
-    const shape *s = r->s;
-    const int64_t E = s->experts.count, k = s->experts.chosen;
-    const double *p = r->p + n * E, scale = scale_of(s, n / s->T);
-    double chosen = 0, mean = 0, dot = 0, dot_sum = 0;
-    for (int64_t j = 0; j < k; ++j) {
-        chosen += p[r->chosen[n * k + j]];
-        mean += r->dy[n * k + j] * r->gates[n * k + j];
-    }
-    for (int64_t e = 0; e < E; ++e) {
-        d[e] = scale * (double)s->balance * (double)E * r->count[n / s->T * E + e] / (double)s->T;
-        sum[e] = fabs(d[e]);
-    }
-    for (int64_t j = 0; j < k; ++j) {
-        const int32_t e = r->chosen[n * k + j];
-        d[e] += s->normalised ? (r->dy[n * k + j] - mean) / chosen : r->dy[n * k + j];
-        sum[e] += (fabs(r->dy[n * k + j]) + fabs(mean)) / (s->normalised ? chosen : 1);
-    }
-    for (int64_t e = 0; e < E; ++e) {
-        dot += d[e] * p[e];
-        dot_sum += sum[e] * p[e];
-    }
-    for (int64_t e = 0; e < E; ++e) {
-        const double z = 2 * scale * (double)s->z * r->lse[n];
-        d[e] = p[e] * (d[e] - dot + z);
-        sum[e] = 4 * p[e] * (sum[e] + dot_sum + fabs(z));
-    }
-}
-
-static void gradients(const router *r, double *dx[2], double *dw[2], double *d, double *sum)
-{
-    const int64_t E = r->s->experts.count, C = r->s->C;
-    for (int64_t n = 0; n < tokens_of(r->s); ++n) {
-        score_gradients(r, n, d, sum);
-        for (int64_t e = 0; e < E; ++e)
-            for (int64_t c = 0; c < C; ++c) {
-                dx[0][n * C + c] += d[e] * r->w[e * C + c];
-                dx[1][n * C + c] += sum[e] * fabs(r->w[e * C + c]);
-                dw[0][e * C + c] += d[e] * r->x[n * C + c];
-                dw[1][e * C + c] += sum[e] * fabs(r->x[n * C + c]);
-            }
-    }
-}
-
-static void metrics(const router *r, double sums[MICS_ROUTER_SUMS])
-{
-    const shape *s = r->s;
-    const int64_t E = s->experts.count;
-    for (int64_t n = 0; n < tokens_of(s); ++n)
-        sums[MICS_ROUTER_ENTROPY] += r->entropy[n] / (double)s->T;
-    for (int64_t b = 0; b < s->B; ++b) {
-        double fullest = 0;
-        for (int64_t e = 0; e < E; ++e) {
-            const double fraction = r->count[b * E + e] / (double)s->T;
-            fullest = fmax(fullest, fraction);
-            sums[MICS_ROUTER_BALANCE] += (double)E * fraction * r->mean[b * E + e];
-        }
-        sums[MICS_ROUTER_FULLEST] += fullest * (double)E / s->experts.chosen;
-        sums[MICS_ROUTER_SEQUENCES] += 1;
-    }
+    int32_t words[sizeof DRAW / sizeof(int32_t)];
+    memcpy(words, &DRAW, sizeof words);
+    cu_buffer *b = cu_ints(c, "draw", sizeof words / sizeof *words, 1);
+    for (size_t i = 0; i < sizeof words / sizeof *words; ++i)
+        b->values[i] = words[i];
+    cu_changed(b);
+    return b->data;
 }
 
 // ---- cases ----
@@ -217,24 +103,46 @@ static experts_call begin(cu_case *c, const shape *s, mics_dtype dtype, const ch
 {
     experts_call of = {.op = op_of(s)};
     cu_begin(c, dtype, op_workspace_of(dtype, of.op, sizes_of(s)),
-             "%s B=%d T=%d C=%d experts %d of %d normalised %d add %d masked %d", name, (int)s->B,
-             (int)s->T, (int)s->C, (int)s->experts.chosen, (int)s->experts.count, s->normalised,
-             s->add, s->masked);
-    of.call = (mics_op_call){.shape = sizes_of(s), .loss_scale = LOSS_SCALE};
+             "%s B=%d T=%d C=%d experts %d of %d normalised %d add %d masked %d", name,
+             (int)s->of.B, (int)s->of.T, (int)s->of.C, (int)s->of.experts.chosen,
+             (int)s->of.experts.count, s->of.spec.normalised, s->add, s->of.masked);
+    of.call = (mics_op_call){
+        .shape = sizes_of(s), .loss_scale = LOSS_SCALE, .training = true, .draw = draw_input(c)};
     return of;
 }
 
-static void check_places(const cu_case *c, const router *r, const cu_buffer *stats)
+static void check_places(const cu_case *c, const router_values *r, const cu_buffer *stats)
 {
     const mics_experts e = r->s->experts;
+    const float *got = (const float *)(const void *)(stats->after + stats->data_at);
     const int64_t k = e.chosen;
-    for (int64_t at = 0; at < tokens_of(r->s) * k; ++at) {
-        const double *row = stats->values + at / k * mics_route_floats(e) + e.count + 2;
-        if (row[at % k] != experts_bits(r->chosen[at]) ||
-            row[k + at % k] != experts_bits(r->rows[at]))
+    for (int64_t at = 0; at < r->s->B * r->s->T * k; ++at) {
+        const int32_t *chosen = mics_route_chosen(got, e, at / k);
+        if (chosen[at % k] != r->chosen[at] || chosen[k + at % k] != r->rows[at])
             fail_msg("%s: token %lld, choice %lld is not expert %d in row %d", c->name,
                      (long long)(at / k), (long long)(at % k), (int)r->chosen[at],
                      (int)r->rows[at]);
+    }
+}
+
+// Some choices are dropped wherever a capacity may drop them.
+static void check_drops(const router_values *r)
+{
+    double full = 0;
+    for (int64_t b = 0; b < r->s->B; ++b)
+        full += r->full[b];
+    assert_true(full > 0 || r->s->experts.capacity <= 0);
+}
+
+// The bits of choices that are dropped, which a double does not keep.
+static void put_drops(cu_buffer *stats, const router_values *r)
+{
+    const mics_experts e = r->s->experts;
+    for (int64_t at = 0; at < r->s->B * r->s->T * e.chosen; ++at) {
+        const int64_t to = at / e.chosen * mics_route_floats(e) + e.count + 2 + at % e.chosen;
+        if (r->chosen[at] < 0)
+            memcpy(stats->before + stats->data_at + (size_t)to * sizeof(float), &r->chosen[at],
+                   sizeof r->chosen[at]);
     }
 }
 
@@ -242,13 +150,13 @@ static void forward_case(const shape *s, mics_dtype dtype)
 {
     cu_case c;
     experts_call of = begin(&c, s, dtype, "router_forward");
-    const int64_t N = tokens_of(s), E = s->experts.count, k = s->experts.chosen;
-    const int64_t floats = N * mics_route_floats(s->experts);
-    const cu_buffer *x = cu_input(&c, "x", (int)dtype, N * s->C, 0, 1);
-    const cu_buffer *w = cu_input(&c, "weight", (int)dtype, E * s->C, 0, 0.5);
+    const int64_t N = tokens_of(s), E = s->of.experts.count, k = s->of.experts.chosen;
+    const int64_t floats = N * mics_route_floats(s->of.experts);
+    const cu_buffer *x = cu_input(&c, "x", (int)dtype, N * s->of.C, 0, 1);
+    const cu_buffer *w = cu_input(&c, "weight", (int)dtype, E * s->of.C, 0, 0.5);
     cu_buffer *gates = cu_output(&c, "weights", (int)dtype, N * k, 0);
     cu_buffer *stats = cu_output(&c, "stats", MICS_DTYPE_FP32, floats, 0);
-    const router r = router_of(&c, s, x->values, w->values);
+    const router_values r = router_of(&c, s, x->values, w->values);
     double *want = cu_doubles(&c, floats), *sum = cu_doubles(&c, floats);
     double *gates_sum = cu_doubles(&c, N * k);
     fill_stats(&r, want, sum);
@@ -260,6 +168,7 @@ static void forward_case(const shape *s, mics_dtype dtype)
     of.call.out = gates->data, of.call.stats = stats->data;
     cu_run(&c, run_forward, &of);
     check_places(&c, &r, stats);
+    check_drops(&r);
     cu_end(&c);
 }
 
@@ -276,20 +185,21 @@ static void backward_case(const shape *s, mics_dtype dtype)
 {
     cu_case c;
     experts_call of = begin(&c, s, dtype, "router_backward");
-    const int64_t N = tokens_of(s), E = s->experts.count, k = s->experts.chosen, C = s->C;
+    const int64_t N = tokens_of(s), E = s->of.experts.count, k = s->of.experts.chosen, C = s->of.C;
     const cu_buffer *x = cu_input(&c, "x", (int)dtype, N * C, 0, 1);
     const cu_buffer *w = cu_input(&c, "weight", (int)dtype, E * C, 0, 0.5);
     const cu_buffer *dy = cu_input(&c, "dweights", (int)dtype, N * k, 0, 1);
-    router r = router_of(&c, s, x->values, w->values);
+    router_values r = router_of(&c, s, x->values, w->values);
     r.dy = dy->values;
     cu_buffer *stats =
-        cu_input(&c, "stats", MICS_DTYPE_FP32, N * mics_route_floats(s->experts), 0, 1);
+        cu_input(&c, "stats", MICS_DTYPE_FP32, N * mics_route_floats(s->of.experts), 0, 1);
     double *unused = cu_doubles(&c, stats->elems);
     fill_stats(&r, stats->values, unused);
     cu_changed(stats);
+    put_drops(stats, &r);
     cu_buffer *targets = cu_ints(&c, "targets", N, 1);
     for (int64_t n = 0; n < N; ++n)
-        targets->values[n] = target_of(s, n);
+        targets->values[n] = router_target(&s->of, n);
     cu_changed(targets);
     cu_buffer *sums = cu_inout(&c, "metrics", CU_FP64, MICS_ROUTER_SUMS, 0, true);
     cu_buffer *dx = cu_inout(&c, "dx", (int)dtype, N * C, 0, s->add);
@@ -297,8 +207,8 @@ static void backward_case(const shape *s, mics_dtype dtype)
     double *dx_want[2] = {cu_doubles(&c, N * C), cu_doubles(&c, N * C)};
     double *dw_want[2] = {cu_doubles(&c, E * C), cu_doubles(&c, E * C)};
     double *sums_want[2] = {cu_doubles(&c, MICS_ROUTER_SUMS), cu_doubles(&c, MICS_ROUTER_SUMS)};
-    gradients(&r, dx_want, dw_want, cu_doubles(&c, E), cu_doubles(&c, E));
-    metrics(&r, sums_want[0]);
+    router_backward(&r, dx_want, dw_want);
+    router_metrics(&r, sums_want[0]);
     for (int i = 0; i < MICS_ROUTER_SUMS; ++i)
         sums_want[1][i] = fabs(sums_want[0][i]) + 1;
     expect_added(dx, dx_want);
@@ -307,7 +217,7 @@ static void backward_case(const shape *s, mics_dtype dtype)
     of.call.in[0] = x->data, of.call.params[0] = w->data, of.call.stats = stats->data;
     of.call.dout = dy->data, of.call.din = dx->data, of.call.dparams[0] = dw->data;
     of.call.add_din = of.call.add_params[0] = s->add;
-    of.call.targets = s->masked ? targets->data : NULL;
+    of.call.targets = s->of.masked ? targets->data : NULL;
     of.call.router_sums = sums->data;
     cu_run(&c, run_backward, &of);
     cu_end(&c);
@@ -316,30 +226,22 @@ static void backward_case(const shape *s, mics_dtype dtype)
 // ---- tests ----
 
 static const shape shapes[] = {
-    {1, 1, 1, {.count = 1, .chosen = 1}, true, false, false, 0, 0},
-    {1, 5, 7, {.count = 3, .chosen = 1}, false, true, true, 0.5F, 0},
-    {2, 9, 16, {.count = 4, .chosen = 2}, true, false, true, 0.3F, 0.1F},
-    {3, 7, 33, {.count = 8, .chosen = 3}, false, true, false, 0, 0.2F},
-    {2,
-     150,
-     8,
-     {.count = 8, .chosen = 2},
-     true,
-     true,
-     true,
-     1,
-     0.1F}, // two blocks of tokens to place
-    {1, 70, 1048, {.count = 5, .chosen = 2}, true, false, false, 0.2F, 0},
-    {1, 6, 24, {.count = 50, .chosen = 4}, false, false, true, 0.1F, 0.1F},
-    {1,
-     70,
-     8,
-     {.count = 300, .chosen = 8},
-     true,
-     false,
-     false,
-     2,
-     0.1F}, // more experts than threads
+    {{1, 1, 1, {.count = 1, .chosen = 1}, {.normalised = true}, false}, false},
+    {{1, 5, 7, {.count = 3, .chosen = 1}, {false, 0.5F, 0, 0, false}, true}, true},
+    {{2, 9, 16, {.count = 4, .chosen = 2}, {true, 0.3F, 0.1F, 0, false}, true}, false},
+    {{3, 7, 33, {.count = 8, .chosen = 3}, {false, 0, 0.2F, 0, false}, false}, true},
+    // two blocks of tokens to place
+    {{2, 150, 8, {.count = 8, .chosen = 2}, {true, 1, 0.1F, 0, false}, true}, true},
+    {{1, 70, 1048, {.count = 5, .chosen = 2}, {true, 0.2F, 0, 0, false}, false}, false},
+    {{1, 6, 24, {.count = 50, .chosen = 4}, {false, 0.1F, 0.1F, 0, false}, true}, false},
+    // more experts than threads
+    {{1, 70, 8, {.count = 300, .chosen = 8}, {true, 2, 0.1F, 0, false}, false}, false},
+    // what a capacity and chance drop, and noise of the input
+    {{2, 40, 16, {4, 2, 1, 0, 0}, {true, 0.3F, 0.1F, 0, false}, false}, false},
+    {{3, 33, 20, {5, 2, 0.5, 0, 0}, {true, 0.3F, 0.1F, 0.1F, true}, false}, false},
+    {{1, 600, 8, {3, 1, 0.8, 0, 0}, {false, 0.3F, 0.1F, 0.2F, false}, false}, false}, // two parts
+    {{2, 30, 7, {6, 2, 0, 0, 0}, {false, 0.3F, 0.1F, 0.05F, true}, false}, false},
+    {{1, 70, 8, {1100, 3, 2, 0, 1}, {true, 0.3F, 0.1F, 0, false}, false}, false},
 };
 
 static void router_matches(void **state)
@@ -356,7 +258,8 @@ static void router_matches(void **state)
 static void many_experts(void **state)
 {
     (void)state;
-    static const shape s = {1, 40, 3, {.count = 1100, .chosen = 2}, true, false, false, 1, 0};
+    static const shape s = {{1, 40, 3, {.count = 1100, .chosen = 2}, {true, 1, 0, 0, false}, false},
+                            false};
     forward_case(&s, MICS_DTYPE_FP32);
     backward_case(&s, MICS_DTYPE_FP32);
 }
@@ -366,7 +269,8 @@ static void equal_scores_choose_the_first(void **state)
 {
     (void)state;
     enum { E = 40, K = 3, C = 8, N = 4 };
-    static const shape s = {1, N, C, {.count = E, .chosen = K}, true, false, false, 0, 0};
+    static const shape s = {{1, N, C, {.count = E, .chosen = K}, {.normalised = true}, false},
+                            false};
     static const int32_t want[N][K] = {{2, 37, 0}, {2, 37, 0}, {0, 1, 2}, {5, 2, 37}};
     for (int dtype = 0; dtype < MICS_DTYPES; ++dtype) {
         cu_case c;
@@ -375,7 +279,7 @@ static void equal_scores_choose_the_first(void **state)
         cu_buffer *w = cu_input(&c, "weight", dtype, E * C, 0, 1);
         cu_buffer *gates = cu_output(&c, "weights", dtype, N * K, 0);
         cu_buffer *stats =
-            cu_output(&c, "stats", MICS_DTYPE_FP32, N * mics_route_floats(s.experts), 0);
+            cu_output(&c, "stats", MICS_DTYPE_FP32, N * mics_route_floats(s.of.experts), 0);
         for (int i = 0; i < N * C; ++i)
             x->values[i] = i / C == 2 && i % C == 3 ? (double)NAN : i / C == 3 ? 2 : 1;
         for (int i = 0; i < E * C; ++i)
@@ -389,7 +293,7 @@ static void equal_scores_choose_the_first(void **state)
         of.call.out = gates->data, of.call.stats = stats->data;
         cu_run(&c, run_forward, &of);
         for (int at = 0; at < N * K; ++at)
-            assert_true(stats->values[at / K * mics_route_floats(s.experts) + E + 2 + at % K] ==
+            assert_true(stats->values[at / K * mics_route_floats(s.of.experts) + E + 2 + at % K] ==
                         experts_bits(want[at / K][at % K]));
         assert_true(isnan(gates->values[2 * K]));
         cu_end(&c);

@@ -7,8 +7,8 @@
 // Legend: N = SEQUENCES * LENGTH tokens, C hidden size, I inner size, H heads of D, V vocabulary.
 #include "base/json.h"
 #include "engine/state.h"
-#include "masks.h"
 #include "model/from_config.h"
+#include "ops/common/cases_masks.h"
 #include "ranks.h"
 #include <math.h>
 #include <stdio.h>

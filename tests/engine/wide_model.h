@@ -7,8 +7,8 @@
 #ifndef MICS_TEST_WIDE_MODEL_H
 #define MICS_TEST_WIDE_MODEL_H
 
-#include "masks.h"
 #include "mics/model.h"
+#include "ops/common/cases_masks.h"
 #include "test.h"
 #include <math.h>
 #include <stdlib.h>

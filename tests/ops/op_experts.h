@@ -68,7 +68,7 @@ typedef struct call {
 } call;
 
 // Of the masks that noise and chance are of.
-static const mics_dropout_draw draw = {{7, 9}, 3};
+static const mics_dropout_draw experts_draw = {{7, 9}, 3};
 
 static inline mics_op_call call_of(const call *c, const mics_exec *at)
 {
@@ -86,7 +86,7 @@ static inline mics_op_call call_of(const call *c, const mics_exec *at)
                           .dparams = {c->dparam},
                           .add_din = c->shape->add && c->kind != MICS_OP_EXPERTS_OUT,
                           .add_params = {c->shape->add},
-                          .draw = &draw,
+                          .draw = &experts_draw,
                           .training = true,
                           .router_sums = c->sums,
                           .loss_scale = 0.25F};

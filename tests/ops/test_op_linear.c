@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products and the linear op.
+// Matrix products; what is the library's of them and what is not.
 #include "base/capture.h"
 #include "base/rng.h"
 #include "op_harness.h"
@@ -118,161 +118,12 @@ static int64_t workspace_of(int64_t N, int64_t I, int64_t O)
     return most;
 }
 
-static void run_forward(const mics_kernels *k, int32_t threads, const void *args)
-{
-    const linear *l = args;
-    const mics_exec at = op_exec(threads, l->workspace);
-    op_linear_forward(k, &at, l->y, l->x, l->weight, l->bias, l->order, l->N, l->I, l->O);
-}
-
 static void run_backward(const mics_kernels *k, int32_t threads, const void *args)
 {
     const linear *l = args;
     const mics_exec at = op_exec(threads, l->workspace);
     op_linear_backward(k, &at, l->dx, l->dweight, l->dbias, l->dy, l->x, l->weight, l->order, l->N,
                        l->I, l->O, l->add_dx, l->add_params);
-}
-
-typedef struct linear_wide {
-    double *x, *weight, *bias, *dy, *y, *y_sum;
-    mics_weight_order order;
-    int64_t N, I, O;
-} linear_wide;
-
-static int64_t weight_at(const linear_wide *w, int64_t i, int64_t o)
-{
-    return w->order == MICS_WEIGHT_IN_OUT ? i * w->O + o : o * w->I + i;
-}
-
-static void reference(const linear_wide *w)
-{
-    for (int64_t n = 0; n < w->N; ++n)
-        for (int64_t o = 0; o < w->O; ++o) {
-            double sum = w->bias ? w->bias[o] : 0, sum_abs = fabs(sum);
-            for (int64_t i = 0; i < w->I; ++i) {
-                const double term = w->x[n * w->I + i] * w->weight[weight_at(w, i, o)];
-                sum += term;
-                sum_abs += fabs(term);
-            }
-            w->y[n * w->O + o] = sum;
-            w->y_sum[n * w->O + o] = sum_abs;
-        }
-}
-
-static double objective(const void *ctx)
-{
-    const linear_wide *w = ctx;
-    reference(w);
-    return op_dot(w->y, w->dy, w->N * w->O);
-}
-
-static linear_wide widen(op_case *c, const linear *l)
-{
-    linear_wide w = {.N = l->N, .I = l->I, .O = l->O, .order = l->order};
-    w.x = op_widen(c, l->x);
-    w.weight = op_widen(c, l->weight);
-    w.bias = l->bias ? op_widen(c, l->bias) : NULL;
-    w.y = op_doubles(c, l->N * l->O);
-    w.y_sum = op_doubles(c, l->N * l->O);
-    return w;
-}
-
-static void forward_case(int64_t N, int64_t I, int64_t O, mics_weight_order order, bool bias)
-{
-    op_case c;
-    op_begin(&c, "linear_forward N=%d I=%d O=%d order %d bias %d", (int)N, (int)I, (int)O,
-             (int)order, bias);
-    c.depends_on_threads = true;
-    linear l = {.N = N, .I = I, .O = O, .order = order};
-    l.x = op_input(&c, "x", N * I, 1.0);
-    l.weight = op_input(&c, "weight", I * O, 1.0);
-    l.bias = bias ? op_input(&c, "bias", O, 1.0) : NULL;
-    l.y = op_output(&c, "y", N * O, false);
-    l.workspace = op_space(&c, "workspace", workspace_of(N, I, O));
-    const linear_wide w = widen(&c, &l);
-    reference(&w);
-    op_expect(&c, l.y, w.y, w.y_sum, OP_TOLERANCE);
-    op_run(&c, run_forward, &l);
-    op_end(&c);
-}
-
-typedef struct linear_gradients {
-    double *dx, *dweight, *dbias, *dx_sum, *dweight_sum, *dbias_sum;
-} linear_gradients;
-
-static linear_gradients gradients(op_case *c, const linear_wide *w)
-{
-    const int64_t NI = w->N * w->I, IO = w->I * w->O, O = w->O;
-    const linear_gradients g = {op_doubles(c, NI), op_doubles(c, IO), op_doubles(c, O),
-                                op_doubles(c, NI), op_doubles(c, IO), op_doubles(c, O)};
-    for (int64_t n = 0; n < w->N; ++n)
-        for (int64_t o = 0; o < O; ++o) {
-            const double dy = w->dy[n * O + o];
-            g.dbias[o] += dy;
-            g.dbias_sum[o] += fabs(dy);
-            for (int64_t i = 0; i < w->I; ++i) {
-                const int64_t at = weight_at(w, i, o);
-                const double to_x = dy * w->weight[at], to_weight = dy * w->x[n * w->I + i];
-                g.dx[n * w->I + i] += to_x;
-                g.dx_sum[n * w->I + i] += fabs(to_x);
-                g.dweight[at] += to_weight;
-                g.dweight_sum[at] += fabs(to_weight);
-            }
-        }
-    return g;
-}
-
-static void backward_case(int64_t N, int64_t I, int64_t O, mics_weight_order order, int flags)
-{
-    const bool add_dx = flags & 1, add_params = flags & 2, no_dx = flags & 4, no_bias = flags & 8;
-    op_case c;
-    op_begin(&c, "linear_backward N=%d I=%d O=%d order %d flags %d", (int)N, (int)I, (int)O,
-             (int)order, flags);
-    c.depends_on_threads = true;
-    linear l = {.N = N, .I = I, .O = O, .order = order, .add_dx = add_dx};
-    l.add_params = add_params;
-    l.x = op_input(&c, "x", N * I, 1.0);
-    l.weight = op_input(&c, "weight", I * O, 1.0);
-    l.bias = op_input(&c, "bias", O, 1.0);
-    l.dy = op_input(&c, "dy", N * O, 1.0);
-    l.dx = no_dx ? NULL : op_output(&c, "dx", N * I, add_dx);
-    l.dweight = op_output(&c, "dweight", I * O, add_params);
-    l.dbias = no_bias ? NULL : op_output(&c, "dbias", O, add_params);
-    l.workspace = op_space(&c, "workspace", workspace_of(N, I, O));
-    linear_wide w = widen(&c, &l);
-    w.dy = op_widen(&c, l.dy);
-    const linear_gradients g = gradients(&c, &w);
-    op_check_gradient(&c, "x", objective, &w, w.x, N * I, g.dx, 3);
-    op_check_gradient(&c, "weight", objective, &w, w.weight, I * O, g.dweight, 3);
-    op_check_gradient(&c, "bias", objective, &w, w.bias, O, g.dbias, 3);
-    if (!no_dx)
-        op_expect(&c, l.dx, g.dx, g.dx_sum, OP_TOLERANCE);
-    op_expect(&c, l.dweight, g.dweight, g.dweight_sum, OP_TOLERANCE);
-    if (!no_bias)
-        op_expect(&c, l.dbias, g.dbias, g.dbias_sum, OP_TOLERANCE);
-    op_run(&c, run_backward, &l);
-    op_end(&c);
-}
-
-static void linear_matches_reference(void **state)
-{
-    (void)state;
-    static const int64_t shapes[][3] = {// N, I, O
-                                        {1, 1, 1},     {1, 5, 3},     {2, 1, 17},  {3, 63, 2},
-                                        {5, 64, 65},   {15, 3, 127},  {16, 17, 1}, {17, 65, 64},
-                                        {63, 2, 5},    {64, 127, 63}, {65, 5, 17}, {127, 17, 3},
-                                        {130, 63, 130}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i) {
-        const int64_t *s = shapes[i];
-        for (int order = 0; order < 2; ++order) {
-            forward_case(s[0], s[1], s[2], (mics_weight_order)order, true);
-            forward_case(s[0], s[1], s[2], (mics_weight_order)order, false);
-            for (int j = 0; j < 4; ++j)
-                backward_case(s[0], s[1], s[2], (mics_weight_order)order, (int)(i * 5) % 16 ^ j);
-        }
-    }
-    for (int flags = 0; flags < 16; ++flags)
-        backward_case(19, 6, 33, (mics_weight_order)(flags % 2), flags);
 }
 
 // The bias gradient alone is not the library's: it must not depend on the number of threads.
@@ -356,7 +207,6 @@ int main(void)
         cmocka_unit_test(gemm_matches_plain_loops),
         cmocka_unit_test(gemm_tells_once_that_it_is_slow),
         cmocka_unit_test(gemm_leaves_empty_results_alone),
-        cmocka_unit_test(linear_matches_reference),
         cmocka_unit_test(bias_gradient_ignores_threads),
         cmocka_unit_test(products_repeat_bit_by_bit),
     };

@@ -1,161 +1,38 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The router of a mixture of experts: choices, capacity, chance and noise.
-#include "masks.h"
 #include "op_experts.h"
+#include "ops/router/cases.h"
 #include <math.h>
 
 // ---- the router in fp64 ----
 
-// Of the loss: every third token counts in none.
-static int32_t target_of(int64_t n)
+static router_shape wide_shape(const shape *s)
 {
-    return n % 3 == 1 ? -1 : 0;
+    const mics_op op = op_for(s, MICS_OP_ROUTER);
+    return (router_shape){s->B, s->T, s->C, s->experts, op.router, true};
 }
 
-// Scale of the losses of a token's sequence: by its share of tokens that count.
-static double scale_of(const shape *s, int64_t token)
+static router_values widen_router(op_case *c, const router_shape *s, const call *k)
 {
-    const int64_t first = token / s->T * s->T;
-    double counted = 0;
-    for (int64_t n = first; n < first + s->T; ++n)
-        counted += target_of(n) >= 0;
-    return 0.25 * counted / (double)s->T;
-}
-
-typedef struct wide_router {
-    const shape *s;
-    double *x, *param, *dy;
-    int32_t *chosen;                    // (N, k); below 0: dropped
-    double *p, *w, *lse, *count, *full; // (N, E), (N, k), (N), (B, E), (B): choices of full experts
-} wide_router;
-
-static double noise(const shape *s, int64_t n, int64_t c)
-{
-    const double bits = mask_bits(&draw, 5, n / s->T, n % s->T, c);
-    return 1 + (double)s->jitter * ((bits + 0.5) / 32768 - 1);
-}
-
-static double noisy_dot(const wide_router *r, int64_t n, int64_t e)
-{
-    const shape *s = r->s;
-    double sum = 0;
-    for (int64_t c = 0; c < s->C; ++c)
-        sum += r->x[n * s->C + c] * noise(s, n, c) * r->param[e * s->C + c];
-    return sum;
-}
-
-static void score(const wide_router *r, int64_t n)
-{
-    const int64_t E = r->s->experts.count;
-    double sum = 0;
-    for (int64_t e = 0; e < E; ++e) {
-        r->p[n * E + e] = exp(noisy_dot(r, n, e));
-        sum += r->p[n * E + e];
-    }
-    for (int64_t e = 0; e < E; ++e)
-        r->p[n * E + e] /= sum;
-    r->lse[n] = log(sum);
-}
-
-static void choose(const wide_router *r, int64_t n)
-{
-    const int64_t E = r->s->experts.count, k = r->s->experts.chosen;
-    for (int64_t j = 0; j < k; ++j) {
-        int32_t best = -1;
-        for (int32_t e = 0; e < E; ++e) {
-            bool taken = false;
-            for (int64_t i = 0; i < j; ++i)
-                taken = taken || r->chosen[n * k + i] == e;
-            if (!taken && (best < 0 || r->p[n * E + e] > r->p[n * E + best]))
-                best = e;
-        }
-        r->chosen[n * k + j] = best;
-        r->count[n / r->s->T * E + best] += 1;
-    }
-}
-
-static int32_t expert_of(const wide_router *r, int64_t at)
-{
-    return r->chosen[at] < 0 ? ~r->chosen[at] : r->chosen[at];
-}
-
-static double sum_chosen(const wide_router *r, int64_t n)
-{
-    const int64_t E = r->s->experts.count, k = r->s->experts.chosen;
-    double sum = 0;
-    for (int64_t j = 0; j < k; ++j)
-        sum += r->p[n * E + expert_of(r, n * k + j)];
-    return sum;
-}
-
-static void weigh(const wide_router *r, int64_t n)
-{
-    const int64_t E = r->s->experts.count, k = r->s->experts.chosen;
-    const double sum = r->s->normalised ? sum_chosen(r, n) : 1;
-    for (int64_t at = n * k; at < (n + 1) * k; ++at)
-        r->w[at] = r->chosen[at] < 0 ? 0 : r->p[n * E + r->chosen[at]] / sum;
-}
-
-// By chance, then by capacity: first choices of a sequence's tokens, then second ones.
-static void drop(const wide_router *r, int64_t b)
-{
-    const shape *s = r->s;
-    const int64_t E = s->experts.count, k = s->experts.chosen, T = s->T;
-    const double exact = s->experts.capacity * (double)(T * k) / (double)E;
-    double capacity = s->experts.capacity > 0 ? ceil(exact - 1e-9) : (double)T;
-    capacity = capacity < s->experts.min_capacity ? s->experts.min_capacity : capacity;
-    double taken[64] = {0};
-    for (int64_t j = 0; j < k; ++j)
-        for (int64_t t = 0; t < T; ++t) {
-            const int64_t n = b * T + t, at = n * k + j;
-            const double share = r->p[n * E + expert_of(r, at)] / sum_chosen(r, n);
-            const double bits = mask_bits(&draw, 6, b, t, 0);
-            if (s->random_second && j == 1 && bits >= 65536 * 2 * share)
-                r->chosen[at] = ~r->chosen[at];
-            else if (taken[r->chosen[at]]++ >= capacity)
-                r->chosen[at] = ~r->chosen[at], r->full[b] += 1;
-        }
-}
-
-// With the experts that were chosen before.
-static double router_objective(const void *ctx)
-{
-    const wide_router *r = ctx;
-    const int64_t N = tokens_of(r->s), E = r->s->experts.count, k = r->s->experts.chosen;
-    double sum = 0;
-    for (int64_t n = 0; n < N; ++n) {
-        score(r, n);
-        weigh(r, n);
-        sum += op_dot(r->w + n * k, r->dy + n * k, k);
-        sum += scale_of(r->s, n) * r->s->z * r->lse[n] * r->lse[n];
-        for (int64_t e = 0; e < E; ++e) // T times the loss of the sequence
-            sum += scale_of(r->s, n) * r->s->balance * (double)E * r->count[n / r->s->T * E + e] /
-                   (double)r->s->T * r->p[n * E + e];
-    }
-    return sum;
-}
-
-static wide_router widen_router(op_case *c, const shape *s, const call *k)
-{
-    const int64_t N = tokens_of(s), E = s->experts.count;
-    wide_router r = {.s = s,
-                     .x = op_widen(c, k->x),
-                     .param = op_widen(c, k->param),
-                     .chosen = op_ints(c, N * s->experts.chosen),
-                     .p = op_doubles(c, N * E),
-                     .w = op_doubles(c, N * s->experts.chosen),
-                     .lse = op_doubles(c, N),
-                     .count = op_doubles(c, s->B * E),
-                     .full = op_doubles(c, s->B)};
-    for (int64_t n = 0; n < N; ++n) {
-        score(&r, n);
-        choose(&r, n);
-    }
-    for (int64_t b = 0; b < s->B; ++b)
-        drop(&r, b);
-    for (int64_t n = 0; n < N; ++n)
-        weigh(&r, n);
+    const int64_t N = s->B * s->T, E = s->experts.count, choices = N * s->experts.chosen;
+    const router_values r = {.s = s,
+                             .draw = experts_draw,
+                             .loss_scale = 0.25,
+                             .x = op_widen(c, k->x),
+                             .w = op_widen(c, k->param),
+                             .dy = k->dy ? op_widen(c, k->dy) : NULL,
+                             .p = op_doubles(c, N * E),
+                             .terms = op_doubles(c, N),
+                             .lse = op_doubles(c, N),
+                             .entropy = op_doubles(c, N),
+                             .gates = op_doubles(c, choices),
+                             .count = op_doubles(c, s->B * E),
+                             .mean = op_doubles(c, s->B * E),
+                             .full = op_doubles(c, s->B),
+                             .chosen = op_ints(c, choices),
+                             .rows = op_ints(c, choices)};
+    router_forward(&r);
     return r;
 }
 
@@ -168,38 +45,14 @@ static void router_forward_case(const shape *s)
     args.param = op_input(&c, "weight", s->experts.count * s->C, 0.5);
     args.y = op_output(&c, "weights", N * k, false);
     args.stats = op_fp32(&c, op_output(&c, "stats", N * mics_route_floats(s->experts), false));
-    const wide_router r = widen_router(&c, s, &args);
+    const router_shape wide = wide_shape(s);
+    const router_values r = widen_router(&c, &wide, &args);
     double *ones = op_doubles(&c, N * k);
     for (int64_t i = 0; i < N * k; ++i)
         ones[i] = 1;
-    op_expect(&c, args.y, r.w, ones, 20 * OP_TOLERANCE);
+    op_expect(&c, args.y, r.gates, ones, 20 * OP_TOLERANCE);
     op_run(&c, run_forward, &args);
     op_end(&c);
-}
-
-static void router_gradients(const wide_router *r, double *dx, double *dparam)
-{
-    const int64_t N = tokens_of(r->s), E = r->s->experts.count, k = r->s->experts.chosen,
-                  C = r->s->C;
-    for (int64_t n = 0; n < N; ++n) {
-        double dp[64] = {0}, mean = 0, sum = r->s->normalised ? sum_chosen(r, n) : 1;
-        for (int64_t at = n * k; at < (n + 1) * k; ++at)
-            mean += r->s->normalised ? r->dy[at] * r->w[at] : 0;
-        for (int64_t at = n * k; at < (n + 1) * k; ++at)
-            dp[expert_of(r, at)] = ((r->chosen[at] < 0 ? 0 : r->dy[at]) - mean) / sum;
-        const double scale = scale_of(r->s, n);
-        for (int64_t e = 0; e < E; ++e)
-            dp[e] +=
-                scale * r->s->balance * (double)E * r->count[n / r->s->T * E + e] / (double)r->s->T;
-        const double dot = op_dot(dp, r->p + n * E, E);
-        for (int64_t e = 0; e < E; ++e) {
-            const double d = r->p[n * E + e] * (dp[e] - dot + 2 * scale * r->s->z * r->lse[n]);
-            for (int64_t i = 0; i < C; ++i) {
-                dx[n * C + i] += d * r->param[e * C + i] * noise(r->s, n, i);
-                dparam[e * C + i] += d * r->x[n * C + i] * noise(r->s, n, i);
-            }
-        }
-    }
 }
 
 static void router_backward_case(const shape *s)
@@ -210,12 +63,12 @@ static void router_backward_case(const shape *s)
     args.x = op_input(&c, "x", N * C, 1);
     args.param = op_input(&c, "weight", E * C, 0.5);
     args.dy = op_input(&c, "dy", N * k, 1);
+    const router_shape wide = wide_shape(s);
     int32_t *targets = op_ints(&c, N);
     for (int64_t n = 0; n < N; ++n)
-        targets[n] = target_of(n);
+        targets[n] = router_target(&wide, n);
     args.targets = targets;
-    wide_router r = widen_router(&c, s, &args);
-    r.dy = op_widen(&c, args.dy);
+    const router_values r = widen_router(&c, &wide, &args);
     args.stats = op_fp32(&c, op_input(&c, "stats", N * mics_route_floats(s->experts), 1));
     for (int64_t n = 0; n < N; ++n) {
         float *row = args.stats + n * mics_route_floats(s->experts);
@@ -229,13 +82,15 @@ static void router_backward_case(const shape *s)
     args.dparam = op_output(&c, "dweight", E * C, s->add);
     double *dx = op_doubles(&c, N * C), *dparam = op_doubles(&c, E * C);
     double *dx_size = op_doubles(&c, N * C), *dparam_size = op_doubles(&c, E * C);
-    router_gradients(&r, dx, dparam);
+    double *unused[] = {op_doubles(&c, N * C), op_doubles(&c, E * C)};
+    router_backward(&r, (double *const[]){dx, unused[0]}, (double *const[]){dparam, unused[1]});
     for (int64_t i = 0; i < N * C; ++i)
         dx_size[i] = 10;
     for (int64_t i = 0; i < E * C; ++i)
         dparam_size[i] = 10 * (double)N;
-    op_check_gradient(&c, "x", router_objective, &r, r.x, N * C, dx, 20);
-    op_check_gradient(&c, "weight", router_objective, &r, r.param, E * C, dparam, 20);
+    op_check_gradient(&c, "x", router_objective, &r, (double *)(uintptr_t)r.x, N * C, dx, 20);
+    op_check_gradient(&c, "weight", router_objective, &r, (double *)(uintptr_t)r.w, E * C, dparam,
+                      20);
     op_expect(&c, args.dx, dx, dx_size, OP_TOLERANCE);
     op_expect(&c, args.dparam, dparam, dparam_size, OP_TOLERANCE);
     op_run(&c, run_backward, &args);

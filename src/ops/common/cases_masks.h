@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dropout masks as mics_dropout_draw (op.h) defines them, by the plain generator: what kernels are
 // compared with.
-#ifndef MICS_TESTS_MASKS_H
-#define MICS_TESTS_MASKS_H
+#ifndef MICS_OPS_COMMON_CASES_MASKS_H
+#define MICS_OPS_COMMON_CASES_MASKS_H
 
 #include "base/rng.h"
 #include "mics/op.h"
