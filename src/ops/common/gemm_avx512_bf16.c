@@ -169,7 +169,7 @@ INLINE void finish(const mics_gemm_spec *gemm, const tile *t, int r, const __m51
     UNROLL
     for (int v = 0; v < VECTORS; ++v) {
         const int64_t left = t->columns - v * LANES;
-        const __mmask16 seen = left >= LANES ? 0xffff
+        const __mmask16 seen = left >= LANES ? (__mmask16)0xffff
                                : left > 0    ? (__mmask16)((1U << left) - 1)
                                              : 0;
         __m512 value = sum[v];
