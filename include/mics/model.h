@@ -123,6 +123,13 @@ mics_status mics_description_real(const mics_json *description, const char *path
                                   double *value_out);
 mics_status mics_description_text(const mics_json *description, const char *path,
                                   const char **text_out);
+mics_status mics_description_bool(const mics_json *description, const char *path, bool *value_out);
+
+/* Elements of a list, or members of an object, at a dotted path of a description. */
+int32_t mics_description_count(const mics_json *description, const char *path);
+
+/* Whether a description has a value at a dotted path. */
+bool mics_description_has(const mics_json *description, const char *path);
 
 /* Parameters, padding excluded; those of tied tables once. */
 int64_t mics_model_param_count(const mics_model *model);

@@ -148,7 +148,7 @@ mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out);
 
 /* Resolves and sizes a run on spec->ranks ranks of machines like this one, and runs nothing: no
  * data are read, no folder is written, and "cuda" needs no GPU. What comes out answers
- * mics_job_run, _model, _schedule and _facts_get, and nothing else.
+ * mics_job_model, _schedule and _facts_get, and nothing else.
  *
  * Needs:   spec->ranks and spec->nodes as meant; 0 is 1. callbacks and resume are not used.
  * Returns: as mics_job_open; what does not fit is no error.    Owns: close with mics_job_close.

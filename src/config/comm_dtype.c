@@ -35,6 +35,10 @@ void mics_config_settle_boundary(config *run, int32_t ranks_per_node)
         run->run.precision == MICS_RUN_PRECISION_BF16 && run->run.device == MICS_RUN_DEVICE_CPU;
     if (!run->run.boundary_auto)
         return;
+    if (run->run.rounded_sums) {
+        mics_config_set_origin(run, boundary_key, "auto: sent as data_types.grad_accum_dtype");
+        return;
+    }
     run->boundary_dtype = mixed && !ring ? "bf16" : "fp32";
     mics_config_set_origin(run, boundary_key,
                            !mixed ? "auto: fp32"
@@ -146,7 +150,8 @@ static mics_status check_sums(const config *run, const reach *r)
                               "sums in %s are of gradients that are not split, and sharding.grads "
                               "is %d; use \"fp32\", or sharding.params and sharding.grads 1",
                               run->sum_dtype, (int)r->sharding.grads);
-    if (!run->run.boundary_auto && mics_config_given(run, boundary_key) &&
+    if (!run->run.boundary_auto &&
+        (mics_config_given(run, boundary_key) || run->comm_type != NULL) &&
         strcmp(run->boundary_dtype, run->sum_dtype) != 0)
         return mics_json_fail(run->run.json, boundary_key, MICS_ERR_INVALID,
                               "\"%s\" would have no effect: sums in %s (%s) are sent as they are; "

@@ -447,21 +447,22 @@ static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t no
     return MICS_OK;
 }
 
+static const char sums_key[] = "data_types.grad_accum_dtype";
+
 static mics_status resolve_sums(config *run)
 {
-    static const char path[] = "data_types.grad_accum_dtype";
     const char *precision = mics_run_precision_text(run->run.precision);
     const mics_optimizer_def *def = mics_optimizer_def_get(run->run.optimizer.kind);
     run->run.rounded_sums = strcmp(run->sum_dtype, "fp32") != 0;
     if (!run->run.rounded_sums)
         return MICS_OK;
     if (run->run.precision != MICS_RUN_PRECISION_AUTO && strcmp(precision, run->sum_dtype) != 0)
-        return mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
+        return mics_json_fail(run->run.json, sums_key, MICS_ERR_INVALID,
                               "sums in %s are of gradients in %s, and run.precision is %s; use "
                               "\"fp32\", or that precision",
                               run->sum_dtype, run->sum_dtype, precision);
     if (def->matrix_workspace != NULL)
-        return mics_json_fail(run->run.json, path, MICS_ERR_UNSUPPORTED,
+        return mics_json_fail(run->run.json, sums_key, MICS_ERR_UNSUPPORTED,
                               "%s takes gradients in fp32; use \"fp32\", or AdamW, SGD or Lion",
                               def->name);
     return MICS_OK;
@@ -486,6 +487,12 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
         (int32_t)(keeps && run->kept_degrees[3] > 0 ? run->kept_degrees[3] : run->experts);
     run->run.sharding_open = is_auto(run);
     run->run.sharding_auto = is_auto(run) && !keeps;
+    if (run->run.sharding_auto && run->run.rounded_sums && ranks > 1)
+        return mics_json_fail(run->run.json, sums_key, MICS_ERR_UNSUPPORTED,
+                              "sums in %s are of gradients that are not split, and sharding is "
+                              "\"auto\"; give sharding.params and sharding.grads 1, or use "
+                              "\"fp32\"",
+                              run->sum_dtype);
     run->run.kept_sharding =
         (mics_sharding){(int32_t)run->kept_degrees[0], (int32_t)run->kept_degrees[1],
                         (int32_t)run->kept_degrees[2]};

@@ -41,3 +41,21 @@ mics_status mics_description_text(const mics_json *description, const char *path
     *text_out = mics_json_string(value);
     return MICS_OK;
 }
+
+mics_status mics_description_bool(const mics_json *description, const char *path, bool *value_out)
+{
+    const mics_json_value *value = NULL;
+    MICS_TRY(find(description, path, MICS_JSON_BOOL, &value));
+    *value_out = mics_json_bool(value);
+    return MICS_OK;
+}
+
+int32_t mics_description_count(const mics_json *description, const char *path)
+{
+    return mics_json_count(mics_json_at(description, path));
+}
+
+bool mics_description_has(const mics_json *description, const char *path)
+{
+    return mics_json_at(description, path) != NULL;
+}

@@ -554,12 +554,46 @@ static void test_good_models(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// What a builder reads of its description: a value of another type, or none, is an error, and the output
+// stays.
+static void test_descriptions(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"layers\": 2, \"scale\": 0.5, \"name\": \"x\", \"deep\": "
+                               "{\"on\": true, \"sizes\": [1, 2, 3]}}";
+    mics_memory *memory = NULL;
+    mics_json *json = NULL;
+    int64_t layers = 7;
+    double scale = 7;
+    const char *name = NULL;
+    bool on = false;
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_OK(mics_json_parse(memory, "description", text, sizeof text - 1, &json));
+    ASSERT_OK(mics_description_int(json, "layers", &layers));
+    ASSERT_OK(mics_description_real(json, "scale", &scale));
+    ASSERT_OK(mics_description_text(json, "name", &name));
+    ASSERT_OK(mics_description_bool(json, "deep.on", &on));
+    assert_true(layers == 2 && scale == 0.5 && strcmp(name, "x") == 0 && on);
+    ASSERT_OK(mics_description_real(json, "layers", &scale));
+    assert_true(scale == 2);
+    assert_int_equal(mics_description_count(json, "deep.sizes"), 3);
+    assert_true(mics_description_has(json, "deep") && !mics_description_has(json, "wide"));
+    mics_log_hold(true);
+    assert_int_equal(mics_description_int(json, "scale", &layers), MICS_ERR_INVALID);
+    assert_int_equal(mics_description_int(json, "wide", &layers), MICS_ERR_INVALID);
+    assert_true(mics_log_release(false, -1));
+    assert_int_equal(layers, 2);
+    mics_json_close(json);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_bad_spec),
-        cmocka_unit_test(test_too_few_units), cmocka_unit_test(test_rotary_tables),
-        cmocka_unit_test(test_allocations),   cmocka_unit_test(test_good_models),
+        cmocka_unit_test(test_descriptions),  cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_bad_spec),      cmocka_unit_test(test_too_few_units),
+        cmocka_unit_test(test_rotary_tables), cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_good_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

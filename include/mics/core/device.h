@@ -98,7 +98,7 @@ typedef struct mics_device_ops {
     // Whether the newest record of an event has been reached. Does not wait.
     // Returns: MICS_OK; MICS_ERR_DEVICE (the device failed; logged once).
     mics_status (*poll)(void *ctx, int32_t event, bool *done_out);
-    // When a reached event was, in microseconds of mics_clock_us.
+    // When a reached event was, in microseconds of CLOCK_MONOTONIC.
     double (*event_us)(void *ctx, int32_t event);
     // Waits for all that is on a stream. Returns as poll.
     mics_status (*synchronize)(void *ctx, int32_t stream);

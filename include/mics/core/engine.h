@@ -428,7 +428,7 @@ mics_status mics_engine_hosts(mics_engine *engine, char (*hosts_out)[MICS_HOST_B
  */
 void mics_engine_forget_residual(mics_engine *engine);
 
-/* Times of the newest training step, of mics_clock_us: as many as lists[MICS_PHASE_TRAIN] has
+/* Times of the newest training step, of CLOCK_MONOTONIC: as many as lists[MICS_PHASE_TRAIN] has
  * steps, by index there.
  *
  * Returns: never NULL.     Owns: the engine; valid until the next step.

@@ -18,8 +18,9 @@ static bool rounds(const mics_planner *planner, const mics_plan_choice *choice)
 static size_t held_bytes(const mics_planner *planner, const mics_plan_choice *choice)
 {
     const mics_precision precision = planner->request.precision;
+    const bool slots = precision == MICS_PRECISION_MIXED && !rounds_sums(planner, choice);
     size_t elems = 0;
-    for (int32_t c = 0; precision == MICS_PRECISION_MIXED && c < planner->class_count; c++) {
+    for (int32_t c = 0; slots && c < planner->class_count; c++) {
         const unit_class *class = &planner->classes[c];
         if (class_sharding(planner, class, choice->sharding).grads == 1)
             elems += (size_t) class->held * (size_t) class->padded_elems;

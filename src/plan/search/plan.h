@@ -52,7 +52,7 @@ typedef struct mics_plan_request {
     mics_math math;                // that GEMMs compute in
     mics_optimizer_kind optimizer; // whose states are counted
     mics_state_dtype state_dtype;  // as in mics_schedule_spec
-    bool rounded_sums;             // the same
+    bool rounded_sums;             // the same, on one rank; several are planned with fp32 sums
     bool accelerator; // ranks compute on devices with memory of their own (mics_schedule_spec)
     int64_t param_persistence_threshold;
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype; // as in mics_schedule_spec

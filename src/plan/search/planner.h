@@ -23,7 +23,7 @@ static inline bool rounds_sums(const mics_planner *planner, const mics_plan_choi
         .precision = request->precision,
         .mesh = {.ranks = planner->ranks, .sharding = choice->sharding},
         .micro_steps = choice->micro_steps,
-        .rounded_sums = request->rounded_sums,
+        .rounded_sums = request->rounded_sums && planner->ranks == 1,
         .optimizer = request->optimizer};
     return mics_schedule_rounds_sums(&spec);
 }

@@ -76,6 +76,10 @@ static void stage(run_save *save)
     save->copy.begin_us = mics_clock_us();
     if (save->status == MICS_OK)
         save->status = make_slot(save);
+    if (save->status == MICS_OK && !save->by_saver && save->copy.keep.to >= 0 &&
+        save->copy.staging == NULL)
+        save->status = mics_alloc(save->saver->context->rank->memory, MICS_MEM_HOST,
+                                  (size_t)2 * RUN_EXCHANGE_PIECE_BYTES, &save->copy.staging);
 }
 
 // A failure is told to the others by the commit.
@@ -188,8 +192,6 @@ static mics_status open_ends(const run_save *save, run_exchange *over)
     const run_copy *copy = &save->copy;
     const mics_keep theirs = mics_mesh_keep(&context->job->schedule->spec.mesh, copy->keep.from);
     run_exchange_end *out = &over->out, *in = &over->in;
-    MICS_TRY(
-        mics_alloc(memory, MICS_MEM_HOST, (size_t)2 * RUN_EXCHANGE_PIECE_BYTES, &over->pieces));
     MICS_TRY(mics_node_open_file(memory, copy->slot, copy->keep.file, false, &out->fd, &out->path));
     MICS_TRY(mics_node_open_file(memory, copy->slot, theirs.file, true, &in->fd, &in->path));
     MICS_TRY(mics_file_reserve(in->fd, in->path, in->bytes));
@@ -206,6 +208,7 @@ static mics_status send_to_partner(run_save *save)
     const run_copy *copy = &save->copy;
     int64_t most = 0;
     run_exchange over = {.comm = context->rank->comm,
+                         .pieces = copy->staging,
                          .exchange = {.to = copy->keep.to,
                                       .from = copy->keep.from,
                                       .what = "a partner's copy in node memory"},
@@ -217,7 +220,6 @@ static mics_status send_to_partner(run_save *save)
     const mics_status status = run_exchange_files(&over, most);
     save->status = over.local;
     run_exchange_close_ends(context->rank->memory, &over);
-    mics_free(context->rank->memory, over.pieces);
     return status;
 }
 
@@ -315,7 +317,9 @@ static mics_status commit(run_save *save)
     run_stop_writes(&context->job->stop, false);
     if (run_is_rank_0(context))
         log_outcome(save, status);
+    mics_free(context->rank->memory, save->copy.staging);
     mics_free(context->rank->memory, save->copy.slot);
+    save->copy.staging = NULL;
     save->copy.slot = NULL;
     return status;
 }

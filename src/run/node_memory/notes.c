@@ -107,13 +107,14 @@ static mics_status read_notes(run_save *copy, const char *what, int32_t count, i
 mics_status run_notes_await(run_save *copy, const char *what, int32_t count)
 {
     static const double LIMIT_US = 10e6;
+    const double begin_us = mics_clock_us();
     int32_t at = 0;
     for (int wait_ms = 1;; run_save_sleep(&wait_ms)) {
         MICS_TRY(read_notes(copy, what, count, &at));
         if (at == count)
             return MICS_OK;
         if (atomic_load(&copy->awaited) || atomic_load(&copy->given_up) ||
-            mics_clock_us() - copy->copy.begin_us > LIMIT_US)
+            mics_clock_us() - begin_us > LIMIT_US)
             return MICS_ERR_TIMEOUT;
     }
 }

@@ -260,6 +260,7 @@ void run_saver_close(run_saver *saver)
     for (int i = 0; i < RUN_SAVES; i++) {
         run_save *save = &saver->saves[i];
         mics_checkpoint_save_close(save->file, save->state == RUN_SAVE_FAILED);
+        mics_free(saver->context->rank->memory, save->copy.staging);
         mics_free(saver->context->rank->memory, save->copy.slot);
         mics_free(saver->context->rank->memory, save->copy.reports);
         mics_free(saver->context->rank->memory, save->shards);

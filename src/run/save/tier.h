@@ -42,6 +42,7 @@ typedef struct run_copy {
     mics_keep keep;
     char *slot;               // folder
     run_copy_report *reports; // by rank
+    void *staging;            // of a partner's copy (exchange.h); NULL: none
     double begin_us;
 } run_copy;
 
