@@ -145,9 +145,9 @@ static mics_status put_row(config *run, const adopted_key *row)
 }
 
 // In the order in which they are put.
-static const adopted_keys *const tables[] = {&mics_adopt_script, &mics_adopt_launch,
-                                             &mics_adopt_trainer};
-enum { TABLES = sizeof tables / sizeof *tables };
+enum { TABLES = 3 };
+static const adopted_keys *const tables[TABLES] = {&mics_adopt_script, &mics_adopt_launch,
+                                                   &mics_adopt_trainer};
 
 bool mics_config_is_adopted(const char *path)
 {
