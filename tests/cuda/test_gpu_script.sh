@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-# test_gpu_script.sh BUILD: bench/gpu/run.sh on the emulated GPU, both calls in tiny sizes; what it leaves, and what it says
-# where no GPU is usable, where a check fails, and where time is over. A lent GPU must not be the first to run it.
+# test_gpu_script.sh BUILD [whole]: bench/gpu/run.sh on the emulated GPU: what it leaves, and what it says where no GPU is
+# usable, where a check fails, and where time is over; `whole`: instead both calls in tiny sizes, which run most of the tests of
+# this folder once more. A lent GPU must not be the first to run it.
 set -uo pipefail
-build=$1
+build=$1 extent=${2:-}
 tools=$(cd "$(dirname "$0")/../../bench/gpu" && pwd)
 script=$tools/run.sh
 work=$(mktemp -d)
@@ -44,6 +45,44 @@ before() { # TEXT TEXT FILE: the first lines with them stand in this order
     [ "$first" -lt "${second:-0}" ] || fail "\"$1\" does not come before \"$2\""
 }
 
+# ---- both calls ----
+both_calls() {
+    report=$work/out/report.txt
+    call 0 out 1
+    [ "$(ls -A "$work/out")" = "$(printf 'logs.tar.xz\nreport.txt')" ] || fail "call 1 leaves $(ls -A "$work/out")"
+    for text in "passed   test_cuda_nccl_smoke" "passed   test_cuda_golden" "layernorm_forward" "mics, tuned" "mics, graphs" \
+        "failed: 0"; do
+        has "$text" "$report"
+    done
+    before "in all 197, 41 % MFU" "passed " "$report"
+    before "a call of 9000 s, of which" "predicted by mics plan" "$report"
+    before "predicted by mics plan" "passed   test_cuda_golden" "$report"
+    before "passed   test_cuda_golden" "mics, plain" "$report"
+    before "mics, plain" "layernorm_forward" "$report"
+    before "layernorm_forward" "passed   test_device_cuda" "$report"
+    before "passed   test_device_cuda" "passed   test_cuda_lm_head" "$report"
+    # A row: what was measured, what was predicted, and the one over the other.
+    awk '/mics, plain/ { found = $6 > 0 && $7 > 0 && $8 != "-" } END { exit !found }' "$report" || fail "a row lacks its prediction"
+    # The report goes on, and where the folder was emptied, call 2 has a whole one.
+    call 0 out 2
+    [ "$(grep -c "^== run.sh" "$report")" = 2 ] || fail "the report does not go on"
+    for text in "losses of gpu-bf16 within" "losses of mics-2 within" "losses of hpz-2 within" "left out PyTorch" \
+        "collectives go through host memory: NCCL 2.28.9 would have to be 2.30 or newer" "mics, graphs"; do
+        has "$text" "$report"
+    done
+    awk '$5 == "mics" && $1 == 4096 { found = $6 > 0 && $7 > 0 && $9 == 8.9 } END { exit !found }' "$report" ||
+        fail "attention lacks its times or its prediction"
+    tar -tJf "$work/out/logs.tar.xz" >"$work/said"
+    has logs/test_device_cuda.log
+    has logs/gpt2-124m-8-1-graphs.jsonl
+    call 0 emptied attention
+    before "predicted by mics plan" "both_ms" "$work/emptied/report.txt"
+}
+if [ "$extent" = whole ]; then
+    both_calls
+    exit 0
+fi
+
 # ---- no GPU ----
 for part in 1 2; do
     MICS_CUDA_PLUGIN=none call 77 without $part
@@ -67,38 +106,6 @@ done
 MINUTES=9 call 2 usage 1
 has "MINUTES is not read: SECONDS_MAX=330"
 [ ! -e "$work/usage" ] || fail "wrong usage leaves something"
-
-# ---- both calls ----
-report=$work/out/report.txt
-call 0 out 1
-[ "$(ls -A "$work/out")" = "$(printf 'logs.tar.xz\nreport.txt')" ] || fail "call 1 leaves $(ls -A "$work/out")"
-for text in "passed   test_cuda_nccl_smoke" "passed   test_cuda_golden" "layernorm_forward" "mics, tuned" "mics, graphs" \
-    "failed: 0"; do
-    has "$text" "$report"
-done
-before "in all 197, 41 % MFU" "passed " "$report"
-before "a call of 9000 s, of which" "predicted by mics plan" "$report"
-before "predicted by mics plan" "passed   test_cuda_golden" "$report"
-before "passed   test_cuda_golden" "mics, plain" "$report"
-before "mics, plain" "layernorm_forward" "$report"
-before "layernorm_forward" "passed   test_device_cuda" "$report"
-before "passed   test_device_cuda" "passed   test_cuda_lm_head" "$report"
-# A row: what was measured, what was predicted, and the one over the other.
-awk '/mics, plain/ { found = $6 > 0 && $7 > 0 && $8 != "-" } END { exit !found }' "$report" || fail "a row lacks its prediction"
-# The report goes on, and where the folder was emptied, call 2 has a whole one.
-call 0 out 2
-[ "$(grep -c "^== run.sh" "$report")" = 2 ] || fail "the report does not go on"
-for text in "losses of gpu-bf16 within" "losses of mics-2 within" "losses of hpz-2 within" "left out PyTorch" \
-    "collectives go through host memory: NCCL 2.28.9 would have to be 2.30 or newer" "mics, graphs"; do
-    has "$text" "$report"
-done
-awk '$5 == "mics" && $1 == 4096 { found = $6 > 0 && $7 > 0 && $9 == 8.9 } END { exit !found }' "$report" ||
-    fail "attention lacks its times or its prediction"
-tar -tJf "$work/out/logs.tar.xz" >"$work/said"
-has logs/test_device_cuda.log
-has logs/gpt2-124m-8-1-graphs.jsonl
-call 0 emptied attention
-before "predicted by mics plan" "both_ms" "$work/emptied/report.txt"
 
 # ---- failures and limits ----
 MICS_EMULATED_FAIL=20 call 1 failing golden
