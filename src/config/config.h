@@ -259,6 +259,18 @@ mics_status mics_run_keep(mics_run *run, const char *name, const char *text);
  */
 const char *mics_run_kept_text(const mics_run *run);
 
+/* Logs a line "changed: KEY OLD -> NEW" for each key that decides what is computed and is another
+ * than in the stored run, and one for the learning rate of the next step, where that jumps.
+ *
+ * `name`:        stands for the texts in errors.
+ * `stored_text`: the resolved run of the checkpoint that this one resumes from; `own_text`: its own.
+ * `step`:        the next one.
+ * Needs:   a run that is resolved.
+ * Returns: MICS_OK; MICS_ERR_FORMAT, one line: the texts are no JSON; MICS_ERR_MEMORY.
+ */
+mics_status mics_run_say_changes(const mics_run *run, const char *name, const char *stored_text,
+                                 const char *own_text, int64_t step);
+
 /* Whether mics_run_resolve left the micro-batch and micro-steps that the run file gives, so that the
  * global batch of the checkpoint stays. */
 bool mics_run_keeps_batch(const mics_run *run);

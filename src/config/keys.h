@@ -30,6 +30,9 @@ enum {
     KEY_REQUIRED = 1, // must be given
     KEY_KEPT = 2,     // decides what is computed: a resumed run keeps what its checkpoint says
     KEY_OTHERS = 4,   // another system's words: explain shows it only where it is given
+    KEY_TOLD = 8,     // decides it too, but is the run file's: a resumed run says that it changed,
+                      // as it does of one that is kept and given anew
+    KEY_FIXED = 16,   // a resumed run refuses another value, or files with other contents
     // Schedulers that take the key; none of these bits: all.
     KEY_WARMUP = 1 << (8 + MICS_LR_WARMUP),
     KEY_DECAY = 1 << (8 + MICS_LR_WARMUP_DECAY),
