@@ -135,6 +135,7 @@ typedef struct mics_run {
     double epochs;           // over the data, where run.steps is not given; else 0
     uint64_t seed;
     const char *out;                 // folder
+    bool out_of_name;                // that is runs/ and the run file's name, as the file says none
     int64_t checkpoint_every;        // steps; 0: only at the end; MICS_STEPS_UNKNOWN: an epoch's
     int64_t keep_checkpoints;        // 0: all
     int64_t memory_checkpoint_every; // steps; 0: none

@@ -77,6 +77,7 @@ mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step)
         .model_json = mics_json_text(job->config),
         .tokenizer = run->tokenizer,
         .run_json = job->run_json,
+        .run_id = job->node.id,
         .precision = mics_run_precision_text(run->precision),
         .optimizer = mics_optimizer_def_get(run->optimizer.kind)->name,
         .sharding = {run->sharding.params, run->sharding.grads, run->sharding.optimizer},

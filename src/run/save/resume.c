@@ -9,6 +9,7 @@
 #include "config/value.h"
 #include "mics/log.h"
 #include "newest.h"
+#include "run/identity.h"
 #include "saved.h"
 #include "tier.h"
 #include <stdio.h>
@@ -262,6 +263,8 @@ mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
     MICS_TRY(newest ? run_job_open_newest(job) : open_chosen(job, resume));
     if (job->checkpoint == NULL)
         return MICS_OK;
+    if (job->world->first == 0)
+        MICS_TRY(run_identity_check_file(job->memory, job->run));
     const char *stored = mics_checkpoint_meta_get(job->checkpoint)->run_json;
     return mics_run_keep(job->run, job->checkpoint_path, stored != NULL ? stored : "{}");
 }
