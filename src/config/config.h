@@ -269,7 +269,7 @@ const char *mics_run_kept_text(const mics_run *run);
  * Needs:   a run that is resolved.
  * Returns: MICS_OK; MICS_ERR_FORMAT, one line: the texts are no JSON; MICS_ERR_MEMORY.
  */
-mics_status mics_run_say_changes(const mics_run *run, const char *name, const char *stored_text,
+mics_status mics_run_log_changes(const mics_run *run, const char *name, const char *stored_text,
                                  const char *own_text, int64_t step);
 
 /* Whether mics_run_resolve left the micro-batch and micro-steps that the run file gives, so that the

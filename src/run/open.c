@@ -180,7 +180,7 @@ static mics_status log_kept(const mics_job *job)
         mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s", from, kept);
     return stored == NULL
                ? MICS_OK
-               : mics_run_say_changes(run, from, stored, job->run_json, job->start_step + 1);
+               : mics_run_log_changes(run, from, stored, job->run_json, job->start_step + 1);
 }
 
 // What the first process says of the run before it starts.
@@ -193,7 +193,7 @@ static mics_status log_run(const mics_job *job)
     log_hints(job->run);
     log_offload(job);
     MICS_TRY(log_kept(job));
-    run_precision_say(job);
+    run_precision_log(job);
     return MICS_OK;
 }
 

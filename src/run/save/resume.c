@@ -6,7 +6,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "config/config.h"
-#include "config/value.h"
 #include "mics/log.h"
 #include "newest.h"
 #include "run/identity.h"
@@ -74,7 +73,7 @@ static mics_status compare_configs(const mics_job *job, const mics_json_value *t
         const mics_json_value *value;
         while ((value = mics_json_next(walks[walk], &key)) != NULL) {
             const mics_json_value *other = mics_json_get(walks[1 - walk], key);
-            if (run_config_is_remark(key) || mics_config_value_same(value, other) ||
+            if (run_config_is_remark(key) || mics_json_is_same(value, other) ||
                 (is_nested_remark(key, value) && is_nested_remark(key, other)))
                 continue;
             return mics_fail(MICS_ERR_INVALID,
