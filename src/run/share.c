@@ -74,6 +74,7 @@ mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step)
         .samples = step * run->global_batch,
         .seed = run->seed,
         .corpus_hash = run_samples_hash(&job->train_samples),
+        .validation_hash = job->validation != NULL ? mics_corpus_hash(job->validation) : 0,
         .model_json = mics_json_text(job->config),
         .tokenizer = run->tokenizer,
         .run_json = job->run_json,

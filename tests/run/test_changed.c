@@ -407,6 +407,26 @@ static void test_another_file_of_the_name(void **state)
     assert_int_equal(chdir(".."), 0);
 }
 
+// Its losses would be compared with those of another text.
+static void test_other_validation_text(void **state)
+{
+    static const char *const validates[] = {"data.validation=[\"held.txt\"]", NULL};
+    mics_job *job = NULL;
+    capture seen;
+    (void)state;
+    run_shell("cp text.txt held.txt");
+    ASSERT_OK(start(PLAIN, "held", validates, false, &job));
+    ASSERT_OK(mics_job_train(job, 1));
+    ASSERT_OK(mics_job_save(job));
+    ASSERT_OK(mics_job_close(job));
+    run_shell("tr a-m A-M <text.txt >held.txt");
+    capture_begin(&seen);
+    ASSERT_OK(start(PLAIN, "held", validates, false, &job));
+    capture_end();
+    ASSERT_OK(mics_job_close(job));
+    assert_non_null(strstr(seen.info, "changed: data.validation has another text"));
+}
+
 static void count_copies(const char *of, bool there)
 {
     char command[256];
@@ -488,6 +508,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_key),
         cmocka_unit_test(test_another_file_of_the_name),
+        cmocka_unit_test(test_other_validation_text),
         cmocka_unit_test(test_copied_folder),
         cmocka_unit_test(test_table_has_every_key),
     };
