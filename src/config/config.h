@@ -120,6 +120,8 @@ typedef struct mics_run {
     const char *model_config;    // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
     const char *model_init;      // "random" or a folder of safetensors
     bool ignore_dropout;         // model.dropout is 0: dropout in the model's config does not count
+    bool special_tokens_open;    // that is a program's default, for tokenizers that have a frame
+    int64_t sequence_most;       // where sequence_length is 0; 0: the model's positions
     bool add_special_tokens;     // texts stand in the tokenizer's frame, not behind a separator
     bool document_mask;          // attention stays within a document
     bool keep_best;              // the checkpoint of the lowest validation loss stays
@@ -253,6 +255,20 @@ void mics_run_close(mics_run *run);
  *          MICS_ERR_MEMORY. After an error the run can only be closed.
  */
 mics_status mics_run_keep(mics_run *run, const char *name, const char *text);
+
+/* What the defaults of a file of Trainer arguments are, in words; "": it is none. Never NULL.
+ *
+ * Owns: it is the run's.
+ */
+const char *mics_run_program_text(const mics_run *run);
+
+/* Tokens of a sequence, for a model with so many positions. Needs: positions >= 1. Pure. */
+static inline int64_t mics_run_length(const mics_run *run, int64_t positions)
+{
+    const int64_t most =
+        run->sequence_most > 0 && run->sequence_most < positions ? run->sequence_most : positions;
+    return run->sequence_length > 0 ? run->sequence_length : most;
+}
 
 /* "KEY VALUE, ...": what mics_run_keep took that the run file alone would not give; "": nothing.
  *

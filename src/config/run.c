@@ -381,6 +381,11 @@ mics_status mics_run_keep(mics_run *public_run, const char *name, const char *te
     return status;
 }
 
+const char *mics_run_program_text(const mics_run *public_run)
+{
+    return ((const config *)public_run)->program_text; // invariant 1 of keys.h
+}
+
 const char *mics_run_kept_text(const mics_run *public_run)
 {
     return ((const config *)public_run)->kept_text; // invariant 1 of keys.h

@@ -201,6 +201,9 @@ static mics_status log_run(const mics_job *job)
         return MICS_OK;
     if (job->finished)
         return log_resumed(job);
+    if (*mics_run_program_text(job->run) != '\0')
+        mics_log(MICS_LOG_INFO, "%s %s", mics_json_name(job->run->json),
+                 mics_run_program_text(job->run));
     log_hints(job->run);
     log_offload(job);
     MICS_TRY(log_resumed(job));

@@ -101,10 +101,11 @@ static bool has_own_checkpoint(const mics_job *job, const run_identity *identity
     return own;
 }
 
-static void take_id(mics_job *job)
+// `looks`: copies would be taken.
+static void take_id(mics_job *job, bool looks)
 {
     run_identity *identity = NULL;
-    const bool before = mics_log_demote(true);
+    const bool before = mics_log_demote(true), muted = mics_log_mute(!looks);
     if (run_identity_read(job->memory, job->run->out, &identity) != MICS_OK ||
         identity->id[0] == '\0')
         goto out;
@@ -116,15 +117,16 @@ static void take_id(mics_job *job)
     else if (has_own_checkpoint(job, identity))
         memcpy(job->node.id, identity->id, sizeof job->node.id);
 out:
+    mics_log_mute(muted);
     mics_log_demote(before);
     mics_free(job->memory, identity);
 }
 
 // The ID that the run's copies have, of the first process: "" where there are none.
-static mics_status read_id(mics_job *job)
+static mics_status read_id(mics_job *job, bool looks)
 {
     if (job->world->first == 0)
-        take_id(job);
+        take_id(job, looks);
     return broadcast(job, 0, job->node.id, sizeof job->node.id);
 }
 
@@ -481,7 +483,7 @@ static mics_status look(mics_job *job)
 
 mics_status run_node_memory_find(mics_job *job, const char *resume)
 {
-    MICS_TRY(read_id(job));
+    MICS_TRY(read_id(job, strcmp(resume, "auto") == 0));
     if (job->node.id[0] == '\0')
         return MICS_OK;
     MICS_TRY(
