@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // OUT/run-id: whose files and whose copies in node memory are a run's. Lines of text:
 //
-//     0123456789abcdef0123456789abcdef   the ID, drawn anew whenever a run does not go on from its
-//                                        copies in node memory: those have it in their names
+//     0123456789abcdef0123456789abcdef   the ID, drawn anew whenever a run does not resume from
+//                                        its copies in node memory, whose names have it
 //     folder 1234567                     inode of OUT: another one is a copy of the folder
 //     file ../../demo.json               run file, from OUT: so a project that is moved as a whole
 //                                        stays the same
@@ -37,11 +37,11 @@ mics_status run_identity_read(mics_memory *memory, const char *out, run_identity
 /* Whether OUT was copied from the folder that the file was written in. */
 bool run_identity_is_copied(const run_identity *identity, const char *out);
 
-/* Whether an ID is that of the folder's run, or of one that it went on from; "" is of any. */
+/* Whether an ID is that of the folder's run, or of one that it resumed; "" is of any. */
 bool run_identity_has(const run_identity *identity, const char *id);
 
 /* Draws another ID and writes the file; the one before joins the earlier ones, and so does that of
- * the checkpoint that the run goes on from, which may be another run's.
+ * the checkpoint that the run resumes from, which may be another run's.
  *
  * from:    that checkpoint's ID; NULL: none.
  * Needs:   OUT locked.

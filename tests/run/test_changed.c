@@ -118,7 +118,7 @@ static const change_row changes[] = {
     {"run.collectives", "two-stage", SAID, PLAIN, NULL},
     {"run.param_persistence_threshold", "0", SAID, PLAIN, NULL},
     {"run.coalesce_below", "0", SAID, PLAIN, NULL},
-    {"run.comm_dtype.params", "bf16", REFUSED, PLAIN, NULL}, // sends nothing between nodes
+    {"run.comm_dtype.params", "bf16", REFUSED, PLAIN, NULL}, // there is one node
     {"run.comm_dtype.grads", "bf16", REFUSED, PLAIN, NULL},
     {"run.comm_dtype.boundary", "bf16", REFUSED, PLAIN, NULL},
     {"run.comm_dtype.bf16_intra_node", "true", SAID, PLAIN, NULL},
@@ -436,7 +436,7 @@ static void count_copies(const char *of, bool there)
     run_shell(command);
 }
 
-// A copy of the folder has its ID, and must not go on from what the first one left in node memory.
+// A copy of the folder has its ID, and must not resume from what the first one left in node memory.
 static void test_copied_folder(void **state)
 {
     static const char *const copies[] = {"run.memory_checkpoint_every=1", NULL};

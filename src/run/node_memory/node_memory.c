@@ -68,8 +68,8 @@ static mics_status check_space(const mics_job *job)
 
 // ---- the start ----
 
-// All runs have an ID: any may have to leave a copy when it stops. What the run does not go on from
-// must never be taken again.
+// All runs have an ID: any may have to leave a copy when it stops. What the run does not resume
+// from must never be taken again.
 static mics_status share_id(mics_job *job)
 {
     const char *from =
