@@ -76,7 +76,8 @@ static bool is_metrics(const char *path)
 {
     static const char begins[] = "{\"step\": ";
     char text[sizeof begins] = "";
-    FILE *file = fopen(path, "re");
+    struct stat found;
+    FILE *file = stat(path, &found) == 0 && S_ISREG(found.st_mode) ? fopen(path, "re") : NULL;
     if (file == NULL)
         return false;
     const bool read = fread(text, 1, sizeof begins - 1, file) == sizeof begins - 1;
@@ -90,7 +91,9 @@ static mics_status check_name(mics_memory *memory, const char *out, const char *
     MICS_TRY(mics_file_join(memory, out, name, &path));
     mics_status status = MICS_OK;
     struct stat found;
-    if (stat(path, &found) == 0 && S_ISREG(found.st_mode))
+    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode))
+        status = mics_file_refuse_special(path);
+    else if (stat(path, &found) == 0 && S_ISREG(found.st_mode))
         status = mics_fail(MICS_ERR_INVALID,
                            "%s: the run would overwrite it, and no run has written into that "
                            "folder before; move it away, or use another --out",

@@ -154,9 +154,9 @@ mics_status run_identity_renew(mics_memory *memory, const mics_run *run, const c
     const bool muted = mics_log_mute(true); // what is wrong with it was said when it was read
     status = run_identity_read(memory, run->out, &old);
     mics_log_mute(muted);
-    if (status != MICS_OK)
-        MICS_TRY(MICS_NEW(memory, 1, &old));
-    status = MICS_OK;
+    if (status != MICS_OK && status != MICS_ERR_MEMORY)
+        status = MICS_NEW(memory, 1, &old);
+    MICS_TRY(status);
     MICS_TRY_OUT(relative_file(memory, run, &file));
     mics_text_printf(&text, "%s\nfolder %llu\n", id_out, (unsigned long long)inode_of(run->out));
     if (file != NULL)

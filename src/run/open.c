@@ -21,6 +21,7 @@
 #include "trainer.h"
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 // How long ranks wait for each other while the run, which says it, could not be read.
 static const double SETUP_TIMEOUT_S = 60;
@@ -234,10 +235,24 @@ static mics_status settle_finished(mics_job *job)
     return MICS_OK;
 }
 
+// What is looked for is looked for by all of them.
+static mics_status agree_on_resume(const mics_job *job, const char *resume)
+{
+    const int64_t mine = (int64_t)(XXH3_64bits(resume, strlen(resume)) >> 1);
+    int64_t ends[] = {mine, -mine};
+    MICS_TRY(run_world_max(job->world, ends, 2));
+    return ends[0] == -ends[1] ? MICS_OK
+                               : mics_fail(MICS_ERR_INVALID,
+                                           "--resume is not the same on all ranks (here %s); start "
+                                           "all of them with the same arguments",
+                                           resume);
+}
+
 static mics_status open_all(mics_job *job, const char *resume, mics_status loaded)
 {
     resume = resume != NULL ? resume : "auto";
     MICS_TRY(run_world_agree(job->world, loaded));
+    MICS_TRY(run_world_agree(job->world, agree_on_resume(job, resume)));
     MICS_TRY(run_node_memory_find(job, resume));
     MICS_TRY(run_world_agree(job->world, run_job_find_checkpoint(job, resume)));
     MICS_TRY(run_gpu_resolve_all(job->world, job->run, &job->no_bf16));

@@ -79,18 +79,20 @@ static void end_own_log(const mics_job *job, bool before)
 // ---- who has what ----
 
 // Whether the newest checkpoint in OUT is of the run that made the copies, or of one before it.
-static bool has_own_checkpoint(const mics_job *job, const run_identity *identity)
+static mics_status find_owner(const mics_job *job, const run_identity *identity, bool *own_out)
 {
     char *dir = NULL, *newest = NULL;
     mics_checkpoint *checkpoint = NULL;
-    bool own = true;
+    *own_out = true;
+    MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &dir));
     const bool muted = mics_log_mute(true); // what is wrong there is said when it is chosen
-    if (mics_file_join(job->memory, job->run->out, "checkpoints", &dir) == MICS_OK &&
-        mics_checkpoint_latest(job->memory, dir, &newest) == MICS_OK && newest != NULL &&
-        mics_checkpoint_open(job->memory, newest, &checkpoint) == MICS_OK)
-        own = run_identity_has(identity, mics_checkpoint_meta_get(checkpoint)->run_id);
+    mics_status status = mics_checkpoint_latest(job->memory, dir, &newest);
+    if (status == MICS_OK && newest != NULL)
+        status = mics_checkpoint_open(job->memory, newest, &checkpoint);
     mics_log_mute(muted);
-    if (!own)
+    if (checkpoint != NULL)
+        *own_out = run_identity_has(identity, mics_checkpoint_meta_get(checkpoint)->run_id);
+    if (!*own_out)
         mics_log(MICS_LOG_WARNING,
                  "%s: is another run's checkpoint, so copies of this folder's run in node memory "
                  "(%s) are passed over",
@@ -98,35 +100,40 @@ static bool has_own_checkpoint(const mics_job *job, const run_identity *identity
     mics_checkpoint_close(checkpoint);
     mics_free(job->memory, newest);
     mics_free(job->memory, dir);
-    return own;
+    return status == MICS_ERR_MEMORY ? status : MICS_OK;
 }
 
-// `looks`: copies would be taken.
-static void take_id(mics_job *job, bool looks)
+static mics_status take_id(mics_job *job)
 {
     run_identity *identity = NULL;
-    const bool before = mics_log_demote(true), muted = mics_log_mute(!looks);
-    if (run_identity_read(job->memory, job->run->out, &identity) != MICS_OK ||
-        identity->id[0] == '\0')
-        goto out;
+    bool own = false;
+    mics_status status = run_identity_read(job->memory, job->run->out, &identity);
+    if (status != MICS_OK)
+        return status == MICS_ERR_MEMORY ? status : MICS_OK;
     if (run_identity_is_copied(identity, job->run->out))
         mics_log(MICS_LOG_WARNING,
                  "%s: was copied from another folder; copies in node memory are that one's, and "
                  "passed over",
                  job->run->out);
-    else if (has_own_checkpoint(job, identity))
+    else if (identity->id[0] != '\0')
+        status = find_owner(job, identity, &own);
+    if (own)
         memcpy(job->node.id, identity->id, sizeof job->node.id);
-out:
-    mics_log_mute(muted);
-    mics_log_demote(before);
     mics_free(job->memory, identity);
+    return status;
 }
 
-// The ID that the run's copies have, of the first process: "" where there are none.
+// The ID that the run's copies have, of the first process: "" where there are none. `looks`: they
+// would be taken.
 static mics_status read_id(mics_job *job, bool looks)
 {
+    mics_status status = MICS_OK;
+    const bool before = mics_log_demote(true), muted = mics_log_mute(!looks);
     if (job->world->first == 0)
-        take_id(job, looks);
+        status = take_id(job);
+    mics_log_mute(muted);
+    mics_log_demote(before);
+    MICS_TRY(run_world_agree(job->world, status));
     return broadcast(job, 0, job->node.id, sizeof job->node.id);
 }
 
