@@ -142,6 +142,33 @@ static void test_permute_mixes(void **state)
     }
 }
 
+// Each of the 24 orders of four, and each place of each of sixteen.
+static void test_few_are_uniform(void **state)
+{
+    (void)state;
+    enum { STREAMS = 24000, FOUR = 4, SIXTEEN = 16 };
+    static int orders[FOUR * FOUR * FOUR * FOUR], places[SIXTEEN][SIXTEEN];
+    for (uint64_t stream = 0; stream < STREAMS; stream++) {
+        uint64_t order = 0;
+        for (uint64_t i = 0; i < FOUR; i++)
+            order = order * FOUR + mics_rng_permute(7, stream, FOUR, i);
+        orders[order]++;
+        for (uint64_t i = 0; i < SIXTEEN; i++)
+            places[i][mics_rng_permute(7, stream, SIXTEEN, i)]++;
+    }
+    int found = 0;
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        found += orders[i] > 0;
+        if (orders[i] > 0)
+            assert_in_range(orders[i], 840, 1160); // 1000 in expectation, 5 deviations of 31
+    }
+    assert_int_equal(found, 24);
+    for (int i = 0; i < SIXTEEN; i++) {
+        for (int at = 0; at < SIXTEEN; at++)
+            assert_in_range(places[i][at], 1310, 1690); // 1500, 5 deviations of 37.5
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +179,7 @@ int main(void)
         cmocka_unit_test(test_permute_is_a_permutation),
         cmocka_unit_test(test_permute_large_counts),
         cmocka_unit_test(test_permute_mixes),
+        cmocka_unit_test(test_few_are_uniform),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

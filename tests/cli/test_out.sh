@@ -92,6 +92,19 @@ contains latin.err "run.out: the value is not UTF-8"
 sed 's/.*/{"1": "&"}/' text.txt >fields.jsonl
 train 0 field --out field --data fields.jsonl --text-field 1
 
+# A pipe would wait for a reader that never comes.
+mkdir pipes && mkfifo pipes/metrics.jsonl
+train 2 pipes --out pipes
+contains pipes.err "is a pipe, which would wait for a reader, not a regular file; move it away"
+
+# What is printed can be copied into a shell.
+train 0 spaced --out 'my run'
+contains spaced.out "generate 'my run/checkpoints/step-00000004' --prompt TEXT"
+
+# A run that resumes behind a validation has its line already.
+train 0 spaced_on --out 'my run' --steps 6
+[ "$(grep -c '"step": 4, "validation_loss"' 'my run/metrics.jsonl')" = 1 ] || fail "step 4 has two lines of validation"
+
 # Names that are patterns to a shell.
 train 0 pattern --out 'a[1]*?\b'
 train 0 plain --out plain

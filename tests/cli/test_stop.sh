@@ -45,6 +45,12 @@ touch file/stop
 stopped "the file stop"
 [ -e file/stop ] && fail "the file stop should be gone"
 
+# Also one that leads nowhere.
+begin link --steps 100000
+ln -s nowhere link/stop
+stopped "the file stop"
+[ -L link/stop ] && fail "the link stop should be gone"
+
 launch hours --steps 100000 --set run.max_hours=0.0005
 stopped run.max_hours
 

@@ -318,6 +318,16 @@ static void test_damaged(void **state)
     expect_error("text.gz", MICS_ERR_FORMAT, "text.gz: damaged near offset");
 }
 
+// A frame's first bytes ask for a window of 2 GiB, which so short a file cannot need.
+static void test_window_of_a_short_file(void **state)
+{
+    static const unsigned char frame[] = {0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00};
+    (void)state;
+    write_file("window.zst", frame, sizeof frame);
+    expect_error("window.zst", MICS_ERR_FORMAT,
+                 "window.zst: damaged near offset 0: Frame requires too much memory");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +342,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_packed, setup_bytes, teardown_bytes),
         cmocka_unit_test_setup_teardown(test_large_packed, setup_bytes, teardown_bytes),
         cmocka_unit_test_setup_teardown(test_damaged, setup_bytes, teardown_bytes),
+        cmocka_unit_test_setup_teardown(test_window_of_a_short_file, setup_bytes, teardown_bytes),
     };
     if (files_open() != 0)
         return 1;
