@@ -366,6 +366,7 @@ typedef struct mics_evaluation {
     double loss;      // mean over predicted tokens
     int64_t tokens;   // that were predicted
     int64_t sequence; // tokens of a window
+    int64_t stride;   // from one to the next
     int32_t ranks;    // that shared the work
     bool first;       // this process is the first of them
 } mics_evaluation;
@@ -376,6 +377,7 @@ typedef struct mics_evaluation_spec {
     int32_t file_count;
     const char *text_field; // of JSON Lines; NULL: as in training, or "text"
     int64_t sequence;       // tokens of a window; 0: as in training
+    int64_t stride;         // tokens from one window to the next; 0: sequence
     // What this process came to before, as in mics_job_spec.
     mics_status status;
 } mics_evaluation_spec;

@@ -21,6 +21,9 @@ static const cli_option flags[] = {
      AT(spec.text_field), 0, 0},
     {"sequence", CLI_INT, "N", "tokens of a window; default: as in training", AT(spec.sequence), 1,
      0},
+    {"stride", CLI_INT, "N",
+     "tokens from one window to the next, for windows that overlap; default: --sequence",
+     AT(spec.stride), 1, 0},
     CELL_JSON(eval_options),
     {"quiet", CLI_FLAG, NULL, "show no progress", AT(quiet), 0, 0},
 };
@@ -36,15 +39,17 @@ static void print_result(const mics_saved *saved, const mics_evaluation *evaluat
     printer_text(&r, "%s, step %lld\nloss %.6f, perplexity %.4f", facts.path, (long long)facts.step,
                  loss, exp(loss));
     PRINTER_ROW(&r, cell_words("checkpoint", facts.path), cell_int("step", facts.step),
-                cell_int("sequence", evaluation->sequence), cell_int("tokens", evaluation->tokens),
-                cell_int("ranks", evaluation->ranks), cell_number("loss", loss),
-                cell_number("perplexity", exp(loss)));
+                cell_int("sequence", evaluation->sequence), cell_int("stride", evaluation->stride),
+                cell_int("tokens", evaluation->tokens), cell_int("ranks", evaluation->ranks),
+                cell_number("loss", loss), cell_number("perplexity", exp(loss)));
     if (bytes) {
         printer_text(&r, ", %.4f bits per byte", bits);
         PRINTER_ROW(&r, cell_number("bits_per_byte", bits));
     }
     printer_text(&r, " over %lld %stokens in windows of %lld", (long long)evaluation->tokens,
                  facts.model->masked ? "hidden " : "", (long long)evaluation->sequence);
+    if (evaluation->stride < evaluation->sequence && !facts.model->masked)
+        printer_text(&r, ", every %lld", (long long)evaluation->stride);
     if (evaluation->ranks > 1)
         printer_text(&r, ", by %d ranks", (int)evaluation->ranks);
     printer_text(&r, "\n");
@@ -94,7 +99,8 @@ const cli_verb cmd_eval = {
         "Under mpirun or srun the ranks share the windows, and the first one prints.\n"
         "The stream is cut into windows of --sequence tokens; each token is predicted from those "
         "before\n"
-        "it in its window, and every token but the first of the stream counts once.",
+        "it in its window, and every token but the first of the stream counts once.\n"
+        "With --stride windows overlap, and a token counts where most tokens stand before it.",
     .run = run_eval,
     .stopped = "no loss was found",
 };

@@ -204,8 +204,10 @@ static mics_status fill_steps(config *run)
 
 static bool has_texts(const config *run)
 {
+    char index[PATH_BYTES]; // Megatron's paths leave the ending away
     for (int32_t i = 0; i < run->run.train_count; i++) {
-        if (!mics_text_ends(run->run.train[i], ".bin"))
+        snprintf(index, sizeof index, "%s.idx", run->run.train[i]);
+        if (!mics_text_ends(run->run.train[i], ".bin") && access(index, F_OK) != 0)
             return true;
     }
     return false;

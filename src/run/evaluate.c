@@ -34,6 +34,7 @@ typedef struct evaluation {
     run_masking hidden;         // of an encoder
     const run_masking *masking; // that; NULL: it is none
     int64_t sequence;           // tokens of a window
+    int64_t stride;             // from one window's begin to the next
     int64_t next;               // first token of the next window
     int64_t sequences, length;  // of the running part; with the frame
     double *sums;               // (count) of losses over predicted tokens, by batch of this process
@@ -55,6 +56,13 @@ static mics_status read_masked(evaluation *self, int32_t *inputs, int32_t *targe
     return MICS_OK;
 }
 
+// What the window before counted already does not count again.
+static void leave_out(const evaluation *self, int32_t *targets)
+{
+    for (int64_t i = 0; self->next > 0 && i < self->sequence - self->stride; i++)
+        targets[i] = -1;
+}
+
 // Row by row: inputs are the window, targets its successors.
 static mics_status read_windows(void *ctx, int32_t micro_step, int32_t *inputs_out,
                                 int32_t *targets_out)
@@ -69,7 +77,8 @@ static mics_status read_windows(void *ctx, int32_t micro_step, int32_t *inputs_o
                                   inputs_out + row * self->length));
         MICS_TRY(mics_corpus_read(self->corpus, self->next + 1, self->length,
                                   targets_out + row * self->length));
-        self->next += self->length;
+        leave_out(self, targets_out + row * self->length);
+        self->next += self->stride;
     }
     return MICS_OK;
 }
@@ -140,15 +149,19 @@ static mics_status find_share(const evaluation *self, share *share_out)
     if (tokens < 2)
         return mics_fail(MICS_ERR_INVALID, "--data: %lld tokens; at least 2 are needed",
                          (long long)tokens);
-    const int64_t unread = self->masking != NULL ? 0 : 1; // the last token is no input
-    const int64_t windows = (tokens - unread) / length;
+    // The last token is no input.
+    const int64_t inputs = self->masking != NULL ? tokens : tokens - 1, stride = self->stride;
+    const int64_t windows = inputs >= length ? (inputs - length) / stride + 1 : 0;
+    const int64_t left = windows > 0 ? inputs - (windows - 1) * stride - length : inputs;
     const int64_t batch = BATCH_TOKENS / length > 0 ? BATCH_TOKENS / length : 1;
     const int64_t batches = windows / batch;
     const bool last = rank == ranks - 1;
     *share_out = (share){.batch = batch,
                          .first = share_begin(batches, rank, ranks),
                          .windows = last ? windows % batch : 0,
-                         .tail = last ? tokens - unread - windows * length : 0,
+                         .tail = !last || left == 0 ? 0
+                                 : windows > 0      ? left + length - stride
+                                                    : left,
                          .capacity = batches / ranks + 3};
     share_out->batches = share_begin(batches, rank + 1, ranks) - share_out->first;
     return MICS_OK;
@@ -158,7 +171,7 @@ static mics_status evaluate(evaluation *self, const share *mine)
 {
     const int64_t length = self->sequence;
     self->share = (mine->batches * mine->batch + mine->windows) * length + mine->tail;
-    self->next = mine->first * mine->batch * length;
+    self->next = mine->first * mine->batch * self->stride;
     MICS_TRY(run_part(self, mine->batch, length, mine->batches));
     MICS_TRY(run_part(self, mine->windows, length, 1));
     return run_part(self, 1, mine->tail, 1);
@@ -192,6 +205,7 @@ static mics_status add_shares(const evaluation *self, const share *mine, mics_ev
     *found = (mics_evaluation){.loss = loss / tokens,
                                .tokens = (int64_t)tokens,
                                .sequence = self->sequence + run_masking_frame_tokens(self->masking),
+                               .stride = self->stride,
                                .ranks = world->ranks,
                                .first = world->first == 0};
     return MICS_OK;
@@ -206,6 +220,22 @@ static mics_status choose_length(const mics_saved *saved, int64_t asked, int64_t
     if (asked == 0 && saved->weights != NULL && saved->sequence > DOWNLOADED_TOKENS)
         *length_out = DOWNLOADED_TOKENS;
     return MICS_OK;
+}
+
+static mics_status choose_stride(evaluation *self, int64_t asked)
+{
+    self->stride = asked > 0 ? asked : self->sequence;
+    if (asked > 0 && self->masking != NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "--stride: %s is an encoder, whose hidden tokens see "
+                         "both sides; leave it out",
+                         self->saved->path);
+    return asked <= self->sequence
+               ? MICS_OK
+               : mics_fail(MICS_ERR_INVALID,
+                           "--stride %lld: would leave tokens out between windows of %lld; at most "
+                           "that many work",
+                           (long long)asked, (long long)self->sequence);
 }
 
 // A text has no tokens for a model whose tokenizer nobody knows.
@@ -313,6 +343,7 @@ static mics_status evaluate_share(evaluation *self, const mics_evaluation_spec *
     MICS_TRY_OUT(check_files(saved, spec->files, spec->file_count));
     MICS_TRY_OUT(choose_length(saved, spec->sequence, &self->sequence));
     MICS_TRY_OUT(open_masking(self));
+    MICS_TRY_OUT(choose_stride(self, spec->stride));
     MICS_TRY_OUT(frame_texts(saved));
     MICS_TRY_OUT(mics_temp_dir_init(&cache));
     MICS_TRY_OUT(open_corpus(self, spec, cache.path, &corpus));

@@ -13,6 +13,7 @@
 #include "run/hf_metadata.h"
 #include "run/model.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -104,7 +105,9 @@ mics_status run_saved_frame(const mics_saved *saved, mics_token_frame *frame_out
 
 bool run_is_shard(const char *path)
 {
-    return mics_text_ends(path, ".bin");
+    char index[RUN_PATH_BYTES]; // Megatron's arguments leave the ending away
+    snprintf(index, sizeof index, "%s.idx", path);
+    return mics_text_ends(path, ".bin") || access(index, F_OK) == 0;
 }
 
 bool run_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab)

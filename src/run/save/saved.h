@@ -70,7 +70,7 @@ mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **fo
  */
 mics_status run_saved_frame(const mics_saved *saved, mics_token_frame *frame_out);
 
-/* Whether a file is a token shard by its name. */
+/* Whether a file is a token shard by its name, or a path by the .idx beside it. */
 bool run_is_shard(const char *path);
 
 /* Whether nobody can say what text a run's tokens are: all of its data are token shards
