@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Monotonic time, and waits that end by it.
-#ifndef MICS_BASE_CLOCK_H
-#define MICS_BASE_CLOCK_H
+#pragma once
 
 #include "mics/status.h"
 #include <pthread.h>
@@ -75,5 +74,4 @@ static inline bool mics_patience_ends(mics_patience *patience)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // JSON documents (read by jansson, and YAML by libyaml), with errors that name file, line and key.
-#ifndef MICS_JSON_H
-#define MICS_JSON_H
+#pragma once
 
 #include "mics/log.h"
 #include "mics/memory.h"
@@ -173,5 +172,4 @@ const char *mics_json_source(const mics_json *json, const char *path, char *text
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: each is a pure function of (seed, stream, index), so any rank can
 // make any element of a sharded tensor and the values do not depend on the mesh.
-#ifndef MICS_BASE_RNG_H
-#define MICS_BASE_RNG_H
+#pragma once
 
 #include <stdint.h>
 
@@ -48,5 +47,4 @@ uint64_t mics_rng_permute(uint64_t seed, uint64_t stream, uint64_t count, uint64
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -4,8 +4,7 @@
 // "sharding". One table (src/config/keys.c) knows every key: its type, default, range and what it
 // does. Unknown keys are errors that name the nearest known one; a key that is known but cannot be
 // honoured is an error that says what would work.
-#ifndef MICS_CONFIG_H
-#define MICS_CONFIG_H
+#pragma once
 
 #include "base/json.h"
 #include "mics/core/dtype.h"
@@ -410,5 +409,4 @@ mics_status mics_run_mask_documents(const mics_run *run, mics_model *model);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

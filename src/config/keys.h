@@ -8,8 +8,7 @@
 //   1. `run` is its first member, so a mics_run that was handed out is its config.
 //   2. states[i] and origins[i] belong to mics_config_key(i), foreign_states[i] to
 //      mics_config_foreign()[i].
-#ifndef MICS_CONFIG_KEYS_H
-#define MICS_CONFIG_KEYS_H
+#pragma once
 
 #include "config/config.h"
 
@@ -277,5 +276,3 @@ mics_status mics_config_fill_optimizer(config *run);
 // trainer_lr.c: the schedulers that DeepSpeed's first three and WSD are not.
 mics_status mics_config_fill_one_cycle(config *run);
 mics_status mics_config_fill_trainer_lr(config *run);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a plan needs to know of a config.json. Private to this module.
-#ifndef MICS_MODEL_SHAPES_H
-#define MICS_MODEL_SHAPES_H
+#pragma once
 
 #include "model/builders.h"
 #include "model/from_config.h"
@@ -61,5 +60,3 @@ bool shapes_is_tied(const mics_json *config);
 bool shapes_is_gated(const mics_json *config);
 /* What Hugging Face's class takes for a size that its config.json leaves out; else the fallback. */
 int64_t shapes_default(const mics_json *config, const char *key, int64_t fallback);
-
-#endif

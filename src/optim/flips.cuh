@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where in an update weight decay applies, for kernels of map.cuh. A pack lies on one side of each
 // flip: tensors begin on MICS_ALIGNMENT bytes. Where one does not, all elements go one by one.
-#ifndef MICS_OPTIM_FLIPS_CUH
-#define MICS_OPTIM_FLIPS_CUH
+#pragma once
 
 #include "ops/kernels.h"
 
@@ -35,5 +34,3 @@ static inline update_flips flips_of(const mics_optimizer_update *update)
         flips.at[f] = update->flips[f];
     return flips;
 }
-
-#endif

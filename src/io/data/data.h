@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From text to tokens to batches: tokenizers, token shards, and an order of samples that is a pure
 // function.
-#ifndef MICS_DATA_H
-#define MICS_DATA_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -267,5 +266,4 @@ int64_t mics_mixture_begin(uint64_t seed, const mics_mixture_part *parts, int32_
 
 #ifdef __cplusplus
 }
-#endif
 #endif

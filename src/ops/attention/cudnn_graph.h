@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Attention as graphs of cuDNN's operations, and the plans that run them.
-#ifndef MICS_OPS_ATTENTION_CUDNN_GRAPH_H
-#define MICS_OPS_ATTENTION_CUDNN_GRAPH_H
+#pragma once
 
 #include "mics/op.h"
 #include "ops/attention/cudnn_api.h"
@@ -62,5 +61,4 @@ int cudnn_plan_run(cudnn_plan *plan, void *const parts[CUDNN_PARTS], void *works
 
 #ifdef __cplusplus
 }
-#endif
 #endif

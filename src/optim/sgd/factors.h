@@ -3,8 +3,7 @@
 // What the kernels share: SGD as torch.optim.SGD has it, with dampening 0,
 // g += weight_decay * p; b = momentum * b + g; p -= lr * b, or with nesterov
 // p -= lr * (g + momentum * b).
-#ifndef MICS_OPTIM_SGD_FACTORS_H
-#define MICS_OPTIM_SGD_FACTORS_H
+#pragma once
 
 #include "ops/kernels.h"
 #include "optim/sgd/def.h"
@@ -25,5 +24,3 @@ static inline sgd_factors sgd_factors_of(const mics_optimizer_update *update, bo
                            nesterov ? update->lr * momentum : update->lr};
     return factors;
 }
-
-#endif

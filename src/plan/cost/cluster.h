@@ -12,8 +12,7 @@
 // node every tier has links of its own, so a message loads the links of the tier in which sender
 // and receiver meet, alone. Beyond the node messages climb: one that meets in tier t loads the
 // links of all tiers from the one beyond the node up to t.
-#ifndef MICS_CLUSTER_H
-#define MICS_CLUSTER_H
+#pragma once
 
 #include "base/json.h"
 #include "mics/memory.h"
@@ -257,5 +256,4 @@ const char *mics_catalogue_text(int32_t entry);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

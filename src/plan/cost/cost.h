@@ -15,8 +15,7 @@
 // All groups of a kind work at once: the groups of one step of a schedule together cover the ranks,
 // and their traffic through a node's link is counted together. So one call tells what a step costs
 // the whole cluster, and any node may stand for all.
-#ifndef MICS_COST_H
-#define MICS_COST_H
+#pragma once
 
 #include "mics/core/mesh.h"
 #include "mics/op.h"
@@ -167,5 +166,4 @@ const char *mics_cost_limit_text(mics_cost_limit limit);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

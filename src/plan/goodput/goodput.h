@@ -8,8 +8,7 @@
 //
 // A save stops training for `blocked_s`, and counts `commit_s` after it began. Saves do not
 // overlap: while one is being written, the next one waits, and training with it.
-#ifndef MICS_GOODPUT_H
-#define MICS_GOODPUT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -79,5 +78,4 @@ enum { MICS_GOODPUT_MAX_EVENTS = 10000000 };
 
 #ifdef __cplusplus
 }
-#endif
 #endif

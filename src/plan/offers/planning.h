@@ -3,8 +3,7 @@
 // What `mics plan` answers: the plans of a run file, or of a model's config.json alone, on a
 // cluster, beside the baselines and the run file's own choice; over several cluster sizes; or on
 // several clusters, in a buyer's order.
-#ifndef MICS_PLANNING_H
-#define MICS_PLANNING_H
+#pragma once
 
 #include "config/config.h"
 #include "mics/log.h"
@@ -329,5 +328,4 @@ mics_status mics_cluster_open(mics_memory *memory, const char *text, mics_cluste
 
 #ifdef __cplusplus
 }
-#endif
 #endif

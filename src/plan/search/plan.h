@@ -14,8 +14,7 @@
 // Long accumulations are periodic. Once two layered groups in the middle of a simulated step take
 // the same times in all their parts, every further one does, and the step is extended by so many of
 // them.
-#ifndef MICS_PLAN_H
-#define MICS_PLAN_H
+#pragma once
 
 #include "mics/core/schedule.h"
 #include "mics/memory.h"
@@ -282,5 +281,4 @@ mics_status mics_planner_bound(mics_planner *planner, const mics_plan_choice *ch
 
 #ifdef __cplusplus
 }
-#endif
 #endif

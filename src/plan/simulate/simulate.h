@@ -22,8 +22,7 @@
 //               links slow it.
 //
 // Ranks do the same in the same order, so one stands for all.
-#ifndef MICS_SIMULATE_H
-#define MICS_SIMULATE_H
+#pragma once
 
 #include "mics/core/schedule.h"
 #include "mics/memory.h"
@@ -113,5 +112,4 @@ mics_part mics_part_of(mics_step_kind kind);
 
 #ifdef __cplusplus
 }
-#endif
 #endif
