@@ -7,7 +7,7 @@
 // Invariants of a config, checked by is_consistent in check.c:
 //   1. `run` is its first member, so a mics_run that was handed out is its config.
 //   2. states[i] and origins[i] belong to mics_config_key(i), foreign_states[i] to
-//      mics_config_foreign()[i].
+//      mics_config_foreign(i).
 #pragma once
 
 #include "config/config.h"
@@ -189,8 +189,9 @@ const key *mics_config_key(int32_t index);
 /* Index of a key by its path, or -1. */
 int32_t mics_config_find(const char *path);
 
-/* The same of the foreign keys. */
-const foreign_key *mics_config_foreign(int32_t *count_out);
+/* The foreign keys: the one of an index from 0 on, its path NULL past the last; and the index of a
+ * path, or -1. */
+foreign_key mics_config_foreign(int32_t index);
 int32_t mics_config_find_foreign(const char *path);
 
 /* Last name of a dotted path. */
