@@ -42,6 +42,9 @@ char *mics_text_real(double value, char *text, size_t capacity);
 /* Whether a text ends so. */
 bool mics_text_ends(const char *text, const char *end);
 
+/* Whether a text is one of a list's, as in "a|b"; NULL is none. */
+bool mics_text_is_among(const char *text, const char *list);
+
 /* MICS_OK, or the first failure (already logged). */
 mics_status mics_text_status(const mics_text *text);
 

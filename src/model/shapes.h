@@ -44,7 +44,6 @@ const mics_json_value *shapes_find(const mics_json *config, const char *key);
 /* The family; NULL: not said. */
 const char *shapes_type(const mics_json *config);
 bool shapes_is(const mics_json *config, const char *type);
-bool shapes_is_one_of(const char *name, const char *const *names, size_t count);
 /* Whether the family is known; any other is taken for a decoder as Llama is one. */
 bool shapes_is_known(const mics_json *config);
 /* Whether it is a kind of model that cannot be planned. */
