@@ -6,7 +6,6 @@
 #include "cli/plan_offer.h"
 #include "cli/plan_words.h"
 #include "plan.h"
-#include <stdio.h>
 #include <string.h>
 
 enum { NOTE_COLUMN = 14 };

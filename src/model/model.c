@@ -7,7 +7,6 @@
 #include "model/internal.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PARAM_ALIGNMENT = MICS_ALIGNMENT / 4 }; // fp32 elements

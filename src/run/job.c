@@ -13,7 +13,6 @@
 #include "run/save/resume.h"
 #include "run/save/saved.h"
 #include "share.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <string.h>

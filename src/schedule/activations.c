@@ -15,7 +15,6 @@
 // storage that is still read under another name is copied before it is added to.
 #include "schedule/activations.h"
 #include "base/size.h"
-#include "mics/log.h"
 #include <string.h>
 
 enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4, no_tensor = -1 };

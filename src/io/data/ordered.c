@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "mics/log.h"
 #include <pthread.h>
-#include <string.h>
 
 typedef struct ordered_thread {
     mics_ordered *queue;

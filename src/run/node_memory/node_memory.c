@@ -8,8 +8,6 @@
 #include "mics/core/device.h"
 #include "mics/log.h"
 #include "run/job.h"
-#include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #define ID_FILE "run-id"

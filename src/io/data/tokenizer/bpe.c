@@ -13,7 +13,6 @@
 #include "base/assert.h"
 #include "base/utf8.h"
 #include "io/data/tokenizer/vocab_txt.h"
-#include "mics/log.h"
 #include <string.h>
 #include <xxhash.h>
 

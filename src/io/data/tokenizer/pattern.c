@@ -14,7 +14,6 @@
 // nobody's fault: when a text's time is over, it gets as much again, of which only the time spent
 // here is taken, and what is known to have been.
 #include "io/data/tokenizer/pattern.h"
-#include "base/utf8.h"
 #include "mics/log.h"
 #include <oniguruma.h>
 #include <pthread.h>
