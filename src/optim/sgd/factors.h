@@ -10,7 +10,7 @@
 
 // The numbers of one step: p -= by_grad * g + by_buffer * b.
 typedef struct sgd_factors {
-    float grad_scale, weight_decay, momentum, by_grad, by_buffer;
+    float grad_scale, decay, momentum, by_grad, by_buffer;
 } sgd_factors;
 
 // `decays`: whether weight decay applies.
