@@ -8,10 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Microseconds since an arbitrary start; never runs backwards. Threads: any. */
 double mics_clock_us(void);
 
@@ -71,7 +67,3 @@ static inline bool mics_patience_ends(mics_patience *patience)
         patience->left_us -= passed_us;
     return patience->left_us <= 0;
 }
-
-#ifdef __cplusplus
-}
-#endif

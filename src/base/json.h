@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // A document: owns its text and tree.
 typedef struct mics_json mics_json;
 // A value inside a document; lives as long as the document, or until mics_json_set replaces it or
@@ -169,7 +165,3 @@ mics_status mics_json_set_from(mics_json *json, const char *path, const char *te
  * Returns: `path`, or `text`, into which at most `capacity` bytes are written.
  */
 const char *mics_json_source(const mics_json *json, const char *path, char *text, size_t capacity);
-
-#ifdef __cplusplus
-}
-#endif

@@ -6,10 +6,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Philox4x32-10: 128 random bits of a 64-bit key and a 128-bit counter.
  *
  * Shapes:  counter: (4); bits_out: (4).
@@ -44,7 +40,3 @@ double mics_rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
  * Needs:   count >= 1, index < count.
  */
 uint64_t mics_rng_permute(uint64_t seed, uint64_t stream, uint64_t count, uint64_t index);
-
-#ifdef __cplusplus
-}
-#endif

@@ -17,10 +17,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum mics_lr_kind {
     MICS_LR_CONSTANT,
     MICS_LR_WARMUP,        // DeepSpeed's WarmupLR
@@ -406,7 +402,3 @@ mics_run_row mics_run_row_at(const mics_run *run, int32_t index);
  * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, logged: the model is an encoder.
  */
 mics_status mics_run_mask_documents(const mics_run *run, mics_model *model);
-
-#ifdef __cplusplus
-}
-#endif

@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // ---- tokenizers ----
 
 typedef struct mics_tokenizer mics_tokenizer;
@@ -263,7 +259,3 @@ mics_mixture_sample mics_mixture_find(uint64_t seed, const mics_mixture_part *pa
  * A pure function. Needs: as mics_mixture_find; sequence >= 1. */
 int64_t mics_mixture_begin(uint64_t seed, const mics_mixture_part *parts, int32_t count,
                            int64_t sequence, int64_t sample);
-
-#ifdef __cplusplus
-}
-#endif

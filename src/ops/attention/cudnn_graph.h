@@ -6,10 +6,6 @@
 #include "mics/op.h"
 #include "ops/attention/cudnn_api.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // What a graph reads and writes, by number: a call gives the address of each that its pass has.
 typedef enum cudnn_part {
     CUDNN_PART_Q,
@@ -58,7 +54,3 @@ void cudnn_plan_close(cudnn_plan *plan);
  * parts: by cudnn_part; those that the pass lacks are not read.
  * Returns: CUDNN_OK, or cuDNN's status. */
 int cudnn_plan_run(cudnn_plan *plan, void *const parts[CUDNN_PARTS], void *workspace);
-
-#ifdef __cplusplus
-}
-#endif

@@ -21,10 +21,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     MICS_CLUSTER_TIERS = 8,
     MICS_CLUSTER_NAME_BYTES = 64, // with the NUL
@@ -253,7 +249,3 @@ const char *mics_catalogue_name(int32_t entry);
  * Returns: text of the library's, NUL-terminated; never NULL.      Threads: any.
  */
 const char *mics_catalogue_text(int32_t entry);
-
-#ifdef __cplusplus
-}
-#endif

@@ -22,10 +22,6 @@
 #include "plan/cost/cluster.h"
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // ---- computation ----
 
 typedef enum mics_cost_op_kind {
@@ -163,7 +159,3 @@ mics_cost_use mics_cost_then(mics_cost_use first, mics_cost_use second);
 
 /* "FLOPs", "memory", ...; never NULL. */
 const char *mics_cost_limit_text(mics_cost_limit limit);
-
-#ifdef __cplusplus
-}
-#endif

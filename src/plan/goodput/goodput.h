@@ -12,10 +12,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct mics_goodput_spec {
     double failures_per_s;    // of the whole job
     double preemptions_per_s; // announced in time: the state is saved first, and no work is lost
@@ -75,7 +71,3 @@ double mics_goodput_simulate(const mics_goodput_spec *spec, double interval_s, d
                              uint64_t seed);
 
 enum { MICS_GOODPUT_MAX_EVENTS = 10000000 };
-
-#ifdef __cplusplus
-}
-#endif

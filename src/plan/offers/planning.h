@@ -10,10 +10,6 @@
 #include "plan/goodput/goodput.h"
 #include "plan/search/plan.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Share of a rank's memory that no plan counts on: allocators round, and drivers take some hundred
  * MiB more in one version than in another. The chip's own reserve is of one version. */
 #define MICS_PLAN_RESERVE 0.01
@@ -325,7 +321,3 @@ mics_status mics_plan_offers_svg(const mics_plan_offers *offers, const char *fil
  */
 mics_status mics_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
                               int32_t *nodes_out);
-
-#ifdef __cplusplus
-}
-#endif

@@ -26,10 +26,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     // That are searched; more are evaluated. Layered micro-steps: powers of two, and all where they
     // are few.
@@ -278,7 +274,3 @@ mics_status mics_planner_layered(mics_planner *planner, const mics_plan_choice *
  */
 mics_status mics_planner_bound(mics_planner *planner, const mics_plan_choice *choice,
                                double *us_out);
-
-#ifdef __cplusplus
-}
-#endif

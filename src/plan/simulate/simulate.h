@@ -33,10 +33,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // All zeros: fp32, rings as the engine runs them.
 typedef struct mics_simulate_options {
     mics_math math; // that GEMMs and attention compute in
@@ -109,7 +105,3 @@ void mics_simulation_close(mics_simulation *simulation);
 
 /* The part that a kind of step belongs to.   Needs: a valid kind. */
 mics_part mics_part_of(mics_step_kind kind);
-
-#ifdef __cplusplus
-}
-#endif
