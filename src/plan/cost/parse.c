@@ -290,9 +290,13 @@ static mics_status read_entry(const catalogue_file *file, bool accelerator, mics
 {
     mics_memory *memory = NULL;
     mics_json *json = NULL;
+    mics_cluster fresh; // of another accelerator nothing stays
+    mics_cluster_init(&fresh);
     MICS_TRY(mics_memory_open(&memory));
     mics_status status =
         mics_json_parse(memory, file->names[0], (const char *)file->text, file->bytes, &json);
+    if (accelerator)
+        cluster->accelerator = fresh.accelerator;
     if (status == MICS_OK && accelerator)
         status = read_accelerator_file(json, &cluster->accelerator);
     else if (status == MICS_OK)
