@@ -74,6 +74,12 @@ mics_status mics_file_read_whole(mics_memory *memory, const char *path, size_t m
 
 enum { MICS_FILE_MAX_WHOLE = 256 << 20 }; // bytes of files whose length nothing else bounds
 
+/* Refuses what is there and no regular file, before it is opened: a pipe would wait without end.
+ *
+ * Returns: MICS_OK, also where nothing is there; MICS_ERR_IO.
+ */
+mics_status mics_file_refuse_special(const char *path);
+
 // ---- files written aside ----
 // A file that is to appear whole is written under a name beside its own that nobody can foresee,
 // NAME.<16 hexadecimal digits>.tmp, which must not exist and is no link; then it is renamed. All

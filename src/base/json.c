@@ -472,6 +472,9 @@ static mics_status value_from_text(const mics_json *json, const char *path, cons
                          path, MAX_DEPTH);
     json_error_t error;
     json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+    if (value == NULL && json_error_code(&error) == json_error_numeric_overflow)
+        return mics_fail(MICS_ERR_INVALID, "%s, --set %s: %s is beyond 64 bits", json->name, path,
+                         text);
     if (value == NULL)
         value = json_string(text);
     if (value == NULL)

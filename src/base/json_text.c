@@ -4,6 +4,7 @@
 // never steps over the NUL that ends the text.
 #include "base/json_text.h"
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -205,7 +206,14 @@ void mics_json_text_widen(char *text, size_t bytes)
     }
 }
 
-// Length of the word at `at` that Python's json writes for a number that is not finite; 0: none.
+// Length of the number at `at`; 0: there is none.
+static size_t number(const char *at)
+{
+    return is_digit(*at) || (*at == '-' && is_digit(at[1])) ? strspn(at, "0123456789.eE+-") : 0;
+}
+
+// Length of the word at `at` that Python's json writes for a number that is not finite, or of a
+// number beyond a double's range, which it reads as infinity; 0: none.
 static size_t nonfinite(const char *at)
 {
     static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
@@ -215,7 +223,7 @@ static size_t nonfinite(const char *at)
         if (strncmp(at, words[i], length) == 0)
             return behind[strspn(behind, " \t\r\n")] == ':' ? 0 : length; // a key is no number
     }
-    return 0;
+    return number(at) > 0 && isinf(strtod(at, NULL)) ? number(at) : 0;
 }
 
 size_t mics_json_text_quote_nonfinite(const char *text, size_t bytes, char *out)
@@ -236,7 +244,9 @@ size_t mics_json_text_quote_nonfinite(const char *text, size_t bytes, char *out)
             *to++ = *at++;
         else if (*at == '"')
             in_string = !in_string;
-        *to++ = *at++;
+        size_t whole = in_string ? 1 : number(at); // not from within a number
+        for (whole = whole > 0 ? whole : 1; whole > 0; whole--)
+            *to++ = *at++;
     }
     return (size_t)(to - out);
 }

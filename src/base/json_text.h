@@ -30,8 +30,8 @@ uint64_t mics_json_text_tree_bytes(const char *text, size_t bytes);
  */
 void mics_json_text_widen(char *text, size_t bytes);
 
-/* Copies a text with NaN, Infinity and -Infinity in quotes: Python's json writes these words, and
- * JSON has no such numbers. Lines stay as they are.
+/* Copies a text with NaN, Infinity and -Infinity in quotes, and numbers beyond a double's range, such
+ * as 1e999: Python's json writes and reads these, and JSON has no such numbers. Lines stay as they are.
  *
  * Needs:   text that is followed by a NUL, and may hold anything else; `out` of 2 * bytes.
  * Returns: bytes of the copy, which has no NUL at its end; as many as the text's if nothing changed.

@@ -63,8 +63,27 @@ double mics_rng_normal(uint64_t seed, uint64_t stream, uint64_t index)
     return radius * cos(two_pi * fraction(bits[2], bits[3]));
 }
 
+enum { FEW = 16 };
+
+// As a table: rounds of one or two bits give some orders more often than others.
+static uint64_t permute_few(uint64_t seed, uint64_t stream, uint64_t count, uint64_t index)
+{
+    uint8_t order[FEW];
+    for (uint64_t i = 0; i < count; i++)
+        order[i] = (uint8_t)i;
+    for (uint64_t i = count - 1; i > 0; i--) { // Fisher and Yates
+        const uint64_t other = mics_rng_bits(seed, stream, i) % (i + 1);
+        const uint8_t last = order[i];
+        order[i] = order[other];
+        order[other] = last;
+    }
+    return order[index];
+}
+
 uint64_t mics_rng_permute(uint64_t seed, uint64_t stream, uint64_t count, uint64_t index)
 {
+    if (count <= FEW)
+        return permute_few(seed, stream, count, index);
     int half_bits = 1; // the network permutes [0, 4^half_bits), the smallest such range >= count
     while (half_bits < 32 && ((uint64_t)1 << (2 * half_bits)) < count)
         half_bits++;

@@ -36,7 +36,8 @@ double mics_rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
 
 /* Position of `index` in the pseudo-random permutation of [0, count) named by (seed, stream).
  *
- * A Feistel network with cycle walking, so no table: any rank finds any sample at once.
+ * A Feistel network with cycle walking, so no table: any rank finds any sample at once. Up to 16 a
+ * shuffled table, by which all orders are equally likely.
  * Needs:   count >= 1, index < count.
  */
 uint64_t mics_rng_permute(uint64_t seed, uint64_t stream, uint64_t count, uint64_t index);

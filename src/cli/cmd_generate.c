@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "cli.h"
 #include "io/report/printer.h"
+#include "io/report/terminal.h"
 #include "mics/log.h"
 #include "mics/run.h"
 #include <errno.h>
@@ -143,11 +144,12 @@ static mics_status choose_dtype(const char *name, const mics_saved *saved, mics_
 static mics_status write_one(const mics_saved *saved, const generate_options *options,
                              mics_generated *generated_out)
 {
-    FILE *out = stdout;
-    fputs(options->prompt, stdout);
+    FILE *out = mics_terminal_open();
+    fputs(options->prompt, out);
     const mics_status status = mics_saved_generate_many(saved, options->prompt, &options->sampling,
                                                         1, &out, generated_out);
-    fputc('\n', stdout);
+    fputc('\n', out);
+    mics_terminal_close(out);
     return status;
 }
 
@@ -189,12 +191,14 @@ static void print_json(const mics_saved *saved, const kept_text *texts,
 // Several: one after the other, each under its seed.
 static void print_texts(const kept_text *texts, const generate_options *options)
 {
+    FILE *out = mics_terminal_open();
     for (int32_t i = 0; i < options->samples; i++) {
-        printf("%s---- seed %llu ----\n%s", i > 0 ? "\n" : "",
-               (unsigned long long)options->seed + (unsigned)i, options->prompt);
-        fwrite(texts[i].bytes, 1, texts[i].count, stdout);
-        putchar('\n');
+        fprintf(out, "%s---- seed %llu ----\n%s", i > 0 ? "\n" : "",
+                (unsigned long long)options->seed + (unsigned)i, options->prompt);
+        fwrite(texts[i].bytes, 1, texts[i].count, out);
+        fputc('\n', out);
     }
+    mics_terminal_close(out);
 }
 
 static mics_status write_many(mics_memory *memory, const mics_saved *saved,

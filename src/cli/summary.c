@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "cli.h"
 #include "io/report/printer.h"
+#include "io/report/terminal.h"
 #include "run/settings.h"
 #include "train.h"
 #include <errno.h>
@@ -167,13 +168,6 @@ void cli_print_beginning(const mics_job *job)
 
 // ---- after ----
 
-// Whether a character steers a terminal: below U+0020, and U+007F to U+009F.
-static bool is_control(const char *text, int32_t bytes)
-{
-    const unsigned char *c = (const unsigned char *)text;
-    return bytes == 1 ? c[0] < 0x20 || c[0] == 0x7f : c[0] == 0xc2 && c[1] < 0xa0;
-}
-
 // What is no character, or steers a terminal, becomes a point.
 static void print_sample(const char *text, size_t bytes, FILE *out)
 {
@@ -182,7 +176,7 @@ static void print_sample(const char *text, size_t bytes, FILE *out)
         const int32_t length = mics_utf8_char(text + at, bytes - at);
         if (text[at] == '\n')
             fprintf(out, "\n  | ");
-        else if (length > 0 && !is_control(text + at, length))
+        else if (length > 0 && !mics_terminal_is_control(text + at, length))
             fwrite(text + at, 1, (size_t)length, out);
         else
             fputc('.', out);
@@ -275,11 +269,12 @@ static mics_status print_bytes(const mics_job *job)
 static void print_next(const mics_job *job, const mics_job_facts *facts)
 {
     const bool masked = mics_job_schedule(job)->spec.model->masked;
-    char name[32] = "best";
+    char name[32] = "best", path[4096], word[4200];
     if (facts->best_step == 0 || !mics_job_run(job)->keep_best)
         snprintf(name, sizeof name, "step-%08lld", (long long)facts->saved_step);
-    printf("next      %s generate %s/%s %s\n", program_invocation_name, facts->checkpoints_dir,
-           name, masked ? "--fill TEXT" : "--prompt TEXT");
+    snprintf(path, sizeof path, "%s/%s", facts->checkpoints_dir, name);
+    printf("next      %s generate %s %s\n", program_invocation_name,
+           mics_terminal_word(path, word, sizeof word), masked ? "--fill TEXT" : "--prompt TEXT");
 }
 
 mics_status cli_print_end(mics_memory *memory, const mics_job *job)
@@ -306,8 +301,9 @@ mics_status cli_print_end(mics_memory *memory, const mics_job *job)
     MICS_TRY(print_memory(job, facts.peak_bytes));
     printf("\n");
     MICS_TRY(print_bytes(job));
+    char out[4200];
     printf("\nstored in %s: metrics.jsonl, resolved.json, checkpoints/ (newest: step %lld)\n",
-           run->out, (long long)facts.saved_step);
+           mics_terminal_word(run->out, out, sizeof out), (long long)facts.saved_step);
     if (facts.saved_step > 0)
         print_next(job, &facts);
     return MICS_OK;

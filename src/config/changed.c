@@ -27,14 +27,14 @@ static bool is_telling(const config *run, int32_t index, const mics_json_value *
     return !is_null(before) || run->states[index] != KEY_ABSENT;
 }
 
-static void say_key(const config *run, int32_t index, const mics_json *stored, const mics_json *own)
+static void log_key(const config *run, int32_t index, const mics_json *stored, const mics_json *own)
 {
     const key *row = mics_config_key(index);
     const mics_json_value *before = mics_json_at(stored, row->path);
     const mics_json_value *after = mics_json_at(own, row->path);
     char texts[2][VALUE_TEXT_BYTES] = {"none", "none"};
     if ((row->flags & (KEY_KEPT | KEY_TOLD)) == 0 || (row->flags & KEY_FIXED) != 0 ||
-        mics_config_value_same(before, after) || !is_telling(run, index, before, after))
+        mics_json_is_same(before, after) || !is_telling(run, index, before, after))
         return;
     if (!is_null(before))
         mics_config_value_text(before, texts[0], sizeof texts[0]);
@@ -59,7 +59,7 @@ static mics_run *run_of(const config *run, const mics_json *resolved)
     return taken;
 }
 
-static void say_rate(const config *run, const mics_json *stored, int64_t step)
+static void log_rate(const config *run, const mics_json *stored, int64_t step)
 {
     static const double LEAST = 1e-4;
     mics_run *before = run_of(run, stored);
@@ -72,7 +72,7 @@ static void say_rate(const config *run, const mics_json *stored, int64_t step)
                  (long long)step, was, is);
 }
 
-mics_status mics_run_say_changes(const mics_run *public_run, const char *name,
+mics_status mics_run_log_changes(const mics_run *public_run, const char *name,
                                  const char *stored_text, const char *own_text, int64_t step)
 {
     const config *run = (const config *)public_run; // invariant 1 of keys.h
@@ -81,8 +81,8 @@ mics_status mics_run_say_changes(const mics_run *public_run, const char *name,
     MICS_TRY_OUT(mics_json_parse(run->memory, name, stored_text, strlen(stored_text), &stored));
     MICS_TRY_OUT(mics_json_parse(run->memory, name, own_text, strlen(own_text), &own));
     for (int32_t i = 0; i < mics_config_key_count(); i++)
-        say_key(run, i, stored, own);
-    say_rate(run, stored, step);
+        log_key(run, i, stored, own);
+    log_rate(run, stored, step);
 out:
     mics_json_close(own);
     mics_json_close(stored);

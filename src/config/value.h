@@ -20,9 +20,6 @@ bool mics_config_value_off(const mics_json_value *value);
  * also be 1. A section that is "enabled" is not off. */
 bool mics_config_value_one(const mics_json_value *value);
 
-/* Whether two values are the same: numbers by value, members of objects in any order; NULL: none. */
-bool mics_config_value_same(const mics_json_value *a, const mics_json_value *b);
-
 /* Where a text stands in a list of choices, which it was taken from; the list ends with NULL. */
 int mics_config_index_of(const char *const *choices, const char *text);
 

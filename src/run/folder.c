@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 // Ranks whose launcher was killed notice it within seconds.
-static const double WAIT_S = 10, SAY_S = 1;
+static const double WAIT_S = 10, LOG_S = 1;
 static const char lock_title[] = "mics run ";
 
 enum { POLL_NS = 100 * 1000 * 1000, LOCK_BYTES = 64 };
@@ -46,7 +46,7 @@ static mics_status await_locks(const char *path, const run_folder *out)
         if (waited_s > WAIT_S)
             return mics_fail(MICS_ERR_INVALID,
                              "%s: another run writes there now; use another --out", path);
-        if (waited_s > SAY_S && !said) {
+        if (waited_s > LOG_S && !said) {
             mics_log(MICS_LOG_INFO, "%s: another run writes there; waits up to %.0f s for its end",
                      path, WAIT_S);
             said = true;
@@ -76,7 +76,8 @@ static bool is_metrics(const char *path)
 {
     static const char begins[] = "{\"step\": ";
     char text[sizeof begins] = "";
-    FILE *file = fopen(path, "re");
+    struct stat found;
+    FILE *file = stat(path, &found) == 0 && S_ISREG(found.st_mode) ? fopen(path, "re") : NULL;
     if (file == NULL)
         return false;
     const bool read = fread(text, 1, sizeof begins - 1, file) == sizeof begins - 1;
@@ -90,7 +91,9 @@ static mics_status check_name(mics_memory *memory, const char *out, const char *
     MICS_TRY(mics_file_join(memory, out, name, &path));
     mics_status status = MICS_OK;
     struct stat found;
-    if (stat(path, &found) == 0 && S_ISREG(found.st_mode))
+    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode))
+        status = mics_file_refuse_special(path);
+    else if (stat(path, &found) == 0 && S_ISREG(found.st_mode))
         status = mics_fail(MICS_ERR_INVALID,
                            "%s: the run would overwrite it, and no run has written into that "
                            "folder before; move it away, or use another --out",

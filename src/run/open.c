@@ -21,6 +21,7 @@
 #include "trainer.h"
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 // How long ranks wait for each other while the run, which says it, could not be read.
 static const double SETUP_TIMEOUT_S = 60;
@@ -164,13 +165,10 @@ static void log_offload(const mics_job *job)
                  mics_size_text((double)job->budget.limit_bytes, there, sizeof there));
 }
 
-static mics_status log_kept(const mics_job *job)
+static void log_kept(const mics_job *job, const char *from)
 {
     const mics_run *run = job->run;
     const char *kept = mics_run_kept_text(run);
-    const char *from = job->node.taken ? "node memory" : job->checkpoint_path;
-    const char *stored =
-        job->checkpoint != NULL ? mics_checkpoint_meta_get(job->checkpoint)->run_json : NULL;
     if (mics_run_keeps_batch(run))
         mics_log(MICS_LOG_INFO,
                  "train_batch_size %lld kept from %s: micro-batch %lld x %d micro-steps x %d ranks",
@@ -178,9 +176,23 @@ static mics_status log_kept(const mics_job *job)
                  (int)run->micro_steps, (int)job->world->ranks);
     if (*kept != '\0')
         mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s", from, kept);
-    return stored == NULL
-               ? MICS_OK
-               : mics_run_say_changes(run, from, stored, job->run_json, job->start_step + 1);
+}
+
+// What the run takes from the one that it resumes, and what it does otherwise.
+static mics_status log_resumed(const mics_job *job)
+{
+    const char *from = job->node.taken ? "node memory" : job->checkpoint_path;
+    if (job->checkpoint == NULL)
+        return MICS_OK;
+    const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
+    log_kept(job, from);
+    if (meta->validation_hash != 0 && job->validation != NULL &&
+        meta->validation_hash != mics_corpus_hash(job->validation))
+        mics_log(MICS_LOG_INFO, "changed: data.validation has another text; its losses are not "
+                                "comparable with those before");
+    return meta->run_json == NULL ? MICS_OK
+                                  : mics_run_log_changes(job->run, from, meta->run_json,
+                                                         job->run_json, job->start_step + 1);
 }
 
 // What the first process says of the run before it starts.
@@ -189,11 +201,14 @@ static mics_status log_run(const mics_job *job)
     if (job->world->first != 0)
         return MICS_OK;
     if (job->finished)
-        return log_kept(job);
+        return log_resumed(job);
+    if (*mics_run_program_text(job->run) != '\0')
+        mics_log(MICS_LOG_INFO, "%s %s", mics_json_name(job->run->json),
+                 mics_run_program_text(job->run));
     log_hints(job->run);
     log_offload(job);
-    MICS_TRY(log_kept(job));
-    run_precision_say(job);
+    MICS_TRY(log_resumed(job));
+    run_precision_log(job);
     return MICS_OK;
 }
 
@@ -220,10 +235,24 @@ static mics_status settle_finished(mics_job *job)
     return MICS_OK;
 }
 
+// What is looked for is looked for by all of them.
+static mics_status agree_on_resume(const mics_job *job, const char *resume)
+{
+    const int64_t mine = (int64_t)(XXH3_64bits(resume, strlen(resume)) >> 1);
+    int64_t ends[] = {mine, -mine};
+    MICS_TRY(run_world_max(job->world, ends, 2));
+    return ends[0] == -ends[1] ? MICS_OK
+                               : mics_fail(MICS_ERR_INVALID,
+                                           "--resume is not the same on all ranks (here %s); start "
+                                           "all of them with the same arguments",
+                                           resume);
+}
+
 static mics_status open_all(mics_job *job, const char *resume, mics_status loaded)
 {
     resume = resume != NULL ? resume : "auto";
     MICS_TRY(run_world_agree(job->world, loaded));
+    MICS_TRY(run_world_agree(job->world, agree_on_resume(job, resume)));
     MICS_TRY(run_node_memory_find(job, resume));
     MICS_TRY(run_world_agree(job->world, run_job_find_checkpoint(job, resume)));
     MICS_TRY(run_gpu_resolve_all(job->world, job->run, &job->no_bf16));

@@ -45,6 +45,7 @@ BEGIN {
     lent["measure/measure.h"] = "cli"
     lent["run/settings.h"] = "cli"
     lent["io/report/printer.h"] = "cli"
+    lent["io/report/terminal.h"] = "cli"
     # Public headers that are not called like their module.
     split("status log memory dtype", base, " ")
     for (i in base)

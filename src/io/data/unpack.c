@@ -6,6 +6,7 @@
 #include "io/data/reader.h"
 #include "mics/log.h"
 #include <limits.h>
+#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -14,8 +15,18 @@ enum { PACKED_BYTES = 1 << 17 };
 // A window of zlib's largest size, of a gzip member.
 enum { GZIP_WINDOW = 15 + 16 };
 
-// Of `zstd --long=31`, the largest window of 64-bit machines.
-enum { MAX_WINDOW_LOG = sizeof(void *) > 4 ? 31 : 30 };
+// The window is memory, which a frame's first bytes ask for. Of `zstd --long=31`, the largest of
+// 64-bit machines; of a file too short to need it, what zstd allows without the option.
+enum { MAX_WINDOW_LOG = sizeof(void *) > 4 ? 31 : 30, USUAL_WINDOW_LOG = 27 };
+enum { SHORT_FILE_BYTES = 1 << 16 };
+
+static int max_window_log(const char *path)
+{
+    struct stat found;
+    return stat(path, &found) == 0 && S_ISREG(found.st_mode) && found.st_size < SHORT_FILE_BYTES
+               ? USUAL_WINDOW_LOG
+               : MAX_WINDOW_LOG;
+}
 
 struct mics_unpacker {
     z_stream gzip;
@@ -39,7 +50,7 @@ mics_status mics_unpacker_open(mics_memory *memory, const char *path, mics_unpac
         made->zstd = ZSTD_createDStream();
         good =
             made->zstd != NULL &&
-            !ZSTD_isError(ZSTD_DCtx_setParameter(made->zstd, ZSTD_d_windowLogMax, MAX_WINDOW_LOG));
+            !ZSTD_isError(ZSTD_DCtx_setParameter(made->zstd, ZSTD_d_windowLogMax, max_window_log(path)));
     } else
         good = inflateInit2(&made->gzip, GZIP_WINDOW) == Z_OK;
     if (!good) {

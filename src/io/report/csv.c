@@ -196,6 +196,7 @@ mics_status mics_csv_open(mics_memory *memory, const char *path, int64_t resume_
                           mics_csv **csv_out)
 {
     mics_csv *csv = NULL;
+    MICS_TRY(mics_file_refuse_special(path));
     MICS_TRY(MICS_NEW(memory, 1, &csv));
     csv->memory = memory;
     mics_status status = mics_strdup(memory, path, &csv->path);

@@ -329,6 +329,7 @@ mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t res
                               mics_metrics_file **file_out)
 {
     mics_metrics_file *file = NULL;
+    MICS_TRY(mics_file_refuse_special(path));
     MICS_TRY(MICS_NEW(memory, 1, &file));
     mics_status status = MICS_OK;
     file->memory = memory;

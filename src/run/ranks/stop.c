@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const double look_every_us = 0.3e6;
@@ -45,7 +46,8 @@ static bool takes_file(const mics_job *job)
 {
     char path[RUN_PATH_BYTES];
     snprintf(path, sizeof path, "%s/stop", job->run->out);
-    if (access(path, F_OK) != 0)
+    struct stat found;
+    if (lstat(path, &found) != 0) // also a link to nowhere
         return false;
     if (unlink(path) != 0)
         mics_log(MICS_LOG_WARNING, "%s: cannot be removed, and would stop the next start too: %s",

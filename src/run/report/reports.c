@@ -61,6 +61,9 @@ static mics_status open_table(run_reports *reports, int64_t step)
 static mics_status open_files(run_reports *reports, int64_t step, bool anew)
 {
     mics_status status = open_lines(reports, "metrics.jsonl", step, &reports->metrics);
+    if (!run_reports_newest(reports->memory, reports->run, "metrics.jsonl", "validation_loss",
+                            &reports->validated))
+        reports->validated = -1;
     if (status == MICS_OK && reports->run->sample_every > 0)
         status = open_lines(reports, "samples.jsonl", step, &reports->samples);
     if (status == MICS_OK && asked(reports->run->csv))
@@ -175,8 +178,8 @@ void run_reports_step(run_reports *reports, const mics_metrics *metrics)
 
 void run_reports_validation(run_reports *reports, int64_t step, double loss)
 {
-    if (!run_reports_opened(reports))
-        return;
+    if (!run_reports_opened(reports) || step == reports->validated)
+        return; // a run that resumes behind a validation has its line
     const bool before = mics_log_demote(true);
     keep_line(reports, reports->metrics != NULL
                            ? mics_metrics_write_validation(reports->metrics, step, loss)

@@ -16,6 +16,7 @@ typedef struct run_reports {
     mics_tensorboard *tensorboard; // NULL: none
     mics_csv *csv;                 // NULL: none
     mics_metrics_file *samples;    // NULL: the model writes no texts
+    int64_t validated;             // step of the newest validation's line in the file; -1: none
     int64_t lost_lines;            // of metrics.jsonl
     bool lost_events;              // TensorBoard's end early
     bool lost_rows, lost_samples;

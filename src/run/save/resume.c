@@ -7,9 +7,9 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "config/config.h"
-#include "config/value.h"
 #include "mics/log.h"
 #include "newest.h"
+#include "run/identity.h"
 #include "saved.h"
 #include "tier.h"
 #include <stdio.h>
@@ -64,7 +64,7 @@ static mics_status compare_configs(const mics_job *job, const mics_json_value *t
         const mics_json_value *value;
         while ((value = mics_json_next(walks[walk], &key)) != NULL) {
             const mics_json_value *other = mics_json_get(walks[1 - walk], key);
-            if (run_config_is_remark(key) || mics_config_value_same(value, other) ||
+            if (run_config_is_remark(key) || mics_json_is_same(value, other) ||
                 (is_nested_remark(key, value) && is_nested_remark(key, other)))
                 continue;
             return mics_fail(MICS_ERR_INVALID,
@@ -253,6 +253,8 @@ mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
     MICS_TRY(newest ? run_job_open_newest(job) : open_chosen(job, resume));
     if (job->checkpoint == NULL)
         return MICS_OK;
+    if (job->world->first == 0)
+        MICS_TRY(run_identity_check_file(job->memory, job->run));
     const char *stored = mics_checkpoint_meta_get(job->checkpoint)->run_json;
     return mics_run_keep(job->run, job->checkpoint_path, stored != NULL ? stored : "{}");
 }
