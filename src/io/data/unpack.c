@@ -48,9 +48,8 @@ mics_status mics_unpacker_open(mics_memory *memory, const char *path, mics_unpac
     MICS_TRY(MICS_NEW(memory, 1, &made));
     if (zstd) {
         made->zstd = ZSTD_createDStream();
-        good =
-            made->zstd != NULL &&
-            !ZSTD_isError(ZSTD_DCtx_setParameter(made->zstd, ZSTD_d_windowLogMax, max_window_log(path)));
+        good = made->zstd != NULL && !ZSTD_isError(ZSTD_DCtx_setParameter(
+                                         made->zstd, ZSTD_d_windowLogMax, max_window_log(path)));
     } else
         good = inflateInit2(&made->gzip, GZIP_WINDOW) == Z_OK;
     if (!good) {
