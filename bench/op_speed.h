@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What bench/op_speed.c and its parts share: a problem, and the table that it fills.
-#ifndef MICS_BENCH_OP_SPEED_H
-#define MICS_BENCH_OP_SPEED_H
+#pragma once
 
 #include "ops/kernels.h"
 #include <stdbool.h>
@@ -37,5 +36,3 @@ void row(const bench *s, totals *t, const char *name, double calls, bench_fn run
 
 /* Rows of packing and unpacking for collectives: shown, not counted. */
 void comm_dtype_rows(const bench *s, totals *t);
-
-#endif

@@ -3,8 +3,7 @@
 // Ops called apart from a model, for tests and benchmarks: each function fills in a call and hands
 // it to the kernels.
 // Shapes: see mics/op.h.
-#ifndef MICS_TESTS_OP_CALLS_H
-#define MICS_TESTS_OP_CALLS_H
+#pragma once
 
 #include "ops/kernels.h"
 
@@ -527,5 +526,3 @@ static inline void op_experts_backward(const mics_kernels *k, mics_op_kind kind,
     op_backward(k, (mics_op){.kind = kind, .experts = experts, .router = {.normalised = true}},
                 call);
 }
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Walks an op's cases (ops/common/cases.h) on one device: the program links the walker of the CPU
 // (ops/test_op_cases.c) or of a GPU (cuda/test_cuda_cases.c).
-#ifndef MICS_TESTS_OP_WALK_H
-#define MICS_TESTS_OP_WALK_H
+#pragma once
 
 #include "ops/common/cases.h"
 #include "ops/kernels.h"
@@ -39,5 +38,3 @@ static inline int64_t op_walk_stats(const mics_op_shape *shape)
         (int)(c)->op.heads.key_value, (int)(c)->op.heads.dim, (int)(c)->offset, (c)->add_din,      \
         (c)->add_params[0], (c)->add_params[1], (c)->in_place ? ", in place" : "",                 \
         (c)->draws ? ", drawn" : ""
-
-#endif

@@ -5,8 +5,7 @@
 // cmocka's assertions must not fire on those threads: a rank function returns a status, and
 // RANKS_EXPECT ends it with a line that names the place. When one rank fails the others are woken
 // (they get MICS_ERR_ABORTED), so a broken test ends instead of hanging.
-#ifndef MICS_TEST_RANKS_H
-#define MICS_TEST_RANKS_H
+#pragma once
 
 #include "mics/core/comm.h"
 #include "mics/log.h"
@@ -115,5 +114,3 @@ static inline void ranks_run_ok(int32_t ranks, ranks_function function, void *ar
     free(statuses);
     assert_int_equal(failed, 0);
 }
-
-#endif

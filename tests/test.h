@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every test includes: cmocka with the headers it needs, a check that prints both statuses,
 // and a runner that tells skipped from passed.
-#ifndef MICS_TEST_H
-#define MICS_TEST_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,5 +44,3 @@ int runner_run(const char *name, const struct CMUnitTest *cases, size_t count,
 #undef cmocka_run_group_tests
 #define cmocka_run_group_tests(cases, setup, teardown)                                             \
     cmocka_run_group_tests_name(#cases, cases, setup, teardown)
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random numbers for kernels that are timed. On zeros a chip switches fewer transistors, draws less
 // power and keeps a higher clock: it looks faster than it is on any real tensor.
-#ifndef MICS_BENCH_RANDOM_DATA_H
-#define MICS_BENCH_RANDOM_DATA_H
+#pragma once
 
 #include "mics/core/device.h"
 #include "ops/kernels.h"
@@ -40,5 +39,3 @@ mics_status random_source_open(mics_device *device, const mics_kernels *table, m
 void random_source_fill(random_source *source, random_kind kind, void *to, int64_t bytes);
 
 void random_source_close(random_source *source);
-
-#endif

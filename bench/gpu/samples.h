@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Times a call on a device: the median of several samples, and how far they spread.
-#ifndef MICS_BENCH_SAMPLES_H
-#define MICS_BENCH_SAMPLES_H
+#pragma once
 
 #include "mics/core/device.h"
 
@@ -26,5 +25,3 @@ typedef void (*sample_launch)(void *ctx, int call);
  */
 mics_status samples_take(mics_device *device, sample_launch launch, void *ctx, bool quick,
                          samples *samples_out);
-
-#endif

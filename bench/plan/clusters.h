@@ -12,8 +12,7 @@
 // rings 1  All rings leave a node through one of its network cards. NCCL can do better; ZeRO-3's published curves
 //   are flat where three gathers and a reduction pass one card. So for ZeRO-3's long ends this choice, one card or all,
 //   is read off the curves; no figure is.
-#ifndef MICS_BENCH_CLUSTERS_H
-#define MICS_BENCH_CLUSTERS_H
+#pragma once
 
 #define SELENE_2021                                                                                \
     "{\"base\": \"selene\", \"name\": \"selene-2021\", "                                           \
@@ -27,5 +26,3 @@
 #define P4D_2022                                                                                   \
     "{\"base\": \"p4d.24xlarge\", \"name\": \"p4d-2022\", "                                        \
     "\"accelerator\": {\"attention_efficiency\": 0.08}}"
-
-#endif

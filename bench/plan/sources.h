@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is known of the software behind published throughputs, by their source: one rule a line of
 // sources.jsonl, for rows that do not say it themselves.
-#ifndef MICS_BENCH_PLAN_SOURCES_H
-#define MICS_BENCH_PLAN_SOURCES_H
+#pragma once
 
 #include "base/json.h"
 #include "mics/model.h"
@@ -33,5 +32,3 @@ int64_t sources_era(const source_rules *rules, const mics_json_value *row);
  * thirds of such an inner size. */
 mics_status sources_model(const source_rules *rules, mics_memory *memory,
                           const mics_json_value *row, mics_model **model_out);
-
-#endif

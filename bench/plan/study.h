@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the tables of plans share: models, clusters, and ZeRO-3 as it ran then.
-#ifndef MICS_BENCH_STUDY_H
-#define MICS_BENCH_STUDY_H
+#pragma once
 
 #include "plan/search/plan.h"
 
@@ -34,5 +33,3 @@ mics_status study_zero3(const study *s, int32_t nodes, int64_t micro_batch, int3
  * best); its best entry. fits false: none. */
 mics_status study_smallest(const study *s, int32_t nodes, int64_t global_batch, int64_t micro_batch,
                            mics_plan_family family, bool paper, mics_plan_entry *entry_out);
-
-#endif

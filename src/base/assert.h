@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Assertions of numbered invariants: a file's predicate, asserted where the structure changes.
 // NDEBUG compiles the call away; the predicate still counts as used.
-#ifndef MICS_BASE_ASSERT_H
-#define MICS_BASE_ASSERT_H
+#pragma once
 
 #include <assert.h>
 #include <stdbool.h>
@@ -12,6 +11,4 @@
 #define MICS_ASSERT(predicate) ((void)(true || (predicate)))
 #else
 #define MICS_ASSERT(predicate) assert(predicate)
-#endif
-
 #endif

@@ -1,17 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Monotonic time, and waits that end by it.
-#ifndef MICS_BASE_CLOCK_H
-#define MICS_BASE_CLOCK_H
+#pragma once
 
 #include "mics/status.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Microseconds since an arbitrary start; never runs backwards. Threads: any. */
 double mics_clock_us(void);
@@ -72,8 +67,3 @@ static inline bool mics_patience_ends(mics_patience *patience)
         patience->left_us -= passed_us;
     return patience->left_us <= 0;
 }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

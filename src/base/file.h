@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files for every module: opened only when regular, read and written whole, on disk when a call
 // returns. Every failure is one line with path and cause.
-#ifndef MICS_BASE_FILE_H
-#define MICS_BASE_FILE_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -164,5 +163,3 @@ typedef struct mics_temp_dir {
 mics_status mics_temp_dir_init(mics_temp_dir *dir_out);
 /* Removes the folder and the files in it. */
 void mics_temp_dir_fini(mics_temp_dir *dir);
-
-#endif

@@ -4,8 +4,7 @@
 // never changes.
 // Source: Fowler, Noll, Vo, Eastlake, The FNV Non-Cryptographic Hash Algorithm,
 // draft-eastlake-fnv, section 5.
-#ifndef MICS_BASE_HASH_H
-#define MICS_BASE_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ static inline uint64_t mics_fnv1a(uint64_t hash, const void *bytes, size_t count
         hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
     return hash;
 }
-
-#endif

@@ -8,6 +8,7 @@
 // `sources`: paths of mics_json_set_from, with their values' places in the text.
 #include "base/json.h"
 #include "base/file.h"
+#include "base/free.h"
 #include "base/json_text.h"
 #include "base/size.h"
 #include "base/text.h"
@@ -228,9 +229,7 @@ void mics_json_close(mics_json *json)
     json_decref(json->root);
     json_decref(json->overrides);
     json_decref(json->sources);
-    mics_free(json->memory, json->text);
-    mics_free(json->memory, json->name);
-    mics_free(json->memory, json);
+    MICS_FREE_ALL(json->memory, json->text, json->name, json);
 }
 
 // ---- looking ----

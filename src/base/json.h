@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // JSON documents (read by jansson, and YAML by libyaml), with errors that name file, line and key.
-#ifndef MICS_JSON_H
-#define MICS_JSON_H
+#pragma once
 
 #include "mics/log.h"
 #include "mics/memory.h"
@@ -10,10 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 // A document: owns its text and tree.
 typedef struct mics_json mics_json;
@@ -173,8 +168,3 @@ mics_status mics_json_set_from(mics_json *json, const char *path, const char *te
  * Returns: `path`, or `text`, into which at most `capacity` bytes are written.
  */
 const char *mics_json_source(const mics_json *json, const char *path, char *text, size_t capacity);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

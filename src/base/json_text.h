@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the tree of a JSON document no longer knows and its text still does: nesting and lines.
-#ifndef MICS_BASE_JSON_TEXT_H
-#define MICS_BASE_JSON_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +43,3 @@ size_t mics_json_text_quote_nonfinite(const char *text, size_t bytes, char *out)
  * Needs:   text that a JSON parser has accepted, and is followed by a NUL.
  */
 int32_t mics_json_text_line(const char *text, const char *path, size_t path_bytes);
-
-#endif

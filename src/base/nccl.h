@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What NCCL takes of a GPU: pure functions, so that all ranks, and what sizes a run, say the same.
-#ifndef MICS_BASE_NCCL_H
-#define MICS_BASE_NCCL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,5 +62,3 @@ size_t mics_nccl_bytes(const mics_nccl_use *use);
  * Returns: 0 for one rank, which has no NCCL.      Threads: any.
  */
 size_t mics_nccl_reserve(int32_t ranks, int32_t ranks_per_node, const mics_nccl_ctas *ctas);
-
-#endif

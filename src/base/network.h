@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Network cards of this machine.
-#ifndef MICS_BASE_NETWORK_H
-#define MICS_BASE_NETWORK_H
+#pragma once
 
 /* Rate of all RDMA ports of this machine that are up (InfiniBand, RoCE, EFA), as Linux tells it.
  *
@@ -11,5 +10,3 @@
  * Returns: 0 where there are none, or nothing is told.      Threads: any.
  */
 double mics_network_bytes_per_s(const char *sys);
-
-#endif

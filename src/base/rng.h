@@ -2,14 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: each is a pure function of (seed, stream, index), so any rank can
 // make any element of a sharded tensor and the values do not depend on the mesh.
-#ifndef MICS_BASE_RNG_H
-#define MICS_BASE_RNG_H
+#pragma once
 
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Philox4x32-10: 128 random bits of a 64-bit key and a 128-bit counter.
  *
@@ -46,8 +41,3 @@ double mics_rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
  * Needs:   count >= 1, index < count.
  */
 uint64_t mics_rng_permute(uint64_t seed, uint64_t stream, uint64_t count, uint64_t index);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -4,8 +4,7 @@
 // when all shares are, whoever computed them. So a thread whose core is busy elsewhere takes fewer,
 // and holds up nobody by being late. What a share is depends on sizes alone, and each number is
 // computed within one, so results do not depend on the threads.
-#ifndef MICS_BASE_SHARES_H
-#define MICS_BASE_SHARES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ static inline bool mics_shares_complete(const mics_shares *shares)
     return __atomic_load_n(&shares->complete, __ATOMIC_SEQ_CST) >=
            __atomic_load_n(&shares->total, __ATOMIC_RELAXED);
 }
-
-#endif

@@ -4,7 +4,6 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "mics/log.h"
-#include <stdio.h>
 
 mics_status mics_size_mul(int64_t a, int64_t b, int64_t *product_out)
 {

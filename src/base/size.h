@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Checked sizes: int64_t counts elements, size_t counts bytes, and no product of either wraps.
-#ifndef MICS_BASE_SIZE_H
-#define MICS_BASE_SIZE_H
+#pragma once
 
 #include "mics/status.h"
 #include <stddef.h>
@@ -42,5 +41,4 @@ char *mics_size_text(double bytes, char *text, size_t capacity);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -121,6 +121,20 @@ bool mics_text_ends(const char *text, const char *end)
     return bytes >= tail && strcmp(text + bytes - tail, end) == 0;
 }
 
+bool mics_text_is_among(const char *text, const char *list)
+{
+    const size_t bytes = text != NULL ? strlen(text) : 0;
+    while (text != NULL) {
+        const size_t option = strcspn(list, "|");
+        if (option == bytes && strncmp(text, list, bytes) == 0)
+            return true;
+        if (list[option] == '\0')
+            return false;
+        list += option + 1;
+    }
+    return false;
+}
+
 mics_status mics_text_status(const mics_text *text)
 {
     return text->status;

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A text that grows while it is written, with JSON strings in it; and numbers as text. A failed
 // allocation sticks: later calls do nothing, and mics_text_status tells it once at the end.
-#ifndef MICS_BASE_TEXT_H
-#define MICS_BASE_TEXT_H
+#pragma once
 
 #include "mics/log.h"
 #include "mics/memory.h"
@@ -43,9 +42,10 @@ char *mics_text_real(double value, char *text, size_t capacity);
 /* Whether a text ends so. */
 bool mics_text_ends(const char *text, const char *end);
 
+/* Whether a text is one of a list's, as in "a|b"; NULL is none. */
+bool mics_text_is_among(const char *text, const char *list);
+
 /* MICS_OK, or the first failure (already logged). */
 mics_status mics_text_status(const mics_text *text);
 
 void mics_text_fini(mics_text *text);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // UTF-8 as RFC 3629 allows it: no overlong forms, no surrogates, nothing above U+10FFFF.
-#ifndef MICS_BASE_UTF8_H
-#define MICS_BASE_UTF8_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ size_t mics_utf8_valid(const char *text, size_t bytes);
 
 /* The character at `text`, which mics_utf8_char found to have `length` bytes. */
 uint32_t mics_utf8_code(const char *text, int32_t length);
-
-#endif

@@ -40,13 +40,6 @@ static mics_status fail_at(const writer *w, yaml_mark_t mark, const char *what)
 
 // ---- plain words ----
 
-static bool is_of(const char *word, const char *const *words)
-{
-    while (*words != NULL && strcmp(*words, word) != 0)
-        words++;
-    return *words != NULL;
-}
-
 static size_t skip_digits(const char *text, size_t at)
 {
     while (isdigit((unsigned char)text[at]))
@@ -100,17 +93,15 @@ static void write_number(mics_text *json, const char *word, const number *n)
 
 static void write_plain(mics_text *json, const char *word)
 {
-    static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
-    static const char *const truths[] = {"true", "True", "TRUE", "yes", "Yes",
-                                         "YES",  "on",   "On",   "ON",  NULL};
-    static const char *const lies[] = {"false", "False", "FALSE", "no",  "No",
-                                       "NO",    "off",   "Off",   "OFF", NULL};
+    static const char nulls[] = "|~|null|Null|NULL";
+    static const char truths[] = "true|True|TRUE|yes|Yes|YES|on|On|ON";
+    static const char lies[] = "false|False|FALSE|no|No|NO|off|Off|OFF";
     number n;
-    if (is_of(word, nulls))
+    if (mics_text_is_among(word, nulls))
         mics_text_printf(json, "null");
-    else if (is_of(word, truths))
+    else if (mics_text_is_among(word, truths))
         mics_text_printf(json, "true");
-    else if (is_of(word, lies))
+    else if (mics_text_is_among(word, lies))
         mics_text_printf(json, "false");
     else if (strlen(word) <= MAX_NUMBER_BYTES && read_number(word, &n))
         write_number(json, word, &n);

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // YAML as JSON, for the files that other programs keep so.
-#ifndef MICS_BASE_YAML_H
-#define MICS_BASE_YAML_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -27,5 +26,3 @@ bool mics_yaml_is_named(const char *name);
  */
 mics_status mics_yaml_to_json(mics_memory *memory, const char *name, const char *text, size_t bytes,
                               char **json_out, size_t *bytes_out);
-
-#endif

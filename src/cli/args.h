@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Command lines: long flags ("--flag value", "--flag=value"), then help made from the same table.
-#ifndef MICS_CLI_ARGS_H
-#define MICS_CLI_ARGS_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -125,5 +124,3 @@ mics_status cli_parse(cli_call *call, void *options);
  * like it; NULL when there is none.
  */
 const char *cli_nearest(const char *name, const char *const *names, int32_t count);
-
-#endif

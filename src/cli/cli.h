@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the verbs of the program share.
-#ifndef MICS_CLI_H
-#define MICS_CLI_H
+#pragma once
 
 #include "args.h"
 #include "mics/log.h"
@@ -48,5 +47,3 @@ void cli_work_close(mics_progress **work);
 /* replicas.c: "parameters 4 times, gradients 2, optimizer 2; masters and moments are compared every
  * 100 steps and before each save".   Returns: `text`. */
 char *cli_replicas_text(const mics_job *job, char *text, size_t capacity);
-
-#endif

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics generate: text that continues a prompt.
+#include "base/text.h"
 #include "cli.h"
 #include "io/report/printer.h"
 #include "io/report/terminal.h"
@@ -25,15 +26,11 @@ typedef struct generate_options {
 // Refuses what means nothing where no text is drawn.
 static mics_status check_fill(const cli_call *call)
 {
-    static const char *const known[] = {"fill", "threads", "json", "quiet"};
     for (int32_t i = 0; i < call->verb->option_count; i++) {
-        bool means = (call->given >> i & 1) == 0;
-        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-            means = means || strcmp(call->verb->options[i].name, known[k]) == 0;
-        if (!means)
+        const char *name = call->verb->options[i].name;
+        if ((call->given >> i & 1) != 0 && !mics_text_is_among(name, "fill|threads|json|quiet"))
             return mics_fail(MICS_ERR_INVALID,
-                             "mics generate: --%s means nothing with --fill; leave one out",
-                             call->verb->options[i].name);
+                             "mics generate: --%s means nothing with --fill; leave one out", name);
     }
     return MICS_OK;
 }

@@ -7,7 +7,6 @@
 #include "plan.h"
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { MAX_ROWS = 128, REASON_INDENT = 12 };
 

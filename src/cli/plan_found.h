@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The plans of one cluster.
-#ifndef MICS_CLI_PLAN_FOUND_H
-#define MICS_CLI_PLAN_FOUND_H
+#pragma once
 
 #include "cli/plan.h"
 
@@ -15,5 +14,3 @@ void cli_plan_entry(printer *report, const char *key, const mics_plan *plan,
 
 /* Members "name" to "pipeline" of JSON; in the text columns "P|G|O" to "g/r". */
 void cli_plan_choice(printer *report, const mics_plan_entry *entry);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a buyer reads.
-#ifndef MICS_CLI_PLAN_OFFER_H
-#define MICS_CLI_PLAN_OFFER_H
+#pragma once
 
 #include "cli/plan.h"
 
@@ -25,5 +24,3 @@ mics_status cli_plan_list(printer *report, mics_memory *memory);
 
 /* plan_goodput.c: what failures and checkpoints leave of a training: lines; members of JSON. */
 void cli_plan_goodput(printer *report, const mics_plan_offer *offer);
-
-#endif

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A sweep: the best plan and the baselines by the size of the cluster, or by P.
 #include "cli/plan_sweep.h"
+#include "base/text.h"
 #include "cli/plan_found.h"
 #include "cli/plan_offer.h"
 #include "cli/plan_words.h"
 #include "plan.h"
-#include <stdio.h>
 #include <string.h>
 
 enum { NOTE_COLUMN = 14 };
@@ -23,15 +23,10 @@ typedef struct table {
 // Without --wide those that most readers compare with; with days and price fewer.
 static bool is_shown(const table *t, int32_t curve)
 {
-    static const char *const always[] = {"best", "zero3", "mics", "megatron"};
-    static const char *const with_space[] = {"mics+", "hpz"};
     const char *name = t->sweep->names[curve];
-    bool shown = t->wide || t->sweep->over_params;
-    for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
-        shown = shown || strcmp(name, always[i]) == 0;
-    for (size_t i = 0; !t->whole && i < sizeof with_space / sizeof with_space[0]; i++)
-        shown = shown || strcmp(name, with_space[i]) == 0;
-    return shown;
+    return t->wide || t->sweep->over_params ||
+           mics_text_is_among(name, "best|zero3|mics|megatron") ||
+           (!t->whole && mics_text_is_among(name, "mics+|hpz"));
 }
 
 // What JSON says of the best plan and of what it is compared with.

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Words for a plan's parts.
-#ifndef MICS_CLI_PLAN_WORDS_H
-#define MICS_CLI_PLAN_WORDS_H
+#pragma once
 
 #include "cli/plan.h"
 
@@ -20,5 +19,3 @@ short_text cli_plan_rate(double value);
 
 /* "32 x 2 rec": micro-batch, micro-steps, recomputed. */
 short_text cli_plan_batch(const mics_plan_choice *choice);
-
-#endif

@@ -14,8 +14,7 @@
 // over the thread ends the process: with 75 when the state is saved, and with 1 when it cannot be.
 // It never ends a save that goes on, unless the same state is in node memory. Of the processes that
 // share a disk one speaks: the first to lock a byte of the run's lock file.
-#ifndef MICS_CLI_SIGNALS_H
-#define MICS_CLI_SIGNALS_H
+#pragma once
 
 #include "mics/run.h"
 
@@ -41,5 +40,3 @@ void cli_signals_done(void);
 
 /* The signal that asks to stop, such as "SIGINT", or NULL. Threads: any. */
 const char *cli_signals_asked(void);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics train prints around a job: summary.c.
-#ifndef MICS_CLI_TRAIN_H
-#define MICS_CLI_TRAIN_H
+#pragma once
 
 #include "mics/report.h"
 #include "mics/run.h"
@@ -21,5 +20,3 @@ mics_status cli_print_end(mics_memory *memory, const mics_job *job);
 
 /* What came of it as one JSON object. `stopped`: by what before its end; NULL: by nothing. */
 void cli_print_end_json(const mics_job *job, const char *stopped);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the files of this module share; nobody else includes it.
-#ifndef MICS_COMM_INTERNAL_H
-#define MICS_COMM_INTERNAL_H
+#pragma once
 
 #include "base/hash.h"
 #include "base/nccl.h"
@@ -160,5 +159,3 @@ static inline void comm_add_f32(const mics_exchange *exchange, size_t first,
             into[i] = received[i] + own[i];
     }
 }
-
-#endif

@@ -7,7 +7,6 @@
 #include "internal.h"
 #include "mics/log.h"
 #include <stdbool.h>
-#include <string.h>
 
 mics_status comm_check_group(const mics_comm *comm, const mics_comm_group *over, const void *buffer,
                              size_t block_bytes)

@@ -3,8 +3,7 @@
 // Files of Hugging Face's Trainer (TrainingArguments), accelerate and torchtitan, and the "auto"
 // values that the Trainer fills in DeepSpeed's files: rewritten as our keys in the document itself,
 // before it is checked. Errors still speak of the file's own names and lines.
-#ifndef MICS_CONFIG_ADOPT_H
-#define MICS_CONFIG_ADOPT_H
+#pragma once
 
 #include "config/keys.h"
 
@@ -68,5 +67,3 @@ bool mics_adopt_has(const config *run, const char *path);
 bool mics_adopt_has_deepspeed(const config *run);
 /* The same as mics_adopt_has, and not "auto". */
 bool mics_adopt_says(const config *run, const char *path);
-
-#endif

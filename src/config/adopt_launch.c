@@ -10,19 +10,10 @@
 #include "config/value.h"
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 enum { TEXT_BYTES = 256 };
 
 static const char strategy_key[] = "fsdp_sharding_strategy";
-
-static bool is_of(const char *const *names, const char *name)
-{
-    size_t i = 0;
-    while (names[i] != NULL && strcmp(names[i], name) != 0)
-        i++;
-    return names[i] != NULL;
-}
 
 static mics_status put_text(config *run, const char *target, const char *said, const char *source,
                             const char *origin)
@@ -53,8 +44,10 @@ static mics_status put_members(config *run, const adopted_key *row, const mics_j
 // One word of "full_shard auto_wrap offload".
 static mics_status put_fsdp_word(config *run, const adopted_key *row, const char *word)
 {
-    static const char *const hints[] = {"auto_wrap", "offload", "", NULL};
-    return is_of(hints, word) ? MICS_OK : put_text(run, row->target, word, row->path, row->origin);
+    static const char hints[] = "|auto_wrap|offload";
+    return mics_text_is_among(word, hints)
+               ? MICS_OK
+               : put_text(run, row->target, word, row->path, row->origin);
 }
 
 static mics_status fail_fsdp(config *run, const adopted_key *row)
@@ -106,29 +99,17 @@ static const char *strategy_of(const char *name, const mics_json_value *value)
 
 static mics_status put_fsdp_member(config *run, const char *name, const mics_json_value *value)
 {
-    static const char *const hints[] = {"auto_wrap_policy",
-                                        "backward_prefetch",
-                                        "forward_prefetch",
-                                        "backward_prefetch_policy",
-                                        "cpu_ram_efficient_loading",
-                                        "limit_all_gathers",
-                                        "min_num_params",
-                                        "offload_params",
-                                        "cpu_offload",
-                                        "state_dict_type",
-                                        "sync_module_states",
-                                        "transformer_layer_cls_to_wrap",
-                                        "use_orig_params",
-                                        "version",
-                                        "activation_cpu_offload",
-                                        "mixed_precision_policy",
-                                        NULL};
-    static const char *const off[] = {
-        "xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt", "xla_fsdp_settings", "ignored_modules", NULL};
+    static const char hints[] =
+        "auto_wrap_policy|backward_prefetch|forward_prefetch|backward_prefetch_policy|"
+        "cpu_ram_efficient_loading|limit_all_gathers|min_num_params|offload_params|cpu_offload|"
+        "state_dict_type|sync_module_states|transformer_layer_cls_to_wrap|use_orig_params|"
+        "version|activation_cpu_offload|mixed_precision_policy";
+    static const char off[] =
+        "xla|xla_fsdp_v2|xla_fsdp_grad_ckpt|xla_fsdp_settings|ignored_modules";
     char source[CONFIG_PATH_BYTES];
     mics_text_format(source, sizeof source, "fsdp_config.%s", name);
     name += strncmp(name, "fsdp_", 5) == 0 ? 5 : 0;
-    if (is_of(hints, name))
+    if (mics_text_is_among(name, hints))
         return MICS_OK;
     if (strcmp(name, "sharding_strategy") == 0 || strcmp(name, "reshard_after_forward") == 0)
         return put_text(run, strategy_key, strategy_of(name, value), source, "auto: fsdp_config");
@@ -138,7 +119,7 @@ static mics_status put_fsdp_member(config *run, const char *name, const mics_jso
         return on ? mics_adopt_put(run, "run.recompute", "true", source, "auto: fsdp_config")
                   : MICS_OK;
     }
-    if (is_of(off, name))
+    if (mics_text_is_among(name, off))
         return mics_config_value_off(value)
                    ? MICS_OK
                    : mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED, "is not built");
@@ -164,9 +145,9 @@ static mics_status put_fsdp_config(config *run, const adopted_key *row,
 static mics_status put_distributed(config *run, const adopted_key *row,
                                    const mics_json_value *value)
 {
-    static const char *const others[] = {"MEGATRON_LM", "XLA", "TPU", "SDAA", NULL};
+    static const char others[] = "MEGATRON_LM|XLA|TPU|SDAA";
     const char *text = mics_json_string(value);
-    return text != NULL && is_of(others, text)
+    return mics_text_is_among(text, others)
                ? mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
                                     "%s is not built; DEEPSPEED, FSDP, MULTI_GPU, MULTI_CPU and NO "
                                     "are",
@@ -176,9 +157,9 @@ static mics_status put_distributed(config *run, const adopted_key *row,
 
 static mics_status put_mixed(config *run, const adopted_key *row, const mics_json_value *value)
 {
-    static const char *const known[] = {"no", "bf16", "fp16", NULL}; // by mics_adopt_precision
+    static const char known[] = "no|bf16|fp16"; // by mics_adopt_precision
     const char *text = mics_adopt_word(value);
-    return text != NULL && is_of(known, text)
+    return mics_text_is_among(text, known)
                ? MICS_OK
                : mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
                                     "must be \"no\", \"bf16\" or \"fp16\"");
@@ -193,17 +174,10 @@ static mics_status put_deepspeed_member(config *run, const char *name, const mic
                  {"offload_param_device", "zero_optimization.offload_param.device"},
                  {"gradient_accumulation_steps", "gradient_accumulation_steps"},
                  {"gradient_clipping", "gradient_clipping"}};
-    static const char *const hints[] = {"deepspeed_config_file",
-                                        "offload_optimizer_nvme_path",
-                                        "offload_param_nvme_path",
-                                        "zero3_init_flag",
-                                        "zero3_save_16bit_model",
-                                        "deepspeed_multinode_launcher",
-                                        "deepspeed_hostfile",
-                                        "deepspeed_inclusion_filter",
-                                        "deepspeed_exclusion_filter",
-                                        "deepspeed_moe_layer_cls_names",
-                                        NULL};
+    static const char hints[] =
+        "deepspeed_config_file|offload_optimizer_nvme_path|offload_param_nvme_path|"
+        "zero3_init_flag|zero3_save_16bit_model|deepspeed_multinode_launcher|deepspeed_hostfile|"
+        "deepspeed_inclusion_filter|deepspeed_exclusion_filter|deepspeed_moe_layer_cls_names";
     char source[CONFIG_PATH_BYTES], text[TEXT_BYTES];
     mics_text_format(source, sizeof source, "deepspeed_config.%s", name);
     mics_config_value_text(value, text, sizeof text);
@@ -211,9 +185,10 @@ static mics_status put_deepspeed_member(config *run, const char *name, const mic
         if (strcmp(known[i].name, name) == 0)
             return mics_adopt_put(run, known[i].target, text, source, "auto: deepspeed_config");
     }
-    return is_of(hints, name) ? MICS_OK
-                              : mics_config_refuse(run, source, MICS_ERR_INVALID,
-                                                   "is no key of accelerate's that is known");
+    return mics_text_is_among(name, hints)
+               ? MICS_OK
+               : mics_config_refuse(run, source, MICS_ERR_INVALID,
+                                    "is no key of accelerate's that is known");
 }
 
 static mics_status put_deepspeed_config(config *run, const adopted_key *row,
@@ -225,13 +200,12 @@ static mics_status put_deepspeed_config(config *run, const adopted_key *row,
 static mics_status put_accelerator_member(config *run, const char *name,
                                           const mics_json_value *value)
 {
-    static const char *const hints[] = {"dispatch_batches",     "even_batches",
-                                        "use_seedable_sampler", "non_blocking",
-                                        "use_configured_state", NULL};
+    static const char hints[] =
+        "dispatch_batches|even_batches|use_seedable_sampler|non_blocking|use_configured_state";
     char source[CONFIG_PATH_BYTES];
     mics_text_format(source, sizeof source, "accelerator_config.%s", name);
     const mics_json_value *steps = mics_json_get(value, "num_steps");
-    if (is_of(hints, name))
+    if (mics_text_is_among(name, hints))
         return MICS_OK;
     if (strcmp(name, "split_batches") == 0) {
         bool on = false;
@@ -260,10 +234,9 @@ static mics_status put_accelerator(config *run, const adopted_key *row,
 // Of accelerate 1.1 on; a size that it leaves out is 1.
 static mics_status put_size(config *run, const char *name, const mics_json_value *value)
 {
-    static const char *const ones[] = {"tp_size", "cp_size", "sp_size", "ep_size", NULL};
-    static const char *const hints[] = {"cp_comm_strategy", "cp_backend", "cp_handler",
-                                        "tp_handler",       "sp_backend", "sp_handler",
-                                        "device_mesh",      NULL};
+    static const char ones[] = "tp_size|cp_size|sp_size|ep_size";
+    static const char hints[] =
+        "cp_comm_strategy|cp_backend|cp_handler|tp_handler|sp_backend|sp_handler|device_mesh";
     static const char prefix[] = "parallelism_config_";
     char source[CONFIG_PATH_BYTES], text[TEXT_BYTES];
     mics_text_format(source, sizeof source, "parallelism_config.%s", name);
@@ -278,13 +251,14 @@ static mics_status put_size(config *run, const char *name, const mics_json_value
         return one ? MICS_OK
                    : mics_adopt_put(run, "data_parallel_replicate_degree", text, source,
                                     "auto: parallelism_config");
-    if (is_of(ones, name))
+    if (mics_text_is_among(name, ones))
         return one ? MICS_OK
                    : mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
                                         "must be 1, not %s; only data parallelism is built", text);
-    return is_of(hints, name) ? MICS_OK
-                              : mics_config_refuse(run, source, MICS_ERR_INVALID,
-                                                   "is no key of accelerate's that is known");
+    return mics_text_is_among(name, hints)
+               ? MICS_OK
+               : mics_config_refuse(run, source, MICS_ERR_INVALID,
+                                    "is no key of accelerate's that is known");
 }
 
 static mics_status put_sizes(config *run, const adopted_key *row, const mics_json_value *value)
@@ -300,38 +274,28 @@ static mics_status put_sizes(config *run, const adopted_key *row, const mics_jso
 // ---- torchtitan ----
 
 // Of pipelines, tensors, contexts and experts, whose degrees are 1.
-static const char *const titan_hints[] = {"enable_compiled_autograd",
-                                          "disable_loss_parallel",
-                                          "enable_async_tensor_parallel",
-                                          "enable_sequence_parallel",
-                                          "module_fqns_per_model_part",
-                                          "pipeline_parallel_first_stage_less_layers",
-                                          "pipeline_parallel_last_stage_less_layers",
-                                          "pipeline_parallel_layers_per_stage",
-                                          "pipeline_parallel_schedule",
-                                          "pipeline_parallel_schedule_csv",
-                                          "pipeline_parallel_microbatch_size",
-                                          "pipeline_parallel_microbatches",
-                                          "pipeline_parallel_split_points",
-                                          "pipeline_parallel_expert_parallel_overlap",
-                                          "context_parallel_rotate_method",
-                                          "context_parallel_load_balancer",
-                                          "expert_parallel_comm_backend",
-                                          NULL};
+static const char titan_hints[] =
+    "enable_compiled_autograd|disable_loss_parallel|enable_async_tensor_parallel|"
+    "enable_sequence_parallel|module_fqns_per_model_part|"
+    "pipeline_parallel_first_stage_less_layers|pipeline_parallel_last_stage_less_layers|"
+    "pipeline_parallel_layers_per_stage|pipeline_parallel_schedule|"
+    "pipeline_parallel_schedule_csv|pipeline_parallel_microbatch_size|"
+    "pipeline_parallel_microbatches|pipeline_parallel_split_points|"
+    "pipeline_parallel_expert_parallel_overlap|context_parallel_rotate_method|"
+    "context_parallel_load_balancer|expert_parallel_comm_backend";
 
 static mics_status put_degree(config *run, const char *name, const mics_json_value *value)
 {
-    static const char *const degrees[] = {"data_parallel_shard_degree",
-                                          "data_parallel_replicate_degree", NULL};
-    static const char *const ones[] = {"tensor_parallel_degree",        "pipeline_parallel_degree",
-                                       "context_parallel_degree",       "expert_parallel_degree",
-                                       "expert_tensor_parallel_degree", NULL};
+    static const char degrees[] = "data_parallel_shard_degree|data_parallel_replicate_degree";
+    static const char ones[] =
+        "tensor_parallel_degree|pipeline_parallel_degree|context_parallel_degree|"
+        "expert_parallel_degree|expert_tensor_parallel_degree";
     char source[CONFIG_PATH_BYTES], text[TEXT_BYTES];
     mics_text_format(source, sizeof source, "parallelism.%s", name);
     mics_config_value_text(value, text, sizeof text);
-    if (is_of(degrees, name))
+    if (mics_text_is_among(name, degrees))
         return mics_adopt_put(run, name, text, source, "auto: parallelism");
-    if (is_of(ones, name))
+    if (mics_text_is_among(name, ones))
         return mics_json_real(value) == 1.0
                    ? MICS_OK
                    : mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
@@ -342,9 +306,10 @@ static mics_status put_degree(config *run, const char *name, const mics_json_val
                    : mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
                                         "must be \"default\" or \"always\"; \"never\" is "
                                         "\"sharding\": {\"params\": 1, \"grads\": P} here");
-    return is_of(titan_hints, name) ? MICS_OK
-                                    : mics_config_refuse(run, source, MICS_ERR_INVALID,
-                                                         "is no key of torchtitan's that is known");
+    return mics_text_is_among(name, titan_hints)
+               ? MICS_OK
+               : mics_config_refuse(run, source, MICS_ERR_INVALID,
+                                    "is no key of torchtitan's that is known");
 }
 
 static mics_status put_parallelism(config *run, const adopted_key *row,

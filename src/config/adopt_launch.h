@@ -1,12 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Keys of a launcher.
-#ifndef MICS_CONFIG_ADOPT_LAUNCH_H
-#define MICS_CONFIG_ADOPT_LAUNCH_H
+#pragma once
 
 #include "config/adopt.h"
 
 /* FSDP's options, accelerate's file, torchtitan's degrees. */
 extern const adopted_keys mics_adopt_launch;
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which program a file of Trainer arguments is for, and what that program takes for what the file
 // leaves out.
-#ifndef MICS_CONFIG_ADOPT_PROGRAM_H
-#define MICS_CONFIG_ADOPT_PROGRAM_H
+#pragma once
 
 #include "config/adopt.h"
 
@@ -15,5 +14,3 @@ mics_status mics_adopt_reform(config *run);
 /* The program's defaults, before the Trainer's (mics_adopt_trainer_defaults), and run->program_text
  * for the log. Nothing where it is no file of Trainer arguments. */
 mics_status mics_adopt_program_defaults(config *run, bool trainer);
-
-#endif

@@ -1,12 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Keys of a script.
-#ifndef MICS_CONFIG_ADOPT_SCRIPT_H
-#define MICS_CONFIG_ADOPT_SCRIPT_H
+#pragma once
 
 #include "config/adopt.h"
 
 /* Model and data, as training scripts name them. */
 extern const adopted_keys mics_adopt_script;
-
-#endif

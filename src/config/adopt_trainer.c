@@ -99,28 +99,19 @@ static mics_status put_cpu(config *run, const adopted_key *row, const mics_json_
 static const struct {
     const char *theirs, *ours, *state_dtype; // NULL: nothing is said
 } optimizers[] = {
-    {"adamw_torch", "\"AdamW\"", NULL},
-    {"adamw_torch_fused", "\"AdamW\"", NULL},
-    {"adamw_hf", "\"AdamW\"", NULL},
-    {"adamw_apex_fused", "\"AdamW\"", NULL},
-    {"adamw_torch_xla", "\"AdamW\"", NULL},
+    {"adamw_torch|adamw_torch_fused|adamw_hf|adamw_apex_fused|adamw_torch_xla|paged_adamw_32bit|"
+     "paged_adamw",
+     "\"AdamW\"", NULL},
+    {"adamw_8bit|adamw_bnb_8bit|paged_adamw_8bit", "\"AdamW\"", "\"8bit\""},
     {"sgd", "\"SGD\"", NULL},
-    {"lion_32bit", "\"Lion\"", NULL},
-    {"lion", "\"Lion\"", NULL},
-    {"paged_lion_32bit", "\"Lion\"", NULL},
-    {"paged_adamw_32bit", "\"AdamW\"", NULL},
-    {"paged_adamw", "\"AdamW\"", NULL},
-    {"adamw_8bit", "\"AdamW\"", "\"8bit\""},
-    {"adamw_bnb_8bit", "\"AdamW\"", "\"8bit\""},
-    {"paged_adamw_8bit", "\"AdamW\"", "\"8bit\""},
-    {"lion_8bit", "\"Lion\"", "\"8bit\""},
-    {"paged_lion_8bit", "\"Lion\"", "\"8bit\""},
+    {"lion_32bit|lion|paged_lion_32bit", "\"Lion\"", NULL},
+    {"lion_8bit|paged_lion_8bit", "\"Lion\"", "\"8bit\""},
 };
 
 static mics_status put_optimizer(config *run, const adopted_key *row, const mics_json_value *value)
 {
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
-        if (!is_text(value, optimizers[i].theirs))
+        if (!mics_text_is_among(mics_json_string(value), optimizers[i].theirs))
             continue;
         if (mics_adopt_at(run, "optimizer.type") != NULL) // DeepSpeed's goes before
             return MICS_OK;

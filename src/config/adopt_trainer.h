@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Keys of a Hugging Face Trainer.
-#ifndef MICS_CONFIG_ADOPT_TRAINER_H
-#define MICS_CONFIG_ADOPT_TRAINER_H
+#pragma once
 
 #include "config/adopt.h"
 
@@ -22,5 +21,3 @@ mics_status mics_adopt_trainer_defaults(config *run, bool only_auto);
 
 /* Puts steps between two of a kind, also where they are a share of all. */
 mics_status mics_adopt_interval(config *run, const adopted_key *row, const mics_json_value *value);
-
-#endif

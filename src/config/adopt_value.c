@@ -3,7 +3,6 @@
 // Single values of the files of others, put where the keys here are.
 #include "config/adopt.h"
 #include "config/value.h"
-#include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -7,7 +7,6 @@
 #include "config/value.h"
 #include "mics/log.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static bool is_null(const mics_json_value *value)

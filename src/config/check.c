@@ -25,12 +25,8 @@ static bool is_child(const char *path, const char *parent)
 // A known path by its number: honoured keys first, then foreign ones; NULL past the end.
 static const char *known_path(int32_t index)
 {
-    int32_t foreign_count = 0;
-    const foreign_key *foreign = mics_config_foreign(&foreign_count);
-    if (index < mics_config_key_count())
-        return mics_config_key(index)->path;
-    index -= mics_config_key_count();
-    return index < foreign_count ? foreign[index].path : NULL;
+    const int32_t own = mics_config_key_count();
+    return index < own ? mics_config_key(index)->path : mics_config_foreign(index - own).path;
 }
 
 // The known key that an unknown one was most likely meant to be, or NULL: one of the same section,
@@ -142,24 +138,23 @@ static mics_status check_key(config *run, int32_t index, const mics_json_value *
 
 static mics_status check_foreign(config *run, int32_t index, const mics_json_value *value)
 {
-    int32_t count = 0;
-    const foreign_key *row = &mics_config_foreign(&count)[index];
+    const foreign_key row = mics_config_foreign(index);
     const bool is_auto = is_auto_text(value);
     char text[LIST_BYTES / 4];
     run->foreign_states[index] =
-        state_of(was_set(run, row->path, run->foreign_states[index]), is_auto);
-    if (row->only == NULL || is_auto)
+        state_of(was_set(run, row.path, run->foreign_states[index]), is_auto);
+    if (row.only == NULL || is_auto)
         return MICS_OK;
-    const bool one = strcmp(row->only, FOREIGN_ONE) == 0;
-    if (one || strcmp(row->only, FOREIGN_OFF) == 0)
+    const bool one = strcmp(row.only, FOREIGN_ONE) == 0;
+    if (one || strcmp(row.only, FOREIGN_OFF) == 0)
         return (one ? mics_config_value_one(value) : mics_config_value_off(value))
                    ? MICS_OK
-                   : mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
-                                        "cannot be honoured: %s", row->why);
-    if (strcmp(mics_config_value_text(value, text, sizeof text), row->only) == 0)
+                   : mics_config_refuse(run, row.path, MICS_ERR_UNSUPPORTED,
+                                        "cannot be honoured: %s", row.why);
+    if (strcmp(mics_config_value_text(value, text, sizeof text), row.only) == 0)
         return MICS_OK;
-    return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED, "must be %s, not %s; %s",
-                              row->only, text, row->why);
+    return mics_config_refuse(run, row.path, MICS_ERR_UNSUPPORTED, "must be %s, not %s; %s",
+                              row.only, text, row.why);
 }
 
 static mics_status check_section(config *run, const char *parent, const mics_json_value *object);
@@ -242,8 +237,6 @@ static const mics_json *said_or_kept(const config *run, const char *path)
 static bool is_consistent(const config *run)
 {
     _Static_assert(offsetof(config, run) == 0, "a mics_run that was handed out is its config");
-    int32_t foreign = 0;
-    (void)mics_config_foreign(&foreign);
     for (int32_t i = 0; i < CONFIG_MAX_KEYS; i++) {
         const bool known = i < mics_config_key_count();
         if (run->states[i] > (known ? KEY_FROM_CHECKPOINT : KEY_ABSENT) ||
@@ -251,10 +244,11 @@ static bool is_consistent(const config *run)
             return false;
     }
     for (int32_t i = 0; i < CONFIG_MAX_FOREIGN; i++) {
-        if (run->foreign_states[i] > (i < foreign ? KEY_FROM_SET_AUTO : KEY_ABSENT))
+        const bool known = mics_config_foreign(i).path != NULL;
+        if (run->foreign_states[i] > (known ? KEY_FROM_SET_AUTO : KEY_ABSENT))
             return false;
     }
-    return true;
+    return mics_config_foreign(CONFIG_MAX_FOREIGN).path == NULL;
 }
 
 mics_status mics_config_check(config *run)

@@ -4,8 +4,7 @@
 // "sharding". One table (src/config/keys.c) knows every key: its type, default, range and what it
 // does. Unknown keys are errors that name the nearest known one; a key that is known but cannot be
 // honoured is an error that says what would work.
-#ifndef MICS_CONFIG_H
-#define MICS_CONFIG_H
+#pragma once
 
 #include "base/json.h"
 #include "mics/core/dtype.h"
@@ -17,10 +16,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum mics_lr_kind {
     MICS_LR_CONSTANT,
@@ -424,8 +419,3 @@ mics_run_row mics_run_row_at(const mics_run *run, int32_t index);
  * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, logged: the model is an encoder.
  */
 mics_status mics_run_mask_documents(const mics_run *run, mics_model *model);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

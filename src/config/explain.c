@@ -174,24 +174,22 @@ static const char *foreign_origin(key_state state)
 
 static mics_run_row foreign_row(const config *run, int32_t index)
 {
-    int32_t count = 0;
-    const foreign_key *row = &mics_config_foreign(&count)[index];
-    mics_run_row shown = {.key = row->path,
+    const foreign_key row = mics_config_foreign(index);
+    mics_run_row shown = {.key = row.path,
                           .origin = foreign_origin((key_state)run->foreign_states[index]),
-                          .help = row->why,
-                          .hint = row->only == NULL};
-    unstored_text(run, row->path, shown.value, sizeof shown.value);
+                          .help = row.why,
+                          .hint = row.only == NULL};
+    unstored_text(run, row.path, shown.value, sizeof shown.value);
     return shown;
 }
 
 int32_t mics_run_row_count(const mics_run *public_run)
 {
     const config *run = (const config *)public_run; // invariant 1 of keys.h
-    int32_t foreign = 0, rows = 0;
-    mics_config_foreign(&foreign);
+    int32_t rows = 0;
     for (int32_t i = 0; i < mics_config_key_count(); i++)
         rows += has_row(run, i) ? 1 : 0;
-    for (int32_t i = 0; i < foreign; i++)
+    for (int32_t i = 0; i < CONFIG_MAX_FOREIGN; i++)
         rows += run->foreign_states[i] != KEY_ABSENT ? 1 : 0;
     return rows;
 }
@@ -199,13 +197,11 @@ int32_t mics_run_row_count(const mics_run *public_run)
 mics_run_row mics_run_row_at(const mics_run *public_run, int32_t index)
 {
     const config *run = (const config *)public_run; // invariant 1 of keys.h
-    int32_t foreign = 0;
-    mics_config_foreign(&foreign);
     for (int32_t i = 0; i < mics_config_key_count(); i++) {
         if (has_row(run, i) && index-- == 0)
             return own_row(run, i);
     }
-    for (int32_t i = 0; i < foreign; i++) {
+    for (int32_t i = 0; i < CONFIG_MAX_FOREIGN; i++) {
         if (run->foreign_states[i] != KEY_ABSENT && index-- == 0)
             return foreign_row(run, i);
     }

@@ -3,7 +3,6 @@
 // What a resumed run keeps of the one that its checkpoint is of: resolved values of keys that
 // decide what is computed, where the run file leaves them open.
 #include "config/keys.h"
-#include "config/value.h"
 #include <stdio.h>
 #include <string.h>
 

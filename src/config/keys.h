@@ -7,9 +7,8 @@
 // Invariants of a config, checked by is_consistent in check.c:
 //   1. `run` is its first member, so a mics_run that was handed out is its config.
 //   2. states[i] and origins[i] belong to mics_config_key(i), foreign_states[i] to
-//      mics_config_foreign()[i].
-#ifndef MICS_CONFIG_KEYS_H
-#define MICS_CONFIG_KEYS_H
+//      mics_config_foreign(i).
+#pragma once
 
 #include "config/config.h"
 
@@ -191,8 +190,9 @@ const key *mics_config_key(int32_t index);
 /* Index of a key by its path, or -1. */
 int32_t mics_config_find(const char *path);
 
-/* The same of the foreign keys. */
-const foreign_key *mics_config_foreign(int32_t *count_out);
+/* The foreign keys: the one of an index from 0 on, its path NULL past the last; and the index of a
+ * path, or -1. */
+foreign_key mics_config_foreign(int32_t index);
 int32_t mics_config_find_foreign(const char *path);
 
 /* Last name of a dotted path. */
@@ -278,5 +278,3 @@ mics_status mics_config_fill_optimizer(config *run);
 // trainer_lr.c: the schedulers that DeepSpeed's first three and WSD are not.
 mics_status mics_config_fill_one_cycle(config *run);
 mics_status mics_config_fill_trainer_lr(config *run);
-
-#endif

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening and closing a run file.
 #include "base/file.h"
+#include "base/free.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "base/yaml.h"
@@ -157,10 +158,8 @@ static void reset(config *run)
     mics_free(run->memory, run->config_path);
     mics_free(run->memory, run->tokenizer_path);
     run->config_path = run->tokenizer_path = NULL;
-    mics_free(run->memory, run->out);
-    mics_free(run->memory, run->train.texts);
-    mics_free(run->memory, run->train.weights);
-    mics_free(run->memory, run->validation.texts);
+    MICS_FREE_ALL(run->memory, run->out, run->train.texts, run->train.weights,
+                  run->validation.texts);
     run->out = NULL;
     run->train = run->validation = (text_list){0};
     memcpy(run->origins, run->adopted, sizeof run->origins);

@@ -1,11 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Lists of files, and of files with weights.
-#include "base/text.h"
 #include "config/keys.h"
 #include "config/value.h"
-#include <math.h>
-#include <string.h>
 
 enum { MAX_WEIGHTED = 1024, VALUE_BYTES = 160 };
 

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Single values of a run file: reading numbers and sizes, and writing values as JSON.
-#ifndef MICS_CONFIG_VALUE_H
-#define MICS_CONFIG_VALUE_H
+#pragma once
 
 #include "base/json.h"
 
@@ -37,5 +36,3 @@ char *mics_config_strings_text(const char *const *strings, int32_t count, char *
 /* Paths with weights; weights NULL: strings. */
 char *mics_config_sources_text(const char *const *paths, const double *weights, int32_t count,
                                char *text, size_t capacity);
-
-#endif

@@ -7,7 +7,6 @@
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 const char mics_plugin_build[] = MICS_PLUGIN_BUILD;
 

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the plugin's device files share. Part of the plugin, not of libmics.
-#ifndef MICS_DEVICE_CUDA_INTERNAL_H
-#define MICS_DEVICE_CUDA_INTERNAL_H
+#pragma once
 
 #include "mics/core/device.h"
 #include "mics/status.h"
@@ -28,5 +27,3 @@ void mics_cuda_forget(int32_t index);
 
 /* Whether a GPU may be opened, as far as is known without opening it; else why not, in one line. */
 bool mics_cuda_is_usable(int32_t index, char *why_not, size_t bytes);
-
-#endif

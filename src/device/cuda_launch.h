@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What launches of kernels need of the device, and tell it. Part of the plugin; see
 // src/ops/common/launch.cuh.
-#ifndef MICS_DEVICE_CUDA_LAUNCH_H
-#define MICS_DEVICE_CUDA_LAUNCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,4 @@ int mics_cuda_load_kernels(void);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

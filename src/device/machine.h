@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics_machine_read with the file system's root and the affinity given, for tests.
-#ifndef MICS_DEVICE_MACHINE_H
-#define MICS_DEVICE_MACHINE_H
+#pragma once
 
 #include "mics/core/device.h"
 
@@ -11,5 +10,3 @@
  * Returns: as mics_machine_read.
  */
 mics_status mics_machine_read_at(const char *root, int32_t cores, mics_machine *machine_out);
-
-#endif

@@ -3,8 +3,7 @@
 // What the plugin for GPUs exports, and libmics calls, of devices. Each side is compiled with these
 // declarations; plugin.c takes the addresses by name. Other modules have their own
 // (mics_plugin_symbol).
-#ifndef MICS_DEVICE_PLUGIN_H
-#define MICS_DEVICE_PLUGIN_H
+#pragma once
 
 #include "mics/core/device.h"
 
@@ -18,5 +17,3 @@ void mics_plugin_find(mics_cuda_findings *findings);
 mics_status mics_plugin_device_info(int32_t index, mics_device_info *info_out);
 mics_cuda_link_kind mics_plugin_link(int32_t a, int32_t b);
 mics_status mics_plugin_device_open(int32_t index, int32_t events, mics_device **device_out);
-
-#endif

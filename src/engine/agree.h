@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Ends of the world.
-#ifndef MICS_ENGINE_AGREE_H
-#define MICS_ENGINE_AGREE_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -10,5 +9,3 @@
  * fails, since the other stream of this rank may be busy or have ended well. A failure that every
  * rank has found for itself needs no such thing. */
 mics_status end_world_unless_ok(mics_engine *engine, mics_status status);
-
-#endif

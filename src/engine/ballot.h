@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a rank tells all others with a step's agreement.
-#ifndef MICS_ENGINE_BALLOT_H
-#define MICS_ENGINE_BALLOT_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -10,5 +9,3 @@ enum { TOLD_HOLD = 1 << 30 }; // the bit of mics_agreement.told that mics_engine
 
 /* What this rank tells the others in the step's agreement. */
 uint32_t cast_ballot(mics_engine *engine);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of a list.
-#ifndef MICS_ENGINE_COLLECTIVES_H
-#define MICS_ENGINE_COLLECTIVES_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -13,5 +12,3 @@ mics_status run_comm_step(mics_engine *engine, const mics_step *step);
  * order: connections are there then, and kernels loaded, before a step waits for them. Arenas hold
  * zeros before and after.   Collective: over the world. */
 mics_status collectives_warm_up(mics_engine *engine);
-
-#endif

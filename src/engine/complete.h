@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Runs of a list, or of what a step left for the next one.
-#ifndef MICS_ENGINE_COMPLETE_H
-#define MICS_ENGINE_COMPLETE_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -14,5 +13,3 @@ void begin_streams(mics_engine *engine, mics_phase phase);
  *
  * Returns: MICS_OK; the first failure on any stream. */
 mics_status run_streams(mics_engine *engine);
-
-#endif

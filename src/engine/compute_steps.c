@@ -13,9 +13,6 @@
 #include "engine/status.h"
 #include "engine/update.h"
 #include "engine/verdict.h"
-#include "mics/log.h"
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static int64_t batch_tokens(const mics_engine *engine)

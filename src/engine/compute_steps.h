@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Computation of a list.
-#ifndef MICS_ENGINE_COMPUTE_STEPS_H
-#define MICS_ENGINE_COMPUTE_STEPS_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -10,5 +9,3 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step);
 
 /* Runs each GEMM of a step once (mics_engine_autotune). */
 void autotune_gemms(mics_engine *engine);
-
-#endif

@@ -6,6 +6,7 @@
 // An op that divides its work is a stage; so is a run of other ops, whose rows the threads divide:
 // a row passes through the whole run in one thread. Each stage waits until the shares of the one
 // before are complete; a thread that comes late finds nothing to do and goes on.
+#include "base/free.h"
 #include "base/shares.h"
 #include "base/size.h"
 #include "mics/core/engine.h"
@@ -220,14 +221,9 @@ void mics_decoder_close(mics_decoder *decoder)
         return;
     mics_memory *memory = decoder->memory;
     mics_team_close(decoder->team);
-    mics_free(memory, decoder->cache);
-    mics_free(memory, decoder->tensors[0]);
-    mics_free(memory, decoder->tensors[1]);
-    mics_free(memory, decoder->workspaces);
-    mics_free(memory, decoder->logits);
-    mics_free(memory, decoder->shares);
-    mics_free(memory, decoder->tensor_at);
-    mics_free(memory, decoder);
+    MICS_FREE_ALL(memory, decoder->cache, decoder->tensors[0], decoder->tensors[1],
+                  decoder->workspaces, decoder->logits, decoder->shares, decoder->tensor_at,
+                  decoder);
 }
 
 // ---- a step ----

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Event 2 i is where step i of the training list began on its stream, 2 i + 1 where it ended. Those
 // of the evaluation's list come behind; the last ones tell, by stream, where a list ended.
-#ifndef MICS_ENGINE_EVENTS_H
-#define MICS_ENGINE_EVENTS_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -30,5 +29,3 @@ void device_read_exposed(mics_engine *engine);
 
 /* Times of all steps of the newest training list; waits for the last of them. */
 void device_read_times(const mics_engine *engine);
-
-#endif

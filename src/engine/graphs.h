@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Steps as graphs of the device.
-#ifndef MICS_ENGINE_GRAPHS_H
-#define MICS_ENGINE_GRAPHS_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -12,5 +11,3 @@ void graphs_close(mics_engine *engine);
 
 /* Enqueues `calls`, or a graph of them. Needs: a device with graphs (engine->graphs). */
 void graphs_run(mics_engine *engine, const mics_step *step, step_calls *calls);
-
-#endif

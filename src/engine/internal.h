@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the files of this module share; nobody else includes it.
-#ifndef MICS_ENGINE_INTERNAL_H
-#define MICS_ENGINE_INTERNAL_H
+#pragma once
 
 #include "mics/core/engine.h"
 #include "ops/kernels.h"
@@ -170,5 +169,3 @@ struct mics_engine {
     mics_step_limits limits;
     struct replicas *replicas; // NULL: for evaluation only
 };
-
-#endif

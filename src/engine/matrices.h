@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Momentum of a round that is made orthogonal.
-#ifndef MICS_ENGINE_MATRICES_H
-#define MICS_ENGINE_MATRICES_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -19,5 +18,3 @@ void copy_to_owners(const mics_engine *engine, int32_t unit);
 
 /* Makes the matrices orthogonal that this rank owns in a unit's round. */
 void orthogonalise(const mics_engine *engine, int32_t unit);
-
-#endif

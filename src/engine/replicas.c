@@ -9,6 +9,7 @@
 // are cut by the mesh's P, and of those that are whole on every rank, which have other replicas.
 // Only if one of them differs, the units' hashes go round.
 #include "engine/replicas.h"
+#include "base/free.h"
 #include "engine/events.h"
 #include "engine/state.h"
 #include "engine/status.h"
@@ -161,11 +162,7 @@ void replicas_close(mics_engine *engine)
         engine->device->ops->free_host(engine->device->ctx, self->hash);
     else
         mics_free(memory, self->hash);
-    mics_free(memory, self->units);
-    mics_free(memory, self->ranks);
-    mics_free(memory, self->image);
-    mics_free(memory, self->all);
-    mics_free(memory, self);
+    MICS_FREE_ALL(memory, self->units, self->ranks, self->image, self->all, self);
     engine->replicas = NULL;
 }
 

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // One op's calls.
-#ifndef MICS_ENGINE_RUN_OP_H
-#define MICS_ENGINE_RUN_OP_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -14,5 +13,3 @@ void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op,
                        const mics_op_pair *pair);
 void run_fused_backward(mics_engine *engine, const mics_step *step, int32_t at_call,
                         const mics_op_pair *pair);
-
-#endif

@@ -3,6 +3,7 @@
 // What an engine holds: arenas as the ledger says, where units and slots lie in them, and the
 // groups of this rank.
 #include "engine/state.h"
+#include "base/free.h"
 #include "engine/graphs.h"
 
 static mics_status open_offsets(mics_engine *engine, int32_t count, int64_t **offsets_out)
@@ -286,11 +287,8 @@ void state_close(mics_engine *engine)
         mics_free(memory, maps[i]);
     for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++)
         mics_free(memory, engine->groups[i / MICS_SCOPES][i % MICS_SCOPES].block_of);
-    mics_free(memory, engine->agreements);
-    mics_free(memory, engine->times);
-    mics_free(memory, engine->micro_step_read);
-    mics_free(memory, engine->counts);
-    mics_free(memory, engine->host_copy);
+    MICS_FREE_ALL(memory, engine->agreements, engine->times, engine->micro_step_read,
+                  engine->counts, engine->host_copy);
 }
 
 // ---- where things are ----

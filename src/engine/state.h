@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Arenas, and what lies where in them.
-#ifndef MICS_ENGINE_STATE_H
-#define MICS_ENGINE_STATE_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -80,5 +79,3 @@ int64_t state_part_elems(const mics_engine *engine);
  * Needs:   begin a multiple of MICS_STATE_BLOCK. */
 mics_state_part state_part(const mics_engine *engine, int32_t unit, int32_t state, int64_t begin,
                            int64_t elems);
-
-#endif

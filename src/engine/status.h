@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a rank's heartbeat tells of it.
-#ifndef MICS_ENGINE_STATUS_H
-#define MICS_ENGINE_STATUS_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -34,5 +33,3 @@ static inline bool step_runs(const mics_engine *engine, const mics_step *step)
 /* What both ends of an exchange must agree on, and what errors call it. */
 enum { STEP_NAME_BYTES = 224 };
 void name_step(const mics_engine *engine, const mics_step *step, char *text, size_t capacity);
-
-#endif

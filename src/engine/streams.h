@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Communication threads, and how a list's steps wait for each other.
-#ifndef MICS_ENGINE_STREAMS_H
-#define MICS_ENGINE_STREAMS_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -21,5 +20,3 @@ typedef mics_status step_job(mics_engine *engine, const mics_step *step);
 /* Runs the steps of a thread's streams of engine->list; those of other threads that they must wait
  * for, it waits for. A failure makes every wait of this list fail; the first one stays. */
 mics_status stream_run(mics_engine *engine, mics_stream thread, step_job *run);
-
-#endif

@@ -3,8 +3,7 @@
 // Threads that do one piece of work together, stage by stage. A wait spins for some microseconds and
 // then sleeps, so that a stage costs little on idle cores, and waiting threads leave busy cores to
 // others. OpenMP's settings have no say.
-#ifndef MICS_ENGINE_TEAM_H
-#define MICS_ENGINE_TEAM_H
+#pragma once
 
 #include "base/shares.h"
 #include "mics/memory.h"
@@ -36,5 +35,3 @@ void mics_team_run(mics_team *team, mics_team_work work, void *ctx);
 /* Waits until shares are complete. Needs a call within mics_team_run's work by all threads, after
  * each took shares of these until none was left. */
 void mics_team_await(mics_team *team, const mics_shares *shares);
-
-#endif

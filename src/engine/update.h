@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The optimizer's steps, which do nothing where the newest step left the parameters alone.
-#ifndef MICS_ENGINE_UPDATE_H
-#define MICS_ENGINE_UPDATE_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -13,5 +12,3 @@ void add_squares(const mics_engine *engine, int32_t unit, int32_t degree, double
 void run_momentum(mics_engine *engine, int32_t unit);
 
 void run_update(mics_engine *engine, int32_t unit);
-
-#endif

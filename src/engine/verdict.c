@@ -3,7 +3,6 @@
 // What becomes of a step, from the sums that the ranks agreed on.
 #include "engine/verdict.h"
 #include "engine/ballot.h"
-#include "engine/replicas.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdio.h>

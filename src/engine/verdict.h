@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of a step.
-#ifndef MICS_ENGINE_VERDICT_H
-#define MICS_ENGINE_VERDICT_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -19,5 +18,3 @@ mics_status settle_evaluation(mics_engine *engine);
 
 /* Logs what the newest training step's verdict means, on rank 0.    Returns: MICS_ERR_NUMERIC. */
 mics_status fail_verdict(const mics_engine *engine);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What most replicas of a part hold; internal to the engine.
-#ifndef MICS_ENGINE_VOTE_H
-#define MICS_ENGINE_VOTE_H
+#pragma once
 
 #include "mics/core/engine.h"
 
@@ -23,5 +22,3 @@ vote take_vote(const mics_engine *engine, hash_at at, int32_t unit, mics_replica
 /* Adds a vote to a divergence: its first difference is described, all are counted. */
 void note_vote(const mics_engine *engine, hash_at at, int32_t unit, mics_replica_state state,
                const vote *of, mics_divergence *divergence);
-
-#endif

@@ -13,7 +13,6 @@
 #include "engine/status.h"
 #include "mics/log.h"
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What is said when a rank waits too long.
-#ifndef MICS_ENGINE_WATCH_H
-#define MICS_ENGINE_WATCH_H
+#pragma once
 
 #include "engine/internal.h"
 
@@ -13,5 +12,3 @@ void watch_explain_device(mics_engine *engine, mics_stream stream, int32_t index
 /* The engine's time-out handler: says which collective is late, who has not entered it, and what
  * those ranks were last seen doing. `ctx` is the engine. */
 void watch_explain(void *ctx, const mics_timeout *late);
-
-#endif

@@ -3,7 +3,6 @@
 // The cluster file of mics bench: read, merged with what was measured, written whole.
 #include "base/file.h"
 #include "base/json.h"
-#include "config/config.h"
 #include "measure/internal.h"
 #include "mics/log.h"
 #include "plan/cost/cluster.h"

@@ -3,12 +3,10 @@
 // mics bench on GPUs: each rank opens its GPU and lets collectives take its buffers, as a run does.
 // Whether it is GPUs that are measured is settled before, alike on all ranks: run.device, or --device.
 #include "base/clock.h"
-#include "base/size.h"
 #include "measure/internal.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum {
     MAX_GROUPS = 5,

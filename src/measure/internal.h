@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the files of mics bench share.
-#ifndef MICS_MEASURE_INTERNAL_H
-#define MICS_MEASURE_INTERNAL_H
+#pragma once
 
 #include "measure/measure.h"
 #include "mics/core/schedule.h"
@@ -319,5 +318,3 @@ void measure_file_take_compute(const measure_place *place, const measure_compute
 void measure_file_note(mics_cluster *cluster, const char *section, const char *words);
 
 mics_status measure_file_write(mics_memory *memory, const char *path, const mics_cluster *cluster);
-
-#endif

@@ -6,8 +6,7 @@
 //
 // mics bench: every rank times links, and the ops of a model; rank 0 has the results, and its
 // process merges them into a cluster file, which `mics plan` reads.
-#ifndef MICS_MEASURE_MEASURE_H
-#define MICS_MEASURE_MEASURE_H
+#pragma once
 
 #include "config/config.h"
 #include "mics/core/device.h"
@@ -164,5 +163,3 @@ mics_device_info measure_gpu_info(int32_t gpu);
 
 /* How GPU `from` reaches `to`. */
 mics_cuda_link_kind measure_gpu_link(int32_t from, int32_t to);
-
-#endif

@@ -10,9 +10,7 @@
 // Shapes: N tokens of a micro-step; I inputs, O outputs of a linear op; V vocabulary, C hidden
 // size, R rows of logits.
 #include "base/clock.h"
-#include "base/size.h"
 #include "measure/internal.h"
-#include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #include "base/hash.h"
 #include "measure/internal.h"
 #include "mics/core/device.h"
-#include "mics/log.h"
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>

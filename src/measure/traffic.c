@@ -6,7 +6,6 @@
 // and then, which where ranks share cores would count as load.
 #include "base/clock.h"
 #include "measure/internal.h"
-#include "mics/log.h"
 #include <time.h>
 
 enum { MAX_SAMPLES = 15, MIN_SAMPLES = 3, MAX_REPEATS = 1000 };

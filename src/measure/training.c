@@ -14,7 +14,6 @@
 #include "run/ranks/precision.h"
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 static const double TIMEOUT_S = 60; // nobody is waited for
 

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // One builder a family; from_config.c chooses by model_type. Private to this module.
-#ifndef MICS_MODEL_BUILDERS_H
-#define MICS_MODEL_BUILDERS_H
+#pragma once
 
 #include "base/json.h"
 #include "mics/model.h"
@@ -109,5 +108,3 @@ int32_t model_linear(mics_model *model, const char *layer, const char *name, int
                              mics_model **model_out);
 MODEL_FAMILIES(MODEL_DECLARE_)
 #undef MODEL_DECLARE_
-
-#endif

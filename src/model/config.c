@@ -100,18 +100,6 @@ bool config_bool(config_reader *reader, const char *key, bool fallback)
     return mics_json_bool(value);
 }
 
-static bool among(const char *text, const char *texts)
-{
-    size_t length = strlen(text);
-    while (*texts != '\0') {
-        size_t option = strcspn(texts, "|");
-        if (option == length && strncmp(text, texts, length) == 0)
-            return true;
-        texts += option + (texts[option] == '|');
-    }
-    return false;
-}
-
 // "a|b" as `"a" or "b"`.
 static const char *options_text(const char *texts, char *list, size_t capacity)
 {
@@ -133,7 +121,7 @@ void config_require(config_reader *reader, const char *key, const char *texts)
     const mics_json_value *value = lookup(reader, key);
     if (value == NULL)
         return;
-    if (mics_json_type_of(value) != MICS_JSON_STRING || !among(mics_json_string(value), texts))
+    if (!mics_text_is_among(mics_json_string(value), texts))
         reader->status = mics_json_fail(reader->json, key, MICS_ERR_UNSUPPORTED,
                                         "only %s can be honoured, not %s",
                                         options_text(texts, list, sizeof list), found(value, text));

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What Llama and its relatives have in common: RMSNorm, grouped heads with rotary embeddings, and
 // SwiGLU, under the same names.
-#ifndef MICS_MODEL_DECODER_H
-#define MICS_MODEL_DECODER_H
+#pragma once
 
 #include "model/builders.h"
 #include "model/mixture.h"
@@ -33,5 +32,3 @@ typedef struct decoder_family {
 /* Reads a configuration and builds the model, as the builders of builders.h do. */
 mics_status decoder_build(mics_memory *memory, config_reader *reader, const decoder_family *family,
                           bool ignore_dropout, mics_model **model_out);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Models of Hugging Face's config.json.
-#ifndef MICS_MODEL_FROM_CONFIG_H
-#define MICS_MODEL_FROM_CONFIG_H
+#pragma once
 
 #include "base/json.h"
 #include "mics/model.h"
@@ -60,5 +59,3 @@ bool mics_model_family(const char *model_type, mics_family *family_out);
  * Returns: MICS_OK; MICS_ERR_INVALID, naming file, line and key.
  */
 mics_status mics_model_check_ends(const mics_json *config);
-
-#endif

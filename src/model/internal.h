@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the files that make a model share. Private to this module.
-#ifndef MICS_MODEL_INTERNAL_H
-#define MICS_MODEL_INTERNAL_H
+#pragma once
 
 #include "mics/model.h"
 
@@ -39,5 +38,3 @@ bool model_has_whole_tensors(const mics_param *param);
  * Needs: every parameter's parts finished.
  */
 mics_status model_check_tensors(const mics_model *model);
-
-#endif

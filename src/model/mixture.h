@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mixtures of experts, in place of a layer's MLP: Fedus et al., Switch transformers, 2021,
 // arXiv:2101.03961. Each expert is a SwiGLU.
-#ifndef MICS_MODEL_MIXTURE_H
-#define MICS_MODEL_MIXTURE_H
+#pragma once
 
 #include "model/builders.h"
 
@@ -41,5 +40,3 @@ bool mixture_has_layer(const config_reader *reader, const mixture *of, int64_t i
 /* Adds router and experts to the newest unit. Returns: the tensor that they make. */
 int32_t mixture_add(mics_model *model, const mixture *of, const char *layer, int32_t in,
                     int64_t hidden, double init_std);
-
-#endif

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The builder that models are made with, and its checks.
 #include "mics/model.h"
+#include "base/free.h"
 #include "base/size.h"
 #include "mics/log.h"
 #include "model/internal.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PARAM_ALIGNMENT = MICS_ALIGNMENT / 4 }; // fp32 elements
@@ -70,9 +70,8 @@ void mics_model_close(mics_model *model)
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t p = 0; p < model->units[u].param_count; p++)
             mics_free(model->memory, model->units[u].params[p].parts);
-        mics_free(model->memory, model->units[u].params);
-        mics_free(model->memory, model->units[u].tensors);
-        mics_free(model->memory, model->units[u].ops);
+        MICS_FREE_ALL(model->memory, model->units[u].params, model->units[u].tensors,
+                      model->units[u].ops);
     }
     mics_free(model->memory, model->units);
     for (int32_t r = 0; r < model->rotary_count; r++)

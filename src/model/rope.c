@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frequencies of rotary embeddings (Su et al., 2021, arXiv:2104.09864), as configurations describe
 // them. Each step is in fp32 where transformers' is, so that angles are the same.
+#include "base/text.h"
 #include "model/builders.h"
 #include <math.h>
 #include <stdio.h>
@@ -72,23 +73,16 @@ static void find_object(config_reader *reader, rope_config *rope)
 // A key that nobody here knows might change the results.
 static void check_keys(config_reader *reader, const rope_config *rope)
 {
-    static const char *const known[] = {"rope_type",       "type",
-                                        "rope_theta",      "partial_rotary_factor",
-                                        "factor",          "original_max_position_embeddings",
-                                        "low_freq_factor", "high_freq_factor",
-                                        "beta_fast",       "beta_slow",
-                                        "mscale",          "mscale_all_dim",
-                                        "truncate",        "attention_factor"};
-    const size_t count = sizeof known / sizeof known[0];
+    static const char known[] =
+        "rope_type|type|rope_theta|partial_rotary_factor|factor|original_max_position_embeddings|"
+        "low_freq_factor|high_freq_factor|beta_fast|beta_slow|mscale|mscale_all_dim|truncate|"
+        "attention_factor";
     const char *key = NULL;
     if (rope->object == NULL || reader->status != MICS_OK)
         return;
     const mics_json_value *object = mics_json_at(reader->json, rope->object);
     while (mics_json_next(object, &key) != NULL) {
-        size_t i = 0;
-        while (i < count && strcmp(known[i], key) != 0)
-            i++;
-        if (i == count) {
+        if (!mics_text_is_among(key, known)) {
             fail(reader, rope, key, MICS_ERR_UNSUPPORTED,
                  "cannot be honoured: types default, linear, dynamic, yarn and llama3 do not have "
                  "it");

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a plan needs to know of a config.json. Private to this module.
-#ifndef MICS_MODEL_SHAPES_H
-#define MICS_MODEL_SHAPES_H
+#pragma once
 
 #include "model/builders.h"
 #include "model/from_config.h"
@@ -45,7 +44,6 @@ const mics_json_value *shapes_find(const mics_json *config, const char *key);
 /* The family; NULL: not said. */
 const char *shapes_type(const mics_json *config);
 bool shapes_is(const mics_json *config, const char *type);
-bool shapes_is_one_of(const char *name, const char *const *names, size_t count);
 /* Whether the family is known; any other is taken for a decoder as Llama is one. */
 bool shapes_is_known(const mics_json *config);
 /* Whether it is a kind of model that cannot be planned. */
@@ -61,5 +59,3 @@ bool shapes_is_tied(const mics_json *config);
 bool shapes_is_gated(const mics_json *config);
 /* What Hugging Face's class takes for a size that its config.json leaves out; else the fallback. */
 int64_t shapes_default(const mics_json *config, const char *key, int64_t fallback);
-
-#endif

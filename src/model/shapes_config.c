@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sizes that a config.json gives, under the names that families have for them, and what of it
 // cannot be planned.
+#include "base/text.h"
 #include "model/shapes.h"
 #include <string.h>
 
@@ -131,14 +132,12 @@ static mics_status refuse_lightning(const mics_json *config)
 
 static bool is_full(const char *type)
 {
-    static const char *const full[] = {"full_attention", "attention", "global"};
-    return shapes_is_one_of(type, full, sizeof full / sizeof *full);
+    return mics_text_is_among(type, "full_attention|attention|global");
 }
 
 static bool is_windowed(const char *type)
 {
-    static const char *const windowed[] = {"sliding_attention", "chunked_attention", "local"};
-    return shapes_is_one_of(type, windowed, sizeof windowed / sizeof *windowed);
+    return mics_text_is_among(type, "sliding_attention|chunked_attention|local");
 }
 
 static mics_status check_layer_types(const mics_json *config, const char *key, const shapes *s)

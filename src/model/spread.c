@@ -7,7 +7,6 @@
 //
 // Tensors keep their numbers, and those of the rows get the width of rows that travel
 // (ops/experts/def.h); new ones come behind.
-#include "base/size.h"
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "model/internal.h"

@@ -10,8 +10,7 @@
 // mics_exec (the CPU's: that of the table) and begin on 16 bytes on a GPU, on a number on the CPU;
 // `float *` ones are always fp32. Sums are fp32 or better inside. Results depend on nothing but the
 // arguments, whatever the number of threads, save for GEMMs, where the library may choose by it.
-#ifndef MICS_KERNELS_H
-#define MICS_KERNELS_H
+#pragma once
 
 #include "mics/core/device.h"
 #include "mics/core/dtype.h"
@@ -301,5 +300,4 @@ int32_t mics_op_threads(void);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A CPU's update of each number by itself, block by block, each thread some of the blocks.
-#ifndef MICS_OPTIM_BLOCKS_H
-#define MICS_OPTIM_BLOCKS_H
+#pragma once
 
 #include "ops/common/kernels_isa.h"
 
@@ -49,5 +48,3 @@
                        run == count ? update->elems : update->flips[run]);                         \
     }
 // clang-format on
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A sharding where the run says "auto".
-#ifndef MICS_RUN_AUTO_H
-#define MICS_RUN_AUTO_H
+#pragma once
 
 #include "run/sizing.h"
 
@@ -18,5 +17,3 @@
  */
 mics_status run_plan_auto(mics_memory *memory, mics_run *run, const mics_model *model,
                           const run_budget *budget, mics_schedule **schedule_out);
-
-#endif

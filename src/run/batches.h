@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank reads: micro-batch m of rank r begins at sample `first` + (m * ranks + r) * micro-batch,
 // so the order of data is the same whatever the mesh.
-#ifndef MICS_RUN_BATCHES_H
-#define MICS_RUN_BATCHES_H
+#pragma once
 
 #include "context.h"
 
@@ -20,5 +19,3 @@ void run_batches_close(run_batches *self);
 
 /* A source of the global batch that begins at sample `first`; good until the next call. */
 mics_batch_source run_batches_at(run_batches *self, const run_samples *samples, int64_t first);
-
-#endif

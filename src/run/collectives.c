@@ -6,7 +6,6 @@
 #include "job.h"
 #include "mics/log.h"
 #include "run/ranks/gpu.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 

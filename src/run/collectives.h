@@ -4,8 +4,7 @@
 //
 // Gathers alone are chosen: the order of a sum decides its bits, which must not depend on a clock. What
 // was chosen stands in resolved.json, so a run that goes on keeps it.
-#ifndef MICS_RUN_COLLECTIVES_H
-#define MICS_RUN_COLLECTIVES_H
+#pragma once
 
 #include "mics/core/schedule.h"
 #include "mics/status.h"
@@ -56,5 +55,3 @@ mics_status run_collectives_take_rings(struct mics_job *job);
  * Collective: over processes.
  */
 mics_status run_collectives_settle(struct mics_job *job);
-
-#endif

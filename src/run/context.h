@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Where a rank of a run works: what its followers, and what they call, know of it. Borrowed.
-#ifndef MICS_RUN_CONTEXT_H
-#define MICS_RUN_CONTEXT_H
+#pragma once
 
 #include "job.h"
 #include "mics/core/checkpoint.h"
@@ -44,5 +43,3 @@ static inline mics_status run_await_collectives(const run_context *context)
 {
     return mics_comm_set_timeout(context->rank->comm, context->job->run->comm_timeout_s);
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A run's folder: one run at a time writes there, and nothing there that is not a run's.
-#ifndef MICS_RUN_FOLDER_H
-#define MICS_RUN_FOLDER_H
+#pragma once
 
 #include "mics/memory.h"
 #include <stdbool.h>
@@ -44,5 +43,3 @@ void run_folder_forget(mics_memory *memory, const char *path, const run_folder *
 
 /* Gives the locks up. */
 void run_folder_unlock(run_folder *out);
-
-#endif

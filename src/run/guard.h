@@ -9,8 +9,7 @@
 //   1. Do replicas hold the same? If not, that explains every number.
 //   2. Does the step give the same numbers again (run.recheck)? If not, a machine is bad.
 //   3. Else it is the data or the hyperparameters: the run ends, or goes on without the step.
-#ifndef MICS_RUN_GUARD_H
-#define MICS_RUN_GUARD_H
+#pragma once
 
 #include "mics/core/checkpoint.h"
 #include "mics/core/engine.h"
@@ -74,5 +73,3 @@ double run_guard_spike_loss(const run_rules *rules, const mics_checkpoint_losses
 
 /* Adds a loss, in place of the oldest where there are enough. */
 void run_guard_add_loss(mics_checkpoint_losses *recent, double loss);
-
-#endif

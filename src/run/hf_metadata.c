@@ -14,12 +14,11 @@
 
 enum { BYTE_TOKENS = 256 };
 
-// What is written.
-static const char *const ours[] = {"config.json", "generation_config.json", "tokenizer.json",
-                                   "tokenizer_config.json"};
-
-// What tokenizers have beside tokenizer.json; copied as it is.
-static const char *const copied[] = {"special_tokens_map.json", "chat_template.jinja"};
+// What is written; the last two are copied as they are, from beside tokenizer.json.
+static const char *const ours[] = {
+    "config.json",           "generation_config.json",  "tokenizer.json",
+    "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"};
+enum { COPIED_FROM = 4, OURS = sizeof ours / sizeof *ours };
 
 // ---- folders ----
 
@@ -377,8 +376,8 @@ static mics_status copy_file(const mics_saved *saved, const char *dir, const cha
 
 static mics_status copy_files(const mics_saved *saved, const char *dir)
 {
-    for (size_t i = 0; i < sizeof copied / sizeof copied[0] && saved->weights != NULL; i++)
-        MICS_TRY(copy_file(saved, dir, copied[i]));
+    for (int i = COPIED_FROM; i < OURS && saved->weights != NULL; i++)
+        MICS_TRY(copy_file(saved, dir, ours[i]));
     return MICS_OK;
 }
 
@@ -459,10 +458,8 @@ mics_status run_hf_metadata_check(const mics_saved *saved, const char *dir)
     for (size_t i = 0; i < sizeof of_runs / sizeof of_runs[0]; i++)
         MICS_TRY(refuse_where(memory, dir, of_runs[i],
                               "is a run's, and no model is exported beside it"));
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+    for (int i = 0; i < OURS; i++)
         MICS_TRY(refuse_where(memory, dir, ours[i], "exists, and is not overwritten"));
-    for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++)
-        MICS_TRY(refuse_where(memory, dir, copied[i], "exists, and is not overwritten"));
     if (saved->tokenizer == NULL)
         return MICS_OK;
     const mics_status status = load_tokenizer_config(saved, &config);
@@ -484,9 +481,7 @@ void run_hf_metadata_remove(const char *dir)
     const int folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
         return;
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+    for (int i = 0; i < OURS; i++)
         (void)unlinkat(folder, ours[i], 0);
-    for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++)
-        (void)unlinkat(folder, copied[i], 0);
     close(folder);
 }

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What stands beside exported weights, so that transformers reads the same model and tokens.
-#ifndef MICS_RUN_HF_METADATA_H
-#define MICS_RUN_HF_METADATA_H
+#pragma once
 
 #include "base/text.h"
 #include "mics/core/dtype.h"
@@ -28,5 +27,3 @@ void run_hf_metadata_remove(const char *dir);
 /* Appends the byte tokenizer as a tokenizer.json: a byte-level vocabulary without merges. Returns:
  * the text's status. */
 mics_status run_hf_metadata_byte_tokenizer(mics_text *text);
-
-#endif

@@ -8,8 +8,7 @@
 //     file ../../demo.json               run file, from OUT: so a project that is moved as a whole
 //                                        stays the same
 //     before fedc...                     earlier IDs, newest first
-#ifndef MICS_RUN_IDENTITY_H
-#define MICS_RUN_IDENTITY_H
+#pragma once
 
 #include "io/checkpoint/node.h"
 #include "mics/memory.h"
@@ -56,5 +55,3 @@ mics_status run_identity_renew(mics_memory *memory, const mics_run *run, const c
  * Returns: MICS_OK; MICS_ERR_INVALID, one line; as run_identity_read.
  */
 mics_status run_identity_check_file(mics_memory *memory, const mics_run *run);
-
-#endif

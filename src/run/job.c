@@ -3,6 +3,7 @@
 // Opening and closing what a process' ranks share.
 #include "job.h"
 #include "base/file.h"
+#include "base/free.h"
 #include "mics/log.h"
 #include "run/followers/best.h"
 #include "run/model.h"
@@ -13,7 +14,6 @@
 #include "run/save/resume.h"
 #include "run/save/saved.h"
 #include "share.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <string.h>
@@ -278,14 +278,10 @@ void run_job_close_parts(mics_job *job)
     mics_model_close(job->model);
     mics_json_close(job->config);
     mics_run_close(job->run);
-    mics_free(job->memory, job->run_json);
-    mics_free(job->memory, job->checkpoint_path);
-    mics_free(job->memory, job->newest_path);
+    MICS_FREE_ALL(job->memory, job->run_json, job->checkpoint_path, job->newest_path);
     mics_json_close(job->passed_run);
     for (int32_t i = 0; i < job->passed_count; i++)
         mics_free(job->memory, job->passed_why[i]);
-    mics_free(job->memory, job->passed_why);
-    mics_free(job->memory, job->passed);
-    mics_free(job->memory, job->checkpoints_dir);
-    mics_free(job->memory, job->quarantine_dir);
+    MICS_FREE_ALL(job->memory, job->passed_why, job->passed, job->checkpoints_dir,
+                  job->quarantine_dir);
 }

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the ranks of one process share: run file, model, schedule, data, and where the run starts
 // from. Opened once a process, then only read, but for what its calls ask of the ranks.
-#ifndef MICS_RUN_JOB_H
-#define MICS_RUN_JOB_H
+#pragma once
 
 #include "base/json.h"
 #include "collectives.h"
@@ -124,5 +123,3 @@ static inline double run_job_files_timeout_s(const mics_job *job)
 
 /* Tells the program a line. */
 void run_job_note(const mics_job *job, const char *format, ...) MICS_PRINTF(2, 3);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Judges a step: finds out what guard.h decides by, and says what it found.
-#ifndef MICS_RUN_JUDGE_H
-#define MICS_RUN_JUDGE_H
+#pragma once
 
 #include "context.h"
 #include "guard.h"
@@ -33,5 +32,3 @@ mics_step_limits run_judge_limits(const run_judge *judge);
  *             ranks; what a collective returned.      Collective: over ranks. */
 mics_status run_judge_step(run_judge *judge, int64_t step, const mics_step_result *result,
                            bool impossible, run_action *action_out);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Layered micro-steps of a run.
-#ifndef MICS_RUN_LAYERED_H
-#define MICS_RUN_LAYERED_H
+#pragma once
 
 #include "run/sizing.h"
 
@@ -16,5 +15,3 @@ mics_status run_layered_choose(mics_memory *memory, mics_run *run, const mics_mo
 /* A warning where memory made it fewer. */
 void run_layered_warn(const mics_run *run, const mics_layered_choice *choice,
                       const mics_schedule *schedule, const run_budget *budget);
-
-#endif

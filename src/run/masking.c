@@ -4,7 +4,6 @@
 #include "masking.h"
 #include "base/rng.h"
 #include "mics/log.h"
-#include <string.h>
 
 // Of each hundred tokens hidden; of each hundred of those.
 enum { HIDDEN_PERCENT = 15, MASKED_PERCENT = 80, REPLACED_PERCENT = 10 };

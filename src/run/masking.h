@@ -8,8 +8,7 @@
 // ten become the mask token, one another token, one stays. Which is a function of the seed and the
 // sample's number in the run, so it is the same on any mesh, and another in each epoch (Liu et al.,
 // 2019, arXiv:1907.11692).
-#ifndef MICS_RUN_MASKING_H
-#define MICS_RUN_MASKING_H
+#pragma once
 
 #include "io/data/data.h"
 #include "mics/memory.h"
@@ -45,5 +44,3 @@ int64_t run_masking_frame_tokens(const run_masking *masking);
  */
 void run_masking_apply(const run_masking *masking, uint64_t seed, int64_t sample, int64_t length,
                        int32_t *inputs, int32_t *targets);
-
-#endif

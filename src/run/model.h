@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The model of a run.
-#ifndef MICS_RUN_MODEL_H
-#define MICS_RUN_MODEL_H
+#pragma once
 
 #include "run/job.h"
 
@@ -23,5 +22,3 @@ mics_status run_job_build_model(mics_job *job);
 /* Keeps the builder of a program's own model, and parses its description. Returns: MICS_OK;
  * MICS_ERR_FORMAT, MICS_ERR_INVALID: it is no object; MICS_ERR_MEMORY. */
 mics_status run_job_take_builder(mics_job *job, const mics_job_spec *spec);
-
-#endif

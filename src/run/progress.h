@@ -3,8 +3,7 @@
 // Where a run stands. Each rank has its own progress, which changes alike on all ranks, step by
 // step; only these functions change it. What is read by other threads of the process is published
 // from there.
-#ifndef MICS_RUN_PROGRESS_H
-#define MICS_RUN_PROGRESS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -67,5 +66,3 @@ void run_progress_keep(run_progress *progress);
 /* What was due behind the step that was done last. */
 void run_progress_validate(run_progress *progress);
 void run_progress_sample(run_progress *progress);
-
-#endif

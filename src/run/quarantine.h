@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The state before a step that could not be trained, saved where no checkpoint is looked for.
-#ifndef MICS_RUN_QUARANTINE_H
-#define MICS_RUN_QUARANTINE_H
+#pragma once
 
 #include "context.h"
 
@@ -12,5 +11,3 @@
  * Returns: MICS_OK, also when it could not be saved; as mics_engine_agree. Collective. */
 mics_status run_quarantine_save(const run_context *context, int64_t step, char *text,
                                 size_t capacity);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The schedule of what a run says.
-#ifndef MICS_RUN_RUN_SCHEDULE_H
-#define MICS_RUN_RUN_SCHEDULE_H
+#pragma once
 
 #include "run/sizing.h"
 
@@ -16,5 +15,3 @@ bool run_saves_behind(const mics_run *run);
 /* What saves take that do not stop training, where a schedule leaves room for it: 0, none. */
 size_t run_save_copy_room(const mics_run *run, const mics_schedule *least,
                           const run_budget *budget);
-
-#endif

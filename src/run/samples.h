@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Which windows of a corpus train and which validate, and reading them.
-#ifndef MICS_RUN_SAMPLES_H
-#define MICS_RUN_SAMPLES_H
+#pragma once
 
 #include "io/data/data.h"
 #include "masking.h"
@@ -64,5 +63,3 @@ mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t 
  * Shapes:  tokens, documents_out: (rows, length). */
 void run_samples_number(int32_t begin, const int32_t *tokens, int64_t rows, int64_t length,
                         int32_t *documents_out);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a job was resolved to, for the program's own summaries; users have it in resolved.json.
-#ifndef MICS_RUN_SETTINGS_H
-#define MICS_RUN_SETTINGS_H
+#pragma once
 
 #include "config/config.h"
 #include "mics/run.h"
@@ -12,5 +11,3 @@
  * Returns: never NULL.    Owns: it is the job's.
  */
 const mics_run *mics_job_run(const mics_job *job);
-
-#endif

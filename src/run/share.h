@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a rank writes into checkpoints: its share of the state, and what is said with it.
-#ifndef MICS_RUN_SHARE_H
-#define MICS_RUN_SHARE_H
+#pragma once
 
 #include "context.h"
 
@@ -34,5 +33,3 @@ typedef struct run_deadline {
  * Threads: the rank's or the saver's, one at a time. */
 bool run_share_misses_deadline(const run_context *context, double rate, bool writes_older,
                                run_deadline *deadline);
-
-#endif

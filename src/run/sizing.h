@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Makes a run's schedule, and answers whether it fits before anything is allocated.
-#ifndef MICS_RUN_SIZING_H
-#define MICS_RUN_SIZING_H
+#pragma once
 
 #include "config/config.h"
 #include "mics/core/schedule.h"
@@ -80,5 +79,3 @@ mics_status run_check_memory(mics_memory *memory, const mics_run *run,
 /* Whether a rank has memory for a copy of its part of the state beside the schedule (on GPUs, beside
  * the host copies), so that saves need not stop training. Pure. */
 bool run_fits_save_copy(const mics_schedule *schedule, const run_budget *budget, size_t copy_bytes);
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of a job that runs. Only trainer.c and trainer_open.c take it whole; what happens around a
 // step are its followers.
-#ifndef MICS_RUN_TRAINER_H
-#define MICS_RUN_TRAINER_H
+#pragma once
 
 #include "batches.h"
 #include "judge.h"
@@ -58,5 +57,3 @@ mics_status run_trainer_close(void *ctx, run_rank *rank);
 /* Tell the trainer's followers: mics_engine_spec.before_update, and run_saving.saved. */
 void run_trainer_before_update(void *ctx);
 void run_trainer_saved(void *ctx, int64_t step);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The cluster that a machine counts as.
-#ifndef MICS_RUN_USUAL_H
-#define MICS_RUN_USUAL_H
+#pragma once
 
 #include "run/sizing.h"
 
@@ -12,5 +11,3 @@
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: more ranks a node than a cluster can have.
  */
 mics_status run_usual_cluster(const run_budget *budget, int32_t threads, mics_cluster *cluster_out);
-
-#endif

@@ -14,8 +14,8 @@
 // later ones are added. ADD moves no data: both operands take the output's storage, counted, and a
 // storage that is still read under another name is copied before it is added to.
 #include "schedule/activations.h"
+#include "base/free.h"
 #include "base/size.h"
-#include "mics/log.h"
 #include <string.h>
 
 enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4, no_tensor = -1 };
@@ -546,8 +546,6 @@ mics_status place_activations(mics_schedule *schedule)
     place_units(schedule, &work, place_boundaries(schedule, work.tokens));
     MICS_TRY_OUT(mark_accumulation(schedule));
 out:
-    mics_free(schedule->memory, work.space.used);
-    mics_free(schedule->memory, work.storages);
-    mics_free(schedule->memory, work.storage_of);
+    MICS_FREE_ALL(schedule->memory, work.space.used, work.storages, work.storage_of);
     return status;
 }

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // What happens once a step.
-#ifndef MICS_SCHEDULE_BOUNDARY_H
-#define MICS_SCHEDULE_BOUNDARY_H
+#pragma once
 
 #include "schedule/builder.h"
 
@@ -31,5 +30,3 @@ mics_status list_second_hop(builder *b, int32_t unit);
 mics_status list_boundary(builder *b);
 
 mics_status list_agreement(builder *b, int32_t *agree_out);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A schedule in the making. Private to this module.
-#ifndef MICS_SCHEDULE_BUILDER_H
-#define MICS_SCHEDULE_BUILDER_H
+#pragma once
 
 #include "mics/core/schedule.h"
 #include "schedule/slots.h"
@@ -109,5 +108,3 @@ static inline int32_t grad_key(const builder *b, int32_t unit, int32_t in_flight
     return unit * b->schedule->spec.layered_micro_steps +
            (sharding_of(b, unit)->grads > 1 ? 0 : in_flight);
 }
-
-#endif

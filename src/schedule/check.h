@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Checks of what a schedule is asked for. Private to this module.
-#ifndef MICS_SCHEDULE_CHECK_H
-#define MICS_SCHEDULE_CHECK_H
+#pragma once
 
 #include "mics/core/schedule.h"
 
@@ -12,5 +11,3 @@
  * Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED.
  */
 mics_status check_schedule_spec(const mics_schedule_spec *spec);
-
-#endif

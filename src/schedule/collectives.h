@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // Which stages, group, numbers and algorithm a collective has.
-#ifndef MICS_SCHEDULE_COLLECTIVES_H
-#define MICS_SCHEDULE_COLLECTIVES_H
+#pragma once
 
 #include "schedule/builder.h"
 
@@ -24,5 +23,3 @@ mics_step all_to_all_step(const builder *b, pass p, int64_t from, int64_t to, in
 /* A collective of `count` units, which are alike sharded, or a stage of it; or AGREE, of none. */
 mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage,
                     const int32_t *units, int32_t count, int32_t micro_step);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // What makes units readable.
-#ifndef MICS_SCHEDULE_GATHERS_H
-#define MICS_SCHEDULE_GATHERS_H
+#pragma once
 
 #include "schedule/builder.h"
 
@@ -28,5 +27,3 @@ mics_status list_replica_gathers(builder *b, pass p);
 
 /* Directly before a pass: deferred updates of all that it touches. */
 mics_status list_late_updates(builder *b, pass p);
-
-#endif

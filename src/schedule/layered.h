@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // How many micro-batches are in flight where nobody says it.
-#ifndef MICS_SCHEDULE_LAYERED_H
-#define MICS_SCHEDULE_LAYERED_H
+#pragma once
 
 #include "mics/core/schedule.h"
 
@@ -59,5 +58,3 @@ mics_layered_need mics_schedule_layered_need(const mics_schedule *schedule);
  * Returns: mics_schedule_spec.layered_micro_steps.
  */
 int32_t mics_layered_auto(const mics_layered_need *need, const char **why_out);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a schedule takes. Private to this module.
-#ifndef MICS_SCHEDULE_LEDGER_H
-#define MICS_SCHEDULE_LEDGER_H
+#pragma once
 
 #include "mics/core/schedule.h"
 
@@ -25,5 +24,3 @@ static inline bool mics_step_exchanges(const mics_step *step)
     return step->kind == MICS_STEP_ALL_TO_ALL || step->kind == MICS_STEP_MOMENTUM_TO_OWNERS ||
            step->kind == MICS_STEP_MOMENTUM_BACK;
 }
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // Steps of a list, and what they wait for.
-#ifndef MICS_SCHEDULE_LISTING_H
-#define MICS_SCHEDULE_LISTING_H
+#pragma once
 
 #include "schedule/builder.h"
 
@@ -12,5 +11,3 @@ void wait_on(const builder *b, mics_step *step, int32_t index);
 void wait_on_all(const builder *b, mics_step *step, const int32_t last[MICS_STREAMS]);
 
 mics_step blank_step(mics_step_kind kind, int32_t unit, int32_t micro_step);
-
-#endif

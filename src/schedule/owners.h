@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Who makes which matrix orthogonal (owners.c). Private to this module.
-#ifndef MICS_SCHEDULE_OWNERS_H
-#define MICS_SCHEDULE_OWNERS_H
+#pragma once
 
 #include "mics/core/schedule.h"
 
@@ -16,5 +15,3 @@ double owner_flops(const mics_schedule *schedule, int32_t unit, int32_t owner);
 
 /* Whether the invariants hold.   Returns: MICS_OK; MICS_ERR_INVALID, logged. */
 mics_status check_owners(const mics_schedule *schedule);
-
-#endif

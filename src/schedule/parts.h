@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // Parts of passes.
-#ifndef MICS_SCHEDULE_PARTS_H
-#define MICS_SCHEDULE_PARTS_H
+#pragma once
 
 #include "schedule/builder.h"
 
@@ -21,5 +20,3 @@ void find_parts(builder *b, int32_t u, bool backward);
 
 /* FLOPs of all parts. */
 double sum_flops(const unit_facts *facts, bool backward);
-
-#endif

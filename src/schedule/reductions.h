@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // The first hop.
-#ifndef MICS_SCHEDULE_REDUCTIONS_H
-#define MICS_SCHEDULE_REDUCTIONS_H
+#pragma once
 
 #include "schedule/builder.h"
 
@@ -15,5 +14,3 @@ mics_status list_reduction(builder *b, int32_t unit, pass p);
 
 /* Lists the stages that were left. */
 mics_status list_late_reductions(builder *b);
-
-#endif

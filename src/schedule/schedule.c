@@ -7,6 +7,7 @@
 // the gathers of visits v .. v + prefetch are, so they run beside the passes before them; where they
 // begin with updates, those of v and v + 1. A unit stays gathered when it is needed again within
 // that window (the last layer, between its forward and its backward).
+#include "base/free.h"
 #include "schedule/activations.h"
 #include "schedule/boundary.h"
 #include "schedule/check.h"
@@ -359,15 +360,8 @@ static void close_builder(builder *b)
     mics_memory *memory = b->schedule->memory;
     slots_close(&b->params);
     slots_close(&b->grads);
-    mics_free(memory, b->passes);
-    mics_free(memory, b->facts);
-    mics_free(memory, b->ready);
-    mics_free(memory, b->synced);
-    mics_free(memory, b->brought_back);
-    mics_free(memory, b->updated);
-    mics_free(memory, b->last_writer);
-    mics_free(memory, b->last_reduced);
-    mics_free(memory, b->ends_with);
+    MICS_FREE_ALL(memory, b->passes, b->facts, b->ready, b->synced, b->brought_back, b->updated,
+                  b->last_writer, b->last_reduced, b->ends_with);
     for (size_t i = 0; i < sizeof b->coalescing / sizeof b->coalescing[0]; i++)
         mics_free(memory, b->coalescing[i].units);
 }
@@ -540,17 +534,10 @@ void mics_schedule_close(mics_schedule *schedule)
     }
     for (int phase = 0; phase < MICS_PHASES; phase++)
         mics_free(memory, schedule->lists[phase].steps);
-    mics_free(memory, schedule->units);
-    mics_free(memory, schedule->padded_elems);
-    mics_free(memory, schedule->sharding);
-    mics_free(memory, schedule->experts);
-    mics_free(memory, schedule->residual_at);
-    mics_free(memory, schedule->members);
-    mics_free(memory, schedule->rounds);
-    mics_free(memory, schedule->matrices);
-    mics_free(memory, schedule->matrix_at);
-    mics_free(memory, schedule->param_slots);
-    mics_free(memory, schedule->grad_slots);
+    MICS_FREE_ALL(memory, schedule->units, schedule->padded_elems, schedule->sharding,
+                  schedule->experts, schedule->residual_at, schedule->members, schedule->rounds,
+                  schedule->matrices, schedule->matrix_at, schedule->param_slots,
+                  schedule->grad_slots);
     mics_model_close(schedule->spread);
     mics_free(memory, schedule);
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slots, taken and given in list order.
 #include "schedule/slots.h"
+#include "base/free.h"
 
 mics_status slots_open(mics_memory *memory, int32_t holders, slot_pool *pool)
 {
@@ -18,10 +19,7 @@ void slots_close(slot_pool *pool)
 {
     if (pool->memory == NULL)
         return;
-    mics_free(pool->memory, pool->slots);
-    mics_free(pool->memory, pool->slot_of);
-    mics_free(pool->memory, pool->retiring);
-    mics_free(pool->memory, pool->held);
+    MICS_FREE_ALL(pool->memory, pool->slots, pool->slot_of, pool->retiring, pool->held);
 }
 
 static int32_t newest_use(const slot *s)

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slots: buffers that holders (units, or their gradients of one micro-batch in flight) take in
 // turn. Who takes one waits for the last steps that used it. Private to this module.
-#ifndef MICS_SCHEDULE_SLOTS_H
-#define MICS_SCHEDULE_SLOTS_H
+#pragma once
 
 #include "mics/core/schedule.h"
 
@@ -38,5 +37,3 @@ void slots_give(slot_pool *pool, int32_t holder);
  * wait for this one. */
 void slots_retire(slot_pool *pool, int32_t holder);
 void slots_settle(slot_pool *pool);
-
-#endif

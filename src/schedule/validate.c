@@ -44,6 +44,7 @@
 //  13. A computation is whole, or its parts follow each other, each behind the all-to-all that ends
 //      the one before.
 #include "schedule/validate.h"
+#include "base/free.h"
 #include "schedule/ledger.h"
 #include "schedule/owners.h"
 
@@ -363,12 +364,7 @@ static mics_status check_list(const mics_schedule *schedule, mics_phase phase)
         status = check_step(&v);
     if (status == MICS_OK)
         status = check_end(&v);
-    mics_free(schedule->memory, v.known);
-    mics_free(schedule->memory, v.params);
-    mics_free(schedule->memory, v.units);
-    mics_free(schedule->memory, v.order);
-    mics_free(schedule->memory, v.passes);
-    mics_free(schedule->memory, v.in_flight);
+    MICS_FREE_ALL(schedule->memory, v.known, v.params, v.units, v.order, v.passes, v.in_flight);
     return status;
 }
 

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the walk over a finished schedule knows. Private to validate.c, which has the invariants,
 // and validate_units.c.
-#ifndef MICS_SCHEDULE_VALIDATE_H
-#define MICS_SCHEDULE_VALIDATE_H
+#pragma once
 
 #include "mics/core/schedule.h"
 
@@ -92,5 +91,3 @@ mics_status check_agree(validator *v);
 mics_status check_momentum(validator *v, const mics_step *step);
 mics_status check_round_step(validator *v, const mics_step *step);
 mics_status check_update(validator *v, const mics_step *step);
-
-#endif

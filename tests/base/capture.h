@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Catches what is logged, so that a test can ask what an error said and that it was said once.
-#ifndef MICS_TEST_CAPTURE_H
-#define MICS_TEST_CAPTURE_H
+#pragma once
 
 #include "mics/log.h"
 #include <pthread.h>
@@ -56,5 +55,3 @@ static inline void capture_end(void)
                      (seen)->line, (part));                                                        \
         (seen)->errors = 0;                                                                        \
     } while (0)
-
-#endif

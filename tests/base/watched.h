@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A test case's own memory, which must be given back whole, and what is logged meanwhile.
-#ifndef MICS_TEST_WATCHED_H
-#define MICS_TEST_WATCHED_H
+#pragma once
 
 #include "base/capture.h"
 #include "mics/memory.h"
@@ -23,5 +22,3 @@ static int teardown(void **state)
     capture_end();
     return mics_memory_close(memory) == 0 ? 0 : 1;
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Checks of mics_comm_collective on buffers of a device, or the host's. The same call on every rank.
-#ifndef MICS_TEST_CALL_CHECKS_H
-#define MICS_TEST_CALL_CHECKS_H
+#pragma once
 
 #include "mics/core/comm.h"
 #include "mics/memory.h"
@@ -23,5 +22,3 @@ typedef struct call_case {
 /* Each kind of collective once, in each number format that it takes, between guards. Terms are whole numbers, so that sums do
  * not depend on their order. Wrong bits and writes outside the buffers are errors. */
 mics_status checks_calls(const call_case *at);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What ranks as threads logged, in place of standard error.
-#ifndef MICS_TEST_COMM_CAPTURED_H
-#define MICS_TEST_COMM_CAPTURED_H
+#pragma once
 
 #include "ranks.h"
 #include <stdio.h>
@@ -64,5 +63,3 @@ static inline mics_comm_group world_ring(const mics_comm *comm, const char *what
 }
 
 #define CAPTURED(test) cmocka_unit_test_setup_teardown(test, capture_start, capture_end)
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks of every collective against a plain sum in the order that mics/comm.h states, bit for
 // bit. They run on any transport; the same call on every rank.
-#ifndef MICS_TEST_COMM_CHECKS_H
-#define MICS_TEST_COMM_CHECKS_H
+#pragma once
 
 #include "mics/core/comm.h"
 #include "mics/memory.h"
@@ -53,5 +52,3 @@ mics_heartbeat checks_heartbeat(int32_t rank, int32_t value);
 /* Three heartbeats of every rank, each of which the monitors (or everybody) read while all are in
  * exchanges. Before, no rank has posted any. */
 mics_status checks_heartbeats(mics_comm *comm, bool everybody);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A communicator whose exchanges fail from a chosen one on, for tests of what comes after.
-#ifndef MICS_TEST_FAULT_H
-#define MICS_TEST_FAULT_H
+#pragma once
 
 #include "comm/internal.h"
 #include "mics/log.h"
@@ -90,5 +89,3 @@ static inline mics_status fault_open_take(mics_memory *memory, mics_comm *inner,
     *comm_out = &self->base;
     return MICS_OK;
 }
-
-#endif

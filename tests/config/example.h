@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A run file with a key of most kinds.
-#ifndef MICS_TEST_EXAMPLE_H
-#define MICS_TEST_EXAMPLE_H
+#pragma once
 
 static const char example[] =
     "{\n"
@@ -21,5 +20,3 @@ static const char example[] =
     "  \"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": 2,\n"
     "                        \"mics_hierarchical_params_gather\": true}\n"
     "}\n";
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Writes run files into a temporary folder, which becomes the working directory, and loads them.
-#ifndef MICS_TEST_RUN_FILE_H
-#define MICS_TEST_RUN_FILE_H
+#pragma once
 
 #include "base/capture.h"
 #include "config/config.h"
@@ -119,5 +118,3 @@ static inline void check_value(const char *text, const char *path, const char *v
                  value);
     mics_run_close(run);
 }
-
-#endif

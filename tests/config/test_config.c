@@ -342,12 +342,12 @@ static void test_tables(void **state)
             assert_non_null(row->choices);
         check_holder(row->path);
     }
-    int32_t count = 0;
-    const foreign_key *foreign = mics_config_foreign(&count);
-    for (int32_t i = 0; i < count; i++) {
-        assert_non_null(foreign[i].why);
-        assert_int_equal(mics_config_find_foreign(foreign[i].path), i);
-        check_holder(foreign[i].path);
+    foreign_key row = mics_config_foreign(0);
+    for (int32_t i = 0; row.path != NULL; row = mics_config_foreign(++i)) {
+        assert_in_range(i, 0, CONFIG_MAX_FOREIGN - 1);
+        assert_non_null(row.why);
+        assert_int_equal(mics_config_find_foreign(row.path), i);
+        check_holder(row.path);
     }
 }
 
@@ -355,24 +355,23 @@ static void test_tables(void **state)
 static void test_foreign_keys(void **state)
 {
     (void)state;
-    int32_t count = 0;
-    const foreign_key *rows = mics_config_foreign(&count);
     write_file("run.json", RUN_WITH("\"scheduler\": {\"type\": \"WarmupLR\"}"));
-    for (int32_t i = 0; i < count; i++) {
+    foreign_key row = mics_config_foreign(0);
+    for (int32_t i = 0; row.path != NULL; row = mics_config_foreign(++i)) {
         char set[256];
         const char *const sets[] = {set};
-        const char *only = rows[i].only;
+        const char *only = row.only;
         const bool off =
             only != NULL && (strcmp(only, FOREIGN_OFF) == 0 || strcmp(only, FOREIGN_ONE) == 0);
         mics_run *run = NULL;
-        snprintf(set, sizeof set, "%s={\"enabled\": true}", rows[i].path);
+        snprintf(set, sizeof set, "%s={\"enabled\": true}", row.path);
         mics_status status = mics_run_load(memory, "run.json", sets, 1, &run);
         if (status != (only == NULL ? MICS_OK : MICS_ERR_UNSUPPORTED))
             fail_msg("%s gave %s", set, mics_status_name(status));
         if (status == MICS_OK)
-            assert_true(find_row(run, rows[i].path).hint);
+            assert_true(find_row(run, row.path).hint);
         mics_run_close(run);
-        snprintf(set, sizeof set, "%s=%s", rows[i].path, off || only == NULL ? "false" : only);
+        snprintf(set, sizeof set, "%s=%s", row.path, off || only == NULL ? "false" : only);
         ASSERT_OK(mics_run_load(memory, "run.json", sets, 1, &run));
         mics_run_close(run);
     }
@@ -414,10 +413,9 @@ static void test_docs_have_every_key(void **state)
     text[bytes] = '\0';
     for (int32_t i = 0; i < mics_config_key_count(); i++)
         check_docs_row(text, mics_config_key(i)->path, mics_config_key(i)->help);
-    int32_t count = 0;
-    const foreign_key *foreign = mics_config_foreign(&count);
-    for (int32_t i = 0; i < count; i++)
-        check_docs_row(text, foreign[i].path, foreign[i].why);
+    foreign_key row = mics_config_foreign(0);
+    for (int32_t i = 0; row.path != NULL; row = mics_config_foreign(++i))
+        check_docs_row(text, row.path, row.why);
 }
 
 // ---- faults ----

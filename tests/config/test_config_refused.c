@@ -107,13 +107,12 @@ static void test_all_refusals_in_one_line(void **state)
                   MICS_ERR_INVALID, "2 keys cannot be honoured");
     // more than the line holds
     static char text[32768];
-    int32_t count = 0;
-    const foreign_key *rows = mics_config_foreign(&count);
     size_t used = (size_t)snprintf(text, sizeof text, "{" RUN_BASE);
-    for (int32_t i = 0; i < count; i++) {
-        if (rows[i].only != NULL && strchr(rows[i].path, '.') == NULL)
-            used += (size_t)snprintf(text + used, sizeof text - used, ", \"%s\": [%d]",
-                                     rows[i].path, (int)i + 1);
+    foreign_key row = mics_config_foreign(0);
+    for (int32_t i = 0; row.path != NULL; row = mics_config_foreign(++i)) {
+        if (row.only != NULL && strchr(row.path, '.') == NULL)
+            used += (size_t)snprintf(text + used, sizeof text - used, ", \"%s\": [%d]", row.path,
+                                     (int)i + 1);
     }
     snprintf(text + used, sizeof text - used, "}");
     check_refused(text, MICS_ERR_UNSUPPORTED, "keys cannot be honoured: (1) line 2, ");
@@ -229,12 +228,8 @@ static void test_truncated(void **state)
 // Every key, honoured or not; NULL past the end.
 static const char *path_at(int32_t index)
 {
-    int32_t count = 0;
-    const foreign_key *foreign = mics_config_foreign(&count);
-    if (index < mics_config_key_count())
-        return mics_config_key(index)->path;
-    index -= mics_config_key_count();
-    return index < count ? foreign[index].path : NULL;
+    const int32_t own = mics_config_key_count();
+    return index < own ? mics_config_key(index)->path : mics_config_foreign(index - own).path;
 }
 
 // Every key given a value of every JSON type: one clear line or a good run, never a crash.

@@ -12,8 +12,7 @@
 //   |got - want| <= tolerance * magnitude + half a unit in the last place of the output's dtype,
 //   where the magnitude is the sum of the absolute terms that make up the element. So a number is
 //   rounded once.
-#ifndef MICS_TESTS_CUDA_OP_H
-#define MICS_TESTS_CUDA_OP_H
+#pragma once
 
 #include "op_calls.h"
 #include "ops/common/cuda_ops.h"
@@ -95,5 +94,3 @@ void cu_run(cu_case *c, cu_run_fn run, const void *args);
 
 /* `value` rounded to a type: nearest, ties to even. */
 double cu_rounded(int type, double value);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What tests of a router and of experts on a GPU share.
-#ifndef MICS_TESTS_CUDA_EXPERTS_H
-#define MICS_TESTS_CUDA_EXPERTS_H
+#pragma once
 
 #include "cuda_op.h"
 #include "ops/experts/def.h"
@@ -48,5 +47,3 @@ static inline void run_backward(const mics_exec *at, const void *args)
     of.at = at;
     op_backward(mics_kernels_cuda(), c->op, of);
 }
-
-#endif

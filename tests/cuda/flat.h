@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What tests of kernels over flat arrays share: sizes, where buffers begin, and arguments.
-#ifndef MICS_TESTS_CUDA_FLAT_H
-#define MICS_TESTS_CUDA_FLAT_H
+#pragma once
 
 #include "cuda_op.h"
 
@@ -52,5 +51,3 @@ static inline const mics_kernels *table(void)
         fail_msg("the plugin has no kernels");
     return found;
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Whether a test of GPUs can run.
-#ifndef MICS_TEST_GPU_H
-#define MICS_TEST_GPU_H
+#pragma once
 
 #include "mics/core/device.h"
 #include <stdbool.h>
@@ -30,5 +29,3 @@ static inline bool gpu_is_shared_by_nccl(void)
            sscanf(mics_cuda_find()->nccl, "%d.%d", &major, &minor) == 2 &&
            100 * major + minor >= 230;
 }
-
-#endif

@@ -3,8 +3,7 @@
 // What the tests of GEMMs and attention on a GPU share: a device, numbers of any type on
 // it, comparison with an fp64 reference. Inputs are rounded to the type first, so that the
 // reference has the same ones. Everything belongs to a case and goes with it.
-#ifndef MICS_TESTS_GPU_CASE_H
-#define MICS_TESTS_GPU_CASE_H
+#pragma once
 
 #include "gpu.h"
 #include "op_calls.h"
@@ -57,5 +56,3 @@ size_t gpu_size(const gpu_case *c, int64_t elems); // bytes in the case's type
  * units * gpu_unit * |want| + tolerance * sum. */
 void gpu_expect(gpu_case *c, const char *name, const void *block, mics_dtype dtype, int64_t elems,
                 const double *want, const double *sum, double units, double tolerance);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // GPUs for ranks, in turn, with NCCL for the groups of a schedule's collectives.
-#ifndef MICS_TEST_NCCL_RINGS_H
-#define MICS_TEST_NCCL_RINGS_H
+#pragma once
 
 #include "mics/core/engine.h"
 #include "ranks.h"
@@ -56,5 +55,3 @@ static inline mics_status nccl_open_default(ranks_self *self, const mics_schedul
 {
     return nccl_open(self, schedule, RANKS_TIMEOUT_S, device_out);
 }
-
-#endif

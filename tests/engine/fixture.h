@@ -3,8 +3,7 @@
 // Trains a small GPT-2 on N ranks as threads, under any sharding, and checks after every step what
 // must always hold: replicas bit-identical, by their hashes too, bytes and exchanges as the
 // schedule says, peak memory as the ledger says.
-#ifndef MICS_TEST_FIXTURE_H
-#define MICS_TEST_FIXTURE_H
+#pragma once
 
 #include "ops/kernels.h"
 
@@ -490,5 +489,3 @@ static inline void fixture_go(fixture_run *run)
     fixture_close(run);
     assert_int_equal(mics_memory_close(memory), 0);
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // One bit of what one rank holds between steps is flipped, and has to be found and repaired.
-#ifndef MICS_TEST_FLIPS_H
-#define MICS_TEST_FLIPS_H
+#pragma once
 
 #include "fixture.h"
 
@@ -133,5 +132,3 @@ static inline void flips_go(const fixture_case *want, flips_place where, int32_t
     fixture_close(&f.run);
     assert_int_equal(mics_memory_close(memory), 0);
 }
-
-#endif

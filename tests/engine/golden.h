@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The folders of tests/golden: another implementation's model, batches and results
 // (tests/golden/README.md).
-#ifndef MICS_TEST_GOLDEN_H
-#define MICS_TEST_GOLDEN_H
+#pragma once
 
 #include "base/json.h"
 #include "mics/core/checkpoint.h"
@@ -130,5 +129,3 @@ static inline void golden_close(golden *g)
     mics_model_close(g->model);
     assert_int_equal(mics_memory_close(g->memory), 0);
 }
-
-#endif

@@ -3,8 +3,7 @@
 // A device with memory of its own that is the CPU's: each call is done at once, and counted. Its kernels
 // compute in fp32 by the CPU's kernels on numbers that are widened before and rounded after, so it
 // is the reference for tables in two bytes. It says nothing about streams: the emulated plugin does.
-#ifndef MICS_TEST_LATER_H
-#define MICS_TEST_LATER_H
+#pragma once
 
 #include "base/clock.h"
 #include "fixture.h"
@@ -425,5 +424,3 @@ static const mics_kernels later_table = {
     .widen = later_widen,
     .hash = later_hash,
 };
-
-#endif

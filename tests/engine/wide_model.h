@@ -4,8 +4,7 @@
 // stand where their tokens do (row n * k + j), so nothing is sorted.
 //
 // Shapes: N = B * T tokens, C channels, I inputs, O outputs, E experts, k chosen.
-#ifndef MICS_TEST_WIDE_MODEL_H
-#define MICS_TEST_WIDE_MODEL_H
+#pragma once
 
 #include "mics/model.h"
 #include "ops/common/cases_masks.h"
@@ -424,5 +423,3 @@ static inline void wide_close(wide_model *w)
     free(w->chosen);
     free(w->logits);
 }
-
-#endif

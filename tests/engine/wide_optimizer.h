@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers in plain fp64, as PyTorch and their authors have them: what the engine's updates are
 // compared with, of a whole model.
-#ifndef MICS_TEST_WIDE_OPTIMIZER_H
-#define MICS_TEST_WIDE_OPTIMIZER_H
+#pragma once
 
 #include "mics/core/optimizer.h"
 #include "mics/model.h"
@@ -163,5 +162,3 @@ static inline void wide_update(const wide_rule *rule, double lr, int64_t step,
     else if (!matrices)
         wide_adamw(o, lr * (rule->other_rate > 0 ? rule->other_rate : 1), decay, step, own);
 }
-
-#endif

@@ -6,8 +6,7 @@
 // comes to can be compared.
 //
 // Works in the current folder, which has to be a new one.
-#ifndef MICS_TEST_LIVE_H
-#define MICS_TEST_LIVE_H
+#pragma once
 
 #include "engine/internal.h"
 #include "mics/log.h"
@@ -377,5 +376,3 @@ static inline bool live_same(const live_run *a, const live_run *b, int64_t from)
            memcmp(&a->losses[from], &b->losses[from],
                   (size_t)(a->steps - from + 1) * sizeof a->losses[0]) == 0;
 }
-
-#endif

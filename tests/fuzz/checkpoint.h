@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the targets of checkpoints share.
-#ifndef MICS_TESTS_FUZZ_CHECKPOINT_H
-#define MICS_TESTS_FUZZ_CHECKPOINT_H
+#pragma once
 
 #include "fuzz.h"
 
@@ -16,5 +15,3 @@ fuzz_part fuzz_seal_manifest(const uint8_t *data, size_t bytes);
 /* Verifies a checkpoint folder: nothing is logged, each problem is a line, and one without a problem
  * is one that can be opened (`opened`). */
 void fuzz_verify(mics_memory *memory, const char *path, bool opened);
-
-#endif

@@ -6,8 +6,7 @@
 // What must hold for every input, whatever it is: a call that fails has logged one error line and
 // one that succeeds none; lines hold no control characters; no block of memory stays, and the blocks
 // never came to more than FUZZ_MEMORY_MAX. A target adds what it knows of its parser.
-#ifndef MICS_TESTS_FUZZ_H
-#define MICS_TESTS_FUZZ_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -62,5 +61,3 @@ void fuzz_write(const char *name, const void *data, size_t bytes);
 void fuzz_clear(const char *name);
 /* Reads a file of the tests' data (tests/golden).   Owns: free(part.text). */
 fuzz_part fuzz_data(const char *name);
-
-#endif

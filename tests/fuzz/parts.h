@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A text that comes in parts must have the tokens of the whole.
-#ifndef MICS_FUZZ_PARTS_H
-#define MICS_FUZZ_PARTS_H
+#pragma once
 
 #include "fuzz.h"
 #include "io/data/tokenizer/tokenizer.h"
@@ -48,5 +47,3 @@ static inline void fuzz_parts(mics_memory *memory, const mics_tokenizer *tokeniz
     mics_encoder_fini(&encoder);
     mics_token_list_fini(&list);
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A model of three units, any of which a test of the builder replaces by one with a mistake.
-#ifndef MICS_TEST_SMALL_MODEL_H
-#define MICS_TEST_SMALL_MODEL_H
+#pragma once
 
 #include "base/capture.h"
 #include "mics/model.h"
@@ -77,5 +76,3 @@ static inline void check_mistakes(mics_memory *memory, const mistake *mistakes, 
         ASSERT_SAID(&seen, mistakes[i].said);
     }
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the tests of a router and of its experts share: calls, and routes.
-#ifndef MICS_TESTS_OP_EXPERTS_H
-#define MICS_TESTS_OP_EXPERTS_H
+#pragma once
 
 #include "op_harness.h"
 #include "ops/experts/def.h"
@@ -135,5 +134,3 @@ static inline void fill_routes(const shape *s, const int32_t *chosen_Nk, float *
         }
     }
 }
-
-#endif

@@ -16,8 +16,7 @@
 // outputs may be off by half a unit in the last place besides.
 //
 // Backward references are themselves checked, against central differences of the forward one.
-#ifndef MICS_OP_HARNESS_H
-#define MICS_OP_HARNESS_H
+#pragma once
 
 #include "op_calls.h"
 #include "ops/kernels.h"
@@ -106,5 +105,3 @@ void op_check_gradient(const op_case *c, const char *name, double (*objective)(c
 
 /* Sum of a[i] * b[i]. */
 double op_dot(const double *a, const double *b, int64_t elems);
-
-#endif

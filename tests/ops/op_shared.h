@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A dividing op of generation, called by several threads as the decoder does.
-#ifndef MICS_TESTS_OP_SHARED_H
-#define MICS_TESTS_OP_SHARED_H
+#pragma once
 
 #include "base/shares.h"
 #include "ops/kernels.h"
@@ -43,5 +42,3 @@ static inline void op_decode_shared(const mics_kernels *k, mics_op_call call, in
     for (int32_t t = 0; t < threads; t++)
         pthread_join(all[t].thread, NULL);
 }
-
-#endif

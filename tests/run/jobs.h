@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Jobs of a small model: two ranks as threads in a folder of their own, which becomes the working directory.
-#ifndef MICS_TEST_JOBS_H
-#define MICS_TEST_JOBS_H
+#pragma once
 
 #include "mics/run.h"
 #include "test.h"
@@ -90,5 +89,3 @@ static inline int end(void **state)
     snprintf(command, sizeof command, "rm -rf %s", work);
     return system(command) == 0 && leaks == 0 ? 0 : 1;
 }
-
-#endif

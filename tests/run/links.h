@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A communicator with links of planted speed: what is the fastest on it is known beforehand.
-#ifndef MICS_TEST_LINKS_H
-#define MICS_TEST_LINKS_H
+#pragma once
 
 #include "mics/core/comm.h"
 #include "mics/log.h"
@@ -67,5 +66,3 @@ static inline mics_status links_open_take(mics_memory *memory, const links_spec 
     *comm = &self->base;
     return MICS_OK;
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Trainings on two nodes of two ranks, as threads, that keep copies in node memory, and what they leave there.
-#ifndef MICS_TEST_NODE_TRAININGS_H
-#define MICS_TEST_NODE_TRAININGS_H
+#pragma once
 
 #include "mics/log.h"
 #include "mics/run.h"
@@ -261,5 +260,3 @@ static inline int tear_down(void **state)
     snprintf(command, sizeof command, "rm -rf %s", work);
     return mics_memory_close(memory) == 0 && system(command) == 0 ? 0 : 1;
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // How many exchanges (messages to another rank) a rank makes in one run of a list, and in a step.
-#ifndef MICS_TEST_EXCHANGES_H
-#define MICS_TEST_EXCHANGES_H
+#pragma once
 
 #include "mics/core/schedule.h"
 
@@ -57,5 +56,3 @@ static inline mics_bytes step_bytes_of(const mics_schedule *schedule, int32_t ra
     }
     return bytes;
 }
-
-#endif

@@ -5,8 +5,7 @@
 // Step a is done before step b begins when both are on one stream and a is listed first, or when b,
 // or a step before b on its stream, waits for a, for one after a on a's stream, or for a step that
 // a precedes: vector clocks, one entry a stream.
-#ifndef MICS_TEST_LIST_CHECKS_H
-#define MICS_TEST_LIST_CHECKS_H
+#pragma once
 
 #include "mics/core/schedule.h"
 #include "models.h"
@@ -202,5 +201,3 @@ static inline int32_t only_step(const order *o, mics_step_kind kind)
 
 /* boundary_checks.c: second hop, parameter sync and update of each unit, once each and in order. */
 void check_boundary(const order *o);
-
-#endif

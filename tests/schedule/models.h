@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models for tests of what is computed from them: a small GPT-2 from a configuration, and others
 // made with the public builder, whose units make gradients meet in every way.
-#ifndef MICS_TEST_MODELS_H
-#define MICS_TEST_MODELS_H
+#pragma once
 
 #include "base/json.h"
 #include "mics/model.h"
@@ -271,5 +270,3 @@ static inline mics_model *model_build(mics_memory *memory, const model_kind *kin
     assert_int_equal(model->tied, tied);
     return model;
 }
-
-#endif

@@ -1,10 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // One exchange.
-#ifndef MICS_COMM_MPI_EXCHANGE_H
-#define MICS_COMM_MPI_EXCHANGE_H
+#pragma once
 
 #include "comm/mpi/transport.h"
 
 mics_status comm_mpi_exchange(void *ctx, const mics_exchange *exchange);
-
-#endif

@@ -10,6 +10,7 @@
 // message: after all goodbyes nothing is under way.
 #include "comm/mpi/heartbeat.h"
 #include "base/clock.h"
+#include "base/free.h"
 #include "comm/mpi/wait.h"
 #include "mics/log.h"
 #include <signal.h>
@@ -267,11 +268,8 @@ void comm_heartbeat_fini(comm_mpi *self)
         pthread_cond_destroy(&beat->wake);
         pthread_mutex_destroy(&beat->mutex);
     }
-    mics_free(self->memory, beat->statuses);
-    mics_free(self->memory, beat->arrived);
-    mics_free(self->memory, beat->in);
-    mics_free(self->memory, beat->receives);
-    mics_free(self->memory, beat->places);
+    MICS_FREE_ALL(self->memory, beat->statuses, beat->arrived, beat->in, beat->receives,
+                  beat->places);
     *beat = (comm_heartbeat){0};
 }
 

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // Heartbeats.
-#ifndef MICS_COMM_MPI_HEARTBEAT_H
-#define MICS_COMM_MPI_HEARTBEAT_H
+#pragma once
 
 #include "comm/mpi/transport.h"
 
@@ -27,5 +26,3 @@ void comm_heartbeat_fini(comm_mpi *self);
 
 void comm_mpi_post(void *ctx, const mics_heartbeat *heartbeat);
 bool comm_mpi_read(void *ctx, int32_t rank, mics_heartbeat *heartbeat_out, double *age_s_out);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // Exchanges between ranks of a node; not in a turn, unless it says so.
-#ifndef MICS_COMM_MPI_INTRA_H
-#define MICS_COMM_MPI_INTRA_H
+#pragma once
 
 #include "comm/mpi/transport.h"
 
@@ -45,5 +44,3 @@ bool comm_intra_is_offered(const comm_mpi *self, int32_t from, int32_t channel, 
  * Returns: MICS_OK; MICS_ERR_COMM; MICS_ERR_ABORTED when the sender has withdrawn.
  */
 mics_status comm_intra_take(comm_mpi *self, const mics_exchange *exchange, bool *there_out);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // Memory that ranks of a node share.
-#ifndef MICS_COMM_MPI_SHARE_H
-#define MICS_COMM_MPI_SHARE_H
+#pragma once
 
 #include "comm/mpi/transport.h"
 
@@ -17,5 +16,3 @@ void comm_node_memory_drop(void *memory);
 
 mics_status comm_mpi_share(void *ctx, const mics_comm_group *over, size_t bytes, void **memory_out);
 void comm_mpi_unshare(void *ctx, void *memory);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // Which ranks are of one node; not in a turn.
-#ifndef MICS_COMM_MPI_SPLIT_H
-#define MICS_COMM_MPI_SPLIT_H
+#pragma once
 
 #include "comm/mpi/transport.h"
 
@@ -13,5 +12,3 @@
  * Owns:    *node_out belongs to the caller.         Collective: yes.
  */
 mics_status comm_mpi_split_nodes(comm_mpi *self, MPI_Comm *node_out);
-
-#endif

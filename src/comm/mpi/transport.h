@@ -7,8 +7,7 @@
 // an exchange no request of its channel is active, unless `broken`. Then MPI is called only to abort:
 // without progress a failed exchange's messages do not reach the caller's buffers, unless the network
 // moves data by itself.
-#ifndef MICS_COMM_MPI_TRANSPORT_H
-#define MICS_COMM_MPI_TRANSPORT_H
+#pragma once
 
 #include "comm/internal.h"
 #include <mpi.h>
@@ -119,5 +118,3 @@ typedef struct comm_mpi {
     comm_heartbeat heartbeat;
     comm_intra intra;
 } comm_mpi;
-
-#endif

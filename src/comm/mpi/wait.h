@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // Waiting for MPI, in the caller's turn, but for comm_mpi_await and comm_mpi_is_broken.
-#ifndef MICS_COMM_MPI_WAIT_H
-#define MICS_COMM_MPI_WAIT_H
+#pragma once
 
 #include "comm/mpi/transport.h"
 
@@ -25,5 +24,3 @@ mics_status comm_mpi_await(comm_mpi *self, int code, MPI_Request *request, const
 
 /* Not in a turn. */
 bool comm_mpi_is_broken(comm_mpi *self);
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL's functions, found at run time, so that the plugin loads where NCCL is missing: one GPU
 // needs none.
-#ifndef MICS_COMM_NCCL_LIBRARY_H
-#define MICS_COMM_NCCL_LIBRARY_H
+#pragma once
 
 #include <nccl.h>
 
@@ -41,5 +40,3 @@ typedef struct nccl_library {
  */
 const nccl_library *nccl_get(void);
 const char *nccl_why_not(void);
-
-#endif

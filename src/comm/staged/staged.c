@@ -4,7 +4,6 @@
 // copies a piece to the host, exchanges it by the inner comm, and copies what came back. Slow, but
 // good for any transport, and for several ranks on one GPU.
 #include "comm/internal.h"
-#include "mics/log.h"
 
 // A channel's two pieces of page-locked memory.
 typedef struct staged_pieces {

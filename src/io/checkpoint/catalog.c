@@ -3,6 +3,7 @@
 // The shards of a checkpoint, put in order and checked for holes and overlaps.
 #include "io/checkpoint/catalog.h"
 #include "base/file.h"
+#include "base/free.h"
 #include "mics/log.h"
 #include <stdbool.h>
 #include <stdlib.h>
@@ -171,9 +172,7 @@ void mics_catalog_fini(mics_memory *memory, mics_catalog *catalog)
 {
     for (int32_t i = 0; i < catalog->file_count; i++)
         mics_rank_file_fini(memory, &catalog->files[i]);
-    mics_free(memory, catalog->files);
-    mics_free(memory, catalog->shards);
-    mics_free(memory, catalog->units);
+    MICS_FREE_ALL(memory, catalog->files, catalog->shards, catalog->units);
     *catalog = (mics_catalog){0};
 }
 

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All shards of all rank files of a checkpoint, by unit and place. Made when a checkpoint is
 // opened, and by rank 0 before it commits one.
-#ifndef MICS_CHECKPOINT_CATALOG_H
-#define MICS_CHECKPOINT_CATALOG_H
+#pragma once
 
 #include "io/checkpoint/manifest.h"
 #include "io/checkpoint/rank_file.h"
@@ -46,5 +45,3 @@ void mics_catalog_fini(mics_memory *memory, mics_catalog *catalog);
 
 /* The unit called `name`, or NULL. */
 const mics_catalog_unit *mics_catalog_find(const mics_catalog *catalog, const char *name);
-
-#endif

@@ -3,6 +3,7 @@
 // Finding and removing checkpoints in a run's folder.
 #include "io/checkpoint/folder.h"
 #include "base/file.h"
+#include "base/free.h"
 #include "base/text.h"
 #include "mics/log.h"
 #include <dirent.h>
@@ -216,9 +217,7 @@ static mics_status inspect_step(mics_memory *memory, const char *dir, int64_t st
     MICS_TRY_OUT(mics_file_join(memory, folder, MICS_PASSED_OVER_NAME, &mark));
     state_out->passed_over = access(mark, F_OK) == 0;
 out:
-    mics_free(memory, mark);
-    mics_free(memory, path);
-    mics_free(memory, folder);
+    MICS_FREE_ALL(memory, mark, path, folder);
     return status;
 }
 

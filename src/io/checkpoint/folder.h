@@ -3,8 +3,7 @@
 // Names in a run's checkpoints/ folder, and what may be removed there. Only folders called
 // step-<8 or more digits> are looked at, links never, and only files that a save writes are
 // removed.
-#ifndef MICS_CHECKPOINT_FOLDER_H
-#define MICS_CHECKPOINT_FOLDER_H
+#pragma once
 
 #include "io/checkpoint/manifest.h"
 #include "mics/memory.h"
@@ -59,5 +58,3 @@ void mics_ckpt_remove_unlisted(const char *folder, const mics_manifest *manifest
  * What cannot be removed is a warning. */
 mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step,
                             int64_t last);
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // manifest.json: what makes a folder a checkpoint. It lists the rank files, so which files belong
 // to a checkpoint is decided by one rename. Its last line is a checksum of all the text before.
-#ifndef MICS_CHECKPOINT_MANIFEST_H
-#define MICS_CHECKPOINT_MANIFEST_H
+#pragma once
 
 #include "base/json.h"
 #include "base/text.h"
@@ -54,5 +53,3 @@ mics_status mics_manifest_try_load(mics_memory *memory, const char *path,
 
 /* Frees a manifest that was read; a zeroed one is allowed. */
 void mics_manifest_fini(mics_memory *memory, mics_manifest *manifest);
-
-#endif

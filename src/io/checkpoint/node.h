@@ -12,8 +12,7 @@
 //
 // mics-UID-ID is a folder of this user with mode 0700: all in it is this user's own, and no path
 // through it is another user's link.
-#ifndef MICS_CHECKPOINT_NODE_H
-#define MICS_CHECKPOINT_NODE_H
+#pragma once
 
 #include "io/checkpoint/manifest.h"
 #include "mics/core/checkpoint.h"
@@ -180,5 +179,3 @@ mics_status mics_node_visit(mics_memory *memory, const char *folder, int32_t fil
 
 /* Gives a rank file of a slot a second name in a folder of the same root. */
 mics_status mics_node_link(mics_memory *memory, const char *slot, int32_t file, const char *folder);
-
-#endif

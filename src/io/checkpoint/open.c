@@ -6,7 +6,6 @@
 // An open checkpoint is constant: any number of threads may read it.
 #include "base/file.h"
 #include "io/checkpoint/catalog.h"
-#include "io/checkpoint/folder.h"
 #include "io/checkpoint/manifest.h"
 #include "mics/core/checkpoint.h"
 #include "mics/log.h"

@@ -3,8 +3,7 @@
 // A rank file: what one rank held, as a .safetensors file with a checksum for each MiB.
 // docs/formats.md describes it: a tensor is a state of a shard, called UNIT.STATE[BEGIN:END of
 // ELEMS], and the header's metadata holds checksums and who wrote it.
-#ifndef MICS_CHECKPOINT_RANK_FILE_H
-#define MICS_CHECKPOINT_RANK_FILE_H
+#pragma once
 
 #include "io/checkpoint/safetensors_file.h"
 #include "mics/core/checkpoint.h"
@@ -127,5 +126,3 @@ const mics_rank_state *mics_rank_shard_find(const mics_rank_shard *shard, const 
 mics_status mics_rank_file_read(mics_memory *memory, const char *path, const mics_rank_shard *shard,
                                 const mics_rank_state *state, int64_t begin, int64_t end,
                                 float *data_out);
-
-#endif

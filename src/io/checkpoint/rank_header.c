@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Headers of rank files, read and checked: first the header's own checksum, then what every
 // .safetensors file must keep, then names and checksums of the tensors.
+#include "base/free.h"
 #include "io/checkpoint/rank_file.h"
 #include "mics/log.h"
 #include <inttypes.h>
@@ -222,11 +223,7 @@ out:
 
 void mics_rank_file_fini(mics_memory *memory, mics_rank_file *file)
 {
-    mics_free(memory, file->states);
-    mics_free(memory, file->shards);
-    mics_free(memory, file->hashes);
-    mics_free(memory, file->names);
-    mics_free(memory, file->path);
+    MICS_FREE_ALL(memory, file->states, file->shards, file->hashes, file->names, file->path);
     *file = (mics_rank_file){0};
 }
 

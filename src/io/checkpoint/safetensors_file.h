@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // One .safetensors file: its header, checked whole, and the names that Hugging Face gives files.
-#ifndef MICS_CHECKPOINT_SAFETENSORS_FILE_H
-#define MICS_CHECKPOINT_SAFETENSORS_FILE_H
+#pragma once
 
 #include "base/json.h"
 #include "base/text.h"
@@ -81,5 +80,3 @@ void mics_safetensors_write_tensor(mics_text *text, const mics_safetensors_entry
  * Returns: MICS_OK; MICS_ERR_MEMORY; MICS_ERR_INVALID (longer than readers take).
  */
 mics_status mics_safetensors_end_header(mics_text *text, const char *path, size_t align);
-
-#endif

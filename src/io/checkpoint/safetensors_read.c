@@ -7,6 +7,7 @@
 // Invariant, checked by is_sorted: names of `slots` ascend, no two equal.
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/free.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "io/checkpoint/safetensors_file.h"
@@ -240,9 +241,7 @@ void mics_safetensors_close(mics_safetensors *reader)
     mics_memory *memory = reader->memory;
     for (int32_t i = 0; i < reader->file_count; i++)
         mics_safetensors_file_fini(memory, &reader->files[i]);
-    mics_free(memory, reader->files);
-    mics_free(memory, reader->slots);
-    mics_free(memory, reader);
+    MICS_FREE_ALL(memory, reader->files, reader->slots, reader);
 }
 
 int32_t mics_safetensors_count(const mics_safetensors *reader)

@@ -12,6 +12,7 @@
 //   3. A file has its planned bytes: offset, but for those that the buffer holds; all at its end.
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/free.h"
 #include "base/text.h"
 #include "io/checkpoint/safetensors_file.h"
 #include "mics/core/checkpoint.h"
@@ -382,12 +383,8 @@ static void free_writer(mics_safetensors_writer *writer)
     }
     for (int32_t i = 0; i < writer->tensor_count; i++)
         mics_free(memory, writer->tensors[i].name);
-    mics_free(memory, writer->shards);
-    mics_free(memory, writer->tensors);
-    mics_free(memory, writer->index);
-    mics_free(memory, writer->buffer);
-    mics_free(memory, writer->dir);
-    mics_free(memory, writer);
+    MICS_FREE_ALL(memory, writer->shards, writer->tensors, writer->index, writer->buffer,
+                  writer->dir, writer);
 }
 
 // Removes what was written, aside or renamed: the folder held no model before, so it can only be

@@ -21,6 +21,7 @@
 // file has its name only once it is on disk, and mics_checkpoint_clean has removed those of earlier
 // saves. Files of a save that failed are listed nowhere, and will not be, so they can be removed.
 #include "base/file.h"
+#include "base/free.h"
 #include "base/text.h"
 #include "io/checkpoint/catalog.h"
 #include "io/checkpoint/folder.h"
@@ -407,10 +408,7 @@ static void job_fini(save_job *job)
 {
     mics_memory *memory = job->memory;
     mics_catalog_fini(memory, &job->catalog);
-    mics_free(memory, job->manifest.files);
-    mics_free(memory, job->manifest.units);
-    mics_free(memory, job->names);
-    mics_free(memory, job->folder);
+    MICS_FREE_ALL(memory, job->manifest.files, job->manifest.units, job->names, job->folder);
 }
 
 static save_job job_of(mics_memory *memory, const mics_checkpoint_writer *writer,
@@ -514,9 +512,7 @@ bool mics_checkpoint_save_is_committed(const mics_checkpoint_saving *saving)
     if (status == MICS_OK)
         status = read_generation(saving->memory, manifest, &next);
     mics_log_mute(muted);
-    mics_free(saving->memory, path);
-    mics_free(saving->memory, latest);
-    mics_free(saving->memory, manifest);
+    MICS_FREE_ALL(saving->memory, path, latest, manifest);
     return status == MICS_OK && next > saving->generation;
 }
 

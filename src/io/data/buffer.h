@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Bytes that are appended at one end and taken from the other.
-#ifndef MICS_DATA_BUFFER_H
-#define MICS_DATA_BUFFER_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -25,5 +24,3 @@ mics_status mics_buffer_append(mics_buffer *buffer, const char *data, size_t byt
 void mics_buffer_drop(mics_buffer *buffer, size_t bytes);
 
 void mics_buffer_fini(mics_buffer *buffer);
-
-#endif

@@ -14,8 +14,6 @@
 #include "io/data/tokenize.h"
 #include "mics/log.h"
 #include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 

@@ -2,18 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // From text to tokens to batches: tokenizers, token shards, and an order of samples that is a pure
 // function.
-#ifndef MICS_DATA_H
-#define MICS_DATA_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 // ---- tokenizers ----
 
@@ -264,8 +259,3 @@ mics_mixture_sample mics_mixture_find(uint64_t seed, const mics_mixture_part *pa
  * A pure function. Needs: as mics_mixture_find; sequence >= 1. */
 int64_t mics_mixture_begin(uint64_t seed, const mics_mixture_part *parts, int32_t count,
                            int64_t sequence, int64_t sample);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The files that paths, globs and folders name.
-#ifndef MICS_DATA_FILES_H
-#define MICS_DATA_FILES_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -31,5 +30,3 @@ typedef struct mics_files {
  */
 mics_status mics_files_add(mics_files *files, const char *pattern, int32_t number);
 void mics_files_fini(mics_files *files);
-
-#endif

@@ -8,9 +8,9 @@
 #include "io/data/ordered.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/free.h"
 #include "mics/log.h"
 #include <pthread.h>
-#include <string.h>
 
 typedef struct ordered_thread {
     mics_ordered *queue;
@@ -118,9 +118,7 @@ void mics_ordered_close(mics_ordered *queue)
     pthread_cond_destroy(&queue->done);
     pthread_cond_destroy(&queue->more);
     pthread_mutex_destroy(&queue->mutex);
-    mics_free(queue->memory, queue->threads);
-    mics_free(queue->memory, queue->is_done);
-    mics_free(queue->memory, queue);
+    MICS_FREE_ALL(queue->memory, queue->threads, queue->is_done, queue);
 }
 
 bool mics_ordered_is_full(const mics_ordered *queue)

@@ -12,8 +12,7 @@
 //     }
 //     while (!mics_ordered_is_empty(queue))
 //         use(mics_ordered_take(queue));
-#ifndef MICS_DATA_ORDERED_H
-#define MICS_DATA_ORDERED_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -54,5 +53,3 @@ void mics_ordered_give(mics_ordered *queue);
 /* Waits for the oldest job; its slot may be used until the next call. Needs a queue that is not
  * empty. */
 int32_t mics_ordered_take(mics_ordered *queue);
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file that is read from its begin to its end, unpacked on the way where its name ends in .gz or
 // .zst, and hashed as it lies on the disk.
-#ifndef MICS_DATA_READER_H
-#define MICS_DATA_READER_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -72,5 +71,3 @@ typedef mics_status mics_unpacker_fetch(mics_reader *reader, void *to, size_t by
 /* As mics_reader_read. */
 mics_status mics_unpacker_read(mics_unpacker *unpacker, mics_unpacker_fetch *fetch,
                                mics_reader *reader, char *to, size_t bytes, size_t *got_out);
-
-#endif

@@ -9,8 +9,7 @@
 // Source: github.com/karpathy/llm.c, dev/data/data_common.py and llmc/dataloader.h, 2024.
 // Two more are read (shard_format.c): Megatron's, whose .bin is tokens alone and has an .idx beside
 // it, and files of tokens alone, as nanoGPT's.
-#ifndef MICS_DATA_SHARD_H
-#define MICS_DATA_SHARD_H
+#pragma once
 
 #include "base/file.h"
 #include "io/data/data.h"
@@ -155,5 +154,3 @@ typedef struct mics_shard_kind {
 enum { MICS_SHARD_HEAD_WORDS = 7 };                  // of the header that mean something
 #define MICS_SHARD_HASH_FOLLOWS UINT32_C(0x33485858) // "XXH3"
 extern const mics_shard_kind mics_shard_kinds[2];
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The part of a text that is in memory while it is tokenized: it slides over the file.
-#ifndef MICS_DATA_TEXT_WINDOW_H
-#define MICS_DATA_TEXT_WINDOW_H
+#pragma once
 
 #include "io/data/reader.h"
 
@@ -35,5 +34,3 @@ mics_status mics_text_window_widen(mics_text_window *window);
 
 /* Takes the capacity back to MICS_TEXT_WINDOW_BYTES, unless more is known. */
 mics_status mics_text_window_narrow(mics_text_window *window);
-
-#endif

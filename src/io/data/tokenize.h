@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // From a file of text, or of texts, to tokens.
-#ifndef MICS_DATA_TOKENIZE_H
-#define MICS_DATA_TOKENIZE_H
+#pragma once
 
 #include "io/data/data.h"
 #include "io/data/shard.h"
@@ -52,5 +51,3 @@ mics_status mics_tokenize(mics_text_window *window, const mics_corpus_spec *spec
  */
 mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, const char *path,
                             mics_tokenize_progress *progress, char **shard_path_out);
-
-#endif

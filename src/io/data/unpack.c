@@ -6,7 +6,6 @@
 #include "io/data/reader.h"
 #include "mics/log.h"
 #include <limits.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>

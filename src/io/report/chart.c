@@ -5,7 +5,6 @@
 #include "mics/log.h"
 #include "mics/report.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum {

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What pictures of this module share. Units are those of the picture: 900 x 540, y downwards. A
 // failing allocation stays in the text's status.
-#ifndef MICS_IO_REPORT_DRAW_H
-#define MICS_IO_REPORT_DRAW_H
+#pragma once
 
 #include "base/text.h"
 #include "mics/report.h"
@@ -29,5 +28,3 @@ double draw_tick(double largest);
 /* The place of a value on a y axis from 0 to `top`, and that axis, with lines as far as `right`. */
 double draw_y(double value, double top);
 void draw_y_axis(mics_text *text, const char *label, double tick, double top, double right);
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The figures of a step, one table for every file that has them: metrics.jsonl, TensorBoard's,
 // Prometheus'.
-#ifndef MICS_REPORT_FIGURES_H
-#define MICS_REPORT_FIGURES_H
+#pragma once
 
 #include "mics/report.h"
 
@@ -24,5 +23,3 @@ static inline double metrics_figure_value(const metrics_figure *figure)
 {
     return figure->counted ? (double)figure->count : figure->value;
 }
-
-#endif

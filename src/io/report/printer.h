@@ -3,8 +3,7 @@
 // The printer of reports. A report is described once, and written as text or as one JSON object.
 // Its data are cells: a cell is a value that has a key, by which JSON shows it, or stands in a
 // column, where the text shows it, or both. The text alone has sentences between them.
-#ifndef MICS_REPORT_PRINTER_H
-#define MICS_REPORT_PRINTER_H
+#pragma once
 
 #include "mics/log.h"
 #include <stdbool.h>
@@ -119,5 +118,3 @@ short_text text_size(double bytes);
 
 /* "s", or "" of one. */
 const char *text_plural(int64_t count);
-
-#endif

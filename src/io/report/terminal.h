@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a terminal, or a shell that a line is copied to, would take for a command.
-#ifndef MICS_IO_REPORT_TERMINAL_H
-#define MICS_IO_REPORT_TERMINAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ const char *mics_terminal_word(const char *text, char *out, size_t capacity);
  */
 FILE *mics_terminal_open(void);
 void mics_terminal_close(FILE *out);
-
-#endif

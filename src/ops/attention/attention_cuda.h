@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ways in which attention runs on a GPU; cuda.c takes one. Shapes and meaning:
 // ops/attention/def.c.
-#ifndef MICS_OP_ATTENTION_CUDA_H
-#define MICS_OP_ATTENTION_CUDA_H
+#pragma once
 
 #include "ops/kernels.h"
 
@@ -42,5 +41,4 @@ bool mics_cuda_attention_by_cudnn(const mics_exec *at, const mics_cuda_attention
 
 #ifdef __cplusplus
 }
-#endif
 #endif

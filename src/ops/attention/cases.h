@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cases of attention, causal and both ways, with shared keys, windows, segments and dropout, against
 // the plain one with all scores.
-#ifndef MICS_OPS_ATTENTION_CASES_H
-#define MICS_OPS_ATTENTION_CASES_H
+#pragma once
 
 #include "ops/common/cases.h"
 #include "ops/common/cases_masks.h"
@@ -368,5 +367,3 @@ static inline void attention_cpu(const mics_case_walker *w)
 // On a GPU forward and backward run one after the other (tests/cuda/test_cuda_attention.c).
 static const mics_op_cases attention_cases = {MICS_OP_ATTENTION, attention_cpu, NULL,
                                               attention_forward, attention_backward};
-
-#endif

@@ -6,8 +6,7 @@
 // Legend: q queries and k keys of a tile (at most TILE), D head dimension, W = D rounded up to
 // whole vectors. Tiles in the workspace have a fixed row length, TILE or W, and hold 0 between the
 // last row or column and the next whole vector.
-#ifndef MICS_OPS_ATTENTION_CPU_H
-#define MICS_OPS_ATTENTION_CPU_H
+#pragma once
 
 #include "ops/attention/def.h"
 #include "ops/attention/tile.h"
@@ -180,5 +179,3 @@ static inline void pack(float *dst, int64_t W, const mics_elem *src, int64_t str
     }
     memset(dst + rows * W, 0, (size_t)((whole_vectors(rows) - rows) * W) * sizeof *dst);
 }
-
-#endif

@@ -6,7 +6,6 @@
 #include "ops/attention/cudnn_graph.h"
 #include "ops/attention/def.h"
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,8 +5,7 @@
 // cudnn_graph.h, which never change (tests/cuda/cudnn_values.c compares them where it is
 // installed).
 // Source:  NVIDIA cuDNN 9.19.0, cudnn_graph_v9.h.
-#ifndef MICS_OPS_ATTENTION_CUDNN_API_H
-#define MICS_OPS_ATTENTION_CUDNN_API_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -140,5 +139,4 @@ const char *cudnn_why_not(void);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

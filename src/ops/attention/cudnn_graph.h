@@ -1,15 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Attention as graphs of cuDNN's operations, and the plans that run them.
-#ifndef MICS_OPS_ATTENTION_CUDNN_GRAPH_H
-#define MICS_OPS_ATTENTION_CUDNN_GRAPH_H
+#pragma once
 
 #include "mics/op.h"
 #include "ops/attention/cudnn_api.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 // What a graph reads and writes, by number: a call gives the address of each that its pass has.
 typedef enum cudnn_part {
@@ -59,8 +54,3 @@ void cudnn_plan_close(cudnn_plan *plan);
  * parts: by cudnn_part; those that the pass lacks are not read.
  * Returns: CUDNN_OK, or cuDNN's status. */
 int cudnn_plan_run(cudnn_plan *plan, void *const parts[CUDNN_PARTS], void *workspace);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the descriptor and the kernels agree on.
-#ifndef MICS_OPS_ATTENTION_DEF_H
-#define MICS_OPS_ATTENTION_DEF_H
+#pragma once
 
 #include "ops/common/def.h"
 
@@ -128,5 +127,3 @@ static inline int64_t mics_cudnn_bytes(int64_t T, mics_heads heads, mics_cudnn_c
     return count * mics_cudnn_scores_bytes(T) + (shared > 1 ? 2 * gradients : 0) +
            MICS_CUDNN_SMALL_BYTES;
 }
-
-#endif

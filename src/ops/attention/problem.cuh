@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // One attention as its kernels see it, on tensor cores and in fp32.
-#ifndef MICS_OP_ATTENTION_PROBLEM_CUH
-#define MICS_OP_ATTENTION_PROBLEM_CUH
+#pragma once
 
 #include "ops/attention/attention_cuda.h"
 #include "ops/attention/def.h"
@@ -166,5 +165,3 @@ unsigned blocks_of(const problem<T> &p, const mics_cuda_attention *a, int64_t he
 }
 
 } // namespace
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small tiles of attention on the CPU, in fp32. N and ldb are multiples of MICS_LANES; results have
 // room for whole vectors.
-#ifndef MICS_OPS_ATTENTION_TILE_H
-#define MICS_OPS_ATTENTION_TILE_H
+#pragma once
 
 #include "ops/attention/def.h"
 #include "ops/common/kernels_isa.h"
@@ -32,5 +31,3 @@ void MICS_ISA_OP(tile_product)(float *c, int64_t ldc, tile a, const float *b, in
 /* dst (W, MICS_ATTENTION_TILE) = scale * src (rows, W) transposed; rows in whole vectors. */
 void MICS_ISA_OP(tile_transpose)(float *dst, const float *src, int64_t W, int64_t rows,
                                  float scale);
-
-#endif

@@ -26,8 +26,7 @@
 //
 // Dropout is a variant of each kernel (DROPS), so that what drops nothing has the registers that it
 // had.
-#ifndef MICS_OP_ATTENTION_TILES_CUH
-#define MICS_OP_ATTENTION_TILES_CUH
+#pragma once
 
 #include "ops/attention/problem.cuh"
 #include "ops/common/mma.cuh"
@@ -367,5 +366,3 @@ inline bool fits(const mics_exec *at, const mics_cuda_attention *a, size_t bytes
 }
 
 } // namespace
-
-#endif

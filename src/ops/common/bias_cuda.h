@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Biases of linears where no GEMM takes them along (bias_cuda.cu), and sums of fp32 GEMMs.
-#ifndef MICS_OP_BIAS_CUDA_H
-#define MICS_OP_BIAS_CUDA_H
+#pragma once
 
 #include "ops/kernels.h"
 
@@ -28,5 +27,4 @@ void mics_cuda_round_add(const mics_exec *at, void *out, const float *sum, int64
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cases of ops: sizes and attributes of a call, and its results in fp64. An op's are in
 // <op>/cases.h, once for tests on the CPU, tests on a GPU and timers. Shapes: see mics/op.h.
-#ifndef MICS_OPS_COMMON_CASES_H
-#define MICS_OPS_COMMON_CASES_H
+#pragma once
 
 #include "mics/core/dtype.h"
 #include "mics/op.h"
@@ -111,5 +110,3 @@ static inline double mics_case_row_tolerance(int64_t length)
 {
     return MICS_CASE_TOLERANCE * (1 + sqrt((double)length) / 16);
 }
-
-#endif

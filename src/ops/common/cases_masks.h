@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dropout masks as mics_dropout_draw (op.h) defines them, by the plain generator: what kernels are
 // compared with.
-#ifndef MICS_OPS_COMMON_CASES_MASKS_H
-#define MICS_OPS_COMMON_CASES_MASKS_H
+#pragma once
 
 #include "base/rng.h"
 #include "mics/op.h"
@@ -36,5 +35,3 @@ static inline double mask_factor(const mics_dropout_draw *draw, float probabilit
         return draw == NULL ? 1 : 0;
     return 65536 / (65536 - (double)dropped);
 }
-
-#endif

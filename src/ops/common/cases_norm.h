@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What cases of norms by the root of the mean square share.
-#ifndef MICS_OPS_COMMON_CASES_NORM_H
-#define MICS_OPS_COMMON_CASES_NORM_H
+#pragma once
 
 #include "ops/common/cases.h"
 
@@ -33,5 +32,3 @@ static inline void norm_gradient(const mics_case_values *v, int p, int64_t at, i
         v->din[0].sum[at + i] = scale * (fabs(own) + fabs(normal) * abs_sum / (double)C);
     }
 }
-
-#endif

@@ -3,8 +3,7 @@
 // What the files of CUDA kernels define for each other and for kernels_cuda.cu: each op's folder
 // mics_cuda_<op>_kernels, and functions that are also used apart from ops. All of it is part of the
 // plugin.
-#ifndef MICS_OP_CUDA_OPS_H
-#define MICS_OP_CUDA_OPS_H
+#pragma once
 
 #include "ops/kernels.h"
 
@@ -76,5 +75,4 @@ MICS_OPTIMIZERS(MICS_CUDA_DECLARE_)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What descriptors of several ops share.
-#ifndef MICS_OPS_COMMON_DEF_H
-#define MICS_OPS_COMMON_DEF_H
+#pragma once
 
 #include "base/size.h"
 #include "mics/op.h"
@@ -88,5 +87,3 @@ static inline mics_op_work mics_work_moved(double flops, double bytes)
     mics_op_work work = {MICS_WORK_MEMORY, 0, 0, 0, flops, bytes, 1};
     return work;
 }
-
-#endif

@@ -3,8 +3,7 @@
 // What activations and parameters are held in. The files of kernels are compiled for fp32 and, with
 // MICS_ELEM_BF16 given by the build, once more for bf16; they compute in fp32 and round when they
 // store. Branches on MICS_ELEM_FP32 are decided by the compiler.
-#ifndef MICS_OP_ELEM_H
-#define MICS_OP_ELEM_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -54,5 +53,4 @@ static inline mics_elem mics_store(float value)
     return value;
 }
 
-#endif
 #endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Rows of weights times a token, in generation.
-#ifndef MICS_OPS_COMMON_EXPERTS_DECODE_H
-#define MICS_OPS_COMMON_EXPERTS_DECODE_H
+#pragma once
 
 #include "base/shares.h"
 #include "mics/core/dtype.h"
@@ -31,5 +30,3 @@ static inline float mics_dot_row(const void *weight, mics_dtype dtype, int64_t a
     }
     return sum;
 }
-
-#endif

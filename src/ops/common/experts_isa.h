@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the CPU's kernels of experts share: rows sorted by expert, and GEMMs expert by expert.
-#ifndef MICS_OPS_COMMON_EXPERTS_ISA_H
-#define MICS_OPS_COMMON_EXPERTS_ISA_H
+#pragma once
 
 #include "ops/common/kernels_isa.h"
 #include "ops/experts/def.h"
@@ -136,5 +135,3 @@ static inline void experts_weight_gradient(const experts_gemm *g, void *dweight,
             memset(to, 0, (size_t)(g->O * g->I) * sizeof *to);
     }
 }
-
-#endif

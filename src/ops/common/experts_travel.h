@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Where rows that travel lie (ops/experts/def.h), for the CPU's kernels.
-#ifndef MICS_OPS_COMMON_EXPERTS_TRAVEL_H
-#define MICS_OPS_COMMON_EXPERTS_TRAVEL_H
+#pragma once
 
 #include "ops/common/kernels_isa.h"
 #include "ops/experts/def.h"
@@ -114,5 +113,3 @@ static inline int64_t experts_rows_in(const mics_op_call *call, int64_t block)
         count++;
     return count;
 }
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMMs as kernels ask for them, and what stands behind them where the matrix library cannot: it
 // needs memory for packing.
-#ifndef MICS_OP_GEMM_H
-#define MICS_OP_GEMM_H
+#pragma once
 
 #include "ops/kernels.h"
 
@@ -32,5 +31,3 @@ void mics_gemm_bf16_plain(const mics_exec *at, const mics_gemm_spec *gemm);
 void mics_gemm_plain(bool transpose_a, bool transpose_b, int64_t M, int64_t N, int64_t K,
                      float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
                      float beta, float *c, int64_t ldc);
-
-#endif

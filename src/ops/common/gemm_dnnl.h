@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // oneDNN's matmul of bf16 numbers, whose interface differs between its versions 2 and 3.
-#ifndef MICS_OP_GEMM_DNNL_H
-#define MICS_OP_GEMM_DNNL_H
+#pragma once
 
 #include "ops/common/gemm.h"
 
@@ -20,5 +19,3 @@ bool mics_gemm_has_pairs(void);
  * Threads: any, at the same time.
  */
 bool mics_gemm_dnnl(const mics_exec *at, const mics_gemm_spec *gemm);
-
-#endif

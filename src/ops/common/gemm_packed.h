@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMMs of bf16 numbers by code of our own. The build picks gemm_avx512_bf16.c or
 // gemm_packed_none.c.
-#ifndef MICS_OP_GEMM_PACKED_H
-#define MICS_OP_GEMM_PACKED_H
+#pragma once
 
 #include "ops/common/gemm.h"
 
@@ -13,5 +12,3 @@
  * Returns: false where this build has no such code.
  */
 bool mics_gemm_packed(const mics_exec *at, const mics_gemm_spec *gemm);
-
-#endif

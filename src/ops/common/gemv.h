@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Few rows times a weight, at the speed at which memory gives the weight.
-#ifndef MICS_OP_GEMV_H
-#define MICS_OP_GEMV_H
+#pragma once
 
 #include "base/shares.h"
 #include "mics/core/dtype.h"
@@ -27,5 +26,3 @@ typedef struct mics_gemv {
  * shares: of these threads.
  */
 void MICS_ISA_OP(gemv)(const mics_gemv *g, mics_shares *shares);
-
-#endif

@@ -3,8 +3,7 @@
 // Every kernel file is compiled once an instruction set, with MICS_ISA (avx512, avx2, generic) and
 // MICS_LANES (floats in a vector register) given by the build. Names get the set as a suffix. Those
 // over activations and parameters are compiled once more for bf16 (elem.h), with a further suffix.
-#ifndef MICS_OP_KERNELS_ISA_H
-#define MICS_OP_KERNELS_ISA_H
+#pragma once
 
 #include "ops/common/elem.h"
 #include "ops/common/gemm.h"
@@ -76,5 +75,3 @@ void MICS_OP(sum_rows)(float *dst_C, const mics_elem *rows_RC, int64_t R, int64_
 /* dst_C (+)= the column sums of such sums, in the same order, rounded once. One thread. */
 void MICS_OP(sum_parts)(mics_elem *dst_C, const float *parts_RC, int64_t R, int64_t C,
                         int64_t row_stride, bool add);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The tables that this build has. The build picks kernels_x86.c or kernels_portable.c.
-#ifndef MICS_OP_KERNELS_LIST_H
-#define MICS_OP_KERNELS_LIST_H
+#pragma once
 
 #include "ops/kernels.h"
 
@@ -14,5 +13,3 @@ typedef struct mics_kernels_entry {
 // Best first.
 extern const mics_kernels_entry mics_kernels_list[];
 extern const int32_t mics_kernels_list_count;
-
-#endif

@@ -14,8 +14,7 @@
 //       before the launch of a kernel that asks for more than 48 KiB: true, or false where CUDA
 //       refuses it, which is kept as the device's failure. mics_cuda_shared_limit says how much it
 //       grants.
-#ifndef MICS_OP_LAUNCH_CUH
-#define MICS_OP_LAUNCH_CUH
+#pragma once
 
 #include "device/cuda_launch.h"
 #include <cuda_runtime.h>
@@ -56,5 +55,3 @@ const bool mics_listed<KERNEL>::done =
     mics_cuda_shared_allowed(                                                                      \
         #kernel, (bytes),                                                                          \
         cudaFuncSetAttribute((kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
-
-#endif

@@ -17,8 +17,7 @@
 // neighbouring threads still read neighbouring numbers, so that costs instructions, not traffic. A
 // thread loads UNROLL packs before it stores any, so that enough bytes are on their way for the
 // memory's latency. An output may be an input: a thread writes only what it alone has read.
-#ifndef MICS_OP_MAP_CUH
-#define MICS_OP_MAP_CUH
+#pragma once
 
 #include "ops/common/launch.cuh"
 #include "ops/common/numbers.cuh"
@@ -66,5 +65,3 @@ template <typename Op> static void map(const mics_exec *at, const Op &op, int64_
                     MAP_THREADS, 0, stream, op, int64_t{0}, elems, elems);
     }
 }
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dropout masks on a GPU: the random bits that mics_dropout_draw (op.h) defines. Philox4x32-10
 // (Salmon et al., SC11): base/rng.h has the plain one.
-#ifndef MICS_OP_MASK_CUH
-#define MICS_OP_MASK_CUH
+#pragma once
 
 #include "ops/kernels.h"
 #include <cuda_runtime.h>
@@ -86,5 +85,3 @@ static __device__ __forceinline__ uint32_t keep_bits(const mics_mask &mask, int6
         bits |= static_cast<uint32_t>((c[i / 2] >> 16 * (i % 2) & 0xffffU) >= mask.threshold) << i;
     return bits;
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Masks of dropout and routers on the CPU: the random bits that mics_dropout_draw (kernels.h) defines.
-#ifndef MICS_OP_MASK_H
-#define MICS_OP_MASK_H
+#pragma once
 
 #include "ops/common/kernels_isa.h"
 
@@ -45,5 +44,3 @@ void MICS_ISA_OP(mask_rows)(uint16_t *bits, const mics_mask *mask, int64_t row, 
 /* Block `block` of `rows` rows, transposed: bits (8, stride). One thread. */
 void MICS_ISA_OP(mask_columns)(uint16_t *bits, int64_t stride, const mics_mask *mask, int64_t row,
                                int64_t rows, int64_t block);
-
-#endif

@@ -9,8 +9,7 @@
 // candidates timed instead. What it chooses depends on the noise of a moment, so two runs, or two
 // replicas, may sum in another order: that is why it is not the default, and why the result can be
 // saved and given to all ranks.
-#ifndef MICS_OP_MATMUL_CUDA_H
-#define MICS_OP_MATMUL_CUDA_H
+#pragma once
 
 #include "ops/kernels.h"
 
@@ -93,5 +92,4 @@ void mics_cuda_matmul_count(mics_device *device, int64_t *plans_out, int64_t *me
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -13,8 +13,7 @@
 // and of tf32 (section 9.7.13.4.7, m16n8k8), a number a register, c as above:
 //   a (16 x 8): a[0] (g, t), a[1] (g + 8, t), a[2] (g, t + 4), a[3] (g + 8, t + 4)
 //   b (8 x 8): b[0] (t, g), b[1] (t + 4, g)
-#ifndef MICS_OP_MMA_CUH
-#define MICS_OP_MMA_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -128,5 +127,3 @@ static __device__ __forceinline__ uint32_t pack_pair(float low, float high, __ha
     memcpy(&bits, &pair, sizeof bits);
     return bits;
 }
-
-#endif

@@ -16,8 +16,7 @@
 //
 // Rows that cannot be read in packs, or are too long for registers, go by plain loops: any shape,
 // up to twice the traffic.
-#ifndef MICS_OP_NORM_CUH
-#define MICS_OP_NORM_CUH
+#pragma once
 
 #include "ops/common/cuda_ops.h"
 #include "ops/common/def.h"
@@ -528,5 +527,3 @@ template <bool CENTRED> struct norm_passes {
         MICS_BY_DTYPE(call->at->dtype, backward_of, call, arguments(call));
     }
 };
-
-#endif

@@ -3,8 +3,7 @@
 // Numbers of a dtype as kernels see them: read in packs of 16 bytes, computed with as fp32, rounded
 // once when stored. Also what every file of kernels needs on the host: the stream of a call, a
 // choice by dtype, alignment.
-#ifndef MICS_OP_NUMBERS_CUH
-#define MICS_OP_NUMBERS_CUH
+#pragma once
 
 #include "ops/kernels.h"
 #include <cuda_bf16.h>
@@ -243,5 +242,3 @@ template <typename T, int COUNT> static inline bool packs_fit(const void *p, int
 {
     return reinterpret_cast<uintptr_t>(p) % alignof(mics_pack<T, COUNT>) == 0 && elems % COUNT == 0;
 }
-
-#endif

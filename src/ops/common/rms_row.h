@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One row scaled by its root mean square, on the CPU: what RMSNorm does to a token, and head_norm to
 // each head of one. Shapes: rows and weights (C).
-#ifndef MICS_OP_RMS_ROW_H
-#define MICS_OP_RMS_ROW_H
+#pragma once
 
 #include "ops/common/elem.h"
 #include <math.h>
@@ -57,5 +56,3 @@ static inline void mics_rms_backward_row(mics_elem *dx_C, float *dweight_C, cons
         }
     }
 }
-
-#endif

@@ -3,8 +3,7 @@
 // Sums over teams: the threads of a block in groups of TEAM, which is 32 or a multiple of it and
 // divides the block. The order of a sum is fixed by TEAM alone, and all threads of a team get the
 // same bits. All threads of the block call together.
-#ifndef MICS_OP_TEAM_CUH
-#define MICS_OP_TEAM_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -93,5 +92,3 @@ static __device__ __forceinline__ int block_sum_before(int x, int *shared, int *
     *total_out = total;
     return before + sum - x;
 }
-
-#endif

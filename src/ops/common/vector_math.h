@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that the compiler turns into vector code when they stand in a loop under
 // `#pragma omp simd`: plain C without branches or calls.
-#ifndef MICS_OP_VECTOR_MATH_H
-#define MICS_OP_VECTOR_MATH_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -91,5 +90,3 @@ static inline float mics_normal_tail(float x, float e)
     p = p * u + 0.210806364F;
     return e * t * p;
 }
-
-#endif

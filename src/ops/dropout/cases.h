@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Cases of dropout, against masks of the plain generator.
-#ifndef MICS_OPS_DROPOUT_CASES_H
-#define MICS_OPS_DROPOUT_CASES_H
+#pragma once
 
 #include "ops/common/cases.h"
 #include "ops/common/cases_masks.h"
@@ -81,5 +80,3 @@ static void dropout_gpu(const mics_case_walker *w)
 
 static const mics_op_cases dropout_cases = {MICS_OP_DROPOUT, dropout_cpu, dropout_gpu,
                                             dropout_forward, dropout_backward};
-
-#endif

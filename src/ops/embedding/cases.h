@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cases of the embedding, with and without positions. Its gradient is plain counting, so
 // differences would add nothing.
-#ifndef MICS_OPS_EMBEDDING_CASES_H
-#define MICS_OPS_EMBEDDING_CASES_H
+#pragma once
 
 #include "ops/common/cases.h"
 
@@ -108,5 +107,3 @@ static void embedding_gpu(const mics_case_walker *w)
 
 static const mics_op_cases embedding_cases = {MICS_OP_EMBEDDING, embedding_cpu, embedding_gpu,
                                               embedding_forward, embedding_backward};
-
-#endif

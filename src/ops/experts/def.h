@@ -9,8 +9,7 @@
 // `rows` are the token's places among all N * k rows: those that experts take, sorted by expert,
 // then by token, and behind them those that are dropped. In generation rows are not sorted: token n
 // has rows n * k to n * k + k - 1.
-#ifndef MICS_OPS_EXPERTS_DEF_H
-#define MICS_OPS_EXPERTS_DEF_H
+#pragma once
 
 #include "mics/op.h"
 #include "ops/common/def.h"
@@ -135,4 +134,8 @@ int32_t mics_experts_works(const mics_op_shape *shape, const mics_op_pass *pass,
 /* The same for model_flops: a token's, of what experts take at most. */
 double mics_experts_model_flops(const mics_op_shape *shape, int64_t I, int64_t O);
 
-#endif
+/* What the descriptors of a GEMM at each row's expert share. */
+#define MICS_EXPERTS_GEMM                                                                          \
+    .params = 1, .params_needed = 1, .param_dims = {2}, .backward_reads_in = true,                 \
+    .backward_reads_params = true, .multiplies = true, .cut = MICS_CUT_WEIGHT, .make = make,       \
+    .cost = cost_of, .work = work, .model_flops = model_flops

@@ -4,8 +4,7 @@
 // where they lie, and GEMMs of them, each row at its expert. Nothing here waits for the device: how
 // many rows an expert has, the host never knows.
 // Shapes: N tokens, k chosen experts, R = N * k rows; see ops/experts/def.h.
-#ifndef MICS_OPS_EXPERTS_CUDA_H
-#define MICS_OPS_EXPERTS_CUDA_H
+#pragma once
 
 #include "ops/kernels.h"
 
@@ -96,5 +95,4 @@ void mics_cuda_experts_add_up(const mics_op_call *call, const mics_cuda_experts_
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -18,8 +18,7 @@
 //
 // Legend: "along": an operand's numbers along K lie together, so that its slice is (128, K part);
 // else (K part, 128). Of lane l, g = l / 4 and t = l % 4, as in common/mma.cuh.
-#ifndef MICS_OPS_EXPERTS_GROUPED_CUH
-#define MICS_OPS_EXPERTS_GROUPED_CUH
+#pragma once
 
 #include "ops/common/launch.cuh"
 #include "ops/common/mma.cuh"
@@ -561,5 +560,3 @@ void launch_weights(const mics_cuda_experts_gemm *g, const mics_cuda_experts_wei
 }
 
 } // namespace
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // GEMMs of experts in fp32: as those of experts_cuda.h, with inputs rounded to TF32 or not.
-#ifndef MICS_OPS_EXPERTS_GROUPED_FLOAT_H
-#define MICS_OPS_EXPERTS_GROUPED_FLOAT_H
+#pragma once
 
 #include "ops/experts/experts_cuda.h"
 
@@ -19,5 +18,4 @@ void mics_cuda_experts_float_weight_gradient(const mics_cuda_experts_gemm *gemm,
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the rows of tokens at their experts lie (def.h): by the stats of a router, sorted or in
 // blocks that travel, and by the tags of rows that came.
-#ifndef MICS_OPS_EXPERTS_ROWS_CUH
-#define MICS_OPS_EXPERTS_ROWS_CUH
+#pragma once
 
 #include "ops/common/numbers.cuh"
 #include "ops/experts/def.h"
@@ -109,5 +108,3 @@ template <typename T> static inline tags_of_rows<T> tags_that_came(const mics_op
     const T *came = static_cast<const T *>(static_cast<const void *>(call->routes));
     return {came + rows * mics_experts_came_width(s), s->N * s->routes / s->op->expert_ranks, rows};
 }
-
-#endif

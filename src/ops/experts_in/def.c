@@ -33,17 +33,5 @@ static double model_flops(const mics_op_shape *s)
     return mics_experts_model_flops(s, s->in[0], outputs_of(s));
 }
 
-const mics_op_def mics_op_def_experts_in = {.name = "experts_in",
-                                            .inputs = 2,
-                                            .params = 1,
-                                            .params_needed = 1,
-                                            .param_dims = {2},
-                                            .backward_reads_in = true,
-                                            .backward_reads_params = true,
-                                            .backward_adds = true,
-                                            .multiplies = true,
-                                            .cut = MICS_CUT_WEIGHT,
-                                            .make = make,
-                                            .cost = cost_of,
-                                            .work = work,
-                                            .model_flops = model_flops};
+const mics_op_def mics_op_def_experts_in = {
+    .name = "experts_in", .inputs = 2, .backward_adds = true, MICS_EXPERTS_GEMM};

@@ -33,17 +33,5 @@ static double model_flops(const mics_op_shape *s)
     return mics_experts_model_flops(s, inputs_of(s), s->out);
 }
 
-const mics_op_def mics_op_def_experts_out = {.name = "experts_out",
-                                             .inputs = 2,
-                                             .params = 1,
-                                             .params_needed = 1,
-                                             .param_dims = {2},
-                                             .backward_reads_in = true,
-                                             .backward_reads_params = true,
-                                             .backward_second = true,
-                                             .multiplies = true,
-                                             .cut = MICS_CUT_WEIGHT,
-                                             .make = make,
-                                             .cost = cost_of,
-                                             .work = work,
-                                             .model_flops = model_flops};
+const mics_op_def mics_op_def_experts_out = {
+    .name = "experts_out", .inputs = 2, .backward_second = true, MICS_EXPERTS_GEMM};

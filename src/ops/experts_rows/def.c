@@ -39,16 +39,5 @@ static double model_flops(const mics_op_shape *s)
     return mics_experts_model_flops(s, s->params[0][1], s->params[0][0]);
 }
 
-const mics_op_def mics_op_def_experts_rows = {.name = "experts_rows",
-                                              .inputs = 1,
-                                              .params = 1,
-                                              .params_needed = 1,
-                                              .param_dims = {2},
-                                              .backward_reads_in = true,
-                                              .backward_reads_params = true,
-                                              .multiplies = true,
-                                              .cut = MICS_CUT_WEIGHT,
-                                              .make = make,
-                                              .cost = cost_of,
-                                              .work = work,
-                                              .model_flops = model_flops};
+const mics_op_def mics_op_def_experts_rows = {
+    .name = "experts_rows", .inputs = 1, MICS_EXPERTS_GEMM};

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Cases of GELU, by tanh and by erf. Shards begin and end anywhere.
-#ifndef MICS_OPS_GELU_CASES_H
-#define MICS_OPS_GELU_CASES_H
+#pragma once
 
 #include "ops/common/cases.h"
 
@@ -123,5 +122,3 @@ static inline void gelu_gpu(const mics_case_walker *w)
 
 static const mics_op_cases gelu_cases = {MICS_OP_GELU, gelu_cpu, gelu_gpu, gelu_forward,
                                          gelu_backward};
-
-#endif

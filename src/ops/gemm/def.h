@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the GEMM of bf16 numbers is cut into blocks, which decides what workspace it needs
 // (common/gemm_avx512_bf16.c).
-#ifndef MICS_OPS_GEMM_DEF_H
-#define MICS_OPS_GEMM_DEF_H
+#pragma once
 
 #include "base/size.h"
 #include <stdint.h>
@@ -44,5 +43,3 @@ static inline int64_t mics_gemm_floats_bf16(int64_t M, int64_t N, int64_t K)
     const mics_gemm_blocks blocks = mics_gemm_blocks_of(M, N, K);
     return blocks.a + blocks.b + blocks.c + 16; // to begin on a cache line
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Cases of the RMSNorm of query and key heads.
-#ifndef MICS_OPS_HEAD_NORM_CASES_H
-#define MICS_OPS_HEAD_NORM_CASES_H
+#pragma once
 
 #include "ops/common/cases_norm.h"
 
@@ -106,5 +105,3 @@ static void head_norm_gpu(const mics_case_walker *w)
 
 static const mics_op_cases head_norm_cases = {MICS_OP_HEAD_NORM, head_norm_cpu, head_norm_gpu,
                                               head_norm_forward, head_norm_backward};
-
-#endif

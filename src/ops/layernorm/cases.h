@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Cases of layernorm.
-#ifndef MICS_OPS_LAYERNORM_CASES_H
-#define MICS_OPS_LAYERNORM_CASES_H
+#pragma once
 
 #include "ops/common/cases.h"
 
@@ -170,5 +169,3 @@ static void layernorm_gpu(const mics_case_walker *w)
 
 static const mics_op_cases layernorm_cases = {MICS_OP_LAYERNORM, layernorm_cpu, layernorm_gpu,
                                               layernorm_forward, layernorm_backward};
-
-#endif

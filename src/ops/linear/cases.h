@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Cases of linears: both orders of weights, with and without bias.
-#ifndef MICS_OPS_LINEAR_CASES_H
-#define MICS_OPS_LINEAR_CASES_H
+#pragma once
 
 #include "ops/common/cases.h"
 
@@ -123,5 +122,3 @@ static inline void linear_gpu(const mics_case_walker *w)
 
 static const mics_op_cases linear_cases = {MICS_OP_LINEAR, linear_cpu, linear_gpu, linear_forward,
                                            linear_backward};
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Cases of the LM head with cross-entropy: one chunk of rows and several, rows that do not count.
-#ifndef MICS_OPS_LM_HEAD_CASES_H
-#define MICS_OPS_LM_HEAD_CASES_H
+#pragma once
 
 #include "base/rng.h"
 #include "ops/common/cases.h"
@@ -238,5 +237,3 @@ static void lm_head_gpu(const mics_case_walker *w)
 
 static const mics_op_cases lm_head_cases = {MICS_OP_LM_HEAD, lm_head_cpu, lm_head_gpu,
                                             lm_head_forward, lm_head_backward};
-
-#endif

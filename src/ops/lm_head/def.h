@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the descriptor and the kernels agree on.
-#ifndef MICS_OPS_LM_HEAD_DEF_H
-#define MICS_OPS_LM_HEAD_DEF_H
+#pragma once
 
 #include "base/size.h"
 #include "mics/op.h"
@@ -28,5 +27,3 @@ static inline int64_t mics_lm_head_bias_floats(const mics_op_shape *shape)
     const int64_t blocks = shape->accelerator_bytes > 0 ? MICS_LINEAR_ACCELERATOR_BLOCKS : 0;
     return (1 + blocks) * mics_size_round_up(shape->params[1][0], 64);
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Cases of RMSNorm.
-#ifndef MICS_OPS_RMSNORM_CASES_H
-#define MICS_OPS_RMSNORM_CASES_H
+#pragma once
 
 #include "ops/common/cases_norm.h"
 
@@ -77,5 +76,3 @@ static void rmsnorm_gpu(const mics_case_walker *w)
 
 static const mics_op_cases rmsnorm_cases = {MICS_OP_RMSNORM, rmsnorm_cpu, rmsnorm_gpu,
                                             rmsnorm_forward, rmsnorm_backward};
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Cases of rotary position embeddings.
-#ifndef MICS_OPS_ROTARY_CASES_H
-#define MICS_OPS_ROTARY_CASES_H
+#pragma once
 
 #include "ops/common/cases.h"
 
@@ -115,5 +114,3 @@ static inline void rotary_gpu(const mics_case_walker *w)
 
 static const mics_op_cases rotary_cases = {MICS_OP_ROTARY, rotary_cpu, rotary_gpu, rotary_forward,
                                            rotary_backward};
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A router in fp64: choices, capacity, chance and noise, its gradients and metrics.
-#ifndef MICS_OPS_ROUTER_CASES_H
-#define MICS_OPS_ROUTER_CASES_H
+#pragma once
 
 #include "ops/common/cases.h"
 #include "ops/common/cases_masks.h"
@@ -252,5 +251,3 @@ static inline void router_metrics(const router_values *r, double sums[MICS_ROUTE
         sums[MICS_ROUTER_SEQUENCES] += 1;
     }
 }
-
-#endif

@@ -9,7 +9,6 @@
 #include "ops/common/mask.h"
 #include "ops/experts/def.h"
 #include "ops/router/scores.h"
-#include <math.h>
 
 enum { NOISE = 256 }; // numbers whose noise is made at a time
 

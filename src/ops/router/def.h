@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a router's work is divided on an accelerator, which decides what workspace it needs; parts
 // begin on MICS_PART_BYTES.
-#ifndef MICS_OPS_ROUTER_DEF_H
-#define MICS_OPS_ROUTER_DEF_H
+#pragma once
 
 #include "ops/experts/def.h"
 
@@ -82,5 +81,3 @@ static inline mics_router_space mics_router_space_of(mics_experts e, int64_t B, 
     space.end = space.sums + mics_part_floats(mics_router_slices(e, B * T) * E * C * bytes);
     return space;
 }
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is random in a router in training: noise of its input, and whether a token's second expert is
 // kept (mics_router_spec).
-#ifndef MICS_OPS_ROUTER_RANDOM_CUH
-#define MICS_OPS_ROUTER_RANDOM_CUH
+#pragma once
 
 #include "ops/common/mask.cuh"
 
@@ -62,5 +61,3 @@ __device__ __forceinline__ bool leaves_out_second(const router_random &random, i
 }
 
 } // namespace
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A router's passes on a GPU.
-#ifndef MICS_OPS_ROUTER_CUDA_H
-#define MICS_OPS_ROUTER_CUDA_H
+#pragma once
 
 #include "ops/kernels.h"
 
@@ -15,5 +14,4 @@ void mics_cuda_router_backward(const mics_op_call *call);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

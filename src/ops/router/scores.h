@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // From a token's scores to its experts and their weights.
-#ifndef MICS_OPS_ROUTER_SCORES_H
-#define MICS_OPS_ROUTER_SCORES_H
+#pragma once
 
 #include "ops/experts/def.h"
 #include <math.h>
@@ -67,5 +66,3 @@ static inline float router_weight(const float *row, const mics_op *op, int32_t j
     const float probability = router_probability(row, op->experts, j);
     return op->router.normalised ? probability / router_sum(row, op->experts) : probability;
 }
-
-#endif

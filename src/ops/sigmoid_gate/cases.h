@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Cases of rows times the sigmoid of a number each.
-#ifndef MICS_OPS_SIGMOID_GATE_CASES_H
-#define MICS_OPS_SIGMOID_GATE_CASES_H
+#pragma once
 
 #include "ops/common/cases.h"
 
@@ -72,5 +71,3 @@ static void sigmoid_gate_gpu(const mics_case_walker *w)
 static const mics_op_cases sigmoid_gate_cases = {MICS_OP_SIGMOID_GATE, sigmoid_gate_cpu,
                                                  sigmoid_gate_gpu, sigmoid_gate_forward,
                                                  sigmoid_gate_backward};
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Cases of SwiGLU: N rows of I gates and I numbers.
-#ifndef MICS_OPS_SWIGLU_CASES_H
-#define MICS_OPS_SWIGLU_CASES_H
+#pragma once
 
 #include "ops/common/cases.h"
 
@@ -103,5 +102,3 @@ static void swiglu_gpu(const mics_case_walker *w)
 
 static const mics_op_cases swiglu_cases = {MICS_OP_SWIGLU, swiglu_cpu, swiglu_gpu, swiglu_forward,
                                            swiglu_backward};
-
-#endif

@@ -4,7 +4,6 @@
 // and up side by side (2 I); out: (I). Of experts a token has as many such rows as it has experts.
 #include "ops/common/def.h"
 #include "mics/log.h"
-#include "ops/experts/def.h"
 
 // Of a token.
 static int64_t rows_of(const mics_op *op)

@@ -7,8 +7,7 @@
 // parts, 2 to 128 of squares; of numbers with a sign half as many, and their negatives. 0 and 1
 // come beside. Numbers ascend with their bytes. There is no -1: a block's scale has the sign of its
 // largest element, which therefore is 1.
-#ifndef MICS_OP_STATE_CODE_H
-#define MICS_OP_STATE_CODE_H
+#pragma once
 
 #include "ops/kernels.h"
 #include <string.h>
@@ -65,5 +64,3 @@ MICS_STATE_SHARED uint32_t mics_state_scale_bits(uint32_t key)
     const uint32_t least = (127U - 100U) << 23, magnitude = key >> 1;
     return magnitude < least ? 0 : magnitude | (~key & 1U) << 31;
 }
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels share: AdamW (Loshchilov and Hutter, 2019, arXiv:1711.05101, algorithm 2),
 // p -= lr * (m / bias1 / (sqrt(v / bias2) + eps) + weight_decay * p).
-#ifndef MICS_OPTIM_ADAMW_FACTORS_H
-#define MICS_OPTIM_ADAMW_FACTORS_H
+#pragma once
 
 #include "ops/kernels.h"
 #include "optim/adamw/def.h"
@@ -35,5 +34,3 @@ static inline adamw_factors adamw_factors_of(const mics_optimizer_update *update
                              (float)settings[ADAMW_EPS]};
     return factors;
 }
-
-#endif

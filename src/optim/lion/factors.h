@@ -3,8 +3,7 @@
 // What the kernels share: Lion (Chen et al., 2023, arXiv:2302.06675, algorithm 2),
 // p -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * p); m = beta2 * m + (1 - beta2) *
 // g.
-#ifndef MICS_OPTIM_LION_FACTORS_H
-#define MICS_OPTIM_LION_FACTORS_H
+#pragma once
 
 #include "ops/kernels.h"
 #include "optim/lion/def.h"
@@ -26,5 +25,3 @@ static inline lion_factors lion_factors_of(const mics_optimizer_update *update, 
         update->lr * weight_decay};
     return factors;
 }
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of Muon's settings and states, on which its descriptor and its kernels agree. The first
 // ones are AdamW's, whose rule the rest of the parameters have.
-#ifndef MICS_OPTIM_MUON_DEF_H
-#define MICS_OPTIM_MUON_DEF_H
+#pragma once
 
 #include "optim/adamw/def.h"
 #include <stdint.h>
@@ -41,5 +40,3 @@ static inline muon_layout muon_layout_of(int64_t rows, int64_t columns)
     at.end = at.sums + 4096;
     return at;
 }
-
-#endif

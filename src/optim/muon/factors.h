@@ -6,8 +6,7 @@
 //
 // orthogonal(u): x = u / max(|u|, eps); so many times a = x x', x = 3.4445 x + (-4.775 a + 2.0315
 // a a) x; of a tall matrix with a = x' x, on the other side (Jordan et al., 2024).
-#ifndef MICS_OPTIM_MUON_FACTORS_H
-#define MICS_OPTIM_MUON_FACTORS_H
+#pragma once
 
 #include "ops/kernels.h"
 #include "optim/muon/def.h"
@@ -67,5 +66,3 @@ static inline muon_space muon_space_of(const mics_exec *at, const mics_optimizer
     space.side = layout.side;
     return space;
 }
-
-#endif

@@ -13,7 +13,7 @@ static inline __attribute__((always_inline)) void update_part(const mics_optimiz
     float *masters = update->masters + begin, *buffer = update->states[SGD_BUFFER] + begin;
     const float *grads = narrow ? NULL : update->grads + begin;
     const mics_elem *halves = narrow ? (const mics_elem *)update->rounded_grads + begin : NULL;
-    const float grad_scale = by->grad_scale, weight_decay = by->weight_decay;
+    const float grad_scale = by->grad_scale, weight_decay = by->decay;
     const float momentum = by->momentum, by_grad = by->by_grad, by_buffer = by->by_buffer;
 #pragma omp simd
     for (int64_t i = 0; i < elems; ++i) {

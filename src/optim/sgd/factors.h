@@ -3,15 +3,14 @@
 // What the kernels share: SGD as torch.optim.SGD has it, with dampening 0,
 // g += weight_decay * p; b = momentum * b + g; p -= lr * b, or with nesterov
 // p -= lr * (g + momentum * b).
-#ifndef MICS_OPTIM_SGD_FACTORS_H
-#define MICS_OPTIM_SGD_FACTORS_H
+#pragma once
 
 #include "ops/kernels.h"
 #include "optim/sgd/def.h"
 
 // The numbers of one step: p -= by_grad * g + by_buffer * b.
 typedef struct sgd_factors {
-    float grad_scale, weight_decay, momentum, by_grad, by_buffer;
+    float grad_scale, decay, momentum, by_grad, by_buffer;
 } sgd_factors;
 
 // `decays`: whether weight decay applies.
@@ -25,5 +24,3 @@ static inline sgd_factors sgd_factors_of(const mics_optimizer_update *update, bo
                            nesterov ? update->lr * momentum : update->lr};
     return factors;
 }
-
-#endif

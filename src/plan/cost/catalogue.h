@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The catalogue: cluster files and accelerators of src/plan/clusters, which the build puts into the
 // library byte for byte.
-#ifndef MICS_COST_CATALOGUE_H
-#define MICS_COST_CATALOGUE_H
+#pragma once
 
 #include "plan/cost/keys.h"
 
@@ -26,5 +25,3 @@ const catalogue_file *catalogue_find(bool accelerators, const char *name);
 /* "unknown cluster "p4d"; did you mean p4d.24xlarge or p4de.24xlarge?" without the first two words:
  * what to say of a name that is not there. Returns `text`. */
 char *catalogue_suggest(bool accelerators, const char *name, char *text, size_t capacity);
-
-#endif

@@ -12,8 +12,7 @@
 // node every tier has links of its own, so a message loads the links of the tier in which sender
 // and receiver meet, alone. Beyond the node messages climb: one that meets in tier t loads the
 // links of all tiers from the one beyond the node up to t.
-#ifndef MICS_CLUSTER_H
-#define MICS_CLUSTER_H
+#pragma once
 
 #include "base/json.h"
 #include "mics/memory.h"
@@ -21,10 +20,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum {
     MICS_CLUSTER_TIERS = 8,
@@ -254,8 +249,3 @@ const char *mics_catalogue_name(int32_t entry);
  * Returns: text of the library's, NUL-terminated; never NULL.      Threads: any.
  */
 const char *mics_catalogue_text(int32_t entry);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -15,17 +15,12 @@
 // All groups of a kind work at once: the groups of one step of a schedule together cover the ranks,
 // and their traffic through a node's link is counted together. So one call tells what a step costs
 // the whole cluster, and any node may stand for all.
-#ifndef MICS_COST_H
-#define MICS_COST_H
+#pragma once
 
 #include "mics/core/mesh.h"
 #include "mics/op.h"
 #include "plan/cost/cluster.h"
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 // ---- computation ----
 
@@ -164,8 +159,3 @@ mics_cost_use mics_cost_then(mics_cost_use first, mics_cost_use second);
 
 /* "FLOPs", "memory", ...; never NULL. */
 const char *mics_cost_limit_text(mics_cost_limit limit);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

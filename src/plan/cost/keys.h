@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Every key of a cluster file: one table for reading, writing and checking.
-#ifndef MICS_COST_KEYS_H
-#define MICS_COST_KEYS_H
+#pragma once
 
 #include "plan/cost/cluster.h"
 
@@ -38,5 +37,3 @@ mics_status cost_finish(const mics_json *json, mics_cluster *cluster);
 
 /* What is wrong with a curve, or NULL. Values are checked by the caller. */
 const char *cost_curve_wrong(const mics_curve *curve);
-
-#endif

@@ -278,10 +278,20 @@ static mics_status read_keys(const place *at, const mics_json_value *object)
 
 static mics_status read_cluster(const mics_json *json, mics_cluster *cluster_out);
 
-static mics_status read_accelerator_file(const mics_json *json, mics_accelerator *accelerator)
+static mics_status read_name(const mics_json *json, const char *path, const mics_json_value *value,
+                             bool accelerator, mics_cluster *cluster);
+
+// Reads an accelerator's keys, behind those of its base; `prefix` as in a place.
+static mics_status read_accelerator_keys(const mics_json *json, const char *prefix,
+                                         const mics_json_value *keys, mics_cluster *cluster)
 {
-    const place at = {json, COST_ACCELERATOR, "", accelerator};
-    return read_keys(&at, mics_json_root(json));
+    const mics_json_value *base = mics_json_get(keys, "base");
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%sbase", prefix);
+    if (mics_json_type_of(base) != MICS_JSON_NULL)
+        MICS_TRY(read_name(json, path, base, true, cluster));
+    const place at = {json, COST_ACCELERATOR, prefix, &cluster->accelerator};
+    return read_keys(&at, keys);
 }
 
 // Reads an entry of the catalogue into `cluster`, without finishing it, so that a file can change
@@ -290,11 +300,15 @@ static mics_status read_entry(const catalogue_file *file, bool accelerator, mics
 {
     mics_memory *memory = NULL;
     mics_json *json = NULL;
+    mics_cluster fresh; // of another accelerator nothing stays
+    mics_cluster_init(&fresh);
     MICS_TRY(mics_memory_open(&memory));
     mics_status status =
         mics_json_parse(memory, file->names[0], (const char *)file->text, file->bytes, &json);
+    if (accelerator)
+        cluster->accelerator = fresh.accelerator;
     if (status == MICS_OK && accelerator)
-        status = read_accelerator_file(json, &cluster->accelerator);
+        status = read_accelerator_keys(json, "", mics_json_root(json), cluster);
     else if (status == MICS_OK)
         status = read_cluster(json, cluster);
     if (status == MICS_OK && !accelerator)
@@ -333,11 +347,7 @@ static mics_status read_accelerator(const mics_json *json, const mics_json_value
         return mics_json_fail(json, "accelerator", MICS_ERR_FORMAT,
                               "must be an object, or the name of an accelerator, not %s",
                               mics_json_type_text(type));
-    const mics_json_value *base = mics_json_get(value, "base");
-    if (mics_json_type_of(base) != MICS_JSON_NULL)
-        MICS_TRY(read_name(json, "accelerator.base", base, true, cluster));
-    const place at = {json, COST_ACCELERATOR, "accelerator.", &cluster->accelerator};
-    return read_keys(&at, value);
+    return read_accelerator_keys(json, "accelerator.", value, cluster);
 }
 
 // The tier of that name, or the next new one; NULL when there are too many.

@@ -4,7 +4,6 @@
 #include "base/text.h"
 #include "plan/cost/cluster.h"
 #include "plan/cost/keys.h"
-#include <stdio.h>
 
 static void write_curve(mics_text *text, const cost_key *key, const mics_curve *curve)
 {

@@ -8,14 +8,9 @@
 //
 // A save stops training for `blocked_s`, and counts `commit_s` after it began. Saves do not
 // overlap: while one is being written, the next one waits, and training with it.
-#ifndef MICS_GOODPUT_H
-#define MICS_GOODPUT_H
+#pragma once
 
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct mics_goodput_spec {
     double failures_per_s;    // of the whole job
@@ -76,8 +71,3 @@ double mics_goodput_simulate(const mics_goodput_spec *spec, double interval_s, d
                              uint64_t seed);
 
 enum { MICS_GOODPUT_MAX_EVENTS = 10000000 };
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a run takes of what its file leaves open: as training does it, and as mics plan says it does.
-#ifndef MICS_PLAN_OFFERS_PICK_H
-#define MICS_PLAN_OFFERS_PICK_H
+#pragma once
 
 #include "config/config.h"
 #include "plan/search/plan.h"
@@ -20,5 +19,3 @@ mics_status offers_search(mics_planner *planner, const mics_run *run, int32_t mi
 /* What training takes of that: of those that are within 1 % of the fastest what sends the fewest
  * inter-node bytes; where nothing fits what lacks the least. Pure. */
 const mics_plan_entry *offers_pick(const mics_plan_result *result);
-
-#endif

@@ -3,17 +3,12 @@
 // What `mics plan` answers: the plans of a run file, or of a model's config.json alone, on a
 // cluster, beside the baselines and the run file's own choice; over several cluster sizes; or on
 // several clusters, in a buyer's order.
-#ifndef MICS_PLANNING_H
-#define MICS_PLANNING_H
+#pragma once
 
 #include "config/config.h"
 #include "mics/log.h"
 #include "plan/goodput/goodput.h"
 #include "plan/search/plan.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Share of a rank's memory that no plan counts on: allocators round, and drivers take some hundred
  * MiB more in one version than in another. The chip's own reserve is of one version. */
@@ -326,8 +321,3 @@ mics_status mics_plan_offers_svg(const mics_plan_offers *offers, const char *fil
  */
 mics_status mics_cluster_open(mics_memory *memory, const char *text, mics_cluster *cluster_out,
                               int32_t *nodes_out);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

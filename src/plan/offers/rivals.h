@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What plans of this library are compared with, beyond what a planner says of each.
-#ifndef MICS_PLAN_OFFERS_RIVALS_H
-#define MICS_PLAN_OFFERS_RIVALS_H
+#pragma once
 
 #include "plan/offers/planning.h"
 
@@ -31,5 +30,3 @@ bool offers_fixes_degrees(const mics_plan_pipeline *degrees);
 
 /* Adds to the baselines' `why`: why MICS loses to ZERO3, and what fixed degrees leave no cut. */
 void offers_explain_rivals(const mics_plan *plan, mics_plan_found *found);
-
-#endif

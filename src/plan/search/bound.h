@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Bounds of a choice's memory and time.
-#ifndef MICS_PLAN_SEARCH_BOUND_H
-#define MICS_PLAN_SEARCH_BOUND_H
+#pragma once
 
 #include "plan/search/probe.h"
 
@@ -25,5 +24,3 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
 /* With the sharding's collectives priced. */
 mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
                          const class_cost *classes, double *us_out);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A choice of the planner's: its mesh, batch and schedule.
-#ifndef MICS_PLAN_SEARCH_CHOICE_H
-#define MICS_PLAN_SEARCH_CHOICE_H
+#pragma once
 
 #include "plan/search/probe.h"
 
@@ -45,5 +44,3 @@ bool degree_shares(const mics_planner *planner, int32_t degree);
 
 /* Whether the groups that gather or reduce span nodes and have several ranks in each. */
 bool degree_has_stages(const mics_planner *planner, int32_t degree);
-
-#endif

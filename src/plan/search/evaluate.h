@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // How long a choice's step takes.
-#ifndef MICS_PLAN_SEARCH_EVALUATE_H
-#define MICS_PLAN_SEARCH_EVALUATE_H
+#pragma once
 
 #include "plan/search/probe.h"
 
@@ -12,5 +11,3 @@ mics_status time_choice(mics_planner *planner, const mics_plan_choice *choice, d
 
 /* Fills what follows from step_us, tokens and FLOPs. */
 void fill_rates(const mics_planner *planner, mics_plan_entry *entry);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Layered micro-steps of a choice.
-#ifndef MICS_PLAN_SEARCH_LAYERED_H
-#define MICS_PLAN_SEARCH_LAYERED_H
+#pragma once
 
 #include "plan/search/probe.h"
 
@@ -14,5 +13,3 @@ mics_status layered_by_rule(mics_planner *planner, const mics_plan_choice *choic
  * be simulated, not added too often in 16 bits, and their activations are not beyond the memory. */
 mics_status tries_all_layered(mics_planner *planner, const mics_plan_choice *choice,
                               bool *tries_out);
-
-#endif

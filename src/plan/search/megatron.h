@@ -29,8 +29,7 @@
 // another. Experts get equally many tokens. With `expert` 1 each expert is cut like other GEMMs.
 //
 // Ranks are numbered tensor first, then context, data, stages.
-#ifndef MICS_PLAN_MEGATRON_H
-#define MICS_PLAN_MEGATRON_H
+#pragma once
 
 #include "plan/search/planner.h"
 
@@ -146,5 +145,3 @@ bool plan_megatron_may_be_whole(const mics_planner *planner, const mics_plan_pip
 /* `whole`: that row, or NULL where layers are cut in any case. */
 mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
                           const mics_plan_entry *whole, mics_plan_entry *entry_out);
-
-#endif

@@ -14,8 +14,7 @@
 // Long accumulations are periodic. Once two layered groups in the middle of a simulated step take
 // the same times in all their parts, every further one does, and the step is extended by so many of
 // them.
-#ifndef MICS_PLAN_H
-#define MICS_PLAN_H
+#pragma once
 
 #include "mics/core/schedule.h"
 #include "mics/memory.h"
@@ -26,10 +25,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum {
     // That are searched; more are evaluated. Layered micro-steps: powers of two, and all where they
@@ -279,8 +274,3 @@ mics_status mics_planner_layered(mics_planner *planner, const mics_plan_choice *
  */
 mics_status mics_planner_bound(mics_planner *planner, const mics_plan_choice *choice,
                                double *us_out);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A planner from outside: what is asked for is checked, and the space's axes are listed.
 #include "plan/search/planner.h"
+#include "base/free.h"
 #include "mics/log.h"
 #include "plan/search/probe.h"
 
@@ -88,9 +89,7 @@ static void close_planner(mics_planner *planner)
 {
     mics_memory *memory = planner->memory;
     close_structures(planner);
-    mics_free(memory, planner->micro_batches);
-    mics_free(memory, planner->classes);
-    mics_free(memory, planner->class_of);
+    MICS_FREE_ALL(memory, planner->micro_batches, planner->classes, planner->class_of);
     close_batches(planner);
     mics_free(memory, planner->boundaries);
     mics_free(memory, planner);

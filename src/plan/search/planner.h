@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The planner of a request.
-#ifndef MICS_PLAN_SEARCH_PLANNER_H
-#define MICS_PLAN_SEARCH_PLANNER_H
+#pragma once
 
 #include "plan/search/probe.h"
 
@@ -34,5 +33,3 @@ static inline size_t kept_bytes(const mics_plan_request *request, int64_t elems)
     return mics_optimizer_kept_bytes(request->optimizer, request->state_dtype,
                                      request->precision == MICS_PRECISION_MIXED, elems);
 }
-
-#endif

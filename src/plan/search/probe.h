@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What is measured on a few schedules and holds for all.
-#ifndef MICS_PLAN_SEARCH_PROBE_H
-#define MICS_PLAN_SEARCH_PROBE_H
+#pragma once
 
 #include "plan/search/plan.h"
 
@@ -144,5 +143,3 @@ double structure_count(const structures *s, list_count what, int32_t class, int3
 
 /* The structure of a list with so many layered groups. */
 const structure *structure_at(const structures *s, int32_t groups);
-
-#endif

@@ -3,6 +3,7 @@
 // The search: lists the space, drops what does not fit, and simulates the rest in the order of
 // their bounds until no bound is below what was found.
 #include "plan/search/search.h"
+#include "base/free.h"
 #include "mics/log.h"
 #include "plan/search/bound.h"
 #include "plan/search/choice.h"
@@ -455,9 +456,7 @@ static mics_status open_search(search *s)
 
 static void close_search(search *s)
 {
-    mics_free(s->planner->memory, s->classes);
-    mics_free(s->planner->memory, s->found);
-    mics_free(s->planner->memory, s->candidates);
+    MICS_FREE_ALL(s->planner->memory, s->classes, s->found, s->candidates);
 }
 
 static mics_status check_space(const search *s, int32_t top)

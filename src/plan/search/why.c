@@ -7,7 +7,6 @@
 #include "schedule/layered.h"
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 MICS_PRINTF(2, 3) static void add(mics_plan_entry *entry, const char *format, ...)

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the files of this module share; nobody else includes it.
-#ifndef MICS_SIMULATE_INTERNAL_H
-#define MICS_SIMULATE_INTERNAL_H
+#pragma once
 
 #include "plan/simulate/simulate.h"
 
@@ -103,5 +102,3 @@ void share_out(simulator *sim);
 
 /* Everything that follows from times. */
 void fill_result(const simulator *sim, mics_simulation *result);
-
-#endif

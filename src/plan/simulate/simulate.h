@@ -22,8 +22,7 @@
 //               links slow it.
 //
 // Ranks do the same in the same order, so one stands for all.
-#ifndef MICS_SIMULATE_H
-#define MICS_SIMULATE_H
+#pragma once
 
 #include "mics/core/schedule.h"
 #include "mics/memory.h"
@@ -33,10 +32,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 // All zeros: fp32, rings as the engine runs them.
 typedef struct mics_simulate_options {
@@ -110,8 +105,3 @@ void mics_simulation_close(mics_simulation *simulation);
 
 /* The part that a kind of step belongs to.   Needs: a valid kind. */
 mics_part mics_part_of(mics_step_kind kind);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

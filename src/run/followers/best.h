@@ -7,8 +7,7 @@
 // back to an older step, counts as one that was never disturbed. Of its validations those count that
 // are due after a step. A run that resumes validates besides where it begins, which counts if it is
 // due there and the run ended before it.
-#ifndef MICS_RUN_FOLLOWERS_BEST_H
-#define MICS_RUN_FOLLOWERS_BEST_H
+#pragma once
 
 #include "follower.h"
 
@@ -35,5 +34,3 @@ void run_best_count(run_best_record *best, const mics_run *run, int64_t step, do
 
 /* Whether the run has ended early. The same on all ranks. */
 bool run_best_stops_early(const run_best *self);
-
-#endif

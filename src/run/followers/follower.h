@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A follower: something that happens around a step. It has a state of its own, and is called by
 // trainer.c alone, on all ranks alike, in the order of RUN_FOLLOWER_LIST (followers.h).
-#ifndef MICS_RUN_FOLLOWERS_FOLLOWER_H
-#define MICS_RUN_FOLLOWERS_FOLLOWER_H
+#pragma once
 
 #include "run/context.h"
 #include "run/guard.h"
@@ -73,5 +72,3 @@ static inline bool run_is_due(int64_t every, int64_t step)
 {
     return every > 0 && step % every == 0;
 }
-
-#endif

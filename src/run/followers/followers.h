@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What happens around a step.
-#ifndef MICS_RUN_FOLLOWERS_FOLLOWERS_H
-#define MICS_RUN_FOLLOWERS_FOLLOWERS_H
+#pragma once
 
 #include "best.h"
 #include "metrics.h"
@@ -44,5 +43,3 @@ static inline void *run_follower_state(run_followers *all, const run_follower_ro
 {
     return (char *)all + row->at;
 }
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The comparison of replicas: when it is due (run.check_replicas_every), what was found so far, and
 // how that reads.
-#ifndef MICS_RUN_FOLLOWERS_REPLICAS_H
-#define MICS_RUN_FOLLOWERS_REPLICAS_H
+#pragma once
 
 #include "follower.h"
 
@@ -31,5 +30,3 @@ mics_status run_replicas_describe(const run_replicas *self, int64_t step,
  * repaired_out: they agree now.
  * Returns: as mics_engine_repair.     Collective: over ranks. */
 mics_status run_replicas_repair(run_replicas *self, const char *what, bool *repaired_out);
-
-#endif

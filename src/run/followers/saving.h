@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saves of a rank that trains: checkpoints that other followers need (run_need), copies in node memory
 // (run.memory_checkpoint_every), and what becomes of both around steps.
-#ifndef MICS_RUN_FOLLOWERS_SAVING_H
-#define MICS_RUN_FOLLOWERS_SAVING_H
+#pragma once
 
 #include "follower.h"
 #include "run/save/saver.h"
@@ -40,5 +39,3 @@ mics_status run_saving_quarantine(run_saving *self);
 
 /* Says whether the state stands still for a while: then the rank's saver may read it. */
 void run_saving_allow_reading(run_saving *self, bool still);
-
-#endif

@@ -3,8 +3,7 @@
 // Texts that the model writes while it trains (run.sample_every): rank 0 draws one from the step's
 // checkpoint, while the others wait. A text that cannot be drawn is a warning, and the last that is
 // tried; a step that cannot be saved has none.
-#ifndef MICS_RUN_FOLLOWERS_TEXTS_H
-#define MICS_RUN_FOLLOWERS_TEXTS_H
+#pragma once
 
 #include "follower.h"
 
@@ -18,5 +17,3 @@ typedef struct run_texts {
  * that cannot be drawn is tried once more with each start, but no run is opened for one that was never
  * drawn. */
 bool run_texts_lack_last(const mics_job *job);
-
-#endif

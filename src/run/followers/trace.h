@@ -3,8 +3,7 @@
 // The trace of some training steps (run.trace_step): each rank keeps what its engine did when. After
 // the last of these steps, and after one that ends the run, rank 0 gets all ranks' times, writes
 // OUT/trace.json and says where it is.
-#ifndef MICS_RUN_FOLLOWERS_TRACE_H
-#define MICS_RUN_FOLLOWERS_TRACE_H
+#pragma once
 
 #include "follower.h"
 #include "run/report/trace_file.h"
@@ -17,5 +16,3 @@ typedef struct run_trace {
     run_traced_step *steps;
     mics_step_time *times; // by step, by entry
 } run_trace;
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Validation: where training begins, every run.validate_every steps, and at the run's end. It reads
 // validation_batches global batches, always the same ones.
-#ifndef MICS_RUN_FOLLOWERS_VALIDATION_H
-#define MICS_RUN_FOLLOWERS_VALIDATION_H
+#pragma once
 
 #include "follower.h"
 #include "run/batches.h"
@@ -22,5 +21,3 @@ mics_status run_validation_find_loss(run_validation *self, double *loss_out);
 /* Whether a run that goes on from `step`, by what its reports say, was killed before its validation.
  * Where they cannot be read nothing counts as left out. */
 bool run_validation_is_left_out(const mics_job *job, int64_t step);
-
-#endif

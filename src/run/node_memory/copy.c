@@ -14,6 +14,7 @@
 // without 2.
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/free.h"
 #include "base/size.h"
 #include "exchange.h"
 #include "mics/core/device.h"
@@ -160,9 +161,7 @@ static mics_status write_manifest(const run_save *save)
                                          .serial = context->job->node.serial};
     if (status == MICS_OK)
         status = mics_node_commit(memory, save->copy.slot, &manifest, lists.keeps);
-    mics_free(memory, lists.keeps);
-    mics_free(memory, lists.files);
-    mics_free(memory, lists.units);
+    MICS_FREE_ALL(memory, lists.keeps, lists.files, lists.units);
     return status;
 }
 

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Files of copies in node memory that ranks send one another.
-#ifndef MICS_RUN_NODE_MEMORY_EXCHANGE_H
-#define MICS_RUN_NODE_MEMORY_EXCHANGE_H
+#pragma once
 
 #include "mics/core/comm.h"
 #include "mics/memory.h"
@@ -31,5 +30,3 @@ mics_status run_exchange_files(run_exchange *self, int64_t bytes);
 
 /* Closes and frees both ends. */
 void run_exchange_close_ends(mics_memory *memory, run_exchange *self);
-
-#endif

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What nodes get from one another of a copy in node memory that the run goes on from.
+#include "base/free.h"
 #include "exchange.h"
 #include "found.h"
 #include "node_memory.h"
@@ -134,9 +135,6 @@ mics_status run_node_fetch(mics_job *job)
     status = run_world_agree(job->world, status);
     if (status == MICS_OK)
         status = pass_all(&wanted, &over);
-    mics_free(job->memory, over.pieces);
-    mics_free(job->memory, wanted.needs);
-    mics_free(job->memory, wanted.bytes);
-    mics_free(job->memory, wanted.rank_at);
+    MICS_FREE_ALL(job->memory, over.pieces, wanted.needs, wanted.bytes, wanted.rank_at);
     return status;
 }

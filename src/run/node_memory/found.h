@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a run that resumes has found of the copy in node memory that it may go on from.
-#ifndef MICS_RUN_NODE_MEMORY_FOUND_H
-#define MICS_RUN_NODE_MEMORY_FOUND_H
+#pragma once
 
 #include "io/checkpoint/node.h"
 #include "node_memory.h"
@@ -37,5 +36,3 @@ static inline const char *run_found_folder(const run_found_copy *found, int32_t 
 {
     return found->copies.list[place - 1].folder;
 }
-
-#endif

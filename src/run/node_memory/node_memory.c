@@ -9,8 +9,6 @@
 #include "mics/log.h"
 #include "run/identity.h"
 #include "run/job.h"
-#include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 // ---- room ----

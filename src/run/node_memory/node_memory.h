@@ -18,8 +18,7 @@
 // checkpoints that is one. Before it is read, nodes get what their ranks need and they lack from
 // nodes that have it. Older copies go only once ranks have read what they begin with: if a newer
 // checkpoint on disk proves to be damaged, the copy is next.
-#ifndef MICS_RUN_NODE_MEMORY_NODE_MEMORY_H
-#define MICS_RUN_NODE_MEMORY_NODE_MEMORY_H
+#pragma once
 
 #include "mics/status.h"
 #include <stdbool.h>
@@ -127,5 +126,3 @@ mics_status run_node_space_read(const char *path, bool counts_machine, run_node_
  * Collective: over processes.
  */
 mics_status run_node_fetch(mics_job *job);
-
-#endif

@@ -12,8 +12,7 @@
 // copy.
 //
 // `whole` outlives the run. A start that resumes from another step says so.
-#ifndef MICS_RUN_NODE_MEMORY_NOTES_H
-#define MICS_RUN_NODE_MEMORY_NOTES_H
+#pragma once
 
 #include "run/save/saver.h"
 
@@ -29,5 +28,3 @@ mics_status run_notes_await(run_save *copy, const char *what, int32_t count);
 
 /* Removes the notes of a rank on a copy that is not to count. */
 void run_notes_withdraw(const run_save *copy);
-
-#endif

@@ -8,6 +8,7 @@
 // that one process fails to read counts as not found; nobody waits for it.
 #include "run/save/resume.h"
 #include "base/file.h"
+#include "base/free.h"
 #include "found.h"
 #include "io/checkpoint/node.h"
 #include "mics/log.h"
@@ -519,9 +520,7 @@ void run_node_forget_found(mics_job *job)
     if (found->folder != NULL)
         mics_node_remove(found->folder);
     mics_node_copies_fini(job->memory, &found->copies);
-    mics_free(job->memory, found->places);
-    mics_free(job->memory, found->folder);
-    mics_free(job->memory, found);
+    MICS_FREE_ALL(job->memory, found->places, found->folder, found);
     job->node.found = NULL;
     job->node.passed = false;
 }

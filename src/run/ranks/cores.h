@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Cores that a launcher left to each rank of a machine: its own, or some that several share.
-#ifndef MICS_RUN_RANKS_CORES_H
-#define MICS_RUN_RANKS_CORES_H
+#pragma once
 
 #include "world.h"
 #include <sched.h>
@@ -22,5 +21,3 @@ int32_t run_cores_share(const cpu_set_t *masks, int32_t ranks, int32_t rank);
  *          before run_world_run.
  */
 mics_status run_cores_read(run_world *world, mics_memory *memory, int32_t *cores_out);
-
-#endif

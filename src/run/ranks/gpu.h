@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // GPUs of a run: which device and numbers a run file comes to, and what each rank opens.
-#ifndef MICS_RUN_RANKS_GPU_H
-#define MICS_RUN_RANKS_GPU_H
+#pragma once
 
 #include "mics/core/engine.h"
 #include "run/job.h"
@@ -51,5 +50,3 @@ const char *run_gpu_numbers(mics_run_precision precision);
 
 /* Says in job->device_why why the run, whose device is settled, computes where it does. */
 void run_gpu_why(mics_job *job);
-
-#endif

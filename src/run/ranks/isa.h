@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which instruction set the CPU's kernels are of: the best that all machines of a run have, so that
 // its ranks compute alike.
-#ifndef MICS_RUN_RANKS_ISA_H
-#define MICS_RUN_RANKS_ISA_H
+#pragma once
 
 #include "mics/status.h"
 
@@ -17,5 +16,3 @@ typedef struct mics_job mics_job;
  * Collective: over processes, before run_world_run.
  */
 mics_status run_isa_settle(mics_job *job);
-
-#endif

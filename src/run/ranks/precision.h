@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // bf16 on CPUs: whether this process is fast in it, and what a run says of its precision.
-#ifndef MICS_RUN_RANKS_PRECISION_H
-#define MICS_RUN_RANKS_PRECISION_H
+#pragma once
 
 #include <stddef.h>
 
@@ -18,5 +17,3 @@ void run_precision_log(const mics_job *job);
 
 /* What bf16 would bring to a run that leaves its precision open; NULL: nothing. Static. */
 const char *run_precision_hint(const mics_job *job);
-
-#endif

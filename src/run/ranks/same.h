@@ -3,8 +3,7 @@
 // Whether all processes were given the same job. What decides data and mathematics is listed as
 // rows of a key and its value; processes compare a hash of their rows, and where hashes differ, the
 // rows. Files count by what they hold and not by their paths, which nodes may have of their own.
-#ifndef MICS_RUN_RANKS_SAME_H
-#define MICS_RUN_RANKS_SAME_H
+#pragma once
 
 #include "base/text.h"
 #include "run/job.h"
@@ -43,5 +42,3 @@ mics_status run_same_list_data(mics_text *rows, const mics_job *job);
  */
 mics_status run_same_fail(mics_memory *memory, const char *const *texts, int32_t job_count,
                           const int32_t *job_of, int32_t ranks);
-
-#endif

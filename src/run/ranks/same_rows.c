@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What must be the same on all processes, as rows.
+#include "base/text.h"
 #include "run/save/resume.h"
 #include "same.h"
 #include <inttypes.h>
@@ -97,14 +98,9 @@ static void add_program(mics_text *rows)
 // Files count by what they hold; budgets are settled among all machines.
 static bool may_differ(const char *key)
 {
-    static const char *const keys[] = {"model",       "model.config",     "model.init",     "data",
-                                       "data.train",  "data.validation",  "data.tokenizer", "run",
-                                       "run.cluster", "run.memory_limit", "run.threads"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (strcmp(key, keys[i]) == 0)
-            return true;
-    }
-    return false;
+    return mics_text_is_among(
+        key, "model|model.config|model.init|data|data.train|data.validation|data.tokenizer|run|"
+             "run.cluster|run.memory_limit|run.threads");
 }
 
 static void add_keys(mics_text *rows, const mics_run *run)

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What asks a run to stop, and what it is busy with then: written by ranks and their savers, read by
 // any thread of the process.
-#ifndef MICS_RUN_RANKS_STOP_H
-#define MICS_RUN_RANKS_STOP_H
+#pragma once
 
 #include "mics/run.h"
 #include <stdatomic.h>
@@ -37,5 +36,3 @@ void run_stop_writes(run_stop *stop, bool begins);
 /* On rank 0: looks, a few times a second, whether the run's clock or OUT/stop ask to stop. looked_us:
  * when it last did. */
 void run_stop_look(mics_job *job, double *looked_us);
-
-#endif

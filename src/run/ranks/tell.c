@@ -4,7 +4,6 @@
 #include "base/text.h"
 #include "run/job.h"
 #include <stdarg.h>
-#include <stdio.h>
 
 void run_job_note(const mics_job *job, const char *format, ...)
 {

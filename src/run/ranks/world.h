@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The world of a run: MPI's processes under an MPI launcher, else threads of this process. The
 // verbs say what one rank does, and do not know which it is.
-#ifndef MICS_RUN_RANKS_WORLD_H
-#define MICS_RUN_RANKS_WORLD_H
+#pragma once
 
 #include "mics/core/comm.h"
 #include "mics/memory.h"
@@ -116,5 +115,3 @@ mics_status run_rank_agree(run_rank *rank, mics_status mine);
  * count <= RUN_MAX_VALUES. */
 enum { RUN_MAX_VALUES = 32 };
 mics_status run_rank_max(run_rank *rank, int64_t *values, int32_t count);
-
-#endif

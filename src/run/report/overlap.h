@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // How well the streams of a step overlapped, from how long each of its entries took.
-#ifndef MICS_RUN_REPORT_OVERLAP_H
-#define MICS_RUN_REPORT_OVERLAP_H
+#pragma once
 
 #include "mics/core/schedule.h"
 
@@ -43,5 +42,3 @@ typedef struct run_exposed {
 
 /* Sums up mics_step_result.exposed_us.       Pure. */
 run_exposed run_exposed_sum(const double exposed_us[MICS_STEP_KINDS]);
-
-#endif

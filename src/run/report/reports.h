@@ -4,8 +4,7 @@
 // files for TensorBoard and a file for Prometheus.
 //
 // What cannot be written is no reason to lose a run: it is said once, and counted.
-#ifndef MICS_RUN_REPORT_REPORTS_H
-#define MICS_RUN_REPORT_REPORTS_H
+#pragma once
 
 #include "config/config.h"
 #include "mics/report.h"
@@ -54,5 +53,3 @@ bool run_reports_newest(mics_memory *memory, const mics_run *run, const char *na
 
 /* Returns: MICS_OK; MICS_ERR_IO: the last lines of metrics.jsonl did not reach the disk. */
 mics_status run_reports_close(run_reports *reports);
-
-#endif

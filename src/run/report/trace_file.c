@@ -8,6 +8,7 @@
 // compared between ranks is summed up as they come.
 #include "trace_file.h"
 #include "base/file.h"
+#include "base/free.h"
 #include "overlap.h"
 #include <stdio.h>
 
@@ -88,10 +89,7 @@ void run_trace_file_close(run_trace_file *file)
     if (file == NULL)
         return;
     mics_trace_close(file->trace);
-    mics_free(file->memory, file->path);
-    mics_free(file->memory, file->chains);
-    mics_free(file->memory, file->numbers);
-    mics_free(file->memory, file);
+    MICS_FREE_ALL(file->memory, file->path, file->chains, file->numbers, file);
 }
 
 // ---- events ----

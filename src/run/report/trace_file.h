@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // OUT/trace.json, of what every rank did when in some training steps; written by rank 0.
-#ifndef MICS_RUN_REPORT_TRACE_FILE_H
-#define MICS_RUN_REPORT_TRACE_FILE_H
+#pragma once
 
 #include "mics/core/engine.h"
 #include "mics/report.h"
@@ -37,5 +36,3 @@ void run_trace_file_add(run_trace_file *file, const run_traced *traced);
 /* Adds the figures of all, completes the file, and tells a summary. */
 mics_status run_trace_file_finish(run_trace_file *file);
 void run_trace_file_close(run_trace_file *file);
-
-#endif

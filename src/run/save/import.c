@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "config/config.h"
 #include "mics/log.h"
 #include "model/from_config.h"
 #include "run/job.h"

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a run's first parameters come from: safetensors, or a checkpoint; each rank reads only the
 // ranges that it holds.
-#ifndef MICS_RUN_SAVE_IMPORT_H
-#define MICS_RUN_SAVE_IMPORT_H
+#pragma once
 
 #include "mics/core/checkpoint.h"
 #include "mics/core/engine.h"
@@ -65,5 +64,3 @@ mics_status run_import_fill(const mics_model *model, const mics_safetensors *rea
 mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
                             const mics_checkpoint *checkpoint, const mics_work_listener *listener,
                             mics_engine *engine);
-
-#endif

@@ -8,8 +8,7 @@
 // read twice. Who finds damage tells the others, and all take the next older state, until one is
 // good for all. What cannot be read at all (MICS_ERR_IO: a server that is away) is no damage, and
 // ends the run; but a copy in node memory is then passed over too.
-#ifndef MICS_RUN_SAVE_NEWEST_H
-#define MICS_RUN_SAVE_NEWEST_H
+#pragma once
 
 #include "run/job.h"
 #include <stdbool.h>
@@ -64,5 +63,3 @@ void run_newest_log_instead(const mics_job *job);
  * Collective: over processes.
  */
 mics_status run_job_open_newest(mics_job *job);
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state that a rank begins with; of a run that resumes from the newest checkpoint that is good on
 // every rank.
-#ifndef MICS_RUN_SAVE_RESTORE_H
-#define MICS_RUN_SAVE_RESTORE_H
+#pragma once
 
 #include "run/context.h"
 
@@ -21,5 +20,3 @@ mics_status run_restore_fill(const run_context *context, const mics_checkpoint *
  * Collective: over ranks, before the engine has run.
  */
 mics_status run_restore(const run_context *context, mics_checkpoint_losses *recent_out);
-
-#endif

@@ -5,6 +5,7 @@
 #include "run/save/resume.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "config/config.h"
 #include "mics/log.h"
 #include "newest.h"
@@ -45,23 +46,13 @@ static bool is_nested(const mics_json_value *value)
 // What is nested says nothing about the mathematics, but for these.
 static bool is_nested_remark(const char *key, const mics_json_value *value)
 {
-    static const char *const keys[] = {"rope_scaling", "rope_parameters", "layer_types"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (strcmp(key, keys[i]) == 0)
-            return false;
-    }
-    return is_nested(value);
+    return is_nested(value) && !mics_text_is_among(key, "rope_scaling|rope_parameters|layer_types");
 }
 
 bool run_config_is_remark(const char *key)
 {
-    static const char *const keys[] = {"_name_or_path", "architectures", "transformers_version",
-                                       "torch_dtype", "dtype"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (strcmp(key, keys[i]) == 0)
-            return true;
-    }
-    return false;
+    return mics_text_is_among(key,
+                              "_name_or_path|architectures|transformers_version|torch_dtype|dtype");
 }
 
 static mics_status compare_configs(const mics_job *job, const mics_json_value *theirs,

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // From which checkpoint a run resumes.
-#ifndef MICS_RUN_SAVE_RESUME_H
-#define MICS_RUN_SAVE_RESUME_H
+#pragma once
 
 #include "run/job.h"
 
@@ -24,5 +23,3 @@ bool run_config_is_remark(const char *key);
 /* Adds to the error line that is kept back from which older step of the run it can go on, after
  * what job->checkpoint holds was found to be damaged. */
 void run_job_advise_older(const mics_job *job);
-
-#endif

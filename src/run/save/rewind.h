@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Going back to an older state. The other replicas have trained with the odd one's gradients since
 // the newest state that agreed, so only going back gives the bits of an undisturbed run.
-#ifndef MICS_RUN_SAVE_REWIND_H
-#define MICS_RUN_SAVE_REWIND_H
+#pragma once
 
 #include "run/context.h"
 
@@ -29,5 +28,3 @@ mics_status run_rewind_load(const run_context *context, const mics_scaler *scale
 /* Ends the run for what was found: on rank 0 with the newest state that agreed.
  * Returns: MICS_ERR_NUMERIC. */
 mics_status run_rewind_fail(const run_context *context, const char *what, const char *then);
-
-#endif

@@ -3,6 +3,7 @@
 // Finding and opening a checkpoint in one process.
 #include "saved.h"
 #include "base/file.h"
+#include "base/free.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "import.h"
@@ -354,10 +355,7 @@ void mics_saved_close(mics_saved *saved)
     mics_free(saved->memory, saved->ends);
     mics_checkpoint_close(saved->checkpoint);
     mics_safetensors_close(saved->weights);
-    mics_free(saved->memory, saved->tokenizer_path);
-    mics_free(saved->memory, saved->text_field);
-    mics_free(saved->memory, saved->path);
-    mics_free(saved->memory, saved);
+    MICS_FREE_ALL(saved->memory, saved->tokenizer_path, saved->text_field, saved->path, saved);
 }
 
 // bf16 where the files hold it alone: checkpoints hold fp32, and bf16 has not fp16's digits.

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint, or a folder of Hugging Face's, as one process reads it: for generating, evaluating
 // and exporting.
-#ifndef MICS_RUN_SAVE_SAVED_H
-#define MICS_RUN_SAVE_SAVED_H
+#pragma once
 
 #include "base/json.h"
 #include "io/data/data.h"
@@ -78,5 +77,3 @@ bool run_is_shard(const char *path);
  * say. A model of exactly 256 tokens is taken to be one of bytes.
  */
 bool run_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // An engine of one rank that holds a whole saved model, for its forward pass.
-#ifndef MICS_RUN_SAVE_SAVED_ENGINE_H
-#define MICS_RUN_SAVE_SAVED_ENGINE_H
+#pragma once
 
 #include "mics/core/comm.h"
 #include "mics/core/engine.h"
@@ -27,5 +26,3 @@ mics_status run_saved_engine_open(const mics_saved *saved, int64_t sequences, in
                                   int32_t processes, int32_t threads, const char *what,
                                   run_saved_engine *self);
 void run_saved_engine_close(run_saved_engine *self);
-
-#endif

@@ -3,6 +3,7 @@
 // The states of saves, and the thread that takes them along while the rank trains.
 #include "saver.h"
 #include "base/clock.h"
+#include "base/free.h"
 #include "mics/log.h"
 #include "run/ranks/stop.h"
 #include <assert.h>
@@ -260,10 +261,8 @@ void run_saver_close(run_saver *saver)
     for (int i = 0; i < RUN_SAVES; i++) {
         run_save *save = &saver->saves[i];
         mics_checkpoint_save_close(save->file, save->state == RUN_SAVE_FAILED);
-        mics_free(saver->context->rank->memory, save->copy.staging);
-        mics_free(saver->context->rank->memory, save->copy.slot);
-        mics_free(saver->context->rank->memory, save->copy.reports);
-        mics_free(saver->context->rank->memory, save->shards);
+        MICS_FREE_ALL(saver->context->rank->memory, save->copy.staging, save->copy.slot,
+                      save->copy.reports, save->shards);
     }
     *saver = (run_saver){0};
 }

@@ -17,8 +17,7 @@
 //   2. A save is the thread's from QUEUED until it is DONE, FAILED or IDLE, and else the rank's.
 //   3. The thread begins a save by itself only while the rank is inside a step that it has held, or
 //      validates, and then holds the next one; it is of the step done before.
-#ifndef MICS_RUN_SAVE_SAVER_H
-#define MICS_RUN_SAVE_SAVER_H
+#pragma once
 
 #include "run/share.h"
 #include "tier.h"
@@ -138,5 +137,3 @@ void run_save_enter(run_save *save, run_save_state state);
 
 /* Sleeps between two looks at what other ranks have done; wait_ms: 1 before the first. */
 void run_save_sleep(int *wait_ms);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Where a run's state is saved: node memory and disk. Both are used through the same five verbs.
-#ifndef MICS_RUN_SAVE_TIER_H
-#define MICS_RUN_SAVE_TIER_H
+#pragma once
 
 #include "io/checkpoint/node.h"
 #include "mics/core/mesh.h"
@@ -52,5 +51,3 @@ int64_t run_step_of(const char *path);
 /* Takes the checkpoint, or the copy in node memory, back of a step that is not to count. */
 void run_disk_withdraw(run_save *save);
 void run_copy_withdraw(run_save *save);
-
-#endif

@@ -3,6 +3,7 @@
 // Drawing of a token. The vocabulary is not sorted: of the likeliest tokens a heap keeps as many as
 // are asked for.
 #include "draw.h"
+#include "base/free.h"
 #include "base/rng.h"
 #include <math.h>
 #include <stdlib.h>
@@ -41,9 +42,7 @@ mics_status run_drawer_init(run_drawer *drawer, mics_memory *memory, const mics_
 
 void run_drawer_fini(run_drawer *drawer, mics_memory *memory)
 {
-    mics_free(memory, drawer->candidates);
-    mics_free(memory, drawer->weights);
-    mics_free(memory, drawer->penalized);
+    MICS_FREE_ALL(memory, drawer->candidates, drawer->weights, drawer->penalized);
 }
 
 // ---- the likeliest ----

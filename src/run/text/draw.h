@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Drawing of a token from logits: a pure function of logits, settings, seed and the token's number.
-#ifndef MICS_RUN_TEXT_DRAW_H
-#define MICS_RUN_TEXT_DRAW_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/run.h"
@@ -46,5 +45,3 @@ void run_drawer_fini(run_drawer *drawer, mics_memory *memory);
  */
 int32_t run_draw(const run_drawer *drawer, const float *logits, const bool *seen, uint64_t seed,
                  int64_t index);
-
-#endif

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What an encoder would put in place of a text's mask tokens.
+#include "base/free.h"
 #include "mics/log.h"
 #include "run/masking.h"
 #include "run/save/saved.h"
@@ -147,9 +148,7 @@ mics_status mics_saved_fill(const mics_saved *saved, const char *text, int32_t c
     *masks_out = masks;
     choices = NULL;
 out:
-    mics_free(memory, choices);
-    mics_free(memory, self.logits);
-    mics_free(memory, self.tokens);
+    MICS_FREE_ALL(memory, choices, self.logits, self.tokens);
     run_masking_fini(&self.masking);
     return status;
 }

@@ -3,6 +3,7 @@
 // Sampling of texts. They share a prompt, and stand at the same position at any time: one that has
 // ended is fed on, and nothing of it is written.
 #include "base/clock.h"
+#include "base/free.h"
 #include "draw.h"
 #include "mics/core/device.h"
 #include "mics/core/engine.h"
@@ -292,10 +293,7 @@ mics_status mics_saved_generate_many(const mics_saved *saved, const char *prompt
     mics_free(saved->memory, self.prompt);
     for (int32_t t = 0; self.texts != NULL && t < texts; t++)
         run_stops_fini(&self.texts[t].held, saved->memory);
-    mics_free(saved->memory, self.seen);
-    mics_free(saved->memory, self.texts);
-    mics_free(saved->memory, self.newest);
-    mics_free(saved->memory, self.windows);
+    MICS_FREE_ALL(saved->memory, self.seen, self.texts, self.newest, self.windows);
     return status;
 }
 

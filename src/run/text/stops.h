@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a text that is written while it is drawn: held back as long as it may begin a text that
 // ends it (mics_sampling.stops).
-#ifndef MICS_RUN_TEXT_STOPS_H
-#define MICS_RUN_TEXT_STOPS_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/run.h"
@@ -28,5 +27,3 @@ mics_status run_stops_write(run_stops *held, mics_memory *memory, const mics_sam
 mics_status run_stops_end(run_stops *held, FILE *out);
 
 void run_stops_fini(run_stops *held, mics_memory *memory);
-
-#endif

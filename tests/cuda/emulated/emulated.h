@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What the emulation's files share: how work is enqueued, and memory is known.
-#ifndef MICS_EMULATED_H
-#define MICS_EMULATED_H
+#pragma once
 
 #include "cuda_runtime.h"
 #include <functional>
@@ -47,5 +46,3 @@ void run_grid(const launch_shape &shape, int order, const std::function<void()> 
 double now_us();
 
 } // namespace mics_emulated
-
-#endif

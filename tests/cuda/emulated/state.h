@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What runtime.cpp, stream.cpp and memory.cpp share.
-#ifndef MICS_EMULATED_STATE_H
-#define MICS_EMULATED_STATE_H
+#pragma once
 
 #include "emulated.h"
 #include <mutex>
@@ -43,5 +42,3 @@ cudaError_t refused_by_capture(cudaStream_t about);
 void wait_for_all();
 
 } // namespace mics_emulated
-
-#endif

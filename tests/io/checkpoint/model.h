@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small model in shards, as any number of ranks would hold it, whose elements tell where they
 // belong: what is read back can be checked without a copy.
-#ifndef MICS_TEST_CHECKPOINT_MODEL_H
-#define MICS_TEST_CHECKPOINT_MODEL_H
+#pragma once
 
 #include "mics/core/checkpoint.h"
 #include "test.h"
@@ -121,5 +120,3 @@ static inline void model_check(const mics_checkpoint *checkpoint, const model_un
             model_check_range(checkpoint, units, unit, state, 0, units[unit].elems, salt);
     }
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Saves for tests: of four units by a world of threads, of one unit by one rank, and a folder for them.
-#ifndef MICS_TESTS_CHECKPOINT_SAVES_H
-#define MICS_TESTS_CHECKPOINT_SAVES_H
+#pragma once
 
 #include "io/checkpoint/model.h"
 #include "io/checkpoint/scratch.h"
@@ -178,5 +177,3 @@ static inline int saves_close(void **state)
 }
 
 #define SAVES_TEST(name) cmocka_unit_test_setup_teardown(name, saves_open, saves_close)
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A folder for one test, and whole files in it.
-#ifndef MICS_TEST_SCRATCH_H
-#define MICS_TEST_SCRATCH_H
+#pragma once
 
 #include "test.h"
 #include <ftw.h>
@@ -98,5 +97,3 @@ static inline uint64_t next_random(uint64_t *state)
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return *state >> 33;
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A test case that is watched (base/watched.h) and has a cache of tokens of its own.
-#ifndef MICS_TEST_CACHED_H
-#define MICS_TEST_CACHED_H
+#pragma once
 
 #include "base/watched.h"
 #include "io/data/scratch.h"
@@ -16,5 +15,3 @@ static int setup_cached(void **state)
     snprintf(cache, sizeof cache, "%s/cache/%d", files_folder, number++);
     return setup(state);
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Hostile texts: hostile() of tools/make_tokenizer_families.py once more, which says what they are.
-#ifndef MICS_TEST_HOSTILE_H
-#define MICS_TEST_HOSTILE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -219,5 +218,3 @@ static inline uint32_t hostile_hash(const int32_t *tokens, int64_t count)
     }
     return hash;
 }
-
-#endif

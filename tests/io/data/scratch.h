@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Files of a test: a folder of its own, written and removed.
-#ifndef MICS_TEST_SCRATCH_H
-#define MICS_TEST_SCRATCH_H
+#pragma once
 
 #include "test.h"
 #include <ftw.h>
@@ -65,5 +64,3 @@ static inline char *files_read(const char *path, size_t *bytes_out)
     *bytes_out = (size_t)bytes;
     return data;
 }
-
-#endif

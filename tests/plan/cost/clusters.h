@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Clusters from texts, for tests.
-#ifndef MICS_TEST_CLUSTERS_H
-#define MICS_TEST_CLUSTERS_H
+#pragma once
 
 #include "base/capture.h"
 #include "plan/cost/cost.h"
@@ -71,5 +70,3 @@ static inline int32_t meeting_tier(const mics_cluster *cluster, int32_t a, int32
     }
     return tier;
 }
-
-#endif

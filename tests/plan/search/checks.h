@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Every choice of a planner against its schedule: memory, bounds, extended steps.
-#ifndef MICS_TEST_PLAN_CHECKS_H
-#define MICS_TEST_PLAN_CHECKS_H
+#pragma once
 
 #include "plans.h"
 #include "schedule/layered.h"
@@ -219,5 +218,3 @@ static inline void assert_same_entries(const mics_plan_result *a, const mics_pla
                 b->entries[i].step_us);
     }
 }
-
-#endif

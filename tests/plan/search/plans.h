@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Models, clusters and planners for tests of planning.
-#ifndef MICS_TEST_PLANS_H
-#define MICS_TEST_PLANS_H
+#pragma once
 
 #include "base/json.h"
 #include "mics/log.h"
@@ -115,5 +114,3 @@ static inline void assert_near(double value, double expected, double share, cons
     if (!(gap <= share * (expected > 0 ? expected : -expected) + 1e-9))
         fail_msg("%s: %.12g, expected %.12g within %g", what, value, expected, share);
 }
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Clusters and schedules for tests of the simulator, and lists of steps written by hand.
-#ifndef MICS_TEST_MACHINES_H
-#define MICS_TEST_MACHINES_H
+#pragma once
 
 #include "base/capture.h"
 #include "plan/simulate/simulate.h"
@@ -127,5 +126,3 @@ static inline const mics_simulation *hand_simulate(world *w, mics_step *steps, i
     w->schedule->lists[MICS_PHASE_TRAIN] = own;
     return simulation;
 }
-
-#endif

@@ -11,9 +11,9 @@
 // what stands before and after it is normalized and split apart. Nothing is prepended behind it.
 #include "io/data/tokenizer/bpe.h"
 #include "base/assert.h"
+#include "base/free.h"
 #include "base/utf8.h"
 #include "io/data/tokenizer/vocab_txt.h"
-#include "mics/log.h"
 #include <string.h>
 #include <xxhash.h>
 
@@ -436,18 +436,9 @@ void mics_bpe_close(mics_bpe *bpe)
     mics_normal_close(bpe->normal);
     mics_bpe_added_fini(bpe);
     mics_chars_fini(&bpe->chars);
-    mics_free(bpe->memory, bpe->blob);
-    mics_free(bpe->memory, bpe->spans);
-    mics_free(bpe->memory, bpe->pairs);
-    mics_free(bpe->memory, bpe->joints);
-    mics_free(bpe->memory, bpe->words);
-    mics_free(bpe->memory, bpe->word_lengths);
-    mics_free(bpe->memory, bpe->wordpiece.prefix);
-    mics_free(bpe->memory, bpe->decoder.texts.blob);
-    mics_free(bpe->memory, bpe->decoder.texts.begin);
-    mics_free(bpe->memory, bpe->decoder.head.blob);
-    mics_free(bpe->memory, bpe->decoder.head.begin);
-    mics_free(bpe->memory, bpe);
+    MICS_FREE_ALL(bpe->memory, bpe->blob, bpe->spans, bpe->pairs, bpe->joints, bpe->words,
+                  bpe->word_lengths, bpe->wordpiece.prefix, bpe->decoder.texts.blob,
+                  bpe->decoder.texts.begin, bpe->decoder.head.blob, bpe->decoder.head.begin, bpe);
 }
 
 static bool is_id(const mics_bpe *bpe, int32_t token)

@@ -13,8 +13,7 @@
 //   1. Byte-level: every byte has a token, so every text can be encoded.
 //   2. Every id in the tables is in [0, vocab); -1: none.
 //   3. A merge's token stands for the text of its two parts.
-#ifndef MICS_DATA_TOKENIZER_BPE_H
-#define MICS_DATA_TOKENIZER_BPE_H
+#pragma once
 
 #include "base/json.h"
 #include "io/data/tokenizer/bpe_decode.h"
@@ -155,5 +154,3 @@ void mics_bpe_merger_close(mics_bpe_merger *merger);
  * 512 MiB); MICS_ERR_MEMORY. */
 mics_status mics_bpe_merge(mics_bpe_merger *merger, const char *piece, size_t bytes,
                            mics_token_list *list);
-
-#endif

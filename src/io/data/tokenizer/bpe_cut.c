@@ -8,7 +8,6 @@
 // side knows nothing of the other. Words are then short, and repeat.
 #include "base/utf8.h"
 #include "io/data/tokenizer/bpe.h"
-#include <string.h>
 
 // A joint's key is never 0.
 static uint64_t joint_key(uint32_t left, uint32_t right)

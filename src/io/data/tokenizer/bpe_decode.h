@@ -5,8 +5,7 @@
 // All of them but what trims a text's ends treat every token on its own, so the text of each token
 // is made once. Bytes that are no UTF-8 stay bytes (Hugging Face's library writes U+FFFD), so what
 // was encoded comes back.
-#ifndef MICS_DATA_BPE_DECODE_H
-#define MICS_DATA_BPE_DECODE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ size_t mics_bpe_decode(const struct mics_bpe *bpe, int32_t token, bool head, cha
 /* Takes from both ends what the file wants to be taken: what is left begins at *begin_out. */
 void mics_bpe_trim(const mics_bpe_decoder *decoder, const char *text, size_t *bytes,
                    size_t *begin_out);
-
-#endif

@@ -12,6 +12,7 @@
 // Invariant, checked by is_linked: at a symbol's beginning p, token[p] >= 0, next[p] is the next
 // symbol's beginning or the piece's end, and previous[p] the one before or -1.
 #include "base/assert.h"
+#include "base/free.h"
 #include "base/utf8.h"
 #include "io/data/tokenizer/bpe.h"
 #include "mics/log.h"
@@ -52,10 +53,7 @@ struct mics_bpe_merger {
 static void free_arrays(mics_bpe_merger *merger)
 {
     mics_memory *memory = merger->bpe->memory;
-    mics_free(memory, merger->token);
-    mics_free(memory, merger->next);
-    mics_free(memory, merger->previous);
-    mics_free(memory, merger->heap);
+    MICS_FREE_ALL(memory, merger->token, merger->next, merger->previous, merger->heap);
     merger->token = merger->next = merger->previous = NULL;
     merger->heap = NULL;
     merger->capacity = 0;
@@ -66,9 +64,7 @@ void mics_bpe_merger_close(mics_bpe_merger *merger)
     if (merger == NULL)
         return;
     free_arrays(merger);
-    mics_free(merger->bpe->memory, merger->cache);
-    mics_free(merger->bpe->memory, merger->space);
-    mics_free(merger->bpe->memory, merger);
+    MICS_FREE_ALL(merger->bpe->memory, merger->cache, merger->space, merger);
 }
 
 mics_status mics_bpe_merger_open(const mics_bpe *bpe, mics_bpe_merger **merger_out)

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Reading the objects of a tokenizer.json: members of a type, or an error with their place.
-#ifndef MICS_DATA_TOKENIZER_BPE_READ_H
-#define MICS_DATA_TOKENIZER_BPE_READ_H
+#pragma once
 
 #include "base/json.h"
 #include "io/data/tokenizer/split.h"
@@ -35,5 +34,3 @@ mics_status mics_read_prepend(const mics_json *json, const mics_json_value *obje
 typedef mics_status mics_read_step(void *ctx, const mics_json_value *object, const char *type);
 mics_status mics_read_sequence(const mics_json *json, const char *path, const char *list,
                                mics_read_step *step, void *ctx);
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What Unicode says about characters, as the tables of Oniguruma know it: so what is done here by
 // hand and what its patterns do agree.
-#ifndef MICS_DATA_CHARS_H
-#define MICS_DATA_CHARS_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -45,5 +44,3 @@ size_t mics_chars_write(uint32_t code, char *to);
 
 /* A number that is another one when a library that knows Unicode is of another version. */
 uint64_t mics_chars_version(void);
-
-#endif

@@ -8,8 +8,7 @@
 //
 // A text may come in parts. What later text could change is kept, up to MICS_NORMAL_HELD bytes, so
 // that parts give the result of the whole.
-#ifndef MICS_DATA_TOKENIZER_NORMAL_H
-#define MICS_DATA_TOKENIZER_NORMAL_H
+#pragma once
 
 #include "io/data/buffer.h"
 #include "io/data/tokenizer/chars.h"
@@ -90,5 +89,3 @@ mics_status mics_normal_space_han(const char *text, size_t bytes, mics_buffer *o
 /* Whether no form joins a character with, or moves it before, what precedes it. Many letters are
  * not said to be, but could be. */
 bool mics_normal_is_stable(uint32_t code);
-
-#endif

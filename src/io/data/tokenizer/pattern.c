@@ -14,7 +14,7 @@
 // nobody's fault: when a text's time is over, it gets as much again, of which only the time spent
 // here is taken, and what is known to have been.
 #include "io/data/tokenizer/pattern.h"
-#include "base/utf8.h"
+#include "base/free.h"
 #include "mics/log.h"
 #include <oniguruma.h>
 #include <pthread.h>
@@ -124,9 +124,7 @@ void mics_pattern_close(mics_pattern *pattern)
     if (pattern->regex != NULL)
         onig_free(pattern->regex);
     mics_pattern_reach_fini(pattern->memory, &pattern->reach);
-    mics_free(pattern->memory, pattern->where);
-    mics_free(pattern->memory, pattern->text);
-    mics_free(pattern->memory, pattern);
+    MICS_FREE_ALL(pattern->memory, pattern->where, pattern->text, pattern);
 }
 
 // ---- matching ----

@@ -5,8 +5,7 @@
 //
 // Patterns that look behind (\b, ^, (?<=...)) are refused: what matches depends on what follows a
 // place alone, so a text may be cut behind any match. Oniguruma takes its memory from malloc.
-#ifndef MICS_DATA_PATTERN_H
-#define MICS_DATA_PATTERN_H
+#pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -84,5 +83,3 @@ void mics_pattern_reach_fini(mics_memory *memory, mics_pattern_reach *reach);
 /* A place behind everything that a match from `at` may look at; `bytes` when that is unknown. */
 size_t mics_pattern_reach_end(const mics_pattern_reach *reach, const char *text, size_t bytes,
                               size_t at);
-
-#endif

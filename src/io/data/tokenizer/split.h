@@ -5,8 +5,7 @@
 //
 // A text may come in parts. The splitter keeps what later text could change, up to MICS_SPLIT_HELD
 // bytes, so that parts give the pieces of the whole.
-#ifndef MICS_DATA_TOKENIZER_SPLIT_H
-#define MICS_DATA_TOKENIZER_SPLIT_H
+#pragma once
 
 #include "io/data/tokenizer/chars.h"
 #include <stdbool.h>
@@ -87,5 +86,3 @@ typedef struct mics_split_part {
  */
 mics_status mics_split_feed(mics_split_work *work, const mics_split_part *part,
                             mics_split_sink sink);
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Patterns of well-known tokenizers, matched by hand: several times as fast as by Oniguruma, and
 // equal to it (tests/io/data/test_split.c).
-#ifndef MICS_DATA_TOKENIZER_SPLIT_KNOWN_H
-#define MICS_DATA_TOKENIZER_SPLIT_KNOWN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ typedef size_t mics_split_known(const uint8_t *classes, const char *text, size_t
 
 /* The function for a pattern; NULL: none. */
 mics_split_known *mics_split_known_find(const char *pattern);
-
-#endif

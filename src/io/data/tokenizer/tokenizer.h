@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of a tokenizer: a table of functions for each kind, and an encoder that takes a text
 // in parts.
-#ifndef MICS_DATA_TOKENIZER_TOKENIZER_H
-#define MICS_DATA_TOKENIZER_TOKENIZER_H
+#pragma once
 
 #include "io/data/buffer.h"
 #include "io/data/data.h"
@@ -90,5 +89,3 @@ void mics_encoder_fini(mics_encoder *encoder);
 
 /* Fills in a tokenizer from a tokenizer.json. `tokenizer_out` is then closed with its ops. */
 mics_status mics_bpe_open(mics_memory *memory, const char *path, mics_tokenizer *tokenizer_out);
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // BERT's vocab.txt, which folders have that were made before tokenizer.json: a token a line, the
 // rest in tokenizer_config.json and special_tokens_map.json beside it.
-#ifndef MICS_DATA_VOCAB_TXT_H
-#define MICS_DATA_VOCAB_TXT_H
+#pragma once
 
 #include "base/json.h"
 
@@ -32,5 +31,3 @@ mics_status mics_vocab_txt_parse(mics_memory *memory, const char *name, char *te
 /* The same of files; an added_tokens.json beside them must be empty. */
 mics_status mics_vocab_txt_load(mics_memory *memory, const char *path, size_t max_bytes,
                                 mics_json **json_out);
-
-#endif

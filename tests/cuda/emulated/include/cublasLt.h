@@ -3,8 +3,7 @@
 // The part of cuBLASLt's interface that mics uses, for programs that run on the CPU alone.
 // Names and values are those of NVIDIA's documentation (cuBLAS 13.0, "Using the cuBLASLt API");
 // cublasLt.cpp says what stands behind them.
-#ifndef MICS_EMULATED_CUBLASLT_H
-#define MICS_EMULATED_CUBLASLT_H
+#pragma once
 
 #include "cuda_runtime.h"
 #include <stddef.h>
@@ -121,5 +120,4 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
 
 #ifdef __cplusplus
 }
-#endif
 #endif

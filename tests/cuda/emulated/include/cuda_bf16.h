@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // bf16 for emulated kernels: conversions and pairs; arithmetic is done in fp32.
-#ifndef MICS_EMULATED_CUDA_BF16_H
-#define MICS_EMULATED_CUDA_BF16_H
+#pragma once
 
 #include "cuda_runtime.h"
 
@@ -110,5 +109,4 @@ inline __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 x)
     return {x, x};
 }
 
-#endif
 #endif

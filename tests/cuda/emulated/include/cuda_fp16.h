@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // fp16 (IEEE 754 binary16) for emulated kernels: conversions and pairs; arithmetic is done in fp32.
-#ifndef MICS_EMULATED_CUDA_FP16_H
-#define MICS_EMULATED_CUDA_FP16_H
+#pragma once
 
 #include "cuda_runtime.h"
 
@@ -126,5 +125,4 @@ inline __half2 __half2half2(__half x)
     return {x, x};
 }
 
-#endif
 #endif

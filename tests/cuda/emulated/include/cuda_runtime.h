@@ -3,8 +3,7 @@
 // The part of CUDA's runtime interface that mics uses, for programs that run on the CPU alone.
 // Names and values are those of the interface's documentation; ../README.md says what stands behind
 // them.
-#ifndef MICS_EMULATED_CUDA_RUNTIME_H
-#define MICS_EMULATED_CUDA_RUNTIME_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -198,5 +197,4 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 #ifdef __cplusplus
 }
 #include "emulated_kernel.h"
-#endif
 #endif

@@ -3,8 +3,7 @@
 // What a kernel finds in CUDA C++: its place in the grid, vectors, barriers, exchanges inside a
 // warp, integer atomics, a few intrinsics. No float atomics: what they give depends on order, and
 // kernels here must not.
-#ifndef MICS_EMULATED_KERNEL_H
-#define MICS_EMULATED_KERNEL_H
+#pragma once
 
 #include <cmath>
 #include <cstring>
@@ -540,5 +539,3 @@ template <typename T> cudaError_t cudaMallocHost(T **block, size_t bytes)
 {
     return cudaMallocHost(reinterpret_cast<void **>(block), bytes);
 }
-
-#endif

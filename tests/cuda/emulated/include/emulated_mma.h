@@ -6,8 +6,7 @@
 //
 // A copy that has begun leaves NaN in its place until the thread waits for it, so reading it early
 // is found.
-#ifndef MICS_EMULATED_EMULATED_MMA_H
-#define MICS_EMULATED_EMULATED_MMA_H
+#pragma once
 
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -221,5 +220,3 @@ inline float exp2_near(float x)
 {
     return std::exp2(x);
 }
-
-#endif

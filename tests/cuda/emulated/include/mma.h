@@ -3,8 +3,7 @@
 // Matrix fragments of a warp, 16 x 16 x 16, bf16 or fp16 products summed in fp32. Which lane holds
 // which element is nobody's business, as on the chip; but all of a thread's `x[i]` may be scaled or
 // replaced alike.
-#ifndef MICS_EMULATED_MMA_H
-#define MICS_EMULATED_MMA_H
+#pragma once
 
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -138,4 +137,3 @@ void mma_sync(fragment<accumulator, 16, 16, 16, float> &d,
 
 } // namespace wmma
 } // namespace nvcuda
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What mics uses of NCCL's interface, for the emulation (nccl.cpp): ranks are threads of one
 // process.
-#ifndef MICS_EMULATED_NCCL_H
-#define MICS_EMULATED_NCCL_H
+#pragma once
 
 #include <cuda_runtime.h>
 #include <stddef.h>
@@ -69,5 +68,4 @@ ncclResult_t ncclRecv(void *buffer, size_t count, ncclDataType_t type, int peer,
 
 #ifdef __cplusplus
 }
-#endif
 #endif

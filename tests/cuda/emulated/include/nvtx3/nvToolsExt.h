@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Ranges for a profiler that is not there.
-#ifndef MICS_EMULATED_NVTX_H
-#define MICS_EMULATED_NVTX_H
+#pragma once
 
 static inline int nvtxRangePushA(const char *name)
 {
@@ -13,4 +12,3 @@ static inline int nvtxRangePop(void)
 {
     return 0;
 }
-#endif
