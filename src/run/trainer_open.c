@@ -21,6 +21,7 @@ static mics_status open_engine(run_trainer *self)
         .other_rate = run->other_rate,
         .clip = (float)run->clip,
         .seed = run->seed,
+        .scrub_every = run->scrub_every,
         .before_update = run_trainer_before_update,
         .before_update_ctx = self,
     };
