@@ -9,7 +9,6 @@
 // copy is released, so that saves copy nothing.
 #include "engine/host_copy.h"
 #include "engine/events.h"
-#include "engine/scrub.h"
 #include "engine/state.h"
 #include "mics/log.h"
 
@@ -351,7 +350,7 @@ static void drop_update(mics_engine *engine)
 mics_status mics_engine_upload(mics_engine *engine)
 {
     drop_update(engine);
-    scrub_forget(engine);
+    engine->written = true;
     if (!is_copied(engine))
         return MICS_OK;
     if (engine->host_copy != NULL)

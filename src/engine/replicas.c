@@ -102,11 +102,6 @@ static bool is_compared(const mics_engine *engine, int32_t unit, mics_replica_st
     return degree_of(engine, unit, state) < mesh_of(engine)->ranks;
 }
 
-bool replicas_hold(const mics_engine *engine, int32_t unit)
-{
-    return is_compared(engine, unit, MICS_REPLICA_MASTERS);
-}
-
 static bool compares(const mics_engine *engine, mics_replica_state state)
 {
     bool any = false;

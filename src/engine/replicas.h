@@ -10,7 +10,4 @@
 mics_status replicas_open(mics_engine *engine);
 void replicas_close(mics_engine *engine);
 
-/* Whether another rank holds a unit's masters and moments too, so that they are compared. */
-bool replicas_hold(const mics_engine *engine, int32_t unit);
-
 #endif

@@ -11,7 +11,6 @@
 #include "engine/scrub.h"
 #include "base/clock.h"
 #include "engine/events.h"
-#include "engine/replicas.h"
 #include "engine/state.h"
 #include <math.h>
 #include <string.h>
@@ -49,6 +48,13 @@ static int32_t unit_count(const mics_engine *engine)
     return engine->schedule->spec.model->unit_count;
 }
 
+static bool is_held_once(const mics_engine *engine, int32_t unit)
+{
+    const mics_schedule *schedule = engine->schedule;
+    return schedule->sharding[unit].optimizer * schedule->experts[unit] ==
+           schedule->spec.mesh.ranks;
+}
+
 static mics_status open_hashes(mics_engine *engine, struct scrub *self)
 {
     const mics_device *device = engine->device;
@@ -68,7 +74,7 @@ mics_status scrub_open(mics_engine *engine)
     if (engine->spec.scrub_every == 0 || engine->schedule->spec.evaluation_only)
         return MICS_OK;
     for (int32_t unit = 0; unit < unit_count(engine); unit++)
-        any = any || !replicas_hold(engine, unit);
+        any = any || is_held_once(engine, unit);
     if (!any)
         return MICS_OK;
     MICS_TRY(MICS_NEW(engine->spec.memory, 1, &engine->scrub));
@@ -77,7 +83,7 @@ mics_status scrub_open(mics_engine *engine)
     self->interval = engine->spec.scrub_every > 0 ? engine->spec.scrub_every : 1;
     MICS_TRY(MICS_NEW(engine->spec.memory, unit_count(engine), &self->units));
     for (int32_t unit = 0; unit < unit_count(engine); unit++)
-        self->units[unit].once = !replicas_hold(engine, unit);
+        self->units[unit].once = is_held_once(engine, unit);
     return open_hashes(engine, self);
 }
 
@@ -95,20 +101,24 @@ void scrub_close(mics_engine *engine)
     engine->scrub = NULL;
 }
 
-void scrub_forget(mics_engine *engine)
+// Hashes of what was before the caller wrote the state say nothing any more.
+static void forget(mics_engine *engine)
 {
     struct scrub *self = engine->scrub;
-    if (self == NULL)
-        return;
     for (int32_t unit = 0; unit < unit_count(engine); unit++)
         self->units[unit].valid = self->units[unit].open = false;
     self->found = 0;
     self->fresh = true;
+    engine->written = false;
 }
 
 void scrub_reset(mics_engine *engine)
 {
-    for (int32_t unit = 0; engine->scrub != NULL && unit < unit_count(engine); unit++)
+    if (engine->scrub == NULL)
+        return;
+    if (engine->written)
+        forget(engine);
+    for (int32_t unit = 0; unit < unit_count(engine); unit++)
         engine->scrub->units[unit].checked = false;
 }
 

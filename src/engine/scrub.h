@@ -12,10 +12,8 @@
 mics_status scrub_open(mics_engine *engine);
 void scrub_close(mics_engine *engine);
 
-/* The caller has written the state: hashes of what was before say nothing, nor does what was found. */
-void scrub_forget(mics_engine *engine);
-
-/* Before each run of the streams: the state is to be compared again. */
+/* Before each run of the streams: the state is to be compared again. If the caller has written it,
+ * hashes of what was before are dropped, and what was found. */
 void scrub_reset(mics_engine *engine);
 
 /* Before a training list: hashes a state that the caller has written.
@@ -39,7 +37,7 @@ void scrub_settle(mics_engine *engine);
 /* The same of the state as it is now, between lists. Returns: MICS_OK; MICS_ERR_DEVICE. */
 mics_status scrub_compare(mics_engine *engine);
 
-/* The first difference since scrub_forget: 1 + 2 * unit, and 1 more of moments; 0: none. */
+/* The first difference since the caller has written the state: 1 + 2 * unit, and 1 more of moments; 0: none. */
 uint64_t scrub_found(const mics_engine *engine);
 
 #endif

@@ -74,12 +74,11 @@ typedef struct tally {
 
 static live_run run_of(const row *r, const layout *of)
 {
-    const char *scrub = r->scrub != NULL ? r->scrub : "run.scrub_every=0";
     return (live_run){.ranks = of->ranks,
                       .sharding = of->sharding,
                       .steps = STEPS,
                       .sets = {"run.check_replicas_every=5", "run.checkpoint_every=15",
-                               "run.spike_zscore=6", "run.recheck=true", scrub}};
+                               "run.spike_zscore=6", "run.recheck=true", r->scrub}};
 }
 
 static uint64_t draw(uint64_t seed, uint64_t row_index, int32_t flip_index, uint64_t what)

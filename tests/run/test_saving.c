@@ -73,8 +73,8 @@ static mics_job *open_saving(const char *out, heard *ears, int64_t micro_steps, 
                              int32_t replicas, const char *set)
 {
     static const char *const texts[] = {"text.txt"};
-    const char *sets[] = {"run.validation_batches=0", "run.threads=1", "run.device=cpu",
-                          "run.comm_timeout_s=60", set};
+    const char *sets[] = {"run.validation_batches=0", "run.threads=1",     "run.device=cpu",
+                          "run.comm_timeout_s=60",    "run.scrub_every=0", set};
     mics_run_values values = {.model_config = "model.json",
                               .train = texts,
                               .train_count = 1,
@@ -93,7 +93,7 @@ static mics_job *open_saving(const char *out, heard *ears, int64_t micro_steps, 
         .memory = memory,
         .values = &values,
         .sets = sets,
-        .set_count = set != NULL ? 5 : 4,
+        .set_count = set != NULL ? 6 : 5,
         .ranks = ears->alone ? 1 : RANKS,
         .nodes = 1,
         .callbacks = {.ctx = ears, .step = on_step, .checkpoint = on_checkpoint}};

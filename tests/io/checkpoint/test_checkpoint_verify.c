@@ -77,7 +77,7 @@ static told verify(mics_checkpoint_verified *found_out)
     told heard = {0};
     const mics_verify_listener listener = {on_problem, on_progress, &heard};
     *found_out = (mics_checkpoint_verified){0};
-    ASSERT_OK(mics_checkpoint_verify(memory, folder, &listener, found_out));
+    ASSERT_OK(mics_checkpoint_verify(memory, folder, &listener, NULL, found_out));
     assert_int_equal(found_out->problems, heard.problems);
     return heard;
 }
@@ -185,7 +185,7 @@ static void test_allocations(void **state)
         const mics_verify_listener listener = {on_problem, NULL, &heard};
         mics_checkpoint_verified found;
         mics_memory_fail_after(memory, n);
-        const mics_status status = mics_checkpoint_verify(memory, folder, &listener, &found);
+        const mics_status status = mics_checkpoint_verify(memory, folder, &listener, NULL, &found);
         mics_memory_fail_after(memory, 0);
         assert_int_equal(heard.problems, 0);
         if (status == MICS_OK)
