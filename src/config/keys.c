@@ -144,7 +144,7 @@ static const key rows[] = {
     {INT("run.check_replicas_every", run.check_replicas_every, 0, MAX_STEPS, 100,
          .help = "steps between comparisons of what several ranks hold alike; 0: before saves "
                  "alone")},
-    {INT("run.scrub_every", run.scrub_every, -1, MAX_STEPS, -1, .automatic = "auto: -1",
+    {INT("run.scrub_every", run.scrub_every, -1, MAX_STEPS, -1,
          .help = "steps between hashes of masters and moments that exist once, compared before the "
                  "next update; 0: none; -1: as often as costs 0.5 % of a step")},
     {CHOICE("run.on_divergence", run.on_divergence, on_divergence, "rewind",
