@@ -42,22 +42,24 @@ typedef struct row {
     bool must_recover;   // several ranks hold it alike, or it is hashed
     int32_t least_found; // percent
     const char *scrub;   // NULL: none
+    int32_t bit;         // 0: any
 } row;
 
 #define EACH_STEP "run.scrub_every=1"
 #define LAYOUTS(list) (list), (int32_t)(sizeof(list) / sizeof((list)[0]))
 static const row rows[] = {
-    {"masters, with replicas", LIVE_MASTERS, LAYOUTS(held_often), true, 0, NULL},
-    {"moments, with replicas", LIVE_MOMENTS, LAYOUTS(held_often), true, 0, NULL},
-    {"gradients after the second hop", LIVE_GRADS, LAYOUTS(held_often), true, 0, NULL},
-    {"others' parameters (O > P)", LIVE_PARAMS, LAYOUTS(held_once), true, 0, NULL},
-    {"masters that exist once", LIVE_MASTERS, LAYOUTS(held_once), false, 0, NULL},
-    {"moments that exist once", LIVE_MOMENTS, LAYOUTS(held_once), false, 0, NULL},
-    {"masters that exist once, scrubbed", LIVE_MASTERS, LAYOUTS(held_once), true, 95, EACH_STEP},
-    {"moments that exist once, scrubbed", LIVE_MOMENTS, LAYOUTS(held_once), true, 95, EACH_STEP},
-    {"gathered parameters", LIVE_GATHERED, LAYOUTS(gathered), false, 0, NULL},
-    {"activations", LIVE_ACTIVATIONS, LAYOUTS(held_often), false, 0, NULL},
-    {"gradients before the second hop", LIVE_MICRO_GRADS, LAYOUTS(held_often), false, 0, NULL},
+    {"masters, with replicas", LIVE_MASTERS, LAYOUTS(held_often), true, 0, NULL, 0},
+    {"moments, with replicas", LIVE_MOMENTS, LAYOUTS(held_often), true, 0, NULL, 0},
+    {"gradients after the second hop", LIVE_GRADS, LAYOUTS(held_often), true, 0, NULL, 0},
+    {"others' parameters (O > P)", LIVE_PARAMS, LAYOUTS(held_once), true, 0, NULL, 0},
+    {"masters that exist once", LIVE_MASTERS, LAYOUTS(held_once), false, 0, NULL, 0},
+    {"moments that exist once", LIVE_MOMENTS, LAYOUTS(held_once), false, 0, NULL, 0},
+    {"masters that exist once, scrubbed", LIVE_MASTERS, LAYOUTS(held_once), true, 95, EACH_STEP, 0},
+    {"moments that exist once, scrubbed", LIVE_MOMENTS, LAYOUTS(held_once), true, 95, EACH_STEP, 0},
+    {"gathered parameters", LIVE_GATHERED, LAYOUTS(gathered), false, 0, NULL, 0},
+    {"activations", LIVE_ACTIVATIONS, LAYOUTS(held_often), false, 0, NULL, 0},
+    {"gradients before the second hop", LIVE_MICRO_GRADS, LAYOUTS(held_often), false, 0, NULL, 0},
+    {"bit 30 of masters that exist once", LIVE_MASTERS, LAYOUTS(held_once), false, 90, NULL, 30},
 };
 enum { ROWS = sizeof rows / sizeof rows[0], STEPS = 36, SHORT = 3, MAX_FLIPS = 4096 };
 
@@ -94,7 +96,7 @@ static live_flip flip_of(const row *r, const layout *of, uint64_t seed, int32_t 
                        .after = (int64_t)(1 + draw(seed, at, index, 2) % (STEPS - 1)),
                        .unit = (int32_t)(draw(seed, at, index, 3) % 3),
                        .elem = (int64_t)(draw(seed, at, index, 4) % (1 << 20)),
-                       .bit = (int32_t)(draw(seed, at, index, 5) % 32)};
+                       .bit = r->bit > 0 ? r->bit : (int32_t)(draw(seed, at, index, 5) % 32)};
 }
 
 static void count(const live_run *run, const live_run *undisturbed, tally *t)
