@@ -126,6 +126,9 @@ double mics_json_real(const mics_json_value *value);
 const char *mics_json_string(const mics_json_value *value); // UTF-8, NUL-terminated
 size_t mics_json_string_bytes(const mics_json_value *value);
 
+/* Whether two values are the same: numbers by value, members of objects in any order; NULL: none. */
+bool mics_json_is_same(const mics_json_value *a, const mics_json_value *b);
+
 /* Line (from 1) on which the key at a dotted path stands in the text; 0 when it does not, is
  * written with escapes, or was changed by mics_json_set. */
 int32_t mics_json_line(const mics_json *json, const char *path);

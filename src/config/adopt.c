@@ -4,6 +4,7 @@
 // defaults.
 #include "base/text.h"
 #include "config/adopt_launch.h"
+#include "config/adopt_program.h"
 #include "config/adopt_saves.h"
 #include "config/adopt_script.h"
 #include "config/adopt_trainer.h"
@@ -145,9 +146,9 @@ static mics_status put_row(config *run, const adopted_key *row)
 }
 
 // In the order in which they are put.
-enum { TABLES = 3 };
-static const adopted_keys *const tables[TABLES] = {&mics_adopt_script, &mics_adopt_launch,
-                                                   &mics_adopt_trainer};
+enum { TABLES = 4 };
+static const adopted_keys *const tables[TABLES] = {&mics_adopt_programs, &mics_adopt_script,
+                                                   &mics_adopt_launch, &mics_adopt_trainer};
 
 bool mics_config_is_adopted(const char *path)
 {
@@ -194,6 +195,7 @@ mics_status mics_config_adopt(config *run)
         return MICS_OK; // mics_config_check says it better
     const bool trainer = mics_adopt_names_trainer(run->run.json),
                only_auto = !trainer && !is_for_trainer(run);
+    MICS_TRY(mics_adopt_reform(run));
     MICS_TRY(mics_adopt_precision(run));
     MICS_TRY(lift_in_place(run, "fsdp_config"));
     MICS_TRY(lift_in_place(run, "accelerator_config"));
@@ -205,6 +207,7 @@ mics_status mics_config_adopt(config *run)
         for (size_t i = 0; i < tables[t]->count; i++)
             MICS_TRY(put_row(run, &tables[t]->rows[i]));
     }
+    MICS_TRY(mics_adopt_program_defaults(run, trainer));
     MICS_TRY(mics_adopt_schedule(run, trainer));
     MICS_TRY(mics_adopt_saves(run, trainer));
     return mics_adopt_trainer_defaults(run, only_auto);

@@ -42,7 +42,10 @@ typedef struct adopted_keys {
 mics_status mics_adopt_put(config *run, const char *target, const char *text, const char *source,
                            const char *origin);
 
-/* The same where the file says nothing or "auto"; only_auto: "auto" alone. */
+/* The same where the file says nothing or "auto"; only_auto: "auto" alone. `origin`: static; the
+ * second one's is the Trainer's default. */
+mics_status mics_adopt_default_of(config *run, const char *target, const char *text,
+                                  const char *origin, bool only_auto);
 mics_status mics_adopt_default(config *run, const char *target, const char *text, bool only_auto);
 
 /* Reads a switch at `path`; other than true, false and null it is refused, and *on_out false. */

@@ -48,6 +48,7 @@ static mics_status put_dataset(config *run, const adopted_key *row, const mics_j
 static const adopted_key rows[] = {
     ADOPTED("config_name", "model.config", put_unless_said), // before the model's name
     ADOPTED("model_name_or_path", "model.config", put_model),
+    ADOPTED("base_model", "model.config", put_model),
     ADOPTED("tokenizer_name", "data.tokenizer", put_unless_said),
     ADOPTED("tokenizer_name_or_path", "data.tokenizer", put_unless_said),
     ADOPTED("train_file", "data.train", put_unless_said),

@@ -306,6 +306,8 @@ bool mics_adopt_names_trainer(const mics_json *json)
                                         "num_train_epochs",
                                         "max_steps",
                                         "learning_rate",
+                                        "base_model",
+                                        "finetuning_type",
                                         "lr_scheduler_type",
                                         "output_dir",
                                         "warmup_ratio",

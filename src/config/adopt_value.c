@@ -126,7 +126,8 @@ mics_status mics_adopt_put(config *run, const char *target, const char *text, co
         mics_json_source(run->run.json, target, written, sizeof written), value);
 }
 
-mics_status mics_adopt_default(config *run, const char *target, const char *text, bool only_auto)
+mics_status mics_adopt_default_of(config *run, const char *target, const char *text,
+                                  const char *origin, bool only_auto)
 {
     const bool given = mics_adopt_has(run, target);
     if (is_blocked(run, target) || mics_adopt_says(run, target) || (only_auto && !given))
@@ -136,5 +137,11 @@ mics_status mics_adopt_default(config *run, const char *target, const char *text
     const char *from = mics_json_source(run->run.json, target, source, sizeof source);
     char kept[CONFIG_PATH_BYTES];
     snprintf(kept, sizeof kept, "%s", from);
-    return set(run, target, text, kept, "auto: default of Hugging Face's Trainer");
+    return set(run, target, text, kept, origin);
+}
+
+mics_status mics_adopt_default(config *run, const char *target, const char *text, bool only_auto)
+{
+    return mics_adopt_default_of(run, target, text, "auto: default of Hugging Face's Trainer",
+                                 only_auto);
 }

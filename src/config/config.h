@@ -120,6 +120,8 @@ typedef struct mics_run {
     const char *model_config;    // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
     const char *model_init;      // "random" or a folder of safetensors
     bool ignore_dropout;         // model.dropout is 0: dropout in the model's config does not count
+    bool special_tokens_open;    // that is a program's default, for tokenizers that have a frame
+    int64_t sequence_most;       // where sequence_length is 0; 0: the model's positions
     bool add_special_tokens;     // texts stand in the tokenizer's frame, not behind a separator
     bool document_mask;          // attention stays within a document
     bool keep_best;              // the checkpoint of the lowest validation loss stays
@@ -135,6 +137,7 @@ typedef struct mics_run {
     double epochs;           // over the data, where run.steps is not given; else 0
     uint64_t seed;
     const char *out;                 // folder
+    bool out_of_name;                // that is runs/ and the run file's name, as the file says none
     int64_t checkpoint_every;        // steps; 0: only at the end; MICS_STEPS_UNKNOWN: an epoch's
     int64_t keep_checkpoints;        // 0: all
     int64_t memory_checkpoint_every; // steps; 0: none
@@ -254,11 +257,37 @@ void mics_run_close(mics_run *run);
  */
 mics_status mics_run_keep(mics_run *run, const char *name, const char *text);
 
+/* What the defaults of a file of Trainer arguments are, in words; "": it is none. Never NULL.
+ *
+ * Owns: it is the run's.
+ */
+const char *mics_run_program_text(const mics_run *run);
+
+/* Tokens of a sequence, for a model with so many positions. Needs: positions >= 1. Pure. */
+static inline int64_t mics_run_length(const mics_run *run, int64_t positions)
+{
+    const int64_t most =
+        run->sequence_most > 0 && run->sequence_most < positions ? run->sequence_most : positions;
+    return run->sequence_length > 0 ? run->sequence_length : most;
+}
+
 /* "KEY VALUE, ...": what mics_run_keep took that the run file alone would not give; "": nothing.
  *
  * Returns: never NULL.    Owns: it is the run's.
  */
 const char *mics_run_kept_text(const mics_run *run);
+
+/* Logs a line "changed: KEY OLD -> NEW" for each key that decides what is computed and is another
+ * than in the stored run, and one for the learning rate of the next step, where that jumps.
+ *
+ * `name`:        stands for the texts in errors.
+ * `stored_text`: the resolved run of the checkpoint that this one resumes from; `own_text`: its own.
+ * `step`:        the next one.
+ * Needs:   a run that is resolved.
+ * Returns: MICS_OK; MICS_ERR_FORMAT, one line: the texts are no JSON; MICS_ERR_MEMORY.
+ */
+mics_status mics_run_log_changes(const mics_run *run, const char *name, const char *stored_text,
+                                 const char *own_text, int64_t step);
 
 /* Whether mics_run_resolve left the micro-batch and micro-steps that the run file gives, so that the
  * global batch of the checkpoint stays. */

@@ -30,6 +30,9 @@ enum {
     KEY_REQUIRED = 1, // must be given
     KEY_KEPT = 2,     // decides what is computed: a resumed run keeps what its checkpoint says
     KEY_OTHERS = 4,   // another system's words: explain shows it only where it is given
+    KEY_TOLD = 8,     // decides it too, but is the run file's: a resumed run says that it changed,
+                      // as it does of one that is kept and given anew
+    KEY_FIXED = 16,   // a resumed run refuses another value, or files with other contents
     // Schedulers that take the key; none of these bits: all.
     KEY_WARMUP = 1 << (8 + MICS_LR_WARMUP),
     KEY_DECAY = 1 << (8 + MICS_LR_WARMUP_DECAY),
@@ -124,6 +127,7 @@ typedef struct config {
     char *out;                          // default of run.out
     char *config_path, *tokenizer_path; // in the folders that the file names
     mics_json *kept;                    // stored resolved run; only within mics_run_keep
+    char program_text[512];  // of a file of Trainer arguments: which program's it is; "": nothing
     char kept_text[512];     // kept values that the file alone would not give; cut when longer
     int64_t kept_train;      // of the stored run: its global batch; 0: none
     int64_t kept_micro;      // its micro-batch

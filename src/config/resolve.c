@@ -202,7 +202,8 @@ static void resolve_recompute(config *run)
     if (run->run.recompute_auto)
         run->run.recompute = false;
     mics_config_set_origin(run, recompute_key,
-                           run->run.recompute_auto ? "auto: the fastest that fits" : NULL);
+                           run->run.recompute_auto ? "auto: the fastest that fits"
+                                                   : run->adopted[mics_config_find(recompute_key)]);
 }
 
 // ---- sharding ----

@@ -245,7 +245,8 @@ static mics_status fill(config *run)
     MICS_TRY(fill_steps(run));
     MICS_TRY(check_trace(run));
     MICS_TRY(mics_config_fill_optimizer(run));
-    if (run->run.out == NULL)
+    run->run.out_of_name = run->run.out == NULL;
+    if (run->run.out_of_name)
         MICS_TRY(name_out(run, mics_json_name(run->run.json)));
     run->run.ignore_dropout = mics_config_given(run, "model.dropout");
     run->run.train = run->train.texts;
@@ -378,6 +379,11 @@ mics_status mics_run_keep(mics_run *public_run, const char *name, const char *te
     mics_json_close(run->kept);
     run->kept = NULL;
     return status;
+}
+
+const char *mics_run_program_text(const mics_run *public_run)
+{
+    return ((const config *)public_run)->program_text; // invariant 1 of keys.h
 }
 
 const char *mics_run_kept_text(const mics_run *public_run)

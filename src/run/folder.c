@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 // Ranks whose launcher was killed notice it within seconds.
-static const double WAIT_S = 10, SAY_S = 1;
+static const double WAIT_S = 10, LOG_S = 1;
 static const char lock_title[] = "mics run ";
 
 enum { POLL_NS = 100 * 1000 * 1000, LOCK_BYTES = 64 };
@@ -46,7 +46,7 @@ static mics_status await_locks(const char *path, const run_folder *out)
         if (waited_s > WAIT_S)
             return mics_fail(MICS_ERR_INVALID,
                              "%s: another run writes there now; use another --out", path);
-        if (waited_s > SAY_S && !said) {
+        if (waited_s > LOG_S && !said) {
             mics_log(MICS_LOG_INFO, "%s: another run writes there; waits up to %.0f s for its end",
                      path, WAIT_S);
             said = true;

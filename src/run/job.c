@@ -55,10 +55,23 @@ static bool only_shards(const mics_run *run)
     return shards;
 }
 
+// A program's default holds where the tokenizer puts something around a text.
+static void settle_frame(mics_job *job)
+{
+    mics_token_frame frame = {0};
+    const bool muted = mics_log_mute(true);
+    if (job->tokenizer == NULL || mics_tokenizer_frame(job->tokenizer, &frame) != MICS_OK ||
+        frame.before_count + frame.after_count == 0)
+        job->run->add_special_tokens = false;
+    mics_log_mute(muted);
+}
+
 static mics_status open_tokenizer(mics_job *job)
 {
     const mics_run *run = job->run;
     const bool shards = only_shards(run);
+    if (run->special_tokens_open && (shards || job->model->masked))
+        job->run->add_special_tokens = false;
     if (shards && run->add_special_tokens)
         return mics_json_fail(run->json, "data.add_special_tokens", MICS_ERR_INVALID,
                               "all data are token shards, which are taken as they are; \"mics "
@@ -66,6 +79,8 @@ static mics_status open_tokenizer(mics_job *job)
     if (run_tokens_unknown(run->tokenizer, shards, job->model->vocab))
         return MICS_OK; // nothing is read or written as text
     MICS_TRY(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
+    if (run->special_tokens_open)
+        settle_frame(job);
     if (run->add_special_tokens)
         MICS_TRY(mics_tokenizer_frame_texts(job->tokenizer, "data.add_special_tokens"));
     int32_t vocab = mics_tokenizer_vocab(job->tokenizer);

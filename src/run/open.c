@@ -164,11 +164,10 @@ static void log_offload(const mics_job *job)
                  mics_size_text((double)job->budget.limit_bytes, there, sizeof there));
 }
 
-static void log_kept(const mics_job *job)
+static void log_kept(const mics_job *job, const char *from)
 {
     const mics_run *run = job->run;
     const char *kept = mics_run_kept_text(run);
-    const char *from = job->node.taken ? "node memory" : job->checkpoint_path;
     if (mics_run_keeps_batch(run))
         mics_log(MICS_LOG_INFO,
                  "train_batch_size %lld kept from %s: micro-batch %lld x %d micro-steps x %d ranks",
@@ -176,6 +175,40 @@ static void log_kept(const mics_job *job)
                  (int)run->micro_steps, (int)job->world->ranks);
     if (*kept != '\0')
         mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s", from, kept);
+}
+
+// What the run takes from the one that it resumes, and what it does otherwise.
+static mics_status log_resumed(const mics_job *job)
+{
+    const char *from = job->node.taken ? "node memory" : job->checkpoint_path;
+    if (job->checkpoint == NULL)
+        return MICS_OK;
+    const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
+    log_kept(job, from);
+    if (meta->validation_hash != 0 && job->validation != NULL &&
+        meta->validation_hash != mics_corpus_hash(job->validation))
+        mics_log(MICS_LOG_INFO, "changed: data.validation has another text; its losses are not "
+                                "comparable with those before");
+    return meta->run_json == NULL ? MICS_OK
+                                  : mics_run_log_changes(job->run, from, meta->run_json,
+                                                         job->run_json, job->start_step + 1);
+}
+
+// What the first process says of the run before it starts.
+static mics_status log_run(const mics_job *job)
+{
+    if (job->world->first != 0)
+        return MICS_OK;
+    if (job->finished)
+        return log_resumed(job);
+    if (*mics_run_program_text(job->run) != '\0')
+        mics_log(MICS_LOG_INFO, "%s %s", mics_json_name(job->run->json),
+                 mics_run_program_text(job->run));
+    log_hints(job->run);
+    log_offload(job);
+    MICS_TRY(log_resumed(job));
+    run_precision_log(job);
+    return MICS_OK;
 }
 
 // Opens the engines.
@@ -218,14 +251,9 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     MICS_TRY(run_same_data(job));
     MICS_TRY(settle_finished(job));
     MICS_TRY(run_world_agree(job->world, run_job_write_resolved(job)));
+    MICS_TRY(run_world_agree(job->world, log_run(job)));
     if (job->finished)
         return MICS_OK;
-    if (job->world->first == 0) {
-        log_hints(job->run);
-        log_offload(job);
-        log_kept(job);
-        run_precision_say(job);
-    }
     MICS_TRY(run_node_memory_check(job));
     MICS_TRY(start(job));
     return run_node_memory_begin(job);

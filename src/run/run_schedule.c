@@ -21,7 +21,7 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
     mics_schedule_spec spec = {
         .model = model,
         .batch = {.sequences = run->micro_batch,
-                  .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
+                  .length = mics_run_length(run, model->positions),
                   .threads = budget->threads,
                   .library = run->attention != MICS_RUN_ATTENTION_OWN},
         .micro_steps = run->micro_steps,

@@ -80,7 +80,7 @@ static void begin_step(run_trainer *self)
     // One process may be told to stop, and not the next.
     if (run_is_first_local(&self->context) && callbacks->should_stop != NULL &&
         callbacks->should_stop(callbacks->ctx))
-        mics_engine_tell(self->context.engine, RUN_TELL_STOP);
+        mics_engine_tell(self->context.engine, RUN_SENDS_STOP);
 }
 
 static void before_attempt(run_trainer *self)
@@ -111,7 +111,7 @@ void run_trainer_saved(void *ctx, int64_t step)
 static mics_status end_attempt(run_trainer *self, mics_status status)
 {
     self->step.told |= self->step.result.told;
-    self->step.stops = (self->step.told & RUN_TELL_STOP) != 0;
+    self->step.stops = (self->step.told & RUN_SENDS_STOP) != 0;
     self->step.impossible = status == MICS_ERR_NUMERIC;
     if (self->step.impossible)
         status = MICS_OK;

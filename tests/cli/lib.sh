@@ -37,7 +37,7 @@ contains() { # FILE TEXT
 
 # The lines of a file, but for those that are due after seconds, so on a machine that is slow or stands still.
 lines_of() { # FILE
-    grep -v '^mics: .*\(tokenizing .* s left\|verifying .*: .* of .*\|another run writes there; waits up to .*\)$' "$1"
+    grep -v '^mics: .*\(tokenizing .* s left\|verifying .*: .* of .*\|another run writes there; waits up to .*\|changed: .* -> .*\|warning: .*: was copied from another folder.*\)$' "$1"
 }
 
 one_line() { # FILE

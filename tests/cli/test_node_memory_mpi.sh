@@ -81,16 +81,17 @@ last=$((kept + 3))
 
 # Fewer ranks, on one machine that has all of it: 2 ranks with the same batch. The other machine may have
 # been killed one copy later.
-cp -r lost fewer && cp -r shm shm.all
+cp -r lost lost.all && cp -r shm shm.all
 kept_there=$(newest_copy 1)
 cat >one.sh <<'SH'
 MICS_SHM_DIR=shm.all/1
 export MICS_SHM_DIR
 exec "$@"
 SH
-run 0 fewer sh one.sh "$mics" train run.json --ranks 2 --steps $last --out fewer \
+run 0 fewer sh one.sh "$mics" train run.json --ranks 2 --steps $last --out lost \
     --set gradient_accumulation_steps=4 --set train_batch_size=16 --set run.memory_checkpoint_every=2
 contains fewer.out "start     step $kept_there, resumed from node memory"
+rm -rf lost/* && cp -r lost.all/. lost
 
 run 0 lost "$@" sh node.sh "$mics" train run.json --nodes 2 --steps $last --out lost $zero3
 contains lost.out "start     step $kept, resumed from node memory"

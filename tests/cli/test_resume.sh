@@ -188,6 +188,7 @@ run 0 torn train whole --out torn --steps 8
 printf XXXX | dd of=whole/torn/checkpoints/step-00000008/rank-00000.safetensors bs=1 seek=5000 \
     conv=notrunc 2>/dev/null
 run 2 torn train whole --out torn --steps 9 --resume torn/checkpoints/step-00000008
+contains torn.err "changed: run.steps 8 -> 9"
 one_line torn.err
 contains torn.err "--resume torn/checkpoints/step-00000004"
 run 0 back train whole --out torn --steps 9

@@ -73,13 +73,15 @@ typedef struct mics_checkpoint_meta {
     int64_t samples; // training samples consumed
     uint64_t seed;
     uint64_t corpus_hash;
-    const char *model_json; // the Hugging Face config.json's text
-    const char *tokenizer;  // "bytes", or the path of a tokenizer.json
+    uint64_t validation_hash; // of texts of their own; 0: not known, or there are none
+    const char *model_json;   // the Hugging Face config.json's text
+    const char *tokenizer;    // "bytes", or the path of a tokenizer.json
     // What is saved of that file: see mics_tokenizer_text. NULL reads it at each save, when it may
     // be gone or another. In what was read: NULL.
     const char *tokenizer_text;
     size_t tokenizer_bytes;
     const char *run_json; // the resolved run, for people; may be NULL
+    const char *run_id;   // of the run that saved it; NULL or "": none
     mics_checkpoint_scaler scaler;
     mics_checkpoint_losses recent; // none: as at step 0
     // How the run was resolved.

@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 enum {
-    ABORT_S = 10,                // how long MPI_Abort may take
-    HEAR_NS = 100 * 1000 * 1000, // what a launcher gets to read why
-    CLOSE_TIMEOUTS = 10,         // time-outs that closing waits for slower ranks
+    ABORT_S = 10,                   // how long MPI_Abort may take
+    READING_NS = 100 * 1000 * 1000, // what a launcher gets to read why
+    CLOSE_TIMEOUTS = 10,            // time-outs that closing waits for slower ranks
 };
 
 // ---- ending ----
@@ -38,7 +38,7 @@ static void mpi_abort(void *ctx)
     signal(SIGALRM, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL);
     alarm(ABORT_S);
-    nanosleep(&(struct timespec){.tv_nsec = HEAR_NS}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = READING_NS}, NULL);
     comm_turn_enter_last(&self->turn, 1);
     MPI_Abort(MPI_COMM_WORLD, 1);
     _exit(1);

@@ -108,6 +108,11 @@ void mics_manifest_write(const mics_manifest *manifest, mics_text *text)
     else
         mics_text_printf(text, "null");
     mics_text_printf(text, ",\n");
+    if (meta->validation_hash != 0)
+        mics_text_printf(text, "  \"validation_hash\": \"%016" PRIx64 "\",\n",
+                         meta->validation_hash);
+    if (meta->run_id != NULL && *meta->run_id != '\0')
+        mics_text_printf(text, "  \"run_id\": \"%s\",\n", meta->run_id);
     if (meta->scaler.scale > 0)
         write_scaler(text, &meta->scaler);
     if (meta->recent.count > 0)
@@ -321,6 +326,11 @@ static mics_status read_meta(const place *root, mics_manifest *manifest)
     else if (run == NULL || mics_json_type_of(run) != MICS_JSON_NULL)
         return mics_fail(MICS_ERR_FORMAT, "%s: \"run\" is neither a string nor null",
                          mics_json_name(root->json));
+    if (mics_json_get(root->object, "validation_hash") != NULL)
+        MICS_TRY(member_hex(root, "validation_hash", &meta->validation_hash));
+    meta->run_id = mics_json_string(mics_json_get(root->object, "run_id"));
+    if (meta->run_id == NULL) // of somebody's own loop, or of before it was written
+        meta->run_id = "";
     MICS_TRY(read_scaler(root, &meta->scaler));
     return read_losses(root, &meta->recent);
 }

@@ -405,7 +405,7 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
 {
     return (mics_plan_request){
         .model = model,
-        .length = run->sequence_length > 0 ? run->sequence_length : model->positions,
+        .length = mics_run_length(run, model->positions),
         .global_batch = run->global_batch,
         .optimizer = run->optimizer.kind,
         .state_dtype = run->state_dtype,

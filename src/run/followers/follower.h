@@ -18,7 +18,7 @@ typedef struct run_step {
     bool first;                   // and for the first time in this process
     bool last;                    // of the run
     bool stops;                   // the run is to stop behind it
-    uint32_t told;                // by any rank in any attempt at the step (RUN_TELL_...)
+    uint32_t told;                // by any rank in any attempt at the step (RUN_SENDS_...)
     bool impossible;              // its numbers are an error (MICS_ERR_NUMERIC)
     mics_step_result result;      // of the newest attempt
     mics_completions completions; // since the step before

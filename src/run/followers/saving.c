@@ -328,10 +328,10 @@ static uint32_t news_of(run_save *save, bool first)
 {
     const run_save_state now = run_saver_state(save);
     if (now == RUN_SAVE_FAILED)
-        return RUN_TELL_UNSAVED | (save->status == MICS_ERR_NUMERIC ? RUN_TELL_POISONED : 0);
+        return RUN_SENDS_UNSAVED | (save->status == MICS_ERR_NUMERIC ? RUN_SENDS_POISONED : 0);
     if (now == RUN_SAVE_DONE)
-        return first ? RUN_TELL_SAVED : 0;
-    return now < RUN_SAVE_WAITING ? RUN_TELL_WRITES : 0;
+        return first ? RUN_SENDS_SAVED : 0;
+    return now < RUN_SAVE_WAITING ? RUN_SENDS_WRITES : 0;
 }
 
 static void before_step(void *state)
@@ -353,14 +353,14 @@ static mics_status take_news(run_saving *self, uint32_t told)
 {
     run_save *save = save_of(self, RUN_BACKGROUND);
     const int64_t step = save->step;
-    if ((told & RUN_TELL_UNSAVED) != 0) {
+    if ((told & RUN_SENDS_UNSAVED) != 0) {
         (void)run_saver_await_done(save, true);
         end_save(self, save, true);
-        if ((told & RUN_TELL_POISONED) != 0)
+        if ((told & RUN_SENDS_POISONED) != 0)
             return MICS_ERR_NUMERIC; // a rank has said which state
         warn_unsaved(self->context, step);
-    } else if ((told & RUN_TELL_WRITES) == 0) {
-        if ((told & RUN_TELL_SAVED) != 0)
+    } else if ((told & RUN_SENDS_WRITES) == 0) {
+        if ((told & RUN_SENDS_SAVED) != 0)
             end_save(self, save, false);
         else
             atomic_store(&save->all_written, true);

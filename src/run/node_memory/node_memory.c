@@ -7,12 +7,11 @@
 #include "io/checkpoint/node.h"
 #include "mics/core/device.h"
 #include "mics/log.h"
+#include "run/identity.h"
 #include "run/job.h"
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
-
-#define ID_FILE "run-id"
 
 // ---- room ----
 
@@ -69,27 +68,15 @@ static mics_status check_space(const mics_job *job)
 
 // ---- the start ----
 
-static mics_status write_id(const mics_job *job)
-{
-    char text[sizeof job->node.id + 1];
-    const int bytes = snprintf(text, sizeof text, "%s\n", job->node.id);
-    MICS_TRY(mics_file_replace(job->memory, job->run->out, ID_FILE, text, (size_t)bytes));
-    return mics_file_sync_dir(job->run->out);
-}
-
-// What the run does not go on from must never be taken again.
-static mics_status renew_id(mics_job *job)
-{
-    MICS_TRY(mics_node_draw_id(job->node.id));
-    return write_id(job);
-}
-
-// All runs have an ID: any may have to leave a copy when it stops.
+// All runs have an ID: any may have to leave a copy when it stops. What the run does not resume
+// from must never be taken again.
 static mics_status share_id(mics_job *job)
 {
+    const char *from =
+        job->checkpoint != NULL ? mics_checkpoint_meta_get(job->checkpoint)->run_id : NULL;
     mics_status status = MICS_OK;
     if (job->world->first == 0)
-        status = renew_id(job);
+        status = run_identity_renew(job->memory, job->run, from, job->node.id);
     MICS_TRY(run_world_agree(job->world, status));
     return job->world->mpi ? mics_comm_broadcast(job->world->here[0].rank.comm, 0, job->node.id,
                                                  sizeof job->node.id)

@@ -7,9 +7,10 @@
 // Each node keeps what its ranks hold, in files of the checkpoint's own format (io/checkpoint/node.h);
 // mics_mesh_keep says which rank writes which, and where a partner node keeps a copy too.
 //
-// Which copies are whose. OUT/run-id holds an ID that the copies' folders have in their names. It is
-// drawn anew whenever a run does not go on from its copies, so that none of an attempt that was given
-// up is ever taken; what this node then has of the old ID is removed.
+// Which copies are whose. OUT/run-id holds an ID (identity.h) that the copies' folders have in their
+// names. It is drawn anew whenever a run does not go on from its copies, so that none of an attempt
+// that was given up is ever taken; what this node then has of the old ID is removed. Where OUT was
+// copied, or its newest checkpoint is another run's, the copies are passed over, and stay.
 //
 // At a start (resume.c) processes tell one another which copies their nodes have and which files
 // of those are undamaged, and take the newest that is whole. On each node a folder stands for it: the

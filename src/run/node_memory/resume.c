@@ -12,6 +12,7 @@
 #include "io/checkpoint/node.h"
 #include "mics/log.h"
 #include "node_memory.h"
+#include "run/identity.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,33 +78,56 @@ static void end_own_log(const mics_job *job, bool before)
 
 // ---- who has what ----
 
-// The ID that the run's copies have, of the first process: "" where there are none.
-static mics_status read_id(mics_job *job)
+// Whether the newest checkpoint in OUT is of the run that made the copies, or of one before it.
+static bool has_own_checkpoint(const mics_job *job, const run_identity *identity)
 {
-    char *path = NULL, *text = NULL;
-    size_t bytes = 0;
-    run_node_memory *node = &job->node;
-    mics_status status = MICS_OK;
+    char *dir = NULL, *newest = NULL;
+    mics_checkpoint *checkpoint = NULL;
+    bool own = true;
+    const bool muted = mics_log_mute(true); // what is wrong there is said when it is chosen
+    if (mics_file_join(job->memory, job->run->out, "checkpoints", &dir) == MICS_OK &&
+        mics_checkpoint_latest(job->memory, dir, &newest) == MICS_OK && newest != NULL &&
+        mics_checkpoint_open(job->memory, newest, &checkpoint) == MICS_OK)
+        own = run_identity_has(identity, mics_checkpoint_meta_get(checkpoint)->run_id);
+    mics_log_mute(muted);
+    if (!own)
+        mics_log(MICS_LOG_WARNING,
+                 "%s: is another run's checkpoint, so copies of this folder's run in node memory "
+                 "(%s) are passed over",
+                 newest, identity->id);
+    mics_checkpoint_close(checkpoint);
+    mics_free(job->memory, newest);
+    mics_free(job->memory, dir);
+    return own;
+}
+
+// `looks`: copies would be taken.
+static void take_id(mics_job *job, bool looks)
+{
+    run_identity *identity = NULL;
+    const bool before = mics_log_demote(true), muted = mics_log_mute(!looks);
+    if (run_identity_read(job->memory, job->run->out, &identity) != MICS_OK ||
+        identity->id[0] == '\0')
+        goto out;
+    if (run_identity_is_copied(identity, job->run->out))
+        mics_log(MICS_LOG_WARNING,
+                 "%s: was copied from another folder; copies in node memory are that one's, and "
+                 "passed over",
+                 job->run->out);
+    else if (has_own_checkpoint(job, identity))
+        memcpy(job->node.id, identity->id, sizeof job->node.id);
+out:
+    mics_log_mute(muted);
+    mics_log_demote(before);
+    mics_free(job->memory, identity);
+}
+
+// The ID that the run's copies have, of the first process: "" where there are none.
+static mics_status read_id(mics_job *job, bool looks)
+{
     if (job->world->first == 0)
-        status = mics_file_join(job->memory, job->run->out, "run-id", &path);
-    if (path != NULL && access(path, F_OK) == 0) {
-        const bool before = mics_log_demote(true);
-        if (mics_file_read_whole(job->memory, path, sizeof node->id, &text, &bytes) == MICS_OK) {
-            text[strcspn(text, "\n")] = '\0';
-            if (mics_node_is_id(text))
-                memcpy(node->id, text, sizeof node->id);
-            else
-                mics_log(MICS_LOG_WARNING,
-                         "%s: holds no ID, so copies in node memory are not "
-                         "looked for",
-                         path);
-        }
-        mics_log_demote(before);
-    }
-    mics_free(job->memory, text);
-    mics_free(job->memory, path);
-    MICS_TRY(run_world_agree(job->world, status));
-    return broadcast(job, 0, node->id, sizeof node->id);
+        take_id(job, looks);
+    return broadcast(job, 0, job->node.id, sizeof job->node.id);
 }
 
 // The copies on this machine; none where the folder cannot be read.
@@ -459,7 +483,7 @@ static mics_status look(mics_job *job)
 
 mics_status run_node_memory_find(mics_job *job, const char *resume)
 {
-    MICS_TRY(read_id(job));
+    MICS_TRY(read_id(job, strcmp(resume, "auto") == 0));
     if (job->node.id[0] == '\0')
         return MICS_OK;
     MICS_TRY(

@@ -37,7 +37,7 @@ const char *run_precision_no_bf16(void)
     return has ? NULL : "this CPU has neither AVX512_BF16 nor AMX";
 }
 
-static void say_bf16(const mics_run *run, const char *no_bf16)
+static void log_bf16(const mics_run *run, const char *no_bf16)
 {
     if (no_bf16 != NULL)
         mics_log(MICS_LOG_WARNING,
@@ -49,7 +49,7 @@ static void say_bf16(const mics_run *run, const char *no_bf16)
                  "the checkpoint is of a run in fp32, and goes on in bf16, as run.precision says");
 }
 
-static void say_fp32(const mics_run *run, const char *no_bf16)
+static void log_fp32(const mics_run *run, const char *no_bf16)
 {
     if (run->fell_back)
         mics_log(MICS_LOG_WARNING,
@@ -69,13 +69,13 @@ const char *run_precision_hint(const mics_job *job)
                                         : NULL;
 }
 
-void run_precision_say(const mics_job *job)
+void run_precision_log(const mics_job *job)
 {
     const mics_run *run = job->run;
     if (run->device != MICS_RUN_DEVICE_CPU)
         return;
     if (run->precision == MICS_RUN_PRECISION_BF16)
-        say_bf16(run, job->no_bf16);
+        log_bf16(run, job->no_bf16);
     else
-        say_fp32(run, job->no_bf16);
+        log_fp32(run, job->no_bf16);
 }

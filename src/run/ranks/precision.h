@@ -14,7 +14,7 @@ const char *run_precision_no_bf16(void);
 
 /* Says what became of run.precision on CPUs, where bf16 is slow, or the checkpoint has another.
  * Nothing on GPUs. For one process. */
-void run_precision_say(const mics_job *job);
+void run_precision_log(const mics_job *job);
 
 /* What bf16 would bring to a run that leaves its precision open; NULL: nothing. Static. */
 const char *run_precision_hint(const mics_job *job);

@@ -233,8 +233,8 @@ static mics_status exchange_texts(run_world *world, mics_memory *memory, const m
     return MICS_OK;
 }
 
-static mics_status tell_apart(run_world *world, mics_memory *memory, const mics_text *rows,
-                              const summary *all, int32_t *job_of)
+static mics_status log_differences(run_world *world, mics_memory *memory, const mics_text *rows,
+                                   const summary *all, int32_t *job_of)
 {
     int32_t first_of[MAX_JOBS] = {0};
     char *texts[MAX_JOBS] = {NULL};
@@ -269,7 +269,7 @@ static mics_status compare_take(run_world *world, mics_memory *memory, mics_text
         status = run_world_gather(world, &mine, sizeof mine, all);
     }
     if (status == MICS_OK && job_of != NULL) // as it is, where all could be had
-        status = tell_apart(world, memory, rows, all, job_of);
+        status = log_differences(world, memory, rows, all, job_of);
     mics_free(memory, job_of);
     mics_free(memory, all);
     mics_text_fini(rows);

@@ -68,7 +68,7 @@ static mics_status check_kept(const mics_job *job, const mics_json *from, const 
                               *ours = mics_json_at(older, row.key);
         const bool none = mics_json_type_of(theirs) == MICS_JSON_NULL &&
                           mics_json_type_of(ours) == MICS_JSON_NULL;
-        if (strcmp(row.origin, "checkpoint") != 0 || none || run_json_is_same(theirs, ours))
+        if (strcmp(row.origin, "checkpoint") != 0 || none || mics_json_is_same(theirs, ours))
             continue;
         return mics_fail(MICS_ERR_INVALID,
                          "%s: has another %s than the newer checkpoint, which is damaged; --resume "

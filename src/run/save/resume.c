@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "mics/log.h"
 #include "newest.h"
+#include "run/identity.h"
 #include "saved.h"
 #include "tier.h"
 #include <stdio.h>
@@ -41,48 +42,6 @@ static bool is_nested(const mics_json_value *value)
     return type == MICS_JSON_ARRAY || type == MICS_JSON_OBJECT;
 }
 
-static bool same_plain(const mics_json_value *a, const mics_json_value *b)
-{
-    mics_json_type type = mics_json_type_of(a);
-    bool number = type == MICS_JSON_INT || type == MICS_JSON_REAL;
-    mics_json_type other = mics_json_type_of(b);
-    if (number && (other == MICS_JSON_INT || other == MICS_JSON_REAL)) {
-        double difference = mics_json_real(a) - mics_json_real(b);
-        return !(difference < 0) && !(difference > 0);
-    }
-    if (type != other)
-        return false;
-    switch (type) {
-    case MICS_JSON_BOOL:
-        return mics_json_bool(a) == mics_json_bool(b);
-    case MICS_JSON_STRING:
-        return strcmp(mics_json_string(a), mics_json_string(b)) == 0;
-    default: // null
-        return true;
-    }
-}
-
-// Values nest no deeper than mics_json_parse lets them.
-// NOLINTNEXTLINE(misc-no-recursion)
-bool run_json_is_same(const mics_json_value *a, const mics_json_value *b)
-{
-    const char *key = NULL;
-    const mics_json_value *member;
-    if (a == NULL || b == NULL)
-        return a == b;
-    if (!is_nested(a) || mics_json_type_of(a) != mics_json_type_of(b))
-        return same_plain(a, b);
-    bool same = mics_json_count(a) == mics_json_count(b);
-    if (mics_json_type_of(a) == MICS_JSON_ARRAY) {
-        for (int32_t i = 0; same && i < mics_json_count(a); i++)
-            same = run_json_is_same(mics_json_element(a, i), mics_json_element(b, i));
-        return same;
-    }
-    while (same && (member = mics_json_next(a, &key)) != NULL)
-        same = run_json_is_same(member, mics_json_get(b, key));
-    return same;
-}
-
 // What is nested says nothing about the mathematics, but for these.
 static bool is_nested_remark(const char *key, const mics_json_value *value)
 {
@@ -114,7 +73,7 @@ static mics_status compare_configs(const mics_job *job, const mics_json_value *t
         const mics_json_value *value;
         while ((value = mics_json_next(walks[walk], &key)) != NULL) {
             const mics_json_value *other = mics_json_get(walks[1 - walk], key);
-            if (run_config_is_remark(key) || run_json_is_same(value, other) ||
+            if (run_config_is_remark(key) || mics_json_is_same(value, other) ||
                 (is_nested_remark(key, value) && is_nested_remark(key, other)))
                 continue;
             return mics_fail(MICS_ERR_INVALID,
@@ -303,6 +262,8 @@ mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
     MICS_TRY(newest ? run_job_open_newest(job) : open_chosen(job, resume));
     if (job->checkpoint == NULL)
         return MICS_OK;
+    if (job->world->first == 0)
+        MICS_TRY(run_identity_check_file(job->memory, job->run));
     const char *stored = mics_checkpoint_meta_get(job->checkpoint)->run_json;
     return mics_run_keep(job->run, job->checkpoint_path, stored != NULL ? stored : "{}");
 }

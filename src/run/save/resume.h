@@ -18,9 +18,6 @@ mics_status run_job_resume(mics_job *job);
 /* The second half of that: that job->checkpoint is of the same run, and start_step. */
 mics_status run_job_take_checkpoint(mics_job *job);
 
-/* Whether two values are the same, members of objects in any order; NULL: none. */
-bool run_json_is_same(const mics_json_value *a, const mics_json_value *b);
-
 /* Whether a key of a model's config says where that came from, and not what the model is. */
 bool run_config_is_remark(const char *key);
 

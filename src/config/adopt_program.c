@@ -1,0 +1,289 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Programs around Hugging Face's Trainer, with defaults of their own.
+//
+// Source: trl/trainer/base_config.py and sft_config.py of TRL 1.16; transformers/examples/pytorch/
+// language-modeling/run_clm.py of transformers 5.23; src/axolotl/utils/schemas of axolotl at
+// 002a637c; src/llamafactory/hparams of LLaMA-Factory at 072bfe29.
+#include "config/adopt_program.h"
+#include "base/text.h"
+#include "config/value.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_NAMES = 24, MAX_DEFAULTS = 6, TEXT_BYTES = 4096 };
+
+typedef struct program {
+    const char *name, *origin;
+    const char *const names[MAX_NAMES]; // keys that it has and those below it do not
+    struct {
+        const char *target, *value;
+        bool deepspeed; // DeepSpeed's configuration goes before, where it has an optimizer
+    } defaults[MAX_DEFAULTS];
+    // (optional) The key that says the length, and what it is where the file says none, but for
+    // models with fewer positions; a null is a length where `null_is_none`.
+    const char *const length[3];
+    int64_t most;
+    bool null_is_none;
+    const char *otherwise; // (optional) what is done here in another way, whatever the file says
+} program;
+
+#define NAMED(text) .name = (text), .origin = "auto: default of " text
+
+// In this order: a file with keys of several is the first one's.
+static const program programs[] = {
+    {NAMED("axolotl"),
+     .names = {"base_model", "sequence_len", "micro_batch_size", "num_epochs", "sample_packing",
+               "val_set_size", "dataset_prepared_path"},
+     .defaults = {{"train_micro_batch_size_per_gpu", "1", false},
+                  {"num_train_epochs", "1", false},
+                  {"scheduler.type", "\"cosine\"", false},
+                  {"bf16.enabled", "true", false}},
+     .length = {"sequence_len"}, .most = 512},
+    {NAMED("LLaMA-Factory"),
+     .names = {"finetuning_type", "stage", "cutoff_len", "dataset_dir", "template", "neat_packing"},
+     .length = {"cutoff_len"}, .most = 2048},
+    {NAMED("run_mlm.py"), .names = {"mlm_probability", "line_by_line", "pad_to_max_length"},
+     .length = {"max_seq_length"}, .most = 1024},
+    {NAMED("TRL's SFTConfig"),
+     .names = {"dataset_text_field", "max_length", "packing", "packing_strategy", "eval_packing",
+               "padding_free", "assistant_only_loss", "completion_only_loss", "chat_template_path",
+               "dataset_kwargs", "dataset_num_proc", "eos_token", "shuffle_dataset",
+               "dataset_train_split", "dataset_test_split", "use_peft", "model_init_kwargs",
+               "activation_offloading", "loss_type"},
+     .defaults = {{"optimizer.params.lr", "2e-5", true},
+                  {"run.log_every", "10", false},
+                  {"bf16.enabled", "true", false},
+                  {"run.recompute", "true", false},
+                  {"data.add_special_tokens", "true", false}},
+     .length = {"max_length", "max_seq_length"}, .most = 1024, .null_is_none = true,
+     .otherwise = "no end of text is put behind texts unless tokenizer.json's post_processor does"},
+    {NAMED("run_clm.py"),
+     .names = {"block_size", "train_file", "validation_file", "validation_split_percentage",
+               "preprocessing_num_workers", "config_overrides", "keep_linebreaks",
+               "max_train_samples", "max_eval_samples", "config_name"},
+     .defaults = {{"data.add_special_tokens", "true", false}}, .length = {"block_size"},
+     .most = 1024},
+};
+
+enum { PROGRAMS = sizeof programs / sizeof *programs };
+
+// ---- which it is ----
+
+// The first of the program's keys that the file has.
+static const char *find_key(const config *run, const program *of)
+{
+    for (int i = 0; i < MAX_NAMES && of->names[i] != NULL; i++) {
+        if (mics_adopt_at(run, of->names[i]) != NULL && mics_json_line(run->run.json, of->names[i]))
+            return of->names[i];
+    }
+    return NULL;
+}
+
+static const program *program_of(const config *run, const char **key_out)
+{
+    for (int i = 0; i < PROGRAMS; i++) {
+        *key_out = find_key(run, &programs[i]);
+        if (*key_out != NULL)
+            return &programs[i];
+    }
+    return NULL;
+}
+
+static bool is_axolotl(const config *run)
+{
+    return find_key(run, &programs[0]) != NULL;
+}
+
+// ---- what is written in another way ----
+
+mics_status mics_adopt_reform(config *run)
+{
+    char text[CONFIG_PATH_BYTES];
+    const mics_json_value *name = mics_adopt_at(run, "optimizer");
+    if (!is_axolotl(run) || mics_json_type_of(name) != MICS_JSON_STRING)
+        return MICS_OK;
+    mics_config_value_text(name, text, sizeof text);
+    MICS_TRY(mics_json_set_from(run->run.json, "optim", text, "optimizer"));
+    return mics_json_set_from(run->run.json, "optimizer", "{}", "optimizer");
+}
+
+static mics_status put_scheduler(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    char text[CONFIG_PATH_BYTES];
+    return mics_json_set_from(run->run.json, row->target,
+                              mics_config_value_text(value, text, sizeof text), row->path);
+}
+
+// A share of the data, which is drawn there and the end of the data here.
+static mics_status put_held_out(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    static const double LAST_TWENTIETH = 0.05;
+    if (mics_json_is_number(value) && mics_json_real(value) == 0.0)
+        return mics_adopt_put(run, row->target, "0", row->path, row->origin);
+    return mics_json_is_number(value) && mics_json_real(value) == LAST_TWENTIETH
+               ? MICS_OK
+               : mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
+                                    "must be 0.05, as the last twentieth is held out, or 0; or "
+                                    "give data.validation");
+}
+
+// Texts alone: what is no "completion" is a chat or an instruction.
+static mics_status add_dataset(config *run, const adopted_key *row, const mics_json_value *set,
+                               mics_text *paths)
+{
+    const char *path = mics_json_string(mics_json_get(set, "path"));
+    const char *type = mics_json_string(mics_json_get(set, "type"));
+    const char *field = mics_json_string(mics_json_get(set, "field"));
+    char text[CONFIG_PATH_BYTES];
+    if (path == NULL || type == NULL || strcmp(type, "completion") != 0)
+        return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
+                                  "each must have a \"path\" of this machine and \"type\": "
+                                  "\"completion\", which is text; or give data.train");
+    mics_text_printf(paths, "%s", paths->used > 1 ? ", " : "");
+    mics_text_quoted(paths, path);
+    return field == NULL ? MICS_OK
+                         : mics_adopt_put(run, "data.text_field",
+                                          mics_config_string_text(field, text, sizeof text),
+                                          row->path, row->origin);
+}
+
+static mics_status put_datasets(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    mics_text paths = {.memory = run->memory};
+    mics_status status = MICS_OK;
+    if (mics_adopt_has(run, row->target))
+        return MICS_OK; // --data goes before
+    mics_text_printf(&paths, "[");
+    for (int32_t i = 0; i < mics_json_count(value) && status == MICS_OK; i++)
+        status = add_dataset(run, row, mics_json_element(value, i), &paths);
+    mics_text_printf(&paths, "]");
+    if (status == MICS_OK)
+        status = mics_text_status(&paths);
+    if (status == MICS_OK && paths.used > 2)
+        status = mics_adopt_put(run, row->target, paths.bytes, row->path, row->origin);
+    mics_text_fini(&paths);
+    return status;
+}
+
+// Names of LLaMA-Factory's own list of data sets.
+static mics_status put_named(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    (void)value;
+    return mics_adopt_has(run, row->target)
+               ? MICS_OK
+               : mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
+                                    "names an entry of dataset_info.json, which is not read; give "
+                                    "its files by --data");
+}
+
+static const adopted_key rows[] = {
+    ADOPTED("sequence_len", "data.sequence_length", NULL),
+    ADOPTED("micro_batch_size", "train_micro_batch_size_per_gpu", NULL),
+    ADOPTED("num_epochs", "num_train_epochs", NULL),
+    ADOPTED("lr_scheduler", "lr_scheduler_type", put_scheduler),
+    ADOPTED("datasets", "data.train", put_datasets),
+    ADOPTED("val_set_size", "run.validation_batches", put_held_out),
+    ADOPTED("cutoff_len", "data.sequence_length", NULL),
+    ADOPTED("val_size", "run.validation_batches", put_held_out),
+    ADOPTED("dataset", "data.train", put_named),
+};
+
+const adopted_keys mics_adopt_programs = {rows, sizeof rows / sizeof *rows};
+
+// ---- defaults ----
+
+static bool halves(const config *run)
+{
+    return mics_json_bool(mics_adopt_at(run, "fp16.enabled")) ||
+           mics_adopt_says(run, "run.precision");
+}
+
+// Whether the file says in another place what a default would.
+static bool says_elsewhere(const config *run, const char *target)
+{
+    if (strcmp(target, "bf16.enabled") == 0)
+        return halves(run);
+    if (strcmp(target, "num_train_epochs") == 0)
+        return mics_adopt_says(run, "run.steps");
+    if (strcmp(target, "run.recompute") == 0)
+        return mics_adopt_has(run, "gradient_checkpointing"); // false is not put
+    return strcmp(target, "scheduler.type") == 0 && mics_adopt_has(run, "lr_scheduler_type");
+}
+
+static mics_status fill_in(config *run, const program *of)
+{
+    for (int i = 0; i < MAX_DEFAULTS && of->defaults[i].target != NULL; i++) {
+        const char *target = of->defaults[i].target, *origin = of->origin;
+        if (says_elsewhere(run, target))
+            continue;
+        if (strcmp(target, "data.add_special_tokens") == 0 && !mics_adopt_has(run, target)) {
+            run->run.special_tokens_open = true;
+            origin = "auto: where the tokenizer puts something around a text, as TRL and "
+                     "run_clm.py do";
+        }
+        MICS_TRY(mics_adopt_default_of(run, target, of->defaults[i].value, origin,
+                                       of->defaults[i].deepspeed && run->deepspeed_optimizer));
+    }
+    return MICS_OK;
+}
+
+static void limit_length(config *run, const program *of)
+{
+    bool none = false;
+    for (int i = 0; i < 3 && of->length[i] != NULL; i++)
+        none = none || mics_adopt_at(run, of->length[i]) != NULL; // a null, as others were put
+    if (mics_adopt_says(run, "data.sequence_length") || (none && of->null_is_none))
+        return;
+    run->run.sequence_most = of->most;
+    run->adopted[mics_config_find("data.sequence_length")] = of->origin;
+}
+
+static void remark(config *run, const program *of, const char *said)
+{
+    const char *other = NULL;
+    for (int i = (int)(of - programs) + 1; i < PROGRAMS && other == NULL; i++)
+        other = find_key(run, &programs[i]);
+    const bool packs = of->null_is_none && !mics_adopt_has(run, "packing");
+    mics_text_format(run->program_text, sizeof run->program_text,
+                     "is taken as a file of %s, which has %s%s%s%s: what it leaves out has that "
+                     "program's defaults%s%s%s",
+                     of->name, said, other != NULL ? " (though not " : "",
+                     other != NULL ? other : "", other != NULL ? ")" : "",
+                     packs ? ", but for packing: its default false is refused here, as samples are "
+                             "cut from one stream of tokens"
+                           : "",
+                     of->otherwise != NULL ? "; " : "", of->otherwise != NULL ? of->otherwise : "");
+}
+
+// What a file says that may be a script's of any of them.
+static void remark_open(config *run)
+{
+    const bool rate = !mics_adopt_says(run, "optimizer.params.lr"),
+               precision = !mics_adopt_says(run, "bf16.enabled") && !halves(run);
+    if (run->by_deepspeed || (!rate && !precision))
+        return;
+    mics_text_format(run->program_text, sizeof run->program_text,
+                     "leaves %s to the program that it is for: taken as of transformers' Trainer "
+                     "(learning_rate 5e-5, fp32); TRL's SFTConfig has 2e-5, bf16 and "
+                     "gradient_checkpointing; say them",
+                     rate && precision ? "learning_rate and bf16"
+                     : rate            ? "learning_rate"
+                                       : "bf16");
+}
+
+mics_status mics_adopt_program_defaults(config *run, bool trainer)
+{
+    const char *said = NULL;
+    const program *of = trainer ? program_of(run, &said) : NULL;
+    if (of == NULL) {
+        if (trainer)
+            remark_open(run);
+        return MICS_OK;
+    }
+    MICS_TRY(fill_in(run, of));
+    limit_length(run, of);
+    remark(run, of, said);
+    return MICS_OK;
+}

@@ -1,0 +1,19 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Which program a file of Trainer arguments is for, and what that program takes for what the file
+// leaves out.
+#ifndef MICS_CONFIG_ADOPT_PROGRAM_H
+#define MICS_CONFIG_ADOPT_PROGRAM_H
+
+#include "config/adopt.h"
+
+extern const adopted_keys mics_adopt_programs; // of axolotl and LLaMA-Factory
+
+/* What axolotl writes otherwise than all others ("optimizer" as a name), before anything is read. */
+mics_status mics_adopt_reform(config *run);
+
+/* The program's defaults, before the Trainer's (mics_adopt_trainer_defaults), and run->program_text
+ * for the log. Nothing where it is no file of Trainer arguments. */
+mics_status mics_adopt_program_defaults(config *run, bool trainer);
+
+#endif
