@@ -121,7 +121,7 @@ static void print_mesh(printer *r, const mics_mesh *mesh)
 static void print_replicas(printer *r, const mics_job *job)
 {
     const mics_replicas replicas = mics_mesh_replicas(&mics_job_schedule(job)->spec.mesh);
-    char text[320];
+    char text[400];
     printer_text(r, "\nreplicas\n  %s\n", cli_replicas_text(job, text, sizeof text));
     PRINTER_OBJECT(r, "replicas", cell_int("params", replicas.params),
                    cell_int("grads", replicas.grads), cell_int("optimizer", replicas.optimizer),

@@ -123,7 +123,8 @@ const cli_verb cmd_verify = {
     .notes =
         "Checked are manifests, tokenizer and config, headers, checksums of all data, that every "
         "unit\n"
-        "is there once, that numbers are finite, what `latest` names, and metrics.jsonl.\n"
+        "is there once, that numbers are finite and no larger than training makes them, what\n"
+        "`latest` names, and metrics.jsonl.\n"
         "Exit status: 0 all is good, 1 something is not, 2 PATH is neither a step's folder nor a "
         "run's.",
     .run = run_verify,

@@ -40,14 +40,17 @@ char *cli_replicas_text(const mics_job *job, char *text, size_t capacity)
 {
     const mics_replicas replicas = mics_mesh_replicas(&mics_job_schedule(job)->spec.mesh);
     const char *more = replicas.optimizer > 1 ? "" : advice(job);
+    const char *hashed = replicas.optimizer > 1 || mics_job_run(job)->scrub_every == 0
+                             ? ""
+                             : "; masters and moments are hashed from update to update";
     char when[64];
     write_when(mics_job_run(job), when, sizeof when);
     if (replicas.compares_params || replicas.compares_optimizer)
-        snprintf(text, capacity, "parameters %d times, gradients %d, optimizer %d; %s %s%s",
+        snprintf(text, capacity, "parameters %d times, gradients %d, optimizer %d; %s %s%s%s",
                  (int)replicas.params, (int)replicas.grads, (int)replicas.optimizer,
-                 compared(&replicas), when, more);
+                 compared(&replicas), when, hashed, more);
     else
-        snprintf(text, capacity, "none: every state exists once, so nothing can be compared%s",
-                 more);
+        snprintf(text, capacity, "none: every state exists once, so nothing can be compared%s%s",
+                 hashed, more);
     return text;
 }

@@ -144,7 +144,7 @@ void cli_print_beginning(const mics_job *job)
     const mics_model *model = mics_job_model(job);
     const mics_schedule *schedule = mics_job_schedule(job);
     const mics_job_facts facts = mics_job_facts_get(job);
-    char replicas[320];
+    char replicas[400];
     printf("model     %s, %.2f million parameters, %d units (%s)\n", model->architecture,
            (double)mics_model_param_count(model) / 1e6, (int)model->unit_count, run->model_config);
     print_ranks(job, &facts);

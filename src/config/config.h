@@ -139,6 +139,7 @@ typedef struct mics_run {
     double grace_s;                  // in which a run that is asked to stop has ended
     double max_hours;                // after which it stops by itself; 0: none
     int64_t check_replicas_every;    // steps; 0: only before saves
+    int64_t scrub_every;             // steps; 0: never; -1: by its cost
     const char *on_divergence;       // "rewind", "repair", "stop"
     double spike_zscore;             // standard deviations; 0: nothing is a spike
     const char *on_spike;            // "warn", "skip", "stop"

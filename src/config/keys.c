@@ -145,9 +145,13 @@ static const key rows[] = {
     {INT("run.check_replicas_every", run.check_replicas_every, 0, MAX_STEPS, 100,
          .help = "steps between comparisons of what several ranks hold alike; 0: before saves "
                  "alone")},
+    {INT("run.scrub_every", run.scrub_every, -1, MAX_STEPS, -1,
+         .help = "steps between hashes of masters and moments that exist once, compared before the "
+                 "next update; 0: none; -1: as often as costs 0.5 % of a step")},
     {CHOICE("run.on_divergence", run.on_divergence, on_divergence, "rewind",
-            .help = "when replicas differ: \"rewind\" to the newest state that agreed; \"repair\": "
-                    "take what most hold, where three or more do; or \"stop\"")},
+            .help = "when replicas differ, or run.scrub_every finds a flip: \"rewind\" to the "
+                    "newest state that agreed; \"repair\": take what most hold, where three or "
+                    "more do; or \"stop\"")},
     {REAL("run.spike_zscore", run.spike_zscore, 0, 1e6, 0, .flags = KEY_KEPT,
           .help = "standard deviations above the mean of 100 steps from where a loss is a "
                   "spike; 0: never")},

@@ -5,7 +5,9 @@
 
 #include "engine/internal.h"
 
-enum { TOLD_HOLD = 1 << 30 }; // the bit of mics_agreement.told that mics_engine_hold sets
+// Bits of mics_agreement.told: what mics_engine_hold sets, and what scrub_found says.
+#define TOLD_HOLD (UINT32_C(1) << 30)
+#define TOLD_FLIPPED (UINT32_C(1) << 31)
 
 /* What this rank tells the others in the step's agreement. */
 uint32_t cast_ballot(mics_engine *engine);

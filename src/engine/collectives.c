@@ -12,8 +12,10 @@
 // a device all at once.
 #include "engine/collectives.h"
 #include "base/clock.h"
+#include "engine/ballot.h"
 #include "engine/events.h"
 #include "engine/matrices.h"
+#include "engine/scrub.h"
 #include "engine/state.h"
 #include "engine/status.h"
 #include <stdio.h>
@@ -455,6 +457,8 @@ static mics_status agree(mics_engine *engine, const mics_step *step, const mics_
     mine->sum_squares = engine->host_sums->sum_squares;
     mine->updated_squares = engine->host_sums->updated_squares;
     memcpy(mine->router_sums, engine->host_sums->router, sizeof mine->router_sums);
+    scrub_settle(engine);
+    mine->told |= scrub_found(engine) != 0 ? TOLD_FLIPPED : 0;
     mics_memory_stats stats;
     mics_memory_stats_get(engine->spec.memory, &stats);
     mine->memory_peak_bytes = (int64_t)stats.total_peak;

@@ -6,6 +6,7 @@
 #include "engine/collectives.h"
 #include "engine/compute_steps.h"
 #include "engine/events.h"
+#include "engine/scrub.h"
 #include "engine/status.h"
 #include "engine/streams.h"
 #include "mics/log.h"
@@ -20,6 +21,7 @@ void begin_streams(mics_engine *engine, mics_phase phase)
     engine->all_know = false;
     engine->brings_back = engine->pending.left > 0;
     mics_op_set_threads(engine->schedule->spec.batch.threads);
+    scrub_reset(engine);
 }
 
 static mics_status run_comm_stream(mics_engine *engine, mics_stream stream)
@@ -79,6 +81,8 @@ mics_status mics_engine_complete(mics_engine *engine)
     mics_status status = run_streams(engine);
     if (status == MICS_OK)
         status = end_world_unless_ok(engine, device_drain(engine));
+    if (status == MICS_OK)
+        scrub_settle(engine);
     engine->completing = false;
     status_call(engine, ENGINE_IDLE);
     count_completion(engine, &before);

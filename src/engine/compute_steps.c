@@ -9,6 +9,7 @@
 #include "engine/graphs.h"
 #include "engine/matrices.h"
 #include "engine/run_op.h"
+#include "engine/scrub.h"
 #include "engine/state.h"
 #include "engine/status.h"
 #include "engine/update.h"
@@ -183,6 +184,7 @@ static void norm(mics_engine *engine)
         add_squares(engine, unit, ranks, &engine->sums->sum_squares);
     }
     engine->agreements[engine->rank].told = cast_ballot(engine);
+    scrub_check_all(engine);
     send_sums(engine);
 }
 

@@ -3,12 +3,14 @@
 // The engine's public calls: opening, initial values, a training step, an evaluation.
 #include "base/clock.h"
 #include "base/hash.h"
+#include "engine/agree.h"
 #include "engine/collectives.h"
 #include "engine/complete.h"
 #include "engine/compute_steps.h"
 #include "engine/events.h"
 #include "engine/host_copy.h"
 #include "engine/replicas.h"
+#include "engine/scrub.h"
 #include "engine/state.h"
 #include "engine/status.h"
 #include "engine/streams.h"
@@ -186,6 +188,8 @@ static mics_status open_alone(const mics_engine_spec *spec, mics_engine **engine
     if (status == MICS_OK)
         status = replicas_open(engine);
     if (status == MICS_OK)
+        status = scrub_open(engine);
+    if (status == MICS_OK)
         status = worker_open(engine);
     if (status != MICS_OK) {
         mics_engine_close(engine);
@@ -230,6 +234,7 @@ void mics_engine_close(mics_engine *engine)
         return;
     worker_close(engine);
     replicas_close(engine);
+    scrub_close(engine);
     mics_comm_set_timeout_handler(engine->spec.comm, NULL, NULL);
     state_close(engine);
     mics_free(engine->spec.memory, engine);
@@ -343,9 +348,12 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     engine->lr = lr;
     const mics_traffic before = sent_so_far(engine);
     begin_list(engine, MICS_PHASE_TRAIN, source);
-    mics_status status = end_list(engine, before, run_streams(engine));
+    mics_status status = end_world_unless_ok(engine, scrub_begin(engine));
+    if (status == MICS_OK)
+        status = end_list(engine, before, run_streams(engine));
     if (status == MICS_OK && mics_schedule_defers(engine->schedule))
         status = settle_step(engine);
+    scrub_pace(engine, engine->result.step_us);
     status = end_step(engine, status);
     if (status != MICS_OK && !(status == MICS_ERR_NUMERIC && engine->all_know))
         return status;

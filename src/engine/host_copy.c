@@ -350,6 +350,7 @@ static void drop_update(mics_engine *engine)
 mics_status mics_engine_upload(mics_engine *engine)
 {
     drop_update(engine);
+    engine->written = true;
     if (!is_copied(engine))
         return MICS_OK;
     if (engine->host_copy != NULL)

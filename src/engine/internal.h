@@ -168,4 +168,6 @@ struct mics_engine {
     mics_step_result result;
     mics_step_limits limits;
     struct replicas *replicas; // NULL: for evaluation only
+    bool written;              // by the caller, since the state was hashed last
+    struct scrub *scrub;       // NULL: it is not asked for, or no state exists once
 };

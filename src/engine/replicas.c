@@ -11,6 +11,7 @@
 #include "engine/replicas.h"
 #include "base/free.h"
 #include "engine/events.h"
+#include "engine/scrub.h"
 #include "engine/state.h"
 #include "engine/status.h"
 #include "engine/streams.h"
@@ -28,6 +29,7 @@ typedef struct unit_hashes {
 
 typedef struct rank_hashes {
     uint64_t of[KINDS];
+    uint64_t flipped; // scrub_found
 } rank_hashes;
 
 struct replicas {
@@ -259,7 +261,7 @@ static mics_status hash_all(mics_engine *engine)
 {
     struct replicas *self = engine->replicas;
     rank_hashes *mine = &self->ranks[engine->rank];
-    *mine = (rank_hashes){{0}};
+    *mine = (rank_hashes){.flipped = 0};
     mics_op_set_threads(engine->schedule->spec.batch.threads);
     MICS_TRY(device_drain(engine));
     for (int32_t unit = 0; unit < unit_count(engine); unit++) {
@@ -375,6 +377,26 @@ static bool ranks_agree(const mics_engine *engine)
     return same;
 }
 
+// What a rank has found in its own memory explains what replicas find.
+static bool find_flip(const mics_engine *engine, mics_divergence *found_out)
+{
+    for (int32_t rank = 0; rank < mesh_of(engine)->ranks; rank++) {
+        const uint64_t flipped = engine->replicas->ranks[rank].flipped;
+        if (flipped == 0)
+            continue;
+        *found_out = (mics_divergence){.found = true,
+                                       .state = (flipped - 1) % 2 == 0 ? MICS_REPLICA_MASTERS
+                                                                       : MICS_REPLICA_MOMENTS,
+                                       .unit = (int32_t)((flipped - 1) / 2),
+                                       .rank = rank,
+                                       .other = -1,
+                                       .replicas = 1,
+                                       .count = 1};
+        return true;
+    }
+    return false;
+}
+
 mics_status mics_engine_compare(mics_engine *engine, mics_divergence *divergence_out)
 {
     struct replicas *self = engine->replicas;
@@ -385,13 +407,15 @@ mics_status mics_engine_compare(mics_engine *engine, mics_divergence *divergence
     mics_free(engine->spec.memory, self->all);
     self->all = NULL;
     *divergence_out = (mics_divergence){.other = -1};
-    if (!params && !compares(engine, MICS_REPLICA_MASTERS))
+    if (!params && !compares(engine, MICS_REPLICA_MASTERS) && engine->scrub == NULL)
         return MICS_OK;
     if (engine->pending.left > 0 || (params && engine->stale))
         MICS_TRY(mics_engine_complete(engine));
     MICS_TRY(hash_all(engine));
+    MICS_TRY(scrub_compare(engine));
+    self->ranks[engine->rank].flipped = scrub_found(engine);
     MICS_TRY(gather_ranks(engine, self->ranks, sizeof *self->ranks, "hashes of replicas"));
-    if (ranks_agree(engine))
+    if (find_flip(engine, divergence_out) || ranks_agree(engine))
         return MICS_OK;
     MICS_TRY(gather_units(engine));
     *divergence_out = find_units(engine);

@@ -4,6 +4,7 @@
 #include "engine/update.h"
 #include "base/rng.h"
 #include "engine/matrices.h"
+#include "engine/scrub.h"
 #include "engine/state.h"
 
 void add_squares(const mics_engine *engine, int32_t unit, int32_t degree, double *sum)
@@ -221,6 +222,7 @@ void run_momentum(mics_engine *engine, int32_t unit)
         return;
     const optimizer_shard held = optimizer_shard_of(engine, unit);
     call_before_update(engine);
+    scrub_check(engine, unit);
     update_matrices(engine, unit, &held, MICS_UPDATE_MOMENTUM);
     copy_to_owners(engine, unit);
 }
@@ -232,7 +234,9 @@ void run_update(mics_engine *engine, int32_t unit)
         return;
     call_before_update(engine);
     sum_updated(engine, unit);
+    scrub_check(engine, unit);
     update_shard(engine, unit);
+    scrub_store(engine, unit);
     pthread_mutex_lock(&engine->mutex);
     pending->left--;
     pthread_mutex_unlock(&engine->mutex);

@@ -43,6 +43,8 @@ static mics_verdict verdict_of(const mics_engine *engine)
     const double loss = engine->result.loss, norm_all = engine->result.grad_norm;
     if ((engine->result.told & TOLD_HOLD) != 0) // whatever its numbers are, nobody uses them
         return MICS_VERDICT_HELD;
+    if ((engine->result.told & TOLD_FLIPPED) != 0) // that explains every number
+        return MICS_VERDICT_FLIPPED;
     if (mics_engine_compare_grads(engine).found)
         return MICS_VERDICT_DIVERGED;
     if (engine->result.counted == 0)
@@ -177,6 +179,12 @@ char *mics_engine_explain(const mics_engine *engine, char *text, size_t capacity
         break;
     case MICS_VERDICT_DIVERGED:
         explain_divergence(engine, text, capacity);
+        break;
+    case MICS_VERDICT_FLIPPED:
+        snprintf(text, capacity,
+                 "step %lld: masters or moments that exist once have changed since the update "
+                 "before; parameters are as after the step before",
+                 step);
         break;
     case MICS_VERDICT_NOT_FINITE:
         snprintf(text, capacity,

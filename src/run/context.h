@@ -9,6 +9,7 @@
 #include "progress.h"
 #include "run/ranks/world.h"
 #include "run/report/reports.h"
+#include <stdatomic.h>
 
 typedef struct run_saving run_saving;
 
@@ -20,6 +21,8 @@ typedef struct run_context {
     const mics_checkpoint_losses *recent; // a part of the state: saved and loaded with it
     run_reports *reports;                 // open on rank 0 alone
     run_saving *saving;                   // for states that go to quarantine
+    // By unit: this rank's largest parameter in what it began with and has saved.
+    _Atomic float *largest;
 } run_context;
 
 static inline bool run_is_rank_0(const run_context *context)

@@ -17,6 +17,8 @@ run_action run_guard_step(const run_rules *rules, const run_evidence *known)
     const bool stops = strcmp(rules->on_spike, "stop") == 0;
     if (verdict == MICS_VERDICT_HELD)
         return RUN_HOLD;
+    if (verdict == MICS_VERDICT_FLIPPED) // whatever a second attempt gave
+        return known->compared ? RUN_GO_BACK : RUN_COMPARE;
     if (good && !known->impossible)
         return RUN_ACCEPT;
     if (!known->again && !known->compared)

@@ -9,6 +9,8 @@
 //   1. Do replicas hold the same? If not, that explains every number.
 //   2. Does the step give the same numbers again (run.recheck)? If not, a machine is bad.
 //   3. Else it is the data or the hyperparameters: the run ends, or goes on without the step.
+// Masters or moments that have changed at rest (run.scrub_every) are never trained on: the run goes
+// back.
 #pragma once
 
 #include "mics/core/checkpoint.h"

@@ -30,6 +30,6 @@ mics_status run_quarantine_save(const run_context *context, int64_t step, char *
                  (long long)step, context->job->quarantine_dir, (long long)step);
     else
         snprintf(text, capacity, "the state of step %lld is not saved%s", (long long)step,
-                 status == MICS_ERR_NUMERIC ? ", as it is not finite itself" : "");
+                 status == MICS_ERR_NUMERIC ? ", as it holds numbers that cannot be" : "");
     return run_await_collectives(context);
 }

@@ -5,8 +5,10 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/size.h"
+#include "io/checkpoint/magnitude.h"
 #include "mics/log.h"
 #include "schedule/layered.h"
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -92,36 +94,49 @@ mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step)
     return meta;
 }
 
-// Whether all are finite: no exponent has all its bits.
-static bool are_finite(const float *data, int64_t elems)
+// ---- numbers that cannot be ----
+
+mics_status run_share_open(const run_context *context, _Atomic float **largest_out)
 {
-    enum { BLOCK = 4096 };
-    for (int64_t at = 0; at < elems; at += BLOCK) {
-        const int64_t end = at + BLOCK < elems ? at + BLOCK : elems;
-        uint32_t found = 0;
-        for (int64_t i = at; i < end; i++) {
-            uint32_t bits = 0;
-            memcpy(&bits, &data[i], sizeof bits);
-            found |= (uint32_t)((bits & 0x7f800000u) == 0x7f800000u);
-        }
-        if (found != 0)
-            return false;
+    const int32_t units = context->job->model->unit_count;
+    MICS_TRY(MICS_NEW(context->rank->memory, units, largest_out));
+    for (int32_t unit = 0; unit < units; unit++) {
+        const mics_engine_optimizer_shard owned =
+            mics_engine_optimizer_shard_get(context->engine, unit);
+        float largest = 0;
+        (void)mics_magnitude_find(owned.params, owned.range.end - owned.range.begin, FLT_MAX,
+                                  &largest);
+        atomic_store(&(*largest_out)[unit], largest);
     }
-    return true;
+    return MICS_OK;
 }
 
-mics_status run_share_check_finite(const mics_optimizer_shard *shards, int32_t units, int64_t step)
+static mics_status check_state(const mics_optimizer_shard *shard, int32_t index, float before,
+                               int64_t step, float *largest_inout)
 {
-    for (int32_t u = 0; u < units; u++) {
-        const mics_optimizer_shard *shard = &shards[u];
-        for (int32_t s = 0; s < shard->state_count; s++) {
-            if (!are_finite(shard->states[s].data, shard->end - shard->begin))
-                return mics_fail(MICS_ERR_NUMERIC,
-                                 "step %lld is not saved: state %s of unit %s is not finite "
-                                 "somewhere in elements %lld to %lld; resume from an older step",
-                                 (long long)step, shard->states[s].name, shard->unit,
-                                 (long long)shard->begin, (long long)shard->end);
-        }
+    const mics_shard_state *state = &shard->states[index];
+    const float *data = state->data, limit = mics_magnitude_limit(state->name, before);
+    const int64_t found =
+        mics_magnitude_find(data, shard->end - shard->begin, limit, largest_inout);
+    if (found < 0)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_NUMERIC,
+                     "step %lld is not saved: element %lld of unit %s, state %s, is %g, %s; resume "
+                     "from an older step",
+                     (long long)step, (long long)(shard->begin + found), shard->unit, state->name,
+                     (double)data[found], mics_magnitude_text(data[found]));
+}
+
+// A save that is refused ends the run, and a run that goes on does so from a smaller state.
+mics_status run_share_check_numbers(const run_context *context, const mics_optimizer_shard *shards,
+                                    int64_t step)
+{
+    for (int32_t u = 0; u < context->job->model->unit_count; u++) {
+        const float before = atomic_load(&context->largest[u]);
+        float largest = before, other = 0;
+        for (int32_t s = 0; s < shards[u].state_count; s++)
+            MICS_TRY(check_state(&shards[u], s, before, step, s == 0 ? &largest : &other));
+        atomic_store(&context->largest[u], largest);
     }
     return MICS_OK;
 }

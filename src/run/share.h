@@ -14,9 +14,15 @@ size_t run_share_copy_bytes(const mics_schedule *schedule, int32_t states);
 void run_share_fill(const run_context *context, int64_t part, int64_t parts,
                     mics_optimizer_shard *shards);
 
-/* Whether all numbers of `shards`, by unit, are finite: what a save holds must be.
- * Returns: MICS_OK; MICS_ERR_NUMERIC, logged with the state of which unit is not. */
-mics_status run_share_check_finite(const mics_optimizer_shard *shards, int32_t units, int64_t step);
+/* Finds context->largest of the state that a rank begins with, before mics_engine_release.
+ * Returns: MICS_OK; MICS_ERR_MEMORY.     Owns: the caller frees *largest_out with mics_free. */
+mics_status run_share_open(const run_context *context, _Atomic float **largest_out);
+
+/* Whether all numbers of `shards`, by unit, are what a save may hold: finite, and no larger than they
+ * can be (magnitude.h) behind what was saved before.
+ * Returns: MICS_OK; MICS_ERR_NUMERIC, logged with the element of which unit is not.  Threads: any. */
+mics_status run_share_check_numbers(const run_context *context, const mics_optimizer_shard *shards,
+                                    int64_t step);
 
 /* What is saved with a step. */
 mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step);

@@ -4,6 +4,7 @@
 #include "mics/log.h"
 #include "run/ranks/gpu.h"
 #include "run/save/restore.h"
+#include "share.h"
 #include "trainer.h"
 
 static mics_status open_engine(run_trainer *self)
@@ -21,6 +22,7 @@ static mics_status open_engine(run_trainer *self)
         .other_rate = run->other_rate,
         .clip = (float)run->clip,
         .seed = run->seed,
+        .scrub_every = run->scrub_every,
         .before_update = run_trainer_before_update,
         .before_update_ctx = self,
     };
@@ -50,6 +52,7 @@ static mics_status open_follower(run_trainer *self, int32_t index)
 
 static mics_status open_rest(run_trainer *self)
 {
+    MICS_TRY(run_share_open(&self->context, &self->context.largest));
     mics_engine_release(self->context.engine);
     self->scaler = mics_engine_scaler(self->context.engine);
     MICS_TRY(run_judge_open(&self->judge, &self->context));
@@ -126,6 +129,7 @@ mics_status run_trainer_close(void *ctx, run_rank *rank)
     run_batches_close(&self->batches);
     mics_engine_close(self->context.engine); // followers use it, and it uses the rest
     run_judge_close(&self->judge);
+    mics_free(rank->memory, self->context.largest);
     self->context.rank = NULL;
     if (status == MICS_OK && job->failed == MICS_OK)
         status = mics_comm_set_timeout(rank->comm, run_job_files_timeout_s(job));

@@ -41,6 +41,7 @@ BEGIN {
     lent["run/ranks/world.h"] = "measure"
     lent["run/ranks/precision.h"] = "measure"
     lent["io/checkpoint/node.h"] = "run"
+    lent["io/checkpoint/magnitude.h"] = "run"
     lent["plan/offers/pick.h"] = "run"
     lent["measure/measure.h"] = "cli"
     lent["run/settings.h"] = "cli"

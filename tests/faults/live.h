@@ -9,6 +9,7 @@
 #pragma once
 
 #include "engine/internal.h"
+#include "engine/state.h"
 #include "mics/log.h"
 #include "mics/run.h"
 #include "run/job.h"
@@ -30,6 +31,7 @@ typedef enum live_kind {
     LIVE_MASTERS,
     LIVE_MOMENTS,
     LIVE_PARAMS, // of another owner, in this rank's parameter shard
+    LIVE_HELD,   // masters, or moments in fewer bits too, where computation has them
     // In a step.
     LIVE_GRADS,       // after the second hop, of a replica, before it updates with them
     LIVE_GATHERED,    // parameters, before a linear op reads them
@@ -58,6 +60,7 @@ typedef struct live_run {
     live_flip flip;
     const char *out, *resume;
     const char *command; // run by the shell where the bit is flipped
+    bool saves;          // behind it, before the next step
     int32_t
         ends_loading; // behind the flip, rank 0 ends the world the n-th time that it loads; 0: no
     // What came of it.
@@ -176,6 +179,28 @@ static inline int64_t live_others_elem(const mics_engine_optimizer_shard *held, 
     return 0;
 }
 
+// An even element is of masters, an odd one of moments.
+static inline void live_flip_held(const mics_engine *engine, const live_flip *flip)
+{
+    const int32_t units = engine->schedule->spec.model->unit_count;
+    // A device may be in the update still.
+    (void)engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
+    for (int32_t i = 0; i < units; i++) {
+        const int32_t unit = (flip->unit + i) % units;
+        const optimizer_shard held = optimizer_shard_of(engine, unit);
+        const int64_t elems = held.range.end - held.range.begin;
+        if (elems == 0)
+            continue;
+        const mics_state_part part = state_part(engine, unit, 0, 0, elems);
+        const bool of_moments = flip->elem % 2 != 0;
+        const size_t bytes =
+            (size_t)elems * (of_moments ? mics_state_elem_bytes(part.dtype) : sizeof(float));
+        char *at = of_moments ? part.held : (char *)held.masters;
+        at[(size_t)flip->elem / 2 % bytes] ^= (char)(1 << flip->bit % 8);
+        return;
+    }
+}
+
 static inline void live_flip_state(mics_job *job, mics_engine *engine, const live_flip *flip)
 {
     const int32_t units = job->model->unit_count;
@@ -204,7 +229,9 @@ static inline void live_flip_now(mics_job *job, const live_flip *flip)
     mics_engine *engine = trainer->context.engine;
     run_saver *saver = &trainer->followers.saving.saver;
     run_saver_await_staged(&saver->saves[RUN_BACKGROUND]); // it reads the state
-    if (flip->kind >= LIVE_GRADS)
+    if (flip->kind == LIVE_HELD)
+        live_flip_held(engine, flip);
+    else if (flip->kind >= LIVE_GRADS)
         live_arm_engine(engine, flip);
     else
         live_flip_state(job, engine, flip);
@@ -265,7 +292,7 @@ static inline uint64_t live_digest(const mics_job *job)
                 mics_engine_optimizer_shard_get(job->trainers[rank].context.engine, unit);
             const size_t bytes = (size_t)(held.range.end - held.range.begin) * sizeof(float);
             const float *const parts[] = {held.params, held.states[0], held.states[1]};
-            for (int part = 0; part < 3; part++) {
+            for (int part = 0; part < 3 && parts[part] != NULL; part++) {
                 kernels->hash(NULL, &hash, parts[part], bytes);
                 digest = (digest ^ hash) * 1099511628211u + 1;
             }
@@ -305,6 +332,8 @@ static inline mics_status live_train(mics_job *job, live_run *run)
     run->flipped = job;
     if (run->command != NULL && system(run->command) != 0)
         return MICS_ERR_IO;
+    if (run->saves)
+        MICS_TRY(mics_job_save(job));
     return mics_job_train(job, 0);
 }
 
@@ -316,8 +345,9 @@ static inline void live_go(live_run *run, bool keep)
     mics_job *job = NULL;
     const char *sets[LIVE_MAX_SETS + 8] = {
         "run.validation_batches=0", "run.threads=1",          "run.device=cpu",
-        "run.comm_timeout_s=60",    "run.share_params=false", "run.param_persistence_threshold=0"};
-    int32_t count = 6;
+        "run.comm_timeout_s=60",    "run.share_params=false", "run.param_persistence_threshold=0",
+        "run.scrub_every=0"};
+    int32_t count = 7;
     char command[256];
     for (int i = 0; i < LIVE_MAX_SETS && run->sets[i] != NULL; i++)
         sets[count++] = run->sets[i];
@@ -355,6 +385,8 @@ static inline void live_go(live_run *run, bool keep)
     if (run->status == MICS_OK)
         run->status = live_train(job, run);
     if (job != NULL && job->trainers != NULL) {
+        for (int32_t rank = 0; run->status == MICS_OK && rank < job->world->here_count; rank++)
+            run->status = mics_engine_download(job->trainers[rank].context.engine);
         run->step = job->trainers[0].progress.step;
         run->digest = live_digest(job);
     }

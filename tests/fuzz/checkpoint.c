@@ -44,7 +44,8 @@ void fuzz_verify(mics_memory *memory, const char *path, bool opened)
     int64_t problems = 0;
     const mics_verify_listener listener = {on_problem, NULL, &problems};
     mics_checkpoint_verified found;
-    fuzz_check(fuzz_good(mics_checkpoint_verify(memory, path, &listener, &found)), "verifying");
+    fuzz_check(fuzz_good(mics_checkpoint_verify(memory, path, &listener, NULL, &found)),
+               "verifying");
     fuzz_check(found.problems == problems, "the number of problems");
     fuzz_check(opened || problems > 0, "no problem is found in what cannot be opened");
 }

@@ -86,6 +86,7 @@ static const change_row changes[] = {
     {"run.grace_s", "5", SAME, PLAIN, NULL},
     {"run.max_hours", "5", SAME, PLAIN, NULL},
     {"run.check_replicas_every", "1", SAME, PLAIN, NULL},
+    {"run.scrub_every", "1", SAME, PLAIN, NULL},
     {"run.on_divergence", "stop", SAME, PLAIN, NULL},
     {"run.spike_zscore", "9", SAID, PLAIN, NULL},
     {"run.on_spike", "skip", SAID, PLAIN, NULL},

@@ -84,6 +84,20 @@ static void test_spikes(void **state)
     expect(&checks, again, RUN_ACCEPT);
 }
 
+// What has changed in memory is gone back from, also where a step is run again.
+static void test_flips(void **state)
+{
+    (void)state;
+    const run_rules rules = rules_of("warn", "rewind", true, true);
+    run_evidence known = {.verdict = MICS_VERDICT_FLIPPED};
+    for (int again = 0; again < 2; again++) {
+        known = (run_evidence){.verdict = MICS_VERDICT_FLIPPED, .again = again == 1};
+        expect(&rules, known, RUN_COMPARE);
+        known.compared = known.differs = true;
+        expect(&rules, known, RUN_GO_BACK);
+    }
+}
+
 // Replicas hold the same, but had other gradients: the step is taken again, unless that gives other bits
 // or the run is to end.
 static void test_other_gradients(void **state)
@@ -246,7 +260,7 @@ int main(void)
         cmocka_unit_test(test_spikes),      cmocka_unit_test(test_other_gradients),
         cmocka_unit_test(test_divergences), cmocka_unit_test(test_losses),
         cmocka_unit_test(test_progress),    cmocka_unit_test(test_order),
-        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rows),        cmocka_unit_test(test_flips),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,13 +231,13 @@ static void save_poisoned(const char *out, const poison *with)
     mics_saved_close(saved);
 }
 
-static void test_not_finite(void **state)
+static void test_numbers_that_cannot_be(void **state)
 {
     (void)state;
     static const poison cases[] = {
-        {"embed", MICS_STATE_PARAM, 3, NAN},
-        {"h.1", "exp_avg", 1700, -INFINITY},
-        {"h.0", "exp_avg_sq", 0, INFINITY},
+        {"embed", MICS_STATE_PARAM, 3, NAN}, {"h.1", "exp_avg", 1700, -INFINITY},
+        {"h.0", "exp_avg_sq", 0, INFINITY},  {"h.1", MICS_STATE_PARAM, 1700, -2e6F},
+        {"h.0", "exp_avg_sq", 0, 1e13F},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double losses[STEPS + 1] = {0};
@@ -373,9 +373,12 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_damage),     cmocka_unit_test(test_no_way_back),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_pruning),
-        cmocka_unit_test(test_restored),   cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_no_way_back),
+        cmocka_unit_test(test_numbers_that_cannot_be),
+        cmocka_unit_test(test_pruning),
+        cmocka_unit_test(test_restored),
+        cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

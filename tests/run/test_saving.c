@@ -29,6 +29,7 @@ typedef struct heard {
     bool alone;             // one rank
     double loss[STEPS + 1]; // by step
     bool poisons;
+    float parameter;    // with it; 0: with infinity, as a second moment
     int32_t poisoned;   // rank
     int64_t saved;      // newest step that was reported
     int32_t held;       // checkpoints then
@@ -37,11 +38,14 @@ typedef struct heard {
 
 // A second moment that overflows makes updates vanish, and no loss tells. It exists once, so that no
 // replica tells either.
-static void poison(const mics_job *job, int32_t rank)
+static void poison(const mics_job *job, int32_t rank, float parameter)
 {
     const mics_engine_optimizer_shard shard =
         mics_engine_optimizer_shard_get(job->trainers[rank].context.engine, 1);
-    shard.states[1][0] = INFINITY;
+    if (parameter > 0)
+        shard.params[0] = parameter;
+    else
+        shard.states[1][0] = INFINITY;
 }
 
 static void on_step(void *ctx, const mics_metrics *metrics)
@@ -49,7 +53,7 @@ static void on_step(void *ctx, const mics_metrics *metrics)
     heard *self = ctx;
     self->loss[metrics->step] = metrics->loss;
     if (self->poisons && metrics->step == POISON_AFTER)
-        poison(self->job, self->poisoned);
+        poison(self->job, self->poisoned, self->parameter);
     if (self->blocks != NULL && metrics->step == POISON_AFTER)
         fclose(fopen(self->blocks, "w"));
 }
@@ -73,8 +77,8 @@ static mics_job *open_saving(const char *out, heard *ears, int64_t micro_steps, 
                              int32_t replicas, const char *set)
 {
     static const char *const texts[] = {"text.txt"};
-    const char *sets[] = {"run.validation_batches=0", "run.threads=1", "run.device=cpu",
-                          "run.comm_timeout_s=60", set};
+    const char *sets[] = {"run.validation_batches=0", "run.threads=1",     "run.device=cpu",
+                          "run.comm_timeout_s=60",    "run.scrub_every=0", set};
     mics_run_values values = {.model_config = "model.json",
                               .train = texts,
                               .train_count = 1,
@@ -93,7 +97,7 @@ static mics_job *open_saving(const char *out, heard *ears, int64_t micro_steps, 
         .memory = memory,
         .values = &values,
         .sets = sets,
-        .set_count = set != NULL ? 5 : 4,
+        .set_count = set != NULL ? 6 : 5,
         .ranks = ears->alone ? 1 : RANKS,
         .nodes = 1,
         .callbacks = {.ctx = ears, .step = on_step, .checkpoint = on_checkpoint}};
@@ -117,7 +121,9 @@ static void check_poisoned(const char *out, const char *limit)
     mics_job_close(job);
     capture_end();
     assert_int_equal(seen.errors, 1);
-    assert_non_null(strstr(seen.line, "step 4 is not saved: state exp_avg_sq of unit"));
+    assert_non_null(strstr(seen.line,
+                           "step 4 is not saved: element 0 of unit h.0, state exp_avg_sq, "
+                           "is inf, not finite"));
     assert_int_equal(ears.saved, 2);
     snprintf(path, sizeof path, "%s/checkpoints/step-00000004/manifest.json", out);
     assert_int_not_equal(access(path, F_OK), 0);
@@ -160,18 +166,38 @@ static void a_choice_leaves_memory_for_what_saves_behind(void **state)
     mics_job_close(ears.job);
 }
 
-static void a_final_save_of_it_fails(void **state)
+static void check_final(const char *out, float parameter, const char *what)
 {
-    (void)state;
-    heard ears = {.poisons = true};
+    heard ears = {.poisons = true, .parameter = parameter};
     capture seen;
-    mics_job *job = open_job("final", &ears, SHORT, NULL);
+    mics_job *job = open_job(out, &ears, SHORT, NULL);
     ASSERT_OK(mics_job_train(job, POISON_AFTER));
     capture_begin(&seen);
     assert_true(mics_job_save(job) != MICS_OK);
     mics_job_close(job);
     capture_end();
     assert_non_null(strstr(seen.line, "step 3 is not saved"));
+    assert_non_null(strstr(seen.line, what));
+}
+
+static void a_final_save_of_it_fails(void **state)
+{
+    (void)state;
+    check_final("final", 0, "state exp_avg_sq, is inf, not finite");
+}
+
+// A flipped bit of an exponent. The unit's largest number is a layer norm's weight, 1: of it training
+// makes no 1001, and nobody can tell of 999.
+static void so_does_one_of_what_cannot_be(void **state)
+{
+    (void)state;
+    heard ears = {.poisons = true, .parameter = 998};
+    check_final("huge", 1e37F, "state param, is 1e+37, larger than it can be");
+    check_final("grown", 1100, "state param, is 1100, larger than it can be");
+    mics_job *job = open_job("less", &ears, SHORT, NULL);
+    ASSERT_OK(mics_job_train(job, POISON_AFTER));
+    ASSERT_OK(mics_job_save(job));
+    ASSERT_OK(mics_job_close(job));
 }
 
 // What is written to the open file goes to a disk that is full.
@@ -442,6 +468,7 @@ int main(void)
         cmocka_unit_test(nor_where_saves_wait),
         cmocka_unit_test(a_choice_leaves_memory_for_what_saves_behind),
         cmocka_unit_test(a_final_save_of_it_fails),
+        cmocka_unit_test(so_does_one_of_what_cannot_be),
         cmocka_unit_test(the_error_at_the_end_is_that_of_a_save),
         cmocka_unit_test(texts_leave_no_older_checkpoints),
         cmocka_unit_test(a_save_that_fails_before_a_text_is_a_warning),

@@ -282,17 +282,18 @@ mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *
                                  int64_t unit_elems, const char *state, int64_t begin, int64_t end,
                                  float *data_out);
 
-/* Checks that elements [begin, end) of a state, as they were read, are finite.
+/* Checks that elements [begin, end) of a state, as they were read, are finite and no larger than
+ * training makes them: 1e6 of parameters, 1e12 of moments.
  *
  * Shapes:  data: (end - begin).
  * Units:   elements.
  * Needs:   what mics_checkpoint_read of the same range needs, and gave.
- * Returns: MICS_OK; MICS_ERR_NUMERIC: one is not (file, offset, unit, state, element).
+ * Returns: MICS_OK; MICS_ERR_NUMERIC: one is not so (file, offset, unit, state, element).
  * Threads: any.
  */
-mics_status mics_checkpoint_check_finite(const mics_checkpoint *checkpoint, const char *unit,
-                                         const char *state, int64_t begin, int64_t end,
-                                         const float *data);
+mics_status mics_checkpoint_check_numbers(const mics_checkpoint *checkpoint, const char *unit,
+                                          const char *state, int64_t begin, int64_t end,
+                                          const float *data);
 
 // Who is told what a verification finds.
 typedef struct mics_verify_listener {
@@ -309,11 +310,20 @@ typedef struct mics_checkpoint_verified {
     int64_t problems; // told
 } mics_checkpoint_verified;
 
+// The largest parameter of each unit.
+enum { MICS_MAX_LARGEST = 4096 };
+typedef struct mics_checkpoint_largest {
+    int32_t units; // as many as the manifest lists, in its order; 0: nothing is known
+    float of[MICS_MAX_LARGEST];
+} mics_checkpoint_largest;
+
 /* Reads every byte of a checkpoint folder: manifest, tokenizer and config, headers, checksums of
- * the data, and that units are tiled and numbers finite. Each problem is told, and the next file is
+ * the data, and that units are tiled and numbers finite and no larger than they can be. Each problem is told, and the next file is
  * looked at; only a damaged manifest ends it.
  *
  * Units:   bytes.
+ * largest: (optional) in: of an older checkpoint of the same run; no parameter is 1000 times that,
+ *          and above 1. Out: of this one, if it is good.
  * Needs:   listener->problem.
  * Owns:    found_out holds no memory; listener is borrowed for the call.
  * Returns: MICS_OK, whatever was found; MICS_ERR_MEMORY, logged. Drops what mics_log_hold keeps
@@ -321,6 +331,7 @@ typedef struct mics_checkpoint_verified {
  */
 mics_status mics_checkpoint_verify(mics_memory *memory, const char *path,
                                    const mics_verify_listener *listener,
+                                   mics_checkpoint_largest *largest,
                                    mics_checkpoint_verified *found_out);
 
 // ---- safetensors ----

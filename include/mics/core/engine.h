@@ -57,6 +57,8 @@ void mics_scaler_update(const mics_loss_scaling *scaling, bool overflow, mics_sc
 
 // ---- the engine ----
 
+enum { MICS_SCRUB_AUTO = -1 };
+
 typedef struct mics_engine_spec {
     mics_memory *memory; // all are borrowed and outlive the engine
     const mics_schedule *schedule;
@@ -81,6 +83,9 @@ typedef struct mics_engine_spec {
     void (*before_update)(void *ctx);
     void *before_update_ctx;
     double timeout_s; // how long nothing may move on the device while ranks wait for it; 0: 300
+    // Steps between hashes of a unit's masters and moments that exist once, which are compared
+    // before the next update; 0: there are none; MICS_SCRUB_AUTO: as often as costs 0.5 % of a step.
+    int64_t scrub_every;
 } mics_engine_spec;
 
 /* Events that an engine needs of its device. Pure. */
@@ -111,6 +116,9 @@ typedef enum mics_verdict {
     MICS_VERDICT_IMPOSSIBLE,
     MICS_VERDICT_HELD,  // left out: a rank asked for it (mics_engine_hold)
     MICS_VERDICT_EMPTY, // left out: no token of the global batch counts
+    // Left out: on some rank masters or moments that exist once have changed since the update
+    // before (scrub_every). mics_engine_compare says which.
+    MICS_VERDICT_FLIPPED,
 } mics_verdict;
 
 // How far above ln(vocabulary), what guessing gives, a loss is taken to be one. Nats.
@@ -379,13 +387,16 @@ typedef struct mics_divergence {
     int32_t rank; // holds something else than most do
     int32_t
         other; // -1; else there is no majority: `rank` and `other` differ, and nobody knows more
-    int32_t replicas; // ranks that should hold the same as `rank`, itself included
-    int32_t count;    // of differences, of all units, states and replicas' groups
-    bool majority;    // for each of them more than half hold the same
+    // Ranks that should hold the same as `rank`, itself included. 1: the state exists once, and has
+    // changed since the update before (scrub_every).
+    int32_t replicas;
+    int32_t count; // of differences, of all units, states and replicas' groups
+    bool majority; // for each of them more than half hold the same
 } mics_divergence;
 
-/* Compares what replicas hold, by hashes of 64 bits of each unit; padding is left out. Sends 24
- * bytes a rank, and more only after a difference. Includes mics_engine_complete, where an update is
+/* Compares what replicas hold, by hashes of 64 bits of each unit; padding is left out; and what
+ * exists once with its hash behind the update, where the spec asks for that. Sends 32 bytes a rank,
+ * and more only after a difference. Includes mics_engine_complete, where an update is
  * due, or parameters are compared.
  *
  * Needs:   between steps.

@@ -6,6 +6,7 @@
 // An open checkpoint is constant: any number of threads may read it.
 #include "base/file.h"
 #include "io/checkpoint/catalog.h"
+#include "io/checkpoint/magnitude.h"
 #include "io/checkpoint/manifest.h"
 #include "mics/core/checkpoint.h"
 #include "mics/log.h"
@@ -190,22 +191,24 @@ mics_status mics_checkpoint_read(const mics_checkpoint *checkpoint, const char *
     return MICS_OK;
 }
 
-// ---- numbers that are not finite ----
+// ---- numbers that cannot be ----
 
-mics_status mics_checkpoint_check_finite(const mics_checkpoint *checkpoint, const char *unit_name,
-                                         const char *state, int64_t begin, int64_t end,
-                                         const float *data)
+mics_status mics_checkpoint_check_numbers(const mics_checkpoint *checkpoint, const char *unit_name,
+                                          const char *state, int64_t begin, int64_t end,
+                                          const float *data)
 {
-    const int64_t bad = mics_rank_file_find_not_finite(data, end - begin);
+    float largest = 0;
+    const int64_t bad =
+        mics_magnitude_find(data, end - begin, mics_magnitude_limit(state, 0), &largest);
     if (bad < 0)
         return MICS_OK;
     const mics_catalog_unit *unit = mics_catalog_find(&checkpoint->catalog, unit_name);
     const mics_catalog_shard *at = shard_at(checkpoint, unit, begin + bad);
     const mics_rank_state *of = mics_rank_shard_find(at->shard, state);
     return mics_fail(MICS_ERR_NUMERIC,
-                     "%s: offset %lld: element %lld of unit %s, state %s, is %g: the run that "
-                     "saved it had diverged",
+                     "%s: offset %lld: element %lld of unit %s, state %s, is %g, %s",
                      checkpoint->catalog.files[at->file].path,
                      (long long)(of->data_offset + (begin + bad - at->shard->begin) * 4),
-                     (long long)(begin + bad), unit_name, state, (double)data[bad]);
+                     (long long)(begin + bad), unit_name, state, (double)data[bad],
+                     mics_magnitude_text(data[bad]));
 }

@@ -287,28 +287,6 @@ out:
     return status;
 }
 
-// ---- numbers that are not finite ----
-
-// An exponent of ones says so. Blocks are counted first, which compilers make vectors of.
-int64_t mics_rank_file_find_not_finite(const float *data, int64_t elems)
-{
-    const uint32_t exponent = 0x7f800000;
-    for (int64_t begin = 0; begin < elems; begin += 4096) {
-        const int64_t end = elems - begin < 4096 ? elems : begin + 4096;
-        int64_t found = 0;
-        for (int64_t i = begin; i < end; i++) {
-            uint32_t bits;
-            memcpy(&bits, &data[i], sizeof bits);
-            found += (bits & exponent) == exponent;
-        }
-        for (int64_t i = begin; found > 0 && i < end; i++) {
-            if (!isfinite(data[i]))
-                return i;
-        }
-    }
-    return -1;
-}
-
 // ---- reading data ----
 
 // A read in progress; `scratch` holds a chunk of which only a part is wanted.

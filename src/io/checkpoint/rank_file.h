@@ -104,9 +104,6 @@ mics_status mics_rank_file_check_listed(const mics_rank_file *file, int64_t byte
 /* Chunks of `elems` fp32. */
 int64_t mics_rank_file_chunks(int64_t elems);
 
-/* Index of the first number that is not finite; -1: none. */
-int64_t mics_rank_file_find_not_finite(const float *data, int64_t elems);
-
 /* Writes the digits of a checksum, without a NUL. */
 void mics_rank_file_put_hash(char *digits_out, uint64_t hash);
 

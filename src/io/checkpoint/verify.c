@@ -6,6 +6,7 @@
 // handed to the listener; then the next file is looked at.
 #include "base/file.h"
 #include "io/checkpoint/folder.h"
+#include "io/checkpoint/magnitude.h"
 #include "io/checkpoint/manifest.h"
 #include "io/checkpoint/rank_file.h"
 #include "mics/core/checkpoint.h"
@@ -26,7 +27,9 @@ typedef struct verifier {
     const mics_verify_listener *listener;
     mics_manifest manifest;
     mics_checkpoint_verified found;
-    void *chunk; // MICS_RANK_FILE_CHUNK bytes
+    void *chunk;    // MICS_RANK_FILE_CHUNK bytes
+    float *before;  // by unit of the manifest: its largest parameter in an older checkpoint, or 0
+    float *largest; // in this one
 } verifier;
 
 static void tell(verifier *v, const char *line)
@@ -93,6 +96,15 @@ static mics_status verify_texts(verifier *v)
 
 // ---- data ----
 
+// Place of a shard's unit in the manifest; its files may have others.
+static int32_t unit_of(const verifier *v, const char *name)
+{
+    int32_t unit = 0;
+    while (unit < v->manifest.unit_count && strcmp(v->manifest.units[unit].name, name) != 0)
+        unit++;
+    return unit;
+}
+
 // Chunks in a row that differ from their checksums are one problem.
 typedef struct damage {
     int64_t chunks, first, end; // offsets in the file
@@ -130,6 +142,9 @@ static mics_status verify_state(verifier *v, const walk *in, const mics_rank_sha
     int64_t foreign = 0, first_foreign = 0;
     float foreign_value = 0;
     damage bad = {0};
+    const bool is_param = strcmp(state->name, MICS_STATE_PARAM) == 0;
+    float *largest = &v->largest[unit_of(v, shard->unit)], other = 0;
+    const float limit = mics_magnitude_limit(state->name, v->before[unit_of(v, shard->unit)]);
     for (int64_t at = 0; at < elems; at += step) {
         const int64_t count = elems - at < step ? elems - at : step;
         const int64_t offset = state->data_offset + 4 * at;
@@ -141,7 +156,8 @@ static mics_status verify_state(verifier *v, const walk *in, const mics_rank_sha
             continue; // whether damaged numbers are finite does not matter
         }
         end_damage(v, in->path, shard, state, &bad);
-        const int64_t found = mics_rank_file_find_not_finite(v->chunk, count);
+        const int64_t found =
+            mics_magnitude_find(v->chunk, count, limit, is_param ? largest : &other);
         if (found >= 0 && foreign++ == 0) {
             first_foreign = at + found;
             foreign_value = ((const float *)v->chunk)[found];
@@ -150,11 +166,10 @@ static mics_status verify_state(verifier *v, const walk *in, const mics_rank_sha
     }
     end_damage(v, in->path, shard, state, &bad);
     if (foreign > 0)
-        problem(v,
-                "%s: offset %" PRId64 ": element %" PRId64 " of unit %s, state %s, is %g: the run "
-                "that saved it had diverged",
+        problem(v, "%s: offset %" PRId64 ": element %" PRId64 " of unit %s, state %s, is %g, %s",
                 in->path, state->data_offset + 4 * first_foreign, shard->begin + first_foreign,
-                shard->unit, state->name, (double)foreign_value);
+                shard->unit, state->name, (double)foreign_value,
+                mics_magnitude_text(foreign_value));
     return MICS_OK;
 }
 
@@ -226,29 +241,56 @@ static mics_status verify_manifest(verifier *v, bool *good_out)
     return MICS_OK;
 }
 
-static mics_status verify_all(verifier *v)
+// Sizes of other units than an older checkpoint had say nothing.
+static mics_status open_largest(verifier *v, const mics_checkpoint_largest *largest)
+{
+    const int32_t units = v->manifest.unit_count;
+    MICS_TRY(MICS_NEW(v->memory, units + 1, &v->before));
+    MICS_TRY(MICS_NEW(v->memory, units + 1, &v->largest));
+    if (largest != NULL && largest->units == units)
+        memcpy(v->before, largest->of, (size_t)units * sizeof *v->before);
+    return MICS_OK;
+}
+
+static void keep_largest(const verifier *v, mics_checkpoint_largest *largest)
+{
+    const int32_t units = v->manifest.unit_count;
+    if (largest == NULL || v->found.problems > 0 || units > MICS_MAX_LARGEST)
+        return;
+    largest->units = units;
+    memcpy(largest->of, v->largest, (size_t)units * sizeof *v->largest);
+}
+
+static mics_status verify_all(verifier *v, mics_checkpoint_largest *largest)
 {
     bool good = false;
     MICS_TRY(verify_manifest(v, &good));
     if (!good)
         return MICS_OK;
     MICS_TRY(mics_alloc(v->memory, MICS_MEM_HOST, MICS_RANK_FILE_CHUNK, &v->chunk));
+    MICS_TRY(open_largest(v, largest));
     MICS_TRY(verify_texts(v));
     for (int32_t i = 0; i < v->manifest.file_count; i++)
         MICS_TRY(verify_file(v, i));
-    return v->found.problems == 0 ? verify_whole(v) : MICS_OK;
+    if (v->found.problems == 0)
+        MICS_TRY(verify_whole(v));
+    keep_largest(v, largest);
+    return MICS_OK;
 }
 
 mics_status mics_checkpoint_verify(mics_memory *memory, const char *path,
                                    const mics_verify_listener *listener,
+                                   mics_checkpoint_largest *largest,
                                    mics_checkpoint_verified *found_out)
 {
     verifier v = {.memory = memory, .folder = path, .listener = listener, .found = {.step = -1}};
     mics_log_hold(false);
-    const mics_status status = verify_all(&v);
+    const mics_status status = verify_all(&v, largest);
     mics_log_release(status != MICS_OK, -1);
     mics_manifest_fini(memory, &v.manifest);
     mics_free(memory, v.chunk);
+    mics_free(memory, v.before);
+    mics_free(memory, v.largest);
     if (status == MICS_OK)
         *found_out = v.found;
     return status;

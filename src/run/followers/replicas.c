@@ -19,7 +19,11 @@ static void describe(const run_context *context, int64_t step, const mics_diverg
         snprintf(of, sizeof of, " of unit %s", context->job->model->units[found->unit].name);
     if (found->count > 1)
         snprintf(more, sizeof more, ", and %d more such differences", (int)found->count - 1);
-    if (found->other < 0)
+    if (found->replicas == 1)
+        snprintf(text, RUN_REPLICAS_TEXT_BYTES,
+                 "%s: %s%s, which only rank %d (%s) holds, changed in memory since their update",
+                 when, state, of, (int)found->rank, hosts[found->rank]);
+    else if (found->other < 0)
         snprintf(text, RUN_REPLICAS_TEXT_BYTES,
                  "%s: rank %d (%s) holds other %s%s than most of the %d ranks that hold the "
                  "same%s",

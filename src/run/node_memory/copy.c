@@ -91,7 +91,7 @@ static mics_status write_part(run_save *save)
     const int32_t units = context->job->model->unit_count;
     mics_node_file file = {0};
     if (save->status == MICS_OK)
-        save->status = run_share_check_finite(save->shards, units, save->step);
+        save->status = run_share_check_numbers(context, save->shards, save->step);
     if (save->status == MICS_OK)
         save->status =
             mics_node_write(context->rank->memory, copy->slot, save->step, copy->keep.file,

@@ -57,7 +57,7 @@ static mics_status write_part(run_save *save)
     atomic_store(&save->saver->written, 0);
     const bool before = mics_log_demote(false),     // such a state ends the run
         muted = mics_log_mute(is_quarantine(save)); // and another one has
-    const mics_status finite = run_share_check_finite(save->shards, units, save->step);
+    const mics_status finite = run_share_check_numbers(context, save->shards, save->step);
     mics_log_mute(muted);
     mics_log_demote(before);
     MICS_TRY(finite);

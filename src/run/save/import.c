@@ -481,8 +481,8 @@ static mics_status fill_state(const mics_unit *unit, const char *state,
 {
     MICS_TRY(mics_checkpoint_read(checkpoint, unit->name, unit->elems, state, range.begin,
                                   range.end, data_out));
-    return mics_checkpoint_check_finite(checkpoint, unit->name, state, range.begin, range.end,
-                                        data_out);
+    return mics_checkpoint_check_numbers(checkpoint, unit->name, state, range.begin, range.end,
+                                         data_out);
 }
 
 static mics_status fill_states(const mics_unit *unit, const mics_optimizer_def *def,

@@ -21,7 +21,8 @@ typedef struct verification {
     const mics_verify_listener *listener;
     void (*verified)(void *ctx, const mics_verified *what);
     mics_verification found;
-    int64_t problems; // of what is looked at now
+    int64_t problems;                // of what is looked at now
+    mics_checkpoint_largest largest; // of the run's newest good checkpoint so far
 } verification;
 
 static void recv_problem(void *ctx, const char *line)
@@ -65,7 +66,7 @@ static mics_status verify_checkpoint(verification *v, const char *path)
 {
     const mics_verify_listener listener = {recv_problem, recv_progress, v};
     mics_checkpoint_verified found = {0};
-    MICS_TRY(mics_checkpoint_verify(v->memory, path, &listener, &found));
+    MICS_TRY(mics_checkpoint_verify(v->memory, path, &listener, &v->largest, &found));
     v->found.checkpoints++;
     v->found.good += found.problems == 0 ? 1 : 0;
     v->found.bytes += found.bytes;

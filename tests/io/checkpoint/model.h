@@ -27,7 +27,7 @@ typedef struct model_part {
 // Element `at` of a state in save number `salt`; exact in fp32.
 static inline float model_value(int unit, int state, int64_t at, int64_t salt)
 {
-    return (float)((at * 7 + unit * 1000003 + state * 31337 + salt * 65537) & 0xffffff);
+    return (float)((at * 7 + unit * 1000003 + state * 31337 + salt * 65537) & 0xffffff) / 32;
 }
 
 static inline void model_add(model_part *part, const model_unit *units, int unit, int64_t begin,

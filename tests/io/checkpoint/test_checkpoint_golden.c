@@ -45,7 +45,7 @@ static void test_same_numbers(void **state)
     char unit[64], name[64], elems[64], expected[64];
     int lines = 0;
     ASSERT_OK(mics_memory_open(&memory));
-    ASSERT_OK(mics_checkpoint_verify(memory, GOLDEN "/step-00000008", &listener, &found));
+    ASSERT_OK(mics_checkpoint_verify(memory, GOLDEN "/step-00000008", &listener, NULL, &found));
     assert_int_equal(found.problems, 0);
     ASSERT_OK(mics_checkpoint_open(memory, GOLDEN "/step-00000008", &checkpoint));
     FILE *file = fopen(GOLDEN "/expected.txt", "r");

@@ -77,7 +77,7 @@ static told verify(mics_checkpoint_verified *found_out)
     told heard = {0};
     const mics_verify_listener listener = {on_problem, on_progress, &heard};
     *found_out = (mics_checkpoint_verified){0};
-    ASSERT_OK(mics_checkpoint_verify(memory, folder, &listener, found_out));
+    ASSERT_OK(mics_checkpoint_verify(memory, folder, &listener, NULL, found_out));
     assert_int_equal(found_out->problems, heard.problems);
     return heard;
 }
@@ -162,7 +162,7 @@ static void test_several(void **state)
 static void test_not_finite(void **state)
 {
     (void)state;
-    static const float values[] = {NAN, INFINITY, -INFINITY};
+    static const float values[] = {NAN, INFINITY, -INFINITY, 1e13F};
     mics_checkpoint_verified found;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         save_with(values[i]);
@@ -171,6 +171,30 @@ static void test_not_finite(void **state)
         expect_told(&heard, "of unit embed, state exp_avg, is");
         expect_told(&heard, "rank-00001");
     }
+}
+
+// Of a state that is a thousand times as large as the one before it, no number by itself says so.
+static void test_grown(void **state)
+{
+    (void)state;
+    mics_checkpoint_largest largest = {.units = 0};
+    mics_checkpoint_verified found;
+    told heard = {0};
+    const mics_verify_listener listener = {on_problem, on_progress, &heard};
+    save_with(1);
+    ASSERT_OK(mics_checkpoint_verify(memory, folder, &listener, &largest, &found));
+    assert_int_equal(found.problems, 0);
+    assert_int_equal(largest.units, UNIT_COUNT);
+    ASSERT_OK(mics_checkpoint_verify(memory, folder, &listener, &largest, &found));
+    assert_int_equal(found.problems, 0);
+    for (int unit = 0; unit < UNIT_COUNT; unit++) {
+        assert_true(largest.of[unit] > 1000);
+        largest.of[unit] /= 1001;
+    }
+    ASSERT_OK(mics_checkpoint_verify(memory, folder, &listener, &largest, &found));
+    assert_true(found.problems >= UNIT_COUNT);
+    expect_told(&heard, "state param, is");
+    expect_told(&heard, "larger than it can be");
 }
 
 static void test_allocations(void **state)
@@ -185,7 +209,7 @@ static void test_allocations(void **state)
         const mics_verify_listener listener = {on_problem, NULL, &heard};
         mics_checkpoint_verified found;
         mics_memory_fail_after(memory, n);
-        const mics_status status = mics_checkpoint_verify(memory, folder, &listener, &found);
+        const mics_status status = mics_checkpoint_verify(memory, folder, &listener, NULL, &found);
         mics_memory_fail_after(memory, 0);
         assert_int_equal(heard.problems, 0);
         if (status == MICS_OK)
@@ -202,6 +226,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_every_byte, begin, end),
         cmocka_unit_test_setup_teardown(test_several, begin, end),
         cmocka_unit_test_setup_teardown(test_not_finite, begin, end),
+        cmocka_unit_test_setup_teardown(test_grown, begin, end),
         cmocka_unit_test_setup_teardown(test_allocations, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
