@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Prototypes without their contracts, each for a reason of its own: what check_contracts.sh must find.
-#pragma once
+#ifndef MICS_BAD_H
+#define MICS_BAD_H
 
 #include "mics/status.h"
 #include <stdbool.h>
@@ -44,3 +45,5 @@ static inline float mics_bad_add(const float *values, int64_t count)
  */
 bool mics_bad_good(const double *values, int64_t elems);
 mics_bad *mics_bad_shares_that_comment(mics_bad *bad);
+
+#endif
