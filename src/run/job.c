@@ -207,6 +207,8 @@ static mics_status open_corpora(mics_job *job)
                              .tokenizer = job->tokenizer,
                              .cache_dir = cache,
                              .text_field = run->text_field,
+                             .special_tokens = strcmp(run->special_tokens, "parse") == 0,
+                             .skip_bad_lines = run->skip_bad_lines,
                              .dtype = strcmp(run->data_dtype, "none") != 0 ? run->data_dtype : NULL,
                              .threads = run->threads * job->world->ranks_here,
                              .counted = document};
