@@ -127,6 +127,8 @@ size_t mics_records_next(const mics_records *records, const char *text, size_t b
 
 // ---- JSON ----
 
+#define NO_OBJECT "%s: is no JSON object, as each %s must be"
+
 // The fields that may have been meant: those that hold a text.
 static mics_status fail_field(const char *name, const char *field, const mics_json_value *root)
 {
@@ -150,8 +152,7 @@ static mics_status find_text(const mics_records *records, const char *name, mics
     const char *field = records->field;
     const mics_json_value *root = mics_json_root(record->json), *value = mics_json_get(root, field);
     if (mics_json_type_of(root) != MICS_JSON_OBJECT)
-        return mics_fail(MICS_ERR_FORMAT, "%s: is no JSON object, as each %s must be", name,
-                         records->kind == MICS_TEXT_ARRAY ? "element" : "line");
+        return mics_fail(MICS_ERR_FORMAT, NO_OBJECT, name, "line");
     if (value == NULL)
         return fail_field(name, field, root);
     if (mics_json_type_of(value) != MICS_JSON_STRING)
@@ -195,6 +196,8 @@ static mics_status read_element(const mics_records *records, const char *text, s
     }
     if (before != (first ? '[' : ','))
         return mics_fail(MICS_ERR_FORMAT, "%s: a \",\" is missing between two elements", name);
+    if (text[at] != '{')
+        return mics_fail(MICS_ERR_FORMAT, NO_OBJECT, name, "element");
     return read_json(records, text + at, bytes - at, line + mics_records_lines(text, at), record);
 }
 
