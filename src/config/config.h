@@ -130,6 +130,7 @@ typedef struct mics_run {
     const char *const *validation;
     int32_t train_count, validation_count;
     const char *tokenizer;   // "bytes" or a path
+    bool tokenizer_open;     // nobody named it: that of a folder was taken, or "bytes" is the default
     const char *text_field;  // of JSON Lines and tables
     int64_t skip_bad_lines;  // of data files; 0: the first is an error
     const char *special_tokens; // that texts name: "plain", "parse"
