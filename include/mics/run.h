@@ -375,7 +375,8 @@ typedef struct mics_evaluation {
 typedef struct mics_evaluation_spec {
     const char *const *files; // (file_count) texts or token shards
     int32_t file_count;
-    const char *text_field; // of JSON Lines; NULL: as in training, or "text"
+    const char *text_field; // of JSON Lines and tables; NULL: as in training, or "text"
+    bool special_tokens;    // that the texts name are taken as such, also if not so in training
     int64_t sequence;       // tokens of a window; 0: as in training
     int64_t stride;         // tokens from one window to the next; 0: sequence
     // What this process came to before, as in mics_job_spec.

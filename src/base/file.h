@@ -57,7 +57,8 @@ mics_status mics_file_close_written(int fd, const char *path, mics_status status
 /* Brings all of a stream to disk, and closes it; closes in any case. */
 mics_status mics_file_close_stream(FILE *stream, const char *path);
 
-/* Opens a regular file for reading; never waits (a FIFO is refused). */
+/* Opens a regular file for reading; never waits (a FIFO is refused). A pointer of git-lfs in its
+ * place is MICS_ERR_FORMAT. */
 mics_status mics_file_open_read(const char *path, int *fd_out, int64_t *bytes_out);
 
 /* Reads at `offset` until `bytes` or the end of the file. Threads: any. */

@@ -16,12 +16,14 @@ enum { HELP_COLUMN = 26 };
 // Flags that stand for a key of the run file.
 static const struct {
     const char *flag, *key;
-} keys[] = {{"steps", "run.steps"},
-            {"out", "run.out"},
-            {"model", "model.config"},
-            {"data", "data.train"},
-            {"text-field", "data.text_field"},
-            {"tokenizer", "data.tokenizer"}};
+    const char *on; // what a flag without a value sets
+} keys[] = {{"steps", "run.steps", NULL},
+            {"out", "run.out", NULL},
+            {"model", "model.config", NULL},
+            {"data", "data.train", NULL},
+            {"text-field", "data.text_field", NULL},
+            {"tokenizer", "data.tokenizer", NULL},
+            {"special-tokens", "data.special_tokens", "parse"}};
 
 typedef struct parser {
     cli_call *call;
@@ -201,18 +203,25 @@ static mics_status read_value(parser *parsing, const cli_option *option, const c
             MICS_TRY(list_add(parsing->call, target, parsing->call->argv[parsing->next++]));
         return MICS_OK;
     case CLI_FLAG:
+    case CLI_KEY_FLAG:
         break;
     }
     return wrong(parsing->call->verb, "takes no value: --", option->name);
+}
+
+static size_t key_of(const cli_option *option)
+{
+    size_t key = 0;
+    while (strcmp(keys[key].flag, option->name) != 0)
+        key++;
+    return key;
 }
 
 // Adds an option's values to the sets. Texts stand in quotes, lest a name such as 12 be a number.
 static mics_status add_set(cli_call *call, const cli_option *option, const cli_list *values)
 {
     mics_text text = {.memory = call->memory};
-    size_t key = 0;
-    while (strcmp(keys[key].flag, option->name) != 0)
-        key++;
+    const size_t key = key_of(option);
     mics_text_printf(&text, "%s=%s", keys[key].key, option->kind == CLI_KEY_TEXTS ? "[" : "");
     for (int32_t i = 0; i < values->count; i++) {
         mics_text_printf(&text, "%s", i > 0 ? ", " : "");
@@ -248,6 +257,11 @@ static mics_status read_flag(parser *parsing, const char *flag)
     if (option->kind == CLI_FLAG && equals == NULL) {
         *(bool *)(void *)(parsing->options + option->at) = true;
         return MICS_OK;
+    }
+    if (option->kind == CLI_KEY_FLAG && equals == NULL) {
+        cli_list *keyed = &parsing->keyed[option - verb->options];
+        keyed->count = 0;
+        return list_add(parsing->call, keyed, keys[key_of(option)].on);
     }
     if (equals != NULL)
         return read_value(parsing, option, equals + 1);

@@ -28,7 +28,8 @@ typedef enum cli_option_kind {
     CLI_SET, // the set itself: "a.b=v"
     CLI_KEY_INT,
     CLI_KEY_TEXT,
-    CLI_KEY_TEXTS // all texts up to the next flag
+    CLI_KEY_TEXTS, // all texts up to the next flag
+    CLI_KEY_FLAG
 } cli_option_kind;
 
 typedef struct cli_option {
@@ -82,7 +83,14 @@ struct cli_verb {
         {"text-field",                                                                             \
          CLI_KEY_TEXT,                                                                             \
          "NAME",                                                                                   \
-         "data.text_field: field of JSON Lines that holds the text",                               \
+         "data.text_field: field of JSON Lines, or column of a table, that holds the text",        \
+         0,                                                                                        \
+         0,                                                                                        \
+         0},                                                                                       \
+        {"special-tokens",                                                                         \
+         CLI_KEY_FLAG,                                                                             \
+         NULL,                                                                                     \
+         "data.special_tokens: those that the texts name are taken as such, not as text",          \
          0,                                                                                        \
          0,                                                                                        \
          0},                                                                                       \

@@ -17,8 +17,12 @@ typedef struct eval_options {
 static const cli_option flags[] = {
     {"data", CLI_MANY, "FILES...", "texts, or .bin token shards", AT(data), 0, 0},
     {"text-field", CLI_TEXT, "NAME",
-     "field of JSON Lines that holds the text; default: as in training, or \"text\"",
+     "field of JSON Lines, or column of a table, that holds the text; default: as in training, or "
+     "\"text\"",
      AT(spec.text_field), 0, 0},
+    {"special-tokens", CLI_FLAG, NULL,
+     "special tokens that the texts name are taken as such, not as text; default: as in training",
+     AT(spec.special_tokens), 0, 0},
     {"sequence", CLI_INT, "N", "tokens of a window; default: as in training", AT(spec.sequence), 1,
      0},
     {"stride", CLI_INT, "N",

@@ -159,8 +159,24 @@ static int32_t kept_layered(const config *run)
     return run->states[index] == KEY_FROM_CHECKPOINT ? run->layered_micro_steps : 0;
 }
 
+// Fields by their roles, of which texts have one.
+static mics_status join_fields(config *run)
+{
+    static const char fields_key[] = "data.fields.text", field_key[] = "data.text_field";
+    const bool said = mics_config_given(run, field_key);
+    if (run->fields_text == NULL)
+        return MICS_OK;
+    if (said && strcmp(run->fields_text, run->run.text_field) != 0)
+        return fail_contradicts(run, fields_key, run->fields_text, field_key, run->run.text_field);
+    if (!said)
+        mics_config_set_origin(run, field_key, "auto: data.fields.text");
+    run->run.text_field = run->fields_text;
+    return MICS_OK;
+}
+
 mics_status mics_config_join_aliases(config *run)
 {
+    MICS_TRY(join_fields(run));
     MICS_TRY(join_log(run));
     MICS_TRY(join_collectives(run));
     MICS_TRY(join_dtypes(run));

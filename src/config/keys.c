@@ -14,6 +14,7 @@ static const char *const attentions[] = {"auto", "own", "cudnn", NULL};
 static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gathers", NULL};
 static const char *const token_types[] = {"none",  "uint8", "uint16", "uint32", "int8",
                                           "int16", "int32", "int64",  NULL};
+static const char *const special_tokens[] = {"plain", "parse", NULL};
 static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
 static const char *const on_spike[] = {"warn", "skip", "stop", NULL};
 // In the order of mics_comm_dtype.
@@ -100,21 +101,30 @@ static const key rows[] = {
     {SECTION("data", .flags = KEY_REQUIRED, .help = "what it is trained on")},
     {NUMBER("data.train", KEY_SOURCES, train, 1, 65536, 0, .flags = KEY_REQUIRED | KEY_FIXED,
             .flag = "--data",
-            .help = "text files, JSON Lines (.jsonl), both also as .gz or .zst, or .bin token "
-                    "shards: paths, globs or folders; as {\"path\", \"weight\"} a mixture")},
+            .help = "text files, JSON Lines, JSON arrays, .csv and .tsv, all also as .gz or .zst, "
+                    "or .bin token shards: paths, globs or folders; as {\"path\", \"weight\"} a "
+                    "mixture")},
     {NUMBER("data.validation", KEY_TEXTS, validation, 0, 65536, 0, .flags = KEY_TOLD,
             .help = "the same for validation; none: the last twentieth of data.train is held out")},
     {TEXT("data.tokenizer", run.tokenizer, .flags = KEY_FIXED, .text = "bytes",
           .help =
               "\"bytes\", or a tokenizer.json or its folder; none: that in model.config's folder")},
     {TEXT("data.text_field", run.text_field, .flags = KEY_FIXED, .text = "text",
-          .help = "field of JSON Lines (.jsonl) that holds the text")},
+          .help = "field of JSON Lines, or column of .csv and .tsv, that holds the text")},
+    {SECTION("data.fields", .flags = KEY_OTHERS, .help = "names of fields and columns")},
+    {TEXT("data.fields.text", fields_text, .flags = KEY_OTHERS, .help = "data.text_field")},
+    {INT("data.skip_bad_lines", run.skip_bad_lines, 0, 1e9, 0, .flags = KEY_TOLD,
+         .help = "lines and rows of data files that may be bad: passed over, counted and named; 0: "
+                 "the first is an error")},
     {CHOICE("data.dtype", run.data_dtype, token_types, "none",
             .help = "tokens of .bin files without a header: \"uint16\" for nanoGPT's; "
                     "\"none\": each .bin is llm.c's, or Megatron's with its .idx")},
     {SWITCH("data.add_special_tokens", run.add_special_tokens, false, .flags = KEY_FIXED,
             .help = "true: the special tokens of the tokenizer.json's post_processor (<s>) around "
                     "each text; false: the separator before it")},
+    {CHOICE("data.special_tokens", run.special_tokens, special_tokens, "plain", .flags = KEY_FIXED,
+            .help = "special tokens that a text names (<|im_start|>): \"plain\" text, or \"parse\": "
+                    "tokens, in texts that you trust")},
     {SWITCH("data.document_mask", run.document_mask, false, .flags = KEY_KEPT,
             .help =
                 "true: attention sees tokens of the same document alone; a document begins with "

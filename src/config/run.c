@@ -201,29 +201,11 @@ static mics_status fill_steps(config *run)
                           "run.steps=N, or num_train_epochs");
 }
 
-static bool has_texts(const config *run)
+// The tokenizer of a folder, if it has one.
+static mics_status take_tokenizer_of(config *run, const char *folder, const char *origin)
 {
-    char index[PATH_BYTES]; // Megatron's paths leave the ending away
-    for (int32_t i = 0; i < run->run.train_count; i++) {
-        snprintf(index, sizeof index, "%s.idx", run->run.train[i]);
-        if (!mics_text_ends(run->run.train[i], ".bin") && access(index, F_OK) != 0)
-            return true;
-    }
-    return false;
-}
-
-// A model's folder brings its tokenizer along, where nobody names one and texts need it.
-static mics_status take_tokenizer(config *run)
-{
-    static const char key_path[] = "data.tokenizer";
     char *owned = NULL;
-    if (run->config_path == NULL || run->states[mics_config_find(key_path)] != KEY_ABSENT ||
-        !has_texts(run))
-        return MICS_OK;
-    const size_t folder = folder_bytes(run->config_path);
-    char dir[PATH_BYTES];
-    snprintf(dir, sizeof dir, "%.*s", (int)folder, run->config_path);
-    const char *path = dir;
+    const char *path = folder;
     const mics_status status =
         enter_folder(run->memory, &path, "tokenizer.json", "vocab.txt", &owned);
     if (status != MICS_OK || owned == NULL || access(owned, R_OK) != 0) {
@@ -231,8 +213,25 @@ static mics_status take_tokenizer(config *run)
         return status;
     }
     run->run.tokenizer = run->tokenizer_path = owned;
-    mics_config_set_origin(run, key_path, "auto: that of model.config's folder");
+    mics_config_set_origin(run, "data.tokenizer", origin);
     return MICS_OK;
+}
+
+// A model's folder brings its tokenizer along, where nobody names one; that of its weights, too.
+static mics_status take_tokenizer(config *run)
+{
+    char dir[PATH_BYTES];
+    run->run.tokenizer_open = run->states[mics_config_find("data.tokenizer")] == KEY_ABSENT;
+    if (!run->run.tokenizer_open)
+        return MICS_OK;
+    if (run->config_path != NULL) {
+        const size_t folder = folder_bytes(run->config_path);
+        snprintf(dir, sizeof dir, "%.*s", (int)folder, run->config_path);
+        MICS_TRY(take_tokenizer_of(run, dir, "auto: that of model.config's folder"));
+    }
+    if (run->tokenizer_path != NULL || strcmp(run->run.model_init, "random") == 0)
+        return MICS_OK;
+    return take_tokenizer_of(run, run->run.model_init, "auto: that of model.init's folder");
 }
 
 // Everything that the file's values lead to, from the beginning.

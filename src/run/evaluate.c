@@ -293,7 +293,8 @@ static mics_status open_corpus(evaluation *self, const mics_evaluation_spec *as,
                                    .vocab = (int32_t)saved->model->vocab,
                                    .tokenizer = saved->tokenizer,
                                    .cache_dir = cache,
-                                   .text_field = field != NULL ? field : saved->text_field};
+                                   .text_field = field != NULL ? field : saved->text_field,
+                                   .special_tokens = as->special_tokens || saved->special_tokens};
     MICS_TRY(mics_corpus_open(saved->memory, &spec, corpus_out));
     self->corpus = *corpus_out;
     return MICS_OK;

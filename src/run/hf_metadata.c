@@ -45,9 +45,10 @@ static void write_real(mics_text *text, double value)
     mics_text_printf(text, "%s%s", digits, strpbrk(digits, ".en") != NULL ? "" : ".0");
 }
 
-// Values nest no deeper than mics_json_load lets them.
+// `of`: the key that it is the value of, or of its list; NULL: none. Values nest no deeper than mics_json_load lets them.
 // NOLINTNEXTLINE(misc-no-recursion)
-static void write_value(mics_text *text, const mics_json_value *value, int32_t depth)
+static void write_value(mics_text *text, const char *of, const mics_json_value *value,
+                        int32_t depth)
 {
     const char *key = NULL;
     const mics_json_value *member;
@@ -59,7 +60,8 @@ static void write_value(mics_text *text, const mics_json_value *value, int32_t d
         mics_text_printf(text, mics_json_bool(value) ? "true" : "false");
         break;
     case MICS_JSON_INT:
-        mics_text_printf(text, "%lld", (long long)mics_json_int(value));
+        mics_text_printf(text, "%lld%s", (long long)mics_json_int(value),
+                         run_hf_metadata_is_real(of) ? ".0" : "");
         break;
     case MICS_JSON_REAL:
         write_real(text, mics_json_real(value));
@@ -71,7 +73,7 @@ static void write_value(mics_text *text, const mics_json_value *value, int32_t d
         mics_text_printf(text, "[");
         for (int32_t i = 0; i < mics_json_count(value); i++) {
             mics_text_printf(text, i > 0 ? ", " : "");
-            write_value(text, mics_json_element(value, i), depth + 1);
+            write_value(text, of, mics_json_element(value, i), depth + 1);
         }
         mics_text_printf(text, "]");
         break;
@@ -81,7 +83,7 @@ static void write_value(mics_text *text, const mics_json_value *value, int32_t d
             mics_text_printf(text, "%s\n%*s", first ? "" : ",", 2 * depth + 2, "");
             mics_text_quoted(text, key);
             mics_text_printf(text, ": ");
-            write_value(text, member, depth + 1);
+            write_value(text, key, member, depth + 1);
         }
         mics_text_printf(text, "\n%*s}", 2 * depth, "");
         break;
@@ -136,7 +138,7 @@ static mics_status write_config(const mics_saved *saved, const char *dir, mics_d
         status = mics_json_set(config, "dtype", quoted);
     if (status == MICS_OK)
         status = name_class(config);
-    write_value(&text, mics_json_root(config), 0);
+    write_value(&text, NULL, mics_json_root(config), 0);
     mics_text_printf(&text, "\n");
     mics_json_close(config);
     if (status != MICS_OK) {
@@ -154,7 +156,7 @@ static mics_status write_generation(const mics_saved *saved, const char *dir)
 {
     mics_text text = {.memory = saved->memory};
     if (saved->generation != NULL) {
-        write_value(&text, mics_json_root(saved->generation), 0);
+        write_value(&text, NULL, mics_json_root(saved->generation), 0);
         mics_text_printf(&text, "\n");
         return replace(saved, dir, "generation_config.json", &text);
     }
@@ -164,7 +166,7 @@ static mics_status write_generation(const mics_saved *saved, const char *dir)
         if (mics_json_type_of(value) == MICS_JSON_NULL)
             continue;
         mics_text_printf(&text, ",\n  \"%s\": ", token_keys[i]);
-        write_value(&text, value, 1);
+        write_value(&text, NULL, value, 1);
     }
     mics_text_printf(&text, "\n}\n");
     return replace(saved, dir, "generation_config.json", &text);
@@ -350,7 +352,7 @@ static mics_status write_tokenizer_config(const mics_saved *saved, const char *d
     if (status == MICS_OK)
         status = set_class(saved, config);
     if (status == MICS_OK) {
-        write_value(&text, mics_json_root(config), 0);
+        write_value(&text, NULL, mics_json_root(config), 0);
         mics_text_printf(&text, "\n");
         status = replace(saved, dir, "tokenizer_config.json", &text);
     }

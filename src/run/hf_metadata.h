@@ -7,6 +7,13 @@
 #include "mics/core/dtype.h"
 #include "run/save/saved.h"
 
+/* Whether the value of a key of config.json is a real number, and is written as one. Key: NULL: no. */
+bool run_hf_metadata_is_real(const char *key);
+
+/* Sees before training that a config.json has numbers where transformers asks for reals.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged. */
+mics_status run_hf_metadata_check_reals(const mics_json *config);
+
 /* Before weights are written: refuses a folder that holds any of these files, and a run's, and reads
  * the tokenizer_config.json that is to be written again.
  *

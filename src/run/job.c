@@ -15,8 +15,11 @@
 #include "run/save/saved.h"
 #include "share.h"
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int32_t ranks_here,
                                size_t staging_bytes)
@@ -66,10 +69,85 @@ static void settle_frame(mics_job *job)
     mics_log_mute(muted);
 }
 
+// Of a folder's weights, by whatever other file tells what its tokens are.
+static const char *other_tokenizer(mics_memory *memory, const char *folder)
+{
+    static const char *const names[] = {"tekken.json", "tokenizer.model", "spiece.model",
+                                        "vocab.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = NULL;
+        const bool there = mics_file_join(memory, folder, names[i], &path) == MICS_OK &&
+                           access(path, F_OK) == 0;
+        mics_free(memory, path);
+        if (there)
+            return names[i];
+    }
+    return NULL;
+}
+
+// The folder whose model texts are for, where its weights or its vocabulary were made with another
+// tokenizer than bytes; "": there is none. A model of exactly 256 tokens may be one of bytes.
+static void find_pretrained(const mics_job *job, char *folder, size_t capacity)
+{
+    enum { BYTES = 256 };
+    const mics_run *run = job->run;
+    const char *slash = strrchr(run->model_config, '/');
+    bool weights = false;
+    if (strcmp(run->model_init, "random") != 0) {
+        snprintf(folder, capacity, "%s", run->model_init);
+        return;
+    }
+    snprintf(folder, capacity, "%.*s", slash != NULL ? (int)(slash - run->model_config) : 0,
+             run->model_config);
+    if (folder[0] != '\0' && job->model->vocab != BYTES) {
+        const bool muted = mics_log_mute(true); // pickles are weights, too
+        weights = run_import_is_folder(job->memory, folder, &weights) != MICS_OK || weights;
+        mics_log_mute(muted);
+    }
+    folder[0] = weights ? folder[0] : '\0';
+}
+
+// "bytes" is the default of new models, and what somebody may ask for.
+static mics_status check_bytes(const mics_job *job)
+{
+    char folder[PATH_MAX];
+    find_pretrained(job, folder, sizeof folder);
+    if (folder[0] == '\0')
+        return MICS_OK;
+    const char *other = other_tokenizer(job->memory, folder);
+    return mics_json_fail(
+        job->run->json, "data.tokenizer", MICS_ERR_INVALID,
+        "is missing, and %s has weights but no tokenizer.json%s%s%s, so nobody knows which tokens its "
+        "texts are; make one: python -c \"from transformers import AutoTokenizer as T; "
+        "T.from_pretrained('%s').save_pretrained('OUT')\", and give --tokenizer OUT; --tokenizer "
+        "bytes trains it on bytes",
+        folder, other != NULL ? " (it has " : "", other != NULL ? other : "",
+        other != NULL ? ")" : "", folder);
+}
+
+// A tokenizer that a folder brought along and that no data need: for what is written of the model.
+static mics_status take_along(mics_job *job)
+{
+    mics_run *run = job->run;
+    const bool demoted = mics_log_demote(true);
+    const mics_status status = mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer);
+    mics_log_demote(demoted);
+    if (status == MICS_ERR_MEMORY)
+        return status;
+    if (status == MICS_OK && mics_tokenizer_vocab(job->tokenizer) <= job->model->vocab)
+        return MICS_OK;
+    mics_log(MICS_LOG_WARNING, "%s: is passed over%s; no texts are written of this run",
+             run->tokenizer, status == MICS_OK ? ", as it has more tokens than the model" : "");
+    mics_tokenizer_close(job->tokenizer);
+    job->tokenizer = NULL;
+    run->tokenizer = "bytes";
+    return MICS_OK;
+}
+
 static mics_status open_tokenizer(mics_job *job)
 {
     const mics_run *run = job->run;
-    const bool shards = only_shards(run);
+    const bool shards = only_shards(run), bytes = strcmp(run->tokenizer, "bytes") == 0;
     if (run->special_tokens_open && (shards || job->model->masked))
         job->run->add_special_tokens = false;
     if (shards && run->add_special_tokens)
@@ -78,6 +156,10 @@ static mics_status open_tokenizer(mics_job *job)
                               "tokenize --add-special-tokens\" makes such ones");
     if (run_tokens_unknown(run->tokenizer, shards, job->model->vocab))
         return MICS_OK; // nothing is read or written as text
+    if (run->tokenizer_open && shards && !bytes)
+        return take_along(job);
+    if (run->tokenizer_open && !shards && bytes)
+        MICS_TRY(check_bytes(job));
     MICS_TRY(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
     if (run->special_tokens_open)
         settle_frame(job);
@@ -207,6 +289,8 @@ static mics_status open_corpora(mics_job *job)
                              .tokenizer = job->tokenizer,
                              .cache_dir = cache,
                              .text_field = run->text_field,
+                             .special_tokens = strcmp(run->special_tokens, "parse") == 0,
+                             .skip_bad_lines = run->skip_bad_lines,
                              .dtype = strcmp(run->data_dtype, "none") != 0 ? run->data_dtype : NULL,
                              .threads = run->threads * job->world->ranks_here,
                              .counted = document};

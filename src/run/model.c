@@ -5,6 +5,7 @@
 #include "job.h"
 #include "mics/log.h"
 #include "model/from_config.h"
+#include "run/hf_metadata.h"
 #include <string.h>
 
 mics_status run_model_build(mics_memory *memory, const mics_model_builder *builder,
@@ -53,6 +54,7 @@ mics_status run_job_build_model(mics_job *job)
                                   "(mics_job_spec.builder); only that program can train it");
         MICS_TRY(mics_json_load(job->memory, run->model_config, MICS_MODEL_CONFIG_MAX_BYTES,
                                 &job->config));
+        MICS_TRY(run_hf_metadata_check_reals(job->config));
     }
     MICS_TRY(
         run_model_build(job->memory, &job->builder, job->config, run->ignore_dropout, &job->model));

@@ -73,6 +73,10 @@ static const change_row changes[] = {
     {"data.validation", "[\"text.txt\"]", REFUSED, PLAIN, NULL},
     {"data.tokenizer", "tokenizer.json", REFUSED, PLAIN, NULL},
     {"data.text_field", "other", SAME, PLAIN, NULL}, // of JSON Lines, which the corpus' hash is of
+    {"data.fields", "{\"text\": \"other\"}", SAME, PLAIN, NULL},
+    {"data.fields.text", "other", SAME, PLAIN, NULL},
+    {"data.skip_bad_lines", "5", SAID, PLAIN, NULL},
+    {"data.special_tokens", "parse", SAME, PLAIN, NULL}, // that no text names: likewise
     {"data.dtype", "uint16", SAME, PLAIN, NULL},     // of .bin files without a header: likewise
     {"data.add_special_tokens", "true", REFUSED, PLAIN, NULL},
     {"data.document_mask", "true", SAID, PLAIN, NULL},

@@ -14,6 +14,9 @@
 #include "io/data/tokenize.h"
 #include "mics/log.h"
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 
@@ -44,6 +47,7 @@ typedef struct opening {
     const mics_corpus_spec *spec;
     XXH3_state_t *hash;
     mics_tokenize_progress progress;
+    mics_shard_notes notes;
     int32_t empty; // texts that were left out
     char *first_empty;
 } opening;
@@ -142,8 +146,28 @@ static mics_status reserve(mics_corpus *corpus)
     return MICS_OK;
 }
 
+// What was noted when a text was tokenized, now or for the cache.
+static mics_status take_notes(opening *o, const part *of)
+{
+    mics_shard_notes notes;
+    MICS_TRY(mics_shard_read_notes(&of->shard, &notes));
+    mics_shard_notes_add(&o->notes, &notes);
+    o->progress.skipped = o->notes.skipped;
+    if (notes.skipped == 0)
+        return MICS_OK;
+    mics_log(MICS_LOG_WARNING, "%s: %llu bad lines are passed over", of->name,
+             (unsigned long long)notes.skipped);
+    if (o->notes.skipped <= (uint64_t)o->spec->skip_bad_lines)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_FORMAT,
+                     "%s: with it %llu bad lines are passed over, but data.skip_bad_lines allows "
+                     "%lld; mend the files, or allow more",
+                     of->name, (unsigned long long)o->notes.skipped,
+                     (long long)o->spec->skip_bad_lines);
+}
+
 // `file` is what the user named, `shard_path` where its tokens lie.
-static mics_status add_shard(const opening *o, const mics_file_name *file, const char *shard_path)
+static mics_status add_shard(opening *o, const mics_file_name *file, const char *shard_path)
 {
     mics_corpus *corpus = o->corpus;
     MICS_TRY(reserve(corpus));
@@ -153,6 +177,8 @@ static mics_status add_shard(const opening *o, const mics_file_name *file, const
     corpus->tokens += next->shard.count;
     corpus->count++;
     MICS_TRY(mics_strdup(corpus->memory, file->path, &next->name));
+    if (shard_path != file->path)
+        MICS_TRY(take_notes(o, next));
     MICS_TRY(check_shard(o, next));
     if (corpus->count > MAX_OPEN)
         mics_shard_let_go(&next->shard);
@@ -220,6 +246,33 @@ static mics_status add_patterns(opening *o)
     return status;
 }
 
+// Names the special tokens that became plain text.
+static mics_status log_split(const opening *o)
+{
+    char named[640] = "";
+    size_t used = 0;
+    uint64_t all = 0;
+    for (int32_t i = 0; i < MICS_SHARD_SPLIT && o->notes.split[i].count > 0; i++) {
+        const int32_t token = (int32_t)o->notes.split[i].token;
+        char *text = NULL;
+        size_t bytes = 0;
+        MICS_TRY(mics_tokenizer_decode_more(o->spec->tokenizer, &token, 1, &text, &bytes));
+        if (used < sizeof named)
+            used += (size_t)snprintf(named + used, sizeof named - used, "%s%.60s (%llu times)",
+                                     i == 0 ? "" : ", ", text,
+                                     (unsigned long long)o->notes.split[i].count);
+        all += o->notes.split[i].count;
+        mics_free(o->corpus->memory, text);
+    }
+    if (all > 0)
+        mics_log(MICS_LOG_WARNING,
+                 "the texts name special tokens %llu times, which are split like plain text: %s; "
+                 "\"data.special_tokens\": \"parse\" (--special-tokens) takes them as tokens, in "
+                 "texts that you trust",
+                 (unsigned long long)all, named);
+    return MICS_OK;
+}
+
 // ---- the whole ----
 
 static bool is_gapless(const mics_corpus *corpus)
@@ -256,6 +309,7 @@ mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
         mics_log(MICS_LOG_WARNING, "%s: is empty", o.first_empty);
     else if (o.empty > 1)
         mics_log(MICS_LOG_WARNING, "%s and %d more: are empty", o.first_empty, (int)o.empty - 1);
+    MICS_TRY_OUT(log_split(&o));
     o.corpus->hash = XXH3_64bits_digest(o.hash);
     MICS_ASSERT(is_gapless(o.corpus));
     *corpus_out = o.corpus;

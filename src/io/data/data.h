@@ -34,6 +34,13 @@ void mics_tokenizer_close(mics_tokenizer *tokenizer);
  * bytes, for "bytes" and for NULL. Lives as long as the tokenizer; a NUL stands behind it. */
 const char *mics_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_out);
 
+/* The next special token that a text names from *at on and before `limit`, with *at behind it then;
+ * -1: none. One that another added token takes bytes of is none.
+ *
+ * Needs:   *at <= limit <= bytes. */
+int32_t mics_tokenizer_next_special(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
+                                    size_t limit, size_t *at);
+
 /* Number of token ids: every id is below it. */
 int32_t mics_tokenizer_vocab(const mics_tokenizer *tokenizer);
 
@@ -146,7 +153,9 @@ typedef struct mics_corpus_spec {
     // For texts; NULL where all files are shards.
     const mics_tokenizer *tokenizer;
     const char *cache_dir;  // of their shards
-    const char *text_field; // of JSON Lines; NULL: "text"
+    const char *text_field; // of JSON Lines and tables; NULL: "text"
+    bool special_tokens;    // that the texts name are taken as such
+    int64_t skip_bad_lines; // at most so many are passed over
     const char *dtype;      // of .bin files without a header: "uint16", ...; NULL: there are none
     int32_t threads;        // that tokenize; 0: one for each core that the process may use
     int32_t counted;        // token that mics_corpus_counted is about
@@ -157,11 +166,13 @@ typedef struct mics_corpus_spec {
  *
  * A file whose name ends in .bin must be a token shard: llm.c's; Megatron's, with its .idx beside
  * it (the path may leave both endings away); or with `dtype` one without a header, as nanoGPT's.
- * Anything else is text and is tokenized into a shard under `cache_dir` (named by a hash of
- * contents and tokenizer; reused when present): the tokenizer's separator, then the text, without
- * regard to special tokens in it; or the text in its frame (mics_tokenizer_frame_texts). Of a file
- * that ends in .jsonl, .ndjson or .json each line is a JSON object with a text. Where .gz or .zst
- * follows, it is unpacked on the way. An empty text is left out with a warning.
+ * Anything else is tokenized into a shard under `cache_dir` (named by a hash of contents and
+ * tokenizer; reused when present): for each text the tokenizer's separator, then the text, without
+ * regard to special tokens in it unless `special_tokens`; or the text in its frame
+ * (mics_tokenizer_frame_texts). JSON Lines, a JSON array of objects and tables (.csv, .tsv) hold
+ * several texts (mics_reader_find_content). Where .gz or .zst ends the name, it is unpacked on the
+ * way. An empty text is left out with a warning. Special tokens that became plain text, and bad
+ * lines that were passed over, are counted and named in a warning.
  * Several threads tokenize; the tokens do not depend on how many. Progress is logged every few
  * seconds. Several processes may open the same corpus at once. When the process is ended meanwhile,
  * the next one goes on from what was done.

@@ -69,7 +69,8 @@ static void sort_from(mics_files *files, int64_t first)
 
 static bool is_data(const char *name)
 {
-    static const char *const endings[] = {".txt", ".text", ".md", ".jsonl", ".ndjson"};
+    static const char *const endings[] = {".txt",   ".text", ".md", ".jsonl",
+                                           ".ndjson", ".csv",  ".tsv"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         if (mics_reader_ends(name, endings[i]))
             return true;
@@ -160,8 +161,8 @@ static mics_status settle_about(walk *self, int64_t first)
 
 static mics_status add_whole_folder(mics_files *files, const char *folder, int32_t number)
 {
-    static const char taken[] = ".bin, .txt, .text, .md, .jsonl and .ndjson, and all but .bin also "
-                                "with .gz or .zst, as .json is then";
+    static const char taken[] = ".bin, .txt, .text, .md, .jsonl, .ndjson, .csv and .tsv, and all "
+                                "but .bin also with .gz or .zst, as .json is then";
     walk self = {
         .files = files, .folder = folder, .number = number, .about = {.memory = files->memory}};
     const int64_t first = files->count;

@@ -13,6 +13,22 @@
 
 typedef struct mics_unpacker mics_unpacker;
 
+typedef enum mics_text_kind {
+    MICS_TEXT_PLAIN, // one text
+    MICS_TEXT_LINES, // JSON Lines: an object a line
+    MICS_TEXT_ARRAY, // one JSON array of objects
+    MICS_TEXT_CSV,   // rows of a table, with commas
+    MICS_TEXT_TSV    // the same with tabs
+} mics_text_kind;
+
+#define MICS_MARK "\xef\xbb\xbf" // byte order mark of UTF-8, which is passed over
+enum { MICS_MARK_BYTES = 3 };
+
+typedef struct mics_content {
+    mics_text_kind kind;
+    bool marked; // begins with a byte order mark
+} mics_content;
+
 typedef struct mics_reader {
     mics_memory *memory;
     const char *path; // the caller's
@@ -21,6 +37,7 @@ typedef struct mics_reader {
     int64_t read;  // of these
     XXH3_state_t *hash;
     mics_unpacker *unpacker; // NULL: the file is what it says
+    mics_content content;    // by mics_reader_find_content
 } mics_reader;
 
 /* Whether a name ends so, before .gz or .zst if it has one. */
@@ -49,13 +66,14 @@ mics_status mics_reader_hash(mics_reader *reader, uint64_t seed, XXH128_hash_t *
 /* The hash of what was read since it was rewound. */
 XXH128_hash_t mics_reader_digest(const mics_reader *reader);
 
-// ---- foreign.c ----
+// ---- content.c ----
 
-/* Refuses a file, unpacked, that begins as Parquet, archives and other files without text do, or as
- * UTF-16; mics_reader_rewind begins it again.
+/* Finds what a file is, unpacked; mics_reader_rewind begins it again. What begins as Parquet, archives,
+ * programs and other files without text do, or as UTF-16, or has a NUL in its first 64 KiB, is
+ * refused.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged; as mics_reader_read. */
-mics_status mics_reader_check_text(mics_reader *reader);
+mics_status mics_reader_find_content(mics_reader *reader);
 
 // ---- unpack.c ----
 

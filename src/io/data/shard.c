@@ -21,6 +21,8 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shards are read as they lie on disk");
 
+enum { NOTES_AT = 32 }; // in the header
+
 // ---- writing ----
 
 mics_shard_host mics_shard_host_get(void)
@@ -43,6 +45,7 @@ static mics_status begin(const char *path, int32_t vocab, mics_shard_writer *wri
     writer->vocab = vocab;
     writer->token_bytes = vocab <= MICS_SHARD_VOCAB_U16 ? 2 : 4;
     writer->count = 0;
+    writer->notes = (mics_shard_notes){0};
     // The header is written last; a block of zeros keeps its place.
     writer->used = MICS_SHARD_HEADER_BYTES;
     memset(writer->buffer, 0, writer->used);
@@ -138,6 +141,19 @@ mics_status mics_shard_append(mics_shard_writer *writer, const int32_t *tokens, 
     return MICS_OK;
 }
 
+void mics_shard_notes_add(mics_shard_notes *notes, const mics_shard_notes *more)
+{
+    notes->skipped += more->skipped;
+    for (int32_t i = 0; i < MICS_SHARD_SPLIT && more->split[i].count > 0; i++) {
+        int32_t at = 0;
+        while (at < MICS_SHARD_SPLIT - 1 && notes->split[at].count > 0 &&
+               notes->split[at].token != more->split[i].token)
+            at++;
+        notes->split[at].token = more->split[i].token;
+        notes->split[at].count += more->split[i].count;
+    }
+}
+
 static mics_status complete(mics_shard_writer *writer)
 {
     const mics_shard_kind *kind = &mics_shard_kinds[writer->token_bytes == 2 ? 0 : 1];
@@ -151,6 +167,7 @@ static mics_status complete(mics_shard_writer *writer)
                                                   MICS_SHARD_HASH_FOLLOWS, (uint32_t)hash,
                                                   (uint32_t)(hash >> 32)};
     MICS_TRY(write_at(writer, head, sizeof head, 0));
+    MICS_TRY(write_at(writer, &writer->notes, sizeof writer->notes, NOTES_AT));
     if (fsync(writer->file) != 0)
         return mics_fail(mics_status_of_errno(errno), "%s: cannot sync: %s", writer->partial,
                          strerror(errno));
@@ -165,10 +182,11 @@ static mics_status complete(mics_shard_writer *writer)
 typedef struct mark_file {
     char magic[8];
     uint64_t batches, texts, tokens, tokens_hash;
+    mics_shard_notes notes;
     uint64_t hash; // of what stands before it
 } mark_file;
 
-static const char mark_magic[] = "MICSBGN2"; // changes with what a batch is
+static const char mark_magic[] = "MICSBGN3"; // changes with what a batch is
 
 typedef struct mark_path {
     char text[PATH_MAX + 16];
@@ -192,7 +210,8 @@ void mics_shard_set_mark(mics_shard_writer *writer, mics_shard_mark mark)
     mark_file at = {.batches = mark.batches,
                     .texts = mark.texts,
                     .tokens = (uint64_t)writer->count,
-                    .tokens_hash = XXH3_64bits_digest(writer->hash)};
+                    .tokens_hash = XXH3_64bits_digest(writer->hash),
+                    .notes = writer->notes};
     memcpy(at.magic, mark_magic, sizeof at.magic);
     at.hash = mark_hash(&at);
     const bool muted = mics_log_mute(true);
@@ -255,6 +274,7 @@ static bool find_begun(mics_shard_writer *writer, mics_shard_mark *mark_out)
         return false;
     }
     writer->count = (int64_t)mark.tokens;
+    writer->notes = mark.notes;
     writer->used = 0;
     *mark_out = (mics_shard_mark){.batches = mark.batches, .texts = mark.texts};
     return true;
@@ -367,6 +387,14 @@ mics_status mics_shard_open(mics_memory *memory, const char *path, const char *d
 out:
     mics_shard_close(memory, &shard);
     return status;
+}
+
+mics_status mics_shard_read_notes(const mics_shard *shard, mics_shard_notes *notes_out)
+{
+    *notes_out = (mics_shard_notes){0};
+    return shard->has_hash ? mics_file_read_at(shard->file, shard->path, notes_out,
+                                               sizeof *notes_out, NOTES_AT)
+                           : MICS_OK;
 }
 
 void mics_shard_let_go(mics_shard *shard)

@@ -27,6 +27,20 @@ enum {
     MICS_SHARD_BUFFER_BYTES = 1 << 16
 };
 
+// What was found out when texts were tokenized, kept in the header from its byte 32 on, where llm.c's
+// is 0: so that each run on them can say it.
+enum { MICS_SHARD_SPLIT = 8 };
+typedef struct mics_shard_notes {
+    uint64_t skipped; // bad lines that were passed over
+    struct {
+        int64_t token;
+        uint64_t count; // how often a text names it, and it became plain text; 0: no entry
+    } split[MICS_SHARD_SPLIT];
+} mics_shard_notes;
+
+/* Adds notes to others: of the same tokens, or as long as there is space. */
+void mics_shard_notes_add(mics_shard_notes *notes, const mics_shard_notes *more);
+
 // A shard being written, under a name of its own until it is complete.
 typedef struct mics_shard_writer {
     char path[PATH_MAX];
@@ -37,7 +51,8 @@ typedef struct mics_shard_writer {
     int32_t vocab;
     int32_t token_bytes; // 2 or 4
     int64_t count;
-    XXH3_state_t *hash; // of the tokens
+    mics_shard_notes notes; // filled in by whoever writes it
+    XXH3_state_t *hash;     // of the tokens
     size_t used;        // of buffer
     unsigned char buffer[MICS_SHARD_BUFFER_BYTES];
 } mics_shard_writer;
@@ -125,6 +140,9 @@ static inline int64_t mics_shard_offset(const mics_shard *shard, int64_t token)
 {
     return shard->begin + token * shard->token_bytes;
 }
+
+/* The notes of one of ours; zeroed where it has none. Needs an open file. */
+mics_status mics_shard_read_notes(const mics_shard *shard, mics_shard_notes *notes_out);
 
 /* From now on the file is opened for each read, and must still be the same then. */
 void mics_shard_let_go(mics_shard *shard);

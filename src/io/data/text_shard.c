@@ -51,7 +51,7 @@ static mics_status make_shard(mics_text_window *window, const text_files *files,
     MICS_TRY(MICS_NEW(window->reader.memory, 1, &writer));
     writer->file = -1;
     MICS_TRY_OUT(
-        mics_text_window_rewind(window, mics_tokenize_identity(spec, window->reader.path)));
+        mics_text_window_rewind(window, mics_tokenize_identity(spec, &window->reader)));
     MICS_TRY_OUT(open_writer(window, spec, shard_path, locked, writer, &mark));
     MICS_TRY_OUT(mics_tokenize(window, spec, writer, mark, files->progress, empty_out));
     if (!XXH128_isEqual(hash, mics_reader_digest(&window->reader)))
@@ -161,7 +161,7 @@ static mics_status find_or_make(mics_text_window *window, const text_files *file
 {
     const mics_corpus_spec *spec = files->spec;
     XXH128_hash_t hash;
-    MICS_TRY(mics_reader_hash(&window->reader, mics_tokenize_identity(spec, window->reader.path),
+    MICS_TRY(mics_reader_hash(&window->reader, mics_tokenize_identity(spec, &window->reader),
                               &hash));
     int length = snprintf(shard_path, capacity, "%s/%016llx%016llx.bin", spec->cache_dir,
                           (unsigned long long)hash.high64, (unsigned long long)hash.low64);
@@ -188,7 +188,7 @@ mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, c
     MICS_TRY_OUT(mics_text_window_open(memory, path, &window));
     bool empty = window.reader.bytes == 0;
     if (!empty)
-        MICS_TRY_OUT(mics_reader_check_text(&window.reader));
+        MICS_TRY_OUT(mics_reader_find_content(&window.reader));
     if (!empty)
         MICS_TRY_OUT(find_or_make(&window, &files, shard_path, sizeof shard_path, &empty));
     if (!empty)

@@ -24,6 +24,12 @@ mics_status mics_text_window_rewind(mics_text_window *window, uint64_t seed)
     return mics_reader_rewind(&window->reader, seed);
 }
 
+mics_status mics_text_window_pass(mics_text_window *window, size_t bytes)
+{
+    size_t got = 0;
+    return mics_reader_read(&window->reader, window->bytes, bytes, &got);
+}
+
 mics_status mics_text_window_fill(mics_text_window *window)
 {
     size_t got = 0, space = window->capacity - window->filled;

@@ -23,6 +23,9 @@ void mics_text_window_close(mics_text_window *window);
 /* Goes back to the file's begin; its hash then has this seed. */
 mics_status mics_text_window_rewind(mics_text_window *window, uint64_t seed);
 
+/* Passes over the first `bytes` of a file that was rewound. Needs them, at most 64. */
+mics_status mics_text_window_pass(mics_text_window *window, size_t bytes);
+
 /* Fills the window up. Returns: as mics_reader_read. */
 mics_status mics_text_window_fill(mics_text_window *window);
 

@@ -4,14 +4,14 @@
 //
 // A text goes through a window that slides: the encoder cuts into pieces what later text cannot
 // change, the rest moves to the front, and the file fills the window up again. The pieces of a
-// window are a batch: merging them is most of the work. Of JSON Lines whole lines
-// are one, up to the bytes of a window or a single longer line. So batches depend on the file alone, and a shard that was begun is gone on with by
+// window are a batch: merging them is most of the work. Of files of several texts whole records (lines
+// of JSON Lines, rows of a table) are one, up to the bytes of a window or a single longer record. So batches depend on the file alone, and a shard that was begun is gone on with by
 // passing over as many batches as are written.
 #include "io/data/tokenize.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/size.h"
 #include "io/data/ordered.h"
+#include "io/data/records.h"
 #include "io/data/tokenizer/tokenizer.h"
 #include "mics/log.h"
 #include <inttypes.h>
@@ -22,9 +22,9 @@
 
 enum {
     MAX_WINDOW = 4 << 20,   // a piece of this length takes 176 MiB to merge
-    MAX_LINE = 256 << 20,   // bytes of a line of JSON
-    NAME_BYTES = 4096 + 32, // of "PATH, line N"
+    MAX_RECORD = 256 << 20, // bytes of a line of JSON
     MAX_THREADS = 256,
+    MAX_NAMED = 10,        // bad records of a file that have a line of their own
     ALONE_BYTES = 1 << 20, // a file of so many is not worth threads
     PROGRESS_EVERY_US = 5000000,
     // A mark is set when so much time has passed, or an eighth of what the file took so far.
@@ -34,12 +34,16 @@ enum {
 
 // What a thread makes tokens of at once.
 typedef struct batch {
-    mics_buffer lines;   // whole ones, of JSON Lines
+    mics_buffer records; // whole ones
+    mics_buffer space;   // for the text of one
     mics_pieces pieces;  // of a text
-    int64_t first_line;  // lines before `lines`
-    bool is_lines, done; // done: the tokens are there already
+    int64_t first_line;  // lines before `records`
+    bool first;          // of the file
+    bool of_records, done; // done: the tokens are there already
     mics_token_list tokens;
     int64_t texts; // that are not empty
+    mics_shard_notes notes;
+    int64_t bad_line; // of the first one that was passed over
     mics_status status;
     char why[2048]; // the error line; "": it was logged
 } batch;
@@ -56,7 +60,11 @@ typedef struct tokenizing {
     mics_encoder *encoders; // (threads)
     batch *batches;         // (slots)
     mics_ordered *queue;
-    int64_t lines;           // of JSON Lines, read
+    mics_records records;    // what they are; of one text nothing
+    _Atomic int32_t *named;  // bad records that had a line of their own
+    int64_t lines;           // of records, read
+    char last;               // byte of these that is no white space
+    size_t searched;         // of the window for special tokens
     uint64_t met;            // batches of the file so far
     mics_shard_mark written; // what is in the shard
     uint64_t passed;         // batches that were there at the start
@@ -64,61 +72,43 @@ typedef struct tokenizing {
     double begun_us, marked_us;
 } tokenizing;
 
-static bool is_json_lines(const char *path)
+uint64_t mics_tokenize_identity(const mics_corpus_spec *spec, const mics_reader *reader)
 {
-    return mics_reader_ends(path, ".jsonl") || mics_reader_ends(path, ".ndjson") ||
-           mics_reader_ends(path, ".json"); // as C4's files are called
-}
-
-static const char *field_of(const mics_corpus_spec *spec)
-{
-    return spec->text_field != NULL ? spec->text_field : "text";
-}
-
-uint64_t mics_tokenize_identity(const mics_corpus_spec *spec, const char *path)
-{
-    uint64_t identity = spec->tokenizer->identity;
-    const char *packing = mics_reader_packing(path);
+    enum { VERSION = 1 }; // changes with what is made of the same file
+    const mics_content content = reader->content;
+    const char *packing = mics_reader_packing(reader->path);
+    const char *field = spec->text_field != NULL ? spec->text_field : "text";
+    const bool several = content.kind != MICS_TEXT_PLAIN;
+    const uint64_t how[] = {VERSION, (uint64_t)content.kind, spec->special_tokens,
+                            several && spec->skip_bad_lines > 0};
+    uint64_t identity = XXH3_64bits_withSeed(how, sizeof how, spec->tokenizer->identity);
     if (packing[0] != '\0')
         identity = XXH3_64bits_withSeed(packing, strlen(packing), identity);
-    if (is_json_lines(path))
-        identity = XXH3_64bits_withSeed(field_of(spec), strlen(field_of(spec)), identity);
-    return identity;
+    return several ? XXH3_64bits_withSeed(field, strlen(field), identity) : identity;
 }
 
-// ---- JSON Lines ----
+// ---- records ----
 
-// The fields that may have been meant: those that hold a text.
-static mics_status fail_field(const char *name, const char *field, const mics_json_value *root)
+static void note_special(mics_shard_notes *notes, int32_t token)
 {
-    char texts[160] = "";
-    size_t used = 0;
-    const char *other = NULL;
-    const mics_json_value *value = NULL;
-    while ((value = mics_json_next(root, &other)) != NULL) {
-        if (mics_json_type_of(value) == MICS_JSON_STRING && used < sizeof texts)
-            used += (size_t)snprintf(texts + used, sizeof texts - used, "%s\"%s\"",
-                                     used == 0 ? "" : ", ", other);
-    }
-    return mics_fail(MICS_ERR_INVALID,
-                     "%s: has no \"%s\"; name the field that holds its text by --text-field or in "
-                     "data.text_field%s%s",
-                     name, field, used == 0 ? "" : "; texts are in ", texts);
+    int32_t at = 0;
+    while (at < MICS_SHARD_SPLIT - 1 && notes->split[at].count > 0 &&
+           notes->split[at].token != token)
+        at++;
+    notes->split[at].token = token; // of more kinds than there is space for, the last one met
+    notes->split[at].count++;
 }
 
-static mics_status find_text(const mics_corpus_spec *spec, const mics_json *json, const char *name,
-                             const mics_json_value **text_out)
+// Notes special tokens that a text names before `limit`, and that become plain text. Returns where
+// the search goes on.
+static size_t note_specials(const mics_corpus_spec *spec, const char *text, size_t bytes, size_t at,
+                            size_t limit, mics_shard_notes *notes)
 {
-    const char *field = field_of(spec);
-    const mics_json_value *root = mics_json_root(json), *value = mics_json_get(root, field);
-    if (mics_json_type_of(root) != MICS_JSON_OBJECT)
-        return mics_fail(MICS_ERR_FORMAT, "%s: is no JSON object, as each line must be", name);
-    if (value == NULL)
-        return fail_field(name, field, root);
-    if (mics_json_type_of(value) != MICS_JSON_STRING)
-        return mics_fail(MICS_ERR_INVALID, "%s: \"%s\" is no string", name, field);
-    *text_out = value;
-    return MICS_OK;
+    int32_t token = 0;
+    while (!spec->special_tokens && at < limit &&
+           (token = mics_tokenizer_next_special(spec->tokenizer, text, bytes, limit, &at)) >= 0)
+        note_special(notes, token);
+    return at;
 }
 
 // Appends the tokens of one text: it does not depend on the one before.
@@ -129,51 +119,49 @@ static mics_status encode_text(const tokenizing *self, mics_encoder *encoder, co
     if (bytes == 0)
         return MICS_OK;
     of->texts++;
+    (void)note_specials(self->spec, text, bytes, 0, bytes, &of->notes);
     MICS_TRY(mics_token_list_append(&of->tokens, self->around.before, self->around.before_count));
     MICS_TRY(mics_encoder_reset(encoder));
     MICS_TRY(mics_encoder_feed(encoder, text, bytes, false, &of->tokens, &consumed));
     return mics_token_list_append(&of->tokens, self->around.after, self->around.after_count);
 }
 
-static bool is_blank(const char *line, size_t bytes)
+// Reads a record; one that is bad, and may be, has no text.
+static mics_status read_record(const tokenizing *self, const char *from, size_t bytes, int64_t line,
+                               bool first, batch *of, mics_record *record)
 {
-    for (size_t i = 0; i < bytes; i++) {
-        if (strchr(" \t\r", line[i]) == NULL || line[i] == '\0')
-            return false;
-    }
-    return true;
-}
-
-// `number` counts from 1.
-static mics_status encode_line(const tokenizing *self, mics_encoder *encoder, const char *line,
-                               size_t bytes, int64_t number, batch *of)
-{
-    char name[NAME_BYTES];
-    mics_json *json = NULL;
-    const mics_json_value *text = NULL;
-    const size_t mark = number == 1 && bytes >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-    if (is_blank(line + mark, bytes - mark))
-        return MICS_OK;
-    snprintf(name, sizeof name, "%s, line %" PRId64, self->window->reader.path, number);
-    MICS_TRY(mics_json_parse_foreign_line(self->memory, name, line + mark, bytes - mark, &json));
-    mics_status status = find_text(self->spec, json, name, &text);
-    if (status == MICS_OK)
-        status =
-            encode_text(self, encoder, mics_json_string(text), mics_json_string_bytes(text), of);
-    mics_json_close(json);
-    return status;
-}
-
-static mics_status encode_lines(const tokenizing *self, mics_encoder *encoder, batch *of)
-{
-    int64_t number = of->first_line;
-    for (size_t at = 0; at < of->lines.bytes;) {
-        const char *line = of->lines.data + at, *end = memchr(line, '\n', of->lines.bytes - at);
-        const size_t bytes = end != NULL ? (size_t)(end - line) : of->lines.bytes - at;
-        MICS_TRY(encode_line(self, encoder, line, bytes, ++number, of));
-        at += bytes + (end != NULL);
-    }
+    if (self->spec->skip_bad_lines == 0)
+        return mics_record_read(&self->records, from, bytes, line, first, &of->space, record);
+    bool (*const keep_down)(bool on) = *self->named < MAX_NAMED ? mics_log_demote : mics_log_mute;
+    const bool before = keep_down(true);
+    const mics_status status =
+        mics_record_read(&self->records, from, bytes, line, first, &of->space, record);
+    keep_down(before);
+    if (status != MICS_ERR_FORMAT && status != MICS_ERR_INVALID)
+        return status;
+    ++*self->named;
+    record->text = NULL;
+    of->bad_line = of->notes.skipped++ == 0 ? line : of->bad_line;
     return MICS_OK;
+}
+
+static mics_status encode_records(const tokenizing *self, mics_encoder *encoder, batch *of)
+{
+    mics_status status = MICS_OK;
+    int64_t line = of->first_line;
+    for (size_t at = 0; at < of->records.bytes && status == MICS_OK;) {
+        mics_record record = {0};
+        const char *from = of->records.data + at;
+        const size_t bytes =
+            mics_records_next(&self->records, from, of->records.bytes - at, true);
+        status = read_record(self, from, bytes, line + 1, of->first && at == 0, of, &record);
+        if (status == MICS_OK && record.text != NULL)
+            status = encode_text(self, encoder, record.text, record.bytes, of);
+        mics_record_fini(&record);
+        line += mics_records_lines(from, bytes);
+        at += bytes;
+    }
+    return status;
 }
 
 // ---- batches ----
@@ -185,8 +173,8 @@ static void encode_batch(void *ctx, int32_t thread, int32_t slot)
     batch *of = &self->batches[slot];
     if (of->done)
         return;
-    of->status = of->is_lines
-                     ? encode_lines(self, &self->encoders[thread], of)
+    of->status = of->of_records
+                     ? encode_records(self, &self->encoders[thread], of)
                      : mics_encoder_merge(&self->encoders[thread], &of->pieces, &of->tokens);
     of->why[0] = '\0';
     if (of->status != MICS_OK)
@@ -228,13 +216,27 @@ static void set_mark(tokenizing *self)
     self->marked_us = now_us;
 }
 
-// A slot does not keep what only a line longer than the window needs.
+// A slot does not keep what only a record longer than the window needs.
 static void release_long(batch *of)
 {
-    if (of->lines.bytes <= MICS_TEXT_WINDOW_BYTES)
+    if (of->records.bytes <= MICS_TEXT_WINDOW_BYTES)
         return;
-    mics_buffer_fini(&of->lines);
+    mics_buffer_fini(&of->records);
+    mics_buffer_fini(&of->space);
     mics_token_list_fini(&of->tokens);
+}
+
+static mics_status take_notes(tokenizing *self, const batch *of)
+{
+    const int64_t most = self->spec->skip_bad_lines;
+    mics_shard_notes *notes = &self->writer->notes;
+    mics_shard_notes_add(notes, &of->notes);
+    if (of->notes.skipped == 0 || self->progress->skipped + notes->skipped <= (uint64_t)most)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_FORMAT,
+                     "%s: has a bad line, number %" PRId64 ", beyond the %" PRId64
+                     " that data.skip_bad_lines passes over; mend the file, or allow more",
+                     self->window->reader.path, of->bad_line, most);
 }
 
 // Writes the tokens of the oldest batch.
@@ -246,6 +248,7 @@ static mics_status write_oldest(tokenizing *self)
     MICS_TRY(mics_shard_append(self->writer, of->tokens.tokens, of->tokens.count));
     self->written.batches++;
     self->written.texts += (uint64_t)of->texts;
+    MICS_TRY(take_notes(self, of));
     release_long(of);
     show_progress(self);
     set_mark(self);
@@ -258,9 +261,10 @@ static mics_status next_batch(tokenizing *self, batch **batch_out)
     if (mics_ordered_is_full(self->queue))
         MICS_TRY(write_oldest(self));
     batch *next = &self->batches[mics_ordered_next(self->queue)];
-    next->lines.bytes = next->pieces.text.bytes = 0;
+    next->records.bytes = next->pieces.text.bytes = 0;
     next->pieces.parts.count = next->tokens.count = 0;
-    next->texts = 0;
+    next->texts = next->bad_line = 0;
+    next->notes = (mics_shard_notes){0};
     next->status = MICS_OK;
     *batch_out = next;
     return MICS_OK;
@@ -297,7 +301,7 @@ static mics_status advance(tokenizing *self)
     size_t consumed = 0;
     batch *next = NULL;
     MICS_TRY(next_batch(self, &next));
-    next->is_lines = false;
+    next->of_records = false;
     next->done = !mics_encoder_cuts(self->spec->tokenizer);
     MICS_TRY(mics_text_window_fill(window));
     MICS_TRY(cut(self, next, !window->ended, &consumed));
@@ -306,6 +310,9 @@ static mics_status advance(tokenizing *self)
     else if (consumed == 0 && !window->ended)
         MICS_TRY(cut(self, next, false, &consumed));
     self->has_text |= consumed > 0;
+    const size_t searched = note_specials(self->spec, window->bytes, window->filled, self->searched,
+                                          consumed, &next->notes);
+    self->searched = searched > consumed ? searched - consumed : 0;
     mics_text_window_drop(window, consumed);
     give_batch(self);
     return MICS_OK;
@@ -315,78 +322,110 @@ static mics_status tokenize_text(tokenizing *self)
 {
     if (self->passed == 0)
         MICS_TRY(mics_shard_append(self->writer, self->around.before, self->around.before_count));
-    MICS_TRY(mics_encoder_open(self->spec->tokenizer, false, &self->cutter));
+    MICS_TRY(mics_encoder_open(self->spec->tokenizer, self->spec->special_tokens, &self->cutter));
     while (!self->window->ended)
         MICS_TRY(advance(self));
     MICS_TRY(write_all(self));
     return mics_shard_append(self->writer, self->around.after, self->around.after_count);
 }
 
-// ---- the lines of a file ----
+// ---- the records of a file ----
 
-// Bytes of the whole lines behind the window's first `from`, as many as make a batch, and how many
-// lines that is; at the file's end also the last one. A line that is longer is a batch by itself.
-static size_t whole_lines(const mics_text_window *window, size_t from, int64_t *lines_out)
+// Bytes of the whole records behind the window's first `from`, as many as make a batch; at the
+// file's end also the last one. A record that is longer is a batch by itself.
+static size_t whole_records(const tokenizing *self, size_t from)
 {
+    const mics_text_window *window = self->window;
     size_t at = from;
-    *lines_out = 0;
     while (at < window->filled) {
-        const char *end = memchr(window->bytes + at, '\n', window->filled - at);
-        if (end == NULL && !window->ended)
+        const size_t bytes = mics_records_next(&self->records, window->bytes + at,
+                                               window->filled - at, window->ended);
+        if (bytes == 0 || (at > from && at + bytes - from > MICS_TEXT_WINDOW_BYTES))
             break;
-        const size_t next = end != NULL ? (size_t)(end - window->bytes) + 1 : window->filled;
-        if (at > from && next - from > MICS_TEXT_WINDOW_BYTES)
-            break;
-        at = next;
-        ++*lines_out;
+        at += bytes;
     }
     return at - from;
 }
 
-static mics_status give_lines(tokenizing *self, const char *lines, size_t bytes, int64_t count)
+static mics_status give_records(tokenizing *self, const char *records, size_t bytes)
 {
     batch *next = NULL;
     MICS_TRY(next_batch(self, &next));
-    next->is_lines = true;
+    next->of_records = true;
     next->done = false;
+    next->first = self->met == 0;
     next->first_line = self->lines;
     if (self->met >= self->passed)
-        MICS_TRY(mics_buffer_append(&next->lines, lines, bytes));
-    self->lines += count;
+        MICS_TRY(mics_buffer_append(&next->records, records, bytes));
+    self->lines += mics_records_lines(records, bytes);
+    for (size_t at = bytes; at > 0; at--) {
+        if (strchr(" \t\r\n", records[at - 1]) == NULL) {
+            self->last = records[at - 1];
+            break;
+        }
+    }
     give_batch(self);
     return MICS_OK;
 }
 
-static mics_status widen_for_line(const tokenizing *self)
+static mics_status widen_for_record(const tokenizing *self)
 {
     mics_text_window *window = self->window;
-    if (window->capacity >= MAX_LINE)
-        return mics_fail(MICS_ERR_FORMAT, "%s, line %" PRId64 ": has more than %d MiB",
-                         window->reader.path, self->lines + 1, MAX_LINE >> 20);
+    if (window->capacity >= MAX_RECORD)
+        return mics_fail(MICS_ERR_FORMAT, "%s, line %" PRId64 ": has more than %d MiB%s",
+                         window->reader.path, self->lines + 1, MAX_RECORD >> 20,
+                         window->reader.content.kind >= MICS_TEXT_CSV
+                             ? " in one row; is a quote in it not closed?"
+                             : "");
     return mics_text_window_widen(window);
 }
 
-// Gives all whole lines of the window, which is as wide as the longest line only while that is there.
-static mics_status advance_lines(tokenizing *self)
+// Gives all whole records of the window, which is as wide as the longest only while that is there.
+static mics_status advance_records(tokenizing *self)
 {
     mics_text_window *window = self->window;
-    int64_t lines = 0;
     size_t given = 0;
-    for (size_t bytes = 0; (bytes = whole_lines(window, given, &lines)) > 0; given += bytes)
-        MICS_TRY(give_lines(self, window->bytes + given, bytes, lines));
+    for (size_t bytes = 0; (bytes = whole_records(self, given)) > 0; given += bytes)
+        MICS_TRY(give_records(self, window->bytes + given, bytes));
     if (given == 0 && window->filled == window->capacity)
-        return widen_for_line(self);
+        return widen_for_record(self);
     mics_text_window_drop(window, given);
     return mics_text_window_narrow(window);
 }
 
-static mics_status tokenize_lines(tokenizing *self)
+// Takes a table's first row, however long.
+static mics_status take_header(tokenizing *self)
 {
+    mics_text_window *window = self->window;
+    size_t bytes = 0;
+    MICS_TRY(mics_text_window_fill(window));
+    while (window->filled > 0 && (bytes = mics_records_next(&self->records, window->bytes,
+                                                            window->filled, window->ended)) == 0) {
+        MICS_TRY(widen_for_record(self));
+        MICS_TRY(mics_text_window_fill(window));
+    }
+    self->lines = mics_records_lines(window->bytes, bytes);
+    MICS_TRY(mics_records_read_header(&self->records, window->bytes, bytes));
+    mics_text_window_drop(window, bytes);
+    return advance_records(self);
+}
+
+static mics_status tokenize_records(tokenizing *self)
+{
+    const mics_text_kind kind = self->records.kind;
+    if (kind == MICS_TEXT_CSV || kind == MICS_TEXT_TSV)
+        MICS_TRY(take_header(self));
     while (!self->window->ended) {
         MICS_TRY(mics_text_window_fill(self->window));
-        MICS_TRY(advance_lines(self));
+        MICS_TRY(advance_records(self));
     }
-    return write_all(self);
+    MICS_TRY(write_all(self));
+    if (kind != MICS_TEXT_ARRAY || self->last == ']')
+        return MICS_OK;
+    return mics_fail(MICS_ERR_FORMAT,
+                     "%s: the array has no end, a \"]\", in line %" PRId64 "; is the file cut "
+                     "short?",
+                     self->window->reader.path, self->lines + 1);
 }
 
 // ---- a file ----
@@ -415,7 +454,7 @@ static bool is_worth_threads(const tokenizing *self)
     const mics_reader *reader = &self->window->reader;
     if (reader->bytes <= ALONE_BYTES && reader->unpacker == NULL)
         return false;
-    return is_json_lines(reader->path) || mics_encoder_cuts(self->spec->tokenizer);
+    return reader->content.kind != MICS_TEXT_PLAIN || mics_encoder_cuts(self->spec->tokenizer);
 }
 
 static mics_status start(tokenizing *self)
@@ -424,12 +463,13 @@ static mics_status start(tokenizing *self)
     self->threads = is_worth_threads(self) ? threads_of(self->spec->threads) : 1;
     MICS_TRY(MICS_NEW(self->memory, self->threads, &self->encoders));
     for (int32_t i = 0; i < self->threads; i++)
-        MICS_TRY(mics_encoder_open(self->spec->tokenizer, false, &self->encoders[i]));
+        MICS_TRY(mics_encoder_open(self->spec->tokenizer, self->spec->special_tokens,
+                                   &self->encoders[i]));
     MICS_TRY(MICS_NEW(self->memory, mics_ordered_slots(self->threads), &self->batches));
     for (; self->slots < mics_ordered_slots(self->threads); self->slots++) {
         batch *of = &self->batches[self->slots];
-        of->lines.memory = of->pieces.text.memory = of->pieces.parts.memory = of->tokens.memory =
-            self->memory;
+        of->records.memory = of->space.memory = of->pieces.text.memory = of->pieces.parts.memory =
+            of->tokens.memory = self->memory;
     }
     return mics_ordered_open(self->memory, self->threads, jobs, &self->queue);
 }
@@ -438,7 +478,8 @@ static void stop(tokenizing *self)
 {
     mics_ordered_close(self->queue);
     for (int32_t i = 0; i < self->slots; i++) {
-        mics_buffer_fini(&self->batches[i].lines);
+        mics_buffer_fini(&self->batches[i].records);
+        mics_buffer_fini(&self->batches[i].space);
         mics_pieces_fini(&self->batches[i].pieces);
         mics_token_list_fini(&self->batches[i].tokens);
     }
@@ -453,6 +494,8 @@ mics_status mics_tokenize(mics_text_window *window, const mics_corpus_spec *spec
                           mics_shard_writer *writer, mics_shard_mark mark,
                           mics_tokenize_progress *progress, bool *empty_out)
 {
+    const mics_content content = window->reader.content;
+    _Atomic int32_t named = 0;
     tokenizing self = {.memory = window->reader.memory,
                        .window = window,
                        .spec = spec,
@@ -460,14 +503,21 @@ mics_status mics_tokenize(mics_text_window *window, const mics_corpus_spec *spec
                        .progress = progress,
                        .written = mark,
                        .passed = mark.batches,
+                       .records = {.memory = window->reader.memory,
+                                   .path = window->reader.path,
+                                   .field = spec->text_field != NULL ? spec->text_field : "text",
+                                   .kind = content.kind},
+                       .named = &named,
                        .begun_us = mics_clock_us()};
     self.marked_us = self.begun_us;
     progress->file++;
     mics_status status = surroundings(spec->tokenizer, &self.around);
     if (status == MICS_OK)
         status = start(&self);
+    if (status == MICS_OK && content.marked)
+        status = mics_text_window_pass(window, MICS_MARK_BYTES);
     if (status == MICS_OK)
-        status = is_json_lines(window->reader.path) ? tokenize_lines(&self) : tokenize_text(&self);
+        status = content.kind == MICS_TEXT_PLAIN ? tokenize_text(&self) : tokenize_records(&self);
     *empty_out = self.written.texts == 0 && !self.has_text;
     stop(&self);
     progress->before += window->reader.bytes;

@@ -7,9 +7,10 @@
 #include "io/data/shard.h"
 #include "io/data/text_window.h"
 
-/* What a file's tokens depend on besides its contents: the tokenizer, how its name says that it is
- * packed, and of files with several texts the field that has them. */
-uint64_t mics_tokenize_identity(const mics_corpus_spec *spec, const char *path);
+/* What a file's tokens depend on besides its contents: the tokenizer, what becomes of special tokens
+ * in the text, how its name says that it is packed, and of files with several texts what they are,
+ * the field that has them, and whether bad ones are passed over. Needs mics_reader_find_content. */
+uint64_t mics_tokenize_identity(const mics_corpus_spec *spec, const mics_reader *reader);
 
 // How far all files of a corpus have come that are tokenized.
 typedef struct mics_tokenize_progress {
@@ -18,13 +19,14 @@ typedef struct mics_tokenize_progress {
     double begun_us;      // when the first batch was written; 0: none was
     int64_t begun_bytes;  // read until then
     double shown_us;      // when it was last logged
+    uint64_t skipped;     // bad lines of the files before this one
 } mics_tokenize_progress;
 
-/* Appends the tokens of a file that was rewound. A text file is one text; of JSON Lines each line's
- * field is one. Each stands behind the separator, if the tokenizer has one, or in its frame.
+/* Appends the tokens of a file that was rewound, and whose content is known. A text file is one text;
+ * of JSON Lines and tables each record's field is one. A byte order mark is passed over. Each stands behind the separator, if the tokenizer has one, or in its frame.
  *
- * Memory does not grow with a text file but with the threads, and with JSON Lines as the longest
- * lines do, while they are in work. The tokens are those of the whole text at once, unless a piece
+ * Memory does not grow with a text file but with the threads, and with records as the longest
+ * do, while they are in work. The tokens are those of the whole text at once, unless a piece
  * without a place to cut exceeds 4 MiB in a text file: it is cut there.
  * spec->threads make them, of batches of the file; what comes out does not depend on how many.
  * `mark` is what of the file is in the shard already; it is passed over. A shard that is kept is

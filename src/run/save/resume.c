@@ -96,6 +96,9 @@ static mics_status check_tokenizer(const mics_job *job, const mics_checkpoint_me
     size_t our_bytes = 0, their_bytes = 0;
     const char *ours = mics_tokenizer_text(job->tokenizer, &our_bytes);
     char *theirs = NULL;
+    // What only comes along decides nothing of shards.
+    if (job->run->tokenizer_open && mics_corpus_texts(job->train) == 0)
+        return MICS_OK;
     if (strcmp(meta->tokenizer, "bytes") != 0)
         MICS_TRY(mics_file_read_whole(job->memory, meta->tokenizer, MICS_FILE_MAX_WHOLE, &theirs,
                                       &their_bytes));

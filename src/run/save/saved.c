@@ -152,6 +152,8 @@ static mics_status read_run(mics_saved *saved)
     saved->document_mask = mics_json_bool(mics_json_at(run, "data.document_mask"));
     if (saved->document_mask)
         mics_model_set_segments(saved->model);
+    const char *specials = mics_json_string(mics_json_at(run, "data.special_tokens"));
+    saved->special_tokens = specials != NULL && strcmp(specials, "parse") == 0;
     const char *field = mics_json_string(mics_json_at(run, "data.text_field"));
     mics_status status =
         field != NULL ? mics_strdup(saved->memory, field, &saved->text_field) : MICS_OK;

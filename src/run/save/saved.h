@@ -27,6 +27,7 @@ struct mics_saved {
     bool only_shards;          // the run's data were token shards
     bool frames_texts;         // texts and prompts stand in the tokenizer's frame
     bool document_mask;        // attention stays within a document, as in training
+    bool special_tokens;       // that texts named were taken as such in training
     char *text_field;          // of JSON Lines in training; NULL: nobody said
     int64_t *ends;             // (end_count) tokens that end a text, as config.json has them, or
     int32_t end_count;         // generation_config.json, where there is one

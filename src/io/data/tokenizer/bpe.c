@@ -413,12 +413,19 @@ static void bpe_mark_specials(const mics_tokenizer *tokenizer, bool *special_out
     }
 }
 
+static int32_t bpe_next_special(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
+                                size_t limit, size_t *at)
+{
+    return mics_bpe_next_special(tokenizer->ctx, text, bytes, limit, at);
+}
+
 static const mics_tokenizer_ops bpe_ops = {
     .name = "BPE",
     .feed = bpe_feed,
     .merge = bpe_merge_pieces,
     .text = bpe_text,
     .trim = bpe_trim,
+    .next_special = bpe_next_special,
     .mark_specials = bpe_mark_specials,
     .work_open = bpe_work_open,
     .work_reset = bpe_work_reset,

@@ -118,6 +118,10 @@ void mics_bpe_added_fini(mics_bpe *bpe);
 const mics_bpe_added *mics_bpe_added_at(const mics_bpe_added_set *set, const char *text,
                                         size_t bytes);
 
+/* As mics_tokenizer_next_special; without what normalizing and the tokens' flags would change. */
+int32_t mics_bpe_next_special(const mics_bpe *bpe, const char *text, size_t bytes, size_t limit,
+                              size_t *at);
+
 /* Bytes that a token stands for, from its spelling in GPT-2's byte-level letters. Writes at most
  * `bytes` bytes to `out`. Returns how many, or -1 when a letter is none of the 256. */
 int64_t mics_bpe_unspell(const char *spelling, size_t bytes, char *out);

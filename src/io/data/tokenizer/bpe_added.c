@@ -254,3 +254,17 @@ const mics_bpe_added *mics_bpe_added_at(const mics_bpe_added_set *set, const cha
     }
     return found;
 }
+
+int32_t mics_bpe_next_special(const mics_bpe *bpe, const char *text, size_t bytes, size_t limit,
+                              size_t *at)
+{
+    while (*at < limit) {
+        const mics_bpe_added *added = mics_bpe_added_at(&bpe->added[0], text + *at, bytes - *at);
+        if (added == NULL)
+            added = mics_bpe_added_at(&bpe->added[1], text + *at, bytes - *at);
+        *at += added != NULL ? added->bytes : 1;
+        if (added != NULL && added->special)
+            return added->token;
+    }
+    return -1;
+}

@@ -59,6 +59,19 @@ static int64_t unspell(const mics_bpe *bpe, const char *part, size_t bytes, char
     return (int64_t)bytes;
 }
 
+// Whether a text is that of a special token. Such a token is found in a text before it is split, or
+// is to be no token there: what merges say of it never comes to pass.
+static bool is_special(const mics_bpe *bpe, const char *text, size_t bytes)
+{
+    bool special = false;
+    for (int i = 0; i < 2 && bytes > 0 && !special; i++) {
+        const mics_bpe_added *added = mics_bpe_added_at(&bpe->added[i], text, bytes);
+        special = added != NULL && added->special && added->bytes == bytes;
+    }
+    return special;
+}
+
+// *pair_out is of no use, with `merged` below 0, where a special token would be merged.
 static mics_status read_merge(const reader *r, int32_t rank, const mics_json_value *merge,
                               mics_bpe_pair *pair_out)
 {
@@ -69,14 +82,19 @@ static mics_status read_merge(const reader *r, int32_t rank, const mics_json_val
                               "merge %d is neither \"a b\" nor [\"a\", \"b\"]", (int)rank);
     int32_t tokens[2] = {-1, -1};
     size_t bytes = 0;
+    bool special = false;
     for (int i = 0; i < 2 && spelled[i] <= 2 * r->longest; i++) { // a letter has up to two bytes
         int64_t got = unspell(r->bpe, parts[i], spelled[i], r->scratch + bytes);
         if (got < 0)
             break;
         tokens[i] = mics_bpe_find_word(r->bpe, r->scratch + bytes, (size_t)got);
+        special = special || is_special(r->bpe, r->scratch + bytes, (size_t)got);
         bytes += (size_t)got;
     }
     int32_t merged = tokens[1] >= 0 ? mics_bpe_find_word(r->bpe, r->scratch, bytes) : -1;
+    *pair_out = (mics_bpe_pair){.merged = -1};
+    if (special || is_special(r->bpe, r->scratch, bytes))
+        return MICS_OK;
     if (tokens[0] < 0 || merged < 0)
         return mics_json_fail(r->json, "model.merges", MICS_ERR_FORMAT,
                               "merge %d, \"%.*s\" with \"%.*s\", has a part or a whole that is no "
@@ -115,7 +133,7 @@ mics_status mics_bpe_load_merges(const mics_json *json, mics_bpe *bpe)
     for (int32_t rank = 0; status == MICS_OK && rank < count; rank++) {
         mics_bpe_pair pair = {0};
         status = read_merge(&r, rank, mics_json_element(merges, rank), &pair);
-        if (status == MICS_OK) // of two equal merges the later one counts, as in Hugging Face's
+        if (status == MICS_OK && pair.merged >= 0) // of two equal merges the later one counts, as in Hugging Face's
             bpe->pairs[pair_slot(bpe, pair.left, pair.right)] = pair;
     }
     mics_free(bpe->memory, r.scratch);

@@ -123,6 +123,15 @@ void mics_tokenizer_specials(const mics_tokenizer *tokenizer, bool *special_out)
         tokenizer->ops->mark_specials(tokenizer, special_out);
 }
 
+int32_t mics_tokenizer_next_special(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
+                                    size_t limit, size_t *at)
+{
+    if (tokenizer->ops->next_special != NULL)
+        return tokenizer->ops->next_special(tokenizer, text, bytes, limit, at);
+    *at = limit;
+    return -1;
+}
+
 mics_status mics_encoder_open(const mics_tokenizer *tokenizer, bool specials,
                               mics_encoder *encoder_out)
 {

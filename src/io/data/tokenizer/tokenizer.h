@@ -53,6 +53,9 @@ typedef struct mics_tokenizer_ops {
                  size_t *begin_out);
     // (optional) Sets what is special of (vocab) zeroed ones; by default nothing is.
     void (*mark_specials)(const mics_tokenizer *tokenizer, bool *special_out);
+    // (optional) As mics_tokenizer_next_special; by default there is none.
+    int32_t (*next_special)(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
+                            size_t limit, size_t *at);
     mics_status (*work_open)(const mics_tokenizer *tokenizer, void **work_out); // (optional)
     mics_status (*work_reset)(void *work);                                      // with work_open
     void (*work_close)(void *work);                                             // (optional)
