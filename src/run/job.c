@@ -147,7 +147,12 @@ static mics_status take_along(mics_job *job)
 static mics_status open_tokenizer(mics_job *job)
 {
     const mics_run *run = job->run;
-    const bool shards = only_shards(run), bytes = strcmp(run->tokenizer, "bytes") == 0;
+    const bool shards = only_shards(run);
+    const bool bytes = strcmp(run->tokenizer, "bytes") == 0;
+    bool exported = false;
+    if (run->tokenizer_open && !bytes)
+        MICS_TRY(run_is_byte_tokenizer(job->memory, run->tokenizer, &exported));
+    job->run->tokenizer = exported ? "bytes" : run->tokenizer;
     if (run->special_tokens_open && (shards || job->model->masked))
         job->run->add_special_tokens = false;
     if (shards && run->add_special_tokens)
@@ -156,7 +161,7 @@ static mics_status open_tokenizer(mics_job *job)
                               "tokenize --add-special-tokens\" makes such ones");
     if (run_tokens_unknown(run->tokenizer, shards, job->model->vocab))
         return MICS_OK; // nothing is read or written as text
-    if (run->tokenizer_open && shards && !bytes)
+    if (run->tokenizer_open && shards && !bytes && !exported)
         return take_along(job);
     if (run->tokenizer_open && !shards && bytes)
         MICS_TRY(check_bytes(job));

@@ -69,11 +69,11 @@ grep -q 'data.document_mask  *true' explain.out || fail "explain does not show i
 
 # Documents of one sequence are evaluated as apart: the loss of both is the mean of theirs, by tokens.
 # A document predicts the separator behind it, which in a text is a NUL byte.
-printf 'the lark at break of day\000' >a.txt
+printf '{"text": "the lark at break of day\\u0000"}\n' >a.jsonl
 printf 'hymns at gate' >b.txt
 printf '{"text": "the lark at break of day"}\n{"text": "hymns at gate"}\n' >both.jsonl
 run 0 both "$mics" eval two --data both.jsonl --sequence 64 --json
-run 0 first "$mics" eval two --data a.txt --sequence 64 --json
+run 0 first "$mics" eval two --data a.jsonl --sequence 64 --json
 run 0 second "$mics" eval two --data b.txt --sequence 64 --json
 field() { sed -n "s/.*\"$2\": \([^,}]*\).*/\1/p" "$1"; }
 for name in both first second; do

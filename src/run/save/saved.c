@@ -210,9 +210,7 @@ static mics_status open_checkpoint(mics_saved *saved, const char *path,
     return mics_tokenizer_open(memory, saved->meta->tokenizer, &saved->tokenizer);
 }
 
-// An export of a run with the byte tokenizer, which has a separator that no tokenizer.json can
-// have.
-static mics_status is_byte_tokenizer(mics_memory *memory, const char *path, bool *is_out)
+mics_status run_is_byte_tokenizer(mics_memory *memory, const char *path, bool *is_out)
 {
     char *read = NULL;
     size_t bytes = 0;
@@ -272,7 +270,7 @@ static mics_status open_downloaded_tokenizer(mics_saved *saved)
         return MICS_OK;
     MICS_TRY(mics_file_join(saved->memory, saved->path, names[at - 1], &saved->tokenizer_path));
     bool is_bytes = false;
-    MICS_TRY(is_byte_tokenizer(saved->memory, saved->tokenizer_path, &is_bytes));
+    MICS_TRY(run_is_byte_tokenizer(saved->memory, saved->tokenizer_path, &is_bytes));
     saved->downloaded.tokenizer = is_bytes ? "bytes" : saved->tokenizer_path;
     MICS_TRY(mics_tokenizer_open(saved->memory, saved->downloaded.tokenizer, &saved->tokenizer));
     warn_of_frame(saved);

@@ -73,6 +73,10 @@ mics_status run_saved_frame(const mics_saved *saved, mics_token_frame *frame_out
 /* Whether a file is a token shard by its name, or a path by the .idx beside it. */
 bool run_is_shard(const char *path);
 
+/* Whether a tokenizer.json is that of an export of a run with the byte tokenizer, which has a
+ * separator that no tokenizer.json can have. Returns: as mics_file_read_whole. */
+mics_status run_is_byte_tokenizer(mics_memory *memory, const char *path, bool *is_out);
+
 /* Whether nobody can say what text a run's tokens are: all of its data are token shards
  * (`only_shards`), and no tokenizer.json was given for them. Then data.tokenizer's default has no
  * say. A model of exactly 256 tokens is taken to be one of bytes.
