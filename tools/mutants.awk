@@ -7,10 +7,39 @@
 # Left out: comments, texts, preprocessor lines, the arguments of asserts, of mics_log and of
 # mics_fail, {0}, and ++ in the head of a `for`, where nearly every test would see it.
 # Binary operators are told from unary ones and from pointers by clang-format's spaces around them.
+#
+# -v equivalents=LIST names changes that nobody can notice, which are drawn but not printed: a line
+# holds a file, a tab and the changed line without its indentation. A line of a file that is read
+# here and that no change makes is an error.
 
-function offer(old, new) {
-    if (!quiet)
-        offers[++count] = FILENAME "\t" FNR "\t" at "\t" old "\t" new
+function offer(old, new,    changed) {
+    if (quiet)
+        return
+    offers[++count] = FILENAME "\t" FNR "\t" at "\t" old "\t" new
+    changed = substr($0, 1, at - 1) new substr($0, at + length(old))
+    sub(/^[ \t]+/, "", changed)
+    if ((FILENAME "\t" changed) in listed)
+        left_out[count] = listed[FILENAME "\t" changed] = 1
+}
+
+# Reads the list; what is listed of a file that is not read here has no meaning.
+function read_equivalents(    line) {
+    while ((getline line < equivalents) > 0) {
+        if (line ~ /^src\//)
+            listed[line] = 0
+    }
+    close(equivalents)
+}
+
+# Names what is listed and made by no change of the files read.
+function check_equivalents(    line) {
+    for (line in listed) {
+        if (listed[line] == 0 && substr(line, 1, index(line, "\t") - 1) in files) {
+            print "mutants: " equivalents " lists what no change makes: " line >"/dev/stderr"
+            status = 1
+        }
+    }
+    return status
 }
 
 # Small numbers move by one; of large ones, where one more is seldom seen, half is taken.
@@ -116,9 +145,12 @@ BEGIN {
     n = split("-> <<= >>= ... %= ^= ^ =", pass)
     for (i = 1; i <= n; i++)
         passed[pass[i]] = 1
+    if (equivalents != "")
+        read_equivalents()
 }
 
 FNR == 1 {
+    files[FILENAME] = 1
     comment = continued = depth = quiet = loop = 0
 }
 
@@ -151,13 +183,19 @@ FNR == 1 {
 }
 
 END {
+    if (check_equivalents() != 0)
+        exit 2
     state = seed % 2147483646 + 1
     # The first numbers of near seeds are near each other.
     for (i = 0; i < 16; i++)
         draw(1)
     for (i = count; i > 0; i--) {
         j = draw(i) + 1
-        print offers[j]
+        if (!(j in left_out))
+            print offers[j]
         offers[j] = offers[i]
+        delete left_out[j]
+        if (i in left_out)
+            left_out[j] = 1
     }
 }

@@ -253,7 +253,7 @@ mics_replicas mics_mesh_replicas(const mics_mesh *mesh)
     return (mics_replicas){.params = mesh->ranks / s.params,
                            .grads = mesh->ranks / s.grads,
                            .optimizer = mesh->ranks / s.optimizer,
-                           .compares_params = s.optimizer > s.params && s.params < mesh->ranks,
+                           .compares_params = s.optimizer > s.params,
                            .compares_optimizer = s.optimizer < mesh->ranks};
 }
 

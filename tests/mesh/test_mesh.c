@@ -676,6 +676,32 @@ static void test_doubling_reaches_all(void **state)
     }
 }
 
+// ---- replicas ----
+
+static void test_replicas_of_each_sharding(void **state)
+{
+    (void)state;
+    static const struct {
+        mics_sharding sharding;
+        mics_replicas expected; // of 8 ranks
+    } cases[] = {
+        {{1, 1, 1}, {8, 8, 8, false, true}}, {{2, 2, 2}, {4, 4, 4, false, true}},
+        {{1, 1, 8}, {8, 8, 1, true, false}}, {{1, 8, 8}, {8, 1, 1, true, false}},
+        {{2, 4, 4}, {4, 2, 2, true, true}},  {{2, 2, 8}, {4, 4, 1, true, false}},
+        {{4, 8, 8}, {2, 1, 1, true, false}}, {{8, 8, 8}, {1, 1, 1, false, false}},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        mics_mesh mesh;
+        ASSERT_OK(mics_mesh_init(8, 2, cases[c].sharding, &mesh));
+        const mics_replicas found = mics_mesh_replicas(&mesh), expected = cases[c].expected;
+        assert_int_equal(found.params, expected.params);
+        assert_int_equal(found.grads, expected.grads);
+        assert_int_equal(found.optimizer, expected.optimizer);
+        assert_int_equal(found.compares_params, expected.compares_params);
+        assert_int_equal(found.compares_optimizer, expected.compares_optimizer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -688,6 +714,7 @@ int main(void)
         cmocka_unit_test(test_second_hop_in_stages_is_in_place),
         cmocka_unit_test(test_padding),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_replicas_of_each_sharding),
         cmocka_unit_test(test_nodes_keep_enough),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_doubling_reaches_all),

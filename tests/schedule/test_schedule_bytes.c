@@ -9,6 +9,7 @@
 #include "mics/core/schedule.h"
 #include "model/from_config.h"
 #include "models.h"
+#include "schedule/ledger.h"
 
 enum { RANKS = 8, NODES = 2 };
 
@@ -361,6 +362,34 @@ static void test_operations_over_units(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// ---- node memory ----
+
+// Copies of masters and two moments in node memory: two of a rank's part, four where a rank keeps
+// another node's too. A state has 8 bytes a MiB or part of one, and 2 x 64 to begin on; a unit 256.
+static void test_node_memory_by_hand(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t optimizer; // ranks that share the state
+        size_t file_bytes; // of 64 KiB a copy
+        size_t unit_bytes; // of 2,400,000 floats
+    } memories[] = {
+        {8, 4 * 65536, 4 * (256 + 3 * (1200000 + 2 * 8 + 128))},
+        {4, 2 * 65536, 2 * (256 + 3 * (2400000 + 3 * 8 + 128))},
+        {2, 2 * 65536, 2 * (256 + 3 * (2400000 + 3 * 8 + 128))}, // of 2 ranks each keeps half
+        {1, 2 * 65536, 2 * (256 + 3 * (2400000 + 3 * 8 + 128))},
+    };
+    for (size_t c = 0; c < sizeof memories / sizeof memories[0]; c++) {
+        const int32_t owners = memories[c].optimizer;
+        mics_mesh mesh;
+        ASSERT_OK(mics_mesh_init(RANKS, NODES, (mics_sharding){1, 1, owners}, &mesh));
+        assert_int_equal(mics_schedule_node_file_bytes(&mesh), memories[c].file_bytes);
+        assert_int_equal(
+            mics_schedule_node_unit_bytes(&mesh, MICS_OPTIMIZER_ADAMW, 2400000, owners),
+            memories[c].unit_bytes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +400,7 @@ int main(void)
         cmocka_unit_test(test_small_units_share_messages),
         cmocka_unit_test(test_one_rank_sends_nothing),
         cmocka_unit_test(test_operations_over_units),
+        cmocka_unit_test(test_node_memory_by_hand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

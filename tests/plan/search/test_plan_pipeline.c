@@ -230,6 +230,8 @@ static void test_best_cut(void **state)
     assert_near(best.compute_us + best.update_us + best.exposed_us + best.overhead_us, best.step_us,
                 1e-9, "parts of a step");
     assert_true(best.fits);
+    const mics_sharding own = best.choice.sharding; // each rank its own part of the model
+    assert_true(own.params == 1 && own.grads == 1 && own.optimizer == 1);
     // No cut that is asked for by name is faster: 4 heads, 5 layers.
     for (int t = 1; t <= 4; t *= 2) {
         mics_plan_space space = {.pipeline = {.tensor = t, .stages = 1}};
@@ -448,6 +450,11 @@ static void test_impossible_degrees(void **state)
     open_plans(&f, 2, 4, 16);
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     assert_no_cut(&f, (mics_plan_pipeline){.expert = 2}, "; 1 would work");
+    close_plans(&f);
+    // As many stages as there are ranks.
+    open_plans(&f, 2, 1, 16);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    assert_no_cut(&f, (mics_plan_pipeline){.chunks = 2}, "");
     close_plans(&f);
 }
 

@@ -373,6 +373,40 @@ static void test_min_replicas(void **state)
 
 // ---- entries ----
 
+// However fast a machine is, the kind of step that a step waits for most is no longer than it.
+static void test_limit_of_a_fast_machine(void **state)
+{
+    (void)state;
+    const mics_plan_choice choice = {
+        .sharding = {1, 1, 1}, .micro_batch = 2, .micro_steps = 2, .prefetch = 1};
+    mics_plan_entry e;
+    fixture f;
+    open_plans(&f, 1, 1, 4);
+    mics_accelerator *chip = &f.request.cluster.accelerator;
+    chip->launch_us = 0;
+    chip->memory_bytes_per_s = 1e18;
+    chip->update_bytes_per_s = 1e9; // 28 bytes of each parameter take longest
+    for (int math = 0; math < MICS_MATHS; math++)
+        chip->flops_per_s[math] = 1e18;
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_evaluate(f.planner, &choice, &e));
+    assert_int_equal(e.limit, MICS_STEP_UPDATE);
+    assert_true(e.limit_us > 0.99 * e.update_us && e.limit_us <= e.step_us);
+    close_plans(&f);
+    f = (fixture){0};
+    open_plans(&f, 1, 1, 4);
+    chip->launch_us = 0;
+    chip->memory_bytes_per_s = chip->update_bytes_per_s = 1e18;
+    for (int math = 0; math < MICS_MATHS; math++)
+        chip->flops_per_s[math] = 1e16;
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_evaluate(f.planner, &choice, &e));
+    assert_true(e.step_us < 1);
+    assert_int_equal(e.limit, MICS_STEP_BACKWARD);
+    assert_true(e.limit_us > 0.5 * e.step_us && e.limit_us <= e.step_us);
+    close_plans(&f);
+}
+
 static void test_rates(void **state)
 {
     (void)state;
@@ -574,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_nothing_fits),
         cmocka_unit_test(test_spaces_are_kept_to),
         cmocka_unit_test(test_min_replicas),
+        cmocka_unit_test(test_limit_of_a_fast_machine),
         cmocka_unit_test(test_rates),
         cmocka_unit_test(test_baselines),
         cmocka_unit_test(test_buckets),
