@@ -392,18 +392,23 @@ static mics_status advance_records(tokenizing *self)
     return mics_text_window_narrow(window);
 }
 
-// Takes a table's first row, however long.
+// Takes a table's first row, however long, and the blank lines before it.
 static mics_status take_header(tokenizing *self)
 {
     mics_text_window *window = self->window;
     size_t bytes = 0;
     MICS_TRY(mics_text_window_fill(window));
+    while (window->filled > bytes && strchr("\r\n", window->bytes[bytes]) != NULL)
+        bytes++;
+    self->lines = mics_records_lines(window->bytes, bytes);
+    mics_text_window_drop(window, bytes);
     while (window->filled > 0 && (bytes = mics_records_next(&self->records, window->bytes,
                                                             window->filled, window->ended)) == 0) {
         MICS_TRY(widen_for_record(self));
         MICS_TRY(mics_text_window_fill(window));
     }
-    self->lines = mics_records_lines(window->bytes, bytes);
+    bytes = window->filled > 0 ? bytes : 0;
+    self->lines += mics_records_lines(window->bytes, bytes);
     MICS_TRY(mics_records_read_header(&self->records, window->bytes, bytes));
     mics_text_window_drop(window, bytes);
     return advance_records(self);

@@ -79,6 +79,8 @@ static void test_tables(void **state)
            "4");
     WRITE("windows.CSV", "\xef\xbb\xbf\"text\",id\r\n\"first\r\nsecond\",1\r\nlast,2");
     EXPECT("windows.CSV", NULL, "\0first\r\nsecond\0last");
+    WRITE("blank.csv", "\n\r\ntext,id\none,1\n");
+    EXPECT("blank.csv", NULL, "\0one");
     WRITE("mac.csv", "text,id\rone,1\rtwo,2\r");
     EXPECT("mac.csv", NULL, "\0one\0two");
     WRITE("a.tsv", "id\ttext\n1\ta, b\n2\t\"tab\there\"\n");
