@@ -117,7 +117,9 @@ static void print_row(const char *verb, const char *word, const cli_option *opti
     if (names_values(option->value))
         print_values(option->value);
     else
-        printf(option->kind == CLI_FLAG || option->kind == CLI_KEY_FLAG ? "none" : number ? "number" : "file");
+        printf(option->kind == CLI_FLAG || option->kind == CLI_KEY_FLAG ? "none"
+               : number                                                 ? "number"
+                                                                        : "file");
     printf("\t%s\t", option->value != NULL ? option->value : "-");
     print_quoted(help);
     putchar('\n');

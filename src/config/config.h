@@ -124,15 +124,15 @@ typedef struct mics_run {
     const double *train_weights; // of each of them, above 0; NULL: there are none
     const char *const *validation;
     int32_t train_count, validation_count;
-    const char *tokenizer;   // "bytes" or a path
-    bool tokenizer_open;     // nobody named it: that of a folder was taken, or "bytes" is the default
-    const char *text_field;  // of JSON Lines and tables
-    int64_t skip_bad_lines;  // of data files; 0: the first is an error
+    const char *tokenizer; // "bytes" or a path
+    bool tokenizer_open;   // nobody named it: that of a folder was taken, or "bytes" is the default
+    const char *text_field;     // of JSON Lines and tables
+    int64_t skip_bad_lines;     // of data files; 0: the first is an error
     const char *special_tokens; // that texts name: "plain", "parse"
-    const char *data_dtype;  // of .bin files without a header; "none": there are none
-    int64_t sequence_length; // 0: the model's positions
-    int64_t steps;           // MICS_STEPS_UNKNOWN until mics_run_resolve_epochs
-    double epochs;           // over the data, where run.steps is not given; else 0
+    const char *data_dtype;     // of .bin files without a header; "none": there are none
+    int64_t sequence_length;    // 0: the model's positions
+    int64_t steps;              // MICS_STEPS_UNKNOWN until mics_run_resolve_epochs
+    double epochs;              // over the data, where run.steps is not given; else 0
     uint64_t seed;
     const char *out;                 // folder
     bool out_of_name;                // that is runs/ and the run file's name, as the file says none

@@ -107,8 +107,8 @@ static const key rows[] = {
     {NUMBER("data.validation", KEY_TEXTS, validation, 0, 65536, 0, .flags = KEY_TOLD,
             .help = "the same for validation; none: the last twentieth of data.train is held out")},
     {TEXT("data.tokenizer", run.tokenizer, .flags = KEY_FIXED, .text = "bytes",
-          .help =
-              "\"bytes\", or a tokenizer.json or its folder; none: that in model.config's folder")},
+          .help = "\"bytes\", or a tokenizer.json or its folder; none: that in the folder of "
+                  "model.config or model.init")},
     {TEXT("data.text_field", run.text_field, .flags = KEY_FIXED, .text = "text",
           .help = "field of JSON Lines, or column of .csv and .tsv, that holds the text")},
     {SECTION("data.fields", .flags = KEY_OTHERS, .help = "names of fields and columns")},
@@ -123,8 +123,9 @@ static const key rows[] = {
             .help = "true: the special tokens of the tokenizer.json's post_processor (<s>) around "
                     "each text; false: the separator before it")},
     {CHOICE("data.special_tokens", run.special_tokens, special_tokens, "plain", .flags = KEY_FIXED,
-            .help = "special tokens that a text names (<|im_start|>): \"plain\" text, or \"parse\": "
-                    "tokens, in texts that you trust")},
+            .help =
+                "special tokens that a text names (<|im_start|>): \"plain\" text, or \"parse\": "
+                "tokens, in texts that you trust")},
     {SWITCH("data.document_mask", run.document_mask, false, .flags = KEY_KEPT,
             .help =
                 "true: attention sees tokens of the same document alone; a document begins with "

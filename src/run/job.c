@@ -76,8 +76,8 @@ static const char *other_tokenizer(mics_memory *memory, const char *folder)
                                         "vocab.json"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path = NULL;
-        const bool there = mics_file_join(memory, folder, names[i], &path) == MICS_OK &&
-                           access(path, F_OK) == 0;
+        const bool there =
+            mics_file_join(memory, folder, names[i], &path) == MICS_OK && access(path, F_OK) == 0;
         mics_free(memory, path);
         if (there)
             return names[i];
@@ -117,7 +117,8 @@ static mics_status check_bytes(const mics_job *job)
     const char *other = other_tokenizer(job->memory, folder);
     return mics_json_fail(
         job->run->json, "data.tokenizer", MICS_ERR_INVALID,
-        "is missing, and %s has weights but no tokenizer.json%s%s%s, so nobody knows which tokens its "
+        "is missing, and %s has weights but no tokenizer.json%s%s%s, so nobody knows which tokens "
+        "its "
         "texts are; make one: python -c \"from transformers import AutoTokenizer as T; "
         "T.from_pretrained('%s').save_pretrained('OUT')\", and give --tokenizer OUT; --tokenizer "
         "bytes trains it on bytes",

@@ -77,7 +77,7 @@ static const change_row changes[] = {
     {"data.fields.text", "other", SAME, PLAIN, NULL},
     {"data.skip_bad_lines", "5", SAID, PLAIN, NULL},
     {"data.special_tokens", "parse", SAME, PLAIN, NULL}, // that no text names: likewise
-    {"data.dtype", "uint16", SAME, PLAIN, NULL},     // of .bin files without a header: likewise
+    {"data.dtype", "uint16", SAME, PLAIN, NULL},         // of .bin files without a header: likewise
     {"data.add_special_tokens", "true", REFUSED, PLAIN, NULL},
     {"data.document_mask", "true", SAID, PLAIN, NULL},
     {"data.sequence_length", "8", REFUSED, PLAIN, NULL},

@@ -56,7 +56,10 @@ static const kind kinds[] = {
     {"a document of Microsoft Office", MARK("\xd0\xcf\x11\xe0"), 0, NO_TEXT},
     {"a PNG image", MARK("\x89PNG\r\n"), 0, NOT_DATA},
     {"a JPEG image", MARK("\xff\xd8\xff"), 0, NOT_DATA},
-    {"a program (ELF)", MARK("\x7f" "ELF"), 0, NOT_DATA},
+    {"a program (ELF)",
+     MARK("\x7f"
+          "ELF"),
+     0, NOT_DATA},
     {"a program (Mach-O)", MARK("\xcf\xfa\xed\xfe"), 0, NOT_DATA},
     {"a program (Mach-O)", MARK("\xca\xfe\xba\xbe"), 0, NOT_DATA},
     {"UTF-32", MARK("\xff\xfe\0\0"), 0, UTF32},
@@ -139,7 +142,8 @@ mics_status mics_reader_find_content(mics_reader *reader)
     MICS_TRY(mics_reader_rewind(reader, 0));
     MICS_TRY(mics_reader_read(reader, head, sizeof head, &got));
     MICS_TRY(check_is_text(reader->path, head, got));
-    reader->content.marked = got >= MICS_MARK_BYTES && memcmp(head, MICS_MARK, MICS_MARK_BYTES) == 0;
+    reader->content.marked =
+        got >= MICS_MARK_BYTES && memcmp(head, MICS_MARK, MICS_MARK_BYTES) == 0;
     const size_t begin = reader->content.marked ? MICS_MARK_BYTES : 0;
     reader->content.kind = kind_of(reader->path, head, got, skip(head, got, begin));
     return MICS_OK;

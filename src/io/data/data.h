@@ -37,7 +37,10 @@ const char *mics_tokenizer_text(const mics_tokenizer *tokenizer, size_t *bytes_o
 /* The next special token that a text names from *at on and before `limit`, with *at behind it then;
  * -1: none. One that another added token takes bytes of is none.
  *
- * Needs:   *at <= limit <= bytes. */
+ * Shapes:  text: (bytes).
+ * Needs:   *at <= limit <= bytes.
+ * Returns: a token, or -1.
+ */
 int32_t mics_tokenizer_next_special(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
                                     size_t limit, size_t *at);
 

@@ -69,8 +69,8 @@ static void sort_from(mics_files *files, int64_t first)
 
 static bool is_data(const char *name)
 {
-    static const char *const endings[] = {".txt",   ".text", ".md", ".jsonl",
-                                           ".ndjson", ".csv",  ".tsv"};
+    static const char *const endings[] = {".txt",    ".text", ".md", ".jsonl",
+                                          ".ndjson", ".csv",  ".tsv"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         if (mics_reader_ends(name, endings[i]))
             return true;

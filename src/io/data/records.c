@@ -186,8 +186,9 @@ static mics_status read_element(const mics_records *records, const char *text, s
     const char before = mark < at ? text[mark] : '\0';
     name_line(records, line + mics_records_lines(text, at), name, sizeof name);
     if (at == bytes)
-        return mics_fail(MICS_ERR_FORMAT, "%s: the array has no end: a \"]\" is missing; is the "
-                                          "file cut short?",
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: the array has no end: a \"]\" is missing; is the "
+                         "file cut short?",
                          name);
     if (text[at] == ']' && before != ',') {
         if (skip_white(text, bytes, at + 1) == bytes)
@@ -222,9 +223,9 @@ mics_status mics_records_read_header(mics_records *records, const char *row, siz
             memcmp(name.data, records->field, length) == 0)
             records->column = i;
         if (used < sizeof columns)
-            used += (size_t)snprintf(columns + used, sizeof columns - used, "%s\"%.*s\"",
-                                     i == 0 ? "" : ", ", (int)(length < 80 ? length : 80),
-                                     name.data);
+            used +=
+                (size_t)snprintf(columns + used, sizeof columns - used, "%s\"%.*s\"",
+                                 i == 0 ? "" : ", ", (int)(length < 80 ? length : 80), name.data);
     }
     mics_buffer_fini(&name);
     if (ended && records->column >= 0)

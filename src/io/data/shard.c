@@ -392,9 +392,9 @@ out:
 mics_status mics_shard_read_notes(const mics_shard *shard, mics_shard_notes *notes_out)
 {
     *notes_out = (mics_shard_notes){0};
-    return shard->has_hash ? mics_file_read_at(shard->file, shard->path, notes_out,
-                                               sizeof *notes_out, NOTES_AT)
-                           : MICS_OK;
+    return shard->has_hash
+               ? mics_file_read_at(shard->file, shard->path, notes_out, sizeof *notes_out, NOTES_AT)
+               : MICS_OK;
 }
 
 void mics_shard_let_go(mics_shard *shard)

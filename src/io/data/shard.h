@@ -53,7 +53,7 @@ typedef struct mics_shard_writer {
     int64_t count;
     mics_shard_notes notes; // filled in by whoever writes it
     XXH3_state_t *hash;     // of the tokens
-    size_t used;        // of buffer
+    size_t used;            // of buffer
     unsigned char buffer[MICS_SHARD_BUFFER_BYTES];
 } mics_shard_writer;
 

@@ -50,8 +50,7 @@ static mics_status make_shard(mics_text_window *window, const text_files *files,
     mics_status status = MICS_OK;
     MICS_TRY(MICS_NEW(window->reader.memory, 1, &writer));
     writer->file = -1;
-    MICS_TRY_OUT(
-        mics_text_window_rewind(window, mics_tokenize_identity(spec, &window->reader)));
+    MICS_TRY_OUT(mics_text_window_rewind(window, mics_tokenize_identity(spec, &window->reader)));
     MICS_TRY_OUT(open_writer(window, spec, shard_path, locked, writer, &mark));
     MICS_TRY_OUT(mics_tokenize(window, spec, writer, mark, files->progress, empty_out));
     if (!XXH128_isEqual(hash, mics_reader_digest(&window->reader)))
@@ -161,8 +160,8 @@ static mics_status find_or_make(mics_text_window *window, const text_files *file
 {
     const mics_corpus_spec *spec = files->spec;
     XXH128_hash_t hash;
-    MICS_TRY(mics_reader_hash(&window->reader, mics_tokenize_identity(spec, &window->reader),
-                              &hash));
+    MICS_TRY(
+        mics_reader_hash(&window->reader, mics_tokenize_identity(spec, &window->reader), &hash));
     int length = snprintf(shard_path, capacity, "%s/%016llx%016llx.bin", spec->cache_dir,
                           (unsigned long long)hash.high64, (unsigned long long)hash.low64);
     if (length < 0 || (size_t)length >= capacity)

@@ -34,11 +34,11 @@ enum {
 
 // What a thread makes tokens of at once.
 typedef struct batch {
-    mics_buffer records; // whole ones
-    mics_buffer space;   // for the text of one
-    mics_pieces pieces;  // of a text
-    int64_t first_line;  // lines before `records`
-    bool first;          // of the file
+    mics_buffer records;   // whole ones
+    mics_buffer space;     // for the text of one
+    mics_pieces pieces;    // of a text
+    int64_t first_line;    // lines before `records`
+    bool first;            // of the file
     bool of_records, done; // done: the tokens are there already
     mics_token_list tokens;
     int64_t texts; // that are not empty
@@ -152,8 +152,7 @@ static mics_status encode_records(const tokenizing *self, mics_encoder *encoder,
     for (size_t at = 0; at < of->records.bytes && status == MICS_OK;) {
         mics_record record = {0};
         const char *from = of->records.data + at;
-        const size_t bytes =
-            mics_records_next(&self->records, from, of->records.bytes - at, true);
+        const size_t bytes = mics_records_next(&self->records, from, of->records.bytes - at, true);
         status = read_record(self, from, bytes, line + 1, of->first && at == 0, of, &record);
         if (status == MICS_OK && record.text != NULL)
             status = encode_text(self, encoder, record.text, record.bytes, of);
@@ -393,18 +392,23 @@ static mics_status advance_records(tokenizing *self)
     return mics_text_window_narrow(window);
 }
 
-// Takes a table's first row, however long.
+// Takes a table's first row, however long, and the blank lines before it.
 static mics_status take_header(tokenizing *self)
 {
     mics_text_window *window = self->window;
     size_t bytes = 0;
     MICS_TRY(mics_text_window_fill(window));
+    while (window->filled > bytes && strchr("\r\n", window->bytes[bytes]) != NULL)
+        bytes++;
+    self->lines = mics_records_lines(window->bytes, bytes);
+    mics_text_window_drop(window, bytes);
     while (window->filled > 0 && (bytes = mics_records_next(&self->records, window->bytes,
                                                             window->filled, window->ended)) == 0) {
         MICS_TRY(widen_for_record(self));
         MICS_TRY(mics_text_window_fill(window));
     }
-    self->lines = mics_records_lines(window->bytes, bytes);
+    bytes = window->filled > 0 ? bytes : 0;
+    self->lines += mics_records_lines(window->bytes, bytes);
     MICS_TRY(mics_records_read_header(&self->records, window->bytes, bytes));
     mics_text_window_drop(window, bytes);
     return advance_records(self);

@@ -68,10 +68,19 @@ static void test_tables(void **state)
 {
     (void)state;
     WRITE("a.csv", "id,text\n1,one\n\n2,\"two, \"\"quoted\"\"\nand a line\"\n3,\n4,5\" wide\n");
-    EXPECT("a.csv", NULL, "\0one\0two, \"quoted\"\nand a line\0" "5\" wide");
-    EXPECT("a.csv", "id", "\0" "1\0" "2\0" "3\0" "4");
+    EXPECT("a.csv", NULL,
+           "\0one\0two, \"quoted\"\nand a line\0"
+           "5\" wide");
+    EXPECT("a.csv", "id",
+           "\0"
+           "1\0"
+           "2\0"
+           "3\0"
+           "4");
     WRITE("windows.CSV", "\xef\xbb\xbf\"text\",id\r\n\"first\r\nsecond\",1\r\nlast,2");
     EXPECT("windows.CSV", NULL, "\0first\r\nsecond\0last");
+    WRITE("blank.csv", "\n\r\ntext,id\none,1\n");
+    EXPECT("blank.csv", NULL, "\0one");
     WRITE("mac.csv", "text,id\rone,1\rtwo,2\r");
     EXPECT("mac.csv", NULL, "\0one\0two");
     WRITE("a.tsv", "id\ttext\n1\ta, b\n2\t\"tab\there\"\n");
@@ -120,7 +129,8 @@ static void test_long_table(void **state)
 static void test_arrays(void **state)
 {
     (void)state;
-    WRITE("a.json", "[\n {\n  \"text\": \"a } \\\" {\"\n },\n {\"text\": \"b\"} ,{\"text\":\"c\"}\n]\n");
+    WRITE("a.json",
+          "[\n {\n  \"text\": \"a } \\\" {\"\n },\n {\"text\": \"b\"} ,{\"text\":\"c\"}\n]\n");
     EXPECT("a.json", NULL, "\0a } \" {\0b\0c");
     WRITE("any.txt", " [{\"id\": {\"n\": 1}, \"text\": \"x\"}]");
     EXPECT("any.txt", NULL, "\0x");
@@ -150,9 +160,11 @@ static void test_lines_by_any_name(void **state)
 static void test_what_is_no_text(void **state)
 {
     (void)state;
-    WRITE("bom.txt", "\xef\xbb\xbf" "First");
+    WRITE("bom.txt", "\xef\xbb\xbf"
+                     "First");
     EXPECT("bom.txt", NULL, "\0First");
-    WRITE("elf", "\x7f" "ELF\x02\x01");
+    WRITE("elf", "\x7f"
+                 "ELF\x02\x01");
     expect_error("elf", "is a program (ELF), and no text");
     WRITE("pickle.txt", "\x80\x04\x95");
     expect_error("pickle.txt", "is a pickle of Python's");
@@ -162,7 +174,8 @@ static void test_what_is_no_text(void **state)
     expect_error("nul.txt", "is binary, and no text: there is a NUL at offset 4");
     WRITE("wide.txt", "\xff\xfe\0\0a\0\0\0");
     expect_error("wide.txt", "is UTF-32, and no text; convert it, as by iconv -f UTF-32");
-    WRITE("two.txt", "\xff\xfe" "a\0");
+    WRITE("two.txt", "\xff\xfe"
+                     "a\0");
     expect_error("two.txt", "is UTF-16, and no text; convert it, as by iconv -f UTF-16");
 }
 
@@ -180,7 +193,8 @@ static void test_pointers(void **state)
         expect_error(names[i], "is a pointer of git-lfs, and not the file, which has 12345 bytes");
     }
     WRITE("tokenizer.json", POINTER);
-    ASSERT_STATUS(MICS_ERR_FORMAT, mics_tokenizer_open(memory, files_path("tokenizer.json"), &none));
+    ASSERT_STATUS(MICS_ERR_FORMAT,
+                  mics_tokenizer_open(memory, files_path("tokenizer.json"), &none));
     ASSERT_SAID(&seen, "is a pointer of git-lfs");
 }
 
@@ -188,7 +202,8 @@ static void test_bad_lines(void **state)
 {
     (void)state;
     static const char want[] = "\0a\0b\0c";
-    WRITE("bad.jsonl", "{\"text\": \"a\"}\nbroken\n{\"text\": \"b\"}\n{\"body\": 1}\n{\"text\": \"c\"}");
+    WRITE("bad.jsonl",
+          "{\"text\": \"a\"}\nbroken\n{\"text\": \"b\"}\n{\"body\": 1}\n{\"text\": \"c\"}");
     const char *path = files_path("bad.jsonl");
     mics_corpus_spec spec = spec_of(&path);
     mics_corpus *corpus = NULL;

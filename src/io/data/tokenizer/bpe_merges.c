@@ -133,7 +133,8 @@ mics_status mics_bpe_load_merges(const mics_json *json, mics_bpe *bpe)
     for (int32_t rank = 0; status == MICS_OK && rank < count; rank++) {
         mics_bpe_pair pair = {0};
         status = read_merge(&r, rank, mics_json_element(merges, rank), &pair);
-        if (status == MICS_OK && pair.merged >= 0) // of two equal merges the later one counts, as in Hugging Face's
+        if (status == MICS_OK &&
+            pair.merged >= 0) // of two equal merges the later one counts, as in Hugging Face's
             bpe->pairs[pair_slot(bpe, pair.left, pair.right)] = pair;
     }
     mics_free(bpe->memory, r.scratch);
