@@ -115,8 +115,8 @@ phase_sanitizer() {
     [ -z "$emulated" ] || { say "left out compute-sanitizer: the GPU is emulated"; return; }
     sanitizer=$(tool_of compute-sanitizer) || { say "left out compute-sanitizer: it is not installed"; return; }
     local tool program words name path entry
-    for entry in "racecheck gpu_op_speed --tiny --only attention_forward,attention_backward $small" \
-        "racecheck gpu_op_speed --tiny --only experts_in_forward,experts_in_backward,experts_out_forward,experts_out_backward $small" \
+    for entry in "racecheck op_speed --tiny --only attention_forward,attention_backward $small" \
+        "racecheck op_speed --tiny --only experts_in_forward,experts_in_backward,experts_out_forward,experts_out_backward $small" \
         "racecheck test_cuda_attention" "racecheck test_cuda_experts" "memcheck test_cuda_attention" \
         "memcheck test_cuda_op_rows" "racecheck test_cuda_op_rows" "memcheck test_cuda_op_flat" "memcheck test_cuda_op_sums" \
         "memcheck test_cuda_linear" "synccheck test_cuda_attention" "initcheck test_cuda_op_rows"; do
@@ -247,13 +247,13 @@ phase_shardings() {
 
 kernels_at() { # CHANNELS
     local channels=$1 program
-    program=$(program_in "$bin" gpu_op_speed)
-    [ -n "$program" ] || { bad "gpu_op_speed: was not built"; return; }
+    program=$(program_in "$bin" op_speed)
+    [ -n "$program" ] || { bad "op_speed: was not built"; return; }
     local sizes=(--channels "$channels" --rows 8192 --length 1024 --heads $((channels / 64)) --words 50257 --dtype bf16)
     [ -z "$emulated" ] || sizes=(--tiny)
     time_for 5 "kernels at $channels channels" || return 0
     keep 60 "kernels-$channels" "${ours[@]}" "$program" "${sizes[@]}" ||
-        { bad "gpu_op_speed at $channels channels: $(last_line "kernels-$channels")"; return; }
+        { bad "op_speed at $channels channels: $(last_line "kernels-$channels")"; return; }
     say "kernels, ${sizes[*]}: each beside its floor"
     cat "$logs/kernels-$channels.log" >>"$report"
 }
@@ -272,7 +272,7 @@ phase_profile() {
     local ncu program entry op kernel log
     [ -z "$emulated" ] || { say "left out profiles: the GPU is emulated"; return; }
     ncu=$(tool_of ncu) || { say "left out profiles: ncu is not installed"; return; }
-    program=$(program_in "$bin" gpu_op_speed)
+    program=$(program_in "$bin" op_speed)
     for entry in attention_forward:attention_forward attention_backward:attention_backward_kv \
         attention_backward:attention_backward_q adamw_update:adamw_op lm_head_backward:entropy_kernel \
         layernorm_backward:norm_backward layernorm_forward:norm_forward gelu_backward:gelu experts_in_forward:grouped_rows \

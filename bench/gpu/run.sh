@@ -47,7 +47,7 @@ readonly PACKING_S=12          # kept for the logs at the end
 readonly ANSWER_S=20           # for what answers in seconds, unless the driver hangs
 readonly FIRST_ANSWER_S=60     # for the first of them, which wakes the driver
 readonly LOG_KIB=1024          # of a log in logs.tar.xz; of a longer one its end
-readonly benches=(gpu_op_speed gpu_random_tokens)
+readonly benches=(op_speed gpu_random_tokens)
 readonly phases=(golden large kernels tests shardings losses shapes attention profile sanitizer kernels_more torch)
 
 die() { # STATUS TEXT

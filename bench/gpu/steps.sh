@@ -129,9 +129,9 @@ attention_ours() { # CHANNELS HEADS LENGTH SEQUENCES OURS LIBRARY
     sizes=(--channels "$1" --rows $(($3 * $4)) --length "$3" --heads "$2" --words 100 --dtype bf16)
     [ -z "$emulated" ] || sizes=(--tiny)
     time_for 3 "attention at $1 channels" || return
-    keep 10 "$name" "${ours[@]}" "$(program_in "$bin" gpu_op_speed)" "${sizes[@]}" --json \
+    keep 10 "$name" "${ours[@]}" "$(program_in "$bin" op_speed)" "${sizes[@]}" --json \
         --only attention_forward,attention_backward ||
-        { bad "gpu_op_speed --only attention_forward,attention_backward: $(last_line "$name")"; return; }
+        { bad "op_speed --only attention_forward,attention_backward: $(last_line "$name")"; return; }
     of() { sed -n "s/.*\"op\": \"attention_$1\".*\"us\": \([0-9.]*\).*/\1/p" "$logs/$name.log"; }
     attention_row "${@:1:4}" mics "$5" "$(of forward)" "$(of backward)"
 }

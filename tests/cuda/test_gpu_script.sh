@@ -115,8 +115,8 @@ has "failed: 1" "$work/failing/report.txt"
 SECONDS_MAX=12 call 0 late golden large
 has "left out golden: 0 s are left for all" "$work/late/report.txt"
 MICS_CUDA_PLUGIN=$build/libmics_cuda_emulated.so \
-    "$(find "$build" -name gpu_op_speed -type f -perm -u+x)" --tiny --only gelu_forward,none >"$work/said" 2>&1 &&
-    fail "gpu_op_speed --only takes what it does not know"
+    "$(find "$build" -name op_speed -type f -perm -u+x)" --tiny --only gelu_forward,none >"$work/said" 2>&1 &&
+    fail "op_speed --only takes what it does not know"
 has 'nothing is called "none"'
 
 # ---- PyTorch that cannot compile: rows without ----
@@ -191,7 +191,7 @@ case "$*" in *--only*experts*) echo "========= Error: Race reported between two 
 SCRIPT
 printf '#!/bin/sh\necho "Duration us 12.5 of $*"\n' >"$work/tools/ncu"
 chmod +x "$work/tools"/*
-fake gpu_op_speed <<'SCRIPT'
+fake op_speed <<'SCRIPT'
 #!/bin/sh
 echo '{"op": "attention_forward", "us": 400.00, "least_us": 1.00}'
 echo '{"op": "attention_backward", "us": 600.00, "least_us": 1.00}'
@@ -225,7 +225,7 @@ has "FAILED racecheck of experts_in_forward,experts_in_backward,experts_out_forw
 
 # Programs that hang: each is ended when its time is over, and the phases after it have theirs.
 printf '#!/bin/sh\ntrap "" TERM\nsleep 100000\n' | tee "$tree/bin/test_device_cuda" | fake test_cuda_nccl_smoke
-printf '#!/bin/sh\nexit 0\n' | tee "$tree/bin/gpu_random_tokens" | fake gpu_op_speed
+printf '#!/bin/sh\nexit 0\n' | tee "$tree/bin/gpu_random_tokens" | fake op_speed
 chmod +x "$tree"/bin/*
 fake mics <<'SCRIPT'
 #!/bin/sh

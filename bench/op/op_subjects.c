@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The entries that gpu_op_speed calls, the bytes and FLOPs of each, and its buffers.
+// The entries that op_speed calls, the bytes and FLOPs of each, and its buffers.
 #include "op_subjects.h"
 #include "op_calls.h"
 #include <string.h>

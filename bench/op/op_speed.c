@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Times every entry of the CUDA kernels beside its floor: the bytes that it has to move over the
+// Times every entry of the CUDA kernels, or of the CPU's, beside its floor: the bytes that it has to move over the
 // bandwidth that a copy kernel reaches (memory), or the FLOPs that it has to do over the rate that
 // a large GEMM reaches (arithmetic), whichever is longer. Both rates are measured by the same
 // program just before, and stand at the head of what it prints.
 //
-//   gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype
+//   op_speed [--device cuda|cpu] [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype
 //   fp32|bf16|fp16] [--attention own|cudnn] [--only NAME,NAME...] [--tiny] [--json]
 //
 // Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/kernels.h.
@@ -121,9 +121,9 @@ static void show_head(const bench *b, double copy_bytes, int64_t side)
     mics_device_info info;
     b->device->ops->info(b->device->ctx, &info);
     if (b->json) {
-        printf("{\"gpu\": \"%s\", \"copy_bytes_per_s\": %.4g, \"gemm_flops_per_s\": %.4g, "
+        printf("{\"%s\": \"%s\", \"copy_bytes_per_s\": %.4g, \"gemm_flops_per_s\": %.4g, "
                "\"samples\": %d}\n",
-               info.name, b->bytes_per_s, b->flops_per_s, SAMPLES);
+               b->on_cpu ? "cpu" : "gpu", info.name, b->bytes_per_s, b->flops_per_s, SAMPLES);
         return;
     }
     printf("%s (%s)\n", info.name, info.detail);
@@ -144,7 +144,8 @@ static void show_head(const bench *b, double copy_bytes, int64_t side)
 // Bandwidth of a copy, and the rate of a large square GEMM in the dtype.
 static mics_status measure_machine(bench *b)
 {
-    const int64_t elems = b->tiny ? 1000 : 256LL << 20, side = b->tiny ? 64 : 8192;
+    const int64_t elems = b->tiny ? 1000 : b->on_cpu ? 32LL << 20 : 256LL << 20;
+    const int64_t side = b->tiny ? 64 : b->on_cpu ? 1024 : 8192;
     const mics_dtype dtype = b->dtype;
     const int64_t square = side * side * (int64_t)mics_dtype_bytes(dtype);
     const subject copy = {.name = "copy",
@@ -174,9 +175,20 @@ static mics_status measure_machine(bench *b)
 
 // ---- setting up ----
 
+// A training step of GPT-2 124M.
+static void use_cpu(bench *b)
+{
+    b->N = 2048;
+    b->T = 512;
+    b->C = 768;
+    b->H = 12;
+    b->shard = 4 << 20;
+    b->dtype = MICS_DTYPE_FP32;
+}
+
 static bool parse(bench *b, int count, char **words)
 {
-    enum { TINY = 1, JSON, CHANNELS, ROWS, LENGTH, HEADS, WORDS, DTYPE, ONLY, ATTENTION };
+    enum { TINY = 1, JSON, CHANNELS, ROWS, LENGTH, HEADS, WORDS, DTYPE, ONLY, ATTENTION, DEVICE };
     static const struct option options[] = {{"tiny", no_argument, NULL, TINY},
                                             {"json", no_argument, NULL, JSON},
                                             {"channels", required_argument, NULL, CHANNELS},
@@ -187,6 +199,7 @@ static bool parse(bench *b, int count, char **words)
                                             {"dtype", required_argument, NULL, DTYPE},
                                             {"only", required_argument, NULL, ONLY},
                                             {"attention", required_argument, NULL, ATTENTION},
+                                            {"device", required_argument, NULL, DEVICE},
                                             {NULL, 0, NULL, 0}};
     int option;
     while ((option = getopt_long(count, words, "", options, NULL)) != -1) {
@@ -202,6 +215,7 @@ static bool parse(bench *b, int count, char **words)
                          .json = b->json,
                          .dtype = b->dtype,
                          .library = b->library,
+                         .on_cpu = b->on_cpu,
                          .only = b->only};
         } else if (option == JSON) {
             b->json = true;
@@ -214,6 +228,12 @@ static bool parse(bench *b, int count, char **words)
             if (dtype == MICS_DTYPES)
                 return false;
             b->dtype = (mics_dtype)dtype;
+        } else if (option == DEVICE) {
+            b->on_cpu = strcmp(optarg, "cpu") == 0;
+            if (!b->on_cpu && strcmp(optarg, "cuda") != 0)
+                return false;
+            if (b->on_cpu && !b->tiny)
+                use_cpu(b);
         } else if (option == ATTENTION) {
             b->library = strcmp(optarg, "cudnn") == 0;
             if (!b->library && strcmp(optarg, "own") != 0)
@@ -226,6 +246,20 @@ static bool parse(bench *b, int count, char **words)
         }
     }
     return optind == count && b->N % b->T == 0 && b->C % b->H == 0;
+}
+
+static size_t workspace_of(const bench *b, mics_op op, mics_op_shape shape)
+{
+    if (!b->on_cpu)
+        return op_workspace_of(b->dtype, op, shape);
+    shape.op = &op;
+    shape.threads = b->at.threads;
+    shape.cpu_bf16 = b->dtype == MICS_DTYPE_BF16;
+    const mics_op_cost cost = mics_op_def_get(op.kind)->cost(&shape);
+    const int64_t floats = cost.workspace_backward > cost.workspace_forward
+                               ? cost.workspace_backward
+                               : cost.workspace_forward;
+    return (size_t)floats * sizeof(float);
 }
 
 // As much as any op asks for, of 4 C columns at most.
@@ -243,14 +277,15 @@ static void set_workspace(bench *b)
                                  .heads = op_heads(b->H, b->C / b->H),
                                  .rotary = &rotary,
                                  .vocab = b->V,
-                                 .accelerator_bytes = (int32_t)mics_dtype_bytes(b->dtype),
+                                 .accelerator_bytes =
+                                     b->on_cpu ? 0 : (int32_t)mics_dtype_bytes(b->dtype),
                                  .library = b->library};
     b->chunk_rows = mics_op_def_get(head.kind)->cost(&shape).chunk_rows;
     for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
         if (b->table->ops[kind]->forward == NULL)
             continue;
         const mics_op op = {.kind = (mics_op_kind)kind, .experts = BENCH_EXPERTS};
-        const size_t bytes = op_workspace_of(b->dtype, op, shape);
+        const size_t bytes = workspace_of(b, op, shape);
         b->at.workspace_bytes = bytes > b->at.workspace_bytes ? bytes : b->at.workspace_bytes;
     }
 }
@@ -271,13 +306,21 @@ static mics_status prepare_library(const bench *b)
 
 static mics_status set_up(bench *b)
 {
-    MICS_TRY(mics_device_cuda_open(0, SAMPLE_EVENTS, &b->device));
+    mics_machine machine = {.cores = 1};
+    MICS_TRY(b->on_cpu ? mics_device_cpu_open(SAMPLE_EVENTS, &b->device)
+                       : mics_device_cuda_open(0, SAMPLE_EVENTS, &b->device));
+    if (b->on_cpu)
+        MICS_TRY(mics_machine_read(&machine));
     const mics_device_ops *ops = b->device->ops;
     void *ctx = b->device->ctx;
-    b->table = mics_kernels_cuda();
-    if (!b->table)
-        return mics_fail(MICS_ERR_UNSUPPORTED, "the plugin has no kernels");
-    b->at = (mics_exec){.device = b->device, .dtype = b->dtype, .threads = 1};
+    b->table = b->on_cpu ? mics_kernels_get(NULL) : mics_kernels_cuda();
+    if (b->on_cpu && b->dtype == MICS_DTYPE_BF16)
+        b->table = b->table->bf16;
+    if (!b->table || (b->on_cpu && b->dtype == MICS_DTYPE_FP16))
+        return mics_fail(MICS_ERR_UNSUPPORTED, "there are no kernels for %s",
+                         mics_dtype_text(b->dtype));
+    b->at = (mics_exec){.device = b->device, .dtype = b->dtype, .threads = machine.cores};
+    mics_op_set_threads(machine.cores);
     set_workspace(b);
     if (b->library)
         MICS_TRY(prepare_library(b));
@@ -356,11 +399,12 @@ int main(int count, char **words)
                .shard = 124439808,
                .dtype = MICS_DTYPE_BF16};
     if (!parse(&b, count, words)) {
-        fprintf(stderr,
-                "usage: gpu_op_speed [--channels C] [--rows N] [--length T] [--heads H] "
-                "[--words V] [--dtype fp32|bf16|fp16] [--attention own|cudnn] "
-                "[--only NAME,NAME...] [--tiny] [--json]\n"
-                "       (N in whole sequences of T, C in whole heads; --tiny comes first)\n");
+        fprintf(stderr, "usage: op_speed [--device cuda|cpu] [--channels C] [--rows N] [--length "
+                        "T] [--heads H] "
+                        "[--words V] [--dtype fp32|bf16|fp16] [--attention own|cudnn] "
+                        "[--only NAME,NAME...] [--tiny] [--json]\n"
+                        "       (N in whole sequences of T, C in whole heads; --device, then "
+                        "--tiny come first)\n");
         return 2;
     }
     const mics_status status = run_all(&b); // logged

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What gpu_op_speed times: entries of the CUDA kernels at the shapes of a model.
+// What op_speed times: entries of a table of kernels at the shapes of a model.
 #ifndef BENCH_GPU_OP_SUBJECTS_H
 #define BENCH_GPU_OP_SUBJECTS_H
 
@@ -12,8 +12,9 @@ enum { BUFFERS = 8, SUBJECTS = 48 };
 typedef struct bench {
     int64_t N, T, C, H, V, shard, chunk_rows;
     mics_dtype dtype;
-    bool tiny, json, library; // library: attention by cuDNN
-    const char *only;         // names of subjects with commas between them; NULL: all
+    bool tiny, json, on_cpu;
+    bool library;     // attention by cuDNN
+    const char *only; // names of subjects with commas between them; NULL: all
     mics_device *device;
     const mics_kernels *table;
     mics_exec at;
