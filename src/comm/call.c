@@ -26,7 +26,8 @@ static mics_status check_call(const mics_comm *comm, const mics_comm_call *call)
     return comm_check_group(comm, call->over, call->buffer, block_bytes);
 }
 
-// One exchange a hop: to the member `hop` after this one, from the member `hop` before.
+// All-to-all, one exchange a hop: to the member `hop` places after this one, from that as far
+// before.
 static mics_status all_to_all(mics_comm *comm, const mics_comm_call *call, size_t block_bytes)
 {
     const mics_comm_group *over = call->over;

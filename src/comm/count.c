@@ -14,7 +14,7 @@ typedef struct count_comm {
     _Atomic int64_t exchanges;
 } count_comm;
 
-// One exchange that sent `bytes` to rank `to`, which may be nobody.
+// Counts an exchange that sent `bytes` to rank `to`; a negative rank is nobody.
 static void count_sent(count_comm *self, int32_t to, size_t bytes)
 {
     int32_t per_node = self->base.ranks_per_node;
@@ -35,8 +35,8 @@ static mics_status count_exchange(void *ctx, const mics_exchange *exchange)
     return MICS_OK;
 }
 
-// What mics/comm.h says that a collective sends: a ring's blocks to the next member, once for each
-// half of an all-reduce; or one to each other member.
+// Counts the bytes of a collective as mics/core/comm.h states them: a ring's blocks to the next
+// member, once for each half of an all-reduce; else one block to each other member.
 static void count_call(count_comm *self, const mics_comm_call *call)
 {
     const mics_group *group = &call->over->group;

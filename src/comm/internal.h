@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What the files of this module share; nobody else includes it.
+// Types and functions that the files of this module share; private to comm.
 #pragma once
 
 #include "base/hash.h"
@@ -59,7 +59,7 @@ mics_status comm_call_by_rings(mics_comm *comm, const mics_comm_call *call);
 mics_status comm_staged_open_take(mics_memory *memory, mics_comm *inner, mics_device *device,
                                   size_t piece_bytes, mics_comm **comm_out);
 
-// What the ranks' cards (on_device.c) come to for NCCL, the same on all.
+// Settings of NCCL that follow from the ranks' cards (on_device.c), the same on all ranks.
 typedef struct comm_nccl_terms {
     mics_nccl_ctas ctas;
     int32_t sharers; // ranks of the GPU that has most

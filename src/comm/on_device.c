@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Which way collectives on a device's buffers travel. Ranks tell each other what they have, and all
+// The transport of collectives on device buffers. Ranks exchange cards of what they have, and all
 // choose by the same table.
 #include "base/network.h"
 #include "internal.h"
@@ -13,7 +13,7 @@
 // The first that lets ranks share a GPU, where NCCL_MULTI_RANK_GPU_ENABLE says so.
 enum { SHARING_VERSION = 230 };
 
-// What a rank tells of itself.
+// A rank's card: its device, NCCL and node.
 typedef struct rank_card {
     char device[48];            // mics_device_info.id
     char why_not[128];          // why it has no NCCL; empty: it has

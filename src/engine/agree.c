@@ -12,7 +12,7 @@ mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
     return status;
 }
 
-// That ranks failed is an answer; that the agreement itself failed ends the world.
+// A failed rank is an answer of the agreement. A failed agreement ends the world.
 static mics_status agree_job(mics_engine *engine, mics_stream stream)
 {
     (void)stream;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a rank tells all others with a step's agreement.
+// The ballot: the numbers that a rank sends to all others with a step's agreement.
 #pragma once
 
 #include "engine/internal.h"

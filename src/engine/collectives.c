@@ -28,7 +28,7 @@ static bool is_compressed(const mics_step *step)
 
 // ---- numbers ----
 
-// What a step's buffers hold, as a caller of the communicator names it.
+// The dtype of a step's buffers, as the communicator's callers name it.
 static mics_dtype held_dtype(const mics_engine *engine, const mics_step *step)
 {
     const bool wide =
@@ -127,7 +127,8 @@ static void add_compressed(const mics_engine *engine, const mics_step *step, flo
         kernels->add_int8(sum, compressed, step->block_elems);
 }
 
-// What rounding lost of the first reduction of a unit's second hop that goes as int8; else NULL.
+// Error feedback of a unit's second hop in int8: what rounding lost of its first reduction. NULL
+// for other steps.
 static float *residual_of(const mics_engine *engine, const mics_step *step)
 {
     const int64_t at = engine->schedule->residual_at[step->unit];
@@ -162,7 +163,7 @@ static mics_status sum_one_by_one(const mics_engine *engine, const mics_step *st
     return MICS_OK;
 }
 
-// What the others send stands behind the image.
+// Blocks of the other members arrive behind the image.
 static mics_status sum_at_once(const mics_engine *engine, const mics_step *step,
                                const mics_comm_group *over, float *buffer)
 {
@@ -250,7 +251,7 @@ static mics_status gather_share(const mics_engine *engine, const mics_step *step
     return MICS_OK;
 }
 
-// This rank's shard of a unit to where the group's come together.
+// Puts this rank's shard of a unit where the group's shards come together.
 static void put_shard(const mics_engine *engine, const mics_step *step, char *blocks,
                       mics_dtype dtype)
 {
@@ -330,7 +331,7 @@ static mics_status run_on(const mics_engine *engine, const mics_step *step,
                       buffer);
 }
 
-// What a step is about of one unit, whose block is `block_elems`.
+// The part of one unit that a step moves; the unit's block has `block_elems` elements.
 static void *boundary_at(const mics_engine *engine, const mics_step *step, int32_t unit,
                          int64_t block_elems)
 {
@@ -550,7 +551,7 @@ static mics_status run_each(mics_engine *engine)
     return device_drain(engine);
 }
 
-// What it sends nobody counts.
+// Warm-up messages are not counted.
 static mics_status run_uncounted(void *ctx)
 {
     mics_engine *engine = ctx;

@@ -232,7 +232,7 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 
 // ---- autotuning ----
 
-// What a library computes. Experts have kernels of their own, and no routes here.
+// Ops that a library computes. Experts have kernels of their own, and no routes here.
 static bool is_librarys(const mics_engine *engine, const mics_unit *unit, int32_t op)
 {
     const mics_op_def *def = mics_op_def_get(unit->ops[op].kind);

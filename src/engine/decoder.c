@@ -128,7 +128,7 @@ static mics_status check_cache(const mics_decoder_spec *spec)
     return MICS_OK;
 }
 
-// What was fed does not change by what comes later, so nothing may look ahead.
+// A token that was fed keeps its state whatever follows, so no op may look ahead.
 static mics_status check_looks_back(const mics_model *model)
 {
     for (int32_t u = 0; u < model->unit_count; u++) {
@@ -416,7 +416,7 @@ mics_status mics_decoder_feed(mics_decoder *decoder, const mics_decoder_feed_spe
     return MICS_OK;
 }
 
-// What the first sequence has of one op: in each block, its first tokens.
+// One op's cache of the first sequence: the first tokens of each block.
 static void spread(float *cache, mics_op_decode keeps, int64_t sequences, int64_t capacity,
                    int64_t tokens)
 {

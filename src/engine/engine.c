@@ -48,7 +48,7 @@ static bool is_remote(const mics_engine_spec *spec)
     return spec->device != NULL && !spec->device->is_host;
 }
 
-// Those of where it computes, where the spec leaves them open; NULL: there are none.
+// The kernels of the spec, or else those of its device; NULL: the device has none.
 static const mics_kernels *kernels_of(const mics_engine_spec *spec)
 {
     if (spec->kernels != NULL)
@@ -66,7 +66,7 @@ static mics_status check_host(const mics_engine_spec *spec)
     return MICS_OK;
 }
 
-// That the device computes every op of the model.
+// Checks that the device has a kernel for every op of the model.
 static mics_status check_ops(const mics_engine_spec *spec)
 {
     const mics_model *model = spec->schedule->spec.model;
@@ -149,7 +149,7 @@ static mics_status check_spec(const mics_engine_spec *spec)
     return check_device(spec);
 }
 
-// What the spec leaves open.
+// Fills in what the spec leaves open.
 static mics_status open_device(mics_engine *engine)
 {
     const mics_engine_spec *spec = &engine->spec;

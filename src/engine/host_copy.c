@@ -132,7 +132,7 @@ static float *copied_state(const mics_engine *engine, int32_t unit, int32_t stat
            state * all_owned_elems(engine);
 }
 
-// What a unit's optimizer shard has beside its parameters, in place or in the copy.
+// The optimizer states of a unit's shard, in place or in the host's copy.
 static void place_states(const mics_engine *engine, int32_t unit,
                          mics_engine_optimizer_shard *result)
 {
@@ -329,7 +329,7 @@ mics_status mics_engine_download_params(mics_engine *engine)
     return copy_shards(engine, false);
 }
 
-// What callers wrote in place.
+// Takes over states that a caller wrote in place.
 static void round_masters(const mics_engine *engine)
 {
     for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++) {
@@ -339,7 +339,7 @@ static void round_masters(const mics_engine *engine)
     }
 }
 
-// What the caller wrote is the state: no update of what was before is due.
+// The caller's values are the state now, so no update of the earlier one is due.
 static void drop_update(mics_engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What the files of this module share; nobody else includes it.
+// Types and functions that the files of this module share; private to the engine.
 #pragma once
 
 #include "mics/core/engine.h"
@@ -25,7 +25,7 @@ typedef struct engine_group {
     int32_t own_block;
 } engine_group;
 
-// What a step enqueues, as a graph; see graphs.c.
+// The CUDA graph of what a step enqueues; see graphs.c.
 typedef struct step_graph {
     int32_t shared;    // step whose graph this one uses; -1: none
     bool ran;          // as it is
@@ -36,11 +36,11 @@ typedef struct step_graph {
 // Enqueues what a step does on the computing stream, and nothing else.
 typedef void step_calls(mics_engine *engine, const mics_step *step);
 
-// What a communication thread does, on its stream.
+// A job of a communication thread, on its stream.
 typedef mics_status (*worker_job)(mics_engine *engine, mics_stream stream);
 
 // The communication thread of one stream: runs one job at a time. Guarded by the engine's mutex.
-// That of computation has no job: it is the thread which calls the engine.
+// The computing stream has no thread of its own: its thread is the engine's caller.
 typedef struct worker {
     mics_engine *engine;
     mics_stream stream;
@@ -52,7 +52,7 @@ typedef struct worker {
     mics_status job_status;
 } worker;
 
-// What a rank does between two lists, or on the way of one.
+// A rank's state within a list of steps, or between two lists.
 typedef enum engine_call {
     ENGINE_IDLE, // whatever its caller does: reads, saves, reports
     ENGINE_LIST, // runs a list
@@ -70,7 +70,7 @@ typedef struct pending_update {
     bool begun;       // before_update was called
 } pending_update;
 
-// What a rank's heartbeat tells of it.
+// A rank's heartbeat.
 typedef struct engine_status {
     int64_t run;  // calls of the engine so far: all ranks make the same ones
     int64_t step; // of the newest training step
@@ -80,7 +80,7 @@ typedef struct engine_status {
     int32_t inside; // bit s: stream s is in that step; else it waits for others, or has ended it
 } engine_status;
 
-// What a rank's computation adds up in a step, where it computes.
+// Sums of a step's computation, in the memory where the rank computes.
 typedef struct step_sums {
     double loss, sum_squares, updated_squares; // as in mics_agreement
     double router[MICS_ROUTER_SUMS];           // as in mics_step_result

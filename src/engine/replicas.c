@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What several ranks hold alike, compared and repaired.
+// Replicas: shards that several ranks hold, compared and repaired.
 //
 // Ranks r and q hold the same part of what is cut into `degree` parts when r % degree == q % degree
 // (mesh.h). So masters and moments, cut by O, have the replicas r, r + O, r + 2 O, ...; parameters
@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// What has the same replicas.
+// States that have the same replicas.
 enum { OF_OPTIMIZER, OF_PARAMS, OF_WHOLE, KINDS };
 
 typedef struct unit_hashes {
@@ -40,7 +40,7 @@ struct replicas {
     uint16_t *image; // scratch for what is compared as bf16; NULL: nothing is
     // After a difference: by rank, then by unit. NULL: none was found.
     unit_hashes *all;
-    // What the job on the communication thread is about.
+    // Arguments of the job on the communication thread.
     void *buffer;
     char *work; // as large
     size_t block_bytes;
@@ -83,7 +83,7 @@ static int32_t degree_of(const mics_engine *engine, int32_t unit, mics_replica_s
     return s->optimizer * experts;
 }
 
-// The same of a kind.
+// The hash of all shards of one kind.
 static int32_t degree_of_kind(const mics_engine *engine, int kind)
 {
     const mics_sharding *s = &mesh_of(engine)->sharding;
@@ -377,7 +377,7 @@ static bool ranks_agree(const mics_engine *engine)
     return same;
 }
 
-// What a rank has found in its own memory explains what replicas find.
+// A flip that a rank found in its own memory explains a difference between replicas.
 static bool find_flip(const mics_engine *engine, mics_divergence *found_out)
 {
     for (int32_t rank = 0; rank < mesh_of(engine)->ranks; rank++) {

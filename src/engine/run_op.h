@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// One op's calls.
+// Calls of one op's kernels.
 #pragma once
 
 #include "engine/internal.h"

@@ -4,7 +4,7 @@
 // the next one again: other hashes mean that memory has changed by itself. All ranks learn it in the
 // step's agreement, or where replicas are compared before a save.
 //
-// What other ranks hold too is compared with theirs, and is not hashed here (replicas.c).
+// Shards that other ranks hold too are compared with theirs (replicas.c) and not hashed here.
 //
 // On a device hashes are enqueued, and copied to page-locked memory; the host reads them once it has
 // waited for the stream anyway. So an older hash must stay while the next is stored: there are two.

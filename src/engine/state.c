@@ -173,7 +173,7 @@ static mics_status open_arenas(mics_engine *engine)
     return MICS_OK;
 }
 
-// What the host keeps beside a device: page-locked memory for what is copied during a step.
+// Page-locked host memory for copies that a device makes during a step.
 static mics_status open_host(mics_engine *engine)
 {
     const mics_device *device = engine->device;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a rank's heartbeat tells of it.
+// A rank's heartbeat, as other ranks read it.
 #pragma once
 
 #include "engine/internal.h"

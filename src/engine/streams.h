@@ -14,7 +14,7 @@ void worker_close(mics_engine *engine);
 void worker_start(mics_engine *engine, mics_stream stream, worker_job job);
 mics_status worker_join(mics_engine *engine, mics_stream stream);
 
-// What a step does; where it is enqueued, it is done later.
+// Runs a step, or enqueues the step's work on a device.
 typedef mics_status step_job(mics_engine *engine, const mics_step *step);
 
 /* Runs the steps of a thread's streams of engine->list; those of other threads that they must wait

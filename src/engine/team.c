@@ -51,7 +51,7 @@ static void wake(mics_team *team)
     pthread_mutex_unlock(&team->mutex);
 }
 
-// What a thread waits for: shares, or a phase that passes.
+// Waits of a thread: for a share of the work, or for the end of a phase.
 typedef struct awaited {
     const mics_shares *shares; // NULL: a phase
     unsigned phase;

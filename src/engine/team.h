@@ -12,7 +12,7 @@
 
 typedef struct mics_team mics_team;
 
-// What each thread runs: number `thread`, from 0.
+// The function of each thread; `thread` counts from 0.
 typedef void (*mics_team_work)(void *ctx, int32_t thread);
 
 /* Opens a team of the calling thread and threads - 1 others, which take no signals.

@@ -109,7 +109,7 @@ static int64_t join_params(const mics_unit *unit, mics_range params, bool matric
     return p;
 }
 
-// What differs by tensor is decay alone, so that neighbours are updated at once.
+// Tensors differ in weight decay alone, so neighbours with the same decay are updated in one call.
 static void update_params(mics_engine *engine, int32_t unit_index, const optimizer_shard *held)
 {
     const mics_unit *unit = &engine->schedule->spec.model->units[unit_index];

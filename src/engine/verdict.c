@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a step, from the sums that the ranks agreed on.
+// The verdict on a step, from the sums that the ranks agreed on.
 #include "engine/verdict.h"
 #include "engine/ballot.h"
 #include "mics/log.h"
@@ -86,7 +86,7 @@ static void begin_update(mics_engine *engine, double factor)
     pthread_mutex_unlock(&engine->mutex);
 }
 
-// What steps report and nothing depends on.
+// Figures that steps report, and that nothing depends on.
 static void settle_report(mics_engine *engine)
 {
     mics_step_result *result = &engine->result;

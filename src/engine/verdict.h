@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a step.
+// The verdict on a step: taken, left out, or bad.
 #pragma once
 
 #include "engine/internal.h"

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What most replicas of a part hold; internal to the engine.
+// The majority's value of a part among its replicas; private to the engine.
 #pragma once
 
 #include "mics/core/engine.h"
 
-// What the replicas of one part hold.
+// The replicas of one part, and their hashes.
 typedef struct vote {
     int32_t first, stride, count; // ranks
     bool differ, majority;

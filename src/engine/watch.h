@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What is said when a rank waits too long.
+// The report on ranks that wait too long.
 #pragma once
 
 #include "engine/internal.h"

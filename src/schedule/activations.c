@@ -485,7 +485,8 @@ static void place_units(mics_schedule *schedule, unit_work *work, int64_t bounda
 
 // ---- taken over from another schedule ----
 
-// What lies behind the micro-batches in flight lies further on where more of them are.
+// Buffers behind those of the micro-batches in flight move back when more micro-batches are in
+// flight.
 static int64_t moved(const mics_schedule *like, int64_t at, int64_t by)
 {
     return at >= like->in_flight_elems ? at + by : at;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a list has once a step: second hop, norm, agreement, updates, parameter sync.
+// The accumulation boundary, once a step: second hop, norm, agreement, updates, parameter sync.
 //
 // Stages. Of consecutive units the stage inside the node runs beside the other's between nodes.
 //
@@ -298,8 +298,8 @@ mics_status list_agreement(builder *b, int32_t *agree_out)
     return add_step(b, step, agree_out);
 }
 
-// What was updated is synchronised when the next list begins; where updates are deferred, they are
-// part of that.
+// Updated parameters are synchronised at the beginning of the next list. Deferred updates run there
+// too, just before their sync.
 mics_status list_boundary(builder *b)
 {
     int32_t agree = 0, index = 0;

@@ -1,5 +1,5 @@
 // SPDX-FileCopyrightText: The mics authors
-// What happens once a step.
+// The accumulation boundary: the steps that a list has once a training step.
 #pragma once
 
 #include "schedule/builder.h"

@@ -34,7 +34,7 @@ typedef struct pass_part {
     double flops;
 } pass_part;
 
-// What is the same for all passes of a unit, forward [0] and backward [1].
+// Facts that all passes of a unit share, forward [0] and backward [1].
 typedef struct unit_facts {
     unit_set reads[2]; // parameters' values
     unit_set writes;   // gradients, in backward

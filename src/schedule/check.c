@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a schedule cannot be made for.
+// Refuses models, batches and meshes that no schedule can be made for.
 #include "schedule/check.h"
 #include "mics/log.h"
 

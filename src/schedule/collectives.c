@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Which group a collective runs over, in how many stages, and what numbers travel as.
+// Group, stages and communication dtype of a collective.
 //
 // Stages. A group from degree `inner` to degree `outer` has several members on a node and several
 // nodes where inner < ranks of a node < outer. The ownership order then makes a node's share of the
@@ -110,7 +110,7 @@ static mics_comm_dtype hop_of(const builder *b, const mics_step *step, mics_comm
     return spans_nodes(b, step) ? dtypes.inter : dtypes.intra;
 }
 
-// What the numbers of a collective are held in.
+// The dtype in which a collective's buffers are held.
 static mics_comm_dtype held_as(const builder *b, const mics_step *step)
 {
     const mics_schedule_spec *spec = &b->schedule->spec;

@@ -1,5 +1,5 @@
 // SPDX-FileCopyrightText: The mics authors
-// Which stages, group, numbers and algorithm a collective has.
+// Group, stages, communication dtype and algorithm of a collective.
 #pragma once
 
 #include "schedule/builder.h"

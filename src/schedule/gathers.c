@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What makes units readable, and when: replica gathers, deferred updates, parameter sync, gathers.
+// Steps that make a unit's parameters readable before a pass: replica gathers, deferred updates,
+// parameter sync, gathers.
 #include "schedule/gathers.h"
 #include "schedule/boundary.h"
 #include "schedule/collectives.h"

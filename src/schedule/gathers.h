@@ -1,5 +1,5 @@
 // SPDX-FileCopyrightText: The mics authors
-// What makes units readable.
+// Steps that make a unit's parameters readable.
 #pragma once
 
 #include "schedule/builder.h"
@@ -16,8 +16,8 @@ static inline const unit_set *units_written(const builder *b, pass p)
     return p.backward ? &b->facts[p.unit].writes : &none;
 }
 
-/* Ahead of a pass: all units that it reads; of those that are to be updated first, with their
- * updates, the ones that are then sent. */
+/* Lists the gathers of all units that a pass reads. A unit whose update is deferred is updated
+ * first, if its updated parameters are sent to other ranks. */
 mics_status list_gathers(builder *b, pass p);
 
 /* Whether the gathers of a pass begin with updates, which are not listed yet. */

@@ -29,8 +29,8 @@ static inline int32_t mics_schedule_layered_micro_steps(int32_t micro_steps,
 
 enum { MICS_LAYERED_MAX = 1024 }; // micro-batches in flight that are chosen, at most
 
-// What decides how many micro-batches are in flight where nobody says it: the model, the batch and
-// the mesh; no machine.
+// Facts that the default number of micro-batches in flight depends on: model, batch and mesh, but
+// no property of the machine.
 typedef struct mics_layered_need {
     int32_t micro_steps; // a step
     bool crosses_nodes;  // gathers, reductions or the second hop

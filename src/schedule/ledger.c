@@ -120,8 +120,9 @@ static mics_group step_group(const mics_schedule *schedule, const mics_step *ste
     return mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), rank);
 }
 
-// What one compressed collective keeps compressed at a time: a block to send and one that comes, or
-// the whole buffer where all blocks are gathered. Gathers compress into their slots.
+// Bytes of compressed numbers that one collective holds at a time: a block that it sends and one
+// that it receives, or the whole buffer where it gathers all blocks. Gathers compress into their
+// slots.
 size_t step_compressed_bytes(const mics_schedule *schedule, const mics_step *step)
 {
     const bool compressed = step->dtype.sent != step->dtype.held;
@@ -170,8 +171,9 @@ static void size_messages(mics_schedule *schedule)
         schedule->message_bytes[stream] = compressed[stream] + schedule->coalesced_bytes[stream];
 }
 
-// What rounding to int8 lost of the gradients that a reduction of a unit's second hop sends, which
-// is its first as int8. Of units that share a message that of all stands with the first.
+// Places the residuals of error feedback: what rounding to int8 lost of the gradients that the
+// first reduction in int8 of a unit's second hop sends. The first unit of a shared message has the
+// residuals of all its units.
 static mics_status place_residuals(mics_schedule *schedule)
 {
     const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
@@ -301,7 +303,7 @@ static mics_bytes ring_bytes(const mics_mesh *mesh, mics_group group, int32_t ra
     return bytes_to(mesh, rank, next, (group.size - 1) * (int64_t)block_bytes);
 }
 
-// One block to each other member.
+// A direct sum sends one block to each other member.
 static mics_bytes direct_bytes(const mics_mesh *mesh, mics_group group, int32_t rank,
                                size_t block_bytes)
 {
@@ -459,8 +461,8 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)
     return flops;
 }
 
-// What steps that sum directly send between nodes, and what rings of fp32 would. What is gathered
-// of such sums counts with them.
+// Inter-node bytes of steps that sum directly, and of rings of fp32 in their place. Gathers of such
+// sums count with them.
 typedef struct direct_sums {
     const mics_step *step; // the newest that sums; NULL: none
     double direct_bytes, ring_bytes;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a schedule takes. Private to this module.
+// Bytes and memory of a schedule. Private to this module.
 #pragma once
 
 #include "mics/core/schedule.h"

@@ -56,7 +56,8 @@ static void fill_rounds(mics_schedule *schedule, int32_t unit)
 
 // ---- matrices ----
 
-// Those of a rank's block of a unit; into `to`, unless that is NULL. Blocks are alike.
+// Collects the matrices of a rank's block of a unit into `to`, or counts them if `to` is NULL. All
+// blocks of a unit have the same matrices.
 static int32_t collect_matrices(const mics_schedule *schedule, int32_t unit, mics_matrix *to)
 {
     const mics_range params = mics_schedule_unit_params(schedule, unit, 0);

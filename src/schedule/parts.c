@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Which part of a unit is a rank's, and what a unit's passes consist of: parts with all-to-alls between
+// The part of a unit that a rank owns, and the parts of a unit's passes, with all-to-alls between
 // them, and the units that each part reads and writes.
 #include "schedule/parts.h"
 #include <assert.h>
@@ -62,7 +62,7 @@ static double op_flops(const builder *b, const mics_unit *unit, const mics_op *o
     return backward ? cost.flops_backward : cost.flops_forward;
 }
 
-// What a part of a pass reads and writes, and its FLOPs.
+// Reads, writes and FLOPs of a part of a pass.
 static void find_part(const builder *b, int32_t u, pass_part *part)
 {
     const mics_unit *unit = unit_of(b, u);

@@ -46,9 +46,10 @@ static bool is_in_window(const builder *b, int32_t index, int32_t of)
     return is_ahead(b, index, of, b->schedule->spec.prefetch);
 }
 
-// How many visits ahead of a pass units are updated that are then sent. Computation waits there for
-// their replica gathers, so no further than the next one; and, unless the way to other nodes takes
-// all of the visit, before its last pass.
+// Visits between the update of a unit and the pass that reads the unit, where the updated
+// parameters are sent to other ranks in between. Computation waits for the replica gathers of the
+// update, so the distance is at most one visit; and one visit only before the list's last pass, or
+// where the inter-node transfer takes a whole visit.
 static int32_t updates_ahead(const builder *b, pass p)
 {
     return b->schedule->spec.prefetch > 0 && (p.last || sends_far(b));

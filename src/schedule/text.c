@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of a schedule are called.
+// Names of the parts of a schedule.
 #include "mics/core/schedule.h"
 
 #define STAGES_OF(name)                                                                            \

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What must hold of a finished schedule, whatever it was made for. One walk over each list in
+// Invariants of a finished schedule, whatever it was made for. One walk over each list in
 // order.
 //
 // Step a precedes step b when both are on one stream and a is listed first, or when b, or a step
@@ -296,7 +296,7 @@ static mics_status check_step(validator *v)
     return MICS_OK;
 }
 
-// What should have been, and was not.
+// The error: which invariant does not hold, and where.
 static mics_status check_end(validator *v)
 {
     const int32_t micro_steps = is_training(v) ? v->schedule->spec.micro_steps : 1;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What the walk over a finished schedule knows. Private to validate.c, which has the invariants,
+// State of the walk over a finished schedule. Private to validate.c, which has the invariants,
 // and validate_units.c.
 #pragma once
 

@@ -388,7 +388,7 @@ static mics_status check_due(const validator *v, const mics_step *step)
     return MICS_OK;
 }
 
-// What the newest step of the round that is held was.
+// Kind of the newest step in the round of the step that is checked.
 static mics_step_kind newest_in_round(const validator *v)
 {
     return v->list->steps[v->round].kind;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// One exchange. Inside a node it goes without MPI where that can be (intra.c); the rest is here.
+// Point-to-point exchanges over MPI. Intra-node exchanges avoid MPI where they can (intra.c).
 //
 // Between processes an exchange is a header with its number of bytes and a hash of its `what`, by
 // which crossed collectives are found. A small one carries its data behind the header, in one
@@ -157,7 +157,7 @@ static mics_status start(comm_mpi *self, transfer *moving)
     return MICS_OK;
 }
 
-// What arrived behind a header, or in a chunk of staging, joins the receiver's buffer.
+// Moves data that arrived behind a header, or in a chunk of staging, to the receiver's buffer.
 static void deliver(const mics_exchange *exchange, size_t offset, const char *from, size_t bytes)
 {
     if (exchange->reduce == MICS_REDUCE_SUM_F32)

@@ -1,5 +1,5 @@
 // SPDX-FileCopyrightText: The mics authors
-// One exchange.
+// Point-to-point exchanges over MPI.
 #pragma once
 
 #include "comm/mpi/transport.h"

@@ -193,7 +193,7 @@ mics_status comm_intra_take(comm_mpi *self, const mics_exchange *exchange, bool 
 
 static const char intra_what[] = "sharing memory in a node";
 
-// What tells one process from another of the same number in another container.
+// A mark of this process: its number alone is not unique, as other containers count too.
 static uint64_t make_mark(const comm_mpi *self)
 {
     struct timespec now;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What the environment tells of an MPI launcher, without MPI, and the constants of that transport
+// The MPI launcher's environment variables, read without MPI, and the constants of that transport
 // that a planner needs. Every build has this file: one without MPI must refuse to run under
 // `mpirun` rather than train one copy a process.
 #include "comm/internal.h"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a build without MPI says in place of the MPI transport.
+// Errors of a build without MPI, in place of the MPI transport.
 #include "mics/core/comm.h"
 #include "mics/log.h"
 

@@ -1,5 +1,5 @@
 // SPDX-FileCopyrightText: The mics authors
-// Which ranks are of one node; not in a turn.
+// Splits the world into nodes; outside of turns.
 #pragma once
 
 #include "comm/mpi/transport.h"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the MPI transport share, which are the only ones that know MPI.
+// Types and functions that the files of the MPI transport share. No other file includes mpi.h.
 //
 // After opening, every MPI call happens in the caller's turn; waiting gives it up. So channels,
 // heartbeats and an abort go on beside one another, and MPI_THREAD_SERIALIZED is enough. Outside of
@@ -44,7 +44,7 @@ typedef struct comm_heartbeat_message {
     mics_heartbeat heartbeat;
 } comm_heartbeat_message;
 
-// What a monitor knows of a rank.
+// A monitor's record of a rank.
 typedef struct comm_heartbeat_seen {
     bool posted; // a status has come
     double heard_us;

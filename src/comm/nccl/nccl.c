@@ -398,7 +398,7 @@ static int32_t ranks_here(const nccl_comm *self, const mics_group *group)
     return here;
 }
 
-// What the communicators of this rank may take, as they were used.
+// Bytes that this rank's communicators may take on the GPU, by the calls that they have made.
 static double counted_bytes(const nccl_comm *self)
 {
     size_t bytes = 0;
@@ -418,7 +418,7 @@ static double counted_bytes(const nccl_comm *self)
     return (double)(bytes + MICS_NCCL_PROCESS_BYTES) * self->terms.sharers;
 }
 
-// What a rank's GPU has in the end; ranks that share one have the same figures.
+// Compares the GPU's memory at the end with the ledger; ranks that share a GPU see the same.
 static mics_status check_memory(const nccl_comm *self, double held, double left)
 {
     const double counted = counted_bytes(self);

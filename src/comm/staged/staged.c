@@ -24,7 +24,8 @@ static int32_t stream_of(int32_t channel)
     return channel + 1;
 }
 
-// One piece: what is sent leaves the device and what is added to too; what came returns.
+// Exchanges one chunk through host memory: copies sent data, and data that is added to, off the
+// device, and the result back.
 static mics_status exchange_piece(staged_comm *self, const mics_exchange *piece)
 {
     const mics_device_ops *ops = self->device->ops;
