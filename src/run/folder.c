@@ -24,20 +24,23 @@ enum { POLL_NS = 100 * 1000 * 1000, LOCK_BYTES = 64 };
 
 // ---- locks ----
 
-// Both, or neither. A file system without locks is no reason not to train.
-static bool try_locks(const run_folder *out)
+// Both, or neither. A file system without locks is no reason not to train. Some have one of the two.
+static bool try_locks(run_folder *out)
 {
     struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-    if (flock(out->folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    const bool whole = flock(out->folder, LOCK_EX | LOCK_NB) == 0;
+    if (!whole && errno == EWOULDBLOCK)
         return false;
-    if (fcntl(out->lock_file, F_SETLK, &byte) != 0 && (errno == EACCES || errno == EAGAIN)) {
+    const bool first = fcntl(out->lock_file, F_SETLK, &byte) == 0;
+    if (!first && (errno == EACCES || errno == EAGAIN)) {
         (void)flock(out->folder, LOCK_UN);
         return false;
     }
+    out->unlocked = !whole && !first;
     return true;
 }
 
-static mics_status await_locks(const char *path, const run_folder *out)
+static mics_status await_locks(const char *path, run_folder *out)
 {
     const double begin_us = mics_clock_us();
     bool said = false;
@@ -53,6 +56,12 @@ static mics_status await_locks(const char *path, const run_folder *out)
         }
         nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
     }
+    if (out->unlocked)
+        mics_log(
+            MICS_LOG_WARNING,
+            "%s: its file system has no locks (%s), so nothing keeps a second run out; one that "
+            "begins there ends this one at its next save",
+            path, strerror(errno));
     return MICS_OK;
 }
 
@@ -146,8 +155,8 @@ static mics_status open_files(const char *path, const char *lock, bool *new_out,
     return MICS_OK;
 }
 
-static mics_status lock_it(mics_memory *memory, const char *path, const char *lock, bool marks,
-                           bool holds_run, run_folder *out)
+static mics_status lock_it(mics_memory *memory, const char *path, const char *lock, bool holds_run,
+                           run_folder *out)
 {
     char text[LOCK_BYTES];
     bool is_new = false;
@@ -161,7 +170,7 @@ static mics_status lock_it(mics_memory *memory, const char *path, const char *lo
     out->made = is_new && status == MICS_OK; // else what is there may be somebody else's
     if (status != MICS_OK)
         (void)unlink(lock); // lest the folder count as a run's next time
-    return status == MICS_OK && (is_new || marks) ? write_mark(lock, out) : status;
+    return status == MICS_OK ? write_mark(lock, out) : status;
 }
 
 static mics_status find_lock(const char *lock, run_folder *out)
@@ -183,10 +192,9 @@ mics_status run_folder_lock(mics_memory *memory, const char *path, run_folder_ro
 {
     char *lock = NULL;
     MICS_TRY(mics_file_join(memory, path, "lock", &lock));
-    const mics_status status =
-        role == RUN_FOLDER_OTHER
-            ? find_lock(lock, out)
-            : lock_it(memory, path, lock, role == RUN_FOLDER_FIRST, holds_run, out);
+    const mics_status status = role == RUN_FOLDER_OTHER
+                                   ? find_lock(lock, out)
+                                   : lock_it(memory, path, lock, holds_run, out);
     mics_free(memory, lock);
     return status;
 }
@@ -216,6 +224,23 @@ void run_folder_forget(mics_memory *memory, const char *path, const run_folder *
         name = NULL;
     }
     mics_file_remove_dirs(memory, path, out->made_folders);
+}
+
+mics_status run_folder_check_mark(const char *path, const run_folder *out)
+{
+    char lock[4096], text[LOCK_BYTES] = "";
+    snprintf(lock, sizeof lock, "%s/lock", path);
+    const int file = open(lock, O_RDONLY | O_CLOEXEC); // by its name: it may be another one now
+    const ssize_t got = file >= 0 ? read(file, text, sizeof text - 1) : 0;
+    if (file >= 0)
+        close(file);
+    if (got <= (ssize_t)strlen(lock_title) || strncmp(text, lock_title, strlen(lock_title)) != 0 ||
+        strtoull(text + strlen(lock_title), NULL, 16) == out->mark)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: another run has begun there, which its file system's locks did not keep "
+                     "out; nothing more is saved there; start again with another --out",
+                     path);
 }
 
 void run_folder_unlock(run_folder *out)

@@ -11,7 +11,8 @@
 typedef struct run_folder {
     int lock_file;        // OUT/lock, byte 0 of which is locked; -1: none
     int folder;           // OUT itself, locked too: a lock file can be removed; -1: none
-    uint64_t mark;        // in OUT/lock, new for each run of several processes: all of them see it
+    uint64_t mark;        // in OUT/lock, new for each run: all of its processes see it
+    bool unlocked;        // the file system has no locks: only the mark tells another run
     bool made;            // the lock, and the run has not begun
     int32_t made_folders; // OUT and its parents, of those that were not there
 } run_folder;
@@ -20,8 +21,7 @@ typedef struct run_folder {
 
 // What this process is to the folder.
 typedef enum run_folder_role {
-    RUN_FOLDER_ALONE, // the only process of the run
-    RUN_FOLDER_FIRST, // the first of several
+    RUN_FOLDER_FIRST, // the first process of the run, or its only one
     RUN_FOLDER_OTHER  // one that looks for the first one's lock
 } run_folder_role;
 
@@ -40,6 +40,13 @@ mics_status run_folder_lock(mics_memory *memory, const char *path, run_folder_ro
  * the folder holds anything of a run by now, so that all is as it was before. Call before
  * run_folder_unlock. */
 void run_folder_forget(mics_memory *memory, const char *path, const run_folder *out);
+
+/* Refuses to go on in a folder in which another run has begun since, as it can where locks fail: what
+ * the two save would be mixed. By the process that locked it, before anything there is replaced.
+ *
+ * Returns: MICS_OK, also where OUT/lock cannot be read; MICS_ERR_INVALID, one line.
+ */
+mics_status run_folder_check_mark(const char *path, const run_folder *out);
 
 /* Gives the locks up. */
 void run_folder_unlock(run_folder *out);

@@ -102,6 +102,7 @@ static mics_status commit(run_save *save)
     if (!run_is_rank_0(save->saver->context))
         return MICS_OK;
     MICS_TRY(await_files(save));
+    MICS_TRY(run_folder_check_mark(job->run->out, &job->out));
     run_save_enter(save, RUN_SAVE_COMMITTING);
     run_stop_writes(&job->stop, true);
     const mics_status status = mics_checkpoint_save_commit(save->file);
