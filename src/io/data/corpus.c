@@ -12,6 +12,7 @@
 #include "io/data/files.h"
 #include "io/data/shard.h"
 #include "io/data/tokenize.h"
+#include "io/data/tokenizer/tokenizer.h"
 #include "mics/log.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -262,7 +263,7 @@ static mics_status log_split(const opening *o)
                                      i == 0 ? "" : ", ", text,
                                      (unsigned long long)o->notes.split[i].count);
         all += o->notes.split[i].count;
-        mics_free(o->corpus->memory, text);
+        mics_free(o->spec->tokenizer->memory, text);
     }
     if (all > 0)
         mics_log(MICS_LOG_WARNING,
