@@ -68,7 +68,7 @@ enum { FEW = 16 };
 // As a table: rounds of one or two bits give some orders more often than others.
 static uint64_t permute_few(uint64_t seed, uint64_t stream, uint64_t count, uint64_t index)
 {
-    uint8_t order[FEW];
+    uint8_t order[FEW] = {0};
     for (uint64_t i = 0; i < count; i++)
         order[i] = (uint8_t)i;
     for (uint64_t i = count - 1; i > 0; i--) { // Fisher and Yates
