@@ -71,10 +71,10 @@ static uint64_t permute_few(uint64_t seed, uint64_t stream, uint64_t count, uint
     uint8_t order[FEW] = {0};
     for (uint64_t i = 0; i < count; i++)
         order[i] = (uint8_t)i;
-    for (uint64_t i = count - 1; i > 0; i--) { // Fisher and Yates
-        const uint64_t other = mics_rng_bits(seed, stream, i) % (i + 1);
-        const uint8_t last = order[i];
-        order[i] = order[other];
+    for (uint64_t left = count; left > 1; left--) { // Fisher and Yates
+        const uint64_t other = mics_rng_bits(seed, stream, left - 1) % left;
+        const uint8_t last = order[left - 1];
+        order[left - 1] = order[other];
         order[other] = last;
     }
     return order[index];

@@ -115,27 +115,27 @@ typedef struct mics_run {
     const char *model_config;    // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
     const char *model_init;      // "random" or a folder of safetensors
     bool ignore_dropout;         // model.dropout is 0: dropout in the model's config does not count
-    bool special_tokens_open;    // that is a program's default, for tokenizers that have a frame
-    int64_t sequence_most;       // where sequence_length is 0; 0: the model's positions
     bool add_special_tokens;     // texts stand in the tokenizer's frame, not behind a separator
+    bool special_tokens_open;    // that is a program's default, for tokenizers that have a frame
+    bool tokenizer_open;         // nobody named a tokenizer: a folder's was taken, or "bytes"
+    bool out_of_name;            // `out` is runs/ and the run file's name, as the file says none
     bool document_mask;          // attention stays within a document
     bool keep_best;              // the checkpoint of the lowest validation loss stays
     const char *const *train;    // paths, globs or folders
     const double *train_weights; // of each of them, above 0; NULL: there are none
     const char *const *validation;
     int32_t train_count, validation_count;
-    const char *tokenizer; // "bytes" or a path
-    bool tokenizer_open;   // nobody named it: that of a folder was taken, or "bytes" is the default
+    const char *tokenizer;      // "bytes" or a path
     const char *text_field;     // of JSON Lines and tables
     int64_t skip_bad_lines;     // of data files; 0: the first is an error
     const char *special_tokens; // that texts name: "plain", "parse"
     const char *data_dtype;     // of .bin files without a header; "none": there are none
     int64_t sequence_length;    // 0: the model's positions
+    int64_t sequence_most;      // of those; 0: all
     int64_t steps;              // MICS_STEPS_UNKNOWN until mics_run_resolve_epochs
     double epochs;              // over the data, where run.steps is not given; else 0
     uint64_t seed;
     const char *out;                 // folder
-    bool out_of_name;                // that is runs/ and the run file's name, as the file says none
     int64_t checkpoint_every;        // steps; 0: only at the end; MICS_STEPS_UNKNOWN: an epoch's
     int64_t keep_checkpoints;        // 0: all
     int64_t memory_checkpoint_every; // steps; 0: none

@@ -155,8 +155,8 @@ static mics_status open_files(const char *path, const char *lock, bool *new_out,
     return MICS_OK;
 }
 
-static mics_status lock_it(mics_memory *memory, const char *path, const char *lock, bool holds_run,
-                           run_folder *out)
+static mics_status lock_it(mics_memory *memory, const char *path, const char *lock, bool marks,
+                           bool holds_run, run_folder *out)
 {
     char text[LOCK_BYTES];
     bool is_new = false;
@@ -170,7 +170,7 @@ static mics_status lock_it(mics_memory *memory, const char *path, const char *lo
     out->made = is_new && status == MICS_OK; // else what is there may be somebody else's
     if (status != MICS_OK)
         (void)unlink(lock); // lest the folder count as a run's next time
-    return status == MICS_OK ? write_mark(lock, out) : status;
+    return status == MICS_OK && (is_new || marks || out->unlocked) ? write_mark(lock, out) : status;
 }
 
 static mics_status find_lock(const char *lock, run_folder *out)
@@ -192,9 +192,10 @@ mics_status run_folder_lock(mics_memory *memory, const char *path, run_folder_ro
 {
     char *lock = NULL;
     MICS_TRY(mics_file_join(memory, path, "lock", &lock));
-    const mics_status status = role == RUN_FOLDER_OTHER
-                                   ? find_lock(lock, out)
-                                   : lock_it(memory, path, lock, holds_run, out);
+    const mics_status status =
+        role == RUN_FOLDER_OTHER
+            ? find_lock(lock, out)
+            : lock_it(memory, path, lock, role == RUN_FOLDER_FIRST, holds_run, out);
     mics_free(memory, lock);
     return status;
 }
@@ -229,6 +230,8 @@ void run_folder_forget(mics_memory *memory, const char *path, const run_folder *
 mics_status run_folder_check_mark(const char *path, const run_folder *out)
 {
     char lock[4096], text[LOCK_BYTES] = "";
+    if (!out->unlocked)
+        return MICS_OK;
     snprintf(lock, sizeof lock, "%s/lock", path);
     const int file = open(lock, O_RDONLY | O_CLOEXEC); // by its name: it may be another one now
     const ssize_t got = file >= 0 ? read(file, text, sizeof text - 1) : 0;

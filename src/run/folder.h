@@ -9,11 +9,12 @@
 
 // Begins as RUN_FOLDER_NONE.
 typedef struct run_folder {
-    int lock_file;        // OUT/lock, byte 0 of which is locked; -1: none
-    int folder;           // OUT itself, locked too: a lock file can be removed; -1: none
-    uint64_t mark;        // in OUT/lock, new for each run: all of its processes see it
-    bool unlocked;        // the file system has no locks: only the mark tells another run
-    bool made;            // the lock, and the run has not begun
+    int lock_file; // OUT/lock, byte 0 of which is locked; -1: none
+    int folder;    // OUT itself, locked too: a lock file can be removed; -1: none
+    uint64_t mark; // in OUT/lock, new for each run of several processes, which all see it, and
+                   // for each without locks
+    bool unlocked; // the file system has no locks: only the mark tells another run
+    bool made;     // the lock, and the run has not begun
     int32_t made_folders; // OUT and its parents, of those that were not there
 } run_folder;
 
@@ -21,7 +22,8 @@ typedef struct run_folder {
 
 // What this process is to the folder.
 typedef enum run_folder_role {
-    RUN_FOLDER_FIRST, // the first process of the run, or its only one
+    RUN_FOLDER_ALONE, // the only process of the run
+    RUN_FOLDER_FIRST, // the first of several
     RUN_FOLDER_OTHER  // one that looks for the first one's lock
 } run_folder_role;
 

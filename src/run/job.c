@@ -335,7 +335,9 @@ mics_status run_job_write_resolved(mics_job *job)
 
 static run_folder_role role_of(const run_world *world)
 {
-    return !world->mpi || world->first == 0 ? RUN_FOLDER_FIRST : RUN_FOLDER_OTHER;
+    if (!world->mpi)
+        return RUN_FOLDER_ALONE;
+    return world->first == 0 ? RUN_FOLDER_FIRST : RUN_FOLDER_OTHER;
 }
 
 mics_status run_job_open_data(mics_job *job)
