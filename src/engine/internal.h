@@ -160,6 +160,7 @@ struct mics_engine {
     // Guarded by `mutex`; see mics_engine_hold.
     bool holding;               // the next agreement says that no rank is to update
     bool ballot_cast;           // in this step's agreement
+    bool written;               // the state, by the caller, since it was hashed last
     double begin_us, agreed_us; // of the list; when the ranks had agreed
     const mics_step_list *list;
     const mics_batch_source *source;
@@ -168,6 +169,5 @@ struct mics_engine {
     mics_step_result result;
     mics_step_limits limits;
     struct replicas *replicas; // NULL: for evaluation only
-    bool written;              // by the caller, since the state was hashed last
     struct scrub *scrub;       // NULL: it is not asked for, or no state exists once
 };
