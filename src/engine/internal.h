@@ -157,10 +157,10 @@ struct mics_engine {
     double loss_scale; // losses are differentiated times this
     mics_scaler scaler;
     _Atomic uint32_t telling; // what the next agreement says
+    bool written;             // the state, by the caller, since it was hashed last
     // Guarded by `mutex`; see mics_engine_hold.
     bool holding;               // the next agreement says that no rank is to update
     bool ballot_cast;           // in this step's agreement
-    bool written;               // the state, by the caller, since it was hashed last
     double begin_us, agreed_us; // of the list; when the ranks had agreed
     const mics_step_list *list;
     const mics_batch_source *source;
