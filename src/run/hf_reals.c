@@ -57,10 +57,11 @@ static mics_status check_member(const char *file, const mics_json_value *object,
 
 mics_status run_hf_metadata_check_reals(const mics_json *config)
 {
-    const mics_json_value *const objects[] = {mics_json_root(config),
-                                              mics_json_at(config, "rope_scaling"),
-                                              mics_json_at(config, "rope_parameters")};
-    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) {
+    enum { OBJECTS = 3 };
+    const mics_json_value *const objects[OBJECTS] = {mics_json_root(config),
+                                                     mics_json_at(config, "rope_scaling"),
+                                                     mics_json_at(config, "rope_parameters")};
+    for (int i = 0; i < OBJECTS; i++) {
         for (size_t key = 0; key < sizeof reals / sizeof *reals; key++)
             MICS_TRY(check_member(mics_json_name(config), objects[i], reals[key]));
     }
