@@ -34,6 +34,22 @@ static mics_status check_pointer(int fd, const char *path, int64_t bytes)
     return MICS_OK;
 }
 
+static const char *special_text(mode_t mode)
+{
+    return S_ISDIR(mode)    ? "a folder"
+           : S_ISFIFO(mode) ? "a pipe, which would wait for a reader"
+                            : "a device or the like";
+}
+
+mics_status mics_file_refuse_special(const char *path)
+{
+    struct stat found;
+    if (stat(path, &found) != 0 || S_ISREG(found.st_mode))
+        return MICS_OK;
+    return mics_fail(MICS_ERR_IO, "%s: is %s, not a regular file; move it away", path,
+                     special_text(found.st_mode));
+}
+
 mics_status mics_file_open_read(const char *path, int *fd_out, int64_t *bytes_out)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -56,7 +72,7 @@ mics_status mics_file_open_read(const char *path, int *fd_out, int64_t *bytes_ou
         return mics_fail(mics_status_of_errno(cause), "%s: cannot look at it: %s", path,
                          strerror(cause));
     return mics_fail(MICS_ERR_IO, "%s: is %s, not a regular file", path,
-                     S_ISDIR(info.st_mode) ? "a folder" : "a device or the like");
+                     special_text(info.st_mode));
 }
 
 mics_status mics_file_read_up_to(int fd, const char *path, void *data, size_t bytes, int64_t offset,

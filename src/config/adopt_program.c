@@ -26,6 +26,7 @@ typedef struct program {
     const char *const length[3];
     int64_t most;
     bool null_is_none;
+    const char *packing;   // (optional) key whose default there, false, is refused here
     const char *otherwise; // (optional) what is done here in another way, whatever the file says
 } program;
 
@@ -40,7 +41,7 @@ static const program programs[] = {
                   {"num_train_epochs", "1", false},
                   {"scheduler.type", "\"cosine\"", false},
                   {"bf16.enabled", "true", false}},
-     .length = {"sequence_len"}, .most = 512},
+     .length = {"sequence_len"}, .packing = "sample_packing", .most = 512},
     {NAMED("LLaMA-Factory"),
      .names = {"finetuning_type", "stage", "cutoff_len", "dataset_dir", "template", "neat_packing"},
      .length = {"cutoff_len"}, .most = 2048},
@@ -58,6 +59,7 @@ static const program programs[] = {
                   {"run.recompute", "true", false},
                   {"data.add_special_tokens", "true", false}},
      .length = {"max_length", "max_seq_length"}, .most = 1024, .null_is_none = true,
+     .packing = "packing",
      .otherwise = "no end of text is put behind texts unless tokenizer.json's post_processor does"},
     {NAMED("run_clm.py"),
      .names = {"block_size", "train_file", "validation_file", "validation_split_percentage",
@@ -236,7 +238,7 @@ static void limit_length(config *run, const program *of)
         none = none || mics_adopt_at(run, of->length[i]) != NULL; // a null, as others were put
     if (mics_adopt_says(run, "data.sequence_length") || (none && of->null_is_none))
         return;
-    run->run.sequence_most = of->most;
+    run->run.max_sequence_length = of->most;
     run->adopted[mics_config_find("data.sequence_length")] = of->origin;
 }
 
@@ -245,14 +247,15 @@ static void remark(config *run, const program *of, const char *said)
     const char *other = NULL;
     for (int i = (int)(of - programs) + 1; i < PROGRAMS && other == NULL; i++)
         other = find_key(run, &programs[i]);
-    const bool packs = of->null_is_none && !mics_adopt_has(run, "packing");
+    const bool packs = of->packing != NULL && !mics_adopt_has(run, of->packing);
     mics_text_format(run->program_text, sizeof run->program_text,
                      "is taken as a file of %s, which has %s%s%s%s: what it leaves out has that "
-                     "program's defaults%s%s%s",
+                     "program's defaults%s%s%s%s%s",
                      of->name, said, other != NULL ? " (though not " : "",
                      other != NULL ? other : "", other != NULL ? ")" : "",
-                     packs ? ", but for packing: its default false is refused here, as samples are "
-                             "cut from one stream of tokens"
+                     packs ? ", but for " : "", packs ? of->packing : "",
+                     packs ? ": its default false is refused here, as samples are cut from one "
+                             "stream of tokens"
                            : "",
                      of->otherwise != NULL ? "; " : "", of->otherwise != NULL ? of->otherwise : "");
 }

@@ -125,15 +125,15 @@ typedef struct mics_run {
     const double *train_weights; // of each of them, above 0; NULL: there are none
     const char *const *validation;
     int32_t train_count, validation_count;
-    const char *tokenizer;      // "bytes" or a path
-    const char *text_field;     // of JSON Lines and tables
-    int64_t skip_bad_lines;     // of data files; 0: the first is an error
-    const char *special_tokens; // that texts name: "plain", "parse"
-    const char *data_dtype;     // of .bin files without a header; "none": there are none
-    int64_t sequence_length;    // 0: the model's positions
-    int64_t sequence_most;      // of those; 0: all
-    int64_t steps;              // MICS_STEPS_UNKNOWN until mics_run_resolve_epochs
-    double epochs;              // over the data, where run.steps is not given; else 0
+    const char *tokenizer;       // "bytes" or a path
+    const char *text_field;      // of JSON Lines and tables
+    int64_t skip_bad_lines;      // of data files; 0: the first is an error
+    const char *special_tokens;  // that texts name: "plain", "parse"
+    const char *data_dtype;      // of .bin files without a header; "none": there are none
+    int64_t sequence_length;     // 0: the model's positions
+    int64_t max_sequence_length; // of those; 0: all
+    int64_t steps;               // MICS_STEPS_UNKNOWN until mics_run_resolve_epochs
+    double epochs;               // over the data, where run.steps is not given; else 0
     uint64_t seed;
     const char *out;                 // folder
     int64_t checkpoint_every;        // steps; 0: only at the end; MICS_STEPS_UNKNOWN: an epoch's
@@ -264,8 +264,9 @@ const char *mics_run_program_text(const mics_run *run);
 /* Tokens of a sequence, for a model with so many positions. Needs: positions >= 1. Pure. */
 static inline int64_t mics_run_length(const mics_run *run, int64_t positions)
 {
-    const int64_t most =
-        run->sequence_most > 0 && run->sequence_most < positions ? run->sequence_most : positions;
+    const int64_t most = run->max_sequence_length > 0 && run->max_sequence_length < positions
+                             ? run->max_sequence_length
+                             : positions;
     return run->sequence_length > 0 ? run->sequence_length : most;
 }
 

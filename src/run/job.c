@@ -62,11 +62,12 @@ static bool only_shards(const mics_run *run)
 static void settle_frame(mics_job *job)
 {
     mics_token_frame frame = {0};
-    const bool muted = mics_log_mute(true);
+    const bool before =
+        mics_log_demote(true); // why there is none, where it asks for what is not known
     if (job->tokenizer == NULL || mics_tokenizer_frame(job->tokenizer, &frame) != MICS_OK ||
         frame.before_count + frame.after_count == 0)
         job->run->add_special_tokens = false;
-    mics_log_mute(muted);
+    mics_log_demote(before);
 }
 
 // Of a folder's weights, by whatever other file tells what its tokens are.

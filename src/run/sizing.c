@@ -164,7 +164,7 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
                               "is %lld, but %s has %lld positions; at most that many work",
                               (long long)run->sequence_length, run->model_config,
                               (long long)model->positions);
-    if (run->sequence_most > 0) // rows of explain and checkpoints say what it became
+    if (run->max_sequence_length > 0) // rows of explain and checkpoints say what it became
         run->sequence_length = mics_run_length(run, model->positions);
     // What is chosen counts only where all of it succeeds. A copy is not for functions of config.h.
     mics_run as = *run;

@@ -93,6 +93,7 @@ static void test_says_which(void **state)
     check_text(TRL("\"seed\": 1"), "is taken as a file of TRL's SFTConfig, which has packing: ");
     check_text(TRL("\"block_size\": 32"), "which has packing (though not block_size): ");
     check_text(FOREIGN("\"max_steps\": 9, \"max_length\": 32"), "but for packing");
+    check_text(FOREIGN("\"max_steps\": 9, \"sequence_len\": 32"), "but for sample_packing");
     check_text(CLM("\"seed\": 1"), "is taken as a file of run_clm.py, which has block_size");
     check_text(FOREIGN("\"max_steps\": 9"),
                "leaves learning_rate and bf16 to the program that it is for");

@@ -92,20 +92,12 @@ static bool ends_in(const char *path, const char *end)
     return all >= bytes && strncasecmp(path + all - bytes, end, bytes) == 0;
 }
 
-// Where white space ends.
-static size_t skip(const char *text, size_t bytes, size_t at)
-{
-    while (at < bytes && text[at] != '\0' && strchr(" \t\r\n", text[at]) != NULL)
-        at++;
-    return at;
-}
-
 // Whether an object with a key begins.
 static bool opens_object(const char *text, size_t bytes, size_t at)
 {
     if (at == bytes || text[at] != '{')
         return false;
-    at = skip(text, bytes, at + 1);
+    at = mics_reader_skip_white(text, bytes, at + 1);
     return at < bytes && text[at] == '"';
 }
 
@@ -126,7 +118,7 @@ static mics_text_kind kind_of(const char *path, const char *head, size_t bytes, 
     const bool json = mics_reader_ends(path, ".jsonl") || mics_reader_ends(path, ".ndjson") ||
                       mics_reader_ends(path, ".json"); // as C4's files are called
     const bool list = at < bytes && head[at] == '[';
-    if (list && (json || opens_object(head, bytes, skip(head, bytes, at + 1))))
+    if (list && (json || opens_object(head, bytes, mics_reader_skip_white(head, bytes, at + 1))))
         return MICS_TEXT_ARRAY;
     if (json || opens_lines(head, bytes, at))
         return MICS_TEXT_LINES;
@@ -145,6 +137,7 @@ mics_status mics_reader_find_content(mics_reader *reader)
     reader->content.marked =
         got >= MICS_MARK_BYTES && memcmp(head, MICS_MARK, MICS_MARK_BYTES) == 0;
     const size_t begin = reader->content.marked ? MICS_MARK_BYTES : 0;
-    reader->content.kind = kind_of(reader->path, head, got, skip(head, got, begin));
+    reader->content.kind =
+        kind_of(reader->path, head, got, mics_reader_skip_white(head, got, begin));
     return MICS_OK;
 }

@@ -40,6 +40,15 @@ typedef struct mics_reader {
     mics_content content;    // by mics_reader_find_content
 } mics_reader;
 
+/* Offset of the first byte from `at` on that is no white space of JSON; `bytes`: there is none. */
+static inline size_t mics_reader_skip_white(const char *text, size_t bytes, size_t at)
+{
+    while (at < bytes &&
+           (text[at] == ' ' || text[at] == '\t' || text[at] == '\r' || text[at] == '\n'))
+        at++;
+    return at;
+}
+
 /* Whether a name ends so, before .gz or .zst if it has one. */
 bool mics_reader_ends(const char *path, const char *end);
 

@@ -10,13 +10,6 @@
 
 enum { NAME_BYTES = 4096 + 32 }; // of "PATH, line N"
 
-static size_t skip_white(const char *text, size_t bytes, size_t at)
-{
-    while (at < bytes && text[at] != '\0' && strchr(" \t\r\n", text[at]) != NULL)
-        at++;
-    return at;
-}
-
 int64_t mics_records_lines(const char *text, size_t bytes)
 {
     int64_t lines = 0;
@@ -54,9 +47,10 @@ static size_t cut_object(const char *text, size_t bytes, size_t at)
 // Where an element begins: behind white space and what separates it from the one before.
 static size_t begin_element(const char *text, size_t bytes)
 {
-    const size_t at = skip_white(text, bytes, 0);
-    return at < bytes && (text[at] == '[' || text[at] == ',') ? skip_white(text, bytes, at + 1)
-                                                              : at;
+    const size_t at = mics_reader_skip_white(text, bytes, 0);
+    return at < bytes && (text[at] == '[' || text[at] == ',')
+               ? mics_reader_skip_white(text, bytes, at + 1)
+               : at;
 }
 
 // The array's end is a record, with all that follows it.
@@ -171,7 +165,7 @@ static mics_status read_json(const mics_records *records, const char *text, size
                              int64_t line, mics_record *record)
 {
     char name[NAME_BYTES];
-    if (skip_white(text, bytes, 0) == bytes)
+    if (mics_reader_skip_white(text, bytes, 0) == bytes)
         return MICS_OK;
     name_line(records, line, name, sizeof name);
     MICS_TRY(mics_json_parse_foreign_line(records->memory, name, text, bytes, &record->json));
@@ -182,7 +176,7 @@ static mics_status read_element(const mics_records *records, const char *text, s
                                 int64_t line, bool first, mics_record *record)
 {
     char name[NAME_BYTES];
-    const size_t mark = skip_white(text, bytes, 0), at = begin_element(text, bytes);
+    const size_t mark = mics_reader_skip_white(text, bytes, 0), at = begin_element(text, bytes);
     const char before = mark < at ? text[mark] : '\0';
     name_line(records, line + mics_records_lines(text, at), name, sizeof name);
     if (at == bytes)
@@ -191,7 +185,7 @@ static mics_status read_element(const mics_records *records, const char *text, s
                          "file cut short?",
                          name);
     if (text[at] == ']' && before != ',') {
-        if (skip_white(text, bytes, at + 1) == bytes)
+        if (mics_reader_skip_white(text, bytes, at + 1) == bytes)
             return MICS_OK;
         return mics_fail(MICS_ERR_FORMAT, "%s: more follows the array's end", name);
     }
@@ -243,7 +237,7 @@ static mics_status read_row(const mics_records *records, const char *row, size_t
     size_t at = 0, length = 0;
     int32_t column = 0;
     bool more = true, ended = true;
-    if (skip_white(row, bytes, 0) == bytes)
+    if (mics_reader_skip_white(row, bytes, 0) == bytes)
         return MICS_OK;
     name_line(records, line, name, sizeof name);
     MICS_TRY(mics_buffer_reserve(space, bytes));

@@ -255,12 +255,20 @@ const mics_bpe_added *mics_bpe_added_at(const mics_bpe_added_set *set, const cha
     return found;
 }
 
+static bool may_begin(const mics_bpe_added_set *set, char letter)
+{
+    const unsigned char first = (unsigned char)letter;
+    return set->first[first] < set->first[first + 1];
+}
+
 int32_t mics_bpe_next_special(const mics_bpe *bpe, const char *text, size_t bytes, size_t limit,
                               size_t *at)
 {
     while (*at < limit) {
-        const mics_bpe_added *added = mics_bpe_added_at(&bpe->added[0], text + *at, bytes - *at);
-        if (added == NULL)
+        const mics_bpe_added *added = NULL;
+        if (may_begin(&bpe->added[0], text[*at]))
+            added = mics_bpe_added_at(&bpe->added[0], text + *at, bytes - *at);
+        if (added == NULL && may_begin(&bpe->added[1], text[*at]))
             added = mics_bpe_added_at(&bpe->added[1], text + *at, bytes - *at);
         *at += added != NULL ? added->bytes : 1;
         if (added != NULL && added->special)
