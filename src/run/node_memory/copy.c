@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/free.h"
 #include "base/size.h"
+#include "copy.h"
 #include "exchange.h"
 #include "mics/core/device.h"
 #include "mics/log.h"
@@ -61,14 +62,25 @@ static mics_status check_stop_space(const run_save *save)
     return status;
 }
 
+// Whether the others have committed this node's part in the middle of the step already.
+static bool is_late(run_save *save)
+{
+    const run_context *context = save->saver->context;
+    const int32_t node = context->rank->comm->rank / run_world_node_ranks(context->job->world);
+    return save->by_saver && run_notes_writer(save, "node", node) >= 0;
+}
+
 static mics_status make_slot(run_save *save)
 {
     const run_context *context = save->saver->context;
     const mics_job *job = context->job;
+    const int32_t node = run_world_node_number(job->world, context->rank->comm->rank);
+    if (is_late(save))
+        return mics_node_slot(context->rank->memory, job->node.root, node, save->saver->slot,
+                              &save->copy.slot);
     MICS_TRY(mics_node_make_root(job->node.root)); // somebody may have removed it
-    MICS_TRY(mics_node_begin(context->rank->memory, job->node.root,
-                             run_world_node_number(job->world, context->rank->comm->rank),
-                             save->saver->slot, &save->copy.slot));
+    MICS_TRY(mics_node_begin(context->rank->memory, job->node.root, node, save->saver->slot,
+                             &save->copy.slot));
     return job->run->memory_checkpoint_every == 0 ? check_stop_space(save) : MICS_OK;
 }
 
@@ -83,19 +95,22 @@ static void stage(run_save *save)
                                   (size_t)2 * RUN_EXCHANGE_PIECE_BYTES, &save->copy.staging);
 }
 
+mics_status run_copy_write(const run_save *save, const mics_keep *keep, mics_node_file *file_out)
+{
+    const run_context *context = save->saver->context;
+    run_share_fill(context, keep->part, keep->parts, save->shards);
+    MICS_TRY(run_share_check_numbers(context, save->shards, save->step));
+    return mics_node_write(context->rank->memory, save->copy.slot, save->step, keep->file,
+                           keep->files, save->shards, context->job->model->unit_count, file_out);
+}
+
 // A failure is told to the others by the commit.
 static mics_status write_part(run_save *save)
 {
     const run_context *context = save->saver->context;
-    const run_copy *copy = &save->copy;
-    const int32_t units = context->job->model->unit_count;
     mics_node_file file = {0};
     if (save->status == MICS_OK)
-        save->status = run_share_check_numbers(context, save->shards, save->step);
-    if (save->status == MICS_OK)
-        save->status =
-            mics_node_write(context->rank->memory, copy->slot, save->step, copy->keep.file,
-                            copy->keep.files, save->shards, units, &file);
+        save->status = run_copy_write(save, &save->copy.keep, &file);
     if (!save->by_saver)
         mics_engine_release(context->engine);
     *own_report(save) = (run_copy_report){file.bytes, file.hash, (int64_t)save->status};
@@ -135,6 +150,8 @@ static mics_status fill_listing(const run_save *save, listing *lists)
     for (int32_t rank = 0; rank < mesh->ranks; rank++) {
         const mics_keep keep = mics_mesh_keep(mesh, rank);
         const run_copy_report *report = &save->copy.reports[rank];
+        if (report->bytes == 0) // a rank that has not come
+            continue;
         lists->files[keep.file] = (mics_node_file){report->bytes, report->hash};
         if (rank / node_ranks != mine / node_ranks)
             continue;
@@ -145,8 +162,7 @@ static mics_status fill_listing(const run_save *save, listing *lists)
     return MICS_OK;
 }
 
-// Makes the slot of this rank's node count.
-static mics_status write_manifest(const run_save *save)
+mics_status run_copy_write_manifest(const run_save *save)
 {
     const run_context *context = save->saver->context;
     mics_memory *memory = context->rank->memory;
@@ -241,7 +257,7 @@ static mics_status commit_between_steps(run_save *save)
     }
     run_save_enter(save, RUN_SAVE_COMMITTING);
     if (leads(save->saver->context))
-        save->status = write_manifest(save);
+        save->status = run_copy_write_manifest(save);
     MICS_TRY(gather_reports(save));
     tidy(save->saver->context);
     if (save->to_stop && run_is_rank_0(save->saver->context))
@@ -262,7 +278,7 @@ static mics_status commit_node(run_save *save)
         return status;
     run_save_enter(save, RUN_SAVE_COMMITTING);
     if (status == MICS_OK)
-        status = write_manifest(save);
+        status = run_copy_write_manifest(save);
     // Where a note cannot be written, all wait until the step ends.
     (void)run_note_write(save, "node", rank / node_ranks, status == MICS_OK ? 0 : -1, 0);
     if (rank != 0)
@@ -277,13 +293,18 @@ static mics_status commit_node(run_save *save)
 static mics_status commit_in_step(run_save *save)
 {
     const run_context *context = save->saver->context;
-    const run_copy_report *own = own_report(save);
+    const run_copy_report own = *own_report(save);
+    memset(save->copy.reports, 0,
+           (size_t)context->rank->comm->ranks * sizeof *save->copy.reports); // of an older copy
     if (run_note_write(save, "rank", context->rank->comm->rank,
-                       save->status == MICS_OK ? own->bytes : -1, own->hash) != MICS_OK)
+                       save->status == MICS_OK ? own.bytes : -1, own.hash) != MICS_OK)
         return MICS_ERR_TIMEOUT;
-    if (leads(context))
-        MICS_TRY(commit_node(save));
-    MICS_TRY(run_notes_await(save, "whole", 1));
+    mics_status status = leads(context) ? commit_node(save) : MICS_OK;
+    if (status == MICS_OK)
+        status = run_notes_await(save, "whole", 1);
+    if (status == MICS_ERR_TIMEOUT)
+        status = run_survivors_commit(save);
+    MICS_TRY(status);
     run_standing_keep(&context->job->standing, save->step);
     return MICS_OK;
 }
