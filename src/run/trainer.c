@@ -254,9 +254,13 @@ static mics_status recover(run_trainer *self, int64_t step, const mics_divergenc
                                     : "run.on_divergence is \"stop\"");
     replicas->seen.newest = *found;
     replicas->seen.diverged_step = step;
+    run_saver_changes(&self->followers.saving.saver, true);
     if (action == RUN_REPAIR)
         MICS_TRY(run_replicas_repair(replicas, what, &done));
-    return done ? MICS_OK : rewind_to_agreed(self, what);
+    if (!done)
+        MICS_TRY(rewind_to_agreed(self, what));
+    run_saver_changes(&self->followers.saving.saver, false);
+    return MICS_OK;
 }
 
 // The last step that was done is saved, by all, even if the run went back to it. Nobody may change a

@@ -118,9 +118,10 @@ static mics_status read_notes(run_save *copy, const char *what, int32_t count, i
 // about as long as this one to write their parts.
 mics_status run_notes_await(run_save *copy, const char *what, int32_t count)
 {
-    static const double LEAST_US = 2e6;
+    static const double LEAST_US = 2e6, OUTLIVING_US = 0.2e6;
     const double begin_us = mics_clock_us(), took_us = begin_us - copy->copy.begin_us,
-                 patience_us = took_us > LEAST_US ? took_us : LEAST_US;
+                 least_us = copy->outlives ? OUTLIVING_US : LEAST_US,
+                 patience_us = took_us > least_us ? took_us : least_us;
     int32_t at = 0;
     for (int wait_ms = 1;; run_save_sleep(&wait_ms)) {
         MICS_TRY(read_notes(copy, what, count, &at));

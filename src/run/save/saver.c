@@ -135,11 +135,12 @@ static bool begins_direct(run_saver *self)
     return true;
 }
 
-// Half of the time to stop in is over, and the step has not ended.
-static bool is_late(const mics_job *job)
+// Half of the time to stop in is over, and the step has not ended. Called with the mutex.
+static bool is_due(const run_saver *self)
 {
+    const mics_job *job = self->context->job;
     const run_stop *stop = &job->stop;
-    return atomic_load(&stop->reason) == RUN_STOP_PROGRAM &&
+    return self->stands && atomic_load(&stop->reason) == RUN_STOP_PROGRAM &&
            mics_clock_us() - atomic_load(&stop->asked_us) > job->run->grace_s / 2 * 1e6;
 }
 
@@ -158,8 +159,7 @@ static bool begins_copy(run_saver *self)
 {
     const run_context *context = self->context;
     run_save *copy = &self->saves[RUN_COPY];
-    if (!self->stands || copy->state != RUN_SAVE_IDLE ||
-        !(self->world_ends || is_late(context->job)) || !can_outlive(context) ||
+    if (self->changes || copy->state != RUN_SAVE_IDLE || !can_outlive(context) ||
         !mics_engine_freeze(context->engine, context->progress->step))
         return false;
     describe(copy, MICS_OK);
@@ -171,7 +171,8 @@ static bool begins_copy(run_saver *self)
 void run_saver_look_after(run_saver *self)
 {
     pthread_mutex_lock(&self->mutex);
-    const bool due = begins_copy(self) || self->saves[RUN_COPY].state == RUN_SAVE_QUEUED;
+    const bool due = (is_due(self) && begins_copy(self)) ||
+                     self->saves[RUN_COPY].state == RUN_SAVE_QUEUED;
     pthread_mutex_unlock(&self->mutex);
     if (due)
         serve_save(&self->saves[RUN_COPY]);
@@ -185,8 +186,7 @@ void run_saver_outlive(run_saver *self)
     const double begin_us = mics_clock_us(),
                  limit_us = self->context->job->run->comm_timeout_s * 1e6;
     pthread_mutex_lock(&self->mutex);
-    self->world_ends = true;
-    (void)begins_copy(self);
+    (void)begins_copy(self); // the rank waits, wherever it is
     while (copy->state != RUN_SAVE_IDLE && copy->state < RUN_SAVE_DONE &&
            mics_clock_us() - begin_us < limit_us)
         mics_condition_wait(&self->changed, &self->mutex, POLL_US);
@@ -249,7 +249,8 @@ static void *serve(void *argument)
         if (comm->rank == 0)
             run_stop_look(job, &self->looked_us);
         look_for_commit(self);
-        if ((!run_stop_is_asked(&job->stop) || !begins_direct(self)) && !begins_copy(self))
+        if ((!run_stop_is_asked(&job->stop) || !begins_direct(self)) &&
+            !(is_due(self) && begins_copy(self)))
             mics_condition_wait(&self->changed, &self->mutex, POLL_US);
     }
     pthread_mutex_unlock(&self->mutex);
@@ -331,6 +332,13 @@ void run_saver_stands(run_saver *saver, bool still)
 {
     pthread_mutex_lock(&saver->mutex);
     saver->stands = still;
+    pthread_mutex_unlock(&saver->mutex);
+}
+
+void run_saver_changes(run_saver *saver, bool changes)
+{
+    pthread_mutex_lock(&saver->mutex);
+    saver->changes = changes;
     pthread_mutex_unlock(&saver->mutex);
 }
 

@@ -85,9 +85,9 @@ struct run_saver {
     bool prunes;                    // rank 0: checkpoints that prune_step makes needless go
     int64_t prune_step;
     run_deadline deadline;
-    bool stands; // the rank is in mics_engine_step, or validates
+    bool stands;  // the rank is in mics_engine_step, or validates
+    bool changes; // it loads another state, or repairs its own
     bool closing, started, locks_open;
-    bool world_ends; // a collective has failed
     double looked_us;   // rank 0: when it last looked whether the run is to stop
     unsigned int moved; // by run_save_moves: 1 << index of those that were taken
     pthread_t thread;
@@ -106,6 +106,9 @@ void run_saver_close(run_saver *saver);
 
 /* Says whether the state stands still: the rank is inside mics_engine_step, or validates. */
 void run_saver_stands(run_saver *saver, bool still);
+
+/* Says whether the rank changes the state outside of steps: then it is that of no step. */
+void run_saver_changes(run_saver *saver, bool changes);
 
 /* Before a failed collective ends the world: keeps the step that was done last in node memory, if the
  * ranks that are left have all of it, and waits for that. A zeroed saver is allowed. Threads: any. */
