@@ -249,6 +249,7 @@ bool mics_engine_hold(mics_engine *engine);
  * rank has cast its ballot; one that would ends the world. Threads may read what optimizer shards
  * hold, as with mics_engine_hold.
  *
+ * Needs:   step >= 0.
  * Returns: whether it is the state after `step`; false while an update is due, so that a later call
  *          may succeed.
  * Threads: any.      Collective: no.

@@ -100,8 +100,7 @@ static bool find_note(const run_save *copy, int folder, const char *what, int32_
 // Reads the notes from *at on that are there.
 static mics_status read_notes(run_save *copy, const char *what, int32_t count, int32_t *at)
 {
-    const int folder =
-        open_folder(copy->saver->context->job, copy->saver->context->rank->memory);
+    const int folder = open_folder(copy->saver->context->job, copy->saver->context->rank->memory);
     mics_status status = MICS_OK;
     note found;
     while (folder >= 0 && status == MICS_OK && *at < count &&

@@ -6,17 +6,17 @@
 //
 // Each rank writes its part and its note, as for any copy in the middle of a step (notes.h). When some
 // notes do not come:
-//   1. A part that is missing on this node is written by the first rank here that holds its shard, with a
-//      note in the lost rank's name. Ranks of other nodes have it too, where they are left.
+//   1. A part that nobody has is written by the first rank that holds its shard on the lost one's node,
+//      with a note in that one's name.
 //   2. When each file is somewhere, the first rank of each node writes the manifest, and the node's
 //      note.
 //   3. The copy counts when nodes that have committed have all files.
 // Nobody knows who is lost: a rank that is late finds the copy made, or takes part.
 #include "base/clock.h"
 #include "base/free.h"
-#include "copy.h"
 #include "mics/log.h"
 #include "notes.h"
+#include "part.h"
 #include <string.h>
 
 // What is known of the others. Of a rank, and of a node, who has written its note; -1: nobody.
@@ -134,7 +134,7 @@ static void log_outcome(const run_save *save, const survey *self, bool counts)
     if (counts)
         mics_log(MICS_LOG_WARNING,
                  "step %lld is in node memory: %d of %d ranks have not come, and the others hold "
-                 "all of the state; --resume auto goes on from there",
+                 "all of the state; --resume auto resumes from there",
                  (long long)save->step, (int)(self->rank_count - left), (int)self->rank_count);
     else
         mics_log(MICS_LOG_WARNING,

@@ -171,8 +171,8 @@ static bool begins_copy(run_saver *self)
 void run_saver_look_after(run_saver *self)
 {
     pthread_mutex_lock(&self->mutex);
-    const bool due = (is_due(self) && begins_copy(self)) ||
-                     self->saves[RUN_COPY].state == RUN_SAVE_QUEUED;
+    const bool due =
+        (is_due(self) && begins_copy(self)) || self->saves[RUN_COPY].state == RUN_SAVE_QUEUED;
     pthread_mutex_unlock(&self->mutex);
     if (due)
         serve_save(&self->saves[RUN_COPY]);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Parts of a copy in node memory, for who commits it otherwise (survivors.c).
+// Parts of a copy in node memory, and the manifest that makes a node's parts count.
 #pragma once
 
 #include "run/save/saver.h"
