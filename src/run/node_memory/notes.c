@@ -97,14 +97,15 @@ static bool find_note(const run_save *copy, int folder, const char *what, int32_
     return true;
 }
 
-// Reads the notes from *at on that are there.
+// Reads the notes from *at on that are there; of ranks, that they have written themselves.
 static mics_status read_notes(run_save *copy, const char *what, int32_t count, int32_t *at)
 {
     const int folder = open_folder(copy->saver->context->job, copy->saver->context->rank->memory);
     mics_status status = MICS_OK;
     note found;
     while (folder >= 0 && status == MICS_OK && *at < count &&
-           find_note(copy, folder, what, *at, &found)) {
+           find_note(copy, folder, what, *at, &found) &&
+           (strcmp(what, "rank") != 0 || found.writer == *at)) {
         status = found.bytes < 0 ? MICS_ERR_PEER : MICS_OK;
         (*at)++;
     }
