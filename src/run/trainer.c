@@ -278,7 +278,8 @@ static mics_status stop(run_trainer *self)
         return run_rewind_fail(&self->context, what, "the run is to stop, and does not save that");
     }
     MICS_TRY(run_saving_provide(&self->followers.saving, RUN_NEEDS_SAVED));
-    return MICS_ERR_INTERRUPTED;
+    // Who could not read has said so.
+    return (self->step.told & RUN_SENDS_UNREADABLE) != 0 ? MICS_ERR_IO : MICS_ERR_INTERRUPTED;
 }
 
 // ---- what ranks are asked for ----
@@ -306,7 +307,8 @@ static mics_status end(run_trainer *self, mics_status status)
     if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
         MICS_TRY(measure_memory(self));
     // Every rank was told to stop, or found the same numbers, so nobody waits for another.
-    self->context.rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC;
+    self->context.rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC ||
+                                 (self->step.told & RUN_SENDS_UNREADABLE) != 0;
     return status;
 }
 

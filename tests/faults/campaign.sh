@@ -284,7 +284,7 @@ lose_ranks() {
     launcher="$launcher --mca odls_base_sigkill_timeout 6"
     for ((i = 0; i < rounds; i++)); do
         rm -rf $out
-        begun=2 start $out --set run.checkpoint_every=0 --set run.grace_s=3 --set train_batch_size=$((8 * micro)) \
+        until=100000 begun=2 start $out --set run.checkpoint_every=0 --set run.grace_s=3 --set train_batch_size=$((8 * micro)) \
             --set gradient_accumulation_steps=$micro
         nap 2000
         ranks=($(family $pid | while read -r one; do [ "$(cat /proc/$one/comm)" = mics ] && echo $one; done))
