@@ -28,7 +28,10 @@ done
 set -- "$mics"
 # shellcheck source=../cli/lib.sh
 . "$source_dir/../cli/lib.sh"
-mkdir shm
+mkdir shm texts
+head -n 90 text.txt >texts/first.txt
+tail -n +91 text.txt >texts/second.txt
+sed -i -e 's|"text.txt"|"texts"|' -e 's|"seed": 3,|"seed": 3, "csv": "rows.csv", "tensorboard": "events",|' run.json
 export MICS_SHM_DIR="$work/shm"
 
 # One rank alone; two, with copies in node memory. From the start; from a checkpoint, and to the same step.
@@ -48,7 +51,7 @@ train() { # OUT WAY FLAGS...
 
 # A folder that was copied is another run than its copies in node memory, so `out` itself stays.
 put() { # WAY: what is there before a training
-    rm -rf shm/*
+    rm -rf shm/* rows.csv events
     find out -mindepth 1 -delete
     [ ! -d "half-$1" ] || cp -a "half-$1/out" "half-$1/shm" .
 }
@@ -116,10 +119,10 @@ for ((seed = from; seed < from + seeds; seed++)); do
     wrong=$(judge "$way" $status)
     failed=$(head -n 1 failing.log 2>/dev/null)
     came="status $status"
-    [ $status != 0 ] || { grep -q '^mics: ' failing.err && came="a line" || came="nothing"; }
+    [ $status != 0 ] || { grep -q '^mics: warning: ' failing.err && came="a warning" || came="nothing"; }
     [ -n "$failed" ] || came="not called"
     tried[$came]=$((${tried[$came]:-0} + 1))
-    [ $show = no ] || echo "$seed $way: $failed x$(wc -l <failing.log 2>/dev/null): $came: $(grep -v 'changed:' failing.err | head -n 1)"
+    [ $show = no ] || echo "$seed $way: $failed x$(wc -l <failing.log 2>/dev/null): $came: $(grep -e ': warning: ' -e ': error: ' failing.err | head -n 1)"
     [ -n "$wrong" ] || continue
     broken=$((broken + 1))
     printf 'failing_calls.sh: seed %s, %s, %s:\n%s\n' "$seed" "$way" "$failed" "$wrong" >&2

@@ -148,6 +148,19 @@ static void test_folder(void **state)
     ASSERT_SAID(&seen, "folders deep");
 }
 
+// A folder that a pattern leads into, and that cannot be listed: its files would be left out.
+static void test_unlisted_folder(void **state)
+{
+    (void)state;
+    mics_corpus *corpus = NULL;
+    assert_int_equal(mkdir(files_path("part1"), 0700), 0);
+    copy_to(golden("nanogpt.bin"), files_path("part1/a.bin"));
+    expect_tokens(files_path("part*/a*.bin"), "uint16", 1);
+    assert_int_equal(symlink("part2", files_path("part2")), 0); // leads to itself
+    ASSERT_STATUS(MICS_ERR_IO, open_one(files_path("part*/a*.bin"), "uint16", 18, &corpus));
+    ASSERT_SAID(&seen, "part2: cannot list the folder: ");
+}
+
 // Where the files of each pattern lie in the stream.
 static void test_sources(void **state)
 {
@@ -183,6 +196,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_header_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_index, setup, teardown),
         cmocka_unit_test_setup_teardown(test_folder, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unlisted_folder, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sources, setup, teardown),
     };
     if (files_open() != 0)
