@@ -112,8 +112,8 @@ for ((seed = from; seed < from + seeds; seed++)); do
     rm -f failing.log
     put "$way"
     # shellcheck disable=SC2046
-    LD_PRELOAD=$library MICS_TEST_CALLS_SEED=$seed MICS_TEST_CALLS_COUNTS=$work/$way.counts \
-        MICS_TEST_CALLS_LOG=$work/failing.log timeout -s KILL 120 "$mics" train run.json --out out $(flags_of "$way") \
+    timeout -s KILL 120 env LD_PRELOAD="$library" MICS_TEST_CALLS_SEED=$seed MICS_TEST_CALLS_COUNTS="$work/$way.counts" \
+        MICS_TEST_CALLS_LOG="$work/failing.log" "$mics" train run.json --out out $(flags_of "$way") \
         >failing.out 2>failing.err </dev/null
     status=$?
     wrong=$(judge "$way" $status)
