@@ -191,12 +191,15 @@ static mics_status write_failed(const char *path, int64_t bytes, int cause)
 {
     char text[32];
     mics_size_text((double)bytes, text, sizeof text);
+    const char *hint = cause == ENOSPC || cause == EDQUOT ? "; free space there"
+                       : cause == EFBIG ? "; raise the file size limit (ulimit -f)"
+                                        : "";
     return mics_fail(mics_status_of_errno(cause), "%s: cannot write %lld bytes (%s): %s%s", path,
-                     (long long)bytes, text, strerror(cause),
-                     cause == ENOSPC || cause == EDQUOT ? "; free space there" : "");
+                     (long long)bytes, text, strerror(cause), hint);
 }
 
-// Refuses what the process's file size limit forbids: passing it raises SIGXFSZ, which kills.
+// Refuses what the process's file size limit forbids: passing it raises SIGXFSZ, which
+// kills where it is not ignored.
 static mics_status check_size_limit(const char *path, int64_t bytes)
 {
     struct rlimit limit;
