@@ -50,6 +50,22 @@ bool mics_file_plain_name(const char *name)
            strcmp(name, "..") != 0;
 }
 
+bool mics_file_is_there(const char *path)
+{
+    return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
+mics_status mics_file_resize(int fd, const char *path, int64_t bytes)
+{
+    int cause = 0;
+    while ((cause = ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno) == EINTR)
+        continue;
+    return cause == 0
+               ? MICS_OK
+               : mics_fail(mics_status_of_errno(cause), "%s: cannot make it %lld bytes long: %s",
+                           path, (long long)bytes, strerror(cause));
+}
+
 // Returns errno, or 0.
 static int sync_file(int fd)
 {
@@ -57,6 +73,14 @@ static int sync_file(int fd)
     while ((cause = fsync(fd) == 0 ? 0 : errno) == EINTR)
         continue;
     return cause;
+}
+
+mics_status mics_file_sync(int fd, const char *path)
+{
+    const int cause = sync_file(fd);
+    return cause == 0 ? MICS_OK
+                      : mics_fail(mics_status_of_errno(cause), "%s: cannot bring it to disk: %s",
+                                  path, strerror(cause));
 }
 
 mics_status mics_file_sync_dir(const char *path)
@@ -102,8 +126,11 @@ static mics_status make_dir(const char *path, int32_t *made)
     int cause = errno;
     struct stat info;
     // Some file systems name another cause than EEXIST for a folder that exists.
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    const bool there = stat(path, &info) == 0;
+    if (there && S_ISDIR(info.st_mode))
         return MICS_OK;
+    if (!there && cause == EEXIST)
+        cause = errno;
     return mics_fail(mics_status_of_errno(cause), "%s: cannot make the folder: %s", path,
                      strerror(cause));
 }
@@ -164,12 +191,15 @@ static mics_status write_failed(const char *path, int64_t bytes, int cause)
 {
     char text[32];
     mics_size_text((double)bytes, text, sizeof text);
+    const char *hint = cause == ENOSPC || cause == EDQUOT ? "; free space there"
+                       : cause == EFBIG ? "; raise the file size limit (ulimit -f)"
+                                        : "";
     return mics_fail(mics_status_of_errno(cause), "%s: cannot write %lld bytes (%s): %s%s", path,
-                     (long long)bytes, text, strerror(cause),
-                     cause == ENOSPC || cause == EDQUOT ? "; free space there" : "");
+                     (long long)bytes, text, strerror(cause), hint);
 }
 
-// Refuses what the process's file size limit forbids: passing it raises SIGXFSZ, which kills.
+// Refuses what the process's file size limit forbids: passing it raises SIGXFSZ, which
+// kills where it is not ignored.
 static mics_status check_size_limit(const char *path, int64_t bytes)
 {
     struct rlimit limit;
@@ -249,8 +279,13 @@ mics_status mics_file_close_written(int fd, const char *path, mics_status status
 
 mics_status mics_file_close_stream(FILE *stream, const char *path)
 {
-    bool good = fflush(stream) == 0 && ferror(stream) == 0 && fsync(fileno(stream)) == 0;
-    int cause = errno;
+    // Where an earlier call failed, its cause is not known any more.
+    bool good = ferror(stream) == 0;
+    int cause = good ? 0 : EIO;
+    if (fflush(stream) != 0 || (cause == 0 && (cause = sync_file(fileno(stream))) != 0)) {
+        cause = cause != 0 ? cause : errno;
+        good = false;
+    }
     if (fclose(stream) != 0 && good) {
         good = false;
         cause = errno;

@@ -24,6 +24,16 @@ mics_status mics_file_rename(const char *from, const char *to);
 /* True when `name` is a plain file name: not empty, no '/', not "." or "..". */
 bool mics_file_plain_name(const char *name);
 
+/* False only where surely no file has that name. One that cannot be looked at counts as there: opening
+ * it gives the cause, where passing over it would give another result. */
+bool mics_file_is_there(const char *path);
+
+/* Brings an open file to disk. */
+mics_status mics_file_sync(int fd, const char *path);
+
+/* Makes an open file so long. */
+mics_status mics_file_resize(int fd, const char *path, int64_t bytes);
+
 /* Makes a folder and its parents; what exists stays. New entries are on disk on return. Says for
  * mics_file_remove_dirs, unless made_out is NULL, how many folders it made, also after a failure. */
 mics_status mics_file_make_dirs(mics_memory *memory, const char *path, int32_t *made_out);

@@ -6,6 +6,7 @@
 #include "signals.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -161,6 +162,8 @@ static int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     cli_prepare_environment(argv);
+    (void)signal(SIGXFSZ,
+                 SIG_IGN); // a write past ulimit -f fails, with its cause, and does not kill
     open_standard_files();
     cli_log_install();
     if (!mics_job_is_launched())

@@ -176,9 +176,9 @@ static mics_status enter_folder(mics_memory *memory, const char **path, const ch
     if (stat(*path, &found) != 0 || !S_ISDIR(found.st_mode))
         return MICS_OK;
     MICS_TRY(mics_file_join(memory, *path, name, owned));
-    if (other != NULL && stat(*owned, &found) != 0)
+    if (other != NULL && !mics_file_is_there(*owned))
         status = mics_file_join(memory, *path, other, &alone);
-    const bool taken = alone != NULL && stat(alone, &found) == 0;
+    const bool taken = alone != NULL && mics_file_is_there(alone);
     mics_free(memory, taken ? *owned : alone);
     *owned = taken ? alone : *owned;
     *path = *owned;
@@ -208,7 +208,7 @@ static mics_status take_tokenizer_of(config *run, const char *folder, const char
     const char *path = folder;
     const mics_status status =
         enter_folder(run->memory, &path, "tokenizer.json", "vocab.txt", &owned);
-    if (status != MICS_OK || owned == NULL || access(owned, R_OK) != 0) {
+    if (status != MICS_OK || owned == NULL || !mics_file_is_there(owned)) {
         mics_free(run->memory, owned);
         return status;
     }
@@ -341,7 +341,7 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
     const char *file = path;
     char *inside = NULL; // of a model's folder
     MICS_TRY(enter_folder(memory, &file, "config.json", NULL, &inside));
-    if (access(file, F_OK) != 0)
+    if (!mics_file_is_there(file))
         file = path; // a folder of something else
     if (mics_text_ends(file, ".toml"))
         return mics_fail(MICS_ERR_FORMAT,

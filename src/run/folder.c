@@ -137,9 +137,7 @@ static mics_status write_mark(const char *path, run_folder *out)
         snprintf(text, sizeof text, "%s%016llx\n", lock_title, (unsigned long long)out->mark);
     MICS_TRY(mics_file_write_at(out->lock_file, path, text, (size_t)bytes, 0));
     // Other nodes read it.
-    return fsync(out->lock_file) == 0
-               ? MICS_OK
-               : mics_fail(mics_status_of_errno(errno), "%s: %s", path, strerror(errno));
+    return mics_file_sync(out->lock_file, path);
 }
 
 static mics_status open_files(const char *path, const char *lock, bool *new_out, run_folder *out)

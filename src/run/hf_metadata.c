@@ -28,7 +28,7 @@ static mics_status refuse_where(mics_memory *memory, const char *dir, const char
     char *path = NULL;
     MICS_TRY(mics_file_join(memory, dir, name, &path));
     const mics_status status =
-        access(path, F_OK) == 0
+        mics_file_is_there(path)
             ? mics_fail(MICS_ERR_INVALID, "%s: %s; give another folder", path, what)
             : MICS_OK;
     mics_free(memory, path);
@@ -317,7 +317,7 @@ static mics_status load_tokenizer_config(const mics_saved *saved, mics_json **co
         return MICS_OK;
     MICS_TRY(mics_file_join(saved->memory, saved->path, "tokenizer_config.json", &path));
     mics_status status = MICS_OK;
-    if (access(path, F_OK) == 0)
+    if (mics_file_is_there(path))
         status = mics_json_load(saved->memory, path, MICS_FILE_MAX_WHOLE, config_out);
     if (*config_out != NULL && mics_json_type_of(mics_json_root(*config_out)) != MICS_JSON_OBJECT)
         status = mics_fail(MICS_ERR_FORMAT, "%s: must be an object; correct it or remove it", path);
@@ -366,7 +366,7 @@ static mics_status copy_file(const mics_saved *saved, const char *dir, const cha
     size_t count = 0;
     mics_status status = MICS_OK;
     MICS_TRY(mics_file_join(saved->memory, saved->path, name, &path));
-    if (access(path, F_OK) == 0) {
+    if (mics_file_is_there(path)) {
         status = mics_file_read_whole(saved->memory, path, MICS_FILE_MAX_WHOLE, &bytes, &count);
         if (status == MICS_OK)
             status = mics_file_replace(saved->memory, dir, name, bytes, count);

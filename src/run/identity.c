@@ -55,7 +55,7 @@ mics_status run_identity_read(mics_memory *memory, const char *out, run_identity
     mics_status status = MICS_OK;
     MICS_TRY(MICS_NEW(memory, 1, &identity));
     MICS_TRY_OUT(mics_file_join(memory, out, ID_FILE, &path));
-    if (access(path, F_OK) == 0) {
+    if (mics_file_is_there(path)) {
         MICS_TRY_OUT(mics_file_read_whole(memory, path, ID_FILE_BYTES, &text, &bytes));
         take_lines(path, text, identity);
     }

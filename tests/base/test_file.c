@@ -50,6 +50,19 @@ static void touch(const char *path)
     assert_int_equal(fclose(file), 0);
 }
 
+// What cannot be looked at may be there.
+static void test_is_there(void **state)
+{
+    (void)state;
+    touch("there");
+    assert_true(mics_file_is_there("there"));
+    assert_false(mics_file_is_there("gone"));
+    assert_false(mics_file_is_there("there/below"));
+    assert_int_equal(symlink("itself", "itself"), 0);
+    assert_true(mics_file_is_there("itself/below"));
+    assert_int_equal(unlink("itself") | unlink("there"), 0);
+}
+
 static void test_stem(void **state)
 {
     (void)state;
@@ -268,10 +281,11 @@ static void test_signal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stem),       cmocka_unit_test(test_aside),
-        cmocka_unit_test(test_links),      cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_sweep_dead), cmocka_unit_test(test_few_descriptors),
-        cmocka_unit_test(test_folders),    cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_is_there),        cmocka_unit_test(test_stem),
+        cmocka_unit_test(test_aside),           cmocka_unit_test(test_links),
+        cmocka_unit_test(test_sweep),           cmocka_unit_test(test_sweep_dead),
+        cmocka_unit_test(test_few_descriptors), cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_signal),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

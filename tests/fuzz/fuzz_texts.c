@@ -25,8 +25,9 @@ static void set_up(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const char *const endings[] = {".jsonl", ".txt.gz", ".txt.zst", ".jsonl.gz",
-                                          ".ndjson.zst"};
+    static const char *const endings[] = {".jsonl",    ".txt.gz",     ".txt.zst",
+                                          ".jsonl.gz", ".ndjson.zst", ".json",
+                                          ".csv",      ".tsv",        ".txt"};
     char name[32];
     if (bytes == 0)
         return 0;
@@ -34,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         set_up();
     mics_memory *memory = fuzz_begin();
     fuzz_make_dir("cache");
-    snprintf(name, sizeof name, "texts%s", endings[data[0] % 5]);
+    snprintf(name, sizeof name, "texts%s", endings[data[0] % 9]);
     fuzz_write(name, data + 1, bytes - 1);
     const char *path = fuzz_path(name);
     const mics_corpus_spec spec = {.patterns = &path,

@@ -75,7 +75,7 @@ static mics_status add_slot_take(mics_memory *memory, char *folder, mics_node_co
     char *path = NULL;
     mics_node_copy copy = {.folder = folder};
     mics_status status = mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path);
-    const bool counts = status == MICS_OK && access(path, F_OK) == 0;
+    const bool counts = status == MICS_OK && mics_file_is_there(path);
     void *list = copies->list;
     if (counts)
         status = mics_realloc(memory, MICS_MEM_HOST,
@@ -191,7 +191,7 @@ mics_status mics_node_check_file(mics_memory *memory, const mics_node_copy *copy
     MICS_TRY(mics_file_join(memory, copy->folder, copy->manifest.files[file].name, &path));
     const bool before = mics_log_demote(true);
     const mics_status status =
-        access(path, F_OK) == 0 ? check_data(memory, path, copy, file) : MICS_ERR_IO;
+        mics_file_is_there(path) ? check_data(memory, path, copy, file) : MICS_ERR_IO;
     mics_log_demote(before);
     mics_free(memory, path);
     *good_out = status == MICS_OK;
@@ -249,9 +249,8 @@ mics_status mics_node_write_stub(mics_memory *memory, const char *folder, int32_
     int fd = -1;
     MICS_TRY(mics_node_open_file(memory, folder, file, true, &fd, &path));
     mics_status status = mics_file_write_at(fd, path, head, (size_t)head_bytes, 0);
-    if (status == MICS_OK && ftruncate(fd, bytes) != 0)
-        status = mics_fail(mics_status_of_errno(errno), "%s: cannot make it %lld bytes long: %s",
-                           path, (long long)bytes, strerror(errno));
+    if (status == MICS_OK)
+        status = mics_file_resize(fd, path, bytes);
     close(fd);
     mics_free(memory, path);
     return status;

@@ -227,9 +227,7 @@ static mics_status write_state(stream *out, const float *data, int64_t elems)
 
 static mics_status write_data(stream *out, const mics_optimizer_shard *shards, int32_t count)
 {
-    if (ftruncate(out->fd, out->file_bytes) != 0)
-        return mics_fail(mics_status_of_errno(errno), "%s: cannot make it %lld bytes long: %s",
-                         out->path, (long long)out->file_bytes, strerror(errno));
+    MICS_TRY(mics_file_resize(out->fd, out->path, out->file_bytes));
     for (int32_t i = 0; i < count; i++) {
         for (int32_t state = 0; state < shards[i].state_count; state++)
             MICS_TRY(

@@ -180,16 +180,16 @@ static mics_status open_folder(mics_safetensors *reader, const char *path)
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_file_join(reader->memory, path, MICS_SAFETENSORS_INDEX, &index));
     MICS_TRY_OUT(mics_file_join(reader->memory, path, MICS_SAFETENSORS_SINGLE, &single));
-    const bool both = access(index, F_OK) == 0 && access(single, F_OK) == 0;
+    const bool both = mics_file_is_there(index) && mics_file_is_there(single);
     if (both)
         mics_log(MICS_LOG_WARNING,
                  "%s: holds " MICS_SAFETENSORS_SINGLE " and " MICS_SAFETENSORS_INDEX
                  "; the first is read, as transformers does, and the second with its files is "
                  "passed over; remove what is old",
                  path);
-    if (both || access(single, F_OK) == 0)
+    if (both || mics_file_is_there(single))
         status = open_single(reader, single);
-    else if (access(index, F_OK) == 0)
+    else if (mics_file_is_there(index))
         status = open_index(reader, index);
     else
         status = mics_fail(

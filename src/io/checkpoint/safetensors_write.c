@@ -243,13 +243,16 @@ static mics_status check_folder(const mics_safetensors_writer *writer)
         return mics_fail(mics_status_of_errno(errno), "%s: cannot list the folder: %s", writer->dir,
                          strerror(errno));
     mics_status status = MICS_OK;
-    struct dirent *entry;
-    while (status == MICS_OK && (entry = readdir(folder)) != NULL) {
+    const struct dirent *entry = NULL;
+    while (status == MICS_OK && (errno = 0, entry = readdir(folder)) != NULL) {
         if (is_model_file(entry->d_name))
             status = mics_fail(MICS_ERR_INVALID,
                                "%s/%s exists already; choose another folder, or remove it",
                                writer->dir, entry->d_name);
     }
+    if (status == MICS_OK && errno != 0)
+        status = mics_fail(mics_status_of_errno(errno), "%s: cannot list the folder: %s",
+                           writer->dir, strerror(errno));
     closedir(folder);
     return status;
 }

@@ -134,10 +134,14 @@ static mics_status add_folder(walk *self, const char *folder, int depth)
         return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", folder,
                          strerror(errno));
     mics_status status = MICS_OK;
-    for (const struct dirent *entry; status == MICS_OK && (entry = readdir(entries)) != NULL;) {
+    const struct dirent *entry = NULL;
+    while (status == MICS_OK && (errno = 0, entry = readdir(entries)) != NULL) {
         if (entry->d_name[0] != '.')
             status = add_entry(self, folder, entry->d_name, depth);
     }
+    if (status == MICS_OK && errno != 0) // which would be a shorter list
+        status = mics_fail(mics_status_of_errno(errno), "%s: cannot list the folder: %s", folder,
+                           strerror(errno));
     closedir(entries);
     return status;
 }
@@ -202,6 +206,15 @@ static bool is_prefix(const char *path, char *shard, size_t capacity)
            snprintf(shard, capacity, "%s.bin", path) < (int)capacity && access(shard, F_OK) == 0;
 }
 
+// A folder that cannot be listed would make the list shorter. One that is not there matches nothing.
+static int is_unlisted(const char *folder, int cause)
+{
+    if (cause == ENOENT)
+        return 0;
+    mics_fail(MICS_ERR_IO, "%s: cannot list the folder: %s", folder, strerror(cause));
+    return 1;
+}
+
 mics_status mics_files_add(mics_files *files, const char *pattern, int32_t number)
 {
     char shard[PATH_MAX];
@@ -210,9 +223,11 @@ mics_status mics_files_add(mics_files *files, const char *pattern, int32_t numbe
     if (is_prefix(pattern, shard, sizeof shard))
         return add(files, shard, number);
     glob_t found = {0};
-    const int failure = glob(pattern, GLOB_NOSORT, NULL, &found);
+    const int failure = glob(pattern, GLOB_NOSORT, is_unlisted, &found);
     mics_status status = MICS_OK;
-    if (failure == GLOB_NOSPACE)
+    if (failure == GLOB_ABORTED)
+        status = MICS_ERR_IO; // said
+    else if (failure == GLOB_NOSPACE)
         status = mics_fail(MICS_ERR_MEMORY, "%s: no memory for the names that match", pattern);
     else if (failure != 0)
         status = mics_fail(MICS_ERR_IO, "%s: no such file, and no file matches it", pattern);

@@ -168,9 +168,7 @@ static mics_status complete(mics_shard_writer *writer)
                                                   (uint32_t)(hash >> 32)};
     MICS_TRY(write_at(writer, head, sizeof head, 0));
     MICS_TRY(write_at(writer, &writer->notes, sizeof writer->notes, NOTES_AT));
-    if (fsync(writer->file) != 0)
-        return mics_fail(mics_status_of_errno(errno), "%s: cannot sync: %s", writer->partial,
-                         strerror(errno));
+    MICS_TRY(mics_file_sync(writer->file, writer->partial));
     MICS_TRY(mics_file_rename(writer->partial, writer->path));
     return mics_file_sync_dir_of(writer->path);
 }
@@ -299,10 +297,8 @@ mics_status mics_shard_go_on(const char *path, int32_t vocab, mics_shard_writer 
     const int64_t keep = find_begun(writer, mark_out)
                              ? MICS_SHARD_HEADER_BYTES + writer->count * writer->token_bytes
                              : 0;
-    if (ftruncate(writer->file, keep) == 0)
-        return MICS_OK;
-    return mics_shard_finish(writer, mics_fail(mics_status_of_errno(errno), "%s: cannot be cut: %s",
-                                               writer->partial, strerror(errno)));
+    const mics_status status = mics_file_resize(writer->file, writer->partial, keep);
+    return status == MICS_OK ? MICS_OK : mics_shard_finish(writer, status);
 }
 
 // ---- the end ----

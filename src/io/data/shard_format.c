@@ -267,7 +267,7 @@ static bool name_index(const char *shard_path, char *path, size_t capacity)
 {
     const size_t stem = strlen(shard_path) - 4; // of ".bin"
     return snprintf(path, capacity, "%.*s.idx", (int)stem, shard_path) < (int)capacity &&
-           access(path, F_OK) == 0;
+           mics_file_is_there(path);
 }
 
 // ---- all ----

@@ -187,8 +187,7 @@ static mics_status open_path(mics_csv *csv, int64_t resume_step)
     if (csv->stream == NULL)
         return mics_fail(mics_status_of_errno(errno), "%s: cannot write: %s", csv->path,
                          strerror(errno));
-    (void)fseeko(csv->stream, 0, SEEK_END);
-    csv->end = ftello(csv->stream);
+    csv->end = fseeko(csv->stream, 0, SEEK_END) == 0 ? ftello(csv->stream) : -1;
     return MICS_OK;
 }
 

@@ -341,8 +341,7 @@ mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t res
             mics_fail(mics_status_of_errno(errno), "%s: cannot write: %s", path, strerror(errno));
         goto out;
     }
-    (void)fseeko(file->stream, 0, SEEK_END);
-    file->end = ftello(file->stream);
+    file->end = fseeko(file->stream, 0, SEEK_END) == 0 ? ftello(file->stream) : -1;
     *file_out = file;
     file = NULL;
 out:

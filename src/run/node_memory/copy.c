@@ -137,10 +137,7 @@ static mics_status open_ends(const run_save *save, run_exchange *over)
     MICS_TRY(mics_node_open_file(memory, copy->slot, copy->keep.file, false, &out->fd, &out->path));
     MICS_TRY(mics_node_open_file(memory, copy->slot, theirs.file, true, &in->fd, &in->path));
     MICS_TRY(mics_file_reserve(in->fd, in->path, in->bytes));
-    if (ftruncate(in->fd, in->bytes) != 0)
-        return mics_fail(mics_status_of_errno(errno), "%s: cannot make it %lld bytes long: %s",
-                         in->path, (long long)in->bytes, strerror(errno));
-    return MICS_OK;
+    return mics_file_resize(in->fd, in->path, in->bytes);
 }
 
 // Every rank has as much to send, to within what the ends of units make.

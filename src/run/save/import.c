@@ -317,7 +317,7 @@ mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is
     for (int i = 0; i < 4 && !*is_out; i++) {
         char *file = NULL;
         MICS_TRY(mics_file_join(memory, path, names[i], &file));
-        const bool there = access(file, F_OK) == 0;
+        const bool there = mics_file_is_there(file);
         mics_free(memory, file);
         if (there && i >= 2)
             return refuse_pickles(path, names[i]);
@@ -347,7 +347,7 @@ mics_status run_import_generation(mics_memory *memory, const char *folder, mics_
     char *path = NULL;
     MICS_TRY(mics_file_join(memory, folder, "generation_config.json", &path));
     const mics_status status =
-        access(path, F_OK) == 0 ? load_generation(memory, path, json_out) : MICS_OK;
+        mics_file_is_there(path) ? load_generation(memory, path, json_out) : MICS_OK;
     mics_free(memory, path);
     return status;
 }

@@ -26,7 +26,7 @@ static mics_status has(mics_memory *memory, const char *path, const char *name, 
 {
     char *joined = NULL;
     MICS_TRY(mics_file_join(memory, path, name, &joined));
-    *has_out = access(joined, F_OK) == 0;
+    *has_out = mics_file_is_there(joined);
     mics_free(memory, joined);
     return MICS_OK;
 }

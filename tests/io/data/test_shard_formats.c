@@ -148,6 +148,24 @@ static void test_folder(void **state)
     ASSERT_SAID(&seen, "folders deep");
 }
 
+// A folder that a pattern leads into, and that cannot be listed: its files would be left out.
+static void test_unlisted_folder(void **state)
+{
+    (void)state;
+    mics_corpus *corpus = NULL;
+    const uid_t user = geteuid();
+    assert_int_equal(chmod(files_folder, 0755) | mkdir(files_path("part1"), 0755), 0);
+    copy_to(golden("nanogpt.bin"), files_path("part1/a.bin"));
+    expect_tokens(files_path("part*/a*.bin"), "uint16", 1);
+    assert_int_equal(mkdir(files_path("part2"), 0), 0);
+    assert_int_equal(user == 0 ? seteuid(65534) : 0, 0); // root may list everything
+    const mics_status status = open_one(files_path("part*/a*.bin"), "uint16", 18, &corpus);
+    assert_int_equal(user == 0 ? seteuid(0) : 0, 0);
+    ASSERT_STATUS(MICS_ERR_IO, status);
+    ASSERT_SAID(&seen, "part2: cannot list the folder: ");
+    assert_int_equal(rmdir(files_path("part2")), 0);
+}
+
 // Where the files of each pattern lie in the stream.
 static void test_sources(void **state)
 {
@@ -183,6 +201,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_header_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_index, setup, teardown),
         cmocka_unit_test_setup_teardown(test_folder, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unlisted_folder, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sources, setup, teardown),
     };
     if (files_open() != 0)

@@ -55,7 +55,7 @@ static mics_status open_path(mics_memory *memory, const char *path, mics_tokeniz
     if (status == MICS_OK)
         status = mics_file_join(memory, path, "vocab.txt", &older);
     if (status == MICS_OK) {
-        const bool old = access(file, F_OK) != 0 && access(older, F_OK) == 0;
+        const bool old = !mics_file_is_there(file) && mics_file_is_there(older);
         status = mics_bpe_open(memory, old ? older : file, tokenizer_out);
     }
     mics_free(memory, older);

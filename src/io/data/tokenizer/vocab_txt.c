@@ -296,7 +296,7 @@ static mics_status load_beside(mics_memory *memory, const char *path, const char
     mics_text beside = {.memory = memory};
     mics_text_printf(&beside, "%.*s%s", (int)folder, path, name);
     mics_status status = mics_text_status(&beside);
-    if (status == MICS_OK && access(beside.bytes, F_OK) == 0)
+    if (status == MICS_OK && mics_file_is_there(beside.bytes))
         status = mics_json_load(memory, beside.bytes, MAX_SETTINGS_BYTES, json_out);
     mics_text_fini(&beside);
     return status;

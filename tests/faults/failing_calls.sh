@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# Calls that fail at random (failing_calls.c), one kind a training: of reads, writes, names, locks,
+# memory, threads. A training that ends well has the undisturbed one's weights. Any other says why in a
+# line of an error, with status 1 or 2. The same command without failures then comes to the undisturbed
+# weights, from the step at least that was reported as saved. Prints what was tried and what came of it.
+#
+#   failing_calls.sh MICS LIBRARY DISK [--seeds N] [--from SEED] [--show]
+#
+# --show prints a line a seed. KEEP=1 leaves the folder of runs behind, and what a seed left in it that did not hold.
+set -uo pipefail
+source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+mics=$(readlink -f "${1:?"usage: failing_calls.sh MICS LIBRARY DISK [--seeds N] [--from SEED] [--show]"}")
+library=$(readlink -f "$2")
+disk=$(readlink -f "$3") # slow_disk of tests/cli
+shift 3
+seeds=12 from=1 show=no
+while [ $# -gt 0 ]; do
+    case $1 in
+    --seeds) seeds=$2 && shift ;;
+    --from) from=$2 && shift ;;
+    --show) show=yes ;;
+    *) echo "failing_calls.sh: unknown option $1" >&2 && exit 2 ;;
+    esac
+    shift
+done
+set -- "$mics"
+# shellcheck source=../cli/lib.sh
+. "$source_dir/../cli/lib.sh"
+mkdir shm texts
+head -n 90 text.txt >texts/first.txt
+tail -n +91 text.txt >texts/second.txt
+sed -i -e 's|"text.txt"|"texts"|' -e 's|"seed": 3,|"seed": 3, "csv": "rows.csv", "tensorboard": "events",|' run.json
+export MICS_SHM_DIR="$work/shm"
+
+# One rank alone; two, with copies in node memory. From the start; from a checkpoint, and to the same step.
+flags_of() { # WAY
+    case $1 in
+    one*) echo --ranks 1 --set sharding.params=1 --set sharding.grads=1 --set sharding.optimizer=1 ;;
+    two*) echo --ranks 2 --nodes 2 --set run.memory_checkpoint_every=2 ;;
+    esac
+}
+ways=(one two one-resumed two-resumed)
+train() { # OUT WAY FLAGS...
+    local out=$1 way=$2
+    shift 2
+    # shellcheck disable=SC2046
+    "$mics" train run.json --out "$out" $(flags_of "$way") "$@" </dev/null
+}
+
+# A folder that was copied is another run than its copies in node memory, so `out` itself stays.
+put() { # WAY: what is there before a training
+    rm -rf shm/* rows.csv events
+    find out -mindepth 1 -delete
+    [ ! -d "half-$1" ] || cp -a "half-$1/out" "half-$1/shm" .
+}
+
+mkdir out
+for way in one two; do
+    train straight-$way $way >newest.out 2>newest.err || fail "the undisturbed training fails: $(cat newest.err)"
+    put none
+    # Killed as step 8 is to be saved, with step 4 on disk and step 6 in node memory.
+    LD_PRELOAD=$disk MICS_TEST_KILLS=1 MICS_TEST_FILE=step-00000008/manifest.json train out $way >newest.out 2>newest.err &&
+        fail "it was not killed"
+    mkdir half-$way-resumed
+    cp -a out shm half-$way-resumed
+done
+for way in "${ways[@]}"; do
+    put "$way"
+    LD_PRELOAD=$library MICS_TEST_CALLS_COUNTED=$work/$way.counts train out "$way" >newest.out 2>newest.err ||
+        fail "$way, whose calls are counted, fails: $(cat newest.err)"
+    same_weights out/checkpoints/step-00000008 straight-${way%-resumed}/checkpoints/step-00000008
+done
+grep -q "^start .* step 6, .*node memory" newest.out || fail "$way does not start from node memory"
+
+# The last step that the training said was written, or copied.
+reported() { # FILE
+    sed -n -e 's/^checkpoint step \([0-9]*\) written to .*/\1/p' "$1" | sort -n | tail -n 1
+}
+
+# The step that a training resumed from, by its own words; 0: from none.
+resumed() { # FILE
+    local step
+    step=$(sed -n -e 's/^start  *step \([0-9]*\),.*/\1/p' -e 's/^out holds the finished run: step \([0-9]*\) .*/\1/p' "$1")
+    echo "${step:-0}"
+}
+
+# What is wrong with what came of a training; nothing is said where all is as it should be.
+judge() { # WAY STATUS
+    local straight=straight-${1%-resumed} saved
+    case $2 in
+    0) cmp -s <(cat out/checkpoints/step-00000008/rank-*) <(cat "$straight"/checkpoints/step-00000008/rank-*) ||
+        echo "it ended well with other weights" ;;
+    1 | 2) grep -q '^mics: error: ' failing.err || echo "status $2 without a line of an error" ;;
+    124 | 137) echo "it hangs" ;;
+    *) echo "status $2" ;;
+    esac
+    losses out 2>/dev/null | grep -vxFf <(losses "$straight") | head -n 1 | sed 's/^/another loss: /'
+    saved=$(reported failing.out)
+    train out "$1" >again.out 2>again.err || echo "the next start fails: $(tail -n 1 again.err)"
+    [ "$(resumed again.out)" -ge "${saved:-0}" ] || echo "step $saved was reported, and step $(resumed again.out) is resumed"
+    cmp -s <(cat out/checkpoints/step-00000008/rank-*) <(cat "$straight"/checkpoints/step-00000008/rank-*) ||
+        echo "the next start comes to other weights"
+    "$mics" verify out >verified.out 2>&1 || echo "not all is good: $(grep -v ': good' verified.out | head -n 1)"
+}
+
+declare -A tried
+broken=0
+for ((seed = from; seed < from + seeds; seed++)); do
+    way=${ways[seed % 4]}
+    rm -f failing.log
+    put "$way"
+    # shellcheck disable=SC2046
+    timeout -s KILL 120 env LD_PRELOAD="$library" MICS_TEST_CALLS_SEED=$seed MICS_TEST_CALLS_COUNTS="$work/$way.counts" \
+        MICS_TEST_CALLS_LOG="$work/failing.log" "$mics" train run.json --out out $(flags_of "$way") \
+        >failing.out 2>failing.err </dev/null
+    status=$?
+    wrong=$(judge "$way" $status)
+    failed=$(head -n 1 failing.log 2>/dev/null)
+    came="status $status"
+    [ $status != 0 ] || { grep -q '^mics: warning: ' failing.err && came="a warning" || came="nothing"; }
+    [ -n "$failed" ] || came="not called"
+    tried[$came]=$((${tried[$came]:-0} + 1))
+    [ $show = no ] || echo "$seed $way: $failed x$(wc -l <failing.log 2>/dev/null): $came: $(grep -e ': warning: ' -e ': error: ' failing.err | head -n 1)"
+    [ -n "$wrong" ] || continue
+    broken=$((broken + 1))
+    printf 'failing_calls.sh: seed %s, %s, %s:\n%s\n' "$seed" "$way" "$failed" "$wrong" >&2
+    head -n 5 failing.err >&2
+    [ -z "${KEEP:-}" ] || cp -r out "out-$seed"
+done
+for came in "${!tried[@]}"; do
+    echo "$came: ${tried[$came]}"
+done | sort
+echo "$seeds seeds, $broken of them wrong"
+[ $broken = 0 ]
