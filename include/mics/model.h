@@ -339,7 +339,8 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
                         -1,
                         0,
                         0,
-                        0};
+                        0,
+                        MICS_ACTIVATION_RELU};
     return op;
 }
 
@@ -381,6 +382,12 @@ static inline int32_t mics_op_gelu(mics_model *model, int32_t in, bool exact)
 {
     mics_op op = mics_op_of(MICS_OP_GELU, in, mics_param_none(), mics_param_none());
     op.exact = exact;
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_activation(mics_model *model, int32_t in, mics_activation activation)
+{
+    mics_op op = mics_op_of(MICS_OP_ACTIVATION, in, mics_param_none(), mics_param_none());
+    op.activation = activation;
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_swiglu(mics_model *model, int32_t in)

@@ -356,7 +356,8 @@ static void check_engine_logits(const golden *g, const mics_kernels *kernels)
 
 // ---- tests ----
 
-static const char *const folders[] = {"gpt2", "gpt2_untied", "gpt2_hub"};
+static const char *const folders[] = {"gpt2",      "gpt2_untied", "gpt2_hub",
+                                      "gpt2_gelu", "gpt2_relu",   "gpt2_silu"};
 static const char *const decoders[] = {
     "llama_grouped",     "llama_single",     "llama_yarn",           "mistral_window",
     "mistral_full",      "qwen2_layers",     "qwen2_single",         "qwen3_grouped",

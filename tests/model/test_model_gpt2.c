@@ -149,8 +149,9 @@ static void check_shape(const mics_param *param, const mics_tensor_info *info)
 static void test_names_and_shapes(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"gpt2", "gpt2_untied", "gpt2_hub"};
-    for (int f = 0; f < 3; f++) {
+    static const char *const folders[] = {"gpt2",      "gpt2_untied", "gpt2_hub",
+                                          "gpt2_gelu", "gpt2_relu",   "gpt2_silu"};
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         golden g;
         int32_t params = 0, tensors = 0;
         golden_open(&g, folders[f]);
@@ -225,9 +226,11 @@ static const refusal refusals[] = {
     {"embd_pdrop", "-0.1", MICS_ERR_INVALID, "number"},
     {"resid_pdrop", "\"0.1\"", MICS_ERR_INVALID, "number"},
     {"resid_pdrop", "2", MICS_ERR_INVALID, "number"},
-    {"activation_function", "\"relu\"", MICS_ERR_UNSUPPORTED, "gelu_new"},
-    {"activation_function", "\"gelu\"", MICS_ERR_UNSUPPORTED,
-     "only \"gelu_new\" or \"gelu_pytorch_tanh\" can be honoured, not \"gelu\""},
+    {"activation_function", "\"tanh\"", MICS_ERR_UNSUPPORTED, "gelu_new"},
+    {"activation_function", "\"quick_gelu\"", MICS_ERR_UNSUPPORTED,
+     "only \"gelu_new\" or \"gelu_pytorch_tanh\" or \"gelu\" or \"relu\" or \"silu\" or \"swish\" "
+     "can "
+     "be honoured, not \"quick_gelu\""},
     {"activation_function", "3", MICS_ERR_UNSUPPORTED, "gelu_new"},
     {"scale_attn_weights", "false", MICS_ERR_UNSUPPORTED, "true"},
     {"scale_attn_by_inverse_layer_idx", "true", MICS_ERR_UNSUPPORTED, "false"},
