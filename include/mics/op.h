@@ -33,6 +33,7 @@ enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 3, MICS_OP_WORKS = 8 };
     X(ROTARY, rotary)                                                                              \
     X(ATTENTION, attention)                                                                        \
     X(ADD, add)                                                                                    \
+    X(CAST, cast)                                                                                  \
     X(DROPOUT, dropout)                                                                            \
     X(ROUTER, router)                                                                              \
     X(EXPERTS_IN, experts_in)                                                                      \
@@ -144,6 +145,7 @@ typedef struct mics_op {
     int32_t travel_rows;    // of a token, in all blocks (mics_experts_travel_rows)
     int64_t first_position; // of an embedding: row of positions that a sequence's first token has
     mics_activation activation;
+    bool wide; // its output is fp32 in every precision; an add's inputs too
 } mics_op;
 
 /* Of the 2^16 values that a number's random bits may have, how many drop it: a probability is

@@ -15,6 +15,7 @@ static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gat
 static const char *const token_types[] = {"none",  "uint8", "uint16", "uint32", "int8",
                                           "int16", "int32", "int64",  NULL};
 static const char *const special_tokens[] = {"plain", "parse", NULL};
+static const char *const residual_dtypes[] = {"same", "fp32", NULL};
 static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
 static const char *const on_spike[] = {"warn", "skip", "stop", NULL};
 // In the order of mics_comm_dtype.
@@ -214,6 +215,11 @@ static const key rows[] = {
                     "weights; \"auto\": bf16 on cuda, fp32 on cpu; CPUs without AVX512_BF16 and "
                     "AMX take fp32 for bf16",
             .refusal = "no other precision is built")},
+    {CHOICE("run.residual_dtype", run.residual_dtype, residual_dtypes, "same", .flags = KEY_KEPT,
+            .help =
+                "the residual stream and its gradients with run.precision bf16 or fp16: \"same\" "
+                "as they, or fp32, for models that normalise before each block",
+            .refusal = "a wider one is not built")},
     {CHOICE("run.device", device, devices, "auto",
             .help = "where it computes; \"auto\": cuda where a GPU can be used, else cpu",
             .refusal = "there are no other devices")},
