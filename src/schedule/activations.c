@@ -401,8 +401,9 @@ static int64_t largest_boundary(const mics_schedule_spec *spec)
     int64_t largest = 0;
     for (int32_t u = 1; u < spec->model->unit_count; u++) {
         const mics_unit *unit = &spec->model->units[u];
-        const int64_t elems = mics_schedule_tensor_elems(spec, &unit->tensors[0]);
-        if (mics_unit_computes(unit) && elems > largest)
+        const int64_t elems =
+            mics_unit_computes(unit) ? mics_schedule_tensor_elems(spec, &unit->tensors[0]) : 0;
+        if (elems > largest)
             largest = elems;
     }
     return largest;

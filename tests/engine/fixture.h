@@ -77,6 +77,7 @@ typedef struct fixture_case {
     mics_optimizer optimizer; // all zeros: AdamW
     mics_state_dtype state_dtype;
     bool rounded_sums;
+    bool wide_residual;
 } fixture_case;
 
 typedef struct fixture_run {
@@ -436,6 +437,8 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
     mics_json_close(json);
     if (run->want.masked)
         fixture_mask(run->model, run->want.both_ways);
+    if (run->want.wide_residual)
+        ASSERT_OK(mics_model_widen_residual(run->model));
     const mics_algorithm algorithm =
         run->want.hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
     mics_schedule_spec spec = {

@@ -316,14 +316,78 @@ static void test_rounded_sums_of_ranks(void **state)
     }
 }
 
+// ---- a residual stream in fp32 ----
+
+// 24 layers: the more sums the stream is of, the more roundings there are where it is bf16.
+static const char deep[] =
+    "{\"model_type\": \"gpt2\", \"n_layer\": 24, \"n_head\": 3, \"n_embd\": 12, "
+    "\"n_positions\": 19, \"vocab_size\": 29, \"tie_word_embeddings\": %s}";
+
+// Every sharding; fixture.h compares the memory that was taken with the ledger's.
+static void test_wide_residual(void **state)
+{
+    (void)state;
+    static const char *const configs[] = {NULL, fixture_decoder, fixture_gpt2_dropout};
+    for (int i = 0; i < 3; i++) {
+        fixture_run reference = {.want = case_of(configs[i], 1, (mics_sharding){1, 1, 1})};
+        reference.want.wide_residual = true;
+        fixture_go(&reference);
+        check_family(2, &reference);
+        check_family(4, &reference);
+    }
+}
+
+// In fp32 it changes no bit.
+static void test_wide_residual_in_fp32(void **state)
+{
+    (void)state;
+    const fixture_run plain = one_rank(fixture_decoder, MICS_DTYPE_FP32);
+    fixture_run wide = {.want = plain.want};
+    wide.want.wide_residual = true;
+    fixture_go(&wide);
+    assert_memory_equal(wide.losses, plain.losses, sizeof plain.losses);
+    assert_memory_equal(wide.norms, plain.norms, sizeof plain.norms);
+}
+
+// How far losses and norms of gradients are from fp32's.
+static double noise_of(bool wide_residual, const fixture_run *fp32)
+{
+    fixture_run run = {.want = fp32->want};
+    double squares = 0;
+    run.want.dtype = MICS_DTYPE_BF16;
+    run.want.wide_residual = wide_residual;
+    fixture_go(&run);
+    for (int32_t step = 0; step < run.want.steps; step++)
+        squares += pow(run.losses[step] - fp32->losses[step], 2) +
+                   pow(run.norms[step] - fp32->norms[step], 2);
+    return sqrt(squares);
+}
+
+static void test_wide_residual_is_nearer_to_fp32(void **state)
+{
+    (void)state;
+    const fixture_run fp32 = one_rank(deep, MICS_DTYPE_FP32);
+    const double same = noise_of(false, &fp32), wide = noise_of(true, &fp32);
+    print_message("noise: %g, %g with the stream in fp32\n", same, wide);
+    assert_true(wide < same);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tied),         cmocka_unit_test(test_decoder),
-        cmocka_unit_test(test_dropout),      cmocka_unit_test(test_beside_fp32),
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_flips_are_found),
-        cmocka_unit_test(test_copies),       cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_rounded_sums), cmocka_unit_test(test_rounded_sums_of_ranks),
+        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_decoder),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_beside_fp32),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_flips_are_found),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_rounded_sums),
+        cmocka_unit_test(test_rounded_sums_of_ranks),
+        cmocka_unit_test(test_wide_residual),
+        cmocka_unit_test(test_wide_residual_in_fp32),
+        cmocka_unit_test(test_wide_residual_is_nearer_to_fp32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

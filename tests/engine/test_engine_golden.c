@@ -480,6 +480,21 @@ static void test_mixtures(void **state)
     golden_close(&g);
 }
 
+// Where all numbers are fp32, casts around the residual stream change nothing.
+static void test_wide_residual(void **state)
+{
+    (void)state;
+    static const char *const wide[] = {"gpt2", "llama_grouped", "gpt_neox_parallel",
+                                       "mixtral_small", "qwen2_moe_shared"};
+    for (size_t f = 0; f < sizeof wide / sizeof wide[0]; f++) {
+        golden g;
+        golden_open(&g, wide[f]);
+        ASSERT_OK(mics_model_widen_residual(g.model));
+        check_one_rank(&g, mics_kernels_get(NULL));
+        golden_close(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -488,6 +503,7 @@ int main(void)
         cmocka_unit_test(test_encoders),
         cmocka_unit_test(test_shardings),
         cmocka_unit_test(test_mixtures),
+        cmocka_unit_test(test_wide_residual),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
