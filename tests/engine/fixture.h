@@ -78,6 +78,7 @@ typedef struct fixture_case {
     mics_state_dtype state_dtype;
     bool rounded_sums;
     bool wide_residual;
+    bool still; // the rate is 0: each step has the first weights
 } fixture_case;
 
 typedef struct fixture_run {
@@ -324,6 +325,8 @@ static inline int64_t fixture_exchanges(const mics_comm *comm)
 // Such that a run learns in 20 steps.
 static inline float fixture_lr(const fixture_case *want)
 {
+    if (want->still)
+        return 0;
     switch (want->optimizer.kind) {
     case MICS_OPTIMIZER_SGD:
         return 0.3f;
