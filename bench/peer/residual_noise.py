@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-"""How far losses in bf16 are from fp32's: of mics with either run.residual_dtype, and of PyTorch's autocast.
+"""How far trainings in bf16 are from fp32: mics with either run.residual_dtype, and PyTorch's autocast.
 
-usage: residual_noise.py MICS CONFIG.json [--seeds N] [--steps N] [--sequences B] [--length T] [--lr R]
+usage: residual_noise.py MICS CONFIG.json [--layers N] [--seeds N] [--steps N] [--sequences B] [--length T] [--lr R]
 
 A seed has one model by transformers, from which all trainings start, and one batch, which each step takes: so that mics
-and PyTorch see the same tokens. AdamW without decay, no clipping, on the CPU. A training's noise is the root of the mean
-square, over steps, of its loss less its own program's loss in fp32. Prints a line a seed, medians, and the first seed's curves.
+and PyTorch see the same tokens. AdamW without decay, no clipping, on the CPU. Each program is compared with itself in
+fp32. Prints, of each training in bf16: how far the first step's loss and gradient norm are, relative, as the root of the
+mean square over seeds; the same of all steps' losses, as the median over seeds; and the first seed's curves.
 Needs torch, transformers and a CPU with bf16.
 """
 import argparse
@@ -20,25 +21,28 @@ import tempfile
 import torch
 import transformers
 
-TRAININGS = {"bf16, same": ("bf16", "same"), "bf16, fp32 residual": ("bf16", "fp32")}
+AUTOCAST = "torch, autocast"
+TRAININGS = {"mics, same": "same", "mics, fp32 residual": "fp32"}
 
 
-def torch_losses(folder, tokens, arguments, autocast):
+def train_torch(folder, tokens, arguments, autocast):
+    """Losses, and norms of gradients."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
-    losses = []
+    losses, norms = [], []
     for _ in range(arguments.steps):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             logits = model(input_ids=tokens[:, :-1]).logits
         loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), float("inf")).item())
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
-    return losses
+    return losses, norms
 
 
-def mics_losses(mics, folder, arguments, precision, residual):
+def train_mics(folder, arguments, precision, residual):
     with tempfile.TemporaryDirectory() as out:
         run = {
             "model": {"config": str(folder / "config.json"), "init": str(folder)},
@@ -51,21 +55,23 @@ def mics_losses(mics, folder, arguments, precision, residual):
         }
         path = pathlib.Path(out, "run.json")
         path.write_text(json.dumps(run))
-        subprocess.run([mics, "train", str(path)], check=True, capture_output=True)
+        subprocess.run([arguments.mics, "train", str(path)], check=True, capture_output=True)
         lines = pathlib.Path(out, "run", "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line)["loss"] for line in lines if '"loss"' in line]
+    steps = [row for row in map(json.loads, lines) if "grad_norm" in row]
+    return [row["loss"] for row in steps], [row["grad_norm"] for row in steps]
 
 
-def noise(losses, exact):
-    return (sum((a - b) ** 2 for a, b in zip(losses, exact)) / len(exact)) ** 0.5
+def root_mean_square(values):
+    return (sum(value * value for value in values) / len(values)) ** 0.5
 
 
 def make_seed(folder, config, seed, arguments):
-    """A model and the tokens of a batch, one after the other, with the token that the last one predicts."""
+    """A model, and the tokens of a batch: one text, with the token that the last one predicts."""
     torch.manual_seed(seed)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     sequences, length = arguments.sequences, arguments.length
-    corpus = b"".join(path.read_bytes() for path in sorted(pathlib.Path(__file__).parents[2].glob("examples/corpus/*.txt")))
+    texts = sorted(pathlib.Path(__file__).parents[2].glob("examples/corpus/*.txt"))
+    corpus = b"".join(path.read_bytes() for path in texts)
     begin = seed * 1009 % (len(corpus) - sequences * length - 1)
     text = corpus[begin:begin + sequences * length + 1]
     (folder / "tokens.bin").write_bytes(text)
@@ -73,45 +79,49 @@ def make_seed(folder, config, seed, arguments):
 
 
 def run_seed(seed, config, arguments):
+    """By training: losses and norms less those of fp32, relative. And the largest gap of both programs in fp32."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         tokens = make_seed(folder, config, seed, arguments)
-        exact = {"torch": torch_losses(folder, tokens, arguments, False),
-                 "mics": mics_losses(arguments.mics, folder, arguments, "fp32", "same")}
-        curves = {"torch, autocast": (torch_losses(folder, tokens, arguments, True), exact["torch"])}
-        for label, (precision, residual) in TRAININGS.items():
-            curves[label] = (mics_losses(arguments.mics, folder, arguments, precision, residual), exact["mics"])
-    return exact, curves
+        exact = train_torch(folder, tokens, arguments, False)
+        ours = train_mics(folder, arguments, "fp32", "same")
+        got = {AUTOCAST: (train_torch(folder, tokens, arguments, True), exact)}
+        for label, residual in TRAININGS.items():
+            got[label] = (train_mics(folder, arguments, "bf16", residual), ours)
+    off = {label: [[a / b - 1 for a, b in zip(*pair)] for pair in zip(have, own)] for label, (have, own) in got.items()}
+    return off, max(abs(a / b - 1) for a, b in zip(exact[0], ours[0]))
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("mics")
     parser.add_argument("config")
+    parser.add_argument("--layers", type=int)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--sequences", type=int, default=8)
     parser.add_argument("--length", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--lr", type=float, default=1e-4)
     arguments = parser.parse_args()
     torch.set_num_threads(2)
     config = transformers.AutoConfig.from_pretrained(arguments.config)
-    noises, apart, first = {}, 0.0, None
+    if arguments.layers is not None:
+        config.num_hidden_layers = arguments.layers
+    seeds = []
     for seed in range(1, arguments.seeds + 1):
-        exact, curves = run_seed(seed, config, arguments)
-        apart = max(apart, max(abs(a - b) for a, b in zip(exact["torch"], exact["mics"])))
-        first = first or (exact, curves)
-        for label, (losses, own) in curves.items():
-            noises.setdefault(label, []).append(noise(losses, own))
-        print(f"seed {seed}: " + ", ".join(f"{label} {values[-1]:.2e}" for label, values in noises.items()), flush=True)
-    print(f"fp32: mics and torch are {apart:.1e} apart at most")
-    for label, values in noises.items():
-        ratio = statistics.median(a / b for a, b in zip(values, noises["torch, autocast"]))
-        print(f"{label}: noise {statistics.median(values):.2e}, of autocast's {ratio:.2f}")
-    print("step  fp32  " + "  ".join(first[1]))
+        off, gap = run_seed(seed, config, arguments)
+        seeds.append(off)
+        print(f"seed {seed}: fp32 of both {gap:.1e} apart; losses off by " +
+              ", ".join(f"{root_mean_square(losses):.2e} ({label})" for label, (losses, _) in off.items()), flush=True)
+    for label in seeds[0]:
+        loss, norm = (root_mean_square([off[label][i][0] for off in seeds]) for i in range(2))
+        noises = [root_mean_square(off[label][0]) for off in seeds]
+        ratio = statistics.median(a / root_mean_square(off[AUTOCAST][0]) for a, off in zip(noises, seeds))
+        print(f"{label}: first loss {loss:.2e}, first norm {norm:.2e}; {arguments.steps} losses "
+              f"{statistics.median(noises):.2e}, {ratio:.2f} of autocast's")
+    print("step: losses off, of the first seed: " + ", ".join(seeds[0]))
     for step in range(arguments.steps):
-        print(f"{step + 1}  {first[0]['mics'][step]:.5f}  " +
-              "  ".join(f"{losses[step] - own[step]:+.5f}" for losses, own in first[1].values()))
+        print(f"{step + 1}: " + ", ".join(f"{losses[step]:+.6f}" for losses, _ in seeds[0].values()))
 
 
 if __name__ == "__main__":
