@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-"""How far trainings in bf16 are from fp32: mics with either run.residual_dtype, and PyTorch's autocast.
+"""How far trainings in bf16 are from fp32: mics with either run.residual_dtype, and PyTorch's autocast, alone and with
+parameters rounded to bf16 for forward and backward, as those of mics are.
 
 usage: residual_noise.py MICS CONFIG.json [--layers N] [--seeds N] [--steps N] [--sequences B] [--length T] [--lr R]
 
@@ -22,19 +23,37 @@ import torch
 import transformers
 
 AUTOCAST = "torch, autocast"
+ROUNDED = {"autocast, vectors in bf16": 1, "autocast, all weights in bf16": 2}
 TRAININGS = {"mics, same": "same", "mics, fp32 residual": "fp32"}
 
 
-def train_torch(folder, tokens, arguments, autocast):
+class Rounded:
+    """Within it, parameters are what bf16 has of them, as in mics; those of one dimension, or all. Steps take the whole."""
+
+    def __init__(self, model, dims):
+        self.parameters = [p for p in model.parameters() if p.dim() <= dims]
+
+    def __enter__(self):
+        self.masters = [p.data for p in self.parameters]
+        for p in self.parameters:
+            p.data = p.data.bfloat16().float()
+
+    def __exit__(self, *_):
+        for p, master in zip(self.parameters, self.masters):
+            p.data = master
+
+
+def train_torch(folder, tokens, arguments, autocast, rounded_dims=0):
     """Losses, and norms of gradients."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
     losses, norms = [], []
     for _ in range(arguments.steps):
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            logits = model(input_ids=tokens[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
+        with Rounded(model, rounded_dims):
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                logits = model(input_ids=tokens[:, :-1]).logits
+            loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+            loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), float("inf")).item())
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -48,7 +67,7 @@ def train_mics(folder, arguments, precision, residual):
             "model": {"config": str(folder / "config.json"), "init": str(folder)},
             "data": {"train": [str(folder / "tokens.bin")], "dtype": "uint8", "tokenizer": "bytes",
                      "sequence_length": arguments.length},
-            "run": {"steps": arguments.steps, "out": out + "/run", "device": "cpu", "precision": precision,
+            "run": {"steps": arguments.steps, "out": out + "/run", "device": "cpu", "threads": 1, "precision": precision,
                     "residual_dtype": residual, "validation_batches": 0, "checkpoint_every": 0},
             "train_micro_batch_size_per_gpu": arguments.sequences,
             "optimizer": {"type": "AdamW", "params": {"lr": arguments.lr}},
@@ -86,6 +105,8 @@ def run_seed(seed, config, arguments):
         exact = train_torch(folder, tokens, arguments, False)
         ours = train_mics(folder, arguments, "fp32", "same")
         got = {AUTOCAST: (train_torch(folder, tokens, arguments, True), exact)}
+        for label, dims in ROUNDED.items():
+            got[label] = (train_torch(folder, tokens, arguments, True, dims), exact)
         for label, residual in TRAININGS.items():
             got[label] = (train_mics(folder, arguments, "bf16", residual), ours)
     off = {label: [[a / b - 1 for a, b in zip(*pair)] for pair in zip(have, own)] for label, (have, own) in got.items()}
@@ -103,7 +124,7 @@ def main():
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--lr", type=float, default=1e-4)
     arguments = parser.parse_args()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     config = transformers.AutoConfig.from_pretrained(arguments.config)
     if arguments.layers is not None:
         config.num_hidden_layers = arguments.layers

@@ -222,8 +222,8 @@ bool mics_model_can_spread(const mics_model *model, int32_t experts);
 mics_status mics_model_spread(const mics_model *model, int32_t experts, int64_t length,
                               mics_model **model_out);
 
-/* Makes the residual stream fp32 in every precision: what passes from unit to unit, and the sums that
- * it is a term of. Other ops read it rounded. Parameters stay as they are.
+/* Makes the residual stream fp32 in every precision: what passes from unit to unit, and the sums
+ * that it is a term of. Other ops read it rounded. Parameters stay as they are.
  *
  * Needs:   a model that mics_model_finish has passed, once, and that was not made by
  *          mics_model_spread.

@@ -181,7 +181,7 @@ static void take_boundary(unit_work *work, int32_t tensor)
 }
 
 // A place of its own for a gradient like a tensor's.
-static int32_t place_aside(unit_work *work, int32_t tensor)
+static int32_t take_place(unit_work *work, int32_t tensor)
 {
     const int64_t elems = tensor_elems(work, tensor);
     const int32_t index = work->storage_count++;
@@ -197,7 +197,7 @@ static int32_t place_aside(unit_work *work, int32_t tensor)
 static int32_t new_storage(unit_work *work, int32_t tensor)
 {
     if (tensor != 0 || work->storages[0].readers > 0)
-        return place_aside(work, tensor);
+        return take_place(work, tensor);
     take_boundary(work, tensor);
     return 0;
 }
@@ -298,9 +298,9 @@ static void backward_op(unit_work *work, int32_t index)
     const bool aside = add && !mics_op_def_get(op->kind)->backward_adds;
     int32_t target = wants_gradient(work, tensor) ? work->storage_of[tensor] : -1;
     if (aside)
-        target = place_aside(work, tensor);
+        target = take_place(work, tensor);
     const bool two = mics_op_def_get(op->kind)->backward_second && wants_gradient(work, op->in[1]);
-    const int32_t second = two ? place_aside(work, op->in[1]) : -1;
+    const int32_t second = two ? take_place(work, op->in[1]) : -1;
     mics_grad_call *call = add_call(work, MICS_GRAD_OP);
     call->op = index;
     call->dout = source >= 0 ? place_of(work, source) : -1;

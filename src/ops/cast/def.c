@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of the precision as fp32 (mics_op.wide), or fp32 numbers rounded to the precision: between
-// a residual stream in fp32 and the ops beside it (mics_model_widen_residual).
+// Numbers of the precision as fp32 (mics_op.wide), or fp32 numbers rounded to the precision:
+// between a residual stream in fp32 and other ops (mics_model_widen_residual).
 #include "ops/common/def.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)
