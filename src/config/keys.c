@@ -26,6 +26,8 @@ static const char *const boundary_dtypes[] = {"auto", "fp32", "bf16", "int8", NU
 // As fp32.
 #define ELEMS_OF_64_KIB 16384
 #define ELEMS_OF_1_MIB 262144
+#define BY_PRECISION "auto: as run.precision"
+#define IN_FP16 "; only for fp16"
 
 static const char *const optimizers[] = {"Adam", "AdamW", "FusedAdam", "DeepSpeedCPUAdam",
                                          "SGD",  "Lion",  "FusedLion", "DeepSpeedCPULion",
@@ -55,9 +57,6 @@ static const char *const decays[] = {"linear", "cosine", "1-sqrt", NULL};
 static const char *const comm_types[] = {"fp32", "bf16", "bfp16", "fp16", NULL};
 static const char *const fsdp_strategies[] = {"no_shard",     "shard_grad_op",      "full_shard",
                                               "hybrid_shard", "hybrid_shard_zero2", NULL};
-
-#define BY_PRECISION "auto: as run.precision"
-#define IN_FP16 "; only for fp16"
 
 #define FIELD(member) .at = offsetof(config, member), .bytes = sizeof(((config *)0)->member)
 #define SHOW(member)                                                                               \
@@ -216,10 +215,7 @@ static const key rows[] = {
                     "AMX take fp32 for bf16",
             .refusal = "no other precision is built")},
     {CHOICE("run.residual_dtype", run.residual_dtype, residual_dtypes, "same", .flags = KEY_KEPT,
-            .help =
-                "the residual stream and its gradients with run.precision bf16 or fp16: \"same\" "
-                "as they, or fp32, for models that normalise before each block",
-            .refusal = "a wider one is not built")},
+            .help = "dtype of the residual stream in bf16 and fp16", .refusal = "none is wider")},
     {CHOICE("run.device", device, devices, "auto",
             .help = "where it computes; \"auto\": cuda where a GPU can be used, else cpu",
             .refusal = "there are no other devices")},
