@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cases of all ops, on the device of the walker that is linked; with an argument, of one op.
 #include "op_walk.h"
+#include "ops/activation/cases.h"
+#include "ops/add/cases.h"
 #include "ops/attention/cases.h"
+#include "ops/cast/cases.h"
 #include "ops/dropout/cases.h"
 #include "ops/embedding/cases.h"
 #include "ops/gelu/cases.h"
@@ -27,10 +30,10 @@ static void walk(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {CASES(attention), CASES(dropout),      CASES(embedding),
-                                       CASES(gelu),      CASES(head_norm),    CASES(layernorm),
-                                       CASES(linear),    CASES(lm_head),      CASES(rmsnorm),
-                                       CASES(rotary),    CASES(sigmoid_gate), CASES(swiglu)};
+    const struct CMUnitTest tests[] = {
+        CASES(activation), CASES(add),     CASES(cast),      CASES(attention),    CASES(dropout),
+        CASES(embedding),  CASES(gelu),    CASES(head_norm), CASES(layernorm),    CASES(linear),
+        CASES(lm_head),    CASES(rmsnorm), CASES(rotary),    CASES(sigmoid_gate), CASES(swiglu)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return op_walk_tests(tests);

@@ -32,6 +32,12 @@ VARIANTS = {
                         n_embd=15, n_positions=11, vocab_size=37),
     "gpt2_hub": dict(seed=22, batch=2, tokens=7, tied=True, max_norm=1.0, n_layer=1, n_head=2,
                      n_embd=10, n_positions=13, vocab_size=29),
+    "gpt2_gelu": dict(seed=23, batch=2, tokens=7, tied=True, max_norm=1.0, n_layer=2, n_head=2,
+                      n_embd=10, n_positions=13, vocab_size=29, activation="gelu"),
+    "gpt2_relu": dict(seed=24, batch=2, tokens=7, tied=True, max_norm=1.0, n_layer=2, n_head=2,
+                      n_embd=10, n_positions=13, vocab_size=29, activation="relu"),
+    "gpt2_silu": dict(seed=25, batch=2, tokens=7, tied=True, max_norm=1.0, n_layer=2, n_head=2,
+                      n_embd=10, n_positions=13, vocab_size=29, activation="silu"),
 }
 
 
@@ -40,6 +46,7 @@ def make_model(variant, generator):
     config = GPT2Config(
         vocab_size=variant["vocab_size"], n_positions=variant["n_positions"],
         n_embd=variant["n_embd"], n_layer=variant["n_layer"], n_head=variant["n_head"],
+        activation_function=variant.get("activation", "gelu_new"),
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0,
         tie_word_embeddings=variant["tied"], attn_implementation="eager")
     model = GPT2LMHeadModel(config).eval()

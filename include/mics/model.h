@@ -58,6 +58,7 @@ typedef struct mics_param {
 typedef struct mics_tensor {
     const char *name; // static text
     int64_t width;    // elements a token
+    bool wide;        // fp32 in every precision
 } mics_tensor;
 
 typedef struct mics_unit {
@@ -221,6 +222,16 @@ bool mics_model_can_spread(const mics_model *model, int32_t experts);
 mics_status mics_model_spread(const mics_model *model, int32_t experts, int64_t length,
                               mics_model **model_out);
 
+/* Makes the residual stream fp32 in every precision: what passes from unit to unit, and the sums
+ * that it is a term of. Other ops read it rounded. Parameters stay as they are.
+ *
+ * Needs:   a model that mics_model_finish has passed, once, and that was not made by
+ *          mics_model_spread.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, logged: a unit ends with something else than a residual
+ *          sum; MICS_ERR_MEMORY. After an error the model can only be closed.
+ */
+mics_status mics_model_widen_residual(mics_model *model);
+
 /* What stands where there is no parameter. */
 static inline mics_param_ref mics_param_none(void)
 {
@@ -339,7 +350,9 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
                         -1,
                         0,
                         0,
-                        0};
+                        0,
+                        MICS_ACTIVATION_RELU,
+                        false};
     return op;
 }
 
@@ -381,6 +394,12 @@ static inline int32_t mics_op_gelu(mics_model *model, int32_t in, bool exact)
 {
     mics_op op = mics_op_of(MICS_OP_GELU, in, mics_param_none(), mics_param_none());
     op.exact = exact;
+    return mics_model_add_op(model, op);
+}
+static inline int32_t mics_op_activation(mics_model *model, int32_t in, mics_activation activation)
+{
+    mics_op op = mics_op_of(MICS_OP_ACTIVATION, in, mics_param_none(), mics_param_none());
+    op.activation = activation;
     return mics_model_add_op(model, op);
 }
 static inline int32_t mics_op_swiglu(mics_model *model, int32_t in)

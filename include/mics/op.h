@@ -28,10 +28,12 @@ enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 3, MICS_OP_WORKS = 8 };
     X(HEAD_NORM, head_norm)                                                                        \
     X(LINEAR, linear)                                                                              \
     X(GELU, gelu)                                                                                  \
+    X(ACTIVATION, activation)                                                                      \
     X(SWIGLU, swiglu)                                                                              \
     X(ROTARY, rotary)                                                                              \
     X(ATTENTION, attention)                                                                        \
     X(ADD, add)                                                                                    \
+    X(CAST, cast)                                                                                  \
     X(DROPOUT, dropout)                                                                            \
     X(ROUTER, router)                                                                              \
     X(EXPERTS_IN, experts_in)                                                                      \
@@ -64,6 +66,13 @@ typedef struct mics_rotary_spec {
     const float *frequencies; // (dims / 2), radians a position
     float scale;              // of cosines and sines
 } mics_rotary_spec;
+
+// Activations of one input, beside GELU (MICS_OP_GELU).
+typedef enum mics_activation {
+    MICS_ACTIVATION_RELU,
+    MICS_ACTIVATION_SILU, // also called swish
+    MICS_ACTIVATIONS
+} mics_activation;
 
 // A mixture of experts (Fedus et al., Switch transformers, 2021, arXiv:2101.03961): a router scores
 // `count` experts, and each token goes to the `chosen` best. Ops on the rows of tokens at their
@@ -135,6 +144,8 @@ typedef struct mics_op {
     int32_t expert_ranks;
     int32_t travel_rows;    // of a token, in all blocks (mics_experts_travel_rows)
     int64_t first_position; // of an embedding: row of positions that a sequence's first token has
+    mics_activation activation;
+    bool wide; // its output is fp32 in every precision; an add's inputs too
 } mics_op;
 
 /* Of the 2^16 values that a number's random bits may have, how many drop it: a probability is

@@ -129,6 +129,7 @@ typedef struct mics_run {
     const char *text_field;      // of JSON Lines and tables
     int64_t skip_bad_lines;      // of data files; 0: the first is an error
     const char *special_tokens;  // that texts name: "plain", "parse"
+    const char *residual_dtype;  // of mixed precision: "same", "fp32"
     const char *data_dtype;      // of .bin files without a header; "none": there are none
     int64_t sequence_length;     // 0: the model's positions
     int64_t max_sequence_length; // of those; 0: all
@@ -418,6 +419,13 @@ typedef struct mics_run_row {
  */
 int32_t mics_run_row_count(const mics_run *run);
 mics_run_row mics_run_row_at(const mics_run *run, int32_t index);
+
+/* Makes the model's residual stream fp32, where the run says so.
+ *
+ * Needs:   mixed precision; mics_model_widen_residual.
+ * Returns: as mics_model_widen_residual.
+ */
+mics_status mics_run_widen_residual(const mics_run *run, mics_model *model);
 
 /* Keeps attention of the model within documents, where the run says so.
  *

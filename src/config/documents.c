@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// data.document_mask
+// What keys change in a model: data.document_mask, run.residual_dtype.
 #include "config/config.h"
+#include <string.h>
 
 mics_status mics_run_mask_documents(const mics_run *run, mics_model *model)
 {
@@ -14,4 +15,9 @@ mics_status mics_run_mask_documents(const mics_run *run, mics_model *model)
                               run->model_config);
     mics_model_set_segments(model);
     return MICS_OK;
+}
+
+mics_status mics_run_widen_residual(const mics_run *run, mics_model *model)
+{
+    return strcmp(run->residual_dtype, "fp32") == 0 ? mics_model_widen_residual(model) : MICS_OK;
 }

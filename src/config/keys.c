@@ -15,6 +15,7 @@ static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gat
 static const char *const token_types[] = {"none",  "uint8", "uint16", "uint32", "int8",
                                           "int16", "int32", "int64",  NULL};
 static const char *const special_tokens[] = {"plain", "parse", NULL};
+static const char *const residual_dtypes[] = {"same", "fp32", NULL};
 static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
 static const char *const on_spike[] = {"warn", "skip", "stop", NULL};
 // In the order of mics_comm_dtype.
@@ -25,6 +26,8 @@ static const char *const boundary_dtypes[] = {"auto", "fp32", "bf16", "int8", NU
 // As fp32.
 #define ELEMS_OF_64_KIB 16384
 #define ELEMS_OF_1_MIB 262144
+#define BY_PRECISION "auto: as run.precision"
+#define IN_FP16 "; only for fp16"
 
 static const char *const optimizers[] = {"Adam", "AdamW", "FusedAdam", "DeepSpeedCPUAdam",
                                          "SGD",  "Lion",  "FusedLion", "DeepSpeedCPULion",
@@ -54,9 +57,6 @@ static const char *const decays[] = {"linear", "cosine", "1-sqrt", NULL};
 static const char *const comm_types[] = {"fp32", "bf16", "bfp16", "fp16", NULL};
 static const char *const fsdp_strategies[] = {"no_shard",     "shard_grad_op",      "full_shard",
                                               "hybrid_shard", "hybrid_shard_zero2", NULL};
-
-#define BY_PRECISION "auto: as run.precision"
-#define IN_FP16 "; only for fp16"
 
 #define FIELD(member) .at = offsetof(config, member), .bytes = sizeof(((config *)0)->member)
 #define SHOW(member)                                                                               \
@@ -214,6 +214,8 @@ static const key rows[] = {
                     "weights; \"auto\": bf16 on cuda, fp32 on cpu; CPUs without AVX512_BF16 and "
                     "AMX take fp32 for bf16",
             .refusal = "no other precision is built")},
+    {CHOICE("run.residual_dtype", run.residual_dtype, residual_dtypes, "same", .flags = KEY_KEPT,
+            .help = "dtype of the residual stream in bf16 and fp16", .refusal = "none is wider")},
     {CHOICE("run.device", device, devices, "auto",
             .help = "where it computes; \"auto\": cuda where a GPU can be used, else cpu",
             .refusal = "there are no other devices")},

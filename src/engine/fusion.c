@@ -36,9 +36,9 @@ static bool overlap(const mics_engine *engine, int32_t unit, int32_t a, int32_t 
 {
     const mics_schedule *schedule = engine->schedule;
     const mics_tensor *tensors = schedule->spec.model->units[unit].tensors;
-    const int64_t tokens = schedule->spec.batch.sequences * schedule->spec.batch.length;
     const int64_t *at = schedule->units[unit].tensor_at;
-    return at[a] < at[b] + tokens * tensors[b].width && at[b] < at[a] + tokens * tensors[a].width;
+    return at[a] < at[b] + mics_schedule_tensor_elems(&schedule->spec, &tensors[b]) &&
+           at[b] < at[a] + mics_schedule_tensor_elems(&schedule->spec, &tensors[a]);
 }
 
 // Whether one call can leave out the tensor between two ops. It writes the second op's output while

@@ -119,6 +119,19 @@ static mics_op_call grad_call_of(const mics_engine *engine, const mics_exec *at,
     return call;
 }
 
+static void add_gradient(const mics_engine *engine, const mics_grad_call *call, void *sum,
+                         const void *gradient)
+{
+    mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
+    if (!call->wide) {
+        engine->ops->accumulate(&at, sum, gradient, call->elems);
+        return;
+    }
+    at.dtype = MICS_DTYPE_FP32;
+    engine->spec.kernels->accumulate(
+        &at, sum, gradient, call->elems * (int64_t)engine->elem_bytes / (int64_t)sizeof(float));
+}
+
 void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_call *call)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
@@ -129,7 +142,7 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
         return;
     }
     if (call->kind == MICS_GRAD_ADD) {
-        engine->ops->accumulate(&at, din, dout, call->elems);
+        add_gradient(engine, call, din, dout);
         return;
     }
     mics_op_call of = grad_call_of(engine, &at, step, call);

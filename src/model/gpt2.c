@@ -9,13 +9,45 @@
 #include "model/builders.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
+
+// By its names in transformers' ACT2FN.
+typedef struct activation {
+    const char *name;
+    mics_op_kind kind;
+    bool exact;               // of a GELU
+    mics_activation function; // of the others
+} activation;
+
+static const activation activations[] = {
+    {.name = "gelu_new", .kind = MICS_OP_GELU}, // the default
+    {.name = "gelu_pytorch_tanh", .kind = MICS_OP_GELU},
+    {.name = "gelu", .kind = MICS_OP_GELU, .exact = true},
+    {.name = "relu", .kind = MICS_OP_ACTIVATION, .function = MICS_ACTIVATION_RELU},
+    {.name = "silu", .kind = MICS_OP_ACTIVATION, .function = MICS_ACTIVATION_SILU},
+    {.name = "swish", .kind = MICS_OP_ACTIVATION, .function = MICS_ACTIVATION_SILU},
+};
 
 typedef struct shape {
     int64_t layers, heads, hidden, inner, positions, vocab;
     double eps, init_std;
     float attention_dropout, embedding_dropout, residual_dropout;
+    const activation *activation;
     bool tied;
 } shape;
+
+static const activation *read_activation(config_reader *reader)
+{
+    static const char key[] = "activation_function";
+    config_require(reader, key, "gelu_new|gelu_pytorch_tanh|gelu|relu|silu|swish");
+    const mics_json_value *value = mics_json_at(reader->json, key);
+    const char *name = value != NULL ? mics_json_string(value) : NULL;
+    for (size_t i = 0; name != NULL && i < sizeof activations / sizeof *activations; i++) {
+        if (strcmp(activations[i].name, name) == 0)
+            return &activations[i];
+    }
+    return &activations[0];
+}
 
 static mics_status read_shape(config_reader *reader, bool ignore_dropout, shape *shape_out)
 {
@@ -36,7 +68,7 @@ static mics_status read_shape(config_reader *reader, bool ignore_dropout, shape 
         .tied = config_bool(reader, "tie_word_embeddings", true),
     };
     s.inner = config_int(reader, "n_inner", 1, 1 << 26, 4 * s.hidden);
-    config_require(reader, "activation_function", "gelu_new|gelu_pytorch_tanh");
+    s.activation = read_activation(reader);
     s.attention_dropout = config_dropout(reader, "attn_pdrop", ignore_dropout);
     s.embedding_dropout = config_dropout(reader, "embd_pdrop", ignore_dropout);
     s.residual_dropout = config_dropout(reader, "resid_pdrop", ignore_dropout);
@@ -70,6 +102,12 @@ static int32_t linear(mics_model *model, const char *layer, const char *name, in
     return model_linear(model, layer, name, in, &spec);
 }
 
+static int32_t activate(mics_model *model, int32_t in, const activation *of)
+{
+    return of->kind == MICS_OP_GELU ? mics_op_gelu(model, in, of->exact)
+                                    : mics_op_activation(model, in, of->function);
+}
+
 static void build_layer(mics_model *model, const shape *s, int64_t index)
 {
     const double std = s->init_std, residual_std = std / sqrt(2.0 * (double)s->layers);
@@ -87,7 +125,7 @@ static void build_layer(mics_model *model, const shape *s, int64_t index)
     const int32_t middle = mics_op_add(model, 0, x);
     x = layernorm(model, layer, "ln_2", middle, s);
     x = linear(model, layer, "mlp.c_fc", x, hidden, s->inner, std);
-    x = mics_op_gelu(model, x, false);
+    x = activate(model, x, s->activation);
     x = linear(model, layer, "mlp.c_proj", x, s->inner, hidden, residual_std);
     x = model_dropout(model, x, s->residual_dropout);
     mics_model_unit_end(model, mics_op_add(model, middle, x));

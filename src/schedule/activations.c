@@ -18,7 +18,7 @@
 #include "base/size.h"
 #include <string.h>
 
-enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4, no_tensor = -1 };
+enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4 };
 
 // ---- space: first fit in a growing region ----
 
@@ -66,14 +66,14 @@ typedef struct storage {
     int64_t at;
     int64_t elems;
     int32_t readers;
+    bool wide;     // numbers are fp32
     bool boundary; // the gradient between units: never given back to the space
 } storage;
 
 typedef struct unit_work {
     const mics_unit *unit;
     mics_unit_plan *plan;
-    int64_t tokens;
-    int64_t elem_bytes; // of activations
+    const mics_schedule_spec *spec;
     int64_t boundary_at, scratch_at;
     space space;
     storage *storages; // at most one a tensor, and copies
@@ -106,15 +106,23 @@ static int32_t last_reader(const mics_unit *unit, int32_t tensor)
     return last;
 }
 
+int64_t mics_schedule_tensor_elems(const mics_schedule_spec *spec, const mics_tensor *tensor)
+{
+    const int64_t elems = tensor->width * spec->batch.sequences * spec->batch.length;
+    const int64_t elem_bytes = (int64_t)mics_precision_bytes(spec->precision, MICS_MEM_ACTIVATIONS);
+    return tensor->wide ? elems * (int64_t)sizeof(float) / elem_bytes : elems;
+}
+
 static int64_t tensor_elems(const unit_work *work, int32_t tensor)
 {
-    return work->unit->tensors[tensor].width * work->tokens;
+    return mics_schedule_tensor_elems(work->spec, &work->unit->tensors[tensor]);
 }
 
 // Statistics are fp32 in every precision: two elements each where an element has two bytes.
 static int64_t stats_elems(const unit_work *work, int32_t tensor)
 {
-    return tensor_elems(work, tensor) * (int64_t)sizeof(float) / work->elem_bytes;
+    const mics_tensor wide = {.width = work->unit->tensors[tensor].width, .wide = true};
+    return mics_schedule_tensor_elems(work->spec, &wide);
 }
 
 // Saved tensors, statistics among them, go to *saved_end onwards; the others live in scratch from
@@ -163,19 +171,35 @@ static mics_grad_call *add_call(unit_work *work, mics_grad_kind kind)
     return call;
 }
 
+// The boundary holds a tensor's gradient.
+static void take_boundary(unit_work *work, int32_t tensor)
+{
+    storage *boundary = &work->storages[0];
+    boundary->elems = tensor_elems(work, tensor);
+    boundary->wide = work->unit->tensors[tensor].wide;
+    boundary->readers = 1;
+}
+
+// A place of its own for a gradient like a tensor's.
+static int32_t take_place(unit_work *work, int32_t tensor)
+{
+    const int64_t elems = tensor_elems(work, tensor);
+    const int32_t index = work->storage_count++;
+    work->storages[index] = (storage){.at = space_take(&work->space, elems),
+                                      .elems = elems,
+                                      .readers = 1,
+                                      .wide = work->unit->tensors[tensor].wide};
+    return index;
+}
+
 // A place of its own for a tensor's gradient; the unit's input takes the boundary as soon as that
 // is free.
-static int32_t new_storage(unit_work *work, int32_t tensor, int64_t elems)
+static int32_t new_storage(unit_work *work, int32_t tensor)
 {
-    if (tensor == 0 && work->storages[0].readers == 0) {
-        work->storages[0].elems = elems;
-        work->storages[0].readers = 1;
-        return 0;
-    }
-    int32_t index = work->storage_count++;
-    work->storages[index] =
-        (storage){.at = space_take(&work->space, elems), .elems = elems, .readers = 1};
-    return index;
+    if (tensor != 0 || work->storages[0].readers > 0)
+        return take_place(work, tensor);
+    take_boundary(work, tensor);
+    return 0;
 }
 
 // One reader less; the last one gives the place back.
@@ -199,6 +223,7 @@ static void move_data(unit_work *work, mics_grad_kind kind, int32_t from, int32_
     call->dout = place_of(work, from);
     call->din = place_of(work, to);
     call->elems = work->storages[from].elems;
+    call->wide = work->storages[from].wide;
 }
 
 // Before something is added to a tensor's gradient: it must be alone in its storage.
@@ -207,7 +232,7 @@ static void make_sole_reader(unit_work *work, int32_t tensor)
     int32_t shared = work->storage_of[tensor];
     if (work->storages[shared].readers == 1)
         return;
-    int32_t own = new_storage(work, tensor, work->storages[shared].elems);
+    int32_t own = new_storage(work, tensor);
     move_data(work, MICS_GRAD_COPY, shared, own);
     work->storages[shared].readers--;
     work->storage_of[tensor] = own;
@@ -233,12 +258,6 @@ static void backward_add(unit_work *work, const mics_op *op)
             move_data(work, MICS_GRAD_ADD, source, work->storage_of[tensor]);
         }
     }
-}
-
-// A place of its own for what a kernel only overwrites.
-static int32_t place_aside(unit_work *work, int32_t tensor)
-{
-    return new_storage(work, no_tensor, tensor_elems(work, tensor));
 }
 
 // Adds what lies aside to a tensor's gradient, or makes it that.
@@ -272,16 +291,16 @@ static void backward_op(unit_work *work, int32_t index)
             work->storage_of[tensor] = source;
             work->storages[source].readers++;
         } else {
-            work->storage_of[tensor] = new_storage(work, tensor, tensor_elems(work, tensor));
+            work->storage_of[tensor] = new_storage(work, tensor);
         }
     }
     // A kernel that only overwrites gets a place of its own, which is added then.
     const bool aside = add && !mics_op_def_get(op->kind)->backward_adds;
     int32_t target = wants_gradient(work, tensor) ? work->storage_of[tensor] : -1;
     if (aside)
-        target = place_aside(work, tensor);
+        target = take_place(work, tensor);
     const bool two = mics_op_def_get(op->kind)->backward_second && wants_gradient(work, op->in[1]);
-    const int32_t second = two ? place_aside(work, op->in[1]) : -1;
+    const int32_t second = two ? take_place(work, op->in[1]) : -1;
     mics_grad_call *call = add_call(work, MICS_GRAD_OP);
     call->op = index;
     call->dout = source >= 0 ? place_of(work, source) : -1;
@@ -316,8 +335,7 @@ static void place_backward(unit_work *work)
         work->storage_of[tensor] = -1;
     work->storages[work->storage_count++] = (storage){.boundary = true};
     if (unit->out >= 0) {
-        work->storages[0].elems = tensor_elems(work, unit->out);
-        work->storages[0].readers = 1;
+        take_boundary(work, unit->out);
         work->storage_of[unit->out] = 0;
     }
     for (int32_t o = unit->op_count - 1; o >= 0; o--) {
@@ -358,7 +376,7 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
 }
 
 // Inputs of all units but the first; returns the end. Each unit's output is the next one's input.
-static int64_t place_boundaries(mics_schedule *schedule, int64_t tokens)
+static int64_t place_boundaries(mics_schedule *schedule)
 {
     const mics_model *model = schedule->spec.model;
     int64_t end = 0;
@@ -370,19 +388,25 @@ static int64_t place_boundaries(mics_schedule *schedule, int64_t tokens)
         schedule->units[u].tensor_at[0] = end;
         schedule->units[before].tensor_at[model->units[before].out] = end;
         before = u;
-        end += mics_size_round_up(model->units[u].tensors[0].width * tokens, ALIGNED_FLOATS);
+        end += mics_size_round_up(
+            mics_schedule_tensor_elems(&schedule->spec, &model->units[u].tensors[0]),
+            ALIGNED_FLOATS);
     }
     return end;
 }
 
-static int64_t widest_boundary(const mics_model *model)
+// Elements of the largest input of a unit.
+static int64_t largest_boundary(const mics_schedule_spec *spec)
 {
-    int64_t widest = 0;
-    for (int32_t u = 1; u < model->unit_count; u++) {
-        if (mics_unit_computes(&model->units[u]) && model->units[u].tensors[0].width > widest)
-            widest = model->units[u].tensors[0].width;
+    int64_t largest = 0;
+    for (int32_t u = 1; u < spec->model->unit_count; u++) {
+        const mics_unit *unit = &spec->model->units[u];
+        const int64_t elems =
+            mics_unit_computes(unit) ? mics_schedule_tensor_elems(spec, &unit->tensors[0]) : 0;
+        if (elems > largest)
+            largest = elems;
     }
-    return widest;
+    return largest;
 }
 
 // Marks, in the order backward runs, which gradients an earlier op of the same micro-step has
@@ -462,8 +486,7 @@ static void place_units(mics_schedule *schedule, unit_work *work, int64_t bounda
     }
     work->boundary_at = saved_end;
     schedule->in_flight_elems =
-        saved_end +
-        mics_size_round_up(widest_boundary(schedule->spec.model) * work->tokens, ALIGNED_FLOATS);
+        saved_end + mics_size_round_up(largest_boundary(&schedule->spec), ALIGNED_FLOATS);
     const int64_t shared_begin = schedule->spec.layered_micro_steps * schedule->in_flight_elems;
     work->scratch_at = shared_begin;
     for (int32_t u = 0; u < units; u++) {
@@ -533,9 +556,7 @@ mics_status place_activations(mics_schedule *schedule)
     if (schedule->spec.like != NULL)
         return copy_activations(schedule);
     const mics_model *model = schedule->spec.model;
-    unit_work work = {.tokens = schedule->spec.batch.sequences * schedule->spec.batch.length,
-                      .elem_bytes = (int64_t)mics_precision_bytes(schedule->spec.precision,
-                                                                  MICS_MEM_ACTIVATIONS)};
+    unit_work work = {.spec = &schedule->spec};
     mics_status status = MICS_OK;
     void *block = NULL;
     MICS_TRY_OUT(mics_alloc(schedule->memory, MICS_MEM_HOST,
@@ -544,7 +565,7 @@ mics_status place_activations(mics_schedule *schedule)
     for (int32_t u = 0; u < model->unit_count; u++)
         MICS_TRY_OUT(open_plan(schedule, u));
     MICS_TRY_OUT(open_work(schedule, &work));
-    place_units(schedule, &work, place_boundaries(schedule, work.tokens));
+    place_units(schedule, &work, place_boundaries(schedule));
     MICS_TRY_OUT(mark_accumulation(schedule));
 out:
     MICS_FREE_ALL(schedule->memory, work.space.used, work.storages, work.storage_of);

@@ -93,7 +93,8 @@ static mics_status check_sizes(const mics_schedule_spec *spec)
     for (int32_t u = 0; u < model->unit_count; u++) {
         params += (double)model->units[u].elems + 32.0 * spec->mesh.ranks;
         for (int32_t t = 0; t < model->units[u].tensor_count; t++) {
-            const double own = (double)model->units[u].tensors[t].width + 32;
+            const mics_tensor *tensor = &model->units[u].tensors[t];
+            const double own = (tensor->wide ? 2 : 1) * (double)tensor->width + 32;
             width += own;
             widest = own > widest ? own : widest;
         }

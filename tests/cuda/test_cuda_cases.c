@@ -13,6 +13,7 @@ typedef struct walk {
     mics_op_call call;
     mics_case_values v;
     int type;
+    int in_type, out_type; // of inputs and of the output, and their gradients
     int64_t offset, offset_step;
     cu_buffer *out, *stats, *dout, *din[MICS_OP_INPUTS], *dparams[MICS_OP_PARAMS];
 } walk;
@@ -99,7 +100,7 @@ static void make_inputs(walk *w, const mics_op_case *of)
     static const char *const params[] = {"param", "second param", "third param"};
     const mics_op_shape *s = &w->call.shape;
     for (int i = 0; i < MICS_OP_INPUTS && s->in[i] > 0; ++i) {
-        cu_buffer *x = cu_input(&w->c, inputs[i], w->type, s->N * s->in[i], next_offset(w),
+        cu_buffer *x = cu_input(&w->c, inputs[i], w->in_type, s->N * s->in[i], next_offset(w),
                                 of->scale[i] != 0 ? of->scale[i] : 1);
         if (i == 0)
             first_input(of, x);
@@ -131,6 +132,8 @@ static void make_draw(walk *w, const mics_op_case *of)
 static void begin(walk *w, const mics_case_walker *walker, const mics_op_case *of, bool backward)
 {
     *w = (walk){.def = mics_op_def_get(of->op.kind), .op = of->op, .type = (int)walker->dtype};
+    w->in_type = of->wide_in ? MICS_DTYPE_FP32 : w->type;
+    w->out_type = of->op.wide ? MICS_DTYPE_FP32 : w->type;
     w->offset = of->offset;
     w->offset_step = of->offset_step;
     w->call = (mics_op_call){
@@ -158,7 +161,7 @@ static void *expect(cu_buffer *buffer, const mics_case_numbers *numbers)
 static void make_out(walk *w)
 {
     const bool loss = w->def->loss;
-    void *out = expect(cu_output(&w->c, "out", loss ? MICS_DTYPE_FP32 : w->type, w->v.out.elems,
+    void *out = expect(cu_output(&w->c, "out", loss ? MICS_DTYPE_FP32 : w->out_type, w->v.out.elems,
                                  loss ? 0 : next_offset(w)),
                        &w->v.out);
     w->call.losses = loss ? out : NULL;
@@ -201,7 +204,7 @@ static void make_gradients(walk *w, const mics_op_case *of)
     if (w->def->loss) {
         make_out(w);
     } else {
-        dout = cu_input(c, "dout", w->type, v->out.elems, next_offset(w), 1.0);
+        dout = cu_input(c, "dout", w->out_type, v->out.elems, next_offset(w), 1.0);
         w->call.dout = dout->data;
         v->dout = given(c, dout);
     }
@@ -211,7 +214,7 @@ static void make_gradients(walk *w, const mics_op_case *of)
         dout->role = CU_INOUT;
         w->din[0] = dout;
     } else if (v->in[0].elems > 0 && !of->without_din)
-        w->din[0] = cu_inout(c, "din", w->type, v->in[0].elems, next_offset(w), of->add_din);
+        w->din[0] = cu_inout(c, "din", w->in_type, v->in[0].elems, next_offset(w), of->add_din);
     w->call.add_din = of->add_din;
     if (w->def->backward_second) {
         v->din[1] = result(c, v->in[1].elems);

@@ -93,6 +93,20 @@ static void test_one_rank(void **state)
     }
 }
 
+// A residual stream in fp32, in both types that it is wider than.
+static void test_wide_residual(void **state)
+{
+    (void)state;
+    needs_gpus(1);
+    for (int dtype = MICS_DTYPE_BF16; dtype < MICS_DTYPES; dtype++) {
+        fixture_run run = {.want = on_gpu((mics_dtype)dtype)};
+        run.want.wide_residual = true;
+        const fixture_run reference = on_cpu(&run.want);
+        fixture_go(&run);
+        check_losses(&run, &reference);
+    }
+}
+
 typedef struct gpu_case {
     int32_t ranks, nodes;
     mics_sharding sharding;
@@ -494,12 +508,19 @@ static void test_flips_are_found(void **state)
 int main(int count, char **names)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank),        cmocka_unit_test(test_shardings_staged),
-        cmocka_unit_test(test_optimizers),      cmocka_unit_test(test_shardings_nccl),
-        cmocka_unit_test(test_mixtures),        cmocka_unit_test(test_expert_ranks),
-        cmocka_unit_test(test_repeats),         cmocka_unit_test(test_overflow_is_skipped),
-        cmocka_unit_test(test_graphs),          cmocka_unit_test(test_breadth),
-        cmocka_unit_test(test_flips_are_found), cmocka_unit_test(test_shardings_on_one_gpu),
+        cmocka_unit_test(test_one_rank),
+        cmocka_unit_test(test_wide_residual),
+        cmocka_unit_test(test_shardings_staged),
+        cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_shardings_nccl),
+        cmocka_unit_test(test_mixtures),
+        cmocka_unit_test(test_expert_ranks),
+        cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_overflow_is_skipped),
+        cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_breadth),
+        cmocka_unit_test(test_flips_are_found),
+        cmocka_unit_test(test_shardings_on_one_gpu),
     };
     if (count > 1)
         cmocka_set_test_filter(names[1]);

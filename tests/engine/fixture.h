@@ -77,6 +77,8 @@ typedef struct fixture_case {
     mics_optimizer optimizer; // all zeros: AdamW
     mics_state_dtype state_dtype;
     bool rounded_sums;
+    bool wide_residual;
+    bool still; // the rate is 0: each step has the first weights
 } fixture_case;
 
 typedef struct fixture_run {
@@ -323,6 +325,8 @@ static inline int64_t fixture_exchanges(const mics_comm *comm)
 // Such that a run learns in 20 steps.
 static inline float fixture_lr(const fixture_case *want)
 {
+    if (want->still)
+        return 0;
     switch (want->optimizer.kind) {
     case MICS_OPTIMIZER_SGD:
         return 0.3f;
@@ -436,6 +440,8 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
     mics_json_close(json);
     if (run->want.masked)
         fixture_mask(run->model, run->want.both_ways);
+    if (run->want.wide_residual)
+        ASSERT_OK(mics_model_widen_residual(run->model));
     const mics_algorithm algorithm =
         run->want.hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
     mics_schedule_spec spec = {

@@ -316,14 +316,75 @@ static void test_rounded_sums_of_ranks(void **state)
     }
 }
 
+// ---- a residual stream in fp32 ----
+
+// 24 layers: the more sums the stream is of, the more roundings there are where it is bf16.
+static const char deep[] =
+    "{\"model_type\": \"gpt2\", \"n_layer\": 24, \"n_head\": 3, \"n_embd\": 12, "
+    "\"n_positions\": 19, \"vocab_size\": 29, \"tie_word_embeddings\": %s}";
+
+// Every sharding; fixture.h compares the memory that was taken with the ledger's.
+static void test_wide_residual(void **state)
+{
+    (void)state;
+    static const char *const configs[] = {NULL, fixture_decoder, fixture_gpt2_dropout};
+    for (int i = 0; i < 3; i++) {
+        fixture_run reference = {.want = case_of(configs[i], 1, (mics_sharding){1, 1, 1})};
+        reference.want.wide_residual = true;
+        fixture_go(&reference);
+        check_family(2, &reference);
+        check_family(4, &reference);
+    }
+}
+
+// How far losses of the first weights, and the norms of their gradients, are from fp32's, relative.
+static void measure_noise(bool wide_residual, const fixture_run *fp32, double *losses_out,
+                          double *norms_out)
+{
+    fixture_run run = {.want = fp32->want};
+    double losses = 0, norms = 0;
+    run.want.dtype = MICS_DTYPE_BF16;
+    run.want.wide_residual = wide_residual;
+    fixture_go(&run);
+    for (int32_t step = 0; step < run.want.steps; step++) {
+        losses += pow(run.losses[step] / fp32->losses[step] - 1, 2);
+        norms += pow(run.norms[step] / fp32->norms[step] - 1, 2);
+    }
+    *losses_out = sqrt(losses / run.want.steps);
+    *norms_out = sqrt(norms / run.want.steps);
+}
+
+static void test_wide_residual_is_nearer_to_fp32(void **state)
+{
+    (void)state;
+    fixture_run fp32 = {.want = case_of(deep, 1, (mics_sharding){1, 1, 1})};
+    double losses[2], norms[2];
+    fp32.want.dtype = MICS_DTYPE_FP32;
+    fp32.want.still = true;
+    fixture_go(&fp32);
+    for (int wide = 0; wide < 2; wide++)
+        measure_noise(wide, &fp32, &losses[wide], &norms[wide]);
+    print_message("losses are %.2g off, %.2g with the stream in fp32; norms %.2g and %.2g\n",
+                  losses[0], losses[1], norms[0], norms[1]);
+    assert_true(losses[1] < losses[0] && norms[1] < norms[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tied),         cmocka_unit_test(test_decoder),
-        cmocka_unit_test(test_dropout),      cmocka_unit_test(test_beside_fp32),
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_flips_are_found),
-        cmocka_unit_test(test_copies),       cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_rounded_sums), cmocka_unit_test(test_rounded_sums_of_ranks),
+        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_decoder),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_beside_fp32),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_flips_are_found),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_rounded_sums),
+        cmocka_unit_test(test_rounded_sums_of_ranks),
+        cmocka_unit_test(test_wide_residual),
+
+        cmocka_unit_test(test_wide_residual_is_nearer_to_fp32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -356,7 +356,8 @@ static void check_engine_logits(const golden *g, const mics_kernels *kernels)
 
 // ---- tests ----
 
-static const char *const folders[] = {"gpt2", "gpt2_untied", "gpt2_hub"};
+static const char *const folders[] = {"gpt2",      "gpt2_untied", "gpt2_hub",
+                                      "gpt2_gelu", "gpt2_relu",   "gpt2_silu"};
 static const char *const decoders[] = {
     "llama_grouped",     "llama_single",     "llama_yarn",           "mistral_window",
     "mistral_full",      "qwen2_layers",     "qwen2_single",         "qwen3_grouped",
@@ -479,6 +480,21 @@ static void test_mixtures(void **state)
     golden_close(&g);
 }
 
+// Where all numbers are fp32, casts around the residual stream change nothing.
+static void test_wide_residual(void **state)
+{
+    (void)state;
+    static const char *const wide[] = {"gpt2", "llama_grouped", "gpt_neox_parallel",
+                                       "mixtral_small", "qwen2_moe_shared"};
+    for (size_t f = 0; f < sizeof wide / sizeof wide[0]; f++) {
+        golden g;
+        golden_open(&g, wide[f]);
+        ASSERT_OK(mics_model_widen_residual(g.model));
+        check_one_rank(&g, mics_kernels_get(NULL));
+        golden_close(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -487,6 +503,7 @@ int main(void)
         cmocka_unit_test(test_encoders),
         cmocka_unit_test(test_shardings),
         cmocka_unit_test(test_mixtures),
+        cmocka_unit_test(test_wide_residual),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

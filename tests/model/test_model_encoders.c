@@ -86,6 +86,21 @@ static void test_other_names(void **state)
     mics_model_close(model);
 }
 
+// A norm behind each sum is no residual stream that could be wider.
+static void test_no_wide_residual(void **state)
+{
+    (void)state;
+    mics_model *model = NULL;
+    capture said;
+    ASSERT_OK(build(bert_base, &model));
+    capture_begin(&said);
+    const mics_status status = mics_model_widen_residual(model);
+    capture_end();
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, status);
+    ASSERT_SAID(&said, "run.residual_dtype fp32: unit layer.0 ends with layernorm, not with");
+    mics_model_close(model);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -120,6 +135,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_published, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tensors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_wide_residual, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,6 +84,49 @@ static void test_dropout(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+static int32_t count_casts(const mics_unit *unit, bool wide)
+{
+    int32_t casts = 0;
+    for (int32_t o = 0; o < unit->op_count; o++)
+        casts += unit->ops[o].kind == MICS_OP_CAST && unit->ops[o].wide == wide;
+    return casts;
+}
+
+// The stream is wide from the embeddings to the head. A layer's norms read it rounded, and its two
+// sums take what attention and the MLP give as fp32; masks and parameters are what they were.
+static void test_wide_residual(void **state)
+{
+    (void)state;
+    mics_memory *memory = NULL;
+    mics_model *model = NULL, *plain = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    ASSERT_OK(build(memory, gpt2_124m, false, &plain));
+    ASSERT_OK(build(memory, gpt2_124m, false, &model));
+    ASSERT_OK(mics_model_widen_residual(model));
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        const mics_unit *unit = &model->units[u];
+        const bool first = u == 0, last = u == model->unit_count - 1;
+        assert_int_equal(count_casts(unit, true), first ? 1 : last ? 0 : 2);
+        assert_int_equal(count_casts(unit, false), first ? 0 : last ? 1 : 2);
+        assert_int_equal(unit->op_count, plain->units[u].op_count + (first || last ? 1 : 4));
+        assert_int_equal(unit->tensors[0].wide, !first);
+        assert_int_equal(unit->elems, plain->units[u].elems);
+        if (!last)
+            assert_true(unit->tensors[unit->out].wide);
+        for (int32_t o = 0; o < unit->op_count; o++) {
+            const mics_op *op = &unit->ops[o];
+            assert_int_equal(op->wide,
+                             op->kind == MICS_OP_ADD || (op->kind == MICS_OP_CAST && op->wide));
+            if (op->out >= 0)
+                assert_int_equal(unit->tensors[op->out].wide, op->wide);
+        }
+    }
+    assert_int_equal(model->masks, plain->masks);
+    mics_model_close(model);
+    mics_model_close(plain);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void test_initialisation_and_decay(void **state)
 {
     (void)state;
@@ -149,8 +192,9 @@ static void check_shape(const mics_param *param, const mics_tensor_info *info)
 static void test_names_and_shapes(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"gpt2", "gpt2_untied", "gpt2_hub"};
-    for (int f = 0; f < 3; f++) {
+    static const char *const folders[] = {"gpt2",      "gpt2_untied", "gpt2_hub",
+                                          "gpt2_gelu", "gpt2_relu",   "gpt2_silu"};
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         golden g;
         int32_t params = 0, tensors = 0;
         golden_open(&g, folders[f]);
@@ -225,9 +269,11 @@ static const refusal refusals[] = {
     {"embd_pdrop", "-0.1", MICS_ERR_INVALID, "number"},
     {"resid_pdrop", "\"0.1\"", MICS_ERR_INVALID, "number"},
     {"resid_pdrop", "2", MICS_ERR_INVALID, "number"},
-    {"activation_function", "\"relu\"", MICS_ERR_UNSUPPORTED, "gelu_new"},
-    {"activation_function", "\"gelu\"", MICS_ERR_UNSUPPORTED,
-     "only \"gelu_new\" or \"gelu_pytorch_tanh\" can be honoured, not \"gelu\""},
+    {"activation_function", "\"tanh\"", MICS_ERR_UNSUPPORTED, "gelu_new"},
+    {"activation_function", "\"quick_gelu\"", MICS_ERR_UNSUPPORTED,
+     "only \"gelu_new\" or \"gelu_pytorch_tanh\" or \"gelu\" or \"relu\" or \"silu\" or \"swish\" "
+     "can "
+     "be honoured, not \"quick_gelu\""},
     {"activation_function", "3", MICS_ERR_UNSUPPORTED, "gelu_new"},
     {"scale_attn_weights", "false", MICS_ERR_UNSUPPORTED, "true"},
     {"scale_attn_by_inverse_layer_idx", "true", MICS_ERR_UNSUPPORTED, "false"},
@@ -345,15 +391,11 @@ static void test_aliases(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_124m),
-        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_initialisation_and_decay),
-        cmocka_unit_test(test_flat_buffers),
-        cmocka_unit_test(test_names_and_shapes),
-        cmocka_unit_test(test_find_param),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_not_an_object),
-        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_124m),          cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_wide_residual), cmocka_unit_test(test_initialisation_and_decay),
+        cmocka_unit_test(test_flat_buffers),  cmocka_unit_test(test_names_and_shapes),
+        cmocka_unit_test(test_find_param),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_not_an_object), cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_aliases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

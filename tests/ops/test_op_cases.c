@@ -64,6 +64,15 @@ static void first_input(op_case *c, const mics_op_case *of, float *x, int64_t el
     op_input_changed(c, x);
 }
 
+// An array that is fp32 in every dtype, with bits that bf16 has not.
+static void make_wide(op_case *c, float *data, int64_t elems)
+{
+    op_fp32(c, data);
+    for (int64_t i = 0; i < elems; ++i)
+        data[i] *= 1.00073F;
+    op_input_changed(c, data);
+}
+
 static void make_tokens(walk *w, const mics_op_case *of)
 {
     int32_t *tokens = op_random_ints(&w->c, of->shape.N, of->shape.vocab);
@@ -80,6 +89,8 @@ static void make_inputs(walk *w, const mics_op_case *of)
     for (int i = 0; i < MICS_OP_INPUTS && s->in[i] > 0; ++i) {
         const int64_t elems = s->N * s->in[i];
         float *x = op_input(&w->c, inputs[i], elems, of->scale[i] != 0 ? of->scale[i] : 1);
+        if (of->wide_in)
+            make_wide(&w->c, x, elems);
         if (i == 0)
             first_input(&w->c, of, x, elems);
         w->call.in[i] = x;
@@ -131,6 +142,8 @@ static void expect(walk *w, const float *data, const mics_case_numbers *numbers)
 static void make_out(walk *w)
 {
     float *out = op_output(&w->c, "out", w->v.out.elems, false);
+    if (w->op.wide)
+        op_fp32(&w->c, out);
     w->call.losses = w->def->loss ? op_fp32(&w->c, out) : NULL;
     w->call.out = w->def->loss ? NULL : out;
     expect(w, out, &w->v.out);
@@ -173,6 +186,14 @@ static void make_kept(walk *w)
         w->call.params[p] = NULL;
 }
 
+static void make_dout(walk *w, int64_t elems)
+{
+    float *dout = op_input(&w->c, "dout", elems, 1.0);
+    if (w->op.wide)
+        make_wide(&w->c, dout, elems);
+    w->call.dout = dout;
+}
+
 static void make_gradients(walk *w, const mics_op_case *of)
 {
     static const char *const names[] = {"dparam", "second dparam", "third dparam"};
@@ -184,13 +205,15 @@ static void make_gradients(walk *w, const mics_op_case *of)
     else if (of->in_place)
         w->call.dout = w->call.din = op_inout(c, "dout and din", outs, 1.0);
     else
-        w->call.dout = op_input(c, "dout", outs, 1.0);
+        make_dout(w, outs);
     if (!w->def->loss)
         v->dout = given(c, w->call.dout, outs);
     if (v->in[0].elems > 0)
         v->din[0] = result(c, v->in[0].elems);
     if (v->in[0].elems > 0 && !of->in_place && !of->without_din)
         w->call.din = op_output(c, "din", v->in[0].elems, of->add_din);
+    if (of->wide_in && w->call.din)
+        op_fp32(c, w->call.din);
     w->call.add_din = of->add_din;
     if (w->def->backward_second) {
         v->din[1] = result(c, v->in[1].elems);

@@ -111,6 +111,7 @@ static const change_row changes[] = {
     {"run.trace_steps", "2", SAME, PLAIN, NULL},
     {"run.peak_tflops", "5", SAME, PLAIN, NULL},
     {"run.precision", "bf16", SAID, PLAIN, NULL},
+    {"run.residual_dtype", "fp32", SAID, PLAIN, NULL},
     {"run.device", "auto", SAME, PLAIN, NULL},
     {"run.gemm_autotune", "true", REFUSED, PLAIN, NULL}, // for GPUs
     {"run.attention", "auto", SAME, PLAIN, NULL},

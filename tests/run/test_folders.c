@@ -39,6 +39,25 @@ static void compare_tensor(const mics_safetensors *a, const mics_tensor_info *le
     free(there);
 }
 
+// The activation of a folder's configuration, "" where the family has no such key.
+static void read_activation(mics_memory *memory, const char *path, char name_out[32])
+{
+    mics_json *config = NULL;
+    ASSERT_OK(mics_json_load(memory, path, 1 << 16, &config));
+    const char *name = mics_json_string(mics_json_at(config, "activation_function"));
+    snprintf(name_out, 32, "%s", name != NULL ? name : "");
+    mics_json_close(config);
+}
+
+static void compare_activation(mics_memory *memory, const char *exported, const char *folder)
+{
+    char path[512], here[32], there[32];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    read_activation(memory, path, here);
+    read_activation(memory, exported, there);
+    assert_string_equal(there, here);
+}
+
 static void export(mics_memory *memory, const char *from, const char *to,
                    const mics_export_spec *spec)
 {
@@ -65,13 +84,15 @@ static void check_round_trip(mics_memory *memory, const char *folder, const char
         compare_tensor(original, mics_safetensors_at(original, i), exported);
     mics_safetensors_close(original);
     mics_safetensors_close(exported);
+    compare_activation(memory, scratch_path(&place, "twice/config.json"), like);
     scratch_remove(&place);
 }
 
 static void test_same_bits(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"gpt2",         "gpt2_untied",       "llama_grouped",
+    static const char *const folders[] = {"gpt2",         "gpt2_untied",       "gpt2_gelu",
+                                          "gpt2_relu",    "gpt2_silu",         "llama_grouped",
                                           "llama_single", "mistral_full",      "qwen2_layers",
                                           "qwen3_single", "gpt_neox_parallel", "qwen2_moe_shared"};
     mics_memory *memory = NULL;

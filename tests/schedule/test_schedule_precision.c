@@ -74,6 +74,29 @@ static void open_one(pair *p, mics_schedule_spec spec)
     ASSERT_OK(mics_schedule_validate(p->mixed));
 }
 
+// A recomputed micro-batch keeps the inputs of two layers and of the head, and one gradient of such:
+// 5 tokens of 12 numbers each, on 16 elements; fp32 ones are two elements.
+static void test_wide_residual(void **state)
+{
+    (void)state;
+    pair p;
+    mics_schedule *wide = NULL;
+    mics_schedule_spec spec = one_rank;
+    spec.recompute = true;
+    open_one(&p, spec);
+    assert_int_equal(p.mixed->in_flight_elems, 4 * 64);
+    spec = p.mixed->spec;
+    ASSERT_OK(mics_model_widen_residual(p.model));
+    ASSERT_OK(mics_schedule_open(p.memory, &spec, &wide));
+    ASSERT_OK(mics_schedule_validate(wide));
+    assert_int_equal(wide->in_flight_elems, 4 * 128);
+    assert_true(wide->ledger.bytes[MICS_MEM_ACTIVATIONS] >
+                p.mixed->ledger.bytes[MICS_MEM_ACTIVATIONS] + 2 * 4 * 64);
+    assert_int_equal(wide->ledger.bytes[MICS_MEM_PARAMS], p.mixed->ledger.bytes[MICS_MEM_PARAMS]);
+    mics_schedule_close(wide);
+    pair_close(&p);
+}
+
 // 2 bytes of sums and no slots where one micro-step is all, or more may be rounded; not of Muon.
 static void test_rounded_sums(void **state)
 {
@@ -200,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_by_hand),
         cmocka_unit_test(test_rounded_sums),
+        cmocka_unit_test(test_wide_residual),
         cmocka_unit_test(test_packed_states),
         cmocka_unit_test(test_eighteen_bytes_a_parameter),
         cmocka_unit_test(test_statistics_stay_fp32),

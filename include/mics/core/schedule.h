@@ -188,7 +188,8 @@ typedef struct mics_grad_call {
     bool add_din;       // add to din
     int64_t din_second; // gradient of its second input, overwritten; -1: none
     bool add_params[MICS_OP_PARAMS]; // another op of this micro-step wrote this gradient before
-    int64_t elems;                   // COPY and ADD
+    int64_t elems;                   // COPY and ADD: of the arena
+    bool wide;                       // ADD: of fp32 numbers
 } mics_grad_call;
 
 // Where a unit's tensors and gradients lie: offsets in the activation arena, of the first
@@ -491,6 +492,10 @@ bool mics_schedule_rounds_sums(const mics_schedule_spec *spec);
 
 /* Bytes of one number of accumulators. Needs what mics_schedule_rounds_sums does. */
 size_t mics_schedule_sum_bytes(const mics_schedule_spec *spec);
+
+/* Elements of the activation arena that a tensor of a micro-batch takes: those of 2 bytes hold half
+ * a number of a tensor that is fp32. Pure. */
+int64_t mics_schedule_tensor_elems(const mics_schedule_spec *spec, const mics_tensor *tensor);
 
 /* Bytes of one element of what a tag counts; 4 for what is counted in other ways. What is held for
  * the optimizer is mics_optimizer_kept_bytes. Pure.

@@ -4,7 +4,11 @@
 
 static void forward(const mics_op_call *call)
 {
-    MICS_OP(add)(call->out, call->in[0], call->in[1], call->shape.N * call->shape.out);
+    const int64_t elems = call->shape.N * call->shape.out;
+    if (call->shape.op->wide)
+        MICS_ISA_OP(add)(call->out, call->in[0], call->in[1], elems);
+    else
+        MICS_OP(add)(call->out, call->in[0], call->in[1], elems);
 }
 
 const mics_op_kernels MICS_OP(add_kernels) = {.forward = forward};

@@ -4,7 +4,10 @@
 
 static void forward(const mics_op_call *call)
 {
-    mics_cuda_add(call->at, call->out, call->in[0], call->in[1], call->shape.N * call->shape.out);
+    mics_exec at = *call->at;
+    if (call->shape.op->wide)
+        at.dtype = MICS_DTYPE_FP32;
+    mics_cuda_add(&at, call->out, call->in[0], call->in[1], call->shape.N * call->shape.out);
 }
 
 const mics_op_kernels mics_cuda_add_kernels = {.forward = forward};

@@ -11,5 +11,16 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
     return MICS_OK;
 }
 
+// Costs count numbers of the precision; fp32 ones, where it is 16 bits, are twice as long.
+static mics_op_cost cost_of(const mics_op_shape *s)
+{
+    mics_op_cost cost = mics_cost_moved(s);
+    if (s->op->wide) {
+        cost.bytes_forward *= 2;
+        cost.bytes_backward *= 2;
+    }
+    return cost;
+}
+
 const mics_op_def mics_op_def_add = {
-    .name = "add", .inputs = 2, .backward_passes = true, .make = make, .cost = mics_cost_moved};
+    .name = "add", .inputs = 2, .backward_passes = true, .make = make, .cost = cost_of};

@@ -20,7 +20,9 @@ typedef struct mics_op_case {
     double shift;                 // added to the first input
     const double *edges;          // (edge_count) the first input begins with; NULL: none
     int32_t edge_count;
-    bool draws; // random numbers of dropout
+    bool
+        wide_in; // inputs and their gradients are fp32 in every dtype, as op.wide says of the output
+    bool draws;  // random numbers of dropout
     mics_dropout_draw draw;
     // (optional) Fills in tokens or targets, drawn from the vocabulary before, by `tokens`.
     void (*set_tokens)(const struct mics_op_case *c, int32_t *tokens_N);

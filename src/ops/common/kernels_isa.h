@@ -42,6 +42,8 @@ MICS_OPTIMIZERS(MICS_OP_DECLARE_)
 
 // y may be a or b.
 void MICS_OP(add)(mics_elem *y, const mics_elem *a, const mics_elem *b, int64_t elems);
+// Of fp32, whatever the dtype.
+void MICS_ISA_OP(add)(float *y, const float *a, const float *b, int64_t elems);
 void MICS_OP(accumulate)(const mics_exec *at, void *y, const void *x, int64_t elems);
 void MICS_ISA_OP(sum_losses)(const mics_exec *at, double *sum, const float *loss_N, int64_t N);
 void MICS_ISA_OP(sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems);
