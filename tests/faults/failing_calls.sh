@@ -6,20 +6,21 @@
 # line of an error, with status 1 or 2. The same command without failures then comes to the undisturbed
 # weights, from the step at least that was reported as saved. Prints what was tried and what came of it.
 #
-#   failing_calls.sh MICS LIBRARY DISK [--seeds N] [--from SEED] [--show]
+#   failing_calls.sh MICS LIBRARY DISK [--seeds N] [--from SEED] [--way WAY] [--show]
 #
 # --show prints a line a seed. KEEP=1 leaves the folder of runs behind, and what a seed left in it that did not hold.
 set -uo pipefail
 source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-mics=$(readlink -f "${1:?"usage: failing_calls.sh MICS LIBRARY DISK [--seeds N] [--from SEED] [--show]"}")
+mics=$(readlink -f "${1:?"usage: failing_calls.sh MICS LIBRARY DISK [--seeds N] [--from SEED] [--way WAY] [--show]"}")
 library=$(readlink -f "$2")
 disk=$(readlink -f "$3") # slow_disk of tests/cli
 shift 3
-seeds=12 from=1 show=no
+seeds=12 from=1 show=no only=
 while [ $# -gt 0 ]; do
     case $1 in
     --seeds) seeds=$2 && shift ;;
     --from) from=$2 && shift ;;
+    --way) only=$2 && shift ;;
     --show) show=yes ;;
     *) echo "failing_calls.sh: unknown option $1" >&2 && exit 2 ;;
     esac
@@ -34,14 +35,17 @@ tail -n +91 text.txt >texts/second.txt
 sed -i -e 's|"text.txt"|"texts"|' -e 's|"seed": 3,|"seed": 3, "csv": "rows.csv", "tensorboard": "events",|' run.json
 export MICS_SHM_DIR="$work/shm"
 
-# One rank alone; two, with copies in node memory. From the start; from a checkpoint, and to the same step.
+# One rank alone; two, with copies in node memory; two that begin with a model's folder, and read JSON Lines and a table. From
+# the start; from a checkpoint, and to the same step.
 flags_of() { # WAY
     case $1 in
     one*) echo --ranks 1 --set sharding.params=1 --set sharding.grads=1 --set sharding.optimizer=1 ;;
     two*) echo --ranks 2 --nodes 2 --set run.memory_checkpoint_every=2 ;;
+    tuned) echo --ranks 2 --model tuned --set model.init=tuned --data mixed/* ;;
     esac
 }
-ways=(one two one-resumed two-resumed)
+ways=(one two one-resumed two-resumed tuned)
+[ -z "$only" ] || ways=("$only")
 train() { # OUT WAY FLAGS...
     local out=$1 way=$2
     shift 2
@@ -56,9 +60,15 @@ put() { # WAY: what is there before a training
     [ ! -d "half-$1" ] || cp -a "half-$1/out" "half-$1/shm" .
 }
 
-mkdir out
-for way in one two; do
+mkdir out mixed
+sed 's/.*/{"text": "&"}/' texts/first.txt >mixed/lines.jsonl
+sed -e '1i text' -e 's/.*/"&"/' texts/second.txt >mixed/table.csv
+sed 's/"vocab_size": 256/"vocab_size": 450/' model.json >wide.json
+"$mics" train run.json --ranks 2 --steps 1 --out wide --model wide.json --tokenizer "$golden/tokenizer/digits.json" \
+    >newest.out 2>newest.err && "$mics" convert wide tuned >newest.out 2>newest.err || fail "a model's folder: $(cat newest.err)"
+for way in one two tuned; do
     train straight-$way $way >newest.out 2>newest.err || fail "the undisturbed training fails: $(cat newest.err)"
+    [ $way != tuned ] || continue
     put none
     # Killed as step 8 is to be saved, with step 4 on disk and step 6 in node memory.
     LD_PRELOAD=$disk MICS_TEST_KILLS=1 MICS_TEST_FILE=step-00000008/manifest.json train out $way >newest.out 2>newest.err &&
@@ -71,8 +81,9 @@ for way in "${ways[@]}"; do
     LD_PRELOAD=$library MICS_TEST_CALLS_COUNTED=$work/$way.counts train out "$way" >newest.out 2>newest.err ||
         fail "$way, whose calls are counted, fails: $(cat newest.err)"
     same_weights out/checkpoints/step-00000008 straight-${way%-resumed}/checkpoints/step-00000008
+    [ "$way" != two-resumed ] || grep -q "^start .* step 6, .*node memory" newest.out ||
+        fail "$way does not start from node memory"
 done
-grep -q "^start .* step 6, .*node memory" newest.out || fail "$way does not start from node memory"
 
 # The last step that the training said was written, or copied.
 reported() { # FILE
@@ -108,8 +119,8 @@ judge() { # WAY STATUS
 declare -A tried
 broken=0
 for ((seed = from; seed < from + seeds; seed++)); do
-    way=${ways[seed % 4]}
-    rm -f failing.log
+    way=${ways[seed % ${#ways[@]}]}
+    : >failing.log
     put "$way"
     # shellcheck disable=SC2046
     timeout -s KILL 120 env LD_PRELOAD="$library" MICS_TEST_CALLS_SEED=$seed MICS_TEST_CALLS_COUNTS="$work/$way.counts" \
@@ -117,12 +128,12 @@ for ((seed = from; seed < from + seeds; seed++)); do
         >failing.out 2>failing.err </dev/null
     status=$?
     wrong=$(judge "$way" $status)
-    failed=$(head -n 1 failing.log 2>/dev/null)
+    failed=$(head -n 1 failing.log)
     came="status $status"
     [ $status != 0 ] || { grep -q '^mics: warning: ' failing.err && came="a warning" || came="nothing"; }
     [ -n "$failed" ] || came="not called"
     tried[$came]=$((${tried[$came]:-0} + 1))
-    [ $show = no ] || echo "$seed $way: $failed x$(wc -l <failing.log 2>/dev/null): $came: $(grep -e ': warning: ' -e ': error: ' failing.err | head -n 1)"
+    [ $show = no ] || echo "$seed $way: $failed x$(wc -l <failing.log): $came: $(grep -e ': warning: ' -e ': error: ' failing.err | head -n 1)"
     [ -n "$wrong" ] || continue
     broken=$((broken + 1))
     printf 'failing_calls.sh: seed %s, %s, %s:\n%s\n' "$seed" "$way" "$failed" "$wrong" >&2
