@@ -97,11 +97,19 @@ resumed() { # FILE
     echo "${step:-0}"
 }
 
+# The files that a step's manifest names: a file of an older try may lie beside them.
+weights() { # OUT
+    local at=$1/checkpoints/step-00000008 file
+    for file in $(grep -o '"rank-[^"]*"' "$at/manifest.json" | tr -d '"' | sort -u); do
+        cat "$at/$file"
+    done
+}
+
 # What is wrong with what came of a training; nothing is said where all is as it should be.
 judge() { # WAY STATUS
     local straight=straight-${1%-resumed} saved
     case $2 in
-    0) cmp -s <(cat out/checkpoints/step-00000008/rank-*) <(cat "$straight"/checkpoints/step-00000008/rank-*) ||
+    0) cmp -s <(weights out) <(weights "$straight") ||
         echo "it ended well with other weights" ;;
     1 | 2) grep -q '^mics: error: ' failing.err || echo "status $2 without a line of an error" ;;
     124 | 137) echo "it hangs" ;;
@@ -111,7 +119,7 @@ judge() { # WAY STATUS
     saved=$(reported failing.out)
     train out "$1" >again.out 2>again.err || echo "the next start fails: $(tail -n 1 again.err)"
     [ "$(resumed again.out)" -ge "${saved:-0}" ] || echo "step $saved was reported, and step $(resumed again.out) is resumed"
-    cmp -s <(cat out/checkpoints/step-00000008/rank-*) <(cat "$straight"/checkpoints/step-00000008/rank-*) ||
+    cmp -s <(weights out) <(weights "$straight") ||
         echo "the next start comes to other weights"
     "$mics" verify out >verified.out 2>&1 || echo "not all is good: $(grep -v ': good' verified.out | head -n 1)"
 }
