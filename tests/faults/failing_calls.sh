@@ -55,7 +55,7 @@ train() { # OUT WAY FLAGS...
 
 # A folder that was copied is another run than its copies in node memory, so `out` itself stays.
 put() { # WAY: what is there before a training
-    rm -rf shm/* rows.csv events
+    rm -rf shm/* rows.csv* events
     find out -mindepth 1 -delete
     [ ! -d "half-$1" ] || cp -a "half-$1/out" "half-$1/shm" .
 }
