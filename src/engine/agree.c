@@ -5,10 +5,20 @@
 #include "engine/status.h"
 #include "engine/streams.h"
 
+// A collective failed, as some other rank did not come or has ended the world.
+static bool is_of_others(mics_status status)
+{
+    return status == MICS_ERR_PEER || status == MICS_ERR_ABORTED || status == MICS_ERR_COMM ||
+           status == MICS_ERR_TIMEOUT;
+}
+
 mics_status end_world_unless_ok(mics_engine *engine, mics_status status)
 {
-    if (status != MICS_OK && !engine->all_know)
-        mics_comm_abort(engine->spec.comm, NULL);
+    if (status == MICS_OK || engine->all_know)
+        return status;
+    if (is_of_others(status) && engine->spec.world_ends != NULL)
+        engine->spec.world_ends(engine->spec.world_ends_ctx);
+    mics_comm_abort(engine->spec.comm, NULL);
     return status;
 }
 

@@ -34,3 +34,12 @@ bool mics_engine_hold(mics_engine *engine)
     pthread_mutex_unlock(&engine->mutex);
     return holds && stands;
 }
+
+bool mics_engine_freeze(mics_engine *engine, int64_t step)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->frozen = true;
+    const bool stands = engine->pending.left == 0 && engine->updated <= step;
+    pthread_mutex_unlock(&engine->mutex);
+    return stands;
+}

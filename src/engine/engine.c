@@ -352,7 +352,7 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     if (status == MICS_OK)
         status = end_list(engine, before, run_streams(engine));
     if (status == MICS_OK && mics_schedule_defers(engine->schedule))
-        status = settle_step(engine);
+        status = end_world_unless_ok(engine, settle_step(engine));
     scrub_pace(engine, engine->result.step_us);
     status = end_step(engine, status);
     if (status != MICS_OK && !(status == MICS_ERR_NUMERIC && engine->all_know))

@@ -344,6 +344,7 @@ static void drop_update(mics_engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
     engine->pending.left = 0;
+    engine->updated = 0;
     pthread_mutex_unlock(&engine->mutex);
 }
 

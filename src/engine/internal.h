@@ -161,6 +161,8 @@ struct mics_engine {
     // Guarded by `mutex`; see mics_engine_hold.
     bool holding;               // the next agreement says that no rank is to update
     bool ballot_cast;           // in this step's agreement
+    bool frozen;                // no update begins
+    int64_t updated;            // the newest step whose update has begun
     double begin_us, agreed_us; // of the list; when the ranks had agreed
     const mics_step_list *list;
     const mics_batch_source *source;

@@ -76,14 +76,19 @@ static mics_status follow_verdict(mics_engine *engine)
     return MICS_OK;
 }
 
-static void begin_update(mics_engine *engine, double factor)
+// Returns: MICS_ERR_ABORTED: the state is frozen.
+static mics_status begin_update(mics_engine *engine, double factor)
 {
     pthread_mutex_lock(&engine->mutex);
-    engine->pending = (pending_update){.left = engine->schedule->spec.model->unit_count,
-                                       .step = engine->step - engine->scaler.skipped,
-                                       .lr = engine->lr,
-                                       .grad_scale = (float)(factor / engine->loss_scale)};
+    const bool frozen = engine->frozen;
+    engine->updated = frozen ? engine->updated : engine->step;
+    if (!frozen)
+        engine->pending = (pending_update){.left = engine->schedule->spec.model->unit_count,
+                                           .step = engine->step - engine->scaler.skipped,
+                                           .lr = engine->lr,
+                                           .grad_scale = (float)(factor / engine->loss_scale)};
     pthread_mutex_unlock(&engine->mutex);
+    return frozen ? MICS_ERR_ABORTED : MICS_OK;
 }
 
 // Figures that steps report, and that nothing depends on.
@@ -119,7 +124,7 @@ mics_status settle_step(mics_engine *engine)
     const double factor = clip > 0 && clip < norm_all + 1e-6 ? clip / (norm_all + 1e-6) : 1;
     engine->result.verdict = verdict_of(engine);
     if (engine->result.verdict == MICS_VERDICT_UPDATED)
-        begin_update(engine, factor * counts);
+        MICS_TRY(begin_update(engine, factor * counts));
     return follow_verdict(engine);
 }
 

@@ -15,15 +15,34 @@ void run_batches_close(run_batches *self)
     *self = (run_batches){0};
 }
 
+// The step is held, so that all ranks come to its end and save the state before it.
+static mics_status give_up(run_batches *self, int32_t *inputs_out, int32_t *targets_out)
+{
+    mics_engine *engine = self->context->engine;
+    const int64_t tokens =
+        self->context->job->run->micro_batch * run_job_sequence(self->context->job);
+    for (int64_t i = 0; i < tokens; i++) {
+        inputs_out[i] = 0;
+        targets_out[i] = -1;
+    }
+    self->gave_up = true;
+    (void)mics_engine_hold(engine); // this rank's ballot comes behind its batches
+    mics_engine_tell(engine, RUN_SENDS_UNREADABLE);
+    return MICS_OK;
+}
+
 static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out,
                               int32_t *targets_out)
 {
-    const run_batches *self = ctx;
+    run_batches *self = ctx;
     const mics_comm *comm = self->context->rank->comm;
     const int64_t count = self->context->job->run->micro_batch;
     const int64_t place = (int64_t)micro_step * comm->ranks + comm->rank;
-    return run_samples_read(self->samples, self->first + place * count, count, self->row,
-                            inputs_out, targets_out);
+    if (self->gave_up) // it is said once
+        return give_up(self, inputs_out, targets_out);
+    const mics_status status = run_samples_read(self->samples, self->first + place * count, count,
+                                                self->row, inputs_out, targets_out);
+    return status == MICS_OK || !self->trains ? status : give_up(self, inputs_out, targets_out);
 }
 
 static mics_status read_documents(void *ctx, int32_t micro_step, const int32_t *inputs,
@@ -41,6 +60,7 @@ mics_batch_source run_batches_at(run_batches *self, const run_samples *samples, 
 {
     const bool masked = self->context->job->run->document_mask;
     self->samples = samples;
+    self->trains = samples == &self->context->job->train_samples;
     self->first = first;
     return (mics_batch_source){
         .read = read_batch, .read_segments = masked ? read_documents : NULL, .ctx = self};

@@ -254,9 +254,13 @@ static mics_status recover(run_trainer *self, int64_t step, const mics_divergenc
                                     : "run.on_divergence is \"stop\"");
     replicas->seen.newest = *found;
     replicas->seen.diverged_step = step;
+    run_saver_changes(&self->followers.saving.saver, true);
     if (action == RUN_REPAIR)
         MICS_TRY(run_replicas_repair(replicas, what, &done));
-    return done ? MICS_OK : rewind_to_agreed(self, what);
+    if (!done)
+        MICS_TRY(rewind_to_agreed(self, what));
+    run_saver_changes(&self->followers.saving.saver, false);
+    return MICS_OK;
 }
 
 // The last step that was done is saved, by all, even if the run went back to it. Nobody may change a
@@ -274,7 +278,8 @@ static mics_status stop(run_trainer *self)
         return run_rewind_fail(&self->context, what, "the run is to stop, and does not save that");
     }
     MICS_TRY(run_saving_provide(&self->followers.saving, RUN_NEEDS_SAVED));
-    return MICS_ERR_INTERRUPTED;
+    // Who could not read has said so.
+    return (self->step.told & RUN_SENDS_UNREADABLE) != 0 ? MICS_ERR_IO : MICS_ERR_INTERRUPTED;
 }
 
 // ---- what ranks are asked for ----
@@ -302,7 +307,8 @@ static mics_status end(run_trainer *self, mics_status status)
     if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
         MICS_TRY(measure_memory(self));
     // Every rank was told to stop, or found the same numbers, so nobody waits for another.
-    self->context.rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC;
+    self->context.rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC ||
+                                 (self->step.told & RUN_SENDS_UNREADABLE) != 0;
     return status;
 }
 

@@ -7,6 +7,11 @@
 #include "share.h"
 #include "trainer.h"
 
+static void world_ends(void *ctx)
+{
+    run_saver_outlive(ctx);
+}
+
 static mics_status open_engine(run_trainer *self)
 {
     const mics_job *job = self->context.job;
@@ -25,6 +30,8 @@ static mics_status open_engine(run_trainer *self)
         .scrub_every = run->scrub_every,
         .before_update = run_trainer_before_update,
         .before_update_ctx = self,
+        .world_ends = world_ends,
+        .world_ends_ctx = &self->followers.saving.saver,
     };
     run_gpu_fill(job, rank, &spec);
     MICS_TRY(mics_engine_open(&spec, &self->context.engine)); // first: ranks may wait in it

@@ -25,8 +25,19 @@ changed() {
     wait $pid
     status=$?
     [ $status = 1 ] || fail "$run_name: exit status $status, expected 1"
-    one_line "$run_name.err"
+    # Each rank that cannot read says so.
+    sed 's/rank [01]: //' "$run_name.err" | grep -v "its tokens are compared" | sort -u >errors
+    one_line errors
     contains "$run_name.err" "mics: error: "
+}
+# The state before the batch that could not be read is saved, and with the restored file the run resumes.
+resumes() { # OUT
+    cp whole.bin corpus.bin
+    last=$(sed -n '$s/^{"step": \([0-9]*\).*/\1/p' "$1/metrics.jsonl")
+    [ -d "$1/checkpoints/$(printf 'step-%08d' "$last")" ] || fail "$1: step $last is not saved: $(ls "$1/checkpoints")"
+    run 0 again "$mics" train run.json --ranks 2 --out "$1" --steps $((last + 2)) --set run.checkpoint_every=0 \
+        --set 'data.train=["corpus.bin"]'
+    contains again.out "start     step $last, resumed"
 }
 how='truncate -s 2000 corpus.bin' changed cut
 contains cut.err "corpus.bin: was changed after it was opened: it had $(wc -c <whole.bin) bytes and has 2000; restore it"
@@ -36,11 +47,24 @@ how='cat text.txt >>corpus.bin' changed longer
 contains longer.err "corpus.bin: was changed after it was opened"
 zeros='dd if=/dev/zero of=corpus.bin bs=1024 seek=1 count=4 conv=notrunc 2>/dev/null'
 how=$zeros changed written
-contains written.err "bytes and has $(wc -c <whole.bin), written later"
-# Where somebody sets the time back as well, a token that the model does not have is noticed still.
-how="tr '\\000-\\377' '\\377' <whole.bin | dd of=corpus.bin bs=1024 skip=1 seek=1 conv=notrunc 2>/dev/null
-    touch -d 2020-01-01 corpus.bin" changed hidden
-contains hidden.err "corpus.bin: token 65535 at index"
+contains written.err "corpus.bin: was changed after it was opened: it has other tokens, written later; restore it"
+resumes written
+# Where somebody sets the time back as well, another time tells.
+how="$zeros; touch -d 2020-01-01 corpus.bin" changed hidden
+contains hidden.err "it has other tokens"
+
+# Touched alone, it has the tokens that it had.
+cp whole.bin corpus.bin
+"$mics" train run.json --ranks 2 --out touched --steps 100000 --set run.log_every=1 \
+    --set 'data.train=["corpus.bin"]' >touched.out 2>touched.err &
+pid=$!
+run_name=touched
+await $pid "touched: step 2" grep -qs '^step 2/' touched.out
+touch corpus.bin
+await $pid "a comparison" grep -q "corpus.bin: has the tokens that it had" touched.err
+kill -INT $pid
+wait $pid
+[ $? = 75 ] || fail "touched: exit status"
 
 # ---- mics verify ----
 

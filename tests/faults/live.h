@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { LIVE_MAX_STEPS = 64, LIVE_MAX_SETS = 24 };
 
@@ -38,7 +39,10 @@ typedef enum live_kind {
     LIVE_ACTIVATIONS, // that a linear op has made
     LIVE_MICRO_GRADS, // of a weight, before the first hop
     LIVE_LOSS,        // of a micro-step: its sign
-    LIVE_KINDS
+    LIVE_KINDS,
+    // No flip: the rank is lost in a step's backward, behind all updates, or in its own update.
+    LIVE_LOST,
+    LIVE_LOST_UPDATING
 } live_kind;
 
 typedef struct live_flip {
@@ -88,6 +92,8 @@ typedef struct live_armed {
     live_flip flip;
     int32_t calls, left;   // until the flip; flips left
     const double *updated; // where the squares of gradients are summed that updates take
+    const mics_job *job;
+    mics_comm *comm; // that a lost rank's threads end
 } live_armed;
 
 // One at a time; only the victim's thread of computation uses it while ranks train.
@@ -119,6 +125,35 @@ static inline void live_hit(live_kind kind, const void *data, int64_t elems)
     live_flip_bit(at.write, live_arm.flip.elem % elems, live_arm.flip.bit);
 }
 
+// Whether on any rank here the update of the step before is due.
+static inline bool live_updates(const mics_job *job)
+{
+    bool any = false;
+    for (int32_t i = 0; i < job->world->here_count; i++) {
+        mics_engine *engine = job->trainers[i].context.engine;
+        pthread_mutex_lock(&engine->mutex);
+        any = any || engine->pending.left > 0;
+        pthread_mutex_unlock(&engine->mutex);
+    }
+    return any;
+}
+
+static inline void live_lose(live_kind kind)
+{
+    if (live_arm.flip.kind != kind || live_arm.left == 0)
+        return;
+    live_arm.left--;
+    while (kind == LIVE_LOST && live_updates(live_arm.job))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    mics_comm_abort(live_arm.comm, NULL);
+}
+
+static inline void live_update(const mics_exec *at, const mics_optimizer_update *call)
+{
+    live_lose(LIVE_LOST_UPDATING);
+    live_arm.base->update[call->optimizer->kind](at, call);
+}
+
 static inline void live_sum_squares(const mics_exec *at, double *sum, const float *x, int64_t elems)
 {
     if (sum == live_arm.updated)
@@ -142,12 +177,14 @@ static inline void live_forward(const mics_op_call *call)
 
 static inline void live_backward(const mics_op_call *call)
 {
+    live_lose(LIVE_LOST);
     live_arm.base->ops[MICS_OP_LINEAR]->backward(call);
     live_hit(LIVE_MICRO_GRADS, call->dparams[0], (int64_t)call->shape.in[0] * call->shape.out);
 }
 
-static inline void live_arm_engine(mics_engine *engine, const live_flip *flip)
+static inline void live_arm_engine(const mics_job *job, mics_engine *engine, const live_flip *flip)
 {
+    live_arm.job = job;
     live_arm.base = engine->ops;
     live_arm.table = *engine->ops;
     live_arm.linear = *engine->ops->ops[MICS_OP_LINEAR];
@@ -157,7 +194,12 @@ static inline void live_arm_engine(mics_engine *engine, const live_flip *flip)
     live_arm.table.ops[MICS_OP_LINEAR] = &live_arm.linear;
     live_arm.table.sum_squares = live_sum_squares;
     live_arm.table.sum_losses = live_sum_losses;
+    for (size_t i = 0; i < sizeof live_arm.table.update / sizeof live_arm.table.update[0]; i++)
+        live_arm.table.update[i] = live_update;
     live_arm.flip = *flip;
+    live_arm.comm = engine->spec.comm;
+    if (flip->kind >= LIVE_LOST) // what is lost keeps nothing
+        engine->spec.world_ends = NULL;
     live_arm.updated = &engine->sums->updated_squares;
     live_arm.calls = flip->unit;
     live_arm.left = flip->times > 0 ? flip->times : 1;
@@ -232,7 +274,7 @@ static inline void live_flip_now(mics_job *job, const live_flip *flip)
     if (flip->kind == LIVE_HELD)
         live_flip_held(engine, flip);
     else if (flip->kind >= LIVE_GRADS)
-        live_arm_engine(engine, flip);
+        live_arm_engine(job, engine, flip);
     else
         live_flip_state(job, engine, flip);
 }

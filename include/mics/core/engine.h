@@ -82,6 +82,10 @@ typedef struct mics_engine_spec {
     // thread that called mics_engine_step, or mics_engine_complete.
     void (*before_update)(void *ctx);
     void *before_update_ctx;
+    // Called before a failure of this rank in a collective ends the world for all ranks: none goes on
+    // behind it. On whichever of the engine's threads has found it; NULL: nothing.
+    void (*world_ends)(void *ctx);
+    void *world_ends_ctx;
     double timeout_s; // how long nothing may move on the device while ranks wait for it; 0: 300
     // Steps between hashes of a unit's masters and moments that exist once, which are compared
     // before the next update; 0: there are none; MICS_SCRUB_AUTO: as often as costs 0.5 % of a step.
@@ -240,6 +244,17 @@ void mics_engine_tell(mics_engine *engine, uint32_t bits);
  * Threads: any.      Collective: no.
  */
 bool mics_engine_hold(mics_engine *engine);
+
+/* Freezes the state, for who is not to train on: no step begins an update any more, also where this
+ * rank has cast its ballot; one that would ends the world. Threads may read what optimizer shards
+ * hold, as with mics_engine_hold.
+ *
+ * Needs:   step >= 0.
+ * Returns: whether it is the state after `step`; false while an update is due, so that a later call
+ *          may succeed.
+ * Threads: any.      Collective: no.
+ */
+bool mics_engine_freeze(mics_engine *engine, int64_t step);
 
 /* Lets mics_engine_hold be about the next step, before that begins: for who holds steps from another
  * thread, once it has taken note of the step that has ended.

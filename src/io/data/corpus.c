@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "io/data/data.h"
 #include "io/data/files.h"
+#include "io/data/recheck.h"
 #include "io/data/shard.h"
 #include "io/data/tokenize.h"
 #include "io/data/tokenizer/tokenizer.h"
@@ -29,6 +30,7 @@ typedef struct part {
     char *name; // what the user calls it: a text, or the shard itself
     int64_t begin;
     int64_t counted; // the spec's token
+    uint64_t hash;   // of its tokens
     int32_t source;
 } part;
 
@@ -40,6 +42,7 @@ struct mics_corpus {
     int64_t texts; // files that were tokenized
     int32_t vocab;
     uint64_t hash;
+    mics_recheck *checks; // of shards that somebody touches
 };
 
 // What opening needs besides the corpus.
@@ -104,11 +107,12 @@ static int64_t count_token(const int32_t *tokens, int64_t count, int32_t token)
 static mics_status check_tokens(const opening *o, part *of, XXH3_state_t *own)
 {
     int32_t tokens[16384];
+    mics_shard_stamp now;
     const int64_t block = (int64_t)(sizeof tokens / sizeof *tokens);
     for (int64_t at = 0; at < of->shard.count; at += block) {
         const int64_t left = of->shard.count - at, count = left < block ? left : block;
         const size_t bytes = (size_t)count * sizeof *tokens;
-        MICS_TRY(mics_shard_read(&of->shard, at, count, tokens));
+        MICS_TRY(mics_shard_read(&of->shard, at, count, tokens, &now));
         const int64_t bad = find_foreign(tokens, count, o->spec->vocab);
         if (bad >= 0)
             return is_foreign(of, MICS_ERR_INVALID, at + bad, tokens[bad], o->spec->vocab,
@@ -116,10 +120,10 @@ static mics_status check_tokens(const opening *o, part *of, XXH3_state_t *own)
                               "config");
         of->counted += count_token(tokens, count, o->spec->counted);
         (void)XXH3_64bits_update(o->hash, tokens, bytes);
-        if (of->shard.has_hash)
-            (void)XXH3_64bits_update(own, tokens, bytes);
+        (void)XXH3_64bits_update(own, tokens, bytes);
     }
-    return check_hash(of, XXH3_64bits_digest(own));
+    of->hash = XXH3_64bits_digest(own);
+    return check_hash(of, of->hash);
 }
 
 static mics_status check_shard(const opening *o, part *of)
@@ -311,6 +315,7 @@ mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
     else if (o.empty > 1)
         mics_log(MICS_LOG_WARNING, "%s and %d more: are empty", o.first_empty, (int)o.empty - 1);
     MICS_TRY_OUT(log_split(&o));
+    MICS_TRY_OUT(mics_recheck_open(memory, o.corpus->count, &o.corpus->checks));
     o.corpus->hash = XXH3_64bits_digest(o.hash);
     MICS_ASSERT(is_gapless(o.corpus));
     *corpus_out = o.corpus;
@@ -326,6 +331,7 @@ void mics_corpus_close(mics_corpus *corpus)
 {
     if (corpus == NULL)
         return;
+    mics_recheck_close(corpus->checks);
     for (int64_t i = 0; i < corpus->count; i++) {
         mics_shard_close(corpus->memory, &corpus->parts[i].shard);
         mics_free(corpus->memory, corpus->parts[i].name);
@@ -383,6 +389,25 @@ static const part *find_part(const mics_corpus *corpus, int64_t at)
     return &corpus->parts[low];
 }
 
+// Once more where the file's times have changed: what it holds now may have been written behind the
+// first read.
+static mics_status read_part(const mics_corpus *corpus, const part *from, int64_t first,
+                             int64_t count, int32_t *tokens_out)
+{
+    mics_shard_stamp known = from->shard.stamp, now;
+    for (;;) {
+        bool certain = false;
+        MICS_TRY(mics_shard_read(&from->shard, first, count, tokens_out, &now));
+        if (mics_shard_same_stamp(&now, &known))
+            return MICS_OK;
+        MICS_TRY(mics_recheck_shard(corpus->checks, from - corpus->parts, &from->shard, &now,
+                                    from->hash, &certain));
+        if (!certain)
+            return MICS_OK;
+        known = now;
+    }
+}
+
 mics_status mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t count,
                              int32_t *tokens_out)
 {
@@ -390,7 +415,7 @@ mics_status mics_corpus_read(const mics_corpus *corpus, int64_t begin, int64_t c
         const part *here = find_part(corpus, begin);
         int64_t first = begin - here->begin;
         int64_t take = here->shard.count - first < count ? here->shard.count - first : count;
-        MICS_TRY(mics_shard_read(&here->shard, first, take, tokens_out));
+        MICS_TRY(read_part(corpus, here, first, take, tokens_out));
         const int64_t bad = find_foreign(tokens_out, take, corpus->vocab);
         if (bad >= 0)
             return is_foreign(here, MICS_ERR_IO, first + bad, tokens_out[bad], corpus->vocab,

@@ -343,27 +343,28 @@ static mics_status read_stamp(int file, const char *path, mics_shard_stamp *stam
         .inode = (uint64_t)info.st_ino,
         .bytes = info.st_size,
         .written_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec,
+        .changed_ns = (int64_t)info.st_ctim.tv_sec * 1000000000 + info.st_ctim.tv_nsec,
     };
     return MICS_OK;
 }
 
-static bool same_stamp(const mics_shard_stamp *a, const mics_shard_stamp *b)
+bool mics_shard_same_stamp(const mics_shard_stamp *a, const mics_shard_stamp *b)
 {
     return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
-           a->written_ns == b->written_ns;
+           a->written_ns == b->written_ns && a->changed_ns == b->changed_ns;
 }
 
-static mics_status check_stamp(const mics_shard *shard, int file)
+// Times alone may be others: by touch, or by a write.
+static mics_status check_stamp(const mics_shard *shard, const mics_shard_stamp *now)
 {
-    mics_shard_stamp now = {0};
-    MICS_TRY(read_stamp(file, shard->path, &now));
-    if (same_stamp(&now, &shard->stamp))
+    const mics_shard_stamp *then = &shard->stamp;
+    if (now->device == then->device && now->inode == then->inode && now->bytes == then->bytes)
         return MICS_OK;
     return mics_fail(MICS_ERR_IO,
                      "%s: was changed after it was opened: it had %lld bytes and has %lld%s; "
                      "restore it, and start again",
-                     shard->path, (long long)shard->stamp.bytes, (long long)now.bytes,
-                     now.bytes == shard->stamp.bytes ? ", written later" : "");
+                     shard->path, (long long)then->bytes, (long long)now->bytes,
+                     now->bytes == then->bytes ? ", in another file" : "");
 }
 
 mics_status mics_shard_open(mics_memory *memory, const char *path, const char *dtype,
@@ -408,13 +409,14 @@ void mics_shard_close(mics_memory *memory, mics_shard *shard)
 }
 
 static mics_status read_tokens(const mics_shard *shard, int file, int64_t begin, int64_t count,
-                               char *to)
+                               char *to, mics_shard_stamp *stamp_out)
 {
     const size_t bytes = (size_t)(count * shard->token_bytes);
     const int64_t offset = mics_shard_offset(shard, begin);
     size_t got = 0;
     MICS_TRY(mics_file_read_up_to(file, shard->path, to, bytes, offset, &got));
-    MICS_TRY(check_stamp(shard, file)); // says more than that the file ends too early
+    MICS_TRY(read_stamp(file, shard->path, stamp_out));
+    MICS_TRY(check_stamp(shard, stamp_out)); // says more than that the file ends too early
     if (got < bytes)
         return mics_fail(MICS_ERR_IO, "%s: offset %lld: ends there; restore it, and start again",
                          shard->path, (long long)(offset + (int64_t)got));
@@ -423,33 +425,63 @@ static mics_status read_tokens(const mics_shard *shard, int file, int64_t begin,
 
 // Tokens of at most four bytes are read to the end of `tokens_out` and widened there.
 static mics_status read_widened(const mics_shard *shard, int file, int64_t begin, int64_t count,
-                                int32_t *tokens_out)
+                                int32_t *tokens_out, mics_shard_stamp *stamp_out)
 {
     int64_t wide[512];
     const int64_t most = (int64_t)(sizeof wide / sizeof *wide);
     if (shard->token_bytes <= 4) {
         char *to = (char *)tokens_out + count * (4 - shard->token_bytes);
-        MICS_TRY(read_tokens(shard, file, begin, count, to));
+        MICS_TRY(read_tokens(shard, file, begin, count, to, stamp_out));
         mics_shard_widen(shard->type, to, count, tokens_out);
         return MICS_OK;
     }
     for (int64_t at = 0; at < count; at += most) {
         const int64_t some = count - at < most ? count - at : most;
-        MICS_TRY(read_tokens(shard, file, begin + at, some, (char *)wide));
+        MICS_TRY(read_tokens(shard, file, begin + at, some, (char *)wide, stamp_out));
         mics_shard_widen(shard->type, (const char *)wide, some, tokens_out + at);
     }
     return MICS_OK;
 }
 
 mics_status mics_shard_read(const mics_shard *shard, int64_t begin, int64_t count,
-                            int32_t *tokens_out)
+                            int32_t *tokens_out, mics_shard_stamp *stamp_out)
 {
     int64_t bytes = 0;
     int file = shard->file;
     if (file < 0)
         MICS_TRY(mics_file_open_read(shard->path, &file, &bytes));
-    const mics_status status = read_widened(shard, file, begin, count, tokens_out);
+    const mics_status status = read_widened(shard, file, begin, count, tokens_out, stamp_out);
     if (shard->file < 0)
         close(file);
+    return status;
+}
+
+static mics_status hash_tokens(const mics_shard *shard, const atomic_bool *ends,
+                               XXH3_state_t *state, mics_shard_stamp *stamp_out)
+{
+    int32_t tokens[16384];
+    const int64_t block = (int64_t)(sizeof tokens / sizeof *tokens);
+    for (int64_t at = 0; at < shard->count; at += block) {
+        const int64_t left = shard->count - at, count = left < block ? left : block;
+        if (ends != NULL && atomic_load(ends))
+            return MICS_ERR_INTERRUPTED;
+        MICS_TRY(mics_shard_read(shard, at, count, tokens, stamp_out));
+        (void)XXH3_64bits_update(state, tokens, (size_t)count * sizeof *tokens);
+    }
+    return MICS_OK;
+}
+
+mics_status mics_shard_hash(const mics_shard *shard, const atomic_bool *ends, uint64_t *hash_out,
+                            mics_shard_stamp *stamp_out)
+{
+    XXH3_state_t *state = XXH3_createState();
+    mics_status status = MICS_OK;
+    if (state == NULL || XXH3_64bits_reset(state) != XXH_OK)
+        status = mics_fail(MICS_ERR_MEMORY, "no memory for a hash");
+    else
+        status = hash_tokens(shard, ends, state, stamp_out);
+    if (status == MICS_OK)
+        *hash_out = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
     return status;
 }

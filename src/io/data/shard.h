@@ -15,6 +15,7 @@
 #include "io/data/data.h"
 #include "mics/status.h"
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -106,16 +107,17 @@ typedef enum mics_token_type {
     MICS_TOKEN_TYPES
 } mics_token_type;
 
-// What a file is known by while it is read: who it is, how long, and when it was last written.
+// What a file is known by while it is read: who it is, how long, and when it was last written, and
+// what is said of it (owner, mode, times) was.
 typedef struct mics_shard_stamp {
     uint64_t device, inode;
-    int64_t bytes, written_ns;
+    int64_t bytes, written_ns, changed_ns;
 } mics_shard_stamp;
 
-// A shard that is read. What is written into it, or cut off, after it was opened is an error of the
-// next read: its stamp tells. (Who sets the time of the last write back as well is not noticed,
-// unless a token is not one of the vocabulary.) A shard that is replaced by rename, as ours are,
-// stays what it was for those who have it open.
+// A shard that is read. What is cut off, or put behind it, after it was opened is an error of the next
+// read. Where only its times change, whoever reads has to find out whether its tokens did
+// (io/data/recheck.h). A shard that is replaced by rename, as ours are, stays what it was for those
+// who have it open.
 typedef struct mics_shard {
     char *path;
     int file; // -1: opened for each read, as a process may have some hundreds open at most
@@ -149,9 +151,18 @@ void mics_shard_let_go(mics_shard *shard);
 void mics_shard_close(mics_memory *memory, mics_shard *shard);
 
 /* Reads tokens [begin, begin + count); one that is no int32_t becomes negative. Threads: any.
- * Returns: MICS_OK; MICS_ERR_IO: cannot be read, or was changed since it was opened. */
+ * stamp_out: behind the read; other times than the shard's may mean other tokens.
+ * Returns: MICS_OK; MICS_ERR_IO: cannot be read, or is another file, or of another length. */
 mics_status mics_shard_read(const mics_shard *shard, int64_t begin, int64_t count,
-                            int32_t *tokens_out);
+                            int32_t *tokens_out, mics_shard_stamp *stamp_out);
+
+bool mics_shard_same_stamp(const mics_shard_stamp *a, const mics_shard_stamp *b);
+
+/* Reads and hashes all tokens, each as an int32_t, as they are now.
+ * ends (optional): set by another thread, it ends that early.   stamp_out: under which they were read.
+ * Returns: MICS_OK; as mics_shard_read; MICS_ERR_INTERRUPTED: `ends`; MICS_ERR_MEMORY. */
+mics_status mics_shard_hash(const mics_shard *shard, const atomic_bool *ends, uint64_t *hash_out,
+                            mics_shard_stamp *stamp_out);
 
 // ---- shard_format.c ----
 

@@ -21,6 +21,7 @@
 #include "mics/log.h"
 #include "node_memory.h"
 #include "notes.h"
+#include "part.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,14 +60,25 @@ static mics_status check_stop_space(const run_save *save)
     return status;
 }
 
+// Whether the others have committed this node's part in the middle of the step already.
+static bool is_late(run_save *save)
+{
+    const run_context *context = save->saver->context;
+    const int32_t node = context->rank->comm->rank / run_world_node_ranks(context->job->world);
+    return save->by_saver && run_notes_writer(save, "node", node) >= 0;
+}
+
 static mics_status make_slot(run_save *save)
 {
     const run_context *context = save->saver->context;
     const mics_job *job = context->job;
+    const int32_t node = run_world_node_number(job->world, context->rank->comm->rank);
+    if (is_late(save))
+        return mics_node_slot(context->rank->memory, job->node.root, node, save->saver->slot,
+                              &save->copy.slot);
     MICS_TRY(mics_node_make_root(job->node.root)); // somebody may have removed it
-    MICS_TRY(mics_node_begin(context->rank->memory, job->node.root,
-                             run_world_node_number(job->world, context->rank->comm->rank),
-                             save->saver->slot, &save->copy.slot));
+    MICS_TRY(mics_node_begin(context->rank->memory, job->node.root, node, save->saver->slot,
+                             &save->copy.slot));
     return job->run->memory_checkpoint_every == 0 ? check_stop_space(save) : MICS_OK;
 }
 
@@ -85,82 +97,13 @@ static void stage(run_save *save)
 static mics_status write_part(run_save *save)
 {
     const run_context *context = save->saver->context;
-    const run_copy *copy = &save->copy;
-    const int32_t units = context->job->model->unit_count;
     mics_node_file file = {0};
     if (save->status == MICS_OK)
-        save->status = run_share_check_numbers(context, save->shards, save->step);
-    if (save->status == MICS_OK)
-        save->status =
-            mics_node_write(context->rank->memory, copy->slot, save->step, copy->keep.file,
-                            copy->keep.files, save->shards, units, &file);
+        save->status = run_copy_write(save, &save->copy.keep, &file);
     if (!save->by_saver)
         mics_engine_release(context->engine);
     *own_report(save) = (run_copy_report){file.bytes, file.hash, (int64_t)save->status};
     return MICS_OK;
-}
-
-// ---- the manifest ----
-
-static int compare_units(const void *left, const void *right)
-{
-    return strcmp(((const mics_manifest_unit *)left)->name,
-                  ((const mics_manifest_unit *)right)->name);
-}
-
-// What the manifest lists, in the order of file numbers; and which files this node keeps.
-typedef struct listing {
-    mics_manifest_unit *units;
-    mics_node_file *files;
-    bool *keeps;
-} listing;
-
-static mics_status fill_listing(const run_save *save, listing *lists)
-{
-    const run_context *context = save->saver->context;
-    const mics_job *job = context->job;
-    mics_memory *memory = context->rank->memory;
-    const mics_mesh *mesh = &job->schedule->spec.mesh;
-    const int32_t units = job->model->unit_count, mine = context->rank->comm->rank,
-                  node_ranks = run_world_node_ranks(job->world);
-    MICS_TRY(MICS_NEW(memory, units, &lists->units));
-    MICS_TRY(MICS_NEW(memory, save->copy.keep.files, &lists->files));
-    MICS_TRY(MICS_NEW(memory, save->copy.keep.files, &lists->keeps));
-    for (int32_t u = 0; u < units; u++)
-        lists->units[u] =
-            (mics_manifest_unit){job->model->units[u].name, job->model->units[u].elems};
-    qsort(lists->units, (size_t)units, sizeof *lists->units, compare_units);
-    for (int32_t rank = 0; rank < mesh->ranks; rank++) {
-        const mics_keep keep = mics_mesh_keep(mesh, rank);
-        const run_copy_report *report = &save->copy.reports[rank];
-        lists->files[keep.file] = (mics_node_file){report->bytes, report->hash};
-        if (rank / node_ranks != mine / node_ranks)
-            continue;
-        lists->keeps[keep.file] = true;
-        if (!save->by_saver && keep.from >= 0)
-            lists->keeps[mics_mesh_keep(mesh, keep.from).file] = true;
-    }
-    return MICS_OK;
-}
-
-// Makes the slot of this rank's node count.
-static mics_status write_manifest(const run_save *save)
-{
-    const run_context *context = save->saver->context;
-    mics_memory *memory = context->rank->memory;
-    listing lists = {0};
-    mics_status status = fill_listing(save, &lists);
-    const mics_node_manifest manifest = {.meta = &save->meta,
-                                         .files = lists.files,
-                                         .file_count = save->copy.keep.files,
-                                         .units = lists.units,
-                                         .unit_count = context->job->model->unit_count,
-                                         .slot = save->saver->slot,
-                                         .serial = context->job->node.serial};
-    if (status == MICS_OK)
-        status = mics_node_commit(memory, save->copy.slot, &manifest, lists.keeps);
-    MICS_FREE_ALL(memory, lists.keeps, lists.files, lists.units);
-    return status;
 }
 
 // ---- the commit between steps ----
@@ -236,7 +179,7 @@ static mics_status commit_between_steps(run_save *save)
     }
     run_save_enter(save, RUN_SAVE_COMMITTING);
     if (leads(save->saver->context))
-        save->status = write_manifest(save);
+        save->status = run_copy_write_manifest(save);
     MICS_TRY(gather_reports(save));
     tidy(save->saver->context);
     if (save->to_stop && run_is_rank_0(save->saver->context))
@@ -257,7 +200,7 @@ static mics_status commit_node(run_save *save)
         return status;
     run_save_enter(save, RUN_SAVE_COMMITTING);
     if (status == MICS_OK)
-        status = write_manifest(save);
+        status = run_copy_write_manifest(save);
     // Where a note cannot be written, all wait until the step ends.
     (void)run_note_write(save, "node", rank / node_ranks, status == MICS_OK ? 0 : -1, 0);
     if (rank != 0)
@@ -272,13 +215,18 @@ static mics_status commit_node(run_save *save)
 static mics_status commit_in_step(run_save *save)
 {
     const run_context *context = save->saver->context;
-    const run_copy_report *own = own_report(save);
+    const run_copy_report own = *own_report(save);
+    memset(save->copy.reports, 0,
+           (size_t)context->rank->comm->ranks * sizeof *save->copy.reports); // of an older copy
     if (run_note_write(save, "rank", context->rank->comm->rank,
-                       save->status == MICS_OK ? own->bytes : -1, own->hash) != MICS_OK)
+                       save->status == MICS_OK ? own.bytes : -1, own.hash) != MICS_OK)
         return MICS_ERR_TIMEOUT;
-    if (leads(context))
-        MICS_TRY(commit_node(save));
-    MICS_TRY(run_notes_await(save, "whole", 1));
+    mics_status status = leads(context) ? commit_node(save) : MICS_OK;
+    if (status == MICS_OK)
+        status = run_notes_await(save, "whole", 1);
+    if (status == MICS_ERR_TIMEOUT)
+        status = run_survivors_commit(save);
+    MICS_TRY(status);
     run_standing_keep(&context->job->standing, save->step);
     return MICS_OK;
 }

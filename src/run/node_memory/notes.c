@@ -20,6 +20,7 @@ typedef struct note {
     int64_t step, serial;
     int64_t bytes; // -1: its writer failed
     uint64_t hash;
+    int64_t writer; // rank
 } note;
 
 typedef struct note_name {
@@ -69,7 +70,8 @@ mics_status run_note_write(const run_save *copy, const char *what, int32_t numbe
 {
     const mics_job *job = copy->saver->context->job;
     mics_memory *memory = copy->saver->context->rank->memory;
-    const note own = {copy->step, job->node.serial, bytes, hash};
+    const note own = {copy->step, job->node.serial, bytes, hash,
+                      copy->saver->context->rank->comm->rank};
     char *folder = NULL;
     MICS_TRY(folder_of(job, memory, &folder));
     mics_status status = MICS_OK;
@@ -83,18 +85,27 @@ mics_status run_note_write(const run_save *copy, const char *what, int32_t numbe
     return status;
 }
 
-// Reads the notes from *at on that are there.
+// The copy's note, if it is there; and what it says of a rank's part.
+static bool find_note(const run_save *copy, int folder, const char *what, int32_t number,
+                      note *found)
+{
+    if (!read_note(folder, name_of(what, number).text, found) || found->step != copy->step ||
+        found->serial != copy->saver->context->job->node.serial)
+        return false;
+    if (strcmp(what, "rank") == 0)
+        copy->copy.reports[number] = (run_copy_report){.bytes = found->bytes, .hash = found->hash};
+    return true;
+}
+
+// Reads the notes from *at on that are there; of ranks, that they have written themselves.
 static mics_status read_notes(run_save *copy, const char *what, int32_t count, int32_t *at)
 {
-    const mics_job *job = copy->saver->context->job;
-    const int folder = open_folder(job, copy->saver->context->rank->memory);
+    const int folder = open_folder(copy->saver->context->job, copy->saver->context->rank->memory);
     mics_status status = MICS_OK;
     note found;
     while (folder >= 0 && status == MICS_OK && *at < count &&
-           read_note(folder, name_of(what, *at).text, &found) && found.step == copy->step &&
-           found.serial == job->node.serial) {
-        if (strcmp(what, "rank") == 0)
-            copy->copy.reports[*at] = (run_copy_report){.bytes = found.bytes, .hash = found.hash};
+           find_note(copy, folder, what, *at, &found) &&
+           (strcmp(what, "rank") != 0 || found.writer == *at)) {
         status = found.bytes < 0 ? MICS_ERR_PEER : MICS_OK;
         (*at)++;
     }
@@ -103,20 +114,49 @@ static mics_status read_notes(run_save *copy, const char *what, int32_t count, i
     return status;
 }
 
-// A rank that was not asked to stop hears of it when the step ends, and takes part then.
+// A rank that was not asked to stop hears of it when the step ends, and takes part then. Others take
+// about as long as this one to write their parts.
 mics_status run_notes_await(run_save *copy, const char *what, int32_t count)
 {
-    static const double LIMIT_US = 10e6;
-    const double begin_us = mics_clock_us();
+    static const double LEAST_US = 2e6, OUTLIVING_US = 0.2e6;
+    const double begin_us = mics_clock_us(), took_us = begin_us - copy->copy.begin_us,
+                 least_us = copy->outlives ? OUTLIVING_US : LEAST_US,
+                 patience_us = took_us > least_us ? took_us : least_us;
     int32_t at = 0;
     for (int wait_ms = 1;; run_save_sleep(&wait_ms)) {
         MICS_TRY(read_notes(copy, what, count, &at));
         if (at == count)
             return MICS_OK;
         if (atomic_load(&copy->awaited) || atomic_load(&copy->given_up) ||
-            mics_clock_us() - begin_us > LIMIT_US)
+            mics_clock_us() - begin_us > patience_us)
             return MICS_ERR_TIMEOUT;
     }
+}
+
+static int32_t writer_of(const run_save *copy, int folder, const char *what, int32_t number)
+{
+    note found;
+    return folder >= 0 && find_note(copy, folder, what, number, &found) && found.bytes >= 0
+               ? (int32_t)found.writer
+               : -1;
+}
+
+int32_t run_notes_writer(const run_save *copy, const char *what, int32_t number)
+{
+    const int folder = open_folder(copy->saver->context->job, copy->saver->context->rank->memory);
+    const int32_t writer = writer_of(copy, folder, what, number);
+    if (folder >= 0)
+        close(folder);
+    return writer;
+}
+
+void run_notes_survey(const run_save *copy, const char *what, int32_t count, int32_t *writers_out)
+{
+    const int folder = open_folder(copy->saver->context->job, copy->saver->context->rank->memory);
+    for (int32_t i = 0; i < count; i++)
+        writers_out[i] = writer_of(copy, folder, what, i);
+    if (folder >= 0)
+        close(folder);
 }
 
 void run_notes_withdraw(const run_save *copy)

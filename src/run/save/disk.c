@@ -80,6 +80,7 @@ static mics_status await_files(run_save *save)
     for (int wait_ms = 1; !mics_checkpoint_save_is_written(save->file); run_save_sleep(&wait_ms)) {
         if (atomic_load(&save->given_up))
             return MICS_ERR_PEER;
+        run_saver_look_after(save->saver);
         if (!written && atomic_load(&save->all_written)) {
             written = true;
             begin_us = mics_clock_us();

@@ -98,7 +98,7 @@ static void serve_save(run_save *save)
     bool needed = true;
     if (save == &self->saves[RUN_COPY]) {
         run_stop_writes(stop, true);
-        needed = run_saver_misses_deadline(self);
+        needed = save->outlives || run_saver_misses_deadline(self);
         run_stop_writes(stop, false);
     }
     if (!needed) {
@@ -133,6 +133,64 @@ static bool begins_direct(run_saver *self)
         enter(&self->saves[i], RUN_SAVE_QUEUED);
     }
     return true;
+}
+
+// Half of the time to stop in is over, and the step has not ended. Called with the mutex.
+static bool is_due(const run_saver *self)
+{
+    const mics_job *job = self->context->job;
+    const run_stop *stop = &job->stop;
+    return self->stands && atomic_load(&stop->reason) == RUN_STOP_PROGRAM &&
+           mics_clock_us() - atomic_load(&stop->asked_us) > job->run->grace_s / 2 * 1e6;
+}
+
+// Where a shard is on one rank alone, the others do not have the state.
+static bool can_outlive(const run_context *context)
+{
+    const mics_job *job = context->job;
+    const int64_t step = context->progress->step;
+    return job->run->sharding.optimizer < context->rank->comm->ranks && job->node.root != NULL &&
+           !mics_engine_copies_states(job->schedule) && step < job->run->steps &&
+           atomic_load(&job->standing.saved) != step && atomic_load(&job->standing.kept) != step;
+}
+
+// Called with the mutex.
+static bool begins_copy(run_saver *self)
+{
+    const run_context *context = self->context;
+    run_save *copy = &self->saves[RUN_COPY];
+    if (self->changes || copy->state != RUN_SAVE_IDLE || !can_outlive(context) ||
+        !mics_engine_freeze(context->engine, context->progress->step))
+        return false;
+    describe(copy, MICS_OK);
+    copy->by_saver = copy->to_stop = copy->outlives = true;
+    enter(copy, RUN_SAVE_QUEUED);
+    return true;
+}
+
+void run_saver_look_after(run_saver *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    const bool due =
+        (is_due(self) && begins_copy(self)) || self->saves[RUN_COPY].state == RUN_SAVE_QUEUED;
+    pthread_mutex_unlock(&self->mutex);
+    if (due)
+        serve_save(&self->saves[RUN_COPY]);
+}
+
+void run_saver_outlive(run_saver *self)
+{
+    if (!self->started)
+        return;
+    run_save *copy = &self->saves[RUN_COPY];
+    const double begin_us = mics_clock_us(),
+                 limit_us = self->context->job->run->comm_timeout_s * 1e6;
+    pthread_mutex_lock(&self->mutex);
+    (void)begins_copy(self); // the rank waits, wherever it is
+    while (copy->state != RUN_SAVE_IDLE && copy->state < RUN_SAVE_DONE &&
+           mics_clock_us() - begin_us < limit_us)
+        mics_condition_wait(&self->changed, &self->mutex, POLL_US);
+    pthread_mutex_unlock(&self->mutex);
 }
 
 // A rank that has written its part by itself may have to end while rank 0 is in a step, and cannot
@@ -191,7 +249,8 @@ static void *serve(void *argument)
         if (comm->rank == 0)
             run_stop_look(job, &self->looked_us);
         look_for_commit(self);
-        if (!run_stop_is_asked(&job->stop) || !begins_direct(self))
+        if ((!run_stop_is_asked(&job->stop) || !begins_direct(self)) &&
+            !(is_due(self) && begins_copy(self)))
             mics_condition_wait(&self->changed, &self->mutex, POLL_US);
     }
     pthread_mutex_unlock(&self->mutex);
@@ -273,6 +332,13 @@ void run_saver_stands(run_saver *saver, bool still)
 {
     pthread_mutex_lock(&saver->mutex);
     saver->stands = still;
+    pthread_mutex_unlock(&saver->mutex);
+}
+
+void run_saver_changes(run_saver *saver, bool changes)
+{
+    pthread_mutex_lock(&saver->mutex);
+    saver->changes = changes;
     pthread_mutex_unlock(&saver->mutex);
 }
 
@@ -376,7 +442,7 @@ void run_saver_end(run_save *save, bool failed)
     pthread_mutex_lock(&save->saver->mutex); // the thread may be looking at it
     mics_checkpoint_save_close(save->file, failed);
     save->file = NULL;
-    save->by_saver = save->to_stop = false;
+    save->by_saver = save->to_stop = save->outlives = false;
     if (save->state != RUN_SAVE_IDLE)
         enter(save, RUN_SAVE_IDLE);
     pthread_mutex_unlock(&save->saver->mutex);

@@ -17,6 +17,8 @@
 //   2. A save is the thread's from QUEUED until it is DONE, FAILED or IDLE, and else the rank's.
 //   3. The thread begins a save by itself only while the rank is inside a step that it has held, or
 //      validates, and then holds the next one; it is of the step done before.
+//   4. Where others are lost, or a step does not end that the run is to stop behind, and this rank has
+//      cast its ballot, the engine is frozen: the copy that is made then is the last that the rank does.
 #pragma once
 
 #include "run/share.h"
@@ -59,6 +61,7 @@ struct run_save {
     int64_t step;
     bool stages;                  // it writes a staged copy, not from the engine's memory
     bool by_saver;                // the thread began it
+    bool outlives;                // others may be lost: it is made whatever the disk can do
     bool to_stop;                 // no training follows
     bool warns;                   // a failure is a warning
     atomic_bool given_up;         // another rank has failed, or the saver closes
@@ -82,7 +85,8 @@ struct run_saver {
     bool prunes;                    // rank 0: checkpoints that prune_step makes needless go
     int64_t prune_step;
     run_deadline deadline;
-    bool stands; // the rank is in mics_engine_step, or validates
+    bool stands;  // the rank is in mics_engine_step, or validates
+    bool changes; // it loads another state, or repairs its own
     bool closing, started, locks_open;
     double looked_us;   // rank 0: when it last looked whether the run is to stop
     unsigned int moved; // by run_save_moves: 1 << index of those that were taken
@@ -102,6 +106,13 @@ void run_saver_close(run_saver *saver);
 
 /* Says whether the state stands still: the rank is inside mics_engine_step, or validates. */
 void run_saver_stands(run_saver *saver, bool still);
+
+/* Says whether the rank changes the state outside of steps: then it is that of no step. */
+void run_saver_changes(run_saver *saver, bool changes);
+
+/* Before a failed collective ends the world: keeps the step that was done last in node memory, if the
+ * ranks that are left have all of it, and waits for that. A zeroed saver is allowed. Threads: any. */
+void run_saver_outlive(run_saver *saver);
 
 /* Gives a save, which is IDLE, to the thread: of the step that was done last.
  * Needs: the state on the host (mics_engine_download). */
@@ -134,6 +145,9 @@ void run_saver_end(run_save *save, bool failed);
 
 /* Moves a save into a state that may follow its own. */
 void run_save_enter(run_save *save, run_save_state state);
+
+/* What the thread does while it waits for other ranks: a copy that is due in their absence. */
+void run_saver_look_after(run_saver *saver);
 
 /* Sleeps between two looks at what other ranks have done; wait_ms: 1 before the first. */
 void run_save_sleep(int *wait_ms);
