@@ -365,6 +365,7 @@ CALL(int, glob, failing_error,
      (const char *pattern, int flags, int (*fails)(const char *, int), glob_t *found),
      (pattern, flags, fails, found))
 CALL(int, flock, -1, (int fd, int operation), (fd, operation))
+CALL(int, fseeko, -1, (FILE * stream, off_t at, int whence), (stream, at, whence))
 CALL(FILE *, fopen, NULL, (const char *path, const char *mode), (path, mode))
 CALL(FILE *, fdopen, NULL, (int fd, const char *mode), (fd, mode))
 CALL(FILE *, fopencookie, NULL, (void *ctx, const char *mode, cookie_io_functions_t calls),
@@ -377,7 +378,6 @@ STREAM(ssize_t, getdelim, -1, (char **line, size_t *capacity, int end_of_line, F
        (line, capacity, end_of_line, stream))
 STREAM(size_t, fwrite, 0, (const void *from, size_t bytes, size_t count, FILE *stream),
        (from, bytes, count, stream))
-STREAM(int, fseeko, -1, (FILE * stream, off_t at, int whence), (stream, at, whence))
 STREAM(int, fflush, EOF, (FILE * stream), (stream))
 CALL(void *, mmap, MAP_FAILED,
      (void *at, size_t bytes, int protection, int flags, int fd, off_t offset),

@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "mics/log.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>

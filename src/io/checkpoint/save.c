@@ -370,30 +370,13 @@ static void discard_file(const save_job *job, const char *name)
     mics_free(job->memory, path);
 }
 
-// Whether the manifest may list this save: rank 0 can have failed after its rename.
-static bool may_be_listed(const save_job *job)
-{
-    char *path = NULL;
-    int64_t next = 0;
-    if (mics_file_join(job->memory, job->folder, MICS_MANIFEST_NAME, &path) != MICS_OK)
-        return true;
-    const bool muted = mics_log_mute(true);
-    const mics_status status = read_generation(job->memory, path, &next);
-    mics_log_mute(muted);
-    mics_free(job->memory, path);
-    return status != MICS_OK || next > job->generation;
-}
-
-// Removes what a failed save left of itself: each rank its file, rank 0 the rest. What it cannot
-// remove the next save will.
+// Rank 0 removes what a failed save left of itself. A file of another rank that comes later, and what
+// cannot be removed, goes with the next save. No other rank removes its file: rank 0 may have found it,
+// and be about to list it.
 static void discard(const save_job *job)
 {
-    if (job->writer->rank != 0 && may_be_listed(job))
+    if (job->writer->rank != 0)
         return;
-    if (job->writer->rank != 0) {
-        discard_file(job, mics_ckpt_rank_name(job->writer->rank, job->generation).text);
-        return;
-    }
     for (int32_t i = 0; i < job->writer->writers; i++) {
         discard_file(job, aside_name(i, job->generation).text);
         discard_file(job, mics_ckpt_rank_name(i, job->generation).text);

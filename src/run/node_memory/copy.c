@@ -22,10 +22,8 @@
 #include "node_memory.h"
 #include "notes.h"
 #include "part.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 // Whether the rank is the first of its node.
 static bool leads(const run_context *context)

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { LINE_BYTES = 2048, MAX_LATEST = 64, MAX_RESOLVED = 1 << 20 };
 
@@ -102,7 +101,7 @@ static mics_status verify_latest(verification *v, const char *dir, const int64_t
     char *path = NULL, *text = NULL, name[32];
     size_t bytes = 0;
     MICS_TRY(mics_file_join(v->memory, dir, "latest", &path));
-    if (access(path, F_OK) != 0) {
+    if (!mics_file_is_there(path)) {
         mics_free(v->memory, path);
         return MICS_OK;
     }
@@ -169,7 +168,7 @@ static mics_status verify_file(verification *v, const char *dir, const char *nam
 {
     char *path = NULL;
     MICS_TRY(mics_file_join(v->memory, dir, name, &path));
-    const mics_status status = access(path, F_OK) == 0 ? verify(v, path) : MICS_OK;
+    const mics_status status = mics_file_is_there(path) ? verify(v, path) : MICS_OK;
     mics_free(v->memory, path);
     return status;
 }
@@ -188,7 +187,7 @@ static bool holds(const char *dir, const char *name)
 {
     char path[4096];
     return snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path &&
-           access(path, F_OK) == 0;
+           mics_file_is_there(path);
 }
 
 static mics_status verify_path(verification *v, const char *path)

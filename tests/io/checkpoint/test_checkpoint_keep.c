@@ -129,7 +129,30 @@ static void ranks_save_without_a_word(void **state)
     expect_small(at->memory, at->place.dir, 8, 6);
 }
 
-// When another rank has failed, each removes its own file.
+// A rank that has failed after its file had its name, as by its sync of the folder, leaves the file there: rank 0 may have found
+// it, and lists it.
+static void a_file_that_was_found_stays(void **state)
+{
+    saves *at = *state;
+    static const model_unit units[] = {{"u", 1000}};
+    mics_checkpoint_saving *savings[2] = {NULL, NULL};
+    const mics_checkpoint_meta meta = meta_of(8, 5);
+    for (int32_t rank = 0; rank < 2; rank++) {
+        const mics_checkpoint_writer writer = {.dir = at->place.dir, .rank = rank, .writers = 2};
+        model_part part = {0};
+        model_share(&part, units, 1, rank, 2, 5);
+        ASSERT_OK(mics_checkpoint_save_open(at->memory, &writer, &meta, &savings[rank]));
+        ASSERT_OK(mics_checkpoint_save_write(savings[rank], part.shards, part.count));
+        model_free(&part);
+    }
+    assert_true(mics_checkpoint_save_is_written(savings[0]));
+    mics_checkpoint_save_close(savings[1], true);
+    ASSERT_OK(mics_checkpoint_save_commit(savings[0]));
+    mics_checkpoint_save_close(savings[0], true);
+    expect_small(at->memory, at->place.dir, 8, 5);
+}
+
+// When another rank has failed, rank 0 removes the files.
 static void a_save_in_parts_that_fails_leaves_nothing(void **state)
 {
     saves *at = *state;
@@ -177,6 +200,7 @@ int main(void)
         SAVES_TEST(one_that_is_withdrawn_does_not_count),
         SAVES_TEST(a_step_can_be_saved_again),
         SAVES_TEST(ranks_save_without_a_word),
+        SAVES_TEST(a_file_that_was_found_stays),
         SAVES_TEST(a_save_in_parts_that_fails_leaves_nothing),
         SAVES_TEST(a_rank_that_fails_fails_the_save),
     };

@@ -9,7 +9,6 @@
 #include "base/utf8.h"
 #include "mics/log.h"
 #include <string.h>
-#include <unistd.h>
 
 static const char file_name[] = "vocab.txt", settings_name[] = "tokenizer_config.json",
                   specials_name[] = "special_tokens_map.json";
