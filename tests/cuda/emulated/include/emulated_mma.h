@@ -45,16 +45,19 @@ template <typename T> void mma_run(warp_call *const by_lane[32])
                 b[2 * t + 8 * r + half][g] = pair_value<T>(call.b[r], half);
         }
     }
-    for (int lane = 0; lane < 32; ++lane) {
-        const mma_call &call = *static_cast<const mma_call *>(by_lane[lane]);
-        for (int i = 0; i < 4; ++i) {
-            const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-            float sum = call.c[i];
-            for (int k = 0; k < 16; ++k)
-                sum += a[row][k] * b[k][column];
-            call.c[i] = sum;
-        }
-    }
+    float c[16][8]; // whole rows at once, which the compiler makes vectors of
+    for (int lane = 0; lane < 32; ++lane)
+        for (int i = 0; i < 4; ++i)
+            c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2] =
+                static_cast<const mma_call *>(by_lane[lane])->c[i];
+    for (int row = 0; row < 16; ++row)
+        for (int k = 0; k < 16; ++k)
+            for (int column = 0; column < 8; ++column)
+                c[row][column] += a[row][k] * b[k][column];
+    for (int lane = 0; lane < 32; ++lane)
+        for (int i = 0; i < 4; ++i)
+            static_cast<const mma_call *>(by_lane[lane])->c[i] =
+                c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
 }
 
 struct tf32_call : warp_call {
