@@ -249,6 +249,11 @@ static void reduce_over_the_world(mics_schedule *s)
     find(s, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, 0)->axis = MICS_AXIS_WORLD;
 }
 
+static void gather_alone(mics_schedule *s)
+{
+    find(s, MICS_STEP_GATHER, MICS_STAGE_WHOLE, 0)->axis = MICS_AXIS_EXPERTS;
+}
+
 static void compute_on_a_collectives_stream(mics_schedule *s)
 {
     find(s, MICS_STEP_FORWARD, MICS_STAGE_WHOLE, 0)->stream = MICS_STREAM_INTER;
@@ -510,6 +515,7 @@ static const mutant mutants[] = {
     {"later step", "invariant 1:", {2, 2, 4}, false, wait_for_a_later_step},
     {"own stream", "invariant 1:", {2, 2, 4}, false, wait_for_its_own_stream},
     {"another group", "invariant 2:", {2, 2, 4}, false, reduce_over_the_world},
+    {"a group of one", "its group has one member", {2, 2, 4}, false, gather_alone},
     {"another stream", "invariant 2:", {2, 2, 4}, false, compute_on_a_collectives_stream},
     {"longer block", "invariant 3:", {2, 2, 4}, false, gather_more},
     {"fewer bytes", "invariant 3:", {2, 2, 4}, false, send_fewer_bytes},
