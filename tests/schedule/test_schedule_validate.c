@@ -169,6 +169,7 @@ static void check_parts(mics_schedule *schedule, int32_t expected)
     for (int32_t i = 0; i < list->count; i++) {
         mics_step *step = &list->steps[i], changed = *step;
         const bool computes = step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD;
+        assert_true(!computes || step->part.op <= step->part.op_end);
         if (step->kind == MICS_STEP_ALL_TO_ALL) {
             found++;
             changed.wait[MICS_STREAM_COMPUTE] = -1;
