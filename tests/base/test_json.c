@@ -1,16 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // JSON documents: what is read, where errors are said to be, and what --set does.
-#include "base/capture.h"
 #include "base/json.h"
 #include "base/rng.h"
+#include "base/watched.h"
 #include "test.h"
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static mics_memory *memory;
-static capture seen;
 static char folder[] = "/tmp/mics-json-XXXXXX";
 
 static const char sample[] = "{\n"
@@ -29,20 +27,6 @@ static mics_json *parse(const char *text)
     mics_json *json = NULL;
     ASSERT_OK(mics_json_parse(memory, "run.json", text, strlen(text), &json));
     return json;
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    capture_begin(&seen);
-    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    capture_end();
-    return mics_memory_close(memory) == 0 ? 0 : 1;
 }
 
 static void test_reads_values(void **state)

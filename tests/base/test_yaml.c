@@ -1,31 +1,14 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // YAML: what becomes of its words and shapes, on which lines, and what is refused where.
-#include "base/capture.h"
 #include "base/json.h"
+#include "base/watched.h"
 #include "base/yaml.h"
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static mics_memory *memory;
-static capture seen;
-
-static int setup(void **state)
-{
-    (void)state;
-    capture_begin(&seen);
-    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    capture_end();
-    return mics_memory_close(memory) == 0 ? 0 : 1;
-}
 
 static mics_status convert(const char *text, char **json_out)
 {

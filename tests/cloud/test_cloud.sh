@@ -2,19 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Training on an emulated cloud ($2) of 2 nodes x 2 ranks: the losses of ranks as threads, the bytes that
 # the links count, and nothing left behind.
-. "$(dirname "$0")/../cli/lib.sh"
-cloud=$2
-# Of its own name, so that it neither meets nor ends somebody's cloud; the name is in the environment of
-# every process of the cloud.
-export CLOUD="t$$"
-trap '"$cloud" down; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
-
-"$cloud" check >check.out 2>check.err
-case $? in
-0) ;;
-3) cat check.err && exit 77 ;;
-*) fail "cloud check: $(cat check.err)" ;;
-esac
+. "$(dirname "$0")/lib.sh"
 
 gone() { # WHEN
     [ -e "/run/mics-cloud/$CLOUD" ] && fail "$1: state is left"

@@ -2,19 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.collectives "auto" on an emulated cloud ($2) of 2 nodes x 2 ranks: what the links do decides, and a
 # resumed run keeps the choice, also where links are faster or hosts are others, until it is told to time again.
-. "$(dirname "$0")/../cli/lib.sh"
-cloud=$2
-export CLOUD="c$$"
-trap '"$cloud" down; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
+. "$(dirname "$0")/lib.sh"
 
-"$cloud" check >check.out 2>check.err
-case $? in
-0) ;;
-3) cat check.err && exit 77 ;;
-*) fail "cloud check: $(cat check.err)" ;;
-esac
-
-# Layers of 0.8 MB, which take some 31 ms in two stages at 100 Mbit/s, and in one ring half as long again.
+# Layers of 0.8 MB, which take some 160 ms in two stages at 20 Mbit/s, and in one ring half as long again: far more than a busy
+# machine makes of them at 1 Gbit/s.
 sed -i 's/"n_embd": 32/"n_embd": 128/' model.json
 steps=0
 train() { # NAME FLAGS...
@@ -29,7 +20,7 @@ train() { # NAME FLAGS...
 ring_ms() { # NAME
     sed -n 's/.*run.collectives: gathers in .* take \([0-9.]*\) ms in one ring, .*/\1/p' "$1.err"
 }
-run 0 up "$cloud" up 2 100mbit
+run 0 up "$cloud" up 2 20mbit
 train first
 contains first.err "run.collectives: gathers in two stages: "
 slow=$(ring_ms first)
@@ -43,5 +34,5 @@ train elsewhere
 ! grep -q "gathers in" elsewhere.err || fail "a run that was resumed elsewhere timed again"
 train timed --set run.collectives=auto
 awk -v slow="$slow" -v fast="$(ring_ms timed)" 'BEGIN { exit !(fast > 0 && fast < slow / 2) }' ||
-    fail "ten times the link's rate: $slow ms became $(ring_ms timed) ms"
+    fail "fifty times the link's rate: $slow ms became $(ring_ms timed) ms"
 exit 0

@@ -3,17 +3,7 @@
 # A rank that is stopped, a rank that is killed, and a cable that is pulled, in the middle of training on an emulated
 # cloud ($2) of 2 nodes x 2 ranks: the run ends with an error on every rank, and one line says which collective is
 # late, who has not entered it, and what that rank was last seen doing.
-. "$(dirname "$0")/../cli/lib.sh"
-cloud=$2
-export CLOUD="w$$"
-trap '"$cloud" down; [ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
-
-"$cloud" check >check.out 2>check.err
-case $? in
-0) ;;
-3) cat check.err && exit 77 ;;
-*) fail "cloud check: $(cat check.err)" ;;
-esac
+. "$(dirname "$0")/lib.sh"
 run 0 up "$cloud" up 2 1gbit
 
 of_cloud() { # PID: whether this cloud's training runs there; not as a zombie, which has no environment

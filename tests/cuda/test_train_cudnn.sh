@@ -4,36 +4,14 @@
 # the same bits in each run, memory as predicted; what it cannot compute, its absence, and other versions.
 program=$1
 plugin=$2
-. "$(dirname "$0")/../cli/lib.sh"
+. "$(dirname "$0")/lib.sh"
 shift 2
 export MICS_CUDA_PLUGIN="$plugin"
 
 # Heads of 8, of which our kernels and cuDNN both take any number.
-sed -i "s/\"n_layer\": 2/\"n_layer\": ${MICS_TEST_LAYERS:-2}/; s/\"n_head\": [0-9]*/\"n_head\": 4/" model.json
-small="--set data.sequence_length=${MICS_TEST_SEQUENCE:-16} --set train_batch_size=8 --set run.validation_batches=1"
+sed -i "s/\"n_head\": [0-9]*/\"n_head\": 4/" model.json
 one="--ranks 1 --set sharding=null"
 four='--ranks 4 --nodes 2 --set sharding={"params":2,"grads":2,"optimizer":4}'
-train() { # STATUS NAME ARGUMENTS...
-    expected=$1
-    out=$2
-    shift 2
-    # Word splitting is meant.
-    # shellcheck disable=SC2086
-    run "$expected" "$out" "$program" train run.json --out "$out" --steps 4 $small "$@"
-}
-near() { # DIFFERENCE A B
-    losses "$2" >left.txt
-    losses "$3" >right.txt
-    [ "$(wc -l <left.txt)" = 4 ] || fail "$2 has not 4 losses"
-    paste -d ' ' left.txt right.txt | awk -v most="$1" '
-        { d = ($2 - $4) / $4; if (d < 0) d = -d; if (d > most) wrong = wrong " " $0 }
-        END { if (wrong != "") print wrong; exit wrong != "" }' || fail "losses of $2 and $3 differ"
-}
-exact() { # OUT: predicted memory and bytes were what was measured
-    [ "$(grep -c 'exact$' "$1.out")" -ge 8 ] || fail "rows of predictions are missing in $1"
-    grep -E ' (B|KiB|MiB) .*[^t]$' "$1.out" | grep -q 'intra-node\|inter-node\|in all' &&
-        fail "a prediction of $1 was not exact"
-}
 with() { # VARIABLE VALUE COMMAND...: a function's own environment
     export "$1=$2"
     variable=$1
@@ -80,12 +58,12 @@ contains other.err "run.attention: by cuDNN 9.20.0 from here on, and 9.19.0 befo
 # ---- memory is the same number where there is no GPU ----
 # Predicted from the run file alone; of so many sequences attention takes more than GEMMs do.
 many="--set train_batch_size=2048"
-run 0 here "$program" explain run.json $one $small $many --set run.device=cuda --set run.attention=cudnn
-with MICS_CUDA_PLUGIN none run 0 there "$program" explain run.json $one $small $many --set run.device=cuda --set run.attention=cudnn
+run 0 here "$program" explain run.json $one $short $many --set run.device=cuda --set run.attention=cudnn
+with MICS_CUDA_PLUGIN none run 0 there "$program" explain run.json $one $short $many --set run.device=cuda --set run.attention=cudnn
 grep -i 'workspace' here.out >left.txt
 grep -i 'workspace' there.out >right.txt
 [ -s left.txt ] && cmp left.txt right.txt || fail "explain says other figures without a GPU"
-run 0 ours "$program" explain run.json $one $small $many --set run.device=cuda
+run 0 ours "$program" explain run.json $one $short $many --set run.device=cuda
 grep -i 'workspace' ours.out >right.txt
 cmp -s left.txt right.txt && fail "cuDNN takes no more workspace than our own kernels"
 
@@ -108,7 +86,7 @@ sed 's/"attn_pdrop": [0-9.]*/"attn_pdrop": 0.1/' model.json >dropout.json
 refused "attention has dropout, which cuDNN draws by other masks; 0 works" --set model.config=dropout.json
 sed 's/"n_head": 4/"n_head": 16/; s/"n_embd": [0-9]*/"n_embd": 64/' model.json >narrow.json
 refused "heads of at most 128 numbers, in multiples of 8" --set model.config=narrow.json
-run 2 sized "$program" explain run.json $one $small --set run.device=cuda --set run.attention=cudnn --set run.precision=fp32
+run 2 sized "$program" explain run.json $one $short --set run.device=cuda --set run.attention=cudnn --set run.precision=fp32
 contains sized.err "attention computes in fp32"
 train 2 cpu $one --set run.device=cpu --set run.attention=cudnn
 contains cpu.err 'run.attention: "cudnn": it is for GPUs; "own" works'
@@ -138,7 +116,7 @@ exec "$@"
 SH
 run_name=versions
 # shellcheck disable=SC2086
-"$@" sh odd.sh "$program" train run.json --out versions --steps 1 $small --set run.attention=cudnn >versions.out 2>versions.err </dev/null &&
+"$@" sh odd.sh "$program" train run.json --out versions --steps 1 $short --set run.attention=cudnn >versions.out 2>versions.err </dev/null &&
     fail "ranks with two versions of cuDNN trained"
 [ "$(grep -c '^mics: error' versions.err)" = 1 ] || fail "one error line is due: $(cat versions.err)"
 contains versions.err "the machines of this run have several versions of it"

@@ -503,6 +503,9 @@ static void test_what_does_not_fit_is_refused(void **state)
     check_refused(&fp32, &bf16, MICS_ERR_INVALID);
     check_refused(&bf16, &fp32, MICS_ERR_INVALID);
     check_refused(&fp32, &processor, MICS_ERR_INVALID);
+    fixture_case graphs = fp32; // which the device lacks
+    graphs.graphs = true;
+    check_refused(&graphs, &fp32, MICS_ERR_UNSUPPORTED);
 }
 
 static mics_status failing_rank(ranks_self *self)

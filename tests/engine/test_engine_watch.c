@@ -107,6 +107,9 @@ static void watch(mics_sharding sharding, int32_t nodes, watched when)
     assert_null(strstr(seen.line, "no sign of life"));
     assert_null(strstr(seen.line, "stands still"));
     assert_non_null(strstr(seen.line, lines[when].culprit));
+    // Those that have entered are not named: of four ranks no three.
+    const char *more = strstr(strstr(seen.line, "not entered by "), ", rank ");
+    assert_true(more == NULL || strstr(more + 1, ", rank ") == NULL);
 }
 
 static void test_the_rank_that_is_late_is_named(void **state)

@@ -169,6 +169,7 @@ static void check_parts(mics_schedule *schedule, int32_t expected)
     for (int32_t i = 0; i < list->count; i++) {
         mics_step *step = &list->steps[i], changed = *step;
         const bool computes = step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD;
+        assert_true(!computes || step->part.op <= step->part.op_end);
         if (step->kind == MICS_STEP_ALL_TO_ALL) {
             found++;
             changed.wait[MICS_STREAM_COMPUTE] = -1;
@@ -247,6 +248,11 @@ static void wait_for_its_own_stream(mics_schedule *s)
 static void reduce_over_the_world(mics_schedule *s)
 {
     find(s, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, 0)->axis = MICS_AXIS_WORLD;
+}
+
+static void gather_alone(mics_schedule *s)
+{
+    find(s, MICS_STEP_GATHER, MICS_STAGE_WHOLE, 0)->axis = MICS_AXIS_EXPERTS;
 }
 
 static void compute_on_a_collectives_stream(mics_schedule *s)
@@ -510,6 +516,7 @@ static const mutant mutants[] = {
     {"later step", "invariant 1:", {2, 2, 4}, false, wait_for_a_later_step},
     {"own stream", "invariant 1:", {2, 2, 4}, false, wait_for_its_own_stream},
     {"another group", "invariant 2:", {2, 2, 4}, false, reduce_over_the_world},
+    {"a group of one", "its group has one member", {2, 2, 4}, false, gather_alone},
     {"another stream", "invariant 2:", {2, 2, 4}, false, compute_on_a_collectives_stream},
     {"longer block", "invariant 3:", {2, 2, 4}, false, gather_more},
     {"fewer bytes", "invariant 3:", {2, 2, 4}, false, send_fewer_bytes},

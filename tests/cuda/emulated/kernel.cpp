@@ -34,7 +34,7 @@ namespace mics_emulated
 #if defined(__SANITIZE_ADDRESS__)
 static const size_t STACK_BYTES = 262144;
 #else
-static const size_t STACK_BYTES = 65536;
+static const size_t STACK_BYTES = 65536 + 9 * 64;
 #endif
 static const int STACKS_A_BLOCK = 32;
 static const uint64_t CANARY = 0x6d6963732d656e64u;

@@ -2,32 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokenizers: the tokens that Hugging Face's library gives (golden files made by
 // tools/make_tokenizer_golden.py), round trips of any bytes, and texts in parts.
-#include "base/capture.h"
 #include "base/rng.h"
 #include "base/utf8.h"
+#include "base/watched.h"
 #include "io/data/scratch.h"
 #include "io/data/tokenizer/bpe.h"
 #include <pthread.h>
 #include <time.h>
 
-static mics_memory *memory;
-static capture seen;
 static const char *const names[] = {"gpt2", "prefix", "llama3", "digits"};
 enum { NAMES = 4 };
-
-static int setup(void **state)
-{
-    (void)state;
-    capture_begin(&seen);
-    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    capture_end();
-    return mics_memory_close(memory) == 0 ? 0 : 1;
-}
 
 static mics_tokenizer *open_golden(const char *name)
 {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // metrics.jsonl: what is written, what a resume keeps, and what is refused.
-#include "base/capture.h"
 #include "base/json.h"
+#include "base/watched.h"
 #include "mics/report.h"
 #include "test.h"
 #include <glob.h>
@@ -13,8 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static mics_memory *memory;
-static capture seen;
 static char folder[] = "/tmp/mics-metrics-XXXXXX";
 static char shown[65536];
 
@@ -292,20 +290,6 @@ static int group_teardown(void **state)
     char command[64];
     snprintf(command, sizeof command, "rm -r %s", folder);
     return chdir("/") == 0 && system(command) == 0 ? 0 : 1;
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    capture_begin(&seen);
-    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    capture_end();
-    return mics_memory_close(memory) == 0 ? 0 : 1;
 }
 
 int main(void)

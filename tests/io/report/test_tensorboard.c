@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Event files for TensorBoard, read back record by record and field by field; Prometheus' file.
-#include "base/capture.h"
+#include "base/watched.h"
 #include "mics/report.h"
 #include "test.h"
 #include <glob.h>
@@ -12,8 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static mics_memory *memory;
-static capture seen;
 static char folder[] = "/tmp/mics-events-XXXXXX";
 
 static mics_metrics metrics_of(int64_t step)
@@ -336,20 +334,6 @@ static int group_teardown(void **state)
     char command[64];
     snprintf(command, sizeof command, "rm -r %s", folder);
     return system(command) == 0 ? 0 : 1;
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    capture_begin(&seen);
-    return mics_memory_open(&memory) == MICS_OK ? 0 : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    capture_end();
-    return mics_memory_close(memory) == 0 ? 0 : 1;
 }
 
 int main(void)

@@ -31,30 +31,32 @@ struct mma_call : warp_call {
     uint32_t b[2];
 };
 
-// a (16, 16) b (16, 8) of all lanes, then each lane's four sums. Sums over k run in fp32 in order.
+// a (16, 16) b (16, 8) of all lanes, then each lane's four sums. Sums over k run in fp32 in order, of
+// a row's columns at once.
 template <typename T> void mma_run(warp_call *const by_lane[32])
 {
-    float a[16][16], b[16][8];
+    typedef float columns __attribute__((vector_size(8 * sizeof(float))));
+    float a[16][16];
+    columns b[16], c[16];
     for (int lane = 0; lane < 32; ++lane) {
         const mma_call &call = *static_cast<const mma_call *>(by_lane[lane]);
         const int g = lane / 4, t = lane % 4;
         for (int half = 0; half < 2; ++half) {
             for (int r = 0; r < 4; ++r)
                 a[g + r % 2 * 8][2 * t + r / 2 * 8 + half] = pair_value<T>(call.a[r], half);
-            for (int r = 0; r < 2; ++r)
+            for (int r = 0; r < 2; ++r) {
                 b[2 * t + 8 * r + half][g] = pair_value<T>(call.b[r], half);
+                c[g + r * 8][2 * t + half] = call.c[2 * r + half];
+            }
         }
     }
-    for (int lane = 0; lane < 32; ++lane) {
-        const mma_call &call = *static_cast<const mma_call *>(by_lane[lane]);
-        for (int i = 0; i < 4; ++i) {
-            const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-            float sum = call.c[i];
-            for (int k = 0; k < 16; ++k)
-                sum += a[row][k] * b[k][column];
-            call.c[i] = sum;
-        }
-    }
+    for (int row = 0; row < 16; ++row)
+        for (int k = 0; k < 16; ++k)
+            c[row] += a[row][k] * b[k];
+    for (int lane = 0; lane < 32; ++lane)
+        for (int i = 0; i < 4; ++i)
+            static_cast<const mma_call *>(by_lane[lane])->c[i] =
+                c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
 }
 
 struct tf32_call : warp_call {
