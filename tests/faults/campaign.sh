@@ -297,7 +297,7 @@ lose_ranks() {
         (until=$((${kept:-0} + 3)) train $out --set train_batch_size=$((8 * micro)) \
             --set gradient_accumulation_steps=$micro) >newest.out 2>newest.err </dev/null &&
             grep -q "resumed from node memory" newest.out &&
-            count lost "the next start goes on from it" yes || count lost "the next start goes on from it" no
+            count lost "the next start resumes from it" yes || count lost "the next start resumes from it" no
     done
     launcher=$with
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A rank that is lost in the middle of a step: those that are left, if they have all of the state, keep
-// the step that was done last in node memory, and the next start goes on from it with the same bits.
+// the step that was done last in node memory, and the next start resumes from it with the same bits.
 #include "faults/live.h"
 #include "test.h"
 #include <unistd.h>

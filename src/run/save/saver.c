@@ -135,13 +135,16 @@ static bool begins_direct(run_saver *self)
     return true;
 }
 
-// Half of the time to stop in is over, and the step has not ended. Called with the mutex.
+// Half of the time to stop in is over, and the step has not ended: by then the agreement of ranks that
+// live has come, which a frozen engine would not follow. Called with the mutex.
 static bool is_due(const run_saver *self)
 {
+    static const double LEAST_S = 2;
     const mics_job *job = self->context->job;
     const run_stop *stop = &job->stop;
+    const double half_s = job->run->grace_s / 2, due_s = half_s > LEAST_S ? half_s : LEAST_S;
     return self->stands && atomic_load(&stop->reason) == RUN_STOP_PROGRAM &&
-           mics_clock_us() - atomic_load(&stop->asked_us) > job->run->grace_s / 2 * 1e6;
+           mics_clock_us() - atomic_load(&stop->asked_us) > due_s * 1e6;
 }
 
 // Where a shard is on one rank alone, the others do not have the state.
