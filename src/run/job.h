@@ -31,7 +31,8 @@ enum {
     RUN_SENDS_SAVED = 2,    // rank 0: the save behind the steps is on disk
     RUN_SENDS_UNSAVED = 4,  // it failed
     RUN_SENDS_POISONED = 8, // and that because the state is not finite
-    RUN_SENDS_WRITES = 16   // the rank is not done with its part of it
+    RUN_SENDS_WRITES = 16,  // the rank is not done with its part of it
+    RUN_SENDS_FULL = 32     // it failed, as the disk has no space
 };
 
 struct mics_job {
