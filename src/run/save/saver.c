@@ -169,11 +169,18 @@ static void begin_copy(run_saver *self, bool outlives)
     enter(copy, RUN_SAVE_QUEUED);
 }
 
-// Where a shard is on one rank alone, the others do not have the state. Called with the mutex.
+// Where a shard is on one rank alone, the others do not have the state.
+static bool can_outlive(const run_saver *self)
+{
+    const run_context *context = self->context;
+    return context->job->run->sharding.optimizer < context->rank->comm->ranks;
+}
+
+// Called with the mutex.
 static bool begins_to_outlive(run_saver *self)
 {
     const run_context *context = self->context;
-    if (!lacks_copy(self) || context->job->run->sharding.optimizer >= context->rank->comm->ranks ||
+    if (!lacks_copy(self) || !can_outlive(self) ||
         !mics_engine_freeze(context->engine, context->progress->step))
         return false;
     begin_copy(self, true);
@@ -190,7 +197,7 @@ static bool begins_due(run_saver *self)
         return false;
     if (!mics_engine_hold(self->context->engine))
         return was_asked(&self->context->job->stop, SOON_S) && begins_to_outlive(self);
-    begin_copy(self, false);
+    begin_copy(self, can_outlive(self));
     return true;
 }
 
