@@ -14,8 +14,8 @@ extern "C" {
 // MICS_ERR_PEER is an answer, which all ranks have: their world goes on, and may do the next thing.
 // After MICS_ERR_ABORTED there is no world to do it in.
 //
-// MICS_ERR_DISK is an MICS_ERR_IO of which the system itself is the cause, and not what was asked
-// for. Whatever is said to return MICS_ERR_IO returns it then.
+// MICS_ERR_DISK and MICS_ERR_FULL are an MICS_ERR_IO of which the system itself is the cause, and not
+// what was asked for. Whatever is said to return MICS_ERR_IO returns them then.
 #define MICS_STATUS_LIST(X)                                                                        \
     X(MICS_OK, "ok")                                                                               \
     X(MICS_ERR_PEER, "another rank failed")                                                        \
@@ -25,7 +25,8 @@ extern "C" {
     X(MICS_ERR_INVALID, "invalid argument or configuration")                                       \
     X(MICS_ERR_MEMORY, "not enough memory")                                                        \
     X(MICS_ERR_IO, "input or output failed")                                                       \
-    X(MICS_ERR_DISK, "a disk is full, read-only or broken")                                        \
+    X(MICS_ERR_DISK, "a disk is read-only or broken")                                              \
+    X(MICS_ERR_FULL, "a disk is full")                                                             \
     X(MICS_ERR_FORMAT, "malformed file")                                                           \
     X(MICS_ERR_NUMERIC, "numbers are not finite")                                                  \
     X(MICS_ERR_TIMEOUT, "timed out")                                                               \
@@ -54,12 +55,13 @@ const char *mics_status_name(mics_status status);
 /* What a system call's failure is, by its errno.
  *
  * Needs:   any value.
- * Returns: MICS_ERR_DISK: the disk is full, read-only or broken; else MICS_ERR_IO.
+ * Returns: MICS_ERR_FULL: the disk, or a quota of it, is full; MICS_ERR_DISK: the disk is read-only or
+ *          broken; else MICS_ERR_IO.
  * Threads: any.
  */
 mics_status mics_status_of_errno(int cause);
 
-/* Whether it is MICS_ERR_IO or MICS_ERR_DISK.     Threads: any. */
+/* Whether it is MICS_ERR_IO, MICS_ERR_DISK or MICS_ERR_FULL.     Threads: any. */
 bool mics_status_is_io(mics_status status);
 
 // Returns from the calling function when `expr` fails; for functions that own nothing yet.

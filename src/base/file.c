@@ -16,6 +16,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 mics_status mics_file_join(mics_memory *memory, const char *dir, const char *name, char **path_out)
@@ -210,6 +211,15 @@ static mics_status check_size_limit(const char *path, int64_t bytes)
                      "%s: cannot write %lld bytes: the file size limit of this process (ulimit -f) "
                      "is %llu bytes",
                      path, (long long)bytes, (unsigned long long)limit.rlim_cur);
+}
+
+bool mics_file_free_bytes(const char *path, int64_t *bytes_out)
+{
+    struct statvfs there;
+    if (statvfs(path, &there) != 0)
+        return false;
+    *bytes_out = (int64_t)there.f_bavail * (int64_t)there.f_frsize;
+    return true;
 }
 
 mics_status mics_file_reserve(int fd, const char *path, int64_t bytes)

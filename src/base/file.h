@@ -53,6 +53,10 @@ mics_status mics_file_sync_dir_of(const char *path);
  * never followed. */
 mics_status mics_file_create_new(const char *path, int64_t bytes, int *fd_out);
 
+/* What a file system has free for this process, of which `path` is a folder. Returns: whether that can
+ * be told (*bytes_out untouched if not). */
+bool mics_file_free_bytes(const char *path, int64_t *bytes_out);
+
 /* Reserves the first `bytes` of an open file, as far as its file system can. Returns: MICS_OK;
  * MICS_ERR_IO when the disk is full. */
 mics_status mics_file_reserve(int fd, const char *path, int64_t bytes);

@@ -26,11 +26,13 @@ const char *mics_status_name(mics_status status)
 
 mics_status mics_status_of_errno(int cause)
 {
-    const bool disk = cause == ENOSPC || cause == EDQUOT || cause == EROFS || cause == EIO;
+    if (cause == ENOSPC || cause == EDQUOT)
+        return MICS_ERR_FULL;
+    const bool disk = cause == EROFS || cause == EIO;
     return disk ? MICS_ERR_DISK : MICS_ERR_IO;
 }
 
 bool mics_status_is_io(mics_status status)
 {
-    return status == MICS_ERR_IO || status == MICS_ERR_DISK;
+    return status == MICS_ERR_IO || status == MICS_ERR_DISK || status == MICS_ERR_FULL;
 }

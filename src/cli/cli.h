@@ -18,6 +18,11 @@ enum { CLI_MAX_RANKS = 1 << 20 };
 extern const cli_verb cmd_train, cmd_explain, cmd_generate, cmd_eval, cmd_tokenize, cmd_convert,
     cmd_bench, cmd_doctor, cmd_plan, cmd_verify, cmd_completion;
 
+enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 }; // and CLI_EXIT_STOPPED
+
+/* The exit status that stands for what a verb returned; `running`: once it ran. */
+int cli_exit_status(mics_status status, bool running);
+
 /* Sends the library's messages to standard error, of errors the first alone: what follows it in a
  * process is a consequence.
  */

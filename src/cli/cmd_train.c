@@ -122,10 +122,13 @@ static const char *stopped_by(const mics_job *job)
 static void log_stopped(const training *self, const mics_job *job)
 {
     const mics_job_facts facts = mics_job_facts_get(job);
+    const mics_job_standing at = mics_job_standing_get(job);
+    const bool saved = at.saved && at.saved_step == facts.step;
     mics_progress_break(self->progress);
-    mics_log(MICS_LOG_INFO,
-             "stopped by %s after step %lld, which is saved in %s; --resume auto goes on",
-             stopped_by(job), (long long)facts.step, facts.checkpoints_dir);
+    mics_log(MICS_LOG_INFO, "stopped by %s after step %lld, which is %s%s; --resume auto goes on%s",
+             stopped_by(job), (long long)facts.step,
+             saved ? "saved in " : "in node memory and not on disk",
+             saved ? facts.checkpoints_dir : "", saved ? "" : " from it on the same nodes");
     if (self->json)
         cli_print_end_json(job, stopped_by(job));
 }
@@ -148,9 +151,7 @@ static void show_finished(const training *self, const mics_job *job)
 // Of the process that speaks for all.
 static mics_status show_end(training *self, const mics_job *job, bool first, mics_status status)
 {
-    if (status == MICS_OK)
-        cli_signals_word("training had ended, and its last step is saved");
-    cli_signals_done();
+    cli_signals_done(job, cli_exit_status(status, true));
     if (status == MICS_ERR_INTERRUPTED && first)
         log_stopped(self, job);
     mics_progress_close(self->progress);
@@ -181,11 +182,13 @@ static mics_status run_train(cli_call *call)
     mics_job *job = NULL;
     // Whoever reads our output may leave; training goes on.
     signal(SIGPIPE, SIG_IGN);
+    cli_signals_resumable();
     // Until the world is open this process does not know whether it is the one that speaks.
     mics_log_hold(mics_job_is_launched());
     mics_status status = open_job(call, &self, &job);
     const bool first = status == MICS_OK && mics_job_facts_get(job).first_rank == 0;
     if (status == MICS_OK && mics_job_facts_get(job).finished) {
+        cli_signals_done(job, cli_exit_status(status, true));
         if (first)
             show_finished(&self, job);
     } else if (status == MICS_OK) {

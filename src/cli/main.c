@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 }; // and CLI_EXIT_STOPPED
 enum { MAX_VERBS = 32 };
 
 // In the order of the help.
@@ -19,29 +18,6 @@ static const cli_verb *const verbs[] = {
     &cmd_train,    &cmd_explain, &cmd_plan,  &cmd_generate, &cmd_eval,       &cmd_verify,
     &cmd_tokenize, &cmd_convert, &cmd_bench, &cmd_doctor,   &cmd_completion, NULL,
 };
-
-// Before anything runs, what is wrong is the usage, the configuration, a file it names, or a
-// machine too small for it. What fails later is a failure of the running system, and so is, at any
-// time, a disk that is full or cannot be written.
-static int exit_status(mics_status status, bool running)
-{
-    if (status == MICS_OK)
-        return EXIT_GOOD;
-    if (status == MICS_ERR_INTERRUPTED)
-        return CLI_EXIT_STOPPED;
-    if (running)
-        return EXIT_FAILED;
-    switch (status) {
-    case MICS_ERR_INVALID:
-    case MICS_ERR_UNSUPPORTED:
-    case MICS_ERR_FORMAT:
-    case MICS_ERR_IO:
-    case MICS_ERR_MEMORY:
-        return EXIT_USAGE;
-    default:
-        return EXIT_FAILED;
-    }
-}
 
 static void print_usage(void)
 {
@@ -112,7 +88,7 @@ static int run_verb(const char *name, int argc, char **argv)
     for (int32_t i = 0; i < call.owned_count; i++)
         mics_free(call.memory, call.owned[i]);
     mics_memory_close(call.memory);
-    return exit_status(status, call.running);
+    return cli_exit_status(status, call.running);
 }
 
 static int run_help(int argc, char **argv)

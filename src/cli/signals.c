@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+enum { LEFT_NOTHING = -1 };
 enum { LAST_WORD = 1 }; // byte of the lock file; byte 0 belongs to the run
 
 static const struct {
@@ -44,8 +45,11 @@ static const double TOGETHER_S = 0.2, OTHERS_TOGETHER_S = 0.25;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards `served`
 static mics_job *served;                                  // NULL: nobody is asked
 static atomic_int asked_signal;
-static int lock = -1;                 // the run's lock file
-static const char *_Atomic last_word; // NULL: nothing is said
+static atomic_bool resumable;          // who is started again loses nothing
+static atomic_int left = LEFT_NOTHING; // exit status of a process whose job has ended
+static _Atomic double patience_s;      // for what such a process does still
+static int lock = -1;                  // the run's lock file
+static const char *_Atomic last_word;  // NULL: nothing is said
 
 // Under nohup a terminal that hangs up is nobody's wish.
 static void taken_signals(sigset_t *set_out)
@@ -159,6 +163,11 @@ static void end_stopped(const mics_job_standing *at, bool saved)
 
 // ---- the thread ----
 
+static double since_s(double begin_us)
+{
+    return (mics_clock_us() - begin_us) / 1e6;
+}
+
 // Ends the process if the state is safe: `ready_s` says how long after the request that was seen, so
 // that it can be left as it is; < 0: not yet.
 static void end_if_safe(const mics_job_standing *at, double gone_s, double grace_s, bool again,
@@ -202,10 +211,44 @@ static bool look_after(double asked_us, int number, double *ready_s)
     const bool runs = served != NULL;
     if (runs) {
         const mics_job_standing at = mics_job_standing_get(served);
-        look(&at, (mics_clock_us() - asked_us) / 1e6, number, ready_s);
+        look(&at, since_s(asked_us), number, ready_s);
     }
     pthread_mutex_unlock(&mutex);
     return runs;
+}
+
+// Nothing is to be saved yet. A launcher that sees one process end kills the others.
+static void end_before_training(int number)
+{
+    mics_file_abandon_all();
+    log_signal(number);
+    if (mics_job_is_launched())
+        nanosleep(&(struct timespec){.tv_nsec = (long)(TOGETHER_S * 1e9)}, NULL);
+    _exit(CLI_EXIT_STOPPED);
+}
+
+// The job has ended, and what is left of the process takes no longer than a stop may.
+static void end_after_training(const sigset_t *set, int status)
+{
+    const struct timespec awhile = {.tv_nsec = 50 * 1000 * 1000};
+    const double begin_us = mics_clock_us();
+    while (since_s(begin_us) < atomic_load(&patience_s)) {
+        const int number = sigtimedwait(set, NULL, &awhile);
+        if ((number == SIGINT || number == SIGTERM) && since_s(begin_us) > SAME_REQUEST_S)
+            break;
+    }
+    fflush(stdout);
+    _exit(status);
+}
+
+static void end_unasked(const sigset_t *set, int number)
+{
+    const int status = atomic_load(&left);
+    if (status != LEFT_NOTHING)
+        end_after_training(set, status);
+    if (atomic_load(&resumable))
+        end_before_training(number);
+    end_by(number);
 }
 
 static bool ask(int number)
@@ -233,7 +276,7 @@ static void *wait_for_signals(void *argument)
         const double asked_us = mics_clock_us();
         double ready_s = -1;
         if (!ask(number))
-            end_by(number);
+            end_unasked(set, number);
         while (look_after(asked_us, number, &ready_s)) {
             number = sigtimedwait(set, NULL, &awhile);
         }
@@ -265,8 +308,17 @@ void cli_signals_serve(mics_job *job)
     pthread_mutex_unlock(&mutex);
 }
 
-void cli_signals_done(void)
+void cli_signals_resumable(void)
 {
+    atomic_store(&resumable, true);
+}
+
+// What failed has nothing left to do that anybody waits for.
+void cli_signals_done(const mics_job *job, int status)
+{
+    const bool good = status == 0 || status == CLI_EXIT_STOPPED;
+    atomic_store(&patience_s, good ? mics_job_run(job)->grace_s : 0);
+    atomic_store(&left, status);
     pthread_mutex_lock(&mutex);
     served = NULL;
     pthread_mutex_unlock(&mutex);

@@ -21,8 +21,8 @@
 enum { CLI_EXIT_STOPPED = 75 }; // EX_TEMPFAIL of sysexits.h: try again later
 
 /* Blocks the signals in this thread, and so in all that it starts, and starts the one that waits
- * for them. Until cli_signals_serve they end the process as they always do. Call once, before any
- * other thread is started.
+ * for them. Until cli_signals_resumable or cli_signals_serve they end the process as they always do.
+ * Call once, before any other thread is started.
  *
  * Returns: MICS_OK; MICS_ERR_MEMORY, logged.
  */
@@ -35,8 +35,14 @@ void cli_signals_word(const char *word);
 /* From now on a signal asks this job to stop. Needs: cli_signals_done before the job is closed. */
 void cli_signals_serve(mics_job *job);
 
-/* The job has ended its training. A signal now ends the process as it always does. */
-void cli_signals_done(void);
+/* A signal before cli_signals_serve ends the process with CLI_EXIT_STOPPED: a program that is started
+ * again loses nothing. Threads: any. */
+void cli_signals_resumable(void);
+
+/* The job has ended, or there was nothing to train, and the process is to end with `status`. A signal
+ * now changes nothing, unless the process takes longer than run.grace_s, or the signal comes again: the
+ * process ends with `status` then, and at once where that is an error's. */
+void cli_signals_done(const mics_job *job, int status);
 
 /* The signal that asks to stop, such as "SIGINT", or NULL. Threads: any. */
 const char *cli_signals_asked(void);

@@ -27,12 +27,13 @@ enum { RUN_PATH_BYTES = 4096 };
 
 // What ranks tell one another with a step's agreement (mics_engine_tell).
 enum {
-    RUN_SENDS_STOP = 1,       // this step is to be the last
-    RUN_SENDS_SAVED = 2,      // rank 0: the save behind the steps is on disk
-    RUN_SENDS_UNSAVED = 4,    // it failed
-    RUN_SENDS_POISONED = 8,   // and that because the state is not finite
-    RUN_SENDS_WRITES = 16,    // the rank is not done with its part of it
-    RUN_SENDS_UNREADABLE = 32 // it cannot read this step's batch, and has said why
+    RUN_SENDS_STOP = 1,        // this step is to be the last
+    RUN_SENDS_SAVED = 2,       // rank 0: the save behind the steps is on disk
+    RUN_SENDS_UNSAVED = 4,     // it failed
+    RUN_SENDS_POISONED = 8,    // and that because the state is not finite
+    RUN_SENDS_WRITES = 16,     // the rank is not done with its part of it
+    RUN_SENDS_UNREADABLE = 32, // it cannot read this step's batch, and has said why
+    RUN_SENDS_FULL = 64        // the save failed, as the disk has no space
 };
 
 struct mics_job {

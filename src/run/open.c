@@ -16,6 +16,7 @@
 #include "run/ranks/isa.h"
 #include "run/ranks/precision.h"
 #include "run/ranks/same.h"
+#include "run/save/disk_space.h"
 #include "run/save/resume.h"
 #include "run/values.h"
 #include "trainer.h"
@@ -269,6 +270,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     MICS_TRY(run_world_agree(job->world, log_run(job)));
     if (job->finished)
         return MICS_OK;
+    run_disk_space_warn(job);
     MICS_TRY(run_node_memory_check(job));
     MICS_TRY(start(job));
     return run_node_memory_begin(job);

@@ -204,12 +204,10 @@ static bool is_missed(const run_context *context, double rate, bool writes_older
     if (context->rank->comm->rank == 0)
         mics_log(MICS_LOG_WARNING,
                  "saving step %lld to disk takes some %.*f s, as each rank has %s to write, and "
-                 "%.*f s of run.grace_s are left; %s",
+                 "%.*f s of run.grace_s are left; it goes to node memory first",
                  (long long)step, decimals(needed_s), needed_s,
                  mics_size_text(bytes, text, sizeof text), decimals(left_s),
-                 left_s > 0 ? left_s : 0,
-                 step < context->job->run->steps ? "it goes to node memory first"
-                                                 : "it goes on until run.grace_s is over");
+                 left_s > 0 ? left_s : 0);
     return true;
 }
 

@@ -166,6 +166,13 @@ static mics_status compare(run_trainer *self)
     return MICS_OK;
 }
 
+// A run that is to stop has its state where it is resumed from, also where the disk is full.
+static mics_status kept_or(const run_trainer *self, run_need need, mics_status status)
+{
+    const bool kept = self->progress.kept == self->progress.step;
+    return status == MICS_ERR_FULL && need == RUN_NEEDS_SAVED && kept ? MICS_OK : status;
+}
+
 // Provides what a follower needs, unless the run goes back for it.
 static mics_status provide(run_trainer *self, run_need need)
 {
@@ -174,7 +181,7 @@ static mics_status provide(run_trainer *self, run_need need)
     if (need < RUN_NEEDS_SAVING || self->progress.step != self->step.number)
         return MICS_OK;
     const double begin_us = mics_clock_us();
-    MICS_TRY(run_saving_provide(&self->followers.saving, need));
+    MICS_TRY(kept_or(self, need, run_saving_provide(&self->followers.saving, need)));
     self->step.behind_us += mics_clock_us() - begin_us;
     return MICS_OK;
 }
@@ -277,7 +284,8 @@ static mics_status stop(run_trainer *self)
         run_saving_drop(&self->followers.saving);
         return run_rewind_fail(&self->context, what, "the run is to stop, and does not save that");
     }
-    MICS_TRY(run_saving_provide(&self->followers.saving, RUN_NEEDS_SAVED));
+    MICS_TRY(kept_or(self, RUN_NEEDS_SAVED,
+                     run_saving_provide(&self->followers.saving, RUN_NEEDS_SAVED)));
     // Who could not read has said so.
     return (self->step.told & RUN_SENDS_UNREADABLE) != 0 ? MICS_ERR_IO : MICS_ERR_INTERRUPTED;
 }

@@ -195,13 +195,17 @@ static void test_log_demoted(void **state)
 static void test_status_of_errno(void **state)
 {
     (void)state;
-    static const int disk[] = {ENOSPC, EDQUOT, EROFS, EIO}, asked[] = {ENOENT, EACCES, EISDIR, 0};
-    for (int i = 0; i < 4; i++) {
+    static const int disk[] = {EROFS, EIO}, full[] = {ENOSPC, EDQUOT},
+                     asked[] = {ENOENT, EACCES, EISDIR, 0};
+    for (int i = 0; i < 2; i++) {
         ASSERT_STATUS(MICS_ERR_DISK, mics_status_of_errno(disk[i]));
-        ASSERT_STATUS(MICS_ERR_IO, mics_status_of_errno(asked[i]));
+        ASSERT_STATUS(MICS_ERR_FULL, mics_status_of_errno(full[i]));
     }
+    for (int i = 0; i < 4; i++)
+        ASSERT_STATUS(MICS_ERR_IO, mics_status_of_errno(asked[i]));
     for (int i = 0; i < MICS_STATUS_COUNT; i++)
-        assert_int_equal(mics_status_is_io((mics_status)i), i == MICS_ERR_IO || i == MICS_ERR_DISK);
+        assert_int_equal(mics_status_is_io((mics_status)i),
+                         i == MICS_ERR_IO || i == MICS_ERR_DISK || i == MICS_ERR_FULL);
     // What the log says does not decide it.
     ASSERT_STATUS(MICS_ERR_INVALID, mics_fail(MICS_ERR_INVALID, "%s", strerror(ENOSPC)));
 }

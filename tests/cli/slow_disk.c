@@ -3,9 +3,11 @@
 // Preloaded: a disk that takes MICS_TEST_DISK_S seconds for each rank file of a checkpoint. Of the
 // file MICS_TEST_FILE, which is given as step-00000010/rank-00002.safetensors, it takes MICS_TEST_FOLDER_S
 // seconds until its folder is on disk, or it loses it once it has its name (MICS_TEST_LOSES), or the
-// process is killed before that (MICS_TEST_KILLS).
+// process is killed before that (MICS_TEST_KILLS). Files whose path has MICS_TEST_SLOW in it take
+// MICS_TEST_SLOW_S seconds to be opened, or removed, each, after a line on standard error.
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,25 @@ static void sleep_for(const char *variable)
     const char *seconds = getenv(variable);
     const struct timespec length = {.tv_sec = seconds != NULL ? strtol(seconds, NULL, 10) : 0};
     nanosleep(&length, NULL);
+}
+
+static void open_slowly(const char *path)
+{
+    const char *slow = getenv("MICS_TEST_SLOW");
+    if (slow == NULL || strstr(path, slow) == NULL)
+        return;
+    fprintf(stderr, "slow: %s\n", path);
+    sleep_for("MICS_TEST_SLOW_S");
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    const unsigned int mode = (flags & O_CREAT) != 0 ? va_arg(more, unsigned int) : 0;
+    va_end(more);
+    open_slowly(path);
+    return openat(AT_FDCWD, path, flags, mode);
 }
 
 int fsync(int fd)

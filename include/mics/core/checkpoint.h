@@ -177,6 +177,15 @@ bool mics_checkpoint_save_is_committed(const mics_checkpoint_saving *saving);
  */
 void mics_checkpoint_save_close(mics_checkpoint_saving *saving, bool failed);
 
+/* Removes the oldest complete checkpoint of a run's folder that is older than that of step `good` and
+ * is not the best: for a save that finds no space.
+ *
+ * Needs:   several ranks may do so at once.
+ * Returns: MICS_OK, *step_out untouched where there is none; MICS_ERR_MEMORY, MICS_ERR_IO, logged.
+ */
+mics_status mics_checkpoint_remove_oldest(mics_memory *memory, const char *dir, int64_t good,
+                                          int64_t *step_out);
+
 /* Removes all complete checkpoints but the `keep` saved last, that of `step`, those of later steps,
  * and the one that is named best; 0 keeps all.
  *

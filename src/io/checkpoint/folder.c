@@ -567,6 +567,32 @@ mics_status mics_checkpoint_best(mics_memory *memory, const char *dir, int64_t *
     return read_name(memory, dir, MICS_BEST_NAME, step_out);
 }
 
+// The oldest that is complete, older than `good`, and not the best.
+mics_status mics_checkpoint_remove_oldest(mics_memory *memory, const char *dir, int64_t good,
+                                          int64_t *step_out)
+{
+    step_state *states = NULL;
+    size_t count = 0, oldest = 0;
+    int64_t best = -1;
+    char *path = NULL;
+    MICS_TRY(read_name(memory, dir, MICS_BEST_NAME, &best));
+    MICS_TRY(list_quietly(memory, dir, &states, &count));
+    for (size_t i = 1; i < count && states[i].complete; i++) {
+        if (states[i].step < good && states[i].step != best)
+            oldest = i;
+    }
+    mics_status status = MICS_OK;
+    if (oldest > 0)
+        status = mics_file_join(memory, dir, mics_ckpt_step_name(states[oldest].step).text, &path);
+    if (status == MICS_OK && oldest > 0) {
+        remove_folder(path);
+        *step_out = states[oldest].step;
+    }
+    mics_free(memory, path);
+    mics_free(memory, states);
+    return status;
+}
+
 // What was passed over is no way back: it does not count among those that are kept, and goes when
 // there are enough newer ones. What was saved after `step` stays: no good step came after it yet.
 mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, int64_t step,

@@ -14,6 +14,10 @@ struct run_saving {
     run_saver saver;
     size_t booked;     // bytes of node memory that are counted
     int64_t prune_due; // older checkpoints than this go after the next good step; RUN_NO_STEP: none
+    int64_t tried; // step that was to be kept in node memory for want of time; RUN_NO_STEP: none
+    bool keeps; // the step that was done last is good, and may be kept while a save is waited for
+    bool lacks_space; // the newest save found none: the state goes to node memory
+    bool downloaded;  // a save reads what the engine has on the host
 };
 
 /* Saves the step that was done last as far as `need` says (RUN_NEEDS_SAVING and more), unless it is

@@ -83,7 +83,7 @@ static mics_status open_texts(void *state, const run_context *context, void *mem
     return MICS_OK;
 }
 
-// The text of the step that the run goes on from, if it ended before that.
+// The text of the step that the run resumes from, if it ended before that.
 static mics_status begin(void *state)
 {
     run_texts *self = state;

@@ -100,7 +100,7 @@ static mics_status write_part(run_save *save)
     mics_node_file file = {0};
     if (save->status == MICS_OK)
         save->status = run_copy_write(save, &save->copy.keep, &file);
-    if (!save->by_saver)
+    if (!save->by_saver && !save->borrows)
         mics_engine_release(context->engine);
     *own_report(save) = (run_copy_report){file.bytes, file.hash, (int64_t)save->status};
     return MICS_OK;
@@ -269,9 +269,13 @@ static mics_status commit(run_save *save)
 // ---- finding and removing ----
 
 // Of the same step as on disk, the copy in memory is taken: nothing need be read from disk then.
+// A run whose last step is on disk is finished.
 static mics_status find(const mics_job *job, int64_t *step_out, char **path_out)
 {
     *step_out = run_node_memory_step(job);
+    if (*step_out == job->run->steps && job->passed_count == 0 &&
+        run_step_of(job->newest_path) == *step_out)
+        *step_out = -1;
     return *step_out >= 0 ? mics_strdup(job->memory, run_node_memory_path(job), path_out) : MICS_OK;
 }
 
@@ -288,13 +292,23 @@ static void remove_slot(const run_saver *saver, int32_t number)
     mics_free(context->rank->memory, slot);
 }
 
-// Where copies are made only to stop, one that is no newer than a checkpoint is outdated, and its
+// But for the slot that a copy is being written to.
+static void remove_slots(run_saver *saver)
+{
+    const bool writes = run_saver_state(&saver->saves[RUN_COPY]) != RUN_SAVE_IDLE;
+    for (int32_t slot = 0; slot < MICS_NODE_SLOTS; slot++) {
+        if (!writes || slot != saver->slot)
+            remove_slot(saver, slot);
+    }
+}
+
+// Where copies are made only to stop, or for want of space on disk, one that is no newer than a checkpoint is outdated, and its
 // memory is given back.
 static void prune(run_saver *saver, int64_t step)
 {
     const mics_job *job = saver->context->job;
     if (job->run->memory_checkpoint_every == 0 && atomic_load(&job->standing.kept) <= step)
-        remove_slot(saver, (saver->slot + 1) % MICS_NODE_SLOTS);
+        remove_slots(saver);
 }
 
 void run_copy_withdraw(run_save *save)

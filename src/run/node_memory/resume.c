@@ -451,8 +451,7 @@ static mics_status choose(mics_job *job, run_found_copy *found, const mics_node_
     for (int32_t i = 0; i < count; i++) {
         int32_t missing = 0;
         bool stands = false;
-        // The last step is saved on disk, and what is past it no run goes on from.
-        if (keys[i].step >= job->run->steps)
+        if (keys[i].step > job->run->steps) // what is past the last step no run resumes from
             continue;
         found->key = keys[i];
         MICS_TRY(gather_places(job, found, &missing));

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The disk as a tier: checkpoints in OUT/checkpoints (mics/checkpoint.h).
 #include "base/clock.h"
+#include "disk_space.h"
 #include "mics/log.h"
-#include "saver.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,10 +45,34 @@ static void note_rate(const run_save *save, double taken_us)
         atomic_store(&save->saver->rate, (double)elems * sizeof(float) * 1e6 / taken_us);
 }
 
+static mics_status write_file(run_save *save, const mics_checkpoint_writer *writer)
+{
+    const int32_t units = save->saver->context->job->model->unit_count;
+    if (save->file == NULL)
+        MICS_TRY(mics_checkpoint_save_open(save->saver->context->rank->memory, writer, &save->meta,
+                                           &save->file));
+    return mics_checkpoint_save_write(save->file, save->shards,
+                                      writer->rank < writer->writers ? units : 0);
+}
+
+// What a rank has written of a file is written again: nobody reads it before it is whole. Where the disk
+// is full, an error line is not due before all that can be done about it was done.
+static mics_status write_in_space(run_save *save, const mics_checkpoint_writer *writer)
+{
+    run_disk_space tried = {0};
+    mics_status status;
+    do {
+        mics_log_hold(false);
+        status = write_file(save, writer);
+        mics_log_release(status != MICS_OK && status != MICS_ERR_FULL, writer->rank);
+    } while (status == MICS_ERR_FULL && !is_quarantine(save) && !atomic_load(&save->given_up) &&
+             run_disk_space_make(save, &tried));
+    return status;
+}
+
 static mics_status write_part(run_save *save)
 {
     const run_context *context = save->saver->context;
-    const int32_t units = context->job->model->unit_count;
     const mics_checkpoint_writer writer = {.dir = save->dir,
                                            .rank = context->rank->comm->rank,
                                            .writers = save->writers,
@@ -61,9 +85,7 @@ static mics_status write_part(run_save *save)
     mics_log_mute(muted);
     mics_log_demote(before);
     MICS_TRY(finite);
-    MICS_TRY(mics_checkpoint_save_open(context->rank->memory, &writer, &save->meta, &save->file));
-    MICS_TRY(mics_checkpoint_save_write(save->file, save->shards,
-                                        writer.rank < writer.writers ? units : 0));
+    MICS_TRY(write_in_space(save, &writer));
     note_rate(save, mics_clock_us() - begin_us);
     return MICS_OK;
 }
@@ -80,7 +102,6 @@ static mics_status await_files(run_save *save)
     for (int wait_ms = 1; !mics_checkpoint_save_is_written(save->file); run_save_sleep(&wait_ms)) {
         if (atomic_load(&save->given_up))
             return MICS_ERR_PEER;
-        run_saver_look_after(save->saver);
         if (!written && atomic_load(&save->all_written)) {
             written = true;
             begin_us = mics_clock_us();
@@ -106,7 +127,13 @@ static mics_status commit(run_save *save)
     MICS_TRY(run_folder_check_mark(job->run->out, &job->out));
     run_save_enter(save, RUN_SAVE_COMMITTING);
     run_stop_writes(&job->stop, true);
-    const mics_status status = mics_checkpoint_save_commit(save->file);
+    run_disk_space tried = {0};
+    mics_status status;
+    do {
+        mics_log_hold(false);
+        status = mics_checkpoint_save_commit(save->file);
+        mics_log_release(status != MICS_OK && status != MICS_ERR_FULL, -1);
+    } while (status == MICS_ERR_FULL && !is_quarantine(save) && run_disk_space_make(save, &tried));
     if (status == MICS_OK && !is_quarantine(save))
         run_standing_save(&job->standing, save->step);
     run_stop_writes(&job->stop, false);

@@ -335,6 +335,7 @@ mics_status run_job_resume(mics_job *job)
     if (job->checkpoint == NULL)
         return MICS_OK;
     MICS_TRY(run_job_take_checkpoint(job));
-    job->finished = job->start_step == job->run->steps;
+    // What is in node memory alone is to go to disk.
+    job->finished = job->start_step == job->run->steps && !job->node.taken;
     return MICS_OK;
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The states of saves, and the thread that takes them along while the rank trains.
+// The states of saves, and the threads that take them along while the rank trains.
 #include "saver.h"
 #include "base/clock.h"
 #include "base/free.h"
@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <time.h>
 
-// How often a thread without work looks whether the run is to stop.
+// How often a thread without work looks whether there is any.
 static const double POLL_US = 50e3;
 
 // ---- states ----
@@ -89,7 +89,8 @@ static mics_status pass(run_save *save)
 
 // ---- the thread ----
 
-// The thread's own copy is for a direct save that would miss the deadline.
+// The keeper's own copy is for a direct save that would miss the deadline, or that has not ended at half
+// of the time.
 static void serve_save(run_save *save)
 {
     run_saver *self = save->saver;
@@ -98,7 +99,7 @@ static void serve_save(run_save *save)
     bool needed = true;
     if (save == &self->saves[RUN_COPY]) {
         run_stop_writes(stop, true);
-        needed = save->outlives || run_saver_misses_deadline(self);
+        needed = save->due || run_saver_misses_deadline(self);
         run_stop_writes(stop, false);
     }
     if (!needed) {
@@ -135,61 +136,80 @@ static bool begins_direct(run_saver *self)
     return true;
 }
 
-// Half of the time to stop in is over, and the step has not ended: by then the agreement of ranks that
-// live has come, which a frozen engine would not follow. Called with the mutex.
-static bool is_due(const run_saver *self)
+static bool was_asked(const run_stop *stop, double seconds)
 {
-    static const double LEAST_S = 2;
-    const mics_job *job = self->context->job;
-    const run_stop *stop = &job->stop;
-    const double half_s = job->run->grace_s / 2, due_s = half_s > LEAST_S ? half_s : LEAST_S;
-    return self->stands && atomic_load(&stop->reason) == RUN_STOP_PROGRAM &&
-           mics_clock_us() - atomic_load(&stop->asked_us) > due_s * 1e6;
+    return atomic_load(&stop->reason) == RUN_STOP_PROGRAM &&
+           mics_clock_us() - atomic_load(&stop->asked_us) > seconds * 1e6;
 }
 
-// Where a shard is on one rank alone, the others do not have the state.
-static bool can_outlive(const run_context *context)
+bool run_saver_is_half_over(const run_saver *self)
 {
+    const mics_job *job = self->context->job;
+    return was_asked(&job->stop, job->run->grace_s / 2);
+}
+
+// Whether the step that was done last is nowhere yet, and may be copied while the rank is busy.
+static bool lacks_copy(const run_saver *self)
+{
+    const run_context *context = self->context;
     const mics_job *job = context->job;
     const int64_t step = context->progress->step;
-    return job->run->sharding.optimizer < context->rank->comm->ranks && job->node.root != NULL &&
-           !mics_engine_copies_states(job->schedule) && step < job->run->steps &&
+    return !self->changes && self->saves[RUN_COPY].state == RUN_SAVE_IDLE &&
+           job->node.root != NULL && !mics_engine_copies_states(job->schedule) &&
            atomic_load(&job->standing.saved) != step && atomic_load(&job->standing.kept) != step;
 }
 
 // Called with the mutex.
-static bool begins_copy(run_saver *self)
+static void begin_copy(run_saver *self, bool outlives)
+{
+    run_save *copy = &self->saves[RUN_COPY];
+    describe(copy, MICS_OK);
+    copy->by_saver = copy->to_stop = copy->due = true;
+    copy->outlives = outlives;
+    enter(copy, RUN_SAVE_QUEUED);
+}
+
+// Where a shard is on one rank alone, the others do not have the state.
+static bool can_outlive(const run_saver *self)
 {
     const run_context *context = self->context;
-    run_save *copy = &self->saves[RUN_COPY];
-    if (self->changes || copy->state != RUN_SAVE_IDLE || !can_outlive(context) ||
+    return context->job->run->sharding.optimizer < context->rank->comm->ranks;
+}
+
+// Called with the mutex.
+static bool begins_to_outlive(run_saver *self)
+{
+    const run_context *context = self->context;
+    if (!lacks_copy(self) || !can_outlive(self) ||
         !mics_engine_freeze(context->engine, context->progress->step))
         return false;
-    describe(copy, MICS_OK);
-    copy->by_saver = copy->to_stop = copy->outlives = true;
-    enter(copy, RUN_SAVE_QUEUED);
+    begin_copy(self, true);
     return true;
 }
 
-void run_saver_look_after(run_saver *self)
+// Half of the time to stop in is over: the disk has not got the step, or the step that runs does not
+// end, as where others are lost: the agreement of ranks that live comes soon, and a frozen engine would
+// not follow it. Called with the mutex.
+static bool begins_due(run_saver *self)
 {
-    pthread_mutex_lock(&self->mutex);
-    const bool due =
-        (is_due(self) && begins_copy(self)) || self->saves[RUN_COPY].state == RUN_SAVE_QUEUED;
-    pthread_mutex_unlock(&self->mutex);
-    if (due)
-        serve_save(&self->saves[RUN_COPY]);
+    static const double SOON_S = 2;
+    if (!self->stands || !run_saver_is_half_over(self) || !lacks_copy(self))
+        return false;
+    if (!mics_engine_hold(self->context->engine))
+        return was_asked(&self->context->job->stop, SOON_S) && begins_to_outlive(self);
+    begin_copy(self, can_outlive(self));
+    return true;
 }
 
 void run_saver_outlive(run_saver *self)
 {
-    if (!self->started)
+    if (self->started == 0)
         return;
     run_save *copy = &self->saves[RUN_COPY];
     const double begin_us = mics_clock_us(),
                  limit_us = self->context->job->run->comm_timeout_s * 1e6;
     pthread_mutex_lock(&self->mutex);
-    (void)begins_copy(self); // the rank waits, wherever it is
+    (void)begins_to_outlive(self); // the rank waits, wherever it is
     while (copy->state != RUN_SAVE_IDLE && copy->state < RUN_SAVE_DONE &&
            mics_clock_us() - begin_us < limit_us)
         mics_condition_wait(&self->changed, &self->mutex, POLL_US);
@@ -209,11 +229,14 @@ static void look_for_commit(run_saver *self)
         run_standing_save(standing, save->step);
 }
 
-// Called with the mutex.
+// A copy that is made for want of time comes before the direct save. Called with the mutex.
 static run_save *next_save(run_saver *self)
 {
+    const run_save_state copy = self->saves[RUN_COPY].state;
+    const bool copies = copy != RUN_SAVE_IDLE && copy < RUN_SAVE_DONE;
     for (int i = 0; i < RUN_SAVES; i++) {
-        if (self->saves[i].state == RUN_SAVE_QUEUED)
+        if (self->saves[i].state == RUN_SAVE_QUEUED && i != RUN_COPY &&
+            !(i == RUN_DIRECT && copies))
             return &self->saves[i];
     }
     return NULL;
@@ -237,23 +260,50 @@ static bool serve_next(run_saver *self)
     return true;
 }
 
-static void *serve(void *argument)
+static void begin_thread(run_saver *self)
 {
-    run_saver *self = argument;
-    mics_job *job = self->context->job;
     const mics_comm *comm = self->context->rank->comm;
     mics_log_set_rank(comm->ranks > 1 ? comm->rank : -1);
     pthread_mutex_lock(&self->mutex);
-    for (;;) {
-        if (serve_next(self))
-            continue;
+}
+
+// Writes to disk.
+static void *serve(void *argument)
+{
+    run_saver *self = argument;
+    begin_thread(self);
+    while (serve_next(self) || !self->closing) {
+        if (next_save(self) == NULL && !self->prunes && !self->closing)
+            mics_condition_wait(&self->changed, &self->mutex, POLL_US);
+    }
+    pthread_mutex_unlock(&self->mutex);
+    return NULL;
+}
+
+// Called with the mutex, which it gives up while it works. Returns: whether there was any work.
+static bool keep_next(run_saver *self)
+{
+    if (self->saves[RUN_COPY].state != RUN_SAVE_QUEUED)
+        return false;
+    pthread_mutex_unlock(&self->mutex);
+    serve_save(&self->saves[RUN_COPY]);
+    pthread_mutex_lock(&self->mutex);
+    return true;
+}
+
+// Looks whether the run is to stop, and keeps the state in node memory then, whatever the disk does.
+static void *keep(void *argument)
+{
+    run_saver *self = argument;
+    mics_job *job = self->context->job;
+    begin_thread(self);
+    while (keep_next(self) || !self->closing) {
         if (self->closing)
-            break;
-        if (comm->rank == 0)
+            continue;
+        if (run_is_rank_0(self->context))
             run_stop_look(job, &self->looked_us);
         look_for_commit(self);
-        if ((!run_stop_is_asked(&job->stop) || !begins_direct(self)) &&
-            !(is_due(self) && begins_copy(self)))
+        if ((!run_stop_is_asked(&job->stop) || !begins_direct(self)) && !begins_due(self))
             mics_condition_wait(&self->changed, &self->mutex, POLL_US);
     }
     pthread_mutex_unlock(&self->mutex);
@@ -286,20 +336,24 @@ static mics_status open_save(run_saver *saver, run_save *save)
 
 mics_status run_saver_open(const run_context *context, float *staging, run_saver *saver)
 {
+    static void *(*const mains[RUN_SAVER_THREADS])(void *) = {serve, keep};
     saver->context = context;
     saver->staging = staging;
     saver->slot = context->job->node.slot;
+    atomic_store(&saver->good, context->progress->saved);
     for (int i = 0; i < RUN_SAVES; i++)
         MICS_TRY(open_save(saver, &saver->saves[i]));
     MICS_TRY(mics_locks_init(&saver->mutex, (pthread_cond_t *[]){&saver->changed}, 1));
     saver->locks_open = true;
-    if (pthread_create(&saver->thread, NULL, serve, saver) != 0)
-        return mics_fail(MICS_ERR_MEMORY, "the system starts no more threads (saving)");
-    saver->started = true;
+    for (; saver->started < RUN_SAVER_THREADS; saver->started++) {
+        if (pthread_create(&saver->threads[saver->started], NULL, mains[saver->started], saver) !=
+            0)
+            return mics_fail(MICS_ERR_MEMORY, "the system starts no more threads (saving)");
+    }
     return MICS_OK;
 }
 
-static void end_thread(run_saver *saver)
+static void end_threads(run_saver *saver)
 {
     pthread_mutex_lock(&saver->mutex);
     saver->closing = true;
@@ -307,15 +361,16 @@ static void end_thread(run_saver *saver)
         atomic_store(&saver->saves[i].given_up, true);
     pthread_cond_broadcast(&saver->changed);
     pthread_mutex_unlock(&saver->mutex);
-    pthread_join(saver->thread, NULL);
+    while (saver->started > 0)
+        pthread_join(saver->threads[--saver->started], NULL);
 }
 
 void run_saver_close(run_saver *saver)
 {
     if (saver->context == NULL)
         return;
-    if (saver->started)
-        end_thread(saver);
+    if (saver->started > 0)
+        end_threads(saver);
     if (saver->locks_open) {
         pthread_cond_destroy(&saver->changed);
         pthread_mutex_destroy(&saver->mutex);
@@ -383,16 +438,36 @@ static void send_written(run_saver *saver)
     pthread_mutex_lock(&saver->mutex);
 }
 
-// Waits while the save is in a state from QUEUED to `last`.
+// Called with the mutex.
+static bool is_past(const run_save *save, run_save_state last)
+{
+    return save->state == RUN_SAVE_IDLE || save->state > last;
+}
+
+// Called with the mutex.
+static void await_briefly(run_save *save, run_save_state last)
+{
+    mics_condition_wait(&save->saver->changed, &save->saver->mutex, POLL_US);
+    if (last == RUN_SAVE_WRITING)
+        send_written(save->saver);
+}
+
+bool run_saver_await_briefly(run_save *save, run_save_state last)
+{
+    pthread_mutex_lock(&save->saver->mutex);
+    if (!is_past(save, last))
+        await_briefly(save, last);
+    const bool past = is_past(save, last);
+    pthread_mutex_unlock(&save->saver->mutex);
+    return past;
+}
+
 static mics_status await_past(run_save *save, run_save_state last)
 {
     run_saver *saver = save->saver;
     pthread_mutex_lock(&saver->mutex);
-    while (save->state != RUN_SAVE_IDLE && save->state <= last) {
-        mics_condition_wait(&saver->changed, &saver->mutex, POLL_US);
-        if (last == RUN_SAVE_WRITING)
-            send_written(saver);
-    }
+    while (!is_past(save, last))
+        await_briefly(save, last);
     const mics_status status = save->state == RUN_SAVE_FAILED ? save->status : MICS_OK;
     pthread_mutex_unlock(&saver->mutex);
     return status;
@@ -445,7 +520,7 @@ void run_saver_end(run_save *save, bool failed)
     pthread_mutex_lock(&save->saver->mutex); // the thread may be looking at it
     mics_checkpoint_save_close(save->file, failed);
     save->file = NULL;
-    save->by_saver = save->to_stop = save->outlives = false;
+    save->by_saver = save->to_stop = save->due = save->outlives = false;
     if (save->state != RUN_SAVE_IDLE)
         enter(save, RUN_SAVE_IDLE);
     pthread_mutex_unlock(&save->saver->mutex);

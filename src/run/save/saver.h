@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Saves of a rank's state: one way, on two tiers, node memory and disk. The rank takes a save along
-// it, or its saver does, a thread that works while the rank trains.
+// it, or its saver does, two threads that work while the rank trains: one writes to disk, the keeper
+// to node memory, so that no disk makes a stop wait.
 //
 // A rank has four saves. The background save writes a staged copy of the state while the next steps
 // run. The direct save, at the end or to stop, writes from the engine's memory, which stands still
@@ -14,8 +15,8 @@
 //
 // Invariants (guarded by the mutex, but for what `state` gives to one side):
 //   1. States follow one another as run_save_moves lists them, and docs/reliability.md shows.
-//   2. A save is the thread's from QUEUED until it is DONE, FAILED or IDLE, and else the rank's.
-//   3. The thread begins a save by itself only while the rank is inside a step that it has held, or
+//   2. A save is a thread's from QUEUED until it is DONE, FAILED or IDLE, and else the rank's.
+//   3. The keeper begins a save by itself only while the rank is inside a step that it has held, or
 //      validates, and then holds the next one; it is of the step done before.
 //   4. Where others are lost, or a step does not end that the run is to stop behind, and this rank has
 //      cast its ballot, the engine is frozen: the copy that is made then is the last that the rank does.
@@ -47,7 +48,9 @@ typedef struct run_save_move {
 enum { RUN_SAVE_MOVES = 14 };
 extern const run_save_move run_save_moves[RUN_SAVE_MOVES];
 
-// In the order in which the thread takes them.
+enum { RUN_SAVER_THREADS = 2 };
+
+// In the order in which the threads take them.
 enum { RUN_BACKGROUND, RUN_COPY, RUN_DIRECT, RUN_QUARANTINE, RUN_SAVES };
 
 // One save of one rank.
@@ -61,8 +64,10 @@ struct run_save {
     int64_t step;
     bool stages;                  // it writes a staged copy, not from the engine's memory
     bool by_saver;                // the thread began it
-    bool outlives;                // others may be lost: it is made whatever the disk can do
+    bool due;                     // it is made whatever the disk can do
+    bool outlives;                // others may be lost
     bool to_stop;                 // no training follows
+    bool borrows;                 // another save reads the engine's memory, too
     bool warns;                   // a failure is a warning
     atomic_bool given_up;         // another rank has failed, or the saver closes
     atomic_bool all_written;      // all ranks have said that they have written
@@ -77,20 +82,22 @@ struct run_save {
 struct run_saver {
     const run_context *context; // NULL: not open
     run_save saves[RUN_SAVES];
-    float *staging;      // borrowed: what the background save writes; NULL: training waits for it
-    int32_t slot;        // in node memory, of the next copy
-    bool noted;          // the program was told what a copy takes
-    _Atomic double rate; // bytes a second of the newest write to disk; 0: none yet
+    float *staging;       // borrowed: what the background save writes; NULL: training waits for it
+    int32_t slot;         // in node memory, of the next copy
+    _Atomic int64_t good; // newest checkpoint behind which a good step came; RUN_NO_STEP: none
+    bool noted;           // the program was told what a copy takes
+    _Atomic double rate;  // bytes a second of the newest write to disk; 0: none yet
     atomic_llong written, to_write; // bytes of the file that is being written; 0: none yet
     bool prunes;                    // rank 0: checkpoints that prune_step makes needless go
     int64_t prune_step;
     run_deadline deadline;
     bool stands;  // the rank is in mics_engine_step, or validates
     bool changes; // it loads another state, or repairs its own
-    bool closing, started, locks_open;
+    bool closing, locks_open;
     double looked_us;   // rank 0: when it last looked whether the run is to stop
     unsigned int moved; // by run_save_moves: 1 << index of those that were taken
-    pthread_t thread;
+    int started;        // threads
+    pthread_t threads[RUN_SAVER_THREADS];
     pthread_mutex_t mutex;
     pthread_cond_t changed;
 };
@@ -132,6 +139,12 @@ void run_saver_await_staged(run_save *save);
 mics_status run_saver_await_written(run_save *save);
 mics_status run_saver_await_done(run_save *save, bool others_failed);
 
+/* Waits for a save to be past a state, IDLE too, for the part of a second. Returns: whether it is. */
+bool run_saver_await_briefly(run_save *save, run_save_state last);
+
+/* Whether half of run.grace_s is over since a program asked to stop. */
+bool run_saver_is_half_over(const run_saver *saver);
+
 /* Whether the rest of run.grace_s is too short for the direct save. */
 bool run_saver_misses_deadline(run_saver *saver);
 
@@ -145,9 +158,6 @@ void run_saver_end(run_save *save, bool failed);
 
 /* Moves a save into a state that may follow its own. */
 void run_save_enter(run_save *save, run_save_state state);
-
-/* What the thread does while it waits for other ranks: a copy that is due in their absence. */
-void run_saver_look_after(run_saver *saver);
 
 /* Sleeps between two looks at what other ranks have done; wait_ms: 1 before the first. */
 void run_save_sleep(int *wait_ms);

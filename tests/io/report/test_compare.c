@@ -35,7 +35,7 @@ static void test_full_disk(void **state)
     FILE *stream = fopen("/dev/full", "w");
     if (stream == NULL)
         skip();
-    ASSERT_STATUS(MICS_ERR_DISK, mics_compare_print(stream, "memory", NULL, 0));
+    ASSERT_STATUS(MICS_ERR_FULL, mics_compare_print(stream, "memory", NULL, 0));
     ASSERT_SAID(&seen, "No space left");
     fclose(stream);
     capture_end();
