@@ -40,6 +40,8 @@ static void end_save(run_saving *self, run_save *save, bool failed)
     if (failed)
         return;
     self->prune_due = step;
+    if (self->updated > step) // trained from it, while it was written
+        atomic_store(&self->saver.good, step);
     self->lacks_space = false;
     run_memory_tier.prune(&self->saver, step);
     self->saved(self->saved_ctx, step);
@@ -461,6 +463,8 @@ static mics_status end_step(void *state, const run_step *at, mics_status status)
     MICS_TRY(status);
     if (is_pending(self))
         MICS_TRY(take_news(self, at->told));
+    if (at->result.verdict == MICS_VERDICT_UPDATED)
+        self->updated = at->number;
     // A good step came after the save, also where somebody waited for that.
     if (self->prune_due != RUN_NO_STEP && at->result.verdict == MICS_VERDICT_UPDATED) {
         run_saver_prune(&self->saver, self->prune_due);
@@ -542,6 +546,7 @@ static mics_status rewind_saving(void *state, const run_source *source)
         self->prune_due = RUN_NO_STEP;
     if (source->step < atomic_load(&self->saver.good))
         atomic_store(&self->saver.good, source->in_memory ? RUN_NO_STEP : source->step);
+    self->updated = source->step < self->updated ? source->step : self->updated;
     if (source->in_memory)
         self->saver.slot = source->next_slot;
     return MICS_OK;

@@ -13,6 +13,7 @@ struct run_saving {
     void *saved_ctx;
     run_saver saver;
     size_t booked;     // bytes of node memory that are counted
+    int64_t updated;   // the newest good step
     int64_t prune_due; // older checkpoints than this go after the next good step; RUN_NO_STEP: none
     int64_t tried; // step that was to be kept in node memory for want of time; RUN_NO_STEP: none
     bool keeps; // the step that was done last is good, and may be kept while a save is waited for

@@ -36,7 +36,7 @@ void run_notes_survey(const run_save *copy, const char *what, int32_t count, int
 
 /* Commits a copy without the ranks that do not come (survivors.c), once this rank's note is written.
  * Returns: MICS_OK: it counts; MICS_ERR_TIMEOUT: it does not; MICS_ERR_MEMORY. */
-mics_status run_survivors_commit(run_save *copy);
+mics_status run_survivors_commit(run_save *save);
 
 /* Removes the notes of a rank on a copy that is not to count. */
 void run_notes_withdraw(const run_save *copy);

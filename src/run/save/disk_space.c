@@ -117,6 +117,8 @@ static bool has_space(const run_save *save)
            free_bytes + written >= run_disk_space_needed(save->saver->context->job);
 }
 
+enum { MOST_TURNS = 5 };
+
 bool run_disk_space_make(const run_save *save, run_disk_space *tried)
 {
     const run_context *context = save->saver->context;
@@ -129,10 +131,10 @@ bool run_disk_space_make(const run_save *save, run_disk_space *tried)
     }
     tried->waited = false;
     if (context->job->run->keep_checkpoints == 0 || good == RUN_NO_STEP ||
-        mics_checkpoint_remove_oldest(context->rank->memory, save->dir, good, &removed) !=
-            MICS_OK ||
-        removed == RUN_NO_STEP)
+        mics_checkpoint_remove_oldest(context->rank->memory, save->dir, good, &removed) != MICS_OK)
         return false;
+    if (removed == RUN_NO_STEP) // another rank may have removed it just now
+        return tried->turns++ < MOST_TURNS && has_space(save);
     mics_log(MICS_LOG_WARNING, "%s: has no space for step %lld; step %lld, the oldest, is removed",
              save->dir, (long long)save->step, (long long)removed);
     return true;

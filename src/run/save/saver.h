@@ -119,7 +119,7 @@ void run_saver_changes(run_saver *saver, bool changes);
 
 /* Before a failed collective ends the world: keeps the step that was done last in node memory, if the
  * ranks that are left have all of it, and waits for that. A zeroed saver is allowed. Threads: any. */
-void run_saver_outlive(run_saver *saver);
+void run_saver_outlive(run_saver *self);
 
 /* Gives a save, which is IDLE, to the thread: of the step that was done last.
  * Needs: the state on the host (mics_engine_download). */
