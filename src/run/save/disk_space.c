@@ -117,7 +117,7 @@ static bool has_space(const run_save *save)
            free_bytes + written >= run_disk_space_needed(save->saver->context->job);
 }
 
-enum { MOST_TURNS = 5 };
+enum { MAX_TRIES = 5 };
 
 bool run_disk_space_make(const run_save *save, run_disk_space *tried)
 {
@@ -134,7 +134,7 @@ bool run_disk_space_make(const run_save *save, run_disk_space *tried)
         mics_checkpoint_remove_oldest(context->rank->memory, save->dir, good, &removed) != MICS_OK)
         return false;
     if (removed == RUN_NO_STEP) // another rank may have removed it just now
-        return tried->turns++ < MOST_TURNS && has_space(save);
+        return tried->tries++ < MAX_TRIES && has_space(save);
     mics_log(MICS_LOG_WARNING, "%s: has no space for step %lld; step %lld, the oldest, is removed",
              save->dir, (long long)save->step, (long long)removed);
     return true;

@@ -14,7 +14,7 @@ void run_disk_space_warn(const mics_job *job);
 // What a rank has tried for one save.
 typedef struct run_disk_space {
     bool waited;   // others may have made space
-    int32_t turns; // in which nothing was left to remove
+    int32_t tries; // in which nothing was left to remove
 } run_disk_space;
 
 /* Makes space for a save that found none: removes the oldest checkpoint that is kept, unless it is the
