@@ -20,16 +20,12 @@
 #include "mics/log.h"
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 // How often who waits looks at the time.
 static const double LOOK_US = 0.25e6;
-// How often a rank lets others run before it sleeps. Engines of 1 to 8 ranks on 2 cores: half the
-// system's time of none (2026-11).
-enum { YIELDS = 8 };
 
 typedef enum cell_state { CELL_EMPTY, CELL_FULL, CELL_TAKING, CELL_REFUSED } cell_state;
 
@@ -108,24 +104,13 @@ static void turn(cell *at, cell_state to, bool own)
 
 // ---- waiting ----
 
-// A wait for what another rank does to a cell.
-typedef struct waiting {
-    mics_patience patience;
-    int32_t yields;
-} waiting;
-
 // Waits for a signal, but looks at the time now and then, as patience asks for. Returns whether the
-// wait is over. Most waits are over sooner than a sleep and its end take: first other ranks run.
-static bool wait_patiently(pthread_cond_t *signal, pthread_mutex_t *mutex, waiting *wait)
+// wait is over.
+static bool wait_patiently(pthread_cond_t *signal, pthread_mutex_t *mutex, mics_patience *patience)
 {
-    if (wait->yields++ < YIELDS) {
-        pthread_mutex_unlock(mutex);
-        sched_yield();
-        pthread_mutex_lock(mutex);
-        return false;
-    }
-    mics_condition_wait(signal, mutex, fmin(LOOK_US, fmax(wait->patience.left_us, 0)));
-    return mics_patience_ends(&wait->patience);
+    const double slice_us = fmin(LOOK_US, fmax(patience->left_us, 0));
+    mics_condition_wait(signal, mutex, slice_us);
+    return mics_patience_ends(patience);
 }
 
 // Whom a rank waits for: on `channel`, or else on another one, or nobody.
@@ -211,12 +196,12 @@ static mics_status offer(thread_comm *self, const mics_exchange *exchange)
 // Waits, with the sender's cell locked, until it offers a message to this rank.
 static mics_status await_offer(thread_comm *self, cell *source)
 {
-    waiting wait = {.patience = mics_patience_begin(self->timeout_s)};
+    mics_patience patience = mics_patience_begin(self->timeout_s);
     bool expired = false;
     while (!source->aborted && !(source->state == CELL_FULL && source->to == self->base.rank)) {
         if (expired)
             return MICS_ERR_TIMEOUT;
-        expired = wait_patiently(&source->offered, &source->mutex, &wait);
+        expired = wait_patiently(&source->offered, &source->mutex, &patience);
     }
     return source->aborted ? MICS_ERR_ABORTED : MICS_OK;
 }
@@ -270,10 +255,10 @@ static mics_status receive(thread_comm *self, const mics_exchange *exchange)
 // the exchange has failed already. Never while it is being read.
 static mics_status await_taken(thread_comm *self, cell *mine, bool failed)
 {
-    waiting wait = {.patience = mics_patience_begin(self->timeout_s)};
+    mics_patience patience = mics_patience_begin(self->timeout_s);
     bool expired = false;
     while (mine->state == CELL_FULL && !mine->aborted && !failed && !expired)
-        expired = wait_patiently(&mine->taken, &mine->mutex, &wait);
+        expired = wait_patiently(&mine->taken, &mine->mutex, &patience);
     while (mine->state == CELL_TAKING)
         pthread_cond_wait(&mine->taken, &mine->mutex);
     cell_state end = mine->state;
