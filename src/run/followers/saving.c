@@ -171,7 +171,9 @@ static mics_status save_unless_full(run_saving *self, bool *full_out)
     *full_out = false;
     if (status == MICS_OK)
         return MICS_OK;
-    MICS_TRY(mics_engine_any(self->context->engine, status == MICS_ERR_FULL, full_out));
+    // Who has the answer may end the world before others have it: their reason stands.
+    if (mics_engine_any(self->context->engine, status == MICS_ERR_FULL, full_out) != MICS_OK)
+        return status;
     return *full_out ? MICS_OK : status;
 }
 
