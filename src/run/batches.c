@@ -15,7 +15,7 @@ void run_batches_close(run_batches *self)
     *self = (run_batches){0};
 }
 
-// The step is held, so that all ranks come to its end and save the state before it.
+// No token counts. A step is held, so that all ranks come to its end and save the state before it.
 static mics_status give_up(run_batches *self, int32_t *inputs_out, int32_t *targets_out)
 {
     mics_engine *engine = self->context->engine;
@@ -26,6 +26,8 @@ static mics_status give_up(run_batches *self, int32_t *inputs_out, int32_t *targ
         targets_out[i] = -1;
     }
     self->gave_up = true;
+    if (!self->trains) // who validates asks all ranks
+        return MICS_OK;
     (void)mics_engine_hold(engine); // this rank's ballot comes behind its batches
     mics_engine_tell(engine, RUN_SENDS_UNREADABLE);
     return MICS_OK;
@@ -42,7 +44,7 @@ static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out
         return give_up(self, inputs_out, targets_out);
     const mics_status status = run_samples_read(self->samples, self->first + place * count, count,
                                                 self->row, inputs_out, targets_out);
-    return status == MICS_OK || !self->trains ? status : give_up(self, inputs_out, targets_out);
+    return status == MICS_OK ? MICS_OK : give_up(self, inputs_out, targets_out);
 }
 
 static mics_status read_documents(void *ctx, int32_t micro_step, const int32_t *inputs,

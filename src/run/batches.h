@@ -11,8 +11,8 @@ typedef struct run_batches {
     int32_t *row; // scratch of run_samples_read
     const run_samples *samples;
     int64_t first; // sample
-    bool gave_up;
-    bool trains; // a batch that cannot be read ends the run behind the step before, saved
+    bool gave_up;  // a batch could not be read, which was said: none of its tokens counts
+    bool trains;   // then the run ends behind the step before, saved
 } run_batches;
 
 /* Returns: MICS_OK; MICS_ERR_MEMORY.     Owns: close with run_batches_close. */

@@ -31,18 +31,20 @@ changed() {
     contains "$run_name.err" "mics: error: "
 }
 # The state before the batch that could not be read is saved, and with the restored file the run resumes.
-resumes() { # OUT
+resumes() { # OUT FLAGS...
     cp whole.bin corpus.bin
+    cp whole.bin held.bin
     last=$(sed -n '$s/^{"step": \([0-9]*\).*/\1/p' "$1/metrics.jsonl")
     [ -d "$1/checkpoints/$(printf 'step-%08d' "$last")" ] || fail "$1: step $last is not saved: $(ls "$1/checkpoints")"
     run 0 again "$mics" train run.json --ranks 2 --out "$1" --steps $((last + 2)) --set run.checkpoint_every=0 \
-        --set 'data.train=["corpus.bin"]'
+        --set 'data.train=["corpus.bin"]' ${2:-} ${3:-}
     contains again.out "start     step $last, resumed"
 }
 how='truncate -s 2000 corpus.bin' changed cut
 contains cut.err "corpus.bin: was changed after it was opened: it had $(wc -c <whole.bin) bytes and has 2000; restore it"
 how='truncate -s 2000 held.bin' changed held --set 'data.validation=["held.bin"]' --set run.validate_every=1
 contains held.err "held.bin: was changed after it was opened"
+resumes held --set 'data.validation=["held.bin"]'
 how='cat text.txt >>corpus.bin' changed longer
 contains longer.err "corpus.bin: was changed after it was opened"
 zeros='dd if=/dev/zero of=corpus.bin bs=1024 seek=1 count=4 conv=notrunc 2>/dev/null'

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "validation.h"
 #include "mics/log.h"
+#include "run/followers/saving.h"
 #include <math.h>
 
 mics_status run_validation_find_loss(run_validation *self, double *loss_out)
@@ -19,6 +20,10 @@ mics_status run_validation_find_loss(run_validation *self, double *loss_out)
         sum += result.counted > 0 ? result.loss * (double)result.counted : 0;
         counted += (double)result.counted;
     }
+    bool unreadable = false; // on any rank, which has said why
+    MICS_TRY(mics_engine_any(context->engine, self->batches.gave_up, &unreadable));
+    if (unreadable)
+        return MICS_ERR_IO;
     if (counted == 0)
         return mics_fail(MICS_ERR_INVALID, "data.validation: no token counts: all are special "
                                            "tokens, which are not hidden");
@@ -68,7 +73,13 @@ static mics_status after_step(void *state, run_step *step)
     const mics_job_callbacks *callbacks = &context->job->callbacks;
     if (!is_due(self, step))
         return MICS_OK;
-    MICS_TRY(run_validation_find_loss(self, &self->loss_last));
+    const mics_status status = run_validation_find_loss(self, &self->loss_last);
+    if (status == MICS_ERR_IO) { // on all ranks
+        step->told |= RUN_SENDS_UNREADABLE;
+        run_saving_allow_reading(context->saving, false);
+        MICS_TRY(run_saving_provide(context->saving, RUN_NEEDS_SAVED));
+    }
+    MICS_TRY(status);
     run_progress_validate(context->progress);
     step->validated = true;
     step->validation_loss = self->loss_last;
