@@ -531,6 +531,13 @@ typedef struct mics_batch {
  */
 void mics_model_set_segments(mics_model *model);
 
+/* Learned positions of the whole model from now on begin anew with each segment, which is then
+ * numbered by the place of its first token in the sequence; below 0: what is of none.
+ *
+ * Needs:   a model that mics_model_finish has passed.
+ */
+void mics_model_restart_positions(mics_model *model);
+
 /* Whether some op looks at segments.      Needs: a model that mics_model_finish has passed. */
 bool mics_model_reads_segments(const mics_model *model);
 

@@ -264,6 +264,7 @@ typedef struct mics_op_def {
     bool backward_adds;         // the kernel can add to the input's gradient
     bool backward_passes;       // the output's gradient is that of each input: no kernel runs
     bool reads_segments;        // where mics_op.segments says so
+    bool restarts_positions;    // it reads segments for positions (mics_model_restart_positions)
     bool backward_second;       // the second input has a gradient of its own, never added to
     bool travels;               // a collective, among ranks that keep different experts: no kernel
     bool multiplies;            // by the GEMM library, which may pick its algorithms on a first run

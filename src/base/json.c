@@ -377,6 +377,16 @@ const char *mics_json_source(const mics_json *json, const char *path, char *text
     return longest > 0 ? text : path;
 }
 
+void mics_json_write(mics_text *text, const mics_json_value *value)
+{
+    enum { ANY_COMPACT = JSON_ENCODE_ANY | JSON_COMPACT };
+    char *dumped = value != NULL ? json_dumps(tree_of(value), ANY_COMPACT) : NULL;
+    mics_text_printf(text, "%s", value != NULL && dumped != NULL ? dumped : "null");
+    if (value != NULL && dumped == NULL)
+        text->status = mics_fail(MICS_ERR_MEMORY, "no memory for a JSON text");
+    free(dumped);
+}
+
 int32_t mics_json_line(const mics_json *json, const char *path)
 {
     char source[SOURCE_BYTES];

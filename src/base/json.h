@@ -3,6 +3,7 @@
 // JSON documents (read by jansson, and YAML by libyaml), with errors that name file, line and key.
 #pragma once
 
+#include "base/text.h"
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -123,6 +124,9 @@ size_t mics_json_string_bytes(const mics_json_value *value);
 
 /* Whether two values are the same: numbers by value, members of objects in any order; NULL: none. */
 bool mics_json_is_same(const mics_json_value *a, const mics_json_value *b);
+
+/* Appends a value as JSON, on one line; "null" for one that is not there. */
+void mics_json_write(mics_text *text, const mics_json_value *value);
 
 /* Line (from 1) on which the key at a dotted path stands in the text; 0 when it does not, is
  * written with escapes, or was changed by mics_json_set. */

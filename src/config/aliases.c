@@ -159,24 +159,57 @@ static int32_t kept_layered(const config *run)
     return run->states[index] == KEY_FROM_CHECKPOINT ? run->layered_micro_steps : 0;
 }
 
-// Fields by their roles, of which texts have one.
+// Names of fields by their roles; data.text_field is the text's.
+static mics_status check_fields(const config *run, const mics_json_value *fields)
+{
+    static const char *const names[] = {"messages",    "conversations", "role",   "content",
+                                        "tools",       "prompt",        "completion",
+                                        "instruction", "input",         "output", "text"};
+    const int32_t count = sizeof names / sizeof *names;
+    const char *name = NULL;
+    const mics_json_value *value = NULL;
+    while ((value = mics_json_next(fields, &name)) != NULL) {
+        const char *nearest = mics_json_nearest(name, names, count);
+        if (nearest == NULL || strcmp(nearest, name) != 0)
+            return mics_json_fail(run->run.json, "data.fields", MICS_ERR_INVALID,
+                                  "\"%.60s\" is no field that rows have%s%s%s", name,
+                                  nearest != NULL ? "; did you mean \"" : "",
+                                  nearest != NULL ? nearest : "", nearest != NULL ? "\"?" : "");
+        if (mics_json_type_of(value) != MICS_JSON_STRING || mics_json_string(value)[0] == '\0')
+            return mics_json_fail(run->run.json, "data.fields", MICS_ERR_FORMAT,
+                                  "\"%.60s\" must be the name of a field, as in {\"%.60s\": "
+                                  "\"dialog\"}",
+                                  name, name);
+    }
+    return MICS_OK;
+}
+
 static mics_status join_fields(config *run)
 {
     static const char fields_key[] = "data.fields.text", field_key[] = "data.text_field";
     const bool said = mics_config_given(run, field_key);
-    if (run->fields_text == NULL)
+    const mics_json_value *fields = mics_json_at(run->run.json, "data.fields");
+    const char *text = mics_json_string(mics_json_get(fields, "text"));
+    MICS_TRY(check_fields(run, fields));
+    if (text == NULL)
         return MICS_OK;
-    if (said && strcmp(run->fields_text, run->run.text_field) != 0)
-        return fail_contradicts(run, fields_key, run->fields_text, field_key, run->run.text_field);
+    if (said && strcmp(text, run->run.text_field) != 0)
+        return fail_contradicts(run, fields_key, text, field_key, run->run.text_field);
     if (!said)
         mics_config_set_origin(run, field_key, "auto: data.fields.text");
-    run->run.text_field = run->fields_text;
+    run->run.text_field = text;
+    run->run.text_field_open = false;
     return MICS_OK;
 }
 
 mics_status mics_config_join_aliases(config *run)
 {
+    run->run.text_field_open = !mics_config_given(run, "data.text_field");
     MICS_TRY(join_fields(run));
+    run->run.loss_on = (mics_run_loss_on)mics_config_choice("data.loss_on", run->loss_on);
+    run->run.too_long = (mics_run_too_long)mics_config_choice("data.too_long", run->too_long);
+    run->run.packing_open = !mics_config_valued(run, "data.packing") &&
+                            run->states[mics_config_find("data.packing")] != KEY_FROM_CHECKPOINT;
     MICS_TRY(join_log(run));
     MICS_TRY(join_collectives(run));
     MICS_TRY(join_dtypes(run));

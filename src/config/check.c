@@ -131,7 +131,8 @@ static mics_status check_key(config *run, int32_t index, const mics_json_value *
     const bool is_auto = is_auto_text(value) && row->automatic != NULL && row->type != KEY_TEXT &&
                          row->type != KEY_CHOICE;
     run->states[index] = state_of(was_set(run, row->path, run->states[index]), is_auto);
-    if (is_auto || (row->type == KEY_SECTION && mics_json_type_of(value) == MICS_JSON_OBJECT))
+    const bool nested = row->type == KEY_SECTION || row->type == KEY_OBJECT;
+    if (is_auto || (nested && mics_json_type_of(value) == MICS_JSON_OBJECT))
         return MICS_OK;
     return mics_config_take(run, row, value);
 }

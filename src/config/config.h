@@ -90,6 +90,19 @@ typedef enum mics_run_attention {
     MICS_RUN_ATTENTION_CUDNN
 } mics_run_attention;
 
+// data.loss_on and data.too_long.
+typedef enum mics_run_loss_on {
+    MICS_RUN_LOSS_ASSISTANT,
+    MICS_RUN_LOSS_LAST,
+    MICS_RUN_LOSS_ALL
+} mics_run_loss_on;
+
+typedef enum mics_run_too_long {
+    MICS_RUN_TRUNCATE,
+    MICS_RUN_DROP,
+    MICS_RUN_TOO_LONG_ERROR
+} mics_run_too_long;
+
 // How fp16 keeps small gradients: the loss is multiplied by a factor, gradients are divided by it.
 // DeepSpeed's rules: a step whose gradients are not finite is left out; after `hysteresis` of them
 // the factor halves, after `window` good ones in a row it doubles.
@@ -127,6 +140,14 @@ typedef struct mics_run {
     int32_t train_count, validation_count;
     const char *tokenizer;       // "bytes" or a path
     const char *text_field;      // of JSON Lines and tables
+    bool text_field_open;        // nobody named it
+    const char *chat_template;   // of chats: a file, or a name; "auto": the tokenizer folder's
+    const char *template_date;   // as 2026-11-27; "auto": nobody has said it yet
+    mics_run_loss_on loss_on;    // which tokens of a chat count
+    mics_run_too_long too_long;  // what becomes of chats longer than a sequence
+    bool packing, packing_open;  // of chats into sequences; nobody has said it
+    bool rows;                   // data are rows of chats; found when the run is opened
+    char today[16];              // of the first start
     int64_t skip_bad_lines;      // of data files; 0: the first is an error
     const char *special_tokens;  // that texts name: "plain", "parse"
     const char *residual_dtype;  // of mixed precision: "same", "fp32"

@@ -6,6 +6,11 @@
 
 mics_status mics_run_mask_documents(const mics_run *run, mics_model *model)
 {
+    if (run->packing && !model->masked) {
+        mics_model_set_segments(model);
+        mics_model_restart_positions(model);
+        return MICS_OK;
+    }
     if (!run->document_mask)
         return MICS_OK;
     if (model->masked)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The keys that are honoured: our own sections, then those of DeepSpeed and SageMaker, with
-// DeepSpeed's defaults; and looking them up.
+// DeepSpeed's defaults.
 #include "config/keys.h"
 #include "config/value.h"
 #include <assert.h>
@@ -15,12 +15,13 @@ static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gat
 static const char *const token_types[] = {"none",  "uint8", "uint16", "uint32", "int8",
                                           "int16", "int32", "int64",  NULL};
 static const char *const special_tokens[] = {"plain", "parse", NULL};
+static const char *const loss_on[] = {"assistant", "last", "all", NULL}; // as mics_run_loss_on
+static const char *const too_long[] = {"truncate", "drop", "error", NULL}; // as mics_run_too_long
 static const char *const residual_dtypes[] = {"same", "fp32", NULL};
 static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
 static const char *const on_spike[] = {"warn", "skip", "stop", NULL};
 // In the order of mics_comm_dtype.
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
-static const char *const all_dtypes[] = {"fp32", "bf16", "int8", NULL};
 static const char *const boundary_dtypes[] = {"auto", "fp32", "bf16", "int8", NULL};
 
 // As fp32.
@@ -65,6 +66,7 @@ static const char *const fsdp_strategies[] = {"no_shard",     "shard_grad_op",  
 // What a row of a type has: path and field; range, choices and default, where the type has them;
 // then the rest by name, `.help` at least.
 #define SECTION(name, ...) .path = (name), .type = KEY_SECTION, __VA_ARGS__
+#define OBJECT(name, ...) .path = (name), .type = KEY_OBJECT, __VA_ARGS__
 #define TEXT(name, field, ...) .path = (name), .type = KEY_TEXT, FIELD(field), __VA_ARGS__
 #define CHOICE(name, field, list, usual, ...)                                                      \
     .path = (name), .type = KEY_CHOICE, FIELD(field), .choices = (list), .text = (usual),          \
@@ -111,8 +113,31 @@ static const key rows[] = {
                   "model.config or model.init")},
     {TEXT("data.text_field", run.text_field, .flags = KEY_FIXED, .text = "text",
           .help = "field of JSON Lines, or column of .csv and .tsv, that holds the text")},
-    {SECTION("data.fields", .flags = KEY_OTHERS, .help = "names of fields and columns")},
-    {TEXT("data.fields.text", fields_text, .flags = KEY_OTHERS, .help = "data.text_field")},
+    {OBJECT("data.fields", .flags = KEY_FIXED,
+            .help = "fields of rows that are called otherwise, as {\"messages\": \"dialog\"}: "
+                    "messages, conversations, role, content, tools, prompt, completion, "
+                    "instruction, input, output; text is data.text_field")},
+    {TEXT("data.chat_template", run.chat_template, .flags = KEY_FIXED, .text = "auto",
+          .help = "how chats become text: a file of a chat template, or \"chatml\", \"llama3\", "
+                  "\"mistral\", \"alpaca\"; \"auto\": that of the tokenizer's folder")},
+    {OBJECT("data.template_variables", .flags = KEY_FIXED,
+            .help = "what the template sees besides messages and tools, as {\"enable_thinking\": "
+                    "false}")},
+    {TEXT("data.template_date", run.template_date, .flags = KEY_KEPT, .text = "auto",
+          .help = "today's date of a template that asks for it, as 2026-11-27; \"auto\": that of "
+                  "the run's first start")},
+    {CHOICE("data.loss_on", loss_on, loss_on, "assistant", .flags = KEY_FIXED,
+            .help = "tokens of a chat that count: the \"assistant\"'s, or the completion's; of "
+                    "these the \"last\" message's; \"all\"",
+            .refusal = "no others can be told apart")},
+    {SWITCH("data.packing", run.packing, false, .flags = KEY_KEPT,
+            .automatic = "auto: true for chats",
+            .help = "true: chats share sequences as they fill them best, each with positions and "
+                    "attention of its own; false: each is padded to data.sequence_length")},
+    {CHOICE("data.too_long", too_long, too_long, "truncate", .flags = KEY_KEPT,
+            .help = "chats longer than data.sequence_length: \"truncate\" them, \"drop\" them, "
+                    "or \"error\"",
+            .refusal = "a chat is never split")},
     {INT("data.skip_bad_lines", run.skip_bad_lines, 0, 1e9, 0, .flags = KEY_TOLD,
          .help = "lines and rows of data files that may be bad: passed over, counted and named; 0: "
                  "the first is an error")},
@@ -516,85 +541,4 @@ int32_t mics_config_key_count(void)
 const key *mics_config_key(int32_t index)
 {
     return &rows[index];
-}
-
-int32_t mics_config_find(const char *path)
-{
-    const int32_t count = mics_config_key_count();
-    for (int32_t i = 0; i < count; i++) {
-        if (strcmp(mics_config_key(i)->path, path) == 0)
-            return i;
-    }
-    return -1;
-}
-
-const char *mics_config_leaf(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot != NULL ? dot + 1 : path;
-}
-
-bool mics_config_given(const config *run, const char *path)
-{
-    int32_t index = mics_config_find(path);
-    assert(index >= 0);
-    return run->states[index] != KEY_ABSENT && run->states[index] != KEY_FROM_CHECKPOINT;
-}
-
-bool mics_config_valued(const config *run, const char *path)
-{
-    int32_t index = mics_config_find(path);
-    assert(index >= 0);
-    return run->states[index] == KEY_FROM_FILE || run->states[index] == KEY_FROM_SET;
-}
-
-void mics_config_set_origin(config *run, const char *path, const char *origin)
-{
-    int32_t index = mics_config_find(path);
-    assert(index >= 0);
-    run->origins[index] = origin;
-}
-
-// ---- values that are names ----
-
-int mics_config_choice(const char *path, const char *text)
-{
-    return mics_config_index_of(mics_config_key(mics_config_find(path))->choices, text);
-}
-
-const char *mics_config_collectives_text(mics_collectives of)
-{
-    return collectives[of];
-}
-
-const char *mics_run_attention_text(mics_run_attention attention)
-{
-    return attentions[attention];
-}
-
-const char *mics_run_device_text(mics_run_device device)
-{
-    return devices[device];
-}
-
-const char *mics_run_precision_text(mics_run_precision precision)
-{
-    return precisions[precision];
-}
-
-mics_lr_kind mics_config_lr_kind(const char *scheduler)
-{
-    if (scheduler == NULL || strcmp(scheduler, "constant") == 0)
-        return MICS_LR_CONSTANT;
-    return (mics_lr_kind)(MICS_LR_WARMUP + mics_config_index_of(schedulers, scheduler));
-}
-
-mics_comm_dtype mics_config_comm_dtype(const char *text)
-{
-    return (mics_comm_dtype)mics_config_index_of(all_dtypes, text);
-}
-
-mics_warmup_kind mics_config_warmup_kind(const char *shape)
-{
-    return (mics_warmup_kind)mics_config_index_of(warmups, shape);
 }

@@ -14,6 +14,7 @@
 
 typedef enum key_type {
     KEY_SECTION, // an object; its keys have rows of their own
+    KEY_OBJECT,  // an object of names that are the user's; read from the file (mics_run.json)
     KEY_SWITCH,  // true or false; low and high as 0 and 1
     KEY_INT,     // an integer, also written as 5e8; int32_t or int64_t
     KEY_REAL,    // a number; double
@@ -172,7 +173,7 @@ typedef struct config {
     int32_t prefetch;            // as asked for
     int32_t layered_micro_steps; // as asked for; 0: "auto"
     int64_t zero_threshold, sdp_threshold;
-    const char *collectives, *fields_text;
+    const char *collectives, *loss_on, *too_long;
     const char *params_dtype, *grads_dtype, *comm_type;
     const char *boundary_dtype, *asked_boundary; // after mics_run_resolve as it is; as asked for
     bool bf16_intra_node;

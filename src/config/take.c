@@ -75,6 +75,7 @@ void mics_config_store_default(config *run, const key *row)
         store_standard(run, row);
         break;
     case KEY_SECTION:
+    case KEY_OBJECT:
     case KEY_TEXTS:
     case KEY_SOURCES:
         break;
@@ -256,6 +257,7 @@ mics_status mics_config_take(config *run, const key *row, const mics_json_value 
     case KEY_SETTINGS:
         return take_settings(run, row, value);
     case KEY_SECTION:
+    case KEY_OBJECT:
         break;
     }
     return fail_type(run, row, value,

@@ -49,6 +49,7 @@ static void write_value(mics_text *out, const mics_run *run, const row_text *row
     } texts[] = {{"model.config", run->model_config},
                  {"model.init", run->model_init},
                  {"data.tokenizer", run->tokenizer},
+                 {"data.chat_template", run->chat_template},
                  {"run.cluster", run->cluster},
                  {"run.tensorboard", run->tensorboard},
                  {"run.prometheus", run->prometheus},
@@ -61,7 +62,9 @@ static void write_value(mics_text *out, const mics_run *run, const row_text *row
             return;
         }
     }
-    if (strcmp(row->key, "data.train") == 0)
+    if (strcmp(row->key, "data.template_variables") == 0)
+        mics_json_write(out, mics_json_at(run->json, row->key));
+    else if (strcmp(row->key, "data.train") == 0)
         write_sources(out, run->train, run->train_weights, run->train_count);
     else if (strcmp(row->key, "data.validation") == 0)
         write_sources(out, run->validation, NULL, run->validation_count);

@@ -19,6 +19,11 @@ typedef struct run_samples {
     int64_t first_window, windows; // of all parts together, where there are parts
     mics_mixture_part *parts;      // NULL: none
     int32_t part_count;
+    // Of chats: which samples a sequence has, by part, or of all.
+    mics_packing **packings; // NULL: windows of a stream
+    int32_t packing_count;
+    bool packs;         // several samples in a sequence
+    int64_t *row_items; // (sequence) scratch
     int32_t document; // token that documents begin with, where attention stays within them
 } run_samples;
 

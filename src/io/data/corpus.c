@@ -7,6 +7,7 @@
 // Invariant of an open corpus, checked by is_gapless: part p holds tokens [begin[p], begin[p] +
 // count) of the stream, begin[0] = 0, without gaps.
 #include "base/assert.h"
+#include "base/free.h"
 #include "base/text.h"
 #include "io/data/data.h"
 #include "io/data/files.h"
@@ -43,6 +44,11 @@ struct mics_corpus {
     int32_t vocab;
     uint64_t hash;
     mics_recheck *checks; // of shards that somebody touches
+    // Of chats.
+    int64_t *begins; // (samples + 1)
+    int64_t samples, begins_capacity;
+    mics_corpus_share *shares; // (patterns)
+    bool speaks;               // a token of the newest sample counts
 };
 
 // What opening needs besides the corpus.
@@ -57,6 +63,12 @@ typedef struct opening {
 } opening;
 
 // ---- the vocabulary ----
+
+// Above all tokens as they lie in the shards.
+static int32_t vocab_of(const mics_corpus_spec *spec)
+{
+    return spec->chats != NULL ? spec->vocab << MICS_SAMPLE_SHIFT : spec->vocab;
+}
 
 // Index of the first token that is not in [0, vocab); -1: none.
 static int64_t find_foreign(const int32_t *tokens, int64_t count, int32_t vocab)
@@ -95,12 +107,48 @@ static mics_status check_hash(const part *of, uint64_t hash)
                      of->shard.path);
 }
 
+// Space for a sample and the end.
+static mics_status reserve_sample(mics_corpus *corpus)
+{
+    if (corpus->samples + 1 < corpus->begins_capacity)
+        return MICS_OK;
+    const int64_t capacity = corpus->begins_capacity == 0 ? 1024 : 2 * corpus->begins_capacity;
+    void *block = corpus->begins;
+    MICS_TRY(mics_realloc(corpus->memory, MICS_MEM_HOST,
+                          (size_t)capacity * sizeof *corpus->begins, &block));
+    corpus->begins = block;
+    corpus->begins_capacity = capacity;
+    return MICS_OK;
+}
+
 static int64_t count_token(const int32_t *tokens, int64_t count, int32_t token)
 {
     int64_t found = 0;
     for (int64_t i = 0; i < count; i++)
         found += tokens[i] == token;
     return found;
+}
+
+// Notes where samples begin, and what of them counts.
+static mics_status note_samples(mics_corpus *corpus, const part *of, int64_t at,
+                                const int32_t *tokens, int64_t count)
+{
+    mics_corpus_share *share = &corpus->shares[of->source];
+    for (int64_t i = 0; i < count; i++) {
+        if ((tokens[i] & MICS_SAMPLE_BEGINS) != 0) {
+            MICS_TRY(reserve_sample(corpus));
+            corpus->begins[corpus->samples++] = of->begin + at + i;
+            share->count++;
+            share->silent++; // until a token counts
+            corpus->speaks = false;
+        } else if ((tokens[i] & MICS_SAMPLE_COUNTS) != 0) { // the first is nobody's target
+            share->counted++;
+            share->silent -= !corpus->speaks;
+            corpus->speaks = true;
+        }
+    }
+    share->tokens += count;
+    return MICS_OK;
 }
 
 // Reads a shard once, from end to end. `own` is of its tokens alone.
@@ -113,12 +161,14 @@ static mics_status check_tokens(const opening *o, part *of, XXH3_state_t *own)
         const int64_t left = of->shard.count - at, count = left < block ? left : block;
         const size_t bytes = (size_t)count * sizeof *tokens;
         MICS_TRY(mics_shard_read(&of->shard, at, count, tokens, &now));
-        const int64_t bad = find_foreign(tokens, count, o->spec->vocab);
+        const int64_t bad = find_foreign(tokens, count, vocab_of(o->spec));
         if (bad >= 0)
             return is_foreign(of, MICS_ERR_INVALID, at + bad, tokens[bad], o->spec->vocab,
                               "was it made with another tokenizer? See vocab_size in the model's "
                               "config");
         of->counted += count_token(tokens, count, o->spec->counted);
+        if (o->spec->chats != NULL)
+            MICS_TRY(note_samples(o->corpus, of, at, tokens, count));
         (void)XXH3_64bits_update(o->hash, tokens, bytes);
         (void)XXH3_64bits_update(own, tokens, bytes);
     }
@@ -182,6 +232,12 @@ static mics_status add_shard(opening *o, const mics_file_name *file, const char 
     corpus->tokens += next->shard.count;
     corpus->count++;
     MICS_TRY(mics_strdup(corpus->memory, file->path, &next->name));
+    if (o->spec->chats != NULL && shard_path == file->path)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: is a token shard among chats, and nobody knows which of its tokens "
+                         "count; give the chats themselves, or train the shards in a run of their "
+                         "own",
+                         file->path);
     if (shard_path != file->path)
         MICS_TRY(take_notes(o, next));
     MICS_TRY(check_shard(o, next));
@@ -290,6 +346,23 @@ static bool is_gapless(const mics_corpus *corpus)
     return end == corpus->tokens;
 }
 
+// Where the samples of each pattern begin among all. Needs: some sample.
+static void number_samples(const opening *o)
+{
+    mics_corpus *corpus = o->corpus;
+    int64_t first = 0;
+    corpus->begins[corpus->samples] = corpus->tokens;
+    for (int32_t i = 0; i < o->spec->pattern_count; i++) {
+        corpus->shares[i].first = first;
+        first += corpus->shares[i].count;
+    }
+    if (o->notes.named > 0)
+        mics_log(MICS_LOG_WARNING,
+                 "%llu messages name special tokens in their own text, which are tokens there as "
+                 "in transformers; take them out of the data if strangers wrote them",
+                 (unsigned long long)o->notes.named);
+}
+
 mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
                              mics_corpus **corpus_out)
 {
@@ -297,7 +370,9 @@ mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
     opening o = {.spec = spec};
     MICS_TRY(MICS_NEW(memory, 1, &o.corpus));
     o.corpus->memory = memory;
-    o.corpus->vocab = spec->vocab;
+    o.corpus->vocab = vocab_of(spec);
+    if (spec->chats != NULL)
+        MICS_TRY_OUT(MICS_NEW(memory, spec->pattern_count, &o.corpus->shares));
     o.hash = XXH3_createState();
     if (o.hash == NULL || XXH3_64bits_reset(o.hash) != XXH_OK) {
         status = mics_fail(MICS_ERR_MEMORY, "no memory for a hash");
@@ -317,6 +392,8 @@ mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
     MICS_TRY_OUT(log_split(&o));
     MICS_TRY_OUT(mics_recheck_open(memory, o.corpus->count, &o.corpus->checks));
     o.corpus->hash = XXH3_64bits_digest(o.hash);
+    if (spec->chats != NULL)
+        number_samples(&o);
     MICS_ASSERT(is_gapless(o.corpus));
     *corpus_out = o.corpus;
     o.corpus = NULL;
@@ -336,8 +413,7 @@ void mics_corpus_close(mics_corpus *corpus)
         mics_shard_close(corpus->memory, &corpus->parts[i].shard);
         mics_free(corpus->memory, corpus->parts[i].name);
     }
-    mics_free(corpus->memory, corpus->parts);
-    mics_free(corpus->memory, corpus);
+    MICS_FREE_ALL(corpus->memory, corpus->parts, corpus->begins, corpus->shares, corpus);
 }
 
 int64_t mics_corpus_tokens(const mics_corpus *corpus)
@@ -356,6 +432,21 @@ int64_t mics_corpus_counted(const mics_corpus *corpus, int32_t pattern)
     for (int64_t i = 0; i < corpus->count; i++)
         counted += corpus->parts[i].source == pattern ? corpus->parts[i].counted : 0;
     return counted;
+}
+
+int64_t mics_corpus_samples(const mics_corpus *corpus)
+{
+    return corpus->samples;
+}
+
+const int64_t *mics_corpus_begins(const mics_corpus *corpus)
+{
+    return corpus->begins;
+}
+
+mics_corpus_share mics_corpus_share_get(const mics_corpus *corpus, int32_t pattern)
+{
+    return corpus->shares[pattern];
 }
 
 int64_t mics_corpus_texts(const mics_corpus *corpus)

@@ -141,6 +141,12 @@ mics_status mics_shard_write(const char *path, const int32_t *tokens, int64_t co
 // One stream of tokens, from one or many shards.
 typedef struct mics_corpus mics_corpus;
 
+// How rows of chats become samples of tokens (io/data/chats/chats.h).
+typedef struct mics_chats mics_chats;
+
+// A token of a sample as mics_corpus_read gives it: four times the token, and two flags.
+enum { MICS_SAMPLE_COUNTS = 1, MICS_SAMPLE_BEGINS = 2, MICS_SAMPLE_SHIFT = 2 };
+
 /* Writes the tokens of a corpus as such a shard, in their order, some at a time.
  *
  * Needs:   the corpus' vocabulary no larger than `vocab`.
@@ -155,7 +161,8 @@ typedef struct mics_corpus_spec {
     int32_t vocab; // that tokens must be below
     // For texts; NULL where all files are shards.
     const mics_tokenizer *tokenizer;
-    const char *cache_dir;  // of their shards
+    const char *cache_dir;   // of their shards
+    const mics_chats *chats; // texts are rows of samples; NULL: they are one stream
     const char *text_field; // of JSON Lines and tables; NULL: "text"
     bool special_tokens;    // that the texts name are taken as such
     int64_t skip_bad_lines; // at most so many are passed over
@@ -212,6 +219,21 @@ int64_t mics_corpus_counted(const mics_corpus *corpus, int32_t pattern);
 /* How many of its files were texts. */
 int64_t mics_corpus_texts(const mics_corpus *corpus);
 
+/* Samples of a corpus of chats; 0 of others. */
+int64_t mics_corpus_samples(const mics_corpus *corpus);
+
+/* Where each sample begins in the stream, and behind them the stream's end.
+ *
+ * Shapes:  (mics_corpus_samples + 1), as long as the corpus is open. */
+const int64_t *mics_corpus_begins(const mics_corpus *corpus);
+
+/* The samples of one of the spec's patterns: `count` from `first` on, of `tokens` tokens, of which
+ * `counted` count; of `silent` samples none does. Needs: 0 <= pattern < the spec's pattern_count. */
+typedef struct mics_corpus_share {
+    int64_t first, count, tokens, counted, silent;
+} mics_corpus_share;
+mics_corpus_share mics_corpus_share_get(const mics_corpus *corpus, int32_t pattern);
+
 /* What one of the spec's patterns named: `tokens` tokens of the stream from `begin` on, without
  * gaps; 0 tokens where all its texts were empty.
  *
@@ -245,6 +267,12 @@ int64_t mics_sample_count(int64_t tokens, int64_t sequence);
  * A pure function: no mesh, no state. Needs windows >= 1.
  */
 int64_t mics_sample_begin(uint64_t seed, int64_t windows, int64_t sequence, int64_t sample);
+
+/* Which of `count` samples sample number `sample` is, counted from 0 over all epochs: each epoch
+ * visits every one once, in an order of its own and of a mixture's part (else 0).
+ *
+ * A pure function. Needs count >= 1. */
+int64_t mics_sample_index(uint64_t seed, int32_t part, int64_t count, int64_t sample);
 
 // ---- mixtures ----
 

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME_BYTES = 4096 + 32 }; // of "PATH, line N"
-
 int64_t mics_records_lines(const char *text, size_t bytes)
 {
     int64_t lines = 0;
@@ -144,9 +142,12 @@ static mics_status fail_field(const char *name, const char *field, const mics_js
 static mics_status find_text(const mics_records *records, const char *name, mics_record *record)
 {
     const char *field = records->field;
-    const mics_json_value *root = mics_json_root(record->json), *value = mics_json_get(root, field);
+    const mics_json_value *root = mics_json_root(record->json);
+    const mics_json_value *value = field != NULL ? mics_json_get(root, field) : NULL;
     if (mics_json_type_of(root) != MICS_JSON_OBJECT)
         return mics_fail(MICS_ERR_FORMAT, NO_OBJECT, name, "line");
+    if (field == NULL)
+        return MICS_OK;
     if (value == NULL)
         return fail_field(name, field, root);
     if (mics_json_type_of(value) != MICS_JSON_STRING)
@@ -156,7 +157,7 @@ static mics_status find_text(const mics_records *records, const char *name, mics
     return MICS_OK;
 }
 
-static void name_line(const mics_records *records, int64_t line, char *name, size_t capacity)
+void mics_records_name(const mics_records *records, int64_t line, char *name, size_t capacity)
 {
     snprintf(name, capacity, "%s, line %" PRId64, records->path, line);
 }
@@ -164,21 +165,23 @@ static void name_line(const mics_records *records, int64_t line, char *name, siz
 static mics_status read_json(const mics_records *records, const char *text, size_t bytes,
                              int64_t line, mics_record *record)
 {
-    char name[NAME_BYTES];
+    char name[MICS_RECORD_NAME];
     if (mics_reader_skip_white(text, bytes, 0) == bytes)
         return MICS_OK;
-    name_line(records, line, name, sizeof name);
-    MICS_TRY(mics_json_parse_foreign_line(records->memory, name, text, bytes, &record->json));
+    mics_records_name(records, line, name, sizeof name);
+    MICS_TRY(records->field != NULL
+                 ? mics_json_parse_foreign_line(records->memory, name, text, bytes, &record->json)
+                 : mics_json_parse_line(records->memory, name, text, bytes, &record->json));
     return find_text(records, name, record);
 }
 
 static mics_status read_element(const mics_records *records, const char *text, size_t bytes,
                                 int64_t line, bool first, mics_record *record)
 {
-    char name[NAME_BYTES];
+    char name[MICS_RECORD_NAME];
     const size_t mark = mics_reader_skip_white(text, bytes, 0), at = begin_element(text, bytes);
     const char before = mark < at ? text[mark] : '\0';
-    name_line(records, line + mics_records_lines(text, at), name, sizeof name);
+    mics_records_name(records, line + mics_records_lines(text, at), name, sizeof name);
     if (at == bytes)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: the array has no end: a \"]\" is missing; is the "
@@ -233,13 +236,13 @@ mics_status mics_records_read_header(mics_records *records, const char *row, siz
 static mics_status read_row(const mics_records *records, const char *row, size_t bytes,
                             int64_t line, mics_buffer *space, mics_record *record)
 {
-    char name[NAME_BYTES];
+    char name[MICS_RECORD_NAME];
     size_t at = 0, length = 0;
     int32_t column = 0;
     bool more = true, ended = true;
     if (mics_reader_skip_white(row, bytes, 0) == bytes)
         return MICS_OK;
-    name_line(records, line, name, sizeof name);
+    mics_records_name(records, line, name, sizeof name);
     MICS_TRY(mics_buffer_reserve(space, bytes));
     for (; more; column++) {
         char *to = column == records->column ? space->data : NULL;

@@ -10,7 +10,7 @@
 
 typedef struct mics_records {
     mics_memory *memory;
-    const char *path, *field; // which member or column is the text
+    const char *path, *field; // which member or column is the text; NULL: rows are whole
     mics_text_kind kind;
     int32_t column, columns; // of a table
 } mics_records;
@@ -24,13 +24,16 @@ size_t mics_records_next(const mics_records *records, const char *text, size_t b
 /* Line ends in a text. */
 int64_t mics_records_lines(const char *text, size_t bytes);
 
+enum { MICS_RECORD_NAME = 4096 + 32 }; // bytes of "PATH, line N"
+void mics_records_name(const mics_records *records, int64_t line, char *name, size_t capacity);
+
 /* Finds the column by a table's first row.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID (there is none: the columns are named); MICS_ERR_MEMORY.
  */
 mics_status mics_records_read_header(mics_records *records, const char *row, size_t bytes);
 
-// The text of a record: NULL: it has none. `json` is closed with mics_record_fini.
+// The text of a record: NULL: it has none, or rows are whole. `json` is closed with mics_record_fini.
 typedef struct mics_record {
     const char *text;
     size_t bytes;

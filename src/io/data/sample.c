@@ -35,6 +35,11 @@ int64_t mics_sample_begin(uint64_t seed, int64_t windows, int64_t sequence, int6
     return begin_of(seed, order_stream, windows, sequence, sample);
 }
 
+int64_t mics_sample_index(uint64_t seed, int32_t part, int64_t count, int64_t sample)
+{
+    return begin_of(seed, order_stream | (uint64_t)part << PART_SHIFT, count, 1, sample);
+}
+
 // ---- mixtures ----
 
 // A part's samples in time.

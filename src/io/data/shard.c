@@ -144,6 +144,7 @@ mics_status mics_shard_append(mics_shard_writer *writer, const int32_t *tokens, 
 void mics_shard_notes_add(mics_shard_notes *notes, const mics_shard_notes *more)
 {
     notes->skipped += more->skipped;
+    notes->named += more->named;
     for (int32_t i = 0; i < MICS_SHARD_SPLIT && more->split[i].count > 0; i++) {
         int32_t at = 0;
         while (at < MICS_SHARD_SPLIT - 1 && notes->split[at].count > 0 &&

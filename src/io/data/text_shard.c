@@ -26,6 +26,13 @@ typedef struct text_files {
 
 // ---- tokenizing ----
 
+// Tokens of samples carry flags.
+static int32_t vocab_of(const mics_corpus_spec *spec)
+{
+    return spec->chats != NULL ? spec->tokenizer->vocab << MICS_SAMPLE_SHIFT
+                               : spec->tokenizer->vocab;
+}
+
 // `locked`: nobody else of this machine makes it.
 static mics_status open_writer(const mics_text_window *window, const mics_corpus_spec *spec,
                                const char *shard_path, bool locked, mics_shard_writer *writer,
@@ -33,8 +40,8 @@ static mics_status open_writer(const mics_text_window *window, const mics_corpus
 {
     *mark_out = (mics_shard_mark){0};
     if (!locked)
-        return mics_shard_create(shard_path, spec->tokenizer->vocab, writer);
-    MICS_TRY(mics_shard_go_on(shard_path, spec->tokenizer->vocab, writer, mark_out));
+        return mics_shard_create(shard_path, vocab_of(spec), writer);
+    MICS_TRY(mics_shard_go_on(shard_path, vocab_of(spec), writer, mark_out));
     if (mark_out->batches > 0)
         mics_log(MICS_LOG_INFO, "tokenizing %s: resumes after %lld tokens that were made before",
                  window->reader.path, (long long)writer->count);

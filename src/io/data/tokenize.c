@@ -10,6 +10,7 @@
 #include "io/data/tokenize.h"
 #include "base/clock.h"
 #include "base/size.h"
+#include "io/data/chats/chats.h"
 #include "io/data/ordered.h"
 #include "io/data/records.h"
 #include "io/data/tokenizer/tokenizer.h"
@@ -72,18 +73,34 @@ typedef struct tokenizing {
     double begun_us, marked_us;
 } tokenizing;
 
+// The field that holds a text; NULL: rows are whole.
+static const char *field_of(const mics_corpus_spec *spec)
+{
+    if (spec->chats != NULL)
+        return NULL;
+    return spec->text_field != NULL ? spec->text_field : "text";
+}
+
+// Templates write special tokens.
+static bool takes_specials(const mics_corpus_spec *spec)
+{
+    return spec->special_tokens || spec->chats != NULL;
+}
+
 uint64_t mics_tokenize_identity(const mics_corpus_spec *spec, const mics_reader *reader)
 {
     enum { VERSION = 1 }; // changes with what is made of the same file
     const mics_content content = reader->content;
     const char *packing = mics_reader_packing(reader->path);
-    const char *field = spec->text_field != NULL ? spec->text_field : "text";
-    const bool several = content.kind != MICS_TEXT_PLAIN;
+    const char *field = field_of(spec);
+    const bool several = content.kind != MICS_TEXT_PLAIN && spec->chats == NULL;
     const uint64_t how[] = {VERSION, (uint64_t)content.kind, spec->special_tokens,
-                            several && spec->skip_bad_lines > 0};
+                            content.kind != MICS_TEXT_PLAIN && spec->skip_bad_lines > 0};
     uint64_t identity = XXH3_64bits_withSeed(how, sizeof how, spec->tokenizer->identity);
     if (packing[0] != '\0')
         identity = XXH3_64bits_withSeed(packing, strlen(packing), identity);
+    if (spec->chats != NULL)
+        identity ^= mics_chats_identity(spec->chats);
     return several ? XXH3_64bits_withSeed(field, strlen(field), identity) : identity;
 }
 
@@ -126,21 +143,52 @@ static mics_status encode_text(const tokenizing *self, mics_encoder *encoder, co
     return mics_token_list_append(&of->tokens, self->around.after, self->around.after_count);
 }
 
-// Reads a record; one that is bad, and may be, has no text.
-static mics_status read_record(const tokenizing *self, const char *from, size_t bytes, int64_t line,
-                               bool first, batch *of, mics_record *record)
+// Appends the tokens of a row of a chat.
+static mics_status encode_row(const tokenizing *self, mics_encoder *encoder, int64_t line,
+                              const mics_record *record, batch *of)
+{
+    const int64_t before = of->tokens.count;
+    char name[MICS_RECORD_NAME];
+    int64_t named = 0;
+    if (record->json == NULL) // a blank line
+        return MICS_OK;
+    mics_records_name(&self->records, line, name, sizeof name);
+    MICS_TRY(mics_chats_encode(self->spec->chats, encoder, name, mics_json_root(record->json),
+                               &of->tokens, &named));
+    of->texts += of->tokens.count > before;
+    of->notes.named += (uint64_t)named;
+    return MICS_OK;
+}
+
+static mics_status encode_record(const tokenizing *self, mics_encoder *encoder, const char *from,
+                                 size_t bytes, int64_t line, bool first, batch *of)
+{
+    mics_record record = {0};
+    mics_status status =
+        mics_record_read(&self->records, from, bytes, line, first, &of->space, &record);
+    if (status == MICS_OK && self->spec->chats != NULL)
+        status = encode_row(self, encoder, line, &record, of);
+    else if (status == MICS_OK && record.text != NULL)
+        status = encode_text(self, encoder, record.text, record.bytes, of);
+    mics_record_fini(&record);
+    return status;
+}
+
+// The same; one that is bad, and may be, has no tokens.
+static mics_status try_record(const tokenizing *self, mics_encoder *encoder, const char *from,
+                              size_t bytes, int64_t line, bool first, batch *of)
 {
     if (self->spec->skip_bad_lines == 0)
-        return mics_record_read(&self->records, from, bytes, line, first, &of->space, record);
+        return encode_record(self, encoder, from, bytes, line, first, of);
     bool (*const keep_down)(bool on) = *self->named < MAX_NAMED ? mics_log_demote : mics_log_mute;
     const bool before = keep_down(true);
-    const mics_status status =
-        mics_record_read(&self->records, from, bytes, line, first, &of->space, record);
+    const int64_t tokens = of->tokens.count;
+    const mics_status status = encode_record(self, encoder, from, bytes, line, first, of);
     keep_down(before);
     if (status != MICS_ERR_FORMAT && status != MICS_ERR_INVALID)
         return status;
     ++*self->named;
-    record->text = NULL;
+    of->tokens.count = tokens;
     of->bad_line = of->notes.skipped++ == 0 ? line : of->bad_line;
     return MICS_OK;
 }
@@ -150,13 +198,9 @@ static mics_status encode_records(const tokenizing *self, mics_encoder *encoder,
     mics_status status = MICS_OK;
     int64_t line = of->first_line;
     for (size_t at = 0; at < of->records.bytes && status == MICS_OK;) {
-        mics_record record = {0};
         const char *from = of->records.data + at;
         const size_t bytes = mics_records_next(&self->records, from, of->records.bytes - at, true);
-        status = read_record(self, from, bytes, line + 1, of->first && at == 0, of, &record);
-        if (status == MICS_OK && record.text != NULL)
-            status = encode_text(self, encoder, record.text, record.bytes, of);
-        mics_record_fini(&record);
+        status = try_record(self, encoder, from, bytes, line + 1, of->first && at == 0, of);
         line += mics_records_lines(from, bytes);
         at += bytes;
     }
@@ -321,7 +365,7 @@ static mics_status tokenize_text(tokenizing *self)
 {
     if (self->passed == 0)
         MICS_TRY(mics_shard_append(self->writer, self->around.before, self->around.before_count));
-    MICS_TRY(mics_encoder_open(self->spec->tokenizer, self->spec->special_tokens, &self->cutter));
+    MICS_TRY(mics_encoder_open(self->spec->tokenizer, takes_specials(self->spec), &self->cutter));
     while (!self->window->ended)
         MICS_TRY(advance(self));
     MICS_TRY(write_all(self));
@@ -467,7 +511,7 @@ static mics_status start(tokenizing *self)
     self->threads = is_worth_threads(self) ? threads_of(self->spec->threads) : 1;
     MICS_TRY(MICS_NEW(self->memory, self->threads, &self->encoders));
     for (int32_t i = 0; i < self->threads; i++)
-        MICS_TRY(mics_encoder_open(self->spec->tokenizer, self->spec->special_tokens,
+        MICS_TRY(mics_encoder_open(self->spec->tokenizer, takes_specials(self->spec),
                                    &self->encoders[i]));
     MICS_TRY(MICS_NEW(self->memory, mics_ordered_slots(self->threads), &self->batches));
     for (; self->slots < mics_ordered_slots(self->threads); self->slots++) {
@@ -494,6 +538,18 @@ static void stop(tokenizing *self)
     mics_free(self->memory, self->encoders);
 }
 
+// Rows of chats are JSON.
+static mics_status check_kind(const mics_corpus_spec *spec, const mics_reader *reader)
+{
+    const mics_text_kind kind = reader->content.kind;
+    if (spec->chats == NULL || kind == MICS_TEXT_LINES || kind == MICS_TEXT_ARRAY)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: has no rows of JSON, but the first file has chats; give JSON Lines, a "
+                     "JSON array or Parquet, or train texts in a run of their own",
+                     reader->path);
+}
+
 mics_status mics_tokenize(mics_text_window *window, const mics_corpus_spec *spec,
                           mics_shard_writer *writer, mics_shard_mark mark,
                           mics_tokenize_progress *progress, bool *empty_out)
@@ -509,13 +565,15 @@ mics_status mics_tokenize(mics_text_window *window, const mics_corpus_spec *spec
                        .passed = mark.batches,
                        .records = {.memory = window->reader.memory,
                                    .path = window->reader.path,
-                                   .field = spec->text_field != NULL ? spec->text_field : "text",
+                                   .field = field_of(spec),
                                    .kind = content.kind},
                        .named = &named,
                        .begun_us = mics_clock_us()};
     self.marked_us = self.begun_us;
     progress->file++;
-    mics_status status = surroundings(spec->tokenizer, &self.around);
+    mics_status status = check_kind(spec, &window->reader);
+    if (status == MICS_OK)
+        status = surroundings(spec->tokenizer, &self.around);
     if (status == MICS_OK)
         status = start(&self);
     if (status == MICS_OK && content.marked)

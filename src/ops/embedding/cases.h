@@ -15,8 +15,9 @@ static int64_t embedding_word(const mics_case_values *v, int64_t i)
 
 static int64_t embedding_position(const mics_case_values *v, int64_t i)
 {
-    const int64_t C = v->of->shape.out;
-    return i / C % v->of->shape.T * C + i % C;
+    const int64_t C = v->of->shape.out, t = i / C % v->of->shape.T;
+    const int32_t begin = v->of->segments != NULL ? v->of->segments[i / C] : 0;
+    return (begin < 0 ? 0 : t - begin) * C + i % C;
 }
 
 static void embedding_forward(mics_case_values *v)
@@ -66,6 +67,24 @@ static void embedding_flags(const mics_case_walker *w, mics_op_case c, int flags
     mics_case_backward(w, c);
 }
 
+// Positions that restart in segments of three tokens, and behind them what is of none.
+static void embedding_segments(const mics_case_walker *w, mics_op_case c)
+{
+    enum { MOST = 1024, EACH = 3 };
+    int32_t segments[MOST];
+    const int64_t T = c.shape.T;
+    if (c.shape.params[1][0] == 0 || c.shape.N > MOST)
+        return;
+    for (int64_t n = 0; n < c.shape.N; n++)
+        segments[n] = n % T > 1 && n % T + 2 >= T ? -1 : (int32_t)(n % T / EACH * EACH);
+    c.segments = segments;
+    c.op.segments = true;
+    mics_case_forward(w, c);
+    mics_case_backward(w, c);
+    c.add_params[1] = true;
+    mics_case_backward(w, c);
+}
+
 static void embedding_cpu(const mics_case_walker *w)
 {
     static const int64_t shapes[][4] = {// B, T, C, V
@@ -79,6 +98,8 @@ static void embedding_cpu(const mics_case_walker *w)
             if (flags < 2)
                 mics_case_forward(w, c);
             embedding_flags(w, c, flags);
+            if (flags == 1)
+                embedding_segments(w, c);
         }
 }
 
@@ -98,6 +119,8 @@ static void embedding_gpu(const mics_case_walker *w)
             c.offset = s[4];
             if (flags < 2)
                 mics_case_forward(w, c);
+            if (flags == 1)
+                embedding_segments(w, c);
             c.tokens = (int32_t)s[5];
             c.set_tokens = embedding_tokens;
             if (flags == 0 || flags == 7 || (flags + i) % 3 == 0)

@@ -16,6 +16,16 @@ static const mics_elem *first_position(const mics_op_call *call)
     return wpe_PC ? wpe_PC + call->shape.op->first_position * call->shape.out : NULL;
 }
 
+// Of a token in its sequence, or, where positions restart, in its segment, which is numbered by its
+// first token's place; what is of none stands at 0.
+static inline int64_t position_of(const mics_op_call *call, int64_t n)
+{
+    const int64_t t = n % call->shape.T;
+    if (call->segments == NULL)
+        return t;
+    return call->segments[n] < 0 ? 0 : t - call->segments[n];
+}
+
 static void add_row(mics_elem *y_C, const mics_elem *row_C, int64_t C)
 {
 #pragma omp simd
@@ -25,7 +35,7 @@ static void add_row(mics_elem *y_C, const mics_elem *row_C, int64_t C)
 
 static void forward(const mics_op_call *call)
 {
-    const int64_t N = call->shape.N, T = call->shape.T, C = call->shape.out;
+    const int64_t N = call->shape.N, C = call->shape.out;
     const int32_t *tokens_N = call->tokens;
     const mics_elem *wte_VC = call->params[0], *wpe_TC = first_position(call);
     const mics_elem *type_C = call->params[2];
@@ -35,7 +45,7 @@ static void forward(const mics_op_call *call)
         mics_elem *y_C = y_NC + n * C;
         memcpy(y_C, wte_VC + tokens_N[n] * C, (size_t)C * sizeof *y_C);
         if (wpe_TC)
-            add_row(y_C, wpe_TC + (n % T) * C, C);
+            add_row(y_C, wpe_TC + position_of(call, n) * C, C);
         if (type_C)
             add_row(y_C, type_C, C);
     }
@@ -77,21 +87,22 @@ static void add_columns(mics_elem *table, int64_t row, const addends *from, int6
         dst[i] = mics_store(sum[i]);
 }
 
-// Adds a stripe of all rows to the token table. Sorted by token, the rows of one are a run.
-static void add_tokens(const mics_op_call *call, const int32_t *order_N, int64_t column)
+// Adds a stripe of all rows to a table, whose row n is of is rows_N[n]. Sorted by these, the rows of
+// one are a run.
+static void add_runs(const mics_op_call *call, int p, const int32_t *rows_N, const int32_t *order_N,
+                     int64_t column)
 {
     const int64_t N = call->shape.N, C = call->shape.out;
-    const int32_t *tokens_N = call->tokens;
     for (int64_t begin = 0, end; begin < N; begin = end) {
-        const int32_t token = tokens_N[order_N ? order_N[begin] : begin];
-        for (end = begin + 1; order_N && end < N && tokens_N[order_N[end]] == token;)
+        const int32_t row = rows_N[order_N ? order_N[begin] : begin];
+        for (end = begin + 1; order_N && end < N && rows_N[order_N[end]] == row;)
             ++end;
         const addends run = {.dy_NC = call->dout,
                              .rows = order_N ? order_N + begin : NULL,
                              .first = begin,
                              .count = end - begin,
                              .C = C};
-        add_columns(call->dparams[0], token, &run, column);
+        add_columns(call->dparams[p], row, &run, column);
     }
 }
 
@@ -121,15 +132,26 @@ static void backward(const mics_op_call *call)
         if (call->dparams[p] && !call->add_params[p])
             zero_rows(call->dparams[p], call->shape.params[p][0], C);
     }
+    int32_t *space = call->at->workspace;
     int32_t *order_N = NULL; // in fp32 sums may lie in the table, which is not rounded more for it
     if (!MICS_ELEM_FP32) {
-        order_N = call->at->workspace;
+        order_N = space;
+        space += N + call->shape.params[0][0] + 1;
         mics_op_sort_tokens(order_N, call->tokens, N, call->shape.params[0][0], order_N + N);
+    }
+    int32_t *place_N = NULL; // in the table of positions, where they restart; behind it their order
+    if (call->segments != NULL && call->dparams[1]) {
+        place_N = space;
+        for (int64_t n = 0; n < N; ++n)
+            place_N[n] = (int32_t)(call->shape.op->first_position + position_of(call, n));
+        mics_op_sort_tokens(place_N + N, place_N, N, call->shape.params[1][0], place_N + 2 * N);
     }
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t column = 0; column < C; column += STRIPE) {
-        add_tokens(call, order_N, column);
-        if (call->dparams[1])
+        add_runs(call, 0, call->tokens, order_N, column);
+        if (place_N)
+            add_runs(call, 1, place_N, place_N + N, column);
+        else if (call->dparams[1])
             add_positions(call, column);
         if (call->dparams[2])
             add_type(call, column);

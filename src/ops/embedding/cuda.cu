@@ -36,16 +36,26 @@ static unsigned row_threads(int64_t packs)
     return static_cast<unsigned>(whole < ROW_THREADS ? whole : int64_t{ROW_THREADS});
 }
 
+// See cpu.c.
+__device__ static int64_t position_of(const int32_t *segments_N, int64_t n, int64_t T_positions)
+{
+    const int64_t t = n % T_positions;
+    if (segments_N == nullptr)
+        return t;
+    return segments_N[n] < 0 ? 0 : t - segments_N[n];
+}
+
 // ---- forward ----
 
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(ROW_THREADS)
     embedding_kernel(T *y_NC, const int32_t *tokens_N, const T *wte_VC, const T *wpe_PC,
-                     const T *type_C, int64_t N, int64_t T_positions, int64_t C)
+                     const T *type_C, const int32_t *segments_N, int64_t N, int64_t T_positions,
+                     int64_t C)
 {
     for (int64_t n = blockIdx.x; n < N; n += gridDim.x) {
         const T *wte_C = wte_VC + tokens_N[n] * C;
-        const T *wpe_C = wpe_PC ? wpe_PC + n % T_positions * C : nullptr;
+        const T *wpe_C = wpe_PC ? wpe_PC + position_of(segments_N, n, T_positions) * C : nullptr;
         for (int64_t c = threadIdx.x * COUNT; c < C;
              c += static_cast<int64_t>(blockDim.x) * COUNT) {
             mics_pack<T, COUNT> row = load_pack<COUNT>(wte_C + c);
@@ -69,7 +79,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
 // The arguments of embedding_forward.
 struct forward_call {
     void *y;
-    const int32_t *tokens;
+    const int32_t *tokens, *segments;
     const void *wte, *wpe, *type; // wpe: from the row of a sequence's first token on
     int64_t N, T, C;
 };
@@ -79,7 +89,8 @@ static void forward_packs(const mics_exec *at, const forward_call &c)
 {
     MICS_LAUNCH((embedding_kernel<T, COUNT>), grid_of(c.N, 1), row_threads(c.C / COUNT), 0,
                 stream_of(at), static_cast<T *>(c.y), c.tokens, static_cast<const T *>(c.wte),
-                static_cast<const T *>(c.wpe), static_cast<const T *>(c.type), c.N, c.T, c.C);
+                static_cast<const T *>(c.wpe), static_cast<const T *>(c.type), c.segments, c.N, c.T,
+                c.C);
 }
 
 template <typename T> static void forward(const mics_exec *at, const forward_call &c)
@@ -98,8 +109,9 @@ static void run_forward(const mics_op_call *call)
     const int64_t first = call->shape.op->first_position * call->shape.out * elem_bytes;
     const void *wpe =
         call->params[1] ? static_cast<const char *>(call->params[1]) + first : nullptr;
-    const forward_call c = {call->out,       call->tokens,  call->params[0], wpe,
-                            call->params[2], call->shape.N, call->shape.T,   call->shape.out};
+    const forward_call c = {call->out,       call->tokens,    call->segments,
+                            call->params[0], wpe,             call->params[2],
+                            call->shape.N,   call->shape.T,   call->shape.out};
     MICS_BY_DTYPE(call->at->dtype, forward, call->at, c);
 }
 
@@ -216,8 +228,8 @@ __global__ void __launch_bounds__(RUN_THREADS)
 
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(ROW_THREADS)
-    positions_backward_kernel(T *dwpe_PC, const T *dy_NC, int64_t N, int64_t T_positions, int64_t C,
-                              int64_t first, bool add)
+    positions_backward_kernel(T *dwpe_PC, const T *dy_NC, const int32_t *segments_N, int64_t N,
+                              int64_t T_positions, int64_t C, int64_t first, bool add)
 {
     const int64_t row = blockIdx.x, position = row - first;
     const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * COUNT;
@@ -226,8 +238,12 @@ __global__ void __launch_bounds__(ROW_THREADS)
         return;
     float sum[COUNT] = {};
 #pragma unroll RUN_UNROLL
-    for (int64_t n = used ? position : N; n < N; n += T_positions)
+    for (int64_t n = used && segments_N == nullptr ? position : N; n < N; n += T_positions)
         add_pack<T, COUNT>(sum, dy_NC + n * C + c);
+    for (int64_t n = 0; used && segments_N != nullptr && n < N; ++n) {
+        if (position_of(segments_N, n, T_positions) == position)
+            add_pack<T, COUNT>(sum, dy_NC + n * C + c);
+    }
     put_pack<T, COUNT>(dwpe_PC + row * C + c, sum, add);
 }
 
@@ -235,7 +251,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
 struct backward_call {
     void *dwte, *dwpe, *dtypes;
     const void *dy;
-    const int32_t *tokens, *order;
+    const int32_t *tokens, *order, *segments;
     int64_t N, T, C, V, P, R, first;
     bool add_dwte, add_dwpe, add_dtypes;
 };
@@ -259,7 +275,7 @@ static void backward_packs(const mics_exec *at, const backward_call &c)
         return;
     const dim3 rows(static_cast<unsigned>(c.P), static_cast<unsigned>(ceil_div(packs, threads)));
     MICS_LAUNCH((positions_backward_kernel<T, COUNT>), rows, threads, 0, stream,
-                static_cast<T *>(c.dwpe), dy, c.N, c.T, c.C, c.first, c.add_dwpe);
+                static_cast<T *>(c.dwpe), dy, c.segments, c.N, c.T, c.C, c.first, c.add_dwpe);
 }
 
 static void types_backward(const mics_exec *at, const backward_call &c)
@@ -293,6 +309,7 @@ static void run_backward(const mics_op_call *call)
                              call->dout,
                              call->tokens,
                              call->order,
+                             call->segments,
                              s.N,
                              s.T,
                              s.out,

@@ -20,13 +20,17 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
     return MICS_OK;
 }
 
-// On the CPU in bf16: positions sorted by token, and what sorting takes. On an accelerator: sums of
+// On the CPU in bf16: positions sorted by token, and what sorting takes; where positions restart the
+// same by position, and these. On an accelerator: sums of
 // blocks of rows, for the type's gradient (mics_cuda_bias_backward).
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     mics_op_cost cost = mics_cost_moved(s);
+    const bool restarts = s->op->segments && s->params[1][0] > 0;
     if (s->cpu_bf16)
         cost.workspace_backward = s->N + s->params[0][0] + 1;
+    if (restarts && s->accelerator_bytes == 0)
+        cost.workspace_backward += 2 * s->N + s->params[1][0] + 1;
     if (s->accelerator_bytes > 0 && s->params[2][0] > 0)
         cost.workspace_backward = MICS_LINEAR_ACCELERATOR_BLOCKS * s->params[2][1];
     return cost;
@@ -50,6 +54,7 @@ const mics_op_def mics_op_def_embedding = {.name = "embedding",
                                            .params = 3,
                                            .params_needed = 1,
                                            .param_dims = {2, 2, 2},
+                                           .restarts_positions = true,
                                            .make = make,
                                            .cost = cost_of,
                                            .work = work};

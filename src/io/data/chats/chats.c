@@ -1,0 +1,292 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What rows become tokens by: the template, and the tokenizer's special tokens by name.
+#include "io/data/chats/chats.h"
+#include "base/file.h"
+#include "base/free.h"
+#include "io/data/chats/builtin.h"
+#include "mics/log.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { MAX_CONFIG = 64 << 20, MAX_TEMPLATE = 4 << 20 };
+
+// ---- special tokens by name ----
+
+// In the order of mics_chats.strings.
+static const char *const token_names[MICS_CHAT_STRINGS] = {
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+enum { EOS = 1 };
+
+// A token's text: a string, or an object that has it.
+static const char *token_text(const mics_json *json, const char *name)
+{
+    const mics_json_value *value = json != NULL ? mics_json_at(json, name) : NULL;
+    if (mics_json_type_of(value) == MICS_JSON_OBJECT)
+        value = mics_json_get(value, "content");
+    return mics_json_string(value);
+}
+
+static mics_status load(mics_chats *chats, const char *name, mics_json **json_out)
+{
+    char *path = NULL;
+    mics_status status = MICS_OK;
+    if (chats->spec.folder == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_file_join(chats->memory, chats->spec.folder, name, &path));
+    if (mics_file_is_there(path))
+        status = mics_json_load(chats->memory, path, MAX_CONFIG, json_out);
+    mics_free(chats->memory, path);
+    return status;
+}
+
+// The token that a text alone is; -1: it is none, or several.
+static mics_status token_of(const mics_chats *chats, const char *text, int32_t *token_out)
+{
+    int32_t *tokens = NULL;
+    int64_t count = 0;
+    *token_out = -1;
+    MICS_TRY(
+        mics_tokenizer_encode(chats->spec.tokenizer, text, strlen(text), 1, &tokens, &count));
+    if (count == 1)
+        *token_out = tokens[0];
+    mics_free(chats->memory, tokens);
+    return MICS_OK;
+}
+
+static mics_status read_tokens(mics_chats *chats)
+{
+    const mics_tokenizer *tokenizer = chats->spec.tokenizer;
+    MICS_TRY(load(chats, "tokenizer_config.json", &chats->config));
+    MICS_TRY(load(chats, "special_tokens_map.json", &chats->map));
+    for (int i = 0; i < MICS_CHAT_STRINGS; i++) {
+        const char *text = token_text(chats->config, token_names[i]);
+        chats->strings[i] = (mics_template_string){
+            token_names[i], text != NULL ? text : token_text(chats->map, token_names[i])};
+    }
+    MICS_TRY(MICS_NEW(chats->memory, mics_tokenizer_vocab(tokenizer), &chats->special));
+    mics_tokenizer_specials(tokenizer, chats->special);
+    chats->end_token = mics_tokenizer_separator(tokenizer);
+    return chats->strings[EOS].text != NULL
+               ? token_of(chats, chats->strings[EOS].text, &chats->end_token)
+               : MICS_OK;
+}
+
+// ---- the template ----
+
+static mics_status compile(mics_chats *chats, const char *from, const char *text, size_t bytes,
+                           mics_template **template_out)
+{
+    if (chats->template_from == NULL)
+        MICS_TRY(mics_strdup(chats->memory, from, &chats->template_from));
+    chats->identity = XXH3_64bits_withSeed(text, bytes, chats->identity);
+    chats->dated |= strstr(text, "strftime_now") != NULL;
+    return mics_template_compile(chats->memory, from, text, bytes, NULL, template_out);
+}
+
+static mics_status compile_file(mics_chats *chats, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    MICS_TRY(mics_file_read_whole(chats->memory, path, MAX_TEMPLATE, &text, &bytes));
+    const mics_status status = compile(chats, path, text, bytes, &chats->template);
+    mics_free(chats->memory, text);
+    return status;
+}
+
+// Templates of the vocabulary that the tokenizer does not have would be split into pieces.
+static mics_status compile_builtin(mics_chats *chats, const mics_chat_builtin *builtin)
+{
+    for (int i = 0; builtin->tokens[i] != NULL; i++) {
+        int32_t token = -1;
+        MICS_TRY(token_of(chats, builtin->tokens[i], &token));
+        if (token < 0)
+            return mics_fail(MICS_ERR_INVALID,
+                             "data.chat_template: \"%s\" needs the token %s, which this tokenizer "
+                             "does not have; take another template, or a tokenizer with it",
+                             builtin->name, builtin->tokens[i]);
+    }
+    return compile(chats, builtin->name, builtin->text, strlen(builtin->text), &chats->template);
+}
+
+// Several by name: "default", and "tool_use" for chats with tools.
+static mics_status compile_list(mics_chats *chats, const mics_json_value *list)
+{
+    for (int32_t i = 0; i < mics_json_count(list); i++) {
+        const mics_json_value *item = mics_json_element(list, i);
+        const char *name = mics_json_string(mics_json_get(item, "name"));
+        const char *text = mics_json_string(mics_json_get(item, "template"));
+        if (name == NULL || text == NULL)
+            continue;
+        if (strcmp(name, "default") == 0 && chats->template == NULL)
+            MICS_TRY(compile(chats, "tokenizer_config.json", text, strlen(text), &chats->template));
+        else if (strcmp(name, "tool_use") == 0 && chats->tool_template == NULL)
+            MICS_TRY(compile(chats, "tokenizer_config.json, tool_use", text, strlen(text),
+                             &chats->tool_template));
+    }
+    if (chats->template != NULL)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s/tokenizer_config.json: chat_template has no template that is called "
+                     "\"default\"; name a file in data.chat_template",
+                     chats->spec.folder);
+}
+
+static mics_status compile_folder(mics_chats *chats)
+{
+    const mics_json_value *own =
+        chats->config != NULL ? mics_json_at(chats->config, "chat_template") : NULL;
+    const char *text = mics_json_string(own);
+    char *path = NULL;
+    mics_status status = MICS_OK;
+    if (chats->spec.folder == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_file_join(chats->memory, chats->spec.folder, "chat_template.jinja", &path));
+    if (mics_file_is_there(path))
+        status = compile_file(chats, path);
+    else if (text != NULL)
+        status = compile(chats, "tokenizer_config.json", text, strlen(text), &chats->template);
+    else if (mics_json_type_of(own) == MICS_JSON_ARRAY)
+        status = compile_list(chats, own);
+    mics_free(chats->memory, path);
+    return status;
+}
+
+static mics_status open_template(mics_chats *chats)
+{
+    const char *asked = chats->spec.chat_template;
+    const mics_chat_builtin *builtin = asked != NULL ? mics_chat_builtin_find(asked) : NULL;
+    if (asked == NULL)
+        return compile_folder(chats);
+    if (builtin != NULL)
+        return compile_builtin(chats, builtin);
+    if (access(asked, F_OK) != 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "data.chat_template: \"%s\" is no file here, nor \"chatml\", \"llama3\", "
+                         "\"mistral\" or \"alpaca\"",
+                         asked);
+    return compile_file(chats, asked);
+}
+
+// ---- the whole ----
+
+static void hash_text(mics_chats *chats, const char *text)
+{
+    if (text != NULL)
+        chats->identity = XXH3_64bits_withSeed(text, strlen(text) + 1, chats->identity);
+    else
+        chats->identity = XXH3_64bits_withSeed("", 0, chats->identity);
+}
+
+static mics_status hash_all(mics_chats *chats)
+{
+    const mics_chats_spec *spec = &chats->spec;
+    const int64_t how[] = {spec->loss_on, chats->dated ? spec->date_s : 0, chats->end_token};
+    mics_text variables = {.memory = chats->memory};
+    mics_json_write(&variables, spec->variables);
+    hash_text(chats, variables.bytes);
+    for (int i = 0; i < MICS_FIELDS; i++)
+        hash_text(chats, spec->fields[i]);
+    for (int i = 0; i < MICS_CHAT_STRINGS; i++)
+        hash_text(chats, chats->strings[i].text);
+    chats->identity = XXH3_64bits_withSeed(how, sizeof how, chats->identity);
+    const mics_status status = mics_text_status(&variables);
+    mics_text_fini(&variables);
+    return status;
+}
+
+mics_status mics_chats_open(mics_memory *memory, const mics_chats_spec *spec,
+                            mics_chats **chats_out)
+{
+    mics_chats *chats = NULL;
+    MICS_TRY(MICS_NEW(memory, 1, &chats));
+    *chats = (mics_chats){.memory = memory, .spec = *spec};
+    mics_status status = read_tokens(chats);
+    if (status == MICS_OK)
+        status = open_template(chats);
+    if (status == MICS_OK)
+        status = hash_all(chats);
+    if (status != MICS_OK) {
+        mics_chats_close(chats);
+        return status;
+    }
+    *chats_out = chats;
+    return MICS_OK;
+}
+
+void mics_chats_close(mics_chats *chats)
+{
+    if (chats == NULL)
+        return;
+    mics_template_free(chats->template);
+    mics_template_free(chats->tool_template);
+    mics_json_close(chats->config);
+    mics_json_close(chats->map);
+    MICS_FREE_ALL(chats->memory, chats->template_from, chats->special, chats);
+}
+
+uint64_t mics_chats_identity(const mics_chats *chats)
+{
+    return chats->identity;
+}
+
+const char *mics_chats_template_from(const mics_chats *chats)
+{
+    return chats->template_from;
+}
+
+// ---- a row ----
+
+// How many of a chat's messages, or of a row's texts, name a special token.
+static int64_t names_special(const mics_chats *chats, const char *text)
+{
+    size_t at = 0, bytes = text != NULL ? strlen(text) : 0;
+    return bytes > 0 && mics_tokenizer_next_special(chats->spec.tokenizer, text, bytes, bytes, &at) >= 0;
+}
+
+static mics_status encode_chat(const mics_chats *chats, mics_encoder *encoder, const char *name,
+                               const mics_json_value *row, mics_token_list *list,
+                               int64_t *named_out)
+{
+    mics_chat chat = {0};
+    mics_chat_text text = {.text.memory = chats->memory};
+    mics_status status = mics_chat_read(chats, name, row, &chat);
+    if (status == MICS_OK)
+        status = mics_chat_render(chats, name, &chat, &text);
+    if (status == MICS_OK)
+        status = mics_chat_text_encode(chats, encoder, &text, list);
+    for (int32_t i = 0; status == MICS_OK && i < mics_json_count(chat.messages); i++)
+        *named_out += names_special(
+            chats, mics_json_string(mics_json_get(mics_json_element(chat.messages, i), "content")));
+    mics_chat_text_fini(&text);
+    mics_chat_fini(&chat);
+    return status;
+}
+
+static mics_status encode_pair(const mics_chats *chats, mics_encoder *encoder, const char *prompt,
+                               const char *completion, mics_token_list *list, int64_t *named_out)
+{
+    const size_t head = strlen(prompt), tail = strlen(completion);
+    const bool all = chats->spec.loss_on == MICS_LOSS_ALL;
+    mics_chat_text text = {.text.memory = chats->memory, .framed = true};
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(mics_buffer_append(&text.text, prompt, head));
+    MICS_TRY_OUT(mics_buffer_append(&text.text, completion, tail));
+    MICS_TRY_OUT(mics_chat_text_add_span(&text, all ? 0 : head, head + tail));
+    MICS_TRY_OUT(mics_chat_text_encode(chats, encoder, &text, list));
+    *named_out += names_special(chats, prompt) + names_special(chats, completion);
+out:
+    mics_chat_text_fini(&text);
+    return status;
+}
+
+mics_status mics_chats_encode(const mics_chats *chats, mics_encoder *encoder, const char *name,
+                              const mics_json_value *row, mics_token_list *list, int64_t *named_out)
+{
+    const char *prompt = NULL, *completion = NULL;
+    if (mics_chat_pair(chats, row, &prompt, &completion))
+        return encode_pair(chats, encoder, prompt, completion, list, named_out);
+    return encode_chat(chats, encoder, name, row, list, named_out);
+}

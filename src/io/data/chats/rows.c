@@ -1,0 +1,284 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// What a row is, and its messages as a template wants them.
+#include "io/data/chats/chats.h"
+#include "mics/log.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char *const field_texts[MICS_FIELDS] = {
+    "messages", "conversations", "prompt", "completion", "instruction",
+    "input",    "output",        "tools",  "role",       "content"};
+
+const char *mics_chat_field_text(mics_chat_field field)
+{
+    return field_texts[field];
+}
+
+static const char *name_of(const mics_chats_spec *spec, mics_chat_field field)
+{
+    return spec->fields[field] != NULL ? spec->fields[field] : field_texts[field];
+}
+
+static const mics_json_value *get(const mics_chats_spec *spec, const mics_json_value *row,
+                                  mics_chat_field field)
+{
+    const mics_json_value *value = mics_json_get(row, name_of(spec, field));
+    return mics_json_type_of(value) != MICS_JSON_NULL ? value : NULL;
+}
+
+bool mics_chats_are(const mics_chats_spec *spec, const mics_json_value *row)
+{
+    return get(spec, row, MICS_FIELD_MESSAGES) != NULL ||
+           get(spec, row, MICS_FIELD_CONVERSATIONS) != NULL ||
+           (get(spec, row, MICS_FIELD_PROMPT) != NULL &&
+            get(spec, row, MICS_FIELD_COMPLETION) != NULL) ||
+           (get(spec, row, MICS_FIELD_INSTRUCTION) != NULL &&
+            get(spec, row, MICS_FIELD_OUTPUT) != NULL);
+}
+
+bool mics_chat_pair(const mics_chats *chats, const mics_json_value *row, const char **prompt_out,
+                    const char **completion_out)
+{
+    const mics_chats_spec *spec = &chats->spec;
+    if (get(spec, row, MICS_FIELD_MESSAGES) != NULL ||
+        get(spec, row, MICS_FIELD_CONVERSATIONS) != NULL)
+        return false;
+    *prompt_out = mics_json_string(get(spec, row, MICS_FIELD_PROMPT));
+    *completion_out = mics_json_string(get(spec, row, MICS_FIELD_COMPLETION));
+    return *prompt_out != NULL && *completion_out != NULL;
+}
+
+// ---- messages with other names ----
+
+// ShareGPT's names of roles; others are the template's.
+static const char *role_of(const char *from)
+{
+    static const char *const names[][2] = {{"human", "user"},
+                                           {"gpt", "assistant"},
+                                           {"chatgpt", "assistant"},
+                                           {"bot", "assistant"},
+                                           {"function_response", "tool"},
+                                           {"observation", "tool"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(from, names[i][0]) == 0)
+            return names[i][1];
+    }
+    return from;
+}
+
+static mics_status fail_message(const char *name, int32_t index, const char *key)
+{
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: message %d has no \"%s\" that is a text; data.fields names the fields of "
+                     "role and content where they are others",
+                     name, (int)index + 1, key);
+}
+
+// Writes a message as {"role", "content", ...}: what a key was called in the row stays otherwise.
+static mics_status write_message(mics_text *to, const char *name, int32_t index,
+                                 const mics_json_value *message, const char *role,
+                                 const char *content)
+{
+    const char *key = NULL;
+    const mics_json_value *from = mics_json_get(message, role), *value = NULL;
+    if (mics_json_type_of(from) != MICS_JSON_STRING)
+        return fail_message(name, index, role);
+    if (strcmp(mics_json_string(from), "function_call") == 0)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "%s: message %d is of \"function_call\"; write it as a message of "
+                         "\"assistant\" with \"tool_calls\", which templates know",
+                         name, (int)index + 1);
+    mics_text_printf(to, "%s{\"role\":", to->used > 1 ? "," : "");
+    mics_text_quoted(to, role_of(mics_json_string(from)));
+    while ((value = mics_json_next(message, &key)) != NULL) {
+        if (strcmp(key, role) == 0)
+            continue;
+        mics_text_printf(to, ",");
+        mics_text_quoted(to, strcmp(key, content) == 0 ? "content" : key);
+        mics_text_printf(to, ":");
+        mics_json_write(to, value);
+    }
+    mics_text_printf(to, "}");
+    return MICS_OK;
+}
+
+static mics_status write_messages(mics_text *to, const char *name, const mics_json_value *messages,
+                                  const char *role, const char *content)
+{
+    for (int32_t i = 0; i < mics_json_count(messages); i++)
+        MICS_TRY(write_message(to, name, i, mics_json_element(messages, i), role, content));
+    return MICS_OK;
+}
+
+static void write_plain(mics_text *to, const char *role, const char *content)
+{
+    mics_text_printf(to, "%s{\"role\":\"%s\",\"content\":", to->used > 1 ? "," : "", role);
+    mics_text_quoted(to, content);
+    mics_text_printf(to, "}");
+}
+
+// ---- kinds of rows ----
+
+static mics_status fail_type(const mics_chats_spec *spec, const char *name, mics_chat_field field,
+                             const char *wanted)
+{
+    return mics_fail(MICS_ERR_INVALID, "%s: \"%s\" is no %s", name, name_of(spec, field), wanted);
+}
+
+// Text of a field; "" where it is not there.
+static mics_status text_of(const mics_chats_spec *spec, const char *name,
+                           const mics_json_value *row, mics_chat_field field, const char **out)
+{
+    const mics_json_value *value = get(spec, row, field);
+    *out = value != NULL ? mics_json_string(value) : "";
+    return *out != NULL ? MICS_OK : fail_type(spec, name, field, "text");
+}
+
+// A row's own system prompt, which stands before the messages in ShareGPT's and Alpaca's rows.
+static mics_status write_system(mics_text *to, const char *name, const mics_json_value *row)
+{
+    const mics_json_value *system = mics_json_get(row, "system");
+    const mics_json_value *history = mics_json_get(row, "history");
+    if (mics_json_count(history) > 0)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "%s: has a \"history\", which would be left out; write its turns as "
+                         "\"messages\"",
+                         name);
+    if (mics_json_type_of(system) == MICS_JSON_STRING && mics_json_string(system)[0] != '\0')
+        write_plain(to, "system", mics_json_string(system));
+    return MICS_OK;
+}
+
+// Alpaca's: the template "alpaca" has a place of its own for the input; others have it in the text.
+static mics_status write_alpaca(const mics_chats *chats, mics_text *to, const char *name,
+                                const mics_json_value *row)
+{
+    const mics_chats_spec *spec = &chats->spec;
+    const char *instruction = NULL, *input = NULL, *output = NULL;
+    const bool apart = strcmp(chats->template_from, "alpaca") == 0;
+    mics_text user = {.memory = chats->memory};
+    MICS_TRY(text_of(spec, name, row, MICS_FIELD_INSTRUCTION, &instruction));
+    MICS_TRY(text_of(spec, name, row, MICS_FIELD_INPUT, &input));
+    MICS_TRY(text_of(spec, name, row, MICS_FIELD_OUTPUT, &output));
+    MICS_TRY(write_system(to, name, row));
+    mics_text_printf(&user, "%s%s%s", instruction, apart || input[0] == '\0' ? "" : "\n",
+                     apart ? "" : input);
+    write_plain(to, "user", user.bytes != NULL ? user.bytes : "");
+    if (apart && to->used > 0) {
+        to->used--; // the object's end
+        mics_text_printf(to, ",\"input\":");
+        mics_text_quoted(to, input);
+        mics_text_printf(to, "}");
+    }
+    write_plain(to, "assistant", output);
+    const mics_status status = mics_text_status(&user);
+    mics_text_fini(&user);
+    return status;
+}
+
+static mics_status write_any(const mics_chats *chats, mics_text *to, const char *name,
+                             mics_chat *chat)
+{
+    const mics_chats_spec *spec = &chats->spec;
+    const mics_json_value *prompt = get(spec, chat->row, MICS_FIELD_PROMPT);
+    const mics_json_value *talk = get(spec, chat->row, MICS_FIELD_CONVERSATIONS);
+    const char *role = name_of(spec, MICS_FIELD_ROLE);
+    const char *content = name_of(spec, MICS_FIELD_CONTENT);
+    if (chat->messages != NULL)
+        return write_messages(to, name, chat->messages, role, content);
+    if (talk != NULL) {
+        const bool from = mics_json_get(mics_json_element(talk, 0), "from") != NULL &&
+                          spec->fields[MICS_FIELD_ROLE] == NULL;
+        if (mics_json_type_of(talk) != MICS_JSON_ARRAY)
+            return fail_type(spec, name, MICS_FIELD_CONVERSATIONS, "array of messages");
+        MICS_TRY(write_system(to, name, chat->row));
+        return write_messages(to, name, talk, from ? "from" : role, from ? "value" : content);
+    }
+    if (prompt == NULL)
+        return write_alpaca(chats, to, name, chat->row);
+    MICS_TRY(write_messages(to, name, prompt, role, content));
+    chat->counted_from = mics_json_count(prompt);
+    return write_messages(to, name, get(spec, chat->row, MICS_FIELD_COMPLETION), role, content);
+}
+
+// Messages that a template can take as they are.
+static bool are_plain(const mics_chats_spec *spec, const mics_json_value *messages)
+{
+    bool plain = mics_json_type_of(messages) == MICS_JSON_ARRAY &&
+                 spec->fields[MICS_FIELD_ROLE] == NULL && spec->fields[MICS_FIELD_CONTENT] == NULL;
+    for (int32_t i = 0; plain && i < mics_json_count(messages); i++)
+        plain = mics_json_type_of(mics_json_get(mics_json_element(messages, i), "role")) ==
+                MICS_JSON_STRING;
+    return plain;
+}
+
+static mics_status read_tools(const mics_chats *chats, const char *name, mics_chat *chat)
+{
+    const mics_json_value *tools = get(&chats->spec, chat->row, MICS_FIELD_TOOLS);
+    const char *text = mics_json_string(tools);
+    chat->tools = tools;
+    if (text == NULL)
+        return MICS_OK;
+    chat->tools = NULL;
+    if (text[0] == '\0')
+        return MICS_OK;
+    MICS_TRY(mics_json_parse_line(chats->memory, name, text, strlen(text), &chat->own_tools));
+    chat->tools = mics_json_root(chat->own_tools);
+    return MICS_OK;
+}
+
+static mics_status rewrite(const mics_chats *chats, const char *name, mics_chat *chat)
+{
+    mics_text text = {.memory = chats->memory};
+    mics_text_printf(&text, "[");
+    mics_status status = write_any(chats, &text, name, chat);
+    mics_text_printf(&text, "]");
+    if (status == MICS_OK)
+        status = mics_text_status(&text);
+    if (status == MICS_OK)
+        status = mics_json_parse_line(chats->memory, name, text.bytes, text.used, &chat->own);
+    mics_text_fini(&text);
+    MICS_TRY(status);
+    chat->messages = mics_json_root(chat->own);
+    return MICS_OK;
+}
+
+mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics_json_value *row,
+                           mics_chat *chat_out)
+{
+    const mics_chats_spec *spec = &chats->spec;
+    *chat_out = (mics_chat){.row = row,
+                            .messages = get(spec, row, MICS_FIELD_MESSAGES),
+                            .counted_from = -1};
+    if (!mics_chats_are(spec, row))
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: has neither \"%s\" nor \"%s\" nor \"%s\" and \"%s\" nor \"%s\" and "
+                         "\"%s\", as rows of chats must; data.fields names fields that are called "
+                         "otherwise",
+                         name, name_of(spec, MICS_FIELD_MESSAGES),
+                         name_of(spec, MICS_FIELD_CONVERSATIONS), name_of(spec, MICS_FIELD_PROMPT),
+                         name_of(spec, MICS_FIELD_COMPLETION),
+                         name_of(spec, MICS_FIELD_INSTRUCTION), name_of(spec, MICS_FIELD_OUTPUT));
+    if (chats->template == NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: is a chat, and the tokenizer's folder has no chat template; name one "
+                         "in data.chat_template: a file, or \"chatml\", \"llama3\", \"mistral\" or "
+                         "\"alpaca\"",
+                         name);
+    MICS_TRY(read_tools(chats, name, chat_out));
+    if (chat_out->messages != NULL && mics_json_type_of(chat_out->messages) != MICS_JSON_ARRAY)
+        return fail_type(spec, name, MICS_FIELD_MESSAGES, "array of messages");
+    if (!are_plain(spec, chat_out->messages))
+        MICS_TRY(rewrite(chats, name, chat_out));
+    return mics_json_count(chat_out->messages) > 0
+               ? MICS_OK
+               : mics_fail(MICS_ERR_INVALID, "%s: has no messages", name);
+}
+
+void mics_chat_fini(mics_chat *chat)
+{
+    mics_json_close(chat->own);
+    mics_json_close(chat->own_tools);
+    *chat = (mics_chat){0};
+}

@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+#include "run/rows.h"
+#include "io/data/chats/chats.h"
+#include "mics/log.h"
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static bool is_auto(const char *text)
+{
+    return strcmp(text, "auto") == 0;
+}
+
+// Midnight of a date as 2026-11-27, in seconds since 1970, UTC; -1: it is none.
+static int64_t parse_date(const char *text)
+{
+    struct tm date = {0};
+    const char *end = strptime(text, "%Y-%m-%d", &date);
+    return end != NULL && *end == '\0' ? (int64_t)timegm(&date) : -1;
+}
+
+static void name_fields(const mics_run *run, mics_chats_spec *spec)
+{
+    const mics_json_value *fields = mics_json_at(run->json, "data.fields");
+    for (int i = 0; i < MICS_FIELDS; i++)
+        spec->fields[i] =
+            mics_json_string(mics_json_get(fields, mics_chat_field_text((mics_chat_field)i)));
+}
+
+static mics_status settle_date(mics_run *run)
+{
+    if (!is_auto(run->template_date)) {
+        if (parse_date(run->template_date) >= 0)
+            return MICS_OK;
+        return mics_json_fail(run->json, "data.template_date", MICS_ERR_INVALID,
+                              "\"%s\" is no date, as 2026-11-27", run->template_date);
+    }
+    const time_t now = time(NULL);
+    struct tm date;
+    if (gmtime_r(&now, &date) == NULL ||
+        strftime(run->today, sizeof run->today, "%Y-%m-%d", &date) == 0)
+        return mics_fail(MICS_ERR_INVALID, "the system's clock gives no date; set "
+                                           "data.template_date");
+    run->template_date = run->today;
+    return MICS_OK;
+}
+
+mics_status run_rows_settle(mics_memory *memory, mics_run *run)
+{
+    mics_chats_spec spec = {0};
+    if (run->text_field_open) {
+        const bool muted = mics_log_mute(true);
+        name_fields(run, &spec);
+        const mics_status status =
+            mics_chats_find(memory, &spec, run->train, run->train_count, &run->rows);
+        mics_log_mute(muted);
+        if (status == MICS_ERR_MEMORY)
+            return status;
+        run->rows = run->rows && status == MICS_OK;
+    }
+    if (run->rows) {
+        run->packing = run->packing || run->packing_open;
+        return settle_date(run);
+    }
+    if (run->packing && !run->packing_open)
+        return mics_json_fail(run->json, "data.packing", MICS_ERR_INVALID,
+                              "is for rows of chats, and %s has texts, which follow one another in "
+                              "full sequences anyway; leave the key out",
+                              run->train[0]);
+    run->packing = false;
+    return MICS_OK;
+}
+
+mics_status run_rows_open(mics_memory *memory, const mics_run *run, const mics_tokenizer *tokenizer,
+                          mics_chats **chats_out)
+{
+    static const mics_loss_on on[] = {MICS_LOSS_ASSISTANT, MICS_LOSS_LAST, MICS_LOSS_ALL};
+    char folder[PATH_MAX];
+    const char *slash = strrchr(run->tokenizer, '/');
+    const bool bytes = strcmp(run->tokenizer, "bytes") == 0;
+    *chats_out = NULL;
+    if (!run->rows)
+        return MICS_OK;
+    snprintf(folder, sizeof folder, "%.*s", slash != NULL ? (int)(slash - run->tokenizer) : 1,
+             slash != NULL ? run->tokenizer : ".");
+    mics_chats_spec spec = {.tokenizer = tokenizer,
+                            .folder = bytes ? NULL : folder,
+                            .chat_template = is_auto(run->chat_template) ? NULL : run->chat_template,
+                            .variables = mics_json_at(run->json, "data.template_variables"),
+                            .date_s = parse_date(run->template_date),
+                            .loss_on = on[run->loss_on]};
+    name_fields(run, &spec);
+    MICS_TRY(mics_chats_open(memory, &spec, chats_out));
+    return MICS_OK;
+}
