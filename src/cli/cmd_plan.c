@@ -104,7 +104,7 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
         status = mics_plan_find_twice(&found);
     if (status == MICS_OK)
         status = mics_plan_check_degrees(plan, &found);
-    if (status == MICS_OK && found.result->count == 0 && !found.uneven)
+    if (status == MICS_OK && found.result->count == 0)
         status = mics_plan_fail_fit(plan, &found);
     if (status == MICS_OK)
         cli_plan_found(&report, plan, &found, &options->goal, options->wide);

@@ -134,8 +134,7 @@ static void list_rows(const mics_plan_found *found, rows *all)
     all->plans = all->count;
     for (int b = 0; b < MICS_PLAN_BASELINES; b++) {
         const char *name = mics_plan_baseline_text((mics_plan_baseline)b);
-        const bool there = !found->uneven || b == MICS_PLAN_MEGATRON;
-        add_row(all, name, name, there ? &found->baselines[b] : NULL);
+        add_row(all, name, name, &found->baselines[b]);
     }
     add_row(all, "run file", "run_file", found->has_file ? &found->file : NULL);
     add_row(all, "", "min_replicas_2", found->has_twice ? &found->twice : NULL);
@@ -333,7 +332,7 @@ static void print_replicas(const printer *r, const mics_plan_found *found)
 {
     const int32_t ranks = mics_planner_ranks(found->planner);
     const mics_plan_entry *best = found->result->entries, *twice = &found->twice;
-    if (found->uneven || ranks == 1 || best->choice.sharding.optimizer < ranks)
+    if (ranks == 1 || best->choice.sharding.optimizer < ranks)
         return;
     const double more_us = twice->step_us - best->step_us;
     short_text cost = {"nothing that keeps them twice fits"};
@@ -347,34 +346,13 @@ static void print_replicas(const printer *r, const mics_plan_found *found)
                     best->name, cost.text);
 }
 
-// The batch is no multiple of the ranks, as all plans of mics need it.
-static void print_uneven(printer *r, const mics_plan *plan, const mics_plan_found *found)
-{
-    const int64_t ranks = mics_planner_ranks(found->planner);
-    const int64_t batch = mics_plan_request_get(plan, plan->nodes).global_batch;
-    const int64_t less = batch - batch % ranks, more = less + ranks;
-    const mics_plan_entry *rival = &found->baselines[MICS_PLAN_MEGATRON];
-    printer_wrapped(
-        r, 0, "mics has no plan: %d ranks cannot share %lld sequences evenly; %s%lld would work.",
-        (int)ranks, (long long)batch,
-        batch > ranks ? text_of("%lld or ", (long long)less).text : "", (long long)more);
-    printer_wrapped(r, 0, "%s, micro-batch %lld x %d, would take %s s a step; mics cannot run it.",
-                    rival->name, (long long)rival->choice.micro_batch,
-                    (int)rival->choice.micro_steps, cli_plan_figure(rival->step_us * 1e-6).text);
-    printer_text(r, "\n");
-    PRINTER_ROW(r, cell_null("answer"));
-}
-
 void cli_plan_found(printer *r, const mics_plan *plan, const mics_plan_found *found,
                     const mics_plan_goal *goal, bool wide)
 {
     rows all = {.count = 0};
     list_rows(found, &all);
     printer_open(r, NULL, '{', true);
-    if (found->uneven)
-        print_uneven(r, plan, found);
-    else
-        print_answer(r, plan, found, goal);
+    print_answer(r, plan, found, goal);
     print_head(r, plan, found);
     if (r->json) {
         write_rows(r, plan, found, &all);

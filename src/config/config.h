@@ -322,8 +322,9 @@ bool mics_run_keeps_batch(const mics_run *run);
 mics_status mics_run_check_files(const mics_run *run);
 
 /* Resolves what depends on the number of ranks: batch sizes (train_batch_size = micro-batch x
- * micro-steps x ranks, absent and "auto" ones from the others; after mics_run_keep the stored
- * train_batch_size stays unless the file gives another, and micro-batch and micro-steps follow) and
+ * micro-steps x ranks, absent and "auto" ones from the others, rounded up where train_batch_size is
+ * given; after mics_run_keep the stored train_batch_size stays unless the file gives another, and
+ * micro-batch and micro-steps follow) and
  * the sharding (native, or from zero_optimization, or from SageMaker's hints; checked as
  * mics_mesh_init does, and that it keeps run.min_replicas copies). With "auto" it is 1 | 1 | 1
  * until the caller plans it. In a file without another engine's sharding that gives

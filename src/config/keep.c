@@ -132,6 +132,14 @@ static int64_t int_at(const mics_json *json, const char *path)
     return mics_json_int(mics_json_at(json, path));
 }
 
+// The fewest ranks that batch and optimizer degree are of: where some rows count nothing, more may
+// have been.
+static int64_t ranks_of(int64_t train, int64_t of_rank, int64_t degree)
+{
+    const int64_t ranks = train / of_rank + (train % of_rank != 0);
+    return degree > 1 && ranks % degree != 0 ? ranks + degree - ranks % degree : ranks;
+}
+
 // Micro-batch, micro-steps and degrees are of a number of ranks, which the stored batch tells.
 static void keep_mesh(config *run)
 {
@@ -140,15 +148,15 @@ static void keep_mesh(config *run)
     const int64_t train = int_at(json, "train_batch_size");
     const int64_t micro = int_at(json, "train_micro_batch_size_per_gpu");
     const int64_t steps = int_at(json, "gradient_accumulation_steps");
-    if (train < 1 || micro < 1 || micro > MAX_MICRO || steps < 1 || train / micro % steps != 0)
+    if (train < 1 || micro < 1 || micro > MAX_MICRO || steps < 1 || steps > INT32_MAX)
         return;
     run->kept_train = train;
     run->kept_micro = micro;
-    run->kept_ranks = train / micro / steps;
     run->kept_degrees[0] = int_at(json, "sharding.params");
     run->kept_degrees[1] = int_at(json, "sharding.grads");
     run->kept_degrees[2] = int_at(json, "sharding.optimizer");
     run->kept_degrees[3] = int_at(json, "sharding.experts");
+    run->kept_ranks = ranks_of(train, micro * steps, run->kept_degrees[2]);
 }
 
 static void keep_attention(config *run)

@@ -27,41 +27,9 @@ typedef struct batch {
     int64_t train, micro, steps;
 } batch;
 
-static mics_status fail_multiple(const config *run, int64_t train, int64_t unit, const char *of)
+static int64_t divide_up(int64_t a, int64_t b)
 {
-    char below[32] = "";
-    if (train >= unit)
-        snprintf(below, sizeof below, "%" PRId64 " or ", train / unit * unit);
-    return mics_json_fail(run->run.json, train_key, MICS_ERR_INVALID,
-                          "%" PRId64 " is no multiple of %s = %" PRId64 "; %s%" PRId64
-                          " would work",
-                          train, of, unit, below, (train / unit + 1) * unit);
-}
-
-// Numbers of ranks near `ranks` that divide a batch: up to four below it and as many above.
-static void list_divisors(int64_t train, int32_t ranks, char *text, size_t capacity)
-{
-    enum { EACH_WAY = 4, FARTHEST = 64 };
-    int64_t found[2 * EACH_WAY];
-    int32_t count = 0;
-    size_t used = 0;
-    for (int64_t n = ranks - 1; n >= 1 && count < EACH_WAY; n--) {
-        if (train % n == 0)
-            found[count++] = n;
-    }
-    for (int32_t i = 0; i < count / 2; i++) {
-        const int64_t swapped = found[i];
-        found[i] = found[count - 1 - i];
-        found[count - 1 - i] = swapped;
-    }
-    const int32_t below = count;
-    for (int64_t n = (int64_t)ranks + 1; n <= (int64_t)ranks * FARTHEST && n <= train; n++) {
-        if (train % n == 0 && count < below + EACH_WAY)
-            found[count++] = n;
-    }
-    for (int32_t i = 0; i < count && used < capacity; i++)
-        used += (size_t)snprintf(text + used, capacity - used, "%s%" PRId64, i > 0 ? ", " : "",
-                                 found[i]);
+    return a / b + (a % b != 0);
 }
 
 // Whether the file's micro-batch and micro-steps, where it gives both, are of some number of ranks.
@@ -77,54 +45,60 @@ static bool is_of_kept_batch(const config *run)
 }
 
 // The stored global batch on another number of ranks: the micro-batch stays where it divides what a
-// rank gets, else it is the next smaller one that does. So memory does not grow.
+// rank gets, else it is the next smaller one that does. So memory does not grow. Where ranks do not
+// divide the batch, rows count nothing anyway, and up to an eighth more may do so.
 static mics_status resolve_kept(const config *run, int32_t ranks, batch *batch_out)
 {
-    const int64_t train = run->kept_train, of_rank = train / ranks;
+    enum { SPARE = 8 };
+    const int64_t train = run->kept_train, of_rank = divide_up(train, ranks);
+    const int64_t most = of_rank + (train % ranks != 0 ? of_rank / SPARE : 0);
     int64_t micro = run->micro_batch != 0 ? run->micro_batch : run->kept_micro;
-    if (train % ranks != 0) {
-        char would_work[256] = "";
-        list_divisors(train, ranks, would_work, sizeof would_work);
-        return mics_json_fail(run->run.json, train_key, MICS_ERR_INVALID,
-                              "is kept from the checkpoint, and %" PRId64
-                              " sequences cannot be divided among %d ranks; these numbers of ranks "
-                              "would work: %s",
-                              train, (int)ranks, would_work);
-    }
     micro = micro < of_rank ? micro : of_rank;
-    while (of_rank % micro != 0)
+    while (divide_up(of_rank, micro) * micro > most)
         micro--;
-    *batch_out = (batch){train, micro, of_rank / micro};
+    *batch_out = (batch){train, micro, divide_up(of_rank, micro)};
     return MICS_OK;
 }
 
-// DeepSpeed's rules: what is not given comes from the others, micro-steps being 1 in doubt.
+// Rows that no sequence is left for stand in the last micro-step alone.
+static mics_status check_rows(const config *run, const batch *b, int32_t ranks)
+{
+    const int64_t needed = divide_up(b->train, b->micro * ranks);
+    if (needed == b->steps)
+        return MICS_OK;
+    return mics_json_fail(run->run.json, steps_key, MICS_ERR_INVALID,
+                          "%" PRId64 " micro-steps of %d ranks are more than train_batch_size "
+                          "%" PRId64 " has sequences for; at most %" PRId64 " would work",
+                          b->steps, (int)ranks, b->train, needed);
+}
+
+// DeepSpeed's rules: what is not given comes from the others, micro-steps being 1 in doubt. Where two
+// are given the third is rounded up.
 static mics_status resolve_given(const config *run, int32_t ranks, batch *batch_out)
 {
     batch b = {run->train_batch, run->micro_batch, run->micro_steps};
     int64_t unit = 0;
     if (b.train != 0 && b.micro != 0 && b.steps == 0) {
         MICS_TRY(mics_size_mul(b.micro, ranks, &unit));
-        if (b.train % unit != 0)
-            return fail_multiple(run, b.train, unit, "micro-batch x ranks");
-        b.steps = b.train / unit;
+        b.steps = divide_up(b.train, unit);
     }
     if (b.steps == 0)
         b.steps = 1;
+    const bool rounds = b.train != 0 && (run->micro_batch == 0 || run->micro_steps == 0);
     if (b.micro == 0) {
         MICS_TRY(mics_size_mul(b.steps, ranks, &unit));
-        if (b.train % unit != 0)
-            return fail_multiple(run, b.train, unit, "micro-steps x ranks");
-        b.micro = b.train / unit;
+        b.micro = divide_up(b.train, unit);
     }
     MICS_TRY(mics_size_mul(b.micro, b.steps, &unit));
     MICS_TRY(mics_size_mul(unit, ranks, &unit));
-    if (b.train != 0 && b.train != unit)
+    if (rounds)
+        MICS_TRY(check_rows(run, &b, ranks));
+    else if (b.train != 0 && b.train != unit)
         return mics_json_fail(run->run.json, train_key, MICS_ERR_INVALID,
                               "%" PRId64 " is not %s %" PRId64 " x %s %" PRId64
                               " x %d ranks = %" PRId64 "; leave one of the three out",
                               b.train, micro_key, b.micro, steps_key, b.steps, (int)ranks, unit);
-    b.train = unit;
+    b.train = b.train != 0 ? b.train : unit;
     *batch_out = b;
     return MICS_OK;
 }
@@ -566,7 +540,8 @@ mics_status mics_config_check_sources(config *run)
 // micro-batch of all ranks where it is not whole.
 static int64_t count_steps(const config *run, int64_t sequences)
 {
-    const int64_t of_step = run->run.global_batch, of_micro = of_step / run->run.micro_steps;
+    const int64_t of_step = run->run.global_batch,
+                  of_micro = divide_up(of_step, run->run.micro_steps);
     if (mics_json_bool(mics_json_at(run->run.json, "dataloader_drop_last")) && of_micro > 0)
         sequences -= sequences % of_micro;
     const int64_t steps = sequences / of_step + (sequences % of_step != 0 ? 1 : 0);

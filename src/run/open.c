@@ -179,6 +179,18 @@ static void log_kept(const mics_job *job, const char *from)
         mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s", from, kept);
 }
 
+// Ranks that do not divide the batch compute rows beyond it, too.
+static void log_rows(const mics_job *job)
+{
+    const mics_run *run = job->run;
+    const int64_t rows = run->micro_batch * run->micro_steps * job->world->ranks;
+    if (rows > run->global_batch)
+        mics_log(MICS_LOG_INFO,
+                 "%lld of %lld rows of a step count nothing: %lld sequences on %d ranks",
+                 (long long)(rows - run->global_batch), (long long)rows,
+                 (long long)run->global_batch, (int)job->world->ranks);
+}
+
 // What the run takes from the one that it resumes, and what it does otherwise.
 static mics_status log_resumed(const mics_job *job)
 {
@@ -209,6 +221,7 @@ static mics_status log_run(const mics_job *job)
     log_hints(job->run);
     log_offload(job);
     MICS_TRY(log_resumed(job));
+    log_rows(job);
     run_precision_log(job);
     return MICS_OK;
 }

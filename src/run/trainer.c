@@ -29,7 +29,8 @@ mics_status run_trainer_train(void *ctx, run_rank *rank)
         run_action action = RUN_RECHECK;
         begin_step(self);
         const mics_batch_source batch = run_batches_at(&self->batches, &job->train_samples,
-                                                       (step->number - 1) * job->run->global_batch);
+                                                       (step->number - 1) * job->run->global_batch,
+                                                       step->number * job->run->global_batch);
         while (action == RUN_RECHECK) { // twice at most
             before_attempt(self);
             MICS_TRY_OUT(

@@ -116,12 +116,15 @@ contains fewer.err "train_batch_size 16 kept from fewer/checkpoints/step-0000000
 elastic 0 more 8 fewer 8
 contains more.err "train_batch_size 16 kept from fewer/checkpoints/step-00000006: micro-batch 2 x 1 micro-steps x 8 ranks"
 close_losses wide fewer
-elastic 2 three 3 fewer 9
-one_line three.err
 (cd whole && sed -i 's/"sharding": {.*}/"sharding": {"params": 1}/' elastic.json)
-elastic 2 three 3 fewer 9
-one_line three.err
-contains three.err "train_batch_size: is kept from the checkpoint, and 16 sequences cannot be divided among 3 ranks; these numbers of ranks would work: 1, 2, 4, 8, 16"
+elastic 0 wide 4 wide 11
+elastic 0 three 3 fewer 10
+contains three.err "train_batch_size 16 kept from fewer/checkpoints/step-00000008: micro-batch 2 x 3 micro-steps x 3 ranks"
+contains three.err "2 of 18 rows of a step count nothing: 16 sequences on 3 ranks"
+elastic 0 six 6 fewer 11
+contains six.err "train_batch_size 16 kept from fewer/checkpoints/step-00000010: micro-batch 1 x 3 micro-steps x 6 ranks"
+contains six.err "2 of 18 rows of a step count nothing: 16 sequences on 6 ranks"
+close_losses wide fewer
 
 # What the checkpoint resolved counts where the run file says nothing: a run that began when defaults were others.
 other_defaults() { # OUT FLAGS...

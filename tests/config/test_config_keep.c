@@ -441,15 +441,19 @@ static void test_global_batch(void **state)
     check_batch("\"train_batch_size\": 32", 2, 4, 4, true);
     check_batch("\"train_batch_size\": 32", 4, 4, 2, true); // as an earlier start chose it
 
-    // No share for each rank, and a batch that the file asks for.
-    mics_run *run = load_kept("{" RUN_BASE ", \"train_micro_batch_size_per_gpu\": 4}",
-                              "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, "
-                              "\"gradient_accumulation_steps\": 2}");
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_run_resolve(run, 3, 1));
-    ASSERT_SAID(&seen, "train_batch_size: is kept from the checkpoint, and 32 sequences cannot be "
-                       "divided among 3 ranks; these numbers of ranks would work: 1, 2, 4, 8, 16, "
-                       "32");
+    // No share for each rank, and a mesh that such a batch was stored of.
+    check_batch(micro, 3, 4, 3, true); // 36 rows: an eighth more than 33 at most
+    check_batch(both, 5, 1, 7, true);
+    mics_run *run = load_kept("{" RUN_BASE ", \"train_batch_size\": 32}",
+                              "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 1, "
+                              "\"gradient_accumulation_steps\": 6, \"sharding\": {\"params\": 1, "
+                              "\"grads\": 1, \"optimizer\": 2}}");
+    ASSERT_OK(mics_run_resolve(run, 6, 1));
+    assert_int_equal(run->kept_ranks, 6);
+    assert_int_equal(run->micro_steps, 6);
+    assert_int_equal(run->sharding.optimizer, 2);
     mics_run_close(run);
+    // A batch that the file asks for.
     run = load_kept("{" RUN_BASE ", \"train_batch_size\": 64}",
                     "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, "
                     "\"gradient_accumulation_steps\": 2}");

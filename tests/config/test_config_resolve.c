@@ -52,11 +52,15 @@ static void test_batch(void **state)
         {TRAIN(30) MICRO(4) STEPS(2), 4, 0, 0, 0,
          "30 is not train_micro_batch_size_per_gpu 4 x gradient_accumulation_steps 2 x 4 ranks = "
          "32"},
-        {TRAIN(10) MICRO(4), 4, 0, 0, 0, "no multiple of micro-batch x ranks = 16; 16 would work"},
-        {TRAIN(20) MICRO(4), 4, 0, 0, 0, "16 or 32 would work"},
-        {TRAIN(10) STEPS(1), 4, 0, 0, 0, "no multiple of micro-steps x ranks = 4; 8 or 12 would"},
+        {TRAIN(10) MICRO(4), 4, 10, 4, 1, NULL}, // rows that count nothing
+        {TRAIN(20) MICRO(4), 4, 20, 4, 2, NULL},
+        {TRAIN(10) STEPS(1), 4, 10, 3, 1, NULL},
+        {TRAIN(16), 6, 16, 3, 1, NULL},
+        {TRAIN(16) STEPS(2), 6, 16, 2, 2, NULL},
+        {TRAIN(16) STEPS(4), 6, 0, 0, 0, "at most 3 would work"},
+        {TRAIN(18) MICRO(4) STEPS(1), 4, 0, 0, 0, "leave one of the three out"},
         {TRAIN(1000000000000) MICRO(1), 1, 0, 0, 0, "larger micro-batch"},
-        {TRAIN(1), 4, 0, 0, 0, "4 would work"},
+        {TRAIN(1), 4, 1, 1, 1, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_batch(&cases[i]);

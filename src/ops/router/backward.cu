@@ -163,12 +163,14 @@ __global__ void __launch_bounds__(SUM_THREADS) router_sequence(problem p)
     double *to = p.metrics + b * MICS_ROUTER_METRICS;
     for (int sum = 0; sum < MICS_ROUTER_SUMS; ++sum)
         to[sum] = 0;
+    p.sequences[b * (p.E + 1) + p.E] = static_cast<float>(scale);
+    if (scale == 0) // none of its tokens counts
+        return;
     to[MICS_ROUTER_SEQUENCES] = 1;
     to[MICS_ROUTER_ENTROPY] = sum_of_parts(p, b, 2 * p.E) / T;
     to[MICS_ROUTER_FULLEST] = static_cast<double>(fullest) / T * E / p.k;
     to[MICS_ROUTER_BALANCE] = balance;
     to[MICS_ROUTER_DROPPED] = sum_of_parts(p, b, 2 * p.E + 2) / (T * p.k);
-    p.sequences[b * (p.E + 1) + p.E] = static_cast<float>(scale);
 }
 
 // By one block, in the order of sequences.

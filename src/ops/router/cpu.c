@@ -206,7 +206,7 @@ static void balance_of(const mics_op_call *call, int64_t first, float scale, flo
         balance += e.count * fraction * (double)sum_E[i] / T;
         gradient_E[i] = (float)((double)s->op->router.balance * (double)scale * e.count * fraction);
     }
-    if (call->router_sums == NULL)
+    if (call->router_sums == NULL || scale == 0) // none of its tokens counts
         return;
     call->router_sums[MICS_ROUTER_SEQUENCES] += 1;
     call->router_sums[MICS_ROUTER_ENTROPY] += entropy / T;

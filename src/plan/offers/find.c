@@ -107,8 +107,6 @@ mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
 {
     const mics_plan_request request = mics_plan_request_get(plan, nodes);
     MICS_TRY(mics_planner_open(plan->memory, &request, &found->planner));
-    if (request.global_batch % mics_planner_ranks(found->planner) != 0)
-        return offers_find_uneven(plan, request.global_batch, found);
     const mics_plan_space space = {.fitting_only = top == 0};
     MICS_TRY(mics_planner_search(found->planner, &space, top > 0 ? top : 1, &found->result));
     if (found->result->count == 0)
@@ -170,12 +168,11 @@ static bool same_choice(const mics_plan_entry *left, const mics_plan_entry *righ
 const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found)
 {
     const mics_plan_entry *fastest = NULL;
-    double below_us = found->uneven ? INFINITY : found->result->entries[0].step_us / 1.01;
+    double below_us = found->result->entries[0].step_us / 1.01;
     for (int b = 0; b < MICS_PLAN_BASELINES; b++) {
         const mics_plan_entry *entry = &found->baselines[b];
         if (entry->choice.micro_batch == 0 || !entry->fits || entry->step_us >= below_us ||
-            (!found->uneven && b != MICS_PLAN_MEGATRON &&
-             same_choice(entry, &found->result->entries[0])))
+            (b != MICS_PLAN_MEGATRON && same_choice(entry, &found->result->entries[0])))
             continue;
         fastest = entry;
         below_us = entry->step_us;

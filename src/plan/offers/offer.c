@@ -192,29 +192,10 @@ static bool has_nodes(const mics_plan *plan, int32_t nodes)
     return status == MICS_OK;
 }
 
-// What only a pipeline can run.
-static void note_uneven(const mics_plan *plan, int64_t batch, mics_plan_offer *offer)
-{
-    mics_plan_found found = {.planner = NULL};
-    const int used =
-        snprintf(offer->note, sizeof offer->note, "%lld sequences cannot be spread over %d ranks",
-                 (long long)batch, (int)offer->ranks);
-    const bool muted = mics_log_mute(true);
-    const mics_status status = mics_plan_find(plan, offer->nodes, 0, &found);
-    (void)mics_log_mute(muted);
-    if (status == MICS_OK && found.uneven) {
-        const mics_plan_entry *megatron = &found.baselines[MICS_PLAN_MEGATRON];
-        snprintf(offer->note + used, sizeof offer->note - (size_t)used, "; %s would take %.3g s",
-                 megatron->name, megatron->step_us * 1e-6);
-    }
-    mics_plan_found_close(&found);
-}
-
 // Whether there can be no plan, and why.
 static bool note_impossible(const mics_plan *plan, mics_plan_offer *offer)
 {
     const mics_accelerator *chip = &plan->cluster.accelerator;
-    const int64_t batch = mics_plan_request_get(plan, offer->nodes).global_batch;
     if (chip->flops_per_s[plan->math] == 0)
         snprintf(offer->note, sizeof offer->note, "%s has no tflops_%s",
                  chip->name[0] != '\0' ? chip->name : plan->cluster.name,
@@ -229,8 +210,6 @@ static bool note_impossible(const mics_plan *plan, mics_plan_offer *offer)
         snprintf(offer->note, sizeof offer->note,
                  "%d ranks cannot keep run.min_replicas %d copies of every state",
                  (int)offer->ranks, (int)plan->run->min_replicas);
-    else if (batch % offer->ranks != 0)
-        note_uneven(plan, batch, offer);
     return offer->note[0] != '\0';
 }
 

@@ -88,8 +88,6 @@ typedef struct mics_plan_found {
     bool has_file;         // what it says can be honoured there
     mics_plan_entry twice; // of mics_plan_find_twice
     bool has_twice;
-    // The ranks cannot share the batch evenly, so that only MEGATRON has a plan: result is empty.
-    bool uneven;
 } mics_plan_found;
 
 /* The best plans, the baselines and the run file's own choice, each with its reasons. Where nothing
@@ -97,8 +95,7 @@ typedef struct mics_plan_found {
  *
  * Needs:   nodes >= 1, top >= 0; 0: the best alone and the baselines, as for a point of a curve:
  *          not the run file's own choice, and nothing that does not fit.
- * Returns: as mics_planner_open and mics_planner_search; a batch that the ranks cannot share is an
- *          error only where MEGATRON has no plan that fits either.
+ * Returns: as mics_planner_open and mics_planner_search.
  * Owns:    mics_plan_found_close, also after a failure.
  */
 mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
@@ -121,9 +118,9 @@ mics_status mics_plan_check_degrees(const mics_plan *plan, const mics_plan_found
 mics_status mics_plan_find_twice(mics_plan_found *found);
 
 /* The fastest baseline, if it fits and is more than 1 % faster than the best plan: what this library
- * cannot run. Where found->uneven, MEGATRON.
+ * cannot run.
  *
- * Needs:   found->result->count > 0, or found->uneven.
+ * Needs:   found->result->count > 0.
  * Returns: one of found->baselines; NULL: none.      Pure.
  */
 const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found);

@@ -44,38 +44,6 @@ mics_status offers_note_nothing(const mics_plan *plan, mics_plan_found *found, c
     return MICS_OK;
 }
 
-static void explain_uneven(int64_t batch, mics_plan_found *found)
-{
-    mics_plan_entry *megatron = &found->baselines[MICS_PLAN_MEGATRON];
-    for (int b = 0; b < MICS_PLAN_MEGATRON; b++) {
-        mics_plan_entry *entry = &found->baselines[b];
-        snprintf(entry->name, sizeof entry->name, "%s",
-                 mics_plan_baseline_text((mics_plan_baseline)b));
-        snprintf(entry->why, sizeof entry->why, "%d ranks cannot share %lld sequences evenly",
-                 (int)mics_planner_ranks(found->planner), (long long)batch);
-    }
-    snprintf(megatron->why, sizeof megatron->why,
-             "its %d replicas share the batch; the bubble takes %.1f %% of the step, collectives "
-             "and sends between computations %.1f %%",
-             (int)megatron->pipeline.data, 100 * megatron->pipeline.bubble_us / megatron->step_us,
-             100 * (megatron->exposed_other_us - megatron->pipeline.bubble_us) / megatron->step_us);
-}
-
-mics_status offers_find_uneven(const mics_plan *plan, int64_t batch, mics_plan_found *found)
-{
-    void *block = NULL;
-    const mics_plan_entry *megatron = &found->baselines[MICS_PLAN_MEGATRON];
-    MICS_TRY(offers_find_megatron(plan, found));
-    if (!megatron->fits || megatron->choice.micro_batch == 0)
-        return mics_planner_search(found->planner, NULL, 1, &found->result); // says what would work
-    MICS_TRY(mics_alloc(plan->memory, MICS_MEM_HOST, sizeof(mics_plan_result), &block));
-    found->result = block;
-    found->result->memory = plan->memory;
-    found->uneven = true;
-    explain_uneven(batch, found);
-    return MICS_OK;
-}
-
 // ---- why ----
 
 bool offers_fixes_degrees(const mics_plan_pipeline *p)

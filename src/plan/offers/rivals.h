@@ -18,13 +18,6 @@ void offers_rival_text(const mics_plan *plan, const mics_plan_found *found, char
 mics_status offers_note_nothing(const mics_plan *plan, mics_plan_found *found, char *text,
                                 size_t bytes);
 
-/* Of a batch that the ranks cannot share: MEGATRON alone, whose replicas are fewer.
- *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged with batches that work: MEGATRON has no plan that
- *          fits; MICS_ERR_MEMORY.
- */
-mics_status offers_find_uneven(const mics_plan *plan, int64_t batch, mics_plan_found *found);
-
 /* Whether degrees of MEGATRON are given. Pure. */
 bool offers_fixes_degrees(const mics_plan_pipeline *degrees);
 

@@ -138,26 +138,6 @@ static bool is_gap(const mics_plan *plan, mics_plan_point *point)
     return point->note[0] != '\0';
 }
 
-// A batch that the ranks do not divide: what only a pipeline can run.
-static mics_status plan_uneven(const mics_plan *plan, mics_plan_point *point)
-{
-    mics_plan_found found = {0};
-    const bool muted = mics_log_mute(true);
-    const mics_status status = mics_plan_find(plan, point->nodes, 0, &found);
-    (void)mics_log_mute(muted);
-    int used = snprintf(point->note, sizeof point->note,
-                        "%lld sequences cannot be spread over %d ranks evenly",
-                        (long long)point->global_batch, (int)point->ranks);
-    if (status == MICS_OK) {
-        const mics_plan_entry *megatron = &found.baselines[MICS_PLAN_MEGATRON];
-        take_curve(point, 1 + MICS_PLAN_MEGATRON, megatron);
-        snprintf(point->note + used, sizeof point->note - (size_t)used, "; %s has %.1f TFLOP/s",
-                 megatron->name, megatron->tflops_per_gpu);
-    }
-    mics_plan_found_close(&found);
-    return status == MICS_ERR_MEMORY ? status : MICS_OK;
-}
-
 static void note_missing(mics_plan_point *point, const mics_plan_entry *nearest)
 {
     char missing[32];
@@ -171,8 +151,6 @@ static mics_status plan_nodes(const mics_plan *plan, mics_plan_point *point)
     point->nodes = point->size;
     if (is_gap(plan, point))
         return MICS_OK;
-    if (point->global_batch % point->ranks != 0)
-        return plan_uneven(plan, point);
     mics_status status = mics_plan_find(plan, point->nodes, 0, &found);
     if (status == MICS_OK && found.result->count == 0) {
         status = offers_note_nothing(plan, &found, point->note, sizeof point->note);

@@ -26,21 +26,6 @@ bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice)
     return planner->request.precision == MICS_PRECISION_MIXED && !choice->sums_by_ring;
 }
 
-mics_status check_batch(const mics_planner *planner)
-{
-    const int64_t batch = planner->request.global_batch, ranks = planner->ranks;
-    char below[32] = "";
-    if (batch % ranks == 0)
-        return MICS_OK;
-    if (batch > ranks)
-        snprintf(below, sizeof below, "%lld or ", (long long)(batch - batch % ranks));
-    return mics_fail(MICS_ERR_INVALID,
-                     "a global batch of %lld sequences cannot be spread evenly over %d ranks; "
-                     "%s%lld would work, or another number of nodes",
-                     (long long)batch, (int)ranks, below,
-                     (long long)(batch - batch % ranks + ranks));
-}
-
 mics_status choice_mesh(const mics_planner *planner, mics_sharding sharding, mics_mesh *mesh_out)
 {
     mics_mesh mesh;
@@ -52,18 +37,16 @@ mics_status choice_mesh(const mics_planner *planner, mics_sharding sharding, mic
 
 mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice)
 {
-    const int64_t batch = planner->request.global_batch;
     mics_mesh mesh;
     MICS_TRY(choice_mesh(planner, choice->sharding, &mesh));
-    MICS_TRY(check_batch(planner));
-    if (choice->micro_batch < 1 || choice->micro_steps < 1 ||
-        batch / planner->ranks % choice->micro_batch != 0 ||
-        batch / planner->ranks / choice->micro_batch != choice->micro_steps)
+    if (choice->micro_batch < 1 ||
+        micro_steps_of(planner, choice->micro_batch) != choice->micro_steps ||
+        planner->micro_batches[batch_index(planner, choice->micro_batch)] != choice->micro_batch)
         return mics_fail(
             MICS_ERR_INVALID,
             "micro-batch %lld x %d micro-steps x %d ranks is not the global batch %lld",
             (long long)choice->micro_batch, (int)choice->micro_steps, (int)planner->ranks,
-            (long long)batch);
+            (long long)planner->request.global_batch);
     if (choice->prefetch < 0)
         return mics_fail(MICS_ERR_INVALID, "%d units gathered ahead: at least 0",
                          (int)choice->prefetch);

@@ -5,13 +5,20 @@
 
 #include "plan/search/probe.h"
 
+/* Sequences of the global batch that a rank computes at most. */
+static inline int64_t rank_share(const mics_planner *planner)
+{
+    return (planner->request.global_batch - 1) / planner->ranks + 1;
+}
+
+/* Micro-steps of so many sequences a rank; of the last some rows may count nothing. */
+static inline int64_t micro_steps_of(const mics_planner *planner, int64_t micro_batch)
+{
+    return (rank_share(planner) - 1) / micro_batch + 1;
+}
+
 /* The mesh of a choice's sharding, with this planner's E. */
 mics_status choice_mesh(const mics_planner *planner, mics_sharding sharding, mics_mesh *mesh_out);
-
-/* Whether the ranks can share the global batch evenly, as the family needs it.
- *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged, with the batches around it that would work. */
-mics_status check_batch(const mics_planner *planner);
 
 /* Whether a choice is one of the planner's: a sharding that the mesh allows, a batch that gives the
  * global batch.

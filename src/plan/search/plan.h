@@ -42,7 +42,8 @@ typedef struct mics_plan_request {
     mics_cluster cluster;    // finished
     int32_t nodes;
     int64_t length;       // of a sequence
-    int64_t global_batch; // sequences a step; of the family's plans a multiple of the ranks
+    int64_t global_batch; // sequences a step
+    int64_t micro_batch;  // that is tried also where it does not divide a rank's share; 0: none
     mics_precision precision;
     mics_math math;                // that GEMMs compute in
     mics_optimizer_kind optimizer; // whose states are counted
@@ -66,7 +67,7 @@ typedef struct mics_plan_choice {
     mics_sharding sharding;
     int32_t experts; // ranks that keep different experts (mics_mesh.experts); 0 counts as 1
     int64_t micro_batch;
-    int32_t micro_steps; // micro_batch x micro_steps x ranks is the global batch
+    int32_t micro_steps; // the fewest with which all ranks' micro-batches hold the global batch
     int32_t prefetch;
     int32_t layered_micro_steps; // mics_schedule_spec.layered_micro_steps; 0 counts as 1
     bool recompute;

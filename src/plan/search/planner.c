@@ -4,6 +4,7 @@
 #include "plan/search/planner.h"
 #include "base/free.h"
 #include "mics/log.h"
+#include "plan/search/choice.h"
 #include "plan/search/probe.h"
 
 // A step has fewer sequences and tokens than that: sizes multiplied stay far from overflow.
@@ -48,16 +49,17 @@ static void list_degrees(mics_planner *planner)
     }
 }
 
+// Divisors of a rank's share, and the run file's own.
 static mics_status list_micro_batches(mics_planner *planner)
 {
-    const int64_t share = planner->request.global_batch / planner->ranks;
+    const int64_t share = rank_share(planner), own = planner->request.micro_batch;
     int32_t count = 0;
     void *block = NULL;
-    if (planner->request.global_batch % planner->ranks != 0)
-        return MICS_OK;
     for (int64_t size = 1; size <= share / size; size++)
         count += share % size != 0 ? 0 : (size == share / size ? 1 : 2);
-    MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, (size_t)count * sizeof(int64_t), &block));
+    const bool adds = own > 0 && own < share && share % own != 0;
+    MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, (size_t)(count + adds) * sizeof(int64_t),
+                        &block));
     planner->micro_batches = block;
     planner->micro_batch_count = count;
     int32_t low = 0, high = count;
@@ -68,6 +70,12 @@ static mics_status list_micro_batches(mics_planner *planner)
         if (size != share / size)
             planner->micro_batches[--high] = share / size;
     }
+    if (!adds)
+        return MICS_OK;
+    int32_t at = planner->micro_batch_count++;
+    for (; planner->micro_batches[at - 1] > own; at--)
+        planner->micro_batches[at] = planner->micro_batches[at - 1];
+    planner->micro_batches[at] = own;
     return MICS_OK;
 }
 

@@ -99,7 +99,7 @@ struct mics_planner {
     double available_bytes;
     int32_t degrees[MAX_DEGREES]; // that the mesh allows, ascending
     int32_t degree_count;
-    int64_t *micro_batches; // divisors of a rank's share of the global batch, ascending
+    int64_t *micro_batches; // of a rank's share of the global batch, ascending
     int32_t micro_batch_count;
     unit_class *classes;
     int32_t class_count;

@@ -179,14 +179,13 @@ static mics_status is_hopeless(search *s, mics_plan_choice choice, bool *hopeles
 static mics_status list_batches(search *s, mics_plan_choice choice)
 {
     const mics_planner *planner = s->planner;
-    const int64_t share = planner->request.global_batch / planner->ranks;
     bool hopeless = false;
     for (int32_t i = 0; i < planner->micro_batch_count && !hopeless; i++) {
         choice.micro_batch = planner->micro_batches[i];
         if ((s->space->micro_batch > 0 && s->space->micro_batch != choice.micro_batch) ||
-            share / choice.micro_batch > INT32_MAX / 2)
+            rank_share(planner) / choice.micro_batch > INT32_MAX / 2)
             continue;
-        choice.micro_steps = (int32_t)(share / choice.micro_batch);
+        choice.micro_steps = (int32_t)micro_steps_of(planner, choice.micro_batch);
         MICS_TRY(list_batch(s, choice));
         MICS_TRY(is_hopeless(s, choice, &hopeless));
     }
@@ -464,7 +463,6 @@ static mics_status check_space(const search *s, int32_t top)
     const mics_planner *planner = s->planner;
     const mics_plan_space *space = s->space;
     mics_mesh mesh;
-    MICS_TRY(check_batch(planner));
     if (least_replicas(s) > planner->ranks)
         return mics_fail(MICS_ERR_INVALID,
                          "run.min_replicas: %d ranks cannot keep %lld copies of every state; 1 to "
@@ -491,8 +489,7 @@ static mics_status fail_empty(const search *s)
     return mics_fail(MICS_ERR_INVALID,
                      "there is nothing to choose from: micro-batch %lld does not divide a rank's "
                      "share of the global batch, %lld sequences",
-                     (long long)s->space->micro_batch,
-                     (long long)(planner->request.global_batch / planner->ranks));
+                     (long long)s->space->micro_batch, (long long)rank_share(planner));
 }
 
 mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t top,

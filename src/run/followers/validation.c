@@ -9,13 +9,13 @@ mics_status run_validation_find_loss(run_validation *self, double *loss_out)
 {
     const run_context *context = self->context;
     const mics_run *run = context->job->run;
-    const int64_t calls = run->validation_batches * run->micro_steps;
+    const int64_t end = run->validation_batches * run->global_batch;
     const int64_t samples = run->micro_batch * context->rank->comm->ranks;
     double sum = 0, counted = 0;
-    for (int64_t call = 0; call < calls; call++) {
+    for (int64_t first = 0; first < end; first += samples) {
         mics_step_result result;
         const mics_batch_source source =
-            run_batches_at(&self->batches, &context->job->validation_samples, call * samples);
+            run_batches_at(&self->batches, &context->job->validation_samples, first, end);
         MICS_TRY(mics_engine_eval(context->engine, &source, &result));
         sum += result.counted > 0 ? result.loss * (double)result.counted : 0;
         counted += (double)result.counted;

@@ -492,23 +492,44 @@ static void test_buckets(void **state)
     close_plans(&f);
 }
 
-// A batch that the ranks cannot share evenly is Megatron's alone: 6 sequences on 4 ranks.
+// 6 sequences on 4 ranks: a rank computes 2, and 2 of 8 rows count nothing.
 static void test_uneven_batch(void **state)
 {
     (void)state;
     fixture f;
-    mics_plan_entry entry;
+    mics_plan_entry entry, whole;
     mics_plan_result *result = NULL;
     open_plans(&f, 2, 2, 8);
+    mics_plan_choice choice = {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 2};
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_evaluate(f.planner, &choice, &whole));
     mics_planner_close(f.planner);
     f.request.global_batch = 6;
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
-    ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, NULL, 1, &result));
-    const mics_plan_choice choice = {.sharding = {1, 1, 1}, .micro_batch = 1, .micro_steps = 1};
+    ASSERT_OK(mics_planner_search(f.planner, NULL, 1, &result));
+    assert_int_equal(result->entries[0].choice.micro_batch * result->entries[0].choice.micro_steps,
+                     2);
+    mics_plan_result_close(result);
+    ASSERT_OK(mics_planner_evaluate(f.planner, &choice, &entry)); // as long, with fewer tokens
+    assert_true(entry.step_us == whole.step_us && entry.hardware_flops == whole.hardware_flops);
+    assert_true(entry.tokens == 0.75 * whole.tokens);
+    choice.micro_steps = 1;
     ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_evaluate(f.planner, &choice, &entry));
     ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_MEGATRON, &entry));
     assert_true(entry.pipeline.data > 0 && 6 % entry.pipeline.data == 0);
-    assert_int_equal(entry.choice.micro_batch * entry.choice.micro_steps * entry.pipeline.data, 6);
+    mics_planner_close(f.planner);
+    // What the run file says is tried also where it does not divide a rank's share.
+    f.request.global_batch = 20;
+    f.request.micro_batch = 3;
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    choice = (mics_plan_choice){.sharding = {1, 1, 1}, .micro_batch = 3, .micro_steps = 2};
+    ASSERT_OK(mics_planner_evaluate(f.planner, &choice, &entry));
+    const mics_plan_space space = {.micro_batch = 3};
+    ASSERT_OK(mics_planner_search(f.planner, &space, 1, &result));
+    assert_int_equal(result->entries[0].choice.micro_steps, 2);
+    mics_plan_result_close(result);
+    choice = (mics_plan_choice){.sharding = {1, 1, 1}, .micro_batch = 2, .micro_steps = 3};
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_evaluate(f.planner, &choice, &entry));
     close_plans(&f);
 }
 
