@@ -155,6 +155,27 @@ mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out);
  */
 mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out);
 
+// A row of fine-tuning data as tokens. Lives during the call that gives it.
+typedef struct mics_job_sample {
+    const char *name;      // of its file and line
+    const int32_t *tokens; // (count)
+    const bool *counts;    // (count) whether its prediction is trained; never that of the first
+    int64_t count;
+    // The text of tokens in turn, each part of those that count or of others.
+    const struct mics_job_sample_part {
+        const char *text; // NUL-terminated; any bytes
+        bool counts;
+    } *parts;
+    int64_t part_count;
+} mics_job_sample;
+
+/* Gives the first `count` rows of the data of a job that is sized, as tokens that count or not.
+ *
+ * Needs:   a job of mics_job_size.
+ * Returns: MICS_OK; MICS_ERR_INVALID (data are no rows, or a bad one); as mics_job_open. */
+mics_status mics_job_samples(mics_job *job, int64_t count,
+                             void (*show)(void *ctx, const mics_job_sample *sample), void *ctx);
+
 /* Trains `steps` steps more, or to the run's end: 0 says so, and so does any number past it.
  * Validates and saves as the run says, and always at its end; what was due behind the step that it
  * begins with, and was left out by a stop or a kill, comes first. Where replicas are found to differ it
@@ -299,6 +320,13 @@ typedef struct mics_job_facts {
     int32_t sources;     // parts of a mixture (mics_job_source_get); 0: it is none
     int64_t validation_tokens; // of data of its own; 0: none
     int64_t held_out_windows;  // of the training data, where validation has none of its own
+    // Of chats; samples 0: data are texts.
+    int64_t samples, silent;      // that train; of all, those of which no token counts
+    int64_t counted_tokens;       // of train_tokens
+    int64_t sequences;            // of the samples, in their first epoch
+    int64_t sequence_tokens;      // of samples in these; the rest is padding
+    int64_t cut, left_out;        // samples longer than a sequence: shortened, or dropped
+    const char *chat_template;    // where it is from; NULL: no row has needed one
     // Where it stands.
     const char *checkpoint; // resumed from; NULL
     const char *checkpoints_dir;

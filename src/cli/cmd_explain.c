@@ -16,6 +16,7 @@ enum { STEPS_FIRST = 24, STEPS_LAST = 24 };
 typedef struct explain_options {
     mics_job_spec job;
     bool json, all_steps;
+    int64_t samples;
 } explain_options;
 
 #define AT(member) offsetof(explain_options, member)
@@ -27,6 +28,8 @@ static const cli_option flags[] = {
     CLI_SOURCE,
     CLI_SETS,
     {"all-steps", CLI_FLAG, NULL, "print the whole schedule, however long", AT(all_steps), 0, 0},
+    {"samples", CLI_INT, "N", "print the first N rows of fine-tuning data as they train: tokens that count in [[ ]]; nothing else",
+     AT(samples), 1, 0},
     CELL_JSON(explain_options),
 };
 
@@ -367,6 +370,50 @@ static mics_status print_report(mics_memory *memory, const mics_job *job,
     return MICS_OK;
 }
 
+// ---- samples ----
+
+static void print_ids(printer *r, const mics_job_sample *sample)
+{
+    printer_open(r, "tokens", '[', false);
+    for (int64_t i = 0; i < sample->count; i++)
+        PRINTER_ROW(r, cell_int(NULL, sample->tokens[i]));
+    printer_close(r);
+    printer_open(r, "counts", '[', false);
+    for (int64_t i = 0; i < sample->count; i++)
+        PRINTER_ROW(r, cell_int(NULL, sample->counts[i]));
+    printer_close(r);
+}
+
+static void print_sample(void *ctx, const mics_job_sample *sample)
+{
+    printer *r = ctx;
+    int64_t counted = 0;
+    for (int64_t i = 0; i < sample->count; i++)
+        counted += sample->counts[i];
+    printer_text(r, "%s: %lld tokens, %lld count\n", sample->name, (long long)sample->count,
+                 (long long)counted);
+    for (int64_t i = 0; i < sample->part_count; i++) {
+        const struct mics_job_sample_part *part = &sample->parts[i];
+        printer_text(r, "%s%s%s", part->counts ? "[[" : "", part->text, part->counts ? "]]" : "");
+    }
+    printer_text(r, "\n\n");
+    printer_open(r, NULL, '{', false);
+    PRINTER_ROW(r, cell_words("name", sample->name));
+    print_ids(r, sample);
+    printer_close(r);
+}
+
+static mics_status print_samples(mics_job *job, const explain_options *options)
+{
+    printer report = {.json = options->json};
+    printer_open(&report, NULL, '{', true);
+    printer_open(&report, "samples", '[', true);
+    const mics_status status = mics_job_samples(job, options->samples, print_sample, &report);
+    printer_close(&report);
+    printer_close(&report);
+    return status;
+}
+
 // ---- the whole ----
 
 // What does not fit would not be trained, so it is no success.
@@ -391,8 +438,9 @@ static mics_status run_explain(cli_call *call)
     options.job.sets = call->sets.items;
     options.job.set_count = call->sets.count;
     MICS_TRY(mics_job_size(&options.job, &job));
-    mics_status status = print_report(call->memory, job, &options);
-    if (status == MICS_OK)
+    mics_status status = options.samples > 0 ? print_samples(job, &options)
+                                             : print_report(call->memory, job, &options);
+    if (status == MICS_OK && options.samples == 0)
         status = check_fits(job);
     (void)mics_job_close(job);
     return status;

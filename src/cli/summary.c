@@ -71,6 +71,28 @@ static void print_sources(const mics_job *job, const mics_job_facts *facts)
     }
 }
 
+// Chats, whose lengths leave padding.
+static void print_samples(const mics_job *job, const mics_job_facts *facts)
+{
+    const double room =
+        (double)facts->sequences * (double)mics_job_schedule(job)->spec.batch.length;
+    printf("samples   %lld in %lld sequences%s, %.1f %% of them padding; of their tokens %.1f %% "
+           "count",
+           (long long)facts->samples, (long long)facts->sequences,
+           mics_job_run(job)->packing ? ", packed" : "",
+           100 * (1 - (double)facts->sequence_tokens / room),
+           100 * (double)facts->counted_tokens / (double)facts->train_tokens);
+    if (facts->chat_template != NULL)
+        printf("; template of %s", facts->chat_template);
+    if (facts->cut > 0)
+        printf("; %lld are cut to data.sequence_length", (long long)facts->cut);
+    if (facts->left_out > 0)
+        printf("; %lld longer ones are left out", (long long)facts->left_out);
+    if (facts->silent > 0)
+        printf("; of %lld no token counts", (long long)facts->silent);
+    printf("\n");
+}
+
 static void print_data(const mics_job *job, const mics_job_facts *facts)
 {
     printf("data      %lld tokens (%s)", (long long)facts->train_tokens,
@@ -78,12 +100,14 @@ static void print_data(const mics_job *job, const mics_job_facts *facts)
     if (facts->validation_tokens > 0)
         printf(", validation on %lld more", (long long)facts->validation_tokens);
     else if (facts->held_out_windows > 0)
-        printf(", %lld windows of them held out for validation",
-               (long long)facts->held_out_windows);
+        printf(", %lld %s of them held out for validation",
+               (long long)facts->held_out_windows, facts->samples > 0 ? "sequences" : "windows");
     if (facts->sources == 0)
         print_epochs(facts->train_epochs, " in all");
     printf("\n");
     print_sources(job, facts);
+    if (facts->samples > 0)
+        print_samples(job, facts);
 }
 
 static void print_device(const mics_job_facts *facts)

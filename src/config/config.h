@@ -145,7 +145,9 @@ typedef struct mics_run {
     const char *template_date;   // as 2026-11-27; "auto": nobody has said it yet
     mics_run_loss_on loss_on;    // which tokens of a chat count
     mics_run_too_long too_long;  // what becomes of chats longer than a sequence
-    bool packing, packing_open;  // of chats into sequences; nobody has said it
+    bool completions; // of prompts with completions these alone count, whatever loss_on says
+    bool packing, packing_open, packing_kept; // of chats into sequences; nobody has said it; the
+                                              // checkpoint has
     bool rows;                   // data are rows of chats; found when the run is opened
     char today[16];              // of the first start
     int64_t skip_bad_lines;      // of data files; 0: the first is an error

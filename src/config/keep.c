@@ -71,7 +71,8 @@ static bool is_what_auto_gives(const config *run, const key *row, const char *va
     const bool mixed = run->run.kept_precision == MICS_RUN_PRECISION_BF16;
     if (strcmp(row->path, boundary_key) == 0)
         return strcmp(value, "\"fp32\"") == 0 || (mixed && strcmp(value, "\"bf16\"") == 0);
-    return strcmp(row->path, precision_key) == 0 || strcmp(row->path, layered_key) == 0;
+    return strcmp(row->path, precision_key) == 0 || strcmp(row->path, layered_key) == 0 ||
+           strcmp(row->path, "data.packing") == 0 || strcmp(row->path, "data.template_date") == 0;
 }
 
 // The value as it is asked for, whatever it comes to.
@@ -121,6 +122,8 @@ mics_status mics_config_keep(config *run)
         return MICS_OK;
     run->run.json = run->kept; // errors are of the stored text
     const mics_status status = keep_values(run);
+    snprintf(run->run.today, sizeof run->run.today, "%s", run->run.template_date);
+    run->run.template_date = run->run.today; // the stored text's goes with it
     run->run.json = file;
     return status;
 }

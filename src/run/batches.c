@@ -5,13 +5,13 @@
 mics_status run_batches_open(run_batches *self, const run_context *context)
 {
     *self = (run_batches){.context = context};
-    return MICS_NEW(context->rank->memory, run_job_sequence(context->job) + 1, &self->row);
+    return run_scratch_init(context->rank->memory, run_job_sequence(context->job), &self->scratch);
 }
 
 void run_batches_close(run_batches *self)
 {
     if (self->context != NULL)
-        mics_free(self->context->rank->memory, self->row);
+        run_scratch_fini(self->context->rank->memory, &self->scratch);
     *self = (run_batches){0};
 }
 
@@ -39,38 +39,52 @@ static mics_status give_up(run_batches *self, int32_t *inputs_out, int32_t *targ
     return MICS_OK;
 }
 
+// The samples of a micro-batch: *rows_out of them from *begin_out on, the others are beyond the batch.
+static void find_rows(const run_batches *self, int32_t micro_step, int64_t *begin_out,
+                      int64_t *rows_out)
+{
+    const mics_comm *comm = self->context->rank->comm;
+    const int64_t count = self->context->job->run->micro_batch;
+    *begin_out = self->first + ((int64_t)micro_step * comm->ranks + comm->rank) * count;
+    const int64_t left = self->end > *begin_out ? self->end - *begin_out : 0;
+    *rows_out = left < count ? left : count;
+}
+
 static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out,
                               int32_t *targets_out)
 {
     run_batches *self = ctx;
-    const mics_comm *comm = self->context->rank->comm;
-    const int64_t count = self->context->job->run->micro_batch;
-    const int64_t begin = self->first + ((int64_t)micro_step * comm->ranks + comm->rank) * count;
-    const int64_t left = self->end > begin ? self->end - begin : 0;
-    const int64_t rows = left < count ? left : count;
+    int64_t begin = 0, rows = 0;
+    find_rows(self, micro_step, &begin, &rows);
     if (self->gave_up) // it is said once
         return give_up(self, inputs_out, targets_out);
     fill_rows(self, rows, inputs_out, targets_out);
     const mics_status status =
-        run_samples_read(self->samples, begin, rows, self->row, inputs_out, targets_out);
+        run_samples_read(self->samples, begin, rows, &self->scratch, inputs_out, targets_out);
     return status == MICS_OK ? MICS_OK : give_up(self, inputs_out, targets_out);
 }
 
 static mics_status read_documents(void *ctx, int32_t micro_step, const int32_t *inputs,
                                   int32_t *segments_out)
 {
-    const run_batches *self = ctx;
+    run_batches *self = ctx;
     const run_samples *samples = self->samples;
-    (void)micro_step;
-    run_samples_number(samples->document, inputs, self->context->job->run->micro_batch,
-                       samples->sequence, segments_out);
+    const int64_t count = self->context->job->run->micro_batch;
+    int64_t begin = 0, rows = 0;
+    if (samples->packs) {
+        find_rows(self, micro_step, &begin, &rows);
+        for (int64_t i = rows * samples->sequence; i < count * samples->sequence; i++)
+            segments_out[i] = -1;
+        return run_samples_segments(samples, begin, rows, &self->scratch, segments_out);
+    }
+    run_samples_number(samples->document, inputs, count, samples->sequence, segments_out);
     return MICS_OK;
 }
 
 mics_batch_source run_batches_at(run_batches *self, const run_samples *samples, int64_t first,
                                  int64_t end)
 {
-    const bool masked = self->context->job->run->document_mask;
+    const bool masked = self->context->job->run->document_mask || samples->packs;
     self->samples = samples;
     self->trains = samples == &self->context->job->train_samples;
     self->first = first;

@@ -9,7 +9,7 @@
 
 typedef struct run_batches {
     const run_context *context;
-    int32_t *row; // scratch of run_samples_read
+    run_scratch scratch;
     const run_samples *samples;
     int64_t first, end; // samples
     bool gave_up;       // a batch could not be read, which was said: none of its tokens counts

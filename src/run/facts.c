@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What is known of a job.
+#include "io/data/chats/chats.h"
 #include "job.h"
 #include "mics/core/device.h"
 #include "run/ranks/gpu.h"
@@ -85,6 +86,27 @@ mics_job_source mics_job_source_get(const mics_job *job, int32_t source)
     return of;
 }
 
+static void fill_samples(const mics_job *job, mics_job_facts *facts)
+{
+    const run_samples *samples = &job->train_samples;
+    if (job->chats == NULL)
+        return;
+    facts->chat_template = mics_chats_template_from(job->chats);
+    for (int32_t i = 0; i < job->run->train_count; i++) {
+        const mics_corpus_share share = mics_corpus_share_get(job->train, i);
+        facts->counted_tokens += share.counted;
+        facts->silent += share.silent;
+    }
+    for (int32_t i = 0; i < samples->packing_count; i++) {
+        const mics_packing_facts of = mics_packing_facts_get(samples->packings[i]);
+        facts->samples += of.samples;
+        facts->sequences += of.rows;
+        facts->sequence_tokens += of.tokens;
+        facts->cut += of.cut;
+        facts->left_out += of.left_out;
+    }
+}
+
 static void fill_data(const mics_job *job, mics_job_facts *facts)
 {
     if (job->train == NULL)
@@ -93,6 +115,7 @@ static void fill_data(const mics_job *job, mics_job_facts *facts)
     facts->train_tokens = mics_corpus_tokens(job->train);
     facts->train_epochs = all_samples(job) / (double)job->train_samples.windows;
     facts->sources = job->train_samples.part_count;
+    fill_samples(job, facts);
     if (job->validation != NULL)
         facts->validation_tokens = mics_corpus_tokens(job->validation);
     else

@@ -4,6 +4,7 @@
 #include "job.h"
 #include "base/file.h"
 #include "base/free.h"
+#include "io/data/chats/chats.h"
 #include "mics/log.h"
 #include "run/followers/best.h"
 #include "run/model.h"
@@ -13,6 +14,7 @@
 #include "run/save/import.h"
 #include "run/save/resume.h"
 #include "run/save/saved.h"
+#include "rows.h"
 #include "share.h"
 #include <fcntl.h>
 #include <limits.h>
@@ -26,6 +28,7 @@ mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int3
 {
     mics_run *run = job->run;
     MICS_TRY(mics_run_resolve(run, ranks, nodes));
+    MICS_TRY(run_rows_settle(job->memory, run));
     MICS_TRY(run_best_check(run));
     MICS_TRY(run_job_build_model(job));
     const run_accelerator accelerator = run_gpu_accelerator(run);
@@ -199,6 +202,17 @@ static mics_status open_masking(mics_job *job)
     return run_masking_init(job->memory, job->tokenizer, "data.tokenizer", &job->masking);
 }
 
+static mics_status open_chats(mics_job *job)
+{
+    const mics_run *run = job->run;
+    if (run->rows && job->model->masked)
+        return mics_json_fail(run->json, "data.train", MICS_ERR_UNSUPPORTED,
+                              "%s has chats, and %s is an encoder, which continues no text; a "
+                              "field of texts is named by data.text_field",
+                              run->train[0], run->model_config);
+    return run_rows_open(job->memory, run, job->tokenizer, &job->chats);
+}
+
 // Folders of shards, which are not known as such by their names: "bytes" is then only a default.
 static mics_status check_texts(const mics_job *job)
 {
@@ -272,6 +286,10 @@ static mics_status divide(mics_job *job, int32_t document)
 {
     const mics_run *run = job->run;
     const run_sources sources = {run->train, run->train_weights, run->train_count};
+    if (job->chats != NULL)
+        return run_samples_divide_chats(job->memory, run, job->train, job->validation,
+                                        run_job_sequence(job), run->validation_batches > 0,
+                                        &job->train_samples, &job->validation_samples);
     MICS_TRY(check_documents(job, run->train, run->train_count, job->train, document));
     MICS_TRY(
         check_documents(job, run->validation, run->validation_count, job->validation, document));
@@ -295,6 +313,7 @@ static mics_status open_corpora(mics_job *job)
                              .vocab = (int32_t)job->model->vocab,
                              .tokenizer = job->tokenizer,
                              .cache_dir = cache,
+                             .chats = job->chats,
                              .text_field = run->text_field,
                              .special_tokens = strcmp(run->special_tokens, "parse") == 0,
                              .skip_bad_lines = run->skip_bad_lines,
@@ -309,7 +328,8 @@ static mics_status open_corpora(mics_job *job)
     mics_free(job->memory, cache);
     MICS_TRY(status);
     MICS_TRY(check_texts(job));
-    log_no_separator(job, mics_corpus_texts(job->train));
+    if (job->chats == NULL)
+        log_no_separator(job, mics_corpus_texts(job->train));
     return divide(job, document);
 }
 
@@ -346,6 +366,7 @@ mics_status run_job_open_data(mics_job *job)
     MICS_TRY(mics_run_check_files(job->run));
     MICS_TRY(open_tokenizer(job));
     MICS_TRY(open_masking(job));
+    MICS_TRY(open_chats(job));
     MICS_TRY(run_folder_lock(job->memory, job->run->out, role_of(job->world),
                              job->newest_path != NULL, &job->out));
     MICS_TRY(open_corpora(job));
@@ -363,6 +384,7 @@ void run_job_close_parts(mics_job *job)
     run_samples_fini(job->memory, &job->validation_samples);
     mics_corpus_close(job->validation);
     mics_corpus_close(job->train);
+    mics_chats_close(job->chats);
     run_masking_fini(&job->masking);
     mics_tokenizer_close(job->tokenizer);
     mics_schedule_close(job->schedule);

@@ -50,6 +50,7 @@ struct mics_job {
     mics_layered_choice layered;     // how many micro-batches are in flight, and why
     run_gather_times gather_times;   // all 0: they were not timed
     mics_tokenizer *tokenizer;       // NULL: token shards of which nobody knows the text
+    mics_chats *chats;               // NULL: data are texts
     mics_corpus *train, *validation; // validation NULL: part of train, or none
     run_masking masking;             // of an encoder
     run_samples train_samples, validation_samples;

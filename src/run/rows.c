@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/rows.h"
 #include "io/data/chats/chats.h"
+#include "io/data/rows.h"
 #include "mics/log.h"
 #include <limits.h>
 #include <stdio.h>
@@ -29,6 +30,12 @@ static void name_fields(const mics_run *run, mics_chats_spec *spec)
             mics_json_string(mics_json_get(fields, mics_chat_field_text((mics_chat_field)i)));
 }
 
+// By the first row.
+typedef struct looking {
+    const mics_chats_spec *spec;
+    bool *found;
+} looking;
+
 static mics_status settle_date(mics_run *run)
 {
     if (!is_auto(run->template_date)) {
@@ -47,14 +54,23 @@ static mics_status settle_date(mics_run *run)
     return MICS_OK;
 }
 
+static mics_status look_at(void *ctx, mics_row *row)
+{
+    looking *at = ctx;
+    *at->found = mics_chats_are(at->spec, row->value);
+    row->last = true;
+    return MICS_OK;
+}
+
 mics_status run_rows_settle(mics_memory *memory, mics_run *run)
 {
     mics_chats_spec spec = {0};
     if (run->text_field_open) {
         const bool muted = mics_log_mute(true);
         name_fields(run, &spec);
+        looking at = {&spec, &run->rows};
         const mics_status status =
-            mics_chats_find(memory, &spec, run->train, run->train_count, &run->rows);
+            mics_rows_walk(memory, run->train, run->train_count, look_at, &at);
         mics_log_mute(muted);
         if (status == MICS_ERR_MEMORY)
             return status;
@@ -62,12 +78,13 @@ mics_status run_rows_settle(mics_memory *memory, mics_run *run)
     }
     if (run->rows) {
         run->packing = run->packing || run->packing_open;
+        run->document_mask = false; // samples stay apart anyway
         return settle_date(run);
     }
-    if (run->packing && !run->packing_open)
+    if (!run->packing && !run->packing_open && !run->packing_kept)
         return mics_json_fail(run->json, "data.packing", MICS_ERR_INVALID,
-                              "is for rows of chats, and %s has texts, which follow one another in "
-                              "full sequences anyway; leave the key out",
+                              "false is for rows of chats, and %s has texts: samples are cut from "
+                              "one stream of tokens; leave the key out",
                               run->train[0]);
     run->packing = false;
     return MICS_OK;
@@ -90,7 +107,8 @@ mics_status run_rows_open(mics_memory *memory, const mics_run *run, const mics_t
                             .chat_template = is_auto(run->chat_template) ? NULL : run->chat_template,
                             .variables = mics_json_at(run->json, "data.template_variables"),
                             .date_s = parse_date(run->template_date),
-                            .loss_on = on[run->loss_on]};
+                            .loss_on = on[run->loss_on],
+                            .completions = run->completions};
     name_fields(run, &spec);
     MICS_TRY(mics_chats_open(memory, &spec, chats_out));
     return MICS_OK;

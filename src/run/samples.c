@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Samples of training and validation.
 #include "samples.h"
+#include "base/free.h"
 #include "mics/log.h"
 #include <string.h>
 #include <xxhash.h>
@@ -113,9 +114,10 @@ mics_status run_samples_divide(mics_memory *memory, const run_sources *sources,
 
 void run_samples_fini(mics_memory *memory, run_samples *samples)
 {
-    mics_free(memory, samples->parts);
-    samples->parts = NULL;
-    samples->part_count = 0;
+    for (int32_t i = 0; samples->packings != NULL && i < samples->packing_count; i++)
+        mics_packing_close(samples->packings[i]);
+    MICS_FREE_ALL(memory, samples->parts, samples->packings, samples->firsts);
+    *samples = (run_samples){0};
 }
 
 double run_samples_share(const run_samples *samples, int32_t part)
@@ -129,6 +131,9 @@ double run_samples_share(const run_samples *samples, int32_t part)
 uint64_t run_samples_hash(const run_samples *samples)
 {
     uint64_t hash = mics_corpus_hash(samples->corpus);
+    const uint64_t how[] = {samples->packs, samples->drops_long};
+    if (samples->packings != NULL)
+        hash = XXH3_64bits_withSeed(how, sizeof how, hash);
     for (int32_t i = 0; i < samples->part_count; i++) {
         const double share = run_samples_share(samples, i);
         hash = XXH3_64bits_withSeed(&share, sizeof share, hash);
@@ -148,10 +153,26 @@ static int64_t begin_of(const run_samples *samples, int64_t sample)
            mics_sample_begin(samples->seed, samples->windows, length, sample);
 }
 
-mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t count, int32_t *row,
-                             int32_t *inputs_out, int32_t *targets_out)
+mics_status run_scratch_init(mics_memory *memory, int64_t sequence, run_scratch *scratch_out)
 {
+    *scratch_out = (run_scratch){0};
+    MICS_TRY(MICS_NEW(memory, sequence + 1, &scratch_out->row));
+    return MICS_NEW(memory, sequence, &scratch_out->items);
+}
+
+void run_scratch_fini(mics_memory *memory, run_scratch *scratch)
+{
+    MICS_FREE_ALL(memory, scratch->row, scratch->items);
+    *scratch = (run_scratch){0};
+}
+
+mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t count,
+                             run_scratch *scratch, int32_t *inputs_out, int32_t *targets_out)
+{
+    if (samples->packings != NULL)
+        return run_samples_read_chats(samples, first, count, scratch, inputs_out, targets_out);
     const run_masking *masking = samples->masking;
+    int32_t *row = scratch->row;
     const int64_t length = samples->sequence;
     const int64_t whole = length + run_masking_frame_tokens(masking);
     const size_t bytes = (size_t)length * sizeof(int32_t);

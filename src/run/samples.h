@@ -3,7 +3,9 @@
 // Which windows of a corpus train and which validate, and reading them.
 #pragma once
 
+#include "config/config.h"
 #include "io/data/data.h"
+#include "io/data/packing.h"
 #include "masking.h"
 #include "mics/status.h"
 #include <stdbool.h>
@@ -20,10 +22,10 @@ typedef struct run_samples {
     mics_mixture_part *parts;      // NULL: none
     int32_t part_count;
     // Of chats: which samples a sequence has, by part, or of all.
-    mics_packing **packings; // NULL: windows of a stream
+    mics_packing **packings; // (packing_count); NULL: windows of a stream
+    int64_t *firsts;         // (packing_count) the corpus' sample that is number 0 of each
     int32_t packing_count;
-    bool packs;         // several samples in a sequence
-    int64_t *row_items; // (sequence) scratch
+    bool packs, drops_long; // several in a sequence; none of those that are longer
     int32_t document; // token that documents begin with, where attention stays within them
 } run_samples;
 
@@ -57,10 +59,42 @@ uint64_t run_samples_hash(const run_samples *samples);
 /* What share of the samples a part has; needs parts. */
 double run_samples_share(const run_samples *samples, int32_t part);
 
+// What reading takes besides. Zeroed it is empty.
+typedef struct run_scratch {
+    int32_t *row;   // tokens of a sample + 1
+    int64_t *items; // as many samples
+} run_scratch;
+
+/* Owns: run_scratch_fini, also after a failure. */
+mics_status run_scratch_init(mics_memory *memory, int64_t sequence, run_scratch *scratch_out);
+void run_scratch_fini(mics_memory *memory, run_scratch *scratch);
+
 /* Reads `count` samples from number `first` on as inputs and targets, each (count, tokens of
- * a sample). Needs: row: that + 1 tokens of scratch. Returns: as mics_corpus_read. Threads: any. */
-mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t count, int32_t *row,
-                             int32_t *inputs_out, int32_t *targets_out);
+ * a sample). Returns: as mics_corpus_read, mics_packing_row. Threads: any, with scratch of its own. */
+mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t count,
+                             run_scratch *scratch, int32_t *inputs_out, int32_t *targets_out);
+
+// ---- packed.c: samples of chats ----
+
+/* As run_samples_divide, of chats: the last twentieth of each source's samples is held out. How they
+ * stand in sequences is the run's data.packing and data.too_long.
+ *
+ * Returns: as mics_packing_open; MICS_ERR_INVALID: too few samples, or one that is too long. */
+mics_status run_samples_divide_chats(mics_memory *memory, const mics_run *run,
+                                     const mics_corpus *train, const mics_corpus *validation,
+                                     int64_t sequence, bool hold_out, run_samples *train_out,
+                                     run_samples *validation_out);
+
+/* As run_samples_read. */
+mics_status run_samples_read_chats(const run_samples *samples, int64_t first, int64_t count,
+                                   run_scratch *scratch, int32_t *inputs_out, int32_t *targets_out);
+
+/* Segments of `count` samples from number `first` on: each chat's is the place of its first token in
+ * the sequence, that of padding -1.
+ *
+ * Shapes:  segments_out: (count, tokens of a sample). Returns: as mics_packing_row. */
+mics_status run_samples_segments(const run_samples *samples, int64_t first, int64_t count,
+                                 run_scratch *scratch, int32_t *segments_out);
 
 /* Numbers the documents in each row of tokens: from 0 on, and one more at each token `begin` but the
  * row's first.

@@ -183,7 +183,7 @@ static void hash_text(mics_chats *chats, const char *text)
 static mics_status hash_all(mics_chats *chats)
 {
     const mics_chats_spec *spec = &chats->spec;
-    const int64_t how[] = {spec->loss_on, chats->dated ? spec->date_s : 0, chats->end_token};
+    const int64_t how[] = {spec->loss_on, spec->completions, chats->dated ? spec->date_s : 0, chats->end_token};
     mics_text variables = {.memory = chats->memory};
     mics_json_write(&variables, spec->variables);
     hash_text(chats, variables.bytes);
@@ -269,7 +269,7 @@ static mics_status encode_pair(const mics_chats *chats, mics_encoder *encoder, c
                                const char *completion, mics_token_list *list, int64_t *named_out)
 {
     const size_t head = strlen(prompt), tail = strlen(completion);
-    const bool all = chats->spec.loss_on == MICS_LOSS_ALL;
+    const bool all = chats->spec.loss_on == MICS_LOSS_ALL && !chats->spec.completions;
     mics_chat_text text = {.text.memory = chats->memory, .framed = true};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_buffer_append(&text.text, prompt, head));

@@ -47,6 +47,7 @@ typedef struct mics_chats_spec {
     const char *fields[MICS_FIELDS];  // names; NULL: as mics_chat_field_text; borrowed
     int64_t date_s;                   // since 1970, UTC: the template's strftime_now
     mics_loss_on loss_on;
+    bool completions; // of a prompt and its completion this alone counts, whatever `loss_on` says
 } mics_chats_spec;
 
 /* Returns: MICS_OK; MICS_ERR_INVALID (a template that is not there, or not known);
@@ -73,15 +74,10 @@ mics_status mics_chats_encode(const mics_chats *chats, mics_encoder *encoder, co
                               const mics_json_value *row, mics_token_list *list,
                               int64_t *named_out);
 
-/* Whether the first row of the first file with rows is of these kinds; token shards and tables have
- * none. Returns: as mics_files_add, mics_reader_find_content, mics_record_read. */
-mics_status mics_chats_find(mics_memory *memory, const mics_chats_spec *spec,
-                            const char *const *patterns, int32_t count, bool *found_out);
-
-// ---- between the files of this folder ----
-
 /* Whether a row is of these kinds, and not a text. */
 bool mics_chats_are(const mics_chats_spec *spec, const mics_json_value *row);
+
+// ---- between the files of this folder ----
 
 // Bytes of a text that count.
 typedef struct mics_chat_span {

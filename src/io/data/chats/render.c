@@ -33,9 +33,9 @@ static mics_status render(const rendering *r, int32_t messages, bool prompt, mic
                           mics_template_spans *spans)
 {
     const mics_chats *chats = r->chats;
-    const mics_template_input in = {.name = r->name,
+    const mics_template_input in = {.chat = r->name,
                                     .messages = r->chat->messages,
-                                    .message_count = messages,
+                                    .left_out = mics_json_count(r->chat->messages) - messages,
                                     .tools = r->chat->tools,
                                     .variables = chats->spec.variables,
                                     .strings = chats->strings,
@@ -203,9 +203,10 @@ static mics_status span_generated(rendering *r, mics_chat_text *text)
 
 static mics_status find_spans(rendering *r, mics_chat_text *text)
 {
-    if (r->chats->spec.loss_on == MICS_LOSS_ALL)
+    const bool completes = r->chat->counted_from >= 0;
+    if (r->chats->spec.loss_on == MICS_LOSS_ALL && !(completes && r->chats->spec.completions))
         return mics_chat_text_add_span(text, 0, r->whole.bytes);
-    if (r->chat->counted_from >= 0) {
+    if (completes) {
         MICS_TRY(render(r, r->chat->counted_from, true, &r->before, NULL));
         if (!begins_with(&r->whole, &r->before))
             return cannot_tell(r, r->chat->counted_from,
