@@ -4,9 +4,10 @@
 //
 // A template with {% generation %} blocks says itself what the assistant writes. With others, what
 // counts of message i is what the chat up to it has beyond the chat before it with a generation
-// prompt: where both are beginnings of the whole. Templates that write earlier turns otherwise (without
-// their reasoning) are told by the message's own text and what closes it. What cannot be told so is
-// refused.
+// prompt: where both are beginnings of the whole. Templates that write a turn otherwise once others
+// follow (without its reasoning) are asked again, with a mark in place of the message's text: if all
+// else stays as it was, the text stands where the mark does, and ends with what closes it where it is
+// the last. What cannot be told so is refused.
 #include "io/data/chats/chats.h"
 #include "mics/log.h"
 #include <stdio.h>
@@ -57,38 +58,121 @@ static bool is_white(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-// What a message says, without white space around it and the reasoning before it; NULL: no text.
-static const char *said(const mics_json_value *message, size_t *bytes_out)
+// ---- where a message's text stands ----
+
+// Bytes of a text without white space around it.
+typedef struct slice {
+    const char *at;
+    size_t bytes;
+} slice;
+
+static slice trimmed(const char *text)
 {
-    static const char end_of_thought[] = "</think>";
-    const mics_json_value *content = mics_json_get(message, "content");
-    const char *text = mics_json_string(content), *thought = text, *end = NULL;
-    if (text == NULL)
-        return NULL;
-    while ((thought = strstr(thought, end_of_thought)) != NULL)
-        text = thought += sizeof end_of_thought - 1;
-    for (end = text + strlen(text); end > text && is_white(end[-1]);)
+    const char *end = text + strlen(text);
+    while (end > text && is_white(end[-1]))
         end--;
     while (text < end && is_white(*text))
         text++;
-    *bytes_out = (size_t)(end - text);
-    return *bytes_out > 0 ? text : NULL;
+    return (slice){text, (size_t)(end - text)};
 }
 
-static const char *find_last(const mics_buffer *in, const char *text, size_t bytes)
+// Behind the reasoning that a text begins with.
+static const char *after_thought(const char *text)
 {
-    for (size_t at = in->bytes >= bytes ? in->bytes - bytes + 1 : 0; at-- > 0;) {
-        if (memcmp(in->data + at, text, bytes) == 0)
+    static const char end_of_thought[] = "</think>";
+    for (const char *at = text; (at = strstr(at, end_of_thought)) != NULL;)
+        text = at += sizeof end_of_thought - 1;
+    return text;
+}
+
+static bool is_at(const mics_buffer *in, size_t at, slice text)
+{
+    return in->bytes >= at && in->bytes - at >= text.bytes &&
+           memcmp(in->data + at, text.at, text.bytes) == 0;
+}
+
+static const char *find_last(const mics_buffer *in, slice text)
+{
+    for (size_t at = in->bytes >= text.bytes ? in->bytes - text.bytes + 1 : 0; at-- > 0;) {
+        if (is_at(in, at, text))
             return in->data + at;
     }
     return NULL;
+}
+
+static const char mark[] = "mics7Qm4xMark4mQ7";
+
+// The messages with a mark in place of what message i says.
+static mics_status mark_message(const rendering *r, int32_t i, mics_json **marked_out)
+{
+    mics_text text = {.memory = r->chats->memory};
+    for (int32_t m = 0; m < mics_json_count(r->chat->messages); m++) {
+        const mics_json_value *message = mics_json_element(r->chat->messages, m), *value = NULL;
+        const char *key = NULL;
+        mics_text_printf(&text, m > 0 ? "," : "[");
+        if (m != i) {
+            mics_json_write(&text, message);
+            continue;
+        }
+        mics_text_printf(&text, "{\"content\":\"%s\"", mark);
+        while ((value = mics_json_next(message, &key)) != NULL) {
+            if (strcmp(key, "content") == 0)
+                continue;
+            mics_text_printf(&text, ",");
+            mics_text_quoted(&text, key);
+            mics_text_printf(&text, ":");
+            mics_json_write(&text, value);
+        }
+        mics_text_printf(&text, "}");
+    }
+    mics_text_printf(&text, "]");
+    mics_status status = mics_text_status(&text);
+    if (status == MICS_OK)
+        status = mics_json_parse_line(text.memory, r->name, text.bytes, text.used, marked_out);
+    mics_text_fini(&text);
+    return status;
+}
+
+// Finds the text of message i in the whole; *found_out empty: it cannot be told.
+static mics_status locate(rendering *r, int32_t i, mics_chat_span *found_out)
+{
+    const char *text =
+        mics_json_string(mics_json_get(mics_json_element(r->chat->messages, i), "content"));
+    mics_json *json = NULL;
+    *found_out = (mics_chat_span){0};
+    if (text == NULL || trimmed(after_thought(text)).bytes == 0)
+        return MICS_OK;
+    MICS_TRY(mark_message(r, i, &json));
+    mics_chat chat = *r->chat;
+    rendering other = *r;
+    chat.messages = mics_json_root(json);
+    other.chat = &chat;
+    const mics_status status = render(&other, mics_json_count(chat.messages), false, &r->with, NULL);
+    mics_json_close(json);
+    MICS_TRY(status);
+    const slice all = {r->with.data, r->with.bytes}, wanted = {mark, sizeof mark - 1};
+    const char *at = find_last(&r->with, wanted);
+    if (at == NULL)
+        return MICS_OK;
+    const size_t before = (size_t)(at - all.at), after = all.bytes - before - wanted.bytes;
+    const slice choices[] = {
+        {text, strlen(text)}, trimmed(text), trimmed(after_thought(text))};
+    for (size_t c = 0; c < sizeof choices / sizeof *choices; c++) {
+        if (before + choices[c].bytes + after == r->whole.bytes &&
+            is_at(&r->whole, 0, (slice){all.at, before}) && is_at(&r->whole, before, choices[c]) &&
+            is_at(&r->whole, before + choices[c].bytes, (slice){at + wanted.bytes, after})) {
+            *found_out = (mics_chat_span){before, before + choices[c].bytes};
+            return MICS_OK;
+        }
+    }
+    return MICS_OK;
 }
 
 // ---- spans by prefixes ----
 
 static mics_status cannot_tell(const rendering *r, int32_t message, const char *why)
 {
-    return mics_fail(MICS_ERR_UNSUPPORTED,
+    return mics_fail(MICS_ERR_INVALID,
                      "%s: which tokens are the assistant's in message %d cannot be told from %s: "
                      "%s; put {%% generation %%} and {%% endgeneration %%} around them in a template "
                      "that data.chat_template names, or set data.loss_on \"all\"",
@@ -98,56 +182,64 @@ static mics_status cannot_tell(const rendering *r, int32_t message, const char *
 // Where the program's part before message i ends, in the whole.
 static mics_status find_begin(rendering *r, int32_t i, size_t *begin_out)
 {
-    const mics_json_value *message = mics_json_element(r->chat->messages, i);
-    size_t bytes = 0, at = 0;
-    const char *text = said(message, &bytes);
+    mics_chat_span text;
     MICS_TRY(render(r, i, true, &r->before, NULL));
-    if (!begins_with(&r->whole, &r->before))
-        return cannot_tell(r, i, "it writes the messages before this one otherwise once it is there");
     MICS_TRY(render(r, i, false, &r->with, NULL));
-    *begin_out = at = r->before.bytes;
-    if (r->with.bytes != r->before.bytes || text == NULL)
+    *begin_out = r->before.bytes;
+    if (begins_with(&r->whole, &r->before) && r->with.bytes != r->before.bytes)
         return MICS_OK;
-    while (at < r->whole.bytes && is_white(r->whole.data[at]))
-        at++;
-    if (r->whole.bytes - at >= bytes && memcmp(r->whole.data + at, text, bytes) == 0)
-        return MICS_OK;
-    return cannot_tell(r, i,
-                       "it knows no add_generation_prompt, and writes more than the message's text");
+    MICS_TRY(locate(r, i, &text));
+    if (text.end == 0 && begins_with(&r->whole, &r->before))
+        return MICS_OK; // no text but calls of tools
+    *begin_out = text.begin;
+    return text.end > 0 ? MICS_OK
+                        : cannot_tell(r, i, "it writes what stands before it otherwise once it is "
+                                            "there");
 }
 
-// Where message i ends, in the whole, if this template writes earlier turns otherwise than the last.
-static mics_status find_end_by_text(const rendering *r, int32_t i, size_t begin, size_t *end_out)
+// How much of what closes a message where it is the last closes it in the whole, too; no special
+// token is cut.
+static size_t shared_closing(const rendering *r, size_t at, slice closing)
 {
-    static const char why[] = "it writes this message otherwise once others follow";
-    size_t bytes = 0;
-    const char *text = said(mics_json_element(r->chat->messages, i), &bytes);
-    const char *in_part = text != NULL ? find_last(&r->with, text, bytes) : NULL;
-    if (in_part == NULL || in_part < r->with.data + begin || begin >= r->whole.bytes)
-        return cannot_tell(r, i, why);
-    const size_t most = (size_t)(in_part - r->with.data);
-    const char *closing = in_part + bytes, *end = r->with.data + r->with.bytes;
-    const size_t closes = (size_t)(end - closing);
-    for (size_t at = begin; at <= most && at + bytes + closes <= r->whole.bytes; at++) {
-        if (memcmp(r->whole.data + at, text, bytes) == 0 &&
-            memcmp(r->whole.data + at + bytes, closing, closes) == 0) {
-            *end_out = at + bytes + closes;
-            return MICS_OK;
-        }
+    const mics_tokenizer *tokenizer = r->chats->spec.tokenizer;
+    const char *whole = r->whole.data;
+    size_t shared = 0, end = at;
+    while (shared < closing.bytes && at + shared < r->whole.bytes &&
+           whole[at + shared] == closing.at[shared])
+        shared++;
+    for (;;) {
+        const int32_t token =
+            mics_tokenizer_next_special(tokenizer, whole, r->whole.bytes, at + shared, &end);
+        if (token < 0)
+            return shared;
+        if (end > at + shared)
+            return end - tokenizer->ops->text(tokenizer, token, false, NULL) - at;
     }
-    return cannot_tell(r, i, why);
 }
 
 static mics_status find_end(rendering *r, int32_t i, size_t begin, size_t *end_out)
 {
+    mics_chat_span text;
     *end_out = r->whole.bytes;
     if (i + 1 == mics_json_count(r->chat->messages))
         return MICS_OK;
     MICS_TRY(render(r, i + 1, false, &r->with, NULL));
-    if (!begins_with(&r->whole, &r->with) || r->with.bytes < begin)
-        return find_end_by_text(r, i, begin, end_out);
     *end_out = r->with.bytes;
-    return MICS_OK;
+    if (begins_with(&r->whole, &r->with) && r->with.bytes >= begin)
+        return MICS_OK;
+    MICS_TRY(locate(r, i, &text));
+    MICS_TRY(render(r, i + 1, false, &r->with, NULL));
+    const slice said = {r->whole.data + text.begin, text.end - text.begin};
+    const char *in_part = said.bytes > 0 ? find_last(&r->with, said) : NULL;
+    if (in_part != NULL && text.begin >= begin) {
+        const char *closing = in_part + said.bytes, *end = r->with.data + r->with.bytes;
+        const size_t closes = (size_t)(end - closing);
+        const size_t shared = shared_closing(r, text.end, (slice){closing, closes});
+        *end_out = text.end + shared;
+        if (shared > 0 || closes == 0)
+            return MICS_OK;
+    }
+    return cannot_tell(r, i, "it writes this message otherwise once others follow");
 }
 
 static bool is_assistant(const mics_chat *chat, int32_t i)
