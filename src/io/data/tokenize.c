@@ -510,7 +510,8 @@ mics_status mics_tokenize(mics_text_window *window, const mics_corpus_spec *spec
                        .records = {.memory = window->reader.memory,
                                    .path = window->reader.path,
                                    .field = spec->text_field != NULL ? spec->text_field : "text",
-                                   .kind = content.kind},
+                                   .kind = content.kind,
+                                   .rows = window->reader.parquet != NULL},
                        .named = &named,
                        .begun_us = mics_clock_us()};
     self.marked_us = self.begun_us;

@@ -71,6 +71,11 @@ mics_runs mics_runs_begin(const unsigned char *bytes, size_t count, int32_t bits
                        .left = bits == 0 && count == 0 ? UINT64_MAX : 0};
 }
 
+mics_runs mics_runs_packed(const unsigned char *bytes, size_t count, int32_t bits)
+{
+    return (mics_runs){.at = bytes + count, .packed = bytes, .bits = bits, .left = UINT64_MAX};
+}
+
 static bool begin_run(mics_runs *runs)
 {
     uint64_t head = 0;
@@ -91,7 +96,7 @@ static bool begin_run(mics_runs *runs)
     runs->left = packed ? count * GROUP : count;
     runs->packed = packed ? runs->at : NULL;
     runs->bit = runs->value = 0;
-    for (uint64_t i = 0; i < bytes && !packed; i++)
+    for (uint64_t i = 0; i < bytes && !packed; i++) // in 8 bits there may be more than one has
         runs->value |= (uint32_t)runs->at[i] << 8 * i;
     runs->at += bytes;
     return true;

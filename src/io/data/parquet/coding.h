@@ -30,5 +30,8 @@ typedef struct mics_runs {
 /* Begins; values of no bits that lie in no bytes are 0. */
 mics_runs mics_runs_begin(const unsigned char *bytes, size_t count, int32_t bits);
 
+/* Begins with values that are bit-packed alone, as PLAIN has bools. */
+mics_runs mics_runs_packed(const unsigned char *bytes, size_t count, int32_t bits);
+
 /* The next value. False: the bytes end, or are malformed. */
 bool mics_runs_next(mics_runs *runs, uint32_t *value_out);

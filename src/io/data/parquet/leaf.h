@@ -29,10 +29,10 @@ typedef struct mics_parquet_leaf {
     int64_t left;    // entries of the row group, with the current one
     int64_t in_page; // of these, those that the page still has
     mics_buffer page, dictionary;
-    uint32_t *starts; // (entries) of strings in the dictionary
-    int64_t entries;  // of the dictionary
-    int32_t encoding; // of the page's values
-    mics_runs reps, defs, indices;
+    uint32_t *starts;              // (entries) of strings in the dictionary
+    int64_t entries;               // of the dictionary
+    int32_t encoding;              // of the page's values
+    mics_runs reps, defs, indices; // the last also bools
     const unsigned char *value, *value_end;
     int32_t bit;       // of *value, of bools
     uint32_t rep, def; // of the current entry; it has a value if `def` is the node's

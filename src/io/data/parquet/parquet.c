@@ -34,23 +34,15 @@ struct mics_parquet {
 };
 
 #define DAMAGED(...) mics_fail(MICS_ERR_FORMAT, __VA_ARGS__)
+#define REFUSED(...) mics_fail(MICS_ERR_UNSUPPORTED, __VA_ARGS__)
 
 // ---- columns ----
 
-static const char *type_of(const mics_parquet_node *node)
-{
-    static const char *const types[MICS_PARQUET_TYPES] = {
-        [MICS_PARQUET_BOOL] = "bool",     [MICS_PARQUET_INT32] = "integer",
-        [MICS_PARQUET_INT64] = "integer", [MICS_PARQUET_FLOAT] = "number",
-        [MICS_PARQUET_DOUBLE] = "number", [MICS_PARQUET_BYTES] = "string"};
-    static const char *const kinds[] = {NULL, "struct", "list", "map"};
-    if (node->refused != NULL)
-        return "other";
-    return node->kind == MICS_PARQUET_VALUE ? types[node->type] : kinds[node->kind];
-}
-
 mics_parquet_column mics_parquet_column_at(const mics_parquet *parquet, int32_t index)
 {
+    static const char *const types[] = {"bool",   "integer", "integer", "other",
+                                        "number", "number",  "string",  "other"};
+    static const char *const kinds[] = {NULL, "struct", "list", "map"};
     const mics_parquet_schema *schema = &parquet->pages.schema;
     int32_t at = 1;
     while (at < schema->count && index-- > 0)
@@ -60,8 +52,9 @@ mics_parquet_column mics_parquet_column_at(const mics_parquet *parquet, int32_t 
     const mics_parquet_node *node = &schema->nodes[at];
     return (mics_parquet_column){.name = node->name,
                                  .name_bytes = node->name_bytes,
-                                 .type = type_of(node),
-                                 .is_read = parquet->leaves[node->leaf].node != 0};
+                                 .type = node->refused != NULL              ? "other"
+                                         : node->kind == MICS_PARQUET_VALUE ? types[node->type]
+                                                                            : kinds[node->kind]};
 }
 
 static bool is_wanted(const mics_parquet_node *node, const char *const *columns)
@@ -80,12 +73,11 @@ static mics_status want(mics_parquet *self, int32_t begin, int32_t end)
     char path[512];
     for (int32_t at = begin; at < end; at++) {
         if (nodes[at].refused != NULL)
-            return mics_fail(MICS_ERR_UNSUPPORTED,
-                             "%s: column \"%s\" is %s, which is not read; write it again as "
-                             "strings, numbers, lists or structs",
-                             self->pages.path,
-                             mics_parquet_schema_path(&self->pages.schema, at, path, sizeof path),
-                             nodes[at].refused);
+            return REFUSED("%s: column \"%s\" is %s, which is not read; write it again as "
+                           "strings, numbers, lists or structs",
+                           self->pages.path,
+                           mics_parquet_schema_path(&self->pages.schema, at, path, sizeof path),
+                           nodes[at].refused);
         if (nodes[at].kind == MICS_PARQUET_VALUE) {
             mics_parquet_leaf *leaf = &self->leaves[nodes[at].leaf];
             leaf->of = &self->pages;
@@ -145,9 +137,7 @@ static mics_status read_footer(mics_parquet *self, size_t bytes)
             self->first_group = from;
             self->groups = mics_thrift_enter_list(&self->first_group, &list);
         } else if (field.id == ENCRYPTION)
-            return mics_fail(MICS_ERR_UNSUPPORTED,
-                             "%s: is encrypted; write it again without encryption",
-                             self->pages.path);
+            return REFUSED("%s: is encrypted; write it again without encryption", self->pages.path);
     }
     if (from.bad || self->first_group.bad || self->pages.schema.nodes == NULL || self->rows < 0)
         return DAMAGED("%s: its footer is damaged; fetch it again", self->pages.path);
@@ -157,27 +147,28 @@ static mics_status read_footer(mics_parquet *self, size_t bytes)
 static mics_status open_footer(mics_parquet *self)
 {
     const mics_parquet_pages *of = &self->pages;
-    unsigned char tail[TAIL], head[4];
-    uint32_t bytes = 0;
-    if (of->bytes < TAIL + 4)
-        return DAMAGED("%s: is no Parquet file: it has %" PRId64 " bytes", of->path, of->bytes);
-    MICS_TRY(mics_file_read_at(of->file, of->path, head, sizeof head, 0));
-    MICS_TRY(mics_file_read_at(of->file, of->path, tail, sizeof tail, of->bytes - TAIL));
-    if (memcmp(head, "PARE", 4) == 0 && memcmp(tail + 4, "PARE", 4) == 0)
-        return mics_fail(MICS_ERR_UNSUPPORTED,
-                         "%s: is encrypted; write it again without encryption", of->path);
-    if (memcmp(head, "PAR1", 4) != 0)
+    struct {
+        uint32_t bytes;
+        char mark[4];
+    } head = {0}, tail = {0};
+    if (of->bytes >= TAIL) {
+        MICS_TRY(mics_file_read_at(of->file, of->path, head.mark, sizeof head.mark, 0));
+        MICS_TRY(mics_file_read_at(of->file, of->path, &tail, TAIL, of->bytes - TAIL));
+    }
+    if (memcmp(head.mark, "PARE", 4) == 0 && memcmp(tail.mark, "PARE", 4) == 0)
+        return REFUSED("%s: is encrypted; write it again without encryption", of->path);
+    if (memcmp(head.mark, "PAR1", 4) != 0)
         return DAMAGED("%s: is no Parquet file: it does not begin with \"PAR1\"", of->path);
-    if (memcmp(tail + 4, "PAR1", 4) != 0)
+    if (memcmp(tail.mark, "PAR1", 4) != 0)
         return DAMAGED("%s: is cut short: a Parquet file ends with \"PAR1\"; fetch it again",
                        of->path);
-    memcpy(&bytes, tail, sizeof bytes);
-    if (bytes > of->bytes - TAIL - 4 || bytes > MAX_FOOTER)
+    if (tail.bytes > of->bytes - TAIL || tail.bytes > MAX_FOOTER)
         return DAMAGED("%s: its footer of %" PRIu32 " bytes is longer than the file or %d MiB",
-                       of->path, bytes, MAX_FOOTER >> 20);
-    MICS_TRY(MICS_NEW(of->memory, bytes, &self->footer));
-    MICS_TRY(mics_file_read_at(of->file, of->path, self->footer, bytes, of->bytes - TAIL - bytes));
-    return read_footer(self, bytes);
+                       of->path, tail.bytes, MAX_FOOTER >> 20);
+    MICS_TRY(MICS_NEW(of->memory, tail.bytes, &self->footer));
+    MICS_TRY(mics_file_read_at(of->file, of->path, self->footer, tail.bytes,
+                               of->bytes - TAIL - tail.bytes));
+    return read_footer(self, tail.bytes);
 }
 
 mics_status mics_parquet_open(mics_memory *memory, const mics_parquet_source *source,
@@ -191,7 +182,7 @@ mics_status mics_parquet_open(mics_memory *memory, const mics_parquet_source *so
                                        .bytes = source->bytes,
                                        .packed.memory = memory,
                                        .max_bytes = source->max_bytes > 0 ? source->max_bytes
-                                                                          : MICS_PARQUET_MAX_PAGES};
+                                                                          : MICS_PARQUET_MAX_BYTES};
     self->text.memory = memory;
     mics_status status = open_footer(self);
     if (status == MICS_OK)
@@ -286,23 +277,27 @@ static mics_status append_real(mics_parquet *self, double value)
 static mics_status append_number(mics_parquet *self, const mics_parquet_node *node,
                                  const unsigned char *bytes)
 {
-    union {
-        int32_t i32;
-        uint32_t u32;
-        int64_t i64;
-        uint64_t u64;
-        float f32;
-        double f64;
-    } value = {0};
-    const bool wide = node->type == MICS_PARQUET_INT64 || node->type == MICS_PARQUET_DOUBLE;
     char text[32];
-    memcpy(&value, bytes, wide ? 8 : 4);
-    if (node->type == MICS_PARQUET_FLOAT || node->type == MICS_PARQUET_DOUBLE)
-        return append_real(self, wide ? value.f64 : (double)value.f32);
-    if (node->is_unsigned)
-        snprintf(text, sizeof text, "%" PRIu64, wide ? value.u64 : value.u32);
+    double real;
+    float single;
+    int64_t wide;
+    int32_t narrow;
+    memcpy(&single, bytes, sizeof single);
+    memcpy(&narrow, bytes, sizeof narrow);
+    if (node->type == MICS_PARQUET_FLOAT)
+        return append_real(self, (double)single);
+    if (node->type == MICS_PARQUET_DOUBLE) {
+        memcpy(&real, bytes, sizeof real);
+        return append_real(self, real);
+    }
+    if (node->type == MICS_PARQUET_INT64)
+        memcpy(&wide, bytes, sizeof wide);
     else
-        snprintf(text, sizeof text, "%" PRId64, wide ? value.i64 : value.i32);
+        wide = node->is_unsigned ? (int64_t)(uint32_t)narrow : narrow;
+    if (node->is_unsigned)
+        snprintf(text, sizeof text, "%" PRIu64, (uint64_t)wide);
+    else
+        snprintf(text, sizeof text, "%" PRId64, wide);
     return append(self, text);
 }
 
@@ -311,10 +306,6 @@ static mics_status append_value(mics_parquet *self, mics_parquet_leaf *leaf,
 {
     mics_parquet_value value;
     MICS_TRY(mics_parquet_leaf_value(leaf, &value));
-    if (self->text.bytes - self->row + value.length > MICS_PARQUET_MAX_ROW)
-        return mics_parquet_leaf_fail(leaf, MICS_ERR_UNSUPPORTED,
-                                      "a row has more than %d MiB of text",
-                                      MICS_PARQUET_MAX_ROW >> 20);
     if (node->type == MICS_PARQUET_BOOL)
         return append(self, *value.bytes != 0 ? "true" : "false");
     if (node->type != MICS_PARQUET_BYTES)
@@ -396,6 +387,10 @@ static mics_status append_node(mics_parquet *self, int32_t index, uint32_t rep)
     const mics_parquet_node *node = &self->pages.schema.nodes[index];
     mics_parquet_leaf *leaf = &self->leaves[node->leaf];
     MICS_TRY(check(self, leaf, leaf->rep == rep));
+    if (self->text.bytes - self->row > self->pages.max_bytes)
+        return mics_parquet_leaf_fail(leaf, MICS_ERR_UNSUPPORTED,
+                                      "row %" PRId64 " has more than %zu MiB of text",
+                                      self->read + 1, self->pages.max_bytes >> 20);
     if (node->optional && leaf->def < (uint32_t)node->def)
         return append_nothing(self, node, rep, node->def - 1, "null");
     if (node->kind == MICS_PARQUET_STRUCT)

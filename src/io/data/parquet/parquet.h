@@ -10,14 +10,12 @@
 
 #include "mics/memory.h"
 #include "mics/status.h"
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct mics_parquet mics_parquet;
 
-// Bytes of pages and dictionaries in memory, and of the text of a row.
-enum { MICS_PARQUET_MAX_PAGES = 1 << 30, MICS_PARQUET_MAX_ROW = 256 << 20 };
+enum { MICS_PARQUET_MAX_BYTES = 1 << 30 }; // of all pages in memory, and of a row's text
 
 // What is read. All is borrowed, `columns` while opening and the others until the file is closed.
 typedef struct mics_parquet_source {
@@ -25,7 +23,7 @@ typedef struct mics_parquet_source {
     int file; // open for reading; it is read at offsets
     int64_t bytes;
     const char *const *columns; // names of those to be read, and NULL; NULL: all
-    size_t max_bytes;           // of pages; 0: MICS_PARQUET_MAX_PAGES
+    size_t max_bytes;           // 0: MICS_PARQUET_MAX_BYTES
 } mics_parquet_source;
 
 /* Opens a file. Of the columns that are wanted, one at least must be there.
@@ -46,7 +44,6 @@ typedef struct mics_parquet_column {
     const char *name; // NULL: there is none; not NUL-terminated
     size_t name_bytes;
     const char *type; // "string", "integer", "number", "bool", "list", "struct", "map", "other"
-    bool is_read;
 } mics_parquet_column;
 
 /* The top-level column number `index`, from 0. It lives as long as the file is open. */

@@ -10,33 +10,13 @@
 enum { MAX_NODES = 1 << 16, MAX_DEPTH = 64 }; // of JSON here, too
 enum { OPTIONAL = 1, REPEATED };
 
-// What a node's values mean: LogicalType's numbers, and one of ours.
-enum {
-    PLAIN,
-    STRING,
-    MAP,
-    LIST,
-    ENUM,
-    DECIMAL,
-    DATE,
-    TIME,
-    TIMESTAMP,
-    INTEGER = 10,
-    ONLY_NULLS,
-    JSON,
-    BSON,
-    UUID,
-    FLOAT16,
-    INTERVAL,
-    UNKNOWN
-};
+// What values mean, by LogicalType's numbers: those that are told apart.
+enum { PLAIN, STRING, MAP, LIST, ENUM, INTEGER = 10, ONLY_NULLS, JSON, UNKNOWN = 17 };
 
-// Of the older ConvertedType.
-static const int8_t converted[] = {STRING,  MAP,     MAP,     LIST,      ENUM,      DECIMAL,
-                                   DATE,    TIME,    TIME,    TIMESTAMP, TIMESTAMP, INTEGER,
-                                   INTEGER, INTEGER, INTEGER, INTEGER,   INTEGER,   INTEGER,
-                                   INTEGER, JSON,    BSON,    INTERVAL};
-enum { UINT_8 = 11, UINT_64 = 14 }; // of these
+// The meanings of the older ConvertedType; 16 is its INTERVAL.
+static const int8_t converted[] = {1,  2,  2,  3,  4,  5,  6,  7,  7,  8,  8,
+                                   10, 10, 10, 10, 10, 10, 10, 10, 12, 13, 16};
+enum { UINT_8 = 11, UINT_64 = 14 }; // of it
 
 typedef struct reading {
     const char *path;
@@ -52,7 +32,7 @@ static int32_t read_logical(mics_thrift *from, bool *is_unsigned)
     mics_thrift_field field = {0};
     int32_t meaning = PLAIN;
     while (mics_thrift_next(from, &field)) {
-        meaning = field.id > 0 && field.id < INTERVAL ? field.id : UNKNOWN;
+        meaning = field.id > 0 && field.id < UNKNOWN - 1 ? field.id : UNKNOWN;
         if (meaning == INTEGER && mics_thrift_enter(from, &field))
             mics_thrift_numbers(from, numbers);
     }
@@ -91,27 +71,33 @@ static int32_t read_element(mics_thrift *from, mics_parquet_node *node, int64_t 
 
 static const char *refuse_value(int32_t type, int32_t meaning)
 {
-    static const char *const meanings[UNKNOWN + 1] = {[MAP] = "a MAP without keys",
-                                                      [LIST] = "a LIST without elements",
-                                                      [DECIMAL] = "a DECIMAL",
-                                                      [DATE] = "a DATE",
-                                                      [TIME] = "a TIME",
-                                                      [TIMESTAMP] = "a TIMESTAMP",
-                                                      [BSON] = "BSON",
-                                                      [UUID] = "a UUID",
-                                                      [FLOAT16] = "a FLOAT16",
-                                                      [INTERVAL] = "an INTERVAL",
-                                                      [UNKNOWN] =
-                                                          "a type that this version does not know"};
-    static const char *const types[MICS_PARQUET_TYPES + 1] = {
-        [MICS_PARQUET_INT96] = "an INT96, the timestamp of older writers",
-        [MICS_PARQUET_BYTES] = "binary data, and not marked as strings",
-        [MICS_PARQUET_FIXED] = "binary data of a fixed length",
-        [MICS_PARQUET_TYPES] = "a type that this version does not know"};
-    if (type == MICS_PARQUET_BYTES &&
-        (meaning == STRING || meaning == ENUM || meaning == JSON || meaning == ONLY_NULLS))
-        return NULL;
-    return meanings[meaning] != NULL ? meanings[meaning] : types[type];
+    static const char *const meanings[UNKNOWN + 1] = {NULL,
+                                                      NULL,
+                                                      "a MAP of nothing",
+                                                      "a LIST of nothing",
+                                                      NULL,
+                                                      "a DECIMAL",
+                                                      "a DATE",
+                                                      "a TIME",
+                                                      "a TIMESTAMP",
+                                                      NULL,
+                                                      NULL,
+                                                      NULL,
+                                                      NULL,
+                                                      "BSON",
+                                                      "a UUID",
+                                                      "a FLOAT16",
+                                                      "an INTERVAL",
+                                                      "a type that this version does not know"};
+    if (meanings[meaning] != NULL)
+        return meanings[meaning];
+    if (type == MICS_PARQUET_INT96)
+        return "an INT96, the timestamp of older writers";
+    if (type == MICS_PARQUET_BYTES && (meaning == PLAIN || meaning == INTEGER))
+        return "binary data, and not marked as strings";
+    return type == MICS_PARQUET_FIXED   ? "binary data of a fixed length"
+           : type == MICS_PARQUET_TYPES ? meanings[UNKNOWN]
+                                        : NULL;
 }
 
 // Of a group whose children are read. `node` + 1 is the first.
