@@ -94,7 +94,7 @@ endfunction()
 
 set(libraries ${MPI_C_LIBRARIES} ${dnnl_LIBRARY} ${jansson_LINK_LIBRARIES}
     ${oniguruma_LINK_LIBRARIES} ${utf8proc_LINK_LIBRARIES} ${xxhash_LINK_LIBRARIES}
-    ${yaml_LINK_LIBRARIES} ${zlib_LINK_LIBRARIES} ${zstd_LINK_LIBRARIES})
+    ${snappy_LINK_LIBRARIES} ${yaml_LINK_LIBRARIES} ${zlib_LINK_LIBRARIES} ${zstd_LINK_LIBRARIES})
 mics_runpath(mics_cli ${CMAKE_INSTALL_BINDIR} ${libraries})
 mics_runpath(mics_shared ${CMAKE_INSTALL_LIBDIR} ${libraries})
 mics_runpath(mics_cuda ${CMAKE_INSTALL_LIBDIR} ${CUDA_cublasLt_LIBRARY})

@@ -55,6 +55,7 @@ find_missing() {
     have_library "oniguruma >= 6.9.7" || miss libonig-dev "Oniguruma >= 6.9.7"
     have_library libutf8proc || miss libutf8proc-dev "utf8proc"
     have_library libxxhash || miss libxxhash-dev "xxHash"
+    have_library snappy || miss libsnappy-dev "Snappy"
     have_library "yaml-0.1 >= 0.2.1" || miss libyaml-dev "LibYAML >= 0.2.1"
     have_library zlib || miss zlib1g-dev "zlib"
     have_library "libzstd >= 1.4" || miss libzstd-dev "Zstandard >= 1.4"

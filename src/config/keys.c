@@ -101,18 +101,21 @@ static const key rows[] = {
               "dropouts are those of the model's config; leave the key out to train with them")},
     // ---- data ----
     {SECTION("data", .flags = KEY_REQUIRED, .help = "what it is trained on")},
-    {NUMBER("data.train", KEY_SOURCES, train, 1, 65536, 0, .flags = KEY_REQUIRED | KEY_FIXED,
-            .flag = "--data",
-            .help = "text files, JSON Lines, JSON arrays, .csv and .tsv, all also as .gz or .zst, "
-                    "or .bin token shards: paths, globs or folders; as {\"path\", \"weight\"} a "
-                    "mixture")},
+    {NUMBER(
+        "data.train", KEY_SOURCES, train, 1, 65536, 0, .flags = KEY_REQUIRED | KEY_FIXED,
+        .flag = "--data",
+        .help =
+            "text files, JSON Lines, JSON arrays, .csv and .tsv, all also as .gz or .zst, "
+            ".parquet, or .bin token shards: paths, globs or folders; as {\"path\", \"weight\"} a "
+            "mixture")},
     {NUMBER("data.validation", KEY_TEXTS, validation, 0, 65536, 0, .flags = KEY_TOLD,
             .help = "the same for validation; none: the last twentieth of data.train is held out")},
     {TEXT("data.tokenizer", run.tokenizer, .flags = KEY_FIXED, .text = "bytes",
           .help = "\"bytes\", or a tokenizer.json or its folder; none: that in the folder of "
                   "model.config or model.init")},
     {TEXT("data.text_field", run.text_field, .flags = KEY_FIXED, .text = "text",
-          .help = "field of JSON Lines, or column of .csv and .tsv, that holds the text")},
+          .help = "field of JSON Lines, or column of .csv, .tsv and .parquet, that holds the "
+                  "text")},
     {OBJECT("data.fields", .flags = KEY_FIXED,
             .help = "fields of rows that are called otherwise, as {\"messages\": \"dialog\"}: "
                     "messages, conversations, role, content, tools, prompt, completion, "

@@ -69,7 +69,7 @@ BEGIN {
     only["^(dnnl|oneapi/)"] = "^src/ops/"
     only["^(jansson|yaml)\\.h$"] = "^src/base/"
     only["^(oniguruma|utf8proc)\\.h$"] = "^src/io/data/"
-    only["^(zlib|zstd)\\.h$"] = "^src/io/data/"
+    only["^(zlib|zstd|snappy-c)\\.h$"] = "^src/io/data/"
     only["^xxhash\\.h$"] = "^src/(io/(data|checkpoint)|run|ops/vector)/"
     only["^(pthread|threads|omp|dlfcn)\\.h$"] = "^src/(base|device|comm|ops|optim|engine|io|run|measure|cli)/"
     public_may = "^(inttypes|stdarg|stdbool|stddef|stdint|stdio)\\.h$"

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What a file is, by its first bytes: Parquet, archives, programs and the like are refused, as their
+// What a file is, by its first bytes: archives, programs and the like are refused, as their
 // bytes would be trained on without a word (whoever wants that gives them as a .bin, with data.dtype
 // "uint8"); JSON Lines and a JSON array are known under any name. Tables are known by their names.
+#include "base/text.h"
 #include "io/data/reader.h"
 #include "mics/log.h"
 #include <string.h>
@@ -28,7 +29,6 @@ typedef struct kind {
 
 // Marks that no text in UTF-8 begins with, or that have a control character. The first one counts.
 static const kind kinds[] = {
-    {"a Parquet file", MARK("PAR1\x15"), 0, TABLE},
     {"an Arrow file", MARK("ARROW1\0"), 0, TABLE},
     {"an Arrow stream", MARK("\xff\xff\xff\xff"), 0, TABLE},
     {"an Avro file", MARK("Obj\x01"), 0, TABLE},
@@ -127,12 +127,33 @@ static mics_text_kind kind_of(const char *path, const char *head, size_t bytes, 
                                    : MICS_TEXT_PLAIN;
 }
 
-mics_status mics_reader_find_content(mics_reader *reader)
+// A text may begin with "PAR1", too, but not with what follows it there.
+static bool is_parquet(const char *path, const char *head, size_t bytes)
+{
+    static const char mark[] = "PAR1\x15";
+    return mics_text_ends(path, ".parquet") ||
+           (bytes >= sizeof mark - 1 && memcmp(head, mark, sizeof mark - 1) == 0);
+}
+
+static mics_status open_parquet(mics_reader *reader, const char *const *columns)
+{
+    const mics_parquet_source source = {
+        .path = reader->path, .file = reader->file, .bytes = reader->bytes, .columns = columns};
+    if (reader->unpacker != NULL)
+        return mics_fail(MICS_ERR_INVALID, "%s: is a Parquet file in a packed one; unpack it",
+                         reader->path);
+    reader->content.kind = MICS_TEXT_LINES;
+    return mics_parquet_open(reader->memory, &source, &reader->parquet);
+}
+
+mics_status mics_reader_find_content(mics_reader *reader, const char *const *columns)
 {
     char head[HEAD_BYTES];
     size_t got = 0;
     MICS_TRY(mics_reader_rewind(reader, 0));
     MICS_TRY(mics_reader_read(reader, head, sizeof head, &got));
+    if (is_parquet(reader->path, head, got))
+        return open_parquet(reader, columns);
     MICS_TRY(check_is_text(reader->path, head, got));
     reader->content.marked =
         got >= MICS_MARK_BYTES && memcmp(head, MICS_MARK, MICS_MARK_BYTES) == 0;

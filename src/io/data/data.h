@@ -179,7 +179,7 @@ typedef struct mics_corpus_spec {
  * Anything else is tokenized into a shard under `cache_dir` (named by a hash of contents and
  * tokenizer; reused when present): for each text the tokenizer's separator, then the text, without
  * regard to special tokens in it unless `special_tokens`; or the text in its frame
- * (mics_tokenizer_frame_texts). JSON Lines, a JSON array of objects and tables (.csv, .tsv) hold
+ * (mics_tokenizer_frame_texts). JSON Lines, a JSON array of objects and tables (.csv, .tsv, Parquet) hold
  * several texts (mics_reader_find_content). Where .gz or .zst ends the name, it is unpacked on the
  * way. An empty text is left out with a warning. Special tokens that became plain text, and bad
  * lines that were passed over, are counted and named in a warning.

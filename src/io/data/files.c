@@ -76,7 +76,7 @@ static bool is_data(const char *name)
             return true;
     }
     // What is called .json beside data is mostly somebody's configuration.
-    return mics_text_ends(name, ".bin") ||
+    return mics_text_ends(name, ".bin") || mics_text_ends(name, ".parquet") ||
            (mics_reader_ends(name, ".json") && !mics_text_ends(name, ".json"));
 }
 
@@ -165,8 +165,9 @@ static mics_status settle_about(walk *self, int64_t first)
 
 static mics_status add_whole_folder(mics_files *files, const char *folder, int32_t number)
 {
-    static const char taken[] = ".bin, .txt, .text, .md, .jsonl, .ndjson, .csv and .tsv, and all "
-                                "but .bin also with .gz or .zst, as .json is then";
+    static const char taken[] = ".bin, .parquet, .txt, .text, .md, .jsonl, .ndjson, .csv and "
+                                ".tsv, and all but the first two also with .gz or .zst, as .json "
+                                "is then";
     walk self = {
         .files = files, .folder = folder, .number = number, .about = {.memory = files->memory}};
     const int64_t first = files->count;

@@ -33,6 +33,7 @@ void mics_reader_close(mics_reader *reader)
     if (reader->file >= 0)
         close(reader->file);
     XXH3_freeState(reader->hash);
+    mics_parquet_close(reader->parquet);
     mics_unpacker_close(reader->memory, reader->unpacker);
 }
 
@@ -41,6 +42,8 @@ mics_status mics_reader_rewind(mics_reader *reader, uint64_t seed)
     reader->read = 0;
     if (XXH3_128bits_reset_withSeed(reader->hash, seed) != XXH_OK)
         return mics_fail(MICS_ERR_MEMORY, "%s: cannot start a hash", reader->path);
+    if (reader->parquet != NULL)
+        mics_parquet_rewind(reader->parquet);
     return reader->unpacker != NULL ? mics_unpacker_rewind(reader->unpacker, reader->path)
                                     : MICS_OK;
 }
@@ -53,8 +56,29 @@ static mics_status read_raw(mics_reader *reader, void *to, size_t bytes, size_t 
     return MICS_OK;
 }
 
+static mics_status read_raw_rest(mics_reader *reader)
+{
+    char block[1 << 16];
+    for (size_t got = sizeof block; got == sizeof block;)
+        MICS_TRY(read_raw(reader, block, sizeof block, &got));
+    return MICS_OK;
+}
+
+// Rows are read in another order than bytes lie on the disk, so these are hashed behind the last row.
+static mics_status read_rows(mics_reader *reader, char *to, size_t bytes, size_t *got_out)
+{
+    MICS_TRY(mics_parquet_read(reader->parquet, to, bytes, got_out));
+    reader->read = mics_parquet_at(reader->parquet);
+    if (*got_out == bytes)
+        return MICS_OK;
+    reader->read = 0;
+    return read_raw_rest(reader);
+}
+
 mics_status mics_reader_read(mics_reader *reader, char *to, size_t bytes, size_t *got_out)
 {
+    if (reader->parquet != NULL)
+        return read_rows(reader, to, bytes, got_out);
     if (reader->unpacker != NULL)
         return mics_unpacker_read(reader->unpacker, read_raw, reader, to, bytes, got_out);
     return read_raw(reader, to, bytes, got_out);
@@ -62,11 +86,8 @@ mics_status mics_reader_read(mics_reader *reader, char *to, size_t bytes, size_t
 
 mics_status mics_reader_hash(mics_reader *reader, uint64_t seed, XXH128_hash_t *hash_out)
 {
-    char block[1 << 16];
-    size_t got = sizeof block;
     MICS_TRY(mics_reader_rewind(reader, seed));
-    while (got == sizeof block)
-        MICS_TRY(read_raw(reader, block, sizeof block, &got));
+    MICS_TRY(read_raw_rest(reader));
     *hash_out = mics_reader_digest(reader);
     return MICS_OK;
 }

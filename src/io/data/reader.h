@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A file that is read from its begin to its end, unpacked on the way where its name ends in .gz or
-// .zst, and hashed as it lies on the disk.
+// .zst, and hashed as it lies on the disk. A Parquet file is read as JSON Lines.
 #pragma once
 
+#include "io/data/parquet/parquet.h"
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stdbool.h>
@@ -38,6 +39,7 @@ typedef struct mics_reader {
     XXH3_state_t *hash;
     mics_unpacker *unpacker; // NULL: the file is what it says
     mics_content content;    // by mics_reader_find_content
+    mics_parquet *parquet;   // by the same; NULL: it is none
 } mics_reader;
 
 /* Offset of the first byte from `at` on that is no white space of JSON; `bytes`: there is none. */
@@ -77,12 +79,12 @@ XXH128_hash_t mics_reader_digest(const mics_reader *reader);
 
 // ---- content.c ----
 
-/* Finds what a file is, unpacked; mics_reader_rewind begins it again. What begins as Parquet, archives,
+/* Finds what a file is, unpacked; mics_reader_rewind begins it again. What begins as archives,
  * programs and other files without text do, or as UTF-16, or has a NUL in its first 64 KiB, is
- * refused.
+ * refused. `columns`: of Parquet those that are read, as in mics_parquet_source.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged; as mics_reader_read. */
-mics_status mics_reader_find_content(mics_reader *reader);
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged; as mics_reader_read, mics_parquet_open. */
+mics_status mics_reader_find_content(mics_reader *reader, const char *const *columns);
 
 // ---- unpack.c ----
 

@@ -159,7 +159,8 @@ static mics_status find_text(const mics_records *records, const char *name, mics
 
 void mics_records_name(const mics_records *records, int64_t line, char *name, size_t capacity)
 {
-    snprintf(name, capacity, "%s, line %" PRId64, records->path, line);
+    snprintf(name, capacity, "%s, %s %" PRId64, records->path, records->rows ? "row" : "line",
+             line);
 }
 
 static mics_status read_json(const mics_records *records, const char *text, size_t bytes,

@@ -12,6 +12,7 @@ typedef struct mics_records {
     mics_memory *memory;
     const char *path, *field; // which member or column is the text; NULL: rows are whole
     mics_text_kind kind;
+    bool rows;               // lines are those of Parquet
     int32_t column, columns; // of a table
 } mics_records;
 

@@ -188,13 +188,14 @@ mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, c
                             mics_tokenize_progress *progress, char **shard_path_out)
 {
     const text_files files = {.spec = spec, .progress = progress};
+    const char *const columns[] = {spec->text_field != NULL ? spec->text_field : "text", NULL};
     mics_text_window window;
     mics_status status = MICS_OK;
     char shard_path[PATH_MAX], *copy = NULL;
     MICS_TRY_OUT(mics_text_window_open(memory, path, &window));
     bool empty = window.reader.bytes == 0;
     if (!empty)
-        MICS_TRY_OUT(mics_reader_find_content(&window.reader));
+        MICS_TRY_OUT(mics_reader_find_content(&window.reader, columns));
     if (!empty)
         MICS_TRY_OUT(find_or_make(&window, &files, shard_path, sizeof shard_path, &empty));
     if (!empty)

@@ -566,7 +566,8 @@ mics_status mics_tokenize(mics_text_window *window, const mics_corpus_spec *spec
                        .records = {.memory = window->reader.memory,
                                    .path = window->reader.path,
                                    .field = field_of(spec),
-                                   .kind = content.kind},
+                                   .kind = content.kind,
+                                   .rows = window->reader.parquet != NULL},
                        .named = &named,
                        .begun_us = mics_clock_us()};
     self.marked_us = self.begun_us;
