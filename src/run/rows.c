@@ -69,8 +69,9 @@ mics_status run_rows_settle(mics_memory *memory, mics_run *run)
         const bool muted = mics_log_mute(true);
         name_fields(run, &spec);
         looking at = {&spec, &run->rows};
+        const mics_chat_columns columns = mics_chats_columns(&spec);
         const mics_status status =
-            mics_rows_walk(memory, run->train, run->train_count, look_at, &at);
+            mics_rows_walk(memory, run->train, run->train_count, columns.names, look_at, &at);
         mics_log_mute(muted);
         if (status == MICS_ERR_MEMORY)
             return status;

@@ -90,7 +90,9 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
     MICS_TRY_OUT(run_rows_open(job->memory, run, job->tokenizer, &chats));
     self.chats = chats;
     MICS_TRY_OUT(mics_encoder_open(job->tokenizer, true, &self.encoder));
-    MICS_TRY_OUT(mics_rows_walk(job->memory, run->train, run->train_count, show_row, &self));
+    const mics_chat_columns columns = mics_chats_columns(mics_chats_spec_of(chats));
+    MICS_TRY_OUT(mics_rows_walk(job->memory, run->train, run->train_count, columns.names, show_row,
+                                &self));
 out:
     if (self.encoder.tokenizer != NULL)
         mics_encoder_fini(&self.encoder);

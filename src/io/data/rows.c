@@ -9,6 +9,7 @@
 typedef struct walk {
     mics_status (*take)(void *ctx, mics_row *row);
     void *ctx;
+    const char *const *columns;
     mics_text_window *window;
     mics_records records;
     mics_buffer space;
@@ -58,10 +59,11 @@ static mics_status walk_records(walk *w)
     size_t bytes = 0;
     if (w->window->reader.bytes == 0)
         return MICS_OK;
-    MICS_TRY(mics_reader_find_content(&w->window->reader));
+    MICS_TRY(mics_reader_find_content(&w->window->reader, w->columns));
     if (content->kind != MICS_TEXT_LINES && content->kind != MICS_TEXT_ARRAY)
         return MICS_OK;
     w->records.kind = content->kind;
+    w->records.rows = w->window->reader.parquet != NULL;
     w->line = 1;
     w->first = true;
     MICS_TRY(mics_text_window_rewind(w->window, 0));
@@ -89,10 +91,11 @@ static mics_status walk_file(walk *w, mics_memory *memory, const char *path)
 }
 
 mics_status mics_rows_walk(mics_memory *memory, const char *const *patterns, int32_t count,
+                           const char *const *columns,
                            mics_status (*take)(void *ctx, mics_row *row), void *ctx)
 {
     mics_files files = {.memory = memory};
-    walk w = {.take = take, .ctx = ctx, .space.memory = memory};
+    walk w = {.take = take, .ctx = ctx, .columns = columns, .space.memory = memory};
     mics_status status = MICS_OK;
     for (int32_t i = 0; status == MICS_OK && i < count; i++)
         status = mics_files_add(&files, patterns[i], i);

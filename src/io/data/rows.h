@@ -12,9 +12,11 @@ typedef struct mics_row {
     bool last; // set by whoever is given it: no more are wanted
 } mics_row;
 
-/* Gives the rows of JSON Lines, of JSON arrays, file by file; others are passed over.
+/* Gives the rows of JSON Lines, JSON arrays and Parquet, file by file; others are passed over.
+ * `columns`: of Parquet, as in mics_parquet_source.
  *
  * Returns: as mics_files_add, mics_reader_find_content, mics_record_read; or what `take` returned,
  *          if not MICS_OK. */
 mics_status mics_rows_walk(mics_memory *memory, const char *const *patterns, int32_t count,
+                           const char *const *columns,
                            mics_status (*take)(void *ctx, mics_row *row), void *ctx);

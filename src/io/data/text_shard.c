@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache of texts' tokens: each file is tokenized once, by one process.
 #include "base/file.h"
+#include "io/data/chats/chats.h"
 #include "io/data/shard.h"
 #include "io/data/text_window.h"
 #include "io/data/tokenize.h"
@@ -188,14 +189,17 @@ mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, c
                             mics_tokenize_progress *progress, char **shard_path_out)
 {
     const text_files files = {.spec = spec, .progress = progress};
-    const char *const columns[] = {spec->text_field != NULL ? spec->text_field : "text", NULL};
+    const char *const text[] = {spec->text_field != NULL ? spec->text_field : "text", NULL};
+    const mics_chat_columns rows = spec->chats != NULL
+                                       ? mics_chats_columns(mics_chats_spec_of(spec->chats))
+                                       : (mics_chat_columns){0};
     mics_text_window window;
     mics_status status = MICS_OK;
     char shard_path[PATH_MAX], *copy = NULL;
     MICS_TRY_OUT(mics_text_window_open(memory, path, &window));
     bool empty = window.reader.bytes == 0;
     if (!empty)
-        MICS_TRY_OUT(mics_reader_find_content(&window.reader, columns));
+        MICS_TRY_OUT(mics_reader_find_content(&window.reader, spec->chats != NULL ? rows.names : text));
     if (!empty)
         MICS_TRY_OUT(find_or_make(&window, &files, shard_path, sizeof shard_path, &empty));
     if (!empty)

@@ -227,6 +227,11 @@ void mics_chats_close(mics_chats *chats)
     MICS_FREE_ALL(chats->memory, chats->template_from, chats->special, chats);
 }
 
+const mics_chats_spec *mics_chats_spec_of(const mics_chats *chats)
+{
+    return &chats->spec;
+}
+
 uint64_t mics_chats_identity(const mics_chats *chats)
 {
     return chats->identity;

@@ -74,6 +74,16 @@ mics_status mics_chats_encode(const mics_chats *chats, mics_encoder *encoder, co
                               const mics_json_value *row, mics_token_list *list,
                               int64_t *named_out);
 
+// Fields that a row may have, and NULL behind them.
+typedef struct mics_chat_columns {
+    const char *names[MICS_FIELDS + 3];
+} mics_chat_columns;
+
+mics_chat_columns mics_chats_columns(const mics_chats_spec *spec);
+
+/* What they were opened by. */
+const mics_chats_spec *mics_chats_spec_of(const mics_chats *chats);
+
 /* Whether a row is of these kinds, and not a text. */
 bool mics_chats_are(const mics_chats_spec *spec, const mics_json_value *row);
 

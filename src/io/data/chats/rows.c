@@ -20,6 +20,14 @@ static const char *name_of(const mics_chats_spec *spec, mics_chat_field field)
     return spec->fields[field] != NULL ? spec->fields[field] : field_texts[field];
 }
 
+mics_chat_columns mics_chats_columns(const mics_chats_spec *spec)
+{
+    mics_chat_columns columns = {.names = {[MICS_FIELDS] = "system", "history"}};
+    for (int i = 0; i < MICS_FIELDS; i++)
+        columns.names[i] = name_of(spec, (mics_chat_field)i);
+    return columns;
+}
+
 static const mics_json_value *get(const mics_chats_spec *spec, const mics_json_value *row,
                                   mics_chat_field field)
 {
