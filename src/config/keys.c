@@ -279,6 +279,7 @@ static const key rows[] = {
     {REAL("run.comm_timeout_s", run.comm_timeout_s, 0.1, 1e6, 300,
           .help = "seconds after which a collective that has not ended is an error; where ranks "
                   "wait for files, an hour or 12 times as long")},
+    {.path = "phases", .type = KEY_PHASES, .help = "parts of the run, one after the other"},
     // ---- sharding ----
     {SECTION("sharding", .automatic = "auto: the fastest that fits",
              .help = "ranks that share one copy of each state, or \"auto\": the fastest that fits "
@@ -520,11 +521,9 @@ const key *mics_config_key(int32_t index)
 
 int32_t mics_config_find(const char *path)
 {
-    const int32_t count = mics_config_key_count();
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; i < mics_config_key_count(); i++)
         if (strcmp(mics_config_key(i)->path, path) == 0)
             return i;
-    }
     return -1;
 }
 
