@@ -94,7 +94,7 @@ static mics_status add_members(const config *run, mics_text *out, int32_t phase,
                               "is no key that a phase changes: those are steps, train_batch_size, "
                               "train_micro_batch_size_per_gpu, gradient_accumulation_steps, "
                               "scheduler, run.seed, and data but for data.tokenizer");
-        if (!run->keeps_phases && was_set(run, path))
+        if (!run->keeps_phases && was_set(run, path) && !was_set(run, list_key))
             return fail_phase(run, phase, path,
                               "is set for the whole run, too; leave out that --set, or change the "
                               "phase");
