@@ -70,6 +70,9 @@ mics_status mics_memory_open(mics_memory **memory_out);
  */
 int64_t mics_memory_close(mics_memory *memory);
 
+/* Peaks are what is held now: what comes is measured by itself. */
+void mics_memory_reset_peaks(mics_memory *memory);
+
 /* Makes the allocation number `countdown` from now (1 = the next) fail with MICS_ERR_MEMORY, once;
  * 0 switches this off. For tests.
  *

@@ -28,6 +28,7 @@ typedef struct mics_router_metrics {
 // One training step, of all ranks together where not said otherwise.
 typedef struct mics_metrics {
     int64_t step, steps; // done, of how many
+    int32_t phase;       // of the run, from 1 on; 0: it has none
     double loss, lr, grad_norm;
     int64_t tokens;               // trained on since the run began, this step's included
     double tokens_per_s, step_ms; // since the end of the step before

@@ -85,6 +85,15 @@ int64_t mics_memory_close(mics_memory *memory)
     return live;
 }
 
+void mics_memory_reset_peaks(mics_memory *memory)
+{
+    mics_memory_stats *stats = &memory->stats;
+    pthread_mutex_lock(&memory->mutex);
+    memcpy(stats->peak, stats->now, sizeof stats->peak);
+    stats->total_peak = stats->total_now;
+    pthread_mutex_unlock(&memory->mutex);
+}
+
 void mics_memory_fail_after(mics_memory *memory, int64_t countdown)
 {
     pthread_mutex_lock(&memory->mutex);

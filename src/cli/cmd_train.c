@@ -42,6 +42,8 @@ static void begin(void *ctx, const mics_job *job)
     training *self = ctx;
     const mics_job_facts facts = mics_job_facts_get(job);
     self->steps = mics_job_run(job)->steps;
+    mics_progress_close(self->progress); // of the phase before
+    self->progress = NULL;
     if (self->quiet)
         return;
     if (!self->json)

@@ -183,6 +183,10 @@ void cli_print_beginning(const mics_job *job)
         printf(", layered %d at a time", (int)schedule->spec.layered_micro_steps);
     printf("\n");
     print_layered(job, &facts.layered);
+    if (run->phase_count > 0)
+        printf("phase     %d of %d: steps %lld to %lld\n", (int)run->phase + 1,
+               (int)run->phase_count, (long long)run->phase_begin + 1,
+               (long long)mics_run_phase_end(run));
     print_data(job, &facts);
     printf("memory    %s a rank\n", text_size((double)schedule->ledger.total).text);
     print_start(job, &facts);

@@ -221,6 +221,13 @@ typedef struct mics_run {
     double other_rate; // of what it takes no matrices of, over lr; 0: the same
     double clip;       // 0: no clipping
     mics_lr lr;
+    // Phases: steps of one batch, data, length, seed and scheduler. All 0 and NULL: there are none.
+    int32_t phase, phase_count;     // the one that the run is in, from 0 on
+    int64_t phase_begin, phase_end; // steps done before and behind it; end 0: run.steps
+    bool phase_orders;              // samples have another order from its begin on
+    int64_t phase_sample;           // number of the first one behind what the run resumes from
+    int64_t lr_begin, lr_end;       // the same of its scheduler
+    const char *phases_text;        // the list as JSON
     // Set by mics_run_resolve:
     int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank
     int32_t micro_steps;               // a step
@@ -292,6 +299,34 @@ static inline int64_t mics_run_length(const mics_run *run, int64_t positions)
                              ? run->max_sequence_length
                              : positions;
     return run->sequence_length > 0 ? run->sequence_length : most;
+}
+
+/* Puts the run in the phase that follows `step` steps: the next mics_run_keep fills it so.
+ *
+ * Needs: step >= 0.
+ */
+void mics_run_enter(mics_run *run, int64_t step);
+
+/* Whether --set gives a key that phases change, or one of a section ("data", "scheduler"), and the
+ * run file has no phases that would say otherwise. */
+bool mics_run_may_begin_phase(const mics_run *run, const char *path);
+
+/* Whether --set gives a number of the scheduler that is not the stored run's. */
+bool mics_run_sets_scheduler(const mics_run *run, const mics_json *stored);
+
+/* Begins a phase behind `step`: the keys of `paths` ("data": those of its keys that --set gives) were
+ * `stored`'s before, and are as they are from now on.
+ *
+ * Needs:   mics_run_may_begin_phase of each; paths: (count).
+ * Returns: MICS_OK; MICS_ERR_INVALID, one line: no steps are left; MICS_ERR_MEMORY.
+ */
+mics_status mics_run_begin_phase(mics_run *run, int64_t step, const mics_json *stored,
+                                 const char *const *paths, int32_t count);
+
+/* The step with which the phase that the run is in ends. Pure. */
+static inline int64_t mics_run_phase_end(const mics_run *run)
+{
+    return run->phase_end > 0 ? run->phase_end : run->steps;
 }
 
 /* "KEY VALUE, ...": what mics_run_keep took that the run file alone would not give; "": nothing.
@@ -426,6 +461,15 @@ bool mics_prefetch_candidate(int32_t index, int32_t *prefetch_out);
  * Source:  deepspeed/runtime/lr_schedules.py; transformers/optimization.py.
  */
 double mics_lr_at(const mics_lr *lr, int64_t step);
+
+/* The same for a step of the run, whose scheduler may have begun later.
+ *
+ * Needs: step > run->lr_begin. Units: as mics_lr_at.
+ */
+static inline double mics_run_lr_at(const mics_run *run, int64_t step)
+{
+    return mics_lr_at(&run->lr, step - run->lr_begin);
+}
 
 // One row of `mics explain`: a key, what it became, and where that came from.
 typedef struct mics_run_row {

@@ -128,6 +128,8 @@ static void value_text(const config *run, const key *row, char *text, size_t cap
         unstored_text(run, row->path, text, capacity);
     else
         mics_config_field_text(run, row, text, capacity);
+    if (row->type == KEY_PHASES) // cut where it is long: run_json.c has the whole
+        mics_config_value_text(mics_json_at(run->run.json, row->path), text, capacity);
     if (strcmp(row->path, "run.steps") == 0 && run->run.steps == MICS_STEPS_UNKNOWN)
         snprintf(text, capacity, "\"auto\""); // not settled yet
     if (is_of_unknown_steps(run, row->path))

@@ -56,6 +56,8 @@ static bool is_open(const config *run, const key *row)
          !mics_config_is_of_optimizer(run, row)))
         return false;
     if ((row->flags & KEY_SCHEDULERS) != 0) {
+        if (run->run.lr_begin > 0 && run->run.lr_begin == run->step)
+            return false; // its own begins
         const char *type = mics_json_string(mics_json_at(run->kept, "scheduler.type"));
         if (type == NULL || run->scheduler == NULL || strcmp(type, run->scheduler) != 0)
             return false;

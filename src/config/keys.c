@@ -307,6 +307,7 @@ static const key rows[] = {
     {REAL("run.comm_timeout_s", run.comm_timeout_s, 0.1, 1e6, 300,
           .help = "seconds after which a collective that has not ended is an error; where ranks "
                   "wait for files, an hour or 12 times as long")},
+    {.path = "phases", .type = KEY_PHASES, .help = "parts of the run, one after the other"},
     // ---- sharding ----
     {SECTION("sharding", .automatic = "auto: the fastest that fits",
              .help = "ranks that share one copy of each state, or \"auto\": the fastest that fits "

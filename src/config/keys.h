@@ -23,6 +23,7 @@ typedef enum key_type {
     KEY_CHOICE,  // one of `choices`, whatever its case; const char *, as in `choices`
     KEY_TEXTS,   // an array of strings, or one string; text_list
     KEY_SOURCES, // the same, or an array of {"path", "weight"}
+    KEY_PHASES,  // an array of objects, which phases.c reads
     KEY_SETTINGS // of the optimizer, from `setting` on: a number or a switch, or an array of `count`
 } key_type;
 
@@ -125,6 +126,9 @@ typedef struct config {
     const char *const *sets; // of the caller; only while loading
     int32_t set_count;
     char *out;                          // default of run.out
+    char *phases_text;                  // mics_run's
+    bool keeps_phases;                  // they are a checkpoint's: the run file has none
+    int64_t step;                       // done: the run is in the phase of the next one
     char *config_path, *tokenizer_path; // in the folders that the file names
     mics_json *kept;                    // stored resolved run; only within mics_run_keep
     char program_text[512];  // of a file of Trainer arguments: which program's it is; "": nothing
@@ -261,6 +265,12 @@ mics_status mics_config_fail_refused(const config *run);
 // of DeepSpeed's, in the document itself; and whether a key at `path` was read by that.
 mics_status mics_config_adopt(config *run);
 bool mics_config_is_adopted(const char *path);
+
+/* phases.c: gives keys of the document the values of the phase that run->step is in, and fills what
+ * run->run says of phases. Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_MEMORY, one line. */
+mics_status mics_config_enter_phase(config *run);
+/* Whether the phase that the run is in gives a key, or what holds it. Pure. */
+bool mics_config_is_of_phase(const config *run, const char *path);
 
 // check.c: applies defaults, then stores and checks every key of run->run.json.
 mics_status mics_config_check(config *run);

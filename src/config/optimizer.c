@@ -79,6 +79,12 @@ static mics_status fill_deepspeed(config *run)
     return MICS_OK;
 }
 
+// From the phase whose scheduler it is up to the next one with its own.
+static int64_t scheduled_steps(const config *run)
+{
+    return (run->run.lr_end > 0 ? run->run.lr_end : run->run.steps) - run->run.lr_begin;
+}
+
 // Steps of the warm-up: as given, or as a share of the run's.
 static void settle_warmup(config *run)
 {
@@ -88,7 +94,7 @@ static void settle_warmup(config *run)
     if (mics_config_given(run, steps_key))
         return;
     if (run->warmup_ratio > 0.0) {
-        run->warmup_steps = (int64_t)ceil(run->warmup_ratio * (double)run->run.steps);
+        run->warmup_steps = (int64_t)ceil(run->warmup_ratio * (double)scheduled_steps(run));
         mics_config_set_origin(run, steps_key, "auto: warmup_ratio of run.steps");
     } else if (kind > MICS_LR_ONE_CYCLE && run->states[index] == KEY_ABSENT) {
         run->warmup_steps = 0;
@@ -112,7 +118,7 @@ static mics_status fill_scheduler(config *run)
         return mics_config_fill_one_cycle(run);
     settle_warmup(run);
     if (!mics_config_valued(run, "scheduler.params.total_num_steps"))
-        run->total_steps = run->run.steps;
+        run->total_steps = scheduled_steps(run);
     lr->warmup_steps = run->warmup_steps;
     if (lr->kind != MICS_LR_WARMUP)
         lr->total_steps = run->total_steps;

@@ -158,6 +158,7 @@ static void reset(config *run)
     mics_free(run->memory, run->config_path);
     mics_free(run->memory, run->tokenizer_path);
     run->config_path = run->tokenizer_path = NULL;
+    run->kept_text[0] = '\0';
     MICS_FREE_ALL(run->memory, run->out, run->train.texts, run->train.weights,
                   run->validation.texts);
     run->out = NULL;
@@ -238,6 +239,7 @@ static mics_status take_tokenizer(config *run)
 static mics_status fill(config *run)
 {
     reset(run);
+    MICS_TRY(mics_config_enter_phase(run));
     MICS_TRY(mics_config_check(run));
     MICS_TRY(mics_config_check_sources(run));
     MICS_TRY(mics_config_join_aliases(run));
@@ -403,5 +405,6 @@ void mics_run_close(mics_run *public_run)
     config *run = (config *)public_run; // invariant 1 of keys.h
     mics_json_close(run->run.json);
     reset(run);
+    mics_free(run->memory, run->phases_text);
     mics_free(run->memory, run);
 }

@@ -78,6 +78,7 @@ void mics_config_store_default(config *run, const key *row)
     case KEY_OBJECT:
     case KEY_TEXTS:
     case KEY_SOURCES:
+    case KEY_PHASES:
         break;
     }
 }
@@ -256,6 +257,8 @@ mics_status mics_config_take(config *run, const key *row, const mics_json_value 
         return mics_config_take_texts(run, row, value);
     case KEY_SETTINGS:
         return take_settings(run, row, value);
+    case KEY_PHASES:
+        return MICS_OK; // read before (phases.c)
     case KEY_SECTION:
     case KEY_OBJECT:
         break;

@@ -70,9 +70,10 @@ static void fill_device(const mics_job *job, mics_job_facts *facts)
     facts->device_memory_bytes = info.memory_total_bytes;
 }
 
+// Of the order that the run is in.
 static double all_samples(const mics_job *job)
 {
-    return (double)job->run->steps * (double)job->run->global_batch;
+    return (double)run_job_position(job, mics_run_phase_end(job->run)).sample;
 }
 
 mics_job_source mics_job_source_get(const mics_job *job, int32_t source)

@@ -390,11 +390,24 @@ void run_job_close_parts(mics_job *job)
     mics_schedule_close(job->schedule);
     mics_model_close(job->model);
     mics_json_close(job->config);
-    mics_run_close(job->run);
     MICS_FREE_ALL(job->memory, job->run_json, job->checkpoint_path, job->newest_path);
     mics_json_close(job->passed_run);
     for (int32_t i = 0; i < job->passed_count; i++)
         mics_free(job->memory, job->passed_why[i]);
     MICS_FREE_ALL(job->memory, job->passed_why, job->passed, job->checkpoints_dir,
                   job->quarantine_dir);
+    job->import = NULL;
+    job->checkpoint = NULL;
+    job->train = job->validation = NULL;
+    job->tokenizer = NULL;
+    job->schedule = NULL;
+    job->model = NULL;
+    job->config = NULL;
+    job->passed_run = NULL;
+    job->run_json = job->checkpoint_path = job->newest_path = NULL;
+    job->checkpoints_dir = job->quarantine_dir = NULL;
+    job->passed_why = NULL;
+    job->passed = NULL;
+    job->passed_count = 0;
+    job->masking = (run_masking){0};
 }

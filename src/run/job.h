@@ -36,6 +36,13 @@ enum {
     RUN_SENDS_FULL = 64        // the save failed, as the disk has no space
 };
 
+// How far training has come, besides steps.
+typedef struct run_position {
+    int64_t samples; // trained on
+    int64_t sample;  // number of the next one in its order
+    int64_t tokens;  // trained on
+} run_position;
+
 struct mics_job {
     mics_memory *memory;
     run_world *world; // NULL: a job that is only sized
@@ -74,6 +81,7 @@ struct mics_job {
     run_standing standing;
     run_node_memory node; // copies of the state in the memory of nodes
     int64_t start_step;   // optimizer steps that were done before
+    run_position start;   // and where that is
     bool finished;        // nothing was left to do
     bool interrupted;     // the newest training ended as it was asked to
     run_folder out;       // the folder, held by the first process
@@ -107,13 +115,21 @@ mics_status run_job_open_data(mics_job *job);
  * settled. */
 mics_status run_job_write_resolved(mics_job *job);
 
-/* Closes what was opened; the job itself is left. */
+/* Closes what was opened; the job itself is left, with its run, and can be opened again. */
 void run_job_close_parts(mics_job *job);
 
 /* Tokens of a sequence. */
 static inline int64_t run_job_sequence(const mics_job *job)
 {
     return job->schedule->spec.batch.length;
+}
+
+/* Where a step of the phase ends. */
+static inline run_position run_job_position(const mics_job *job, int64_t step)
+{
+    const int64_t samples = (step - job->start_step) * job->run->global_batch;
+    return (run_position){job->start.samples + samples, job->start.sample + samples,
+                          job->start.tokens + samples * run_job_sequence(job)};
 }
 
 /* How long ranks wait for one that reads or writes files: never shorter than for a collective. */

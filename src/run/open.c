@@ -16,6 +16,7 @@
 #include "run/ranks/isa.h"
 #include "run/ranks/precision.h"
 #include "run/ranks/same.h"
+#include "run/run_json.h"
 #include "run/save/disk_space.h"
 #include "run/save/resume.h"
 #include "run/values.h"
@@ -262,7 +263,66 @@ static mics_status agree_on_resume(const mics_job *job, const char *resume)
                                            resume);
 }
 
-static mics_status open_all(mics_job *job, const char *resume, mics_status loaded)
+// ---- phases to come ----
+
+// Fits, and names files that are there. `run_text`: the resolved phase before.
+static mics_status size_phase(mics_job *as, const mics_job *job, const char *run_text)
+{
+    const run_world *world = job->world;
+    MICS_TRY(mics_run_keep(as->run, mics_json_name(job->run->json), run_text));
+    as->run->device = job->run->device;
+    as->run->attention = job->run->attention;
+    as->run->precision = job->run->precision;
+    MICS_TRY(mics_run_check_files(as->run));
+    MICS_TRY(run_job_open_model(as, world->ranks, world->nodes, world->ranks_here,
+                                job->budget.staging_bytes));
+    as->budget = job->budget;
+    MICS_TRY(run_job_open_schedule(as));
+    return run_check_memory(as->memory, as->run, as->schedule, &as->budget);
+}
+
+static mics_status check_phase(const mics_job *job, const mics_job_spec *spec, int64_t *step,
+                               char **run_text)
+{
+    mics_job *as = NULL;
+    char where[64];
+    MICS_TRY(open_job(job->memory, &as));
+    mics_status status = load_run(spec, as);
+    if (status == MICS_OK) {
+        mics_run_enter(as->run, *step);
+        status = size_phase(as, job, *run_text);
+        *step = mics_run_phase_end(as->run);
+    }
+    mics_free(job->memory, *run_text);
+    *run_text = NULL;
+    if (status == MICS_OK)
+        status = run_run_text(job->memory, as->run, run_text);
+    else if (as->run != NULL) {
+        snprintf(where, sizeof where, "in phase %d", (int)as->run->phase + 1);
+        mics_log_add(where);
+    }
+    (void)mics_job_close(as);
+    return status;
+}
+
+// All phases are known to be possible before the first one trains.
+static mics_status check_phases(const mics_job *job, const mics_job_spec *spec)
+{
+    int64_t step = mics_run_phase_end(job->run);
+    char *run_text = NULL;
+    mics_status status =
+        step < job->run->steps ? mics_strdup(job->memory, job->run_json, &run_text) : MICS_OK;
+    mics_log_hold(true);
+    while (status == MICS_OK && step < job->run->steps)
+        status = check_phase(job, spec, &step, &run_text);
+    mics_free(job->memory, run_text);
+    mics_log_set_quiet(job->world->first != 0);
+    return run_world_agree(job->world, status);
+}
+
+// `spec`: of the first start; NULL: of a later phase.
+static mics_status open_all(mics_job *job, const char *resume, mics_status loaded,
+                            const mics_job_spec *spec)
 {
     resume = resume != NULL ? resume : "auto";
     MICS_TRY(run_world_agree(job->world, loaded));
@@ -283,6 +343,8 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     MICS_TRY(run_world_agree(job->world, log_run(job)));
     if (job->finished)
         return MICS_OK;
+    if (spec != NULL)
+        MICS_TRY(check_phases(job, spec));
     run_disk_space_warn(job);
     MICS_TRY(run_node_memory_check(job));
     MICS_TRY(start(job));
@@ -307,7 +369,7 @@ mics_status mics_job_open(const mics_job_spec *spec, mics_job **job_out)
         status = run_world_open(spec->memory, &world, &job->world);
     }
     if (status == MICS_OK)
-        status = open_all(job, spec->resume, loaded);
+        status = open_all(job, spec->resume, loaded, spec);
     mics_log_release(status != MICS_OK, -1);
     if (status == MICS_OK) {
         *job_out = job;
@@ -353,6 +415,25 @@ mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out)
     return status;
 }
 
+// ---- the next phase ----
+
+// Each phase is a run of its own, which resumes from what the one before saved.
+static mics_status next_phase(mics_job *job)
+{
+    MICS_TRY(mics_job_save(job));
+    MICS_TRY(run_world_run(job->world, run_trainer_close, job));
+    mics_free(job->memory, job->trainers);
+    job->trainers = NULL;
+    run_node_memory_close(job, true);
+    run_job_close_parts(job);
+    for (int32_t i = 0; i < job->world->here_count; i++)
+        mics_memory_reset_peaks(job->world->here[i].rank.memory);
+    mics_log_hold(job->world->first != 0);
+    const mics_status status = open_all(job, "auto", MICS_OK, NULL);
+    mics_log_release(status != MICS_OK, -1);
+    return status;
+}
+
 // ---- what ranks are asked for ----
 
 static mics_status ask(mics_job *job, mics_status (*rank_main)(void *ctx, run_rank *rank))
@@ -367,6 +448,22 @@ static mics_status ask(mics_job *job, mics_status (*rank_main)(void *ctx, run_ra
     return status;
 }
 
+// Phase by phase.
+static mics_status train_until(mics_job *job, int64_t until)
+{
+    do {
+        if (mics_job_facts_get(job).step == mics_run_phase_end(job->run) &&
+            mics_run_phase_end(job->run) < until) {
+            job->failed = next_phase(job);
+            MICS_TRY(job->failed);
+        }
+        const int64_t end = mics_run_phase_end(job->run);
+        job->train_until = until < end ? until : end;
+        MICS_TRY(ask(job, run_trainer_train));
+    } while (mics_job_facts_get(job).step == job->train_until && job->train_until < until);
+    return MICS_OK;
+}
+
 mics_status mics_job_train(mics_job *job, int64_t steps)
 {
     const int64_t done = mics_job_facts_get(job).step, left = job->run->steps - done;
@@ -378,8 +475,8 @@ mics_status mics_job_train(mics_job *job, int64_t steps)
         return MICS_OK;
     if (job->interrupted) // by what was asked then
         atomic_store(&job->stop.reason, RUN_STOP_NONE);
-    job->train_until = steps > 0 && steps < left ? done + steps : job->run->steps;
-    const mics_status status = ask(job, run_trainer_train);
+    const mics_status status =
+        train_until(job, steps > 0 && steps < left ? done + steps : job->run->steps);
     job->interrupted = status == MICS_ERR_INTERRUPTED;
     return status;
 }
@@ -486,6 +583,7 @@ mics_status mics_job_close(mics_job *job)
     run_world_close(job->world);
     mics_free(job->memory, job->trainers);
     run_job_close_parts(job);
+    mics_run_close(job->run);
     mics_free(job->memory, job);
     return status;
 }

@@ -64,6 +64,8 @@ static void write_value(mics_text *out, const mics_run *run, const row_text *row
     }
     if (strcmp(row->key, "data.template_variables") == 0)
         mics_json_write(out, mics_json_at(run->json, row->key));
+    else if (strcmp(row->key, "phases") == 0)
+        mics_text_printf(out, "%s", run->phases_text);
     else if (strcmp(row->key, "data.train") == 0)
         write_sources(out, run->train, run->train_weights, run->train_count);
     else if (strcmp(row->key, "data.validation") == 0)

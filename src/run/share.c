@@ -71,9 +71,12 @@ mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step)
 {
     const mics_job *job = context->job;
     const mics_run *run = job->run;
+    const run_position at = run_job_position(job, step);
     mics_checkpoint_meta meta = {
         .step = step,
-        .samples = step * run->global_batch,
+        .samples = at.samples,
+        .sample = at.sample,
+        .tokens = at.tokens,
         .seed = run->seed,
         .corpus_hash = run_samples_hash(&job->train_samples),
         .validation_hash = job->validation != NULL ? mics_corpus_hash(job->validation) : 0,

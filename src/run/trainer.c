@@ -28,9 +28,9 @@ mics_status run_trainer_train(void *ctx, run_rank *rank)
     while (progress->step < job->train_until && !run_best_stops_early(&self->followers.best)) {
         run_action action = RUN_RECHECK;
         begin_step(self);
-        const mics_batch_source batch = run_batches_at(&self->batches, &job->train_samples,
-                                                       (step->number - 1) * job->run->global_batch,
-                                                       step->number * job->run->global_batch);
+        const int64_t first = run_job_position(job, step->number - 1).sample;
+        const mics_batch_source batch = run_batches_at(&self->batches, &job->train_samples, first,
+                                                       first + job->run->global_batch);
         while (action == RUN_RECHECK) { // twice at most
             before_attempt(self);
             MICS_TRY_OUT(
@@ -71,7 +71,7 @@ static void begin_step(run_trainer *self)
     const mics_run *run = self->context.job->run;
     const run_step before = self->step;
     self->step = (run_step){.number = self->progress.step + 1,
-                            .lr = mics_lr_at(&run->lr, self->progress.step + 1),
+                            .lr = mics_run_lr_at(run, self->progress.step + 1),
                             .last = self->progress.step + 1 == run->steps,
                             .save_us = before.behind_us};
     if (before.number == self->step.number) { // it is taken again
@@ -229,6 +229,9 @@ static mics_status rewind_to_agreed(run_trainer *self, const char *what)
 {
     run_source source;
     MICS_TRY(run_rewind_load(&self->context, &self->scaler, &self->judge.recent, &source));
+    if (source.step < self->context.job->run->phase_begin)
+        return run_rewind_fail(&self->context, what,
+                               "it would go back to a phase before; start it again");
     run_progress_go_back(&self->progress, source.step);
     FOR_EACH_FOLLOWER(row, rewind)
         MICS_TRY(row->follower->rewind(state_of(self, row), &source));

@@ -156,13 +156,21 @@ refuse() { # TEXT FLAGS...
 sed 's/hymns/psalms/' text.txt >whole/other.txt
 sed 's/"n_head": 2/"n_head": 4/' model.json >whole/heads.json
 cp -r whole/out before
-refuse "run.seed" --set run.seed=4
-refuse "train_batch_size" --set train_batch_size=32
-refuse "data.sequence_length" --set data.sequence_length=16
-refuse "training text" --set 'data.train=["other.txt"]'
+refuse_edited() { # TEXT SED: the run file says it, not --set
+    sed "$2" run.json >whole/edited.json
+    run 2 refused sh -c "cd whole && exec $mics train edited.json --ranks 4 --nodes 2 --steps 9 --out out"
+    one_line refused.err
+    contains refused.err "$1"
+}
+by_set="restore it, begin a phase with it by --set, or begin anew"
+refuse_edited "was made with run.seed 3, this run has 4; $by_set" 's/"seed": 3/"seed": 4/'
+refuse_edited "was made with train_batch_size 16, this run has 32; $by_set" 's/"train_batch_size": 16/"train_batch_size": 32/'
+refuse_edited "was made with data.sequence_length 32, this run has 16; $by_set" 's/"sequence_length": 32/"sequence_length": 16/'
+refuse_edited "other training text (data.train) than this run's; $by_set" 's/text.txt/other.txt/'
+refuse_edited "phases: out/checkpoints/step-00000008 was made in a phase from step 0 on, and this one is from step 5 on" \
+    's/"train_batch_size"/"phases": [{"steps": 5}, {"run": {"seed": 4}}], &/'
 refuse "n_head" --set model.config=heads.json
 refuse "held out" --set run.validation_batches=0
-refuse "held out" --set 'data.validation=["other.txt"]'
 run 2 refused train whole --steps 7
 one_line refused.err
 contains refused.err "step 8 already"

@@ -7,8 +7,8 @@
 #include "run/jobs.h"
 #include <stdarg.h>
 
-// SAID_ELSE: of the key that the changed one is another word for.
-typedef enum expected { REFUSED, SAID, SAID_ELSE, SAME } expected;
+// SAID_ELSE: of the key that the changed one is another word for. PHASE: a phase begins with it.
+typedef enum expected { REFUSED, SAID, SAID_ELSE, SAME, PHASE } expected;
 
 // What both starts of a row have beside the usual.
 typedef enum usual_sets {
@@ -69,8 +69,8 @@ static const change_row changes[] = {
     {"model.config", "other.json", REFUSED, PLAIN, NULL},
     {"model.init", "weights", SAID, PLAIN, NULL},
     {"model.dropout", "0", SAID, PLAIN, NULL},
-    {"data.train", "[\"other.txt\"]", REFUSED, PLAIN, NULL},
-    {"data.validation", "[\"text.txt\"]", REFUSED, PLAIN, NULL},
+    {"data.train", "[\"other.txt\"]", PHASE, PLAIN, NULL},
+    {"data.validation", "[\"text.txt\"]", PHASE, PLAIN, NULL},
     {"data.tokenizer", "tokenizer.json", REFUSED, PLAIN, NULL},
     {"data.text_field", "other", SAME, PLAIN, NULL}, // of JSON Lines, which the corpus' hash is of
     {"data.fields", "{\"text\": \"other\"}", SAME, PLAIN, NULL},
@@ -80,9 +80,9 @@ static const change_row changes[] = {
     {"data.dtype", "uint16", SAME, PLAIN, NULL},         // of .bin files without a header: likewise
     {"data.add_special_tokens", "true", REFUSED, PLAIN, NULL},
     {"data.document_mask", "true", SAID, PLAIN, NULL},
-    {"data.sequence_length", "8", REFUSED, PLAIN, NULL},
+    {"data.sequence_length", "8", PHASE, PLAIN, NULL},
     {"run.steps", "5", SAID, PLAIN, NULL},
-    {"run.seed", "4", REFUSED, PLAIN, NULL},
+    {"run.seed", "4", PHASE, PLAIN, NULL},
     {"run.out", "elsewhere", SAME, PLAIN, NULL}, // a run of its own: see below
     {"run.checkpoint_every", "1", SAME, PLAIN, NULL},
     {"run.keep_checkpoints", "1", SAME, PLAIN, NULL},
@@ -135,9 +135,10 @@ static const change_row changes[] = {
     {"sharding.grads", "1", REFUSED, PLAIN, NULL}, // parameters would be sharded further
     {"sharding.optimizer", "1", REFUSED, PLAIN, NULL},
     {"sharding.experts", "1", SAME, PLAIN, NULL},
-    {"train_batch_size", "16", REFUSED, PLAIN, "gradient_accumulation_steps=4"},
+    {"train_batch_size", "16", PHASE, PLAIN, "gradient_accumulation_steps=4"},
     {"train_micro_batch_size_per_gpu", "1", SAID, PLAIN, "gradient_accumulation_steps=4"},
     {"gradient_accumulation_steps", "1", SAID, PLAIN, "train_micro_batch_size_per_gpu=4"},
+    {"phases", "[{\"steps\": 2}, {\"steps\": 2, \"run\": {\"seed\": 4}}]", PHASE, PLAIN, NULL},
     {"data_types.grad_accum_dtype", "fp32", SAME, PLAIN, NULL},
     {"gradient_clipping", "0.5", SAID, PLAIN, NULL},
     {"optimizer.type", "Lion", REFUSED, PLAIN, NULL},
@@ -152,31 +153,31 @@ static const change_row changes[] = {
     {"optimizer.params.state_dtype", "bf16", SAID, PLAIN, NULL},
     {"optimizer.params.weight_decay", "0.1", SAID, PLAIN, NULL},
     {"optimizer.params.adam_w_mode", "false", SAID, PLAIN, NULL},
-    {"scheduler.type", "linear", SAID, PLAIN, NULL},
-    {"scheduler.params.warmup_min_lr", "0.0001", SAID, DECAY, NULL},
-    {"scheduler.params.warmup_max_lr", "0.002", SAID, DECAY, NULL},
-    {"scheduler.params.warmup_num_steps", "3", SAID, COSINE, NULL},
+    {"scheduler.type", "linear", PHASE, PLAIN, NULL},
+    {"scheduler.params.warmup_min_lr", "0.0001", PHASE, DECAY, NULL},
+    {"scheduler.params.warmup_max_lr", "0.002", PHASE, DECAY, NULL},
+    {"scheduler.params.warmup_num_steps", "3", PHASE, COSINE, NULL},
     {"scheduler.params.warmup_ratio", "0.75", SAME, INVERSE_ROOT,
      NULL}, // warmup_num_steps is given
-    {"scheduler.params.warmup_type", "linear", SAID, COSINE, NULL},
-    {"scheduler.params.total_num_steps", "9", SAID, COSINE, NULL},
-    {"scheduler.params.warmup_min_ratio", "0.1", SAID, COSINE, NULL},
-    {"scheduler.params.cos_min_ratio", "0.1", SAID, COSINE, NULL},
-    {"scheduler.params.decay_num_steps", "1", SAID, WSD, NULL},
-    {"scheduler.params.stable_num_steps", "1", SAID, STABLE, NULL},
-    {"scheduler.params.decay_type", "linear", SAID, STABLE, NULL},
-    {"scheduler.params.min_ratio", "0.1", SAID, WSD, NULL},
-    {"scheduler.params.min_lr", "0.0002", SAID, WAVE_MIN, NULL},
-    {"scheduler.params.num_cycles", "0.4", SAID, WAVE_MIN, NULL},
-    {"scheduler.params.lr_end", "1e-4", SAID, POLYNOMIAL, NULL},
-    {"scheduler.params.power", "2", SAID, POLYNOMIAL, NULL},
-    {"scheduler.params.timescale", "3", SAID, INVERSE_ROOT, NULL},
-    {"scheduler.params.cycle_min_lr", "0.0002", SAID, CYCLE, NULL},
-    {"scheduler.params.cycle_max_lr", "0.002", SAID, CYCLE, NULL},
-    {"scheduler.params.cycle_first_step_size", "3", SAID, CYCLE, NULL},
-    {"scheduler.params.cycle_second_step_size", "2", SAID, CYCLE, NULL},
-    {"scheduler.params.decay_step_size", "1", SAID, CYCLE, "scheduler.params.decay_lr_rate=0.5"},
-    {"scheduler.params.decay_lr_rate", "0.5", SAID, CYCLE, "scheduler.params.decay_step_size=1"},
+    {"scheduler.params.warmup_type", "linear", PHASE, COSINE, NULL},
+    {"scheduler.params.total_num_steps", "9", PHASE, COSINE, NULL},
+    {"scheduler.params.warmup_min_ratio", "0.1", PHASE, COSINE, NULL},
+    {"scheduler.params.cos_min_ratio", "0.1", PHASE, COSINE, NULL},
+    {"scheduler.params.decay_num_steps", "1", PHASE, WSD, NULL},
+    {"scheduler.params.stable_num_steps", "1", PHASE, STABLE, NULL},
+    {"scheduler.params.decay_type", "linear", PHASE, STABLE, NULL},
+    {"scheduler.params.min_ratio", "0.1", PHASE, WSD, "scheduler.params.decay_num_steps=1"},
+    {"scheduler.params.min_lr", "0.0002", PHASE, WAVE_MIN, NULL},
+    {"scheduler.params.num_cycles", "0.4", PHASE, WAVE_MIN, NULL},
+    {"scheduler.params.lr_end", "1e-4", PHASE, POLYNOMIAL, NULL},
+    {"scheduler.params.power", "2", PHASE, POLYNOMIAL, NULL},
+    {"scheduler.params.timescale", "3", PHASE, INVERSE_ROOT, NULL},
+    {"scheduler.params.cycle_min_lr", "0.0002", PHASE, CYCLE, NULL},
+    {"scheduler.params.cycle_max_lr", "0.002", PHASE, CYCLE, NULL},
+    {"scheduler.params.cycle_first_step_size", "3", PHASE, CYCLE, NULL},
+    {"scheduler.params.cycle_second_step_size", "2", PHASE, CYCLE, NULL},
+    {"scheduler.params.decay_step_size", "1", PHASE, CYCLE, "scheduler.params.decay_lr_rate=0.5"},
+    {"scheduler.params.decay_lr_rate", "0.5", PHASE, CYCLE, "scheduler.params.decay_step_size=1"},
     {"zero_optimization.stage", "2", SAID, WORDS, "zero_optimization.mics_shard_size=-1"},
     {"zero_optimization.mics_shard_size", "1", SAID, WORDS, NULL},
     {"zero_optimization.mics_hierarchical_params_gather", "true", SAID_ELSE, WORDS, NULL},
@@ -323,7 +324,8 @@ static void check_value(const change_row *change, const char *const *more)
 
 static expected outcome_of(const change_row *change, const char *const *more, capture *seen)
 {
-    char command[64], line[160];
+    static const char phase[] = "phase 2 of 2 begins behind step 2: ";
+    char command[64], line[160], begins[64];
     mics_job *job = NULL;
     snprintf(command, sizeof command, "rm -rf try elsewhere && cp -r %s try",
              name_of(change->usual));
@@ -338,6 +340,11 @@ static expected outcome_of(const change_row *change, const char *const *more, ca
     snprintf(line, sizeof line, "changed: %s ", change->key);
     if (status != MICS_OK)
         return REFUSED;
+    snprintf(begins, sizeof begins, "%s ",
+             strcmp(change->key, "phases") == 0 ? "run.seed" : change->key);
+    const char *begun = strstr(seen->info, phase);
+    if (begun != NULL && strstr(begun, begins) != NULL)
+        return PHASE;
     return strstr(seen->info, line) != NULL          ? SAID
            : strstr(seen->info, "changed: ") != NULL ? SAID_ELSE
                                                      : SAME;
@@ -345,7 +352,8 @@ static expected outcome_of(const change_row *change, const char *const *more, ca
 
 static void check(const change_row *change)
 {
-    static const char *const names[] = {"refused", "said", "said in other words", "passed over"};
+    static const char *const names[] = {"refused", "said", "said in other words", "passed over",
+                                        "a phase"};
     char set[256];
     capture seen;
     snprintf(set, sizeof set, "%s=%s", change->key, change->value);

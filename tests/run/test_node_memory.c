@@ -160,10 +160,10 @@ static void test_another_model_is_refused(void **state)
     (void)state;
     training again = make("model", ZERO3);
     interrupted("model", ZERO3);
-    again.set = "run.seed=4";
+    again.set = "optimizer.type=Lion";
     listen();
     ASSERT_STATUS(MICS_ERR_INVALID, try_run(&again, STEPS, memory));
-    assert_said("error", "was made with run.seed 3, this run has 4");
+    assert_said("error", "was made with optimizer.type AdamW, this run has Lion");
     again.set = NULL; // what was refused is still there
     assert_goes_on(&again, true, KEPT);
 }

@@ -109,7 +109,8 @@ static void go(uneven_run *run)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
-static void check_near(const uneven_run *run, int step, const char *what, double got, double wanted)
+static void check_close(const uneven_run *run, int step, const char *what, double got,
+                        double wanted)
 {
     if (!(fabs(got - wanted) <= 1e-5 * fmax(1, fabs(wanted))))
         fail_msg("%s on %d ranks (%s): step %d: %s %.9g, one rank has %.9g", run->model,
@@ -120,17 +121,17 @@ static void check_same(const uneven_run *run, const uneven_run *one, int from, i
 {
     for (int step = from; step <= to; step++) {
         const mics_metrics *got = &run->steps[step], *wanted = &one->steps[step];
-        check_near(run, step, "loss", got->loss, wanted->loss);
-        check_near(run, step, "norm", got->grad_norm, wanted->grad_norm);
-        check_near(run, step, "tokens", (double)got->tokens, (double)wanted->tokens);
+        check_close(run, step, "loss", got->loss, wanted->loss);
+        check_close(run, step, "norm", got->grad_norm, wanted->grad_norm);
+        check_close(run, step, "tokens", (double)got->tokens, (double)wanted->tokens);
         assert_int_equal(got->router.any, wanted->router.any);
-        check_near(run, step, "entropy", got->router.entropy, wanted->router.entropy);
-        check_near(run, step, "fullest", got->router.fullest, wanted->router.fullest);
-        check_near(run, step, "balance", got->router.balance, wanted->router.balance);
-        check_near(run, step, "dropped", got->router.dropped, wanted->router.dropped);
+        check_close(run, step, "entropy", got->router.entropy, wanted->router.entropy);
+        check_close(run, step, "fullest", got->router.fullest, wanted->router.fullest);
+        check_close(run, step, "balance", got->router.balance, wanted->router.balance);
+        check_close(run, step, "dropped", got->router.dropped, wanted->router.dropped);
     }
     if (to == STEPS)
-        check_near(run, to, "validation", run->validation[to], one->validation[to]);
+        check_close(run, to, "validation", run->validation[to], one->validation[to]);
 }
 
 #define MICRO(n) "train_micro_batch_size_per_gpu=" #n

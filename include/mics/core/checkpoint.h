@@ -71,6 +71,8 @@ typedef struct mics_checkpoint_sharding {
 typedef struct mics_checkpoint_meta {
     int64_t step;    // optimizer steps done
     int64_t samples; // training samples consumed
+    int64_t sample;  // number of the next one in its order; as `samples`, but for runs with phases
+    int64_t tokens;  // trained on; in what was read 0: of before it was written
     uint64_t seed;
     uint64_t corpus_hash;
     uint64_t validation_hash; // of texts of their own; 0: not known, or there are none

@@ -91,9 +91,10 @@ void mics_manifest_write(const mics_manifest *manifest, mics_text *text)
                      "  \"program\": \"" MICS_VERSION "\",\n"
                      "  \"generation\": %" PRId64 ",\n  \"serial\": %" PRId64 ",\n"
                      "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n"
+                     "  \"sample\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n"
                      "  \"seed\": \"%016" PRIx64 "\",\n  \"corpus_hash\": \"%016" PRIx64 "\",\n",
                      FORMAT_VERSION, manifest->generation, manifest->serial, meta->step,
-                     meta->samples, meta->seed, meta->corpus_hash);
+                     meta->samples, meta->sample, meta->tokens, meta->seed, meta->corpus_hash);
     write_resolved(meta, text);
     mics_text_printf(text, "  \"tokenizer\": ");
     if (manifest->tokenizer.name != NULL)
@@ -316,6 +317,11 @@ static mics_status read_meta(const place *root, mics_manifest *manifest)
     MICS_TRY(member_count(root, "serial", &manifest->serial));
     MICS_TRY(member_count(root, "step", &meta->step));
     MICS_TRY(member_count(root, "samples", &meta->samples));
+    meta->sample = meta->samples;
+    if (mics_json_get(root->object, "sample") != NULL) {
+        MICS_TRY(member_count(root, "sample", &meta->sample));
+        MICS_TRY(member_count(root, "tokens", &meta->tokens));
+    }
     MICS_TRY(member_hex(root, "seed", &meta->seed));
     MICS_TRY(member_hex(root, "corpus_hash", &meta->corpus_hash));
     MICS_TRY(read_tokenizer(root, manifest));

@@ -137,10 +137,11 @@ static void report(const run_context *context, const run_step *at)
     mics_metrics metrics = {
         .step = at->number,
         .steps = run->steps,
+        .phase = run->phase_count > 0 ? run->phase + 1 : 0,
         .loss = result->loss,
         .lr = at->lr,
         .grad_norm = result->grad_norm,
-        .tokens = at->number * tokens,
+        .tokens = run_job_position(job, at->number).tokens,
         .tokens_per_s = (double)tokens * 1e6 / at->taken_us,
         .step_ms = at->taken_us / 1e3,
         .mfu = utilisation(context, (double)tokens * 1e6 / at->taken_us),

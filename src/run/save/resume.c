@@ -18,21 +18,46 @@
 
 enum { RUN_MAX_BYTES = 1 << 20 };
 
-static mics_status differs(const mics_job *job, const char *what, const char *theirs,
-                           const char *ours)
+// What may differ, as a phase begins there with it: the keys that --set gives.
+typedef struct changes {
+    const char *paths[4];
+    int32_t count;
+    bool orders; // samples
+} changes;
+
+static bool take_change(const mics_job *job, changes *made, const char *path, bool orders)
 {
-    return mics_fail(MICS_ERR_INVALID,
-                     "%s: was made with %s %s, this run has %s; restore it, or begin anew with "
-                     "another --out",
-                     job->checkpoint_path, what, theirs, ours);
+    if (!mics_run_may_begin_phase(job->run, path))
+        return false;
+    made->paths[made->count++] = path;
+    made->orders = made->orders || orders;
+    return true;
 }
 
-static mics_status differs_int(const mics_job *job, const char *what, int64_t theirs, int64_t ours)
+static const char *advice(const mics_job *job)
+{
+    return job->run->phase_count > 0 ? ", give it in a phase that begins there (\"phases\")"
+                                     : ", begin a phase with it by --set";
+}
+
+static mics_status differs(const mics_job *job, const char *what, const char *theirs,
+                           const char *ours, const char *or_else)
+{
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: was made with %s %s, this run has %s; restore it%s, or begin anew with "
+                     "another --out",
+                     job->checkpoint_path, what, theirs, ours, or_else);
+}
+
+static mics_status differs_int(const mics_job *job, changes *made, const char *path, int64_t theirs,
+                               int64_t ours)
 {
     char left[32], right[32];
+    if (theirs == ours || take_change(job, made, path, strcmp(path, "train_batch_size") != 0))
+        return MICS_OK;
     snprintf(left, sizeof left, "%lld", (long long)theirs);
     snprintf(right, sizeof right, "%lld", (long long)ours);
-    return theirs == ours ? MICS_OK : differs(job, what, left, right);
+    return differs(job, path, left, right, advice(job));
 }
 
 // ---- the model's config, key by key: its text may be laid out in another way ----
@@ -105,30 +130,30 @@ static mics_status check_tokenizer(const mics_job *job, const mics_checkpoint_me
     bool same = (ours == NULL) == (theirs == NULL) && our_bytes == their_bytes &&
                 (ours == NULL || memcmp(ours, theirs, our_bytes) == 0);
     mics_free(job->memory, theirs);
-    return same ? MICS_OK : differs(job, "tokenizer", meta->tokenizer, job->run->tokenizer);
+    return same ? MICS_OK : differs(job, "tokenizer", meta->tokenizer, job->run->tokenizer, "");
 }
 
-static mics_status check_data(const mics_job *job, const mics_checkpoint_meta *meta)
+static mics_status check_data(const mics_job *job, const mics_checkpoint_meta *meta, changes *made)
 {
-    MICS_TRY(check_tokenizer(job, meta));
-    if (meta->corpus_hash != run_samples_hash(&job->train_samples))
-        return mics_fail(MICS_ERR_INVALID,
-                         "%s: was made with other training text (data.train) than this run's%s; "
-                         "restore it, or begin anew with another --out",
-                         job->checkpoint_path,
-                         job->run->train_weights != NULL ? ", or with other weights" : "");
-    return MICS_OK;
+    if (meta->corpus_hash == run_samples_hash(&job->train_samples) ||
+        take_change(job, made, "data", true))
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: was made with other training text (data.train) than this run's%s; "
+                     "restore it%s, or begin anew with another --out",
+                     job->checkpoint_path,
+                     job->run->train_weights != NULL ? ", or with other weights" : "", advice(job));
 }
 
 // What is held out for validation does not train, so it decides the order of all that does.
-static mics_status check_hold_out(const mics_job *job, const mics_json *theirs)
+static mics_status check_hold_out(const mics_job *job, const mics_json *theirs, changes *made)
 {
     static const char *const shares[] = {"nothing", "the last twentieth"};
     const mics_run *run = job->run;
     bool held = mics_json_int(mics_json_at(theirs, "run.validation_batches")) > 0 &&
                 mics_json_count(mics_json_at(theirs, "data.validation")) == 0;
     bool holds = run->validation_batches > 0 && run->validation_count == 0;
-    if (held == holds)
+    if (held == holds || take_change(job, made, "data", true))
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
                      "%s: was made with %s of data.train held out for validation, this run holds "
@@ -137,23 +162,22 @@ static mics_status check_hold_out(const mics_job *job, const mics_json *theirs)
                      job->checkpoint_path, shares[held], shares[holds]);
 }
 
-// Which windows of the text train: run_json, which is for people, is who knows.
-static mics_status check_windows(const mics_job *job, const mics_checkpoint_meta *meta)
+// What run_json knows, which is for people: which windows of the text train, and the batch.
+static mics_status check_stored(const mics_job *job, const mics_json *stored, changes *made)
 {
-    mics_json *json = NULL;
-    if (meta->run_json == NULL)
-        return MICS_OK;
-    MICS_TRY(mics_json_parse(job->memory, job->checkpoint_path, meta->run_json,
-                             strlen(meta->run_json), &json));
-    const mics_json_value *value = mics_json_at(json, "data.sequence_length");
-    int64_t theirs = mics_json_int(value);
-    if (theirs == 0) // the model's positions
-        theirs = job->model->positions;
-    mics_status status = differs_int(job, "data.sequence_length", theirs, run_job_sequence(job));
-    if (status == MICS_OK)
-        status = check_hold_out(job, json);
-    mics_json_close(json);
-    return status;
+    const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
+    int64_t length = mics_json_int(mics_json_at(stored, "data.sequence_length"));
+    int64_t batch = mics_json_int(mics_json_at(stored, "train_batch_size"));
+    if (length == 0) // the model's positions
+        length = job->model->positions;
+    if (batch == 0 && meta->step > 0)
+        batch = meta->samples / meta->step;
+    MICS_TRY(differs_int(job, made, "data.sequence_length", length, run_job_sequence(job)));
+    MICS_TRY(check_hold_out(job, stored, made));
+    MICS_TRY(differs_int(job, made, "train_batch_size", batch, job->run->global_batch));
+    if (mics_run_sets_scheduler(job->run, stored))
+        (void)take_change(job, made, "scheduler", false);
+    return MICS_OK;
 }
 
 // Version 1 does not say it, and had AdamW alone.
@@ -163,21 +187,64 @@ static mics_status check_optimizer(const mics_job *job, const mics_checkpoint_me
                              ? meta->optimizer
                              : mics_optimizer_def_get(MICS_OPTIMIZER_ADAMW)->name;
     const char *ours = mics_optimizer_def_get(job->run->optimizer.kind)->name;
-    return strcmp(theirs, ours) == 0 ? MICS_OK : differs(job, "optimizer.type", theirs, ours);
+    return strcmp(theirs, ours) == 0 ? MICS_OK : differs(job, "optimizer.type", theirs, ours, "");
 }
 
-static mics_status check_same_run(const mics_job *job)
+// Files and --set may have a phase begin at this step, and agree on all that were before.
+static mics_status check_phases(const mics_job *job, const mics_checkpoint_meta *meta,
+                                const mics_json *stored)
+{
+    const mics_json_value *before = mics_json_at(stored, "phases");
+    int64_t begin = 0, end = 0;
+    if (meta->step < job->run->phase_begin)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: is at step %lld, in a phase before; --resume %s begins there",
+                         job->checkpoint_path, (long long)meta->step, job->checkpoint_path);
+    for (int32_t i = 0; i < mics_json_count(before) && end < meta->step; i++) {
+        const int64_t steps = mics_json_int(mics_json_get(mics_json_element(before, i), "steps"));
+        begin = end;
+        end = steps > 0 ? end + steps : INT64_MAX;
+    }
+    if (job->run->phase_begin == begin || job->run->phase_begin == meta->step)
+        return MICS_OK;
+    return mics_json_fail(job->run->json, "phases", MICS_ERR_INVALID,
+                          "%s was made in a phase from step %lld on, and this one is from step "
+                          "%lld on; phases that were must stay as they are",
+                          job->checkpoint_path, (long long)begin, (long long)job->run->phase_begin);
+}
+
+static mics_status compare_stored(mics_job *job, const mics_checkpoint_meta *meta,
+                                  const mics_json *stored)
+{
+    mics_run *run = job->run;
+    changes made = {.count = 0};
+    MICS_TRY(check_phases(job, meta, stored));
+    if (run->phase_begin == meta->step && run->phase > 0) // with what it gives
+        return MICS_OK;
+    run->phase_orders = false; // not here
+    MICS_TRY(differs_int(job, &made, "run.seed", (int64_t)meta->seed, (int64_t)job->run->seed));
+    MICS_TRY(check_data(job, meta, &made));
+    if (meta->run_json != NULL)
+        MICS_TRY(check_stored(job, stored, &made));
+    if (made.count == 0)
+        return MICS_OK;
+    MICS_TRY(mics_run_begin_phase(run, meta->step, stored, made.paths, made.count));
+    run->phase_orders = made.orders;
+    return MICS_OK;
+}
+
+static mics_status check_same_run(mics_job *job)
 {
     const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
+    const char *text = meta->run_json != NULL ? meta->run_json : "{}";
+    mics_json *stored = NULL;
     MICS_TRY(check_model(job, meta));
     MICS_TRY(check_optimizer(job, meta));
-    MICS_TRY(differs_int(job, "run.seed", (int64_t)meta->seed, (int64_t)job->run->seed));
-    MICS_TRY(check_data(job, meta));
-    MICS_TRY(check_windows(job, meta));
-    if (meta->step > 0)
-        MICS_TRY(differs_int(job, "train_batch_size", meta->samples / meta->step,
-                             job->run->global_batch));
-    return MICS_OK;
+    MICS_TRY(check_tokenizer(job, meta));
+    MICS_TRY(mics_json_parse(job->memory, job->checkpoint_path, text, strlen(text), &stored));
+    const mics_status status = compare_stored(job, meta, stored);
+    mics_json_close(stored);
+    return status;
 }
 
 // ---- the decision ----
@@ -259,6 +326,7 @@ mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
     if (job->world->first == 0)
         MICS_TRY(run_identity_check_file(job->memory, job->run));
     const char *stored = mics_checkpoint_meta_get(job->checkpoint)->run_json;
+    mics_run_enter(job->run, mics_checkpoint_meta_get(job->checkpoint)->step);
     return mics_run_keep(job->run, job->checkpoint_path, stored != NULL ? stored : "{}");
 }
 
@@ -285,8 +353,16 @@ static mics_status check_newest(const mics_job *job)
 
 mics_status run_job_take_checkpoint(mics_job *job)
 {
-    MICS_TRY(check_same_run(job));
-    job->start_step = mics_checkpoint_meta_get(job->checkpoint)->step;
+    const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
+    job->start_step = meta->step;
+    if (job->start_step <= job->run->steps)
+        MICS_TRY(check_same_run(job));
+    job->start = (run_position){.samples = meta->samples,
+                                .sample = job->run->phase_orders ? 0 : meta->sample,
+                                .tokens = meta->tokens};
+    if (meta->tokens == 0) // of before it was written
+        job->start.tokens = meta->samples * run_job_sequence(job);
+    job->run->phase_sample = job->start.sample;
     if (job->start_step > job->run->steps)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: is at step %lld already, and run.steps is %lld; raise it, or use "

@@ -158,7 +158,7 @@ static void a_manifest_with_wrong_contents(void **state)
         {"\"step\": 5", "\"step\": -5", "\"step\" is negative"},
         {"\"step\": 5", "\"step\": 6", "expected rank 0 of 1 at step 6"},
         {"\"step\": 5", "\"step\": \"5\"", "\"step\" is a string"},
-        {"\"samples\": 4", "\"sample\": 4", "lacks \"samples\""},
+        {"\"samples\": 4", "\"samplez\": 4", "lacks \"samples\""},
         {"\"seed\": \"0", "\"seed\": \"x", "16 hexadecimal digits"},
         {"\"name\": \"rank-00000.safetensors\"", "\"name\": \"../rank-00000.safetensors\"",
          "plain file name"},
