@@ -9,9 +9,15 @@ For each family: transformers makes a small random model and saves it in several
 of tests/golden/tokenizers beside it, as folders are downloaded. "mics convert" exports it.
 Read back by Auto classes, the export must have the same bits in all tensors, the same logits, and the
 ids that `tokenizers` gives for hostile texts. "mics generate" must write what model.generate
-does, from the folder and from the export. No test runs this: the tests need no Python.
+does, from the folder and from the export.
+
+For each family of tests/golden/chat: "mics train" starts from the folder, at a rate of 0 and at a real one.
+The folder is then taken away, and the runs are exported. Each export has the folder's files, tokens, chats
+and generation_config. At 0 it has its logits; at the other rate transformers' loss is that of "mics eval".
+No test runs this: the tests need no Python.
 """
 
+import json
 import pathlib
 import shutil
 import subprocess
@@ -140,10 +146,91 @@ def check(mics, name, place):
     print("%s: same tensors, logits, ids and text" % name)
 
 
+# ---- tuned models ----
+
+CHATS = pathlib.Path(__file__).parent.parent / "tests/golden/chat"
+TEXT = "Not far: 17 steps to the quay, then 4 stairs.\n" * 60
+
+
+def check_same_use(folder, export):
+    """Bytes of the files, ids, special tokens and chats."""
+    for path in folder.glob("**/*"):
+        if path.is_file() and path.name not in ("config.json", "model.safetensors"):
+            if path.read_bytes() != (export / path.relative_to(folder)).read_bytes():
+                sys.exit("%s: another %s" % (export, path.name))
+    expected, have = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(export)
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "unk_token_id", "all_special_ids"):
+        if getattr(expected, name) != getattr(have, name):
+            sys.exit("%s: another %s" % (export, name))
+    if expected.get_vocab() != have.get_vocab() or expected(TEXT).input_ids != have(TEXT).input_ids:
+        sys.exit("%s: other ids" % export)
+    for line in (CHATS / "chats.jsonl").read_text().splitlines():
+        messages = json.loads(line)["messages"]
+        for how in (dict(tokenize=False), dict(return_dict=True, return_assistant_tokens_mask=True)):
+            if expected.apply_chat_template(messages, **how) != have.apply_chat_template(messages, **how):
+                sys.exit("%s: another chat for %s" % (export, line))
+    return have
+
+
+@torch.no_grad()
+def check_tuned_model(folder, export, rate):
+    shape = dict(attn_implementation="eager", dtype="float32")
+    model, read = (AutoModelForCausalLM.from_pretrained(path, **shape).eval() for path in (folder, export))
+    kept, have = json.loads((folder / "config.json").read_text()), json.loads((export / "config.json").read_text())
+    lost = [key for key in kept if have.get(key) != kept[key]]
+    if lost or read.generation_config.to_dict() != model.generation_config.to_dict():
+        sys.exit("%s: another config.json or generation_config.json: %s" % (export, lost))
+    ids = torch.arange(60).reshape(2, 30)
+    if torch.equal(model(ids).logits, read(ids).logits) != (rate == 0):
+        sys.exit("%s: logits %s at a rate of %g" % (export, "differ" if rate == 0 else "are the same", rate))
+    return read
+
+
+@torch.no_grad()
+def check_loss(mics, place, export, model):
+    """Of windows that overlap by a token, as mics cuts them; <s> stands before the text."""
+    length = 64
+    (place / "text.txt").write_text(TEXT)
+    said = json.loads(run(mics, "eval", export, "--data", place / "text.txt", "--json", "--sequence", length))
+    before = AutoTokenizer.from_pretrained(export)(TEXT).input_ids
+    total, count = 0.0, 0
+    for at in range(0, len(before) - 1, length):
+        row = torch.tensor([before[at:at + length + 1]])
+        logits = model(row[:, :-1]).logits.double()
+        total += torch.nn.functional.cross_entropy(logits[0], row[0, 1:], reduction="sum").item()
+        count += row.shape[1] - 1
+    if said["tokens"] != count or abs(said["loss"] - total / count) > 1e-4:
+        sys.exit("%s: loss %.6f of %d tokens, in transformers %.6f of %d" % (
+            export, said["loss"], said["tokens"], total / count, count))
+
+
+def check_tuned(mics, family, place):
+    folder, started = place / "kept" / family, place / "started"
+    shutil.copytree(CHATS / family, folder, ignore=shutil.ignore_patterns("losses.json", "samples.json"))
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates/short.jinja").write_text("{{ messages[-1]['content'] }}")
+    (folder / "special_tokens_map.json").write_text("{}\n")
+    (place / "train.txt").write_text(TEXT)
+    for rate in (0, 1e-3):
+        out, export = place / ("%s_%g" % (family, rate)), place / ("%s_%g_export" % (family, rate))
+        shutil.copytree(folder, started)
+        run(mics, "train", "--model", started, "--data", place / "train.txt", "--steps", 3, "--out", out, "--set",
+            "optimizer.params.lr=%g" % rate, "--set", "train_micro_batch_size_per_gpu=2", "--set",
+            "run.validation_batches=0")
+        shutil.rmtree(started)
+        run(mics, "convert", out, export)
+        check_same_use(folder, export)
+        check_loss(mics, place, export, check_tuned_model(folder, export, rate))
+    print("%s: tuned: same files, ids, chats, logits and loss" % family)
+
+
 def main():
     with tempfile.TemporaryDirectory() as place:
         for name in CASES:
             check(sys.argv[1], name, pathlib.Path(place))
+        for path in sorted(CHATS.iterdir()):
+            if path.is_dir():
+                check_tuned(sys.argv[1], path.name, pathlib.Path(place))
 
 
 if __name__ == "__main__":

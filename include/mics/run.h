@@ -37,7 +37,7 @@ typedef struct mics_job mics_job;
 // has each key's meaning beside the name that follows it here.
 typedef struct mics_run_values {
     const char *model_config; // model.config
-    const char *model_init;   // model.init: "random" or a folder of safetensors
+    const char *model_init; // model.init: "random" or a folder of safetensors; NULL: model.config's
     const char *const *train; // data.train
     int32_t train_count;
     const char *const *validation; // data.validation

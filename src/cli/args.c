@@ -286,6 +286,11 @@ static mics_status read_all(parser *parsing)
         else
             MICS_TRY(read_flag(parsing, text + 2));
     }
+    for (int32_t i = 0; i < verb->option_count && verb->model_stands && arguments->count == 0;
+         i++) {
+        if (strcmp(verb->options[i].name, "model") == 0 && parsing->keyed[i].count > 0)
+            MICS_TRY(list_add(parsing->call, arguments, parsing->keyed[i].items[0]));
+    }
     if (arguments->count < verb->min_arguments)
         return wrong(verb, "missing: ", verb->arguments);
     if (arguments->count > verb->max_arguments)

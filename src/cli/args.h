@@ -54,6 +54,7 @@ struct cli_verb {
     const cli_option *options;
     int32_t option_count;
     int32_t min_arguments, max_arguments;
+    bool model_stands; // --model's value stands for a missing argument
     // Returns: MICS_OK, or what failed, logged.
     mics_status (*run)(cli_call *call);
     const char *notes;            // (optional) after the flags

@@ -449,7 +449,7 @@ static mics_status run_explain(cli_call *call)
 const cli_verb cmd_explain = {
     .name = "explain",
     .summary = "shows what a run would do: keys, mesh, memory, bytes, schedule",
-    .arguments = "RUN.json",
+    .arguments = "RUN.json|FOLDER",
     .about =
         "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
         "groups, memory, bytes intra-node and inter-node, and the schedule of a step. Runs "
@@ -459,5 +459,6 @@ const cli_verb cmd_explain = {
     CLI_OPTIONS(flags),
     .min_arguments = 1,
     .max_arguments = 1,
+    .model_stands = true,
     .run = run_explain,
 };

@@ -206,14 +206,17 @@ static mics_status run_train(cli_call *call)
 const cli_verb cmd_train = {
     .name = "train",
     .summary = "trains a model",
-    .arguments = "RUN.json",
-    .about = "Trains the model that a run file (JSON, or YAML by its name) describes. Under mpirun "
-             "or srun\n"
-             "the ranks are MPI's, otherwise they are threads of this process. Writes metrics and\n"
-             "checkpoints into the run's output folder (run.out).",
+    .arguments = "RUN.json|FOLDER",
+    .about =
+        "Trains the model that a run file (JSON, or YAML by its name) describes, or fine-tunes "
+        "that of a\n"
+        "folder with weights: mics train --model FOLDER --data FILE. Under mpirun or srun\n"
+        "the ranks are MPI's, otherwise they are threads of this process. Writes metrics and\n"
+        "checkpoints into the run's output folder (run.out).",
     CLI_OPTIONS(flags),
     .min_arguments = 1,
     .max_arguments = 1,
+    .model_stands = true,
     .notes =
         "SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, a file OUT/stop, and run.max_hours: saves the "
         "step\n"

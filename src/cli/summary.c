@@ -19,21 +19,17 @@ enum { SAMPLE_TOKENS = 320 };
 
 // ---- before ----
 
-// Whoever names a folder with weights may have wanted them.
-static void print_weights_beside(const char *config)
+// Whoever names a folder, or the config.json beside weights, may have wanted them.
+static void print_why_random(const mics_run *run)
 {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
-    const char *slash = strrchr(config, '/');
-    const int folder = slash != NULL ? (int)(slash - config) : 0;
-    char path[4096];
-    for (size_t i = 0; folder > 0 && i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%.*s/%s", folder, config, names[i]);
-        if (access(path, F_OK) == 0) {
-            printf("; to start from those in %.*s: --set model.init=%.*s", folder, config, folder,
-                   config);
-            return;
-        }
-    }
+    char folder[MICS_FOLDER_BYTES];
+    mics_run_folder_of(run->model_config, folder);
+    if (run->weights_beside && run->init_open)
+        printf("; model.config names a file: --model %s starts from the weights beside it", folder);
+    else if (run->weights_beside)
+        printf("; model.init is \"random\", so not those in %s", folder);
+    else if (run->model_folder)
+        printf("; %s has no model.safetensors", folder);
 }
 
 static void print_start(const mics_job *job, const mics_job_facts *facts)
@@ -48,7 +44,7 @@ static void print_start(const mics_job *job, const mics_job_facts *facts)
         printf("start     weights of %s\n", mics_job_run(job)->model_init);
     } else {
         printf("start     random weights, seed %llu", (unsigned long long)mics_job_run(job)->seed);
-        print_weights_beside(mics_job_run(job)->model_config);
+        print_why_random(mics_job_run(job));
         printf("\n");
     }
 }

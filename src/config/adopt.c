@@ -208,6 +208,7 @@ mics_status mics_config_adopt(config *run)
             MICS_TRY(put_row(run, &tables[t]->rows[i]));
     }
     MICS_TRY(mics_adopt_program_defaults(run, trainer));
+    MICS_TRY(mics_adopt_folder_defaults(run));
     MICS_TRY(mics_adopt_schedule(run, trainer));
     MICS_TRY(mics_adopt_saves(run, trainer));
     return mics_adopt_trainer_defaults(run, only_auto);

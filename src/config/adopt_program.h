@@ -14,3 +14,7 @@ mics_status mics_adopt_reform(config *run);
 /* The program's defaults, before the Trainer's (mics_adopt_trainer_defaults), and run->program_text
  * for the log. Nothing where it is no file of Trainer arguments. */
 mics_status mics_adopt_program_defaults(config *run, bool trainer);
+
+/* Those of fine-tuning, where a model's folder with weights stands for the run file and does not start
+ * at random; and their run->program_text. */
+mics_status mics_adopt_folder_defaults(config *run);

@@ -127,6 +127,9 @@ typedef struct mics_run {
     mics_json *json;             // the document, with --set applied; owns most texts below
     const char *model_config;    // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
     const char *model_init;      // "random" or a folder of safetensors
+    bool model_folder;           // model.config names a folder, not the file in it
+    bool init_open;              // nobody said model.init: "random", or that folder's weights
+    bool weights_beside;         // that folder, or the file's, has weights
     bool ignore_dropout;         // model.dropout is 0: dropout in the model's config does not count
     bool add_special_tokens;     // texts stand in the tokenizer's frame, not behind a separator
     bool special_tokens_open;    // that is a program's default, for tokenizers that have a frame
@@ -254,6 +257,22 @@ typedef struct mics_run {
 mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
                           int32_t set_count, mics_run **run_out);
 
+enum { MICS_FOLDER_BYTES = 4096 };
+
+/* The folder that a path is, or that holds the file there: cut when longer. */
+void mics_run_folder_of(const char *path, char folder[MICS_FOLDER_BYTES]);
+
+// Of a step's folder: the file that makes it one.
+#define MICS_STEP_MANIFEST "manifest.json"
+
+/* The first file with weights in a folder of Hugging Face's, of the names that it gives them; also
+ * that of a step's folder, which has weights, and pytorch_model.bin, though neither can be started from.
+ *
+ * Returns: MICS_OK, with *name_out NULL where there is none; MICS_ERR_MEMORY.
+ * Owns:    the name is static.
+ */
+mics_status mics_run_find_weights(mics_memory *memory, const char *folder, const char **name_out);
+
 /* Whether a document is a model's configuration (config.json) rather than a run file.
  *
  * Returns: true for one with "model_type", without "model" and without arguments of a Trainer.
@@ -286,7 +305,8 @@ void mics_run_close(mics_run *run);
  */
 mics_status mics_run_keep(mics_run *run, const char *name, const char *text);
 
-/* What the defaults of a file of Trainer arguments are, in words; "": it is none. Never NULL.
+/* What the defaults of a file of Trainer arguments are, or of a start from weights, in words; "":
+ * they are the usual ones. Never NULL.
  *
  * Owns: it is the run's.
  */

@@ -94,7 +94,7 @@ static const key rows[] = {
     {TEXT("model.config", run.model_config, .flags = KEY_REQUIRED | KEY_FIXED, .flag = "--model",
           .help = "a Hugging Face config.json, or its folder")},
     {TEXT("model.init", run.model_init, .flags = KEY_TOLD, .text = "random",
-          .help = "\"random\", or a folder of safetensors to start from")},
+          .help = "\"random\", or a folder of safetensors; none: those in model.config's folder")},
     {REAL("model.dropout", dropout, 0, 0, 0, .flags = KEY_TOLD,
           .help = "0 trains without dropout, whatever the model's config says",
           .refusal =

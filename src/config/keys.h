@@ -132,6 +132,7 @@ typedef struct config {
     char *config_path, *tokenizer_path; // in the folders that the file names
     mics_json *kept;                    // stored resolved run; only within mics_run_keep
     char program_text[512];  // of a file of Trainer arguments: which program's it is; "": nothing
+    char weights_text[256];  // of a start from weights: the defaults that it has; "": nothing
     char kept_text[512];     // kept values that the file alone would not give; cut when longer
     int64_t kept_train;      // of the stored run: its global batch; 0: none
     int64_t kept_micro;      // its micro-batch
@@ -284,6 +285,9 @@ void mics_config_fill_comm_dtypes(config *run);
 void mics_config_settle_boundary(config *run, int32_t ranks_per_node);
 // precision.c: run.device, run.precision and what DeepSpeed says of them, as far as the file knows.
 mics_status mics_config_join_precision(config *run);
+/* weights.c: a folder with weights is model.init, where the file says none; and the defaults of a start
+ * from weights. `model`: what model.config says. Returns: MICS_OK; MICS_ERR_MEMORY. */
+mics_status mics_config_take_weights(config *run, const char *model);
 // optimizer.c: fills run.lr and the like from what is stored.
 mics_status mics_config_fill_optimizer(config *run);
 // trainer_lr.c: the schedulers that DeepSpeed's first three and WSD are not.

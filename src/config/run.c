@@ -235,6 +235,15 @@ static mics_status take_tokenizer(config *run)
     return take_tokenizer_of(run, run->run.model_init, "auto: that of model.init's folder");
 }
 
+static mics_status enter_model(config *run)
+{
+    const char *folder = run->run.model_config;
+    if (strcmp(folder, MICS_MODEL_OF_PROGRAM) != 0)
+        MICS_TRY(enter_folder(run->memory, &run->run.model_config, "config.json", NULL,
+                              &run->config_path));
+    return mics_config_take_weights(run, folder);
+}
+
 // Everything that the file's values lead to, from the beginning.
 static mics_status fill(config *run)
 {
@@ -244,6 +253,7 @@ static mics_status fill(config *run)
     MICS_TRY(mics_config_check_sources(run));
     MICS_TRY(mics_config_join_aliases(run));
     MICS_TRY(mics_config_join_precision(run));
+    MICS_TRY(enter_model(run));
     MICS_TRY(fill_steps(run));
     MICS_TRY(check_trace(run));
     MICS_TRY(mics_config_fill_optimizer(run));
@@ -261,8 +271,6 @@ static mics_status fill(config *run)
                               &run->tokenizer_path));
     if (strcmp(run->run.model_config, MICS_MODEL_OF_PROGRAM) == 0)
         return MICS_OK;
-    MICS_TRY(
-        enter_folder(run->memory, &run->run.model_config, "config.json", NULL, &run->config_path));
     MICS_TRY(take_tokenizer(run));
     return check_file(run, "model.config", run->run.model_config);
 }
@@ -385,7 +393,8 @@ mics_status mics_run_keep(mics_run *public_run, const char *name, const char *te
 
 const char *mics_run_program_text(const mics_run *public_run)
 {
-    return ((const config *)public_run)->program_text; // invariant 1 of keys.h
+    const config *run = (const config *)public_run; // invariant 1 of keys.h
+    return run->program_text[0] != '\0' ? run->program_text : run->weights_text;
 }
 
 const char *mics_run_kept_text(const mics_run *public_run)

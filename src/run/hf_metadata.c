@@ -7,18 +7,26 @@
 #include "base/text.h"
 #include "mics/log.h"
 #include "model/from_config.h"
+#include "run/model_files.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#define GENERATION "generation_config.json"
+#define TOKENIZER_CONFIG "tokenizer_config.json"
+
 enum { BYTE_TOKENS = 256 };
 
-// What is written; the last two are copied as they are, from beside tokenizer.json.
-static const char *const ours[] = {
-    "config.json",           "generation_config.json",  "tokenizer.json",
-    "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"};
-enum { COPIED_FROM = 4, OURS = sizeof ours / sizeof *ours };
+// What is written, but for what comes from the model's folder as it is.
+static const char *const ours[] = {"config.json", GENERATION, "tokenizer.json", TOKENIZER_CONFIG};
+enum { OURS = sizeof ours / sizeof *ours };
+
+// By name, of the model's folder; NULL: none.
+static const mics_json_value *files_of(const mics_saved *saved)
+{
+    return saved->files != NULL ? mics_json_root(saved->files) : NULL;
+}
 
 // ---- folders ----
 
@@ -152,14 +160,10 @@ static mics_status write_config(const mics_saved *saved, const char *dir, mics_d
 
 static const char *const token_keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
+// Made anew, where no folder has one.
 static mics_status write_generation(const mics_saved *saved, const char *dir)
 {
     mics_text text = {.memory = saved->memory};
-    if (saved->generation != NULL) {
-        write_value(&text, NULL, mics_json_root(saved->generation), 0);
-        mics_text_printf(&text, "\n");
-        return replace(saved, dir, "generation_config.json", &text);
-    }
     mics_text_printf(&text, "{\n  \"_from_model_config\": true");
     for (size_t i = 0; i < sizeof token_keys / sizeof token_keys[0]; i++) {
         const mics_json_value *value = mics_json_at(saved->config, token_keys[i]);
@@ -169,7 +173,7 @@ static mics_status write_generation(const mics_saved *saved, const char *dir)
         write_value(&text, NULL, value, 1);
     }
     mics_text_printf(&text, "\n}\n");
-    return replace(saved, dir, "generation_config.json", &text);
+    return replace(saved, dir, GENERATION, &text);
 }
 
 // ---- tokenizers ----
@@ -309,17 +313,16 @@ static mics_status make_tokenizer_config(const mics_saved *saved, const mics_jso
     return status;
 }
 
-// The folder's own, which has a chat template and whatever else the model's users rely on.
+// The folder's own; NULL: there is none.
 static mics_status load_tokenizer_config(const mics_saved *saved, mics_json **config_out)
 {
     char *path = NULL;
-    if (saved->weights == NULL)
+    const char *text = run_model_files_find(saved->files, TOKENIZER_CONFIG);
+    if (text == NULL)
         return MICS_OK;
-    MICS_TRY(mics_file_join(saved->memory, saved->path, "tokenizer_config.json", &path));
-    mics_status status = MICS_OK;
-    if (mics_file_is_there(path))
-        status = mics_json_load(saved->memory, path, MICS_FILE_MAX_WHOLE, config_out);
-    if (*config_out != NULL && mics_json_type_of(mics_json_root(*config_out)) != MICS_JSON_OBJECT)
+    MICS_TRY(mics_file_join(saved->memory, saved->path, TOKENIZER_CONFIG, &path));
+    mics_status status = mics_json_parse(saved->memory, path, text, strlen(text), config_out);
+    if (status == MICS_OK && mics_json_type_of(mics_json_root(*config_out)) != MICS_JSON_OBJECT)
         status = mics_fail(MICS_ERR_FORMAT, "%s: must be an object; correct it or remove it", path);
     mics_free(saved->memory, path);
     return status;
@@ -341,45 +344,64 @@ static mics_status set_class(const mics_saved *saved, mics_json *config)
     return MICS_OK;
 }
 
+// The folder's own goes as it is, unless it names a class whose code does not come along.
 static mics_status write_tokenizer_config(const mics_saved *saved, const char *dir,
                                           const mics_json *tokenizer)
 {
     mics_json *config = NULL;
     mics_text text = {.memory = saved->memory};
     mics_status status = load_tokenizer_config(saved, &config);
+    const bool coded = config != NULL && mics_json_at(config, "auto_map") != NULL;
+    const bool copied = config != NULL && !coded;
+    if (coded)
+        mics_log(MICS_LOG_WARNING,
+                 "%s/" TOKENIZER_CONFIG ": auto_map names code that is not "
+                 "exported, so the class is PreTrainedTokenizerFast",
+                 dir);
     if (status == MICS_OK && config == NULL)
         status = make_tokenizer_config(saved, tokenizer, &config);
-    if (status == MICS_OK)
+    if (status == MICS_OK && !copied)
         status = set_class(saved, config);
-    if (status == MICS_OK) {
+    if (status == MICS_OK && !copied) {
         write_value(&text, NULL, mics_json_root(config), 0);
         mics_text_printf(&text, "\n");
-        status = replace(saved, dir, "tokenizer_config.json", &text);
+        status = replace(saved, dir, TOKENIZER_CONFIG, &text);
     }
     mics_json_close(config);
     return status;
 }
 
-static mics_status copy_file(const mics_saved *saved, const char *dir, const char *name)
+// ---- what the folder had ----
+
+// What was written of our own stays.
+static mics_status write_file(const mics_saved *saved, const char *dir, const char *name,
+                              const char *text)
 {
-    char *path = NULL, *bytes = NULL;
-    size_t count = 0;
-    mics_status status = MICS_OK;
-    MICS_TRY(mics_file_join(saved->memory, saved->path, name, &path));
-    if (mics_file_is_there(path)) {
-        status = mics_file_read_whole(saved->memory, path, MICS_FILE_MAX_WHOLE, &bytes, &count);
-        if (status == MICS_OK)
-            status = mics_file_replace(saved->memory, dir, name, bytes, count);
-    }
-    mics_free(saved->memory, bytes);
+    const char *slash = strchr(name, '/');
+    char *path = NULL, *folder = NULL;
+    MICS_TRY(mics_file_join(saved->memory, dir, name, &path));
+    mics_status status =
+        mics_file_join(saved->memory, dir, slash != NULL ? RUN_MODEL_TEMPLATES : ".", &folder);
+    if (status == MICS_OK && slash != NULL)
+        status = mics_file_make_dirs(saved->memory, folder, NULL);
+    if (status == MICS_OK && !mics_file_is_there(path))
+        status = mics_file_replace(saved->memory, folder, slash != NULL ? slash + 1 : name, text,
+                                   strlen(text));
+    mics_free(saved->memory, folder);
     mics_free(saved->memory, path);
     return status;
 }
 
-static mics_status copy_files(const mics_saved *saved, const char *dir)
+static mics_status write_files(const mics_saved *saved, const char *dir)
 {
-    for (int i = COPIED_FROM; i < OURS && saved->weights != NULL; i++)
-        MICS_TRY(copy_file(saved, dir, ours[i]));
+    const char *name = NULL;
+    const mics_json_value *text;
+    while ((text = mics_json_next(files_of(saved), &name)) != NULL) {
+        if (!run_model_files_is_name(name) || mics_json_string(text) == NULL)
+            return mics_fail(MICS_ERR_FORMAT, "%s: keeps \"%s\", which is no file of a model's",
+                             saved->path, name);
+        MICS_TRY(write_file(saved, dir, name, mics_json_string(text)));
+    }
     return MICS_OK;
 }
 
@@ -445,23 +467,32 @@ static mics_status write_tokenizer(const mics_saved *saved, const char *dir)
         MICS_TRY(mics_json_parse(saved->memory, saved->meta->tokenizer, text, bytes, &tokenizer));
     }
     warn_of_qwen2(saved, dir, tokenizer);
-    mics_status status = write_tokenizer_config(saved, dir, tokenizer);
-    if (status == MICS_OK)
-        status = copy_files(saved, dir);
+    const mics_status status = write_tokenizer_config(saved, dir, tokenizer);
     mics_json_close(tokenizer);
     return status;
 }
 
+// ---- all of it ----
+
+static mics_status refuse_files(const mics_saved *saved, const char *dir)
+{
+    static const char what[] = "exists, and is not overwritten";
+    const char *name = NULL;
+    for (int i = 0; i < OURS; i++)
+        MICS_TRY(refuse_where(saved->memory, dir, ours[i], what));
+    while (mics_json_next(files_of(saved), &name) != NULL)
+        MICS_TRY(refuse_where(saved->memory, dir, name, what));
+    return MICS_OK;
+}
+
 mics_status run_hf_metadata_check(const mics_saved *saved, const char *dir)
 {
-    mics_memory *memory = saved->memory;
     mics_json *config = NULL;
     static const char *const of_runs[] = {"manifest.json", "checkpoints", "latest"};
     for (size_t i = 0; i < sizeof of_runs / sizeof of_runs[0]; i++)
-        MICS_TRY(refuse_where(memory, dir, of_runs[i],
+        MICS_TRY(refuse_where(saved->memory, dir, of_runs[i],
                               "is a run's, and no model is exported beside it"));
-    for (int i = 0; i < OURS; i++)
-        MICS_TRY(refuse_where(memory, dir, ours[i], "exists, and is not overwritten"));
+    MICS_TRY(refuse_files(saved, dir));
     if (saved->tokenizer == NULL)
         return MICS_OK;
     const mics_status status = load_tokenizer_config(saved, &config);
@@ -472,18 +503,24 @@ mics_status run_hf_metadata_check(const mics_saved *saved, const char *dir)
 mics_status run_hf_metadata_write(const mics_saved *saved, const char *dir, mics_dtype dtype)
 {
     MICS_TRY(write_config(saved, dir, dtype));
-    MICS_TRY(write_generation(saved, dir));
+    if (run_model_files_find(saved->files, GENERATION) == NULL)
+        MICS_TRY(write_generation(saved, dir));
     MICS_TRY(write_tokenizer(saved, dir));
+    MICS_TRY(write_files(saved, dir));
     return mics_file_sync_dir(dir);
 }
 
 // Without a path of its own, as memory may be what it lacks.
-void run_hf_metadata_remove(const char *dir)
+void run_hf_metadata_remove(const mics_saved *saved, const char *dir)
 {
+    const char *name = NULL;
     const int folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
         return;
     for (int i = 0; i < OURS; i++)
         (void)unlinkat(folder, ours[i], 0);
+    while (mics_json_next(files_of(saved), &name) != NULL)
+        (void)unlinkat(folder, name, 0);
+    (void)unlinkat(folder, RUN_MODEL_TEMPLATES, AT_REMOVEDIR);
     close(folder);
 }

@@ -20,16 +20,16 @@ mics_status run_hf_metadata_check_reals(const mics_json *config);
  * Returns: MICS_OK; MICS_ERR_INVALID, logged; as run_hf_metadata_write. */
 mics_status run_hf_metadata_check(const mics_saved *saved, const char *dir);
 
-/* Writes config.json with the weights' dtype, generation_config.json, and where the tokenizer is
- * known tokenizer.json and tokenizer_config.json, the latter from a downloaded folder if that has
- * one; its special_tokens_map.json and chat_template.jinja are copied.
+/* Writes config.json with the weights' dtype, tokenizer.json where the tokenizer is known, the files
+ * of the model's folder as they were there, and where it has none generation_config.json and
+ * tokenizer_config.json.
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (the folder's tokenizer_config.json);
  *          MICS_ERR_MEMORY. */
 mics_status run_hf_metadata_write(const mics_saved *saved, const char *dir, mics_dtype dtype);
 
 /* Removes what run_hf_metadata_write has written into a folder that held none of it. */
-void run_hf_metadata_remove(const char *dir);
+void run_hf_metadata_remove(const mics_saved *saved, const char *dir);
 
 /* Appends the byte tokenizer as a tokenizer.json: a byte-level vocabulary without merges. Returns:
  * the text's status. */

@@ -4,10 +4,12 @@
 #include "job.h"
 #include "base/file.h"
 #include "base/free.h"
+#include "base/text.h"
 #include "io/data/chats/chats.h"
 #include "mics/log.h"
 #include "run/followers/best.h"
 #include "run/model.h"
+#include "run/model_files.h"
 #include "run/ranks/gpu.h"
 #include "run/run_json.h"
 #include "run/run_schedule.h"
@@ -65,6 +67,10 @@ static bool only_shards(const mics_run *run)
 static void settle_frame(mics_job *job)
 {
     mics_token_frame frame = {0};
+    char folder[MICS_FOLDER_BYTES];
+    mics_run_folder_of(job->run->tokenizer, folder);
+    if (job->world->first == 0)
+        run_warn_of_frame(job->memory, folder, job->tokenizer);
     const bool before =
         mics_log_demote(true); // why there is none, where it asks for what is not known
     if (job->tokenizer == NULL || mics_tokenizer_frame(job->tokenizer, &frame) != MICS_OK ||
@@ -91,31 +97,24 @@ static const char *other_tokenizer(mics_memory *memory, const char *folder)
 
 // The folder whose model texts are for, where its weights or its vocabulary were made with another
 // tokenizer than bytes; "": there is none. A model of exactly 256 tokens may be one of bytes.
-static void find_pretrained(const mics_job *job, char *folder, size_t capacity)
+static void find_pretrained(const mics_job *job, char folder[MICS_FOLDER_BYTES])
 {
     enum { BYTES = 256 };
     const mics_run *run = job->run;
-    const char *slash = strrchr(run->model_config, '/');
-    bool weights = false;
-    if (strcmp(run->model_init, "random") != 0) {
-        snprintf(folder, capacity, "%s", run->model_init);
-        return;
-    }
-    snprintf(folder, capacity, "%.*s", slash != NULL ? (int)(slash - run->model_config) : 0,
-             run->model_config);
-    if (folder[0] != '\0' && job->model->vocab != BYTES) {
-        const bool muted = mics_log_mute(true); // pickles are weights, too
-        weights = run_import_is_folder(job->memory, folder, &weights) != MICS_OK || weights;
-        mics_log_mute(muted);
-    }
-    folder[0] = weights ? folder[0] : '\0';
+    const bool random = strcmp(run->model_init, "random") == 0;
+    if (!random)
+        snprintf(folder, MICS_FOLDER_BYTES, "%s", run->model_init);
+    else
+        mics_run_folder_of(run->model_config, folder);
+    if (random && (!run->weights_beside || job->model->vocab == BYTES))
+        folder[0] = '\0';
 }
 
 // "bytes" is the default of new models, and what somebody may ask for.
 static mics_status check_bytes(const mics_job *job)
 {
-    char folder[PATH_MAX];
-    find_pretrained(job, folder, sizeof folder);
+    char folder[MICS_FOLDER_BYTES];
+    find_pretrained(job, folder);
     if (folder[0] == '\0')
         return MICS_OK;
     const char *other = other_tokenizer(job->memory, folder);
@@ -341,6 +340,26 @@ static mics_status open_import(mics_job *job)
     return run_import_open(job->memory, job->model, init, &job->import);
 }
 
+// From the start on: the folder may change, and be missing where the run is exported. What stands beside
+// a file that is not called as in such folders belongs to others.
+static mics_status read_model_files(mics_job *job)
+{
+    const mics_run *run = job->run;
+    const bool weights = strcmp(run->model_init, "random") != 0,
+               bytes = strcmp(run->tokenizer, "bytes") == 0;
+    const bool tokens = bytes ? weights && run->tokenizer_open
+                              : mics_text_ends(run->tokenizer, "tokenizer.json") ||
+                                    mics_text_ends(run->tokenizer, "vocab.txt");
+    char of_tokens[MICS_FOLDER_BYTES], of_weights[MICS_FOLDER_BYTES];
+    if (job->world->first != 0 ||
+        (job->checkpoint != NULL && mics_checkpoint_meta_get(job->checkpoint)->model_files != NULL))
+        return MICS_OK;
+    mics_run_folder_of(bytes ? run->model_init : run->tokenizer, of_tokens);
+    mics_run_folder_of(run->model_init, of_weights);
+    return run_model_files_read(job->memory, tokens ? of_tokens : NULL, weights ? of_weights : NULL,
+                                job->tokenizer == NULL, true, &job->model_files);
+}
+
 mics_status run_job_write_resolved(mics_job *job)
 {
     const char *out = job->run->out;
@@ -372,7 +391,9 @@ mics_status run_job_open_data(mics_job *job)
     MICS_TRY(open_corpora(job));
     MICS_TRY(mics_run_resolve_epochs(job->run, job->train_samples.windows));
     MICS_TRY(run_job_resume(job));
-    return job->checkpoint == NULL ? open_import(job) : MICS_OK;
+    if (job->checkpoint == NULL)
+        MICS_TRY(open_import(job));
+    return read_model_files(job);
 }
 
 void run_job_close_parts(mics_job *job)
@@ -390,7 +411,8 @@ void run_job_close_parts(mics_job *job)
     mics_schedule_close(job->schedule);
     mics_model_close(job->model);
     mics_json_close(job->config);
-    MICS_FREE_ALL(job->memory, job->run_json, job->checkpoint_path, job->newest_path);
+    MICS_FREE_ALL(job->memory, job->run_json, job->checkpoint_path, job->newest_path,
+                  job->model_files);
     mics_json_close(job->passed_run);
     for (int32_t i = 0; i < job->passed_count; i++)
         mics_free(job->memory, job->passed_why[i]);

@@ -82,8 +82,9 @@ typedef struct mics_checkpoint_meta {
     // be gone or another. In what was read: NULL.
     const char *tokenizer_text;
     size_t tokenizer_bytes;
-    const char *run_json; // the resolved run, for people; may be NULL
-    const char *run_id;   // of the run that saved it; NULL or "": none
+    const char *model_files; // texts of the model's folder by name, a JSON object; NULL: none
+    const char *run_json;    // the resolved run, for people; may be NULL
+    const char *run_id;      // of the run that saved it; NULL or "": none
     mics_checkpoint_scaler scaler;
     mics_checkpoint_losses recent; // none: as at step 0
     // How the run was resolved.

@@ -109,6 +109,11 @@ void mics_manifest_write(const mics_manifest *manifest, mics_text *text)
     else
         mics_text_printf(text, "null");
     mics_text_printf(text, ",\n");
+    if (meta->model_files != NULL) {
+        mics_text_printf(text, "  \"model_files\": ");
+        mics_text_quoted(text, meta->model_files);
+        mics_text_printf(text, ",\n");
+    }
     if (meta->validation_hash != 0)
         mics_text_printf(text, "  \"validation_hash\": \"%016" PRIx64 "\",\n",
                          meta->validation_hash);
@@ -334,6 +339,7 @@ static mics_status read_meta(const place *root, mics_manifest *manifest)
                          mics_json_name(root->json));
     if (mics_json_get(root->object, "validation_hash") != NULL)
         MICS_TRY(member_hex(root, "validation_hash", &meta->validation_hash));
+    meta->model_files = mics_json_string(mics_json_get(root->object, "model_files"));
     meta->run_id = mics_json_string(mics_json_get(root->object, "run_id"));
     if (meta->run_id == NULL) // of somebody's own loop, or of before it was written
         meta->run_id = "";

@@ -5,7 +5,9 @@
 #include "mics/core/checkpoint.h"
 #include "mics/log.h"
 #include "run/hf_metadata.h"
+#include "run/model_files.h"
 #include "saved.h"
+#include <string.h>
 
 enum { WINDOW_ELEMS = 1 << 20 };
 
@@ -136,7 +138,20 @@ static mics_status write_model(const mics_saved *saved, const char *dir,
         status = run_hf_metadata_write(saved, dir, spec->dtype);
     status = mics_safetensors_finish(writer, status);
     if (status != MICS_OK)
-        run_hf_metadata_remove(dir);
+        run_hf_metadata_remove(saved, dir);
+    return status;
+}
+
+static mics_status export_all(const mics_saved *saved, const char *dir,
+                              const mics_export_spec *spec)
+{
+    int32_t made_dirs = 0;
+    MICS_TRY(run_hf_metadata_check(saved, dir));
+    mics_status status = mics_file_make_dirs(saved->memory, dir, &made_dirs);
+    if (status == MICS_OK)
+        status = write_model(saved, dir, spec);
+    if (status != MICS_OK)
+        mics_file_remove_dirs(saved->memory, dir, made_dirs);
     return status;
 }
 
@@ -144,13 +159,18 @@ mics_status mics_saved_export(const mics_saved *saved, const char *dir,
                               const mics_export_spec *spec)
 {
     static const mics_export_spec plain = {.dtype = MICS_DTYPE_FP32};
-    const mics_export_spec *as = spec != NULL ? spec : &plain;
-    MICS_TRY(run_hf_metadata_check(saved, dir));
-    int32_t made_dirs = 0;
-    mics_status status = mics_file_make_dirs(saved->memory, dir, &made_dirs);
+    mics_saved with = *saved; // and a folder's files
+    char *text = NULL;
+    mics_status status = MICS_OK;
+    if (saved->weights != NULL)
+        MICS_TRY(run_model_files_read(saved->memory, saved->path, saved->path,
+                                      saved->tokenizer == NULL, false, &text));
+    if (text != NULL)
+        status = mics_json_parse(saved->memory, saved->path, text, strlen(text), &with.files);
     if (status == MICS_OK)
-        status = write_model(saved, dir, as);
-    if (status != MICS_OK)
-        mics_file_remove_dirs(saved->memory, dir, made_dirs);
+        status = export_all(&with, dir, spec != NULL ? spec : &plain);
+    if (with.files != saved->files)
+        mics_json_close(with.files);
+    mics_free(saved->memory, text);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "config/config.h"
 #include "mics/log.h"
 #include "model/from_config.h"
 #include "run/job.h"
@@ -310,18 +311,17 @@ static mics_status refuse_pickles(const char *path, const char *name)
 
 mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is_out)
 {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
-                                        "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    const char *name = NULL;
     *is_out = false;
-    for (int i = 0; i < 4 && !*is_out; i++) {
-        char *file = NULL;
-        MICS_TRY(mics_file_join(memory, path, names[i], &file));
-        const bool there = mics_file_is_there(file);
-        mics_free(memory, file);
-        if (there && i >= 2)
-            return refuse_pickles(path, names[i]);
-        *is_out = there;
-    }
+    MICS_TRY(mics_run_find_weights(memory, path, &name));
+    if (name != NULL && strcmp(name, MICS_STEP_MANIFEST) == 0)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "%s: is a step of a run; \"mics convert %s OUT\" writes its weights as "
+                         "safetensors: give OUT, or go on with that run by --resume %s",
+                         path, path, path);
+    if (name != NULL && strncmp(name, "pytorch", 7) == 0)
+        return refuse_pickles(path, name);
+    *is_out = name != NULL;
     return MICS_OK;
 }
 

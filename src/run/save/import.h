@@ -25,8 +25,8 @@ mics_status run_import_open(mics_memory *memory, const mics_model *model, const 
                             mics_safetensors **reader_out);
 
 /* Whether a folder holds safetensors under the names that Hugging Face gives them. Returns:
- * MICS_OK; MICS_ERR_UNSUPPORTED (pytorch_model.bin alone: says how to convert it);
- * MICS_ERR_MEMORY. */
+ * MICS_OK; MICS_ERR_UNSUPPORTED (pytorch_model.bin alone, or a step of a run: says how to convert
+ * it); MICS_ERR_MEMORY. */
 mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is_out);
 
 /* Reads the generation_config.json of a folder: an object, whose eos_token_id names tokens.

@@ -13,6 +13,7 @@
 #include "ops/kernels.h"
 #include "run/hf_metadata.h"
 #include "run/model.h"
+#include "run/model_files.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -137,6 +138,25 @@ static bool only_shards(const mics_json *run)
     return shards;
 }
 
+// What the checkpoint keeps of the model's folder; those of older versions leave it there.
+static mics_status read_files(mics_saved *saved, const char *init)
+{
+    char *read = NULL;
+    const char *text = saved->meta->model_files;
+    if (text == NULL && init != NULL && strcmp(init, "random") != 0)
+        MICS_TRY(run_model_files_read(saved->memory, init, init, false, false, &read));
+    text = text != NULL ? text : read;
+    mics_status status = text != NULL ? mics_json_parse(saved->memory, saved->path, text,
+                                                        strlen(text), &saved->files)
+                                      : MICS_OK;
+    mics_free(saved->memory, read);
+    text = run_model_files_find(saved->files, "generation_config.json");
+    if (status != MICS_OK || text == NULL)
+        return status;
+    MICS_TRY(mics_json_parse(saved->memory, saved->path, text, strlen(text), &saved->generation));
+    return mics_model_check_ends(saved->generation);
+}
+
 // What the run says: its data, and its sequences, which may use fewer positions than the model has.
 static mics_status read_run(mics_saved *saved)
 {
@@ -158,9 +178,8 @@ static mics_status read_run(mics_saved *saved)
     mics_status status =
         field != NULL ? mics_strdup(saved->memory, field, &saved->text_field) : MICS_OK;
     // A fine-tuned model ends its texts as before.
-    const char *init = mics_json_string(mics_json_at(run, "model.init"));
-    if (status == MICS_OK && init != NULL && strcmp(init, "random") != 0)
-        status = run_import_generation(saved->memory, init, &saved->generation);
+    if (status == MICS_OK)
+        status = read_files(saved, mics_json_string(mics_json_at(run, "model.init")));
     mics_json_close(run);
     MICS_TRY(status);
     if (trained > 0 && trained < saved->sequence)
@@ -238,24 +257,24 @@ static void warn_of_switch(const mics_json *config, const char *key, const char 
 }
 
 // A tokenizer_config.json that cannot be read is no error: nothing else is taken from it.
-static void warn_of_frame(const mics_saved *saved)
+void run_warn_of_frame(mics_memory *memory, const char *folder, const mics_tokenizer *tokenizer)
 {
     char *path = NULL;
     mics_json *config = NULL;
     mics_token_frame frame = {0};
     const bool muted = mics_log_mute(true);
-    mics_status status = mics_file_join(saved->memory, saved->path, "tokenizer_config.json", &path);
+    mics_status status = mics_file_join(memory, folder, "tokenizer_config.json", &path);
     if (status == MICS_OK)
-        status = mics_json_load(saved->memory, path, MICS_FILE_MAX_WHOLE, &config);
+        status = mics_json_load(memory, path, MICS_FILE_MAX_WHOLE, &config);
     if (status == MICS_OK)
-        status = mics_tokenizer_frame(saved->tokenizer, &frame);
+        status = mics_tokenizer_frame(tokenizer, &frame);
     mics_log_mute(muted);
     if (status == MICS_OK) {
         warn_of_switch(config, "add_bos_token", "before", frame.before_count);
         warn_of_switch(config, "add_eos_token", "behind", frame.after_count);
     }
     mics_json_close(config);
-    mics_free(saved->memory, path);
+    mics_free(memory, path);
 }
 
 // The tokenizer may be missing: then no text is read or written.
@@ -273,7 +292,7 @@ static mics_status open_downloaded_tokenizer(mics_saved *saved)
     MICS_TRY(run_is_byte_tokenizer(saved->memory, saved->tokenizer_path, &is_bytes));
     saved->downloaded.tokenizer = is_bytes ? "bytes" : saved->tokenizer_path;
     MICS_TRY(mics_tokenizer_open(saved->memory, saved->downloaded.tokenizer, &saved->tokenizer));
-    warn_of_frame(saved);
+    run_warn_of_frame(saved->memory, saved->path, saved->tokenizer);
     return MICS_OK;
 }
 
@@ -352,6 +371,7 @@ void mics_saved_close(mics_saved *saved)
     mics_model_close(saved->model);
     mics_json_close(saved->config);
     mics_json_close(saved->generation);
+    mics_json_close(saved->files);
     mics_free(saved->memory, saved->ends);
     mics_checkpoint_close(saved->checkpoint);
     mics_safetensors_close(saved->weights);

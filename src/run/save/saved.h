@@ -22,6 +22,7 @@ struct mics_saved {
     const mics_checkpoint_meta *meta;
     mics_json *config;
     mics_json *generation; // generation_config.json, of a run that of model.init; NULL: none
+    mics_json *files;      // of the model's folder, by name, that the checkpoint keeps; NULL: none
     mics_model *model;
     mics_tokenizer *tokenizer; // NULL: nobody knows what text the tokens are
     bool only_shards;          // the run's data were token shards
@@ -69,6 +70,9 @@ mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **fo
  * Owns:    the tokens are the tokenizer's.
  */
 mics_status run_saved_frame(const mics_saved *saved, mics_token_frame *frame_out);
+
+/* Warns where a folder's tokenizer_config.json has a token put around texts, and its tokenizer.json none. */
+void run_warn_of_frame(mics_memory *memory, const char *folder, const mics_tokenizer *tokenizer);
 
 /* Whether a file is a token shard by its name, or a path by the .idx beside it. */
 bool run_is_shard(const char *path);

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model_files.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "mics/log.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_BYTES = 16 << 20, NAME_BYTES = 320 };
+
+static const char generation[] = "generation_config.json", vocabulary_name[] = "tokenizer.json";
+static const char *const of_tokens[] = {"tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "chat_template.jinja",
+                                        "chat_template.json",
+                                        "vocab.json",
+                                        "vocab.txt",
+                                        "merges.txt",
+                                        "tokenizer.model",
+                                        "spiece.model",
+                                        "tekken.json"};
+enum { OF_TOKENS = sizeof of_tokens / sizeof *of_tokens };
+
+typedef struct packer {
+    mics_memory *memory;
+    mics_text text;
+    char names[400]; // of those that were packed; cut when longer
+} packer;
+
+static mics_status add(packer *self, const char *name, const char *text)
+{
+    const size_t used = strlen(self->names);
+    mics_text_printf(&self->text, self->text.used > 0 ? ", " : "{");
+    mics_text_quoted(&self->text, name);
+    mics_text_printf(&self->text, ": ");
+    mics_text_quoted(&self->text, text);
+    snprintf(self->names + used, sizeof self->names - used, "%s%s", used > 0 ? ", " : "", name);
+    return mics_text_status(&self->text);
+}
+
+// What cannot be kept is missing in exports alone: the run goes on.
+static mics_status pack(packer *self, const char *folder, const char *name)
+{
+    char *path = NULL, *text = NULL;
+    size_t bytes = 0;
+    const size_t left = self->text.used < MAX_BYTES ? MAX_BYTES - self->text.used : 0;
+    MICS_TRY(mics_file_join(self->memory, folder, name, &path));
+    mics_status status = MICS_OK;
+    if (mics_file_is_there(path)) {
+        const bool before = mics_log_demote(true);
+        status = mics_file_read_whole(self->memory, path, left, &text, &bytes);
+        mics_log_demote(before);
+        if (status == MICS_OK && strlen(text) == bytes && mics_utf8_valid(text, bytes) == bytes)
+            status = add(self, name, text);
+        else if (status != MICS_ERR_MEMORY)
+            mics_log(MICS_LOG_WARNING, "%s: is not kept%s; copy it beside exports by hand", path,
+                     status == MICS_OK ? ", as it is no text" : "");
+    }
+    mics_free(self->memory, text);
+    mics_free(self->memory, path);
+    return status == MICS_ERR_MEMORY ? status : MICS_OK;
+}
+
+static mics_status pack_templates(packer *self, const char *folder)
+{
+    struct dirent **entries = NULL;
+    char *path = NULL, name[NAME_BYTES];
+    MICS_TRY(mics_file_join(self->memory, folder, RUN_MODEL_TEMPLATES, &path));
+    const int count = scandir(path, &entries, NULL, alphasort);
+    mics_status status = MICS_OK;
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof name, RUN_MODEL_TEMPLATES "/%s", entries[i]->d_name);
+        if (status == MICS_OK && run_model_files_is_name(name))
+            status = pack(self, folder, name);
+        free(entries[i]);
+    }
+    free(entries);
+    mics_free(self->memory, path);
+    return status;
+}
+
+static mics_status pack_all(packer *self, const char *tokens, const char *weights, bool vocabulary)
+{
+    for (int i = 0; tokens != NULL && i < OF_TOKENS; i++)
+        MICS_TRY(pack(self, tokens, of_tokens[i]));
+    if (tokens != NULL && vocabulary)
+        MICS_TRY(pack(self, tokens, vocabulary_name));
+    if (tokens != NULL)
+        MICS_TRY(pack_templates(self, tokens));
+    if (weights != NULL)
+        MICS_TRY(pack(self, weights, generation));
+    if (self->text.used > 0)
+        mics_text_printf(&self->text, "}");
+    return mics_text_status(&self->text);
+}
+
+mics_status run_model_files_read(mics_memory *memory, const char *tokens, const char *weights,
+                                 bool vocabulary, bool tells, char **text_out)
+{
+    packer self = {.memory = memory, .text = {.memory = memory}};
+    const mics_status status = pack_all(&self, tokens, weights, vocabulary);
+    if (status != MICS_OK)
+        mics_text_fini(&self.text);
+    else if (tells && self.text.used > 0)
+        mics_log(MICS_LOG_INFO, "of %s, checkpoints and exports keep %s",
+                 tokens != NULL ? tokens : weights, self.names);
+    *text_out = self.text.bytes;
+    return status;
+}
+
+bool run_model_files_is_name(const char *name)
+{
+    static const char templates[] = RUN_MODEL_TEMPLATES "/";
+    const size_t begin = sizeof templates - 1;
+    bool is = strcmp(name, generation) == 0 || strcmp(name, vocabulary_name) == 0;
+    for (int i = 0; i < OF_TOKENS; i++)
+        is = is || strcmp(name, of_tokens[i]) == 0;
+    return is || (strncmp(name, templates, begin) == 0 && mics_file_plain_name(name + begin) &&
+                  mics_text_ends(name, ".jinja"));
+}
+
+const char *run_model_files_find(const mics_json *files, const char *name)
+{
+    return files != NULL ? mics_json_string(mics_json_get(mics_json_root(files), name)) : NULL;
+}

@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// The files of a model's folder that say how its tokens are used: chat template, special tokens,
+// generation_config.json. Checkpoints keep them as one JSON object, texts by their names, and exports
+// write them again.
+#pragma once
+
+#include "base/json.h"
+#include "mics/memory.h"
+#include "mics/status.h"
+#include <stdbool.h>
+
+// The folder of chat templates with names of their own.
+#define RUN_MODEL_TEMPLATES "additional_chat_templates"
+
+/* Reads them. Those that are no text or too large, 16 MiB in all, are a warning; with `tells` the
+ * others are named in one line.
+ *
+ * `tokens`:  the folder of the tokenizer; NULL: none.
+ * `weights`: that of the weights, for generation_config.json; NULL: none.
+ * `vocabulary`: tokenizer.json is one of them.
+ * Returns: MICS_OK, with *text_out NULL where there are none; MICS_ERR_MEMORY.
+ * Owns:    mics_free *text_out.
+ */
+mics_status run_model_files_read(mics_memory *memory, const char *tokens, const char *weights,
+                                 bool vocabulary, bool tells, char **text_out);
+
+/* Whether a name is one that run_model_files_read gives. */
+bool run_model_files_is_name(const char *name);
+
+/* The text of a file; NULL where there is none, or `files` is NULL. */
+const char *run_model_files_find(const mics_json *files, const char *name);
