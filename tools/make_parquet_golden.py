@@ -23,6 +23,9 @@ import pyarrow.parquet as pq
 TEXTS = ["", "a", "plain words, and more of them", "\"quoted\" \\ back", "line\nend\r\ttab\b\f", "nul\0and\x01\x1f\x7f",
          "\u00e9\u4f60\u597d\U0001f600", "<|im_start|>", "x" * 300]
 
+# Characters that mics_text_quoted escapes.
+ESCAPES = {chr(c): f"\\u{c:04x}" for c in [*range(32), 127]} | {c: json.dumps(c)[1:-1] for c in '"\\\n\r\t'}
+
 
 def number(value):
     """A real as mics_text_real writes it."""
@@ -48,7 +51,9 @@ def row_text(value):
         return "[" + ",".join(row_text(v) for v in value) + "]"
     if isinstance(value, float):
         return number(value)
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return '"' + "".join(ESCAPES.get(c, c) for c in value) + '"'
+    return json.dumps(value)
 
 
 def lines(table):

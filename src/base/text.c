@@ -39,7 +39,7 @@ static bool reserve(mics_text *text, size_t more)
     return true;
 }
 
-static void append(mics_text *text, const char *bytes, size_t count)
+void mics_text_append(mics_text *text, const char *bytes, size_t count)
 {
     if (!reserve(text, count))
         return;
@@ -83,24 +83,28 @@ static const char *short_escape(char c)
     }
 }
 
-void mics_text_quoted(mics_text *text, const char *string)
+void mics_text_quoted_bytes(mics_text *text, const char *string, size_t count)
 {
-    append(text, "\"", 1);
-    const char *plain = string; // start of the bytes that need no escape
-    const char *c = string;
-    for (; *c != '\0'; c++) {
+    mics_text_append(text, "\"", 1);
+    const char *plain = string, *end = string + count; // plain: start of what needs no escape
+    for (const char *c = string; c < end; c++) {
         const char *escape = short_escape(*c);
         if (escape == NULL && (unsigned char)*c >= 0x20 && *c != 0x7f)
             continue;
-        append(text, plain, (size_t)(c - plain));
+        mics_text_append(text, plain, (size_t)(c - plain));
         plain = c + 1;
         if (escape != NULL)
-            append(text, escape, 2);
+            mics_text_append(text, escape, 2);
         else
             mics_text_printf(text, "\\u%04x", (unsigned)(unsigned char)*c);
     }
-    append(text, plain, (size_t)(c - plain));
-    append(text, "\"", 1);
+    mics_text_append(text, plain, (size_t)(end - plain));
+    mics_text_append(text, "\"", 1);
+}
+
+void mics_text_quoted(mics_text *text, const char *string)
+{
+    mics_text_quoted_bytes(text, string, strlen(string));
 }
 
 char *mics_text_real(double value, char *text, size_t capacity)

@@ -32,8 +32,14 @@ int mics_text_vformat(char *text, size_t capacity, const char *format, va_list a
 /* Appends formatted text. */
 void mics_text_printf(mics_text *text, const char *format, ...) MICS_PRINTF(2, 3);
 
+/* Appends bytes. */
+void mics_text_append(mics_text *text, const char *bytes, size_t count);
+
 /* Appends `string` as a JSON string with its quotes. Bytes from 0x80 on are taken as UTF-8. */
 void mics_text_quoted(mics_text *text, const char *string);
+
+/* The same for `count` bytes, with NULs among them. */
+void mics_text_quoted_bytes(mics_text *text, const char *string, size_t count);
 
 /* A number with as few digits as give its bits back (but up to 6 in any case, which "%g" shortens);
  * 32 bytes hold any. Returns `text`. */

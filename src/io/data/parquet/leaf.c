@@ -131,7 +131,7 @@ static mics_status unpack(mics_parquet_leaf *leaf, const header *head, mics_buff
     return MICS_OK;
 }
 
-// Takes a length, and as many bytes behind it.
+// Takes a length, and as many bytes behind it; nothing where they are not there.
 static bool take_counted(const unsigned char **at, const unsigned char *end,
                          mics_parquet_value *out)
 {
@@ -139,11 +139,10 @@ static bool take_counted(const unsigned char **at, const unsigned char *end,
     if (end - *at < LENGTH)
         return false;
     memcpy(&length, *at, LENGTH);
-    *at += LENGTH;
-    *out = (mics_parquet_value){*at, length};
-    if ((size_t)(end - *at) < length)
+    if ((size_t)(end - *at) - LENGTH < length)
         return false;
-    *at += length;
+    *out = (mics_parquet_value){*at + LENGTH, length};
+    *at += LENGTH + length;
     return true;
 }
 
@@ -200,39 +199,29 @@ static bool take_levels(mics_parquet_leaf *leaf, const header *head, int32_t max
 
 static mics_status begin_values(mics_parquet_leaf *leaf)
 {
-    static const char *const names[] = {"PLAIN",
-                                        "1",
-                                        "PLAIN_DICTIONARY",
-                                        "RLE",
-                                        "BIT_PACKED",
-                                        "DELTA_BINARY_PACKED",
-                                        "DELTA_LENGTH_BYTE_ARRAY",
-                                        "DELTA_BYTE_ARRAY",
-                                        "RLE_DICTIONARY",
-                                        "BYTE_STREAM_SPLIT"};
-    const bool is_bool = node_of(leaf)->type == MICS_PARQUET_BOOL,
-               none = leaf->value == leaf->value_end;
-    const size_t bytes = (size_t)(leaf->value_end - leaf->value);
-    mics_parquet_value runs = {leaf->value, 0};
-    if (leaf->encoding == PLAIN) {
-        if (is_bool)
-            leaf->indices = mics_runs_packed(leaf->value, bytes, 1);
-    } else if (leaf->encoding == RLE && is_bool) {
-        (void)take_counted(&leaf->value, leaf->value_end,
-                           &runs); // of nulls alone there may be none
+    static const char names[][24] = {
+        "PLAIN",          "GROUP_VAR_INT",       "PLAIN_DICTIONARY",        "RLE",
+        "BIT_PACKED",     "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY",
+        "RLE_DICTIONARY", "BYTE_STREAM_SPLIT"};
+    const int32_t encoding = leaf->encoding, known = (int32_t)(sizeof names / sizeof *names);
+    const bool is_bool = node_of(leaf)->type == MICS_PARQUET_BOOL;
+    const unsigned char *at = leaf->value;
+    const size_t bytes = (size_t)(leaf->value_end - at);
+    mics_parquet_value runs = {at, 0};
+    if (encoding == PLAIN && is_bool)
+        leaf->indices = mics_runs_packed(at, bytes, 1);
+    else if (encoding == RLE && is_bool) {
+        (void)take_counted(&at, leaf->value_end, &runs); // of nulls alone there may be none
         leaf->indices = mics_runs_begin(runs.bytes, runs.length, 1);
-    } else if (!is_bool &&
-               (leaf->encoding == PLAIN_DICTIONARY || leaf->encoding == RLE_DICTIONARY)) {
-        if (!none && *leaf->value > 32)
-            return DAMAGED("indices of %d bits", (int)*leaf->value);
+    } else if ((encoding == PLAIN_DICTIONARY || encoding == RLE_DICTIONARY) && !is_bool) {
+        if (bytes > 0 && *at > 32)
+            return DAMAGED("indices of %d bits", (int)*at);
         leaf->indices =
-            mics_runs_begin(leaf->value + !none, bytes - !none, none ? 1 : *leaf->value);
-    } else
+            bytes > 0 ? mics_runs_begin(at + 1, bytes - 1, *at) : mics_runs_begin(at, 0, 1);
+    } else if (encoding != PLAIN)
         return REFUSED("has encoding %s, and PLAIN and dictionaries are read; write it again as "
                        "pyarrow does by default, or by DuckDB with PARQUET_VERSION V1",
-                       leaf->encoding > 0 && leaf->encoding < (int)(sizeof names / sizeof *names)
-                           ? names[leaf->encoding]
-                           : "of a newer kind");
+                       encoding > 0 && encoding < known ? names[encoding] : "of a newer kind");
     return MICS_OK;
 }
 

@@ -34,7 +34,6 @@ typedef struct mics_parquet_leaf {
     int32_t encoding;              // of the page's values
     mics_runs reps, defs, indices; // the last also bools
     const unsigned char *value, *value_end;
-    int32_t bit;       // of *value, of bools
     uint32_t rep, def; // of the current entry; it has a value if `def` is the node's
 } mics_parquet_leaf;
 

@@ -16,10 +16,9 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are read as they lie on disk");
 
 enum {
-    TAIL = 8,               // bytes: of the footer's length and "PAR1"
-    MAX_FOOTER = 64 << 20,  // bytes
-    FILL = 1 << 16,         // bytes of rows that are written at once
-    KEPT_CAPACITY = 4 << 20 // of their text
+    TAIL = 8,              // bytes: of the footer's length and "PAR1"
+    MAX_FOOTER = 64 << 20, // bytes
+    FILL = 1 << 16         // bytes of rows that are written at once
 };
 
 struct mics_parquet {
@@ -29,7 +28,7 @@ struct mics_parquet {
     mics_thrift first_group, next_group;
     int64_t groups, rows;
     int64_t left, read; // rows of the row group, and of those before it
-    mics_buffer text;   // of rows
+    mics_text text;     // of rows
     size_t given, row;  // of it; where its last row begins
 };
 
@@ -204,7 +203,7 @@ void mics_parquet_close(mics_parquet *parquet)
     for (int32_t i = 0; parquet->leaves != NULL && i < parquet->pages.schema.leaves; i++)
         mics_parquet_leaf_fini(&parquet->leaves[i]);
     mics_buffer_fini(&parquet->pages.packed);
-    mics_buffer_fini(&parquet->text);
+    mics_text_fini(&parquet->text);
     MICS_FREE_ALL(memory, parquet->leaves, parquet->pages.schema.nodes, parquet->footer, parquet);
 }
 
@@ -217,7 +216,7 @@ void mics_parquet_rewind(mics_parquet *parquet)
 {
     parquet->next_group = parquet->first_group;
     parquet->pages.group = parquet->left = parquet->read = 0;
-    parquet->text.bytes = parquet->given = 0;
+    parquet->given = parquet->text.used;
 }
 
 int64_t mics_parquet_at(const mics_parquet *parquet)
@@ -230,52 +229,22 @@ int64_t mics_parquet_at(const mics_parquet *parquet)
 
 // ---- values ----
 
-static mics_status append(mics_parquet *self, const char *text)
+static void append(mics_parquet *self, const char *text)
 {
-    return mics_buffer_append(&self->text, text, strlen(text));
+    mics_text_append(&self->text, text, strlen(text));
 }
 
-// Characters that JSON escapes, as Python's json does.
-static mics_status append_escape(mics_parquet *self, unsigned char c)
-{
-    static const char short_ones[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-    char escape[8];
-    const char *known = c != 0 ? strchr(short_ones, c) : NULL;
-    if (known != NULL)
-        snprintf(escape, sizeof escape, "\\%c", letters[known - short_ones]);
-    else
-        snprintf(escape, sizeof escape, "\\u%04x", c);
-    return append(self, escape);
-}
-
-// Of UTF-8.
-static mics_status append_string(mics_parquet *self, const char *text, size_t bytes)
-{
-    MICS_TRY(mics_buffer_reserve(&self->text, bytes + 2));
-    MICS_TRY(append(self, "\""));
-    for (size_t at = 0, begin = 0; at <= bytes; at++) {
-        if (at < bytes && (unsigned char)text[at] >= ' ' && text[at] != '"' && text[at] != '\\')
-            continue;
-        MICS_TRY(mics_buffer_append(&self->text, text + begin, at - begin));
-        if (at < bytes)
-            MICS_TRY(append_escape(self, (unsigned char)text[at]));
-        begin = at + 1;
-    }
-    return append(self, "\"");
-}
-
-static mics_status append_real(mics_parquet *self, double value)
+static void append_real(mics_parquet *self, double value)
 {
     char text[32];
-    if (isnan(value))
-        return append(self, "NaN");
-    if (isinf(value))
-        return append(self, value > 0 ? "Infinity" : "-Infinity");
-    return append(self, mics_text_real(value, text, sizeof text));
+    if (isfinite(value))
+        append(self, mics_text_real(value, text, sizeof text));
+    else
+        append(self, isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
 }
 
-static mics_status append_number(mics_parquet *self, const mics_parquet_node *node,
-                                 const unsigned char *bytes)
+static void append_number(mics_parquet *self, const mics_parquet_node *node,
+                          const unsigned char *bytes)
 {
     char text[32];
     double real;
@@ -284,21 +253,21 @@ static mics_status append_number(mics_parquet *self, const mics_parquet_node *no
     int32_t narrow;
     memcpy(&single, bytes, sizeof single);
     memcpy(&narrow, bytes, sizeof narrow);
-    if (node->type == MICS_PARQUET_FLOAT)
-        return append_real(self, (double)single);
+    if (node->type == MICS_PARQUET_FLOAT) {
+        append_real(self, (double)single);
+        return;
+    }
     if (node->type == MICS_PARQUET_DOUBLE) {
         memcpy(&real, bytes, sizeof real);
-        return append_real(self, real);
+        append_real(self, real);
+        return;
     }
     if (node->type == MICS_PARQUET_INT64)
         memcpy(&wide, bytes, sizeof wide);
     else
         wide = node->is_unsigned ? (int64_t)(uint32_t)narrow : narrow;
-    if (node->is_unsigned)
-        snprintf(text, sizeof text, "%" PRIu64, (uint64_t)wide);
-    else
-        snprintf(text, sizeof text, "%" PRId64, wide);
-    return append(self, text);
+    snprintf(text, sizeof text, node->is_unsigned ? "%" PRIu64 : "%" PRId64, wide);
+    append(self, text);
 }
 
 static mics_status append_value(mics_parquet *self, mics_parquet_leaf *leaf,
@@ -306,15 +275,17 @@ static mics_status append_value(mics_parquet *self, mics_parquet_leaf *leaf,
 {
     mics_parquet_value value;
     MICS_TRY(mics_parquet_leaf_value(leaf, &value));
-    if (node->type == MICS_PARQUET_BOOL)
-        return append(self, *value.bytes != 0 ? "true" : "false");
-    if (node->type != MICS_PARQUET_BYTES)
-        return append_number(self, node, value.bytes);
     const char *text = (const char *)value.bytes;
-    if (mics_utf8_valid(text, value.length) != value.length)
+    if (node->type == MICS_PARQUET_BOOL)
+        append(self, *text != 0 ? "true" : "false");
+    else if (node->type != MICS_PARQUET_BYTES)
+        append_number(self, node, value.bytes);
+    else if (mics_utf8_valid(text, value.length) == value.length)
+        mics_text_quoted_bytes(&self->text, text, value.length);
+    else
         return mics_parquet_leaf_fail(leaf, MICS_ERR_FORMAT,
                                       "the string of row %" PRId64 " is not UTF-8", self->read + 1);
-    return append_string(self, text, value.length);
+    return MICS_OK;
 }
 
 // ---- rows ----
@@ -333,12 +304,13 @@ static mics_status check(const mics_parquet *self, const mics_parquet_leaf *leaf
 static mics_status append_nothing(mics_parquet *self, const mics_parquet_node *node, uint32_t rep,
                                   int32_t def, const char *text)
 {
+    append(self, text);
     for (int32_t i = node->leaf; i < node->end_leaf; i++) {
         mics_parquet_leaf *leaf = &self->leaves[i];
         MICS_TRY(check(self, leaf, leaf->rep == rep && leaf->def == (uint32_t)def));
         MICS_TRY(mics_parquet_leaf_next(leaf));
     }
-    return append(self, text);
+    return MICS_OK;
 }
 
 static mics_status append_node(mics_parquet *self, int32_t index, uint32_t rep);
@@ -350,13 +322,14 @@ static mics_status append_struct(mics_parquet *self, int32_t index, uint32_t rep
     for (int32_t at = index + 1; at < nodes[index].end; at = nodes[at].end) {
         if (self->leaves[nodes[at].leaf].node == 0) // of the root
             continue;
-        MICS_TRY(append(self, before));
-        MICS_TRY(append_string(self, nodes[at].name, nodes[at].name_bytes));
-        MICS_TRY(append(self, ":"));
+        append(self, before);
+        mics_text_quoted_bytes(&self->text, nodes[at].name, nodes[at].name_bytes);
+        append(self, ":");
         MICS_TRY(append_node(self, at, rep));
         before = ",";
     }
-    return append(self, "}");
+    append(self, "}");
+    return MICS_OK;
 }
 
 // Elements of a list, or keys and values of a map.
@@ -369,16 +342,17 @@ static mics_status append_items(mics_parquet *self, int32_t index, uint32_t rep)
     if (leaf->def < (uint32_t)items->def)
         return append_nothing(self, items, rep, items->def - 1, is_map ? "{}" : "[]");
     do {
-        MICS_TRY(append(self, before));
+        append(self, before);
         MICS_TRY(append_node(self, index + 2, rep));
         if (is_map) {
-            MICS_TRY(append(self, ":"));
+            append(self, ":");
             MICS_TRY(append_node(self, nodes[index + 2].end, rep));
         }
         rep = (uint32_t)items->rep;
         before = ",";
     } while (leaf->left > 0 && leaf->rep == rep);
-    return append(self, is_map ? "}" : "]");
+    append(self, is_map ? "}" : "]");
+    return MICS_OK;
 }
 
 // `rep`: the repetition level that an entry has here.
@@ -387,7 +361,7 @@ static mics_status append_node(mics_parquet *self, int32_t index, uint32_t rep)
     const mics_parquet_node *node = &self->pages.schema.nodes[index];
     mics_parquet_leaf *leaf = &self->leaves[node->leaf];
     MICS_TRY(check(self, leaf, leaf->rep == rep));
-    if (self->text.bytes - self->row > self->pages.max_bytes)
+    if (self->text.used - self->row > self->pages.max_bytes)
         return mics_parquet_leaf_fail(leaf, MICS_ERR_UNSUPPORTED,
                                       "row %" PRId64 " has more than %zu MiB of text",
                                       self->read + 1, self->pages.max_bytes >> 20);
@@ -442,16 +416,16 @@ static mics_status next_group(mics_parquet *self)
 
 static mics_status fill(mics_parquet *self)
 {
-    self->text.bytes = self->given = 0;
-    if (self->text.capacity > KEPT_CAPACITY) // of a long row
-        mics_buffer_fini(&self->text);
-    while (self->text.bytes < FILL) {
+    self->given = 0;
+    mics_text_fini(&self->text);
+    while (self->text.used < FILL) {
         MICS_TRY(next_group(self));
         if (self->left == 0)
             break;
-        self->row = self->text.bytes;
+        self->row = self->text.used;
         MICS_TRY(append_struct(self, 0, 0));
-        MICS_TRY(append(self, "\n"));
+        append(self, "\n");
+        MICS_TRY(mics_text_status(&self->text));
         self->left--;
         self->read++;
     }
@@ -461,13 +435,13 @@ static mics_status fill(mics_parquet *self)
 mics_status mics_parquet_read(mics_parquet *parquet, char *to, size_t bytes, size_t *got_out)
 {
     for (*got_out = 0; *got_out < bytes;) {
-        if (parquet->given == parquet->text.bytes)
+        if (parquet->given == parquet->text.used)
             MICS_TRY(fill(parquet));
-        const size_t there = parquet->text.bytes - parquet->given, space = bytes - *got_out;
+        const size_t there = parquet->text.used - parquet->given, space = bytes - *got_out;
         const size_t part = there < space ? there : space;
         if (part == 0)
             break;
-        memcpy(to + *got_out, parquet->text.data + parquet->given, part);
+        memcpy(to + *got_out, parquet->text.bytes + parquet->given, part);
         parquet->given += part;
         *got_out += part;
     }
