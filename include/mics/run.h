@@ -165,7 +165,7 @@ typedef struct mics_job_sample {
     const struct mics_job_sample_part {
         const char *text; // NUL-terminated; any bytes
         bool counts;
-    } *parts;
+    } * parts;
     int64_t part_count;
 } mics_job_sample;
 
@@ -321,12 +321,12 @@ typedef struct mics_job_facts {
     int64_t validation_tokens; // of data of its own; 0: none
     int64_t held_out_windows;  // of the training data, where validation has none of its own
     // Of chats; samples 0: data are texts.
-    int64_t samples, silent;      // that train; of all, those of which no token counts
-    int64_t counted_tokens;       // of train_tokens
-    int64_t sequences;            // of the samples, in their first epoch
-    int64_t sequence_tokens;      // of samples in these; the rest is padding
-    int64_t cut, left_out;        // samples longer than a sequence: shortened, or dropped
-    const char *chat_template;    // where it is from; NULL: no row has needed one
+    int64_t samples, silent;   // that train; of all, those of which no token counts
+    int64_t counted_tokens;    // of train_tokens
+    int64_t sequences;         // of the samples, in their first epoch
+    int64_t sequence_tokens;   // of samples in these; the rest is padding
+    int64_t cut, left_out;     // samples longer than a sequence: shortened, or dropped
+    const char *chat_template; // where it is from; NULL: no row has needed one
     // Where it stands.
     const char *checkpoint; // resumed from; NULL
     const char *checkpoints_dir;

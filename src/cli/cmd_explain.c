@@ -28,7 +28,9 @@ static const cli_option flags[] = {
     CLI_SOURCE,
     CLI_SETS,
     {"all-steps", CLI_FLAG, NULL, "print the whole schedule, however long", AT(all_steps), 0, 0},
-    {"samples", CLI_INT, "N", "print the first N rows of fine-tuning data as they train: tokens that count in [[ ]]; nothing else",
+    {"samples", CLI_INT, "N",
+     "print the first N rows of fine-tuning data as they train: tokens that count in [[ ]]; "
+     "nothing else",
      AT(samples), 1, 0},
     CELL_JSON(explain_options),
 };

@@ -141,13 +141,13 @@ typedef struct mics_run {
     const double *train_weights; // of each of them, above 0; NULL: there are none
     const char *const *validation;
     int32_t train_count, validation_count;
-    const char *tokenizer;       // "bytes" or a path
-    const char *text_field;      // of JSON Lines and tables
-    bool text_field_open;        // nobody named it
-    const char *chat_template;   // of chats: a file, or a name; "auto": the tokenizer folder's
-    const char *template_date;   // as 2026-11-27; "auto": nobody has said it yet
-    mics_run_loss_on loss_on;    // which tokens of a chat count
-    mics_run_too_long too_long;  // what becomes of chats longer than a sequence
+    const char *tokenizer;      // "bytes" or a path
+    const char *text_field;     // of JSON Lines and tables
+    bool text_field_open;       // nobody named it
+    const char *chat_template;  // of chats: a file, or a name; "auto": the tokenizer folder's
+    const char *template_date;  // as 2026-11-27; "auto": nobody has said it yet
+    mics_run_loss_on loss_on;   // which tokens of a chat count
+    mics_run_too_long too_long; // what becomes of chats longer than a sequence
     bool completions; // of prompts with completions these alone count, whatever loss_on says
     bool packing, packing_open, packing_kept; // of chats into sequences; nobody has said it; the
                                               // checkpoint has

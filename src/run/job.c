@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "io/data/chats/chats.h"
 #include "mics/log.h"
+#include "rows.h"
 #include "run/followers/best.h"
 #include "run/model.h"
 #include "run/model_files.h"
@@ -16,7 +17,6 @@
 #include "run/save/import.h"
 #include "run/save/resume.h"
 #include "run/save/saved.h"
-#include "rows.h"
 #include "share.h"
 #include <fcntl.h>
 #include <limits.h>

@@ -105,7 +105,8 @@ mics_status run_rows_open(mics_memory *memory, const mics_run *run, const mics_t
              slash != NULL ? run->tokenizer : ".");
     mics_chats_spec spec = {.tokenizer = tokenizer,
                             .folder = bytes ? NULL : folder,
-                            .chat_template = is_auto(run->chat_template) ? NULL : run->chat_template,
+                            .chat_template =
+                                is_auto(run->chat_template) ? NULL : run->chat_template,
                             .variables = mics_json_at(run->json, "data.template_variables"),
                             .date_s = parse_date(run->template_date),
                             .loss_on = on[run->loss_on],

@@ -91,8 +91,8 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
     self.chats = chats;
     MICS_TRY_OUT(mics_encoder_open(job->tokenizer, true, &self.encoder));
     const mics_chat_columns columns = mics_chats_columns(mics_chats_spec_of(chats));
-    MICS_TRY_OUT(mics_rows_walk(job->memory, run->train, run->train_count, columns.names, show_row,
-                                &self));
+    MICS_TRY_OUT(
+        mics_rows_walk(job->memory, run->train, run->train_count, columns.names, show_row, &self));
 out:
     if (self.encoder.tokenizer != NULL)
         mics_encoder_fini(&self.encoder);

@@ -39,8 +39,8 @@ static mics_status take_record(walk *w, size_t bytes)
     char name[MICS_RECORD_NAME];
     mics_record record = {0};
     mics_records_name(&w->records, w->line, name, sizeof name);
-    mics_status status = mics_record_read(&w->records, window->bytes, bytes, w->line, w->first,
-                                          &w->space, &record);
+    mics_status status =
+        mics_record_read(&w->records, window->bytes, bytes, w->line, w->first, &w->space, &record);
     if (status == MICS_OK && record.json != NULL) {
         mics_row row = {.name = name, .value = mics_json_root(record.json)};
         status = w->take(w->ctx, &row);

@@ -193,9 +193,8 @@ static float scale_of(const mics_op_call *call, int64_t first)
     int64_t counted = 0;
     for (int64_t n = first; call->targets != NULL && n < first + call->shape.T; ++n)
         counted += call->targets[n] >= 0;
-    return call->targets != NULL
-               ? call->loss_scale * (float)counted / (float)tokens_of(call, first)
-               : call->loss_scale;
+    return call->targets != NULL ? call->loss_scale * (float)counted / (float)tokens_of(call, first)
+                                 : call->loss_scale;
 }
 
 // What a sequence's tokens share: the gradient of each probability of the loss that balances, the

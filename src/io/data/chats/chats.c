@@ -48,8 +48,7 @@ static mics_status token_of(const mics_chats *chats, const char *text, int32_t *
     int32_t *tokens = NULL;
     int64_t count = 0;
     *token_out = -1;
-    MICS_TRY(
-        mics_tokenizer_encode(chats->spec.tokenizer, text, strlen(text), 1, &tokens, &count));
+    MICS_TRY(mics_tokenizer_encode(chats->spec.tokenizer, text, strlen(text), 1, &tokens, &count));
     if (count == 1)
         *token_out = tokens[0];
     mics_free(chats->memory, tokens);
@@ -183,7 +182,8 @@ static void hash_text(mics_chats *chats, const char *text)
 static mics_status hash_all(mics_chats *chats)
 {
     const mics_chats_spec *spec = &chats->spec;
-    const int64_t how[] = {spec->loss_on, spec->completions, chats->dated ? spec->date_s : 0, chats->end_token};
+    const int64_t how[] = {spec->loss_on, spec->completions, chats->dated ? spec->date_s : 0,
+                           chats->end_token};
     mics_text variables = {.memory = chats->memory};
     mics_json_write(&variables, spec->variables);
     hash_text(chats, variables.bytes);
@@ -248,7 +248,8 @@ const char *mics_chats_template_from(const mics_chats *chats)
 static int64_t names_special(const mics_chats *chats, const char *text)
 {
     size_t at = 0, bytes = text != NULL ? strlen(text) : 0;
-    return bytes > 0 && mics_tokenizer_next_special(chats->spec.tokenizer, text, bytes, bytes, &at) >= 0;
+    return bytes > 0 &&
+           mics_tokenizer_next_special(chats->spec.tokenizer, text, bytes, bytes, &at) >= 0;
 }
 
 static mics_status encode_chat(const mics_chats *chats, mics_encoder *encoder, const char *name,
