@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What is known of a job.
-#include "io/data/chats/chats.h"
+#include "io/data/chats.h"
 #include "job.h"
 #include "mics/core/device.h"
 #include "run/ranks/gpu.h"

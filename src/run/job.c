@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/free.h"
 #include "base/text.h"
-#include "io/data/chats/chats.h"
+#include "io/data/chats.h"
 #include "mics/log.h"
 #include "rows.h"
 #include "run/followers/best.h"

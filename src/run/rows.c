@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "run/rows.h"
-#include "io/data/chats/chats.h"
-#include "io/data/rows.h"
+#include "io/data/chats.h"
 #include "mics/log.h"
 #include <limits.h>
 #include <stdio.h>
@@ -60,6 +59,13 @@ static mics_status look_at(void *ctx, mics_row *row)
     *at->found = mics_chats_are(at->spec, row->value);
     row->last = true;
     return MICS_OK;
+}
+
+mics_chat_columns run_rows_columns(const mics_run *run)
+{
+    mics_chats_spec spec = {0};
+    name_fields(run, &spec);
+    return mics_chats_columns(&spec);
 }
 
 mics_status run_rows_settle(mics_memory *memory, mics_run *run)

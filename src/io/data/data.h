@@ -224,7 +224,8 @@ int64_t mics_corpus_samples(const mics_corpus *corpus);
 
 /* Where each sample begins in the stream, and behind them the stream's end.
  *
- * Shapes:  (mics_corpus_samples + 1), as long as the corpus is open. */
+ * Shapes:  (mics_corpus_samples + 1), as long as the corpus is open.
+ * Returns: NULL where there are no samples. */
 const int64_t *mics_corpus_begins(const mics_corpus *corpus);
 
 /* The samples of one of the spec's patterns: `count` from `first` on, of `tokens` tokens, of which

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-#include "io/data/rows.h"
 #include "base/text.h"
+#include "io/data/chats.h"
 #include "io/data/files.h"
 #include "io/data/records.h"
 #include "io/data/text_window.h"

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache of texts' tokens: each file is tokenized once, by one process.
 #include "base/file.h"
-#include "io/data/chats/chats.h"
+#include "io/data/chats/chat.h"
 #include "io/data/shard.h"
 #include "io/data/text_window.h"
 #include "io/data/tokenize.h"

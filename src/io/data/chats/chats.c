@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What rows become tokens by: the template, and the tokenizer's special tokens by name.
-#include "io/data/chats/chats.h"
 #include "base/file.h"
 #include "base/free.h"
 #include "io/data/chats/builtin.h"
+#include "io/data/chats/chat.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
@@ -285,6 +285,22 @@ static mics_status encode_pair(const mics_chats *chats, mics_encoder *encoder, c
     *named_out += names_special(chats, prompt) + names_special(chats, completion);
 out:
     mics_chat_text_fini(&text);
+    return status;
+}
+
+mics_status mics_chats_tokens(const mics_chats *chats, const char *name, const mics_json_value *row,
+                              int32_t **tokens_out, int64_t *count_out)
+{
+    mics_encoder encoder;
+    mics_token_list list = {.memory = chats->memory};
+    int64_t named = 0;
+    MICS_TRY(mics_encoder_open(chats->spec.tokenizer, true, &encoder));
+    const mics_status status = mics_chats_encode(chats, &encoder, name, row, &list, &named);
+    mics_encoder_fini(&encoder);
+    *tokens_out = list.tokens;
+    *count_out = list.count;
+    if (status != MICS_OK)
+        mics_token_list_fini(&list);
     return status;
 }
 

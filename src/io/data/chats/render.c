@@ -8,7 +8,7 @@
 // follow (without its reasoning) are asked again, with a mark in place of the message's text: if all
 // else stays as it was, the text stands where the mark does, and ends with what closes it where it is
 // the last. What cannot be told so is refused.
-#include "io/data/chats/chats.h"
+#include "io/data/chats/chat.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
