@@ -7,16 +7,13 @@
 
 typedef struct mics_json_style {
     bool ensure_ascii, sort_keys;
-    bool pretty;       // on several lines
-    mics_value indent; // a string, if pretty
+    mics_value indent; // a string; ABSENT: all on one line
     mics_value comma, colon;
 } mics_json_style;
 
-/* str(value), as a string; a string is itself. */
-mics_value mics_print_str(mics_work *work, mics_value value);
-/* repr(value). */
-mics_value mics_print_repr(mics_work *work, mics_value value);
-/* json.dumps(value). */
-mics_value mics_print_json(mics_work *work, mics_value value, const mics_json_style *style);
 /* Writes str(value) to the output. */
 void mics_print(mics_work *work, mics_value value);
+/* str(value), as a string; a string is itself. */
+mics_value mics_print_str(mics_work *work, mics_value value);
+/* Writes json.dumps(value). `level`: how deep it is nested. */
+void mics_print_json(mics_work *work, mics_value value, const mics_json_style *style, int level);

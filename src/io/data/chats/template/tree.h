@@ -49,7 +49,6 @@ typedef enum mics_node_kind {
     MICS_NODE_CALL_BLOCK,   // a: call, b: macro `caller`
     MICS_NODE_FILTER_BLOCK, // b, body
     MICS_NODE_GENERATION,   // body
-    MICS_NODE_WITH,         // list: SET, body
     MICS_NODE_BREAK,
     MICS_NODE_CONTINUE,
 } mics_node_kind;
