@@ -5,9 +5,8 @@
 // A scope sees those around it, and what is set goes to the innermost: bodies of loops, macros,
 // blocks of set, filter, call and generation have one of their own, those of ifs do not.
 // Text of macros and blocks is written to the output as all text is, and then cut off as a value.
-#include "io/data/chats/template/eval.h"
-#include "io/data/chats/template/print.h"
 #include "io/data/chats/template/text.h"
+#include "io/data/chats/template/tree.h"
 #include <string.h>
 
 typedef struct scope {
@@ -208,42 +207,38 @@ static bool holds(runner *r, char sign, mics_value a, mics_value b)
     if (sign == 'i' || sign == 'o')
         return mics_value_contains(r->work, b, a) == (sign == 'i');
     const int order = mics_value_order(r->work, a, b);
-    return sign == '<'   ? order < 0
-           : sign == '>' ? order > 0
-           : sign == 'l' ? order <= 0
-                         : order >= 0;
+    return sign == '<' || sign == 'l' ? order < (sign == 'l') : order > -(sign == 'g');
 }
 
-static mics_value eval_compare(runner *r, const mics_node *node)
+// A comparison; *right_out: its right operand, with which a chain goes on.
+static bool compare(runner *r, const mics_node *node, mics_value *right_out)
 {
-    mics_value left = eval(r, node->a);
-    for (const mics_node *at = node->list; at != NULL; at = at->next) {
-        const mics_value right = eval(r, at->a);
-        r->work->line = node->line;
-        if (!holds(r, at->sign, left, right))
-            return MICS_BOOL(false);
-        left = right;
-    }
-    return MICS_BOOL(true);
-}
-
-static mics_value eval_concat(runner *r, const mics_node *node)
-{
-    const mics_value parts = eval_list(r, node);
-    const size_t mark = r->work->out->bytes;
-    for (int64_t i = 0; i < parts.list->count; i++)
-        mics_print(r->work, parts.list->items[i]);
-    return mics_work_cut(r->work, mark);
-}
-
-static mics_value eval_two(runner *r, const mics_node *node)
-{
-    const mics_value a = eval(r, node->a);
-    if (node->kind != MICS_NODE_COMPUTE && mics_value_truth(a) == (node->kind == MICS_NODE_OR))
-        return a;
-    const mics_value b = eval(r, node->b);
+    mics_value left = MICS_NONE;
+    if (node->kind != MICS_NODE_CHAIN)
+        left = eval(r, node->a);
+    else if (!compare(r, node->a, &left))
+        return false;
+    *right_out = eval(r, node->b);
     r->work->line = node->line;
-    return node->kind == MICS_NODE_COMPUTE ? mics_value_compute(r->work, node->sign, a, b) : b;
+    return holds(r, node->sign, left, *right_out);
+}
+
+static mics_value eval_binary(runner *r, const mics_node *node)
+{
+    mics_value right = MICS_NONE;
+    if (strchr("en<>lgio", node->sign) != NULL)
+        return MICS_BOOL(compare(r, node, &right));
+    const mics_value left = eval(r, node->a);
+    if (strchr("OA", node->sign) != NULL)
+        return mics_value_truth(left) == (node->sign == 'O') ? left : eval(r, node->b);
+    right = eval(r, node->b);
+    r->work->line = node->line;
+    if (node->sign != '~')
+        return mics_value_compute(r->work, node->sign, left, right);
+    const size_t mark = r->work->out->bytes;
+    mics_print(r->work, left);
+    mics_print(r->work, right);
+    return mics_work_cut(r->work, mark);
 }
 
 static mics_value eval_kind(runner *r, const mics_node *node)
@@ -281,12 +276,8 @@ static mics_value eval_kind(runner *r, const mics_node *node)
             return eval(r, node->b);
         return node->c != NULL ? eval(r, node->c)
                                : MICS_UNDEFINED("value of an if without else", 27);
-    case MICS_NODE_COMPARE:
-        return eval_compare(r, node);
-    case MICS_NODE_CONCAT:
-        return eval_concat(r, node);
     default:
-        return eval_two(r, node);
+        return eval_binary(r, node);
     }
 }
 

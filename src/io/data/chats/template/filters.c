@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Filters and tests that need no others.
 #include "io/data/chats/template/functions.h"
-#include "io/data/chats/template/print.h"
 #include "io/data/chats/template/text.h"
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
 // How a function is found and called; filters that call others; globals.
 #include "io/data/chats/template/functions.h"
 #include "base/text.h"
-#include "io/data/chats/template/print.h"
 #include "io/data/chats/template/text.h"
 #include <locale.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Methods of strings, dicts, lists and loops, and how members of values are found.
 #include "io/data/chats/template/functions.h"
-#include "io/data/chats/template/print.h"
 #include "io/data/chats/template/text.h"
 #include <string.h>
 

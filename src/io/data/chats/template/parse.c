@@ -277,77 +277,49 @@ static mics_node *parse_unary(parser *p, bool filters)
     return node;
 }
 
-// Arithmetic of a level: 0 for + and -, 1 for ~, 2 for * / // %, 3 for **.
+// The operator that is next, if it is of a level of precedence; else '\0'.
+static char operator_at(const parser *p, int level)
+{
+    static const char *const signs[] = {"O", "A", "", "en<>lgio", "+-", "~", "*/f%", "p"};
+    static const char *const names[] = {"or", "and", "in", "not"};
+    char sign = p->token->kind;
+    for (int i = 0; i < 4; i++)
+        sign = is_name(p->token, names[i]) ? "OAio"[i] : sign;
+    if (sign == 'o' && !is_name(p->token + 1, "in"))
+        return '\0';
+    return sign != '\0' && strchr(signs[level], sign) != NULL ? sign : '\0';
+}
+
+// Operators of a level and those that bind more tightly.
 static mics_node *parse_level(parser *p, int level)
 {
-    static const char *const signs[] = {"+-", "~", "*/f%", "p"};
-    if (level == 4)
+    enum { NOT = 2, COMPARISONS = 3, UNARY = 8 };
+    if (level == UNARY)
         return parse_unary(p, true);
-    mics_node *node = parse_level(p, level + 1), **last = &node->next;
-    const mics_node *first = node;
-    while (sees(p, signs[level])) {
-        const char sign = p->token->kind;
-        skip(p, sign);
-        mics_node *right = parse_level(p, level + 1);
-        if (sign == '~' && node == first) {
-            node = new_node(p, MICS_NODE_CONCAT, NULL, NULL);
-            node->list = (mics_node *)first;
-        }
-        if (sign == '~') {
-            *last = right;
-            last = &right->next;
-        } else {
-            node = new_node(p, MICS_NODE_COMPUTE, node, right);
-            node->sign = sign;
-        }
+    if (level == NOT && skip_name(p, "not")) {
+        mics_work_enter(p->work);
+        mics_node *node = new_node(p, MICS_NODE_NOT, parse_level(p, NOT), NULL);
+        p->work->depth--;
+        return node;
     }
-    return node;
-}
-
-static mics_node *parse_compare(parser *p)
-{
-    mics_node *node = parse_level(p, 0), *compare = NULL, **last = NULL;
-    for (;;) {
-        const bool out = is_name(p->token, "not") && is_name(p->token + 1, "in") && skip(p, 'N');
-        const char sign = out ? 'o' : is_name(p->token, "in") ? 'i' : p->token->kind;
-        if (sign == '\0' || strchr("en<>lgio", sign) == NULL)
-            return compare != NULL ? compare : node;
+    mics_node *node = parse_level(p, level + 1), *const first = node;
+    for (char sign = operator_at(p, level); sign != '\0'; sign = operator_at(p, level)) {
+        skip(p, sign == 'o' ? 'N' : '\0');
         skip(p, p->token->kind);
-        if (compare == NULL) {
-            compare = new_node(p, MICS_NODE_COMPARE, node, NULL);
-            last = &compare->list;
-        }
-        *last = new_node(p, MICS_NODE_COMPARE, parse_level(p, 0), NULL);
-        (*last)->sign = sign;
-        last = &(*last)->next;
+        const bool chained = level == COMPARISONS && node != first;
+        node = new_node(p, chained ? MICS_NODE_CHAIN : MICS_NODE_BINARY, node, NULL);
+        node->b = parse_level(p, level + 1);
+        node->sign = sign;
     }
-}
-
-static mics_node *parse_not(parser *p)
-{
-    if (!skip_name(p, "not"))
-        return parse_compare(p);
-    mics_work_enter(p->work);
-    mics_node *node = new_node(p, MICS_NODE_NOT, parse_not(p), NULL);
-    p->work->depth--;
-    return node;
-}
-
-static mics_node *parse_or(parser *p, bool is_and)
-{
-    mics_node *node = is_and ? parse_not(p) : parse_or(p, true);
-    while (skip_name(p, is_and ? "and" : "or"))
-        node = new_node(p, is_and ? MICS_NODE_AND : MICS_NODE_OR, node,
-                        is_and ? parse_not(p) : parse_or(p, true));
     return node;
 }
 
 static mics_node *parse_expression(parser *p)
 {
     mics_work_enter(p->work);
-    mics_node *node = parse_or(p, false);
+    mics_node *node = parse_level(p, 0);
     while (skip_name(p, "if")) {
-        node = new_node(p, MICS_NODE_CHOICE, parse_or(p, false), node);
+        node = new_node(p, MICS_NODE_CHOICE, parse_level(p, 0), node);
         node->c = skip_name(p, "else") ? parse_expression(p) : NULL;
     }
     p->work->depth--;
@@ -357,11 +329,11 @@ static mics_node *parse_expression(parser *p)
 // One expression, or several with commas as a tuple; `choices`: they may be a if b else c.
 static mics_node *parse_tuple(parser *p, bool choices)
 {
-    mics_node *first = choices ? parse_expression(p) : parse_or(p, false), **last = &first->next;
+    mics_node *first = choices ? parse_expression(p) : parse_level(p, 0), **last = &first->next;
     if (p->token->kind != ',')
         return first;
     while (skip(p, ',') && !sees(p, "vb)")) {
-        *last = choices ? parse_expression(p) : parse_or(p, false);
+        *last = choices ? parse_expression(p) : parse_level(p, 0);
         last = &(*last)->next;
     }
     mics_node *tuple = new_node(p, MICS_NODE_TUPLE, NULL, NULL);

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // str, repr and json.dumps.
-#include "io/data/chats/template/print.h"
 #include "base/text.h"
 #include "io/data/chats/template/text.h"
+#include "io/data/chats/template/value.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 // Compiling and rendering: where errors of a template arrive.
 #include "io/data/chats/template/template.h"
 #include "base/free.h"
-#include "io/data/chats/template/eval.h"
+#include "io/data/chats/template/tree.h"
 #include <string.h>
 
 struct mics_template {

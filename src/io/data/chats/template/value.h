@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What Python does with values: truth, order, containers, arithmetic.
+// What Python does with values: truth, order, containers, arithmetic, text.
 #pragma once
 
 #include "io/data/chats/template/work.h"
@@ -37,3 +37,18 @@ mics_value mics_value_item(mics_work *work, mics_value value, mics_value key);
 mics_value mics_value_slice(mics_work *work, mics_value value, const mics_value bounds[3]);
 /* a OP b, where `sign` is one of + - * / f (//) % p (**). */
 mics_value mics_value_compute(mics_work *work, char sign, mics_value a, mics_value b);
+
+// ---- as text ----
+
+typedef struct mics_json_style {
+    bool ensure_ascii, sort_keys;
+    mics_value indent; // a string; ABSENT: all on one line
+    mics_value comma, colon;
+} mics_json_style;
+
+/* Writes str(value) to the output. */
+void mics_print(mics_work *work, mics_value value);
+/* str(value), as a string; a string is itself. */
+mics_value mics_print_str(mics_work *work, mics_value value);
+/* Writes json.dumps(value). `level`: how deep it is nested. */
+void mics_print_json(mics_work *work, mics_value value, const mics_json_style *style, int level);
