@@ -72,7 +72,7 @@ static mics_value blanks(mics_call *call, int index, int64_t otherwise)
 static mics_value indent(mics_call *call)
 {
     const mics_value by = blanks(call, 0, 4), end = MICS_LITERAL("\n");
-    const mics_value text = mics_value_compute(call->work, '+', self_text(call), end);
+    const mics_value text = mics_value_compute(call->work, '+', call->self, end);
     const mics_value_list *lines = mics_text_lines(call->work, text).list;
     const size_t mark = call->work->out->bytes;
     for (int64_t i = 0; i < lines->count; i++) {

@@ -259,11 +259,10 @@ static bool scan_raw(scanner *s, size_t tag)
 
 static void scan_comment(scanner *s)
 {
-    const char *end = strstr(s->text + s->at, "#}");
-    if (end == NULL)
+    size_t at = mics_text_find(MICS_STRING(s->text, s->bytes), MICS_LITERAL("#}"), s->at);
+    if (at == SIZE_MAX)
         mics_work_raise(s->work, MICS_ERR_FORMAT, "a comment has no #}");
-    size_t at = (size_t)(end - s->text);
-    at -= at > s->at && (end[-1] == '-' || end[-1] == '+');
+    at -= at > s->at && (s->text[at - 1] == '-' || s->text[at - 1] == '+');
     move(s, at + end_of_tag(s, at, "#}"));
 }
 

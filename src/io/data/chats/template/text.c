@@ -139,6 +139,7 @@ static void write_case(mics_work *work, uint32_t code, bool upper, bool title)
 
 mics_value mics_text_case(mics_work *work, mics_value text, mics_case to)
 {
+    static const char openers[] = "-({[<";
     const size_t mark = work->out->bytes;
     int before = MICS_LETTER_SPACE;
     for (size_t at = 0, length = 0; at < text.bytes; at += length) {
@@ -148,7 +149,8 @@ mics_value mics_text_case(mics_work *work, mics_value text, mics_case to)
         if (to == MICS_CASE_TITLE)
             upper = (before & (MICS_LETTER_UPPER | MICS_LETTER_LOWER)) == 0;
         if (to == MICS_CASE_WORDS)
-            upper = (before & MICS_LETTER_SPACE) != 0 || memchr("-({[<", at > 0 ? c[-1] : 0, 5);
+            upper = (before & MICS_LETTER_SPACE) != 0 ||
+                    memchr(openers, at > 0 ? c[-1] : 0, sizeof openers - 1);
         write_case(work, mics_text_code(c, text.bytes - at, &length), upper,
                    to == MICS_CASE_TITLE || to == MICS_CASE_CAPITALIZE);
         before = bits;
