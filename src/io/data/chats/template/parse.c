@@ -55,7 +55,7 @@ static bool sees(const parser *p, const char *kinds)
     return p->token->kind != '\0' && strchr(kinds, p->token->kind) != NULL;
 }
 
-static _Noreturn void fail(parser *p, const char *wanted)
+static __attribute__((noreturn)) void fail(parser *p, const char *wanted)
 {
     static const char kinds[] = "VvBbDSIRenlgfp";
     static const char *const texts[] = {

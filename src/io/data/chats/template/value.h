@@ -8,7 +8,8 @@
 /* What Python calls its type. */
 const char *mics_value_type_text(mics_value value);
 /* Raises "a TYPE what", or that the value is undefined. */
-_Noreturn void mics_value_raise(mics_work *work, const char *what, mics_value value);
+__attribute__((noreturn)) void mics_value_raise(mics_work *work, const char *what,
+                                                mics_value value);
 
 /* Sets a key of a dict or namespace. */
 void mics_dict_set(mics_work *work, mics_value dict, mics_value key, mics_value value);

@@ -92,8 +92,8 @@ void mics_work_init(mics_work *work, mics_memory *memory, const char *name,
 void mics_work_fini(mics_work *work);
 
 /* Logs "NAME:LINE: what" and goes to `failed`, where `status` then is. */
-_Noreturn void mics_work_raise(mics_work *work, mics_status status, const char *format, ...)
-    MICS_PRINTF(3, 4);
+__attribute__((noreturn)) void mics_work_raise(mics_work *work, mics_status status,
+                                               const char *format, ...) MICS_PRINTF(3, 4);
 /* Goes to `failed` unless `status` is MICS_OK; it was logged. */
 void mics_work_try(mics_work *work, mics_status status);
 /* Counts steps. */
