@@ -189,6 +189,9 @@ a {{ n }} b
 {% raw %} no end
 {{ f(a=1, 2) }}
 {{ x y }}
+{% macro f(true) %}{% endmacro %}
+{% set none = 1 %}
+{% for true in [1] %}{% endfor %}
 {{ [1, 2,] }}{{ {'a': 1,} }}{{ dict(a=1,) }}
 {% if n == 7 %}seven{% elif n == 8 %}eight{% else %}other{% endif %}{% if n == 8 %}x{% elif n == 7 %}y{% endif %}{% if 0 %}x{% elif 0 %}y{% elif 0 %}w{% else %}z{% endif %}
 {% if messages[0]['role'] == 'system' %}{% set sys = messages[0]['content'] | trim %}{% set rest = messages[1:] %}{% else %}{% set sys = '' %}{% set rest = messages %}{% endif %}{{ sys }}{{ rest | length }}{{ rest[-1].role }}

@@ -343,6 +343,14 @@ static mics_node *parse_tuple(parser *p, bool choices)
 
 // ---- statements ----
 
+static mics_node *parse_variable(parser *p)
+{
+    mics_node *node = parse_name(p);
+    if (node->kind != MICS_NODE_NAME)
+        fail(p, "a name to set, which is none of Jinja's own,");
+    return node;
+}
+
 // A name, a name's attribute, or several with commas.
 static mics_node *parse_target(parser *p, bool attributes)
 {
@@ -352,11 +360,9 @@ static mics_node *parse_target(parser *p, bool attributes)
         if (many && (p->token->kind == '=' || is_name(p->token, "in")))
             break;
         const bool bracket = skip(p, '(');
-        *last = bracket ? parse_target(p, attributes) : parse_name(p);
+        *last = bracket ? parse_target(p, attributes) : parse_variable(p);
         if (bracket)
             expect(p, ')', ")");
-        else if ((*last)->kind != MICS_NODE_NAME)
-            fail(p, "a name to set");
         if (attributes && !bracket && skip(p, '.')) {
             *last = new_node(p, MICS_NODE_ATTRIBUTE, *last, NULL);
             (*last)->value = expect_name(p);
@@ -442,7 +448,7 @@ static mics_node *parse_macro(parser *p, bool call)
     if (!call && !listed)
         fail(p, "(");
     while (listed && !skip(p, ')')) {
-        *last = parse_name(p);
+        *last = parse_variable(p);
         (*last)->a = skip(p, '=') ? parse_expression(p) : NULL;
         last = &(*last)->next;
         if (!skip(p, ',') && p->token->kind != ')')
