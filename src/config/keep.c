@@ -124,8 +124,9 @@ mics_status mics_config_keep(config *run)
         return MICS_OK;
     run->run.json = run->kept; // errors are of the stored text
     const mics_status status = keep_values(run);
-    snprintf(run->run.today, sizeof run->run.today, "%s", run->run.template_date);
-    run->run.template_date = run->run.today; // the stored text's goes with it
+    if (run->run.template_date != run->run.today) // the stored text goes
+        snprintf(run->run.today, sizeof run->run.today, "%s", run->run.template_date);
+    run->run.template_date = run->run.today;
     run->run.json = file;
     return status;
 }
