@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <zlib.h>
 
 enum { MAX_BYTES = 16 << 20 }; // of a file's rows, and of its pages
 
@@ -376,6 +377,18 @@ static void test_corpus(void **state)
     assert_true(mics_corpus_hash(table) == mics_corpus_hash(lines));
     mics_corpus_close(table);
     mics_corpus_close(lines);
+    size_t bytes = 0;
+    char *file = files_read(golden("text.parquet"), &bytes);
+    assert_int_equal(mkdir(files_path("folder"), 0700), 0);
+    files_write(files_path("folder/a.parquet"), file, bytes);
+    files_write(files_path("folder/README.md"), "about it", 8);
+    ASSERT_OK(open_corpus(files_path("folder"), &table));
+    assert_int_equal(mics_corpus_tokens(table), count);
+    mics_corpus_close(table);
+    gzFile packed = gzopen(files_path("a.parquet.gz"), "wb");
+    assert_true(gzwrite(packed, file, (unsigned)bytes) > 0 && gzclose(packed) == Z_OK);
+    expect_corpus_error(files_path("a.parquet.gz"), "is a Parquet file in a packed one; unpack it");
+    free(file);
     expect_corpus_error(golden("mixed-gzip-v1-plain.parquet"), ".parquet, row "); // a null
     assert_non_null(strstr(seen.line, "\"text\" is no string"));
     files_write(files_path("page.parquet"), "<html>not found", 15);
