@@ -169,6 +169,7 @@ static void expect_refused(const char *name)
         {"half", "column \"x\" is a FLOAT16"},
         {"int96", "column \"x\" is an INT96"},
         {"lz4", "is compressed with LZ4_RAW"},
+        {"long", "column \"x.list.element\", row group 1: row 1 has more than 16 MiB of text"},
         {"map", "column \"x\" is a MAP of another shape"},
         {"nested", "column \"x.list.element.at\" is a TIMESTAMP"},
         {"timestamp", "column \"x\" is a TIMESTAMP"}};
@@ -196,7 +197,7 @@ static void test_refused(void **state)
     (void)state;
     static const char *const none[] = {"body", NULL};
     rows got;
-    assert_int_equal(each(true, expect_refused), 12);
+    assert_int_equal(each(true, expect_refused), 13);
     ASSERT_STATUS(MICS_ERR_INVALID, read_golden("text.parquet", none, 4096, &got));
     ASSERT_SAID(&seen,
                 "x.parquet: has no column \"body\"; it has \"id\" (integer), \"text\" (string); "
@@ -314,6 +315,41 @@ static void test_checksum(void **state)
     drop(&of);
 }
 
+static void test_limit(void **state)
+{
+    (void)state;
+    copy of = copy_of("mixed-none-v1-dictionary.parquet");
+    mics_parquet_source source = {
+        .path = "x.parquet", .file = of.file, .bytes = (int64_t)of.bytes, .max_bytes = 3000};
+    mics_parquet *parquet = NULL;
+    rows got;
+    ASSERT_OK(mics_parquet_open(memory, &source, &parquet)); // all pages have more
+    ASSERT_OK(read_all(parquet, 4096, &got));
+    free(got.text);
+    mics_parquet_close(parquet);
+    source.max_bytes = 1000;
+    ASSERT_OK(mics_parquet_open(memory, &source, &parquet));
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, read_all(parquet, 4096, &got));
+    ASSERT_SAID(&seen, "write it again with smaller pages");
+    free(got.text);
+    mics_parquet_close(parquet);
+    drop(&of);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    copy of = copy_of("required.parquet");
+    char *count = memmem(of.data, of.bytes, "\x16\x04\x19", 3);
+    assert_non_null(count);
+    assert_int_equal(pwrite(of.file, "\x06", 1, count + 1 - of.data), 1);
+    rows got;
+    ASSERT_STATUS(MICS_ERR_FORMAT, read_file(of.file, of.bytes, NULL, 4096, &got));
+    ASSERT_SAID(&seen, "its row groups have 2 rows, but its footer says 3");
+    free(got.text);
+    drop(&of);
+}
+
 static void test_memory(void **state)
 {
     (void)state;
@@ -411,6 +447,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_truncated, setup, teardown),
         cmocka_unit_test_setup_teardown(test_flipped, setup, teardown),
         cmocka_unit_test_setup_teardown(test_checksum, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_corpus, setup_cached, teardown),
     };
