@@ -179,6 +179,8 @@ static void check_key_kept(const key *row)
     const bool named = strstr(mics_run_kept_text(run), row->path) != NULL;
     const bool open = strcmp(row->path, "run.precision") == 0 ||
                       strcmp(row->path, "run.layered_micro_steps") == 0 ||
+                      strcmp(row->path, "data.packing") == 0 ||
+                      strcmp(row->path, "data.template_date") == 0 ||
                       strcmp(row->path, "run.comm_dtype.boundary") == 0;
     if (named == open)
         fail_msg("%s: kept is %s", row->path, mics_run_kept_text(run));
