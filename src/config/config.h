@@ -109,6 +109,8 @@ typedef struct mics_loss_scale {
 // give.
 #define MICS_STEPS_UNKNOWN 1000000000001
 
+enum { MICS_MAX_PHASES = 64 };
+
 // What a run file says. Texts live as long as the run.
 typedef struct mics_run {
     mics_json *json;             // the document, with --set applied; owns most texts below

@@ -15,7 +15,7 @@ static const char list_key[] = "phases", batch_keys[] = "train_batch_size|"
                                                         "train_micro_batch_size_per_gpu|"
                                                         "gradient_accumulation_steps";
 
-enum { MAX_PHASES = 64, MAX_VALUE_BYTES = 8192 };
+enum { MAX_VALUE_BYTES = 8192 };
 
 // ---- what a phase may say ----
 
@@ -244,11 +244,11 @@ mics_status mics_config_enter_phase(config *run)
     if (mics_json_type_of(own) == MICS_JSON_NULL)
         return MICS_OK;
     if (mics_json_type_of(own) != MICS_JSON_ARRAY || mics_json_count(own) < 1 ||
-        mics_json_count(own) > MAX_PHASES)
+        mics_json_count(own) > MICS_MAX_PHASES)
         return mics_json_fail(public_run->json, list_key, MICS_ERR_INVALID,
                               "must be an array of 1 to %d objects, as [{\"steps\": 100}, "
                               "{\"steps\": 50, \"train_batch_size\": 32}]",
-                              MAX_PHASES);
+                              MICS_MAX_PHASES);
     MICS_TRY(write_list(run, own, false)); // flat names
     MICS_TRY(write_list(run, mics_json_at(public_run->json, list_key), true));
     const mics_json_value *list = mics_json_at(public_run->json, list_key);
