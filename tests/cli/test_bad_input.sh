@@ -82,7 +82,7 @@ wrong 2 "a rank needs" train run.json --ranks 2 --set train_batch_size=200000 $l
     --set run.memory_limit=1GiB
 contains wrong.err "gradient_accumulation_steps"
 grep -q 'per_gpu 1 ' wrong.err && fail "a larger micro-batch fits: $(cat wrong.err)"
-wrong 2 "train_batch_size" train run.json --ranks 2 --set train_batch_size=17
+wrong 2 "17 is not" train run.json --ranks 2 --set train_batch_size=17 --set train_micro_batch_size_per_gpu=4
 
 # ---- models ----
 echo '{"model_type": "bert"}' >bert.json

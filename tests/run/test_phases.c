@@ -371,7 +371,7 @@ static void test_refused(void **state)
     check_refused(0, "phases=[]", NULL, "must be an array of 1 to 64 objects");
     check_refused(0, "phases={\"steps\": 3}", NULL, "must be an array of 1 to 64 objects");
     check_refused(0, "phases=[3]", NULL, "phase 1: must be an object");
-    check_refused(0, "phases=[{\"steps\": 0}]", NULL, "phase 1: steps: must be a number from 1 on");
+    check_refused(0, "phases=[{\"steps\": 0}]", NULL, "phase 1: steps: must be a number from 1 to");
     check_refused(4, "phases=[{}, {\"steps\": 2}]", NULL, "phase 1: steps: must be a number");
     check_refused(4, "phases=[{\"steps\": 2}, {\"steps\": 3}]", NULL,
                   "run.steps: is 4, but phases have 5 steps together");
