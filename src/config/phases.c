@@ -123,12 +123,12 @@ static mics_status complete_first(const config *run, mics_text *out, const mics_
 }
 
 static mics_status write_phase(const config *run, mics_text *out, const mics_json_value *list,
-                               int32_t phase, bool completes)
+                               int32_t phase, bool last, bool completes)
 {
     const mics_json_value *object = mics_json_element(list, phase);
     const mics_json_value *given = mics_json_get(object, "steps");
-    const mics_json_value *steps = mics_json_type_of(given) != MICS_JSON_NULL ? given : NULL;
-    const bool last = phase + 1 == mics_json_count(list);
+    const bool open = mics_json_type_of(given) == MICS_JSON_NULL || run->run.keeps_phases;
+    const mics_json_value *steps = open && last ? NULL : given;
     int64_t number = 0;
     if (mics_json_type_of(object) != MICS_JSON_OBJECT)
         return fail_phase(run, phase, "", "must be an object, as {\"steps\": 100}");
@@ -150,13 +150,13 @@ static mics_status write_phase(const config *run, mics_text *out, const mics_jso
     return MICS_OK;
 }
 
-static mics_status write_list(config *run, const mics_json_value *list, bool completes)
+static mics_status write_list(config *run, const mics_json_value *list, int32_t count,
+                              bool completes)
 {
-    const int32_t count = mics_json_count(list);
     mics_text out = {.memory = run->memory};
     mics_status status = MICS_OK;
     for (int32_t i = 0; status == MICS_OK && i < count; i++)
-        status = write_phase(run, &out, list, i, completes);
+        status = write_phase(run, &out, list, i, i + 1 == count, completes);
     if (status == MICS_OK)
         status = mics_text_status(&out);
     if (status == MICS_OK)
@@ -229,6 +229,18 @@ static mics_status fill_steps(config *run, const mics_json_value *list)
     return steps != 0 ? MICS_OK : mics_json_set_from(run->run.json, "run.steps", text, list_key);
 }
 
+// All of the run file's; of a checkpoint's those that had begun.
+static int32_t count_entered(const config *run, const mics_json_value *list)
+{
+    int32_t count = 1;
+    int64_t end = mics_json_int(mics_json_get(mics_json_element(list, 0), "steps"));
+    if (list == mics_json_at(run->run.json, list_key))
+        return mics_json_count(list);
+    for (; count < mics_json_count(list) && end < run->step; count++)
+        end += mics_json_int(mics_json_get(mics_json_element(list, count), "steps"));
+    return count;
+}
+
 mics_status mics_config_enter_phase(config *run)
 {
     const mics_json_value *own = mics_json_at(run->run.json, list_key);
@@ -240,19 +252,22 @@ mics_status mics_config_enter_phase(config *run)
     if (mics_json_type_of(own) == MICS_JSON_NULL && run->kept != NULL) {
         own = mics_json_at(run->kept, list_key);
         own = mics_json_type_of(own) == MICS_JSON_ARRAY ? own : NULL;
-        run->run.keeps_phases = own != NULL;
+        public_run->keeps_phases = own != NULL;
     }
     if (mics_json_type_of(own) == MICS_JSON_NULL)
         return MICS_OK;
+    if (public_run->keeps_phases)
+        run->states[mics_config_find(list_key)] = KEY_FROM_CHECKPOINT;
     if (mics_json_type_of(own) != MICS_JSON_ARRAY || mics_json_count(own) < 1 ||
         mics_json_count(own) > MICS_MAX_PHASES)
         return mics_json_fail(public_run->json, list_key, MICS_ERR_INVALID,
                               "must be an array of 1 to %d objects, as [{\"steps\": 100}, "
                               "{\"steps\": 50, \"train_batch_size\": 32}]",
                               MICS_MAX_PHASES);
-    MICS_TRY(write_list(run, own, false)); // flat names
-    MICS_TRY(write_list(run, mics_json_at(public_run->json, list_key), true));
+    MICS_TRY(write_list(run, own, count_entered(run, own), false)); // flat names
     const mics_json_value *list = mics_json_at(public_run->json, list_key);
+    MICS_TRY(write_list(run, list, mics_json_count(list), true));
+    list = mics_json_at(public_run->json, list_key);
     MICS_TRY(fill_steps(run, list));
     public_run->phase_count = mics_json_count(list);
     for (int32_t i = 0; i < public_run->phase_count; i++) {
@@ -363,7 +378,6 @@ mics_status mics_run_begin_phase(mics_run *public_run, int64_t step, const mics_
         status = mics_json_set_from(run->run.json, list_key, out.bytes, list_key);
     mics_text_fini(&out);
     MICS_TRY(status);
-    run->states[mics_config_find(list_key)] = KEY_FROM_CHECKPOINT;
     MICS_TRY(mics_config_enter_phase(run));
     return mics_config_fill_optimizer(run);
 }

@@ -197,5 +197,5 @@ wrong 2 "flipped" convert flipped flipped_out
 wrong 2 "flipped" train run.json --ranks 4 --steps 4 --out other --resume flipped
 [ -d begun/checkpoints ] && fail "a run was begun from a damaged checkpoint"
 wrong 2 "not overwritten" train run.json --ranks 2 --resume none --out good
-wrong 2 "run.seed" train run.json --ranks 2 --steps 4 --out good --set run.seed=9
+wrong 2 "optimizer.type" train run.json --ranks 2 --steps 4 --out good --set optimizer.type=Lion
 exit 0
