@@ -228,7 +228,7 @@ mics_value mics_function_call(mics_work *work, const mics_function *function, mi
 {
     static const char *const plain = "join|replace|tojson"; // safe texts give others that are not
     mics_call call = {.work = work, .function = function, .self = self, .given = given};
-    mics_work_spend(work, 1);
+    mics_work_spend(work, 1 + (mics_is_string(self) ? (int64_t)(self.bytes / 64) : 0));
     if (*function->parameters != '*')
         bind(&call);
     mics_value result = function->run(&call);

@@ -54,7 +54,7 @@ typedef struct mics_template_span {
 typedef struct mics_template_spans {
     mics_memory *memory;
     mics_template_span *list; // (count)
-    size_t count, capacity;
+    size_t count;
 } mics_template_spans;
 
 typedef struct mics_template mics_template;
