@@ -4,7 +4,6 @@
 #include "io/data/chats/template/functions.h"
 #include "base/text.h"
 #include "io/data/chats/template/text.h"
-#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -135,10 +134,8 @@ static mics_value strftime_now(mics_call *call)
             mics_work_raise(call->work, MICS_ERR_UNSUPPORTED, "strftime_now() knows no %%%c here",
                             *at);
     }
-    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    const size_t bytes = plain != 0 ? strftime_l(text, sizeof text, form, &utc, plain) : 0;
+    const size_t bytes = strftime(text, sizeof text, form, &utc);
     const size_t mark = call->work->out->bytes;
-    freelocale(plain);
     mics_work_write(call->work, text, bytes > 0 ? bytes - 1 : 0);
     return mics_work_cut(call->work, mark);
 }

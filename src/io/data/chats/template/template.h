@@ -44,7 +44,7 @@ typedef struct mics_template_input {
     mics_template_limits limits;
 } mics_template_input;
 
-// Bytes [begin, end) that a generation block wrote.
+// Bytes [begin, end) that a generation block wrote, with what blocks in it wrote.
 typedef struct mics_template_span {
     size_t begin, end;
 } mics_template_span;
