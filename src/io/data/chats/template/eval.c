@@ -214,17 +214,17 @@ static bool holds(runner *r, char sign, mics_value a, mics_value b)
 static bool compare(runner *r, const mics_node *node, mics_value *right_out)
 {
     mics_value left = MICS_NONE;
-    bool so_far = true;
+    bool holding = true;
     mics_work_enter(r->work);
     if (node->kind == MICS_NODE_CHAIN)
-        so_far = compare(r, node->a, &left);
+        holding = compare(r, node->a, &left);
     else
         left = eval(r, node->a);
-    if (so_far)
+    if (holding)
         *right_out = eval(r, node->b);
     r->work->line = node->line;
     r->work->depth--;
-    return so_far && holds(r, node->sign, left, *right_out);
+    return holding && holds(r, node->sign, left, *right_out);
 }
 
 static mics_value eval_binary(runner *r, const mics_node *node)
