@@ -20,6 +20,7 @@ run 0 phases "$mics" train phases.json --ranks 4 --nodes 2 --out phases
 run 0 mpi_phases "$@" "$mics" train phases.json --nodes 2 --out mpi_phases
 same_losses phases mpi_phases
 same_weights phases/checkpoints/step-00000008 mpi_phases/checkpoints/step-00000008
+contains phases.err "2 of 20 rows of a step count nothing"
 for begun in "phase 2 of 3 begins behind step 3" "phase 3 of 3 begins behind step 6" "2 of 20 rows of a step count nothing"; do
     [ "$(grep -c "$begun" phases.err)" = "$(grep -c "$begun" mpi_phases.err)" ] || fail "who says \"$begun\"?"
 done
