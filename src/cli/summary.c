@@ -302,7 +302,10 @@ static void print_next(const mics_job *job, const mics_job_facts *facts)
         snprintf(name, sizeof name, "step-%08lld", (long long)facts->saved_step);
     snprintf(path, sizeof path, "%s/%s", facts->checkpoints_dir, name);
     printf("next      %s generate %s %s\n", program_invocation_name,
-           mics_terminal_word(path, word, sizeof word), masked ? "--fill TEXT" : "--prompt TEXT");
+           mics_terminal_word(path, word, sizeof word),
+           masked                    ? "--fill TEXT"
+           : mics_job_run(job)->rows ? "--special-tokens --prompt TEXT"
+                                     : "--prompt TEXT");
 }
 
 mics_status cli_print_end(mics_memory *memory, const mics_job *job)

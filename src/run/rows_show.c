@@ -66,10 +66,11 @@ static mics_status show_row(void *ctx, mics_row *row)
     int64_t named = 0;
     mics_status status =
         mics_chats_encode(self->chats, &self->encoder, row->name, row->value, &list, &named);
-    if (status == MICS_OK)
+    if (status == MICS_OK) {
         status = show_tokens(self, row->name, &list);
+        row->last = --self->left <= 0;
+    }
     mics_token_list_fini(&list);
-    row->last = --self->left <= 0;
     return status;
 }
 
@@ -83,7 +84,8 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
     if (!run->rows)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: has no rows of chats, or of prompts and completions, whose tokens "
-                         "count or do not: of a text all do",
+                         "count or do not: of a text all do; data.fields names fields that are "
+                         "called otherwise",
                          run->train[0]);
     MICS_TRY_OUT(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
     self.tokenizer = job->tokenizer;
@@ -91,8 +93,8 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
     self.chats = chats;
     MICS_TRY_OUT(mics_encoder_open(job->tokenizer, true, &self.encoder));
     const mics_chat_columns columns = mics_chats_columns(mics_chats_spec_of(chats));
-    MICS_TRY_OUT(mics_rows_walk(job->memory, run->train, run->train_count, columns.names, show_row,
-                                &self));
+    const mics_rows_spec rows = {run->train, run->train_count, columns.names, run->skip_bad_lines};
+    MICS_TRY_OUT(mics_rows_walk(job->memory, &rows, show_row, &self));
 out:
     if (self.encoder.tokenizer != NULL)
         mics_encoder_fini(&self.encoder);
