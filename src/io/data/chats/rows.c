@@ -84,6 +84,12 @@ static mics_status fail_message(const char *name, int32_t index, const char *key
                      name, (int)index + 1, key);
 }
 
+// Names that a message's role and text have at last, whatever they were called.
+static bool is_taken(const char *key)
+{
+    return strcmp(key, "role") == 0 || strcmp(key, "content") == 0;
+}
+
 // Writes a message as {"role", "content", ...}: what a key was called in the row stays otherwise.
 static mics_status write_message(mics_text *to, const char *name, int32_t index,
                                  const mics_json_value *message, const char *role,
@@ -101,10 +107,11 @@ static mics_status write_message(mics_text *to, const char *name, int32_t index,
     mics_text_printf(to, "%s{\"role\":", to->used > 1 ? "," : "");
     mics_text_quoted(to, role_of(mics_json_string(from)));
     while ((value = mics_json_next(message, &key)) != NULL) {
-        if (strcmp(key, role) == 0)
+        const bool said = strcmp(key, content) == 0;
+        if (strcmp(key, role) == 0 || (!said && is_taken(key)))
             continue;
         mics_text_printf(to, ",");
-        mics_text_quoted(to, strcmp(key, content) == 0 ? "content" : key);
+        mics_text_quoted(to, said ? "content" : key);
         mics_text_printf(to, ":");
         mics_json_write(to, value);
     }
