@@ -142,6 +142,9 @@ def main():
     write(folder, "empty", mixed(0))
     write(folder, "required", pa.table({"text": ["a", "b"], "n": [1, 2]}, pa.schema(
         [pa.field("text", pa.string(), nullable=False), pa.field("n", pa.int16(), nullable=False)])))
+    lines = (folder.parent / "chat" / "chats.jsonl").read_text(encoding="utf-8").splitlines()
+    chats = [json.loads(line)["messages"] for line in lines[:20]]
+    write(folder, "chats", pa.table({"id": list(range(len(chats))), "messages": chats}), compression="snappy")
     day = datetime.datetime(2026, 1, 1)
     for name, column, options in [
             ("decimal", pa.array([decimal.Decimal("1.25")]), {}),

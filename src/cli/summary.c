@@ -221,17 +221,21 @@ void cli_print_sample_of_step(mics_progress *progress, int64_t step, const char 
     free(lines);
 }
 
-static mics_status print_text(mics_saved *saved, uint64_t seed)
+// A prompt for a model of chats names the tokens of its template.
+static mics_status print_text(mics_saved *saved, const mics_run *run)
 {
-    const mics_sampling sampling = {
-        .tokens = SAMPLE_TOKENS, .temperature = 0.8, .top_k = 40, .seed = seed};
+    const mics_sampling sampling = {.tokens = SAMPLE_TOKENS,
+                                    .temperature = 0.8,
+                                    .top_k = 40,
+                                    .seed = run->seed,
+                                    .special_tokens = run->rows};
     char *text = NULL;
     size_t bytes = 0;
     MICS_TRY(mics_saved_load(saved, mics_saved_facts_get(saved).dtype));
     FILE *out = open_memstream(&text, &bytes);
     if (out == NULL)
         return mics_fail(MICS_ERR_MEMORY, "no memory for a sample of text");
-    const mics_status status = mics_saved_generate(saved, "\n", &sampling, out);
+    const mics_status status = mics_saved_generate(saved, run->sample_prompt, &sampling, out);
     fclose(out);
     if (status == MICS_OK) {
         printf("\nwhat the model writes (temperature 0.8):\n");
@@ -258,7 +262,7 @@ static mics_status sample(mics_memory *memory, const mics_job *job, const mics_j
     if (status == MICS_OK && large)
         printf("\n(no sample of text: the model is large beside this machine)\n");
     else if (status == MICS_OK)
-        status = print_text(saved, mics_job_run(job)->seed);
+        status = print_text(saved, mics_job_run(job));
     mics_saved_close(saved);
     return status;
 }
@@ -298,7 +302,10 @@ static void print_next(const mics_job *job, const mics_job_facts *facts)
         snprintf(name, sizeof name, "step-%08lld", (long long)facts->saved_step);
     snprintf(path, sizeof path, "%s/%s", facts->checkpoints_dir, name);
     printf("next      %s generate %s %s\n", program_invocation_name,
-           mics_terminal_word(path, word, sizeof word), masked ? "--fill TEXT" : "--prompt TEXT");
+           mics_terminal_word(path, word, sizeof word),
+           masked                    ? "--fill TEXT"
+           : mics_job_run(job)->rows ? "--special-tokens --prompt TEXT"
+                                     : "--prompt TEXT");
 }
 
 mics_status cli_print_end(mics_memory *memory, const mics_job *job)

@@ -106,6 +106,20 @@ static mics_status divide_part(mics_memory *memory, const mics_run *run, int32_t
     return open_part(memory, train, part, all, run->too_long);
 }
 
+// Nothing would be learned.
+static mics_status check_counted(const mics_run *run, const mics_corpus *corpus)
+{
+    int64_t counted = 0;
+    for (int32_t i = 0; i < run->train_count; i++)
+        counted += mics_corpus_share_get(corpus, i).counted;
+    if (counted > 0)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "data.train: no token of its %lld samples counts, as none has a message of "
+                     "\"assistant\" or a completion; data.loss_on \"all\" counts all tokens",
+                     (long long)mics_corpus_samples(corpus));
+}
+
 mics_status run_samples_divide_chats(mics_memory *memory, const mics_run *run,
                                      const mics_corpus *train, const mics_corpus *validation,
                                      int64_t sequence, bool hold_out, run_samples *train_out,
@@ -122,6 +136,7 @@ mics_status run_samples_divide_chats(mics_memory *memory, const mics_run *run,
     train_out->packing_count = run->train_weights != NULL ? run->train_count : 1;
     validation_out->seed ^= seed_of_validation;
     hold_out = hold_out && validation == NULL;
+    MICS_TRY(check_counted(run, train));
     MICS_TRY(open_space(memory, run, train_out));
     validation_out->packing_count = hold_out ? train_out->packing_count : 1;
     validation_out->corpus = validation != NULL ? validation : train;

@@ -76,8 +76,9 @@ mics_status run_rows_settle(mics_memory *memory, mics_run *run)
         name_fields(run, &spec);
         looking at = {&spec, &run->rows};
         const mics_chat_columns columns = mics_chats_columns(&spec);
-        const mics_status status =
-            mics_rows_walk(memory, run->train, run->train_count, columns.names, look_at, &at);
+        const mics_rows_spec rows = {run->train, run->train_count, columns.names,
+                                     run->skip_bad_lines};
+        const mics_status status = mics_rows_walk(memory, &rows, look_at, &at);
         mics_log_mute(muted);
         if (status == MICS_ERR_MEMORY)
             return status;

@@ -80,14 +80,16 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
     if (!run->rows)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: has no rows of chats, or of prompts and completions, whose tokens "
-                         "count or do not: of a text all do",
+                         "count or do not: of a text all do; data.fields names fields that are "
+                         "called otherwise",
                          run->train[0]);
     MICS_TRY_OUT(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
     self.tokenizer = job->tokenizer;
     MICS_TRY_OUT(run_rows_open(job->memory, run, job->tokenizer, &chats));
     self.chats = chats;
-    MICS_TRY_OUT(mics_rows_walk(job->memory, run->train, run->train_count,
-                                run_rows_columns(run).names, show_row, &self));
+    const mics_chat_columns columns = run_rows_columns(run);
+    const mics_rows_spec rows = {run->train, run->train_count, columns.names, run->skip_bad_lines};
+    MICS_TRY_OUT(mics_rows_walk(job->memory, &rows, show_row, &self));
 out:
     mics_chats_close(chats);
     return status;

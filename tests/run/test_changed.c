@@ -23,6 +23,7 @@ typedef enum usual_sets {
     STABLE,
     MUON,
     SGD,
+    CHATS,
     WORDS,
     FSDP,
     TITAN,
@@ -51,6 +52,7 @@ static const char *const of_usual[USUALS][USUAL_SETS] = {
                 "scheduler.params.stable_num_steps=2", "scheduler.params.decay_num_steps=1"},
     [MUON] = {"optimizer.type=Muon"},
     [SGD] = {"optimizer.type=SGD"},
+    [CHATS] = {"data.train=chats.jsonl", "data.chat_template=chat.jinja"},
     [WORDS] = {"zero_optimization.stage=3", "zero_optimization.mics_shard_size=2"},
     [FSDP] = {"fsdp_sharding_strategy=full_shard"},
     [TITAN] = {"data_parallel_shard_degree=2"},
@@ -75,6 +77,13 @@ static const change_row changes[] = {
     {"data.text_field", "other", SAME, PLAIN, NULL}, // of JSON Lines, which the corpus' hash is of
     {"data.fields", "{\"text\": \"other\"}", SAME, PLAIN, NULL},
     {"data.fields.text", "other", SAME, PLAIN, NULL},
+    {"data.fields.content", "other", REFUSED, CHATS, NULL},
+    {"data.chat_template", "other.jinja", PHASE, CHATS, NULL},
+    {"data.template_variables", "{\"shouts\": true}", PHASE, CHATS, NULL},
+    {"data.template_date", "2026-01-02", PHASE, CHATS, NULL},
+    {"data.loss_on", "all", PHASE, CHATS, NULL},
+    {"data.packing", "false", PHASE, CHATS, NULL},
+    {"data.too_long", "drop", PHASE, CHATS, NULL},
     {"data.skip_bad_lines", "5", SAID, PLAIN, NULL},
     {"data.special_tokens", "parse", SAME, PLAIN, NULL}, // that no text names: likewise
     {"data.dtype", "uint16", SAME, PLAIN, NULL},         // of .bin files without a header: likewise
@@ -504,6 +513,28 @@ static void test_table_has_every_key(void **state)
     }
 }
 
+// Some are longer than a sequence.
+static void write_chats(void)
+{
+    static const char head[] = "{%- for m in messages -%}{%- if m.role == 'assistant' -%}"
+                               "{%- generation -%}{{- m.content ~ ";
+    static const char tail[] = " -}}{%- endgeneration -%}{%- else -%}{{- m.content ~ '|' -}}"
+                               "{%- endif -%}{%- endfor -%}";
+    char text[2048];
+    int used = 0;
+    for (int i = 0; i < 12; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used,
+                         "{\"messages\": [{\"role\": \"user\", \"content\": \"%.*s\"}, "
+                         "{\"role\": \"assistant\", \"content\": \"%.*s\"}]}\n",
+                         2 + i % 3, "lark", 14 - i, "sings at heaven's gate");
+    write_file("chats.jsonl", text);
+    snprintf(text, sizeof text, "%s(strftime_now('%%d') if shouts else '') ~ strftime_now('%%d')%s",
+             head, tail);
+    write_file("chat.jinja", text);
+    snprintf(text, sizeof text, "%s'.'%s", head, tail);
+    write_file("other.jinja", text);
+}
+
 static int begin_changes(void **state)
 {
     const int status = begin(state);
@@ -514,6 +545,7 @@ static int begin_changes(void **state)
     write_model("other.json", 300);
     write_file("other.txt", "another text than the one that the first start read, long enough for "
                             "some windows of it\n");
+    write_chats();
     return status;
 }
 

@@ -91,11 +91,16 @@ typedef struct mics_row {
     bool last; // set by whoever is given it: no more are wanted
 } mics_row;
 
+typedef struct mics_rows_spec { // borrowed
+    const char *const *patterns;
+    int32_t count;
+    const char *const *columns; // of Parquet, as in mics_parquet_source
+    int64_t skip_bad_lines;     // so many bad rows, of `take` too, are warnings
+} mics_rows_spec;
+
 /* Gives the rows of JSON Lines, JSON arrays and Parquet, file by file; others are passed over.
  *
- * columns: of Parquet those that are read, as in mics_parquet_source.
  * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED: a file;
  *          MICS_ERR_MEMORY; or what `take` returned, if not MICS_OK. */
-mics_status mics_rows_walk(mics_memory *memory, const char *const *patterns, int32_t count,
-                           const char *const *columns,
+mics_status mics_rows_walk(mics_memory *memory, const mics_rows_spec *spec,
                            mics_status (*take)(void *ctx, mics_row *row), void *ctx);

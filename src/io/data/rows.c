@@ -5,6 +5,7 @@
 #include "io/data/files.h"
 #include "io/data/records.h"
 #include "io/data/text_window.h"
+#include "mics/log.h"
 
 typedef struct walk {
     mics_status (*take)(void *ctx, mics_row *row);
@@ -14,6 +15,7 @@ typedef struct walk {
     mics_records records;
     mics_buffer space;
     int64_t line;
+    int64_t skips; // bad rows that are left to pass over
     bool first, last;
 } walk;
 
@@ -33,9 +35,9 @@ static mics_status find_record(const walk *w, size_t *bytes_out)
     }
 }
 
-static mics_status take_record(walk *w, size_t bytes)
+static mics_status read_record(walk *w, size_t bytes)
 {
-    mics_text_window *window = w->window;
+    const mics_text_window *window = w->window;
     char name[MICS_RECORD_NAME];
     mics_record record = {0};
     mics_records_name(&w->records, w->line, name, sizeof name);
@@ -47,6 +49,20 @@ static mics_status take_record(walk *w, size_t bytes)
         w->last = row.last;
     }
     mics_record_fini(&record);
+    return status;
+}
+
+static mics_status take_record(walk *w, size_t bytes)
+{
+    mics_text_window *window = w->window;
+    const bool before = w->skips > 0 && mics_log_demote(true);
+    mics_status status = read_record(w, bytes);
+    if (w->skips > 0) {
+        mics_log_demote(before);
+        const bool bad = status == MICS_ERR_FORMAT || status == MICS_ERR_INVALID;
+        w->skips -= bad;
+        status = bad ? MICS_OK : status;
+    }
     w->line += mics_records_lines(window->bytes, bytes);
     w->first = false;
     mics_text_window_drop(window, bytes);
@@ -90,15 +106,18 @@ static mics_status walk_file(walk *w, mics_memory *memory, const char *path)
     return status;
 }
 
-mics_status mics_rows_walk(mics_memory *memory, const char *const *patterns, int32_t count,
-                           const char *const *columns,
+mics_status mics_rows_walk(mics_memory *memory, const mics_rows_spec *spec,
                            mics_status (*take)(void *ctx, mics_row *row), void *ctx)
 {
     mics_files files = {.memory = memory};
-    walk w = {.take = take, .ctx = ctx, .columns = columns, .space.memory = memory};
+    walk w = {.take = take,
+              .ctx = ctx,
+              .columns = spec->columns,
+              .space.memory = memory,
+              .skips = spec->skip_bad_lines};
     mics_status status = MICS_OK;
-    for (int32_t i = 0; status == MICS_OK && i < count; i++)
-        status = mics_files_add(&files, patterns[i], i);
+    for (int32_t i = 0; status == MICS_OK && i < spec->count; i++)
+        status = mics_files_add(&files, spec->patterns[i], i);
     for (int64_t i = 0; status == MICS_OK && i < files.count && !w.last; i++) {
         if (!mics_text_ends(files.items[i].path, ".bin"))
             status = walk_file(&w, memory, files.items[i].path);

@@ -545,7 +545,7 @@ static mics_status check_kind(const mics_corpus_spec *spec, const mics_reader *r
     if (spec->chats == NULL || kind == MICS_TEXT_LINES || kind == MICS_TEXT_ARRAY)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
-                     "%s: has no rows of JSON, but the first file has chats; give JSON Lines, a "
+                     "%s: has no rows of JSON, but other files have chats; give JSON Lines, a "
                      "JSON array or Parquet, or train texts in a run of their own",
                      reader->path);
 }

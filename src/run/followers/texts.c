@@ -14,7 +14,8 @@ static mics_status draw(const mics_job *job, mics_saved *saved, FILE *out)
                                     .temperature = 0.8,
                                     .top_k = 40,
                                     .seed = job->run->seed,
-                                    .threads = job->budget.threads};
+                                    .threads = job->budget.threads,
+                                    .special_tokens = job->run->rows};
     bool large = false;
     MICS_TRY(mics_saved_is_large(saved, &large));
     if (large)

@@ -51,7 +51,7 @@ static mics_status token_of(const mics_chats *chats, const char *text, int32_t *
     MICS_TRY(mics_tokenizer_encode(chats->spec.tokenizer, text, strlen(text), 1, &tokens, &count));
     if (count == 1)
         *token_out = tokens[0];
-    mics_free(chats->memory, tokens);
+    mics_free(chats->spec.tokenizer->memory, tokens);
     return MICS_OK;
 }
 
@@ -107,6 +107,12 @@ static mics_status compile_builtin(mics_chats *chats, const mics_chat_builtin *b
                              "does not have; take another template, or a tokenizer with it",
                              builtin->name, builtin->tokens[i]);
     }
+    if (strstr(builtin->text, "eos_token") != NULL && chats->strings[EOS].text == NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "data.chat_template: \"%s\" ends what the assistant writes with the "
+                         "eos_token, which no tokenizer_config.json beside the tokenizer names; add "
+                         "one, or take a file of a template that ends it otherwise",
+                         builtin->name);
     return compile(chats, builtin->name, builtin->text, strlen(builtin->text), &chats->template);
 }
 

@@ -3,6 +3,7 @@
 // What a row is, and its messages as a template wants them.
 #include "io/data/chats/chat.h"
 #include "mics/log.h"
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -80,6 +81,12 @@ static mics_status fail_message(const char *name, int32_t index, const char *key
                      name, (int)index + 1, key);
 }
 
+// Names that a message's role and text have at last, whatever they were called.
+static bool is_taken(const char *key)
+{
+    return strcmp(key, "role") == 0 || strcmp(key, "content") == 0;
+}
+
 // Writes a message as {"role", "content", ...}: what a key was called in the row stays otherwise.
 static mics_status write_message(mics_text *to, const char *name, int32_t index,
                                  const mics_json_value *message, const char *role,
@@ -90,17 +97,18 @@ static mics_status write_message(mics_text *to, const char *name, int32_t index,
     if (mics_json_type_of(from) != MICS_JSON_STRING)
         return fail_message(name, index, role);
     if (strcmp(mics_json_string(from), "function_call") == 0)
-        return mics_fail(MICS_ERR_UNSUPPORTED,
+        return mics_fail(MICS_ERR_INVALID,
                          "%s: message %d is of \"function_call\"; write it as a message of "
                          "\"assistant\" with \"tool_calls\", which templates know",
                          name, (int)index + 1);
     mics_text_printf(to, "%s{\"role\":", to->used > 1 ? "," : "");
     mics_text_quoted(to, role_of(mics_json_string(from)));
     while ((value = mics_json_next(message, &key)) != NULL) {
-        if (strcmp(key, role) == 0)
+        const bool said = strcmp(key, content) == 0;
+        if (strcmp(key, role) == 0 || (!said && is_taken(key)))
             continue;
         mics_text_printf(to, ",");
-        mics_text_quoted(to, strcmp(key, content) == 0 ? "content" : key);
+        mics_text_quoted(to, said ? "content" : key);
         mics_text_printf(to, ":");
         mics_json_write(to, value);
     }
@@ -146,7 +154,7 @@ static mics_status write_system(mics_text *to, const char *name, const mics_json
     const mics_json_value *system = mics_json_get(row, "system");
     const mics_json_value *history = mics_json_get(row, "history");
     if (mics_json_count(history) > 0)
-        return mics_fail(MICS_ERR_UNSUPPORTED,
+        return mics_fail(MICS_ERR_INVALID,
                          "%s: has a \"history\", which would be left out; write its turns as "
                          "\"messages\"",
                          name);
@@ -202,9 +210,16 @@ static mics_status write_any(const mics_chats *chats, mics_text *to, const char 
     }
     if (prompt == NULL)
         return write_alpaca(chats, to, name, chat->row);
+    const mics_json_value *completion = get(spec, chat->row, MICS_FIELD_COMPLETION);
+    if (mics_json_type_of(prompt) != MICS_JSON_ARRAY ||
+        mics_json_type_of(completion) != MICS_JSON_ARRAY)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: \"%s\" and \"%s\" are neither two texts nor two arrays of messages",
+                         name, name_of(spec, MICS_FIELD_PROMPT),
+                         name_of(spec, MICS_FIELD_COMPLETION));
     MICS_TRY(write_messages(to, name, prompt, role, content));
     chat->counted_from = mics_json_count(prompt);
-    return write_messages(to, name, get(spec, chat->row, MICS_FIELD_COMPLETION), role, content);
+    return write_messages(to, name, completion, role, content);
 }
 
 // Messages that a template can take as they are.
@@ -218,17 +233,47 @@ static bool are_plain(const mics_chats_spec *spec, const mics_json_value *messag
     return plain;
 }
 
+// A message without text calls tools, or has their answers: another field is an array or object.
+static bool says_something(const mics_json_value *message)
+{
+    const char *key = NULL;
+    const mics_json_value *value = mics_json_get(message, "content");
+    if (value != NULL && mics_json_type_of(value) != MICS_JSON_NULL)
+        return true;
+    while ((value = mics_json_next(message, &key)) != NULL) {
+        const mics_json_type type = mics_json_type_of(value);
+        if (type == MICS_JSON_ARRAY || type == MICS_JSON_OBJECT)
+            return true;
+    }
+    return false;
+}
+
+static mics_status check_messages(const char *name, const mics_json_value *messages)
+{
+    const int32_t count = mics_json_count(messages);
+    if (count == 0)
+        return mics_fail(MICS_ERR_INVALID, "%s: has no messages", name);
+    for (int32_t i = 0; i < count; i++) {
+        if (!says_something(mics_json_element(messages, i)))
+            return fail_message(name, i, "content");
+    }
+    return MICS_OK;
+}
+
 static mics_status read_tools(const mics_chats *chats, const char *name, mics_chat *chat)
 {
     const mics_json_value *tools = get(&chats->spec, chat->row, MICS_FIELD_TOOLS);
     const char *text = mics_json_string(tools);
+    char where[PATH_MAX];
     chat->tools = tools;
     if (text == NULL)
         return MICS_OK;
     chat->tools = NULL;
     if (text[0] == '\0')
         return MICS_OK;
-    MICS_TRY(mics_json_parse_line(chats->memory, name, text, strlen(text), &chat->own_tools));
+    snprintf(where, sizeof where, "%s, the text of \"%s\"", name,
+             name_of(&chats->spec, MICS_FIELD_TOOLS));
+    MICS_TRY(mics_json_parse_line(chats->memory, where, text, strlen(text), &chat->own_tools));
     chat->tools = mics_json_root(chat->own_tools);
     return MICS_OK;
 }
@@ -275,9 +320,7 @@ mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics
         return fail_type(spec, name, MICS_FIELD_MESSAGES, "array of messages");
     if (!are_plain(spec, chat_out->messages))
         MICS_TRY(rewrite(chats, name, chat_out));
-    return mics_json_count(chat_out->messages) > 0
-               ? MICS_OK
-               : mics_fail(MICS_ERR_INVALID, "%s: has no messages", name);
+    return check_messages(name, chat_out->messages);
 }
 
 void mics_chat_fini(mics_chat *chat)

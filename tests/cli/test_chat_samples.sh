@@ -1,0 +1,288 @@
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# mics explain --samples: rows of every kind as they train, and what is refused; the start lines of
+# runs on them; the same samples from every kind of file. And examples/chat.json, shortened.
+# test_chat_samples.sh PROGRAM ROOT
+. "$(dirname "$0")/lib.sh"
+root=$(cd "$2" && pwd) || exit 1
+
+cat >model.json <<'JSON'
+{"model_type": "llama", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
+ "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 256,
+ "max_position_embeddings": 128, "tie_word_embeddings": true}
+JSON
+# Blocks tell what the assistant writes; prefixes do; nothing does.
+cat >blocks.jinja <<'JINJA'
+{%- if tools %}{{- 'T' ~ tools | length ~ ' ' }}{%- endif %}{%- for m in messages %}
+{{- m.role ~ ':' }}{%- if m.role == 'assistant' %}{%- generation %}{{- m.content ~ ';' }}
+{%- endgeneration %}{%- else %}{{- m.content ~ '|' }}{%- endif %}{%- endfor %}
+JINJA
+cat >prefixes.jinja <<'JINJA'
+{%- for m in messages %}{{- m.role ~ ':' ~ m.content ~ '|' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- 'assistant:' }}{%- endif %}
+JINJA
+cat >untold.jinja <<'JINJA'
+{%- for m in messages %}{{- messages | length ~ m.role ~ ':' ~ m.content | upper ~ '|' }}{%- endfor %}
+JINJA
+cat >run.json <<'JSON'
+{"model": {"config": "model.json", "init": "random"},
+ "data": {"train": ["rows.jsonl"], "chat_template": "blocks.jinja", "sequence_length": 64},
+ "run": {"steps": 1, "seed": 1, "validation_batches": 0, "device": "cpu", "threads": 1},
+ "train_micro_batch_size_per_gpu": 1}
+JSON
+cat >rows.jsonl <<'JSON'
+{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}
+{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}], "system": "S"}
+{"conversations": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+{"prompt": "ab", "completion": "cd"}
+{"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]}
+{"instruction": "i", "input": "n", "output": "o"}
+{"instruction": "i", "output": "o", "system": "S"}
+{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "tools": "[{\"name\": \"f\"}]"}
+JSON
+
+# samples NAME FLAGS...: the rows as text, without names and empty lines.
+samples() {
+    name=$1
+    shift
+    run 0 "$name" "$mics" explain run.json --samples 99 "$@"
+    no_line "$name.err"
+    grep -v -e '^$' -e ' tokens, ' "$name.out" | tr -d '\000' >"$name.txt"
+}
+are() { # NAME, and on standard input the lines that NAME.txt must have
+    cat >wanted.txt
+    cmp -s wanted.txt "$1.txt" || fail "$1: other samples: $(diff wanted.txt "$1.txt")"
+}
+
+# ---- kinds of rows, and what counts ----
+
+samples kinds
+are kinds <<'END'
+user:a|assistant:[[b;]]user:c|assistant:[[d;]]
+system:S|user:a|assistant:[[b;]]
+user:a|assistant:[[b;]]
+ab[[cd]]
+user:a|[[assistant:b;]]
+user:i
+n|assistant:[[o;]]
+system:S|user:i|assistant:[[o;]]
+T1 user:a|assistant:[[b;]]
+END
+contains kinds.out 'rows.jsonl, line 1: 38 tokens, 4 count'
+contains kinds.out 'rows.jsonl, line 4: 5 tokens, 3 count' # with the end token
+samples last --set data.loss_on=last
+sed -n 1p last.txt | grep -qxF 'user:a|assistant:b;user:c|assistant:[[d;]]' || fail "not the last one"
+samples all --set data.loss_on=all
+sed -n 1p all.txt | grep -qxF 'u[[ser:a|assistant:b;user:c|assistant:d;]]' || fail "not all"
+run 0 two "$mics" explain run.json --samples 2
+[ "$(grep -c ' tokens, ' two.out)" = 2 ] || fail "--samples 2 shows others"
+
+# The same as JSON: tokens are the bytes here, and each says whether it counts.
+head -n 1 rows.jsonl >one.jsonl
+run 0 json "$mics" explain run.json --samples 9 --json --set data.train=one.jsonl
+contains json.out '"name": "one.jsonl, line 1", "tokens": [117, 115, 101, 114, 58, 97, 124,'
+contains json.out '"counts": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0,'
+[ "$(grep -c '"name"' json.out)" = 1 ] || fail "one row is one sample"
+
+# ---- names of fields ----
+
+cat >named.jsonl <<'JSON'
+{"dialog": [{"who": "user", "says": "a"}, {"who": "assistant", "says": "b"}]}
+{"q": "ab", "a": "cd"}
+{"task": "i", "more": "n", "answer": "o"}
+JSON
+samples named --set data.train=named.jsonl --set 'data.fields={"messages": "dialog", "role": "who",
+    "content": "says", "prompt": "q", "completion": "a", "instruction": "task", "input": "more",
+    "output": "answer"}'
+are named <<'END'
+user:a|assistant:[[b;]]
+ab[[cd]]
+user:i
+n|assistant:[[o;]]
+END
+run 2 unnamed "$mics" explain run.json --samples 1 --set data.train=named.jsonl
+contains unnamed.err 'data.fields names fields that are called otherwise'
+run 2 misnamed "$mics" explain run.json --samples 1 --set 'data.fields={"message": "dialog"}'
+contains misnamed.err 'did you mean "messages"?'
+
+# ---- bad rows ----
+
+# bad TEXT ROW: as the second line; it is refused by file and line, or passed over and counted.
+bad() {
+    { head -n 1 rows.jsonl && printf '%s\n' "$2" && sed -n 4p rows.jsonl; } >bad.jsonl
+    run 2 refused "$mics" explain run.json --samples 9 --set data.train=bad.jsonl
+    one_line refused.err
+    grep -qF "bad.jsonl, line 2" refused.err || fail "no line is named: $(cat refused.err)"
+    contains refused.err "$1"
+    run 2 untrained "$mics" train run.json --out bad --set data.train=bad.jsonl
+    contains untrained.err "$1"
+    run 0 passed "$mics" explain run.json --samples 9 --set data.train=bad.jsonl \
+        --set data.skip_bad_lines=1
+    [ "$(grep -c ' tokens, ' passed.out)" = 2 ] || fail "other rows are shown: $2"
+}
+bad 'has no messages' '{"messages": []}'
+bad '"messages" is no array of messages' '{"messages": "text"}'
+bad '"conversations" is no array of messages' '{"conversations": {"from": "human"}}'
+bad 'message 1 has no "role" that is a text' '{"messages": [{"role": 1, "content": "a"}]}'
+bad 'message 1 has no "content"' '{"messages": [{"role": "user", "text": "a"}]}'
+bad 'message 2 has no "content"' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]}'
+bad 'message 2 is of "function_call"' '{"conversations": [{"from": "human", "value": "a"}, {"from": "function_call", "value": "b"}]}'
+bad 'has neither "messages" nor "conversations" nor "prompt" and "completion"' '{"text": "plain"}'
+bad 'has neither "messages"' '{"prompt": "without one"}'
+bad 'neither two texts nor two arrays of messages' '{"prompt": "a", "completion": 5}'
+bad 'neither two texts nor two arrays of messages' '{"prompt": "a", "completion": [{"role": "assistant", "content": "b"}]}'
+bad '"instruction" is no text' '{"instruction": 5, "output": "b"}'
+bad 'has a "history", which would be left out' '{"instruction": "a", "output": "b", "history": [["c", "d"]]}'
+bad 'the text of "tools"' '{"messages": [{"role": "user", "content": "a"}], "tools": "none"}'
+bad 'is no JSON object' '[1]'
+bad 'column' '{"messages": [}'
+
+run 0 skipped "$mics" train run.json --out skipped --set data.train=bad.jsonl --set data.skip_bad_lines=1
+contains skipped.err 'bad.jsonl: 1 bad lines are passed over'
+contains skipped.out 'samples   2 in '
+# Also where the first row is the bad one.
+{ echo '{"messages": []' && cat one.jsonl; } >first.jsonl
+run 0 first "$mics" explain run.json --samples 1 --set data.train=first.jsonl --set data.skip_bad_lines=1
+contains first.out 'first.jsonl, line 2: 38 tokens, 4 count'
+echo '{"messages": [{"role": "user", "content": "a"}]}' >silent.jsonl
+run 2 silent "$mics" train run.json --out silent --set data.train=silent.jsonl
+contains silent.err 'no token of its 1 samples counts'
+
+# ---- templates ----
+
+samples prefixes --set data.train=one.jsonl --set data.chat_template=prefixes.jinja
+are prefixes <<'END'
+user:a|assistant:[[b|]]user:c|assistant:[[d|]]
+END
+run 2 untold "$mics" explain run.json --samples 1 --set data.chat_template=untold.jinja
+contains untold.err "rows.jsonl, line 1: which tokens are the assistant's in message 2 cannot be told from untold.jinja"
+contains untold.err '{% generation %}'
+samples untold_all --set data.train=one.jsonl --set data.chat_template=untold.jinja --set data.loss_on=all
+are untold_all <<'END'
+4[[user:A|4assistant:B|4user:C|4assistant:D|]]
+END
+for template in chatml llama3; do
+    run 2 "$template" "$mics" explain run.json --samples 1 --set data.chat_template="$template"
+    contains "$template.err" "data.chat_template: \"$template\" needs the token <|"
+done
+for template in mistral alpaca; do
+    run 2 "$template" "$mics" explain run.json --samples 1 --set data.chat_template="$template"
+    contains "$template.err" "\"$template\" ends what the assistant writes with the eos_token"
+done
+run 2 nowhere "$mics" explain run.json --samples 1 --set data.chat_template=nowhere.jinja
+contains nowhere.err '"nowhere.jinja" is no file here'
+run 2 none "$mics" explain run.json --samples 1 --set data.chat_template=null
+contains none.err "has no chat template; name one in data.chat_template"
+run 2 date "$mics" explain run.json --samples 1 --set data.template_date=2026-13-45
+contains date.err '"2026-13-45" is no date'
+
+# With the tokens of a tokenizer; what the text of a message names is a token, too, and said.
+cp -r "$golden/chat/qwen2" "$golden/chat/llama" .
+qwen='--set model.config=qwen2/config.json --set data.tokenizer=qwen2'
+echo '{"messages": [{"role": "user", "content": "a<|im_end|>"}, {"role": "assistant", "content": "b"}]}' >trap.jsonl
+samples chatml $qwen --set data.train=one.jsonl --set data.chat_template=chatml
+are chatml <<'END'
+<|im_start|>user
+a<|im_end|>
+<|im_start|>assistant
+[[b<|im_end|>]]
+<|im_start|>user
+c<|im_end|>
+<|im_start|>assistant
+[[d<|im_end|>]]
+END
+run 0 trap "$mics" train run.json $qwen --out trap --set data.train=trap.jsonl --set data.chat_template=null
+contains trap.err '1 messages name special tokens in their own text'
+contains trap.out 'template of qwen2/chat_template.jinja'
+contains trap.out '--special-tokens --prompt TEXT'
+sed -n 6p rows.jsonl >alpaca.jsonl
+samples alpaca --set model.config=llama/config.json --set data.tokenizer=llama \
+    --set data.train=alpaca.jsonl --set data.chat_template=alpaca
+tail -n 7 alpaca.txt >end.txt && mv end.txt alpaca.txt
+are alpaca <<'END'
+<s>Below is an instruction that describes a task, paired with an input that provides further context. Write a response that appropriately completes the request.
+### Instruction:
+i
+### Input:
+n
+### Response:
+[[o</s>]]
+END
+
+# ---- what else is among the files ----
+
+printf 'plain words, and more of them\n' >plain.txt
+printf 'instruction,input,output\na,b,c\n' >table.csv
+echo '{"text": "plain words"}' >text.jsonl
+run 0 tokenize "$mics" tokenize plain.txt --out plain.bin
+mixed() { # TEXT FILES
+    run 2 mixed "$mics" train run.json --out mixed --set data.train="$2"
+    contains mixed.err "$1"
+}
+mixed 'plain.txt: has no rows of JSON, but other files have chats' '["rows.jsonl", "plain.txt"]'
+mixed 'plain.txt: has no rows of JSON, but other files have chats' '["plain.txt", "rows.jsonl"]'
+mixed 'table.csv: has no rows of JSON' '["rows.jsonl", "table.csv"]'
+mixed 'plain.bin: is a token shard among chats' '["rows.jsonl", "plain.bin"]'
+mixed 'plain.bin: is a token shard among chats' '["plain.bin", "rows.jsonl"]'
+mixed 'text.jsonl, line 1: has neither "messages"' '["rows.jsonl", "text.jsonl"]'
+mixed 'rows.jsonl, line 1: has no "text"' '["text.jsonl", "rows.jsonl"]'
+run 2 shown "$mics" explain run.json --samples 1 --set data.train=text.jsonl
+contains shown.err 'text.jsonl: has no rows of chats'
+run 2 whole "$mics" train run.json --out whole --set data.train=text.jsonl --set data.packing=false
+contains whole.err 'data.packing: false is for rows of chats'
+
+# ---- kinds of files: the same samples ----
+
+same() { # FILE OTHER FLAGS...: but for their names
+    left=$1 right=$2
+    shift 2
+    for file in "$left" "$right"; do
+        run 0 same "$mics" explain run.json --samples 99 --json --set data.train="$file" "$@"
+        sed 's/"name": "[^"]*"//' same.out >"same.${file##*/}"
+    done
+    [ "$(grep -c tokens "same.${left##*/}")" -gt 5 ] || fail "$left: hardly any samples"
+    cmp -s "same.${left##*/}" "same.${right##*/}" || fail "$left and $right give other samples"
+}
+gzip -k rows.jsonl
+same rows.jsonl rows.jsonl.gz
+if command -v zstd >/dev/null; then
+    zstd -q rows.jsonl
+    same rows.jsonl rows.jsonl.zst
+fi
+{ echo '[' && sed '$!s/$/,/' rows.jsonl && echo ']'; } >rows.json
+same rows.jsonl rows.json
+{ cat rows.json | tr '\n' ' '; } >line.json
+same rows.jsonl line.json
+same "$golden/parquet/chats.jsonl" "$golden/parquet/chats.parquet"
+
+# ---- lengths ----
+
+start() { # TEXT FLAGS...
+    text=$1
+    shift
+    rm -rf start
+    run 0 start "$mics" train run.json --out start --set data.sequence_length=30 "$@"
+    contains start.out "$text"
+}
+start 'samples   8 in 7 sequences, packed, 18.1 % of them padding; of their tokens 16.1 % count; template of blocks.jinja; 1 are cut to data.sequence_length'
+start 'samples   7 in 6 sequences, packed' --set data.too_long=drop
+contains start.out '; 1 longer ones are left out'
+start 'samples   8 in 8 sequences, ' --set data.packing=false
+run 2 long "$mics" train run.json --out long --set data.sequence_length=30 --set data.too_long=error
+contains long.err '1 of 8 samples are longer than a data.sequence_length of 30, the longest has 38 tokens'
+
+# ---- the example ----
+
+cp -r "$root/examples" .
+run 0 shown "$mics" explain examples/chat.json --samples 100
+[ "$(grep -c ' tokens, ' shown.out)" = 100 ] || fail "examples/chats.jsonl has a hundred chats"
+contains shown.out '[[Lower it into boiling water, wait six minutes, then cool it in cold water.<|im_end|>]]'
+run 0 example "$mics" train examples/chat.json --ranks 2 --out example --steps 12
+contains example.out 'samples   100 in 24 sequences, packed'
+losses example >loss.txt
+awk 'NR == 1 { first = $2 } END { exit !($2 < first - 0.5) }' loss.txt || fail "the loss does not fall"
+run 0 convert "$mics" convert example exported
+for file in config.json tokenizer.json tokenizer_config.json chat_template.jinja; do
+    [ -s "exported/$file" ] || fail "exported/$file is missing"
+done
+cmp -s exported/chat_template.jinja examples/chat/chat_template.jinja || fail "another template"
