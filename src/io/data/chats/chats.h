@@ -84,6 +84,16 @@ mics_chat_columns mics_chats_columns(const mics_chats_spec *spec);
 /* What they were opened by. */
 const mics_chats_spec *mics_chats_spec_of(const mics_chats *chats);
 
+typedef enum mics_chat_kind {
+    MICS_ROW_TEXT, // none of the others
+    MICS_ROW_CHAT, // messages, conversations
+    MICS_ROW_PAIR, // prompt and completion
+    MICS_ROW_ALPACA
+} mics_chat_kind;
+
+/* What a row is. */
+mics_chat_kind mics_chats_kind(const mics_chats_spec *spec, const mics_json_value *row);
+
 /* Whether a row is of these kinds, and not a text. */
 bool mics_chats_are(const mics_chats_spec *spec, const mics_json_value *row);
 

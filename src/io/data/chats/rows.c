@@ -35,14 +35,22 @@ static const mics_json_value *get(const mics_chats_spec *spec, const mics_json_v
     return mics_json_type_of(value) != MICS_JSON_NULL ? value : NULL;
 }
 
+mics_chat_kind mics_chats_kind(const mics_chats_spec *spec, const mics_json_value *row)
+{
+    if (get(spec, row, MICS_FIELD_MESSAGES) != NULL ||
+        get(spec, row, MICS_FIELD_CONVERSATIONS) != NULL)
+        return MICS_ROW_CHAT;
+    if (get(spec, row, MICS_FIELD_PROMPT) != NULL && get(spec, row, MICS_FIELD_COMPLETION) != NULL)
+        return MICS_ROW_PAIR;
+    return get(spec, row, MICS_FIELD_INSTRUCTION) != NULL &&
+                   get(spec, row, MICS_FIELD_OUTPUT) != NULL
+               ? MICS_ROW_ALPACA
+               : MICS_ROW_TEXT;
+}
+
 bool mics_chats_are(const mics_chats_spec *spec, const mics_json_value *row)
 {
-    return get(spec, row, MICS_FIELD_MESSAGES) != NULL ||
-           get(spec, row, MICS_FIELD_CONVERSATIONS) != NULL ||
-           (get(spec, row, MICS_FIELD_PROMPT) != NULL &&
-            get(spec, row, MICS_FIELD_COMPLETION) != NULL) ||
-           (get(spec, row, MICS_FIELD_INSTRUCTION) != NULL &&
-            get(spec, row, MICS_FIELD_OUTPUT) != NULL);
+    return mics_chats_kind(spec, row) != MICS_ROW_TEXT;
 }
 
 bool mics_chat_pair(const mics_chats *chats, const mics_json_value *row, const char **prompt_out,
@@ -62,12 +70,9 @@ bool mics_chat_pair(const mics_chats *chats, const mics_json_value *row, const c
 // ShareGPT's names of roles; others are the template's.
 static const char *role_of(const char *from)
 {
-    static const char *const names[][2] = {{"human", "user"},
-                                           {"gpt", "assistant"},
-                                           {"chatgpt", "assistant"},
-                                           {"bot", "assistant"},
-                                           {"function_response", "tool"},
-                                           {"observation", "tool"}};
+    static const char *const names[][2] = {
+        {"human", "user"},    {"gpt", "assistant"},          {"chatgpt", "assistant"},
+        {"bot", "assistant"}, {"function_response", "tool"}, {"observation", "tool"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(from, names[i][0]) == 0)
             return names[i][1];
@@ -256,9 +261,8 @@ mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics
                            mics_chat *chat_out)
 {
     const mics_chats_spec *spec = &chats->spec;
-    *chat_out = (mics_chat){.row = row,
-                            .messages = get(spec, row, MICS_FIELD_MESSAGES),
-                            .counted_from = -1};
+    *chat_out = (mics_chat){
+        .row = row, .messages = get(spec, row, MICS_FIELD_MESSAGES), .counted_from = -1};
     if (!mics_chats_are(spec, row))
         return mics_fail(MICS_ERR_INVALID,
                          "%s: has neither \"%s\" nor \"%s\" nor \"%s\" and \"%s\" nor \"%s\" and "
