@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "run/rows.h"
-#include "io/data/chats/chats.h"
-#include "io/data/rows.h"
+#include "io/data/chats.h"
 #include "mics/log.h"
 #include <limits.h>
 #include <stdio.h>
@@ -62,10 +61,17 @@ static mics_status look_at(void *ctx, mics_row *row)
     return MICS_OK;
 }
 
+mics_chat_columns run_rows_columns(const mics_run *run)
+{
+    mics_chats_spec spec = {0};
+    name_fields(run, &spec);
+    return mics_chats_columns(&spec);
+}
+
 static mics_status find_kind(mics_memory *memory, const mics_run *run, mics_chat_kind *kind_out)
 {
     mics_chats_spec spec = {0};
-    *kind_out = MICS_ROW_TEXT;
+    *kind_out = MICS_CHAT_NONE;
     if (!run->text_field_open)
         return MICS_OK;
     const bool muted = mics_log_mute(true);
@@ -75,8 +81,8 @@ static mics_status find_kind(mics_memory *memory, const mics_run *run, mics_chat
     const mics_status status =
         mics_rows_walk(memory, run->train, run->train_count, columns.names, look_at, &at);
     mics_log_mute(muted);
-    if (status != MICS_OK || (*kind_out == MICS_ROW_ALPACA && run->alpaca_as_texts))
-        *kind_out = MICS_ROW_TEXT;
+    if (status != MICS_OK || (*kind_out == MICS_CHAT_ALPACA && run->alpaca_as_texts))
+        *kind_out = MICS_CHAT_NONE;
     return status == MICS_ERR_MEMORY ? status : MICS_OK;
 }
 
@@ -87,14 +93,15 @@ static mics_status check_program(const mics_run *run, mics_chat_kind kind)
                                       "Alpaca's rows"};
     const char *strategy = mics_json_string(mics_json_at(run->json, "packing_strategy"));
     const char *key = run->messages_key;
-    const bool chats = kind == MICS_ROW_CHAT || // LLaMA-Factory makes such of Alpaca's, axolotl not
-                       (kind == MICS_ROW_ALPACA && key != NULL && strcmp(key, "datasets") != 0);
+    const bool chats =
+        kind == MICS_CHAT_MESSAGES || // LLaMA-Factory makes such of Alpaca's, axolotl not
+        (kind == MICS_CHAT_ALPACA && key != NULL && strcmp(key, "datasets") != 0);
     if (key != NULL && !chats)
         return mics_json_fail(run->json, key, MICS_ERR_INVALID,
                               "is for chats of messages, and %s has %s; leave the key out, or name "
                               "the field of the messages in data.fields",
                               run->train[0], has[kind]);
-    if (kind == MICS_ROW_TEXT)
+    if (kind == MICS_CHAT_NONE)
         return MICS_OK;
     if (run->packing && strategy != NULL && strcmp(strategy, "bfd") != 0)
         return mics_json_fail(run->json, "packing_strategy", MICS_ERR_UNSUPPORTED,
@@ -104,9 +111,9 @@ static mics_status check_program(const mics_run *run, mics_chat_kind kind)
 
 mics_status run_rows_settle(mics_memory *memory, mics_run *run)
 {
-    mics_chat_kind kind = MICS_ROW_TEXT;
+    mics_chat_kind kind = MICS_CHAT_NONE;
     MICS_TRY(find_kind(memory, run, &kind));
-    run->rows = kind != MICS_ROW_TEXT;
+    run->rows = kind != MICS_CHAT_NONE;
     if (run->rows) {
         run->packing = run->packing || run->packing_open;
         run->document_mask = false; // samples stay apart anyway

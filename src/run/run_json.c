@@ -64,6 +64,9 @@ static void write_value(mics_text *out, const mics_run *run, const row_text *row
     }
     if (strcmp(row->key, "data.template_variables") == 0)
         mics_json_write(out, mics_json_at(run->json, row->key));
+    else if (strcmp(row->key, run->rows ? "data.text_field" : "data.packing") == 0)
+        mics_text_printf(out,
+                         "null"); // the first would make texts of chats, and no texts are packed
     else if (strcmp(row->key, "phases") == 0)
         mics_text_printf(out, "%s", run->phases_text);
     else if (strcmp(row->key, "data.train") == 0)
@@ -147,11 +150,9 @@ static bool is_degree_of_others(const row_text *row)
 
 // Keys that say nothing when the text is read as a run file, or say again what another key was
 // resolved to, and might contradict it.
-static bool is_silent(const mics_run *run, const row_text *row)
+static bool is_silent(const row_text *row)
 {
-    // "text" named would make texts of chats, and texts are not packed.
-    return strcmp(row->key, run->rows ? "data.text_field" : "data.packing") == 0 ||
-           strcmp(row->value, "null") == 0 ||                          // as if it were absent
+    return strcmp(row->value, "null") == 0 ||                          // as if it were absent
            strcmp(row->key, "steps_per_print") == 0 ||                 // run.log_every
            strcmp(row->key, "zero_optimization.overlap_comm") == 0 ||  // run.prefetch
            strcmp(row->key, "bf16.enabled") == 0 ||                    // run.precision
@@ -160,9 +161,9 @@ static bool is_silent(const mics_run *run, const row_text *row)
 }
 
 // Keys that say the whole sharding in the words of others.
-static bool is_foreign_sharding(const mics_run *run, const row_text *row)
+static bool is_foreign_sharding(const row_text *row)
 {
-    return !is_silent(run, row) &&
+    return !is_silent(row) &&
            (strncmp(row->key, "zero_optimization.", 18) == 0 || is_degree_of_others(row));
 }
 
@@ -179,12 +180,12 @@ static int32_t collect_rows(const mics_run *run, row_text *rows)
         mics_run_row row = mics_run_row_at(run, i);
         rows[count].key = row.key;
         memcpy(rows[count++].value, row.value, sizeof row.value);
-        foreign = foreign || is_foreign_sharding(run, &rows[count - 1]);
+        foreign = foreign || is_foreign_sharding(&rows[count - 1]);
     }
     qsort(rows, (size_t)count, sizeof *rows, compare_rows);
     for (int32_t i = 0; i < count; i++) {
         bool section = i + 1 < count && is_section_of(rows[i].key, rows[i + 1].key);
-        if (!section && !is_silent(run, &rows[i]) && !(foreign && is_sharding(&rows[i])))
+        if (!section && !is_silent(&rows[i]) && !(foreign && is_sharding(&rows[i])))
             rows[kept++] = rows[i];
     }
     return kept;

@@ -3,7 +3,7 @@
 // Compiling and rendering: where errors of a template arrive.
 #include "io/data/chats/template/template.h"
 #include "base/free.h"
-#include "io/data/chats/template/eval.h"
+#include "io/data/chats/template/tree.h"
 #include <string.h>
 
 struct mics_template {
@@ -63,7 +63,7 @@ bool mics_template_has_generation(const mics_template *self)
 
 static void set(mics_work *work, mics_value variables, const char *name, mics_value value)
 {
-    mics_dict_set(work, variables, mics_string(name, strlen(name)), value);
+    mics_dict_set(work, variables, MICS_STRING(name, strlen(name)), value);
 }
 
 static mics_value messages_of(mics_work *work, const mics_template_input *input)
@@ -83,13 +83,13 @@ static mics_value variables_of(mics_work *work, const mics_template_input *input
     for (int32_t i = 0; i < input->string_count; i++) {
         const char *text = input->strings[i].text;
         if (text != NULL)
-            set(work, all, input->strings[i].name, mics_string(text, strlen(text)));
+            set(work, all, input->strings[i].name, MICS_STRING(text, strlen(text)));
     }
     if (input->messages != NULL)
         set(work, all, "messages", messages_of(work, input));
     set(work, all, "tools", mics_value_of_json(work, input->tools));
     set(work, all, "documents", mics_value_of_json(work, input->documents));
-    set(work, all, "add_generation_prompt", mics_bool(input->add_generation_prompt));
+    set(work, all, "add_generation_prompt", MICS_BOOL(input->add_generation_prompt));
     const char *name = NULL;
     const mics_json_value *more = mics_json_next(input->variables, &name);
     for (; more != NULL; more = mics_json_next(input->variables, &name))
