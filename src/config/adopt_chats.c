@@ -90,11 +90,11 @@ static mics_status put_named(config *run, const adopted_key *row, const mics_jso
 {
     const char *name = word_of(from, template_key), *jinja = word_of(from, jinja_key);
     name = name == NULL && jinja != NULL ? "jinja" : name;
-    if (mics_text_is_among(name, "jinja") && jinja != NULL && access(jinja, R_OK) == 0)
-        return put_string(run, row, "data.chat_template", jinja);
     if (name == NULL || strcmp(name, "tokenizer_default") == 0)
         return MICS_OK;
-    return mics_text_is_among(name, "chatml|llama3")
+    if (strcmp(name, "jinja") == 0 && jinja != NULL && access(jinja, R_OK) == 0)
+        name = jinja;
+    return name == jinja || mics_text_is_among(name, "chatml|llama3")
                ? put_string(run, row, "data.chat_template", name)
                : mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
                                     "a template must be \"tokenizer_default\", \"chatml\", "
@@ -147,29 +147,23 @@ static mics_status check_set(config *run, const adopted_key *row, const mics_jso
                                   "\"chat_template\", or \"completion\", which is text; for others "
                                   "write data.train instead, with \"chat_template\": \"alpaca\" in "
                                   "data for Alpaca's words");
-    bool alike = mics_json_count(set) == mics_json_count(first);
     while ((value = mics_json_next(set, &name)) != NULL) {
-        odd = odd == NULL && !is_usual(name, value) ? name : odd;
-        alike = alike &&
-                (strcmp(name, "path") == 0 || mics_json_is_same(value, mics_json_get(first, name)));
+        const bool alike =
+            strcmp(name, "path") == 0 || mics_json_is_same(value, mics_json_get(first, name));
+        odd = is_usual(name, value) && alike ? odd : name;
     }
-    if (odd != NULL)
-        return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
-                                  "%s: cannot be honoured: all of the assistant's turns count, in "
-                                  "all rows; leave it out",
-                                  odd);
-    return alike ? MICS_OK
-                 : mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
-                                      "all must have the same members but for \"path\"");
+    if (odd == NULL && mics_json_count(set) == mics_json_count(first))
+        return MICS_OK;
+    return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
+                              "%s: cannot be honoured: of all rows, which are alike in all data "
+                              "sets, the assistant's turns count; leave it out",
+                              odd != NULL ? odd : "other keys than the first has");
 }
 
 static mics_status put_field(config *run, const adopted_key *row, const char *target,
-                             const char *said, const char *older)
+                             const char *said)
 {
-    said = said != NULL ? said : older;
-    return said == NULL || strcmp(said, mics_config_leaf(target)) == 0
-               ? MICS_OK
-               : put_string(run, row, target, said);
+    return said == NULL ? MICS_OK : put_string(run, row, target, said);
 }
 
 static mics_status put_chats(config *run, const adopted_key *row, const mics_json_value *set)
@@ -182,10 +176,11 @@ static mics_status put_chats(config *run, const adopted_key *row, const mics_jso
         return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
                                   "message_property_mappings: has others than role and content; "
                                   "leave them out");
-    MICS_TRY(put_field(run, row, "data.fields.messages", word_of(set, "field_messages"), NULL));
-    MICS_TRY(put_field(run, row, "data.fields.role", role, word_of(set, "message_field_role")));
-    MICS_TRY(
-        put_field(run, row, "data.fields.content", content, word_of(set, "message_field_content")));
+    role = role != NULL ? role : word_of(set, "message_field_role"); // as they were called before
+    content = content != NULL ? content : word_of(set, "message_field_content");
+    MICS_TRY(put_field(run, row, "data.fields.messages", word_of(set, "field_messages")));
+    MICS_TRY(put_field(run, row, "data.fields.role", role));
+    MICS_TRY(put_field(run, row, "data.fields.content", content));
     return put_named(run, row, own ? set : mics_json_root(run->run.json));
 }
 

@@ -89,8 +89,6 @@ static mics_status find_kind(mics_memory *memory, const mics_run *run, mics_chat
 // Another program's file has been read before anyone knew that its data are chats, or are not.
 static mics_status check_program(const mics_run *run, mics_chat_kind kind)
 {
-    static const char *const has[] = {"texts", "chats", "prompts with completions",
-                                      "Alpaca's rows"};
     const char *strategy = mics_json_string(mics_json_at(run->json, "packing_strategy"));
     const char *key = run->messages_key;
     const bool chats =
@@ -98,9 +96,9 @@ static mics_status check_program(const mics_run *run, mics_chat_kind kind)
         (kind == MICS_CHAT_ALPACA && key != NULL && strcmp(key, "datasets") != 0);
     if (key != NULL && !chats)
         return mics_json_fail(run->json, key, MICS_ERR_INVALID,
-                              "is for chats of messages, and %s has %s; leave the key out, or name "
-                              "the field of the messages in data.fields",
-                              run->train[0], has[kind]);
+                              "is for chats of messages, and %s has none; leave the key out, or "
+                              "name the field of the messages in data.fields",
+                              run->train[0]);
     if (kind == MICS_CHAT_NONE)
         return MICS_OK;
     if (run->packing && strategy != NULL && strcmp(strategy, "bfd") != 0)

@@ -127,9 +127,10 @@ static void test_axolotl_datasets(void **state)
         {SETS("{" CHATS ", \"shards\": 2}"), "shards: cannot be"},
         {SETS("{" CHATS ", \"chat_template\": \"mistral_v1\"}"), "not \"mistral_v1\""},
         {SETS("{" CHATS ", \"message_property_mappings\": {\"tool\": \"x\"}}"), "leave them out"},
-        {SETS("{" CHATS "}, {" CHATS ", \"field_messages\": \"talk\"}"), "the same members"},
+        {SETS("{" CHATS "}, {" CHATS ", \"field_messages\": \"talk\"}"),
+         "field_messages: cannot be"},
         {SETS("{" CHATS ", \"field_messages\": \"a\"}, {" CHATS ", \"field_messages\": \"b\"}"),
-         "the same members"},
+         "field_messages: cannot be"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         check_refused(bad[i][0], MICS_ERR_UNSUPPORTED, bad[i][1]);
