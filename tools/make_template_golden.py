@@ -146,7 +146,7 @@ a {{ n }} b
 {{ [1, 'a'] | sort }}
 {{ numbers | unique | list }} {{ words | unique | list }} {{ words | unique(true) | list }} {{ numbers | min }} {{ numbers | max }} {{ words | min }} {{ [] | max }}| {{ people | max(attribute='age') }}
 {{ 'a\nb\n\nc' | indent }}|{{ 'a\nb' | indent(2, true) }}|{{ 'a\n\nb' | indent('--', blank=true) }}|{{ 'a\nb\n' | indent(first=true) }}|{{ 'a\r\nb' | indent(1) }}
-{{ '<a href="x">\'&' | escape }} {{ '<' | e }} {{ '<b>' | safe }} {{ '<b>' | safe + '<i>' }} {{ '<i>' + ('<b>' | safe) }} {{ ('<b>' | safe) ~ '<i>' }} {{ ('<b>' | e) | e }} {{ ('<b>' | safe | trim) + '&' }} {{ ('<b>' | safe | string).strip() + '&' }} {{ 5 | safe }}
+{{ '<a href="x">\'&' | escape }} {{ '<' | e }} {{ '<b>' | safe }} {{ '<b>' | safe + '<i>' }} {{ '<i>' + ('<b>' | safe) }} {{ ('<b>' | safe) ~ '<i>' }} {{ ('<b>' | e) | e }} {{ ('<b>' | safe | trim) + '&' }} {{ ('<b>' | safe | string).strip() + '&' }} {{ 5 | safe }} {{ ['<' | safe, '<' | e] }}
 {{ [1, none, 'x', 2.0, true] | join('-') }} {{ people | join(', ', attribute='name') }} {{ 'abc' | join('.') }} {{ missing | join }} {{ [] | join(',') }}
 {{ 5 | length }}
 {{ none | length }}

@@ -179,7 +179,8 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
 /* Trains `steps` steps more, or to the run's end: 0 says so, and so does any number past it.
  * Validates and saves as the run says, and always at its end; what was due behind the step that it
  * begins with, and was left out by a stop or a kill, comes first. Where replicas are found to differ it
- * goes back to an older state and trains on from there, so callbacks may hear of a step again.
+ * goes back to an older state and trains on from there, so callbacks may hear of a step again. A phase
+ * of the run file opens model, schedule and data anew: what was asked of them before is gone then.
  *
  * Units:   optimizer steps.       Needs: steps >= 0.
  * Returns: MICS_OK, at once when the run is finished, or ended early as validation did not improve

@@ -266,6 +266,9 @@ mics_status mics_config_enter_phase(config *run)
                               MICS_MAX_PHASES);
     MICS_TRY(write_list(run, own, count_entered(run, own), false)); // flat names
     const mics_json_value *list = mics_json_at(public_run->json, list_key);
+    if (mics_json_type_of(list) != MICS_JSON_ARRAY) // it did not parse
+        return mics_json_fail(public_run->json, list_key, MICS_ERR_INVALID,
+                              "a phase says a key twice, as \"run.seed\" and in \"run\"");
     MICS_TRY(write_list(run, list, mics_json_count(list), true));
     list = mics_json_at(public_run->json, list_key);
     MICS_TRY(fill_steps(run, list));

@@ -397,6 +397,8 @@ static void test_refused(void **state)
                   "phase 2: gradient_clipping: is no key that a phase changes");
     check_refused(0, "phases=[{\"steps\": 2}, {\"steps\": 2, \"run\": {\"out\": \"x\"}}]", NULL,
                   "phase 2: run.out: is no key that a phase changes");
+    check_refused(0, "phases=[{\"steps\": 2, \"run.seed\": 1, \"run\": {\"seed\": 2}}]", NULL,
+                  "a phase says a key twice");
     check_refused(0, "phases=[{\"steps\": 2}, {\"steps\": 2, \"train_batch_size\": 0}]", NULL,
                   "phases.2.train_batch_size: must be 1 to ");
     check_refused(0,

@@ -5,6 +5,7 @@
 #include "base/watched.h"
 #include "io/data/chats/template/template.h"
 #include "test.h"
+#include <stdlib.h>
 
 static const mics_json *golden;
 
@@ -199,6 +200,37 @@ static void test_limits(void **state)
     check_limit("{{ ((((((((((1)))))))))) }}", (mics_template_limits){.depth = 12}, "of depth");
 }
 
+// What is long, and not nested by brackets, is nested as a tree all the same.
+static void test_long(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *head, *part, *tail, *said;
+    } parts[] = {{"{{ 1", " < 2", " }}", "the limit of depth"},
+                 {"{{ 1", " + 2", " }}", "the limit of depth"},
+                 {"{{ 'a'", ".strip()", " }}", "the limit of depth"},
+                 {"{{ 'a'", "|trim", " }}", "the limit of depth"},
+                 {"{{ ", "not ", "1 }}", "the limit of depth"},
+                 {"{{ ", "-", "1 }}", "the limit of depth"},
+                 {"{{ ", "[", "1 }}", "brackets in each other"},
+                 {"{% if x %}", "{% elif x %}", "{% endif %}", "the limit of depth"},
+                 {"", "{% if x %}", "", "the limit of depth"},
+                 {"{{ 'a'", " 'b'", " }}", NULL},
+                 {"{{ [1", ", 1", "] | length }}", NULL}};
+    enum { TIMES = 20000 };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const size_t bytes = strlen(parts[i].part);
+        char *text = malloc(TIMES * bytes + 64);
+        assert_non_null(text);
+        size_t used = (size_t)sprintf(text, "%s", parts[i].head);
+        for (int n = 0; n < TIMES; n++, used += bytes)
+            memcpy(text + used, parts[i].part, bytes);
+        strcpy(text + used, parts[i].tail);
+        check_limit(text, (mics_template_limits){.depth = 1000}, parts[i].said);
+        free(text);
+    }
+}
+
 // Every allocation fails once; what was made until then is given back.
 static void test_memory(void **state)
 {
@@ -232,6 +264,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_golden, setup, teardown),
         cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_long, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

@@ -214,13 +214,17 @@ static bool holds(runner *r, char sign, mics_value a, mics_value b)
 static bool compare(runner *r, const mics_node *node, mics_value *right_out)
 {
     mics_value left = MICS_NONE;
-    if (node->kind != MICS_NODE_CHAIN)
+    bool holding = true;
+    mics_work_enter(r->work);
+    if (node->kind == MICS_NODE_CHAIN)
+        holding = compare(r, node->a, &left);
+    else
         left = eval(r, node->a);
-    else if (!compare(r, node->a, &left))
-        return false;
-    *right_out = eval(r, node->b);
+    if (holding)
+        *right_out = eval(r, node->b);
     r->work->line = node->line;
-    return holds(r, node->sign, left, *right_out);
+    r->work->depth--;
+    return holding && holds(r, node->sign, left, *right_out);
 }
 
 static mics_value eval_binary(runner *r, const mics_node *node)
@@ -406,14 +410,10 @@ static void add_span(runner *r, size_t begin, size_t end)
         mics_work_raise(r->work, MICS_ERR_UNSUPPORTED,
                         "a generation block in a macro or in a block of set, filter or call: where "
                         "its text goes is not known; write it outside of them");
-    if (spans->count == spans->capacity) {
-        const size_t capacity = spans->capacity > 0 ? 2 * spans->capacity : 8;
-        void *list = spans->list;
-        mics_work_try(r->work, mics_realloc(spans->memory, MICS_MEM_HOST,
-                                            capacity * sizeof *spans->list, &list));
-        spans->list = list;
-        spans->capacity = capacity;
-    }
+    void *list = spans->list;
+    mics_work_try(r->work, mics_realloc(spans->memory, MICS_MEM_HOST,
+                                        (spans->count + 1) * sizeof *spans->list, &list));
+    spans->list = list;
     spans->list[spans->count++] = (mics_template_span){begin, end};
 }
 

@@ -4,7 +4,6 @@
 #include "io/data/chats/template/functions.h"
 #include "base/text.h"
 #include "io/data/chats/template/text.h"
-#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -135,10 +134,8 @@ static mics_value strftime_now(mics_call *call)
             mics_work_raise(call->work, MICS_ERR_UNSUPPORTED, "strftime_now() knows no %%%c here",
                             *at);
     }
-    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    const size_t bytes = plain != 0 ? strftime_l(text, sizeof text, form, &utc, plain) : 0;
+    const size_t bytes = strftime(text, sizeof text, form, &utc);
     const size_t mark = call->work->out->bytes;
-    freelocale(plain);
     mics_work_write(call->work, text, bytes > 0 ? bytes - 1 : 0);
     return mics_work_cut(call->work, mark);
 }
@@ -228,7 +225,7 @@ mics_value mics_function_call(mics_work *work, const mics_function *function, mi
 {
     static const char *const plain = "join|replace|tojson"; // safe texts give others that are not
     mics_call call = {.work = work, .function = function, .self = self, .given = given};
-    mics_work_spend(work, 1);
+    mics_work_spend(work, 1 + (mics_is_string(self) ? (int64_t)(self.bytes / 64) : 0));
     if (*function->parameters != '*')
         bind(&call);
     mics_value result = function->run(&call);

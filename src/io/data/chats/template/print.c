@@ -97,7 +97,9 @@ static void write_repr(mics_work *work, mics_value value)
     const bool dict = value.type == MICS_VALUE_DICT, tuple = value.type == MICS_VALUE_TUPLE;
     mics_work_spend(work, 1);
     if (mics_is_string(value)) {
+        mics_work_put(work, value.safe ? "Markup(" : "");
         write_quoted(work, value);
+        mics_work_put(work, value.safe ? ")" : "");
     } else if (value.type == MICS_VALUE_UNDEFINED) {
         mics_work_put(work, "Undefined");
     } else if (!write_plain(work, value, false)) {

@@ -4,6 +4,7 @@
 #include "io/data/chats/template/template.h"
 #include "base/free.h"
 #include "io/data/chats/template/tree.h"
+#include <locale.h>
 #include <string.h>
 
 struct mics_template {
@@ -14,16 +15,31 @@ struct mics_template {
     bool has_generation;
 };
 
+// Numbers have points and days are English, whatever locale the program has set. The "C" locale is
+// glibc's own, which nobody frees.
+static locale_t set_plain_locale(void)
+{
+    return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+}
+
+// Functions with setjmp have no variables of their own that change behind it.
+static mics_status parse(mics_template *self, size_t bytes)
+{
+    if (setjmp(self->work.failed) == 0)
+        self->body = mics_template_parse(
+            &self->work, mics_template_scan(&self->work, self->text, bytes), &self->has_generation);
+    return self->work.status;
+}
+
 static mics_status compile(mics_template *self, size_t bytes)
 {
     mics_buffer out = {.memory = self->memory};
+    const locale_t before = set_plain_locale();
     self->work.out = &out;
-    if (setjmp(self->work.failed) == 0) {
-        const mics_token *tokens = mics_template_scan(&self->work, self->text, bytes);
-        self->body = mics_template_parse(&self->work, tokens, &self->has_generation);
-    }
+    const mics_status status = parse(self, bytes);
+    (void)uselocale(before);
     mics_buffer_fini(&out);
-    return self->work.status;
+    return status;
 }
 
 mics_status mics_template_compile(mics_memory *memory, const char *name, const char *text,
@@ -97,26 +113,34 @@ static mics_value variables_of(mics_work *work, const mics_template_input *input
     return all;
 }
 
+static mics_status run(mics_work *work, const mics_template *self, const mics_template_input *input,
+                       mics_template_spans *spans)
+{
+    if (setjmp(work->failed) == 0)
+        mics_template_run(work, self->body, variables_of(work, input), spans);
+    return work->status;
+}
+
 mics_status mics_template_render(const mics_template *self, const mics_template_input *input,
                                  mics_buffer *text, mics_template_spans *spans)
 {
     mics_work work;
     const size_t bytes = text->bytes, count = spans != NULL ? spans->count : 0;
+    const locale_t before = set_plain_locale();
     mics_work_init(&work, self->memory, self->name, &input->limits);
     work.out = text;
     work.out_begin = bytes;
     work.now_s = input->now_s;
     work.line = 1;
     work.chat = input->chat;
-    if (setjmp(work.failed) == 0)
-        mics_template_run(&work, self->body, variables_of(&work, input), spans);
-    if (work.status != MICS_OK) {
+    const mics_status status = run(&work, self, input, spans);
+    if (status != MICS_OK)
         text->bytes = bytes;
-        if (spans != NULL)
-            spans->count = count;
-    }
+    if (status != MICS_OK && spans != NULL)
+        spans->count = count;
+    (void)uselocale(before);
     mics_work_fini(&work);
-    return work.status;
+    return status;
 }
 
 void mics_template_spans_fini(mics_template_spans *spans)

@@ -115,8 +115,10 @@ bool mics_value_same(mics_work *work, mics_value a, mics_value b)
     }
     if (a.type != b.type)
         return false;
-    if (mics_is_string(a))
+    if (mics_is_string(a)) {
+        mics_work_spend(work, a.bytes == b.bytes ? (int64_t)(a.bytes / 64) : 0);
         return a.bytes == b.bytes && mics_text_begins(a, b);
+    }
     if (a.type >= MICS_VALUE_LIST && a.type <= MICS_VALUE_DICT)
         return contents_same(work, a, b);
     return a.type == MICS_VALUE_NONE || a.type == MICS_VALUE_UNDEFINED || a.list == b.list;
