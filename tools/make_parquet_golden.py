@@ -156,6 +156,7 @@ def main():
             ("half", pa.array([1.5], pa.float16()), {}),
             ("map", pa.array([[(1, "a")]], pa.map_(pa.int32(), pa.string())), {}),
             ("nested", pa.array([[{"at": day}]]), {}),
+            ("long", pa.array([["x" * 300] * 60000]), {}),  # 18 MB, by indices that are all the same
             ("brotli", pa.array(["text"]), {"compression": "brotli"}),
             ("lz4", pa.array(["text"]), {"compression": "lz4"}),
             ("delta", pa.array(["text"]), {"use_dictionary": False, "column_encoding": {"x": "DELTA_BYTE_ARRAY"}})]:

@@ -62,7 +62,7 @@ a {{ n }} b
 {{ 'a' + 1 }}
 {{ missing + 1 }}
 {{ 1 // 0 }}
-{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 1 == 1.0 }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }} {{ 1 != 2 }} {{ 2 >= 2 }} {{ True == 1 }} {{ '1' == 1 }}
+{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 1 == 1.0 }} {{ 'a' < 'b' }} {{ 1 != 2 }} {{ 2 >= 2 }} {{ True == 1 }} {{ '1' == 1 }}
 {{ {'a': 1} == {'a': 1.0} }} {{ (1, 2) == [1, 2] }} {{ none == none }} {{ missing == other }} {{ missing == none }}
 {{ 1 < 'a' }}
 {{ missing < 1 }}
@@ -110,7 +110,6 @@ a {{ n }} b
 {% set a, b = 1 %}
 {% set x %}in {{ n }}{% endset %}[{{ x }}]{% set y | upper | replace('I', 'o') %}in {{ n }}{% set q = 3 %}{% endset %}[{{ y }}]{{ q }}
 {% filter upper %}abc{{ text }}{% endfilter %}{% filter replace('a', 'b') | trim %} aaa {% endfilter %}
-{% with a = 1, b = 2 %}{{ a }}{{ b }}{% endwith %}{{ a }}{% set v = 1 %}{% with v = 2, w = v %}{{ v }}{{ w }}{% endwith %}{{ v }}
 {% raw %}{{ n }} {% if %} {# c #}{% endraw %}|{%- raw -%}  x  {%- endraw -%}  |
 {% macro f(a, b=2, c=a) %}[{{ a }}{{ b }}{{ c }}]{% endmacro %}{{ f(1) }}{{ f(1, 3) }}{{ f(1, c=9) }}{{ f(a='x', b='y') }}{{ f() }}
 {% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, 2) }}
@@ -145,23 +144,25 @@ a {{ n }} b
 {{ none | items | list }}
 {{ numbers | sort }} {{ numbers | sort(reverse=true) }} {{ words | sort }} {{ words | sort(case_sensitive=true) }} {{ people | sort(attribute='age') | map(attribute='name') | list }} {{ people | sort(true, false, 'name') | map(attribute='name') | list }}
 {{ [1, 'a'] | sort }}
-{{ numbers | unique | list }} {{ words | unique | list }} {{ words | unique(true) | list }} {{ numbers | sum }} {{ people | sum(attribute='age') }} {{ people | sum('age', 10) }} {{ numbers | min }} {{ numbers | max }} {{ words | min }} {{ [] | max }}| {{ people | max(attribute='age') }}
+{{ numbers | unique | list }} {{ words | unique | list }} {{ words | unique(true) | list }} {{ numbers | min }} {{ numbers | max }} {{ words | min }} {{ [] | max }}| {{ people | max(attribute='age') }}
 {{ 'a\nb\n\nc' | indent }}|{{ 'a\nb' | indent(2, true) }}|{{ 'a\n\nb' | indent('--', blank=true) }}|{{ 'a\nb\n' | indent(first=true) }}|{{ 'a\r\nb' | indent(1) }}
-{{ -5 | abs }} {{ -2.5 | abs }} {{ 2.567 | round(2) }} {{ 2.5 | round }} {{ 3.5 | round }} {{ 7 | round }} {{ 2.1 | round(0, 'ceil') }} {{ 2.9 | round(method='floor') }} {{ -2.15 | round(1) }}
-{{ '<a href="x">\'&' | escape }} {{ '<' | e }} {{ '<b>' | safe }} {{ '<b>' | safe + '<i>' }} {{ '<i>' + ('<b>' | safe) }} {{ ('<b>' | safe) ~ '<i>' }} {{ ('<b>' | e) | e }} {{ ('<b>' | safe | trim) + '&' }} {{ ('<b>' | safe | string).strip() + '&' }} {{ 5 | safe }}
+{{ '<a href="x">\'&' | escape }} {{ '<' | e }} {{ '<b>' | safe }} {{ '<b>' | safe + '<i>' }} {{ '<i>' + ('<b>' | safe) }} {{ ('<b>' | safe) ~ '<i>' }} {{ ('<b>' | e) | e }} {{ ('<b>' | safe | trim) + '&' }} {{ ('<b>' | safe | string).strip() + '&' }} {{ 5 | safe }} {{ ['<' | safe, '<' | e] }}
 {{ [1, none, 'x', 2.0, true] | join('-') }} {{ people | join(', ', attribute='name') }} {{ 'abc' | join('.') }} {{ missing | join }} {{ [] | join(',') }}
 {{ 5 | length }}
 {{ none | length }}
-{{ 'a,b,,c'.split(',') }} {{ ' a  b c '.split() }} {{ 'a b c'.split(' ', 1) }} {{ 'a b c'.split(maxsplit=1) }} {{ 'a-b-c'.rsplit('-', 1) }} {{ 'abc'.split('x') }} {{ ''.split() }} {{ ''.split(',') }} {{ 'a<x>b<x>c'.split('<x>')[-1] }}
+{{ 'a,b,,c'.split(',') }} {{ ' a  b c '.split() }} {{ 'a b c'.split(' ', 1) }} {{ 'a b c'.split(maxsplit=1) }} {{ 'a-b-c'.rsplit('-', 1) }} {{ 'a-b'.rsplit('-', 5) }} {{ 'a-b'.rsplit('-') }} {{ 'a-b'.rsplit('-', 0) }} {{ 'abc'.split('x') }} {{ ''.split() }} {{ ''.split(',') }} {{ 'a<x>b<x>c'.split('<x>')[-1] }}
 {{ 'a'.split('') }}
 {{ '  x '.strip() }}|{{ '  x '.lstrip() }}|{{ '  x '.rstrip() }}|{{ 'xyax'.strip('xy') }}|{{ 'xa'.lstrip('x') }}|{{ 'ax'.rstrip('x') }}|{{ 'é x é'.strip('é') }}|{{ ' a '.strip(none) }}
 {{ 'abc'.startswith('ab') }}{{ 'abc'.endswith(('x', 'c')) }}{{ 'abc'.startswith('') }}{{ 'abc'.removeprefix('a') }}{{ 'abc'.removesuffix('c') }}{{ 'abc'.removeprefix('x') }}
 {{ 'abc'.startswith(['a']) }}
-{{ 'aéa'.find('a') }}{{ 'éab'.find('b') }}{{ 'éab'.find('z') }}{{ 'aéa'.rfind('a') }}{{ 'aéa'.index('é') }}{{ 'aaa'.count('a') }}{{ 'aaa'.count('aa') }}{{ 'ab'.count('') }}{{ [1, 2, 1].count(1) }}{{ [1, 2].index(2) }}
-{{ 'a'.index('z') }}
-{{ '12'.isdigit() }}{{ '1a'.isdigit() }}{{ ''.isdigit() }}{{ 'aé'.isalpha() }}{{ 'a1'.isalnum() }}{{ ' \n'.isspace() }}{{ 'AB1'.isupper() }}{{ 'ab'.islower() }}{{ '1'.islower() }}
+{{ 'aéa'.find('a') }}{{ 'éab'.find('b') }}{{ 'éab'.find('z') }}{{ 'aéa'.rfind('a') }}{{ 'aaa'.count('a') }}{{ 'aaa'.count('aa') }}{{ 'ab'.count('') }}{{ [1, 2, 1].count(1) }}{{ [1, 2].index(2) }}
+{{ [1].index(2) }}
+{{ '12'.isdigit() }}{{ '1a'.isdigit() }}{{ ''.isdigit() }}{{ 'aé'.isalpha() }}{{ 'a1'.isalnum() }}{{ ' \n'.isspace() }}
 {{ 'a\nb\r\nc\n'.splitlines() }}{{ ','.join(['a', 'b']) }}{{ 'abcabc'.replace('b', 'x') }}{{ 'abcabc'.replace('b', 'x', 1) }}{{ 'aB'.upper() }}{{ 'aB'.lower() }}{{ 'aB'.capitalize() }}
 {{ ','.join([1]) }}
+{{ '{}-{} {{}} é'.format(1, 'x') }}{{ '{1}{0}'.format('a', 'b') }}{{ '{k}'.format(k=[1]) }}{{ ''.format() }}
+{{ '{}'.format() }}
+{{ '{' .format(1) }}
 {% set x = numbers.append(3) %}
 {{ d.update({'z': 1}) }}
 {{ d.pop('b') }}
@@ -188,6 +189,9 @@ a {{ n }} b
 {% raw %} no end
 {{ f(a=1, 2) }}
 {{ x y }}
+{% macro f(true) %}{% endmacro %}
+{% set none = 1 %}
+{% for true in [1] %}{% endfor %}
 {{ [1, 2,] }}{{ {'a': 1,} }}{{ dict(a=1,) }}
 {% if n == 7 %}seven{% elif n == 8 %}eight{% else %}other{% endif %}{% if n == 8 %}x{% elif n == 7 %}y{% endif %}{% if 0 %}x{% elif 0 %}y{% elif 0 %}w{% else %}z{% endif %}
 {% if messages[0]['role'] == 'system' %}{% set sys = messages[0]['content'] | trim %}{% set rest = messages[1:] %}{% else %}{% set sys = '' %}{% set rest = messages %}{% endif %}{{ sys }}{{ rest | length }}{{ rest[-1].role }}
@@ -199,7 +203,7 @@ a {{ n }} b
 {% generation %}{% set hidden = 1 %}{% endgeneration %}{{ hidden is defined }}{% generation %}{% endgeneration %}
 {% break %}
 {{ loop.index }}
-{{ 'a' 'b' | upper }}{{ -1 | abs }}{{ (-1) | abs }}{{ 1 + 2 | string | length }}{{ not x | length }}{{ 'ab' ~ 'c' | upper }}{{ 'x' is string and 'y' | upper == 'Y' }}
+{{ 'a' 'b' | upper }}{{ -1 | string }}{{ (-1) | string | length }}{{ 1 + 2 | string | length }}{{ not x | length }}{{ 'ab' ~ 'c' | upper }}{{ 'x' is string and 'y' | upper == 'Y' }}
 {{ [[1, 2], [3, 4]][1][0] }}{{ {'a': {'b': [5]}}.a.b[0] }}{{ ('x', 'y')[1] }}{{ 'abc'.upper()[0] }}{{ [1, 2] | first + 1 }}
 {{ 1 if true }}{{ ('a' if yes else 'b') ~ 'c' }}{{ 1 if n is defined and n > 3 else 2 }}{{ n in [7] and 'yes' or 'no' }}
 {{ {} }}{{ [] }}{{ () }}{{ '' }}{{ {'a': {}} | length }}{{ '}}' }}{{ "%}" }}{{ {'a': '}}'}['a'] }}

@@ -165,7 +165,7 @@ typedef struct mics_job_sample {
     const struct mics_job_sample_part {
         const char *text; // NUL-terminated; any bytes
         bool counts;
-    } *parts;
+    } * parts;
     int64_t part_count;
 } mics_job_sample;
 
@@ -179,7 +179,8 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
 /* Trains `steps` steps more, or to the run's end: 0 says so, and so does any number past it.
  * Validates and saves as the run says, and always at its end; what was due behind the step that it
  * begins with, and was left out by a stop or a kill, comes first. Where replicas are found to differ it
- * goes back to an older state and trains on from there, so callbacks may hear of a step again.
+ * goes back to an older state and trains on from there, so callbacks may hear of a step again. A phase
+ * of the run file opens model, schedule and data anew: what was asked of them before is gone then.
  *
  * Units:   optimizer steps.       Needs: steps >= 0.
  * Returns: MICS_OK, at once when the run is finished, or ended early as validation did not improve
@@ -320,13 +321,14 @@ typedef struct mics_job_facts {
     int32_t sources;     // parts of a mixture (mics_job_source_get); 0: it is none
     int64_t validation_tokens; // of data of its own; 0: none
     int64_t held_out_windows;  // of the training data, where validation has none of its own
+    int32_t phases; // that it is in or that are to come (mics_job_phase_get); 0: the run has none
     // Of chats; samples 0: data are texts.
-    int64_t samples, silent;      // that train; of all, those of which no token counts
-    int64_t counted_tokens;       // of train_tokens
-    int64_t sequences;            // of the samples, in their first epoch
-    int64_t sequence_tokens;      // of samples in these; the rest is padding
-    int64_t cut, left_out;        // samples longer than a sequence: shortened, or dropped
-    const char *chat_template;    // where it is from; NULL: no row has needed one
+    int64_t samples, silent;   // that train; of all, those of which no token counts
+    int64_t counted_tokens;    // of train_tokens
+    int64_t sequences;         // of the samples, in their first epoch
+    int64_t sequence_tokens;   // of samples in these; the rest is padding
+    int64_t cut, left_out;     // samples longer than a sequence: shortened, or dropped
+    const char *chat_template; // where it is from; NULL: no row has needed one
     // Where it stands.
     const char *checkpoint; // resumed from; NULL
     const char *checkpoints_dir;
@@ -363,6 +365,19 @@ typedef struct mics_job_source {
  * Needs:   0 <= source < mics_job_facts' sources; see mics_job_facts_get.
  */
 mics_job_source mics_job_source_get(const mics_job *job, int32_t source);
+
+// A phase of the run.
+typedef struct mics_job_phase {
+    int64_t begin, end;           // steps done before and behind it
+    int64_t global_batch, length; // sequences of a step, tokens of a sequence
+    size_t memory_bytes;          // of a rank
+} mics_job_phase;
+
+/* A phase that the job is in or that is to come, as it was sized when the job was opened.
+ *
+ * Needs:   0 <= phase < mics_job_facts' phases; see mics_job_facts_get.
+ */
+mics_job_phase mics_job_phase_get(const mics_job *job, int32_t phase);
 
 /* The model that is trained.
  *

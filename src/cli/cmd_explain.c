@@ -8,6 +8,7 @@
 #include "mics/memory.h"
 #include "mics/run.h"
 #include "run/settings.h"
+#include <math.h>
 #include <string.h>
 
 // A longer schedule shows its first and its last steps.
@@ -28,7 +29,9 @@ static const cli_option flags[] = {
     CLI_SOURCE,
     CLI_SETS,
     {"all-steps", CLI_FLAG, NULL, "print the whole schedule, however long", AT(all_steps), 0, 0},
-    {"samples", CLI_INT, "N", "print the first N rows of fine-tuning data as they train: tokens that count in [[ ]]; nothing else",
+    {"samples", CLI_INT, "N",
+     "print the first N rows of fine-tuning data as they train: tokens that count in [[ ]]; "
+     "nothing else",
      AT(samples), 1, 0},
     CELL_JSON(explain_options),
 };
@@ -179,6 +182,26 @@ static void print_memory(printer *r, const mics_job *job)
     print_share(r, "save_copy_bytes", "host, to save behind steps", facts.save_copy_bytes,
                 facts.save_copy_bytes == 0);
     print_limit(r, job);
+}
+
+static void print_phases(printer *r, const mics_job *job)
+{
+    const int32_t count = mics_job_facts_get(job).phases;
+    printer_text(r,
+                 count > 0 ? "\nphases (keys, memory, bytes and schedule are the first's)\n" : "");
+    printer_open(r, "phases", '[', false);
+    for (int32_t i = 0; i < count; i++) {
+        const mics_job_phase phase = mics_job_phase_get(job, i);
+        printer_text(r, "  steps %lld to %lld: %lld sequences of %lld tokens, %s a rank\n",
+                     (long long)phase.begin + 1, (long long)phase.end,
+                     (long long)phase.global_batch, (long long)phase.length,
+                     text_size((double)phase.memory_bytes).text);
+        PRINTER_OBJECT(
+            r, NULL, cell_int("first_step", phase.begin + 1), cell_int("last_step", phase.end),
+            cell_int("global_batch", phase.global_batch), cell_int("sequence_length", phase.length),
+            cell_int("memory_bytes", (int64_t)phase.memory_bytes));
+    }
+    printer_close(r);
 }
 
 static void print_operation(printer *r, const mics_operation *row)
@@ -362,6 +385,7 @@ static mics_status print_report(mics_memory *memory, const mics_job *job,
     print_mesh(&report, &schedule->spec.mesh);
     print_replicas(&report, job);
     print_memory(&report, job);
+    print_phases(&report, job);
     print_operations(&report, schedule, &all);
     print_bytes(&report, schedule);
     print_layered(&report, job);
@@ -419,8 +443,10 @@ static mics_status print_samples(mics_job *job, const explain_options *options)
 // What does not fit would not be trained, so it is no success.
 static mics_status check_fits(const mics_job *job)
 {
-    const double total = (double)mics_job_schedule(job)->ledger.total;
+    double total = (double)mics_job_schedule(job)->ledger.total;
     const size_t limit = mics_job_facts_get(job).limit_bytes;
+    for (int32_t i = 0; i < mics_job_facts_get(job).phases; i++)
+        total = fmax(total, (double)mics_job_phase_get(job, i).memory_bytes);
     if (limit == SIZE_MAX || total <= (double)limit)
         return MICS_OK;
     return mics_fail(MICS_ERR_MEMORY,

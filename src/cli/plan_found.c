@@ -231,6 +231,9 @@ static void print_model(printer *r, const mics_plan *plan, int64_t batch)
                     plan->run->model_config, params * (params < 1e9 ? 1e-6 : 1e-9),
                     params < 1e9 ? "million" : "billion", (long long)batch, (long long)plan->length,
                     mics_plan_precision_text(plan));
+    if (plan->run->phase_count > 0)
+        printer_wrapped(r, 0, "phase %d of %d, whose steps have most tokens",
+                        (int)plan->run->phase + 1, (int)plan->run->phase_count);
     PRINTER_OBJECT(r, "model", cell_words("config", plan->run->model_config),
                    cell_int("parameters", count), cell_int("sequence_length", plan->length),
                    cell_words("precision", mics_precision_text(request.precision)),

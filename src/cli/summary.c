@@ -96,8 +96,8 @@ static void print_data(const mics_job *job, const mics_job_facts *facts)
     if (facts->validation_tokens > 0)
         printf(", validation on %lld more", (long long)facts->validation_tokens);
     else if (facts->held_out_windows > 0)
-        printf(", %lld %s of them held out for validation",
-               (long long)facts->held_out_windows, facts->samples > 0 ? "sequences" : "windows");
+        printf(", %lld %s of them held out for validation", (long long)facts->held_out_windows,
+               facts->samples > 0 ? "sequences" : "windows");
     if (facts->sources == 0)
         print_epochs(facts->train_epochs, " in all");
     printf("\n");

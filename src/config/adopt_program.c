@@ -293,20 +293,19 @@ mics_status mics_adopt_program_defaults(config *run, bool trainer)
 
 mics_status mics_adopt_folder_defaults(config *run)
 {
-    enum { MAX_LENGTH = 1024 };
-    static const char *const defaults[][2] = {
-        {"num_train_epochs", "3"}, {"gradient_clipping", "1"}, {"scheduler.type", "\"linear\""}};
-    static const char origin[] = "auto: of fine-tuning";
+    static const program tuned = {.origin = "auto: of fine-tuning",
+                                  .defaults = {{"num_train_epochs", "3", false},
+                                               {"gradient_clipping", "1", false},
+                                               {"scheduler.type", "\"linear\"", false}},
+                                  .most = 1024};
     const char *init = mics_json_string(mics_adopt_at(run, "model.init")), *weights = NULL;
+    if (mics_json_line(run->run.json, "data") > 0)
+        return MICS_OK; // it stands in a file, or is planned
     MICS_TRY(mics_run_find_weights(run->memory, mics_json_name(run->run.json), &weights));
     if (weights == NULL || (init != NULL && strcmp(init, "random") == 0))
         return MICS_OK;
-    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
-        if (!says_elsewhere(run, defaults[i][0]))
-            MICS_TRY(mics_adopt_default_of(run, defaults[i][0], defaults[i][1], origin, false));
-    }
-    run->run.max_sequence_length = MAX_LENGTH;
-    run->adopted[mics_config_find("data.sequence_length")] = origin;
+    MICS_TRY(fill_in(run, &tuned));
+    limit_length(run, &tuned);
     mics_text_format(run->program_text, sizeof run->program_text,
                      "is fine-tuned; what no flag says is as in TRL's SFTConfig: lr 2e-5, which "
                      "falls linearly, 3 epochs, 8 sequences a rank, gradient_clipping 1, at most "

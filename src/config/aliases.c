@@ -162,9 +162,9 @@ static int32_t kept_layered(const config *run)
 // Names of fields by their roles; data.text_field is the text's.
 static mics_status check_fields(const config *run, const mics_json_value *fields)
 {
-    static const char *const names[] = {"messages",    "conversations", "role",   "content",
-                                        "tools",       "prompt",        "completion",
-                                        "instruction", "input",         "output", "text"};
+    static const char *const names[] = {"messages", "conversations", "role",       "content",
+                                        "tools",    "prompt",        "completion", "instruction",
+                                        "input",    "output",        "text"};
     const int32_t count = sizeof names / sizeof *names;
     const char *name = NULL;
     const mics_json_value *value = NULL;
@@ -208,8 +208,7 @@ mics_status mics_config_join_aliases(config *run)
     MICS_TRY(join_fields(run));
     run->run.loss_on = (mics_run_loss_on)mics_config_choice("data.loss_on", run->loss_on);
     run->run.too_long = (mics_run_too_long)mics_config_choice("data.too_long", run->too_long);
-    run->run.packing_kept =
-        run->states[mics_config_find("data.packing")] == KEY_FROM_CHECKPOINT;
+    run->run.packing_kept = run->states[mics_config_find("data.packing")] == KEY_FROM_CHECKPOINT;
     run->run.packing_open = !mics_config_valued(run, "data.packing") && !run->run.packing_kept;
     MICS_TRY(join_log(run));
     MICS_TRY(join_collectives(run));

@@ -36,7 +36,7 @@ static void log_key(const config *run, int32_t index, const mics_json *stored, c
     const key *row = mics_config_key(index);
     const mics_json_value *before = mics_json_at(stored, row->path);
     const mics_json_value *after = mics_json_at(own, row->path);
-    const bool of_phase = phase != NULL && mics_config_is_of_phase(run, row->path);
+    const bool of_phase = phase != NULL && mics_run_phase_gives(&run->run, row->path);
     const size_t used = of_phase ? strlen(phase) : 0;
     char texts[2][VALUE_TEXT_BYTES] = {"none", "none"};
     if ((row->flags & (KEY_KEPT | KEY_TOLD | KEY_FIXED)) == 0 ||
@@ -113,7 +113,7 @@ mics_status mics_run_log_changes(const mics_run *public_run, const char *name,
         log_key(run, i, stored, own, begins ? phase : NULL);
     if (begins)
         log_phase(&run->run, phase);
-    if (!begins || !mics_config_is_of_phase(run, "scheduler"))
+    if (!begins || !mics_run_phase_gives(&run->run, "scheduler"))
         log_rate(run, stored, step);
 out:
     mics_json_close(own);

@@ -122,6 +122,8 @@ typedef struct mics_loss_scale {
 // give.
 #define MICS_STEPS_UNKNOWN 1000000000001
 
+enum { MICS_MAX_PHASES = 64 };
+
 // What a run file says. Texts live as long as the run.
 typedef struct mics_run {
     mics_json *json;             // the document, with --set applied; owns most texts below
@@ -141,13 +143,13 @@ typedef struct mics_run {
     const double *train_weights; // of each of them, above 0; NULL: there are none
     const char *const *validation;
     int32_t train_count, validation_count;
-    const char *tokenizer;       // "bytes" or a path
-    const char *text_field;      // of JSON Lines and tables
-    bool text_field_open;        // nobody named it
-    const char *chat_template;   // of chats: a file, or a name; "auto": the tokenizer folder's
-    const char *template_date;   // as 2026-11-27; "auto": nobody has said it yet
-    mics_run_loss_on loss_on;    // which tokens of a chat count
-    mics_run_too_long too_long;  // what becomes of chats longer than a sequence
+    const char *tokenizer;      // "bytes" or a path
+    const char *text_field;     // of JSON Lines and tables
+    bool text_field_open;       // nobody named it
+    const char *chat_template;  // of chats: a file, or a name; "auto": the tokenizer folder's
+    const char *template_date;  // as 2026-11-27; "auto": nobody has said it yet
+    mics_run_loss_on loss_on;   // which tokens of a chat count
+    mics_run_too_long too_long; // what becomes of chats longer than a sequence
     bool completions; // of prompts with completions these alone count, whatever loss_on says
     bool packing, packing_open, packing_kept; // of chats into sequences; nobody has said it; the
                                               // checkpoint has
@@ -231,6 +233,7 @@ typedef struct mics_run {
     int64_t phase_sample;           // number of the first one behind what the run resumes from
     int64_t lr_begin, lr_end;       // the same of its scheduler
     const char *phases_text;        // the list as JSON
+    bool keeps_phases;              // it is the checkpoint's: the run file has none
     // Set by mics_run_resolve:
     int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank
     int32_t micro_steps;               // a step
@@ -327,17 +330,17 @@ static inline int64_t mics_run_length(const mics_run *run, int64_t positions)
  */
 void mics_run_enter(mics_run *run, int64_t step);
 
-/* Whether --set gives a key that phases change, or one of a section ("data", "scheduler"), and the
- * run file has no phases that would say otherwise. */
-bool mics_run_may_begin_phase(const mics_run *run, const char *path);
+/* Whether the phase that the run is in gives a key, what holds it, or one of that section. Pure. */
+bool mics_run_phase_gives(const mics_run *run, const char *path);
 
-/* Whether --set gives a number of the scheduler that is not the stored run's. */
-bool mics_run_sets_scheduler(const mics_run *run, const mics_json *stored);
+/* Whether --set gives a key, or one of a section ("data", "scheduler"), another value than the stored
+ * run's, and the run file has no phases that would say otherwise. */
+bool mics_run_sets_other(const mics_run *run, const mics_json *stored, const char *path);
 
 /* Begins a phase behind `step`: the keys of `paths` ("data": those of its keys that --set gives) were
  * `stored`'s before, and are as they are from now on.
  *
- * Needs:   mics_run_may_begin_phase of each; paths: (count).
+ * Needs:   mics_run_sets_other of each; paths: (count).
  * Returns: MICS_OK; MICS_ERR_INVALID, one line: no steps are left; MICS_ERR_MEMORY.
  */
 mics_status mics_run_begin_phase(mics_run *run, int64_t step, const mics_json *stored,

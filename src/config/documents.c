@@ -6,7 +6,7 @@
 
 mics_status mics_run_mask_documents(const mics_run *run, mics_model *model)
 {
-    if (run->packing && !model->masked) {
+    if (run->rows && !model->masked) { // what is padding is of no segment
         mics_model_set_segments(model);
         mics_model_restart_positions(model);
         return MICS_OK;

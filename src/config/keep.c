@@ -74,7 +74,8 @@ static bool is_what_auto_gives(const config *run, const key *row, const char *va
     if (strcmp(row->path, boundary_key) == 0)
         return strcmp(value, "\"fp32\"") == 0 || (mixed && strcmp(value, "\"bf16\"") == 0);
     return strcmp(row->path, precision_key) == 0 || strcmp(row->path, layered_key) == 0 ||
-           strcmp(row->path, "data.packing") == 0 || strcmp(row->path, "data.template_date") == 0;
+           strcmp(row->path, "data.template_date") == 0 ||
+           (strcmp(row->path, "data.packing") == 0 && strcmp(value, "true") == 0);
 }
 
 // The value as it is asked for, whatever it comes to.
@@ -101,7 +102,8 @@ static mics_status keep_value(config *run, int32_t index)
     const key *row = mics_config_key(index);
     const mics_json_value *value = mics_json_at(run->kept, row->path);
     char before[VALUE_TEXT_BYTES];
-    if ((row->flags & KEY_KEPT) == 0 || value == NULL || !is_open(run, row))
+    if ((row->flags & KEY_KEPT) == 0 || mics_json_type_of(value) == MICS_JSON_NULL ||
+        !is_open(run, row))
         return MICS_OK;
     asked_text(run, row, before, sizeof before);
     MICS_TRY(mics_config_take(run, row, value));
@@ -124,8 +126,9 @@ mics_status mics_config_keep(config *run)
         return MICS_OK;
     run->run.json = run->kept; // errors are of the stored text
     const mics_status status = keep_values(run);
-    snprintf(run->run.today, sizeof run->run.today, "%s", run->run.template_date);
-    run->run.template_date = run->run.today; // the stored text's goes with it
+    if (run->run.template_date != run->run.today) // the stored text goes
+        snprintf(run->run.today, sizeof run->run.today, "%s", run->run.template_date);
+    run->run.template_date = run->run.today;
     run->run.json = file;
     return status;
 }

@@ -15,7 +15,7 @@ static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gat
 static const char *const token_types[] = {"none",  "uint8", "uint16", "uint32", "int8",
                                           "int16", "int32", "int64",  NULL};
 static const char *const special_tokens[] = {"plain", "parse", NULL};
-static const char *const loss_on[] = {"assistant", "last", "all", NULL}; // as mics_run_loss_on
+static const char *const loss_on[] = {"assistant", "last", "all", NULL};   // as mics_run_loss_on
 static const char *const too_long[] = {"truncate", "drop", "error", NULL}; // as mics_run_too_long
 static const char *const residual_dtypes[] = {"same", "fp32", NULL};
 static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};

@@ -127,7 +127,6 @@ typedef struct config {
     int32_t set_count;
     char *out;                          // default of run.out
     char *phases_text;                  // mics_run's
-    bool keeps_phases;                  // they are a checkpoint's: the run file has none
     int64_t step;                       // done: the run is in the phase of the next one
     char *config_path, *tokenizer_path; // in the folders that the file names
     mics_json *kept;                    // stored resolved run; only within mics_run_keep
@@ -270,8 +269,6 @@ bool mics_config_is_adopted(const char *path);
 /* phases.c: gives keys of the document the values of the phase that run->step is in, and fills what
  * run->run says of phases. Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_MEMORY, one line. */
 mics_status mics_config_enter_phase(config *run);
-/* Whether the phase that the run is in gives a key, or what holds it. Pure. */
-bool mics_config_is_of_phase(const config *run, const char *path);
 
 // check.c: applies defaults, then stores and checks every key of run->run.json.
 mics_status mics_config_check(config *run);

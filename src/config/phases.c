@@ -15,7 +15,7 @@ static const char list_key[] = "phases", batch_keys[] = "train_batch_size|"
                                                         "train_micro_batch_size_per_gpu|"
                                                         "gradient_accumulation_steps";
 
-enum { MAX_PHASES = 64, MAX_VALUE_BYTES = 8192 };
+enum { MAX_VALUE_BYTES = 8192 };
 
 // ---- what a phase may say ----
 
@@ -94,7 +94,7 @@ static mics_status add_members(const config *run, mics_text *out, int32_t phase,
                               "is no key that a phase changes: those are steps, train_batch_size, "
                               "train_micro_batch_size_per_gpu, gradient_accumulation_steps, "
                               "scheduler, run.seed, and data but for data.tokenizer");
-        if (!run->keeps_phases && was_set(run, path) && !was_set(run, list_key))
+        if (!run->run.keeps_phases && was_set(run, path) && !was_set(run, list_key))
             return fail_phase(run, phase, path,
                               "is set for the whole run, too; leave out that --set, or change the "
                               "phase");
@@ -123,19 +123,21 @@ static mics_status complete_first(const config *run, mics_text *out, const mics_
 }
 
 static mics_status write_phase(const config *run, mics_text *out, const mics_json_value *list,
-                               int32_t phase, bool completes)
+                               int32_t phase, bool last, bool completes)
 {
     const mics_json_value *object = mics_json_element(list, phase);
     const mics_json_value *given = mics_json_get(object, "steps");
-    const mics_json_value *steps = mics_json_type_of(given) != MICS_JSON_NULL ? given : NULL;
-    const bool last = phase + 1 == mics_json_count(list);
+    const bool open = mics_json_type_of(given) == MICS_JSON_NULL || run->run.keeps_phases;
+    const mics_json_value *steps = open && last ? NULL : given;
     int64_t number = 0;
     if (mics_json_type_of(object) != MICS_JSON_OBJECT)
         return fail_phase(run, phase, "", "must be an object, as {\"steps\": 100}");
-    if (!(steps == NULL && last) && (!mics_config_value_int(steps, &number) || number < 1))
-        return fail_phase(run, phase, "steps",
-                          "must be a number from 1 on; the last phase alone may leave it out, and "
-                          "lasts up to run.steps then");
+    if (!(steps == NULL && last) &&
+        (!mics_config_value_int(steps, &number) || number < 1 || number >= MICS_STEPS_UNKNOWN))
+        return fail_phase(
+            run, phase, "steps",
+            "must be a number from 1 to 1e12; the last phase alone may leave it out, and "
+            "lasts up to run.steps then");
     mics_text_printf(out, "%s{\"steps\": ", phase > 0 ? ", " : "[");
     if (steps != NULL)
         mics_text_printf(out, "%lld", (long long)number);
@@ -148,13 +150,13 @@ static mics_status write_phase(const config *run, mics_text *out, const mics_jso
     return MICS_OK;
 }
 
-static mics_status write_list(config *run, const mics_json_value *list, bool completes)
+static mics_status write_list(config *run, const mics_json_value *list, int32_t count,
+                              bool completes)
 {
-    const int32_t count = mics_json_count(list);
     mics_text out = {.memory = run->memory};
     mics_status status = MICS_OK;
     for (int32_t i = 0; status == MICS_OK && i < count; i++)
-        status = write_phase(run, &out, list, i, completes);
+        status = write_phase(run, &out, list, i, i + 1 == count, completes);
     if (status == MICS_OK)
         status = mics_text_status(&out);
     if (status == MICS_OK)
@@ -179,7 +181,7 @@ static mics_status enter(config *run, const mics_json_value *phase, int32_t inde
     char text[MAX_VALUE_BYTES], source[CONFIG_PATH_BYTES];
     run->run.phase_orders = false;
     while ((value = mics_json_next(phase, &path)) != NULL) {
-        if (strcmp(path, "steps") == 0 || (run->keeps_phases && was_set(run, path)))
+        if (strcmp(path, "steps") == 0 || (run->run.keeps_phases && was_set(run, path)))
             continue;
         run->run.phase_orders =
             run->run.phase_orders ||
@@ -195,13 +197,13 @@ static mics_status enter(config *run, const mics_json_value *phase, int32_t inde
     if (index > 0 && gives(phase, "train_batch_size") &&
         !gives(phase, "train_micro_batch_size_per_gpu") &&
         !gives(phase, "gradient_accumulation_steps") &&
-        !(run->keeps_phases && was_set(run, "gradient_accumulation_steps")))
+        !(run->run.keeps_phases && was_set(run, "gradient_accumulation_steps")))
         MICS_TRY(mics_json_set_from(json, "gradient_accumulation_steps", "null", list_key));
     return MICS_OK;
 }
 
 // Steps of all phases: their own sum, or run.steps where the last one leaves that open.
-static mics_status find_total(config *run, const mics_json_value *list, int64_t *total_out)
+static mics_status fill_steps(config *run, const mics_json_value *list)
 {
     const int32_t count = mics_json_count(list);
     const mics_json_value *given = mics_json_at(run->run.json, "run.steps");
@@ -223,36 +225,53 @@ static mics_status find_total(config *run, const mics_json_value *list, int64_t 
                               "must be more than %lld, the steps of the phases before the last, "
                               "which has none",
                               (long long)sum);
-    *total_out = open ? steps : sum;
-    mics_text_format(text, sizeof text, "%lld", (long long)*total_out);
+    mics_text_format(text, sizeof text, "%lld", (long long)sum);
     return steps != 0 ? MICS_OK : mics_json_set_from(run->run.json, "run.steps", text, list_key);
+}
+
+// All of the run file's; of a checkpoint's those that had begun.
+static int32_t count_entered(const config *run, const mics_json_value *list)
+{
+    int32_t count = 1;
+    int64_t end = mics_json_int(mics_json_get(mics_json_element(list, 0), "steps"));
+    if (list == mics_json_at(run->run.json, list_key))
+        return mics_json_count(list);
+    for (; count < mics_json_count(list) && end < run->step; count++)
+        end += mics_json_int(mics_json_get(mics_json_element(list, count), "steps"));
+    return count;
 }
 
 mics_status mics_config_enter_phase(config *run)
 {
     const mics_json_value *own = mics_json_at(run->run.json, list_key);
     mics_run *public_run = &run->run;
-    int64_t begin = 0, total = 0;
+    int64_t begin = 0;
     public_run->phase = public_run->phase_count = 0;
     public_run->phase_begin = public_run->phase_end = 0;
     public_run->lr_begin = public_run->lr_end = 0;
     if (mics_json_type_of(own) == MICS_JSON_NULL && run->kept != NULL) {
         own = mics_json_at(run->kept, list_key);
         own = mics_json_type_of(own) == MICS_JSON_ARRAY ? own : NULL;
-        run->keeps_phases = own != NULL;
+        public_run->keeps_phases = own != NULL;
     }
     if (mics_json_type_of(own) == MICS_JSON_NULL)
         return MICS_OK;
+    if (public_run->keeps_phases)
+        run->states[mics_config_find(list_key)] = KEY_FROM_CHECKPOINT;
     if (mics_json_type_of(own) != MICS_JSON_ARRAY || mics_json_count(own) < 1 ||
-        mics_json_count(own) > MAX_PHASES)
+        mics_json_count(own) > MICS_MAX_PHASES)
         return mics_json_fail(public_run->json, list_key, MICS_ERR_INVALID,
                               "must be an array of 1 to %d objects, as [{\"steps\": 100}, "
                               "{\"steps\": 50, \"train_batch_size\": 32}]",
-                              MAX_PHASES);
-    MICS_TRY(write_list(run, own, false)); // flat names
-    MICS_TRY(write_list(run, mics_json_at(public_run->json, list_key), true));
+                              MICS_MAX_PHASES);
+    MICS_TRY(write_list(run, own, count_entered(run, own), false)); // flat names
     const mics_json_value *list = mics_json_at(public_run->json, list_key);
-    MICS_TRY(find_total(run, list, &total));
+    if (mics_json_type_of(list) != MICS_JSON_ARRAY) // it did not parse
+        return mics_json_fail(public_run->json, list_key, MICS_ERR_INVALID,
+                              "a phase says a key twice, as \"run.seed\" and in \"run\"");
+    MICS_TRY(write_list(run, list, mics_json_count(list), true));
+    list = mics_json_at(public_run->json, list_key);
+    MICS_TRY(fill_steps(run, list));
     public_run->phase_count = mics_json_count(list);
     for (int32_t i = 0; i < public_run->phase_count; i++) {
         const mics_json_value *phase = mics_json_element(list, i);
@@ -273,13 +292,15 @@ mics_status mics_config_enter_phase(config *run)
     return MICS_OK;
 }
 
-bool mics_config_is_of_phase(const config *run, const char *path)
+bool mics_run_phase_gives(const mics_run *run, const char *path)
 {
-    const mics_json_value *phase =
-        mics_json_element(mics_json_at(run->run.json, list_key), run->run.phase);
-    return gives(phase, path) ||
-           (gives(phase, "scheduler") && strncmp(path, "scheduler.", 10) == 0) ||
-           (gives(phase, "train_batch_size") && mics_text_is_among(path, batch_keys));
+    const mics_json_value *phase = mics_json_element(mics_json_at(run->json, list_key), run->phase);
+    const mics_json_value *value = NULL;
+    const char *own = NULL;
+    bool found = gives(phase, "train_batch_size") && mics_text_is_among(path, batch_keys);
+    while ((value = mics_json_next(phase, &own)) != NULL)
+        found = found || is_in(own, path) || is_in(path, own);
+    return found;
 }
 
 void mics_run_enter(mics_run *public_run, int64_t step)
@@ -289,27 +310,29 @@ void mics_run_enter(mics_run *public_run, int64_t step)
 
 // ---- a phase that --set begins ----
 
-bool mics_run_may_begin_phase(const mics_run *public_run, const char *path)
+// As it is taken, since a text may stand for an array of one.
+static bool is_other(const config *run, const key *row, const mics_json_value *before)
 {
-    const config *run = (const config *)public_run; // invariant 1 of keys.h
-    return (run->keeps_phases || run->run.phase_count == 0) && was_set(run, path);
+    char texts[2][MAX_VALUE_BYTES];
+    mics_config_field_text(run, row, texts[0], sizeof texts[0]);
+    mics_config_value_text(before, texts[1], sizeof texts[1]);
+    return strcmp(texts[0], texts[1]) != 0 &&
+           !mics_json_is_same(mics_json_at(run->run.json, row->path), before);
 }
 
-bool mics_run_sets_scheduler(const mics_run *public_run, const mics_json *stored)
+bool mics_run_sets_other(const mics_run *public_run, const mics_json *stored, const char *path)
 {
     const config *run = (const config *)public_run; // invariant 1 of keys.h
-    bool sets = false;
+    bool found = false;
     for (int32_t i = 0; i < mics_config_key_count(); i++) {
         const key *row = mics_config_key(i);
         if ((row->flags & KEY_OTHERS) != 0 &&
             mics_config_given(run, "scheduler.params.warmup_num_steps"))
             continue; // warmup_ratio
-        sets = sets || (strncmp(row->path, "scheduler.", 10) == 0 && row->type != KEY_SECTION &&
-                        mics_run_may_begin_phase(public_run, row->path) &&
-                        !mics_json_is_same(mics_json_at(run->run.json, row->path),
-                                           mics_json_at(stored, row->path)));
+        found = found || (row->bytes > 0 && is_in(row->path, path) && was_set(run, row->path) &&
+                          is_other(run, row, mics_json_at(stored, row->path)));
     }
-    return sets;
+    return found && (run->run.keeps_phases || run->run.phase_count == 0);
 }
 
 // The values that a document has for `paths`.
@@ -350,7 +373,7 @@ mics_status mics_run_begin_phase(mics_run *public_run, int64_t step, const mics_
     if (status == MICS_OK)
         status = add_paths(run, &out, run->run.json, NULL, paths, count);
     mics_text_printf(&out, "}]");
-    run->keeps_phases = true;
+    run->run.keeps_phases = true;
     run->step = step;
     if (status == MICS_OK)
         status = mics_text_status(&out);
@@ -358,7 +381,6 @@ mics_status mics_run_begin_phase(mics_run *public_run, int64_t step, const mics_
         status = mics_json_set_from(run->run.json, list_key, out.bytes, list_key);
     mics_text_fini(&out);
     MICS_TRY(status);
-    run->states[mics_config_find(list_key)] = KEY_FROM_CHECKPOINT;
     MICS_TRY(mics_config_enter_phase(run));
     return mics_config_fill_optimizer(run);
 }

@@ -130,6 +130,9 @@ static mics_status name_out(config *run, const char *path)
         whole--; // of a folder
     snprintf(file, sizeof file, "%.*s", (int)whole, path);
     const char *name = file + folder_bytes(file);
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: has no name that the run's folder could have; give --out", path);
     const char *end = strrchr(name, '.');
     const bool known =
         end != NULL && end != name && (strcmp(end, ".json") == 0 || mics_yaml_is_named(end));
@@ -225,9 +228,8 @@ static mics_status take_tokenizer(config *run)
     run->run.tokenizer_open = run->states[mics_config_find("data.tokenizer")] == KEY_ABSENT;
     if (!run->run.tokenizer_open)
         return MICS_OK;
-    if (run->config_path != NULL) {
-        const size_t folder = folder_bytes(run->config_path);
-        snprintf(dir, sizeof dir, "%.*s", (int)folder, run->config_path);
+    if (run->run.model_folder || run->run.weights_beside) {
+        mics_run_folder_of(run->run.model_config, dir);
         MICS_TRY(take_tokenizer_of(run, dir, "auto: that of model.config's folder"));
     }
     if (run->tokenizer_path != NULL || strcmp(run->run.model_init, "random") == 0)

@@ -560,8 +560,8 @@ void mics_model_restart_positions(mics_model *model)
     for (int32_t u = 0; u < model->unit_count; u++) {
         mics_op *ops = model->units[u].ops;
         for (int32_t o = 0; o < model->units[u].op_count; o++)
-            ops[o].segments |= mics_op_def_get(ops[o].kind)->restarts_positions &&
-                               ops[o].params[1].unit >= 0;
+            ops[o].segments |=
+                mics_op_def_get(ops[o].kind)->restarts_positions && ops[o].params[1].unit >= 0;
     }
 }
 

@@ -71,7 +71,7 @@ static mics_status read_documents(void *ctx, int32_t micro_step, const int32_t *
     const run_samples *samples = self->samples;
     const int64_t count = self->context->job->run->micro_batch;
     int64_t begin = 0, rows = 0;
-    if (samples->packs) {
+    if (samples->packings != NULL) {
         find_rows(self, micro_step, &begin, &rows);
         for (int64_t i = rows * samples->sequence; i < count * samples->sequence; i++)
             segments_out[i] = -1;
@@ -84,7 +84,7 @@ static mics_status read_documents(void *ctx, int32_t micro_step, const int32_t *
 mics_batch_source run_batches_at(run_batches *self, const run_samples *samples, int64_t first,
                                  int64_t end)
 {
-    const bool masked = self->context->job->run->document_mask || samples->packs;
+    const bool masked = self->context->job->run->document_mask || samples->packings != NULL;
     self->samples = samples;
     self->trains = samples == &self->context->job->train_samples;
     self->first = first;

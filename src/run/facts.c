@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What is known of a job.
-#include "io/data/chats/chats.h"
+#include "io/data/chats.h"
 #include "job.h"
 #include "mics/core/device.h"
 #include "run/ranks/gpu.h"
@@ -87,6 +87,11 @@ mics_job_source mics_job_source_get(const mics_job *job, int32_t source)
     return of;
 }
 
+mics_job_phase mics_job_phase_get(const mics_job *job, int32_t phase)
+{
+    return job->phases[phase];
+}
+
 static void fill_samples(const mics_job *job, mics_job_facts *facts)
 {
     const run_samples *samples = &job->train_samples;
@@ -159,5 +164,6 @@ mics_job_facts mics_job_facts_get(const mics_job *job)
     fill_device(job, &facts);
     fill_data(job, &facts);
     fill_progress(job, &facts);
+    facts.phases = job->phase_count;
     return facts;
 }

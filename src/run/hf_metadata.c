@@ -22,12 +22,6 @@ enum { BYTE_TOKENS = 256 };
 static const char *const ours[] = {"config.json", GENERATION, "tokenizer.json", TOKENIZER_CONFIG};
 enum { OURS = sizeof ours / sizeof *ours };
 
-// By name, of the model's folder; NULL: none.
-static const mics_json_value *files_of(const mics_saved *saved)
-{
-    return saved->files != NULL ? mics_json_root(saved->files) : NULL;
-}
-
 // ---- folders ----
 
 static mics_status refuse_where(mics_memory *memory, const char *dir, const char *name,
@@ -374,21 +368,18 @@ static mics_status write_tokenizer_config(const mics_saved *saved, const char *d
 // ---- what the folder had ----
 
 // What was written of our own stays.
-static mics_status write_file(const mics_saved *saved, const char *dir, const char *name,
+static mics_status write_file(mics_memory *memory, const char *dir, const char *name,
                               const char *text)
 {
-    const char *slash = strchr(name, '/');
     char *path = NULL, *folder = NULL;
-    MICS_TRY(mics_file_join(saved->memory, dir, name, &path));
-    mics_status status =
-        mics_file_join(saved->memory, dir, slash != NULL ? RUN_MODEL_TEMPLATES : ".", &folder);
-    if (status == MICS_OK && slash != NULL)
-        status = mics_file_make_dirs(saved->memory, folder, NULL);
+    MICS_TRY(mics_file_join(memory, dir, name, &path));
+    mics_status status = mics_file_join(memory, dir, RUN_MODEL_TEMPLATES, &folder);
+    if (status == MICS_OK && strchr(name, '/') != NULL)
+        status = mics_file_make_dirs(memory, folder, NULL);
     if (status == MICS_OK && !mics_file_is_there(path))
-        status = mics_file_replace(saved->memory, folder, slash != NULL ? slash + 1 : name, text,
-                                   strlen(text));
-    mics_free(saved->memory, folder);
-    mics_free(saved->memory, path);
+        status = mics_file_write_whole(path, text, strlen(text));
+    mics_free(memory, folder);
+    mics_free(memory, path);
     return status;
 }
 
@@ -396,12 +387,8 @@ static mics_status write_files(const mics_saved *saved, const char *dir)
 {
     const char *name = NULL;
     const mics_json_value *text;
-    while ((text = mics_json_next(files_of(saved), &name)) != NULL) {
-        if (!run_model_files_is_name(name) || mics_json_string(text) == NULL)
-            return mics_fail(MICS_ERR_FORMAT, "%s: keeps \"%s\", which is no file of a model's",
-                             saved->path, name);
-        MICS_TRY(write_file(saved, dir, name, mics_json_string(text)));
-    }
+    while ((text = mics_json_next(mics_json_root(saved->files), &name)) != NULL)
+        MICS_TRY(write_file(saved->memory, dir, name, mics_json_string(text)));
     return MICS_OK;
 }
 
@@ -480,7 +467,7 @@ static mics_status refuse_files(const mics_saved *saved, const char *dir)
     const char *name = NULL;
     for (int i = 0; i < OURS; i++)
         MICS_TRY(refuse_where(saved->memory, dir, ours[i], what));
-    while (mics_json_next(files_of(saved), &name) != NULL)
+    while (mics_json_next(mics_json_root(saved->files), &name) != NULL)
         MICS_TRY(refuse_where(saved->memory, dir, name, what));
     return MICS_OK;
 }
@@ -519,7 +506,7 @@ void run_hf_metadata_remove(const mics_saved *saved, const char *dir)
         return;
     for (int i = 0; i < OURS; i++)
         (void)unlinkat(folder, ours[i], 0);
-    while (mics_json_next(files_of(saved), &name) != NULL)
+    while (mics_json_next(mics_json_root(saved->files), &name) != NULL)
         (void)unlinkat(folder, name, 0);
     (void)unlinkat(folder, RUN_MODEL_TEMPLATES, AT_REMOVEDIR);
     close(folder);

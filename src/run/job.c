@@ -5,8 +5,9 @@
 #include "base/file.h"
 #include "base/free.h"
 #include "base/text.h"
-#include "io/data/chats/chats.h"
+#include "io/data/chats.h"
 #include "mics/log.h"
+#include "rows.h"
 #include "run/followers/best.h"
 #include "run/model.h"
 #include "run/model_files.h"
@@ -16,7 +17,6 @@
 #include "run/save/import.h"
 #include "run/save/resume.h"
 #include "run/save/saved.h"
-#include "rows.h"
 #include "share.h"
 #include <fcntl.h>
 #include <limits.h>
@@ -351,13 +351,16 @@ static mics_status read_model_files(mics_job *job)
                               : mics_text_ends(run->tokenizer, "tokenizer.json") ||
                                     mics_text_ends(run->tokenizer, "vocab.txt");
     char of_tokens[MICS_FOLDER_BYTES], of_weights[MICS_FOLDER_BYTES];
-    if (job->world->first != 0 ||
-        (job->checkpoint != NULL && mics_checkpoint_meta_get(job->checkpoint)->model_files != NULL))
+    if (job->checkpoint != NULL && mics_checkpoint_meta_get(job->checkpoint)->model_files != NULL)
         return MICS_OK;
     mics_run_folder_of(bytes ? run->model_init : run->tokenizer, of_tokens);
     mics_run_folder_of(run->model_init, of_weights);
-    return run_model_files_read(job->memory, tokens ? of_tokens : NULL, weights ? of_weights : NULL,
-                                job->tokenizer == NULL, true, &job->model_files);
+    const bool muted = mics_log_mute(job->world->first != 0); // the first process tells
+    const mics_status status =
+        run_model_files_read(job->memory, tokens ? of_tokens : NULL, weights ? of_weights : NULL,
+                             job->tokenizer == NULL, true, &job->model_files);
+    mics_log_mute(muted);
+    return status;
 }
 
 mics_status run_job_write_resolved(mics_job *job)

@@ -63,7 +63,7 @@ struct mics_job {
     run_samples train_samples, validation_samples;
     mics_safetensors *import;    // NULL: random, or resumed
     mics_checkpoint *checkpoint; // NULL: the run starts anew
-    char *model_files;           // of the first process, where `checkpoint` has none
+    char *model_files;           // texts of the model's folder, where `checkpoint` has none
     char *checkpoint_path;       // of `checkpoint`
     char *newest_path;           // in checkpoints_dir when that was chosen; NULL: none
     int64_t *passed;             // steps of those, in the order in which they were found damaged
@@ -80,9 +80,11 @@ struct mics_job {
     size_t save_copy_bytes; // of a rank, if so
     run_stop stop;
     run_standing standing;
-    run_node_memory node; // copies of the state in the memory of nodes
-    int64_t start_step;   // optimizer steps that were done before
-    run_position start;   // and where that is
+    run_node_memory node;                   // copies of the state in the memory of nodes
+    int64_t start_step;                     // optimizer steps that were done before
+    run_position start;                     // and where that is
+    mics_job_phase phases[MICS_MAX_PHASES]; // from that one on
+    int32_t phase_count;
     bool finished;        // nothing was left to do
     bool interrupted;     // the newest training ended as it was asked to
     run_folder out;       // the folder, held by the first process

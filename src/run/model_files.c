@@ -29,6 +29,7 @@ enum { OF_TOKENS = sizeof of_tokens / sizeof *of_tokens };
 typedef struct packer {
     mics_memory *memory;
     mics_text text;
+    bool tells;
     char names[400]; // of those that were packed; cut when longer
 } packer;
 
@@ -43,6 +44,21 @@ static mics_status add(packer *self, const char *name, const char *text)
     return mics_text_status(&self->text);
 }
 
+// Text; and where it is to be read again, at the end of a run, also JSON.
+static bool is_good(const packer *self, const char *name, const char *text, size_t bytes)
+{
+    mics_json *json = NULL;
+    bool good = strlen(text) == bytes && mics_utf8_valid(text, bytes) == bytes;
+    if (!good || !self->tells || !mics_text_ends(name, ".json"))
+        return good;
+    const bool before = mics_log_demote(true);
+    good = mics_json_parse(self->memory, name, text, bytes, &json) == MICS_OK &&
+           mics_json_type_of(mics_json_root(json)) == MICS_JSON_OBJECT;
+    mics_log_demote(before);
+    mics_json_close(json);
+    return good;
+}
+
 // What cannot be kept is missing in exports alone: the run goes on.
 static mics_status pack(packer *self, const char *folder, const char *name)
 {
@@ -55,15 +71,26 @@ static mics_status pack(packer *self, const char *folder, const char *name)
         const bool before = mics_log_demote(true);
         status = mics_file_read_whole(self->memory, path, left, &text, &bytes);
         mics_log_demote(before);
-        if (status == MICS_OK && strlen(text) == bytes && mics_utf8_valid(text, bytes) == bytes)
+        if (status == MICS_OK && is_good(self, name, text, bytes))
             status = add(self, name, text);
         else if (status != MICS_ERR_MEMORY)
             mics_log(MICS_LOG_WARNING, "%s: is not kept%s; copy it beside exports by hand", path,
-                     status == MICS_OK ? ", as it is no text" : "");
+                     status == MICS_OK ? ", as it is no text or no object" : "");
     }
     mics_free(self->memory, text);
     mics_free(self->memory, path);
     return status == MICS_ERR_MEMORY ? status : MICS_OK;
+}
+
+static bool is_name(const char *name)
+{
+    static const char templates[] = RUN_MODEL_TEMPLATES "/";
+    const size_t begin = sizeof templates - 1;
+    bool is = strcmp(name, generation) == 0 || strcmp(name, vocabulary_name) == 0;
+    for (int i = 0; i < OF_TOKENS; i++)
+        is = is || strcmp(name, of_tokens[i]) == 0;
+    return is || (strncmp(name, templates, begin) == 0 && mics_file_plain_name(name + begin) &&
+                  mics_text_ends(name, ".jinja"));
 }
 
 static mics_status pack_templates(packer *self, const char *folder)
@@ -75,7 +102,7 @@ static mics_status pack_templates(packer *self, const char *folder)
     mics_status status = MICS_OK;
     for (int i = 0; i < count; i++) {
         snprintf(name, sizeof name, RUN_MODEL_TEMPLATES "/%s", entries[i]->d_name);
-        if (status == MICS_OK && run_model_files_is_name(name))
+        if (status == MICS_OK && is_name(name))
             status = pack(self, folder, name);
         free(entries[i]);
     }
@@ -102,7 +129,7 @@ static mics_status pack_all(packer *self, const char *tokens, const char *weight
 mics_status run_model_files_read(mics_memory *memory, const char *tokens, const char *weights,
                                  bool vocabulary, bool tells, char **text_out)
 {
-    packer self = {.memory = memory, .text = {.memory = memory}};
+    packer self = {.memory = memory, .text = {.memory = memory}, .tells = tells};
     const mics_status status = pack_all(&self, tokens, weights, vocabulary);
     if (status != MICS_OK)
         mics_text_fini(&self.text);
@@ -113,18 +140,26 @@ mics_status run_model_files_read(mics_memory *memory, const char *tokens, const 
     return status;
 }
 
-bool run_model_files_is_name(const char *name)
+mics_status run_model_files_parse(mics_memory *memory, const char *name, const char *text,
+                                  mics_json **files_out)
 {
-    static const char templates[] = RUN_MODEL_TEMPLATES "/";
-    const size_t begin = sizeof templates - 1;
-    bool is = strcmp(name, generation) == 0 || strcmp(name, vocabulary_name) == 0;
-    for (int i = 0; i < OF_TOKENS; i++)
-        is = is || strcmp(name, of_tokens[i]) == 0;
-    return is || (strncmp(name, templates, begin) == 0 && mics_file_plain_name(name + begin) &&
-                  mics_text_ends(name, ".jinja"));
+    mics_json *files = NULL;
+    const char *of = NULL;
+    const mics_json_value *file;
+    text = text != NULL ? text : "{}";
+    MICS_TRY(mics_json_parse(memory, name, text, strlen(text), &files));
+    bool good = mics_json_type_of(mics_json_root(files)) == MICS_JSON_OBJECT;
+    while ((file = mics_json_next(mics_json_root(files), &of)) != NULL)
+        good = good && is_name(of) && mics_json_string(file) != NULL;
+    if (good)
+        *files_out = files;
+    else
+        mics_json_close(files);
+    return good ? MICS_OK
+                : mics_fail(MICS_ERR_FORMAT, "%s: keeps other things than a model's files", name);
 }
 
 const char *run_model_files_find(const mics_json *files, const char *name)
 {
-    return files != NULL ? mics_json_string(mics_json_get(mics_json_root(files), name)) : NULL;
+    return mics_json_string(mics_json_get(mics_json_root(files), name));
 }

@@ -13,8 +13,8 @@
 // The folder of chat templates with names of their own.
 #define RUN_MODEL_TEMPLATES "additional_chat_templates"
 
-/* Reads them. Those that are no text or too large, 16 MiB in all, are a warning; with `tells` the
- * others are named in one line.
+/* Reads them. Those that are no text or too large, 16 MiB in all, are a warning; with `tells`, of a
+ * run, also damaged ones, and the others are named in one line.
  *
  * `tokens`:  the folder of the tokenizer; NULL: none.
  * `weights`: that of the weights, for generation_config.json; NULL: none.
@@ -25,8 +25,10 @@
 mics_status run_model_files_read(mics_memory *memory, const char *tokens, const char *weights,
                                  bool vocabulary, bool tells, char **text_out);
 
-/* Whether a name is one that run_model_files_read gives. */
-bool run_model_files_is_name(const char *name);
+/* Parses and checks what was read; `name` stands for it in errors, and NULL for none. Returns: as
+ * mics_json_parse; MICS_ERR_FORMAT: another thing than texts by such names. */
+mics_status run_model_files_parse(mics_memory *memory, const char *name, const char *text,
+                                  mics_json **files_out);
 
-/* The text of a file; NULL where there is none, or `files` is NULL. */
+/* The text of a file; NULL where there is none. */
 const char *run_model_files_find(const mics_json *files, const char *name);

@@ -265,23 +265,35 @@ static mics_status agree_on_resume(const mics_job *job, const char *resume)
 
 // ---- phases to come ----
 
-// Fits, and names files that are there. `run_text`: the resolved phase before.
+static void note_phase(mics_job *job, const mics_job *as)
+{
+    const mics_run *run = as->run;
+    job->phases[job->phase_count++] = (mics_job_phase){.begin = run->phase_begin,
+                                                       .end = mics_run_phase_end(run),
+                                                       .global_batch = run->global_batch,
+                                                       .length = run_job_sequence(as),
+                                                       .memory_bytes = as->schedule->ledger.total};
+}
+
+// Fits, and names files that are there, where the job trains. `run_text`: the resolved phase before.
 static mics_status size_phase(mics_job *as, const mics_job *job, const char *run_text)
 {
-    const run_world *world = job->world;
+    const run_budget *budget = &job->budget;
     MICS_TRY(mics_run_keep(as->run, mics_json_name(job->run->json), run_text));
     as->run->device = job->run->device;
     as->run->attention = job->run->attention;
     as->run->precision = job->run->precision;
-    MICS_TRY(mics_run_check_files(as->run));
-    MICS_TRY(run_job_open_model(as, world->ranks, world->nodes, world->ranks_here,
-                                job->budget.staging_bytes));
-    as->budget = job->budget;
+    if (job->world != NULL)
+        MICS_TRY(mics_run_check_files(as->run));
+    MICS_TRY(run_job_open_model(as, budget->ranks, budget->nodes, budget->ranks_here,
+                                budget->staging_bytes));
+    as->budget = *budget;
     MICS_TRY(run_job_open_schedule(as));
-    return run_check_memory(as->memory, as->run, as->schedule, &as->budget);
+    return job->world != NULL ? run_check_memory(as->memory, as->run, as->schedule, &as->budget)
+                              : MICS_OK;
 }
 
-static mics_status check_phase(const mics_job *job, const mics_job_spec *spec, int64_t *step,
+static mics_status check_phase(mics_job *job, const mics_job_spec *spec, int64_t step,
                                char **run_text)
 {
     mics_job *as = NULL;
@@ -289,15 +301,15 @@ static mics_status check_phase(const mics_job *job, const mics_job_spec *spec, i
     MICS_TRY(open_job(job->memory, &as));
     mics_status status = load_run(spec, as);
     if (status == MICS_OK) {
-        mics_run_enter(as->run, *step);
+        mics_run_enter(as->run, step);
         status = size_phase(as, job, *run_text);
-        *step = mics_run_phase_end(as->run);
     }
     mics_free(job->memory, *run_text);
     *run_text = NULL;
-    if (status == MICS_OK)
+    if (status == MICS_OK) {
+        note_phase(job, as);
         status = run_run_text(job->memory, as->run, run_text);
-    else if (as->run != NULL) {
+    } else if (as->run != NULL) {
         snprintf(where, sizeof where, "in phase %d", (int)as->run->phase + 1);
         mics_log_add(where);
     }
@@ -306,18 +318,21 @@ static mics_status check_phase(const mics_job *job, const mics_job_spec *spec, i
 }
 
 // All phases are known to be possible before the first one trains.
-static mics_status check_phases(const mics_job *job, const mics_job_spec *spec)
+static mics_status check_phases(mics_job *job, const mics_job_spec *spec)
 {
-    int64_t step = mics_run_phase_end(job->run);
     char *run_text = NULL;
-    mics_status status =
-        step < job->run->steps ? mics_strdup(job->memory, job->run_json, &run_text) : MICS_OK;
-    mics_log_hold(true);
-    while (status == MICS_OK && step < job->run->steps)
-        status = check_phase(job, spec, &step, &run_text);
+    mics_status status = MICS_OK;
+    job->phase_count = 0;
+    if (job->run->phase_count == 0)
+        return MICS_OK;
+    note_phase(job, job);
+    MICS_TRY(run_run_text(job->memory, job->run, &run_text));
+    mics_log_set_quiet(true);
+    while (status == MICS_OK && job->phases[job->phase_count - 1].end < job->run->steps)
+        status = check_phase(job, spec, job->phases[job->phase_count - 1].end, &run_text);
     mics_free(job->memory, run_text);
-    mics_log_set_quiet(job->world->first != 0);
-    return run_world_agree(job->world, status);
+    mics_log_set_quiet(job->world != NULL && job->world->first != 0);
+    return status;
 }
 
 // `spec`: of the first start; NULL: of a later phase.
@@ -344,7 +359,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     if (job->finished)
         return MICS_OK;
     if (spec != NULL)
-        MICS_TRY(check_phases(job, spec));
+        MICS_TRY(run_world_agree(job->world, check_phases(job, spec)));
     run_disk_space_warn(job);
     MICS_TRY(run_node_memory_check(job));
     MICS_TRY(start(job));
@@ -400,7 +415,8 @@ static mics_status size(mics_job *job, const mics_job_spec *spec)
                                 mics_comm_mpi_launched() ? mics_comm_mpi_staging_bytes() : 0));
     run_gpu_why(job);
     MICS_TRY(run_job_open_schedule(job));
-    return run_gpu_check_library(job);
+    MICS_TRY(run_gpu_check_library(job));
+    return check_phases(job, spec);
 }
 
 mics_status mics_job_size(const mics_job_spec *spec, mics_job **job_out)

@@ -26,12 +26,12 @@ static mics_status check_longest(const run_samples *samples, span of)
     }
     if (longer == 0)
         return MICS_OK;
-    return mics_fail(MICS_ERR_INVALID,
-                     "data.too_long: %lld of %lld samples are longer than a data.sequence_length of "
-                     "%lld, the longest has %lld tokens; make that longer, or take \"truncate\" or "
-                     "\"drop\"",
-                     (long long)longer, (long long)of.count, (long long)samples->sequence,
-                     (long long)longest);
+    return mics_fail(
+        MICS_ERR_INVALID,
+        "data.too_long: %lld of %lld samples are longer than a data.sequence_length of "
+        "%lld, the longest has %lld tokens; make that longer, or take \"truncate\" or "
+        "\"drop\"",
+        (long long)longer, (long long)of.count, (long long)samples->sequence, (long long)longest);
 }
 
 // Packs a part: of a mixture, or all.

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "run/rows.h"
-#include "io/data/chats/chats.h"
-#include "io/data/rows.h"
+#include "io/data/chats.h"
 #include "mics/log.h"
 #include <limits.h>
 #include <stdio.h>
@@ -62,6 +61,13 @@ static mics_status look_at(void *ctx, mics_row *row)
     return MICS_OK;
 }
 
+mics_chat_columns run_rows_columns(const mics_run *run)
+{
+    mics_chats_spec spec = {0};
+    name_fields(run, &spec);
+    return mics_chats_columns(&spec);
+}
+
 mics_status run_rows_settle(mics_memory *memory, mics_run *run)
 {
     mics_chats_spec spec = {0};
@@ -106,7 +112,8 @@ mics_status run_rows_open(mics_memory *memory, const mics_run *run, const mics_t
              slash != NULL ? run->tokenizer : ".");
     mics_chats_spec spec = {.tokenizer = tokenizer,
                             .folder = bytes ? NULL : folder,
-                            .chat_template = is_auto(run->chat_template) ? NULL : run->chat_template,
+                            .chat_template =
+                                is_auto(run->chat_template) ? NULL : run->chat_template,
                             .variables = mics_json_at(run->json, "data.template_variables"),
                             .date_s = parse_date(run->template_date),
                             .loss_on = on[run->loss_on],

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config/config.h"
-#include "io/data/data.h"
+#include "io/data/chats.h"
 #include "mics/memory.h"
 #include "mics/status.h"
 
@@ -15,6 +15,9 @@
  * Returns: MICS_OK; MICS_ERR_INVALID (data.template_date is no date; data.packing without chats);
  *          MICS_ERR_MEMORY. */
 mics_status run_rows_settle(mics_memory *memory, mics_run *run);
+
+/* Fields that its rows may have. */
+mics_chat_columns run_rows_columns(const mics_run *run);
 
 /* Opens what rows become tokens by; *chats_out NULL: the data are texts.
  *

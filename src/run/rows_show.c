@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first rows of a run's data as the tokens that would train.
 #include "base/free.h"
-#include "io/data/chats/chats.h"
-#include "io/data/rows.h"
+#include "io/data/chats.h"
 #include "job.h"
 #include "mics/log.h"
 #include "run/rows.h"
@@ -12,7 +11,6 @@ typedef struct showing {
     mics_memory *memory;
     const mics_tokenizer *tokenizer;
     const mics_chats *chats;
-    mics_encoder encoder;
     int64_t left;
     void (*show)(void *ctx, const mics_job_sample *sample);
     void *ctx;
@@ -36,24 +34,25 @@ static mics_status make_parts(const showing *self, const mics_job_sample *sample
     return MICS_OK;
 }
 
-static mics_status show_tokens(const showing *self, const char *name, mics_token_list *list)
+static mics_status show_tokens(const showing *self, const char *name, int32_t *tokens,
+                               int64_t count)
 {
     bool *counts = NULL;
     part *parts = NULL;
     mics_status status = MICS_OK;
-    mics_job_sample sample = {.name = name, .tokens = list->tokens, .count = list->count};
-    MICS_TRY_OUT(MICS_NEW(self->memory, list->count + 1, &counts));
-    MICS_TRY_OUT(MICS_NEW(self->memory, list->count + 1, &parts));
-    for (int64_t i = 0; i < list->count; i++) {
-        counts[i] = i > 0 && (list->tokens[i] & MICS_SAMPLE_COUNTS) != 0;
-        list->tokens[i] >>= MICS_SAMPLE_SHIFT;
+    mics_job_sample sample = {.name = name, .tokens = tokens, .count = count};
+    MICS_TRY_OUT(MICS_NEW(self->memory, count + 1, &counts));
+    MICS_TRY_OUT(MICS_NEW(self->memory, count + 1, &parts));
+    for (int64_t i = 0; i < count; i++) {
+        counts[i] = i > 0 && (tokens[i] & MICS_SAMPLE_COUNTS) != 0;
+        tokens[i] >>= MICS_SAMPLE_SHIFT;
     }
     sample.counts = counts;
     sample.parts = parts;
     MICS_TRY_OUT(make_parts(self, &sample, parts, &sample.part_count));
     self->show(self->ctx, &sample);
 out:
-    for (int64_t i = 0; parts != NULL && i < list->count; i++)
+    for (int64_t i = 0; parts != NULL && i < count; i++)
         mics_free(self->memory, (char *)parts[i].text);
     MICS_FREE_ALL(self->memory, counts, parts);
     return status;
@@ -62,15 +61,12 @@ out:
 static mics_status show_row(void *ctx, mics_row *row)
 {
     showing *self = ctx;
-    mics_token_list list = {.memory = self->memory};
-    int64_t named = 0;
-    mics_status status =
-        mics_chats_encode(self->chats, &self->encoder, row->name, row->value, &list, &named);
-    if (status == MICS_OK) {
-        status = show_tokens(self, row->name, &list);
-        row->last = --self->left <= 0;
-    }
-    mics_token_list_fini(&list);
+    int32_t *tokens = NULL;
+    int64_t count = 0;
+    MICS_TRY(mics_chats_tokens(self->chats, row->name, row->value, &tokens, &count));
+    const mics_status status = show_tokens(self, row->name, tokens, count);
+    mics_free(self->memory, tokens);
+    row->last = --self->left <= 0;
     return status;
 }
 
@@ -91,13 +87,10 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
     self.tokenizer = job->tokenizer;
     MICS_TRY_OUT(run_rows_open(job->memory, run, job->tokenizer, &chats));
     self.chats = chats;
-    MICS_TRY_OUT(mics_encoder_open(job->tokenizer, true, &self.encoder));
-    const mics_chat_columns columns = mics_chats_columns(mics_chats_spec_of(chats));
+    const mics_chat_columns columns = run_rows_columns(run);
     const mics_rows_spec rows = {run->train, run->train_count, columns.names, run->skip_bad_lines};
     MICS_TRY_OUT(mics_rows_walk(job->memory, &rows, show_row, &self));
 out:
-    if (self.encoder.tokenizer != NULL)
-        mics_encoder_fini(&self.encoder);
     mics_chats_close(chats);
     return status;
 }

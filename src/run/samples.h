@@ -26,7 +26,7 @@ typedef struct run_samples {
     int64_t *firsts;         // (packing_count) the corpus' sample that is number 0 of each
     int32_t packing_count;
     bool packs, drops_long; // several in a sequence; none of those that are longer
-    int32_t document; // token that documents begin with, where attention stays within them
+    int32_t document;       // token that documents begin with, where attention stays within them
 } run_samples;
 
 // The files of a corpus as the run names them.

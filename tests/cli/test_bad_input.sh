@@ -82,7 +82,7 @@ wrong 2 "a rank needs" train run.json --ranks 2 --set train_batch_size=200000 $l
     --set run.memory_limit=1GiB
 contains wrong.err "gradient_accumulation_steps"
 grep -q 'per_gpu 1 ' wrong.err && fail "a larger micro-batch fits: $(cat wrong.err)"
-wrong 2 "train_batch_size" train run.json --ranks 2 --set train_batch_size=17
+wrong 2 "17 is not" train run.json --ranks 2 --set train_batch_size=17 --set train_micro_batch_size_per_gpu=4
 
 # ---- models ----
 echo '{"model_type": "bert"}' >bert.json
@@ -197,5 +197,5 @@ wrong 2 "flipped" convert flipped flipped_out
 wrong 2 "flipped" train run.json --ranks 4 --steps 4 --out other --resume flipped
 [ -d begun/checkpoints ] && fail "a run was begun from a damaged checkpoint"
 wrong 2 "not overwritten" train run.json --ranks 2 --resume none --out good
-wrong 2 "run.seed" train run.json --ranks 2 --steps 4 --out good --set run.seed=9
+wrong 2 "optimizer.type" train run.json --ranks 2 --steps 4 --out good --set optimizer.type=Lion
 exit 0

@@ -33,10 +33,11 @@ losses whole2 >right.txt
 paste left.txt right.txt | awk '{ d = $2 - $4; if (d > 1e-4 || d < -1e-4 || $1 != $3) exit 1 }' ||
     fail "other shardings have other samples"
 
-# Other weights are another order: no resume. The resolved file says the mixture as it was given.
+# Other weights are another order, and so a phase. The resolved file says the mixture as it was given.
 mixture='data.train=[{"path": "text.txt", "weight": 2}, {"path": "folder", "weight": 1}]'
-run 2 other train parts1 1 --steps 12
-contains other.err "or with other weights"
+run 0 other train parts1 1 --steps 12
+contains other.err 'phase 2 of 2 begins behind step 8: data.train [{"path": "text.txt", "weight": 3}, '
+contains other.err "its own order begins at sample 0"
 grep -q '{"path": "folder", "weight": 1}' parts1/resolved.json || fail "resolved.json lacks the weights"
 run 0 epochs "$mics" train run.json --out epochs --steps 300 --set run.steps=300 --set train_batch_size=16 --ranks 1 \
     --set sharding.params=1 --set sharding.grads=1 --set sharding.optimizer=1 --set "$mixture" --set run.checkpoint_every=0

@@ -90,6 +90,8 @@ cp -r empty pickle
 : >pickle/pytorch_model.bin
 run 2 pickle "$mics" train --model pickle --data text.txt
 contains pickle.err "only safetensors are read"
+(cd folder && run 2 ../dot "$mics" train . --data ../text.txt) || exit 1
+contains dot.err ".: has no name that the run's folder could have; give --out"
 run 2 nothing "$mics" train --data text.txt
 contains nothing.err "missing: RUN.json|FOLDER"
 

@@ -13,6 +13,18 @@ run 0 mpi "$@" "$mics" train run.json --nodes 2 --out mpi
 same_losses threads mpi
 same_weights threads/checkpoints/step-00000008 mpi/checkpoints/step-00000008
 contains mpi.out "MPI processes"
+# So do phases, and a batch that ranks do not divide.
+sed 's/"steps": 8, //; s/"train_batch_size"/"phases": [{"steps": 3}, {"steps": 3, "train_batch_size": 18},\
+    {"steps": 2, "data": {"sequence_length": 16}}], &/' run.json >phases.json
+run 0 phases "$mics" train phases.json --ranks 4 --nodes 2 --out phases
+run 0 mpi_phases "$@" "$mics" train phases.json --nodes 2 --out mpi_phases
+same_losses phases mpi_phases
+same_weights phases/checkpoints/step-00000008 mpi_phases/checkpoints/step-00000008
+contains phases.err "2 of 20 rows of a step count nothing"
+for begun in "phase 2 of 3 begins behind step 3" "phase 3 of 3 begins behind step 6" "2 of 20 rows of a step count nothing"; do
+    [ "$(grep -c "$begun" phases.err)" = "$(grep -c "$begun" mpi_phases.err)" ] || fail "who says \"$begun\"?"
+done
+[ "$(grep -c '"phase": 2}' mpi_phases/metrics.jsonl)" = 3 ] || fail "metrics.jsonl does not say the phase"
 # Gathers move the same numbers either way; a ring's sums have another order than two stages'.
 zero3="--set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4"
 for collectives in ring two-stage ring-gathers auto; do

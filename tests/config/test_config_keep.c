@@ -94,6 +94,8 @@ static void other_value(const key *row, char *text, size_t capacity)
     double number = row->value != row->low ? row->low : row->low + 1.0;
     if (row->type == KEY_SWITCH)
         snprintf(text, capacity, "%s", row->value != 0.0 ? "false" : "true");
+    else if (row->type == KEY_TEXT)
+        snprintf(text, capacity, "\"2026-01-02\"");
     else if (row->type == KEY_CHOICE)
         snprintf(text, capacity, "\"%s\"",
                  row->choices[row->text != NULL && strcmp(row->choices[0], row->text) == 0]);
@@ -177,6 +179,8 @@ static void check_key_kept(const key *row)
     const bool named = strstr(mics_run_kept_text(run), row->path) != NULL;
     const bool open = strcmp(row->path, "run.precision") == 0 ||
                       strcmp(row->path, "run.layered_micro_steps") == 0 ||
+                      strcmp(row->path, "data.packing") == 0 ||
+                      strcmp(row->path, "data.template_date") == 0 ||
                       strcmp(row->path, "run.comm_dtype.boundary") == 0;
     if (named == open)
         fail_msg("%s: kept is %s", row->path, mics_run_kept_text(run));

@@ -3,7 +3,7 @@
 // Rows of chats with templates that tell by blocks what counts, and with others. The first byte
 // chooses the template, what counts, and the tokenizer.
 #include "fuzz.h"
-#include "io/data/chats/chats.h"
+#include "io/data/chats/chat.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -62,7 +62,7 @@ typedef struct call {
     mics_op_kind kind;
     const float *x, *weights, *routes, *param, *dy;
     float *y, *stats, *dx, *dweights, *dparam, *space;
-    const int32_t *targets;
+    const int32_t *targets, *segments;
     double *sums;
 } call;
 
@@ -78,6 +78,7 @@ static inline mics_op_call call_of(const call *c, const mics_exec *at)
                           .stats = c->stats,
                           .routes = c->routes,
                           .targets = c->targets,
+                          .segments = c->segments,
                           .params = {c->param},
                           .dout = c->dy,
                           .din = c->dx,

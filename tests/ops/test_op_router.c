@@ -198,12 +198,70 @@ static void full_experts_drop_the_last(void **state)
     }
 }
 
+// A sequence whose last tokens are padding, and the same one without them: all figures and gradients
+// are the same, the padding's are 0, and it goes to no expert.
+static void padding_is_nothing(void **state)
+{
+    (void)state;
+    enum { E = 3, K = 2, REAL = 4, T = 7, C = 2, ROW = E + 2 + 2 * K };
+    const shape whole = {.B = 1,
+                         .T = T,
+                         .C = C,
+                         .I = 1,
+                         .experts = {.count = E, .chosen = K},
+                         .normalised = true,
+                         .balance = 0.3F,
+                         .z = 0.2F};
+    shape alone = whole;
+    alone.T = REAL;
+    static const int32_t targets[T] = {1, -1, 1, 1, -1, -1, -1};
+    static const int32_t segments[T] = {0, 0, 0, 3, -1, -1, -1};
+    const float x[T * C] = {1, -2, 0.5F, 3, -1, 0.25F, 2, 2, 9, 9, 8, -8, 7, 7};
+    const float weight[E * C] = {0.3F, -0.2F, 0.1F, 0.4F, -0.5F, 0.2F};
+    const float dy[T * K] = {1, -1, 0.5F, 2, 3, 1, -2, 1, 5, 5, 5, 5, 5, 5};
+    for (int32_t index = 0; index < mics_kernels_count(); ++index) {
+        const mics_kernels *k = mics_kernels_at(index);
+        float y[2][T * K], stats[2][T * ROW], dx[2][T * C], dweight[2][E * C], space[128];
+        double sums[2][MICS_ROUTER_SUMS] = {{0}};
+        for (int32_t i = 0; k != NULL && i < 2; ++i) {
+            const call args = {.shape = i == 0 ? &whole : &alone,
+                               .kind = MICS_OP_ROUTER,
+                               .x = x,
+                               .param = weight,
+                               .dy = dy,
+                               .y = y[i],
+                               .stats = stats[i],
+                               .space = space,
+                               .targets = targets,
+                               .segments = i == 0 ? segments : NULL,
+                               .dx = dx[i],
+                               .dparam = dweight[i],
+                               .sums = sums[i]};
+            run_forward(k, 1, &args);
+            run_backward(k, 1, &args);
+        }
+        if (k == NULL)
+            continue;
+        for (int32_t i = 0; i < T * K; ++i)
+            assert_true(i < REAL * K ? y[0][i] == y[1][i] : y[0][i] == 0);
+        for (int32_t i = 0; i < T * C; ++i)
+            assert_true(i < REAL * C ? fabsf(dx[0][i] - dx[1][i]) < 1e-6F : dx[0][i] == 0);
+        for (int32_t i = 0; i < E * C; ++i)
+            assert_true(fabsf(dweight[0][i] - dweight[1][i]) < 1e-5F);
+        for (int32_t i = 0; i < MICS_ROUTER_SUMS; ++i)
+            assert_true(fabs(sums[0][i] - sums[1][i]) < 1e-6);
+        for (int32_t n = REAL; n < T; ++n)
+            assert_true(mics_route_drops(mics_route_chosen(stats[0], whole.experts, n)[0]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matches_reference),
         cmocka_unit_test(equal_scores_choose_the_first),
         cmocka_unit_test(full_experts_drop_the_last),
+        cmocka_unit_test(padding_is_nothing),
     };
     return op_run_tests(tests);
 }

@@ -60,8 +60,11 @@ static mics_status open_job(mics_memory *memory, chat_run *run, mics_job **job_o
 {
     char batch[40];
     const char *const train[] = {run->data};
-    const char *sets[MAX_SETS + 6] = {"run.threads=1", "run.device=cpu", "run.comm_timeout_s=60",
-                                      "run.validation_batches=0", batch,
+    const char *sets[MAX_SETS + 6] = {"run.threads=1",
+                                      "run.device=cpu",
+                                      "run.comm_timeout_s=60",
+                                      "run.validation_batches=0",
+                                      batch,
                                       "data.chat_template=chat.jinja"};
     int32_t count = 6;
     snprintf(batch, sizeof batch, "train_batch_size=%d", (int)run->batch);

@@ -7,6 +7,7 @@
 #include "io/checkpoint/scratch.h"
 #include "mics/core/checkpoint.h"
 #include "mics/run.h"
+#include "run/model_files.h"
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -299,6 +300,40 @@ static void test_bad_tokenizer_config(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// A checkpoint names the files that an export writes, so no other names are taken.
+static void test_kept_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        mics_status status;
+    } cases[] = {
+        {NULL, MICS_OK},
+        {"{\"chat_template.jinja\": \"{{ x }}\", \"additional_chat_templates/a.jinja\": \"\"}",
+         MICS_OK},
+        {"{\"../tokenizer_config.json\": \"\"}", MICS_ERR_FORMAT},
+        {"{\"model.safetensors\": \"\"}", MICS_ERR_FORMAT},
+        {"{\"additional_chat_templates/../a.jinja\": \"\"}", MICS_ERR_FORMAT},
+        {"{\"additional_chat_templates/a.py\": \"\"}", MICS_ERR_FORMAT},
+        {"{\"chat_template.jinja\": 1}", MICS_ERR_FORMAT},
+        {"[]", MICS_ERR_FORMAT},
+    };
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mics_json *files = NULL;
+        capture seen;
+        capture_begin(&seen);
+        const mics_status status =
+            run_model_files_parse(memory, "a checkpoint", cases[i].text, &files);
+        capture_end();
+        if (status != cases[i].status)
+            fail_msg("case %zu: %s", i, mics_status_text(status));
+        mics_json_close(files);
+    }
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 // ---- what is wrong ----
 
 // How a copy of a golden folder, such as llama_single, whose head is tied, differs.
@@ -561,19 +596,13 @@ static void test_tokenizer_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_rounded),
-        cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_stacked_bits),
-        cmocka_unit_test(test_stacked_tensors),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_allocations),
-        cmocka_unit_test(test_qwen2_tokenizers),
-        cmocka_unit_test(test_tokenizer_config),
-        cmocka_unit_test(test_bad_tokenizer_config),
-        cmocka_unit_test(test_switches),
-        cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_tokenizer_allocations),
+        cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_rounded),
+        cmocka_unit_test(test_tensors),          cmocka_unit_test(test_stacked_bits),
+        cmocka_unit_test(test_stacked_tensors),  cmocka_unit_test(test_files),
+        cmocka_unit_test(test_allocations),      cmocka_unit_test(test_qwen2_tokenizers),
+        cmocka_unit_test(test_tokenizer_config), cmocka_unit_test(test_bad_tokenizer_config),
+        cmocka_unit_test(test_kept_names),       cmocka_unit_test(test_switches),
+        cmocka_unit_test(test_too_large),        cmocka_unit_test(test_tokenizer_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

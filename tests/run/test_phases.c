@@ -304,6 +304,23 @@ static void test_set_on_a_resume(void **state)
     }
 }
 
+// A run file that loses its phases stays in the one that it was in.
+static void test_phases_taken_out(void **state)
+{
+    (void)state;
+    phase_run with = {.out = "lost",
+                      .sets = {BATCH, "phases=[{\"steps\": 2}, {\"steps\": 2, "
+                                      "\"train_batch_size\": 12}, {\"steps\": 2, \"run\": "
+                                      "{\"seed\": 4}}]"}};
+    phase_run without = {.out = "lost", .steps = 9, .sets = {MICRO(4)}};
+    go(&with, 3, 3);
+    go(&without, 0, 0);
+    for (int step = 4; step <= 9; step++) {
+        assert_int_equal(without.metrics[step].phase, 2);
+        assert_int_equal(without.metrics[step].tokens, 2 * 8 * 8 + (step - 2) * 12 * 8);
+    }
+}
+
 // A resolved run is a run file, whatever phase wrote it.
 static void test_resolved(void **state)
 {
@@ -371,7 +388,7 @@ static void test_refused(void **state)
     check_refused(0, "phases=[]", NULL, "must be an array of 1 to 64 objects");
     check_refused(0, "phases={\"steps\": 3}", NULL, "must be an array of 1 to 64 objects");
     check_refused(0, "phases=[3]", NULL, "phase 1: must be an object");
-    check_refused(0, "phases=[{\"steps\": 0}]", NULL, "phase 1: steps: must be a number from 1 on");
+    check_refused(0, "phases=[{\"steps\": 0}]", NULL, "phase 1: steps: must be a number from 1 to");
     check_refused(4, "phases=[{}, {\"steps\": 2}]", NULL, "phase 1: steps: must be a number");
     check_refused(4, "phases=[{\"steps\": 2}, {\"steps\": 3}]", NULL,
                   "run.steps: is 4, but phases have 5 steps together");
@@ -380,6 +397,8 @@ static void test_refused(void **state)
                   "phase 2: gradient_clipping: is no key that a phase changes");
     check_refused(0, "phases=[{\"steps\": 2}, {\"steps\": 2, \"run\": {\"out\": \"x\"}}]", NULL,
                   "phase 2: run.out: is no key that a phase changes");
+    check_refused(0, "phases=[{\"steps\": 2, \"run.seed\": 1, \"run\": {\"seed\": 2}}]", NULL,
+                  "a phase says a key twice");
     check_refused(0, "phases=[{\"steps\": 2}, {\"steps\": 2, \"train_batch_size\": 0}]", NULL,
                   "phases.2.train_batch_size: must be 1 to ");
     check_refused(0,
@@ -426,10 +445,15 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_phases_say), cmocka_unit_test(test_samples_of_a_ramp),
-        cmocka_unit_test(test_same_phases),     cmocka_unit_test(test_meshes),
-        cmocka_unit_test(test_stops),           cmocka_unit_test(test_set_on_a_resume),
-        cmocka_unit_test(test_resolved),        cmocka_unit_test(test_set_beside_a_file),
+        cmocka_unit_test(test_what_phases_say),
+        cmocka_unit_test(test_samples_of_a_ramp),
+        cmocka_unit_test(test_same_phases),
+        cmocka_unit_test(test_meshes),
+        cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_set_on_a_resume),
+        cmocka_unit_test(test_phases_taken_out),
+        cmocka_unit_test(test_resolved),
+        cmocka_unit_test(test_set_beside_a_file),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

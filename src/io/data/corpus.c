@@ -114,8 +114,8 @@ static mics_status reserve_sample(mics_corpus *corpus)
         return MICS_OK;
     const int64_t capacity = corpus->begins_capacity == 0 ? 1024 : 2 * corpus->begins_capacity;
     void *block = corpus->begins;
-    MICS_TRY(mics_realloc(corpus->memory, MICS_MEM_HOST,
-                          (size_t)capacity * sizeof *corpus->begins, &block));
+    MICS_TRY(mics_realloc(corpus->memory, MICS_MEM_HOST, (size_t)capacity * sizeof *corpus->begins,
+                          &block));
     corpus->begins = block;
     corpus->begins_capacity = capacity;
     return MICS_OK;

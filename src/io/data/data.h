@@ -163,12 +163,12 @@ typedef struct mics_corpus_spec {
     const mics_tokenizer *tokenizer;
     const char *cache_dir;   // of their shards
     const mics_chats *chats; // texts are rows of samples; NULL: they are one stream
-    const char *text_field; // of JSON Lines and tables; NULL: "text"
-    bool special_tokens;    // that the texts name are taken as such
-    int64_t skip_bad_lines; // at most so many are passed over
-    const char *dtype;      // of .bin files without a header: "uint16", ...; NULL: there are none
-    int32_t threads;        // that tokenize; 0: one for each core that the process may use
-    int32_t counted;        // token that mics_corpus_counted is about
+    const char *text_field;  // of JSON Lines and tables; NULL: "text"
+    bool special_tokens;     // that the texts name are taken as such
+    int64_t skip_bad_lines;  // at most so many are passed over
+    const char *dtype;       // of .bin files without a header: "uint16", ...; NULL: there are none
+    int32_t threads;         // that tokenize; 0: one for each core that the process may use
+    int32_t counted;         // token that mics_corpus_counted is about
 } mics_corpus_spec;
 
 /* Opens files as one stream, in the order given; those of a glob or a folder by the bytes of their
@@ -224,7 +224,8 @@ int64_t mics_corpus_samples(const mics_corpus *corpus);
 
 /* Where each sample begins in the stream, and behind them the stream's end.
  *
- * Shapes:  (mics_corpus_samples + 1), as long as the corpus is open. */
+ * Shapes:  (mics_corpus_samples + 1), as long as the corpus is open.
+ * Returns: NULL where there are no samples. */
 const int64_t *mics_corpus_begins(const mics_corpus *corpus);
 
 /* The samples of one of the spec's patterns: `count` from `first` on, of `tokens` tokens, of which

@@ -158,8 +158,8 @@ static mics_status number_epoch(mics_packing *p)
 {
     if (p->known + 1 == p->capacity) {
         void *block = p->epochs;
-        MICS_TRY(mics_realloc(p->memory, MICS_MEM_HOST,
-                              2 * (size_t)p->capacity * sizeof *p->epochs, &block));
+        MICS_TRY(mics_realloc(p->memory, MICS_MEM_HOST, 2 * (size_t)p->capacity * sizeof *p->epochs,
+                              &block));
         p->epochs = block;
         p->capacity *= 2;
     }

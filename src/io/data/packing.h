@@ -18,9 +18,10 @@ typedef struct mics_packing mics_packing;
 enum { MICS_PACKING_WINDOW = 4096 }; // samples
 
 typedef struct mics_packing_spec {
-    const int64_t *begins; // (count + 1), borrowed: where each sample begins in the stream, and the end
-    int64_t count;         // samples; >= 1
-    int64_t sequence;      // tokens of a row
+    const int64_t
+        *begins;      // (count + 1), borrowed: where each sample begins in the stream, and the end
+    int64_t count;    // samples; >= 1
+    int64_t sequence; // tokens of a row
     uint64_t seed;
     int32_t part;    // of a mixture; each has orders of its own
     bool packs;      // else a row is one sample

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-#include "io/data/rows.h"
 #include "base/text.h"
+#include "io/data/chats.h"
 #include "io/data/files.h"
 #include "io/data/records.h"
 #include "io/data/text_window.h"
@@ -41,8 +41,8 @@ static mics_status read_record(walk *w, size_t bytes)
     char name[MICS_RECORD_NAME];
     mics_record record = {0};
     mics_records_name(&w->records, w->line, name, sizeof name);
-    mics_status status = mics_record_read(&w->records, window->bytes, bytes, w->line, w->first,
-                                          &w->space, &record);
+    mics_status status =
+        mics_record_read(&w->records, window->bytes, bytes, w->line, w->first, &w->space, &record);
     if (status == MICS_OK && record.json != NULL) {
         mics_row row = {.name = name, .value = mics_json_root(record.json)};
         status = w->take(w->ctx, &row);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache of texts' tokens: each file is tokenized once, by one process.
 #include "base/file.h"
-#include "io/data/chats/chats.h"
+#include "io/data/chats/chat.h"
 #include "io/data/shard.h"
 #include "io/data/text_window.h"
 #include "io/data/tokenize.h"
@@ -199,7 +199,8 @@ mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, c
     MICS_TRY_OUT(mics_text_window_open(memory, path, &window));
     bool empty = window.reader.bytes == 0;
     if (!empty)
-        MICS_TRY_OUT(mics_reader_find_content(&window.reader, spec->chats != NULL ? rows.names : text));
+        MICS_TRY_OUT(
+            mics_reader_find_content(&window.reader, spec->chats != NULL ? rows.names : text));
     if (!empty)
         MICS_TRY_OUT(find_or_make(&window, &files, shard_path, sizeof shard_path, &empty));
     if (!empty)

@@ -10,7 +10,7 @@
 #include "io/data/tokenize.h"
 #include "base/clock.h"
 #include "base/size.h"
-#include "io/data/chats/chats.h"
+#include "io/data/chats/chat.h"
 #include "io/data/ordered.h"
 #include "io/data/records.h"
 #include "io/data/tokenizer/tokenizer.h"

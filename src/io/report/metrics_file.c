@@ -393,12 +393,11 @@ mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metr
     metrics_figure figures[METRICS_FIGURES];
     metrics_figures(metrics, figures);
     bool good = fprintf(to, "{\"step\": %" PRId64, metrics->step) > 0;
-    if (metrics->phase > 0)
-        good = good && put_int(to, "phase", metrics->phase);
     for (int32_t i = 0; i < METRICS_FIGURES; i++)
         good = good && (figures[i].counted ? put_int(to, figures[i].name, figures[i].count)
                                            : put_real(to, figures[i].name, figures[i].value));
-    good = good && put_router(to, &metrics->router);
+    good = good && put_router(to, &metrics->router) &&
+           (metrics->phase == 0 || put_int(to, "phase", metrics->phase));
     return flush_line(file, good && fputs("}\n", to) != EOF);
 }
 

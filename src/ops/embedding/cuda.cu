@@ -109,9 +109,8 @@ static void run_forward(const mics_op_call *call)
     const int64_t first = call->shape.op->first_position * call->shape.out * elem_bytes;
     const void *wpe =
         call->params[1] ? static_cast<const char *>(call->params[1]) + first : nullptr;
-    const forward_call c = {call->out,       call->tokens,    call->segments,
-                            call->params[0], wpe,             call->params[2],
-                            call->shape.N,   call->shape.T,   call->shape.out};
+    const forward_call c = {call->out,       call->tokens,  call->segments, call->params[0], wpe,
+                            call->params[2], call->shape.N, call->shape.T,  call->shape.out};
     MICS_BY_DTYPE(call->at->dtype, forward, call->at, c);
 }
 

@@ -27,7 +27,8 @@ static_assert(int{MICS_ROUTER_SUMS} <= int{MICS_ROUTER_METRICS}, "a sequence's m
 struct problem {
     const float *stats;
     int64_t stride;
-    const int32_t *targets; // NULL: all tokens count
+    const int32_t *targets;  // NULL: all tokens count
+    const int32_t *segments; // below 0: no token; NULL: all are
     int64_t B, T, N, C, parts;
     int32_t E, k;
     mics_router_spec router;
@@ -42,6 +43,12 @@ __device__ __forceinline__ const float *row_of(const problem &p, int64_t n)
 {
     return p.stats + n * p.stride;
 }
+// A token of no segment went to no expert.
+__device__ __forceinline__ bool is_nothing(const problem &p, int64_t n)
+{
+    return p.segments != nullptr && p.segments[n] < 0;
+}
+
 // A choice of a token, and its expert, whether it is dropped or not.
 __device__ __forceinline__ int32_t choice_of(const problem &p, int64_t n, int32_t j)
 {
@@ -69,10 +76,10 @@ __device__ __forceinline__ int32_t dropped_of(const problem &p, int64_t n)
 // ---- sums of a sequence ----
 
 // Of a part: sums of probabilities (E), tokens that chose an expert (E), entropy, tokens that
-// count, choices that were dropped.
+// count, choices that were dropped, tokens.
 __device__ __forceinline__ float *part_of(const problem &p, int64_t b, int64_t part)
 {
-    return p.part_sums + (b * p.parts + part) * (2 * p.E + 3);
+    return p.part_sums + (b * p.parts + part) * (2 * p.E + 4);
 }
 
 // A block a part of a sequence. Columns of probabilities are summed by several threads each where
@@ -90,8 +97,11 @@ __global__ void __launch_bounds__(SUM_THREADS) router_part(problem p)
     for (int32_t e = thread; e < p.E; e += SUM_THREADS)
         counts[e] = 0;
     __syncthreads();
-    float entropy = 0, counted = 0, dropped = 0;
+    float entropy = 0, counted = 0, dropped = 0, tokens = 0;
     for (int64_t n = first + thread; n < end; n += SUM_THREADS) {
+        if (is_nothing(p, n))
+            continue;
+        tokens += 1;
         entropy += row_of(p, n)[p.E + 1];
         counted += p.targets == nullptr || p.targets[n] >= 0 ? 1.0F : 0.0F;
         for (int32_t j = 0; j < p.k; ++j)
@@ -99,7 +109,7 @@ __global__ void __launch_bounds__(SUM_THREADS) router_part(problem p)
         dropped += static_cast<float>(dropped_of(p, n));
     }
     const float2 both = team_sum2<SUM_THREADS>(entropy, counted, pairs);
-    const float2 all_dropped = team_sum2<SUM_THREADS>(dropped, 0.0F, pairs);
+    const float2 all_dropped = team_sum2<SUM_THREADS>(dropped, tokens, pairs);
     const int32_t width = p.E < SUM_THREADS ? p.E : SUM_THREADS, beside = SUM_THREADS / width;
     for (int32_t base = 0; base < p.E; base += width) {
         const int32_t e = base + thread % width, turn = thread / width;
@@ -120,6 +130,7 @@ __global__ void __launch_bounds__(SUM_THREADS) router_part(problem p)
         to[2 * p.E] = both.x;
         to[2 * p.E + 1] = both.y;
         to[2 * p.E + 2] = all_dropped.x;
+        to[2 * p.E + 3] = all_dropped.y;
     }
 }
 
@@ -140,7 +151,7 @@ __global__ void __launch_bounds__(SUM_THREADS) router_sequence(problem p)
     __shared__ float highest[MAX_WARPS];
     const int64_t b = blockIdx.x;
     const int32_t thread = static_cast<int32_t>(threadIdx.x);
-    const double T = static_cast<double>(p.T), E = static_cast<double>(p.E);
+    const double T = fmax(sum_of_parts(p, b, 2 * p.E + 3), 1.0), E = static_cast<double>(p.E);
     const double scale = static_cast<double>(p.loss_scale) * sum_of_parts(p, b, 2 * p.E + 1) / T;
     double balance = 0;
     float fullest = 0;
@@ -205,6 +216,10 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) router_scores(problem p, con
     for (int64_t n = grid_thread() / WARP; n < p.N; n += grid_threads() / WARP) {
         const float *row = row_of(p, n), *sequence = p.sequences + n / p.T * (p.E + 1);
         const T *dweights = dweights_Nk + n * p.k;
+        for (int32_t e = lane; is_nothing(p, n) && e < p.E; e += WARP)
+            p.dscores[n * p.E + e] = 0;
+        if (is_nothing(p, n))
+            continue;
         float sum = p.router.normalised ? 0.0F : 1.0F, mean = 0, dot = 0;
         for (int32_t j = 0; p.router.normalised && j < p.k; ++j)
             sum += row[chosen_of(p, n, j)];
@@ -343,6 +358,7 @@ problem problem_of(const mics_op_call *call)
     p.stats = call->stats;
     p.stride = mics_route_floats(e);
     p.targets = call->targets;
+    p.segments = call->segments;
     p.B = s->B;
     p.T = s->T;
     p.N = s->N;

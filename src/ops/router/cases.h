@@ -12,7 +12,7 @@ typedef struct router_shape {
     int64_t B, T, C;
     mics_experts experts;
     mics_router_spec spec;
-    bool masked; // every third token counts in no loss
+    bool masked; // every third token counts in no loss, of several sequences none of the last
 } router_shape;
 
 typedef struct router_values {
@@ -27,7 +27,8 @@ typedef struct router_values {
 
 static inline int32_t router_target(const router_shape *s, int64_t n)
 {
-    return s->masked && n % 3 == 1 ? -1 : 0;
+    const bool last = s->B > 1 && n / s->T == s->B - 1;
+    return s->masked && (last || n % 3 == 1) ? -1 : 0;
 }
 
 // Scale of the losses of a token's sequence: by its share of tokens that count.
@@ -237,10 +238,12 @@ static inline void router_metrics(const router_values *r, double sums[MICS_ROUTE
 {
     const router_shape *s = r->s;
     const int64_t E = s->experts.count, k = s->experts.chosen;
-    for (int64_t n = 0; n < s->B * s->T; n++)
-        sums[MICS_ROUTER_ENTROPY] += r->entropy[n] / (double)s->T;
     for (int64_t b = 0; b < s->B; b++) {
         double fullest = 0;
+        if (router_scale(r, b * s->T) == 0)
+            continue;
+        for (int64_t n = b * s->T; n < (b + 1) * s->T; n++)
+            sums[MICS_ROUTER_ENTROPY] += r->entropy[n] / (double)s->T;
         for (int64_t e = 0; e < E; e++) {
             const double fraction = r->count[b * E + e] / (double)s->T;
             fullest = fmax(fullest, fraction);

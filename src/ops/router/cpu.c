@@ -88,6 +88,21 @@ static bool leaves_out_second(const mics_op_call *call, int64_t n)
     return (float)bits[0] >= ALL * 2 * share;
 }
 
+// A token of no segment (mics_op_call.segments), which goes to no expert: padding.
+static bool is_nothing(const mics_op_call *call, int64_t n)
+{
+    return call->segments != NULL && call->segments[n] < 0;
+}
+
+// A sequence's tokens but for those.
+static int64_t tokens_of(const mics_op_call *call, int64_t first)
+{
+    int64_t tokens = 0;
+    for (int64_t n = first; n < first + call->shape.T; ++n)
+        tokens += !is_nothing(call, n);
+    return tokens > 0 ? tokens : 1;
+}
+
 static void route_token(const mics_op_call *call, const float *x_NC, int64_t n)
 {
     const mics_op_shape *s = &call->shape;
@@ -96,7 +111,11 @@ static void route_token(const mics_op_call *call, const float *x_NC, int64_t n)
     float *row = call->stats + n * mics_route_floats(e);
     scores_of(row, x_NC + n * C, call->params[0], e.count, C);
     router_choose(row, e);
-    if (leaves_out_second(call, n))
+    for (int32_t j = 0; is_nothing(call, n) && j < e.chosen; ++j)
+        router_chosen(row, e)[j] = ~router_chosen(row, e)[j];
+    if (is_nothing(call, n))
+        memset(row, 0, ((size_t)e.count + 2) * sizeof *row);
+    else if (leaves_out_second(call, n))
         router_chosen(row, e)[1] = ~router_chosen(row, e)[1];
 }
 
@@ -171,11 +190,11 @@ static void forward(const mics_op_call *call)
 // the mean over those alone.
 static float scale_of(const mics_op_call *call, int64_t first)
 {
-    const int64_t T = call->shape.T;
     int64_t counted = 0;
-    for (int64_t n = first; call->targets != NULL && n < first + T; ++n)
+    for (int64_t n = first; call->targets != NULL && n < first + call->shape.T; ++n)
         counted += call->targets[n] >= 0;
-    return call->targets != NULL ? call->loss_scale * (float)counted / (float)T : call->loss_scale;
+    return call->targets != NULL ? call->loss_scale * (float)counted / (float)tokens_of(call, first)
+                                 : call->loss_scale;
 }
 
 // What a sequence's tokens share: the gradient of each probability of the loss that balances, the
@@ -185,14 +204,14 @@ static void balance_of(const mics_op_call *call, int64_t first, float scale, flo
 {
     const mics_op_shape *s = &call->shape;
     const mics_experts e = s->op->experts;
-    const double T = (double)s->T;
+    const double T = (double)tokens_of(call, first);
     double fullest = 0, balance = 0, entropy = 0, dropped = 0;
     memset(gradient_E, 0, (size_t)e.count * sizeof *gradient_E);
     memset(sum_E, 0, (size_t)e.count * sizeof *sum_E);
     for (int64_t n = first; n < first + s->T; ++n) {
         const float *row = call->stats + n * mics_route_floats(e);
         const int32_t *chosen = mics_route_chosen(row, e, 0);
-        for (int32_t j = 0; j < e.chosen; ++j) {
+        for (int32_t j = 0; !is_nothing(call, n) && j < e.chosen; ++j) {
             gradient_E[mics_route_expert(chosen[j])] += 1;
             dropped += mics_route_drops(chosen[j]) && !(j == 1 && leaves_out_second(call, n));
         }
@@ -225,6 +244,10 @@ static void score_gradient(const mics_op_call *call, int64_t n, float scale, flo
     const int32_t *chosen = mics_route_chosen(call->stats, e, n);
     const mics_elem *dweight = (const mics_elem *)call->dout + n * e.chosen;
     float sum = 1, mean = 0;
+    if (is_nothing(call, n)) {
+        memset(dscore_E, 0, (size_t)e.count * sizeof *dscore_E);
+        return;
+    }
     if (op->router.normalised) {
         sum = router_sum(row, e);
         for (int32_t j = 0; j < e.chosen; ++j)

@@ -3,7 +3,8 @@
 // Which experts each token goes to: those of the k largest scores x W^T; of equal ones the first.
 // in: x (C); weight: (experts, C); out: weights (k), the softmax over all experts of those chosen,
 // which sums to 1 where the op says so; 0 where the row is dropped. Scores and probabilities are
-// fp32. Backward adds the gradients of the losses of mics_router_spec.
+// fp32. Backward adds the gradients of the losses of mics_router_spec. Tokens of no segment (padding)
+// go to no expert, and their sequence is as if they were not there.
 #include "ops/router/def.h"
 #include "mics/log.h"
 
@@ -72,6 +73,7 @@ const mics_op_def mics_op_def_router = {.name = "router",
                                         .backward_reads_in = true,
                                         .backward_reads_params = true,
                                         .backward_adds = true,
+                                        .reads_segments = true,
                                         .make = make,
                                         .cost = cost_of,
                                         .model_flops = model_flops};

@@ -59,7 +59,7 @@ static inline int64_t mics_router_slices(mics_experts e, int64_t N)
 // Where the parts of backward's workspace begin, floats.
 typedef struct mics_router_space {
     int64_t scores;    // (N, count): gradients of scores
-    int64_t parts;     // (B * parts, 2 * count + 3): sums of a part's tokens
+    int64_t parts;     // (B * parts, 2 * count + 4): sums of a part's tokens
     int64_t sequences; // (B, count + 1): each probability's gradient; the scale of losses
     int64_t metrics;   // (B, MICS_ROUTER_METRICS), fp64
     int64_t sums;      // (slices, count, C): the weight's gradient
@@ -74,7 +74,7 @@ static inline mics_router_space mics_router_space_of(mics_experts e, int64_t B, 
     space.scores = 0;
     space.parts = space.scores + mics_part_floats(B * T * E * bytes);
     space.sequences =
-        space.parts + mics_part_floats(B * mics_router_parts(T) * (2 * E + 3) * bytes);
+        space.parts + mics_part_floats(B * mics_router_parts(T) * (2 * E + 4) * bytes);
     space.metrics = space.sequences + mics_part_floats(B * (E + 1) * bytes);
     space.sums =
         space.metrics + mics_part_floats(B * MICS_ROUTER_METRICS * (int64_t)sizeof(double));

@@ -133,12 +133,23 @@ __global__ void __launch_bounds__(CHOOSE_THREADS) router_widen(float *to, const 
 
 template <typename T>
 __global__ void __launch_bounds__(CHOOSE_THREADS)
-    router_choose(T *out, router_rows rows, router_random random, int64_t N, bool normalised)
+    router_choose(T *out, router_rows rows, router_random random, const int32_t *segments,
+                  int64_t N, bool normalised)
 {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % WARP;
     for (int64_t n = grid_thread() / WARP; n < N; n += grid_threads() / WARP) {
         float *row = rows.probabilities(n), *experts = rows.experts(n);
         choose_experts(row, experts, rows.count, rows.chosen);
+        if (segments != nullptr && segments[n] < 0) { // of no segment: it goes to no expert
+            for (int32_t i = lane; i < rows.count + 2; i += WARP)
+                row[i] = 0;
+            for (int32_t j = lane; j < rows.chosen; j += WARP) {
+                experts[j] = __int_as_float(~__float_as_int(experts[j]));
+                out[n * rows.chosen + j] = from_float<T>(0.0F);
+            }
+            __syncwarp();
+            continue;
+        }
         weigh_experts(row, experts, rows.count);
         float sum = normalised ? 0.0F : 1.0F;
         for (int32_t j = 0; normalised && j < rows.chosen; ++j)
@@ -358,8 +369,8 @@ template <typename T> void choose(const mics_op_call *call, const router_random 
 {
     const int64_t N = call->shape.N;
     MICS_LAUNCH(router_choose<T>, grid_of(N * WARP, CHOOSE_THREADS), CHOOSE_THREADS, 0,
-                stream_of(call->at), static_cast<T *>(call->out), rows_of(call), random, N,
-                call->shape.op->router.normalised);
+                stream_of(call->at), static_cast<T *>(call->out), rows_of(call), random,
+                call->segments, N, call->shape.op->router.normalised);
 }
 
 template <typename T>

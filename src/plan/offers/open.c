@@ -355,6 +355,33 @@ static mics_status read_batch(mics_plan *plan)
     return mics_size_mul(micro > 0 ? micro : 1, steps, &plan->rank_batch);
 }
 
+static mics_status read_step(mics_plan *plan)
+{
+    plan->length = mics_plan_request_of(plan->run, plan->model).length;
+    return read_batch(plan);
+}
+
+// Of phases the one whose steps have most tokens.
+static mics_status enter_largest(mics_plan *plan)
+{
+    mics_run *run = plan->run;
+    int64_t largest = 0;
+    double most = 0;
+    for (int64_t begin = 0;; begin = run->phase_end) {
+        mics_run_enter(run, begin);
+        MICS_TRY(mics_run_keep(run, mics_json_name(run->json), "{}"));
+        MICS_TRY(read_step(plan));
+        const int64_t batch = plan->train_batch > 0 ? plan->train_batch : plan->rank_batch;
+        const double tokens = (double)batch * (double)plan->length;
+        largest = tokens > most ? begin : largest;
+        most = tokens > most ? tokens : most;
+        if (run->phase_end == 0)
+            break;
+    }
+    mics_run_enter(run, largest);
+    return mics_run_keep(run, mics_json_name(run->json), "{}");
+}
+
 // ---- from outside ----
 
 static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
@@ -372,10 +399,12 @@ static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
                             &plan->config));
     MICS_TRY(open_model(plan, spec));
     plan->experts = count_experts(plan->model);
-    plan->length = mics_plan_request_of(plan->run, plan->model).length;
+    if (plan->run->phase_count > 0)
+        MICS_TRY(enter_largest(plan));
+    MICS_TRY(read_step(plan));
     if (plan->bare && plan->run->sequence_length == 0 && plan->length > BARE_LENGTH)
         plan->length = BARE_LENGTH;
-    return read_batch(plan);
+    return MICS_OK;
 }
 
 mics_status mics_plan_open(mics_memory *memory, const mics_plan_spec *spec, mics_plan **plan_out)

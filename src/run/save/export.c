@@ -7,7 +7,6 @@
 #include "run/hf_metadata.h"
 #include "run/model_files.h"
 #include "saved.h"
-#include <string.h>
 
 enum { WINDOW_ELEMS = 1 << 20 };
 
@@ -161,16 +160,15 @@ mics_status mics_saved_export(const mics_saved *saved, const char *dir,
     static const mics_export_spec plain = {.dtype = MICS_DTYPE_FP32};
     mics_saved with = *saved; // and a folder's files
     char *text = NULL;
-    mics_status status = MICS_OK;
-    if (saved->weights != NULL)
-        MICS_TRY(run_model_files_read(saved->memory, saved->path, saved->path,
-                                      saved->tokenizer == NULL, false, &text));
-    if (text != NULL)
-        status = mics_json_parse(saved->memory, saved->path, text, strlen(text), &with.files);
-    if (status == MICS_OK)
-        status = export_all(&with, dir, spec != NULL ? spec : &plain);
-    if (with.files != saved->files)
-        mics_json_close(with.files);
+    spec = spec != NULL ? spec : &plain;
+    if (saved->files != NULL)
+        return export_all(saved, dir, spec);
+    MICS_TRY(run_model_files_read(saved->memory, saved->path, saved->path, saved->tokenizer == NULL,
+                                  false, &text));
+    mics_status status = run_model_files_parse(saved->memory, saved->path, text, &with.files);
     mics_free(saved->memory, text);
+    if (status == MICS_OK)
+        status = export_all(&with, dir, spec);
+    mics_json_close(with.files);
     return status;
 }

@@ -20,14 +20,22 @@ enum { RUN_MAX_BYTES = 1 << 20 };
 
 // What may differ, as a phase begins there with it: the keys that --set gives.
 typedef struct changes {
-    const char *paths[4];
+    const mics_json *stored; // run
+    const char *paths[8];
     int32_t count;
     bool orders; // samples
 } changes;
 
+static bool begins_phase(const mics_run *run, const mics_checkpoint_meta *meta)
+{
+    return run->phase > 0 && run->phase_begin == meta->step;
+}
+
 static bool take_change(const mics_job *job, changes *made, const char *path, bool orders)
 {
-    if (!mics_run_may_begin_phase(job->run, path))
+    if (begins_phase(job->run, mics_checkpoint_meta_get(job->checkpoint)))
+        return mics_run_phase_gives(job->run, path); // the run file's
+    if (!mics_run_sets_other(job->run, made->stored, path))
         return false;
     made->paths[made->count++] = path;
     made->orders = made->orders || orders;
@@ -36,8 +44,9 @@ static bool take_change(const mics_job *job, changes *made, const char *path, bo
 
 static const char *advice(const mics_job *job)
 {
-    return job->run->phase_count > 0 ? ", give it in a phase that begins there (\"phases\")"
-                                     : ", begin a phase with it by --set";
+    return job->run->phase_count > 0 && !job->run->keeps_phases
+               ? ", give it in a phase that begins there (\"phases\")"
+               : ", begin a phase with it by --set";
 }
 
 static mics_status differs(const mics_job *job, const char *what, const char *theirs,
@@ -146,8 +155,9 @@ static mics_status check_data(const mics_job *job, const mics_checkpoint_meta *m
 }
 
 // What is held out for validation does not train, so it decides the order of all that does.
-static mics_status check_hold_out(const mics_job *job, const mics_json *theirs, changes *made)
+static mics_status check_hold_out(const mics_job *job, changes *made)
 {
+    const mics_json *theirs = made->stored;
     static const char *const shares[] = {"nothing", "the last twentieth"};
     const mics_run *run = job->run;
     bool held = mics_json_int(mics_json_at(theirs, "run.validation_batches")) > 0 &&
@@ -163,8 +173,9 @@ static mics_status check_hold_out(const mics_job *job, const mics_json *theirs, 
 }
 
 // What run_json knows, which is for people: which windows of the text train, and the batch.
-static mics_status check_stored(const mics_job *job, const mics_json *stored, changes *made)
+static mics_status check_stored(const mics_job *job, changes *made)
 {
+    const mics_json *stored = made->stored;
     const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
     int64_t length = mics_json_int(mics_json_at(stored, "data.sequence_length"));
     int64_t batch = mics_json_int(mics_json_at(stored, "train_batch_size"));
@@ -173,10 +184,9 @@ static mics_status check_stored(const mics_job *job, const mics_json *stored, ch
     if (batch == 0 && meta->step > 0)
         batch = meta->samples / meta->step;
     MICS_TRY(differs_int(job, made, "data.sequence_length", length, run_job_sequence(job)));
-    MICS_TRY(check_hold_out(job, stored, made));
+    MICS_TRY(check_hold_out(job, made));
     MICS_TRY(differs_int(job, made, "train_batch_size", batch, job->run->global_batch));
-    if (mics_run_sets_scheduler(job->run, stored))
-        (void)take_change(job, made, "scheduler", false);
+    (void)take_change(job, made, "scheduler", false);
     return MICS_OK;
 }
 
@@ -217,15 +227,13 @@ static mics_status compare_stored(mics_job *job, const mics_checkpoint_meta *met
                                   const mics_json *stored)
 {
     mics_run *run = job->run;
-    changes made = {.count = 0};
+    changes made = {.stored = stored};
     MICS_TRY(check_phases(job, meta, stored));
-    if (run->phase_begin == meta->step && run->phase > 0) // with what it gives
-        return MICS_OK;
-    run->phase_orders = false; // not here
+    run->phase_orders = run->phase_orders && begins_phase(run, meta);
     MICS_TRY(differs_int(job, &made, "run.seed", (int64_t)meta->seed, (int64_t)job->run->seed));
     MICS_TRY(check_data(job, meta, &made));
     if (meta->run_json != NULL)
-        MICS_TRY(check_stored(job, stored, &made));
+        MICS_TRY(check_stored(job, &made));
     if (made.count == 0)
         return MICS_OK;
     MICS_TRY(mics_run_begin_phase(run, meta->step, stored, made.paths, made.count));

@@ -138,21 +138,21 @@ static bool only_shards(const mics_json *run)
     return shards;
 }
 
-// What the checkpoint keeps of the model's folder; those of older versions leave it there.
+// What the checkpoint keeps of the model's folder. Those of older versions leave its generation_config.json
+// there.
 static mics_status read_files(mics_saved *saved, const char *init)
 {
     char *read = NULL;
     const char *text = saved->meta->model_files;
     if (text == NULL && init != NULL && strcmp(init, "random") != 0)
-        MICS_TRY(run_model_files_read(saved->memory, init, init, false, false, &read));
-    text = text != NULL ? text : read;
-    mics_status status = text != NULL ? mics_json_parse(saved->memory, saved->path, text,
-                                                        strlen(text), &saved->files)
-                                      : MICS_OK;
+        MICS_TRY(run_model_files_read(saved->memory, NULL, init, false, false, &read));
+    const mics_status status = run_model_files_parse(saved->memory, saved->path,
+                                                     text != NULL ? text : read, &saved->files);
     mics_free(saved->memory, read);
+    MICS_TRY(status);
     text = run_model_files_find(saved->files, "generation_config.json");
-    if (status != MICS_OK || text == NULL)
-        return status;
+    if (text == NULL)
+        return MICS_OK;
     MICS_TRY(mics_json_parse(saved->memory, saved->path, text, strlen(text), &saved->generation));
     return mics_model_check_ends(saved->generation);
 }
@@ -164,7 +164,7 @@ static mics_status read_run(mics_saved *saved)
     const char *text = saved->meta->run_json;
     saved->sequence = saved->model->positions;
     if (text == NULL)
-        return MICS_OK;
+        return read_files(saved, NULL);
     MICS_TRY(mics_json_parse(saved->memory, saved->path, text, strlen(text), &run));
     int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
     saved->only_shards = only_shards(run);

@@ -22,7 +22,8 @@ struct mics_saved {
     const mics_checkpoint_meta *meta;
     mics_json *config;
     mics_json *generation; // generation_config.json, of a run that of model.init; NULL: none
-    mics_json *files;      // of the model's folder, by name, that the checkpoint keeps; NULL: none
+    mics_json
+        *files; // texts of the model's folder by name, as the checkpoint keeps them; NULL: a folder
     mics_model *model;
     mics_tokenizer *tokenizer; // NULL: nobody knows what text the tokens are
     bool only_shards;          // the run's data were token shards

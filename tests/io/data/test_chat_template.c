@@ -5,6 +5,7 @@
 #include "base/watched.h"
 #include "io/data/chats/template/template.h"
 #include "test.h"
+#include <stdlib.h>
 
 static const mics_json *golden;
 
@@ -106,8 +107,8 @@ static const struct {
     const char *said;
 } refused[] = {
     {"a\n\n{{ 'x' | foo }}", MICS_ERR_UNSUPPORTED,
-     "t.jinja:3: filter 'foo' is not known here; known are abs, "},
-    {"{{ 1 is foo }}", MICS_ERR_UNSUPPORTED, "test 'foo' is not known here; known are !=, "},
+     "t.jinja:3: filter 'foo' is not known here; known are capitalize, "},
+    {"{{ 1 is foo }}", MICS_ERR_UNSUPPORTED, "test 'foo' is not known here; known are boolean, "},
     {"{% include 'x' %}", MICS_ERR_UNSUPPORTED,
      "t.jinja:1: the statement 'include' is not known here; known are if, "},
     {"{% extends 'x' %}", MICS_ERR_UNSUPPORTED, "'extends' is not known here"},
@@ -192,13 +193,42 @@ static void test_limits(void **state)
     check_limit(loop, (mics_template_limits){.output_bytes = 2890, .depth = 1000}, NULL);
     check_limit(grow, (mics_template_limits){.memory_bytes = 1 << 20, .depth = 1000},
                 "the limit of memory");
-    check_limit(grow, none, "the limit of memory");
+    check_limit(grow, none, "the limit of output");
     check_limit(deep, none, "the limit of depth");
     check_limit(nest, none, "the limit of depth");
     check_limit("{{ 'xxxxxxxxxxxxxxxx' * 99999999 }}", none, "the limit of output");
     check_limit("{{ ((((((((((1)))))))))) }}", (mics_template_limits){.depth = 12}, "of depth");
-    check_limit("{% for i in range(9999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-                none, "the limit of steps");
+}
+
+// What is long, and not nested by brackets, is nested as a tree all the same.
+static void test_long(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *head, *part, *tail, *said;
+    } parts[] = {{"{{ 1", " < 2", " }}", "the limit of depth"},
+                 {"{{ 1", " + 2", " }}", "the limit of depth"},
+                 {"{{ 'a'", ".strip()", " }}", "the limit of depth"},
+                 {"{{ 'a'", "|trim", " }}", "the limit of depth"},
+                 {"{{ ", "not ", "1 }}", "the limit of depth"},
+                 {"{{ ", "-", "1 }}", "the limit of depth"},
+                 {"{{ ", "[", "1 }}", "brackets in each other"},
+                 {"{% if x %}", "{% elif x %}", "{% endif %}", "the limit of depth"},
+                 {"", "{% if x %}", "", "the limit of depth"},
+                 {"{{ 'a'", " 'b'", " }}", NULL},
+                 {"{{ [1", ", 1", "] | length }}", NULL}};
+    enum { TIMES = 20000 };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const size_t bytes = strlen(parts[i].part);
+        char *text = malloc(TIMES * bytes + 64);
+        assert_non_null(text);
+        size_t used = (size_t)sprintf(text, "%s", parts[i].head);
+        for (int n = 0; n < TIMES; n++, used += bytes)
+            memcpy(text + used, parts[i].part, bytes);
+        strcpy(text + used, parts[i].tail);
+        check_limit(text, (mics_template_limits){.depth = 1000}, parts[i].said);
+        free(text);
+    }
 }
 
 // Every allocation fails once; what was made until then is given back.
@@ -234,6 +264,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_golden, setup, teardown),
         cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_long, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

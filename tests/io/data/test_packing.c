@@ -21,8 +21,8 @@ typedef struct rows {
 static void open_rows(rows *r, int64_t count, int64_t longest, bool packs, bool drops)
 {
     for (int64_t i = 0; i < count; i++)
-        r->begins[i + 1] = r->begins[i] + 1 + (int64_t)(mics_rng_bits(1, 2, (uint64_t)i) %
-                                                        (uint64_t)longest);
+        r->begins[i + 1] =
+            r->begins[i] + 1 + (int64_t)(mics_rng_bits(1, 2, (uint64_t)i) % (uint64_t)longest);
     const mics_packing_spec spec = {.begins = r->begins,
                                     .count = count,
                                     .sequence = LENGTH,
@@ -151,11 +151,8 @@ static void test_all_too_long(void **state)
 {
     rows *r = *state;
     r->begins[1] = LENGTH + 1;
-    const mics_packing_spec spec = {.begins = r->begins,
-                                    .count = 1,
-                                    .sequence = LENGTH,
-                                    .packs = true,
-                                    .drops_long = true};
+    const mics_packing_spec spec = {
+        .begins = r->begins, .count = 1, .sequence = LENGTH, .packs = true, .drops_long = true};
     assert_int_equal(mics_packing_open(r->memory, &spec, &r->packing), MICS_ERR_INVALID);
 }
 

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <zlib.h>
 
 enum { MAX_BYTES = 16 << 20 }; // of a file's rows, and of its pages
 
@@ -168,6 +169,7 @@ static void expect_refused(const char *name)
         {"half", "column \"x\" is a FLOAT16"},
         {"int96", "column \"x\" is an INT96"},
         {"lz4", "is compressed with LZ4_RAW"},
+        {"long", "column \"x.list.element\", row group 1: row 1 has more than 16 MiB of text"},
         {"map", "column \"x\" is a MAP of another shape"},
         {"nested", "column \"x.list.element.at\" is a TIMESTAMP"},
         {"timestamp", "column \"x\" is a TIMESTAMP"}};
@@ -195,7 +197,7 @@ static void test_refused(void **state)
     (void)state;
     static const char *const none[] = {"body", NULL};
     rows got;
-    assert_int_equal(each(true, expect_refused), 12);
+    assert_int_equal(each(true, expect_refused), 13);
     ASSERT_STATUS(MICS_ERR_INVALID, read_golden("text.parquet", none, 4096, &got));
     ASSERT_SAID(&seen,
                 "x.parquet: has no column \"body\"; it has \"id\" (integer), \"text\" (string); "
@@ -313,6 +315,41 @@ static void test_checksum(void **state)
     drop(&of);
 }
 
+static void test_limit(void **state)
+{
+    (void)state;
+    copy of = copy_of("mixed-none-v1-dictionary.parquet");
+    mics_parquet_source source = {
+        .path = "x.parquet", .file = of.file, .bytes = (int64_t)of.bytes, .max_bytes = 14000};
+    mics_parquet *parquet = NULL;
+    rows got;
+    ASSERT_OK(mics_parquet_open(memory, &source, &parquet)); // all pages have more
+    ASSERT_OK(read_all(parquet, 4096, &got));
+    free(got.text);
+    mics_parquet_close(parquet);
+    source.max_bytes = 3000;
+    ASSERT_OK(mics_parquet_open(memory, &source, &parquet));
+    ASSERT_STATUS(MICS_ERR_UNSUPPORTED, read_all(parquet, 4096, &got));
+    ASSERT_SAID(&seen, "write it again with smaller pages");
+    free(got.text);
+    mics_parquet_close(parquet);
+    drop(&of);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    copy of = copy_of("required.parquet");
+    char *count = memmem(of.data, of.bytes, "\x16\x04\x19", 3);
+    assert_non_null(count);
+    assert_int_equal(pwrite(of.file, "\x06", 1, count + 1 - of.data), 1);
+    rows got;
+    ASSERT_STATUS(MICS_ERR_FORMAT, read_file(of.file, of.bytes, NULL, 4096, &got));
+    ASSERT_SAID(&seen, "its row groups have 2 rows, but its footer says 3");
+    free(got.text);
+    drop(&of);
+}
+
 static void test_memory(void **state)
 {
     (void)state;
@@ -376,6 +413,18 @@ static void test_corpus(void **state)
     assert_true(mics_corpus_hash(table) == mics_corpus_hash(lines));
     mics_corpus_close(table);
     mics_corpus_close(lines);
+    size_t bytes = 0;
+    char *file = files_read(golden("text.parquet"), &bytes);
+    assert_int_equal(mkdir(files_path("folder"), 0700), 0);
+    files_write(files_path("folder/a.parquet"), file, bytes);
+    files_write(files_path("folder/README.md"), "about it", 8);
+    ASSERT_OK(open_corpus(files_path("folder"), &table));
+    assert_int_equal(mics_corpus_tokens(table), count);
+    mics_corpus_close(table);
+    gzFile packed = gzopen(files_path("a.parquet.gz"), "wb");
+    assert_true(gzwrite(packed, file, (unsigned)bytes) > 0 && gzclose(packed) == Z_OK);
+    expect_corpus_error(files_path("a.parquet.gz"), "is a Parquet file in a packed one; unpack it");
+    free(file);
     expect_corpus_error(golden("mixed-gzip-v1-plain.parquet"), ".parquet, row "); // a null
     assert_non_null(strstr(seen.line, "\"text\" is no string"));
     files_write(files_path("page.parquet"), "<html>not found", 15);
@@ -398,6 +447,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_truncated, setup, teardown),
         cmocka_unit_test_setup_teardown(test_flipped, setup, teardown),
         cmocka_unit_test_setup_teardown(test_checksum, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_corpus, setup_cached, teardown),
     };

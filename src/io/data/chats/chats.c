@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What rows become tokens by: the template, and the tokenizer's special tokens by name.
-#include "io/data/chats/chats.h"
 #include "base/file.h"
 #include "base/free.h"
 #include "io/data/chats/builtin.h"
+#include "io/data/chats/chat.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
@@ -48,8 +48,7 @@ static mics_status token_of(const mics_chats *chats, const char *text, int32_t *
     int32_t *tokens = NULL;
     int64_t count = 0;
     *token_out = -1;
-    MICS_TRY(
-        mics_tokenizer_encode(chats->spec.tokenizer, text, strlen(text), 1, &tokens, &count));
+    MICS_TRY(mics_tokenizer_encode(chats->spec.tokenizer, text, strlen(text), 1, &tokens, &count));
     if (count == 1)
         *token_out = tokens[0];
     mics_free(chats->spec.tokenizer->memory, tokens);
@@ -189,7 +188,8 @@ static void hash_text(mics_chats *chats, const char *text)
 static mics_status hash_all(mics_chats *chats)
 {
     const mics_chats_spec *spec = &chats->spec;
-    const int64_t how[] = {spec->loss_on, spec->completions, chats->dated ? spec->date_s : 0, chats->end_token};
+    const int64_t how[] = {spec->loss_on, spec->completions, chats->dated ? spec->date_s : 0,
+                           chats->end_token};
     mics_text variables = {.memory = chats->memory};
     mics_json_write(&variables, spec->variables);
     hash_text(chats, variables.bytes);
@@ -254,7 +254,8 @@ const char *mics_chats_template_from(const mics_chats *chats)
 static int64_t names_special(const mics_chats *chats, const char *text)
 {
     size_t at = 0, bytes = text != NULL ? strlen(text) : 0;
-    return bytes > 0 && mics_tokenizer_next_special(chats->spec.tokenizer, text, bytes, bytes, &at) >= 0;
+    return bytes > 0 &&
+           mics_tokenizer_next_special(chats->spec.tokenizer, text, bytes, bytes, &at) >= 0;
 }
 
 static mics_status encode_chat(const mics_chats *chats, mics_encoder *encoder, const char *name,
@@ -290,6 +291,22 @@ static mics_status encode_pair(const mics_chats *chats, mics_encoder *encoder, c
     *named_out += names_special(chats, prompt) + names_special(chats, completion);
 out:
     mics_chat_text_fini(&text);
+    return status;
+}
+
+mics_status mics_chats_tokens(const mics_chats *chats, const char *name, const mics_json_value *row,
+                              int32_t **tokens_out, int64_t *count_out)
+{
+    mics_encoder encoder;
+    mics_token_list list = {.memory = chats->memory};
+    int64_t named = 0;
+    MICS_TRY(mics_encoder_open(chats->spec.tokenizer, true, &encoder));
+    const mics_status status = mics_chats_encode(chats, &encoder, name, row, &list, &named);
+    mics_encoder_fini(&encoder);
+    *tokens_out = list.tokens;
+    *count_out = list.count;
+    if (status != MICS_OK)
+        mics_token_list_fini(&list);
     return status;
 }
 

@@ -8,7 +8,7 @@
 // follow (without its reasoning) are asked again, with a mark in place of the message's text: if all
 // else stays as it was, the text stands where the mark does, and ends with what closes it where it is
 // the last. What cannot be told so is refused.
-#include "io/data/chats/chats.h"
+#include "io/data/chats/chat.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
@@ -147,7 +147,8 @@ static mics_status locate(rendering *r, int32_t i, mics_chat_span *found_out)
     rendering other = *r;
     chat.messages = mics_json_root(json);
     other.chat = &chat;
-    const mics_status status = render(&other, mics_json_count(chat.messages), false, &r->with, NULL);
+    const mics_status status =
+        render(&other, mics_json_count(chat.messages), false, &r->with, NULL);
     mics_json_close(json);
     MICS_TRY(status);
     const slice all = {r->with.data, r->with.bytes}, wanted = {mark, sizeof mark - 1};
@@ -155,8 +156,7 @@ static mics_status locate(rendering *r, int32_t i, mics_chat_span *found_out)
     if (at == NULL)
         return MICS_OK;
     const size_t before = (size_t)(at - all.at), after = all.bytes - before - wanted.bytes;
-    const slice choices[] = {
-        {text, strlen(text)}, trimmed(text), trimmed(after_thought(text))};
+    const slice choices[] = {{text, strlen(text)}, trimmed(text), trimmed(after_thought(text))};
     for (size_t c = 0; c < sizeof choices / sizeof *choices; c++) {
         if (before + choices[c].bytes + after == r->whole.bytes &&
             is_at(&r->whole, 0, (slice){all.at, before}) && is_at(&r->whole, before, choices[c]) &&
@@ -172,11 +172,12 @@ static mics_status locate(rendering *r, int32_t i, mics_chat_span *found_out)
 
 static mics_status cannot_tell(const rendering *r, int32_t message, const char *why)
 {
-    return mics_fail(MICS_ERR_INVALID,
-                     "%s: which tokens are the assistant's in message %d cannot be told from %s: "
-                     "%s; put {%% generation %%} and {%% endgeneration %%} around them in a template "
-                     "that data.chat_template names, or set data.loss_on \"all\"",
-                     r->name, (int)message + 1, r->chats->template_from, why);
+    return mics_fail(
+        MICS_ERR_INVALID,
+        "%s: which tokens are the assistant's in message %d cannot be told from %s: "
+        "%s; put {%% generation %%} and {%% endgeneration %%} around them in a template "
+        "that data.chat_template names, or set data.loss_on \"all\"",
+        r->name, (int)message + 1, r->chats->template_from, why);
 }
 
 // Where the program's part before message i ends, in the whole.
@@ -193,8 +194,9 @@ static mics_status find_begin(rendering *r, int32_t i, size_t *begin_out)
         return MICS_OK; // no text but calls of tools
     *begin_out = text.begin;
     return text.end > 0 ? MICS_OK
-                        : cannot_tell(r, i, "it writes what stands before it otherwise once it is "
-                                            "there");
+                        : cannot_tell(r, i,
+                                      "it writes what stands before it otherwise once it is "
+                                      "there");
 }
 
 // How much of what closes a message where it is the last closes it in the whole, too; no special
@@ -261,7 +263,8 @@ static int32_t last_assistant(const mics_chat *chat)
 static mics_status span_messages(rendering *r, mics_chat_text *text)
 {
     const int32_t last = last_assistant(r->chat);
-    for (int32_t i = r->chats->spec.loss_on == MICS_LOSS_LAST ? last : 0; i >= 0 && i <= last; i++) {
+    for (int32_t i = r->chats->spec.loss_on == MICS_LOSS_LAST ? last : 0; i >= 0 && i <= last;
+         i++) {
         size_t begin = 0, end = 0;
         if (!is_assistant(r->chat, i))
             continue;
@@ -281,7 +284,8 @@ static mics_status span_generated(rendering *r, mics_chat_text *text)
     if (r->chats->spec.loss_on == MICS_LOSS_LAST && last >= 0 && r->generated.count > 0) {
         from = r->generated.list[r->generated.count - 1].begin;
         MICS_TRY(render(r, last, true, &r->before, NULL));
-        from = begins_with(&r->whole, &r->before) && r->before.bytes < from ? r->before.bytes : from;
+        from =
+            begins_with(&r->whole, &r->before) && r->before.bytes < from ? r->before.bytes : from;
     }
     for (size_t i = 0; i < r->generated.count; i++) {
         if (r->generated.list[i].begin >= from)
@@ -306,7 +310,7 @@ static mics_status find_spans(rendering *r, mics_chat_text *text)
         return mics_chat_text_add_span(text, r->before.bytes, r->whole.bytes);
     }
     return mics_template_has_generation(template_of(r)) ? span_generated(r, text)
-                                                         : span_messages(r, text);
+                                                        : span_messages(r, text);
 }
 
 mics_status mics_chat_render(const mics_chats *chats, const char *name, const mics_chat *chat,
@@ -319,8 +323,7 @@ mics_status mics_chat_render(const mics_chats *chats, const char *name, const mi
                    .before.memory = chats->memory,
                    .with.memory = chats->memory,
                    .generated.memory = chats->memory};
-    mics_status status =
-        render(&r, mics_json_count(chat->messages), false, &r.whole, &r.generated);
+    mics_status status = render(&r, mics_json_count(chat->messages), false, &r.whole, &r.generated);
     if (status == MICS_OK)
         status = find_spans(&r, text_out);
     text_out->text = r.whole;

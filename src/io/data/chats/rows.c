@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a row is, and its messages as a template wants them.
-#include "io/data/chats/chats.h"
+#include "io/data/chats/chat.h"
 #include "mics/log.h"
 #include <limits.h>
 #include <stdio.h>
@@ -63,12 +63,9 @@ bool mics_chat_pair(const mics_chats *chats, const mics_json_value *row, const c
 // ShareGPT's names of roles; others are the template's.
 static const char *role_of(const char *from)
 {
-    static const char *const names[][2] = {{"human", "user"},
-                                           {"gpt", "assistant"},
-                                           {"chatgpt", "assistant"},
-                                           {"bot", "assistant"},
-                                           {"function_response", "tool"},
-                                           {"observation", "tool"}};
+    static const char *const names[][2] = {
+        {"human", "user"},    {"gpt", "assistant"},          {"chatgpt", "assistant"},
+        {"bot", "assistant"}, {"function_response", "tool"}, {"observation", "tool"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(from, names[i][0]) == 0)
             return names[i][1];
@@ -301,9 +298,8 @@ mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics
                            mics_chat *chat_out)
 {
     const mics_chats_spec *spec = &chats->spec;
-    *chat_out = (mics_chat){.row = row,
-                            .messages = get(spec, row, MICS_FIELD_MESSAGES),
-                            .counted_from = -1};
+    *chat_out = (mics_chat){
+        .row = row, .messages = get(spec, row, MICS_FIELD_MESSAGES), .counted_from = -1};
     if (!mics_chats_are(spec, row))
         return mics_fail(MICS_ERR_INVALID,
                          "%s: has neither \"%s\" nor \"%s\" nor \"%s\" and \"%s\" nor \"%s\" and "

@@ -6,7 +6,7 @@
 // the last special token on, since a special token keeps what is on its two sides apart: as many of
 // these tokens as the whole has there, too, end before it.
 #include "base/free.h"
-#include "io/data/chats/chats.h"
+#include "io/data/chats/chat.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <string.h>

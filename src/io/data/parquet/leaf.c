@@ -197,12 +197,13 @@ static bool take_levels(mics_parquet_leaf *leaf, const header *head, int32_t max
     return true;
 }
 
+static const char *const names[] = {
+    "PLAIN",          "GROUP_VAR_INT",       "PLAIN_DICTIONARY",        "RLE",
+    "BIT_PACKED",     "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY",
+    "RLE_DICTIONARY", "BYTE_STREAM_SPLIT"};
+
 static mics_status begin_values(mics_parquet_leaf *leaf)
 {
-    static const char names[][24] = {
-        "PLAIN",          "GROUP_VAR_INT",       "PLAIN_DICTIONARY",        "RLE",
-        "BIT_PACKED",     "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY",
-        "RLE_DICTIONARY", "BYTE_STREAM_SPLIT"};
     const int32_t encoding = leaf->encoding, known = (int32_t)(sizeof names / sizeof *names);
     const bool is_bool = node_of(leaf)->type == MICS_PARQUET_BOOL;
     const unsigned char *at = leaf->value;

@@ -92,11 +92,13 @@ static mics_status fail_columns(const mics_parquet *self, const char *const *col
     char there[480] = "";
     mics_parquet_column column;
     size_t used = 0;
-    for (int32_t i = 0; (column = mics_parquet_column_at(self, i)).name != NULL; i++) {
-        const size_t bytes = column.name_bytes < 80 ? column.name_bytes : 80;
-        if (used < sizeof there)
-            used += (size_t)snprintf(there + used, sizeof there - used, "%s\"%.*s\" (%s)",
-                                     i == 0 ? "" : ", ", (int)bytes, column.name, column.type);
+    for (int32_t i = 0; used < sizeof there; i++) {
+        column = mics_parquet_column_at(self, i);
+        if (column.name == NULL)
+            break;
+        used += (size_t)snprintf(
+            there + used, sizeof there - used, "%s\"%.*s\" (%s)", i == 0 ? "" : ", ",
+            (int)(column.name_bytes < 80 ? column.name_bytes : 80), column.name, column.type);
     }
     return mics_fail(MICS_ERR_INVALID,
                      "%s: has no column \"%s\"; it has %s; name the column that holds the text by "

@@ -69,34 +69,30 @@ static int32_t read_element(mics_thrift *from, mics_parquet_node *node, int64_t 
     return meaning;
 }
 
+// What is not read, by its meaning.
+static const char *const refused[UNKNOWN + 1] = {[MAP] = "a MAP of nothing",
+                                                 [LIST] = "a LIST of nothing",
+                                                 [5] = "a DECIMAL",
+                                                 [6] = "a DATE",
+                                                 [7] = "a TIME",
+                                                 [8] = "a TIMESTAMP",
+                                                 [13] = "BSON",
+                                                 [14] = "a UUID",
+                                                 [15] = "a FLOAT16",
+                                                 [16] = "an INTERVAL",
+                                                 [UNKNOWN] =
+                                                     "a type that this version does not know"};
+
 static const char *refuse_value(int32_t type, int32_t meaning)
 {
-    static const char *const meanings[UNKNOWN + 1] = {NULL,
-                                                      NULL,
-                                                      "a MAP of nothing",
-                                                      "a LIST of nothing",
-                                                      NULL,
-                                                      "a DECIMAL",
-                                                      "a DATE",
-                                                      "a TIME",
-                                                      "a TIMESTAMP",
-                                                      NULL,
-                                                      NULL,
-                                                      NULL,
-                                                      NULL,
-                                                      "BSON",
-                                                      "a UUID",
-                                                      "a FLOAT16",
-                                                      "an INTERVAL",
-                                                      "a type that this version does not know"};
-    if (meanings[meaning] != NULL)
-        return meanings[meaning];
+    if (refused[meaning] != NULL)
+        return refused[meaning];
     if (type == MICS_PARQUET_INT96)
         return "an INT96, the timestamp of older writers";
     if (type == MICS_PARQUET_BYTES && (meaning == PLAIN || meaning == INTEGER))
         return "binary data, and not marked as strings";
     return type == MICS_PARQUET_FIXED   ? "binary data of a fixed length"
-           : type == MICS_PARQUET_TYPES ? meanings[UNKNOWN]
+           : type == MICS_PARQUET_TYPES ? refused[UNKNOWN]
                                         : NULL;
 }
 

@@ -45,7 +45,7 @@ static void read_value(mics_thrift *from, mics_thrift_field *field)
     if (field->type == TRUE || field->type == FALSE)
         field->number = field->type == TRUE;
     else if (field->type == BYTE)
-        field->number = (int8_t)read_byte(from);
+        field->number = read_byte(from);
     else if (field->type <= I64)
         field->number = read_zigzag(from);
     else if (field->type == DOUBLE)

@@ -3,11 +3,10 @@
 // Runs statements and evaluates expressions.
 //
 // A scope sees those around it, and what is set goes to the innermost: bodies of loops, macros,
-// blocks of set, filter, call, with and generation have one of their own, those of ifs do not.
+// blocks of set, filter, call and generation have one of their own, those of ifs do not.
 // Text of macros and blocks is written to the output as all text is, and then cut off as a value.
-#include "io/data/chats/template/eval.h"
-#include "io/data/chats/template/print.h"
 #include "io/data/chats/template/text.h"
+#include "io/data/chats/template/tree.h"
 #include <string.h>
 
 typedef struct scope {
@@ -57,7 +56,7 @@ static mics_value eval_name(runner *r, mics_value name)
     }
     const mics_function *function = mics_function_find(MICS_IS_GLOBAL, name);
     if (function == NULL)
-        return mics_undefined(name.text, name.bytes);
+        return MICS_UNDEFINED(name.text, name.bytes);
     mics_bound *bound = mics_work_alloc(r->work, sizeof *bound);
     bound->function = function;
     return (mics_value){.type = MICS_VALUE_FUNCTION, .bound = bound};
@@ -98,8 +97,6 @@ static mics_arguments eval_arguments(runner *r, const mics_node *node)
                 mics_dict_set(work, given.named, value.list->items[i], value.list->items[i + 1]);
         } else if (at->kind == MICS_NODE_STAR) {
             const mics_value_list *items = mics_value_items(work, value);
-            if (items == NULL)
-                mics_work_raise(work, MICS_ERR_INVALID, "* needs a list of arguments");
             for (int64_t i = 0; i < items->count; i++)
                 mics_list_add(work, given.list, items->items[i]);
         } else {
@@ -123,7 +120,7 @@ static mics_value call_macro(runner *r, const mics_macro *macro, mics_arguments 
 {
     const mics_node *node = macro->node;
     scope *before = push(r, macro->scope);
-    const mics_value caller = mics_string("caller", 6);
+    const mics_value caller = MICS_LITERAL("caller");
     int64_t place = 0, used = 0;
     flow ignored;
     for (const mics_node *at = node->list; at != NULL; at = at->next, place++) {
@@ -132,23 +129,22 @@ static mics_value call_macro(runner *r, const mics_macro *macro, mics_arguments 
         used += named != NULL;
         if (named != NULL && listed)
             mics_work_raise(r->work, MICS_ERR_INVALID, "the macro '%.*s' gets '%.*s' twice",
-                            (int)(node->value.bytes % 100), node->value.text,
-                            (int)(at->value.bytes % 100), at->value.text);
+                            MICS_SHOWN(node->value), MICS_SHOWN(at->value));
         set(r, at->value,
             listed          ? given.list.list->items[place]
             : named != NULL ? *named
             : at->a != NULL ? eval(r, at->a)
-                            : mics_undefined(at->value.text, at->value.bytes));
+                            : MICS_UNDEFINED(at->value.text, at->value.bytes));
     }
     const mics_value *called = mics_dict_get(r->work, given.named, caller);
     if (node->calls_caller) {
         used += called != NULL;
-        set(r, caller, called != NULL ? *called : mics_undefined("caller", 6));
+        set(r, caller, called != NULL ? *called : MICS_UNDEFINED("caller", 6));
     }
     if (given.list.list->count > place || given.named.list->count > 2 * used)
         mics_work_raise(r->work, MICS_ERR_INVALID,
                         "the macro '%.*s' gets an argument that it has no parameter for",
-                        (int)(node->value.bytes % 100), node->value.text);
+                        MICS_SHOWN(node->value));
     const mics_value text = capture(r, node->body, &ignored);
     r->scope = before;
     return text;
@@ -160,10 +156,7 @@ static mics_value call(runner *r, mics_value callee, mics_arguments given)
         return mics_function_call(r->work, callee.bound->function, callee.bound->self, given);
     if (callee.type == MICS_VALUE_MACRO)
         return call_macro(r, callee.macro, given);
-    if (callee.type == MICS_VALUE_UNDEFINED)
-        mics_value_raise_undefined(r->work, callee);
-    mics_work_raise(r->work, MICS_ERR_INVALID, "a %s cannot be called",
-                    mics_value_type_text(callee));
+    mics_value_raise(r->work, "cannot be called", callee);
 }
 
 static mics_value eval_call(runner *r, const mics_node *node)
@@ -176,14 +169,14 @@ static mics_value eval_call(runner *r, const mics_node *node)
 
 static mics_value eval_function(runner *r, const mics_node *node)
 {
-    const bool filter = node->kind == MICS_NODE_FILTER;
+    const int kind = node->kind == MICS_NODE_FILTER ? MICS_IS_FILTER : MICS_IS_TEST;
     const mics_value self = eval(r, node->a);
     const mics_arguments given = eval_arguments(r, node);
+    const mics_function *function = node->function;
     r->work->line = node->line;
-    if (node->function == NULL)
-        mics_function_raise_unknown(r->work, filter ? MICS_IS_FILTER : MICS_IS_TEST,
-                                    filter ? "filter" : "test", node->value);
-    return mics_function_call(r->work, node->function, self, given);
+    if (function == NULL)
+        function = mics_function_need(r->work, kind, node->value);
+    return mics_function_call(r->work, function, self, given);
 }
 
 static mics_value eval_item(runner *r, const mics_node *node)
@@ -194,21 +187,17 @@ static mics_value eval_item(runner *r, const mics_node *node)
         const mics_node *const parts[3] = {node->b->a, node->b->b, node->b->c};
         mics_value bounds[3];
         for (int i = 0; i < 3; i++)
-            bounds[i] = parts[i] != NULL ? eval(r, parts[i]) : mics_none();
+            bounds[i] = parts[i] != NULL ? eval(r, parts[i]) : MICS_NONE;
         r->work->line = node->line;
-        if (value.type == MICS_VALUE_UNDEFINED)
-            mics_value_raise_undefined(r->work, value);
         item = mics_value_slice(r->work, value, bounds);
     } else {
         const mics_value key = eval(r, node->b);
         r->work->line = node->line;
         if (mics_is_string(key))
             return mics_value_member(r->work, value, key, false);
-        if (value.type == MICS_VALUE_UNDEFINED)
-            mics_value_raise_undefined(r->work, value);
         item = mics_value_item(r->work, value, key);
     }
-    return item.type != MICS_VALUE_ABSENT ? item : mics_undefined("item", 4);
+    return item.type != MICS_VALUE_ABSENT ? item : MICS_UNDEFINED("item", 4);
 }
 
 static bool holds(runner *r, char sign, mics_value a, mics_value b)
@@ -218,42 +207,42 @@ static bool holds(runner *r, char sign, mics_value a, mics_value b)
     if (sign == 'i' || sign == 'o')
         return mics_value_contains(r->work, b, a) == (sign == 'i');
     const int order = mics_value_order(r->work, a, b);
-    return sign == '<'   ? order < 0
-           : sign == '>' ? order > 0
-           : sign == 'l' ? order <= 0
-                         : order >= 0;
+    return sign == '<' || sign == 'l' ? order < (sign == 'l') : order > -(sign == 'g');
 }
 
-static mics_value eval_compare(runner *r, const mics_node *node)
+// A comparison; *right_out: its right operand, with which a chain goes on.
+static bool compare(runner *r, const mics_node *node, mics_value *right_out)
 {
-    mics_value left = eval(r, node->a);
-    for (const mics_node *at = node->list; at != NULL; at = at->next) {
-        const mics_value right = eval(r, at->a);
-        r->work->line = node->line;
-        if (!holds(r, at->sign, left, right))
-            return mics_bool(false);
-        left = right;
-    }
-    return mics_bool(true);
-}
-
-static mics_value eval_concat(runner *r, const mics_node *node)
-{
-    const mics_value parts = eval_list(r, node);
-    const size_t mark = r->work->out->bytes;
-    for (int64_t i = 0; i < parts.list->count; i++)
-        mics_print(r->work, parts.list->items[i]);
-    return mics_work_cut(r->work, mark);
-}
-
-static mics_value eval_two(runner *r, const mics_node *node)
-{
-    const mics_value a = eval(r, node->a);
-    if (node->kind != MICS_NODE_COMPUTE && mics_value_truth(a) == (node->kind == MICS_NODE_OR))
-        return a;
-    const mics_value b = eval(r, node->b);
+    mics_value left = MICS_NONE;
+    bool holding = true;
+    mics_work_enter(r->work);
+    if (node->kind == MICS_NODE_CHAIN)
+        holding = compare(r, node->a, &left);
+    else
+        left = eval(r, node->a);
+    if (holding)
+        *right_out = eval(r, node->b);
     r->work->line = node->line;
-    return node->kind == MICS_NODE_COMPUTE ? mics_value_compute(r->work, node->sign, a, b) : b;
+    r->work->depth--;
+    return holding && holds(r, node->sign, left, *right_out);
+}
+
+static mics_value eval_binary(runner *r, const mics_node *node)
+{
+    mics_value right = MICS_NONE;
+    if (strchr("en<>lgio", node->sign) != NULL)
+        return MICS_BOOL(compare(r, node, &right));
+    const mics_value left = eval(r, node->a);
+    if (strchr("OA", node->sign) != NULL)
+        return mics_value_truth(left) == (node->sign == 'O') ? left : eval(r, node->b);
+    right = eval(r, node->b);
+    r->work->line = node->line;
+    if (node->sign != '~')
+        return mics_value_compute(r->work, node->sign, left, right);
+    const size_t mark = r->work->out->bytes;
+    mics_print(r->work, left);
+    mics_print(r->work, right);
+    return mics_work_cut(r->work, mark);
 }
 
 static mics_value eval_kind(runner *r, const mics_node *node)
@@ -283,20 +272,16 @@ static mics_value eval_kind(runner *r, const mics_node *node)
     case MICS_NODE_TEST:
         return eval_function(r, node);
     case MICS_NODE_NOT:
-        return mics_bool(!mics_value_truth(eval(r, node->a)));
+        return MICS_BOOL(!mics_value_truth(eval(r, node->a)));
     case MICS_NODE_SIGN:
-        return mics_value_compute(r->work, node->sign, mics_int(0), eval(r, node->a));
+        return mics_value_compute(r->work, node->sign, MICS_INT(0), eval(r, node->a));
     case MICS_NODE_CHOICE:
         if (mics_value_truth(eval(r, node->a)))
             return eval(r, node->b);
         return node->c != NULL ? eval(r, node->c)
-                               : mics_undefined("value of an if without else", 27);
-    case MICS_NODE_COMPARE:
-        return eval_compare(r, node);
-    case MICS_NODE_CONCAT:
-        return eval_concat(r, node);
+                               : MICS_UNDEFINED("value of an if without else", 27);
     default:
-        return eval_two(r, node);
+        return eval_binary(r, node);
     }
 }
 
@@ -325,7 +310,7 @@ static void assign(runner *r, const mics_node *target, mics_value value)
             mics_work_raise(r->work, MICS_ERR_INVALID,
                             "'%.*s' cannot be set: only a namespace's "
                             "attributes can, whose names begin with no _",
-                            (int)(target->value.bytes % 100), target->value.text);
+                            MICS_SHOWN(target->value));
         mics_dict_set(r->work, space, target->value, value);
         return;
     }
@@ -333,10 +318,9 @@ static void assign(runner *r, const mics_node *target, mics_value value)
     for (const mics_node *part = target->list; part != NULL; part = part->next)
         wanted++;
     const mics_value_list *items = mics_value_items(r->work, value);
-    if (items == NULL || items->count != wanted)
-        mics_work_raise(r->work, MICS_ERR_INVALID, "a %s of %lld items is set to %lld names",
-                        mics_value_type_text(value), items != NULL ? (long long)items->count : 0,
-                        (long long)wanted);
+    if (items->count != wanted)
+        mics_work_raise(r->work, MICS_ERR_INVALID, "%d names are set to %d items", (int)wanted,
+                        (int)items->count);
     for (const mics_node *part = target->list; part != NULL; part = part->next)
         assign(r, part, items->items[at++]);
 }
@@ -347,9 +331,6 @@ static const mics_value_list *loop_items(runner *r, const mics_node *node)
     const mics_value of = eval(r, node->b);
     const mics_value_list *items = mics_value_items(r->work, of);
     r->work->line = node->line;
-    if (items == NULL)
-        mics_work_raise(r->work, MICS_ERR_INVALID, "a %s has no items to loop over",
-                        mics_value_type_text(of));
     if (node->c == NULL)
         return items;
     const mics_value chosen = mics_list(r->work, MICS_VALUE_LIST);
@@ -372,7 +353,7 @@ static flow run_for(runner *r, const mics_node *node)
     loop->items = items;
     for (; how != FLOW_BREAK && loop->at < items->count; loop->at++) {
         (void)push(r, outer);
-        set(r, mics_string("loop", 4), (mics_value){.type = MICS_VALUE_LOOP, .loop = loop});
+        set(r, MICS_LITERAL("loop"), (mics_value){.type = MICS_VALUE_LOOP, .loop = loop});
         assign(r, node->a, items->items[loop->at]);
         how = run_all(r, node->body);
     }
@@ -429,35 +410,22 @@ static void add_span(runner *r, size_t begin, size_t end)
         mics_work_raise(r->work, MICS_ERR_UNSUPPORTED,
                         "a generation block in a macro or in a block of set, filter or call: where "
                         "its text goes is not known; write it outside of them");
-    if (spans->count == spans->capacity) {
-        const size_t capacity = spans->capacity > 0 ? 2 * spans->capacity : 8;
-        void *list = spans->list;
-        mics_work_try(r->work, mics_realloc(spans->memory, MICS_MEM_HOST,
-                                            capacity * sizeof *spans->list, &list));
-        spans->list = list;
-        spans->capacity = capacity;
-    }
+    void *list = spans->list;
+    mics_work_try(r->work, mics_realloc(spans->memory, MICS_MEM_HOST,
+                                        (spans->count + 1) * sizeof *spans->list, &list));
+    spans->list = list;
     spans->list[spans->count++] = (mics_template_span){begin, end};
 }
 
-// With and generation: a body with a scope of its own.
-static flow run_scope(runner *r, const mics_node *node)
+static void run_generation(runner *r, const mics_node *node)
 {
     const size_t begin = r->work->out->bytes;
-    const mics_value values = mics_list(r->work, MICS_VALUE_LIST);
-    int64_t at = 0;
-    for (const mics_node *with = node->list; with != NULL; with = with->next)
-        mics_list_add(r->work, values, eval(r, with->b));
     scope *before = push(r, r->scope);
-    for (const mics_node *with = node->list; with != NULL; with = with->next)
-        assign(r, with->a, values.list->items[at++]);
-    r->generations += node->kind == MICS_NODE_GENERATION;
-    const flow how = run_all(r, node->body);
-    r->generations -= node->kind == MICS_NODE_GENERATION;
+    r->generations++;
+    (void)run_all(r, node->body);
+    r->generations--;
     r->scope = before;
-    if (node->kind == MICS_NODE_GENERATION)
-        add_span(r, begin, r->work->out->bytes);
-    return how;
+    add_span(r, begin, r->work->out->bytes);
 }
 
 static flow run(runner *r, const mics_node *node)
@@ -490,7 +458,8 @@ static flow run(runner *r, const mics_node *node)
     case MICS_NODE_FILTER_BLOCK:
         return run_captured(r, node);
     default:
-        return run_scope(r, node);
+        run_generation(r, node);
+        return FLOW_NEXT;
     }
 }
 

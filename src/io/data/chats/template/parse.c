@@ -4,6 +4,7 @@
 // if-else, or, and, not, comparisons, + -, ~, * / // %, **, signs, then what stands behind a value.
 #include "base/text.h"
 #include "io/data/chats/template/tree.h"
+#include <stdio.h>
 #include <string.h>
 
 typedef struct parser {
@@ -17,7 +18,6 @@ typedef struct parser {
 
 static mics_node *parse_expression(parser *p);
 static mics_node *parse_tuple(parser *p, bool choices);
-static mics_node *parse_unary(parser *p, bool filters);
 static mics_node *parse_body(parser *p, const char *ends);
 
 // ---- tokens ----
@@ -29,10 +29,13 @@ static mics_node *new_node(parser *p, mics_node_kind kind, mics_node *a, mics_no
     return node;
 }
 
-static void next(parser *p)
+static bool skip(parser *p, char kind)
 {
+    if (p->token->kind != kind)
+        return false;
     p->token++;
     p->work->line = p->token->line;
+    return true;
 }
 
 static bool is_name(const mics_token *token, const char *name)
@@ -41,38 +44,31 @@ static bool is_name(const mics_token *token, const char *name)
            memcmp(token->value.text, name, token->value.bytes) == 0;
 }
 
-static bool skip(parser *p, char kind)
-{
-    const bool there = p->token->kind == kind;
-    if (there)
-        next(p);
-    return there;
-}
-
 static bool skip_name(parser *p, const char *name)
 {
-    const bool there = is_name(p->token, name);
-    if (there)
-        next(p);
-    return there;
+    return is_name(p->token, name) && skip(p, 'N');
 }
 
-static _Noreturn void fail(parser *p, const char *wanted)
+// Whether the next token is one of several operators.
+static bool sees(const parser *p, const char *kinds)
 {
-    const mics_token *t = p->token;
+    return p->token->kind != '\0' && strchr(kinds, p->token->kind) != NULL;
+}
+
+static __attribute__((noreturn)) void fail(parser *p, const char *wanted)
+{
     static const char kinds[] = "VvBbDSIRenlgfp";
     static const char *const texts[] = {
         "{{",       "}}", "{%", "%}", "text", "a string", "a number",
         "a number", "==", "!=", "<=", ">=",   "//",       "**"};
-    const char *of = t->kind != '\0' ? strchr(kinds, t->kind) : NULL;
+    const mics_token *t = p->token;
     const char sign[] = {t->kind, '\0'};
-    const char *seen = t->kind == '\0' ? "the template's end"
-                       : of != NULL    ? texts[of - kinds]
-                                       : sign;
-    const bool name = t->kind == 'N';
+    const char *seen = t->kind == '\0'  ? "the template's end"
+                       : sees(p, kinds) ? texts[strchr(kinds, t->kind) - kinds]
+                                        : sign;
+    const mics_value shown = t->kind == 'N' ? t->value : MICS_STRING(seen, strlen(seen));
     mics_work_raise(p->work, MICS_ERR_FORMAT, "%s is expected here, and not %.*s", wanted,
-                    name ? (int)(t->value.bytes % 100) : (int)strlen(seen),
-                    name ? t->value.text : seen);
+                    MICS_SHOWN(shown));
 }
 
 static void expect(parser *p, char kind, const char *wanted)
@@ -100,17 +96,21 @@ static mics_node *parse_argument(parser *p)
         return parse_expression(p);
     mics_node *node = new_node(p, MICS_NODE_KEYWORD, NULL, NULL);
     node->value = expect_name(p);
-    next(p);
+    skip(p, '=');
     node->a = parse_expression(p);
     return node;
 }
 
-// ( a, b, name=c ), behind the bracket; or [a, b], or {a: b}, as `end` says.
+// Behind a bracket: a, b, name=c ) or a, b ] or a: b, c: d }, as `end` says.
 static mics_node *parse_list(parser *p, char end)
 {
     mics_node *first = NULL, **last = &first;
+    bool named = false;
     while (!skip(p, end)) {
         *last = end == ')' ? parse_argument(p) : parse_expression(p);
+        if (named && ((*last)->kind < MICS_NODE_KEYWORD || (*last)->kind > MICS_NODE_STARS))
+            fail(p, "an argument without a name stands first; behind it ,");
+        named = named || (*last)->kind == MICS_NODE_KEYWORD || (*last)->kind == MICS_NODE_STARS;
         last = &(*last)->next;
         if (end == '}') {
             expect(p, ':', ":");
@@ -123,7 +123,7 @@ static mics_node *parse_list(parser *p, char end)
     return first;
 }
 
-static mics_node *parse_constant(parser *p, mics_value value)
+static mics_node *new_constant(parser *p, mics_value value)
 {
     mics_node *node = new_node(p, MICS_NODE_CONST, NULL, NULL);
     node->value = value;
@@ -134,9 +134,9 @@ static mics_node *parse_name(parser *p)
 {
     const bool truth = skip_name(p, "true") || skip_name(p, "True");
     if (truth || skip_name(p, "false") || skip_name(p, "False"))
-        return parse_constant(p, mics_bool(truth));
+        return new_constant(p, MICS_BOOL(truth));
     if (skip_name(p, "none") || skip_name(p, "None"))
-        return parse_constant(p, mics_none());
+        return new_constant(p, MICS_NONE);
     if (p->macros > 0 && (is_name(p->token, "varargs") || is_name(p->token, "kwargs")))
         mics_work_raise(p->work, MICS_ERR_UNSUPPORTED,
                         "varargs and kwargs of a macro are not known here; name its parameters");
@@ -146,49 +146,50 @@ static mics_node *parse_name(parser *p)
     return node;
 }
 
+// A number, or strings beside each other, which are one.
+static mics_node *parse_constant(parser *p)
+{
+    const size_t mark = p->work->out->bytes;
+    mics_node *node = new_constant(p, p->token->value);
+    if (skip(p, 'I') || skip(p, 'R'))
+        return node;
+    for (mics_value part = p->token->value; skip(p, 'S'); part = p->token->value)
+        mics_work_write(p->work, part.text, part.bytes);
+    node->value = mics_work_cut(p->work, mark);
+    return node;
+}
+
 static mics_node *parse_primary(parser *p)
 {
-    mics_node *node = NULL;
-    const char kind = p->token->kind;
-    if (kind == 'N')
+    if (p->token->kind == 'N')
         return parse_name(p);
-    if (kind == 'S' || kind == 'I' || kind == 'R') {
-        node = parse_constant(p, p->token->value);
-        next(p);
-        const size_t mark = p->work->out->bytes; // strings beside each other are one
-        mics_work_write(p->work, node->value.text,
-                        kind == 'S' && p->token->kind == 'S' ? node->value.bytes : 0);
-        while (kind == 'S' && p->token->kind == 'S') {
-            mics_work_write(p->work, p->token->value.text, p->token->value.bytes);
-            next(p);
-        }
-        if (p->work->out->bytes > mark)
-            node->value = mics_work_cut(p->work, mark);
-        return node;
-    }
+    if (sees(p, "SIR"))
+        return parse_constant(p);
     if (skip(p, '(')) {
-        if (skip(p, ')'))
+        mics_node *node = skip(p, ')') ? NULL : parse_tuple(p, true);
+        if (node == NULL)
             return new_node(p, MICS_NODE_TUPLE, NULL, NULL);
-        node = parse_tuple(p, true);
         expect(p, ')', ")");
         return node;
     }
-    if (kind != '[' && kind != '{')
-        fail(p, "a value");
-    next(p);
-    node = new_node(p, kind == '[' ? MICS_NODE_LIST : MICS_NODE_DICT, NULL, NULL);
-    node->list = parse_list(p, kind == '[' ? ']' : '}');
+    mics_node *node = new_node(p, MICS_NODE_LIST, NULL, NULL);
+    if (skip(p, '[')) {
+        node->list = parse_list(p, ']');
+    } else {
+        expect(p, '{', "a value");
+        node->kind = MICS_NODE_DICT;
+        node->list = parse_list(p, '}');
+    }
     return node;
 }
 
 // Behind "[": an index or a slice.
 static mics_node *parse_subscript(parser *p, mics_node *of)
 {
-    mics_node *item = new_node(p, MICS_NODE_ITEM, of, NULL);
-    mics_node *parts[3] = {NULL};
+    mics_node *item = new_node(p, MICS_NODE_ITEM, of, NULL), *parts[3] = {NULL};
     int part = 0;
     for (; part < 3; part++) {
-        if (p->token->kind != ':' && p->token->kind != ']')
+        if (!sees(p, ":]"))
             parts[part] = parse_expression(p);
         if (!skip(p, ':'))
             break;
@@ -215,48 +216,41 @@ static mics_node *parse_postfix(parser *p, mics_node *node)
             const mics_value value = p->token->value;
             const bool index = skip(p, 'I');
             node = new_node(p, index ? MICS_NODE_ITEM : MICS_NODE_ATTRIBUTE, node, NULL);
-            if (index)
-                node->b = parse_constant(p, value);
-            else
-                node->value = expect_name(p);
+            node->b = index ? new_constant(p, value) : NULL;
+            node->value = index ? value : expect_name(p);
         } else {
             return node;
         }
     }
 }
 
-// A filter's or test's name.
-static mics_node *parse_function(parser *p, mics_node *of, int kind)
+static mics_node *parse_function(parser *p, mics_node *of, mics_node_kind kind)
 {
-    const bool filter = kind == MICS_IS_FILTER;
-    mics_node *node = new_node(p, filter ? MICS_NODE_FILTER : MICS_NODE_TEST, of, NULL);
+    const int found = kind == MICS_NODE_FILTER ? MICS_IS_FILTER : MICS_IS_TEST;
+    mics_node *node = new_node(p, kind, of, NULL);
     node->value = expect_name(p);
-    node->function = mics_function_find(kind, node->value);
-    if (node->function == NULL && p->branches == 0)
-        mics_function_raise_unknown(p->work, kind, filter ? "filter" : "test", node->value);
+    node->function = p->branches > 0 ? mics_function_find(found, node->value)
+                                     : mics_function_need(p->work, found, node->value);
+    node->list = skip(p, '(') ? parse_list(p, ')') : NULL;
     return node;
 }
 
 static mics_node *parse_filters(parser *p, mics_node *node)
 {
-    while (skip(p, '|')) {
-        node = parse_function(p, node, MICS_IS_FILTER);
-        node->list = skip(p, '(') ? parse_list(p, ')') : NULL;
-    }
+    while (skip(p, '|'))
+        node = parse_function(p, node, MICS_NODE_FILTER);
     return node;
 }
 
 static mics_node *parse_test(parser *p, mics_node *of)
 {
+    static const char *const ends[] = {"else", "or", "and", "if", "is", "in", "not"};
     const bool negated = skip_name(p, "not");
-    mics_node *node = parse_function(p, of, MICS_IS_TEST);
-    const bool ends = is_name(p->token, "else") || is_name(p->token, "or") ||
-                      is_name(p->token, "and") || is_name(p->token, "if") ||
-                      is_name(p->token, "is") || is_name(p->token, "in") ||
-                      is_name(p->token, "not");
-    if (skip(p, '('))
-        node->list = parse_list(p, ')');
-    else if (p->token->kind != '\0' && strchr("NSIR[{", p->token->kind) != NULL && !ends)
+    mics_node *node = parse_function(p, of, MICS_NODE_TEST);
+    bool argument = sees(p, "NSIR[{") && p->token[-1].kind != ')';
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        argument = argument && !is_name(p->token, ends[i]);
+    if (argument)
         node->list = parse_postfix(p, parse_primary(p));
     return negated ? new_node(p, MICS_NODE_NOT, node, NULL) : node;
 }
@@ -266,15 +260,14 @@ static mics_node *parse_unary(parser *p, bool filters)
     const char sign = p->token->kind;
     mics_node *node = NULL;
     mics_work_enter(p->work);
-    if (sign == '-' || sign == '+') {
-        next(p);
+    if (skip(p, '-') || skip(p, '+')) {
         node = new_node(p, MICS_NODE_SIGN, parse_unary(p, false), NULL);
         node->sign = sign;
     } else {
         node = parse_primary(p);
     }
     node = parse_postfix(p, node);
-    while (filters && (p->token->kind == '|' || p->token->kind == '(' || is_name(p->token, "is"))) {
+    while (filters && (sees(p, "|(") || is_name(p->token, "is"))) {
         if (p->token->kind == '(')
             node = parse_postfix(p, node);
         else
@@ -284,92 +277,50 @@ static mics_node *parse_unary(parser *p, bool filters)
     return node;
 }
 
-// Arithmetic of a level: 0 for + and -, 1 for ~, 2 for * / // %, 3 for **.
+// The operator that is next, if it is of a level of precedence; else '\0'.
+static char operator_at(const parser *p, int level)
+{
+    static const char *const signs[] = {"O", "A", "", "en<>lgio", "+-", "~", "*/f%", "p"};
+    static const char *const names[] = {"or", "and", "in", "not"};
+    char sign = p->token->kind;
+    for (int i = 0; i < 4; i++)
+        sign = is_name(p->token, names[i]) ? "OAio"[i] : sign;
+    if (sign == 'o' && !is_name(p->token + 1, "in"))
+        return '\0';
+    return sign != '\0' && strchr(signs[level], sign) != NULL ? sign : '\0';
+}
+
+// Operators of a level and those that bind more tightly.
 static mics_node *parse_level(parser *p, int level)
 {
-    static const char *const signs[] = {"+-", "~", "*/f%", "p"};
-    if (level == 4)
+    enum { NOT = 2, COMPARISONS = 3, UNARY = 8 };
+    if (level == UNARY)
         return parse_unary(p, true);
-    mics_node *node = parse_level(p, level + 1), **last = NULL;
-    while (p->token->kind != '\0' && strchr(signs[level], p->token->kind) != NULL) {
-        const char sign = p->token->kind;
-        next(p);
-        mics_node *right = parse_level(p, level + 1);
-        if (sign != '~') {
-            node = new_node(p, MICS_NODE_COMPUTE, node, right);
-            node->sign = sign;
-            continue;
-        }
-        if (last == NULL) {
-            mics_node *all = new_node(p, MICS_NODE_CONCAT, NULL, NULL);
-            all->list = node;
-            last = &node->next;
-            node = all;
-        }
-        *last = right;
-        last = &right->next;
+    if (level == NOT && skip_name(p, "not")) {
+        mics_work_enter(p->work);
+        mics_node *node = new_node(p, MICS_NODE_NOT, parse_level(p, NOT), NULL);
+        p->work->depth--;
+        return node;
     }
-    return node;
-}
-
-static mics_node *parse_compare(parser *p)
-{
-    mics_node *node = parse_level(p, 0), *compare = NULL, **last = NULL;
-    for (;;) {
-        char sign = p->token->kind;
-        if (is_name(p->token, "not") && is_name(p->token + 1, "in")) {
-            next(p);
-            sign = 'o';
-        } else if (is_name(p->token, "in")) {
-            sign = 'i';
-        } else if (sign == '\0' || strchr("en<>lg", sign) == NULL) {
-            return compare != NULL ? compare : node;
-        }
-        next(p);
-        if (compare == NULL) {
-            compare = new_node(p, MICS_NODE_COMPARE, node, NULL);
-            last = &compare->list;
-        }
-        *last = new_node(p, MICS_NODE_COMPARE, parse_level(p, 0), NULL);
-        (*last)->sign = sign;
-        last = &(*last)->next;
+    mics_node *node = parse_level(p, level + 1), *const first = node;
+    for (char sign = operator_at(p, level); sign != '\0'; sign = operator_at(p, level)) {
+        skip(p, sign == 'o' ? 'N' : '\0');
+        skip(p, p->token->kind);
+        const bool chained = level == COMPARISONS && node != first;
+        node = new_node(p, chained ? MICS_NODE_CHAIN : MICS_NODE_BINARY, node, NULL);
+        node->b = parse_level(p, level + 1);
+        node->sign = sign;
     }
-}
-
-static mics_node *parse_not(parser *p)
-{
-    if (!skip_name(p, "not"))
-        return parse_compare(p);
-    mics_work_enter(p->work);
-    mics_node *node = new_node(p, MICS_NODE_NOT, parse_not(p), NULL);
-    p->work->depth--;
-    return node;
-}
-
-static mics_node *parse_and(parser *p)
-{
-    mics_node *node = parse_not(p);
-    while (skip_name(p, "and"))
-        node = new_node(p, MICS_NODE_AND, node, parse_not(p));
-    return node;
-}
-
-static mics_node *parse_or(parser *p)
-{
-    mics_node *node = parse_and(p);
-    while (skip_name(p, "or"))
-        node = new_node(p, MICS_NODE_OR, node, parse_and(p));
     return node;
 }
 
 static mics_node *parse_expression(parser *p)
 {
     mics_work_enter(p->work);
-    mics_node *node = parse_or(p);
+    mics_node *node = parse_level(p, 0);
     while (skip_name(p, "if")) {
-        mics_node *choice = new_node(p, MICS_NODE_CHOICE, parse_or(p), node);
-        choice->c = skip_name(p, "else") ? parse_expression(p) : NULL;
-        node = choice;
+        node = new_node(p, MICS_NODE_CHOICE, parse_level(p, 0), node);
+        node->c = skip_name(p, "else") ? parse_expression(p) : NULL;
     }
     p->work->depth--;
     return node;
@@ -378,19 +329,27 @@ static mics_node *parse_expression(parser *p)
 // One expression, or several with commas as a tuple; `choices`: they may be a if b else c.
 static mics_node *parse_tuple(parser *p, bool choices)
 {
-    mics_node *first = choices ? parse_expression(p) : parse_or(p), **last = &first->next;
+    mics_node *first = choices ? parse_expression(p) : parse_level(p, 0), **last = &first->next;
     if (p->token->kind != ',')
         return first;
-    mics_node *tuple = new_node(p, MICS_NODE_TUPLE, NULL, NULL);
-    tuple->list = first;
-    while (skip(p, ',') && p->token->kind != '\0' && strchr("vb)", p->token->kind) == NULL) {
-        *last = choices ? parse_expression(p) : parse_or(p);
+    while (skip(p, ',') && !sees(p, "vb)")) {
+        *last = choices ? parse_expression(p) : parse_level(p, 0);
         last = &(*last)->next;
     }
+    mics_node *tuple = new_node(p, MICS_NODE_TUPLE, NULL, NULL);
+    tuple->list = first;
     return tuple;
 }
 
 // ---- statements ----
+
+static mics_node *parse_variable(parser *p)
+{
+    mics_node *node = parse_name(p);
+    if (node->kind != MICS_NODE_NAME)
+        fail(p, "a name to set, which is none of Jinja's own,");
+    return node;
+}
 
 // A name, a name's attribute, or several with commas.
 static mics_node *parse_target(parser *p, bool attributes)
@@ -401,11 +360,9 @@ static mics_node *parse_target(parser *p, bool attributes)
         if (many && (p->token->kind == '=' || is_name(p->token, "in")))
             break;
         const bool bracket = skip(p, '(');
-        *last = bracket ? parse_target(p, attributes) : parse_name(p);
+        *last = bracket ? parse_target(p, attributes) : parse_variable(p);
         if (bracket)
             expect(p, ')', ")");
-        else if ((*last)->kind != MICS_NODE_NAME)
-            fail(p, "a name to set");
         if (attributes && !bracket && skip(p, '.')) {
             *last = new_node(p, MICS_NODE_ATTRIBUTE, *last, NULL);
             (*last)->value = expect_name(p);
@@ -422,8 +379,8 @@ static mics_node *parse_target(parser *p, bool attributes)
 
 static mics_node *parse_if(parser *p)
 {
-    mics_work_enter(p->work);
     mics_node *node = new_node(p, MICS_NODE_IF, NULL, NULL);
+    mics_work_enter(p->work);
     p->branches++;
     node->a = parse_tuple(p, false);
     node->body = parse_body(p, "elif|else|endif");
@@ -439,8 +396,7 @@ static mics_node *parse_if(parser *p)
 
 static mics_node *parse_for(parser *p)
 {
-    mics_node *node = new_node(p, MICS_NODE_FOR, NULL, NULL);
-    node->a = parse_target(p, false);
+    mics_node *node = new_node(p, MICS_NODE_FOR, parse_target(p, false), NULL);
     if (!skip_name(p, "in"))
         fail(p, "in");
     node->b = parse_tuple(p, false);
@@ -466,85 +422,58 @@ static mics_node *parse_set(parser *p)
     node->kind = MICS_NODE_SET_BLOCK;
     node->b = parse_filters(p, new_node(p, MICS_NODE_CAPTURED, NULL, NULL));
     node->body = parse_body(p, "endset");
-    next(p);
+    skip(p, 'N');
     return node;
 }
 
-// Parameters and body of a macro, or of what a call block's `caller` is.
-static void parse_macro(parser *p, mics_node *node, const char *end)
+// A body that is run elsewhere: no loop is around it.
+static mics_node *parse_apart(parser *p, const char *end)
 {
+    const int loops = p->loops;
+    p->loops = 0;
+    mics_node *body = parse_body(p, end);
+    p->loops = loops;
+    skip(p, 'N');
+    return body;
+}
+
+static mics_node *parse_macro(parser *p, bool call)
+{
+    mics_node *node = new_node(p, MICS_NODE_MACRO, NULL, NULL), **last = &node->list;
+    mics_node *block = call ? new_node(p, MICS_NODE_CALL_BLOCK, NULL, node) : node;
     const bool outer = p->calls_caller;
-    const int loops = p->loops;
-    mics_node **last = &node->list;
+    node->value = call ? MICS_LITERAL("caller") : expect_name(p);
     p->macros++;
-    p->loops = 0;
-    p->calls_caller = false;
-    if (skip(p, '(')) {
-        while (!skip(p, ')')) {
-            *last = parse_name(p);
-            (*last)->a = skip(p, '=') ? parse_expression(p) : NULL;
-            last = &(*last)->next;
-            if (!skip(p, ',') && p->token->kind != ')')
-                fail(p, ", or )");
-        }
-    }
-    if (*end == 'e') // of a call block the call stands in between
-        node->body = parse_body(p, end);
-    node->calls_caller = p->calls_caller;
-    p->calls_caller = outer;
-    p->loops = loops;
-    p->macros--;
-}
-
-static mics_node *parse_call_block(parser *p)
-{
-    mics_node *node = new_node(p, MICS_NODE_CALL_BLOCK, NULL, NULL);
-    const int loops = p->loops;
-    node->b = new_node(p, MICS_NODE_MACRO, NULL, NULL);
-    node->b->value = mics_string("caller", 6);
-    parse_macro(p, node->b, "");
-    node->a = parse_unary(p, false);
-    if (node->a->kind != MICS_NODE_CALL)
-        fail(p, "a call");
-    p->loops = 0;
-    node->body = NULL;
-    node->b->body = parse_body(p, "endcall");
-    p->loops = loops;
-    next(p);
-    return node;
-}
-
-static mics_node *parse_with(parser *p)
-{
-    mics_node *node = new_node(p, MICS_NODE_WITH, NULL, NULL), **last = &node->list;
-    while (p->token->kind != 'b') {
-        *last = new_node(p, MICS_NODE_SET, parse_target(p, false), NULL);
-        expect(p, '=', "=");
-        (*last)->b = parse_expression(p);
+    const bool listed = skip(p, '(');
+    if (!call && !listed)
+        fail(p, "(");
+    while (listed && !skip(p, ')')) {
+        *last = parse_variable(p);
+        (*last)->a = skip(p, '=') ? parse_expression(p) : NULL;
         last = &(*last)->next;
-        if (!skip(p, ',') && p->token->kind != 'b')
-            fail(p, ", or %}");
+        if (!skip(p, ',') && p->token->kind != ')')
+            fail(p, ", or )");
     }
-    node->body = parse_body(p, "endwith");
-    next(p);
-    return node;
+    if (call) {
+        block->a = parse_unary(p, false);
+        if (block->a->kind != MICS_NODE_CALL)
+            fail(p, "a call");
+    }
+    p->calls_caller = call && outer;
+    node->body = parse_apart(p, call ? "endcall" : "endmacro");
+    node->calls_caller = !call && p->calls_caller;
+    p->calls_caller = outer || (call && p->calls_caller);
+    p->macros--;
+    return block;
 }
 
-static mics_node *parse_block(parser *p, mics_node_kind kind, const char *end)
+static mics_node *parse_filter_block(parser *p)
 {
-    mics_node *node = new_node(p, kind, NULL, NULL);
-    const int loops = p->loops;
-    if (kind == MICS_NODE_FILTER_BLOCK) {
-        node->b = parse_function(p, new_node(p, MICS_NODE_CAPTURED, NULL, NULL), MICS_IS_FILTER);
-        node->b->list = skip(p, '(') ? parse_list(p, ')') : NULL;
-        node->b = parse_filters(p, node->b);
-    } else {
-        p->has_generation = true;
-        p->loops = 0;
-    }
-    node->body = parse_body(p, end);
-    p->loops = loops;
-    next(p);
+    mics_node *node = new_node(p, MICS_NODE_FILTER_BLOCK, NULL, NULL);
+    node->b = new_node(p, MICS_NODE_CAPTURED, NULL, NULL);
+    node->b = parse_filters(p, parse_function(p, node->b, MICS_NODE_FILTER));
+    node->body = parse_body(p, "endfilter");
+    skip(p, 'N');
     return node;
 }
 
@@ -557,60 +486,52 @@ static mics_node *parse_statement(parser *p)
         return parse_for(p);
     if (skip_name(p, "set"))
         return parse_set(p);
-    if (skip_name(p, "call"))
-        return parse_call_block(p);
-    if (skip_name(p, "with"))
-        return parse_with(p);
     if (skip_name(p, "filter"))
-        return parse_block(p, MICS_NODE_FILTER_BLOCK, "endfilter");
-    if (skip_name(p, "generation"))
-        return parse_block(p, MICS_NODE_GENERATION, "endgeneration");
-    if (is_name(p->token, "macro")) {
-        next(p);
-        mics_node *node = new_node(p, MICS_NODE_MACRO, NULL, NULL);
-        node->value = expect_name(p);
-        parse_macro(p, node, "endmacro");
-        next(p);
+        return parse_filter_block(p);
+    if (skip_name(p, "macro") || is_name(p->token, "call"))
+        return parse_macro(p, skip_name(p, "call"));
+    if (skip_name(p, "generation")) {
+        mics_node *node = new_node(p, MICS_NODE_GENERATION, NULL, NULL);
+        p->has_generation = true;
+        node->body = parse_apart(p, "endgeneration");
         return node;
     }
     const bool breaks = is_name(p->token, "break");
     if (breaks || is_name(p->token, "continue")) {
         if (p->loops == 0)
             fail(p, "a loop around break and continue");
-        next(p);
+        skip(p, 'N');
         return new_node(p, breaks ? MICS_NODE_BREAK : MICS_NODE_CONTINUE, NULL, NULL);
     }
     if (p->token->kind != 'N')
         fail(p, "a statement's name");
     mics_work_raise(p->work, MICS_ERR_UNSUPPORTED,
                     "the statement '%.*s' is not known here; known are if, for, set, macro, call, "
-                    "filter, generation, with, raw, break, continue",
-                    (int)(name.bytes % 100), name.text);
+                    "filter, generation, raw, break, continue",
+                    MICS_SHOWN(name));
 }
 
-// Statements up to one of `ends` ("else|endif"), which is then the next token; NULL: the template's
-// end. From the end of the tag that opens the body.
+// Statements up to one of `ends` ("else|endif"), which is then the next token, or, if NULL, to the
+// template's end. From the end of the tag that opens the body.
 static mics_node *parse_body(parser *p, const char *ends)
 {
     mics_node *first = NULL, **last = &first;
     mics_work_enter(p->work);
-    if (ends != NULL) {
-        skip(p, ':');
+    skip(p, ':');
+    if (ends != NULL)
         expect(p, 'b', "%}");
-    }
     for (;;) {
         const mics_value value = p->token->value;
         if (skip(p, 'D')) {
-            *last = parse_constant(p, value);
+            *last = new_constant(p, value);
             (*last)->kind = MICS_NODE_DATA;
         } else if (skip(p, 'V')) {
             *last = new_node(p, MICS_NODE_OUTPUT, parse_tuple(p, true), NULL);
             expect(p, 'v', "}}");
         } else if (skip(p, 'B')) {
-            char name[32];
-            snprintf(name, sizeof name, "%.*s",
-                     p->token->kind == 'N' ? (int)(p->token->value.bytes % 100) : 0,
-                     p->token->kind == 'N' ? p->token->value.text : "");
+            char name[32] = "";
+            if (p->token->kind == 'N')
+                snprintf(name, sizeof name, "%.*s", MICS_SHOWN(p->token->value));
             if (ends != NULL && mics_text_is_among(name, ends))
                 break;
             *last = parse_statement(p);
@@ -620,8 +541,7 @@ static mics_node *parse_body(parser *p, const char *ends)
         } else {
             fail(p, ends != NULL ? ends : "text");
         }
-        while (*last != NULL)
-            last = &(*last)->next;
+        last = &(*last)->next;
     }
     p->work->depth--;
     return first;

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// str, repr and json.dumps, written to the output and cut off again where a string is wanted.
-#include "io/data/chats/template/print.h"
+// str, repr and json.dumps.
 #include "base/text.h"
 #include "io/data/chats/template/text.h"
 #include "io/data/chats/template/value.h"
@@ -10,19 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put(mics_work *work, const char *text)
-{
-    mics_work_write(work, text, strlen(text));
-}
-
 // As few digits as give the number back; those of 1e16 and above, or below 1e-4, with an exponent.
 static void write_real(mics_work *work, double real, bool json)
 {
     char text[40];
     if (!isfinite(real)) {
-        put(work, isnan(real) ? (json ? "NaN" : "nan")
-                  : real > 0  ? (json ? "Infinity" : "inf")
-                              : (json ? "-Infinity" : "-inf"));
+        mics_work_put(work, real < 0 ? "-" : "");
+        mics_work_put(work, isnan(real) ? (json ? "NaN" : "nan") : json ? "Infinity" : "inf");
         return;
     }
     int precision = 0;
@@ -33,102 +26,98 @@ static void write_real(mics_work *work, double real, bool json)
     if (exponent >= -4 && exponent < 16)
         mics_text_format(text, sizeof text, "%.*f", precision > exponent ? precision - exponent : 1,
                          real);
-    put(work, text);
+    mics_work_put(work, text);
 }
 
-static void write_number(mics_work *work, mics_value value, bool json)
+// True, false, none and numbers; returns whether it is one of them.
+static bool write_plain(mics_work *work, mics_value value, bool json)
 {
     char text[32];
-    if (value.type == MICS_VALUE_BOOL) {
-        put(work, value.truth ? (json ? "true" : "True") : (json ? "false" : "False"));
+    if (value.type == MICS_VALUE_NONE) {
+        mics_work_put(work, json ? "null" : "None");
+    } else if (value.type == MICS_VALUE_BOOL) {
+        mics_work_put(work, value.truth ? (json ? "true" : "True") : (json ? "false" : "False"));
     } else if (value.type == MICS_VALUE_INT) {
         mics_text_format(text, sizeof text, "%" PRId64, value.integer);
-        put(work, text);
-    } else {
+        mics_work_put(work, text);
+    } else if (value.type == MICS_VALUE_REAL) {
         write_real(work, value.real, json);
+    } else {
+        return false;
     }
+    return true;
 }
 
-static void write_code(mics_work *work, uint32_t code)
+// Signs that are written as a backslash and the letter of the same place.
+static bool write_escaped(mics_work *work, uint32_t code, const char *signs, const char *letters)
+{
+    const char *sign = code > 0 && code < 0x80 ? strchr(signs, (int)code) : NULL;
+    if (sign == NULL)
+        return false;
+    mics_work_put(work, "\\");
+    mics_work_write(work, &letters[sign - signs], 1);
+    return true;
+}
+
+static void write_code(mics_work *work, const char *format, uint32_t code)
 {
     char text[16];
-    mics_text_format(text, sizeof text,
-                     code < 0x100     ? "\\x%02x"
-                     : code < 0x10000 ? "\\u%04x"
-                                      : "\\U%08x",
-                     (unsigned)code);
-    put(work, text);
+    snprintf(text, sizeof text, format, (unsigned)code);
+    mics_work_put(work, text);
 }
 
 static void write_quoted(mics_work *work, mics_value string)
 {
-    const bool single = string.bytes > 0 && memchr(string.text, '\'', string.bytes) != NULL;
-    const bool both = single && memchr(string.text, '"', string.bytes) != NULL;
+    const bool single = mics_text_find(string, MICS_LITERAL("'"), 0) != SIZE_MAX;
+    const bool both = single && mics_text_find(string, MICS_LITERAL("\""), 0) != SIZE_MAX;
     const char *quote = single && !both ? "\"" : "'";
-    put(work, quote);
+    mics_work_put(work, quote);
     for (size_t at = 0, length = 0; at < string.bytes; at += length) {
-        const uint32_t code = mics_text_code(string.text + at, string.bytes - at, &length);
-        if (code == '\\' || code == (unsigned char)*quote)
-            put(work, "\\");
-        if (code == '\n' || code == '\r' || code == '\t')
-            put(work, code == '\n' ? "\\n" : code == '\r' ? "\\r" : "\\t");
-        else if ((mics_letter(code) & MICS_LETTER_PRINTABLE) == 0)
-            write_code(work, code);
+        const char *c = string.text + at;
+        const int bits = mics_letter(c, string.bytes - at, &length);
+        const uint32_t code = mics_text_code(c, string.bytes - at, &length);
+        if (code == (unsigned char)*quote)
+            mics_work_put(work, "\\");
+        if (write_escaped(work, code, "\\\n\r\t", "\\nrt"))
+            continue;
+        if ((bits & MICS_LETTER_PRINTABLE) != 0)
+            mics_work_write(work, c, length);
         else
-            mics_work_write(work, string.text + at, length);
+            write_code(work,
+                       code < 0x100     ? "\\x%02x"
+                       : code < 0x10000 ? "\\u%04x"
+                                        : "\\U%08x",
+                       code);
     }
-    put(work, quote);
-}
-
-static void write_repr(mics_work *work, mics_value value);
-
-static void write_items(mics_work *work, const mics_value_list *items, bool pairs)
-{
-    for (int64_t i = 0; i < items->count; i++) {
-        if (i > 0)
-            put(work, pairs && i % 2 == 1 ? ": " : ", ");
-        write_repr(work, items->items[i]);
-    }
-}
-
-static void write_list(mics_work *work, mics_value value)
-{
-    mics_work_enter(work);
-    if (value.type == MICS_VALUE_VIEW) {
-        put(work, value.list->label);
-        put(work, "([");
-        write_items(work, value.list, false);
-        put(work, "])");
-    } else if (value.type == MICS_VALUE_TUPLE) {
-        put(work, "(");
-        write_items(work, value.list, false);
-        put(work, value.list->count == 1 ? ",)" : ")");
-    } else {
-        const bool dict = value.type == MICS_VALUE_DICT;
-        put(work, dict ? "{" : "[");
-        write_items(work, value.list, dict);
-        put(work, dict ? "}" : "]");
-    }
-    work->depth--;
+    mics_work_put(work, quote);
 }
 
 static void write_repr(mics_work *work, mics_value value)
 {
+    const bool dict = value.type == MICS_VALUE_DICT, tuple = value.type == MICS_VALUE_TUPLE;
     mics_work_spend(work, 1);
-    if (mics_is_string(value))
+    if (mics_is_string(value)) {
+        mics_work_put(work, value.safe ? "Markup(" : "");
         write_quoted(work, value);
-    else if (mics_is_number(value))
-        write_number(work, value, false);
-    else if (value.type == MICS_VALUE_NONE)
-        put(work, "None");
-    else if (value.type == MICS_VALUE_UNDEFINED)
-        put(work, "Undefined");
-    else if (value.type == MICS_VALUE_LIST || value.type == MICS_VALUE_TUPLE ||
-             value.type == MICS_VALUE_VIEW || value.type == MICS_VALUE_DICT)
-        write_list(work, value);
-    else
-        mics_work_raise(work, MICS_ERR_INVALID, "a %s has no text%s", mics_value_type_text(value),
-                        value.type == MICS_VALUE_ITERATOR ? "; make a list of it by | list" : "");
+        mics_work_put(work, value.safe ? ")" : "");
+    } else if (value.type == MICS_VALUE_UNDEFINED) {
+        mics_work_put(work, "Undefined");
+    } else if (!write_plain(work, value, false)) {
+        if (value.type < MICS_VALUE_LIST || value.type > MICS_VALUE_DICT ||
+            value.type == MICS_VALUE_RANGE)
+            mics_value_raise(work, "has no text", value);
+        const bool view = value.type == MICS_VALUE_VIEW;
+        mics_work_enter(work);
+        mics_work_put(work, view ? value.list->label : "");
+        mics_work_put(work, dict ? "{" : tuple ? "(" : view ? "([" : "[");
+        for (int64_t i = 0; i < value.list->count; i++) {
+            mics_work_put(work, i == 0 ? "" : dict && i % 2 == 1 ? ": " : ", ");
+            write_repr(work, value.list->items[i]);
+        }
+        mics_work_put(work, tuple && value.list->count == 1 ? "," : "");
+        mics_work_put(work, dict ? "}" : tuple ? ")" : view ? "])" : "]");
+        work->depth--;
+    }
 }
 
 void mics_print(mics_work *work, mics_value value)
@@ -150,73 +139,32 @@ mics_value mics_print_str(mics_work *work, mics_value value)
 
 // ---- JSON ----
 
-typedef struct json_writer {
-    mics_work *work;
-    const mics_json_style *style;
-    int32_t level;
-} json_writer;
-
-static void write_json_code(mics_work *work, uint32_t code)
+static void write_json_string(mics_work *work, mics_value string, bool ensure_ascii)
 {
-    char text[16];
-    if (code >= 0x10000) {
-        mics_text_format(text, sizeof text, "\\u%04x\\u%04x",
-                         (unsigned)(0xD800 + ((code - 0x10000) >> 10)),
-                         (unsigned)(0xDC00 + ((code - 0x10000) & 0x3FF)));
-    } else {
-        mics_text_format(text, sizeof text, "\\u%04x", (unsigned)code);
-    }
-    put(work, text);
-}
-
-static void write_json_string(const json_writer *w, mics_value string)
-{
-    static const char signs[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
-    put(w->work, "\"");
+    mics_work_put(work, "\"");
     for (size_t at = 0, length = 0; at < string.bytes; at += length) {
         const uint32_t code = mics_text_code(string.text + at, string.bytes - at, &length);
-        const char *sign = code > 0 && code < 0x80 ? strchr(signs, (int)code) : NULL;
-        if (sign != NULL) {
-            put(w->work, "\\");
-            mics_work_write(w->work, &letters[sign - signs], 1);
-        } else if (code < 0x20 || (w->style->ensure_ascii && code > 0x7E)) {
-            write_json_code(w->work, code);
+        if (write_escaped(work, code, "\"\\\n\r\t\f\b", "\"\\nrtfb"))
+            continue;
+        if (ensure_ascii && code >= 0x10000) {
+            write_code(work, "\\u%04x", 0xD800 + ((code - 0x10000) >> 10));
+            write_code(work, "\\u%04x", 0xDC00 + ((code - 0x10000) & 0x3FF));
+        } else if (code < 0x20 || (ensure_ascii && code > 0x7E)) {
+            write_code(work, "\\u%04x", code);
         } else {
-            mics_work_write(w->work, string.text + at, length);
+            mics_work_write(work, string.text + at, length);
         }
     }
-    put(w->work, "\"");
-}
-
-static void write_json(json_writer *w, mics_value value);
-
-static void write_json_key(json_writer *w, mics_value key)
-{
-    const bool quoted = !mics_is_string(key);
-    if (quoted && !mics_is_number(key) && key.type != MICS_VALUE_NONE)
-        mics_work_raise(w->work, MICS_ERR_INVALID, "a %s cannot be a key in JSON",
-                        mics_value_type_text(key));
-    put(w->work, quoted ? "\"" : "");
-    write_json(w, key);
-    put(w->work, quoted ? "\"" : "");
-}
-
-static void write_json_break(const json_writer *w)
-{
-    if (!w->style->pretty)
-        return;
-    put(w->work, "\n");
-    for (int32_t i = 0; i < w->level; i++)
-        mics_work_write(w->work, w->style->indent.text, w->style->indent.bytes);
+    mics_work_put(work, "\"");
 }
 
 static mics_value sorted(mics_work *work, mics_value dict)
 {
     const mics_value keys = mics_list(work, MICS_VALUE_LIST), values = mics_list(work, keys.type);
+    const mics_value copy = mics_list(work, MICS_VALUE_DICT);
     for (int64_t i = 0; i < dict.list->count; i++)
         mics_list_add(work, i % 2 == 0 ? keys : values, dict.list->items[i]);
     mics_value_sort(work, keys.list, values.list, false);
-    const mics_value copy = mics_list(work, MICS_VALUE_DICT);
     for (int64_t i = 0; i < keys.list->count; i++) {
         mics_list_add(work, copy, keys.list->items[i]);
         mics_list_add(work, copy, values.list->items[i]);
@@ -224,52 +172,49 @@ static mics_value sorted(mics_work *work, mics_value dict)
     return copy;
 }
 
-static void write_json_items(json_writer *w, mics_value value)
+static void break_line(mics_work *work, const mics_json_style *style, int level)
+{
+    if (!mics_is_string(style->indent))
+        return;
+    mics_work_put(work, "\n");
+    for (int i = 0; i < level; i++)
+        mics_print(work, style->indent);
+}
+
+static void write_json_items(mics_work *work, mics_value value, const mics_json_style *style,
+                             int level)
 {
     const bool dict = value.type == MICS_VALUE_DICT;
-    put(w->work, dict ? "{" : "[");
-    mics_work_enter(w->work);
-    w->level++;
-    if (dict && w->style->sort_keys)
-        value = sorted(w->work, value);
-    for (int64_t i = 0; i < value.list->count; i += dict ? 2 : 1) {
+    mics_work_enter(work);
+    mics_work_put(work, dict ? "{" : "[");
+    for (int64_t i = 0; i < value.list->count; i++) {
+        const mics_value item = value.list->items[i];
+        const bool key = dict && i % 2 == 0, quoted = key && !mics_is_string(item);
+        if (key && !mics_is_string(item) && !mics_is_number(item) && item.type != MICS_VALUE_NONE)
+            mics_value_raise(work, "cannot be a key in JSON", item);
         if (i > 0)
-            mics_print(w->work, w->style->comma);
-        write_json_break(w);
-        if (dict) {
-            write_json_key(w, value.list->items[i]);
-            mics_print(w->work, w->style->colon);
-        }
-        write_json(w, value.list->items[dict ? i + 1 : i]);
+            mics_print(work, dict && !key ? style->colon : style->comma);
+        if (!dict || key)
+            break_line(work, style, level + 1);
+        mics_work_put(work, quoted ? "\"" : "");
+        mics_print_json(work, item, style, level + 1);
+        mics_work_put(work, quoted ? "\"" : "");
     }
-    w->level--;
-    w->work->depth--;
     if (value.list->count > 0)
-        write_json_break(w);
-    put(w->work, dict ? "}" : "]");
+        break_line(work, style, level);
+    mics_work_put(work, dict ? "}" : "]");
+    work->depth--;
 }
 
-static void write_json(json_writer *w, mics_value value)
+void mics_print_json(mics_work *work, mics_value value, const mics_json_style *style, int level)
 {
-    mics_work_spend(w->work, 1);
+    const bool dict = value.type == MICS_VALUE_DICT;
+    mics_work_spend(work, 1);
     if (mics_is_string(value))
-        write_json_string(w, value);
-    else if (mics_is_number(value))
-        write_number(w->work, value, true);
-    else if (value.type == MICS_VALUE_NONE)
-        put(w->work, "null");
-    else if (value.type == MICS_VALUE_LIST || value.type == MICS_VALUE_TUPLE ||
-             value.type == MICS_VALUE_DICT)
-        write_json_items(w, value);
-    else
-        mics_work_raise(w->work, MICS_ERR_INVALID, "a %s cannot be written as JSON",
-                        mics_value_type_text(value));
-}
-
-mics_value mics_print_json(mics_work *work, mics_value value, const mics_json_style *style)
-{
-    const size_t mark = work->out->bytes;
-    json_writer w = {.work = work, .style = style};
-    write_json(&w, value);
-    return mics_work_cut(work, mark);
+        write_json_string(work, value, style->ensure_ascii);
+    else if (dict || value.type == MICS_VALUE_LIST || value.type == MICS_VALUE_TUPLE)
+        write_json_items(work, dict && style->sort_keys ? sorted(work, value) : value, style,
+                         level);
+    else if (!write_plain(work, value, true))
+        mics_value_raise(work, "cannot be written as JSON", value);
 }

@@ -44,17 +44,17 @@ static bool sees(const scanner *s, size_t at, const char *what)
 // Byte behind the white space at `at`.
 static size_t behind_space(const scanner *s, size_t at)
 {
-    const mics_value rest = mics_string(s->text + at, s->bytes - at);
-    return s->bytes - mics_text_strip(rest, mics_none(), true, false).bytes;
+    const mics_value rest = MICS_STRING(s->text + at, s->bytes - at);
+    return s->bytes - mics_text_strip(rest, MICS_NONE, true, false).bytes;
 }
 
 // Data up to a tag, whose sign says what becomes of the white space before it.
 static void add_data(scanner *s, size_t tag, bool variable)
 {
     const char sign = s->text[tag + 2];
-    mics_value data = mics_string(s->text + s->at, tag - s->at);
+    mics_value data = MICS_STRING(s->text + s->at, tag - s->at);
     if (sign == '-') {
-        data = mics_text_strip(data, mics_none(), false, true);
+        data = mics_text_strip(data, MICS_NONE, false, true);
     } else if (sign != '+' && !variable) {
         size_t line = tag;
         while (line > s->at && s->text[line - 1] != '\n')
@@ -154,7 +154,7 @@ static void scan_number(scanner *s)
     }
     errno = 0;
     const mics_value value =
-        real ? mics_real(strtod(digits, NULL)) : mics_int(strtoll(digits, NULL, 10));
+        real ? MICS_REAL(strtod(digits, NULL)) : MICS_INT(strtoll(digits, NULL, 10));
     if (errno != 0 || count + 2 >= sizeof digits || (digits[0] == '0' && count > 1 && !real))
         mics_work_raise(s->work, MICS_ERR_FORMAT, "the number %s is not known here", digits);
     add(s, real ? 'R' : 'I', value);
@@ -167,7 +167,7 @@ static void scan_operator(scanner *s, char *brackets, int *depth)
     const char c = s->text[s->at];
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         if (sees(s, s->at, pairs[i])) {
-            add(s, kinds[i], mics_none());
+            add(s, kinds[i], MICS_NONE);
             s->at += 2;
             return;
         }
@@ -183,7 +183,7 @@ static void scan_operator(scanner *s, char *brackets, int *depth)
     } else if (strchr(")]}", c) != NULL && (*depth == 0 || brackets[--*depth] != c)) {
         mics_work_raise(s->work, MICS_ERR_FORMAT, "an unexpected '%c'", c);
     }
-    add(s, c, mics_none());
+    add(s, c, MICS_NONE);
     s->at++;
 }
 
@@ -198,11 +198,11 @@ static void scan_tag(scanner *s, const char *end)
 {
     char brackets[MAX_BRACKETS];
     int depth = 0;
-    add(s, *end == '}' ? 'V' : 'B', mics_none());
+    add(s, *end == '}' ? 'V' : 'B', MICS_NONE);
     for (;;) {
         const size_t closed = depth == 0 ? end_of_tag(s, s->at, end) : 0;
         if (closed > 0) {
-            add(s, *end == '}' ? 'v' : 'b', mics_none());
+            add(s, *end == '}' ? 'v' : 'b', MICS_NONE);
             move(s, s->at + closed);
             return;
         }
@@ -218,7 +218,7 @@ static void scan_tag(scanner *s, const char *end)
         } else if (is_word(c)) {
             while (word < s->bytes && is_word(s->text[word]))
                 word++;
-            add(s, 'N', mics_string(s->text + s->at, word - s->at));
+            add(s, 'N', MICS_STRING(s->text + s->at, word - s->at));
             s->at = word;
         } else if (c == '"' || c == '\'') {
             scan_string(s);
@@ -259,11 +259,10 @@ static bool scan_raw(scanner *s, size_t tag)
 
 static void scan_comment(scanner *s)
 {
-    const char *end = strstr(s->text + s->at, "#}");
-    if (end == NULL)
+    size_t at = mics_text_find(MICS_STRING(s->text, s->bytes), MICS_LITERAL("#}"), s->at);
+    if (at == SIZE_MAX)
         mics_work_raise(s->work, MICS_ERR_FORMAT, "a comment has no #}");
-    size_t at = (size_t)(end - s->text);
-    at -= at > s->at && (end[-1] == '-' || end[-1] == '+');
+    at -= at > s->at && (s->text[at - 1] == '-' || s->text[at - 1] == '+');
     move(s, at + end_of_tag(s, at, "#}"));
 }
 
@@ -296,7 +295,7 @@ const mics_token *mics_template_scan(mics_work *work, char *text, size_t bytes)
                                   s.text[tag + 1] != '\0'))
             tag++;
         if (tag == s.bytes) {
-            add(&s, 'D', mics_string(s.text + s.at, s.bytes - s.at));
+            add(&s, 'D', MICS_STRING(s.text + s.at, s.bytes - s.at));
             break;
         }
         const char kind = s.text[tag + 1], sign = s.text[tag + 2];
@@ -309,6 +308,6 @@ const mics_token *mics_template_scan(mics_work *work, char *text, size_t bytes)
         else
             scan_tag(&s, kind == '{' ? "}}" : "%}");
     }
-    add(&s, '\0', mics_none());
+    add(&s, '\0', MICS_NONE);
     return s.tokens;
 }

@@ -3,7 +3,8 @@
 // Compiling and rendering: where errors of a template arrive.
 #include "io/data/chats/template/template.h"
 #include "base/free.h"
-#include "io/data/chats/template/eval.h"
+#include "io/data/chats/template/tree.h"
+#include <locale.h>
 #include <string.h>
 
 struct mics_template {
@@ -14,16 +15,31 @@ struct mics_template {
     bool has_generation;
 };
 
+// Numbers have points and days are English, whatever locale the program has set. The "C" locale is
+// glibc's own, which nobody frees.
+static locale_t set_plain_locale(void)
+{
+    return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+}
+
+// Functions with setjmp have no variables of their own that change behind it.
+static mics_status parse(mics_template *self, size_t bytes)
+{
+    if (setjmp(self->work.failed) == 0)
+        self->body = mics_template_parse(
+            &self->work, mics_template_scan(&self->work, self->text, bytes), &self->has_generation);
+    return self->work.status;
+}
+
 static mics_status compile(mics_template *self, size_t bytes)
 {
     mics_buffer out = {.memory = self->memory};
+    const locale_t before = set_plain_locale();
     self->work.out = &out;
-    if (setjmp(self->work.failed) == 0) {
-        const mics_token *tokens = mics_template_scan(&self->work, self->text, bytes);
-        self->body = mics_template_parse(&self->work, tokens, &self->has_generation);
-    }
+    const mics_status status = parse(self, bytes);
+    (void)uselocale(before);
     mics_buffer_fini(&out);
-    return self->work.status;
+    return status;
 }
 
 mics_status mics_template_compile(mics_memory *memory, const char *name, const char *text,
@@ -63,7 +79,7 @@ bool mics_template_has_generation(const mics_template *self)
 
 static void set(mics_work *work, mics_value variables, const char *name, mics_value value)
 {
-    mics_dict_set(work, variables, mics_string(name, strlen(name)), value);
+    mics_dict_set(work, variables, MICS_STRING(name, strlen(name)), value);
 }
 
 static mics_value messages_of(mics_work *work, const mics_template_input *input)
@@ -83,13 +99,13 @@ static mics_value variables_of(mics_work *work, const mics_template_input *input
     for (int32_t i = 0; i < input->string_count; i++) {
         const char *text = input->strings[i].text;
         if (text != NULL)
-            set(work, all, input->strings[i].name, mics_string(text, strlen(text)));
+            set(work, all, input->strings[i].name, MICS_STRING(text, strlen(text)));
     }
     if (input->messages != NULL)
         set(work, all, "messages", messages_of(work, input));
     set(work, all, "tools", mics_value_of_json(work, input->tools));
     set(work, all, "documents", mics_value_of_json(work, input->documents));
-    set(work, all, "add_generation_prompt", mics_bool(input->add_generation_prompt));
+    set(work, all, "add_generation_prompt", MICS_BOOL(input->add_generation_prompt));
     const char *name = NULL;
     const mics_json_value *more = mics_json_next(input->variables, &name);
     for (; more != NULL; more = mics_json_next(input->variables, &name))
@@ -97,26 +113,34 @@ static mics_value variables_of(mics_work *work, const mics_template_input *input
     return all;
 }
 
+static mics_status run(mics_work *work, const mics_template *self, const mics_template_input *input,
+                       mics_template_spans *spans)
+{
+    if (setjmp(work->failed) == 0)
+        mics_template_run(work, self->body, variables_of(work, input), spans);
+    return work->status;
+}
+
 mics_status mics_template_render(const mics_template *self, const mics_template_input *input,
                                  mics_buffer *text, mics_template_spans *spans)
 {
     mics_work work;
     const size_t bytes = text->bytes, count = spans != NULL ? spans->count : 0;
+    const locale_t before = set_plain_locale();
     mics_work_init(&work, self->memory, self->name, &input->limits);
     work.out = text;
     work.out_begin = bytes;
     work.now_s = input->now_s;
     work.line = 1;
     work.chat = input->chat;
-    if (setjmp(work.failed) == 0)
-        mics_template_run(&work, self->body, variables_of(&work, input), spans);
-    if (work.status != MICS_OK) {
+    const mics_status status = run(&work, self, input, spans);
+    if (status != MICS_OK)
         text->bytes = bytes;
-        if (spans != NULL)
-            spans->count = count;
-    }
+    if (status != MICS_OK && spans != NULL)
+        spans->count = count;
+    (void)uselocale(before);
     mics_work_fini(&work);
-    return work.status;
+    return status;
 }
 
 void mics_template_spans_fini(mics_template_spans *spans)

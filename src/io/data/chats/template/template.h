@@ -46,7 +46,7 @@ typedef struct mics_template_input {
     mics_template_limits limits;
 } mics_template_input;
 
-// Bytes [begin, end) that a generation block wrote.
+// Bytes [begin, end) that a generation block wrote, with what blocks in it wrote.
 typedef struct mics_template_span {
     size_t begin, end;
 } mics_template_span;
@@ -56,7 +56,7 @@ typedef struct mics_template_span {
 typedef struct mics_template_spans {
     mics_memory *memory;
     mics_template_span *list; // (count)
-    size_t count, capacity;
+    size_t count;
 } mics_template_spans;
 
 typedef struct mics_template mics_template;

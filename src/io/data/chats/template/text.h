@@ -16,39 +16,38 @@ enum {
     MICS_LETTER_LINE_END = 64,
 };
 
+// CAPITALIZE: the first letter is upper, the rest lower. TITLE: so in each run of letters. WORDS, of
+// Jinja's filter `title`: so behind spaces, - and opening brackets.
 typedef enum mics_case {
     MICS_CASE_UPPER,
     MICS_CASE_LOWER,
-    MICS_CASE_CAPITALIZE, // the first letter is upper, the rest lower
-    MICS_CASE_TITLE,      // as Python's title(): so in each run of letters
-    MICS_CASE_WORDS,      // as Jinja's filter `title`: behind spaces, - and opening brackets
+    MICS_CASE_CAPITALIZE,
+    MICS_CASE_TITLE,
+    MICS_CASE_WORDS,
 } mics_case;
 
-/* Bits of a character. */
-int mics_letter(uint32_t code);
-/* The character at the head of a text, and its bytes; what is no UTF-8 is one byte. Needs bytes >=
- * 1. */
+/* Bits of the character at the head of a text, and its bytes. Needs bytes >= 1. */
+int mics_letter(const char *text, size_t bytes, size_t *length_out);
+/* The character itself; what is no UTF-8 is one byte and U+FFFD. */
 uint32_t mics_text_code(const char *text, size_t bytes, size_t *length_out);
 /* Characters of a text. */
-int64_t mics_text_count(const char *text, size_t bytes);
-/* Byte at which a character begins; `bytes` for one behind the end. */
-size_t mics_text_at(const char *text, size_t bytes, int64_t index);
-/* Byte at which `needle` stands first at or behind `from`, or SIZE_MAX. */
+int64_t mics_text_count(mics_value text);
+/* Byte at which a character begins; all bytes for one behind the end. */
+size_t mics_text_at(mics_value text, int64_t index);
+/* From one byte to another. */
+mics_value mics_text_part(mics_value text, size_t begin, size_t end);
+/* Byte at which `needle` stands first at or behind `from`; SIZE_MAX: nowhere. */
 size_t mics_text_find(mics_value text, mics_value needle, size_t from);
-/* The same for the last place before `end`. */
-size_t mics_text_find_last(mics_value text, mics_value needle, size_t end);
-/* Without the characters of `chars` (not a string: spaces) at its left or right end. */
-mics_value mics_text_strip(mics_value text, mics_value chars, bool left, bool right);
 /* Whether it has `part` at its head, or at its end. */
 bool mics_text_begins(mics_value text, mics_value part);
 bool mics_text_has_end(mics_value text, mics_value part);
-/* Upper or lower case. Of some 100 characters the other case is several characters: they raise. */
+/* Without the characters of `chars` (not a string: spaces) at its left or right end. */
+mics_value mics_text_strip(mics_value text, mics_value chars, bool left, bool right);
+/* In another case. Of some 100 characters that is several characters: they raise. */
 mics_value mics_text_case(mics_work *work, mics_value text, mics_case to);
 /* With each `from`, up to `most` (below 0: all), replaced. */
 mics_value mics_text_replace(mics_work *work, mics_value text, mics_value from, mics_value to,
                              int64_t most);
-/* Two texts as one. */
-mics_value mics_text_concat(mics_work *work, mics_value a, mics_value b);
 /* Lines without their ends, as a list. */
 mics_value mics_text_lines(mics_work *work, mics_value text);
 /* With &, <, >, ' and " as entities, and safe. */

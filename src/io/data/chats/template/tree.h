@@ -32,12 +32,9 @@ typedef enum mics_node_kind {
     MICS_NODE_TEST,      // a is function ( list )
     MICS_NODE_NOT,       // a
     MICS_NODE_SIGN,      // sign a
-    MICS_NODE_AND,       // a b
-    MICS_NODE_OR,        // a b
     MICS_NODE_CHOICE,    // b if a else c, which may be NULL
-    MICS_NODE_COMPARE,   // a, then list of operands: sign a; i stands for in, o for not in
-    MICS_NODE_CONCAT,    // list
-    MICS_NODE_COMPUTE,   // a sign b
+    MICS_NODE_BINARY,    // a sign b, of which O is or, A and, i in, o not in
+    MICS_NODE_CHAIN,     // a comparison whose left operand is the right one of a, sign, b
     // statements
     MICS_NODE_DATA,         // value
     MICS_NODE_OUTPUT,       // a
@@ -49,7 +46,6 @@ typedef enum mics_node_kind {
     MICS_NODE_CALL_BLOCK,   // a: call, b: macro `caller`
     MICS_NODE_FILTER_BLOCK, // b, body
     MICS_NODE_GENERATION,   // body
-    MICS_NODE_WITH,         // list: SET, body
     MICS_NODE_BREAK,
     MICS_NODE_CONTINUE,
 } mics_node_kind;
@@ -69,3 +65,8 @@ const mics_token *mics_template_scan(mics_work *work, char *text, size_t bytes);
 
 /* Its statements; *has_generation_out: whether a generation block is among them. */
 mics_node *mics_template_parse(mics_work *work, const mics_token *tokens, bool *has_generation_out);
+
+/* Runs statements: `variables` is a dict; what generation blocks write is added to `spans`, unless
+ * NULL. */
+void mics_template_run(mics_work *work, const mics_node *body, mics_value variables,
+                       mics_template_spans *spans);

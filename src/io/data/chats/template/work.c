@@ -108,6 +108,11 @@ void mics_work_write(mics_work *work, const char *text, size_t bytes)
         mics_work_try(work, mics_buffer_append(work->out, text, bytes));
 }
 
+void mics_work_put(mics_work *work, const char *text)
+{
+    mics_work_write(work, text, strlen(text));
+}
+
 mics_value mics_work_cut(mics_work *work, size_t begin)
 {
     const size_t bytes = work->out->bytes - begin;
@@ -115,7 +120,7 @@ mics_value mics_work_cut(mics_work *work, size_t begin)
     if (bytes > 0)
         memcpy(copy, work->out->data + begin, bytes);
     work->out->bytes = begin;
-    return mics_string(copy, bytes);
+    return MICS_STRING(copy, bytes);
 }
 
 mics_value mics_list(mics_work *work, mics_value_type type)

@@ -8,8 +8,6 @@
 // that cannot go on do not return.
 #pragma once
 
-#include "base/json.h"
-#include "io/data/buffer.h"
 #include "io/data/chats/template/template.h"
 #include <setjmp.h>
 
@@ -24,9 +22,9 @@ typedef enum mics_value_type {
     MICS_VALUE_LIST,
     MICS_VALUE_TUPLE,
     MICS_VALUE_RANGE,
-    MICS_VALUE_VIEW,     // of a dict: keys(), values(), items()
-    MICS_VALUE_ITERATOR, // gives each item once, is always true, has no length
+    MICS_VALUE_VIEW, // of a dict: keys(), values(), items()
     MICS_VALUE_DICT,
+    MICS_VALUE_ITERATOR, // gives each item once, is always true, has no length
     MICS_VALUE_NAMESPACE,
     MICS_VALUE_FUNCTION, // of the table, with what it is a method of
     MICS_VALUE_MACRO,
@@ -95,8 +93,8 @@ void mics_work_init(mics_work *work, mics_memory *memory, const char *name,
 void mics_work_fini(mics_work *work);
 
 /* Logs "NAME:LINE: what" and goes to `failed`, where `status` then is. */
-_Noreturn void mics_work_raise(mics_work *work, mics_status status, const char *format, ...)
-    MICS_PRINTF(3, 4);
+__attribute__((noreturn)) void mics_work_raise(mics_work *work, mics_status status,
+                                               const char *format, ...) MICS_PRINTF(3, 4);
 /* Goes to `failed` unless `status` is MICS_OK; it was logged. */
 void mics_work_try(mics_work *work, mics_status status);
 /* Counts steps. */
@@ -106,36 +104,22 @@ void mics_work_enter(mics_work *work);
 
 /* Zeroed memory of the arena; it is gone with the work. */
 void *mics_work_alloc(mics_work *work, size_t bytes);
-/* Appends to the output. */
+/* Appends to the output; `put` what ends with a NUL. */
 void mics_work_write(mics_work *work, const char *text, size_t bytes);
+void mics_work_put(mics_work *work, const char *text);
 /* Takes what was written since `begin` bytes off again, as a string. */
 mics_value mics_work_cut(mics_work *work, size_t begin);
 
-static inline mics_value mics_undefined(const char *name, size_t bytes)
-{
-    return (mics_value){.type = MICS_VALUE_UNDEFINED, .text = name, .bytes = bytes};
-}
-static inline mics_value mics_none(void)
-{
-    return (mics_value){.type = MICS_VALUE_NONE};
-}
-static inline mics_value mics_bool(bool truth)
-{
-    return (mics_value){.type = MICS_VALUE_BOOL, .truth = truth};
-}
-static inline mics_value mics_int(int64_t integer)
-{
-    return (mics_value){.type = MICS_VALUE_INT, .integer = integer};
-}
-static inline mics_value mics_real(double real)
-{
-    return (mics_value){.type = MICS_VALUE_REAL, .real = real};
-}
-/* A string that lies elsewhere, and stays there. */
-static inline mics_value mics_string(const char *text, size_t bytes)
-{
-    return (mics_value){.type = MICS_VALUE_STRING, .text = text, .bytes = bytes};
-}
+#define MICS_UNDEFINED(name, size)                                                                 \
+    ((mics_value){.type = MICS_VALUE_UNDEFINED, .text = (name), .bytes = (size)})
+#define MICS_NONE ((mics_value){.type = MICS_VALUE_NONE})
+#define MICS_BOOL(value) ((mics_value){.type = MICS_VALUE_BOOL, .truth = (value)})
+#define MICS_INT(value) ((mics_value){.type = MICS_VALUE_INT, .integer = (value)})
+#define MICS_REAL(value) ((mics_value){.type = MICS_VALUE_REAL, .real = (value)})
+// A string that lies elsewhere, and stays there.
+#define MICS_STRING(start, size)                                                                   \
+    ((mics_value){.type = MICS_VALUE_STRING, .text = (start), .bytes = (size)})
+#define MICS_LITERAL(text) MICS_STRING("" text, sizeof(text) - 1)
 static inline bool mics_is_string(mics_value value)
 {
     return value.type == MICS_VALUE_STRING;
@@ -154,7 +138,9 @@ static inline double mics_number(mics_value value)
 {
     return value.type == MICS_VALUE_REAL ? value.real : (double)mics_integer(value);
 }
+// For "%.*s".
+#define MICS_SHOWN(value) (int)((value).bytes < 200 ? (value).bytes : 200), (value).text
 
-/* A list (or tuple, ...) without items. */
+/* A list (or tuple, dict, ...) without items. */
 mics_value mics_list(mics_work *work, mics_value_type type);
 void mics_list_add(mics_work *work, mics_value list, mics_value item);

@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Between the files of this folder, and for tokenize.c: row -> messages (rows.c) -> text and what
+// counts of it (render.c) -> tokens (tokens.c).
+#pragma once
+
+#include "io/data/buffer.h"
+#include "io/data/chats.h"
+#include "io/data/chats/template/template.h"
+#include "io/data/tokenizer/tokenizer.h"
+
+/* As mics_chats_tokens, appended. named_out: += messages whose own text names a special token, which
+ * is one then. Threads: any, each with an encoder that takes special tokens. */
+mics_status mics_chats_encode(const mics_chats *chats, mics_encoder *encoder, const char *name,
+                              const mics_json_value *row, mics_token_list *list,
+                              int64_t *named_out);
+
+/* What the tokens of a row depend on besides row and tokenizer. */
+uint64_t mics_chats_identity(const mics_chats *chats);
+
+/* What they were opened by. */
+const mics_chats_spec *mics_chats_spec_of(const mics_chats *chats);
+
+// Bytes of a text that count.
+typedef struct mics_chat_span {
+    size_t begin, end;
+} mics_chat_span;
+
+// A row as text.
+typedef struct mics_chat_text {
+    mics_buffer text;
+    mics_chat_span *spans; // ascending, apart
+    int32_t count, capacity;
+    bool framed; // it stands in the tokenizer's frame, and ends with the end token
+} mics_chat_text;
+
+/* Bytes [begin, end) count; nothing if there are none. Spans come in order. */
+mics_status mics_chat_text_add_span(mics_chat_text *text, size_t begin, size_t end);
+void mics_chat_text_fini(mics_chat_text *text);
+
+/* Appends a text's tokens with their flags. Needs: an encoder that takes special tokens. */
+mics_status mics_chat_text_encode(const mics_chats *chats, mics_encoder *encoder,
+                                  const mics_chat_text *text, mics_token_list *list);
+
+// A chat: its messages are a JSON array, each with role and content.
+typedef struct mics_chat {
+    const mics_json_value *messages, *tools;
+    const mics_json_value *row; // for its other fields
+    mics_json *own;             // the messages, where they were rewritten; mics_json_close
+    mics_json *own_tools;
+    int32_t counted_from; // message from which all counts (prompt and completion as messages); -1
+} mics_chat;
+
+/* Finds a row's messages, rewritten as {"role", "content"} where it has others. */
+mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics_json_value *row,
+                           mics_chat *chat_out);
+void mics_chat_fini(mics_chat *chat);
+
+/* Renders a chat, and finds what counts. */
+mics_status mics_chat_render(const mics_chats *chats, const char *name, const mics_chat *chat,
+                             mics_chat_text *text_out);
+
+/* Whether a row is a prompt and its completion as two texts, and no chat. */
+bool mics_chat_pair(const mics_chats *chats, const mics_json_value *row, const char **prompt_out,
+                    const char **completion_out);
+
+enum { MICS_CHAT_STRINGS = 7 }; // special tokens that templates know by name
+
+// What mics_chats_open found.
+struct mics_chats {
+    mics_memory *memory;
+    mics_chats_spec spec;
+    char *template_from;
+    mics_template *template, *tool_template; // tool_template: for chats with tools; NULL: none
+    bool dated;                              // a template asks for the date
+    mics_template_string strings[MICS_CHAT_STRINGS];
+    mics_json *config, *map; // tokenizer_config.json, special_tokens_map.json; NULL: none
+    bool *special;           // (vocab) tokens
+    int32_t end_token;       // of prompt and completion; -1: none
+    uint64_t identity;
+};
