@@ -15,7 +15,8 @@ static const char by_prefixes[] =
 static const char by_marks[] =
     "{%- if tools %}{{- tools | tojson }}{%- endif %}{%- for message in messages %}"
     "{%- if message.role == 'assistant' and not loop.last and '</think>' in message.content %}"
-    "{{- '<|im_start|>assistant\\n' ~ message.content.split('</think>')[-1] | trim ~ '<|im_end|>\\n' }}"
+    "{{- '<|im_start|>assistant\\n' ~ message.content.split('</think>')[-1] | trim ~ "
+    "'<|im_end|>\\n' }}"
     "{%- else %}{{- " TURN " }}{%- endif %}{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}";
 

@@ -33,9 +33,9 @@ typedef struct mics_template_string {
 
 // What a template sees. All of it is borrowed for the call.
 typedef struct mics_template_input {
-    const char *chat; // its name, before what is wrong with it; NULL: none
-    const mics_json_value *messages; // NULL: undefined
-    int32_t left_out;                // so many of the last messages are not seen
+    const char *chat;                    // its name, before what is wrong with it; NULL: none
+    const mics_json_value *messages;     // NULL: undefined
+    int32_t left_out;                    // so many of the last messages are not seen
     const mics_json_value *tools;        // NULL: none
     const mics_json_value *documents;    // NULL: none
     const mics_json_value *variables;    // an object with more of them, which win; NULL: no more

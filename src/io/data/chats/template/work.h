@@ -73,7 +73,7 @@ typedef struct mics_work {
     mics_memory *memory;
     const char *name;
     const char *chat; // that is rendered; NULL: none
-    int32_t line; // of what is being parsed or evaluated
+    int32_t line;     // of what is being parsed or evaluated
     mics_template_limits limits;
     struct mics_block *blocks; // the arena
     size_t arena_bytes;
