@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_NAMES = 24, MAX_DEFAULTS = 6, TEXT_BYTES = 4096 };
+enum { MAX_NAMES = 24, MAX_DEFAULTS = 8, TEXT_BYTES = 4096 };
 
 typedef struct program {
     const char *name, *origin;
@@ -26,8 +26,9 @@ typedef struct program {
     const char *const length[3];
     int64_t most;
     bool null_is_none;
-    const char *packing;   // (optional) key whose default there, false, is refused here
+    const char *packing;   // (optional) key whose default there, false, is refused here for texts
     const char *otherwise; // (optional) what is done here in another way, whatever the file says
+    bool alpaca_as_texts;  // a field of texts is read in rows of Alpaca's fields
 } program;
 
 #define NAMED(text) .name = (text), .origin = "auto: default of " text
@@ -40,13 +41,19 @@ static const program programs[] = {
      .defaults = {{"train_micro_batch_size_per_gpu", "1", false},
                   {"num_train_epochs", "1", false},
                   {"scheduler.type", "\"cosine\"", false},
-                  {"bf16.enabled", "true", false}},
-     .length = {"sequence_len"}, .packing = "sample_packing", .most = 512},
+                  {"bf16.enabled", "true", false},
+                  {"data.packing", "false", false},
+                  {"data.too_long", "\"drop\"", false}},
+     .length = {"sequence_len"}, .packing = "sample_packing", .most = 512,
+     .otherwise =
+         "of a chat all of the assistant's turns counts, not their text and eos_token alone"},
     {NAMED("LLaMA-Factory"),
      .names = {"finetuning_type", "stage", "cutoff_len", "dataset_dir", "template", "neat_packing"},
-     .length = {"cutoff_len"}, .most = 2048},
+     .defaults = {{"data.packing", "false", false}}, .length = {"cutoff_len"}, .most = 2048,
+     .otherwise = "chats longer than cutoff_len lose their end, not a share of each turn"},
     {NAMED("run_mlm.py"), .names = {"mlm_probability", "line_by_line", "pad_to_max_length"},
-     .length = {"max_seq_length"}, .most = 1024},
+     .defaults = {{"data.text_field", "\"text\"", false}}, .length = {"max_seq_length"},
+     .most = 1024},
     {NAMED("TRL's SFTConfig"),
      .names = {"dataset_text_field", "max_length", "packing", "packing_strategy", "eval_packing",
                "padding_free", "assistant_only_loss", "completion_only_loss", "chat_template_path",
@@ -57,16 +64,19 @@ static const program programs[] = {
                   {"run.log_every", "10", false},
                   {"bf16.enabled", "true", false},
                   {"run.recompute", "true", false},
-                  {"data.add_special_tokens", "true", false}},
+                  {"data.add_special_tokens", "true", false},
+                  {"data.packing", "false", false},
+                  {"data.loss_on", "\"completion\"", false}},
      .length = {"max_length", "max_seq_length"}, .most = 1024, .null_is_none = true,
-     .packing = "packing",
+     .packing = "packing", .alpaca_as_texts = true,
      .otherwise = "no end of text is put behind texts unless tokenizer.json's post_processor does"},
     {NAMED("run_clm.py"),
      .names = {"block_size", "train_file", "validation_file", "validation_split_percentage",
                "preprocessing_num_workers", "config_overrides", "keep_linebreaks",
                "max_train_samples", "max_eval_samples", "config_name"},
-     .defaults = {{"data.add_special_tokens", "true", false}}, .length = {"block_size"},
-     .most = 1024},
+     .defaults = {{"data.add_special_tokens", "true", false},
+                  {"data.text_field", "\"text\"", false}},
+     .length = {"block_size"}, .most = 1024},
 };
 
 enum { PROGRAMS = sizeof programs / sizeof *programs };
@@ -96,6 +106,12 @@ static const program *program_of(const config *run, const char **key_out)
 static bool is_axolotl(const config *run)
 {
     return find_key(run, &programs[0]) != NULL;
+}
+
+bool mics_adopt_is_llama_factory(const config *run)
+{
+    const char *said = NULL;
+    return program_of(run, &said) == &programs[1];
 }
 
 // ---- what is written in another way ----
@@ -131,44 +147,6 @@ static mics_status put_held_out(config *run, const adopted_key *row, const mics_
                                     "give data.validation");
 }
 
-// Texts alone: what is no "completion" is a chat or an instruction.
-static mics_status add_dataset(config *run, const adopted_key *row, const mics_json_value *set,
-                               mics_text *paths)
-{
-    const char *path = mics_json_string(mics_json_get(set, "path"));
-    const char *type = mics_json_string(mics_json_get(set, "type"));
-    const char *field = mics_json_string(mics_json_get(set, "field"));
-    char text[CONFIG_PATH_BYTES];
-    if (path == NULL || type == NULL || strcmp(type, "completion") != 0)
-        return mics_config_refuse(run, row->path, MICS_ERR_UNSUPPORTED,
-                                  "each must have a \"path\" of this machine and \"type\": "
-                                  "\"completion\", which is text; or give data.train");
-    mics_text_printf(paths, "%s", paths->used > 1 ? ", " : "");
-    mics_text_quoted(paths, path);
-    return field == NULL ? MICS_OK
-                         : mics_adopt_put(run, "data.text_field",
-                                          mics_config_string_text(field, text, sizeof text),
-                                          row->path, row->origin);
-}
-
-static mics_status put_datasets(config *run, const adopted_key *row, const mics_json_value *value)
-{
-    mics_text paths = {.memory = run->memory};
-    mics_status status = MICS_OK;
-    if (mics_adopt_has(run, row->target))
-        return MICS_OK; // --data goes before
-    mics_text_printf(&paths, "[");
-    for (int32_t i = 0; i < mics_json_count(value) && status == MICS_OK; i++)
-        status = add_dataset(run, row, mics_json_element(value, i), &paths);
-    mics_text_printf(&paths, "]");
-    if (status == MICS_OK)
-        status = mics_text_status(&paths);
-    if (status == MICS_OK && paths.used > 2)
-        status = mics_adopt_put(run, row->target, paths.bytes, row->path, row->origin);
-    mics_text_fini(&paths);
-    return status;
-}
-
 // Names of LLaMA-Factory's own list of data sets.
 static mics_status put_named(config *run, const adopted_key *row, const mics_json_value *value)
 {
@@ -185,7 +163,6 @@ static const adopted_key rows[] = {
     ADOPTED("micro_batch_size", "train_micro_batch_size_per_gpu", NULL),
     ADOPTED("num_epochs", "num_train_epochs", NULL),
     ADOPTED("lr_scheduler", "lr_scheduler_type", put_scheduler),
-    ADOPTED("datasets", "data.train", put_datasets),
     ADOPTED("val_set_size", "run.validation_batches", put_held_out),
     ADOPTED("cutoff_len", "data.sequence_length", NULL),
     ADOPTED("val_size", "run.validation_batches", put_held_out),
@@ -220,6 +197,8 @@ static mics_status fill_in(config *run, const program *of)
         const char *target = of->defaults[i].target, *origin = of->origin;
         if (says_elsewhere(run, target))
             continue;
+        if (strcmp(target, "data.packing") == 0)
+            run->run.packing_default = !mics_adopt_says(run, target);
         if (strcmp(target, "data.add_special_tokens") == 0 && !mics_adopt_has(run, target)) {
             run->run.special_tokens_open = true;
             origin = "auto: where the tokenizer puts something around a text, as TRL and "
@@ -254,8 +233,8 @@ static void remark(config *run, const program *of, const char *said)
                      of->name, said, other != NULL ? " (though not " : "",
                      other != NULL ? other : "", other != NULL ? ")" : "",
                      packs ? ", but for " : "", packs ? of->packing : "",
-                     packs ? ": its default false is refused here, as samples are cut from one "
-                             "stream of tokens"
+                     packs ? " of texts: its default false is refused here, as they are cut from "
+                             "one stream of tokens"
                            : "",
                      of->otherwise != NULL ? "; " : "", of->otherwise != NULL ? of->otherwise : "");
 }
@@ -286,6 +265,7 @@ mics_status mics_adopt_program_defaults(config *run, bool trainer)
         return MICS_OK;
     }
     MICS_TRY(fill_in(run, of));
+    run->run.alpaca_as_texts = of->alpaca_as_texts;
     limit_length(run, of);
     remark(run, of, said);
     return MICS_OK;

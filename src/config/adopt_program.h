@@ -7,6 +7,10 @@
 #include "config/adopt.h"
 
 extern const adopted_keys mics_adopt_programs; // of axolotl and LLaMA-Factory
+extern const adopted_keys mics_adopt_chats;    // of these and TRL: what is of chats
+
+/* Whether the file is one of LLaMA-Factory, where "packing" means something else than in TRL. */
+bool mics_adopt_is_llama_factory(const config *run);
 
 /* What axolotl writes otherwise than all others ("optimizer" as a name), before anything is read. */
 mics_status mics_adopt_reform(config *run);

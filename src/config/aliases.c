@@ -202,9 +202,17 @@ static mics_status join_fields(config *run)
     return MICS_OK;
 }
 
+// TRL's dataset_text_field is of texts, whatever the data turn out to be.
+static bool names_texts_alone(const config *run)
+{
+    char source[CONFIG_PATH_BYTES];
+    return strcmp(mics_json_source(run->run.json, "data.text_field", source, sizeof source),
+                  "dataset_text_field") == 0;
+}
+
 mics_status mics_config_join_aliases(config *run)
 {
-    run->run.text_field_open = !mics_config_given(run, "data.text_field");
+    run->run.text_field_open = !mics_config_given(run, "data.text_field") || names_texts_alone(run);
     MICS_TRY(join_fields(run));
     run->run.loss_on = (mics_run_loss_on)mics_config_choice("data.loss_on", run->loss_on);
     run->run.too_long = (mics_run_too_long)mics_config_choice("data.too_long", run->too_long);

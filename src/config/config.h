@@ -94,7 +94,8 @@ typedef enum mics_run_attention {
 typedef enum mics_run_loss_on {
     MICS_RUN_LOSS_ASSISTANT,
     MICS_RUN_LOSS_LAST,
-    MICS_RUN_LOSS_ALL
+    MICS_RUN_LOSS_ALL,
+    MICS_RUN_LOSS_COMPLETION // of a prompt and its completion this alone; of chats all
 } mics_run_loss_on;
 
 typedef enum mics_run_too_long {
@@ -150,9 +151,11 @@ typedef struct mics_run {
     const char *template_date;  // as 2026-11-27; "auto": nobody has said it yet
     mics_run_loss_on loss_on;   // which tokens of a chat count
     mics_run_too_long too_long; // what becomes of chats longer than a sequence
-    bool completions; // of prompts with completions these alone count, whatever loss_on says
     bool packing, packing_open, packing_kept; // of chats into sequences; nobody has said it; the
                                               // checkpoint has
+    bool packing_default;        // false is a program's default, which is of chats alone
+    const char *messages_key;    // of another program's file: data must be chats by it; NULL: none
+    bool alpaca_as_texts;        // that program reads a field of texts in Alpaca's rows
     bool rows;                   // data are rows of chats; found when the run is opened
     char today[16];              // of the first start
     int64_t skip_bad_lines;      // of data files; 0: the first is an error

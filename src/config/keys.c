@@ -15,7 +15,7 @@ static const char *const collectives[] = {"auto", "ring", "two-stage", "ring-gat
 static const char *const token_types[] = {"none",  "uint8", "uint16", "uint32", "int8",
                                           "int16", "int32", "int64",  NULL};
 static const char *const special_tokens[] = {"plain", "parse", NULL};
-static const char *const loss_on[] = {"assistant", "last", "all", NULL};   // as mics_run_loss_on
+static const char *const loss_on[] = {"assistant", "last", "all", "completion", NULL};
 static const char *const too_long[] = {"truncate", "drop", "error", NULL}; // as mics_run_too_long
 static const char *const residual_dtypes[] = {"same", "fp32", NULL};
 static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
@@ -131,7 +131,7 @@ static const key rows[] = {
                   "the run's first start")},
     {CHOICE("data.loss_on", loss_on, loss_on, "assistant", .flags = KEY_FIXED,
             .help = "tokens of a chat that count: the \"assistant\"'s, or the completion's; of "
-                    "these the \"last\" message's; \"all\"",
+                    "these the \"last\" message's; \"all\"; a \"completion\"'s, or all of a chat",
             .refusal = "no others can be told apart")},
     {SWITCH("data.packing", run.packing, false, .flags = KEY_KEPT,
             .automatic = "auto: true for chats",

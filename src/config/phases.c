@@ -314,6 +314,8 @@ void mics_run_enter(mics_run *public_run, int64_t step)
 static bool is_other(const config *run, const key *row, const mics_json_value *before)
 {
     char texts[2][MAX_VALUE_BYTES];
+    if (row->type == KEY_OBJECT)
+        return !mics_json_is_same(mics_json_at(run->run.json, row->path), before);
     mics_config_field_text(run, row, texts[0], sizeof texts[0]);
     mics_config_value_text(before, texts[1], sizeof texts[1]);
     return strcmp(texts[0], texts[1]) != 0 &&
@@ -329,8 +331,9 @@ bool mics_run_sets_other(const mics_run *public_run, const mics_json *stored, co
         if ((row->flags & KEY_OTHERS) != 0 &&
             mics_config_given(run, "scheduler.params.warmup_num_steps"))
             continue; // warmup_ratio
-        found = found || (row->bytes > 0 && is_in(row->path, path) && was_set(run, row->path) &&
-                          is_other(run, row, mics_json_at(stored, row->path)));
+        found = found ||
+                ((row->bytes > 0 || row->type == KEY_OBJECT) && is_in(row->path, path) &&
+                 was_set(run, row->path) && is_other(run, row, mics_json_at(stored, row->path)));
     }
     return found && (run->run.keeps_phases || run->run.phase_count == 0);
 }

@@ -32,7 +32,7 @@ static void name_fields(const mics_run *run, mics_chats_spec *spec)
 // By the first row.
 typedef struct looking {
     const mics_chats_spec *spec;
-    bool *found;
+    mics_chat_kind *kind;
 } looking;
 
 static mics_status settle_date(mics_run *run)
@@ -56,7 +56,7 @@ static mics_status settle_date(mics_run *run)
 static mics_status look_at(void *ctx, mics_row *row)
 {
     looking *at = ctx;
-    *at->found = mics_chats_are(at->spec, row->value);
+    *at->kind = mics_chats_kind(at->spec, row->value);
     row->last = true;
     return MICS_OK;
 }
@@ -68,28 +68,58 @@ mics_chat_columns run_rows_columns(const mics_run *run)
     return mics_chats_columns(&spec);
 }
 
-mics_status run_rows_settle(mics_memory *memory, mics_run *run)
+static mics_status find_kind(mics_memory *memory, const mics_run *run, mics_chat_kind *kind_out)
 {
     mics_chats_spec spec = {0};
-    if (run->text_field_open) {
-        const bool muted = mics_log_mute(true);
-        name_fields(run, &spec);
-        looking at = {&spec, &run->rows};
-        const mics_chat_columns columns = mics_chats_columns(&spec);
-        const mics_rows_spec rows = {run->train, run->train_count, columns.names,
-                                     run->skip_bad_lines};
-        const mics_status status = mics_rows_walk(memory, &rows, look_at, &at);
-        mics_log_mute(muted);
-        if (status == MICS_ERR_MEMORY)
-            return status;
-        run->rows = run->rows && status == MICS_OK;
-    }
+    *kind_out = MICS_CHAT_NONE;
+    if (!run->text_field_open)
+        return MICS_OK;
+    const bool muted = mics_log_mute(true);
+    name_fields(run, &spec);
+    looking at = {&spec, kind_out};
+    const mics_chat_columns columns = mics_chats_columns(&spec);
+    const mics_rows_spec rows = {run->train, run->train_count, columns.names, run->skip_bad_lines};
+    const mics_status status = mics_rows_walk(memory, &rows, look_at, &at);
+    mics_log_mute(muted);
+    if (status != MICS_OK || (*kind_out == MICS_CHAT_ALPACA && run->alpaca_as_texts))
+        *kind_out = MICS_CHAT_NONE;
+    return status == MICS_ERR_MEMORY ? status : MICS_OK;
+}
+
+// Another program's file has been read before anyone knew that its data are chats, or are not.
+static mics_status check_program(const mics_run *run, mics_chat_kind kind)
+{
+    const char *strategy = mics_json_string(mics_json_at(run->json, "packing_strategy"));
+    const char *key = run->messages_key;
+    const bool chats =
+        kind == MICS_CHAT_MESSAGES || // LLaMA-Factory makes such of Alpaca's, axolotl not
+        (kind == MICS_CHAT_ALPACA && key != NULL && strcmp(key, "datasets") != 0);
+    if (key != NULL && !chats)
+        return mics_json_fail(run->json, key, MICS_ERR_INVALID,
+                              "is for chats of messages, and %s has none; leave the key out, or "
+                              "name the field of the messages in data.fields",
+                              run->train[0]);
+    if (kind == MICS_CHAT_NONE)
+        return MICS_OK;
+    if (run->packing && strategy != NULL && strcmp(strategy, "bfd") != 0)
+        return mics_json_fail(run->json, "packing_strategy", MICS_ERR_UNSUPPORTED,
+                              "must be \"bfd\", not \"%s\": a chat is never split", strategy);
+    return MICS_OK;
+}
+
+mics_status run_rows_settle(mics_memory *memory, mics_run *run)
+{
+    mics_chat_kind kind = MICS_CHAT_NONE;
+    MICS_TRY(find_kind(memory, run, &kind));
+    run->rows = kind != MICS_CHAT_NONE;
     if (run->rows) {
         run->packing = run->packing || run->packing_open;
         run->document_mask = false; // samples stay apart anyway
-        return settle_date(run);
     }
-    if (!run->packing && !run->packing_open && !run->packing_kept)
+    MICS_TRY(check_program(run, kind));
+    if (run->rows)
+        return settle_date(run);
+    if (!run->packing && !run->packing_open && !run->packing_kept && !run->packing_default)
         return mics_json_fail(run->json, "data.packing", MICS_ERR_INVALID,
                               "false is for rows of chats, and %s has texts: samples are cut from "
                               "one stream of tokens; leave the key out",
@@ -101,7 +131,8 @@ mics_status run_rows_settle(mics_memory *memory, mics_run *run)
 mics_status run_rows_open(mics_memory *memory, const mics_run *run, const mics_tokenizer *tokenizer,
                           mics_chats **chats_out)
 {
-    static const mics_loss_on on[] = {MICS_LOSS_ASSISTANT, MICS_LOSS_LAST, MICS_LOSS_ALL};
+    static const mics_loss_on on[] = {MICS_LOSS_ASSISTANT, MICS_LOSS_LAST, MICS_LOSS_ALL,
+                                      MICS_LOSS_ALL};
     char folder[PATH_MAX];
     const char *slash = strrchr(run->tokenizer, '/');
     const bool bytes = strcmp(run->tokenizer, "bytes") == 0;
@@ -117,7 +148,7 @@ mics_status run_rows_open(mics_memory *memory, const mics_run *run, const mics_t
                             .variables = mics_json_at(run->json, "data.template_variables"),
                             .date_s = parse_date(run->template_date),
                             .loss_on = on[run->loss_on],
-                            .completions = run->completions};
+                            .completions = run->loss_on == MICS_RUN_LOSS_COMPLETION};
     name_fields(run, &spec);
     MICS_TRY(mics_chats_open(memory, &spec, chats_out));
     return MICS_OK;

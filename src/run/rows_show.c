@@ -79,9 +79,9 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
     showing self = {.memory = job->memory, .left = count, .show = show, .ctx = ctx};
     if (!run->rows)
         return mics_fail(MICS_ERR_INVALID,
-                         "%s: has no rows of chats, or of prompts and completions, whose tokens "
-                         "count or do not: of a text all do; data.fields names fields that are "
-                         "called otherwise",
+                         "%s: is read as texts, and not as chats or prompts and completions, whose "
+                         "tokens count or do not: of a text all do; data.fields names fields that "
+                         "are called otherwise",
                          run->train[0]);
     MICS_TRY_OUT(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
     self.tokenizer = job->tokenizer;

@@ -64,8 +64,9 @@ static void write_value(mics_text *out, const mics_run *run, const row_text *row
     }
     if (strcmp(row->key, "data.template_variables") == 0)
         mics_json_write(out, mics_json_at(run->json, row->key));
-    else if (strcmp(row->key, "data.packing") == 0 && !run->rows)
-        mics_text_printf(out, "null"); // false would ask for what texts do not have
+    else if (strcmp(row->key, run->rows ? "data.text_field" : "data.packing") == 0)
+        mics_text_printf(out,
+                         "null"); // the first would make texts of chats, and no texts are packed
     else if (strcmp(row->key, "phases") == 0)
         mics_text_printf(out, "%s", run->phases_text);
     else if (strcmp(row->key, "data.train") == 0)

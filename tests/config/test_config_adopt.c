@@ -336,7 +336,7 @@ static void test_odd_values(void **state)
         {"\"max_steps\": 9, \"accelerator_config\": \"a.json\"", "a.json: No such file"},
         {"\"max_steps\": 9, \"fsdp_config\": \"a.json\"", "a.json: No such file"},
         {"\"max_steps\": 9, \"fsdp_config\": 3", "must be an object"},
-        {"\"max_steps\": 9, \"dtype\": 1, \"packing\": false", "packing: must be true"},
+        {"\"max_steps\": 9, \"dtype\": 1, \"packing\": 1", "packing: must be true or false"},
         {"\"max_steps\": 9, \"use_peft\": true", "use_peft: cannot be honoured"},
         {"\"max_steps\": 9, \"validation_split_percentage\": 10", "must be 5, not 10"},
         {"\"max_steps\": 9, \"parallelism_config\": \"a.json\"", "must be an object"},

@@ -6,7 +6,18 @@
 #include "config/run_file.h"
 
 #define TRL(keys) FOREIGN("\"max_steps\": 9, \"packing\": true, " keys)
+#define AXO(keys) FOREIGN("\"sequence_len\": 64, \"max_steps\": 9, " keys)
+#define SETS(sets) AXO("\"datasets\": [" sets "]")
+#define CHATS "\"path\": \"a.txt\", \"type\": \"chat_template\""
+#define LF(keys) FOREIGN("\"stage\": \"sft\", \"max_steps\": 9, " keys)
 #define CLM(keys) FOREIGN("\"max_steps\": 9, \"block_size\": 32, " keys)
+
+static void check_field(const char *text, const char *path, const char *name)
+{
+    mics_run *run = load_good(text);
+    assert_string_equal(mics_json_string(mics_json_at(run->json, path)), name);
+    mics_run_close(run);
+}
 
 static void test_trl(void **state)
 {
@@ -64,8 +75,83 @@ static void test_axolotl(void **state)
                   "must be 0.05");
     check_refused(FOREIGN("\"sequence_len\": 64, \"max_steps\": 9, \"adapter\": \"lora\""),
                   MICS_ERR_UNSUPPORTED, "all parameters are trained");
-    check_refused(FOREIGN("\"sequence_len\": 64, \"max_steps\": 9, \"sample_packing\": false"),
-                  MICS_ERR_UNSUPPORTED, "samples are cut from one stream of tokens");
+    check_value(AXO("\"learning_rate\": 1e-4"), "data.packing", "false");
+    check_value(AXO("\"sample_packing\": true"), "data.packing", "true");
+    check_value(AXO("\"seed\": 1"), "data.too_long", "\"drop\"");
+    check_refused(AXO("\"excess_length_strategy\": \"truncate\""), MICS_ERR_UNSUPPORTED,
+                  "write \"data\": {\"too_long\"");
+    check_value(AXO("\"special_tokens\": {\"pad_token\": \"x\"}"), "data.packing", "false");
+    check_refused(AXO("\"special_tokens\": {\"pad_token\": \"x\", \"eos_token\": \"y\"}"),
+                  MICS_ERR_UNSUPPORTED, "others than pad_token are the tokenizer's own");
+    check_refused(AXO("\"train_on_inputs\": true"), MICS_ERR_UNSUPPORTED, "leave it out");
+    check_value(AXO("\"chat_template\": \"chatml\""), "data.chat_template", "\"chatml\"");
+    check_value(AXO("\"chat_template\": \"tokenizer_default\""), "data.chat_template", "\"auto\"");
+    check_refused(AXO("\"chat_template\": \"alpaca\""), MICS_ERR_UNSUPPORTED, "not \"alpaca\"");
+    check_value(AXO("\"chat_template\": \"jinja\", \"chat_template_jinja\": \"model.json\""),
+                "data.chat_template", "\"model.json\"");
+    check_value(AXO("\"chat_template_jinja\": \"model.json\""), "data.chat_template",
+                "\"model.json\"");
+    check_refused(AXO("\"chat_template_jinja\": \"{{ messages }}\""), MICS_ERR_UNSUPPORTED,
+                  "a file as chat_template_jinja");
+}
+
+static void test_axolotl_datasets(void **state)
+{
+    (void)state;
+    check_value(SETS("{" CHATS "}"), "data.chat_template", "\"auto\"");
+    check_value(SETS("{" CHATS ", \"chat_template\": \"llama3\"}"), "data.chat_template",
+                "\"llama3\"");
+    check_value(AXO("\"datasets\": [{" CHATS "}], \"chat_template\": \"chatml\""),
+                "data.chat_template", "\"chatml\"");
+    // The name of a data set goes before that of the file.
+    check_value(AXO("\"datasets\": [{" CHATS ", \"chat_template\": \"tokenizer_default\"}], "
+                    "\"chat_template\": \"chatml\""),
+                "data.chat_template", "\"auto\"");
+    check_value(SETS("{\"path\": \"a.txt\", \"type\": \"completion\", \"field\": \"body\"}"),
+                "data.text_field", "\"body\"");
+    check_field(SETS("{" CHATS ", \"field_messages\": \"talk\"}"), "data.fields.messages", "talk");
+    check_field(SETS("{" CHATS ", \"message_property_mappings\": {\"role\": \"from\"}}"),
+                "data.fields.role", "from");
+    check_field(SETS("{" CHATS ", \"message_field_content\": \"value\"}"), "data.fields.content",
+                "value");
+    check_value(SETS("{" CHATS ", \"roles_to_train\": [\"assistant\"], \"train_on_eos\": \"turn\", "
+                     "\"split\": \"train\"}"),
+                "data.loss_on", "\"assistant\"");
+    static const char *const bad[][2] = {
+        {SETS("{\"path\": \"a.txt\", \"type\": \"alpaca\"}"), "for Alpaca's words"},
+        {SETS("{\"type\": \"chat_template\"}"), "each must have a \"path\""},
+        {SETS("3"), "each must have a \"path\""},
+        {SETS("{" CHATS ", \"roles_to_train\": [\"user\"]}"), "roles_to_train: cannot be"},
+        {SETS("{" CHATS ", \"train_on_eos\": \"all\"}"), "train_on_eos: cannot be"},
+        {SETS("{" CHATS ", \"split\": \"train[:1%]\"}"), "split: cannot be"},
+        {SETS("{" CHATS ", \"shards\": 2}"), "shards: cannot be"},
+        {SETS("{" CHATS ", \"chat_template\": \"mistral_v1\"}"), "not \"mistral_v1\""},
+        {SETS("{" CHATS ", \"message_property_mappings\": {\"tool\": \"x\"}}"), "leave them out"},
+        {SETS("{" CHATS "}, {" CHATS ", \"field_messages\": \"talk\"}"),
+         "field_messages: cannot be"},
+        {SETS("{" CHATS ", \"field_messages\": \"a\"}, {" CHATS ", \"field_messages\": \"b\"}"),
+         "field_messages: cannot be"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        check_refused(bad[i][0], MICS_ERR_UNSUPPORTED, bad[i][1]);
+}
+
+static void test_trl_chats(void **state)
+{
+    (void)state;
+    check_value(TRL("\"seed\": 1"), "data.loss_on", "\"completion\"");
+    check_value(TRL("\"completion_only_loss\": true"), "data.loss_on", "\"completion\"");
+    check_value(TRL("\"completion_only_loss\": null"), "data.loss_on", "\"completion\"");
+    check_value(TRL("\"completion_only_loss\": false"), "data.loss_on", "\"all\"");
+    check_value(TRL("\"assistant_only_loss\": false"), "data.loss_on", "\"completion\"");
+    check_value(TRL("\"assistant_only_loss\": true"), "data.loss_on", "\"assistant\"");
+    check_refused(TRL("\"assistant_only_loss\": 1"), MICS_ERR_FORMAT, "must be true or false");
+    check_value(TRL("\"chat_template_path\": \"a.jinja\""), "data.chat_template", "\"a.jinja\"");
+    check_value(TRL("\"seed\": 1"), "data.packing", "true");
+    check_value(FOREIGN("\"max_steps\": 9, \"max_length\": 32"), "data.packing", "false");
+    check_value(FOREIGN("\"max_steps\": 9, \"packing\": false"), "data.packing", "false");
+    check_refused(TRL("\"truncation_mode\": \"keep_end\""), MICS_ERR_UNSUPPORTED, "keep_start");
+    check_refused(TRL("\"eos_token\": \"x\""), MICS_ERR_UNSUPPORTED, "tokenizer_config.json");
 }
 
 static void test_llama_factory(void **state)
@@ -73,8 +159,19 @@ static void test_llama_factory(void **state)
     (void)state;
     check_value(FOREIGN("\"stage\": \"pt\", \"cutoff_len\": 64, \"max_steps\": 9"),
                 "data.sequence_length", "64");
-    check_refused(FOREIGN("\"stage\": \"sft\", \"max_steps\": 9"), MICS_ERR_UNSUPPORTED,
-                  "use \"pt\"");
+    check_refused(FOREIGN("\"stage\": \"dpo\", \"max_steps\": 9"), MICS_ERR_UNSUPPORTED,
+                  "must be \"pt\", for texts, or \"sft\", for chats");
+    check_value(LF("\"seed\": 1"), "data.loss_on", "\"assistant\"");
+    check_value(LF("\"train_on_prompt\": true"), "data.loss_on", "\"all\"");
+    check_value(LF("\"mask_history\": true"), "data.loss_on", "\"last\"");
+    check_value(LF("\"neat_packing\": true"), "data.packing", "true");
+    check_value(LF("\"neat_packing\": true, \"packing\": true"), "data.packing", "true");
+    check_value(LF("\"packing\": false"), "data.packing", "false");
+    check_value(LF("\"seed\": 1"), "data.packing", "false");
+    check_refused(LF("\"packing\": true"), MICS_ERR_UNSUPPORTED, "chats would see each other");
+    check_refused(LF("\"template\": \"qwen\""), MICS_ERR_UNSUPPORTED, "templates are its own");
+    check_value(FOREIGN("\"stage\": \"pt\", \"packing\": true, \"max_steps\": 9"), "data.packing",
+                "false");
     check_refused(FOREIGN("\"finetuning_type\": \"lora\", \"max_steps\": 9"), MICS_ERR_UNSUPPORTED,
                   "use \"full\"");
 }
@@ -129,6 +226,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_run_clm, setup, teardown),
         cmocka_unit_test_setup_teardown(test_trainer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_axolotl, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_axolotl_datasets, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_trl_chats, setup, teardown),
         cmocka_unit_test_setup_teardown(test_llama_factory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_says_which, setup, teardown),
         cmocka_unit_test_setup_teardown(test_length, setup, teardown),

@@ -69,8 +69,15 @@ typedef struct mics_chat_columns {
 
 mics_chat_columns mics_chats_columns(const mics_chats_spec *spec);
 
-/* Whether a row is of these kinds, and not a text. */
-bool mics_chats_are(const mics_chats_spec *spec, const mics_json_value *row);
+typedef enum mics_chat_kind {
+    MICS_CHAT_NONE, // a text
+    MICS_CHAT_MESSAGES,
+    MICS_CHAT_PAIR, // prompt and completion
+    MICS_CHAT_ALPACA
+} mics_chat_kind;
+
+/* What a row is, by the fields that it has.     Returns: the first kind that fits. */
+mics_chat_kind mics_chats_kind(const mics_chats_spec *spec, const mics_json_value *row);
 
 /* A row's tokens, with their flags.
  *
@@ -91,11 +98,11 @@ typedef struct mics_row {
     bool last; // set by whoever is given it: no more are wanted
 } mics_row;
 
-typedef struct mics_rows_spec { // all borrowed
+typedef struct mics_rows_spec { // borrowed
     const char *const *patterns;
     int32_t count;
-    const char *const *columns; // of Parquet those that are read, as in mics_parquet_source
-    int64_t skip_bad_lines;     // so many bad rows, also by what `take` returns, are warnings
+    const char *const *columns; // of Parquet, as in mics_parquet_source
+    int64_t skip_bad_lines;     // so many bad rows, of `take` too, are warnings
 } mics_rows_spec;
 
 /* Gives the rows of JSON Lines, JSON arrays and Parquet, file by file; others are passed over.

@@ -141,7 +141,7 @@ mics_status mics_shard_write(const char *path, const int32_t *tokens, int64_t co
 // One stream of tokens, from one or many shards.
 typedef struct mics_corpus mics_corpus;
 
-// How rows of chats become samples of tokens (io/data/chats/chats.h).
+// How rows of chats become samples of tokens (io/data/chats.h).
 typedef struct mics_chats mics_chats;
 
 // A token of a sample as mics_corpus_read gives it: four times the token, and two flags.

@@ -8,7 +8,7 @@
 #include "mics/log.h"
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 enum { MAX_CONFIG = 64 << 20, MAX_TEMPLATE = 4 << 20 };
@@ -163,15 +163,16 @@ static mics_status compile_folder(mics_chats *chats)
 static mics_status open_template(mics_chats *chats)
 {
     const char *asked = chats->spec.chat_template;
+    struct stat file;
     const mics_chat_builtin *builtin = asked != NULL ? mics_chat_builtin_find(asked) : NULL;
     if (asked == NULL)
         return compile_folder(chats);
     if (builtin != NULL)
         return compile_builtin(chats, builtin);
-    if (access(asked, F_OK) != 0)
+    if (stat(asked, &file) != 0 || S_ISDIR(file.st_mode))
         return mics_fail(MICS_ERR_INVALID,
                          "data.chat_template: \"%s\" is no file here, nor \"chatml\", \"llama3\", "
-                         "\"mistral\" or \"alpaca\"",
+                         "\"mistral\" or \"alpaca\"; of a folder, name its chat_template.jinja",
                          asked);
     return compile_file(chats, asked);
 }

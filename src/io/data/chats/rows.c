@@ -36,14 +36,20 @@ static const mics_json_value *get(const mics_chats_spec *spec, const mics_json_v
     return mics_json_type_of(value) != MICS_JSON_NULL ? value : NULL;
 }
 
-bool mics_chats_are(const mics_chats_spec *spec, const mics_json_value *row)
+static bool has(const mics_chats_spec *spec, const mics_json_value *row, mics_chat_field field)
 {
-    return get(spec, row, MICS_FIELD_MESSAGES) != NULL ||
-           get(spec, row, MICS_FIELD_CONVERSATIONS) != NULL ||
-           (get(spec, row, MICS_FIELD_PROMPT) != NULL &&
-            get(spec, row, MICS_FIELD_COMPLETION) != NULL) ||
-           (get(spec, row, MICS_FIELD_INSTRUCTION) != NULL &&
-            get(spec, row, MICS_FIELD_OUTPUT) != NULL);
+    return get(spec, row, field) != NULL;
+}
+
+mics_chat_kind mics_chats_kind(const mics_chats_spec *spec, const mics_json_value *row)
+{
+    if (has(spec, row, MICS_FIELD_MESSAGES) || has(spec, row, MICS_FIELD_CONVERSATIONS))
+        return MICS_CHAT_MESSAGES;
+    if (has(spec, row, MICS_FIELD_PROMPT) && has(spec, row, MICS_FIELD_COMPLETION))
+        return MICS_CHAT_PAIR;
+    return has(spec, row, MICS_FIELD_INSTRUCTION) && has(spec, row, MICS_FIELD_OUTPUT)
+               ? MICS_CHAT_ALPACA
+               : MICS_CHAT_NONE;
 }
 
 bool mics_chat_pair(const mics_chats *chats, const mics_json_value *row, const char **prompt_out,
@@ -300,7 +306,7 @@ mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics
     const mics_chats_spec *spec = &chats->spec;
     *chat_out = (mics_chat){
         .row = row, .messages = get(spec, row, MICS_FIELD_MESSAGES), .counted_from = -1};
-    if (!mics_chats_are(spec, row))
+    if (mics_chats_kind(spec, row) == MICS_CHAT_NONE)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: has neither \"%s\" nor \"%s\" nor \"%s\" and \"%s\" nor \"%s\" and "
                          "\"%s\", as rows of chats must; data.fields names fields that are called "
