@@ -110,7 +110,7 @@ static void go(chat_run *run)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
-static void check_near(const chat_run *run, int step, const char *what, double got, double wanted)
+static void check_close(const chat_run *run, int step, const char *what, double got, double wanted)
 {
     if (!(fabs(got - wanted) <= 1e-5 * fmax(1, fabs(wanted))))
         fail_msg("%s on %d ranks (%s, %s): step %d: %s %.9g, not %.9g", run->model, (int)run->ranks,
@@ -120,8 +120,8 @@ static void check_near(const chat_run *run, int step, const char *what, double g
 static void check_same(const chat_run *run, const chat_run *one, int from, int to)
 {
     for (int step = from; step <= to; step++) {
-        check_near(run, step, "loss", run->steps[step].loss, one->steps[step].loss);
-        check_near(run, step, "norm", run->steps[step].grad_norm, one->steps[step].grad_norm);
+        check_close(run, step, "loss", run->steps[step].loss, one->steps[step].loss);
+        check_close(run, step, "norm", run->steps[step].grad_norm, one->steps[step].grad_norm);
     }
 }
 
@@ -204,10 +204,10 @@ static void check_meshes(const char *model, const char *packing)
         go(&run);
         check_same(&run, &one, 1, STEPS);
         for (int step = 1; step <= STEPS; step++) {
-            check_near(&run, step, "balance", run.steps[step].router.balance,
-                       one.steps[step].router.balance);
-            check_near(&run, step, "entropy", run.steps[step].router.entropy,
-                       one.steps[step].router.entropy);
+            check_close(&run, step, "balance", run.steps[step].router.balance,
+                        one.steps[step].router.balance);
+            check_close(&run, step, "entropy", run.steps[step].router.entropy,
+                        one.steps[step].router.entropy);
         }
     }
 }
