@@ -22,7 +22,7 @@ check_format() {
 
 # The text of the tree and the names of its files; what others wrote, and what happened once, is left out.
 words_text() {
-    local files=(include src tests examples bench tools '*.md' ':!CHANGELOG.md' ':!bench/results' ':!examples/corpus' ':!examples/chats.jsonl' ':!examples/tokenizer*'
+    local files=(include src tests examples bench tools '*.md' ':!CHANGELOG.md' ':!bench/results' ':!examples/corpus' ':!examples/chats.jsonl' ':!examples/chat/tokenizer.json'
         ':!tests/golden' ':!tests/fuzz/corpus' ':!tests/docs/test_words.sh' ':!tools/lint/words.txt')
     git ls-files "${files[@]}"
     git ls-files -z "${files[@]}" | xargs -0 cat --

@@ -70,12 +70,13 @@ static void print_sources(const mics_job *job, const mics_job_facts *facts)
 // Chats, whose lengths leave padding.
 static void print_samples(const mics_job *job, const mics_job_facts *facts)
 {
-    const double all = (double)facts->sequences * (double)mics_job_schedule(job)->spec.batch.length;
+    const double places =
+        (double)facts->sequences * (double)mics_job_schedule(job)->spec.batch.length;
     printf("samples   %lld in %lld sequences%s, %.1f %% of them padding; of their tokens %.1f %% "
            "count",
            (long long)facts->samples, (long long)facts->sequences,
            mics_job_run(job)->packing ? ", packed" : "",
-           100 * (1 - (double)facts->sequence_tokens / all),
+           100 * (1 - (double)facts->sequence_tokens / places),
            100 * (double)facts->counted_tokens / (double)facts->train_tokens);
     if (facts->chat_template != NULL)
         printf("; template of %s", facts->chat_template);

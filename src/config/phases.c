@@ -314,7 +314,7 @@ void mics_run_enter(mics_run *public_run, int64_t step)
 static bool is_other(const config *run, const key *row, const mics_json_value *before)
 {
     char texts[2][MAX_VALUE_BYTES];
-    if (row->bytes == 0) // of names that are the user's
+    if (row->type == KEY_OBJECT)
         return !mics_json_is_same(mics_json_at(run->run.json, row->path), before);
     mics_config_field_text(run, row, texts[0], sizeof texts[0]);
     mics_config_value_text(before, texts[1], sizeof texts[1]);

@@ -95,7 +95,7 @@ static mics_status compile_file(mics_chats *chats, const char *path)
     return status;
 }
 
-// Templates of the vocabulary that the tokenizer does not have would be split like plain text.
+// Templates of the vocabulary that the tokenizer does not have would be split into several tokens.
 static mics_status compile_builtin(mics_chats *chats, const mics_chat_builtin *builtin)
 {
     for (int i = 0; builtin->tokens[i] != NULL; i++) {
