@@ -108,11 +108,12 @@ static mics_status compile_builtin(mics_chats *chats, const mics_chat_builtin *b
                              builtin->name, builtin->tokens[i]);
     }
     if (strstr(builtin->text, "eos_token") != NULL && chats->strings[EOS].text == NULL)
-        return mics_fail(MICS_ERR_INVALID,
-                         "data.chat_template: \"%s\" ends what the assistant writes with the "
-                         "eos_token, which no tokenizer_config.json beside the tokenizer names; add "
-                         "one, or take a file of a template that ends it otherwise",
-                         builtin->name);
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "data.chat_template: \"%s\" ends what the assistant writes with the "
+            "eos_token, which no tokenizer_config.json beside the tokenizer names; add "
+            "one, or take a file of a template that ends it otherwise",
+            builtin->name);
     return compile(chats, builtin->name, builtin->text, strlen(builtin->text), &chats->template);
 }
 
