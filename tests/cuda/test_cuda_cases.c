@@ -148,6 +148,8 @@ static void begin(walk *w, const mics_case_walker *walker, const mics_op_case *o
              OP_WALK_FORMAT, OP_WALK_VALUES(of, backward));
     w->v = (mics_case_values){.of = of, .dtype = walker->dtype, .gpu = true};
     make_draw(w, of);
+    if (of->segments)
+        w->call.segments = integers(&w->c, "segments", of->segments, of->shape.N)->data;
     make_inputs(w, of);
     walked->forward(&w->v);
 }

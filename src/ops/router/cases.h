@@ -12,7 +12,8 @@ typedef struct router_shape {
     int64_t B, T, C;
     mics_experts experts;
     mics_router_spec spec;
-    bool masked; // every third token counts in no loss, of several sequences none of the last
+    bool masked;     // every third token counts in no loss, of several sequences none of the last
+    int64_t padding; // so many of a sequence's last tokens are of no segment
 } router_shape;
 
 typedef struct router_values {
@@ -25,10 +26,20 @@ typedef struct router_values {
     int32_t *chosen, *rows;                    // (N, k); chosen below 0: dropped
 } router_values;
 
+static inline bool router_is_nothing(const router_shape *s, int64_t n)
+{
+    return n % s->T >= s->T - s->padding;
+}
+
+static inline double router_tokens(const router_shape *s)
+{
+    return (double)(s->T - s->padding);
+}
+
 static inline int32_t router_target(const router_shape *s, int64_t n)
 {
     const bool last = s->B > 1 && n / s->T == s->B - 1;
-    return s->masked && (last || n % 3 == 1) ? -1 : 0;
+    return router_is_nothing(s, n) || (s->masked && (last || n % 3 == 1)) ? -1 : 0;
 }
 
 // Scale of the losses of a token's sequence: by its share of tokens that count.
@@ -38,7 +49,7 @@ static inline double router_scale(const router_values *r, int64_t n)
     double counted = 0;
     for (int64_t i = n / s->T * s->T; i < (n / s->T + 1) * s->T; i++)
         counted += router_target(s, i) >= 0;
-    return r->loss_scale * counted / (double)s->T;
+    return r->loss_scale * counted / router_tokens(s);
 }
 
 static inline double router_noise(const router_values *r, int64_t n, int64_t c)
@@ -90,8 +101,20 @@ static inline void router_choose(const router_values *r, int64_t n)
                 best = e;
         }
         r->chosen[n * k + j] = best;
-        r->count[n / r->s->T * E + best] += 1;
+        r->count[n / r->s->T * E + best] += router_is_nothing(r->s, n) ? 0 : 1;
     }
+}
+
+// A token of no segment goes to no expert, and has no probabilities.
+static inline void router_clear(const router_values *r, int64_t n)
+{
+    const int32_t E = r->s->experts.count, k = r->s->experts.chosen;
+    if (!router_is_nothing(r->s, n))
+        return;
+    for (int32_t j = 0; j < k; j++)
+        r->chosen[n * k + j] = ~r->chosen[n * k + j];
+    memset(r->p + n * E, 0, (size_t)E * sizeof *r->p);
+    r->lse[n] = r->entropy[n] = 0;
 }
 
 static inline int32_t router_expert(const router_values *r, int64_t at)
@@ -128,6 +151,8 @@ static inline void router_drop(const router_values *r, int64_t b)
     for (int64_t j = 0; j < k; j++)
         for (int64_t t = 0; t < T; t++) {
             const int64_t n = b * T + t, at = n * k + j;
+            if (router_is_nothing(s, n))
+                continue;
             const double share = r->p[n * E + router_expert(r, at)] / router_sum_chosen(r, n);
             const double bits = mask_bits(&r->draw, ROUTER_MASK + 1, b, t, 0);
             if (s->spec.random_second && j == 1 && bits >= 65536 * 2 * share)
@@ -154,8 +179,9 @@ static inline void router_forward(const router_values *r)
     for (int64_t n = 0; n < N; n++) {
         router_score(r, n);
         router_choose(r, n);
+        router_clear(r, n);
         for (int64_t e = 0; e < E; e++)
-            r->mean[n / T * E + e] += r->p[n * E + e] / (double)T;
+            r->mean[n / T * E + e] += r->p[n * E + e] / router_tokens(r->s);
     }
     for (int64_t b = 0; b < r->s->B; b++)
         router_drop(r, b);
@@ -173,14 +199,16 @@ static inline double router_objective(const void *ctx)
     double sum = 0;
     for (int64_t n = 0; n < r->s->B * T; n++) {
         const double scale = router_scale(r, n);
+        if (router_is_nothing(r->s, n))
+            continue;
         router_score(r, n);
         router_weigh(r, n);
         for (int64_t at = n * k; at < (n + 1) * k; at++)
             sum += r->gates[at] * r->dy[at];
         sum += scale * (double)spec->z * r->lse[n] * r->lse[n];
         for (int64_t e = 0; e < E; e++)
-            sum += scale * (double)spec->balance * (double)E * r->count[n / T * E + e] / (double)T *
-                   r->p[n * E + e];
+            sum += scale * (double)spec->balance * (double)E * r->count[n / T * E + e] /
+                   router_tokens(r->s) * r->p[n * E + e];
     }
     return sum;
 }
@@ -193,11 +221,15 @@ static inline void router_slopes(const router_values *r, int64_t n, double *d, d
     const double *p = r->p + n * E, scale = router_scale(r, n);
     const double chosen = s->spec.normalised ? router_sum_chosen(r, n) : 1;
     double mean = 0, dot = 0, dot_sum = 0;
+    for (int64_t e = 0; e < E; e++)
+        d[e] = sum[e] = 0;
+    if (router_is_nothing(s, n))
+        return;
     for (int64_t at = n * k; at < (n + 1) * k; at++)
         mean += s->spec.normalised ? r->dy[at] * r->gates[at] : 0;
     for (int64_t e = 0; e < E; e++) {
-        d[e] =
-            scale * (double)s->spec.balance * (double)E * r->count[n / s->T * E + e] / (double)s->T;
+        d[e] = scale * (double)s->spec.balance * (double)E * r->count[n / s->T * E + e] /
+               router_tokens(s);
         sum[e] = fabs(d[e]);
     }
     for (int64_t at = n * k; at < (n + 1) * k; at++) {
@@ -243,14 +275,14 @@ static inline void router_metrics(const router_values *r, double sums[MICS_ROUTE
         if (router_scale(r, b * s->T) == 0)
             continue;
         for (int64_t n = b * s->T; n < (b + 1) * s->T; n++)
-            sums[MICS_ROUTER_ENTROPY] += r->entropy[n] / (double)s->T;
+            sums[MICS_ROUTER_ENTROPY] += r->entropy[n] / router_tokens(s);
         for (int64_t e = 0; e < E; e++) {
-            const double fraction = r->count[b * E + e] / (double)s->T;
+            const double fraction = r->count[b * E + e] / router_tokens(s);
             fullest = fmax(fullest, fraction);
             sums[MICS_ROUTER_BALANCE] += (double)E * fraction * r->mean[b * E + e];
         }
         sums[MICS_ROUTER_FULLEST] += fullest * (double)E / (double)k;
-        sums[MICS_ROUTER_DROPPED] += r->full[b] / (double)(s->T * k);
+        sums[MICS_ROUTER_DROPPED] += r->full[b] / (router_tokens(s) * (double)k);
         sums[MICS_ROUTER_SEQUENCES] += 1;
     }
 }
