@@ -283,8 +283,7 @@ static mics_status size_phase(mics_job *as, const mics_job *job, const char *run
     as->run->device = job->run->device;
     as->run->attention = job->run->attention;
     as->run->precision = job->run->precision;
-    if (job->world != NULL)
-        MICS_TRY(mics_run_check_files(as->run));
+    MICS_TRY(job->world != NULL ? mics_run_check_files(as->run) : MICS_OK);
     MICS_TRY(run_job_open_model(as, budget->ranks, budget->nodes, budget->ranks_here,
                                 budget->staging_bytes));
     as->budget = *budget;
@@ -306,12 +305,12 @@ static mics_status check_phase(mics_job *job, const mics_job_spec *spec, int64_t
     }
     mics_free(job->memory, *run_text);
     *run_text = NULL;
-    if (status == MICS_OK) {
+    snprintf(where, sizeof where, "in phase %d", (int)job->phase_count + job->run->phase + 1);
+    if (status != MICS_OK) {
+        mics_log_add(where);
+    } else {
         note_phase(job, as);
         status = run_run_text(job->memory, as->run, run_text);
-    } else if (as->run != NULL) {
-        snprintf(where, sizeof where, "in phase %d", (int)as->run->phase + 1);
-        mics_log_add(where);
     }
     (void)mics_job_close(as);
     return status;
@@ -322,11 +321,10 @@ static mics_status check_phases(mics_job *job, const mics_job_spec *spec)
 {
     char *run_text = NULL;
     mics_status status = MICS_OK;
-    job->phase_count = 0;
     if (job->run->phase_count == 0)
         return MICS_OK;
-    note_phase(job, job);
     MICS_TRY(run_run_text(job->memory, job->run, &run_text));
+    note_phase(job, job);
     mics_log_set_quiet(true);
     while (status == MICS_OK && job->phases[job->phase_count - 1].end < job->run->steps)
         status = check_phase(job, spec, job->phases[job->phase_count - 1].end, &run_text);
@@ -468,11 +466,8 @@ static mics_status ask(mics_job *job, mics_status (*rank_main)(void *ctx, run_ra
 static mics_status train_until(mics_job *job, int64_t until)
 {
     do {
-        if (mics_job_facts_get(job).step == mics_run_phase_end(job->run) &&
-            mics_run_phase_end(job->run) < until) {
-            job->failed = next_phase(job);
-            MICS_TRY(job->failed);
-        }
+        if (mics_job_facts_get(job).step == mics_run_phase_end(job->run))
+            MICS_TRY(job->failed = next_phase(job));
         const int64_t end = mics_run_phase_end(job->run);
         job->train_until = until < end ? until : end;
         MICS_TRY(ask(job, run_trainer_train));

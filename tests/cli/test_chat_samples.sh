@@ -227,7 +227,7 @@ mixed 'plain.bin: is a token shard among chats' '["plain.bin", "rows.jsonl"]'
 mixed 'text.jsonl, line 1: has neither "messages"' '["rows.jsonl", "text.jsonl"]'
 mixed 'rows.jsonl, line 1: has no "text"' '["text.jsonl", "rows.jsonl"]'
 run 2 shown "$mics" explain run.json --samples 1 --set data.train=text.jsonl
-contains shown.err 'text.jsonl: is read as texts, and not as chats'
+contains shown.err 'text.jsonl: is read as texts'
 run 2 whole "$mics" train run.json --out whole --set data.train=text.jsonl --set data.packing=false
 contains whole.err 'data.packing: false is for rows of chats'
 

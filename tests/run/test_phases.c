@@ -226,6 +226,10 @@ static void test_same_phases(void **state)
     go(&plain, 0, 0);
     go(&parts, 0, 0);
     check_same_bits(&plain, &parts, 1, 6);
+    phase_run shrinks = {.out = "shrinks", // and a smaller phase has a peak of its own
+                         .sets = {"train_batch_size=24", "phases=[{\"steps\": 1}, {\"steps\": 1, "
+                                                         "\"train_batch_size\": 4}]"}};
+    go(&shrinks, 0, 0);
 }
 
 static const struct {
