@@ -70,6 +70,26 @@ static mics_status show_row(void *ctx, mics_row *row)
     return status;
 }
 
+static mics_status stop_at(void *ctx, mics_row *row)
+{
+    (void)ctx;
+    row->last = true;
+    return MICS_OK;
+}
+
+// A file that is not there, or whose first row is bad, is the better reason.
+static mics_status fail_texts(mics_memory *memory, const mics_run *run)
+{
+    const mics_chat_columns columns = run_rows_columns(run);
+    const mics_rows_spec rows = {run->train, run->train_count, columns.names, 0};
+    MICS_TRY(mics_rows_walk(memory, &rows, stop_at, NULL));
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: is read as texts, and not as chats or prompts and completions, whose "
+                     "tokens count or do not: of a text all do; data.fields names fields that "
+                     "are called otherwise",
+                     run->train[0]);
+}
+
 mics_status mics_job_samples(mics_job *job, int64_t count,
                              void (*show)(void *ctx, const mics_job_sample *sample), void *ctx)
 {
@@ -78,11 +98,7 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
     mics_status status = MICS_OK;
     showing self = {.memory = job->memory, .left = count, .show = show, .ctx = ctx};
     if (!run->rows)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%s: is read as texts, and not as chats or prompts and completions, whose "
-                         "tokens count or do not: of a text all do; data.fields names fields that "
-                         "are called otherwise",
-                         run->train[0]);
+        return fail_texts(job->memory, run);
     MICS_TRY_OUT(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
     self.tokenizer = job->tokenizer;
     MICS_TRY_OUT(run_rows_open(job->memory, run, job->tokenizer, &chats));

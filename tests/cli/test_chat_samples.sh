@@ -74,6 +74,9 @@ samples last --set data.loss_on=last
 sed -n 1p last.txt | grep -qxF 'user:a|assistant:b;user:c|assistant:[[d;]]' || fail "not the last one"
 samples all --set data.loss_on=all
 sed -n 1p all.txt | grep -qxF 'u[[ser:a|assistant:b;user:c|assistant:d;]]' || fail "not all"
+samples completion --set data.loss_on=completion
+sed -n 1p completion.txt | grep -qxF 'u[[ser:a|assistant:b;user:c|assistant:d;]]' || fail "not all of a chat"
+sed -n 4p completion.txt | grep -qxF 'ab[[cd]]' || fail "not the completion"
 run 0 two "$mics" explain run.json --samples 2
 [ "$(grep -c ' tokens, ' two.out)" = 2 ] || fail "--samples 2 shows others"
 
@@ -173,6 +176,11 @@ run 2 nowhere "$mics" explain run.json --samples 1 --set data.chat_template=nowh
 contains nowhere.err '"nowhere.jinja" is no file here'
 run 2 none "$mics" explain run.json --samples 1 --set data.chat_template=null
 contains none.err "has no chat template; name one in data.chat_template"
+run 2 variables "$mics" explain run.json --samples 1 --set 'data.template_variables={"messages": []}'
+contains variables.err 'data.template_variables: "messages" is each row'
+run 2 absent "$mics" explain run.json --samples 1 --set data.train=absent.jsonl
+contains absent.err 'absent.jsonl: '
+contains absent.err 'no such file'
 run 2 date "$mics" explain run.json --samples 1 --set data.template_date=2026-13-45
 contains date.err '"2026-13-45" is no date'
 
@@ -254,6 +262,14 @@ same rows.jsonl rows.json
 { cat rows.json | tr '\n' ' '; } >line.json
 same rows.jsonl line.json
 same "$golden/parquet/chats.jsonl" "$golden/parquet/chats.parquet"
+
+# A template with other text under its name is said.
+sed 's/;/!/' blocks.jinja >changed.jinja
+run 0 template "$mics" train run.json --out template
+mv changed.jinja blocks.jinja
+run 2 template "$mics" train run.json --out template --steps 2
+contains template.err 'or with another chat template; restore it'
+sed 's/!/;/' blocks.jinja >changed.jinja && mv changed.jinja blocks.jinja
 
 # ---- lengths ----
 

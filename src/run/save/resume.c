@@ -148,9 +148,9 @@ static mics_status check_data(const mics_job *job, const mics_checkpoint_meta *m
         take_change(job, made, "data", true))
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
-                     "%s: was made with other training text (data.train) than this run's%s; "
+                     "%s: was made with other training text (data.train) than this run's%s%s; "
                      "restore it%s, or begin anew with another --out",
-                     job->checkpoint_path,
+                     job->checkpoint_path, job->run->rows ? ", or with another chat template" : "",
                      job->run->train_weights != NULL ? ", or with other weights" : "", advice(job));
 }
 

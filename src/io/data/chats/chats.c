@@ -160,6 +160,19 @@ static mics_status compile_folder(mics_chats *chats)
     return status;
 }
 
+// Variables of that name would stand for every row's.
+static mics_status check_variables(const mics_chats *chats)
+{
+    static const char *const taken[] = {"messages", "tools", "add_generation_prompt"};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        if (mics_json_get(chats->spec.variables, taken[i]) != NULL)
+            return mics_fail(MICS_ERR_INVALID,
+                             "data.template_variables: \"%s\" is each row's own; leave it out",
+                             taken[i]);
+    }
+    return MICS_OK;
+}
+
 static mics_status open_template(mics_chats *chats)
 {
     const char *asked = chats->spec.chat_template;
@@ -212,6 +225,8 @@ mics_status mics_chats_open(mics_memory *memory, const mics_chats_spec *spec,
     MICS_TRY(MICS_NEW(memory, 1, &chats));
     *chats = (mics_chats){.memory = memory, .spec = *spec};
     mics_status status = read_tokens(chats);
+    if (status == MICS_OK)
+        status = check_variables(chats);
     if (status == MICS_OK)
         status = open_template(chats);
     if (status == MICS_OK)
