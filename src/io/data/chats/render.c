@@ -136,11 +136,12 @@ static mics_status mark_message(const rendering *r, int32_t i, mics_json **marke
 // Finds the text of message i in the whole; *found_out empty: it cannot be told.
 static mics_status locate(rendering *r, int32_t i, mics_chat_span *found_out)
 {
-    const char *text =
-        mics_json_string(mics_json_get(mics_json_element(r->chat->messages, i), "content"));
+    const mics_json_value *message = mics_json_element(r->chat->messages, i);
+    const char *text = mics_json_string(mics_json_get(message, "content"));
+    const bool calls = mics_json_count(mics_json_get(message, "tool_calls")) > 0;
     mics_json *json = NULL;
     *found_out = (mics_chat_span){0};
-    if (text == NULL || trimmed(after_thought(text)).bytes == 0)
+    if (text == NULL || (calls && trimmed(after_thought(text)).bytes == 0))
         return MICS_OK;
     MICS_TRY(mark_message(r, i, &json));
     mics_chat chat = *r->chat;
@@ -282,13 +283,12 @@ static mics_status span_generated(rendering *r, mics_chat_text *text)
     const int32_t last = last_assistant(r->chat);
     size_t from = 0;
     if (r->chats->spec.loss_on == MICS_LOSS_LAST && last >= 0 && r->generated.count > 0) {
-        from = r->generated.list[r->generated.count - 1].begin;
         MICS_TRY(render(r, last, true, &r->before, NULL));
-        from =
-            begins_with(&r->whole, &r->before) && r->before.bytes < from ? r->before.bytes : from;
+        from = begins_with(&r->whole, &r->before) ? r->before.bytes
+                                                  : r->generated.list[r->generated.count - 1].begin;
     }
     for (size_t i = 0; i < r->generated.count; i++) {
-        if (r->generated.list[i].begin >= from)
+        if (r->generated.list[i].end > from)
             MICS_TRY(mics_chat_text_add_span(text, r->generated.list[i].begin,
                                              r->generated.list[i].end));
     }

@@ -3,8 +3,7 @@
 // From text and spans to tokens that count or not: a token counts that has a byte of a span.
 //
 // Where a span begins or ends in the tokens is found by encoding what stands before that place, from
-// the last special token on, since a special token keeps what is on its two sides apart: as many of
-// these tokens as the whole has there, too, end before it.
+// the last special token on, since a special token keeps what is on its two sides apart.
 #include "base/free.h"
 #include "io/data/chats/chat.h"
 #include "mics/log.h"
@@ -85,23 +84,32 @@ static void pass_specials(aligning *a, size_t place, bool *any)
     }
 }
 
-// How many tokens end at or before a place in the text, as far as these are the same without what
-// follows; *exact_out: one ends right there.
-static mics_status find_place(aligning *a, size_t place, bool *any, int64_t *tokens_out,
-                              bool *exact_out)
+// How many tokens end at or before a place in the text, and how many begin before it. Where the text up to
+// it has other tokens in the end, as many bytes of tokens are what is before it.
+static mics_status find_place(aligning *a, size_t place, bool *any, int64_t *ended_out,
+                              int64_t *begun_out)
 {
-    size_t consumed = 0;
-    int64_t same = 0;
+    const mics_tokenizer *tokenizer = a->encoder->tokenizer;
+    size_t consumed = 0, left = 0, bytes = 0;
+    int64_t same = 0, at = 0;
     pass_specials(a, place, any);
     a->part.count = 0;
     MICS_TRY(mics_encoder_reset(a->encoder));
     MICS_TRY(mics_encoder_feed(a->encoder, a->text + a->last.begin, place - a->last.begin, false,
                                &a->part, &consumed));
-    while (same < a->part.count && a->last.token + same < a->count &&
-           a->part.tokens[same] == a->tokens[a->last.token + same])
-        same++;
-    *tokens_out = a->last.token + same;
-    *exact_out = same == a->part.count;
+    for (at = a->last.token; same < a->part.count && at < a->count; same++, at++) {
+        if (a->part.tokens[same] != a->tokens[at])
+            break;
+    }
+    for (; same < a->part.count; same++)
+        left += tokenizer->ops->text(tokenizer, a->part.tokens[same], false, NULL);
+    for (; left > 0 && at < a->count; at++, left -= bytes) {
+        bytes = tokenizer->ops->text(tokenizer, a->tokens[at], false, NULL);
+        if (bytes > left)
+            break;
+    }
+    *ended_out = at;
+    *begun_out = at + (left > 0);
     return MICS_OK;
 }
 
@@ -110,11 +118,10 @@ static mics_status flag_spans(aligning *a, const mics_chat_text *text, int32_t *
 {
     bool any = false;
     for (int32_t s = 0; s < text->count; s++) {
-        int64_t begin = 0, end = 0;
-        bool exact = true;
-        MICS_TRY(find_place(a, text->spans[s].begin, &any, &begin, &exact));
-        MICS_TRY(find_place(a, text->spans[s].end, &any, &end, &exact));
-        for (int64_t t = begin; t < end + !exact && t < a->count; t++)
+        int64_t begin = 0, end = 0, unused = 0;
+        MICS_TRY(find_place(a, text->spans[s].begin, &any, &begin, &unused));
+        MICS_TRY(find_place(a, text->spans[s].end, &any, &unused, &end));
+        for (int64_t t = begin; t < end && t < a->count; t++)
             flagged[t] |= MICS_SAMPLE_COUNTS;
     }
     return MICS_OK;
@@ -122,7 +129,7 @@ static mics_status flag_spans(aligning *a, const mics_chat_text *text, int32_t *
 
 // ---- a text ----
 
-// The end token behind a text that does not have it; it counts where the text's last token does.
+// The end token behind a completion that does not have it.
 static mics_status append_end(const mics_chats *chats, mics_token_list *list, int64_t first)
 {
     const bool there = chats->end_token < 0 ||
@@ -158,7 +165,7 @@ mics_status mics_chat_text_encode(const mics_chats *chats, mics_encoder *encoder
         flags.tokens[t] = 0;
     MICS_TRY_OUT(flag_spans(&a, text, flags.tokens + frame.before_count));
     for (int64_t t = end - first; t < flags.count; t++)
-        flags.tokens[t] = flags.tokens[t - 1];
+        flags.tokens[t] = MICS_SAMPLE_COUNTS;
     for (int64_t t = 0; t < flags.count; t++)
         list->tokens[first + t] = list->tokens[first + t] << MICS_SAMPLE_SHIFT | flags.tokens[t] |
                                   (t == 0 ? MICS_SAMPLE_BEGINS : 0);
