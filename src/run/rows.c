@@ -68,10 +68,13 @@ mics_chat_columns run_rows_columns(const mics_run *run)
     return mics_chats_columns(&spec);
 }
 
-static mics_status find_kind(mics_memory *memory, const mics_run *run, mics_chat_kind *kind_out)
+// *known_out: there is such a row, or none.
+static mics_status find_kind(mics_memory *memory, const mics_run *run, mics_chat_kind *kind_out,
+                             bool *known_out)
 {
     mics_chats_spec spec = {0};
     *kind_out = MICS_CHAT_NONE;
+    *known_out = true;
     if (!run->text_field_open)
         return MICS_OK;
     const bool muted = mics_log_mute(true);
@@ -81,6 +84,7 @@ static mics_status find_kind(mics_memory *memory, const mics_run *run, mics_chat
     const mics_rows_spec rows = {run->train, run->train_count, columns.names, run->skip_bad_lines};
     const mics_status status = mics_rows_walk(memory, &rows, look_at, &at);
     mics_log_mute(muted);
+    *known_out = status == MICS_OK;
     if (status != MICS_OK || (*kind_out == MICS_CHAT_ALPACA && run->alpaca_as_texts))
         *kind_out = MICS_CHAT_NONE;
     return status == MICS_ERR_MEMORY ? status : MICS_OK;
@@ -110,16 +114,20 @@ static mics_status check_program(const mics_run *run, mics_chat_kind kind)
 mics_status run_rows_settle(mics_memory *memory, mics_run *run)
 {
     mics_chat_kind kind = MICS_CHAT_NONE;
-    MICS_TRY(find_kind(memory, run, &kind));
-    run->rows = kind != MICS_CHAT_NONE;
+    bool known = true;
+    MICS_TRY(find_kind(memory, run, &kind, &known));
+    const bool unpacked = !run->packing && !run->packing_open && !run->packing_kept &&
+                          !run->packing_default; // as rows of chats may be
+    run->rows = kind != MICS_CHAT_NONE || (!known && (unpacked || run->messages_key != NULL));
     if (run->rows) {
         run->packing = run->packing || run->packing_open;
         run->document_mask = false; // samples stay apart anyway
     }
-    MICS_TRY(check_program(run, kind));
+    if (known)
+        MICS_TRY(check_program(run, kind));
     if (run->rows)
         return settle_date(run);
-    if (!run->packing && !run->packing_open && !run->packing_kept && !run->packing_default)
+    if (known && unpacked)
         return mics_json_fail(run->json, "data.packing", MICS_ERR_INVALID,
                               "false is for rows of chats, and %s has texts: samples are cut from "
                               "one stream of tokens; leave the key out",
