@@ -66,12 +66,12 @@ static void encode(mics_memory *memory, const mics_chats_spec *spec, const mics_
     mics_encoder encoder = {0};
     mics_token_list lists[2] = {{.memory = memory}, {.memory = memory}};
     bool good[2] = {false, false};
-    int64_t named = 0;
+    mics_shard_notes notes = {0};
     fuzz_check(fuzz_good(mics_chats_open(memory, spec, &chats)), "a template");
     fuzz_check(mics_encoder_open(spec->tokenizer, true, &encoder) == MICS_OK, "an encoder");
     for (int turn = 0; turn < 2; turn++) {
         const mics_status status =
-            mics_chats_encode(chats, &encoder, "row:1", row, &lists[turn], &named);
+            mics_chats_encode(chats, &encoder, "row:1", row, &lists[turn], &notes);
         good[turn] = fuzz_good(status);
         if (good[turn])
             check_list(spec->tokenizer, spec, &lists[turn]);

@@ -361,6 +361,12 @@ static void number_samples(const opening *o)
                  "%llu messages name special tokens in their own text, which are tokens there as "
                  "in transformers; take them out of the data if strangers wrote them",
                  (unsigned long long)o->notes.named);
+    if (o->notes.lossy > 0)
+        mics_log(MICS_LOG_WARNING,
+                 "%llu chats have what their tokens lack: a \"system\" beside messages, or tools, "
+                 "calls or parts of messages that the template does not write; mics explain "
+                 "--samples shows them",
+                 (unsigned long long)o->notes.lossy);
 }
 
 mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,

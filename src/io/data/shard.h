@@ -38,6 +38,7 @@ typedef struct mics_shard_notes {
         uint64_t count; // how often a text names it, and it became plain text; 0: no entry
     } split[MICS_SHARD_SPLIT];
     uint64_t named; // messages of chats whose own text names a special token, which is one then
+    uint64_t lossy; // chats of which their text does not say all (mics_chat_is_lossy)
 } mics_shard_notes;
 
 /* Adds notes to others: of the same tokens, or as long as there is space. */

@@ -147,16 +147,13 @@ static mics_status encode_text(const tokenizing *self, mics_encoder *encoder, co
 static mics_status encode_row(const tokenizing *self, mics_encoder *encoder, int64_t line,
                               const mics_record *record, batch *of)
 {
-    const int64_t before = of->tokens.count;
     char name[MICS_RECORD_NAME];
-    int64_t named = 0;
     if (record->json == NULL) // a blank line
         return MICS_OK;
     mics_records_name(&self->records, line, name, sizeof name);
     MICS_TRY(mics_chats_encode(self->spec->chats, encoder, name, mics_json_root(record->json),
-                               &of->tokens, &named));
-    of->texts += of->tokens.count > before;
-    of->notes.named += (uint64_t)named;
+                               &of->tokens, &of->notes));
+    of->texts++;
     return MICS_OK;
 }
 

@@ -7,13 +7,14 @@
 #include "io/data/buffer.h"
 #include "io/data/chats.h"
 #include "io/data/chats/template/template.h"
+#include "io/data/shard.h"
 #include "io/data/tokenizer/tokenizer.h"
 
-/* As mics_chats_tokens, appended. named_out: += messages whose own text names a special token, which
- * is one then. Threads: any, each with an encoder that takes special tokens. */
+/* As mics_chats_tokens, appended. Adds to what `notes` say of rows. Threads: any, each with an encoder
+ * that takes special tokens. */
 mics_status mics_chats_encode(const mics_chats *chats, mics_encoder *encoder, const char *name,
                               const mics_json_value *row, mics_token_list *list,
-                              int64_t *named_out);
+                              mics_shard_notes *notes);
 
 /* What the tokens of a row depend on besides row and tokenizer. */
 uint64_t mics_chats_identity(const mics_chats *chats);
@@ -56,6 +57,10 @@ mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics
                            mics_chat *chat_out);
 void mics_chat_fini(mics_chat *chat);
 
+/* Whether a chat's text does not say all that its row does: a system prompt beside its messages, tools
+ * or calls of which the template knows nothing, parts of a message that it prints as Python would. */
+bool mics_chat_is_lossy(const mics_chats *chats, const mics_chat *chat, const mics_buffer *text);
+
 /* Renders a chat, and finds what counts. */
 mics_status mics_chat_render(const mics_chats *chats, const char *name, const mics_chat *chat,
                              mics_chat_text *text_out);
@@ -72,7 +77,7 @@ struct mics_chats {
     mics_chats_spec spec;
     char *template_from;
     mics_template *template, *tool_template; // tool_template: for chats with tools; NULL: none
-    bool dated;                              // a template asks for the date
+    bool dated, tools, calls;                // a template asks for the date, tools, calls of these
     mics_template_string strings[MICS_CHAT_STRINGS];
     mics_json *config, *map; // tokenizer_config.json, special_tokens_map.json; NULL: none
     bool *special;           // (vocab) tokens

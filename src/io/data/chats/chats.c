@@ -82,6 +82,8 @@ static mics_status compile(mics_chats *chats, const char *from, const char *text
         MICS_TRY(mics_strdup(chats->memory, from, &chats->template_from));
     chats->identity = XXH3_64bits_withSeed(text, bytes, chats->identity);
     chats->dated |= strstr(text, "strftime_now") != NULL;
+    chats->tools |= strstr(text, "tools") != NULL;
+    chats->calls |= strstr(text, "tool_calls") != NULL;
     return mics_template_compile(chats->memory, from, text, bytes, NULL, template_out);
 }
 
@@ -267,17 +269,17 @@ const char *mics_chats_template_from(const mics_chats *chats)
 
 // ---- a row ----
 
-// How many of a chat's messages, or of a row's texts, name a special token.
-static int64_t names_special(const mics_chats *chats, const char *text)
+// Of a chat's message, or a row's text.
+static void note_specials(const mics_chats *chats, const char *text, mics_shard_notes *notes)
 {
     size_t at = 0, bytes = text != NULL ? strlen(text) : 0;
-    return bytes > 0 &&
-           mics_tokenizer_next_special(chats->spec.tokenizer, text, bytes, bytes, &at) >= 0;
+    notes->named += bytes > 0 && mics_tokenizer_next_special(chats->spec.tokenizer, text, bytes,
+                                                             bytes, &at) >= 0;
 }
 
 static mics_status encode_chat(const mics_chats *chats, mics_encoder *encoder, const char *name,
                                const mics_json_value *row, mics_token_list *list,
-                               int64_t *named_out)
+                               mics_shard_notes *notes)
 {
     mics_chat chat = {0};
     mics_chat_text text = {.text.memory = chats->memory};
@@ -287,15 +289,18 @@ static mics_status encode_chat(const mics_chats *chats, mics_encoder *encoder, c
     if (status == MICS_OK)
         status = mics_chat_text_encode(chats, encoder, &text, list);
     for (int32_t i = 0; status == MICS_OK && i < mics_json_count(chat.messages); i++)
-        *named_out += names_special(
-            chats, mics_json_string(mics_json_get(mics_json_element(chat.messages, i), "content")));
+        note_specials(
+            chats, mics_json_string(mics_json_get(mics_json_element(chat.messages, i), "content")),
+            notes);
+    notes->lossy += status == MICS_OK && mics_chat_is_lossy(chats, &chat, &text.text);
     mics_chat_text_fini(&text);
     mics_chat_fini(&chat);
     return status;
 }
 
 static mics_status encode_pair(const mics_chats *chats, mics_encoder *encoder, const char *prompt,
-                               const char *completion, mics_token_list *list, int64_t *named_out)
+                               const char *completion, mics_token_list *list,
+                               mics_shard_notes *notes)
 {
     const size_t head = strlen(prompt), tail = strlen(completion);
     const bool all = chats->spec.loss_on == MICS_LOSS_ALL && !chats->spec.completions;
@@ -305,7 +310,8 @@ static mics_status encode_pair(const mics_chats *chats, mics_encoder *encoder, c
     MICS_TRY_OUT(mics_buffer_append(&text.text, completion, tail));
     MICS_TRY_OUT(mics_chat_text_add_span(&text, all ? 0 : head, head + tail));
     MICS_TRY_OUT(mics_chat_text_encode(chats, encoder, &text, list));
-    *named_out += names_special(chats, prompt) + names_special(chats, completion);
+    note_specials(chats, prompt, notes);
+    note_specials(chats, completion, notes);
 out:
     mics_chat_text_fini(&text);
     return status;
@@ -316,9 +322,9 @@ mics_status mics_chats_tokens(const mics_chats *chats, const char *name, const m
 {
     mics_encoder encoder;
     mics_token_list list = {.memory = chats->memory};
-    int64_t named = 0;
+    mics_shard_notes notes = {0};
     MICS_TRY(mics_encoder_open(chats->spec.tokenizer, true, &encoder));
-    const mics_status status = mics_chats_encode(chats, &encoder, name, row, &list, &named);
+    const mics_status status = mics_chats_encode(chats, &encoder, name, row, &list, &notes);
     mics_encoder_fini(&encoder);
     *tokens_out = list.tokens;
     *count_out = list.count;
@@ -328,10 +334,15 @@ mics_status mics_chats_tokens(const mics_chats *chats, const char *name, const m
 }
 
 mics_status mics_chats_encode(const mics_chats *chats, mics_encoder *encoder, const char *name,
-                              const mics_json_value *row, mics_token_list *list, int64_t *named_out)
+                              const mics_json_value *row, mics_token_list *list,
+                              mics_shard_notes *notes)
 {
     const char *prompt = NULL, *completion = NULL;
+    const int64_t before = list->count;
     if (mics_chat_pair(chats, row, &prompt, &completion))
-        return encode_pair(chats, encoder, prompt, completion, list, named_out);
-    return encode_chat(chats, encoder, name, row, list, named_out);
+        MICS_TRY(encode_pair(chats, encoder, prompt, completion, list, notes));
+    else
+        MICS_TRY(encode_chat(chats, encoder, name, row, list, notes));
+    return list->count > before ? MICS_OK
+                                : mics_fail(MICS_ERR_INVALID, "%s: becomes no tokens", name);
 }

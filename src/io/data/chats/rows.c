@@ -329,6 +329,22 @@ mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics
     return check_messages(name, chat_out->messages);
 }
 
+bool mics_chat_is_lossy(const mics_chats *chats, const mics_chat *chat, const mics_buffer *text)
+{
+    static const char part[] = "'type': '";
+    const mics_json_value *messages = get(&chats->spec, chat->row, MICS_FIELD_MESSAGES);
+    const char *system = mics_json_string(mics_json_get(chat->row, "system"));
+    bool lossy = (messages != NULL && system != NULL && system[0] != '\0') ||
+                 (mics_json_count(chat->tools) > 0 && !chats->tools);
+    for (int32_t i = 0; i < mics_json_count(chat->messages) && !lossy; i++) {
+        const mics_json_value *message = mics_json_element(chat->messages, i);
+        lossy = (mics_json_count(mics_json_get(message, "tool_calls")) > 0 && !chats->calls) ||
+                (mics_json_count(mics_json_get(message, "content")) > 0 &&
+                 memmem(text->data, text->bytes, part, sizeof part - 1) != NULL);
+    }
+    return lossy;
+}
+
 void mics_chat_fini(mics_chat *chat)
 {
     mics_json_close(chat->own);
