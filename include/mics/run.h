@@ -324,7 +324,8 @@ typedef struct mics_job_facts {
     int32_t phases; // that it is in or that are to come (mics_job_phase_get); 0: the run has none
     // Of chats; samples 0: data are texts.
     int64_t samples, silent;   // that train; of all, those of which no token counts
-    int64_t counted_tokens;    // of train_tokens
+    int64_t kept_tokens;       // of train_tokens, in samples no longer than a sequence
+    int64_t counted_tokens;    // of these
     int64_t sequences;         // of the samples, in their first epoch
     int64_t sequence_tokens;   // of samples in these; the rest is padding
     int64_t cut, left_out;     // samples longer than a sequence: shortened, or dropped

@@ -77,7 +77,7 @@ static void print_samples(const mics_job *job, const mics_job_facts *facts)
            (long long)facts->samples, (long long)facts->sequences,
            mics_job_run(job)->packing ? ", packed" : "",
            100 * (1 - (double)facts->sequence_tokens / places),
-           100 * (double)facts->counted_tokens / (double)facts->train_tokens);
+           100 * (double)facts->counted_tokens / (double)facts->kept_tokens);
     if (facts->chat_template != NULL)
         printf("; template of %s", facts->chat_template);
     if (facts->cut > 0)

@@ -100,6 +100,7 @@ static void fill_samples(const mics_job *job, mics_job_facts *facts)
     facts->chat_template = mics_chats_template_from(job->chats);
     for (int32_t i = 0; i < job->run->train_count; i++) {
         const mics_corpus_share share = mics_corpus_share_get(job->train, i);
+        facts->kept_tokens += share.tokens;
         facts->counted_tokens += share.counted;
         facts->silent += share.silent;
     }

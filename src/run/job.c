@@ -313,6 +313,7 @@ static mics_status open_corpora(mics_job *job)
                              .tokenizer = job->tokenizer,
                              .cache_dir = cache,
                              .chats = job->chats,
+                             .sequence = run_job_sequence(job),
                              .text_field = run->text_field,
                              .special_tokens = strcmp(run->special_tokens, "parse") == 0,
                              .skip_bad_lines = run->skip_bad_lines,

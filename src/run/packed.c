@@ -107,7 +107,7 @@ static mics_status divide_part(mics_memory *memory, const mics_run *run, int32_t
 }
 
 // Nothing would be learned.
-static mics_status check_counted(const mics_run *run, const mics_corpus *corpus)
+static mics_status check_counted(const mics_run *run, const mics_corpus *corpus, int64_t sequence)
 {
     int64_t counted = 0;
     for (int32_t i = 0; i < run->train_count; i++)
@@ -116,8 +116,9 @@ static mics_status check_counted(const mics_run *run, const mics_corpus *corpus)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
                      "data.train: no token of its %lld samples counts, as none has a message of "
-                     "\"assistant\" or a completion; data.loss_on \"all\" counts all tokens",
-                     (long long)mics_corpus_samples(corpus));
+                     "\"assistant\" or a completion in the first %lld tokens "
+                     "(data.sequence_length); data.loss_on \"all\" counts all tokens",
+                     (long long)mics_corpus_samples(corpus), (long long)sequence);
 }
 
 mics_status run_samples_divide_chats(mics_memory *memory, const mics_run *run,
@@ -136,7 +137,7 @@ mics_status run_samples_divide_chats(mics_memory *memory, const mics_run *run,
     train_out->packing_count = run->train_weights != NULL ? run->train_count : 1;
     validation_out->seed ^= seed_of_validation;
     hold_out = hold_out && validation == NULL;
-    MICS_TRY(check_counted(run, train));
+    MICS_TRY(check_counted(run, train, sequence));
     MICS_TRY(open_space(memory, run, train_out));
     validation_out->packing_count = hold_out ? train_out->packing_count : 1;
     validation_out->corpus = validation != NULL ? validation : train;

@@ -129,25 +129,29 @@ static int64_t count_token(const int32_t *tokens, int64_t count, int32_t token)
     return found;
 }
 
-// Notes where samples begin, and what of them counts.
-static mics_status note_samples(mics_corpus *corpus, const part *of, int64_t at,
-                                const int32_t *tokens, int64_t count)
+// Notes where samples begin, and what counts of as much of them as a sequence has.
+static mics_status note_samples(const opening *o, const part *of, int64_t at, const int32_t *tokens,
+                                int64_t count)
 {
+    const int64_t sequence = o->spec->sequence;
+    mics_corpus *corpus = o->corpus;
     mics_corpus_share *share = &corpus->shares[of->source];
     for (int64_t i = 0; i < count; i++) {
-        if ((tokens[i] & MICS_SAMPLE_BEGINS) != 0) {
+        if ((tokens[i] & MICS_SAMPLE_BEGINS) != 0 || corpus->samples == 0) {
             MICS_TRY(reserve_sample(corpus));
             corpus->begins[corpus->samples++] = of->begin + at + i;
             share->count++;
             share->silent++; // until a token counts
             corpus->speaks = false;
-        } else if ((tokens[i] & MICS_SAMPLE_COUNTS) != 0) { // the first is nobody's target
-            share->counted++;
+        }
+        const int64_t place = of->begin + at + i - corpus->begins[corpus->samples - 1];
+        share->tokens += place < sequence;
+        if (place > 0 && place < sequence && (tokens[i] & MICS_SAMPLE_COUNTS) != 0) {
+            share->counted++; // the first is nobody's target
             share->silent -= !corpus->speaks;
             corpus->speaks = true;
         }
     }
-    share->tokens += count;
     return MICS_OK;
 }
 
@@ -163,12 +167,14 @@ static mics_status check_tokens(const opening *o, part *of, XXH3_state_t *own)
         MICS_TRY(mics_shard_read(&of->shard, at, count, tokens, &now));
         const int64_t bad = find_foreign(tokens, count, vocab_of(o->spec));
         if (bad >= 0)
-            return is_foreign(of, MICS_ERR_INVALID, at + bad, tokens[bad], o->spec->vocab,
+            return is_foreign(of, MICS_ERR_INVALID, at + bad,
+                              tokens[bad] >> (o->spec->chats != NULL ? MICS_SAMPLE_SHIFT : 0),
+                              o->spec->vocab,
                               "was it made with another tokenizer? See vocab_size in the model's "
                               "config");
         of->counted += count_token(tokens, count, o->spec->counted);
         if (o->spec->chats != NULL)
-            MICS_TRY(note_samples(o->corpus, of, at, tokens, count));
+            MICS_TRY(note_samples(o, of, at, tokens, count));
         (void)XXH3_64bits_update(o->hash, tokens, bytes);
         (void)XXH3_64bits_update(own, tokens, bytes);
     }

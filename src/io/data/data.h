@@ -163,6 +163,7 @@ typedef struct mics_corpus_spec {
     const mics_tokenizer *tokenizer;
     const char *cache_dir;   // of their shards
     const mics_chats *chats; // texts are rows of samples; NULL: they are one stream
+    int64_t sequence;        // tokens that a sample has at most
     const char *text_field;  // of JSON Lines and tables; NULL: "text"
     bool special_tokens;     // that the texts name are taken as such
     int64_t skip_bad_lines;  // at most so many are passed over
@@ -228,8 +229,8 @@ int64_t mics_corpus_samples(const mics_corpus *corpus);
  * Returns: NULL where there are no samples. */
 const int64_t *mics_corpus_begins(const mics_corpus *corpus);
 
-/* The samples of one of the spec's patterns: `count` from `first` on, of `tokens` tokens, of which
- * `counted` count; of `silent` samples none does. Needs: 0 <= pattern < the spec's pattern_count. */
+/* The samples of one of the spec's patterns: `count` from `first` on. As cut to the spec's `sequence`
+ * they have `tokens` tokens, of which `counted` count; of `silent` samples none does. Needs: 0 <= pattern < the spec's pattern_count. */
 typedef struct mics_corpus_share {
     int64_t first, count, tokens, counted, silent;
 } mics_corpus_share;
