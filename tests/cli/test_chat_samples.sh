@@ -77,6 +77,25 @@ sed -n 1p all.txt | grep -qxF 'u[[ser:a|assistant:b;user:c|assistant:d;]]' || fa
 samples completion --set data.loss_on=completion
 sed -n 1p completion.txt | grep -qxF 'u[[ser:a|assistant:b;user:c|assistant:d;]]' || fail "not all of a chat"
 sed -n 4p completion.txt | grep -qxF 'ab[[cd]]' || fail "not the completion"
+# What says nothing: a message without text, blocks of which the last is empty, no completion.
+cat >bare.jinja <<'JINJA'
+{%- for m in messages %}{{- m.role ~ ':' ~ m.content ~ '|' }}{%- endfor %}
+JINJA
+sed "s/m.content ~ ';'/m.content/; s/{%- endgeneration %}/&{{- ';' }}/" blocks.jinja >inner.jinja
+cat >empty.jsonl <<'JSON'
+{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, {"role": "assistant", "content": ""}]}
+{"prompt": "ab", "completion": ""}
+{"prompt": "", "completion": ""}
+JSON
+samples bare --set data.train=empty.jsonl --set data.chat_template=bare.jinja
+are bare <<'END'
+user:a|assistant:[[b|]]user:c|assistant:[[|]]
+ab[[]]
+END
+contains bare.out 'empty.jsonl, line 2: 3 tokens, 1 count'
+contains bare.out 'empty.jsonl, line 3: 1 tokens, 0 count'
+samples inner --set data.train=empty.jsonl --set data.chat_template=inner.jinja --set data.loss_on=last
+sed -n 1p inner.txt | grep -qxF 'user:a|assistant:b;user:c|assistant:;' || fail "an empty last message counts"
 run 0 two "$mics" explain run.json --samples 2
 [ "$(grep -c ' tokens, ' two.out)" = 2 ] || fail "--samples 2 shows others"
 
@@ -139,6 +158,9 @@ bad 'has a "history", which would be left out' '{"instruction": "a", "output": "
 bad 'the text of "tools"' '{"messages": [{"role": "user", "content": "a"}], "tools": "none"}'
 bad 'is no JSON object' '[1]'
 bad 'column' '{"messages": [}'
+echo "{{- '' }}" >nothing.jinja
+run 2 nothing "$mics" train run.json --out nothing --set data.chat_template=nothing.jinja
+contains nothing.err 'rows.jsonl, line 1: becomes no tokens'
 
 run 0 skipped "$mics" train run.json --out skipped --set data.train=bad.jsonl --set data.skip_bad_lines=1
 contains skipped.err 'bad.jsonl: 1 bad lines are passed over'
@@ -150,6 +172,23 @@ contains first.out 'first.jsonl, line 2: 38 tokens, 4 count'
 echo '{"messages": [{"role": "user", "content": "a"}]}' >silent.jsonl
 run 2 silent "$mics" train run.json --out silent --set data.train=silent.jsonl
 contains silent.err 'no token of its 1 samples counts'
+
+# What a row has and its tokens lack is a warning.
+lacks() { # ROW TEMPLATE
+    { cat one.jsonl && echo "$1"; } >lossy.jsonl
+    rm -rf lossy
+    run 0 lossy "$mics" train run.json --out lossy --set data.train=lossy.jsonl --set data.chat_template="$2"
+}
+calls='{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f"}}]}]}'
+for row in "$calls" '{"messages": [{"role": "assistant", "content": [{"type": "text", "text": "b"}]}]}' \
+    '{"messages": [{"role": "assistant", "content": "b"}], "system": "S"}' \
+    '{"messages": [{"role": "assistant", "content": "b"}], "tools": [{"name": "f"}]}'; do
+    lacks "$row" prefixes.jinja
+    contains lossy.err 'warning: 1 chats have what their tokens lack'
+done
+{ echo '{#- tool_calls #}' && cat prefixes.jinja; } >calls.jinja
+lacks "$calls" calls.jinja
+grep -q lack lossy.err && fail "the template writes calls"
 
 # ---- templates ----
 
@@ -181,6 +220,7 @@ contains variables.err 'data.template_variables: "messages" is each row'
 run 2 absent "$mics" explain run.json --samples 1 --set data.train=absent.jsonl
 contains absent.err 'absent.jsonl: '
 contains absent.err 'no such file'
+run 0 sized "$mics" explain run.json --set data.train=absent.jsonl --set data.packing=false
 run 2 date "$mics" explain run.json --samples 1 --set data.template_date=2026-13-45
 contains date.err '"2026-13-45" is no date'
 
@@ -198,6 +238,20 @@ a<|im_end|>
 c<|im_end|>
 <|im_start|>assistant
 [[d<|im_end|>]]
+END
+# "et" alone is one token; of "etee" the second of e, te, e has its end, and the first one's place.
+cat >touching.jinja <<'JINJA'
+{%- for m in messages %}{%- generation %}{{- m.content if m.role == 'assistant' else '' }}
+{%- endgeneration %}{{- m.content if m.role == 'user' else '' }}{%- endfor %}
+JINJA
+cat >touching.jsonl <<'JSON'
+{"messages": [{"role": "assistant", "content": "et"}, {"role": "user", "content": "ee"}]}
+{"messages": [{"role": "user", "content": "et"}, {"role": "assistant", "content": "ee"}]}
+JSON
+samples touching $qwen --set data.train=touching.jsonl --set data.chat_template=touching.jinja
+are touching <<'END'
+e[[te]]e
+e[[tee]]
 END
 run 0 trap "$mics" train run.json $qwen --out trap --set data.train=trap.jsonl --set data.chat_template=null
 contains trap.err '1 messages name special tokens in their own text'
@@ -280,7 +334,10 @@ start() { # TEXT FLAGS...
     run 0 start "$mics" train run.json --out start --set data.sequence_length=30 "$@"
     contains start.out "$text"
 }
-start 'samples   8 in 7 sequences, packed, 18.1 % of them padding; of their tokens 16.1 % count; template of blocks.jinja; 1 are cut to data.sequence_length'
+start 'samples   8 in 7 sequences, packed, 18.1 % of them padding; of their tokens 15.7 % count; template of blocks.jinja; 1 are cut to data.sequence_length'
+start '9.0 % count; template of blocks.jinja; 7 are cut to data.sequence_length; of 6 no token counts' --set data.sequence_length=12
+run 2 cut "$mics" train run.json --out cut --set data.train=one.jsonl --set data.sequence_length=12
+contains cut.err 'or a completion in the first 12 tokens (data.sequence_length)'
 start 'samples   7 in 6 sequences, packed' --set data.too_long=drop
 contains start.out '; 1 longer ones are left out'
 start 'samples   8 in 8 sequences, ' --set data.packing=false
