@@ -357,9 +357,11 @@ static mics_status read_model_files(mics_job *job)
     mics_run_folder_of(bytes ? run->model_init : run->tokenizer, of_tokens);
     mics_run_folder_of(run->model_init, of_weights);
     const bool muted = mics_log_mute(job->world->first != 0); // the first process tells
-    const mics_status status =
-        run_model_files_read(job->memory, tokens ? of_tokens : NULL, weights ? of_weights : NULL,
-                             job->tokenizer == NULL, true, &job->model_files);
+    const run_model_folders from = {.tokens = tokens ? of_tokens : NULL,
+                                    .weights = weights ? of_weights : NULL,
+                                    .chat_template = mics_chats_template_asked(job->chats),
+                                    .vocabulary = job->tokenizer == NULL};
+    const mics_status status = run_model_files_read(job->memory, &from, true, &job->model_files);
     mics_log_mute(muted);
     return status;
 }

@@ -12,11 +12,12 @@
 
 enum { MAX_BYTES = 16 << 20, NAME_BYTES = 320 };
 
-static const char generation[] = "generation_config.json", vocabulary_name[] = "tokenizer.json";
+static const char generation[] = "generation_config.json", vocabulary_name[] = "tokenizer.json",
+                  chat_template[] = "chat_template.jinja";
 static const char *const of_tokens[] = {"tokenizer_config.json",
                                         "special_tokens_map.json",
                                         "added_tokens.json",
-                                        "chat_template.jinja",
+                                        chat_template,
                                         "chat_template.json",
                                         "vocab.json",
                                         "vocab.txt",
@@ -111,31 +112,37 @@ static mics_status pack_templates(packer *self, const char *folder)
     return status;
 }
 
-static mics_status pack_all(packer *self, const char *tokens, const char *weights, bool vocabulary)
+static mics_status pack_all(packer *self, const run_model_folders *from)
 {
-    for (int i = 0; tokens != NULL && i < OF_TOKENS; i++)
-        MICS_TRY(pack(self, tokens, of_tokens[i]));
-    if (tokens != NULL && vocabulary)
-        MICS_TRY(pack(self, tokens, vocabulary_name));
-    if (tokens != NULL)
-        MICS_TRY(pack_templates(self, tokens));
-    if (weights != NULL)
-        MICS_TRY(pack(self, weights, generation));
+    if (from->chat_template != NULL)
+        MICS_TRY(add(self, chat_template, from->chat_template));
+    for (int i = 0; from->tokens != NULL && i < OF_TOKENS; i++) {
+        if (from->chat_template == NULL || strcmp(of_tokens[i], chat_template) != 0)
+            MICS_TRY(pack(self, from->tokens, of_tokens[i]));
+    }
+    if (from->tokens != NULL && from->vocabulary)
+        MICS_TRY(pack(self, from->tokens, vocabulary_name));
+    if (from->tokens != NULL)
+        MICS_TRY(pack_templates(self, from->tokens));
+    if (from->weights != NULL)
+        MICS_TRY(pack(self, from->weights, generation));
     if (self->text.used > 0)
         mics_text_printf(&self->text, "}");
     return mics_text_status(&self->text);
 }
 
-mics_status run_model_files_read(mics_memory *memory, const char *tokens, const char *weights,
-                                 bool vocabulary, bool tells, char **text_out)
+mics_status run_model_files_read(mics_memory *memory, const run_model_folders *from, bool tells,
+                                 char **text_out)
 {
     packer self = {.memory = memory, .text = {.memory = memory}, .tells = tells};
-    const mics_status status = pack_all(&self, tokens, weights, vocabulary);
+    const char *folder = from->tokens != NULL ? from->tokens : from->weights;
+    const mics_status status = pack_all(&self, from);
     if (status != MICS_OK)
         mics_text_fini(&self.text);
     else if (tells && self.text.used > 0)
-        mics_log(MICS_LOG_INFO, "of %s, checkpoints and exports keep %s",
-                 tokens != NULL ? tokens : weights, self.names);
+        mics_log(MICS_LOG_INFO, "%s%s%scheckpoints and exports keep %s",
+                 folder != NULL ? "of " : "", folder != NULL ? folder : "",
+                 folder != NULL ? ", " : "", self.names);
     *text_out = self.text.bytes;
     return status;
 }

@@ -13,17 +13,23 @@
 // The folder of chat templates with names of their own.
 #define RUN_MODEL_TEMPLATES "additional_chat_templates"
 
+// Where they are from.
+typedef struct run_model_folders {
+    const char *tokens;  // the tokenizer's; NULL: none
+    const char *weights; // of generation_config.json; NULL: none
+    const char
+        *chat_template; // text that stands for chat_template.jinja; NULL: the tokenizer's has it
+    bool vocabulary;    // tokenizer.json is one of them
+} run_model_folders;
+
 /* Reads them. Those that are no text or too large, 16 MiB in all, are a warning; with `tells`, of a
  * run, also damaged ones, and the others are named in one line.
  *
- * `tokens`:  the folder of the tokenizer; NULL: none.
- * `weights`: that of the weights, for generation_config.json; NULL: none.
- * `vocabulary`: tokenizer.json is one of them.
  * Returns: MICS_OK, with *text_out NULL where there are none; MICS_ERR_MEMORY.
  * Owns:    mics_free *text_out.
  */
-mics_status run_model_files_read(mics_memory *memory, const char *tokens, const char *weights,
-                                 bool vocabulary, bool tells, char **text_out);
+mics_status run_model_files_read(mics_memory *memory, const run_model_folders *from, bool tells,
+                                 char **text_out);
 
 /* Parses and checks what was read; `name` stands for it in errors, and NULL for none. Returns: as
  * mics_json_parse; MICS_ERR_FORMAT: another thing than texts by such names. */

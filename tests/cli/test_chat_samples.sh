@@ -317,9 +317,12 @@ same rows.jsonl rows.json
 same rows.jsonl line.json
 same "$golden/parquet/chats.jsonl" "$golden/parquet/chats.parquet"
 
-# A template with other text under its name is said.
+# A template with other text under its name is said. An export has the one that was named.
 sed 's/;/!/' blocks.jinja >changed.jinja
 run 0 template "$mics" train run.json --out template
+contains template.err 'checkpoints and exports keep chat_template.jinja'
+run 0 named "$mics" convert template named
+cmp -s blocks.jinja named/chat_template.jinja || fail "an export has another template"
 mv changed.jinja blocks.jinja
 run 2 template "$mics" train run.json --out template --steps 2
 contains template.err 'or with another chat template; restore it'

@@ -62,6 +62,11 @@ void mics_chats_close(mics_chats *chats);
  * Returns: NULL: there is none. */
 const char *mics_chats_template_from(const mics_chats *chats);
 
+/* The text of the template that data.chat_template names.
+ *
+ * Needs:   `chats` may be NULL.     Returns: NULL: it names none. */
+const char *mics_chats_template_asked(const mics_chats *chats);
+
 // Fields that a row may have, and NULL behind them.
 typedef struct mics_chat_columns {
     const char *names[MICS_FIELDS + 3];

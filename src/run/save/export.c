@@ -163,8 +163,9 @@ mics_status mics_saved_export(const mics_saved *saved, const char *dir,
     spec = spec != NULL ? spec : &plain;
     if (saved->files != NULL)
         return export_all(saved, dir, spec);
-    MICS_TRY(run_model_files_read(saved->memory, saved->path, saved->path, saved->tokenizer == NULL,
-                                  false, &text));
+    const run_model_folders from = {
+        .tokens = saved->path, .weights = saved->path, .vocabulary = saved->tokenizer == NULL};
+    MICS_TRY(run_model_files_read(saved->memory, &from, false, &text));
     mics_status status = run_model_files_parse(saved->memory, saved->path, text, &with.files);
     mics_free(saved->memory, text);
     if (status == MICS_OK)

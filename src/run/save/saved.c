@@ -145,7 +145,8 @@ static mics_status read_files(mics_saved *saved, const char *init)
     char *read = NULL;
     const char *text = saved->meta->model_files;
     if (text == NULL && init != NULL && strcmp(init, "random") != 0)
-        MICS_TRY(run_model_files_read(saved->memory, NULL, init, false, false, &read));
+        MICS_TRY(run_model_files_read(saved->memory, &(run_model_folders){.weights = init}, false,
+                                      &read));
     const mics_status status = run_model_files_parse(saved->memory, saved->path,
                                                      text != NULL ? text : read, &saved->files);
     mics_free(saved->memory, read);

@@ -75,7 +75,7 @@ enum { MICS_CHAT_STRINGS = 7 }; // special tokens that templates know by name
 struct mics_chats {
     mics_memory *memory;
     mics_chats_spec spec;
-    char *template_from;
+    char *template_from, *asked; // asked: the template's text, where data.chat_template names it
     mics_template *template, *tool_template; // tool_template: for chats with tools; NULL: none
     bool dated, tools, calls;                // a template asks for the date, tools, calls of these
     mics_template_string strings[MICS_CHAT_STRINGS];

@@ -80,6 +80,8 @@ static mics_status compile(mics_chats *chats, const char *from, const char *text
 {
     if (chats->template_from == NULL)
         MICS_TRY(mics_strdup(chats->memory, from, &chats->template_from));
+    if (chats->spec.chat_template != NULL)
+        MICS_TRY(mics_strdup(chats->memory, text, &chats->asked));
     chats->identity = XXH3_64bits_withSeed(text, bytes, chats->identity);
     chats->dated |= strstr(text, "strftime_now") != NULL;
     chats->tools |= strstr(text, "tools") != NULL;
@@ -249,7 +251,7 @@ void mics_chats_close(mics_chats *chats)
     mics_template_free(chats->tool_template);
     mics_json_close(chats->config);
     mics_json_close(chats->map);
-    MICS_FREE_ALL(chats->memory, chats->template_from, chats->special, chats);
+    MICS_FREE_ALL(chats->memory, chats->template_from, chats->asked, chats->special, chats);
 }
 
 const mics_chats_spec *mics_chats_spec_of(const mics_chats *chats)
@@ -260,6 +262,11 @@ const mics_chats_spec *mics_chats_spec_of(const mics_chats *chats)
 uint64_t mics_chats_identity(const mics_chats *chats)
 {
     return chats->identity;
+}
+
+const char *mics_chats_template_asked(const mics_chats *chats)
+{
+    return chats != NULL ? chats->asked : NULL;
 }
 
 const char *mics_chats_template_from(const mics_chats *chats)
