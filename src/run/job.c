@@ -428,11 +428,12 @@ void run_job_close_parts(mics_job *job)
     job->checkpoint = NULL;
     job->train = job->validation = NULL;
     job->tokenizer = NULL;
+    job->chats = NULL;
     job->schedule = NULL;
     job->model = NULL;
     job->config = NULL;
     job->passed_run = NULL;
-    job->run_json = job->checkpoint_path = job->newest_path = NULL;
+    job->run_json = job->checkpoint_path = job->newest_path = job->model_files = NULL;
     job->checkpoints_dir = job->quarantine_dir = NULL;
     job->passed_why = NULL;
     job->passed = NULL;
