@@ -331,7 +331,11 @@ mics_status mics_chats_encode(const mics_chats *chats, mics_encoder *encoder, co
                               const mics_json_value *row, mics_token_list *list, int64_t *named_out)
 {
     const char *prompt = NULL, *completion = NULL;
+    const int64_t before = list->count;
     if (mics_chat_pair(chats, row, &prompt, &completion))
-        return encode_pair(chats, encoder, prompt, completion, list, named_out);
-    return encode_chat(chats, encoder, name, row, list, named_out);
+        MICS_TRY(encode_pair(chats, encoder, prompt, completion, list, named_out));
+    else
+        MICS_TRY(encode_chat(chats, encoder, name, row, list, named_out));
+    return list->count > before ? MICS_OK
+                                : mics_fail(MICS_ERR_INVALID, "%s: becomes no tokens", name);
 }

@@ -122,7 +122,7 @@ static mics_status flag_spans(aligning *a, const mics_chat_text *text, int32_t *
 
 // ---- a text ----
 
-// The end token behind a text that does not have it; it counts where the text's last token does.
+// The end token behind a text that does not have it.
 static mics_status append_end(const mics_chats *chats, mics_token_list *list, int64_t first)
 {
     const bool there = chats->end_token < 0 ||
@@ -158,7 +158,7 @@ mics_status mics_chat_text_encode(const mics_chats *chats, mics_encoder *encoder
         flags.tokens[t] = 0;
     MICS_TRY_OUT(flag_spans(&a, text, flags.tokens + frame.before_count));
     for (int64_t t = end - first; t < flags.count; t++)
-        flags.tokens[t] = flags.tokens[t - 1];
+        flags.tokens[t] = MICS_SAMPLE_COUNTS; // the end that was put there
     for (int64_t t = 0; t < flags.count; t++)
         list->tokens[first + t] = list->tokens[first + t] << MICS_SAMPLE_SHIFT | flags.tokens[t] |
                                   (t == 0 ? MICS_SAMPLE_BEGINS : 0);
