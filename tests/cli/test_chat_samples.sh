@@ -165,6 +165,15 @@ contains nothing.err 'rows.jsonl, line 1: becomes no tokens'
 run 0 skipped "$mics" train run.json --out skipped --set data.train=bad.jsonl --set data.skip_bad_lines=1
 contains skipped.err 'bad.jsonl: 1 bad lines are passed over'
 contains skipped.out 'samples   2 in '
+# Nothing at all is no sample; where nothing is to be said, the end is.
+echo '{%- for m in messages if m.content -%}{{- m.content -}}{%- endfor -%}' >said.jinja
+echo '{"messages": [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}]}' >nothing.jsonl
+run 2 nothing "$mics" explain run.json --samples 1 --set data.train=nothing.jsonl \
+    --set data.chat_template=said.jinja
+contains nothing.err 'nothing.jsonl, line 1: becomes no tokens'
+echo '{"prompt": "ab", "completion": ""}' >empty.jsonl
+run 0 empty "$mics" explain run.json --samples 1 --set data.train=empty.jsonl
+contains empty.out 'empty.jsonl, line 1: 3 tokens, 1 count'
 # Also where the first row is the bad one.
 { echo '{"messages": []' && cat one.jsonl; } >first.jsonl
 run 0 first "$mics" explain run.json --samples 1 --set data.train=first.jsonl --set data.skip_bad_lines=1

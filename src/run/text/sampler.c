@@ -254,10 +254,22 @@ static mics_status open_seen(writer *self)
     return MICS_OK;
 }
 
+static void warn_of_specials(const writer *self, const char *prompt)
+{
+    const size_t bytes = strlen(prompt);
+    size_t at = 0;
+    if (!self->sampling->special_tokens &&
+        mics_tokenizer_next_special(self->saved->tokenizer, prompt, bytes, bytes, &at) >= 0)
+        mics_log(MICS_LOG_WARNING,
+                 "the prompt names special tokens, which are plain text in it; --special-tokens "
+                 "takes them as tokens");
+}
+
 static mics_status open_writer(writer *self, const char *prompt, FILE *const *outs)
 {
     const mics_saved *saved = self->saved;
     const int32_t known = mics_tokenizer_vocab(saved->tokenizer);
+    warn_of_specials(self, prompt);
     MICS_TRY(mics_tokenizer_encode(saved->tokenizer, prompt, strlen(prompt),
                                    self->sampling->special_tokens, &self->prompt,
                                    &self->prompt_tokens));

@@ -165,7 +165,7 @@ mics_status mics_chat_text_encode(const mics_chats *chats, mics_encoder *encoder
         flags.tokens[t] = 0;
     MICS_TRY_OUT(flag_spans(&a, text, flags.tokens + frame.before_count));
     for (int64_t t = end - first; t < flags.count; t++)
-        flags.tokens[t] = MICS_SAMPLE_COUNTS;
+        flags.tokens[t] = MICS_SAMPLE_COUNTS; // the end that was put there
     for (int64_t t = 0; t < flags.count; t++)
         list->tokens[first + t] = list->tokens[first + t] << MICS_SAMPLE_SHIFT | flags.tokens[t] |
                                   (t == 0 ? MICS_SAMPLE_BEGINS : 0);
