@@ -158,9 +158,6 @@ bad 'has a "history", which would be left out' '{"instruction": "a", "output": "
 bad 'the text of "tools"' '{"messages": [{"role": "user", "content": "a"}], "tools": "none"}'
 bad 'is no JSON object' '[1]'
 bad 'column' '{"messages": [}'
-echo "{{- '' }}" >nothing.jinja
-run 2 nothing "$mics" train run.json --out nothing --set data.chat_template=nothing.jinja
-contains nothing.err 'rows.jsonl, line 1: becomes no tokens'
 
 run 0 skipped "$mics" train run.json --out skipped --set data.train=bad.jsonl --set data.skip_bad_lines=1
 contains skipped.err 'bad.jsonl: 1 bad lines are passed over'
@@ -266,6 +263,12 @@ run 0 trap "$mics" train run.json $qwen --out trap --set data.train=trap.jsonl -
 contains trap.err '1 messages name special tokens in their own text'
 contains trap.out 'template of qwen2/chat_template.jinja'
 contains trap.out '--special-tokens --prompt TEXT'
+# What the folder had goes through phases.
+run 0 phases "$mics" train run.json $qwen --out phases --set data.train=trap.jsonl \
+    --set data.chat_template=null --set run.steps=null \
+    --set 'phases=[{"steps": 1}, {"steps": 1, "run.seed": 2}, {"steps": 1, "run.seed": 3}]'
+run 0 phased "$mics" convert phases phased
+cmp -s qwen2/chat_template.jinja phased/chat_template.jinja || fail "phases lose the folder's template"
 sed -n 6p rows.jsonl >alpaca.jsonl
 samples alpaca --set model.config=llama/config.json --set data.tokenizer=llama \
     --set data.train=alpaca.jsonl --set data.chat_template=alpaca
