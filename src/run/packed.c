@@ -101,7 +101,10 @@ static mics_status divide_part(mics_memory *memory, const mics_run *run, int32_t
         last.count = all.count / HOLD_OUT_SHARE > 0 ? all.count / HOLD_OUT_SHARE : 1;
         all.count -= last.count;
         last.first = all.first + all.count;
-        MICS_TRY(open_part(memory, held, part, last, run->too_long));
+        const mics_status status = open_part(memory, held, part, last, run->too_long);
+        if (status != MICS_OK)
+            mics_log_add("these are the last twentieth, which is held out for validation");
+        MICS_TRY(status);
     }
     return open_part(memory, train, part, all, run->too_long);
 }

@@ -356,6 +356,11 @@ contains cut.err 'or a completion in the first 12 tokens (data.sequence_length)'
 start 'samples   7 in 6 sequences, packed' --set data.too_long=drop
 contains start.out '; 1 longer ones are left out'
 start 'samples   8 in 8 sequences, ' --set data.packing=false
+{ sed -n 4p rows.jsonl && head -n 1 rows.jsonl; } >last.jsonl
+run 2 held "$mics" train run.json --out held --set data.train=last.jsonl --set data.sequence_length=30 \
+    --set data.too_long=drop --set run.validation_batches=1
+contains held.err 'all 1 samples are longer'
+contains held.err 'held out for validation'
 run 2 long "$mics" train run.json --out long --set data.sequence_length=30 --set data.too_long=error
 contains long.err '1 of 8 samples are longer than a data.sequence_length of 30, the longest has 38 tokens'
 
