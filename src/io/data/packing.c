@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // How many rows an epoch has is known when all its windows were packed; which epoch a row is of, when
-// those before it were. Both are kept once they are known, and the rows of the newest window.
+// those before it were. Both are kept once they are known, windows of two epochs, as ranks ask for rows
+// on both sides of an epoch's end in any order; and the rows of the newest window.
 #include "io/data/packing.h"
 #include "base/free.h"
 #include "base/rng.h"
@@ -34,10 +35,13 @@ struct mics_packing {
     int64_t count;   // of them
     mics_packing_facts facts;
     pthread_mutex_t lock; // of what follows
-    // Row numbers: where epoch e begins, and window w of the newest epoch.
-    int64_t *epochs, *windows;
+    // Row numbers: where epoch e begins, and in numbered[e % 2] window w of epoch e.
+    int64_t *epochs;
     int64_t known, capacity, window_count;
-    int64_t epoch; // `windows` are of
+    struct {
+        int64_t *windows;
+        int64_t epoch;
+    } numbered[2];
     // The newest window.
     int64_t packed_epoch, packed_window;
     placed *placed; // (MICS_PACKING_WINDOW)
@@ -145,12 +149,13 @@ static void pack_window(mics_packing *p, int64_t epoch, int64_t window)
 // Packs an epoch, to know where its windows begin; *rows_out: its rows.
 static int64_t number_windows(mics_packing *p, int64_t epoch)
 {
+    int64_t *windows = p->numbered[epoch % 2].windows;
     for (int64_t w = 0; w < p->window_count; w++) {
         pack_window(p, epoch, w);
-        p->windows[w + 1] = p->windows[w] + p->row_count;
+        windows[w + 1] = windows[w] + p->row_count;
     }
-    p->epoch = epoch;
-    return p->windows[p->window_count];
+    p->numbered[epoch % 2].epoch = epoch;
+    return windows[p->window_count];
 }
 
 // Knows where one more epoch ends.
@@ -208,12 +213,13 @@ mics_status mics_packing_row(mics_packing *packing, int64_t number, int64_t *sam
         status = number_epoch(p);
     if (status == MICS_OK) {
         const int64_t epoch = find(p->epochs, p->known, number);
-        if (p->epoch != epoch)
+        const int64_t *windows = p->numbered[epoch % 2].windows;
+        if (p->numbered[epoch % 2].epoch != epoch)
             (void)number_windows(p, epoch);
         number -= p->epochs[epoch];
-        const int64_t window = find(p->windows, p->window_count, number);
+        const int64_t window = find(windows, p->window_count, number);
         pack_window(p, epoch, window);
-        copy_row(p, number - p->windows[window], samples_out, count_out);
+        copy_row(p, number - windows[window], samples_out, count_out);
     }
     pthread_mutex_unlock(&p->lock);
     return status;
@@ -256,7 +262,10 @@ static mics_status make_space(mics_packing *p)
     p->window_count = (p->count + MICS_PACKING_WINDOW - 1) / MICS_PACKING_WINDOW;
     p->capacity = 2;
     MICS_TRY(MICS_NEW(p->memory, p->capacity, &p->epochs));
-    MICS_TRY(MICS_NEW(p->memory, p->window_count + 1, &p->windows));
+    for (int i = 0; i < 2; i++) {
+        MICS_TRY(MICS_NEW(p->memory, p->window_count + 1, &p->numbered[i].windows));
+        p->numbered[i].epoch = -1;
+    }
     MICS_TRY(MICS_NEW(p->memory, MICS_PACKING_WINDOW, &p->placed));
     MICS_TRY(MICS_NEW(p->memory, MICS_PACKING_WINDOW, &p->rows));
     MICS_TRY(MICS_NEW(p->memory, p->spec.sequence + 1, &p->open));
@@ -270,7 +279,7 @@ mics_status mics_packing_open(mics_memory *memory, const mics_packing_spec *spec
 {
     mics_packing *p = NULL;
     MICS_TRY(MICS_NEW(memory, 1, &p));
-    *p = (mics_packing){.memory = memory, .spec = *spec, .epoch = -1, .packed_epoch = -1};
+    *p = (mics_packing){.memory = memory, .spec = *spec, .packed_epoch = -1};
     (void)pthread_mutex_init(&p->lock, NULL);
     mics_status status = find_usable(p);
     if (status == MICS_OK && spec->packs)
@@ -292,8 +301,9 @@ void mics_packing_close(mics_packing *packing)
     if (packing == NULL)
         return;
     (void)pthread_mutex_destroy(&packing->lock);
-    MICS_FREE_ALL(packing->memory, packing->usable, packing->epochs, packing->windows,
-                  packing->placed, packing->rows, packing->open, packing->some, packing);
+    MICS_FREE_ALL(packing->memory, packing->usable, packing->epochs, packing->numbered[0].windows,
+                  packing->numbered[1].windows, packing->placed, packing->rows, packing->open,
+                  packing->some, packing);
 }
 
 mics_packing_facts mics_packing_facts_get(const mics_packing *packing)
