@@ -54,7 +54,7 @@ static mics_status resize(mics_parquet_leaf *leaf, mics_buffer *buffer, int64_t 
         return REFUSED("its page of %lld bytes and those of other columns have over %zu MiB; write "
                        "it again with smaller pages",
                        (long long)bytes, of->max_bytes >> 20);
-    MICS_TRY(mics_buffer_reserve(buffer, (size_t)bytes));
+    MICS_TRY(mics_buffer_reserve(buffer, (size_t)bytes + 1)); // an empty page has an address, too
     buffer->bytes = (size_t)bytes;
     of->held += (size_t)bytes;
     return MICS_OK;

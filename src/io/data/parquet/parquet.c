@@ -37,23 +37,14 @@ struct mics_parquet {
 
 // ---- columns ----
 
-mics_parquet_column mics_parquet_column_at(const mics_parquet *parquet, int32_t index)
+static const char *type_text(const mics_parquet_node *node)
 {
     static const char *const types[] = {"bool",   "integer", "integer", "other",
                                         "number", "number",  "string",  "other"};
     static const char *const kinds[] = {NULL, "struct", "list", "map"};
-    const mics_parquet_schema *schema = &parquet->pages.schema;
-    int32_t at = 1;
-    while (at < schema->count && index-- > 0)
-        at = schema->nodes[at].end;
-    if (at >= schema->count)
-        return (mics_parquet_column){0};
-    const mics_parquet_node *node = &schema->nodes[at];
-    return (mics_parquet_column){.name = node->name,
-                                 .name_bytes = node->name_bytes,
-                                 .type = node->refused != NULL              ? "other"
-                                         : node->kind == MICS_PARQUET_VALUE ? types[node->type]
-                                                                            : kinds[node->kind]};
+    if (node->refused != NULL)
+        return "other";
+    return node->kind == MICS_PARQUET_VALUE ? types[node->type] : kinds[node->kind];
 }
 
 static bool is_wanted(const mics_parquet_node *node, const char *const *columns)
@@ -66,39 +57,17 @@ static bool is_wanted(const mics_parquet_node *node, const char *const *columns)
     return columns == NULL;
 }
 
-static mics_status want(mics_parquet *self, int32_t begin, int32_t end)
-{
-    const mics_parquet_node *nodes = self->pages.schema.nodes;
-    char path[512];
-    for (int32_t at = begin; at < end; at++) {
-        if (nodes[at].refused != NULL)
-            return REFUSED("%s: column \"%s\" is %s, which is not read; write it again as "
-                           "strings, numbers, lists or structs",
-                           self->pages.path,
-                           mics_parquet_schema_path(&self->pages.schema, at, path, sizeof path),
-                           nodes[at].refused);
-        if (nodes[at].kind == MICS_PARQUET_VALUE) {
-            mics_parquet_leaf *leaf = &self->leaves[nodes[at].leaf];
-            leaf->of = &self->pages;
-            leaf->node = at;
-            leaf->page.memory = leaf->dictionary.memory = self->pages.memory;
-        }
-    }
-    return MICS_OK;
-}
-
 static mics_status fail_columns(const mics_parquet *self, const char *const *columns)
 {
+    const mics_parquet_schema *schema = &self->pages.schema;
+    const mics_parquet_node *node = NULL;
     char there[480] = "";
-    mics_parquet_column column;
     size_t used = 0;
-    for (int32_t i = 0; used < sizeof there; i++) {
-        column = mics_parquet_column_at(self, i);
-        if (column.name == NULL)
-            break;
+    for (int32_t at = 1; at < schema->count && used < sizeof there; at = node->end) {
+        node = &schema->nodes[at];
         used += (size_t)snprintf(
-            there + used, sizeof there - used, "%s\"%.*s\" (%s)", i == 0 ? "" : ", ",
-            (int)(column.name_bytes < 80 ? column.name_bytes : 80), column.name, column.type);
+            there + used, sizeof there - used, "%s\"%.*s\" (%s)", at == 1 ? "" : ", ",
+            (int)(node->name_bytes < 80 ? node->name_bytes : 80), node->name, type_text(node));
     }
     return mics_fail(MICS_ERR_INVALID,
                      "%s: has no column \"%s\"; it has %s; name the column that holds the text by "
@@ -106,15 +75,28 @@ static mics_status fail_columns(const mics_parquet *self, const char *const *col
                      self->pages.path, *columns != NULL ? *columns : "", there);
 }
 
+// A column is wanted with all that is below it.
 static mics_status choose(mics_parquet *self, const char *const *columns)
 {
     const mics_parquet_schema *schema = &self->pages.schema;
-    bool some = false;
+    bool some = false, wanted = false;
+    char path[512];
     MICS_TRY(MICS_NEW(self->pages.memory, schema->leaves, &self->leaves));
-    for (int32_t at = 1; at < schema->count; at = schema->nodes[at].end) {
-        if (is_wanted(&schema->nodes[at], columns)) {
-            MICS_TRY(want(self, at, schema->nodes[at].end));
-            some = true;
+    for (int32_t at = 1, end = 1; at < schema->count; at++) {
+        const mics_parquet_node *node = &schema->nodes[at];
+        wanted = at == end ? is_wanted(node, columns) : wanted;
+        end = at == end ? node->end : end;
+        some |= wanted;
+        if (wanted && node->refused != NULL)
+            return REFUSED("%s: column \"%s\" is %s, which is not read; write it again as "
+                           "strings, numbers, lists or structs",
+                           self->pages.path,
+                           mics_parquet_schema_path(schema, at, path, sizeof path), node->refused);
+        if (wanted && node->kind == MICS_PARQUET_VALUE) {
+            mics_parquet_leaf *leaf = &self->leaves[node->leaf];
+            leaf->of = &self->pages;
+            leaf->node = at;
+            leaf->page.memory = leaf->dictionary.memory = self->pages.memory;
         }
     }
     return some ? MICS_OK : fail_columns(self, columns);
@@ -209,11 +191,6 @@ void mics_parquet_close(mics_parquet *parquet)
     MICS_FREE_ALL(memory, parquet->leaves, parquet->pages.schema.nodes, parquet->footer, parquet);
 }
 
-int64_t mics_parquet_rows(const mics_parquet *parquet)
-{
-    return parquet->rows;
-}
-
 void mics_parquet_rewind(mics_parquet *parquet)
 {
     parquet->next_group = parquet->first_group;
@@ -236,39 +213,28 @@ static void append(mics_parquet *self, const char *text)
     mics_text_append(&self->text, text, strlen(text));
 }
 
-static void append_real(mics_parquet *self, double value)
-{
-    char text[32];
-    if (isfinite(value))
-        append(self, mics_text_real(value, text, sizeof text));
-    else
-        append(self, isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
-}
-
 static void append_number(mics_parquet *self, const mics_parquet_node *node,
-                          const unsigned char *bytes)
+                          mics_parquet_value value)
 {
     char text[32];
-    double real;
-    float single;
-    int64_t wide;
-    int32_t narrow;
-    memcpy(&single, bytes, sizeof single);
-    memcpy(&narrow, bytes, sizeof narrow);
-    if (node->type == MICS_PARQUET_FLOAT) {
-        append_real(self, (double)single);
-        return;
-    }
-    if (node->type == MICS_PARQUET_DOUBLE) {
-        memcpy(&real, bytes, sizeof real);
-        append_real(self, real);
-        return;
-    }
-    if (node->type == MICS_PARQUET_INT64)
-        memcpy(&wide, bytes, sizeof wide);
+    double real = 0;
+    float single = 0;
+    int64_t wide = 0;
+    int32_t narrow = 0;
+    memcpy(&single, value.bytes, sizeof single);
+    memcpy(&narrow, value.bytes, sizeof narrow);
+    memcpy(&real, value.bytes, value.length);
+    memcpy(&wide, value.bytes, value.length);
+    if (node->type == MICS_PARQUET_FLOAT)
+        real = (double)single;
+    if (node->type == MICS_PARQUET_INT32 && !node->is_unsigned)
+        wide = narrow;
+    if (node->type == MICS_PARQUET_INT32 || node->type == MICS_PARQUET_INT64)
+        snprintf(text, sizeof text, node->is_unsigned ? "%" PRIu64 : "%" PRId64, wide);
+    else if (isfinite(real))
+        mics_text_real(real, text, sizeof text);
     else
-        wide = node->is_unsigned ? (int64_t)(uint32_t)narrow : narrow;
-    snprintf(text, sizeof text, node->is_unsigned ? "%" PRIu64 : "%" PRId64, wide);
+        snprintf(text, sizeof text, "%s%s", real < 0 ? "-" : "", isnan(real) ? "NaN" : "Infinity");
     append(self, text);
 }
 
@@ -281,7 +247,7 @@ static mics_status append_value(mics_parquet *self, mics_parquet_leaf *leaf,
     if (node->type == MICS_PARQUET_BOOL)
         append(self, *text != 0 ? "true" : "false");
     else if (node->type != MICS_PARQUET_BYTES)
-        append_number(self, node, value.bytes);
+        append_number(self, node, value);
     else if (mics_utf8_valid(text, value.length) == value.length)
         mics_text_quoted_bytes(&self->text, text, value.length);
     else

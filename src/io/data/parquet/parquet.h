@@ -37,18 +37,6 @@ mics_status mics_parquet_open(mics_memory *memory, const mics_parquet_source *so
                               mics_parquet **parquet_out);
 void mics_parquet_close(mics_parquet *parquet);
 
-int64_t mics_parquet_rows(const mics_parquet *parquet);
-
-// A column, or several in a struct, list or map.
-typedef struct mics_parquet_column {
-    const char *name; // NULL: there is none; not NUL-terminated
-    size_t name_bytes;
-    const char *type; // "string", "integer", "number", "bool", "list", "struct", "map", "other"
-} mics_parquet_column;
-
-/* The top-level column number `index`, from 0. It lives as long as the file is open. */
-mics_parquet_column mics_parquet_column_at(const mics_parquet *parquet, int32_t index);
-
 /* Goes back to the first row. */
 void mics_parquet_rewind(mics_parquet *parquet);
 
