@@ -352,14 +352,20 @@ static mics_status read_model_files(mics_job *job)
                               : mics_text_ends(run->tokenizer, "tokenizer.json") ||
                                     mics_text_ends(run->tokenizer, "vocab.txt");
     char of_tokens[MICS_FOLDER_BYTES], of_weights[MICS_FOLDER_BYTES];
-    if (job->checkpoint != NULL && mics_checkpoint_meta_get(job->checkpoint)->model_files != NULL)
+    const char *jinja = mics_chats_template_asked(job->chats);
+    const char *kept =
+        job->checkpoint != NULL ? mics_checkpoint_meta_get(job->checkpoint)->model_files : NULL;
+    if (kept != NULL && jinja == NULL)
         return MICS_OK;
+    if (kept != NULL)
+        return run_model_files_change(job->memory, job->checkpoint_path, kept, jinja,
+                                      &job->model_files);
     mics_run_folder_of(bytes ? run->model_init : run->tokenizer, of_tokens);
     mics_run_folder_of(run->model_init, of_weights);
     const bool muted = mics_log_mute(job->world->first != 0); // the first process tells
     const run_model_folders from = {.tokens = tokens ? of_tokens : NULL,
                                     .weights = weights ? of_weights : NULL,
-                                    .chat_template = mics_chats_template_asked(job->chats),
+                                    .chat_template = jinja,
                                     .vocabulary = job->tokenizer == NULL};
     const mics_status status = run_model_files_read(job->memory, &from, true, &job->model_files);
     mics_log_mute(muted);

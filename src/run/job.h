@@ -63,7 +63,7 @@ struct mics_job {
     run_samples train_samples, validation_samples;
     mics_safetensors *import;    // NULL: random, or resumed
     mics_checkpoint *checkpoint; // NULL: the run starts anew
-    char *model_files;           // texts of the model's folder, where `checkpoint` has none
+    char *model_files;           // texts of the model's folder; NULL: those of `checkpoint`
     char *checkpoint_path;       // of `checkpoint`
     char *newest_path;           // in checkpoints_dir when that was chosen; NULL: none
     int64_t *passed;             // steps of those, in the order in which they were found damaged

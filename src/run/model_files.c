@@ -170,3 +170,27 @@ const char *run_model_files_find(const mics_json *files, const char *name)
 {
     return mics_json_string(mics_json_get(mics_json_root(files), name));
 }
+
+mics_status run_model_files_change(mics_memory *memory, const char *name, const char *text,
+                                   const char *jinja, char **text_out)
+{
+    packer self = {.memory = memory, .text = {.memory = memory}};
+    mics_json *files = NULL;
+    const char *of = NULL;
+    const mics_json_value *file = NULL;
+    MICS_TRY(run_model_files_parse(memory, name, text, &files));
+    mics_status status = add(&self, chat_template, jinja);
+    while (status == MICS_OK && (file = mics_json_next(mics_json_root(files), &of)) != NULL) {
+        if (strcmp(of, chat_template) != 0)
+            status = add(&self, of, mics_json_string(file));
+    }
+    mics_text_printf(&self.text, "}");
+    if (status == MICS_OK)
+        status = mics_text_status(&self.text);
+    if (status == MICS_OK)
+        *text_out = self.text.bytes;
+    else
+        mics_text_fini(&self.text);
+    mics_json_close(files);
+    return status;
+}

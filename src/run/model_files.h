@@ -31,6 +31,12 @@ typedef struct run_model_folders {
 mics_status run_model_files_read(mics_memory *memory, const run_model_folders *from, bool tells,
                                  char **text_out);
 
+/* As what was read, with another chat_template.jinja, as a later phase has. `name`: for errors.
+ *
+ * Returns: as run_model_files_parse.     Owns: mics_free *text_out. */
+mics_status run_model_files_change(mics_memory *memory, const char *name, const char *text,
+                                   const char *jinja, char **text_out);
+
 /* Parses and checks what was read; `name` stands for it in errors, and NULL for none. Returns: as
  * mics_json_parse; MICS_ERR_FORMAT: another thing than texts by such names. */
 mics_status run_model_files_parse(mics_memory *memory, const char *name, const char *text,

@@ -93,9 +93,9 @@ mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step)
     };
     if (job->run->precision == MICS_RUN_PRECISION_FP16)
         meta.scaler = scaler_of(context->engine);
-    const mics_checkpoint_meta *from =
-        job->checkpoint != NULL ? mics_checkpoint_meta_get(job->checkpoint) : &meta;
-    meta.model_files = from->model_files != NULL ? from->model_files : job->model_files;
+    meta.model_files = job->model_files;
+    if (meta.model_files == NULL && job->checkpoint != NULL)
+        meta.model_files = mics_checkpoint_meta_get(job->checkpoint)->model_files;
     meta.tokenizer_text = mics_tokenizer_text(job->tokenizer, &meta.tokenizer_bytes);
     return meta;
 }

@@ -269,6 +269,12 @@ run 0 phases "$mics" train run.json $qwen --out phases --set data.train=trap.jso
     --set 'phases=[{"steps": 1}, {"steps": 1, "run.seed": 2}, {"steps": 1, "run.seed": 3}]'
 run 0 phased "$mics" convert phases phased
 cmp -s qwen2/chat_template.jinja phased/chat_template.jinja || fail "phases lose the folder's template"
+run 0 phases "$mics" train run.json $qwen --out phases --set data.train=trap.jsonl --set run.steps=4 \
+    --set data.chat_template=prefixes.jinja
+contains phases.err 'phase 4 of 4 begins behind step 3: data.chat_template'
+run 0 changed "$mics" convert phases changed
+cmp -s prefixes.jinja changed/chat_template.jinja || fail "a phase's template is not exported"
+cmp -s qwen2/tokenizer_config.json changed/tokenizer_config.json || fail "a phase loses other files"
 sed -n 6p rows.jsonl >alpaca.jsonl
 samples alpaca --set model.config=llama/config.json --set data.tokenizer=llama \
     --set data.train=alpaca.jsonl --set data.chat_template=alpaca
