@@ -319,9 +319,9 @@ typedef struct mics_job_facts {
     int64_t train_tokens;
     double train_epochs; // passes over it until run.steps; of a mixture over all parts together
     int32_t sources;     // parts of a mixture (mics_job_source_get); 0: it is none
+    int32_t phases; // that it is in or that are to come (mics_job_phase_get); 0: the run has none
     int64_t validation_tokens; // of data of its own; 0: none
     int64_t held_out_windows;  // of the training data, where validation has none of its own
-    int32_t phases; // that it is in or that are to come (mics_job_phase_get); 0: the run has none
     // Of chats; samples 0: data are texts.
     int64_t samples, silent;   // that train; of all, those of which no token counts
     int64_t kept_tokens;       // of train_tokens, in samples no longer than a sequence

@@ -25,10 +25,9 @@ typedef struct program {
     // models with fewer positions; a null is a length where `null_is_none`.
     const char *const length[3];
     int64_t most;
-    bool null_is_none;
+    bool null_is_none, alpaca_as_texts; // a field of texts is read in rows of Alpaca's fields
     const char *packing;   // (optional) key whose default there, false, is refused here for texts
     const char *otherwise; // (optional) what is done here in another way, whatever the file says
-    bool alpaca_as_texts;  // a field of texts is read in rows of Alpaca's fields
 } program;
 
 #define NAMED(text) .name = (text), .origin = "auto: default of " text

@@ -144,20 +144,21 @@ typedef struct mics_run {
     const double *train_weights; // of each of them, above 0; NULL: there are none
     const char *const *validation;
     int32_t train_count, validation_count;
-    const char *tokenizer;      // "bytes" or a path
-    const char *text_field;     // of JSON Lines and tables
-    bool text_field_open;       // nobody named it
-    const char *chat_template;  // of chats: a file, or a name; "auto": the tokenizer folder's
-    const char *template_date;  // as 2026-11-27; "auto": nobody has said it yet
-    mics_run_loss_on loss_on;   // which tokens of a chat count
-    mics_run_too_long too_long; // what becomes of chats longer than a sequence
-    bool packing, packing_open, packing_kept; // of chats into sequences; nobody has said it; the
-                                              // checkpoint has
-    bool packing_default;        // false is a program's default, which is of chats alone
+    const char *tokenizer;       // "bytes" or a path
+    const char *text_field;      // of JSON Lines and tables
+    const char *chat_template;   // of chats: a file, or a name; "auto": the tokenizer folder's
+    const char *template_date;   // as 2026-11-27; "auto": nobody has said it yet
     const char *messages_key;    // of another program's file: data must be chats by it; NULL: none
+    mics_run_loss_on loss_on;    // which tokens of a chat count
+    mics_run_too_long too_long;  // what becomes of chats longer than a sequence
+    char today[16];              // of the first start
+    bool text_field_open;        // nobody named it
+    bool packing;                // of chats into sequences
+    bool packing_open;           // nobody has said it
+    bool packing_kept;           // the checkpoint has
+    bool packing_default;        // false is a program's default, which is of chats alone
     bool alpaca_as_texts;        // that program reads a field of texts in Alpaca's rows
     bool rows;                   // data are rows of chats; found when the run is opened
-    char today[16];              // of the first start
     int64_t skip_bad_lines;      // of data files; 0: the first is an error
     const char *special_tokens;  // that texts name: "plain", "parse"
     const char *residual_dtype;  // of mixed precision: "same", "fp32"

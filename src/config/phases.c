@@ -295,10 +295,9 @@ mics_status mics_config_enter_phase(config *run)
 bool mics_run_phase_gives(const mics_run *run, const char *path)
 {
     const mics_json_value *phase = mics_json_element(mics_json_at(run->json, list_key), run->phase);
-    const mics_json_value *value = NULL;
     const char *own = NULL;
     bool found = gives(phase, "train_batch_size") && mics_text_is_among(path, batch_keys);
-    while ((value = mics_json_next(phase, &own)) != NULL)
+    while (mics_json_next(phase, &own) != NULL)
         found = found || is_in(own, path) || is_in(path, own);
     return found;
 }

@@ -103,6 +103,7 @@ static mics_status walk_file(walk *w, mics_memory *memory, const char *path)
     if (status == MICS_OK)
         status = walk_records(w);
     mics_text_window_close(&window);
+    w->window = NULL;
     return status;
 }
 
