@@ -140,6 +140,7 @@ typedef struct mics_run {
     bool out_of_name;            // `out` is runs/ and the run file's name, as the file says none
     bool document_mask;          // attention stays within a document
     bool keep_best;              // the checkpoint of the lowest validation loss stays
+    bool recheck;                // suspicious steps are run again
     const char *const *train;    // paths, globs or folders
     const double *train_weights; // of each of them, above 0; NULL: there are none
     const char *const *validation;
@@ -179,7 +180,6 @@ typedef struct mics_run {
     const char *on_divergence;       // "rewind", "repair", "stop"
     double spike_zscore;             // standard deviations; 0: nothing is a spike
     const char *on_spike;            // "warn", "skip", "stop"
-    bool recheck;                    // suspicious steps are run again
     int64_t validate_every;          // steps; 0: only before and after
     int64_t validation_batches;
     int64_t stop_after_no_improvement; // validations without a lower loss; 0: never
@@ -234,10 +234,10 @@ typedef struct mics_run {
     int32_t phase, phase_count;     // the one that the run is in, from 0 on
     int64_t phase_begin, phase_end; // steps done before and behind it; end 0: run.steps
     bool phase_orders;              // samples have another order from its begin on
+    bool keeps_phases;              // phases are the checkpoint's: the run file has none
     int64_t phase_sample;           // number of the first one behind what the run resumes from
     int64_t lr_begin, lr_end;       // the same of its scheduler
     const char *phases_text;        // the list as JSON
-    bool keeps_phases;              // it is the checkpoint's: the run file has none
     // Set by mics_run_resolve:
     int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank
     int32_t micro_steps;               // a step
