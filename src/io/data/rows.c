@@ -11,7 +11,7 @@ typedef struct walk {
     mics_status (*take)(void *ctx, mics_row *row);
     void *ctx;
     const char *const *columns;
-    mics_text_window *window;
+    mics_text_window window;
     mics_records records;
     mics_buffer space;
     int64_t line;
@@ -20,9 +20,9 @@ typedef struct walk {
 } walk;
 
 // Fills the window until it has a record; 0 bytes: there is none.
-static mics_status find_record(const walk *w, size_t *bytes_out)
+static mics_status find_record(walk *w, size_t *bytes_out)
 {
-    mics_text_window *window = w->window;
+    mics_text_window *window = &w->window;
     *bytes_out = 0;
     for (;;) {
         MICS_TRY(mics_text_window_fill(window));
@@ -37,7 +37,7 @@ static mics_status find_record(const walk *w, size_t *bytes_out)
 
 static mics_status read_record(walk *w, size_t bytes)
 {
-    const mics_text_window *window = w->window;
+    const mics_text_window *window = &w->window;
     char name[MICS_RECORD_NAME];
     mics_record record = {0};
     mics_records_name(&w->records, w->line, name, sizeof name);
@@ -54,7 +54,7 @@ static mics_status read_record(walk *w, size_t bytes)
 
 static mics_status take_record(walk *w, size_t bytes)
 {
-    mics_text_window *window = w->window;
+    mics_text_window *window = &w->window;
     const bool before = w->skips > 0 && mics_log_demote(true);
     mics_status status = read_record(w, bytes);
     if (w->skips > 0) {
@@ -71,20 +71,20 @@ static mics_status take_record(walk *w, size_t bytes)
 
 static mics_status walk_records(walk *w)
 {
-    const mics_content *content = &w->window->reader.content;
+    const mics_content *content = &w->window.reader.content;
     size_t bytes = 0;
-    if (w->window->reader.bytes == 0)
+    if (w->window.reader.bytes == 0)
         return MICS_OK;
-    MICS_TRY(mics_reader_find_content(&w->window->reader, w->columns));
+    MICS_TRY(mics_reader_find_content(&w->window.reader, w->columns));
     if (content->kind != MICS_TEXT_LINES && content->kind != MICS_TEXT_ARRAY)
         return MICS_OK;
     w->records.kind = content->kind;
-    w->records.rows = w->window->reader.parquet != NULL;
+    w->records.rows = w->window.reader.parquet != NULL;
     w->line = 1;
     w->first = true;
-    MICS_TRY(mics_text_window_rewind(w->window, 0));
+    MICS_TRY(mics_text_window_rewind(&w->window, 0));
     if (content->marked)
-        MICS_TRY(mics_text_window_pass(w->window, MICS_MARK_BYTES));
+        MICS_TRY(mics_text_window_pass(&w->window, MICS_MARK_BYTES));
     MICS_TRY(find_record(w, &bytes));
     while (bytes > 0 && !w->last) {
         MICS_TRY(take_record(w, bytes));
@@ -96,14 +96,11 @@ static mics_status walk_records(walk *w)
 
 static mics_status walk_file(walk *w, mics_memory *memory, const char *path)
 {
-    mics_text_window window;
     w->records = (mics_records){.memory = memory, .path = path};
-    w->window = &window;
-    mics_status status = mics_text_window_open(memory, path, &window);
+    mics_status status = mics_text_window_open(memory, path, &w->window);
     if (status == MICS_OK)
         status = walk_records(w);
-    mics_text_window_close(&window);
-    w->window = NULL;
+    mics_text_window_close(&w->window);
     return status;
 }
 

@@ -229,7 +229,7 @@ static mics_status begin_values(mics_parquet_leaf *leaf)
 static mics_status next_page(mics_parquet_leaf *leaf)
 {
     const mics_parquet_node *node = node_of(leaf);
-    header head;
+    header head = {0};
     if (leaf->at == leaf->end)
         return DAMAGED("its pages have %lld entries too few", (long long)leaf->left);
     MICS_TRY(fetch(leaf, &head));
