@@ -6,8 +6,6 @@
 #include "samples.h"
 #include <string.h>
 
-enum { HOLD_OUT_SHARE = 20 };
-
 // ---- dividing ----
 
 // Some of a corpus' samples: `count` from `first` on.
@@ -98,7 +96,7 @@ static mics_status divide_part(mics_memory *memory, const mics_run *run, int32_t
     span all = part_of(train, train->corpus, part), last = {0};
     MICS_TRY(check_count(run, part, all, hold_out));
     if (hold_out) {
-        last.count = all.count / HOLD_OUT_SHARE > 0 ? all.count / HOLD_OUT_SHARE : 1;
+        last.count = run_samples_held_of(all.count);
         all.count -= last.count;
         last.first = all.first + all.count;
         const mics_status status = open_part(memory, held, part, last, run->too_long);
@@ -129,8 +127,6 @@ mics_status run_samples_divide_chats(mics_memory *memory, const mics_run *run,
                                      int64_t sequence, bool hold_out, run_samples *train_out,
                                      run_samples *validation_out)
 {
-    // Far from the small numbers that people choose as seeds.
-    static const uint64_t seed_of_validation = UINT64_C(0x76616c6964617465);
     const run_samples usual = {.corpus = train,
                                .seed = run->seed,
                                .sequence = sequence,
@@ -138,7 +134,7 @@ mics_status run_samples_divide_chats(mics_memory *memory, const mics_run *run,
                                .drops_long = run->too_long == MICS_RUN_DROP};
     *train_out = *validation_out = usual;
     train_out->packing_count = run->train_weights != NULL ? run->train_count : 1;
-    validation_out->seed ^= seed_of_validation;
+    validation_out->seed = run_samples_validation_seed(run->seed);
     hold_out = hold_out && validation == NULL;
     MICS_TRY(check_counted(run, train, sequence));
     MICS_TRY(open_space(memory, run, train_out));

@@ -7,11 +7,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { HOLD_OUT_SHARE = 20 };
-
-// Far from the small numbers that people choose as seeds.
-static const uint64_t VALIDATION_SEED = UINT64_C(0x76616c6964617465);
-
 static mics_status check_windows(const char *what, const mics_corpus *corpus, int64_t sequence,
                                  int64_t windows, int64_t needed)
 {
@@ -22,12 +17,6 @@ static mics_status check_windows(const char *what, const mics_corpus *corpus, in
                      "%lld are needed; add text or shorten the sequence",
                      what, (long long)mics_corpus_tokens(corpus), (long long)sequence,
                      (long long)(needed * sequence + 1));
-}
-
-// How many of so many windows are held out.
-static int64_t held_of(int64_t windows)
-{
-    return windows / HOLD_OUT_SHARE > 0 ? windows / HOLD_OUT_SHARE : 1;
 }
 
 // Makes a part of each source: the last of its windows are held out.
@@ -48,7 +37,7 @@ static mics_status divide_sources(const run_sources *sources, bool hold_out, run
                              "shorten the sequence or take it out of the mixture",
                              (long long)tokens, sources->paths[i], (long long)sequence,
                              (long long)(needed * sequence + 1));
-        const int64_t last = hold_out ? held_of(windows) : 0;
+        const int64_t last = hold_out ? run_samples_held_of(windows) : 0;
         part->weight = sources->weights[i];
         part->windows = windows - last;
         if (hold_out)
@@ -88,10 +77,10 @@ mics_status run_samples_divide(mics_memory *memory, const run_sources *sources,
     hold_out = hold_out && validation == NULL;
     int64_t windows = mics_sample_count(mics_corpus_tokens(train), sequence);
     MICS_TRY(check_windows("data.train", train, sequence, windows, hold_out ? 2 : 1));
-    const int64_t held = hold_out ? held_of(windows) : 0;
+    const int64_t held = hold_out ? run_samples_held_of(windows) : 0;
     run_samples other = {.corpus = train,
                          .masking = masking,
-                         .seed = seed ^ VALIDATION_SEED,
+                         .seed = run_samples_validation_seed(seed),
                          .sequence = sequence,
                          .first_window = windows - held,
                          .windows = held};

@@ -36,6 +36,19 @@ typedef struct run_sources {
     int32_t count;
 } run_sources;
 
+/* How many of so many windows, or samples, are held out for validation. */
+static inline int64_t run_samples_held_of(int64_t count)
+{
+    enum { HOLD_OUT_SHARE = 20 };
+    return count / HOLD_OUT_SHARE > 0 ? count / HOLD_OUT_SHARE : 1;
+}
+
+/* The seed of validation's order, far from the small numbers that people choose as seeds. */
+static inline uint64_t run_samples_validation_seed(uint64_t seed)
+{
+    return seed ^ UINT64_C(0x76616c6964617465);
+}
+
 /* Divides what there is, and so each source with a weight.
  *
  * With a validation corpus all windows of `train` train, and all of `validation` validate. Without
