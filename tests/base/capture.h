@@ -47,6 +47,21 @@ static inline void capture_end(void)
     mics_log_set_sink(NULL, NULL);
 }
 
+enum { CAPTURE_LINES = 8192 };
+
+// A sink whose `ctx` is a text of CAPTURE_LINES bytes: all lines, as many as fit. Ranks may speak at once.
+static inline void capture_lines(void *ctx, mics_log_level level, int32_t rank, const char *line)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    char *lines = (char *)ctx;
+    (void)level;
+    (void)rank;
+    pthread_mutex_lock(&lock);
+    const size_t used = strlen(lines);
+    snprintf(lines + used, CAPTURE_LINES - used, "%s\n", line);
+    pthread_mutex_unlock(&lock);
+}
+
 // Fails the test unless exactly one error line was logged since capture_begin and it holds `part`.
 #define ASSERT_SAID(seen, part)                                                                    \
     do {                                                                                           \

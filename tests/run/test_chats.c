@@ -39,21 +39,12 @@ typedef struct chat_run {
     int64_t batch, until; // steps; 0: to the end
     mics_metrics steps[STEPS + 1];
     mics_job_facts facts;
-    char lines[4096];
+    char lines[CAPTURE_LINES];
 } chat_run;
 
 static void on_step(void *ctx, const mics_metrics *metrics)
 {
     ((chat_run *)ctx)->steps[metrics->step] = *metrics;
-}
-
-static void on_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
-{
-    char *lines = ctx;
-    const size_t used = strlen(lines);
-    (void)level;
-    (void)rank;
-    snprintf(lines + used, sizeof((chat_run *)0)->lines - used, "%s\n", line);
 }
 
 static mics_status open_job(mics_memory *memory, chat_run *run, mics_job **job_out)
@@ -85,7 +76,7 @@ static mics_status open_job(mics_memory *memory, chat_run *run, mics_job **job_o
                                 .ranks = run->ranks,
                                 .nodes = run->nodes,
                                 .callbacks = {.ctx = run, .step = on_step}};
-    mics_log_set_sink(on_line, run->lines);
+    mics_log_set_sink(capture_lines, run->lines);
     const mics_status status = mics_job_open(&spec, job_out);
     mics_log_set_sink(NULL, NULL);
     return status;

@@ -36,21 +36,12 @@ typedef struct phase_run {
     const char *resume;
     mics_metrics metrics[STEPS + 1];
     int64_t start_step;
-    char lines[8192];
+    char lines[CAPTURE_LINES];
 } phase_run;
 
 static void on_step(void *ctx, const mics_metrics *metrics)
 {
     ((phase_run *)ctx)->metrics[metrics->step] = *metrics;
-}
-
-static void on_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
-{
-    char *lines = ctx;
-    const size_t used = strlen(lines);
-    (void)level;
-    (void)rank;
-    snprintf(lines + used, sizeof((phase_run *)0)->lines - used, "%s\n", line);
 }
 
 static mics_status open_job(mics_memory *memory, phase_run *run, mics_job **job_out)
@@ -77,7 +68,7 @@ static mics_status open_job(mics_memory *memory, phase_run *run, mics_job **job_
                                 .nodes = run->nodes > 0 ? run->nodes : 1,
                                 .resume = run->resume,
                                 .callbacks = {.ctx = run, .step = on_step}};
-    mics_log_set_sink(on_line, run->lines);
+    mics_log_set_sink(capture_lines, run->lines);
     return mics_job_open(&spec, job_out);
 }
 

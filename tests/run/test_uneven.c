@@ -33,7 +33,7 @@ typedef struct uneven_run {
     int64_t batch, until; // steps; 0: to the end
     mics_metrics steps[STEPS + 1];
     double validation[STEPS + 1];
-    char lines[4096];
+    char lines[CAPTURE_LINES];
 } uneven_run;
 
 static void on_step(void *ctx, const mics_metrics *metrics)
@@ -46,15 +46,6 @@ static void on_validation(void *ctx, int64_t step, double loss)
 {
     uneven_run *run = ctx;
     run->validation[step] = loss;
-}
-
-static void on_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
-{
-    char *lines = ctx;
-    const size_t used = strlen(lines);
-    (void)level;
-    (void)rank;
-    snprintf(lines + used, sizeof((uneven_run *)0)->lines - used, "%s\n", line);
 }
 
 static mics_status open_job(mics_memory *memory, uneven_run *run, mics_job **job_out)
@@ -83,7 +74,7 @@ static mics_status open_job(mics_memory *memory, uneven_run *run, mics_job **job
         .ranks = run->ranks,
         .nodes = run->nodes,
         .callbacks = {.ctx = run, .step = on_step, .validation = on_validation}};
-    mics_log_set_sink(on_line, run->lines);
+    mics_log_set_sink(capture_lines, run->lines);
     const mics_status status = mics_job_open(&spec, job_out);
     mics_log_set_sink(NULL, NULL);
     return status;
