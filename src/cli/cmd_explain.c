@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // mics explain: what a run would be, without running anything.
+#include "base/utf8.h"
 #include "cli.h"
 #include "io/report/printer.h"
+#include "io/report/terminal.h"
 #include "mics/core/schedule.h"
 #include "mics/log.h"
 #include "mics/memory.h"
@@ -408,6 +410,19 @@ static void print_ids(printer *r, const mics_job_sample *sample)
     printer_close(r);
 }
 
+// What is no character, or steers a terminal, becomes a point.
+static void print_text(const printer *r, const char *text)
+{
+    const size_t bytes = strlen(text);
+    for (size_t at = 0; at < bytes;) {
+        const int32_t length = mics_utf8_char(text + at, bytes - at);
+        const bool shown = text[at] == '\n' || text[at] == '\t' ||
+                           (length > 0 && !mics_terminal_is_control(text + at, length));
+        printer_text(r, "%.*s", shown ? (int)length : 1, shown ? text + at : ".");
+        at += length > 0 ? (size_t)length : 1;
+    }
+}
+
 static void print_sample(void *ctx, const mics_job_sample *sample)
 {
     printer *r = ctx;
@@ -418,7 +433,9 @@ static void print_sample(void *ctx, const mics_job_sample *sample)
                  (long long)counted);
     for (int64_t i = 0; i < sample->part_count; i++) {
         const struct mics_job_sample_part *part = &sample->parts[i];
-        printer_text(r, "%s%s%s", part->counts ? "[[" : "", part->text, part->counts ? "]]" : "");
+        printer_text(r, "%s", part->counts ? "[[" : "");
+        print_text(r, part->text);
+        printer_text(r, "%s", part->counts ? "]]" : "");
     }
     printer_text(r, "\n\n");
     printer_open(r, NULL, '{', false);

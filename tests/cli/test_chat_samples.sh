@@ -162,6 +162,10 @@ bad 'column' '{"messages": [}'
 run 0 skipped "$mics" train run.json --out skipped --set data.train=bad.jsonl --set data.skip_bad_lines=1
 contains skipped.err 'bad.jsonl: 1 bad lines are passed over'
 contains skipped.out 'samples   2 in '
+# What a row holds moves no terminal.
+echo '{"prompt": "a\u001b[2Jb", "completion": "c"}' >steers.jsonl
+run 0 steers "$mics" explain run.json --samples 1 --set data.train=steers.jsonl
+contains steers.out 'a.[2Jb[[c'
 # Nothing at all is no sample; where nothing is to be said, the end is.
 echo '{%- for m in messages if m.content -%}{{- m.content -}}{%- endfor -%}' >said.jinja
 echo '{"messages": [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}]}' >nothing.jsonl
