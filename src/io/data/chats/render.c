@@ -88,7 +88,7 @@ static const char *after_thought(const char *text)
 static bool is_at(const mics_buffer *in, size_t at, slice text)
 {
     return in->bytes >= at && in->bytes - at >= text.bytes &&
-           memcmp(in->data + at, text.at, text.bytes) == 0;
+           (text.bytes == 0 || memcmp(in->data + at, text.at, text.bytes) == 0);
 }
 
 static const char *find_last(const mics_buffer *in, slice text)
