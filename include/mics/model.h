@@ -51,6 +51,7 @@ typedef struct mics_param {
     mics_init_kind init;
     double init_std;
     bool decay;  // weight decay applies
+    bool frozen; // never changes: no gradient, no optimizer state
     bool hidden; // matrices of a hidden layer, neither of the embedding nor the LM head's; set by
                  // mics_model_finish
 } mics_param;
@@ -59,6 +60,7 @@ typedef struct mics_tensor {
     const char *name; // static text
     int64_t width;    // elements a token
     bool wide;        // fp32 in every precision
+    bool fixed;       // no trained parameter leads to it: it has no gradient
 } mics_tensor;
 
 typedef struct mics_unit {
@@ -74,6 +76,10 @@ typedef struct mics_unit {
     // Of so many experts, whose parameters lie one expert's behind the other's, each expert's alike:
     // a unit without ops and tensors, which ops of the computing unit before it use. 0: any other.
     int32_t experts;
+    // All its parameters are frozen: they are gathered, and that is all. mics_model_freeze makes a
+    // unit that has both kinds two.
+    bool frozen;
+    bool companion; // of frozen parameters alone, without ops, of the unit before it
 } mics_unit;
 
 typedef struct mics_model {
@@ -187,7 +193,7 @@ static inline int64_t mics_param_row_elems(const mics_param *param)
 /* Whether a unit computes, or has parameters alone. */
 static inline bool mics_unit_computes(const mics_unit *unit)
 {
-    return unit->experts == 0;
+    return unit->experts == 0 && !unit->companion;
 }
 
 /* Units that compute. */
@@ -221,6 +227,46 @@ bool mics_model_can_spread(const mics_model *model, int32_t experts);
  */
 mics_status mics_model_spread(const mics_model *model, int32_t experts, int64_t length,
                               mics_model **model_out);
+
+// An adapter of low rank for a finished model: which linears get one (mics_op LORA), and what else
+// trains. Names are matched as PEFT does: "q_proj" is every module whose name is that or ends with
+// ".q_proj".
+typedef struct mics_lora_spec {
+    int64_t rank;                // of each module's
+    double alpha;                // adds alpha / rank times the product; see rank_stabilized
+    bool rank_stabilized;        // alpha / sqrt(rank) (rsLoRA: Kalajdzievski, 2023, arXiv:2312.03732)
+    double dropout;              // of the adapter's input, in training
+    const char *const *targets;  // modules that get an adapter
+    int32_t target_count;        // 0: "all-linear", all linears but the LM head's
+    const char *const *saved;    // modules that train whole (modules_to_save)
+    int32_t saved_count;
+} mics_lora_spec;
+
+/* Gives a model adapters, and freezes all other parameters but those of spec->saved. Names of the
+ * adapters' tensors are those of PEFT's files ("base_model.model." NAME ".lora_A.weight"). A is drawn
+ * as PEFT does, from uniform numbers of deviation 1 / sqrt(3 inputs), B is 0.
+ *
+ * Needs:   a model that mics_model_finish has passed, and that was not made by mics_model_spread;
+ *          before mics_model_freeze, mics_model_widen_residual.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: rank, alpha or dropout is none, a name matches no module
+ *          (with those that there are), a module that is no linear or is part of an expert, or only a
+ *          part of a fused parameter is to train whole; MICS_ERR_MEMORY. After an error the model can
+ *          only be closed.
+ */
+mics_status mics_model_add_lora(mics_model *model, const mics_lora_spec *spec);
+
+/* Freezes every parameter none of whose tensors matches one of the patterns ("*" is any text, "?" any
+ * character; a parameter of several tensors trains if all of them match, and is an error if only some
+ * do), and splits units that have both kinds. A count of -1 freezes nothing more and splits alone.
+ *
+ * Needs:   as mics_model_add_lora.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: a pattern matches no tensor, nothing trains, or part of a
+ *          fused parameter; MICS_ERR_MEMORY. After an error the model can only be closed.
+ */
+mics_status mics_model_freeze(mics_model *model, const char *const *patterns, int32_t count);
+
+/* Parameters that train, padding excluded. */
+int64_t mics_model_trained_count(const mics_model *model);
 
 /* Makes the residual stream fp32 in every precision: what passes from unit to unit, and the sums
  * that it is a term of. Other ops read it rounded. Parameters stay as they are.
@@ -352,6 +398,7 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
                         0,
                         0,
                         MICS_ACTIVATION_RELU,
+                        {0, 0, 0, {0, 0, 0}, {0, 0, 0}},
                         false};
     return op;
 }

@@ -115,6 +115,22 @@ typedef enum mics_router_sum {
     MICS_ROUTER_SUMS
 } mics_router_sum;
 
+// An adapter of low rank beside a linear (Hu et al., LoRA, 2021, arXiv:2106.09685): in[0] is what the
+// linear makes, in[1] its input x, and slice i of the output is that of in[0] plus
+//
+//     scale * (drop(x) A_i^T) B_i^T
+//
+// A (slices * rank, I) has the slices' rows one behind the other, B (O', rank) the rows of all
+// outputs of slice 0, then those of slice 1, and so on. Each slice drops numbers of x by masks of its
+// own: slice i by mask `mask` + i. What no slice has stays as it is.
+enum { MICS_LORA_SLICES = 3 };
+typedef struct mics_lora {
+    int64_t rank;                                             // of each slice; 0: no adapter
+    float scale;                                              // alpha / rank, or alpha / sqrt(rank)
+    int32_t slices;                                           // 1 to MICS_LORA_SLICES
+    int64_t first[MICS_LORA_SLICES], count[MICS_LORA_SLICES]; // columns of the output, ascending
+} mics_lora;
+
 // One op of a unit. Who adds it to a model fills in kind, inputs, parameters and attributes.
 typedef struct mics_op {
     mics_op_kind kind;
@@ -145,6 +161,7 @@ typedef struct mics_op {
     int32_t travel_rows;    // of a token, in all blocks (mics_experts_travel_rows)
     int64_t first_position; // of an embedding: row of positions that a sequence's first token has
     mics_activation activation;
+    mics_lora lora;
     bool wide; // its output is fp32 in every precision; an add's inputs too
 } mics_op;
 
@@ -191,6 +208,9 @@ typedef struct mics_op_shape {
     int64_t in[MICS_OP_INPUTS], out; // widths; 0 where there is none
     int64_t params[MICS_OP_PARAMS]
                   [2];    // as stored; 0 where there is none, (elements, 0) for a vector
+    // No gradient is wanted: of a frozen parameter, or of an input that no trained one leads to. Costs
+    // are without them, and kernels find NULL in their place.
+    bool params_fixed[MICS_OP_PARAMS], in_fixed[MICS_OP_INPUTS];
     int64_t routes;       // width of the tensor op->routes of rows that travel; 0: they do not
     int64_t expert_elems; // from an expert's params[0] to the next one's; 0: they are not experts'
     mics_heads heads;
@@ -257,7 +277,8 @@ typedef struct mics_op_def {
     int32_t param_dims[MICS_OP_PARAMS]; // 1 or 2
 
     bool loss; // makes each token's loss and no tensor; its backward does forward's work too
-    bool backward_reads_in;     // its inputs' values are saved for backward
+    bool backward_reads_in[MICS_OP_INPUTS]; // these inputs' values are saved for backward
+    bool params_read_in;        // they are read for gradients of parameters alone
     bool backward_reads_out;    // and its output's
     bool backward_reads_params; // and the parameters' values, which must be gathered then
     bool backward_in_place;     // the input's gradient may lie where the output's was
@@ -319,6 +340,13 @@ const mics_op_def *mics_op_def_get(mics_op_kind kind);
  */
 int32_t mics_op_works(const mics_op_shape *shape, const mics_op_pass *pass,
                       mics_op_work works_out[MICS_OP_WORKS]);
+
+/* Whether an input's values are saved for backward: not where they are read for gradients of
+ * parameters alone, all of which are frozen.
+ *
+ * Needs:   0 <= input < MICS_OP_INPUTS.
+ */
+bool mics_op_keeps_in(const mics_op_shape *shape, int32_t input);
 
 /* The shape that each of `parts` tensor-parallel ranks has of an op; `by_columns` is for those cut
  * by their weight.

@@ -22,13 +22,16 @@ mics_op_shape mics_op_shape_get(const mics_model *model, const mics_unit *unit, 
                            .accelerator_bytes = batch.accelerator_bytes,
                            .cpu_bf16 = batch.cpu_bf16,
                            .library = batch.library && batch.accelerator_bytes > 0};
-    for (int i = 0; i < MICS_OP_INPUTS; i++)
+    for (int i = 0; i < MICS_OP_INPUTS; i++) {
         shape.in[i] = op->in[i] >= 0 ? unit->tensors[op->in[i]].width : 0;
+        shape.in_fixed[i] = op->in[i] >= 0 && unit->tensors[op->in[i]].fixed;
+    }
     shape.routes = op->routes >= 0 && op->expert_ranks > 0 ? unit->tensors[op->routes].width : 0;
     for (int p = 0; p < MICS_OP_PARAMS; p++) {
         if (op->params[p].unit < 0)
             continue;
         const mics_param *param = mics_model_param(model, op->params[p]);
+        shape.params_fixed[p] = param->frozen;
         shape.params[p][0] = param->shape[0];
         shape.params[p][1] = param->dims > 1 ? param->shape[1] : 0;
     }

@@ -66,6 +66,8 @@ typedef struct mics_op_call {
     const int32_t *targets; // (N); below 0: the row does not count, its loss and gradient are 0
     float *losses;          // (N), unscaled
     double *router_sums; // (MICS_ROUTER_SUMS): a router's backward adds to them; NULL: not wanted
+    // (N), of a loss: each row's gradient is multiplied by its number, beside loss_scale; NULL: by 1
+    const float *row_scales;
     float loss_scale;    // of every row's loss in the objective, loss scaling included
     int64_t chunk_rows;  // of logits, held at once (>= 1): part of the result
     // generation, fp32 but for `weights`: tokens `position` to `position` + T - 1 of B sequences of

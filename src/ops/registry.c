@@ -32,6 +32,15 @@ int32_t mics_op_works(const mics_op_shape *shape, const mics_op_pass *pass,
     return 1;
 }
 
+bool mics_op_keeps_in(const mics_op_shape *shape, int32_t input)
+{
+    const mics_op_def *def = mics_op_def_get(shape->op->kind);
+    bool wanted = !def->params_read_in;
+    for (int32_t p = 0; p < def->params; p++)
+        wanted = wanted || (shape->params[p][0] > 0 && !shape->params_fixed[p]);
+    return def->backward_reads_in[input] && wanted;
+}
+
 mics_op_shape mics_op_shape_cut(const mics_op_shape *shape, int32_t parts, bool by_columns)
 {
     mics_op_shape s = *shape;

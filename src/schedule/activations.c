@@ -81,14 +81,36 @@ typedef struct unit_work {
     int32_t *storage_of; // by tensor; -1: no gradient yet
 } unit_work;
 
-static bool saved_for_backward(const mics_unit *unit, int32_t tensor)
+// Whether an op's backward reads one of its inputs.
+static bool keeps_input(const mics_model *model, const mics_unit *unit, const mics_op *op,
+                        int32_t tensor)
+{
+    const mics_batch none = {.threads = 1};
+    for (int32_t i = 0; i < MICS_OP_INPUTS; i++) {
+        if (op->in[i] != tensor || !mics_op_def_get(op->kind)->backward_reads_in[i])
+            continue;
+        const mics_op_shape shape = mics_op_shape_get(model, unit, op, none);
+        if (mics_op_keeps_in(&shape, i))
+            return true;
+    }
+    return false;
+}
+
+// Whether an op has a backward: something trained leads to what it makes.
+static bool has_backward(const mics_unit *unit, const mics_op *op)
+{
+    return op->out < 0 || !unit->tensors[op->out].fixed;
+}
+
+static bool saved_for_backward(const mics_model *model, const mics_unit *unit, int32_t tensor)
 {
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        const mics_op_def *info = mics_op_def_get(op->kind);
-        bool as_input = info->backward_reads_in && (op->in[0] == tensor || op->in[1] == tensor);
-        bool as_output = info->backward_reads_out && op->out == tensor;
-        if (as_input || as_output || op->stats == tensor)
+        if (!has_backward(unit, op))
+            continue;
+        const bool as_output =
+            mics_op_def_get(op->kind)->backward_reads_out && op->out == tensor;
+        if (as_output || op->stats == tensor || keeps_input(model, unit, op, tensor))
             return true;
     }
     return false;
@@ -136,7 +158,7 @@ static void place_forward(unit_work *work, int64_t *saved_end)
             int32_t tensor = made[i];
             if (tensor < 0 || tensor == unit->out)
                 continue;
-            if (saved_for_backward(unit, tensor)) {
+            if (saved_for_backward(work->spec->model, unit, tensor)) {
                 const int64_t elems =
                     i == 1 ? stats_elems(work, tensor) : tensor_elems(work, tensor);
                 work->plan->tensor_at[tensor] = *saved_end;
@@ -147,7 +169,7 @@ static void place_forward(unit_work *work, int64_t *saved_end)
             }
         }
         for (int32_t tensor = 1; tensor < unit->tensor_count; tensor++) {
-            bool scratch = tensor != unit->out && !saved_for_backward(unit, tensor);
+            bool scratch = tensor != unit->out && !saved_for_backward(work->spec->model, unit, tensor);
             if (scratch && last_reader(unit, tensor) == o)
                 space_give(&work->space, work->plan->tensor_at[tensor]);
         }
@@ -159,7 +181,7 @@ static void shift_forward(unit_work *work)
 {
     const mics_unit *unit = work->unit;
     for (int32_t tensor = 1; tensor < unit->tensor_count; tensor++) {
-        if (tensor != unit->out && !saved_for_backward(unit, tensor))
+        if (tensor != unit->out && !saved_for_backward(work->spec->model, unit, tensor))
             work->plan->tensor_at[tensor] += work->scratch_at;
     }
 }
@@ -240,7 +262,8 @@ static void make_sole_reader(unit_work *work, int32_t tensor)
 
 static bool wants_gradient(const unit_work *work, int32_t tensor)
 {
-    return tensor >= 0 && work->unit->tensors[tensor].width > 0;
+    const mics_tensor *of = &work->unit->tensors[tensor < 0 ? 0 : tensor];
+    return tensor >= 0 && of->width > 0 && !of->fixed;
 }
 
 static void backward_add(unit_work *work, const mics_op *op)
@@ -340,8 +363,8 @@ static void place_backward(unit_work *work)
     }
     for (int32_t o = unit->op_count - 1; o >= 0; o--) {
         const mics_op *op = &unit->ops[o];
-        if (op->out >= 0 && work->storage_of[op->out] < 0)
-            continue; // nothing downstream depends on it
+        if (!has_backward(unit, op) || (op->out >= 0 && work->storage_of[op->out] < 0))
+            continue; // nothing downstream depends on it, or nothing trained leads to it
         if (mics_op_def_get(op->kind)->backward_passes)
             backward_add(work, op);
         else
@@ -368,7 +391,7 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
     plan->forward_in_backward = schedule->spec.recompute || plan->loss;
     for (int32_t o = 0; plan->forward_in_backward && o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        bool saves = op->stats >= 0 || (op->out >= 0 && saved_for_backward(unit, op->out));
+        bool saves = op->stats >= 0 || (op->out >= 0 && saved_for_backward(schedule->spec.model, unit, op->out));
         if (saves)
             plan->forward_again = o + 1;
     }
@@ -420,7 +443,7 @@ static void mark_second_writers(mics_schedule *schedule, bool *written, const in
             mics_grad_call *call = &plan->grads[c];
             for (int p = 0; call->kind == MICS_GRAD_OP && p < MICS_OP_PARAMS; p++) {
                 mics_param_ref ref = model->units[u].ops[call->op].params[p];
-                if (ref.unit < 0)
+                if (ref.unit < 0 || mics_model_param(model, ref)->frozen)
                     continue;
                 bool *seen = &written[first_param[ref.unit] + ref.param];
                 call->add_params[p] = *seen;

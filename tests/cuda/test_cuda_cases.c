@@ -191,8 +191,10 @@ static void make_kept(walk *w)
         cu_changed(stats);
         w->call.stats = stats->data;
     }
-    for (int i = 0; i < MICS_OP_INPUTS && !w->def->backward_reads_in; ++i)
-        w->call.in[i] = NULL;
+    for (int i = 0; i < MICS_OP_INPUTS; ++i) {
+        if (!mics_op_keeps_in(&w->call.shape, i))
+            w->call.in[i] = NULL;
+    }
     for (int p = 0; p < MICS_OP_PARAMS && !w->def->backward_reads_params; ++p)
         w->call.params[p] = NULL;
 }

@@ -22,7 +22,7 @@ static mics_op_cost cost_of(const mics_op_shape *s)
 
 const mics_op_def mics_op_def_activation = {.name = "activation",
                                             .inputs = 1,
-                                            .backward_reads_in = true,
+                                            .backward_reads_in = {true, true},
                                             .backward_in_place = true,
                                             .backward_adds = true,
                                             .cut = MICS_CUT_WIDTH,

@@ -111,7 +111,7 @@ static mics_op_decode decode(const mics_op_shape *s, int64_t capacity)
 
 const mics_op_def mics_op_def_attention = {.name = "attention",
                                            .inputs = 1,
-                                           .backward_reads_in = true,
+                                           .backward_reads_in = {true, true},
                                            .backward_reads_out = true,
                                            .reads_segments = true,
                                            .cut = MICS_CUT_WIDTH,

@@ -24,7 +24,7 @@ static mics_op_cost cost_of(const mics_op_shape *s)
 
 const mics_op_def mics_op_def_combine = {.name = "combine",
                                          .inputs = 2,
-                                         .backward_reads_in = true,
+                                         .backward_reads_in = {true, true},
                                          .backward_second = true,
                                          .make = make,
                                          .cost = cost_of};

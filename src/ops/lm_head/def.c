@@ -132,7 +132,7 @@ const mics_op_def mics_op_def_lm_head = {.name = "lm_head",
                                          .params_needed = 1,
                                          .param_dims = {2, 1},
                                          .loss = true,
-                                         .backward_reads_in = true,
+                                         .backward_reads_in = {true, true},
                                          .backward_reads_params = true,
                                          .multiplies = true,
                                          // Bytes a logit in bf16: a copy in fp32 (6), log_softmax

@@ -23,7 +23,7 @@ static mics_op_cost cost_of(const mics_op_shape *s)
 
 const mics_op_def mics_op_def_sigmoid_gate = {.name = "sigmoid_gate",
                                               .inputs = 2,
-                                              .backward_reads_in = true,
+                                              .backward_reads_in = {true, true},
                                               .backward_in_place = true,
                                               .backward_adds = true,
                                               .backward_second = true,

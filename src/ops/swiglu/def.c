@@ -44,7 +44,7 @@ static mics_op_cost cost_of(const mics_op_shape *s)
 // (12), of the SiLU (6).
 const mics_op_def mics_op_def_swiglu = {.name = "swiglu",
                                         .inputs = 1,
-                                        .backward_reads_in = true,
+                                        .backward_reads_in = {true, true},
                                         .backward_adds = true,
                                         .cut = MICS_CUT_WIDTH,
                                         .make = make,
