@@ -69,9 +69,9 @@ typedef struct mics_op_call {
     double *router_sums; // (MICS_ROUTER_SUMS): a router's backward adds to them; NULL: not wanted
     // (N), of a loss: each row's gradient is multiplied by its number, beside loss_scale; NULL: by 1
     const float *row_scales;
-    float loss_scale;    // of every row's loss in the objective, loss scaling included
-    bool pairs;          // it is of the loss of each pair of sequences (preference.h)
-    int64_t chunk_rows;  // of logits, held at once (>= 1): part of the result
+    float loss_scale;   // of every row's loss in the objective, loss scaling included
+    bool pairs;         // it is of the loss of each pair of sequences (preference.h)
+    int64_t chunk_rows; // of logits, held at once (>= 1): part of the result
     // generation, fp32 but for `weights`: tokens `position` to `position` + T - 1 of B sequences of
     // at most `capacity` tokens; B or T is 1
     mics_dtype weights; // of parameters of two dimensions: fp32 or bf16
