@@ -139,6 +139,10 @@ typedef struct mics_run {
     bool tokenizer_open;         // nobody named a tokenizer: a folder's was taken, or "bytes"
     bool out_of_name;            // `out` is runs/ and the run file's name, as the file says none
     bool document_mask;          // attention stays within a document
+    mics_lora_spec lora;         // the adapter that is trained; rank 0: none
+    const char *adapter_init;    // a folder of PEFT's with its first values; "none"
+    const char *const *trainable; // patterns of what is trained; trainable_count 0: no other is frozen
+    int32_t trainable_count;
     bool keep_best;              // the checkpoint of the lowest validation loss stays
     bool recheck;                // suspicious steps are run again
     const char *const *train;    // paths, globs or folders
@@ -521,6 +525,15 @@ mics_run_row mics_run_row_at(const mics_run *run, int32_t index);
  * Returns: as mics_model_widen_residual.
  */
 mics_status mics_run_widen_residual(const mics_run *run, mics_model *model);
+
+/* Gives the model the run's adapter and freezes what it does not train.
+ *
+ * Returns: as mics_model_add_lora and mics_model_freeze.
+ */
+mics_status mics_run_adapt(const mics_run *run, mics_model *model);
+
+/* Says what of the model is trained, where that is not all. */
+void mics_run_log_adapter(const mics_run *run, const mics_model *model);
 
 /* Keeps attention of the model within documents, where the run says so.
  *

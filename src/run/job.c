@@ -14,6 +14,7 @@
 #include "run/ranks/gpu.h"
 #include "run/run_json.h"
 #include "run/run_schedule.h"
+#include "run/save/adapter.h"
 #include "run/save/import.h"
 #include "run/save/resume.h"
 #include "run/save/saved.h"
@@ -335,10 +336,12 @@ static mics_status open_corpora(mics_job *job)
 
 static mics_status open_import(mics_job *job)
 {
-    const char *init = job->run->model_init;
-    if (strcmp(init, "random") == 0)
-        return MICS_OK;
-    return run_import_open(job->memory, job->model, init, &job->import);
+    const char *init = job->run->model_init, *adapter = job->run->adapter_init;
+    if (strcmp(init, "random") != 0)
+        MICS_TRY(run_import_open(job->memory, job->model, init, &job->import));
+    return job->run->lora.rank > 0 && strcmp(adapter, "none") != 0
+               ? run_adapter_open(job->memory, job->model, adapter, &job->adapter)
+               : MICS_OK;
 }
 
 // From the start on: the folder may change, and be missing where the run is exported. What stands beside
@@ -412,6 +415,7 @@ void run_job_close_parts(mics_job *job)
 {
     run_folder_unlock(&job->out);
     mics_safetensors_close(job->import);
+    mics_safetensors_close(job->adapter);
     mics_checkpoint_close(job->checkpoint);
     run_samples_fini(job->memory, &job->train_samples);
     run_samples_fini(job->memory, &job->validation_samples);
@@ -431,6 +435,7 @@ void run_job_close_parts(mics_job *job)
     MICS_FREE_ALL(job->memory, job->passed_why, job->passed, job->checkpoints_dir,
                   job->quarantine_dir);
     job->import = NULL;
+    job->adapter = NULL;
     job->checkpoint = NULL;
     job->train = job->validation = NULL;
     job->tokenizer = NULL;

@@ -219,6 +219,7 @@ static mics_status log_run(const mics_job *job)
     if (*mics_run_program_text(job->run) != '\0')
         mics_log(MICS_LOG_INFO, "%s %s", mics_json_name(job->run->json),
                  mics_run_program_text(job->run));
+    mics_run_log_adapter(job->run, job->model);
     log_hints(job->run);
     log_offload(job);
     MICS_TRY(log_resumed(job));

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading parameters by range into the engine.
 #include "import.h"
+#include "adapter.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -9,6 +10,7 @@
 #include "mics/log.h"
 #include "model/from_config.h"
 #include "run/job.h"
+#include "tensor_part.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -155,8 +157,10 @@ static mics_status check_param(const mics_param *param, const mics_safetensors *
 static mics_status check_unit(const mics_unit *unit, const mics_safetensors *reader,
                               const char *path)
 {
-    for (int32_t i = 0; i < unit->param_count; i++)
-        MICS_TRY(check_param(&unit->params[i], reader, path));
+    for (int32_t i = 0; i < unit->param_count; i++) {
+        if (!run_adapter_owns(&unit->params[i]))
+            MICS_TRY(check_param(&unit->params[i], reader, path));
+    }
     return MICS_OK;
 }
 
@@ -379,41 +383,11 @@ mics_status run_import_open(mics_memory *memory, const mics_model *model, const 
 
 // ---- reading ----
 
-// What of `range` of the unit's buffer is one part of a parameter; empty where nothing is.
-static mics_range part_in(const mics_param *param, const mics_param_part *part, mics_range range)
-{
-    const int64_t row_elems = mics_param_row_elems(param);
-    const int64_t at = param->offset + part->row * row_elems;
-    const int64_t end = at + part->rows * row_elems;
-    if (range.begin < at)
-        range.begin = at;
-    if (range.end > end)
-        range.end = end;
-    return range;
-}
-
-// The element of the tensor that stands at `at` of the unit's buffer.
-static int64_t tensor_elem(const mics_param *param, const mics_param_part *part, int64_t at)
-{
-    return (part->tensor_row - part->row) * mics_param_row_elems(param) + at - param->offset;
-}
-
-static mics_status read_part(const mics_param *param, const mics_param_part *part,
-                             const mics_safetensors *reader, mics_range range, float *data_out)
-{
-    const mics_range in = part_in(param, part, range);
-    if (in.begin >= in.end)
-        return MICS_OK;
-    return mics_safetensors_read(reader, find_tensor(reader, part->name)->name,
-                                 tensor_elem(param, part, in.begin), in.end - in.begin,
-                                 data_out + (in.begin - range.begin));
-}
-
 static mics_status read_stack(const mics_param *param, const mics_tensor_info *stack,
                               const mics_safetensors *reader, mics_range range, float *data_out)
 {
     const mics_param_part whole = {.rows = param->shape[0]};
-    const mics_range in = part_in(param, &whole, range);
+    const mics_range in = run_part_in(param, &whole, range);
     const int64_t slice = param->stack_index * param->elems;
     return mics_safetensors_read(reader, stack->name, slice + in.begin - param->offset,
                                  in.end - in.begin, data_out + (in.begin - range.begin));
@@ -424,13 +398,16 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
 {
     for (int32_t i = 0; i < unit->param_count; i++) {
         const mics_param *param = &unit->params[i];
-        if (param->offset >= range.end || param->offset + param->elems <= range.begin)
+        if (param->offset >= range.end || param->offset + param->elems <= range.begin ||
+            run_adapter_owns(param))
             continue;
         const mics_tensor_info *stack = find_stack(reader, param);
         if (stack != NULL)
             MICS_TRY(read_stack(param, stack, reader, range, data_out));
         for (int32_t part = 0; stack == NULL && part < param->part_count; part++)
-            MICS_TRY(read_part(param, &param->parts[part], reader, range, data_out));
+            MICS_TRY(run_part_read(param, &param->parts[part], reader,
+                                          find_tensor(reader, param->parts[part].name)->name, range,
+                                          data_out));
     }
     return MICS_OK;
 }
@@ -438,14 +415,14 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
 static mics_status check_part(const mics_param *param, const mics_param_part *part,
                               mics_range range, const float *data)
 {
-    const mics_range in = part_in(param, part, range);
+    const mics_range in = run_part_in(param, part, range);
     for (int64_t at = in.begin; at < in.end; at++) {
         const float value = data[at - range.begin];
         if (!isfinite(value))
             return mics_fail(MICS_ERR_NUMERIC,
                              "model.init: element %lld of tensor \"%s\" is %g; give weights whose "
                              "numbers are finite",
-                             (long long)tensor_elem(param, part, at), part->name, (double)value);
+                             (long long)run_part_elem(param, part, at), part->name, (double)value);
     }
     return MICS_OK;
 }
@@ -461,12 +438,16 @@ static mics_status check_finite(const mics_unit *unit, mics_range range, const f
 }
 
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
-                            const mics_work_listener *listener, mics_engine *engine)
+                            const mics_safetensors *adapter, const mics_work_listener *listener,
+                            mics_engine *engine)
 {
     for (int32_t u = 0; u < model->unit_count; u++) {
         const mics_unit *unit = &model->units[u];
         const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, u);
-        MICS_TRY(run_import_read(unit, reader, owned.shard, owned.shard_params));
+        if (reader != NULL)
+            MICS_TRY(run_import_read(unit, reader, owned.shard, owned.shard_params));
+        if (adapter != NULL)
+            MICS_TRY(run_adapter_read(unit, adapter, owned.shard, owned.shard_params));
         MICS_TRY(check_finite(unit, owned.shard, owned.shard_params));
         mics_work_tell(listener, "loading weights", u + 1, model->unit_count);
     }

@@ -37,7 +37,8 @@ mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is
  */
 mics_status run_import_generation(mics_memory *memory, const char *folder, mics_json **json_out);
 
-/* Reads elements `range` of a unit's flat buffer; those between parameters are left as they are.
+/* Reads elements `range` of a unit's flat buffer; those between parameters, and an adapter's, are left
+ * as they are.
  *
  * Shapes:  data_out: (range.end - range.begin).
  * Needs:   a reader that run_import_open gave.
@@ -46,15 +47,17 @@ mics_status run_import_generation(mics_memory *memory, const char *folder, mics_
 mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
                             float *data_out);
 
-/* Fills this rank's parameter shards, and tells the listener by units.
+/* Fills this rank's parameter shards, and tells the listener by units: what is trained of a model with
+ * an adapter from that one's weights, if there are any.
  *
- * Needs:   a reader that run_import_open gave.
+ * reader, adapter: of run_import_open and run_adapter_open; NULL: what they would give stays.
  * Returns: MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite, logged with
  *          its tensor.
  * Threads: any, on one reader.        Collective: no.
  */
 mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
-                            const mics_work_listener *listener, mics_engine *engine);
+                            const mics_safetensors *adapter, const mics_work_listener *listener,
+                            mics_engine *engine);
 
 /* The same with this rank's optimizer shards, moments included; then call mics_engine_complete.
  *

@@ -39,9 +39,12 @@ mics_status run_restore_fill(const run_context *context, const mics_checkpoint *
         return run_resume_fill(job->model, &job->run->optimizer, checkpoint, &listener,
                                context->engine);
     }
-    if (job->import != NULL)
-        return run_import_fill(job->model, job->import, &listener, context->engine);
-    return mics_engine_init_random(context->engine, job->run->seed);
+    if (job->import == NULL || (job->run->lora.rank > 0 && job->adapter == NULL))
+        MICS_TRY(mics_engine_init_random(context->engine, job->run->seed));
+    return job->import == NULL && job->adapter == NULL
+               ? MICS_OK
+               : run_import_fill(job->model, job->import, job->adapter, &listener,
+                                 context->engine);
 }
 
 // ---- resuming ----

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "config/peft.h"
 #include "io/data/data.h"
 #include "mics/core/checkpoint.h"
 #include "mics/core/engine.h"
@@ -16,7 +17,10 @@ struct mics_saved {
     mics_memory *memory;
     char *path; // the step's folder, or Hugging Face's
     mics_checkpoint *checkpoint;
-    mics_safetensors *weights;       // in place of a checkpoint; else NULL
+    mics_safetensors *weights;       // in place of a checkpoint, or of what it froze; else NULL
+    mics_safetensors *adapter;       // of a folder of PEFT's, what that trains; else NULL
+    mics_peft peft;                  // rank 0: no adapter
+    char *base;                      // folder of `weights`, where they are not all; else NULL
     mics_checkpoint_meta downloaded; // what stands for a checkpoint's then
     char *tokenizer_path;            // there
     const mics_checkpoint_meta *meta;
