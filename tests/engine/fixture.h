@@ -79,6 +79,8 @@ typedef struct fixture_case {
     bool rounded_sums;
     bool wide_residual;
     bool still; // the rate is 0: each step has the first weights
+    const char *trainable;      // pattern of what trains; NULL: all
+    const mics_lora_spec *lora; // NULL: no adapter
 } fixture_case;
 
 typedef struct fixture_run {
@@ -438,6 +440,10 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
     assert_int_equal(mics_json_parse(memory, "fixture", text, (size_t)length, &json), MICS_OK);
     assert_int_equal(mics_model_from_config(memory, json, false, &run->model), MICS_OK);
     mics_json_close(json);
+    if (run->want.trainable != NULL)
+        ASSERT_OK(mics_model_freeze(run->model, &run->want.trainable, 1));
+    if (run->want.lora != NULL)
+        ASSERT_OK(mics_model_add_lora(run->model, run->want.lora));
     if (run->want.masked)
         fixture_mask(run->model, run->want.both_ways);
     if (run->want.wide_residual)
