@@ -102,11 +102,14 @@ struct cli_verb {
 
 // What trains an adapter.
 #define CLI_ADAPTER                                                                                \
-    {                                                                                              \
-        "lora", CLI_KEY_INT, "R",                                                                  \
-        "adapter.r: train an adapter of rank R on all linears, lora_alpha 2 x R, and freeze the "  \
-        "model",                                                                                   \
-        0, 1, 0},                                                                                  \
+    {"lora",                                                                                       \
+     CLI_KEY_INT,                                                                                  \
+     "R",                                                                                          \
+     "adapter.r: train an adapter of rank R on all linears, lora_alpha 2 x R, and freeze the "     \
+     "model",                                                                                      \
+     0,                                                                                            \
+     1,                                                                                            \
+     0},                                                                                           \
     {                                                                                              \
         "adapter", CLI_KEY_TEXT, "FOLDER",                                                         \
             "adapter.init: train the adapter of a folder of PEFT's further", 0, 0, 0               \

@@ -41,7 +41,9 @@ static mics_status choose_dtype(convert_options *options)
 static void print_result(const char *dir, const mics_saved *saved, const convert_options *options)
 {
     const mics_saved_facts facts = mics_saved_facts_get(saved);
-    const int64_t params = mics_model_param_count(facts.model);
+    const bool alone = facts.adapter_elems > 0 && !options->spec.merge;
+    const int64_t params = alone ? mics_model_trained_count(facts.model)
+                                 : mics_model_param_count(facts.model) - facts.adapter_elems;
     printer r = {.json = options->json};
     if (!options->quiet)
         printer_text(&r, "%s: %lld parameters of %s\n", dir, (long long)params, facts.path);

@@ -28,7 +28,8 @@ static mics_status check_fill(const cli_call *call)
 {
     for (int32_t i = 0; i < call->verb->option_count; i++) {
         const char *name = call->verb->options[i].name;
-        if ((call->given >> i & 1) != 0 && !mics_text_is_among(name, "fill|threads|json|quiet|adapter|base"))
+        if ((call->given >> i & 1) != 0 &&
+            !mics_text_is_among(name, "fill|threads|json|quiet|adapter|base"))
             return mics_fail(MICS_ERR_INVALID,
                              "mics generate: --%s means nothing with --fill; leave one out", name);
     }

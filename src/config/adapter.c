@@ -7,9 +7,9 @@
 #include <string.h>
 
 static const char rank_key[] = "adapter.r", alpha_key[] = "adapter.lora_alpha",
-                  dropout_key[] = "adapter.lora_dropout",
-                  targets_key[] = "adapter.target_modules", scaling_key[] = "adapter.use_rslora",
-                  saved_key[] = "adapter.modules_to_save", from_folder[] = "auto: of adapter.init";
+                  dropout_key[] = "adapter.lora_dropout", targets_key[] = "adapter.target_modules",
+                  scaling_key[] = "adapter.use_rslora", saved_key[] = "adapter.modules_to_save",
+                  from_folder[] = "auto: of adapter.init";
 
 // ---- a folder of PEFT's ----
 
@@ -48,9 +48,9 @@ static mics_status take_folder(config *run)
     MICS_TRY(check_same(run, targets_key,
                         mics_peft_same_modules(own.targets, own.target_count, theirs->targets,
                                                theirs->target_count)));
-    MICS_TRY(check_same(run, saved_key,
-                        mics_peft_same_modules(own.saved, own.saved_count, theirs->saved,
-                                               theirs->saved_count)));
+    MICS_TRY(check_same(
+        run, saved_key,
+        mics_peft_same_modules(own.saved, own.saved_count, theirs->saved, theirs->saved_count)));
     run->run.lora = *theirs;
     if (mics_config_valued(run, dropout_key)) // it is of training alone
         run->run.lora.dropout = own.dropout;

@@ -37,8 +37,8 @@ static mics_status begin_named(config *run)
 
 mics_status mics_adopt_adapter_begin(config *run)
 {
-    const bool asked = mics_json_bool(mics_adopt_at(run, switch_key)) ||
-                       is_text(run, type_key, "lora");
+    const bool asked =
+        mics_json_bool(mics_adopt_at(run, switch_key)) || is_text(run, type_key, "lora");
     if (mics_json_type_of(mics_adopt_at(run, section)) == MICS_JSON_STRING)
         return begin_named(run);
     return asked && !adapts(run)
@@ -147,8 +147,8 @@ mics_status mics_adopt_adapter_defaults(config *run)
                                    false));
     mics_text_format(alpha, sizeof alpha, "%.0f",
                      by_trl ? 32.0 : 2 * mics_json_real(mics_adopt_at(run, "adapter.r")));
-    MICS_TRY(mics_adopt_default_of(run, "adapter.lora_alpha", alpha, by_trl ? trl : factory,
-                                   false));
+    MICS_TRY(
+        mics_adopt_default_of(run, "adapter.lora_alpha", alpha, by_trl ? trl : factory, false));
     return mics_adopt_default_of(run, "adapter.lora_dropout", by_trl ? "0.05" : "0",
                                  by_trl ? trl : factory, false);
 }

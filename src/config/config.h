@@ -127,21 +127,22 @@ enum { MICS_MAX_PHASES = 64 };
 
 // What a run file says. Texts live as long as the run.
 typedef struct mics_run {
-    mics_json *json;             // the document, with --set applied; owns most texts below
-    const char *model_config;    // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
-    const char *model_init;      // "random" or a folder of safetensors
-    bool model_folder;           // model.config names a folder, not the file in it
-    bool init_open;              // nobody said model.init: "random", or that folder's weights
-    bool weights_beside;         // that folder, or the file's, has weights
-    bool ignore_dropout;         // model.dropout is 0: dropout in the model's config does not count
-    bool add_special_tokens;     // texts stand in the tokenizer's frame, not behind a separator
-    bool special_tokens_open;    // that is a program's default, for tokenizers that have a frame
-    bool tokenizer_open;         // nobody named a tokenizer: a folder's was taken, or "bytes"
-    bool out_of_name;            // `out` is runs/ and the run file's name, as the file says none
-    bool document_mask;          // attention stays within a document
-    mics_lora_spec lora;         // the adapter that is trained; rank 0: none
-    const char *adapter_init;    // a folder of PEFT's with its first values; "none"
-    const char *const *trainable; // patterns of what is trained; trainable_count 0: no other is frozen
+    mics_json *json;          // the document, with --set applied; owns most texts below
+    const char *model_config; // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
+    const char *model_init;   // "random" or a folder of safetensors
+    bool model_folder;        // model.config names a folder, not the file in it
+    bool init_open;           // nobody said model.init: "random", or that folder's weights
+    bool weights_beside;      // that folder, or the file's, has weights
+    bool ignore_dropout;      // model.dropout is 0: dropout in the model's config does not count
+    bool add_special_tokens;  // texts stand in the tokenizer's frame, not behind a separator
+    bool special_tokens_open; // that is a program's default, for tokenizers that have a frame
+    bool tokenizer_open;      // nobody named a tokenizer: a folder's was taken, or "bytes"
+    bool out_of_name;         // `out` is runs/ and the run file's name, as the file says none
+    bool document_mask;       // attention stays within a document
+    mics_lora_spec lora;      // the adapter that is trained; rank 0: none
+    const char *adapter_init; // a folder of PEFT's with its first values; "none"
+    const char *const
+        *trainable; // patterns of what is trained; trainable_count 0: no other is frozen
     int32_t trainable_count;
     bool keep_best;              // the checkpoint of the lowest validation loss stays
     bool recheck;                // suspicious steps are run again

@@ -124,8 +124,8 @@ static mics_status read_config(mics_memory *memory, mics_peft *peft)
     spec->dropout = mics_json_real(mics_json_at(json, "lora_dropout"));
     spec->rank_stabilized = mics_json_bool(mics_json_at(json, "use_rslora"));
     peft->base = mics_json_string(mics_json_at(json, "base_model_name_or_path"));
-    MICS_TRY(mics_peft_modules(memory, json, "target_modules", &peft->targets,
-                               &spec->target_count));
+    MICS_TRY(
+        mics_peft_modules(memory, json, "target_modules", &peft->targets, &spec->target_count));
     MICS_TRY(mics_peft_modules(memory, json, "modules_to_save", &peft->saved, &spec->saved_count));
     spec->targets = peft->targets;
     spec->saved = peft->saved;

@@ -165,7 +165,8 @@ static void reset(config *run)
     run->config_path = run->tokenizer_path = NULL;
     run->kept_text[0] = '\0';
     MICS_FREE_ALL(run->memory, run->out, run->train.texts, run->train.weights,
-                  run->validation.texts, run->trainable.texts, run->targets.texts, run->saved.texts);
+                  run->validation.texts, run->trainable.texts, run->targets.texts,
+                  run->saved.texts);
     mics_peft_fini(run->memory, &run->peft);
     run->out = NULL;
     run->train = run->validation = run->trainable = run->targets = run->saved = (text_list){0};

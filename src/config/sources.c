@@ -79,7 +79,7 @@ mics_status mics_config_take_texts(config *run, const key *row, const mics_json_
     if ((double)count < row->low || (double)count > most)
         return mics_json_fail(run->run.json, row->path, MICS_ERR_INVALID,
                               "must name %.0f to %.0f %s, not %d", row->low, most,
-                              weighted             ? "files, globs or folders with weights"
+                              weighted           ? "files, globs or folders with weights"
                               : is_of_files(row) ? "files"
                                                  : "of them",
                               (int)count);

@@ -497,8 +497,7 @@ mics_status mics_job_evaluate(mics_job *job, double *loss_out)
 {
     MICS_TRY(job->failed);
     if (job->run->validation_batches == 0)
-        return mics_fail(MICS_ERR_INVALID, "run.validation_batches is 0: nothing is held out to "
-                                           "evaluate on");
+        return mics_fail(MICS_ERR_INVALID, "run.validation_batches is 0: nothing is held out");
     MICS_TRY(ask(job, run_trainer_evaluate));
     *loss_out = job->trainers[0].evaluated;
     return MICS_OK;

@@ -53,7 +53,7 @@ struct mics_safetensors_writer {
     mics_memory *memory;
     char *dir;
     const char *single; // what a single file is called
-    int32_t made_dirs; // the folder and its parents, of those that were not there
+    int32_t made_dirs;  // the folder and its parents, of those that were not there
     planned *tensors;
     int32_t tensor_count;
     shard *shards;

@@ -20,6 +20,18 @@ bool run_adapter_owns(const mics_param *param)
     return param->part_count > 0 && is_of_adapter(param->parts[0].name);
 }
 
+int64_t run_adapter_elems(const mics_model *model)
+{
+    int64_t elems = 0;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t p = 0; p < model->units[u].param_count; p++) {
+            const mics_param *param = &model->units[u].params[p];
+            elems += run_adapter_owns(param) ? param->elems : 0;
+        }
+    }
+    return elems;
+}
+
 // ---- names ----
 
 void run_adapter_name(const char *tensor, char name_out[RUN_ADAPTER_NAME_BYTES])
@@ -36,7 +48,8 @@ static const mics_tensor_info *find_tensor(const mics_safetensors *reader, const
     run_adapter_name(tensor, name);
     const mics_tensor_info *info = mics_safetensors_find(reader, name);
     const char *last = strrchr(name, '.');
-    mics_text_format(other, sizeof other, "%.*s%s.default%s", (int)(last - name), name, wraps, last);
+    mics_text_format(other, sizeof other, "%.*s%s.default%s", (int)(last - name), name, wraps,
+                     last);
     return info != NULL ? info : mics_safetensors_find(reader, other);
 }
 
@@ -72,8 +85,8 @@ static mics_status check_trained(const mics_model *model, const mics_safetensors
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t p = 0; p < model->units[u].param_count; p++) {
             const mics_param *param = &model->units[u].params[p];
-            for (int32_t part = 0;
-                 !param->frozen && mics_param_next_tensor(param, &part, &tensor); ++*count_out)
+            for (int32_t part = 0; !param->frozen && mics_param_next_tensor(param, &part, &tensor);
+                 ++*count_out)
                 MICS_TRY(check_tensor(&tensor, reader, path));
         }
     }
@@ -133,9 +146,9 @@ mics_status run_adapter_read(const mics_unit *unit, const mics_safetensors *read
     for (int32_t i = 0; i < unit->param_count; i++) {
         const mics_param *param = &unit->params[i];
         for (int32_t part = 0; !param->frozen && part < param->part_count; part++)
-            MICS_TRY(run_part_read(
-                param, &param->parts[part], reader,
-                find_tensor(reader, param->parts[part].name)->name, range, data_out));
+            MICS_TRY(run_part_read(param, &param->parts[part], reader,
+                                   find_tensor(reader, param->parts[part].name)->name, range,
+                                   data_out));
     }
     return MICS_OK;
 }
@@ -191,8 +204,7 @@ static bool is_in_out(const mics_model *model)
 }
 
 mics_status run_adapter_write_config(mics_memory *memory, const mics_model *model,
-                                     const mics_lora_spec *spec, const char *base,
-                                     const char *dir)
+                                     const mics_lora_spec *spec, const char *base, const char *dir)
 {
     mics_text text = {.memory = memory};
     mics_text_printf(&text, "{\n  \"base_model_name_or_path\": ");
@@ -215,8 +227,8 @@ mics_status run_adapter_write_config(mics_memory *memory, const mics_model *mode
         write_list(spec->targets, spec->target_count, &text);
     else
         write_all(model, &text);
-    mics_text_printf(&text, "],\n  \"task_type\": \"%s\",\n  \"use_rslora\": %s\n}\n",
-                     model->masked ? "FEATURE_EXTRACTION" : "CAUSAL_LM",
+    mics_text_printf(&text, "],\n  \"task_type\": %s,\n  \"use_rslora\": %s\n}\n",
+                     model->masked ? "null" : "\"CAUSAL_LM\"", // it has none for encoders
                      spec->rank_stabilized ? "true" : "false");
     mics_status status = mics_text_status(&text);
     if (status == MICS_OK)

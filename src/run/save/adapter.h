@@ -11,6 +11,9 @@
 /* Whether a parameter is an adapter's, which no file of a model has. */
 bool run_adapter_owns(const mics_param *param);
 
+/* Elements of those of a model. */
+int64_t run_adapter_elems(const mics_model *model);
+
 /* Opens the weights of a folder. Its tensors must be those that the model trains, no other one, and
  * of their shapes; names may have PEFT's ".default".
  *
@@ -41,5 +44,4 @@ void run_adapter_name(const char *tensor, char name_out[RUN_ADAPTER_NAME_BYTES])
  * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_MEMORY.
  */
 mics_status run_adapter_write_config(mics_memory *memory, const mics_model *model,
-                                     const mics_lora_spec *spec, const char *base,
-                                     const char *dir);
+                                     const mics_lora_spec *spec, const char *base, const char *dir);

@@ -100,8 +100,8 @@ static mics_status write_param(read_window *window, int32_t index, mics_safetens
     const mics_param *param = &window->saved->model->units[window->unit].params[index];
     mics_status status = MICS_OK;
     if (window->of == MERGED)
-        status = run_merge_init(window->saved, (mics_param_ref){window->unit, index},
-                                &window->merge);
+        status =
+            run_merge_init(window->saved, (mics_param_ref){window->unit, index}, &window->merge);
     for (int32_t part = 0; part < param->part_count && status == MICS_OK; part++)
         status = write_part(window, param, &param->parts[part], writer);
     run_merge_fini(window->saved, &window->merge);
@@ -174,10 +174,10 @@ static mics_status open_writer(const mics_saved *saved, contents of, const char 
     (void)list_tensors(saved->model, of, spec->dtype, entries);
     if (of != ADAPTER)
         warn_large(entries, count, spec->max_file_bytes);
-    const mics_status status =
-        of == ADAPTER ? open_adapter(saved, dir, entries, count, writer_out)
-                      : mics_safetensors_create(saved->memory, dir, entries, count,
-                                                spec->max_file_bytes, writer_out);
+    const mics_status status = of == ADAPTER
+                                   ? open_adapter(saved, dir, entries, count, writer_out)
+                                   : mics_safetensors_create(saved->memory, dir, entries, count,
+                                                             spec->max_file_bytes, writer_out);
     mics_free(saved->memory, entries);
     return status;
 }
@@ -187,8 +187,8 @@ static mics_status write_beside(const mics_saved *saved, contents of, const char
 {
     if (of != ADAPTER)
         return run_hf_metadata_write(saved, dir, dtype);
-    MICS_TRY(run_adapter_write_config(saved->memory, saved->model, &saved->peft.spec, saved->base,
-                                      dir));
+    MICS_TRY(
+        run_adapter_write_config(saved->memory, saved->model, &saved->peft.spec, saved->base, dir));
     return run_hf_metadata_write_tokens(saved, dir);
 }
 
@@ -231,8 +231,8 @@ mics_status mics_saved_export(const mics_saved *saved, const char *dir,
     spec = spec != NULL ? spec : &plain;
     if (spec->merge && saved->peft.spec.rank == 0)
         return mics_fail(MICS_ERR_INVALID, "%s: has no adapter that could be merged", saved->path);
-    const char *folder = saved->checkpoint == NULL && saved->base != NULL ? saved->base
-                                                                           : saved->path;
+    const char *folder =
+        saved->checkpoint == NULL && saved->base != NULL ? saved->base : saved->path;
     if (saved->files != NULL)
         return export_all(saved, dir, spec);
     const run_model_folders from = {

@@ -406,8 +406,8 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
             MICS_TRY(read_stack(param, stack, reader, range, data_out));
         for (int32_t part = 0; stack == NULL && part < param->part_count; part++)
             MICS_TRY(run_part_read(param, &param->parts[part], reader,
-                                          find_tensor(reader, param->parts[part].name)->name, range,
-                                          data_out));
+                                   find_tensor(reader, param->parts[part].name)->name, range,
+                                   data_out));
     }
     return MICS_OK;
 }

@@ -43,8 +43,7 @@ mics_status run_restore_fill(const run_context *context, const mics_checkpoint *
         MICS_TRY(mics_engine_init_random(context->engine, job->run->seed));
     return job->import == NULL && job->adapter == NULL
                ? MICS_OK
-               : run_import_fill(job->model, job->import, job->adapter, &listener,
-                                 context->engine);
+               : run_import_fill(job->model, job->import, job->adapter, &listener, context->engine);
 }
 
 // ---- resuming ----

@@ -100,25 +100,6 @@ mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **fo
     return MICS_OK;
 }
 
-mics_status run_saved_frame(const mics_saved *saved, mics_token_frame *frame_out)
-{
-    *frame_out = (mics_token_frame){0};
-    return saved->frames_texts ? mics_tokenizer_frame(saved->tokenizer, frame_out) : MICS_OK;
-}
-
-bool run_is_shard(const char *path)
-{
-    char index[RUN_PATH_BYTES]; // Megatron's arguments leave the ending away
-    snprintf(index, sizeof index, "%s.idx", path);
-    return mics_text_ends(path, ".bin") || access(index, F_OK) == 0;
-}
-
-bool run_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab)
-{
-    enum { BYTES = 256 };
-    return only_shards && strcmp(tokenizer, "bytes") == 0 && vocab != BYTES;
-}
-
 // ---- opening ----
 
 // Neither what was trained on nor what was validated on is a text.
@@ -160,63 +141,6 @@ static mics_status read_files(mics_saved *saved, const char *init)
 }
 
 // What the run says: its data, and its sequences, which may use fewer positions than the model has.
-// Dropout is training's alone.
-static mics_status add_adapter(mics_saved *saved)
-{
-    saved->peft.spec.dropout = 0;
-    MICS_TRY(mics_model_add_lora(saved->model, &saved->peft.spec));
-    return mics_model_freeze(saved->model, NULL, -1);
-}
-
-// What the run froze is in the folder that it began with.
-static mics_status open_base(mics_saved *saved, const char *stored)
-{
-    const char *base = saved->base != NULL ? saved->base : stored;
-    if (base == NULL || strcmp(base, "random") == 0)
-        return mics_fail(MICS_ERR_UNSUPPORTED,
-                         "%s: holds what was trained alone, and the rest began at random: no "
-                         "folder has it",
-                         saved->path);
-    if (access(base, F_OK) != 0)
-        return mics_fail(mics_status_of_errno(errno),
-                         "%s: holds what was trained alone, and its base %s: %s; --base FOLDER "
-                         "says where that is now",
-                         saved->path, base, strerror(errno));
-    if (saved->base == NULL)
-        MICS_TRY(mics_strdup(saved->memory, base, &saved->base));
-    return run_import_open(saved->memory, saved->model, saved->base, &saved->weights);
-}
-
-static mics_status freeze(mics_saved *saved, const mics_json *run)
-{
-    const char **patterns = NULL;
-    int32_t count = 0;
-    MICS_TRY(mics_peft_modules(saved->memory, run, "model.trainable", &patterns, &count));
-    const mics_status status = mics_model_freeze(saved->model, patterns, count);
-    mics_free(saved->memory, patterns);
-    return status;
-}
-
-// What the run trained, where that is not all of the model.
-static mics_status read_trained(mics_saved *saved, const mics_json *run)
-{
-    const mics_json_value *adapter = mics_json_at(run, "adapter");
-    const bool adapts = mics_json_type_of(adapter) == MICS_JSON_OBJECT,
-               freezes = mics_json_count(mics_json_at(run, "model.trainable")) > 0;
-    if (adapts) {
-        MICS_TRY(mics_peft_init_stored(saved->memory, saved->path, adapter, &saved->peft));
-        MICS_TRY(add_adapter(saved));
-    } else if (freezes) {
-        MICS_TRY(freeze(saved, run));
-    } else if (saved->base != NULL) {
-        return mics_fail(MICS_ERR_INVALID,
-                         "%s: holds the whole model, and no adapter that would need a base",
-                         saved->path);
-    }
-    return adapts || freezes ? open_base(saved, mics_json_string(mics_json_at(run, "model.init")))
-                             : MICS_OK;
-}
-
 static mics_status read_run(mics_saved *saved)
 {
     mics_json *run = NULL;
@@ -225,7 +149,7 @@ static mics_status read_run(mics_saved *saved)
     if (text == NULL)
         return read_files(saved, NULL);
     MICS_TRY(mics_json_parse(saved->memory, saved->path, text, strlen(text), &run));
-    mics_status status = read_trained(saved, run);
+    mics_status status = run_saved_open_base(saved, run);
     if (status != MICS_OK) {
         mics_json_close(run);
         return status;
@@ -293,54 +217,6 @@ static mics_status open_checkpoint(mics_saved *saved, const char *path,
     return mics_tokenizer_open(memory, saved->meta->tokenizer, &saved->tokenizer);
 }
 
-mics_status run_is_byte_tokenizer(mics_memory *memory, const char *path, bool *is_out)
-{
-    char *read = NULL;
-    size_t bytes = 0;
-    mics_text text = {.memory = memory};
-    mics_status status = run_hf_metadata_byte_tokenizer(&text);
-    if (status == MICS_OK)
-        status = mics_file_read_whole(memory, path, MICS_FILE_MAX_WHOLE, &read, &bytes);
-    *is_out = status == MICS_OK && bytes == text.used && memcmp(read, text.bytes, bytes) == 0;
-    mics_free(memory, read);
-    mics_text_fini(&text);
-    return status;
-}
-
-// With these switches classes of transformers 4 put a token around a text, whatever the
-// tokenizer.json says. Tokenizers of DeepSeek's models are published so.
-static void warn_of_switch(const mics_json *config, const char *key, const char *where,
-                           int64_t tokens)
-{
-    if (tokens == 0 && mics_json_bool(mics_json_at(config, key)))
-        mics_log(MICS_LOG_WARNING,
-                 "%s:%d: %s is true, but the tokenizer.json puts no token %s a text, and counts "
-                 "here; where the model expects one, save the tokenizer with transformers 4 "
-                 "(save_pretrained), which writes it there",
-                 mics_json_name(config), (int)mics_json_line(config, key), key, where);
-}
-
-// A tokenizer_config.json that cannot be read is no error: nothing else is taken from it.
-void run_warn_of_frame(mics_memory *memory, const char *folder, const mics_tokenizer *tokenizer)
-{
-    char *path = NULL;
-    mics_json *config = NULL;
-    mics_token_frame frame = {0};
-    const bool muted = mics_log_mute(true);
-    mics_status status = mics_file_join(memory, folder, "tokenizer_config.json", &path);
-    if (status == MICS_OK)
-        status = mics_json_load(memory, path, MICS_FILE_MAX_WHOLE, &config);
-    if (status == MICS_OK)
-        status = mics_tokenizer_frame(tokenizer, &frame);
-    mics_log_mute(muted);
-    if (status == MICS_OK) {
-        warn_of_switch(config, "add_bos_token", "before", frame.before_count);
-        warn_of_switch(config, "add_eos_token", "behind", frame.after_count);
-    }
-    mics_json_close(config);
-    mics_free(memory, path);
-}
-
 // The tokenizer may be missing: then no text is read or written.
 static mics_status open_downloaded_tokenizer(mics_saved *saved)
 {
@@ -372,7 +248,7 @@ static mics_status open_downloaded(mics_saved *saved, const char *path)
     MICS_TRY(run_model_build(saved->memory, NULL, saved->config, true, &saved->model));
     saved->sequence = saved->model->positions;
     if (saved->peft.spec.rank > 0)
-        MICS_TRY(add_adapter(saved));
+        MICS_TRY(run_saved_add_adapter(saved));
     MICS_TRY(run_import_open(saved->memory, saved->model, path, &saved->weights));
     return open_downloaded_tokenizer(saved);
 }
@@ -510,6 +386,7 @@ mics_saved_facts mics_saved_facts_get(const mics_saved *saved)
         .tokenizer = saved->tokenizer != NULL ? saved->meta->tokenizer : NULL,
         .model = saved->model,
         .dtype = stored_dtype(saved),
+        .adapter_elems = run_adapter_elems(saved->model),
     };
 }
 

@@ -63,6 +63,17 @@ mics_status run_saved_check_fits(const mics_saved *saved, const char *what, doub
  * data are damaged, and writes it. Returns `status`. */
 mics_status run_saved_speak(mics_status status);
 
+/* Gives the model the adapter that saved->peft says. Returns: as mics_model_add_lora. */
+mics_status run_saved_add_adapter(mics_saved *saved);
+
+/* Gives the model of a checkpoint what its run trained, where that is not all, and opens the rest: in
+ * saved->base, or where the run says.
+ *
+ * run:     as the checkpoint has it.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED: the rest began at random; MICS_ERR_IO: it is gone;
+ *          MICS_ERR_INVALID: there is a base and no need of it; as run_import_open. Logged. */
+mics_status run_saved_open_base(mics_saved *saved, const mics_json *run);
+
 /* Finds the checkpoint folder that PATH means: itself, or the newest in it or in its checkpoints/.
  * Returns: MICS_OK; MICS_ERR_IO, logged, when there is none. Owns: mics_free *folder_out. */
 mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **folder_out);
