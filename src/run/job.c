@@ -15,6 +15,7 @@
 #include "run/run_json.h"
 #include "run/run_schedule.h"
 #include "run/save/adapter.h"
+#include "run/save/base.h"
 #include "run/save/import.h"
 #include "run/save/resume.h"
 #include "run/save/saved.h"
@@ -339,7 +340,7 @@ static mics_status open_import(mics_job *job)
     const char *init = job->run->model_init, *adapter = job->run->adapter_init;
     if (strcmp(init, "random") != 0)
         MICS_TRY(run_import_open(job->memory, job->model, init, &job->import));
-    return job->run->lora.rank > 0 && strcmp(adapter, "none") != 0
+    return job->checkpoint == NULL && job->run->lora.rank > 0 && strcmp(adapter, "none") != 0
                ? run_adapter_open(job->memory, job->model, adapter, &job->adapter)
                : MICS_OK;
 }
@@ -406,7 +407,7 @@ mics_status run_job_open_data(mics_job *job)
     MICS_TRY(open_corpora(job));
     MICS_TRY(mics_run_resolve_epochs(job->run, job->train_samples.windows));
     MICS_TRY(run_job_resume(job));
-    if (job->checkpoint == NULL)
+    if (job->checkpoint == NULL || run_base_is_frozen(job->model))
         MICS_TRY(open_import(job));
     return read_model_files(job);
 }

@@ -15,18 +15,13 @@ static bool is_of_adapter(const char *tensor)
     return strncmp(tensor, prefix, sizeof prefix - 1) == 0;
 }
 
-bool run_adapter_owns(const mics_param *param)
-{
-    return param->part_count > 0 && is_of_adapter(param->parts[0].name);
-}
-
 int64_t run_adapter_elems(const mics_model *model)
 {
     int64_t elems = 0;
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t p = 0; p < model->units[u].param_count; p++) {
             const mics_param *param = &model->units[u].params[p];
-            elems += run_adapter_owns(param) ? param->elems : 0;
+            elems += param->adapter ? param->elems : 0;
         }
     }
     return elems;
@@ -171,7 +166,7 @@ static void write_all(const mics_model *model, mics_text *text)
     for (int32_t u = 0; u < model->unit_count; u++) {
         for (int32_t p = 0; p < model->units[u].param_count; p++) {
             const mics_param *param = &model->units[u].params[p];
-            for (int32_t part = 0; run_adapter_owns(param) && part < param->part_count; part++) {
+            for (int32_t part = 0; param->adapter && part < param->part_count; part++) {
                 module_of(param->parts[part].name, name);
                 snprintf(marked, sizeof marked, "|%s|", name);
                 if (strstr(seen, marked) != NULL)

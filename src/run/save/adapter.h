@@ -8,10 +8,7 @@
 #include "mics/core/mesh.h"
 #include "mics/model.h"
 
-/* Whether a parameter is an adapter's, which no file of a model has. */
-bool run_adapter_owns(const mics_param *param);
-
-/* Elements of those of a model. */
+/* Elements of the parameters of a model that are an adapter's. */
 int64_t run_adapter_elems(const mics_model *model);
 
 /* Opens the weights of a folder. Its tensors must be those that the model trains, no other one, and

@@ -20,7 +20,7 @@ typedef enum contents { WHOLE, MERGED, ADAPTER } contents;
 
 static bool is_in(contents of, const mics_param *param)
 {
-    return of == ADAPTER ? !param->frozen : !run_adapter_owns(param);
+    return of == ADAPTER ? !param->frozen : !param->adapter;
 }
 
 static mics_safetensors_entry entry_of(const mics_param_tensor *tensor, mics_dtype dtype)

@@ -47,17 +47,26 @@ mics_status run_import_generation(mics_memory *memory, const char *folder, mics_
 mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
                             float *data_out);
 
-/* Fills this rank's parameter shards, and tells the listener by units: what is trained of a model with
- * an adapter from that one's weights, if there are any.
+// What a rank fills.
+typedef struct run_import {
+    const mics_safetensors *reader; // that run_import_open gave; NULL: what is there stays
+    const mics_safetensors
+        *adapter; // of run_adapter_open, with first values of what trains; NULL: none
+    const mics_schedule *schedule;
+    int32_t rank;
+    bool frozen_alone; // leaves units that train as they are
+    mics_work_listener listener;
+} run_import;
+
+/* Fills this rank's parameter shards, those of adapters only from the adapter's reader, and tells the listener by units;
+ * then call mics_engine_upload. *hash_out: of frozen parameters in the files, what counts of this
+ * rank's; the sum over ranks is the same on any mesh.
  *
- * reader, adapter: of run_import_open and run_adapter_open; NULL: what they would give stays.
  * Returns: MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite, logged with
  *          its tensor.
  * Threads: any, on one reader.        Collective: no.
  */
-mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
-                            const mics_safetensors *adapter, const mics_work_listener *listener,
-                            mics_engine *engine);
+mics_status run_import_fill(const run_import *import, mics_engine *engine, uint64_t *hash_out);
 
 /* The same with this rank's optimizer shards, moments included; then call mics_engine_complete.
  *
