@@ -76,6 +76,7 @@ typedef struct mics_checkpoint_meta {
     uint64_t seed;
     uint64_t corpus_hash;
     uint64_t validation_hash; // of texts of their own; 0: not known, or there are none
+    uint64_t base_hash;       // of frozen parameters, which are not saved; 0: there are none
     const char *model_json;   // the Hugging Face config.json's text
     const char *tokenizer;    // "bytes", or the path of a tokenizer.json
     // What is saved of that file: see mics_tokenizer_text. NULL reads it at each save, when it may
@@ -420,6 +421,11 @@ typedef struct mics_safetensors_writer mics_safetensors_writer;
 mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
                                     const mics_safetensors_entry *entries, int32_t count,
                                     int64_t max_shard_bytes, mics_safetensors_writer **writer_out);
+
+/* The same in one file, DIR/adapter_model.safetensors, as PEFT has adapters. */
+mics_status mics_safetensors_create_adapter(mics_memory *memory, const char *dir,
+                                            const mics_safetensors_entry *entries, int32_t count,
+                                            mics_safetensors_writer **writer_out);
 
 /* Appends elements of the current tensor, and goes on to the next when it is full. Tensors without
  * elements are passed over. Small appends are gathered into large writes. Elements of bf16 and fp16

@@ -2,13 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading parameters by range into the engine.
 #include "import.h"
+#include "adapter.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "config/config.h"
 #include "mics/log.h"
 #include "model/from_config.h"
 #include "run/job.h"
+#include "tensor_part.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -155,8 +158,10 @@ static mics_status check_param(const mics_param *param, const mics_safetensors *
 static mics_status check_unit(const mics_unit *unit, const mics_safetensors *reader,
                               const char *path)
 {
-    for (int32_t i = 0; i < unit->param_count; i++)
-        MICS_TRY(check_param(&unit->params[i], reader, path));
+    for (int32_t i = 0; i < unit->param_count; i++) {
+        if (!unit->params[i].adapter)
+            MICS_TRY(check_param(&unit->params[i], reader, path));
+    }
     return MICS_OK;
 }
 
@@ -379,41 +384,11 @@ mics_status run_import_open(mics_memory *memory, const mics_model *model, const 
 
 // ---- reading ----
 
-// What of `range` of the unit's buffer is one part of a parameter; empty where nothing is.
-static mics_range part_in(const mics_param *param, const mics_param_part *part, mics_range range)
-{
-    const int64_t row_elems = mics_param_row_elems(param);
-    const int64_t at = param->offset + part->row * row_elems;
-    const int64_t end = at + part->rows * row_elems;
-    if (range.begin < at)
-        range.begin = at;
-    if (range.end > end)
-        range.end = end;
-    return range;
-}
-
-// The element of the tensor that stands at `at` of the unit's buffer.
-static int64_t tensor_elem(const mics_param *param, const mics_param_part *part, int64_t at)
-{
-    return (part->tensor_row - part->row) * mics_param_row_elems(param) + at - param->offset;
-}
-
-static mics_status read_part(const mics_param *param, const mics_param_part *part,
-                             const mics_safetensors *reader, mics_range range, float *data_out)
-{
-    const mics_range in = part_in(param, part, range);
-    if (in.begin >= in.end)
-        return MICS_OK;
-    return mics_safetensors_read(reader, find_tensor(reader, part->name)->name,
-                                 tensor_elem(param, part, in.begin), in.end - in.begin,
-                                 data_out + (in.begin - range.begin));
-}
-
 static mics_status read_stack(const mics_param *param, const mics_tensor_info *stack,
                               const mics_safetensors *reader, mics_range range, float *data_out)
 {
     const mics_param_part whole = {.rows = param->shape[0]};
-    const mics_range in = part_in(param, &whole, range);
+    const mics_range in = run_part_in(param, &whole, range);
     const int64_t slice = param->stack_index * param->elems;
     return mics_safetensors_read(reader, stack->name, slice + in.begin - param->offset,
                                  in.end - in.begin, data_out + (in.begin - range.begin));
@@ -424,13 +399,16 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
 {
     for (int32_t i = 0; i < unit->param_count; i++) {
         const mics_param *param = &unit->params[i];
-        if (param->offset >= range.end || param->offset + param->elems <= range.begin)
+        if (param->adapter || param->offset >= range.end ||
+            param->offset + param->elems <= range.begin)
             continue;
         const mics_tensor_info *stack = find_stack(reader, param);
         if (stack != NULL)
             MICS_TRY(read_stack(param, stack, reader, range, data_out));
         for (int32_t part = 0; stack == NULL && part < param->part_count; part++)
-            MICS_TRY(read_part(param, &param->parts[part], reader, range, data_out));
+            MICS_TRY(run_part_read(param, &param->parts[part], reader,
+                                   find_tensor(reader, param->parts[part].name)->name, range,
+                                   data_out));
     }
     return MICS_OK;
 }
@@ -438,14 +416,14 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
 static mics_status check_part(const mics_param *param, const mics_param_part *part,
                               mics_range range, const float *data)
 {
-    const mics_range in = part_in(param, part, range);
+    const mics_range in = run_part_in(param, part, range);
     for (int64_t at = in.begin; at < in.end; at++) {
         const float value = data[at - range.begin];
         if (!isfinite(value))
             return mics_fail(MICS_ERR_NUMERIC,
                              "model.init: element %lld of tensor \"%s\" is %g; give weights whose "
                              "numbers are finite",
-                             (long long)tensor_elem(param, part, at), part->name, (double)value);
+                             (long long)run_part_elem(param, part, at), part->name, (double)value);
     }
     return MICS_OK;
 }
@@ -460,17 +438,41 @@ static mics_status check_finite(const mics_unit *unit, mics_range range, const f
     return MICS_OK;
 }
 
-mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
-                            const mics_work_listener *listener, mics_engine *engine)
+// The multipliers are those of SplitMix64.
+uint64_t run_import_hash(const mics_unit *unit, mics_range range, const float *data)
 {
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        const mics_unit *unit = &model->units[u];
-        const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, u);
-        MICS_TRY(run_import_read(unit, reader, owned.shard, owned.shard_params));
-        MICS_TRY(check_finite(unit, owned.shard, owned.shard_params));
-        mics_work_tell(listener, "loading weights", u + 1, model->unit_count);
+    const uint64_t key = mics_fnv1a(MICS_FNV1A_BEGIN, unit->name, strlen(unit->name));
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < range.end - range.begin; i++) {
+        uint32_t bits = 0;
+        memcpy(&bits, &data[i], sizeof bits);
+        uint64_t z = (key ^ bits) + (uint64_t)(range.begin + i) * 0x9e3779b97f4a7c15u;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        sum += z ^ (z >> 27);
     }
-    return mics_engine_upload(engine);
+    return sum;
+}
+
+mics_status run_import_fill(const run_import *import, mics_engine *engine, uint64_t *hash_out)
+{
+    const mics_schedule *schedule = import->schedule;
+    const int32_t units = schedule->spec.model->unit_count;
+    *hash_out = 0;
+    for (int32_t u = 0; u < units; u++) {
+        const mics_unit *unit = &schedule->spec.model->units[u];
+        const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, u);
+        if (import->frozen_alone && !unit->frozen)
+            continue;
+        if (import->reader != NULL)
+            MICS_TRY(run_import_read(unit, import->reader, owned.shard, owned.shard_params));
+        if (import->adapter != NULL)
+            MICS_TRY(run_adapter_read(unit, import->adapter, owned.shard, owned.shard_params));
+        MICS_TRY(check_finite(unit, owned.shard, owned.shard_params));
+        if (unit->frozen && import->rank < schedule->sharding[u].params * schedule->experts[u])
+            *hash_out += run_import_hash(unit, owned.shard, owned.shard_params);
+        mics_work_tell(&import->listener, "loading weights", u + 1, units);
+    }
+    return MICS_OK;
 }
 
 // ---- from checkpoints ----
