@@ -334,11 +334,17 @@ static mics_status open_corpora(mics_job *job)
     return divide(job, document);
 }
 
+// A run that goes on can have its frozen weights from ranks of other nodes.
 static mics_status open_import(mics_job *job)
 {
     const char *init = job->run->model_init;
-    if (strcmp(init, "random") == 0)
+    const bool goes_on = job->checkpoint != NULL;
+    if (strcmp(init, "random") == 0 || (goes_on && !run_base_is_frozen(job->model)))
         return MICS_OK;
+    if (goes_on && job->world->mpi && !mics_file_is_there(init)) {
+        mics_log(MICS_LOG_WARNING, "%s: is not there; frozen weights come from other ranks", init);
+        return MICS_OK;
+    }
     return run_import_open(job->memory, job->model, init, &job->import);
 }
 
@@ -404,8 +410,7 @@ mics_status run_job_open_data(mics_job *job)
     MICS_TRY(open_corpora(job));
     MICS_TRY(mics_run_resolve_epochs(job->run, job->train_samples.windows));
     MICS_TRY(run_job_resume(job));
-    if (job->checkpoint == NULL || run_base_is_frozen(job->model))
-        MICS_TRY(open_import(job));
+    MICS_TRY(open_import(job));
     return read_model_files(job);
 }
 

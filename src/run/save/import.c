@@ -464,9 +464,8 @@ static mics_status check_finite(const mics_unit *unit, mics_range range, const f
     return MICS_OK;
 }
 
-// A sum over elements, each with its place, so that it does not depend on how a unit is cut. The
-// multipliers are those of SplitMix64.
-static uint64_t hash_elems(const mics_unit *unit, mics_range range, const float *data)
+// The multipliers are those of SplitMix64.
+uint64_t run_import_hash(const mics_unit *unit, mics_range range, const float *data)
 {
     const uint64_t key = mics_fnv1a(MICS_FNV1A_BEGIN, unit->name, strlen(unit->name));
     uint64_t sum = 0;
@@ -493,7 +492,7 @@ mics_status run_import_fill(const run_import *import, mics_engine *engine, uint6
         MICS_TRY(run_import_read(unit, import->reader, owned.shard, owned.shard_params));
         MICS_TRY(check_finite(unit, owned.shard, owned.shard_params));
         if (unit->frozen && import->rank < schedule->sharding[u].params * schedule->experts[u])
-            *hash_out += hash_elems(unit, owned.shard, owned.shard_params);
+            *hash_out += run_import_hash(unit, owned.shard, owned.shard_params);
         mics_work_tell(&import->listener, "loading weights", u + 1, units);
     }
     return MICS_OK;

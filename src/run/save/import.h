@@ -46,6 +46,13 @@ mics_status run_import_generation(mics_memory *memory, const char *folder, mics_
 mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
                             float *data_out);
 
+/* A hash of a range of a unit's elements, each with its place: that of a whole is the sum of those of
+ * its parts, modulo 2^64, however it is cut. Pure.
+ *
+ * Shapes:  data: (range.end - range.begin).
+ */
+uint64_t run_import_hash(const mics_unit *unit, mics_range range, const float *data);
+
 // What a rank fills.
 typedef struct run_import {
     const mics_safetensors *reader; // that run_import_open gave
