@@ -230,7 +230,7 @@ static void test_begins_at_nothing(void **state)
     ASSERT_OK(train(&of, "fresh", 1, sets, 0, losses));
     capture_end();
     assert_non_null(strstr(seen.info, "adapter: r 4, lora_alpha 8, target_modules "
-                                      "[\"all-linear\"]: trains 3456 of "));
+                                      "[\"all-linear\"]: trains 3712 of "));
     assert_true(losses[STEPS - 1] < losses[0]);
     export_of("fresh", NULL, "fresh-adapter", false);
     of.adapter[0] = '\0';
