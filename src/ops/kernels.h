@@ -15,6 +15,7 @@
 #include "mics/core/device.h"
 #include "mics/core/dtype.h"
 #include "mics/core/optimizer.h"
+#include "mics/core/preference.h"
 #include "mics/op.h"
 #include "mics/status.h"
 #include <stdbool.h>
@@ -68,8 +69,9 @@ typedef struct mics_op_call {
     double *router_sums; // (MICS_ROUTER_SUMS): a router's backward adds to them; NULL: not wanted
     // (N), of a loss: each row's gradient is multiplied by its number, beside loss_scale; NULL: by 1
     const float *row_scales;
-    float loss_scale;    // of every row's loss in the objective, loss scaling included
-    int64_t chunk_rows;  // of logits, held at once (>= 1): part of the result
+    float loss_scale;   // of every row's loss in the objective, loss scaling included
+    bool pairs;         // it is of the loss of each pair of sequences (preference.h)
+    int64_t chunk_rows; // of logits, held at once (>= 1): part of the result
     // generation, fp32 but for `weights`: tokens `position` to `position` + T - 1 of B sequences of
     // at most `capacity` tokens; B or T is 1
     mics_dtype weights; // of parameters of two dimensions: fp32 or bf16
@@ -165,6 +167,18 @@ typedef struct mics_state_part {
     int64_t elems;
 } mics_state_part;
 
+// Pairs of sequences, from the losses of their tokens; see preference.h.
+typedef struct mics_preference_pairs {
+    mics_preference of;
+    int64_t B, T;              // sequences, even, and tokens of each
+    const int32_t *targets_BT; // below 0: the token does not count
+    const float *losses_BT;    // 0 where it does not
+    const float *references_B; // log-probabilities
+    float *scales_BT; // d pair's loss / d token's loss (mics_op_call.row_scales); NULL: not wanted
+    double *loss;     // += losses of pairs in which any token counts
+    double *sums;     // (MICS_PREFERENCE_SUMS) += theirs
+} mics_preference_pairs;
+
 // All kernels for one device, or one instruction set of the CPU.
 typedef struct mics_kernels {
     const char *name; // "cuda"; "avx512", "avx2", "generic"; those of bf16: "avx512 bf16" ...
@@ -179,6 +193,8 @@ typedef struct mics_kernels {
     void (*accumulate)(const mics_exec *at, void *y, const void *x, int64_t elems); // y += x
     // *sum += the N losses, in fp64, in an order that depends on N alone.
     void (*sum_losses)(const mics_exec *at, double *sum, const float *loss_N, int64_t N);
+    // In fp64, in an order that depends on B and T alone.
+    void (*preference)(const mics_exec *at, const mics_preference_pairs *pairs);
     // *sum += squares of x, in fp64, in an order that depends on elems alone. Not finite where x is
     // not.
     void (*sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems);

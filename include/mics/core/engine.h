@@ -104,6 +104,9 @@ typedef struct mics_batch_source {
     // (mics_op_call.segments); by default all are 0.
     mics_status (*read_segments)(void *ctx, int32_t micro_step, const int32_t *inputs,
                                  int32_t *segments_out);
+    // (optional) Of pairs (mics_schedule_spec.preference): fills each sequence's log-probability in
+    // the reference (mics_engine_log_probs); by default all are 0.
+    mics_status (*read_references)(void *ctx, int32_t micro_step, float *references_out);
     void *ctx;
 } mics_batch_source;
 
@@ -129,11 +132,11 @@ typedef enum mics_verdict {
 #define MICS_MAX_LOSS_ABOVE_GUESS 20
 
 typedef struct mics_step_result {
-    // Mean over the tokens of the global batch that count; the same bits on every rank. NaN where
-    // none does.
+    // Mean over the tokens, or pairs, of the global batch that count; the same bits on every rank.
+    // NaN where none does.
     double loss;
-    double grad_norm;                   // global, before clipping; training only
-    int64_t counted;                    // tokens that the loss is the mean of
+    double grad_norm; // global, before clipping; training only
+    int64_t counted;  // tokens, or pairs with any token that counts, that the loss is the mean of
     double exposed_comm_us;             // computation waited for communication
     double exposed_us[MICS_STEP_KINDS]; // the same by the kind of collective that it waited for
     double step_us;
@@ -147,6 +150,8 @@ typedef struct mics_step_result {
     // model without experts.
     int64_t memory_peak_bytes; // of the rank that has held most, up to the agreement
     double router_sums[MICS_ROUTER_SUMS];
+    // Over all ranks' pairs, also of an evaluation; the same on every rank.
+    double preference_sums[MICS_PREFERENCE_SUMS];
 } mics_step_result;
 
 // What a training step is held to, beside what always holds.
@@ -270,6 +275,16 @@ void mics_engine_next_ballot(mics_engine *engine);
  */
 mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *source,
                              mics_step_result *result_out);
+
+/* Log-probability of each sequence of one micro-batch a rank: the sum over its tokens that count, as
+ * pairs compare it. `without_adapters`: of the model as it is without its ops LORA. No dropout.
+ * Includes mics_engine_eval.
+ *
+ * Shapes:  log_probs_out: (sequences of a micro-batch); this rank's.
+ * Returns: as mics_engine_eval.      Collective: yes.     Blocks: yes.
+ */
+mics_status mics_engine_log_probs(mics_engine *engine, const mics_batch_source *source,
+                                  bool without_adapters, float *log_probs_out);
 
 /* Logits of the newest evaluation: rows [first, first + count) of this rank's tokens.
  *

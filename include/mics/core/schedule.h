@@ -18,6 +18,7 @@
 #include "mics/core/dtype.h"
 #include "mics/core/mesh.h"
 #include "mics/core/optimizer.h"
+#include "mics/core/preference.h"
 #include "mics/memory.h"
 #include "mics/model.h"
 #include "mics/op.h"
@@ -269,8 +270,11 @@ typedef struct mics_schedule_spec {
     bool rounded_sums;             // see mics_schedule_rounds_sums
     mics_optimizer_kind optimizer; // whose states are counted
     mics_state_dtype state_dtype;  // of the states; FP32 for an optimizer that orthogonalises
+    // Of pairs: the micro-batch is even, and backward of the last unit first computes both rows'
+    // losses.
+    mics_preference preference;
     // (optional) A schedule of the same model, batch, precision, accelerator, recompute, optimizer,
-    // state_dtype and evaluation_only, whose activation offsets are taken over: finding them is most
+    // state_dtype, preference and evaluation_only, whose activation offsets are taken over: finding them is most
     // of the work of short lists. Read by mics_schedule_open alone; NULL in the schedule's own spec.
     const struct mics_schedule *like;
 } mics_schedule_spec;
@@ -318,12 +322,12 @@ typedef struct mics_schedule {
     int64_t activation_elems; // of the activation arena; floats, unless MIXED
     int64_t in_flight_elems;  // of them, those of one micro-batch in flight
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
-    int64_t workspace_losses; // where those losses begin
+    int64_t workspace_losses; // where those losses begin; of pairs behind them as many row_scales
     // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, where the
-    // model reads segments those, and where it has dropout a mics_dropout_draw; and where these two
-    // begin.
-    int64_t data_elems, data_segments, data_draw;
-    // accelerator: where the device's sums of a step lie behind them, MICS_ALIGNMENT bytes
+    // model reads segments those, of pairs each sequence's reference (a float), and where there is
+    // dropout a mics_dropout_draw; and where these three begin.
+    int64_t data_elems, data_segments, data_references, data_draw;
+    // accelerator: where the device's sums of a step lie behind them, twice MICS_ALIGNMENT bytes
     int64_t workspace_sums;
     // By stream, on 64: rounded blocks of one collective, and behind them, within the same bytes,
     // the message that small units share.
@@ -448,13 +452,14 @@ static inline bool mics_schedule_is_left_over(const mics_schedule *schedule, mic
 
 // What AGREE sends to every rank.
 typedef struct mics_agreement {
-    double loss;               // sum over the rank's tokens
+    double loss;               // sum over the rank's tokens, or pairs
     double sum_squares;        // of its 1 / ranks of the gradients
     double updated_squares;    // of the gradients that the updates before this step's forward took
-    int64_t counted;           // of the rank's tokens, those that have a part in the loss
+    int64_t counted;           // of them, those that have a part in the loss
     uint64_t told;             // what the rank tells all others
     int64_t memory_peak_bytes; // of the rank, so far
-    double router_sums[MICS_ROUTER_SUMS]; // over the rank's sequences and layers
+    double router_sums[MICS_ROUTER_SUMS];         // over the rank's sequences and layers
+    double preference_sums[MICS_PREFERENCE_SUMS]; // over the rank's pairs
 } mics_agreement;
 
 /* Makes the schedule.
