@@ -36,7 +36,7 @@ enum {
     RUN_SENDS_FULL = 64        // the save failed, as the disk has no space
 };
 
-// How far training has come, besides steps.
+// How far training has come, besides steps. Samples are sequences, or pairs of these.
 typedef struct run_position {
     int64_t samples; // trained on
     int64_t sample;  // number of the next one in its order
@@ -132,7 +132,8 @@ static inline run_position run_job_position(const mics_job *job, int64_t step)
 {
     const int64_t samples = (step - job->start_step) * job->run->global_batch;
     return (run_position){job->start.samples + samples, job->start.sample + samples,
-                          job->start.tokens + samples * run_job_sequence(job)};
+                          job->start.tokens + samples * mics_run_sequences_each(job->run) *
+                                                  run_job_sequence(job)};
 }
 
 /* How long ranks wait for one that reads or writes files: never shorter than for a collective. */
