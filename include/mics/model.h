@@ -232,19 +232,19 @@ mics_status mics_model_spread(const mics_model *model, int32_t experts, int64_t 
 // trains. Names are matched as PEFT does: "q_proj" is every module whose name is that or ends with
 // ".q_proj".
 typedef struct mics_lora_spec {
-    int64_t rank;                // of each module's
-    double alpha;                // adds alpha / rank times the product; see rank_stabilized
-    bool rank_stabilized;        // alpha / sqrt(rank) (rsLoRA: Kalajdzievski, 2023, arXiv:2312.03732)
-    double dropout;              // of the adapter's input, in training
-    const char *const *targets;  // modules that get an adapter
-    int32_t target_count;        // 0: "all-linear", all linears but the LM head's
-    const char *const *saved;    // modules that train whole (modules_to_save)
+    int64_t rank;         // of each module's
+    double alpha;         // adds alpha / rank times the product; see rank_stabilized
+    bool rank_stabilized; // alpha / sqrt(rank) (rsLoRA: Kalajdzievski, 2023, arXiv:2312.03732)
+    double dropout;       // of the adapter's input, in training
+    const char *const *targets; // modules that get an adapter
+    int32_t target_count;       // 0: "all-linear", all linears but the LM head's
+    const char *const *saved;   // modules that train whole (modules_to_save)
     int32_t saved_count;
 } mics_lora_spec;
 
 /* Gives a model adapters, and freezes all other parameters but those of spec->saved. Names of the
  * adapters' tensors are those of PEFT's files ("base_model.model." NAME ".lora_A.weight"). A is drawn
- * as PEFT does, from uniform numbers of deviation 1 / sqrt(3 inputs), B is 0.
+ * from normal numbers of the deviation of PEFT's uniform ones, 1 / sqrt(3 inputs), B is 0.
  *
  * Needs:   a model that mics_model_finish has passed, and that was not made by mics_model_spread;
  *          before mics_model_freeze, mics_model_widen_residual.

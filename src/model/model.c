@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARAM_ALIGNMENT = MICS_ALIGNMENT / 4 }; // fp32 elements
-
 static mics_status check_spec(const mics_model_spec *spec)
 {
     const size_t bytes = strlen(spec->architecture);
@@ -134,7 +132,7 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
     if (slot == NULL)
         return mics_param_none();
     *slot = param;
-    unit->elems = mics_size_round_up(param.offset + param.elems, PARAM_ALIGNMENT);
+    unit->elems = mics_size_round_up(param.offset + param.elems, MODEL_PARAM_ALIGNMENT);
     return (mics_param_ref){.unit = (int32_t)(unit - model->units), .param = unit->param_count - 1};
 }
 
@@ -203,7 +201,7 @@ static mics_status check_params(const mics_model *model, const mics_op_def *def,
     return MICS_OK;
 }
 
-// Of an op with dropout a mask for each query head, or one; of a router one for each use.
+// Of an op with dropout a mask for each query head, or slice, or one; of a router one for each use.
 static int64_t masks_of(const mics_op *op)
 {
     enum { ROUTER_MASKS = 2 };
@@ -211,6 +209,8 @@ static int64_t masks_of(const mics_op *op)
         return ROUTER_MASKS;
     if (op->dropout <= 0)
         return 0;
+    if (op->lora.slices > 0)
+        return op->lora.slices;
     return op->heads.query > 0 ? op->heads.query : 1;
 }
 

@@ -55,8 +55,10 @@ static int64_t state_workspace(const mics_schedule *schedule)
     int64_t most = 0;
     if (spec->evaluation_only || spec->state_dtype == MICS_STATE_FP32)
         return 0;
-    for (int32_t u = 0; u < spec->model->unit_count; u++)
-        most = spec->model->units[u].elems > most ? spec->model->units[u].elems : most;
+    for (int32_t u = 0; u < spec->model->unit_count; u++) {
+        const mics_unit *unit = &spec->model->units[u];
+        most = !unit->frozen && unit->elems > most ? unit->elems : most;
+    }
     most = mics_size_round_up(most, MICS_STATE_BLOCK);
     return mics_optimizer_def_get(spec->optimizer)->states * (most < part ? most : part);
 }
@@ -92,6 +94,11 @@ static int64_t momentum_elems(const mics_schedule *schedule)
     return most;
 }
 
+static bool has_pairs(const mics_schedule *schedule)
+{
+    return schedule->spec.preference.kind != MICS_PREFERENCE_NONE;
+}
+
 static void size_workspace(mics_schedule *schedule)
 {
     const mics_schedule *like = schedule->spec.like;
@@ -99,11 +106,11 @@ static void size_workspace(mics_schedule *schedule)
     const int64_t tokens = schedule->spec.batch.sequences * schedule->spec.batch.length;
     schedule->workspace_losses =
         like != NULL ? like->workspace_losses : mics_size_round_up(op_workspace(schedule), line);
-    schedule->workspace_elems = schedule->workspace_losses + tokens;
+    schedule->workspace_elems = schedule->workspace_losses + (has_pairs(schedule) ? 2 : 1) * tokens;
     schedule->momentum_elems = momentum_elems(schedule);
     if (schedule->spec.accelerator) {
         schedule->workspace_sums = mics_size_round_up(schedule->workspace_elems, line);
-        schedule->workspace_elems = schedule->workspace_sums + line;
+        schedule->workspace_elems = schedule->workspace_sums + 2 * line;
     }
 }
 
@@ -222,10 +229,12 @@ size_t mics_schedule_node_bytes(const mics_schedule *schedule)
 {
     const mics_schedule_spec *spec = &schedule->spec;
     size_t bytes = mics_schedule_node_file_bytes(&spec->mesh);
-    for (int32_t u = 0; u < spec->model->unit_count; u++)
-        bytes +=
-            mics_schedule_node_unit_bytes(&spec->mesh, spec->optimizer, schedule->padded_elems[u],
-                                          schedule->sharding[u].optimizer);
+    for (int32_t u = 0; u < spec->model->unit_count; u++) {
+        if (mics_schedule_trains(schedule, u))
+            bytes += mics_schedule_node_unit_bytes(&spec->mesh, spec->optimizer,
+                                                   schedule->padded_elems[u],
+                                                   schedule->sharding[u].optimizer);
+    }
     return bytes;
 }
 
@@ -233,9 +242,11 @@ static void lay_out_data(mics_schedule *schedule)
 {
     const mics_schedule_spec *spec = &schedule->spec;
     const int64_t tokens = spec->batch.sequences * spec->batch.length;
-    schedule->data_segments = (spec->accelerator ? 3 : 2) * tokens;
-    schedule->data_draw =
+    schedule->data_segments = (spec->accelerator ? 4 : 2) * tokens;
+    schedule->data_references =
         schedule->data_segments + (mics_model_reads_segments(spec->model) ? tokens : 0);
+    schedule->data_draw =
+        schedule->data_references + (has_pairs(schedule) ? spec->batch.sequences : 0);
     schedule->data_elems = schedule->data_draw;
     if (spec->model->masks > 0)
         schedule->data_elems += (int64_t)(sizeof(mics_dropout_draw) / sizeof(int32_t));
@@ -249,7 +260,7 @@ static void sum_memory(mics_schedule *schedule)
         const size_t elems = (size_t)schedule->padded_elems[u];
         const mics_sharding *s = &schedule->sharding[u];
         bytes[MICS_MEM_PARAMS] += elems / (size_t)s->params;
-        if (spec->evaluation_only)
+        if (spec->evaluation_only || !mics_schedule_trains(schedule, u))
             continue;
         bytes[MICS_MEM_GRADS] += elems / (size_t)s->grads * mics_schedule_sum_bytes(spec);
         bytes[MICS_MEM_OPTIMIZER] += mics_optimizer_kept_bytes(

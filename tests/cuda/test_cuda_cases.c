@@ -74,6 +74,19 @@ static cu_buffer *integers(cu_case *c, const char *name, const int32_t *values, 
     return buffer;
 }
 
+static void make_counted(walk *w, const int32_t *targets)
+{
+    const int64_t N = w->call.shape.N;
+    int32_t *order = (int32_t *)(void *)cu_doubles(&w->c, N);
+    int64_t rest = 0;
+    for (int64_t n = 0; n < N; ++n)
+        rest += targets[n] >= 0;
+    w->call.counted_rows = rest;
+    for (int64_t n = 0, at = 0; n < N; ++n)
+        order[targets[n] >= 0 ? at++ : rest++] = (int32_t)n;
+    w->call.counted = integers(&w->c, "counted", order, N)->data;
+}
+
 // Tokens, and their rows sorted by them.
 static void make_tokens(walk *w, const mics_op_case *of)
 {
@@ -88,6 +101,8 @@ static void make_tokens(walk *w, const mics_op_case *of)
         of->set_tokens(of, tokens);
     w->v.tokens = tokens;
     w->call.tokens = w->call.targets = integers(&w->c, "tokens", tokens, N)->data;
+    if (w->def->loss && of->counted)
+        make_counted(w, tokens);
     if (w->def->loss)
         return;
     mics_op_sort_tokens(order, tokens, N, V, counts);
@@ -140,6 +155,8 @@ static void begin(walk *w, const mics_case_walker *walker, const mics_op_case *o
         .shape = of->shape, .chunk_rows = of->chunk_rows, .loss_scale = of->loss_scale};
     w->call.shape.op = &w->op;
     w->call.shape.unit = "case";
+    if (backward)
+        op_walk_fix(&w->call.shape, of);
     w->call.shape.accelerator_bytes = (int32_t)mics_dtype_bytes(walker->dtype);
     const mics_op_cost cost = w->def->cost(&w->call.shape);
     const int64_t floats = backward ? cost.workspace_backward : cost.workspace_forward;
@@ -148,6 +165,13 @@ static void begin(walk *w, const mics_case_walker *walker, const mics_op_case *o
              OP_WALK_FORMAT, OP_WALK_VALUES(of, backward));
     w->v = (mics_case_values){.of = of, .dtype = walker->dtype, .gpu = true};
     make_draw(w, of);
+    if (of->row_scales) {
+        cu_buffer *scales = cu_input(&w->c, "scales", MICS_DTYPE_FP32, of->shape.N, 0, 1.0);
+        for (int64_t n = 0; n < of->shape.N; ++n)
+            scales->values[n] = (double)of->row_scales[n];
+        cu_changed(scales);
+        w->call.row_scales = scales->data;
+    }
     if (of->segments)
         w->call.segments = integers(&w->c, "segments", of->segments, of->shape.N)->data;
     make_inputs(w, of);
@@ -220,7 +244,7 @@ static void make_gradients(walk *w, const mics_op_case *of)
     } else if (v->in[0].elems > 0 && !of->without_din)
         w->din[0] = cu_inout(c, "din", w->in_type, v->in[0].elems, next_offset(w), of->add_din);
     w->call.add_din = of->add_din;
-    if (w->def->backward_second) {
+    if (w->def->backward_second && !of->without_din_second) {
         v->din[1] = result(c, v->in[1].elems);
         w->din[1] = cu_output(c, "second din", w->type, v->in[1].elems, next_offset(w));
     }

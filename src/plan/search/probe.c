@@ -68,9 +68,9 @@ mics_status probe_classes(mics_planner *planner)
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, units * sizeof(int32_t), &block));
     planner->class_of = block;
     for (size_t u = 0; u < units; u++) {
-        planner->mixture = planner->mixture || !mics_unit_computes(&model->units[u]);
+        planner->mixture = planner->mixture || model->units[u].experts > 0;
         const int64_t elems = model->units[u].elems;
-        const int32_t experts = mics_unit_computes(&model->units[u]) ? 1 : planner->experts;
+        const int32_t experts = model->units[u].experts > 0 ? planner->experts : 1;
         mics_mesh held = mesh; // by those that keep the same experts
         held.ranks /= experts;
         const unit_class wanted = {
