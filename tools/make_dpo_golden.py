@@ -180,7 +180,7 @@ def main():
     here = pathlib.Path(__file__).resolve().parent.parent
     out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here / "tests/golden/dpo"
     torch.set_num_threads(1)
-    pairs, held, texts = make_conversations(0, 26), make_conversations(40, HELD), make_texts(12)
+    pairs, held, texts = make_conversations(0, 24), make_conversations(40, HELD), make_texts(12)
     kinds = {"prompts": pairs, "implicit": without_prompt(pairs[:12]), "texts": texts, "plain": without_prompt(texts)}
     out.mkdir(parents=True, exist_ok=True)
     for kind, rows in dict(kinds, held=held).items():
@@ -191,7 +191,7 @@ def main():
         for kind, rows in kinds.items():
             samples = write_samples(base, kind, rows, out / family)
             if kind == "prompts":
-                assert 2 <= sum(len(row[side]) == LENGTH for row in samples for side in ("chosen", "rejected")) < 26
+                assert 2 <= sum(len(row[side]) == LENGTH for row in samples for side in ("chosen", "rejected")) < 24
         for case in CASES:
             train(case, base, pairs, held, out / family)
 

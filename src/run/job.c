@@ -405,6 +405,7 @@ mics_status run_job_open_data(mics_job *job)
     MICS_TRY(run_job_resume(job));
     if (job->checkpoint == NULL)
         MICS_TRY(open_import(job));
+    MICS_TRY(run_references_open(job));
     return read_model_files(job);
 }
 
@@ -413,6 +414,7 @@ void run_job_close_parts(mics_job *job)
     run_folder_unlock(&job->out);
     mics_safetensors_close(job->import);
     mics_checkpoint_close(job->checkpoint);
+    run_references_close(job);
     run_samples_fini(job->memory, &job->train_samples);
     run_samples_fini(job->memory, &job->validation_samples);
     mics_corpus_close(job->validation);

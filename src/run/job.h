@@ -17,6 +17,7 @@
 #include "progress.h"
 #include "run/node_memory/node_memory.h"
 #include "run/ranks/stop.h"
+#include "references.h"
 #include "run/ranks/world.h"
 #include "samples.h"
 #include "sizing.h"
@@ -61,6 +62,7 @@ struct mics_job {
     mics_corpus *train, *validation; // validation NULL: part of train, or none
     run_masking masking;             // of an encoder
     run_samples train_samples, validation_samples;
+    run_references references; // of pairs
     mics_safetensors *import;    // NULL: random, or resumed
     mics_checkpoint *checkpoint; // NULL: the run starts anew
     char *model_files;           // texts of the model's folder; NULL: those of `checkpoint`

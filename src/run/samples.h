@@ -109,6 +109,12 @@ mics_status run_samples_read_chats(const run_samples *samples, int64_t first, in
 mics_status run_samples_item(const run_samples *samples, int64_t number, run_scratch *scratch,
                              int64_t *item_out);
 
+/* Reads one of the corpus' samples as a sequence; and the tokens that it has of it. Needs: a sample of
+ * pairs. Returns: as mics_corpus_read. */
+mics_status run_samples_read_item(const run_samples *samples, int64_t item, run_scratch *scratch,
+                                  int32_t *inputs_out, int32_t *targets_out);
+int64_t run_samples_item_tokens(const run_samples *samples, int64_t item);
+
 /* References of `count` sequences from number `first` on.     Returns: as mics_packing_row. */
 mics_status run_samples_references(const run_samples *samples, int64_t first, int64_t count,
                                    run_scratch *scratch, float *references_out);
