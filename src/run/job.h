@@ -63,7 +63,8 @@ struct mics_job {
     run_masking masking;             // of an encoder
     run_samples train_samples, validation_samples;
     run_references references; // of pairs
-    mics_safetensors *import;    // NULL: random, or resumed
+    mics_safetensors *import;  // NULL: random, or resumed
+    mics_safetensors *adapter; // first values of what is trained; NULL: none are given, or resumed
     mics_checkpoint *checkpoint; // NULL: the run starts anew
     char *model_files;           // texts of the model's folder; NULL: those of `checkpoint`
     char *checkpoint_path;       // of `checkpoint`

@@ -7,6 +7,7 @@
 #include "base/free.h"
 #include "context.h"
 #include "mics/log.h"
+#include "run/save/adapter.h"
 #include "run/save/import.h"
 #include <math.h>
 #include <string.h>
@@ -32,24 +33,32 @@ static uint64_t hash_data(const mics_job *job)
     return XXH3_64bits(of, sizeof of);
 }
 
-// 0: the folder that they were imported from is not there any more, and the run has gone on from it.
-static mics_status hash_weights(mics_job *job, uint64_t *hash_out)
+// Of a folder's tensors; `none` where none is named. 0: it is not there any more, and the run goes on.
+static uint64_t hash_folder(const mics_job *job, const char *folder, const char *none, bool adapter)
+{
+    mics_safetensors *reader = NULL;
+    uint64_t hash = 0;
+    if (strcmp(folder, none) == 0)
+        return XXH3_64bits(none, strlen(none));
+    const bool muted = mics_log_mute(true); // who imports it says why it cannot be read
+    const mics_status status =
+        adapter ? run_adapter_open(job->memory, job->model, folder, &reader)
+                : run_import_open(job->memory, job->model, folder, &reader);
+    if (status != MICS_OK || run_import_hash(reader, &hash) != MICS_OK)
+        hash = 0;
+    mics_log_mute(muted);
+    mics_safetensors_close(reader);
+    return hash;
+}
+
+static uint64_t hash_weights(const mics_job *job)
 {
     const mics_run *run = job->run;
-    const bool random = strcmp(run->model_init, "random") == 0;
-    *hash_out = random ? XXH3_64bits_withSeed(&run->seed, sizeof run->seed, 1) : 0;
-    if (random)
-        return MICS_OK;
-    if (job->import != NULL)
-        return run_import_hash(job->import, hash_out);
-    mics_safetensors *import = NULL;
-    const bool muted = mics_log_mute(true);
-    mics_status status = run_import_open(job->memory, job->model, run->model_init, &import);
-    mics_log_mute(muted);
-    if (status == MICS_OK)
-        status = run_import_hash(import, hash_out);
-    mics_safetensors_close(import);
-    return status == MICS_ERR_MEMORY ? status : MICS_OK;
+    const bool adapts = run->lora.rank > 0;
+    const uint64_t of[] = {hash_folder(job, run->model_init, "random", false),
+                           hash_folder(job, adapts ? run->adapter_init : "none", "none", true),
+                           run->seed};
+    return of[0] == 0 || of[1] == 0 ? 0 : XXH3_64bits(of, sizeof of);
 }
 
 static int64_t value_count(const run_references *of)
@@ -189,22 +198,14 @@ mics_status run_references_open(mics_job *job)
     of->train = mics_corpus_samples(job->train);
     of->validation = job->validation != NULL ? mics_corpus_samples(job->validation) : 0;
     of->data = hash_data(job);
-    MICS_TRY(hash_weights(job, &of->weights));
+    of->weights = hash_weights(job);
     MICS_TRY(MICS_NEW(job->memory, value_count(of), &of->values));
     for (int64_t i = 0; i < value_count(of); i++)
         of->values[i] = NAN;
     job->train_samples.references = of->values;
     job->validation_samples.references = of->values + (job->validation != NULL ? of->train : 0);
     MICS_TRY(read_file(job, of));
-    MICS_TRY(list_lacking(job, of));
-    if (of->lacking_count == 0 || job->import != NULL ||
-        strcmp(job->run->model_init, "random") == 0)
-        return MICS_OK;
-    const mics_status status =
-        run_import_open(job->memory, job->model, job->run->model_init, &job->import);
-    if (status != MICS_OK)
-        mics_log_add("what training began with is the reference of its pairs");
-    return status;
+    return list_lacking(job, of);
 }
 
 void run_references_close(mics_job *job)

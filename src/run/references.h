@@ -22,8 +22,8 @@ typedef struct run_references {
 /* Takes what OUT/references has of this data and these weights, gives it to the job's samples, and
  * finds what is lacking. A file of others is passed over, with a line.
  *
- * Needs:   data, schedule and what the run resumes from. Opens job->import of a resumed run that lacks some.
- * Returns: MICS_OK; as run_import_open, mics_safetensors_read, mics_packing_row; MICS_ERR_MEMORY.
+ * Needs:   data, schedule, and what the run resumes from.
+ * Returns: MICS_OK; as mics_packing_row; MICS_ERR_MEMORY.
  * Owns:    run_references_close. */
 mics_status run_references_open(mics_job *job);
 void run_references_close(mics_job *job);

@@ -229,9 +229,10 @@ static void add_tokenizer(mics_text *rows, const mics_tokenizer *tokenizer)
 static mics_status add_weights(mics_text *rows, const mics_job *job)
 {
     uint64_t hash = 0;
-    if (job->import != NULL)
+    const bool begins = job->import != NULL && job->checkpoint == NULL;
+    if (begins)
         MICS_TRY(run_import_hash(job->import, &hash));
-    if (job->import != NULL)
+    if (begins)
         add_hash(rows, "model.init", hash);
     else
         run_same_add(rows, "model.init", job->checkpoint != NULL ? "the checkpoint" : "random");
