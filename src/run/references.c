@@ -44,7 +44,7 @@ static uint64_t hash_folder(const mics_job *job, const char *folder, const char 
     const mics_status status =
         adapter ? run_adapter_open(job->memory, job->model, folder, &reader)
                 : run_import_open(job->memory, job->model, folder, &reader);
-    if (status != MICS_OK || run_import_hash(reader, &hash) != MICS_OK)
+    if (status != MICS_OK || run_import_hash_files(reader, &hash) != MICS_OK)
         hash = 0;
     mics_log_mute(muted);
     mics_safetensors_close(reader);

@@ -162,6 +162,8 @@ static const struct {
     {"dpo", {"objective.type=dpo", "objective.beta=0.3"}},
     {"ipo", {"objective.type=ipo", "objective.beta=0.5"}},
     {"smooth", {"objective.type=dpo", "objective.beta=0.3", "objective.label_smoothing=0.1"}},
+    {"lora", {"objective.type=dpo", "objective.beta=0.3"}}, // the reference is the base
+    {"lora_tuned", {"objective.type=dpo", "objective.beta=0.3"}}, // and the adapter it begins with
 };
 
 static void check_close(const pair_run *run, int64_t step, int metric, double got, double wanted)
@@ -219,7 +221,7 @@ static void check_validations(const pair_run *run, const mics_json *wanted)
 
 static void check_case(size_t at, const char *family, size_t mesh)
 {
-    char out[64];
+    char out[64], adapter[1024];
     pair_run run = {.family = family,
                     .kind = "prompts",
                     .out = out,
@@ -229,7 +231,11 @@ static void check_case(size_t at, const char *family, size_t mesh)
                              meshes[mesh].sharding}};
     mics_json *wanted = load(family, cases[at].name);
     snprintf(out, sizeof out, "%s-%s-%zu", cases[at].name, family, mesh);
+    snprintf(adapter, sizeof adapter, "adapter.init=%s/dpo/%s/%s", MICS_TEST_DATA, family,
+             cases[at].name);
     memcpy(run.sets + 4, cases[at].sets, sizeof cases[at].sets);
+    if (strncmp(cases[at].name, "lora", 4) == 0)
+        run.sets[6] = adapter;
     go(&run);
     check_steps(&run, wanted);
     check_validations(&run, wanted);
@@ -370,9 +376,23 @@ static void test_refused(void **state)
         write_row("row.jsonl", rows[i][0]);
         check_refused("./row.jsonl", dpo, rows[i][1]);
     }
-    const char *const skips[] = {"objective.type=dpo", "data.skip_bad_lines=1",
-                                 "run.validation_batches=0"};
-    check_refused("./row.jsonl", skips, "1 bad lines are passed over"); // one pair is left
+}
+
+// One pair is left.
+static void test_skipped(void **state)
+{
+    mics_job *job = NULL;
+    pair_run run = {.family = "llama", .kind = "./row.jsonl", .out = "skipped", .ranks = 1,
+                    .nodes = 1,
+                    .sets = {"train_batch_size=4", "objective.type=dpo", "data.skip_bad_lines=1",
+                             "run.validation_batches=0"}};
+    (void)state;
+    write_row("row.jsonl", "{\"chosen\": \"b\"}");
+    ASSERT_OK(open_job(&run, false, &job));
+    assert_int_equal(mics_job_facts_get(job).samples, 1);
+    assert_int_equal(mics_job_facts_get(job).sequences, 2);
+    assert_non_null(strstr(run.lines, "1 bad lines are passed over"));
+    ASSERT_OK(mics_job_close(job));
 }
 
 static int setup(void **state)
@@ -393,7 +413,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokens),           cmocka_unit_test(test_losses),
         cmocka_unit_test(test_stopped),          cmocka_unit_test(test_other_references),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),          cmocka_unit_test(test_skipped),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

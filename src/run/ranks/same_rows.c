@@ -231,7 +231,7 @@ static mics_status add_weights(mics_text *rows, const mics_job *job)
     uint64_t hash = 0;
     const bool begins = job->import != NULL && job->checkpoint == NULL;
     if (begins)
-        MICS_TRY(run_import_hash(job->import, &hash));
+        MICS_TRY(run_import_hash_files(job->import, &hash));
     if (begins)
         add_hash(rows, "model.init", hash);
     else

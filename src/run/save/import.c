@@ -515,7 +515,7 @@ mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optim
 }
 
 // All elements would take each rank as long as loading the whole model.
-mics_status run_import_hash(const mics_safetensors *import, uint64_t *hash_out)
+mics_status run_import_hash_files(const mics_safetensors *import, uint64_t *hash_out)
 {
     enum { SAMPLE = 256 };
     float sample[SAMPLE];
