@@ -100,7 +100,7 @@ typedef struct foreign_key {
 
 enum {
     CONFIG_MAX_KEYS = 192,
-    CONFIG_MAX_FOREIGN = 384,
+    CONFIG_MAX_FOREIGN = 448,
     CONFIG_PATH_BYTES = 160,
     VALUE_TEXT_BYTES = 160
 };
