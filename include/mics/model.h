@@ -232,13 +232,13 @@ mics_status mics_model_spread(const mics_model *model, int32_t experts, int64_t 
 // trains. Names are matched as PEFT does: "q_proj" is every module whose name is that or ends with
 // ".q_proj".
 typedef struct mics_lora_spec {
-    int64_t rank;                // of each module's
-    double alpha;                // adds alpha / rank times the product; see rank_stabilized
-    bool rank_stabilized;        // alpha / sqrt(rank) (rsLoRA: Kalajdzievski, 2023, arXiv:2312.03732)
-    double dropout;              // of the adapter's input, in training
-    const char *const *targets;  // modules that get an adapter
-    int32_t target_count;        // 0: "all-linear", all linears but the LM head's
-    const char *const *saved;    // modules that train whole (modules_to_save)
+    int64_t rank;         // of each module's
+    double alpha;         // adds alpha / rank times the product; see rank_stabilized
+    bool rank_stabilized; // alpha / sqrt(rank) (rsLoRA: Kalajdzievski, 2023, arXiv:2312.03732)
+    double dropout;       // of the adapter's input, in training
+    const char *const *targets; // modules that get an adapter
+    int32_t target_count;       // 0: "all-linear", all linears but the LM head's
+    const char *const *saved;   // modules that train whole (modules_to_save)
     int32_t saved_count;
 } mics_lora_spec;
 
@@ -600,7 +600,7 @@ mics_op_cost mics_op_cost_get(const mics_model *model, const mics_unit *unit, co
 
 /* FLOPs a token that model FLOPs utilisation counts: 6 * (parameters in GEMMs) + 6 * layers * T
  * * C for causal attention (forward and backward), C being query heads * head dimension, without
- * recomputation. Of a window less is counted.
+ * recomputation. A third less for each gradient that nobody wants; of a window less is counted.
  *
  * Needs:   length >= 1.
  * Units:   FLOPs a token.

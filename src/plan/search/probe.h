@@ -12,6 +12,7 @@ typedef struct unit_class {
     int64_t padded_elems;
     bool whole;   // sharded as 1 | 1 | O
     bool experts; // ranks keep different ones: a rank's block of them
+    bool frozen;  // gathered, and that is all: P | P | P
     int32_t units;
     int32_t held;      // of them, those of mics_layered_holds
     int32_t forwarded; // of them, those that a forward pass reads: the loss has none in training
@@ -48,8 +49,8 @@ typedef struct structures {
     struct structures *next;
     structure_kind kind; // of experts, where ranks keep different ones: all else is gathered
     bool shares;         // partition groups share their parameters
-    // What the head of the list brings, where slots follow from it: O < ranks, and over nodes; of a
-    // mixture O > P.
+    // What the head of the list brings, where slots follow from it: O < ranks, and over nodes; where
+    // passes read several units O > P.
     bool defers, far, syncs;
     int32_t prefetch, layered_micro_steps;
     int32_t uneven; // micro-steps, where groups differ in length; 0
@@ -95,7 +96,7 @@ struct mics_planner {
     mics_planner *first, *next; // the one of E = 1 (there NULL); of another E that was asked for
     mics_simulate_options simulate;
     int32_t ranks, ranks_per_node;
-    bool mixture; // has units of experts
+    bool mixed; // has units of experts, or frozen ones: what passes read differs in its update
     double available_bytes;
     int32_t degrees[MAX_DEGREES]; // that the mesh allows, ascending
     int32_t degree_count;
@@ -104,7 +105,8 @@ struct mics_planner {
     unit_class *classes;
     int32_t class_count;
     int32_t *class_of;          // by unit
-    int32_t first_class;        // of the unit that is computed first, and differentiated last
+    int32_t first_class;        // of the unit that is computed first
+    int32_t last_class;         // of what the last backward writes
     structures *structures;     // those that were probed
     batch_probe *batches;       // by micro-batch, 2 each
     boundary_probe *boundaries; // by degree, 2 each: [1] with all_reduces
