@@ -348,7 +348,7 @@ static void print_sent(const printer *r, const mics_plan_found *found, int32_t n
 {
     const mics_plan_entry *rows[] = {&found->result->entries[0], &found->baselines[MICS_PLAN_ZERO3],
                                      &found->baselines[MICS_PLAN_MICS]};
-    printer_text(r, "\nSent between nodes, a step and node:");
+    printer_text(r, "\nSent inter-node, a step and node:");
     for (int i = 0; i < 3; i++)
         printer_text(r, "%s %s %s%s", i > 0 ? "," : "", rows[i]->name,
                      text_size((double)rows[i]->sent.inter / nodes).text,
