@@ -244,7 +244,7 @@ typedef struct mics_lora_spec {
 
 /* Gives a model adapters, and freezes all other parameters but those of spec->saved. Names of the
  * adapters' tensors are those of PEFT's files ("base_model.model." NAME ".lora_A.weight"). A is drawn
- * as PEFT does, from uniform numbers of deviation 1 / sqrt(3 inputs), B is 0.
+ * from normal numbers of the deviation of PEFT's uniform ones, 1 / sqrt(3 inputs), B is 0.
  *
  * Needs:   a model that mics_model_finish has passed, and that was not made by mics_model_spread;
  *          before mics_model_freeze, mics_model_widen_residual.

@@ -207,7 +207,7 @@ typedef struct mics_op_shape {
     int64_t B, T, N;                 // 0 while a model is built
     int64_t in[MICS_OP_INPUTS], out; // widths; 0 where there is none
     int64_t params[MICS_OP_PARAMS]
-                  [2];    // as stored; 0 where there is none, (elements, 0) for a vector
+                  [2]; // as stored; 0 where there is none, (elements, 0) for a vector
     // No gradient is wanted: of a frozen parameter, or of an input that no trained one leads to. Costs
     // are without them, and kernels find NULL in their place.
     bool params_fixed[MICS_OP_PARAMS], in_fixed[MICS_OP_INPUTS];
@@ -278,8 +278,8 @@ typedef struct mics_op_def {
 
     bool loss; // makes each token's loss and no tensor; its backward does forward's work too
     bool backward_reads_in[MICS_OP_INPUTS]; // these inputs' values are saved for backward
-    bool params_read_in;        // they are read for gradients of parameters alone
-    bool backward_reads_out;    // and its output's
+    bool params_read_in;                    // they are read for gradients of parameters alone
+    bool backward_reads_out;                // and its output's
     bool backward_reads_params; // and the parameters' values, which must be gathered then
     bool backward_in_place;     // the input's gradient may lie where the output's was
     bool backward_adds;         // the kernel can add to the input's gradient

@@ -181,7 +181,8 @@ static void norm(mics_engine *engine)
 {
     for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++) {
         const int32_t ranks = mics_schedule_unit_ranks(engine->schedule, unit);
-        add_squares(engine, unit, ranks, &engine->sums->sum_squares);
+        if (mics_schedule_trains(engine->schedule, unit))
+            add_squares(engine, unit, ranks, &engine->sums->sum_squares);
     }
     engine->agreements[engine->rank].told = cast_ballot(engine);
     scrub_check_all(engine);
@@ -191,8 +192,12 @@ static void norm(mics_engine *engine)
 // The first step behind the agreement, where updates are not deferred.
 static bool begins_updates(const mics_engine *engine, const mics_step *step)
 {
-    const bool first = step->kind == MICS_STEP_MOMENTUM || engine->schedule->rounds[0].count == 0;
-    return first && step->unit == 0 && !mics_schedule_defers(engine->schedule);
+    int32_t unit = 0; // the first that is updated
+    while (!mics_schedule_trains(engine->schedule, unit))
+        unit++;
+    const bool first =
+        step->kind == MICS_STEP_MOMENTUM || engine->schedule->rounds[unit].count == 0;
+    return first && step->unit == unit && !mics_schedule_defers(engine->schedule);
 }
 
 mics_status run_compute_step(mics_engine *engine, const mics_step *step)

@@ -243,7 +243,7 @@ static int64_t expert_elems_of(const mics_decoder *decoder, const mics_op *op)
     const mics_unit *units = decoder->spec.model->units;
     const mics_dtype dtype = decoder->spec.dtype;
     const int32_t unit = op->params[0].unit;
-    if (unit < 0 || mics_unit_computes(&units[unit]))
+    if (unit < 0 || units[unit].experts == 0)
         return 0;
     return (
         int64_t)(mics_decoder_place(&units[unit], mics_unit_expert_params(&units[unit]), dtype) /

@@ -70,6 +70,15 @@ static bool is_copied(const mics_engine *engine)
     return mics_engine_copies_states(engine->schedule) || is_mixed(engine);
 }
 
+// A frozen unit has none.
+static mics_range owned_range(const mics_engine *engine, int32_t unit)
+{
+    mics_range range = unit_range(engine, unit, engine->schedule->sharding[unit].optimizer);
+    if (!mics_schedule_trains(engine->schedule, unit))
+        range.end = range.begin;
+    return range;
+}
+
 // Elements by which the optimizer shard begins behind the parameter shard.
 static int64_t offset_in_shard(const mics_engine *engine, int32_t unit)
 {
@@ -105,13 +114,13 @@ mics_state_part state_part(const mics_engine *engine, int32_t unit, int32_t stat
 
 optimizer_shard optimizer_shard_of(const mics_engine *engine, int32_t unit)
 {
-    const mics_range range = unit_range(engine, unit, engine->schedule->sharding[unit].optimizer);
+    const mics_range range = owned_range(engine, unit);
     void *params = elem_at(engine, shard_at(engine, unit), offset_in_shard(engine, unit));
     optimizer_shard held = {.range = unit_elems_of(engine, unit, range),
                             .params = is_mixed(engine) ? params : NULL,
                             .masters = is_mixed(engine) ? NULL : params};
-    if (engine->moments == NULL) // an engine for evaluation
-        return held;
+    if (engine->moments == NULL || !mics_schedule_trains(engine->schedule, unit))
+        return held; // of an engine for evaluation, too
     void *grads = grads_at(engine, unit, engine->schedule->sharding[unit].optimizer, 0);
     if (mics_schedule_rounds_sums(&engine->schedule->spec))
         held.rounded_grads = grads;
@@ -146,8 +155,7 @@ static void place_states(const mics_engine *engine, int32_t unit,
 mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine, int32_t unit)
 {
     const mics_sharding *s = &engine->schedule->sharding[unit];
-    const mics_range shard = unit_range(engine, unit, s->params),
-                     held = unit_range(engine, unit, s->optimizer);
+    const mics_range shard = unit_range(engine, unit, s->params), held = owned_range(engine, unit);
     const bool copied = is_copied(engine), released = copied && engine->host_copy == NULL;
     mics_engine_optimizer_shard result = {
         .range = unit_elems_of(engine, unit, held),
@@ -179,8 +187,9 @@ size_t mics_engine_copy_bytes(const mics_schedule *schedule)
         return 0;
     for (int32_t u = 0; u < spec->model->unit_count; u++) {
         const mics_sharding *s = &schedule->sharding[u];
-        elems += schedule->padded_elems[u] / s->params +
-                 count * (schedule->padded_elems[u] / s->optimizer);
+        elems += schedule->padded_elems[u] / s->params;
+        if (mics_schedule_trains(schedule, u))
+            elems += count * (schedule->padded_elems[u] / s->optimizer);
     }
     return (size_t)elems * sizeof(float);
 }

@@ -78,6 +78,8 @@ static int32_t degree_of(const mics_engine *engine, int32_t unit, mics_replica_s
 {
     const mics_sharding *s = &engine->schedule->sharding[unit];
     const int32_t experts = engine->schedule->experts[unit];
+    if (!mics_schedule_trains(engine->schedule, unit))
+        return state == MICS_REPLICA_PARAMS ? s->params * experts : mesh_of(engine)->ranks;
     if (state == MICS_REPLICA_PARAMS)
         return s->optimizer > s->params ? s->params * experts : mesh_of(engine)->ranks;
     return s->optimizer * experts;
@@ -103,11 +105,13 @@ static bool is_compared(const mics_engine *engine, int32_t unit, mics_replica_st
     return degree_of(engine, unit, state) < mesh_of(engine)->ranks;
 }
 
-static bool compares(const mics_engine *engine, mics_replica_state state)
+// Of any unit that trains, or that is frozen.
+static bool compares(const mics_engine *engine, mics_replica_state state, bool frozen)
 {
     bool any = false;
     for (int32_t unit = 0; unit < unit_count(engine); unit++)
-        any = any || is_compared(engine, unit, state);
+        any = any || (mics_schedule_trains(engine->schedule, unit) != frozen &&
+                      is_compared(engine, unit, state));
     return any;
 }
 
@@ -216,7 +220,7 @@ static mics_status hash_params(const mics_engine *engine, int32_t unit, uint64_t
     const mics_range range = unit_elems_of(
         engine, unit, unit_range(engine, unit, engine->schedule->sharding[unit].params));
     const int64_t elems = range.end - range.begin;
-    if (engine->replicas->image != NULL)
+    if (engine->replicas->image != NULL && mics_schedule_trains(engine->schedule, unit))
         return hash_rounded(engine, shard_at(engine, unit), elems, hash_out);
     return hash_bytes(engine, shard_at(engine, unit), (size_t)elems * engine->elem_bytes, hash_out);
 }
@@ -384,10 +388,13 @@ static bool find_flip(const mics_engine *engine, mics_divergence *found_out)
         const uint64_t flipped = engine->replicas->ranks[rank].flipped;
         if (flipped == 0)
             continue;
+        const int32_t unit = (int32_t)((flipped - 1) / 2);
+        const mics_replica_state trained =
+            (flipped - 1) % 2 == 0 ? MICS_REPLICA_MASTERS : MICS_REPLICA_MOMENTS;
+        const bool frozen = !mics_schedule_trains(engine->schedule, unit);
         *found_out = (mics_divergence){.found = true,
-                                       .state = (flipped - 1) % 2 == 0 ? MICS_REPLICA_MASTERS
-                                                                       : MICS_REPLICA_MOMENTS,
-                                       .unit = (int32_t)((flipped - 1) / 2),
+                                       .state = frozen ? MICS_REPLICA_PARAMS : trained,
+                                       .unit = unit,
                                        .rank = rank,
                                        .other = -1,
                                        .replicas = 1,
@@ -400,14 +407,15 @@ static bool find_flip(const mics_engine *engine, mics_divergence *found_out)
 mics_status mics_engine_compare(mics_engine *engine, mics_divergence *divergence_out)
 {
     struct replicas *self = engine->replicas;
-    const bool params = compares(engine, MICS_REPLICA_PARAMS);
+    const bool params = compares(engine, MICS_REPLICA_PARAMS, false);
     if (self == NULL)
         return mics_fail(MICS_ERR_INVALID,
                          "the schedule is for evaluation only; there is no state to compare");
     mics_free(engine->spec.memory, self->all);
     self->all = NULL;
     *divergence_out = (mics_divergence){.other = -1};
-    if (!params && !compares(engine, MICS_REPLICA_MASTERS) && engine->scrub == NULL)
+    if (!params && !compares(engine, MICS_REPLICA_MASTERS, false) &&
+        !compares(engine, MICS_REPLICA_PARAMS, true) && engine->scrub == NULL)
         return MICS_OK;
     if (engine->pending.left > 0 || (params && engine->stale))
         MICS_TRY(mics_engine_complete(engine));
@@ -445,6 +453,9 @@ static mics_status give_state(const mics_engine *engine, int32_t unit, mics_repl
 {
     const mics_engine_optimizer_shard held = mics_engine_optimizer_shard_get(engine, unit);
     const size_t bytes = (size_t)(held.range.end - held.range.begin) * sizeof(float);
+    if (state == MICS_REPLICA_PARAMS)
+        return give(engine, from, to, held.shard_params,
+                    (size_t)(held.shard.end - held.shard.begin) * sizeof(float));
     if (state == MICS_REPLICA_MASTERS)
         return give(engine, from, to, held.params, bytes);
     for (int s = 0; s < MICS_OPTIMIZER_STATES && held.states[s] != NULL; s++)
@@ -469,13 +480,20 @@ static mics_status repair_part(const mics_engine *engine, int32_t unit, mics_rep
     return MICS_OK;
 }
 
+// What nothing else is made of: masters and moments, and frozen parameters.
+static bool is_repaired(const mics_engine *engine, int32_t unit, mics_replica_state state)
+{
+    return is_compared(engine, unit, state) &&
+           (state != MICS_REPLICA_PARAMS || !mics_schedule_trains(engine->schedule, unit));
+}
+
 static mics_status repair_all(const mics_engine *engine)
 {
-    const int32_t degree = mesh_of(engine)->sharding.optimizer;
     for (int32_t unit = 0; unit < unit_count(engine); unit++) {
-        for (int s = MICS_REPLICA_MASTERS; s <= MICS_REPLICA_MOMENTS; s++) {
-            for (int32_t part = 0; part < degree; part++) {
-                const mics_replica_state state = (mics_replica_state)s;
+        for (int s = 0; s < MICS_REPLICA_STATES; s++) {
+            const mics_replica_state state = (mics_replica_state)s;
+            const int32_t degree = degree_of(engine, unit, state);
+            for (int32_t part = 0; is_repaired(engine, unit, state) && part < degree; part++) {
                 const vote of = take_vote(engine, unit_hash_at, unit, state, part, degree);
                 if (of.differ)
                     MICS_TRY(repair_part(engine, unit, state, &of));

@@ -6,6 +6,9 @@
 //
 // Shards that other ranks hold too are compared with theirs (replicas.c) and not hashed here.
 //
+// Parameters of frozen units never change: they are hashed once, and again where replicas are
+// compared.
+//
 // On a device hashes are enqueued, and copied to page-locked memory; the host reads them once it has
 // waited for the stream anyway. So an older hash must stay while the next is stored: there are two.
 #include "engine/scrub.h"
@@ -23,7 +26,7 @@ typedef struct scrub_hashes {
 } scrub_hashes;
 
 typedef struct scrub_unit {
-    bool once;    // no other rank holds it
+    bool hashed;  // no other rank holds it, or it is frozen
     bool valid;   // stored[newest] is what it has to be
     bool checked; // in this run of the streams
     bool open;    // `now` is to be compared with stored[against]
@@ -48,11 +51,12 @@ static int32_t unit_count(const mics_engine *engine)
     return engine->schedule->spec.model->unit_count;
 }
 
-static bool is_held_once(const mics_engine *engine, int32_t unit)
+static bool is_hashed(const mics_engine *engine, int32_t unit)
 {
     const mics_schedule *schedule = engine->schedule;
-    return schedule->sharding[unit].optimizer * schedule->experts[unit] ==
-           schedule->spec.mesh.ranks;
+    return !mics_schedule_trains(schedule, unit) ||
+           schedule->sharding[unit].optimizer * schedule->experts[unit] ==
+               schedule->spec.mesh.ranks;
 }
 
 static mics_status open_hashes(mics_engine *engine, struct scrub *self)
@@ -74,7 +78,7 @@ mics_status scrub_open(mics_engine *engine)
     if (engine->spec.scrub_every == 0 || engine->schedule->spec.evaluation_only)
         return MICS_OK;
     for (int32_t unit = 0; unit < unit_count(engine); unit++)
-        any = any || is_held_once(engine, unit);
+        any = any || is_hashed(engine, unit);
     if (!any)
         return MICS_OK;
     MICS_TRY(MICS_NEW(engine->spec.memory, 1, &engine->scrub));
@@ -83,7 +87,7 @@ mics_status scrub_open(mics_engine *engine)
     self->interval = engine->spec.scrub_every > 0 ? engine->spec.scrub_every : 1;
     MICS_TRY(MICS_NEW(engine->spec.memory, unit_count(engine), &self->units));
     for (int32_t unit = 0; unit < unit_count(engine); unit++)
-        self->units[unit].once = is_held_once(engine, unit);
+        self->units[unit].hashed = is_hashed(engine, unit);
     return open_hashes(engine, self);
 }
 
@@ -135,6 +139,16 @@ static void hash_bytes(const mics_engine *engine, const void *x, size_t bytes, u
         device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, hash_out, to, sizeof *hash_out);
 }
 
+static void hash_frozen(const mics_engine *engine, int32_t unit, uint64_t *hash_out)
+{
+    const mics_schedule *schedule = engine->schedule;
+    const mics_range range =
+        unit_elems_of(engine, unit, unit_range(engine, unit, schedule->sharding[unit].params));
+    if (range.begin < range.end)
+        hash_bytes(engine, shard_at(engine, unit),
+                   (size_t)(range.end - range.begin) * engine->elem_bytes, hash_out);
+}
+
 // As they are held, without padding.
 static void hash_unit(const mics_engine *engine, int32_t unit, uint64_t hashes_out[PARTS])
 {
@@ -143,6 +157,8 @@ static void hash_unit(const mics_engine *engine, int32_t unit, uint64_t hashes_o
     const int64_t blocks = (elems + MICS_STATE_BLOCK - 1) / MICS_STATE_BLOCK;
     const mics_state_dtype dtype = engine->schedule->spec.state_dtype;
     const size_t bytes = (size_t)elems * mics_state_elem_bytes(dtype);
+    if (!mics_schedule_trains(engine->schedule, unit))
+        hash_frozen(engine, unit, &hashes_out[0]);
     if (elems == 0)
         return;
     hash_bytes(engine, held.masters, (size_t)elems * sizeof(float), &hashes_out[0]);
@@ -166,7 +182,7 @@ static void store(mics_engine *engine, int32_t unit)
 void scrub_store(mics_engine *engine, int32_t unit)
 {
     struct scrub *self = engine->scrub;
-    if (self == NULL || !self->units[unit].once)
+    if (self == NULL || !self->units[unit].hashed)
         return;
     self->units[unit].valid = false;
     if ((engine->step + unit) % self->interval == 0)
@@ -185,8 +201,10 @@ void scrub_check(mics_engine *engine, int32_t unit)
 
 void scrub_check_all(mics_engine *engine)
 {
-    for (int32_t unit = 0; engine->scrub != NULL && unit < unit_count(engine); unit++)
-        scrub_check(engine, unit);
+    for (int32_t unit = 0; engine->scrub != NULL && unit < unit_count(engine); unit++) {
+        if (mics_schedule_trains(engine->schedule, unit))
+            scrub_check(engine, unit);
+    }
 }
 
 // ---- what they say ----
@@ -210,7 +228,8 @@ mics_status scrub_compare(mics_engine *engine)
     if (engine->scrub == NULL)
         return MICS_OK;
     scrub_reset(engine);
-    scrub_check_all(engine);
+    for (int32_t unit = 0; unit < unit_count(engine); unit++)
+        scrub_check(engine, unit);
     MICS_TRY(engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE));
     scrub_settle(engine);
     return MICS_OK;
@@ -223,6 +242,15 @@ uint64_t scrub_found(const mics_engine *engine)
 
 // ---- how often ----
 
+static void store_all(mics_engine *engine, bool frozen)
+{
+    for (int32_t unit = 0; unit < unit_count(engine); unit++) {
+        if (engine->scrub->units[unit].hashed &&
+            mics_schedule_trains(engine->schedule, unit) != frozen)
+            store(engine, unit);
+    }
+}
+
 // A state whose update is due is hashed behind that.
 mics_status scrub_begin(mics_engine *engine)
 {
@@ -230,11 +258,10 @@ mics_status scrub_begin(mics_engine *engine)
     if (self == NULL || !self->fresh || engine->pending.left > 0)
         return MICS_OK;
     MICS_TRY(device_drain(engine));
+    store_all(engine, true);
+    MICS_TRY(engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE));
     const double begin_us = mics_clock_us();
-    for (int32_t unit = 0; unit < unit_count(engine); unit++) {
-        if (self->units[unit].once)
-            store(engine, unit);
-    }
+    store_all(engine, false);
     MICS_TRY(engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE));
     self->pass_us = mics_clock_us() - begin_us;
     self->fresh = false;

@@ -51,7 +51,9 @@ static mics_status map_units(mics_engine *engine)
     for (int32_t u = 0; u + 1 < units; u++) {
         const mics_sharding *s = &schedule->sharding[u];
         map->copies[u + 1] = map->copies[u] + schedule->padded_elems[u] / s->params;
-        map->grads[u + 1] = map->grads[u] + schedule->padded_elems[u] / s->grads;
+        map->grads[u + 1] =
+            map->grads[u] +
+            (mics_schedule_trains(schedule, u) ? schedule->padded_elems[u] / s->grads : 0);
         map->moments[u + 1] = map->moments[u] + owned_elems(engine, u);
         map->states[u + 1] = map->states_end;
         map->states_end += state_bytes(engine, u + 1);
@@ -295,7 +297,10 @@ void state_close(mics_engine *engine)
 
 int64_t owned_elems(const mics_engine *engine, int32_t unit)
 {
-    return engine->schedule->padded_elems[unit] / engine->schedule->sharding[unit].optimizer;
+    const mics_schedule *schedule = engine->schedule;
+    return mics_schedule_trains(schedule, unit)
+               ? schedule->padded_elems[unit] / schedule->sharding[unit].optimizer
+               : 0;
 }
 
 mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree)
@@ -378,5 +383,8 @@ void *used_grads(const mics_engine *engine, const mics_step *step, int32_t unit)
         return NULL;
     if (use->grad_slot >= 0)
         return elem_at(engine, engine->reduce, engine->map.grad_slots[use->grad_slot]);
-    return engine->schedule->sharding[unit].grads == 1 ? grads_at(engine, unit, 1, 0) : NULL;
+    return engine->schedule->sharding[unit].grads == 1 &&
+                   mics_schedule_trains(engine->schedule, unit)
+               ? grads_at(engine, unit, 1, 0)
+               : NULL;
 }

@@ -76,6 +76,14 @@ static mics_status follow_verdict(mics_engine *engine)
     return MICS_OK;
 }
 
+static int32_t trained_units(const mics_schedule *schedule)
+{
+    int32_t count = 0;
+    for (int32_t unit = 0; unit < schedule->spec.model->unit_count; unit++)
+        count += mics_schedule_trains(schedule, unit);
+    return count;
+}
+
 // Returns: MICS_ERR_ABORTED: the state is frozen.
 static mics_status begin_update(mics_engine *engine, double factor)
 {
@@ -83,7 +91,7 @@ static mics_status begin_update(mics_engine *engine, double factor)
     const bool frozen = engine->frozen;
     engine->updated = frozen ? engine->updated : engine->step;
     if (!frozen)
-        engine->pending = (pending_update){.left = engine->schedule->spec.model->unit_count,
+        engine->pending = (pending_update){.left = trained_units(engine->schedule),
                                            .step = engine->step - engine->scaler.skipped,
                                            .lr = engine->lr,
                                            .grad_scale = (float)(factor / engine->loss_scale)};

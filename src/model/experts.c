@@ -31,7 +31,7 @@ mics_status model_check_expert(const mics_model *model, const mics_op_def *def, 
                                mics_param_ref ref)
 {
     const mics_unit *unit = &model->units[ref.unit];
-    if (mics_unit_computes(unit))
+    if (unit->experts == 0)
         return MICS_OK;
     if (unit->experts != op->experts.count || unit->param_count % unit->experts != 0 ||
         ref.param >= mics_unit_expert_params(unit))

@@ -5,6 +5,19 @@
 
 #include "mics/model.h"
 
+enum { MODEL_PARAM_ALIGNMENT = MICS_ALIGNMENT / 4 }; // fp32 elements
+
+/* Splits units that have frozen parameters and others, once all are marked, and marks units and
+ * tensors.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: nothing trains, or only some parameters of experts;
+ *          MICS_ERR_MEMORY.
+ */
+mics_status model_settle_frozen(mics_model *model);
+
+/* Marks tensors that no trained parameter leads to. */
+void model_mark_fixed(mics_model *model);
+
 /* Appends a zeroed element to a counted array, doubling it.
  *
  * Returns: NULL, and model->status says why, on failure.     Owns: the model's.

@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARAM_ALIGNMENT = MICS_ALIGNMENT / 4 }; // fp32 elements
-
 static mics_status check_spec(const mics_model_spec *spec)
 {
     const size_t bytes = strlen(spec->architecture);
@@ -134,7 +132,7 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
     if (slot == NULL)
         return mics_param_none();
     *slot = param;
-    unit->elems = mics_size_round_up(param.offset + param.elems, PARAM_ALIGNMENT);
+    unit->elems = mics_size_round_up(param.offset + param.elems, MODEL_PARAM_ALIGNMENT);
     return (mics_param_ref){.unit = (int32_t)(unit - model->units), .param = unit->param_count - 1};
 }
 

@@ -48,7 +48,7 @@ bool mics_model_can_spread(const mics_model *model, int32_t experts)
     bool any = false;
     for (int32_t u = 0; u < model->unit_count; u++) {
         const mics_unit *unit = &model->units[u];
-        any = any || !mics_unit_computes(unit);
+        any = any || unit->experts > 0;
         if (count_mixtures(unit) > 1 || unit->experts % experts != 0)
             return false;
     }
@@ -75,7 +75,7 @@ static mics_status check_model(const mics_model *model, int32_t experts)
 {
     bool any = false;
     for (int32_t u = 0; u < model->unit_count; u++) {
-        if (mics_unit_computes(&model->units[u]))
+        if (model->units[u].experts == 0)
             continue;
         any = true;
         MICS_TRY(check_experts(&model->units[u], experts));
@@ -212,6 +212,7 @@ mics_status mics_model_spread(const mics_model *model, int32_t experts, int64_t 
         if (has_experts(&model->units[u]))
             MICS_TRY_OUT(spread_unit(&s, &model->units[u]));
     }
+    model_mark_fixed(made);
     *model_out = made;
     return MICS_OK;
 out:

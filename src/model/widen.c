@@ -117,5 +117,6 @@ mics_status mics_model_widen_residual(mics_model *model)
         if (mics_unit_computes(&model->units[u]))
             MICS_TRY(widen_unit(model->memory, &model->units[u]));
     }
+    model_mark_fixed(model);
     return MICS_OK;
 }

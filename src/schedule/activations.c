@@ -108,8 +108,7 @@ static bool saved_for_backward(const mics_model *model, const mics_unit *unit, i
         const mics_op *op = &unit->ops[o];
         if (!has_backward(unit, op))
             continue;
-        const bool as_output =
-            mics_op_def_get(op->kind)->backward_reads_out && op->out == tensor;
+        const bool as_output = mics_op_def_get(op->kind)->backward_reads_out && op->out == tensor;
         if (as_output || op->stats == tensor || keeps_input(model, unit, op, tensor))
             return true;
     }
@@ -169,7 +168,8 @@ static void place_forward(unit_work *work, int64_t *saved_end)
             }
         }
         for (int32_t tensor = 1; tensor < unit->tensor_count; tensor++) {
-            bool scratch = tensor != unit->out && !saved_for_backward(work->spec->model, unit, tensor);
+            bool scratch =
+                tensor != unit->out && !saved_for_backward(work->spec->model, unit, tensor);
             if (scratch && last_reader(unit, tensor) == o)
                 space_give(&work->space, work->plan->tensor_at[tensor]);
         }
@@ -391,7 +391,8 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
     plan->forward_in_backward = schedule->spec.recompute || plan->loss;
     for (int32_t o = 0; plan->forward_in_backward && o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        bool saves = op->stats >= 0 || (op->out >= 0 && saved_for_backward(schedule->spec.model, unit, op->out));
+        bool saves = op->stats >= 0 ||
+                     (op->out >= 0 && saved_for_backward(schedule->spec.model, unit, op->out));
         if (saves)
             plan->forward_again = o + 1;
     }

@@ -45,6 +45,11 @@ static bool alike(const builder *b, int32_t unit, int32_t other)
            s->grads == t->grads && s->optimizer == t->optimizer;
 }
 
+static bool has_gradients(const builder *b, int32_t unit)
+{
+    return unit_of(b, unit)->param_count > 0 && mics_schedule_trains(b->schedule, unit);
+}
+
 // Makes a step, which was made for all of `units`, name them.
 static void name_members(const builder *b, const int32_t *units, int32_t count, mics_step *step)
 {
@@ -78,7 +83,7 @@ static int32_t gather_members(const builder *b, const int32_t *listed, int32_t u
     units_out[0] = unit;
     for (int32_t u = unit + 1; u < units && is_small(b, unit); u++) {
         const bool joins =
-            is_small(b, u) && alike(b, unit, u) && listed[u] < 0 && unit_of(b, u)->param_count > 0;
+            is_small(b, u) && alike(b, unit, u) && listed[u] < 0 && has_gradients(b, u);
         if (!joins || elems + b->schedule->padded_elems[u] > b->schedule->spec.coalesce_below)
             continue;
         elems += b->schedule->padded_elems[u];
@@ -149,7 +154,7 @@ bool defers_updates(const builder *b)
 
 mics_status list_replica_gather(builder *b, int32_t unit)
 {
-    const bool listed = b->brought_back[unit] >= 0 || unit_of(b, unit)->param_count == 0;
+    const bool listed = b->brought_back[unit] >= 0 || !has_gradients(b, unit);
     return !defers_updates(b) || gathers_early(b) || listed
                ? MICS_OK
                : list_at_head(b, MICS_STEP_REPLICA_GATHER, unit, b->brought_back);
@@ -216,7 +221,8 @@ static mics_status list_updates(builder *b, int32_t unit, int32_t before)
 
 mics_status list_deferred_update(builder *b, int32_t unit)
 {
-    return defers_updates(b) && b->updated[unit] < 0 ? list_updates(b, unit, -1) : MICS_OK;
+    const bool due = defers_updates(b) && b->updated[unit] < 0;
+    return due && mics_schedule_trains(b->schedule, unit) ? list_updates(b, unit, -1) : MICS_OK;
 }
 
 // ---- second hop ----
@@ -310,7 +316,7 @@ mics_status list_boundary(builder *b)
     MICS_TRY(add_step(b, norm, &index));
     MICS_TRY(list_agreement(b, &agree));
     for (int32_t unit = 0; unit < b->schedule->spec.model->unit_count; unit++) {
-        if (!defers_updates(b) && b->updated[unit] < 0)
+        if (!defers_updates(b) && b->updated[unit] < 0 && mics_schedule_trains(b->schedule, unit))
             MICS_TRY(list_updates(b, unit, agree));
     }
     return MICS_OK;

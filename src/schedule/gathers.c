@@ -50,7 +50,7 @@ static mics_status list_readable(builder *b, int32_t unit, int32_t micro_step)
 // there, with its round's; gathers come in the same order as without rounds.
 static bool is_pending(const builder *b, int32_t unit)
 {
-    return defers_updates(b) && b->ready[unit] < 0;
+    return defers_updates(b) && b->ready[unit] < 0 && mics_schedule_trains(b->schedule, unit);
 }
 
 bool sends_updated(const builder *b, pass p)

@@ -24,7 +24,7 @@ bool mics_layered_holds(const mics_model *model, int32_t unit)
     int32_t writers = 0;
     for (int32_t u = 0; u < model->unit_count; u++)
         writers += writes(&model->units[u], unit);
-    return writers > 1;
+    return writers > 1 && !model->units[unit].frozen;
 }
 
 // Gradients that each micro-batch in flight has until its last backward wrote them (grad_key).

@@ -55,8 +55,10 @@ static int64_t state_workspace(const mics_schedule *schedule)
     int64_t most = 0;
     if (spec->evaluation_only || spec->state_dtype == MICS_STATE_FP32)
         return 0;
-    for (int32_t u = 0; u < spec->model->unit_count; u++)
-        most = spec->model->units[u].elems > most ? spec->model->units[u].elems : most;
+    for (int32_t u = 0; u < spec->model->unit_count; u++) {
+        const mics_unit *unit = &spec->model->units[u];
+        most = !unit->frozen && unit->elems > most ? unit->elems : most;
+    }
     most = mics_size_round_up(most, MICS_STATE_BLOCK);
     return mics_optimizer_def_get(spec->optimizer)->states * (most < part ? most : part);
 }
@@ -222,10 +224,12 @@ size_t mics_schedule_node_bytes(const mics_schedule *schedule)
 {
     const mics_schedule_spec *spec = &schedule->spec;
     size_t bytes = mics_schedule_node_file_bytes(&spec->mesh);
-    for (int32_t u = 0; u < spec->model->unit_count; u++)
-        bytes +=
-            mics_schedule_node_unit_bytes(&spec->mesh, spec->optimizer, schedule->padded_elems[u],
-                                          schedule->sharding[u].optimizer);
+    for (int32_t u = 0; u < spec->model->unit_count; u++) {
+        if (mics_schedule_trains(schedule, u))
+            bytes += mics_schedule_node_unit_bytes(&spec->mesh, spec->optimizer,
+                                                   schedule->padded_elems[u],
+                                                   schedule->sharding[u].optimizer);
+    }
     return bytes;
 }
 
@@ -249,7 +253,7 @@ static void sum_memory(mics_schedule *schedule)
         const size_t elems = (size_t)schedule->padded_elems[u];
         const mics_sharding *s = &schedule->sharding[u];
         bytes[MICS_MEM_PARAMS] += elems / (size_t)s->params;
-        if (spec->evaluation_only)
+        if (spec->evaluation_only || !mics_schedule_trains(schedule, u))
             continue;
         bytes[MICS_MEM_GRADS] += elems / (size_t)s->grads * mics_schedule_sum_bytes(spec);
         bytes[MICS_MEM_OPTIMIZER] += mics_optimizer_kept_bytes(

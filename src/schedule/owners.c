@@ -24,7 +24,7 @@ static bool orthogonalises(const mics_schedule *schedule, int32_t unit)
     bool found = false;
     for (int32_t p = 0; takes && p < of->param_count; p++)
         found = found || of->params[p].hidden;
-    return found && !schedule->spec.evaluation_only;
+    return found && !schedule->spec.evaluation_only && mics_schedule_trains(schedule, unit);
 }
 
 // ---- rounds ----

@@ -45,11 +45,12 @@ bool mics_schedule_ends_pass(const mics_schedule *schedule, const mics_step *ste
                : step->part.op_end == schedule->spec.model->units[step->unit].op_count;
 }
 
-static void add_params(const mics_op *op, unit_set *set)
+static void add_params(const builder *b, const mics_op *op, bool trained, unit_set *set)
 {
     for (int i = 0; i < MICS_OP_PARAMS; i++) {
-        if (op->params[i].unit >= 0)
-            add_unit(op->params[i].unit, set);
+        const int32_t unit = op->params[i].unit;
+        if (unit >= 0 && (!trained || mics_schedule_trains(b->schedule, unit)))
+            add_unit(unit, set);
     }
 }
 
@@ -67,7 +68,7 @@ static void find_part(const builder *b, int32_t u, pass_part *part)
 {
     const mics_unit *unit = unit_of(b, u);
     for (int32_t o = part->range.op; o < part->range.op_end; o++) {
-        add_params(&unit->ops[o], &part->reads);
+        add_params(b, &unit->ops[o], false, &part->reads);
         part->flops += op_flops(b, unit, &unit->ops[o], false);
     }
     for (int32_t c = part->range.call; c < part->range.call_end; c++) {
@@ -76,8 +77,8 @@ static void find_part(const builder *b, int32_t u, pass_part *part)
             continue;
         const mics_op *op = &unit->ops[call->op];
         if (mics_op_def_get(op->kind)->backward_reads_params)
-            add_params(op, &part->reads);
-        add_params(op, &part->writes);
+            add_params(b, op, false, &part->reads);
+        add_params(b, op, true, &part->writes);
         part->flops += op_flops(b, unit, op, true);
     }
 }

@@ -294,7 +294,7 @@ static void fill_passes(builder *b, mics_phase phase)
                 fill_visit(b, u, false, begin, end);
         }
         for (int32_t u = units - 1; training && u >= 0; u--) {
-            if (mics_unit_computes(unit_of(b, u)))
+            if (mics_schedule_has_backward(schedule, u))
                 fill_visit(b, u, true, begin, end);
         }
     }
@@ -455,7 +455,7 @@ static mics_status lay_out_units(mics_schedule *schedule)
     MICS_TRY(MICS_NEW(schedule->memory, units, &schedule->experts));
     for (size_t u = 0; u < units; u++) {
         const mics_unit *unit = &spec->model->units[u];
-        const int32_t experts = mics_unit_computes(unit) ? 1 : spec->mesh.experts;
+        const int32_t experts = unit->experts > 0 ? spec->mesh.experts : 1;
         mics_mesh held = spec->mesh; // by those that keep the same experts
         mics_sharding *s = &schedule->sharding[u];
         held.ranks /= experts;
@@ -465,6 +465,8 @@ static mics_status lay_out_units(mics_schedule *schedule)
         s->params /= experts, s->grads /= experts, s->optimizer /= experts;
         if (unit->elems < spec->param_persistence_threshold)
             s->params = s->grads = 1;
+        if (unit->frozen)
+            s->grads = s->optimizer = s->params;
     }
     return MICS_OK;
 }

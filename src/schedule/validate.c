@@ -16,7 +16,8 @@
 //   3. Its block is each of its units' padded elements over the blocks into which its group cuts
 //      them, in the bytes of what is sent; of shared parameters nothing.
 //   4. A micro-step computes all units forward in order, the loss of a training only backward, then
-//      all backward in reverse, in a place in flight that is its own meanwhile.
+//      all backward in reverse, as far down as something trains, in a place in flight that is its
+//      own meanwhile.
 //   5. What a computation reads is there: in a slot that is large enough, whose newest gather was
 //      of that unit and precedes; or in the persistent buffer, behind the barrier of shared
 //      parameters.
@@ -25,7 +26,7 @@
 //   8. A unit's gradient of a layered group lies in one slot and is reduced once, behind all that
 //      write it; where G = 1 it lies in the accumulator, or goes there each micro-step. The first
 //      that writes to a slot or an accumulator overwrites, the others add.
-//   9. Each unit with parameters has its second hop once: scatter where O > G, then replica scatter
+//   9. Each unit with parameters that train has its second hop once: scatter where O > G, then replica scatter
 //      where O < ranks, behind its last gradient; then replica gather, with all_reduces or where
 //      gathers are early.
 //  10. Where updates are deferred, a training list has each unit's update once at its head: behind
@@ -198,7 +199,7 @@ static mics_status check_pass(validator *v, const mics_step *step)
     if (step->unit != unit || (step->kind == MICS_STEP_BACKWARD) != backward)
         return validator_broken(v, 4, "it is out of order");
     v->passes[micro]++;
-    if (at + 1 == forwards + units)
+    if (at + 1 == forwards + v->backwards)
         v->in_flight[step->in_flight] = -1;
     return MICS_OK;
 }
@@ -300,7 +301,7 @@ static mics_status check_step(validator *v)
 static mics_status check_end(validator *v)
 {
     const int32_t micro_steps = is_training(v) ? v->schedule->spec.micro_steps : 1;
-    const int32_t passes = is_training(v) ? 2 * v->computing - 1 : v->computing;
+    const int32_t passes = is_training(v) ? v->computing - 1 + v->backwards : v->computing;
     v->index = v->list->count - 1;
     for (int32_t micro = 0; micro < micro_steps; micro++) {
         if (v->passes[micro] != passes)
@@ -311,7 +312,7 @@ static mics_status check_end(validator *v)
     if (v->agreement < 0)
         return validator_broken(v, 11, "ranks never agree");
     for (int32_t u = 0; is_training(v) && u < units_of(v); u++) {
-        if (v->units[u].updated < 0)
+        if (v->units[u].updated < 0 && mics_schedule_trains(v->schedule, u))
             return validator_broken(v, 11, "a unit is never updated");
     }
     return check_traffic(v);
@@ -346,6 +347,7 @@ static mics_status open_validator(validator *v)
     for (int32_t u = 0; u < units_of(v); u++) {
         if (mics_unit_computes(unit_of(v, u)))
             v->order[v->computing++] = u;
+        v->backwards += mics_schedule_has_backward(s, u);
     }
     MICS_TRY(open_array(v, s->spec.micro_steps, sizeof *v->passes, &block));
     v->passes = block;

@@ -43,6 +43,7 @@ typedef struct validator {
     unit_state *units;       // by unit
     int32_t *order;          // units that compute
     int32_t computing;       // how many they are
+    int32_t backwards;       // of them, how many have a backward: the last ones
     int32_t *passes;         // by micro-step: computed so far
     int32_t *in_flight;      // by micro-batch in flight: its micro-step; -1: none
     int32_t norm, agreement; // steps; -1: none

@@ -93,7 +93,8 @@ static bool defers(const validator *v)
 static mics_status check_updated(const validator *v, int32_t unit)
 {
     const int32_t updated = v->units[unit].updated;
-    return !defers(v) || (updated >= 0 && validator_precedes(v, updated))
+    return !defers(v) || !mics_schedule_trains(v->schedule, unit) ||
+                   (updated >= 0 && validator_precedes(v, updated))
                ? MICS_OK
                : validator_broken(v, 10, "the unit's update has not been");
 }
@@ -101,6 +102,7 @@ static mics_status check_updated(const validator *v, int32_t unit)
 static bool needs_sync(const validator *v, int32_t unit)
 {
     return is_training(v) && unit_of(v, unit)->param_count > 0 &&
+           mics_schedule_trains(v->schedule, unit) &&
            sharding_of(v, unit)->optimizer > sharding_of(v, unit)->params;
 }
 
@@ -136,7 +138,7 @@ mics_status check_replica_gather(validator *v, const mics_step *step)
     for (int32_t i = 0; i < count; i++) {
         chain_state *back = &v->units[units[i]].back;
         if (!(defers(v) || gathers_early(v)) || unit_of(v, units[i])->param_count == 0 ||
-            is_complete(back))
+            !mics_schedule_trains(v->schedule, units[i]) || is_complete(back))
             return validator_broken(v, 10, "it comes back twice, or need not");
         if (gathers_early(v) && !is_scattered(v, units[i]))
             return validator_broken(v, 9, "what it gathers is not summed yet");
@@ -280,7 +282,8 @@ static mics_status check_op(validator *v, const mics_step *step, const mics_op *
     for (int p = 0; p < MICS_OP_PARAMS; p++) {
         if (op->params[p].unit >= 0 && reads)
             MICS_TRY(check_read(v, step, op->params[p].unit));
-        if (op->params[p].unit >= 0 && writes)
+        if (op->params[p].unit >= 0 && writes &&
+            mics_schedule_trains(v->schedule, op->params[p].unit))
             MICS_TRY(check_write(v, step, op->params[p].unit));
     }
     return MICS_OK;
@@ -349,7 +352,7 @@ mics_status check_norm(validator *v)
         const unit_state *unit = &v->units[u];
         const bool reduces = s->optimizer < mics_schedule_unit_ranks(v->schedule, u);
         const bool hops = reduces || s->optimizer > s->grads;
-        if (unit_of(v, u)->param_count == 0)
+        if (unit_of(v, u)->param_count == 0 || !mics_schedule_trains(v->schedule, u))
             continue;
         if (s->grads > 1 &&
             (unit->reduced < v->schedule->spec.micro_steps || !is_complete(&unit->reduce)))
@@ -462,7 +465,7 @@ mics_status check_update(validator *v, const mics_step *step)
     unit_state *unit = &v->units[step->unit];
     MICS_TRY(check_due(v, step));
     MICS_TRY(check_orthogonal(v, step));
-    if (unit->updated >= 0 ||
+    if (unit->updated >= 0 || !mics_schedule_trains(v->schedule, step->unit) ||
         (!defers(v) && (v->agreement < 0 || !validator_precedes(v, v->agreement))))
         return validator_broken(v, 11, "units are updated once, behind the agreement");
     unit->updated = v->index;

@@ -313,9 +313,10 @@ typedef struct mics_schedule {
     mics_model *spread; // NULL: the model is as it was given
     int64_t
         *padded_elems; // by unit: flat length with the mesh's padding; of experts a rank's block
-    mics_sharding *sharding; // by unit: the mesh's, or 1 | 1 | O; of experts over E
-    int32_t *experts;        // by unit: the mesh's E of units of experts, else 1
-    int64_t *param_slots;    // by slot: elements
+    mics_sharding
+        *sharding;        // by unit: the mesh's, or 1 | 1 | O; of experts over E; frozen: P | P | P
+    int32_t *experts;     // by unit: the mesh's E of units of experts, else 1
+    int64_t *param_slots; // by slot: elements
     int32_t param_slot_count;
     int64_t *grad_slots; // by slot: elements
     int32_t grad_slot_count;
@@ -351,6 +352,26 @@ typedef struct mics_schedule {
 static inline int32_t mics_schedule_unit_ranks(const mics_schedule *schedule, int32_t unit)
 {
     return schedule->spec.mesh.ranks / schedule->experts[unit];
+}
+
+/* Whether a unit has gradients, optimizer state and updates. Pure.
+ *
+ * Needs:   0 <= unit < units of the model.
+ */
+static inline bool mics_schedule_trains(const mics_schedule *schedule, int32_t unit)
+{
+    return !schedule->spec.model->units[unit].frozen;
+}
+
+/* Whether a unit has a backward: it is the last one, or something trained leads to what it makes.
+ * Pure.
+ *
+ * Needs:   0 <= unit < units of the model.
+ */
+static inline bool mics_schedule_has_backward(const mics_schedule *schedule, int32_t unit)
+{
+    const mics_unit *of = &schedule->spec.model->units[unit];
+    return mics_unit_computes(of) && (of->out < 0 || !of->tensors[of->out].fixed);
 }
 
 /* What a rank has of a unit at a degree of the unit's own sharding (or mics_schedule_unit_ranks), of

@@ -49,7 +49,7 @@ layer_elems cut_layer_elems(const mics_model *model)
     double dense = 0, experts = 0;
     for (int32_t u = 1; u < model->unit_count - 1; u++) {
         const mics_unit *unit = &model->units[u];
-        *(mics_unit_computes(unit) ? &dense : &experts) += (double)unit->elems;
+        *(unit->experts == 0 ? &dense : &experts) += (double)unit->elems;
     }
     return (layer_elems){.dense = dense / layers, .experts = experts / layers};
 }

@@ -1,0 +1,382 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Adapters of low rank: an op and two parameters behind each linear that has one of the modules that
+// are asked for. q, k and v, or gate and up, are one linear here and several modules there: those
+// that get an adapter are its slices.
+#include "base/size.h"
+#include "base/text.h"
+#include "mics/log.h"
+#include "model/internal.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PEFT_PREFIX "base_model.model."
+
+typedef struct adding {
+    mics_model *model;
+    const mics_lora_spec *spec;
+    bool *used; // targets, then modules that train whole: matched
+    float scale;
+} adding;
+
+// ---- names ----
+
+// Bytes of a tensor's name without its last part, which is "weight" or "bias".
+static int module_bytes(const char *tensor)
+{
+    const char *end = strrchr(tensor, '.');
+    return end == NULL ? 0 : (int)(end - tensor);
+}
+
+// Whether a module's name is `name`, or ends with it behind a dot.
+static bool is_module(const char *module, int bytes, const char *name)
+{
+    const int length = (int)strlen(name);
+    return bytes >= length && strncmp(module + bytes - length, name, (size_t)length) == 0 &&
+           (bytes == length || module[bytes - length - 1] == '.');
+}
+
+static bool is_target(const adding *a, const char *tensor)
+{
+    bool is = a->spec->target_count == 0;
+    for (int32_t i = 0; i < a->spec->target_count; i++) {
+        if (is_module(tensor, module_bytes(tensor), a->spec->targets[i]))
+            is = a->used[i] = true;
+    }
+    return is;
+}
+
+// Whether a tensor is of a module that trains whole, or of one inside it.
+static bool is_saved(const adding *a, const char *tensor)
+{
+    bool is = false;
+    for (int32_t i = 0; i < a->spec->saved_count; i++) {
+        for (int bytes = module_bytes(tensor); bytes > 0; bytes--) {
+            if (tensor[bytes] == '.' && is_module(tensor, bytes, a->spec->saved[i]))
+                is = a->used[a->spec->target_count + i] = true;
+        }
+    }
+    return is;
+}
+
+// ---- parameters ----
+
+// "base_model.model.MODULE.lora_A.weight" of a tensor of the module.
+static mics_status name_tensor(const char *tensor, const char *which,
+                               char name_out[MICS_NAME_BYTES])
+{
+    const int used = snprintf(name_out, MICS_NAME_BYTES, "%s%.*s.lora_%s.weight", PEFT_PREFIX,
+                              module_bytes(tensor), tensor, which);
+    return used < MICS_NAME_BYTES
+               ? MICS_OK
+               : mics_fail(MICS_ERR_INVALID, "adapter: the name of %s is too long", tensor);
+}
+
+static mics_status add_param(mics_model *model, int32_t u, const char *of, const char *which,
+                             int64_t rows, int64_t columns)
+{
+    mics_unit *unit = &model->units[u];
+    mics_param param = {.dims = 2, .shape = {rows, columns}, .decay = true, .hidden = true};
+    MICS_TRY(name_tensor(of, which, param.name));
+    MICS_TRY(mics_size_mul(rows, columns, &param.elems));
+    if (param.elems > INT64_MAX / 64 - unit->elems)
+        return mics_fail(MICS_ERR_INVALID, "adapter: %s: %lld elements", param.name,
+                         (long long)param.elems);
+    if (which[0] == 'A') { // the deviation of PEFT's uniform numbers
+        param.init = MICS_INIT_NORMAL;
+        param.init_std = 1 / sqrt(3 * (double)columns);
+    }
+    param.offset = unit->elems;
+    void *array = unit->params;
+    mics_param *slot = model_append(model, &array, &unit->param_count, sizeof *slot);
+    unit->params = array;
+    MICS_TRY(model->status);
+    *slot = param;
+    unit->elems = mics_size_round_up(param.offset + param.elems, MODEL_PARAM_ALIGNMENT);
+    return MICS_OK;
+}
+
+static mics_status add_part(mics_model *model, mics_param *param, const char *tensor,
+                            const char *which, mics_param_part part)
+{
+    void *array = param->parts;
+    MICS_TRY(name_tensor(tensor, which, part.name));
+    mics_param_part *slot = model_append(model, &array, &param->part_count, sizeof *slot);
+    param->parts = array;
+    if (slot != NULL)
+        *slot = part;
+    return model->status;
+}
+
+// ---- slices ----
+
+// Outputs of a linear that one tensor of its weight makes.
+static mics_status slice_of(const mics_param *weight, bool out_in, const mics_param_tensor *tensor,
+                            int64_t *first_out, int64_t *count_out)
+{
+    int64_t first = INT64_MAX, end = 0;
+    for (int32_t i = tensor->part; i < tensor->part + tensor->part_count; i++) {
+        const mics_param_part *part = &weight->parts[i];
+        first = part->row < first ? part->row : first;
+        end = part->row + part->rows > end ? part->row + part->rows : end;
+    }
+    *first_out = out_in ? first : 0;
+    *count_out = out_in ? end - first : weight->shape[1];
+    return end - first == tensor->shape[0]
+               ? MICS_OK
+               : mics_fail(MICS_ERR_UNSUPPORTED,
+                           "adapter: the outputs of %s lie between others; name all modules that "
+                           "are one with it",
+                           tensor->name);
+}
+
+// Rows of B that a tensor's slice is, as the weight has its outputs.
+static mics_status add_parts(mics_model *model, mics_param *b, const mics_param *weight,
+                             const mics_param_tensor *tensor, int64_t row, int64_t first,
+                             bool out_in)
+{
+    if (!out_in)
+        return add_part(model, b, tensor->name, "B", (mics_param_part){.rows = weight->shape[1]});
+    for (int32_t i = tensor->part; i < tensor->part + tensor->part_count; i++) {
+        mics_param_part part = weight->parts[i];
+        part.row += row - first;
+        MICS_TRY(add_part(model, b, tensor->name, "B", part));
+    }
+    return MICS_OK;
+}
+
+// The slices of a linear that get an adapter, ascending; rows of B.
+static mics_status find_slices(const adding *a, const mics_param *weight, bool out_in,
+                               mics_lora *lora, int64_t *rows_out)
+{
+    mics_param_tensor tensor;
+    *rows_out = 0;
+    for (int32_t part = 0; mics_param_next_tensor(weight, &part, &tensor);) {
+        if (!is_target(a, tensor.name))
+            continue;
+        if (lora->slices == MICS_LORA_SLICES)
+            return mics_fail(MICS_ERR_UNSUPPORTED,
+                             "adapter: %s is one of more than %d modules in "
+                             "one parameter",
+                             tensor.name, MICS_LORA_SLICES);
+        const int32_t i = lora->slices++;
+        MICS_TRY(slice_of(weight, out_in, &tensor, &lora->first[i], &lora->count[i]));
+        *rows_out += lora->count[i];
+    }
+    return MICS_OK;
+}
+
+static mics_status fill_parts(const adding *a, mics_unit *unit, const mics_param *weight,
+                              bool out_in, const mics_lora *lora)
+{
+    mics_param *down = &unit->params[unit->param_count - 2], *up = down + 1;
+    mics_param_tensor tensor;
+    int32_t slice = 0;
+    int64_t row = 0;
+    for (int32_t part = 0; mics_param_next_tensor(weight, &part, &tensor);) {
+        if (!is_target(a, tensor.name))
+            continue;
+        const mics_param_part rows = {.row = slice * lora->rank, .rows = lora->rank};
+        MICS_TRY(add_part(a->model, down, tensor.name, "A", rows));
+        MICS_TRY(add_parts(a->model, up, weight, &tensor, row, lora->first[slice], out_in));
+        row += lora->count[slice++];
+    }
+    return MICS_OK;
+}
+
+// ---- ops ----
+
+// Puts the adapter behind op `o` of a unit, and makes what that one makes.
+static mics_status add_op(mics_model *model, mics_unit *unit, int32_t o, mics_op op)
+{
+    void *array = unit->tensors;
+    const mics_tensor made = unit->tensors[unit->ops[o].out];
+    mics_tensor *tensor = model_append(model, &array, &unit->tensor_count, sizeof *tensor);
+    unit->tensors = array;
+    MICS_TRY(model->status);
+    *tensor = made;
+    array = unit->ops;
+    mics_op *slot = model_append(model, &array, &unit->op_count, sizeof *slot);
+    unit->ops = array;
+    MICS_TRY(model->status);
+    mics_op *linear = &unit->ops[o];
+    op.in[0] = unit->tensor_count - 1;
+    op.in[1] = linear->in[0];
+    op.out = linear->out;
+    linear->out = op.in[0];
+    memmove(linear + 2, linear + 1, (size_t)(unit->op_count - o - 2) * sizeof *linear);
+    linear[1] = op;
+    return MICS_OK;
+}
+
+// Gives a linear its adapter; *added_out: it has one.
+static mics_status add_adapter(adding *a, int32_t u, int32_t o, bool *added_out)
+{
+    mics_model *model = a->model;
+    mics_unit *unit = &model->units[u];
+    const mics_op linear = unit->ops[o];
+    const mics_param weight = *mics_model_param(model, linear.params[0]);
+    const bool out_in = linear.weight_out_in;
+    mics_op op = mics_op_of(MICS_OP_LORA, -1, mics_param_none(), mics_param_none());
+    int64_t rows = 0;
+    op.lora = (mics_lora){.rank = a->spec->rank, .scale = a->scale};
+    MICS_TRY(find_slices(a, &weight, out_in, &op.lora, &rows));
+    *added_out = op.lora.slices > 0;
+    if (!*added_out)
+        return MICS_OK;
+    MICS_TRY(
+        add_param(model, u, weight.name, "A", op.lora.slices * op.lora.rank, weight.shape[out_in]));
+    MICS_TRY(add_param(model, u, weight.name, "B", rows, op.lora.rank));
+    MICS_TRY(fill_parts(a, unit, &weight, out_in, &op.lora));
+    op.params[0] = (mics_param_ref){u, unit->param_count - 2};
+    op.params[1] = (mics_param_ref){u, unit->param_count - 1};
+    op.dropout = (float)a->spec->dropout;
+    op.mask = model->masks;
+    model->masks += op.dropout > 0 ? (uint32_t)op.lora.slices : 0;
+    return add_op(model, unit, o, op);
+}
+
+static mics_status add_adapters(adding *a)
+{
+    for (int32_t u = 0; u < a->model->unit_count; u++) {
+        for (int32_t o = 0; o < a->model->units[u].op_count; o++) {
+            bool added = false;
+            if (a->model->units[u].ops[o].kind == MICS_OP_LINEAR)
+                MICS_TRY(add_adapter(a, u, o, &added));
+            o += added;
+        }
+    }
+    return MICS_OK;
+}
+
+// ---- what trains ----
+
+// Marks a base parameter: it trains where its modules are to train whole.
+static mics_status mark_param(const adding *a, int32_t u, mics_param *param)
+{
+    mics_param_tensor tensor;
+    const char *in = NULL, *out = NULL;
+    for (int32_t part = 0; mics_param_next_tensor(param, &part, &tensor);) {
+        if (is_saved(a, tensor.name))
+            in = tensor.name;
+        else
+            out = tensor.name;
+    }
+    param->frozen = in == NULL;
+    if (in != NULL && out != NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "adapter.modules_to_save: %s would train and %s would not, but they are "
+                         "one parameter here; name both modules, or neither",
+                         in, out);
+    if (in != NULL && a->model->units[u].experts > 0)
+        return MICS_OK; // all of them or none: model_settle_frozen
+    const mics_unit *last = &a->model->units[a->model->unit_count - 1];
+    const mics_param_ref head = last->ops[last->op_count - 1].params[0];
+    if (in != NULL && a->model->tied && mics_model_param(a->model, head) == param)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "adapter.modules_to_save: the LM head of this model is its table of tokens, "
+            "%s; a copy of one alone would train in PEFT; leave it out",
+            in);
+    return MICS_OK;
+}
+
+static bool is_adapter(const mics_param *param)
+{
+    return param->part_count > 0 &&
+           strncmp(param->parts[0].name, PEFT_PREFIX, sizeof PEFT_PREFIX - 1) == 0;
+}
+
+static mics_status mark_params(const adding *a)
+{
+    for (int32_t u = 0; u < a->model->unit_count; u++) {
+        mics_unit *unit = &a->model->units[u];
+        for (int32_t p = 0; p < unit->param_count; p++) {
+            if (!is_adapter(&unit->params[p]))
+                MICS_TRY(mark_param(a, u, &unit->params[p]));
+        }
+    }
+    return MICS_OK;
+}
+
+// The names of modules that have linears, each once, for an error.
+static void list_linears(const mics_model *model, char *text, size_t capacity)
+{
+    size_t used = 0;
+    mics_param_tensor tensor;
+    text[0] = '\0';
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t o = 0; o < model->units[u].op_count; o++) {
+            const mics_op *op = &model->units[u].ops[o];
+            for (int32_t part = 0;
+                 op->kind == MICS_OP_LINEAR &&
+                 mics_param_next_tensor(mics_model_param(model, op->params[0]), &part, &tensor);) {
+                char name[MICS_NAME_BYTES];
+                snprintf(name, sizeof name, "%.*s", module_bytes(tensor.name), tensor.name);
+                const char *last = strrchr(name, '.') == NULL ? name : strrchr(name, '.') + 1;
+                if (strstr(text, last) == NULL && used + strlen(last) + 3 < capacity)
+                    used += (size_t)snprintf(text + used, capacity - used, "%s%s",
+                                             used > 0 ? ", " : "", last);
+            }
+        }
+    }
+}
+
+static mics_status check_used(const adding *a)
+{
+    const int32_t targets = a->spec->target_count;
+    char linears[256];
+    list_linears(a->model, linears, sizeof linears);
+    for (int32_t i = 0; i < targets + a->spec->saved_count; i++) {
+        if (a->used[i])
+            continue;
+        if (i < targets)
+            return mics_fail(MICS_ERR_INVALID,
+                             "adapter.target_modules: \"%s\" is no linear of %s that can have an "
+                             "adapter; these can: %s",
+                             a->spec->targets[i], a->model->architecture, linears);
+        return mics_fail(MICS_ERR_INVALID, "adapter.modules_to_save: %s has no module \"%s\"",
+                         a->model->architecture, a->spec->saved[i - targets]);
+    }
+    return MICS_OK;
+}
+
+static mics_status check_spec(const mics_model *model, const mics_lora_spec *spec)
+{
+    if (spec->rank < 1 || spec->rank > INT32_MAX || !isfinite(spec->alpha) || spec->alpha <= 0)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "adapter: r is %lld and lora_alpha %g; r from 1 on and an alpha above 0 work",
+            (long long)spec->rank, spec->alpha);
+    if (!(spec->dropout >= 0 && spec->dropout < 1))
+        return mics_fail(MICS_ERR_INVALID,
+                         "adapter.lora_dropout is %g; a probability from 0 to below 1 works",
+                         spec->dropout);
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t o = 0; o < model->units[u].op_count; o++) {
+            if (model->units[u].ops[o].kind == MICS_OP_LORA)
+                return mics_fail(MICS_ERR_INVALID, "adapter: the model has one already");
+        }
+    }
+    return MICS_OK;
+}
+
+mics_status mics_model_add_lora(mics_model *model, const mics_lora_spec *spec)
+{
+    MICS_TRY(check_spec(model, spec));
+    const double rank = (double)spec->rank;
+    adding a = {.model = model,
+                .spec = spec,
+                .scale = (float)(spec->alpha / (spec->rank_stabilized ? sqrt(rank) : rank))};
+    MICS_TRY(MICS_NEW(model->memory, spec->target_count + spec->saved_count + 1, &a.used));
+    mics_status status = add_adapters(&a);
+    if (status == MICS_OK)
+        status = mark_params(&a);
+    if (status == MICS_OK)
+        status = check_used(&a);
+    mics_free(model->memory, a.used);
+    MICS_TRY(status);
+    MICS_TRY(model_check_tensors(model));
+    return model_settle_frozen(model);
+}
