@@ -13,6 +13,7 @@
 #include "ops/layernorm/cases.h"
 #include "ops/linear/cases.h"
 #include "ops/lm_head/cases.h"
+#include "ops/lora/cases.h"
 #include "ops/rmsnorm/cases.h"
 #include "ops/rotary/cases.h"
 #include "ops/sigmoid_gate/cases.h"
@@ -31,9 +32,10 @@ static void walk(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        CASES(activation), CASES(add),     CASES(cast),      CASES(attention),    CASES(dropout),
-        CASES(embedding),  CASES(gelu),    CASES(head_norm), CASES(layernorm),    CASES(linear),
-        CASES(lm_head),    CASES(rmsnorm), CASES(rotary),    CASES(sigmoid_gate), CASES(swiglu)};
+        CASES(activation), CASES(add),       CASES(cast),         CASES(attention),
+        CASES(dropout),    CASES(embedding), CASES(gelu),         CASES(head_norm),
+        CASES(layernorm),  CASES(linear),    CASES(lm_head),      CASES(lora),
+        CASES(rmsnorm),    CASES(rotary),    CASES(sigmoid_gate), CASES(swiglu)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return op_walk_tests(tests);

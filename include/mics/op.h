@@ -27,6 +27,7 @@ enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 3, MICS_OP_WORKS = 8 };
     X(RMSNORM, rmsnorm)                                                                            \
     X(HEAD_NORM, head_norm)                                                                        \
     X(LINEAR, linear)                                                                              \
+    X(LORA, lora)                                                                                  \
     X(GELU, gelu)                                                                                  \
     X(ACTIVATION, activation)                                                                      \
     X(SWIGLU, swiglu)                                                                              \

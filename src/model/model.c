@@ -201,7 +201,7 @@ static mics_status check_params(const mics_model *model, const mics_op_def *def,
     return MICS_OK;
 }
 
-// Of an op with dropout a mask for each query head, or one; of a router one for each use.
+// Of an op with dropout a mask for each query head, or slice, or one; of a router one for each use.
 static int64_t masks_of(const mics_op *op)
 {
     enum { ROUTER_MASKS = 2 };
@@ -209,6 +209,8 @@ static int64_t masks_of(const mics_op *op)
         return ROUTER_MASKS;
     if (op->dropout <= 0)
         return 0;
+    if (op->lora.slices > 0)
+        return op->lora.slices;
     return op->heads.query > 0 ? op->heads.query : 1;
 }
 

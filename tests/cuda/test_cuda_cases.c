@@ -140,6 +140,8 @@ static void begin(walk *w, const mics_case_walker *walker, const mics_op_case *o
         .shape = of->shape, .chunk_rows = of->chunk_rows, .loss_scale = of->loss_scale};
     w->call.shape.op = &w->op;
     w->call.shape.unit = "case";
+    if (backward)
+        op_walk_fix(&w->call.shape, of);
     w->call.shape.accelerator_bytes = (int32_t)mics_dtype_bytes(walker->dtype);
     const mics_op_cost cost = w->def->cost(&w->call.shape);
     const int64_t floats = backward ? cost.workspace_backward : cost.workspace_forward;
@@ -220,7 +222,7 @@ static void make_gradients(walk *w, const mics_op_case *of)
     } else if (v->in[0].elems > 0 && !of->without_din)
         w->din[0] = cu_inout(c, "din", w->in_type, v->in[0].elems, next_offset(w), of->add_din);
     w->call.add_din = of->add_din;
-    if (w->def->backward_second) {
+    if (w->def->backward_second && !of->without_din_second) {
         v->din[1] = result(c, v->in[1].elems);
         w->din[1] = cu_output(c, "second din", w->type, v->in[1].elems, next_offset(w));
     }

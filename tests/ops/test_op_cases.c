@@ -122,6 +122,8 @@ static void begin(walk *w, const mics_op_case *of, bool backward)
                              .loss_scale = of->loss_scale};
     w->call.shape.op = &w->op;
     w->call.shape.unit = "case";
+    if (backward)
+        op_walk_fix(&w->call.shape, of);
     w->call.shape.cpu_bf16 = op_bf16();
     w->call.shape.threads = OP_MAX_THREADS;
     w->v = (mics_case_values){.of = of, .dtype = op_bf16() ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32};
@@ -217,7 +219,7 @@ static void make_gradients(walk *w, const mics_op_case *of)
     if (of->wide_in && w->call.din)
         op_fp32(c, w->call.din);
     w->call.add_din = of->add_din;
-    if (w->def->backward_second) {
+    if (w->def->backward_second && !of->without_din_second) {
         v->din[1] = result(c, v->in[1].elems);
         w->call.din_second = op_output(c, "second din", v->in[1].elems, false);
     }

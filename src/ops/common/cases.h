@@ -37,7 +37,8 @@ typedef struct mics_op_case {
     // backward
     bool add_din, add_params[MICS_OP_PARAMS];
     bool in_place; // the input's gradient replaces the output's
-    bool without_din, without_dparams[MICS_OP_PARAMS];
+    // not wanted; shape.in_fixed and shape.params_fixed follow
+    bool without_din, without_din_second, without_dparams[MICS_OP_PARAMS];
     int32_t samples; // central differences of each gradient
 } mics_op_case;
 

@@ -26,6 +26,11 @@ MICS_OPS(MICS_CUDA_DECLARE_)
 void mics_cuda_gelu_forward(const mics_op_call *gelu);
 void mics_cuda_gelu_backward_in_place(const mics_op_call *gelu);
 
+// ---- lora/cuda.c ----
+
+/* Adds the products of low rank to lora->out, which holds what the linear made. */
+void mics_cuda_lora_add(const mics_op_call *lora);
+
 // ---- lm_head/ ----
 
 // Softmax and cross-entropy of R rows of V logits; rows lie `stride` elements apart, stride >= V.

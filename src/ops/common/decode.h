@@ -13,4 +13,5 @@ void MICS_ISA_OP(experts_in_decode)(const mics_op_call *call);
 void MICS_ISA_OP(experts_out_decode)(const mics_op_call *call);
 void MICS_ISA_OP(linear_decode)(const mics_op_call *call);
 void MICS_ISA_OP(lm_head_decode)(const mics_op_call *call);
+void MICS_ISA_OP(lora_decode)(const mics_op_call *call);
 void MICS_ISA_OP(router_decode)(const mics_op_call *call);

@@ -388,12 +388,12 @@ static cublasStatus_t enqueue(const matmul *m, const plan *p, const mics_exec *a
                               const mics_cuda_gemm *gemm, const cublasLtMatmulAlgo_t *algorithm,
                               void *workspace)
 {
-    const float one = 1.0F, beta = p->key.add ? 1.0F : 0.0F;
+    const float alpha = gemm->alpha != 0 ? gemm->alpha : 1.0F, beta = p->key.add ? 1.0F : 0.0F;
     const void *added = gemm->residual ? gemm->residual : gemm->c;
     if (!set_pointers(p, gemm->vector, gemm->aux))
         return CUBLAS_STATUS_INVALID_VALUE;
-    return cublasLtMatmul(m->handle, p->operation, &one, gemm->b, p->a, gemm->a, p->b, &beta, added,
-                          p->c, gemm->c, p->c, algorithm, workspace, p->key.workspace_bytes,
+    return cublasLtMatmul(m->handle, p->operation, &alpha, gemm->b, p->a, gemm->a, p->b, &beta,
+                          added, p->c, gemm->c, p->c, algorithm, workspace, p->key.workspace_bytes,
                           at->device->ops->stream_handle(at->device->ctx, at->stream));
 }
 

@@ -37,7 +37,8 @@ typedef struct mics_cuda_gemm {
     void *c;
     bool transpose_a, transpose_b, add;
     int64_t M, N, K, lda, ldb, ldc;
-    bool wide; // C (and vector, aux) is fp32, whatever the call's dtype, which is that of A and B
+    bool wide;   // C (and vector, aux) is fp32, whatever the call's dtype, which is that of A and B
+    float alpha; // the product is multiplied by it; 0: by 1
     mics_cuda_epilogue epilogue;
     void *vector;
     void *aux;

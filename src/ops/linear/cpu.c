@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMMs with a weight and its bias. Shapes: see mics/kernels.h. W^T of an OUT_IN weight is its
 // transpose as stored.
+#include "ops/lora/cpu.h"
 #include "ops/common/decode.h"
 #include "ops/common/kernels_isa.h"
 #include "ops/linear/def.h"
@@ -24,6 +25,15 @@ static void forward(const mics_op_call *call)
                                  .space = call->at->workspace,
                                  .ldc = O};
     MICS_OP(gemm)(call->at, &gemm);
+}
+
+// Straight to where the adapter's output is.
+static void forward_lora(const mics_op_call *call, const mics_op_call *lora)
+{
+    mics_op_call own = *call;
+    own.out = lora->out;
+    forward(&own);
+    MICS_OP(lora_add)(lora);
 }
 
 static void bias_backward(mics_elem *dbias_O, const mics_elem *dy_NO, int64_t N, int64_t O,
@@ -83,14 +93,19 @@ static void backward(const mics_op_call *call)
 {
     if (call->din)
         input_gradient(call);
-    weight_gradient(call);
+    if (call->dparams[0])
+        weight_gradient(call);
     if (call->dparams[1])
         bias_backward(call->dparams[1], call->dout, call->shape.N, call->shape.out,
-                      call->add_params[0], call->at->workspace);
+                      call->add_params[1], call->at->workspace);
 }
+
+static const mics_op_pair pairs[] = {
+    {.next = MICS_OP_LORA, .forward = forward_lora, .skips_between = true}, {.forward = NULL}};
 
 const mics_op_kernels MICS_OP(linear_kernels) = {
     .forward = forward,
     .backward = backward,
+    .pairs = pairs,
     .decode = MICS_ELEM_FP32 ? MICS_ISA_OP(linear_decode) : NULL,
     .decode_divides = true};

@@ -60,6 +60,15 @@ static void forward_gelu(const mics_op_call *call, const mics_op_call *gelu)
     mics_cuda_gelu_forward(gelu);
 }
 
+// Straight to where the adapter's output is.
+static void forward_lora(const mics_op_call *call, const mics_op_call *lora)
+{
+    mics_op_call own = *call;
+    own.out = lora->out;
+    forward(&own);
+    mics_cuda_lora_add(lora);
+}
+
 // One rounding of the whole sum, where two calls round what lies between them too.
 static void forward_add(const mics_op_call *call, const mics_op_call *add)
 {
@@ -114,10 +123,11 @@ static bool backward_weight(const mics_op_call *call, void *dbias_O)
 static void backward_params(const mics_op_call *call)
 {
     void *dbias_O = call->dparams[1];
-    const bool add = call->add_params[0];
-    if (dbias_O && !add && backward_weight(call, dbias_O))
+    const bool add = call->add_params[1], wants_weight = call->dparams[0] != NULL;
+    if (dbias_O && wants_weight && !add && backward_weight(call, dbias_O))
         return;
-    backward_weight(call, NULL);
+    if (wants_weight)
+        backward_weight(call, NULL);
     if (dbias_O)
         mics_cuda_bias_backward(call->at, dbias_O, call->dout, call->shape.N, call->shape.out,
                                 call->shape.out, add, call->at->workspace);
@@ -143,6 +153,7 @@ static void backward_gelu(const mics_op_call *call, const mics_op_call *gelu)
 static const mics_op_pair pairs[] = {
     {.next = MICS_OP_GELU, .forward = forward_gelu, .backward = backward_gelu},
     {.next = MICS_OP_ADD, .forward = forward_add, .skips_between = true},
+    {.next = MICS_OP_LORA, .forward = forward_lora, .skips_between = true},
     {.forward = NULL}};
 
 const mics_op_kernels mics_cuda_linear_kernels = {

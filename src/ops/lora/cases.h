@@ -1,0 +1,206 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Cases of adapters: one slice and several, with gaps and without, and dropout by the plain generator.
+#pragma once
+
+#include "ops/common/cases.h"
+#include "ops/common/cases_masks.h"
+
+// A row of A or B of a slice, and what dropout makes of a number of x.
+static inline int64_t lora_b_row(const mics_lora *of, int32_t slice)
+{
+    int64_t row = 0;
+    for (int32_t i = 0; i < slice; i++)
+        row += of->count[i];
+    return row;
+}
+
+static inline double lora_mask(const mics_case_values *v, int32_t slice, int64_t n, int64_t c)
+{
+    const mics_op_case *of = v->of;
+    return mask_factor(of->draws ? &of->draw : NULL, of->op.dropout, of->op.mask + (uint32_t)slice,
+                       n / of->shape.T, n % of->shape.T, c);
+}
+
+// Product of low rank `k` of a slice of a token, scaled; and the sum of its absolute terms.
+static inline double lora_low(const mics_case_values *v, int32_t slice, int64_t n, int64_t k,
+                              double *terms_out)
+{
+    const mics_lora *of = &v->of->op.lora;
+    const int64_t I = v->of->shape.in[1];
+    double sum = 0;
+    *terms_out = 0;
+    for (int64_t c = 0; c < I; c++) {
+        const double term = (double)of->scale * v->in[1].at[n * I + c] * lora_mask(v, slice, n, c) *
+                            v->params[0].at[(slice * of->rank + k) * I + c];
+        sum += term;
+        *terms_out += fabs(term);
+    }
+    return sum;
+}
+
+// Of fp32 sums, and so many roundings on the way: of the product of low rank, and with dropout of
+// what is masked.
+static inline double lora_tolerance(const mics_case_values *v, double roundings)
+{
+    return (v->gpu ? 2e-6 : MICS_CASE_TOLERANCE) + roundings * mics_case_unit(v->dtype);
+}
+
+static void lora_forward(mics_case_values *v)
+{
+    const mics_lora *of = &v->of->op.lora;
+    const int64_t O = v->of->shape.out, r = of->rank;
+    for (int64_t i = 0; i < v->out.elems; i++) {
+        v->out.at[i] = v->in[0].at[i];
+        v->out.sum[i] = fabs(v->out.at[i]);
+    }
+    for (int64_t n = 0; n < v->of->shape.N; n++)
+        for (int32_t i = 0; i < of->slices; i++)
+            for (int64_t k = 0; k < r; k++) {
+                double terms;
+                const double low = lora_low(v, i, n, k, &terms);
+                for (int64_t o = 0; o < of->count[i]; o++) {
+                    const double b = v->params[1].at[(lora_b_row(of, i) + o) * r + k];
+                    v->out.at[n * O + of->first[i] + o] += low * b;
+                    v->out.sum[n * O + of->first[i] + o] += terms * fabs(b);
+                }
+            }
+    v->out.tolerance = lora_tolerance(v, v->of->draws ? 2 : 1);
+}
+
+static inline void lora_add(const mics_case_numbers *to, int64_t at, double term, double terms)
+{
+    if (to->at == NULL)
+        return;
+    to->at[at] += term;
+    to->sum[at] += terms;
+}
+
+static void lora_token(mics_case_values *v, int32_t slice, int64_t n, int64_t k)
+{
+    const mics_lora *of = &v->of->op.lora;
+    const int64_t O = v->of->shape.out, I = v->of->shape.in[1], row = slice * of->rank + k;
+    double terms, dlow = 0, dterms = 0;
+    const double low = lora_low(v, slice, n, k, &terms);
+    for (int64_t o = 0; o < of->count[slice]; o++) {
+        const double dy = v->dout.at[n * O + of->first[slice] + o];
+        const int64_t b = (lora_b_row(of, slice) + o) * of->rank + k;
+        dlow += (double)of->scale * dy * v->params[1].at[b];
+        dterms += fabs((double)of->scale * dy * v->params[1].at[b]);
+        lora_add(&v->dparams[1], b, dy * low, fabs(dy) * terms);
+    }
+    for (int64_t c = 0; c < I; c++) {
+        const double mask = lora_mask(v, slice, n, c), x = v->in[1].at[n * I + c] * mask;
+        const double a = v->params[0].at[row * I + c] * mask;
+        lora_add(&v->dparams[0], row * I + c, dlow * x, dterms * fabs(x));
+        lora_add(&v->din[1], n * I + c, dlow * a, dterms * fabs(a));
+    }
+}
+
+static void lora_backward(mics_case_values *v)
+{
+    const mics_lora *of = &v->of->op.lora;
+    for (int64_t i = 0; i < v->dout.elems; i++)
+        mics_case_add(&v->din[0], i, v->dout.at[i]);
+    for (int64_t n = 0; n < v->of->shape.N; n++)
+        for (int32_t i = 0; i < of->slices; i++)
+            for (int64_t k = 0; k < of->rank; k++)
+                lora_token(v, i, n, k);
+    v->dparams[0].tolerance = v->dparams[1].tolerance = lora_tolerance(v, v->of->draws ? 2 : 1);
+    v->din[1].tolerance = lora_tolerance(v, v->of->draws ? 2 + 2 * of->slices : 1);
+}
+
+// Slices of some of O columns: 1, all of them; 2, with gaps; 3, side by side, of two widths.
+static mics_op_case lora_case(int64_t N, int64_t I, int64_t O, int64_t rank, int32_t slices)
+{
+    static const int64_t EACH = 4;
+    const int64_t part = O / EACH;
+    const mics_lora of[] = {{rank, 0.5F, 1, {0}, {O}},
+                            {rank, 1.75F, 2, {part, O - part}, {part, part}},
+                            {rank, -2, 3, {0, O - 2 * part, O - part}, {O - 2 * part, part, part}}};
+    mics_op_case c = {.op = {.kind = MICS_OP_LORA, .mask = 9, .lora = of[slices - 1]}};
+    c.shape = (mics_op_shape){.B = 1, .T = N, .N = N, .in = {O, I}, .out = O};
+    c.shape.params[0][0] = slices * rank;
+    c.shape.params[0][1] = I;
+    c.shape.params[1][0] = lora_b_row(&of[slices - 1], slices);
+    c.shape.params[1][1] = rank;
+    c.draw = mask_draw(0x123456789abcdef0, 40);
+    c.samples = 10;
+    return c;
+}
+
+static void lora_drops(mics_op_case *c, float probability)
+{
+    c->op.dropout = probability;
+    c->draws = probability > 0;
+    if (c->shape.T % 2 == 0) {
+        c->shape.B = 2;
+        c->shape.T /= 2;
+    }
+}
+
+// Each gradient is wanted or not, and there is one at least.
+static void lora_flags(const mics_case_walker *w, mics_op_case c, int flags)
+{
+    c.add_din = (flags & 3) == 1;
+    c.in_place = (flags & 3) == 2;
+    c.without_din = (flags & 3) == 3;
+    c.add_params[0] = c.add_params[1] = flags & 4;
+    c.without_din_second = flags & 8;
+    c.without_dparams[0] = flags & 16;
+    c.without_dparams[1] = flags & 32;
+    if ((flags & 59) != 59)
+        mics_case_backward(w, c);
+}
+
+static void lora_walk(const mics_case_walker *w, mics_op_case c, int flags)
+{
+    mics_case_forward(w, c);
+    lora_flags(w, c, flags);
+    lora_drops(&c, flags % 2 ? 0.5F : 0.1F);
+    mics_case_forward(w, c);
+    lora_flags(w, c, flags);
+    c.draws = false; // an evaluation
+    mics_case_forward(w, c);
+}
+
+static void lora_cpu(const mics_case_walker *w)
+{
+    static const int64_t shapes[][4] = {// N, I, O, rank
+                                        {1, 1, 4, 1},    {2, 5, 9, 3},    {17, 64, 33, 8},
+                                        {30, 70, 40, 4}, {65, 16, 96, 2}, {6, 130, 66, 16}};
+    for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++)
+        for (int32_t slices = 1; slices <= MICS_LORA_SLICES; slices++)
+            lora_walk(w, lora_case(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], slices),
+                      (i * 5 + slices) % 8);
+    for (int flags = 0; flags < 64; flags++) {
+        mics_op_case c = lora_case(12, 20, 16, 3, 1 + flags % 3);
+        lora_flags(w, c, flags);
+        lora_drops(&c, 0.3F);
+        lora_flags(w, c, flags);
+    }
+}
+
+static void lora_gpu(const mics_case_walker *w)
+{
+    static const int64_t shapes[][5] = {// N, I, O, rank, offset
+                                        {1, 1, 4, 1, 0},
+                                        {5, 40, 24, 8, 0},
+                                        {18, 64, 64, 16, 0},
+                                        {33, 17, 20, 3, 1}};
+    for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++)
+        for (int32_t slices = 1; slices <= MICS_LORA_SLICES; slices++) {
+            mics_op_case c =
+                lora_case(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], slices);
+            c.offset = shapes[i][4];
+            lora_walk(w, c, (i * 5 + slices + (int)w->dtype) % 8);
+        }
+    for (int flags = (int)w->dtype; flags < 64; flags += 5) {
+        mics_op_case c = lora_case(12, 24, 16, 4, 1 + flags % 3);
+        lora_drops(&c, flags % 2 ? 0.3F : 0);
+        lora_flags(w, c, flags);
+    }
+}
+
+static const mics_op_cases lora_cases = {MICS_OP_LORA, lora_cpu, lora_gpu, lora_forward,
+                                         lora_backward};
