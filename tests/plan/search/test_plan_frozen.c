@@ -180,7 +180,7 @@ static double node_gb(fixture *f, int32_t degree)
     const mics_plan_choice choice = {.sharding = {degree, degree, degree},
                                      .micro_batch = 1,
                                      .micro_steps = 8,
-                                     .prefetch = 1,
+                                     .sums_by_ring = true,
                                      .boundary_two_stage = true};
     mics_plan_entry entry;
     ASSERT_OK(mics_planner_evaluate(f->planner, &choice, &entry));
@@ -189,7 +189,7 @@ static double node_gb(fixture *f, int32_t degree)
 
 // ZeRO-3 gathers all weights in each forward, and in each backward those of the layers: the table
 // has none, and the head is there still. A ring of 32 ranks crosses out of a node 31 times in 32.
-// In mics(8) nothing but the adapters' gradients leaves a node.
+// In mics(8) nothing but the adapters' gradients leaves a node, beside the agreement.
 static void test_frozen_weights_stay_inside_nodes(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void test_frozen_weights_stay_inside_nodes(void **state)
     const double base = 8030261248.0, table = 128256.0 * 4096, adapters = 41943040;
     const double gathered = 2 * (base - table) + 2 * adapters, reduced = adapters;
     assert_near(node_gb(&f, 32), 8 * 2 * (gathered + reduced) * 31 / 32 * 1e-9, 0.001, "zero3");
-    assert_near(node_gb(&f, 8), 2 * 3.0 / 4 * sizeof(float) * adapters * 1e-9, 1e-6, "mics(8)");
+    assert_near(node_gb(&f, 8), 2 * 3.0 / 4 * sizeof(float) * adapters * 1e-9, 1e-4, "mics(8)");
     close_plans(&f);
 }
 
@@ -229,10 +229,10 @@ static void test_baselines(void **state)
     open_subject(&f, &machines[0], true, &subjects[0]);
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_DDP, &entry));
-    // An all-reduce of fp32 over two nodes, beside the padding of 4 small units.
+    // A ring of 4 leaves each of two nodes once: there and back it sends 3 quarters.
     assert_near((double)entry.sent.inter,
-                2.0 * sizeof(float) * 2 * (double)mics_model_trained_count(f.model) * 1 / 2 * 2,
-                0.05, "ddp");
+                2 * 2 * 3.0 / 4 * sizeof(float) * (double)mics_model_trained_count(f.model), 0.01,
+                "ddp");
     ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_MEGATRON, &entry));
     assert_int_equal(entry.choice.micro_batch, 0);
     mics_plan_explain(f.planner, NULL, &entry);
