@@ -458,6 +458,7 @@ static mics_status agree(mics_engine *engine, const mics_step *step, const mics_
     mine->sum_squares = engine->host_sums->sum_squares;
     mine->updated_squares = engine->host_sums->updated_squares;
     memcpy(mine->router_sums, engine->host_sums->router, sizeof mine->router_sums);
+    memcpy(mine->preference_sums, engine->host_sums->preference, sizeof mine->preference_sums);
     scrub_settle(engine);
     mine->told |= scrub_found(engine) != 0 ? TOLD_FLIPPED : 0;
     mics_memory_stats stats;

@@ -21,6 +21,24 @@ static int64_t batch_tokens(const mics_engine *engine)
     return engine->schedule->spec.batch.sequences * engine->schedule->spec.batch.length;
 }
 
+static int64_t count_targets(const int32_t *targets, int64_t tokens)
+{
+    int64_t counted = 0;
+    for (int64_t t = 0; t < tokens; t++)
+        counted += targets[t] >= 0;
+    return counted;
+}
+
+// The numbers of all tokens, those that count first. Returns: how many do.
+static int64_t put_counted_first(int32_t *order, const int32_t *targets, int64_t tokens)
+{
+    const int64_t counted = count_targets(targets, tokens);
+    int64_t at = 0, rest = counted;
+    for (int64_t t = 0; t < tokens; t++)
+        order[targets[t] >= 0 ? at++ : rest++] = (int32_t)t;
+    return counted;
+}
+
 // Tokens of a micro-step go to a device through host memory of its own, which nobody touches until
 // the step's agreement has waited for all that was enqueued.
 static void upload_tokens(mics_engine *engine, const mics_step *step, int32_t *staged)
@@ -28,6 +46,8 @@ static void upload_tokens(mics_engine *engine, const mics_step *step, int32_t *s
     const mics_device *device = engine->device;
     const int64_t tokens = batch_tokens(engine), vocab = engine->schedule->spec.model->vocab;
     mics_op_sort_tokens(staged + 2 * tokens, staged, tokens, vocab, engine->counts);
+    engine->counted_rows[step->in_flight] =
+        put_counted_first(staged + 3 * tokens, staged + tokens, tokens);
     device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, in_flight_tokens(engine, step->in_flight),
                       staged, (size_t)engine->schedule->data_elems * sizeof(int32_t));
 }
@@ -51,23 +71,38 @@ static void place_draw(const mics_engine *engine, int32_t micro_step, int32_t *d
     memcpy(data + schedule->data_draw, &draw, sizeof draw);
 }
 
-static int64_t count_targets(const int32_t *targets, int64_t tokens)
+// What the loss is the mean of: tokens, or pairs of which any token counts.
+static int64_t count_items(const mics_engine *engine, const int32_t *targets)
 {
-    int64_t counted = 0;
-    for (int64_t t = 0; t < tokens; t++)
-        counted += targets[t] >= 0;
-    return counted;
+    const int64_t tokens = batch_tokens(engine), pair = 2 * engine->schedule->spec.batch.length;
+    int64_t pairs = 0;
+    if (!has_pairs(engine))
+        return count_targets(targets, tokens);
+    for (int64_t t = 0; t < tokens; t += pair)
+        pairs += count_targets(targets + t, pair) > 0;
+    return pairs;
 }
 
 static mics_status read_segments(const mics_engine *engine, int32_t micro_step, int32_t *data)
 {
     int32_t *segments = data + engine->schedule->data_segments;
     const mics_batch_source *source = engine->source;
-    if (engine->schedule->data_segments == engine->schedule->data_draw)
+    if (engine->schedule->data_segments == engine->schedule->data_references)
         return MICS_OK;
     if (source->read_segments != NULL)
         return source->read_segments(source->ctx, micro_step, data, segments);
     memset(segments, 0, (size_t)batch_tokens(engine) * sizeof *segments);
+    return MICS_OK;
+}
+
+static mics_status read_references(const mics_engine *engine, int32_t micro_step, int32_t *data)
+{
+    float *references = (float *)(void *)(data + engine->schedule->data_references);
+    const mics_batch_source *source = engine->source;
+    const int64_t floats = engine->schedule->data_draw - engine->schedule->data_references;
+    if (floats > 0 && source->read_references != NULL)
+        return source->read_references(source->ctx, micro_step, references);
+    memset(references, 0, (size_t)floats * sizeof *references);
     return MICS_OK;
 }
 
@@ -82,7 +117,8 @@ static mics_status read_tokens(mics_engine *engine, const mics_step *step)
                                      : in_flight_tokens(engine, step->in_flight);
     MICS_TRY(engine->source->read(engine->source->ctx, step->micro_step, inputs, inputs + tokens));
     MICS_TRY(read_segments(engine, step->micro_step, inputs));
-    engine->agreements[engine->rank].counted += count_targets(inputs + tokens, tokens);
+    MICS_TRY(read_references(engine, step->micro_step, inputs));
+    engine->agreements[engine->rank].counted += count_items(engine, inputs + tokens);
     place_draw(engine, step->micro_step, inputs);
     if (staged != NULL)
         upload_tokens(engine, step, inputs);
@@ -97,6 +133,26 @@ static void collect_losses(mics_engine *engine)
     engine->ops->sum_losses(&at, &engine->sums->loss, engine->losses, batch_tokens(engine));
 }
 
+// Adds up the losses of pairs from those that the LM head left; for a backward with row_scales.
+static void collect_pairs(mics_engine *engine, const mics_step *step)
+{
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
+    const mics_schedule *schedule = engine->schedule;
+    const int32_t *data = in_flight_tokens(engine, step->in_flight);
+    const int64_t tokens = batch_tokens(engine);
+    const mics_preference_pairs pairs = {
+        .of = schedule->spec.preference,
+        .B = schedule->spec.batch.sequences,
+        .T = schedule->spec.batch.length,
+        .targets_BT = data + tokens,
+        .losses_BT = engine->losses,
+        .references_B = (const float *)(const void *)(data + schedule->data_references),
+        .scales_BT = step->kind == MICS_STEP_BACKWARD ? engine->losses + tokens : NULL,
+        .loss = &engine->sums->loss,
+        .sums = engine->sums->preference};
+    engine->ops->preference(&at, &pairs);
+}
+
 // Sends a device's sums to where the agreement waits for them.
 static void send_sums(mics_engine *engine)
 {
@@ -106,7 +162,8 @@ static void send_sums(mics_engine *engine)
                           sizeof *engine->sums);
 }
 
-// The step's ops of its unit. In training the loss is of the backward.
+// The step's ops of its unit. In training the loss is of the backward, which runs its forward first
+// for pairs.
 static void forward(mics_engine *engine, const mics_step *step)
 {
     const int32_t end = step->part.op_end;
@@ -117,11 +174,15 @@ static void forward(mics_engine *engine, const mics_step *step)
         else
             run_op_forward(engine, step, op);
     }
-    if (engine->phase == MICS_PHASE_EVAL && engine->schedule->units[step->unit].loss &&
-        mics_schedule_ends_pass(engine->schedule, step)) {
+    const bool ends = end == engine->schedule->spec.model->units[step->unit].op_count;
+    if (!engine->schedule->units[step->unit].loss || !ends || step->part.op == end)
+        return;
+    if (has_pairs(engine))
+        collect_pairs(engine, step);
+    else
         collect_losses(engine);
+    if (engine->phase == MICS_PHASE_EVAL)
         send_sums(engine);
-    }
 }
 
 // Alignment gaps between tensors, and the padding behind the last one, take part in reductions and
@@ -172,7 +233,7 @@ static void backward(mics_engine *engine, const mics_step *step)
             run_grad_call(engine, step, &plan->grads[i]);
     }
     fold_grads(engine, step);
-    if (plan->loss && mics_schedule_ends_pass(engine->schedule, step))
+    if (plan->loss && !has_pairs(engine) && mics_schedule_ends_pass(engine->schedule, step))
         collect_losses(engine);
 }
 
@@ -202,7 +263,7 @@ static bool begins_updates(const mics_engine *engine, const mics_step *step)
 
 mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 {
-    const bool graphs = engine->graphs[engine->phase] != NULL;
+    const bool graphs = engine->graphs[engine->phase] != NULL && !engine->without_adapters;
     switch (step->kind) {
     case MICS_STEP_FORWARD:
         MICS_TRY(read_tokens(engine, step));

@@ -282,12 +282,17 @@ mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed)
 
 // ---- runs of a list ----
 
+static void forget_tokens(mics_engine *engine)
+{
+    for (int32_t in_flight = 0; in_flight < engine->schedule->spec.layered_micro_steps; in_flight++)
+        engine->micro_step_read[in_flight] = -1;
+}
+
 static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_source *source)
 {
     begin_streams(engine, phase);
     engine->source = source;
-    for (int32_t in_flight = 0; in_flight < engine->schedule->spec.layered_micro_steps; in_flight++)
-        engine->micro_step_read[in_flight] = -1;
+    forget_tokens(engine);
     engine->result = (mics_step_result){.completes = engine->brings_back};
     engine->agreements[engine->rank] = (mics_agreement){0};
     engine->own_sums = (step_sums){0};
@@ -324,6 +329,7 @@ mics_status mics_engine_autotune(mics_engine *engine)
     if (engine->device->is_host)
         return MICS_OK;
     engine->loss_scale = 1;
+    forget_tokens(engine);
     autotune_gemms(engine);
     return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
 }
@@ -383,6 +389,35 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
     MICS_TRY(settle_evaluation(engine));
     *result_out = engine->result;
     return MICS_OK;
+}
+
+// Of the newest evaluation; in the same order as mics_kernels.preference on the CPU.
+static mics_status sum_rows(mics_engine *engine, float *log_probs_out)
+{
+    const mics_batch *batch = &engine->schedule->spec.batch;
+    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
+    const mics_device *device = engine->device;
+    double *sum = &engine->sums->loss;
+    for (int64_t b = 0; b < batch->sequences; b++) {
+        device->ops->zero(device->ctx, MICS_STREAM_COMPUTE, sum, sizeof *sum);
+        engine->ops->sum_losses(&at, sum, engine->losses + b * batch->length, batch->length);
+        if (engine->host_sums != engine->sums)
+            device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, engine->host_sums, engine->sums,
+                              sizeof *engine->sums);
+        MICS_TRY(device->ops->synchronize(device->ctx, MICS_STREAM_COMPUTE));
+        log_probs_out[b] = -(float)engine->host_sums->loss;
+    }
+    return MICS_OK;
+}
+
+mics_status mics_engine_log_probs(mics_engine *engine, const mics_batch_source *source,
+                                  bool without_adapters, float *log_probs_out)
+{
+    mics_step_result result;
+    engine->without_adapters = without_adapters;
+    const mics_status status = mics_engine_eval(engine, source, &result);
+    engine->without_adapters = false;
+    return status == MICS_OK ? sum_rows(engine, log_probs_out) : status;
 }
 
 const mics_step_time *mics_engine_times(const mics_engine *engine)

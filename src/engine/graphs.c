@@ -6,7 +6,8 @@
 // waits for other streams stay outside, so nothing else about a list changes. Steps of one
 // micro-batch in flight that differ in their micro-step alone enqueue the same calls, and have one
 // graph. The first of them to come runs as it is: GEMMs are planned then, which a capture may not
-// do. The second is captured.
+// do. The second is captured. The unit of the loss has none: how many rows its GEMMs see follows from
+// how many tokens count.
 //
 // A graph's pointers stay as long as the engine does (arenas, host_sums); of its arguments the loss
 // scale alone changes, and that captures anew.
@@ -16,9 +17,10 @@
 #include "engine/graphs.h"
 #include "base/assert.h"
 
-static bool has_graph(const mics_step *step)
+static bool has_graph(const mics_schedule *schedule, const mics_step *step)
 {
-    return step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD;
+    const bool computes = step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD;
+    return computes && !schedule->units[step->unit].loss;
 }
 
 static bool same_use(const mics_step_use *a, const mics_step_use *b)
@@ -45,10 +47,12 @@ static bool same_calls(const mics_step *a, const mics_step *b)
     return true;
 }
 
-static int32_t first_alike(const mics_step_list *list, int32_t index)
+static int32_t first_alike(const mics_schedule *schedule, const mics_step_list *list, int32_t index)
 {
+    if (!has_graph(schedule, &list->steps[index]))
+        return -1;
     for (int32_t i = 0; i < index; i++) {
-        if (has_graph(&list->steps[i]) && same_calls(&list->steps[i], &list->steps[index]))
+        if (same_calls(&list->steps[i], &list->steps[index]))
             return i;
     }
     return index;
@@ -70,8 +74,7 @@ mics_status graphs_open(mics_engine *engine)
             continue;
         MICS_TRY(MICS_NEW(engine->spec.memory, list->count, &engine->graphs[phase]));
         for (int32_t i = 0; i < list->count; i++) {
-            engine->graphs[phase][i].shared =
-                has_graph(&list->steps[i]) ? first_alike(list, i) : -1;
+            engine->graphs[phase][i].shared = first_alike(engine->schedule, list, i);
             MICS_ASSERT(is_shared_backwards(engine->graphs[phase], i));
         }
     }
@@ -103,9 +106,11 @@ void graphs_run(mics_engine *engine, const mics_step *step, step_calls *calls)
 {
     const mics_device *device = engine->device;
     step_graph *all = engine->graphs[engine->phase];
-    step_graph *own = &all[all[step - engine->list->steps].shared];
-    if (!own->ran) {
-        own->ran = true;
+    const int32_t shared = all[step - engine->list->steps].shared;
+    step_graph *own = shared >= 0 ? &all[shared] : NULL;
+    if (own == NULL || !own->ran) {
+        if (own != NULL)
+            own->ran = true;
         calls(engine, step);
         return;
     }

@@ -84,8 +84,9 @@ typedef struct engine_status {
 typedef struct step_sums {
     double loss, sum_squares, updated_squares; // as in mics_agreement
     double router[MICS_ROUTER_SUMS];           // as in mics_step_result
+    double preference[MICS_PREFERENCE_SUMS];
 } step_sums;
-_Static_assert(sizeof(step_sums) <= MICS_ALIGNMENT, "a device's sums have a line (ledger.c)");
+_Static_assert(sizeof(step_sums) <= 2 * MICS_ALIGNMENT, "a device's sums have 2 lines (ledger.c)");
 
 struct mics_engine {
     mics_engine_spec spec;
@@ -110,7 +111,7 @@ struct mics_engine {
     void *activations;
     float *workspace; // of ops; then `losses`, and a device's `sums`
     size_t workspace_bytes;
-    float *losses;                // one a token
+    float *losses;                // one a token; of pairs behind them as many row_scales
     char *messages[MICS_STREAMS]; // compressed blocks of the collective under way; one arena
     float *residual;              // behind them: what int8 lost, by unit
     // Behind that, of a round: this rank's shards, a block for each owner; then what it owns
@@ -150,7 +151,8 @@ struct mics_engine {
     bool any_mine, any_found;   // argument and result of the question to all ranks
     mics_phase phase;
     int32_t
-        *micro_step_read; // by micro-batch in flight: micro-step whose tokens are there; -1: none
+        *micro_step_read;  // by micro-batch in flight: micro-step whose tokens are there; -1: none
+    int64_t *counted_rows; // by micro-batch in flight: its tokens that count
     float lr;
     pending_update pending; // `left` is guarded by `mutex` for other threads than the engine's
     mics_completions completions;
@@ -158,6 +160,7 @@ struct mics_engine {
     mics_scaler scaler;
     _Atomic uint32_t telling; // what the next agreement says
     bool written;             // the state, by the caller, since it was hashed last
+    bool without_adapters;    // this evaluation: as if there were no op LORA
     // Guarded by `mutex`; see mics_engine_hold.
     bool holding;               // the next agreement says that no rank is to update
     bool ballot_cast;           // in this step's agreement
@@ -173,3 +176,16 @@ struct mics_engine {
     struct replicas *replicas; // NULL: for evaluation only
     struct scrub *scrub;       // NULL: it is not asked for, or no state exists once
 };
+
+/* Whether the loss is of pairs of sequences, else of tokens. */
+static inline bool has_pairs(const mics_engine *engine)
+{
+    return engine->schedule->spec.preference.kind != MICS_PREFERENCE_NONE;
+}
+
+/* Tokens of a micro-batch, or pairs: of so many losses of a rank gradients are, if all count. */
+static inline int64_t batch_items(const mics_engine *engine)
+{
+    const mics_batch *batch = &engine->schedule->spec.batch;
+    return has_pairs(engine) ? batch->sequences / 2 : batch->sequences * batch->length;
+}

@@ -51,11 +51,18 @@ static mics_op_call call_of(const mics_engine *engine, const mics_exec *at, cons
     const int64_t N = call.shape.N;
     call.targets = tokens + N;
     call.order = spec->accelerator ? call.targets + N : NULL;
+    // None is known yet where GEMMs are tuned.
+    if (spec->accelerator && engine->micro_step_read[step->in_flight] >= 0) {
+        call.counted = call.order + N;
+        call.counted_rows = engine->counted_rows[step->in_flight];
+    }
     call.segments = op->segments ? tokens + engine->schedule->data_segments : NULL;
     call.draw = draw_of(engine, tokens);
     call.training = engine->phase == MICS_PHASE_TRAIN;
-    call.loss_scale =
-        (float)(engine->loss_scale / ((double)N * spec->micro_steps * spec->mesh.ranks));
+    call.loss_scale = (float)(engine->loss_scale /
+                              ((double)batch_items(engine) * spec->micro_steps * spec->mesh.ranks));
+    call.pairs = has_pairs(engine);
+    call.row_scales = call.pairs ? engine->losses + N : NULL;
     call.chunk_rows = def->loss ? def->cost(&call.shape).chunk_rows : 0;
     for (int i = 0; i < MICS_OP_INPUTS; i++)
         call.in[i] = tensor(engine, step, op->in[i]);
@@ -77,10 +84,21 @@ static const mics_op_kernels *kernels_of(const mics_engine *engine, const mics_o
     return engine->ops->ops[call->shape.op->kind];
 }
 
+// `plain` is the call's op from then on: one whose adapter adds nothing.
+static void leave_out_adapter(const mics_engine *engine, mics_op_call *call, mics_op *plain)
+{
+    *plain = *call->shape.op;
+    plain->lora.scale = 0;
+    if (engine->without_adapters)
+        call->shape.op = plain;
+}
+
 void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
-    const mics_op_call call = call_of(engine, &at, step, op);
+    mics_op_call call = call_of(engine, &at, step, op);
+    mics_op plain;
+    leave_out_adapter(engine, &call, &plain);
     kernels_of(engine, &call)->forward(&call);
 }
 
@@ -156,8 +174,10 @@ void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op,
                        const mics_op_pair *pair)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
-    const mics_op_call first = call_of(engine, &at, step, op),
-                       next = call_of(engine, &at, step, op + 1);
+    mics_op_call first = call_of(engine, &at, step, op), next = call_of(engine, &at, step, op + 1);
+    mics_op plain[2];
+    leave_out_adapter(engine, &first, &plain[0]);
+    leave_out_adapter(engine, &next, &plain[1]);
     pair->forward(&first, &next);
 }
 

@@ -210,6 +210,8 @@ mics_status state_open(mics_engine *engine)
         MICS_NEW(engine->spec.memory, schedule->lists[MICS_PHASE_TRAIN].count, &engine->times));
     MICS_TRY(MICS_NEW(engine->spec.memory, schedule->spec.layered_micro_steps,
                       &engine->micro_step_read));
+    MICS_TRY(
+        MICS_NEW(engine->spec.memory, schedule->spec.layered_micro_steps, &engine->counted_rows));
     MICS_TRY(graphs_open(engine));
     MICS_TRY(open_arenas(engine));
     return open_host(engine);
@@ -290,7 +292,7 @@ void state_close(mics_engine *engine)
     for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++)
         mics_free(memory, engine->groups[i / MICS_SCOPES][i % MICS_SCOPES].block_of);
     MICS_FREE_ALL(memory, engine->agreements, engine->times, engine->micro_step_read,
-                  engine->counts, engine->host_copy);
+                  engine->counted_rows, engine->counts, engine->host_copy);
 }
 
 // ---- where things are ----

@@ -24,8 +24,8 @@ mics_status state_register(mics_engine *engine);
 void state_close(mics_engine *engine);
 
 /* Tokens of a micro-batch in flight: inputs, targets, on a device their order; behind them segments
- * (mics_schedule.data_segments) and what the masks of dropout and routers are drawn from
- * (data_draw), where the model has any. */
+ * (mics_schedule.data_segments), references (data_references) and what the masks of dropout and
+ * routers are drawn from (data_draw), where there are any. */
 int32_t *in_flight_tokens(const mics_engine *engine, int32_t in_flight);
 
 /* `range` of this rank's block of a unit, cut at the block's length, as elements of the unit. */

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-// The loss and how many tokens of the list's batch it is the mean of, of all ranks.
+// The loss and how many tokens or pairs of the list's batch it is the mean of, of all ranks.
 static void settle_loss(mics_engine *engine)
 {
     mics_step_result *result = &engine->result;
@@ -15,27 +15,28 @@ static void settle_loss(mics_engine *engine)
     for (int32_t rank = 0; rank < engine->schedule->spec.mesh.ranks; rank++) {
         sum += engine->agreements[rank].loss;
         result->counted += engine->agreements[rank].counted;
+        for (int of = 0; of < MICS_PREFERENCE_SUMS; of++)
+            result->preference_sums[of] += engine->agreements[rank].preference_sums[of];
     }
     result->loss = result->counted > 0 ? sum / (double)result->counted : NAN;
 }
 
-// Gradients are of the sum of losses over all tokens of the step; those that count may be fewer,
-// and no rank knows how many before the agreement. 1 where all count.
+// Gradients are of the sum of losses over all tokens or pairs of the step; those that count may be
+// fewer, and no rank knows how many before the agreement. 1 where all count.
 static double count_factor(const mics_engine *engine)
 {
     const mics_schedule_spec *spec = &engine->schedule->spec;
-    const double tokens =
-        (double)(spec->batch.sequences * spec->batch.length) * spec->micro_steps * spec->mesh.ranks;
-    return engine->result.counted > 0 ? tokens / (double)engine->result.counted : 1;
+    const double items = (double)batch_items(engine) * spec->micro_steps * spec->mesh.ranks;
+    return engine->result.counted > 0 ? items / (double)engine->result.counted : 1;
 }
 
 // A sum of cross-entropies may be below 0 by what fp32 rounds; and no model is that much worse than
-// a guess, as every token would have to be all but ruled out.
-static bool is_cross_entropy(const mics_engine *engine, double loss)
+// a guess, as every token would have to be all but ruled out. A pair's loss has no such bound.
+static bool is_possible(const mics_engine *engine, double loss)
 {
     static const double ROUNDING = -1e-6;
     const double guess = log((double)engine->schedule->spec.model->vocab);
-    return loss >= ROUNDING && loss <= guess + MICS_MAX_LOSS_ABOVE_GUESS;
+    return has_pairs(engine) || (loss >= ROUNDING && loss <= guess + MICS_MAX_LOSS_ABOVE_GUESS);
 }
 
 static mics_verdict verdict_of(const mics_engine *engine)
@@ -53,7 +54,7 @@ static mics_verdict verdict_of(const mics_engine *engine)
         return MICS_VERDICT_OVERFLOW;
     if (!isfinite(norm_all) || !isfinite(loss))
         return MICS_VERDICT_NOT_FINITE;
-    if (!is_cross_entropy(engine, loss))
+    if (!is_possible(engine, loss))
         return MICS_VERDICT_IMPOSSIBLE;
     return loss > engine->limits.max_loss ? MICS_VERDICT_SPIKE : MICS_VERDICT_UPDATED;
 }
@@ -140,7 +141,7 @@ mics_status settle_evaluation(mics_engine *engine)
 {
     settle_loss(engine);
     const double loss = engine->result.loss;
-    if (engine->result.counted == 0 || (isfinite(loss) && is_cross_entropy(engine, loss)))
+    if (engine->result.counted == 0 || (isfinite(loss) && is_possible(engine, loss)))
         return MICS_OK;
     engine->all_know = true;
     if (engine->rank != 0)

@@ -65,7 +65,11 @@ typedef struct mics_op_call {
     const int32_t
         *order; // (N): 0 ... N - 1 sorted by token (mics_op_sort_tokens); a GPU's backward needs it
     const int32_t *targets; // (N); below 0: the row does not count, its loss and gradient are 0
-    float *losses;          // (N), unscaled
+    // (N), of a loss on a GPU: all rows, those that count first; and how many do, as the host knows.
+    // NULL: they are not gathered, and GEMMs see all rows.
+    const int32_t *counted;
+    int64_t counted_rows;
+    float *losses;       // (N), unscaled
     double *router_sums; // (MICS_ROUTER_SUMS): a router's backward adds to them; NULL: not wanted
     // (N), of a loss: each row's gradient is multiplied by its number, beside loss_scale; NULL: by 1
     const float *row_scales;

@@ -396,6 +396,9 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
         if (saves)
             plan->forward_again = o + 1;
     }
+    // Gradients of a pair's tokens depend on the losses of both its rows.
+    if (plan->loss && schedule->spec.preference.kind != MICS_PREFERENCE_NONE)
+        plan->forward_again = unit->op_count;
     return MICS_OK;
 }
 

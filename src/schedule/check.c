@@ -3,6 +3,7 @@
 // Refuses models, batches and meshes that no schedule can be made for.
 #include "schedule/check.h"
 #include "mics/log.h"
+#include <math.h>
 
 // Computations (a unit forward or backward) in one step: the list stays below about half a GiB.
 static const int64_t max_passes = (int64_t)1 << 20;
@@ -119,10 +120,10 @@ static mics_status check_like(const mics_schedule_spec *spec)
     if (like != NULL &&
         (model != spec->model || like->spec.mesh.experts != spec->mesh.experts ||
          like->spec.optimizer != spec->optimizer || like->spec.state_dtype != spec->state_dtype ||
+         like->spec.preference.kind != spec->preference.kind ||
          like->spec.evaluation_only != spec->evaluation_only))
-        return mics_fail(
-            MICS_ERR_INVALID,
-            "a schedule is like one of the same model, experts, optimizer and purpose only");
+        return mics_fail(MICS_ERR_INVALID, "a schedule is like one of the same model, experts, "
+                                           "optimizer, objective and purpose only");
     return MICS_OK;
 }
 
@@ -135,8 +136,29 @@ static mics_status check_states(const mics_schedule_spec *spec)
                      mics_state_dtype_text(spec->state_dtype));
 }
 
+static mics_status check_preference(const mics_schedule_spec *spec)
+{
+    const mics_preference *of = &spec->preference;
+    const double s = of->label_smoothing;
+    if (of->kind == MICS_PREFERENCE_NONE)
+        return MICS_OK;
+    if (spec->batch.sequences % 2 != 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "a micro-batch of %lld sequences holds no whole preference pairs; take an "
+                         "even number",
+                         (long long)spec->batch.sequences);
+    if ((unsigned)of->kind >= MICS_PREFERENCE_KINDS || !(of->beta > 0) || !isfinite(of->beta) ||
+        !(s >= 0 && s < 0.5) || (s > 0 && of->kind != MICS_PREFERENCE_DPO))
+        return mics_fail(MICS_ERR_INVALID,
+                         "preference pairs of kind %d, beta %g, label smoothing %g: DPO or IPO, "
+                         "beta above 0, and smoothing of DPO alone, from 0 to below 0.5",
+                         (int)of->kind, of->beta, s);
+    return MICS_OK;
+}
+
 mics_status check_schedule_spec(const mics_schedule_spec *spec)
 {
+    MICS_TRY(check_preference(spec));
     MICS_TRY(check_like(spec));
     MICS_TRY(check_states(spec));
     for (int32_t u = 0; u < spec->model->unit_count; u++)

@@ -94,6 +94,11 @@ static int64_t momentum_elems(const mics_schedule *schedule)
     return most;
 }
 
+static bool has_pairs(const mics_schedule *schedule)
+{
+    return schedule->spec.preference.kind != MICS_PREFERENCE_NONE;
+}
+
 static void size_workspace(mics_schedule *schedule)
 {
     const mics_schedule *like = schedule->spec.like;
@@ -101,11 +106,11 @@ static void size_workspace(mics_schedule *schedule)
     const int64_t tokens = schedule->spec.batch.sequences * schedule->spec.batch.length;
     schedule->workspace_losses =
         like != NULL ? like->workspace_losses : mics_size_round_up(op_workspace(schedule), line);
-    schedule->workspace_elems = schedule->workspace_losses + tokens;
+    schedule->workspace_elems = schedule->workspace_losses + (has_pairs(schedule) ? 2 : 1) * tokens;
     schedule->momentum_elems = momentum_elems(schedule);
     if (schedule->spec.accelerator) {
         schedule->workspace_sums = mics_size_round_up(schedule->workspace_elems, line);
-        schedule->workspace_elems = schedule->workspace_sums + line;
+        schedule->workspace_elems = schedule->workspace_sums + 2 * line;
     }
 }
 
@@ -237,9 +242,11 @@ static void lay_out_data(mics_schedule *schedule)
 {
     const mics_schedule_spec *spec = &schedule->spec;
     const int64_t tokens = spec->batch.sequences * spec->batch.length;
-    schedule->data_segments = (spec->accelerator ? 3 : 2) * tokens;
-    schedule->data_draw =
+    schedule->data_segments = (spec->accelerator ? 4 : 2) * tokens;
+    schedule->data_references =
         schedule->data_segments + (mics_model_reads_segments(spec->model) ? tokens : 0);
+    schedule->data_draw =
+        schedule->data_references + (has_pairs(schedule) ? spec->batch.sequences : 0);
     schedule->data_elems = schedule->data_draw;
     if (spec->model->masks > 0)
         schedule->data_elems += (int64_t)(sizeof(mics_dropout_draw) / sizeof(int32_t));

@@ -74,6 +74,19 @@ static cu_buffer *integers(cu_case *c, const char *name, const int32_t *values, 
     return buffer;
 }
 
+static void make_counted(walk *w, const int32_t *targets)
+{
+    const int64_t N = w->call.shape.N;
+    int32_t *order = (int32_t *)(void *)cu_doubles(&w->c, N);
+    int64_t rest = 0;
+    for (int64_t n = 0; n < N; ++n)
+        rest += targets[n] >= 0;
+    w->call.counted_rows = rest;
+    for (int64_t n = 0, at = 0; n < N; ++n)
+        order[targets[n] >= 0 ? at++ : rest++] = (int32_t)n;
+    w->call.counted = integers(&w->c, "counted", order, N)->data;
+}
+
 // Tokens, and their rows sorted by them.
 static void make_tokens(walk *w, const mics_op_case *of)
 {
@@ -88,6 +101,8 @@ static void make_tokens(walk *w, const mics_op_case *of)
         of->set_tokens(of, tokens);
     w->v.tokens = tokens;
     w->call.tokens = w->call.targets = integers(&w->c, "tokens", tokens, N)->data;
+    if (w->def->loss && of->counted)
+        make_counted(w, tokens);
     if (w->def->loss)
         return;
     mics_op_sort_tokens(order, tokens, N, V, counts);
@@ -150,6 +165,13 @@ static void begin(walk *w, const mics_case_walker *walker, const mics_op_case *o
              OP_WALK_FORMAT, OP_WALK_VALUES(of, backward));
     w->v = (mics_case_values){.of = of, .dtype = walker->dtype, .gpu = true};
     make_draw(w, of);
+    if (of->row_scales) {
+        cu_buffer *scales = cu_input(&w->c, "scales", MICS_DTYPE_FP32, of->shape.N, 0, 1.0);
+        for (int64_t n = 0; n < of->shape.N; ++n)
+            scales->values[n] = (double)of->row_scales[n];
+        cu_changed(scales);
+        w->call.row_scales = scales->data;
+    }
     if (of->segments)
         w->call.segments = integers(&w->c, "segments", of->segments, of->shape.N)->data;
     make_inputs(w, of);

@@ -32,6 +32,7 @@ static void entries_are_where_they_belong(void **state)
     } while (0)
     ASSERT_ENTRY(accumulate);
     ASSERT_ENTRY(sum_losses);
+    ASSERT_ENTRY(preference);
     ASSERT_ENTRY(sum_squares);
     ASSERT_ENTRY(sum_squares_rounded);
     ASSERT_ENTRY(pack_state);

@@ -232,6 +232,7 @@ static void backward_case(const shape *s, mics_dtype dtype)
     of.call.add_din = of.call.add_params[0] = s->add;
     of.call.targets = s->of.masked ? targets->data : NULL;
     of.call.router_sums = sums->data;
+    of.call.pairs = s->of.pairs;
     of.call.segments = segments_of(&c, s);
     cu_run(&c, run_backward, &of);
     cu_end(&c);
@@ -240,27 +241,28 @@ static void backward_case(const shape *s, mics_dtype dtype)
 // ---- tests ----
 
 static const shape shapes[] = {
-    {{1, 1, 1, {.count = 1, .chosen = 1}, {.normalised = true}, false, 0}, false},
-    {{1, 5, 7, {.count = 3, .chosen = 1}, {false, 0.5F, 0, 0, false}, true, 0}, true},
-    {{2, 9, 16, {.count = 4, .chosen = 2}, {true, 0.3F, 0.1F, 0, false}, true, 0}, false},
-    {{3, 7, 33, {.count = 8, .chosen = 3}, {false, 0, 0.2F, 0, false}, false, 0}, true},
+    {{1, 1, 1, {.count = 1, .chosen = 1}, {.normalised = true}, false, 0, false}, false},
+    {{1, 5, 7, {.count = 3, .chosen = 1}, {false, 0.5F, 0, 0, false}, true, 0, false}, true},
+    {{2, 9, 16, {.count = 4, .chosen = 2}, {true, 0.3F, 0.1F, 0, false}, true, 0, false}, false},
+    {{4, 9, 16, {.count = 4, .chosen = 2}, {true, 0.3F, 0.1F, 0, false}, true, 2, true}, false},
+    {{3, 7, 33, {.count = 8, .chosen = 3}, {false, 0, 0.2F, 0, false}, false, 0, false}, true},
     // two blocks of tokens to place
-    {{2, 150, 8, {.count = 8, .chosen = 2}, {true, 1, 0.1F, 0, false}, true, 0}, true},
-    {{1, 70, 1048, {.count = 5, .chosen = 2}, {true, 0.2F, 0, 0, false}, false, 0}, false},
-    {{1, 6, 24, {.count = 50, .chosen = 4}, {false, 0.1F, 0.1F, 0, false}, true, 0}, false},
+    {{2, 150, 8, {.count = 8, .chosen = 2}, {true, 1, 0.1F, 0, false}, true, 0, false}, true},
+    {{1, 70, 1048, {.count = 5, .chosen = 2}, {true, 0.2F, 0, 0, false}, false, 0, false}, false},
+    {{1, 6, 24, {.count = 50, .chosen = 4}, {false, 0.1F, 0.1F, 0, false}, true, 0, false}, false},
     // more experts than threads
-    {{1, 70, 8, {.count = 300, .chosen = 8}, {true, 2, 0.1F, 0, false}, false, 0}, false},
+    {{1, 70, 8, {.count = 300, .chosen = 8}, {true, 2, 0.1F, 0, false}, false, 0, false}, false},
     // what a capacity and chance drop, and noise of the input
-    {{2, 40, 16, {4, 2, 1, 0, 0}, {true, 0.3F, 0.1F, 0, false}, false, 0}, false},
-    {{3, 33, 20, {5, 2, 0.5, 0, 0}, {true, 0.3F, 0.1F, 0.1F, true}, false, 0}, false},
-    {{1, 600, 8, {3, 1, 0.8, 0, 0}, {false, 0.3F, 0.1F, 0.2F, false}, false, 0},
+    {{2, 40, 16, {4, 2, 1, 0, 0}, {true, 0.3F, 0.1F, 0, false}, false, 0, false}, false},
+    {{3, 33, 20, {5, 2, 0.5, 0, 0}, {true, 0.3F, 0.1F, 0.1F, true}, false, 0, false}, false},
+    {{1, 600, 8, {3, 1, 0.8, 0, 0}, {false, 0.3F, 0.1F, 0.2F, false}, false, 0, false},
      false}, // two parts
-    {{2, 30, 7, {6, 2, 0, 0, 0}, {false, 0.3F, 0.1F, 0.05F, true}, false, 0}, false},
-    {{1, 70, 8, {1100, 3, 2, 0, 1}, {true, 0.3F, 0.1F, 0, false}, false, 0}, false},
+    {{2, 30, 7, {6, 2, 0, 0, 0}, {false, 0.3F, 0.1F, 0.05F, true}, false, 0, false}, false},
+    {{1, 70, 8, {1100, 3, 2, 0, 1}, {true, 0.3F, 0.1F, 0, false}, false, 0, false}, false},
     // padding: with a capacity, in two parts, with chance
-    {{2, 40, 16, {4, 2, 0.7, 0, 0}, {true, 0.3F, 0.1F, 0, false}, false, 9}, false},
-    {{3, 150, 8, {.count = 6, .chosen = 2}, {false, 1, 0.1F, 0, false}, true, 70}, true},
-    {{2, 30, 7, {6, 2, 0, 0, 0}, {true, 0.3F, 0.1F, 0.05F, true}, true, 1}, false},
+    {{2, 40, 16, {4, 2, 0.7, 0, 0}, {true, 0.3F, 0.1F, 0, false}, false, 9, false}, false},
+    {{3, 150, 8, {.count = 6, .chosen = 2}, {false, 1, 0.1F, 0, false}, true, 70, false}, true},
+    {{2, 30, 7, {6, 2, 0, 0, 0}, {true, 0.3F, 0.1F, 0.05F, true}, true, 1, false}, false},
 };
 
 static void router_matches(void **state)
@@ -278,7 +280,7 @@ static void many_experts(void **state)
 {
     (void)state;
     static const shape s = {
-        {1, 40, 3, {.count = 1100, .chosen = 2}, {true, 1, 0, 0, false}, false, 0}, false};
+        {1, 40, 3, {.count = 1100, .chosen = 2}, {true, 1, 0, 0, false}, false, 0, false}, false};
     forward_case(&s, MICS_DTYPE_FP32);
     backward_case(&s, MICS_DTYPE_FP32);
 }
@@ -288,8 +290,8 @@ static void equal_scores_choose_the_first(void **state)
 {
     (void)state;
     enum { E = 40, K = 3, C = 8, N = 4 };
-    static const shape s = {{1, N, C, {.count = E, .chosen = K}, {.normalised = true}, false, 0},
-                            false};
+    static const shape s = {
+        {1, N, C, {.count = E, .chosen = K}, {.normalised = true}, false, 0, false}, false};
     static const int32_t want[N][K] = {{2, 37, 0}, {2, 37, 0}, {0, 1, 2}, {5, 2, 37}};
     for (int dtype = 0; dtype < MICS_DTYPES; ++dtype) {
         cu_case c;

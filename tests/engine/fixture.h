@@ -62,6 +62,7 @@ typedef struct fixture_case {
     bool recompute, untied, hierarchical, share_params;
     // Attention looks at segments of 1 to 7 tokens, and some tokens do not count; both ways, too.
     bool masked, both_ways;
+    mics_preference preference; // of pairs of samples; of every fifth pair no token counts
     float clip;
     int64_t param_persistence_threshold;
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype;
@@ -79,6 +80,8 @@ typedef struct fixture_case {
     bool rounded_sums;
     bool wide_residual;
     bool still; // the rate is 0: each step has the first weights
+    const char *trainable;      // pattern of what trains; NULL: all
+    const mics_lora_spec *lora; // NULL: no adapter
 } fixture_case;
 
 typedef struct fixture_run {
@@ -127,6 +130,18 @@ static inline bool fixture_counts(int64_t step, int64_t sample, int64_t position
     return sample % 2 == 0 || bits % 3 == 0;
 }
 
+// About what a guess gives, where the second sample of each pair is masked.
+static inline mics_status fixture_read_references(void *ctx, int32_t micro_step,
+                                                  float *references_out)
+{
+    const fixture_source *source = (const fixture_source *)ctx;
+    for (int64_t b = 0; b < source->run->schedule->spec.batch.sequences; b++) {
+        const int64_t sample = fixture_sample(source, micro_step, b);
+        references_out[b] = (sample % 2 == 0 ? -54.0F : -18.0F) + (float)(sample * 7 % 11 - 5);
+    }
+    return MICS_OK;
+}
+
 static inline mics_status fixture_read_segments(void *ctx, int32_t micro_step,
                                                 const int32_t *inputs, int32_t *segments_out)
 {
@@ -150,10 +165,11 @@ static inline mics_status fixture_read(void *ctx, int32_t micro_step, int32_t *i
         for (int64_t t = 0; t < FIXTURE_LENGTH; t++) {
             inputs_out[b * FIXTURE_LENGTH + t] =
                 fixture_token(source->step, sample, t, run->model->vocab);
+            const bool counts =
+                (!run->want.masked || fixture_counts(source->step, sample, t)) &&
+                (run->want.preference.kind == MICS_PREFERENCE_NONE || sample / 2 % 5 != 4);
             targets_out[b * FIXTURE_LENGTH + t] =
-                run->want.masked && !fixture_counts(source->step, sample, t)
-                    ? -1
-                    : fixture_token(source->step, sample, t + 1, run->model->vocab);
+                counts ? fixture_token(source->step, sample, t + 1, run->model->vocab) : -1;
         }
     }
     return MICS_OK;
@@ -312,6 +328,9 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
         memcmp(run->results[rank].router_sums, run->results[0].router_sums,
                sizeof run->results[0].router_sums) != 0)
         same = mics_fail(MICS_ERR_INVALID, "peak or routers' sums differ from rank 0's");
+    if (memcmp(run->results[rank].preference_sums, run->results[0].preference_sums,
+               sizeof run->results[0].preference_sums) != 0)
+        same = mics_fail(MICS_ERR_INVALID, "sums over pairs differ from rank 0's");
     return mics_engine_agree(engine, same); // nobody begins the next step before all have compared
 }
 
@@ -342,8 +361,10 @@ static inline mics_status fixture_train(fixture_run *run, mics_engine *engine,
 {
     const int32_t rank = self->comm->rank;
     fixture_source source = {.run = run, .rank = rank};
-    const mics_batch_source read = {
-        .read = fixture_read, .read_segments = fixture_read_segments, .ctx = &source};
+    const mics_batch_source read = {.read = fixture_read,
+                                    .read_segments = fixture_read_segments,
+                                    .read_references = fixture_read_references,
+                                    .ctx = &source};
     for (int64_t step = first; step <= last; step++) {
         source.step = step;
         int64_t before = fixture_exchanges(self->comm);
@@ -438,6 +459,10 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
     assert_int_equal(mics_json_parse(memory, "fixture", text, (size_t)length, &json), MICS_OK);
     assert_int_equal(mics_model_from_config(memory, json, false, &run->model), MICS_OK);
     mics_json_close(json);
+    if (run->want.trainable != NULL)
+        ASSERT_OK(mics_model_freeze(run->model, &run->want.trainable, 1));
+    if (run->want.lora != NULL)
+        ASSERT_OK(mics_model_add_lora(run->model, run->want.lora));
     if (run->want.masked)
         fixture_mask(run->model, run->want.both_ways);
     if (run->want.wide_residual)
@@ -467,6 +492,7 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .accelerator = run->want.open_device != NULL,
         .optimizer = fixture_optimizer(&run->want).kind,
         .state_dtype = run->want.state_dtype,
+        .preference = run->want.preference,
         .rounded_sums = run->want.rounded_sums};
     assert_int_equal(spec.batch.sequences * run->want.ranks * run->want.micro_steps,
                      run->want.sequences);

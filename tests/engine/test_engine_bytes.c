@@ -9,8 +9,8 @@
 // two layers, head).
 enum { MODEL_BYTES = 4 * (640 + 2 * 1920 + 64) };
 
-// Each of 4 ranks sends its 88 bytes to its partner on the other node.
-enum { AGREE_INTER_BYTES = 4 * 88 };
+// Each of 4 ranks sends its 128 bytes to its partner on the other node.
+enum { AGREE_INTER_BYTES = 4 * 128 };
 
 static mics_bytes sent_in_a_step(mics_sharding sharding, int32_t micro_steps)
 {

@@ -89,6 +89,7 @@ static inline mics_op_call call_of(const call *c, const mics_exec *at)
                           .draw = &experts_draw,
                           .training = true,
                           .router_sums = c->sums,
+                          .pairs = c->shape->add,
                           .loss_scale = 0.25F};
 }
 

@@ -40,7 +40,8 @@ static double objective(const void *ctx)
     walked->forward(&v);
     double losses = 0;
     for (int64_t n = 0; !v.dout.at && n < v.out.elems; ++n)
-        losses += (double)v.of->loss_scale * v.out.at[n];
+        losses += (double)v.of->loss_scale * v.out.at[n] *
+                  (v.of->row_scales ? (double)v.of->row_scales[n] : 1);
     return !v.dout.at ? losses : op_dot(v.out.at, v.dout.at, v.out.elems);
 }
 
@@ -119,7 +120,8 @@ static void begin(walk *w, const mics_op_case *of, bool backward)
                              .draw = of->draws ? &of->draw : NULL,
                              .segments = of->segments,
                              .chunk_rows = of->chunk_rows,
-                             .loss_scale = of->loss_scale};
+                             .loss_scale = of->loss_scale,
+                             .row_scales = of->row_scales};
     w->call.shape.op = &w->op;
     w->call.shape.unit = "case";
     if (backward)

@@ -10,7 +10,7 @@
 static router_shape wide_shape(const shape *s)
 {
     const mics_op op = op_for(s, MICS_OP_ROUTER);
-    return (router_shape){s->B, s->T, s->C, s->experts, op.router, true, 0};
+    return (router_shape){s->B, s->T, s->C, s->experts, op.router, true, 0, s->add};
 }
 
 static router_values widen_router(op_case *c, const router_shape *s, const call *k)

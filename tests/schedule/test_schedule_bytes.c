@@ -19,9 +19,9 @@ enum {
     EMBED = 640,  // 29 * 12 -> 352, 19 * 12 -> 240; 592 -> 640
     LAYER = 1920, // ln 4 * 16, c_attn 432 + 48, c_proj 144 + 16, c_fc 576 + 48, c_proj 576 + 16
     HEAD = 128,   // ln_f 2 * 16 -> 128
-    HEAD_UNTIED = 384,        // and 29 * 12 -> 352
-    AGREE_INTRA = 8 * 6 * 88, // by doubling in a node, 88 bytes a rank: 2 of 8 ranks', then 4
-    AGREE_INTER = 8 * 88,     // each rank to its partner on the other node
+    HEAD_UNTIED = 384,         // and 29 * 12 -> 352
+    AGREE_INTRA = 8 * 6 * 128, // by doubling in a node, 128 bytes a rank: 2 of 8 ranks', then 4
+    AGREE_INTER = 8 * 128,     // each rank to its partner on the other node
 };
 
 // Bytes that all ranks send in a step, in multiples of what one micro-step gathers (A), of the

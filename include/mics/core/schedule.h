@@ -324,8 +324,8 @@ typedef struct mics_schedule {
     int64_t in_flight_elems;  // of them, those of one micro-batch in flight
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin; of pairs behind them as many row_scales
-    // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, where the
-    // model reads segments those, of pairs each sequence's reference (a float), and where there is
+    // int32 of a micro-batch in flight: inputs, targets, on accelerators their order and that of
+    // targets, those that count first; where the model reads segments those, of pairs each sequence's reference (a float), and where there is
     // dropout a mics_dropout_draw; and where these three begin.
     int64_t data_elems, data_segments, data_references, data_draw;
     // accelerator: where the device's sums of a step lie behind them, twice MICS_ALIGNMENT bytes

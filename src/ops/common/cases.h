@@ -30,8 +30,10 @@ typedef struct mics_op_case {
     const int32_t *segments; // (N), NULL: none
     int64_t chunk_rows;      // of logits
     float loss_scale;
-    size_t workspace_bytes; // 0: as the descriptor says
-    bool tight;             // and too few for what it does best
+    const float *row_scales; // (N), of losses; NULL: 1
+    bool counted;            // on a GPU: rows that count are known to the host
+    size_t workspace_bytes;  // 0: as the descriptor says
+    bool tight;              // and too few for what it does best
     // On a GPU: elements, below 8, that the first buffer begins off 256 bytes; so many more the next.
     int64_t offset, offset_step;
     // backward

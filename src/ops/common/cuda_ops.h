@@ -42,13 +42,22 @@ typedef struct mics_cuda_logits {
     // `logits` where both are of one dtype. What lies behind V in a row is neither read nor
     // written.
     void *gradients;
-    const int32_t *targets; // (R), below V; below 0: the row's loss and gradients are 0
-    float *loss;            // (R), unscaled
+    const int32_t *rows;     // (R): whose logits they are; NULL: those of rows 0 ... R - 1
+    const int32_t *targets;  // of each row, below V; below 0: the row's loss and gradients are 0
+    float *loss;             // of each row, unscaled
+    const float *row_scales; // of each row; NULL: 1
     float scale;
     int64_t R, V, stride;
 } mics_cuda_logits;
 
 void mics_cuda_cross_entropy(const mics_exec *at, const mics_cuda_logits *logits);
+
+/* Row r of `to` is row rows[r] of `from`, or, to scatter, row rows[r] of `to` is row r of `from`: R
+ * rows of C numbers of the call's dtype. */
+void mics_cuda_gather_rows(const mics_exec *at, void *to, const void *from, const int32_t *rows,
+                           int64_t R, int64_t C);
+void mics_cuda_scatter_rows(const mics_exec *at, void *to, const void *from, const int32_t *rows,
+                            int64_t R, int64_t C);
 
 // ---- vector/: entries of mics_kernels; add is accumulate into another array ----
 
@@ -57,6 +66,7 @@ void mics_cuda_accumulate(const mics_exec *at, void *y, const void *x, int64_t e
 void mics_cuda_round(const mics_exec *at, void *out, const float *x, int64_t elems);
 void mics_cuda_widen(const mics_exec *at, float *out, const void *x, int64_t elems);
 void mics_cuda_sum_losses(const mics_exec *at, double *sum, const float *loss_N, int64_t N);
+void mics_cuda_preference(const mics_exec *at, const mics_preference_pairs *pairs);
 void mics_cuda_sum_squares(const mics_exec *at, double *sum, const float *x, int64_t elems);
 void mics_cuda_sum_squares_rounded(const mics_exec *at, double *sum, const void *x, int64_t elems);
 void mics_cuda_pack_state(const mics_exec *at, const mics_state_part *part, const float *values,

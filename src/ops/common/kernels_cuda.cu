@@ -12,7 +12,7 @@ static const mics_kernels kernels = {
     {MICS_OPS(MICS_CUDA_ROW_)},
     mics_cuda_accumulate,
     mics_cuda_sum_losses,
-    nullptr,
+    mics_cuda_preference,
     mics_cuda_sum_squares,
     mics_cuda_sum_squares_rounded,
     {MICS_OPTIMIZERS(MICS_CUDA_UPDATE_)},

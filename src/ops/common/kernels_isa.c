@@ -16,6 +16,7 @@ const mics_kernels MICS_OP(kernels) = {
     .ops = {MICS_OPS(ROW)},
     .accumulate = MICS_OP(accumulate),
     .sum_losses = MICS_ISA_OP(sum_losses),
+    .preference = MICS_ISA_OP(preference),
     .sum_squares = MICS_ISA_OP(sum_squares),
     .sum_squares_rounded = MICS_ELEM_FP32 ? NULL : MICS_ISA_OP(sum_squares_bf16),
     .update = {MICS_OPTIMIZERS(UPDATE)},

@@ -46,6 +46,7 @@ void MICS_OP(add)(mics_elem *y, const mics_elem *a, const mics_elem *b, int64_t 
 void MICS_ISA_OP(add)(float *y, const float *a, const float *b, int64_t elems);
 void MICS_OP(accumulate)(const mics_exec *at, void *y, const void *x, int64_t elems);
 void MICS_ISA_OP(sum_losses)(const mics_exec *at, double *sum, const float *loss_N, int64_t N);
+void MICS_ISA_OP(preference)(const mics_exec *at, const mics_preference_pairs *pairs);
 void MICS_ISA_OP(sum_squares)(const mics_exec *at, double *sum, const float *x, int64_t elems);
 void MICS_ISA_OP(pack_state)(const mics_exec *at, const mics_state_part *part, const float *values,
                              const mics_state_draw *draw);

@@ -80,12 +80,14 @@ static void lm_head_small(const mics_case_values *v, const mics_case_numbers *nu
 static void lm_head_backward(mics_case_values *v)
 {
     const int64_t C = v->of->shape.in[0], V = v->of->shape.vocab;
-    const double scale = (double)v->of->loss_scale, by = v->gpu ? 1 : 2, unit = lm_head_unit(v);
+    const double by = v->gpu ? 1 : 2, unit = lm_head_unit(v);
     double terms = 0;
     for (int64_t n = 0; n < v->out.elems; n++) {
         if (v->tokens[n] < 0)
             continue;
         const lm_head_row row = lm_head_sum(v, n);
+        const double scale = (double)v->of->loss_scale *
+                             (v->of->row_scales != NULL ? (double)v->of->row_scales[n] : 1);
         for (int64_t word = 0; word < V; word++) {
             const double p = exp(lm_head_logit(v, n, word, &terms) - row.log_sum);
             const double hit = word == v->tokens[n], d = scale * (p - hit);
@@ -120,6 +122,23 @@ static void lm_head_walk(const mics_case_walker *w, mics_op_case c, bool add)
     mics_case_forward(w, c);
     c.add_params[0] = add;
     mics_case_backward(w, c);
+}
+
+// Scales as of pairs of rows, of both signs, one of them 0; a frozen weight, or none below it that
+// trains, or both.
+static void lm_head_pairs(const mics_case_walker *w, mics_op_case c)
+{
+    enum { MOST = 400 };
+    static float scales[MOST];
+    for (int64_t n = 0; n < c.shape.N && n < MOST; n++)
+        scales[n] = (float)(n % 7 - 3) * 0.37F;
+    c.row_scales = scales;
+    mics_case_forward(w, c);
+    for (int frozen = 0; frozen < 4; frozen++) {
+        c.without_dparams[0] = c.shape.params_fixed[0] = (frozen & 1) != 0;
+        c.without_din = c.shape.in_fixed[0] = (frozen & 2) != 0;
+        mics_case_backward(w, c);
+    }
 }
 
 // ---- on the CPU ----
@@ -157,6 +176,8 @@ static void lm_head_cpu_case(const mics_case_walker *w, const int64_t shape[4], 
     // The derivatives of steep rows are too large for differences.
     c.samples = spread >= 10 ? 0 : c.shape.vocab > 10000 ? 1 : c.shape.vocab > 1000 ? 2 : 8;
     lm_head_walk(w, c, add);
+    if (counted == 60)
+        lm_head_pairs(w, c);
 }
 
 // Few rows count, which are gathered; most, which are not; and none.
@@ -199,8 +220,8 @@ static void lm_head_targets(const mics_op_case *c, int32_t *targets_N)
 }
 
 // Without a budget for the weight's sum in fp32, GEMMs do with less than they would like.
-static void lm_head_gpu_case(const mics_case_walker *w, const int64_t shape[4], bool add,
-                             bool tight, int32_t counted)
+static mics_op_case lm_head_gpu_shape(const mics_case_walker *w, const int64_t shape[4], bool tight,
+                                      int32_t counted)
 {
     mics_op_case c = lm_head_case(shape);
     const int64_t N = c.shape.N, V = c.shape.vocab, chunk = c.chunk_rows;
@@ -215,7 +236,28 @@ static void lm_head_gpu_case(const mics_case_walker *w, const int64_t shape[4], 
     c.loss_scale = 0.75F;
     c.tokens = counted;
     c.set_tokens = lm_head_targets;
-    lm_head_walk(w, c, add);
+    return c;
+}
+
+static void lm_head_gpu_case(const mics_case_walker *w, const int64_t shape[4], bool add,
+                             bool tight, int32_t counted)
+{
+    lm_head_walk(w, lm_head_gpu_shape(w, shape, tight, counted), add);
+}
+
+// A third of the rows count, and no others go through GEMMs: in one chunk, in several, and where
+// several would round the weight's gradient too often.
+static void lm_head_gpu_gathered(const mics_case_walker *w)
+{
+    static const int64_t shapes[][4] = {{300, 24, 96, 300}, {390, 9, 257, 100}};
+    for (int i = 0; i < 4; i++) {
+        for (int32_t counted = LM_HEAD_SOME; counted <= LM_HEAD_NONE; counted++) {
+            mics_op_case c = lm_head_gpu_shape(w, shapes[i / 2], i % 2 == 1, counted);
+            c.counted = true;
+            lm_head_walk(w, c, i % 2 == 1);
+            lm_head_pairs(w, c);
+        }
+    }
 }
 
 static void lm_head_gpu(const mics_case_walker *w)
@@ -233,6 +275,7 @@ static void lm_head_gpu(const mics_case_walker *w)
         lm_head_gpu_case(w, shapes[i], i % 2, false, i % 3 == 2 ? LM_HEAD_NONE : LM_HEAD_SOME);
     }
     lm_head_gpu_case(w, shapes[6], false, false, LM_HEAD_SOME);
+    lm_head_gpu_gathered(w);
 }
 
 static const mics_op_cases lm_head_cases = {MICS_OP_LM_HEAD, lm_head_cpu, lm_head_gpu,

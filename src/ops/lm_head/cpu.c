@@ -116,7 +116,7 @@ static head head_of(const mics_op_call *call)
         const bool chunks = call->chunk_rows < h.N;
         const int64_t rows = chunks ? call->chunk_rows : h.N;
         h.dweight_VC = rest + mics_logits_floats_bf16(rows, h.V);
-        h.space = h.dweight_VC + (chunks ? h.V * h.C : 0);
+        h.space = h.dweight_VC + (chunks ? mics_lm_head_sum_floats(&call->shape) : 0);
     }
     return h;
 }
@@ -225,7 +225,7 @@ static void input_gradient(const mics_op_call *call, const head *h, const chunk 
 // Whether the weight's gradient is summed in fp32 and rounded at the end.
 static bool is_summed_wide(const mics_op_call *call, const head *h)
 {
-    return !MICS_ELEM_FP32 && call->chunk_rows < h->N;
+    return !MICS_ELEM_FP32 && call->chunk_rows < h->N && call->dparams[0] != NULL;
 }
 
 // dW (V, C) (+)= dlogits^T x, or, in bf16, the sum of several chunks. `begins`: no chunk came
@@ -268,6 +268,11 @@ static void add_bias_gradient(const head *h, const chunk *c, bool begins)
     }
 }
 
+static float scale_of(const mics_op_call *call, int64_t row)
+{
+    return call->loss_scale * (call->row_scales != NULL ? call->row_scales[row] : 1);
+}
+
 // Losses of a chunk's rows from their logits, in whose place the gradients then are.
 static void losses_of(const mics_op_call *call, const head *h, const chunk *c, bool gradients)
 {
@@ -281,7 +286,8 @@ static void losses_of(const mics_op_call *call, const head *h, const chunk *c, b
         if (!counts(call, row) && gradients)
             memset(logits_V, 0, (size_t)h->V * sizeof *logits_V);
         else if (counts(call, row) && gradients)
-            call->losses[row] = row_gradient(logits_V, call->targets[row], call->loss_scale, h->V);
+            call->losses[row] =
+                row_gradient(logits_V, call->targets[row], scale_of(call, row), h->V);
         else if (counts(call, row))
             call->losses[row] = row_loss(logits_V, call->targets[row], h->V, &of);
     }
@@ -312,9 +318,9 @@ static void round_weight(const mics_op_call *call, const head *h)
 // Of a call whose rows do not count.
 static void zero_params(const mics_op_call *call, const head *h)
 {
-    if (!call->add_params[0])
+    if (call->dparams[0] != NULL && !call->add_params[0])
         memset(call->dparams[0], 0, (size_t)(h->V * h->C) * sizeof(mics_elem));
-    if (h->bias_V != NULL && !call->add_params[1])
+    if (call->dparams[1] != NULL && !call->add_params[1])
         memset(call->dparams[1], 0, (size_t)h->V * sizeof(mics_elem));
 }
 
@@ -328,13 +334,15 @@ static void backward(const mics_op_call *call)
             logits_of(call, &h, c.x_MC, c.M);
         losses_of(call, &h, &c, true);
         if (c.M > 0) {
-            if (h.bias_V != NULL)
+            if (call->dparams[1] != NULL)
                 add_bias_gradient(&h, &c, begins);
-            weight_gradient(call, &h, &c, begins); // before dx takes the place of gathered rows
-            input_gradient(call, &h, &c);
+            if (call->dparams[0] != NULL) // before dx takes the place of gathered rows
+                weight_gradient(call, &h, &c, begins);
+            if (call->din != NULL)
+                input_gradient(call, &h, &c);
             begins = false;
         }
-        if (c.gathered)
+        if (c.gathered && call->din != NULL)
             scatter(call, &h, &c);
     }
     if (begins) {
@@ -343,7 +351,7 @@ static void backward(const mics_op_call *call)
     }
     if (is_summed_wide(call, &h))
         round_weight(call, &h);
-    if (h.bias_V != NULL)
+    if (call->dparams[1] != NULL)
         MICS_OP(sum_parts)(call->dparams[1], h.dbias_V, 1, h.V, h.V, call->add_params[1]);
 }
 

@@ -114,7 +114,8 @@ template <typename T, typename G, int COUNT, int TEAM>
 static __device__ __forceinline__ void entropy_row(const mics_cuda_logits &a, int64_t r,
                                                    softmax_sum *shared)
 {
-    const bool counts = r < a.R && a.targets[r] >= 0;
+    const int64_t of = r < a.R && a.rows ? a.rows[r] : r;
+    const bool counts = r < a.R && a.targets[of] >= 0;
     const int64_t member = threadIdx.x % TEAM, packs = counts ? a.V / COUNT : 0;
     const int64_t end = counts ? a.V : 0, last = packs * COUNT + member;
     const T *logits = static_cast<const T *>(a.logits) + r * a.stride;
@@ -125,9 +126,9 @@ static __device__ __forceinline__ void entropy_row(const mics_cuda_logits &a, in
     if (last < end)
         row = join_pack<T, 1>(row, load_pack<1>(logits + last));
     row = join_team<T, TEAM>(row, shared);
-    const int64_t target = counts ? a.targets[r] : 0;
+    const int64_t target = counts ? a.targets[of] : 0;
     if (member == 0 && r < a.R)
-        a.loss[r] = counts ? logf(row.sum) - (to_float(logits[target]) - row.highest) : 0.0F;
+        a.loss[of] = counts ? logf(row.sum) - (to_float(logits[target]) - row.highest) : 0.0F;
     if (!a.gradients)
         return;
     if constexpr (TEAM > WARP)
@@ -137,12 +138,13 @@ static __device__ __forceinline__ void entropy_row(const mics_cuda_logits &a, in
     G *gradients = static_cast<G *>(a.gradients) + r * a.stride;
     if (r < a.R && !counts)
         clear_row<G, COUNT, TEAM>(gradients, a.V, member);
-    const float factor = a.scale / row.sum;
+    const float scale = a.scale * (counts && a.row_scales ? a.row_scales[of] : 1);
+    const float factor = scale / row.sum;
 #pragma unroll 2
     for (int64_t i = member; i < packs; i += TEAM)
-        put_slopes<T, G, COUNT>(gradients, logits, i * COUNT, target, row, factor, a.scale);
+        put_slopes<T, G, COUNT>(gradients, logits, i * COUNT, target, row, factor, scale);
     if (last < end)
-        put_slopes<T, G, 1>(gradients, logits, last, target, row, factor, a.scale);
+        put_slopes<T, G, 1>(gradients, logits, last, target, row, factor, scale);
 }
 
 template <typename T, typename G, int COUNT, int TEAM>

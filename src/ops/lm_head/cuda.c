@@ -11,6 +11,10 @@
 // dW over several chunks, in 2-byte types: V C fp32 numbers of the workspace are where it is
 // summed, so that it is rounded once. A caller who has less than the descriptor says, but room for
 // a chunk, loses bits to a rounding after each chunk. The bias's gradient is summed in fp32 always.
+//
+// Rows that do not count are left out where the host says which do (mics_op_call.counted): the others
+// are put together behind their logits, chunk by chunk, in the same workspace. They are rounded up to
+// whole parts of N by rows that do not count, so that GEMMs of few shapes are planned.
 #include "ops/common/bias_cuda.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/common/def.h"
@@ -22,8 +26,11 @@ typedef struct lm_head {
     const char *x;
     const void *weight, *bias;
     const int32_t *targets;
+    const float *row_scales;
     float *loss, scale;
-    int64_t N, C, V, stride, chunk_rows;
+    int64_t N, C, V, stride, rows, chunk_rows; // `rows`: that GEMMs see
+    const int32_t *order;                      // which they are, of those gathered; NULL: all
+    char *gathered;                            // a chunk's inputs, then their gradients
     float *bias_sum, *block_sums; // of the bias's gradient: over chunks; what a chunk's takes
     void *logits;                 // (chunk_rows, stride)
     void *gemm_space;
@@ -55,14 +62,49 @@ static void place(lm_head *c, const mics_op_shape *shape)
     c->gemm_bytes = at->workspace_bytes > logits ? at->workspace_bytes - logits : 0;
 }
 
+// Rows that count, in whole parts of all.
+static int64_t counted_rows(const mics_op_call *call)
+{
+    enum { PARTS = 16 };
+    const int64_t N = call->shape.N;
+    const int64_t part = mics_size_round_up((N + PARTS - 1) / PARTS, MICS_LM_HEAD_TILE);
+    return mics_smaller(N, mics_size_round_up(call->counted_rows, part));
+}
+
+// Gathers rows that count, if that leaves any out; `whole`: only if they are one chunk.
+static void gather_counted(lm_head *c, const mics_op_call *call, bool whole)
+{
+    const int64_t elem = (int64_t)mics_dtype_bytes(c->at->dtype), row = (c->stride + c->C) * elem;
+    const int64_t room =
+        (int64_t)logits_bytes(c->at->dtype, c->V, mics_smaller(c->N, c->chunk_rows));
+    const int64_t most = (room - MICS_PART_BYTES) / row;
+    const int64_t chunk = most > MICS_LM_HEAD_TILE ? most - most % MICS_LM_HEAD_TILE : most;
+    const int64_t rows = call->counted != NULL ? counted_rows(call) : c->N;
+    if (rows == c->N || chunk < 1 || (whole && rows > chunk))
+        return;
+    c->order = call->counted;
+    c->rows = rows;
+    c->chunk_rows = chunk;
+    c->gathered = (char *)c->logits +
+                  mics_size_round_up(mics_smaller(rows, chunk) * c->stride * elem, MICS_PART_BYTES);
+}
+
 static const void *rows_of(const lm_head *c, int64_t first)
 {
-    return c->x + (size_t)(first * c->C) * mics_dtype_bytes(c->at->dtype);
+    return c->order ? c->gathered : c->x + (size_t)(first * c->C) * mics_dtype_bytes(c->at->dtype);
+}
+
+static void zero(const lm_head *c, void *to, int64_t elems, mics_dtype dtype)
+{
+    c->at->device->ops->zero(c->at->device->ctx, c->at->stream, to,
+                             (size_t)elems * mics_dtype_bytes(dtype));
 }
 
 // logits (R, V) = x W^T
 static void logits_of(const lm_head *c, int64_t first, int64_t R)
 {
+    if (c->order)
+        mics_cuda_gather_rows(c->at, c->gathered, c->x, c->order + first, R, c->C);
     mics_cuda_gemm gemm = {.a = rows_of(c, first), .b = c->weight, .c = c->logits};
     gemm.transpose_b = true;
     gemm.M = R;
@@ -78,8 +120,11 @@ static void losses_of(const lm_head *c, int64_t first, int64_t R, bool gradients
 {
     mics_cuda_logits logits = {.logits = c->logits, .logits_dtype = c->at->dtype};
     logits.gradients = gradients ? c->logits : NULL;
-    logits.targets = c->targets + first;
-    logits.loss = c->loss + first;
+    const int64_t at = c->order ? 0 : first;
+    logits.rows = c->order ? c->order + first : NULL;
+    logits.targets = c->targets + at;
+    logits.loss = c->loss + at;
+    logits.row_scales = c->row_scales ? c->row_scales + at : NULL;
     logits.scale = c->scale;
     logits.R = R;
     logits.V = c->V;
@@ -90,13 +135,16 @@ static void losses_of(const lm_head *c, int64_t first, int64_t R, bool gradients
 // dx (R, C) = dlogits W
 static void backward_input(const lm_head *c, char *dx_NC, int64_t first, int64_t R)
 {
-    mics_cuda_gemm gemm = {.a = c->logits, .b = c->weight};
-    gemm.c = dx_NC + (size_t)(first * c->C) * mics_dtype_bytes(c->at->dtype);
+    mics_cuda_gemm gemm = {.a = c->logits, .b = c->weight, .c = c->gathered};
+    if (!c->order)
+        gemm.c = dx_NC + (size_t)(first * c->C) * mics_dtype_bytes(c->at->dtype);
     gemm.M = R;
     gemm.N = gemm.ldb = gemm.ldc = c->C;
     gemm.K = c->V;
     gemm.lda = c->stride;
     mics_cuda_matmul(c->at, &gemm, c->gemm_space, c->gemm_bytes);
+    if (c->order)
+        mics_cuda_scatter_rows(c->at, dx_NC, c->gathered, c->order + first, R, c->C);
 }
 
 // dW (V, C) (+)= dlogits^T x
@@ -122,8 +170,10 @@ static lm_head open_call(const mics_op_call *call)
                  .bias = call->params[1],
                  .targets = call->targets,
                  .loss = call->losses,
+                 .row_scales = call->row_scales,
                  .scale = call->loss_scale,
                  .N = call->shape.N,
+                 .rows = call->shape.N,
                  .C = call->shape.params[0][1],
                  .V = call->shape.params[0][0],
                  .chunk_rows = call->chunk_rows};
@@ -133,51 +183,85 @@ static lm_head open_call(const mics_op_call *call)
 
 static void forward(const mics_op_call *call)
 {
-    const lm_head c = open_call(call);
-    for (int64_t first = 0; first < c.N; first += c.chunk_rows) {
-        const int64_t R = mics_smaller(c.chunk_rows, c.N - first);
+    lm_head c = open_call(call);
+    gather_counted(&c, call, false);
+    if (c.order)
+        zero(&c, c.loss, c.N, MICS_DTYPE_FP32);
+    for (int64_t first = 0; first < c.rows; first += c.chunk_rows) {
+        const int64_t R = mics_smaller(c.chunk_rows, c.rows - first);
         logits_of(&c, first, R);
         losses_of(&c, first, R, false);
     }
 }
 
-// Where dW may be summed in fp32, taken from what GEMMs have; NULL when there is no use or no
-// room.
-static float *wide_weight(lm_head *c)
+static size_t sum_bytes(const lm_head *c)
 {
     const int64_t weight_bytes = c->V * c->C * (int64_t)sizeof(float);
-    const size_t sum = (size_t)mics_size_round_up(weight_bytes, MICS_PART_BYTES);
-    if (c->at->dtype == MICS_DTYPE_FP32 || c->chunk_rows >= c->N ||
-        c->gemm_bytes < sum + MICS_GEMM_BYTES)
+    return (size_t)mics_size_round_up(weight_bytes, MICS_PART_BYTES);
+}
+
+// Whether several chunks' dW would be rounded after each: it cannot be summed in fp32.
+static bool rounds_chunks(const lm_head *c, const mics_op_call *call)
+{
+    return call->dparams[0] != NULL && c->at->dtype != MICS_DTYPE_FP32 &&
+           c->gemm_bytes < sum_bytes(c) + MICS_GEMM_BYTES;
+}
+
+// Where dW is summed in fp32, taken from what GEMMs have; NULL when there is no use or no room.
+static float *wide_weight(lm_head *c, const mics_op_call *call)
+{
+    if (call->dparams[0] == NULL || c->at->dtype == MICS_DTYPE_FP32 || c->chunk_rows >= c->rows ||
+        rounds_chunks(c, call))
         return NULL;
     float *wide = c->gemm_space;
-    c->gemm_space = (char *)c->gemm_space + sum;
-    c->gemm_bytes -= sum;
+    c->gemm_space = (char *)c->gemm_space + sum_bytes(c);
+    c->gemm_bytes -= sum_bytes(c);
     return wide;
+}
+
+// What no gathered row writes.
+static void zero_rest(const lm_head *c, const mics_op_call *call)
+{
+    zero(c, c->loss, c->N, MICS_DTYPE_FP32);
+    if (call->din)
+        zero(c, call->din, c->N * c->C, c->at->dtype);
+    if (c->rows > 0)
+        return;
+    if (call->dparams[0] && !call->add_params[0])
+        zero(c, call->dparams[0], c->V * c->C, c->at->dtype);
+    if (call->dparams[1] && !call->add_params[1])
+        zero(c, call->dparams[1], c->V, c->at->dtype);
+}
+
+static void backward_chunk(const lm_head *c, const mics_op_call *call, float *wide, int64_t first)
+{
+    const int64_t R = mics_smaller(c->chunk_rows, c->rows - first);
+    logits_of(c, first, R);
+    losses_of(c, first, R, true);
+    if (call->dparams[1])
+        mics_cuda_bias_sum(c->at, c->bias_sum, c->logits, R, c->V, c->stride, first > 0,
+                           c->block_sums);
+    if (wide)
+        backward_weight(c, wide, first, R, first > 0, true);
+    else if (call->dparams[0])
+        backward_weight(c, call->dparams[0], first, R, call->add_params[0] || first > 0, false);
+    if (call->din) // takes the place of gathered rows
+        backward_input(c, call->din, first, R);
 }
 
 static void backward(const mics_op_call *call)
 {
     lm_head c = open_call(call);
-    const bool add = call->add_params[0];
-    float *wide = wide_weight(&c);
-    for (int64_t first = 0; first < c.N; first += c.chunk_rows) {
-        const int64_t R = mics_smaller(c.chunk_rows, c.N - first);
-        logits_of(&c, first, R);
-        losses_of(&c, first, R, true);
-        if (c.bias)
-            mics_cuda_bias_sum(c.at, c.bias_sum, c.logits, R, c.V, c.stride, first > 0,
-                               c.block_sums);
-        backward_input(&c, call->din, first, R);
-        if (wide)
-            backward_weight(&c, wide, first, R, first > 0, true);
-        else
-            backward_weight(&c, call->dparams[0], first, R, add || first > 0, false);
-    }
-    if (c.bias)
+    gather_counted(&c, call, rounds_chunks(&c, call));
+    float *wide = wide_weight(&c, call);
+    if (c.order)
+        zero_rest(&c, call);
+    for (int64_t first = 0; first < c.rows; first += c.chunk_rows)
+        backward_chunk(&c, call, wide, first);
+    if (call->dparams[1] && c.rows > 0)
         mics_cuda_round_add(c.at, call->dparams[1], c.bias_sum, c.V, call->add_params[1]);
     if (wide)
-        mics_cuda_round_add(c.at, call->dparams[0], wide, c.V * c.C, add);
+        mics_cuda_round_add(c.at, call->dparams[0], wide, c.V * c.C, call->add_params[0]);
 }
 
 static void logits(const mics_op_call *call)

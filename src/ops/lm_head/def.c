@@ -8,7 +8,7 @@
 
 // Rows of logits at a time on an accelerator: full tiles for every multiprocessor whatever the
 // vocabulary, in whole tiles.
-enum { ACCELERATOR_ROWS = 4096, ACCELERATOR_TILE = 128 };
+enum { ACCELERATOR_ROWS = 4096 };
 
 // On the CPU logits are held for so many floats' worth of rows at a time: large enough that a
 // chunk's GEMMs run at full speed although each passes over the whole table once.
@@ -25,14 +25,17 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
 // The weight's gradient of several chunks is summed in fp32 where numbers have 2 bytes, V C floats,
 // so that it is rounded once; one chunk whose logits take no more memory than a smaller chunk's and
 // that sum needs no sum and passes over the table once.
-static int64_t accelerator_rows(int64_t tokens, int64_t width, int64_t elem_bytes)
+static int64_t accelerator_rows(const mics_op_shape *s)
 {
+    const int64_t tokens = s->N, elem_bytes = s->accelerator_bytes;
     const int64_t instead =
-        elem_bytes < (int64_t)sizeof(float) ? width * (int64_t)sizeof(float) / elem_bytes : 0;
+        elem_bytes < (int64_t)sizeof(float)
+            ? mics_lm_head_sum_floats(s) / s->params[0][0] * (int64_t)sizeof(float) / elem_bytes
+            : 0;
     if (tokens <= ACCELERATOR_ROWS + instead)
         return tokens;
     const int64_t chunks = (tokens + ACCELERATOR_ROWS - 1) / ACCELERATOR_ROWS;
-    return mics_size_round_up((tokens + chunks - 1) / chunks, ACCELERATOR_TILE);
+    return mics_size_round_up((tokens + chunks - 1) / chunks, MICS_LM_HEAD_TILE);
 }
 
 // Within the budget, at least two chunks, all of nearly the same size.
@@ -46,20 +49,20 @@ static int64_t cpu_rows(int64_t tokens, int64_t vocab)
 // Logits whose rows begin on 16 bytes, then the sum of the weight's gradient, then what GEMMs take.
 static void place_on_accelerator(const mics_op_shape *s, mics_op_cost *cost)
 {
-    const int64_t bytes = s->accelerator_bytes, V = s->params[0][0], C = s->params[0][1];
-    const int64_t row = mics_size_round_up(V * bytes, 16);
+    const int64_t bytes = s->accelerator_bytes, sum = mics_lm_head_sum_floats(s);
+    const int64_t row = mics_size_round_up(s->params[0][0] * bytes, 16);
     const bool summed = cost->chunk_rows < s->N && bytes < (int64_t)sizeof(float);
     cost->workspace_forward =
         mics_part_floats(row * cost->chunk_rows) + mics_part_floats(MICS_GEMM_BYTES);
     cost->workspace_backward =
-        cost->workspace_forward + (summed ? mics_part_floats(V * C * (int64_t)sizeof(float)) : 0);
+        cost->workspace_forward + (summed ? mics_part_floats(sum * (int64_t)sizeof(float)) : 0);
 }
 
 // On the CPU in bf16 all rows are one chunk, unless their logits take more memory than a smaller
 // chunk's with the fp32 sum of the weight's gradient that several chunks need.
 static void place_bf16(const mics_op_shape *s, mics_op_cost *cost)
 {
-    const int64_t V = s->params[0][0], C = s->params[0][1], sum = V * C;
+    const int64_t V = s->params[0][0], C = s->params[0][1], sum = mics_lm_head_sum_floats(s);
     const bool whole = mics_logits_floats_bf16(s->N, V) <= logits_floats + sum;
     cost->chunk_rows = whole ? s->N : mics_smaller(2 * cost->chunk_rows, s->N);
     const int64_t R = cost->chunk_rows, logits = mics_logits_floats_bf16(R, V);
@@ -70,13 +73,19 @@ static void place_bf16(const mics_op_shape *s, mics_op_cost *cost)
                     mics_larger(mics_gemm_floats_bf16(R, C, V), mics_gemm_floats_bf16(V, C, R)));
 }
 
+// GEMMs of gradients that are wanted.
+static int32_t gradients(const mics_op_shape *s)
+{
+    return !s->in_fixed[0] + !s->params_fixed[0];
+}
+
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     const int64_t V = s->params[0][0], C = s->params[0][1];
     mics_op_cost cost = mics_cost_gemm((double)s->N, (double)C, (double)V);
-    cost.flops_backward += cost.flops_forward; // its forward's work is done there
-    cost.chunk_rows = s->accelerator_bytes > 0 ? accelerator_rows(s->N, C, s->accelerator_bytes)
-                                               : cpu_rows(s->N, V);
+    cost.flops_backward =
+        (1 + gradients(s)) * cost.flops_forward; // its forward's work is done there
+    cost.chunk_rows = s->accelerator_bytes > 0 ? accelerator_rows(s) : cpu_rows(s->N, V);
     cost.workspace_forward = cost.workspace_backward = cost.chunk_rows * V;
     if (s->accelerator_bytes > 0)
         place_on_accelerator(s, &cost);
@@ -103,10 +112,10 @@ static int32_t add_rows(const mics_op_shape *s, const mics_op_pass *pass, int64_
         works[count++] = mics_work_moved(0, 3 * bytes * (double)rows * (double)V *
                                                 mics_op_separate(&mics_op_def_lm_head, pass));
     }
-    if (pass->backward) {
+    if (pass->backward && !s->in_fixed[0])
         works[count++] = mics_work_gemm(rows, C, V);
+    if (pass->backward && !s->params_fixed[0])
         works[count++] = mics_work_gemm(V, C, rows);
-    }
     for (int32_t i = 0; i < count; i++)
         works[i].times = times;
     return count;
@@ -123,7 +132,7 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
 
 static double model_flops(const mics_op_shape *s)
 {
-    return 6.0 * (double)(s->params[0][0] * s->params[0][1]);
+    return 2.0 * (1 + gradients(s)) * (double)(s->params[0][0] * s->params[0][1]);
 }
 
 const mics_op_def mics_op_def_lm_head = {.name = "lm_head",

@@ -33,6 +33,7 @@ struct problem {
     int32_t E, k;
     mics_router_spec router;
     float loss_scale;
+    bool pairs;
     router_random random;
     // workspace
     float *dscores, *part_sums, *sequences, *sums;
@@ -152,7 +153,9 @@ __global__ void __launch_bounds__(SUM_THREADS) router_sequence(problem p)
     const int64_t b = blockIdx.x;
     const int32_t thread = static_cast<int32_t>(threadIdx.x);
     const double T = fmax(sum_of_parts(p, b, 2 * p.E + 3), 1.0), E = static_cast<double>(p.E);
-    const double scale = static_cast<double>(p.loss_scale) * sum_of_parts(p, b, 2 * p.E + 1) / T;
+    const double counted = sum_of_parts(p, b, 2 * p.E + 1);
+    const double share = p.pairs && counted > 0 ? 0.5 : counted; // see cpu.c
+    const double scale = static_cast<double>(p.loss_scale) * share / T;
     double balance = 0;
     float fullest = 0;
     for (int32_t e = thread; e < p.E; e += SUM_THREADS) {
@@ -368,6 +371,7 @@ problem problem_of(const mics_op_call *call)
     p.k = e.chosen;
     p.router = s->op->router;
     p.loss_scale = call->loss_scale;
+    p.pairs = call->pairs;
     p.random = router_random_of(call);
     p.dscores = floats + space.scores;
     p.part_sums = floats + space.parts;

@@ -14,6 +14,7 @@ typedef struct router_shape {
     mics_router_spec spec;
     bool masked;     // every third token counts in no loss, of several sequences none of the last
     int64_t padding; // so many of a sequence's last tokens are of no segment
+    bool pairs;      // the losses are of pairs of sequences
 } router_shape;
 
 typedef struct router_values {
@@ -42,13 +43,14 @@ static inline int32_t router_target(const router_shape *s, int64_t n)
     return router_is_nothing(s, n) || (s->masked && (last || n % 3 == 1)) ? -1 : 0;
 }
 
-// Scale of the losses of a token's sequence: by its share of tokens that count.
+// Scale of the losses of a token's sequence: by its share of tokens that count, or half a pair's.
 static inline double router_scale(const router_values *r, int64_t n)
 {
     const router_shape *s = r->s;
     double counted = 0;
     for (int64_t i = n / s->T * s->T; i < (n / s->T + 1) * s->T; i++)
         counted += router_target(s, i) >= 0;
+    counted = s->pairs && counted > 0 ? 0.5 : counted;
     return r->loss_scale * counted / router_tokens(s);
 }
 

@@ -187,13 +187,14 @@ static void forward(const mics_op_call *call)
 // ---- backward ----
 
 // Scale of a sequence's losses: by its share of tokens whose loss counts, since the engine takes
-// the mean over those alone.
+// the mean over those alone; of a pair of sequences by half.
 static float scale_of(const mics_op_call *call, int64_t first)
 {
-    int64_t counted = 0;
+    float counted = 0;
     for (int64_t n = first; call->targets != NULL && n < first + call->shape.T; ++n)
-        counted += call->targets[n] >= 0;
-    return call->targets != NULL ? call->loss_scale * (float)counted / (float)tokens_of(call, first)
+        counted += call->targets[n] >= 0 ? 1 : 0;
+    counted = call->pairs && counted > 0 ? 0.5F : counted;
+    return call->targets != NULL ? call->loss_scale * counted / (float)tokens_of(call, first)
                                  : call->loss_scale;
 }
 
