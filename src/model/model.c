@@ -529,17 +529,6 @@ int64_t mics_model_param_count(const mics_model *model)
     return elems;
 }
 
-// Of three products of the same size, forward, gradient of inputs, gradient of weights, those that
-// are computed. Without a weight the other two are both gradients of inputs.
-static double computed_share(const mics_op *op, const mics_op_shape *shape)
-{
-    bool inputs = false;
-    for (int i = 0; i < MICS_OP_INPUTS; i++)
-        inputs = inputs || (op->in[i] >= 0 && !shape->in_fixed[i]);
-    const bool weights = op->params[0].unit >= 0 ? !shape->params_fixed[0] : inputs;
-    return (1.0 + inputs + weights) / 3;
-}
-
 double mics_model_flops_per_token(const mics_model *model, int64_t length)
 {
     const mics_batch batch = {.sequences = 1, .length = length, .threads = 1};
@@ -549,9 +538,7 @@ double mics_model_flops_per_token(const mics_model *model, int64_t length)
             const mics_op *op = &model->units[u].ops[o];
             const mics_op_def *def = mics_op_def_get(op->kind);
             const mics_op_shape shape = mics_op_shape_get(model, &model->units[u], op, batch);
-            flops += def->model_flops != NULL
-                         ? def->model_flops(&shape) * computed_share(op, &shape)
-                         : 0;
+            flops += def->model_flops != NULL ? def->model_flops(&shape) : 0;
         }
     }
     return flops;

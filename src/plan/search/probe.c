@@ -89,7 +89,7 @@ mics_status probe_classes(mics_planner *planner)
         const mics_unit *unit = &model->units[u];
         const int64_t elems = unit->elems;
         const int32_t experts = unit->experts > 0 ? planner->experts : 1;
-        planner->mixed = planner->mixed || unit->experts > 0 || unit->frozen;
+        planner->mixture = planner->mixture || unit->experts > 0;
         mics_mesh held = mesh; // by those that keep the same experts
         held.ranks /= experts;
         const unit_class wanted = {
@@ -256,13 +256,13 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
     const bool shares = degree_shares(planner, sharding->params);
     // The order of gathers says which slots there are, as units differ in size; and what the head
     // of the list brings says which order that is.
-    const bool ordered = planner->mixed || (kind == STRUCTURE_PARAMS && !shares);
+    const bool ordered = planner->mixture || (kind == STRUCTURE_PARAMS && !shares);
     const bool defers = ordered && sharding->optimizer < planner->ranks && !choice->all_reduces;
     const structures wanted = {
         .kind = kind,
         .shares = shares,
         .defers = defers,
-        .syncs = planner->mixed && sharding->optimizer > sharding->params,
+        .syncs = planner->mixture && sharding->optimizer > sharding->params,
         .far = defers && sharding->optimizer > planner->ranks_per_node,
         .prefetch = choice->prefetch,
         .layered_micro_steps = layered_micro_steps,

@@ -49,8 +49,8 @@ typedef struct structures {
     struct structures *next;
     structure_kind kind; // of experts, where ranks keep different ones: all else is gathered
     bool shares;         // partition groups share their parameters
-    // What the head of the list brings, where slots follow from it: O < ranks, and over nodes; where
-    // passes read several units O > P.
+    // What the head of the list brings, where slots follow from it: O < ranks, and over nodes; of a
+    // mixture O > P.
     bool defers, far, syncs;
     int32_t prefetch, layered_micro_steps;
     int32_t uneven; // micro-steps, where groups differ in length; 0
@@ -96,7 +96,7 @@ struct mics_planner {
     mics_planner *first, *next; // the one of E = 1 (there NULL); of another E that was asked for
     mics_simulate_options simulate;
     int32_t ranks, ranks_per_node;
-    bool mixed; // has units of experts, or frozen ones: what passes read differs in its update
+    bool mixture; // has units of experts
     double available_bytes;
     int32_t degrees[MAX_DEGREES]; // that the mesh allows, ascending
     int32_t degree_count;

@@ -115,6 +115,36 @@ static void test_memory(void **state)
     visit_subjects(&machines[1], 0, FIRST_MIXTURE, check_memory);
 }
 
+// Tables smaller and larger than layers, so the order of gathers says which slots there are: frozen
+// weights are gathered as they are, adapters behind their update.
+static void test_memory_over_nodes(void **state)
+{
+    (void)state;
+    const subject some[] = {{"lora", 0, 8, {NULL}, NULL},
+                            {"large adapters", 0, 96, {"gate_proj", "o_proj"}, NULL},
+                            {"the last layers", 0, 0, {"model.layers.[12].*"}, NULL},
+                            {"norms and head", 0, 0, {"*norm.weight", "lm_head.weight"}, NULL}};
+    for (int vocab = 300; vocab <= 1500; vocab += 300) {
+        for (int i = 0; i < 4; i++) {
+            char sizes[256];
+            fixture f;
+            open_plans(&f, 4, 2, 16);
+            snprintf(sizes, sizeof sizes,
+                     "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, "
+                     "\"num_key_value_heads\": 2, \"intermediate_size\": 160, \"vocab_size\": %d, "
+                     "\"max_position_embeddings\": 64",
+                     vocab);
+            take_llama(&f, sizes);
+            freeze(&f, &some[i]);
+            f.request.precision = MICS_PRECISION_FP32;
+            f.request.param_persistence_threshold = 0;
+            ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+            visit_all(&f, check_memory);
+            close_plans(&f);
+        }
+    }
+}
+
 static void test_bounds(void **state)
 {
     (void)state;
@@ -127,6 +157,28 @@ static void test_bounds(void **state)
         fail_msg("the tightest bound is %.3f of its time", tightest);
     if (sum_of_bounds < 0.7 * (double)bounds)
         fail_msg("bounds are %.4f of their times on average", sum_of_bounds / (double)bounds);
+}
+
+// Updates of adapters run while the frozen table is still being gathered. Where computation is slow,
+// hardly anything else is waited for.
+static void test_bounds_of_updates_beside_gathers(void **state)
+{
+    (void)state;
+    const subject large = {"large adapters", 0, 64, {NULL}, NULL};
+    for (int variant = 0; variant < 2; variant++) {
+        fixture f;
+        open_subject(&f, &machines[0], variant == 1, &large);
+        mics_accelerator *chip = &f.request.cluster.accelerator;
+        f.request.cluster.tiers[0].bytes_per_s /= 40;
+        f.request.cluster.tiers[0].rank_bytes_per_s /= 40;
+        f.request.cluster.tiers[0].slowdown = f.request.cluster.tiers[1].slowdown = 0;
+        chip->update_bytes_per_s = 3e9;
+        for (int math = 0; math < MICS_MATHS; math++)
+            chip->flops_per_s[math] /= 100;
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        visit_all(&f, check_bound);
+        close_plans(&f);
+    }
 }
 
 static void test_extensions(void **state)
@@ -172,7 +224,6 @@ static void open_llama3(fixture *f)
     assert_int_equal(mics_model_param_count(f->model), 8030261248 + 41943040);
     f->request.accelerator = true;
     f->request.param_persistence_threshold = 0;
-    ASSERT_OK(mics_planner_open(f->memory, &f->request, &f->planner));
 }
 
 static double node_gb(fixture *f, int32_t degree)
@@ -195,6 +246,7 @@ static void test_frozen_weights_stay_inside_nodes(void **state)
     (void)state;
     fixture f;
     open_llama3(&f);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     const double base = 8030261248.0, table = 128256.0 * 4096, adapters = 41943040;
     const double gathered = 2 * (base - table) + 2 * adapters, reduced = adapters;
     assert_near(node_gb(&f, 32), 8 * 2 * (gathered + reduced) * 31 / 32 * 1e-9, 0.001, "zero3");
@@ -242,16 +294,36 @@ static void test_baselines(void **state)
     close_plans(&f);
 }
 
+// Adapters are so small that systems send many layers' in one message, as they do of small layers.
+static void test_buckets(void **state)
+{
+    (void)state;
+    fixture f;
+    mics_plan_entry row, alone;
+    open_llama3(&f);
+    f.request.memory_bytes = 80e9;
+    f.request.cluster.tiers[1].latency_us = 1e5; // rings that are all latency
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_DDP, &row));
+    ASSERT_OK(mics_planner_evaluate(f.planner, &row.choice, &alone)); // a message a layer
+    if (!(row.step_us < 0.5 * alone.step_us))
+        fail_msg("%.0f us, a message a layer %.0f us", row.step_us, alone.step_us);
+    close_plans(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory_over_nodes),
         cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_bounds_of_updates_beside_gathers),
         cmocka_unit_test(test_extensions),
         cmocka_unit_test(test_search),
         cmocka_unit_test(test_frozen_weights_stay_inside_nodes),
         cmocka_unit_test(test_model_flops),
         cmocka_unit_test(test_baselines),
+        cmocka_unit_test(test_buckets),
     };
     mics_log_set_sink(drop_line, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
