@@ -50,10 +50,11 @@ typedef struct mics_param {
     int64_t offset; // in the unit's flat buffer, elements; a multiple of 16
     mics_init_kind init;
     double init_std;
-    bool decay;  // weight decay applies
-    bool frozen; // never changes: no gradient, no optimizer state
-    bool hidden; // matrices of a hidden layer, neither of the embedding nor the LM head's; set by
-                 // mics_model_finish
+    bool decay;   // weight decay applies
+    bool frozen;  // never changes: no gradient, no optimizer state
+    bool adapter; // of an adapter: the base's files do not have it
+    bool hidden;  // matrices of a hidden layer, neither of the embedding nor the LM head's; set by
+                  // mics_model_finish
 } mics_param;
 
 typedef struct mics_tensor {

@@ -261,7 +261,7 @@ static void draw(const mics_param *param, uint64_t seed, int64_t begin, int64_t 
         values_out[i] = param->init == MICS_INIT_ONES ? 1 : 0;
 }
 
-mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed)
+static void draw_all(mics_engine *engine, uint64_t seed, bool adapters_alone)
 {
     const mics_model *model = engine->schedule->spec.model;
     mics_op_set_threads(engine->schedule->spec.batch.threads);
@@ -272,12 +272,22 @@ mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed)
             int64_t begin = param->offset > held.shard.begin ? param->offset : held.shard.begin;
             int64_t end = param->offset + param->elems;
             end = end < held.shard.end ? end : held.shard.end;
-            if (begin < end)
+            if (begin < end && (param->adapter || !adapters_alone))
                 draw(param, seed, begin - param->offset, end - param->offset,
                      held.shard_params + (begin - held.shard.begin));
         }
     }
+}
+
+mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed)
+{
+    draw_all(engine, seed, false);
     return mics_engine_upload(engine);
+}
+
+void mics_engine_init_adapters(mics_engine *engine, uint64_t seed)
+{
+    draw_all(engine, seed, true);
 }
 
 // ---- runs of a list ----

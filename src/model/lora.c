@@ -77,7 +77,8 @@ static mics_status add_param(mics_model *model, int32_t u, const char *of, const
                              int64_t rows, int64_t columns)
 {
     mics_unit *unit = &model->units[u];
-    mics_param param = {.dims = 2, .shape = {rows, columns}, .decay = true, .hidden = true};
+    mics_param param = {
+        .dims = 2, .shape = {rows, columns}, .decay = true, .hidden = true, .adapter = true};
     MICS_TRY(name_tensor(of, which, param.name));
     MICS_TRY(mics_size_mul(rows, columns, &param.elems));
     if (param.elems > INT64_MAX / 64 - unit->elems)
@@ -282,18 +283,12 @@ static mics_status mark_param(const adding *a, int32_t u, mics_param *param)
     return MICS_OK;
 }
 
-static bool is_adapter(const mics_param *param)
-{
-    return param->part_count > 0 &&
-           strncmp(param->parts[0].name, PEFT_PREFIX, sizeof PEFT_PREFIX - 1) == 0;
-}
-
 static mics_status mark_params(const adding *a)
 {
     for (int32_t u = 0; u < a->model->unit_count; u++) {
         mics_unit *unit = &a->model->units[u];
         for (int32_t p = 0; p < unit->param_count; p++) {
-            if (!is_adapter(&unit->params[p]))
+            if (!unit->params[p].adapter)
                 MICS_TRY(mark_param(a, u, &unit->params[p]));
         }
     }

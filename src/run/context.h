@@ -21,7 +21,7 @@ typedef struct run_context {
     const mics_checkpoint_losses *recent; // a part of the state: saved and loaded with it
     run_reports *reports;                 // open on rank 0 alone
     run_saving *saving;                   // for states that go to quarantine
-    // By unit: this rank's largest parameter in what it began with and has saved.
+    // By unit that is saved: this rank's largest parameter in what it began with and has saved.
     _Atomic float *largest;
 } run_context;
 

@@ -14,6 +14,7 @@
 #include "run/ranks/gpu.h"
 #include "run/run_json.h"
 #include "run/run_schedule.h"
+#include "run/save/base.h"
 #include "run/save/import.h"
 #include "run/save/resume.h"
 #include "run/save/saved.h"
@@ -403,7 +404,7 @@ mics_status run_job_open_data(mics_job *job)
     MICS_TRY(open_corpora(job));
     MICS_TRY(mics_run_resolve_epochs(job->run, job->train_samples.windows));
     MICS_TRY(run_job_resume(job));
-    if (job->checkpoint == NULL)
+    if (job->checkpoint == NULL || run_base_is_frozen(job->model))
         MICS_TRY(open_import(job));
     return read_model_files(job);
 }

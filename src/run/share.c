@@ -25,8 +25,10 @@ size_t run_share_copy_bytes(const mics_schedule *schedule, int32_t states)
     const mics_sharding *all = &schedule->spec.mesh.sharding;
     const int64_t replicas = schedule->spec.mesh.ranks / all->optimizer;
     int64_t elems = 0;
-    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++)
-        elems += cut(schedule->padded_elems[u] / schedule->sharding[u].optimizer, replicas, 1);
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+        if (mics_schedule_trains(schedule, u))
+            elems += cut(schedule->padded_elems[u] / schedule->sharding[u].optimizer, replicas, 1);
+    }
     return (size_t)(elems * (1 + states)) * sizeof(float);
 }
 
@@ -36,17 +38,28 @@ static void add_state(mics_optimizer_shard *shard, const char *name, const float
         (mics_shard_state){.name = name, .dtype = MICS_DTYPE_FP32, .data = data};
 }
 
+int32_t run_share_units(const mics_model *model)
+{
+    int32_t count = 0;
+    for (int32_t unit = 0; unit < model->unit_count; unit++)
+        count += !model->units[unit].frozen;
+    return count;
+}
+
 void run_share_fill(const run_context *context, int64_t part, int64_t parts,
                     mics_optimizer_shard *shards)
 {
     const mics_model *model = context->job->model;
     const mics_optimizer_def *def = mics_optimizer_def_get(context->job->run->optimizer.kind);
+    int32_t count = 0;
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        if (model->units[unit].frozen)
+            continue;
         const mics_engine_optimizer_shard owned =
             mics_engine_optimizer_shard_get(context->engine, unit);
         const int64_t elems = owned.range.end - owned.range.begin;
         const int64_t from = cut(elems, parts, part);
-        mics_optimizer_shard *shard = &shards[unit];
+        mics_optimizer_shard *shard = &shards[count++];
         *shard = (mics_optimizer_shard){.unit = model->units[unit].name,
                                         .unit_elems = model->units[unit].elems,
                                         .begin = owned.range.begin + from,
@@ -84,6 +97,7 @@ mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step)
         .tokenizer = run->tokenizer,
         .run_json = job->run_json,
         .run_id = job->node.id,
+        .base_hash = context->rank->base_hash,
         .precision = mics_run_precision_text(run->precision),
         .optimizer = mics_optimizer_def_get(run->optimizer.kind)->name,
         .sharding = {run->sharding.params, run->sharding.grads, run->sharding.optimizer},
@@ -104,15 +118,18 @@ mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step)
 
 mics_status run_share_open(const run_context *context, _Atomic float **largest_out)
 {
-    const int32_t units = context->job->model->unit_count;
-    MICS_TRY(MICS_NEW(context->rank->memory, units, largest_out));
-    for (int32_t unit = 0; unit < units; unit++) {
+    const mics_model *model = context->job->model;
+    int32_t count = 0;
+    MICS_TRY(MICS_NEW(context->rank->memory, run_share_units(model), largest_out));
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        if (model->units[unit].frozen)
+            continue;
         const mics_engine_optimizer_shard owned =
             mics_engine_optimizer_shard_get(context->engine, unit);
         float largest = 0;
         (void)mics_magnitude_find(owned.params, owned.range.end - owned.range.begin, FLT_MAX,
                                   &largest);
-        atomic_store(&(*largest_out)[unit], largest);
+        atomic_store(&(*largest_out)[count++], largest);
     }
     return MICS_OK;
 }
@@ -137,7 +154,7 @@ static mics_status check_state(const mics_optimizer_shard *shard, int32_t index,
 mics_status run_share_check_numbers(const run_context *context, const mics_optimizer_shard *shards,
                                     int64_t step)
 {
-    for (int32_t u = 0; u < context->job->model->unit_count; u++) {
+    for (int32_t u = 0; u < run_share_units(context->job->model); u++) {
         const float before = atomic_load(&context->largest[u]);
         float largest = before, other = 0;
         for (int32_t s = 0; s < shards[u].state_count; s++)

@@ -9,7 +9,10 @@
  * the largest of all ranks. Pure. */
 size_t run_share_copy_bytes(const mics_schedule *schedule, int32_t states);
 
-/* Fills `shards`, by unit, with one of `parts` equal parts of what this rank owns, as the engine has
+/* Units that are saved: those that train, in the model's order. Pure. */
+int32_t run_share_units(const mics_model *model);
+
+/* Fills `shards`, by unit that is saved, with one of `parts` equal parts of what this rank owns, as the engine has
  * it on the host (mics_engine_download, until mics_engine_release). */
 void run_share_fill(const run_context *context, int64_t part, int64_t parts,
                     mics_optimizer_shard *shards);
@@ -18,7 +21,7 @@ void run_share_fill(const run_context *context, int64_t part, int64_t parts,
  * Returns: MICS_OK; MICS_ERR_MEMORY.     Owns: the caller frees *largest_out with mics_free. */
 mics_status run_share_open(const run_context *context, _Atomic float **largest_out);
 
-/* Whether all numbers of `shards`, by unit, are what a save may hold: finite, and no larger than they
+/* Whether all numbers of `shards`, by unit that is saved, are what a save may hold: finite, and no larger than they
  * can be (magnitude.h) behind what was saved before.
  * Returns: MICS_OK; MICS_ERR_NUMERIC, logged with the element of which unit is not.  Threads: any. */
 mics_status run_share_check_numbers(const run_context *context, const mics_optimizer_shard *shards,

@@ -3,6 +3,7 @@
 // Opening and closing a rank that trains.
 #include "mics/log.h"
 #include "run/ranks/gpu.h"
+#include "run/save/base.h"
 #include "run/save/restore.h"
 #include "share.h"
 #include "trainer.h"
@@ -90,6 +91,7 @@ static mics_status setup(run_trainer *self)
     MICS_TRY(run_await_files(&self->context));
     MICS_TRY(agree(self, open_engine(self)));
     MICS_TRY(agree(self, fill_state(self)));
+    MICS_TRY(agree(self, run_base_check(&self->context)));
     MICS_TRY(run_rank_agree(rank, open_rest(self)));
     MICS_TRY(run_gpu_autotune(job, rank, self->context.engine));
     MICS_TRY(run_await_collectives(&self->context));

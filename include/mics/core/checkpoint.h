@@ -76,6 +76,7 @@ typedef struct mics_checkpoint_meta {
     uint64_t seed;
     uint64_t corpus_hash;
     uint64_t validation_hash; // of texts of their own; 0: not known, or there are none
+    uint64_t base_hash;       // of frozen parameters, which are not saved; 0: there are none
     const char *model_json;   // the Hugging Face config.json's text
     const char *tokenizer;    // "bytes", or the path of a tokenizer.json
     // What is saved of that file: see mics_tokenizer_text. NULL reads it at each save, when it may

@@ -186,6 +186,12 @@ void mics_engine_close(mics_engine *engine);
  */
 mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
 
+/* The same of adapters' parameters alone, and without the upload.
+ *
+ * Needs:   as mics_engine_init_random.    Collective: no.
+ */
+void mics_engine_init_adapters(mics_engine *engine, uint64_t seed);
+
 /* GEMM autotuning: runs each GEMM of a step once, on whatever the buffers hold: for libraries that
  * load kernels at their first call, and for kernels that learn there how a shape is run best.
  * Parameters and optimizer state stay as they are. Nothing to do on the CPU.

@@ -114,6 +114,8 @@ void mics_manifest_write(const mics_manifest *manifest, mics_text *text)
         mics_text_quoted(text, meta->model_files);
         mics_text_printf(text, ",\n");
     }
+    if (meta->base_hash != 0)
+        mics_text_printf(text, "  \"base_hash\": \"%016" PRIx64 "\",\n", meta->base_hash);
     if (meta->validation_hash != 0)
         mics_text_printf(text, "  \"validation_hash\": \"%016" PRIx64 "\",\n",
                          meta->validation_hash);
@@ -337,6 +339,8 @@ static mics_status read_meta(const place *root, mics_manifest *manifest)
     else if (run == NULL || mics_json_type_of(run) != MICS_JSON_NULL)
         return mics_fail(MICS_ERR_FORMAT, "%s: \"run\" is neither a string nor null",
                          mics_json_name(root->json));
+    if (mics_json_get(root->object, "base_hash") != NULL)
+        MICS_TRY(member_hex(root, "base_hash", &meta->base_hash));
     if (mics_json_get(root->object, "validation_hash") != NULL)
         MICS_TRY(member_hex(root, "validation_hash", &meta->validation_hash));
     meta->model_files = mics_json_string(mics_json_get(root->object, "model_files"));

@@ -3,6 +3,7 @@
 #include "part.h"
 #include "base/free.h"
 #include "mics/core/device.h"
+#include "run/share.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ mics_status run_copy_write(const run_save *save, const mics_keep *keep, mics_nod
     run_share_fill(context, keep->part, keep->parts, save->shards);
     MICS_TRY(run_share_check_numbers(context, save->shards, save->step));
     return mics_node_write(context->rank->memory, save->copy.slot, save->step, keep->file,
-                           keep->files, save->shards, context->job->model->unit_count, file_out);
+                           keep->files, save->shards, run_share_units(context->job->model), file_out);
 }
 
 // ---- the manifest ----
@@ -36,14 +37,17 @@ static mics_status fill_listing(const run_save *save, listing *lists)
     const mics_job *job = context->job;
     mics_memory *memory = context->rank->memory;
     const mics_mesh *mesh = &job->schedule->spec.mesh;
-    const int32_t units = job->model->unit_count, mine = context->rank->comm->rank,
+    const int32_t units = run_share_units(job->model), mine = context->rank->comm->rank,
                   node_ranks = run_world_node_ranks(job->world);
     MICS_TRY(MICS_NEW(memory, units, &lists->units));
     MICS_TRY(MICS_NEW(memory, save->copy.keep.files, &lists->files));
     MICS_TRY(MICS_NEW(memory, save->copy.keep.files, &lists->keeps));
-    for (int32_t u = 0; u < units; u++)
-        lists->units[u] =
-            (mics_manifest_unit){job->model->units[u].name, job->model->units[u].elems};
+    int32_t count = 0;
+    for (int32_t u = 0; u < job->model->unit_count; u++) {
+        const mics_unit *unit = &job->model->units[u];
+        if (!unit->frozen)
+            lists->units[count++] = (mics_manifest_unit){unit->name, unit->elems};
+    }
     qsort(lists->units, (size_t)units, sizeof *lists->units, compare_units);
     for (int32_t rank = 0; rank < mesh->ranks; rank++) {
         const mics_keep keep = mics_mesh_keep(mesh, rank);
@@ -70,7 +74,7 @@ mics_status run_copy_write_manifest(const run_save *save)
                                          .files = lists.files,
                                          .file_count = save->copy.keep.files,
                                          .units = lists.units,
-                                         .unit_count = context->job->model->unit_count,
+                                         .unit_count = run_share_units(context->job->model),
                                          .slot = save->saver->slot,
                                          .serial = context->job->node.serial};
     if (status == MICS_OK)

@@ -398,6 +398,20 @@ mics_status run_world_max(run_world *world, int64_t *values, int32_t count)
     return world->mpi ? run_rank_max(&world->here[0].rank, values, count) : MICS_OK;
 }
 
+mics_status run_rank_sum(run_rank *rank, uint64_t *value)
+{
+    uint64_t *all = NULL;
+    mics_comm *comm = rank->comm;
+    MICS_TRY(MICS_NEW(rank->memory, comm->ranks, &all));
+    all[comm->rank] = *value;
+    const mics_status status = gather_all(comm, all, sizeof *all, "a sum over ranks");
+    *value = 0;
+    for (int32_t i = 0; i < comm->ranks; i++)
+        *value += all[i];
+    mics_free(rank->memory, all);
+    return status;
+}
+
 mics_status run_rank_max(run_rank *rank, int64_t *values, int32_t count)
 {
     int64_t *all = NULL;

@@ -25,6 +25,7 @@ typedef struct run_rank {
     mics_memory *memory; // counts this rank's memory alone
     mics_comm *comm;     // counting; free for use while no engine holds it
     mics_device *device; // NULL: the CPU; closed after the comm
+    uint64_t base_hash;  // of all frozen parameters, of all ranks; 0: there are none
     bool agreed;         // its failure is known to all ranks, so that nobody must be stopped
 } run_rank;
 
@@ -115,3 +116,6 @@ mics_status run_rank_agree(run_rank *rank, mics_status mine);
  * count <= RUN_MAX_VALUES. */
 enum { RUN_MAX_VALUES = 32 };
 mics_status run_rank_max(run_rank *rank, int64_t *values, int32_t count);
+
+/* The sum of every rank's value, modulo 2^64, on all ranks. Needs the comm to be free. */
+mics_status run_rank_sum(run_rank *rank, uint64_t *value);

@@ -20,7 +20,7 @@ int64_t run_disk_space_needed(const mics_job *job)
     const int64_t files = job->world->ranks;
     int64_t elems = 0;
     for (int32_t unit = 0; unit < units; unit++)
-        elems += job->model->units[unit].elems;
+        elems += job->model->units[unit].frozen ? 0 : job->model->units[unit].elems;
     return elems * (1 + states) * (int64_t)sizeof(float) + files * HEADER_BYTES + MANIFEST_BYTES;
 }
 

@@ -3,6 +3,7 @@
 // Reading parameters by range into the engine.
 #include "import.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "config/config.h"
@@ -155,8 +156,10 @@ static mics_status check_param(const mics_param *param, const mics_safetensors *
 static mics_status check_unit(const mics_unit *unit, const mics_safetensors *reader,
                               const char *path)
 {
-    for (int32_t i = 0; i < unit->param_count; i++)
-        MICS_TRY(check_param(&unit->params[i], reader, path));
+    for (int32_t i = 0; i < unit->param_count; i++) {
+        if (!unit->params[i].adapter)
+            MICS_TRY(check_param(&unit->params[i], reader, path));
+    }
     return MICS_OK;
 }
 
@@ -424,7 +427,8 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
 {
     for (int32_t i = 0; i < unit->param_count; i++) {
         const mics_param *param = &unit->params[i];
-        if (param->offset >= range.end || param->offset + param->elems <= range.begin)
+        if (param->adapter || param->offset >= range.end ||
+            param->offset + param->elems <= range.begin)
             continue;
         const mics_tensor_info *stack = find_stack(reader, param);
         if (stack != NULL)
@@ -460,17 +464,39 @@ static mics_status check_finite(const mics_unit *unit, mics_range range, const f
     return MICS_OK;
 }
 
-mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
-                            const mics_work_listener *listener, mics_engine *engine)
+// A sum over elements, each with its place, so that it does not depend on how a unit is cut. The
+// multipliers are those of SplitMix64.
+static uint64_t hash_elems(const mics_unit *unit, mics_range range, const float *data)
 {
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        const mics_unit *unit = &model->units[u];
-        const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, u);
-        MICS_TRY(run_import_read(unit, reader, owned.shard, owned.shard_params));
-        MICS_TRY(check_finite(unit, owned.shard, owned.shard_params));
-        mics_work_tell(listener, "loading weights", u + 1, model->unit_count);
+    const uint64_t key = mics_fnv1a(MICS_FNV1A_BEGIN, unit->name, strlen(unit->name));
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < range.end - range.begin; i++) {
+        uint32_t bits = 0;
+        memcpy(&bits, &data[i], sizeof bits);
+        uint64_t z = (key ^ bits) + (uint64_t)(range.begin + i) * 0x9e3779b97f4a7c15u;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        sum += z ^ (z >> 27);
     }
-    return mics_engine_upload(engine);
+    return sum;
+}
+
+mics_status run_import_fill(const run_import *import, mics_engine *engine, uint64_t *hash_out)
+{
+    const mics_schedule *schedule = import->schedule;
+    const int32_t units = schedule->spec.model->unit_count;
+    *hash_out = 0;
+    for (int32_t u = 0; u < units; u++) {
+        const mics_unit *unit = &schedule->spec.model->units[u];
+        const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, u);
+        if (import->frozen_alone && !unit->frozen)
+            continue;
+        MICS_TRY(run_import_read(unit, import->reader, owned.shard, owned.shard_params));
+        MICS_TRY(check_finite(unit, owned.shard, owned.shard_params));
+        if (unit->frozen && import->rank < schedule->sharding[u].params * schedule->experts[u])
+            *hash_out += hash_elems(unit, owned.shard, owned.shard_params);
+        mics_work_tell(&import->listener, "loading weights", u + 1, units);
+    }
+    return MICS_OK;
 }
 
 // ---- from checkpoints ----

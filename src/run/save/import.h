@@ -46,15 +46,24 @@ mics_status run_import_generation(mics_memory *memory, const char *folder, mics_
 mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
                             float *data_out);
 
-/* Fills this rank's parameter shards, and tells the listener by units.
+// What a rank fills.
+typedef struct run_import {
+    const mics_safetensors *reader; // that run_import_open gave
+    const mics_schedule *schedule;
+    int32_t rank;
+    bool frozen_alone; // leaves units that train as they are
+    mics_work_listener listener;
+} run_import;
+
+/* Fills this rank's parameter shards, those of adapters excepted, and tells the listener by units;
+ * then call mics_engine_upload. *hash_out: of frozen parameters in the files, what counts of this
+ * rank's; the sum over ranks is the same on any mesh.
  *
- * Needs:   a reader that run_import_open gave.
  * Returns: MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite, logged with
  *          its tensor.
  * Threads: any, on one reader.        Collective: no.
  */
-mics_status run_import_fill(const mics_model *model, const mics_safetensors *reader,
-                            const mics_work_listener *listener, mics_engine *engine);
+mics_status run_import_fill(const run_import *import, mics_engine *engine, uint64_t *hash_out);
 
 /* The same with this rank's optimizer shards, moments included; then call mics_engine_complete.
  *

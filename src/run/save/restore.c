@@ -3,6 +3,7 @@
 // The ranks' part of resuming from the newest checkpoint that is good (newest.h). The first rank of
 // each process changes the job, while the others wait for it in the next agreement.
 #include "restore.h"
+#include "base.h"
 #include "import.h"
 #include "mics/log.h"
 #include "newest.h"
@@ -33,15 +34,16 @@ mics_status run_restore_fill(const run_context *context, const mics_checkpoint *
         .progress = run_is_rank_0(context) ? job->callbacks.work : NULL,
     };
     *recent_out = (mics_checkpoint_losses){0};
-    if (checkpoint != NULL) {
-        *recent_out = mics_checkpoint_meta_get(checkpoint)->recent;
-        take_scaler(context, checkpoint);
-        return run_resume_fill(job->model, &job->run->optimizer, checkpoint, &listener,
-                               context->engine);
+    if (checkpoint == NULL) {
+        MICS_TRY(run_base_fill(context, false));
+        return mics_engine_upload(context->engine);
     }
-    if (job->import != NULL)
-        return run_import_fill(job->model, job->import, &listener, context->engine);
-    return mics_engine_init_random(context->engine, job->run->seed);
+    *recent_out = mics_checkpoint_meta_get(checkpoint)->recent;
+    take_scaler(context, checkpoint);
+    if (run_base_is_frozen(job->model))
+        MICS_TRY(run_base_fill(context, true));
+    return run_resume_fill(job->model, &job->run->optimizer, checkpoint, &listener,
+                           context->engine);
 }
 
 // ---- resuming ----

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "rewind.h"
+#include "base.h"
 #include "mics/log.h"
 #include "restore.h"
 #include <stdio.h>
@@ -81,7 +82,7 @@ static void clear_state(const run_context *context)
             mics_engine_optimizer_shard_get(context->engine, unit);
         memset(held.shard_params, 0,
                (size_t)(held.shard.end - held.shard.begin) * sizeof *held.shard_params);
-        for (int32_t state = 0; state < def->states; state++)
+        for (int32_t state = 0; state < def->states && held.range.begin < held.range.end; state++)
             memset(held.states[state], 0,
                    (size_t)(held.range.end - held.range.begin) * sizeof *held.states[state]);
     }
@@ -218,6 +219,7 @@ mics_status run_rewind_load(const run_context *context, const mics_scaler *scale
     MICS_TRY(run_await_files(context));
     MICS_TRY(find_sources(context, &sources));
     MICS_TRY(load_newest(context, scaler, &sources, recent_out));
+    MICS_TRY(run_base_check(context));
     forget_unreadable(context, &sources);
     *source_out = sources.list[sources.read];
     if (source_out->in_memory)

@@ -325,7 +325,7 @@ static mics_status open_save(run_saver *saver, run_save *save)
     save->part = quarantine ? 0 : rank / owners;
     save->parts = save->writers / owners;
     save->warns = save != &saver->saves[RUN_DIRECT];
-    MICS_TRY(MICS_NEW(context->rank->memory, context->job->model->unit_count, &save->shards));
+    MICS_TRY(MICS_NEW(context->rank->memory, run_share_units(context->job->model), &save->shards));
     if (!copy)
         return MICS_OK;
     save->copy.keep = mics_mesh_keep(&context->job->schedule->spec.mesh, rank);
