@@ -134,7 +134,7 @@ static void fill_progress(const mics_job *job, mics_job_facts *facts)
     facts->checkpoint = job->checkpoint_path;
     facts->from_memory = job->node.taken;
     facts->checkpoints_dir = job->checkpoints_dir;
-    facts->imported = job->import != NULL;
+    facts->imported = job->import != NULL && job->checkpoint == NULL;
     facts->start_step = facts->step = facts->saved_step = job->start_step;
     facts->validation_first = facts->validation_last = NAN;
     bool ended = job->finished;

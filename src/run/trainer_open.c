@@ -91,7 +91,7 @@ static mics_status setup(run_trainer *self)
     MICS_TRY(run_await_files(&self->context));
     MICS_TRY(agree(self, open_engine(self)));
     MICS_TRY(agree(self, fill_state(self)));
-    MICS_TRY(agree(self, run_base_check(&self->context)));
+    MICS_TRY(agree(self, run_base_settle(&self->context)));
     MICS_TRY(run_rank_agree(rank, open_rest(self)));
     MICS_TRY(run_gpu_autotune(job, rank, self->context.engine));
     MICS_TRY(run_await_collectives(&self->context));

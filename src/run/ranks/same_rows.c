@@ -250,9 +250,10 @@ static mics_status hash_weights(const mics_safetensors *import, uint64_t *hash_o
 static mics_status add_weights(mics_text *rows, const mics_job *job)
 {
     uint64_t hash = 0;
-    if (job->import != NULL)
+    const bool begins = job->import != NULL && job->checkpoint == NULL;
+    if (begins)
         MICS_TRY(hash_weights(job->import, &hash));
-    if (job->import != NULL)
+    if (begins)
         add_hash(rows, "model.init", hash);
     else
         run_same_add(rows, "model.init", job->checkpoint != NULL ? "the checkpoint" : "random");

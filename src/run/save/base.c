@@ -4,6 +4,7 @@
 #include "import.h"
 #include "mics/log.h"
 #include <inttypes.h>
+#include <string.h>
 
 bool run_base_is_frozen(const mics_model *model)
 {
@@ -18,6 +19,7 @@ mics_status run_base_fill(const run_context *context, bool frozen_alone)
     const mics_job *job = context->job;
     const run_import import = {
         .reader = job->import,
+        .adapter = frozen_alone ? NULL : job->adapter,
         .schedule = job->schedule,
         .rank = context->rank->comm->rank,
         .frozen_alone = frozen_alone,
@@ -25,21 +27,104 @@ mics_status run_base_fill(const run_context *context, bool frozen_alone)
                      .progress = run_is_rank_0(context) ? job->callbacks.work : NULL},
     };
     context->rank->base_hash = 0;
-    if (job->import == NULL)
-        return mics_engine_init_random(context->engine, job->run->seed);
-    if (!frozen_alone)
+    if (strcmp(job->run->model_init, "random") == 0)
+        MICS_TRY(mics_engine_init_random(context->engine, job->run->seed));
+    else if (!frozen_alone)
         mics_engine_init_adapters(context->engine, job->run->seed);
-    return run_import_fill(&import, context->engine, &context->rank->base_hash);
+    return import.reader == NULL && import.adapter == NULL
+               ? MICS_OK
+               : run_import_fill(&import, context->engine, &context->rank->base_hash);
 }
 
-mics_status run_base_check(const run_context *context)
+// ---- ranks without the weights ----
+
+// By rank: whether it has them.
+static mics_status gather_owners(const run_context *context, bool *has)
+{
+    mics_comm *comm = context->rank->comm;
+    has[comm->rank] = context->job->import != NULL;
+    for (int32_t rank = 0; rank < comm->ranks; rank++)
+        MICS_TRY(mics_comm_broadcast(comm, rank, &has[rank], sizeof *has));
+    return MICS_OK;
+}
+
+// The first rank with the weights that holds the same part as `to` of what is cut into `degree`.
+static int32_t owner_like(const bool *has, int32_t ranks, int32_t to, int32_t degree)
+{
+    for (int32_t rank = to % degree; rank < ranks; rank += degree) {
+        if (has[rank])
+            return rank;
+    }
+    return -1;
+}
+
+static mics_status give_unit(const run_context *context, int32_t unit, int32_t degree, int32_t from,
+                             int32_t to)
+{
+    mics_comm *comm = context->rank->comm;
+    const mics_engine_optimizer_shard held = mics_engine_optimizer_shard_get(context->engine, unit);
+    const bool gives = comm->rank == from;
+    const mics_exchange exchange = {.to = gives ? to : MICS_RANK_NONE,
+                                    .from = gives ? MICS_RANK_NONE : from,
+                                    .send = gives ? held.shard_params : NULL,
+                                    .recv = gives ? NULL : held.shard_params,
+                                    .bytes = (size_t)(held.shard.end - held.shard.begin) *
+                                             sizeof *held.shard_params,
+                                    .what = "frozen parameters for a rank without them"};
+    if (!gives && comm->rank != to)
+        return MICS_OK;
+    MICS_TRY(mics_comm_exchange(comm, &exchange));
+    if (!gives && to < degree)
+        context->rank->base_hash +=
+            run_import_hash(&context->job->model->units[unit], held.shard, held.shard_params);
+    return MICS_OK;
+}
+
+// All ranks walk the same list, and wait for their own entries alone.
+static mics_status give_units(const run_context *context, const bool *has, int32_t to)
+{
+    const mics_schedule *schedule = context->job->schedule;
+    for (int32_t unit = 0; unit < schedule->spec.model->unit_count; unit++) {
+        const int32_t degree = schedule->sharding[unit].params * schedule->experts[unit];
+        const int32_t from = owner_like(has, context->rank->comm->ranks, to, degree);
+        if (!schedule->spec.model->units[unit].frozen)
+            continue;
+        if (from < 0)
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: is not there on rank %d, and no other rank holds the same of its "
+                             "frozen weights; restore it, or name its folder in model.init",
+                             context->job->run->model_init, (int)to);
+        MICS_TRY(give_unit(context, unit, degree, from, to));
+    }
+    return MICS_OK;
+}
+
+static mics_status share_base(const run_context *context)
+{
+    const int32_t ranks = context->rank->comm->ranks;
+    bool *has = NULL, any = false;
+    MICS_TRY(mics_comm_any(context->rank->comm, context->job->import == NULL, &any));
+    if (!any)
+        return MICS_OK;
+    MICS_TRY(MICS_NEW(context->rank->memory, ranks, &has));
+    mics_status status = gather_owners(context, has);
+    for (int32_t to = 0; to < ranks && status == MICS_OK; to++) {
+        if (!has[to])
+            status = give_units(context, has, to);
+    }
+    mics_free(context->rank->memory, has);
+    return status == MICS_OK ? mics_engine_upload(context->engine) : status;
+}
+
+mics_status run_base_settle(const run_context *context)
 {
     const mics_job *job = context->job;
     const uint64_t before =
         job->checkpoint != NULL ? mics_checkpoint_meta_get(job->checkpoint)->base_hash : 0;
     uint64_t *hash = &context->rank->base_hash;
-    if (!run_base_is_frozen(job->model) || job->import == NULL)
+    if (!run_base_is_frozen(job->model) || strcmp(job->run->model_init, "random") == 0)
         return MICS_OK;
+    MICS_TRY(share_base(context));
     MICS_TRY(run_rank_sum(context->rank, hash));
     if (before == 0 || before == *hash)
         return MICS_OK;

@@ -10,16 +10,20 @@
 bool run_base_is_frozen(const mics_model *model);
 
 /* Fills a rank's parameter shards from model.init's weights, or draws them: all of them, or frozen
- * ones alone; adapters' are drawn. Then call mics_engine_upload. What counts of the rank's hash is
- * in context->rank->base_hash, until run_base_check.
+ * ones alone; adapters' are those of adapter.init, or drawn. Then call mics_engine_upload. What
+ * counts of the rank's hash is in context->rank->base_hash, until run_base_settle. Does nothing where
+ * a run goes on and the weights are not there.
  *
  * Returns: as run_import_fill.     Collective: no.
  */
 mics_status run_base_fill(const run_context *context, bool frozen_alone);
 
-/* Sums up the ranks' hashes, and compares them with what the base was before: that of the checkpoint
- * which the run goes on from (0: nothing is known).
+/* Gives ranks that have no weights of model.init the frozen parameters of ranks that hold the same.
+ * Then sums up the ranks' hashes, and compares them with what the base was before: that of the
+ * checkpoint which the run goes on from (0: nothing is known).
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged: it is another base.     Collective: over the world.
+ * Needs:   behind run_base_fill on all ranks, and before mics_engine_release.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: it is another base, or no rank has some of it; what
+ *          exchanging returned.     Collective: over the world.
  */
-mics_status run_base_check(const run_context *context);
+mics_status run_base_settle(const run_context *context);

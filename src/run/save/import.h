@@ -37,7 +37,8 @@ mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is
  */
 mics_status run_import_generation(mics_memory *memory, const char *folder, mics_json **json_out);
 
-/* Reads elements `range` of a unit's flat buffer; those between parameters are left as they are.
+/* Reads elements `range` of a unit's flat buffer; those between parameters, and an adapter's, are left
+ * as they are.
  *
  * Shapes:  data_out: (range.end - range.begin).
  * Needs:   a reader that run_import_open gave.
@@ -46,16 +47,25 @@ mics_status run_import_generation(mics_memory *memory, const char *folder, mics_
 mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
                             float *data_out);
 
+/* A hash of a range of a unit's elements, each with its place: that of a whole is the sum of those of
+ * its parts, modulo 2^64, however it is cut. Pure.
+ *
+ * Shapes:  data: (range.end - range.begin).
+ */
+uint64_t run_import_hash(const mics_unit *unit, mics_range range, const float *data);
+
 // What a rank fills.
 typedef struct run_import {
-    const mics_safetensors *reader; // that run_import_open gave
+    const mics_safetensors *reader; // that run_import_open gave; NULL: what is there stays
+    const mics_safetensors
+        *adapter; // of run_adapter_open, with first values of what trains; NULL: none
     const mics_schedule *schedule;
     int32_t rank;
     bool frozen_alone; // leaves units that train as they are
     mics_work_listener listener;
 } run_import;
 
-/* Fills this rank's parameter shards, those of adapters excepted, and tells the listener by units;
+/* Fills this rank's parameter shards, those of adapters only from the adapter's reader, and tells the listener by units;
  * then call mics_engine_upload. *hash_out: of frozen parameters in the files, what counts of this
  * rank's; the sum over ranks is the same on any mesh.
  *

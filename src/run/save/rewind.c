@@ -219,7 +219,7 @@ mics_status run_rewind_load(const run_context *context, const mics_scaler *scale
     MICS_TRY(run_await_files(context));
     MICS_TRY(find_sources(context, &sources));
     MICS_TRY(load_newest(context, scaler, &sources, recent_out));
-    MICS_TRY(run_base_check(context));
+    MICS_TRY(run_base_settle(context));
     forget_unreadable(context, &sources);
     *source_out = sources.list[sources.read];
     if (source_out->in_memory)
