@@ -342,19 +342,16 @@ static void print_answer(printer *r, const mics_plan *plan, const mics_plan_foun
     cli_plan_offer(r, "answer", &offer);
 }
 
-// Whoever trains an adapter asks what frozen weights cost on the links: zero3 is FSDP's full shard,
-// mics HSDP's.
+// Whoever trains an adapter asks what frozen weights cost on slow links.
 static void print_sent(const printer *r, const mics_plan_found *found, int32_t nodes)
 {
-    const mics_plan_entry *rows[] = {&found->result->entries[0], &found->baselines[MICS_PLAN_ZERO3],
-                                     &found->baselines[MICS_PLAN_MICS]};
+    const mics_plan_entry *of[] = {&found->result->entries[0], &found->baselines[MICS_PLAN_ZERO3],
+                                   &found->baselines[MICS_PLAN_MICS]};
+    static const char *const as[] = {"", " (FSDP full shard)", " (HSDP of the smallest groups)"};
     printer_text(r, "\nSent inter-node, a step and node:");
     for (int i = 0; i < 3; i++)
-        printer_text(r, "%s %s %s%s", i > 0 ? "," : "", rows[i]->name,
-                     text_size((double)rows[i]->sent.inter / nodes).text,
-                     i == 1   ? " (FSDP full shard)"
-                     : i == 2 ? " (as HSDP)"
-                              : "");
+        printer_text(r, "%s %s %s%s", i > 0 ? "," : "", of[i]->name,
+                     text_size((double)of[i]->sent.inter / nodes).text, as[i]);
     printer_text(r, "\n");
 }
 

@@ -167,9 +167,6 @@ void cli_print_beginning(const mics_job *job)
     char replicas[400];
     printf("model     %s, %.2f million parameters, %d units (%s)\n", model->architecture,
            (double)mics_model_param_count(model) / 1e6, (int)model->unit_count, run->model_config);
-    if (mics_model_trained_count(model) < mics_model_param_count(model))
-        printf("trains    %.2f million of them; the others are frozen\n",
-               (double)mics_model_trained_count(model) / 1e6);
     print_ranks(job, &facts);
     if (facts.ranks > 1)
         printf("replicas  %s\n", cli_replicas_text(job, replicas, sizeof replicas));
