@@ -345,14 +345,16 @@ static void print_answer(printer *r, const mics_plan *plan, const mics_plan_foun
 // Whoever trains an adapter asks what frozen weights cost on slow links.
 static void print_sent(const printer *r, const mics_plan_found *found, int32_t nodes)
 {
-    const mics_plan_entry *of[] = {&found->result->entries[0], &found->baselines[MICS_PLAN_ZERO3],
-                                   &found->baselines[MICS_PLAN_MICS]};
-    static const char *const as[] = {"", " (FSDP full shard)", " (HSDP of the smallest groups)"};
-    printer_text(r, "\nSent inter-node, a step and node:");
-    for (int i = 0; i < 3; i++)
-        printer_text(r, "%s %s %s%s", i > 0 ? "," : "", of[i]->name,
-                     text_size((double)of[i]->sent.inter / nodes).text, as[i]);
+    const mics_plan_entry *best = &found->result->entries[0],
+                          *zero3 = &found->baselines[MICS_PLAN_ZERO3],
+                          *mics = &found->baselines[MICS_PLAN_MICS];
     printer_text(r, "\n");
+    printer_wrapped(r, 0,
+                    "Sent inter-node, a step and node: %s %s; zero3 (FSDP full shard) %s; %s (the "
+                    "smallest groups of HSDP) %s.",
+                    best->name, text_size((double)best->sent.inter / nodes).text,
+                    text_size((double)zero3->sent.inter / nodes).text, mics->name,
+                    text_size((double)mics->sent.inter / nodes).text);
 }
 
 // Where the best plan keeps some states once, what keeping them twice costs.
