@@ -106,6 +106,7 @@ typedef struct fixture_source {
     const fixture_run *run;
     int64_t step;
     int32_t rank;
+    const float *references; // (sequences) of a test's own
 } fixture_source;
 
 // A language with structure: sample `sample` counts in strides; the numbers depend on nothing else.
