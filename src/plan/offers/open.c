@@ -324,6 +324,7 @@ static mics_status open_model(mics_plan *plan, const mics_plan_spec *spec)
     else
         MICS_TRY(mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
                                         &plan->model));
+    MICS_TRY(mics_run_adapt(plan->run, plan->model));
     if (plan->precision == MICS_PRECISION_MIXED)
         MICS_TRY(mics_run_widen_residual(plan->run, plan->model));
     return mics_run_mask_documents(plan->run, plan->model);
