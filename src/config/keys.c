@@ -17,6 +17,7 @@ static const char *const token_types[] = {"none",  "uint8", "uint16", "uint32", 
 static const char *const special_tokens[] = {"plain", "parse", NULL};
 static const char *const loss_on[] = {"assistant", "last", "all", "completion", NULL};
 static const char *const too_long[] = {"truncate", "drop", "error", NULL}; // as mics_run_too_long
+static const char *const objectives[] = {"lm", "dpo", "ipo", NULL}; // as mics_preference_kind
 static const char *const residual_dtypes[] = {"same", "fp32", NULL};
 static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
 static const char *const on_spike[] = {"warn", "skip", "stop", NULL};
@@ -123,7 +124,7 @@ static const key rows[] = {
     {OBJECT("data.fields", .flags = KEY_FIXED,
             .help = "fields of rows that are called otherwise, as {\"messages\": \"dialog\"}: "
                     "messages, conversations, role, content, tools, prompt, completion, "
-                    "instruction, input, output; text is data.text_field")},
+                    "chosen, rejected, instruction, input, output; text is data.text_field")},
     {TEXT("data.chat_template", run.chat_template, .flags = KEY_FIXED, .text = "auto",
           .help = "how chats become text: a file of a chat template, or \"chatml\", \"llama3\", "
                   "\"mistral\", \"alpaca\"; \"auto\": that of the tokenizer's folder")},
@@ -165,6 +166,18 @@ static const key rows[] = {
     {INT("data.sequence_length", run.sequence_length, 0, MAX_RANKS * 1024.0, 0, .flags = KEY_FIXED,
          .automatic = "auto: the model's positions",
          .help = "tokens of a sequence; 0: the model's positions")},
+    // ---- objective ----
+    {SECTION("objective", .help = "what is made small")},
+    {CHOICE("objective.type", objective, objectives, "lm", .flags = KEY_FIXED,
+            .help = "\"lm\": cross-entropy of tokens; \"dpo\", \"ipo\": of rows with chosen and "
+                    "rejected, how far the first is preferred, beside what training began with",
+            .refusal = "no others are built")},
+    {REAL("objective.beta", run.preference.beta, 1e-6, 1e6, 0.1, .flags = KEY_TOLD,
+          .help = "of \"dpo\" and \"ipo\": how strongly the model is held to what training began "
+                  "with")},
+    {REAL("objective.label_smoothing", run.preference.label_smoothing, 0, 0.499, 0,
+          .flags = KEY_TOLD,
+          .help = "of \"dpo\": how often the rejected answer is taken to be the better one")},
     // ---- run ----
     {SECTION("run", .flags = KEY_REQUIRED, .help = "how long, and where to")},
     {INT("run.steps", steps, 1, MAX_STEPS, 0, SHOW(run.steps), .flags = KEY_TOLD,
@@ -330,10 +343,10 @@ static const key rows[] = {
     // ---- batch ----
     {INT("train_batch_size", train_batch, 1, 1e12, 0, SHOW(run.global_batch), .flags = KEY_FIXED,
          .automatic = "auto: micro-batch x micro-steps x ranks",
-         .help = "sequences of a step, of all ranks")},
+         .help = "sequences of a step, of all ranks; of \"dpo\" and \"ipo\" pairs")},
     {INT("train_micro_batch_size_per_gpu", micro_batch, 1, MAX_RANKS, 0, SHOW(run.micro_batch),
          .flags = KEY_TOLD, .automatic = "auto: train_batch_size / (micro-steps x ranks)",
-         .help = "sequences of a micro-step, of one rank")},
+         .help = "sequences of a micro-step, of one rank; or pairs")},
     {INT("gradient_accumulation_steps", micro_steps, 1, MAX_RANKS, 0, SHOW(run.micro_steps),
          .flags = KEY_TOLD, .automatic = "auto: train_batch_size / (micro-batch x ranks), or 1",
          .help = "micro-steps of a step")},
