@@ -126,9 +126,9 @@ static double model_flops(const mics_op_shape *s)
 
 static mics_op_decode decode(const mics_op_shape *s, int64_t capacity)
 {
-    const mics_lora *of = &s->op->lora;
     (void)capacity;
-    return (mics_op_decode){.workspace = MICS_LORA_DECODE_ROWS * (mics_lora_rank(of) + s->out)};
+    return (mics_op_decode){.workspace = MICS_LORA_DECODE_ROWS * s->params[0][0] +
+                                         mics_larger(s->params[0][1], s->params[1][1])};
 }
 
 const mics_op_def mics_op_def_lora = {.name = "lora",
