@@ -601,7 +601,7 @@ mics_op_cost mics_op_cost_get(const mics_model *model, const mics_unit *unit, co
 
 /* FLOPs a token that model FLOPs utilisation counts: 6 * (parameters in GEMMs) + 6 * layers * T
  * * C for causal attention (forward and backward), C being query heads * head dimension, without
- * recomputation. Of a window less is counted.
+ * recomputation. A third less for each gradient that nobody wants; of a window less is counted.
  *
  * Needs:   length >= 1.
  * Units:   FLOPs a token.

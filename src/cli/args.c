@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The argument parser and the help it prints.
 #include "args.h"
+#include "base/assert.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "mics/log.h"
@@ -255,7 +256,7 @@ static mics_status read_flag(parser *parsing, const char *flag)
         snprintf(name, sizeof name, "%.*s", (int)(length < 60 ? length : 60), flag);
         return unknown_flag(verb, name);
     }
-    parsing->call->given |= UINT32_C(1) << (option - verb->options);
+    parsing->call->given |= UINT64_C(1) << (option - verb->options);
     if (option->kind == CLI_FLAG && equals == NULL) {
         *(bool *)(void *)(parsing->options + option->at) = true;
         return MICS_OK;
@@ -306,6 +307,7 @@ static mics_status read_all(parser *parsing)
 
 mics_status cli_parse(cli_call *call, void *options)
 {
+    MICS_ASSERT(call->verb->option_count <= CLI_MAX_OPTIONS);
     parser parsing = {.call = call, .options = options};
     return read_all(&parsing);
 }

@@ -127,7 +127,7 @@ struct cli_verb {
             "with an adapter on it: PEFT's folder, or a checkpoint that trained one", where, 0, 0  \
     }
 
-enum { CLI_MAX_OPTIONS = 32 };
+enum { CLI_MAX_OPTIONS = 64 };
 
 // One call of a verb.
 struct cli_call {
@@ -137,7 +137,7 @@ struct cli_call {
     char **argv;
     cli_list arguments;           // those without a flag; by cli_parse
     cli_list sets;                // of the run file's keys; by cli_parse
-    uint32_t given;               // bit i: the verb's option i was; by cli_parse
+    uint64_t given;               // bit i: the verb's option i was; by cli_parse
     const cli_verb *const *verbs; // all of the program's; the last is NULL
     bool running;                 // set by the verb: from now on a failure is the running system's
     void *owned[2 * CLI_MAX_OPTIONS + 2]; // lists and sets of cli_parse, freed by main

@@ -75,9 +75,14 @@ static void print_model(printer *r, const mics_job *job)
     const mics_model *model = mics_job_model(job);
     const mics_job_facts facts = mics_job_facts_get(job);
     const int64_t params = mics_model_param_count(model);
+    const int64_t trained = mics_model_trained_count(model);
     printer_text(r, "\nmodel\n  %s, %lld parameters in %d units\n", model->architecture,
                  (long long)params, (int)model->unit_count);
-    PRINTER_ROW(r, cell_int("parameters", params));
+    if (trained < params)
+        printer_text(r,
+                     "  trains %lld of them; the others are frozen, and cost memory and gathers\n",
+                     (long long)trained);
+    PRINTER_ROW(r, cell_int("parameters", params), cell_int("trained_parameters", trained));
     printer_text(r, "\ndevice\n  %s, %s; %s\n", facts.device, facts.numbers, facts.device_why);
     PRINTER_OBJECT(r, "device", cell_words("name", facts.device),
                    cell_words("precision", mics_run_precision_text(mics_job_run(job)->precision)),

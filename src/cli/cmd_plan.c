@@ -69,6 +69,7 @@ static const cli_option flags[] = {
      AT(svg), 0, 0},
     {"steps", CLI_KEY_INT, "N", "of a run of N steps, whatever the file says", 0, 1, 0},
     CLI_SOURCE,
+    CLI_ADAPTER,
     CLI_SETS,
     {"wide", CLI_FLAG, NULL, "tables of more than 120 columns, with every figure", AT(wide), 0, 0},
     CELL_JSON(plan_options),

@@ -222,24 +222,32 @@ static void print_ranks(printer *r, const mics_plan *plan, const mics_plan_found
                    cell_number("usd_per_node_hour", usd > 0 ? usd : NAN));
 }
 
+// "41.94 million".
+static short_text text_params(int64_t count)
+{
+    const double params = (double)count;
+    return text_of("%.4g %s", params * (count < 1000000000 ? 1e-6 : 1e-9),
+                   count < 1000000000 ? "million" : "billion");
+}
+
 static void print_model(printer *r, const mics_plan *plan, int64_t batch)
 {
     const int64_t count = mics_model_param_count(plan->model);
-    const double params = (double)count;
+    const int64_t trained = mics_model_trained_count(plan->model);
     const mics_plan_request request = mics_plan_request_get(plan, 1);
-    printer_wrapped(r, 0, "%s: %.4g %s parameters, %lld sequences of %lld tokens a step, %s",
-                    plan->run->model_config, params * (params < 1e9 ? 1e-6 : 1e-9),
-                    params < 1e9 ? "million" : "billion", (long long)batch, (long long)plan->length,
-                    mics_plan_precision_text(plan));
+    printer_wrapped(r, 0, "%s: %s parameters%s, %lld sequences of %lld tokens a step, %s",
+                    plan->run->model_config, text_params(count).text,
+                    trained < count ? text_of(", trains %s", text_params(trained).text).text : "",
+                    (long long)batch, (long long)plan->length, mics_plan_precision_text(plan));
     if (plan->run->phase_count > 0)
         printer_wrapped(r, 0, "phase %d of %d, whose steps have most tokens",
                         (int)plan->run->phase + 1, (int)plan->run->phase_count);
-    PRINTER_OBJECT(r, "model", cell_words("config", plan->run->model_config),
-                   cell_int("parameters", count), cell_int("sequence_length", plan->length),
-                   cell_words("precision", mics_precision_text(request.precision)),
-                   cell_words("math", mics_math_text(request.math)),
-                   cell_flag("trainable", !plan->by_shapes),
-                   cell_words("attention", plan->attention));
+    PRINTER_OBJECT(
+        r, "model", cell_words("config", plan->run->model_config), cell_int("parameters", count),
+        cell_int("trained_parameters", trained), cell_int("sequence_length", plan->length),
+        cell_words("precision", mics_precision_text(request.precision)),
+        cell_words("math", mics_math_text(request.math)), cell_flag("trainable", !plan->by_shapes),
+        cell_words("attention", plan->attention));
 }
 
 static void print_choices(printer *r, const mics_plan *plan, const mics_plan_result *result)
@@ -311,6 +319,10 @@ static const char footnote_narrow[] =
     "and overhead;\n"
     "--wide shows each, and TFLOP/s.\n";
 
+static const char footnote_frozen[] =
+    "Of frozen parameters MFU counts 4 FLOPs, and 2 below the first that trains: gradients that "
+    "nobody wants are not\ncomputed.\n";
+
 static const char footnotes_end[] =
     "MFU counts 6 FLOPs a token and parameter of GEMMs, and 6 x layers x length x hidden size for "
     "causal attention,\n"
@@ -328,6 +340,21 @@ static void print_answer(printer *r, const mics_plan *plan, const mics_plan_foun
         snprintf(offer.faster, sizeof offer.faster, "%s", faster->name);
     cli_plan_answer(r, &offer, goal, "", offer.faster, faster != NULL ? faster->step_us : 0);
     cli_plan_offer(r, "answer", &offer);
+}
+
+// Whoever trains an adapter asks what frozen weights cost on slow links.
+static void print_sent(const printer *r, const mics_plan_found *found, int32_t nodes)
+{
+    const mics_plan_entry *best = &found->result->entries[0],
+                          *zero3 = &found->baselines[MICS_PLAN_ZERO3],
+                          *mics = &found->baselines[MICS_PLAN_MICS];
+    printer_text(r, "\n");
+    printer_wrapped(r, 0,
+                    "Sent inter-node, a step and node: %s %s; zero3 (FSDP full shard) %s; %s (the "
+                    "smallest groups of HSDP) %s.",
+                    best->name, text_size((double)best->sent.inter / nodes).text,
+                    text_size((double)zero3->sent.inter / nodes).text, mics->name,
+                    text_size((double)mics->sent.inter / nodes).text);
 }
 
 // Where the best plan keeps some states once, what keeping them twice costs.
@@ -352,6 +379,7 @@ static void print_replicas(const printer *r, const mics_plan_found *found)
 void cli_plan_found(printer *r, const mics_plan *plan, const mics_plan_found *found,
                     const mics_plan_goal *goal, bool wide)
 {
+    const bool frozen = mics_model_trained_count(plan->model) < mics_model_param_count(plan->model);
     rows all = {.count = 0};
     list_rows(found, &all);
     printer_open(r, NULL, '{', true);
@@ -362,11 +390,14 @@ void cli_plan_found(printer *r, const mics_plan *plan, const mics_plan_found *fo
     } else {
         printer_text(r, "\n");
         print_table(r, &(table){.plan = plan, .wide = wide}, &all);
+        if (frozen && plan->nodes > 1)
+            print_sent(r, found, plan->nodes);
         print_replicas(r, found);
         printer_text(r, "\nMemory of a rank, GiB\n");
         print_table(r, &(table){.plan = plan, .memory = true}, &all);
         print_reasons(r, &all);
-        printer_text(r, "%s%s%s", footnotes, wide ? footnote_wide : footnote_narrow, footnotes_end);
+        printer_text(r, "%s%s%s%s", footnotes, wide ? footnote_wide : footnote_narrow,
+                     frozen ? footnote_frozen : "", footnotes_end);
     }
     printer_close(r);
 }

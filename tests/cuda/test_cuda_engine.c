@@ -348,6 +348,46 @@ static void test_expert_ranks(void **state)
     }
 }
 
+// Pairs, of whose tokens some do not count; on one rank enough that rows are left out.
+static void test_preference(void **state)
+{
+    (void)state;
+    static const struct {
+        gpu_case of;
+        mics_preference preference;
+        bool graphs;
+        int32_t layered;
+    } cases[] = {
+        {{1, 1, {1, 1, 1}, MICS_DTYPE_FP32}, {MICS_PREFERENCE_DPO, 0.1, 0.1}, true, 2},
+        {{1, 1, {1, 1, 1}, MICS_DTYPE_FP16}, {MICS_PREFERENCE_IPO, 0.5, 0}, false, 0},
+        {{2, 2, {2, 2, 2}, MICS_DTYPE_BF16}, {MICS_PREFERENCE_DPO, 0.1, 0}, true, 0},
+    };
+    needs_gpus(1);
+    for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++) {
+        fixture_run run = {.want = on_gpu(cases[i].of.dtype)};
+        run.want.sequences = 48;
+        run.want.masked = true;
+        run.want.preference = cases[i].preference;
+        run.want.steps = 4; // the third is a graph's
+        const fixture_run reference = on_cpu(&run.want);
+        run.want.ranks = cases[i].of.ranks;
+        run.want.nodes = cases[i].of.nodes;
+        run.want.sharding = cases[i].of.sharding;
+        run.want.graphs = cases[i].graphs;
+        run.want.layered_micro_steps = cases[i].layered;
+        fixture_go(&run);
+        check_losses(&run, &reference);
+        for (int sum = 0; sum < MICS_PREFERENCE_SUMS; sum++) {
+            const double want = reference.results[0].preference_sums[sum],
+                         got = run.results[0].preference_sums[sum];
+            const double off = run.want.dtype == MICS_DTYPE_FP32 ? 1e-4 : 2e-2;
+            if (!(fabs(got - want) <= off * (1 + fabs(want)) + (off > 1e-3 ? 2 : 0)))
+                fail_msg("%s: sum %d over pairs is %.9g, the CPU has %.9g",
+                         mics_dtype_text(run.want.dtype), sum, got, want);
+        }
+    }
+}
+
 // The same run twice gives the same bits.
 static void test_repeats(void **state)
 {
@@ -518,6 +558,7 @@ int main(int count, char **names)
         cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_overflow_is_skipped),
         cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_preference),
         cmocka_unit_test(test_breadth),
         cmocka_unit_test(test_flips_are_found),
         cmocka_unit_test(test_shardings_on_one_gpu),

@@ -164,30 +164,86 @@ static mics_status check_step(mics_engine *engine, fixture_run *run)
     return check_direction(engine, run, &read, before, gradient, drawn, elems);
 }
 
-static mics_status one_rank(ranks_self *self)
+typedef mics_status (*check_function)(mics_engine *engine, fixture_run *run);
+
+typedef struct single {
+    fixture_run run;
+    check_function check;
+} single;
+
+static mics_status single_rank(ranks_self *self)
 {
-    fixture_run *run = self->arg;
+    single *of = self->arg;
     mics_engine *engine = NULL;
-    MICS_TRY(fixture_count(self, run));
-    MICS_TRY(fixture_open_engine(self, run, &engine));
+    MICS_TRY(fixture_count(self, &of->run));
+    MICS_TRY(fixture_open_engine(self, &of->run, &engine));
     mics_status status = mics_engine_init_random(engine, 1);
     if (status == MICS_OK)
-        status = check_step(engine, run);
+        status = of->check(engine, &of->run);
     mics_engine_close(engine);
     return status;
+}
+
+static void on_one_rank(fixture_run run, check_function check)
+{
+    single of = {.run = run, .check = check};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    fixture_open(memory, &of.run);
+    ranks_run_ok(1, single_rank, &of);
+    fixture_close(&of.run);
+    assert_int_equal(mics_memory_close(memory), 0);
 }
 
 static void loss_and_gradient_are_of_the_pairs(void **state)
 {
     (void)state;
-    for (int i = 0; i < OBJECTIVE_COUNT; i++) {
-        fixture_run run = run_of(&OBJECTIVES[i]);
-        mics_memory *memory = NULL;
-        ASSERT_OK(mics_memory_open(&memory));
-        fixture_open(memory, &run);
-        ranks_run_ok(1, one_rank, &run);
-        fixture_close(&run);
-        assert_int_equal(mics_memory_close(memory), 0);
+    for (int i = 0; i < OBJECTIVE_COUNT; i++)
+        on_one_rank(run_of(&OBJECTIVES[i]), check_step);
+}
+
+// ---- the reference ----
+
+static mics_status read_own(void *ctx, int32_t micro_step, float *references_out)
+{
+    (void)micro_step;
+    memcpy(references_out, ((const fixture_source *)ctx)->references, SEQUENCES * sizeof(float));
+    return MICS_OK;
+}
+
+// A new adapter adds nothing, so that chance decides between answers; and what the model was before
+// is there without it.
+static mics_status check_reference(mics_engine *engine, fixture_run *run)
+{
+    float before[SEQUENCES], with[SEQUENCES], without[SEQUENCES];
+    fixture_source source = {.run = run, .step = 1, .references = before};
+    const mics_batch_source read = {.read = fixture_read,
+                                    .read_segments = fixture_read_segments,
+                                    .read_references = read_own,
+                                    .ctx = &source};
+    mics_step_result result;
+    MICS_TRY(mics_engine_log_probs(engine, &read, true, before));
+    MICS_TRY(mics_engine_step(engine, 1, 0.1F, &read, &result));
+    RANKS_EXPECT(fabs(result.loss - log(2)) <= 1e-12 && result.grad_norm > 0);
+    RANKS_EXPECT(result.preference_sums[MICS_PREFERENCE_CHOSEN_REWARD] == 0);
+    MICS_TRY(mics_engine_log_probs(engine, &read, false, with));
+    MICS_TRY(mics_engine_log_probs(engine, &read, true, without));
+    RANKS_EXPECT(memcmp(before, without, sizeof before) == 0);
+    RANKS_EXPECT(memcmp(before, with, sizeof before) != 0);
+    MICS_TRY(mics_engine_step(engine, 2, 0.1F, &read, &result));
+    RANKS_EXPECT(result.loss < log(2) - 1e-4);
+    return MICS_OK;
+}
+
+static void the_reference_is_the_base_without_its_adapter(void **state)
+{
+    (void)state;
+    static const mics_lora_spec lora = {.rank = 2, .alpha = 8, .dropout = 0};
+    for (int dtype = MICS_DTYPE_FP32; dtype <= MICS_DTYPE_BF16; dtype++) {
+        fixture_run run = run_of(&OBJECTIVES[0]);
+        run.want.lora = &lora;
+        run.want.dtype = (mics_dtype)dtype;
+        on_one_rank(run, check_reference);
     }
 }
 
@@ -254,6 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loss_and_gradient_are_of_the_pairs),
+        cmocka_unit_test(the_reference_is_the_base_without_its_adapter),
         cmocka_unit_test(every_mesh_gives_the_same_losses),
         cmocka_unit_test(every_mesh_runs_in_bf16),
     };

@@ -422,6 +422,8 @@ static void check_model(mics_memory *memory, const mics_model *model)
             .batch = {.sequences = 1 + i % 2, .length = lengths[i / 2], .threads = 1},
             .micro_steps = 6};
         ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
+        if (i % 4 == 3) // its backward computes the loss forward, too
+            spec.preference = (mics_preference){MICS_PREFERENCE_DPO, 0.1, 0};
         for (int way = 0; way < 2 * IN_FLIGHT; way++) {
             spec.recompute = way % 2 == 1;
             spec.layered_micro_steps = 1 + way / 2;

@@ -4,6 +4,7 @@
 // been written, nothing is written while another step may still read it, and every gradient is
 // reduced and every parameter updated as often as it must be.
 #include "list_checks.h"
+#include <math.h>
 
 // ---- parameter slots ----
 
@@ -461,9 +462,77 @@ static void test_arguments(void **state)
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
+// ---- preference pairs ----
+
+// The loss's backward computes its forward first, and a micro-batch has a scale a token and a
+// reference a sequence beside; lists have the same steps.
+static void test_pairs(void **state)
+{
+    (void)state;
+    enum { SEQUENCES = 4 };
+    const int64_t tokens = SEQUENCES * MODEL_POSITIONS;
+    mics_memory *memory = NULL;
+    mics_schedule *plain = NULL, *pairs = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    mics_model *model = model_gpt2(memory, 2, true);
+    const int32_t last = model->unit_count - 1;
+    mics_schedule_spec spec = {
+        .model = model,
+        .batch = {.sequences = SEQUENCES, .length = MODEL_POSITIONS, .threads = 1},
+        .micro_steps = 2};
+    ASSERT_OK(mics_mesh_init(4, 2, (mics_sharding){2, 2, 4}, &spec.mesh));
+    ASSERT_OK(mics_schedule_open(memory, &spec, &plain));
+    spec.preference = (mics_preference){MICS_PREFERENCE_DPO, 0.1, 0.1};
+    ASSERT_OK(mics_schedule_open(memory, &spec, &pairs));
+    ASSERT_OK(mics_schedule_validate(pairs));
+    const mics_op *head = &model->units[last].ops[model->units[last].op_count - 1];
+    const double forward =
+        mics_op_cost_get(model, &model->units[last], head, spec.batch).flops_forward;
+    assert_true(forward > 0);
+    assert_true(pairs->units[last].flops[1] == plain->units[last].flops[1] + forward);
+    assert_true(mics_schedule_flops(pairs, MICS_PHASE_TRAIN) ==
+                mics_schedule_flops(plain, MICS_PHASE_TRAIN) + 2 * forward);
+    assert_int_equal(pairs->workspace_elems, plain->workspace_elems + tokens);
+    assert_int_equal(pairs->data_elems, plain->data_elems + SEQUENCES);
+    for (int phase = 0; phase < MICS_PHASES; phase++)
+        assert_int_equal(pairs->lists[phase].count, plain->lists[phase].count);
+    mics_schedule_close(plain);
+    mics_schedule_close(pairs);
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
+static void test_pairs_are_refused(void **state)
+{
+    (void)state;
+    static const mics_preference bad[] = {
+        {MICS_PREFERENCE_DPO, 0, 0},   {MICS_PREFERENCE_DPO, (double)NAN, 0},
+        {MICS_PREFERENCE_DPO, 1, 0.5}, {MICS_PREFERENCE_IPO, 0.1, 0.1},
+        {MICS_PREFERENCE_KINDS, 1, 0},
+    };
+    mics_memory *memory = NULL;
+    mics_schedule *schedule = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    mics_model *model = model_gpt2(memory, 1, true);
+    mics_schedule_spec spec = {
+        .model = model, .batch = {.sequences = 2, .length = 3, .threads = 1}, .micro_steps = 1};
+    ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        spec.preference = bad[i];
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_schedule_open(memory, &spec, &schedule));
+    }
+    spec.preference = (mics_preference){MICS_PREFERENCE_IPO, 0.1, 0};
+    spec.batch.sequences = 3;
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_schedule_open(memory, &spec, &schedule));
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_pairs_are_refused),
         cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_other_models),
         cmocka_unit_test(test_which_gathers_are_early),

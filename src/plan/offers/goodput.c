@@ -39,12 +39,13 @@ static double pick(double given, double cluster, double usual)
 typedef struct loss_model {
     double nodes, ranks, per_node; // as factors
     double failures_per_s;
-    double state_bytes;    // of a checkpoint
-    double rank_bytes;     // that a rank holds of it
-    double node_bytes;     // that a node holds of it, once
-    double copied_bytes;   // of a rank, to its host, before it can save
-    double share_bytes;    // that a rank writes into a checkpoint
-    double disk_s, host_s; // a second for each byte: of all nodes together, of a rank
+    double state_bytes;     // of a checkpoint
+    double rank_bytes;      // that a rank holds of it
+    double node_bytes;      // that a node holds of it, once
+    double node_base_bytes; // that a node reads of frozen weights when it starts
+    double copied_bytes;    // of a rank, to its host, before it can save
+    double share_bytes;     // that a rank writes into a checkpoint
+    double disk_s, host_s;  // a second for each byte: of all nodes together, of a rank
     double node_disk_s, network_s;
     double restart_s, step_s;
     bool partners; // no state is on two nodes, unless partner nodes keep copies
@@ -55,7 +56,8 @@ static loss_model model_of(const mics_plan *plan, int32_t nodes, const mics_plan
 {
     const mics_cluster *c = &plan->cluster;
     const mics_sharding *s = &entry->choice.sharding;
-    const double params = (double)mics_model_param_count(plan->model);
+    const double params = (double)mics_model_trained_count(plan->model);
+    const double frozen = (double)mics_model_param_count(plan->model) - params;
     const double per_node = mics_cluster_ranks_per_node(c), ranks = per_node * nodes;
     const double disk = pick(losses->checkpoint_bytes_per_s, c->checkpoint_bytes_per_s,
                              usual_checkpoint_bytes_per_s);
@@ -66,6 +68,7 @@ static loss_model model_of(const mics_plan *plan, int32_t nodes, const mics_plan
     m.state_bytes = params * 4 * (1 + def->states);
     m.rank_bytes = m.state_bytes / owners;
     m.node_bytes = m.state_bytes * fmin(per_node / owners, 1);
+    m.node_base_bytes = 2 * frozen * fmin(per_node / fmax(s->params, 1), 1); // files are in 16 bits
     m.share_bytes = m.state_bytes / ranks;
     // A GPU's rank copies its parameter shard in fp32 and its optimizer shard (host_copy.c).
     if (plan->accelerator)
@@ -96,7 +99,8 @@ static mics_goodput_spec spec_of(const loss_model *m, const mics_plan_saves *sav
 
 static mics_plan_saves save_waiting(const loss_model *m)
 {
-    const double read_s = m->node_bytes * m->node_disk_s + m->rank_bytes * m->host_s;
+    const double read_s =
+        (m->node_bytes + m->node_base_bytes) * m->node_disk_s + m->rank_bytes * m->host_s;
     return (mics_plan_saves){.possible = true,
                              .blocked_s = m->copied_bytes * m->host_s + m->state_bytes * m->disk_s,
                              .restart_s = m->restart_s + read_s};
@@ -121,7 +125,8 @@ static mics_plan_saves save_memory(const loss_model *m)
     if (m->partners)
         saves.blocked_s += m->node_bytes * m->network_s + file_bytes * m->host_s;
     // The node that is new gets its part from others.
-    saves.restart_s = m->restart_s + m->node_bytes * m->network_s + m->rank_bytes * m->host_s;
+    saves.restart_s = m->restart_s + (m->node_bytes + m->node_base_bytes) * m->network_s +
+                      m->rank_bytes * m->host_s;
     return saves;
 }
 

@@ -324,6 +324,7 @@ static mics_status open_model(mics_plan *plan, const mics_plan_spec *spec)
     else
         MICS_TRY(mics_model_from_config(plan->memory, plan->config, plan->run->ignore_dropout,
                                         &plan->model));
+    MICS_TRY(mics_run_adapt(plan->run, plan->model));
     if (plan->precision == MICS_PRECISION_MIXED)
         MICS_TRY(mics_run_widen_residual(plan->run, plan->model));
     return mics_run_mask_documents(plan->run, plan->model);
@@ -439,6 +440,7 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
         .length = mics_run_length(run, model->positions),
         .global_batch = run->global_batch,
         .micro_batch = run->micro_batch,
+        .preference = run->preference,
         .optimizer = run->optimizer.kind,
         .state_dtype = run->state_dtype,
         .rounded_sums = run->rounded_sums,

@@ -82,7 +82,7 @@ static bool shares_buckets(const mics_planner *planner, mics_plan_baseline basel
     const bool once =
         baseline == MICS_PLAN_DDP || baseline == MICS_PLAN_ZERO1 || baseline == MICS_PLAN_ZERO2;
     return once && planner->ranks > 1 &&
-           mics_model_param_count(model) / model->unit_count < buckets[0];
+           mics_model_trained_count(model) / model->unit_count < buckets[0];
 }
 
 static mics_status search_bucket(const mics_planner *planner, const mics_plan_space *space,

@@ -295,8 +295,10 @@ mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *
     MICS_TRY(choice_mesh(planner, choice->sharding, &p.mesh));
     for (int32_t c = 0; c < planner->class_count; c++) {
         take_class(&p, &planner->classes[c]);
-        classes[c] = (class_cost){.gather = price_gather(&p, choice->gather_two_stage),
-                                  .reduce = price_reduce(&p, choice)};
+        classes[c] = (class_cost){.gather = price_gather(&p, choice->gather_two_stage)};
+        if (planner->classes[c].frozen)
+            continue;
+        classes[c].reduce = price_reduce(&p, choice);
         price_once(&p, choice, &classes[c]);
     }
     return MICS_OK;
@@ -331,6 +333,11 @@ static double bare_us(const mics_planner *planner, const mics_plan_choice *choic
 static double larger(double a, double b)
 {
     return a > b ? a : b;
+}
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
 }
 
 // What computation and the collectives beside it take.
@@ -378,15 +385,20 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     const comm_cost all_to_alls = all_to_alls_of(planner, choice);
     add_cost(&sum, &all_to_alls, choice->micro_steps);
     const class_cost *first = &classes[planner->first_class];
+    const class_cost *last = &classes[planner->last_class];
     // Deferred updates run beside collectives; others behind all.
     const bool defers = choice->sharding.optimizer < planner->ranks && !choice->all_reduces;
     const double compute_us =
         (batch->forward_us + batch->backward_us) * choice->micro_steps + (defers ? update_us : 0);
     boundary_us += defers ? 0 : update_us;
     // No computation runs before the first pass, behind the last and beside all-to-alls. What runs
-    // there instead slows none, so either of the two counts, not both.
-    const double first_us = first->gather.us + first->reduce.us + first->head.us + first->tail.us +
-                            choice->micro_steps * all_to_alls.us;
+    // there instead slows none, so either of the two counts, not both. Gathers of frozen units wait
+    // for no update, so updates may run beside the first.
+    const double beside_first_us = planner->classes[planner->first_class].frozen && defers
+                                       ? smaller(first->gather.us, update_us)
+                                       : 0;
+    const double first_us = first->gather.us + last->reduce.us + first->head.us + last->tail.us +
+                            choice->micro_steps * all_to_alls.us - beside_first_us;
     double us = compute_us + larger(first_us, larger(sum.intra_slow_us, sum.inter_slow_us));
     us = larger(us, compute_us + bare_us(planner, choice, s, classes));
     us = larger(us, phases_us(planner, choice, s, batch, classes));
@@ -443,7 +455,7 @@ static size_t direct_bytes(const mics_planner *planner, const mics_plan_choice *
         const unit_class *class = &planner->classes[c];
         take_class(&p, class);
         const int64_t grads = p.unit.grads, per_node = p.per_node;
-        if (grads == 1)
+        if (grads == 1 || class->frozen)
             continue;
         if (is_staged(&p, p.unit.grads)) {
             hold_direct(class, per_node, per_node, &intra);
@@ -464,6 +476,8 @@ size_t choice_state_bytes(const mics_planner *planner, const mics_plan_choice *c
         const size_t elems = (size_t) class->padded_elems, units = (size_t) class->units;
         const mics_sharding s = class_sharding(planner, class, choice->sharding);
         params += units * (elems / (size_t)s.params);
+        if (class->frozen)
+            continue;
         grads += units * (elems / (size_t)s.grads);
         optimizer += units * kept_bytes(&planner->request, class->padded_elems / s.optimizer);
     }
@@ -485,6 +499,8 @@ static mics_status node_bytes(const mics_planner *planner, const mics_plan_choic
     for (int32_t c = 0; c < planner->class_count; c++) {
         const unit_class *class = &planner->classes[c];
         const int32_t owners = class_sharding(planner, class, choice->sharding).optimizer;
+        if (class->frozen)
+            continue;
         *bytes_out +=
             (size_t) class->units *
             mics_schedule_node_unit_bytes(&mesh, request->optimizer, class->padded_elems, owners);

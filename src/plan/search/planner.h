@@ -27,6 +27,16 @@ static inline bool rounds_sums(const mics_planner *planner, const mics_plan_choi
     return mics_schedule_rounds_sums(&spec);
 }
 
+/* Why MEGATRON has no row where parameters are frozen. */
+#define NO_CUT_OF_FROZEN "tensor and pipeline parallelism are not modelled with frozen parameters"
+
+/* Whether some parameters do not train. */
+static inline bool has_frozen(const mics_planner *planner)
+{
+    const mics_model *model = planner->request.model;
+    return mics_model_trained_count(model) < mics_model_param_count(model);
+}
+
 /* Bytes that the optimizer keeps of a shard. */
 static inline size_t kept_bytes(const mics_plan_request *request, int64_t elems)
 {

@@ -20,7 +20,8 @@ static int32_t find_class(mics_planner *planner, const unit_class *wanted)
     while (at < planner->class_count &&
            (planner->classes[at].padded_elems != wanted->padded_elems ||
             planner->classes[at].whole != wanted->whole ||
-            planner->classes[at].experts != wanted->experts))
+            planner->classes[at].experts != wanted->experts ||
+            planner->classes[at].frozen != wanted->frozen))
         at++;
     if (at == planner->class_count)
         planner->classes[planner->class_count++] = *wanted;
@@ -32,6 +33,9 @@ mics_sharding class_sharding(const mics_planner *planner, const unit_class *clas
 {
     const int32_t experts = class->experts ? planner->experts : 1;
     const mics_sharding s = {mesh.params / experts, mesh.grads / experts, mesh.optimizer / experts};
+    const int32_t params = class->whole ? 1 : s.params;
+    if (class->frozen)
+        return (mics_sharding){params, params, params};
     return class->whole ? (mics_sharding){1, 1, s.optimizer} : s;
 }
 
@@ -56,6 +60,20 @@ static void count_forwarded(mics_planner *planner, int32_t unit)
     }
 }
 
+// A unit whose gradient the last backward writes: of the first op with a trained parameter.
+static int32_t last_written(const mics_model *model)
+{
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t i = 0; i < model->units[u].op_count * MICS_OP_PARAMS; i++) {
+            const mics_param_ref ref =
+                model->units[u].ops[i / MICS_OP_PARAMS].params[i % MICS_OP_PARAMS];
+            if (ref.unit >= 0 && !mics_model_param(model, ref)->frozen)
+                return ref.unit;
+        }
+    }
+    return 0;
+}
+
 mics_status probe_classes(mics_planner *planner)
 {
     const mics_model *model = planner->request.model;
@@ -68,20 +86,23 @@ mics_status probe_classes(mics_planner *planner)
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, units * sizeof(int32_t), &block));
     planner->class_of = block;
     for (size_t u = 0; u < units; u++) {
-        planner->mixture = planner->mixture || model->units[u].experts > 0;
-        const int64_t elems = model->units[u].elems;
-        const int32_t experts = model->units[u].experts > 0 ? planner->experts : 1;
+        const mics_unit *unit = &model->units[u];
+        const int64_t elems = unit->elems;
+        const int32_t experts = unit->experts > 0 ? planner->experts : 1;
+        planner->mixture = planner->mixture || unit->experts > 0;
         mics_mesh held = mesh; // by those that keep the same experts
         held.ranks /= experts;
         const unit_class wanted = {
             .padded_elems = mics_mesh_padded(&held, elems / experts),
-            .whole = elems<planner->request.param_persistence_threshold, .experts = experts> 1};
+            .whole = elems<planner->request.param_persistence_threshold, .experts = experts> 1,
+            .frozen = unit->frozen};
         planner->class_of[u] = find_class(planner, &wanted);
         planner->classes[planner->class_of[u]].units++;
         planner->classes[planner->class_of[u]].held += mics_layered_holds(model, (int32_t)u);
         count_forwarded(planner, (int32_t)u);
     }
     planner->first_class = planner->class_of[0];
+    planner->last_class = planner->class_of[last_written(model)];
     return MICS_OK;
 }
 

@@ -12,6 +12,7 @@ typedef struct unit_class {
     int64_t padded_elems;
     bool whole;   // sharded as 1 | 1 | O
     bool experts; // ranks keep different ones: a rank's block of them
+    bool frozen;  // gathered, and that is all: P | P | P
     int32_t units;
     int32_t held;      // of them, those of mics_layered_holds
     int32_t forwarded; // of them, those that a forward pass reads: the loss has none in training
@@ -104,7 +105,8 @@ struct mics_planner {
     unit_class *classes;
     int32_t class_count;
     int32_t *class_of;          // by unit
-    int32_t first_class;        // of the unit that is computed first, and differentiated last
+    int32_t first_class;        // of the unit that is computed first
+    int32_t last_class;         // of what the last backward writes
     structures *structures;     // those that were probed
     batch_probe *batches;       // by micro-batch, 2 each
     boundary_probe *boundaries; // by degree, 2 each: [1] with all_reduces

@@ -3,7 +3,7 @@
 // Sentences about entries: what limits the winner, where others lose time to it, what does not fit.
 #include "base/size.h"
 #include "base/text.h"
-#include "plan/search/probe.h"
+#include "plan/search/planner.h"
 #include "schedule/layered.h"
 #include <math.h>
 #include <stdarg.h>
@@ -219,7 +219,8 @@ void mics_plan_explain(const mics_planner *planner, const mics_plan_entry *best,
 {
     entry->why[0] = '\0';
     if (entry->choice.micro_batch == 0)
-        add(entry, "there is no cut of this model and batch");
+        add(entry, "%s",
+            has_frozen(planner) ? NO_CUT_OF_FROZEN : "there is no cut of this model and batch");
     else if (!entry->fits)
         explain_missing(entry);
     else if (best == NULL || best == entry)

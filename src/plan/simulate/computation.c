@@ -69,7 +69,9 @@ static void add_backward(pass *p, const mics_grad_call *call)
                        .elem_bytes = p->elem_bytes};
     for (int i = 0; i < MICS_OP_PARAMS; i++) {
         const int32_t unit = op->params[i].unit;
-        of.zeroed[i] = unit >= 0 && !call->add_params[i] && p->schedule->sharding[unit].grads > 1;
+        of.zeroed[i] = unit >= 0 && !call->add_params[i] &&
+                       !p->schedule->spec.model->units[unit].frozen &&
+                       p->schedule->sharding[unit].grads > 1;
     }
     add_works(p, op, &of);
 }
@@ -141,13 +143,18 @@ static double squares_us(const mics_cluster *cluster, double elems, int32_t kern
 
 double norm_us(const mics_schedule *schedule, const mics_cluster *cluster)
 {
-    const int32_t units = schedule->spec.model->unit_count;
+    const mics_model *model = schedule->spec.model;
     double elems = 0;
-    for (int32_t u = 0; u < units; u++)
+    int32_t kernels = 0;
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        if (model->units[u].frozen)
+            continue;
         elems += schedule->spec.all_reduces
                      ? (double)owned_elems(schedule, u)
                      : (double)schedule->padded_elems[u] / mics_schedule_unit_ranks(schedule, u);
-    return squares_us(cluster, elems, units);
+        kernels++;
+    }
+    return squares_us(cluster, elems, kernels);
 }
 
 // ---- matrices that are made orthogonal ----

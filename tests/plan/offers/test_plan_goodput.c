@@ -77,6 +77,26 @@ static void test_seconds(void **state)
     mics_plan_close(plan);
 }
 
+// Checkpoints have what trains; frozen weights are read from the model's files, in 16 bits, or come
+// from other nodes.
+static void test_frozen_weights_are_read_again(void **state)
+{
+    mics_plan *plan = open_plan(*state, "p4d.24xlarge:2", "adapter.r=4");
+    const double trained = (double)mics_model_trained_count(plan->model), bytes = 12 * trained;
+    const double frozen = 2 * ((double)mics_model_param_count(plan->model) - trained);
+    const mics_plan_losses losses = {.checkpoint_bytes_per_s = 2e9, .restart_s = 100};
+    const mics_plan_entry entry = entry_of(16, 16);
+    const mics_plan_goodput g = mics_plan_goodput_get(plan, 2, &entry, &losses);
+    const double rank_s = bytes / 16 / host_bytes_per_s;
+    assert_true(frozen > 10 * bytes);
+    assert_near(g.state_bytes, bytes, 1e-12);
+    assert_near(g.saves[MICS_PLAN_SAVE_BEHIND].restart_s, 100 + (bytes + frozen) / 2 / 2e9 + rank_s,
+                1e-12);
+    assert_near(g.saves[MICS_PLAN_SAVE_MEMORY].restart_s,
+                100 + (bytes + frozen) / 2 / (400e9 / 8 * 0.85) + rank_s, 1e-12);
+    mics_plan_close(plan);
+}
+
 // ---- failures ----
 
 static void test_failures(void **state)
@@ -292,10 +312,11 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seconds),      cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_monotone),     cmocka_unit_test(test_simulated),
-        cmocka_unit_test(test_own_interval), cmocka_unit_test(test_spot),
-        cmocka_unit_test(test_straggling),   cmocka_unit_test(test_offer),
+        cmocka_unit_test(test_seconds),   cmocka_unit_test(test_frozen_weights_are_read_again),
+        cmocka_unit_test(test_failures),  cmocka_unit_test(test_monotone),
+        cmocka_unit_test(test_simulated), cmocka_unit_test(test_own_interval),
+        cmocka_unit_test(test_spot),      cmocka_unit_test(test_straggling),
+        cmocka_unit_test(test_offer),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
