@@ -444,8 +444,8 @@ static mics_op_shape adapted(const mics_op *op)
                            .threads = 1};
 }
 
-// Products with A and B: forward one each, backward three and two, of which those go that nobody
-// wants; backward's own product of low rank is none of the model's.
+// GEMMs with A and B: forward one each, backward three and two, of which those go that nobody wants;
+// backward's own x A^T is none of the model's.
 static void test_adapters(void **state)
 {
     (void)state;
@@ -455,7 +455,7 @@ static void test_adapters(void **state)
     const double a = 2.0 * 8 * 64, b = 2.0 * 70 * 4; // FLOPs of a token
     static const struct {
         bool a_fixed, b_fixed, x_fixed;
-        double of_a, of_b, model_a, model_b; // products of backward, and of them the model's
+        double of_a, of_b, model_a, model_b; // GEMMs of backward, and of them the model's
     } cases[] = {
         {false, false, false, 3, 2, 2, 2}, {false, false, true, 2, 2, 1, 2},
         {true, false, false, 2, 2, 1, 2},  {false, true, false, 2, 1, 2, 1},

@@ -15,7 +15,7 @@ static inline double lora_mask(const mics_case_values *v, int32_t slice, int64_t
                        n / of->shape.T, n % of->shape.T, c);
 }
 
-// Product of low rank `k` of a slice of a token, scaled; and the sum of its absolute terms.
+// Number `k` of scale x A^T of a slice and token, and the sum of its absolute terms.
 static inline double lora_low(const mics_case_values *v, int32_t slice, int64_t n, int64_t k,
                               double *terms_out)
 {
@@ -32,8 +32,8 @@ static inline double lora_low(const mics_case_values *v, int32_t slice, int64_t 
     return sum;
 }
 
-// Of fp32 sums, and so many roundings on the way: of the product of low rank, and with dropout of
-// what is masked.
+// Of fp32 sums, and so many roundings on the way: of scale x A^T, and with dropout of what is
+// masked.
 static inline double lora_tolerance(const mics_case_values *v, double roundings)
 {
     return (v->gpu ? 2e-6 : MICS_CASE_TOLERANCE) + roundings * mics_case_unit(v->dtype);

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// An adapter in generation, whose rows the threads divide: plain dot products, for the linear before
+// An adapter in generation, whose rows the threads divide: plain sums, for the linear before
 // it takes a hundred times as long. Each row of A and B is read, and widened, once for some tokens.
 #include "ops/common/decode.h"
 #include "ops/lora/def.h"
