@@ -39,14 +39,48 @@ static inline void op_walk_fix(mics_op_shape *shape, const mics_op_case *of)
         shape->params_fixed[p] = of->without_dparams[p];
 }
 
+/* Calls a backward case as it is, and once more with fewer gradients: by turns, of those that the op
+ * has and the case wants, any that leave one. */
+static inline void op_walk_wants(const mics_op_case *of, int turn,
+                                 void (*backward)(const mics_case_walker *self,
+                                                  const mics_op_case *of),
+                                 const mics_case_walker *self)
+{
+    enum { DIN = 1, DIN_SECOND = 2, DPARAMS = 4, ALL = 32 };
+    const mics_op_def *def = mics_op_def_get(of->op.kind);
+    int wanted = of->shape.in[0] > 0 && !of->without_din ? DIN : 0;
+    wanted |= def->backward_second && !of->without_din_second ? DIN_SECOND : 0;
+    for (int p = 0; p < MICS_OP_PARAMS; ++p)
+        wanted |= of->shape.params[p][0] > 0 && !of->without_dparams[p] ? DPARAMS << p : 0;
+    backward(self, of);
+    for (int tries = 0; !def->loss && tries < ALL; ++tries) {
+        const int kept = wanted & (turn * 5 + tries);
+        mics_op_case fewer = *of;
+        if (kept == 0 || kept == wanted || (of->in_place && !(kept & DIN)))
+            continue;
+        fewer.without_din = !(kept & DIN);
+        fewer.without_din_second = !(kept & DIN_SECOND);
+        for (int p = 0; p < MICS_OP_PARAMS; ++p) {
+            fewer.without_dparams[p] = !(kept & DPARAMS << p);
+            fewer.add_params[p] = of->add_params[p] && !fewer.without_dparams[p];
+        }
+        fewer.samples = 0;
+        backward(self, &fewer);
+        return;
+    }
+}
+
 /* A case in words. */
 #define OP_WALK_FORMAT                                                                             \
-    "%s_%s N=%d of %d, %d to %d, heads %d/%d of %d, at %d, add %d %d %d%s%s, without %d %d %d %d " \
-    "%d"
+    "%s_%s N=%d of %d, %d to %d, heads %d/%d of %d, at %d, add %d %d %d%s%s%s%s%s%s%s"
+#define OP_WALK_NO(gradient, name) ((gradient) ? ", no " name : "")
 #define OP_WALK_VALUES(c, backward)                                                                \
     mics_op_def_get((c)->op.kind)->name, (backward) ? "backward" : "forward", (int)(c)->shape.N,   \
         (int)(c)->shape.T, (int)(c)->shape.in[0], (int)(c)->shape.out, (int)(c)->op.heads.query,   \
         (int)(c)->op.heads.key_value, (int)(c)->op.heads.dim, (int)(c)->offset, (c)->add_din,      \
         (c)->add_params[0], (c)->add_params[1], (c)->in_place ? ", in place" : "",                 \
-        (c)->draws ? ", drawn" : "", (c)->without_din, (c)->without_din_second,                    \
-        (c)->without_dparams[0], (c)->without_dparams[1], (c)->without_dparams[2]
+        (c)->draws ? ", drawn" : "", OP_WALK_NO((c)->without_din, "din"),                          \
+        OP_WALK_NO((c)->without_din_second, "second din"),                                         \
+        OP_WALK_NO((c)->without_dparams[0], "dparam"),                                             \
+        OP_WALK_NO((c)->without_dparams[1], "second dparam"),                                      \
+        OP_WALK_NO((c)->without_dparams[2], "third dparam")

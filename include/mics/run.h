@@ -242,6 +242,7 @@ typedef struct mics_export_spec {
     // Several files, none larger than this unless one tensor is; 0: one file.
     int64_t max_file_bytes;
     mics_dtype dtype; // of the tensors
+    bool merge;       // an adapter is added to the weights; else it is written alone, as PEFT does
 } mics_export_spec;
 
 /* Saves, and writes the parameters as Hugging Face safetensors, as mics_saved_export does.
@@ -404,6 +405,8 @@ typedef struct mics_saved_facts {
     const char *tokenizer; // NULL: nobody knows what text the tokens are
     const mics_model *model;
     mics_dtype dtype; // that holds its parameters of two dimensions as they are stored
+    int64_t
+        adapter_elems; // of the model's parameters those of an adapter's matrices; 0: it has none
 } mics_saved_facts;
 
 typedef struct mics_evaluation {
@@ -438,6 +441,16 @@ typedef struct mics_evaluation_spec {
  */
 mics_status mics_saved_open(mics_memory *memory, const char *path,
                             const mics_model_builder *builder, mics_saved **saved_out);
+
+/* Opens an adapter on its base: a folder as PEFT saves it (adapter_config.json and
+ * adapter_model.safetensors), or a checkpoint of a run that trained one.
+ *
+ * base:    folder of the model; NULL: the one that the adapter names, as mics_saved_open takes.
+ * Returns: as mics_saved_open; MICS_ERR_INVALID: it is no adapter, or one of another model.
+ * Owns:    close with mics_saved_close; borrows memory.
+ */
+mics_status mics_saved_open_adapter(mics_memory *memory, const char *path, const char *base,
+                                    mics_saved **saved_out);
 
 /* Frees; NULL is allowed. */
 void mics_saved_close(mics_saved *saved);
@@ -543,13 +556,14 @@ mics_status mics_saved_evaluate(const mics_saved *saved, const mics_evaluation_s
 /* Writes the parameters as Hugging Face safetensors into a folder, tensor by tensor, in bounded
  * memory; with config.json and generation_config.json, and where the tokenizer is known
  * tokenizer.json and tokenizer_config.json (docs/formats.md). transformers reads the same model and
- * the same tokens from it. After a failure nothing of it is left.
+ * the same tokens from it. An adapter is written as PEFT does, in one file with adapter_config.json and
+ * the tokenizer, unless it is merged. After a failure nothing of it is left.
  *
  * spec:    NULL: one file of fp32.
  * Needs:   none of these files in the folder, which is made if need be; max_file_bytes >= 0.
- * Returns: MICS_OK; MICS_ERR_INVALID (they exist, the folder is a run's, or a parameter is too
- *          large for the dtype), MICS_ERR_IO, MICS_ERR_FORMAT (the checkpoint is damaged, or a
- *          folder's tokenizer_config.json is), MICS_ERR_MEMORY, logged.
+ * Returns: MICS_OK; MICS_ERR_INVALID (they exist, the folder is a run's, a parameter is too large for
+ *          the dtype, or there is no adapter to merge), MICS_ERR_IO, MICS_ERR_FORMAT (the checkpoint
+ *          is damaged, or a folder's tokenizer_config.json is), MICS_ERR_MEMORY, logged.
  */
 mics_status mics_saved_export(const mics_saved *saved, const char *dir,
                               const mics_export_spec *spec);

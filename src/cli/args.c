@@ -23,7 +23,9 @@ static const struct {
             {"data", "data.train", NULL},
             {"text-field", "data.text_field", NULL},
             {"tokenizer", "data.tokenizer", NULL},
-            {"special-tokens", "data.special_tokens", "parse"}};
+            {"special-tokens", "data.special_tokens", "parse"},
+            {"lora", "adapter.r", NULL},
+            {"adapter", "adapter.init", NULL}};
 
 typedef struct parser {
     cli_call *call;

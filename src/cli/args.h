@@ -100,6 +100,33 @@ struct cli_verb {
             "data.tokenizer: a tokenizer.json, a vocab.txt, or its folder", 0, 0, 0                \
     }
 
+// What trains an adapter.
+#define CLI_ADAPTER                                                                                \
+    {"lora",                                                                                       \
+     CLI_KEY_INT,                                                                                  \
+     "R",                                                                                          \
+     "adapter.r: train an adapter of rank R on all linears, lora_alpha 2 x R, and freeze the "     \
+     "model",                                                                                      \
+     0,                                                                                            \
+     1,                                                                                            \
+     0},                                                                                           \
+    {                                                                                              \
+        "adapter", CLI_KEY_TEXT, "FOLDER",                                                         \
+            "adapter.init: train the adapter of a folder of PEFT's further", 0, 0, 0               \
+    }
+
+// What an adapter stands on.
+#define CLI_BASE(where)                                                                            \
+    {                                                                                              \
+        "base", CLI_TEXT, "FOLDER",                                                                \
+            "of an adapter: the model's folder; default: the one that it names", where, 0, 0       \
+    }
+#define CLI_ON_ADAPTER(where)                                                                      \
+    {                                                                                              \
+        "adapter", CLI_TEXT, "FOLDER",                                                             \
+            "with an adapter on it: PEFT's folder, or a checkpoint that trained one", where, 0, 0  \
+    }
+
 enum { CLI_MAX_OPTIONS = 32 };
 
 // One call of a verb.

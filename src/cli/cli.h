@@ -49,6 +49,15 @@ void cli_last_words_leave(void);
 mics_work_listener cli_work_open(mics_memory *memory, bool quiet, mics_progress **work_out);
 void cli_work_close(mics_progress **work);
 
+/* saved.c: opens the verb's first argument: a checkpoint, a folder of a model, or an adapter on `base`;
+ * or with `adapter` that one on it. NULL: they are not given.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID: both are given; as mics_saved_open.
+ * Owns:    close with mics_saved_close.
+ */
+mics_status cli_open_saved(cli_call *call, const char *adapter, const char *base,
+                           mics_saved **saved_out);
+
 /* replicas.c: "parameters 4 times, gradients 2, optimizer 2; masters and moments are compared every
  * 100 steps and before each save".   Returns: `text`. */
 char *cli_replicas_text(const mics_job *job, char *text, size_t capacity);

@@ -12,6 +12,7 @@ typedef struct convert_options {
     mics_export_spec spec;
     const char *dtype;
     bool json, quiet;
+    const char *base;
 } convert_options;
 
 #define AT(member) offsetof(convert_options, member)
@@ -20,6 +21,9 @@ static const cli_option flags[] = {
      "several files of at most N bytes each, or one tensor; default: one", AT(spec.max_file_bytes),
      1, 0},
     {"dtype", CLI_TEXT, "fp32|bf16|fp16", "default: fp32", AT(dtype), 0, 0},
+    {"merge", CLI_FLAG, NULL, "add the adapter to the weights; default: it alone, as PEFT's folder",
+     AT(spec.merge), 0, 0},
+    CLI_BASE(AT(base)),
     CELL_JSON(convert_options),
     {"quiet", CLI_FLAG, NULL, "print nothing but errors, and show no progress", AT(quiet), 0, 0},
 };
@@ -37,7 +41,9 @@ static mics_status choose_dtype(convert_options *options)
 static void print_result(const char *dir, const mics_saved *saved, const convert_options *options)
 {
     const mics_saved_facts facts = mics_saved_facts_get(saved);
-    const int64_t params = mics_model_param_count(facts.model);
+    const bool alone = facts.adapter_elems > 0 && !options->spec.merge;
+    const int64_t params = alone ? mics_model_trained_count(facts.model)
+                                 : mics_model_param_count(facts.model) - facts.adapter_elems;
     printer r = {.json = options->json};
     if (!options->quiet)
         printer_text(&r, "%s: %lld parameters of %s\n", dir, (long long)params, facts.path);
@@ -54,7 +60,7 @@ static mics_status run_convert(cli_call *call)
     MICS_TRY(cli_parse(call, &options));
     MICS_TRY(choose_dtype(&options));
     const char *dir = call->arguments.items[1];
-    MICS_TRY(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
+    MICS_TRY(cli_open_saved(call, NULL, options.base, &saved));
     const mics_work_listener listener = cli_work_open(call->memory, options.quiet, &work);
     mics_saved_listen(saved, &listener);
     const mics_status status = mics_saved_export(saved, dir, &options.spec);
@@ -75,7 +81,9 @@ const cli_verb cmd_convert = {
              "folder, or that of a run (its\n"
              "newest checkpoint is taken), or a folder from Hugging Face. The other "
              "way: \"model\": {\"init\":\n"
-             "FOLDER} in a run file.",
+             "FOLDER} in a run file. An adapter becomes a folder as PEFT has it, or with --merge "
+             "a whole model;\n"
+             "CHECKPOINT may also be such a folder.",
     CLI_OPTIONS(flags),
     .min_arguments = 2,
     .max_arguments = 2,

@@ -11,6 +11,7 @@ typedef struct eval_options {
     mics_evaluation_spec spec;
     cli_list data;
     bool json, quiet;
+    const char *adapter, *base;
 } eval_options;
 
 #define AT(member) offsetof(eval_options, member)
@@ -28,6 +29,8 @@ static const cli_option flags[] = {
     {"stride", CLI_INT, "N",
      "tokens from one window to the next, for windows that overlap; default: --sequence",
      AT(spec.stride), 1, 0},
+    CLI_ON_ADAPTER(AT(adapter)),
+    CLI_BASE(AT(base)),
     CELL_JSON(eval_options),
     {"quiet", CLI_FLAG, NULL, "show no progress", AT(quiet), 0, 0},
 };
@@ -75,7 +78,7 @@ static mics_status run_eval(cli_call *call)
     mics_log_hold(mics_job_is_launched());
     spec->files = options.data.items;
     spec->file_count = options.data.count;
-    spec->status = mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved);
+    spec->status = cli_open_saved(call, options.adapter, options.base, &saved);
     if (spec->status == MICS_OK)
         mics_saved_listen(saved, &listener);
     const mics_status status = mics_saved_evaluate(saved, spec, &call->running, &evaluation);

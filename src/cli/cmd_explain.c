@@ -29,6 +29,7 @@ static const cli_option flags[] = {
      CLI_MAX_RANKS},
     {"steps", CLI_KEY_INT, "N", "of N steps, whatever the file says", 0, 1, 0},
     CLI_SOURCE,
+    CLI_ADAPTER,
     CLI_SETS,
     {"all-steps", CLI_FLAG, NULL, "print the whole schedule, however long", AT(all_steps), 0, 0},
     {"samples", CLI_INT, "N",

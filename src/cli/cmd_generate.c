@@ -16,7 +16,7 @@
 enum { MAX_SAMPLES = 1024, MAX_THREADS = 4096, FILL_CHOICES = 5 };
 
 typedef struct generate_options {
-    const char *prompt, *prompt_file, *fill, *precision;
+    const char *prompt, *prompt_file, *fill, *precision, *adapter, *base;
     cli_list stops;
     mics_sampling sampling;
     int64_t seed, samples;
@@ -28,7 +28,8 @@ static mics_status check_fill(const cli_call *call)
 {
     for (int32_t i = 0; i < call->verb->option_count; i++) {
         const char *name = call->verb->options[i].name;
-        if ((call->given >> i & 1) != 0 && !mics_text_is_among(name, "fill|threads|json|quiet"))
+        if ((call->given >> i & 1) != 0 &&
+            !mics_text_is_among(name, "fill|threads|json|quiet|adapter|base"))
             return mics_fail(MICS_ERR_INVALID,
                              "mics generate: --%s means nothing with --fill; leave one out", name);
     }
@@ -57,6 +58,8 @@ static const cli_option flags[] = {
      "above 1: tokens that the text has become less likely; default 1",
      AT(sampling.repetition_penalty), 0, 0},
     {"stop", CLI_EACH, "TEXT", "ends the text before TEXT; may be given again", AT(stops), 0, 0},
+    CLI_ON_ADAPTER(AT(adapter)),
+    CLI_BASE(AT(base)),
     {"seed", CLI_INT, "S", "of the drawing; default 1", AT(seed), 0, 0},
     {"samples", CLI_INT, "K",
      "texts, computed together and printed when all have ended; the k-th is that of seed S + k "
@@ -294,7 +297,7 @@ static mics_status fill(cli_call *call, const generate_options *options)
     mics_saved *saved = NULL;
     mics_fill_choice *choices = NULL;
     int32_t masks = 0;
-    mics_status status = mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved);
+    mics_status status = cli_open_saved(call, options->adapter, options->base, &saved);
     if (status == MICS_OK)
         status = mics_saved_fill(saved, options->fill, FILL_CHOICES, options->sampling.threads,
                                  &choices, &masks);
@@ -313,7 +316,7 @@ static mics_status generate(cli_call *call, generate_options *options)
     mics_status status = MICS_OK;
     MICS_TRY_OUT(check_stops(&options->stops));
     MICS_TRY_OUT(read_prompt(options, &prompt));
-    MICS_TRY_OUT(mics_saved_open(call->memory, call->arguments.items[0], NULL, &saved));
+    MICS_TRY_OUT(cli_open_saved(call, options->adapter, options->base, &saved));
     status = write_texts(call, saved, options);
 out:
     mics_saved_close(saved);

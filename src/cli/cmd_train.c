@@ -28,6 +28,7 @@ static const cli_option flags[] = {
      AT(job.resume), 0, 0},
     {"out", CLI_KEY_TEXT, "DIR", "output folder", 0, 0, 0},
     CLI_SOURCE,
+    CLI_ADAPTER,
     CLI_SETS,
     {"json", CLI_FLAG, NULL, "print one JSON object at the end, and progress on standard error",
      AT(json), 0, 0},

@@ -3,6 +3,7 @@
 // Rewrites the files of others: first what is nested or in another file, then key by key, then
 // defaults.
 #include "base/text.h"
+#include "config/adopt_adapter.h"
 #include "config/adopt_launch.h"
 #include "config/adopt_program.h"
 #include "config/adopt_saves.h"
@@ -146,10 +147,10 @@ static mics_status put_row(config *run, const adopted_key *row)
 }
 
 // In the order in which they are put.
-enum { TABLES = 5 };
+enum { TABLES = 6 };
 static const adopted_keys *const tables[TABLES] = {&mics_adopt_programs, &mics_adopt_chats,
-                                                   &mics_adopt_script, &mics_adopt_launch,
-                                                   &mics_adopt_trainer};
+                                                   &mics_adopt_script,   &mics_adopt_launch,
+                                                   &mics_adopt_trainer,  &mics_adopt_adapters};
 
 bool mics_config_is_adopted(const char *path)
 {
@@ -197,6 +198,7 @@ mics_status mics_config_adopt(config *run)
     const bool trainer = mics_adopt_names_trainer(run->run.json),
                only_auto = !trainer && !is_for_trainer(run);
     MICS_TRY(mics_adopt_reform(run));
+    MICS_TRY(mics_adopt_adapter_begin(run));
     MICS_TRY(mics_adopt_precision(run));
     MICS_TRY(lift_in_place(run, "fsdp_config"));
     MICS_TRY(lift_in_place(run, "accelerator_config"));
@@ -208,6 +210,7 @@ mics_status mics_config_adopt(config *run)
         for (size_t i = 0; i < tables[t]->count; i++)
             MICS_TRY(put_row(run, &tables[t]->rows[i]));
     }
+    MICS_TRY(mics_adopt_adapter_defaults(run));
     MICS_TRY(mics_adopt_program_defaults(run, trainer));
     MICS_TRY(mics_adopt_folder_defaults(run));
     MICS_TRY(mics_adopt_schedule(run, trainer));

@@ -286,8 +286,9 @@ mics_status mics_adopt_folder_defaults(config *run)
     MICS_TRY(fill_in(run, &tuned));
     limit_length(run, &tuned);
     mics_text_format(run->program_text, sizeof run->program_text,
-                     "is fine-tuned; what no flag says is as in TRL's SFTConfig: lr 2e-5, which "
+                     "is fine-tuned; what no flag says is as in TRL's SFTConfig: lr %s, which "
                      "falls linearly, 3 epochs, 8 sequences a rank, gradient_clipping 1, at most "
-                     "1024 tokens a sequence");
+                     "1024 tokens a sequence",
+                     mics_adopt_has(run, "adapter") ? "2e-4, of an adapter" : "2e-5");
     return MICS_OK;
 }

@@ -52,7 +52,7 @@ static void log_key(const config *run, int32_t index, const mics_json *stored, c
                          texts[1]);
     else
         mics_log(MICS_LOG_INFO, "changed: %s %s -> %s%s", row->path, texts[0], texts[1],
-                 strcmp(row->path, "model.init") == 0 ? "; weights are the checkpoint's" : "");
+                 mics_text_ends(row->path, ".init") ? "; weights are the checkpoint's" : "");
 }
 
 static void log_phase(const mics_run *run, const char *keys)

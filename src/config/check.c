@@ -144,16 +144,14 @@ static mics_status check_foreign(config *run, int32_t index, const mics_json_val
     char text[LIST_BYTES / 4];
     run->foreign_states[index] =
         state_of(was_set(run, row.path, run->foreign_states[index]), is_auto);
-    if (row.only == NULL || is_auto)
+    if (is_auto)
         return MICS_OK;
-    const bool one = strcmp(row.only, FOREIGN_ONE) == 0;
-    if (one || strcmp(row.only, FOREIGN_OFF) == 0)
-        return (one ? mics_config_value_one(value) : mics_config_value_off(value))
-                   ? MICS_OK
-                   : mics_config_refuse(run, row.path, MICS_ERR_UNSUPPORTED,
-                                        "cannot be honoured: %s", row.why);
-    if (strcmp(mics_config_value_text(value, text, sizeof text), row.only) == 0)
+    if (mics_config_foreign_allows(index, value))
         return MICS_OK;
+    if (strcmp(row.only, FOREIGN_ONE) == 0 || strcmp(row.only, FOREIGN_OFF) == 0)
+        return mics_config_refuse(run, row.path, MICS_ERR_UNSUPPORTED, "cannot be honoured: %s",
+                                  row.why);
+    mics_config_value_text(value, text, sizeof text);
     return mics_config_refuse(run, row.path, MICS_ERR_UNSUPPORTED, "must be %s, not %s; %s",
                               row.only, text, row.why);
 }

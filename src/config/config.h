@@ -127,18 +127,23 @@ enum { MICS_MAX_PHASES = 64 };
 
 // What a run file says. Texts live as long as the run.
 typedef struct mics_run {
-    mics_json *json;             // the document, with --set applied; owns most texts below
-    const char *model_config;    // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
-    const char *model_init;      // "random" or a folder of safetensors
-    bool model_folder;           // model.config names a folder, not the file in it
-    bool init_open;              // nobody said model.init: "random", or that folder's weights
-    bool weights_beside;         // that folder, or the file's, has weights
-    bool ignore_dropout;         // model.dropout is 0: dropout in the model's config does not count
-    bool add_special_tokens;     // texts stand in the tokenizer's frame, not behind a separator
-    bool special_tokens_open;    // that is a program's default, for tokenizers that have a frame
-    bool tokenizer_open;         // nobody named a tokenizer: a folder's was taken, or "bytes"
-    bool out_of_name;            // `out` is runs/ and the run file's name, as the file says none
-    bool document_mask;          // attention stays within a document
+    mics_json *json;          // the document, with --set applied; owns most texts below
+    const char *model_config; // path of a Hugging Face config.json, or MICS_MODEL_OF_PROGRAM
+    const char *model_init;   // "random" or a folder of safetensors
+    bool model_folder;        // model.config names a folder, not the file in it
+    bool init_open;           // nobody said model.init: "random", or that folder's weights
+    bool weights_beside;      // that folder, or the file's, has weights
+    bool ignore_dropout;      // model.dropout is 0: dropout in the model's config does not count
+    bool add_special_tokens;  // texts stand in the tokenizer's frame, not behind a separator
+    bool special_tokens_open; // that is a program's default, for tokenizers that have a frame
+    bool tokenizer_open;      // nobody named a tokenizer: a folder's was taken, or "bytes"
+    bool out_of_name;         // `out` is runs/ and the run file's name, as the file says none
+    bool document_mask;       // attention stays within a document
+    mics_lora_spec lora;      // the adapter that is trained; rank 0: none
+    const char *adapter_init; // a folder of PEFT's with its first values; "none"
+    const char *const
+        *trainable; // patterns of what is trained; trainable_count 0: no other is frozen
+    int32_t trainable_count;
     bool keep_best;              // the checkpoint of the lowest validation loss stays
     bool recheck;                // suspicious steps are run again
     const char *const *train;    // paths, globs or folders
@@ -521,6 +526,15 @@ mics_run_row mics_run_row_at(const mics_run *run, int32_t index);
  * Returns: as mics_model_widen_residual.
  */
 mics_status mics_run_widen_residual(const mics_run *run, mics_model *model);
+
+/* Gives the model the run's adapter and freezes what it does not train.
+ *
+ * Returns: as mics_model_add_lora and mics_model_freeze.
+ */
+mics_status mics_run_adapt(const mics_run *run, mics_model *model);
+
+/* Says what of the model is trained, where that is not all. */
+void mics_run_log_adapter(const mics_run *run, const mics_model *model);
 
 /* Keeps attention of the model within documents, where the run says so.
  *

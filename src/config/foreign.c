@@ -3,6 +3,7 @@
 // Keys of DeepSpeed and SageMaker that have no counterpart here. What cannot change results is a
 // hint and taken; what would change them may only stand there switched off.
 #include "config/keys.h"
+#include "config/value.h"
 #include <string.h>
 
 #define HINT NULL
@@ -207,7 +208,6 @@ static const foreign_group groups[] = {
     {HINT, "master weights are fp32, as with DeepSpeed and FSDP", NAMES("torch_dtype", "dtype")},
     {"5", "the last twentieth is held out; or give data.validation",
      NAMES("validation_split_percentage")},
-    {"\"full\"", "all parameters are trained; use \"full\"", NAMES("finetuning_type")},
     {HINT, "the kernels are the library's own", NAMES("flash_attention")},
     {HINT, "model.config says it", NAMES("model_type")},
     {OFF, "write its values into model.config's file",
@@ -235,12 +235,29 @@ static const foreign_group groups[] = {
      "write \"data\": {\"loss_on\": \"all\"}, which counts all tokens",
      NAMES("train_on_inputs")},
     {"\"nll\"", "the loss is cross-entropy; use \"nll\"", NAMES("loss_type")},
-    {HINT, "it is for adapters and quantised weights",
-     NAMES("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save",
-           "lora_task_type", "use_rslora", "use_dora", "bnb_4bit_quant_type",
-           "bnb_4bit_compute_dtype", "use_bnb_nested_quant")},
+    {HINT, "it is for quantised weights",
+     NAMES("bnb_4bit_quant_type", "bnb_4bit_compute_dtype", "use_bnb_nested_quant")},
+    // ---- PEFT ----
+    {OFF, "of adapters, LoRA's with one rank and alpha for all modules is built; leave it out",
+     NAMES("use_dora", "adapter.use_dora", "adapter.rank_pattern", "adapter.alpha_pattern",
+           "adapter.layers_to_transform", "adapter.layers_pattern", "adapter.layer_replication",
+           "adapter.lora_bias", "adapter.use_qalora", "adapter.alora_invocation_tokens",
+           "adapter.arrow_config", "adapter.trainable_token_indices", "adapter.target_parameters",
+           "adapter.loftq_config", "adapter.eva_config", "adapter.corda_config",
+           "adapter.megatron_config", "adapter.lora_ga_config", "adapter.velora_config",
+           "adapter.monteclora_config", "adapter.use_bdlora", "adapter.kasa_config")},
+    {OFF, "adapter.target_modules names what gets one; leave it out",
+     NAMES("adapter.exclude_modules")},
+    {"\"none\"", "biases stay frozen; use \"none\"", NAMES("adapter.bias")},
+    {"\"LORA\"", "of PEFT's adapters LoRA is built; use \"LORA\"", NAMES("adapter.peft_type")},
+    {"true", "A begins as PEFT's default does, and B at 0; use true",
+     NAMES("adapter.init_lora_weights")},
+    {HINT, "it changes no result",
+     NAMES("lora_task_type", "adapter.task_type", "adapter.inference_mode",
+           "adapter.fan_in_fan_out", "adapter.base_model_name_or_path", "adapter.revision",
+           "adapter.auto_mapping", "adapter.peft_version", "adapter.megatron_core",
+           "adapter.qalora_group_size", "adapter.runtime_config", "adapter.ensure_weight_tying")},
     {OFF, "all of data.train is read; leave it out", NAMES("max_train_samples", "max_samples")},
-    {OFF, "all parameters are trained; leave it out", NAMES("use_peft", "adapter")},
     {OFF, "weights are not quantised; leave it out", NAMES("load_in_8bit", "load_in_4bit")},
     {OFF, "it would change the loss; leave it out",
      NAMES("label_smoothing_factor", "neftune_noise_alpha")},
@@ -275,6 +292,19 @@ foreign_key mics_config_foreign(int32_t index)
         }
     }
     return (foreign_key){0};
+}
+
+bool mics_config_foreign_allows(int32_t index, const mics_json_value *value)
+{
+    const foreign_key row = mics_config_foreign(index);
+    char text[VALUE_TEXT_BYTES];
+    if (row.only == NULL)
+        return true;
+    if (strcmp(row.only, FOREIGN_ONE) == 0)
+        return mics_config_value_one(value);
+    return strcmp(row.only, FOREIGN_OFF) == 0
+               ? mics_config_value_off(value)
+               : strcmp(mics_config_value_text(value, text, sizeof text), row.only) == 0;
 }
 
 int32_t mics_config_find_foreign(const char *path)

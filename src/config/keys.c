@@ -99,6 +99,34 @@ static const key rows[] = {
           .help = "0 trains without dropout, whatever the model's config says",
           .refusal =
               "dropouts are those of the model's config; leave the key out to train with them")},
+    {NUMBER("model.trainable", KEY_TEXTS, trainable, 1, 4096, 0, .flags = KEY_FIXED,
+            .help =
+                "patterns of the tensors that are trained, as \"model.layers.1?.*\"; all others "
+                "are frozen; none: all are trained, or the adapter")},
+    // ---- adapter ----
+    {SECTION("adapter", .help =
+                            "trains an adapter of low rank (LoRA) in PEFT's words; what it does "
+                            "not name is frozen")},
+    {INT("adapter.r", run.lora.rank, 1, MICS_LORA_MAX_RANK, 8, .flags = KEY_FIXED,
+         .help = "rank of each module's two matrices")},
+    {REAL("adapter.lora_alpha", run.lora.alpha, 0, 1e6, 8, .flags = KEY_FIXED,
+          .automatic = "auto: 8, and 2 x r where --lora or --set gives r",
+          .help = "what they add counts lora_alpha / r times")},
+    {REAL("adapter.lora_dropout", run.lora.dropout, 0, 0.99, 0, .flags = KEY_KEPT,
+          .help = "share of an adapter's inputs that training drops")},
+    {NUMBER("adapter.target_modules", KEY_TEXTS, targets, 1, 4096, 0, .flags = KEY_FIXED,
+            .automatic = "auto: all-linear",
+            .help =
+                "modules that get one, as [\"q_proj\", \"v_proj\"]; \"all-linear\": all linears "
+                "but the LM head's")},
+    {SWITCH("adapter.use_rslora", run.lora.rank_stabilized, false, .flags = KEY_FIXED,
+            .help = "true: it counts lora_alpha / sqrt(r) times")},
+    {NUMBER("adapter.modules_to_save", KEY_TEXTS, saved, 0, 4096, 0, .flags = KEY_FIXED,
+            .help = "modules that are trained whole, as [\"lm_head\"]")},
+    {TEXT("adapter.init", run.adapter_init, .flags = KEY_TOLD, .text = "none",
+          .help =
+              "a folder as PEFT saves adapters, whose values it begins with; \"none\": such that "
+              "it changes nothing at first")},
     // ---- data ----
     {SECTION("data", .flags = KEY_REQUIRED, .help = "what it is trained on")},
     {NUMBER(

@@ -115,6 +115,8 @@ mics_status mics_run_check_files(const mics_run *public_run)
         MICS_TRY(check_file(run, "data.tokenizer", run->run.tokenizer));
     if (strcmp(run->run.model_init, "random") != 0)
         MICS_TRY(check_file(run, "model.init", run->run.model_init));
+    if (run->run.lora.rank > 0 && strcmp(run->run.adapter_init, "none") != 0)
+        MICS_TRY(check_file(run, "adapter.init", run->run.adapter_init));
     MICS_TRY(check_files(run, "data.train", &run->train));
     return check_files(run, "data.validation", &run->validation);
 }
@@ -163,9 +165,11 @@ static void reset(config *run)
     run->config_path = run->tokenizer_path = NULL;
     run->kept_text[0] = '\0';
     MICS_FREE_ALL(run->memory, run->out, run->train.texts, run->train.weights,
-                  run->validation.texts);
+                  run->validation.texts, run->trainable.texts, run->targets.texts,
+                  run->saved.texts);
+    mics_peft_fini(run->memory, &run->peft);
     run->out = NULL;
-    run->train = run->validation = (text_list){0};
+    run->train = run->validation = run->trainable = run->targets = run->saved = (text_list){0};
     memcpy(run->origins, run->adopted, sizeof run->origins);
 }
 
@@ -255,6 +259,7 @@ static mics_status fill(config *run)
     MICS_TRY(mics_config_check_sources(run));
     MICS_TRY(mics_config_join_aliases(run));
     MICS_TRY(mics_config_join_precision(run));
+    MICS_TRY(mics_config_fill_adapter(run));
     MICS_TRY(enter_model(run));
     MICS_TRY(fill_steps(run));
     MICS_TRY(check_trace(run));

@@ -3,6 +3,7 @@
 // Lists of files, and of files with weights.
 #include "config/keys.h"
 #include "config/value.h"
+#include <string.h>
 
 enum { MAX_WEIGHTED = 1024, VALUE_BYTES = 160 };
 
@@ -48,7 +49,7 @@ static mics_status take_name(config *run, const key *row, const mics_json_value 
 {
     if (!is_name(text))
         return mics_json_fail(run->run.json, row->path, MICS_ERR_FORMAT,
-                              "must hold file names alone%s%s; number %d is %s",
+                              "must hold names alone%s%s; number %d is %s",
                               row->type == KEY_SOURCES ? ", or objects alone as " : "",
                               row->type == KEY_SOURCES ? form : "", (int)index + 1,
                               mics_json_type_of(text) == MICS_JSON_STRING
@@ -56,6 +57,11 @@ static mics_status take_name(config *run, const key *row, const mics_json_value 
                                   : mics_json_type_text(mics_json_type_of(text)));
     list->texts[index] = mics_json_string(text);
     return MICS_OK;
+}
+
+static bool is_of_files(const key *row)
+{
+    return strncmp(row->path, "data.", 5) == 0;
 }
 
 mics_status mics_config_take_texts(config *run, const key *row, const mics_json_value *value)
@@ -72,8 +78,11 @@ mics_status mics_config_take_texts(config *run, const key *row, const mics_json_
     const double most = weighted ? MAX_WEIGHTED : row->high;
     if ((double)count < row->low || (double)count > most)
         return mics_json_fail(run->run.json, row->path, MICS_ERR_INVALID,
-                              "must name %.0f to %.0f files%s, not %d", row->low, most,
-                              weighted ? ", globs or folders with weights" : "", (int)count);
+                              "must name %.0f to %.0f %s, not %d", row->low, most,
+                              weighted           ? "files, globs or folders with weights"
+                              : is_of_files(row) ? "files"
+                                                 : "of them",
+                              (int)count);
     MICS_TRY(MICS_NEW(run->memory, count, &list->texts));
     list->count = count;
     if (weighted)

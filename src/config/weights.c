@@ -9,6 +9,8 @@
 
 // The usual rate of random weights spoils others in the first steps. Source: TRL 1.16, SFTConfig.
 #define LR_OF_WEIGHTS 2e-5
+// Of matrices that begin at 0. Source: Hu et al., LoRA, 2021, arXiv:2106.09685, table 11 (GPT-2, GPT-3).
+#define LR_OF_ADAPTER 2e-4
 
 mics_status mics_run_find_weights(mics_memory *memory, const char *folder, const char **name_out)
 {
@@ -60,11 +62,14 @@ static void open_lr(config *run)
     static const char path[] = "optimizer.params.lr";
     if (!is_absent(run, path))
         return;
-    run->lr = LR_OF_WEIGHTS;
-    mics_config_set_origin(run, path, "auto: of a start from weights");
+    const bool adapts = run->run.lora.rank > 0;
+    run->lr = adapts ? LR_OF_ADAPTER : LR_OF_WEIGHTS;
+    mics_config_set_origin(run, path,
+                           adapts ? "auto: of an adapter" : "auto: of a start from weights");
     mics_text_format(run->weights_text, sizeof run->weights_text,
-                     "starts from weights and says no optimizer.params.lr: 2e-5 is taken, and 1e-3 "
-                     "for random ones");
+                     "starts from weights and says no optimizer.params.lr: %s is taken%s",
+                     adapts ? "2e-4" : "2e-5",
+                     adapts ? ", as it is an adapter's" : ", and 1e-3 for random ones");
 }
 
 // Also where model.config names the file.

@@ -37,25 +37,30 @@ static bool is_module(const char *module, int bytes, const char *name)
            (bytes == length || module[bytes - length - 1] == '.');
 }
 
-static bool is_target(const adding *a, const char *tensor)
-{
-    bool is = a->spec->target_count == 0;
-    for (int32_t i = 0; i < a->spec->target_count; i++) {
-        if (is_module(tensor, module_bytes(tensor), a->spec->targets[i]))
-            is = a->used[i] = true;
-    }
-    return is;
-}
-
-// Whether a tensor is of a module that trains whole, or of one inside it.
+// Whether a tensor is of a module that trains whole, or of one inside it. PEFT takes all modules whose
+// names end so, "norm" for "q_norm" too.
 static bool is_saved(const adding *a, const char *tensor)
 {
     bool is = false;
     for (int32_t i = 0; i < a->spec->saved_count; i++) {
         for (int bytes = module_bytes(tensor); bytes > 0; bytes--) {
-            if (tensor[bytes] == '.' && is_module(tensor, bytes, a->spec->saved[i]))
+            const int length = (int)strlen(a->spec->saved[i]);
+            if (tensor[bytes] == '.' && bytes >= length &&
+                strncmp(tensor + bytes - length, a->spec->saved[i], (size_t)length) == 0)
                 is = a->used[a->spec->target_count + i] = true;
         }
+    }
+    return is;
+}
+
+static bool is_target(const adding *a, const char *tensor)
+{
+    bool is = a->spec->target_count == 0;
+    if (is_saved(a, tensor))
+        return false; // it trains itself
+    for (int32_t i = 0; i < a->spec->target_count; i++) {
+        if (is_module(tensor, module_bytes(tensor), a->spec->targets[i]))
+            is = a->used[i] = true;
     }
     return is;
 }
@@ -337,6 +342,26 @@ static mics_status check_used(const adding *a)
     return MICS_OK;
 }
 
+// PEFT gives experts adapters that are no modules' own.
+static mics_status check_experts(const adding *a)
+{
+    for (int32_t u = 0; u < a->model->unit_count; u++) {
+        const mics_unit *unit = &a->model->units[u];
+        mics_param_tensor tensor;
+        for (int32_t p = 0; unit->experts > 0 && p < unit->param_count; p++) {
+            for (int32_t part = 0; mics_param_next_tensor(&unit->params[p], &part, &tensor);)
+                if (is_target(a, tensor.name))
+                    return mics_fail(
+                        MICS_ERR_UNSUPPORTED,
+                        "adapter.target_modules: %s is an expert's, and experts can have "
+                        "no adapter; name others, as [\"q_proj\", \"k_proj\", "
+                        "\"v_proj\", \"o_proj\"]",
+                        tensor.name);
+        }
+    }
+    return MICS_OK;
+}
+
 static mics_status check_spec(const mics_model *model, const mics_lora_spec *spec)
 {
     if (spec->rank < 1 || spec->rank > INT32_MAX || !isfinite(spec->alpha) || spec->alpha <= 0)
@@ -365,7 +390,9 @@ mics_status mics_model_add_lora(mics_model *model, const mics_lora_spec *spec)
                 .spec = spec,
                 .scale = (float)(spec->alpha / (spec->rank_stabilized ? sqrt(rank) : rank))};
     MICS_TRY(MICS_NEW(model->memory, spec->target_count + spec->saved_count + 1, &a.used));
-    mics_status status = add_adapters(&a);
+    mics_status status = check_experts(&a);
+    if (status == MICS_OK)
+        status = add_adapters(&a);
     if (status == MICS_OK)
         status = mark_params(&a);
     if (status == MICS_OK)

@@ -217,7 +217,7 @@ static mics_status choose_length(const mics_saved *saved, int64_t asked, int64_t
         return mics_fail(MICS_ERR_INVALID, "--sequence %lld: the model has %lld positions",
                          (long long)asked, (long long)saved->model->positions);
     *length_out = asked > 0 ? asked : saved->sequence;
-    if (asked == 0 && saved->weights != NULL && saved->sequence > DOWNLOADED_TOKENS)
+    if (asked == 0 && saved->checkpoint == NULL && saved->sequence > DOWNLOADED_TOKENS)
         *length_out = DOWNLOADED_TOKENS;
     return MICS_OK;
 }
@@ -245,7 +245,7 @@ static mics_status check_files(const mics_saved *saved, const char *const *files
         if (!run_is_shard(files[i]))
             return mics_fail(MICS_ERR_INVALID, "%s: is a text, but %s %s; give shards (.bin)",
                              files[i], saved->path,
-                             saved->weights != NULL
+                             saved->checkpoint == NULL
                                  ? "holds no tokenizer.json"
                                  : "was trained on token shards without a data.tokenizer");
     }

@@ -19,7 +19,8 @@
 enum { BYTE_TOKENS = 256 };
 
 // What is written, but for what comes from the model's folder as it is.
-static const char *const ours[] = {"config.json", GENERATION, "tokenizer.json", TOKENIZER_CONFIG};
+static const char *const ours[] = {"config.json", GENERATION, "tokenizer.json", TOKENIZER_CONFIG,
+                                   MICS_PEFT_CONFIG};
 enum { OURS = sizeof ours / sizeof *ours };
 
 // ---- folders ----
@@ -492,6 +493,11 @@ mics_status run_hf_metadata_write(const mics_saved *saved, const char *dir, mics
     MICS_TRY(write_config(saved, dir, dtype));
     if (run_model_files_find(saved->files, GENERATION) == NULL)
         MICS_TRY(write_generation(saved, dir));
+    return run_hf_metadata_write_tokens(saved, dir);
+}
+
+mics_status run_hf_metadata_write_tokens(const mics_saved *saved, const char *dir)
+{
     MICS_TRY(write_tokenizer(saved, dir));
     MICS_TRY(write_files(saved, dir));
     return mics_file_sync_dir(dir);

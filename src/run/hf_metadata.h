@@ -28,6 +28,9 @@ mics_status run_hf_metadata_check(const mics_saved *saved, const char *dir);
  *          MICS_ERR_MEMORY. */
 mics_status run_hf_metadata_write(const mics_saved *saved, const char *dir, mics_dtype dtype);
 
+/* The part of it that is not the model's: what an adapter has beside it. Returns: as the whole. */
+mics_status run_hf_metadata_write_tokens(const mics_saved *saved, const char *dir);
+
 /* Removes what run_hf_metadata_write has written into a folder that held none of it. */
 void run_hf_metadata_remove(const mics_saved *saved, const char *dir);
 

@@ -14,6 +14,7 @@
 #include "run/ranks/gpu.h"
 #include "run/run_json.h"
 #include "run/run_schedule.h"
+#include "run/save/adapter.h"
 #include "run/save/base.h"
 #include "run/save/import.h"
 #include "run/save/resume.h"
@@ -337,15 +338,16 @@ static mics_status open_corpora(mics_job *job)
 // A run that goes on can have its frozen weights from ranks of other nodes.
 static mics_status open_import(mics_job *job)
 {
-    const char *init = job->run->model_init;
-    const bool goes_on = job->checkpoint != NULL;
-    if (strcmp(init, "random") == 0 || (goes_on && !run_base_is_frozen(job->model)))
-        return MICS_OK;
-    if (goes_on && job->world->mpi && !mics_file_is_there(init)) {
+    const char *init = job->run->model_init, *adapter = job->run->adapter_init;
+    const bool goes_on = job->checkpoint != NULL, random = strcmp(init, "random") == 0;
+    const bool elsewhere = goes_on && job->world->mpi && !mics_file_is_there(init);
+    if (!random && elsewhere && run_base_is_frozen(job->model))
         mics_log(MICS_LOG_WARNING, "%s: is not there; frozen weights come from other ranks", init);
-        return MICS_OK;
-    }
-    return run_import_open(job->memory, job->model, init, &job->import);
+    else if (!random && (!goes_on || run_base_is_frozen(job->model)))
+        MICS_TRY(run_import_open(job->memory, job->model, init, &job->import));
+    return !goes_on && job->run->lora.rank > 0 && strcmp(adapter, "none") != 0
+               ? run_adapter_open(job->memory, job->model, adapter, &job->adapter)
+               : MICS_OK;
 }
 
 // From the start on: the folder may change, and be missing where the run is exported. What stands beside
@@ -418,6 +420,7 @@ void run_job_close_parts(mics_job *job)
 {
     run_folder_unlock(&job->out);
     mics_safetensors_close(job->import);
+    mics_safetensors_close(job->adapter);
     mics_checkpoint_close(job->checkpoint);
     run_samples_fini(job->memory, &job->train_samples);
     run_samples_fini(job->memory, &job->validation_samples);
@@ -437,6 +440,7 @@ void run_job_close_parts(mics_job *job)
     MICS_FREE_ALL(job->memory, job->passed_why, job->passed, job->checkpoints_dir,
                   job->quarantine_dir);
     job->import = NULL;
+    job->adapter = NULL;
     job->checkpoint = NULL;
     job->train = job->validation = NULL;
     job->tokenizer = NULL;

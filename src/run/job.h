@@ -61,7 +61,8 @@ struct mics_job {
     mics_corpus *train, *validation; // validation NULL: part of train, or none
     run_masking masking;             // of an encoder
     run_samples train_samples, validation_samples;
-    mics_safetensors *import;    // NULL: random, or resumed
+    mics_safetensors *import;  // NULL: random, or resumed
+    mics_safetensors *adapter; // first values of what is trained; NULL: none are given, or resumed
     mics_checkpoint *checkpoint; // NULL: the run starts anew
     char *model_files;           // texts of the model's folder; NULL: those of `checkpoint`
     char *checkpoint_path;       // of `checkpoint`

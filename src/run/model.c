@@ -58,6 +58,7 @@ mics_status run_job_build_model(mics_job *job)
     }
     MICS_TRY(
         run_model_build(job->memory, &job->builder, job->config, run->ignore_dropout, &job->model));
+    MICS_TRY(mics_run_adapt(run, job->model));
     if (run->precision == MICS_RUN_PRECISION_BF16 || run->precision == MICS_RUN_PRECISION_FP16)
         MICS_TRY(mics_run_widen_residual(run, job->model));
     return mics_run_mask_documents(run, job->model);

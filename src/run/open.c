@@ -219,6 +219,7 @@ static mics_status log_run(const mics_job *job)
     if (*mics_run_program_text(job->run) != '\0')
         mics_log(MICS_LOG_INFO, "%s %s", mics_json_name(job->run->json),
                  mics_run_program_text(job->run));
+    mics_run_log_adapter(job->run, job->model);
     log_hints(job->run);
     log_offload(job);
     MICS_TRY(log_resumed(job));
@@ -496,8 +497,7 @@ mics_status mics_job_evaluate(mics_job *job, double *loss_out)
 {
     MICS_TRY(job->failed);
     if (job->run->validation_batches == 0)
-        return mics_fail(MICS_ERR_INVALID, "run.validation_batches is 0: nothing is held out to "
-                                           "evaluate on");
+        return mics_fail(MICS_ERR_INVALID, "run.validation_batches is 0: nothing is held out");
     MICS_TRY(ask(job, run_trainer_evaluate));
     *loss_out = job->trainers[0].evaluated;
     return MICS_OK;

@@ -55,7 +55,8 @@ static void write_value(mics_text *out, const mics_run *run, const row_text *row
                  {"run.prometheus", run->prometheus},
                  {"run.csv", run->csv},
                  {"run.sample_prompt", run->sample_prompt},
-                 {"run.out", run->out}};
+                 {"run.out", run->out},
+                 {"adapter.init", run->adapter_init}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (strcmp(row->key, texts[i].key) == 0 && texts[i].text != NULL) {
             mics_text_quoted(out, texts[i].text);
@@ -71,6 +72,12 @@ static void write_value(mics_text *out, const mics_run *run, const row_text *row
         mics_text_printf(out, "%s", run->phases_text);
     else if (strcmp(row->key, "data.train") == 0)
         write_sources(out, run->train, run->train_weights, run->train_count);
+    else if (strcmp(row->key, "model.trainable") == 0)
+        write_sources(out, run->trainable, NULL, run->trainable_count);
+    else if (strcmp(row->key, "adapter.target_modules") == 0 && run->lora.target_count > 0)
+        write_sources(out, run->lora.targets, NULL, run->lora.target_count);
+    else if (strcmp(row->key, "adapter.modules_to_save") == 0)
+        write_sources(out, run->lora.saved, NULL, run->lora.saved_count);
     else if (strcmp(row->key, "data.validation") == 0)
         write_sources(out, run->validation, NULL, run->validation_count);
     else

@@ -109,7 +109,8 @@ static bool saved_for_backward(const mics_model *model, const mics_unit *unit, i
         if (!has_backward(unit, op))
             continue;
         const bool as_output = mics_op_def_get(op->kind)->backward_reads_out && op->out == tensor;
-        if (as_output || op->stats == tensor || keeps_input(model, unit, op, tensor))
+        if (as_output || op->stats == tensor || op->routes == tensor ||
+            keeps_input(model, unit, op, tensor))
             return true;
     }
     return false;

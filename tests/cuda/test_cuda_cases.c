@@ -244,9 +244,10 @@ static void make_gradients(walk *w, const mics_op_case *of)
     } else if (v->in[0].elems > 0 && !of->without_din)
         w->din[0] = cu_inout(c, "din", w->in_type, v->in[0].elems, next_offset(w), of->add_din);
     w->call.add_din = of->add_din;
-    if (w->def->backward_second && !of->without_din_second) {
+    if (w->def->backward_second) {
         v->din[1] = result(c, v->in[1].elems);
-        w->din[1] = cu_output(c, "second din", w->type, v->in[1].elems, next_offset(w));
+        if (!of->without_din_second)
+            w->din[1] = cu_output(c, "second din", w->type, v->in[1].elems, next_offset(w));
     }
     for (int p = 0; p < MICS_OP_PARAMS && v->params[p].at; ++p) {
         v->dparams[p] = result(c, v->params[p].elems);
@@ -283,7 +284,11 @@ static void backward(const mics_case_walker *walker, const mics_op_case *of)
 
 static void call(const mics_case_walker *self, const mics_op_case *of, bool is_backward)
 {
-    (is_backward ? backward : forward)(self, of);
+    static int turn = 0;
+    if (is_backward)
+        op_walk_wants(of, turn++, backward, self);
+    else
+        forward(self, of);
 }
 
 void op_walk(const mics_op_cases *cases)

@@ -140,7 +140,10 @@ typedef struct pass {
     mics_dtype dtype;
     bool out, backward;
     double tf32; // what inputs lose by it; 0: they are multiplied as they are
+    int without; // gradients that are not wanted
 } pass;
+
+enum { NO_DX = 1, NO_DWEIGHTS = 2, NO_DPARAM = 4 };
 
 static void expect_added(cu_buffer *b, double *want, double *sum, double tolerance)
 {
@@ -159,6 +162,15 @@ static void expect_gaps(const shape *s, double *want, double *sum)
             want[i] = (double)NAN;
             sum[i] = 0;
         }
+}
+
+// A gradient that is not wanted stays as it was.
+static void leave_out(cu_buffer *b, bool is, void **gradient)
+{
+    if (!is)
+        return;
+    *gradient = NULL;
+    b->want = NULL;
 }
 
 // The second op rounds rows of gradients on their way to both, the first to x's alone.
@@ -182,11 +194,14 @@ static void expect_gradients(cu_case *c, wide *w, const pass *p, experts_call *o
     expect_gaps(s, w->dw, w->dw + params);
     of->call.dout = dy->data, of->call.din = dx->data, of->call.dparams[0] = dw->data;
     of->call.add_din = s->add && !p->out, of->call.add_params[0] = s->add;
+    leave_out(dx, p->without & NO_DX, &of->call.din);
+    leave_out(dw, p->without & NO_DPARAM, &of->call.dparams[0]);
     if (!p->out)
         return;
     cu_buffer *dgates = cu_output(c, "dweights", (int)p->dtype, rows, 0);
     cu_expect(dgates, w->dgates, w->dgates + rows, twice);
     of->call.din_second = dgates->data;
+    leave_out(dgates, p->without & NO_DWEIGHTS, &of->call.din_second);
 }
 
 static void experts_case(const shape *s, const pass *p)
@@ -194,21 +209,24 @@ static void experts_case(const shape *s, const pass *p)
     cu_case c;
     experts_call of = {
         .op = {.kind = p->out ? MICS_OP_EXPERTS_OUT : MICS_OP_EXPERTS_IN, .experts = s->experts}};
-    const mics_op_shape sizes = sizes_of(s, p->out);
+    mics_op_shape sizes = sizes_of(s, p->out);
     const int64_t xs = s->N * sizes.in[0], ys = s->N * sizes.out, rows = rows_of(s);
     const int64_t params = s->experts.count * stride_of(s);
+    sizes.in_fixed[0] = p->without & NO_DX, sizes.in_fixed[1] = p->without & NO_DWEIGHTS;
+    sizes.params_fixed[0] = p->without & NO_DPARAM;
     cu_begin(&c, p->dtype, op_workspace_of(p->dtype, of.op, sizes),
-             "%s %s N=%d C=%d I=%d experts %d of %d, %d used, add %d, tf32 %d",
+             "%s %s N=%d C=%d I=%d experts %d of %d, %d used, add %d, tf32 %d, without %d",
              mics_op_def_get(of.op.kind)->name, p->backward ? "backward" : "forward", (int)s->N,
              (int)s->C, (int)s->I, (int)s->experts.chosen, (int)s->experts.count, (int)s->used,
-             s->add, p->tf32 > 0);
+             s->add, p->tf32 > 0, p->without);
     wide w = {.s = s, .out = p->out, .inputs = sizes.params[0][1], .outputs = sizes.params[0][0]};
     of.call = (mics_op_call){.shape = sizes, .routes = route(&c, s, &w)};
     const cu_buffer *x = cu_input(&c, "x", (int)p->dtype, xs, 0, 1);
     const cu_buffer *weight = cu_input(&c, "weight", (int)p->dtype, params, 0, 1);
     const cu_buffer *gates = cu_input(&c, "weights", (int)p->dtype, rows, 0, 1);
     w.x = x->values, w.w = weight->values, w.gates = gates->values;
-    of.call.in[0] = x->data, of.call.in[1] = gates->data, of.call.params[0] = weight->data;
+    of.call.in[0] = p->out || !(p->without & NO_DPARAM) ? x->data : NULL;
+    of.call.in[1] = gates->data, of.call.params[0] = weight->data;
     const double exact = CU_TOLERANCE + 2 * p->tf32, twice = exact + rounding_of(p->dtype);
     if (!p->backward) {
         cu_buffer *y = cu_output(&c, "y", (int)p->dtype, ys, 0);
@@ -256,6 +274,23 @@ static void experts_match(void **state)
             all_passes(&shapes[i], (mics_dtype)dtype, 0);
 }
 
+// Any gradients but all are left out, and nothing is computed for them.
+static void some_gradients_match(void **state)
+{
+    (void)state;
+    for (int without = NO_DX; without < NO_DX + NO_DWEIGHTS + NO_DPARAM; ++without)
+        for (size_t i = 1; i < sizeof shapes / sizeof *shapes; i += 2) {
+            pass p = {.dtype = (mics_dtype)((i + (size_t)without) % MICS_DTYPES),
+                      .out = true,
+                      .backward = true,
+                      .without = without};
+            experts_case(&shapes[i], &p);
+            p.out = false;
+            if ((without & (NO_DX | NO_DPARAM)) != (NO_DX | NO_DPARAM))
+                experts_case(&shapes[i], &p);
+        }
+}
+
 // More tiles of columns than are run beside each other.
 static void wide_rows(void **state)
 {
@@ -279,7 +314,8 @@ static void experts_match_in_tf32(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(experts_match), cmocka_unit_test(wide_rows),
-                                       cmocka_unit_test(experts_match_in_tf32)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_match), cmocka_unit_test(some_gradients_match),
+        cmocka_unit_test(wide_rows), cmocka_unit_test(experts_match_in_tf32)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,10 @@ typedef struct shape {
     bool normalised, add;
     float balance, z, jitter;
     bool random_second;
+    int without; // gradients that are not wanted
 } shape;
+
+enum { NO_DX = 1, NO_DWEIGHTS = 2, NO_DPARAM = 4 };
 
 static inline int64_t tokens_of(const shape *s)
 {
@@ -41,6 +44,8 @@ static inline mics_op_shape sizes_of(const shape *s, mics_op_kind kind)
 {
     const int64_t E = s->experts.count, k = s->experts.chosen;
     mics_op_shape sizes = {.B = s->B, .T = s->T, .N = tokens_of(s), .cpu_bf16 = op_bf16()};
+    sizes.in_fixed[0] = s->without & NO_DX, sizes.in_fixed[1] = s->without & NO_DWEIGHTS;
+    sizes.params_fixed[0] = s->without & NO_DPARAM;
     if (kind == MICS_OP_ROUTER) {
         sizes.in[0] = s->C, sizes.out = k, sizes.params[0][0] = E, sizes.params[0][1] = s->C;
     } else if (kind == MICS_OP_EXPERTS_IN) {
@@ -71,9 +76,11 @@ static const mics_dropout_draw experts_draw = {{7, 9}, 3};
 
 static inline mics_op_call call_of(const call *c, const mics_exec *at)
 {
+    const int without = c->shape->without;
+    const bool reads = !(without & NO_DPARAM) || c->kind == MICS_OP_EXPERTS_OUT;
     return (mics_op_call){.at = at,
                           .shape = sizes_of(c->shape, c->kind),
-                          .in = {c->x, c->weights},
+                          .in = {reads ? c->x : NULL, c->weights},
                           .out = c->y,
                           .stats = c->stats,
                           .routes = c->routes,
@@ -81,9 +88,9 @@ static inline mics_op_call call_of(const call *c, const mics_exec *at)
                           .segments = c->segments,
                           .params = {c->param},
                           .dout = c->dy,
-                          .din = c->dx,
-                          .din_second = c->dweights,
-                          .dparams = {c->dparam},
+                          .din = without & NO_DX ? NULL : c->dx,
+                          .din_second = without & NO_DWEIGHTS ? NULL : c->dweights,
+                          .dparams = {without & NO_DPARAM ? NULL : c->dparam},
                           .add_din = c->shape->add && c->kind != MICS_OP_EXPERTS_OUT,
                           .add_params = {c->shape->add},
                           .draw = &experts_draw,
@@ -107,10 +114,21 @@ static inline void run_backward(const mics_kernels *k, int32_t threads, const vo
     op_backward(k, op_for(c->shape, c->kind), call_of(c, &at));
 }
 
+/* What a gradient must be, where it is wanted. */
+static inline void expect_wanted(op_case *c, const call *of, const float *data, const double *want,
+                                 const double *magnitude, double tolerance)
+{
+    const int without = of->shape->without;
+    if (!(data == of->dx && without & NO_DX) && !(data == of->dweights && without & NO_DWEIGHTS) &&
+        !(data == of->dparam && without & NO_DPARAM))
+        op_expect(c, data, want, magnitude, tolerance);
+}
+
 static inline call call_begin(op_case *c, const shape *s, mics_op_kind kind, const char *name)
 {
-    op_begin(c, "%s B=%d T=%d C=%d I=%d experts %d of %d, add %d", name, (int)s->B, (int)s->T,
-             (int)s->C, (int)s->I, (int)s->experts.chosen, (int)s->experts.count, s->add);
+    op_begin(c, "%s B=%d T=%d C=%d I=%d experts %d of %d, add %d, without %d", name, (int)s->B,
+             (int)s->T, (int)s->C, (int)s->I, (int)s->experts.chosen, (int)s->experts.count, s->add,
+             s->without);
     const mics_op op = op_for(s, kind);
     mics_op_shape sizes = sizes_of(s, kind);
     sizes.op = &op;

@@ -221,9 +221,10 @@ static void make_gradients(walk *w, const mics_op_case *of)
     if (of->wide_in && w->call.din)
         op_fp32(c, w->call.din);
     w->call.add_din = of->add_din;
-    if (w->def->backward_second && !of->without_din_second) {
+    if (w->def->backward_second) {
         v->din[1] = result(c, v->in[1].elems);
-        w->call.din_second = op_output(c, "second din", v->in[1].elems, false);
+        if (!of->without_din_second)
+            w->call.din_second = op_output(c, "second din", v->in[1].elems, false);
     }
     for (int p = 0; p < MICS_OP_PARAMS && v->params[p].at; ++p) {
         v->dparams[p] = result(c, v->params[p].elems);
@@ -244,9 +245,10 @@ static void check_gradients(walk *w, int64_t samples)
                           v->dparams[p].at, samples);
 }
 
-static void backward(const mics_op_case *of)
+static void backward(const mics_case_walker *self, const mics_op_case *of)
 {
     walk w;
+    (void)self;
     begin(&w, of, true);
     make_kept(&w);
     make_gradients(&w, of);
@@ -268,8 +270,11 @@ static void backward(const mics_op_case *of)
 
 static void call(const mics_case_walker *self, const mics_op_case *of, bool is_backward)
 {
-    (void)self;
-    (is_backward ? backward : forward)(of);
+    static int turn = 0;
+    if (is_backward)
+        op_walk_wants(of, turn++, backward, self);
+    else
+        forward(of);
 }
 
 void op_walk(const mics_op_cases *cases)

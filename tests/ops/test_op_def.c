@@ -172,7 +172,7 @@ static void test_dropout(void **state)
     const mics_op_shape shape = shape_of(&alone, 64);
     const mics_op_cost cost = def->cost(&shape);
     assert_int_equal(shape.out, 64);
-    assert_false(def->backward_reads_in || def->backward_reads_out);
+    assert_false(def->backward_reads_in[0] || def->backward_reads_out);
     assert_true(cost.bytes_forward == 4.0 * B * T * 128 && cost.bytes_backward == 512.0 * B * T);
     assert_true(cost.flops_forward == 16.0 * B * T * 64);
 }

@@ -24,6 +24,7 @@ typedef enum usual_sets {
     MUON,
     SGD,
     CHATS,
+    ADAPTER,
     WORDS,
     FSDP,
     TITAN,
@@ -53,6 +54,7 @@ static const char *const of_usual[USUALS][USUAL_SETS] = {
     [MUON] = {"optimizer.type=Muon"},
     [SGD] = {"optimizer.type=SGD"},
     [CHATS] = {"data.train=chats.jsonl", "data.chat_template=chat.jinja"},
+    [ADAPTER] = {"adapter.r=2", "adapter.lora_alpha=4", "model.init=weights"},
     [WORDS] = {"zero_optimization.stage=3", "zero_optimization.mics_shard_size=2"},
     [FSDP] = {"fsdp_sharding_strategy=full_shard"},
     [TITAN] = {"data_parallel_shard_degree=2"},
@@ -71,6 +73,14 @@ static const change_row changes[] = {
     {"model.config", "other.json", REFUSED, PLAIN, NULL},
     {"model.init", "weights", SAID, PLAIN, NULL},
     {"model.dropout", "0", SAID, PLAIN, NULL},
+    {"model.trainable", "[\"*.c_attn.*\"]", REFUSED, PLAIN, NULL},
+    {"adapter.r", "3", REFUSED, ADAPTER, NULL},
+    {"adapter.lora_alpha", "9", REFUSED, ADAPTER, NULL},
+    {"adapter.lora_dropout", "0.1", SAID, ADAPTER, NULL},
+    {"adapter.target_modules", "[\"c_proj\"]", REFUSED, ADAPTER, NULL},
+    {"adapter.use_rslora", "true", REFUSED, ADAPTER, NULL},
+    {"adapter.modules_to_save", "[\"ln_f\"]", REFUSED, ADAPTER, NULL},
+    {"adapter.init", "peft", SAID, ADAPTER, NULL},
     {"data.train", "[\"other.txt\"]", PHASE, PLAIN, NULL},
     {"data.validation", "[\"text.txt\"]", PHASE, PLAIN, NULL},
     {"data.tokenizer", "tokenizer.json", REFUSED, PLAIN, NULL},
@@ -299,6 +309,8 @@ static void make_base(usual_sets usual)
     ASSERT_OK(mics_job_save(job));
     if (access("weights", F_OK) != 0)
         ASSERT_OK(mics_job_export(job, "weights", NULL));
+    if (usual == ADAPTER)
+        ASSERT_OK(mics_job_export(job, "peft", NULL));
     ASSERT_OK(mics_job_close(job));
     snprintf(command, sizeof command, "cp -r %s same-%d", name_of(usual), (int)usual);
     run_shell(command);

@@ -422,6 +422,11 @@ mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
                                     const mics_safetensors_entry *entries, int32_t count,
                                     int64_t max_shard_bytes, mics_safetensors_writer **writer_out);
 
+/* The same in one file, DIR/adapter_model.safetensors, as PEFT has adapters. */
+mics_status mics_safetensors_create_adapter(mics_memory *memory, const char *dir,
+                                            const mics_safetensors_entry *entries, int32_t count,
+                                            mics_safetensors_writer **writer_out);
+
 /* Appends elements of the current tensor, and goes on to the next when it is full. Tensors without
  * elements are passed over. Small appends are gathered into large writes. Elements of bf16 and fp16
  * are rounded to the nearest, ties to even.

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #define MICS_SAFETENSORS_SINGLE "model.safetensors"
+#define MICS_SAFETENSORS_ADAPTER "adapter_model.safetensors" // PEFT's
 #define MICS_SAFETENSORS_INDEX "model.safetensors.index.json"
 
 enum {

@@ -52,7 +52,8 @@ typedef struct planned {
 struct mics_safetensors_writer {
     mics_memory *memory;
     char *dir;
-    int32_t made_dirs; // the folder and its parents, of those that were not there
+    const char *single; // what a single file is called
+    int32_t made_dirs;  // the folder and its parents, of those that were not there
     planned *tensors;
     int32_t tensor_count;
     shard *shards;
@@ -161,7 +162,7 @@ static mics_status name_shard(mics_safetensors_writer *writer, int32_t index)
 {
     shard *now = &writer->shards[index];
     if (writer->shard_count == 1)
-        snprintf(now->name, sizeof now->name, MICS_SAFETENSORS_SINGLE);
+        snprintf(now->name, sizeof now->name, "%s", writer->single);
     else
         snprintf(now->name, sizeof now->name, "model-%05d-of-%05d.safetensors", (int)index + 1,
                  (int)writer->shard_count);
@@ -231,7 +232,8 @@ static mics_status plan(mics_safetensors_writer *writer, const mics_safetensors_
 // True for the files that make a folder hold a model.
 static bool is_model_file(const char *name)
 {
-    if (strcmp(name, MICS_SAFETENSORS_SINGLE) == 0 || strcmp(name, MICS_SAFETENSORS_INDEX) == 0)
+    if (strcmp(name, MICS_SAFETENSORS_SINGLE) == 0 || strcmp(name, MICS_SAFETENSORS_INDEX) == 0 ||
+        strcmp(name, MICS_SAFETENSORS_ADAPTER) == 0)
         return true;
     return strncmp(name, "model-", 6) == 0 && mics_text_ends(name, ".safetensors");
 }
@@ -408,9 +410,9 @@ static void discard(mics_safetensors_writer *writer)
     mics_file_remove_dirs(writer->memory, writer->dir, writer->made_dirs);
 }
 
-mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
-                                    const mics_safetensors_entry *entries, int32_t count,
-                                    int64_t max_shard_bytes, mics_safetensors_writer **writer_out)
+static mics_status create(mics_memory *memory, const char *dir, const char *single,
+                          const mics_safetensors_entry *entries, int32_t count,
+                          int64_t max_shard_bytes, mics_safetensors_writer **writer_out)
 {
     if (count < 0 || (count > 0 && entries == NULL) || max_shard_bytes < 0)
         return mics_fail(MICS_ERR_INVALID, "safetensors: %d tensors in files of %lld bytes",
@@ -419,6 +421,7 @@ mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
     MICS_TRY(MICS_NEW(memory, 1, &writer));
     writer->memory = memory;
     writer->fd = -1;
+    writer->single = single;
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_strdup(memory, dir, &writer->dir));
     MICS_TRY_OUT(plan(writer, entries, count, max_shard_bytes));
@@ -433,6 +436,21 @@ out:
     if (status != MICS_OK)
         free_writer(writer);
     return status;
+}
+
+mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
+                                    const mics_safetensors_entry *entries, int32_t count,
+                                    int64_t max_shard_bytes, mics_safetensors_writer **writer_out)
+{
+    return create(memory, dir, MICS_SAFETENSORS_SINGLE, entries, count, max_shard_bytes,
+                  writer_out);
+}
+
+mics_status mics_safetensors_create_adapter(mics_memory *memory, const char *dir,
+                                            const mics_safetensors_entry *entries, int32_t count,
+                                            mics_safetensors_writer **writer_out)
+{
+    return create(memory, dir, MICS_SAFETENSORS_ADAPTER, entries, count, 0, writer_out);
 }
 
 static mics_status put_elems(mics_safetensors_writer *writer, const float *data, int64_t count)

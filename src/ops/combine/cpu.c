@@ -49,11 +49,13 @@ static void backward(const mics_op_call *call)
             const mics_elem *dy_C = dy + n * C;
             float sum = 0;
 #pragma omp simd reduction(+ : sum)
-            for (int64_t c = 0; c < (at < 0 ? 0 : C); ++c) {
+            for (int64_t c = 0; c < (dweights && at >= 0 ? C : 0); ++c)
                 sum += mics_load(dy_C[c]) * mics_load(rows[at + c]);
+            if (dweights)
+                dweights[n * chosen + j] = mics_store(sum);
+#pragma omp simd
+            for (int64_t c = 0; c < (drows && at >= 0 ? C : 0); ++c)
                 drows[at + c] = mics_store(weight * mics_load(dy_C[c]));
-            }
-            dweights[n * chosen + j] = mics_store(sum);
         }
 }
 

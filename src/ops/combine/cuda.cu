@@ -13,7 +13,7 @@ namespace
 constexpr int GRADIENT_THREADS = 256;
 
 template <typename T> struct gradient_problem {
-    T *drows, *dweights; // in blocks; (N, k)
+    T *drows, *dweights; // in blocks; (N, k); NULL: not wanted
     const T *dy, *rows, *weights;
     rows_of_tokens of;
     int64_t N;
@@ -33,7 +33,8 @@ __device__ __forceinline__ float scale_row(const gradient_problem<T> &p, const T
             sum += to_float(d.at[c]) * to_float(row.at[c]);
             d.at[c] = from_float<T>(to_float(d.at[c]) * weight);
         }
-        store_pack<COUNT>(p.drows + at + i, d);
+        if (p.drows != nullptr)
+            store_pack<COUNT>(p.drows + at + i, d);
     }
     return sum;
 }
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(GRADIENT_THREADS) combine_gradients(gradient_p
             if (at >= 0)
                 sum = scale_row<T, COUNT>(p, p.dy + n * p.of.width, at, to_float(p.weights[k]));
             sum = team_sum<GRADIENT_THREADS>(sum, shared);
-            if (threadIdx.x == 0)
+            if (threadIdx.x == 0 && p.dweights != nullptr)
                 p.dweights[k] = from_float<T>(sum);
         }
 }

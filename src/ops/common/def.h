@@ -42,10 +42,12 @@ static inline double mics_op_separate(const mics_op_def *def, const mics_op_pass
     return pass->separate && times > 0 ? times : 1;
 }
 
-/* Floats that the sums of a norm's gradients take, of `elems` parameters. */
+/* Floats that the sums of a norm's gradients take, of `elems` parameters; 0 where all are fixed. */
 static inline int64_t mics_norm_sums(const mics_op_shape *s, int64_t elems)
 {
     int64_t blocks = MICS_NORM_BLOCKS;
+    if (s->params_fixed[0] && (s->params_fixed[1] || s->params[1][0] == 0))
+        return 0;
     if (s->accelerator_bytes > 0)
         blocks = mics_smaller(s->N, MICS_NORM_ACCELERATOR_BLOCKS);
     return blocks * elems;
@@ -73,6 +75,22 @@ static inline mics_op_cost mics_cost_gemm(double tokens, double inputs, double o
     cost.flops_backward = 2 * gemm;
     cost.bytes_forward = 4 * (matrix + rows);
     cost.bytes_backward = 4 * (2 * matrix + 2 * rows);
+    return cost;
+}
+
+/* Of the gradients of in[0] and params[0], how many are wanted. */
+static inline int32_t mics_gradients(const mics_op_shape *s)
+{
+    return !s->in_fixed[0] + !s->params_fixed[0];
+}
+
+/* mics_cost_gemm of in[0] and params[0]: backward has a GEMM for each gradient that is wanted. */
+static inline mics_op_cost mics_cost_wanted_gemm(const mics_op_shape *s, double tokens,
+                                                 double inputs, double outputs)
+{
+    mics_op_cost cost = mics_cost_gemm(tokens, inputs, outputs);
+    cost.flops_backward = mics_gradients(s) * cost.flops_forward;
+    cost.bytes_backward = mics_gradients(s) * cost.bytes_forward;
     return cost;
 }
 

@@ -44,10 +44,15 @@ struct norm_args {
     void *y_NC;
     // backward
     const void *dy_NC;
-    void *dx_NC, *dweight_C, *dbias_C;
-    bool add_dx, add_params;
+    void *dx_NC, *dweight_C, *dbias_C; // NULL: not wanted
+    bool add_dx, add_params[2];
     float *partial; // (blocks, SUMS, C): sums of dy * normal, and where it is centred of dy
 };
+
+static __device__ __host__ inline bool wants_params(const norm_args &a)
+{
+    return a.dweight_C != nullptr || a.dbias_C != nullptr;
+}
 
 // Numbers that are kept of a row, and parameters whose gradients are summed.
 template <bool CENTRED> constexpr int SUMS = CENTRED ? 2 : 1;
@@ -291,6 +296,8 @@ add_row(column_sums<CENTRED, T, PACKS> &sums, row_packs<T, TEAM, PACKS> &dy,
                 sums.at[1][i][k] += from;
         }
     }
+    if (a.dx_NC == nullptr)
+        return;
     dy.hold();
     x.hold();
     const float2 both = both_sums<CENTRED, TEAM>(sum, sum_normal, shared);
@@ -357,6 +364,8 @@ __global__ void __launch_bounds__(THREADS, THREADS == 512 ? 1
         x.load(a.x_NC, n, columns, a.C);
         add_row(sums, dy, x, columns, a, n, shared);
     }
+    if (!wants_params(a))
+        return;
     add_teams<CENTRED, T, THREADS, TEAM, PACKS>(sums);
     if (team != TEAMS - 1)
         return;
@@ -387,12 +396,13 @@ __global__ void __launch_bounds__(COLUMN_WARPS *WARP) norm_columns(norm_args a, 
             sum += a.partial[SUMS<CENTRED> * block * a.C + c];
     shared[warp][lane] = sum;
     __syncthreads();
-    if (warp != 0 || c >= SUMS<CENTRED> * a.C)
+    T *dweight_C = static_cast<T *>(a.dweight_C), *dbias_C = static_cast<T *>(a.dbias_C);
+    if (warp != 0 || c >= SUMS<CENTRED> * a.C || (c < a.C ? dweight_C : dbias_C) == nullptr)
         return;
     for (int other = 1; other < COLUMN_WARPS; ++other)
         sum += shared[other][lane];
-    T *to = c < a.C ? static_cast<T *>(a.dweight_C) + c : static_cast<T *>(a.dbias_C) + (c - a.C);
-    *to = from_float<T>(a.add_params ? to_float(*to) + sum : sum);
+    T *to = c < a.C ? dweight_C + c : dbias_C + (c - a.C);
+    *to = from_float<T>(a.add_params[c < a.C ? 0 : 1] ? to_float(*to) + sum : sum);
 }
 
 // Any shape: partial sums of the columns, a thread each.
@@ -459,8 +469,10 @@ static void backward_plain(cudaStream_t stream, const norm_args &a, int64_t bloc
 {
     const dim3 grid(static_cast<unsigned>(ceil_div(a.C, PLAIN_THREADS)),
                     static_cast<unsigned>(blocks));
-    MICS_LAUNCH((norm_columns_plain<CENTRED, T>), grid, PLAIN_THREADS, 0, stream, a);
-    MICS_LAUNCH((norm_rows_plain<CENTRED, T>), grid_of(a.N, 1), PLAIN_THREADS, 0, stream, a);
+    if (wants_params(a))
+        MICS_LAUNCH((norm_columns_plain<CENTRED, T>), grid, PLAIN_THREADS, 0, stream, a);
+    if (a.dx_NC != nullptr)
+        MICS_LAUNCH((norm_rows_plain<CENTRED, T>), grid_of(a.N, 1), PLAIN_THREADS, 0, stream, a);
 }
 
 template <bool CENTRED, typename T> static void backward(cudaStream_t stream, const norm_args &a)
@@ -482,9 +494,10 @@ template <bool CENTRED, typename T> static void backward(cudaStream_t stream, co
         backward_team<CENTRED, T, 512, 512, 4>(stream, a, blocks);
     else
         backward_plain<CENTRED, T>(stream, a, blocks);
-    MICS_LAUNCH((norm_columns<CENTRED, T>),
-                static_cast<unsigned>(ceil_div(SUMS<CENTRED> * a.C, WARP)), COLUMN_WARPS * WARP, 0,
-                stream, a, blocks);
+    if (wants_params(a))
+        MICS_LAUNCH((norm_columns<CENTRED, T>),
+                    static_cast<unsigned>(ceil_div(SUMS<CENTRED> * a.C, WARP)), COLUMN_WARPS * WARP,
+                    0, stream, a, blocks);
 }
 
 // ---- what an op's table has ----
@@ -514,7 +527,8 @@ template <bool CENTRED> struct norm_passes {
         a.dweight_C = call->dparams[0];
         a.dbias_C = CENTRED ? call->dparams[1] : nullptr;
         a.add_dx = call->add_din;
-        a.add_params = call->add_params[0];
+        a.add_params[0] = call->add_params[0];
+        a.add_params[1] = call->add_params[1];
         a.partial = static_cast<float *>(call->at->workspace);
         return a;
     }

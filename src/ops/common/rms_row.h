@@ -7,6 +7,7 @@
 #include "ops/common/elem.h"
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* y = x scale weight. Returns: scale = 1 / sqrt(mean of x^2 + eps). */
@@ -25,7 +26,7 @@ static inline float mics_rms_forward_row(mics_elem *y_C, const mics_elem *x_C,
 }
 
 /* With normal = x scale and g = dy weight: dx = scale (g - normal * mean of (g normal)), or that is
- * added; dweight += dy normal. dx may be dy.
+ * added; dweight += dy normal. dx may be dy. Either may be NULL.
  *
  * Needs:   the scale that forward returned.
  */
@@ -34,12 +35,16 @@ static inline void mics_rms_backward_row(mics_elem *dx_C, float *dweight_C, cons
                                          const mics_elem *weight_C, int64_t C, bool add_dx)
 {
     float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t c = 0; c < C; ++c) {
-        const float normal = mics_load(x_C[c]) * scale, dy = mics_load(dy_C[c]);
-        sum += dy * mics_load(weight_C[c]) * normal;
-        dweight_C[c] += dy * normal;
+    if (dweight_C != NULL) {
+#pragma omp simd
+        for (int64_t c = 0; c < C; ++c)
+            dweight_C[c] += mics_load(dy_C[c]) * (mics_load(x_C[c]) * scale);
     }
+    if (dx_C == NULL)
+        return;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < C; ++c)
+        sum += mics_load(dy_C[c]) * mics_load(weight_C[c]) * (mics_load(x_C[c]) * scale);
     const float mean = sum / (float)C;
     if (add_dx) {
 #pragma omp simd

@@ -126,15 +126,13 @@ static void add_type(const mics_op_call *call, int64_t column)
 static void backward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, C = call->shape.out;
-    if (!call->add_params[0])
-        zero_rows(call->dparams[0], call->shape.params[0][0], C);
-    for (int p = 1; p < MICS_OP_PARAMS; ++p) {
+    for (int p = 0; p < MICS_OP_PARAMS; ++p) {
         if (call->dparams[p] && !call->add_params[p])
             zero_rows(call->dparams[p], call->shape.params[p][0], C);
     }
     int32_t *space = call->at->workspace;
     int32_t *order_N = NULL; // in fp32 sums may lie in the table, which is not rounded more for it
-    if (!MICS_ELEM_FP32) {
+    if (!MICS_ELEM_FP32 && call->dparams[0]) {
         order_N = space;
         space += N + call->shape.params[0][0] + 1;
         mics_op_sort_tokens(order_N, call->tokens, N, call->shape.params[0][0], order_N + N);
@@ -148,7 +146,8 @@ static void backward(const mics_op_call *call)
     }
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t column = 0; column < C; column += STRIPE) {
-        add_runs(call, 0, call->tokens, order_N, column);
+        if (call->dparams[0])
+            add_runs(call, 0, call->tokens, order_N, column);
         if (place_N)
             add_runs(call, 1, place_N, place_N + N, column);
         else if (call->dparams[1])

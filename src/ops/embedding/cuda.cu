@@ -262,11 +262,12 @@ static void backward_packs(const mics_exec *at, const backward_call &c)
     const T *dy = static_cast<const T *>(c.dy);
     const int64_t packs = c.C / COUNT;
     T *dwte = static_cast<T *>(c.dwte);
-    MICS_LAUNCH((short_runs_kernel<T, COUNT>), static_cast<unsigned>(ceil_div(c.N, RUN_WARPS)),
-                RUN_THREADS, 0, stream, dwte, dy, c.tokens, c.order, c.N, c.C, c.add_dwte);
+    if (dwte != nullptr)
+        MICS_LAUNCH((short_runs_kernel<T, COUNT>), static_cast<unsigned>(ceil_div(c.N, RUN_WARPS)),
+                    RUN_THREADS, 0, stream, dwte, dy, c.tokens, c.order, c.N, c.C, c.add_dwte);
     const dim3 runs(static_cast<unsigned>(ceil_div(c.N, LONG_RUN)),
                     static_cast<unsigned>(ceil_div(packs, WARP)));
-    if (c.N >= LONG_RUN)
+    if (dwte != nullptr && c.N >= LONG_RUN)
         MICS_LAUNCH((long_runs_kernel<T, COUNT>), runs, RUN_THREADS, 0, stream, dwte, dy, c.tokens,
                     c.order, c.N, c.C, c.add_dwte);
     const unsigned threads = row_threads(packs);
@@ -288,7 +289,7 @@ static void types_backward(const mics_exec *at, const backward_call &c)
 
 template <typename T> static void backward(const mics_exec *at, const backward_call &c)
 {
-    if (!c.add_dwte)
+    if (c.dwte != nullptr && !c.add_dwte)
         at->device->ops->zero(at->device->ctx, at->stream, c.dwte,
                               static_cast<size_t>(c.V * c.C) * sizeof(T));
     const int PACK = 16 / sizeof(T);

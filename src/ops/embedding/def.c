@@ -26,12 +26,12 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     mics_op_cost cost = mics_cost_moved(s);
-    const bool restarts = s->op->segments && s->params[1][0] > 0;
-    if (s->cpu_bf16)
+    const bool restarts = s->op->segments && s->params[1][0] > 0 && !s->params_fixed[1];
+    if (s->cpu_bf16 && !s->params_fixed[0])
         cost.workspace_backward = s->N + s->params[0][0] + 1;
     if (restarts && s->accelerator_bytes == 0)
         cost.workspace_backward += 2 * s->N + s->params[1][0] + 1;
-    if (s->accelerator_bytes > 0 && s->params[2][0] > 0)
+    if (s->accelerator_bytes > 0 && s->params[2][0] > 0 && !s->params_fixed[2])
         cost.workspace_backward = MICS_LINEAR_ACCELERATOR_BLOCKS * s->params[2][1];
     return cost;
 }
@@ -43,7 +43,7 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
     double bytes = (pass->backward ? cost.bytes_backward : cost.bytes_forward) * pass->elem_bytes /
                    (double)sizeof(float);
     for (int i = 0; pass->backward && i < MICS_OP_PARAMS; i++) {
-        if (pass->zeroed[i])
+        if (pass->zeroed[i] && !s->params_fixed[i])
             bytes += (double)(s->params[i][0] * s->params[i][1]) * pass->elem_bytes;
     }
     works[0] = mics_work_moved(0, bytes);

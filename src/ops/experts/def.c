@@ -54,13 +54,6 @@ mics_status mics_experts_check(const mics_op_shape *shape)
     return mics_op_check(shape, "weights of the router", shape->in[1], e.chosen);
 }
 
-// Whatever number of rows an expert gets: a block's depth is largest where it is not cut.
-static int64_t gemm_floats(int64_t M, int64_t N, int64_t K)
-{
-    const mics_gemm_blocks blocks = mics_gemm_blocks_of(M, N, mics_smaller(K, MICS_GEMM_DEPTH));
-    return blocks.a + blocks.b + 16 + (K > MICS_GEMM_DEPTH ? blocks.rows * blocks.columns : 0);
-}
-
 // Rows that all experts take at most of a batch of training.
 static int64_t taken_of(const mics_op_shape *s)
 {
@@ -71,17 +64,18 @@ static int64_t taken_of(const mics_op_shape *s)
 
 double mics_experts_model_flops(const mics_op_shape *s, int64_t I, int64_t O)
 {
-    return 6.0 * (double)I * (double)O * (double)taken_of(s) / (double)s->N;
+    return 2.0 * (1 + mics_gradients(s)) * (double)I * (double)O * (double)taken_of(s) /
+           (double)s->N;
 }
 
 mics_op_cost mics_experts_cost(const mics_op_shape *s, int64_t I, int64_t O, int64_t width)
 {
     const mics_experts e = s->op->experts;
     const int64_t rows = s->N * e.chosen, taken = taken_of(s);
-    mics_op_cost cost = mics_cost_gemm((double)taken, (double)I, (double)O);
+    mics_op_cost cost = mics_cost_wanted_gemm(s, (double)taken, (double)I, (double)O);
     const double others = 4 * (double)(mics_smaller(e.count, taken) - 1) * (double)I * (double)O;
     cost.bytes_forward += others;
-    cost.bytes_backward += 2 * others;
+    cost.bytes_backward += mics_gradients(s) * others;
     if (s->accelerator_bytes > 0) {
         cost.workspace_forward = cost.workspace_backward =
             mics_experts_route_floats(e, rows) +
@@ -91,8 +85,9 @@ mics_op_cost mics_experts_cost(const mics_op_shape *s, int64_t I, int64_t O, int
     cost.workspace_forward =
         mics_experts_first_floats(e) + mics_experts_rows_floats(rows, width, s->cpu_bf16 ? 2 : 4);
     if (s->cpu_bf16)
-        cost.workspace_forward += mics_larger(
-            gemm_floats(rows, O, I), mics_larger(gemm_floats(rows, I, O), gemm_floats(O, I, rows)));
+        cost.workspace_forward += mics_larger(mics_gemm_floats_any_bf16(rows, O, I),
+                                              mics_larger(mics_gemm_floats_any_bf16(rows, I, O),
+                                                          mics_gemm_floats_any_bf16(O, I, rows)));
     cost.workspace_backward = cost.workspace_forward;
     return cost;
 }
@@ -107,7 +102,7 @@ int32_t mics_experts_works(const mics_op_shape *s, const mics_op_pass *pass, int
         works[count++] = mics_work_gemm(rows, O, I);
     if (pass->backward && pass->input_gradient)
         works[count++] = mics_work_gemm(rows, I, O);
-    if (pass->backward)
+    if (pass->backward && !s->params_fixed[0])
         works[count++] = mics_work_gemm(I, O, rows);
     for (int32_t i = 0; i < count; i++)
         works[i].times = experts;

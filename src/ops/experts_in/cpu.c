@@ -50,8 +50,11 @@ static void backward(const mics_op_call *call)
     const int64_t I = call->shape.in[0];
     const experts_space space = experts_space_of(call, I);
     const experts_gemm gemm = gemm_of(call, &space);
-    experts_scatter(call, space.rows, call->in[0], I);
-    experts_weight_gradient(&gemm, call->dparams[0], call->dout, space.rows, call->add_params[0]);
+    if (call->dparams[0] != NULL) {
+        experts_scatter(call, space.rows, call->in[0], I);
+        experts_weight_gradient(&gemm, call->dparams[0], call->dout, space.rows,
+                                call->add_params[0]);
+    }
     if (call->din == NULL)
         return;
     experts_input_gradient(&gemm, space.rows, call->dout);

@@ -30,12 +30,13 @@ static void backward(const mics_op_call *call)
 {
     const mics_cuda_routes routes = mics_cuda_experts_route(call);
     const mics_cuda_experts_gemm gemm = gemm_of(call, &routes);
-    mics_cuda_experts_weight_gradient(&gemm,
-                                      &(mics_cuda_experts_weights){.dy = call->dout,
-                                                                   .x = call->in[0],
-                                                                   .by_token = true,
-                                                                   .dweight = call->dparams[0],
-                                                                   .add = call->add_params[0]});
+    const mics_cuda_experts_weights weights = {.dy = call->dout,
+                                               .x = call->in[0],
+                                               .by_token = true,
+                                               .dweight = call->dparams[0],
+                                               .add = call->add_params[0]};
+    if (call->dparams[0] != NULL)
+        mics_cuda_experts_weight_gradient(&gemm, &weights);
     if (call->din == NULL)
         return;
     mics_cuda_experts_input_gradient(&gemm,

@@ -33,5 +33,8 @@ static double model_flops(const mics_op_shape *s)
     return mics_experts_model_flops(s, s->in[0], outputs_of(s));
 }
 
-const mics_op_def mics_op_def_experts_in = {
-    .name = "experts_in", .inputs = 2, .backward_adds = true, MICS_EXPERTS_GEMM};
+const mics_op_def mics_op_def_experts_in = {.name = "experts_in",
+                                            .inputs = 2,
+                                            .params_read_in = true,
+                                            .backward_adds = true,
+                                            MICS_EXPERTS_GEMM};

@@ -39,11 +39,11 @@ static void forward(const mics_op_call *call)
     }
 }
 
-static void scale_row(mics_elem *row, float by, int64_t elems)
+static void scale_row(mics_elem *row, const mics_elem *from, float by, int64_t elems)
 {
 #pragma omp simd
     for (int64_t i = 0; i < elems; ++i)
-        row[i] = mics_store(mics_load(row[i]) * by);
+        row[i] = mics_store(mics_load(from[i]) * by);
 }
 
 static float dot(const mics_elem *a, const mics_elem *b, int64_t elems)
@@ -55,14 +55,15 @@ static float dot(const mics_elem *a, const mics_elem *b, int64_t elems)
     return sum;
 }
 
-// With the output's gradient in a token's rows, and what it gives behind each expert's weight in
-// those of dx: the gradient of the router's weight of an expert is x times the latter, and both are
-// then multiplied by that weight.
+// The gradient of the router's weight of an expert is x times what the output's gradient gives behind
+// the expert's weight, which the rows of dx hold; or, where no dx is wanted, the output's gradient
+// times what x gives, which the rows hold. Those of dx are then multiplied by the router's weight, and
+// the rows get the output's gradient times it.
 static void weigh(const mics_op_call *call, const experts_gemm *g)
 {
     const mics_experts e = call->shape.op->experts;
     const int64_t N = call->shape.N;
-    const mics_elem *x = call->in[0], *weights = call->in[1];
+    const mics_elem *x = call->in[0], *weights = call->in[1], *dy = call->dout;
     mics_elem *dx = call->din, *dweights = call->din_second;
 #pragma omp parallel for if (N * g->I >= MICS_OP_PARALLEL)
     for (int64_t n = 0; n < N; ++n) {
@@ -70,9 +71,14 @@ static void weigh(const mics_op_call *call, const experts_gemm *g)
         for (int32_t j = 0; j < e.chosen; ++j) {
             const int64_t at = n * e.chosen + j, row = rows[j];
             const float weight = mics_load(weights[at]);
-            dweights[at] = mics_store(dot(dx + row * g->I, x + row * g->I, g->I));
-            scale_row(dx + row * g->I, weight, g->I);
-            scale_row(g->space->rows + row * g->O, weight, g->O);
+            mics_elem *own = g->space->rows + row * g->O;
+            if (dweights)
+                dweights[at] = mics_store(dx ? dot(dx + row * g->I, x + row * g->I, g->I)
+                                             : dot(dy + n * g->O, own, g->O));
+            if (dx)
+                scale_row(dx + row * g->I, dx + row * g->I, weight, g->I);
+            if (call->dparams[0])
+                scale_row(own, dy + n * g->O, weight, g->O);
         }
     }
 }
@@ -82,10 +88,16 @@ static void backward(const mics_op_call *call)
     const int64_t O = call->shape.out;
     const experts_space space = experts_space_of(call, O);
     const experts_gemm gemm = gemm_of(call, &space);
-    experts_scatter(call, space.rows, call->dout, O);
-    experts_input_gradient(&gemm, call->din, space.rows);
+    if (call->din != NULL) {
+        experts_scatter(call, space.rows, call->dout, O);
+        experts_input_gradient(&gemm, call->din, space.rows);
+    } else if (call->din_second != NULL) {
+        experts_forward(&gemm, space.rows, call->in[0]);
+    }
     weigh(call, &gemm);
-    experts_weight_gradient(&gemm, call->dparams[0], space.rows, call->in[0], call->add_params[0]);
+    if (call->dparams[0] != NULL)
+        experts_weight_gradient(&gemm, call->dparams[0], space.rows, call->in[0],
+                                call->add_params[0]);
 }
 
 const mics_op_kernels MICS_OP(experts_out_kernels) = {

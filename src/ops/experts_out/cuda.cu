@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows by grouped GEMMs (experts/grouped.cuh); then each token adds up its own. In backward, as in
 // cpu.c, a row of dx first is what the output's gradient gives behind the expert's weight: times x
-// it is the gradient of the router's weight, and then it is multiplied by that weight.
+// it is the gradient of the router's weight, and then it is multiplied by that weight. Where no dx is
+// wanted, rows of what x gives take its place, times the output's gradient.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/launch.cuh"
 #include "ops/common/numbers.cuh"
@@ -18,7 +19,7 @@ constexpr int WEIGH_THREADS = 256;
 template <typename T> struct weigh_problem {
     const int32_t *tokens;
     const T *x, *dy; // (R, I), (N, O)
-    T *dx, *dy_rows; // (R, I); (R, O): dy times each row's weight
+    T *dx, *dy_rows; // (R, I), NULL: not wanted; (R, O): dy times each row's weight
     const T *weights;
     T *dweights;
     const float *routes; // of the router's stats
@@ -46,9 +47,10 @@ __global__ void __launch_bounds__(WEIGH_THREADS) weigh_rows(weigh_problem<T> p)
         const int64_t token = p.tokens[row], at = token * p.chosen + place_of(p, row);
         const float weight = to_float(p.weights[at]);
         const T *x = p.x + row * p.I, *dy = p.dy + token * p.O;
-        T *dx = p.dx + row * p.I, *dy_row = p.dy_rows + row * p.O;
+        T *dx = p.dx != nullptr ? p.dx + row * p.I : nullptr, *dy_row = p.dy_rows + row * p.O;
         float sum = 0;
-        for (int64_t i = threadIdx.x * COUNT; i < p.I; i += (int64_t)WEIGH_THREADS * COUNT) {
+        for (int64_t i = threadIdx.x * COUNT; p.dx != nullptr && i < p.I;
+             i += (int64_t)WEIGH_THREADS * COUNT) {
             auto d = load_pack<COUNT>(static_cast<const T *>(dx) + i);
             const auto in = load_pack<COUNT>(x + i);
 #pragma unroll
@@ -60,13 +62,19 @@ __global__ void __launch_bounds__(WEIGH_THREADS) weigh_rows(weigh_problem<T> p)
         }
         for (int64_t o = threadIdx.x * COUNT; o < p.O; o += (int64_t)WEIGH_THREADS * COUNT) {
             auto d = load_pack<COUNT>(dy + o);
+            if (p.dx == nullptr && p.dweights != nullptr) {
+                const auto own = load_pack<COUNT>(static_cast<const T *>(dy_row) + o);
+#pragma unroll
+                for (int c = 0; c < COUNT; ++c)
+                    sum += to_float(d.at[c]) * to_float(own.at[c]);
+            }
 #pragma unroll
             for (int c = 0; c < COUNT; ++c)
                 d.at[c] = from_float<T>(to_float(d.at[c]) * weight);
             store_pack<COUNT>(dy_row + o, d);
         }
         sum = team_sum<WEIGH_THREADS>(sum, shared);
-        if (threadIdx.x == 0)
+        if (threadIdx.x == 0 && p.dweights != nullptr)
             p.dweights[at] = from_float<T>(sum);
     }
 }
@@ -135,9 +143,14 @@ void run_backward(const mics_op_call *call)
     const mics_cuda_experts_rows rows = {call->dout, true, call->din, 0};
     const mics_cuda_experts_weights weights = {routes.rows, call->in[0], false, call->dparams[0],
                                                call->add_params[0]};
-    mics_cuda_experts_input_gradient(&gemm, &rows);
+    const mics_cuda_experts_rows given = {call->in[0], false, routes.rows, 0};
+    if (call->din != nullptr)
+        mics_cuda_experts_input_gradient(&gemm, &rows);
+    else if (call->din_second != nullptr)
+        mics_cuda_experts_forward(&gemm, &given);
     MICS_BY_DTYPE(call->at->dtype, weigh, call, &gemm);
-    mics_cuda_experts_weight_gradient(&gemm, &weights);
+    if (call->dparams[0] != nullptr)
+        mics_cuda_experts_weight_gradient(&gemm, &weights);
 }
 
 } // namespace

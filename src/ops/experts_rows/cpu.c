@@ -110,10 +110,12 @@ static void forward(const mics_op_call *call)
 static void backward(const mics_op_call *call)
 {
     const rows_call r = rows_of(call);
-    for (int32_t e = 0; !call->add_params[0] && e < mics_experts_kept(call->shape.op); ++e)
+    const bool clears = call->dparams[0] != NULL && !call->add_params[0];
+    for (int32_t e = 0; clears && e < mics_experts_kept(call->shape.op); ++e)
         memset((mics_elem *)call->dparams[0] + e * call->shape.expert_elems, 0,
                (size_t)(r.O * r.I) * sizeof(mics_elem));
-    for_each_run(&r, weight_gradient);
+    if (call->dparams[0] != NULL)
+        for_each_run(&r, weight_gradient);
     if (call->din != NULL)
         for_each_run(&r, input_gradient);
 }

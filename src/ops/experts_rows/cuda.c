@@ -34,11 +34,12 @@ static void backward(const mics_op_call *call)
 {
     const mics_cuda_routes routes = mics_cuda_experts_came(call);
     const mics_cuda_experts_gemm gemm = gemm_of(call, &routes);
-    mics_cuda_experts_weight_gradient(&gemm,
-                                      &(mics_cuda_experts_weights){.dy = call->dout,
-                                                                   .x = call->in[0],
-                                                                   .dweight = call->dparams[0],
-                                                                   .add = call->add_params[0]});
+    const mics_cuda_experts_weights weights = {.dy = call->dout,
+                                               .x = call->in[0],
+                                               .dweight = call->dparams[0],
+                                               .add = call->add_params[0]};
+    if (call->dparams[0] != NULL)
+        mics_cuda_experts_weight_gradient(&gemm, &weights);
     if (call->din != NULL)
         mics_cuda_experts_input_gradient(
             &gemm, &(mics_cuda_experts_rows){.a = call->dout, .c = call->din});

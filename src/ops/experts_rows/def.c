@@ -40,4 +40,4 @@ static double model_flops(const mics_op_shape *s)
 }
 
 const mics_op_def mics_op_def_experts_rows = {
-    .name = "experts_rows", .inputs = 1, MICS_EXPERTS_GEMM};
+    .name = "experts_rows", .inputs = 1, .params_read_in = true, MICS_EXPERTS_GEMM};

@@ -43,3 +43,11 @@ static inline int64_t mics_gemm_floats_bf16(int64_t M, int64_t N, int64_t K)
     const mics_gemm_blocks blocks = mics_gemm_blocks_of(M, N, K);
     return blocks.a + blocks.b + blocks.c + 16; // to begin on a cache line
 }
+
+/* The same for any K up to this one: a block's depth is largest where it is not cut. */
+static inline int64_t mics_gemm_floats_any_bf16(int64_t M, int64_t N, int64_t K)
+{
+    const mics_gemm_blocks blocks =
+        mics_gemm_blocks_of(M, N, K < MICS_GEMM_DEPTH ? K : MICS_GEMM_DEPTH);
+    return blocks.a + blocks.b + 16 + (K > MICS_GEMM_DEPTH ? blocks.rows * blocks.columns : 0);
+}

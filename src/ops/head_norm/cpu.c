@@ -46,30 +46,35 @@ static void backward_row(const mics_op_call *call, int64_t n, float *dweights)
                   normed = heads.query + heads.key_value;
     const mics_elem *dy_W = (const mics_elem *)call->dout + n * W,
                     *x_W = (const mics_elem *)call->in[0] + n * W;
-    mics_elem *dx_W = (mics_elem *)call->din + n * W;
+    mics_elem *dx_W = call->din ? (mics_elem *)call->din + n * W : NULL;
     for (int64_t h = 0; h < normed; ++h) {
         const int key = h < heads.query ? 0 : 1;
-        mics_rms_backward_row(dx_W + h * D, dweights + key * D, dy_W + h * D, x_W + h * D,
-                              call->stats[n * normed + h], call->params[key], D, call->add_din);
+        mics_rms_backward_row(dx_W ? dx_W + h * D : NULL,
+                              call->dparams[key] ? dweights + key * D : NULL, dy_W + h * D,
+                              x_W + h * D, call->stats[n * normed + h], call->params[key], D,
+                              call->add_din);
     }
-    pass_values(dx_W + normed * D, dy_W + normed * D, heads.key_value * D, call->add_din);
+    if (dx_W)
+        pass_values(dx_W + normed * D, dy_W + normed * D, heads.key_value * D, call->add_din);
 }
 
 static void backward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, D = call->shape.heads.dim;
     const int64_t blocks = N < MICS_NORM_BLOCKS ? N : MICS_NORM_BLOCKS;
+    const bool sums = call->dparams[0] || call->dparams[1], *add = call->add_params;
     float *workspace = call->at->workspace;
 #pragma omp parallel for if (N * call->shape.out >= MICS_OP_PARALLEL)
     for (int64_t block = 0; block < blocks; ++block) {
-        float *dweights = workspace + block * 2 * D;
-        memset(dweights, 0, (size_t)(2 * D) * sizeof *dweights);
+        float *dweights = sums ? workspace + block * 2 * D : NULL;
+        if (sums)
+            memset(dweights, 0, (size_t)(2 * D) * sizeof *dweights);
         for (int64_t n = block * N / blocks; n < (block + 1) * N / blocks; ++n)
             backward_row(call, n, dweights);
     }
     for (int p = 0; p < 2; ++p)
-        MICS_OP(sum_parts)
-    (call->dparams[p], workspace + p * D, blocks, D, 2 * D, call->add_params[p]);
+        if (call->dparams[p])
+            MICS_OP(sum_parts)(call->dparams[p], workspace + p * D, blocks, D, 2 * D, add[p]);
 }
 
 const mics_op_kernels MICS_OP(head_norm_kernels) = {.forward = forward, .backward = backward};

@@ -23,9 +23,9 @@ constexpr int THREADS = 256, WARPS = THREADS / WARP, COLUMN_ROWS = 8;
 
 template <typename T> struct norm {
     const T *x, *dy, *weight[2]; // of queries, of keys
-    T *y, *dx, *dweight[2];
-    float *scales;  // (N, Q + K)
-    float *partial; // (blocks, 2, D)
+    T *y, *dx, *dweight[2];      // gradients: NULL where they are not wanted
+    float *scales;               // (N, Q + K)
+    float *partial;              // (blocks, 2, D)
     float eps;
     int64_t N, W, D, queries, heads;
     bool add_dx, add_weight[2];
@@ -131,6 +131,8 @@ __global__ void __launch_bounds__(WARP) head_norm_sum(norm<T> a, int64_t blocks)
 #pragma unroll 8
     for (int64_t block = 0; block < blocks; ++block)
         sum += a.partial[(block * 2 + blockIdx.y) * a.D + d];
+    if (a.dweight[blockIdx.y] == nullptr)
+        return;
     T *to = a.dweight[blockIdx.y] + d;
     *to = from_float<T>(a.add_weight[blockIdx.y] ? to_float(*to) + sum : sum);
 }
@@ -174,10 +176,14 @@ template <typename T> void backward(const mics_op_call *call)
         a.N < MICS_NORM_ACCELERATOR_BLOCKS ? a.N : int64_t{MICS_NORM_ACCELERATOR_BLOCKS};
     const unsigned columns = static_cast<unsigned>(ceil_div(a.D, WARP));
     const cudaStream_t stream = stream_of(call->at);
-    MICS_LAUNCH((head_norm_columns<T>), dim3(columns, static_cast<unsigned>(blocks), 2),
-                COLUMN_ROWS * WARP, 0, stream, a);
-    MICS_LAUNCH((head_norm_rows<T>), grid_of(a.N * a.heads, WARPS), THREADS, 0, stream, a);
-    MICS_LAUNCH((head_norm_sum<T>), dim3(columns, 2), WARP, 0, stream, a, blocks);
+    const bool of_weights = a.dweight[0] != nullptr || a.dweight[1] != nullptr;
+    if (of_weights)
+        MICS_LAUNCH((head_norm_columns<T>), dim3(columns, static_cast<unsigned>(blocks), 2),
+                    COLUMN_ROWS * WARP, 0, stream, a);
+    if (a.dx != nullptr)
+        MICS_LAUNCH((head_norm_rows<T>), grid_of(a.N * a.heads, WARPS), THREADS, 0, stream, a);
+    if (of_weights)
+        MICS_LAUNCH((head_norm_sum<T>), dim3(columns, 2), WARP, 0, stream, a, blocks);
 }
 
 void run_forward(const mics_op_call *call)

@@ -21,7 +21,11 @@ static mics_op_cost cost_of(const mics_op_shape *s)
         (double)s->N * (double)((s->heads.query + s->heads.key_value) * s->heads.dim);
     mics_op_cost cost = mics_cost_moved(s);
     cost.flops_forward = 4 * normed;
-    cost.flops_backward = 10 * normed;
+    cost.flops_backward = (s->in_fixed[0] ? 0 : 7) * normed;
+    cost.flops_backward +=
+        s->params_fixed[0] ? 0 : 3 * (double)(s->N * s->heads.query * s->heads.dim);
+    cost.flops_backward +=
+        s->params_fixed[1] ? 0 : 3 * (double)(s->N * s->heads.key_value * s->heads.dim);
     cost.workspace_backward = mics_norm_sums(s, 2 * s->heads.dim);
     return cost;
 }

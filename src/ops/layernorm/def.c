@@ -16,7 +16,9 @@ static mics_op_cost cost_of(const mics_op_shape *s)
 {
     mics_op_cost cost = mics_cost_moved(s);
     cost.flops_forward = 8 * (double)s->N * (double)s->in[0];
-    cost.flops_backward = 14 * (double)s->N * (double)s->in[0];
+    const int32_t each =
+        (s->in_fixed[0] ? 0 : 10) + (s->params_fixed[0] ? 0 : 3) + (s->params_fixed[1] ? 0 : 1);
+    cost.flops_backward = each * (double)s->N * (double)s->in[0];
     cost.workspace_backward = mics_norm_sums(s, 2 * s->in[0]);
     return cost;
 }

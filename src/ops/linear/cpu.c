@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMMs with a weight and its bias. Shapes: see mics/kernels.h. W^T of an OUT_IN weight is its
 // transpose as stored.
-#include "ops/lora/cpu.h"
 #include "ops/common/decode.h"
 #include "ops/common/kernels_isa.h"
 #include "ops/linear/def.h"

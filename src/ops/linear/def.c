@@ -19,17 +19,17 @@ static void place_bf16(const mics_op_shape *s, mics_op_cost *cost)
 {
     const int64_t N = s->N, rows = s->params[0][0], columns = s->params[0][1];
     cost->workspace_forward = mics_gemm_floats_bf16(N, s->out, s->in[0]);
-    cost->workspace_backward =
-        mics_larger(mics_gemm_floats_bf16(N, s->in[0], s->out),
-                    mics_larger(mics_gemm_floats_bf16(rows, columns, N), cost->workspace_backward));
+    const int64_t input = s->in_fixed[0] ? 0 : mics_gemm_floats_bf16(N, s->in[0], s->out);
+    const int64_t weight = s->params_fixed[0] ? 0 : mics_gemm_floats_bf16(rows, columns, N);
+    cost->workspace_backward = mics_larger(mics_larger(input, weight), cost->workspace_backward);
 }
 
 // On an accelerator one after the other: GEMMs, and sums of the bias's gradient.
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     enum { BLOCKS = MICS_LINEAR_ACCELERATOR_BLOCKS };
-    mics_op_cost cost = mics_cost_gemm((double)s->N, (double)s->in[0], (double)s->out);
-    cost.workspace_backward = MICS_LINEAR_BLOCKS * s->out;
+    mics_op_cost cost = mics_cost_wanted_gemm(s, (double)s->N, (double)s->in[0], (double)s->out);
+    cost.workspace_backward = s->params_fixed[1] ? 0 : MICS_LINEAR_BLOCKS * s->out;
     if (s->cpu_bf16)
         place_bf16(s, &cost);
     if (s->accelerator_bytes > 0) {
@@ -48,16 +48,17 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
         works[count++] = mics_work_gemm(rows, outputs, inputs);
     if (pass->backward && pass->input_gradient)
         works[count++] = mics_work_gemm(rows, inputs, outputs);
-    if (pass->backward)
+    if (pass->backward && !s->params_fixed[0])
         works[count++] = mics_work_gemm(inputs, outputs, rows);
-    if (pass->backward && s->params[1][0] > 0) // the bias's gradient: a sum over rows
+    if (pass->backward && s->params[1][0] > 0 &&
+        !s->params_fixed[1]) // the bias's gradient: a sum over rows
         works[count++] = mics_work_moved(0, (double)s->N * (double)s->out * pass->elem_bytes);
     return count;
 }
 
 static double model_flops(const mics_op_shape *s)
 {
-    return 6.0 * (double)s->in[0] * (double)s->out;
+    return 2.0 * (1 + mics_gradients(s)) * (double)s->in[0] * (double)s->out;
 }
 
 // A panel of a weight, widened.
@@ -74,6 +75,7 @@ const mics_op_def mics_op_def_linear = {.name = "linear",
                                         .params_needed = 1,
                                         .param_dims = {2, 1},
                                         .backward_reads_in = {true, true},
+                                        .params_read_in = true,
                                         .backward_reads_params = true,
                                         .backward_adds = true,
                                         .multiplies = true,

@@ -5,16 +5,9 @@
 
 #include "ops/common/cases.h"
 #include "ops/common/cases_masks.h"
+#include "ops/lora/def.h"
 
-// A row of A or B of a slice, and what dropout makes of a number of x.
-static inline int64_t lora_b_row(const mics_lora *of, int32_t slice)
-{
-    int64_t row = 0;
-    for (int32_t i = 0; i < slice; i++)
-        row += of->count[i];
-    return row;
-}
-
+// What dropout makes of a number of x.
 static inline double lora_mask(const mics_case_values *v, int32_t slice, int64_t n, int64_t c)
 {
     const mics_op_case *of = v->of;
@@ -46,34 +39,31 @@ static inline double lora_tolerance(const mics_case_values *v, double roundings)
     return (v->gpu ? 2e-6 : MICS_CASE_TOLERANCE) + roundings * mics_case_unit(v->dtype);
 }
 
+static inline void lora_term(const mics_case_numbers *to, int64_t at, double term, double terms)
+{
+    if (to->at == NULL)
+        return;
+    to->at[at] += term;
+    to->sum[at] += terms;
+}
+
 static void lora_forward(mics_case_values *v)
 {
     const mics_lora *of = &v->of->op.lora;
     const int64_t O = v->of->shape.out, r = of->rank;
-    for (int64_t i = 0; i < v->out.elems; i++) {
-        v->out.at[i] = v->in[0].at[i];
-        v->out.sum[i] = fabs(v->out.at[i]);
-    }
+    memcpy(v->out.at, v->in[0].at, (size_t)v->out.elems * sizeof *v->out.at);
+    mics_case_single(&v->out);
     for (int64_t n = 0; n < v->of->shape.N; n++)
         for (int32_t i = 0; i < of->slices; i++)
             for (int64_t k = 0; k < r; k++) {
                 double terms;
                 const double low = lora_low(v, i, n, k, &terms);
                 for (int64_t o = 0; o < of->count[i]; o++) {
-                    const double b = v->params[1].at[(lora_b_row(of, i) + o) * r + k];
-                    v->out.at[n * O + of->first[i] + o] += low * b;
-                    v->out.sum[n * O + of->first[i] + o] += terms * fabs(b);
+                    const double b = v->params[1].at[(mics_lora_columns(of, i) + o) * r + k];
+                    lora_term(&v->out, n * O + of->first[i] + o, low * b, terms * fabs(b));
                 }
             }
     v->out.tolerance = lora_tolerance(v, v->of->draws ? 2 : 1);
-}
-
-static inline void lora_add(const mics_case_numbers *to, int64_t at, double term, double terms)
-{
-    if (to->at == NULL)
-        return;
-    to->at[at] += term;
-    to->sum[at] += terms;
 }
 
 static void lora_token(mics_case_values *v, int32_t slice, int64_t n, int64_t k)
@@ -84,16 +74,16 @@ static void lora_token(mics_case_values *v, int32_t slice, int64_t n, int64_t k)
     const double low = lora_low(v, slice, n, k, &terms);
     for (int64_t o = 0; o < of->count[slice]; o++) {
         const double dy = v->dout.at[n * O + of->first[slice] + o];
-        const int64_t b = (lora_b_row(of, slice) + o) * of->rank + k;
+        const int64_t b = (mics_lora_columns(of, slice) + o) * of->rank + k;
         dlow += (double)of->scale * dy * v->params[1].at[b];
         dterms += fabs((double)of->scale * dy * v->params[1].at[b]);
-        lora_add(&v->dparams[1], b, dy * low, fabs(dy) * terms);
+        lora_term(&v->dparams[1], b, dy * low, fabs(dy) * terms);
     }
     for (int64_t c = 0; c < I; c++) {
         const double mask = lora_mask(v, slice, n, c), x = v->in[1].at[n * I + c] * mask;
         const double a = v->params[0].at[row * I + c] * mask;
-        lora_add(&v->dparams[0], row * I + c, dlow * x, dterms * fabs(x));
-        lora_add(&v->din[1], n * I + c, dlow * a, dterms * fabs(a));
+        lora_term(&v->dparams[0], row * I + c, dlow * x, dterms * fabs(x));
+        lora_term(&v->din[1], n * I + c, dlow * a, dterms * fabs(a));
     }
 }
 
@@ -122,7 +112,7 @@ static mics_op_case lora_case(int64_t N, int64_t I, int64_t O, int64_t rank, int
     c.shape = (mics_op_shape){.B = 1, .T = N, .N = N, .in = {O, I}, .out = O};
     c.shape.params[0][0] = slices * rank;
     c.shape.params[0][1] = I;
-    c.shape.params[1][0] = lora_b_row(&of[slices - 1], slices);
+    c.shape.params[1][0] = mics_lora_columns(&of[slices - 1], slices);
     c.shape.params[1][1] = rank;
     c.draw = mask_draw(0x123456789abcdef0, 40);
     c.samples = 10;
@@ -139,27 +129,16 @@ static void lora_drops(mics_op_case *c, float probability)
     }
 }
 
-// Each gradient is wanted or not, and there is one at least.
-static void lora_flags(const mics_case_walker *w, mics_op_case c, int flags)
-{
-    c.add_din = (flags & 3) == 1;
-    c.in_place = (flags & 3) == 2;
-    c.without_din = (flags & 3) == 3;
-    c.add_params[0] = c.add_params[1] = flags & 4;
-    c.without_din_second = flags & 8;
-    c.without_dparams[0] = flags & 16;
-    c.without_dparams[1] = flags & 32;
-    if ((flags & 59) != 59)
-        mics_case_backward(w, c);
-}
-
 static void lora_walk(const mics_case_walker *w, mics_op_case c, int flags)
 {
     mics_case_forward(w, c);
-    lora_flags(w, c, flags);
+    c.add_din = flags % 3 == 1;
+    c.in_place = flags % 3 == 2;
+    c.add_params[0] = c.add_params[1] = flags % 2;
+    mics_case_backward(w, c);
     lora_drops(&c, flags % 2 ? 0.5F : 0.1F);
     mics_case_forward(w, c);
-    lora_flags(w, c, flags);
+    mics_case_backward(w, c);
     c.draws = false; // an evaluation
     mics_case_forward(w, c);
 }
@@ -170,15 +149,10 @@ static void lora_cpu(const mics_case_walker *w)
                                         {1, 1, 4, 1},    {2, 5, 9, 3},    {17, 64, 33, 8},
                                         {30, 70, 40, 4}, {65, 16, 96, 2}, {6, 130, 66, 16}};
     for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++)
-        for (int32_t slices = 1; slices <= MICS_LORA_SLICES; slices++)
-            lora_walk(w, lora_case(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], slices),
-                      (i * 5 + slices) % 8);
-    for (int flags = 0; flags < 64; flags++) {
-        mics_op_case c = lora_case(12, 20, 16, 3, 1 + flags % 3);
-        lora_flags(w, c, flags);
-        lora_drops(&c, 0.3F);
-        lora_flags(w, c, flags);
-    }
+        for (int k = 0; k < 2 * MICS_LORA_SLICES; k++)
+            lora_walk(w,
+                      lora_case(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], 1 + k / 2),
+                      5 * i + k);
 }
 
 static void lora_gpu(const mics_case_walker *w)
@@ -189,17 +163,12 @@ static void lora_gpu(const mics_case_walker *w)
                                         {18, 64, 64, 16, 0},
                                         {33, 17, 20, 3, 1}};
     for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++)
-        for (int32_t slices = 1; slices <= MICS_LORA_SLICES; slices++) {
-            mics_op_case c =
-                lora_case(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], slices);
-            c.offset = shapes[i][4];
-            lora_walk(w, c, (i * 5 + slices + (int)w->dtype) % 8);
+        for (int k = 0; k < 2 * MICS_LORA_SLICES; k++) {
+            const int64_t *s = shapes[i];
+            mics_op_case c = lora_case(s[0], s[1], s[2], s[3], 1 + k / 2);
+            c.offset = s[4];
+            lora_walk(w, c, 5 * i + k + (int)w->dtype);
         }
-    for (int flags = (int)w->dtype; flags < 64; flags += 5) {
-        mics_op_case c = lora_case(12, 24, 16, 4, 1 + flags % 3);
-        lora_drops(&c, flags % 2 ? 0.3F : 0);
-        lora_flags(w, c, flags);
-    }
 }
 
 static const mics_op_cases lora_cases = {MICS_OP_LORA, lora_cpu, lora_gpu, lora_forward,

@@ -6,59 +6,41 @@
 #include "ops/common/matmul_cuda.h"
 #include "ops/lora/passes.h"
 
-static void run_gemm(const mics_op_call *call, const mics_gemm_spec *of, float alpha)
+static void multiply(const mics_op_call *call, mics_gemm_spec of, bool scaled)
 {
     const mics_exec *at = call->at;
     const int64_t space =
         mics_lora_space_of(&call->shape, (int64_t)mics_dtype_bytes(at->dtype), false).gemm;
     const size_t before = (size_t)space * sizeof(float);
-    const mics_cuda_gemm gemm = {.a = of->a,
-                                 .b = of->b,
-                                 .c = of->c,
-                                 .transpose_a = of->transpose_a,
-                                 .transpose_b = of->transpose_b,
-                                 .add = of->add,
-                                 .M = of->M,
-                                 .N = of->N,
-                                 .K = of->K,
-                                 .lda = of->lda,
-                                 .ldb = of->ldb,
-                                 .ldc = of->ldc,
-                                 .alpha = alpha};
+    mics_cuda_gemm gemm = {.a = of.a, .b = of.b, .c = of.c};
+    gemm.alpha = scaled ? call->shape.op->lora.scale : 1;
+    gemm.transpose_a = of.transpose_a;
+    gemm.transpose_b = of.transpose_b;
+    gemm.add = of.add;
+    gemm.M = of.M;
+    gemm.N = of.N;
+    gemm.K = of.K;
+    gemm.lda = of.lda;
+    gemm.ldb = of.ldb;
+    gemm.ldc = of.ldc;
     mics_cuda_matmul(at, &gemm, (char *)at->workspace + before, at->workspace_bytes - before);
 }
 
-static void multiply(const mics_op_call *call, mics_gemm_spec gemm)
-{
-    run_gemm(call, &gemm, 1);
-}
-
-static void multiply_scaled(const mics_op_call *call, mics_gemm_spec gemm)
-{
-    run_gemm(call, &gemm, call->shape.op->lora.scale);
-}
-
-static void copy(const mics_op_call *call, void *to, const void *from)
+static void copy(const mics_op_call *call, void *to, const void *from, bool add)
 {
     const mics_device *device = call->at->device;
-    device->ops->copy(device->ctx, call->at->stream, to, from,
-                      (size_t)(call->shape.N * call->shape.out) *
-                          mics_dtype_bytes(call->at->dtype));
-}
-
-static void accumulate(const mics_op_call *call, void *to, const void *from)
-{
-    mics_cuda_accumulate(call->at, to, from, call->shape.N * call->shape.out);
+    const int64_t elems = call->shape.N * call->shape.out;
+    if (add)
+        mics_cuda_accumulate(call->at, to, from, elems);
+    else
+        device->ops->copy(device->ctx, call->at->stream, to, from,
+                          (size_t)elems * mics_dtype_bytes(call->at->dtype));
 }
 
 static mics_lora_device device_of(const mics_op_call *call)
 {
-    return (mics_lora_device){.elem_bytes = (int64_t)mics_dtype_bytes(call->at->dtype),
-                              .dropout = &mics_cuda_dropout_kernels,
-                              .multiply = multiply,
-                              .multiply_scaled = multiply_scaled,
-                              .copy = copy,
-                              .accumulate = accumulate};
+    return (mics_lora_device){(int64_t)mics_dtype_bytes(call->at->dtype), false,
+                              &mics_cuda_dropout_kernels, multiply, copy};
 }
 
 void mics_cuda_lora_add(const mics_op_call *lora)
@@ -69,8 +51,8 @@ void mics_cuda_lora_add(const mics_op_call *lora)
 
 static void forward(const mics_op_call *call)
 {
-    const mics_lora_device device = device_of(call);
-    mics_lora_forward(&device, call);
+    copy(call, call->out, call->in[0], false);
+    mics_cuda_lora_add(call);
 }
 
 static void backward(const mics_op_call *call)

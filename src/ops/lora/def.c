@@ -46,128 +46,82 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
     return MICS_OK;
 }
 
-// Which products a pass has. `down`: x times A; `up`: that times B; backward their gradients. The
-// gradient of the product of low rank is needed for A's and for x's.
-typedef struct products {
-    bool down, up, low_gradient, a_gradient, b_gradient, input_gradient;
-} products;
-
-static products products_of(const mics_op_shape *s, bool backward)
+// Slices' products as one, whose width is theirs. Backward, the gradient of the product of low rank
+// is needed for A's and for x's.
+static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_work *works)
 {
-    products p = {.down = true, .up = true};
-    if (!backward)
-        return p;
-    p = (products){.a_gradient = !s->params_fixed[0],
-                   .b_gradient = !s->params_fixed[1],
-                   .input_gradient = !s->in_fixed[1]};
-    p.down = p.b_gradient;
-    p.low_gradient = p.a_gradient || p.input_gradient;
-    return p;
+    const int64_t N = s->N, I = s->in[1], all = s->params[0][0], r = s->params[1][1];
+    const int64_t outputs = s->params[1][0];
+    const bool back = pass->backward, of_a = back && !s->params_fixed[0];
+    const bool of_b = back && !s->params_fixed[1], of_x = back && !s->in_fixed[1];
+    int32_t count = 0;
+    if (!back || of_b)
+        works[count++] = mics_work_gemm(N, all, I);
+    if (!back)
+        works[count++] = mics_work_gemm(N, outputs, r);
+    if (of_b)
+        works[count++] = mics_work_gemm(outputs, r, N);
+    if (of_a || of_x)
+        works[count++] = mics_work_gemm(N, r, outputs);
+    if (of_a)
+        works[count++] = mics_work_gemm(all, I, N);
+    if (of_x)
+        works[count++] = mics_work_gemm(N, I, all);
+    // What is masked, and forward the linear's product; its gradient lies where the output's did.
+    const int64_t uses = s->op->dropout > 0 ? (!back || of_a || of_b) + of_x : 0;
+    const double masked = (double)(N * I) * (double)(uses * s->op->lora.slices);
+    const double copied = 2 * (masked + (back ? 0 : (double)N * (double)s->out));
+    works[count++] = mics_work_moved(MICS_MASK_FLOPS * masked, copied * pass->elem_bytes);
+    return count;
 }
 
-// Products of a token, in parameters of A and of B.
-static double flops_of(const mics_op_shape *s, bool backward)
+static double gemm_flops(const mics_op_work *of)
 {
-    const products p = products_of(s, backward);
-    const double a = (double)s->params[0][0] * (double)s->params[0][1];
-    const double b = (double)s->params[1][0] * (double)s->params[1][1];
-    return 2 * (a * (p.down + p.a_gradient + p.input_gradient) +
-                b * (p.up + p.low_gradient + p.b_gradient));
+    return of->kind == MICS_WORK_GEMM ? 2 * (double)of->m * (double)of->n * (double)of->k : 0;
 }
 
-// Numbers of x that are masked, of a token.
-static double masked_of(const mics_op_shape *s, bool backward)
+// FLOPs and bytes of a pass, and what its GEMMs take of the workspace on the CPU in bf16.
+static void add_up(const mics_op_shape *s, bool backward, double *flops, double *bytes,
+                   int64_t *workspace)
 {
-    const products p = products_of(s, backward);
-    const double all = (double)s->op->lora.slices * (double)s->in[1];
-    return s->op->dropout > 0 ? all * ((p.down || p.a_gradient) + p.input_gradient) : 0;
-}
-
-// What a pass moves besides GEMMs, numbers of a token: forward the linear's product; backward its
-// gradient lies where the output's did.
-static double copied_of(const mics_op_shape *s, bool backward)
-{
-    return 2 * masked_of(s, backward) + (backward ? 0 : 2 * (double)s->out);
-}
-
-static double bytes_of(const mics_op_shape *s, bool backward)
-{
-    const products p = products_of(s, backward);
-    const double x = (double)s->in[1], out = (double)s->params[1][0];
-    const double a = (double)s->params[0][0] * x, b = out * (double)s->params[1][1];
-    const double rows = copied_of(s, backward) + x * (p.down + p.a_gradient + p.input_gradient) +
-                        out * (2 * p.up + p.low_gradient + p.b_gradient);
-    return 4 * ((double)s->N * rows + a * (p.down + p.a_gradient + p.input_gradient) +
-                b * (p.up + p.low_gradient + p.b_gradient));
-}
-
-// Of GEMMs in bf16 on the CPU, those of the widest slice and of all slices.
-static int64_t gemm_floats(const mics_op_shape *s)
-{
-    const mics_lora *of = &s->op->lora;
-    const int64_t N = s->N, I = s->in[1], r = of->rank, all = mics_lora_rank(of);
-    const int64_t shapes[][3] = {{N, all, I}, {all, I, N}, {N, I, all}};
-    int64_t floats = 0;
-    for (int i = 0; i < 3; i++)
-        floats =
-            mics_larger(floats, mics_gemm_floats_bf16(shapes[i][0], shapes[i][1], shapes[i][2]));
-    for (int32_t i = 0; i < of->slices; i++) {
-        const int64_t C = of->count[i];
-        floats = mics_larger(floats, mics_larger(mics_gemm_floats_bf16(N, C, r),
-                                                 mics_larger(mics_gemm_floats_bf16(C, r, N),
-                                                             mics_gemm_floats_bf16(N, r, C))));
+    const mics_op_pass pass = {.backward = backward, .elem_bytes = (int32_t)sizeof(float)};
+    mics_op_work works[MICS_OP_WORKS];
+    const int32_t count = work(s, &pass, works);
+    const int64_t space = *workspace;
+    for (int32_t i = 0; i < count; i++) {
+        const int64_t m = works[i].m, n = works[i].n, k = works[i].k;
+        *flops += works[i].flops + gemm_flops(&works[i]);
+        *bytes += works[i].bytes + 4 * ((double)(m * n) + (double)(m * k) + (double)(n * k));
+        if (s->cpu_bf16 && works[i].kind == MICS_WORK_GEMM)
+            *workspace = mics_larger(*workspace, space + mics_gemm_floats_any_bf16(m, n, k));
     }
-    return floats;
 }
 
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
-    const double N = (double)s->N;
     const int64_t bytes = s->accelerator_bytes > 0 ? s->accelerator_bytes : (s->cpu_bf16 ? 2 : 4);
-    const int64_t space = mics_lora_space_of(s, bytes, s->cpu_bf16).gemm;
-    mics_op_cost cost = {
-        .flops_forward = N * (flops_of(s, false) + MICS_MASK_FLOPS * masked_of(s, false)),
-        .flops_backward = N * (flops_of(s, true) + MICS_MASK_FLOPS * masked_of(s, true)),
-        .bytes_forward = bytes_of(s, false),
-        .bytes_backward = bytes_of(s, true)};
-    cost.workspace_forward = cost.workspace_backward =
-        space + (s->accelerator_bytes > 0 ? mics_part_floats(MICS_GEMM_BYTES)
-                 : s->cpu_bf16            ? gemm_floats(s)
-                                          : 0);
+    mics_op_cost cost = {.workspace_forward = mics_lora_space_of(s, bytes, s->cpu_bf16).gemm};
+    if (s->accelerator_bytes > 0)
+        cost.workspace_forward += mics_part_floats(MICS_GEMM_BYTES);
+    cost.workspace_backward = cost.workspace_forward;
+    add_up(s, false, &cost.flops_forward, &cost.bytes_forward, &cost.workspace_forward);
+    add_up(s, true, &cost.flops_backward, &cost.bytes_backward, &cost.workspace_backward);
     return cost;
 }
 
-// Slices' products as one, whose width is theirs.
-static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_work *works)
-{
-    const products p = products_of(s, pass->backward);
-    const int64_t N = s->N, I = s->in[1], all = s->params[0][0], r = s->params[1][1];
-    const int64_t outputs = s->params[1][0];
-    const double copied = copied_of(s, pass->backward);
-    int32_t count = 0;
-    if (p.down)
-        works[count++] = mics_work_gemm(N, all, I);
-    if (p.up)
-        works[count++] = mics_work_gemm(N, outputs, r);
-    if (p.b_gradient)
-        works[count++] = mics_work_gemm(outputs, r, N);
-    if (p.low_gradient)
-        works[count++] = mics_work_gemm(N, r, outputs);
-    if (p.a_gradient)
-        works[count++] = mics_work_gemm(all, I, N);
-    if (p.input_gradient)
-        works[count++] = mics_work_gemm(N, I, all);
-    if (copied > 0)
-        works[count++] = mics_work_moved((double)N * MICS_MASK_FLOPS * masked_of(s, pass->backward),
-                                         (double)N * copied * pass->elem_bytes);
-    return count;
-}
-
-// Backward's own product of low rank is not counted: it is forward's.
+// Without backward's own product of low rank, which is forward's.
 static double model_flops(const mics_op_shape *s)
 {
-    const double a = (double)s->params[0][0] * (double)s->params[0][1];
-    return flops_of(s, false) + flops_of(s, true) - (products_of(s, true).down ? 2 * a : 0);
+    mics_op_shape one = *s;
+    double flops = 0;
+    one.N = 1;
+    for (int backward = 0; backward < 2; backward++) {
+        mics_op_work works[MICS_OP_WORKS];
+        const int32_t count = work(&one, &(mics_op_pass){.backward = backward}, works);
+        for (int32_t i = backward && !s->params_fixed[1]; i < count; i++)
+            flops += gemm_flops(&works[i]);
+    }
+    return flops;
 }
 
 static mics_op_decode decode(const mics_op_shape *s, int64_t capacity)

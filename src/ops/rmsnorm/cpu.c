@@ -27,13 +27,15 @@ static void backward(const mics_op_call *call)
     float *workspace = call->at->workspace;
 #pragma omp parallel for if (N * C >= MICS_OP_PARALLEL)
     for (int64_t block = 0; block < blocks; ++block) {
-        float *dweight = workspace + block * C;
-        memset(dweight, 0, (size_t)C * sizeof *dweight);
+        float *dweight = call->dparams[0] ? workspace + block * C : NULL;
+        if (dweight)
+            memset(dweight, 0, (size_t)C * sizeof *dweight);
         for (int64_t n = block * N / blocks; n < (block + 1) * N / blocks; ++n)
-            mics_rms_backward_row(dx_NC + n * C, dweight, dy_NC + n * C, x_NC + n * C, scale_N[n],
-                                  call->params[0], C, call->add_din);
+            mics_rms_backward_row(dx_NC ? dx_NC + n * C : NULL, dweight, dy_NC + n * C,
+                                  x_NC + n * C, scale_N[n], call->params[0], C, call->add_din);
     }
-    MICS_OP(sum_parts)(call->dparams[0], workspace, blocks, C, C, call->add_params[0]);
+    if (call->dparams[0])
+        MICS_OP(sum_parts)(call->dparams[0], workspace, blocks, C, C, call->add_params[0]);
 }
 
 const mics_op_kernels MICS_OP(rmsnorm_kernels) = {.forward = forward, .backward = backward};

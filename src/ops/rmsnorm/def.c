@@ -16,7 +16,8 @@ static mics_op_cost cost_of(const mics_op_shape *s)
 {
     mics_op_cost cost = mics_cost_moved(s);
     cost.flops_forward = 4 * (double)s->N * (double)s->in[0];
-    cost.flops_backward = 10 * (double)s->N * (double)s->in[0];
+    const int32_t each = (s->in_fixed[0] ? 0 : 7) + (s->params_fixed[0] ? 0 : 3);
+    cost.flops_backward = each * (double)s->N * (double)s->in[0];
     cost.workspace_backward = mics_norm_sums(s, s->in[0]);
     return cost;
 }

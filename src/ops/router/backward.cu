@@ -405,6 +405,8 @@ template <typename T, int COUNT> void gradients_of(const mics_op_call *call, con
         MICS_LAUNCH((router_input<T, COUNT>), of_input, GRADIENT_THREADS, 0, stream,
                     static_cast<T *>(call->din), static_cast<const T *>(call->params[0]), p,
                     call->add_din);
+    if (call->dparams[0] == nullptr)
+        return;
     MICS_LAUNCH((router_weight_slice<T, COUNT>), of_weight, GRADIENT_THREADS, 0, stream,
                 static_cast<const T *>(call->in[0]), p, ceil_div(p.N, slices));
     MICS_LAUNCH(router_weight<T>, grid_of(p.E * p.C, GRADIENT_THREADS), GRADIENT_THREADS, 0, stream,

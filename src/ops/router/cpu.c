@@ -336,7 +336,8 @@ static void backward(const mics_op_call *call)
     }
     if (call->din)
         input_gradient(call, dscore_NE);
-    weight_gradient(call, input_of(call, rest + E * s->in[0]), dscore_NE, rest);
+    if (call->dparams[0])
+        weight_gradient(call, input_of(call, rest + E * s->in[0]), dscore_NE, rest);
 }
 
 const mics_op_kernels MICS_OP(router_kernels) = {

@@ -44,25 +44,27 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     const mics_experts e = s->op->experts;
-    mics_op_cost cost = mics_cost_gemm((double)s->N, (double)s->in[0], (double)e.count);
+    mics_op_cost cost = mics_cost_wanted_gemm(s, (double)s->N, (double)s->in[0], (double)e.count);
     const double noise =
         s->op->router.jitter > 0 ? MICS_MASK_FLOPS * (double)s->N * (double)s->in[0] : 0;
     const int64_t wide = s->cpu_bf16 || noise > 0 ? s->N * s->in[0] : 0; // the input in fp32
     cost.workspace_forward = mics_route_rows_floats(e.count) + wide;
-    cost.workspace_backward = s->N * e.count + (int64_t)e.count * s->in[0] + wide;
+    cost.workspace_backward =
+        s->N * e.count + (s->params_fixed[0] ? e.count : (int64_t)e.count * s->in[0] + wide);
     cost.flops_forward += noise;
-    cost.flops_backward += 2 * noise;
+    cost.flops_backward += mics_gradients(s) * noise;
     if (s->accelerator_bytes > 0) {
         cost.workspace_forward =
             mics_router_wide_of(e, s->N) + (noise > 0 ? (s->N + e.count) * s->in[0] : 0);
-        cost.workspace_backward = mics_router_space_of(e, s->B, s->T, s->in[0]).end;
+        const mics_router_space space = mics_router_space_of(e, s->B, s->T, s->in[0]);
+        cost.workspace_backward = s->params_fixed[0] ? space.sums : space.end;
     }
     return cost;
 }
 
 static double model_flops(const mics_op_shape *s)
 {
-    return 6.0 * (double)s->in[0] * (double)s->op->experts.count;
+    return 2.0 * (1 + mics_gradients(s)) * (double)s->in[0] * (double)s->op->experts.count;
 }
 
 const mics_op_def mics_op_def_router = {.name = "router",
@@ -71,6 +73,7 @@ const mics_op_def mics_op_def_router = {.name = "router",
                                         .params_needed = 1,
                                         .param_dims = {2},
                                         .backward_reads_in = {true, true},
+                                        .params_read_in = true,
                                         .backward_reads_params = true,
                                         .backward_adds = true,
                                         .reads_segments = true,

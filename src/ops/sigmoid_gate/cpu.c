@@ -33,11 +33,12 @@ static void backward(const mics_op_call *call)
         const float by = sigmoid(mics_load(gate_N[n]));
         float dot = 0;
 #pragma omp simd reduction(+ : dot)
-        for (int64_t c = 0; c < C; ++c)
+        for (int64_t c = 0; c < (dgate_N ? C : 0); ++c)
             dot += mics_load(dy[n * C + c]) * mics_load(x[n * C + c]);
-        dgate_N[n] = mics_store(dot * by * (1 - by));
+        if (dgate_N)
+            dgate_N[n] = mics_store(dot * by * (1 - by));
 #pragma omp simd
-        for (int64_t c = 0; c < C; ++c) {
+        for (int64_t c = 0; c < (dx ? C : 0); ++c) {
             const float own = mics_load(dy[n * C + c]) * by;
             dx[n * C + c] = mics_store(call->add_din ? mics_load(dx[n * C + c]) + own : own);
         }

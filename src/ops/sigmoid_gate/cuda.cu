@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(GATE_THREADS)
 }
 
 template <typename T> struct gate_gradients {
-    T *dx, *dgate_N;
+    T *dx, *dgate_N; // NULL: not wanted
     const T *x, *gate_N, *dy;
     int64_t N, C;
     bool add;
@@ -55,9 +55,10 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_backward(gate_gradients<T> 
                 dot += to_float(dy.at[i]) * to_float(x.at[i]);
         }
         dot = team_sum<GATE_THREADS>(dot, shared);
-        if (threadIdx.x == 0)
+        if (threadIdx.x == 0 && g.dgate_N != nullptr)
             g.dgate_N[n] = from_float<T>(dot * by * (1 - by));
-        for (int64_t c = threadIdx.x * COUNT; c < g.C; c += (int64_t)GATE_THREADS * COUNT) {
+        for (int64_t c = threadIdx.x * COUNT; g.dx != nullptr && c < g.C;
+             c += (int64_t)GATE_THREADS * COUNT) {
             const auto dy = load_pack<COUNT>(g.dy + n * g.C + c);
             T *to = g.dx + n * g.C + c;
             mics_pack<T, COUNT> dx = {};

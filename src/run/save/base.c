@@ -19,6 +19,7 @@ mics_status run_base_fill(const run_context *context, bool frozen_alone)
     const mics_job *job = context->job;
     const run_import import = {
         .reader = job->import,
+        .adapter = frozen_alone ? NULL : job->adapter,
         .schedule = job->schedule,
         .rank = context->rank->comm->rank,
         .frozen_alone = frozen_alone,
@@ -27,12 +28,12 @@ mics_status run_base_fill(const run_context *context, bool frozen_alone)
     };
     context->rank->base_hash = 0;
     if (strcmp(job->run->model_init, "random") == 0)
-        return mics_engine_init_random(context->engine, job->run->seed);
-    if (job->import == NULL) // of a run that goes on: run_base_settle
-        return MICS_OK;
-    if (!frozen_alone)
+        MICS_TRY(mics_engine_init_random(context->engine, job->run->seed));
+    else if (!frozen_alone)
         mics_engine_init_adapters(context->engine, job->run->seed);
-    return run_import_fill(&import, context->engine, &context->rank->base_hash);
+    return import.reader == NULL && import.adapter == NULL
+               ? MICS_OK
+               : run_import_fill(&import, context->engine, &context->rank->base_hash);
 }
 
 // ---- ranks without the weights ----

@@ -10,9 +10,9 @@
 bool run_base_is_frozen(const mics_model *model);
 
 /* Fills a rank's parameter shards from model.init's weights, or draws them: all of them, or frozen
- * ones alone; adapters' are drawn. Then call mics_engine_upload. What counts of the rank's hash is
- * in context->rank->base_hash, until run_base_settle. Does nothing where a run goes on and the weights
- * are not there.
+ * ones alone; adapters' are those of adapter.init, or drawn. Then call mics_engine_upload. What
+ * counts of the rank's hash is in context->rank->base_hash, until run_base_settle. Does nothing where
+ * a run goes on and the weights are not there.
  *
  * Returns: as run_import_fill.     Collective: no.
  */

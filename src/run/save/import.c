@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading parameters by range into the engine.
 #include "import.h"
+#include "adapter.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -10,6 +11,7 @@
 #include "mics/log.h"
 #include "model/from_config.h"
 #include "run/job.h"
+#include "tensor_part.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -382,41 +384,11 @@ mics_status run_import_open(mics_memory *memory, const mics_model *model, const 
 
 // ---- reading ----
 
-// What of `range` of the unit's buffer is one part of a parameter; empty where nothing is.
-static mics_range part_in(const mics_param *param, const mics_param_part *part, mics_range range)
-{
-    const int64_t row_elems = mics_param_row_elems(param);
-    const int64_t at = param->offset + part->row * row_elems;
-    const int64_t end = at + part->rows * row_elems;
-    if (range.begin < at)
-        range.begin = at;
-    if (range.end > end)
-        range.end = end;
-    return range;
-}
-
-// The element of the tensor that stands at `at` of the unit's buffer.
-static int64_t tensor_elem(const mics_param *param, const mics_param_part *part, int64_t at)
-{
-    return (part->tensor_row - part->row) * mics_param_row_elems(param) + at - param->offset;
-}
-
-static mics_status read_part(const mics_param *param, const mics_param_part *part,
-                             const mics_safetensors *reader, mics_range range, float *data_out)
-{
-    const mics_range in = part_in(param, part, range);
-    if (in.begin >= in.end)
-        return MICS_OK;
-    return mics_safetensors_read(reader, find_tensor(reader, part->name)->name,
-                                 tensor_elem(param, part, in.begin), in.end - in.begin,
-                                 data_out + (in.begin - range.begin));
-}
-
 static mics_status read_stack(const mics_param *param, const mics_tensor_info *stack,
                               const mics_safetensors *reader, mics_range range, float *data_out)
 {
     const mics_param_part whole = {.rows = param->shape[0]};
-    const mics_range in = part_in(param, &whole, range);
+    const mics_range in = run_part_in(param, &whole, range);
     const int64_t slice = param->stack_index * param->elems;
     return mics_safetensors_read(reader, stack->name, slice + in.begin - param->offset,
                                  in.end - in.begin, data_out + (in.begin - range.begin));
@@ -434,7 +406,9 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
         if (stack != NULL)
             MICS_TRY(read_stack(param, stack, reader, range, data_out));
         for (int32_t part = 0; stack == NULL && part < param->part_count; part++)
-            MICS_TRY(read_part(param, &param->parts[part], reader, range, data_out));
+            MICS_TRY(run_part_read(param, &param->parts[part], reader,
+                                   find_tensor(reader, param->parts[part].name)->name, range,
+                                   data_out));
     }
     return MICS_OK;
 }
@@ -442,14 +416,14 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
 static mics_status check_part(const mics_param *param, const mics_param_part *part,
                               mics_range range, const float *data)
 {
-    const mics_range in = part_in(param, part, range);
+    const mics_range in = run_part_in(param, part, range);
     for (int64_t at = in.begin; at < in.end; at++) {
         const float value = data[at - range.begin];
         if (!isfinite(value))
             return mics_fail(MICS_ERR_NUMERIC,
                              "model.init: element %lld of tensor \"%s\" is %g; give weights whose "
                              "numbers are finite",
-                             (long long)tensor_elem(param, part, at), part->name, (double)value);
+                             (long long)run_part_elem(param, part, at), part->name, (double)value);
     }
     return MICS_OK;
 }
@@ -489,7 +463,10 @@ mics_status run_import_fill(const run_import *import, mics_engine *engine, uint6
         const mics_engine_optimizer_shard owned = mics_engine_optimizer_shard_get(engine, u);
         if (import->frozen_alone && !unit->frozen)
             continue;
-        MICS_TRY(run_import_read(unit, import->reader, owned.shard, owned.shard_params));
+        if (import->reader != NULL)
+            MICS_TRY(run_import_read(unit, import->reader, owned.shard, owned.shard_params));
+        if (import->adapter != NULL)
+            MICS_TRY(run_adapter_read(unit, import->adapter, owned.shard, owned.shard_params));
         MICS_TRY(check_finite(unit, owned.shard, owned.shard_params));
         if (unit->frozen && import->rank < schedule->sharding[u].params * schedule->experts[u])
             *hash_out += run_import_hash(unit, owned.shard, owned.shard_params);

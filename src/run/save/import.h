@@ -37,7 +37,8 @@ mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is
  */
 mics_status run_import_generation(mics_memory *memory, const char *folder, mics_json **json_out);
 
-/* Reads elements `range` of a unit's flat buffer; those between parameters are left as they are.
+/* Reads elements `range` of a unit's flat buffer; those between parameters, and an adapter's, are left
+ * as they are.
  *
  * Shapes:  data_out: (range.end - range.begin).
  * Needs:   a reader that run_import_open gave.
@@ -55,14 +56,16 @@ uint64_t run_import_hash(const mics_unit *unit, mics_range range, const float *d
 
 // What a rank fills.
 typedef struct run_import {
-    const mics_safetensors *reader; // that run_import_open gave
+    const mics_safetensors *reader; // that run_import_open gave; NULL: what is there stays
+    const mics_safetensors
+        *adapter; // of run_adapter_open, with first values of what trains; NULL: none
     const mics_schedule *schedule;
     int32_t rank;
     bool frozen_alone; // leaves units that train as they are
     mics_work_listener listener;
 } run_import;
 
-/* Fills this rank's parameter shards, those of adapters excepted, and tells the listener by units;
+/* Fills this rank's parameter shards, those of adapters only from the adapter's reader, and tells the listener by units;
  * then call mics_engine_upload. *hash_out: of frozen parameters in the files, what counts of this
  * rank's; the sum over ranks is the same on any mesh.
  *

@@ -10,6 +10,7 @@
 #include "mics/log.h"
 #include "newest.h"
 #include "run/identity.h"
+#include "run/run_json.h"
 #include "saved.h"
 #include "tier.h"
 #include <stdio.h>
@@ -223,11 +224,56 @@ static mics_status check_phases(const mics_job *job, const mics_checkpoint_meta 
                           job->checkpoint_path, (long long)begin, (long long)job->run->phase_begin);
 }
 
+static void write_or_none(const mics_json_value *value, mics_text *text)
+{
+    if (mics_json_type_of(value) == MICS_JSON_NULL)
+        mics_text_printf(text, "none");
+    else
+        mics_json_write(text, value);
+}
+
+static mics_status compare_trained(const mics_job *job, const char *path, const mics_json *theirs,
+                                   const mics_json *ours)
+{
+    mics_text texts[2] = {{.memory = job->memory}, {.memory = job->memory}};
+    if (mics_json_is_same(mics_json_at(theirs, path), mics_json_at(ours, path)))
+        return MICS_OK;
+    write_or_none(mics_json_at(theirs, path), &texts[0]);
+    write_or_none(mics_json_at(ours, path), &texts[1]);
+    mics_status status = mics_text_status(&texts[0]);
+    if (status == MICS_OK)
+        status = mics_text_status(&texts[1]);
+    if (status == MICS_OK)
+        status = differs(job, path, texts[0].bytes, texts[1].bytes, "");
+    mics_text_fini(&texts[0]);
+    mics_text_fini(&texts[1]);
+    return status;
+}
+
+// A checkpoint holds what was trained, and nothing else.
+static mics_status check_trained(const mics_job *job, const mics_json *stored)
+{
+    static const char *const paths[] = {"model.trainable",    "adapter.r",
+                                        "adapter.lora_alpha", "adapter.target_modules",
+                                        "adapter.use_rslora", "adapter.modules_to_save"};
+    char *text = NULL;
+    mics_json *own = NULL;
+    MICS_TRY(run_run_text(job->memory, job->run, &text));
+    mics_status status = mics_json_parse(job->memory, "run", text, strlen(text), &own);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths && status == MICS_OK; i++)
+        status = compare_trained(job, paths[i], stored, own);
+    mics_json_close(own);
+    mics_free(job->memory, text);
+    return status;
+}
+
 static mics_status compare_stored(mics_job *job, const mics_checkpoint_meta *meta,
                                   const mics_json *stored)
 {
     mics_run *run = job->run;
     changes made = {.stored = stored};
+    if (meta->run_json != NULL)
+        MICS_TRY(check_trained(job, stored));
     MICS_TRY(check_phases(job, meta, stored));
     run->phase_orders = run->phase_orders && begins_phase(run, meta);
     MICS_TRY(differs_int(job, &made, "run.seed", (int64_t)meta->seed, (int64_t)job->run->seed));

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finding and opening a checkpoint in one process.
 #include "saved.h"
+#include "adapter.h"
 #include "base/file.h"
 #include "base/free.h"
 #include "base/size.h"
@@ -99,25 +100,6 @@ mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **fo
     return MICS_OK;
 }
 
-mics_status run_saved_frame(const mics_saved *saved, mics_token_frame *frame_out)
-{
-    *frame_out = (mics_token_frame){0};
-    return saved->frames_texts ? mics_tokenizer_frame(saved->tokenizer, frame_out) : MICS_OK;
-}
-
-bool run_is_shard(const char *path)
-{
-    char index[RUN_PATH_BYTES]; // Megatron's arguments leave the ending away
-    snprintf(index, sizeof index, "%s.idx", path);
-    return mics_text_ends(path, ".bin") || access(index, F_OK) == 0;
-}
-
-bool run_tokens_unknown(const char *tokenizer, bool only_shards, int64_t vocab)
-{
-    enum { BYTES = 256 };
-    return only_shards && strcmp(tokenizer, "bytes") == 0 && vocab != BYTES;
-}
-
 // ---- opening ----
 
 // Neither what was trained on nor what was validated on is a text.
@@ -167,6 +149,11 @@ static mics_status read_run(mics_saved *saved)
     if (text == NULL)
         return read_files(saved, NULL);
     MICS_TRY(mics_json_parse(saved->memory, saved->path, text, strlen(text), &run));
+    mics_status status = run_saved_open_base(saved, run);
+    if (status != MICS_OK) {
+        mics_json_close(run);
+        return status;
+    }
     int64_t trained = mics_json_int(mics_json_at(run, "data.sequence_length"));
     saved->only_shards = only_shards(run);
     saved->frames_texts = mics_json_bool(mics_json_at(run, "data.add_special_tokens"));
@@ -176,8 +163,8 @@ static mics_status read_run(mics_saved *saved)
     const char *specials = mics_json_string(mics_json_at(run, "data.special_tokens"));
     saved->special_tokens = specials != NULL && strcmp(specials, "parse") == 0;
     const char *field = mics_json_string(mics_json_at(run, "data.text_field"));
-    mics_status status =
-        field != NULL ? mics_strdup(saved->memory, field, &saved->text_field) : MICS_OK;
+    if (field != NULL)
+        status = mics_strdup(saved->memory, field, &saved->text_field);
     // A fine-tuned model ends its texts as before.
     if (status == MICS_OK)
         status = read_files(saved, mics_json_string(mics_json_at(run, "model.init")));
@@ -230,54 +217,6 @@ static mics_status open_checkpoint(mics_saved *saved, const char *path,
     return mics_tokenizer_open(memory, saved->meta->tokenizer, &saved->tokenizer);
 }
 
-mics_status run_is_byte_tokenizer(mics_memory *memory, const char *path, bool *is_out)
-{
-    char *read = NULL;
-    size_t bytes = 0;
-    mics_text text = {.memory = memory};
-    mics_status status = run_hf_metadata_byte_tokenizer(&text);
-    if (status == MICS_OK)
-        status = mics_file_read_whole(memory, path, MICS_FILE_MAX_WHOLE, &read, &bytes);
-    *is_out = status == MICS_OK && bytes == text.used && memcmp(read, text.bytes, bytes) == 0;
-    mics_free(memory, read);
-    mics_text_fini(&text);
-    return status;
-}
-
-// With these switches classes of transformers 4 put a token around a text, whatever the
-// tokenizer.json says. Tokenizers of DeepSeek's models are published so.
-static void warn_of_switch(const mics_json *config, const char *key, const char *where,
-                           int64_t tokens)
-{
-    if (tokens == 0 && mics_json_bool(mics_json_at(config, key)))
-        mics_log(MICS_LOG_WARNING,
-                 "%s:%d: %s is true, but the tokenizer.json puts no token %s a text, and counts "
-                 "here; where the model expects one, save the tokenizer with transformers 4 "
-                 "(save_pretrained), which writes it there",
-                 mics_json_name(config), (int)mics_json_line(config, key), key, where);
-}
-
-// A tokenizer_config.json that cannot be read is no error: nothing else is taken from it.
-void run_warn_of_frame(mics_memory *memory, const char *folder, const mics_tokenizer *tokenizer)
-{
-    char *path = NULL;
-    mics_json *config = NULL;
-    mics_token_frame frame = {0};
-    const bool muted = mics_log_mute(true);
-    mics_status status = mics_file_join(memory, folder, "tokenizer_config.json", &path);
-    if (status == MICS_OK)
-        status = mics_json_load(memory, path, MICS_FILE_MAX_WHOLE, &config);
-    if (status == MICS_OK)
-        status = mics_tokenizer_frame(tokenizer, &frame);
-    mics_log_mute(muted);
-    if (status == MICS_OK) {
-        warn_of_switch(config, "add_bos_token", "before", frame.before_count);
-        warn_of_switch(config, "add_eos_token", "behind", frame.after_count);
-    }
-    mics_json_close(config);
-    mics_free(memory, path);
-}
-
 // The tokenizer may be missing: then no text is read or written.
 static mics_status open_downloaded_tokenizer(mics_saved *saved)
 {
@@ -308,8 +247,32 @@ static mics_status open_downloaded(mics_saved *saved, const char *path)
     saved->meta = &saved->downloaded;
     MICS_TRY(run_model_build(saved->memory, NULL, saved->config, true, &saved->model));
     saved->sequence = saved->model->positions;
+    if (saved->peft.spec.rank > 0)
+        MICS_TRY(run_saved_add_adapter(saved));
     MICS_TRY(run_import_open(saved->memory, saved->model, path, &saved->weights));
     return open_downloaded_tokenizer(saved);
+}
+
+// A folder of PEFT's, on the model that it names or saved->base.
+static mics_status open_peft(mics_saved *saved, const char *path)
+{
+    bool is_folder = false;
+    MICS_TRY(mics_peft_init(saved->memory, path, &saved->peft));
+    const char *base = saved->base != NULL ? saved->base : saved->peft.base;
+    if (base != NULL && access(base, F_OK) == 0)
+        MICS_TRY(run_import_is_folder(saved->memory, base, &is_folder));
+    if (!is_folder)
+        return mics_fail(MICS_ERR_IO,
+                         "%s: is an adapter of %s, which is no folder with config.json and "
+                         "model.safetensors here; --base FOLDER says where that is",
+                         path, base != NULL ? base : "a model that it does not name");
+    if (saved->base == NULL)
+        MICS_TRY(mics_strdup(saved->memory, base, &saved->base));
+    MICS_TRY(open_downloaded(saved, saved->base));
+    MICS_TRY(run_adapter_open(saved->memory, saved->model, path, &saved->adapter));
+    mics_free(saved->memory, saved->path);
+    saved->path = NULL;
+    return mics_strdup(saved->memory, path, &saved->path);
 }
 
 static mics_status open_saved(mics_saved *saved, const char *path,
@@ -317,9 +280,14 @@ static mics_status open_saved(mics_saved *saved, const char *path,
 {
     bool downloaded = false, run = false;
     MICS_TRY(is_run(saved->memory, path, &run));
-    if (!run)
+    const bool peft = !run && mics_peft_is_folder(path);
+    if (!run && !peft)
         MICS_TRY(run_import_is_folder(saved->memory, path, &downloaded));
-    MICS_TRY(downloaded ? open_downloaded(saved, path) : open_checkpoint(saved, path, builder));
+    if (downloaded && saved->base != NULL)
+        return mics_fail(MICS_ERR_INVALID, "%s: is a whole model, and no adapter for one", path);
+    MICS_TRY(peft         ? open_peft(saved, path)
+             : downloaded ? open_downloaded(saved, path)
+                          : open_checkpoint(saved, path, builder));
     return builder == NULL ? read_ends(saved) : MICS_OK; // a program describes models its own way
 }
 
@@ -335,19 +303,33 @@ static mics_status check_folder(const char *path)
                : MICS_OK;
 }
 
-mics_status mics_saved_open(mics_memory *memory, const char *path,
-                            const mics_model_builder *builder, mics_saved **saved_out)
+static mics_status open_on(mics_memory *memory, const char *path, const char *base,
+                           const mics_model_builder *builder, mics_saved **saved_out)
 {
     mics_saved *saved = NULL;
     MICS_TRY(check_folder(path));
     MICS_TRY(MICS_NEW(memory, 1, &saved));
     saved->memory = memory;
-    const mics_status status = open_saved(saved, path, builder);
+    mics_status status = base != NULL ? mics_strdup(memory, base, &saved->base) : MICS_OK;
+    if (status == MICS_OK)
+        status = open_saved(saved, path, builder);
     if (status == MICS_OK)
         *saved_out = saved;
     else
         mics_saved_close(saved);
     return status;
+}
+
+mics_status mics_saved_open(mics_memory *memory, const char *path,
+                            const mics_model_builder *builder, mics_saved **saved_out)
+{
+    return open_on(memory, path, NULL, builder, saved_out);
+}
+
+mics_status mics_saved_open_adapter(mics_memory *memory, const char *path, const char *base,
+                                    mics_saved **saved_out)
+{
+    return open_on(memory, path, base, NULL, saved_out);
 }
 
 void mics_saved_listen(mics_saved *saved, const mics_work_listener *listener)
@@ -376,13 +358,16 @@ void mics_saved_close(mics_saved *saved)
     mics_free(saved->memory, saved->ends);
     mics_checkpoint_close(saved->checkpoint);
     mics_safetensors_close(saved->weights);
-    MICS_FREE_ALL(saved->memory, saved->tokenizer_path, saved->text_field, saved->path, saved);
+    mics_safetensors_close(saved->adapter);
+    mics_peft_fini(saved->memory, &saved->peft);
+    MICS_FREE_ALL(saved->memory, saved->base, saved->tokenizer_path, saved->text_field, saved->path,
+                  saved);
 }
 
 // bf16 where the files hold it alone: checkpoints hold fp32, and bf16 has not fp16's digits.
 static mics_dtype stored_dtype(const mics_saved *saved)
 {
-    if (saved->weights == NULL)
+    if (saved->weights == NULL || saved->base != NULL)
         return MICS_DTYPE_FP32;
     for (int32_t i = 0; i < mics_safetensors_count(saved->weights); i++) {
         const mics_tensor_info *info = mics_safetensors_at(saved->weights, i);
@@ -401,6 +386,7 @@ mics_saved_facts mics_saved_facts_get(const mics_saved *saved)
         .tokenizer = saved->tokenizer != NULL ? saved->meta->tokenizer : NULL,
         .model = saved->model,
         .dtype = stored_dtype(saved),
+        .adapter_elems = run_adapter_elems(saved->model),
     };
 }
 
@@ -451,7 +437,9 @@ mics_status run_saved_check_fits(const mics_saved *saved, const char *what, doub
 mics_status run_saved_read(const mics_saved *saved, int32_t unit, mics_range range, float *data_out)
 {
     const mics_unit *of = &saved->model->units[unit];
-    if (saved->weights != NULL)
+    if (saved->adapter != NULL && !of->frozen)
+        return run_adapter_read(of, saved->adapter, range, data_out);
+    if (saved->weights != NULL && (of->frozen || saved->checkpoint == NULL))
         return run_import_read(of, saved->weights, range, data_out);
     return mics_checkpoint_read(saved->checkpoint, of->name, of->elems, MICS_STATE_PARAM,
                                 range.begin, range.end, data_out);
@@ -534,7 +522,7 @@ mics_status mics_saved_load(mics_saved *saved, mics_dtype dtype)
             "%s: is an encoder, which continues no text; \"mics generate --fill TEXT\" "
             "finds words for the mask tokens of a text",
             saved->path);
-    if (saved->tokenizer == NULL && saved->weights != NULL)
+    if (saved->tokenizer == NULL && saved->checkpoint == NULL)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: holds no tokenizer.json, so nobody knows what text its tokens are; "
                          "transformers' AutoTokenizer.from_pretrained(...).save_pretrained(...) "

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "config/peft.h"
 #include "io/data/data.h"
 #include "mics/core/checkpoint.h"
 #include "mics/core/engine.h"
@@ -16,7 +17,10 @@ struct mics_saved {
     mics_memory *memory;
     char *path; // the step's folder, or Hugging Face's
     mics_checkpoint *checkpoint;
-    mics_safetensors *weights;       // in place of a checkpoint; else NULL
+    mics_safetensors *weights;       // in place of a checkpoint, or of what it froze; else NULL
+    mics_safetensors *adapter;       // of a folder of PEFT's, what that trains; else NULL
+    mics_peft peft;                  // rank 0: no adapter
+    char *base;                      // folder of `weights`, where they are not all; else NULL
     mics_checkpoint_meta downloaded; // what stands for a checkpoint's then
     char *tokenizer_path;            // there
     const mics_checkpoint_meta *meta;
@@ -58,6 +62,17 @@ mics_status run_saved_check_fits(const mics_saved *saved, const char *what, doub
 /* Adds to the error line that was kept back since mics_log_hold what to do when the checkpoint's
  * data are damaged, and writes it. Returns `status`. */
 mics_status run_saved_speak(mics_status status);
+
+/* Gives the model the adapter that saved->peft says. Returns: as mics_model_add_lora. */
+mics_status run_saved_add_adapter(mics_saved *saved);
+
+/* Gives the model of a checkpoint what its run trained, where that is not all, and opens the rest: in
+ * saved->base, or where the run says.
+ *
+ * run:     as the checkpoint has it.
+ * Returns: MICS_OK; MICS_ERR_UNSUPPORTED: the rest began at random; MICS_ERR_IO: it is gone;
+ *          MICS_ERR_INVALID: there is a base and no need of it; as run_import_open. Logged. */
+mics_status run_saved_open_base(mics_saved *saved, const mics_json *run);
 
 /* Finds the checkpoint folder that PATH means: itself, or the newest in it or in its checkpoints/.
  * Returns: MICS_OK; MICS_ERR_IO, logged, when there is none. Owns: mics_free *folder_out. */
