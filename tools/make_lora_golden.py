@@ -70,7 +70,7 @@ def load(folder):
 
 def make_model(family, out):
     torch.manual_seed(len(family))
-    config = AutoConfig.for_model(family, vocab_size=VOCAB, bos_token_id=0, eos_token_id=0, pad_token_id=0,
+    config = AutoConfig.for_model(family, vocab_size=VOCAB, bos_token_id=0, eos_token_id=0,
                                   **FAMILIES[family])
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     with torch.no_grad():

@@ -26,6 +26,14 @@ typedef struct mics_router_metrics {
 } mics_router_metrics;
 
 // One training step, of all ranks together where not said otherwise.
+// Of pairs, means over those of a step or a validation, by TRL's names.
+typedef struct mics_preference_metrics {
+    bool any;                // the objective has pairs; else the rest is 0
+    double chosen, rejected; // rewards: beta times an answer's log-probability less its reference's
+    double accuracies;       // share of pairs whose chosen reward is the larger one
+    double logps_chosen, logps_rejected;
+} mics_preference_metrics;
+
 typedef struct mics_metrics {
     int64_t step, steps; // done, of how many
     int32_t phase;       // of the run, from 1 on; 0: it has none
@@ -43,6 +51,7 @@ typedef struct mics_metrics {
     double exposed_agree_ms;      // loss and norm
     double save_ms; // that training waited for saving between the step before and this one
     mics_router_metrics router;
+    mics_preference_metrics preference;
 } mics_metrics;
 
 // ---- progress ----
@@ -118,13 +127,15 @@ mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t res
  */
 mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics);
 
-/* Appends {"step": ..., "validation_loss": ...}. Step 0 is before training.
+/* Appends {"step": ..., "validation_loss": ...}, and what there is of pairs as "eval_". Step 0 is before
+ * training.
  *
  * Units:   nats a token.
  * Needs:   step >= 0.
  * Returns: as mics_metrics_write.
  */
-mics_status mics_metrics_write_validation(mics_metrics_file *file, int64_t step, double loss);
+mics_status mics_metrics_write_validation(mics_metrics_file *file, int64_t step, double loss,
+                                          const mics_preference_metrics *preference);
 
 /* Appends {"step": ..., "stopped": "no improvement", "best_step": ..., "best_validation_loss": ...};
  * 0 and NaN, written as null: no loss was a number.

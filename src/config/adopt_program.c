@@ -53,6 +53,20 @@ static const program programs[] = {
     {NAMED("run_mlm.py"), .names = {"mlm_probability", "line_by_line", "pad_to_max_length"},
      .defaults = {{"data.text_field", "\"text\"", false}}, .length = {"max_seq_length"},
      .most = 1024},
+    {NAMED("TRL's DPOConfig"),
+     .names = {"beta", "precompute_ref_log_probs", "precompute_ref_batch_size", "reference_free",
+               "f_divergence_type", "f_alpha_divergence_coef", "sync_ref_model",
+               "ref_model_mixup_alpha", "ref_model_sync_steps", "max_prompt_length", "ld_alpha",
+               "rpo_alpha", "discopop_tau", "use_weighting", "loss_weights", "disable_dropout",
+               "use_logits_to_keep", "generate_during_eval"},
+     .defaults = {{"objective.type", "\"dpo\"", false},
+                  {"optimizer.params.lr", "1e-6", true},
+                  {"run.log_every", "10", false},
+                  {"bf16.enabled", "true", false},
+                  {"run.recompute", "true", false},
+                  {"model.dropout", "0", false}},
+     .length = {"max_length"}, .most = 1024, .null_is_none = true,
+     .otherwise = "pairs whose prompt fills a sequence count nothing, where TRL leaves them out"},
     {NAMED("TRL's SFTConfig"),
      .names = {"dataset_text_field", "max_length", "packing", "packing_strategy", "eval_packing",
                "padding_free", "assistant_only_loss", "completion_only_loss", "chat_template_path",
@@ -185,6 +199,8 @@ static bool says_elsewhere(const config *run, const char *target)
         return halves(run);
     if (strcmp(target, "num_train_epochs") == 0)
         return mics_adopt_says(run, "run.steps");
+    if (strcmp(target, "model.dropout") == 0)
+        return mics_adopt_has(run, "disable_dropout"); // the same
     if (strcmp(target, "run.recompute") == 0)
         return mics_adopt_has(run, "gradient_checkpointing"); // false is not put
     return strcmp(target, "scheduler.type") == 0 && mics_adopt_has(run, "lr_scheduler_type");

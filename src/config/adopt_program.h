@@ -8,6 +8,7 @@
 
 extern const adopted_keys mics_adopt_programs; // of axolotl and LLaMA-Factory
 extern const adopted_keys mics_adopt_chats;    // of these and TRL: what is of chats
+extern const adopted_keys mics_adopt_pairs;    // of TRL: what is of pairs
 
 /* Whether the file is one of LLaMA-Factory, where "packing" means something else than in TRL. */
 bool mics_adopt_is_llama_factory(const config *run);

@@ -162,9 +162,10 @@ static int32_t kept_layered(const config *run)
 // Names of fields by their roles; data.text_field is the text's.
 static mics_status check_fields(const config *run, const mics_json_value *fields)
 {
-    static const char *const names[] = {"messages", "conversations", "role",       "content",
-                                        "tools",    "prompt",        "completion", "instruction",
-                                        "input",    "output",        "text"};
+    static const char *const names[] = {
+        "messages",   "conversations", "role",     "content",     "tools", "prompt",
+        "completion", "chosen",        "rejected", "instruction", "input", "output",
+        "text"};
     const int32_t count = sizeof names / sizeof *names;
     const char *name = NULL;
     const mics_json_value *value = NULL;
@@ -210,6 +211,37 @@ static bool names_texts_alone(const config *run)
                   "dataset_text_field") == 0;
 }
 
+// What a pair has no use for may stand in a file as it is by default: resolved files have all keys.
+static mics_status join_objective(config *run)
+{
+    static const char beta_key[] = "objective.beta", smoothing_key[] = "objective.label_smoothing",
+                      loss_key[] = "data.loss_on", packing_key[] = "data.packing";
+    static const double BETA = 0.1;
+    const mics_json *json = run->run.json;
+    mics_preference *preference = &run->run.preference;
+    preference->kind = (mics_preference_kind)mics_config_choice("objective.type", run->objective);
+    const bool pairs = preference->kind != MICS_PREFERENCE_NONE;
+    const bool usual = preference->beta == BETA;
+    if (!pairs && (!usual || preference->label_smoothing != 0))
+        return mics_json_fail(json, usual ? smoothing_key : beta_key, MICS_ERR_INVALID,
+                              "is of pairs of answers, and objective.type is \"lm\"; write "
+                              "\"type\": \"dpo\" beside it, or leave it out");
+    if (preference->kind == MICS_PREFERENCE_IPO && preference->label_smoothing != 0)
+        return mics_json_fail(json, smoothing_key, MICS_ERR_UNSUPPORTED,
+                              "is of \"dpo\", and objective.type is \"ipo\"; leave it out");
+    if (pairs && run->run.loss_on != MICS_RUN_LOSS_ASSISTANT)
+        return mics_json_fail(json, loss_key, MICS_ERR_INVALID,
+                              "is of chats, and objective.type is \"%s\": of a pair the tokens of "
+                              "the answers count; leave it out",
+                              run->objective);
+    if (pairs && run->run.packing)
+        return mics_json_fail(json, packing_key, MICS_ERR_UNSUPPORTED,
+                              "the two answers of a pair have sequences of their own "
+                              "(objective.type \"%s\"); use false, or leave it out",
+                              run->objective);
+    return MICS_OK;
+}
+
 mics_status mics_config_join_aliases(config *run)
 {
     run->run.text_field_open = !mics_config_given(run, "data.text_field") || names_texts_alone(run);
@@ -218,6 +250,7 @@ mics_status mics_config_join_aliases(config *run)
     run->run.too_long = (mics_run_too_long)mics_config_choice("data.too_long", run->too_long);
     run->run.packing_kept = run->states[mics_config_find("data.packing")] == KEY_FROM_CHECKPOINT;
     run->run.packing_open = !mics_config_valued(run, "data.packing") && !run->run.packing_kept;
+    MICS_TRY(join_objective(run));
     MICS_TRY(join_log(run));
     MICS_TRY(join_collectives(run));
     MICS_TRY(join_dtypes(run));

@@ -10,6 +10,7 @@
 #include "mics/core/dtype.h"
 #include "mics/core/mesh.h"
 #include "mics/core/optimizer.h"
+#include "mics/core/preference.h"
 #include "mics/memory.h"
 #include "mics/model.h"
 #include "mics/status.h"
@@ -165,6 +166,7 @@ typedef struct mics_run {
     bool packing_default;        // false is a program's default, which is of chats alone
     bool alpaca_as_texts;        // that program reads a field of texts in Alpaca's rows
     bool rows;                   // data are rows of chats; found when the run is opened
+    mics_preference preference;  // of pairs of answers; NONE: the loss is cross-entropy
     int64_t skip_bad_lines;      // of data files; 0: the first is an error
     const char *special_tokens;  // that texts name: "plain", "parse"
     const char *residual_dtype;  // of mixed precision: "same", "fp32"
@@ -244,7 +246,8 @@ typedef struct mics_run {
     int64_t lr_begin, lr_end;       // the same of its scheduler
     const char *phases_text;        // the list as JSON
     // Set by mics_run_resolve:
-    int64_t global_batch, micro_batch; // sequences a step of all ranks; a micro-step of one rank
+    // Sequences, or pairs of these, a step of all ranks; a micro-step of one rank.
+    int64_t global_batch, micro_batch;
     int32_t micro_steps;               // a step
     bool batch_auto;                   // the last two are to be planned
     bool recompute_auto;               // so is `recompute`
@@ -331,6 +334,12 @@ static inline int64_t mics_run_length(const mics_run *run, int64_t positions)
                              ? run->max_sequence_length
                              : positions;
     return run->sequence_length > 0 ? run->sequence_length : most;
+}
+
+/* Sequences that batch sizes count as one: a pair's two. Pure. */
+static inline int64_t mics_run_sequences_each(const mics_run *run)
+{
+    return run->preference.kind != MICS_PREFERENCE_NONE ? 2 : 1;
 }
 
 /* Puts the run in the phase that follows `step` steps: the next mics_run_keep fills it so.

@@ -17,6 +17,7 @@ static const char *const token_types[] = {"none",  "uint8", "uint16", "uint32", 
 static const char *const special_tokens[] = {"plain", "parse", NULL};
 static const char *const loss_on[] = {"assistant", "last", "all", "completion", NULL};
 static const char *const too_long[] = {"truncate", "drop", "error", NULL}; // as mics_run_too_long
+static const char *const objectives[] = {"lm", "dpo", "ipo", NULL}; // as mics_preference_kind
 static const char *const residual_dtypes[] = {"same", "fp32", NULL};
 static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
 static const char *const on_spike[] = {"warn", "skip", "stop", NULL};
@@ -103,30 +104,6 @@ static const key rows[] = {
             .help =
                 "patterns of the tensors that are trained, as \"model.layers.1?.*\"; all others "
                 "are frozen; none: all are trained, or the adapter")},
-    // ---- adapter ----
-    {SECTION("adapter", .help =
-                            "trains an adapter of low rank (LoRA) in PEFT's words; what it does "
-                            "not name is frozen")},
-    {INT("adapter.r", run.lora.rank, 1, MICS_LORA_MAX_RANK, 8, .flags = KEY_FIXED,
-         .help = "rank of each module's two matrices")},
-    {REAL("adapter.lora_alpha", run.lora.alpha, 0, 1e6, 8, .flags = KEY_FIXED,
-          .automatic = "auto: 8, and 2 x r where --lora or --set gives r",
-          .help = "what they add counts lora_alpha / r times")},
-    {REAL("adapter.lora_dropout", run.lora.dropout, 0, 0.99, 0, .flags = KEY_KEPT,
-          .help = "share of an adapter's inputs that training drops")},
-    {NUMBER("adapter.target_modules", KEY_TEXTS, targets, 1, 4096, 0, .flags = KEY_FIXED,
-            .automatic = "auto: all-linear",
-            .help =
-                "modules that get one, as [\"q_proj\", \"v_proj\"]; \"all-linear\": all linears "
-                "but the LM head's")},
-    {SWITCH("adapter.use_rslora", run.lora.rank_stabilized, false, .flags = KEY_FIXED,
-            .help = "true: it counts lora_alpha / sqrt(r) times")},
-    {NUMBER("adapter.modules_to_save", KEY_TEXTS, saved, 0, 4096, 0, .flags = KEY_FIXED,
-            .help = "modules that are trained whole, as [\"lm_head\"]")},
-    {TEXT("adapter.init", run.adapter_init, .flags = KEY_TOLD, .text = "none",
-          .help =
-              "a folder as PEFT saves adapters, whose values it begins with; \"none\": such that "
-              "it changes nothing at first")},
     // ---- data ----
     {SECTION("data", .flags = KEY_REQUIRED, .help = "what it is trained on")},
     {NUMBER(
@@ -147,7 +124,7 @@ static const key rows[] = {
     {OBJECT("data.fields", .flags = KEY_FIXED,
             .help = "fields of rows that are called otherwise, as {\"messages\": \"dialog\"}: "
                     "messages, conversations, role, content, tools, prompt, completion, "
-                    "instruction, input, output; text is data.text_field")},
+                    "chosen, rejected, instruction, input, output; text is data.text_field")},
     {TEXT("data.chat_template", run.chat_template, .flags = KEY_FIXED, .text = "auto",
           .help = "how chats become text: a file of a chat template, or \"chatml\", \"llama3\", "
                   "\"mistral\", \"alpaca\"; \"auto\": that of the tokenizer's folder")},
@@ -189,6 +166,18 @@ static const key rows[] = {
     {INT("data.sequence_length", run.sequence_length, 0, MAX_RANKS * 1024.0, 0, .flags = KEY_FIXED,
          .automatic = "auto: the model's positions",
          .help = "tokens of a sequence; 0: the model's positions")},
+    // ---- objective ----
+    {SECTION("objective", .help = "what is made small")},
+    {CHOICE("objective.type", objective, objectives, "lm", .flags = KEY_FIXED,
+            .help = "\"lm\": cross-entropy of tokens; \"dpo\", \"ipo\": of rows with chosen and "
+                    "rejected, how far the first is preferred, beside what training began with",
+            .refusal = "no others are built")},
+    {REAL("objective.beta", run.preference.beta, 1e-6, 1e6, 0.1, .flags = KEY_TOLD,
+          .help = "of \"dpo\" and \"ipo\": how strongly the model is held to what training began "
+                  "with")},
+    {REAL("objective.label_smoothing", run.preference.label_smoothing, 0, 0.499, 0,
+          .flags = KEY_TOLD,
+          .help = "of \"dpo\": how often the rejected answer is taken to be the better one")},
     // ---- run ----
     {SECTION("run", .flags = KEY_REQUIRED, .help = "how long, and where to")},
     {INT("run.steps", steps, 1, MAX_STEPS, 0, SHOW(run.steps), .flags = KEY_TOLD,
@@ -354,10 +343,10 @@ static const key rows[] = {
     // ---- batch ----
     {INT("train_batch_size", train_batch, 1, 1e12, 0, SHOW(run.global_batch), .flags = KEY_FIXED,
          .automatic = "auto: micro-batch x micro-steps x ranks",
-         .help = "sequences of a step, of all ranks")},
+         .help = "sequences of a step, of all ranks; of \"dpo\" and \"ipo\" pairs")},
     {INT("train_micro_batch_size_per_gpu", micro_batch, 1, MAX_RANKS, 0, SHOW(run.micro_batch),
          .flags = KEY_TOLD, .automatic = "auto: train_batch_size / (micro-steps x ranks)",
-         .help = "sequences of a micro-step, of one rank")},
+         .help = "sequences of a micro-step, of one rank; or pairs")},
     {INT("gradient_accumulation_steps", micro_steps, 1, MAX_RANKS, 0, SHOW(run.micro_steps),
          .flags = KEY_TOLD, .automatic = "auto: train_batch_size / (micro-batch x ranks), or 1",
          .help = "micro-steps of a step")},
@@ -488,6 +477,30 @@ static const key rows[] = {
           .flags = KEY_KEPT | KEY_ONE_CYCLE,
           .help = "after the cycle the rate is cycle_min_lr / (1 + decay_lr_rate x steps / "
                   "decay_step_size)")},
+    // ---- adapter, in PEFT's words ----
+    {SECTION("adapter", .help =
+                            "trains an adapter of low rank (LoRA) in PEFT's words; what it does "
+                            "not name is frozen")},
+    {INT("adapter.r", run.lora.rank, 1, MICS_LORA_MAX_RANK, 8, .flags = KEY_FIXED,
+         .help = "rank of each module's two matrices")},
+    {REAL("adapter.lora_alpha", run.lora.alpha, 0, 1e6, 8, .flags = KEY_FIXED,
+          .automatic = "auto: 8, and 2 x r where --lora or --set gives r",
+          .help = "what they add counts lora_alpha / r times")},
+    {REAL("adapter.lora_dropout", run.lora.dropout, 0, 0.99, 0, .flags = KEY_TOLD,
+          .help = "share of an adapter's inputs that training drops")},
+    {NUMBER("adapter.target_modules", KEY_TEXTS, targets, 1, 4096, 0, .flags = KEY_FIXED,
+            .automatic = "auto: all-linear",
+            .help =
+                "modules that get one, as [\"q_proj\", \"v_proj\"]; \"all-linear\": all linears "
+                "but the LM head's")},
+    {SWITCH("adapter.use_rslora", run.lora.rank_stabilized, false, .flags = KEY_FIXED,
+            .help = "true: it counts lora_alpha / sqrt(r) times")},
+    {NUMBER("adapter.modules_to_save", KEY_TEXTS, saved, 0, 4096, 0, .flags = KEY_FIXED,
+            .help = "modules that are trained whole, as [\"lm_head\"]")},
+    {TEXT("adapter.init", run.adapter_init, .flags = KEY_TOLD, .text = "none",
+          .help =
+              "a folder as PEFT saves adapters, whose values it begins with; \"none\": such that "
+              "it changes nothing at first")},
     // ---- sharding ----
     {SECTION("zero_optimization",
              .help = "the sharding in DeepSpeed's words; not together with \"sharding\"")},

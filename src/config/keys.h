@@ -100,7 +100,7 @@ typedef struct foreign_key {
 
 enum {
     CONFIG_MAX_KEYS = 192,
-    CONFIG_MAX_FOREIGN = 384,
+    CONFIG_MAX_FOREIGN = 448,
     CONFIG_PATH_BYTES = 160,
     VALUE_TEXT_BYTES = 160
 };
@@ -179,7 +179,7 @@ typedef struct config {
     int32_t prefetch;            // as asked for
     int32_t layered_micro_steps; // as asked for; 0: "auto"
     int64_t zero_threshold, sdp_threshold;
-    const char *collectives, *loss_on, *too_long;
+    const char *collectives, *loss_on, *too_long, *objective;
     const char *params_dtype, *grads_dtype, *comm_type;
     const char *boundary_dtype, *asked_boundary; // after mics_run_resolve as it is; as asked for
     bool bf16_intra_node;

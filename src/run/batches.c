@@ -19,7 +19,7 @@ void run_batches_close(run_batches *self)
 static void fill_rows(const run_batches *self, int64_t first, int32_t *inputs, int32_t *targets)
 {
     const int64_t length = run_job_sequence(self->context->job);
-    const int64_t end = self->context->job->run->micro_batch * length;
+    const int64_t end = self->context->job->schedule->spec.batch.sequences * length;
     for (int64_t i = first * length; i < end; i++) {
         inputs[i] = 0;
         targets[i] = -1;
@@ -39,12 +39,12 @@ static mics_status give_up(run_batches *self, int32_t *inputs_out, int32_t *targ
     return MICS_OK;
 }
 
-// The samples of a micro-batch: *rows_out of them from *begin_out on, the others are beyond the batch.
+// The sequences of a micro-batch: *rows_out of them from *begin_out on, the others are beyond the batch.
 static void find_rows(const run_batches *self, int32_t micro_step, int64_t *begin_out,
                       int64_t *rows_out)
 {
     const mics_comm *comm = self->context->rank->comm;
-    const int64_t count = self->context->job->run->micro_batch;
+    const int64_t count = self->context->job->schedule->spec.batch.sequences;
     *begin_out = self->first + ((int64_t)micro_step * comm->ranks + comm->rank) * count;
     const int64_t left = self->end > *begin_out ? self->end - *begin_out : 0;
     *rows_out = left < count ? left : count;
@@ -69,7 +69,7 @@ static mics_status read_documents(void *ctx, int32_t micro_step, const int32_t *
 {
     run_batches *self = ctx;
     const run_samples *samples = self->samples;
-    const int64_t count = self->context->job->run->micro_batch;
+    const int64_t count = self->context->job->schedule->spec.batch.sequences;
     int64_t begin = 0, rows = 0;
     if (samples->packings != NULL) {
         find_rows(self, micro_step, &begin, &rows);
@@ -81,14 +81,28 @@ static mics_status read_documents(void *ctx, int32_t micro_step, const int32_t *
     return MICS_OK;
 }
 
+static mics_status read_references(void *ctx, int32_t micro_step, float *references_out)
+{
+    run_batches *self = ctx;
+    const int64_t count = self->context->job->schedule->spec.batch.sequences;
+    int64_t begin = 0, rows = 0;
+    find_rows(self, micro_step, &begin, &rows);
+    for (int64_t i = rows; i < count; i++)
+        references_out[i] = 0;
+    return run_samples_references(self->samples, begin, rows, &self->scratch, references_out);
+}
+
 mics_batch_source run_batches_at(run_batches *self, const run_samples *samples, int64_t first,
                                  int64_t end)
 {
     const bool masked = self->context->job->run->document_mask || samples->packings != NULL;
     self->samples = samples;
     self->trains = samples == &self->context->job->train_samples;
-    self->first = first;
-    self->end = end;
-    return (mics_batch_source){
-        .read = read_batch, .read_segments = masked ? read_documents : NULL, .ctx = self};
+    self->first = first * samples->each;
+    self->end = end * samples->each;
+    return (mics_batch_source){.read = read_batch,
+                               .read_segments = masked ? read_documents : NULL,
+                               .read_references =
+                                   samples->references != NULL ? read_references : NULL,
+                               .ctx = self};
 }

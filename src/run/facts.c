@@ -107,7 +107,7 @@ static void fill_samples(const mics_job *job, mics_job_facts *facts)
     for (int32_t i = 0; i < samples->packing_count; i++) {
         const mics_packing_facts of = mics_packing_facts_get(samples->packings[i]);
         facts->samples += of.samples;
-        facts->sequences += of.rows;
+        facts->sequences += of.rows * samples->each;
         facts->sequence_tokens += of.tokens;
         facts->cut += of.cut;
         facts->left_out += of.left_out;

@@ -335,11 +335,13 @@ static mics_status open_corpora(mics_job *job)
     return divide(job, document);
 }
 
-// A run that goes on can have its frozen weights from ranks of other nodes.
+// A run that goes on can have its frozen weights from ranks of other nodes. One that lacks references
+// begins once more.
 static mics_status open_import(mics_job *job)
 {
     const char *init = job->run->model_init, *adapter = job->run->adapter_init;
-    const bool goes_on = job->checkpoint != NULL, random = strcmp(init, "random") == 0;
+    const bool random = strcmp(init, "random") == 0;
+    const bool goes_on = job->checkpoint != NULL && job->references.lacking_count == 0;
     const bool elsewhere = goes_on && job->world->mpi && !mics_file_is_there(init);
     if (!random && elsewhere && run_base_is_frozen(job->model))
         mics_log(MICS_LOG_WARNING, "%s: is not there; frozen weights come from other ranks", init);
@@ -412,6 +414,7 @@ mics_status run_job_open_data(mics_job *job)
     MICS_TRY(open_corpora(job));
     MICS_TRY(mics_run_resolve_epochs(job->run, job->train_samples.windows));
     MICS_TRY(run_job_resume(job));
+    MICS_TRY(run_references_open(job));
     MICS_TRY(open_import(job));
     return read_model_files(job);
 }
@@ -422,6 +425,7 @@ void run_job_close_parts(mics_job *job)
     mics_safetensors_close(job->import);
     mics_safetensors_close(job->adapter);
     mics_checkpoint_close(job->checkpoint);
+    run_references_close(job);
     run_samples_fini(job->memory, &job->train_samples);
     run_samples_fini(job->memory, &job->validation_samples);
     mics_corpus_close(job->validation);

@@ -17,6 +17,7 @@
 #include "progress.h"
 #include "run/node_memory/node_memory.h"
 #include "run/ranks/stop.h"
+#include "references.h"
 #include "run/ranks/world.h"
 #include "samples.h"
 #include "sizing.h"
@@ -36,7 +37,7 @@ enum {
     RUN_SENDS_FULL = 64        // the save failed, as the disk has no space
 };
 
-// How far training has come, besides steps.
+// How far training has come, besides steps. Samples are sequences, or pairs of these.
 typedef struct run_position {
     int64_t samples; // trained on
     int64_t sample;  // number of the next one in its order
@@ -61,6 +62,7 @@ struct mics_job {
     mics_corpus *train, *validation; // validation NULL: part of train, or none
     run_masking masking;             // of an encoder
     run_samples train_samples, validation_samples;
+    run_references references; // of pairs
     mics_safetensors *import;  // NULL: random, or resumed
     mics_safetensors *adapter; // first values of what is trained; NULL: none are given, or resumed
     mics_checkpoint *checkpoint; // NULL: the run starts anew
@@ -133,7 +135,8 @@ static inline run_position run_job_position(const mics_job *job, int64_t step)
 {
     const int64_t samples = (step - job->start_step) * job->run->global_batch;
     return (run_position){job->start.samples + samples, job->start.sample + samples,
-                          job->start.tokens + samples * run_job_sequence(job)};
+                          job->start.tokens + samples * mics_run_sequences_each(job->run) *
+                                                  run_job_sequence(job)};
 }
 
 /* How long ranks wait for one that reads or writes files: never shorter than for a collective. */

@@ -37,11 +37,12 @@ static mics_status open_part(mics_memory *memory, run_samples *samples, int32_t 
                              mics_run_too_long too_long)
 {
     const mics_packing_spec spec = {.begins = mics_corpus_begins(samples->corpus) + of.first,
-                                    .count = of.count,
+                                    .count = of.count / samples->each,
                                     .sequence = samples->sequence,
                                     .seed = samples->seed,
                                     .part = part,
                                     .packs = samples->packs,
+                                    .pairs = samples->each > 1,
                                     .drops_long = too_long == MICS_RUN_DROP};
     if (too_long == MICS_RUN_TOO_LONG_ERROR)
         MICS_TRY(check_longest(samples, of));
@@ -80,11 +81,14 @@ static span part_of(const run_samples *samples, const mics_corpus *corpus, int32
 static mics_status check_count(const mics_run *run, int32_t part, span of, bool hold_out)
 {
     const int64_t needed = hold_out ? 2 : 1;
+    of.count /= mics_run_sequences_each(run);
     if (of.count >= needed)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
-                     "data.train: %s has %lld samples, and at least %lld are needed%s",
-                     run->train[part], (long long)of.count, (long long)needed,
+                     "data.train: %s has %lld %s, and at least %lld are needed%s", run->train[part],
+                     (long long)of.count,
+                     run->preference.kind != MICS_PREFERENCE_NONE ? "pairs" : "samples",
+                     (long long)needed,
                      hold_out ? ", one of them for validation; \"run.validation_batches\": 0 holds "
                                 "none out"
                               : "");
@@ -96,7 +100,7 @@ static mics_status divide_part(mics_memory *memory, const mics_run *run, int32_t
     span all = part_of(train, train->corpus, part), last = {0};
     MICS_TRY(check_count(run, part, all, hold_out));
     if (hold_out) {
-        last.count = run_samples_held_of(all.count);
+        last.count = run_samples_held_of(all.count / train->each) * train->each;
         all.count -= last.count;
         last.first = all.first + all.count;
         const mics_status status = open_part(memory, held, part, last, run->too_long);
@@ -130,6 +134,7 @@ mics_status run_samples_divide_chats(mics_memory *memory, const mics_run *run,
     const run_samples usual = {.corpus = train,
                                .seed = run->seed,
                                .sequence = sequence,
+                               .each = (int32_t)mics_run_sequences_each(run),
                                .packs = run->packing,
                                .drops_long = run->too_long == MICS_RUN_DROP};
     *train_out = *validation_out = usual;
@@ -152,11 +157,13 @@ mics_status run_samples_divide_chats(mics_memory *memory, const mics_run *run,
 
 // ---- reading ----
 
-// The samples of sequence `number`, as the corpus counts them.
+// The samples of sequence `number`, as the corpus counts them: of a pair's two each has one.
 static mics_status find_items(const run_samples *samples, int64_t number, int64_t *items_out,
                               int64_t *count_out)
 {
+    const int64_t each = samples->each, side = number % each;
     int32_t part = 0;
+    number /= each;
     if (samples->parts != NULL) {
         const mics_mixture_sample at =
             mics_mixture_find(samples->seed, samples->parts, samples->part_count, number);
@@ -165,12 +172,12 @@ static mics_status find_items(const run_samples *samples, int64_t number, int64_
     }
     MICS_TRY(mics_packing_row(samples->packings[part], number, items_out, count_out));
     for (int64_t i = 0; i < *count_out; i++)
-        items_out[i] += samples->firsts[part];
+        items_out[i] = samples->firsts[part] + items_out[i] * each + side;
     return MICS_OK;
 }
 
 // Tokens of a sample that a sequence has.
-static int64_t tokens_of(const run_samples *samples, int64_t item)
+int64_t run_samples_item_tokens(const run_samples *samples, int64_t item)
 {
     const int64_t *begins = mics_corpus_begins(samples->corpus);
     const int64_t tokens = begins[item + 1] - begins[item];
@@ -191,6 +198,14 @@ static mics_status read_item(const run_samples *samples, int64_t item, int64_t t
     return MICS_OK;
 }
 
+static void fill_padding(int64_t begin, int64_t end, int32_t *inputs, int32_t *targets)
+{
+    for (int64_t at = begin; at < end; at++) {
+        inputs[at] = 0;
+        targets[at] = -1;
+    }
+}
+
 mics_status run_samples_read_chats(const run_samples *samples, int64_t first, int64_t count,
                                    run_scratch *scratch, int32_t *inputs_out, int32_t *targets_out)
 {
@@ -200,15 +215,40 @@ mics_status run_samples_read_chats(const run_samples *samples, int64_t first, in
         int64_t items = 0, at = 0;
         MICS_TRY(find_items(samples, first + i, scratch->items, &items));
         for (int64_t s = 0; s < items; s++) {
-            const int64_t tokens = tokens_of(samples, scratch->items[s]);
+            const int64_t tokens = run_samples_item_tokens(samples, scratch->items[s]);
             MICS_TRY(read_item(samples, scratch->items[s], tokens, scratch->row, inputs + at,
                                targets + at));
             at += tokens;
         }
-        for (; at < length; at++) { // padding
-            inputs[at] = 0;
-            targets[at] = -1;
-        }
+        fill_padding(at, length, inputs, targets);
+    }
+    return MICS_OK;
+}
+
+mics_status run_samples_read_item(const run_samples *samples, int64_t item, run_scratch *scratch,
+                                  int32_t *inputs_out, int32_t *targets_out)
+{
+    const int64_t tokens = run_samples_item_tokens(samples, item);
+    fill_padding(tokens, samples->sequence, inputs_out, targets_out);
+    return read_item(samples, item, tokens, scratch->row, inputs_out, targets_out);
+}
+
+mics_status run_samples_item(const run_samples *samples, int64_t number, run_scratch *scratch,
+                             int64_t *item_out)
+{
+    int64_t items = 0;
+    MICS_TRY(find_items(samples, number, scratch->items, &items));
+    *item_out = scratch->items[0];
+    return MICS_OK;
+}
+
+mics_status run_samples_references(const run_samples *samples, int64_t first, int64_t count,
+                                   run_scratch *scratch, float *references_out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        int64_t item = 0;
+        MICS_TRY(run_samples_item(samples, first + i, scratch, &item));
+        references_out[i] = samples->references[item];
     }
     return MICS_OK;
 }
@@ -222,7 +262,7 @@ mics_status run_samples_segments(const run_samples *samples, int64_t first, int6
         int64_t items = 0, at = 0;
         MICS_TRY(find_items(samples, first + i, scratch->items, &items));
         for (int64_t s = 0; s < items; s++) {
-            const int64_t begin = at, end = at + tokens_of(samples, scratch->items[s]);
+            const int64_t begin = at, end = at + run_samples_item_tokens(samples, scratch->items[s]);
             for (; at < end; at++)
                 segments[at] = (int32_t)begin;
         }

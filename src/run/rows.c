@@ -23,6 +23,7 @@ static int64_t parse_date(const char *text)
 
 static void name_fields(const mics_run *run, mics_chats_spec *spec)
 {
+    spec->pairs = run->preference.kind != MICS_PREFERENCE_NONE;
     const mics_json_value *fields = mics_json_at(run->json, "data.fields");
     for (int i = 0; i < MICS_FIELDS; i++)
         spec->fields[i] =
@@ -90,13 +91,31 @@ static mics_status find_kind(mics_memory *memory, const mics_run *run, mics_chat
     return status == MICS_ERR_MEMORY ? status : MICS_OK;
 }
 
+// An objective of pairs has rows of such, and rows of pairs have one.
+static mics_status check_objective(const mics_run *run, mics_chat_kind kind)
+{
+    const bool pairs = run->preference.kind != MICS_PREFERENCE_NONE;
+    if (pairs == (kind == MICS_CHAT_ANSWERS))
+        return MICS_OK;
+    if (pairs)
+        return mics_json_fail(run->json, "objective.type", MICS_ERR_INVALID,
+                              "needs rows with \"chosen\" and \"rejected\", and the first of %s has "
+                              "not both; data.fields names fields that are called otherwise, "
+                              "and \"lm\" trains on other rows",
+                              run->train[0]);
+    return mics_json_fail(run->json, "data.train", MICS_ERR_INVALID,
+                          "%s has pairs of answers, \"chosen\" and \"rejected\"; \"objective\": "
+                          "{\"type\": \"dpo\"} trains on them, or \"ipo\"",
+                          run->train[0]);
+}
+
 // Another program's file has been read before anyone knew that its data are chats, or are not.
 static mics_status check_program(const mics_run *run, mics_chat_kind kind)
 {
     const char *strategy = mics_json_string(mics_json_at(run->json, "packing_strategy"));
     const char *key = run->messages_key;
     const bool chats =
-        kind == MICS_CHAT_MESSAGES || // LLaMA-Factory makes such of Alpaca's, axolotl not
+        kind == MICS_CHAT_MESSAGES || kind == MICS_CHAT_ANSWERS || // LLaMA-Factory makes such of Alpaca's, axolotl not
         (kind == MICS_CHAT_ALPACA && key != NULL && strcmp(key, "datasets") != 0);
     if (key != NULL && !chats)
         return mics_json_fail(run->json, key, MICS_ERR_INVALID,
@@ -118,9 +137,13 @@ mics_status run_rows_settle(mics_memory *memory, mics_run *run)
     MICS_TRY(find_kind(memory, run, &kind, &known));
     const bool unpacked = !run->packing && !run->packing_open && !run->packing_kept &&
                           !run->packing_default; // as rows of chats may be
-    run->rows = kind != MICS_CHAT_NONE || (!known && (unpacked || run->messages_key != NULL));
+    const bool pairs = run->preference.kind != MICS_PREFERENCE_NONE;
+    if (known)
+        MICS_TRY(check_objective(run, kind));
+    run->rows =
+        kind != MICS_CHAT_NONE || (!known && (unpacked || run->messages_key != NULL || pairs));
     if (run->rows) {
-        run->packing = run->packing || run->packing_open;
+        run->packing = (run->packing || run->packing_open) && !pairs;
         run->document_mask = false; // samples stay apart anyway
     }
     if (known)

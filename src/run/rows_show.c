@@ -6,11 +6,13 @@
 #include "job.h"
 #include "mics/log.h"
 #include "run/rows.h"
+#include <stdio.h>
 
 typedef struct showing {
     mics_memory *memory;
     const mics_tokenizer *tokenizer;
     const mics_chats *chats;
+    bool pairs;
     int64_t left;
     void (*show)(void *ctx, const mics_job_sample *sample);
     void *ctx;
@@ -58,13 +60,22 @@ out:
     return status;
 }
 
+// Each sample by itself: of a pair the two answers.
 static mics_status show_row(void *ctx, mics_row *row)
 {
+    static const char *const sides[] = {", chosen", ", rejected"};
     showing *self = ctx;
+    char name[RUN_PATH_BYTES + 64];
     int32_t *tokens = NULL;
     int64_t count = 0;
+    mics_status status = MICS_OK;
     MICS_TRY(mics_chats_tokens(self->chats, row->name, row->value, &tokens, &count));
-    const mics_status status = show_tokens(self, row->name, tokens, count);
+    for (int64_t at = 0, end; at < count && status == MICS_OK; at = end) {
+        for (end = at + 1; end < count && (tokens[end] & MICS_SAMPLE_BEGINS) == 0;)
+            end++;
+        snprintf(name, sizeof name, "%s%s", row->name, self->pairs ? sides[at > 0] : "");
+        status = show_tokens(self, name, tokens + at, end - at);
+    }
     mics_free(self->memory, tokens);
     row->last = --self->left <= 0;
     return status;
@@ -96,7 +107,11 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
     const mics_run *run = job->run;
     mics_chats *chats = NULL;
     mics_status status = MICS_OK;
-    showing self = {.memory = job->memory, .left = count, .show = show, .ctx = ctx};
+    showing self = {.memory = job->memory,
+                    .pairs = run->preference.kind != MICS_PREFERENCE_NONE,
+                    .left = count,
+                    .show = show,
+                    .ctx = ctx};
     if (!run->rows)
         return fail_texts(job->memory, run);
     MICS_TRY_OUT(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));

@@ -20,7 +20,7 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
 {
     mics_schedule_spec spec = {
         .model = model,
-        .batch = {.sequences = run->micro_batch,
+        .batch = {.sequences = run->micro_batch * mics_run_sequences_each(run),
                   .length = mics_run_length(run, model->positions),
                   .threads = budget->threads,
                   .library = run->attention != MICS_RUN_ATTENTION_OWN},
@@ -41,6 +41,7 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
         .optimizer = run->optimizer.kind,
         .state_dtype = run->state_dtype,
         .rounded_sums = run->rounded_sums,
+        .preference = run->preference,
     };
     choose_collectives(run, &spec);
     MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, run->sharding, &spec.mesh));

@@ -82,6 +82,7 @@ mics_status run_samples_divide(mics_memory *memory, const run_sources *sources,
                          .masking = masking,
                          .seed = run_samples_validation_seed(seed),
                          .sequence = sequence,
+                         .each = 1,
                          .first_window = windows - held,
                          .windows = held};
     if (validation != NULL) {
@@ -94,6 +95,7 @@ mics_status run_samples_divide(mics_memory *memory, const run_sources *sources,
                                .masking = masking,
                                .seed = seed,
                                .sequence = sequence,
+                               .each = 1,
                                .windows = windows - held};
     *validation_out = other;
     return sources->weights != NULL

@@ -18,7 +18,8 @@ typedef struct run_samples {
     const run_masking *masking; // borrowed; NULL: targets are the tokens that follow
     uint64_t seed;
     int64_t sequence;              // tokens of a window
-    int64_t first_window, windows; // of all parts together, where there are parts
+    int64_t first_window, windows; // of all parts together, where there are parts; or pairs
+    int32_t each;                  // sequences of a sample: 1; of pairs 2
     mics_mixture_part *parts;      // NULL: none
     int32_t part_count;
     // Of chats: which samples a sequence has, by part, or of all.
@@ -26,6 +27,8 @@ typedef struct run_samples {
     int64_t *firsts;         // (packing_count) the corpus' sample that is number 0 of each
     int32_t packing_count;
     bool packs, drops_long; // several in a sequence; none of those that are longer
+    // Of pairs: log-probabilities of the corpus' samples in the reference; borrowed.
+    const float *references; // (mics_corpus_samples); NULL: none
     int32_t document;       // token that documents begin with, where attention stays within them
 } run_samples;
 
@@ -82,7 +85,7 @@ typedef struct run_scratch {
 mics_status run_scratch_init(mics_memory *memory, int64_t sequence, run_scratch *scratch_out);
 void run_scratch_fini(mics_memory *memory, run_scratch *scratch);
 
-/* Reads `count` samples from number `first` on as inputs and targets, each (count, tokens of
+/* Reads `count` sequences from number `first` on as inputs and targets, each (count, tokens of
  * a sample). Returns: as mics_corpus_read, mics_packing_row. Threads: any, with scratch of its own. */
 mics_status run_samples_read(const run_samples *samples, int64_t first, int64_t count,
                              run_scratch *scratch, int32_t *inputs_out, int32_t *targets_out);
@@ -102,7 +105,21 @@ mics_status run_samples_divide_chats(mics_memory *memory, const mics_run *run,
 mics_status run_samples_read_chats(const run_samples *samples, int64_t first, int64_t count,
                                    run_scratch *scratch, int32_t *inputs_out, int32_t *targets_out);
 
-/* Segments of `count` samples from number `first` on: each chat's is the place of its first token in
+/* Which of the corpus' samples sequence `number` of pairs is.     Returns: as mics_packing_row. */
+mics_status run_samples_item(const run_samples *samples, int64_t number, run_scratch *scratch,
+                             int64_t *item_out);
+
+/* Reads one of the corpus' samples as a sequence; and the tokens that it has of it. Needs: a sample of
+ * pairs. Returns: as mics_corpus_read. */
+mics_status run_samples_read_item(const run_samples *samples, int64_t item, run_scratch *scratch,
+                                  int32_t *inputs_out, int32_t *targets_out);
+int64_t run_samples_item_tokens(const run_samples *samples, int64_t item);
+
+/* References of `count` sequences from number `first` on.     Returns: as mics_packing_row. */
+mics_status run_samples_references(const run_samples *samples, int64_t first, int64_t count,
+                                   run_scratch *scratch, float *references_out);
+
+/* Segments of `count` sequences from number `first` on: each chat's is the place of its first token in
  * the sequence, that of padding -1.
  *
  * Shapes:  segments_out: (count, tokens of a sample). Returns: as mics_packing_row. */

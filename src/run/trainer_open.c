@@ -39,11 +39,17 @@ static mics_status open_engine(run_trainer *self)
     return run_batches_open(&self->batches, &self->context);
 }
 
+static mics_status fill_start(run_trainer *self)
+{
+    return run_restore_fill(&self->context, NULL, &self->judge.recent);
+}
+
 static mics_status fill_state(run_trainer *self)
 {
-    return self->context.job->checkpoint != NULL
-               ? run_restore(&self->context, &self->judge.recent)
-               : run_restore_fill(&self->context, NULL, &self->judge.recent);
+    const mics_job *job = self->context.job;
+    if (job->checkpoint != NULL)
+        return run_restore(&self->context, &self->judge.recent);
+    return job->references.lacking_count > 0 ? MICS_OK : fill_start(self); // it was filled for them
 }
 
 static mics_status open_follower(run_trainer *self, int32_t index)
@@ -90,6 +96,10 @@ static mics_status setup(run_trainer *self)
     MICS_TRY(run_gpu_open(job, rank));
     MICS_TRY(run_await_files(&self->context));
     MICS_TRY(agree(self, open_engine(self)));
+    if (job->references.lacking_count > 0) {
+        MICS_TRY(agree(self, fill_start(self)));
+        MICS_TRY(run_references_compute(&self->context));
+    }
     MICS_TRY(agree(self, fill_state(self)));
     MICS_TRY(agree(self, run_base_settle(&self->context)));
     MICS_TRY(run_rank_agree(rank, open_rest(self)));

@@ -52,7 +52,7 @@ BEGIN {
     for (i in base)
         owner[base[i]] = "base"
     # What a module shows to other modules and to no user: its headers that may be included as public ones may.
-    face["config/config.h"] = "config"
+    face["config/config.h"] = face["config/peft.h"] = "config"
     face["io/data/data.h"] = face["io/data/chats.h"] = face["io/data/packing.h"] = "data"
     face["model/from_config.h"] = "model"
     face["ops/kernels.h"] = "ops"

@@ -73,8 +73,11 @@ static void test_axolotl(void **state)
     check_value(FOREIGN("\"val_set_size\": 0, \"max_steps\": 9"), "run.validation_batches", "0");
     check_refused(FOREIGN("\"val_set_size\": 0.1, \"max_steps\": 9"), MICS_ERR_UNSUPPORTED,
                   "must be 0.05");
-    check_refused(FOREIGN("\"sequence_len\": 64, \"max_steps\": 9, \"adapter\": \"lora\""),
-                  MICS_ERR_UNSUPPORTED, "all parameters are trained");
+    check_value(AXO("\"adapter\": \"lora\", \"lora_r\": 4, \"lora_target_linear\": true"),
+                "adapter.r", "4");
+    check_value(AXO("\"adapter\": \"lora\", \"lora_target_modules\": [\"q_proj\"]"),
+                "adapter.target_modules", "[\"q_proj\"]");
+    check_refused(AXO("\"adapter\": \"qlora\""), MICS_ERR_UNSUPPORTED, "weights are not quantised");
     check_value(AXO("\"learning_rate\": 1e-4"), "data.packing", "false");
     check_value(AXO("\"sample_packing\": true"), "data.packing", "true");
     check_value(AXO("\"seed\": 1"), "data.too_long", "\"drop\"");
@@ -172,8 +175,25 @@ static void test_llama_factory(void **state)
     check_refused(LF("\"template\": \"qwen\""), MICS_ERR_UNSUPPORTED, "templates are its own");
     check_value(FOREIGN("\"stage\": \"pt\", \"packing\": true, \"max_steps\": 9"), "data.packing",
                 "false");
-    check_refused(FOREIGN("\"finetuning_type\": \"lora\", \"max_steps\": 9"), MICS_ERR_UNSUPPORTED,
-                  "use \"full\"");
+    check_value(LF("\"finetuning_type\": \"lora\", \"lora_rank\": 4"), "adapter.lora_alpha", "8");
+    check_value(LF("\"finetuning_type\": \"lora\", \"lora_target\": \"q_proj,v_proj\""),
+                "adapter.target_modules", "[\"q_proj\", \"v_proj\"]");
+    check_refused(LF("\"finetuning_type\": \"oft\""), MICS_ERR_UNSUPPORTED, "must be \"full\"");
+}
+
+// TRL's ModelConfig.
+static void test_adapters_of_trl(void **state)
+{
+    (void)state;
+    check_value(FOREIGN("\"max_length\": 8, \"max_steps\": 9, \"use_peft\": true"), "adapter.r",
+                "16");
+    check_value(FOREIGN("\"max_length\": 8, \"max_steps\": 9, \"use_peft\": true"),
+                "adapter.lora_alpha", "32");
+    check_value(
+        FOREIGN("\"max_length\": 8, \"max_steps\": 9, \"use_peft\": true, \"lora_dropout\": 0"),
+        "adapter.lora_dropout", "0");
+    check_refused(FOREIGN("\"max_length\": 8, \"max_steps\": 9, \"lora_alpha\": 8"),
+                  MICS_ERR_INVALID, "nothing says that an adapter is trained");
 }
 
 static void check_text(const char *text, const char *part)
@@ -229,6 +249,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_axolotl_datasets, setup, teardown),
         cmocka_unit_test_setup_teardown(test_trl_chats, setup, teardown),
         cmocka_unit_test_setup_teardown(test_llama_factory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_adapters_of_trl, setup, teardown),
         cmocka_unit_test_setup_teardown(test_says_which, setup, teardown),
         cmocka_unit_test_setup_teardown(test_length, setup, teardown),
     };

@@ -63,7 +63,7 @@ static void test_cannot_be_honoured(void **state)
         {"\"zero_optimization\": {\"zero_quantized_weights\": true}", MICS_ERR_UNSUPPORTED,
          "{\"comm_dtype\": {\"params\": \"bf16\"}} instead"},
         {"\"zero_optimization\": true", MICS_ERR_FORMAT, "must be an object, not true or false"},
-        {"\"loss_type\": \"dft\"", MICS_ERR_UNSUPPORTED, "must be \"nll\", not \"dft\""},
+        {"\"loss_type\": \"dft\"", MICS_ERR_UNSUPPORTED, "loss_type: must be \"nll\", which is cross-entropy, or of pairs"},
         {"\"fp16\": {\"loss_scale\": \"auto\"}", MICS_ERR_INVALID, "cannot be \"auto\""},
         {"\"zero_optimization\": {\"stage\": \"auto\"}", MICS_ERR_INVALID, "give an integer"},
         {"\"steps_per_print\": 5, \"zero_optimization\": {\"stage\": 4}", MICS_ERR_INVALID,

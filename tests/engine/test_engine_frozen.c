@@ -9,6 +9,7 @@
 enum { STEPS = FIXTURE_STEPS_RUN < 5 ? FIXTURE_STEPS_RUN : 5 };
 
 static const char *const qv[] = {"q_proj", "v_proj"};
+static const char *const qkvo[] = {"q_proj", "k_proj", "v_proj", "o_proj"};
 static const char *const head[] = {"lm_head"};
 static const mics_lora_spec all_linear = {.rank = 3, .alpha = 6};
 static const mics_lora_spec some = {.rank = 2,
@@ -18,6 +19,7 @@ static const mics_lora_spec some = {.rank = 2,
                                     .target_count = 2,
                                     .saved = head,
                                     .saved_count = 1};
+static const mics_lora_spec attention = {.rank = 3, .alpha = 6, .targets = qkvo, .target_count = 4};
 static const mics_lora_spec dropped = {.rank = 2, .alpha = 4, .dropout = 0.2};
 
 static const char mixture[] =
@@ -84,7 +86,8 @@ static void test_patterns(void **state)
     (void)state;
     check_family(&(fixture_case){.trainable = "*.h.1.*"});
     check_family(&(fixture_case){.trainable = "*.bias"});
-    check_family(&(fixture_case){.config = fixture_decoder, .untied = true, .trainable = "model.norm*"});
+    check_family(
+        &(fixture_case){.config = fixture_decoder, .untied = true, .trainable = "model.norm*"});
 }
 
 static void test_adapters(void **state)
@@ -98,8 +101,8 @@ static void test_adapters(void **state)
 static void test_experts(void **state)
 {
     (void)state;
-    check_family(&(fixture_case){.config = mixture, .untied = true, .lora = &all_linear});
-    const fixture_case kind = {.config = mixture, .untied = true, .lora = &all_linear};
+    check_family(&(fixture_case){.config = mixture, .untied = true, .lora = &attention});
+    const fixture_case kind = {.config = mixture, .untied = true, .lora = &attention};
     const fixture_run reference = run_of(&kind, 1, 1, (mics_sharding){1, 1, 1}, 2);
     fixture_case spread = kind;
     spread.experts = 2;

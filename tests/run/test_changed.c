@@ -24,6 +24,7 @@ typedef enum usual_sets {
     MUON,
     SGD,
     CHATS,
+    PAIRS,
     ADAPTER,
     WORDS,
     FSDP,
@@ -54,6 +55,7 @@ static const char *const of_usual[USUALS][USUAL_SETS] = {
     [MUON] = {"optimizer.type=Muon"},
     [SGD] = {"optimizer.type=SGD"},
     [CHATS] = {"data.train=chats.jsonl", "data.chat_template=chat.jinja"},
+    [PAIRS] = {"data.train=pairs.jsonl", "objective.type=dpo"},
     [ADAPTER] = {"adapter.r=2", "adapter.lora_alpha=4", "model.init=weights"},
     [WORDS] = {"zero_optimization.stage=3", "zero_optimization.mics_shard_size=2"},
     [FSDP] = {"fsdp_sharding_strategy=full_shard"},
@@ -100,6 +102,9 @@ static const change_row changes[] = {
     {"data.add_special_tokens", "true", REFUSED, PLAIN, NULL},
     {"data.document_mask", "true", SAID, PLAIN, NULL},
     {"data.sequence_length", "8", PHASE, PLAIN, NULL},
+    {"objective.type", "ipo", REFUSED, PAIRS, NULL},
+    {"objective.beta", "0.2", SAID, PAIRS, NULL},
+    {"objective.label_smoothing", "0.1", SAID, PAIRS, NULL},
     {"run.steps", "5", SAID, PLAIN, NULL},
     {"run.seed", "4", PHASE, PLAIN, NULL},
     {"run.out", "elsewhere", SAME, PLAIN, NULL}, // a run of its own: see below
@@ -540,6 +545,11 @@ static void write_chats(void)
                          "{\"role\": \"assistant\", \"content\": \"%.*s\"}]}\n",
                          2 + i % 3, "lark", 14 - i, "sings at heaven's gate");
     write_file("chats.jsonl", text);
+    for (int i = used = 0; i < 12; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used,
+                         "{\"prompt\": \"%.*s\", \"chosen\": \"%c\", \"rejected\": \"no\"}\n",
+                         2 + i % 3, "lark", 'a' + i);
+    write_file("pairs.jsonl", text);
     snprintf(text, sizeof text, "%s(strftime_now('%%d') if shouts else '') ~ strftime_now('%%d')%s",
              head, tail);
     write_file("chat.jinja", text);

@@ -422,7 +422,13 @@ mics_status mics_safetensors_create(mics_memory *memory, const char *dir,
                                     const mics_safetensors_entry *entries, int32_t count,
                                     int64_t max_shard_bytes, mics_safetensors_writer **writer_out);
 
-/* The same in one file, DIR/adapter_model.safetensors, as PEFT has adapters. */
+/* The same in one file, DIR/adapter_model.safetensors, as PEFT has adapters.
+ *
+ * Shapes:  entries: (count).
+ * Needs:   count >= 1.
+ * Returns: as mics_safetensors_create.
+ * Owns:    end with mics_safetensors_finish, in success and failure.
+ */
 mics_status mics_safetensors_create_adapter(mics_memory *memory, const char *dir,
                                             const mics_safetensors_entry *entries, int32_t count,
                                             mics_safetensors_writer **writer_out);

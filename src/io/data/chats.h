@@ -4,7 +4,8 @@
 //
 // Rows are chats ("messages", or "conversations" with from and value), "prompt" and "completion", or
 // Alpaca's "instruction", "input" and "output". Chats become text by a chat template, as
-// transformers' apply_chat_template has it.
+// transformers' apply_chat_template has it. With an objective of pairs they have "chosen" and
+// "rejected" instead, and each becomes two samples.
 #pragma once
 
 #include "base/json.h"
@@ -16,6 +17,8 @@ typedef enum mics_chat_field {
     MICS_FIELD_CONVERSATIONS,
     MICS_FIELD_PROMPT,
     MICS_FIELD_COMPLETION,
+    MICS_FIELD_CHOSEN,
+    MICS_FIELD_REJECTED,
     MICS_FIELD_INSTRUCTION,
     MICS_FIELD_INPUT,
     MICS_FIELD_OUTPUT,
@@ -45,6 +48,7 @@ typedef struct mics_chats_spec {
     int64_t date_s;                   // since 1970, UTC: the template's strftime_now
     mics_loss_on loss_on;
     bool completions; // of a prompt and its completion this alone counts, whatever `loss_on` says
+    bool pairs;       // rows are pairs of answers, and of each its own tokens count
 } mics_chats_spec;
 
 /* Opens what rows become tokens by.
@@ -78,13 +82,16 @@ typedef enum mics_chat_kind {
     MICS_CHAT_NONE, // a text
     MICS_CHAT_MESSAGES,
     MICS_CHAT_PAIR, // prompt and completion
-    MICS_CHAT_ALPACA
+    MICS_CHAT_ALPACA,
+    MICS_CHAT_ANSWERS // chosen and rejected
 } mics_chat_kind;
 
-/* What a row is, by the fields that it has.     Returns: the first kind that fits. */
+/* What a row is, by the fields that it has.     Returns: the first kind that fits, of pairs the last one
+ * where it does. */
 mics_chat_kind mics_chats_kind(const mics_chats_spec *spec, const mics_json_value *row);
 
-/* A row's tokens, with their flags.
+/* A row's tokens, with their flags; of a pair those of both answers, the chosen one first, each behind
+ * the prompt.
  *
  * name: of file and line, for errors.
  * Shapes:  tokens_out: (count_out).

@@ -352,16 +352,9 @@ static bool is_gapless(const mics_corpus *corpus)
     return end == corpus->tokens;
 }
 
-// Where the samples of each pattern begin among all. Needs: some sample.
-static void number_samples(const opening *o)
+// What was noted of rows.
+static void log_rows(const opening *o)
 {
-    mics_corpus *corpus = o->corpus;
-    int64_t first = 0;
-    corpus->begins[corpus->samples] = corpus->tokens;
-    for (int32_t i = 0; i < o->spec->pattern_count; i++) {
-        corpus->shares[i].first = first;
-        first += corpus->shares[i].count;
-    }
     if (o->notes.named > 0)
         mics_log(MICS_LOG_WARNING,
                  "%llu messages name special tokens in their own text, which are tokens there as "
@@ -373,6 +366,26 @@ static void number_samples(const opening *o)
                  "calls or parts of messages that the template does not write; mics explain "
                  "--samples shows them",
                  (unsigned long long)o->notes.lossy);
+    if (o->notes.parted > 0)
+        mics_log(MICS_LOG_WARNING,
+                 "%llu prompts end in other tokens by themselves than before an answer, which begins "
+                 "where they part; a prompt that ends where a token does is best",
+                 (unsigned long long)o->notes.parted);
+    if (o->notes.same > 0)
+        mics_log(MICS_LOG_WARNING, "%llu pairs have the same answer twice, and teach nothing",
+                 (unsigned long long)o->notes.same);
+}
+
+// Where the samples of each pattern begin among all. Needs: some sample.
+static void number_samples(const opening *o)
+{
+    mics_corpus *corpus = o->corpus;
+    int64_t first = 0;
+    corpus->begins[corpus->samples] = corpus->tokens;
+    for (int32_t i = 0; i < o->spec->pattern_count; i++) {
+        corpus->shares[i].first = first;
+        first += corpus->shares[i].count;
+    }
 }
 
 mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
@@ -404,8 +417,10 @@ mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
     MICS_TRY_OUT(log_split(&o));
     MICS_TRY_OUT(mics_recheck_open(memory, o.corpus->count, &o.corpus->checks));
     o.corpus->hash = XXH3_64bits_digest(o.hash);
-    if (spec->chats != NULL)
+    if (spec->chats != NULL) {
         number_samples(&o);
+        log_rows(&o);
+    }
     MICS_ASSERT(is_gapless(o.corpus));
     *corpus_out = o.corpus;
     o.corpus = NULL;

@@ -227,14 +227,28 @@ mics_status mics_packing_row(mics_packing *packing, int64_t number, int64_t *sam
 
 // ---- opening ----
 
+// Whether a sample, or an answer of a pair, is longer than a row; *tokens_out: of its rows.
+static bool is_long(const mics_packing *p, int64_t sample, int64_t *tokens_out)
+{
+    const int64_t each = p->spec.pairs ? 2 : 1, *begins = p->spec.begins + sample * each;
+    bool is_long = false;
+    *tokens_out = 0;
+    for (int64_t i = 0; i < each; i++) {
+        is_long = is_long || begins[i + 1] - begins[i] > p->spec.sequence;
+        *tokens_out += tokens_of(p, sample * each + i);
+    }
+    return is_long;
+}
+
 // Counts what is too long, and leaves it out where it is asked to.
 static mics_status find_usable(mics_packing *p)
 {
     const mics_packing_spec *spec = &p->spec;
-    int64_t longer = 0;
+    int64_t longer = 0, tokens = 0;
     for (int64_t i = 0; i < spec->count; i++) {
-        longer += spec->begins[i + 1] - spec->begins[i] > spec->sequence;
-        p->facts.tokens += tokens_of(p, i);
+        const bool is_longer = is_long(p, i, &tokens);
+        longer += is_longer;
+        p->facts.tokens += is_longer && spec->drops_long ? 0 : tokens;
     }
     p->count = spec->count;
     if (!spec->drops_long || longer == 0) {
@@ -242,11 +256,10 @@ static mics_status find_usable(mics_packing *p)
         return MICS_OK;
     }
     p->facts.left_out = longer;
-    p->facts.tokens -= longer * spec->sequence;
     MICS_TRY(MICS_NEW(p->memory, spec->count - longer + 1, &p->usable));
     p->count = 0;
     for (int64_t i = 0; i < spec->count; i++) {
-        if (spec->begins[i + 1] - spec->begins[i] <= spec->sequence)
+        if (!is_long(p, i, &tokens))
             p->usable[p->count++] = i;
     }
     if (p->count > 0)

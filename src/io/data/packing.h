@@ -25,6 +25,7 @@ typedef struct mics_packing_spec {
     uint64_t seed;
     int32_t part;    // of a mixture; each has orders of its own
     bool packs;      // else a row is one sample
+    bool pairs;      // not packed: begins 2i and 2i + 1 are those of sample i, and it has two rows
     bool drops_long; // samples longer than a row are left out; else a row has their first tokens
 } mics_packing_spec;
 

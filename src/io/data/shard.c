@@ -146,6 +146,8 @@ void mics_shard_notes_add(mics_shard_notes *notes, const mics_shard_notes *more)
     notes->skipped += more->skipped;
     notes->named += more->named;
     notes->lossy += more->lossy;
+    notes->parted += more->parted;
+    notes->same += more->same;
     for (int32_t i = 0; i < MICS_SHARD_SPLIT && more->split[i].count > 0; i++) {
         int32_t at = 0;
         while (at < MICS_SHARD_SPLIT - 1 && notes->split[at].count > 0 &&

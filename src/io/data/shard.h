@@ -39,6 +39,8 @@ typedef struct mics_shard_notes {
     } split[MICS_SHARD_SPLIT];
     uint64_t named; // messages of chats whose own text names a special token, which is one then
     uint64_t lossy; // chats of which their text does not say all (mics_chat_is_lossy)
+    // Of pairs, those whose prompt ends in other tokens by itself; whose answers are the same.
+    uint64_t parted, same;
 } mics_shard_notes;
 
 /* Adds notes to others: of the same tokens, or as long as there is space. */

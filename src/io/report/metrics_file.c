@@ -387,6 +387,26 @@ static bool put_router(FILE *stream, const mics_router_metrics *router)
                             put_real(stream, "router_dropped", router->dropped));
 }
 
+static bool put_preference(FILE *stream, const char *prefix, const mics_preference_metrics *of)
+{
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {{"rewards/chosen", of->chosen},
+                {"rewards/rejected", of->rejected},
+                {"rewards/accuracies", of->accuracies},
+                {"rewards/margins", of->chosen - of->rejected},
+                {"logps/chosen", of->logps_chosen},
+                {"logps/rejected", of->logps_rejected}};
+    bool good = true;
+    for (size_t i = 0; of->any && i < sizeof rows / sizeof *rows; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s%s", prefix, rows[i].name);
+        good = good && put_real(stream, name, rows[i].value);
+    }
+    return good;
+}
+
 mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics)
 {
     FILE *to = file->stream;
@@ -397,14 +417,17 @@ mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metr
         good = good && (figures[i].counted ? put_int(to, figures[i].name, figures[i].count)
                                            : put_real(to, figures[i].name, figures[i].value));
     good = good && put_router(to, &metrics->router) &&
+           put_preference(to, "", &metrics->preference) &&
            (metrics->phase == 0 || put_int(to, "phase", metrics->phase));
     return flush_line(file, good && fputs("}\n", to) != EOF);
 }
 
-mics_status mics_metrics_write_validation(mics_metrics_file *file, int64_t step, double loss)
+mics_status mics_metrics_write_validation(mics_metrics_file *file, int64_t step, double loss,
+                                          const mics_preference_metrics *preference)
 {
     bool good = fprintf(file->stream, "{\"step\": %" PRId64, step) > 0 &&
-                put_real(file->stream, "validation_loss", loss);
+                put_real(file->stream, "validation_loss", loss) &&
+                put_preference(file->stream, "eval_", preference);
     return flush_line(file, good && fputs("}\n", file->stream) != EOF);
 }
 

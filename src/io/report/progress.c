@@ -81,21 +81,24 @@ typedef enum numbers_digits { MANY, FEWER, FEWEST } numbers_digits;
 static void numbers_text(const mics_progress *progress, const mics_metrics *metrics,
                          numbers_digits digits, char *text, size_t capacity)
 {
-    char rate[32], left[32];
+    char rate[32], left[32], accuracy[32] = "";
+    if (metrics->preference.any)
+        mics_text_format(accuracy, sizeof accuracy, " acc %.*f%s", digits == FEWEST ? 2 : 3,
+                         metrics->preference.accuracies, digits == MANY ? " " : "");
     rate_text(metrics->tokens_per_s, rate, sizeof rate);
     duration_text(seconds_left(progress, metrics), left, sizeof left);
     if (digits == MANY)
         mics_text_format(
-            text, capacity, "loss %.4f  lr %.2e  norm %.3f  %s tok/s  %.0f ms/step  %s left",
-            metrics->loss, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
+            text, capacity, "loss %.4f %s lr %.2e  norm %.3f  %s tok/s  %.0f ms/step  %s left",
+            metrics->loss, accuracy, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
     else if (digits == FEWER)
         mics_text_format(text, capacity,
-                         "loss %.4f lr %.1e norm %.3f %s tok/s %.0f ms/step %s left", metrics->loss,
-                         metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
+                         "loss %.4f%s lr %.1e norm %.3f %s tok/s %.0f ms/step %s left", metrics->loss,
+                         accuracy, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
     else
         mics_text_format(text, capacity,
-                         "loss %.4g lr %.0e norm %.3g %s tok/s %.0f ms/step %s left", metrics->loss,
-                         metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
+                         "loss %.4g%s lr %.0e norm %.3g %s tok/s %.0f ms/step %s left", metrics->loss,
+                         accuracy, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
 }
 
 // ---- lines ----

@@ -440,6 +440,7 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
         .length = mics_run_length(run, model->positions),
         .global_batch = run->global_batch,
         .micro_batch = run->micro_batch,
+        .preference = run->preference,
         .optimizer = run->optimizer.kind,
         .state_dtype = run->state_dtype,
         .rounded_sums = run->rounded_sums,

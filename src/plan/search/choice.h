@@ -11,6 +11,12 @@ static inline int64_t rank_share(const mics_planner *planner)
     return (planner->request.global_batch - 1) / planner->ranks + 1;
 }
 
+/* Sequences that batches count as one. */
+static inline int64_t sequences_each(const mics_planner *planner)
+{
+    return planner->request.preference.kind != MICS_PREFERENCE_NONE ? 2 : 1;
+}
+
 /* Micro-steps of so many sequences a rank; of the last some rows may count nothing. */
 static inline int64_t micro_steps_of(const mics_planner *planner, int64_t micro_batch)
 {

@@ -42,8 +42,9 @@ typedef struct mics_plan_request {
     mics_cluster cluster;    // finished
     int32_t nodes;
     int64_t length;       // of a sequence
-    int64_t global_batch; // sequences a step
+    int64_t global_batch; // sequences a step, or pairs
     int64_t micro_batch;  // that is tried also where it does not divide a rank's share; 0: none
+    mics_preference preference; // as in mics_schedule_spec; of pairs batches count these
     mics_precision precision;
     mics_math math;                // that GEMMs compute in
     mics_optimizer_kind optimizer; // whose states are counted

@@ -127,12 +127,26 @@ static void fill_router(const double sums[MICS_ROUTER_SUMS], mics_router_metrics
                                         .dropped = sums[MICS_ROUTER_DROPPED] / sequences};
 }
 
+void run_metrics_fill_pairs(const mics_run *run, const double sums[MICS_PREFERENCE_SUMS],
+                            double pairs, mics_preference_metrics *means_out)
+{
+    *means_out = (mics_preference_metrics){.any = run->preference.kind != MICS_PREFERENCE_NONE};
+    if (!means_out->any)
+        return;
+    means_out->chosen = sums[MICS_PREFERENCE_CHOSEN_REWARD] / pairs;
+    means_out->rejected = sums[MICS_PREFERENCE_REJECTED_REWARD] / pairs;
+    means_out->accuracies = sums[MICS_PREFERENCE_ACCURATE] / pairs;
+    means_out->logps_chosen = sums[MICS_PREFERENCE_CHOSEN_LOGP] / pairs;
+    means_out->logps_rejected = sums[MICS_PREFERENCE_REJECTED_LOGP] / pairs;
+}
+
 static void report(const run_context *context, const run_step *at)
 {
     const mics_job *job = context->job;
     const mics_run *run = job->run;
     const mics_step_result *result = &at->result;
-    const int64_t tokens = run->global_batch * run_job_sequence(job);
+    const int64_t tokens =
+        run->global_batch * mics_run_sequences_each(run) * run_job_sequence(job);
     const mics_bytes sent = sent_by_all(context, at);
     mics_metrics metrics = {
         .step = at->number,
@@ -152,6 +166,8 @@ static void report(const run_context *context, const run_step *at)
     };
     fill_exposed(at, mics_schedule_defers(job->schedule), &metrics);
     fill_router(result->router_sums, &metrics.router);
+    run_metrics_fill_pairs(run, result->preference_sums, (double)result->counted,
+                           &metrics.preference);
     run_reports_step(context->reports, &metrics);
     if (job->callbacks.step != NULL)
         job->callbacks.step(job->callbacks.ctx, &metrics);

@@ -6,6 +6,10 @@
 
 #include "follower.h"
 
+/* Means of sums over so many pairs; nothing where the objective has none.    Needs: pairs > 0. */
+void run_metrics_fill_pairs(const mics_run *run, const double sums[MICS_PREFERENCE_SUMS],
+                            double pairs, mics_preference_metrics *means_out);
+
 typedef struct run_metrics {
     const run_context *context;
 } run_metrics;

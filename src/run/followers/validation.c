@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "validation.h"
 #include "mics/log.h"
+#include "run/followers/metrics.h"
 #include "run/followers/saving.h"
 #include <math.h>
 
@@ -11,7 +12,7 @@ mics_status run_validation_find_loss(run_validation *self, double *loss_out)
     const mics_run *run = context->job->run;
     const int64_t end = run->validation_batches * run->global_batch;
     const int64_t samples = run->micro_batch * context->rank->comm->ranks;
-    double sum = 0, counted = 0;
+    double sum = 0, counted = 0, sums[MICS_PREFERENCE_SUMS] = {0};
     for (int64_t first = 0; first < end; first += samples) {
         mics_step_result result;
         const mics_batch_source source =
@@ -19,6 +20,8 @@ mics_status run_validation_find_loss(run_validation *self, double *loss_out)
         MICS_TRY(mics_engine_eval(context->engine, &source, &result));
         sum += result.counted > 0 ? result.loss * (double)result.counted : 0;
         counted += (double)result.counted;
+        for (int i = 0; i < MICS_PREFERENCE_SUMS; i++)
+            sums[i] += result.preference_sums[i];
     }
     bool unreadable = false; // on any rank, which has said why
     MICS_TRY(mics_engine_any(context->engine, self->batches.gave_up, &unreadable));
@@ -28,6 +31,7 @@ mics_status run_validation_find_loss(run_validation *self, double *loss_out)
         return mics_fail(MICS_ERR_INVALID, "data.validation: no token counts: all are special "
                                            "tokens, which are not hidden");
     *loss_out = sum / counted;
+    run_metrics_fill_pairs(run, sums, counted, &self->pairs_last);
     return MICS_OK;
 }
 
@@ -83,11 +87,13 @@ static mics_status after_step(void *state, run_step *step)
     run_progress_validate(context->progress);
     step->validated = true;
     step->validation_loss = self->loss_last;
-    if (isnan(self->loss_first))
+    if (isnan(self->loss_first)) {
         self->loss_first = self->loss_last;
+        self->pairs_first = self->pairs_last;
+    }
     if (run_is_rank_0(context) && callbacks->validation != NULL)
         callbacks->validation(callbacks->ctx, step->number, self->loss_last);
-    run_reports_validation(context->reports, step->number, self->loss_last);
+    run_reports_validation(context->reports, step->number, self->loss_last, &self->pairs_last);
     return MICS_OK;
 }
 
@@ -96,7 +102,7 @@ static mics_status rewind_validation(void *state, const run_source *source)
 {
     const run_validation *self = state;
     if (source->step == 0 && !isnan(self->loss_first))
-        run_reports_validation(self->context->reports, 0, self->loss_first);
+        run_reports_validation(self->context->reports, 0, self->loss_first, &self->pairs_first);
     return MICS_OK;
 }
 

@@ -393,6 +393,11 @@ mics_status run_world_gather(run_world *world, const void *mine, size_t bytes, v
     return world->mpi ? gather_all(world->here[0].rank.comm, all_out, bytes, "setup") : MICS_OK;
 }
 
+mics_status run_rank_gather(run_rank *rank, void *blocks, size_t bytes)
+{
+    return gather_all(rank->comm, blocks, bytes, "figures of all ranks");
+}
+
 mics_status run_world_max(run_world *world, int64_t *values, int32_t count)
 {
     return world->mpi ? run_rank_max(&world->here[0].rank, values, count) : MICS_OK;

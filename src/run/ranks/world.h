@@ -112,6 +112,11 @@ void run_rank_begin_log(const run_rank *rank);
 /* As run_world_agree, of ranks, before the engine. Marks a failure as agreed. */
 mics_status run_rank_agree(run_rank *rank, mics_status mine);
 
+/* In place: every rank's block, by rank, on all. Needs the comm to be free.
+ *
+ * Shapes:  blocks: (ranks, bytes). */
+mics_status run_rank_gather(run_rank *rank, void *blocks, size_t bytes);
+
 /* The largest of every rank's value, by element; on all ranks. Needs the comm to be free, and 1 <=
  * count <= RUN_MAX_VALUES. */
 enum { RUN_MAX_VALUES = 32 };

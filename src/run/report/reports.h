@@ -38,7 +38,8 @@ mics_status run_reports_cut(run_reports *reports, int64_t step);
 
 bool run_reports_opened(const run_reports *reports);
 void run_reports_step(run_reports *reports, const mics_metrics *metrics);
-void run_reports_validation(run_reports *reports, int64_t step, double loss);
+void run_reports_validation(run_reports *reports, int64_t step, double loss,
+                            const mics_preference_metrics *preference);
 
 /* The run ends at `step`, as validation has not improved since `best_step`. */
 void run_reports_stop(run_reports *reports, int64_t step, int64_t best_step, double best_loss);

@@ -143,6 +143,20 @@ static mics_status check_tokenizer(const mics_job *job, const mics_checkpoint_me
     return same ? MICS_OK : differs(job, "tokenizer", meta->tokenizer, job->run->tokenizer, "");
 }
 
+// What its pairs are compared with began another run.
+static mics_status check_objective(const mics_job *job, const mics_json *stored)
+{
+    static const char key[] = "objective.type";
+    static const char *const names[] = {"lm", "dpo", "ipo"}; // as mics_preference_kind
+    const char *theirs = mics_json_string(mics_json_at(stored, key));
+    const char *ours = names[job->run->preference.kind];
+    theirs = theirs != NULL ? theirs : names[0]; // of before there were others
+    return strcmp(theirs, ours) == 0
+               ? MICS_OK
+               : differs(job, key, theirs, ours,
+                         ", export the weights and name their folder in a new run's model.init");
+}
+
 static mics_status check_data(const mics_job *job, const mics_checkpoint_meta *meta, changes *made)
 {
     if (meta->corpus_hash == run_samples_hash(&job->train_samples) ||
@@ -184,6 +198,7 @@ static mics_status check_stored(const mics_job *job, changes *made)
         length = job->model->positions;
     if (batch == 0 && meta->step > 0)
         batch = meta->samples / meta->step;
+    MICS_TRY(check_objective(job, stored));
     MICS_TRY(differs_int(job, made, "data.sequence_length", length, run_job_sequence(job)));
     MICS_TRY(check_hold_out(job, made));
     MICS_TRY(differs_int(job, made, "train_batch_size", batch, job->run->global_batch));

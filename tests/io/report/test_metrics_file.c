@@ -89,7 +89,7 @@ static void test_one_object_a_step(void **state)
     mics_metrics_file *file = NULL;
     mics_metrics metrics = metrics_of(1);
     ASSERT_OK(mics_metrics_open(memory, "m.jsonl", 0, &file));
-    ASSERT_OK(mics_metrics_write_validation(file, 0, 5.5));
+    ASSERT_OK(mics_metrics_write_validation(file, 0, 5.5, &(mics_preference_metrics){0}));
     ASSERT_OK(mics_metrics_write(file, &metrics));
     // Both are there before the file is closed.
     assert_string_equal(

@@ -49,6 +49,7 @@ typedef struct mics_chat {
     const mics_json_value *row; // for its other fields
     mics_json *own;             // the messages, where they were rewritten; mics_json_close
     mics_json *own_tools;
+    mics_chat_field answer; // what stands behind a prompt: MICS_FIELD_COMPLETION, or one of a pair
     int32_t counted_from; // message from which all counts (prompt and completion as messages); -1
 } mics_chat;
 
@@ -56,6 +57,12 @@ typedef struct mics_chat {
 mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics_json_value *row,
                            mics_chat *chat_out);
 void mics_chat_fini(mics_chat *chat);
+
+/* The same of one answer of a pair, behind its prompt. That has `counted_from` messages; -1: the row has
+ * none as messages, and it is among the answer's. */
+mics_status mics_chat_read_answer(const mics_chats *chats, const char *name,
+                                  const mics_json_value *row, mics_chat_field answer,
+                                  mics_chat *chat_out);
 
 /* Whether a chat's text does not say all that its row does: a system prompt beside its messages, tools
  * or calls of which the template knows nothing, parts of a message that it prints as Python would. */
@@ -65,11 +72,28 @@ bool mics_chat_is_lossy(const mics_chats *chats, const mics_chat *chat, const mi
 mics_status mics_chat_render(const mics_chats *chats, const char *name, const mics_chat *chat,
                              mics_chat_text *text_out);
 
+/* A chat's text up to a message, and what stands before an answer if `prompt`. Needs: out->memory. */
+mics_status mics_chat_write(const mics_chats *chats, const char *name, const mics_chat *chat,
+                            int32_t messages, bool prompt, mics_buffer *out);
+
+/* Of a message's text, or a row's: notes whether it names special tokens. */
+void mics_chat_note_specials(const mics_chats *chats, const char *text, mics_shard_notes *notes);
+
+/* mics_chats_encode of a pair. */
+mics_status mics_chat_encode_pair(const mics_chats *chats, mics_encoder *encoder, const char *name,
+                                  const mics_json_value *row, mics_token_list *list,
+                                  mics_shard_notes *notes);
+
+/* What a row has in a field; NULL: nothing, or null. And how that is called. */
+const mics_json_value *mics_chat_get(const mics_chats_spec *spec, const mics_json_value *row,
+                                     mics_chat_field field);
+const char *mics_chat_name(const mics_chats_spec *spec, mics_chat_field field);
+
 /* Whether a row is a prompt and its completion as two texts, and no chat. */
 bool mics_chat_pair(const mics_chats *chats, const mics_json_value *row, const char **prompt_out,
                     const char **completion_out);
 
-enum { MICS_CHAT_STRINGS = 7 }; // special tokens that templates know by name
+enum { MICS_CHAT_STRINGS = 7, MICS_CHAT_EOS = 1 }; // special tokens that templates know by name
 
 // What mics_chats_open found.
 struct mics_chats {

@@ -18,7 +18,6 @@ enum { MAX_CONFIG = 64 << 20, MAX_TEMPLATE = 4 << 20 };
 // In the order of mics_chats.strings.
 static const char *const token_names[MICS_CHAT_STRINGS] = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
-enum { EOS = 1 };
 
 // A token's text: a string, or an object that has it.
 static const char *token_text(const mics_json *json, const char *name)
@@ -68,8 +67,8 @@ static mics_status read_tokens(mics_chats *chats)
     MICS_TRY(MICS_NEW(chats->memory, mics_tokenizer_vocab(tokenizer), &chats->special));
     mics_tokenizer_specials(tokenizer, chats->special);
     chats->end_token = mics_tokenizer_separator(tokenizer);
-    return chats->strings[EOS].text != NULL
-               ? token_of(chats, chats->strings[EOS].text, &chats->end_token)
+    return chats->strings[MICS_CHAT_EOS].text != NULL
+               ? token_of(chats, chats->strings[MICS_CHAT_EOS].text, &chats->end_token)
                : MICS_OK;
 }
 
@@ -111,7 +110,7 @@ static mics_status compile_builtin(mics_chats *chats, const mics_chat_builtin *b
                              "does not have; take another template, or a tokenizer with it",
                              builtin->name, builtin->tokens[i]);
     }
-    if (strstr(builtin->text, "eos_token") != NULL && chats->strings[EOS].text == NULL)
+    if (strstr(builtin->text, "eos_token") != NULL && chats->strings[MICS_CHAT_EOS].text == NULL)
         return mics_fail(
             MICS_ERR_INVALID,
             "data.chat_template: \"%s\" ends what the assistant writes with the "
@@ -208,7 +207,7 @@ static mics_status hash_all(mics_chats *chats)
 {
     const mics_chats_spec *spec = &chats->spec;
     const int64_t how[] = {spec->loss_on, spec->completions, chats->dated ? spec->date_s : 0,
-                           chats->end_token};
+                           chats->end_token, spec->pairs};
     mics_text variables = {.memory = chats->memory};
     mics_json_write(&variables, spec->variables);
     hash_text(chats, variables.bytes);
@@ -276,14 +275,6 @@ const char *mics_chats_template_from(const mics_chats *chats)
 
 // ---- a row ----
 
-// Of a chat's message, or a row's text.
-static void note_specials(const mics_chats *chats, const char *text, mics_shard_notes *notes)
-{
-    size_t at = 0, bytes = text != NULL ? strlen(text) : 0;
-    notes->named += bytes > 0 && mics_tokenizer_next_special(chats->spec.tokenizer, text, bytes,
-                                                             bytes, &at) >= 0;
-}
-
 static mics_status encode_chat(const mics_chats *chats, mics_encoder *encoder, const char *name,
                                const mics_json_value *row, mics_token_list *list,
                                mics_shard_notes *notes)
@@ -296,7 +287,7 @@ static mics_status encode_chat(const mics_chats *chats, mics_encoder *encoder, c
     if (status == MICS_OK)
         status = mics_chat_text_encode(chats, encoder, &text, list);
     for (int32_t i = 0; status == MICS_OK && i < mics_json_count(chat.messages); i++)
-        note_specials(
+        mics_chat_note_specials(
             chats, mics_json_string(mics_json_get(mics_json_element(chat.messages, i), "content")),
             notes);
     notes->lossy += status == MICS_OK && mics_chat_is_lossy(chats, &chat, &text.text);
@@ -305,7 +296,7 @@ static mics_status encode_chat(const mics_chats *chats, mics_encoder *encoder, c
     return status;
 }
 
-static mics_status encode_pair(const mics_chats *chats, mics_encoder *encoder, const char *prompt,
+static mics_status encode_completion(const mics_chats *chats, mics_encoder *encoder, const char *prompt,
                                const char *completion, mics_token_list *list,
                                mics_shard_notes *notes)
 {
@@ -317,8 +308,8 @@ static mics_status encode_pair(const mics_chats *chats, mics_encoder *encoder, c
     MICS_TRY_OUT(mics_buffer_append(&text.text, completion, tail));
     MICS_TRY_OUT(mics_chat_text_add_span(&text, all ? 0 : head, head + tail));
     MICS_TRY_OUT(mics_chat_text_encode(chats, encoder, &text, list));
-    note_specials(chats, prompt, notes);
-    note_specials(chats, completion, notes);
+    mics_chat_note_specials(chats, prompt, notes);
+    mics_chat_note_specials(chats, completion, notes);
 out:
     mics_chat_text_fini(&text);
     return status;
@@ -346,8 +337,10 @@ mics_status mics_chats_encode(const mics_chats *chats, mics_encoder *encoder, co
 {
     const char *prompt = NULL, *completion = NULL;
     const int64_t before = list->count;
-    if (mics_chat_pair(chats, row, &prompt, &completion))
-        MICS_TRY(encode_pair(chats, encoder, prompt, completion, list, notes));
+    if (chats->spec.pairs)
+        MICS_TRY(mics_chat_encode_pair(chats, encoder, name, row, list, notes));
+    else if (mics_chat_pair(chats, row, &prompt, &completion))
+        MICS_TRY(encode_completion(chats, encoder, prompt, completion, list, notes));
     else
         MICS_TRY(encode_chat(chats, encoder, name, row, list, notes));
     return list->count > before ? MICS_OK

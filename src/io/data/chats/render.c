@@ -313,6 +313,13 @@ static mics_status find_spans(rendering *r, mics_chat_text *text)
                                                         : span_messages(r, text);
 }
 
+mics_status mics_chat_write(const mics_chats *chats, const char *name, const mics_chat *chat,
+                            int32_t messages, bool prompt, mics_buffer *out)
+{
+    const rendering r = {.chats = chats, .chat = chat, .name = name};
+    return render(&r, messages, prompt, out, NULL);
+}
+
 mics_status mics_chat_render(const mics_chats *chats, const char *name, const mics_chat *chat,
                              mics_chat_text *text_out)
 {

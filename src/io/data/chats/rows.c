@@ -8,15 +8,15 @@
 #include <string.h>
 
 static const char *const field_texts[MICS_FIELDS] = {
-    "messages", "conversations", "prompt", "completion", "instruction",
-    "input",    "output",        "tools",  "role",       "content"};
+    "messages",    "conversations", "prompt", "completion", "chosen", "rejected",
+    "instruction", "input",         "output", "tools",      "role",   "content"};
 
 const char *mics_chat_field_text(mics_chat_field field)
 {
     return field_texts[field];
 }
 
-static const char *name_of(const mics_chats_spec *spec, mics_chat_field field)
+const char *mics_chat_name(const mics_chats_spec *spec, mics_chat_field field)
 {
     return spec->fields[field] != NULL ? spec->fields[field] : field_texts[field];
 }
@@ -25,42 +25,46 @@ mics_chat_columns mics_chats_columns(const mics_chats_spec *spec)
 {
     mics_chat_columns columns = {.names = {[MICS_FIELDS] = "system", "history"}};
     for (int i = 0; i < MICS_FIELDS; i++)
-        columns.names[i] = name_of(spec, (mics_chat_field)i);
+        columns.names[i] = mics_chat_name(spec, (mics_chat_field)i);
     return columns;
 }
 
-static const mics_json_value *get(const mics_chats_spec *spec, const mics_json_value *row,
-                                  mics_chat_field field)
+const mics_json_value *mics_chat_get(const mics_chats_spec *spec, const mics_json_value *row,
+                                     mics_chat_field field)
 {
-    const mics_json_value *value = mics_json_get(row, name_of(spec, field));
+    const mics_json_value *value = mics_json_get(row, mics_chat_name(spec, field));
     return mics_json_type_of(value) != MICS_JSON_NULL ? value : NULL;
 }
 
 static bool has(const mics_chats_spec *spec, const mics_json_value *row, mics_chat_field field)
 {
-    return get(spec, row, field) != NULL;
+    return mics_chat_get(spec, row, field) != NULL;
 }
 
 mics_chat_kind mics_chats_kind(const mics_chats_spec *spec, const mics_json_value *row)
 {
+    const bool answers = has(spec, row, MICS_FIELD_CHOSEN) && has(spec, row, MICS_FIELD_REJECTED);
+    if (answers && spec->pairs)
+        return MICS_CHAT_ANSWERS;
     if (has(spec, row, MICS_FIELD_MESSAGES) || has(spec, row, MICS_FIELD_CONVERSATIONS))
         return MICS_CHAT_MESSAGES;
     if (has(spec, row, MICS_FIELD_PROMPT) && has(spec, row, MICS_FIELD_COMPLETION))
         return MICS_CHAT_PAIR;
     return has(spec, row, MICS_FIELD_INSTRUCTION) && has(spec, row, MICS_FIELD_OUTPUT)
                ? MICS_CHAT_ALPACA
-               : MICS_CHAT_NONE;
+           : answers ? MICS_CHAT_ANSWERS
+                     : MICS_CHAT_NONE;
 }
 
 bool mics_chat_pair(const mics_chats *chats, const mics_json_value *row, const char **prompt_out,
                     const char **completion_out)
 {
     const mics_chats_spec *spec = &chats->spec;
-    if (get(spec, row, MICS_FIELD_MESSAGES) != NULL ||
-        get(spec, row, MICS_FIELD_CONVERSATIONS) != NULL)
+    if (mics_chat_get(spec, row, MICS_FIELD_MESSAGES) != NULL ||
+        mics_chat_get(spec, row, MICS_FIELD_CONVERSATIONS) != NULL)
         return false;
-    *prompt_out = mics_json_string(get(spec, row, MICS_FIELD_PROMPT));
-    *completion_out = mics_json_string(get(spec, row, MICS_FIELD_COMPLETION));
+    *prompt_out = mics_json_string(mics_chat_get(spec, row, MICS_FIELD_PROMPT));
+    *completion_out = mics_json_string(mics_chat_get(spec, row, MICS_FIELD_COMPLETION));
     return *prompt_out != NULL && *completion_out != NULL;
 }
 
@@ -142,14 +146,14 @@ static void write_plain(mics_text *to, const char *role, const char *content)
 static mics_status fail_type(const mics_chats_spec *spec, const char *name, mics_chat_field field,
                              const char *wanted)
 {
-    return mics_fail(MICS_ERR_INVALID, "%s: \"%s\" is no %s", name, name_of(spec, field), wanted);
+    return mics_fail(MICS_ERR_INVALID, "%s: \"%s\" is no %s", name, mics_chat_name(spec, field), wanted);
 }
 
 // Text of a field; "" where it is not there.
 static mics_status text_of(const mics_chats_spec *spec, const char *name,
                            const mics_json_value *row, mics_chat_field field, const char **out)
 {
-    const mics_json_value *value = get(spec, row, field);
+    const mics_json_value *value = mics_chat_get(spec, row, field);
     *out = value != NULL ? mics_json_string(value) : "";
     return *out != NULL ? MICS_OK : fail_type(spec, name, field, "text");
 }
@@ -196,14 +200,38 @@ static mics_status write_alpaca(const mics_chats *chats, mics_text *to, const ch
     return status;
 }
 
+// The messages of a prompt, and those behind it; of a pair all may be these.
+static mics_status write_answer(const mics_chats_spec *spec, mics_text *to, const char *name,
+                                mics_chat *chat)
+{
+    const mics_json_value *prompt = mics_chat_get(spec, chat->row, MICS_FIELD_PROMPT);
+    const mics_json_value *answer = mics_chat_get(spec, chat->row, chat->answer);
+    const char *role = mics_chat_name(spec, MICS_FIELD_ROLE);
+    const char *content = mics_chat_name(spec, MICS_FIELD_CONTENT);
+    const bool told = mics_json_type_of(prompt) == MICS_JSON_ARRAY;
+    if (mics_json_type_of(answer) != MICS_JSON_ARRAY ||
+        (!told && chat->answer == MICS_FIELD_COMPLETION))
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: \"%s\" and \"%s\" are neither two texts nor two arrays of messages",
+                         name, mics_chat_name(spec, MICS_FIELD_PROMPT),
+                         mics_chat_name(spec, chat->answer));
+    if (told) {
+        MICS_TRY(write_messages(to, name, prompt, role, content));
+        chat->counted_from = mics_json_count(prompt);
+    }
+    return write_messages(to, name, answer, role, content);
+}
+
 static mics_status write_any(const mics_chats *chats, mics_text *to, const char *name,
                              mics_chat *chat)
 {
     const mics_chats_spec *spec = &chats->spec;
-    const mics_json_value *prompt = get(spec, chat->row, MICS_FIELD_PROMPT);
-    const mics_json_value *talk = get(spec, chat->row, MICS_FIELD_CONVERSATIONS);
-    const char *role = name_of(spec, MICS_FIELD_ROLE);
-    const char *content = name_of(spec, MICS_FIELD_CONTENT);
+    const mics_json_value *prompt = mics_chat_get(spec, chat->row, MICS_FIELD_PROMPT);
+    const mics_json_value *talk = mics_chat_get(spec, chat->row, MICS_FIELD_CONVERSATIONS);
+    const char *role = mics_chat_name(spec, MICS_FIELD_ROLE);
+    const char *content = mics_chat_name(spec, MICS_FIELD_CONTENT);
+    if (chat->answer != MICS_FIELD_COMPLETION)
+        return write_answer(spec, to, name, chat);
     if (chat->messages != NULL)
         return write_messages(to, name, chat->messages, role, content);
     if (talk != NULL) {
@@ -214,18 +242,8 @@ static mics_status write_any(const mics_chats *chats, mics_text *to, const char 
         MICS_TRY(write_system(to, name, chat->row));
         return write_messages(to, name, talk, from ? "from" : role, from ? "value" : content);
     }
-    if (prompt == NULL)
-        return write_alpaca(chats, to, name, chat->row);
-    const mics_json_value *completion = get(spec, chat->row, MICS_FIELD_COMPLETION);
-    if (mics_json_type_of(prompt) != MICS_JSON_ARRAY ||
-        mics_json_type_of(completion) != MICS_JSON_ARRAY)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%s: \"%s\" and \"%s\" are neither two texts nor two arrays of messages",
-                         name, name_of(spec, MICS_FIELD_PROMPT),
-                         name_of(spec, MICS_FIELD_COMPLETION));
-    MICS_TRY(write_messages(to, name, prompt, role, content));
-    chat->counted_from = mics_json_count(prompt);
-    return write_messages(to, name, completion, role, content);
+    return prompt != NULL ? write_answer(spec, to, name, chat)
+                          : write_alpaca(chats, to, name, chat->row);
 }
 
 // Messages that a template can take as they are.
@@ -268,7 +286,7 @@ static mics_status check_messages(const char *name, const mics_json_value *messa
 
 static mics_status read_tools(const mics_chats *chats, const char *name, mics_chat *chat)
 {
-    const mics_json_value *tools = get(&chats->spec, chat->row, MICS_FIELD_TOOLS);
+    const mics_json_value *tools = mics_chat_get(&chats->spec, chat->row, MICS_FIELD_TOOLS);
     const char *text = mics_json_string(tools);
     char where[PATH_MAX];
     chat->tools = tools;
@@ -278,7 +296,7 @@ static mics_status read_tools(const mics_chats *chats, const char *name, mics_ch
     if (text[0] == '\0')
         return MICS_OK;
     snprintf(where, sizeof where, "%s, the text of \"%s\"", name,
-             name_of(&chats->spec, MICS_FIELD_TOOLS));
+             mics_chat_name(&chats->spec, MICS_FIELD_TOOLS));
     MICS_TRY(mics_json_parse_line(chats->memory, where, text, strlen(text), &chat->own_tools));
     chat->tools = mics_json_root(chat->own_tools);
     return MICS_OK;
@@ -300,27 +318,46 @@ static mics_status rewrite(const mics_chats *chats, const char *name, mics_chat 
     return MICS_OK;
 }
 
+static mics_status check_template(const mics_chats *chats, const char *name)
+{
+    if (chats->template != NULL)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: is a chat, and the tokenizer's folder has no chat template; name one "
+                     "in data.chat_template: a file, or \"chatml\", \"llama3\", \"mistral\" or "
+                     "\"alpaca\"",
+                     name);
+}
+
+mics_status mics_chat_read_answer(const mics_chats *chats, const char *name,
+                                  const mics_json_value *row, mics_chat_field answer,
+                                  mics_chat *chat_out)
+{
+    *chat_out = (mics_chat){.row = row, .answer = answer, .counted_from = -1};
+    MICS_TRY(check_template(chats, name));
+    MICS_TRY(read_tools(chats, name, chat_out));
+    MICS_TRY(rewrite(chats, name, chat_out));
+    return check_messages(name, chat_out->messages);
+}
+
 mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics_json_value *row,
                            mics_chat *chat_out)
 {
     const mics_chats_spec *spec = &chats->spec;
-    *chat_out = (mics_chat){
-        .row = row, .messages = get(spec, row, MICS_FIELD_MESSAGES), .counted_from = -1};
+    *chat_out = (mics_chat){.row = row,
+                            .messages = mics_chat_get(spec, row, MICS_FIELD_MESSAGES),
+                            .answer = MICS_FIELD_COMPLETION,
+                            .counted_from = -1};
     if (mics_chats_kind(spec, row) == MICS_CHAT_NONE)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: has neither \"%s\" nor \"%s\" nor \"%s\" and \"%s\" nor \"%s\" and "
                          "\"%s\", as rows of chats must; data.fields names fields that are called "
                          "otherwise",
-                         name, name_of(spec, MICS_FIELD_MESSAGES),
-                         name_of(spec, MICS_FIELD_CONVERSATIONS), name_of(spec, MICS_FIELD_PROMPT),
-                         name_of(spec, MICS_FIELD_COMPLETION),
-                         name_of(spec, MICS_FIELD_INSTRUCTION), name_of(spec, MICS_FIELD_OUTPUT));
-    if (chats->template == NULL)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%s: is a chat, and the tokenizer's folder has no chat template; name one "
-                         "in data.chat_template: a file, or \"chatml\", \"llama3\", \"mistral\" or "
-                         "\"alpaca\"",
-                         name);
+                         name, mics_chat_name(spec, MICS_FIELD_MESSAGES),
+                         mics_chat_name(spec, MICS_FIELD_CONVERSATIONS), mics_chat_name(spec, MICS_FIELD_PROMPT),
+                         mics_chat_name(spec, MICS_FIELD_COMPLETION),
+                         mics_chat_name(spec, MICS_FIELD_INSTRUCTION), mics_chat_name(spec, MICS_FIELD_OUTPUT));
+    MICS_TRY(check_template(chats, name));
     MICS_TRY(read_tools(chats, name, chat_out));
     if (chat_out->messages != NULL && mics_json_type_of(chat_out->messages) != MICS_JSON_ARRAY)
         return fail_type(spec, name, MICS_FIELD_MESSAGES, "array of messages");
@@ -332,7 +369,7 @@ mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics
 bool mics_chat_is_lossy(const mics_chats *chats, const mics_chat *chat, const mics_buffer *text)
 {
     static const char part[] = "'type': '";
-    const mics_json_value *messages = get(&chats->spec, chat->row, MICS_FIELD_MESSAGES);
+    const mics_json_value *messages = mics_chat_get(&chats->spec, chat->row, MICS_FIELD_MESSAGES);
     const char *system = mics_json_string(mics_json_get(chat->row, "system"));
     bool lossy = (messages != NULL && system != NULL && system[0] != '\0') ||
                  (mics_json_count(chat->tools) > 0 && !chats->tools);

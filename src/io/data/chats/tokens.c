@@ -129,6 +129,13 @@ static mics_status flag_spans(aligning *a, const mics_chat_text *text, int32_t *
 
 // ---- a text ----
 
+void mics_chat_note_specials(const mics_chats *chats, const char *text, mics_shard_notes *notes)
+{
+    size_t at = 0, bytes = text != NULL ? strlen(text) : 0;
+    notes->named += bytes > 0 && mics_tokenizer_next_special(chats->spec.tokenizer, text, bytes,
+                                                             bytes, &at) >= 0;
+}
+
 // The end token behind a completion that does not have it.
 static mics_status append_end(const mics_chats *chats, mics_token_list *list, int64_t first)
 {
