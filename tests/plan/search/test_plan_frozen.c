@@ -208,6 +208,28 @@ static void test_search(void **state)
     }
 }
 
+// Batches count pairs of sequences; Megatron's row is left out.
+static void test_preference_pairs(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 2; variant++) {
+        fixture f;
+        mics_plan_entry entry;
+        open_subject(&f, &machines[0], variant == 1, &subjects[0]);
+        f.request.preference = (mics_preference){.kind = MICS_PREFERENCE_DPO, .beta = 0.1};
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        visit_all(&f, check_memory);
+        visit_all(&f, check_layered);
+        visit_all(&f, check_bound);
+        ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_ZERO3, &entry));
+        assert_near(entry.tokens, 2.0 * machines[0].batch * 16, 0, "tokens");
+        ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_MEGATRON, &entry));
+        mics_plan_explain(f.planner, NULL, &entry);
+        assert_non_null(strstr(entry.why, "not modelled with preference pairs"));
+        close_plans(&f);
+    }
+}
+
 // ---- a fine-tune over slow links ----
 
 // Llama-3-8B on 4 nodes of 8, 8 micro-steps, adapters of rank 16 beside all linears.
@@ -340,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_model_flops_of_the_last_layer),
         cmocka_unit_test(test_baselines),
         cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_preference_pairs),
     };
     mics_log_set_sink(drop_line, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
