@@ -526,7 +526,8 @@ mics_status run_import_hash_files(const mics_safetensors *import, uint64_t *hash
                           strcmp(tensor->dtype, "BF16") == 0;
         const int64_t count = !real ? 0 : tensor->elems < SAMPLE ? tensor->elems : SAMPLE;
         MICS_TRY(mics_safetensors_read(import, tensor->name, 0, count, sample));
-        const int64_t of[] = {(int64_t)hash, tensor->elems, (int64_t)XXH3_64bits(tensor->name, strlen(tensor->name)),
+        const int64_t of[] = {(int64_t)hash, tensor->elems,
+                              (int64_t)XXH3_64bits(tensor->name, strlen(tensor->name)),
                               (int64_t)XXH3_64bits(tensor->dtype, strlen(tensor->dtype)),
                               (int64_t)XXH3_64bits(sample, (size_t)count * sizeof *sample)};
         hash = XXH3_64bits(of, sizeof of);
