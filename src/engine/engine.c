@@ -248,9 +248,8 @@ static uint64_t name_hash(const char *name)
     return mics_fnv1a(MICS_FNV1A_BEGIN, name, strlen(name));
 }
 
-// Elements [begin, end) of a parameter, in the host's memory; values_out[0] is element `begin`.
-static void draw(const mics_param *param, uint64_t seed, int64_t begin, int64_t end,
-                 float *values_out)
+void mics_engine_draw(const mics_param *param, uint64_t seed, int64_t begin, int64_t end,
+                      float *values_out)
 {
     if (param->init == MICS_INIT_NORMAL) {
         mics_kernels_get(NULL)->draw_normal(values_out, end - begin, seed, name_hash(param->name),
@@ -273,8 +272,8 @@ static void draw_all(mics_engine *engine, uint64_t seed, bool adapters_alone)
             int64_t end = param->offset + param->elems;
             end = end < held.shard.end ? end : held.shard.end;
             if (begin < end && (param->adapter || !adapters_alone))
-                draw(param, seed, begin - param->offset, end - param->offset,
-                     held.shard_params + (begin - held.shard.begin));
+                mics_engine_draw(param, seed, begin - param->offset, end - param->offset,
+                                 held.shard_params + (begin - held.shard.begin));
         }
     }
 }

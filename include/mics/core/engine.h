@@ -192,6 +192,15 @@ mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
  */
 void mics_engine_init_adapters(mics_engine *engine, uint64_t seed);
 
+/* Elements [begin, end) of a parameter as these two draw them, in the host's memory.
+ *
+ * Shapes:  values_out: (end - begin); values_out[0] is element `begin`.
+ * Units:   elements.
+ * Needs:   0 <= begin <= end <= param->elems.    Threads: any.    Collective: no.
+ */
+void mics_engine_draw(const mics_param *param, uint64_t seed, int64_t begin, int64_t end,
+                      float *values_out);
+
 /* GEMM autotuning: runs each GEMM of a step once, on whatever the buffers hold: for libraries that
  * load kernels at their first call, and for kernels that learn there how a shape is run best.
  * Parameters and optimizer state stay as they are. Nothing to do on the CPU.
@@ -286,7 +295,7 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
  * pairs compare it. `without_adapters`: of the model as it is without its ops LORA. No dropout.
  * Includes mics_engine_eval.
  *
- * Shapes:  log_probs_out: (sequences of a micro-batch); this rank's.
+ * Shapes:  log_probs_out: (sequences of a micro-batch); this rank's.         Units: nats.
  * Returns: as mics_engine_eval.      Collective: yes.     Blocks: yes.
  */
 mics_status mics_engine_log_probs(mics_engine *engine, const mics_batch_source *source,

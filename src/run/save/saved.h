@@ -70,9 +70,13 @@ mics_status run_saved_add_adapter(mics_saved *saved);
  * saved->base, or where the run says.
  *
  * run:     as the checkpoint has it.
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED: the rest began at random; MICS_ERR_IO: it is gone;
- *          MICS_ERR_INVALID: there is a base and no need of it; as run_import_open. Logged. */
+ * Returns: MICS_OK; MICS_ERR_IO: it is gone; MICS_ERR_INVALID: there is a base and no need of it; as
+ *          run_import_open. Logged. */
 mics_status run_saved_open_base(mics_saved *saved, const mics_json *run);
+
+/* Elements `range` of a unit that the run froze as it drew them.     Shapes: as run_saved_read. */
+void run_saved_draw(const mics_saved *saved, const mics_unit *unit, mics_range range,
+                    float *data_out);
 
 /* Finds the checkpoint folder that PATH means: itself, or the newest in it or in its checkpoints/.
  * Returns: MICS_OK; MICS_ERR_IO, logged, when there is none. Owns: mics_free *folder_out. */

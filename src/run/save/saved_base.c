@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of runs that trained a part of their model: the rest is in the folder that they began with.
+// Checkpoints of runs that trained a part of their model: the rest is in the folder that they began with, or
+// was drawn.
 #include "base.h"
 #include "import.h"
 #include "mics/log.h"
@@ -55,10 +56,7 @@ static mics_status open_base(mics_saved *saved, const char *stored)
 {
     const char *base = saved->base != NULL ? saved->base : stored;
     if (base == NULL || strcmp(base, "random") == 0)
-        return mics_fail(MICS_ERR_UNSUPPORTED,
-                         "%s: holds what was trained alone, and the rest began at random: no "
-                         "folder has it",
-                         saved->path);
+        return MICS_OK; // it is drawn as then
     if (access(base, F_OK) != 0)
         return mics_fail(mics_status_of_errno(errno),
                          "%s: holds what was trained alone, and its base %s: %s; --base FOLDER "
@@ -97,4 +95,18 @@ mics_status run_saved_open_base(mics_saved *saved, const mics_json *run)
     }
     return adapts || freezes ? open_base(saved, mics_json_string(mics_json_at(run, "model.init")))
                              : MICS_OK;
+}
+
+void run_saved_draw(const mics_saved *saved, const mics_unit *unit, mics_range range,
+                    float *data_out)
+{
+    for (int32_t p = 0; p < unit->param_count; p++) {
+        const mics_param *param = &unit->params[p];
+        const int64_t end = param->offset + param->elems;
+        const mics_range in = {range.begin > param->offset ? range.begin : param->offset,
+                               range.end < end ? range.end : end};
+        if (in.begin < in.end)
+            mics_engine_draw(param, saved->meta->seed, in.begin - param->offset,
+                             in.end - param->offset, data_out + (in.begin - range.begin));
+    }
 }
