@@ -247,6 +247,43 @@ static inline void op_linear_add_forward(const mics_kernels *k, const mics_exec 
     pair->forward(&linear, &add);
 }
 
+// A linear (O, I), and an adapter of all its outputs: A (rank, I), B (O, rank). As one call, or as two;
+// what lies between is not read by one.
+typedef struct op_adapted {
+    const void *x, *weight, *bias, *a, *b;
+    void *between, *y;
+    int64_t N, I, O, rank;
+    bool pair;
+} op_adapted;
+
+static inline void op_linear_lora_forward(const mics_kernels *k, const mics_exec *at,
+                                          const op_adapted *of)
+{
+    const mics_op ops[] = {
+        {.kind = MICS_OP_LINEAR, .weight_out_in = true},
+        {.kind = MICS_OP_LORA, .lora = {of->rank, 1.5F, 1, {0, 0, 0}, {of->O, 0, 0}}}};
+    const mics_op_call linear = {.at = at,
+                                 .shape = {.op = &ops[0], .N = of->N, .in = {of->I}, .out = of->O},
+                                 .in = {of->x},
+                                 .out = of->between,
+                                 .params = {of->weight, of->bias}};
+    const mics_op_call lora = {
+        .at = at,
+        .shape = {.op = &ops[1], .N = of->N, .in = {of->O, of->I}, .out = of->O},
+        .in = {of->between, of->x},
+        .out = of->y,
+        .params = {of->a, of->b}};
+    const mics_op_pair *pair = k->ops[MICS_OP_LINEAR]->pairs;
+    while (pair->next != MICS_OP_LORA)
+        pair++;
+    if (of->pair) {
+        pair->forward(&linear, &lora);
+        return;
+    }
+    k->ops[MICS_OP_LINEAR]->forward(&linear);
+    k->ops[MICS_OP_LORA]->forward(&lora);
+}
+
 static inline void op_linear_gelu_backward(const mics_kernels *k, const mics_exec *at,
                                            void *dpre_NI, void *dweight, void *dbias_O,
                                            const void *dy_NO, const void *x_NI, const void *pre_NI,

@@ -235,10 +235,12 @@ static void print_model(printer *r, const mics_plan *plan, int64_t batch)
     const int64_t count = mics_model_param_count(plan->model);
     const int64_t trained = mics_model_trained_count(plan->model);
     const mics_plan_request request = mics_plan_request_get(plan, 1);
-    printer_wrapped(r, 0, "%s: %s parameters%s, %lld sequences of %lld tokens a step, %s",
+    printer_wrapped(r, 0, "%s: %s parameters%s, %lld %ssequences of %lld tokens a step, %s",
                     plan->run->model_config, text_params(count).text,
                     trained < count ? text_of(", trains %s", text_params(trained).text).text : "",
-                    (long long)batch, (long long)plan->length, mics_plan_precision_text(plan));
+                    (long long)batch,
+                    plan->run->preference.kind != MICS_PREFERENCE_NONE ? "pairs of " : "",
+                    (long long)plan->length, mics_plan_precision_text(plan));
     if (plan->run->phase_count > 0)
         printer_wrapped(r, 0, "phase %d of %d, whose steps have most tokens",
                         (int)plan->run->phase + 1, (int)plan->run->phase_count);

@@ -74,8 +74,8 @@ static void print_samples(const mics_job *job, const mics_job_facts *facts)
         (double)facts->sequences * (double)mics_job_schedule(job)->spec.batch.length;
     const bool pairs = mics_run_sequences_each(mics_job_run(job)) > 1;
     printf("%s%lld in %lld sequences%s, %.1f %% of them padding; of their tokens %.1f %% count",
-           pairs ? "pairs     " : "samples   ", (long long)facts->samples, (long long)facts->sequences,
-           mics_job_run(job)->packing ? ", packed" : "",
+           pairs ? "pairs     " : "samples   ", (long long)facts->samples,
+           (long long)facts->sequences, mics_job_run(job)->packing ? ", packed" : "",
            100 * (1 - (double)facts->sequence_tokens / places),
            100 * (double)facts->counted_tokens / (double)facts->kept_tokens);
     if (facts->chat_template != NULL)
@@ -98,8 +98,8 @@ static void print_data(const mics_job *job, const mics_job_facts *facts)
     else if (facts->held_out_windows > 0)
         printf(", %lld %s of them held out for validation", (long long)facts->held_out_windows,
                mics_run_sequences_each(mics_job_run(job)) > 1 ? "pairs"
-               : facts->samples > 0                          ? "sequences"
-                                                             : "windows");
+               : facts->samples > 0                           ? "sequences"
+                                                              : "windows");
     if (facts->sources == 0)
         print_epochs(facts->train_epochs, " in all");
     printf("\n");
@@ -175,9 +175,10 @@ void cli_print_beginning(const mics_job *job)
     print_device(&facts);
     printf("batch     %lld %s of %lld tokens a step: %d micro-step%s of %lld on %d rank%s",
            (long long)run->global_batch,
-           mics_run_sequences_each(run) > 1 ? "pairs of sequences" : "sequences", (long long)schedule->spec.batch.length,
-           (int)run->micro_steps, text_plural(run->micro_steps), (long long)run->micro_batch,
-           (int)facts.ranks, text_plural(facts.ranks));
+           mics_run_sequences_each(run) > 1 ? "pairs of sequences" : "sequences",
+           (long long)schedule->spec.batch.length, (int)run->micro_steps,
+           text_plural(run->micro_steps), (long long)run->micro_batch, (int)facts.ranks,
+           text_plural(facts.ranks));
     if (schedule->spec.layered_micro_steps > 1)
         printf(", layered %d at a time", (int)schedule->spec.layered_micro_steps);
     printf("\n");

@@ -294,6 +294,9 @@ mics_status mics_adopt_folder_defaults(config *run)
                                                {"scheduler.type", "\"linear\"", false}},
                                   .most = 1024};
     const char *init = mics_json_string(mics_adopt_at(run, "model.init")), *weights = NULL;
+    const bool adapts = mics_adopt_has(run, "adapter");
+    const bool pairs = mics_text_is_among(
+        mics_json_string(mics_adopt_at(run, "objective.type")), "dpo|ipo");
     if (mics_json_line(run->run.json, "data") > 0)
         return MICS_OK; // it stands in a file, or is planned
     MICS_TRY(mics_run_find_weights(run->memory, mics_json_name(run->run.json), &weights));
@@ -302,9 +305,13 @@ mics_status mics_adopt_folder_defaults(config *run)
     MICS_TRY(fill_in(run, &tuned));
     limit_length(run, &tuned);
     mics_text_format(run->program_text, sizeof run->program_text,
-                     "is fine-tuned; what no flag says is as in TRL's SFTConfig: lr %s, which "
-                     "falls linearly, 3 epochs, 8 sequences a rank, gradient_clipping 1, at most "
+                     "is fine-tuned; what no flag says is as in TRL's %s: lr %s%s, which "
+                     "falls linearly, 3 epochs, 8 %s a rank, gradient_clipping 1, at most "
                      "1024 tokens a sequence",
-                     mics_adopt_has(run, "adapter") ? "2e-4, of an adapter" : "2e-5");
+                     pairs ? "DPOConfig" : "SFTConfig",
+                     pairs    ? adapts ? "1e-5" : "1e-6"
+                     : adapts ? "2e-4"
+                              : "2e-5",
+                     adapts ? ", of an adapter" : "", pairs ? "pairs" : "sequences");
     return MICS_OK;
 }

@@ -163,9 +163,8 @@ static int32_t kept_layered(const config *run)
 static mics_status check_fields(const config *run, const mics_json_value *fields)
 {
     static const char *const names[] = {
-        "messages",   "conversations", "role",     "content",     "tools", "prompt",
-        "completion", "chosen",        "rejected", "instruction", "input", "output",
-        "text"};
+        "messages", "conversations", "role",        "content", "tools",  "prompt", "completion",
+        "chosen",   "rejected",      "instruction", "input",   "output", "text"};
     const int32_t count = sizeof names / sizeof *names;
     const char *name = NULL;
     const mics_json_value *value = NULL;

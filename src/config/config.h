@@ -248,9 +248,9 @@ typedef struct mics_run {
     // Set by mics_run_resolve:
     // Sequences, or pairs of these, a step of all ranks; a micro-step of one rank.
     int64_t global_batch, micro_batch;
-    int32_t micro_steps;               // a step
-    bool batch_auto;                   // the last two are to be planned
-    bool recompute_auto;               // so is `recompute`
+    int32_t micro_steps; // a step
+    bool batch_auto;     // the last two are to be planned
+    bool recompute_auto; // so is `recompute`
     mics_sharding sharding;
     int32_t experts;             // ranks that keep different experts; 1: all have the same
     bool sharding_open;          // the run file leaves it to "auto"

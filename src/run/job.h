@@ -15,9 +15,9 @@
 #include "mics/run.h"
 #include "model/from_config.h"
 #include "progress.h"
+#include "references.h"
 #include "run/node_memory/node_memory.h"
 #include "run/ranks/stop.h"
-#include "references.h"
 #include "run/ranks/world.h"
 #include "samples.h"
 #include "sizing.h"
@@ -135,8 +135,8 @@ static inline run_position run_job_position(const mics_job *job, int64_t step)
 {
     const int64_t samples = (step - job->start_step) * job->run->global_batch;
     return (run_position){job->start.samples + samples, job->start.sample + samples,
-                          job->start.tokens + samples * mics_run_sequences_each(job->run) *
-                                                  run_job_sequence(job)};
+                          job->start.tokens +
+                              samples * mics_run_sequences_each(job->run) * run_job_sequence(job)};
 }
 
 /* How long ranks wait for one that reads or writes files: never shorter than for a collective. */

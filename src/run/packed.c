@@ -84,9 +84,8 @@ static mics_status check_count(const mics_run *run, int32_t part, span of, bool 
     of.count /= mics_run_sequences_each(run);
     if (of.count >= needed)
         return MICS_OK;
-    return mics_fail(MICS_ERR_INVALID,
-                     "data.train: %s has %lld %s, and at least %lld are needed%s", run->train[part],
-                     (long long)of.count,
+    return mics_fail(MICS_ERR_INVALID, "data.train: %s has %lld %s, and at least %lld are needed%s",
+                     run->train[part], (long long)of.count,
                      run->preference.kind != MICS_PREFERENCE_NONE ? "pairs" : "samples",
                      (long long)needed,
                      hold_out ? ", one of them for validation; \"run.validation_batches\": 0 holds "
@@ -262,7 +261,8 @@ mics_status run_samples_segments(const run_samples *samples, int64_t first, int6
         int64_t items = 0, at = 0;
         MICS_TRY(find_items(samples, first + i, scratch->items, &items));
         for (int64_t s = 0; s < items; s++) {
-            const int64_t begin = at, end = at + run_samples_item_tokens(samples, scratch->items[s]);
+            const int64_t begin = at,
+                          end = at + run_samples_item_tokens(samples, scratch->items[s]);
             for (; at < end; at++)
                 segments[at] = (int32_t)begin;
         }

@@ -98,11 +98,12 @@ static mics_status check_objective(const mics_run *run, mics_chat_kind kind)
     if (pairs == (kind == MICS_CHAT_ANSWERS))
         return MICS_OK;
     if (pairs)
-        return mics_json_fail(run->json, "objective.type", MICS_ERR_INVALID,
-                              "needs rows with \"chosen\" and \"rejected\", and the first of %s has "
-                              "not both; data.fields names fields that are called otherwise, "
-                              "and \"lm\" trains on other rows",
-                              run->train[0]);
+        return mics_json_fail(
+            run->json, "objective.type", MICS_ERR_INVALID,
+            "needs rows with \"chosen\" and \"rejected\", and the first of %s has "
+            "not both; data.fields names fields that are called otherwise, "
+            "and \"lm\" trains on other rows",
+            run->train[0]);
     return mics_json_fail(run->json, "data.train", MICS_ERR_INVALID,
                           "%s has pairs of answers, \"chosen\" and \"rejected\"; \"objective\": "
                           "{\"type\": \"dpo\"} trains on them, or \"ipo\"",
@@ -115,7 +116,8 @@ static mics_status check_program(const mics_run *run, mics_chat_kind kind)
     const char *strategy = mics_json_string(mics_json_at(run->json, "packing_strategy"));
     const char *key = run->messages_key;
     const bool chats =
-        kind == MICS_CHAT_MESSAGES || kind == MICS_CHAT_ANSWERS || // LLaMA-Factory makes such of Alpaca's, axolotl not
+        kind == MICS_CHAT_MESSAGES ||
+        kind == MICS_CHAT_ANSWERS || // LLaMA-Factory makes such of Alpaca's, axolotl not
         (kind == MICS_CHAT_ALPACA && key != NULL && strcmp(key, "datasets") != 0);
     if (key != NULL && !chats)
         return mics_json_fail(run->json, key, MICS_ERR_INVALID,

@@ -29,7 +29,7 @@ typedef struct run_samples {
     bool packs, drops_long; // several in a sequence; none of those that are longer
     // Of pairs: log-probabilities of the corpus' samples in the reference; borrowed.
     const float *references; // (mics_corpus_samples); NULL: none
-    int32_t document;       // token that documents begin with, where attention stays within them
+    int32_t document;        // token that documents begin with, where attention stays within them
 } run_samples;
 
 // The files of a corpus as the run names them.

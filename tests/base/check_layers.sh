@@ -48,7 +48,7 @@ BEGIN {
     lent["io/report/printer.h"] = "cli"
     lent["io/report/terminal.h"] = "cli"
     # Public headers that are not called like their module.
-    split("status log memory dtype", base, " ")
+    split("status log memory dtype preference", base, " ")
     for (i in base)
         owner[base[i]] = "base"
     # What a module shows to other modules and to no user: its headers that may be included as public ones may.

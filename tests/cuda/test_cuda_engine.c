@@ -359,7 +359,8 @@ static void test_preference(void **state)
         int32_t layered;
     } cases[] = {
         {{1, 1, {1, 1, 1}, MICS_DTYPE_FP32}, {MICS_PREFERENCE_DPO, 0.1, 0.1}, true, 2},
-        {{1, 1, {1, 1, 1}, MICS_DTYPE_FP16}, {MICS_PREFERENCE_IPO, 0.5, 0}, false, 0},
+        {{1, 1, {1, 1, 1}, MICS_DTYPE_FP32}, {MICS_PREFERENCE_IPO, 0.5, 0}, false, 0},
+        {{1, 1, {1, 1, 1}, MICS_DTYPE_FP16}, {MICS_PREFERENCE_DPO, 0.1, 0}, false, 0},
         {{2, 2, {2, 2, 2}, MICS_DTYPE_BF16}, {MICS_PREFERENCE_DPO, 0.1, 0}, true, 0},
     };
     needs_gpus(1);

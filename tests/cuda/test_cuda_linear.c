@@ -102,6 +102,36 @@ static void add_forward_case(mics_dtype dtype, const mics_op_case *of, bool in_p
     gpu_end(&c);
 }
 
+// As one call and as two, to the bit.
+static void lora_forward_case(mics_dtype dtype, const mics_op_case *of)
+{
+    gpu_case c;
+    begin(&c, dtype, "linear_lora_forward", of);
+    const mics_case_values v = linear_of(&c, of);
+    const operands in = operands_of(&c, &v);
+    const int64_t elems = v.out.elems, rank = 8;
+    const size_t bytes = gpu_size(&c, elems);
+    op_adapted adapted = {.x = in.x,
+                          .weight = in.w,
+                          .bias = in.bias,
+                          .N = of->shape.N,
+                          .I = of->shape.in[0],
+                          .O = of->shape.out,
+                          .rank = rank};
+    adapted.a = gpu_numbers(&c, gpu_random(&c, rank * adapted.I, 1.0), rank * adapted.I);
+    adapted.b = gpu_numbers(&c, gpu_random(&c, adapted.O * rank, 1.0), adapted.O * rank);
+    const void *got[2];
+    for (int pair = 0; pair < 2; ++pair) {
+        adapted.pair = pair == 1;
+        adapted.y = gpu_poisoned(&c, bytes);
+        adapted.between = pair == 1 ? NULL : gpu_poisoned(&c, bytes);
+        op_linear_lora_forward(mics_kernels_cuda(), &c.at, &adapted);
+        got[pair] = gpu_bytes(&c, adapted.y, bytes);
+    }
+    assert_memory_equal(got[0], got[1], bytes);
+    gpu_end(&c);
+}
+
 // What is added to lies in `old`; its rounding is the same as that of what is expected.
 static void *destination(gpu_case *c, bool add, int64_t elems, double *want, double *sum)
 {
@@ -161,6 +191,8 @@ static void pairs_match(void **state)
                 gelu_forward_case(dtype, &of, flag);
                 add_forward_case(dtype, &of, flag);
             }
+            if (of.op.weight_out_in)
+                lora_forward_case(dtype, &of);
             for (int o = 0; k % 2 && o < 5; ++o)
                 gelu_backward_case(dtype, &of, OPTIONS[o]);
         }

@@ -106,7 +106,7 @@ static void copy_params(const mics_engine *engine, const fixture_run *run, float
 
 enum { MAX_PARAMS = 1 << 15 };
 
-// The difference of losses along a direction is the gradient's product with it.
+// The difference of losses along a direction is what the gradient says.
 static mics_status check_direction(mics_engine *engine, const fixture_run *run,
                                    const mics_batch_source *read, const float *params,
                                    const float *gradient, const float *direction, int64_t elems)

@@ -33,6 +33,7 @@ typedef enum live_kind {
     LIVE_MOMENTS,
     LIVE_PARAMS, // of another owner, in this rank's parameter shard
     LIVE_HELD,   // masters, or moments in fewer bits too, where computation has them
+    LIVE_FROZEN, // parameters of a frozen unit, where computation has them
     // In a step.
     LIVE_GRADS,       // after the second hop, of a replica, before it updates with them
     LIVE_GATHERED,    // parameters, before a linear op reads them
@@ -243,6 +244,21 @@ static inline void live_flip_held(const mics_engine *engine, const live_flip *fl
     }
 }
 
+static inline void live_flip_frozen(const mics_engine *engine, const live_flip *flip)
+{
+    const mics_schedule *schedule = engine->schedule;
+    const int32_t units = schedule->spec.model->unit_count;
+    for (int32_t i = 0; i < units; i++) {
+        const int32_t unit = (flip->unit + i) % units;
+        const int64_t elems = schedule->padded_elems[unit] / schedule->sharding[unit].params;
+        if (mics_schedule_trains(schedule, unit))
+            continue;
+        char *at = elem_at(engine, shard_at(engine, unit), flip->elem % elems);
+        *at ^= (char)(1 << flip->bit % 8);
+        return;
+    }
+}
+
 static inline void live_flip_state(mics_job *job, mics_engine *engine, const live_flip *flip)
 {
     const int32_t units = job->model->unit_count;
@@ -273,6 +289,8 @@ static inline void live_flip_now(mics_job *job, const live_flip *flip)
     run_saver_await_staged(&saver->saves[RUN_BACKGROUND]); // it reads the state
     if (flip->kind == LIVE_HELD)
         live_flip_held(engine, flip);
+    else if (flip->kind == LIVE_FROZEN)
+        live_flip_frozen(engine, flip);
     else if (flip->kind >= LIVE_GRADS)
         live_arm_engine(job, engine, flip);
     else

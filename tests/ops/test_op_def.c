@@ -317,6 +317,191 @@ static void test_separate(void **state)
     }
 }
 
+// ---- gradients that are not wanted ----
+
+// A linear, a router and two ops of experts, whose backward has two GEMMs of one size.
+static mics_op_shape weighed(const mics_op *op, int64_t rows)
+{
+    mics_op_shape shape = {.op = op,
+                           .unit = "unit",
+                           .B = B,
+                           .T = T,
+                           .N = B * T,
+                           .in = {40, op->experts.chosen},
+                           .params = {{rows, 40}},
+                           .expert_elems = 40 * rows,
+                           .cpu_bf16 = true,
+                           .threads = 1};
+    int64_t stats = 0;
+    if (op->kind == MICS_OP_EXPERTS_OUT)
+        shape.params[0][1] /= op->experts.chosen;
+    ASSERT_OK(mics_op_def_get(op->kind)->make(&shape, &shape.out, &stats));
+    return shape;
+}
+
+static int32_t gemms_of(const mics_op_shape *shape, double *flops_out)
+{
+    mics_op_work works[MICS_OP_WORKS];
+    const mics_op_pass pass = {
+        .backward = true, .input_gradient = !shape->in_fixed[0], .elem_bytes = 4};
+    const int32_t count = mics_op_works(shape, &pass, works);
+    int32_t gemms = 0;
+    *flops_out = 0;
+    for (int32_t i = 0; i < count; i++) {
+        gemms += works[i].kind == MICS_WORK_GEMM;
+        *flops_out += 2.0 * (double)(works[i].m * works[i].n * works[i].k * works[i].times);
+    }
+    return gemms;
+}
+
+// Backward of a frozen weight costs its input's gradient alone, and without that nothing.
+static void test_fixed_weights(void **state)
+{
+    (void)state;
+    const mics_experts experts = {.count = 4, .chosen = 2};
+    const mics_op ops[] = {
+        {.kind = MICS_OP_LINEAR, .weight_out_in = true},
+        {.kind = MICS_OP_ROUTER, .experts = experts},
+        {.kind = MICS_OP_EXPERTS_IN, .experts = experts},
+        {.kind = MICS_OP_EXPERTS_OUT, .experts = experts},
+    };
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        const mics_op_def *def = mics_op_def_get(ops[i].kind);
+        const mics_op_shape whole = weighed(&ops[i], i == 1 ? 4 : 24);
+        const double gemm = def->cost(&whole).flops_forward, model = def->model_flops(&whole) / 3;
+        for (int fixed = 0; fixed < 4; fixed++) {
+            mics_op_shape s = whole;
+            s.params_fixed[0] = fixed & 1;
+            s.in_fixed[0] = s.in_fixed[1] = fixed & 2;
+            const mics_op_cost cost = def->cost(&s);
+            const int gradients = 2 - (fixed & 1) - fixed / 2;
+            double flops = 0;
+            assert_true(cost.flops_forward == gemm && cost.flops_backward == gradients * gemm);
+            assert_true(def->model_flops(&s) == (1 + gradients) * model);
+            assert_true(cost.workspace_backward <= def->cost(&whole).workspace_backward);
+            if (def->work != NULL) {
+                assert_int_equal(gemms_of(&s, &flops), gradients);
+                assert_true(flops == cost.flops_backward);
+            }
+            const bool reads_for_weight = ops[i].kind != MICS_OP_EXPERTS_OUT;
+            assert_int_equal(mics_op_keeps_in(&s, 0), !reads_for_weight || !(fixed & 1));
+        }
+    }
+}
+
+// The gradient of a router's weights takes a GEMM of the experts, though no input's is wanted.
+static void test_fixed_experts(void **state)
+{
+    (void)state;
+    const mics_op op = {.kind = MICS_OP_EXPERTS_OUT, .experts = {.count = 4, .chosen = 2}};
+    mics_op_shape shape = weighed(&op, 24);
+    shape.in_fixed[0] = shape.params_fixed[0] = true;
+    double flops = 0;
+    assert_int_equal(gemms_of(&shape, &flops), 1);
+    const mics_op_cost cost = mics_op_def_get(op.kind)->cost(&shape);
+    assert_true(flops == cost.flops_backward && cost.flops_backward == cost.flops_forward);
+}
+
+// Norms of fixed parameters take no workspace for sums, and fewer FLOPs.
+static void test_fixed_norms(void **state)
+{
+    (void)state;
+    static const mics_op_kind kinds[] = {MICS_OP_LAYERNORM, MICS_OP_RMSNORM, MICS_OP_HEAD_NORM};
+    static const double all[] = {14, 10, 10}, fixed[] = {10, 7, 7};
+    for (int i = 0; i < 3; i++) {
+        const mics_op op = {.kind = kinds[i], .heads = {6, 2, 40}};
+        const mics_op_def *def = mics_op_def_get(op.kind);
+        const int64_t elems = i == 2 ? 40 : 400;
+        mics_op_shape s = {.op = &op,
+                           .N = B * T,
+                           .in = {400},
+                           .out = 400,
+                           .heads = op.heads,
+                           .params = {{elems}, {i == 1 ? 0 : elems}}};
+        const double numbers = B * T * (i == 2 ? 320.0 : 400.0);
+        assert_true(def->cost(&s).flops_backward == all[i] * numbers);
+        assert_true(def->cost(&s).workspace_backward > 0);
+        s.params_fixed[0] = s.params_fixed[1] = true;
+        assert_true(def->cost(&s).flops_backward == fixed[i] * numbers);
+        assert_int_equal(def->cost(&s).workspace_backward, 0);
+        assert_true(mics_op_keeps_in(&s, 0)); // the input's gradient reads it
+    }
+}
+
+// ---- adapters ----
+
+static mics_op_shape adapted(const mics_op *op)
+{
+    const mics_lora *of = &op->lora;
+    return (mics_op_shape){.op = op,
+                           .unit = "unit",
+                           .B = B,
+                           .T = T,
+                           .N = B * T,
+                           .in = {100, 64},
+                           .out = 100,
+                           .params = {{of->slices * of->rank, 64}, {70, of->rank}},
+                           .threads = 1};
+}
+
+// GEMMs with A and B: forward one each, backward three and two, of which those go that nobody wants;
+// backward's own x A^T is none of the model's.
+static void test_adapters(void **state)
+{
+    (void)state;
+    const mics_op op = {.kind = MICS_OP_LORA, .lora = {4, 2, 2, {0, 60}, {50, 20}}};
+    const mics_op_def *def = mics_op_def_get(op.kind);
+    const mics_op_shape all = adapted(&op);
+    const double a = 2.0 * 8 * 64, b = 2.0 * 70 * 4; // FLOPs of a token
+    static const struct {
+        bool a_fixed, b_fixed, x_fixed;
+        double of_a, of_b, model_a, model_b; // GEMMs of backward, and of them the model's
+    } cases[] = {
+        {false, false, false, 3, 2, 2, 2}, {false, false, true, 2, 2, 1, 2},
+        {true, false, false, 2, 2, 1, 2},  {false, true, false, 2, 1, 2, 1},
+        {true, true, false, 1, 1, 1, 1},   {true, false, true, 1, 1, 0, 1},
+    };
+    int64_t out = 0, stats = 0;
+    ASSERT_OK(def->make(&all, &out, &stats));
+    assert_true(out == 100 && stats == 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mics_op_shape s = all;
+        s.params_fixed[0] = cases[i].a_fixed;
+        s.params_fixed[1] = cases[i].b_fixed;
+        s.in_fixed[1] = cases[i].x_fixed;
+        const mics_op_cost cost = def->cost(&s);
+        double flops = 0;
+        gemms_of(&s, &flops);
+        assert_true(cost.flops_forward == B * T * (a + b));
+        assert_true(cost.flops_backward == B * T * (cases[i].of_a * a + cases[i].of_b * b));
+        assert_true(flops == cost.flops_backward);
+        assert_true(def->model_flops(&s) ==
+                    (1 + cases[i].model_a) * a + (1 + cases[i].model_b) * b);
+        assert_int_equal(mics_op_keeps_in(&s, 1), !(cases[i].a_fixed && cases[i].b_fixed));
+        assert_false(mics_op_keeps_in(&s, 0));
+    }
+}
+
+static void test_bad_adapters(void **state)
+{
+    (void)state;
+    static const mics_lora bad[] = {
+        {0, 2, 2, {0, 60}, {50, 20}},        {4, 0, 2, {0, 60}, {50, 20}},
+        {4, NAN, 2, {0, 60}, {50, 20}},      {4, 2, 0, {0, 60}, {50, 20}},
+        {4, 2, 4, {0, 60}, {50, 20}},        {4, 2, 2, {0, 49}, {50, 20}},
+        {4, 2, 2, {0, 81}, {50, 20}},        {4, 2, 2, {-1, 60}, {50, 20}},
+        {4, 2, 2, {0, 60}, {50, INT64_MAX}}, {4, 2, 2, {0, 60}, {70, 0}},
+        {4, 2, 2, {0, 60}, {51, 20}},        {4, 2, 1, {0}, {70}},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const mics_op op = {.kind = MICS_OP_LORA, .lora = bad[i]};
+        mics_op_shape s = adapted(&op);
+        int64_t out = 0, stats = 0;
+        s.params[0][0] = 8; // of two slices
+        assert_int_equal(mics_op_def_get(op.kind)->make(&s, &out, &stats), MICS_ERR_INVALID);
+    }
+}
+
 static void test_capacity(void **state)
 {
     (void)state;
@@ -342,11 +527,13 @@ static void test_capacity(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attention),    cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_bad_dropouts), cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_moved),        cmocka_unit_test(test_separate),
-        cmocka_unit_test(test_capacity),     cmocka_unit_test(test_cudnn),
-        cmocka_unit_test(test_cudnn_lacks),
+        cmocka_unit_test(test_attention),     cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_bad_dropouts),  cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_moved),         cmocka_unit_test(test_separate),
+        cmocka_unit_test(test_capacity),      cmocka_unit_test(test_cudnn),
+        cmocka_unit_test(test_cudnn_lacks),   cmocka_unit_test(test_fixed_weights),
+        cmocka_unit_test(test_fixed_experts), cmocka_unit_test(test_fixed_norms),
+        cmocka_unit_test(test_adapters),      cmocka_unit_test(test_bad_adapters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,6 +143,42 @@ static void bias_gradient_ignores_threads(void **state)
     op_end(&c);
 }
 
+static void run_adapted(const mics_kernels *k, int32_t threads, const void *args)
+{
+    const op_adapted *of = args;
+    op_adapted pair = *of, apart = *of;
+    const size_t bytes = (size_t)(of->N * of->O) * (op_bf16() ? 2 : 4);
+    const mics_exec at = op_exec(threads, calloc(1 << 16, sizeof(float)));
+    pair.pair = true;
+    pair.between = NULL;
+    apart.y = calloc(1, bytes);
+    assert_true(at.workspace != NULL && apart.y != NULL);
+    op_linear_lora_forward(k, &at, &pair);
+    op_linear_lora_forward(k, &at, &apart);
+    assert_memory_equal(pair.y, apart.y, bytes);
+    free(at.workspace);
+    free(apart.y);
+}
+
+// One call for a linear and its adapter gives the bits of two, and does not touch what lies between.
+static void adapters_are_added_in_place(void **state)
+{
+    (void)state;
+    op_case c;
+    op_begin(&c, "linear and lora");
+    op_adapted of = {.N = 19, .I = 40, .O = 50, .rank = 4};
+    of.x = op_input(&c, "x", of.N * of.I, 1.0);
+    of.weight = op_input(&c, "weight", of.I * of.O, 1.0);
+    of.bias = op_input(&c, "bias", of.O, 1.0);
+    of.a = op_input(&c, "a", of.rank * of.I, 1.0);
+    of.b = op_input(&c, "b", of.O * of.rank, 1.0);
+    of.between = op_space(&c, "between", of.N * of.O);
+    of.y = op_output(&c, "y", of.N * of.O, false);
+    c.depends_on_threads = true;
+    op_run(&c, run_adapted, &of);
+    op_end(&c);
+}
+
 // ---- the same bits again ----
 
 enum { RANKS = 4, REPEATS = 3 };
@@ -208,6 +244,7 @@ int main(void)
         cmocka_unit_test(gemm_tells_once_that_it_is_slow),
         cmocka_unit_test(gemm_leaves_empty_results_alone),
         cmocka_unit_test(bias_gradient_ignores_threads),
+        cmocka_unit_test(adapters_are_added_in_place),
         cmocka_unit_test(products_repeat_bit_by_bit),
     };
     return op_run_tests(tests);

@@ -77,7 +77,8 @@ static mics_status open_job(pair_run *run, bool sizes, mics_job **job_out)
                                 .callbacks = {.ctx = run, .step = on_step}};
     run->lines[0] = '\0';
     mics_log_set_sink(capture_lines, run->lines);
-    const mics_status status = sizes ? mics_job_size(&spec, job_out) : mics_job_open(&spec, job_out);
+    const mics_status status =
+        sizes ? mics_job_size(&spec, job_out) : mics_job_open(&spec, job_out);
     mics_log_set_sink(NULL, NULL);
     return status;
 }
@@ -162,7 +163,7 @@ static const struct {
     {"dpo", {"objective.type=dpo", "objective.beta=0.3"}},
     {"ipo", {"objective.type=ipo", "objective.beta=0.5"}},
     {"smooth", {"objective.type=dpo", "objective.beta=0.3", "objective.label_smoothing=0.1"}},
-    {"lora", {"objective.type=dpo", "objective.beta=0.3"}}, // the reference is the base
+    {"lora", {"objective.type=dpo", "objective.beta=0.3"}},       // the reference is the base
     {"lora_tuned", {"objective.type=dpo", "objective.beta=0.3"}}, // and the adapter it begins with
 };
 
@@ -182,10 +183,9 @@ static void check_steps(const pair_run *run, const mics_json *wanted)
         const mics_json_value *row =
             mics_json_element(mics_json_at(wanted, "steps"), (int32_t)step - 1);
         const mics_preference_metrics *of = &run->steps[step].preference;
-        const double got[METRICS] = {run->steps[step].loss,     of->chosen,
-                                     of->rejected,              of->accuracies,
-                                     of->chosen - of->rejected, of->logps_chosen,
-                                     of->logps_rejected};
+        const double got[METRICS] = {
+            run->steps[step].loss,     of->chosen,       of->rejected,      of->accuracies,
+            of->chosen - of->rejected, of->logps_chosen, of->logps_rejected};
         for (int i = 0; i < METRICS; i++)
             check_close(run, step, i, got[i], mics_json_real(mics_json_element(row, i)));
     }
@@ -209,8 +209,7 @@ static void check_validations(const pair_run *run, const mics_json *wanted)
             const char *of =
                 mics_json_string(mics_json_element(mics_json_at(wanted, "metrics"), i));
             snprintf(name, sizeof name, i == 0 ? "validation_loss" : "eval_%s", of);
-            check_close(run, found, i,
-                        mics_json_real(mics_json_get(mics_json_root(json), name)),
+            check_close(run, found, i, mics_json_real(mics_json_get(mics_json_root(json), name)),
                         mics_json_real(mics_json_element(row, i)));
         }
         mics_json_close(json);
@@ -323,7 +322,11 @@ static void test_other_references(void **state)
 
 static void check_refused(const char *data, const char *const *sets, const char *with)
 {
-    pair_run run = {.family = "llama", .kind = data, .out = "refused", .ranks = 1, .nodes = 1,
+    pair_run run = {.family = "llama",
+                    .kind = data,
+                    .out = "refused",
+                    .ranks = 1,
+                    .nodes = 1,
                     .sets = {"train_batch_size=4"}};
     mics_job *job = NULL;
     for (int i = 0; i < 3 && sets[i] != NULL; i++)
@@ -382,7 +385,10 @@ static void test_refused(void **state)
 static void test_skipped(void **state)
 {
     mics_job *job = NULL;
-    pair_run run = {.family = "llama", .kind = "./row.jsonl", .out = "skipped", .ranks = 1,
+    pair_run run = {.family = "llama",
+                    .kind = "./row.jsonl",
+                    .out = "skipped",
+                    .ranks = 1,
                     .nodes = 1,
                     .sets = {"train_batch_size=4", "objective.type=dpo", "data.skip_bad_lines=1",
                              "run.validation_batches=0"}};
@@ -411,9 +417,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens),           cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_stopped),          cmocka_unit_test(test_other_references),
-        cmocka_unit_test(test_refused),          cmocka_unit_test(test_skipped),
+        cmocka_unit_test(test_tokens),  cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_stopped), cmocka_unit_test(test_other_references),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_skipped),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

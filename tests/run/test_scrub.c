@@ -11,6 +11,8 @@ static char work[] = "/dev/shm/mics-scrub-XXXXXX";
 
 enum { STEPS = 9, FLIPS = 6, MAX_SETS = 4 };
 
+#define LORA "adapter={\"r\": 2, \"target_modules\": \"all-linear\"}"
+
 typedef struct kind {
     const char *name;
     int32_t ranks, nodes;
@@ -147,6 +149,42 @@ static void test_interval(void **state)
     assert_int_equal(found, 3);
 }
 
+// Frozen parameters are hashed once, and compared before each save: the run goes back to the last one,
+// and reads them again.
+static void test_frozen(void **state)
+{
+    (void)state;
+    static const kind frozen[] = {
+        {"LoRA, mics(2)", 4, 2, {2, 2, 2}, true, {LORA}},
+        {"LoRA, whole", 1, 1, {1, 1, 1}, false, {LORA}},
+        {"LoRA, zero3", 2, 1, {2, 2, 2}, false, {LORA, "run.precision=bf16"}},
+        {"a layer trains", 3, 1, {1, 1, 3}, false, {"model.trainable=[\"*.h.1.*\"]"}},
+    };
+    for (const kind *of = frozen; of < frozen + sizeof frozen / sizeof *frozen; of++) {
+        if (on_gpus() && !of->on_gpus)
+            continue;
+        live_run plain = run_of(of, "run.scrub_every=1"), run = plain;
+        live_go(&plain, false);
+        if (plain.status != MICS_OK || plain.warnings > 0)
+            fail_msg("%s: %s%s", of->name, plain.error, plain.warning);
+        for (int32_t unit = 0; unit < 3; unit++) {
+            run.flip = (live_flip){.kind = LIVE_FROZEN,
+                                   .rank = of->ranks - 1,
+                                   .after = 4 + unit,
+                                   .unit = unit,
+                                   .elem = 5 + unit,
+                                   .bit = 6};
+            live_go(&run, false);
+            if (run.status != MICS_OK)
+                fail_msg("%s: %s", of->name, run.error);
+            expect(run.warning, "parameters of unit");
+            expect(run.warning, unit < 2 ? "goes back to step 3" : "goes back to step 6");
+            if (!live_same(&run, &plain, 1))
+                fail_msg("%s: other bits after %s", of->name, run.warning);
+        }
+    }
+}
+
 static int open_work(void **state)
 {
     (void)state;
@@ -168,6 +206,7 @@ int main(void)
         cmocka_unit_test(test_no_save_has_one),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_interval),
+        cmocka_unit_test(test_frozen),
     };
     return cmocka_run_group_tests(tests, open_work, close_work);
 }

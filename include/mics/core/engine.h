@@ -295,7 +295,7 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
  * pairs compare it. `without_adapters`: of the model as it is without its ops LORA. No dropout.
  * Includes mics_engine_eval.
  *
- * Shapes:  log_probs_out: (sequences of a micro-batch); this rank's.
+ * Shapes:  log_probs_out: (sequences of a micro-batch); this rank's.         Units: nats.
  * Returns: as mics_engine_eval.      Collective: yes.     Blocks: yes.
  */
 mics_status mics_engine_log_probs(mics_engine *engine, const mics_batch_source *source,

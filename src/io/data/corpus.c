@@ -367,10 +367,11 @@ static void log_rows(const opening *o)
                  "--samples shows them",
                  (unsigned long long)o->notes.lossy);
     if (o->notes.parted > 0)
-        mics_log(MICS_LOG_WARNING,
-                 "%llu prompts end in other tokens by themselves than before an answer, which begins "
-                 "where they part; a prompt that ends where a token does is best",
-                 (unsigned long long)o->notes.parted);
+        mics_log(
+            MICS_LOG_WARNING,
+            "%llu prompts end in other tokens by themselves than before an answer, which begins "
+            "where they part; a prompt that ends where a token does is best",
+            (unsigned long long)o->notes.parted);
     if (o->notes.same > 0)
         mics_log(MICS_LOG_WARNING, "%llu pairs have the same answer twice, and teach nothing",
                  (unsigned long long)o->notes.same);

@@ -392,12 +392,10 @@ static bool put_preference(FILE *stream, const char *prefix, const mics_preferen
     const struct {
         const char *name;
         double value;
-    } rows[] = {{"rewards/chosen", of->chosen},
-                {"rewards/rejected", of->rejected},
-                {"rewards/accuracies", of->accuracies},
-                {"rewards/margins", of->chosen - of->rejected},
-                {"logps/chosen", of->logps_chosen},
-                {"logps/rejected", of->logps_rejected}};
+    } rows[] = {
+        {"rewards/chosen", of->chosen},         {"rewards/rejected", of->rejected},
+        {"rewards/accuracies", of->accuracies}, {"rewards/margins", of->chosen - of->rejected},
+        {"logps/chosen", of->logps_chosen},     {"logps/rejected", of->logps_rejected}};
     bool good = true;
     for (size_t i = 0; of->any && i < sizeof rows / sizeof *rows; i++) {
         char name[32];

@@ -92,13 +92,13 @@ static void numbers_text(const mics_progress *progress, const mics_metrics *metr
             text, capacity, "loss %.4f %s lr %.2e  norm %.3f  %s tok/s  %.0f ms/step  %s left",
             metrics->loss, accuracy, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
     else if (digits == FEWER)
-        mics_text_format(text, capacity,
-                         "loss %.4f%s lr %.1e norm %.3f %s tok/s %.0f ms/step %s left", metrics->loss,
-                         accuracy, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
+        mics_text_format(
+            text, capacity, "loss %.4f%s lr %.1e norm %.3f %s tok/s %.0f ms/step %s left",
+            metrics->loss, accuracy, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
     else
-        mics_text_format(text, capacity,
-                         "loss %.4g%s lr %.0e norm %.3g %s tok/s %.0f ms/step %s left", metrics->loss,
-                         accuracy, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
+        mics_text_format(
+            text, capacity, "loss %.4g%s lr %.0e norm %.3g %s tok/s %.0f ms/step %s left",
+            metrics->loss, accuracy, metrics->lr, metrics->grad_norm, rate, metrics->step_ms, left);
 }
 
 // ---- lines ----

@@ -95,7 +95,7 @@ static double model_flops(const mics_op_shape *s)
     const double seen = s->op->both_ways           ? keys_seen_twice(s)
                         : window > 0 && window < T ? window * (2 * T - window) / T
                                                    : T;
-    return 6.0 * seen * (double)s->out;
+    return (s->in_fixed[0] ? 2.0 : 6.0) * seen * (double)s->out;
 }
 
 // Keys and values; scores, of one token of each head that shares a key, or of some tokens of one

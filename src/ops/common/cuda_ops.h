@@ -28,7 +28,7 @@ void mics_cuda_gelu_backward_in_place(const mics_op_call *gelu);
 
 // ---- lora/cuda.c ----
 
-/* Adds the products of low rank to lora->out, which holds what the linear made. */
+/* Adds the adapter to lora->out, which holds what the linear made. */
 void mics_cuda_lora_add(const mics_op_call *lora);
 
 // ---- lm_head/ ----

@@ -71,7 +71,7 @@ void MICS_ISA_OP(draw_normal)(float *values, int64_t elems, uint64_t seed, uint6
 /* A GEMM of numbers of the dtype. */
 void MICS_OP(gemm)(const mics_exec *at, const mics_gemm_spec *gemm);
 
-/* Adds an adapter's products of low rank to call->out, which holds what the linear made. */
+/* Adds an adapter to call->out, which holds what the linear made. */
 void MICS_OP(lora_add)(const mics_op_call *call);
 
 /* dst_C = the column sums of rows_RC (R >= 1), in an order that depends on R alone: four rows are

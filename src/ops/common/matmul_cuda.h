@@ -38,7 +38,7 @@ typedef struct mics_cuda_gemm {
     bool transpose_a, transpose_b, add;
     int64_t M, N, K, lda, ldb, ldc;
     bool wide;   // C (and vector, aux) is fp32, whatever the call's dtype, which is that of A and B
-    float alpha; // the product is multiplied by it; 0: by 1
+    float alpha; // P is multiplied by it; 0: by 1
     mics_cuda_epilogue epilogue;
     void *vector;
     void *aux;

@@ -136,6 +136,6 @@ double mics_experts_model_flops(const mics_op_shape *shape, int64_t I, int64_t O
 
 /* What the descriptors of a GEMM at each row's expert share. */
 #define MICS_EXPERTS_GEMM                                                                          \
-    .params = 1, .params_needed = 1, .param_dims = {2}, .backward_reads_in = {true, true},                 \
+    .params = 1, .params_needed = 1, .param_dims = {2}, .backward_reads_in = {true, true},         \
     .backward_reads_params = true, .multiplies = true, .cut = MICS_CUT_WEIGHT, .make = make,       \
     .cost = cost_of, .work = work, .model_flops = model_flops

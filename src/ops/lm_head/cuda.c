@@ -75,9 +75,9 @@ static int64_t counted_rows(const mics_op_call *call)
 static void gather_counted(lm_head *c, const mics_op_call *call, bool whole)
 {
     const int64_t elem = (int64_t)mics_dtype_bytes(c->at->dtype), row = (c->stride + c->C) * elem;
-    const int64_t room =
+    const int64_t capacity =
         (int64_t)logits_bytes(c->at->dtype, c->V, mics_smaller(c->N, c->chunk_rows));
-    const int64_t most = (room - MICS_PART_BYTES) / row;
+    const int64_t most = (capacity - MICS_PART_BYTES) / row;
     const int64_t chunk = most > MICS_LM_HEAD_TILE ? most - most % MICS_LM_HEAD_TILE : most;
     const int64_t rows = call->counted != NULL ? counted_rows(call) : c->N;
     if (rows == c->N || chunk < 1 || (whole && rows > chunk))
@@ -207,7 +207,7 @@ static bool rounds_chunks(const lm_head *c, const mics_op_call *call)
            c->gemm_bytes < sum_bytes(c) + MICS_GEMM_BYTES;
 }
 
-// Where dW is summed in fp32, taken from what GEMMs have; NULL when there is no use or no room.
+// Where dW is summed in fp32, taken from what GEMMs have; NULL when there is no use or no budget.
 static float *wide_weight(lm_head *c, const mics_op_call *call)
 {
     if (call->dparams[0] == NULL || c->at->dtype == MICS_DTYPE_FP32 || c->chunk_rows >= c->rows ||

@@ -15,7 +15,7 @@ static inline double lora_mask(const mics_case_values *v, int32_t slice, int64_t
                        n / of->shape.T, n % of->shape.T, c);
 }
 
-// Product of low rank `k` of a slice of a token, scaled; and the sum of its absolute terms.
+// Number `k` of scale x A^T of a slice and token, and the sum of its absolute terms.
 static inline double lora_low(const mics_case_values *v, int32_t slice, int64_t n, int64_t k,
                               double *terms_out)
 {
@@ -32,8 +32,8 @@ static inline double lora_low(const mics_case_values *v, int32_t slice, int64_t 
     return sum;
 }
 
-// Of fp32 sums, and so many roundings on the way: of the product of low rank, and with dropout of
-// what is masked.
+// Of fp32 sums, and so many roundings on the way: of scale x A^T, and with dropout of what is
+// masked.
 static inline double lora_tolerance(const mics_case_values *v, double roundings)
 {
     return (v->gpu ? 2e-6 : MICS_CASE_TOLERANCE) + roundings * mics_case_unit(v->dtype);
@@ -109,7 +109,8 @@ static mics_op_case lora_case(int64_t N, int64_t I, int64_t O, int64_t rank, int
                             {rank, 1.75F, 2, {part, O - part}, {part, part}},
                             {rank, -2, 3, {0, O - 2 * part, O - part}, {O - 2 * part, part, part}}};
     mics_op_case c = {.op = {.kind = MICS_OP_LORA, .mask = 9, .lora = of[slices - 1]}};
-    c.shape = (mics_op_shape){.B = 1, .T = N, .N = N, .in = {O, I}, .out = O};
+    c.shape = (mics_op_shape){.B = N % 2 ? 1 : 2, .N = N, .in = {O, I}, .out = O};
+    c.shape.T = N / c.shape.B;
     c.shape.params[0][0] = slices * rank;
     c.shape.params[0][1] = I;
     c.shape.params[1][0] = mics_lora_columns(&of[slices - 1], slices);
@@ -119,49 +120,28 @@ static mics_op_case lora_case(int64_t N, int64_t I, int64_t O, int64_t rank, int
     return c;
 }
 
-static void lora_drops(mics_op_case *c, float probability)
-{
-    c->op.dropout = probability;
-    c->draws = probability > 0;
-    if (c->shape.T % 2 == 0) {
-        c->shape.B = 2;
-        c->shape.T /= 2;
-    }
-}
-
+// Without dropout, with it, and in an evaluation.
 static void lora_walk(const mics_case_walker *w, mics_op_case c, int flags)
 {
-    mics_case_forward(w, c);
-    c.add_din = flags % 3 == 1;
-    c.in_place = flags % 3 == 2;
-    c.add_params[0] = c.add_params[1] = flags % 2;
-    mics_case_backward(w, c);
-    lora_drops(&c, flags % 2 ? 0.5F : 0.1F);
-    mics_case_forward(w, c);
-    mics_case_backward(w, c);
-    c.draws = false; // an evaluation
+    for (int drops = 0; drops < 2; drops++) {
+        c.op.dropout = drops ? 0.3F : 0;
+        c.draws = drops;
+        mics_case_forward(w, c);
+        c.add_din = flags % 3 == 1;
+        c.in_place = flags % 3 == 2;
+        c.add_params[0] = c.add_params[1] = flags % 2;
+        mics_case_backward(w, c);
+    }
+    c.draws = false;
     mics_case_forward(w, c);
 }
 
-static void lora_cpu(const mics_case_walker *w)
-{
-    static const int64_t shapes[][4] = {// N, I, O, rank
-                                        {1, 1, 4, 1},    {2, 5, 9, 3},    {17, 64, 33, 8},
-                                        {30, 70, 40, 4}, {65, 16, 96, 2}, {6, 130, 66, 16}};
-    for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++)
-        for (int k = 0; k < 2 * MICS_LORA_SLICES; k++)
-            lora_walk(w,
-                      lora_case(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], 1 + k / 2),
-                      5 * i + k);
-}
-
-static void lora_gpu(const mics_case_walker *w)
+static void lora_all(const mics_case_walker *w)
 {
     static const int64_t shapes[][5] = {// N, I, O, rank, offset
-                                        {1, 1, 4, 1, 0},
-                                        {5, 40, 24, 8, 0},
-                                        {18, 64, 64, 16, 0},
-                                        {33, 17, 20, 3, 1}};
+                                        {1, 1, 4, 1, 0},    {2, 5, 9, 3, 1},
+                                        {18, 64, 33, 8, 0}, {30, 70, 40, 4, 2},
+                                        {66, 16, 96, 2, 0}, {6, 136, 64, 16, 0}};
     for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++)
         for (int k = 0; k < 2 * MICS_LORA_SLICES; k++) {
             const int64_t *s = shapes[i];
@@ -171,5 +151,5 @@ static void lora_gpu(const mics_case_walker *w)
         }
 }
 
-static const mics_op_cases lora_cases = {MICS_OP_LORA, lora_cpu, lora_gpu, lora_forward,
+static const mics_op_cases lora_cases = {MICS_OP_LORA, lora_all, lora_all, lora_forward,
                                          lora_backward};

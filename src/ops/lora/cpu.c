@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The passes by GEMMs of the CPU. Those of bf16 give a product of low rank in fp32, so that it is
-// rounded once, after it is scaled.
+// The passes by GEMMs of the CPU. In bf16 x A^T and its gradient come in fp32, so that they
+// are rounded once, after they are scaled.
 #include "ops/common/decode.h"
 #include "ops/lora/passes.h"
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The passes by GEMMs of the library, which scales a product before it rounds it, and by the masks
-// of dropout/cuda.cu. Calls of a stream run in order, so GEMMs share a workspace.
+// The passes by GEMMs of the library, which scales a sum before it rounds it, and by the masks of
+// dropout/cuda.cu. Calls of a stream run in order, so GEMMs share a workspace.
 #include "ops/common/cuda_ops.h"
 #include "ops/common/matmul_cuda.h"
 #include "ops/lora/passes.h"

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // An adapter of low rank beside a linear (mics_lora). in: what the linear makes (O), its input x (I);
-// params: A (slices * rank, I), B (outputs of all slices, rank); out: (O). Backward computes the
-// product of low rank again: keeping it would take memory for a few thousandths of the FLOPs.
+// params: A (slices * rank, I), B (outputs of all slices, rank); out: (O). Backward computes x
+// A^T again: keeping it would take memory for a few thousandths of the FLOPs.
 #include "ops/lora/def.h"
 #include "mics/log.h"
 #include "ops/gemm/def.h"
@@ -46,8 +46,8 @@ static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats
     return MICS_OK;
 }
 
-// Slices' products as one, whose width is theirs. Backward, the gradient of the product of low rank
-// is needed for A's and for x's.
+// GEMMs of slices as one, whose width is theirs. Backward, the gradient of x A^T is needed for A's and
+// for x's.
 static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_work *works)
 {
     const int64_t N = s->N, I = s->in[1], all = s->params[0][0], r = s->params[1][1];
@@ -67,7 +67,7 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
         works[count++] = mics_work_gemm(all, I, N);
     if (of_x)
         works[count++] = mics_work_gemm(N, I, all);
-    // What is masked, and forward the linear's product; its gradient lies where the output's did.
+    // What is masked, and forward what the linear made; its gradient lies where the output's did.
     const int64_t uses = s->op->dropout > 0 ? (!back || of_a || of_b) + of_x : 0;
     const double masked = (double)(N * I) * (double)(uses * s->op->lora.slices);
     const double copied = 2 * (masked + (back ? 0 : (double)N * (double)s->out));
@@ -109,7 +109,7 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     return cost;
 }
 
-// Without backward's own product of low rank, which is forward's.
+// Without backward's own x A^T, which is forward's.
 static double model_flops(const mics_op_shape *s)
 {
     mics_op_shape one = *s;
@@ -126,9 +126,9 @@ static double model_flops(const mics_op_shape *s)
 
 static mics_op_decode decode(const mics_op_shape *s, int64_t capacity)
 {
-    const mics_lora *of = &s->op->lora;
     (void)capacity;
-    return (mics_op_decode){.workspace = MICS_LORA_DECODE_ROWS * (mics_lora_rank(of) + s->out)};
+    return (mics_op_decode){.workspace = MICS_LORA_DECODE_ROWS * s->params[0][0] +
+                                         mics_larger(s->params[0][1], s->params[1][1])};
 }
 
 const mics_op_def mics_op_def_lora = {.name = "lora",

@@ -22,8 +22,8 @@ static inline int64_t mics_lora_columns(const mics_lora *of, int32_t slices)
     return columns;
 }
 
-// Where the parts of a workspace begin, floats. In front lies the product of low rank, (N, slices *
-// rank) of the call's dtype.
+// Where the parts of a workspace begin, floats. In front lies scale x A^T, or its gradient, (N,
+// slices * rank) of the call's dtype.
 typedef struct mics_lora_space {
     int64_t wide;    // the same in fp32, on the CPU in bf16: it is scaled, then rounded
     int64_t dropped; // (N, I): the input of a slice, or its gradient; none without dropout

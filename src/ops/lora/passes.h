@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Both passes, in what a device computes: GEMMs, dropout and copies. Without dropout the slices
-// share their input, so that products with A are of all of them; with it each has its own.
+// share their input, so that GEMMs with A are of all of them; with it each has its own.
 //
 // Shapes: N tokens, I inputs, O outputs; r the rank of a slice, W that of the slices that share an
 // input.
@@ -15,7 +15,7 @@ typedef struct mics_lora_device {
     int64_t elem_bytes;
     bool widens; // mics_lora_space.wide
     const mics_op_kernels *dropout;
-    // With `scaled` the result is a product of low rank: times op->lora.scale, then rounded once.
+    // With `scaled` the result is times op->lora.scale, then rounded once, and lies in `low`.
     void (*multiply)(const mics_op_call *call, mics_gemm_spec gemm, bool scaled);
     // to (+)= from (N, O)
     void (*copy)(const mics_op_call *call, void *to, const void *from, bool add);
@@ -34,7 +34,7 @@ typedef struct mics_lora_group {
     int32_t first, end;
     int64_t N, I, O, r, W;
     bool drops;
-    mics_lora_matrix low, dropped; // (N, W); with dropout (N, I)
+    mics_lora_matrix low, dropped; // scale x A^T or its gradient, (N, W); with dropout (N, I)
     mics_lora_matrix x;            // (N, I), where somebody reads it
 } mics_lora_group;
 
@@ -57,7 +57,7 @@ static inline mics_lora_matrix mics_lora_b(const mics_lora_group *g, const void 
     return mics_lora_part(g, of, mics_lora_columns(g->of, slice) * g->r, g->r);
 }
 
-// A slice's product of low rank: (N, r).
+// A slice's part of `low`: (N, r).
 static inline mics_lora_matrix mics_lora_low(const mics_lora_group *g, int32_t slice)
 {
     return mics_lora_part(g, g->low.at, (slice - g->first) * g->r, g->W);
@@ -162,7 +162,7 @@ static inline void mics_lora_x_backward(const mics_lora_group *g)
         mics_lora_drop(g, dx.at, g->dropped.at, true);
 }
 
-/* Adds the products of low rank to call->out, which holds what the linear made. */
+/* Adds the adapter to call->out, which holds what the linear made. */
 static inline void mics_lora_add(const mics_lora_device *device, const mics_op_call *call)
 {
     for (int32_t first = 0; first < call->shape.op->lora.slices;) {

@@ -42,6 +42,10 @@ static const char *unpublished(const mics_plan *plan)
 {
     static const char *const maths[MICS_MATHS] = {
         [MICS_MATH_FP32] = "in fp32", [MICS_MATH_TF32] = "in tf32", [MICS_MATH_FP8] = "in fp8"};
+    if (plan->run->preference.kind != MICS_PREFERENCE_NONE)
+        return "on preference pairs";
+    if (mics_model_trained_count(plan->model) < mics_model_param_count(plan->model))
+        return "with frozen parameters";
     return plan->experts > 0 ? "with experts" : maths[plan->math];
 }
 
@@ -110,6 +114,7 @@ mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
                              .global_batch = mics_plan_request_get(plan, nodes).global_batch,
                              .batch_asked = mics_plan_batch_asked(plan, nodes),
                              .entry = *entry,
+                             .pairs = plan->run->preference.kind != MICS_PREFERENCE_NONE,
                              .unpublished = unpublished(plan)};
     snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);
     snprintf(offer.chip, sizeof offer.chip, "%s", chip->name[0] != '\0' ? chip->name : "this chip");

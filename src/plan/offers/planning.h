@@ -202,9 +202,11 @@ typedef struct mics_plan_offer {
     int32_t nodes, ranks;
     int64_t global_batch;
     int64_t batch_asked; // fewer: the batch was raised to a multiple of the ranks
+    bool pairs;          // batches count pairs of sequences
     mics_plan_entry entry;
-    int32_t published_rows;  // published trainings of its kind on that chip
-    const char *unpublished; // why there is none on any: "in fp8", "with experts"; NULL: there are
+    int32_t published_rows; // published trainings of its kind on that chip
+    // Why there is none on any: "in fp8", "with experts", "with frozen parameters"; NULL: there are.
+    const char *unpublished;
     // What this library cannot run, and is over 1 % faster: as mics_plan_faster_baseline. "": none.
     char faster[MICS_PLAN_NAME_BYTES];
     double faster_us;

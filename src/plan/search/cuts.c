@@ -34,7 +34,8 @@ static int32_t experts_of(const mics_model *model)
 cut_sizes cut_sizes_of(const mics_planner *planner)
 {
     const mics_model *model = planner->request.model;
-    const int32_t layers = has_frozen(planner) ? 0 : mics_model_computing_units(model) - 2;
+    const int32_t layers =
+        not_modelled_text(planner) != NULL ? 0 : mics_model_computing_units(model) - 2;
     return (cut_sizes){.ranks = planner->ranks,
                        .per_node = planner->ranks_per_node,
                        .layers = layers > 0 ? layers : 0,
@@ -180,10 +181,10 @@ void mics_planner_no_cut(const mics_planner *planner, const mics_plan_pipeline *
     if (exists(&sizes, degrees))
         return;
     if (sizes.layers == 0 || sizes.heads == 0) {
-        mics_text_format(text, bytes,
-                         has_frozen(planner)
-                             ? NO_CUT_OF_FROZEN
-                             : "the model has no layers with attention that could be cut");
+        const char *why = not_modelled_text(planner);
+        mics_text_format(text, bytes, "%s",
+                         why != NULL ? why
+                                     : "the model has no layers with attention that could be cut");
         return;
     }
     for (int which = 0; which < AXES; which++) {

@@ -27,14 +27,15 @@ static inline bool rounds_sums(const mics_planner *planner, const mics_plan_choi
     return mics_schedule_rounds_sums(&spec);
 }
 
-/* Why MEGATRON has no row where parameters are frozen. */
-#define NO_CUT_OF_FROZEN "tensor and pipeline parallelism are not modelled with frozen parameters"
-
-/* Whether some parameters do not train. */
-static inline bool has_frozen(const mics_planner *planner)
+/* Why MEGATRON has no row of such a training; NULL: it has one where the model can be cut. */
+static inline const char *not_modelled_text(const mics_planner *planner)
 {
     const mics_model *model = planner->request.model;
-    return mics_model_trained_count(model) < mics_model_param_count(model);
+    if (planner->request.preference.kind != MICS_PREFERENCE_NONE)
+        return "tensor and pipeline parallelism are not modelled with preference pairs";
+    return mics_model_trained_count(model) < mics_model_param_count(model)
+               ? "tensor and pipeline parallelism are not modelled with frozen parameters"
+               : NULL;
 }
 
 /* Bytes that the optimizer keeps of a shard. */

@@ -220,7 +220,8 @@ void mics_plan_explain(const mics_planner *planner, const mics_plan_entry *best,
     entry->why[0] = '\0';
     if (entry->choice.micro_batch == 0)
         add(entry, "%s",
-            has_frozen(planner) ? NO_CUT_OF_FROZEN : "there is no cut of this model and batch");
+            not_modelled_text(planner) != NULL ? not_modelled_text(planner)
+                                               : "there is no cut of this model and batch");
     else if (!entry->fits)
         explain_missing(entry);
     else if (best == NULL || best == entry)

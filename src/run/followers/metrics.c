@@ -145,8 +145,7 @@ static void report(const run_context *context, const run_step *at)
     const mics_job *job = context->job;
     const mics_run *run = job->run;
     const mics_step_result *result = &at->result;
-    const int64_t tokens =
-        run->global_batch * mics_run_sequences_each(run) * run_job_sequence(job);
+    const int64_t tokens = run->global_batch * mics_run_sequences_each(run) * run_job_sequence(job);
     const mics_bytes sent = sent_by_all(context, at);
     mics_metrics metrics = {
         .step = at->number,

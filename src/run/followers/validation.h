@@ -10,7 +10,7 @@
 typedef struct run_validation {
     const run_context *context;
     run_batches batches;
-    double loss_first, loss_last;                        // NaN: none
+    double loss_first, loss_last;                    // NaN: none
     mics_preference_metrics pairs_first, pairs_last; // of the same
 } run_validation;
 

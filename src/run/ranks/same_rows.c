@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What must be the same on all processes, as rows.
 #include "base/text.h"
+#include "run/save/import.h"
 #include "run/save/resume.h"
 #include "same.h"
-#include "run/save/import.h"
 #include <inttypes.h>
 #include <link.h>
 #include <stdio.h>

@@ -182,10 +182,9 @@ void run_reports_validation(run_reports *reports, int64_t step, double loss,
     if (!run_reports_opened(reports) || step == reports->validated)
         return; // a run that resumes behind a validation has its line
     const bool before = mics_log_demote(true);
-    keep_line(reports,
-              reports->metrics != NULL
-                  ? mics_metrics_write_validation(reports->metrics, step, loss, preference)
-                  : MICS_ERR_IO);
+    keep_line(reports, reports->metrics != NULL
+                           ? mics_metrics_write_validation(reports->metrics, step, loss, preference)
+                           : MICS_ERR_IO);
     if (reports->tensorboard != NULL && !reports->lost_events)
         keep(&reports->lost_events, reports->run->tensorboard,
              mics_tensorboard_write_validation(reports->tensorboard, step, loss));

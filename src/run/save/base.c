@@ -14,6 +14,15 @@ bool run_base_is_frozen(const mics_model *model)
     return any;
 }
 
+mics_status run_base_differs(const char *checkpoint, uint64_t before, const char *base,
+                             uint64_t hash)
+{
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: was trained on other frozen weights (%016" PRIx64 ") than those of %s "
+                     "(%016" PRIx64 "); restore them, or name their folder (model.init, --base)",
+                     checkpoint, before, base, hash);
+}
+
 mics_status run_base_fill(const run_context *context, bool frozen_alone)
 {
     const mics_job *job = context->job;
@@ -128,8 +137,5 @@ mics_status run_base_settle(const run_context *context)
     MICS_TRY(run_rank_sum(context->rank, hash));
     if (before == 0 || before == *hash)
         return MICS_OK;
-    return mics_fail(MICS_ERR_INVALID,
-                     "%s: was trained on other frozen weights (%016" PRIx64 ") than those of %s "
-                     "(%016" PRIx64 "); restore them, or name their folder in model.init",
-                     job->checkpoint_path, before, job->run->model_init, *hash);
+    return run_base_differs(job->checkpoint_path, before, job->run->model_init, *hash);
 }

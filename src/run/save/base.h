@@ -6,6 +6,11 @@
 
 #include "run/context.h"
 
+/* Logs that a checkpoint's base had another hash than the one that is there.
+ * Returns: MICS_ERR_INVALID. */
+mics_status run_base_differs(const char *checkpoint, uint64_t before, const char *base,
+                             uint64_t hash);
+
 /* Whether a run has any. Pure. */
 bool run_base_is_frozen(const mics_model *model);
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of runs that trained a part of their model: the rest is in the folder that they began with, or
 // was drawn.
+#include "base.h"
 #include "import.h"
 #include "mics/log.h"
 #include "saved.h"
@@ -9,12 +10,45 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { WINDOW_ELEMS = 1 << 20 };
+
 // Dropout is training's alone.
 mics_status run_saved_add_adapter(mics_saved *saved)
 {
     saved->peft.spec.dropout = 0;
     MICS_TRY(mics_model_add_lora(saved->model, &saved->peft.spec));
     return mics_model_freeze(saved->model, NULL, -1);
+}
+
+static mics_status hash_unit(const mics_saved *saved, const mics_unit *unit, float *window,
+                             uint64_t *hash)
+{
+    for (int64_t at = 0; at < unit->elems; at += WINDOW_ELEMS) {
+        const int64_t end = at + WINDOW_ELEMS < unit->elems ? at + WINDOW_ELEMS : unit->elems;
+        const mics_range range = {at, end};
+        memset(window, 0, (size_t)(end - at) * sizeof *window); // gaps between parameters
+        MICS_TRY(run_import_read(unit, saved->weights, range, window));
+        *hash += run_import_hash(unit, range, window);
+    }
+    return MICS_OK;
+}
+
+// The weights that the run trained on are those that are there.
+static mics_status check_base(const mics_saved *saved)
+{
+    const uint64_t before = saved->meta->base_hash;
+    float *window = NULL;
+    uint64_t hash = 0;
+    mics_status status = MICS_OK;
+    MICS_TRY(MICS_NEW(saved->memory, WINDOW_ELEMS, &window));
+    for (int32_t u = 0; u < saved->model->unit_count && before != 0 && status == MICS_OK; u++) {
+        if (saved->model->units[u].frozen)
+            status = hash_unit(saved, &saved->model->units[u], window, &hash);
+    }
+    mics_free(saved->memory, window);
+    if (status != MICS_OK || hash == before)
+        return status;
+    return run_base_differs(saved->path, before, saved->base, hash);
 }
 
 // What the run froze is in the folder that it began with.
@@ -30,7 +64,8 @@ static mics_status open_base(mics_saved *saved, const char *stored)
                          saved->path, base, strerror(errno));
     if (saved->base == NULL)
         MICS_TRY(mics_strdup(saved->memory, base, &saved->base));
-    return run_import_open(saved->memory, saved->model, saved->base, &saved->weights);
+    MICS_TRY(run_import_open(saved->memory, saved->model, saved->base, &saved->weights));
+    return check_base(saved);
 }
 
 static mics_status freeze(mics_saved *saved, const mics_json *run)

@@ -14,7 +14,7 @@ static char work[] = "/tmp/mics-goodput-XXXXXX";
 
 static const double hours_s = 3600, host_bytes_per_s = 4e9;
 
-static void assert_near(double value, double expected, double share)
+static void assert_within(double value, double expected, double share)
 {
     if (!(fabs(value - expected) <= share * fabs(expected)))
         fail_msg("%.12g is not %.12g within %g", value, expected, share);
@@ -49,28 +49,28 @@ static void test_seconds(void **state)
     mics_plan_entry entry = entry_of(4, 16);
     mics_plan_goodput g = mics_plan_goodput_get(plan, 2, &entry, &losses);
     const double copied = bytes / 16 + params * 4 / 4;
-    assert_near(g.state_bytes, bytes, 1e-12);
+    assert_within(g.state_bytes, bytes, 1e-12);
     const mics_plan_saves *waiting = &g.saves[MICS_PLAN_SAVE_WAITING],
                           *behind = &g.saves[MICS_PLAN_SAVE_BEHIND],
                           *memory = &g.saves[MICS_PLAN_SAVE_MEMORY];
-    assert_near(waiting->blocked_s, copied / host_bytes_per_s + bytes / 4e9, 1e-9);
+    assert_within(waiting->blocked_s, copied / host_bytes_per_s + bytes / 4e9, 1e-9);
     assert_true(waiting->write_s == 0);
     // Each node reads its half; each rank its 1 / 16.
     const double read_s = bytes / 2 / 2e9 + bytes / 16 / host_bytes_per_s;
-    assert_near(waiting->restart_s, 100 + read_s, 1e-12);
-    assert_near(behind->blocked_s, (copied + bytes / 16) / host_bytes_per_s, 1e-9);
-    assert_near(behind->write_s, bytes / 4e9, 1e-9);
+    assert_within(waiting->restart_s, 100 + read_s, 1e-12);
+    assert_within(behind->blocked_s, (copied + bytes / 16) / host_bytes_per_s, 1e-9);
+    assert_within(behind->write_s, bytes / 4e9, 1e-9);
     // O = n: the partner's copy of a node's half crosses the network, and is written too.
     const double file_s = bytes / 2 / 8 / host_bytes_per_s;
-    assert_near(memory->blocked_s, copied / host_bytes_per_s + 2 * file_s + bytes / 2 / network,
-                1e-9);
-    assert_near(memory->restart_s, 100 + bytes / 2 / network + bytes / 16 / host_bytes_per_s,
-                1e-12);
+    assert_within(memory->blocked_s, copied / host_bytes_per_s + 2 * file_s + bytes / 2 / network,
+                  1e-9);
+    assert_within(memory->restart_s, 100 + bytes / 2 / network + bytes / 16 / host_bytes_per_s,
+                  1e-12);
     // O = 8: both nodes have the whole state, and nothing crosses.
     entry = entry_of(4, 8);
     g = mics_plan_goodput_get(plan, 2, &entry, &losses);
-    assert_near(g.saves[MICS_PLAN_SAVE_MEMORY].blocked_s,
-                (bytes / 8 + params + bytes / 8) / host_bytes_per_s, 1e-9);
+    assert_within(g.saves[MICS_PLAN_SAVE_MEMORY].blocked_s,
+                  (bytes / 8 + params + bytes / 8) / host_bytes_per_s, 1e-9);
     // One node's memory is lost with it.
     assert_false(
         mics_plan_goodput_get(plan, 1, &entry, &losses).saves[MICS_PLAN_SAVE_MEMORY].possible);
@@ -89,11 +89,11 @@ static void test_frozen_weights_are_read_again(void **state)
     const mics_plan_goodput g = mics_plan_goodput_get(plan, 2, &entry, &losses);
     const double rank_s = bytes / 16 / host_bytes_per_s;
     assert_true(frozen > 10 * bytes);
-    assert_near(g.state_bytes, bytes, 1e-12);
-    assert_near(g.saves[MICS_PLAN_SAVE_BEHIND].restart_s, 100 + (bytes + frozen) / 2 / 2e9 + rank_s,
-                1e-12);
-    assert_near(g.saves[MICS_PLAN_SAVE_MEMORY].restart_s,
-                100 + (bytes + frozen) / 2 / (400e9 / 8 * 0.85) + rank_s, 1e-12);
+    assert_within(g.state_bytes, bytes, 1e-12);
+    assert_within(g.saves[MICS_PLAN_SAVE_BEHIND].restart_s,
+                  100 + (bytes + frozen) / 2 / 2e9 + rank_s, 1e-12);
+    assert_within(g.saves[MICS_PLAN_SAVE_MEMORY].restart_s,
+                  100 + (bytes + frozen) / 2 / (400e9 / 8 * 0.85) + rank_s, 1e-12);
     mics_plan_close(plan);
 }
 
@@ -114,18 +114,18 @@ static void test_failures(void **state)
         mics_plan *plan = open_plan(*state, cases[i].cluster, NULL);
         mics_plan_goodput g = mics_plan_goodput_get(plan, 4, &entry, &losses);
         assert_string_equal(g.failures_source, cases[i].source);
-        assert_near(g.failures_per_node_day, cases[i].per_node_day, 0.01);
-        assert_near(g.failure_hours, 24 / 4 / g.failures_per_node_day, 1e-9);
+        assert_within(g.failures_per_node_day, cases[i].per_node_day, 0.01);
+        assert_within(g.failure_hours, 24 / 4 / g.failures_per_node_day, 1e-9);
         assert_true(g.goodput.low < g.goodput.typical && g.goodput.typical < g.goodput.high);
         losses.failures_per_node_day = 0.5;
         g = mics_plan_goodput_get(plan, 4, &entry, &losses);
         assert_string_equal(g.failures_source, "given");
-        assert_near(g.failure_hours, 12, 1e-9);
+        assert_within(g.failure_hours, 12, 1e-9);
         assert_true(g.goodput.low >= g.goodput.high);
         // A cluster file's own figure; none at all.
         plan->cluster.failures_per_node_day = 0.25;
         losses.failures_per_node_day = 0;
-        assert_near(mics_plan_goodput_get(plan, 4, &entry, &losses).failure_hours, 24, 1e-9);
+        assert_within(mics_plan_goodput_get(plan, 4, &entry, &losses).failure_hours, 24, 1e-9);
         losses.failures_per_node_day = -1;
         g = mics_plan_goodput_get(plan, 4, &entry, &losses);
         assert_true(g.failure_hours == 0 && g.goodput.typical >= 1);
@@ -160,7 +160,7 @@ static void test_simulated(void **state)
     const mics_plan_losses losses = {.failures_per_node_day = 0.5, .checkpoint_bytes_per_s = 1e6};
     const mics_plan_goodput g = mics_plan_goodput_get(plan, 64, &entry, &losses);
     assert_true(g.goodput.typical > 0.5 && g.goodput.typical < 0.9);
-    assert_near(g.simulated, g.goodput.typical, 0.03);
+    assert_within(g.simulated, g.goodput.typical, 0.03);
     mics_plan_close(plan);
 }
 
@@ -204,13 +204,13 @@ static void test_spot(void **state)
     losses.preemptions_per_node_day = g.break_even;
     g = mics_plan_goodput_get(plan, 16, &entry, &losses);
     assert_true(g.preemptions_known);
-    assert_near(g.spot_price_ratio, 1, 1e-6);
+    assert_within(g.spot_price_ratio, 1, 1e-6);
     losses.preemptions_per_node_day = g.break_even / 2;
     assert_true(mics_plan_goodput_get(plan, 16, &entry, &losses).spot_price_ratio < 1);
     losses.preemptions_per_node_day = -1; // none
     g = mics_plan_goodput_get(plan, 16, &entry, &losses);
     assert_true(g.preemptions_known);
-    assert_near(g.spot_price_ratio, 0.5, 1e-9);
+    assert_within(g.spot_price_ratio, 0.5, 1e-9);
     // Without time to save, work is lost too.
     const double before = g.break_even;
     plan->cluster.preemption_notice_s = 0;
@@ -241,14 +241,14 @@ static void test_straggling(void **state)
     const mics_plan_offer few = mics_plan_offer_get(plan, 127, &entry, &goal);
     mics_plan_offer many = mics_plan_offer_get(plan, 128, &entry, &goal);
     assert_true(few.straggling == 0 && few.step_s.high < 1.3 * few.step_s.typical);
-    assert_near(many.straggling, 1.34, 1e-9);
-    assert_near(many.step_s.high, 1.34 * many.step_s.typical, 1e-9);
-    assert_near(many.step_s.low, few.step_s.low, 1e-9);
+    assert_within(many.straggling, 1.34, 1e-9);
+    assert_within(many.step_s.high, 1.34 * many.step_s.typical, 1e-9);
+    assert_within(many.step_s.low, few.step_s.low, 1e-9);
     // A wider range stays, and what was measured has none.
     plan->cluster.accelerator.step_high = 1.5;
     many = mics_plan_offer_get(plan, 128, &entry, &goal);
     assert_true(many.straggling == 0);
-    assert_near(many.step_s.high, 1.5 * many.step_s.typical, 1e-9);
+    assert_within(many.step_s.high, 1.5 * many.step_s.typical, 1e-9);
     plan->cluster.accelerator.step_low = plan->cluster.accelerator.step_high = 0;
     many = mics_plan_offer_get(plan, 128, &entry, &goal);
     assert_true(many.straggling == 0 && many.step_s.high == many.step_s.typical);
@@ -263,20 +263,20 @@ static void test_offer(void **state)
     mics_plan_offer offer = mics_plan_offer_get(plan, 16, &entry, &goal);
     const double kept = offer.goodput.goodput.typical;
     assert_true(kept > 0.5 && kept < 0.95);
-    assert_near(offer.days.typical, 1e12 / 1e5 / 24 / hours_s / kept, 1e-9);
-    assert_near(offer.usd.typical, offer.days.typical * 24 * 16 * plan->cluster.usd_per_node_hour,
-                1e-9);
+    assert_within(offer.days.typical, 1e12 / 1e5 / 24 / hours_s / kept, 1e-9);
+    assert_within(offer.usd.typical, offer.days.typical * 24 * 16 * plan->cluster.usd_per_node_hour,
+                  1e-9);
     // Low: fast steps and few failures.
     goal.losses.failures_per_node_day = 0;
     offer = mics_plan_offer_get(plan, 16, &entry, &goal);
-    assert_near(offer.days.low / offer.days.typical,
-                plan->cluster.accelerator.step_low * offer.goodput.goodput.typical /
-                    offer.goodput.goodput.high,
-                1e-9);
+    assert_within(offer.days.low / offer.days.typical,
+                  plan->cluster.accelerator.step_low * offer.goodput.goodput.typical /
+                      offer.goodput.goodput.high,
+                  1e-9);
     goal = (mics_plan_goal){.days = 10, .losses = {.failures_per_node_day = 2}};
     offer = mics_plan_offer_get(plan, 16, &entry, &goal);
-    assert_near(offer.tokens.typical, 1e5 * 864000 * kept, 1e-9);
-    assert_near(offer.days.typical, 10, 1e-9);
+    assert_within(offer.tokens.typical, 1e5 * 864000 * kept, 1e-9);
+    assert_within(offer.days.typical, 10, 1e-9);
     // So many failures that nothing is done: neither time nor price.
     goal = (mics_plan_goal){.tokens = 1e12, .losses = {.failures_per_node_day = 1e4}};
     offer = mics_plan_offer_get(plan, 4096, &entry, &goal);

@@ -63,10 +63,13 @@ static inline void visit_all(fixture *f, visitor visit)
 static inline mics_schedule *schedule_of(fixture *f, const mics_plan_choice *choice)
 {
     const mics_plan_request *r = &f->request;
+    const bool pairs = r->preference.kind != MICS_PREFERENCE_NONE;
     mics_schedule *schedule = NULL;
     mics_schedule_spec spec = {
         .model = r->model,
-        .batch = {choice->micro_batch, r->length, r->threads > 0 ? r->threads : 1},
+        .batch = {choice->micro_batch * (pairs ? 2 : 1), r->length,
+                  r->threads > 0 ? r->threads : 1},
+        .preference = r->preference,
         .micro_steps = choice->micro_steps,
         .prefetch = choice->prefetch,
         .layered_micro_steps = choice->layered_micro_steps,

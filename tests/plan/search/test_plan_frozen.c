@@ -208,6 +208,28 @@ static void test_search(void **state)
     }
 }
 
+// Batches count pairs of sequences; Megatron's row is left out.
+static void test_preference_pairs(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 2; variant++) {
+        fixture f;
+        mics_plan_entry entry;
+        open_subject(&f, &machines[0], variant == 1, &subjects[0]);
+        f.request.preference = (mics_preference){.kind = MICS_PREFERENCE_DPO, .beta = 0.1};
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        visit_all(&f, check_memory);
+        visit_all(&f, check_layered);
+        visit_all(&f, check_bound);
+        ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_ZERO3, &entry));
+        assert_true(entry.tokens == 2.0 * machines[0].batch * 16);
+        ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_MEGATRON, &entry));
+        mics_plan_explain(f.planner, NULL, &entry);
+        assert_non_null(strstr(entry.why, "not modelled with preference pairs"));
+        close_plans(&f);
+    }
+}
+
 // ---- a fine-tune over slow links ----
 
 // Llama-3-8B on 4 nodes of 8, 8 micro-steps, adapters of rank 16 beside all linears.
@@ -254,19 +276,34 @@ static void test_frozen_weights_stay_inside_nodes(void **state)
     close_plans(&f);
 }
 
-// Of the base: forward, and the gradient that passes through; below the first adapter that alone
-// is missing. Adapters count thrice.
+// Of the base: forward, and the gradient that passes through, which q, k and v of the first layer
+// and their adapters' A lack. Adapters count thrice.
 static void test_model_flops(void **state)
 {
     (void)state;
     fixture f;
     open_llama3(&f);
-    const int64_t length = 2048;
-    const double layer = 2.0 * 4096 * 4096 + 2.0 * 4096 * 1024 + 3.0 * 4096 * 14336;
-    const double first = 2.0 * (4096 * 4096 + 2 * 4096 * 1024); // q, k, v of the first layer
-    const double expected = 4 * (32 * layer + 128256.0 * 4096) - first + 6.0 * 41943040 +
-                            32 * 6.0 * (double)length * 4096;
-    assert_near(mics_model_flops_per_token(f.model, length), expected, 1e-4, "model FLOPs");
+    const double length = 2048, qkv = 4096.0 * 4096 + 2 * 1024.0 * 4096;
+    const double layer = qkv + 4096.0 * 4096 + 3.0 * 4096 * 14336;
+    const double expected = 4 * (32 * layer + 128256.0 * 4096) - 2 * qkv + 6.0 * 41943040 -
+                            2 * 3 * 16.0 * 4096 + 32 * 6 * length * 4096;
+    assert_near(mics_model_flops_per_token(f.model, (int64_t)length), expected, 1e-12,
+                "model FLOPs of an adapter");
+    close_plans(&f);
+}
+
+// Below the first parameter that trains nothing is computed but the forward.
+static void test_model_flops_of_the_last_layer(void **state)
+{
+    (void)state;
+    const subject last = {"the last layer", 0, 0, {"model.layers.2.*"}, NULL};
+    fixture f;
+    open_subject(&f, &machines[0], true, &last);
+    const double length = 16, attention = length * 64;
+    const double layer = 2 * 64.0 * 64 + 2 * 32.0 * 64 + 3 * 160.0 * 64 + attention;
+    const double expected = 2 * 2 * layer + 6 * layer + 4 * 700.0 * 64;
+    assert_near(mics_model_flops_per_token(f.model, (int64_t)length), expected, 1e-12,
+                "model FLOPs of the last layer");
     close_plans(&f);
 }
 
@@ -322,8 +359,10 @@ int main(void)
         cmocka_unit_test(test_search),
         cmocka_unit_test(test_frozen_weights_stay_inside_nodes),
         cmocka_unit_test(test_model_flops),
+        cmocka_unit_test(test_model_flops_of_the_last_layer),
         cmocka_unit_test(test_baselines),
         cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_preference_pairs),
     };
     mics_log_set_sink(drop_line, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

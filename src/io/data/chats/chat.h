@@ -50,7 +50,7 @@ typedef struct mics_chat {
     mics_json *own;             // the messages, where they were rewritten; mics_json_close
     mics_json *own_tools;
     mics_chat_field answer; // what stands behind a prompt: MICS_FIELD_COMPLETION, or one of a pair
-    int32_t counted_from; // message from which all counts (prompt and completion as messages); -1
+    int32_t counted_from;   // message from which all counts (prompt and completion as messages); -1
 } mics_chat;
 
 /* Finds a row's messages, rewritten as {"role", "content"} where it has others. */

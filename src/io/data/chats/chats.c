@@ -296,9 +296,9 @@ static mics_status encode_chat(const mics_chats *chats, mics_encoder *encoder, c
     return status;
 }
 
-static mics_status encode_completion(const mics_chats *chats, mics_encoder *encoder, const char *prompt,
-                               const char *completion, mics_token_list *list,
-                               mics_shard_notes *notes)
+static mics_status encode_completion(const mics_chats *chats, mics_encoder *encoder,
+                                     const char *prompt, const char *completion,
+                                     mics_token_list *list, mics_shard_notes *notes)
 {
     const size_t head = strlen(prompt), tail = strlen(completion);
     const bool all = chats->spec.loss_on == MICS_LOSS_ALL && !chats->spec.completions;

@@ -79,10 +79,10 @@ static mics_status encode_messages(pair *p, mics_shard_notes *notes)
         MICS_TRY_OUT(mics_chat_write(p->chats, p->name, chat, count, a == PROMPT, &p->text));
         MICS_TRY_OUT(encode(p, (mics_token_frame){0}, &p->tokens[a]));
         for (int32_t i = a == PROMPT ? 0 : prompt; i < count; i++)
-            mics_chat_note_specials(p->chats,
-                                    mics_json_string(mics_json_get(
-                                        mics_json_element(chat->messages, i), "content")),
-                                    notes);
+            mics_chat_note_specials(
+                p->chats,
+                mics_json_string(mics_json_get(mics_json_element(chat->messages, i), "content")),
+                notes);
     }
     notes->lossy += mics_chat_is_lossy(p->chats, &chats[CHOSEN], &p->text);
 out:
@@ -123,8 +123,7 @@ static mics_status encode_texts(pair *p, const char *const texts[TEXTS], mics_sh
     mics_token_frame frame = {0};
     const char *system = mics_json_string(mics_json_get(p->row, "system"));
     const int32_t end = p->chats->end_token;
-    const size_t skipped =
-        texts[PROMPT] == NULL ? common_bytes(texts[CHOSEN], texts[REJECTED]) : 0;
+    const size_t skipped = texts[PROMPT] == NULL ? common_bytes(texts[CHOSEN], texts[REJECTED]) : 0;
     const char *prompt = texts[PROMPT] != NULL ? texts[PROMPT] : texts[CHOSEN];
     const size_t bytes = texts[PROMPT] != NULL ? strlen(prompt) : skipped;
     MICS_TRY(mics_tokenizer_frame(p->chats->spec.tokenizer, &frame));

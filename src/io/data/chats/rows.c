@@ -146,7 +146,8 @@ static void write_plain(mics_text *to, const char *role, const char *content)
 static mics_status fail_type(const mics_chats_spec *spec, const char *name, mics_chat_field field,
                              const char *wanted)
 {
-    return mics_fail(MICS_ERR_INVALID, "%s: \"%s\" is no %s", name, mics_chat_name(spec, field), wanted);
+    return mics_fail(MICS_ERR_INVALID, "%s: \"%s\" is no %s", name, mics_chat_name(spec, field),
+                     wanted);
 }
 
 // Text of a field; "" where it is not there.
@@ -349,14 +350,15 @@ mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics
                             .answer = MICS_FIELD_COMPLETION,
                             .counted_from = -1};
     if (mics_chats_kind(spec, row) == MICS_CHAT_NONE)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%s: has neither \"%s\" nor \"%s\" nor \"%s\" and \"%s\" nor \"%s\" and "
-                         "\"%s\", as rows of chats must; data.fields names fields that are called "
-                         "otherwise",
-                         name, mics_chat_name(spec, MICS_FIELD_MESSAGES),
-                         mics_chat_name(spec, MICS_FIELD_CONVERSATIONS), mics_chat_name(spec, MICS_FIELD_PROMPT),
-                         mics_chat_name(spec, MICS_FIELD_COMPLETION),
-                         mics_chat_name(spec, MICS_FIELD_INSTRUCTION), mics_chat_name(spec, MICS_FIELD_OUTPUT));
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "%s: has neither \"%s\" nor \"%s\" nor \"%s\" and \"%s\" nor \"%s\" and "
+            "\"%s\", as rows of chats must; data.fields names fields that are called "
+            "otherwise",
+            name, mics_chat_name(spec, MICS_FIELD_MESSAGES),
+            mics_chat_name(spec, MICS_FIELD_CONVERSATIONS), mics_chat_name(spec, MICS_FIELD_PROMPT),
+            mics_chat_name(spec, MICS_FIELD_COMPLETION),
+            mics_chat_name(spec, MICS_FIELD_INSTRUCTION), mics_chat_name(spec, MICS_FIELD_OUTPUT));
     MICS_TRY(check_template(chats, name));
     MICS_TRY(read_tools(chats, name, chat_out));
     if (chat_out->messages != NULL && mics_json_type_of(chat_out->messages) != MICS_JSON_ARRAY)
