@@ -269,10 +269,10 @@ static void test_paths(void **state)
     static const char *const sets[] = {"model.config=sub/m.json",
                                        "data.train=[\"*.txt\", \"b.txt\"]"};
     ASSERT_OK(mics_run_load(memory, "sub/run.json", sets, 2, &run));
-    ASSERT_STATUS(MICS_ERR_IO, mics_run_check_files(run));
+    ASSERT_STATUS(MICS_ERR_IO, mics_run_check_files(run, false));
     ASSERT_SAID(&seen, "data.train: b.txt: No such file");
     write_file("b.txt", "x");
-    ASSERT_OK(mics_run_check_files(run));
+    ASSERT_OK(mics_run_check_files(run, false));
     mics_run_close(run);
     static const char *const other[] = {"model.config=/absent/m.json"};
     ASSERT_STATUS(MICS_ERR_IO, mics_run_load(memory, "sub/run.json", other, 1, &run));
@@ -281,7 +281,7 @@ static void test_paths(void **state)
                                            {"model.config=model.json", "model.init=weights"}};
     for (size_t i = 0; i < 2; i++) {
         ASSERT_OK(mics_run_load(memory, "sub/run.json", files[i], 2, &run));
-        ASSERT_STATUS(MICS_ERR_IO, mics_run_check_files(run));
+        ASSERT_STATUS(MICS_ERR_IO, mics_run_check_files(run, false));
         ASSERT_SAID(&seen, i == 0 ? "data.tokenizer: t.json" : "model.init: weights");
         mics_run_close(run);
     }
