@@ -393,11 +393,12 @@ mics_status mics_run_log_changes(const mics_run *run, const char *name, const ch
 bool mics_run_keeps_batch(const mics_run *run);
 
 /* Checks that the other files a training run reads exist: tokenizer, model.init, and data paths
- * that are no globs. Says so when one lies beside the run file instead.
+ * that are no globs. Says so when one lies beside the run file instead. A run that goes on may have its
+ * frozen weights from other ranks, and needs no first adapter.
  *
  * Returns: MICS_OK; MICS_ERR_IO, one line.
  */
-mics_status mics_run_check_files(const mics_run *run);
+mics_status mics_run_check_files(const mics_run *run, bool goes_on);
 
 /* Resolves what depends on the number of ranks: batch sizes (train_batch_size = micro-batch x
  * micro-steps x ranks, absent and "auto" ones from the others, rounded up where train_batch_size is

@@ -108,14 +108,15 @@ static mics_status check_files(const config *run, const char *key_path, const te
     return MICS_OK;
 }
 
-mics_status mics_run_check_files(const mics_run *public_run)
+mics_status mics_run_check_files(const mics_run *public_run, bool goes_on)
 {
     const config *run = (const config *)public_run; // invariant 1 of keys.h
     if (strcmp(run->run.tokenizer, "bytes") != 0)
         MICS_TRY(check_file(run, "data.tokenizer", run->run.tokenizer));
-    if (strcmp(run->run.model_init, "random") != 0)
+    const bool part = run->run.lora.rank > 0 || run->run.trainable_count > 0;
+    if (strcmp(run->run.model_init, "random") != 0 && !(goes_on && part))
         MICS_TRY(check_file(run, "model.init", run->run.model_init));
-    if (run->run.lora.rank > 0 && strcmp(run->run.adapter_init, "none") != 0)
+    if (!goes_on && run->run.lora.rank > 0 && strcmp(run->run.adapter_init, "none") != 0)
         MICS_TRY(check_file(run, "adapter.init", run->run.adapter_init));
     MICS_TRY(check_files(run, "data.train", &run->train));
     return check_files(run, "data.validation", &run->validation);
@@ -167,7 +168,6 @@ static void reset(config *run)
     MICS_FREE_ALL(run->memory, run->out, run->train.texts, run->train.weights,
                   run->validation.texts, run->trainable.texts, run->targets.texts,
                   run->saved.texts);
-    mics_peft_fini(run->memory, &run->peft);
     run->out = NULL;
     run->train = run->validation = run->trainable = run->targets = run->saved = (text_list){0};
     memcpy(run->origins, run->adopted, sizeof run->origins);

@@ -14,7 +14,6 @@
 #include "run/ranks/gpu.h"
 #include "run/run_json.h"
 #include "run/run_schedule.h"
-#include "run/save/adapter.h"
 #include "run/save/base.h"
 #include "run/save/import.h"
 #include "run/save/resume.h"
@@ -343,12 +342,10 @@ static mics_status open_import(mics_job *job)
     const bool random = strcmp(init, "random") == 0;
     const bool goes_on = job->checkpoint != NULL && job->references.lacking_count == 0;
     const bool elsewhere = goes_on && job->world->mpi && !mics_file_is_there(init);
-    if (!random && elsewhere && run_base_is_frozen(job->model))
-        mics_log(MICS_LOG_WARNING, "%s: is not there; frozen weights come from other ranks", init);
-    else if (!random && (!goes_on || run_base_is_frozen(job->model)))
+    if (!random && (!goes_on || (run_base_is_frozen(job->model) && !elsewhere)))
         MICS_TRY(run_import_open(job->memory, job->model, init, &job->import));
     return !goes_on && job->run->lora.rank > 0 && strcmp(adapter, "none") != 0
-               ? run_adapter_open(job->memory, job->model, adapter, &job->adapter)
+               ? run_import_open_adapter(job->memory, job->model, adapter, &job->adapter)
                : MICS_OK;
 }
 
@@ -405,7 +402,7 @@ static run_folder_role role_of(const run_world *world)
 
 mics_status run_job_open_data(mics_job *job)
 {
-    MICS_TRY(mics_run_check_files(job->run));
+    MICS_TRY(mics_run_check_files(job->run, job->checkpoint != NULL));
     MICS_TRY(open_tokenizer(job));
     MICS_TRY(open_masking(job));
     MICS_TRY(open_chats(job));

@@ -7,7 +7,6 @@
 #include "base/free.h"
 #include "context.h"
 #include "mics/log.h"
-#include "run/save/adapter.h"
 #include "run/save/import.h"
 #include <math.h>
 #include <string.h>
@@ -41,8 +40,9 @@ static uint64_t hash_folder(const mics_job *job, const char *folder, const char 
     if (strcmp(folder, none) == 0)
         return XXH3_64bits(none, strlen(none));
     const bool muted = mics_log_mute(true); // who imports it says why it cannot be read
-    const mics_status status = adapter ? run_adapter_open(job->memory, job->model, folder, &reader)
-                                       : run_import_open(job->memory, job->model, folder, &reader);
+    const mics_status status =
+        adapter ? run_import_open_adapter(job->memory, job->model, folder, &reader)
+                : run_import_open(job->memory, job->model, folder, &reader);
     if (status != MICS_OK || run_import_hash_files(reader, &hash) != MICS_OK)
         hash = 0;
     mics_log_mute(muted);

@@ -196,8 +196,7 @@ static void test_losses(void **state)
             ASSERT_OK(train(&of, out, ranks, NULL, 0, losses));
             check_losses(&of, losses, 1e-4);
         }
-        snprintf(dir, sizeof dir, "out-%s", of.name);
-        export_of(out, NULL, dir, false);
+        snprintf(dir, sizeof dir, "%s-2/adapter-00000020", of.name);
         snprintf(wanted, sizeof wanted, GOLDEN "%s/final.safetensors", of.name);
         snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
         check_tensors(of.name, wanted, path, true, 1e-4);

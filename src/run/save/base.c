@@ -117,10 +117,16 @@ static mics_status share_base(const run_context *context)
         return MICS_OK;
     MICS_TRY(MICS_NEW(context->rank->memory, ranks, &has));
     mics_status status = gather_owners(context, has);
+    int32_t lacking = 0;
     for (int32_t to = 0; to < ranks && status == MICS_OK; to++) {
+        lacking += !has[to];
         if (!has[to])
             status = give_units(context, has, to);
     }
+    if (status == MICS_OK && run_is_rank_0(context))
+        mics_log(MICS_LOG_WARNING,
+                 "%s: is not there on %d of %d ranks; their frozen weights come from others",
+                 context->job->run->model_init, (int)lacking, (int)ranks);
     mics_free(context->rank->memory, has);
     return status == MICS_OK ? mics_engine_upload(context->engine) : status;
 }

@@ -27,7 +27,7 @@ static mics_status hash_unit(const mics_saved *saved, const mics_unit *unit, flo
         const int64_t end = at + WINDOW_ELEMS < unit->elems ? at + WINDOW_ELEMS : unit->elems;
         const mics_range range = {at, end};
         memset(window, 0, (size_t)(end - at) * sizeof *window); // gaps between parameters
-        MICS_TRY(run_import_read(unit, saved->weights, range, window));
+        MICS_TRY(run_import_read(unit, saved->weights, false, range, window));
         *hash += run_import_hash(unit, range, window);
     }
     return MICS_OK;

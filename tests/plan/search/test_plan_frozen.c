@@ -232,15 +232,20 @@ static void test_preference_pairs(void **state)
 
 // ---- a fine-tune over slow links ----
 
+static void take_llama3(fixture *f)
+{
+    take_llama(f,
+               "\"hidden_size\": 4096, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, "
+               "\"num_key_value_heads\": 8, \"intermediate_size\": 14336, \"vocab_size\": 128256, "
+               "\"max_position_embeddings\": 8192");
+}
+
 // Llama-3-8B on 4 nodes of 8, 8 micro-steps, adapters of rank 16 beside all linears.
 static void open_llama3(fixture *f)
 {
     const subject lora = {"lora", 0, 16, {NULL}, NULL};
     open_plans(f, 4, 8, 8 * 32);
-    take_llama(f,
-               "\"hidden_size\": 4096, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, "
-               "\"num_key_value_heads\": 8, \"intermediate_size\": 14336, \"vocab_size\": 128256, "
-               "\"max_position_embeddings\": 8192");
+    take_llama3(f);
     freeze(f, &lora);
     assert_int_equal(mics_model_trained_count(f->model), 41943040);
     assert_int_equal(mics_model_param_count(f->model), 8030261248 + 41943040);
@@ -289,6 +294,28 @@ static void test_model_flops(void **state)
                             2 * 3 * 16.0 * 4096 + 32 * 6 * length * 4096;
     assert_near(mics_model_flops_per_token(f.model, (int64_t)length), expected, 1e-12,
                 "model FLOPs of an adapter");
+    close_plans(&f);
+}
+
+// Two GEMMs of three are left, and attention.
+static void test_gradients_of_frozen_weights_take_no_time(void **state)
+{
+    (void)state;
+    const mics_plan_choice choice = {.sharding = {8, 8, 8}, .micro_batch = 1, .micro_steps = 8};
+    mics_plan_entry whole, lora;
+    fixture f;
+    open_llama3(&f);
+    f.request.length = 2048;
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_evaluate(f.planner, &choice, &lora));
+    mics_planner_close(f.planner);
+    take_llama3(&f);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_evaluate(f.planner, &choice, &whole));
+    const double us = lora.compute_us / whole.compute_us;
+    const double flops = lora.hardware_flops / whole.hardware_flops;
+    assert_true(us > 0.66 && us < 0.72 && flops > 0.66 && flops < 0.72);
+    assert_true(lora.update_us < 0.02 * whole.update_us);
     close_plans(&f);
 }
 
@@ -360,6 +387,7 @@ int main(void)
         cmocka_unit_test(test_frozen_weights_stay_inside_nodes),
         cmocka_unit_test(test_model_flops),
         cmocka_unit_test(test_model_flops_of_the_last_layer),
+        cmocka_unit_test(test_gradients_of_frozen_weights_take_no_time),
         cmocka_unit_test(test_baselines),
         cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_preference_pairs),
