@@ -16,8 +16,7 @@ enum { WINDOW_ELEMS = 1 << 20 };
 mics_status run_saved_add_adapter(mics_saved *saved)
 {
     saved->peft.spec.dropout = 0;
-    MICS_TRY(mics_model_add_lora(saved->model, &saved->peft.spec));
-    return mics_model_freeze(saved->model, NULL, -1);
+    return mics_model_add_lora(saved->model, &saved->peft.spec);
 }
 
 static mics_status hash_unit(const mics_saved *saved, const mics_unit *unit, float *window,
