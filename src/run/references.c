@@ -52,7 +52,8 @@ static uint64_t hash_weights(const mics_job *job)
     const bool imports = strcmp(run->model_init, "random") != 0;
     const bool adapts = run->lora.rank > 0 && strcmp(run->adapter_init, "none") != 0;
     const uint64_t of[] = {hash_folder(job, run->model_init, imports, false),
-                           hash_folder(job, run->adapter_init, adapts, true), run->seed};
+                           hash_folder(job, run->adapter_init, adapts, true),
+                           imports ? 0 : run->seed};
     return of[0] == 0 || of[1] == 0 ? 0 : XXH3_64bits(of, sizeof of);
 }
 
