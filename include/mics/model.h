@@ -258,13 +258,13 @@ mics_status mics_model_add_lora(mics_model *model, const mics_lora_spec *spec);
 
 /* Freezes every parameter none of whose tensors matches one of the patterns ("*" is any text, "?" any
  * character; a parameter of several tensors trains if all of them match, and is an error if only some
- * do), and splits units that have both kinds. A count of -1 freezes nothing more and splits alone.
+ * do), and splits units that have both kinds.
  *
  * Needs:   as mics_model_add_lora.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: a pattern matches no tensor, nothing trains, or part of a
  *          fused parameter; MICS_ERR_MEMORY. After an error the model can only be closed.
  */
-mics_status mics_model_freeze(mics_model *model, const char *const *patterns, int32_t count);
+mics_status mics_model_freeze(mics_model *model, const char *const *names, int32_t count);
 
 /* Parameters that train, padding excluded. */
 int64_t mics_model_trained_count(const mics_model *model);

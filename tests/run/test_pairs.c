@@ -301,7 +301,7 @@ static void test_other_references(void **state)
     static const struct {
         long offset; // in the header: data, weights; the values
         const char *said;
-    } places[] = {{8, "is of other data or weights"}, {16, "is of other"}, {60, "is damaged"}};
+    } places[] = {{8, "is of other data"}, {16, "is of other"}, {60, "or damaged"}};
     (void)state;
     mics_json *wanted = load("llama", "dpo");
     pair_run run = parts("others", 1);

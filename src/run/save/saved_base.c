@@ -17,8 +17,7 @@ mics_status run_saved_add_adapter(mics_saved *saved)
 {
     mics_lora_spec spec = saved->peft.spec;
     spec.dropout = 0;
-    MICS_TRY(mics_model_add_lora(saved->model, &spec));
-    return mics_model_freeze(saved->model, NULL, -1);
+    return mics_model_add_lora(saved->model, &spec);
 }
 
 static mics_status hash_unit(const mics_saved *saved, const mics_unit *unit, float *window,
