@@ -234,7 +234,7 @@ mics_status mics_model_spread(const mics_model *model, int32_t experts, int64_t 
 // ".q_proj".
 typedef struct mics_lora_spec {
     int64_t rank;         // of each module's
-    double alpha;         // adds alpha / rank times the product; see rank_stabilized
+    double alpha;         // of what is added: alpha / rank, or as rank_stabilized says
     bool rank_stabilized; // alpha / sqrt(rank) (rsLoRA: Kalajdzievski, 2023, arXiv:2312.03732)
     double dropout;       // of the adapter's input, in training
     const char *const *targets; // modules that get an adapter
