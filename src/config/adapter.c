@@ -7,62 +7,7 @@
 #include <string.h>
 
 static const char rank_key[] = "adapter.r", alpha_key[] = "adapter.lora_alpha",
-                  dropout_key[] = "adapter.lora_dropout", targets_key[] = "adapter.target_modules",
-                  scaling_key[] = "adapter.use_rslora", saved_key[] = "adapter.modules_to_save",
-                  from_folder[] = "auto: of adapter.init";
-
-// ---- a folder of PEFT's ----
-
-static mics_status copy_list(config *run, const char *const *texts, int32_t count, text_list *list)
-{
-    mics_free(run->memory, list->texts);
-    *list = (text_list){0};
-    MICS_TRY(MICS_NEW(run->memory, count, &list->texts));
-    for (int32_t i = 0; i < count; i++)
-        list->texts[i] = texts[i];
-    list->count = count;
-    return MICS_OK;
-}
-
-// A key of the run file may say the same as the folder, and nothing else.
-static mics_status check_same(config *run, const char *path, bool same)
-{
-    if (!mics_config_valued(run, path)) {
-        mics_config_set_origin(run, path, from_folder);
-        return MICS_OK;
-    }
-    return same ? MICS_OK
-                : mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
-                                 "is another one in %s/" MICS_PEFT_CONFIG "; leave it out, or "
-                                 "begin without adapter.init",
-                                 run->run.adapter_init);
-}
-
-static mics_status take_folder(config *run)
-{
-    const mics_lora_spec own = run->run.lora, *theirs = &run->peft.spec;
-    MICS_TRY(mics_peft_init(run->memory, run->run.adapter_init, &run->peft));
-    MICS_TRY(check_same(run, rank_key, own.rank == theirs->rank));
-    MICS_TRY(check_same(run, alpha_key, own.alpha == theirs->alpha));
-    MICS_TRY(check_same(run, scaling_key, own.rank_stabilized == theirs->rank_stabilized));
-    MICS_TRY(check_same(run, targets_key,
-                        mics_peft_same_modules(own.targets, own.target_count, theirs->targets,
-                                               theirs->target_count)));
-    MICS_TRY(check_same(
-        run, saved_key,
-        mics_peft_same_modules(own.saved, own.saved_count, theirs->saved, theirs->saved_count)));
-    run->run.lora = *theirs;
-    if (mics_config_valued(run, dropout_key)) // it is of training alone
-        run->run.lora.dropout = own.dropout;
-    else
-        mics_config_set_origin(run, dropout_key, from_folder);
-    MICS_TRY(copy_list(run, theirs->saved, theirs->saved_count, &run->saved));
-    return theirs->target_count == 0
-               ? MICS_OK
-               : copy_list(run, theirs->targets, theirs->target_count, &run->targets);
-}
-
-// ---- the run ----
+                  targets_key[] = "adapter.target_modules";
 
 static bool is_all_linear(const text_list *list)
 {
@@ -81,7 +26,6 @@ static mics_status check_targets(const config *run)
 
 mics_status mics_config_fill_adapter(config *run)
 {
-    static const char *const all[] = {MICS_PEFT_ALL_LINEAR};
     mics_lora_spec *lora = &run->run.lora;
     run->run.trainable = run->trainable.texts;
     run->run.trainable_count = run->trainable.count;
@@ -100,22 +44,26 @@ mics_status mics_config_fill_adapter(config *run)
         mics_config_set_origin(run, alpha_key, "auto: 2 x adapter.r");
     }
     lora->target_count = is_all_linear(&run->targets) ? 0 : run->targets.count;
-    lora->targets = run->targets.texts;
     lora->saved_count = run->saved.count;
     lora->saved = run->saved.texts;
-    if (strcmp(run->run.adapter_init, "none") != 0)
-        MICS_TRY(take_folder(run));
-    return run->targets.count > 0 ? MICS_OK : copy_list(run, all, 1, &run->targets);
+    if (run->targets.count == 0) {
+        MICS_TRY(MICS_NEW(run->memory, 1, &run->targets.texts));
+        run->targets.texts[run->targets.count++] = MICS_PEFT_ALL_LINEAR;
+    }
+    lora->targets = run->targets.texts;
+    return MICS_OK;
 }
 
 mics_status mics_run_adapt(const mics_run *run, mics_model *model)
 {
-    const bool adapts = run->lora.rank > 0, freezes = run->trainable_count > 0;
+    const bool adapts = run->lora.rank > 0;
+    if (adapts && run->trainable_count > 0)
+        return mics_json_fail(run->json, "model.trainable", MICS_ERR_INVALID,
+                              "beside an adapter; adapter.modules_to_save names what trains whole");
     if (adapts)
-        MICS_TRY(mics_model_add_lora(model, &run->lora));
-    return adapts || freezes
-               ? mics_model_freeze(model, run->trainable, freezes ? run->trainable_count : -1)
-               : MICS_OK;
+        return mics_model_add_lora(model, &run->lora);
+    return run->trainable_count > 0 ? mics_model_freeze(model, run->trainable, run->trainable_count)
+                                    : MICS_OK;
 }
 
 void mics_run_log_adapter(const mics_run *run, const mics_model *model)

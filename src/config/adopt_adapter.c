@@ -80,21 +80,17 @@ static mics_status put(config *run, const adopted_key *row, const mics_json_valu
     return put_text(run, row, mics_config_value_text(value, text, sizeof text));
 }
 
-static mics_status put_all(config *run, const adopted_key *row, const mics_json_value *value)
-{
-    bool on = false;
-    MICS_TRY(mics_adopt_switch(run, row->path, value, &on));
-    return on ? put_text(run, row, "\"" MICS_PEFT_ALL_LINEAR "\"") : MICS_OK;
-}
-
-// A list, or LLaMA-Factory's "all" and "q_proj,v_proj".
+// A list, axolotl's true for all, or LLaMA-Factory's "all" and "q_proj,v_proj".
 static mics_status put_modules(config *run, const adopted_key *row, const mics_json_value *value)
 {
     mics_text list = {.memory = run->memory};
     const char *names = mics_json_string(value);
-    if (names == NULL)
+    const bool is_switch = mics_json_type_of(value) == MICS_JSON_BOOL;
+    if (is_switch && !mics_json_bool(value))
+        return MICS_OK;
+    if (names == NULL && !is_switch)
         return put(run, row, value);
-    if (mics_text_is_among(names, "all|all-linear"))
+    if (is_switch || mics_text_is_among(names, "all|all-linear"))
         return put_text(run, row, "\"" MICS_PEFT_ALL_LINEAR "\"");
     for (const char *at = names; *at != '\0';) {
         char name[MICS_NAME_BYTES];
@@ -121,7 +117,7 @@ static const adopted_key rows[] = {
     ADOPTED("lora_dropout", "adapter.lora_dropout", put),
     ADOPTED("lora_target_modules", "adapter.target_modules", put_modules),
     ADOPTED("lora_target", "adapter.target_modules", put_modules),
-    ADOPTED("lora_target_linear", "adapter.target_modules", put_all),
+    ADOPTED("lora_target_linear", "adapter.target_modules", put_modules),
     ADOPTED("lora_modules_to_save", "adapter.modules_to_save", put_modules),
     ADOPTED("additional_target", "adapter.modules_to_save", put_modules),
     ADOPTED("use_rslora", "adapter.use_rslora", put),
@@ -132,6 +128,47 @@ static const adopted_key rows[] = {
 
 const adopted_keys mics_adopt_adapters = {rows, sizeof rows / sizeof *rows};
 
+// ---- a folder of PEFT's ----
+
+// A key that the run file also gives must say the same, but for what is of training alone.
+static mics_status put_of_folder(config *run, const mics_peft *peft, const char *name)
+{
+    char path[CONFIG_PATH_BYTES];
+    mics_text text = {.memory = run->memory};
+    mics_text_format(path, sizeof path, "adapter.%s", name);
+    const mics_json_value *theirs = mics_json_at(peft->json, name);
+    if (mics_adopt_has(run, path))
+        return mics_json_is_same(theirs, mics_adopt_at(run, path)) ||
+                       strcmp(name, "lora_dropout") == 0
+                   ? MICS_OK
+                   : mics_json_fail(run->run.json, path, MICS_ERR_INVALID,
+                                    "is another one in %s; leave it out, or begin without "
+                                    "adapter.init",
+                                    mics_json_name(peft->json));
+    mics_json_write(&text, theirs);
+    mics_status status = mics_text_status(&text);
+    if (status == MICS_OK)
+        status = mics_json_set_from(run->run.json, path, text.bytes, "adapter.init");
+    run->adopted[mics_config_find(path)] = "auto: of adapter.init";
+    mics_text_fini(&text);
+    return status;
+}
+
+static mics_status put_folder(config *run)
+{
+    static const char *const names[] = {"r",          "lora_alpha",     "lora_dropout",
+                                        "use_rslora", "target_modules", "modules_to_save"};
+    const char *folder = mics_json_string(mics_adopt_at(run, "adapter.init"));
+    mics_peft peft;
+    if (folder == NULL || strcmp(folder, "none") == 0)
+        return MICS_OK;
+    mics_status status = mics_peft_init(run->memory, folder, &peft);
+    for (size_t i = 0; i < sizeof names / sizeof *names && status == MICS_OK; i++)
+        status = put_of_folder(run, &peft, names[i]);
+    mics_peft_fini(run->memory, &peft);
+    return status;
+}
+
 // ---- defaults ----
 
 mics_status mics_adopt_adapter_defaults(config *run)
@@ -140,6 +177,7 @@ mics_status mics_adopt_adapter_defaults(config *run)
                       factory[] = "auto: default of LLaMA-Factory";
     const bool by_trl = mics_json_bool(mics_adopt_at(run, switch_key));
     char alpha[32];
+    MICS_TRY(put_folder(run));
     if (!adapts(run) || mics_adopt_says(run, "adapter.init") ||
         (!by_trl && !is_text(run, type_key, "lora")))
         return MICS_OK;

@@ -11,5 +11,5 @@ extern const adopted_keys mics_adopt_adapters;
  * "lora", use_peft, finetuning_type. */
 mics_status mics_adopt_adapter_begin(config *run);
 
-/* The defaults that TRL and LLaMA-Factory have for it, after their keys. */
+/* After their keys: what adapter.init's folder says, else the defaults of TRL and LLaMA-Factory. */
 mics_status mics_adopt_adapter_defaults(config *run);

@@ -295,8 +295,8 @@ mics_status mics_adopt_folder_defaults(config *run)
                                   .most = 1024};
     const char *init = mics_json_string(mics_adopt_at(run, "model.init")), *weights = NULL;
     const bool adapts = mics_adopt_has(run, "adapter");
-    const bool pairs = mics_text_is_among(
-        mics_json_string(mics_adopt_at(run, "objective.type")), "dpo|ipo");
+    const bool pairs =
+        mics_text_is_among(mics_json_string(mics_adopt_at(run, "objective.type")), "dpo|ipo");
     if (mics_json_line(run->run.json, "data") > 0)
         return MICS_OK; // it stands in a file, or is planned
     MICS_TRY(mics_run_find_weights(run->memory, mics_json_name(run->run.json), &weights));

@@ -139,7 +139,6 @@ typedef struct config {
     int64_t kept_ranks;      // its ranks; 0: none
     int64_t kept_degrees[4]; // its P, G, O and E; 0: said in other words, and E 1 of before it was
     text_list train, validation, trainable, targets, saved;
-    mics_peft peft; // of adapter.init; zeroed: none
     double dropout;
     const char *device, *precision; // as asked for; after mics_run_resolve_device as they are
     const char *attention;          // the same, by mics_run_resolve_attention
@@ -287,8 +286,8 @@ void mics_config_fill_comm_dtypes(config *run);
 void mics_config_settle_boundary(config *run, int32_t ranks_per_node);
 // precision.c: run.device, run.precision and what DeepSpeed says of them, as far as the file knows.
 mics_status mics_config_join_precision(config *run);
-/* adapter.c: run->run.lora and what is trained, with what adapter.init's folder says. Returns: as
- * mics_peft_init; MICS_ERR_INVALID: the two differ, or nothing is adapted. */
+/* adapter.c: run->run.lora and what is trained. Returns: MICS_OK; MICS_ERR_INVALID,
+ * MICS_ERR_UNSUPPORTED, one line; MICS_ERR_MEMORY. */
 mics_status mics_config_fill_adapter(config *run);
 /* weights.c: a folder with weights is model.init, where the file says none; and the defaults of a start
  * from weights. `model`: what model.config says. Returns: MICS_OK; MICS_ERR_MEMORY. */

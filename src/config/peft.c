@@ -54,25 +54,6 @@ mics_status mics_peft_modules(mics_memory *memory, const mics_json *json, const 
     return MICS_OK;
 }
 
-static bool has(const char *const *texts, int32_t count, const char *text)
-{
-    bool found = false;
-    for (int32_t i = 0; i < count; i++)
-        found = found || strcmp(texts[i], text) == 0;
-    return found;
-}
-
-bool mics_peft_same_modules(const char *const *a, int32_t a_count, const char *const *b,
-                            int32_t b_count)
-{
-    bool same = a_count == 0 || b_count == 0 ? a_count == b_count : true;
-    for (int32_t i = 0; i < a_count; i++)
-        same = same && has(b, b_count, a[i]);
-    for (int32_t i = 0; i < b_count; i++)
-        same = same && has(a, a_count, b[i]);
-    return same;
-}
-
 // ---- the file ----
 
 // A key that is neither honoured nor known must be switched off: newer versions have more.

@@ -48,7 +48,3 @@ mics_status mics_peft_modules(mics_memory *memory, const mics_json *json, const 
 
 /* Refuses a text in place of a list. Returns: MICS_ERR_UNSUPPORTED, logged. */
 mics_status mics_peft_refuse_pattern(const mics_json *json, const char *path);
-
-/* The same names, in whatever order. */
-bool mics_peft_same_modules(const char *const *a, int32_t a_count, const char *const *b,
-                            int32_t b_count);

@@ -168,7 +168,6 @@ static void reset(config *run)
     MICS_FREE_ALL(run->memory, run->out, run->train.texts, run->train.weights,
                   run->validation.texts, run->trainable.texts, run->targets.texts,
                   run->saved.texts);
-    mics_peft_fini(run->memory, &run->peft);
     run->out = NULL;
     run->train = run->validation = run->trainable = run->targets = run->saved = (text_list){0};
     memcpy(run->origins, run->adopted, sizeof run->origins);

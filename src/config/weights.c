@@ -73,8 +73,8 @@ static void open_lr(config *run)
                            : adapts ? "auto: of an adapter"
                                     : "auto: of a start from weights");
     mics_text_format(run->weights_text, sizeof run->weights_text,
-                     "starts from weights and says no optimizer.params.lr: %g is taken%s%s", run->lr,
-                     pairs ? ", as of pairs" : "",
+                     "starts from weights and says no optimizer.params.lr: %g is taken%s%s",
+                     run->lr, pairs ? ", as of pairs" : "",
                      adapts  ? ", as it is an adapter's"
                      : pairs ? ""
                              : ", and 1e-3 for random ones");

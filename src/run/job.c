@@ -14,7 +14,6 @@
 #include "run/ranks/gpu.h"
 #include "run/run_json.h"
 #include "run/run_schedule.h"
-#include "run/save/adapter.h"
 #include "run/save/base.h"
 #include "run/save/import.h"
 #include "run/save/resume.h"
@@ -346,7 +345,7 @@ static mics_status open_import(mics_job *job)
     if (!random && (!goes_on || (run_base_is_frozen(job->model) && !elsewhere)))
         MICS_TRY(run_import_open(job->memory, job->model, init, &job->import));
     return !goes_on && job->run->lora.rank > 0 && strcmp(adapter, "none") != 0
-               ? run_adapter_open(job->memory, job->model, adapter, &job->adapter)
+               ? run_import_open_adapter(job->memory, job->model, adapter, &job->adapter)
                : MICS_OK;
 }
 

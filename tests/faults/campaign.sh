@@ -6,6 +6,7 @@
 # Prints a table of what was tried and what held; docs/reliability.md has one of a long campaign.
 #
 #   campaign.sh MICS [--rounds N] [--steps N] [--seed S] [--only KIND[,KIND...]] [--launcher "mpirun -n 4"]
+#               [--set KEY=VALUE]...
 #
 # KIND: kill, stop, pause, files, disk, data; with Open MPI as launcher also lost. Bit flips in live state are tests/faults/flips, lost
 # nodes bench/cloud/replace.sh, links and single ranks tests/cloud/test_cloud_watch.sh.
@@ -14,7 +15,7 @@ set -uo pipefail
 source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 mics=$(readlink -f "${1:?"usage: campaign.sh MICS [--rounds N] [--steps N] [--seed S] [--only KIND,...] [--launcher COMMAND]"}")
 shift
-rounds=1 steps=150 seed=1 only=kill,stop,pause,files,disk,data launcher=
+rounds=1 steps=150 seed=1 only=kill,stop,pause,files,disk,data launcher= sets=()
 while [ $# -gt 0 ]; do
     case $1 in
     --rounds) rounds=$2 ;;
@@ -22,6 +23,7 @@ while [ $# -gt 0 ]; do
     --seed) seed=$2 ;;
     --only) only=$2 ;;
     --launcher) launcher=$2 ;;
+    --set) sets+=(--set "$2") ;;
     *) echo "campaign.sh: unknown option $1" >&2 && exit 2 ;;
     esac
     shift 2
@@ -41,7 +43,7 @@ train() { # OUT FLAGS...: four ranks, under the launcher where one is given
     shift
     # What is asked for stands behind, where it counts.
     set -- --steps "${until:-$steps}" --set run.checkpoint_every=3 --set run.validation_batches=0 \
-        --set run.comm_timeout_s=60 --set run.log_every=1 "$@"
+        --set run.comm_timeout_s=60 --set run.log_every=1 ${sets[@]+"${sets[@]}"} "$@"
     if [ -n "$launcher" ]; then
         set -- $launcher "$mics" train run.json --nodes 2 --out "$out" "$@"
     else

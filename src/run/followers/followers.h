@@ -3,6 +3,7 @@
 // What happens around a step.
 #pragma once
 
+#include "adapter.h"
 #include "best.h"
 #include "metrics.h"
 #include "replicas.h"
@@ -17,9 +18,9 @@
 //   saving          before what may take long, so that a run that is killed in there has its step.
 //   validation      behind it: it writes nothing that a run could go on from.
 //   best            needs the validation of the same step.
-//   texts           last: they are drawn from the checkpoint.
+//   adapter, texts  last: they are drawn from the checkpoint.
 #define RUN_FOLLOWER_LIST(X)                                                                       \
-    X(trace) X(metrics) X(replicas) X(saving) X(validation) X(best) X(texts)
+    X(trace) X(metrics) X(replicas) X(saving) X(validation) X(best) X(adapter) X(texts)
 
 #define RUN_FOLLOWER_STATE(name) run_##name name;
 #define RUN_FOLLOWER_ENUM(name) RUN_FOLLOWER_##name,

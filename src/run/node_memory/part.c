@@ -13,7 +13,8 @@ mics_status run_copy_write(const run_save *save, const mics_keep *keep, mics_nod
     run_share_fill(context, keep->part, keep->parts, save->shards);
     MICS_TRY(run_share_check_numbers(context, save->shards, save->step));
     return mics_node_write(context->rank->memory, save->copy.slot, save->step, keep->file,
-                           keep->files, save->shards, run_share_units(context->job->model), file_out);
+                           keep->files, save->shards, run_share_units(context->job->model),
+                           file_out);
 }
 
 // ---- the manifest ----

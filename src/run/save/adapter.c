@@ -3,17 +3,8 @@
 #include "adapter.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "mics/log.h"
-#include "tensor_part.h"
 #include <stdio.h>
 #include <string.h>
-
-static const char prefix[] = "base_model.model.";
-
-static bool is_of_adapter(const char *tensor)
-{
-    return strncmp(tensor, prefix, sizeof prefix - 1) == 0;
-}
 
 int64_t run_adapter_elems(const mics_model *model)
 {
@@ -27,125 +18,10 @@ int64_t run_adapter_elems(const mics_model *model)
     return elems;
 }
 
-// ---- names ----
-
 void run_adapter_name(const char *tensor, char name_out[RUN_ADAPTER_NAME_BYTES])
 {
-    snprintf(name_out, RUN_ADAPTER_NAME_BYTES, "%s%s", is_of_adapter(tensor) ? "" : prefix, tensor);
-}
-
-// The tensor of that name, or with the adapter's own before its last part: files of torch.save'd
-// states have it so.
-static const mics_tensor_info *find_tensor(const mics_safetensors *reader, const char *tensor)
-{
-    char name[RUN_ADAPTER_NAME_BYTES], other[RUN_ADAPTER_NAME_BYTES];
-    const char *wraps = is_of_adapter(tensor) ? "" : ".modules_to_save";
-    run_adapter_name(tensor, name);
-    const mics_tensor_info *info = mics_safetensors_find(reader, name);
-    const char *last = strrchr(name, '.');
-    mics_text_format(other, sizeof other, "%.*s%s.default%s", (int)(last - name), name, wraps,
-                     last);
-    return info != NULL ? info : mics_safetensors_find(reader, other);
-}
-
-// ---- what files hold ----
-
-static mics_status check_tensor(const mics_param_tensor *tensor, const mics_safetensors *reader,
-                                const char *path)
-{
-    char name[RUN_ADAPTER_NAME_BYTES];
-    const mics_tensor_info *info = find_tensor(reader, tensor->name);
-    run_adapter_name(tensor->name, name);
-    if (info == NULL)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%s: tensor \"%s\" is missing; is it an adapter of another model, or are "
-                         "target_modules and modules_to_save others?",
-                         path, name);
-    if (info->dims == tensor->dims && info->shape[0] == tensor->shape[0] &&
-        (info->dims < 2 || info->shape[1] == tensor->shape[1]))
-        return MICS_OK;
-    return mics_fail(MICS_ERR_INVALID,
-                     "%s: tensor \"%s\" is [%lld, %lld], but " MICS_PEFT_CONFIG
-                     " and the model make it [%lld, %lld]",
-                     path, info->name, (long long)info->shape[0],
-                     (long long)(info->dims < 2 ? 1 : info->shape[1]), (long long)tensor->shape[0],
-                     (long long)(tensor->dims < 2 ? 1 : tensor->shape[1]));
-}
-
-// Calls `check` for all tensors that are trained; they are counted.
-static mics_status check_trained(const mics_model *model, const mics_safetensors *reader,
-                                 const char *path, int32_t *count_out)
-{
-    mics_param_tensor tensor;
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        for (int32_t p = 0; p < model->units[u].param_count; p++) {
-            const mics_param *param = &model->units[u].params[p];
-            for (int32_t part = 0; !param->frozen && mics_param_next_tensor(param, &part, &tensor);
-                 ++*count_out)
-                MICS_TRY(check_tensor(&tensor, reader, path));
-        }
-    }
-    return MICS_OK;
-}
-
-static bool is_trained(const mics_model *model, const mics_safetensors *reader, const char *name)
-{
-    mics_param_tensor tensor;
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        for (int32_t p = 0; p < model->units[u].param_count; p++) {
-            const mics_param *param = &model->units[u].params[p];
-            for (int32_t part = 0; !param->frozen && mics_param_next_tensor(param, &part, &tensor);)
-                if (strcmp(find_tensor(reader, tensor.name)->name, name) == 0)
-                    return true;
-        }
-    }
-    return false;
-}
-
-static mics_status check(const mics_model *model, const mics_safetensors *reader, const char *path)
-{
-    int32_t trained = 0;
-    MICS_TRY(check_trained(model, reader, path, &trained));
-    for (int32_t i = 0; mics_safetensors_count(reader) != trained; i++) {
-        const char *name = mics_safetensors_at(reader, i)->name;
-        if (!is_trained(model, reader, name))
-            return mics_fail(MICS_ERR_INVALID,
-                             "%s: tensor \"%s\" is of nothing that " MICS_PEFT_CONFIG
-                             " says is trained; name its module in target_modules or "
-                             "modules_to_save there, or remove it",
-                             path, name);
-    }
-    return MICS_OK;
-}
-
-mics_status run_adapter_open(mics_memory *memory, const mics_model *model, const char *folder,
-                             mics_safetensors **reader_out)
-{
-    mics_safetensors *reader = NULL;
-    char *path = NULL;
-    MICS_TRY(mics_file_join(memory, folder, MICS_PEFT_WEIGHTS, &path));
-    mics_status status = mics_safetensors_open(memory, path, &reader);
-    if (status == MICS_OK)
-        status = check(model, reader, path);
-    mics_free(memory, path);
-    if (status == MICS_OK)
-        *reader_out = reader;
-    else
-        mics_safetensors_close(reader);
-    return status;
-}
-
-mics_status run_adapter_read(const mics_unit *unit, const mics_safetensors *reader,
-                             mics_range range, float *data_out)
-{
-    for (int32_t i = 0; i < unit->param_count; i++) {
-        const mics_param *param = &unit->params[i];
-        for (int32_t part = 0; !param->frozen && part < param->part_count; part++)
-            MICS_TRY(run_part_read(param, &param->parts[part], reader,
-                                   find_tensor(reader, param->parts[part].name)->name, range,
-                                   data_out));
-    }
-    return MICS_OK;
+    const bool own = strncmp(tensor, RUN_ADAPTER_PREFIX, sizeof RUN_ADAPTER_PREFIX - 1) == 0;
+    snprintf(name_out, RUN_ADAPTER_NAME_BYTES, "%s%s", own ? "" : RUN_ADAPTER_PREFIX, tensor);
 }
 
 // ---- adapter_config.json ----

@@ -11,13 +11,11 @@
 #include "mics/log.h"
 #include "model/from_config.h"
 #include "run/job.h"
-#include "tensor_part.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
-enum { COMPARE_ELEMS = 1 << 14 };
+enum { COMPARE_ELEMS = 1 << 14, OTHER_NAME_BYTES = RUN_ADAPTER_NAME_BYTES };
 
 // A tied LM head, which some files hold too.
 static const char *const lm_heads[] = {"lm_head.weight", "embed_out.weight",
@@ -64,12 +62,34 @@ static bool is_no_parameter(const mics_model *model, const char *name)
     return (model->masked && is_of_another_task(name)) || (model->tied && is_lm_head(name));
 }
 
+// As mics_tensor_other_name, and first those of PEFT's files: with its prefix, and as torch saves its
+// modules, with the adapter's own name, "default".
+static bool other_name(const char *name, int32_t index, char other_out[OTHER_NAME_BYTES])
+{
+    const char *last = strrchr(name, '.');
+    const bool own = strstr(name, ".lora_") != NULL;
+    if (index > 1 || last == NULL)
+        return mics_tensor_other_name(name, last == NULL ? index : index - 2, other_out);
+    run_adapter_name(name, other_out);
+    if (index == 1)
+        mics_text_format(other_out, OTHER_NAME_BYTES, "%s%.*s%s.default%s",
+                         own ? "" : RUN_ADAPTER_PREFIX, (int)(last - name), name,
+                         own ? "" : ".modules_to_save", last);
+    return true;
+}
+
+// Whether files of a model have a parameter, or those of an adapter on it.
+static bool is_in(const mics_param *param, bool adapter)
+{
+    return adapter ? !param->frozen : !param->adapter;
+}
+
 // The tensor of this name, or of one of the others that files have for it.
 static const mics_tensor_info *find_tensor(const mics_safetensors *reader, const char *name)
 {
-    char other[MICS_NAME_BYTES];
+    char other[OTHER_NAME_BYTES];
     const mics_tensor_info *info = mics_safetensors_find(reader, name);
-    for (int32_t i = 0; info == NULL && mics_tensor_other_name(name, i, other); i++)
+    for (int32_t i = 0; info == NULL && other_name(name, i, other); i++)
         info = mics_safetensors_find(reader, other);
     return info;
 }
@@ -93,8 +113,8 @@ static void shape_text(int32_t dims, const int64_t *shape, char *text, size_t ca
 static mics_status check_once(const char *name, const mics_tensor_info *info,
                               const mics_safetensors *reader, const char *path)
 {
-    char other[MICS_NAME_BYTES];
-    for (int32_t i = 0; mics_tensor_other_name(name, i, other); i++) {
+    char other[OTHER_NAME_BYTES];
+    for (int32_t i = 0; other_name(name, i, other); i++) {
         if (strcmp(info->name, other) != 0 && mics_safetensors_find(reader, other) != NULL)
             return mics_fail(MICS_ERR_INVALID,
                              "%s: tensors \"%s\" and \"%s\" are one of the model's; which holds? "
@@ -156,11 +176,11 @@ static mics_status check_param(const mics_param *param, const mics_safetensors *
     return MICS_OK;
 }
 
-static mics_status check_unit(const mics_unit *unit, const mics_safetensors *reader,
+static mics_status check_unit(const mics_unit *unit, const mics_safetensors *reader, bool adapter,
                               const char *path)
 {
     for (int32_t i = 0; i < unit->param_count; i++) {
-        if (!unit->params[i].adapter)
+        if (is_in(&unit->params[i], adapter))
             MICS_TRY(check_param(&unit->params[i], reader, path));
     }
     return MICS_OK;
@@ -229,47 +249,51 @@ static void mark_one(const mics_safetensors *reader, const char *name, bool *kno
 
 static void mark(const mics_safetensors *reader, const char *name, bool *known)
 {
-    char other[MICS_NAME_BYTES];
+    char other[OTHER_NAME_BYTES];
     mark_one(reader, name, known);
-    for (int32_t i = 0; mics_tensor_other_name(name, i, other); i++)
+    for (int32_t i = 0; other_name(name, i, other); i++)
         mark_one(reader, other, known);
 }
 
-static void mark_unit(const mics_unit *unit, const mics_safetensors *reader, bool *known)
+static void mark_unit(const mics_unit *unit, const mics_safetensors *reader, bool adapter,
+                      bool *known)
 {
     mics_param_tensor tensor;
     for (int32_t p = 0; p < unit->param_count; p++) {
-        for (int32_t part = 0; mics_param_next_tensor(&unit->params[p], &part, &tensor);)
+        for (int32_t part = 0; is_in(&unit->params[p], adapter) &&
+                               mics_param_next_tensor(&unit->params[p], &part, &tensor);)
             mark(reader, tensor.name, known);
         if (unit->params[p].stack_count > 0)
             mark(reader, unit->params[p].stack, known);
     }
 }
 
-static mics_status refuse_extra(const mics_model *model, const char *path, const char *name)
+static mics_status refuse_extra(const mics_model *model, bool adapter, const char *path,
+                                const char *name)
 {
     static const char base[] = "embeddings.";
     const bool headless = model->masked && strncmp(name, base, sizeof base - 1) == 0;
     return mics_fail(
         MICS_ERR_INVALID, "%s: tensor \"%s\" belongs to no parameter of this model%s", path, name,
-        headless ? ": the encoder was saved without its LM head (BertModel); save it as "
-                   "BertForMaskedLM or RobertaForMaskedLM"
-                 : "");
+        adapter    ? " that " MICS_PEFT_CONFIG " says is trained"
+        : headless ? ": the encoder was saved without its LM head (BertModel); save it as "
+                     "BertForMaskedLM or RobertaForMaskedLM"
+                   : "");
 }
 
 static mics_status check_extra(const mics_model *model, const mics_safetensors *reader,
-                               const char *path)
+                               bool adapter, const char *path)
 {
     const int32_t count = mics_safetensors_count(reader);
     bool *known = NULL;
     mics_status status = MICS_OK;
     MICS_TRY(MICS_NEW(model->memory, count, &known));
     for (int32_t u = 0; u < model->unit_count; u++)
-        mark_unit(&model->units[u], reader, known);
+        mark_unit(&model->units[u], reader, adapter, known);
     for (int32_t i = 0; i < count && status == MICS_OK; i++) {
         const char *name = mics_safetensors_at(reader, i)->name;
         if (!known[i] && !is_no_parameter(model, name))
-            status = refuse_extra(model, path, name);
+            status = refuse_extra(model, adapter, path, name);
     }
     mics_free(model->memory, known);
     return status;
@@ -292,11 +316,14 @@ static mics_status check_head_bias(const mics_safetensors *reader, const char *p
     return MICS_OK;
 }
 
-static mics_status check(const mics_model *model, const mics_safetensors *reader, const char *path)
+static mics_status check(const mics_model *model, const mics_safetensors *reader, bool adapter,
+                         const char *path)
 {
-    MICS_TRY(check_extra(model, reader, path));
+    MICS_TRY(check_extra(model, reader, adapter, path));
     for (int32_t unit = 0; unit < model->unit_count; unit++)
-        MICS_TRY(check_unit(&model->units[unit], reader, path));
+        MICS_TRY(check_unit(&model->units[unit], reader, adapter, path));
+    if (adapter)
+        return MICS_OK;
     if (model->masked)
         MICS_TRY(check_head_bias(reader, path));
     return check_tied(model, reader, path);
@@ -367,15 +394,12 @@ static mics_status check_generation(mics_memory *memory, const char *folder)
     return MICS_OK;
 }
 
-mics_status run_import_open(mics_memory *memory, const mics_model *model, const char *path,
-                            mics_safetensors **reader_out)
+static mics_status open_checked(mics_memory *memory, const mics_model *model, bool adapter,
+                                const char *path, mics_safetensors **reader_out)
 {
     mics_safetensors *reader = NULL;
-    bool is_folder = false;
-    MICS_TRY(run_import_is_folder(memory, path, &is_folder));
-    MICS_TRY(check_generation(memory, path));
     MICS_TRY(mics_safetensors_open(memory, path, &reader));
-    const mics_status status = check(model, reader, path);
+    const mics_status status = check(model, reader, adapter, path);
     if (status == MICS_OK)
         *reader_out = reader;
     else
@@ -383,33 +407,80 @@ mics_status run_import_open(mics_memory *memory, const mics_model *model, const 
     return status;
 }
 
+mics_status run_import_open(mics_memory *memory, const mics_model *model, const char *path,
+                            mics_safetensors **reader_out)
+{
+    bool is_folder = false;
+    MICS_TRY(run_import_is_folder(memory, path, &is_folder));
+    MICS_TRY(check_generation(memory, path));
+    return open_checked(memory, model, false, path, reader_out);
+}
+
+mics_status run_import_open_adapter(mics_memory *memory, const mics_model *model,
+                                    const char *folder, mics_safetensors **reader_out)
+{
+    char *path = NULL;
+    MICS_TRY(mics_file_join(memory, folder, MICS_PEFT_WEIGHTS, &path));
+    const mics_status status = open_checked(memory, model, true, path, reader_out);
+    mics_free(memory, path);
+    return status;
+}
+
 // ---- reading ----
+
+// What of `range` of the unit's buffer is one part of a parameter; empty where nothing is.
+static mics_range part_in(const mics_param *param, const mics_param_part *part, mics_range range)
+{
+    const int64_t row_elems = mics_param_row_elems(param);
+    const int64_t at = param->offset + part->row * row_elems;
+    const int64_t end = at + part->rows * row_elems;
+    if (range.begin < at)
+        range.begin = at;
+    if (range.end > end)
+        range.end = end;
+    return range;
+}
+
+// The element of the tensor that stands at `at` of the unit's buffer.
+static int64_t tensor_elem(const mics_param *param, const mics_param_part *part, int64_t at)
+{
+    return (part->tensor_row - part->row) * mics_param_row_elems(param) + at - param->offset;
+}
+
+static mics_status read_part(const mics_param *param, const mics_param_part *part,
+                             const mics_safetensors *reader, mics_range range, float *data_out)
+{
+    const mics_range in = part_in(param, part, range);
+    if (in.begin >= in.end)
+        return MICS_OK;
+    return mics_safetensors_read(reader, find_tensor(reader, part->name)->name,
+                                 tensor_elem(param, part, in.begin), in.end - in.begin,
+                                 data_out + (in.begin - range.begin));
+}
 
 static mics_status read_stack(const mics_param *param, const mics_tensor_info *stack,
                               const mics_safetensors *reader, mics_range range, float *data_out)
 {
     const mics_param_part whole = {.rows = param->shape[0]};
-    const mics_range in = run_part_in(param, &whole, range);
+    const mics_range in = part_in(param, &whole, range);
     const int64_t slice = param->stack_index * param->elems;
     return mics_safetensors_read(reader, stack->name, slice + in.begin - param->offset,
                                  in.end - in.begin, data_out + (in.begin - range.begin));
 }
 
-mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
-                            float *data_out)
+mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, bool adapter,
+                            mics_range range, float *data_out)
 {
     for (int32_t i = 0; i < unit->param_count; i++) {
         const mics_param *param = &unit->params[i];
-        if (param->adapter || param->offset >= range.end ||
+        if (!is_in(param, adapter) || param->offset >= range.end ||
             param->offset + param->elems <= range.begin)
             continue;
         const mics_tensor_info *stack = find_stack(reader, param);
         if (stack != NULL)
             MICS_TRY(read_stack(param, stack, reader, range, data_out));
         for (int32_t part = 0; stack == NULL && part < param->part_count; part++)
-            MICS_TRY(run_part_read(param, &param->parts[part], reader,
-                                   find_tensor(reader, param->parts[part].name)->name, range,
-                                   data_out));
+            MICS_TRY(read_part(param, &param->parts[part], reader, range, data_out));
     }
     return MICS_OK;
 }
@@ -417,14 +488,14 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
 static mics_status check_part(const mics_param *param, const mics_param_part *part,
                               mics_range range, const float *data)
 {
-    const mics_range in = run_part_in(param, part, range);
+    const mics_range in = part_in(param, part, range);
     for (int64_t at = in.begin; at < in.end; at++) {
         const float value = data[at - range.begin];
         if (!isfinite(value))
             return mics_fail(MICS_ERR_NUMERIC,
                              "model.init: element %lld of tensor \"%s\" is %g; give weights whose "
                              "numbers are finite",
-                             (long long)run_part_elem(param, part, at), part->name, (double)value);
+                             (long long)tensor_elem(param, part, at), part->name, (double)value);
     }
     return MICS_OK;
 }
@@ -465,9 +536,9 @@ mics_status run_import_fill(const run_import *import, mics_engine *engine, uint6
         if (import->frozen_alone && !unit->frozen)
             continue;
         if (import->reader != NULL)
-            MICS_TRY(run_import_read(unit, import->reader, owned.shard, owned.shard_params));
+            MICS_TRY(run_import_read(unit, import->reader, false, owned.shard, owned.shard_params));
         if (import->adapter != NULL)
-            MICS_TRY(run_adapter_read(unit, import->adapter, owned.shard, owned.shard_params));
+            MICS_TRY(run_import_read(unit, import->adapter, true, owned.shard, owned.shard_params));
         MICS_TRY(check_finite(unit, owned.shard, owned.shard_params));
         if (unit->frozen && import->rank < schedule->sharding[u].params * schedule->experts[u])
             *hash_out += run_import_hash(unit, owned.shard, owned.shard_params);
@@ -512,26 +583,4 @@ mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optim
         mics_work_tell(listener, "loading the checkpoint", unit + 1, model->unit_count);
     }
     return mics_engine_upload(engine);
-}
-
-// All elements would take each rank as long as loading the whole model.
-mics_status run_import_hash_files(const mics_safetensors *import, uint64_t *hash_out)
-{
-    enum { SAMPLE = 256 };
-    float sample[SAMPLE];
-    uint64_t hash = 0;
-    for (int32_t i = 0; i < mics_safetensors_count(import); i++) {
-        const mics_tensor_info *tensor = mics_safetensors_at(import, i);
-        const bool real = strcmp(tensor->dtype, "F32") == 0 || strcmp(tensor->dtype, "F16") == 0 ||
-                          strcmp(tensor->dtype, "BF16") == 0;
-        const int64_t count = !real ? 0 : tensor->elems < SAMPLE ? tensor->elems : SAMPLE;
-        MICS_TRY(mics_safetensors_read(import, tensor->name, 0, count, sample));
-        const int64_t of[] = {(int64_t)hash, tensor->elems,
-                              (int64_t)XXH3_64bits(tensor->name, strlen(tensor->name)),
-                              (int64_t)XXH3_64bits(tensor->dtype, strlen(tensor->dtype)),
-                              (int64_t)XXH3_64bits(sample, (size_t)count * sizeof *sample)};
-        hash = XXH3_64bits(of, sizeof of);
-    }
-    *hash_out = hash;
-    return MICS_OK;
 }

@@ -24,10 +24,14 @@
 mics_status run_import_open(mics_memory *memory, const mics_model *model, const char *path,
                             mics_safetensors **reader_out);
 
-/* A hash of what they have: names, types, shapes, and the first elements of each tensor.
+/* The same of a folder as PEFT saves adapters: its tensors are those that the model trains. Names may
+ * have PEFT's ".default".
  *
- * Returns: MICS_OK; as mics_safetensors_read. */
-mics_status run_import_hash_files(const mics_safetensors *import, uint64_t *hash_out);
+ * Needs:   a model with the adapter that the folder's config says.
+ * Returns: as run_import_open. Owns: close with mics_safetensors_close.
+ */
+mics_status run_import_open_adapter(mics_memory *memory, const mics_model *model,
+                                    const char *folder, mics_safetensors **reader_out);
 
 /* Whether a folder holds safetensors under the names that Hugging Face gives them. Returns:
  * MICS_OK; MICS_ERR_UNSUPPORTED (pytorch_model.bin alone, or a step of a run: says how to convert
@@ -42,15 +46,15 @@ mics_status run_import_is_folder(mics_memory *memory, const char *path, bool *is
  */
 mics_status run_import_generation(mics_memory *memory, const char *folder, mics_json **json_out);
 
-/* Reads elements `range` of a unit's flat buffer; those between parameters, and an adapter's, are left
- * as they are.
+/* Reads elements `range` of a unit's flat buffer; those between parameters, and parameters that such
+ * files do not have, are left as they are.
  *
+ * adapter: the reader is of run_import_open_adapter, else of run_import_open.
  * Shapes:  data_out: (range.end - range.begin).
- * Needs:   a reader that run_import_open gave.
  * Returns: MICS_OK; what reading returned.        Threads: any, on one reader.
  */
-mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, mics_range range,
-                            float *data_out);
+mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reader, bool adapter,
+                            mics_range range, float *data_out);
 
 /* A hash of a range of a unit's elements, each with its place: that of a whole is the sum of those of
  * its parts, modulo 2^64, however it is cut. Pure.
@@ -63,7 +67,7 @@ uint64_t run_import_hash(const mics_unit *unit, mics_range range, const float *d
 typedef struct run_import {
     const mics_safetensors *reader; // that run_import_open gave; NULL: what is there stays
     const mics_safetensors
-        *adapter; // of run_adapter_open, with first values of what trains; NULL: none
+        *adapter; // of run_import_open_adapter, with first values of what trains; NULL: none
     const mics_schedule *schedule;
     int32_t rank;
     bool frozen_alone; // leaves units that train as they are

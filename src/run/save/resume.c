@@ -239,29 +239,22 @@ static mics_status check_phases(const mics_job *job, const mics_checkpoint_meta 
                           job->checkpoint_path, (long long)begin, (long long)job->run->phase_begin);
 }
 
-static void write_or_none(const mics_json_value *value, mics_text *text)
-{
-    if (mics_json_type_of(value) == MICS_JSON_NULL)
-        mics_text_printf(text, "none");
-    else
-        mics_json_write(text, value);
-}
-
 static mics_status compare_trained(const mics_job *job, const char *path, const mics_json *theirs,
                                    const mics_json *ours)
 {
-    mics_text texts[2] = {{.memory = job->memory}, {.memory = job->memory}};
-    if (mics_json_is_same(mics_json_at(theirs, path), mics_json_at(ours, path)))
+    const mics_json_value *before = mics_json_at(theirs, path), *now = mics_json_at(ours, path);
+    mics_text text = {.memory = job->memory};
+    if (mics_json_is_same(before, now))
         return MICS_OK;
-    write_or_none(mics_json_at(theirs, path), &texts[0]);
-    write_or_none(mics_json_at(ours, path), &texts[1]);
-    mics_status status = mics_text_status(&texts[0]);
+    mics_json_write(&text, before);
+    mics_text_printf(&text, ", this run has ");
+    mics_json_write(&text, now);
+    mics_status status = mics_text_status(&text);
     if (status == MICS_OK)
-        status = mics_text_status(&texts[1]);
-    if (status == MICS_OK)
-        status = differs(job, path, texts[0].bytes, texts[1].bytes, "");
-    mics_text_fini(&texts[0]);
-    mics_text_fini(&texts[1]);
+        status = mics_fail(MICS_ERR_INVALID,
+                           "%s: was made with %s %s; restore it, or begin anew with another --out",
+                           job->checkpoint_path, path, text.bytes);
+    mics_text_fini(&text);
     return status;
 }
 

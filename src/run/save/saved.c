@@ -269,7 +269,7 @@ static mics_status open_peft(mics_saved *saved, const char *path)
     if (saved->base == NULL)
         MICS_TRY(mics_strdup(saved->memory, base, &saved->base));
     MICS_TRY(open_downloaded(saved, saved->base));
-    MICS_TRY(run_adapter_open(saved->memory, saved->model, path, &saved->adapter));
+    MICS_TRY(run_import_open_adapter(saved->memory, saved->model, path, &saved->adapter));
     mics_free(saved->memory, saved->path);
     saved->path = NULL;
     return mics_strdup(saved->memory, path, &saved->path);
@@ -438,9 +438,9 @@ mics_status run_saved_read(const mics_saved *saved, int32_t unit, mics_range ran
 {
     const mics_unit *of = &saved->model->units[unit];
     if (saved->adapter != NULL && !of->frozen)
-        return run_adapter_read(of, saved->adapter, range, data_out);
+        return run_import_read(of, saved->adapter, true, range, data_out);
     if (saved->weights != NULL && (of->frozen || saved->checkpoint == NULL))
-        return run_import_read(of, saved->weights, range, data_out);
+        return run_import_read(of, saved->weights, false, range, data_out);
     if (of->frozen) {
         run_saved_draw(saved, of, range, data_out);
         return MICS_OK;

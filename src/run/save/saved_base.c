@@ -15,9 +15,9 @@ enum { WINDOW_ELEMS = 1 << 20 };
 // Dropout is training's alone.
 mics_status run_saved_add_adapter(mics_saved *saved)
 {
-    saved->peft.spec.dropout = 0;
-    MICS_TRY(mics_model_add_lora(saved->model, &saved->peft.spec));
-    return mics_model_freeze(saved->model, NULL, -1);
+    mics_lora_spec spec = saved->peft.spec;
+    spec.dropout = 0;
+    return mics_model_add_lora(saved->model, &spec);
 }
 
 static mics_status hash_unit(const mics_saved *saved, const mics_unit *unit, float *window,
@@ -27,7 +27,7 @@ static mics_status hash_unit(const mics_saved *saved, const mics_unit *unit, flo
         const int64_t end = at + WINDOW_ELEMS < unit->elems ? at + WINDOW_ELEMS : unit->elems;
         const mics_range range = {at, end};
         memset(window, 0, (size_t)(end - at) * sizeof *window); // gaps between parameters
-        MICS_TRY(run_import_read(unit, saved->weights, range, window));
+        MICS_TRY(run_import_read(unit, saved->weights, false, range, window));
         *hash += run_import_hash(unit, range, window);
     }
     return MICS_OK;
