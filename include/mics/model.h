@@ -234,7 +234,7 @@ mics_status mics_model_spread(const mics_model *model, int32_t experts, int64_t 
 // ".q_proj".
 typedef struct mics_lora_spec {
     int64_t rank;         // of each module's
-    double alpha;         // adds alpha / rank times the product; see rank_stabilized
+    double alpha;         // of what is added: alpha / rank, or as rank_stabilized says
     bool rank_stabilized; // alpha / sqrt(rank) (rsLoRA: Kalajdzievski, 2023, arXiv:2312.03732)
     double dropout;       // of the adapter's input, in training
     const char *const *targets; // modules that get an adapter
@@ -258,13 +258,13 @@ mics_status mics_model_add_lora(mics_model *model, const mics_lora_spec *spec);
 
 /* Freezes every parameter none of whose tensors matches one of the patterns ("*" is any text, "?" any
  * character; a parameter of several tensors trains if all of them match, and is an error if only some
- * do), and splits units that have both kinds. A count of -1 freezes nothing more and splits alone.
+ * do), and splits units that have both kinds.
  *
  * Needs:   as mics_model_add_lora.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: a pattern matches no tensor, nothing trains, or part of a
  *          fused parameter; MICS_ERR_MEMORY. After an error the model can only be closed.
  */
-mics_status mics_model_freeze(mics_model *model, const char *const *patterns, int32_t count);
+mics_status mics_model_freeze(mics_model *model, const char *const *names, int32_t count);
 
 /* Parameters that train, padding excluded. */
 int64_t mics_model_trained_count(const mics_model *model);

@@ -56,12 +56,14 @@ mics_status mics_config_fill_adapter(config *run)
 
 mics_status mics_run_adapt(const mics_run *run, mics_model *model)
 {
-    const bool adapts = run->lora.rank > 0, freezes = run->trainable_count > 0;
+    const bool adapts = run->lora.rank > 0;
+    if (adapts && run->trainable_count > 0)
+        return mics_json_fail(run->json, "model.trainable", MICS_ERR_INVALID,
+                              "beside an adapter; adapter.modules_to_save names what trains whole");
     if (adapts)
-        MICS_TRY(mics_model_add_lora(model, &run->lora));
-    return adapts || freezes
-               ? mics_model_freeze(model, run->trainable, freezes ? run->trainable_count : -1)
-               : MICS_OK;
+        return mics_model_add_lora(model, &run->lora);
+    return run->trainable_count > 0 ? mics_model_freeze(model, run->trainable, run->trainable_count)
+                                    : MICS_OK;
 }
 
 void mics_run_log_adapter(const mics_run *run, const mics_model *model)

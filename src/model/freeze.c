@@ -12,23 +12,12 @@
 
 // ---- which parameters ----
 
-static bool matches(const char *name, const char *const *patterns, int32_t count, bool *used)
-{
-    bool any = false;
-    for (int32_t i = 0; i < count; i++) {
-        if (fnmatch(patterns[i], name, 0) == 0)
-            any = used[i] = true;
-    }
-    return any;
-}
-
-static mics_status mark_param(mics_param *param, const char *const *patterns, int32_t count,
-                              bool *used)
+static mics_status mark_param(mics_param *param, const model_choice *choice)
 {
     mics_param_tensor tensor;
     const char *in = NULL, *out = NULL;
     for (int32_t part = 0; mics_param_next_tensor(param, &part, &tensor);) {
-        if (matches(tensor.name, patterns, count, used))
+        if (choice->takes(choice->ctx, tensor.name))
             in = tensor.name;
         else
             out = tensor.name;
@@ -37,29 +26,20 @@ static mics_status mark_param(mics_param *param, const char *const *patterns, in
     if (in == NULL || out == NULL)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
-                     "model.trainable: %s would train and %s would not, but they are one parameter "
-                     "here; name both, or neither",
-                     in, out);
+                     "%s: %s would train and %s would not, but they are one parameter here; name "
+                     "both, or neither",
+                     choice->key, in, out);
 }
 
-static mics_status mark_params(mics_model *model, const char *const *patterns, int32_t count)
+mics_status model_mark_frozen(mics_model *model, const model_choice *choice)
 {
-    bool *used = NULL;
-    mics_status status = MICS_OK;
-    MICS_TRY(MICS_NEW(model->memory, count, &used));
-    for (int32_t u = 0; u < model->unit_count && status == MICS_OK; u++) {
-        for (int32_t p = 0; p < model->units[u].param_count && status == MICS_OK; p++)
-            status = mark_param(&model->units[u].params[p], patterns, count, used);
+    for (int32_t u = 0; u < model->unit_count; u++) {
+        for (int32_t p = 0; p < model->units[u].param_count; p++) {
+            if (!model->units[u].params[p].adapter)
+                MICS_TRY(mark_param(&model->units[u].params[p], choice));
+        }
     }
-    for (int32_t i = 0; i < count && status == MICS_OK; i++) {
-        if (!used[i])
-            status = mics_fail(MICS_ERR_INVALID,
-                               "model.trainable: \"%s\" matches no tensor; they are called as "
-                               "\"%s\" is",
-                               patterns[i], model->units[0].params[0].parts[0].name);
-    }
-    mics_free(model->memory, used);
-    return status;
+    return MICS_OK;
 }
 
 // ---- units of one kind ----
@@ -245,11 +225,37 @@ mics_status model_settle_frozen(mics_model *model)
                : mics_fail(MICS_ERR_INVALID, "no parameter of %s trains", model->architecture);
 }
 
-mics_status mics_model_freeze(mics_model *model, const char *const *patterns, int32_t count)
+typedef struct patterns {
+    const char *const *list;
+    int32_t count;
+    bool *used;
+} patterns;
+
+static bool matches(void *ctx, const char *tensor)
 {
-    if (count >= 0)
-        MICS_TRY(mark_params(model, patterns, count));
-    return model_settle_frozen(model);
+    const patterns *of = ctx;
+    bool any = false;
+    for (int32_t i = 0; i < of->count; i++) {
+        if (fnmatch(of->list[i], tensor, 0) == 0)
+            any = of->used[i] = true;
+    }
+    return any;
+}
+
+mics_status mics_model_freeze(mics_model *model, const char *const *names, int32_t count)
+{
+    patterns of = {.list = names, .count = count};
+    MICS_TRY(MICS_NEW(model->memory, count, &of.used));
+    mics_status status = model_mark_frozen(model, &(model_choice){"model.trainable", matches, &of});
+    for (int32_t i = 0; i < count && status == MICS_OK; i++) {
+        if (!of.used[i])
+            status = mics_fail(MICS_ERR_INVALID,
+                               "model.trainable: \"%s\" matches no tensor; they are called as "
+                               "\"%s\" is",
+                               names[i], model->units[0].params[0].parts[0].name);
+    }
+    mics_free(model->memory, of.used);
+    return status == MICS_OK ? model_settle_frozen(model) : status;
 }
 
 int64_t mics_model_trained_count(const mics_model *model)

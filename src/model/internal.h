@@ -7,6 +7,25 @@
 
 enum { MODEL_PARAM_ALIGNMENT = MICS_ALIGNMENT / 4 }; // fp32 elements
 
+// What of a model trains: the tensors that it takes. Errors name the key.
+typedef struct model_choice {
+    const char *key;
+    bool (*takes)(void *ctx, const char *tensor);
+    void *ctx;
+} model_choice;
+
+/* Freezes parameters, those of adapters excepted, that are not taken.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: a part of one is. */
+mics_status model_mark_frozen(mics_model *model, const model_choice *choice);
+
+/* Appends a parameter of a spec to a unit.
+ * Returns: its index; -1, and model->status says why, on failure. */
+int32_t model_append_param(mics_model *model, mics_unit *unit, const char *name,
+                           const mics_param_spec *spec);
+
+/* Appends a part to a parameter. */
+void model_append_part(mics_model *model, mics_param *param, const mics_param_part *part);
+
 /* Splits units that have frozen parameters and others, once all are marked, and marks units and
  * tensors.
  *

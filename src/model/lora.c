@@ -39,7 +39,7 @@ static bool is_module(const char *module, int bytes, const char *name)
 
 // Whether a tensor is of a module that trains whole, or of one inside it. PEFT takes all modules whose
 // names end so, "norm" for "q_norm" too.
-static bool is_saved(const adding *a, const char *tensor)
+static bool saves(const adding *a, const char *tensor)
 {
     bool is = false;
     for (int32_t i = 0; i < a->spec->saved_count; i++) {
@@ -53,10 +53,15 @@ static bool is_saved(const adding *a, const char *tensor)
     return is;
 }
 
+static bool is_saved(void *ctx, const char *tensor)
+{
+    return saves(ctx, tensor);
+}
+
 static bool is_target(const adding *a, const char *tensor)
 {
     bool is = a->spec->target_count == 0;
-    if (is_saved(a, tensor))
+    if (saves(a, tensor))
         return false; // it trains itself
     for (int32_t i = 0; i < a->spec->target_count; i++) {
         if (is_module(tensor, module_bytes(tensor), a->spec->targets[i]))
@@ -81,37 +86,25 @@ static mics_status name_tensor(const char *tensor, const char *which,
 static mics_status add_param(mics_model *model, int32_t u, const char *of, const char *which,
                              int64_t rows, int64_t columns)
 {
-    mics_unit *unit = &model->units[u];
-    mics_param param = {
-        .dims = 2, .shape = {rows, columns}, .decay = true, .hidden = true, .adapter = true};
-    MICS_TRY(name_tensor(of, which, param.name));
-    MICS_TRY(mics_size_mul(rows, columns, &param.elems));
-    if (param.elems > INT64_MAX / 64 - unit->elems)
-        return mics_fail(MICS_ERR_INVALID, "adapter: %s: %lld elements", param.name,
-                         (long long)param.elems);
-    if (which[0] == 'A') { // the deviation of PEFT's uniform numbers
-        param.init = MICS_INIT_NORMAL;
-        param.init_std = 1 / sqrt(3 * (double)columns);
-    }
-    param.offset = unit->elems;
-    void *array = unit->params;
-    mics_param *slot = model_append(model, &array, &unit->param_count, sizeof *slot);
-    unit->params = array;
+    const bool down = which[0] == 'A'; // of the deviation of PEFT's uniform numbers; B is 0
+    const mics_param_spec spec = {.dims = 2,
+                                  .shape = {rows, columns},
+                                  .init = down ? MICS_INIT_NORMAL : MICS_INIT_ZEROS,
+                                  .init_std = down ? 1 / sqrt(3 * (double)columns) : 0,
+                                  .decay = true};
+    char name[MICS_NAME_BYTES];
+    MICS_TRY(name_tensor(of, which, name));
+    const int32_t index = model_append_param(model, &model->units[u], name, &spec);
     MICS_TRY(model->status);
-    *slot = param;
-    unit->elems = mics_size_round_up(param.offset + param.elems, MODEL_PARAM_ALIGNMENT);
+    model->units[u].params[index].hidden = model->units[u].params[index].adapter = true;
     return MICS_OK;
 }
 
 static mics_status add_part(mics_model *model, mics_param *param, const char *tensor,
                             const char *which, mics_param_part part)
 {
-    void *array = param->parts;
     MICS_TRY(name_tensor(tensor, which, part.name));
-    mics_param_part *slot = model_append(model, &array, &param->part_count, sizeof *slot);
-    param->parts = array;
-    if (slot != NULL)
-        *slot = part;
+    model_append_part(model, param, &part);
     return model->status;
 }
 
@@ -258,46 +251,17 @@ static mics_status add_adapters(adding *a)
 
 // ---- what trains ----
 
-// Marks a base parameter: it trains where its modules are to train whole.
-static mics_status mark_param(const adding *a, int32_t u, mics_param *param)
+// A table of tokens that is the LM head too is two in PEFT, of which one would train.
+static mics_status check_tied(const mics_model *model)
 {
-    mics_param_tensor tensor;
-    const char *in = NULL, *out = NULL;
-    for (int32_t part = 0; mics_param_next_tensor(param, &part, &tensor);) {
-        if (is_saved(a, tensor.name))
-            in = tensor.name;
-        else
-            out = tensor.name;
-    }
-    param->frozen = in == NULL;
-    if (in != NULL && out != NULL)
-        return mics_fail(MICS_ERR_INVALID,
-                         "adapter.modules_to_save: %s would train and %s would not, but they are "
-                         "one parameter here; name both modules, or neither",
-                         in, out);
-    if (in != NULL && a->model->units[u].experts > 0)
-        return MICS_OK; // all of them or none: model_settle_frozen
-    const mics_unit *last = &a->model->units[a->model->unit_count - 1];
-    const mics_param_ref head = last->ops[last->op_count - 1].params[0];
-    if (in != NULL && a->model->tied && mics_model_param(a->model, head) == param)
-        return mics_fail(
-            MICS_ERR_INVALID,
-            "adapter.modules_to_save: the LM head of this model is its table of tokens, "
-            "%s; a copy of one alone would train in PEFT; leave it out",
-            in);
-    return MICS_OK;
-}
-
-static mics_status mark_params(const adding *a)
-{
-    for (int32_t u = 0; u < a->model->unit_count; u++) {
-        mics_unit *unit = &a->model->units[u];
-        for (int32_t p = 0; p < unit->param_count; p++) {
-            if (!unit->params[p].adapter)
-                MICS_TRY(mark_param(a, u, &unit->params[p]));
-        }
-    }
-    return MICS_OK;
+    const mics_unit *last = &model->units[model->unit_count - 1];
+    const mics_param *head = mics_model_param(model, last->ops[last->op_count - 1].params[0]);
+    return !model->tied || head->frozen
+               ? MICS_OK
+               : mics_fail(MICS_ERR_INVALID,
+                           "adapter.modules_to_save: the LM head of this model is its table of "
+                           "tokens, %s; a copy of one alone would train in PEFT; leave it out",
+                           head->name);
 }
 
 // The names of modules that have linears, each once, for an error.
@@ -394,11 +358,12 @@ mics_status mics_model_add_lora(mics_model *model, const mics_lora_spec *spec)
     if (status == MICS_OK)
         status = add_adapters(&a);
     if (status == MICS_OK)
-        status = mark_params(&a);
+        status = model_mark_frozen(model, &(model_choice){"adapter.modules_to_save", is_saved, &a});
     if (status == MICS_OK)
         status = check_used(&a);
     mics_free(model->memory, a.used);
     MICS_TRY(status);
+    MICS_TRY(check_tied(model));
     MICS_TRY(model_check_tensors(model));
     return model_settle_frozen(model);
 }

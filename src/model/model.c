@@ -101,18 +101,15 @@ int32_t mics_model_unit(mics_model *model, const char *name, int64_t input_width
     return model->unit_count - 1;
 }
 
-mics_param_ref mics_model_add_param(mics_model *model, const char *name,
-                                    const mics_param_spec *spec)
+int32_t model_append_param(mics_model *model, mics_unit *unit, const char *name,
+                           const mics_param_spec *spec)
 {
-    mics_unit *unit = model_newest_params(model);
-    if (unit == NULL)
-        return mics_param_none();
     if (spec->dims < 1 || spec->dims > 2 || strlen(name) >= MICS_NAME_BYTES) {
         model->status = mics_fail(MICS_ERR_INVALID,
                                   "parameter %s has %d dimensions and a name of %zu bytes; 1 or 2 "
                                   "dimensions and at most %d bytes are possible",
                                   name, (int)spec->dims, strlen(name), MICS_NAME_BYTES - 1);
-        return mics_param_none();
+        return -1;
     }
     mics_param param = {
         .dims = spec->dims, .init = spec->init, .init_std = spec->init_std, .decay = spec->decay};
@@ -130,10 +127,19 @@ mics_param_ref mics_model_add_param(mics_model *model, const char *name,
     mics_param *slot = model_append(model, &array, &unit->param_count, sizeof *slot);
     unit->params = array;
     if (slot == NULL)
-        return mics_param_none();
+        return -1;
     *slot = param;
     unit->elems = mics_size_round_up(param.offset + param.elems, MODEL_PARAM_ALIGNMENT);
-    return (mics_param_ref){.unit = (int32_t)(unit - model->units), .param = unit->param_count - 1};
+    return unit->param_count - 1;
+}
+
+mics_param_ref mics_model_add_param(mics_model *model, const char *name,
+                                    const mics_param_spec *spec)
+{
+    mics_unit *unit = model_newest_params(model);
+    const int32_t param = unit != NULL ? model_append_param(model, unit, name, spec) : -1;
+    return param < 0 ? mics_param_none()
+                     : (mics_param_ref){.unit = (int32_t)(unit - model->units), .param = param};
 }
 
 // ---- ops ----

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void append_part(mics_model *model, mics_param *param, const mics_param_part *part)
+void model_append_part(mics_model *model, mics_param *param, const mics_param_part *part)
 {
     void *array = param->parts;
     mics_param_part *slot = model_append(model, &array, &param->part_count, sizeof *slot);
@@ -36,7 +36,7 @@ void mics_model_add_part(mics_model *model, const char *tensor, int64_t row, int
         param->part_count > 0 ? &param->parts[param->part_count - 1] : NULL;
     if (last != NULL && strcmp(last->name, tensor) == 0)
         part.tensor_row = last->tensor_row + last->rows;
-    append_part(model, param, &part);
+    model_append_part(model, param, &part);
 }
 
 void mics_model_add_stack(mics_model *model, const char *tensor, int32_t index, int32_t count)
@@ -149,7 +149,7 @@ mics_status model_finish_parts(mics_model *model, mics_param *param)
     mics_param_part whole = {.rows = param->shape[0]};
     snprintf(whole.name, sizeof whole.name, "%s", param->name);
     if (param->part_count == 0)
-        append_part(model, param, &whole);
+        model_append_part(model, param, &whole);
     MICS_TRY(model->status);
     return check_parts(model, param);
 }

@@ -1,49 +1,45 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// OUT/references: a header, then an fp32 for each sample of data.train and data.validation.
 #include "references.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/free.h"
 #include "context.h"
 #include "mics/log.h"
+#include "run/ranks/same.h"
 #include "run/save/import.h"
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 #include <xxhash.h>
 
 static const char file_name[] = "references";
-static const char magic[8] = "MICSREF1";
-
-typedef struct header {
-    char magic[sizeof magic];
-    uint64_t data, weights, hash; // hash: of the values
-    int64_t train, validation;
-} header;
 
 // ---- what they are of ----
 
 static uint64_t hash_data(const mics_job *job)
 {
-    const uint64_t of[] = {mics_corpus_hash(job->train),
+    const char *config = mics_json_text(job->config);
+    const uint64_t of[] = {XXH3_64bits(config, strlen(config)),
+                           mics_corpus_hash(job->train),
                            job->validation != NULL ? mics_corpus_hash(job->validation) : 0,
-                           (uint64_t)run_job_sequence(job), (uint64_t)job->budget.dtype,
+                           (uint64_t)run_job_sequence(job),
+                           (uint64_t)job->budget.dtype,
                            (uint64_t)job->run->precision};
     return XXH3_64bits(of, sizeof of);
 }
 
-// Of a folder's tensors; `none` where none is named. 0: it is not there any more, and the run goes on.
-static uint64_t hash_folder(const mics_job *job, const char *folder, const char *none, bool adapter)
+// Of a folder's tensors, if one is named; 0: it is not there any more, and the run goes on.
+static uint64_t hash_folder(const mics_job *job, const char *folder, bool named, bool adapter)
 {
     mics_safetensors *reader = NULL;
-    uint64_t hash = 0;
-    if (strcmp(folder, none) == 0)
-        return XXH3_64bits(none, strlen(none));
+    uint64_t hash = !named;
+    if (!named)
+        return hash;
     const bool muted = mics_log_mute(true); // who imports it says why it cannot be read
     const mics_status status =
         adapter ? run_import_open_adapter(job->memory, job->model, folder, &reader)
                 : run_import_open(job->memory, job->model, folder, &reader);
-    if (status != MICS_OK || run_import_hash_files(reader, &hash) != MICS_OK)
+    if (status == MICS_OK && run_same_hash_weights(reader, &hash) != MICS_OK)
         hash = 0;
     mics_log_mute(muted);
     mics_safetensors_close(reader);
@@ -53,91 +49,66 @@ static uint64_t hash_folder(const mics_job *job, const char *folder, const char 
 static uint64_t hash_weights(const mics_job *job)
 {
     const mics_run *run = job->run;
-    const bool adapts = run->lora.rank > 0;
-    const uint64_t of[] = {hash_folder(job, run->model_init, "random", false),
-                           hash_folder(job, adapts ? run->adapter_init : "none", "none", true),
-                           run->seed};
+    const bool imports = strcmp(run->model_init, "random") != 0;
+    const bool adapts = run->lora.rank > 0 && strcmp(run->adapter_init, "none") != 0;
+    const uint64_t of[] = {hash_folder(job, run->model_init, imports, false),
+                           hash_folder(job, run->adapter_init, adapts, true),
+                           imports ? 0 : run->seed};
     return of[0] == 0 || of[1] == 0 ? 0 : XXH3_64bits(of, sizeof of);
-}
-
-static int64_t value_count(const run_references *of)
-{
-    return of->train + of->validation;
-}
-
-uint64_t run_references_hash(const run_references *references)
-{
-    return XXH3_64bits(references->values,
-                       (size_t)value_count(references) * sizeof *references->values);
 }
 
 // ---- the file ----
 
-static bool is_same(const run_references *of, const header *head)
+static int64_t value_count(const run_references_file *of)
 {
-    return memcmp(head->magic, magic, sizeof magic) == 0 && head->data == of->data &&
-           (head->weights == of->weights || of->weights == 0) && head->train == of->train &&
-           head->validation == of->validation;
+    return of->train + of->validation;
 }
 
-// One that is too long, or cannot be read, is not of these.
-static mics_status take_file(const mics_job *job, const char *path, run_references *of)
+static size_t bytes_of(const run_references_file *of)
 {
-    header head = {0};
-    char *file = NULL;
+    return sizeof *of + (size_t)value_count(of) * sizeof *of->values;
+}
+
+uint64_t run_references_hash(const run_references_file *of)
+{
+    return XXH3_64bits(of->values, bytes_of(of) - sizeof *of);
+}
+
+// Takes values that are known, if the file is of the same.
+static mics_status read_file(const mics_job *job, run_references_file *of)
+{
+    char *path = NULL, *text = NULL;
     size_t bytes = 0;
-    const size_t wanted = (size_t)value_count(of) * sizeof *of->values;
-    const bool muted = mics_log_mute(true);
-    const mics_status status =
-        mics_file_read_whole(job->memory, path, sizeof head + wanted, &file, &bytes);
-    mics_log_mute(muted);
-    if (status == MICS_ERR_MEMORY)
-        return status;
-    if (status == MICS_OK && bytes >= sizeof head)
-        memcpy(&head, file, sizeof head);
-    const bool same = is_same(of, &head);
-    const bool good = same && bytes == sizeof head + wanted &&
-                      head.hash == XXH3_64bits(file + sizeof head, wanted);
-    if (good) {
-        memcpy(of->values, file + sizeof head, wanted);
-        of->weights = head.weights;
-    } else if (job->world->first == 0) {
-        mics_log(MICS_LOG_INFO, "%s: %s, so it is made anew", path,
-                 same ? "is damaged" : "is of other data or weights, lengths or precision");
-    }
-    mics_free(job->memory, file);
-    return MICS_OK;
-}
-
-static mics_status read_file(const mics_job *job, run_references *of)
-{
-    char *path = NULL;
-    mics_status status = MICS_OK;
     MICS_TRY(mics_file_join(job->memory, job->run->out, file_name, &path));
-    if (mics_file_is_there(path))
-        status = take_file(job, path, of);
+    const bool there = mics_file_is_there(path), muted = mics_log_mute(true);
+    if (there && mics_file_read_whole(job->memory, path, bytes_of(of), &text, &bytes) != MICS_OK)
+        bytes = 0; // it is longer, and so of others
+    mics_log_mute(muted);
+    const run_references_file *file = (const void *)text;
+    bool same = bytes == bytes_of(of);
+    if (same) {
+        of->weights = of->weights == 0 ? file->weights : of->weights;
+        same = memcmp(file, of, offsetof(run_references_file, hash)) == 0 &&
+               file->hash == run_references_hash(file);
+    }
+    if (same)
+        memcpy(of, file, bytes);
+    else if (there && job->world->first == 0)
+        mics_log(MICS_LOG_INFO,
+                 "%s: is of other data, weights, lengths or precision, or damaged; it is made anew",
+                 path);
+    mics_free(job->memory, text);
     mics_free(job->memory, path);
-    return status;
+    return MICS_OK;
 }
 
 static mics_status write_file(const mics_job *job)
 {
-    const run_references *of = &job->references;
-    const size_t bytes = (size_t)value_count(of) * sizeof *of->values;
-    const header head = {.data = of->data,
-                         .weights = of->weights,
-                         .hash = run_references_hash(of),
-                         .train = of->train,
-                         .validation = of->validation};
-    char *file = NULL;
-    MICS_TRY(MICS_NEW(job->memory, (int64_t)(sizeof head + bytes), &file));
-    memcpy(file, &head, sizeof head);
-    memcpy(file, magic, sizeof magic);
-    memcpy(file + sizeof head, of->values, bytes);
-    const mics_status status =
-        mics_file_replace(job->memory, job->run->out, file_name, file, sizeof head + bytes);
-    mics_free(job->memory, file);
-    return status == MICS_OK ? mics_file_sync_dir(job->run->out) : status;
+    run_references_file *of = job->references.file;
+    of->hash = run_references_hash(of);
+    MICS_TRY(
+        mics_file_replace(job->memory, job->run->out, file_name, (const char *)of, bytes_of(of)));
+    return mics_file_sync_dir(job->run->out);
 }
 
 // ---- what is read ----
@@ -146,10 +117,10 @@ static mics_status write_file(const mics_job *job)
 static mics_status mark(const run_samples *samples, int64_t first, int64_t end, int64_t offset,
                         run_scratch *scratch, bool *wanted)
 {
-    for (int64_t at = first; at < end; at += samples->each) {
+    for (int64_t at = first; at < end; at += 2) {
         int64_t item = 0;
         MICS_TRY(run_samples_item(samples, at, scratch, &item));
-        wanted[(offset + item) / samples->each] = true;
+        wanted[(offset + item) / 2] = true;
     }
     return MICS_OK;
 }
@@ -158,20 +129,18 @@ static mics_status mark(const run_samples *samples, int64_t first, int64_t end, 
 static mics_status mark_all(const mics_job *job, run_scratch *scratch, bool *wanted)
 {
     const mics_run *run = job->run;
-    const int64_t each = mics_run_sequences_each(run), batch = run->global_batch * each;
-    const int64_t done = (job->start_step - run->phase_begin) * batch;
-    const int64_t first = job->start.sample * each - done;
+    const int64_t batch = 2 * run->global_batch;
+    const int64_t first = 2 * job->start.sample - (job->start_step - run->phase_begin) * batch;
     const int64_t end = first + (mics_run_phase_end(run) - run->phase_begin) * batch;
+    const int64_t held = job->validation != NULL ? job->references.file->train : 0;
     MICS_TRY(mark(&job->train_samples, first > 0 ? first : 0, end, 0, scratch, wanted));
-    if (run->validation_batches == 0)
-        return MICS_OK;
-    return mark(&job->validation_samples, 0, run->validation_batches * batch,
-                job->validation != NULL ? job->references.train : 0, scratch, wanted);
+    return mark(&job->validation_samples, 0, run->validation_batches * batch, held, scratch,
+                wanted);
 }
 
 static mics_status list_lacking(mics_job *job, run_references *of)
 {
-    const int64_t pairs = value_count(of) / 2;
+    const int64_t pairs = value_count(of->file) / 2;
     bool *wanted = NULL;
     run_scratch scratch = {0};
     mics_status status = MICS_OK;
@@ -180,7 +149,7 @@ static mics_status list_lacking(mics_job *job, run_references *of)
     MICS_TRY_OUT(run_scratch_init(job->memory, run_job_sequence(job), &scratch));
     MICS_TRY_OUT(mark_all(job, &scratch, wanted));
     for (int64_t i = 0; i < pairs; i++) {
-        if (wanted[i] && isnan(of->values[2 * i]))
+        if (wanted[i] && isnan(of->file->values[2 * i]))
             of->lacking[of->lacking_count++] = 2 * i;
     }
 out:
@@ -191,25 +160,30 @@ out:
 
 mics_status run_references_open(mics_job *job)
 {
-    run_references *of = &job->references;
     if (mics_run_sequences_each(job->run) == 1)
         return MICS_OK;
-    of->train = mics_corpus_samples(job->train);
-    of->validation = job->validation != NULL ? mics_corpus_samples(job->validation) : 0;
-    of->data = hash_data(job);
-    of->weights = hash_weights(job);
-    MICS_TRY(MICS_NEW(job->memory, value_count(of), &of->values));
-    for (int64_t i = 0; i < value_count(of); i++)
-        of->values[i] = NAN;
-    job->train_samples.references = of->values;
-    job->validation_samples.references = of->values + (job->validation != NULL ? of->train : 0);
-    MICS_TRY(read_file(job, of));
+    run_references *of = &job->references;
+    const bool own = job->validation != NULL;
+    const run_references_file head = {.magic = {'M', 'I', 'C', 'S', 'R', 'E', 'F', '1'},
+                                      .data = hash_data(job),
+                                      .weights = hash_weights(job),
+                                      .train = mics_corpus_samples(job->train),
+                                      .validation = own ? mics_corpus_samples(job->validation) : 0};
+    void *block = NULL;
+    MICS_TRY(mics_alloc(job->memory, MICS_MEM_HOST, bytes_of(&head), &block));
+    of->file = block;
+    *of->file = head;
+    for (int64_t i = 0; i < value_count(&head); i++)
+        of->file->values[i] = NAN;
+    job->train_samples.references = of->file->values;
+    job->validation_samples.references = of->file->values + (own ? head.train : 0);
+    MICS_TRY(read_file(job, of->file));
     return list_lacking(job, of);
 }
 
 void run_references_close(mics_job *job)
 {
-    MICS_FREE_ALL(job->memory, job->references.values, job->references.lacking);
+    MICS_FREE_ALL(job->memory, job->references.file, job->references.lacking);
     job->references = (run_references){0};
 }
 
@@ -219,22 +193,19 @@ void run_references_close(mics_job *job)
 typedef struct computing {
     const run_context *context;
     run_scratch scratch;
-    int64_t first, count; // of those that are lacking
+    int64_t first; // of those that are lacking
 } computing;
 
-// Samples of sequence `row` of the micro-batch, and their corpus; false: beyond the last pair.
-static bool find_row(const computing *self, int64_t row, const run_samples **samples_out,
-                     int64_t *item_out)
+// Which sample sequence `row` of the micro-batch is; beyond the last pair that one again.
+static int64_t find_item(const computing *self, int64_t row, const run_samples **samples_out)
 {
     const mics_job *job = self->context->job;
     const run_references *of = &job->references;
-    if (row / 2 >= self->count)
-        return false;
-    const int64_t item = of->lacking[self->first + row / 2] + row % 2;
-    const bool held = item >= of->train;
+    const int64_t at = self->first + row / 2, last = of->lacking_count - 1;
+    const int64_t item = of->lacking[at < last ? at : last] + row % 2;
+    const bool held = item >= of->file->train;
     *samples_out = held ? &job->validation_samples : &job->train_samples;
-    *item_out = item - (held ? of->train : 0);
-    return true;
+    return item - (held ? of->file->train : 0);
 }
 
 static mics_status read_rows(void *ctx, int32_t micro_step, int32_t *inputs_out,
@@ -243,19 +214,12 @@ static mics_status read_rows(void *ctx, int32_t micro_step, int32_t *inputs_out,
     computing *self = ctx;
     const mics_batch *batch = &self->context->job->schedule->spec.batch;
     const run_samples *samples = NULL;
-    int64_t item = 0;
     (void)micro_step;
     for (int64_t row = 0; row < batch->sequences; row++) {
-        int32_t *inputs = inputs_out + row * batch->length;
-        int32_t *targets = targets_out + row * batch->length;
-        if (find_row(self, row, &samples, &item)) {
-            MICS_TRY(run_samples_read_item(samples, item, &self->scratch, inputs, targets));
-            continue;
-        }
-        for (int64_t t = 0; t < batch->length; t++) {
-            inputs[t] = 0;
-            targets[t] = -1;
-        }
+        const int64_t item = find_item(self, row, &samples);
+        MICS_TRY(run_samples_read_item(samples, item, &self->scratch,
+                                       inputs_out + row * batch->length,
+                                       targets_out + row * batch->length));
     }
     return MICS_OK;
 }
@@ -266,12 +230,11 @@ static mics_status read_segments(void *ctx, int32_t micro_step, const int32_t *i
     const computing *self = ctx;
     const mics_batch *batch = &self->context->job->schedule->spec.batch;
     const run_samples *samples = NULL;
-    int64_t item = 0;
     (void)micro_step;
     (void)inputs;
     for (int64_t row = 0; row < batch->sequences; row++) {
-        const int64_t tokens =
-            find_row(self, row, &samples, &item) ? run_samples_item_tokens(samples, item) : 0;
+        const int64_t item = find_item(self, row, &samples);
+        const int64_t tokens = run_samples_item_tokens(samples, item);
         for (int64_t t = 0; t < batch->length; t++)
             segments_out[row * batch->length + t] = t < tokens ? 0 : -1;
     }
@@ -282,9 +245,8 @@ static mics_status read_segments(void *ctx, int32_t micro_step, const int32_t *i
 static mics_status take_blocks(const computing *self, int64_t first, int64_t rows,
                                const float *blocks, bool *stops)
 {
-    const run_context *context = self->context;
-    run_references *of = &context->job->references;
-    for (int32_t rank = 0; rank < context->rank->comm->ranks; rank++, blocks += rows + 1) {
+    run_references *of = &self->context->job->references;
+    for (int32_t rank = 0; rank < self->context->rank->comm->ranks; rank++, blocks += rows + 1) {
         *stops = *stops || blocks[rows] != 0;
         for (int64_t row = 0; row < rows; row++) {
             const int64_t at = first + (rank * rows + row) / 2;
@@ -295,47 +257,35 @@ static mics_status take_blocks(const computing *self, int64_t first, int64_t row
                                  "the log-probability of an answer is not finite in the model that "
                                  "training begins with (model.init), so nothing can be compared "
                                  "with it; are its weights good?");
-            if (run_is_first_local(context))
-                of->values[of->lacking[at] + row % 2] = blocks[row];
+            if (run_is_first_local(self->context))
+                of->file->values[of->lacking[at] + row % 2] = blocks[row];
         }
     }
     return MICS_OK;
 }
 
-static void show(const run_context *context, int64_t done)
-{
-    const mics_job *job = context->job;
-    if (run_is_rank_0(context) && job->callbacks.work != NULL)
-        job->callbacks.work(job->callbacks.ctx, "log-probabilities of pairs in the reference", done,
-                            job->references.lacking_count);
-}
-
 static mics_status compute_rows(computing *self, float *blocks, bool *stops)
 {
-    static const double KEPT_EVERY_US = 60e6;
     const run_context *context = self->context;
     const mics_job *job = context->job;
     const mics_job_callbacks *callbacks = &job->callbacks;
-    const mics_comm *comm = context->rank->comm;
+    const int32_t ranks = context->rank->comm->ranks, rank = context->rank->comm->rank;
     const int64_t rows = job->schedule->spec.batch.sequences, pairs = rows / 2;
     const int64_t count = job->references.lacking_count;
     const mics_batch_source source = {
         .read = read_rows, .read_segments = read_segments, .ctx = self};
-    float *mine = blocks + comm->rank * (rows + 1);
-    double kept_us = mics_clock_us();
-    for (int64_t first = 0; first < count && !*stops; first += pairs * comm->ranks) {
-        self->first = first + comm->rank * pairs;
-        self->count = count - self->first;
+    float *mine = blocks + rank * (rows + 1);
+    for (int64_t first = 0; first < count && !*stops; first += pairs * ranks) {
+        const int64_t done = first + pairs * ranks;
+        self->first = first + rank * pairs;
         mine[rows] = run_is_first_local(context) && callbacks->should_stop != NULL &&
                      callbacks->should_stop(callbacks->ctx);
         MICS_TRY(mics_engine_log_probs(context->engine, &source, false, mine));
         MICS_TRY(run_rank_gather(context->rank, blocks, (size_t)(rows + 1) * sizeof *blocks));
         MICS_TRY(take_blocks(self, first, rows, blocks, stops));
-        show(context, first + pairs * comm->ranks < count ? first + pairs * comm->ranks : count);
-        if (run_is_rank_0(context) && mics_clock_us() - kept_us > KEPT_EVERY_US) {
-            MICS_TRY(write_file(job));
-            kept_us = mics_clock_us();
-        }
+        if (run_is_rank_0(context) && callbacks->work != NULL)
+            callbacks->work(callbacks->ctx, "log-probabilities of pairs in the reference",
+                            done < count ? done : count, count);
     }
     return MICS_OK;
 }

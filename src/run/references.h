@@ -11,12 +11,20 @@
 typedef struct mics_job mics_job;
 typedef struct run_context run_context;
 
+// OUT/references, little-endian.
+typedef struct run_references_file {
+    char magic[8];
+    uint64_t data, weights;    // hashes of what they are computed of
+    int64_t train, validation; // samples of data.train, of data.validation
+    uint64_t hash;             // of the values
+    float values[];            // (train + validation); NaN: not known
+} run_references_file;
+
 // Where a job's objective has pairs; else all is 0.
 typedef struct run_references {
-    float *values;    // (train + validation) by sample of the corpora; NaN: not known
+    run_references_file *file;
     int64_t *lacking; // (lacking_count) first samples of pairs that are read and not known
-    int64_t train, validation, lacking_count;
-    uint64_t data, weights; // hashes of what they are computed of
+    int64_t lacking_count;
 } run_references;
 
 /* Takes what OUT/references has of this data and these weights, gives it to the job's samples, and
@@ -36,4 +44,4 @@ void run_references_close(mics_job *job);
 mics_status run_references_compute(const run_context *context);
 
 /* A hash of those that are known. */
-uint64_t run_references_hash(const run_references *references);
+uint64_t run_references_hash(const run_references_file *of);

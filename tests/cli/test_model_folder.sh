@@ -53,7 +53,7 @@ run 0 file "$mics" train run.json --ranks 2 --steps 1 --model folder --out file
 starts file "weights of folder"
 sed 's/"lr": 3e-3, //' run.json >bare.json
 run 0 bare "$mics" train bare.json --ranks 2 --steps 1 --model folder --out bare
-contains bare.err "says no optimizer.params.lr: 2e-5 is taken"
+contains bare.err "says no optimizer.params.lr: 2e-05 is taken"
 contains bare/resolved.json '"lr": 2e-05'
 echo '{"model_name_or_path": "folder", "train_file": "text.txt", "per_device_train_batch_size": 8}' >trainer.json
 run 0 trainer "$mics" train trainer.json --steps 1

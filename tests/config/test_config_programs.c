@@ -10,6 +10,7 @@
 #define SETS(sets) AXO("\"datasets\": [" sets "]")
 #define CHATS "\"path\": \"a.txt\", \"type\": \"chat_template\""
 #define LF(keys) FOREIGN("\"stage\": \"sft\", \"max_steps\": 9, " keys)
+#define DPO(keys) FOREIGN("\"max_steps\": 9, \"beta\": 0.2, " keys)
 #define CLM(keys) FOREIGN("\"max_steps\": 9, \"block_size\": 32, " keys)
 
 static void check_field(const char *text, const char *path, const char *name)
@@ -32,6 +33,32 @@ static void test_trl(void **state)
     check_value(TRL("\"logging_steps\": 3"), "run.log_every", "3");
     check_value(TRL("\"bf16\": false"), "bf16.enabled", "false");
     check_value(TRL("\"gradient_checkpointing\": false"), "run.recompute", "false");
+}
+
+static void test_trl_pairs(void **state)
+{
+    (void)state;
+    static const char *const usual[][2] = {
+        {"objective.type", "\"dpo\""}, {"objective.beta", "0.2"}, {"optimizer.params.lr", "1e-06"},
+        {"run.log_every", "10"},       {"bf16.enabled", "true"},  {"run.recompute", "true"},
+        {"model.dropout", "0"}};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        check_value(DPO("\"label_smoothing\": 0.0"), usual[i][0], usual[i][1]);
+    check_value(DPO("\"loss_type\": \"sigmoid\""), "objective.type", "\"dpo\"");
+    check_value(DPO("\"loss_type\": [\"ipo\"]"), "objective.type", "\"ipo\"");
+    check_value(DPO("\"max_length\": 64"), "data.sequence_length", "64");
+    check_value(DPO("\"disable_dropout\": true"), "model.dropout", "0");
+    static const char *const bad[][2] = {
+        {DPO("\"loss_type\": \"hinge\""), "loss_type: must be"},
+        {DPO("\"loss_type\": [\"sigmoid\", \"sft\"]"), "loss_type: must be"},
+        {DPO("\"label_smoothing\": 0.1"), "label_smoothing: has no effect"},
+        {DPO("\"max_prompt_length\": 64"), "prompt and answer are cut together"},
+        {DPO("\"sync_ref_model\": true"), "the reference is what training begins with"},
+        {DPO("\"f_divergence_type\": \"js_divergence\""), "use \"reverse_kl\""},
+        {DPO("\"truncation_mode\": \"keep_end\""), "use \"keep_start\""},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        check_refused(bad[i][0], MICS_ERR_UNSUPPORTED, bad[i][1]);
 }
 
 static void test_run_clm(void **state)
@@ -243,6 +270,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_trl, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_trl_pairs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_run_clm, setup, teardown),
         cmocka_unit_test_setup_teardown(test_trainer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_axolotl, setup, teardown),

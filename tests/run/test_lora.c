@@ -238,6 +238,41 @@ static void test_begins_at_nothing(void **state)
     mics_json_close(of.json);
 }
 
+static void copy_folder(const char *from, const char *to)
+{
+    char command[2 * PATH + 32];
+    snprintf(command, sizeof command, "cp -r '%s' '%s'", from, to);
+    assert_int_equal(system(command), 0);
+}
+
+// A checkpoint says where its base was.
+static void test_base_moves(void **state)
+{
+    static const char *const sets[] = {"adapter.r=2", "adapter.lora_dropout=0.25",
+                                       "adapter.modules_to_save=[\"lm_head\"]", NULL};
+    lora_case of = open_case("llama_all");
+    mics_saved *saved = NULL;
+    mics_json *config = NULL;
+    double losses[STEPS];
+    capture seen;
+    (void)state;
+    copy_folder(of.base, "here");
+    snprintf(of.base, sizeof of.base, "here");
+    ASSERT_OK(train(&of, "moves", 1, sets, 0, losses));
+    const double loss = loss_of("moves", NULL);
+    assert_int_equal(rename("here", "there"), 0);
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_IO, mics_saved_open(memory, "moves", NULL, &saved));
+    ASSERT_SAID(&seen, "--base FOLDER says where that is now");
+    assert_float_equal(loss_of("moves", "there"), loss, 0);
+    assert_float_equal(loss_of("moves/adapter-00000020", "there"), loss, 0);
+    ASSERT_OK(
+        mics_json_load(memory, "moves/adapter-00000020/adapter_config.json", 1 << 20, &config));
+    assert_true(mics_json_real(mics_json_at(config, "lora_dropout")) == 0.25);
+    mics_json_close(config);
+    mics_json_close(of.json);
+}
+
 // ---- what is refused ----
 
 static void check_refused(const lora_case *of, const char *const *sets, const char *said)
@@ -307,9 +342,13 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merges),  cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_resumes), cmocka_unit_test(test_begins_at_nothing),
-        cmocka_unit_test(test_refuses), cmocka_unit_test(test_refuses_other_bases),
+        cmocka_unit_test(test_merges),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_resumes),
+        cmocka_unit_test(test_begins_at_nothing),
+        cmocka_unit_test(test_base_moves),
+        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_refuses_other_bases),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -301,7 +301,7 @@ static void test_other_references(void **state)
     static const struct {
         long offset; // in the header: data, weights; the values
         const char *said;
-    } places[] = {{8, "is of other data or weights"}, {16, "is of other"}, {60, "is damaged"}};
+    } places[] = {{8, "is of other data"}, {16, "is of other"}, {60, "or damaged"}};
     (void)state;
     mics_json *wanted = load("llama", "dpo");
     pair_run run = parts("others", 1);
@@ -401,6 +401,35 @@ static void test_skipped(void **state)
     ASSERT_OK(mics_job_close(job));
 }
 
+// Of a pair either answer may be too long.
+static void test_too_long(void **state)
+{
+    (void)state;
+    pair_run run = {.family = "llama",
+                    .kind = "prompts",
+                    .out = "long",
+                    .ranks = 1,
+                    .nodes = 1,
+                    .sets = {"train_batch_size=4", "objective.type=dpo", "data.too_long=drop",
+                             "run.validation_batches=0", "data.sequence_length=88"}};
+    mics_job *job = NULL;
+    mics_json *wanted = load("llama", "prompts");
+    int32_t longer = 0, cut = 0;
+    for (int32_t i = 0; i < mics_json_count(mics_json_root(wanted)); i++) {
+        const mics_json_value *row = mics_json_element(mics_json_root(wanted), i);
+        const bool chosen = mics_json_count(mics_json_get(row, "chosen")) > 88;
+        const bool rejected = mics_json_count(mics_json_get(row, "rejected")) > 88;
+        longer += chosen || rejected;
+        cut += chosen && !rejected;
+    }
+    assert_in_range(cut, 1, longer - 1);
+    ASSERT_OK(open_job(&run, false, &job));
+    assert_int_equal(mics_job_facts_get(job).left_out, longer);
+    assert_int_equal(mics_job_facts_get(job).samples, 24 - longer);
+    ASSERT_OK(mics_job_close(job));
+    mics_json_close(wanted);
+}
+
 static int setup(void **state)
 {
     static char folder[] = "/tmp/mics-pairs-XXXXXX";
@@ -417,9 +446,10 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens),  cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_stopped), cmocka_unit_test(test_other_references),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_skipped),
+        cmocka_unit_test(test_tokens),   cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_stopped),  cmocka_unit_test(test_other_references),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_skipped),
+        cmocka_unit_test(test_too_long),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

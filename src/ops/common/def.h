@@ -84,13 +84,13 @@ static inline int32_t mics_gradients(const mics_op_shape *s)
     return !s->in_fixed[0] + !s->params_fixed[0];
 }
 
-/* mics_cost_gemm of in[0] and params[0]: backward has a GEMM for each gradient that is wanted. */
-static inline mics_op_cost mics_cost_wanted_gemm(const mics_op_shape *s, double tokens,
-                                                 double inputs, double outputs)
+/* mics_cost_gemm whose backward has so many GEMMs. */
+static inline mics_op_cost mics_cost_wanted_gemm(double tokens, double inputs, double outputs,
+                                                 int32_t gradients)
 {
     mics_op_cost cost = mics_cost_gemm(tokens, inputs, outputs);
-    cost.flops_backward = mics_gradients(s) * cost.flops_forward;
-    cost.bytes_backward = mics_gradients(s) * cost.bytes_forward;
+    cost.flops_backward = gradients * cost.flops_forward;
+    cost.bytes_backward = gradients * cost.bytes_forward;
     return cost;
 }
 

@@ -68,14 +68,23 @@ double mics_experts_model_flops(const mics_op_shape *s, int64_t I, int64_t O)
            (double)s->N;
 }
 
+// Whether backward has a GEMM beside the weight's: the gradient of the router's weights takes one too,
+// the input's or forward's again.
+static bool has_another(const mics_op_shape *s)
+{
+    const bool weighs = mics_op_def_get(s->op->kind)->backward_second && !s->in_fixed[1];
+    return weighs || !s->in_fixed[0];
+}
+
 mics_op_cost mics_experts_cost(const mics_op_shape *s, int64_t I, int64_t O, int64_t width)
 {
     const mics_experts e = s->op->experts;
     const int64_t rows = s->N * e.chosen, taken = taken_of(s);
-    mics_op_cost cost = mics_cost_wanted_gemm(s, (double)taken, (double)I, (double)O);
+    const int32_t gemms = has_another(s) + !s->params_fixed[0];
+    mics_op_cost cost = mics_cost_wanted_gemm((double)taken, (double)I, (double)O, gemms);
     const double others = 4 * (double)(mics_smaller(e.count, taken) - 1) * (double)I * (double)O;
     cost.bytes_forward += others;
-    cost.bytes_backward += mics_gradients(s) * others;
+    cost.bytes_backward += gemms * others;
     if (s->accelerator_bytes > 0) {
         cost.workspace_forward = cost.workspace_backward =
             mics_experts_route_floats(e, rows) +
@@ -100,7 +109,7 @@ int32_t mics_experts_works(const mics_op_shape *s, const mics_op_pass *pass, int
     int32_t count = 0;
     if (!pass->backward)
         works[count++] = mics_work_gemm(rows, O, I);
-    if (pass->backward && pass->input_gradient)
+    if (pass->backward && has_another(s))
         works[count++] = mics_work_gemm(rows, I, O);
     if (pass->backward && !s->params_fixed[0])
         works[count++] = mics_work_gemm(I, O, rows);

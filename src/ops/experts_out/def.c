@@ -18,26 +18,14 @@ static int64_t inputs_of(const mics_op_shape *s)
     return s->in[0] / s->op->experts.chosen;
 }
 
-// The gradient of the router's weights takes a GEMM too: that of the input's, or forward's again.
-static mics_op_shape wanted_of(const mics_op_shape *s)
-{
-    mics_op_shape wanted = *s;
-    wanted.in_fixed[0] = s->in_fixed[0] && s->in_fixed[1];
-    return wanted;
-}
-
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
-    const mics_op_shape wanted = wanted_of(s);
-    return mics_experts_cost(&wanted, inputs_of(s), s->out, s->out);
+    return mics_experts_cost(s, inputs_of(s), s->out, s->out);
 }
 
 static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_work *works)
 {
-    const mics_op_shape wanted = wanted_of(s);
-    mics_op_pass own = *pass;
-    own.input_gradient = !wanted.in_fixed[0];
-    return mics_experts_works(s, &own, inputs_of(s), s->out, works);
+    return mics_experts_works(s, pass, inputs_of(s), s->out, works);
 }
 
 static double model_flops(const mics_op_shape *s)

@@ -32,13 +32,6 @@ static inline double lora_low(const mics_case_values *v, int32_t slice, int64_t 
     return sum;
 }
 
-// Of fp32 sums, and so many roundings on the way: of scale x A^T, and with dropout of what is
-// masked.
-static inline double lora_tolerance(const mics_case_values *v, double roundings)
-{
-    return (v->gpu ? 2e-6 : MICS_CASE_TOLERANCE) + roundings * mics_case_unit(v->dtype);
-}
-
 static inline void lora_term(const mics_case_numbers *to, int64_t at, double term, double terms)
 {
     if (to->at == NULL)
@@ -47,39 +40,24 @@ static inline void lora_term(const mics_case_numbers *to, int64_t at, double ter
     to->sum[at] += terms;
 }
 
-static void lora_forward(mics_case_values *v)
+// What number `k` of a slice adds to a token's outputs, or to gradients.
+static void lora_add(const mics_case_values *v, int32_t slice, int64_t n, int64_t k, bool backward)
 {
     const mics_lora *of = &v->of->op.lora;
-    const int64_t O = v->of->shape.out, r = of->rank;
-    memcpy(v->out.at, v->in[0].at, (size_t)v->out.elems * sizeof *v->out.at);
-    mics_case_single(&v->out);
-    for (int64_t n = 0; n < v->of->shape.N; n++)
-        for (int32_t i = 0; i < of->slices; i++)
-            for (int64_t k = 0; k < r; k++) {
-                double terms;
-                const double low = lora_low(v, i, n, k, &terms);
-                for (int64_t o = 0; o < of->count[i]; o++) {
-                    const double b = v->params[1].at[(mics_lora_columns(of, i) + o) * r + k];
-                    lora_term(&v->out, n * O + of->first[i] + o, low * b, terms * fabs(b));
-                }
-            }
-    v->out.tolerance = lora_tolerance(v, v->of->draws ? 2 : 1);
-}
-
-static void lora_token(mics_case_values *v, int32_t slice, int64_t n, int64_t k)
-{
-    const mics_lora *of = &v->of->op.lora;
-    const int64_t O = v->of->shape.out, I = v->of->shape.in[1], row = slice * of->rank + k;
+    const int64_t I = v->of->shape.in[1], row = slice * of->rank + k;
     double terms, dlow = 0, dterms = 0;
     const double low = lora_low(v, slice, n, k, &terms);
     for (int64_t o = 0; o < of->count[slice]; o++) {
-        const double dy = v->dout.at[n * O + of->first[slice] + o];
-        const int64_t b = (mics_lora_columns(of, slice) + o) * of->rank + k;
-        dlow += (double)of->scale * dy * v->params[1].at[b];
-        dterms += fabs((double)of->scale * dy * v->params[1].at[b]);
-        lora_term(&v->dparams[1], b, dy * low, fabs(dy) * terms);
+        const int64_t b_at = (mics_lora_columns(of, slice) + o) * of->rank + k;
+        const int64_t y_at = n * v->of->shape.out + of->first[slice] + o;
+        const double b = v->params[1].at[b_at], dy = backward ? v->dout.at[y_at] : 0;
+        if (!backward)
+            lora_term(&v->out, y_at, low * b, terms * fabs(b));
+        dlow += (double)of->scale * dy * b;
+        dterms += fabs((double)of->scale * dy * b);
+        lora_term(&v->dparams[1], b_at, dy * low, fabs(dy) * terms);
     }
-    for (int64_t c = 0; c < I; c++) {
+    for (int64_t c = 0; backward && c < I; c++) {
         const double mask = lora_mask(v, slice, n, c), x = v->in[1].at[n * I + c] * mask;
         const double a = v->params[0].at[row * I + c] * mask;
         lora_term(&v->dparams[0], row * I + c, dlow * x, dterms * fabs(x));
@@ -87,17 +65,37 @@ static void lora_token(mics_case_values *v, int32_t slice, int64_t n, int64_t k)
     }
 }
 
-static void lora_backward(mics_case_values *v)
+static void lora_add_all(const mics_case_values *v, bool backward)
 {
     const mics_lora *of = &v->of->op.lora;
+    for (int64_t at = 0; at < v->of->shape.N * mics_lora_rank(of); at++) {
+        const int64_t row = at % mics_lora_rank(of);
+        lora_add(v, (int32_t)(row / of->rank), at / mics_lora_rank(of), row % of->rank, backward);
+    }
+}
+
+// Of fp32 sums, and so many roundings on the way: of scale x A^T, and with dropout of what is masked.
+static inline double lora_tolerance(const mics_case_values *v, int roundings)
+{
+    const double each = mics_case_unit(v->dtype);
+    return (v->gpu ? 2e-6 : MICS_CASE_TOLERANCE) + (v->of->draws ? roundings : 1) * each;
+}
+
+static void lora_forward(mics_case_values *v)
+{
+    memcpy(v->out.at, v->in[0].at, (size_t)v->out.elems * sizeof *v->out.at);
+    mics_case_single(&v->out);
+    lora_add_all(v, false);
+    v->out.tolerance = lora_tolerance(v, 2);
+}
+
+static void lora_backward(mics_case_values *v)
+{
     for (int64_t i = 0; i < v->dout.elems; i++)
         mics_case_add(&v->din[0], i, v->dout.at[i]);
-    for (int64_t n = 0; n < v->of->shape.N; n++)
-        for (int32_t i = 0; i < of->slices; i++)
-            for (int64_t k = 0; k < of->rank; k++)
-                lora_token(v, i, n, k);
-    v->dparams[0].tolerance = v->dparams[1].tolerance = lora_tolerance(v, v->of->draws ? 2 : 1);
-    v->din[1].tolerance = lora_tolerance(v, v->of->draws ? 2 + 2 * of->slices : 1);
+    lora_add_all(v, true);
+    v->dparams[0].tolerance = v->dparams[1].tolerance = lora_tolerance(v, 2);
+    v->din[1].tolerance = lora_tolerance(v, 2 + 2 * v->of->op.lora.slices);
 }
 
 // Slices of some of O columns: 1, all of them; 2, with gaps; 3, side by side, of two widths.

@@ -80,33 +80,28 @@ static double gemm_flops(const mics_op_work *of)
     return of->kind == MICS_WORK_GEMM ? 2 * (double)of->m * (double)of->n * (double)of->k : 0;
 }
 
-// FLOPs and bytes of a pass, and what its GEMMs take of the workspace on the CPU in bf16.
-static void add_up(const mics_op_shape *s, bool backward, double *flops, double *bytes,
-                   int64_t *workspace)
-{
-    const mics_op_pass pass = {.backward = backward, .elem_bytes = (int32_t)sizeof(float)};
-    mics_op_work works[MICS_OP_WORKS];
-    const int32_t count = work(s, &pass, works);
-    const int64_t space = *workspace;
-    for (int32_t i = 0; i < count; i++) {
-        const int64_t m = works[i].m, n = works[i].n, k = works[i].k;
-        *flops += works[i].flops + gemm_flops(&works[i]);
-        *bytes += works[i].bytes + 4 * ((double)(m * n) + (double)(m * k) + (double)(n * k));
-        if (s->cpu_bf16 && works[i].kind == MICS_WORK_GEMM)
-            *workspace = mics_larger(*workspace, space + mics_gemm_floats_any_bf16(m, n, k));
-    }
-}
-
+// On the CPU in bf16 GEMMs take of the workspace too.
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
-    const int64_t bytes = s->accelerator_bytes > 0 ? s->accelerator_bytes : (s->cpu_bf16 ? 2 : 4);
-    mics_op_cost cost = {.workspace_forward = mics_lora_space_of(s, bytes, s->cpu_bf16).gemm};
-    if (s->accelerator_bytes > 0)
-        cost.workspace_forward += mics_part_floats(MICS_GEMM_BYTES);
-    cost.workspace_backward = cost.workspace_forward;
-    add_up(s, false, &cost.flops_forward, &cost.bytes_forward, &cost.workspace_forward);
-    add_up(s, true, &cost.flops_backward, &cost.bytes_backward, &cost.workspace_backward);
-    return cost;
+    const int64_t elem = s->accelerator_bytes > 0 ? s->accelerator_bytes : (s->cpu_bf16 ? 2 : 4);
+    const int64_t gemms = s->accelerator_bytes > 0 ? mics_part_floats(MICS_GEMM_BYTES) : 0;
+    const int64_t space = mics_lora_space_of(s, elem, s->cpu_bf16).gemm;
+    double flops[2] = {0, 0}, bytes[2] = {0, 0};
+    int64_t floats[2] = {space + gemms, space + gemms};
+    for (int back = 0; back < 2; back++) {
+        const mics_op_pass pass = {.backward = back, .elem_bytes = (int32_t)sizeof(float)};
+        mics_op_work works[MICS_OP_WORKS];
+        const int32_t count = work(s, &pass, works);
+        for (int32_t i = 0; i < count; i++) {
+            const int64_t m = works[i].m, n = works[i].n, k = works[i].k;
+            flops[back] += works[i].flops + gemm_flops(&works[i]);
+            bytes[back] += works[i].bytes + 4 * (double)(m * n + m * k + n * k);
+            if (s->cpu_bf16 && m > 0)
+                floats[back] =
+                    mics_larger(floats[back], space + mics_gemm_floats_any_bf16(m, n, k));
+        }
+    }
+    return (mics_op_cost){flops[0], flops[1], bytes[0], bytes[1], floats[0], floats[1], 0};
 }
 
 // Without backward's own x A^T, which is forward's.

@@ -45,13 +45,11 @@ static inline mics_lora_matrix mics_lora_part(const mics_lora_group *g, const vo
     return (mics_lora_matrix){(char *)of + first * g->device->elem_bytes, stride};
 }
 
-// A of the group, or its gradient: (W, I).
+// A of the group, or its gradient: (W, I). B of a slice, or its gradient: (count, r).
 static inline mics_lora_matrix mics_lora_a(const mics_lora_group *g, const void *of)
 {
     return mics_lora_part(g, of, g->first * g->r * g->I, g->I);
 }
-
-// B of a slice, or its gradient: (count, r).
 static inline mics_lora_matrix mics_lora_b(const mics_lora_group *g, const void *of, int32_t slice)
 {
     return mics_lora_part(g, of, mics_lora_columns(g->of, slice) * g->r, g->r);

@@ -33,6 +33,11 @@ static inline void run_same_add(mics_text *rows, const char *key, const char *va
 void run_same_list_run(mics_text *rows, const mics_job *job);
 mics_status run_same_list_data(mics_text *rows, const mics_job *job);
 
+/* A hash of what they have: names, types, shapes, and the first elements of each tensor.
+ *
+ * Returns: MICS_OK; as mics_safetensors_read. */
+mics_status run_same_hash_weights(const mics_safetensors *import, uint64_t *hash_out);
+
 /* The error for jobs that differ: up to three keys with the ranks that have each value.
  *
  * texts:   rows of the jobs that there are, from run_same_add: (job_count).

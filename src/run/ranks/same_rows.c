@@ -226,12 +226,34 @@ static void add_tokenizer(mics_text *rows, const mics_tokenizer *tokenizer)
         run_same_add(rows, "data.tokenizer", tokenizer != NULL ? "bytes" : "unknown");
 }
 
+// All elements would take each rank as long as loading the whole model.
+mics_status run_same_hash_weights(const mics_safetensors *import, uint64_t *hash_out)
+{
+    enum { SAMPLE = 256 };
+    float sample[SAMPLE];
+    uint64_t hash = 0;
+    for (int32_t i = 0; i < mics_safetensors_count(import); i++) {
+        const mics_tensor_info *tensor = mics_safetensors_at(import, i);
+        const bool real = strcmp(tensor->dtype, "F32") == 0 || strcmp(tensor->dtype, "F16") == 0 ||
+                          strcmp(tensor->dtype, "BF16") == 0;
+        const int64_t count = !real ? 0 : tensor->elems < SAMPLE ? tensor->elems : SAMPLE;
+        MICS_TRY(mics_safetensors_read(import, tensor->name, 0, count, sample));
+        const int64_t of[] = {(int64_t)hash, tensor->elems,
+                              (int64_t)XXH3_64bits(tensor->name, strlen(tensor->name)),
+                              (int64_t)XXH3_64bits(tensor->dtype, strlen(tensor->dtype)),
+                              (int64_t)XXH3_64bits(sample, (size_t)count * sizeof *sample)};
+        hash = XXH3_64bits(of, sizeof of);
+    }
+    *hash_out = hash;
+    return MICS_OK;
+}
+
 static mics_status add_weights(mics_text *rows, const mics_job *job)
 {
     uint64_t hash = 0;
     const bool begins = job->import != NULL && job->checkpoint == NULL;
     if (begins)
-        MICS_TRY(run_import_hash_files(job->import, &hash));
+        MICS_TRY(run_same_hash_weights(job->import, &hash));
     if (begins)
         add_hash(rows, "model.init", hash);
     else
@@ -279,8 +301,8 @@ mics_status run_same_list_data(mics_text *rows, const mics_job *job)
                job->validation != NULL ? mics_corpus_hash(job->validation) : 0);
     add_tokenizer(rows, job->tokenizer);
     MICS_TRY(add_weights(rows, job));
-    if (job->references.values != NULL)
-        add_hash(rows, "references in run.out", run_references_hash(&job->references));
+    if (job->references.file != NULL)
+        add_hash(rows, "references in run.out", run_references_hash(job->references.file));
     add_hash(rows, "run.out (the lock in it)", job->out.mark);
     add_hash(rows, "the schedule", hash_schedule(job->schedule));
     return MICS_OK;

@@ -25,7 +25,7 @@ mics_status run_base_fill(const run_context *context, bool frozen_alone);
 
 /* Gives ranks that have no weights of model.init the frozen parameters of ranks that hold the same.
  * Then sums up the ranks' hashes, and compares them with what the base was before: that of the
- * checkpoint which the run goes on from (0: nothing is known).
+ * checkpoint that the run resumes from (0: nothing is known).
  *
  * Needs:   behind run_base_fill on all ranks, and before mics_engine_release.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: it is another base, or no rank has some of it; what

@@ -14,7 +14,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 enum { COMPARE_ELEMS = 1 << 14, OTHER_NAME_BYTES = RUN_ADAPTER_NAME_BYTES };
 
@@ -584,26 +583,4 @@ mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optim
         mics_work_tell(listener, "loading the checkpoint", unit + 1, model->unit_count);
     }
     return mics_engine_upload(engine);
-}
-
-// All elements would take each rank as long as loading the whole model.
-mics_status run_import_hash_files(const mics_safetensors *import, uint64_t *hash_out)
-{
-    enum { SAMPLE = 256 };
-    float sample[SAMPLE];
-    uint64_t hash = 0;
-    for (int32_t i = 0; i < mics_safetensors_count(import); i++) {
-        const mics_tensor_info *tensor = mics_safetensors_at(import, i);
-        const bool real = strcmp(tensor->dtype, "F32") == 0 || strcmp(tensor->dtype, "F16") == 0 ||
-                          strcmp(tensor->dtype, "BF16") == 0;
-        const int64_t count = !real ? 0 : tensor->elems < SAMPLE ? tensor->elems : SAMPLE;
-        MICS_TRY(mics_safetensors_read(import, tensor->name, 0, count, sample));
-        const int64_t of[] = {(int64_t)hash, tensor->elems,
-                              (int64_t)XXH3_64bits(tensor->name, strlen(tensor->name)),
-                              (int64_t)XXH3_64bits(tensor->dtype, strlen(tensor->dtype)),
-                              (int64_t)XXH3_64bits(sample, (size_t)count * sizeof *sample)};
-        hash = XXH3_64bits(of, sizeof of);
-    }
-    *hash_out = hash;
-    return MICS_OK;
 }

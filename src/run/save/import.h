@@ -33,11 +33,6 @@ mics_status run_import_open(mics_memory *memory, const mics_model *model, const 
 mics_status run_import_open_adapter(mics_memory *memory, const mics_model *model,
                                     const char *folder, mics_safetensors **reader_out);
 
-/* A hash of what they have: names, types, shapes, and the first elements of each tensor.
- *
- * Returns: MICS_OK; as mics_safetensors_read. */
-mics_status run_import_hash_files(const mics_safetensors *import, uint64_t *hash_out);
-
 /* Whether a folder holds safetensors under the names that Hugging Face gives them. Returns:
  * MICS_OK; MICS_ERR_UNSUPPORTED (pytorch_model.bin alone, or a step of a run: says how to convert
  * it); MICS_ERR_MEMORY. */

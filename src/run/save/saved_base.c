@@ -15,9 +15,9 @@ enum { WINDOW_ELEMS = 1 << 20 };
 // Dropout is training's alone.
 mics_status run_saved_add_adapter(mics_saved *saved)
 {
-    saved->peft.spec.dropout = 0;
-    MICS_TRY(mics_model_add_lora(saved->model, &saved->peft.spec));
-    return mics_model_freeze(saved->model, NULL, -1);
+    mics_lora_spec spec = saved->peft.spec;
+    spec.dropout = 0;
+    return mics_model_add_lora(saved->model, &spec);
 }
 
 static mics_status hash_unit(const mics_saved *saved, const mics_unit *unit, float *window,
