@@ -86,7 +86,6 @@ run_rounds() {
 
 # Of each case medians over the rounds, and its ratio to nodes apart, and to PEFT at the same rate, with their ranges.
 summarise() {
-    local key
     printf '%-12s %10s %10s %8s   %-28s %s\n' 'case at Mbit/s' tokens/s step_ms MiB 'of apart' 'times PEFT + FSDP2'
     awk '!seen[$2 " " $3]++ { print $2, $3 }' "$work/rows" | while read -r kind mbit; do
         of_case() { # AWK-EXPRESSION: its median, least and most over rounds; 0 where a round has none
@@ -96,8 +95,7 @@ summarise() {
                     if (own) { value = '"$1"'; if (value) print value }
                 } }' "$work/rows" | spread
         }
-        key=$kind
-        echo "$key $mbit|$(of_case own)|$(of_case 'ms[round, kind, mbit]')|$(of_case 'mib[round, kind, mbit]')|$(
+        echo "$kind $mbit|$(of_case own)|$(of_case 'ms[round, kind, mbit]')|$(of_case 'mib[round, kind, mbit]')|$(
             of_case 'apart ? own / apart * 100 : 0')|$(of_case 'peft ? own / peft : 0')"
     done | awk -F '|' '
         function with_range(of, unit,    v) {
@@ -109,5 +107,7 @@ summarise() {
 grep -m 1 'model name' /proc/cpuinfo
 echo "$config, r $rank, $precision, $of_nodes nodes x $per_node, $sequences x $length tokens a rank"
 : >"$work/rows"
-case " ${parts[*]} " in *" bytes "*) show_bytes ;; esac
+status=0
+case " ${parts[*]} " in *" bytes "*) show_bytes || status=1 ;; esac
 case " ${parts[*]} " in *" speed "*) run_rounds && summarise ;; esac
+exit $status
