@@ -263,7 +263,7 @@ static bool begins_updates(const mics_engine *engine, const mics_step *step)
 
 mics_status run_compute_step(mics_engine *engine, const mics_step *step)
 {
-    const bool graphs = engine->graphs[engine->phase] != NULL && !engine->without_adapters;
+    const bool graphs = engine->graphs[engine->phase] != NULL;
     switch (step->kind) {
     case MICS_STEP_FORWARD:
         MICS_TRY(read_tokens(engine, step));

@@ -420,15 +420,13 @@ static mics_status sum_rows(mics_engine *engine, float *log_probs_out)
 }
 
 mics_status mics_engine_log_probs(mics_engine *engine, const mics_batch_source *source,
-                                  bool without_adapters, float *log_probs_out)
+                                  float *log_probs_out)
 {
     mics_batch_source alone = *source; // references may be what is computed here
     mics_step_result result;
     alone.read_references = NULL;
-    engine->without_adapters = without_adapters;
-    const mics_status status = mics_engine_eval(engine, &alone, &result);
-    engine->without_adapters = false;
-    return status == MICS_OK ? sum_rows(engine, log_probs_out) : status;
+    MICS_TRY(mics_engine_eval(engine, &alone, &result));
+    return sum_rows(engine, log_probs_out);
 }
 
 const mics_step_time *mics_engine_times(const mics_engine *engine)

@@ -160,7 +160,6 @@ struct mics_engine {
     mics_scaler scaler;
     _Atomic uint32_t telling; // what the next agreement says
     bool written;             // the state, by the caller, since it was hashed last
-    bool without_adapters;    // this evaluation: as if there were no op LORA
     // Guarded by `mutex`; see mics_engine_hold.
     bool holding;               // the next agreement says that no rank is to update
     bool ballot_cast;           // in this step's agreement

@@ -84,21 +84,10 @@ static const mics_op_kernels *kernels_of(const mics_engine *engine, const mics_o
     return engine->ops->ops[call->shape.op->kind];
 }
 
-// `plain` is the call's op from then on: one whose adapter adds nothing.
-static void leave_out_adapter(const mics_engine *engine, mics_op_call *call, mics_op *plain)
-{
-    *plain = *call->shape.op;
-    plain->lora.scale = 0;
-    if (engine->without_adapters)
-        call->shape.op = plain;
-}
-
 void run_op_forward(mics_engine *engine, const mics_step *step, int32_t op)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
-    mics_op_call call = call_of(engine, &at, step, op);
-    mics_op plain;
-    leave_out_adapter(engine, &call, &plain);
+    const mics_op_call call = call_of(engine, &at, step, op);
     kernels_of(engine, &call)->forward(&call);
 }
 
@@ -174,10 +163,8 @@ void run_fused_forward(mics_engine *engine, const mics_step *step, int32_t op,
                        const mics_op_pair *pair)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
-    mics_op_call first = call_of(engine, &at, step, op), next = call_of(engine, &at, step, op + 1);
-    mics_op plain[2];
-    leave_out_adapter(engine, &first, &plain[0]);
-    leave_out_adapter(engine, &next, &plain[1]);
+    const mics_op_call first = call_of(engine, &at, step, op),
+                       next = call_of(engine, &at, step, op + 1);
     pair->forward(&first, &next);
 }
 

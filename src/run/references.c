@@ -280,7 +280,7 @@ static mics_status compute_rows(computing *self, float *blocks, bool *stops)
         self->first = first + rank * pairs;
         mine[rows] = run_is_first_local(context) && callbacks->should_stop != NULL &&
                      callbacks->should_stop(callbacks->ctx);
-        MICS_TRY(mics_engine_log_probs(context->engine, &source, false, mine));
+        MICS_TRY(mics_engine_log_probs(context->engine, &source, mine));
         MICS_TRY(run_rank_gather(context->rank, blocks, (size_t)(rows + 1) * sizeof *blocks));
         MICS_TRY(take_blocks(self, first, rows, blocks, stops));
         if (run_is_rank_0(context) && callbacks->work != NULL)

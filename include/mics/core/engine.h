@@ -292,14 +292,14 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
                              mics_step_result *result_out);
 
 /* Log-probability of each sequence of one micro-batch a rank: the sum over its tokens that count, as
- * pairs compare it. `without_adapters`: of the model as it is without its ops LORA. No dropout.
+ * pairs compare it. No dropout.
  * Includes mics_engine_eval.
  *
  * Shapes:  log_probs_out: (sequences of a micro-batch); this rank's.         Units: nats.
  * Returns: as mics_engine_eval.      Collective: yes.     Blocks: yes.
  */
 mics_status mics_engine_log_probs(mics_engine *engine, const mics_batch_source *source,
-                                  bool without_adapters, float *log_probs_out);
+                                  float *log_probs_out);
 
 /* Logits of the newest evaluation: rows [first, first + count) of this rank's tokens.
  *
