@@ -25,7 +25,6 @@ typedef struct mics_router_metrics {
     double dropped; // share of tokens' choices that full experts did not take
 } mics_router_metrics;
 
-// One training step, of all ranks together where not said otherwise.
 // Of pairs, means over those of a step or a validation, by TRL's names.
 typedef struct mics_preference_metrics {
     bool any;                // the objective has pairs; else the rest is 0
@@ -34,6 +33,7 @@ typedef struct mics_preference_metrics {
     double logps_chosen, logps_rejected;
 } mics_preference_metrics;
 
+// One training step, of all ranks together where not said otherwise.
 typedef struct mics_metrics {
     int64_t step, steps; // done, of how many
     int32_t phase;       // of the run, from 1 on; 0: it has none

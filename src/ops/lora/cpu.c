@@ -13,10 +13,11 @@ static void multiply(const mics_op_call *call, mics_gemm_spec gemm, bool scaled)
     const float scale = call->shape.op->lora.scale;
     const int64_t M = gemm.M, N = gemm.N, ldc = gemm.ldc;
     mics_elem *low = gemm.c;
-    float *wide = workspace + space.wide + (low - (mics_elem *)(void *)workspace);
+    float *wide = workspace + space.wide;
     gemm.space = workspace + space.gemm;
     gemm.wide = scaled;
-    gemm.c = scaled ? (void *)wide : gemm.c;
+    if (scaled)
+        gemm.c = wide += low - (mics_elem *)(void *)workspace;
     MICS_OP(gemm)(call->at, &gemm);
 #pragma omp parallel for if (M * N >= MICS_OP_PARALLEL)
     for (int64_t m = 0; m < (scaled ? M : 0); ++m) {
