@@ -16,7 +16,7 @@ static void multiply(const mics_op_call *call, mics_gemm_spec gemm, bool scaled)
     float *wide = workspace + space.wide;
     gemm.space = workspace + space.gemm;
     gemm.wide = scaled;
-    if (scaled)
+    if (scaled) // at the same place as in `low`
         gemm.c = wide += low - (mics_elem *)(void *)workspace;
     MICS_OP(gemm)(call->at, &gemm);
 #pragma omp parallel for if (M * N >= MICS_OP_PARALLEL)
