@@ -21,21 +21,12 @@ static int64_t batch_tokens(const mics_engine *engine)
     return engine->schedule->spec.batch.sequences * engine->schedule->spec.batch.length;
 }
 
-static int64_t count_targets(const int32_t *targets, int64_t tokens)
-{
-    int64_t counted = 0;
-    for (int64_t t = 0; t < tokens; t++)
-        counted += targets[t] >= 0;
-    return counted;
-}
-
 // The numbers of all tokens, those that count first. Returns: how many do.
 static int64_t put_counted_first(int32_t *order, const int32_t *targets, int64_t tokens)
 {
-    const int64_t counted = count_targets(targets, tokens);
-    int64_t at = 0, rest = counted;
+    int64_t counted = 0, rest = tokens;
     for (int64_t t = 0; t < tokens; t++)
-        order[targets[t] >= 0 ? at++ : rest++] = (int32_t)t;
+        order[targets[t] >= 0 ? counted++ : --rest] = (int32_t)t;
     return counted;
 }
 
@@ -69,6 +60,14 @@ static void place_draw(const mics_engine *engine, int32_t micro_step, int32_t *d
     const mics_dropout_draw draw = {.key = {(uint32_t)key, (uint32_t)(key >> 32)},
                                     .sequence = (uint32_t)(place * spec->batch.sequences)};
     memcpy(data + schedule->data_draw, &draw, sizeof draw);
+}
+
+static int64_t count_targets(const int32_t *targets, int64_t tokens)
+{
+    int64_t counted = 0;
+    for (int64_t t = 0; t < tokens; t++)
+        counted += targets[t] >= 0;
+    return counted;
 }
 
 // What the loss is the mean of: tokens, or pairs of which any token counts.

@@ -96,8 +96,9 @@ static mics_status split_unit(mics_model *model, int32_t u)
 {
     const bool last = u == model->unit_count - 1;
     const int32_t trained = u + last, companion = u + !last;
-    mics_unit from = model->units[u], frozen = {.out = -1, .companion = true};
+    mics_unit from = model->units[u], frozen = {.out = -1};
     void *array = model->units;
+    frozen.frozen = frozen.companion = true;
     if (snprintf(frozen.name, sizeof frozen.name, "%s.frozen", from.name) >=
         (int)sizeof frozen.name)
         return mics_fail(MICS_ERR_INVALID, "unit %s: its name is too long", from.name);
@@ -158,12 +159,9 @@ mics_status model_settle_frozen(mics_model *model)
 {
     for (int32_t u = 0; u < model->unit_count; u++) {
         const int32_t frozen = count_frozen(&model->units[u]);
-        if (frozen > 0 && frozen < model->units[u].param_count)
+        model->units[u].frozen = frozen > 0 && frozen == model->units[u].param_count;
+        if (frozen > 0 && !model->units[u].frozen)
             MICS_TRY(split_unit(model, u));
-    }
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        mics_unit *unit = &model->units[u];
-        unit->frozen = unit->param_count > 0 && count_frozen(unit) == unit->param_count;
     }
     model_mark_fixed(model);
     return mics_model_trained_count(model) > 0

@@ -305,7 +305,7 @@ static mics_status check_experts(adding *a)
     return MICS_OK;
 }
 
-static mics_status check_spec(const mics_model *model, const mics_lora_spec *spec)
+static mics_status check_spec(const mics_lora_spec *spec)
 {
     if (spec->rank < 1 || spec->rank > INT32_MAX || !isfinite(spec->alpha) || spec->alpha <= 0)
         return mics_fail(
@@ -316,18 +316,12 @@ static mics_status check_spec(const mics_model *model, const mics_lora_spec *spe
         return mics_fail(MICS_ERR_INVALID,
                          "adapter.lora_dropout is %g; a probability from 0 to below 1 works",
                          spec->dropout);
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        for (int32_t o = 0; o < model->units[u].op_count; o++) {
-            if (model->units[u].ops[o].kind == MICS_OP_LORA)
-                return mics_fail(MICS_ERR_INVALID, "adapter: the model has one already");
-        }
-    }
     return MICS_OK;
 }
 
 mics_status mics_model_add_lora(mics_model *model, const mics_lora_spec *spec)
 {
-    MICS_TRY(check_spec(model, spec));
+    MICS_TRY(check_spec(spec));
     const double rank = (double)spec->rank;
     adding a = {.model = model,
                 .spec = spec,
