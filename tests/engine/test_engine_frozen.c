@@ -85,6 +85,8 @@ static void test_patterns(void **state)
 {
     (void)state;
     check_family(&(fixture_case){.trainable = "*.h.1.*"});
+    check_family(&(fixture_case){.trainable = "*wte*"}); // the head too, which is tied
+    check_family(&(fixture_case){.trainable = "[!w]*"});
     check_family(&(fixture_case){.trainable = "*.bias"});
     check_family(
         &(fixture_case){.config = fixture_decoder, .untied = true, .trainable = "model.norm*"});
@@ -106,6 +108,7 @@ static void test_experts(void **state)
         {.config = mixture, .untied = true, .lora = &attention},
         {.config = mixture, .untied = true, .trainable = "*.layers.1.*"},
         {.config = mixture, .untied = true, .trainable = "*.layers.0.self_attn.*"},
+        {.config = mixture, .untied = true, .trainable = "*.gate.*"},
         {.config = mixture, .untied = true, .trainable = "lm_head*"},
     };
     check_family(&kinds[0]);
