@@ -203,13 +203,14 @@ static mics_status add_adapter(adding *a, int32_t u, int32_t o)
         return MICS_OK;
     for (int32_t i = 0; i < lora->slices; i++)
         rows += lora->count[i];
-    MICS_TRY(add_param(model, u, weight.name, "A", lora->slices * lora->rank, weight.shape[out_in]));
+    MICS_TRY(
+        add_param(model, u, weight.name, "A", lora->slices * lora->rank, weight.shape[out_in]));
     MICS_TRY(add_param(model, u, weight.name, "B", rows, lora->rank));
     for (int32_t i = 0; i < lora->slices; row += lora->count[i++]) {
         const mics_param_part part = {.row = i * lora->rank, .rows = lora->rank};
         MICS_TRY(add_part(model, &unit->params[at], tensors[i].name, "A", part));
-        MICS_TRY(add_parts(model, &unit->params[at + 1], &weight, &tensors[i],
-                           row - lora->first[i], out_in));
+        MICS_TRY(add_parts(model, &unit->params[at + 1], &weight, &tensors[i], row - lora->first[i],
+                           out_in));
     }
     op.dropout = (float)a->spec->dropout;
     op.mask = model->masks;

@@ -118,8 +118,7 @@ static int32_t last_reader(const mics_unit *unit, int32_t tensor)
     int32_t last = -1;
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        if (op->in[0] == tensor || op->in[1] == tensor || op->routes == tensor ||
-            op->out == tensor)
+        if (op->in[0] == tensor || op->in[1] == tensor || op->routes == tensor || op->out == tensor)
             last = o;
     }
     return last;
