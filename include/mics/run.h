@@ -404,9 +404,8 @@ typedef struct mics_saved_facts {
     int64_t sequence; // tokens of a sequence in training: positions from there on are untrained
     const char *tokenizer; // NULL: nobody knows what text the tokens are
     const mics_model *model;
-    mics_dtype dtype; // that holds its parameters of two dimensions as they are stored
-    int64_t
-        adapter_elems; // of the model's parameters those of an adapter's matrices; 0: it has none
+    mics_dtype dtype;      // that holds its parameters of two dimensions as they are stored
+    int64_t adapter_elems; // of its parameters those of an adapter's matrices; 0: it has none
 } mics_saved_facts;
 
 typedef struct mics_evaluation {

@@ -21,21 +21,12 @@ static int64_t batch_tokens(const mics_engine *engine)
     return engine->schedule->spec.batch.sequences * engine->schedule->spec.batch.length;
 }
 
-static int64_t count_targets(const int32_t *targets, int64_t tokens)
-{
-    int64_t counted = 0;
-    for (int64_t t = 0; t < tokens; t++)
-        counted += targets[t] >= 0;
-    return counted;
-}
-
 // The numbers of all tokens, those that count first. Returns: how many do.
 static int64_t put_counted_first(int32_t *order, const int32_t *targets, int64_t tokens)
 {
-    const int64_t counted = count_targets(targets, tokens);
-    int64_t at = 0, rest = counted;
+    int64_t counted = 0, rest = tokens;
     for (int64_t t = 0; t < tokens; t++)
-        order[targets[t] >= 0 ? at++ : rest++] = (int32_t)t;
+        order[targets[t] >= 0 ? counted++ : --rest] = (int32_t)t;
     return counted;
 }
 
@@ -69,6 +60,14 @@ static void place_draw(const mics_engine *engine, int32_t micro_step, int32_t *d
     const mics_dropout_draw draw = {.key = {(uint32_t)key, (uint32_t)(key >> 32)},
                                     .sequence = (uint32_t)(place * spec->batch.sequences)};
     memcpy(data + schedule->data_draw, &draw, sizeof draw);
+}
+
+static int64_t count_targets(const int32_t *targets, int64_t tokens)
+{
+    int64_t counted = 0;
+    for (int64_t t = 0; t < tokens; t++)
+        counted += targets[t] >= 0;
+    return counted;
 }
 
 // What the loss is the mean of: tokens, or pairs of which any token counts.
@@ -126,20 +125,17 @@ static mics_status read_tokens(mics_engine *engine, const mics_step *step)
     return MICS_OK;
 }
 
-// Adds up the losses that the LM head left.
-static void collect_losses(mics_engine *engine)
-{
-    const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
-    engine->ops->sum_losses(&at, &engine->sums->loss, engine->losses, batch_tokens(engine));
-}
-
-// Adds up the losses of pairs from those that the LM head left; for a backward with row_scales.
-static void collect_pairs(mics_engine *engine, const mics_step *step)
+// Adds up the losses that the LM head left; of pairs theirs, for a backward with row_scales.
+static void collect_losses(mics_engine *engine, const mics_step *step)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const mics_schedule *schedule = engine->schedule;
     const int32_t *data = in_flight_tokens(engine, step->in_flight);
     const int64_t tokens = batch_tokens(engine);
+    if (!has_pairs(engine)) {
+        engine->ops->sum_losses(&at, &engine->sums->loss, engine->losses, tokens);
+        return;
+    }
     const mics_preference_pairs pairs = {
         .of = schedule->spec.preference,
         .B = schedule->spec.batch.sequences,
@@ -177,10 +173,7 @@ static void forward(mics_engine *engine, const mics_step *step)
     const bool ends = end == engine->schedule->spec.model->units[step->unit].op_count;
     if (!engine->schedule->units[step->unit].loss || !ends || step->part.op == end)
         return;
-    if (has_pairs(engine))
-        collect_pairs(engine, step);
-    else
-        collect_losses(engine);
+    collect_losses(engine, step);
     if (engine->phase == MICS_PHASE_EVAL)
         send_sums(engine);
 }
@@ -234,7 +227,7 @@ static void backward(mics_engine *engine, const mics_step *step)
     }
     fold_grads(engine, step);
     if (plan->loss && !has_pairs(engine) && mics_schedule_ends_pass(engine->schedule, step))
-        collect_losses(engine);
+        collect_losses(engine, step);
 }
 
 // Over all ranks each element of the model is counted once.

@@ -248,8 +248,9 @@ static uint64_t name_hash(const char *name)
     return mics_fnv1a(MICS_FNV1A_BEGIN, name, strlen(name));
 }
 
-void mics_engine_draw(const mics_param *param, uint64_t seed, int64_t begin, int64_t end,
-                      float *values_out)
+// Elements [begin, end) of a parameter, in the host's memory; values_out[0] is element `begin`.
+static void draw(const mics_param *param, uint64_t seed, int64_t begin, int64_t end,
+                 float *values_out)
 {
     if (param->init == MICS_INIT_NORMAL) {
         mics_kernels_get(NULL)->draw_normal(values_out, end - begin, seed, name_hash(param->name),
@@ -260,21 +261,27 @@ void mics_engine_draw(const mics_param *param, uint64_t seed, int64_t begin, int
         values_out[i] = param->init == MICS_INIT_ONES ? 1 : 0;
 }
 
+void mics_engine_draw(const mics_unit *unit, uint64_t seed, bool adapters_alone, mics_range range,
+                      float *values_out)
+{
+    for (int32_t p = 0; p < unit->param_count; p++) {
+        const mics_param *param = &unit->params[p];
+        int64_t begin = param->offset > range.begin ? param->offset : range.begin;
+        int64_t end = param->offset + param->elems;
+        end = end < range.end ? end : range.end;
+        if (begin < end && (param->adapter || !adapters_alone))
+            draw(param, seed, begin - param->offset, end - param->offset,
+                 values_out + (begin - range.begin));
+    }
+}
+
 static void draw_all(mics_engine *engine, uint64_t seed, bool adapters_alone)
 {
     const mics_model *model = engine->schedule->spec.model;
     mics_op_set_threads(engine->schedule->spec.batch.threads);
     for (int32_t u = 0; u < model->unit_count; u++) {
         const mics_engine_optimizer_shard held = mics_engine_optimizer_shard_get(engine, u);
-        for (int32_t p = 0; p < model->units[u].param_count; p++) {
-            const mics_param *param = &model->units[u].params[p];
-            int64_t begin = param->offset > held.shard.begin ? param->offset : held.shard.begin;
-            int64_t end = param->offset + param->elems;
-            end = end < held.shard.end ? end : held.shard.end;
-            if (begin < end && (param->adapter || !adapters_alone))
-                mics_engine_draw(param, seed, begin - param->offset, end - param->offset,
-                                 held.shard_params + (begin - held.shard.begin));
-        }
+        mics_engine_draw(&model->units[u], seed, adapters_alone, held.shard, held.shard_params);
     }
 }
 

@@ -154,12 +154,10 @@ static void place_states(const mics_engine *engine, int32_t unit,
 
 mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *engine, int32_t unit)
 {
-    const mics_sharding *s = &engine->schedule->sharding[unit];
-    const mics_range shard = unit_range(engine, unit, s->params), held = owned_range(engine, unit);
     const bool copied = is_copied(engine), released = copied && engine->host_copy == NULL;
     mics_engine_optimizer_shard result = {
-        .range = unit_elems_of(engine, unit, held),
-        .shard = unit_elems_of(engine, unit, shard),
+        .range = unit_elems_of(engine, unit, owned_range(engine, unit)),
+        .shard = param_shard_of(engine, unit),
     };
     if (released && is_remote(engine))
         return result;

@@ -105,13 +105,11 @@ static bool is_compared(const mics_engine *engine, int32_t unit, mics_replica_st
     return degree_of(engine, unit, state) < mesh_of(engine)->ranks;
 }
 
-// Of any unit that trains, or that is frozen.
-static bool compares(const mics_engine *engine, mics_replica_state state, bool frozen)
+static bool compares(const mics_engine *engine, mics_replica_state state)
 {
     bool any = false;
     for (int32_t unit = 0; unit < unit_count(engine); unit++)
-        any = any || (mics_schedule_trains(engine->schedule, unit) != frozen &&
-                      is_compared(engine, unit, state));
+        any = any || is_compared(engine, unit, state);
     return any;
 }
 
@@ -217,9 +215,8 @@ static mics_status hash_rounded(const mics_engine *engine, const float *x, int64
 // This rank's parameter shard, cut at the unit's own length.
 static mics_status hash_params(const mics_engine *engine, int32_t unit, uint64_t *hash_out)
 {
-    const mics_range range = unit_elems_of(
-        engine, unit, unit_range(engine, unit, engine->schedule->sharding[unit].params));
-    const int64_t elems = range.end - range.begin;
+    const mics_range shard = param_shard_of(engine, unit);
+    const int64_t elems = shard.end - shard.begin;
     if (engine->replicas->image != NULL && mics_schedule_trains(engine->schedule, unit))
         return hash_rounded(engine, shard_at(engine, unit), elems, hash_out);
     return hash_bytes(engine, shard_at(engine, unit), (size_t)elems * engine->elem_bytes, hash_out);
@@ -389,11 +386,12 @@ static bool find_flip(const mics_engine *engine, mics_divergence *found_out)
         if (flipped == 0)
             continue;
         const int32_t unit = (int32_t)((flipped - 1) / 2);
-        const mics_replica_state trained =
+        mics_replica_state state =
             (flipped - 1) % 2 == 0 ? MICS_REPLICA_MASTERS : MICS_REPLICA_MOMENTS;
-        const bool frozen = !mics_schedule_trains(engine->schedule, unit);
+        if (!mics_schedule_trains(engine->schedule, unit))
+            state = MICS_REPLICA_PARAMS;
         *found_out = (mics_divergence){.found = true,
-                                       .state = frozen ? MICS_REPLICA_PARAMS : trained,
+                                       .state = state,
                                        .unit = unit,
                                        .rank = rank,
                                        .other = -1,
@@ -407,15 +405,14 @@ static bool find_flip(const mics_engine *engine, mics_divergence *found_out)
 mics_status mics_engine_compare(mics_engine *engine, mics_divergence *divergence_out)
 {
     struct replicas *self = engine->replicas;
-    const bool params = compares(engine, MICS_REPLICA_PARAMS, false);
+    const bool params = compares(engine, MICS_REPLICA_PARAMS);
     if (self == NULL)
         return mics_fail(MICS_ERR_INVALID,
                          "the schedule is for evaluation only; there is no state to compare");
     mics_free(engine->spec.memory, self->all);
     self->all = NULL;
     *divergence_out = (mics_divergence){.other = -1};
-    if (!params && !compares(engine, MICS_REPLICA_MASTERS, false) &&
-        !compares(engine, MICS_REPLICA_PARAMS, true) && engine->scrub == NULL)
+    if (!params && !compares(engine, MICS_REPLICA_MASTERS) && engine->scrub == NULL)
         return MICS_OK;
     if (engine->pending.left > 0 || (params && engine->stale))
         MICS_TRY(mics_engine_complete(engine));

@@ -139,16 +139,6 @@ static void hash_bytes(const mics_engine *engine, const void *x, size_t bytes, u
         device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, hash_out, to, sizeof *hash_out);
 }
 
-static void hash_frozen(const mics_engine *engine, int32_t unit, uint64_t *hash_out)
-{
-    const mics_schedule *schedule = engine->schedule;
-    const mics_range range =
-        unit_elems_of(engine, unit, unit_range(engine, unit, schedule->sharding[unit].params));
-    if (range.begin < range.end)
-        hash_bytes(engine, shard_at(engine, unit),
-                   (size_t)(range.end - range.begin) * engine->elem_bytes, hash_out);
-}
-
 // As they are held, without padding.
 static void hash_unit(const mics_engine *engine, int32_t unit, uint64_t hashes_out[PARTS])
 {
@@ -157,8 +147,10 @@ static void hash_unit(const mics_engine *engine, int32_t unit, uint64_t hashes_o
     const int64_t blocks = (elems + MICS_STATE_BLOCK - 1) / MICS_STATE_BLOCK;
     const mics_state_dtype dtype = engine->schedule->spec.state_dtype;
     const size_t bytes = (size_t)elems * mics_state_elem_bytes(dtype);
+    const mics_range shard = param_shard_of(engine, unit);
     if (!mics_schedule_trains(engine->schedule, unit))
-        hash_frozen(engine, unit, &hashes_out[0]);
+        hash_bytes(engine, shard_at(engine, unit),
+                   (size_t)(shard.end - shard.begin) * engine->elem_bytes, &hashes_out[0]);
     if (elems == 0)
         return;
     hash_bytes(engine, held.masters, (size_t)elems * sizeof(float), &hashes_out[0]);
@@ -242,13 +234,14 @@ uint64_t scrub_found(const mics_engine *engine)
 
 // ---- how often ----
 
-static void store_all(mics_engine *engine, bool frozen)
+static mics_status store_all(mics_engine *engine, bool frozen)
 {
     for (int32_t unit = 0; unit < unit_count(engine); unit++) {
         if (engine->scrub->units[unit].hashed &&
             mics_schedule_trains(engine->schedule, unit) != frozen)
             store(engine, unit);
     }
+    return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
 }
 
 // A state whose update is due is hashed behind that.
@@ -258,11 +251,9 @@ mics_status scrub_begin(mics_engine *engine)
     if (self == NULL || !self->fresh || engine->pending.left > 0)
         return MICS_OK;
     MICS_TRY(device_drain(engine));
-    store_all(engine, true);
-    MICS_TRY(engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE));
+    MICS_TRY(store_all(engine, true));
     const double begin_us = mics_clock_us();
-    store_all(engine, false);
-    MICS_TRY(engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE));
+    MICS_TRY(store_all(engine, false));
     self->pass_us = mics_clock_us() - begin_us;
     self->fresh = false;
     return MICS_OK;

@@ -318,6 +318,12 @@ mics_range unit_elems_of(const mics_engine *engine, int32_t unit, mics_range ran
                         block.begin + (range.end < elems ? range.end : elems)};
 }
 
+mics_range param_shard_of(const mics_engine *engine, int32_t unit)
+{
+    const int32_t degree = engine->schedule->sharding[unit].params;
+    return unit_elems_of(engine, unit, unit_range(engine, unit, degree));
+}
+
 void *grads_at(const mics_engine *engine, int32_t unit, int32_t degree, int64_t at)
 {
     const int32_t whole = engine->schedule->sharding[unit].grads;

@@ -31,6 +31,9 @@ int32_t *in_flight_tokens(const mics_engine *engine, int32_t in_flight);
 /* `range` of this rank's block of a unit, cut at the block's length, as elements of the unit. */
 mics_range unit_elems_of(const mics_engine *engine, int32_t unit, mics_range range);
 
+/* This rank's parameter shard, cut likewise. */
+mics_range param_shard_of(const mics_engine *engine, int32_t unit);
+
 /* This rank's elements of a unit, or of its block of one of experts, at a degree. */
 mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree);
 

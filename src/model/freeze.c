@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of a model trains. Parameters are marked; units that have both kinds become two; and tensors
 // that no trained parameter leads to have no gradient.
-#include "base/free.h"
 #include "base/size.h"
 #include "mics/log.h"
 #include "model/internal.h"
@@ -52,129 +51,73 @@ static int32_t count_frozen(const mics_unit *unit)
     return count;
 }
 
-static bool is_mixed(const mics_unit *unit)
+// Where a parameter is among those of its unit that are frozen, or that are not.
+static int32_t place_in_kind(const mics_unit *unit, int32_t param)
 {
-    const int32_t frozen = count_frozen(unit);
-    return frozen > 0 && frozen < unit->param_count;
+    int32_t place = 0;
+    for (int32_t p = 0; p < param; p++)
+        place += unit->params[p].frozen == unit->params[param].frozen;
+    return place;
 }
 
-// Two units of one, whose companion has room for all of its parameters.
-static mics_status open_split(mics_model *model, const mics_unit *from, mics_unit *trained,
-                              mics_unit *frozen)
+// Makes ops name parameters where they are once unit `u` is two. Other units behind it move on.
+static void move_refs(mics_model *model, int32_t u, int32_t trained, int32_t companion)
 {
-    *trained = *from;
-    *frozen = (mics_unit){.out = -1, .companion = true};
-    if (snprintf(frozen->name, sizeof frozen->name, "%s.frozen", from->name) >=
-        (int)sizeof frozen->name)
-        return mics_fail(MICS_ERR_INVALID, "unit %s: its name is too long", from->name);
-    return MICS_NEW(model->memory, from->param_count, &frozen->params);
-}
-
-// A companion is behind its unit; that of the last one is before it, which stays the last. `at`, by
-// old unit, says where it is now.
-static mics_status open_units(mics_model *model, mics_unit *units, int32_t *at)
-{
-    int32_t count = 0;
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        const mics_unit *unit = &model->units[u];
-        const bool last = u == model->unit_count - 1, mixed = is_mixed(unit);
-        at[u] = count + (mixed && last);
-        if (mixed)
-            MICS_TRY(open_split(model, unit, &units[at[u]], &units[count + !last]));
-        else
-            units[count] = *unit;
-        count += 1 + mixed;
-    }
-    return MICS_OK;
-}
-
-// Moves a unit's frozen parameters to its companion.
-static void move_params(mics_unit *units, int32_t at, int32_t companion, mics_param_ref *moved)
-{
-    mics_unit *unit = &units[at];
-    const int32_t count = unit->param_count;
-    if (companion >= 0)
-        unit->elems = unit->param_count = 0;
-    for (int32_t p = 0; p < count; p++) {
-        mics_param param = unit->params[p];
-        const int32_t to_at = param.frozen && companion >= 0 ? companion : at;
-        mics_unit *to = &units[to_at];
-        moved[p] = (mics_param_ref){to_at, companion >= 0 ? to->param_count++ : p};
-        if (companion < 0)
-            continue;
-        param.offset = to->elems;
-        to->elems = mics_size_round_up(param.offset + param.elems, MODEL_PARAM_ALIGNMENT);
-        to->params[moved[p].param] = param;
-    }
-}
-
-static void move_refs(mics_model *model, mics_param_ref *const *moved)
-{
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        for (int32_t i = 0; i < model->units[u].op_count * MICS_OP_PARAMS; i++) {
-            mics_param_ref *ref =
-                &model->units[u].ops[i / MICS_OP_PARAMS].params[i % MICS_OP_PARAMS];
-            if (ref->unit >= 0)
-                *ref = moved[ref->unit][ref->param];
+    const mics_unit *split = &model->units[u];
+    for (int32_t i = 0; i < model->unit_count; i++) {
+        const mics_unit *unit = &model->units[i];
+        for (int32_t r = 0; r < unit->op_count * MICS_OP_PARAMS; r++) {
+            mics_param_ref *ref = &unit->ops[r / MICS_OP_PARAMS].params[r % MICS_OP_PARAMS];
+            if (ref->unit > u)
+                ref->unit++;
+            else if (ref->unit == u)
+                *ref = (mics_param_ref){split->params[ref->param].frozen ? companion : trained,
+                                        place_in_kind(split, ref->param)};
         }
     }
 }
 
-static mics_status check_mixed(const mics_model *model, int32_t *mixed_out)
+// Takes those of `params` that are of the unit's kind; they may be its own.
+static void take_params(mics_unit *unit, const mics_param *params, int32_t count, bool frozen)
 {
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        const bool mixed = is_mixed(&model->units[u]);
-        if (mixed && model->units[u].experts > 0)
-            return mics_fail(MICS_ERR_INVALID,
-                             "model.trainable: of the experts of %s all parameters train, or none",
-                             model->units[u].name);
-        *mixed_out += mixed;
+    unit->elems = unit->param_count = 0;
+    for (int32_t p = 0; p < count; p++) {
+        if (params[p].frozen != frozen)
+            continue;
+        mics_param *to = &unit->params[unit->param_count++];
+        *to = params[p];
+        to->offset = unit->elems;
+        unit->elems = mics_size_round_up(to->offset + to->elems, MODEL_PARAM_ALIGNMENT);
     }
+}
+
+// A companion is behind its unit; that of the last one is before it, which stays the last.
+static mics_status split_unit(mics_model *model, int32_t u)
+{
+    const bool last = u == model->unit_count - 1;
+    const int32_t trained = u + last, companion = u + !last;
+    mics_unit from = model->units[u], frozen = {.out = -1};
+    void *array = model->units;
+    frozen.frozen = frozen.companion = true;
+    if (snprintf(frozen.name, sizeof frozen.name, "%s.frozen", from.name) >=
+        (int)sizeof frozen.name)
+        return mics_fail(MICS_ERR_INVALID, "unit %s: its name is too long", from.name);
+    if (from.experts > 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "model.trainable: of the experts of %s all parameters train, or none",
+                         from.name);
+    model_append(model, &array, &model->unit_count, sizeof *model->units);
+    model->units = array;
+    MICS_TRY(model->status);
+    MICS_TRY(MICS_NEW(model->memory, from.param_count, &frozen.params));
+    move_refs(model, u, trained, companion);
+    memmove(&model->units[u + 2], &model->units[u + 1],
+            (size_t)(model->unit_count - u - 2) * sizeof from);
+    take_params(&frozen, from.params, from.param_count, true);
+    take_params(&from, from.params, from.param_count, false);
+    model->units[trained] = from;
+    model->units[companion] = frozen;
     return MICS_OK;
-}
-
-// Cannot fail.
-static void move_all(mics_model *model, mics_unit *units, const int32_t *at,
-                     mics_param_ref *const *moved)
-{
-    const int32_t count = model->unit_count;
-    for (int32_t u = 0; u < count; u++) {
-        const int32_t beside = at[u] + (u == count - 1 ? -1 : 1);
-        move_params(units, at[u], is_mixed(&model->units[u]) ? beside : -1, moved[u]);
-    }
-    mics_free(model->memory, model->units);
-    model->units = units;
-}
-
-static mics_status split(mics_model *model)
-{
-    mics_unit *units = NULL;
-    mics_param_ref **moved = NULL;
-    int32_t mixed = 0, *at = NULL;
-    mics_status status = MICS_OK;
-    const int32_t count = model->unit_count;
-    MICS_TRY(check_mixed(model, &mixed));
-    if (mixed == 0)
-        return MICS_OK;
-    MICS_TRY_OUT(MICS_NEW(model->memory, count, &at));
-    MICS_TRY_OUT(MICS_NEW(model->memory, count, &moved));
-    for (int32_t u = 0; u < count; u++)
-        MICS_TRY_OUT(MICS_NEW(model->memory, model->units[u].param_count + 1, &moved[u]));
-    MICS_TRY_OUT(MICS_NEW(model->memory, count + mixed, &units));
-    MICS_TRY_OUT(open_units(model, units, at));
-    move_all(model, units, at, moved);
-    units = NULL;
-    model->unit_count = count + mixed;
-    move_refs(model, moved);
-out:
-    for (int32_t i = 0; units != NULL && i < count + mixed; i++) {
-        if (units[i].companion)
-            mics_free(model->memory, units[i].params);
-    }
-    for (int32_t u = 0; moved != NULL && u < count; u++)
-        mics_free(model->memory, moved[u]);
-    MICS_FREE_ALL(model->memory, moved, at, units);
-    return status;
 }
 
 // ---- tensors without a gradient ----
@@ -214,10 +157,11 @@ void model_mark_fixed(mics_model *model)
 
 mics_status model_settle_frozen(mics_model *model)
 {
-    MICS_TRY(split(model));
     for (int32_t u = 0; u < model->unit_count; u++) {
-        mics_unit *unit = &model->units[u];
-        unit->frozen = unit->param_count > 0 && count_frozen(unit) == unit->param_count;
+        const int32_t frozen = count_frozen(&model->units[u]);
+        model->units[u].frozen = frozen > 0 && frozen == model->units[u].param_count;
+        if (frozen > 0 && !model->units[u].frozen)
+            MICS_TRY(split_unit(model, u));
     }
     model_mark_fixed(model);
     return mics_model_trained_count(model) > 0

@@ -29,42 +29,38 @@ static int module_bytes(const char *tensor)
     return end == NULL ? 0 : (int)(end - tensor);
 }
 
-// Whether a module's name is `name`, or ends with it behind a dot.
-static bool is_module(const char *module, int bytes, const char *name)
+static bool ends_with(const char *module, int bytes, const char *name)
 {
     const int length = (int)strlen(name);
-    return bytes >= length && strncmp(module + bytes - length, name, (size_t)length) == 0 &&
-           (bytes == length || module[bytes - length - 1] == '.');
+    return bytes >= length && strncmp(module + bytes - length, name, (size_t)length) == 0;
 }
 
 // Whether a tensor is of a module that trains whole, or of one inside it. PEFT takes all modules whose
 // names end so, "norm" for "q_norm" too.
-static bool saves(const adding *a, const char *tensor)
+static bool is_saved(void *ctx, const char *tensor)
 {
+    const adding *a = ctx;
     bool is = false;
     for (int32_t i = 0; i < a->spec->saved_count; i++) {
         for (int bytes = module_bytes(tensor); bytes > 0; bytes--) {
-            const int length = (int)strlen(a->spec->saved[i]);
-            if (tensor[bytes] == '.' && bytes >= length &&
-                strncmp(tensor + bytes - length, a->spec->saved[i], (size_t)length) == 0)
+            if (tensor[bytes] == '.' && ends_with(tensor, bytes, a->spec->saved[i]))
                 is = a->used[a->spec->target_count + i] = true;
         }
     }
     return is;
 }
 
-static bool is_saved(void *ctx, const char *tensor)
-{
-    return saves(ctx, tensor);
-}
-
-static bool is_target(const adding *a, const char *tensor)
+// Whether a tensor's module is called as a target, or ends so behind a dot.
+static bool is_target(adding *a, const char *tensor)
 {
     bool is = a->spec->target_count == 0;
-    if (saves(a, tensor))
+    const int bytes = module_bytes(tensor);
+    if (is_saved(a, tensor))
         return false; // it trains itself
     for (int32_t i = 0; i < a->spec->target_count; i++) {
-        if (is_module(tensor, module_bytes(tensor), a->spec->targets[i]))
+        const int before = bytes - (int)strlen(a->spec->targets[i]);
+        if (ends_with(tensor, bytes, a->spec->targets[i]) &&
+            (before == 0 || tensor[before - 1] == '.'))
             is = a->used[i] = true;
     }
     return is;
@@ -130,27 +126,25 @@ static mics_status slice_of(const mics_param *weight, bool out_in, const mics_pa
                            tensor->name);
 }
 
-// Rows of B that a tensor's slice is, as the weight has its outputs.
+// Rows of B that a tensor's slice is, as the weight has its outputs, so many rows further on.
 static mics_status add_parts(mics_model *model, mics_param *b, const mics_param *weight,
-                             const mics_param_tensor *tensor, int64_t row, int64_t first,
-                             bool out_in)
+                             const mics_param_tensor *tensor, int64_t further, bool out_in)
 {
     if (!out_in)
         return add_part(model, b, tensor->name, "B", (mics_param_part){.rows = weight->shape[1]});
     for (int32_t i = tensor->part; i < tensor->part + tensor->part_count; i++) {
         mics_param_part part = weight->parts[i];
-        part.row += row - first;
+        part.row += further;
         MICS_TRY(add_part(model, b, tensor->name, "B", part));
     }
     return MICS_OK;
 }
 
-// The slices of a linear that get an adapter, ascending; rows of B.
-static mics_status find_slices(const adding *a, const mics_param *weight, bool out_in,
-                               mics_lora *lora, int64_t *rows_out)
+// The slices of a linear that get an adapter, ascending, and their tensors.
+static mics_status find_slices(adding *a, const mics_param *weight, bool out_in, mics_lora *lora,
+                               mics_param_tensor tensors_out[MICS_LORA_SLICES])
 {
     mics_param_tensor tensor;
-    *rows_out = 0;
     for (int32_t part = 0; mics_param_next_tensor(weight, &part, &tensor);) {
         if (!is_target(a, tensor.name))
             continue;
@@ -160,26 +154,8 @@ static mics_status find_slices(const adding *a, const mics_param *weight, bool o
                              "one parameter",
                              tensor.name, MICS_LORA_SLICES);
         const int32_t i = lora->slices++;
+        tensors_out[i] = tensor;
         MICS_TRY(slice_of(weight, out_in, &tensor, &lora->first[i], &lora->count[i]));
-        *rows_out += lora->count[i];
-    }
-    return MICS_OK;
-}
-
-static mics_status fill_parts(const adding *a, mics_unit *unit, const mics_param *weight,
-                              bool out_in, const mics_lora *lora)
-{
-    mics_param *down = &unit->params[unit->param_count - 2], *up = down + 1;
-    mics_param_tensor tensor;
-    int32_t slice = 0;
-    int64_t row = 0;
-    for (int32_t part = 0; mics_param_next_tensor(weight, &part, &tensor);) {
-        if (!is_target(a, tensor.name))
-            continue;
-        const mics_param_part rows = {.row = slice * lora->rank, .rows = lora->rank};
-        MICS_TRY(add_part(a->model, down, tensor.name, "A", rows));
-        MICS_TRY(add_parts(a->model, up, weight, &tensor, row, lora->first[slice], out_in));
-        row += lora->count[slice++];
     }
     return MICS_OK;
 }
@@ -209,30 +185,36 @@ static mics_status add_op(mics_model *model, mics_unit *unit, int32_t o, mics_op
     return MICS_OK;
 }
 
-// Gives a linear its adapter; *added_out: it has one.
-static mics_status add_adapter(adding *a, int32_t u, int32_t o, bool *added_out)
+// Gives a linear its adapter, if it gets one.
+static mics_status add_adapter(adding *a, int32_t u, int32_t o)
 {
     mics_model *model = a->model;
     mics_unit *unit = &model->units[u];
-    const mics_op linear = unit->ops[o];
-    const mics_param weight = *mics_model_param(model, linear.params[0]);
-    const bool out_in = linear.weight_out_in;
-    mics_op op = mics_op_of(MICS_OP_LORA, -1, mics_param_none(), mics_param_none());
-    int64_t rows = 0;
-    op.lora = (mics_lora){.rank = a->spec->rank, .scale = a->scale};
-    MICS_TRY(find_slices(a, &weight, out_in, &op.lora, &rows));
-    *added_out = op.lora.slices > 0;
-    if (!*added_out)
+    const mics_param weight = *mics_model_param(model, unit->ops[o].params[0]);
+    const bool out_in = unit->ops[o].weight_out_in;
+    const int32_t at = unit->param_count;
+    mics_op op = mics_op_of(MICS_OP_LORA, -1, (mics_param_ref){u, at}, (mics_param_ref){u, at + 1});
+    mics_lora *lora = &op.lora;
+    mics_param_tensor tensors[MICS_LORA_SLICES];
+    int64_t rows = 0, row = 0;
+    *lora = (mics_lora){.rank = a->spec->rank, .scale = a->scale};
+    MICS_TRY(find_slices(a, &weight, out_in, lora, tensors));
+    if (lora->slices == 0)
         return MICS_OK;
+    for (int32_t i = 0; i < lora->slices; i++)
+        rows += lora->count[i];
     MICS_TRY(
-        add_param(model, u, weight.name, "A", op.lora.slices * op.lora.rank, weight.shape[out_in]));
-    MICS_TRY(add_param(model, u, weight.name, "B", rows, op.lora.rank));
-    MICS_TRY(fill_parts(a, unit, &weight, out_in, &op.lora));
-    op.params[0] = (mics_param_ref){u, unit->param_count - 2};
-    op.params[1] = (mics_param_ref){u, unit->param_count - 1};
+        add_param(model, u, weight.name, "A", lora->slices * lora->rank, weight.shape[out_in]));
+    MICS_TRY(add_param(model, u, weight.name, "B", rows, lora->rank));
+    for (int32_t i = 0; i < lora->slices; row += lora->count[i++]) {
+        const mics_param_part part = {.row = i * lora->rank, .rows = lora->rank};
+        MICS_TRY(add_part(model, &unit->params[at], tensors[i].name, "A", part));
+        MICS_TRY(add_parts(model, &unit->params[at + 1], &weight, &tensors[i], row - lora->first[i],
+                           out_in));
+    }
     op.dropout = (float)a->spec->dropout;
     op.mask = model->masks;
-    model->masks += op.dropout > 0 ? (uint32_t)op.lora.slices : 0;
+    model->masks += op.dropout > 0 ? (uint32_t)lora->slices : 0;
     return add_op(model, unit, o, op);
 }
 
@@ -240,10 +222,8 @@ static mics_status add_adapters(adding *a)
 {
     for (int32_t u = 0; u < a->model->unit_count; u++) {
         for (int32_t o = 0; o < a->model->units[u].op_count; o++) {
-            bool added = false;
             if (a->model->units[u].ops[o].kind == MICS_OP_LINEAR)
-                MICS_TRY(add_adapter(a, u, o, &added));
-            o += added;
+                MICS_TRY(add_adapter(a, u, o));
         }
     }
     return MICS_OK;
@@ -307,7 +287,7 @@ static mics_status check_used(const adding *a)
 }
 
 // PEFT gives experts adapters that are no modules' own.
-static mics_status check_experts(const adding *a)
+static mics_status check_experts(adding *a)
 {
     for (int32_t u = 0; u < a->model->unit_count; u++) {
         const mics_unit *unit = &a->model->units[u];
@@ -326,7 +306,7 @@ static mics_status check_experts(const adding *a)
     return MICS_OK;
 }
 
-static mics_status check_spec(const mics_model *model, const mics_lora_spec *spec)
+static mics_status check_spec(const mics_lora_spec *spec)
 {
     if (spec->rank < 1 || spec->rank > INT32_MAX || !isfinite(spec->alpha) || spec->alpha <= 0)
         return mics_fail(
@@ -337,18 +317,12 @@ static mics_status check_spec(const mics_model *model, const mics_lora_spec *spe
         return mics_fail(MICS_ERR_INVALID,
                          "adapter.lora_dropout is %g; a probability from 0 to below 1 works",
                          spec->dropout);
-    for (int32_t u = 0; u < model->unit_count; u++) {
-        for (int32_t o = 0; o < model->units[u].op_count; o++) {
-            if (model->units[u].ops[o].kind == MICS_OP_LORA)
-                return mics_fail(MICS_ERR_INVALID, "adapter: the model has one already");
-        }
-    }
     return MICS_OK;
 }
 
 mics_status mics_model_add_lora(mics_model *model, const mics_lora_spec *spec)
 {
-    MICS_TRY(check_spec(model, spec));
+    MICS_TRY(check_spec(spec));
     const double rank = (double)spec->rank;
     adding a = {.model = model,
                 .spec = spec,

@@ -85,15 +85,11 @@ typedef struct unit_work {
 static bool keeps_input(const mics_model *model, const mics_unit *unit, const mics_op *op,
                         int32_t tensor)
 {
-    const mics_batch none = {.threads = 1};
-    for (int32_t i = 0; i < MICS_OP_INPUTS; i++) {
-        if (op->in[i] != tensor || !mics_op_def_get(op->kind)->backward_reads_in[i])
-            continue;
-        const mics_op_shape shape = mics_op_shape_get(model, unit, op, none);
-        if (mics_op_keeps_in(&shape, i))
-            return true;
-    }
-    return false;
+    if (op->in[0] != tensor && op->in[1] != tensor)
+        return false;
+    const mics_op_shape shape = mics_op_shape_get(model, unit, op, (mics_batch){.threads = 1});
+    return (op->in[0] == tensor && mics_op_keeps_in(&shape, 0)) ||
+           (op->in[1] == tensor && mics_op_keeps_in(&shape, 1));
 }
 
 // Whether an op has a backward: something trained leads to what it makes.
@@ -122,7 +118,7 @@ static int32_t last_reader(const mics_unit *unit, int32_t tensor)
     int32_t last = -1;
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
-        if (op->in[0] == tensor || op->in[1] == tensor || op->out == tensor)
+        if (op->in[0] == tensor || op->in[1] == tensor || op->routes == tensor || op->out == tensor)
             last = o;
     }
     return last;
@@ -263,8 +259,8 @@ static void make_sole_reader(unit_work *work, int32_t tensor)
 
 static bool wants_gradient(const unit_work *work, int32_t tensor)
 {
-    const mics_tensor *of = &work->unit->tensors[tensor < 0 ? 0 : tensor];
-    return tensor >= 0 && of->width > 0 && !of->fixed;
+    const mics_tensor *tensors = work->unit->tensors;
+    return tensor >= 0 && tensors[tensor].width > 0 && !tensors[tensor].fixed;
 }
 
 static void backward_add(unit_work *work, const mics_op *op)

@@ -26,9 +26,9 @@
 //   8. A unit's gradient of a layered group lies in one slot and is reduced once, behind all that
 //      write it; where G = 1 it lies in the accumulator, or goes there each micro-step. The first
 //      that writes to a slot or an accumulator overwrites, the others add.
-//   9. Each unit with parameters that train has its second hop once: scatter where O > G, then replica scatter
-//      where O < ranks, behind its last gradient; then replica gather, with all_reduces or where
-//      gathers are early.
+//   9. Each unit with parameters that train has its second hop once: scatter where O > G, then
+//      replica scatter where O < ranks, behind its last gradient; then replica gather, with
+//      all_reduces or where gathers are early.
 //  10. Where updates are deferred, a training list has each unit's update once at its head: behind
 //      the unit's replica gather, if that is not early, ahead of all that sends or reads the unit's
 //      parameters or writes its accumulator. Parameter sync is once a training list where O > P,

@@ -24,7 +24,7 @@ static const mics_lora_spec dropped = {.rank = 2, .alpha = 4, .dropout = 0.2};
 
 static const char mixture[] =
     "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
-    "\"num_key_value_heads\": 2, \"hidden_size\": 16, \"intermediate_size\": 12, "
+    "\"num_key_value_heads\": 2, \"hidden_size\": 16, \"intermediate_size\": 32, "
     "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"max_position_embeddings\": 19, "
     "\"vocab_size\": 29, \"router_aux_loss_coef\": 0.02, \"tie_word_embeddings\": %s}";
 
@@ -85,6 +85,8 @@ static void test_patterns(void **state)
 {
     (void)state;
     check_family(&(fixture_case){.trainable = "*.h.1.*"});
+    check_family(&(fixture_case){.trainable = "*wte*"}); // the head too, which is tied
+    check_family(&(fixture_case){.trainable = "[!w]*"});
     check_family(&(fixture_case){.trainable = "*.bias"});
     check_family(
         &(fixture_case){.config = fixture_decoder, .untied = true, .trainable = "model.norm*"});
@@ -98,16 +100,25 @@ static void test_adapters(void **state)
     check_family(&(fixture_case){.config = fixture_decoder, .lora = &dropped});
 }
 
+// Adapters; and experts that train above others that are frozen, or only something above all.
 static void test_experts(void **state)
 {
     (void)state;
-    check_family(&(fixture_case){.config = mixture, .untied = true, .lora = &attention});
-    const fixture_case kind = {.config = mixture, .untied = true, .lora = &attention};
-    const fixture_run reference = run_of(&kind, 1, 1, (mics_sharding){1, 1, 1}, 2);
-    fixture_case spread = kind;
-    spread.experts = 2;
-    const fixture_run run = run_of(&spread, 4, 2, (mics_sharding){2, 2, 4}, 2);
-    check_like(&run, &reference);
+    const fixture_case kinds[] = {
+        {.config = mixture, .untied = true, .lora = &attention},
+        {.config = mixture, .untied = true, .trainable = "*.layers.1.*"},
+        {.config = mixture, .untied = true, .trainable = "*.layers.0.self_attn.*"},
+        {.config = mixture, .untied = true, .trainable = "*.gate.*"},
+        {.config = mixture, .untied = true, .trainable = "lm_head*"},
+    };
+    check_family(&kinds[0]);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const fixture_run reference = run_of(&kinds[i], 1, 1, (mics_sharding){1, 1, 1}, 2);
+        fixture_case spread = kinds[i];
+        spread.experts = 2;
+        const fixture_run run = run_of(&spread, 4, 2, (mics_sharding){2, 2, 4}, 2);
+        check_like(&run, &reference);
+    }
 }
 
 static void test_mixed_precision(void **state)

@@ -274,7 +274,7 @@ typedef struct mics_schedule_spec {
     // losses.
     mics_preference preference;
     // (optional) A schedule of the same model, batch, precision, accelerator, recompute, optimizer,
-    // state_dtype, preference and evaluation_only, whose activation offsets are taken over: finding them is most
+    // state_dtype, preference and evaluation_only, whose activation offsets are taken over: most
     // of the work of short lists. Read by mics_schedule_open alone; NULL in the schedule's own spec.
     const struct mics_schedule *like;
 } mics_schedule_spec;
@@ -324,9 +324,9 @@ typedef struct mics_schedule {
     int64_t in_flight_elems;  // of them, those of one micro-batch in flight
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin; of pairs behind them as many row_scales
-    // int32 of a micro-batch in flight: inputs, targets, on accelerators their order and that of
-    // targets, those that count first; where the model reads segments those, of pairs each sequence's reference (a float), and where there is
-    // dropout a mics_dropout_draw; and where these three begin.
+    // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, and all
+    // rows, those that count first; segments, of pairs each sequence's reference (a float), and a
+    // mics_dropout_draw, where there are any; and where these three begin.
     int64_t data_elems, data_segments, data_references, data_draw;
     // accelerator: where the device's sums of a step lie behind them, twice MICS_ALIGNMENT bytes
     int64_t workspace_sums;

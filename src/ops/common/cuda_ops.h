@@ -54,10 +54,8 @@ void mics_cuda_cross_entropy(const mics_exec *at, const mics_cuda_logits *logits
 
 /* Row r of `to` is row rows[r] of `from`, or, to scatter, row rows[r] of `to` is row r of `from`: R
  * rows of C numbers of the call's dtype. */
-void mics_cuda_gather_rows(const mics_exec *at, void *to, const void *from, const int32_t *rows,
-                           int64_t R, int64_t C);
-void mics_cuda_scatter_rows(const mics_exec *at, void *to, const void *from, const int32_t *rows,
-                            int64_t R, int64_t C);
+void mics_cuda_move_rows(const mics_exec *at, void *to, const void *from, const int32_t *rows,
+                         int64_t R, int64_t C, bool scatter);
 
 // ---- vector/: entries of mics_kernels; add is accumulate into another array ----
 

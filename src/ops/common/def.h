@@ -64,17 +64,16 @@ static inline mics_op_cost mics_cost_moved(const mics_op_shape *s)
     return cost;
 }
 
-/* (N, I) x (I, O), and backward the two GEMMs of its gradients. */
-static inline mics_op_cost mics_cost_gemm(double tokens, double inputs, double outputs)
+/* (N, I) x (I, O), and backward as many GEMMs as gradients are wanted. */
+static inline mics_op_cost mics_cost_gemm(double tokens, double inputs, double outputs,
+                                          int32_t gradients)
 {
-    const double gemm = 2 * tokens * inputs * outputs;
-    const double matrix = inputs * outputs, rows = tokens * (inputs + outputs);
     mics_op_cost cost;
     memset(&cost, 0, sizeof cost);
-    cost.flops_forward = gemm;
-    cost.flops_backward = 2 * gemm;
-    cost.bytes_forward = 4 * (matrix + rows);
-    cost.bytes_backward = 4 * (2 * matrix + 2 * rows);
+    cost.flops_forward = 2 * tokens * inputs * outputs;
+    cost.flops_backward = gradients * cost.flops_forward;
+    cost.bytes_forward = 4 * (inputs * outputs + tokens * (inputs + outputs));
+    cost.bytes_backward = gradients * cost.bytes_forward;
     return cost;
 }
 
@@ -82,16 +81,6 @@ static inline mics_op_cost mics_cost_gemm(double tokens, double inputs, double o
 static inline int32_t mics_gradients(const mics_op_shape *s)
 {
     return !s->in_fixed[0] + !s->params_fixed[0];
-}
-
-/* mics_cost_gemm whose backward has so many GEMMs. */
-static inline mics_op_cost mics_cost_wanted_gemm(double tokens, double inputs, double outputs,
-                                                 int32_t gradients)
-{
-    mics_op_cost cost = mics_cost_gemm(tokens, inputs, outputs);
-    cost.flops_backward = gradients * cost.flops_forward;
-    cost.bytes_backward = gradients * cost.bytes_forward;
-    return cost;
 }
 
 static inline mics_op_work mics_work_gemm(int64_t m, int64_t n, int64_t k)

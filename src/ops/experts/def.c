@@ -81,7 +81,7 @@ mics_op_cost mics_experts_cost(const mics_op_shape *s, int64_t I, int64_t O, int
     const mics_experts e = s->op->experts;
     const int64_t rows = s->N * e.chosen, taken = taken_of(s);
     const int32_t gemms = has_another(s) + !s->params_fixed[0];
-    mics_op_cost cost = mics_cost_wanted_gemm((double)taken, (double)I, (double)O, gemms);
+    mics_op_cost cost = mics_cost_gemm((double)taken, (double)I, (double)O, gemms);
     const double others = 4 * (double)(mics_smaller(e.count, taken) - 1) * (double)I * (double)O;
     cost.bytes_forward += others;
     cost.bytes_backward += gemms * others;

@@ -29,7 +29,7 @@ static mics_op_cost cost_of(const mics_op_shape *s)
 {
     enum { BLOCKS = MICS_LINEAR_ACCELERATOR_BLOCKS };
     mics_op_cost cost =
-        mics_cost_wanted_gemm((double)s->N, (double)s->in[0], (double)s->out, mics_gradients(s));
+        mics_cost_gemm((double)s->N, (double)s->in[0], (double)s->out, mics_gradients(s));
     cost.workspace_backward = s->params_fixed[1] ? 0 : MICS_LINEAR_BLOCKS * s->out;
     if (s->cpu_bf16)
         place_bf16(s, &cost);

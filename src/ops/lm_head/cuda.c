@@ -62,16 +62,23 @@ static void place(lm_head *c, const mics_op_shape *shape)
     c->gemm_bytes = at->workspace_bytes > logits ? at->workspace_bytes - logits : 0;
 }
 
-// Rows that count, in whole parts of all.
+static void zero(const lm_head *c, void *to, int64_t elems, mics_dtype dtype)
+{
+    c->at->device->ops->zero(c->at->device->ctx, c->at->stream, to,
+                             (size_t)elems * mics_dtype_bytes(dtype));
+}
+
+// Rows that count, in whole parts of all, at least one.
 static int64_t counted_rows(const mics_op_call *call)
 {
     enum { PARTS = 16 };
     const int64_t N = call->shape.N;
     const int64_t part = mics_size_round_up((N + PARTS - 1) / PARTS, MICS_LM_HEAD_TILE);
-    return mics_smaller(N, mics_size_round_up(call->counted_rows, part));
+    return mics_smaller(N, mics_size_round_up(mics_larger(call->counted_rows, 1), part));
 }
 
-// Gathers rows that count, if that leaves any out; `whole`: only if they are one chunk.
+// Gathers rows that count, if that leaves any out, whose losses are 0; `whole`: only if they are one
+// chunk.
 static void gather_counted(lm_head *c, const mics_op_call *call, bool whole)
 {
     const int64_t elem = (int64_t)mics_dtype_bytes(c->at->dtype), row = (c->stride + c->C) * elem;
@@ -87,6 +94,7 @@ static void gather_counted(lm_head *c, const mics_op_call *call, bool whole)
     c->chunk_rows = chunk;
     c->gathered = (char *)c->logits +
                   mics_size_round_up(mics_smaller(rows, chunk) * c->stride * elem, MICS_PART_BYTES);
+    zero(c, c->loss, c->N, MICS_DTYPE_FP32);
 }
 
 static const void *rows_of(const lm_head *c, int64_t first)
@@ -94,17 +102,11 @@ static const void *rows_of(const lm_head *c, int64_t first)
     return c->order ? c->gathered : c->x + (size_t)(first * c->C) * mics_dtype_bytes(c->at->dtype);
 }
 
-static void zero(const lm_head *c, void *to, int64_t elems, mics_dtype dtype)
-{
-    c->at->device->ops->zero(c->at->device->ctx, c->at->stream, to,
-                             (size_t)elems * mics_dtype_bytes(dtype));
-}
-
 // logits (R, V) = x W^T
 static void logits_of(const lm_head *c, int64_t first, int64_t R)
 {
     if (c->order)
-        mics_cuda_gather_rows(c->at, c->gathered, c->x, c->order + first, R, c->C);
+        mics_cuda_move_rows(c->at, c->gathered, c->x, c->order + first, R, c->C, false);
     mics_cuda_gemm gemm = {.a = rows_of(c, first), .b = c->weight, .c = c->logits};
     gemm.transpose_b = true;
     gemm.M = R;
@@ -144,7 +146,7 @@ static void backward_input(const lm_head *c, char *dx_NC, int64_t first, int64_t
     gemm.lda = c->stride;
     mics_cuda_matmul(c->at, &gemm, c->gemm_space, c->gemm_bytes);
     if (c->order)
-        mics_cuda_scatter_rows(c->at, dx_NC, c->gathered, c->order + first, R, c->C);
+        mics_cuda_move_rows(c->at, dx_NC, c->gathered, c->order + first, R, c->C, true);
 }
 
 // dW (V, C) (+)= dlogits^T x
@@ -185,8 +187,6 @@ static void forward(const mics_op_call *call)
 {
     lm_head c = open_call(call);
     gather_counted(&c, call, false);
-    if (c.order)
-        zero(&c, c.loss, c.N, MICS_DTYPE_FP32);
     for (int64_t first = 0; first < c.rows; first += c.chunk_rows) {
         const int64_t R = mics_smaller(c.chunk_rows, c.rows - first);
         logits_of(&c, first, R);
@@ -219,20 +219,6 @@ static float *wide_weight(lm_head *c, const mics_op_call *call)
     return wide;
 }
 
-// What no gathered row writes.
-static void zero_rest(const lm_head *c, const mics_op_call *call)
-{
-    zero(c, c->loss, c->N, MICS_DTYPE_FP32);
-    if (call->din)
-        zero(c, call->din, c->N * c->C, c->at->dtype);
-    if (c->rows > 0)
-        return;
-    if (call->dparams[0] && !call->add_params[0])
-        zero(c, call->dparams[0], c->V * c->C, c->at->dtype);
-    if (call->dparams[1] && !call->add_params[1])
-        zero(c, call->dparams[1], c->V, c->at->dtype);
-}
-
 static void backward_chunk(const lm_head *c, const mics_op_call *call, float *wide, int64_t first)
 {
     const int64_t R = mics_smaller(c->chunk_rows, c->rows - first);
@@ -254,11 +240,11 @@ static void backward(const mics_op_call *call)
     lm_head c = open_call(call);
     gather_counted(&c, call, rounds_chunks(&c, call));
     float *wide = wide_weight(&c, call);
-    if (c.order)
-        zero_rest(&c, call);
+    if (c.order && call->din)
+        zero(&c, call->din, c.N * c.C, c.at->dtype);
     for (int64_t first = 0; first < c.rows; first += c.chunk_rows)
         backward_chunk(&c, call, wide, first);
-    if (call->dparams[1] && c.rows > 0)
+    if (call->dparams[1])
         mics_cuda_round_add(c.at, call->dparams[1], c.bias_sum, c.V, call->add_params[1]);
     if (wide)
         mics_cuda_round_add(c.at, call->dparams[0], wide, c.V * c.C, call->add_params[0]);

@@ -73,18 +73,11 @@ static void place_bf16(const mics_op_shape *s, mics_op_cost *cost)
                     mics_larger(mics_gemm_floats_bf16(R, C, V), mics_gemm_floats_bf16(V, C, R)));
 }
 
-// GEMMs of gradients that are wanted.
-static int32_t gradients(const mics_op_shape *s)
-{
-    return !s->in_fixed[0] + !s->params_fixed[0];
-}
-
 static mics_op_cost cost_of(const mics_op_shape *s)
 {
     const int64_t V = s->params[0][0], C = s->params[0][1];
-    mics_op_cost cost = mics_cost_gemm((double)s->N, (double)C, (double)V);
-    cost.flops_backward =
-        (1 + gradients(s)) * cost.flops_forward; // its forward's work is done there
+    mics_op_cost cost = mics_cost_gemm((double)s->N, (double)C, (double)V, mics_gradients(s));
+    cost.flops_backward += cost.flops_forward; // its forward's work is done there
     cost.chunk_rows = s->accelerator_bytes > 0 ? accelerator_rows(s) : cpu_rows(s->N, V);
     cost.workspace_forward = cost.workspace_backward = cost.chunk_rows * V;
     if (s->accelerator_bytes > 0)
@@ -132,7 +125,7 @@ static int32_t work(const mics_op_shape *s, const mics_op_pass *pass, mics_op_wo
 
 static double model_flops(const mics_op_shape *s)
 {
-    return 2.0 * (1 + gradients(s)) * (double)(s->params[0][0] * s->params[0][1]);
+    return 2.0 * (1 + mics_gradients(s)) * (double)(s->params[0][0] * s->params[0][1]);
 }
 
 const mics_op_def mics_op_def_lm_head = {.name = "lm_head",

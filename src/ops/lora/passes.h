@@ -23,7 +23,7 @@ typedef struct mics_lora_device {
 
 typedef struct mics_lora_matrix {
     void *at; // read only where it is no result
-    int64_t stride;
+    int64_t rows, columns, stride;
 } mics_lora_matrix;
 
 // Slices [first, end), which share an input.
@@ -32,42 +32,55 @@ typedef struct mics_lora_group {
     const mics_op_call *call;
     const mics_lora *of;
     int32_t first, end;
-    int64_t N, I, O, r, W;
     bool drops;
-    mics_lora_matrix low, dropped; // scale x A^T or its gradient, (N, W); with dropout (N, I)
-    mics_lora_matrix x;            // (N, I), where somebody reads it
+    mics_lora_matrix low; // scale x A^T or its gradient, (N, W)
+    mics_lora_matrix x;   // (N, I): the input, with dropout a place of its own for it
 } mics_lora_group;
 
-// Of a matrix, from so many elements on.
+// From so many elements on.
 static inline mics_lora_matrix mics_lora_part(const mics_lora_group *g, const void *of,
-                                              int64_t first, int64_t stride)
+                                              int64_t first, int64_t rows, int64_t columns,
+                                              int64_t stride)
 {
-    return (mics_lora_matrix){(char *)of + first * g->device->elem_bytes, stride};
+    return (mics_lora_matrix){(char *)of + first * g->device->elem_bytes, rows, columns, stride};
 }
 
-// A of the group, or its gradient: (W, I). B of a slice, or its gradient: (count, r).
+// A of the group, or its gradient: (W, I).
 static inline mics_lora_matrix mics_lora_a(const mics_lora_group *g, const void *of)
 {
-    return mics_lora_part(g, of, g->first * g->r * g->I, g->I);
+    const int64_t I = g->x.columns;
+    return mics_lora_part(g, of, g->first * g->of->rank * I, g->low.columns, I, I);
 }
+
+// B of a slice, or its gradient: (count, r).
 static inline mics_lora_matrix mics_lora_b(const mics_lora_group *g, const void *of, int32_t slice)
 {
-    return mics_lora_part(g, of, mics_lora_columns(g->of, slice) * g->r, g->r);
+    const int64_t r = g->of->rank;
+    return mics_lora_part(g, of, mics_lora_columns(g->of, slice) * r, g->of->count[slice], r, r);
 }
 
 // A slice's part of `low`: (N, r).
 static inline mics_lora_matrix mics_lora_low(const mics_lora_group *g, int32_t slice)
 {
-    return mics_lora_part(g, g->low.at, (slice - g->first) * g->r, g->W);
+    const int64_t r = g->of->rank;
+    return mics_lora_part(g, g->low.at, (slice - g->first) * r, g->low.rows, r, g->low.columns);
 }
 
-// c (+)= a b
+// A slice's part of the output, or of its gradient: (N, count).
+static inline mics_lora_matrix mics_lora_y(const mics_lora_group *g, const void *of, int32_t slice)
+{
+    return mics_lora_part(g, of, g->of->first[slice], g->low.rows, g->of->count[slice],
+                          g->call->shape.out);
+}
+
+// c (+)= a b, either of them transposed as `gemm` says.
 static inline void mics_lora_multiply(const mics_lora_group *g, mics_gemm_spec gemm,
                                       mics_lora_matrix a, mics_lora_matrix b, mics_lora_matrix c,
                                       bool scaled)
 {
     gemm.a = a.at, gemm.b = b.at, gemm.c = c.at;
     gemm.lda = a.stride, gemm.ldb = b.stride, gemm.ldc = c.stride;
+    gemm.M = c.rows, gemm.N = c.columns, gemm.K = gemm.transpose_a ? a.rows : a.columns;
     g->device->multiply(g->call, gemm, scaled);
 }
 
@@ -79,7 +92,7 @@ static inline void mics_lora_drop(const mics_lora_group *g, void *to, const void
     mics_op_call drop = {.at = g->call->at, .shape = g->call->shape, .draw = g->call->draw};
     op.mask += (uint32_t)g->first;
     drop.shape.op = &op;
-    drop.shape.in[0] = drop.shape.out = g->I;
+    drop.shape.in[0] = drop.shape.out = g->x.columns;
     drop.in[0] = drop.dout = from;
     drop.out = drop.din = to;
     drop.add_din = g->first > 0;
@@ -93,101 +106,77 @@ static inline mics_lora_group mics_lora_group_of(const mics_lora_device *device,
 {
     const mics_op_shape *s = &call->shape;
     const mics_lora_space space = mics_lora_space_of(s, device->elem_bytes, device->widens);
+    const int64_t N = s->N, I = s->in[1];
+    float *workspace = call->at->workspace, *dropped = workspace + space.dropped;
     mics_lora_group g = {.device = device, .call = call, .of = &s->op->lora, .first = first};
-    g.N = s->N;
-    g.I = s->in[1];
-    g.O = s->out;
-    g.r = g.of->rank;
     g.drops = call->draw != NULL && s->op->dropout > 0;
     g.end = g.drops ? first + 1 : g.of->slices;
-    g.W = (g.end - first) * g.r;
-    g.low = (mics_lora_matrix){call->at->workspace, g.W};
-    g.dropped = (mics_lora_matrix){(float *)call->at->workspace + space.dropped, g.I};
-    g.x = g.drops ? g.dropped : mics_lora_part(&g, call->in[1], 0, g.I);
+    const int64_t W = (g.end - first) * g.of->rank;
+    g.low = mics_lora_part(&g, workspace, 0, N, W, W);
+    g.x = mics_lora_part(&g, g.drops ? dropped : call->in[1], 0, N, I, I);
     if (g.drops && reads)
-        mics_lora_drop(&g, g.dropped.at, call->in[1], false);
+        mics_lora_drop(&g, g.x.at, call->in[1], false);
     return g;
 }
 
 // low = scale x A^T
 static inline void mics_lora_down(const mics_lora_group *g)
 {
-    const mics_gemm_spec gemm = {.transpose_b = true, .M = g->N, .N = g->W, .K = g->I};
-    mics_lora_multiply(g, gemm, g->x, mics_lora_a(g, g->call->params[0]), g->low, true);
+    mics_lora_multiply(g, (mics_gemm_spec){.transpose_b = true}, g->x,
+                       mics_lora_a(g, g->call->params[0]), g->low, true);
 }
 
-// y += low B^T
-static inline void mics_lora_up(const mics_lora_group *g, int32_t slice)
-{
-    const mics_gemm_spec gemm = {
-        .transpose_b = true, .add = true, .M = g->N, .N = g->of->count[slice], .K = g->r};
-    mics_lora_multiply(g, gemm, mics_lora_low(g, slice), mics_lora_b(g, g->call->params[1], slice),
-                       mics_lora_part(g, g->call->out, g->of->first[slice], g->O), false);
-}
-
-// dB (+)= dy^T low, then low = scale dy B, its own gradient, where they are wanted.
-static inline void mics_lora_slice_backward(const mics_lora_group *g, int32_t slice, bool of_b,
-                                            bool of_low)
-{
-    const int64_t columns = g->of->count[slice];
-    const mics_lora_matrix low = mics_lora_low(g, slice);
-    const mics_lora_matrix dy = mics_lora_part(g, g->call->dout, g->of->first[slice], g->O);
-    const mics_gemm_spec b = {
-        .transpose_a = true, .add = g->call->add_params[1], .M = columns, .N = g->r, .K = g->N};
-    if (of_b)
-        mics_lora_multiply(g, b, dy, low, mics_lora_b(g, g->call->dparams[1], slice), false);
-    if (of_low)
-        mics_lora_multiply(g, (mics_gemm_spec){.M = g->N, .N = g->r, .K = columns}, dy,
-                           mics_lora_b(g, g->call->params[1], slice), low, true);
-}
-
-// dA (+)= low^T x
-static inline void mics_lora_a_backward(const mics_lora_group *g)
-{
-    const mics_gemm_spec gemm = {
-        .transpose_a = true, .add = g->call->add_params[0], .M = g->W, .N = g->I, .K = g->N};
-    mics_lora_multiply(g, gemm, g->low, g->x, mics_lora_a(g, g->call->dparams[0]), false);
-}
-
-// dx = low A, or of several masks their sum.
-static inline void mics_lora_x_backward(const mics_lora_group *g)
-{
-    const mics_gemm_spec gemm = {.M = g->N, .N = g->I, .K = g->W};
-    const mics_lora_matrix dx = mics_lora_part(g, g->call->din_second, 0, g->I);
-    mics_lora_multiply(g, gemm, g->low, mics_lora_a(g, g->call->params[0]),
-                       g->drops ? g->dropped : dx, false);
-    if (g->drops)
-        mics_lora_drop(g, dx.at, g->dropped.at, true);
-}
-
-/* Adds the adapter to call->out, which holds what the linear made. */
+/* Adds the adapter to call->out, which holds what the linear made: y += low B^T of each slice. */
 static inline void mics_lora_add(const mics_lora_device *device, const mics_op_call *call)
 {
     for (int32_t first = 0; first < call->shape.op->lora.slices;) {
         const mics_lora_group g = mics_lora_group_of(device, call, first, true);
         mics_lora_down(&g);
         for (int32_t i = g.first; i < g.end; ++i)
-            mics_lora_up(&g, i);
+            mics_lora_multiply(&g, (mics_gemm_spec){.transpose_b = true, .add = true},
+                               mics_lora_low(&g, i), mics_lora_b(&g, call->params[1], i),
+                               mics_lora_y(&g, call->out, i), false);
         first = g.end;
     }
 }
 
+// dB (+)= dy^T low, then low = scale dy B, its own gradient; with it dA (+)= low^T x, and dx = low A,
+// or of several masks their sum. All where they are wanted.
+static inline void mics_lora_group_backward(const mics_lora_group *g)
+{
+    const mics_op_call *call = g->call;
+    const bool of_a = call->dparams[0] != NULL, of_x = call->din_second != NULL;
+    const mics_gemm_spec a = {.transpose_a = true, .add = call->add_params[0]},
+                         b = {.transpose_a = true, .add = call->add_params[1]},
+                         plain = {.add = false};
+    if (call->dparams[1] != NULL)
+        mics_lora_down(g);
+    for (int32_t i = g->first; i < g->end; ++i) {
+        const mics_lora_matrix low = mics_lora_low(g, i), dy = mics_lora_y(g, call->dout, i);
+        if (call->dparams[1] != NULL)
+            mics_lora_multiply(g, b, dy, low, mics_lora_b(g, call->dparams[1], i), false);
+        if (of_a || of_x)
+            mics_lora_multiply(g, plain, dy, mics_lora_b(g, call->params[1], i), low, true);
+    }
+    if (of_a)
+        mics_lora_multiply(g, a, g->low, g->x, mics_lora_a(g, call->dparams[0]), false);
+    mics_lora_matrix dx = g->x;
+    if (!g->drops)
+        dx.at = call->din_second;
+    if (of_x)
+        mics_lora_multiply(g, plain, g->low, mics_lora_a(g, call->params[0]), dx, false);
+    if (of_x && g->drops)
+        mics_lora_drop(g, call->din_second, dx.at, true);
+}
+
 static inline void mics_lora_backward(const mics_lora_device *device, const mics_op_call *call)
 {
-    const bool of_a = call->dparams[0] != NULL, of_b = call->dparams[1] != NULL;
-    const bool of_x = call->din_second != NULL;
     if (call->din != NULL && (call->add_din || call->din != call->dout))
         device->copy(call, call->din, call->dout, call->add_din);
     for (int32_t first = 0; first < call->shape.op->lora.slices;) {
-        const mics_lora_group g = mics_lora_group_of(device, call, first, of_a || of_b);
-        if (of_b)
-            mics_lora_down(&g);
-        for (int32_t i = g.first; i < g.end; ++i)
-            mics_lora_slice_backward(&g, i, of_b, of_a || of_x);
-        if (of_a)
-            mics_lora_a_backward(&g);
-        if (of_x)
-            mics_lora_x_backward(&g);
+        const bool reads = call->dparams[0] != NULL || call->dparams[1] != NULL;
+        const mics_lora_group g = mics_lora_group_of(device, call, first, reads);
+        mics_lora_group_backward(&g);
         first = g.end;
     }
 }

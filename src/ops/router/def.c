@@ -45,7 +45,7 @@ static mics_op_cost cost_of(const mics_op_shape *s)
 {
     const mics_experts e = s->op->experts;
     mics_op_cost cost =
-        mics_cost_wanted_gemm((double)s->N, (double)s->in[0], (double)e.count, mics_gradients(s));
+        mics_cost_gemm((double)s->N, (double)s->in[0], (double)e.count, mics_gradients(s));
     const double noise =
         s->op->router.jitter > 0 ? MICS_MASK_FLOPS * (double)s->N * (double)s->in[0] : 0;
     const int64_t wide = s->cpu_bf16 || noise > 0 ? s->N * s->in[0] : 0; // the input in fp32

@@ -24,6 +24,7 @@
 #include "plan/search/planner.h"
 #include "plan/search/probe.h"
 #include "schedule/layered.h"
+#include <math.h>
 
 // ---- what one collective costs ----
 
@@ -335,11 +336,6 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-static double smaller(double a, double b)
-{
-    return a < b ? a : b;
-}
-
 // What computation and the collectives beside it take.
 static double beside_us(double compute_us, const comm_cost *cost)
 {
@@ -395,7 +391,7 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     // there instead slows none, so either of the two counts, not both. Gathers of frozen units wait
     // for no update, so updates may run beside the first.
     const double beside_first_us = planner->classes[planner->first_class].frozen && defers
-                                       ? smaller(first->gather.us, update_us)
+                                       ? fmin(first->gather.us, update_us)
                                        : 0;
     const double first_us = first->gather.us + last->reduce.us + first->head.us + last->tail.us +
                             choice->micro_steps * all_to_alls.us - beside_first_us;

@@ -160,15 +160,15 @@ static bool is_cut(const mics_unit *unit, int32_t tensor)
     return false;
 }
 
-static bool is_saved(const walk *w, int32_t tensor)
+// All parameters train (not_modelled_text).
+static bool is_saved(const mics_unit *unit, int32_t tensor)
 {
-    for (int32_t o = 0; o < w->unit->op_count; o++) {
-        const mics_op *op = &w->unit->ops[o];
-        const mics_op_shape shape =
-            mics_op_shape_get(w->planner->request.model, w->unit, op, w->batch);
-        if ((op->in[0] == tensor && mics_op_keeps_in(&shape, 0)) ||
-            (op->in[1] == tensor && mics_op_keeps_in(&shape, 1)) ||
-            (mics_op_def_get(op->kind)->backward_reads_out && op->out == tensor))
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        const mics_op *op = &unit->ops[o];
+        const mics_op_def *info = mics_op_def_get(op->kind);
+        if ((info->backward_reads_in[0] && op->in[0] == tensor) ||
+            (info->backward_reads_in[1] && op->in[1] == tensor) ||
+            (info->backward_reads_out && op->out == tensor))
             return true;
     }
     return false;
@@ -195,7 +195,7 @@ static void sum_saved(const walk *w, unit_time *time)
     time->saved_bytes = scale * routed_width(w);
     for (int32_t t = 0; t < w->unit->tensor_count; t++) {
         const double width = (double)w->unit->tensors[t].width;
-        if (is_saved(w, t))
+        if (is_saved(w->unit, t))
             time->saved_bytes +=
                 scale * width / (cuts_tokens(w->c) || is_cut(w->unit, t) ? parts : 1);
     }

@@ -442,7 +442,7 @@ mics_status run_saved_read(const mics_saved *saved, int32_t unit, mics_range ran
     if (saved->weights != NULL && (of->frozen || saved->checkpoint == NULL))
         return run_import_read(of, saved->weights, false, range, data_out);
     if (of->frozen) {
-        run_saved_draw(saved, of, range, data_out);
+        mics_engine_draw(of, saved->meta->seed, false, range, data_out);
         return MICS_OK;
     }
     return mics_checkpoint_read(saved->checkpoint, of->name, of->elems, MICS_STATE_PARAM,

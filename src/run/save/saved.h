@@ -74,10 +74,6 @@ mics_status run_saved_add_adapter(mics_saved *saved);
  *          run_import_open. Logged. */
 mics_status run_saved_open_base(mics_saved *saved, const mics_json *run);
 
-/* Elements `range` of a unit that the run froze as it drew them.     Shapes: as run_saved_read. */
-void run_saved_draw(const mics_saved *saved, const mics_unit *unit, mics_range range,
-                    float *data_out);
-
 /* Finds the checkpoint folder that PATH means: itself, or the newest in it or in its checkpoints/.
  * Returns: MICS_OK; MICS_ERR_IO, logged, when there is none. Owns: mics_free *folder_out. */
 mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **folder_out);

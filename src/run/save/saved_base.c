@@ -96,17 +96,3 @@ mics_status run_saved_open_base(mics_saved *saved, const mics_json *run)
     return adapts || freezes ? open_base(saved, mics_json_string(mics_json_at(run, "model.init")))
                              : MICS_OK;
 }
-
-void run_saved_draw(const mics_saved *saved, const mics_unit *unit, mics_range range,
-                    float *data_out)
-{
-    for (int32_t p = 0; p < unit->param_count; p++) {
-        const mics_param *param = &unit->params[p];
-        const int64_t end = param->offset + param->elems;
-        const mics_range in = {range.begin > param->offset ? range.begin : param->offset,
-                               range.end < end ? range.end : end};
-        if (in.begin < in.end)
-            mics_engine_draw(param, saved->meta->seed, in.begin - param->offset,
-                             in.end - param->offset, data_out + (in.begin - range.begin));
-    }
-}
