@@ -192,13 +192,12 @@ mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed);
  */
 void mics_engine_init_adapters(mics_engine *engine, uint64_t seed);
 
-/* Elements [begin, end) of a parameter as these two draw them, in the host's memory.
+/* Elements `range` of a unit as these two draw them, in the host's memory. Others stay.
  *
- * Shapes:  values_out: (end - begin); values_out[0] is element `begin`.
- * Units:   elements.
- * Needs:   0 <= begin <= end <= param->elems.    Threads: any.    Collective: no.
+ * Shapes:  values_out: (elements of the range).       Units: elements.
+ * Needs:   a range of the unit's elements.    Threads: any.    Collective: no.
  */
-void mics_engine_draw(const mics_param *param, uint64_t seed, int64_t begin, int64_t end,
+void mics_engine_draw(const mics_unit *unit, uint64_t seed, bool adapters_alone, mics_range range,
                       float *values_out);
 
 /* GEMM autotuning: runs each GEMM of a step once, on whatever the buffers hold: for libraries that
@@ -292,7 +291,8 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
                              mics_step_result *result_out);
 
 /* Log-probability of each sequence of one micro-batch a rank: the sum over its tokens that count, as
- * pairs compare it. No dropout. Includes mics_engine_eval.
+ * pairs compare it. No dropout.
+ * Includes mics_engine_eval.
  *
  * Shapes:  log_probs_out: (sequences of a micro-batch); this rank's.         Units: nats.
  * Returns: as mics_engine_eval.      Collective: yes.     Blocks: yes.
