@@ -165,8 +165,8 @@ static void test_frozen(void **state)
             continue;
         live_run plain = run_of(of, "run.scrub_every=1"), run = plain;
         live_go(&plain, false);
-        if (plain.status != MICS_OK || plain.warnings > 0)
-            fail_msg("%s: %s%s", of->name, plain.error, plain.warning);
+        if (plain.status != MICS_OK || plain.rewound[0] != '\0')
+            fail_msg("%s: %s%s", of->name, plain.error, plain.rewound);
         for (int32_t unit = 0; unit < 3; unit++) {
             run.flip = (live_flip){.kind = LIVE_FROZEN,
                                    .rank = of->ranks - 1,
@@ -177,10 +177,10 @@ static void test_frozen(void **state)
             live_go(&run, false);
             if (run.status != MICS_OK)
                 fail_msg("%s: %s", of->name, run.error);
-            expect(run.warning, "parameters of unit");
-            expect(run.warning, unit < 2 ? "goes back to step 3" : "goes back to step 6");
+            expect(run.rewound, "parameters of unit");
+            expect(run.rewound, unit < 2 ? "goes back to step 3" : "goes back to step 6");
             if (!live_same(&run, &plain, 1))
-                fail_msg("%s: other bits after %s", of->name, run.warning);
+                fail_msg("%s: other bits after %s", of->name, run.rewound);
         }
     }
 }
