@@ -194,7 +194,7 @@ void mics_engine_init_adapters(mics_engine *engine, uint64_t seed);
 
 /* Elements `range` of a unit as these two draw them, in the host's memory. Others stay.
  *
- * Shapes:  values_out: (elements of the range).
+ * Shapes:  values_out: (elements of the range).       Units: elements.
  * Needs:   a range of the unit's elements.    Threads: any.    Collective: no.
  */
 void mics_engine_draw(const mics_unit *unit, uint64_t seed, bool adapters_alone, mics_range range,
