@@ -6,7 +6,7 @@
 #
 # The same GPT-2 shape in fp32, 4 nodes x 2 ranks, in turns: fsdp.py's KINDs (all of them), and mics(2) and zero3-ring,
 # as defaults.sh's part `steps` has them. Medians over ROUNDS of tokens/s and step, with their ranges, and the peak of
-# resident memory of a rank, which for PyTorch has some 400 MiB of libraries in it; mics' is what it allocated.
+# resident memory of a rank in steps, which for PyTorch has its libraries in it; mics' is what it allocated.
 #
 #   PYTHON=python3 (with torch and transformers)   NODES=4  RATE_MBIT=1000  MICRO_STEPS=4  LENGTH=4  STEPS=3  ROUNDS=3
 . "$(dirname "$0")/lib.sh"
@@ -36,8 +36,8 @@ for _ in $(seq "${ROUNDS:-3}"); do
 done
 printf '%-18s %10s %10s %10s %10s %10s\n' '' tokens/s step_ms least most MiB
 awk '!seen[$1]++ { print $1 }' "$work/rows" | while read -r kind; do
-    read -ra ms <<<"$(awk -v kind="$kind" '$1 == kind && NF == 3 { print $2 }' "$work/rows" | spread)"
-    read -ra mib <<<"$(awk -v kind="$kind" '$1 == kind && NF == 3 { print $3 }' "$work/rows" | spread)"
+    read -ra ms <<<"$(awk -v kind="$kind" '$1 == kind && NF >= 3 { print $2 }' "$work/rows" | spread)"
+    read -ra mib <<<"$(awk -v kind="$kind" '$1 == kind && NF >= 3 { print $3 }' "$work/rows" | spread)"
     awk -v kind="$kind" -v tokens=$((length * micro_steps * ranks)) -v ms="${ms[*]-}" -v mib="${mib[0]-}" 'BEGIN {
         split(ms, m, " ")
         printf "%-18s %10.0f %10.1f %10.1f %10.1f %10.0f\n", kind, m[1] ? tokens / m[1] * 1000 : 0, m[1],

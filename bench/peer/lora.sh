@@ -28,17 +28,24 @@ cat >"$work/run.json" <<JSON
 }
 JSON
 
-# Milliseconds of a step, the first two left out, and MiB at the peak; the save is behind the last step.
+# Milliseconds of a step, the first two left out, and MiB at the peak until the last step's save. Behind that the program
+# reads the checkpoint back, in fp32, for a sample of text.
 mics_step() {
     rm -rf "$work/out"
     set --
     for key in ${SETS:-}; do
         set -- "$@" --set "$key"
     done
-    "$python" -c 'import resource, subprocess, sys
-code = subprocess.call(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.STDOUT)
-print("%.0f" % (resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024))
-sys.exit(code)' "$work/log" "$mics" train "$work/run.json" --lora "$rank" "$@" >"$work/peak" || { cat "$work/log" >&2; exit 1; }
+    "$python" -c 'import subprocess, sys, time
+peak = "0"
+program = subprocess.Popen(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.STDOUT)
+while program.poll() is None and "\nsaving step" not in open(sys.argv[1]).read():
+    status = open(f"/proc/{program.pid}/status").read()
+    peak = status.split("VmHWM:")[1].split()[0] if "VmHWM:" in status else peak
+    time.sleep(0.02)
+print("%.0f" % (int(peak) / 1024))
+sys.exit(program.wait())' "$work/log" "$mics" train "$work/run.json" --lora "$rank" "$@" >"$work/peak" ||
+        { cat "$work/log" >&2; exit 1; }
     sed -n 's/.*"step_ms": \([0-9.]*\).*/\1/p' "$work/out/metrics.jsonl" | tail -n +3 | sort -n |
         awk -v p="$(cat "$work/peak")" '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2, p }'
 }
@@ -66,5 +73,8 @@ for round in $(seq "$rounds"); do
         printf "round %d: mics %.1f tokens/s, %d MiB; PEFT at best %.1f tokens/s, on bf16 %.1f tokens/s, %d MiB behind imports; " \
                "ratio %.2f, memory %.2f\n", r, n / $1 * 1e3, $2, n / $6 * 1e3, n / $3 * 1e3, $4 - $5, $6 / $1, $2 / ($4 - $5) }'
 done
-awk '{ print $6 / $1 }' "$work/rounds" | sort -n |
-    awk '{ v[NR] = $1 } END { printf "median ratio %.2f\n", NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
+median() {
+    sort -n | awk '{ v[NR] = $1 } END { printf "%.2f", NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
+}
+echo "median ratio $(awk '{ print $6 / $1 }' "$work/rounds" | median), of memory $(
+    awk '{ print $2 / ($4 - $5) }' "$work/rounds" | median)"

@@ -149,8 +149,8 @@ static mics_status put_row(config *run, const adopted_key *row)
 // In the order in which they are put.
 enum { TABLES = 7 };
 static const adopted_keys *const tables[TABLES] = {
-    &mics_adopt_programs, &mics_adopt_chats,    &mics_adopt_script, &mics_adopt_launch,
-    &mics_adopt_trainer,  &mics_adopt_adapters, &mics_adopt_pairs};
+    &mics_adopt_programs, &mics_adopt_chats, &mics_adopt_script,  &mics_adopt_launch,
+    &mics_adopt_trainer,  &mics_adopt_pairs, &mics_adopt_adapters};
 
 bool mics_config_is_adopted(const char *path)
 {

@@ -4,6 +4,7 @@
 // 002a637c; src/llamafactory/hparams/finetuning_args.py of LLaMA-Factory at 072bfe29.
 #include "config/adopt_adapter.h"
 #include "base/text.h"
+#include "config/adopt_program.h"
 #include "config/value.h"
 #include <string.h>
 
@@ -80,6 +81,11 @@ static mics_status put(config *run, const adopted_key *row, const mics_json_valu
     return put_text(run, row, mics_config_value_text(value, text, sizeof text));
 }
 
+static mics_status put_dropout(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    return mics_adopt_disables_dropout(run) ? put_text(run, row, "0") : put(run, row, value);
+}
+
 // A list, axolotl's true for all, or LLaMA-Factory's "all" and "q_proj,v_proj".
 static mics_status put_modules(config *run, const adopted_key *row, const mics_json_value *value)
 {
@@ -114,7 +120,7 @@ static const adopted_key rows[] = {
     ADOPTED("lora_r", "adapter.r", put),
     ADOPTED("lora_rank", "adapter.r", put),
     ADOPTED("lora_alpha", "adapter.lora_alpha", put),
-    ADOPTED("lora_dropout", "adapter.lora_dropout", put),
+    ADOPTED("lora_dropout", "adapter.lora_dropout", put_dropout),
     ADOPTED("lora_target_modules", "adapter.target_modules", put_modules),
     ADOPTED("lora_target", "adapter.target_modules", put_modules),
     ADOPTED("lora_target_linear", "adapter.target_modules", put_modules),
@@ -187,6 +193,7 @@ mics_status mics_adopt_adapter_defaults(config *run)
                      by_trl ? 32.0 : 2 * mics_json_real(mics_adopt_at(run, "adapter.r")));
     MICS_TRY(
         mics_adopt_default_of(run, "adapter.lora_alpha", alpha, by_trl ? trl : factory, false));
-    return mics_adopt_default_of(run, "adapter.lora_dropout", by_trl ? "0.05" : "0",
+    return mics_adopt_default_of(run, "adapter.lora_dropout",
+                                 by_trl && !mics_adopt_disables_dropout(run) ? "0.05" : "0",
                                  by_trl ? trl : factory, false);
 }

@@ -92,7 +92,7 @@ static const program programs[] = {
      .length = {"block_size"}, .most = 1024},
 };
 
-enum { PROGRAMS = sizeof programs / sizeof *programs };
+enum { LLAMA_FACTORY = 1, PREFERENCES = 3, PROGRAMS = sizeof programs / sizeof *programs };
 
 // ---- which it is ----
 
@@ -106,10 +106,17 @@ static const char *find_key(const config *run, const program *of)
     return NULL;
 }
 
+static bool has_pairs(const config *run)
+{
+    return mics_text_is_among(mics_json_string(mics_adopt_at(run, "objective.type")), "dpo|ipo");
+}
+
 static const program *program_of(const config *run, const char **key_out)
 {
     for (int i = 0; i < PROGRAMS; i++) {
         *key_out = find_key(run, &programs[i]);
+        if (*key_out == NULL && i == PREFERENCES && has_pairs(run))
+            *key_out = "objective.type";
         if (*key_out != NULL)
             return &programs[i];
     }
@@ -124,7 +131,15 @@ static bool is_axolotl(const config *run)
 bool mics_adopt_is_llama_factory(const config *run)
 {
     const char *said = NULL;
-    return program_of(run, &said) == &programs[1];
+    return program_of(run, &said) == &programs[LLAMA_FACTORY];
+}
+
+bool mics_adopt_disables_dropout(const config *run)
+{
+    const char *said = NULL;
+    const mics_json_value *told = mics_adopt_at(run, "disable_dropout");
+    return program_of(run, &said) == &programs[PREFERENCES] &&
+           (told == NULL || mics_json_bool(told));
 }
 
 // ---- what is written in another way ----
@@ -295,8 +310,7 @@ mics_status mics_adopt_folder_defaults(config *run)
                                   .most = 1024};
     const char *init = mics_json_string(mics_adopt_at(run, "model.init")), *weights = NULL;
     const bool adapts = mics_adopt_has(run, "adapter");
-    const bool pairs =
-        mics_text_is_among(mics_json_string(mics_adopt_at(run, "objective.type")), "dpo|ipo");
+    const bool pairs = has_pairs(run);
     if (mics_json_line(run->run.json, "data") > 0)
         return MICS_OK; // it stands in a file, or is planned
     MICS_TRY(mics_run_find_weights(run->memory, mics_json_name(run->run.json), &weights));

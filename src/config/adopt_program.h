@@ -13,6 +13,10 @@ extern const adopted_keys mics_adopt_pairs;    // of TRL: what is of pairs
 /* Whether the file is one of LLaMA-Factory, where "packing" means something else than in TRL. */
 bool mics_adopt_is_llama_factory(const config *run);
 
+/* Whether the file is one of TRL's DPOTrainer, which sets dropout to 0, an adapter's too, unless it is
+ * told otherwise. Needs: the keys of mics_adopt_pairs are put. */
+bool mics_adopt_disables_dropout(const config *run);
+
 /* What axolotl writes otherwise than all others ("optimizer" as a name), before anything is read. */
 mics_status mics_adopt_reform(config *run);
 

@@ -411,8 +411,11 @@ mics_status run_job_open_data(mics_job *job)
     MICS_TRY(open_corpora(job));
     MICS_TRY(mics_run_resolve_epochs(job->run, job->train_samples.windows));
     MICS_TRY(run_job_resume(job));
+    if (job->checkpoint == NULL)
+        MICS_TRY(open_import(job));
     MICS_TRY(run_references_open(job));
-    MICS_TRY(open_import(job));
+    if (job->checkpoint != NULL)
+        MICS_TRY(open_import(job));
     return read_model_files(job);
 }
 

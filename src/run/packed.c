@@ -118,6 +118,11 @@ static mics_status check_counted(const mics_run *run, const mics_corpus *corpus,
         counted += mics_corpus_share_get(corpus, i).counted;
     if (counted > 0)
         return MICS_OK;
+    if (run->preference.kind != MICS_PREFERENCE_NONE)
+        return mics_fail(MICS_ERR_INVALID,
+                         "data.train: no answer of its %lld pairs begins in the first %lld tokens "
+                         "(data.sequence_length); make it longer",
+                         (long long)mics_corpus_samples(corpus) / 2, (long long)sequence);
     return mics_fail(MICS_ERR_INVALID,
                      "data.train: no token of its %lld samples counts, as none has a message of "
                      "\"assistant\" or a completion in the first %lld tokens "
@@ -163,6 +168,11 @@ static mics_status find_items(const run_samples *samples, int64_t number, int64_
     const int64_t each = samples->each, side = number % each;
     int32_t part = 0;
     number /= each;
+    if (samples->listed != NULL) {
+        *items_out = samples->listed[number] + side;
+        *count_out = 1;
+        return MICS_OK;
+    }
     if (samples->parts != NULL) {
         const mics_mixture_sample at =
             mics_mixture_find(samples->seed, samples->parts, samples->part_count, number);
@@ -176,7 +186,7 @@ static mics_status find_items(const run_samples *samples, int64_t number, int64_
 }
 
 // Tokens of a sample that a sequence has.
-int64_t run_samples_item_tokens(const run_samples *samples, int64_t item)
+static int64_t tokens_of(const run_samples *samples, int64_t item)
 {
     const int64_t *begins = mics_corpus_begins(samples->corpus);
     const int64_t tokens = begins[item + 1] - begins[item];
@@ -197,14 +207,6 @@ static mics_status read_item(const run_samples *samples, int64_t item, int64_t t
     return MICS_OK;
 }
 
-static void fill_padding(int64_t begin, int64_t end, int32_t *inputs, int32_t *targets)
-{
-    for (int64_t at = begin; at < end; at++) {
-        inputs[at] = 0;
-        targets[at] = -1;
-    }
-}
-
 mics_status run_samples_read_chats(const run_samples *samples, int64_t first, int64_t count,
                                    run_scratch *scratch, int32_t *inputs_out, int32_t *targets_out)
 {
@@ -214,22 +216,17 @@ mics_status run_samples_read_chats(const run_samples *samples, int64_t first, in
         int64_t items = 0, at = 0;
         MICS_TRY(find_items(samples, first + i, scratch->items, &items));
         for (int64_t s = 0; s < items; s++) {
-            const int64_t tokens = run_samples_item_tokens(samples, scratch->items[s]);
+            const int64_t tokens = tokens_of(samples, scratch->items[s]);
             MICS_TRY(read_item(samples, scratch->items[s], tokens, scratch->row, inputs + at,
                                targets + at));
             at += tokens;
         }
-        fill_padding(at, length, inputs, targets);
+        for (; at < length; at++) { // padding
+            inputs[at] = 0;
+            targets[at] = -1;
+        }
     }
     return MICS_OK;
-}
-
-mics_status run_samples_read_item(const run_samples *samples, int64_t item, run_scratch *scratch,
-                                  int32_t *inputs_out, int32_t *targets_out)
-{
-    const int64_t tokens = run_samples_item_tokens(samples, item);
-    fill_padding(tokens, samples->sequence, inputs_out, targets_out);
-    return read_item(samples, item, tokens, scratch->row, inputs_out, targets_out);
 }
 
 mics_status run_samples_item(const run_samples *samples, int64_t number, run_scratch *scratch,
@@ -261,8 +258,7 @@ mics_status run_samples_segments(const run_samples *samples, int64_t first, int6
         int64_t items = 0, at = 0;
         MICS_TRY(find_items(samples, first + i, scratch->items, &items));
         for (int64_t s = 0; s < items; s++) {
-            const int64_t begin = at,
-                          end = at + run_samples_item_tokens(samples, scratch->items[s]);
+            const int64_t begin = at, end = at + tokens_of(samples, scratch->items[s]);
             for (; at < end; at++)
                 segments[at] = (int32_t)begin;
         }

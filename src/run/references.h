@@ -23,14 +23,16 @@ typedef struct run_references_file {
 // Where a job's objective has pairs; else all is 0.
 typedef struct run_references {
     run_references_file *file;
-    int64_t *lacking; // (lacking_count) first samples of pairs that are read and not known
-    int64_t lacking_count;
+    // (lacking_count) First samples of pairs that are read and not known: lacking_train of data.train,
+    // then those of data.validation.
+    int64_t *lacking;
+    int64_t lacking_count, lacking_train;
 } run_references;
 
 /* Takes what OUT/references has of this data and these weights, gives it to the job's samples, and
  * finds what is lacking. A file of others is passed over, with a line.
  *
- * Needs:   data, schedule, and what the run resumes from.
+ * Needs:   data, schedule, and what the run resumes from, or begins with.
  * Returns: MICS_OK; as mics_packing_row; MICS_ERR_MEMORY.
  * Owns:    run_references_close. */
 mics_status run_references_open(mics_job *job);
@@ -40,8 +42,6 @@ void run_references_close(mics_job *job);
  * training begins with.
  *
  * Returns: MICS_OK; as mics_engine_log_probs; MICS_ERR_INTERRUPTED: it is to stop, and what it has is
- *          kept; MICS_ERR_NUMERIC; MICS_ERR_IO.     Collective: over ranks. */
+ *          kept; MICS_ERR_NUMERIC; MICS_ERR_IO; MICS_ERR_INVALID: what is there is of other weights.
+ *          Collective: over ranks. */
 mics_status run_references_compute(const run_context *context);
-
-/* A hash of those that are known. */
-uint64_t run_references_hash(const run_references_file *of);

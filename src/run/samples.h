@@ -29,6 +29,7 @@ typedef struct run_samples {
     bool packs, drops_long; // several in a sequence; none of those that are longer
     // Of pairs: log-probabilities of the corpus' samples in the reference; borrowed.
     const float *references; // (mics_corpus_samples); NULL: none
+    const int64_t *listed;   // pairs that are read instead, by their first samples; NULL: none
     int32_t document;        // token that documents begin with, where attention stays within them
 } run_samples;
 
@@ -108,12 +109,6 @@ mics_status run_samples_read_chats(const run_samples *samples, int64_t first, in
 /* Which of the corpus' samples sequence `number` of pairs is.     Returns: as mics_packing_row. */
 mics_status run_samples_item(const run_samples *samples, int64_t number, run_scratch *scratch,
                              int64_t *item_out);
-
-/* Reads one of the corpus' samples as a sequence; and the tokens that it has of it. Needs: a sample of
- * pairs. Returns: as mics_corpus_read. */
-mics_status run_samples_read_item(const run_samples *samples, int64_t item, run_scratch *scratch,
-                                  int32_t *inputs_out, int32_t *targets_out);
-int64_t run_samples_item_tokens(const run_samples *samples, int64_t item);
 
 /* References of `count` sequences from number `first` on.     Returns: as mics_packing_row. */
 mics_status run_samples_references(const run_samples *samples, int64_t first, int64_t count,

@@ -48,6 +48,13 @@ static void test_trl_pairs(void **state)
     check_value(DPO("\"loss_type\": [\"ipo\"]"), "objective.type", "\"ipo\"");
     check_value(DPO("\"max_length\": 64"), "data.sequence_length", "64");
     check_value(DPO("\"disable_dropout\": true"), "model.dropout", "0");
+    check_value(DPO("\"use_peft\": true"), "adapter.lora_dropout", "0");
+    check_value(DPO("\"use_peft\": true, \"lora_dropout\": 0.3"), "adapter.lora_dropout", "0");
+    check_value(DPO("\"use_peft\": true, \"lora_dropout\": 0.3, \"disable_dropout\": false"),
+                "adapter.lora_dropout", "0.3");
+    // SFTConfig has these keys, too.
+    check_value(FOREIGN("\"max_steps\": 9, \"max_length\": 64, \"loss_type\": \"ipo\""),
+                "optimizer.params.lr", "1e-06");
     static const char *const bad[][2] = {
         {DPO("\"loss_type\": \"hinge\""), "loss_type: must be"},
         {DPO("\"loss_type\": [\"sigmoid\", \"sft\"]"), "loss_type: must be"},

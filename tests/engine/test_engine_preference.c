@@ -211,7 +211,7 @@ static mics_status read_own(void *ctx, int32_t micro_step, float *references_out
     return MICS_OK;
 }
 
-// A new adapter adds nothing, so that chance decides between answers, until it has learned.
+// A new adapter adds nothing, so that chance decides between answers.
 static mics_status check_reference(mics_engine *engine, fixture_run *run)
 {
     float before[SEQUENCES], after[SEQUENCES];
@@ -232,7 +232,7 @@ static mics_status check_reference(mics_engine *engine, fixture_run *run)
     return MICS_OK;
 }
 
-static void the_reference_is_the_base_and_a_new_adapter(void **state)
+static void the_reference_is_the_base_of_a_new_adapter(void **state)
 {
     (void)state;
     static const mics_lora_spec lora = {.rank = 2, .alpha = 8, .dropout = 0};
@@ -307,7 +307,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loss_and_gradient_are_of_the_pairs),
-        cmocka_unit_test(the_reference_is_the_base_and_a_new_adapter),
+        cmocka_unit_test(the_reference_is_the_base_of_a_new_adapter),
         cmocka_unit_test(every_mesh_gives_the_same_losses),
         cmocka_unit_test(every_mesh_runs_in_bf16),
     };

@@ -291,7 +291,7 @@ static void damage(const char *path, long offset)
 {
     FILE *file = fopen(path, "r+");
     assert_non_null(file);
-    assert_int_equal(fseek(file, offset, SEEK_SET), 0);
+    assert_int_equal(fseek(file, offset, offset < 0 ? SEEK_END : SEEK_SET), 0);
     assert_int_equal(fputc('?', file), '?');
     assert_int_equal(fclose(file), 0);
 }
@@ -318,11 +318,47 @@ static void test_other_references(void **state)
     mics_json_close(wanted);
 }
 
+// What the run began with is what counts, and others are not mixed with it.
+static void test_changed_weights(void **state)
+{
+    struct stat first, then;
+    (void)state;
+    assert_int_equal(system("cp -rL " MICS_TEST_DATA "/chat/llama changed-model"), 0);
+    mics_json *wanted = load("llama", "dpo");
+    pair_run run = parts("changed", 1);
+    run.sets[4] = "model.init=changed-model";
+    run.until = 5;
+    go(&run);
+    assert_int_equal(stat("changed/references", &first), 0);
+    damage("changed-model/model.safetensors", -98);
+    pair_run again = run;
+    again.until = 0;
+    go(&again);
+    check_steps(&again, wanted);
+    assert_int_equal(stat("changed/references", &then), 0);
+    assert_int_equal(then.st_ino, first.st_ino);
+    mics_json_close(wanted);
+    pair_run few = parts("few", 1);
+    few.sets[4] = "run.steps=1";
+    go(&few);
+    mics_job *job = NULL;
+    few.sets[4] = "model.init=changed-model";
+    mics_status status = open_job(&few, false, &job);
+    mics_log_set_sink(capture_lines, few.lines);
+    status = status == MICS_OK ? mics_job_train(job, 0) : status;
+    mics_log_set_sink(NULL, NULL);
+    if (status != MICS_ERR_INVALID || strstr(few.lines, "is of other weights") == NULL)
+        fail_msg("%s", few.lines);
+    if (job != NULL)
+        (void)mics_job_close(job);
+}
+
 // ---- what is refused ----
 
-static void check_refused(const char *data, const char *const *sets, const char *with)
+static void check_refused(const char *family, const char *data, const char *const *sets,
+                          const char *with)
 {
-    pair_run run = {.family = "llama",
+    pair_run run = {.family = family,
                     .kind = data,
                     .out = "refused",
                     .ranks = 1,
@@ -355,6 +391,7 @@ static void test_refused(void **state)
     static const char *const smooth[] = {"objective.type=ipo", "objective.label_smoothing=0.1",
                                          NULL};
     static const char *const field[] = {"objective.type=dpo", "data.text_field=text", NULL};
+    static const char *const length[] = {"objective.type=dpo", "data.sequence_length=8", NULL};
     static const char *const rows[][2] = {
         {"{\"prompt\": \"a\", \"chosen\": \"b\"}", "line 2: has no \"chosen\" and \"rejected\""},
         {"{\"chosen\": \"b\", \"rejected\": [\"c\"]}", "line 2: \"chosen\" and \"rejected\" are "
@@ -366,18 +403,20 @@ static void test_refused(void **state)
          "\"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}], "
          "\"rejected\": [{\"role\": \"assistant\", \"content\": \"c\"}]}",
          "line 2: \"chosen\" begins with the prompt's messages again"},
+        {"{\"chosen\": \"b\", \"rejected\": \"c\"}", "line 2: no token stands before the answers"},
     };
     (void)state;
-    check_refused("prompts", none, "\"objective\": {\"type\": \"dpo\"} trains on them");
-    check_refused("prompts", all, "data.loss_on: is of chats");
-    check_refused("prompts", packs, "data.packing: the two answers");
-    check_refused("prompts", beta, "objective.beta: is of pairs");
-    check_refused("prompts", smooth, "objective.label_smoothing: is of \"dpo\"");
-    check_refused("prompts", field, "needs rows with \"chosen\" and \"rejected\"");
-    check_refused(MICS_TEST_DATA "/chat/chats.jsonl", dpo, "needs rows with");
+    check_refused("llama", "prompts", none, "\"objective\": {\"type\": \"dpo\"} trains on them");
+    check_refused("llama", "prompts", all, "data.loss_on: is of chats");
+    check_refused("llama", "prompts", packs, "data.packing: the two answers");
+    check_refused("llama", "prompts", beta, "objective.beta: is of pairs");
+    check_refused("llama", "prompts", smooth, "objective.label_smoothing: is of \"dpo\"");
+    check_refused("llama", "prompts", field, "needs rows with \"chosen\" and \"rejected\"");
+    check_refused("llama", "prompts", length, "no answer of its 24 pairs begins in the first 8");
+    check_refused("llama", MICS_TEST_DATA "/chat/chats.jsonl", dpo, "needs rows with");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         write_row("row.jsonl", rows[i][0]);
-        check_refused("./row.jsonl", dpo, rows[i][1]);
+        check_refused("qwen3", "./row.jsonl", dpo, rows[i][1]); // which puts nothing before a text
     }
 }
 
@@ -398,6 +437,43 @@ static void test_skipped(void **state)
     assert_int_equal(mics_job_facts_get(job).samples, 1);
     assert_int_equal(mics_job_facts_get(job).sequences, 2);
     assert_non_null(strstr(run.lines, "1 bad lines are passed over"));
+    ASSERT_OK(mics_job_close(job));
+}
+
+// What is otherwise than TRL has it.
+static void test_said(void **state)
+{
+    static const char *const lines[] = {"training on pairs draws dropout",
+                                        "1 chats have what their tokens lack"};
+    mics_job *job = NULL;
+    pair_run run = {.family = "qwen3",
+                    .kind = "./row.jsonl",
+                    .out = "said",
+                    .ranks = 1,
+                    .nodes = 1,
+                    .sets = {"train_batch_size=4", "objective.type=dpo", "adapter.r=4",
+                             "adapter.lora_dropout=0.1", "run.validation_batches=0"}};
+    (void)state;
+    write_row("row.jsonl",
+              "{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"chosen\": [{\"role\": "
+              "\"assistant\", \"content\": \"b\"}], \"rejected\": [{\"role\": \"assistant\", "
+              "\"content\": \"c\"}], \"chat_template_kwargs\": {\"enable_thinking\": false}}");
+    ASSERT_OK(open_job(&run, false, &job));
+    for (size_t i = 0; i < 2; i++) {
+        if (strstr(run.lines, lines[i]) == NULL)
+            fail_msg("no \"%s\": %s", lines[i], run.lines);
+    }
+    ASSERT_OK(mics_job_close(job));
+}
+
+// Each pair is looked for once, however often it is read.
+static void test_many_steps(void **state)
+{
+    mics_job *job = NULL;
+    pair_run run = parts("many", 1);
+    (void)state;
+    run.sets[4] = "run.steps=1000000000000";
+    ASSERT_OK(open_job(&run, false, &job));
     ASSERT_OK(mics_job_close(job));
 }
 
@@ -446,10 +522,11 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens),   cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_stopped),  cmocka_unit_test(test_other_references),
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_skipped),
-        cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_tokens),          cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_stopped),         cmocka_unit_test(test_other_references),
+        cmocka_unit_test(test_refused),         cmocka_unit_test(test_skipped),
+        cmocka_unit_test(test_too_long),        cmocka_unit_test(test_said),
+        cmocka_unit_test(test_changed_weights), cmocka_unit_test(test_many_steps),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

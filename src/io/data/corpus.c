@@ -362,9 +362,9 @@ static void log_rows(const opening *o)
                  (unsigned long long)o->notes.named);
     if (o->notes.lossy > 0)
         mics_log(MICS_LOG_WARNING,
-                 "%llu chats have what their tokens lack: a \"system\" beside messages, or tools, "
-                 "calls or parts of messages that the template does not write; mics explain "
-                 "--samples shows them",
+                 "%llu chats have what their tokens lack: a \"system\" beside messages, "
+                 "\"chat_template_kwargs\", or tools, calls or parts of messages that the template "
+                 "does not write; mics explain --samples shows them",
                  (unsigned long long)o->notes.lossy);
     if (o->notes.parted > 0)
         mics_log(

@@ -130,14 +130,13 @@ static void fill_router(const double sums[MICS_ROUTER_SUMS], mics_router_metrics
 void run_metrics_fill_pairs(const mics_run *run, const double sums[MICS_PREFERENCE_SUMS],
                             double pairs, mics_preference_metrics *means_out)
 {
-    *means_out = (mics_preference_metrics){.any = run->preference.kind != MICS_PREFERENCE_NONE};
-    if (!means_out->any)
-        return;
-    means_out->chosen = sums[MICS_PREFERENCE_CHOSEN_REWARD] / pairs;
-    means_out->rejected = sums[MICS_PREFERENCE_REJECTED_REWARD] / pairs;
-    means_out->accuracies = sums[MICS_PREFERENCE_ACCURATE] / pairs;
-    means_out->logps_chosen = sums[MICS_PREFERENCE_CHOSEN_LOGP] / pairs;
-    means_out->logps_rejected = sums[MICS_PREFERENCE_REJECTED_LOGP] / pairs;
+    *means_out =
+        (mics_preference_metrics){.any = run->preference.kind != MICS_PREFERENCE_NONE,
+                                  .chosen = sums[MICS_PREFERENCE_CHOSEN_REWARD] / pairs,
+                                  .rejected = sums[MICS_PREFERENCE_REJECTED_REWARD] / pairs,
+                                  .accuracies = sums[MICS_PREFERENCE_ACCURATE] / pairs,
+                                  .logps_chosen = sums[MICS_PREFERENCE_CHOSEN_LOGP] / pairs,
+                                  .logps_rejected = sums[MICS_PREFERENCE_REJECTED_LOGP] / pairs};
 }
 
 static void report(const run_context *context, const run_step *at)

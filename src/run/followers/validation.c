@@ -28,8 +28,10 @@ mics_status run_validation_find_loss(run_validation *self, double *loss_out)
     if (unreadable)
         return MICS_ERR_IO;
     if (counted == 0)
-        return mics_fail(MICS_ERR_INVALID, "data.validation: no token counts: all are special "
-                                           "tokens, which are not hidden");
+        return mics_fail(MICS_ERR_INVALID, "data.validation: no token counts: %s",
+                         context->job->chats != NULL
+                             ? "no answer begins within data.sequence_length"
+                             : "all are special tokens, which are not hidden");
     *loss_out = sum / counted;
     run_metrics_fill_pairs(run, sums, counted, &self->pairs_last);
     return MICS_OK;

@@ -302,7 +302,7 @@ mics_status run_same_list_data(mics_text *rows, const mics_job *job)
     add_tokenizer(rows, job->tokenizer);
     MICS_TRY(add_weights(rows, job));
     if (job->references.file != NULL)
-        add_hash(rows, "references in run.out", run_references_hash(job->references.file));
+        add_hash(rows, "references in run.out", job->references.file->hash);
     add_hash(rows, "run.out (the lock in it)", job->out.mark);
     add_hash(rows, "the schedule", hash_schedule(job->schedule));
     return MICS_OK;

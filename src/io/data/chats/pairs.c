@@ -22,6 +22,11 @@ typedef struct pair {
     mics_buffer text;
 } pair;
 
+static const char *name_of(const pair *p, int text)
+{
+    return mics_chat_name(&p->chats->spec, fields[text]);
+}
+
 // Tokens of p->text.
 static mics_status encode(pair *p, mics_token_frame frame, mics_token_list *list)
 {
@@ -40,29 +45,25 @@ static mics_status find_prompt(const pair *p, const mics_chat chats[ANSWERS], in
     const mics_json_value *const of[] = {chats[CHOSEN].messages, chats[REJECTED].messages};
     const int32_t count[] = {mics_json_count(of[CHOSEN]), mics_json_count(of[REJECTED])};
     const int32_t most = (count[CHOSEN] < count[REJECTED] ? count[CHOSEN] : count[REJECTED]) - 1;
-    int32_t same = chats[CHOSEN].counted_from;
-    const bool told = same >= 0;
-    for (same = told ? same : 0; !told && same < most; same++) {
-        if (!mics_json_is_same(mics_json_element(of[CHOSEN], same),
-                               mics_json_element(of[REJECTED], same)))
-            break;
-    }
+    const bool told = chats[CHOSEN].counted_from >= 0;
+    int32_t same = told ? chats[CHOSEN].counted_from : 0;
+    while (!told && same < most &&
+           mics_json_is_same(mics_json_element(of[CHOSEN], same),
+                             mics_json_element(of[REJECTED], same)))
+        same++;
     *prompt_out = same;
     if (told && same <= most &&
         mics_json_is_same(mics_json_element(of[CHOSEN], same), mics_json_element(of[CHOSEN], 0)))
         return mics_fail(MICS_ERR_INVALID,
                          "%s: \"%s\" begins with the prompt's messages again; leave \"%s\" out, or "
                          "these",
-                         p->name, mics_chat_name(&p->chats->spec, MICS_FIELD_CHOSEN),
-                         mics_chat_name(&p->chats->spec, MICS_FIELD_PROMPT));
+                         p->name, name_of(p, CHOSEN), name_of(p, PROMPT));
     if (same > 0 && same <= most)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
                      "%s: \"%s\" and \"%s\" answer no common messages; write these as an array in "
                      "\"%s\", or begin both with them",
-                     p->name, mics_chat_name(&p->chats->spec, MICS_FIELD_CHOSEN),
-                     mics_chat_name(&p->chats->spec, MICS_FIELD_REJECTED),
-                     mics_chat_name(&p->chats->spec, MICS_FIELD_PROMPT));
+                     p->name, name_of(p, CHOSEN), name_of(p, REJECTED), name_of(p, PROMPT));
 }
 
 static mics_status encode_messages(pair *p, mics_shard_notes *notes)
@@ -157,10 +158,15 @@ static mics_status write_samples(const pair *p, mics_token_list *list, mics_shar
     const int64_t chosen = common_tokens(&of[PROMPT], &of[CHOSEN]);
     const int64_t rejected = common_tokens(&of[PROMPT], &of[REJECTED]);
     const int64_t begin = chosen < rejected ? chosen : rejected;
+    if (begin == 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: no token stands before the answers, of which the first has no "
+                         "probability then; give a \"%s\"",
+                         p->name, name_of(p, PROMPT));
     for (int a = 0; a < ANSWERS; a++) {
         if (of[a].count == begin)
             return mics_fail(MICS_ERR_INVALID, "%s: \"%s\" adds no token to the prompt", p->name,
-                             mics_chat_name(&p->chats->spec, fields[a]));
+                             name_of(p, a));
         for (int64_t t = 0; t < of[a].count; t++) {
             const int32_t token = of[a].tokens[t] << MICS_SAMPLE_SHIFT |
                                   (t == 0 ? MICS_SAMPLE_BEGINS : 0) |
@@ -176,17 +182,15 @@ static mics_status write_samples(const pair *p, mics_token_list *list, mics_shar
 
 static mics_status encode_row(pair *p, mics_shard_notes *notes)
 {
-    const mics_chats_spec *spec = &p->chats->spec;
     const char *texts[TEXTS];
     mics_json_type types[TEXTS];
-    if (mics_chats_kind(spec, p->row) != MICS_CHAT_ANSWERS)
+    if (mics_chats_kind(&p->chats->spec, p->row) != MICS_CHAT_ANSWERS)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: has no \"%s\" and \"%s\", as rows of pairs must; data.fields names "
                          "fields that are called otherwise",
-                         p->name, mics_chat_name(spec, MICS_FIELD_CHOSEN),
-                         mics_chat_name(spec, MICS_FIELD_REJECTED));
+                         p->name, name_of(p, CHOSEN), name_of(p, REJECTED));
     for (int a = 0; a < TEXTS; a++) {
-        const mics_json_value *value = mics_chat_get(spec, p->row, fields[a]);
+        const mics_json_value *value = mics_chat_get(&p->chats->spec, p->row, fields[a]);
         texts[a] = mics_json_string(value);
         types[a] = mics_json_type_of(value);
     }
@@ -199,9 +203,7 @@ static mics_status encode_row(pair *p, mics_shard_notes *notes)
     return mics_fail(MICS_ERR_INVALID,
                      "%s: \"%s\" and \"%s\" are neither two texts nor two arrays of messages, with "
                      "a \"%s\" of their kind or none",
-                     p->name, mics_chat_name(spec, MICS_FIELD_CHOSEN),
-                     mics_chat_name(spec, MICS_FIELD_REJECTED),
-                     mics_chat_name(spec, MICS_FIELD_PROMPT));
+                     p->name, name_of(p, CHOSEN), name_of(p, REJECTED), name_of(p, PROMPT));
 }
 
 mics_status mics_chat_encode_pair(const mics_chats *chats, mics_encoder *encoder, const char *name,

@@ -23,7 +23,8 @@ const char *mics_chat_name(const mics_chats_spec *spec, mics_chat_field field)
 
 mics_chat_columns mics_chats_columns(const mics_chats_spec *spec)
 {
-    mics_chat_columns columns = {.names = {[MICS_FIELDS] = "system", "history"}};
+    mics_chat_columns columns = {
+        .names = {[MICS_FIELDS] = "system", "history", "chat_template_kwargs"}};
     for (int i = 0; i < MICS_FIELDS; i++)
         columns.names[i] = mics_chat_name(spec, (mics_chat_field)i);
     return columns;
@@ -372,9 +373,12 @@ bool mics_chat_is_lossy(const mics_chats *chats, const mics_chat *chat, const mi
 {
     static const char part[] = "'type': '";
     const mics_json_value *messages = mics_chat_get(&chats->spec, chat->row, MICS_FIELD_MESSAGES);
+    const mics_json_value *arguments = mics_json_get(chat->row, "chat_template_kwargs");
     const char *system = mics_json_string(mics_json_get(chat->row, "system"));
-    bool lossy = (messages != NULL && system != NULL && system[0] != '\0') ||
-                 (mics_json_count(chat->tools) > 0 && !chats->tools);
+    bool lossy =
+        (messages != NULL && system != NULL && system[0] != '\0') ||
+        (mics_json_count(arguments) > 0 && !mics_json_is_same(arguments, chats->spec.variables)) ||
+        (mics_json_count(chat->tools) > 0 && !chats->tools);
     for (int32_t i = 0; i < mics_json_count(chat->messages) && !lossy; i++) {
         const mics_json_value *message = mics_json_element(chat->messages, i);
         lossy = (mics_json_count(mics_json_get(message, "tool_calls")) > 0 && !chats->calls) ||
