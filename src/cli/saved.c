@@ -11,8 +11,6 @@ mics_status cli_open_saved(cli_call *call, const char *adapter, const char *base
             MICS_ERR_INVALID,
             "mics %s: --adapter is on %s, and --base names another base; leave one out",
             call->verb->name, path);
-    if (adapter != NULL)
-        return mics_saved_open_adapter(call->memory, adapter, path, saved_out);
-    return base != NULL ? mics_saved_open_adapter(call->memory, path, base, saved_out)
-                        : mics_saved_open(call->memory, path, NULL, saved_out);
+    return adapter != NULL ? mics_saved_open_adapter(call->memory, adapter, path, saved_out)
+                           : mics_saved_open_adapter(call->memory, path, base, saved_out);
 }

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What `mics train` prints before and after.
+#include "base/file.h"
 #include "base/nccl.h"
 #include "base/utf8.h"
 #include "cli.h"
@@ -250,6 +251,15 @@ static mics_status print_text(mics_saved *saved, const mics_run *run)
     return status;
 }
 
+// Its frozen weights came from other nodes.
+static bool lacks_base(const mics_job *job)
+{
+    const mics_model *model = mics_job_model(job);
+    const char *init = mics_job_run(job)->model_init;
+    return mics_model_trained_count(model) < mics_model_param_count(model) &&
+           strcmp(init, "random") != 0 && !mics_file_is_there(init);
+}
+
 // The whole model in one process, so only where it is small beside the machine.
 static mics_status sample(mics_memory *memory, const mics_job *job, const mics_job_facts *facts)
 {
@@ -257,6 +267,10 @@ static mics_status sample(mics_memory *memory, const mics_job *job, const mics_j
     bool large = false;
     if (facts->tokenizer == NULL)
         return MICS_OK;
+    if (lacks_base(job)) {
+        printf("\n(no sample of text: %s is not there)\n", mics_job_run(job)->model_init);
+        return MICS_OK;
+    }
     MICS_TRY(mics_saved_open(memory, facts->checkpoints_dir, NULL, &saved));
     if (mics_saved_facts_get(saved).model->masked) { // it writes no text
         mics_saved_close(saved);

@@ -15,15 +15,6 @@ static bool is_all_linear(const text_list *list)
            (list->count == 1 && strcmp(list->texts[0], MICS_PEFT_ALL_LINEAR) == 0);
 }
 
-// One text is a regular expression to PEFT, and a list of one here.
-static mics_status check_targets(const config *run)
-{
-    const mics_json_value *value = mics_json_at(run->run.json, targets_key);
-    return mics_json_type_of(value) != MICS_JSON_STRING || is_all_linear(&run->targets)
-               ? MICS_OK
-               : mics_peft_refuse_pattern(run->run.json, targets_key);
-}
-
 mics_status mics_config_fill_adapter(config *run)
 {
     mics_lora_spec *lora = &run->run.lora;
@@ -37,13 +28,16 @@ mics_status mics_config_fill_adapter(config *run)
         return mics_json_fail(run->run.json, "model.trainable", MICS_ERR_INVALID,
                               "is not for a run with an \"adapter\", which says what is trained "
                               "beside it: adapter.modules_to_save");
-    MICS_TRY(check_targets(run));
+    const bool all = is_all_linear(&run->targets), // one text is a regular expression to PEFT
+        text = mics_json_type_of(mics_json_at(run->run.json, targets_key)) == MICS_JSON_STRING;
+    if (text && !all)
+        return mics_peft_refuse_pattern(run->run.json, targets_key);
     if (!mics_config_valued(run, alpha_key) &&
         run->states[mics_config_find(rank_key)] == KEY_FROM_SET) {
         lora->alpha = 2.0 * (double)lora->rank;
         mics_config_set_origin(run, alpha_key, "auto: 2 x adapter.r");
     }
-    lora->target_count = is_all_linear(&run->targets) ? 0 : run->targets.count;
+    lora->target_count = all ? 0 : run->targets.count;
     lora->saved_count = run->saved.count;
     lora->saved = run->saved.texts;
     if (run->targets.count == 0) {
@@ -56,11 +50,7 @@ mics_status mics_config_fill_adapter(config *run)
 
 mics_status mics_run_adapt(const mics_run *run, mics_model *model)
 {
-    const bool adapts = run->lora.rank > 0;
-    if (adapts && run->trainable_count > 0)
-        return mics_json_fail(run->json, "model.trainable", MICS_ERR_INVALID,
-                              "beside an adapter; adapter.modules_to_save names what trains whole");
-    if (adapts)
+    if (run->lora.rank > 0)
         return mics_model_add_lora(model, &run->lora);
     return run->trainable_count > 0 ? mics_model_freeze(model, run->trainable, run->trainable_count)
                                     : MICS_OK;
@@ -79,6 +69,11 @@ void mics_run_log_adapter(const mics_run *run, const mics_model *model)
         snprintf(what, sizeof what, "adapter: r %lld, lora_alpha %g, target_modules %s",
                  (long long)lora->rank, lora->alpha, targets);
     }
-    mics_log(MICS_LOG_INFO, "%s: trains %lld of %lld parameters", what,
-             (long long)mics_model_trained_count(model), (long long)mics_model_param_count(model));
+    mics_log(MICS_LOG_INFO, "%s: trains %lld of %lld parameters%s", what,
+             (long long)mics_model_trained_count(model), (long long)mics_model_param_count(model),
+             strcmp(run->model_init, "random") == 0 ? "; the others stay random" : "");
+    const char *base = ((const config *)run)->adapter_base; // invariant 1 of keys.h
+    if (*base != '\0' && strcmp(base, run->model_init) != 0)
+        mics_log(MICS_LOG_INFO, "%s: is an adapter of %s; here it is on %s", run->adapter_init,
+                 base, run->model_init);
 }

@@ -25,23 +25,19 @@ static bool adapts(const config *run)
 
 // ---- whether one is trained ----
 
-static mics_status begin_named(config *run)
-{
-    if (mics_config_value_off(mics_adopt_at(run, section)))
-        return mics_json_set_from(run->run.json, section, "null", section);
-    return is_text(run, section, "lora")
-               ? mics_json_set_from(run->run.json, section, "{}", section)
-               : mics_json_fail(run->run.json, section, MICS_ERR_UNSUPPORTED,
-                                "must be \"lora\" or an object, as in {\"r\": 16}: other adapters "
-                                "are not built, and weights are not quantised");
-}
-
 mics_status mics_adopt_adapter_begin(config *run)
 {
+    const mics_json_value *named = mics_adopt_at(run, section); // axolotl's
+    if (mics_json_type_of(named) == MICS_JSON_STRING && !mics_config_value_off(named) &&
+        !is_text(run, section, "lora"))
+        return mics_json_fail(run->run.json, section, MICS_ERR_UNSUPPORTED,
+                              "must be \"lora\" or an object, as in {\"r\": 16}: other adapters "
+                              "are not built, and weights are not quantised");
+    if (mics_json_type_of(named) == MICS_JSON_STRING)
+        return mics_json_set_from(run->run.json, section,
+                                  mics_config_value_off(named) ? "null" : "{}", section);
     const bool asked =
         mics_json_bool(mics_adopt_at(run, switch_key)) || is_text(run, type_key, "lora");
-    if (mics_json_type_of(mics_adopt_at(run, section)) == MICS_JSON_STRING)
-        return begin_named(run);
     return asked && !adapts(run)
                ? mics_json_set_from(run->run.json, section, "{}",
                                     mics_adopt_has(run, switch_key) ? switch_key : type_key)
@@ -168,7 +164,14 @@ static mics_status put_folder(config *run)
     mics_peft peft;
     if (folder == NULL || strcmp(folder, "none") == 0)
         return MICS_OK;
+    if (!mics_peft_is_folder(folder))
+        return mics_json_fail(run->run.json, "adapter.init", MICS_ERR_IO,
+                              "%s: holds no " MICS_PEFT_CONFIG "; folders of PEFT's have one, and "
+                              "OUT/adapter-STEP of a run; mics convert writes one of a checkpoint",
+                              folder);
     mics_status status = mics_peft_init(run->memory, folder, &peft);
+    if (status == MICS_OK && peft.base != NULL)
+        mics_text_format(run->adapter_base, sizeof run->adapter_base, "%s", peft.base);
     for (size_t i = 0; i < sizeof names / sizeof *names && status == MICS_OK; i++)
         status = put_of_folder(run, &peft, names[i]);
     mics_peft_fini(run->memory, &peft);

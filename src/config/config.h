@@ -394,7 +394,7 @@ bool mics_run_keeps_batch(const mics_run *run);
 
 /* Checks that the other files a training run reads exist: tokenizer, model.init, and data paths
  * that are no globs. Says so when one lies beside the run file instead. A run that goes on may have its
- * frozen weights from other ranks, and needs no first adapter.
+ * frozen weights from other ranks.
  *
  * Returns: MICS_OK; MICS_ERR_IO, one line.
  */

@@ -139,6 +139,7 @@ typedef struct config {
     int64_t kept_ranks;      // its ranks; 0: none
     int64_t kept_degrees[4]; // its P, G, O and E; 0: said in other words, and E 1 of before it was
     text_list train, validation, trainable, targets, saved;
+    char adapter_base[1024]; // that adapter.init names; "": none
     double dropout;
     const char *device, *precision; // as asked for; after mics_run_resolve_device as they are
     const char *attention;          // the same, by mics_run_resolve_attention

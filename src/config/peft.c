@@ -82,28 +82,31 @@ static mics_status check_members(const mics_json *json)
     return MICS_OK;
 }
 
+// One that is absent is 0.
 static mics_status read_number(const mics_json *json, const char *path, double *number_out)
 {
     const mics_json_value *value = mics_json_at(json, path);
-    if (!mics_json_is_number(value))
-        return mics_json_fail(json, path, MICS_ERR_FORMAT, "must be a number");
     *number_out = mics_json_real(value);
-    return MICS_OK;
+    return mics_json_is_number(value) || mics_json_type_of(value) == MICS_JSON_NULL
+               ? MICS_OK
+               : mics_json_fail(json, path, MICS_ERR_FORMAT, "must be a number");
 }
 
 static mics_status read_config(mics_memory *memory, mics_peft *peft)
 {
     const mics_json *json = peft->json;
     mics_lora_spec *spec = &peft->spec;
-    double rank = 0;
+    const mics_json_value *stabilized = mics_json_at(json, "use_rslora");
     MICS_TRY(check_members(json));
-    MICS_TRY(read_number(json, "r", &rank));
     MICS_TRY(read_number(json, "lora_alpha", &spec->alpha));
-    if (!(rank >= 1 && rank <= MICS_LORA_MAX_RANK))
-        return mics_json_fail(json, "r", MICS_ERR_INVALID, "must be 1 to %d", MICS_LORA_MAX_RANK);
-    spec->rank = (int64_t)rank;
-    spec->dropout = mics_json_real(mics_json_at(json, "lora_dropout"));
-    spec->rank_stabilized = mics_json_bool(mics_json_at(json, "use_rslora"));
+    MICS_TRY(read_number(json, "lora_dropout", &spec->dropout));
+    if (!mics_config_value_int(mics_json_at(json, "r"), &spec->rank) || spec->rank < 1 ||
+        spec->rank > MICS_LORA_MAX_RANK)
+        return mics_json_fail(json, "r", MICS_ERR_INVALID, "must be a whole number from 1 to %d",
+                              MICS_LORA_MAX_RANK);
+    if (mics_json_type_of(stabilized) != MICS_JSON_BOOL && !mics_config_value_off(stabilized))
+        return mics_json_fail(json, "use_rslora", MICS_ERR_FORMAT, "must be true or false");
+    spec->rank_stabilized = mics_json_bool(stabilized);
     peft->base = mics_json_string(mics_json_at(json, "base_model_name_or_path"));
     MICS_TRY(
         mics_peft_modules(memory, json, "target_modules", &peft->targets, &spec->target_count));

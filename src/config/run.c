@@ -116,8 +116,6 @@ mics_status mics_run_check_files(const mics_run *public_run, bool goes_on)
     const bool part = run->run.lora.rank > 0 || run->run.trainable_count > 0;
     if (strcmp(run->run.model_init, "random") != 0 && !(goes_on && part))
         MICS_TRY(check_file(run, "model.init", run->run.model_init));
-    if (!goes_on && run->run.lora.rank > 0 && strcmp(run->run.adapter_init, "none") != 0)
-        MICS_TRY(check_file(run, "adapter.init", run->run.adapter_init));
     MICS_TRY(check_files(run, "data.train", &run->train));
     return check_files(run, "data.validation", &run->validation);
 }
@@ -358,6 +356,12 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
     const char *file = path;
     char *inside = NULL; // of a model's folder
     MICS_TRY(enter_folder(memory, &file, "config.json", NULL, &inside));
+    if (!mics_file_is_there(file) && mics_peft_is_folder(path)) {
+        mics_free(memory, inside);
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: is an adapter; name the folder of its model, and --adapter %s", path,
+                         path);
+    }
     if (!mics_file_is_there(file))
         file = path; // a folder of something else
     if (mics_text_ends(file, ".toml"))

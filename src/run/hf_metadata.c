@@ -19,8 +19,8 @@
 enum { BYTE_TOKENS = 256 };
 
 // What is written, but for what comes from the model's folder as it is.
-static const char *const ours[] = {"config.json", GENERATION, "tokenizer.json", TOKENIZER_CONFIG,
-                                   MICS_PEFT_CONFIG};
+static const char *const ours[] = {"config.json",    GENERATION,       "tokenizer.json",
+                                   TOKENIZER_CONFIG, MICS_PEFT_CONFIG, MICS_PEFT_WEIGHTS};
 enum { OURS = sizeof ours / sizeof *ours };
 
 // ---- folders ----
@@ -512,7 +512,7 @@ void run_hf_metadata_remove(const mics_saved *saved, const char *dir)
         return;
     for (int i = 0; i < OURS; i++)
         (void)unlinkat(folder, ours[i], 0);
-    while (mics_json_next(mics_json_root(saved->files), &name) != NULL)
+    while (saved->files != NULL && mics_json_next(mics_json_root(saved->files), &name) != NULL)
         (void)unlinkat(folder, name, 0);
     (void)unlinkat(folder, RUN_MODEL_TEMPLATES, AT_REMOVEDIR);
     close(folder);

@@ -284,7 +284,7 @@ static mics_status size_phase(mics_job *as, const mics_job *job, const char *run
     as->run->device = job->run->device;
     as->run->attention = job->run->attention;
     as->run->precision = job->run->precision;
-    MICS_TRY(job->world != NULL ? mics_run_check_files(as->run, false) : MICS_OK);
+    MICS_TRY(job->world != NULL ? mics_run_check_files(as->run, job->checkpoint != NULL) : MICS_OK);
     MICS_TRY(run_job_open_model(as, budget->ranks, budget->nodes, budget->ranks_here,
                                 budget->staging_bytes));
     as->budget = *budget;

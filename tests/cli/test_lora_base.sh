@@ -35,9 +35,11 @@ cat >run.json <<'JSON'
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
 JSON
 
+sed -e 's/"checkpoint_every": 3/&, "keep_checkpoints": 0/' -e '$s/}$/,\n "phases": [{"steps": 4}, {"steps": 2, "data.sequence_length": 8}]}/' run.json >phases.json
 run 0 whole "$mics" train run.json --ranks 4 --nodes 2 --out whole
 run 0 mpi "$@" "$mics" train run.json --nodes 2 --out mpi
 same_losses whole mpi
+run 0 phases "$@" "$mics" train phases.json --nodes 2 --out phases
 cmp -s whole/checkpoints/step-00000006/rank-00001.safetensors mpi/checkpoints/step-00000006/rank-00001.safetensors ||
     fail "MPI's processes save another adapter than threads"
 [ "$(du -k base | cut -f 1)" -gt "$(du -k whole/checkpoints/step-00000006 | cut -f 1)" ] ||
@@ -59,7 +61,7 @@ paste left.txt right.txt | awk '{ d = $2 - $4; if (d < 0) d = -d; if (d > 1e-5 *
 
 mkdir node0 node1
 for node in 0 1; do
-    cp run.json config.json text.txt "node$node"
+    cp run.json phases.json config.json text.txt "node$node"
 done
 mv base node0
 # Two ranks a node.
@@ -70,6 +72,7 @@ cp -r mpi lost
 rm -r lost/checkpoints/step-00000006
 echo step-00000003 >lost/checkpoints/latest
 cp -r lost none
+cp -r lost first
 run 0 lost "$@" sh here.sh "$mics" train run.json --nodes 2 --out "$work/lost"
 contains lost.err "base: is not there on 2 of 4 ranks; their frozen weights come from others"
 losses mpi >left.txt
@@ -79,7 +82,21 @@ for rank in 0 1 2 3; do
     cmp -s "mpi/checkpoints/step-00000006/rank-0000$rank.safetensors" \
         "lost/checkpoints/step-00000006/rank-0000$rank.safetensors" || fail "rank $rank ends with another adapter"
 done
-mv node0/base .
+# Nor does a phase that follows.
+rm -r phases/checkpoints/step-0000000[46]
+echo step-00000003 >phases/checkpoints/latest
+losses phases >left.txt
+run 0 phases "$@" sh here.sh "$mics" train phases.json --nodes 2 --out "$work/phases"
+losses phases >right.txt
+diff left.txt right.txt || fail "phases without the base are others"
+# Nor does the node of rank 0, which writes the adapter.
+mv node0/base node1
+rm -r first/adapter-00000006
+run 0 first "$@" sh here.sh "$mics" train run.json --nodes 2 --out "$work/first"
+contains first.out "no sample of text: base is not there"
+cmp first/adapter-00000006/adapter_model.safetensors mpi/adapter-00000006/adapter_model.safetensors ||
+    fail "without the base another adapter is written"
+mv node1/base .
 run 2 none "$@" sh here.sh "$mics" train run.json --nodes 2 --out "$work/none"
 contains none.err "base: is not there on rank 0, and no other rank holds the same"
 # A new run cannot begin like that.

@@ -205,15 +205,26 @@ static void test_losses(void **state)
     }
 }
 
-// Stopped and gone on with, on another number of ranks.
+static void copy_folder(const char *from, const char *to)
+{
+    char command[2 * PATH + 32];
+    snprintf(command, sizeof command, "cp -r '%s' '%s'", from, to);
+    assert_int_equal(system(command), 0);
+}
+
+// Stopped and gone on with, on another number of ranks. A folder that another attempt at the last step
+// left there is written anew.
 static void test_resumes(void **state)
 {
     lora_case of = open_case("llama_saved");
     double losses[STEPS];
     (void)state;
     ASSERT_OK(train(&of, "resumed", 2, NULL, 7, losses));
+    copy_folder(of.adapter, "resumed/adapter-00000020");
     ASSERT_OK(train(&of, "resumed", 1, NULL, 0, losses));
     check_losses(&of, losses, 1e-4);
+    check_tensors(of.name, GOLDEN "llama_saved/final.safetensors",
+                  "resumed/adapter-00000020/adapter_model.safetensors", true, 1e-4);
     mics_json_close(of.json);
 }
 
@@ -234,15 +245,16 @@ static void test_begins_at_nothing(void **state)
     export_of("fresh", NULL, "fresh-adapter", false);
     of.adapter[0] = '\0';
     snprintf(of.adapter, sizeof of.adapter, "fresh-adapter");
+    capture_begin(&seen);
     ASSERT_OK(train(&of, "further", 1, NULL, 1, losses)); // PEFT's own targets, by name
+    capture_end();
+    assert_null(strstr(seen.info, "is an adapter of"));
+    snprintf(of.adapter, sizeof of.adapter, GOLDEN "llama_all/adapter");
+    capture_begin(&seen);
+    ASSERT_OK(train(&of, "elsewhere", 1, NULL, 1, losses));
+    capture_end();
+    assert_non_null(strstr(seen.info, "is an adapter of llama; here it is on "));
     mics_json_close(of.json);
-}
-
-static void copy_folder(const char *from, const char *to)
-{
-    char command[2 * PATH + 32];
-    snprintf(command, sizeof command, "cp -r '%s' '%s'", from, to);
-    assert_int_equal(system(command), 0);
 }
 
 // A checkpoint says where its base was.
@@ -305,9 +317,69 @@ static void test_refuses(void **state)
     snprintf(init, sizeof init, "adapter.init=%s", mixtral.adapter);
     lora_case gpt2 = open_case("gpt2_all");
     check_refused(&gpt2, (const char *const[]){init, NULL}, "_proj");
+    check_refused(&gpt2, (const char *const[]){"adapter.init=nowhere", NULL},
+                  "holds no adapter_config.json");
     mics_json_close(gpt2.json);
     mics_json_close(of.json);
     mics_json_close(mixtral.json);
+}
+
+// A folder of PEFT's with one thing changed by a shell command.
+static void check_folder(const lora_case *of, const char *command, mics_status status,
+                         const char *said)
+{
+    mics_saved *saved = NULL;
+    char line[PATH];
+    capture seen;
+    copy_folder(of->adapter, "changed");
+    snprintf(line, sizeof line, "chmod -R u+w changed && cd changed && %s", command);
+    assert_int_equal(system(line), 0);
+    capture_begin(&seen);
+    ASSERT_STATUS(status, mics_saved_open_adapter(memory, "changed", of->base, &saved));
+    ASSERT_SAID(&seen, said);
+    assert_int_equal(system("rm -r changed"), 0);
+}
+
+static void test_refuses_folders(void **state)
+{
+    lora_case of = open_case("llama_all");
+    (void)state;
+    check_folder(&of, "sed -i 's/\"r\": \\([0-9]*\\)/\"r\": \\1.5/' adapter_config.json",
+                 MICS_ERR_INVALID, "r: must be a whole number");
+    check_folder(&of,
+                 "sed -i 's/\"use_rslora\": false/\"use_rslora\": \"yes\"/' adapter_config.json",
+                 MICS_ERR_FORMAT, "use_rslora: must be true or false");
+    check_folder(
+        &of, "sed -i 's/\"lora_dropout\": [0-9.]*/\"lora_dropout\": \"x\"/' adapter_config.json",
+        MICS_ERR_FORMAT, "lora_dropout: must be a number");
+    check_folder(&of, "rm adapter_model.safetensors", MICS_ERR_IO, "adapter_model.bin");
+    mics_json_close(of.json);
+}
+
+// Drawn weights are in no folder: an adapter on them is good for nothing alone, and on no others.
+static void test_random_bases(void **state)
+{
+    static const char *const sets[] = {"adapter.r=4", "model.init=random", NULL};
+    const mics_export_spec split = {.dtype = MICS_DTYPE_FP32, .max_file_bytes = 1024};
+    lora_case of = open_case("llama_all");
+    mics_saved *saved = NULL;
+    double losses[STEPS];
+    capture seen;
+    (void)state;
+    capture_begin(&seen);
+    ASSERT_OK(train(&of, "drawn", 1, sets, 0, losses));
+    capture_end();
+    assert_non_null(strstr(seen.info, "; the others stay random"));
+    assert_int_equal(seen.warnings, 1); // that the adapter alone is good for nothing
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_open_adapter(memory, "drawn", of.base, &saved));
+    ASSERT_SAID(&seen, "was trained on random weights");
+    ASSERT_OK(mics_saved_open(memory, "drawn", NULL, &saved));
+    capture_begin(&seen);
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_saved_export(saved, "split", &split));
+    ASSERT_SAID(&seen, "--max-shard-bytes");
+    mics_saved_close(saved);
+    mics_json_close(of.json);
 }
 
 static void test_refuses_other_bases(void **state)
@@ -348,6 +420,8 @@ int main(void)
         cmocka_unit_test(test_begins_at_nothing),
         cmocka_unit_test(test_base_moves),
         cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_refuses_folders),
+        cmocka_unit_test(test_random_bases),
         cmocka_unit_test(test_refuses_other_bases),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

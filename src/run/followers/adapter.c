@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter.h"
 #include "base/file.h"
+#include "base/text.h"
+#include "config/peft.h"
 #include "mics/run.h"
-#include <stdio.h>
+#include "run/hf_metadata.h"
+#include "run/save/saved.h"
 
 static mics_status open_adapter(void *state, const run_context *context, void *memory)
 {
@@ -18,25 +21,28 @@ static run_need needs(void *state, const run_step *step)
     return step->last && job->run->lora.rank > 0 ? RUN_NEEDS_SAVED : RUN_NEEDS_NOTHING;
 }
 
-// With memory of its own, as texts.
-static mics_status write_folder(const mics_job *job, int64_t step)
+// With memory of its own, as texts. A folder of an earlier attempt at the step is of other weights.
+static mics_status write_folder(const mics_job *job, const run_step *step)
 {
-    char path[RUN_PATH_BYTES], dir[RUN_PATH_BYTES];
+    char path[RUN_PATH_BYTES], dir[RUN_PATH_BYTES], whole[RUN_PATH_BYTES];
+    const long long number = step->number;
     mics_memory *memory = NULL;
     mics_saved *saved = NULL;
-    snprintf(path, sizeof path, "%s/step-%08lld", job->checkpoints_dir, (long long)step);
-    snprintf(dir, sizeof dir, "%s/adapter-%08lld", job->run->out, (long long)step);
-    if (mics_file_is_there(dir)) // the run ended here before
+    mics_text_format(path, sizeof path, "%s/step-%08lld", job->checkpoints_dir, number);
+    mics_text_format(dir, sizeof dir, "%s/adapter-%08lld", job->run->out, number);
+    mics_text_format(whole, sizeof whole, "%s/" MICS_PEFT_WEIGHTS, dir);
+    if (step->begins && mics_file_is_there(whole)) // the run ended here before
         return MICS_OK;
     MICS_TRY(mics_memory_open(&memory));
-    mics_status status = mics_saved_open(memory, path, &job->builder, &saved);
-    if (status == MICS_OK)
+    mics_status status = run_saved_open_alone(memory, path, &job->builder, &saved);
+    if (status == MICS_OK) {
+        run_hf_metadata_remove(saved, dir);
         status = mics_saved_export(saved, dir, NULL);
+    }
     mics_saved_close(saved);
     mics_memory_close(memory);
     if (status == MICS_OK)
-        run_job_note(job, "adapter of step %lld written to %s, as PEFT reads it", (long long)step,
-                     dir);
+        run_job_note(job, "adapter of step %lld written to %s, as PEFT reads it", number, dir);
     return status;
 }
 
@@ -48,7 +54,7 @@ static mics_status after_step(void *state, run_step *step)
         return MICS_OK;
     MICS_TRY(run_await_files(context));
     if (run_is_rank_0(context))
-        status = write_folder(context->job, step->number);
+        status = write_folder(context->job, step);
     MICS_TRY(mics_engine_agree(context->engine, status));
     return run_await_collectives(context);
 }

@@ -47,16 +47,6 @@ mics_status run_base_fill(const run_context *context, bool frozen_alone)
 
 // ---- ranks without the weights ----
 
-// By rank: whether it has them.
-static mics_status gather_owners(const run_context *context, bool *has)
-{
-    mics_comm *comm = context->rank->comm;
-    has[comm->rank] = context->job->import != NULL;
-    for (int32_t rank = 0; rank < comm->ranks; rank++)
-        MICS_TRY(mics_comm_broadcast(comm, rank, &has[rank], sizeof *has));
-    return MICS_OK;
-}
-
 // The first rank with the weights that holds the same part as `to` of what is cut into `degree`.
 static int32_t owner_like(const bool *has, int32_t ranks, int32_t to, int32_t degree)
 {
@@ -111,24 +101,22 @@ static mics_status give_units(const run_context *context, const bool *has, int32
 static mics_status share_base(const run_context *context)
 {
     const int32_t ranks = context->rank->comm->ranks;
-    bool *has = NULL, any = false;
-    MICS_TRY(mics_comm_any(context->rank->comm, context->job->import == NULL, &any));
-    if (!any)
-        return MICS_OK;
-    MICS_TRY(MICS_NEW(context->rank->memory, ranks, &has));
-    mics_status status = gather_owners(context, has);
+    bool *has = NULL; // by rank, the weights
     int32_t lacking = 0;
+    MICS_TRY(MICS_NEW(context->rank->memory, ranks, &has));
+    has[context->rank->comm->rank] = context->job->import != NULL;
+    mics_status status = run_rank_gather(context->rank, has, sizeof *has);
     for (int32_t to = 0; to < ranks && status == MICS_OK; to++) {
         lacking += !has[to];
         if (!has[to])
             status = give_units(context, has, to);
     }
-    if (status == MICS_OK && run_is_rank_0(context))
+    if (status == MICS_OK && lacking > 0 && run_is_rank_0(context))
         mics_log(MICS_LOG_WARNING,
                  "%s: is not there on %d of %d ranks; their frozen weights come from others",
                  context->job->run->model_init, (int)lacking, (int)ranks);
     mics_free(context->rank->memory, has);
-    return status == MICS_OK ? mics_engine_upload(context->engine) : status;
+    return status == MICS_OK && lacking > 0 ? mics_engine_upload(context->engine) : status;
 }
 
 mics_status run_base_settle(const run_context *context)

@@ -18,11 +18,6 @@ enum { WINDOW_ELEMS = 1 << 20 };
 // Of which parameters an export is.
 typedef enum contents { WHOLE, MERGED, ADAPTER } contents;
 
-static bool is_in(contents of, const mics_param *param)
-{
-    return of == ADAPTER ? !param->frozen : !param->adapter;
-}
-
 static mics_safetensors_entry entry_of(const mics_param_tensor *tensor, mics_dtype dtype)
 {
     mics_safetensors_entry entry = {.name = tensor->name, .dims = tensor->dims, .dtype = dtype};
@@ -40,8 +35,9 @@ static int32_t list_tensors(const mics_model *model, contents of, mics_dtype dty
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         for (int32_t i = 0; i < model->units[unit].param_count; i++) {
             const mics_param *param = &model->units[unit].params[i];
-            for (int32_t part = 0;
-                 is_in(of, param) && mics_param_next_tensor(param, &part, &tensor); count++) {
+            for (int32_t part = 0; run_adapter_is_in(param, of == ADAPTER) &&
+                                   mics_param_next_tensor(param, &part, &tensor);
+                 count++) {
                 if (entries != NULL)
                     entries[count] = entry_of(&tensor, dtype);
             }
@@ -114,7 +110,7 @@ static mics_status write_unit(read_window *window, int32_t index, mics_safetenso
     window->unit = index;
     window->range = (mics_range){0, 0};
     for (int32_t i = 0; i < unit->param_count; i++) {
-        if (is_in(window->of, &unit->params[i]))
+        if (run_adapter_is_in(&unit->params[i], window->of == ADAPTER))
             MICS_TRY(write_param(window, i, writer));
     }
     return MICS_OK;
@@ -187,8 +183,13 @@ static mics_status write_beside(const mics_saved *saved, contents of, const char
 {
     if (of != ADAPTER)
         return run_hf_metadata_write(saved, dir, dtype);
-    MICS_TRY(
-        run_adapter_write_config(saved->memory, saved->model, &saved->peft.spec, saved->base, dir));
+    if (saved->base == NULL)
+        mics_log(
+            MICS_LOG_WARNING,
+            "%s: is an adapter of random weights, which are in no folder; --merge exports them "
+            "with it",
+            dir);
+    MICS_TRY(run_adapter_write_config(saved, dir));
     return run_hf_metadata_write_tokens(saved, dir);
 }
 
@@ -231,6 +232,11 @@ mics_status mics_saved_export(const mics_saved *saved, const char *dir,
     spec = spec != NULL ? spec : &plain;
     if (spec->merge && saved->peft.spec.rank == 0)
         return mics_fail(MICS_ERR_INVALID, "%s: has no adapter that could be merged", saved->path);
+    if (spec->max_file_bytes > 0 && !spec->merge && saved->peft.spec.rank > 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: is an adapter, which PEFT reads from one file; leave "
+                         "--max-shard-bytes out, or add --merge",
+                         saved->path);
     const char *folder =
         saved->checkpoint == NULL && saved->base != NULL ? saved->base : saved->path;
     if (saved->files != NULL)

@@ -78,12 +78,6 @@ static bool other_name(const char *name, int32_t index, char other_out[OTHER_NAM
     return true;
 }
 
-// Whether files of a model have a parameter, or those of an adapter on it.
-static bool is_in(const mics_param *param, bool adapter)
-{
-    return adapter ? !param->frozen : !param->adapter;
-}
-
 // The tensor of this name, or of one of the others that files have for it.
 static const mics_tensor_info *find_tensor(const mics_safetensors *reader, const char *name)
 {
@@ -180,7 +174,7 @@ static mics_status check_unit(const mics_unit *unit, const mics_safetensors *rea
                               const char *path)
 {
     for (int32_t i = 0; i < unit->param_count; i++) {
-        if (is_in(&unit->params[i], adapter))
+        if (run_adapter_is_in(&unit->params[i], adapter))
             MICS_TRY(check_param(&unit->params[i], reader, path));
     }
     return MICS_OK;
@@ -260,7 +254,7 @@ static void mark_unit(const mics_unit *unit, const mics_safetensors *reader, boo
 {
     mics_param_tensor tensor;
     for (int32_t p = 0; p < unit->param_count; p++) {
-        for (int32_t part = 0; is_in(&unit->params[p], adapter) &&
+        for (int32_t part = 0; run_adapter_is_in(&unit->params[p], adapter) &&
                                mics_param_next_tensor(&unit->params[p], &part, &tensor);)
             mark(reader, tensor.name, known);
         if (unit->params[p].stack_count > 0)
@@ -421,7 +415,13 @@ mics_status run_import_open_adapter(mics_memory *memory, const mics_model *model
 {
     char *path = NULL;
     MICS_TRY(mics_file_join(memory, folder, MICS_PEFT_WEIGHTS, &path));
-    const mics_status status = open_checked(memory, model, true, path, reader_out);
+    const mics_status status =
+        mics_file_is_there(path)
+            ? open_checked(memory, model, true, path, reader_out)
+            : mics_fail(MICS_ERR_IO,
+                        "%s: is missing; of an adapter_model.bin python makes it: import torch, "
+                        "safetensors.torch as s; s.save_file(torch.load(BIN), \"%s\")",
+                        path, path);
     mics_free(memory, path);
     return status;
 }
@@ -473,7 +473,7 @@ mics_status run_import_read(const mics_unit *unit, const mics_safetensors *reade
 {
     for (int32_t i = 0; i < unit->param_count; i++) {
         const mics_param *param = &unit->params[i];
-        if (!is_in(param, adapter) || param->offset >= range.end ||
+        if (!run_adapter_is_in(param, adapter) || param->offset >= range.end ||
             param->offset + param->elems <= range.begin)
             continue;
         const mics_tensor_info *stack = find_stack(reader, param);

@@ -1,19 +1,17 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "merge.h"
-
-static bool is_same(mics_param_ref a, mics_param_ref b)
-{
-    return a.unit == b.unit && a.param == b.param;
-}
+#include "base/free.h"
 
 // The op that adds to what the linear of this weight makes.
 static void find_op(const mics_model *model, mics_param_ref ref, run_merge *merge)
 {
+    const mics_param *weight = mics_model_param(model, ref);
     for (int32_t u = 0; u < model->unit_count; u++) {
         const mics_unit *unit = &model->units[u];
         for (int32_t o = 1; o < unit->op_count; o++) {
-            if (unit->ops[o].kind == MICS_OP_LORA && is_same(unit->ops[o - 1].params[0], ref)) {
+            if (unit->ops[o].kind == MICS_OP_LORA &&
+                mics_model_param(model, unit->ops[o - 1].params[0]) == weight) {
                 merge->op = &unit->ops[o];
                 merge->out_in = unit->ops[o - 1].weight_out_in;
             }
@@ -41,43 +39,33 @@ mics_status run_merge_init(const mics_saved *saved, mics_param_ref ref, run_merg
 
 void run_merge_fini(const mics_saved *saved, run_merge *merge)
 {
-    mics_free(saved->memory, merge->a);
-    mics_free(saved->memory, merge->b);
+    MICS_FREE_ALL(saved->memory, merge->a, merge->b);
     *merge = (run_merge){0};
 }
 
-// Row of B that an output has, and the slice that it is of; -1: none.
-static int64_t row_of(const mics_lora *lora, int64_t out, int32_t *slice_out)
+// What the adapter adds from an input to an output; 0 of outputs without one.
+static double added(const run_merge *merge, int64_t out, int64_t in, int64_t inputs)
 {
-    int64_t before = 0;
+    const mics_lora *lora = &merge->op->lora;
+    const float *a = merge->a + in, *b = merge->b;
+    double sum = 0;
     for (int32_t i = 0; i < lora->slices; i++) {
-        *slice_out = i;
-        if (out >= lora->first[i] && out < lora->first[i] + lora->count[i])
-            return before + out - lora->first[i];
-        before += lora->count[i];
+        const int64_t row = out - lora->first[i];
+        for (int64_t k = 0; row >= 0 && row < lora->count[i] && k < lora->rank; k++)
+            sum += (double)b[row * lora->rank + k] * (double)a[k * inputs];
+        a += lora->rank * inputs;
+        b += lora->rank * lora->count[i];
     }
-    return -1;
+    return (double)lora->scale * sum;
 }
 
 void run_merge_add(const run_merge *merge, const mics_param *param, int64_t begin, int64_t count,
                    float *data)
 {
-    if (merge->op == NULL)
-        return;
-    const mics_lora *lora = &merge->op->lora;
     const int64_t columns = param->shape[1], inputs = param->shape[merge->out_in ? 1 : 0];
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; merge->op != NULL && i < count; i++) {
         const int64_t row = (begin + i) / columns, column = (begin + i) % columns;
-        const int64_t in = merge->out_in ? column : row;
-        int32_t slice = 0;
-        const int64_t of_b = row_of(lora, merge->out_in ? row : column, &slice);
-        if (of_b < 0)
-            continue;
-        const float *a = merge->a + slice * lora->rank * inputs + in;
-        const float *b = merge->b + of_b * lora->rank;
-        double sum = 0;
-        for (int64_t k = 0; k < lora->rank; k++)
-            sum += (double)b[k] * (double)a[k * inputs];
-        data[i] = (float)((double)data[i] + (double)lora->scale * sum);
+        data[i] = (float)((double)data[i] + added(merge, merge->out_in ? row : column,
+                                                  merge->out_in ? column : row, inputs));
     }
 }

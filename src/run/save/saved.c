@@ -263,9 +263,10 @@ static mics_status open_peft(mics_saved *saved, const char *path)
         MICS_TRY(run_import_is_folder(saved->memory, base, &is_folder));
     if (!is_folder)
         return mics_fail(MICS_ERR_IO,
-                         "%s: is an adapter of %s, which is no folder with config.json and "
-                         "model.safetensors here; --base FOLDER says where that is",
-                         path, base != NULL ? base : "a model that it does not name");
+                         "%s: its model%s%s is no folder with config.json and model.safetensors "
+                         "here; --base FOLDER says where that is",
+                         path, base != NULL ? " " : ", which it does not name,",
+                         base != NULL ? base : "");
     if (saved->base == NULL)
         MICS_TRY(mics_strdup(saved->memory, base, &saved->base));
     MICS_TRY(open_downloaded(saved, saved->base));
@@ -303,13 +304,14 @@ static mics_status check_folder(const char *path)
                : MICS_OK;
 }
 
-static mics_status open_on(mics_memory *memory, const char *path, const char *base,
+static mics_status open_on(mics_memory *memory, const char *path, const char *base, bool alone,
                            const mics_model_builder *builder, mics_saved **saved_out)
 {
     mics_saved *saved = NULL;
     MICS_TRY(check_folder(path));
     MICS_TRY(MICS_NEW(memory, 1, &saved));
     saved->memory = memory;
+    saved->alone = alone;
     mics_status status = base != NULL ? mics_strdup(memory, base, &saved->base) : MICS_OK;
     if (status == MICS_OK)
         status = open_saved(saved, path, builder);
@@ -323,13 +325,19 @@ static mics_status open_on(mics_memory *memory, const char *path, const char *ba
 mics_status mics_saved_open(mics_memory *memory, const char *path,
                             const mics_model_builder *builder, mics_saved **saved_out)
 {
-    return open_on(memory, path, NULL, builder, saved_out);
+    return open_on(memory, path, NULL, false, builder, saved_out);
+}
+
+mics_status run_saved_open_alone(mics_memory *memory, const char *path,
+                                 const mics_model_builder *builder, mics_saved **saved_out)
+{
+    return open_on(memory, path, NULL, true, builder, saved_out);
 }
 
 mics_status mics_saved_open_adapter(mics_memory *memory, const char *path, const char *base,
                                     mics_saved **saved_out)
 {
-    return open_on(memory, path, base, NULL, saved_out);
+    return open_on(memory, path, base, false, NULL, saved_out);
 }
 
 void mics_saved_listen(mics_saved *saved, const mics_work_listener *listener)

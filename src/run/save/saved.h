@@ -21,6 +21,7 @@ struct mics_saved {
     mics_safetensors *adapter;       // of a folder of PEFT's, what that trains; else NULL
     mics_peft peft;                  // rank 0: no adapter
     char *base;                      // folder of `weights`, where they are not all; else NULL
+    bool alone;                      // weights are not opened then
     mics_checkpoint_meta downloaded; // what stands for a checkpoint's then
     char *tokenizer_path;            // there
     const mics_checkpoint_meta *meta;
@@ -42,6 +43,10 @@ struct mics_saved {
     mics_dtype dtype; // of those of two dimensions there
     mics_work_listener listener;
 };
+
+/* As mics_saved_open, of a checkpoint of an adapter that is exported alone: its base may be gone. */
+mics_status run_saved_open_alone(mics_memory *memory, const char *path,
+                                 const mics_model_builder *builder, mics_saved **saved_out);
 
 /* Reads elements `range` of a unit's flat buffer of parameters.
  *

@@ -54,16 +54,24 @@ static mics_status check_base(const mics_saved *saved)
 // What the run froze is in the folder that it began with.
 static mics_status open_base(mics_saved *saved, const char *stored)
 {
-    const char *base = saved->base != NULL ? saved->base : stored;
-    if (base == NULL || strcmp(base, "random") == 0)
-        return MICS_OK; // it is drawn as then
-    if (access(base, F_OK) != 0)
+    const bool drawn = stored == NULL || strcmp(stored, "random") == 0;
+    if (drawn && saved->base != NULL)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "%s: was trained on random weights, which are in no folder; they are drawn "
+            "again: give it alone, without a base",
+            saved->path);
+    if (drawn)
+        return MICS_OK;
+    if (saved->base == NULL)
+        MICS_TRY(mics_strdup(saved->memory, stored, &saved->base));
+    if (saved->alone)
+        return MICS_OK;
+    if (access(saved->base, F_OK) != 0)
         return mics_fail(mics_status_of_errno(errno),
                          "%s: holds what was trained alone, and its base %s: %s; --base FOLDER "
                          "says where that is now",
-                         saved->path, base, strerror(errno));
-    if (saved->base == NULL)
-        MICS_TRY(mics_strdup(saved->memory, base, &saved->base));
+                         saved->path, saved->base, strerror(errno));
     MICS_TRY(run_import_open(saved->memory, saved->model, saved->base, &saved->weights));
     return check_base(saved);
 }
