@@ -284,7 +284,9 @@ static void set_workspace(bench *b)
     for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
         if (b->table->ops[kind]->forward == NULL)
             continue;
-        const mics_op op = {.kind = (mics_op_kind)kind, .experts = BENCH_EXPERTS};
+        const mics_op op = {.kind = (mics_op_kind)kind,
+                            .experts = BENCH_EXPERTS,
+                            .lora = {.rank = 16, .scale = 1, .slices = 1, .count = {4 * b->C}}};
         const size_t bytes = workspace_of(b, op, shape);
         b->at.workspace_bytes = bytes > b->at.workspace_bytes ? bytes : b->at.workspace_bytes;
     }

@@ -435,11 +435,15 @@ static int list_linear(const bench *b, int64_t I, int64_t O, subject *out)
 // The two GEMMs about a gelu.
 static int list_gelu_products(const bench *b, subject *out)
 {
+    const mics_op_pair *pair = b->table->ops[MICS_OP_LINEAR]->pairs;
+    while (pair != NULL && pair->forward != NULL && pair->next != MICS_OP_GELU)
+        pair++;
+    const bool has_gelu_pair = pair != NULL && pair->forward != NULL;
     const int64_t N = b->N, C = b->C, s = (int64_t)mics_dtype_bytes(b->dtype);
     const int64_t x = N * C * s, wide = 4 * x, w = 4 * C * C * s, bias = 4 * C * s;
     const double flops = 8.0 * (double)N * (double)C * (double)C;
     int count = 0;
-    if (b->table->ops[MICS_OP_LINEAR]->pairs)
+    if (has_gelu_pair)
         out[count++] = (subject){"linear_gelu_forward",
                                  b->dtype,
                                  (double)(x + 2 * wide + w),
@@ -449,7 +453,7 @@ static int list_gelu_products(const bench *b, subject *out)
                                  C,
                                  4 * C,
                                  run_linear_gelu_forward};
-    if (b->table->ops[MICS_OP_LINEAR]->pairs)
+    if (has_gelu_pair)
         out[count++] = (subject){"linear_gelu_backward",
                                  b->dtype,
                                  (double)(x + 3 * wide + 2 * w),

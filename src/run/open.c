@@ -467,7 +467,8 @@ static mics_status ask(mics_job *job, mics_status (*rank_main)(void *ctx, run_ra
 static mics_status train_until(mics_job *job, int64_t until)
 {
     do {
-        if (mics_job_facts_get(job).step == mics_run_phase_end(job->run))
+        const int64_t done = mics_job_facts_get(job).step;
+        if (done == mics_run_phase_end(job->run) && done < job->run->steps)
             MICS_TRY(job->failed = next_phase(job));
         const int64_t end = mics_run_phase_end(job->run);
         job->train_until = until < end ? until : end;

@@ -18,10 +18,10 @@ has_precision() { # OUT TEXT
 bytes() { # OUT HOP
     sed -n "s/^{\"step\": 8,.*\"sent_$2_bytes\": \([0-9]*\).*/\1/p" "$1/metrics.jsonl"
 }
-# All but the agreement: each rank sends 88 bytes to the other node, and then those of two ranks in its own.
+# All but the agreement: each rank sends 128 bytes to the other node, and then those of two ranks in its own.
 halves() { # OUT OUT
     for hop in intra inter; do
-        [ $hop = intra ] && agreement=$((4 * 2 * 88)) || agreement=$((4 * 88))
+        [ $hop = intra ] && agreement=$((4 * 2 * 128)) || agreement=$((4 * 128))
         [ $((2 * $(bytes "$1" $hop))) = $(($(bytes "$2" $hop) + agreement)) ] ||
             fail "$1 sends $(bytes "$1" $hop) bytes $hop, $2 $(bytes "$2" $hop)"
     done
