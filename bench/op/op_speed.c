@@ -282,11 +282,9 @@ static void set_workspace(bench *b)
                                  .library = b->library};
     b->chunk_rows = mics_op_def_get(head.kind)->cost(&shape).chunk_rows;
     for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
-        if (b->table->ops[kind]->forward == NULL)
+        if (b->table->ops[kind]->forward == NULL || kind == MICS_OP_LORA) // no subject
             continue;
-        const mics_op op = {.kind = (mics_op_kind)kind,
-                            .experts = BENCH_EXPERTS,
-                            .lora = {.rank = 16, .scale = 1, .slices = 1, .count = {4 * b->C}}};
+        const mics_op op = {.kind = (mics_op_kind)kind, .experts = BENCH_EXPERTS};
         const size_t bytes = workspace_of(b, op, shape);
         b->at.workspace_bytes = bytes > b->at.workspace_bytes ? bytes : b->at.workspace_bytes;
     }
