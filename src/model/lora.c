@@ -172,7 +172,7 @@ static mics_status add_op(mics_model *model, mics_unit *unit, int32_t o, mics_op
     MICS_TRY(model->status);
     *tensor = made;
     array = unit->ops;
-    mics_op *slot = model_append(model, &array, &unit->op_count, sizeof *slot);
+    (void)model_append(model, &array, &unit->op_count, sizeof(mics_op));
     unit->ops = array;
     MICS_TRY(model->status);
     mics_op *linear = &unit->ops[o];
