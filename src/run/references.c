@@ -59,7 +59,8 @@ static mics_status read_file(const mics_job *job, run_references_file *of)
         bytes = 0; // it is longer, and so of others
     mics_log_mute(muted);
     const run_references_file *file = (const void *)text;
-    if (bytes == whole && memcmp(file, of, offsetof(run_references_file, weights)) == 0 &&
+    if (file != NULL && bytes == whole &&
+        memcmp(file, of, offsetof(run_references_file, weights)) == 0 &&
         (job->checkpoint != NULL || file->weights == of->weights) && file->train == of->train &&
         file->hash == XXH3_64bits(file->values, value_bytes(file)))
         memcpy(of, file, bytes);
