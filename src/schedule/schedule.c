@@ -533,6 +533,7 @@ void mics_schedule_close(mics_schedule *schedule)
     mics_memory *memory = schedule->memory;
     for (int32_t u = 0; schedule->units != NULL && u < schedule->spec.model->unit_count; u++) {
         mics_free(memory, schedule->units[u].tensor_at);
+        mics_free(memory, schedule->units[u].again);
         mics_free(memory, schedule->units[u].grads);
     }
     for (int phase = 0; phase < MICS_PHASES; phase++)

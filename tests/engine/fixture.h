@@ -480,7 +480,7 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .micro_steps = run->want.micro_steps,
         .prefetch = run->want.prefetch,
         .layered_micro_steps = run->want.layered_micro_steps,
-        .recompute = run->want.recompute,
+        .recompute = mics_recompute_all(run->want.recompute),
         .gather = run->want.ring_gathers ? MICS_ALGORITHM_RING : algorithm,
         .reduce = run->want.ring_reductions ? MICS_ALGORITHM_RING : algorithm,
         .boundary = algorithm,
