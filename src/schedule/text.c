@@ -27,6 +27,8 @@ const char *mics_step_text(mics_step_kind kind, mics_step_stage stage)
         [MICS_STEP_ORTHOGONALISE] = STAGES_OF("orthogonalise"),
         [MICS_STEP_MOMENTUM_BACK] = STAGES_OF("momentum back"),
         [MICS_STEP_UPDATE] = STAGES_OF("update"),
+        [MICS_STEP_STORE] = STAGES_OF("store"),
+        [MICS_STEP_FETCH] = STAGES_OF("fetch"),
     };
     return (unsigned)kind < MICS_STEP_KINDS && (unsigned)stage < MICS_STAGES ? texts[kind][stage]
                                                                              : "unknown step";
@@ -56,6 +58,7 @@ const char *mics_stream_text(mics_stream stream)
         [MICS_STREAM_COMPUTE] = "compute",
         [MICS_STREAM_INTRA] = "intra",
         [MICS_STREAM_INTER] = "inter",
+        [MICS_STREAM_COPY] = "copy",
     };
     return (unsigned)stream < MICS_STREAMS ? texts[stream] : "unknown stream";
 }

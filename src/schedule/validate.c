@@ -49,7 +49,7 @@
 #include "schedule/ledger.h"
 #include "schedule/owners.h"
 
-static const clock3 at_the_start = {{-1, -1, -1}};
+static const clock3 at_the_start = {{-1, -1, -1, -1}};
 
 static bool computes(const mics_step *step)
 {

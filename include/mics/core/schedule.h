@@ -3,10 +3,11 @@
 // The step as data: one list of steps for (model, mesh, batch), made once. The engine runs it, the
 // ledgers sum it, a simulator can time it, and `mics explain` prints it.
 //
-// Three streams run in list order: computation, intra-node collectives, inter-node collectives. The
-// inter-node hop of one unit thus runs beside the intra-node hop of another. A step waits for the
-// earlier steps that it names, on any stream; nothing else orders the streams. All ranks have the
-// same list, so all meet collectives in one order, and no two streams wait for each other.
+// Four streams run in list order: computation, intra-node collectives, inter-node collectives, copies
+// of activations to host memory and back. The inter-node hop of one unit thus runs beside the
+// intra-node hop of another. A step waits for the earlier steps that it names, on any stream; nothing
+// else orders the streams. All ranks have the same list, so all meet collectives in one order, and
+// no two streams wait for each other.
 //
 // If the optimizer state has replicas (O < ranks), a training list ends with each rank's 1 / ranks
 // of the summed gradients, their norm and the agreement. Replica gathers and updates are the head of
@@ -34,6 +35,7 @@ typedef enum mics_stream {
     MICS_STREAM_COMPUTE,
     MICS_STREAM_INTRA, // intra-node collectives
     MICS_STREAM_INTER, // inter-node ones: their groups span nodes
+    MICS_STREAM_COPY,  // between the activation arena and host memory
     MICS_STREAMS
 } mics_stream;
 
@@ -66,6 +68,8 @@ typedef enum mics_step_kind {
     MICS_STEP_ORTHOGONALISE,      // compute: the matrices that the rank owns
     MICS_STEP_MOMENTUM_BACK,      // comm: all-to-all of the orthogonal matrices, back to shards
     MICS_STEP_UPDATE,             // compute: optimizer on a unit's shard
+    MICS_STEP_STORE, // copy: what a unit keeps for its backward, to host memory, behind its forward
+    MICS_STEP_FETCH, // copy: the same back to its place in the arena, ahead of its backward
     MICS_STEP_KINDS
 } mics_step_kind;
 
@@ -87,6 +91,10 @@ typedef enum mics_algorithm {
     MICS_ALGORITHM_SHARED,    // gathers of shared parameters: a barrier
     MICS_ALGORITHM_DOUBLING   // agreements: mics_comm_all_gather_doubling
 } mics_algorithm;
+
+// Units in the arena that units in host memory share their places with: one is computed, the output
+// of another is written, and a third one is copied.
+enum { MICS_OFFLOAD_PLACES = 3 };
 
 enum { MICS_STEP_USES = 4 }; // units whose parameters one step may read
 
@@ -118,15 +126,17 @@ typedef struct mics_step {
     int32_t wait[MICS_STREAMS];         // steps that must be done first, by index; -1: none
     mics_step_use uses[MICS_STEP_USES]; // compute: units read or differentiated; comm: uses[0]
     int32_t use_count;
-    int32_t in_flight; // FORWARD, BACKWARD, ALL_TO_ALL: which of the micro-batches in flight
+    int32_t in_flight; // of a unit's pass, with its all-to-alls and copies: which micro-batch
     // FORWARD and BACKWARD: the unit's ops to run forward, then its gradient calls. Only a part of
     // them where all-to-alls cut a pass; the first part begins at 0.
     mics_step_part part;
     double flops; // compute steps
     // ALL_TO_ALL: block b at `from` goes to member b, whose block comes to block b at `to`. Offsets
-    // in the activation arena of the first micro-batch in flight.
+    // in the activation arena of the first micro-batch in flight. STORE and FETCH: one of them is
+    // an offset in host memory, likewise of the first micro-batch in flight.
     int64_t from, to;
-    // comm steps: the group along `axis`, at the stage's scope, and each member's block.
+    // comm steps: the group along `axis`, at the stage's scope, and each member's block; of a copy
+    // block_elems and block_bytes alone.
     mics_step_stage stage;
     mics_group_axis axis;
     mics_algorithm algorithm; // of this stage
@@ -138,10 +148,22 @@ typedef struct mics_step {
     int32_t member_at, member_count;
 } mics_step;
 
-/* Whether a step is a collective, and no computation. Pure. */
+/* Whether a step is a computation. Pure. */
+static inline bool mics_step_is_compute(const mics_step *step)
+{
+    return step->stream == MICS_STREAM_COMPUTE;
+}
+
+/* Whether a step is a copy between the activation arena and host memory. Pure. */
+static inline bool mics_step_is_copy(const mics_step *step)
+{
+    return step->stream == MICS_STREAM_COPY;
+}
+
+/* Whether a step is a collective: no computation, and no copy. Pure. */
 static inline bool mics_step_is_comm(const mics_step *step)
 {
-    return step->stream != MICS_STREAM_COMPUTE;
+    return !mics_step_is_compute(step) && !mics_step_is_copy(step);
 }
 
 /* How much of its group along `axis` a collective runs over. Pure. */
@@ -198,6 +220,12 @@ typedef struct mics_grad_call {
 // micro-batch i are i * in_flight_elems further on (mics_schedule_in_flight_at).
 typedef struct mics_unit_plan {
     int64_t *tensor_at; // by tensor: floats; -1: tokens
+    // What it keeps from forward to backward: its input, and behind it what it saves.
+    int64_t kept_at, kept_elems;
+    int64_t host_at; // where that is in host memory meanwhile; -1: it stays in the arena
+    // The unit in host memory whose place this unit's forward overwrites, or -1. Forward waits until
+    // that is stored, and behind this unit's backward it is fetched.
+    int32_t displaced;
     mics_grad_call *grads;
     int32_t grad_count;
     bool loss; // the last unit: backward computes the losses, and training lists no forward of it
@@ -228,6 +256,9 @@ typedef struct mics_schedule_spec {
     int32_t micro_steps; // a step
     int32_t prefetch;    // units gathered ahead; 0: each backward waits for the reduction before it
     bool recompute;      // keep only each unit's input; run its forward again in backward
+    // Of so many units, from the first that has a backward on, host memory holds what they keep between
+    // forward and backward. They share the places of the MICS_OFFLOAD_PLACES units behind them.
+    int32_t offload_units;
     // Micro-batches in flight, a layered group: a unit runs for the whole group before the next unit
     // does. So it is gathered once a group, and its second hop runs beside the backwards of the
     // units before it. Each micro-batch has its own activations and tokens. If G > 1, gradients of
@@ -275,14 +306,14 @@ typedef struct mics_schedule_spec {
     // Of pairs: the micro-batch is even, and backward of the last unit first computes both rows'
     // losses.
     mics_preference preference;
-    // (optional) A schedule of the same model, batch, precision, accelerator, recompute, optimizer,
-    // state_dtype, preference and evaluation_only, whose activation offsets are taken over: most
+    // (optional) A schedule of the same model, batch, precision, accelerator, recompute, offload_units,
+    // optimizer, state_dtype, preference and evaluation_only, whose activation offsets are taken over: most
     // of the work of short lists. Read by mics_schedule_open alone; NULL in the schedule's own spec.
     const struct mics_schedule *like;
 } mics_schedule_spec;
 
-// Bytes a rank, by tag, exactly as the allocator will count them. MICS_MEM_HOST is not predicted
-// (0).
+// Bytes a rank, by tag, exactly as the allocator will count them, and the total likewise: without
+// MICS_MEM_OFFLOAD. MICS_MEM_HOST is not predicted (0).
 typedef struct mics_memory_ledger {
     size_t bytes[MICS_MEM_TAGS];
     size_t total;
@@ -324,6 +355,7 @@ typedef struct mics_schedule {
     int32_t grad_slot_count;
     int64_t activation_elems; // of the activation arena; floats, unless MIXED
     int64_t in_flight_elems;  // of them, those of one micro-batch in flight
+    int64_t offload_elems;    // in host memory, of one micro-batch in flight
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin; of pairs behind them as many row_scales
     // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, and all
@@ -537,7 +569,7 @@ const char *mics_precision_text(mics_precision precision);
 /* "gather", "gather inter", "forward", ... ; never NULL. */
 const char *mics_step_text(mics_step_kind kind, mics_step_stage stage);
 
-/* "compute", "intra", "inter"; never NULL. */
+/* "compute", "intra", "inter", "copy"; never NULL. */
 const char *mics_stream_text(mics_stream stream);
 
 /* Name of an algorithm: "ring", "two-stage", "direct"; never NULL. */
@@ -553,7 +585,7 @@ const char *mics_step_algorithm_text(const mics_step *step);
 const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_step *step,
                                      int32_t *count_out);
 
-/* Bytes that `rank` sends in one step of a list; 0 for compute steps. Rings: see comm.h. Pure.
+/* Bytes that `rank` sends in one step of a list; 0 for computations and copies. Rings: see comm.h. Pure.
  *
  * Needs:   0 <= rank < ranks of the mesh.
  */

@@ -55,7 +55,7 @@ static inline int64_t mics_route_sums(mics_experts e)
     return 2 * (int64_t)e.count + MICS_ROUTE_SUMS;
 }
 
-/* Numbers of a token that have room for all blocks. */
+/* Numbers of a token that hold all blocks. */
 static inline int64_t mics_route_sums_width(const mics_op_shape *s)
 {
     return s->op->sequence_ranks * ((mics_route_sums(s->op->experts) + s->T - 1) / s->T);
