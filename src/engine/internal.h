@@ -176,6 +176,12 @@ struct mics_engine {
     struct scrub *scrub;       // NULL: it is not asked for, or no state exists once
 };
 
+/* This rank's number among those that share its sequences. */
+static inline int32_t sequence_member(const mics_engine *engine)
+{
+    return engine->groups[MICS_AXIS_SEQUENCE][MICS_SCOPE_WHOLE].group.index;
+}
+
 /* Whether the loss is of pairs of sequences, else of tokens. */
 static inline bool has_pairs(const mics_engine *engine)
 {

@@ -57,7 +57,7 @@ static void add_params(const builder *b, const mics_op *op, bool trained, unit_s
 static double op_flops(const builder *b, const mics_unit *unit, const mics_op *op, bool backward)
 {
     const mics_schedule_spec *spec = &b->schedule->spec;
-    if (spec->like != NULL && spec->mesh.experts == 1) // taken over
+    if (spec->like != NULL && b->schedule->spread == NULL) // taken over
         return 0;
     const mics_op_cost cost = mics_op_cost_get(spec->model, unit, op, spec->batch);
     return backward ? cost.flops_backward : cost.flops_forward;
@@ -92,7 +92,7 @@ static void end_part(pass_part *parts, int32_t *count, mics_step_part next, int3
     parts[*count].op = op;
     parts[*count].call = call;
     ++*count;
-    assert(*count < MAX_PARTS); // mics_model_spread refuses two mixtures in a unit
+    assert(*count < MAX_PARTS); // mics_model_spread refuses more in a unit
     parts[*count] = (pass_part){.range = next, .op = -1, .call = -1};
 }
 

@@ -268,7 +268,9 @@ typedef struct mics_schedule_spec {
     // (mics_model_spread).
     const mics_model *model;
     mics_mesh mesh;
-    mics_batch batch; // of one micro-step of one rank; its accelerator_bytes follow from the rest
+    // Of one micro-step of one rank, of whose sequences it has 1 / mesh.sequence: tokens from (rank %
+    // mesh.sequence) * length on. Its accelerator_bytes follow from the rest.
+    mics_batch batch;
     int32_t micro_steps; // a step
     int32_t prefetch;    // units gathered ahead; 0: each backward waits for the reduction before it
     mics_recompute recompute;
@@ -375,8 +377,9 @@ typedef struct mics_schedule {
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin; of pairs behind them as many row_scales
     // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, and all
-    // rows, those that count first; segments, of pairs each sequence's reference (a float), and a
-    // mics_dropout_draw, where there are any; and where these three begin.
+    // rows, those that count first; segments, and behind them, where ranks share sequences, those of
+    // whole ones; of pairs each sequence's reference (a float), and a mics_dropout_draw, where there
+    // are any; and where these three begin.
     int64_t data_elems, data_segments, data_references, data_draw;
     // accelerator: where the device's sums of a step lie behind them, twice MICS_ALIGNMENT bytes
     int64_t workspace_sums;
@@ -569,7 +572,7 @@ bool mics_recompute_parse(const char *text, mics_recompute *recompute_out, bool 
 /* Makes the schedule.
  *
  * Needs:   micro_steps >= 1, prefetch >= 0, layered_micro_steps >= 0, batch sizes >= 1,
- *          batch.length <= model->positions; parameter sync is rounded only where gathers are
+ *          mesh.sequence * batch.length <= model->positions; parameter sync is rounded only where gathers are
  *          (P > 1), as replicas must agree.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged (also: rounded sums would send more between nodes than
  *          whole ones, as they may where groups have several members a node); MICS_ERR_MEMORY.
