@@ -346,6 +346,9 @@ static const key rows[] = {
     {INT("sharding.experts", experts, 1, MAX_RANKS, 1, SHOW(run.experts), .flags = KEY_TOLD,
          .help = "of a mixture, ranks that keep different experts, to which tokens travel (E): "
                  "divides sharding.params and the experts; 1: none do")},
+    {INT("sharding.sequence", run.sequence, 1, MAX_RANKS, 1, .flags = KEY_TOLD,
+         .help = "ranks that each hold a part of the same sequences (S): divides the ranks of a "
+                 "node, and sharding.params or the other way round")},
     // ---- batch ----
     {INT("train_batch_size", train_batch, 1, 1e12, 0, SHOW(run.global_batch), .flags = KEY_FIXED,
          .automatic = "auto: micro-batch x micro-steps x ranks",
