@@ -410,7 +410,7 @@ bool mics_run_keeps_batch(const mics_run *run);
 mics_status mics_run_check_files(const mics_run *run, bool goes_on);
 
 /* Resolves what depends on the number of ranks: batch sizes (train_batch_size = micro-batch x
- * micro-steps x ranks, absent and "auto" ones from the others, rounded up where train_batch_size is
+ * micro-steps x data ranks, absent and "auto" ones from the others, rounded up where train_batch_size is
  * given; after mics_run_keep the stored train_batch_size stays unless the file gives another, and
  * micro-batch and micro-steps follow) and
  * the sharding (native, or from zero_optimization, or from SageMaker's hints; checked as

@@ -299,7 +299,7 @@ static void test_rows(void **state)
     check_row(run, "run.threads", "2", "file");
     check_row(run, "optimizer.params.lr", "0.0003", "file");
     check_row(run, "optimizer.params.betas", "[0.9, 0.95]", "file");
-    check_row(run, "train_batch_size", "32", "auto: micro-batch x micro-steps x ranks");
+    check_row(run, "train_batch_size", "32", "auto: micro-batch x micro-steps x data ranks");
     check_row(run, "scheduler.params.cos_min_ratio", "0.0001", "default");
     check_row(run, "scheduler.params.warmup_type", "\"log\"", "default");
     check_row(run, "sharding.optimizer", "2", "auto: zero_optimization.mics_shard_size");

@@ -456,7 +456,7 @@ static void check_batch(const char *more, int32_t ranks, int64_t micro, int32_t 
     check_row(run, "train_batch_size", "32",
               keeps                                 ? "checkpoint"
               : strstr(more, "train_batch") != NULL ? "file"
-                                                    : "auto: micro-batch x micro-steps x ranks");
+                                                    : "auto: micro-batch x micro-steps x data ranks");
     mics_run_close(run);
 }
 

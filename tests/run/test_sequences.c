@@ -28,6 +28,10 @@ static const char *const models[][2] = {
      "{\"model_type\": \"mixtral\", \"num_key_value_heads\": 1, \"num_local_experts\": 4, "
      "\"num_experts_per_tok\": 2, \"router_aux_loss_coef\": 0.2, \"output_router_logits\": true, "
      "\"router_z_loss_coef\": 0.1, " SIZES "}"},
+    {"long.json",
+     "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+     "\"hidden_size\": 16, \"intermediate_size\": 20, \"max_position_embeddings\": 1024, "
+     "\"vocab_size\": 256}"},
     {"bert.json", "{\"model_type\": \"bert\", \"hidden_dropout_prob\": 0.1, "
                   "\"attention_probs_dropout_prob\": 0.1, " SIZES "}"},
 };
@@ -62,6 +66,8 @@ static mics_status open_job(mics_memory *memory, cut_run *run, mics_job **job_ou
     int32_t count = 5;
     if (strcmp(run->model, "bert.json") == 0)
         sets[count++] = "data.tokenizer=vocab.txt";
+    if (run->data != NULL && strcmp(run->data, "chats.jsonl") == 0)
+        sets[count++] = "data.chat_template=chat.jinja";
     for (int i = 0; i < MAX_SETS && run->sets[i] != NULL; i++)
         sets[count++] = run->sets[i];
     const mics_run_values values = {.model_config = run->model,
@@ -262,6 +268,7 @@ static void test_refused(void **state)
     run = (cut_run){.model = "llama.json", .ranks = 12, .nodes = 1, .sets = {CUT(4, 4, 6)}};
     check_refused(run, "these would work: 1, 2, 4, 12");
     run = (cut_run){.model = "llama.json", .ranks = 3, .nodes = 1, .sets = {CUT(1, 1, 3)}};
+    run.length = 15;
     check_refused(run, "heads");
     run = (cut_run){.model = "llama.json", .ranks = 4, .nodes = 1, .sets = {CUT(1, 1, 4)}};
     run.length = 15; // and 16 positions
@@ -295,14 +302,49 @@ static void test_positions(void **state)
                   "15 positions; 12 works");
 }
 
-// A sequence that does not fit is no longer one rank's.
+static int64_t bytes_of(const char *cut, const char *steps)
+{
+    mics_memory *memory = NULL;
+    mics_job *job = NULL;
+    const char *const sets[] = {
+        cut, steps, MICRO(1), "run.recompute=true", "run.device=cpu", "run.threads=1"};
+    const char *const train[] = {"text.txt"};
+    const mics_run_values values = {.model_config = "long.json",
+                                    .train = train,
+                                    .train_count = 1,
+                                    .sequence_length = 1024,
+                                    .steps = 1,
+                                    .out = "sized",
+                                    .learning_rate = 3e-3};
+    const mics_job_spec spec = {
+        .memory = NULL, .values = &values, .sets = sets, .set_count = 6, .ranks = 4, .nodes = 1};
+    mics_job_spec with = spec;
+    ASSERT_OK(mics_memory_open(&memory));
+    with.memory = memory;
+    ASSERT_OK(mics_job_size(&with, &job));
+    const int64_t bytes = (int64_t)mics_job_schedule(job)->ledger.total;
+    ASSERT_OK(mics_job_close(job));
+    assert_int_equal(mics_memory_close(memory), 0);
+    return bytes;
+}
+
+// A sequence that does not fit: the error names the fewest ranks that share it so that it does.
 static void test_suggested(void **state)
 {
     (void)state;
-    cut_run run = {.model = "llama.json", .ranks = 4, .nodes = 1, .sets = {CUT(4, 4, 1), MICRO(1)}};
+    char limit[48];
+    const int64_t two = bytes_of(CUT(4, 4, 2), "gradient_accumulation_steps=4");
+    const int64_t four = bytes_of(CUT(4, 4, 4), "gradient_accumulation_steps=8");
+    assert_true(bytes_of(CUT(4, 4, 1), "gradient_accumulation_steps=2") > two && two > four);
+    cut_run run = {.model = "long.json", .ranks = 4, .nodes = 1, .length = 1024};
+    run.sets[0] = CUT(4, 4, 1);
+    run.sets[1] = MICRO(1);
     run.sets[2] = "run.recompute=true";
-    run.sets[3] = "run.memory_limit=LIMIT";
-    (void)run;
+    run.sets[3] = limit;
+    snprintf(limit, sizeof limit, "run.memory_limit=%lld", (long long)two);
+    check_refused(run, "sharding.sequence 2 with gradient_accumulation_steps 4 (");
+    snprintf(limit, sizeof limit, "run.memory_limit=%lld", (long long)two - 1);
+    check_refused(run, "sharding.sequence 4 with gradient_accumulation_steps 8 (");
 }
 
 static void write_text(const char *path, const char *text)
