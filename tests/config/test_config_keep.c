@@ -454,9 +454,10 @@ static void check_batch(const char *more, int32_t ranks, int64_t micro, int32_t 
     assert_int_equal(run->micro_steps, steps);
     assert_int_equal(mics_run_keeps_batch(run), keeps);
     check_row(run, "train_batch_size", "32",
-              keeps                                 ? "checkpoint"
-              : strstr(more, "train_batch") != NULL ? "file"
-                                                    : "auto: micro-batch x micro-steps x data ranks");
+              keeps ? "checkpoint"
+              : strstr(more, "train_batch") != NULL
+                  ? "file"
+                  : "auto: micro-batch x micro-steps x data ranks");
     mics_run_close(run);
 }
 
