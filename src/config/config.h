@@ -11,6 +11,7 @@
 #include "mics/core/mesh.h"
 #include "mics/core/optimizer.h"
 #include "mics/core/preference.h"
+#include "mics/core/schedule.h"
 #include "mics/memory.h"
 #include "mics/model.h"
 #include "mics/status.h"
@@ -208,7 +209,7 @@ typedef struct mics_run {
     int32_t prefetch;           // units gathered ahead
     bool prefetch_auto; // `prefetch` is the depth that the sharding is chosen with; then the
                         // caller takes the first of mics_prefetch_candidate that fits
-    bool recompute;
+    mics_recompute recompute;
     bool rounded_sums;  // mics_schedule_spec's, as data_types.grad_accum_dtype
     bool gemm_autotune; // on GPUs
     bool share_params;  // in memory that the ranks of a node see, where that can be
@@ -251,6 +252,7 @@ typedef struct mics_run {
     int32_t micro_steps; // a step
     bool batch_auto;     // the last two are to be planned
     bool recompute_auto; // so is `recompute`
+    bool recompute_open; // or which end of the layers its units are of
     mics_sharding sharding;
     int32_t experts;             // ranks that keep different experts; 1: all have the same
     bool sharding_open;          // the run file leaves it to "auto"

@@ -82,6 +82,19 @@ static void settings_text(const config *run, const key *row, char *text, size_t 
                  mics_text_real(settings[1], pair[1], sizeof pair[1]));
 }
 
+// As it is read: words are quoted, other than true, false and a number.
+static void recompute_text(const mics_run *run, char *text, size_t capacity)
+{
+    const mics_recompute r = run->recompute;
+    char words[MICS_RECOMPUTE_BYTES];
+    mics_recompute_text(r, run->recompute_open, words);
+    const bool plain = r.units == MICS_RECOMPUTE_ALL || (!r.attention && !r.mlp && !r.last);
+    if (plain && (r.units == 0 || r.units == MICS_RECOMPUTE_ALL || run->recompute_open))
+        mics_text_format(text, capacity, "%s", words);
+    else
+        mics_config_string_text(words, text, capacity);
+}
+
 void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity)
 {
     const void *field = (const char *)run + (row->show_bytes != 0 ? row->show_at : row->at);
@@ -99,6 +112,9 @@ void mics_config_field_text(const config *run, const key *row, char *text, size_
         mics_config_sources_text(((const text_list *)field)->texts,
                                  ((const text_list *)field)->weights,
                                  ((const text_list *)field)->count, text, capacity);
+        break;
+    case KEY_RECOMPUTE:
+        recompute_text(&run->run, text, capacity);
         break;
     case KEY_SETTINGS:
         settings_text(run, row, text, capacity);

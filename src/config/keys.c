@@ -315,9 +315,15 @@ static const key rows[] = {
                     "CPUs, else fp32")},
     {SWITCH("run.comm_dtype.bf16_intra_node", bf16_intra_node, false, .flags = KEY_KEPT,
             .help = "all three intra-node: true: as bf16; false: as they are held")},
-    {SWITCH("run.recompute", run.recompute, false, .flags = KEY_KEPT,
-            .help = "activation recomputation: keep only each unit's input, and run its forward "
-                    "again in backward")},
+    {.path = "run.recompute",
+     .type = KEY_RECOMPUTE,
+     FIELD(run.recompute),
+     .flags = KEY_KEPT,
+     .automatic = "auto: the fastest that fits",
+     .help = "activation recomputation: true keeps only each unit's input, and runs its forward "
+             "again in backward; a number does so in so many layers; \"attention\" and \"mlp\" "
+             "make again what is cheap to compute, as does \"attention+mlp\"; \"auto\": as much "
+             "as it takes to fit"},
     {SWITCH("run.share_params", run.share_params, true,
             .help = "ranks that share a node's memory share its parameters, where P fits into a "
                     "node: gathers then copy nothing (CPU only)")},

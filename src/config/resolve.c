@@ -174,7 +174,7 @@ static void resolve_recompute(config *run)
     run->run.recompute_auto =
         run->run.batch_auto && run->kept_train == 0 && !mics_config_valued(run, recompute_key);
     if (run->run.recompute_auto)
-        run->run.recompute = false;
+        run->run.recompute = mics_recompute_all(false);
     mics_config_set_origin(run, recompute_key,
                            run->run.recompute_auto ? "auto: the fastest that fits"
                                                    : run->adopted[mics_config_find(recompute_key)]);

@@ -244,7 +244,7 @@ mics_status state_register(mics_engine *engine)
         [MICS_MEM_REDUCE] = engine->reduce,
         [MICS_MEM_MESSAGES] = engine->messages[0],
         [MICS_MEM_ACTIVATIONS] =
-            engine->schedule->spec.mesh.experts > 1 ? engine->activations : NULL, // rows travel
+            engine->schedule->spread != NULL ? engine->activations : NULL, // all-to-alls
     };
     mics_comm_buffer buffers[MICS_COMM_MAX_BUFFERS];
     int32_t count = 0;

@@ -309,8 +309,8 @@ static void suggest_all(search *self, size_t needed)
             break;
     }
     as = *run;
-    as.recompute = true;
-    if (!run->recompute)
+    as.recompute = mics_recompute_all(true);
+    if (!mics_recomputes(run->recompute))
         suggest(self, &as, "run.recompute true");
     suggest_micro_batch(self, *run, "");
     as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};

@@ -387,17 +387,21 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
     size_t calls = (size_t)unit->op_count * (1 + 2 * MICS_OP_INPUTS) + 1;
     MICS_TRY(MICS_NEW(schedule->memory, calls, &plan->grads));
     plan->loss = mics_op_def_get(unit->ops[unit->op_count - 1].kind)->loss;
-    plan->forward_in_backward = schedule->spec.recompute || plan->loss;
+    MICS_TRY(MICS_NEW(schedule->memory, unit->op_count, &plan->again));
+    plan->forward_in_backward = schedule->spec.recompute.units > 0 || plan->loss;
+    int32_t ops = 0; // leading ones, up to the last that saves a tensor for backward
     for (int32_t o = 0; plan->forward_in_backward && o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
         bool saves = op->stats >= 0 ||
                      (op->out >= 0 && saved_for_backward(schedule->spec.model, unit, op->out));
         if (saves)
-            plan->forward_again = o + 1;
+            ops = o + 1;
     }
     // Gradients of a pair's tokens depend on the losses of both its rows.
     if (plan->loss && schedule->spec.preference.kind != MICS_PREFERENCE_NONE)
-        plan->forward_again = unit->op_count;
+        ops = unit->op_count;
+    for (int32_t o = 0; o < ops; o++)
+        plan->again[o] = true;
     return MICS_OK;
 }
 
@@ -529,10 +533,14 @@ static mics_status copy_plan(mics_schedule *schedule, int32_t u, int64_t by)
     *plan = *from;
     plan->tensor_at = NULL;
     plan->grads = NULL;
+    plan->again = NULL;
     MICS_TRY(MICS_NEW(schedule->memory, tensors, &plan->tensor_at));
+    MICS_TRY(MICS_NEW(schedule->memory, schedule->spec.model->units[u].op_count, &plan->again));
     MICS_TRY(MICS_NEW(schedule->memory, plan->grad_count, &plan->grads));
     for (int32_t t = 0; t < tensors; t++)
         plan->tensor_at[t] = moved(like, from->tensor_at[t], by);
+    for (int32_t o = 0; o < schedule->spec.model->units[u].op_count; o++)
+        plan->again[o] = from->again[o];
     for (int32_t c = 0; c < plan->grad_count; c++) {
         plan->grads[c] = from->grads[c];
         plan->grads[c].dout = moved(like, from->grads[c].dout, by);

@@ -22,8 +22,8 @@ typedef struct unit_set {
     int32_t count;
 } unit_set;
 
-// A pass with its all-to-alls, at most as many as of one mixture, recomputed.
-enum { MAX_PARTS = 5 };
+// A pass with its all-to-alls: of one attention, one router and one mixture, recomputed.
+enum { MAX_PARTS = 10 };
 
 // A part of a pass, up to an all-to-all.
 typedef struct pass_part {

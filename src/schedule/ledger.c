@@ -244,8 +244,9 @@ static void lay_out_data(mics_schedule *schedule)
     const mics_schedule_spec *spec = &schedule->spec;
     const int64_t tokens = spec->batch.sequences * spec->batch.length;
     schedule->data_segments = (spec->accelerator ? 4 : 2) * tokens;
+    const int64_t segments = (spec->mesh.sequence > 1 ? 1 + spec->mesh.sequence : 1) * tokens;
     schedule->data_references =
-        schedule->data_segments + (mics_model_reads_segments(spec->model) ? tokens : 0);
+        schedule->data_segments + (mics_model_reads_segments(spec->model) ? segments : 0);
     schedule->data_draw =
         schedule->data_references + (has_pairs(schedule) ? spec->batch.sequences : 0);
     schedule->data_elems = schedule->data_draw;

@@ -175,12 +175,15 @@ static mics_status list_all_to_all(builder *b, pass p, const pass_part *part, in
     const mics_unit *unit = unit_of(b, p.unit);
     const mics_unit_plan *plan = &b->schedule->units[p.unit];
     const mics_op *op = &unit->ops[part->op];
-    const mics_batch *batch = &b->schedule->spec.batch;
-    const int64_t elems = unit->tensors[op->out].width * batch->sequences * batch->length;
+    const mics_schedule_spec *spec = &b->schedule->spec;
+    const int64_t elems = mics_schedule_tensor_elems(spec, &unit->tensors[op->out]);
+    // Of a longer input its end.
+    const int64_t end = mics_schedule_tensor_elems(spec, &unit->tensors[op->in[0]]);
     const bool backward = part->call >= 0;
-    mics_step step =
-        all_to_all_step(b, p, backward ? plan->grads[part->call].dout : plan->tensor_at[op->in[0]],
-                        backward ? plan->grads[part->call].din : plan->tensor_at[op->out], elems);
+    mics_step step = all_to_all_step(
+        b, p, op,
+        backward ? plan->grads[part->call].dout : plan->tensor_at[op->in[0]] + end - elems,
+        backward ? plan->grads[part->call].din : plan->tensor_at[op->out], elems);
     wait_on(b, &step, *before_io);
     return add_step(b, step, before_io);
 }
@@ -477,14 +480,14 @@ static mics_status lay_out_units(mics_schedule *schedule)
     return MICS_OK;
 }
 
-// Ranks that keep different experts run another model.
+// Ranks that keep different experts, or share sequences, run another model.
 static mics_status spread_model(mics_schedule *schedule)
 {
-    const int32_t experts = schedule->spec.mesh.experts;
-    if (experts == 1)
+    const mics_mesh *mesh = &schedule->spec.mesh;
+    if (mesh->experts == 1 && mesh->sequence == 1)
         return MICS_OK;
-    MICS_TRY(mics_model_spread(schedule->spec.model, experts, schedule->spec.batch.length,
-                               &schedule->spread));
+    MICS_TRY(mics_model_spread(schedule->spec.model, mesh->experts, mesh->sequence,
+                               schedule->spec.batch, &schedule->spread));
     schedule->spec.model = schedule->spread;
     return MICS_OK;
 }
@@ -541,6 +544,7 @@ void mics_schedule_close(mics_schedule *schedule)
     mics_memory *memory = schedule->memory;
     for (int32_t u = 0; schedule->units != NULL && u < schedule->spec.model->unit_count; u++) {
         mics_free(memory, schedule->units[u].tensor_at);
+        mics_free(memory, schedule->units[u].again);
         mics_free(memory, schedule->units[u].grads);
     }
     for (int phase = 0; phase < MICS_PHASES; phase++)

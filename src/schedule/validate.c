@@ -176,8 +176,9 @@ static mics_status check_all_to_all(validator *v, const mics_step *step)
         before->in_flight != step->in_flight || mics_schedule_ends_pass(v->schedule, before) ||
         !validator_precedes(v, v->pass) || v->exchange > v->pass)
         return validator_broken(v, 13, "an all-to-all belongs to no part of a computation");
-    if (step->axis != MICS_AXIS_EXPERTS || step->from < 0 || step->to < 0)
-        return validator_broken(v, 13, "an all-to-all is not of the expert group's rows");
+    if ((step->axis != MICS_AXIS_EXPERTS && step->axis != MICS_AXIS_SEQUENCE) || step->from < 0 ||
+        step->to < 0)
+        return validator_broken(v, 13, "an all-to-all is of no expert or sequence group");
     v->exchange = v->index;
     return MICS_OK;
 }

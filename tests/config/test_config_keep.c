@@ -94,6 +94,8 @@ static void other_value(const key *row, char *text, size_t capacity)
     double number = row->value != row->low ? row->low : row->low + 1.0;
     if (row->type == KEY_SWITCH)
         snprintf(text, capacity, "%s", row->value != 0.0 ? "false" : "true");
+    else if (row->type == KEY_RECOMPUTE)
+        snprintf(text, capacity, "\"mlp+last 3\"");
     else if (row->type == KEY_TEXT)
         snprintf(text, capacity, "\"2026-01-02\"");
     else if (row->type == KEY_CHOICE)

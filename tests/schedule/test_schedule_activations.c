@@ -45,7 +45,8 @@ typedef struct machine {
 static void fail_in(const machine *m, const char *why)
 {
     fail_msg("unit %d (%s), op %d, %s%s: %s", (int)m->unit, m->model->units[m->unit].name,
-             (int)m->op, m->doing, m->schedule->spec.recompute ? " (recomputing)" : "", why);
+             (int)m->op, m->doing,
+             mics_recomputes(m->schedule->spec.recompute) ? " (recomputing)" : "", why);
 }
 
 // ---- the arena ----
@@ -317,8 +318,10 @@ static void run_unit_backward(machine *m, int32_t unit)
     m->unit = unit;
     const mics_unit_plan *plan = &m->schedule->units[unit];
     expect_gradients(unit_of(m), expected);
-    for (int32_t o = 0; o < plan->forward_again; o++)
-        run_forward(m, o, "forward again");
+    for (int32_t o = 0; o < unit_of(m)->op_count; o++) {
+        if (plan->again[o])
+            run_forward(m, o, "forward again");
+    }
     m->doing = "backward";
     for (int32_t i = 0; i < plan->grad_count; i++) {
         if (plan->grads[i].kind == MICS_GRAD_OP) {
@@ -447,7 +450,7 @@ static void check_model(mics_memory *memory, const mics_model *model)
         if (i % 4 == 3) // its backward computes the loss forward, too
             spec.preference = (mics_preference){MICS_PREFERENCE_DPO, 0.1, 0};
         for (int way = 0; way < 2 * IN_FLIGHT; way++) {
-            spec.recompute = way % 2 == 1;
+            spec.recompute = mics_recompute_all(way % 2 == 1);
             spec.layered_micro_steps = 1 + way / 2;
             spec.offload_units = 0;
             for (int32_t most = 0; spec.offload_units <= most; spec.offload_units++) {
@@ -525,7 +528,7 @@ static void test_mixture_taken_over(void **state)
     ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
     for (int way = 0; way < 2 * IN_FLIGHT; way++) {
         mics_schedule *schedule = NULL;
-        spec.recompute = way % 2 == 1;
+        spec.recompute = mics_recompute_all(way % 2 == 1);
         spec.layered_micro_steps = 1 + way / 2;
         ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
         check_like(memory, spec, schedule);

@@ -38,7 +38,7 @@ static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh
                                .batch = {.sequences = 1, .length = 5, .threads = 1},
                                .micro_steps = 1 + take(&from, 4),
                                .prefetch = take(&from, 3),
-                               .recompute = take(&from, 2) == 1,
+                               .recompute = mics_recompute_all(take(&from, 2) == 1),
                                .layered_micro_steps = take(&from, 4)};
     spec.gather = (mics_algorithm)take(&from, MICS_ALGORITHMS);
     spec.reduce = (mics_algorithm)take(&from, MICS_ALGORITHMS);
@@ -203,7 +203,7 @@ static void test_parts_of_computations(void **state)
                                        .batch = {.sequences = 2, .length = 8, .threads = 1},
                                        .micro_steps = 2,
                                        .prefetch = 1,
-                                       .recompute = recompute,
+                                       .recompute = mics_recompute_all(recompute),
                                        .accelerator = way >= 2};
             mics_schedule *schedule = NULL;
             ASSERT_OK(mics_mesh_init(4, 2, (mics_sharding){4, 4, 4}, &spec.mesh));

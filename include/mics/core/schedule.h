@@ -51,7 +51,7 @@ typedef enum mics_step_kind {
     // bytes, behind which all members' shards are up to date
     MICS_STEP_GATHER,
     MICS_STEP_FORWARD,  // compute
-    MICS_STEP_BACKWARD, // compute; of a recomputed unit, or the loss, forward included
+    MICS_STEP_BACKWARD, // compute; behind the forward of all that it runs again, or of the loss
     // comm: reduce-scatter a unit's gradient slot into the accumulator, once a layered group
     MICS_STEP_REDUCE,
     // comm: all-to-all of rows of tokens in the expert group, between two parts of a computation
@@ -127,8 +127,9 @@ typedef struct mics_step {
     mics_step_use uses[MICS_STEP_USES]; // compute: units read or differentiated; comm: uses[0]
     int32_t use_count;
     int32_t in_flight; // of a unit's pass, with its all-to-alls and copies: which micro-batch
-    // FORWARD and BACKWARD: the unit's ops to run forward, then its gradient calls. Only a part of
-    // them where all-to-alls cut a pass; the first part begins at 0.
+    // FORWARD and BACKWARD: the unit's ops to run forward (in BACKWARD of them those that
+    // mics_unit_plan.again says), then its gradient calls. Only a part of them where all-to-alls cut a
+    // pass; the first part begins at 0.
     mics_step_part part;
     double flops; // compute steps
     // ALL_TO_ALL: block b at `from` goes to member b, whose block comes to block b at `to`. Offsets
@@ -229,10 +230,14 @@ typedef struct mics_unit_plan {
     mics_grad_call *grads;
     int32_t grad_count;
     bool loss; // the last unit: backward computes the losses, and training lists no forward of it
-    bool forward_in_backward; // recomputed, or the loss
-    int32_t forward_again;    // leading ops that backward runs again, up to the last that saves
-                              // a tensor for backward
-    double flops[2];          // of a forward, and of a backward
+    // By op: backward runs its forward again. What it makes for backward lies where only one unit's
+    // lies at a time.
+    bool *again;
+    bool forward_in_backward; // nothing is kept but the input: recomputed whole, or the loss
+    // Of the arena: what is saved beside the input for each micro-batch in flight, what lies in the
+    // part that is one unit's at a time, and what lives inside one step.
+    int64_t saved_elems, shared_elems, scratch_elems;
+    double flops[2]; // of a forward, and of a backward
 } mics_unit_plan;
 
 // What numbers are held in.
@@ -245,15 +250,30 @@ typedef enum mics_precision {
     MICS_PRECISIONS
 } mics_precision;
 
+// Activations that are not kept from forward to backward, but made again there. Layers are the
+// units that compute between the first and the loss. Bits do not depend on it.
+typedef struct mics_recompute {
+    int32_t units; // layers that keep their input alone; MICS_RECOMPUTE_ALL: every unit does
+    bool last;     // they are the last ones, else the first
+    // In the other layers what is cheap to compute and dear to hold is made again, part by part
+    // (Korthikanti et al., 2022, arXiv:2205.05198): attention and what leads to it, and the rest.
+    // Results of GEMMs are kept. See schedule/recompute.h.
+    bool attention, mlp;
+} mics_recompute;
+
+enum { MICS_RECOMPUTE_ALL = INT32_MAX, MICS_RECOMPUTE_BYTES = 48 };
+
 typedef struct mics_schedule_spec {
     // Outlives the schedule; the schedule's own spec has it as `mesh` spreads its experts
     // (mics_model_spread).
     const mics_model *model;
     mics_mesh mesh;
-    mics_batch batch; // of one micro-step of one rank; its accelerator_bytes follow from the rest
+    // Of one micro-step of one rank, of whose sequences it has 1 / mesh.sequence: tokens from (rank %
+    // mesh.sequence) * length on. Its accelerator_bytes follow from the rest.
+    mics_batch batch;
     int32_t micro_steps; // a step
     int32_t prefetch;    // units gathered ahead; 0: each backward waits for the reduction before it
-    bool recompute;      // keep only each unit's input; run its forward again in backward
+    mics_recompute recompute;
     // Of so many units, from the first that has a backward on, host memory holds what they keep between
     // forward and backward. They share the places of the MICS_OFFLOAD_PLACES units behind them.
     int32_t offload_units;
@@ -358,8 +378,9 @@ typedef struct mics_schedule {
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin; of pairs behind them as many row_scales
     // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, and all
-    // rows, those that count first; segments, of pairs each sequence's reference (a float), and a
-    // mics_dropout_draw, where there are any; and where these three begin.
+    // rows, those that count first; segments, and behind them, where ranks share sequences, those of
+    // whole ones; of pairs each sequence's reference (a float), and a mics_dropout_draw, where there
+    // are any; and where these three begin.
     int64_t data_elems, data_segments, data_references, data_draw;
     // accelerator: where the device's sums of a step lie behind them, twice MICS_ALIGNMENT bytes
     int64_t workspace_sums;
@@ -516,10 +537,43 @@ typedef struct mics_agreement {
     double preference_sums[MICS_PREFERENCE_SUMS]; // over the rank's pairs
 } mics_agreement;
 
+/* Every unit, or none. Pure. */
+static inline mics_recompute mics_recompute_all(bool all)
+{
+    const mics_recompute r = {all ? MICS_RECOMPUTE_ALL : 0, false, false, false};
+    return r;
+}
+
+/* Whether anything is made again. Pure. */
+static inline bool mics_recomputes(mics_recompute recompute)
+{
+    return recompute.units > 0 || recompute.attention || recompute.mlp;
+}
+
+/* Whether two are the same. Pure. */
+static inline bool mics_recompute_is(mics_recompute a, mics_recompute b)
+{
+    return a.units == b.units && a.last == b.last && a.attention == b.attention && a.mlp == b.mlp;
+}
+
+/* As run.recompute has it: "true", "false", or parts joined by "+": "attention", "mlp", "first 12"
+ * or "last 12", or "12" where it is open of which end.
+ *
+ * Returns: `text`.
+ */
+const char *mics_recompute_text(mics_recompute recompute, bool open,
+                                char text[MICS_RECOMPUTE_BYTES]);
+
+/* The reverse, for parts in any order, each once.
+ *
+ * Returns: whether it is one (else nothing is written).
+ */
+bool mics_recompute_parse(const char *text, mics_recompute *recompute_out, bool *open_out);
+
 /* Makes the schedule.
  *
  * Needs:   micro_steps >= 1, prefetch >= 0, layered_micro_steps >= 0, batch sizes >= 1,
- *          batch.length <= model->positions; parameter sync is rounded only where gathers are
+ *          mesh.sequence * batch.length <= model->positions; parameter sync is rounded only where gathers are
  *          (P > 1), as replicas must agree.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged (also: rounded sums would send more between nodes than
  *          whole ones, as they may where groups have several members a node); MICS_ERR_MEMORY.

@@ -280,8 +280,8 @@ static comm_cost price_all_to_alls(const mics_planner *planner, const mics_sched
 // Of one micro-step of a batch that is probed, priced once; all 0 where E is 1.
 static comm_cost all_to_alls_of(mics_planner *planner, const mics_plan_choice *choice)
 {
-    batch_probe *batch =
-        &planner->batches[2 * batch_index(planner, choice->micro_batch) + choice->recompute];
+    batch_probe *batch = &planner->batches[2 * batch_index(planner, choice->micro_batch) +
+                                           mics_recomputes(choice->recompute)];
     if (planner->experts > 1 && !batch->has_all_to_alls) {
         batch->all_to_alls = price_all_to_alls(planner, batch->schedule);
         batch->has_all_to_alls = true;

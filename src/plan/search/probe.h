@@ -54,7 +54,7 @@ typedef struct structures {
     bool defers, far, syncs;
     int32_t prefetch, layered_micro_steps;
     int32_t uneven; // micro-steps, where groups differ in length; 0
-    bool recompute;
+    mics_recompute recompute;
     int32_t probed; // lists measured so far
     structure by_groups[PROBED_GROUPS];
 } structures;

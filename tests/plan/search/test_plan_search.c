@@ -302,7 +302,7 @@ static void test_spaces_are_kept_to(void **state)
     const mics_plan_space space = {.sharding = {2, 2, 4},
                                    .micro_batch = 2,
                                    .recompute_given = true,
-                                   .recompute = true,
+                                   .recompute = {.units = MICS_RECOMPUTE_ALL},
                                    .prefetch_given = true,
                                    .prefetch = 2,
                                    .layered_micro_steps = 2,
@@ -322,7 +322,7 @@ static void test_spaces_are_kept_to(void **state)
     assert_int_equal(c->micro_batch, 2);
     assert_int_equal(c->prefetch, 2);
     assert_int_equal(c->layered_micro_steps, 2);
-    assert_true(c->recompute && !c->gather_two_stage && !c->reduce_two_stage);
+    assert_true(mics_recomputes(c->recompute) && !c->gather_two_stage && !c->reduce_two_stage);
     mics_plan_result_close(result);
     ASSERT_OK(mics_planner_search(f.planner, &deep, 5, &result));
     assert_int_equal(result->entries[0].choice.prefetch, deep.prefetch);
@@ -414,7 +414,7 @@ static void test_rates(void **state)
                                      .micro_batch = 2,
                                      .micro_steps = 2,
                                      .prefetch = 1,
-                                     .recompute = true};
+                                     .recompute = {.units = MICS_RECOMPUTE_ALL}};
     mics_plan_entry e;
     fixture f;
     open_plans(&f, 2, 2, 16);
