@@ -30,7 +30,7 @@ static mics_status print_row(const study *s, mics_planner *planner, const char *
                                      .micro_batch = micro_batch,
                                      .micro_steps = (int32_t)(BATCH / RANKS / micro_batch),
                                      .prefetch = 1,
-                                     .recompute = true,
+                                     .recompute = {.units = MICS_RECOMPUTE_ALL},
                                      .gather_two_stage = two_stage,
                                      .reduce_two_stage = two_stage,
                                      .sums_by_ring = true,

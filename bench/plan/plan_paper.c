@@ -50,7 +50,7 @@ static mics_status zero3_here(const study *s, int32_t nodes, double *tflops_out)
     const mics_plan_space space = {.micro_batch = MICRO_BATCH,
                                    .layered_micro_steps = 1,
                                    .recompute_given = true,
-                                   .recompute = true};
+                                   .recompute = {.units = MICS_RECOMPUTE_ALL}};
     const mics_plan_request request = study_request(s, nodes, GLOBAL_BATCH);
     mics_planner *planner = NULL;
     mics_plan_entry entry;
@@ -164,7 +164,8 @@ static mics_status print_weak(const char *cluster, int64_t per_gpu, int64_t leng
             printf("| %lld x %lld | %d | %d | %lld x %d%s | %.1f | %.1f %% | %.1f %% |\n",
                    (long long)per_gpu, (long long)length, (int)nodes * 8,
                    (int)e.choice.sharding.params, (long long)e.choice.micro_batch,
-                   (int)e.choice.micro_steps, e.choice.recompute ? ", recomputed" : "", value,
+                   (int)e.choice.micro_steps,
+                   mics_recomputes(e.choice.recompute) ? ", recomputed" : "", value,
                    100 * value / first,
                    100 * value * 1e12 / s.cluster.accelerator.flops_per_s[MICS_MATH_FP16]);
         }

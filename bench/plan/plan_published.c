@@ -76,7 +76,7 @@ static mics_status predict_megatron(const published *row, const char *cluster, i
     const mics_plan_space space = {.micro_batch = 1,
                                    .layered_micro_steps = 1,
                                    .recompute_given = true,
-                                   .recompute = true,
+                                   .recompute = {.units = MICS_RECOMPUTE_ALL},
                                    .pipeline = {.tensor = row->tensor,
                                                 .context = 1,
                                                 .stages = row->stages,

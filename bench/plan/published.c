@@ -151,7 +151,7 @@ static mics_status step_us(const study *s, mics_planner *planner, const mics_jso
     if (strcmp(name, "megatron") == 0) {
         const mics_plan_space space = {
             .recompute_given = true,
-            .recompute = recompute,
+            .recompute = mics_recompute_all(recompute),
             .micro_batch = number(line, "batch") == 4 ? 4 : number(line, "micro_batch"),
             .pipeline = {.tensor = (int32_t)number(given, "t"),
                          .stages = (int32_t)number(given, "p"),
@@ -164,7 +164,7 @@ static mics_status step_us(const study *s, mics_planner *planner, const mics_jso
                                          .micro_batch = number(line, "micro_batch"),
                                          .micro_steps = (int32_t)number(line, "accumulation"),
                                          .prefetch = 1,
-                                         .recompute = recompute,
+                                         .recompute = mics_recompute_all(recompute),
                                          .sums_by_ring = true,
                                          .all_reduces = true};
         MICS_TRY(mics_planner_evaluate(planner, &choice, &entry));

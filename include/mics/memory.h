@@ -27,6 +27,7 @@ extern "C" {
     X(MICS_MEM_MESSAGES, "message buffers")                                                        \
     X(MICS_MEM_DATA, "batch")                                                                      \
     X(MICS_MEM_NODE, "copies in node memory")                                                      \
+    X(MICS_MEM_OFFLOAD, "offloaded activations")                                                   \
     X(MICS_MEM_HOST, "host bookkeeping")
 
 typedef enum mics_memory_tag {
@@ -42,8 +43,8 @@ enum { MICS_ALIGNMENT = 64 };
 
 typedef struct mics_memory mics_memory;
 
-// All in bytes, blocks rounded up to MICS_ALIGNMENT. `total` excludes MICS_MEM_HOST: it is what the
-// planner predicts, while host bookkeeping (names, tables) is only counted.
+// All in bytes, blocks rounded up to MICS_ALIGNMENT. `total` is of the memory that ranks
+// compute in: it excludes MICS_MEM_HOST (names, tables: only counted) and MICS_MEM_OFFLOAD.
 typedef struct mics_memory_stats {
     size_t now[MICS_MEM_TAGS];
     size_t peak[MICS_MEM_TAGS];

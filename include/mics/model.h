@@ -212,22 +212,43 @@ static inline int64_t mics_unit_expert_elems(const mics_unit *unit)
     return unit->elems / unit->experts;
 }
 
+// What an op is run on.
+typedef struct mics_batch {
+    int64_t sequences; // B
+    int64_t length;    // T; of ranks that share sequences the part that one has
+    int32_t threads;   // of the rank; workspaces depend on it
+    // Bytes of a number that an accelerator computes in, 4 or 2; 0: on the CPU. A schedule fills it
+    // in by its own precision.
+    int32_t accelerator_bytes;
+    bool cpu_bf16; // on the CPU, by mics_kernels.bf16; a schedule fills it in too
+    bool library;  // on an accelerator: ops by a library's kernels where they can (mics_op_shape)
+} mics_batch;
+
 /* Whether mics_model_spread can make one of those ranks: the model has experts, all as many times as
  * ranks, and one mixture a unit.     Needs: experts >= 1. Pure. */
 bool mics_model_can_spread(const mics_model *model, int32_t experts);
 
-/* The same model for ranks of which `experts` keep different experts: rows of tokens travel to them
- * and back, in tensors for sequences of `length` tokens. Units and parameters are those of `model`,
- * in the same order.
+/* Whether mics_model_spread can make one for so many ranks that share sequences: they divide the query
+ * heads of every attention, of which a unit has one, and no expert has a capacity.
  *
- * Needs:   a model that mics_model_finish has passed, and that outlives the new one; experts > 1;
- *          length >= 1.
- * Returns: MICS_OK; MICS_ERR_INVALID, logged: no experts, or `experts` does not divide them, with
- *          the numbers that would work; MICS_ERR_MEMORY.
+ * Needs:   sequence >= 1. Pure.
+ */
+bool mics_model_can_cut_sequences(const mics_model *model, int32_t sequence);
+
+/* The same model for ranks of which `experts` keep different experts, and `sequence` share each
+ * sequence: rows of tokens travel to experts and back; attention is of whole sequences and some of the
+ * heads, between two all-to-alls. Tensors are for batches of this size, of which `length` is what one
+ * rank has of a sequence. Units and parameters are those of `model`, in the same order.
+ *
+ * Needs:   a model that mics_model_finish has passed, and that outlives the new one; experts >= 1,
+ *          sequence >= 1.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: no experts, or `experts` does not divide them, or
+ *          `sequence` not the query heads, with the numbers that would work; MICS_ERR_UNSUPPORTED,
+ *          logged; MICS_ERR_MEMORY.
  * Owns:    close with mics_model_close.
  */
-mics_status mics_model_spread(const mics_model *model, int32_t experts, int64_t length,
-                              mics_model **model_out);
+mics_status mics_model_spread(const mics_model *model, int32_t experts, int32_t sequence,
+                              mics_batch batch, mics_model **model_out);
 
 // An adapter of low rank for a finished model: which linears get one (mics_op LORA), and what else
 // trains. Names are matched as PEFT does: "q_proj" is every module whose name is that or ends with
@@ -400,6 +421,8 @@ static inline mics_op mics_op_of(mics_op_kind kind, int32_t in, mics_param_ref f
                         0,
                         MICS_ACTIVATION_RELU,
                         {0, 0, 0, {0, 0, 0}, {0, 0, 0}},
+                        false,
+                        0,
                         false};
     return op;
 }
@@ -559,18 +582,6 @@ void mics_model_unit_end(mics_model *model, int32_t out);
 mics_status mics_model_finish(mics_model *model);
 
 // ---- what ops cost ----
-
-// What an op is run on.
-typedef struct mics_batch {
-    int64_t sequences; // B
-    int64_t length;    // T
-    int32_t threads;   // of the rank; workspaces depend on it
-    // Bytes of a number that an accelerator computes in, 4 or 2; 0: on the CPU. A schedule fills it
-    // in by its own precision.
-    int32_t accelerator_bytes;
-    bool cpu_bf16; // on the CPU, by mics_kernels.bf16; a schedule fills it in too
-    bool library;  // on an accelerator: ops by a library's kernels where they can (mics_op_shape)
-} mics_batch;
 
 /* Attention of the whole model from now on looks at segments: a token sees none of another one.
  * Batches then carry them (mics_batch_source.read_segments).

@@ -44,6 +44,7 @@ enum { MICS_OP_INPUTS = 2, MICS_OP_PARAMS = 3, MICS_OP_WORKS = 8 };
     X(EXPERTS_ROWS, experts_rows)                                                                  \
     X(COMBINE, combine)                                                                            \
     X(SIGMOID_GATE, sigmoid_gate)                                                                  \
+    X(SEQUENCE_BLOCKS, sequence_blocks)                                                            \
     X(LM_HEAD, lm_head)
 
 #define MICS_OP_KIND_(NAME, folder) MICS_OP_##NAME,
@@ -164,6 +165,10 @@ typedef struct mics_op {
     mics_activation activation;
     mics_lora lora;
     bool wide; // its output is fp32 in every precision; an add's inputs too
+    // Ranks that share each sequence, of ops that know of them: attention (mics_op_def.whole_sequences),
+    // the ops that exchange for it, and a router, whose `routes` are then the sums that came. 0: none.
+    int32_t sequence_ranks;
+    bool from_blocks; // of SEQUENCE_BLOCKS: back into rows
 } mics_op;
 
 /* Of the 2^16 values that a number's random bits may have, how many drop it: a probability is
@@ -286,10 +291,11 @@ typedef struct mics_op_def {
     bool backward_adds;         // the kernel can add to the input's gradient
     bool backward_passes;       // the output's gradient is that of each input: no kernel runs
     bool reads_segments;        // where mics_op.segments says so
-    bool restarts_positions;    // it reads segments for positions (mics_model_restart_positions)
-    bool backward_second;       // the second input has a gradient of its own, never added to
-    bool travels;               // a collective, among ranks that keep different experts: no kernel
-    bool multiplies;            // by the GEMM library, which may pick its algorithms on a first run
+    bool whole_sequences;    // of mics_op.sequence_ranks S: it has S T tokens and 1 / S of widths
+    bool restarts_positions; // it reads segments for positions (mics_model_restart_positions)
+    bool backward_second;    // the second input has a gradient of its own, never added to
+    bool travels;            // a collective, among ranks of mics_op.expert_ranks or sequence_ranks
+    bool multiplies;         // by the GEMM library, which may pick its algorithms on a first run
     // What PyTorch's separate kernels of it move, in times of what one kernel moves; 0: the same,
     // as it has one kernel there too. Of the logits: of what makes losses of them.
     double separate_forward, separate_backward;
@@ -376,6 +382,13 @@ static inline int64_t mics_heads_width(mics_heads heads)
 {
     return (heads.query + 2 * heads.key_value) * heads.dim;
 }
+
+/* The heads of one of `ranks` ranks that share sequences. Ranks that read the same key-value head have
+ * a copy each; where a rank's query heads begin amid those of one, it is several for that rank.
+ *
+ * Needs:   ranks >= 1 divides heads.query.     Pure.
+ */
+mics_heads mics_sequence_heads(mics_heads heads, int32_t ranks);
 
 /* For descriptors: that an op's first input holds q, k and v of its heads.
  *

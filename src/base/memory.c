@@ -6,7 +6,7 @@
 // MICS_ALIGNMENT bytes before what the caller sees.
 //
 // Invariants (guarded by `mutex`), checked by is_balanced:
-//   1. total_now is the sum of now[tag] over all tags but MICS_MEM_HOST.
+//   1. total_now is the sum of now[tag] over all tags but MICS_MEM_HOST and MICS_MEM_OFFLOAD.
 //   2. Peaks are never below now.
 //   3. Live blocks are not negative in number, and none is smaller than MICS_ALIGNMENT.
 #include "mics/memory.h"
@@ -113,11 +113,16 @@ static mics_status count_call(mics_memory *memory, mics_memory_tag tag, size_t b
                  : MICS_OK;
 }
 
+static bool is_in_total(mics_memory_tag tag)
+{
+    return tag != MICS_MEM_HOST && tag != MICS_MEM_OFFLOAD;
+}
+
 static bool is_balanced(const mics_memory_stats *stats)
 {
     size_t total = 0, least = 0;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
-        total += tag != MICS_MEM_HOST ? stats->now[tag] : 0;
+        total += is_in_total((mics_memory_tag)tag) ? stats->now[tag] : 0;
         least += stats->now[tag] / MICS_ALIGNMENT;
         if (stats->peak[tag] < stats->now[tag])
             return false;
@@ -134,7 +139,7 @@ static void book(mics_memory *memory, mics_memory_tag tag, size_t bytes)
     stats->now[tag] += bytes;
     if (stats->now[tag] > stats->peak[tag])
         stats->peak[tag] = stats->now[tag];
-    if (tag != MICS_MEM_HOST)
+    if (is_in_total(tag))
         stats->total_now += bytes;
     if (stats->total_now > stats->total_peak)
         stats->total_peak = stats->total_now;
@@ -147,7 +152,7 @@ static void unbook(mics_memory *memory, mics_memory_tag tag, size_t bytes)
     pthread_mutex_lock(&memory->mutex);
     memory->stats.live_blocks--;
     memory->stats.now[tag] -= bytes;
-    if (tag != MICS_MEM_HOST)
+    if (is_in_total(tag))
         memory->stats.total_now -= bytes;
     MICS_ASSERT(is_balanced(&memory->stats));
     pthread_mutex_unlock(&memory->mutex);

@@ -132,6 +132,21 @@ static void print_mesh(printer *r, const mics_mesh *mesh)
     print_groups(r, mesh);
 }
 
+// Which part of a sequence a rank has.
+static void print_sequences(printer *r, const mics_job *job)
+{
+    const mics_schedule_spec *spec = &mics_job_schedule(job)->spec;
+    const int32_t ranks = spec->mesh.sequence, data_ranks = spec->mesh.ranks / ranks;
+    if (ranks > 1)
+        printer_text(
+            r,
+            "  %d ranks share each sequence, with %lld positions each; %d data rank%s read "
+            "sequences of their own\n",
+            (int)ranks, (long long)spec->batch.length, (int)data_ranks, text_plural(data_ranks));
+    PRINTER_OBJECT(r, "sequence", cell_int("ranks", ranks),
+                   cell_int("positions", spec->batch.length), cell_int("data_ranks", data_ranks));
+}
+
 static void print_replicas(printer *r, const mics_job *job)
 {
     const mics_replicas replicas = mics_mesh_replicas(&mics_job_schedule(job)->spec.mesh);
@@ -305,12 +320,20 @@ static void print_layered(printer *r, const mics_job *job)
 // What a step moves or computes.
 static short_text work_word(const mics_step *step)
 {
+    if (mics_step_is_copy(step))
+        return text_of("%s     ", text_size((double)step->block_bytes).text);
     if (!mics_step_is_comm(step))
         return text_of("%.3g MFLOP", step->flops / 1e6);
     if (step->block_bytes == 0)
         return text_of("shared     ");
     return text_of("%s %s", text_size((double)step->block_bytes).text,
                    step->unit >= 0 ? mics_comm_dtype_text(step->dtype.sent) : "    ");
+}
+
+// Streams that a step may wait for.
+static int streams_of(const mics_schedule *schedule)
+{
+    return schedule->spec.offload_units > 0 ? MICS_STREAMS : MICS_STREAM_COPY;
 }
 
 static void print_step(printer *r, const mics_schedule *schedule, int32_t index)
@@ -324,7 +347,7 @@ static void print_step(printer *r, const mics_schedule *schedule, int32_t index)
     printer_text(r, "  %5d %-8s %-17s %-16s %5s %18s", (int)index, mics_stream_text(step->stream),
                  mics_step_text(step->kind, step->stage), name.text, micro.text,
                  work_word(step).text);
-    for (int stream = 0; stream < MICS_STREAMS; stream++)
+    for (int stream = 0; stream < streams_of(schedule); stream++)
         printer_text(r, step->wait[stream] >= 0 ? " %5d" : "     -", (int)step->wait[stream]);
     printer_text(r, "\n");
 }
@@ -344,7 +367,7 @@ static void write_step(printer *r, const mics_schedule *schedule, const mics_ste
         PRINTER_ROW(r, cell_words("algorithm", mics_step_algorithm_text(step)));
     PRINTER_ROW(r, cell_rounded("flops", step->flops));
     printer_open(r, "wait", '[', false);
-    for (int stream = 0; stream < MICS_STREAMS; stream++)
+    for (int stream = 0; stream < streams_of(schedule); stream++)
         PRINTER_ROW(r, cell_int(NULL, step->wait[stream]));
     printer_close(r);
     printer_close(r);
@@ -361,6 +384,10 @@ static void print_steps(printer *r, const mics_schedule *schedule, bool all_step
         "compute, intra\n(intra-node collectives) and inter (inter-node); a step waits for "
         "those named on each\n",
         (int)list->count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9);
+    if (schedule->spec.offload_units > 0)
+        printer_text(r,
+                     "  and copy, a fourth one: activations of %d units, to host memory and back\n",
+                     (int)schedule->spec.offload_units);
     if (schedule->spec.layered_micro_steps > 1)
         printer_text(r, "  %d of %d micro-steps are layered\n",
                      (int)schedule->spec.layered_micro_steps, (int)schedule->spec.micro_steps);
@@ -391,6 +418,7 @@ static mics_status print_report(mics_memory *memory, const mics_job *job,
     print_keys(&report, mics_job_run(job));
     print_model(&report, job);
     print_mesh(&report, &schedule->spec.mesh);
+    print_sequences(&report, job);
     print_replicas(&report, job);
     print_memory(&report, job);
     print_phases(&report, job);

@@ -48,7 +48,8 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
                     "%s a rank to spare.",
                     where, offer->entry.name, (long long)c->micro_batch, (int)c->micro_steps,
                     (int)offer->ranks, (long long)offer->global_batch,
-                    offer->pairs ? "pairs" : "sequences", c->recompute ? ", recomputed" : "",
+                    offer->pairs ? "pairs" : "sequences",
+                    mics_recomputes(c->recompute) ? ", recomputed" : "",
                     cli_plan_figure(offer->step_s.typical).text, range_text(&offer->step_s).text,
                     whole.text, text_size(offer->entry.spare_bytes).text);
 }

@@ -54,7 +54,7 @@ short_text cli_plan_rate(double value)
 short_text cli_plan_batch(const mics_plan_choice *choice)
 {
     return text_of("%lld x %d%s", (long long)choice->micro_batch, (int)choice->micro_steps,
-                   choice->recompute ? " rec" : "");
+                   mics_recomputes(choice->recompute) ? " rec" : "");
 }
 
 // ---- a choice ----
@@ -94,21 +94,21 @@ void cli_plan_choice(printer *r, const mics_plan_entry *entry)
                 cell_int("grads", c->sharding.grads), cell_int("optimizer", c->sharding.optimizer));
     if (c->experts > 1)
         PRINTER_ROW(r, cell_int("experts", c->experts));
-    PRINTER_ROW(
-        r,
-        cell_column(cell_int("micro_batch", c->micro_batch), 14, "micro-batches ", "%5lld x %-5d ",
-                    (long long)c->micro_batch, (int)c->micro_steps),
-        cell_int("accumulation", c->micro_steps),
-        cell_column(cell_flag("recompute", c->recompute), 3, "rec", c->recompute ? "yes" : "no"),
-        cell_column(cell_int("prefetch", c->prefetch), 4, "pre", family ? "%d" : "-",
-                    (int)c->prefetch),
-        cell_column(cell_int("layered_micro_steps", layered), 4, "lay", family ? "%d" : "-",
-                    (int)layered),
-        CELL_SHOWN(5, "g/r ", "%s%c", family ? ways_text(c).text : "--",
-                   c->early_gathers ? 'e' : ' '),
-        cell_flag("early_gathers", c->early_gathers),
-        cell_words("gather", c->gather_two_stage ? "two-stage" : "ring"),
-        cell_words("reduce", c->reduce_two_stage ? "two-stage" : "ring"));
+    PRINTER_ROW(r,
+                cell_column(cell_int("micro_batch", c->micro_batch), 14, "micro-batches ",
+                            "%5lld x %-5d ", (long long)c->micro_batch, (int)c->micro_steps),
+                cell_int("accumulation", c->micro_steps),
+                cell_column(cell_flag("recompute", mics_recomputes(c->recompute)), 3, "rec",
+                            mics_recomputes(c->recompute) ? "yes" : "no"),
+                cell_column(cell_int("prefetch", c->prefetch), 4, "pre", family ? "%d" : "-",
+                            (int)c->prefetch),
+                cell_column(cell_int("layered_micro_steps", layered), 4, "lay", family ? "%d" : "-",
+                            (int)layered),
+                CELL_SHOWN(5, "g/r ", "%s%c", family ? ways_text(c).text : "--",
+                           c->early_gathers ? 'e' : ' '),
+                cell_flag("early_gathers", c->early_gathers),
+                cell_words("gather", c->gather_two_stage ? "two-stage" : "ring"),
+                cell_words("reduce", c->reduce_two_stage ? "two-stage" : "ring"));
     if (r->json)
         print_pipeline(r, &entry->pipeline);
 }

@@ -11,6 +11,7 @@
 #include "mics/core/mesh.h"
 #include "mics/core/optimizer.h"
 #include "mics/core/preference.h"
+#include "mics/core/schedule.h"
 #include "mics/memory.h"
 #include "mics/model.h"
 #include "mics/status.h"
@@ -206,11 +207,11 @@ typedef struct mics_run {
     int32_t min_replicas;       // copies of every state that "sharding": "auto" keeps at least
     int32_t threads;            // a rank; 0: cores / ranks of the node
     int32_t prefetch;           // units gathered ahead
-    bool prefetch_auto; // `prefetch` is the depth that the sharding is chosen with; then the
-                        // caller takes the first of mics_prefetch_candidate that fits
+    bool prefetch_auto;      // `prefetch` is the depth that the sharding is chosen with; then the
+                             // caller takes the first of mics_prefetch_candidate that fits
     bool early_gathers;      // mics_schedule_spec's
     bool early_gathers_auto; // they are as planned, or by rule, and that is not settled yet
-    bool recompute;
+    mics_recompute recompute;
     bool rounded_sums;  // mics_schedule_spec's, as data_types.grad_accum_dtype
     bool gemm_autotune; // on GPUs
     bool share_params;  // in memory that the ranks of a node see, where that can be
@@ -247,12 +248,14 @@ typedef struct mics_run {
     int64_t phase_sample;           // number of the first one behind what the run resumes from
     int64_t lr_begin, lr_end;       // the same of its scheduler
     const char *phases_text;        // the list as JSON
+    int32_t sequence;               // ranks that share out the positions of a sequence (S)
     // Set by mics_run_resolve:
     // Sequences, or pairs of these, a step of all ranks; a micro-step of one rank.
     int64_t global_batch, micro_batch;
     int32_t micro_steps; // a step
     bool batch_auto;     // the last two are to be planned
     bool recompute_auto; // so is `recompute`
+    bool recompute_open; // or which end of the layers its units are of
     mics_sharding sharding;
     int32_t experts;             // ranks that keep different experts; 1: all have the same
     bool sharding_open;          // the run file leaves it to "auto"
@@ -338,6 +341,12 @@ static inline int64_t mics_run_length(const mics_run *run, int64_t positions)
     return run->sequence_length > 0 ? run->sequence_length : most;
 }
 
+/* Positions of a sequence that one rank has, padding included. Needs: mics_run_resolve. Pure. */
+static inline int64_t mics_run_own_length(const mics_run *run, int64_t positions)
+{
+    return (mics_run_length(run, positions) + run->sequence - 1) / run->sequence;
+}
+
 /* Sequences that batch sizes count as one: a pair's two. Pure. */
 static inline int64_t mics_run_sequences_each(const mics_run *run)
 {
@@ -403,7 +412,7 @@ bool mics_run_keeps_batch(const mics_run *run);
 mics_status mics_run_check_files(const mics_run *run, bool goes_on);
 
 /* Resolves what depends on the number of ranks: batch sizes (train_batch_size = micro-batch x
- * micro-steps x ranks, absent and "auto" ones from the others, rounded up where train_batch_size is
+ * micro-steps x data ranks, absent and "auto" ones from the others, rounded up where train_batch_size is
  * given; after mics_run_keep the stored train_batch_size stays unless the file gives another, and
  * micro-batch and micro-steps follow) and
  * the sharding (native, or from zero_optimization, or from SageMaker's hints; checked as

@@ -17,6 +17,12 @@ static bool is_degree(const key *row)
     return starts_with(row->path, "sharding.");
 }
 
+// Said beside the sharding, in whatever words.
+static bool is_sequence(const key *row)
+{
+    return strcmp(row->path, "sharding.sequence") == 0;
+}
+
 // Keys that say nothing in this run: sections, what another scheduler takes, ways of saying the
 // sharding that were not chosen, hints that were not given.
 static bool has_row(const config *run, int32_t index)
@@ -82,6 +88,19 @@ static void settings_text(const config *run, const key *row, char *text, size_t 
                  mics_text_real(settings[1], pair[1], sizeof pair[1]));
 }
 
+// As it is read: words are quoted, other than true, false and a number.
+static void recompute_text(const mics_run *run, char *text, size_t capacity)
+{
+    const mics_recompute r = run->recompute;
+    char words[MICS_RECOMPUTE_BYTES];
+    mics_recompute_text(r, run->recompute_open, words);
+    const bool plain = r.units == MICS_RECOMPUTE_ALL || (!r.attention && !r.mlp && !r.last);
+    if (plain && (r.units == 0 || r.units == MICS_RECOMPUTE_ALL || run->recompute_open))
+        mics_text_format(text, capacity, "%s", words);
+    else
+        mics_config_string_text(words, text, capacity);
+}
+
 void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity)
 {
     const void *field = (const char *)run + (row->show_bytes != 0 ? row->show_at : row->at);
@@ -99,6 +118,9 @@ void mics_config_field_text(const config *run, const key *row, char *text, size_
         mics_config_sources_text(((const text_list *)field)->texts,
                                  ((const text_list *)field)->weights,
                                  ((const text_list *)field)->count, text, capacity);
+        break;
+    case KEY_RECOMPUTE:
+        recompute_text(&run->run, text, capacity);
         break;
     case KEY_SETTINGS:
         settings_text(run, row, text, capacity);
@@ -144,7 +166,7 @@ static void value_text(const config *run, const key *row, char *text, size_t cap
 static const char *origin_text(const config *run, int32_t index)
 {
     const key *row = mics_config_key(index);
-    if (is_degree(row) && run->sharding_origin != NULL)
+    if (is_degree(row) && !is_sequence(row) && run->sharding_origin != NULL)
         return run->sharding_origin;
     if (run->origins[index] != NULL)
         return run->origins[index];

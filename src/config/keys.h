@@ -14,17 +14,18 @@
 #include "config/peft.h"
 
 typedef enum key_type {
-    KEY_SECTION, // an object; its keys have rows of their own
-    KEY_OBJECT,  // an object of names that are the user's; read from the file (mics_run.json)
-    KEY_SWITCH,  // true or false; low and high as 0 and 1
-    KEY_INT,     // an integer, also written as 5e8; int32_t or int64_t
-    KEY_REAL,    // a number; double
-    KEY_BYTES,   // an integer, or "8GiB"; int64_t
-    KEY_TEXT,    // a string that is not empty; const char *
-    KEY_CHOICE,  // one of `choices`, whatever its case; const char *, as in `choices`
-    KEY_TEXTS,   // an array of strings, or one string; text_list
-    KEY_SOURCES, // the same, or an array of {"path", "weight"}
-    KEY_PHASES,  // an array of objects, which phases.c reads
+    KEY_SECTION,   // an object; its keys have rows of their own
+    KEY_OBJECT,    // an object of names that are the user's; read from the file (mics_run.json)
+    KEY_SWITCH,    // true or false; low and high as 0 and 1
+    KEY_INT,       // an integer, also written as 5e8; int32_t or int64_t
+    KEY_REAL,      // a number; double
+    KEY_BYTES,     // an integer, or "8GiB"; int64_t
+    KEY_TEXT,      // a string that is not empty; const char *
+    KEY_CHOICE,    // one of `choices`, whatever its case; const char *, as in `choices`
+    KEY_TEXTS,     // an array of strings, or one string; text_list
+    KEY_SOURCES,   // the same, or an array of {"path", "weight"}
+    KEY_RECOMPUTE, // a switch, a number of layers, or a text of these; mics_recompute
+    KEY_PHASES,    // an array of objects, which phases.c reads
     KEY_SETTINGS // of the optimizer, from `setting` on: a number or a switch, or an array of `count`
 } key_type;
 
@@ -137,6 +138,7 @@ typedef struct config {
     int64_t kept_train;      // of the stored run: its global batch; 0: none
     int64_t kept_micro;      // its micro-batch
     int64_t kept_ranks;      // its ranks; 0: none
+    int64_t kept_sequence;   // its S
     int64_t kept_degrees[4]; // its P, G, O and E; 0: said in other words, and E 1 of before it was
     text_list train, validation, trainable, targets, saved;
     char adapter_base[1024]; // that adapter.init names; "": none

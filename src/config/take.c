@@ -74,6 +74,10 @@ void mics_config_store_default(config *run, const key *row)
     case KEY_SETTINGS:
         store_standard(run, row);
         break;
+    case KEY_RECOMPUTE:
+        run->run.recompute = mics_recompute_all(false);
+        run->run.recompute_open = false;
+        break;
     case KEY_SECTION:
     case KEY_OBJECT:
     case KEY_TEXTS:
@@ -237,6 +241,30 @@ static mics_status take_settings(config *run, const key *row, const mics_json_va
     return MICS_OK;
 }
 
+// The layers are counted where the model is known (run/sizing.c).
+static mics_status take_recompute(config *run, const key *row, const mics_json_value *value)
+{
+    static const char words[] =
+        "true, false, \"auto\", a number of layers, \"attention\", \"mlp\" or "
+        "parts joined by \"+\", as in \"attention+last 12\"";
+    const mics_json_type type = mics_json_type_of(value);
+    int64_t units = 0;
+    char text[MICS_RECOMPUTE_BYTES] = "";
+    run->run.recompute_open = false;
+    if (type == MICS_JSON_BOOL) {
+        run->run.recompute = mics_recompute_all(mics_json_bool(value));
+        return MICS_OK;
+    }
+    if (type != MICS_JSON_STRING && !mics_json_is_number(value))
+        return fail_type(run, row, value, words);
+    if (type != MICS_JSON_STRING && mics_config_value_int(value, &units))
+        mics_text_format(text, sizeof text, "%lld", (long long)units);
+    if (!mics_recompute_parse(type == MICS_JSON_STRING ? mics_json_string(value) : text,
+                              &run->run.recompute, &run->run.recompute_open))
+        return fail_value(run, row, MICS_ERR_INVALID, words, value);
+    return MICS_OK;
+}
+
 mics_status mics_config_take(config *run, const key *row, const mics_json_value *value)
 {
     switch (row->type) {
@@ -255,6 +283,8 @@ mics_status mics_config_take(config *run, const key *row, const mics_json_value 
     case KEY_TEXTS:
     case KEY_SOURCES:
         return mics_config_take_texts(run, row, value);
+    case KEY_RECOMPUTE:
+        return take_recompute(run, row, value);
     case KEY_SETTINGS:
         return take_settings(run, row, value);
     case KEY_PHASES:

@@ -47,8 +47,8 @@ static void upload_tokens(mics_engine *engine, const mics_step *step, int32_t *s
 // the order of samples.
 static const uint64_t dropout_stream = (uint64_t)0x5B << 56;
 
-// What the micro-batch's masks are drawn from: a rank's sequences of a micro-step follow those of
-// the ranks before it, and those of the micro-steps before.
+// What the micro-batch's masks are drawn from: the sequences of a micro-step of ranks that share them
+// follow those of the ranks before, and those of the micro-steps before.
 static void place_draw(const mics_engine *engine, int32_t micro_step, int32_t *data)
 {
     const mics_schedule *schedule = engine->schedule;
@@ -56,7 +56,8 @@ static void place_draw(const mics_engine *engine, int32_t micro_step, int32_t *d
     if (schedule->data_elems == schedule->data_draw)
         return;
     const uint64_t key = mics_rng_bits(engine->spec.seed, dropout_stream, (uint64_t)engine->step);
-    const int64_t place = (int64_t)micro_step * spec->mesh.ranks + engine->rank;
+    const int64_t place =
+        ((int64_t)micro_step * spec->mesh.ranks + engine->rank) / spec->mesh.sequence;
     const mics_dropout_draw draw = {.key = {(uint32_t)key, (uint32_t)(key >> 32)},
                                     .sequence = (uint32_t)(place * spec->batch.sequences)};
     memcpy(data + schedule->data_draw, &draw, sizeof draw);
@@ -84,13 +85,20 @@ static int64_t count_items(const mics_engine *engine, const int32_t *targets)
 
 static mics_status read_segments(const mics_engine *engine, int32_t micro_step, int32_t *data)
 {
-    int32_t *segments = data + engine->schedule->data_segments;
+    const mics_schedule *schedule = engine->schedule;
+    const mics_batch *batch = &schedule->spec.batch;
+    const int64_t S = schedule->spec.mesh.sequence, T = batch->length;
+    int32_t *segments = data + schedule->data_segments;
+    int32_t *whole = S > 1 ? segments + batch_tokens(engine) : segments;
     const mics_batch_source *source = engine->source;
-    if (engine->schedule->data_segments == engine->schedule->data_references)
+    if (schedule->data_segments == schedule->data_references)
         return MICS_OK;
+    memset(whole, 0, (size_t)(S * batch_tokens(engine)) * sizeof *whole);
     if (source->read_segments != NULL)
-        return source->read_segments(source->ctx, micro_step, data, segments);
-    memset(segments, 0, (size_t)batch_tokens(engine) * sizeof *segments);
+        MICS_TRY(source->read_segments(source->ctx, micro_step, data, whole));
+    for (int64_t b = 0; S > 1 && b < batch->sequences; b++)
+        memcpy(segments + b * T, whole + (b * S + sequence_member(engine)) * T,
+               (size_t)T * sizeof *segments);
     return MICS_OK;
 }
 
@@ -158,13 +166,28 @@ static void send_sums(mics_engine *engine)
                           sizeof *engine->sums);
 }
 
+// Whether a step runs an op of its part: a backward those whose results were not kept.
+static bool runs(const mics_engine *engine, const mics_step *step, int32_t op)
+{
+    return op < step->part.op_end &&
+           (step->kind == MICS_STEP_FORWARD || engine->schedule->units[step->unit].again[op]);
+}
+
+// A pair of ops that a step runs as one, from `op` on; NULL: none.
+static const mics_op_pair *pair_at(const mics_engine *engine, const mics_step *step, int32_t op)
+{
+    return runs(engine, step, op + 1) ? fused_forward(engine, step->unit, op) : NULL;
+}
+
 // The step's ops of its unit. In training the loss is of the backward, which runs its forward first
 // for pairs.
 static void forward(mics_engine *engine, const mics_step *step)
 {
     const int32_t end = step->part.op_end;
     for (int32_t op = step->part.op; op < end; op++) {
-        const mics_op_pair *pair = op + 1 < end ? fused_forward(engine, step->unit, op) : NULL;
+        if (!runs(engine, step, op))
+            continue;
+        const mics_op_pair *pair = pair_at(engine, step, op);
         if (pair != NULL)
             run_fused_forward(engine, step, op++, pair);
         else
@@ -304,7 +327,9 @@ static void autotune_forward(mics_engine *engine, const mics_step *step)
     const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
     const int32_t end = step->part.op_end;
     for (int32_t op = step->part.op; op < end; op++) {
-        const mics_op_pair *pair = op + 1 < end ? fused_forward(engine, step->unit, op) : NULL;
+        if (!runs(engine, step, op))
+            continue;
+        const mics_op_pair *pair = pair_at(engine, step, op);
         if (pair != NULL)
             run_fused_forward(engine, step, op++, pair);
         else if (is_librarys(engine, unit, op))

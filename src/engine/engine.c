@@ -336,7 +336,8 @@ static mics_status end_list(mics_engine *engine, mics_traffic before, mics_statu
     result->sent.intra = after.intra_bytes - before.intra_bytes;
     result->sent.inter = after.inter_bytes - before.inter_bytes;
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
-        result->exposed_comm_us += result->exposed_us[kind];
+        result->exposed_comm_us +=
+            kind == MICS_STEP_STORE || kind == MICS_STEP_FETCH ? 0 : result->exposed_us[kind];
     return status;
 }
 

@@ -222,7 +222,7 @@ void device_read_exposed(mics_engine *engine)
     double now_us = engine->begin_us;
     for (int32_t i = 0; i < list->count && list->steps[i].kind != MICS_STEP_AGREE; i++) {
         const mics_step *step = &list->steps[i];
-        if (mics_step_is_comm(step))
+        if (!mics_step_is_compute(step))
             continue;
         for (int stream = 0; stream < MICS_STREAMS; stream++) {
             const int32_t awaited = step->wait[stream];

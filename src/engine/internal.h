@@ -109,6 +109,7 @@ struct mics_engine {
     void *gather; // parameter slots
     void *reduce; // gradient slots
     void *activations;
+    void *offloaded;  // blocks of activations in host memory
     float *workspace; // of ops; then `losses`, and a device's `sums`
     size_t workspace_bytes;
     float *losses;                // one a token; of pairs behind them as many row_scales
@@ -175,6 +176,12 @@ struct mics_engine {
     struct replicas *replicas; // NULL: for evaluation only
     struct scrub *scrub;       // NULL: it is not asked for, or no state exists once
 };
+
+/* This rank's number among those that share its sequences. */
+static inline int32_t sequence_member(const mics_engine *engine)
+{
+    return engine->groups[MICS_AXIS_SEQUENCE][MICS_SCOPE_WHOLE].group.index;
+}
 
 /* Whether the loss is of pairs of sequences, else of tokens. */
 static inline bool has_pairs(const mics_engine *engine)

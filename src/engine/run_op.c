@@ -48,7 +48,10 @@ static mics_op_call call_of(const mics_engine *engine, const mics_exec *at, cons
                          .tokens = tokens,
                          .losses = engine->losses};
     const mics_op_def *def = mics_op_def_get(op->kind);
-    const int64_t N = call.shape.N;
+    const int64_t N = spec->batch.sequences * spec->batch.length;
+    const bool whole = def->whole_sequences && op->sequence_ranks > 0;
+    call.position = whole ? 0 : sequence_member(engine) * spec->batch.length;
+    call.first_head = whole ? sequence_member(engine) * op->heads.query : 0;
     call.targets = tokens + N;
     call.order = spec->accelerator ? call.targets + N : NULL;
     // None is known yet where GEMMs are tuned.
@@ -56,7 +59,8 @@ static mics_op_call call_of(const mics_engine *engine, const mics_exec *at, cons
         call.counted = call.order + N;
         call.counted_rows = engine->counted_rows[step->in_flight];
     }
-    call.segments = op->segments ? tokens + engine->schedule->data_segments : NULL;
+    call.segments =
+        op->segments ? tokens + engine->schedule->data_segments + (whole ? N : 0) : NULL;
     call.draw = draw_of(engine, tokens);
     call.training = engine->phase == MICS_PHASE_TRAIN;
     call.loss_scale = (float)(engine->loss_scale /
@@ -153,7 +157,7 @@ void run_grad_call(mics_engine *engine, const mics_step *step, const mics_grad_c
         return;
     }
     mics_op_call of = grad_call_of(engine, &at, step, call);
-    of.router_sums = engine->sums->router;
+    of.router_sums = sequence_member(engine) == 0 ? engine->sums->router : NULL; // once a sequence
     kernels_of(engine, &of)->backward(&of);
 }
 

@@ -191,7 +191,7 @@ static int32_t waits_for(const report *r, int32_t rank)
     double age_s = 0;
     if (is_silent(r, rank) || !read_status(r, rank, &at.status, &age_s))
         return MICS_RANK_NONE;
-    for (int s = MICS_STREAM_COMPUTE + 1; s < MICS_STREAMS; s++) {
+    for (int s = MICS_STREAM_COMPUTE + 1; s < MICS_STREAM_COPY; s++) {
         at.stream = (mics_stream)s;
         const int32_t other = is_inside(&at.status, at.stream) && step_at(r, &at) != NULL
                                   ? first_missing(r, &at, rank)
@@ -268,7 +268,7 @@ static void wait_s(double seconds)
 // The stream whose communication thread this is, if it is in a collective of a list.
 static mics_stream own_stream(const mics_engine *engine, const engine_status *mine)
 {
-    for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {
+    for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAM_COPY; stream++) {
         const bool own = engine->workers[stream].started;
         const worker *w = &engine->workers[own ? stream : (int)engine->home];
         if (w->started && pthread_equal(w->thread, pthread_self()) &&
@@ -316,7 +316,7 @@ void watch_explain_device(mics_engine *engine, mics_stream stream, int32_t index
 {
     report r = {.engine = engine};
     const place at = {.status = own_status(engine), .stream = stream};
-    if (stream != MICS_STREAM_COMPUTE && index >= 0) {
+    if (index >= 0 && mics_step_is_comm(&engine->list->steps[index])) {
         char what[STEP_NAME_BYTES];
         name_step(engine, &engine->list->steps[index], what, sizeof what);
         append(&r, "%s is late: nothing moved on the device of rank %d for %.1f s", what,

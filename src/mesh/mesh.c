@@ -90,8 +90,11 @@ mics_status mics_mesh_init(int32_t ranks, int32_t nodes, mics_sharding sharding,
                          "%d ranks cannot be spread evenly over %d nodes; give a number of nodes "
                          "that divides %d",
                          (int)ranks, (int)nodes, (int)ranks);
-    mics_mesh mesh = {
-        .ranks = ranks, .ranks_per_node = ranks / nodes, .sharding = sharding, .experts = 1};
+    mics_mesh mesh = {.ranks = ranks,
+                      .ranks_per_node = ranks / nodes,
+                      .sharding = sharding,
+                      .experts = 1,
+                      .sequence = 1};
     MICS_TRY(check_degree("params", sharding.params, 1, ranks, mesh.ranks_per_node));
     MICS_TRY(check_degree("grads", sharding.grads, sharding.params, ranks, mesh.ranks_per_node));
     MICS_TRY(
@@ -119,6 +122,20 @@ mics_status mics_mesh_spread_experts(mics_mesh *mesh, int32_t experts)
     return MICS_OK;
 }
 
+mics_status mics_mesh_cut_sequences(mics_mesh *mesh, int32_t sequence)
+{
+    if (!divides(sequence, mesh->ranks_per_node)) {
+        char sizes[256];
+        list_degrees(1, mesh->ranks_per_node, mesh->ranks_per_node, sizes, sizeof sizes);
+        return mics_fail(MICS_ERR_INVALID,
+                         "sharding.sequence = %d must divide the %d ranks of a node; these would "
+                         "work: %s",
+                         (int)sequence, (int)mesh->ranks_per_node, sizes);
+    }
+    mesh->sequence = sequence;
+    return MICS_OK;
+}
+
 // The degrees between which a group runs.
 typedef struct stretch {
     int32_t inner, outer;
@@ -138,6 +155,7 @@ static stretch stretch_of(const mics_mesh *mesh, mics_group_axis axis, mics_grou
         [MICS_AXIS_SCATTER] = {s.grads, s.optimizer},
         [MICS_AXIS_PARAM_SYNC] = {s.params, s.optimizer},
         [MICS_AXIS_REPLICATION] = {s.optimizer, mesh->ranks},
+        [MICS_AXIS_SEQUENCE] = {1, mesh->sequence},
         [MICS_AXIS_EXPERTS] = {1, mesh->experts},
         [MICS_AXIS_EXPERT_PARTITION] = {mesh->experts, s.params},
         [MICS_AXIS_EXPERT_GRADIENT] = {mesh->experts, s.grads},
@@ -229,7 +247,7 @@ int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_axis axis, mics_group_
                         int32_t rank)
 {
     const stretch at = stretch_of(mesh, axis, scope);
-    if (axis == MICS_AXIS_WORLD && scope == MICS_SCOPE_WHOLE)
+    if ((axis == MICS_AXIS_WORLD && scope == MICS_SCOPE_WHOLE) || axis == MICS_AXIS_SEQUENCE)
         return mics_mesh_group(mesh, axis, scope, rank).index;
     return mics_mesh_position(mesh, rank, at.outer) % (at.outer / at.inner);
 }
@@ -291,6 +309,7 @@ const char *mics_group_text(mics_group_axis axis, mics_group_scope scope)
         [MICS_AXIS_SCATTER] = SCOPES_OF("scatter group"),
         [MICS_AXIS_PARAM_SYNC] = SCOPES_OF("param sync group"),
         [MICS_AXIS_REPLICATION] = SCOPES_OF("replication group"),
+        [MICS_AXIS_SEQUENCE] = SCOPES_OF("sequence group"),
         [MICS_AXIS_EXPERTS] = SCOPES_OF("expert group"),
         [MICS_AXIS_EXPERT_PARTITION] = SCOPES_OF("experts' partition group"),
         [MICS_AXIS_EXPERT_GRADIENT] = SCOPES_OF("experts' gradient group"),
@@ -320,8 +339,11 @@ char *mics_mesh_name(const mics_mesh *mesh, char *text, size_t capacity)
         snprintf(text, capacity, "hpz(%d)", (int)p);
     else
         snprintf(text, capacity, "P|G|O = %d|%d|%d", (int)p, (int)g, (int)o);
-    const size_t used = strlen(text);
+    size_t used = strlen(text);
     if (mesh->experts > 1)
         snprintf(text + used, capacity - used, ", E = %d", (int)mesh->experts);
+    used = strlen(text);
+    if (mesh->sequence > 1)
+        snprintf(text + used, capacity - used, ", S = %d", (int)mesh->sequence);
     return text;
 }

@@ -6,12 +6,14 @@
 mics_op_shape mics_op_shape_get(const mics_model *model, const mics_unit *unit, const mics_op *op,
                                 mics_batch batch)
 {
+    const mics_op_def *def = mics_op_def_get(op->kind);
+    const int32_t ranks = def->whole_sequences && op->sequence_ranks > 0 ? op->sequence_ranks : 1;
     mics_op_shape shape = {.op = op,
                            .unit = unit->name,
                            .B = batch.sequences,
-                           .T = batch.length,
-                           .N = batch.sequences * batch.length,
-                           .out = op->out >= 0 ? unit->tensors[op->out].width : 0,
+                           .T = ranks * batch.length,
+                           .N = ranks * batch.sequences * batch.length,
+                           .out = op->out >= 0 ? unit->tensors[op->out].width / ranks : 0,
                            .heads = op->heads,
                            .rotary = op->rotary >= 0 && op->rotary < model->rotary_count
                                          ? &model->rotaries[op->rotary]
@@ -23,7 +25,7 @@ mics_op_shape mics_op_shape_get(const mics_model *model, const mics_unit *unit, 
                            .cpu_bf16 = batch.cpu_bf16,
                            .library = batch.library && batch.accelerator_bytes > 0};
     for (int i = 0; i < MICS_OP_INPUTS; i++) {
-        shape.in[i] = op->in[i] >= 0 ? unit->tensors[op->in[i]].width : 0;
+        shape.in[i] = op->in[i] >= 0 ? unit->tensors[op->in[i]].width / ranks : 0;
         shape.in_fixed[i] = op->in[i] >= 0 && unit->tensors[op->in[i]].fixed;
     }
     shape.routes = op->routes >= 0 && op->expert_ranks > 0 ? unit->tensors[op->routes].width : 0;

@@ -49,7 +49,10 @@ typedef struct mics_op_call {
     const float *routes;                // (N, stats of the router) that experts' rows follow
     const void *params[MICS_OP_PARAMS]; // as stored
     const mics_dropout_draw *draw;      // NULL: no random number (evaluation, generation)
-    bool training;                      // and no evaluation or generation
+    int64_t position;                   // of row 0 in its sequence
+    int64_t
+        first_head; // attention: query head 0 here is that one of the model, as masks number them
+    bool training;  // and no evaluation or generation
     // backward
     const void *dout; // (N, shape.out)
     void *din;        // (N, shape.in[0]); may be dout where the descriptor says so
@@ -80,7 +83,7 @@ typedef struct mics_op_call {
     // at most `capacity` tokens; B or T is 1
     mics_dtype weights; // of parameters of two dimensions: fp32 or bf16
     float *cache;       // (B, mics_op_decode.cache); keeps what earlier tokens left
-    int64_t position, capacity;
+    int64_t capacity;
     mics_shares *shares; // of the work, where mics_op_kernels.decode_divides
     float *token_logits; // (B, shape.vocab), of a loss: after the last token of each sequence
     void *logits;        // (N, shape.vocab), of a loss

@@ -41,6 +41,20 @@ bool mics_op_keeps_in(const mics_op_shape *shape, int32_t input)
     return def->backward_reads_in[input] && wanted;
 }
 
+// Of so many query heads that divide a rank's and those of a key-value head, each set reads one of
+// the latter.
+mics_heads mics_sequence_heads(mics_heads heads, int32_t ranks)
+{
+    const int64_t query = heads.query / ranks;
+    int64_t set = query, rest = heads.query / heads.key_value;
+    while (rest > 0) { // the greatest common divisor
+        const int64_t next = set % rest;
+        set = rest;
+        rest = next;
+    }
+    return (mics_heads){query, query / set, heads.dim};
+}
+
 mics_op_shape mics_op_shape_cut(const mics_op_shape *shape, int32_t parts, bool by_columns)
 {
     mics_op_shape s = *shape;

@@ -78,6 +78,10 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
 {
     mics_plan_request request = mics_plan_request_of(run, model);
     request.nodes = budget->nodes;
+    // Ranks that share sequences are planned as if each part were a sequence: all of it but attention
+    // and its all-to-alls is the same.
+    request.length = mics_run_own_length(run, model->positions);
+    request.global_batch *= run->sequence;
     request.share_params = run->share_params && budget->shares;
     request.staging_bytes = budget->staging_bytes;
     request.threads = threads_of(run);
@@ -158,7 +162,7 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
     char batch[64] = "", price[192], links[MICS_CLUSTER_NAME_BYTES + 64], ms[32];
     mics_plan_entry best = *chosen;
     const bool alone = !run->sharding_auto || budget->ranks == 1;
-    if (alone && !run->batch_auto && !best.choice.recompute)
+    if (alone && !run->batch_auto && !mics_recomputes(best.choice.recompute))
         return MICS_OK; // nothing was chosen
     snprintf(links, sizeof links, usual ? "for usual links (run.cluster names yours)" : "for %s",
              run->cluster);
@@ -177,7 +181,7 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
     MICS_TRY(price_replicas(planner, run, &best, price, sizeof price));
     mics_log(MICS_LOG_INFO, "%s %s: %s%s%s, %s ms a step; %s%s",
              run->sharding_auto ? "\"sharding\": \"auto\"" : "chosen", links, best.name, batch,
-             run->recompute_auto && best.choice.recompute ? ", recomputed" : "",
+             run->recompute_auto && mics_recomputes(best.choice.recompute) ? ", recomputed" : "",
              ms_text(best.step_us, ms), best.why, price);
     return MICS_OK;
 }

@@ -19,8 +19,8 @@
 // they hold up the backward: the planner times both. Bits are the same, unless the gather rounds, as
 // the norm is of whole numbers: then it stays behind the norm (mics_schedule_may_gather_early).
 // Where nobody says it (mics_schedule_early_by_rule), they are early where the last backward then has
-// at most twice the
-// first forward's bytes between nodes: a backward hides them wherever the forward hides its own. Let
+// at most twice the first forward's bytes between nodes: a backward hides them wherever the forward
+// hides its own. Let
 // N be all nodes and M those of one optimizer shard's group; a node sends, of a unit's bytes,
 //   scatter or reduction, and parameter sync   (M - 1) / M each
 //   replica scatter, and replica gather        (N - M) / (N M) each
@@ -150,8 +150,8 @@ bool mics_schedule_early_by_rule(const mics_schedule_spec *spec)
     const mics_sharding *s = &mesh->sharding;
     const int64_t per_node = mesh->ranks_per_node, nodes = mesh->ranks / per_node,
                   of_shard = s->optimizer / per_node;
-    const bool rounds = spec->precision != MICS_PRECISION_FP32 ||
-                        spec->params_dtype.inter != MICS_COMM_FP32;
+    const bool rounds =
+        spec->precision != MICS_PRECISION_FP32 || spec->params_dtype.inter != MICS_COMM_FP32;
     return !rounds && mics_schedule_may_gather_early(spec) && s->params <= per_node &&
            2 * (nodes - of_shard) <= nodes * (of_shard - 1);
 }

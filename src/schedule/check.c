@@ -119,11 +119,12 @@ static mics_status check_like(const mics_schedule_spec *spec)
                                                      : like->spec.model;
     if (like != NULL &&
         (model != spec->model || like->spec.mesh.experts != spec->mesh.experts ||
+         like->spec.mesh.sequence != spec->mesh.sequence ||
          like->spec.optimizer != spec->optimizer || like->spec.state_dtype != spec->state_dtype ||
          like->spec.preference.kind != spec->preference.kind ||
          like->spec.evaluation_only != spec->evaluation_only))
         return mics_fail(MICS_ERR_INVALID, "a schedule is like one of the same model, experts, "
-                                           "optimizer, objective and purpose only");
+                                           "sequence, optimizer, objective and purpose only");
     return MICS_OK;
 }
 
@@ -152,6 +153,11 @@ static mics_status check_preference(const mics_schedule_spec *spec)
     const double s = of->label_smoothing;
     if (of->kind == MICS_PREFERENCE_NONE)
         return MICS_OK;
+    if (spec->mesh.sequence > 1)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "sharding.sequence = %d: the losses of preference pairs are of whole "
+                         "sequences; make it 1",
+                         (int)spec->mesh.sequence);
     if (spec->batch.sequences % 2 != 0)
         return mics_fail(MICS_ERR_INVALID,
                          "a micro-batch of %lld sequences holds no whole preference pairs; take an "
@@ -175,18 +181,19 @@ mics_status check_schedule_spec(const mics_schedule_spec *spec)
         MICS_TRY(check_uses(spec->model, &spec->model->units[u]));
     const mics_batch *batch = &spec->batch;
     if (batch->sequences < 1 || batch->length < 1 || batch->threads < 1 || spec->micro_steps < 1 ||
-        spec->prefetch < 0 || spec->layered_micro_steps < 0)
+        spec->prefetch < 0 || spec->layered_micro_steps < 0 || spec->offload_units < 0)
         return mics_fail(MICS_ERR_INVALID,
                          "micro-batch %lld x %lld tokens, %d micro-steps, %d threads, prefetch %d, "
-                         "layered_micro_steps %d: each must be at least 1 "
-                         "(prefetch and layered_micro_steps 0)",
+                         "layered_micro_steps %d, offload_units %d: each must be at least 1 "
+                         "(the last three 0)",
                          (long long)batch->sequences, (long long)batch->length,
                          (int)spec->micro_steps, (int)batch->threads, (int)spec->prefetch,
-                         (int)spec->layered_micro_steps);
-    if (batch->length > spec->model->positions)
+                         (int)spec->layered_micro_steps, (int)spec->offload_units);
+    const int64_t length = batch->length * spec->mesh.sequence;
+    if (length > spec->model->positions)
         return mics_fail(MICS_ERR_INVALID,
                          "sequence_length %lld is longer than the model's %lld positions",
-                         (long long)batch->length, (long long)spec->model->positions);
+                         (long long)length, (long long)spec->model->positions);
     if (batch->sequences > ((int64_t)1 << 40) / batch->length)
         return mics_fail(MICS_ERR_INVALID, "a micro-batch of %lld x %lld tokens is too large",
                          (long long)batch->sequences, (long long)batch->length);

@@ -201,19 +201,21 @@ static void place_units(const builder *b, const int32_t *units, int32_t count, m
     step->use_count = 1;
 }
 
-mics_step all_to_all_step(const builder *b, pass p, int64_t from, int64_t to, int64_t elems)
+mics_step all_to_all_step(const builder *b, pass p, const mics_op *op, int64_t from, int64_t to,
+                          int64_t elems)
 {
     const bool mixed = b->schedule->spec.precision == MICS_PRECISION_MIXED;
     const mics_comm_dtype dtype = mixed ? MICS_COMM_BF16 : MICS_COMM_FP32;
     mics_step step = blank_step(MICS_STEP_ALL_TO_ALL, p.unit, p.micro_step);
     step.in_flight = p.in_flight;
     step.stage = MICS_STAGE_WHOLE;
-    step.axis = MICS_AXIS_EXPERTS;
+    step.axis = op->sequence_ranks > 0 ? MICS_AXIS_SEQUENCE : MICS_AXIS_EXPERTS;
     step.algorithm = MICS_ALGORITHM_DIRECT;
     step.dtype = (mics_step_dtypes){dtype, dtype};
     step.from = from;
     step.to = to;
-    step.block_elems = elems / b->schedule->spec.mesh.experts;
+    step.block_elems =
+        elems / (op->sequence_ranks > 0 ? op->sequence_ranks : b->schedule->spec.mesh.experts);
     step.block_bytes = mics_comm_dtype_bytes(dtype, step.block_elems);
     step.stream = spans_nodes(b, &step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
     return step;

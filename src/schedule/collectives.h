@@ -17,8 +17,9 @@ stage_list stages_of(const builder *b, mics_step_kind kind, int32_t unit);
 /* Along which axis a unit's collective of some kind runs. */
 mics_group_axis axis_of(const builder *b, mics_step_kind kind, int32_t unit);
 
-/* The all-to-all of a unit's rows between two tensors, or their gradients; `elems` of one. */
-mics_step all_to_all_step(const builder *b, pass p, int64_t from, int64_t to, int64_t elems);
+/* The all-to-all that an op is, between two tensors of a unit, or their gradients; `elems` of one. */
+mics_step all_to_all_step(const builder *b, pass p, const mics_op *op, int64_t from, int64_t to,
+                          int64_t elems);
 
 /* A collective of `count` units, which are alike sharded, or a stage of it; or AGREE, of none. */
 mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage,

@@ -13,6 +13,7 @@ size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
     case MICS_MEM_GATHER:
     case MICS_MEM_REDUCE:
     case MICS_MEM_ACTIVATIONS:
+    case MICS_MEM_OFFLOAD:
         return mixed ? 2 : sizeof(float);
     default:
         return sizeof(float);
@@ -243,8 +244,9 @@ static void lay_out_data(mics_schedule *schedule)
     const mics_schedule_spec *spec = &schedule->spec;
     const int64_t tokens = spec->batch.sequences * spec->batch.length;
     schedule->data_segments = (spec->accelerator ? 4 : 2) * tokens;
+    const int64_t segments = (spec->mesh.sequence > 1 ? 1 + spec->mesh.sequence : 1) * tokens;
     schedule->data_references =
-        schedule->data_segments + (mics_model_reads_segments(spec->model) ? tokens : 0);
+        schedule->data_segments + (mics_model_reads_segments(spec->model) ? segments : 0);
     schedule->data_draw =
         schedule->data_references + (has_pairs(schedule) ? spec->batch.sequences : 0);
     schedule->data_elems = schedule->data_draw;
@@ -270,6 +272,7 @@ static void sum_memory(mics_schedule *schedule)
     bytes[MICS_MEM_GATHER] = sum_elems(schedule->param_slots, schedule->param_slot_count);
     bytes[MICS_MEM_REDUCE] = sum_elems(schedule->grad_slots, schedule->grad_slot_count);
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)schedule->activation_elems;
+    bytes[MICS_MEM_OFFLOAD] = (size_t)(spec->layered_micro_steps * schedule->offload_elems);
     bytes[MICS_MEM_WORKSPACE] = (size_t)schedule->workspace_elems;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) // so far elements
         bytes[tag] *= tag == MICS_MEM_OPTIMIZER || tag == MICS_MEM_GRADS
@@ -288,7 +291,7 @@ static void sum_memory(mics_schedule *schedule)
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         if (bytes[tag] > 0)
             bytes[tag] = mics_memory_block_bytes(bytes[tag]);
-        schedule->ledger.total += bytes[tag];
+        schedule->ledger.total += tag != MICS_MEM_OFFLOAD ? bytes[tag] : 0;
     }
 }
 
@@ -462,6 +465,15 @@ const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_s
 {
     *count_out = step->member_count > 0 ? step->member_count : step->unit >= 0 ? 1 : 0;
     return step->member_count > 0 ? schedule->members + step->member_at : &step->unit;
+}
+
+int64_t mics_schedule_copied_bytes(const mics_schedule *schedule)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < list->count; i++)
+        bytes += mics_step_is_copy(&list->steps[i]) ? (int64_t)list->steps[i].block_bytes : 0;
+    return bytes;
 }
 
 double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)

@@ -57,17 +57,19 @@ static void add_params(const builder *b, const mics_op *op, bool trained, unit_s
 static double op_flops(const builder *b, const mics_unit *unit, const mics_op *op, bool backward)
 {
     const mics_schedule_spec *spec = &b->schedule->spec;
-    if (spec->like != NULL && spec->mesh.experts == 1) // taken over
+    if (spec->like != NULL && b->schedule->spread == NULL) // taken over
         return 0;
     const mics_op_cost cost = mics_op_cost_get(spec->model, unit, op, spec->batch);
     return backward ? cost.flops_backward : cost.flops_forward;
 }
 
 // Reads, writes and FLOPs of a part of a pass.
-static void find_part(const builder *b, int32_t u, pass_part *part)
+static void find_part(const builder *b, int32_t u, bool backward, pass_part *part)
 {
     const mics_unit *unit = unit_of(b, u);
     for (int32_t o = part->range.op; o < part->range.op_end; o++) {
+        if (backward && !b->schedule->units[u].again[o])
+            continue;
         add_params(b, &unit->ops[o], false, &part->reads);
         part->flops += op_flops(b, unit, &unit->ops[o], false);
     }
@@ -90,7 +92,7 @@ static void end_part(pass_part *parts, int32_t *count, mics_step_part next, int3
     parts[*count].op = op;
     parts[*count].call = call;
     ++*count;
-    assert(*count < MAX_PARTS); // mics_model_spread refuses two mixtures in a unit
+    assert(*count < MAX_PARTS); // mics_model_spread refuses more in a unit
     parts[*count] = (pass_part){.range = next, .op = -1, .call = -1};
 }
 
@@ -103,17 +105,20 @@ void find_parts(builder *b, int32_t u, bool backward)
 {
     const mics_unit *unit = unit_of(b, u);
     const mics_unit_plan *plan = &b->schedule->units[u];
-    const int32_t ops = backward ? plan->forward_again : unit->op_count;
     const int32_t calls = backward ? plan->grad_count : 0;
     unit_facts *facts = &b->facts[u];
     pass_part *parts = facts->parts[backward];
     int32_t count = 0;
     parts[0] = (pass_part){.op = -1, .call = -1};
-    for (int32_t o = 0; o < ops; o++) {
+    int32_t ops = 0; // up to the last that runs
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        if (backward && !plan->again[o])
+            continue;
+        ops = o + 1;
         if (travels(unit, o))
-            end_part(parts, &count, (mics_step_part){o + 1, o + 1, 0, 0}, o, -1);
+            end_part(parts, &count, (mics_step_part){ops, ops, 0, 0}, o, -1);
         else
-            parts[count].range.op_end = o + 1;
+            parts[count].range.op_end = ops;
     }
     for (int32_t c = 0; c < calls; c++) {
         if (plan->grads[c].kind == MICS_GRAD_OP && travels(unit, plan->grads[c].op))
@@ -123,7 +128,7 @@ void find_parts(builder *b, int32_t u, bool backward)
     }
     facts->part_count[backward] = count + 1;
     for (int32_t i = 0; i <= count; i++) {
-        find_part(b, u, &parts[i]);
+        find_part(b, u, backward, &parts[i]);
         for (int32_t r = 0; r < parts[i].reads.count; r++)
             add_unit(parts[i].reads.units[r], &facts->reads[backward]);
         for (int32_t w = 0; w < parts[i].writes.count; w++)

@@ -12,6 +12,7 @@
 #include "schedule/boundary.h"
 #include "schedule/check.h"
 #include "schedule/collectives.h"
+#include "schedule/copies.h"
 #include "schedule/gathers.h"
 #include "schedule/layered.h"
 #include "schedule/ledger.h"
@@ -176,12 +177,15 @@ static mics_status list_all_to_all(builder *b, pass p, const pass_part *part, in
     const mics_unit *unit = unit_of(b, p.unit);
     const mics_unit_plan *plan = &b->schedule->units[p.unit];
     const mics_op *op = &unit->ops[part->op];
-    const mics_batch *batch = &b->schedule->spec.batch;
-    const int64_t elems = unit->tensors[op->out].width * batch->sequences * batch->length;
+    const mics_schedule_spec *spec = &b->schedule->spec;
+    const int64_t elems = mics_schedule_tensor_elems(spec, &unit->tensors[op->out]);
+    // Of a longer input its end.
+    const int64_t end = mics_schedule_tensor_elems(spec, &unit->tensors[op->in[0]]);
     const bool backward = part->call >= 0;
-    mics_step step =
-        all_to_all_step(b, p, backward ? plan->grads[part->call].dout : plan->tensor_at[op->in[0]],
-                        backward ? plan->grads[part->call].din : plan->tensor_at[op->out], elems);
+    mics_step step = all_to_all_step(
+        b, p, op,
+        backward ? plan->grads[part->call].dout : plan->tensor_at[op->in[0]] + end - elems,
+        backward ? plan->grads[part->call].din : plan->tensor_at[op->out], elems);
     wait_on(b, &step, *before_io);
     return add_step(b, step, before_io);
 }
@@ -210,12 +214,13 @@ static mics_status list_pass(builder *b, pass p)
     step.in_flight = p.in_flight;
     if (p.backward)
         MICS_TRY(take_grad_slots(b, p, &step));
+    wait_for_copies(b, p, &step);
     for (int32_t part = 0; part < b->facts[p.unit].part_count[p.backward]; part++) {
         MICS_TRY(list_part(b, p, part, step, &before));
         for (int stream = 0; stream < MICS_STREAMS; stream++)
             step.wait[stream] = -1;
     }
-    return MICS_OK;
+    return list_copy(b, p);
 }
 
 // After a backward: reduces the gradients that nothing will write any more in this layered group.
@@ -320,6 +325,7 @@ static mics_status open_builder(builder *b)
                                  &b->coalescing[3].units};
     MICS_TRY(slots_open(memory, units, &b->params));
     MICS_TRY(slots_open(memory, units * b->schedule->spec.layered_micro_steps, &b->grads));
+    MICS_TRY(MICS_NEW(memory, units * b->schedule->spec.layered_micro_steps, &b->copied));
     MICS_TRY(MICS_NEW(memory, passes, &b->passes));
     MICS_TRY(MICS_NEW(memory, units, &b->facts));
     MICS_TRY(MICS_NEW(memory, 4 * (size_t)units, &b->schedule->members));
@@ -363,8 +369,8 @@ static void close_builder(builder *b)
     mics_memory *memory = b->schedule->memory;
     slots_close(&b->params);
     slots_close(&b->grads);
-    MICS_FREE_ALL(memory, b->passes, b->facts, b->ready, b->synced, b->brought_back, b->updated,
-                  b->last_writer, b->last_reduced, b->ends_with);
+    MICS_FREE_ALL(memory, b->copied, b->passes, b->facts, b->ready, b->synced, b->brought_back,
+                  b->updated, b->last_writer, b->last_reduced, b->ends_with);
     for (size_t i = 0; i < sizeof b->coalescing / sizeof b->coalescing[0]; i++)
         mics_free(memory, b->coalescing[i].units);
 }
@@ -411,6 +417,9 @@ static mics_status build_list(builder *b, mics_phase phase)
     for (int32_t u = 0; u < b->schedule->spec.model->unit_count; u++)
         b->ready[u] = b->synced[u] = b->brought_back[u] = b->updated[u] = b->last_writer[u] =
             b->last_reduced[u] = -1;
+    for (int32_t i = 0;
+         i < b->schedule->spec.model->unit_count * b->schedule->spec.layered_micro_steps; i++)
+        b->copied[i] = -1;
     fill_passes(b, phase);
     MICS_TRY(open_list(b, phase));
     MICS_TRY(list_passes(b));
@@ -473,14 +482,14 @@ static mics_status lay_out_units(mics_schedule *schedule)
     return MICS_OK;
 }
 
-// Ranks that keep different experts run another model.
+// Ranks that keep different experts, or share sequences, run another model.
 static mics_status spread_model(mics_schedule *schedule)
 {
-    const int32_t experts = schedule->spec.mesh.experts;
-    if (experts == 1)
+    const mics_mesh *mesh = &schedule->spec.mesh;
+    if (mesh->experts == 1 && mesh->sequence == 1)
         return MICS_OK;
-    MICS_TRY(mics_model_spread(schedule->spec.model, experts, schedule->spec.batch.length,
-                               &schedule->spread));
+    MICS_TRY(mics_model_spread(schedule->spec.model, mesh->experts, mesh->sequence,
+                               schedule->spec.batch, &schedule->spread));
     schedule->spec.model = schedule->spread;
     return MICS_OK;
 }
@@ -510,6 +519,8 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
         schedule->spec.params_dtype = schedule->spec.grads_dtype =
             mics_comm_dtypes_both(MICS_COMM_BF16);
     schedule->spec.share_params = can_share(spec);
+    if (spec->evaluation_only)
+        schedule->spec.offload_units = 0;
     schedule->spec.layered_micro_steps =
         spec->evaluation_only
             ? 1
@@ -535,6 +546,7 @@ void mics_schedule_close(mics_schedule *schedule)
     mics_memory *memory = schedule->memory;
     for (int32_t u = 0; schedule->units != NULL && u < schedule->spec.model->unit_count; u++) {
         mics_free(memory, schedule->units[u].tensor_at);
+        mics_free(memory, schedule->units[u].again);
         mics_free(memory, schedule->units[u].grads);
     }
     for (int phase = 0; phase < MICS_PHASES; phase++)

@@ -78,7 +78,8 @@ static int check_event(int64_t at, const mics_json_value *event, seen_rank *rank
         return wrong(at, "lasts less than no time");
     if (begin < rank->ends[stream] - 0.0005)
         return wrong(at, "overlaps the one before on its track");
-    if (stream != MICS_STREAM_COMPUTE && *text_of(args, "group") == '\0')
+    if (stream != MICS_STREAM_COMPUTE && stream != MICS_STREAM_COPY &&
+        *text_of(args, "group") == '\0')
         return wrong(at, "has no group");
     rank->ends[stream] = begin + took;
     rank->events++;
@@ -109,7 +110,7 @@ static int check_ranks(const seen_rank *ranks, const expected *want)
     for (int64_t r = 0; r < want->ranks; r++) {
         if (!ranks[r].named || ranks[r].events != want->entries * want->steps)
             return wrong(r, "is a rank without a name, or without all entries");
-        for (int stream = 0; stream < MICS_STREAMS; stream++) {
+        for (int stream = 0; stream < MICS_STREAM_COPY; stream++) {
             if (ranks[r].tids[stream] == 0 || ranks[r].ends[stream] == 0)
                 return wrong(r, "is a rank that lacks a track");
         }

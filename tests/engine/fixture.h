@@ -54,8 +54,9 @@ typedef struct fixture_case {
     int32_t ranks, nodes;
     mics_sharding sharding;
     int32_t experts;                       // ranks that keep different ones; 0: 1
+    int32_t sequence;                      // ranks that share sequences; 0: 1
     int32_t sequences, micro_steps, steps; // sequences of the global batch
-    int32_t prefetch, layered_micro_steps;
+    int32_t prefetch, layered_micro_steps, offload_units;
     int32_t threads; // of a rank; 0: 1
     bool rehearse;   // the products, before the first step
     bool graphs;
@@ -119,9 +120,17 @@ static inline int32_t fixture_token(int64_t step, int64_t sample, int64_t positi
 
 static inline int64_t fixture_sample(const fixture_source *source, int32_t micro_step, int64_t b)
 {
-    return (micro_step * source->run->want.ranks + source->rank) *
-               source->run->schedule->spec.batch.sequences +
+    const mics_schedule_spec *spec = &source->run->schedule->spec;
+    return (micro_step * source->run->want.ranks + source->rank) / spec->mesh.sequence *
+               spec->batch.sequences +
            b;
+}
+
+// The place in its sequence of a rank's first token.
+static inline int64_t fixture_position(const fixture_source *source)
+{
+    const mics_schedule_spec *spec = &source->run->schedule->spec;
+    return source->rank % spec->mesh.sequence * spec->batch.length;
 }
 
 // Of half the samples a third of the tokens count, of the others all.
@@ -161,15 +170,16 @@ static inline mics_status fixture_read(void *ctx, int32_t micro_step, int32_t *i
 {
     const fixture_source *source = (const fixture_source *)ctx;
     const fixture_run *run = source->run;
+    const int64_t T = run->schedule->spec.batch.length, first = fixture_position(source);
     for (int64_t b = 0; b < run->schedule->spec.batch.sequences; b++) {
         const int64_t sample = fixture_sample(source, micro_step, b);
-        for (int64_t t = 0; t < FIXTURE_LENGTH; t++) {
-            inputs_out[b * FIXTURE_LENGTH + t] =
-                fixture_token(source->step, sample, t, run->model->vocab);
+        for (int64_t t = first; t < first + T; t++) {
+            const int64_t at = b * T + t - first;
+            inputs_out[at] = fixture_token(source->step, sample, t, run->model->vocab);
             const bool counts =
                 (!run->want.masked || fixture_counts(source->step, sample, t)) &&
                 (run->want.preference.kind == MICS_PREFERENCE_NONE || sample / 2 % 5 != 4);
-            targets_out[b * FIXTURE_LENGTH + t] =
+            targets_out[at] =
                 counts ? fixture_token(source->step, sample, t + 1, run->model->vocab) : -1;
         }
     }
@@ -309,6 +319,7 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
     const mics_bytes predicted = step_bytes_of(run->schedule, rank, completes);
     RANKS_EXPECT(run->results[rank].sent.intra == predicted.intra);
     RANKS_EXPECT(run->results[rank].sent.inter == predicted.inter);
+    RANKS_EXPECT(run->results[rank].copied_bytes == mics_schedule_copied_bytes(run->schedule));
     RANKS_EXPECT(exchanges == step_exchanges_of(run->schedule, rank, completes));
     RANKS_EXPECT(completes == (step > 1 && run->left_over[rank]));
     run->left_over[rank] = fixture_leaves(run, step) &&
@@ -472,16 +483,19 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         ASSERT_OK(mics_model_widen_residual(run->model));
     const mics_algorithm algorithm =
         run->want.hierarchical ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
+    const int32_t sequence = run->want.sequence > 0 ? run->want.sequence : 1;
     mics_schedule_spec spec = {
         .model = run->model,
-        .batch = {.sequences = run->want.sequences / run->want.ranks / run->want.micro_steps,
-                  .length = FIXTURE_LENGTH,
+        .batch = {.sequences =
+                      run->want.sequences * sequence / run->want.ranks / run->want.micro_steps,
+                  .length = FIXTURE_LENGTH / sequence,
                   .threads = run->want.threads > 0 ? run->want.threads : 1},
         .micro_steps = run->want.micro_steps,
         .prefetch = run->want.prefetch,
         .layered_micro_steps = run->want.layered_micro_steps,
-        .recompute = run->want.recompute,
         .early_gathers = run->want.early_gathers,
+        .offload_units = run->want.offload_units,
+        .recompute = mics_recompute_all(run->want.recompute),
         .gather = run->want.ring_gathers ? MICS_ALGORITHM_RING : algorithm,
         .reduce = run->want.ring_reductions ? MICS_ALGORITHM_RING : algorithm,
         .boundary = algorithm,
@@ -499,11 +513,12 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .preference = run->want.preference,
         .rounded_sums = run->want.rounded_sums};
     assert_int_equal(spec.batch.sequences * run->want.ranks * run->want.micro_steps,
-                     run->want.sequences);
+                     run->want.sequences * sequence);
     assert_int_equal(
         mics_mesh_init(run->want.ranks, run->want.nodes, run->want.sharding, &spec.mesh), MICS_OK);
     if (run->want.experts > 0)
         assert_int_equal(mics_mesh_spread_experts(&spec.mesh, run->want.experts), MICS_OK);
+    assert_int_equal(mics_mesh_cut_sequences(&spec.mesh, sequence), MICS_OK);
     assert_int_equal(mics_schedule_open(memory, &spec, &run->schedule), MICS_OK);
     assert_int_equal(mics_schedule_validate(run->schedule), MICS_OK);
 }

@@ -396,7 +396,7 @@ static void go(dropout_run *run, bool ignore_dropout, bool recompute)
     mics_schedule_spec spec = {.model = model,
                                .batch = {.sequences = SEQUENCES, .length = LENGTH, .threads = 1},
                                .micro_steps = 1,
-                               .recompute = recompute};
+                               .recompute = mics_recompute_all(recompute)};
     ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
     ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
     run->model = model;

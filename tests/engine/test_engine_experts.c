@@ -314,7 +314,7 @@ static double go(const expected *e, experts_case want, double *alone)
         .batch = {.sequences = want.sequences, .length = LENGTH, .threads = 1},
         .micro_steps = want.micro_steps,
         .optimizer = e->rule->optimizer.kind,
-        .recompute = want.recompute,
+        .recompute = mics_recompute_all(want.recompute),
         .prefetch = 1};
     assert_int_equal(want.ranks * want.sequences * want.micro_steps % SEQUENCES, 0);
     ASSERT_OK(mics_mesh_init(want.ranks, want.nodes, want.sharding, &spec.mesh));

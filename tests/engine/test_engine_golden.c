@@ -161,7 +161,7 @@ static void run_open(golden_run *run, const golden *g, golden_case want)
         .batch = {.sequences = want.sequences, .length = g->length, .threads = want.threads},
         .micro_steps = want.micro_steps,
         .prefetch = 1,
-        .recompute = want.recompute};
+        .recompute = mics_recompute_all(want.recompute)};
     assert_int_equal(want.ranks * want.sequences * want.micro_steps % g->sequences, 0);
     ASSERT_OK(mics_mesh_init(want.ranks, want.nodes, want.sharding, &spec.mesh));
     ASSERT_OK(mics_schedule_open(g->memory, &spec, &run->schedule));

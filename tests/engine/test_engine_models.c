@@ -223,7 +223,7 @@ static double go(mics_memory *memory, const mics_model *model, model_case want, 
                                .batch = {.sequences = SEQUENCES, .length = LENGTH, .threads = 1},
                                .micro_steps = want.micro_steps,
                                .prefetch = want.prefetch,
-                               .recompute = want.recompute};
+                               .recompute = mics_recompute_all(want.recompute)};
     assert_true(model->unit_count <= 8);
     for (int32_t u = 1; u < model->unit_count; u++)
         unit_at[u] = unit_at[u - 1] + model->units[u - 1].elems;

@@ -262,7 +262,7 @@ static void test_held_steps(void **state)
 }
 
 // When the sums of replicas come back does not show in the bits: of one rank a state's copy and of
-// several, inside nodes and over them, of a part of the states and of all.
+// several, intra-node and inter-node, of a part of the states and of all.
 static void test_early_gathers(void **state)
 {
     (void)state;

@@ -424,7 +424,7 @@ static void test_evaluation_only(void **state)
         mics_schedule_spec spec = one.run.schedule->spec;
         mics_schedule_close(one.run.schedule);
         spec.evaluation_only = only == 1;
-        spec.recompute = only == 1;
+        spec.recompute = mics_recompute_all(only == 1);
         ASSERT_OK(mics_schedule_open(memory, &spec, &one.run.schedule));
         assert_int_equal(one.run.schedule->ledger.bytes[MICS_MEM_OPTIMIZER] == 0, only == 1);
         assert_int_equal(one.run.schedule->ledger.bytes[MICS_MEM_GRADS] == 0, only == 1);

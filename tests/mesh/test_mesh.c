@@ -107,6 +107,8 @@ static int32_t expected_size(const mics_mesh *mesh, mics_group_axis axis, mics_g
         return size_of(mesh, scope, s.params, s.optimizer);
     case MICS_AXIS_REPLICATION:
         return size_of(mesh, scope, s.optimizer, mesh->ranks);
+    case MICS_AXIS_SEQUENCE:
+        return size_of(mesh, scope, 1, mesh->sequence);
     case MICS_AXIS_EXPERTS:
         return size_of(mesh, scope, 1, mesh->experts);
     case MICS_AXIS_EXPERT_PARTITION:
@@ -169,9 +171,28 @@ static void check_expert_blocks(const mics_mesh *mesh)
     }
 }
 
+// Those that share sequences are neighbours, numbered by the slice that each has; nothing else changes.
+static void check_sequence_groups(const mics_mesh *mesh)
+{
+    for (int32_t sequence = 1; sequence <= mesh->ranks_per_node; sequence++) {
+        mics_mesh cut = *mesh;
+        if (mesh->ranks_per_node % sequence != 0)
+            continue;
+        ASSERT_OK(mics_mesh_cut_sequences(&cut, sequence));
+        check_groups_of(&cut);
+        for (int32_t rank = 0; rank < mesh->ranks; rank++) {
+            assert_int_equal(mics_mesh_block(&cut, MICS_AXIS_SEQUENCE, MICS_SCOPE_WHOLE, rank),
+                             rank % sequence);
+            assert_int_equal(mics_mesh_position(&cut, rank, mesh->ranks),
+                             mics_mesh_position(mesh, rank, mesh->ranks));
+        }
+    }
+}
+
 // With every number of ranks that keep different experts.
 static void check_groups(const mics_mesh *mesh)
 {
+    check_sequence_groups(mesh);
     for (int32_t experts = 1; experts <= mesh->sharding.params; experts++) {
         mics_mesh spread = *mesh;
         const bool fits =
@@ -194,6 +215,9 @@ static void test_spread_is_refused(void **state)
     static const int32_t bad[] = {0, -1, 4, 5, 12};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(mics_mesh_spread_experts(&mesh, bad[i]), MICS_ERR_INVALID);
+    static const int32_t no_slices[] = {0, -1, 4, 5, 12};
+    for (size_t i = 0; i < sizeof no_slices / sizeof no_slices[0]; i++)
+        assert_int_equal(mics_mesh_cut_sequences(&mesh, no_slices[i]), MICS_ERR_INVALID);
     assert_memory_equal(&mesh, &before, sizeof mesh);
 }
 

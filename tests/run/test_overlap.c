@@ -16,7 +16,7 @@ enum { MOST = 32 };
 typedef struct row {
     mics_step_kind kind;
     mics_stream stream;
-    int32_t wait[MICS_STREAMS];
+    int32_t wait[MICS_STREAM_COPY];
     double took;
 } row;
 
@@ -30,7 +30,7 @@ static run_overlap sum(const row *rows, int32_t count)
     for (int32_t i = 0; i < count; i++) {
         steps[i] = (mics_step){.kind = rows[i].kind, .stream = rows[i].stream};
         for (int stream = 0; stream < MICS_STREAMS; stream++)
-            steps[i].wait[stream] = rows[i].wait[stream];
+            steps[i].wait[stream] = stream < MICS_STREAM_COPY ? rows[i].wait[stream] : -1;
         took[i] = rows[i].took;
         scratch[i] = (run_chain){1e9, 1e9, 3, {1e9}, {-1e9}}; // whatever stood there
     }

@@ -110,11 +110,10 @@ static inline bool reads(const order *o, const mics_step *step, int32_t unit)
 {
     const mics_model *model = o->schedule->spec.model;
     const mics_unit *computed = &model->units[step->unit];
-    const int32_t forward_ops = step->kind == MICS_STEP_FORWARD
-                                    ? computed->op_count
-                                    : o->schedule->units[step->unit].forward_again;
+    const bool *again = o->schedule->units[step->unit].again;
     for (int32_t i = 0; i < computed->op_count; i++) {
-        if ((i < forward_ops || is_needed_backward(computed->ops[i].kind)) &&
+        if ((step->kind == MICS_STEP_FORWARD || again[i] ||
+             is_needed_backward(computed->ops[i].kind)) &&
             mentions(&computed->ops[i], unit))
             return true;
     }

@@ -323,7 +323,7 @@ static void check_mesh(mics_memory *memory, const mics_model *model, const mics_
     for (int variant = 0; variant < 64; variant++) {
         spec.micro_steps = variant % 2 == 0 ? 1 : 5;
         spec.prefetch = variant % 8 / 2;
-        spec.recompute = variant % 8 >= 4;
+        spec.recompute = mics_recompute_all(variant % 8 >= 4);
         spec.gather = spec.reduce = spec.boundary =
             variant % 16 >= 8 ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING;
         // Some units stay whole: the last ones of most models are the smallest.

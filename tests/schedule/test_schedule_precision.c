@@ -22,7 +22,7 @@ static void pair_open(pair *p, mics_sharding sharding, mics_comm_dtype second_ho
                                .batch = {.sequences = 1, .length = TOKENS, .threads = 1},
                                .micro_steps = 3,
                                .prefetch = 1,
-                               .recompute = recompute,
+                               .recompute = mics_recompute_all(recompute),
                                .reduce = MICS_ALGORITHM_TWO_STAGE, // as mixed sums always are
                                .boundary_dtype = {second_hop, second_hop}};
     ASSERT_OK(mics_mesh_init(RANKS, 2, sharding, &spec.mesh));
@@ -82,7 +82,7 @@ static void test_wide_residual(void **state)
     pair p;
     mics_schedule *wide = NULL;
     mics_schedule_spec spec = one_rank;
-    spec.recompute = true;
+    spec.recompute = mics_recompute_all(true);
     open_one(&p, spec);
     assert_int_equal(p.mixed->in_flight_elems, 4 * 64);
     spec = p.mixed->spec;

@@ -38,7 +38,7 @@ static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh
                                .batch = {.sequences = 1, .length = 5, .threads = 1},
                                .micro_steps = 1 + take(&from, 4),
                                .prefetch = take(&from, 3),
-                               .recompute = take(&from, 2) == 1,
+                               .recompute = mics_recompute_all(take(&from, 2) == 1),
                                .layered_micro_steps = take(&from, 4)};
     spec.gather = (mics_algorithm)take(&from, MICS_ALGORITHMS);
     spec.reduce = (mics_algorithm)take(&from, MICS_ALGORITHMS);
@@ -55,6 +55,8 @@ static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh
     spec.all_reduces = take(&from, 4) == 0;
     spec.early_gathers = mics_schedule_may_gather_early(&spec) && take(&from, 2) == 0;
     spec.optimizer = (mics_optimizer_kind)take(&from, MICS_OPTIMIZER_KINDS);
+    const int32_t more = mics_model_computing_units(model) - 1 - MICS_OFFLOAD_PLACES;
+    spec.offload_units = more > 0 ? take(&from, (uint32_t)more + 1) : 0;
     return spec;
 }
 
@@ -202,7 +204,7 @@ static void test_parts_of_computations(void **state)
                                        .batch = {.sequences = 2, .length = 8, .threads = 1},
                                        .micro_steps = 2,
                                        .prefetch = 1,
-                                       .recompute = recompute,
+                                       .recompute = mics_recompute_all(recompute),
                                        .accelerator = way >= 2};
             mics_schedule *schedule = NULL;
             ASSERT_OK(mics_mesh_init(4, 2, (mics_sharding){4, 4, 4}, &spec.mesh));
@@ -506,6 +508,64 @@ static void take_no_room_to_join(mics_schedule *s)
     s->coalesced_bytes[MICS_STREAM_INTER] = 0;
 }
 
+// The nth step of a kind that waits for a copy.
+static mics_step *find_waiting(mics_schedule *s, mics_step_kind kind, int nth)
+{
+    for (int i = 0;; i++) {
+        mics_step *step = find(s, kind, MICS_STAGE_WHOLE, i);
+        if (step->wait[MICS_STREAM_COPY] >= 0 && nth-- == 0)
+            return step;
+    }
+}
+
+static void overwrite_the_unstored(mics_schedule *s)
+{
+    find_waiting(s, MICS_STEP_FORWARD, 3)->wait[MICS_STREAM_COPY] = -1;
+}
+
+static void read_before_the_fetch(mics_schedule *s)
+{
+    find_waiting(s, MICS_STEP_BACKWARD, 3)->wait[MICS_STREAM_COPY] = -1;
+}
+
+static void store_before_forward(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_STORE, MICS_STAGE_WHOLE, 2));
+}
+
+static void store_elsewhere(mics_schedule *s)
+{
+    find(s, MICS_STEP_STORE, MICS_STAGE_WHOLE, 1)->to += 16;
+}
+
+static void store_a_part(mics_schedule *s)
+{
+    find(s, MICS_STEP_STORE, MICS_STAGE_WHOLE, 1)->block_elems -= 16;
+}
+
+static void fetch_too_early(mics_schedule *s)
+{
+    int32_t *wait = &find(s, MICS_STEP_FETCH, MICS_STAGE_WHOLE, 1)->wait[MICS_STREAM_COMPUTE];
+    do
+        --*wait;
+    while (!mics_step_is_compute(&s->lists[MICS_PHASE_TRAIN].steps[*wait]));
+}
+
+static void fetch_before_the_backward(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_FETCH, MICS_STAGE_WHOLE, 0));
+}
+
+static void fetch_anothers(mics_schedule *s)
+{
+    find(s, MICS_STEP_FETCH, MICS_STAGE_WHOLE, 3)->in_flight ^= 1;
+}
+
+static void compute_a_copy(mics_schedule *s)
+{
+    find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 1)->kind = MICS_STEP_STORE;
+}
+
 typedef struct mutant {
     const char *name, *said;
     mics_sharding sharding; // of 16 ranks on 2 nodes
@@ -569,8 +629,20 @@ static const mutant of_matrices[] = {
     {"too many", "owners of unit 1 break invariant 3:", {2, 2, 4}, false, own_all_of_a_unit},
 };
 
+static const mutant of_copies[] = {
+    {"overwritten unstored", "invariant 15:", {2, 2, 4}, false, overwrite_the_unstored},
+    {"not fetched", "invariant 14:", {2, 2, 4}, false, read_before_the_fetch},
+    {"stored too early", "invariant 14:", {2, 2, 4}, false, store_before_forward},
+    {"stored elsewhere", "invariant 14:", {2, 2, 4}, false, store_elsewhere},
+    {"stored in part", "invariant 14:", {2, 2, 4}, false, store_a_part},
+    {"fetched too early", "invariant 15:", {2, 2, 4}, false, fetch_too_early},
+    {"fetched before backward", "invariant 15:", {2, 2, 4}, false, fetch_before_the_backward},
+    {"another micro-batch's", "invariant 14:", {2, 2, 4}, false, fetch_anothers},
+    {"a copy that computes", "invariant 2:", {2, 2, 4}, false, compute_a_copy},
+};
+
 static void check_mutant(mics_memory *memory, const mics_model *model, const mutant *m,
-                         mics_optimizer_kind optimizer)
+                         mics_optimizer_kind optimizer, int32_t offload_units)
 {
     const bool joins = m->spoil == take_no_room_to_join;
     const bool early =
@@ -584,6 +656,7 @@ static void check_mutant(mics_memory *memory, const mics_model *model, const mut
                                .coalesce_below = joins ? 1 << 20 : 0,
                                .all_reduces = m->all_reduces,
                                .early_gathers = early,
+                               .offload_units = offload_units,
                                .optimizer = optimizer};
     mics_schedule *schedule = NULL;
     capture seen;
@@ -607,9 +680,13 @@ static void test_each_invariant_fails(void **state)
     ASSERT_OK(mics_memory_open(&memory));
     mics_model *model = model_gpt2(memory, 3, false);
     for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++)
-        check_mutant(memory, model, &mutants[i], MICS_OPTIMIZER_ADAMW);
+        check_mutant(memory, model, &mutants[i], MICS_OPTIMIZER_ADAMW, 0);
     for (size_t i = 0; i < sizeof of_matrices / sizeof of_matrices[0]; i++)
-        check_mutant(memory, model, &of_matrices[i], MICS_OPTIMIZER_MUON);
+        check_mutant(memory, model, &of_matrices[i], MICS_OPTIMIZER_MUON, 0);
+    mics_model_close(model);
+    model = model_gpt2(memory, 6, false);
+    for (size_t i = 0; i < sizeof of_copies / sizeof of_copies[0]; i++)
+        check_mutant(memory, model, &of_copies[i], MICS_OPTIMIZER_ADAMW, 4);
     mics_model_close(model);
     assert_int_equal(mics_memory_close(memory), 0);
 }

@@ -42,7 +42,7 @@ mics_status mics_machine_read(mics_machine *machine_out);
 // A failure of enqueued work is kept and told by `check`, `poll` and `synchronize`, on which the
 // world has to end: what the device holds is of no use then.
 
-enum { MICS_DEVICE_STREAMS = 3 };
+enum { MICS_DEVICE_STREAMS = 4 };
 
 typedef struct mics_device_info {
     char name[96];             // "NVIDIA H200"

@@ -101,7 +101,8 @@ typedef struct mics_batch_source {
     // no part in the loss, which is the mean over those of the global batch that count.
     mics_status (*read)(void *ctx, int32_t micro_step, int32_t *inputs_out, int32_t *targets_out);
     // (optional) Of a model that looks at segments: fills those of the inputs that `read` gave last
-    // (mics_op_call.segments); by default all are 0.
+    // (mics_op_call.segments), of ranks that share sequences those of whole ones: (sequences,
+    // mesh.sequence * length); by default all are 0.
     mics_status (*read_segments)(void *ctx, int32_t micro_step, const int32_t *inputs,
                                  int32_t *segments_out);
     // (optional) Of pairs (mics_schedule_spec.preference): fills each sequence's log-probability in
@@ -146,6 +147,7 @@ typedef struct mics_step_result {
     mics_verdict verdict; // training only
     uint32_t told;        // by any rank (mics_engine_tell); the same on every rank
     mics_bytes sent;      // by this rank, counted
+    int64_t copied_bytes; // of activations to host memory and back (mics_schedule_copied_bytes)
     // Training only, the same on every rank. The sums are over all ranks' sequences, and 0 in a
     // model without experts.
     int64_t memory_peak_bytes; // of the rank that has held most, up to the agreement

@@ -84,6 +84,9 @@ typedef struct mics_mesh {
     // rank keeps one of E blocks, that of its digits below E: it is sharded over P / E, G / E and
     // O / E ranks.
     int32_t experts;
+    // Ranks that share each sequence, all of one node: number rank % S of them has slice rank % S. In no
+    // chain, as states are cut over all ranks whoever shares sequences.
+    int32_t sequence;
     int32_t chain[MICS_MESH_AXES +
                   1]; // ascending, chain[0] = 1, each divides the next, the last is ranks
     int32_t axes;     // chain has axes + 1 entries
@@ -99,6 +102,7 @@ typedef enum mics_group_axis {
     MICS_AXIS_SCATTER,   // G to O: the second hop's reduce-scatter
     MICS_AXIS_PARAM_SYNC,  // P to O: all-gather of what was updated
     MICS_AXIS_REPLICATION, // O to ranks: hold the same optimizer shard; the second hop's all-reduce
+    MICS_AXIS_SEQUENCE,    // 1 to S: share sequences; heads and tokens are exchanged here
     MICS_AXIS_EXPERTS,     // 1 to E: keep different experts; tokens travel here
     // Of units of experts: E to P, E to G and E to O, in place of partition, gradient and optimizer
     // groups.
@@ -139,13 +143,21 @@ mics_status mics_mesh_init(int32_t ranks, int32_t nodes, mics_sharding sharding,
  */
 mics_status mics_mesh_spread_experts(mics_mesh *mesh, int32_t experts);
 
+/* Lets `sequence` ranks, the nearest ones, share each sequence. mics_mesh_init has made it 1.
+ *
+ * Needs:   sequence >= 1 divides the ranks of a node.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with the numbers that would work (mesh untouched).
+ * Threads: any.
+ */
+mics_status mics_mesh_cut_sequences(mics_mesh *mesh, int32_t sequence);
+
 /* The group along an axis that a rank is in. Needs 0 <= rank < mesh->ranks. */
 mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope,
                            int32_t rank);
 
 /* Which block of its group's collective a member owns: a permutation of [0, size) over the members.
  *
- * All of WORLD and of REPLICATION: the member's own index.
+ * All of WORLD and of REPLICATION, and of SEQUENCE: the member's own index.
  * Needs:   0 <= rank < mesh->ranks.
  */
 int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope,
@@ -201,7 +213,8 @@ mics_keep mics_mesh_keep(const mics_mesh *mesh, int32_t rank);
 const char *mics_group_text(mics_group_axis axis, mics_group_scope scope);
 
 /* The family's name for a sharding: "ddp", "zero1", "zero2", "zero3", "mics(2)", "mics+(2)",
- * "hpz(2)" or "P|G|O = 1|2|4"; with ", E = 2" behind it where experts are spread.
+ * "hpz(2)" or "P|G|O = 1|2|4"; with ", E = 2" behind it where experts are spread, and
+ * ", S = 2" where sequences are cut.
  *
  * Writes at most `capacity` characters; returns `text`.
  * Needs:   capacity >= 1.

@@ -3,10 +3,11 @@
 // The step as data: one list of steps for (model, mesh, batch), made once. The engine runs it, the
 // ledgers sum it, a simulator can time it, and `mics explain` prints it.
 //
-// Three streams run in list order: computation, intra-node collectives, inter-node collectives. The
-// inter-node hop of one unit thus runs beside the intra-node hop of another. A step waits for the
-// earlier steps that it names, on any stream; nothing else orders the streams. All ranks have the
-// same list, so all meet collectives in one order, and no two streams wait for each other.
+// Four streams run in list order: computation, intra-node collectives, inter-node collectives, copies
+// of activations to host memory and back. The inter-node hop of one unit thus runs beside the
+// intra-node hop of another. A step waits for the earlier steps that it names, on any stream; nothing
+// else orders the streams. All ranks have the same list, so all meet collectives in one order, and
+// no two streams wait for each other.
 //
 // If the optimizer state has replicas (O < ranks), a training list ends with each rank's 1 / ranks
 // of the summed gradients, their norm and the agreement. Replica gathers and updates are the head of
@@ -34,6 +35,7 @@ typedef enum mics_stream {
     MICS_STREAM_COMPUTE,
     MICS_STREAM_INTRA, // intra-node collectives
     MICS_STREAM_INTER, // inter-node ones: their groups span nodes
+    MICS_STREAM_COPY,  // between the activation arena and host memory
     MICS_STREAMS
 } mics_stream;
 
@@ -49,7 +51,7 @@ typedef enum mics_step_kind {
     // bytes, behind which all members' shards are up to date
     MICS_STEP_GATHER,
     MICS_STEP_FORWARD,  // compute
-    MICS_STEP_BACKWARD, // compute; of a recomputed unit, or the loss, forward included
+    MICS_STEP_BACKWARD, // compute; behind the forward of all that it runs again, or of the loss
     // comm: reduce-scatter a unit's gradient slot into the accumulator, once a layered group
     MICS_STEP_REDUCE,
     // comm: all-to-all of rows of tokens in the expert group, between two parts of a computation
@@ -66,6 +68,8 @@ typedef enum mics_step_kind {
     MICS_STEP_ORTHOGONALISE,      // compute: the matrices that the rank owns
     MICS_STEP_MOMENTUM_BACK,      // comm: all-to-all of the orthogonal matrices, back to shards
     MICS_STEP_UPDATE,             // compute: optimizer on a unit's shard
+    MICS_STEP_STORE, // copy: what a unit keeps for its backward, to host memory, behind its forward
+    MICS_STEP_FETCH, // copy: the same back to its place in the arena, ahead of its backward
     MICS_STEP_KINDS
 } mics_step_kind;
 
@@ -87,6 +91,10 @@ typedef enum mics_algorithm {
     MICS_ALGORITHM_SHARED,    // gathers of shared parameters: a barrier
     MICS_ALGORITHM_DOUBLING   // agreements: mics_comm_all_gather_doubling
 } mics_algorithm;
+
+// Units in the arena that units in host memory share their places with: one is computed, the output
+// of another is written, and a third one is copied.
+enum { MICS_OFFLOAD_PLACES = 3 };
 
 enum { MICS_STEP_USES = 4 }; // units whose parameters one step may read
 
@@ -118,15 +126,18 @@ typedef struct mics_step {
     int32_t wait[MICS_STREAMS];         // steps that must be done first, by index; -1: none
     mics_step_use uses[MICS_STEP_USES]; // compute: units read or differentiated; comm: uses[0]
     int32_t use_count;
-    int32_t in_flight; // FORWARD, BACKWARD, ALL_TO_ALL: which of the micro-batches in flight
-    // FORWARD and BACKWARD: the unit's ops to run forward, then its gradient calls. Only a part of
-    // them where all-to-alls cut a pass; the first part begins at 0.
+    int32_t in_flight; // of a unit's pass, with its all-to-alls and copies: which micro-batch
+    // FORWARD and BACKWARD: the unit's ops to run forward (in BACKWARD of them those that
+    // mics_unit_plan.again says), then its gradient calls. Only a part of them where all-to-alls cut a
+    // pass; the first part begins at 0.
     mics_step_part part;
     double flops; // compute steps
     // ALL_TO_ALL: block b at `from` goes to member b, whose block comes to block b at `to`. Offsets
-    // in the activation arena of the first micro-batch in flight.
+    // in the activation arena of the first micro-batch in flight. STORE and FETCH: one of them is
+    // an offset in host memory, likewise of the first micro-batch in flight.
     int64_t from, to;
-    // comm steps: the group along `axis`, at the stage's scope, and each member's block.
+    // comm steps: the group along `axis`, at the stage's scope, and each member's block; of a copy
+    // block_elems and block_bytes alone.
     mics_step_stage stage;
     mics_group_axis axis;
     mics_algorithm algorithm; // of this stage
@@ -138,10 +149,22 @@ typedef struct mics_step {
     int32_t member_at, member_count;
 } mics_step;
 
-/* Whether a step is a collective, and no computation. Pure. */
+/* Whether a step is a computation. Pure. */
+static inline bool mics_step_is_compute(const mics_step *step)
+{
+    return step->stream == MICS_STREAM_COMPUTE;
+}
+
+/* Whether a step is a copy between the activation arena and host memory. Pure. */
+static inline bool mics_step_is_copy(const mics_step *step)
+{
+    return step->stream == MICS_STREAM_COPY;
+}
+
+/* Whether a step is a collective: no computation, and no copy. Pure. */
 static inline bool mics_step_is_comm(const mics_step *step)
 {
-    return step->stream != MICS_STREAM_COMPUTE;
+    return !mics_step_is_compute(step) && !mics_step_is_copy(step);
 }
 
 /* How much of its group along `axis` a collective runs over. Pure. */
@@ -198,13 +221,23 @@ typedef struct mics_grad_call {
 // micro-batch i are i * in_flight_elems further on (mics_schedule_in_flight_at).
 typedef struct mics_unit_plan {
     int64_t *tensor_at; // by tensor: floats; -1: tokens
+    // What it keeps from forward to backward: its input, and behind it what it saves.
+    int64_t kept_at, kept_elems;
+    int64_t host_at; // where that is in host memory meanwhile; -1: it stays in the arena
+    // The unit in host memory whose place this unit's forward overwrites, or -1. Forward waits until
+    // that is stored, and behind this unit's backward it is fetched.
+    int32_t displaced;
     mics_grad_call *grads;
     int32_t grad_count;
     bool loss; // the last unit: backward computes the losses, and training lists no forward of it
-    bool forward_in_backward; // recomputed, or the loss
-    int32_t forward_again;    // leading ops that backward runs again, up to the last that saves
-                              // a tensor for backward
-    double flops[2];          // of a forward, and of a backward
+    // By op: backward runs its forward again. What it makes for backward lies where only one unit's
+    // lies at a time.
+    bool *again;
+    bool forward_in_backward; // nothing is kept but the input: recomputed whole, or the loss
+    // Of the arena: what is saved beside the input for each micro-batch in flight, what lies in the
+    // part that is one unit's at a time, and what lives inside one step.
+    int64_t saved_elems, shared_elems, scratch_elems;
+    double flops[2]; // of a forward, and of a backward
 } mics_unit_plan;
 
 // What numbers are held in.
@@ -217,15 +250,33 @@ typedef enum mics_precision {
     MICS_PRECISIONS
 } mics_precision;
 
+// Activations that are not kept from forward to backward, but made again there. Layers are the
+// units that compute between the first and the loss. Bits do not depend on it.
+typedef struct mics_recompute {
+    int32_t units; // layers that keep their input alone; MICS_RECOMPUTE_ALL: every unit does
+    bool last;     // they are the last ones, else the first
+    // In the other layers what is cheap to compute and dear to hold is made again, part by part
+    // (Korthikanti et al., 2022, arXiv:2205.05198): attention and what leads to it, and the rest.
+    // Results of GEMMs are kept. See schedule/recompute.h.
+    bool attention, mlp;
+} mics_recompute;
+
+enum { MICS_RECOMPUTE_ALL = INT32_MAX, MICS_RECOMPUTE_BYTES = 48 };
+
 typedef struct mics_schedule_spec {
     // Outlives the schedule; the schedule's own spec has it as `mesh` spreads its experts
     // (mics_model_spread).
     const mics_model *model;
     mics_mesh mesh;
-    mics_batch batch; // of one micro-step of one rank; its accelerator_bytes follow from the rest
+    // Of one micro-step of one rank, of whose sequences it has 1 / mesh.sequence: tokens from (rank %
+    // mesh.sequence) * length on. Its accelerator_bytes follow from the rest.
+    mics_batch batch;
     int32_t micro_steps; // a step
     int32_t prefetch;    // units gathered ahead; 0: each backward waits for the reduction before it
-    bool recompute;      // keep only each unit's input; run its forward again in backward
+    mics_recompute recompute;
+    // Of so many units, from the first that has a backward on, host memory holds what they keep between
+    // forward and backward. They share the places of the MICS_OFFLOAD_PLACES units behind them.
+    int32_t offload_units;
     // Micro-batches in flight, a layered group: a unit runs for the whole group before the next unit
     // does. So it is gathered once a group, and its second hop runs beside the backwards of the
     // units before it. Each micro-batch has its own activations and tokens. If G > 1, gradients of
@@ -276,14 +327,14 @@ typedef struct mics_schedule_spec {
     // Of pairs: the micro-batch is even, and backward of the last unit first computes both rows'
     // losses.
     mics_preference preference;
-    // (optional) A schedule of the same model, batch, precision, accelerator, recompute, optimizer,
-    // state_dtype, preference and evaluation_only, whose activation offsets are taken over: most
+    // (optional) A schedule of the same model, batch, precision, accelerator, recompute, offload_units,
+    // optimizer, state_dtype, preference and evaluation_only, whose activation offsets are taken over: most
     // of the work of short lists. Read by mics_schedule_open alone; NULL in the schedule's own spec.
     const struct mics_schedule *like;
 } mics_schedule_spec;
 
-// Bytes a rank, by tag, exactly as the allocator will count them. MICS_MEM_HOST is not predicted
-// (0).
+// Bytes a rank, by tag, exactly as the allocator will count them, and the total likewise: without
+// MICS_MEM_OFFLOAD. MICS_MEM_HOST is not predicted (0).
 typedef struct mics_memory_ledger {
     size_t bytes[MICS_MEM_TAGS];
     size_t total;
@@ -325,11 +376,14 @@ typedef struct mics_schedule {
     int32_t grad_slot_count;
     int64_t activation_elems; // of the activation arena; floats, unless MIXED
     int64_t in_flight_elems;  // of them, those of one micro-batch in flight
+    int64_t offload_elems;    // in host memory, of one micro-batch in flight
+    int32_t offload_max;      // the most that spec.offload_units may be
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin; of pairs behind them as many row_scales
     // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, and all
-    // rows, those that count first; segments, of pairs each sequence's reference (a float), and a
-    // mics_dropout_draw, where there are any; and where these three begin.
+    // rows, those that count first; segments, and behind them, where ranks share sequences, those of
+    // whole ones; of pairs each sequence's reference (a float), and a mics_dropout_draw, where there
+    // are any; and where these three begin.
     int64_t data_elems, data_segments, data_references, data_draw;
     // accelerator: where the device's sums of a step lie behind them, twice MICS_ALIGNMENT bytes
     int64_t workspace_sums;
@@ -490,10 +544,43 @@ typedef struct mics_agreement {
     double preference_sums[MICS_PREFERENCE_SUMS]; // over the rank's pairs
 } mics_agreement;
 
+/* Every unit, or none. Pure. */
+static inline mics_recompute mics_recompute_all(bool all)
+{
+    const mics_recompute r = {all ? MICS_RECOMPUTE_ALL : 0, false, false, false};
+    return r;
+}
+
+/* Whether anything is made again. Pure. */
+static inline bool mics_recomputes(mics_recompute recompute)
+{
+    return recompute.units > 0 || recompute.attention || recompute.mlp;
+}
+
+/* Whether two are the same. Pure. */
+static inline bool mics_recompute_is(mics_recompute a, mics_recompute b)
+{
+    return a.units == b.units && a.last == b.last && a.attention == b.attention && a.mlp == b.mlp;
+}
+
+/* As run.recompute has it: "true", "false", or parts joined by "+": "attention", "mlp", "first 12"
+ * or "last 12", or "12" where it is open of which end.
+ *
+ * Returns: `text`.
+ */
+const char *mics_recompute_text(mics_recompute recompute, bool open,
+                                char text[MICS_RECOMPUTE_BYTES]);
+
+/* The reverse, for parts in any order, each once.
+ *
+ * Returns: whether it is one (else nothing is written).
+ */
+bool mics_recompute_parse(const char *text, mics_recompute *recompute_out, bool *open_out);
+
 /* Makes the schedule.
  *
  * Needs:   micro_steps >= 1, prefetch >= 0, layered_micro_steps >= 0, batch sizes >= 1,
- *          batch.length <= model->positions; parameter sync is rounded only where gathers are
+ *          mesh.sequence * batch.length <= model->positions; parameter sync is rounded only where gathers are
  *          (P > 1), as replicas must agree.
  * Returns: MICS_OK; MICS_ERR_INVALID, logged (also: rounded sums would send more between nodes than
  *          whole ones, as they may where groups have several members a node); MICS_ERR_MEMORY.
@@ -541,7 +628,7 @@ const char *mics_precision_text(mics_precision precision);
 /* "gather", "gather inter", "forward", ... ; never NULL. */
 const char *mics_step_text(mics_step_kind kind, mics_step_stage stage);
 
-/* "compute", "intra", "inter"; never NULL. */
+/* "compute", "intra", "inter", "copy"; never NULL. */
 const char *mics_stream_text(mics_stream stream);
 
 /* Name of an algorithm: "ring", "two-stage", "direct"; never NULL. */
@@ -557,7 +644,7 @@ const char *mics_step_algorithm_text(const mics_step *step);
 const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_step *step,
                                      int32_t *count_out);
 
-/* Bytes that `rank` sends in one step of a list; 0 for compute steps. Rings: see comm.h. Pure.
+/* Bytes that `rank` sends in one step of a list; 0 for computations and copies. Rings: see comm.h. Pure.
  *
  * Needs:   0 <= rank < ranks of the mesh.
  */
@@ -593,6 +680,9 @@ mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase pha
 /* The same for one stage of one kind of step only, over all ranks. Pure. */
 mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase phase,
                                     mics_step_kind kind, mics_step_stage stage);
+
+/* Bytes a rank copies to host memory and back in one run of the training list. Pure. */
+int64_t mics_schedule_copied_bytes(const mics_schedule *schedule);
 
 /* FLOPs a rank computes in one run of a list, recomputation included. Pure. */
 double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase);

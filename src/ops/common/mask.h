@@ -11,6 +11,7 @@ enum { MICS_MASK_BLOCK = 8 };
 // One mask of one sequence.
 typedef struct mics_mask {
     uint32_t key[2], number, sequence;
+    uint32_t position;  // of the call's row 0
     uint32_t threshold; // 16 bits below it drop their number
     float scale;        // of what is kept
 } mics_mask;
@@ -24,8 +25,9 @@ static inline mics_mask mics_mask_of(const mics_op_call *call, int64_t b, int64_
     const mics_op *op = call->shape.op;
     const mics_dropout_draw *draw = call->draw;
     return (mics_mask){.key = {draw->key[0], draw->key[1]},
-                       .number = op->mask + (uint32_t)head,
+                       .number = op->mask + (uint32_t)(call->first_head + head),
                        .sequence = draw->sequence + (uint32_t)b,
+                       .position = (uint32_t)call->position,
                        .threshold = mics_dropout_threshold(op->dropout),
                        .scale = mics_dropout_scale(op->dropout)};
 }

@@ -12,7 +12,7 @@ static inline block random_block(const mics_mask *mask, uint32_t number, uint32_
 {
     const uint32_t m0 = 0xD2511F53U, m1 = 0xCD9E8D57U;
     uint32_t k0 = mask->key[0], k1 = mask->key[1];
-    block c = {{number, row, mask->number, mask->sequence}};
+    block c = {{number, mask->position + row, mask->number, mask->sequence}};
 #pragma GCC unroll 10
     for (int round = 0; round < 10; ++round) {
         const uint64_t p0 = (uint64_t)m0 * c.word[0], p1 = (uint64_t)m1 * c.word[2];

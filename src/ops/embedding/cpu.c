@@ -20,7 +20,7 @@ static const mics_elem *first_position(const mics_op_call *call)
 // first token's place; what is of none stands at 0.
 static inline int64_t position_of(const mics_op_call *call, int64_t n)
 {
-    const int64_t t = n % call->shape.T;
+    const int64_t t = call->position + n % call->shape.T;
     if (call->segments == NULL)
         return t;
     return call->segments[n] < 0 ? 0 : t - call->segments[n];
@@ -109,10 +109,11 @@ static void add_runs(const mics_op_call *call, int p, const int32_t *rows_N, con
 static void add_positions(const mics_op_call *call, int64_t column)
 {
     const int64_t N = call->shape.N, T = call->shape.T, C = call->shape.out;
+    const int64_t first = call->shape.op->first_position + call->position;
     for (int64_t t = 0; t < T && t < N; ++t) {
         const addends all = {
             .dy_NC = call->dout, .first = t, .step = T, .count = (N - t + T - 1) / T, .C = C};
-        add_columns(call->dparams[1], call->shape.op->first_position + t, &all, column);
+        add_columns(call->dparams[1], first + t, &all, column);
     }
 }
 

@@ -37,9 +37,10 @@ static unsigned row_threads(int64_t packs)
 }
 
 // See cpu.c.
-__device__ static int64_t position_of(const int32_t *segments_N, int64_t n, int64_t T_positions)
+__device__ static int64_t position_of(const int32_t *segments_N, int64_t n, int64_t T_positions,
+                                      int64_t begin)
 {
-    const int64_t t = n % T_positions;
+    const int64_t t = begin + n % T_positions;
     if (segments_N == nullptr)
         return t;
     return segments_N[n] < 0 ? 0 : t - segments_N[n];
@@ -51,11 +52,12 @@ template <typename T, int COUNT>
 __global__ void __launch_bounds__(ROW_THREADS)
     embedding_kernel(T *y_NC, const int32_t *tokens_N, const T *wte_VC, const T *wpe_PC,
                      const T *type_C, const int32_t *segments_N, int64_t N, int64_t T_positions,
-                     int64_t C)
+                     int64_t begin, int64_t C)
 {
     for (int64_t n = blockIdx.x; n < N; n += gridDim.x) {
         const T *wte_C = wte_VC + tokens_N[n] * C;
-        const T *wpe_C = wpe_PC ? wpe_PC + position_of(segments_N, n, T_positions) * C : nullptr;
+        const T *wpe_C =
+            wpe_PC ? wpe_PC + position_of(segments_N, n, T_positions, begin) * C : nullptr;
         for (int64_t c = threadIdx.x * COUNT; c < C;
              c += static_cast<int64_t>(blockDim.x) * COUNT) {
             mics_pack<T, COUNT> row = load_pack<COUNT>(wte_C + c);
@@ -81,7 +83,7 @@ struct forward_call {
     void *y;
     const int32_t *tokens, *segments;
     const void *wte, *wpe, *type; // wpe: from the row of a sequence's first token on
-    int64_t N, T, C;
+    int64_t N, T, C, begin;
 };
 
 template <typename T, int COUNT>
@@ -90,7 +92,7 @@ static void forward_packs(const mics_exec *at, const forward_call &c)
     MICS_LAUNCH((embedding_kernel<T, COUNT>), grid_of(c.N, 1), row_threads(c.C / COUNT), 0,
                 stream_of(at), static_cast<T *>(c.y), c.tokens, static_cast<const T *>(c.wte),
                 static_cast<const T *>(c.wpe), static_cast<const T *>(c.type), c.segments, c.N, c.T,
-                c.C);
+                c.begin, c.C);
 }
 
 template <typename T> static void forward(const mics_exec *at, const forward_call &c)
@@ -109,8 +111,9 @@ static void run_forward(const mics_op_call *call)
     const int64_t first = call->shape.op->first_position * call->shape.out * elem_bytes;
     const void *wpe =
         call->params[1] ? static_cast<const char *>(call->params[1]) + first : nullptr;
-    const forward_call c = {call->out,       call->tokens,  call->segments, call->params[0], wpe,
-                            call->params[2], call->shape.N, call->shape.T,  call->shape.out};
+    const forward_call c = {
+        call->out,       call->tokens,  call->segments, call->params[0], wpe,
+        call->params[2], call->shape.N, call->shape.T,  call->shape.out, call->position};
     MICS_BY_DTYPE(call->at->dtype, forward, call->at, c);
 }
 
@@ -228,19 +231,21 @@ __global__ void __launch_bounds__(RUN_THREADS)
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(ROW_THREADS)
     positions_backward_kernel(T *dwpe_PC, const T *dy_NC, const int32_t *segments_N, int64_t N,
-                              int64_t T_positions, int64_t C, int64_t first, bool add)
+                              int64_t T_positions, int64_t C, int64_t first, int64_t begin,
+                              bool add)
 {
     const int64_t row = blockIdx.x, position = row - first;
     const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * COUNT;
-    const bool used = position >= 0 && position < T_positions;
+    const int64_t t = position - begin; // of a row that has it, where positions do not restart
+    const bool used = position >= 0 && t < T_positions && (t >= 0 || segments_N != nullptr);
     if (c >= C || (!used && add))
         return;
     float sum[COUNT] = {};
 #pragma unroll RUN_UNROLL
-    for (int64_t n = used && segments_N == nullptr ? position : N; n < N; n += T_positions)
+    for (int64_t n = used && segments_N == nullptr ? t : N; n < N; n += T_positions)
         add_pack<T, COUNT>(sum, dy_NC + n * C + c);
     for (int64_t n = 0; used && segments_N != nullptr && n < N; ++n) {
-        if (position_of(segments_N, n, T_positions) == position)
+        if (position_of(segments_N, n, T_positions, begin) == position)
             add_pack<T, COUNT>(sum, dy_NC + n * C + c);
     }
     put_pack<T, COUNT>(dwpe_PC + row * C + c, sum, add);
@@ -251,7 +256,7 @@ struct backward_call {
     void *dwte, *dwpe, *dtypes;
     const void *dy;
     const int32_t *tokens, *order, *segments;
-    int64_t N, T, C, V, P, R, first;
+    int64_t N, T, C, V, P, R, first, begin;
     bool add_dwte, add_dwpe, add_dtypes;
 };
 
@@ -275,7 +280,8 @@ static void backward_packs(const mics_exec *at, const backward_call &c)
         return;
     const dim3 rows(static_cast<unsigned>(c.P), static_cast<unsigned>(ceil_div(packs, threads)));
     MICS_LAUNCH((positions_backward_kernel<T, COUNT>), rows, threads, 0, stream,
-                static_cast<T *>(c.dwpe), dy, c.segments, c.N, c.T, c.C, c.first, c.add_dwpe);
+                static_cast<T *>(c.dwpe), dy, c.segments, c.N, c.T, c.C, c.first, c.begin,
+                c.add_dwpe);
 }
 
 static void types_backward(const mics_exec *at, const backward_call &c)
@@ -317,6 +323,7 @@ static void run_backward(const mics_op_call *call)
                              s.params[1][0],
                              s.params[2][0],
                              s.op->first_position,
+                             call->position,
                              call->add_params[0],
                              call->add_params[1],
                              call->add_params[2]};

@@ -40,6 +40,34 @@ static inline bool mics_route_drops(int32_t chosen)
     return chosen < 0;
 }
 
+// ---- of sequences that ranks share ----
+//
+// A router leaves behind the rows of its stats what it adds up over a rank's tokens, once for each of
+// the S ranks: a block for each, whose row b is of sequence b. What comes (mics_op_call.routes) is a
+// block of each rank.
+
+enum { MICS_ROUTE_SUMS = 4 }; // beside two for each expert
+
+/* Numbers of a sequence: probabilities (count), tokens that chose an expert (count), entropy, tokens
+ * that count, choices that were dropped, tokens. */
+static inline int64_t mics_route_sums(mics_experts e)
+{
+    return 2 * (int64_t)e.count + MICS_ROUTE_SUMS;
+}
+
+/* Numbers of a token that hold all blocks. */
+static inline int64_t mics_route_sums_width(const mics_op_shape *s)
+{
+    return s->op->sequence_ranks * ((mics_route_sums(s->op->experts) + s->T - 1) / s->T);
+}
+
+/* Where a rank's sums of sequence b are among those that lie in blocks. */
+static inline int64_t mics_route_sums_at(const mics_op_shape *s, int64_t rank, int64_t b)
+{
+    return rank * (s->N * mics_route_sums_width(s) / s->op->sequence_ranks) +
+           b * mics_route_sums(s->op->experts);
+}
+
 /* Floats of a router's workspace that count rows: of each expert, and those dropped. */
 static inline int64_t mics_route_rows_floats(int64_t experts)
 {

@@ -90,6 +90,7 @@ static inline void mics_lora_drop(const mics_lora_group *g, void *to, const void
 {
     mics_op op = *g->call->shape.op;
     mics_op_call drop = {.at = g->call->at, .shape = g->call->shape, .draw = g->call->draw};
+    drop.position = g->call->position;
     op.mask += (uint32_t)g->first;
     drop.shape.op = &op;
     drop.shape.in[0] = drop.shape.out = g->x.columns;

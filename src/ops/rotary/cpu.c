@@ -100,19 +100,19 @@ static void turn_position(const rotation *r, int64_t row, int64_t position, int6
         pass_rest(r, b * T + row);
 }
 
-static void run(const mics_op_call *call, const rotation *r, int64_t first)
+static void run(const mics_op_call *call, const rotation *r)
 {
     const int64_t B = call->shape.B, T = call->shape.T;
 #pragma omp parallel for if (B * T * mics_heads_width(r->heads) >= MICS_OP_PARALLEL)
     for (int64_t t = 0; t < T; ++t)
-        turn_position(r, t, first + t, B, T);
+        turn_position(r, t, call->position + t, B, T);
 }
 
 static void forward(const mics_op_call *call)
 {
     const rotation r = {
         .to = call->out, .from = call->in[0], .by = call->shape.rotary, .heads = call->shape.heads};
-    run(call, &r, 0);
+    run(call, &r);
 }
 
 static void backward(const mics_op_call *call)
@@ -123,15 +123,7 @@ static void backward(const mics_op_call *call)
                         .heads = call->shape.heads,
                         .back = true,
                         .add = call->add_din};
-    run(call, &r, 0);
+    run(call, &r);
 }
 
-static void decode(const mics_op_call *call)
-{
-    const rotation r = {
-        .to = call->out, .from = call->in[0], .by = call->shape.rotary, .heads = call->shape.heads};
-    run(call, &r, call->position);
-}
-
-const mics_op_kernels MICS_OP(rotary_kernels) = {
-    .forward = forward, .backward = backward, .decode = decode};
+const mics_op_kernels MICS_OP(rotary_kernels) = {.forward = forward, .backward = backward};

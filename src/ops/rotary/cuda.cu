@@ -18,9 +18,9 @@ constexpr int THREADS = 256, PAIRS = 128; // pairs of a launch: all of a head in
 template <typename T> struct rotation {
     T *to;
     const T *from;
-    int64_t N, T_; // tokens, and of a sequence
-    int heads;     // that turn: of queries and keys
-    int values;    // numbers of a token's values
+    int64_t N, T_, position; // tokens, and of a sequence; of the first one in it
+    int heads;               // that turn: of queries and keys
+    int values;              // numbers of a token's values
     int D, dims;
     int first, count; // pairs of this launch
     float scale, sign;
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(THREADS) rotary_kernel(rotation<T> r)
         __syncthreads(); // the token before has been turned
         for (int i = (int)threadIdx.x; i < r.count; i += THREADS) {
             float s, c;
-            sincosf((float)(n % r.T_) * r.frequencies[i], &s, &c);
+            sincosf((float)(r.position + n % r.T_) * r.frequencies[i], &s, &c);
             cosine[i] = c * r.scale;
             sine[i] = s * r.sign;
         }
@@ -124,6 +124,7 @@ template <typename T> void rotate(const mics_op_call *call, void *to, const void
     r.from = static_cast<const T *>(from);
     r.N = call->shape.N;
     r.T_ = call->shape.T;
+    r.position = call->position;
     r.heads = (int)(heads.query + heads.key_value);
     r.values = (int)(heads.key_value * heads.dim);
     r.D = (int)heads.dim;

@@ -36,8 +36,10 @@ struct problem {
     bool pairs;
     router_random random;
     // workspace
-    float *dscores, *part_sums, *sequences, *sums;
+    float *dscores, *sequences, *sums;
     double *metrics;
+    float *part_sums; // also what came of the ranks that share sequences
+    int64_t part_stride, sequence_stride;
 };
 
 __device__ __forceinline__ const float *row_of(const problem &p, int64_t n)
@@ -80,7 +82,7 @@ __device__ __forceinline__ int32_t dropped_of(const problem &p, int64_t n)
 // count, choices that were dropped, tokens.
 __device__ __forceinline__ float *part_of(const problem &p, int64_t b, int64_t part)
 {
-    return p.part_sums + (b * p.parts + part) * (2 * p.E + 4);
+    return p.part_sums + b * p.sequence_stride + part * p.part_stride;
 }
 
 // A block a part of a sequence. Columns of probabilities are summed by several threads each where
@@ -143,6 +145,18 @@ __device__ __forceinline__ double sum_of_parts(const problem &p, int64_t b, int3
     for (int64_t part = 0; part < p.parts; ++part)
         sum += static_cast<double>(part_of(p, b, part)[at]);
     return sum;
+}
+
+// Of a rank's tokens, to each of the S ranks that share the sequences: a block of `elems` for each.
+__global__ void __launch_bounds__(SUM_THREADS)
+    router_send(float *blocks, problem p, int32_t S, int64_t elems)
+{
+    const int64_t sums = 2 * p.E + 4;
+    for (int64_t i = grid_thread(); i < p.B * sums; i += grid_threads()) {
+        const double sum = sum_of_parts(p, i / sums, static_cast<int32_t>(i % sums));
+        for (int32_t rank = 0; rank < S; ++rank)
+            blocks[rank * elems + i] = static_cast<float>(sum);
+    }
 }
 
 // A block a sequence: gradients of the loss that balances, and the metrics.
@@ -375,17 +389,31 @@ problem problem_of(const mics_op_call *call)
     p.random = router_random_of(call);
     p.dscores = floats + space.scores;
     p.part_sums = floats + space.parts;
+    p.part_stride = mics_route_sums(e);
+    p.sequence_stride = p.parts * p.part_stride;
     p.sequences = floats + space.sequences;
     p.metrics = reinterpret_cast<double *>(floats + space.metrics);
     p.sums = floats + space.sums;
     return p;
 }
 
-void sequences(const mics_op_call *call, const problem &p)
+void sum_parts(const mics_op_call *call, const problem &p)
+{
+    MICS_LAUNCH(router_part, static_cast<unsigned>(p.B * p.parts), SUM_THREADS,
+                static_cast<size_t>(p.E) * sizeof(int32_t), stream_of(call->at), p);
+}
+
+void sequences(const mics_op_call *call, problem p)
 {
     const cudaStream_t stream = stream_of(call->at);
-    MICS_LAUNCH(router_part, static_cast<unsigned>(p.B * p.parts), SUM_THREADS,
-                static_cast<size_t>(p.E) * sizeof(int32_t), stream, p);
+    if (call->shape.op->sequence_ranks > 0) {
+        p.part_sums = const_cast<float *>(call->routes);
+        p.parts = call->shape.op->sequence_ranks;
+        p.part_stride = mics_route_sums_at(&call->shape, 1, 0);
+        p.sequence_stride = mics_route_sums(call->shape.op->experts);
+    } else {
+        sum_parts(call, p);
+    }
     MICS_LAUNCH(router_sequence, static_cast<unsigned>(p.B), SUM_THREADS, 0, stream, p);
     if (call->router_sums != nullptr)
         MICS_LAUNCH(router_metrics, 1, WARP, 0, stream, call->router_sums, p);
@@ -426,6 +454,17 @@ template <typename T> void gradients(const mics_op_call *call, const problem &p)
 }
 
 } // namespace
+
+void mics_cuda_router_send(const mics_op_call *call)
+{
+    const mics_op_shape *s = &call->shape;
+    problem p = problem_of(call);
+    p.part_sums = static_cast<float *>(call->at->workspace);
+    sum_parts(call, p);
+    MICS_LAUNCH(router_send, grid_of(p.B * p.part_stride, SUM_THREADS), SUM_THREADS, 0,
+                stream_of(call->at), call->stats + s->N * mics_route_floats(s->op->experts), p,
+                s->op->sequence_ranks, mics_route_sums_at(s, 1, 0));
+}
 
 void mics_cuda_router_backward(const mics_op_call *call)
 {

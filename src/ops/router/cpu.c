@@ -94,15 +94,6 @@ static bool is_nothing(const mics_op_call *call, int64_t n)
     return call->segments != NULL && call->segments[n] < 0;
 }
 
-// A sequence's tokens but for those.
-static int64_t tokens_of(const mics_op_call *call, int64_t first)
-{
-    int64_t tokens = 0;
-    for (int64_t n = first; n < first + call->shape.T; ++n)
-        tokens += !is_nothing(call, n);
-    return tokens > 0 ? tokens : 1;
-}
-
 static void route_token(const mics_op_call *call, const float *x_NC, int64_t n)
 {
     const mics_op_shape *s = &call->shape;
@@ -170,6 +161,77 @@ static void weigh(const mics_op_call *call)
     }
 }
 
+// Sums over a sequence's tokens: of those that are of a segment, of those whose loss counts, of their
+// entropies, and of choices that full experts did not take.
+typedef struct sequence_sums {
+    double tokens, counted, entropy, dropped;
+} sequence_sums;
+
+// And of each expert: its probabilities, and how many chose it.
+static sequence_sums sums_of(const mics_op_call *call, int64_t first, float *sum_E, float *chosen_E)
+{
+    const mics_experts e = call->shape.op->experts;
+    sequence_sums sums = {0};
+    memset(chosen_E, 0, (size_t)e.count * sizeof *chosen_E);
+    memset(sum_E, 0, (size_t)e.count * sizeof *sum_E);
+    for (int64_t n = first; n < first + call->shape.T; ++n) {
+        const float *row = call->stats + n * mics_route_floats(e);
+        const int32_t *chosen = mics_route_chosen(row, e, 0);
+        for (int32_t j = 0; !is_nothing(call, n) && j < e.chosen; ++j) {
+            chosen_E[mics_route_expert(chosen[j])] += 1;
+            sums.dropped += mics_route_drops(chosen[j]) && !(j == 1 && leaves_out_second(call, n));
+        }
+        for (int32_t i = 0; i < e.count; ++i)
+            sum_E[i] += row[i];
+        sums.entropy += (double)row[e.count + 1];
+        sums.tokens += !is_nothing(call, n);
+        sums.counted += call->targets != NULL && call->targets[n] >= 0;
+    }
+    return sums;
+}
+
+// To each rank that shares the sequences.
+static void send_sums(const mics_op_call *call)
+{
+    const mics_op_shape *s = &call->shape;
+    const mics_experts e = s->op->experts;
+    float *blocks = call->stats + s->N * mics_route_floats(e);
+    for (int64_t b = 0; s->op->sequence_ranks > 0 && b < s->B; ++b) {
+        float *own = blocks + mics_route_sums_at(s, 0, b), *rest = own + 2 * e.count;
+        const sequence_sums sums = sums_of(call, b * s->T, own, own + e.count);
+        rest[0] = (float)sums.entropy;
+        rest[1] = (float)sums.counted;
+        rest[2] = (float)sums.dropped;
+        rest[3] = (float)sums.tokens;
+        for (int32_t rank = 1; rank < s->op->sequence_ranks; ++rank)
+            memcpy(blocks + mics_route_sums_at(s, rank, b), own,
+                   (size_t)mics_route_sums(e) * sizeof *own);
+    }
+}
+
+// Of all those ranks, in their order.
+static sequence_sums sums_that_came(const mics_op_call *call, int64_t b, float *sum_E,
+                                    float *chosen_E)
+{
+    const mics_op_shape *s = &call->shape;
+    const int32_t E = s->op->experts.count;
+    sequence_sums sums = {0};
+    memset(chosen_E, 0, (size_t)E * sizeof *chosen_E);
+    memset(sum_E, 0, (size_t)E * sizeof *sum_E);
+    for (int32_t rank = 0; rank < s->op->sequence_ranks; ++rank) {
+        const float *came = call->routes + mics_route_sums_at(s, rank, b), *rest = came + 2 * E;
+        for (int32_t i = 0; i < E; ++i) {
+            sum_E[i] += came[i];
+            chosen_E[i] += came[E + i];
+        }
+        sums.entropy += (double)rest[0];
+        sums.counted += (double)rest[1];
+        sums.dropped += (double)rest[2];
+        sums.tokens += (double)rest[3];
+    }
+    return sums;
+}
+
 static void forward(const mics_op_call *call)
 {
     const int64_t N = call->shape.N, E = call->shape.op->experts.count;
@@ -182,44 +244,33 @@ static void forward(const mics_op_call *call)
         drop_rows(call, first, rows);
     place_rows(call, rows);
     weigh(call);
+    send_sums(call);
 }
 
 // ---- backward ----
 
 // Scale of a sequence's losses: by its share of tokens whose loss counts, since the engine takes
 // the mean over those alone; of a pair of sequences by half.
-static float scale_of(const mics_op_call *call, int64_t first)
+static float scale_of(const mics_op_call *call, const sequence_sums *of)
 {
-    float counted = 0;
-    for (int64_t n = first; call->targets != NULL && n < first + call->shape.T; ++n)
-        counted += call->targets[n] >= 0 ? 1 : 0;
-    counted = call->pairs && counted > 0 ? 0.5F : counted;
-    return call->targets != NULL ? call->loss_scale * counted / (float)tokens_of(call, first)
-                                 : call->loss_scale;
+    const float counted = call->pairs && of->counted > 0 ? 0.5F : (float)of->counted;
+    return call->targets != NULL
+               ? call->loss_scale * counted / (float)(of->tokens > 0 ? of->tokens : 1)
+               : call->loss_scale;
 }
 
 // What a sequence's tokens share: the gradient of each probability of the loss that balances, the
-// same for all of them. Adds the sequence to the metrics. sum_E: scratch.
-static void balance_of(const mics_op_call *call, int64_t first, float scale, float *gradient_E,
-                       float *sum_E)
+// same for all of them. Adds the sequence to the metrics. sum_E: scratch. Returns: scale_of.
+static float balance_of(const mics_op_call *call, int64_t first, float *gradient_E, float *sum_E)
 {
     const mics_op_shape *s = &call->shape;
     const mics_experts e = s->op->experts;
-    const double T = (double)tokens_of(call, first);
-    double fullest = 0, balance = 0, entropy = 0, dropped = 0;
-    memset(gradient_E, 0, (size_t)e.count * sizeof *gradient_E);
-    memset(sum_E, 0, (size_t)e.count * sizeof *sum_E);
-    for (int64_t n = first; n < first + s->T; ++n) {
-        const float *row = call->stats + n * mics_route_floats(e);
-        const int32_t *chosen = mics_route_chosen(row, e, 0);
-        for (int32_t j = 0; !is_nothing(call, n) && j < e.chosen; ++j) {
-            gradient_E[mics_route_expert(chosen[j])] += 1;
-            dropped += mics_route_drops(chosen[j]) && !(j == 1 && leaves_out_second(call, n));
-        }
-        for (int32_t i = 0; i < e.count; ++i)
-            sum_E[i] += row[i];
-        entropy += (double)row[e.count + 1];
-    }
+    const sequence_sums of = s->op->sequence_ranks > 0
+                                 ? sums_that_came(call, first / s->T, sum_E, gradient_E)
+                                 : sums_of(call, first, sum_E, gradient_E);
+    const double T = of.tokens > 0 ? of.tokens : 1;
+    const float scale = scale_of(call, &of);
+    double fullest = 0, balance = 0;
     for (int32_t i = 0; i < e.count; ++i) {
         const double fraction = (double)gradient_E[i] / T;
         fullest = fraction > fullest ? fraction : fullest;
@@ -227,12 +278,13 @@ static void balance_of(const mics_op_call *call, int64_t first, float scale, flo
         gradient_E[i] = (float)((double)s->op->router.balance * (double)scale * e.count * fraction);
     }
     if (call->router_sums == NULL || scale == 0) // none of its tokens counts
-        return;
+        return scale;
     call->router_sums[MICS_ROUTER_SEQUENCES] += 1;
-    call->router_sums[MICS_ROUTER_ENTROPY] += entropy / T;
+    call->router_sums[MICS_ROUTER_ENTROPY] += of.entropy / T;
     call->router_sums[MICS_ROUTER_FULLEST] += fullest * e.count / e.chosen;
     call->router_sums[MICS_ROUTER_BALANCE] += balance;
-    call->router_sums[MICS_ROUTER_DROPPED] += dropped / (T * e.chosen);
+    call->router_sums[MICS_ROUTER_DROPPED] += of.dropped / (T * e.chosen);
+    return scale;
 }
 
 // The gradient of a token's scores, from that of its weights and of its probabilities (which
@@ -326,8 +378,7 @@ static void backward(const mics_op_call *call)
     const int64_t E = s->op->experts.count;
     float *dscore_NE = call->at->workspace, *rest = dscore_NE + s->N * E;
     for (int64_t first = 0; first < s->N; first += s->T) {
-        const float scale = scale_of(call, first);
-        balance_of(call, first, scale, dscore_NE + first * E, rest);
+        const float scale = balance_of(call, first, dscore_NE + first * E, rest);
         for (int64_t n = first + s->T; --n >= first;) {
             if (n > first) // the first row holds what all begin with
                 memcpy(dscore_NE + n * E, dscore_NE + first * E, (size_t)E * sizeof *dscore_NE);

@@ -57,6 +57,9 @@ static mics_op_cost cost_of(const mics_op_shape *s)
     if (s->accelerator_bytes > 0) {
         cost.workspace_forward =
             mics_router_wide_of(e, s->N) + (noise > 0 ? (s->N + e.count) * s->in[0] : 0);
+        if (s->op->sequence_ranks > 0)
+            cost.workspace_forward = mics_larger(
+                cost.workspace_forward, s->B * mics_router_parts(s->T) * mics_route_sums(e));
         const mics_router_space space = mics_router_space_of(e, s->B, s->T, s->in[0]);
         cost.workspace_backward = s->params_fixed[0] ? space.sums : space.end;
     }

@@ -74,7 +74,7 @@ static inline mics_router_space mics_router_space_of(mics_experts e, int64_t B, 
     space.scores = 0;
     space.parts = space.scores + mics_part_floats(B * T * E * bytes);
     space.sequences =
-        space.parts + mics_part_floats(B * mics_router_parts(T) * (2 * E + 4) * bytes);
+        space.parts + mics_part_floats(B * mics_router_parts(T) * mics_route_sums(e) * bytes);
     space.metrics = space.sequences + mics_part_floats(B * (E + 1) * bytes);
     space.sums =
         space.metrics + mics_part_floats(B * MICS_ROUTER_METRICS * (int64_t)sizeof(double));

@@ -406,4 +406,6 @@ void mics_cuda_router_forward(const mics_op_call *call)
     scores(call, random);
     MICS_BY_DTYPE(call->at->dtype, choose, call, random);
     place(call);
+    if (call->shape.op->sequence_ranks > 0)
+        mics_cuda_router_send(call);
 }

@@ -24,6 +24,7 @@ inline router_random router_random_of(const mics_op_call *call)
         return random;
     random.masks.draw = call->draw;
     random.masks.first = op->mask;
+    random.masks.position = static_cast<uint32_t>(call->position);
     random.jitter = op->router.jitter;
     random.second = op->router.random_second;
     random.T = call->shape.T;

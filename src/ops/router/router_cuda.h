@@ -12,6 +12,9 @@ extern "C" {
 void mics_cuda_router_forward(const mics_op_call *call);
 void mics_cuda_router_backward(const mics_op_call *call);
 
+/* What a rank's tokens add to the sums of sequences that ranks share, behind the stats. */
+void mics_cuda_router_send(const mics_op_call *call);
+
 #ifdef __cplusplus
 }
 #endif

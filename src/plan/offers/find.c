@@ -167,7 +167,7 @@ static bool same_choice(const mics_plan_entry *left, const mics_plan_entry *righ
     return a->sharding.params == b->sharding.params && a->sharding.grads == b->sharding.grads &&
            a->sharding.optimizer == b->sharding.optimizer && a->experts == b->experts &&
            a->micro_batch == b->micro_batch && a->micro_steps == b->micro_steps &&
-           a->recompute == b->recompute;
+           mics_recompute_is(a->recompute, b->recompute);
 }
 
 const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found)
@@ -215,8 +215,10 @@ static mics_status least_bytes(const mics_plan *plan, int32_t nodes, int32_t rep
     while (replicas < ranks && ranks % replicas != 0)
         replicas++;
     const int32_t p = replicas < ranks ? ranks / replicas : 1;
-    const mics_plan_choice choice = {
-        .sharding = {p, p, p}, .micro_batch = 1, .micro_steps = 1, .recompute = true};
+    const mics_plan_choice choice = {.sharding = {p, p, p},
+                                     .micro_batch = 1,
+                                     .micro_steps = 1,
+                                     .recompute = mics_recompute_all(true)};
     request.global_batch = ranks;
     MICS_TRY(mics_planner_open(plan->memory, &request, &planner));
     const mics_status status = least_of_experts(plan, planner, choice, bytes_out);
@@ -278,7 +280,7 @@ mics_status mics_plan_fail_fit(const mics_plan *plan, const mics_plan_found *fou
         "%lld%s, needs %s a rank, and there is %s; %s%s",
         plan->run->model_config, (int)nodes, nodes == 1 ? "" : "s", plan->cluster.name,
         nearest->name, (long long)nearest->choice.micro_batch,
-        nearest->choice.recompute ? ", recomputed" : "",
+        mics_recomputes(nearest->choice.recompute) ? ", recomputed" : "",
         mics_size_text((double)nearest->memory.total, needed, sizeof needed),
         mics_size_text(available, there, sizeof there), advice, rival);
 }

@@ -12,6 +12,7 @@ static mics_plan_space space_of(const mics_run *run)
         .experts = run->sharding_auto ? 0 : run->experts,
         .micro_batch = run->batch_auto ? 0 : run->micro_batch,
         .recompute_given = !run->recompute_auto,
+        .recompute_open = run->recompute_open,
         .recompute = run->recompute,
         .prefetch_given = !run->prefetch_auto,
         .prefetch = run->prefetch,

@@ -108,7 +108,7 @@ static void explain_mics(const mics_plan_found *found, mics_plan_entry *mics)
     if (own->micro_batch < other->micro_batch)
         snprintf(so, sizeof so, "micro-batch %lld x %d, not %lld x %d", (long long)own->micro_batch,
                  (int)own->micro_steps, (long long)other->micro_batch, (int)other->micro_steps);
-    else if (own->recompute && !other->recompute)
+    else if (mics_recomputes(own->recompute) && !mics_recomputes(other->recompute))
         snprintf(so, sizeof so, "recomputation");
     else
         return;

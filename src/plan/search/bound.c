@@ -106,9 +106,8 @@ static comm_cost price(const pricing *p, const asked *a, mics_collective_kind ki
     const bool inter = mics_mesh_spans_nodes(&p->mesh, a->axis, scope);
     const mics_comm_dtype dtype = inter ? a->dtypes.inter : a->dtypes.intra;
     const bool counts = !a->compresses || dtype == MICS_COMM_FP32;
-    const comm_cost cost =
-        price_bytes(p, a->direct ? MICS_COLLECTIVE_SEND : kind, a->axis, scope,
-                    mics_comm_dtype_bytes(dtype, p->padded_elems / blocks));
+    const comm_cost cost = price_bytes(p, a->direct ? MICS_COLLECTIVE_SEND : kind, a->axis, scope,
+                                       mics_comm_dtype_bytes(dtype, p->padded_elems / blocks));
     return counts ? cost : without_time(&cost);
 }
 
@@ -281,8 +280,8 @@ static comm_cost price_all_to_alls(const mics_planner *planner, const mics_sched
 // Of one micro-step of a batch that is probed, priced once; all 0 where E is 1.
 static comm_cost all_to_alls_of(mics_planner *planner, const mics_plan_choice *choice)
 {
-    batch_probe *batch =
-        &planner->batches[2 * batch_index(planner, choice->micro_batch) + choice->recompute];
+    batch_probe *batch = &planner->batches[2 * batch_index(planner, choice->micro_batch) +
+                                           mics_recomputes(choice->recompute)];
     if (planner->experts > 1 && !batch->has_all_to_alls) {
         batch->all_to_alls = price_all_to_alls(planner, batch->schedule);
         batch->has_all_to_alls = true;
@@ -351,8 +350,7 @@ static double slow_us(const comm_cost *cost, double unslowed_us)
 // What computation and the collectives beside it take.
 static double beside_us(double compute_us, const comm_cost *cost)
 {
-    return larger(compute_us + slow_us(cost, 0),
-                  larger(cost->intra_us, cost->inter_us));
+    return larger(compute_us + slow_us(cost, 0), larger(cost->intra_us, cost->inter_us));
 }
 
 // The first forward with all that it waits for, the last backward with all that follows it, and

@@ -82,7 +82,7 @@ batch_probe probed_batch(const mics_planner *planner, const mics_plan_choice *ch
     const int32_t index = batch_index(planner, choice->micro_batch);
     return index < planner->micro_batch_count &&
                    planner->micro_batches[index] == choice->micro_batch
-               ? planner->batches[2 * index + choice->recompute]
+               ? planner->batches[2 * index + mics_recomputes(choice->recompute)]
                : (batch_probe){.known = false};
 }
 

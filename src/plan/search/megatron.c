@@ -252,7 +252,7 @@ static mics_status list_chunks(cuts *all, cut c, const stage_times *units)
             continue;
         for (int recompute = 0; recompute < 2; recompute++) {
             c.recompute = recompute;
-            if (!space->recompute_given || space->recompute == c.recompute)
+            if (!space->recompute_given || mics_recomputes(space->recompute) == c.recompute)
                 MICS_TRY(list_cut(all, c, units, &b));
         }
     }
@@ -395,7 +395,7 @@ static mics_status evaluate_cut(const cuts *all, const cut *c, mics_plan_entry *
                              .choice = {.sharding = {1, 1, 1},
                                         .micro_batch = c->micro_batch,
                                         .micro_steps = c->micro_steps,
-                                        .recompute = c->recompute}};
+                                        .recompute = mics_recompute_all(c->recompute)}};
     tensor_units(planner, c, &times);
     tensor_finish(planner, c, &times);
     MICS_TRY(pipeline_run(planner->memory, c, &times, &passes));

@@ -71,7 +71,7 @@ typedef struct mics_plan_choice {
     int32_t micro_steps; // the fewest with which all ranks' micro-batches hold the global batch
     int32_t prefetch;
     int32_t layered_micro_steps; // mics_schedule_spec.layered_micro_steps; 0 counts as 1
-    bool recompute;
+    mics_recompute recompute;
     // Where the group spans nodes. An accelerator sums bf16 and fp16 in two stages, unless it
     // is to sum by rings (mics_schedule_spec).
     bool gather_two_stage, reduce_two_stage, sums_by_ring;
@@ -152,14 +152,16 @@ typedef struct mics_plan_space {
     int32_t prefetch_least;      // units gathered ahead
     int32_t layered_micro_steps; // > 0: this one alone
     bool layered_by_rule;        // else: as many as training takes by itself (mics_planner_layered)
-    bool recompute_given, recompute;
+    bool recompute_given;        // `recompute` alone
+    bool recompute_open;         // (with it) of its units, at either end
+    mics_recompute recompute;
     bool prefetch_given;
     // Not given: gathers and reductions either way, the boundary in two stages.
     bool collectives_given, gather_two_stage, reduce_two_stage, boundary_two_stage;
     bool sums_by_ring, all_reduces;
     bool early_given, early_gathers; // where they may be
-    bool fitting_only; // nothing that does not fit is looked at: no `faster`
-    bool exhaustive;   // simulate everything that fits: for tests
+    bool fitting_only;               // nothing that does not fit is looked at: no `faster`
+    bool exhaustive;                 // simulate everything that fits: for tests
 } mics_plan_space;
 
 // What a search found.

@@ -214,7 +214,7 @@ static bool is_structure(const structures *s, const structures *wanted)
     return s->kind == wanted->kind && s->shares == wanted->shares && s->defers == wanted->defers &&
            s->syncs == wanted->syncs && s->far == wanted->far && s->prefetch == wanted->prefetch &&
            s->layered_micro_steps == wanted->layered_micro_steps && s->uneven == wanted->uneven &&
-           s->recompute == wanted->recompute;
+           mics_recompute_is(s->recompute, wanted->recompute);
 }
 
 static mics_status add_structures(mics_planner *planner, const structures *wanted,
@@ -344,7 +344,8 @@ static mics_status open_pass_us(mics_planner *planner, batch_probe *probe)
 mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
                         const batch_probe **probe_out)
 {
-    const int32_t index = 2 * batch_index(planner, choice->micro_batch) + choice->recompute;
+    const int32_t index =
+        2 * batch_index(planner, choice->micro_batch) + mics_recomputes(choice->recompute);
     batch_probe *probe = &planner->batches[index];
     mics_schedule *schedule = NULL;
     mics_simulation *simulation = NULL;

@@ -54,16 +54,16 @@ typedef struct structures {
     bool defers, far, syncs;
     int32_t prefetch, layered_micro_steps;
     int32_t uneven; // micro-steps, where groups differ in length; 0
-    bool recompute;
+    mics_recompute recompute;
     int32_t probed; // lists measured so far
     structure by_groups[PROBED_GROUPS];
 } structures;
 
 // What collectives cost.
 typedef struct comm_cost {
-    double us;                           // alone
-    double intra_us, inter_us;           // of it, by stream
-    double intra_slow_us, inter_slow_us; // that computation loses beside it alone, at least
+    double us;                             // alone
+    double intra_us, inter_us;             // of it, by stream
+    double intra_slow_us, inter_slow_us;   // that computation loses beside it alone, at least
     double intra_slowdown, inter_slowdown; // of computation beside it, at most
     double busy_us[MICS_CLUSTER_TIERS];
     double core_us;

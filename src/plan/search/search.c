@@ -61,7 +61,7 @@ static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
         {a->sharding.optimizer, b->sharding.optimizer},
         {a->experts, b->experts},
         {-(double)a->micro_batch, -(double)b->micro_batch},
-        {a->recompute, b->recompute},
+        {a->recompute.units, b->recompute.units},
         {a->prefetch, b->prefetch},
         {a->layered_micro_steps, b->layered_micro_steps},
         {a->gather_two_stage, b->gather_two_stage},
@@ -154,8 +154,8 @@ static mics_status list_batch(search *s, mics_plan_choice choice)
 {
     const mics_plan_space *space = s->space;
     for (int recompute = 0; recompute < 2; recompute++) {
-        choice.recompute = recompute;
-        if (space->recompute_given && space->recompute != choice.recompute)
+        choice.recompute = mics_recompute_all(recompute);
+        if (space->recompute_given && mics_recomputes(space->recompute) != (recompute == 1))
             continue;
         choice.prefetch = space->prefetch_given ? space->prefetch : space->prefetch_least;
         const int32_t deepest = space->prefetch_given ? space->prefetch : MICS_PLAN_MAX_PREFETCH;
@@ -170,7 +170,7 @@ static mics_status list_batch(search *s, mics_plan_choice choice)
 static mics_status is_hopeless(search *s, mics_plan_choice choice, bool *hopeless_out)
 {
     const batch_probe *probe = NULL;
-    choice.recompute = true;
+    choice.recompute = mics_recompute_all(true);
     MICS_TRY(probe_batch(s->at, &choice, &probe));
     *hopeless_out = (double)probe->activation_bytes > 4 * s->planner->available_bytes;
     return MICS_OK;

@@ -96,8 +96,10 @@ double part_us(const mics_schedule *schedule, const mics_cluster *cluster, mics_
                const mics_step *step)
 {
     pass p = pass_begin(schedule, cluster, math, step->unit);
-    for (int32_t op = step->part.op; op < step->part.op_end; op++)
-        add_forward(&p, &p.unit->ops[op]);
+    for (int32_t op = step->part.op; op < step->part.op_end; op++) {
+        if (step->kind == MICS_STEP_FORWARD || schedule->units[step->unit].again[op])
+            add_forward(&p, &p.unit->ops[op]);
+    }
     for (int32_t i = step->part.call; i < step->part.call_end; i++)
         add_call(&p, &schedule->units[step->unit].grads[i]);
     return p.us;
@@ -118,8 +120,10 @@ double unit_backward_us(const mics_schedule *schedule, const mics_cluster *clust
     const mics_unit_plan *plan = &schedule->units[unit];
     pass p = pass_begin(schedule, cluster, math, unit);
     // The loss's backward makes the logits itself; what comes before it is run again.
-    for (int32_t op = 0; op < plan->forward_again; op++)
-        add_forward(&p, &p.unit->ops[op]);
+    for (int32_t op = 0; op < p.unit->op_count; op++) {
+        if (plan->again[op])
+            add_forward(&p, &p.unit->ops[op]);
+    }
     for (int32_t i = 0; i < plan->grad_count; i++)
         add_call(&p, &plan->grads[i]);
     return pass_end(&p, flops_out);

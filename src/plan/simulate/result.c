@@ -72,7 +72,7 @@ static void sum_exposed(const simulator *sim, mics_simulation *result)
     double now_us = 0;
     for (int32_t i = 0; i < sim->list->count; i++) {
         const mics_step *step = &sim->list->steps[i];
-        if (mics_step_is_comm(step))
+        if (!mics_step_is_compute(step))
             continue;
         for (int stream = 0; stream < MICS_STREAMS; stream++) {
             if (step->wait[stream] >= 0)

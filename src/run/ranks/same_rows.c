@@ -271,6 +271,7 @@ static uint64_t hash_step(uint64_t hash, const mics_step *step)
                           step->wait[MICS_STREAM_COMPUTE],
                           step->wait[MICS_STREAM_INTRA],
                           step->wait[MICS_STREAM_INTER],
+                          step->wait[MICS_STREAM_COPY],
                           step->use_count,
                           step->in_flight,
                           step->stage,

@@ -20,7 +20,7 @@ static bool is_reduction(const mics_step *step)
 static double first_gather(const mics_step_list *list, const run_chain *chains)
 {
     for (int32_t i = 0; i < list->count; i++) {
-        if (!mics_step_is_comm(&list->steps[i]))
+        if (mics_step_is_compute(&list->steps[i]))
             return chains[i].earliest;
     }
     return 0;
@@ -68,7 +68,7 @@ static void note_wait(const mics_step_list *list, const double *took_us, run_cha
                       int32_t index, int32_t wait)
 {
     const int32_t needed_by =
-        mics_step_is_comm(&list->steps[index]) ? chains[index].needed_by : index;
+        mics_step_is_compute(&list->steps[index]) ? index : chains[index].needed_by;
     chains[wait].behind = fmax(chains[wait].behind, took_us[index] + chains[index].behind);
     if (needed_by < chains[wait].needed_by)
         chains[wait].needed_by = needed_by;
@@ -80,10 +80,11 @@ static void look_behind(const mics_step_list *list, const double *took_us, run_c
 {
     int32_t next = -1; // computation
     for (int32_t i = 0; i < list->count; i++)
-        chains[i] = (run_chain){.needed_by = list->count, .from = {INFINITY, INFINITY, INFINITY}};
+        chains[i] =
+            (run_chain){.needed_by = list->count, .from = {INFINITY, INFINITY, INFINITY, INFINITY}};
     for (int32_t i = list->count - 1; i >= 0; i--) {
         const mics_step *step = &list->steps[i];
-        if (!mics_step_is_comm(step)) {
+        if (mics_step_is_compute(step)) {
             if (next >= 0)
                 note_wait(list, took_us, chains, next, i);
             next = i;
@@ -125,7 +126,7 @@ static void look_ahead(const mics_step_list *list, const double *took_us, run_ch
         const mics_step *step = &list->steps[i];
         run_chain *chain = &chains[i];
         chain->earliest = after_waits(step, took_us, chains);
-        if (!mics_step_is_comm(step)) {
+        if (mics_step_is_compute(step)) {
             chain->earliest = fmax(chain->earliest, computed);
             for (int stream = 0; stream < MICS_STREAMS; stream++)
                 chain->earliest =
@@ -205,6 +206,10 @@ run_exposed run_exposed_sum(const double exposed_us[MICS_STEP_KINDS])
             break;
         case MICS_STEP_AGREE:
             sum.agree += us;
+            break;
+        case MICS_STEP_STORE:
+        case MICS_STEP_FETCH:
+            sum.copy += us;
             break;
         default: // computation waits for none of its own
             break;

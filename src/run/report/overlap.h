@@ -38,6 +38,7 @@ typedef struct run_exposed {
     double reduce; // first hop
     double second_hop;
     double agree;
+    double copy; // of activations, from and to host memory: no communication
 } run_exposed;
 
 /* Sums up mics_step_result.exposed_us.       Pure. */

@@ -20,6 +20,7 @@ enum { NAME_BYTES = 128, MAX_ARGS = 8 };
     X(COMPUTE_BUSY, "compute_busy_us")                                                             \
     X(INTRA_BUSY, "intra_busy_us")                                                                 \
     X(INTER_BUSY, "inter_busy_us")                                                                 \
+    X(COPY_BUSY, "copy_busy_us")                                                                   \
     X(FIRST_GATHER, "first_gather_us")                                                             \
     X(LAST_REDUCE, "last_reduce_us")                                                               \
     X(IDEAL, "ideal_us")                                                                           \
@@ -28,6 +29,7 @@ enum { NAME_BYTES = 128, MAX_ARGS = 8 };
     X(EXPOSED_REDUCE, "exposed_reduce_us")                                                         \
     X(EXPOSED_SECOND_HOP, "exposed_second_hop_us")                                                 \
     X(EXPOSED_AGREE, "exposed_agree_us")                                                           \
+    X(EXPOSED_COPY, "exposed_copy_us")                                                             \
     X(CLOCK_AHEAD, "clock_ahead_us")                                                               \
     X(CLOCK_ACCURACY, "clock_accuracy_us")
 
@@ -129,7 +131,9 @@ static void describe(const run_trace_file *file, int32_t rank, int32_t entry, in
     if (step->micro_step >= 0)
         add_number(text, "micro_step", step->micro_step);
     if (!mics_step_is_comm(step)) {
-        add_number(text, "flops", step->flops);
+        const bool copies = mics_step_is_copy(step);
+        add_number(text, copies ? "bytes" : "flops",
+                   copies ? (double)step->block_bytes : step->flops);
         return;
     }
     const mics_bytes sent = mics_schedule_step_bytes(schedule, step, rank);
@@ -184,7 +188,7 @@ static void write_step(const run_trace_file *file, const run_traced *traced, int
         event_text text;
         const mics_trace_event event = event_of(file, traced, s, entry, &text);
         mics_trace_write(file->trace, &event);
-        if (mics_step_is_comm(&file->list->steps[entry]))
+        if (!mics_step_is_compute(&file->list->steps[entry]))
             continue;
         draw_waits(file, traced, s, &event, entry, free_us);
         free_us = event.end_us;
@@ -223,6 +227,7 @@ static void add_figures(run_trace_file *file, int32_t rank, const run_traced_ste
         [COMPUTE_BUSY] = overlap.busy[MICS_STREAM_COMPUTE],
         [INTRA_BUSY] = overlap.busy[MICS_STREAM_INTRA],
         [INTER_BUSY] = overlap.busy[MICS_STREAM_INTER],
+        [COPY_BUSY] = overlap.busy[MICS_STREAM_COPY],
         [FIRST_GATHER] = overlap.first_gather,
         [LAST_REDUCE] = overlap.last_reduce,
         [IDEAL] = overlap.ideal,
@@ -231,6 +236,7 @@ static void add_figures(run_trace_file *file, int32_t rank, const run_traced_ste
         [EXPOSED_REDUCE] = exposed.reduce,
         [EXPOSED_SECOND_HOP] = exposed.second_hop,
         [EXPOSED_AGREE] = exposed.agree,
+        [EXPOSED_COPY] = exposed.copy,
     };
     for (int which = 0; which < FIGURES; which++)
         *figure_of(file, (figure)which, rank) += values[which] / file->count;

@@ -18,7 +18,7 @@ static mics_status open_schedule(const mics_saved *saved, int64_t sequences, int
                   .length = length,
                   .threads = threads > 0 ? threads : share},
         .micro_steps = 1,
-        .recompute = true, // nothing is kept from unit to unit
+        .recompute = mics_recompute_all(true), // nothing is kept from unit to unit
         .evaluation_only = true,
     };
     MICS_TRY(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));

@@ -25,7 +25,7 @@ static inline void visit_batches(fixture *f, mics_plan_choice choice, visitor vi
         choice.micro_batch = micro;
         choice.micro_steps = (int32_t)(share / micro);
         for (int way = 0; way < 8; way++) {
-            choice.recompute = way & 1;
+            choice.recompute = mics_recompute_all((way & 1) != 0);
             choice.gather_two_stage = way & 2;
             choice.reduce_two_stage = way & 4;
             for (int ahead = 0; ahead <= MICS_PLAN_MAX_PREFETCH; ahead++) {
@@ -124,8 +124,9 @@ static inline void check_memory(fixture *f, const mics_plan_choice *choice)
                  "ledger %.0f",
                  (int)choice->sharding.params, (int)choice->sharding.grads,
                  (int)choice->sharding.optimizer, (int)choice->experts,
-                 (long long)choice->micro_batch, (int)choice->micro_steps, choice->recompute,
-                 (int)choice->prefetch, (int)choice->layered_micro_steps, bytes, expected);
+                 (long long)choice->micro_batch, (int)choice->micro_steps,
+                 (int)choice->recompute.units, (int)choice->prefetch,
+                 (int)choice->layered_micro_steps, bytes, expected);
     mics_schedule_close(schedule);
 }
 
@@ -177,8 +178,9 @@ static inline void check_bound(fixture *f, const mics_plan_choice *choice)
                  "simulated %.6f us",
                  (int)choice->sharding.params, (int)choice->sharding.grads,
                  (int)choice->sharding.optimizer, (int)choice->experts,
-                 (long long)choice->micro_batch, (int)choice->micro_steps, choice->recompute,
-                 (int)choice->prefetch, (int)choice->layered_micro_steps, bound, us);
+                 (long long)choice->micro_batch, (int)choice->micro_steps,
+                 (int)choice->recompute.units, (int)choice->prefetch,
+                 (int)choice->layered_micro_steps, bound, us);
     tightest = bound / us > tightest ? bound / us : tightest;
     sum_of_bounds += bound / us;
     bounds++;
@@ -214,13 +216,14 @@ static inline void assert_same_entries(const mics_plan_result *a, const mics_pla
             x->sharding.optimizer != y->sharding.optimizer || x->experts != y->experts ||
             x->micro_batch != y->micro_batch || x->micro_steps != y->micro_steps ||
             x->prefetch != y->prefetch || x->layered_micro_steps != y->layered_micro_steps ||
-            x->recompute != y->recompute || x->gather_two_stage != y->gather_two_stage ||
+            !mics_recompute_is(x->recompute, y->recompute) ||
+            x->gather_two_stage != y->gather_two_stage ||
             x->reduce_two_stage != y->reduce_two_stage)
             fail_msg(
                 "entry %d: %s %lld x %d f%d r%d (%.3f us) against %s %lld x %d f%d r%d (%.3f us)",
                 (int)i, a->entries[i].name, (long long)x->micro_batch, (int)x->micro_steps,
-                (int)x->prefetch, x->recompute, a->entries[i].step_us, b->entries[i].name,
-                (long long)y->micro_batch, (int)y->micro_steps, (int)y->prefetch, y->recompute,
-                b->entries[i].step_us);
+                (int)x->prefetch, (int)x->recompute.units, a->entries[i].step_us,
+                b->entries[i].name, (long long)y->micro_batch, (int)y->micro_steps,
+                (int)y->prefetch, (int)y->recompute.units, b->entries[i].step_us);
     }
 }

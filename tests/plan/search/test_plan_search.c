@@ -181,7 +181,8 @@ static void test_bounds_are_below_simulated_times(void **state)
 static void test_bounds_of_early_gathers(void **state)
 {
     (void)state;
-    static const mics_sharding shardings[] = {{1, 1, 4}, {1, 2, 4}, {2, 2, 4}, {4, 4, 4}, {2, 2, 2}};
+    static const mics_sharding shardings[] = {
+        {1, 1, 4}, {1, 2, 4}, {2, 2, 4}, {4, 4, 4}, {2, 2, 2}};
     fixture f;
     tightest = sum_of_bounds = 0;
     bounds = 0;
@@ -215,7 +216,8 @@ static void test_bounds_of_early_gathers(void **state)
 static void test_bounds_where_collectives_slow(void **state)
 {
     (void)state;
-    static const mics_sharding shardings[] = {{1, 2, 8}, {2, 8, 8}, {2, 4, 8}, {4, 4, 4}, {8, 8, 8}};
+    static const mics_sharding shardings[] = {
+        {1, 2, 8}, {2, 8, 8}, {2, 4, 8}, {4, 4, 4}, {8, 8, 8}};
     fixture f;
     open_plans(&f, 4, 2, 64);
     f.request.cluster.tiers[0].slowdown = f.request.cluster.tiers[1].slowdown = 0.8;
@@ -330,7 +332,7 @@ static void test_spaces_are_kept_to(void **state)
     const mics_plan_space space = {.sharding = {2, 2, 4},
                                    .micro_batch = 2,
                                    .recompute_given = true,
-                                   .recompute = true,
+                                   .recompute = {.units = MICS_RECOMPUTE_ALL},
                                    .prefetch_given = true,
                                    .prefetch = 2,
                                    .layered_micro_steps = 2,
@@ -350,7 +352,7 @@ static void test_spaces_are_kept_to(void **state)
     assert_int_equal(c->micro_batch, 2);
     assert_int_equal(c->prefetch, 2);
     assert_int_equal(c->layered_micro_steps, 2);
-    assert_true(c->recompute && !c->gather_two_stage && !c->reduce_two_stage);
+    assert_true(mics_recomputes(c->recompute) && !c->gather_two_stage && !c->reduce_two_stage);
     mics_plan_result_close(result);
     ASSERT_OK(mics_planner_search(f.planner, &deep, 5, &result));
     assert_int_equal(result->entries[0].choice.prefetch, deep.prefetch);
@@ -442,7 +444,7 @@ static void test_rates(void **state)
                                      .micro_batch = 2,
                                      .micro_steps = 2,
                                      .prefetch = 1,
-                                     .recompute = true};
+                                     .recompute = {.units = MICS_RECOMPUTE_ALL}};
     mics_plan_entry e;
     fixture f;
     open_plans(&f, 2, 2, 16);

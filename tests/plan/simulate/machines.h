@@ -92,7 +92,7 @@ static inline void world_close(world *w)
 
 static inline mics_step hand_step(mics_step_kind kind, mics_stream stream, int32_t unit)
 {
-    return (mics_step){.kind = kind, .stream = stream, .unit = unit, .wait = {-1, -1, -1}};
+    return (mics_step){.kind = kind, .stream = stream, .unit = unit, .wait = {-1, -1, -1, -1}};
 }
 
 // A collective of `bytes` a member, which gathers.

@@ -20,7 +20,7 @@ static void setting_open(const setting *want, world *w)
     world_open(w, want->nodes, want->per_node, want->sharding);
     w->spec.micro_steps = want->micro_steps;
     w->spec.prefetch = want->prefetch;
-    w->spec.recompute = want->recompute;
+    w->spec.recompute = mics_recompute_all(want->recompute);
     w->spec.precision = want->precision;
     w->spec.params_dtype = mics_comm_dtypes_both(want->gather);
     w->spec.grads_dtype = mics_comm_dtypes_both(want->reduce);

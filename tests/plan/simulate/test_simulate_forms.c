@@ -48,7 +48,7 @@ static void test_flops_are_the_schedules(void **state)
             w.spec.model = w.model = model_build(w.memory, &model_kinds[kind], kind % 2 == 0);
         }
         check_flops(&w);
-        w.spec.recompute = true;
+        w.spec.recompute = mics_recompute_all(true);
         check_flops(&w);
         world_close(&w);
     }
