@@ -9,6 +9,7 @@
 #include "plan/search/choice.h"
 #include "plan/search/evaluate.h"
 #include "plan/search/layered.h"
+#include "plan/search/offload.h"
 #include "plan/search/planner.h"
 #include "plan/search/probe.h"
 #include <math.h>
@@ -62,6 +63,7 @@ static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
         {a->experts, b->experts},
         {-(double)a->micro_batch, -(double)b->micro_batch},
         {a->recompute.units, b->recompute.units},
+        {a->offload_units, b->offload_units},
         {a->prefetch, b->prefetch},
         {a->layered_micro_steps, b->layered_micro_steps},
         {a->gather_two_stage, b->gather_two_stage},
@@ -219,6 +221,7 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
     for (int way = 0; way < 4; way++) {
         const mics_plan_choice choice = {.sharding = sharding,
                                          .experts = s->at->experts,
+                                         .offload_units = space->offload_units,
                                          .gather_two_stage = (way & 1) != 0,
                                          .reduce_two_stage = (way & 2) != 0,
                                          .boundary_two_stage =
@@ -398,6 +401,19 @@ static mics_status simulate_candidates(search *s)
     return MICS_OK;
 }
 
+// Ways with activations in host memory, around the best, or around what lacks the least.
+static mics_status search_offload(search *s)
+{
+    mics_plan_choice ways[MAX_OFFLOAD_WAYS] = {s->smallest.choice};
+    int32_t count = 0;
+    for (; count < s->found_count && count < MAX_OFFLOAD_WAYS / 2; count++)
+        ways[count] = s->found[count].choice;
+    MICS_TRY(list_offload(s->planner, s->space, ways, &count));
+    for (int32_t i = 0; i < count; i++)
+        MICS_TRY(simulate_candidate(s, &(candidate){.choice = ways[i]}));
+    return MICS_OK;
+}
+
 // ---- results ----
 
 static int compare_memory(const void *left, const void *right)
@@ -509,6 +525,7 @@ mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *sp
     if (s.listed == 0)
         MICS_TRY_OUT(fail_empty(&s));
     MICS_TRY_OUT(simulate_candidates(&s));
+    MICS_TRY_OUT(search_offload(&s));
     MICS_TRY_OUT(fill_entries(&s, result));
     result->space = s.listed;
     result->fitting = s.fitting;

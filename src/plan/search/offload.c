@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Activations in host memory: as few as fit, as each further unit is copied for nothing.
+#include "plan/search/offload.h"
+#include "plan/search/bound.h"
+#include "plan/search/planner.h"
+#include "schedule/layered.h"
+
+// Of a node's memory, what activations may take beside the system, data and copies of the state; and
+// what a rank has of it where the cluster does not say, as a share of its accelerator's (assumed).
+static const double host_share = 0.75, usual_host_memory = 1;
+
+// Sets the least offload_units with which a choice fits into a rank's memory, and into its part of
+// the node's; whether any does.
+static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice, bool *fits_out)
+{
+    const mics_accelerator *device = &planner->request.cluster.accelerator;
+    const double host_bytes =
+        host_share * (device->host_memory_bytes > 0 ? device->host_memory_bytes
+                                                    : usual_host_memory * device->memory_bytes);
+    const double in_flight =
+        mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
+    const double elem_bytes =
+        (double)mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
+    const batch_probe *batch = NULL;
+    double bytes = 0;
+    choice->offload_units = 0;
+    MICS_TRY(planner_of(planner, choice->experts, &planner));
+    MICS_TRY(choice_memory(planner, choice, &bytes));
+    MICS_TRY(probe_batch(planner, choice, &batch));
+    *fits_out = bytes <= planner->available_bytes;
+    while (!*fits_out && choice->offload_units < batch->schedule->offload_max) {
+        const mics_offload o = mics_schedule_offload(batch->schedule, ++choice->offload_units);
+        if (in_flight * elem_bytes * (double)o.host_elems > host_bytes)
+            break;
+        *fits_out =
+            bytes - in_flight * elem_bytes * (double)o.spared_elems <= planner->available_bytes;
+    }
+    return MICS_OK;
+}
+
+// One that nothing recomputes in place of one that fits; else whatever gathers units ahead.
+mics_status list_offload(mics_planner *planner, const mics_plan_space *space,
+                         mics_plan_choice ways_io[MAX_OFFLOAD_WAYS], int32_t *count_io)
+{
+    const bool none_fits = *count_io == 0;
+    const int32_t tried = none_fits ? MAX_OFFLOAD_WAYS : *count_io;
+    const mics_plan_choice least = ways_io[0];
+    *count_io = 0;
+    if (space->offload_given || !planner->request.accelerator)
+        return MICS_OK;
+    for (int32_t i = 0; i < tried; i++) {
+        mics_plan_choice way = none_fits ? least : ways_io[i];
+        bool fits = false;
+        if (!none_fits && !mics_recomputes(way.recompute))
+            continue;
+        way.recompute = mics_recompute_all(none_fits && i % 2 == 0);
+        way.prefetch = none_fits && !space->prefetch_given ? i / 2 : way.prefetch;
+        if (!space->recompute_given || mics_recompute_is(space->recompute, way.recompute))
+            MICS_TRY(choose_units(planner, &way, &fits));
+        if (fits)
+            ways_io[(*count_io)++] = way;
+    }
+    return MICS_OK;
+}
