@@ -210,6 +210,8 @@ typedef struct mics_run {
     bool prefetch_auto; // `prefetch` is the depth that the sharding is chosen with; then the
                         // caller takes the first of mics_prefetch_candidate that fits
     mics_recompute recompute;
+    int32_t offload_units; // mics_schedule_spec's
+    bool offload_auto;     // as few as fit: the caller's to find
     bool rounded_sums;  // mics_schedule_spec's, as data_types.grad_accum_dtype
     bool gemm_autotune; // on GPUs
     bool share_params;  // in memory that the ranks of a node see, where that can be

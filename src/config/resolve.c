@@ -187,6 +187,17 @@ static void resolve_recompute(config *run)
                                                    : run->adopted[mics_config_find(recompute_key)]);
 }
 
+// What was found for another mesh counts no more.
+static void resolve_offload(config *run)
+{
+    static const char offload_key[] = "run.offload_activations";
+    const bool given = mics_config_given(run, offload_key);
+    run->run.offload_auto = given && !mics_config_valued(run, offload_key);
+    if (run->run.offload_auto)
+        run->run.offload_units = 0;
+    mics_config_set_origin(run, offload_key, given ? NULL : "default");
+}
+
 // ---- sharding ----
 
 static bool fits(int64_t degree, int64_t below, int32_t ranks, int32_t ranks_per_node)
@@ -498,6 +509,7 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     MICS_TRY(resolve_batch(run, ranks / run->run.sequence, &sizes));
     MICS_TRY(resolve_sums(run));
     resolve_recompute(run);
+    resolve_offload(run);
     run->run.global_batch = sizes.train;
     run->run.micro_batch = sizes.micro;
     run->run.micro_steps = (int32_t)sizes.steps;

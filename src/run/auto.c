@@ -195,6 +195,7 @@ static void take(const mics_plan_choice *choice, mics_run *run)
     run->micro_batch = choice->micro_batch;
     run->micro_steps = choice->micro_steps;
     run->recompute = choice->recompute;
+    run->offload_units = choice->offload_units;
     if (run->prefetch_auto)
         run->prefetch = choice->prefetch;
 }

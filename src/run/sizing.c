@@ -15,6 +15,7 @@
 #include "run/run_schedule.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TEXT_BYTES = 640 };
@@ -137,13 +138,60 @@ static mics_status choose_prefetch(mics_memory *memory, mics_run *run, const mic
     return MICS_OK;
 }
 
+// As few units in host memory as it takes to fit; all that can be where that is not enough.
+static mics_status choose_offload(mics_memory *memory, mics_run *run, const mics_model *model,
+                                  const run_budget *budget, mics_schedule **schedule)
+{
+    const mics_schedule *s = *schedule;
+    const size_t limit = run_budget_auto_bytes(budget);
+    const int64_t elem_bytes =
+        s->spec.layered_micro_steps *
+        (int64_t)mics_precision_bytes(s->spec.precision, MICS_MEM_ACTIVATIONS);
+    int64_t spared = 0;
+    while (s->ledger.total > limit + (size_t)spared && run->offload_units < s->offload_max)
+        spared = mics_schedule_offload(s, ++run->offload_units).spared_elems * elem_bytes;
+    if (run->offload_units == 0)
+        return MICS_OK;
+    mics_log(MICS_LOG_INFO, "run.offload_activations \"auto\": %d of at most %d units",
+             (int)run->offload_units, (int)s->offload_max);
+    mics_schedule_close(*schedule);
+    *schedule = NULL;
+    return run_schedule_make(memory, run, model, budget, schedule);
+}
+
+// Ranks on CPUs compute in host memory. Tests have them copy all the same.
+static mics_status check_offload(const mics_run *run, const run_budget *budget,
+                                 const mics_schedule *schedule)
+{
+    char takes[32], there[32];
+    const size_t bytes = schedule->ledger.bytes[MICS_MEM_OFFLOAD];
+    if (run->offload_units == 0)
+        return MICS_OK;
+    if (!budget->accelerator.used && getenv("MICS_OFFLOAD_ON_CPU") == NULL)
+        return mics_json_fail(run->json, "run.offload_activations", MICS_ERR_UNSUPPORTED,
+                              "is %d, but these ranks compute on CPUs, and host memory is where "
+                              "their activations are; 0 works, or run.device \"cuda\"",
+                              (int)run->offload_units);
+    if (bytes <= budget->host_bytes)
+        return MICS_OK;
+    return mics_json_fail(
+        run->json, "run.offload_activations", MICS_ERR_MEMORY,
+        "activations of %d units take %s of host memory a rank, and %s are available; take fewer",
+        (int)run->offload_units, mics_size_text((double)bytes, takes, sizeof takes),
+        mics_size_text((double)budget->host_bytes, there, sizeof there));
+}
+
 static mics_status open_first(mics_memory *memory, mics_run *run, const mics_model *model,
                               const run_budget *budget, mics_schedule **schedule_out)
 {
     const bool open =
         (run->sharding_auto && budget->ranks > 1) || run->batch_auto || run->recompute_auto;
-    return open ? run_plan_auto(memory, run, model, budget, schedule_out)
-                : run_schedule_make(memory, run, model, budget, schedule_out);
+    if (open)
+        return run_plan_auto(memory, run, model, budget, schedule_out);
+    MICS_TRY(run_schedule_make(memory, run, model, budget, schedule_out));
+    return run->offload_auto && budget->accelerator.used
+               ? choose_offload(memory, run, model, budget, schedule_out)
+               : MICS_OK;
 }
 
 // What a sharding that was chosen has no use for is no error: another number of ranks may have one.
@@ -199,12 +247,14 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     run->micro_batch = as.micro_batch;
     run->micro_steps = as.micro_steps;
     run->recompute = as.recompute;
+    run->offload_units = as.offload_units;
     run->prefetch = as.prefetch;
     if (run->layered_auto) {
         mics_run_resolve_layered(run, as.layered_micro_steps, layered.why);
         run_layered_warn(run, &layered, schedule, budget);
     }
     MICS_TRY_OUT(check_comm_dtypes(run, budget));
+    MICS_TRY_OUT(check_offload(run, budget, schedule));
     *schedule_out = schedule;
     *layered_out = layered;
     return MICS_OK;

@@ -65,8 +65,8 @@ static mics_status check_count(mics_schedule *schedule)
     schedule->offload_max = schedule->spec.evaluation_only ? 0 : most;
     if (units > most)
         return mics_fail(MICS_ERR_INVALID,
-                         "activations of %d units in host memory: %d of the %d units that keep any "
-                         "can be there, as the arena needs places for %d; take at most %d",
+                         "run.offload_activations %d: %d of the %d units that keep activations "
+                         "can be in host memory, as the arena needs places for %d; take at most %d",
                          (int)units, (int)most, (int)candidates, (int)MICS_OFFLOAD_PLACES,
                          (int)most);
     return MICS_OK;
