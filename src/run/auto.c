@@ -196,6 +196,8 @@ static void take(const mics_plan_choice *choice, mics_run *run)
     run->micro_steps = choice->micro_steps;
     run->recompute = choice->recompute;
     run->offload_units = choice->offload_units;
+    run->early_gathers = choice->early_gathers;
+    run->early_gathers_auto = false;
     if (run->prefetch_auto)
         run->prefetch = choice->prefetch;
 }
