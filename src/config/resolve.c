@@ -174,10 +174,15 @@ static mics_status resolve_batch(config *run, int32_t ranks, batch *batch_out)
     return MICS_OK;
 }
 
-// Recomputation is left to the planner together with the micro-batch.
+// Recomputation is left to the planner together with the micro-batch. What was found of offload for
+// another mesh counts no more.
 static void resolve_recompute(config *run)
 {
-    static const char recompute_key[] = "run.recompute";
+    static const char recompute_key[] = "run.recompute", offload_key[] = "run.offload_activations";
+    const bool given = mics_config_given(run, offload_key);
+    run->run.offload_auto = given && !mics_config_valued(run, offload_key);
+    run->run.offload_units = run->run.offload_auto ? 0 : run->run.offload_units;
+    mics_config_set_origin(run, offload_key, given ? NULL : "default");
     run->run.recompute_auto =
         run->run.batch_auto && run->kept_train == 0 && !mics_config_valued(run, recompute_key);
     if (run->run.recompute_auto)
@@ -185,17 +190,6 @@ static void resolve_recompute(config *run)
     mics_config_set_origin(run, recompute_key,
                            run->run.recompute_auto ? "auto: the fastest that fits"
                                                    : run->adopted[mics_config_find(recompute_key)]);
-}
-
-// What was found for another mesh counts no more.
-static void resolve_offload(config *run)
-{
-    static const char offload_key[] = "run.offload_activations";
-    const bool given = mics_config_given(run, offload_key);
-    run->run.offload_auto = given && !mics_config_valued(run, offload_key);
-    if (run->run.offload_auto)
-        run->run.offload_units = 0;
-    mics_config_set_origin(run, offload_key, given ? NULL : "default");
 }
 
 // ---- sharding ----
@@ -509,7 +503,6 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     MICS_TRY(resolve_batch(run, ranks / run->run.sequence, &sizes));
     MICS_TRY(resolve_sums(run));
     resolve_recompute(run);
-    resolve_offload(run);
     run->run.global_batch = sizes.train;
     run->run.micro_batch = sizes.micro;
     run->run.micro_steps = (int32_t)sizes.steps;

@@ -138,27 +138,6 @@ static mics_status choose_prefetch(mics_memory *memory, mics_run *run, const mic
     return MICS_OK;
 }
 
-// As few units in host memory as it takes to fit; all that can be where that is not enough.
-static mics_status choose_offload(mics_memory *memory, mics_run *run, const mics_model *model,
-                                  const run_budget *budget, mics_schedule **schedule)
-{
-    const mics_schedule *s = *schedule;
-    const size_t limit = run_budget_auto_bytes(budget);
-    const int64_t elem_bytes =
-        s->spec.layered_micro_steps *
-        (int64_t)mics_precision_bytes(s->spec.precision, MICS_MEM_ACTIVATIONS);
-    int64_t spared = 0;
-    while (s->ledger.total > limit + (size_t)spared && run->offload_units < s->offload_max)
-        spared = mics_schedule_offload(s, ++run->offload_units).spared_elems * elem_bytes;
-    if (run->offload_units == 0)
-        return MICS_OK;
-    mics_log(MICS_LOG_INFO, "run.offload_activations \"auto\": %d of at most %d units",
-             (int)run->offload_units, (int)s->offload_max);
-    mics_schedule_close(*schedule);
-    *schedule = NULL;
-    return run_schedule_make(memory, run, model, budget, schedule);
-}
-
 // Ranks on CPUs compute in host memory. Tests have them copy all the same.
 static mics_status check_offload(const mics_run *run, const run_budget *budget,
                                  const mics_schedule *schedule)
@@ -186,13 +165,10 @@ static mics_status open_first(mics_memory *memory, mics_run *run, const mics_mod
 {
     const bool open = ((run->sharding_auto || (run->sharding_open && run->early_gathers_auto)) &&
                        budget->ranks > 1) ||
-                      run->batch_auto || run->recompute_auto;
-    if (open)
-        return run_plan_auto(memory, run, model, budget, schedule_out);
-    MICS_TRY(run_schedule_make(memory, run, model, budget, schedule_out));
-    return run->offload_auto && budget->accelerator.used
-               ? choose_offload(memory, run, model, budget, schedule_out)
-               : MICS_OK;
+                      run->batch_auto || run->recompute_auto ||
+                      (run->offload_auto && budget->accelerator.used);
+    return open ? run_plan_auto(memory, run, model, budget, schedule_out)
+                : run_schedule_make(memory, run, model, budget, schedule_out);
 }
 
 // What a sharding that was chosen has no use for is no error: another number of ranks may have one.

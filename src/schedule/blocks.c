@@ -6,8 +6,8 @@
 // so many places in turn, number i place i % PLACES. They are spread over all units, so that copies
 // are. The unit before number i writes number i's input, so its forward waits until number i - PLACES
 // is stored. That one comes back behind the same unit's backward, which may read its output.
-#include "schedule/blocks.h"
 #include "mics/log.h"
+#include "schedule/activations.h"
 
 // Who takes turns.
 typedef struct turns {
@@ -57,21 +57,6 @@ mics_offload mics_schedule_offload(const mics_schedule *schedule, int32_t units)
     return find_turns(schedule, units).offload;
 }
 
-static mics_status check_count(mics_schedule *schedule)
-{
-    const int32_t units = schedule->spec.offload_units;
-    const int32_t candidates = find_turns(schedule, 0).candidates;
-    const int32_t most = candidates > MICS_OFFLOAD_PLACES ? candidates - MICS_OFFLOAD_PLACES : 0;
-    schedule->offload_max = schedule->spec.evaluation_only ? 0 : most;
-    if (units > most)
-        return mics_fail(MICS_ERR_INVALID,
-                         "run.offload_activations %d: %d of the %d units that keep activations "
-                         "can be in host memory, as the arena needs places for %d; take at most %d",
-                         (int)units, (int)most, (int)candidates, (int)MICS_OFFLOAD_PLACES,
-                         (int)most);
-    return MICS_OK;
-}
-
 // Number `index` of those that take turns; `newest` has the ones before it, by place.
 static void take_turn(mics_schedule *schedule, const turns *t, int32_t u, int32_t before,
                       int32_t index, int32_t newest[MICS_OFFLOAD_PLACES])
@@ -93,10 +78,18 @@ static void take_turn(mics_schedule *schedule, const turns *t, int32_t u, int32_
 mics_status place_blocks(mics_schedule *schedule, int64_t *end_out)
 {
     const mics_model *model = schedule->spec.model;
+    const int32_t units = schedule->spec.offload_units;
+    const turns t = find_turns(schedule, units);
     int32_t before = 0, candidate = 0, index = 0, newest[MICS_OFFLOAD_PLACES];
-    MICS_TRY(check_count(schedule));
-    const turns t = find_turns(schedule, schedule->spec.offload_units);
     int64_t end = 0;
+    if (!schedule->spec.evaluation_only && t.candidates > MICS_OFFLOAD_PLACES)
+        schedule->offload_max = t.candidates - MICS_OFFLOAD_PLACES;
+    if (units > schedule->offload_max)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "run.offload_activations %d: of the %d units that keep activations all but "
+            "%d can be in host memory; take at most %d",
+            (int)units, (int)t.candidates, (int)MICS_OFFLOAD_PLACES, (int)schedule->offload_max);
     for (int i = 0; i < MICS_OFFLOAD_PLACES; i++)
         end += t.places[i];
     for (int32_t u = 0; u < model->unit_count; u++) {

@@ -692,9 +692,6 @@ typedef struct mics_offload {
  */
 mics_offload mics_schedule_offload(const mics_schedule *schedule, int32_t units);
 
-/* Bytes a rank copies to host memory and back in one run of the training list. Pure. */
-int64_t mics_schedule_copied_bytes(const mics_schedule *schedule);
-
 /* FLOPs a rank computes in one run of a list, recomputation included. Pure. */
 double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase);
 

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Activations in host memory: as few as fit, as each further unit is copied for nothing.
-#include "plan/search/offload.h"
 #include "plan/search/bound.h"
 #include "plan/search/planner.h"
+#include "plan/search/search.h"
 #include "schedule/layered.h"
 
 // Of a node's memory, what activations may take beside the system, data and copies of the state; and
@@ -18,10 +18,9 @@ static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice,
     const double host_bytes =
         host_share * (device->host_memory_bytes > 0 ? device->host_memory_bytes
                                                     : usual_host_memory * device->memory_bytes);
-    const double in_flight =
-        mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     const double elem_bytes =
-        (double)mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
+        (double)mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS) *
+        mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     const batch_probe *batch = NULL;
     double bytes = 0;
     choice->offload_units = 0;
@@ -31,10 +30,9 @@ static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice,
     *fits_out = bytes <= planner->available_bytes;
     while (!*fits_out && choice->offload_units < batch->schedule->offload_max) {
         const mics_offload o = mics_schedule_offload(batch->schedule, ++choice->offload_units);
-        if (in_flight * elem_bytes * (double)o.host_elems > host_bytes)
+        if (elem_bytes * (double)o.host_elems > host_bytes)
             break;
-        *fits_out =
-            bytes - in_flight * elem_bytes * (double)o.spared_elems <= planner->available_bytes;
+        *fits_out = bytes - elem_bytes * (double)o.spared_elems <= planner->available_bytes;
     }
     return MICS_OK;
 }

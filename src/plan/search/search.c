@@ -9,7 +9,6 @@
 #include "plan/search/choice.h"
 #include "plan/search/evaluate.h"
 #include "plan/search/layered.h"
-#include "plan/search/offload.h"
 #include "plan/search/planner.h"
 #include "plan/search/probe.h"
 #include <math.h>
