@@ -198,6 +198,21 @@ static void test_mixture(void **state)
     (void)state;
     check_meshes("mixtral.json", "text.txt", 16, NULL);
     check_meshes("mixtral.json", "text.txt", 14, NULL);
+    cut_run one = {.model = "mixtral.json",
+                   .out = "alone",
+                   .ranks = 1,
+                   .nodes = 1,
+                   .length = 14,
+                   .sets = {MICRO(2)}};
+    cut_run run = {.model = "mixtral.json", // tokens travel to experts, too
+                   .out = "spread",
+                   .ranks = 8,
+                   .nodes = 2,
+                   .length = 14,
+                   .sets = {MICRO(2), "sharding={\"params\": 4, \"experts\": 2, \"sequence\": 4}"}};
+    go(&one);
+    go(&run);
+    check_same(&run, &one, 1, STEPS);
 }
 
 // Which tokens are hidden follows from the row; padding is seen by none.
