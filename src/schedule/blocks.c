@@ -9,38 +9,38 @@
 #include "mics/log.h"
 #include "schedule/activations.h"
 
-// Who takes turns.
-typedef struct turns {
+// Units that take a few places in turn.
+typedef struct rotation {
     int32_t candidates;                  // units that keep anything for a backward
-    int32_t count;                       // of them, those that take turns
+    int32_t count;                       // of them, those that rotate
     int32_t stored;                      // of these, the first ones, in host memory
     int64_t places[MICS_OFFLOAD_PLACES]; // elements of each place
     mics_offload offload;
-} turns;
+} rotation;
 
 static bool may_offload(const mics_schedule *schedule, int32_t u)
 {
     return mics_schedule_has_backward(schedule, u) && schedule->units[u].kept_elems > 0;
 }
 
-// Whether candidate number `index` takes turns.
-static bool takes_turns(const turns *t, int32_t index)
+// Whether candidate number `index` rotates.
+static bool rotates(const rotation *t, int32_t index)
 {
     return (index + 1) * (int64_t)t->count / t->candidates >
            index * (int64_t)t->count / t->candidates;
 }
 
 // Needs: at most offload_max units.
-static turns find_turns(const mics_schedule *schedule, int32_t units)
+static rotation find_rotation(const mics_schedule *schedule, int32_t units)
 {
     const int32_t all = schedule->spec.model->unit_count;
-    turns t = {.stored = units, .count = units > 0 ? units + MICS_OFFLOAD_PLACES : 0};
+    rotation t = {.stored = units, .count = units > 0 ? units + MICS_OFFLOAD_PLACES : 0};
     for (int32_t u = 0; u < all; u++)
         t.candidates += may_offload(schedule, u);
     int32_t index = 0, turn = 0;
     for (int32_t u = 0; u < all; u++) {
         const int64_t elems = schedule->units[u].kept_elems;
-        if (!may_offload(schedule, u) || !takes_turns(&t, index++))
+        if (!may_offload(schedule, u) || !rotates(&t, index++))
             continue;
         int64_t *place = &t.places[turn % MICS_OFFLOAD_PLACES];
         *place = elems > *place ? elems : *place;
@@ -54,12 +54,12 @@ static turns find_turns(const mics_schedule *schedule, int32_t units)
 
 mics_offload mics_schedule_offload(const mics_schedule *schedule, int32_t units)
 {
-    return find_turns(schedule, units).offload;
+    return find_rotation(schedule, units).offload;
 }
 
-// Number `index` of those that take turns; `newest` has the ones before it, by place.
-static void take_turn(mics_schedule *schedule, const turns *t, int32_t u, int32_t before,
-                      int32_t index, int32_t newest[MICS_OFFLOAD_PLACES])
+// Number `index` of those that rotate; `newest` has the ones before it, by place.
+static void place_rotating(mics_schedule *schedule, const rotation *t, int32_t u, int32_t before,
+                           int32_t index, int32_t newest[MICS_OFFLOAD_PLACES])
 {
     const int32_t place = index % MICS_OFFLOAD_PLACES, earlier = index - MICS_OFFLOAD_PLACES;
     mics_unit_plan *plan = &schedule->units[u];
@@ -79,7 +79,7 @@ mics_status place_blocks(mics_schedule *schedule, int64_t *end_out)
 {
     const mics_model *model = schedule->spec.model;
     const int32_t units = schedule->spec.offload_units;
-    const turns t = find_turns(schedule, units);
+    const rotation t = find_rotation(schedule, units);
     int32_t before = 0, candidate = 0, index = 0, newest[MICS_OFFLOAD_PLACES];
     int64_t end = 0;
     if (!schedule->spec.evaluation_only && t.candidates > MICS_OFFLOAD_PLACES)
@@ -97,8 +97,8 @@ mics_status place_blocks(mics_schedule *schedule, int64_t *end_out)
         plan->host_at = plan->displaced = -1;
         if (!mics_unit_computes(&model->units[u]))
             continue;
-        if (may_offload(schedule, u) && takes_turns(&t, candidate++)) {
-            take_turn(schedule, &t, u, before, index++, newest);
+        if (may_offload(schedule, u) && rotates(&t, candidate++)) {
+            place_rotating(schedule, &t, u, before, index++, newest);
         } else {
             plan->kept_at = end;
             end += plan->kept_elems;

@@ -68,7 +68,7 @@ typedef struct mics_accelerator {
     // Of the link to host memory, each way, while all of the node copy; and that memory, of the
     // node's. 0: not known.
     double host_bytes_per_s, host_memory_bytes;
-    double memory_efficiency;       // share of it that kernels reach which only move memory
+    double memory_efficiency;     // share of it that kernels reach which only move memory
     double update_bytes_per_s;    // that the optimizer's update reaches, read and written together
     double reduce_bytes_per_s;    // at which received data is added; 0: it costs nothing
     double launch_us;             // of one kernel, when the kernel is shorter than that

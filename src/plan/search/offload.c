@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activations in host memory: as few as fit, as each further unit is copied for nothing.
 #include "plan/search/bound.h"
+#include "plan/search/choice.h"
 #include "plan/search/planner.h"
 #include "plan/search/search.h"
 #include "schedule/layered.h"
@@ -37,27 +38,24 @@ static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice,
     return MICS_OK;
 }
 
-// One that nothing recomputes in place of one that fits; else whatever gathers units ahead.
 mics_status list_offload(mics_planner *planner, const mics_plan_space *space,
-                         mics_plan_choice ways_io[MAX_OFFLOAD_WAYS], int32_t *count_io)
+                         const mics_plan_choice *base, mics_plan_choice ways_out[MAX_OFFLOAD_WAYS],
+                         int32_t *count_out)
 {
-    const bool none_fits = *count_io == 0;
-    const int32_t tried = none_fits ? MAX_OFFLOAD_WAYS : *count_io;
-    const mics_plan_choice least = ways_io[0];
-    *count_io = 0;
-    if (space->offload_given || !planner->request.accelerator)
-        return MICS_OK;
-    for (int32_t i = 0; i < tried; i++) {
-        mics_plan_choice way = none_fits ? least : ways_io[i];
+    const int32_t first = batch_index(planner, base->micro_batch);
+    *count_out = 0;
+    for (int32_t i = 0; i < MAX_OFFLOAD_WAYS; i++) {
+        mics_plan_choice way = *base;
         bool fits = false;
-        if (!none_fits && !mics_recomputes(way.recompute))
-            continue;
-        way.recompute = mics_recompute_all(none_fits && i % 2 == 0);
-        way.prefetch = none_fits && !space->prefetch_given ? i / 2 : way.prefetch;
+        if (first + i / 2 >= planner->micro_batch_count || (space->micro_batch > 0 && i >= 2))
+            break;
+        way.micro_batch = planner->micro_batches[first + i / 2];
+        way.micro_steps = (int32_t)micro_steps_of(planner, way.micro_batch);
+        way.recompute = mics_recompute_all(i % 2 == 1);
         if (!space->recompute_given || mics_recompute_is(space->recompute, way.recompute))
             MICS_TRY(choose_units(planner, &way, &fits));
-        if (fits)
-            ways_io[(*count_io)++] = way;
+        if (fits && way.offload_units > 0)
+            ways_out[(*count_out)++] = way;
     }
     return MICS_OK;
 }

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { FASTER_TRIED = 8 };
+enum { FASTER_TRIED = 8, OFFLOAD_BASES = MICS_PLAN_MAX_PREFETCH + 1 };
 
 typedef struct candidate {
     double bound_us;
@@ -405,16 +405,24 @@ static mics_status simulate_candidates(search *s)
     return MICS_OK;
 }
 
-// Ways with activations in host memory, around the best, or around what lacks the least.
+// Around the best, or around what lacks the least, with all numbers of units gathered ahead.
 static mics_status search_offload(search *s)
 {
-    mics_plan_choice ways[MAX_OFFLOAD_WAYS] = {s->smallest.choice};
-    int32_t count = 0;
-    for (; count < s->found_count && count < MAX_OFFLOAD_WAYS / 2; count++)
-        ways[count] = s->found[count].choice;
-    MICS_TRY(list_offload(s->planner, s->space, ways, &count));
-    for (int32_t i = 0; i < count; i++)
-        MICS_TRY(simulate_candidate(s, &(candidate){.choice = ways[i]}));
+    mics_plan_choice bases[OFFLOAD_BASES], ways[MAX_OFFLOAD_WAYS];
+    const int32_t fit = s->found_count < OFFLOAD_BASES ? s->found_count : OFFLOAD_BASES;
+    if (s->space->offload_given || !s->planner->request.accelerator)
+        return MICS_OK;
+    for (int32_t i = 0; i < OFFLOAD_BASES; i++) {
+        bases[i] = i < fit ? s->found[i].choice : s->smallest.choice;
+        if (fit == 0 && !s->space->prefetch_given)
+            bases[i].prefetch = i;
+    }
+    for (int32_t i = 0; i < (fit > 0 ? fit : OFFLOAD_BASES); i++) {
+        int32_t count = 0;
+        MICS_TRY(list_offload(s->planner, s->space, &bases[i], ways, &count));
+        for (int32_t w = 0; w < count; w++)
+            MICS_TRY(simulate_candidate(s, &(candidate){.choice = ways[w]}));
+    }
     return MICS_OK;
 }
 

@@ -9,10 +9,10 @@
 mics_status least_memory(mics_planner *planner, const mics_plan_space *space,
                          mics_plan_choice *choice_out, double *bytes_out);
 
-enum { MAX_OFFLOAD_WAYS = 2 * (MICS_PLAN_MAX_PREFETCH + 1) };
+enum { MAX_OFFLOAD_WAYS = 6 };
 
-/* What is worth a look with activations in host memory, as few as fit. In place of the choices that
- * fit themselves, at most half of MAX_OFFLOAD_WAYS (*count_io; 0: nothing fits, and ways_io[0] has
- * the least memory). None where the space or the device does not allow it. */
+/* A choice, and with the next two larger micro-batches, with and without recomputation: where any
+ * activations must be in host memory to fit, with as few as do. */
 mics_status list_offload(mics_planner *planner, const mics_plan_space *space,
-                         mics_plan_choice ways_io[MAX_OFFLOAD_WAYS], int32_t *count_io);
+                         const mics_plan_choice *base, mics_plan_choice ways_out[MAX_OFFLOAD_WAYS],
+                         int32_t *count_out);
