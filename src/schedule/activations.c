@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where activations and their gradients lie. The arena, in floats:
 //
-//   for each micro-batch in flight: inputs of units 1, 2, ... | saved tensors of each unit |
-//                                   boundary gradient
+//   for each micro-batch in flight: blocks of units | boundary gradient
 //   shared | scratch
 //
+// A unit's block (blocks.c) is its input and its saved tensors.
 // `boundary gradient` is the gradient that passes from unit to unit. `shared` holds what a unit
 // that runs its forward inside backward saves (recomputation, and the loss): one unit at a time.
 // `scratch` holds what lives inside one step.
@@ -16,6 +16,7 @@
 #include "schedule/activations.h"
 #include "base/free.h"
 #include "base/size.h"
+#include "schedule/blocks.h"
 #include <string.h>
 
 enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4 };
@@ -173,13 +174,14 @@ static void place_forward(unit_work *work, int64_t *saved_end)
     }
 }
 
-// Scratch offsets were relative while the region's start was unknown.
-static void shift_forward(unit_work *work)
+// Offsets were relative while the starts of their regions were unknown.
+static void shift_forward(unit_work *work, int64_t saved_at)
 {
     const mics_unit *unit = work->unit;
     for (int32_t tensor = 1; tensor < unit->tensor_count; tensor++) {
-        if (tensor != unit->out && !saved_for_backward(work->spec->model, unit, tensor))
-            work->plan->tensor_at[tensor] += work->scratch_at;
+        if (tensor != unit->out)
+            work->plan->tensor_at[tensor] +=
+                saved_for_backward(work->spec->model, unit, tensor) ? saved_at : work->scratch_at;
     }
 }
 
@@ -403,26 +405,6 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
     return MICS_OK;
 }
 
-// Inputs of all units but the first; returns the end. Each unit's output is the next one's input.
-static int64_t place_boundaries(mics_schedule *schedule)
-{
-    const mics_model *model = schedule->spec.model;
-    int64_t end = 0;
-    int32_t before = 0;
-    schedule->units[0].tensor_at[0] = -1;
-    for (int32_t u = 1; u < model->unit_count; u++) {
-        if (!mics_unit_computes(&model->units[u]))
-            continue;
-        schedule->units[u].tensor_at[0] = end;
-        schedule->units[before].tensor_at[model->units[before].out] = end;
-        before = u;
-        end += mics_size_round_up(
-            mics_schedule_tensor_elems(&schedule->spec, &model->units[u].tensors[0]),
-            ALIGNED_FLOATS);
-    }
-    return end;
-}
-
 // Elements of the largest input of a unit.
 static int64_t largest_boundary(const mics_schedule_spec *spec)
 {
@@ -504,34 +486,33 @@ static bool begin_unit(const mics_schedule *schedule, unit_work *work, int32_t u
 }
 
 // Forward places of all units, then backward places, once the regions before scratch are known.
-static void place_units(mics_schedule *schedule, unit_work *work, int64_t boundaries_end)
+static mics_status place_units(mics_schedule *schedule, unit_work *work)
 {
     const int32_t units = schedule->spec.model->unit_count;
-    int64_t saved_end = boundaries_end;
+    int64_t shared_elems = 0;
     for (int32_t u = 0; u < units; u++) {
-        if (begin_unit(schedule, work, u) && !work->plan->forward_in_backward)
-            place_forward(work, &saved_end);
-    }
-    work->boundary_at = saved_end;
-    schedule->in_flight_elems =
-        saved_end + mics_size_round_up(largest_boundary(&schedule->spec), ALIGNED_FLOATS);
-    const int64_t shared_begin = schedule->spec.layered_micro_steps * schedule->in_flight_elems;
-    work->scratch_at = shared_begin;
-    for (int32_t u = 0; u < units; u++) {
-        int64_t end = shared_begin;
-        if (!begin_unit(schedule, work, u) || !work->plan->forward_in_backward)
+        int64_t shared = 0;
+        if (!begin_unit(schedule, work, u))
             continue;
-        place_forward(work, &end);
-        if (end > work->scratch_at)
-            work->scratch_at = end;
+        if (u > 0)
+            work->plan->kept_elems = mics_size_round_up(tensor_elems(work, 0), ALIGNED_FLOATS);
+        place_forward(work, work->plan->forward_in_backward ? &shared : &work->plan->kept_elems);
+        shared_elems = shared > shared_elems ? shared : shared_elems;
     }
+    MICS_TRY(place_blocks(schedule, &work->boundary_at));
+    schedule->in_flight_elems =
+        work->boundary_at + mics_size_round_up(largest_boundary(&schedule->spec), ALIGNED_FLOATS);
+    const int64_t shared_at = schedule->spec.layered_micro_steps * schedule->in_flight_elems;
+    work->scratch_at = shared_at + shared_elems;
     for (int32_t u = 0; u < units; u++) {
         if (!begin_unit(schedule, work, u))
             continue;
-        shift_forward(work);
+        const mics_unit_plan *plan = work->plan;
+        shift_forward(work, plan->forward_in_backward ? shared_at : plan->kept_at);
         place_backward(work);
     }
     schedule->activation_elems = work->scratch_at + work->space.high;
+    return MICS_OK;
 }
 
 // ---- taken over from another schedule ----
@@ -579,6 +560,8 @@ static mics_status copy_activations(mics_schedule *schedule)
     for (int32_t u = 0; u < spec->model->unit_count; u++)
         MICS_TRY(copy_plan(schedule, u, by));
     schedule->in_flight_elems = like->in_flight_elems;
+    schedule->offload_elems = like->offload_elems;
+    schedule->offload_max = like->offload_max;
     schedule->activation_elems = like->activation_elems + by;
     return MICS_OK;
 }
@@ -597,7 +580,7 @@ mics_status place_activations(mics_schedule *schedule)
     for (int32_t u = 0; u < model->unit_count; u++)
         MICS_TRY_OUT(open_plan(schedule, u));
     MICS_TRY_OUT(open_work(schedule, &work));
-    place_units(schedule, &work, place_boundaries(schedule));
+    MICS_TRY_OUT(place_units(schedule, &work));
     MICS_TRY_OUT(mark_accumulation(schedule));
 out:
     MICS_FREE_ALL(schedule->memory, work.space.used, work.storages, work.storage_of);

@@ -374,6 +374,7 @@ typedef struct mics_schedule {
     int64_t activation_elems; // of the activation arena; floats, unless MIXED
     int64_t in_flight_elems;  // of them, those of one micro-batch in flight
     int64_t offload_elems;    // in host memory, of one micro-batch in flight
+    int32_t offload_max;      // the most that spec.offload_units may be
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin; of pairs behind them as many row_scales
     // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, and all
@@ -672,6 +673,9 @@ mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase pha
 /* The same for one stage of one kind of step only, over all ranks. Pure. */
 mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase phase,
                                     mics_step_kind kind, mics_step_stage stage);
+
+/* Bytes a rank copies to host memory and back in one run of the training list. Pure. */
+int64_t mics_schedule_copied_bytes(const mics_schedule *schedule);
 
 /* FLOPs a rank computes in one run of a list, recomputation included. Pure. */
 double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase);
