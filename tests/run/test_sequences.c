@@ -216,6 +216,16 @@ static void test_chats(void **state)
     check_meshes("gpt2.json", "chats.jsonl", 14, "data.packing=true");
 }
 
+// Adapters, whose noise is a row's, and phases of other lengths.
+static void test_kinds(void **state)
+{
+    (void)state;
+    check_meshes("llama.json", "text.txt", 12, "adapter={\"r\": 2, \"lora_dropout\": 0.1}");
+    check_meshes("gpt2.json", "text.txt", 12,
+                 "phases=[{\"steps\": 2, \"data\": {\"sequence_length\": 7}}, {\"steps\": 2, "
+                 "\"train_batch_size\": 16}]");
+}
+
 // ---- stops ----
 
 // The run file's batch is not the same number of micro-steps on each.
@@ -403,9 +413,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama),     cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_mixture),   cmocka_unit_test(test_bert),
-        cmocka_unit_test(test_chats),     cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_suggested),
+        cmocka_unit_test(test_chats),     cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_resume),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_positions), cmocka_unit_test(test_suggested),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
